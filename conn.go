@@ -1,0 +1,332 @@
+package percore
+
+import (
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Conn is a connection accepted by a [Listener]. It implements [net.Conn] and
+// has all methods of *net.TCPConn, with the same semantics, so that what
+// libraries look for by interface is there. On a connection over a unix socket
+// those that set TCP options fail as the kernel has it.
+//
+// All methods are safe for concurrent use. Reads don't disturb writes; one
+// Write's bytes are not interleaved with another's.
+//
+// A Conn that becomes unreachable is closed by the garbage collector.
+type Conn struct {
+	sock sock
+}
+
+// Lock in what servers and libraries look for by interface.
+var (
+	_ net.Conn      = (*Conn)(nil)
+	_ io.ReaderFrom = (*Conn)(nil)
+	_ io.WriterTo   = (*Conn)(nil)
+	_ syscall.Conn  = (*Conn)(nil)
+)
+
+func (c *Conn) ok() bool { return c != nil && c.sock.ok() }
+
+// Read reads up to len(b) bytes into b, which it does not keep. It blocks until
+// there is at least one byte, the end of the stream (0, [io.EOF]), an error, or
+// the read deadline ([os.ErrDeadlineExceeded]). With an empty b it returns at
+// once.
+func (c *Conn) Read(b []byte) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.read(b)
+	if err != nil && err != io.EOF {
+		err = c.opError("read", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// Write writes all of b, which it does not keep, and blocks until the kernel
+// has taken it. If it fails (the write deadline passes, say), it returns how
+// much the kernel had taken until then.
+func (c *Conn) Write(b []byte) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.write(b)
+	if err != nil {
+		err = c.opError("write", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// ReadFrom copies from r to the connection until r ends or one of the two
+// fails, and returns how many bytes the connection took. It blocks as Write and
+// r do. It implements [io.ReaderFrom].
+func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.readFrom(c, r)
+	if err != nil && err != io.EOF {
+		err = c.opError("readfrom", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// WriteTo copies from the connection to w until the stream ends or one of the
+// two fails, and returns how many bytes w took. It implements [io.WriterTo].
+func (c *Conn) WriteTo(w io.Writer) (int64, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.writeTo(c, w)
+	if err != nil && err != io.EOF {
+		err = c.opError("writeto", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// Close closes the connection. Reads and writes that are blocked, and all later
+// calls, fail with [net.ErrClosed]. Data that was written is still sent, unless
+// SetLinger says otherwise.
+func (c *Conn) Close() error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	if err := c.sock.close(c); err != nil {
+		return c.opError("close", err)
+	}
+	return nil
+}
+
+// CloseRead shuts down the reading side of the connection.
+func (c *Conn) CloseRead() error { return c.setting("close", (*sock).closeRead) }
+
+// CloseWrite shuts down the writing side of the connection: the peer reads the
+// end of the stream.
+func (c *Conn) CloseWrite() error { return c.setting("close", (*sock).closeWrite) }
+
+// LocalAddr returns the local address. It is shared by all callers, so do not
+// change it.
+func (c *Conn) LocalAddr() net.Addr {
+	if !c.ok() {
+		return nil
+	}
+	a := c.sock.localAddr()
+	runtime.KeepAlive(c)
+	return a
+}
+
+// RemoteAddr returns the peer's address. It is shared by all callers, so do not
+// change it.
+func (c *Conn) RemoteAddr() net.Addr {
+	if !c.ok() {
+		return nil
+	}
+	a := c.sock.remoteAddr()
+	runtime.KeepAlive(c)
+	return a
+}
+
+// SetDeadline sets the read and the write deadline. It costs neither an
+// allocation nor a system call.
+//
+// From the deadline on calls, those under way included, fail with an error that
+// wraps [os.ErrDeadlineExceeded]: never earlier, and a few milliseconds later at
+// most. A time in the past wakes a blocked call at once. The zero time means
+// that calls wait for as long as it takes. A deadline can be moved at any time,
+// also after it has passed.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	return c.deadlineError(c.sock.setDeadline(t))
+}
+
+// SetReadDeadline sets the deadline of reads; see SetDeadline.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	return c.deadlineError(c.sock.setReadDeadline(t))
+}
+
+// SetWriteDeadline sets the deadline of writes; see SetDeadline. A write that
+// it cuts may have sent a part.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	return c.deadlineError(c.sock.setWriteDeadline(t))
+}
+
+func (c *Conn) deadlineError(err error) error {
+	if err != nil {
+		err = c.localOpError("set", err)
+	}
+	runtime.KeepAlive(c)
+	return err
+}
+
+// OnReadable calls f once, as soon as a read may find data, the end of the
+// stream or an error (with nil), the read deadline passes (with
+// [os.ErrDeadlineExceeded]) or the connection is closed (with [net.ErrClosed]),
+// whichever comes first. Until then the connection holds no goroutine and no
+// buffer, only f.
+//
+// f runs on a loop's goroutine, which many connections share: it must not
+// block. Typically it hands the connection to a goroutine of a pool. f is never
+// called from within OnReadable. A nil may be spurious, in which case a read
+// blocks as ever. f may arm the callback again. While it is armed the
+// connection is not garbage.
+//
+// Only one callback can be armed at a time. On a connection that is closed or
+// past its read deadline OnReadable fails and does not call f.
+func (c *Conn) OnReadable(f func(error)) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	if err := c.sock.onReadable(c, f); err != nil {
+		return c.localOpError("set", err)
+	}
+	return nil
+}
+
+// CancelOnReadable disarms the callback. It reports false if there is none (any
+// more): then it was called, or is being called, or was never armed.
+func (c *Conn) CancelOnReadable() bool {
+	if !c.ok() {
+		return false
+	}
+	cancelled := c.sock.cancelOnReadable()
+	runtime.KeepAlive(c)
+	return cancelled
+}
+
+// SyscallConn returns a raw connection, whose Read and Write wait for readiness
+// by this connection's loop. The descriptor must not be closed or kept beyond
+// the call it was given to. Once used, reads ask the kernel each time, as
+// package net does, since the engine can't know what was done to the socket.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if !c.ok() {
+		return nil, syscall.EINVAL
+	}
+	return c.sock.rawConn(c)
+}
+
+// File returns a copy of the connection as a file, with a descriptor of its own
+// that the caller must close. Closing one does not affect the other.
+func (c *Conn) File() (*os.File, error) {
+	if !c.ok() {
+		return nil, syscall.EINVAL
+	}
+	f, err := c.sock.file()
+	if err != nil {
+		return nil, c.opError("file", err)
+	}
+	runtime.KeepAlive(c)
+	return f, nil
+}
+
+// SetNoDelay turns TCP_NODELAY on (the default) or off: whether data is sent as
+// soon as it is written or may wait for more.
+func (c *Conn) SetNoDelay(noDelay bool) error {
+	return c.setting("set", func(s *sock) error { return s.setNoDelay(noDelay) })
+}
+
+// SetLinger says what Close does with data that is not sent or not acknowledged
+// yet. Below 0 (the default) it is sent in the background; with 0 it is thrown
+// away and the peer's connection is reset; above 0 Close may block for up to sec
+// seconds (socket(7), SO_LINGER).
+func (c *Conn) SetLinger(sec int) error {
+	return c.setting("set", func(s *sock) error { return s.setLinger(sec) })
+}
+
+// SetKeepAlive turns keep-alive probes on (the listener's default) or off.
+func (c *Conn) SetKeepAlive(keepalive bool) error {
+	return c.setting("set", func(s *sock) error { return s.setKeepAlive(keepalive) })
+}
+
+// SetKeepAlivePeriod sets for how long the connection must be idle before the
+// first probe, rounded up to seconds. 0 means 15 seconds, a negative value
+// changes nothing.
+func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
+	return c.setting("set", func(s *sock) error { return s.setKeepAlivePeriod(d) })
+}
+
+// SetKeepAliveConfig sets all of the keep-alive parameters.
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+	return c.setting("set", func(s *sock) error { return s.setKeepAliveConfig(config) })
+}
+
+// SetReadBuffer sets the size of the kernel's receive buffer in bytes (socket(7),
+// SO_RCVBUF; the kernel doubles it).
+func (c *Conn) SetReadBuffer(bytes int) error {
+	return c.localSetting(func(s *sock) error { return s.setReadBuffer(bytes) })
+}
+
+// SetWriteBuffer sets the size of the kernel's send buffer in bytes (socket(7),
+// SO_SNDBUF; the kernel doubles it).
+func (c *Conn) SetWriteBuffer(bytes int) error {
+	return c.localSetting(func(s *sock) error { return s.setWriteBuffer(bytes) })
+}
+
+// MultipathTCP reports whether the connection uses Multipath TCP (RFC 8684).
+func (c *Conn) MultipathTCP() (bool, error) {
+	if !c.ok() {
+		return false, syscall.EINVAL
+	}
+	is := c.sock.multipathTCP()
+	runtime.KeepAlive(c)
+	return is, nil
+}
+
+// setting makes a call whose error names both ends.
+func (c *Conn) setting(op string, set func(*sock) error) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	err := set(&c.sock)
+	if err != nil {
+		err = c.opError(op, err)
+	}
+	runtime.KeepAlive(c)
+	return err
+}
+
+// localSetting makes a call whose error names the local end only: package net
+// tells the two apart, and so do we.
+func (c *Conn) localSetting(set func(*sock) error) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	err := set(&c.sock)
+	if err != nil {
+		err = c.localOpError("set", err)
+	}
+	runtime.KeepAlive(c)
+	return err
+}
+
+// opError is the third layer of an error: errno, name of the system call,
+// operation and addresses.
+func (c *Conn) opError(op string, err error) error {
+	if onNet {
+		return err // wrapped by package net, which this is then a shell around
+	}
+	return &net.OpError{Op: op, Net: c.sock.network(), Source: c.sock.localAddr(), Addr: c.sock.remoteAddr(), Err: err}
+}
+
+// localOpError is opError for operations that concern this end only.
+func (c *Conn) localOpError(op string, err error) error {
+	if onNet {
+		return err
+	}
+	return &net.OpError{Op: op, Net: c.sock.network(), Addr: c.sock.localAddr(), Err: err}
+}

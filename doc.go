@@ -1,0 +1,27 @@
+// Package percore is a drop-in [net.Listener] for Linux. Where a server says
+// net.Listen it says [Listen], and its unchanged http.Server, grpc.Server or
+// plain net.Conn code then runs on a per-core epoll engine that makes fewer
+// system calls and wake-ups per request and keeps almost nothing for
+// connections that wait.
+//
+//	- l, err := net.Listen("tcp", ":8080")
+//	+ l, err := percore.Listen("tcp", ":8080")
+//	  http.Serve(l, handler)
+//
+// # What holds
+//
+// Everything that package net promises of a Listener and a Conn: blocking
+// calls, deadlines, half-close, concurrency, addresses, error types and texts.
+// The few differences are in one table in the README.
+//
+// # How it works
+//
+// One loop per core waits for events (package loop). One listening socket per
+// loop, sharing the port by SO_REUSEPORT, gives each loop its connections. A
+// loop only marks a connection ready and wakes the goroutine that waits for it;
+// that goroutine then reads into its own slice. See docs/ARCHITECTURE.md.
+//
+// # Platforms
+//
+// On anything but Linux, Listen is net.Listen behind the same types.
+package percore

@@ -1,0 +1,25 @@
+// Package sys is the seam between percore and the kernel: every system call
+// that the engine makes goes through here, so that one build tag can make any
+// of them fail.
+//
+// The wrappers carry the names of the calls they make and return the raw
+// [syscall.Errno]; 0 is success. Nothing here retries, waits or interprets:
+// EINTR and EAGAIN are the caller's to handle.
+//
+// # Which calls tell the scheduler
+//
+// Recv and Send without waiting, accept4, a zero-timeout epoll_pwait
+// and the address look-ups never sleep in the kernel, so they are made without
+// telling the Go scheduler (RawSyscall): that saves entersyscall and
+// exitsyscall on every request. The price is that neither the scheduler nor a
+// garbage collection's stop-the-world can take the processor away until the
+// call returns; transfers longer than [rawBytesMax] copy for long enough to
+// notice, so they go the usual way. Anything that can block (close(2) with
+// SO_LINGER, a waiting epoll_pwait) always does.
+//
+// # Fault injection
+//
+// Under the build tag percore_faults, [Inject] installs a function that is asked
+// before every call and may make it fail; see faults_on.go. Without the tag the
+// hook is a constant false that the compiler removes.
+package sys

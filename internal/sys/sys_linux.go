@@ -1,0 +1,249 @@
+package sys
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// rawBytesMax is the longest transfer made behind the scheduler's back. Copying
+// 64 KiB takes some 10 µs, the time after which sysmon would first look at a
+// goroutine in a system call (20 µs); a longer copy would delay others.
+const rawBytesMax = 64 << 10
+
+// zero is what an empty slice points to: the kernel wants a valid address even
+// for a length of 0.
+var zero byte
+
+func base(p []byte) unsafe.Pointer {
+	if len(p) == 0 {
+		return unsafe.Pointer(&zero)
+	}
+	return unsafe.Pointer(unsafe.SliceData(p))
+}
+
+// Recv is recv(2) with MSG_DONTWAIT. n is 0 when it fails.
+//
+// It does what read(2) on a non-blocking socket does, and is a little cheaper;
+// but it also does not block on a socket that somebody else made blocking,
+// which anyone who holds a duplicate can do (os.File.Fd does), and a blocking
+// call made behind the scheduler's back would hold a processor with it.
+func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
+	if FaultsEnabled {
+		if errno = injected(OpRead, fd); errno != 0 {
+			return 0, errno
+		}
+	}
+	var r uintptr
+	if len(p) <= rawBytesMax {
+		r, _, errno = syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
+	} else {
+		r, _, errno = syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
+	}
+	if errno != 0 {
+		return 0, errno
+	}
+	raceReadDone(p[:r])
+	return int(r), 0
+}
+
+// sendFlags are [Send]'s: never block, for the reason that Recv gives, and no
+// SIGPIPE, which the Go runtime would only throw away.
+const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+
+// Send is send(2) with MSG_DONTWAIT and MSG_NOSIGNAL. n is 0 when it fails.
+func Send(fd int, p []byte) (n int, errno syscall.Errno) {
+	if FaultsEnabled {
+		if errno = injected(OpWrite, fd); errno != 0 {
+			return 0, errno
+		}
+	}
+	raceWrite(p)
+	var r uintptr
+	if len(p) <= rawBytesMax {
+		r, _, errno = syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)
+	} else {
+		r, _, errno = syscall.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)
+	}
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(r), 0
+}
+
+// Notify adds 1 to an eventfd (eventfd(2)). It can fail only when the 64-bit
+// counter is full, which nobody lives to see.
+func Notify(eventfd int) {
+	one := uint64(1)
+	syscall.RawSyscall(unix.SYS_WRITE, uintptr(eventfd), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
+}
+
+// Accept4 is accept4(2) with SOCK_NONBLOCK|SOCK_CLOEXEC. It fills sa with the
+// peer's address and returns the length the kernel gave for it.
+func Accept4(fd int, sa *unix.RawSockaddrAny) (nfd int, salen uint32, errno syscall.Errno) {
+	if FaultsEnabled {
+		if errno = injected(OpAccept4, fd); errno != 0 {
+			return -1, 0, errno
+		}
+	}
+	salen = unix.SizeofSockaddrAny
+	r, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(sa)),
+		uintptr(unsafe.Pointer(&salen)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, 0, errno
+	}
+	return int(r), salen, 0
+}
+
+// EpollCreate1 is epoll_create1(2) with EPOLL_CLOEXEC.
+func EpollCreate1() (int, syscall.Errno) {
+	if FaultsEnabled {
+		if errno := injected(OpEpollCreate1, -1); errno != 0 {
+			return -1, errno
+		}
+	}
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	return fd, errnoOf(err)
+}
+
+// EpollCtl is epoll_ctl(2).
+func EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
+	if FaultsEnabled {
+		if errno := injected(OpEpollCtl, fd); errno != 0 {
+			return errno
+		}
+	}
+	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd),
+		uintptr(unsafe.Pointer(ev)), 0, 0)
+	return errno
+}
+
+// EpollPwait is epoll_pwait(2) without a signal mask: with block it sleeps until
+// there is an event, otherwise it only harvests what is there. events must not
+// be empty.
+func EpollPwait(epfd int, events []unix.EpollEvent, block bool) (n int, errno syscall.Errno) {
+	if FaultsEnabled {
+		if errno = injected(OpEpollPwait, epfd); errno != 0 {
+			return 0, errno
+		}
+	}
+	var r uintptr
+	if block {
+		r, _, errno = syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(&events[0])),
+			uintptr(len(events)), ^uintptr(0), 0, 0)
+	} else {
+		r, _, errno = syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(&events[0])),
+			uintptr(len(events)), 0, 0, 0)
+	}
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(r), 0
+}
+
+// Eventfd is eventfd(2) with EFD_NONBLOCK|EFD_CLOEXEC and a count of 0.
+func Eventfd() (int, syscall.Errno) {
+	if FaultsEnabled {
+		if errno := injected(OpEventfd2, -1); errno != 0 {
+			return -1, errno
+		}
+	}
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	return fd, errnoOf(err)
+}
+
+// Dup is fcntl(2) F_DUPFD_CLOEXEC.
+func Dup(fd int) (int, syscall.Errno) {
+	if FaultsEnabled {
+		if errno := injected(OpFcntl, fd); errno != 0 {
+			return -1, errno
+		}
+	}
+	nfd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return nfd, errnoOf(err)
+}
+
+// SetNonblock sets O_NONBLOCK with fcntl(2).
+func SetNonblock(fd int) syscall.Errno {
+	if FaultsEnabled {
+		if errno := injected(OpFcntl, fd); errno != 0 {
+			return errno
+		}
+	}
+	return errnoOf(unix.SetNonblock(fd, true))
+}
+
+// Getsockname is getsockname(2).
+func Getsockname(fd int, sa *unix.RawSockaddrAny) (salen uint32, errno syscall.Errno) {
+	if FaultsEnabled {
+		if errno = injected(OpGetsockname, fd); errno != 0 {
+			return 0, errno
+		}
+	}
+	salen = unix.SizeofSockaddrAny
+	_, _, errno = syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(sa)),
+		uintptr(unsafe.Pointer(&salen)))
+	return salen, errno
+}
+
+// GetsockoptInt is getsockopt(2) of an int.
+func GetsockoptInt(fd, level, opt int) (int, syscall.Errno) {
+	if FaultsEnabled {
+		if errno := injected(OpGetsockopt, fd); errno != 0 {
+			return 0, errno
+		}
+	}
+	v, err := unix.GetsockoptInt(fd, level, opt)
+	return v, errnoOf(err)
+}
+
+// SetsockoptInt is setsockopt(2) of an int.
+func SetsockoptInt(fd, level, opt, value int) syscall.Errno {
+	if FaultsEnabled {
+		if errno := injected(OpSetsockopt, fd); errno != 0 {
+			return errno
+		}
+	}
+	return errnoOf(unix.SetsockoptInt(fd, level, opt, value))
+}
+
+// SetsockoptLinger is setsockopt(2) SO_LINGER.
+func SetsockoptLinger(fd int, l *unix.Linger) syscall.Errno {
+	if FaultsEnabled {
+		if errno := injected(OpSetsockopt, fd); errno != 0 {
+			return errno
+		}
+	}
+	return errnoOf(unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, l))
+}
+
+// Shutdown is shutdown(2).
+func Shutdown(fd, how int) syscall.Errno {
+	if FaultsEnabled {
+		if errno := injected(OpShutdown, fd); errno != 0 {
+			return errno
+		}
+	}
+	return errnoOf(unix.Shutdown(fd, how))
+}
+
+// Close is close(2). The descriptor is gone whatever it returns; it can block
+// for as long as SO_LINGER says.
+func Close(fd int) syscall.Errno {
+	errno := errnoOf(unix.Close(fd))
+	if FaultsEnabled {
+		if e := injected(OpClose, fd); e != 0 {
+			return e
+		}
+	}
+	return errno
+}
+
+// errnoOf unwraps what package unix returns, which is an Errno or nil.
+func errnoOf(err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	return err.(syscall.Errno)
+}

@@ -1,0 +1,27 @@
+//go:build !linux
+
+package sys
+
+import "syscall"
+
+// The engine runs on Linux only. These few calls exist elsewhere so that what
+// is written on top of them compiles; nothing there ever gets a descriptor to
+// call them with.
+
+// errUnsupported is what every call fails with off Linux.
+const errUnsupported = syscall.ENOSYS
+
+// Recv is not available on this platform.
+func Recv(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
+
+// Send is not available on this platform.
+func Send(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
+
+// Dup is not available on this platform.
+func Dup(int) (int, syscall.Errno) { return -1, errUnsupported }
+
+// Shutdown is not available on this platform.
+func Shutdown(int, int) syscall.Errno { return errUnsupported }
+
+// Close is not available on this platform.
+func Close(int) syscall.Errno { return errUnsupported }

@@ -1,0 +1,282 @@
+package percore
+
+import (
+	"context"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore/loop"
+)
+
+// Listen announces on a local address and returns a listener whose connections
+// are *[Conn]. It takes what net.Listen takes, and fails with what net.Listen
+// fails with: networks "tcp", "tcp4", "tcp6" and "unix"; host names, service
+// names, an empty host for all addresses, port 0 for one of the kernel's choice.
+// A "unixpacket" listener, whose connections are no streams, is package net's.
+//
+// The listener runs on the default group of loops, one per GOMAXPROCS, which
+// starts with the first listener and ends with the last listener and connection.
+func Listen(network, address string) (net.Listener, error) {
+	var lc ListenConfig
+	return lc.Listen(context.Background(), network, address)
+}
+
+// ListenConfig has options for listening. The first three fields and the
+// methods are net.ListenConfig's; the others are about the engine and have no
+// effect on anything but Linux.
+type ListenConfig struct {
+	// Control, if not nil, is called for each socket before it is bound. There
+	// is one socket per loop, so it is called several times.
+	Control func(network, address string, c syscall.RawConn) error
+
+	// KeepAlive is for how long an accepted connection must be idle before the
+	// first keep-alive probe: 0 means 15 seconds, below 0 no probes. It is
+	// ignored if KeepAliveConfig.Enable is true.
+	KeepAlive time.Duration
+
+	// KeepAliveConfig has all parameters of the keep-alive probes.
+	KeepAliveConfig net.KeepAliveConfig
+
+	// Group is the loops that the listener and its connections run on; nil
+	// means the default group.
+	Group *loop.Group
+
+	// ReusePort lets other processes of the same user listen on the same port
+	// and share its connections, if they say so too (socket(7), SO_REUSEPORT).
+	// Otherwise a port that is in use is an error, as it is with package net.
+	ReusePort bool
+
+	// LeastLoaded places each new connection on the loop with the fewest
+	// instead of leaving the choice to the kernel, which hashes addresses. It
+	// evens out a few long-lived connections, and costs a little when there are
+	// many short ones. Unix and inherited sockets are always placed so.
+	LeastLoaded bool
+
+	// AcceptQueueMax is how many accepted connections may wait for Accept; 0
+	// means 256. When as many wait, the rest is left in the kernel's backlog.
+	AcceptQueueMax int
+
+	// OnAcceptError, if not nil, is told when accepting fails for lack of
+	// descriptors or memory and is put off: at first, and once a minute while it
+	// lasts. Such errors don't come out of Accept, since the listener recovers
+	// by itself. It is called on a loop's goroutine and must not block. nil
+	// means a warning to slog's default logger.
+	OnAcceptError func(err error)
+
+	multipathTCP bool
+}
+
+// acceptQueueMax is the default of ListenConfig.AcceptQueueMax: four batches of
+// a loop's accept, enough that a server that accepts in a tight loop never makes
+// a loop stop, and little enough that one that doesn't leaves its clients where
+// they can still be told, in the backlog.
+const acceptQueueMax = 4 * acceptBatch
+
+// acceptBatch is how many connections a loop accepts before it looks after its
+// other descriptors again.
+const acceptBatch = 64
+
+// MultipathTCP reports whether the listener will accept Multipath TCP.
+func (lc *ListenConfig) MultipathTCP() bool { return lc.multipathTCP }
+
+// SetMultipathTCP makes Listen accept Multipath TCP (RFC 8684) if the kernel
+// can. Unlike package net's, percore's listeners don't unless told to: on Linux
+// it makes every system call on a connection dearer, even when the peer speaks
+// plain TCP.
+func (lc *ListenConfig) SetMultipathTCP(use bool) { lc.multipathTCP = use }
+
+// Listen is the function Listen with lc's options. ctx is for resolving the
+// address and has no effect on the listener. The result is a *[Listener], but
+// for a "unixpacket" one.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	if network == "unixpacket" {
+		return lc.netConfig(lc.Control).Listen(ctx, network, address)
+	}
+	impl, err := lc.listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{impl, impl.queue}, nil
+}
+
+// netConfig is what package net gets to make a socket.
+func (lc *ListenConfig) netConfig(control func(network, address string, c syscall.RawConn) error) *net.ListenConfig {
+	config := &net.ListenConfig{Control: control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
+	config.SetMultipathTCP(lc.multipathTCP)
+	return config
+}
+
+// FileListener returns a listener on a copy of f, a listening socket that was
+// inherited or made by a service manager. It fails with what net.FileListener
+// fails with. The caller still owns f. Closing the listener does not remove the
+// file of a unix socket.
+//
+// Accepted connections get TCP_NODELAY and keep-alive as package net sets them,
+// by way of the listening socket, which keeps these options afterwards.
+func FileListener(f *os.File) (net.Listener, error) {
+	var lc ListenConfig
+	return lc.FileListener(f)
+}
+
+// FileListener is the function FileListener with lc's options; Control, ReusePort
+// and SetMultipathTCP come too late for it.
+func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
+	impl, err := lc.fileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{impl, impl.queue}, nil
+}
+
+// Listener accepts connections. It implements [net.Listener] and has the methods
+// of *net.TCPListener and *net.UnixListener. All are safe for concurrent use.
+type Listener struct {
+	listener *listener
+	queue    *acceptQueue // what this one's Accept takes from
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+func (l *Listener) ok() bool { return l != nil && l.listener != nil }
+
+// Accept waits for the next connection, a *[Conn]. Any number of goroutines may
+// call it. It fails with [net.ErrClosed] once the listener is closed, and with
+// [os.ErrDeadlineExceeded] once its deadline has passed.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptConn is Accept with the connection's type.
+func (l *Listener) AcceptConn() (*Conn, error) {
+	if !l.ok() {
+		return nil, syscall.EINVAL
+	}
+	c, err := l.queue.pop()
+	if err != nil {
+		return nil, l.opError("accept", err)
+	}
+	return c, nil
+}
+
+// Close stops listening. Accept, wherever it waits, fails with [net.ErrClosed].
+// Connections that were not handed out yet are reset, those that were are not
+// affected. The file of a unix socket is removed.
+func (l *Listener) Close() error {
+	if !l.ok() {
+		return syscall.EINVAL
+	}
+	if err := l.listener.close(); err != nil {
+		return l.opError("close", err)
+	}
+	return nil
+}
+
+// Addr returns the address that is listened on. It is shared by all callers, so
+// do not change it.
+func (l *Listener) Addr() net.Addr {
+	if !l.ok() {
+		return nil
+	}
+	return l.listener.addr
+}
+
+// SetDeadline sets the time from which Accept fails with
+// [os.ErrDeadlineExceeded]. The zero time means never.
+func (l *Listener) SetDeadline(t time.Time) error {
+	if !l.ok() {
+		return syscall.EINVAL
+	}
+	return l.queue.setDeadline(t) // which package net does not wrap either
+}
+
+// SyscallConn returns a raw connection that supports only Control, which calls
+// its function for each of the listener's sockets.
+func (l *Listener) SyscallConn() (syscall.RawConn, error) {
+	if !l.ok() {
+		return nil, syscall.EINVAL
+	}
+	return l.listener.rawConn(l)
+}
+
+// File returns a copy of the listener's first socket, which the caller must
+// close. To hand a port over to another process take [Listener.Files]: what
+// waits in the backlog of a socket that is left behind is lost.
+func (l *Listener) File() (*os.File, error) {
+	if !l.ok() {
+		return nil, syscall.EINVAL
+	}
+	files, err := l.listener.files(1)
+	if err != nil {
+		return nil, l.opError("file", err)
+	}
+	return files[0], nil
+}
+
+// Files returns copies of all of the listener's sockets, one per loop. Their
+// descriptors are non-blocking and stay so. The caller must close them.
+func (l *Listener) Files() ([]*os.File, error) {
+	if !l.ok() {
+		return nil, syscall.EINVAL
+	}
+	files, err := l.listener.files(-1)
+	if err != nil {
+		return nil, l.opError("file", err)
+	}
+	return files, nil
+}
+
+// SetUnlinkOnClose says whether Close removes the file of a unix socket. It does
+// by default if Listen made the file. On other listeners it has no effect.
+func (l *Listener) SetUnlinkOnClose(unlink bool) {
+	if l.ok() {
+		l.listener.unlink.Store(unlink)
+	}
+}
+
+// PerLoop splits the listener into one per loop, each of which hands out only
+// the connections of its loop, so that a goroutine can accept for each. From
+// then on the listener's own Accept gets no connections, and waits until it is
+// closed. Closing any of them closes all: the kernel would reset what waits in
+// the backlog of one that is closed alone. It may be
+// called again and returns the same listeners.
+//
+// http.Server and grpc.Server take several listeners, one Serve call each.
+func (l *Listener) PerLoop() []*Listener {
+	if !l.ok() {
+		return nil
+	}
+	return l.listener.perLoop()
+}
+
+// ListenerStats counts what a listener has done.
+type ListenerStats struct {
+	Sockets  int    // listening sockets
+	Accepted uint64 // connections accepted from the kernel
+	Queued   int    // accepted, and waiting for Accept now
+	Paused   uint64 // times that a loop stopped accepting because the queue was full
+	PutOff   uint64 // times that accepting failed for lack of resources and was put off
+
+	// Loops is about the group of loops, which other listeners may share.
+	Loops loop.Stats
+}
+
+// Stats returns the listener's counters. Off Linux they are all 0.
+func (l *Listener) Stats() ListenerStats {
+	if !l.ok() {
+		return ListenerStats{}
+	}
+	return l.listener.stats()
+}
+
+func (l *Listener) opError(op string, err error) error {
+	if onNet {
+		return err
+	}
+	return &net.OpError{Op: op, Net: l.listener.network, Addr: l.listener.addr, Err: err}
+}

@@ -1,0 +1,109 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"time"
+)
+
+// Strategy says how a loop waits for events. It changes nothing else.
+type Strategy uint8
+
+const (
+	// Nested parks the loop's goroutine in the Go runtime's own poller. No
+	// thread is held while it waits and no processor is handed over when it
+	// wakes. The default.
+	Nested Strategy = iota
+
+	// Thread gives each loop a goroutine that blocks in epoll_pwait, and with
+	// it a thread. It is as cheap as Nested when there are always many events,
+	// and dearer when there are few: each wake-up then has to get a processor
+	// back from the scheduler.
+	Thread
+)
+
+// String returns the strategy's name.
+func (s Strategy) String() string {
+	switch s {
+	case Nested:
+		return "nested"
+	case Thread:
+		return "thread"
+	}
+	return fmt.Sprintf("Strategy(%d)", uint8(s))
+}
+
+// Config says how the loops of a [Group] run. The zero value is what
+// percore.Listen uses.
+type Config struct {
+	// Loops is the number of loops. 0 means one per processor that the Go
+	// scheduler may use (GOMAXPROCS) when the group is made.
+	Loops int
+
+	// Strategy is how the loops wait for events.
+	Strategy Strategy
+
+	// Pin, with the strategy Thread, locks each loop to a thread of its own
+	// and that thread to one of the processors the process may run on, by
+	// sched_setaffinity(2). The goroutines that the loop wakes still run
+	// anywhere.
+	Pin bool
+
+	// BusyPoll is for how long a loop that found no event goes on looking
+	// before it waits, at the most; 0 means not at all. While it looks it
+	// yields to every other goroutine. It buys latency on a connection that is
+	// answered quickly with processor time; a loop that looks in vain looks
+	// for shorter and shorter.
+	BusyPoll time.Duration
+}
+
+// Limits of [Config]. A loop costs two descriptors, a goroutine and some 5 KiB;
+// more loops than this is a mistake in the units.
+const (
+	loopsMax    = 1024
+	busyPollMax = time.Second
+)
+
+// withDefaults checks c and fills in what was left out.
+func (c Config) withDefaults() (Config, error) {
+	switch {
+	case c.Loops < 0 || c.Loops > loopsMax:
+		return c, fmt.Errorf("loop: Config.Loops is %d; it must be from 0 (one per processor) to %d", c.Loops, loopsMax)
+	case c.Strategy > Thread:
+		return c, fmt.Errorf("loop: Config.Strategy is %v; it must be Nested or Thread", c.Strategy)
+	case c.Pin && c.Strategy != Thread:
+		return c, errors.New("loop: Config.Pin needs Config.Strategy to be Thread; a nested loop has no thread to pin")
+	case c.BusyPoll < 0 || c.BusyPoll > busyPollMax:
+		return c, fmt.Errorf("loop: Config.BusyPoll is %v; it must be from 0 to %v", c.BusyPoll, busyPollMax)
+	}
+	if c.Loops == 0 {
+		c.Loops = runtime.GOMAXPROCS(0)
+	}
+	return c, nil
+}
+
+// Stats counts what the loops of a [Group] have done since it was made.
+// The counters are read one after the other, not in one instant.
+type Stats struct {
+	Loops       int    // loops in the group
+	Descriptors int    // descriptors registered now
+	Wakeups     uint64 // times a loop was woken from waiting
+	Events      uint64 // readiness events harvested from the kernel
+	Stale       uint64 // events dropped because their descriptor had been closed
+	Tasks       uint64 // tasks run that Submit handed over
+}
+
+var (
+	// ErrClosed is what a call on a closed descriptor, or one that was closed
+	// while the call waited, fails with. It is [net.ErrClosed].
+	ErrClosed = net.ErrClosed
+
+	// ErrStopped is what a call on a group that has ended fails with.
+	ErrStopped = errors.New("loop: the group of loops has stopped")
+
+	// ErrArmed is what arming a readiness callback fails with when the
+	// descriptor has one already.
+	ErrArmed = errors.New("loop: a readiness callback is already armed on this descriptor")
+)

@@ -1,0 +1,34 @@
+// Package loop is percore's engine: it waits for descriptors to become ready,
+// one loop per core, and wakes the goroutines that use them.
+//
+// A loop knows readiness, never bytes. It harvests epoll events, marks the
+// descriptors they belong to as ready and wakes whoever waits for that; the
+// goroutine that called Read then makes the system call itself, into its own
+// slice, on its own core. That keeps every loop iteration short: a busy
+// connection costs its loop no more than one event per wake-up, so it can't
+// starve the others.
+//
+// The parts, in the order in which an event meets them:
+//
+//	poller   the kernel's side: epoll and the eventfd (poller_linux.go is the
+//	         only file that names EPOLL*)
+//	Loop     harvests, dispatches to Handlers, runs submitted tasks
+//	FD       a stream descriptor with the semantics of package net: blocking
+//	         calls, deadlines, close from anywhere
+//	side     one direction of an FD: who is ready, who waits (a table there)
+//	wheel    the deadlines of a loop's descriptors
+//	Group    the loops of a process, and when they end
+//
+// # Waiting
+//
+// By default no thread ever sleeps in epoll_wait. A loop's epoll descriptor is
+// itself handed to the Go runtime's poller, which is an epoll too: when one of
+// the loop's descriptors becomes ready the epoll descriptor becomes readable,
+// the runtime wakes the loop's goroutine, and that harvests without blocking.
+// See [Strategy] for the alternative and docs/decisions for the measurements.
+//
+// # Platforms
+//
+// The engine needs Linux. Elsewhere the package compiles and [NewGroup] fails
+// with [errors.ErrUnsupported].
+package loop

@@ -1,0 +1,314 @@
+package loop
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Handler is told when its descriptor is ready. OnReady runs on the loop's
+// goroutine, one call at a time, and must neither block nor run long: every
+// other descriptor of the loop waits for it.
+type Handler interface {
+	OnReady(r Readiness)
+}
+
+// Readiness is what an event says about a descriptor.
+//
+// Events may be spurious: a descriptor may turn out not to be ready, because
+// somebody else used it up in between. They are edges: one is delivered when
+// something changed, not again for as long as it stays so.
+type Readiness uint8
+
+const (
+	Readable Readiness = 1 << iota // data, a connection to accept, or the end
+	Writable                       // room to write, or an error
+	Hangup                         // the peer will send nothing more
+	Urgent                         // urgent (out-of-band) data: a short read need not mean that all was read
+)
+
+// Token names a registration: a slot of the loop's table and the generation it
+// had. An event with an old generation is for a descriptor that is gone.
+type Token struct{ slot, gen uint32 }
+
+// slot is one entry of a loop's table from events to handlers.
+//
+//	handler  gen        meaning
+//	nil      n          free; its next registration gets generation n
+//	h        n          events of generation n go to h; older ones are dropped
+//
+// Deregistering sets handler to nil and adds 1 to gen. gen wraps after 2^32
+// reuses of one slot, far more than the one batch of events (harvested, not yet
+// dispatched) that can outlive a registration.
+type slot struct {
+	handler Handler
+	gen     uint32
+}
+
+// Loop waits for the readiness of the descriptors registered with it and tells
+// their handlers. Its methods are safe for concurrent use unless they say
+// otherwise.
+type Loop struct {
+	// immutable
+	group  *Group
+	index  int
+	poller *poller
+	timers timers
+
+	// owned by the loop's goroutine
+	batch    []delivery    // events of one harvest, looked up
+	stopping bool          // set by the task that stop submits
+	busyPoll time.Duration // for how long to spin at present; adapts up to Config.BusyPoll
+
+	// atomic; written by the loop's goroutine only, but for descriptors
+	wakeups, events, stale atomic.Uint64
+	descriptors            atomic.Int64
+
+	slots struct {
+		sync.Mutex
+		table []slot
+		free  []uint32 // indexes into table
+	}
+
+	tasks struct {
+		sync.Mutex
+		queue []func()
+		woken bool // the eventfd was written and the queue has not been taken since
+		ended bool // the loop has returned; the eventfd is closed, or about to be
+		spare []func()
+		run   atomic.Uint64
+	}
+}
+
+// delivery is an event whose handler has been looked up.
+type delivery struct {
+	handler Handler
+	ready   Readiness
+}
+
+func newLoop(g *Group, index int) (*Loop, error) {
+	p, err := newPoller()
+	if err != nil {
+		return nil, err
+	}
+	l := &Loop{group: g, index: index, poller: p, busyPoll: g.config.BusyPoll}
+	l.timers.init()
+	return l, nil
+}
+
+// Index returns the loop's number in its group, counted from 0.
+func (l *Loop) Index() int { return l.index }
+
+// Group returns the group that the loop belongs to.
+func (l *Loop) Group() *Group { return l.group }
+
+// Descriptors returns how many descriptors are registered.
+func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
+
+// Register makes the loop tell h about the readiness of sysfd, which must be
+// non-blocking, from now until Deregister: one registration, for both
+// directions, edge-triggered. If sysfd is ready now, that counts as an edge.
+//
+// It fails with [ErrStopped], or with the *os.SyscallError of epoll_ctl(2). The
+// registration holds the loop's group.
+func (l *Loop) Register(sysfd int, h Handler) (Token, error) {
+	if !l.group.Retain() {
+		return Token{}, ErrStopped
+	}
+	t := l.claim(h)
+	if errno := l.poller.add(sysfd, t); errno != 0 {
+		l.vacate(t)
+		l.group.Release()
+		return Token{}, os.NewSyscallError("epoll_ctl", errno)
+	}
+	return t, nil
+}
+
+// Deregister ends a registration. Call it before closing the descriptor, once.
+// Events that are on their way are dropped, but a call of the handler may be
+// under way, or still come from a batch that was looked up before. Closing the
+// descriptor takes it out of the kernel's table unless a duplicate of it is
+// open: duplicated says that one may be, and has it taken out explicitly.
+func (l *Loop) Deregister(t Token, sysfd int, duplicated bool) {
+	l.vacate(t)
+	if duplicated {
+		l.poller.del(sysfd)
+	}
+	l.group.Release()
+}
+
+// claim puts h into a free slot.
+func (l *Loop) claim(h Handler) Token {
+	s := &l.slots
+	s.Lock()
+	defer s.Unlock()
+	l.descriptors.Add(1)
+	if n := len(s.free); n > 0 {
+		i := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.table[i].handler = h
+		return Token{slot: i, gen: s.table[i].gen}
+	}
+	s.table = append(s.table, slot{handler: h})
+	return Token{slot: uint32(len(s.table) - 1)}
+}
+
+// vacate frees t's slot and starts its next generation.
+func (l *Loop) vacate(t Token) {
+	s := &l.slots
+	s.Lock()
+	defer s.Unlock()
+	l.descriptors.Add(-1)
+	s.table[t.slot] = slot{gen: t.gen + 1}
+	s.free = append(s.free, t.slot)
+}
+
+// Submit has task run on the loop's goroutine, after the events that it is
+// dispatching, in the order of submission. It does not wait. task must not
+// block. After the group has ended tasks are dropped; while a reference to the
+// group is held, that can't happen.
+func (l *Loop) Submit(task func()) {
+	l.tasks.Lock()
+	defer l.tasks.Unlock()
+	if l.tasks.ended {
+		return
+	}
+	l.tasks.queue = append(l.tasks.queue, task)
+	if !l.tasks.woken {
+		l.tasks.woken = true
+		l.poller.wake() // under the lock, so that the eventfd is still ours
+	}
+}
+
+// stop makes run return once the tasks submitted before it have run.
+func (l *Loop) stop() { l.Submit(func() { l.stopping = true }) }
+
+// run is the loop's goroutine.
+func (l *Loop) run() {
+	if l.group.config.Pin {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its affinity with it
+		pinThread(l.index)
+	}
+	if l.group.config.Strategy == Thread {
+		l.poller.runBlocking(l.pass)
+	} else {
+		l.poller.runNested(l.pass)
+	}
+	l.timers.stop()
+	l.tasks.Lock()
+	l.tasks.ended = true
+	l.tasks.queue = nil
+	l.tasks.Unlock()
+	l.poller.close()
+}
+
+// pass is what the loop does each time it was woken: it harvests, dispatches
+// and runs tasks until nothing is left, and reports whether to stop.
+//
+// The last harvest must come back short. Under Nested the runtime's poller has
+// been told once, by an edge, that this loop's epoll descriptor is readable; a
+// new edge is raised only by an event that comes later. Leaving an event behind
+// would strand it until then.
+func (l *Loop) pass() (stop bool) {
+	l.wakeups.Store(l.wakeups.Load() + 1)
+	for !l.stopping {
+		if l.harvest() {
+			continue
+		}
+		if l.group.config.BusyPoll > 0 && l.spin() {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// harvest takes one batch of events from the kernel, dispatches it, and runs the
+// tasks submitted meanwhile. It reports whether there may be more to do at once.
+func (l *Loop) harvest() (more bool) {
+	n, full := l.poller.harvest()
+	l.dispatch(n)
+	return l.runTasks() || full
+}
+
+// dispatch tells the handlers of the first n harvested events.
+func (l *Loop) dispatch(n int) {
+	if n == 0 {
+		return
+	}
+	// Look all of them up under one lock, then call without it: a handler may
+	// register and deregister.
+	stale := 0
+	l.slots.Lock()
+	for i := range n {
+		t, ready := l.poller.event(i)
+		if t == wakeToken {
+			continue // Submit's eventfd: its only message is the wake-up
+		}
+		if s := &l.slots.table[t.slot]; s.handler != nil && s.gen == t.gen {
+			l.batch = append(l.batch, delivery{s.handler, ready})
+		} else {
+			stale++
+		}
+	}
+	l.slots.Unlock()
+	l.events.Store(l.events.Load() + uint64(len(l.batch)+stale))
+	if stale > 0 {
+		l.stale.Store(l.stale.Load() + uint64(stale))
+	}
+	for i := range l.batch {
+		d := l.batch[i]
+		l.batch[i] = delivery{} // do not keep a closed descriptor alive
+		d.handler.OnReady(d.ready)
+	}
+	l.batch = l.batch[:0]
+}
+
+// runTasks runs what was submitted until now and reports whether there was
+// anything. Tasks that tasks submit come with the next harvest, so that events
+// get their turn in between.
+func (l *Loop) runTasks() bool {
+	l.tasks.Lock()
+	queue := l.tasks.queue
+	l.tasks.queue = l.tasks.spare
+	l.tasks.woken = false
+	l.tasks.Unlock()
+	for i, task := range queue {
+		queue[i] = nil
+		task()
+	}
+	if len(queue) > 0 {
+		l.tasks.run.Add(uint64(len(queue)))
+	}
+	// A burst's large array is not kept; only the goroutine that runs this
+	// touches spare, and only under the lock when it is handed to queue.
+	if cap(queue) <= taskQueueKept {
+		l.tasks.spare = queue[:0]
+	} else {
+		l.tasks.spare = nil
+	}
+	return len(queue) > 0
+}
+
+// taskQueueKept is the largest task queue that is reused, in tasks: 8 KiB.
+const taskQueueKept = 1024
+
+// spin looks for events for as long as the busy-poll time at present allows,
+// yielding in between, and reports whether one came. Success doubles the time
+// up to the configured one; failure halves it down to a sixteenth, so that an
+// idle loop does not burn a processor.
+func (l *Loop) spin() bool {
+	maxSpin := l.group.config.BusyPoll
+	for start := time.Now(); time.Since(start) < l.busyPoll; {
+		runtime.Gosched()
+		if n, _ := l.poller.harvest(); n > 0 {
+			l.dispatch(n)
+			l.busyPoll = min(2*l.busyPoll, maxSpin)
+			return true
+		}
+	}
+	l.busyPoll = max(l.busyPoll/2, maxSpin/16)
+	return false
+}

@@ -1,0 +1,203 @@
+package loop
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+)
+
+// poller is an epoll instance and the eventfd that interrupts it. Only the
+// loop's goroutine calls harvest, event and the run functions; add, del and wake
+// may be called from anywhere.
+type poller struct {
+	// immutable
+	epfd   int
+	wakefd int
+	file   *os.File        // epfd as the Go runtime's poller knows it; owns epfd
+	raw    syscall.RawConn // file's
+
+	// owned by the loop's goroutine
+	events  []unix.EpollEvent
+	blocked bool // the next harvest sleeps until there is an event
+	grow    bool // the last harvest filled the array
+}
+
+// The event array starts small, since most wake-ups bring a few events, and
+// doubles when it comes back full. 1024 events are 12 KiB and spread the cost
+// of an epoll_pwait and of the table's lock over as many events as matters.
+const (
+	eventsMin = 32
+	eventsMax = 1024
+)
+
+// interest is what every descriptor is registered for, once.
+//
+// EPOLLRDHUP tells of a peer's FIN, after which reads must not wait for another
+// edge. EPOLLPRI tells of TCP urgent data: a read stops short at the urgent
+// mark, so that a short read no longer means that everything was read.
+const interest = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
+
+// wakeToken is the eventfd's. No slot has it: a table of 2^32 slots is out of
+// reach.
+var wakeToken = Token{slot: ^uint32(0), gen: ^uint32(0)}
+
+func newPoller() (*poller, error) {
+	epfd, errno := sys.EpollCreate1()
+	if errno != 0 {
+		return nil, fmt.Errorf("loop: can't make an epoll instance: %w", os.NewSyscallError("epoll_create1", errno))
+	}
+	p := &poller{epfd: epfd, wakefd: -1, events: make([]unix.EpollEvent, eventsMin)}
+	if err := p.init(); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *poller) init() error {
+	var errno syscall.Errno
+	if p.wakefd, errno = sys.Eventfd(); errno != 0 {
+		return fmt.Errorf("loop: can't make an eventfd: %w", os.NewSyscallError("eventfd2", errno))
+	}
+	// Edge-triggered: each write is an edge, so nobody has to read it.
+	if errno = p.ctl(unix.EPOLL_CTL_ADD, p.wakefd, unix.EPOLLIN|unix.EPOLLET, wakeToken); errno != 0 {
+		return fmt.Errorf("loop: can't watch the eventfd: %w", os.NewSyscallError("epoll_ctl", errno))
+	}
+	// os.NewFile hands a descriptor to the runtime's poller only if it is in
+	// non-blocking mode, which for an epoll descriptor means nothing else.
+	if errno = sys.SetNonblock(p.epfd); errno != 0 {
+		return fmt.Errorf("loop: can't set an epoll instance non-blocking: %w", os.NewSyscallError("fcntl", errno))
+	}
+	p.file = os.NewFile(uintptr(p.epfd), "percore-epoll")
+	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("loop: the Go runtime's poller did not take an epoll descriptor: %w", err)
+	}
+	var err error
+	p.raw, err = p.file.SyscallConn()
+	return err
+}
+
+// close gives the descriptors back. Nothing may use p afterwards.
+func (p *poller) close() {
+	if p.file != nil {
+		p.file.Close()
+	} else {
+		sys.Close(p.epfd)
+	}
+	if p.wakefd >= 0 {
+		sys.Close(p.wakefd)
+	}
+}
+
+// runNested calls pass each time the runtime's poller says that there are
+// events, until pass reports true. In between its goroutine is parked.
+func (p *poller) runNested(pass func() bool) {
+	err := p.raw.Read(func(uintptr) bool { return pass() })
+	if err != nil {
+		// The file is closed by nobody but close, after this.
+		panic("loop: the runtime's poller gave up on an epoll descriptor: " + err.Error())
+	}
+}
+
+// runBlocking calls pass in a loop whose first harvest each time sleeps in
+// epoll_pwait, until pass reports true.
+func (p *poller) runBlocking(pass func() bool) {
+	for {
+		p.blocked = true
+		if pass() {
+			return
+		}
+	}
+}
+
+// harvest takes the events that there are, as many as fit the array, and says
+// how many and whether the array was full: then there may be more, and the
+// array is larger the next time.
+func (p *poller) harvest() (n int, full bool) {
+	if len(p.events) < eventsMax && p.grow {
+		p.events = make([]unix.EpollEvent, 2*len(p.events))
+	}
+	p.grow = false
+	n, errno := sys.EpollPwait(p.epfd, p.events, p.blocked)
+	if errno == syscall.EINTR {
+		return 0, true // a signal: look again
+	}
+	p.blocked = false
+	if errno != 0 {
+		// EBADF, EFAULT and EINVAL (epoll_wait(2)) would be our own mistakes.
+		panic("loop: epoll_pwait: " + errno.Error())
+	}
+	full = n == len(p.events)
+	p.grow = full
+	return n, full
+}
+
+// event returns what the i-th harvested event says, and of whom.
+func (p *poller) event(i int) (Token, Readiness) {
+	ev := &p.events[i]
+	return Token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}, readiness(ev.Events)
+}
+
+// readiness translates epoll's bits. An error (EPOLLERR) is found by reading
+// and by writing, whichever the connection does next. EPOLLHUP says that both
+// directions are shut down.
+func readiness(events uint32) (r Readiness) {
+	if events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLPRI) != 0 {
+		r |= Readable
+	}
+	if events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		r |= Writable
+	}
+	if events&(unix.EPOLLRDHUP|unix.EPOLLHUP) != 0 {
+		r |= Hangup
+	}
+	if events&unix.EPOLLPRI != 0 {
+		r |= Urgent
+	}
+	return r
+}
+
+// add registers fd, edge-triggered, for everything.
+func (p *poller) add(fd int, t Token) syscall.Errno {
+	return p.ctl(unix.EPOLL_CTL_ADD, fd, interest, t)
+}
+
+// del takes fd out, for the case that closing it doesn't.
+func (p *poller) del(fd int) { p.ctl(unix.EPOLL_CTL_DEL, fd, 0, Token{}) }
+
+func (p *poller) ctl(op, fd int, events uint32, t Token) syscall.Errno {
+	// The 64 bits of user data are a token, never a pointer: the garbage
+	// collector doesn't see what the kernel keeps.
+	ev := unix.EpollEvent{Events: events, Fd: int32(t.slot), Pad: int32(t.gen)}
+	return sys.EpollCtl(p.epfd, op, fd, &ev)
+}
+
+// wake makes a waiting loop pass.
+func (p *poller) wake() { sys.Notify(p.wakefd) }
+
+// pinThread ties the calling thread to one of the processors the process may run
+// on, the index-th, going round. Failing to is no reason not to run.
+func pinThread(index int) {
+	var may unix.CPUSet
+	if unix.SchedGetaffinity(0, &may) != nil || may.Count() == 0 {
+		return
+	}
+	nth := index % may.Count()
+	for cpu := 0; ; cpu++ {
+		if !may.IsSet(cpu) {
+			continue
+		}
+		if nth == 0 {
+			var one unix.CPUSet
+			one.Set(cpu)
+			_ = unix.SchedSetaffinity(0, &one)
+			return
+		}
+		nth--
+	}
+}

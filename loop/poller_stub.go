@@ -1,0 +1,30 @@
+//go:build !linux
+
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// poller can't be made off Linux: newPoller always fails, so that no other
+// method is ever called.
+type poller struct{}
+
+var wakeToken = Token{slot: ^uint32(0), gen: ^uint32(0)}
+
+func newPoller() (*poller, error) {
+	return nil, fmt.Errorf("loop: the engine needs Linux's epoll: %w", errors.ErrUnsupported)
+}
+
+func (p *poller) close()                       {}
+func (p *poller) runNested(func() bool)        {}
+func (p *poller) runBlocking(func() bool)      {}
+func (p *poller) harvest() (int, bool)         { return 0, false }
+func (p *poller) event(int) (Token, Readiness) { return Token{}, 0 }
+func (p *poller) add(int, Token) syscall.Errno { return syscall.ENOSYS }
+func (p *poller) del(int)                      {}
+func (p *poller) wake()                        {}
+
+func pinThread(int) {}

@@ -1,0 +1,201 @@
+package loop
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// errTimeout is what a call fails with once its deadline has passed.
+var errTimeout = os.ErrDeadlineExceeded
+
+// side is one direction, reading or writing, of an FD: whether the kernel may
+// have something for it, who waits for that, and until when.
+//
+// Its state is a word of bits:
+//
+//	ready      an edge came since somebody last tried: a system call may succeed
+//	waiting    a goroutine is parked, or about to be, on the channel in parker
+//	hangup     the peer sends nothing more: reads always find something (the
+//	           rest of the data, then the end), and never another edge
+//	speculate  a short read does not mean that nothing is left
+//
+// Who changes it:
+//
+//	the call under way     ready:  off before each system call, on again after one
+//	(holds mu)                     that may have left something behind
+//	                       waiting: on before parking; off again if it turns out
+//	                               that there is no need to
+//	the loop (an edge)     ready: on; waiting: off, and then it owes the parked
+//	                       goroutine exactly one token; hangup, speculate: on
+//	a deadline, Close      waiting: off, and then they owe the token
+//
+// So whoever clears waiting, by a compare-and-swap, decides alone how the wait
+// ends, and a goroutine that sees waiting cleared by another always takes the
+// token from its channel before it goes on.
+//
+// Two orders keep wake-ups from being lost. ready is cleared before the system
+// call, never after it: an edge that comes in between sets it again, at the
+// price of a call that finds nothing. And a wait is published (waiting set)
+// before closed and the deadline are looked at for the last time, while Close
+// and the deadline change those first and look for waiting after.
+type side struct {
+	mu sync.Mutex // serializes the calls of this direction: held for a whole Read or Write
+
+	// atomic
+	state    atomic.Uint32
+	deadline atomic.Int64 // see timers.go
+	armedAt  atomic.Int64 // when timer is due; 0: it isn't in the wheel
+	callback atomic.Pointer[func(error)]
+
+	// written by the holder of mu before it sets waiting; read by whoever clears it
+	parker chan struct{}
+
+	// guarded by the loop's timers
+	timer timer
+}
+
+const (
+	ready uint32 = 1 << iota
+	waiting
+	hangup
+	speculate
+)
+
+// take reports whether a system call may succeed, and uses the news up. After a
+// hang-up it always may.
+func (s *side) take() bool {
+	switch st := s.state.Load(); {
+	case st&ready == 0:
+		return false
+	case st&hangup == 0:
+		s.state.And(^ready)
+	}
+	return true
+}
+
+// give says that a system call may succeed without another edge.
+func (s *side) give() {
+	if s.state.Load()&ready == 0 {
+		s.state.Or(ready)
+	}
+}
+
+// deplete says that a system call found nothing (EAGAIN). take had cleared ready
+// before, and an edge since then stays, unless a hang-up was remembered that
+// turns out to be no reason to go on trying.
+func (s *side) deplete() {
+	if s.state.Load()&hangup != 0 {
+		s.state.And(^(ready | hangup))
+	}
+}
+
+// signal is an edge: it sets the bits and wakes whoever waits. On the loop only.
+func (s *side) signal(bits uint32) {
+	for {
+		old := s.state.Load()
+		if old&(bits|waiting) == bits {
+			break // nothing new, and nobody to wake
+		}
+		if s.state.CompareAndSwap(old, (old|bits)&^waiting) {
+			if old&waiting != 0 {
+				s.parker <- struct{}{}
+			}
+			break
+		}
+	}
+	if s.callback.Load() != nil {
+		if f := s.callback.Swap(nil); f != nil {
+			(*f)(nil)
+		}
+	}
+}
+
+// interrupt wakes whoever waits without saying that anything is ready: the
+// waiter looks for itself what happened. A callback is told err, on the loop.
+func (s *side) interrupt(f *FD, err error) {
+	if s.unpublish() {
+		s.parker <- struct{}{}
+	}
+	if s.callback.Load() != nil {
+		if fn := s.callback.Swap(nil); fn != nil {
+			f.loop.Submit(func() { (*fn)(err) })
+		}
+	}
+}
+
+// unpublish clears waiting and reports whether it was this call that did.
+func (s *side) unpublish() bool {
+	for {
+		old := s.state.Load()
+		if old&waiting == 0 {
+			return false
+		}
+		if s.state.CompareAndSwap(old, old&^waiting) {
+			return true
+		}
+	}
+}
+
+// check returns why a call must not even try: the descriptor is closed, or the
+// deadline has passed.
+func (s *side) check(f *FD) error {
+	if f.closed() {
+		return ErrClosed
+	}
+	if s.deadline.Load() == expired {
+		return errTimeout
+	}
+	return nil
+}
+
+// wait parks the caller, who holds mu, until there is an edge. It fails if the
+// descriptor is closed or the deadline passes first. An edge wins over both:
+// what can be read is read. nil may come too often; the caller tries again.
+func (s *side) wait(f *FD) error {
+	if err := s.check(f); err != nil {
+		return err
+	}
+	p := getParker()
+	defer putParker(p)
+	s.parker = p
+	for {
+		old := s.state.Load()
+		if old&ready != 0 {
+			return nil
+		}
+		if s.state.CompareAndSwap(old, old|waiting) {
+			break
+		}
+	}
+	if err := s.check(f); err != nil && s.unpublish() {
+		return err
+	}
+	<-p
+	return nil
+}
+
+// setDeadline moves the deadline to at, as deadlineOf returned it. Moving it
+// later, or away, is one store: the wheel finds out when the entry comes due.
+//
+// The deadline is stored before armedAt is read, and the wheel clears armedAt
+// before it reads the deadline: one of the two sees what the other did.
+func (s *side) setDeadline(f *FD, at int64) {
+	s.deadline.Store(at)
+	switch {
+	case at == expired:
+		s.interrupt(f, errTimeout)
+	case at > 0:
+		if armed := s.armedAt.Load(); armed == 0 || armed > at {
+			f.loop.timers.arm(s)
+		}
+	}
+}
+
+// parkers are the channels that goroutines wait on, one for each that is
+// waiting and no more: a descriptor that nobody reads has none. A channel holds
+// one token and is empty whenever it is in the pool.
+var parkers = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+
+func getParker() chan struct{}  { return parkers.Get().(chan struct{}) }
+func putParker(p chan struct{}) { parkers.Put(p) }

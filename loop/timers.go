@@ -1,0 +1,148 @@
+package loop
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// epoch is the zero of the clock that deadlines are kept on: nanoseconds since
+// a second before the process started, monotonic, so that every time is
+// positive.
+var epoch = time.Now().Add(-time.Second)
+
+// now reads the clock.
+func now() int64 { return int64(time.Since(epoch)) }
+
+// A side's deadline, as nanoseconds on that clock:
+//
+//	value           meaning                        set by
+//	0 noDeadline    calls wait for as long as it takes   SetDeadline(time.Time{})
+//	> 0             calls fail from then on              SetDeadline
+//	-1 expired      calls fail at once                   the wheel, or SetDeadline with a time past
+const (
+	noDeadline = 0
+	expired    = -1
+)
+
+// deadlineOf translates a time.Time as package net does: a time with a
+// monotonic reading is compared by that, any other by the wall clock as it is
+// now.
+func deadlineOf(t time.Time) int64 {
+	if t.IsZero() {
+		return noDeadline
+	}
+	n := now()
+	var at int64
+	if t != t.Round(0) { // it has a monotonic reading, which Round(0) strips
+		at = int64(t.Sub(epoch))
+	} else if d := int64(time.Until(t)); d <= math.MaxInt64-n {
+		at = n + d
+	} else {
+		at = math.MaxInt64
+	}
+	if at <= n {
+		return expired
+	}
+	return at
+}
+
+// timers is a loop's wheel with the one runtime timer that drives it. The
+// runtime timer is armed for the wheel's next event and for nothing when the
+// wheel is empty: no loop ticks.
+type timers struct {
+	mu struct {
+		sync.Mutex
+		wheel   wheel
+		timer   *time.Timer
+		fires   int64 // when timer fires; 0: it isn't armed
+		stopped bool
+	}
+}
+
+func (ts *timers) init() {
+	ts.mu.timer = time.AfterFunc(math.MaxInt64, ts.expire)
+	ts.mu.timer.Stop()
+}
+
+// stop disarms the runtime timer for good.
+func (ts *timers) stop() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.mu.stopped = true
+	ts.mu.timer.Stop()
+}
+
+// arm makes sure that s's entry in the wheel is no later than its deadline.
+func (ts *timers) arm(s *side) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	at := s.deadline.Load() // it may have moved since the caller looked
+	if at <= 0 || s.timer.armed() && s.timer.at <= at {
+		return
+	}
+	ts.mu.wheel.remove(&s.timer)
+	s.timer.owner.timed = true
+	ts.insertLocked(s, at)
+	ts.scheduleLocked()
+}
+
+// disarm takes the entries of f out of the wheel. f is closed, so that nobody
+// arms them again.
+func (ts *timers) disarm(f *FD) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.mu.wheel.remove(&f.rd.timer)
+	ts.mu.wheel.remove(&f.wr.timer)
+	if ts.mu.wheel.len() == 0 && ts.mu.fires != 0 {
+		ts.mu.timer.Stop()
+		ts.mu.fires = 0
+	}
+}
+
+// expire runs on the runtime timer's goroutine.
+func (ts *timers) expire() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.mu.fires = 0
+	n := now()
+	ts.mu.wheel.advance(n, func(t *timer) { ts.dueLocked(t, n) })
+	ts.scheduleLocked()
+}
+
+// dueLocked deals with an entry that the wheel has let go of: either its
+// deadline has come, or it was moved later or away since (a move to later only
+// stores the new time) and the entry follows it now.
+func (ts *timers) dueLocked(t *timer, n int64) {
+	s := t.owner.sideOf(t)
+	s.armedAt.Store(0) // before deadline is loaded: see side.setDeadline
+	for {
+		at := s.deadline.Load()
+		switch {
+		case at <= 0:
+			return
+		case at > n:
+			ts.insertLocked(s, at)
+			return
+		case s.deadline.CompareAndSwap(at, expired):
+			s.interrupt(t.owner, errTimeout)
+			return
+		}
+	}
+}
+
+func (ts *timers) insertLocked(s *side, at int64) {
+	ts.mu.wheel.add(&s.timer, at)
+	s.armedAt.Store(at)
+}
+
+// scheduleLocked arms the runtime timer for the wheel's next event, if it isn't
+// armed for that or for earlier already.
+func (ts *timers) scheduleLocked() {
+	at, ok := ts.mu.wheel.next()
+	if !ok || ts.mu.stopped || ts.mu.fires != 0 && ts.mu.fires <= at {
+		return
+	}
+	ts.mu.fires = at
+	ts.mu.timer.Reset(time.Duration(at - now()))
+}

@@ -1,0 +1,328 @@
+package percore
+
+import (
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/loop"
+)
+
+// onNet says that errors come from package net, wrapped.
+const onNet = false
+
+// sock is a Conn's socket. Its methods return errors of the second layer: an
+// errno with the name of the system call, io.EOF, net.ErrClosed or
+// os.ErrDeadlineExceeded.
+//
+// The Conn, which users hold, and the loop.FD, which the loop's table holds, are
+// two objects so that the garbage collector can find a Conn that nobody holds
+// any more. Together they are under 300 bytes, and an idle connection has
+// nothing else.
+type sock struct {
+	// immutable
+	fd     *loop.FD
+	origin *origin
+	peer   rawAddr // as accept4 gave it
+
+	// atomic
+	addrs atomic.Pointer[addrPair] // set when first asked for, at the latest by Close
+}
+
+// origin is what the connections of one listener share.
+type origin struct {
+	net  string // the network as the user gave it
+	kind loop.StreamKind
+}
+
+// addrPair is a connection's two addresses.
+type addrPair struct{ local, remote net.Addr }
+
+// newConn makes a connection of nfd, which it then owns, on the loop l. peer is
+// nil for a connection whose address has to be asked for when it is wanted.
+func newConn(l *loop.Loop, nfd int, o *origin, peer *unix.RawSockaddrAny) (*Conn, error) {
+	c := &Conn{sock{origin: o}}
+	if peer != nil {
+		if peer.Addr.Family == unix.AF_UNIX {
+			c.sock.addrs.Store(&addrPair{local: localAddrOf(nfd), remote: unixAddr(peer)})
+		} else {
+			c.sock.peer = parseAddr(peer)
+		}
+	}
+	fd, err := l.NewFD(nfd, o.kind)
+	if err != nil {
+		sys.Close(nfd)
+		return nil, err
+	}
+	c.sock.fd = fd
+	runtime.SetFinalizer(c, (*Conn).Close)
+	return c, nil
+}
+
+func (s *sock) ok() bool        { return s.fd != nil }
+func (s *sock) network() string { return s.origin.net }
+
+func (s *sock) read(b []byte) (int, error) {
+	n, err := s.fd.Read(b)
+	return n, syscallError("read", err)
+}
+
+func (s *sock) write(b []byte) (int, error) {
+	n, err := s.fd.Write(b)
+	return n, syscallError("write", err)
+}
+
+func (s *sock) close(c *Conn) error {
+	runtime.SetFinalizer(c, nil)
+	s.pair() // afterwards it is too late to ask
+	return s.fd.Close()
+}
+
+func (s *sock) closeRead() error {
+	return syscallError("shutdown", s.fd.Shutdown(unix.SHUT_RD))
+}
+
+func (s *sock) closeWrite() error {
+	return syscallError("shutdown", s.fd.Shutdown(unix.SHUT_WR))
+}
+
+func (s *sock) localAddr() net.Addr  { return s.pair().local }
+func (s *sock) remoteAddr() net.Addr { return s.pair().remote }
+
+// pair returns the addresses, asking the kernel for the local one the first
+// time.
+func (s *sock) pair() *addrPair {
+	if p := s.addrs.Load(); p != nil {
+		return p
+	}
+	p := &addrPair{remote: s.peer.netAddr()}
+	err := s.fd.Control(func(fd int) syscall.Errno {
+		p.local = localAddrOf(fd)
+		return 0
+	})
+	if err != nil {
+		// Closed meanwhile, by Close, which asked first.
+		if known := s.addrs.Load(); known != nil {
+			return known
+		}
+	}
+	if !s.addrs.CompareAndSwap(nil, p) {
+		p = s.addrs.Load()
+	}
+	return p
+}
+
+func (s *sock) setDeadline(t time.Time) error      { return s.fd.SetDeadline(t) }
+func (s *sock) setReadDeadline(t time.Time) error  { return s.fd.SetReadDeadline(t) }
+func (s *sock) setWriteDeadline(t time.Time) error { return s.fd.SetWriteDeadline(t) }
+
+// onReadable arms f and keeps c from being collected until f is called: a Conn
+// that waits is often held by nothing but its callback.
+func (s *sock) onReadable(c *Conn, f func(error)) error {
+	return s.fd.OnReadable(func(err error) {
+		f(err)
+		runtime.KeepAlive(c)
+	})
+}
+
+func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
+
+// connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which
+// would call it again.
+type (
+	connWithoutReadFrom struct{ io.Writer }
+	connWithoutWriteTo  struct{ io.Reader }
+)
+
+// copyBytes is the size of the buffer that bytes are copied through: io.Copy's.
+const copyBytes = 32 << 10
+
+func (s *sock) readFrom(c *Conn, r io.Reader) (int64, error) {
+	b := make([]byte, copyBytes)
+	return io.CopyBuffer(connWithoutReadFrom{c}, r, b)
+}
+
+func (s *sock) writeTo(c *Conn, w io.Writer) (int64, error) {
+	b := make([]byte, copyBytes)
+	return io.CopyBuffer(w, connWithoutWriteTo{c}, b)
+}
+
+func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
+
+// file goes by way of package net, so that the file is what a net.Conn's would
+// be in every respect: its name, and that its Fd method makes the descriptor
+// blocking. The latter concerns the connection too, since the two share the
+// flag, and does it no harm: see sys.Recv.
+func (s *sock) file() (*os.File, error) {
+	fd, err := s.fd.Dup()
+	if err != nil {
+		return nil, syscallError("fcntl", err)
+	}
+	f := os.NewFile(uintptr(fd), "percore")
+	defer f.Close()
+	nc, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	return nc.(interface{ File() (*os.File, error) }).File()
+}
+
+func (s *sock) setNoDelay(on bool) error {
+	return s.setInt(unix.IPPROTO_TCP, unix.TCP_NODELAY, boolInt(on))
+}
+
+func (s *sock) setLinger(sec int) error {
+	l := unix.Linger{}
+	if sec >= 0 {
+		l = unix.Linger{Onoff: 1, Linger: int32(sec)}
+	}
+	return syscallError("setsockopt", s.fd.Control(func(fd int) syscall.Errno {
+		return sys.SetsockoptLinger(fd, &l)
+	}))
+}
+
+func (s *sock) setKeepAlive(on bool) error {
+	return s.setInt(unix.SOL_SOCKET, unix.SO_KEEPALIVE, boolInt(on))
+}
+
+func (s *sock) setKeepAlivePeriod(d time.Duration) error {
+	return s.setKeepAliveParams(net.KeepAliveConfig{Idle: d, Interval: -1, Count: -1})
+}
+
+func (s *sock) setKeepAliveConfig(config net.KeepAliveConfig) error {
+	if err := s.setKeepAlive(config.Enable); err != nil {
+		return err
+	}
+	return s.setKeepAliveParams(config)
+}
+
+func (s *sock) setKeepAliveParams(config net.KeepAliveConfig) error {
+	return syscallError("setsockopt", s.fd.Control(func(fd int) syscall.Errno {
+		return setKeepAliveParams(fd, config)
+	}))
+}
+
+func (s *sock) setReadBuffer(bytes int) error {
+	return s.setInt(unix.SOL_SOCKET, unix.SO_RCVBUF, bytes)
+}
+
+func (s *sock) setWriteBuffer(bytes int) error {
+	return s.setInt(unix.SOL_SOCKET, unix.SO_SNDBUF, bytes)
+}
+
+func (s *sock) setInt(level, opt, value int) error {
+	return syscallError("setsockopt", s.fd.Control(func(fd int) syscall.Errno {
+		return sys.SetsockoptInt(fd, level, opt, value)
+	}))
+}
+
+// mptcpInfo is MPTCP_INFO of <linux/mptcp.h>.
+const mptcpInfo = 1
+
+// multipathTCP asks whether the protocol is MPTCP and has not fallen back to
+// TCP. In the latter case the kernel does not know MPTCP_INFO for the socket
+// (EOPNOTSUPP or ENOPROTOOPT, since Linux 5.16).
+func (s *sock) multipathTCP() bool {
+	is := false
+	_ = s.fd.Control(func(fd int) syscall.Errno {
+		proto, errno := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		if errno != 0 || proto != unix.IPPROTO_MPTCP {
+			return 0
+		}
+		_, errno = sys.GetsockoptInt(fd, unix.SOL_MPTCP, mptcpInfo)
+		is = errno != syscall.EOPNOTSUPP && errno != syscall.ENOPROTOOPT
+		return 0
+	})
+	return is
+}
+
+// rawConn is what SyscallConn returns.
+type rawConn struct{ c *Conn }
+
+func (r rawConn) Control(f func(fd uintptr)) error {
+	err := r.c.sock.fd.RawControl(f)
+	if err != nil {
+		err = r.c.localOpError("raw-control", err)
+	}
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
+	err := r.c.sock.fd.RawRead(f)
+	if err != nil {
+		err = r.c.opError("raw-read", err)
+	}
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
+	err := r.c.sock.fd.RawWrite(f)
+	if err != nil {
+		err = r.c.opError("raw-write", err)
+	}
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+// syscallError is the second layer of an error: it adds the name of the system
+// call to an errno and leaves everything else alone.
+func syscallError(name string, err error) error {
+	if errno, ok := err.(syscall.Errno); ok {
+		return os.NewSyscallError(name, errno)
+	}
+	return err
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// The defaults of package net, which are also net.KeepAliveConfig's.
+const (
+	keepAliveIdle     = 15 * time.Second
+	keepAliveInterval = 15 * time.Second
+	keepAliveCount    = 9
+)
+
+// setKeepAliveParams sets what config doesn't leave alone: 0 means the default,
+// below 0 means don't touch. The kernel wants whole seconds; they are rounded up
+// (tcp(7), TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT).
+func setKeepAliveParams(fd int, config net.KeepAliveConfig) syscall.Errno {
+	set := func(opt, value, byDefault int) syscall.Errno {
+		switch {
+		case value < 0:
+			return 0
+		case value == 0:
+			value = byDefault
+		}
+		return sys.SetsockoptInt(fd, unix.IPPROTO_TCP, opt, value)
+	}
+	if errno := set(unix.TCP_KEEPIDLE, wholeSeconds(config.Idle), int(keepAliveIdle/time.Second)); errno != 0 {
+		return errno
+	}
+	if errno := set(unix.TCP_KEEPINTVL, wholeSeconds(config.Interval), int(keepAliveInterval/time.Second)); errno != 0 {
+		return errno
+	}
+	return set(unix.TCP_KEEPCNT, config.Count, keepAliveCount)
+}
+
+// wholeSeconds rounds up; a negative duration stays negative.
+func wholeSeconds(d time.Duration) int {
+	if d < 0 {
+		return -1
+	}
+	return int((d + time.Second - 1) / time.Second)
+}
