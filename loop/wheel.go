@@ -6,107 +6,119 @@ import (
 	"math/bits"
 )
 
-// The wheel's constants. Together they give every time that an int64 of nanoseconds can hold a slot of its own
-// level, so there is no clamping, no overflow list and no far-away timer that has to be looked at in between.
+// Together these give every time that an int64 of nanoseconds can hold a slot
+// of its own: nothing is clamped, and there is no overflow list.
 const (
-	// wheelTickBits makes a tick 1<<20 ns ≈ 1.05 ms: what a deadline may be late by. Finer buys nothing, since the
-	// runtime timer and the scheduler are as coarse under load; a power of two makes every step below a shift.
+	// wheelTickBits makes a tick 1<<20 ns ≈ 1.05 ms, which a deadline may be
+	// late by. Finer buys little, for waking a goroutine takes as long on a
+	// busy machine; a power of two makes every conversion below a shift.
 	wheelTickBits = 20
 	wheelTick     = 1 << wheelTickBits
 
-	// wheelSlotBits makes a level 64 slots, so that its occupancy is one word and the first occupied slot one
-	// TrailingZeros64.
+	// wheelSlotBits makes a level 64 slots: its occupancy is one word, and the
+	// first occupied slot one TrailingZeros64.
 	wheelSlotBits = 6
 	wheelSlots    = 1 << wheelSlotBits
 
-	// wheelLevels is the fewest that hold the tick of math.MaxInt64: rounded up it is 1<<43, 44 bits, 8 × 6 ≥ 44.
+	// wheelLevels is the fewest that do: math.MaxInt64 rounds up to tick 1<<43,
+	// which has 44 bits, and 8 × 6 ≥ 44.
 	wheelLevels = 8
 
-	// wheelDue is the list of timers that the advance under way is about to expire; it follows the slots' lists
-	// and has the word after theirs in occupied, so linking and unlinking need not know it.
+	// wheelDue is the list of what the advance under way is about to expire. It
+	// follows the lists of the slots and has the word after theirs in occupied,
+	// so that linking and unlinking need not know of it.
 	wheelDue = wheelLevels * wheelSlots
 )
 
-// Fails to compile when the levels can't hold every tick.
+// Fails to compile if the levels can't hold every tick.
 const _ = uint(wheelLevels*wheelSlotBits - (64 - wheelTickBits))
 
-// timer is one deadline's entry in a wheel, embedded in what it times, never copied. Zero value: not armed.
-// While armed it is linked into the wheel, which keeps the struct around it reachable; afterwards nothing does.
+// timer is one deadline's entry in a wheel, embedded in what it times and never
+// copied. The zero value isn't armed. While a timer is armed, the wheel keeps
+// the struct around it reachable.
 type timer struct {
 	next, prev *timer
 	at         int64 // when it is due, nanoseconds on the caller's monotonic clock; meaningful while armed
 	owner      *FD   // whose deadline this is; the wheel never looks at it
 }
 
-// armed reports whether t is in a wheel. It is false already when expire is called for t.
+// armed reports whether t is in a wheel. It no longer is when expire gets it.
 func (t *timer) armed() bool { return t.next != nil }
 
-// wheel is a hierarchical timing wheel (Varghese and Lauck, 1987, scheme 7): a queue of timers with O(1) add and
-// remove, exact to a tick. It is a data structure only: it has no clock, no goroutine and no lock (the caller
-// serializes all calls) and never allocates. The zero value is an empty wheel that stands at time 0, before which
-// the caller's clock must not go. It must not be copied once used. It takes 16.5 KiB.
+// wheel is a hierarchical timing wheel (Varghese and Lauck, 1987, scheme 7): a
+// queue of timers with add and remove in O(1), exact to a tick. It is a data
+// structure only, without clock, goroutine or lock: the caller serializes all
+// calls. No call allocates. The zero value is an empty wheel at time 0, before
+// which the caller's clock must not go; don't copy it. It takes 16 KiB.
 //
-// A tick number is written in base 64, one digit per level. A timer waits at the level of the highest digit in
-// which its due tick differs from the cursor, in the slot of that digit:
+// Think of a tick's number in base 64, a digit per level. A timer waits at the
+// level of the highest digit in which its due tick differs from the cursor, in
+// that digit's slot:
 //
-//	level    one slot      the level     (64 slots each; level 7 uses 3 of them, then int64 ends)
-//	  0       1.05 ms        67.1 ms     expires
-//	  1      67.1 ms         4.29 s      cascades: when the cursor reaches a slot of level 1 or above, its timers
-//	  2       4.29 s         4.58 min    agree with the cursor in this digit too, and so move to lower levels
-//	  3       4.58 min       4.89 h
-//	  4       4.89 h        13.0 days
-//	  5      13.0 days       2.28 years
-//	  6       2.28 years     146 years
-//	  7     146 years        292 years
+//	level   one slot     64 slots     when the cursor reaches a slot
+//	  0      1.05 ms      67.1 ms     its timers expire
+//	  1     67.1  ms      4.29 s      its timers cascade: they agree with the
+//	  2     4.29  s       4.58 min    cursor in this digit too now and move
+//	  3     4.58  min     4.89 h      to lower levels
+//	  4     4.89  h       13.0 days
+//	  5     13.0  days    2.28 years
+//	  6     2.28  years    146 years
+//	  7      146  years    292 years  (int64 ends in the third slot)
 //
-//	cursor   … 0  2  5 │ due  … 0  2 17  → level 0, slot 17
-//	                   │ due  … 0  3  1  → level 1, slot 3
-//	                   │ due  … 1  0  0  → level 2, slot 1
-//	                   │ due  … 0  2  4  → overdue: waits in the cursor's own slot, level 0, slot 5
+//	cursor  … 0  2  5      due  … 0  2 17   level 0, slot 17
+//	                            … 0  3  1   level 1, slot 3
+//	                            … 1  0  0   level 2, slot 1
+//	                            … 0  2  4   overdue: level 0, slot 5, the cursor's
 //
-// A level is never entered twice around: its slots lie ahead of the cursor within the span of one slot of the level
-// above. So the lowest occupied level holds the earliest timers, its first occupied slot the earliest of those, and
-// the cursor can jump there over any stretch of time. Each cascade takes a timer at least one level down: a
-// timer moves at most wheelLevels-1 times.
+// So the slots of a level lie between the cursor and the next slot of the level
+// above. The lowest occupied level has the earliest timers, its first occupied
+// slot the earliest of those, and the cursor can jump there over any stretch of
+// time. A cascade takes a timer down a level or more, so it goes through at most
+// seven.
 //
-// Invariants (checked by [wheel.invariants]):
-//   - a bit of occupied is set if and only if its list has a timer; the lists link up both ways
-//   - a timer in a slot of level 1 or above is due within that slot's span, and the span begins after the cursor
-//   - a timer in a slot of level 0 is due at that slot's tick, which isn't before the cursor; or it is
-//     overdue and the slot is the cursor's
+// Invariants, checked by [wheel.invariants]:
+//   - a bit of occupied is set if and only if its list has a timer
+//   - lists are linked consistently both ways; count is the timers in all lists
+//   - a timer at level 1 or above is due within its slot's span, which begins
+//     after the cursor
+//   - a timer at level 0 is due at its slot's tick, which isn't before the
+//     cursor; or it is overdue, and its slot is the cursor's
 //   - a timer in the due list isn't due after the cursor
-//   - count is the number of timers in all lists
 type wheel struct {
-	// cursor is the tick up to which the wheel has expired everything, that one included. It may lag far behind
-	// the clock: a timer is then filed at a higher level than need be, which costs a cascade, never precision.
+	// cursor is the tick up to and including which all timers have expired. It
+	// may lag behind the clock while there is nothing to do. Timers are filed
+	// at a higher level then, which costs a cascade but no precision.
 	cursor int64
 	count  int
 
 	occupied [wheelLevels + 1]uint64
 
-	// lists has the head of each slot's list and of the due list. A list is circular through its head; a head is no
-	// timer: its at is its own index, by which remove finds the bit to clear without knowing where a timer is.
-	// It is set up whenever its list gets a first timer, so that the zero value works.
+	// lists has a circular list per slot, and the due list. Its elements are
+	// the heads: links only, and in at the head's own index, by which unlink
+	// finds the bit to clear without knowing where a timer is. A head is set up
+	// when its list gets a first timer, so that the zero value works.
 	lists [wheelDue + 1]timer
 }
 
 // len returns the number of armed timers.
 func (w *wheel) len() int { return w.count }
 
-// add arms t to expire at the given time, in nanoseconds on the clock that advance gets. Any value will do: a time
-// that has passed expires at the next advance. The wheel need not have been advanced to the present before. It
-// panics if t is armed: moving a timer is remove, then add. O(1).
+// add arms t to expire at the given time on the clock that advance gets. Any
+// value will do. A time that has passed is rounded up to a tick like any other:
+// it expires at the next advance, or at the end of the present tick if it is
+// within that. The wheel need not have been advanced to the present. It panics
+// if t is armed; to move a timer, remove it first. O(1).
 func (w *wheel) add(t *timer, at int64) {
 	if t.armed() {
 		panic("loop: timer is already armed")
 	}
 	t.at = at
 	w.count++
-	w.link(t, w.slotFor(at))
+	w.link(t, w.listFor(at))
 }
 
-// remove disarms t; it will not expire, not even in an advance under way. It does nothing if t isn't armed. A timer
-// must be removed from the wheel it was added to. O(1).
+// remove disarms t, so that it will not expire, not even in an advance under
+// way. It does nothing if t isn't armed. If it is, it must be in w. O(1).
 func (w *wheel) remove(t *timer) {
 	if !t.armed() {
 		return
@@ -115,33 +127,39 @@ func (w *wheel) remove(t *timer) {
 	w.unlink(t)
 }
 
-// next returns the earliest time at which advance has something to do, be it to expire timers or only to cascade
-// them: never later than the first timer's due tick, often earlier. An advance at that time or after makes progress:
-// something expires or next moves on. ok is false if no timer is armed. The time may have passed. O(wheelLevels).
+// next returns the earliest time at which advance has something to do, which
+// may be to cascade timers only: never later than the first timer's due tick,
+// often earlier, possibly in the past. An advance then or later makes progress:
+// a timer expires, or next moves on. ok is false if no timer is armed.
 func (w *wheel) next() (at int64, ok bool) {
-	if w.occupied[wheelLevels] != 0 { // an expire of the advance under way asks, or one panicked
+	if w.occupied[wheelLevels] != 0 { // expire asks, or it panicked before
 		return timeOfTick(w.cursor), true
 	}
 	tick, _, ok := w.earliest()
 	return timeOfTick(tick), ok
 }
 
-// advance disarms every timer whose time, rounded up to a tick, isn't after now and calls expire for each, in order
-// of their ticks. A timer never expires before its time; it is late by less than a tick if advance is
-// called when next says so. Nothing happens if now is before that of an earlier call.
+// advance disarms every timer whose time, rounded up to a tick, isn't after now
+// and calls expire for each, in order of their ticks. No timer expires before
+// its time; if advance is called when next says, it is late by less than a
+// tick. A call whose now lies in an earlier tick than a previous one's does
+// nothing.
 //
-// expire may add and remove any timer, its argument included, but must not call advance. What it removes does not
-// expire, also if it was about to in this call; what it adds never expires before the next call, whatever its time,
-// so that a timer which always re-arms itself in the past can't keep advance from returning.
+// expire may add and remove any timers, its own included, but must not call
+// advance. What it removes does not expire, even if it was about to. What it
+// adds doesn't expire before the next call, whatever its time: a timer that
+// always re-arms itself in the past doesn't keep advance from returning.
 //
-// It takes O(1) per timer that expires or cascades, however long the time since the last call.
+// A call takes O(1) per timer that expires or cascades, however long ago the
+// last one was.
 func (w *wheel) advance(now int64, expire func(*timer)) {
 	target := tickOfNow(now)
 	if target < w.cursor {
-		return // a timer added since, due by the cursor, may yet be in the future of a clock that went back
+		return // the cursor can't go back: timers are filed as seen from it
 	}
-	// All that is due is collected first: once expire runs, the cursor stands at target and no add can reach the
-	// due list any more. Expiring slot by slot instead would meet what expire adds between here and target.
+	// First collect all that is due, then expire it: with the cursor at target,
+	// nothing that expire adds can get into the due list. A wheel that expired
+	// slot by slot would come across it on the way.
 	w.collect(target)
 	for w.occupied[wheelLevels] != 0 {
 		t := w.lists[wheelDue].next
@@ -150,29 +168,29 @@ func (w *wheel) advance(now int64, expire func(*timer)) {
 	}
 }
 
-// collect moves the cursor to target, and the timers due by then to the due list, in order of their ticks.
+// collect moves the cursor to target, and what is due by then to the due list.
 func (w *wheel) collect(target int64) {
 	for {
 		tick, list, ok := w.earliest()
 		if !ok || tick > target {
-			w.cursor = target // passes no occupied slot, so every timer stays where it is
+			w.cursor = target // passes no occupied slot: all timers may stay
 			return
 		}
-		w.cursor = tick // first: slotFor below files relative to it
+		w.cursor = tick // before listFor, which goes by it
 		for head := &w.lists[list]; head.next != head; {
 			t := head.next
 			w.unlink(t)
 			if list < wheelSlots {
 				w.link(t, wheelDue)
 			} else {
-				w.link(t, w.slotFor(t.at)) // at a lower level, hence never back into this list
+				w.link(t, w.listFor(t.at)) // at a lower level, so the loop ends
 			}
 		}
 	}
 }
 
-// earliest returns the first occupied slot's list and the tick at which it begins. That tick is the cursor's own if
-// there are overdue timers, else a later one.
+// earliest returns the first occupied slot's list and the tick it begins at,
+// which is the cursor's if there are overdue timers and a later one otherwise.
 func (w *wheel) earliest() (tick int64, list int, ok bool) {
 	for level, occupied := range w.occupied[:wheelLevels] {
 		if occupied != 0 {
@@ -183,15 +201,16 @@ func (w *wheel) earliest() (tick int64, list int, ok bool) {
 	return 0, 0, false
 }
 
-// begin returns the first tick of a slot: the cursor's digits above level, then slot, then zeros.
+// begin returns a slot's first tick: the cursor's digits above level, the slot,
+// zeros.
 func (w *wheel) begin(level, slot int) int64 {
 	shift := level * wheelSlotBits
 	above := w.cursor >> (shift + wheelSlotBits)
 	return (above<<wheelSlotBits | int64(slot)) << shift
 }
 
-// slotFor returns the list in which a timer due at the given time waits, seen from the cursor.
-func (w *wheel) slotFor(at int64) int {
+// listFor returns the list in which a timer due at the given time waits.
+func (w *wheel) listFor(at int64) int {
 	tick := max(dueTick(at), w.cursor)
 	level := (bits.Len64(uint64(tick^w.cursor)|1) - 1) / wheelSlotBits
 	slot := int(tick>>(level*wheelSlotBits)) & (wheelSlots - 1)
@@ -209,9 +228,9 @@ func (w *wheel) link(t *timer, list int) {
 	t.prev.next, t.next.prev = t, t
 }
 
-// unlink takes t out of the list it is in.
+// unlink takes t out of its list.
 func (w *wheel) unlink(t *timer) {
-	if t.next == t.prev { // both are the head: t is alone
+	if t.next == t.prev { // alone: both are the head
 		list := uint(t.next.at)
 		w.occupied[list/wheelSlots] &^= 1 << (list % wheelSlots)
 	}
@@ -219,7 +238,8 @@ func (w *wheel) unlink(t *timer) {
 	t.next, t.prev = nil, nil
 }
 
-// dueTick returns the first tick that isn't before the time at: rounded up, so that no timer is early.
+// dueTick returns the first tick that doesn't begin before the given time:
+// rounded up, so that no timer is early.
 func dueTick(at int64) int64 {
 	tick := at >> wheelTickBits
 	if at&(wheelTick-1) != 0 {
@@ -228,8 +248,9 @@ func dueTick(at int64) int64 {
 	return tick
 }
 
-// tickOfNow returns the last tick that isn't after now. The end of time counts as the tick that would begin a
-// nanosecond later, or else what is due in the last tick of int64, such as a timer for math.MaxInt64, never would be.
+// tickOfNow returns the last tick that doesn't begin after now. At the end of
+// time it is the one that would begin a nanosecond later: what is due after the
+// last tick's beginning, such as a timer for math.MaxInt64, would never expire.
 func tickOfNow(now int64) int64 {
 	if now == math.MaxInt64 {
 		return dueTick(now)
@@ -237,8 +258,8 @@ func tickOfNow(now int64) int64 {
 	return now >> wheelTickBits
 }
 
-// timeOfTick returns when a tick begins. It is tickOfNow's inverse also at the end of time, where it must not wrap
-// around to a time in the past at which the caller would wake up forever.
+// timeOfTick returns when a tick begins. At the end of time it stops: wrapping
+// around to a time in the past would have the caller wake up for ever.
 func timeOfTick(tick int64) int64 {
 	if tick > math.MaxInt64>>wheelTickBits {
 		return math.MaxInt64
@@ -246,35 +267,35 @@ func timeOfTick(tick int64) int64 {
 	return tick << wheelTickBits
 }
 
-// invariants returns an error that says which of the wheel's invariants is broken, or nil. For tests; it visits
-// every timer. expire may call it.
+// invariants returns an error that says which invariant is broken, or nil. It
+// visits every timer; it is for tests. expire may call it.
 func (w *wheel) invariants() error {
 	count := 0
 	for list := range w.lists {
 		head := &w.lists[list]
 		level, slot := list/wheelSlots, list%wheelSlots
-		occupied := w.occupied[level]&(1<<slot) != 0
-		if hasTimer := head.next != nil && head.next != head; occupied != hasTimer {
-			return fmt.Errorf("level %d slot %d: occupancy bit is %t, has a timer: %t", level, slot, occupied, hasTimer)
+		bit := w.occupied[level]&(1<<slot) != 0
+		if filled := head.next != nil && head.next != head; bit != filled {
+			return fmt.Errorf("level %d slot %d: bit %t, has a timer %t", level, slot, bit, filled)
 		}
-		if !occupied {
+		if !bit {
 			continue
 		}
 		if head.at != int64(list) {
-			return fmt.Errorf("level %d slot %d: index in list head is %d, want %d", level, slot, head.at, list)
+			return fmt.Errorf("level %d slot %d: index in head is %d, want %d", level, slot, head.at, list)
 		}
 		for t := head; ; t = t.next {
 			if t.next == nil || t.next.prev != t {
-				return fmt.Errorf("level %d slot %d: broken link after %d timers", level, slot, count)
+				return fmt.Errorf("level %d slot %d: broken link", level, slot)
 			}
 			if t.next == head {
 				break
 			}
 			if count++; count > w.count {
-				return fmt.Errorf("level %d slot %d: more timers than the count of %d", level, slot, w.count)
+				return fmt.Errorf("level %d slot %d: timers beyond the count of %d", level, slot, w.count)
 			}
 			if due := dueTick(t.next.at); !w.fits(due, level, slot) {
-				return fmt.Errorf("level %d slot %d, cursor %d: has a timer due at tick %d", level, slot, w.cursor, due)
+				return fmt.Errorf("level %d slot %d: has a timer due at tick %d, cursor is %d", level, slot, due, w.cursor)
 			}
 		}
 	}
@@ -284,16 +305,16 @@ func (w *wheel) invariants() error {
 	return nil
 }
 
-// fits reports whether a timer due at the given tick may be in a slot. It restates the invariants rather than ask
-// slotFor, so as to notice when that is wrong.
+// fits reports whether a timer due at the given tick may be in a slot. It goes
+// by the invariants, not by listFor, so as to notice when that is wrong.
 func (w *wheel) fits(due int64, level, slot int) bool {
 	if level == wheelLevels {
 		return due <= w.cursor
 	}
 	begin := w.begin(level, slot)
-	end := begin + 1<<(level*wheelSlotBits)
-	if level == 0 {
-		return begin <= due && due < end && begin >= w.cursor || due < w.cursor && begin == w.cursor
+	within := begin <= due && due < begin+1<<(level*wheelSlotBits)
+	if level > 0 {
+		return within && begin > w.cursor
 	}
-	return begin <= due && due < end && begin > w.cursor
+	return within && begin >= w.cursor || due < w.cursor && begin == w.cursor
 }
