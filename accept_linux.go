@@ -1,3 +1,5 @@
+//go:build !percore_net
+
 package percore
 
 import (
@@ -15,36 +17,23 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// acceptor takes connections from one listening socket and puts them into a
-// queue. Its loop tells it when there are any; everything it does for that is
-// done on the loop's goroutine.
+// acceptor takes connections from one listening socket, makes each of them a
+// Conn on the socket's loop (or on the least-loaded one) and queues it. It is a
+// goroutine that the Go runtime's poller wakes when connections wait, and that
+// then accepts until none does.
 //
-// It is in one of these states:
-//
-//	state     accept does                     leaves by
-//	ready     accepts until EAGAIN            queue full: paused; no resources: put off; Close
-//	paused    nothing; the queue knows it     Accept making room: ready
-//	put off   nothing; a timer runs           the timer: ready
-//	closed    nothing                         (final)
-//
-// An edge that comes while it is paused or put off is not lost: when it is ready
-// again it accepts without waiting for another.
+// A full queue blocks it, which leaves further connections in the kernel's
+// backlog.
 type acceptor struct {
 	// immutable
 	listener *listener
 	loop     *loop.Loop
-	fd       int
+	file     *os.File        // owns the socket
+	raw      syscall.RawConn // file's
 
-	mu struct {
-		sync.Mutex // held while the socket is in use, never for long
-		token      loop.Token
-		started    bool // token is valid
-		closed     bool
-		paused     bool
-		retry      *time.Timer   // runs while put off
-		delay      time.Duration // the last one; 0 after a success
-		reported   time.Time     // when the user was last told
-	}
+	// owned by the goroutine
+	delay    time.Duration // for how long accepting was put off last; 0 after a success
+	reported time.Time     // when the user was last told
 }
 
 // After a failure for lack of resources an acceptor waits this long before it
@@ -56,128 +45,92 @@ const (
 	reportPeriod = time.Minute
 )
 
-// start registers the socket. What waits in its backlog already is an edge.
-func (a *acceptor) start() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	token, err := a.loop.Register(a.fd, a)
-	a.mu.token, a.mu.started = token, err == nil
-	return err
-}
-
-// OnReady implements loop.Handler.
-func (a *acceptor) OnReady(loop.Readiness) { a.accept() }
-
-// resume accepts again, on the loop.
-func (a *acceptor) resume() {
-	a.loop.Submit(func() {
-		a.mu.Lock()
-		a.mu.paused = false
-		a.mu.retry = nil
-		a.mu.Unlock()
-		a.accept()
-	})
-}
-
-// accept takes a batch of connections. If more may wait it comes again after the
-// loop has looked after the others.
-func (a *acceptor) accept() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.mu.closed || a.mu.paused || a.mu.retry != nil {
-		return
+// newAcceptor makes an acceptor of fd, a listening, non-blocking socket, and
+// owns it from then on, also if it fails.
+func newAcceptor(l *listener, on *loop.Loop, fd int) (*acceptor, error) {
+	name := l.network + ":" + l.addr.String() + "->" // as package net calls it
+	a := &acceptor{listener: l, loop: on, file: os.NewFile(uintptr(fd), name)}
+	// Fails if the runtime's poller did not take the socket.
+	err := a.file.SetReadDeadline(time.Time{})
+	if err == nil {
+		a.raw, err = a.file.SyscallConn()
 	}
+	if err != nil {
+		a.file.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// run accepts until the acceptor is closed or its socket broken.
+func (a *acceptor) run() {
+	// Read calls its function, waits until the socket is readable each time
+	// that returns false, and fails when the file is closed.
+	_ = a.raw.Read(func(fd uintptr) (done bool) { return a.accept(int(fd)) })
+}
+
+// accept takes all connections that wait. It reports true if there will never be
+// more.
+func (a *acceptor) accept(fd int) (done bool) {
 	var from unix.RawSockaddrAny
-	for range acceptBatch {
+	for {
 		to := a.loop
 		if a.listener.spread {
 			to = to.Group().LeastLoaded()
 		}
-		q := a.listener.queueOf(to)
-		if !q.admit(a) {
-			a.mu.paused = true
-			return
+		if !a.listener.admit(to) {
+			return true
 		}
 		from = unix.RawSockaddrAny{} // unixAddr relies on it
-		nfd, _, errno := sys.Accept4(a.fd, &from)
+		nfd, _, errno := sys.Accept4(fd, &from)
 		if errno == 0 {
-			err := a.deliver(to, q, nfd, &from)
-			if err == nil {
-				a.mu.delay = 0
+			c, err := newConn(to, nfd, a.listener.origin, &from)
+			if err != nil {
+				a.putOff(err)
 				continue
 			}
-			a.putOffLocked(err)
-			return
+			a.delay = 0
+			a.listener.deliver(c)
+			continue
 		}
 		switch fateOf(errno) {
 		case acceptDrained:
-			return
-		case acceptSkip:
-			continue
+			return false
 		case acceptPutOff:
-			a.putOffLocked(os.NewSyscallError("accept4", errno))
-			return
+			a.putOff(os.NewSyscallError("accept4", errno))
 		case acceptBroken:
-			q.fail(os.NewSyscallError("accept4", errno))
-			return
+			a.listener.fail(os.NewSyscallError("accept4", errno))
+			return true
 		}
 	}
-	a.loop.Submit(a.accept)
 }
 
-// deliver makes a connection of nfd on the loop to, and queues it. If it fails
-// nfd is closed.
-func (a *acceptor) deliver(to *loop.Loop, q *acceptQueue, nfd int, from *unix.RawSockaddrAny) error {
-	c, err := newConn(to, nfd, a.listener.origin, from)
-	if err != nil {
-		return err
-	}
-	a.listener.accepted.Add(1)
-	if !q.push(c) {
-		reset(c)
-	}
-	return nil
-}
-
-// reset closes a connection that nobody was given, as the kernel would have
-// closed it had it still been in the backlog.
-func reset(c *Conn) {
-	_ = c.SetLinger(0)
-	_ = c.Close()
-}
-
-// putOffLocked has accept tried again later.
-func (a *acceptor) putOffLocked(err error) {
-	a.mu.delay = min(max(2*a.mu.delay, putOffMin), putOffMax)
-	a.mu.retry = time.AfterFunc(a.mu.delay, a.resume)
-	a.listener.putOff.Add(1)
-	if now := time.Now(); now.Sub(a.mu.reported) >= reportPeriod {
-		a.mu.reported = now
+// putOff waits before the next try. Closing the listener ends the wait.
+func (a *acceptor) putOff(err error) {
+	a.listener.putOffs.Add(1)
+	if now := time.Now(); now.Sub(a.reported) >= reportPeriod {
+		a.reported = now
 		a.listener.report(err)
 	}
-}
-
-// finish waits until a batch that was being accepted is queued.
-func (a *acceptor) finish() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.delay = min(max(2*a.delay, putOffMin), putOffMax)
+	select {
+	case <-time.After(a.delay):
+	case <-a.listener.closing:
+	}
 }
 
 // control calls f with the socket, which stays open meanwhile.
 func (a *acceptor) control(f func(fd uintptr)) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.mu.closed {
-		return net.ErrClosed
+	if err := a.raw.Control(f); err != nil {
+		return net.ErrClosed // the only reason
 	}
-	f(uintptr(a.fd))
 	return nil
 }
 
-// file returns a copy of the socket. Its descriptor stays non-blocking even when
-// it is asked for by Fd (the flag is shared, and a blocking accept4 would hold
-// the loop).
-func (a *acceptor) file() (*os.File, error) {
+// dup returns a copy of the socket. Its descriptor stays non-blocking, also when
+// it is asked for by Fd: the flag is the socket's, and a successor's accept4
+// must not block either.
+func (a *acceptor) dup() (*os.File, error) {
 	var fd int
 	var errno syscall.Errno
 	if err := a.control(func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
@@ -186,25 +139,18 @@ func (a *acceptor) file() (*os.File, error) {
 	if errno != 0 {
 		return nil, os.NewSyscallError("fcntl", errno)
 	}
-	return os.NewFile(uintptr(fd), a.listener.network+":"+a.listener.addr.String()+"->"), nil
+	return os.NewFile(uintptr(fd), a.file.Name()), nil
 }
 
-// close ends the acceptor and closes its socket.
-func (a *acceptor) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.mu.closed {
-		return
-	}
-	a.mu.closed = true
-	if a.mu.retry != nil {
-		a.mu.retry.Stop()
-	}
-	if a.mu.started {
-		// Copies of the socket may live on, in a successor or with the user.
-		a.loop.Deregister(a.mu.token, a.fd, true)
-	}
-	sys.Close(a.fd)
+// close closes the socket, once the goroutine doesn't use it any more. The queue
+// must have been closed before, or it might wait there.
+func (a *acceptor) close() { a.file.Close() }
+
+// reset closes a connection that nobody was given, as the kernel would have
+// closed it had it still been in the backlog.
+func reset(c *Conn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
 }
 
 // acceptFate is what to do about an error of accept4.
@@ -236,27 +182,27 @@ func fateOf(errno syscall.Errno) acceptFate {
 	return acceptPutOff
 }
 
-// acceptQueue holds connections between the loops that accept them and the
-// goroutines that call Accept. It is safe for concurrent use.
+// acceptQueue holds connections between the acceptors and the goroutines that
+// call Accept. It is safe for concurrent use.
 type acceptQueue struct {
 	max int
 
 	mu struct {
 		sync.Mutex
-		more     sync.Cond // something changed that Accept waits for
+		more     sync.Cond // something changed that pop waits for
+		room     sync.Cond // something changed that admit waits for
 		conns    []*Conn   // oldest first, from head on
 		head     int
-		paused   []*acceptor // waiting for room
-		err      error       // what every Accept fails with, for good
-		expired  bool        // the deadline has passed
+		err      error // what every pop fails with, for good
+		expired  bool  // the deadline has passed
 		deadline *time.Timer
 	}
-	pauses atomic.Uint64
+	pauses atomic.Uint64 // times admit had to wait
 }
 
 func newAcceptQueue(max int) *acceptQueue {
 	q := &acceptQueue{max: max}
-	q.mu.more.L = &q.mu
+	q.mu.more.L, q.mu.room.L = &q.mu, &q.mu
 	return q
 }
 
@@ -269,18 +215,21 @@ func (q *acceptQueue) len() int {
 
 func (q *acceptQueue) lenLocked() int { return len(q.mu.conns) - q.mu.head }
 
-// admit reports whether there is room for another connection. If not, a is
-// resumed when there is. Several acceptors may be admitted to the last place;
-// that much the queue grows over its bound.
-func (q *acceptQueue) admit(a *acceptor) bool {
+// admit waits until there is room for another connection. It reports false if
+// the queue is closed or broken. Several acceptors may be admitted to the last
+// place; that much the queue grows over its bound.
+func (q *acceptQueue) admit() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lenLocked() < q.max || q.mu.err != nil {
-		return true
+		return q.mu.err == nil
 	}
-	q.mu.paused = append(q.mu.paused, a)
 	q.pauses.Add(1)
-	return false
+	// Half empty is where it goes on, so that it doesn't stop again at once.
+	for q.lenLocked() > q.max/2 && q.mu.err == nil {
+		q.mu.room.Wait()
+	}
+	return q.mu.err == nil
 }
 
 // push adds a connection, unless the queue is closed.
@@ -319,12 +268,8 @@ func (q *acceptQueue) popLocked() *Conn {
 	if q.mu.head == len(q.mu.conns) {
 		q.mu.conns, q.mu.head = q.mu.conns[:0], 0
 	}
-	// Half empty: then a paused acceptor has a batch's work before it stops again.
-	if len(q.mu.paused) > 0 && q.lenLocked() <= q.max/2 {
-		for _, a := range q.mu.paused {
-			a.resume()
-		}
-		q.mu.paused = nil
+	if q.lenLocked() == q.max/2 {
+		q.mu.room.Broadcast()
 	}
 	return c
 }
@@ -353,6 +298,7 @@ func (q *acceptQueue) fail(err error) bool {
 		q.mu.deadline.Stop()
 	}
 	q.mu.more.Broadcast()
+	q.mu.room.Broadcast()
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -71,8 +72,8 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 		return 0, syscall.EINVAL
 	}
 	n, err := c.sock.readFrom(c, r)
-	if err != nil && err != io.EOF {
-		err = c.opError("readfrom", err)
+	if err != nil {
+		err = c.copyError("readfrom", err)
 	}
 	runtime.KeepAlive(c)
 	return n, err
@@ -85,8 +86,8 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 		return 0, syscall.EINVAL
 	}
 	n, err := c.sock.writeTo(c, w)
-	if err != nil && err != io.EOF {
-		err = c.opError("writeto", err)
+	if err != nil {
+		err = c.copyError("writeto", err)
 	}
 	runtime.KeepAlive(c)
 	return n, err
@@ -187,7 +188,8 @@ func (c *Conn) deadlineError(err error) error {
 // connection is not garbage.
 //
 // Only one callback can be armed at a time. On a connection that is closed or
-// past its read deadline OnReadable fails and does not call f.
+// past its read deadline OnReadable fails and does not call f. It always does on
+// anything but Linux, with an error that wraps [errors.ErrUnsupported].
 func (c *Conn) OnReadable(f func(error)) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -329,4 +331,14 @@ func (c *Conn) localOpError(op string, err error) error {
 		return err
 	}
 	return &net.OpError{Op: op, Net: c.sock.network(), Addr: c.sock.localAddr(), Err: err}
+}
+
+// copyError is opError for ReadFrom and WriteTo. Package net's unix connections
+// have neither, so that the errors of an io.Copy are those of the reads and
+// writes, as they are here.
+func (c *Conn) copyError(op string, err error) error {
+	if err == io.EOF || strings.HasPrefix(c.sock.network(), "unix") {
+		return err
+	}
+	return c.opError(op, err)
 }

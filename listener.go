@@ -61,22 +61,18 @@ type ListenConfig struct {
 	// OnAcceptError, if not nil, is told when accepting fails for lack of
 	// descriptors or memory and is put off: at first, and once a minute while it
 	// lasts. Such errors don't come out of Accept, since the listener recovers
-	// by itself. It is called on a loop's goroutine and must not block. nil
-	// means a warning to slog's default logger.
+	// by itself. While it runs its socket accepts nothing. nil means a warning
+	// to slog's default logger.
 	OnAcceptError func(err error)
 
 	multipathTCP bool
 }
 
-// acceptQueueMax is the default of ListenConfig.AcceptQueueMax: four batches of
-// a loop's accept, enough that a server that accepts in a tight loop never makes
-// a loop stop, and little enough that one that doesn't leaves its clients where
-// they can still be told, in the backlog.
-const acceptQueueMax = 4 * acceptBatch
-
-// acceptBatch is how many connections a loop accepts before it looks after its
-// other descriptors again.
-const acceptBatch = 64
+// acceptQueueMax is the default of ListenConfig.AcceptQueueMax: enough that a
+// server that accepts in a tight loop is never waited for, and little enough
+// that one that doesn't leaves its clients in the kernel's backlog, where they
+// wait for less memory and are refused when it is full.
+const acceptQueueMax = 256
 
 // MultipathTCP reports whether the listener will accept Multipath TCP.
 func (lc *ListenConfig) MultipathTCP() bool { return lc.multipathTCP }
@@ -244,7 +240,8 @@ func (l *Listener) SetUnlinkOnClose(unlink bool) {
 // then on the listener's own Accept gets no connections, and waits until it is
 // closed. Closing any of them closes all: the kernel would reset what waits in
 // the backlog of one that is closed alone. It may be
-// called again and returns the same listeners.
+// called again and returns the same listeners. On anything but Linux there is
+// one, which takes from the same queue as the listener itself.
 //
 // http.Server and grpc.Server take several listeners, one Serve call each.
 func (l *Listener) PerLoop() []*Listener {
@@ -259,7 +256,7 @@ type ListenerStats struct {
 	Sockets  int    // listening sockets
 	Accepted uint64 // connections accepted from the kernel
 	Queued   int    // accepted, and waiting for Accept now
-	Paused   uint64 // times that a loop stopped accepting because the queue was full
+	Paused   uint64 // times that accepting stopped because the queue was full
 	PutOff   uint64 // times that accepting failed for lack of resources and was put off
 
 	// Loops is about the group of loops, which other listeners may share.

@@ -1,3 +1,5 @@
+//go:build !percore_net
+
 package percore
 
 import (
@@ -29,14 +31,16 @@ type listener struct {
 	queueMax int
 	queue    *acceptQueue // of all connections, until they are split
 
+	closing chan struct{} // closed by close
+
 	// atomic
-	accepted, putOff atomic.Uint64
-	unlink           atomic.Bool                 // remove the unix socket's file on close
-	split            atomic.Pointer[[]*Listener] // per loop, from perLoop
+	accepted, putOffs atomic.Uint64
+	unlink            atomic.Bool // remove the unix socket's file on close
 
 	mu struct {
 		sync.Mutex
 		closed bool
+		split  []*Listener // per loop, from perLoop; nil before
 	}
 }
 
@@ -84,9 +88,6 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	if err == nil && !isUnix {
 		err = l.multiply(ctx, lc)
 	}
-	if err == nil {
-		err = l.start()
-	}
 	if err != nil {
 		if l != nil {
 			l.close()
@@ -97,6 +98,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: first.Addr(), Err: err}
 	}
 	l.unlink.Store(isUnix)
+	l.start()
 	return l, nil
 }
 
@@ -113,16 +115,14 @@ func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
 		return nil, fail(errors.New("percore serves stream sockets only; use net.FileListener for " + ua.Net))
 	}
 	l, err := lc.adopt(nl.Addr().Network(), nl)
-	if err == nil {
-		l.spread = true // there is one socket for all loops
-		err = l.start()
-	}
 	if err != nil {
 		if l != nil {
 			l.close()
 		}
 		return nil, fail(err)
 	}
+	l.spread = true // there is one socket for all loops
+	l.start()
 	return l, nil
 }
 
@@ -165,6 +165,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		spread:   lc.LeastLoaded,
 		report:   lc.OnAcceptError,
 		queueMax: lc.AcceptQueueMax,
+		closing:  make(chan struct{}),
 	}
 	if l.report == nil {
 		l.report = warnAcceptError
@@ -179,10 +180,11 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 	if err := l.add(lc, nl); err != nil {
 		return l, err
 	}
-	if proto, _ := sys.GetsockoptInt(l.sockets[0].fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
-		l.origin.kind = loop.TCP // and not MPTCP, which an inherited socket may be
-	}
-	return l, nil
+	return l, l.sockets[0].control(func(fd uintptr) {
+		if proto, _ := sys.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
+			l.origin.kind = loop.TCP // and not MPTCP, which an inherited socket may be
+		}
+	})
 }
 
 // multiply binds a socket for each of the other loops to the address of the
@@ -193,7 +195,14 @@ func (l *listener) multiply(ctx context.Context, lc *ListenConfig) error {
 		return nil
 	}
 	// Now that the first is bound it may share the port.
-	if errno := sys.SetsockoptInt(l.sockets[0].fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); errno != 0 {
+	var errno syscall.Errno
+	err := l.sockets[0].control(func(fd uintptr) {
+		errno = sys.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	})
+	if err != nil {
+		return err
+	}
+	if errno != 0 {
 		return os.NewSyscallError("setsockopt", errno)
 	}
 	config := lc.netConfig(lc.control(true))
@@ -237,7 +246,11 @@ func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 		sys.Close(fd)
 		return os.NewSyscallError("setsockopt", errno)
 	}
-	l.sockets = append(l.sockets, &acceptor{listener: l, loop: l.group.Loop(len(l.sockets)), fd: fd})
+	a, err := newAcceptor(l, l.group.Loop(len(l.sockets)), fd)
+	if err != nil {
+		return err
+	}
+	l.sockets = append(l.sockets, a)
 	return nil
 }
 
@@ -265,35 +278,26 @@ func (lc *ListenConfig) setInherited(fd int, nl net.Listener) syscall.Errno {
 }
 
 // start accepts, now that all sockets are there.
-func (l *listener) start() error {
+func (l *listener) start() {
 	for _, a := range l.sockets {
-		if err := a.start(); err != nil {
-			return err
-		}
+		go a.run()
 	}
-	return nil
 }
 
 // close ends the listener. What was accepted and not handed out is reset, as the
 // kernel resets what is still in the backlog.
 func (l *listener) close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.closed {
-		return net.ErrClosed
+	if err := l.markClosed(); err != nil {
+		return err
 	}
-	l.mu.closed = true
 	if path := l.addr.String(); l.unlink.Load() && path != "" && path[0] != '@' {
 		_ = os.Remove(path) // before the socket is closed, as package net does
 	}
-	queues := l.queues()
-	for _, q := range queues {
-		q.fail(net.ErrClosed)
-	}
+	l.fail(net.ErrClosed)
 	for _, a := range l.sockets {
 		a.close()
 	}
-	for _, q := range queues {
+	for _, q := range l.queues() {
 		for _, c := range q.drain() {
 			reset(c)
 		}
@@ -302,55 +306,91 @@ func (l *listener) close() error {
 	return nil
 }
 
+// markClosed decides who closes.
+func (l *listener) markClosed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		return net.ErrClosed
+	}
+	l.mu.closed = true
+	close(l.closing)
+	return nil
+}
+
+// fail makes Accept fail with err, everywhere and for good.
+func (l *listener) fail(err error) {
+	for _, q := range l.queues() {
+		q.fail(err)
+	}
+}
+
 // queues returns all queues.
 func (l *listener) queues() []*acceptQueue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	queues := []*acceptQueue{l.queue}
-	if split := l.split.Load(); split != nil {
-		for _, sub := range *split {
-			queues = append(queues, sub.queue)
-		}
+	for _, sub := range l.mu.split {
+		queues = append(queues, sub.queue)
 	}
 	return queues
 }
 
-// queueOf returns the queue for connections on the given loop.
-func (l *listener) queueOf(of *loop.Loop) *acceptQueue {
-	if split := l.split.Load(); split != nil {
-		return (*split)[of.Index()].queue
+// queueOfLocked returns the queue for connections on a loop.
+func (l *listener) queueOfLocked(on *loop.Loop) *acceptQueue {
+	if l.mu.split != nil {
+		return l.mu.split[on.Index()].queue
 	}
 	return l.queue
+}
+
+// admit waits until there is room for a connection on a loop. It reports false
+// if the listener accepts no more.
+func (l *listener) admit(on *loop.Loop) bool {
+	l.mu.Lock()
+	q := l.queueOfLocked(on)
+	l.mu.Unlock()
+	return q.admit()
+}
+
+// deliver queues an accepted connection. The lock keeps it from a queue that
+// perLoop has emptied.
+func (l *listener) deliver(c *Conn) {
+	l.accepted.Add(1)
+	l.mu.Lock()
+	taken := l.queueOfLocked(c.sock.fd.Loop()).push(c)
+	l.mu.Unlock()
+	if !taken {
+		reset(c)
+	}
 }
 
 func (l *listener) perLoop() []*Listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if split := l.split.Load(); split != nil {
-		return *split
+	if l.mu.split != nil {
+		return l.mu.split
 	}
-	split := make([]*Listener, l.group.Len())
-	for i := range split {
-		split[i] = &Listener{listener: l, queue: newAcceptQueue(l.queueMax)}
+	for range l.group.Len() {
+		sub := &Listener{listener: l, queue: newAcceptQueue(l.queueMax)}
 		if l.mu.closed {
-			split[i].queue.fail(net.ErrClosed)
+			sub.queue.fail(net.ErrClosed)
 		}
-	}
-	l.split.Store(&split)
-	for _, a := range l.sockets {
-		a.finish() // or it might still put a connection into the common queue
+		l.mu.split = append(l.mu.split, sub)
 	}
 	for _, c := range l.queue.drain() {
-		if !l.queueOf(c.sock.fd.Loop()).push(c) {
+		if !l.queueOfLocked(c.sock.fd.Loop()).push(c) {
 			reset(c)
 		}
 	}
-	return split
+	return l.mu.split
 }
 
 func (l *listener) stats() ListenerStats {
 	s := ListenerStats{
 		Sockets:  len(l.sockets),
 		Accepted: l.accepted.Load(),
-		PutOff:   l.putOff.Load(),
+		PutOff:   l.putOffs.Load(),
 		Loops:    l.group.Stats(),
 	}
 	for _, q := range l.queues() {
@@ -367,7 +407,7 @@ func (l *listener) files(n int) ([]*os.File, error) {
 	}
 	files := make([]*os.File, 0, n)
 	for _, a := range l.sockets[:n] {
-		f, err := a.file()
+		f, err := a.dup()
 		if err != nil {
 			for _, f := range files {
 				f.Close()

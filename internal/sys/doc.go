@@ -8,7 +8,7 @@
 //
 // # Which calls tell the scheduler
 //
-// Recv and Send without waiting, accept4, a zero-timeout epoll_pwait
+// Recv and Send without waiting, a zero-timeout epoll_pwait
 // and the address look-ups never sleep in the kernel, so they are made without
 // telling the Go scheduler (RawSyscall): that saves entersyscall and
 // exitsyscall on every request. The price is that neither the scheduler nor a

@@ -88,7 +88,9 @@ func Accept4(fd int, sa *unix.RawSockaddrAny) (nfd int, salen uint32, errno sysc
 		}
 	}
 	salen = unix.SizeofSockaddrAny
-	r, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(sa)),
+	// Not behind the scheduler's back: others may hold copies of a listening
+	// socket and make it blocking, and accept has no flag against that.
+	r, _, errno := syscall.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(sa)),
 		uintptr(unsafe.Pointer(&salen)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
 		return -1, 0, errno

@@ -1,0 +1,229 @@
+//go:build !linux || percore_net
+
+package percore
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// What package net does for us off Linux is its own business and the conformance
+// suites'; these tests are about what is ours: the types around it, and what
+// they say where net has nothing to offer.
+
+func onEachKind(t *testing.T, test func(t *testing.T, kind testnet.Kind)) {
+	for _, kind := range testnet.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			test(t, kind)
+		})
+	}
+}
+
+// listenKind makes a listener of the kind that is closed when the test ends.
+func listenKind(t *testing.T, kind testnet.Kind) *Listener {
+	t.Helper()
+	return testnet.Listen(t, Listen, kind).(*Listener)
+}
+
+func TestStubOnReadableIsUnsupported(t *testing.T) {
+	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+		server, client := connect(t, listenKind(t, kind))
+		err := server.OnReadable(func(err error) { t.Errorf("the callback was called, with %v", err) })
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "Linux") {
+			t.Errorf("got %v, want an errors.ErrUnsupported that names Linux", err)
+		}
+		if server.CancelOnReadable() {
+			t.Error("CancelOnReadable: got true, want false: nothing was armed")
+		}
+		io.WriteString(client, "x")
+		if n, err := server.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Errorf("reading afterwards: got %d, %v, want 1 byte", n, err)
+		}
+	})
+}
+
+func TestStubPerLoopIsTheListener(t *testing.T) {
+	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+		ln := listenKind(t, kind)
+		split := ln.PerLoop()
+		if len(split) != 1 {
+			t.Fatalf("got %d listeners, want 1", len(split))
+		}
+		if again := ln.PerLoop(); len(again) != 1 || again[0] != split[0] {
+			t.Errorf("second call: got %v, want the listener of the first", again)
+		}
+		connect(t, split[0])
+		if got, want := split[0].Addr(), ln.Addr(); got != want {
+			t.Errorf("got address %v, want %v", got, want)
+		}
+		if err := split[0].Close(); err != nil {
+			t.Errorf("Close: got %v, want nil", err)
+		}
+		if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept on the whole after Close of the part: got %v, want net.ErrClosed", err)
+		}
+	})
+}
+
+// TestStubTCPOptions sets what every *Conn has a method for and package net only
+// has on TCP connections.
+func TestStubTCPOptions(t *testing.T) {
+	options := map[string]func(c *Conn) error{
+		"SetNoDelay":         func(c *Conn) error { return c.SetNoDelay(false) },
+		"SetLinger":          func(c *Conn) error { return c.SetLinger(-1) },
+		"SetKeepAlive":       func(c *Conn) error { return c.SetKeepAlive(true) },
+		"SetKeepAlivePeriod": func(c *Conn) error { return c.SetKeepAlivePeriod(time.Minute) },
+		"SetKeepAliveConfig": func(c *Conn) error { return c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true}) },
+	}
+	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+		server, _ := connect(t, listenKind(t, kind))
+		for name, set := range options {
+			err := set(server)
+			if kind.IsTCP() {
+				if err != nil {
+					t.Errorf("%s: got %v, want nil", name, err)
+				}
+				continue
+			}
+			var op *net.OpError
+			if !errors.As(err, &op) || op.Op != "set" || op.Net != "unix" || !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%s: got %#v, want a net.OpError of set on unix that wraps errors.ErrUnsupported", name, err)
+			}
+		}
+		if is, err := server.MultipathTCP(); is || err != nil {
+			t.Errorf("MultipathTCP: got %t, %v, want false", is, err)
+		}
+	})
+}
+
+// TestStubCopies copies through the methods that package net has on TCP
+// connections only.
+func TestStubCopies(t *testing.T) {
+	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+		const text = "over and back"
+		server, client := connect(t, listenKind(t, kind))
+		n, err := server.ReadFrom(strings.NewReader(text))
+		if n != int64(len(text)) || err != nil {
+			t.Errorf("ReadFrom: got %d, %v, want %d", n, err, len(text))
+		}
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(client, got); err != nil || string(got) != text {
+			t.Errorf("the peer got %q, %v, want %q", got, err, text)
+		}
+		io.WriteString(client, text)
+		client.Close()
+		var sink strings.Builder
+		n, err = server.WriteTo(&sink)
+		if n != int64(len(text)) || err != nil || sink.String() != text {
+			t.Errorf("WriteTo: got %d, %v and %q, want %q", n, err, sink.String(), text)
+		}
+	})
+}
+
+func TestStubUnlink(t *testing.T) {
+	testnet.NoLeaks(t)
+	exists := func(path string) bool {
+		_, err := os.Lstat(path)
+		return err == nil
+	}
+	for _, c := range []struct {
+		name    string
+		prepare func(*Listener)
+		want    bool
+	}{
+		{"default", func(*Listener) {}, false},
+		{"kept", func(l *Listener) { l.SetUnlinkOnClose(false) }, true},
+		{"kept after all not", func(l *Listener) { l.SetUnlinkOnClose(false); l.SetUnlinkOnClose(true) }, false},
+	} {
+		path := filepath.Join(testnet.ShortTempDir(t), "s")
+		ln, err := Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.prepare(ln.(*Listener))
+		ln.Close()
+		if got := exists(path); got != c.want {
+			t.Errorf("%s: got a file after Close %t, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+func TestStubInheritedListener(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("package net has no FileListener on Windows")
+	}
+	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+		first := listenKind(t, kind)
+		files, err := first.Files()
+		if err != nil || len(files) != 1 {
+			t.Fatalf("Files: got %d, %v, want 1", len(files), err)
+		}
+		defer files[0].Close()
+		ln, err := FileListener(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		connect(t, ln)
+		ln.Close()
+		connect(t, first) // neither the socket nor a unix socket's file is gone
+	})
+}
+
+// TestStubEngineOptions gives options that concern the engine only.
+func TestStubEngineOptions(t *testing.T) {
+	testnet.NoLeaks(t)
+	calls := 0
+	lc := &ListenConfig{
+		Control: func(_, _ string, c syscall.RawConn) error {
+			calls++
+			return c.Control(func(uintptr) {})
+		},
+		ReusePort:      true,
+		LeastLoaded:    true,
+		AcceptQueueMax: 1,
+		OnAcceptError:  func(err error) { t.Errorf("OnAcceptError was called with %v", err) },
+	}
+	lc.SetMultipathTCP(true)
+	ln := lc.listenIn(t, "tcp4", "127.0.0.1:0")
+	connect(t, ln)
+	if calls != 1 {
+		t.Errorf("got %d calls of Control, want 1: there is one socket", calls)
+	}
+	if got := ln.Stats(); got != (ListenerStats{}) {
+		t.Errorf("Stats: got %+v, want zeros", got)
+	}
+}
+
+// TestStubDroppedConnIsClosed forgets a connection without closing it.
+func TestStubDroppedConnIsClosed(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listenKind(t, testnet.TCP4)
+	client := testnet.Dial(t, ln)
+	if _, err := ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() {
+		_, err := client.Read(make([]byte, 1))
+		closed <- err
+	}()
+	testnet.Eventually(t, "the peer noticing", func() bool {
+		runtime.GC()
+		return len(closed) == 1
+	})
+	if err := <-closed; err != io.EOF {
+		t.Errorf("the peer got %v, want io.EOF", err)
+	}
+}

@@ -1,0 +1,127 @@
+//go:build !linux || percore_net
+
+package percore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// onNet says that errors come from package net, wrapped.
+const onNet = true
+
+// sock is a Conn's socket: a connection of package net, which does everything,
+// deadlines and the garbage collector's Close included.
+type sock struct {
+	conn streamConn   // immutable
+	tcp  *net.TCPConn // immutable; the same connection if it is TCP, else nil
+}
+
+// streamConn is what *net.TCPConn and *net.UnixConn have in common.
+type streamConn interface {
+	net.Conn
+	syscall.Conn
+	CloseRead() error
+	CloseWrite() error
+	File() (*os.File, error)
+	SetReadBuffer(bytes int) error
+	SetWriteBuffer(bytes int) error
+}
+
+// newConn makes a connection of package net's, which it then owns.
+func newConn(nc net.Conn) *Conn {
+	tcp, _ := nc.(*net.TCPConn)
+	return &Conn{sock{conn: nc.(streamConn), tcp: tcp}}
+}
+
+func (s *sock) ok() bool        { return s.conn != nil }
+func (s *sock) network() string { return s.conn.LocalAddr().Network() }
+
+func (s *sock) read(b []byte) (int, error)  { return s.conn.Read(b) }
+func (s *sock) write(b []byte) (int, error) { return s.conn.Write(b) }
+func (s *sock) close(*Conn) error           { return s.conn.Close() }
+func (s *sock) closeRead() error            { return s.conn.CloseRead() }
+func (s *sock) closeWrite() error           { return s.conn.CloseWrite() }
+
+func (s *sock) localAddr() net.Addr  { return s.conn.LocalAddr() }
+func (s *sock) remoteAddr() net.Addr { return s.conn.RemoteAddr() }
+
+func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t) }
+func (s *sock) setReadDeadline(t time.Time) error  { return s.conn.SetReadDeadline(t) }
+func (s *sock) setWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
+
+// errNoReadiness is what OnReadable fails with: package net has no way to learn
+// of readiness but to read, with a goroutine and a buffer that wait.
+var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's engine, which is on Linux only: %w", errors.ErrUnsupported)
+
+func (s *sock) onReadable(*Conn, func(error)) error { return errNoReadiness }
+func (s *sock) cancelOnReadable() bool              { return false }
+
+// onlyWriter and onlyReader hide a connection's other methods from io.Copy.
+type (
+	onlyWriter struct{ io.Writer }
+	onlyReader struct{ io.Reader }
+)
+
+// readFrom is package net's for TCP. A *net.UnixConn's method of that name is
+// about packets; io.Copy does with it what it does here, errors included.
+func (s *sock) readFrom(_ *Conn, r io.Reader) (int64, error) {
+	if s.tcp != nil {
+		return s.tcp.ReadFrom(r)
+	}
+	return io.Copy(onlyWriter{s.conn}, r)
+}
+
+func (s *sock) writeTo(_ *Conn, w io.Writer) (int64, error) {
+	if s.tcp != nil {
+		return s.tcp.WriteTo(w)
+	}
+	return io.Copy(w, onlyReader{s.conn})
+}
+
+func (s *sock) rawConn(*Conn) (syscall.RawConn, error) { return s.conn.SyscallConn() }
+func (s *sock) file() (*os.File, error)                { return s.conn.File() }
+
+func (s *sock) setReadBuffer(bytes int) error  { return s.conn.SetReadBuffer(bytes) }
+func (s *sock) setWriteBuffer(bytes int) error { return s.conn.SetWriteBuffer(bytes) }
+
+func (s *sock) setNoDelay(on bool) error {
+	return s.onTCP(func(c *net.TCPConn) error { return c.SetNoDelay(on) })
+}
+
+func (s *sock) setLinger(sec int) error {
+	return s.onTCP(func(c *net.TCPConn) error { return c.SetLinger(sec) })
+}
+
+func (s *sock) setKeepAlive(on bool) error {
+	return s.onTCP(func(c *net.TCPConn) error { return c.SetKeepAlive(on) })
+}
+
+func (s *sock) setKeepAlivePeriod(d time.Duration) error {
+	return s.onTCP(func(c *net.TCPConn) error { return c.SetKeepAlivePeriod(d) })
+}
+
+func (s *sock) setKeepAliveConfig(config net.KeepAliveConfig) error {
+	return s.onTCP(func(c *net.TCPConn) error { return c.SetKeepAliveConfig(config) })
+}
+
+// onTCP makes a call that package net has for TCP connections only.
+func (s *sock) onTCP(set func(*net.TCPConn) error) error {
+	if s.tcp == nil {
+		return &net.OpError{Op: "set", Net: s.network(), Source: s.localAddr(), Addr: s.remoteAddr(), Err: errors.ErrUnsupported}
+	}
+	return set(s.tcp)
+}
+
+func (s *sock) multipathTCP() bool {
+	if s.tcp == nil {
+		return false
+	}
+	is, err := s.tcp.MultipathTCP()
+	return is && err == nil
+}
