@@ -4,9 +4,8 @@
 // system calls and wake-ups per request and keeps almost nothing for
 // connections that wait.
 //
-//	- l, err := net.Listen("tcp", ":8080")
-//	+ l, err := percore.Listen("tcp", ":8080")
-//	  http.Serve(l, handler)
+//	l, err := percore.Listen("tcp", ":8080") // was net.Listen
+//	http.Serve(l, handler)
 //
 // # What holds
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,9 +44,11 @@ type ListenConfig struct {
 	// means the default group.
 	Group *loop.Group
 
-	// ReusePort lets other processes of the same user listen on the same port
-	// and share its connections, if they say so too (socket(7), SO_REUSEPORT).
-	// Otherwise a port that is in use is an error, as it is with package net.
+	// ReusePort shares a port that is in use, if whoever uses it belongs to the
+	// same user and shares it too (socket(7), SO_REUSEPORT). Otherwise a port
+	// that is in use is an error, as it is with package net. Listeners with
+	// several sockets, one per loop, always share theirs in this sense: a
+	// process of the same user that insists can join in.
 	ReusePort bool
 
 	// LeastLoaded places each new connection on the loop with the fewest
@@ -54,25 +57,15 @@ type ListenConfig struct {
 	// many short ones. Unix and inherited sockets are always placed so.
 	LeastLoaded bool
 
-	// AcceptQueueMax is how many accepted connections may wait for Accept; 0
-	// means 256. When as many wait, the rest is left in the kernel's backlog.
-	AcceptQueueMax int
-
 	// OnAcceptError, if not nil, is told when accepting fails for lack of
-	// descriptors or memory and is put off: at first, and once a minute while it
-	// lasts. Such errors don't come out of Accept, since the listener recovers
-	// by itself. While it runs its socket accepts nothing. nil means a warning
-	// to slog's default logger.
+	// descriptors or memory and is put off: at first, and once a minute while
+	// it lasts. Such errors don't come out of Accept, which waits and recovers by
+	// itself. It is called on a goroutine of its own. nil means a warning to
+	// slog's default logger.
 	OnAcceptError func(err error)
 
 	multipathTCP bool
 }
-
-// acceptQueueMax is the default of ListenConfig.AcceptQueueMax: enough that a
-// server that accepts in a tight loop is never waited for, and little enough
-// that one that doesn't leaves its clients in the kernel's backlog, where they
-// wait for less memory and are refused when it is full.
-const acceptQueueMax = 256
 
 // MultipathTCP reports whether the listener will accept Multipath TCP.
 func (lc *ListenConfig) MultipathTCP() bool { return lc.multipathTCP }
@@ -94,7 +87,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{impl, impl.queue}, nil
+	return &Listener{listener: impl, acceptor: impl.all}, nil
 }
 
 // netConfig is what package net gets to make a socket.
@@ -123,14 +116,15 @@ func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{impl, impl.queue}, nil
+	return &Listener{listener: impl, acceptor: impl.all}, nil
 }
 
 // Listener accepts connections. It implements [net.Listener] and has the methods
 // of *net.TCPListener and *net.UnixListener. All are safe for concurrent use.
 type Listener struct {
 	listener *listener
-	queue    *acceptQueue // what this one's Accept takes from
+	acceptor *acceptor
+	closed   atomic.Bool
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -153,7 +147,7 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL
 	}
-	c, err := l.queue.pop()
+	c, err := l.acceptor.accept()
 	if err != nil {
 		return nil, l.opError("accept", err)
 	}
@@ -161,15 +155,17 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 }
 
 // Close stops listening. Accept, wherever it waits, fails with [net.ErrClosed].
-// Connections that were not handed out yet are reset, those that were are not
-// affected. The file of a unix socket is removed.
+// Connections that wait in the backlog are reset, unless a copy of the socket is
+// open elsewhere (see Files); accepted ones are not affected. The file of a unix
+// socket is removed.
 func (l *Listener) Close() error {
 	if !l.ok() {
 		return syscall.EINVAL
 	}
-	if err := l.listener.close(); err != nil {
-		return l.opError("close", err)
+	if l.closed.Swap(true) {
+		return l.opError("close", net.ErrClosed)
 	}
+	l.listener.close()
 	return nil
 }
 
@@ -188,7 +184,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	if !l.ok() {
 		return syscall.EINVAL
 	}
-	return l.queue.setDeadline(t) // which package net does not wrap either
+	return l.acceptor.ready.SetDeadline(t) // which package net does not wrap either
 }
 
 // SyscallConn returns a raw connection that supports only Control, which calls
@@ -197,7 +193,7 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL
 	}
-	return l.listener.rawConn(l)
+	return l.listener.rawConn()
 }
 
 // File returns a copy of the listener's first socket, which the caller must
@@ -235,28 +231,29 @@ func (l *Listener) SetUnlinkOnClose(unlink bool) {
 	}
 }
 
-// PerLoop splits the listener into one per loop, each of which hands out only
-// the connections of its loop, so that a goroutine can accept for each. From
-// then on the listener's own Accept gets no connections, and waits until it is
-// closed. Closing any of them closes all: the kernel would reset what waits in
-// the backlog of one that is closed alone. It may be
-// called again and returns the same listeners. On anything but Linux there is
-// one, which takes from the same queue as the listener itself.
+// PerLoop returns a listener for each loop, which accepts only the connections of
+// that loop, so that a goroutine per loop can accept. They share their sockets
+// with l: closing any of them, or l, closes all, since the kernel would reset
+// what waits in the backlog of a socket that is closed alone. Called again it
+// returns the same listeners. It fails when the process is out of descriptors
+// and when l is closed.
 //
 // http.Server and grpc.Server take several listeners, one Serve call each.
-func (l *Listener) PerLoop() []*Listener {
+func (l *Listener) PerLoop() ([]*Listener, error) {
 	if !l.ok() {
-		return nil
+		return nil, syscall.EINVAL
 	}
-	return l.listener.perLoop()
+	split, err := l.listener.perLoop()
+	if err != nil {
+		return nil, l.opError("perloop", err)
+	}
+	return split, nil
 }
 
 // ListenerStats counts what a listener has done.
 type ListenerStats struct {
 	Sockets  int    // listening sockets
 	Accepted uint64 // connections accepted from the kernel
-	Queued   int    // accepted, and waiting for Accept now
-	Paused   uint64 // times that accepting stopped because the queue was full
 	PutOff   uint64 // times that accepting failed for lack of resources and was put off
 
 	// Loops is about the group of loops, which other listeners may share.

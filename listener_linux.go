@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,20 +18,17 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// listener is what a Listener and its per-loop listeners share: one acceptor per
-// listening socket, and the queues they fill.
+// listener is what a Listener and its per-loop listeners share.
 type listener struct {
 	// immutable
-	network  string
-	addr     net.Addr
-	group    *loop.Group // holds a reference
-	origin   *origin
-	spread   bool // place each connection on the least-loaded loop
-	report   func(error)
-	sockets  []*acceptor
-	queueMax int
-	queue    *acceptQueue // of all connections, until they are split
-
+	network string
+	addr    net.Addr
+	group   *loop.Group // holds a reference
+	origin  *origin
+	spread  bool // place each connection on the least-loaded loop
+	report  func(error)
+	sockets []int         // listening: one per loop, or one for all; closed by close
+	all     *acceptor     // from all sockets
 	closing chan struct{} // closed by close
 
 	// atomic
@@ -39,8 +37,9 @@ type listener struct {
 
 	mu struct {
 		sync.Mutex
-		closed bool
-		split  []*Listener // per loop, from perLoop; nil before
+		closed   bool
+		split    []*Listener // per loop, from perLoop; nil before
+		reported time.Time   // when OnAcceptError was last called
 	}
 }
 
@@ -85,20 +84,23 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 		ul.SetUnlinkOnClose(false) // the file outlives package net's listener
 	}
 	l, err := lc.adopt(network, first)
-	if err == nil && !isUnix {
-		err = l.multiply(ctx, lc)
-	}
 	if err != nil {
-		if l != nil {
-			l.close()
-		}
 		if isUnix {
-			_ = os.Remove(ul.Addr().String())
+			removeSocketFile(ul.Addr())
 		}
 		return nil, &net.OpError{Op: "listen", Net: network, Addr: first.Addr(), Err: err}
 	}
 	l.unlink.Store(isUnix)
-	l.start()
+	if !isUnix {
+		err = l.multiply(ctx, lc)
+	}
+	if err == nil {
+		err = l.open()
+	}
+	if err != nil {
+		l.close()
+		return nil, &net.OpError{Op: "listen", Net: network, Addr: first.Addr(), Err: err}
+	}
 	return l, nil
 }
 
@@ -107,22 +109,21 @@ func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	fail := func(err error) error {
-		return &net.OpError{Op: "file", Net: "file+net", Addr: nl.Addr(), Err: err}
-	}
 	if ua, ok := nl.Addr().(*net.UnixAddr); ok && ua.Net != "unix" {
 		nl.Close()
-		return nil, fail(errors.New("percore serves stream sockets only; use net.FileListener for " + ua.Net))
+		err = errors.New("percore serves stream sockets only; use net.FileListener for " + ua.Net)
+		return nil, &net.OpError{Op: "file", Net: "file+net", Addr: ua, Err: err}
 	}
 	l, err := lc.adopt(nl.Addr().Network(), nl)
-	if err != nil {
-		if l != nil {
+	if err == nil {
+		l.spread = true // there is one socket for all loops
+		if err = l.open(); err != nil {
 			l.close()
 		}
-		return nil, fail(err)
 	}
-	l.spread = true // there is one socket for all loops
-	l.start()
+	if err != nil {
+		return nil, &net.OpError{Op: "file", Net: "file+net", Addr: nl.Addr(), Err: err}
+	}
 	return l, nil
 }
 
@@ -149,42 +150,34 @@ func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.Raw
 	}
 }
 
-// adopt makes a listener of package net's, which it closes. If it fails after
-// that the listener returned with the error must be closed.
+// adopt makes a listener of package net's, which it closes.
 func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error) {
 	group, err := acquireGroup(lc.Group)
 	if err != nil {
 		nl.Close()
 		return nil, err
 	}
+	_, isTCP := nl.(*net.TCPListener)
 	l := &listener{
-		network:  network,
-		addr:     nl.Addr(),
-		group:    group,
-		origin:   &origin{net: network},
-		spread:   lc.LeastLoaded,
-		report:   lc.OnAcceptError,
-		queueMax: lc.AcceptQueueMax,
-		closing:  make(chan struct{}),
+		network: network,
+		addr:    nl.Addr(),
+		group:   group,
+		origin:  &origin{net: network},
+		spread:  lc.LeastLoaded || !isTCP, // other sockets can't be multiplied
+		report:  lc.OnAcceptError,
+		closing: make(chan struct{}),
 	}
 	if l.report == nil {
 		l.report = warnAcceptError
 	}
-	if l.queueMax <= 0 {
-		l.queueMax = acceptQueueMax
-	}
-	l.queue = newAcceptQueue(l.queueMax)
-	if _, ok := nl.(*net.TCPListener); !ok {
-		l.spread = true // unix sockets can't be multiplied
-	}
 	if err := l.add(lc, nl); err != nil {
-		return l, err
+		group.Release()
+		return nil, err
 	}
-	return l, l.sockets[0].control(func(fd uintptr) {
-		if proto, _ := sys.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
-			l.origin.kind = loop.TCP // and not MPTCP, which an inherited socket may be
-		}
-	})
+	if proto, _ := sys.GetsockoptInt(l.sockets[0], unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
+		l.origin.kind = loop.TCP // and not MPTCP, which an inherited socket may be
+	}
+	return l, nil
 }
 
 // multiply binds a socket for each of the other loops to the address of the
@@ -195,14 +188,7 @@ func (l *listener) multiply(ctx context.Context, lc *ListenConfig) error {
 		return nil
 	}
 	// Now that the first is bound it may share the port.
-	var errno syscall.Errno
-	err := l.sockets[0].control(func(fd uintptr) {
-		errno = sys.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	})
-	if err != nil {
-		return err
-	}
-	if errno != 0 {
+	if errno := sys.SetsockoptInt(l.sockets[0], unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); errno != 0 {
 		return os.NewSyscallError("setsockopt", errno)
 	}
 	config := lc.netConfig(lc.control(true))
@@ -226,8 +212,7 @@ func inner(err error) error {
 	return err
 }
 
-// add takes a socket over from package net's listener, which it closes, for the
-// next loop. It does not accept from it yet.
+// add takes a socket over from package net's listener, which it closes.
 func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 	defer nl.Close()
 	raw, err := nl.(syscall.Conn).SyscallConn()
@@ -242,199 +227,108 @@ func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 	if errno != 0 {
 		return os.NewSyscallError("fcntl", errno)
 	}
-	if errno := lc.setInherited(fd, nl); errno != 0 {
-		sys.Close(fd)
-		return os.NewSyscallError("setsockopt", errno)
+	if _, ok := nl.(*net.TCPListener); ok {
+		lc.setInherited(fd)
 	}
-	a, err := newAcceptor(l, l.group.Loop(len(l.sockets)), fd)
-	if err != nil {
-		return err
-	}
-	l.sockets = append(l.sockets, a)
+	l.sockets = append(l.sockets, fd)
 	return nil
 }
 
 // setInherited sets on a listening socket what package net sets on every
 // connection: on Linux they inherit it, so that accepting one costs no further
-// system calls.
-func (lc *ListenConfig) setInherited(fd int, nl net.Listener) syscall.Errno {
-	if _, ok := nl.(*net.TCPListener); !ok {
-		return 0
-	}
-	if errno := sys.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); errno != 0 {
-		return errno
-	}
+// system calls. Like package net it lets the connections do without what the
+// kernel refuses.
+func (lc *ListenConfig) setInherited(fd int) {
+	_ = sys.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	keepAlive := lc.KeepAliveConfig
 	if !keepAlive.Enable {
 		if lc.KeepAlive < 0 {
-			return 0
+			return
 		}
 		keepAlive = net.KeepAliveConfig{Enable: true, Idle: lc.KeepAlive}
 	}
-	if errno := sys.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1); errno != 0 {
-		return errno
-	}
-	return setKeepAliveParams(fd, keepAlive)
-}
-
-// start accepts, now that all sockets are there.
-func (l *listener) start() {
-	for _, a := range l.sockets {
-		go a.run()
+	if errno := sys.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1); errno == 0 {
+		_ = setKeepAliveParams(fd, keepAlive)
 	}
 }
 
-// close ends the listener. What was accepted and not handed out is reset, as the
-// kernel resets what is still in the backlog.
-func (l *listener) close() error {
-	if err := l.markClosed(); err != nil {
-		return err
-	}
-	if path := l.addr.String(); l.unlink.Load() && path != "" && path[0] != '@' {
-		_ = os.Remove(path) // before the socket is closed, as package net does
-	}
-	l.fail(net.ErrClosed)
-	for _, a := range l.sockets {
-		a.close()
-	}
-	for _, q := range l.queues() {
-		for _, c := range q.drain() {
-			reset(c)
-		}
-	}
-	l.group.Release()
-	return nil
+// open makes Accept possible, now that all sockets are there.
+func (l *listener) open() (err error) {
+	l.all, err = l.newAcceptor(l.sockets, nil)
+	return err
 }
 
-// markClosed decides who closes.
-func (l *listener) markClosed() error {
+// close ends the listener. Connections in the backlog are reset by the kernel,
+// unless copies of the sockets are open elsewhere.
+func (l *listener) close() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.mu.closed {
-		return net.ErrClosed
+		l.mu.Unlock()
+		return
 	}
 	l.mu.closed = true
-	close(l.closing)
-	return nil
-}
-
-// fail makes Accept fail with err, everywhere and for good.
-func (l *listener) fail(err error) {
-	for _, q := range l.queues() {
-		q.fail(err)
-	}
-}
-
-// queues returns all queues.
-func (l *listener) queues() []*acceptQueue {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	queues := []*acceptQueue{l.queue}
+	acceptors := []*acceptor{l.all}
 	for _, sub := range l.mu.split {
-		queues = append(queues, sub.queue)
+		acceptors = append(acceptors, sub.acceptor)
 	}
-	return queues
-}
-
-// queueOfLocked returns the queue for connections on a loop.
-func (l *listener) queueOfLocked(on *loop.Loop) *acceptQueue {
-	if l.mu.split != nil {
-		return l.mu.split[on.Index()].queue
-	}
-	return l.queue
-}
-
-// admit waits until there is room for a connection on a loop. It reports false
-// if the listener accepts no more.
-func (l *listener) admit(on *loop.Loop) bool {
-	l.mu.Lock()
-	q := l.queueOfLocked(on)
 	l.mu.Unlock()
-	return q.admit()
+
+	close(l.closing)
+	if l.unlink.Load() {
+		removeSocketFile(l.addr) // before the socket is closed, as package net does
+	}
+	for _, a := range acceptors {
+		if a != nil {
+			a.ready.Close() // waits until nobody uses the sockets
+		}
+	}
+	for _, fd := range l.sockets {
+		sys.Close(fd)
+	}
+	l.group.Release()
 }
 
-// deliver queues an accepted connection. The lock keeps it from a queue that
-// perLoop has emptied.
-func (l *listener) deliver(c *Conn) {
-	l.accepted.Add(1)
-	l.mu.Lock()
-	taken := l.queueOfLocked(c.sock.fd.Loop()).push(c)
-	l.mu.Unlock()
-	if !taken {
-		reset(c)
+// removeSocketFile removes the file of a unix socket, unless the name is an
+// abstract one.
+func removeSocketFile(addr net.Addr) {
+	if path := addr.String(); path != "" && path[0] != '@' {
+		_ = os.Remove(path)
 	}
 }
 
-func (l *listener) perLoop() []*Listener {
+func (l *listener) perLoop() ([]*Listener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.split != nil {
-		return l.mu.split
+	switch {
+	case l.mu.closed:
+		return nil, net.ErrClosed
+	case l.mu.split != nil:
+		return l.mu.split, nil
 	}
-	for range l.group.Len() {
-		sub := &Listener{listener: l, queue: newAcceptQueue(l.queueMax)}
-		if l.mu.closed {
-			sub.queue.fail(net.ErrClosed)
+	var split []*Listener
+	for i := range l.group.Len() {
+		socket := l.sockets[:1]
+		if len(l.sockets) > 1 {
+			socket = l.sockets[i : i+1]
 		}
-		l.mu.split = append(l.mu.split, sub)
-	}
-	for _, c := range l.queue.drain() {
-		if !l.queueOfLocked(c.sock.fd.Loop()).push(c) {
-			reset(c)
+		a, err := l.newAcceptor(socket, l.group.Loop(i))
+		if err != nil {
+			for _, sub := range split {
+				sub.acceptor.ready.Close()
+			}
+			return nil, err
 		}
+		split = append(split, &Listener{listener: l, acceptor: a})
 	}
-	return l.mu.split
+	l.mu.split = split
+	return split, nil
 }
 
 func (l *listener) stats() ListenerStats {
-	s := ListenerStats{
+	return ListenerStats{
 		Sockets:  len(l.sockets),
 		Accepted: l.accepted.Load(),
 		PutOff:   l.putOffs.Load(),
 		Loops:    l.group.Stats(),
 	}
-	for _, q := range l.queues() {
-		s.Queued += q.len()
-		s.Paused += q.pauses.Load()
-	}
-	return s
 }
-
-// files returns copies of the first n sockets, of all if n < 0.
-func (l *listener) files(n int) ([]*os.File, error) {
-	if n < 0 {
-		n = len(l.sockets)
-	}
-	files := make([]*os.File, 0, n)
-	for _, a := range l.sockets[:n] {
-		f, err := a.dup()
-		if err != nil {
-			for _, f := range files {
-				f.Close()
-			}
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	return files, nil
-}
-
-// rawListener is what a listener's SyscallConn returns.
-type rawListener struct{ l *Listener }
-
-func (r rawListener) Control(f func(fd uintptr)) error {
-	for _, a := range r.l.listener.sockets {
-		if err := a.control(f); err != nil {
-			return &net.OpError{Op: "raw-control", Net: r.l.listener.network, Addr: r.l.listener.addr, Err: err}
-		}
-	}
-	return nil
-}
-
-// Read fails: a listening socket can't be read, and package net says so thus.
-func (r rawListener) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
-
-// Write fails as Read does.
-func (r rawListener) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
-
-func (l *listener) rawConn(outer *Listener) (syscall.RawConn, error) { return rawListener{outer}, nil }

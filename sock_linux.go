@@ -15,6 +15,7 @@ import (
 
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
 )
 
 // onNet says that errors come from package net, wrapped.
@@ -147,13 +148,15 @@ type (
 const copyBytes = 32 << 10
 
 func (s *sock) readFrom(c *Conn, r io.Reader) (int64, error) {
-	b := make([]byte, copyBytes)
-	return io.CopyBuffer(connWithoutReadFrom{c}, r, b)
+	b := pool.Get(copyBytes)
+	defer b.Release()
+	return io.CopyBuffer(connWithoutReadFrom{c}, r, b.Bytes())
 }
 
 func (s *sock) writeTo(c *Conn, w io.Writer) (int64, error) {
-	b := make([]byte, copyBytes)
-	return io.CopyBuffer(w, connWithoutWriteTo{c}, b)
+	b := pool.Get(copyBytes)
+	defer b.Release()
+	return io.CopyBuffer(w, connWithoutWriteTo{c}, b.Bytes())
 }
 
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
@@ -196,6 +199,9 @@ func (s *sock) setKeepAlive(on bool) error {
 }
 
 func (s *sock) setKeepAlivePeriod(d time.Duration) error {
+	if d < 0 {
+		return nil // changes nothing, not even on a closed connection
+	}
 	return s.setKeepAliveParams(net.KeepAliveConfig{Idle: d, Interval: -1, Count: -1})
 }
 

@@ -47,6 +47,9 @@ type FD struct {
 	timed bool          // a deadline was in the loop's wheel once (guarded by its lock)
 
 	rd, wr side
+
+	// guarded by wr.mu
+	watchesWrites bool // the registration includes room to write
 }
 
 const (
@@ -104,6 +107,9 @@ func (f *FD) OnReady(r Readiness) {
 			bits |= speculate
 		}
 		f.rd.signal(bits)
+		if fn := f.rd.takeCallback(); fn != nil {
+			fn(nil)
+		}
 	}
 	if r&Writable != 0 {
 		f.wr.signal(ready)
@@ -133,20 +139,19 @@ func (f *FD) read(p []byte) (int, error) {
 	}
 	for {
 		if !f.rd.take() {
-			if err := f.rd.wait(f); err != nil {
+			if err := f.wait(&f.rd); err != nil {
 				return 0, err
 			}
 			continue
 		}
 		n, errno := sys.Recv(int(f.sysfd), p)
-		switch {
-		case errno == syscall.EAGAIN:
-			f.rd.deplete()
+		if errno == syscall.EAGAIN {
 			continue
-		case errno == 0 && 0 < n && n < len(p) && f.rd.state.Load()&speculate == 0:
+		}
+		if 0 < n && n < len(p) && f.rd.state.Load()&(speculate|hangup) == 0 {
 			return n, nil // drained: the next read waits for an edge without asking the kernel
 		}
-		f.rd.give()
+		f.rd.give(f)
 		switch {
 		case errno == syscall.EINTR:
 			continue
@@ -198,11 +203,24 @@ func (f *FD) write(p []byte) (int, error) {
 		if f.wr.take() {
 			continue
 		}
-		if err := f.wr.wait(f); err != nil {
+		if err := f.wait(&f.wr); err != nil {
 			return done, err
 		}
 		f.wr.take()
 	}
+}
+
+// wait parks the caller, who holds s, until there may be something to do. The
+// first wait for room to write extends the registration, which is an edge if
+// there is room by now.
+func (f *FD) wait(s *side) error {
+	if s == &f.wr && !f.watchesWrites {
+		if err := f.loop.WatchWrites(f.token, int(f.sysfd)); err != nil {
+			return err
+		}
+		f.watchesWrites = true
+	}
+	return s.wait(f)
 }
 
 // RawRead calls fn with the descriptor until it reports true, waiting before
@@ -222,14 +240,13 @@ func (f *FD) rawIO(s *side, fn func(fd uintptr) bool) error {
 		return err
 	}
 	f.expose()
-	defer s.give() // what fn left behind is not known
+	defer s.give(f) // what fn left behind is not known
 	for {
 		s.take()
 		if fn(uintptr(f.sysfd)) {
 			return nil
 		}
-		s.deplete()
-		if err := s.wait(f); err != nil {
+		if err := f.wait(s); err != nil {
 			return err
 		}
 	}
@@ -252,8 +269,9 @@ func (f *FD) RawControl(fn func(fd uintptr)) error {
 // closing it may leave a duplicate registered.
 func (f *FD) expose() {
 	if !f.exposed.Load() {
+		f.rd.state.Or(speculate)
+		f.rd.give(f)
 		f.exposed.Store(true)
-		f.rd.state.Or(speculate | ready)
 	}
 }
 
@@ -278,7 +296,7 @@ func (f *FD) Dup() (int, error) {
 		return -1, err
 	}
 	defer f.decref()
-	f.exposed.Store(true)
+	f.expose()
 	fd, errno := sys.Dup(int(f.sysfd))
 	if errno != 0 {
 		return -1, errno
@@ -325,10 +343,10 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *side) error {
 // goroutine, no buffer.
 //
 // fn runs on the loop's goroutine, never within OnReadable, and must not block:
-// it hands the connection to a goroutine, or reads with a deadline in the past.
-// It may arm again. A nil may be spurious; a read then waits as ever. If there
-// is something to read already, fn is called soon. Reads may go on while a
-// callback is armed, and may take away what it was called for.
+// typically it hands the connection to a goroutine. It may arm again. A nil may
+// be spurious; a read then waits as ever. If there is something to read already,
+// fn is called soon. Reads may go on while a callback is armed, and may take
+// away what it was called for.
 //
 // It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a
 // closed descriptor and with [os.ErrDeadlineExceeded] after the deadline; then
@@ -345,18 +363,25 @@ func (f *FD) OnReadable(fn func(error)) error {
 	if !s.callback.CompareAndSwap(nil, &fn) {
 		return ErrArmed
 	}
-	// Published; what happened before that nobody will tell fn about.
-	var told error
-	switch err := s.check(f); {
-	case err != nil:
-		told = err
-	case s.state.Load()&ready == 0:
-		return nil
-	}
-	if s.callback.CompareAndSwap(&fn, nil) {
-		f.loop.Submit(func() { fn(told) })
+	// Published. What happened before that, nobody tells fn about but this call.
+	switch {
+	case s.check(f) != nil:
+		s.interrupt(f)
+	case s.state.Load()&ready != 0:
+		f.peek()
 	}
 	return nil
+}
+
+// peek finds out what a ready that may be old is worth: after a read that is not
+// trusted to have used everything up, most often nothing. It is turned off
+// before the kernel is asked, as for a read, and on again for whoever waits.
+func (f *FD) peek() {
+	f.rd.state.And(^ready)
+	if _, errno := sys.Peek(int(f.sysfd)); errno != syscall.EAGAIN {
+		f.rd.signal(ready)
+		f.rd.give(f)
+	}
 }
 
 // CancelOnReadable disarms the callback and reports whether there was one: then
@@ -378,8 +403,8 @@ func (f *FD) Close() error {
 			break
 		}
 	}
-	f.rd.interrupt(f, ErrClosed)
-	f.wr.interrupt(f, ErrClosed)
+	f.rd.interrupt(f)
+	f.wr.interrupt(f)
 	gone := getParker()
 	defer putParker(gone)
 	f.gone = gone

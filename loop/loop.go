@@ -107,9 +107,9 @@ func (l *Loop) Group() *Group { return l.group }
 // Descriptors returns how many descriptors are registered.
 func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
 
-// Register makes the loop tell h about the readiness of sysfd, which must be
-// non-blocking, from now until Deregister: one registration, for both
-// directions, edge-triggered. If sysfd is ready now, that counts as an edge.
+// Register makes the loop tell h when sysfd, which must be non-blocking, becomes
+// [Readable], from now until Deregister; and when it becomes [Writable], from
+// WatchWrites on. Events are edges. If sysfd is readable now, that is one.
 //
 // It fails with [ErrStopped], or with the *os.SyscallError of epoll_ctl(2). The
 // registration holds the loop's group.
@@ -124,6 +124,16 @@ func (l *Loop) Register(sysfd int, h Handler) (Token, error) {
 		return Token{}, os.NewSyscallError("epoll_ctl", errno)
 	}
 	return t, nil
+}
+
+// WatchWrites makes the loop tell the handler also when sysfd becomes
+// [Writable]. What sysfd is ready for now counts as an edge. It fails with the
+// *os.SyscallError of epoll_ctl(2).
+func (l *Loop) WatchWrites(t Token, sysfd int) error {
+	if errno := l.poller.watchWrites(sysfd, t); errno != 0 {
+		return os.NewSyscallError("epoll_ctl", errno)
+	}
+	return nil
 }
 
 // Deregister ends a registration. Call it before closing the descriptor, once.

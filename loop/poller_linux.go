@@ -11,15 +11,72 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// poller is an epoll instance and the eventfd that interrupts it. Only the
-// loop's goroutine calls harvest, event and the run functions; add, del and wake
-// may be called from anywhere.
+// epoll is an epoll instance that the Go runtime's poller, which is an epoll too,
+// watches: a goroutine can wait for it without holding a thread.
+type epoll struct {
+	fd   int
+	file *os.File        // fd as the runtime knows it; owns it
+	raw  syscall.RawConn // file's
+}
+
+func newEpoll() (epoll, error) {
+	fd, errno := sys.EpollCreate1()
+	if errno != 0 {
+		return epoll{}, fmt.Errorf("loop: can't make an epoll instance: %w", os.NewSyscallError("epoll_create1", errno))
+	}
+	// os.NewFile hands a descriptor to the runtime's poller only if it is in
+	// non-blocking mode, which for an epoll descriptor means nothing else.
+	if errno = sys.SetNonblock(fd); errno != 0 {
+		sys.Close(fd)
+		return epoll{}, fmt.Errorf("loop: can't set an epoll instance non-blocking: %w", os.NewSyscallError("fcntl", errno))
+	}
+	e := epoll{fd: fd, file: os.NewFile(uintptr(fd), "percore-epoll")}
+	err := e.file.SetReadDeadline(time.Time{}) // fails if the runtime did not take it
+	if err == nil {
+		e.raw, err = e.file.SyscallConn()
+	}
+	if err != nil {
+		e.file.Close()
+		return epoll{}, fmt.Errorf("loop: the Go runtime's poller did not take an epoll descriptor: %w", err)
+	}
+	return e, nil
+}
+
+func (e *epoll) ctl(op, fd int, events uint32, t Token) syscall.Errno {
+	// The 64 bits of user data are a token, never a pointer: the garbage
+	// collector doesn't see what the kernel keeps.
+	ev := unix.EpollEvent{Events: events, Fd: int32(t.slot), Pad: int32(t.gen)}
+	return sys.EpollCtl(e.fd, op, fd, &ev)
+}
+
+// addLevel registers fd, level-triggered, for reading.
+func (e *epoll) addLevel(fd int, t Token) syscall.Errno {
+	return e.ctl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, t)
+}
+
+// one harvests a single event without waiting. Level-triggered descriptors that
+// stay ready take turns.
+func (e *epoll) one() (Token, bool) {
+	var ev [1]unix.EpollEvent
+	for {
+		n, errno := sys.EpollPwait(e.fd, ev[:], false)
+		if errno != syscall.EINTR {
+			return tokenOf(&ev[0]), n == 1
+		}
+	}
+}
+
+// tokenOf returns what ctl put into an event.
+func tokenOf(ev *unix.EpollEvent) Token {
+	return Token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}
+}
+
+// poller is a loop's epoll and the eventfd that interrupts it. Only the loop's
+// goroutine calls harvest, event and the run functions; add, watchWrites, del
+// and wake may be called from anywhere.
 type poller struct {
-	// immutable
-	epfd   int
+	epoll
 	wakefd int
-	file   *os.File        // epfd as the Go runtime's poller knows it; owns epfd
-	raw    syscall.RawConn // file's
 
 	// owned by the loop's goroutine
 	events  []unix.EpollEvent
@@ -35,23 +92,26 @@ const (
 	eventsMax = 1024
 )
 
-// interest is what every descriptor is registered for, once.
+// interest is what every descriptor is registered for, once. Room to write is
+// added when a write first has to wait for it: registered from the start,
+// EPOLLOUT would be an event for every new connection, since it is ready at
+// once, and one for each time that the peer on a unix socket reads.
 //
 // EPOLLRDHUP tells of a peer's FIN, after which reads must not wait for another
 // edge. EPOLLPRI tells of TCP urgent data: a read stops short at the urgent
 // mark, so that a short read no longer means that everything was read.
-const interest = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
+const interest = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 
 // wakeToken is the eventfd's. No slot has it: a table of 2^32 slots is out of
 // reach.
 var wakeToken = Token{slot: ^uint32(0), gen: ^uint32(0)}
 
 func newPoller() (*poller, error) {
-	epfd, errno := sys.EpollCreate1()
-	if errno != 0 {
-		return nil, fmt.Errorf("loop: can't make an epoll instance: %w", os.NewSyscallError("epoll_create1", errno))
+	e, err := newEpoll()
+	if err != nil {
+		return nil, err
 	}
-	p := &poller{epfd: epfd, wakefd: -1, events: make([]unix.EpollEvent, eventsMin)}
+	p := &poller{epoll: e, wakefd: -1, events: make([]unix.EpollEvent, eventsMin)}
 	if err := p.init(); err != nil {
 		p.close()
 		return nil, err
@@ -68,27 +128,12 @@ func (p *poller) init() error {
 	if errno = p.ctl(unix.EPOLL_CTL_ADD, p.wakefd, unix.EPOLLIN|unix.EPOLLET, wakeToken); errno != 0 {
 		return fmt.Errorf("loop: can't watch the eventfd: %w", os.NewSyscallError("epoll_ctl", errno))
 	}
-	// os.NewFile hands a descriptor to the runtime's poller only if it is in
-	// non-blocking mode, which for an epoll descriptor means nothing else.
-	if errno = sys.SetNonblock(p.epfd); errno != 0 {
-		return fmt.Errorf("loop: can't set an epoll instance non-blocking: %w", os.NewSyscallError("fcntl", errno))
-	}
-	p.file = os.NewFile(uintptr(p.epfd), "percore-epoll")
-	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("loop: the Go runtime's poller did not take an epoll descriptor: %w", err)
-	}
-	var err error
-	p.raw, err = p.file.SyscallConn()
-	return err
+	return nil
 }
 
 // close gives the descriptors back. Nothing may use p afterwards.
 func (p *poller) close() {
-	if p.file != nil {
-		p.file.Close()
-	} else {
-		sys.Close(p.epfd)
-	}
+	p.file.Close()
 	if p.wakefd >= 0 {
 		sys.Close(p.wakefd)
 	}
@@ -123,7 +168,7 @@ func (p *poller) harvest() (n int, full bool) {
 		p.events = make([]unix.EpollEvent, 2*len(p.events))
 	}
 	p.grow = false
-	n, errno := sys.EpollPwait(p.epfd, p.events, p.blocked)
+	n, errno := sys.EpollPwait(p.fd, p.events, p.blocked)
 	if errno == syscall.EINTR {
 		return 0, true // a signal: look again
 	}
@@ -140,7 +185,7 @@ func (p *poller) harvest() (n int, full bool) {
 // event returns what the i-th harvested event says, and of whom.
 func (p *poller) event(i int) (Token, Readiness) {
 	ev := &p.events[i]
-	return Token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}, readiness(ev.Events)
+	return tokenOf(ev), readiness(ev.Events)
 }
 
 // readiness translates epoll's bits. An error (EPOLLERR) is found by reading
@@ -162,20 +207,19 @@ func readiness(events uint32) (r Readiness) {
 	return r
 }
 
-// add registers fd, edge-triggered, for everything.
+// add registers fd, edge-triggered, for all that concerns reading.
 func (p *poller) add(fd int, t Token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_ADD, fd, interest, t)
 }
 
+// watchWrites adds room to write. The kernel looks at the descriptor anew, so
+// that what it is ready for now counts as an edge.
+func (p *poller) watchWrites(fd int, t Token) syscall.Errno {
+	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
+}
+
 // del takes fd out, for the case that closing it doesn't.
 func (p *poller) del(fd int) { p.ctl(unix.EPOLL_CTL_DEL, fd, 0, Token{}) }
-
-func (p *poller) ctl(op, fd int, events uint32, t Token) syscall.Errno {
-	// The 64 bits of user data are a token, never a pointer: the garbage
-	// collector doesn't see what the kernel keeps.
-	ev := unix.EpollEvent{Events: events, Fd: int32(t.slot), Pad: int32(t.gen)}
-	return sys.EpollCtl(p.epfd, op, fd, &ev)
-}
 
 // wake makes a waiting loop pass.
 func (p *poller) wake() { sys.Notify(p.wakefd) }

@@ -18,13 +18,14 @@ func newPoller() (*poller, error) {
 	return nil, fmt.Errorf("loop: the engine needs Linux's epoll: %w", errors.ErrUnsupported)
 }
 
-func (p *poller) close()                       {}
-func (p *poller) runNested(func() bool)        {}
-func (p *poller) runBlocking(func() bool)      {}
-func (p *poller) harvest() (int, bool)         { return 0, false }
-func (p *poller) event(int) (Token, Readiness) { return Token{}, 0 }
-func (p *poller) add(int, Token) syscall.Errno { return syscall.ENOSYS }
-func (p *poller) del(int)                      {}
-func (p *poller) wake()                        {}
+func (p *poller) close()                               {}
+func (p *poller) runNested(func() bool)                {}
+func (p *poller) runBlocking(func() bool)              {}
+func (p *poller) harvest() (int, bool)                 { return 0, false }
+func (p *poller) event(int) (Token, Readiness)         { return Token{}, 0 }
+func (p *poller) add(int, Token) syscall.Errno         { return syscall.ENOSYS }
+func (p *poller) watchWrites(int, Token) syscall.Errno { return syscall.ENOSYS }
+func (p *poller) del(int)                              {}
+func (p *poller) wake()                                {}
 
 func pinThread(int) {}

@@ -16,14 +16,14 @@ var errTimeout = os.ErrDeadlineExceeded
 //
 //	ready      an edge came since somebody last tried: a system call may succeed
 //	waiting    a goroutine is parked, or about to be, on the channel in parker
-//	hangup     the peer sends nothing more: reads always find something (the
-//	           rest of the data, then the end), and never another edge
+//	hangup     the peer sends nothing more: there is no further edge, and so a
+//	           short read leaves ready on, until the end has been read
 //	speculate  a short read does not mean that nothing is left
 //
 // Who changes it:
 //
-//	the call under way     ready:  off before each system call, on again after one
-//	(holds mu)                     that may have left something behind
+//	the call under way     ready:  off before each system call, on again after any
+//	(holds mu)                     that may have left something behind (see FD.read)
 //	                       waiting: on before parking; off again if it turns out
 //	                               that there is no need to
 //	the loop (an edge)     ready: on; waiting: off, and then it owes the parked
@@ -62,64 +62,74 @@ const (
 	speculate
 )
 
-// take reports whether a system call may succeed, and uses the news up. After a
-// hang-up it always may.
+// take reports whether a system call may succeed, and uses the news up.
 func (s *side) take() bool {
-	switch st := s.state.Load(); {
-	case st&ready == 0:
+	if s.state.Load()&ready == 0 {
 		return false
-	case st&hangup == 0:
-		s.state.And(^ready)
 	}
+	s.state.And(^ready)
 	return true
 }
 
-// give says that a system call may succeed without another edge.
-func (s *side) give() {
+// give says that a system call may succeed without another edge. What it says is
+// also for a callback that was armed since take.
+func (s *side) give(f *FD) {
 	if s.state.Load()&ready == 0 {
 		s.state.Or(ready)
 	}
-}
-
-// deplete says that a system call found nothing (EAGAIN). take had cleared ready
-// before, and an edge since then stays, unless a hang-up was remembered that
-// turns out to be no reason to go on trying.
-func (s *side) deplete() {
-	if s.state.Load()&hangup != 0 {
-		s.state.And(^(ready | hangup))
+	if fn := s.takeCallback(); fn != nil {
+		f.loop.Submit(func() { fn(nil) })
 	}
 }
 
-// signal is an edge: it sets the bits and wakes whoever waits. On the loop only.
+// signal sets bits, ready among them, and wakes a parked goroutine.
 func (s *side) signal(bits uint32) {
 	for {
 		old := s.state.Load()
 		if old&(bits|waiting) == bits {
-			break // nothing new, and nobody to wake
+			return // nothing new, and nobody to wake
 		}
 		if s.state.CompareAndSwap(old, (old|bits)&^waiting) {
 			if old&waiting != 0 {
 				s.parker <- struct{}{}
 			}
-			break
-		}
-	}
-	if s.callback.Load() != nil {
-		if f := s.callback.Swap(nil); f != nil {
-			(*f)(nil)
+			return
 		}
 	}
 }
 
-// interrupt wakes whoever waits without saying that anything is ready: the
-// waiter looks for itself what happened. A callback is told err, on the loop.
-func (s *side) interrupt(f *FD, err error) {
+// takeCallback disarms the callback and returns it, or nil if there is none (any
+// more). Whoever gets it calls it, on the loop.
+func (s *side) takeCallback() func(error) {
+	if s.callback.Load() == nil {
+		return nil
+	}
+	if fn := s.callback.Swap(nil); fn != nil {
+		return *fn
+	}
+	return nil
+}
+
+// interrupt is for Close and deadlines: it wakes a parked goroutine without
+// saying that anything is ready. Whoever is woken looks for itself what happened;
+// for a callback, which can't, that is done here: the deadline may have been
+// moved since.
+func (s *side) interrupt(f *FD) {
 	if s.unpublish() {
 		s.parker <- struct{}{}
 	}
-	if s.callback.Load() != nil {
-		if fn := s.callback.Swap(nil); fn != nil {
+	for {
+		fn := s.callback.Load()
+		if fn == nil {
+			return
+		}
+		err := s.check(f)
+		if err == nil {
+			return
+		}
+		if s.callback.CompareAndSwap(fn, nil) {
 			f.loop.Submit(func() { (*fn)(err) })
+			return
 		}
 	}
 }
@@ -184,7 +194,7 @@ func (s *side) setDeadline(f *FD, at int64) {
 	s.deadline.Store(at)
 	switch {
 	case at == expired:
-		s.interrupt(f, errTimeout)
+		s.interrupt(f)
 	case at > 0:
 		if armed := s.armedAt.Load(); armed == 0 || armed > at {
 			f.loop.timers.arm(s)

@@ -125,7 +125,7 @@ func (ts *timers) dueLocked(t *timer, n int64) {
 			ts.insertLocked(s, at)
 			return
 		case s.deadline.CompareAndSwap(at, expired):
-			s.interrupt(t.owner, errTimeout)
+			s.interrupt(t.owner)
 			return
 		}
 	}

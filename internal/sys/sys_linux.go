@@ -48,6 +48,23 @@ func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
 	return int(r), 0
 }
 
+// Peek is recv(2) of one byte with MSG_DONTWAIT|MSG_PEEK: it finds out whether
+// Recv would find anything, and takes nothing. n is 1 for data and 0 for the end
+// of the stream.
+func Peek(fd int) (n int, errno syscall.Errno) {
+	if FaultsEnabled {
+		if errno = injected(OpRead, fd); errno != 0 {
+			return 0, errno
+		}
+	}
+	var b byte
+	r, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(r), 0
+}
+
 // sendFlags are [Send]'s: never block, for the reason that Recv gives, and no
 // SIGPIPE, which the Go runtime would only throw away.
 const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL

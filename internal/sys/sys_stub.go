@@ -14,6 +14,9 @@ const errUnsupported = syscall.ENOSYS
 // Recv is not available on this platform.
 func Recv(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
 
+// Peek is not available on this platform.
+func Peek(int) (int, syscall.Errno) { return 0, errUnsupported }
+
 // Send is not available on this platform.
 func Send(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
 

@@ -1,0 +1,6 @@
+//go:build invariants
+
+package invariants
+
+// Enabled is true in a checking build (-tags invariants).
+const Enabled = true

@@ -1,0 +1,279 @@
+package loop
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// engines are the ways to wait that tests of the engine go through.
+var engines = []struct {
+	name   string
+	config Config
+}{
+	{"nested", Config{}},
+	{"thread", Config{Strategy: Thread}},
+	{"pinned", Config{Strategy: Thread, Pin: true}},
+	{"busy", Config{BusyPoll: 100 * time.Microsecond}},
+}
+
+// onEveryEngine runs test as a subtest per engine, with a group of that many
+// loops.
+func onEveryEngine(t *testing.T, loops int, test func(t *testing.T, g *Group)) {
+	for _, engine := range engines {
+		t.Run(engine.name, func(t *testing.T) {
+			config := engine.config
+			config.Loops = loops
+			test(t, newTestGroup(t, config))
+		})
+	}
+}
+
+// newTestGroup makes a group that must have ended by the end of the test, after
+// all its cleanups.
+func newTestGroup(t testing.TB, config Config) *Group {
+	t.Helper()
+	g, err := NewGroup(config)
+	if err != nil {
+		t.Fatalf("NewGroup(%+v): %v", config, err)
+	}
+	t.Cleanup(func() {
+		g.Close()
+		select {
+		case <-g.Stopped():
+		case <-time.After(testnet.HangTimeout):
+			t.Errorf("the group has not ended: %+v", g.Stats())
+		}
+	})
+	return g
+}
+
+// A transport makes connected pairs of non-blocking sockets.
+type transport struct {
+	name string
+	kind StreamKind
+	pair func(t testing.TB) (a, b int)
+}
+
+var (
+	overTCP  = transport{"tcp", TCP, tcpPair}
+	overUnix = transport{"unix", Plain, unixPair}
+)
+
+// onEveryPair runs test on every engine and transport, with a descriptor on a
+// group of one loop and its peer, which package net looks after.
+func onEveryPair(t *testing.T, test func(t *testing.T, f *FD, peer net.Conn)) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		for _, tr := range []transport{overTCP, overUnix} {
+			t.Run(tr.name, func(t *testing.T) {
+				f, peer := newPair(t, g.Loop(0), tr)
+				test(t, f, peer)
+			})
+		}
+	})
+}
+
+// newPair returns a descriptor on l and its peer. Both are closed when the test
+// ends.
+func newPair(t testing.TB, l *Loop, tr transport) (*FD, net.Conn) {
+	t.Helper()
+	a, b := tr.pair(t)
+	return newTestFD(t, l, a, tr.kind), netConn(t, b)
+}
+
+// newFDPair returns two connected descriptors, one on each loop.
+func newFDPair(t testing.TB, la, lb *Loop, tr transport) (*FD, *FD) {
+	t.Helper()
+	a, b := tr.pair(t)
+	return newTestFD(t, la, a, tr.kind), newTestFD(t, lb, b, tr.kind)
+}
+
+// newTestFD registers sysfd and closes it when the test ends.
+func newTestFD(t testing.TB, l *Loop, sysfd int, kind StreamKind) *FD {
+	t.Helper()
+	f, err := l.NewFD(sysfd, kind)
+	if err != nil {
+		syscall.Close(sysfd)
+		t.Fatalf("NewFD: %v", err)
+	}
+	t.Cleanup(func() {
+		if !f.closed() {
+			closeFD(t, f)
+		}
+	})
+	return f
+}
+
+// closeFD closes f, which must not take for ever.
+func closeFD(t testing.TB, f *FD) {
+	t.Helper()
+	testnet.Within(t, "Close", func() {
+		if err := f.Close(); err != nil {
+			t.Errorf("Close: got %v, want nil", err)
+		}
+	})
+}
+
+// netConn hands sysfd to package net.
+func netConn(t testing.TB, sysfd int) net.Conn {
+	t.Helper()
+	file := os.NewFile(uintptr(sysfd), "peer")
+	defer file.Close()
+	c, err := net.FileConn(file) // duplicates sysfd
+	if err != nil {
+		t.Fatalf("FileConn: %v", err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// unixPair is socketpair(2).
+func unixPair(t testing.TB) (a, b int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatalf("socketpair: %v", err)
+	}
+	return fds[0], fds[1]
+}
+
+// tcpPair makes a TCP connection over loopback.
+func tcpPair(t testing.TB) (a, b int) {
+	t.Helper()
+	a, b, err := dialTCPPair()
+	if err != nil {
+		t.Fatalf("connecting over loopback: %v", err)
+	}
+	return a, b
+}
+
+func dialTCPPair() (a, b int, err error) {
+	ln, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, -1, err
+	}
+	defer unix.Close(ln)
+	if err := unix.Bind(ln, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return -1, -1, err
+	}
+	if err := unix.Listen(ln, 1); err != nil {
+		return -1, -1, err
+	}
+	addr, err := unix.Getsockname(ln)
+	if err != nil {
+		return -1, -1, err
+	}
+	if b, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, -1, err
+	}
+	if err = unix.Connect(b, addr); err == nil {
+		if err = unix.SetNonblock(b, true); err == nil {
+			a, _, err = unix.Accept4(ln, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		}
+	}
+	if err != nil {
+		unix.Close(b)
+		return -1, -1, err
+	}
+	// As every server has it; otherwise small writes wait for acknowledgements.
+	for _, fd := range []int{a, b} {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	}
+	return a, b, nil
+}
+
+// result is what a Read or Write returned.
+type result struct {
+	n   int
+	err error
+}
+
+func (r result) String() string { return fmt.Sprintf("%d, %v", r.n, r.err) }
+
+// start runs call in a goroutine and returns where its result comes.
+func start(call func() (int, error)) <-chan result {
+	ch := make(chan result, 1)
+	go func() {
+		n, err := call()
+		ch <- result{n, err}
+	}()
+	return ch
+}
+
+// startErr is start for calls that return an error only.
+func startErr(call func() error) <-chan result {
+	return start(func() (int, error) { return 0, call() })
+}
+
+// await returns the result of a call that must not hang.
+func await(t testing.TB, what string, ch <-chan result) result {
+	t.Helper()
+	return testnet.Receive(t, what, ch)
+}
+
+// awaitWaiting returns when a goroutine is parked on s, or about to be.
+func awaitWaiting(t testing.TB, s *side) {
+	t.Helper()
+	testnet.Eventually(t, "a call waits", func() bool { return s.state.Load()&waiting != 0 })
+}
+
+// awaitBits returns when all the bits of s are on.
+func awaitBits(t testing.TB, s *side, bits uint32) {
+	t.Helper()
+	testnet.Eventually(t, fmt.Sprintf("bits %04b of the state are on", bits), func() bool {
+		return s.state.Load()&bits == bits
+	})
+}
+
+// settle returns when l has dispatched all events that were there when it was
+// called, and run all tasks that they led to.
+func settle(t testing.TB, l *Loop) {
+	t.Helper()
+	// The first task is run after a harvest that may have been under way; what
+	// comes before the second is a whole one.
+	for range 3 {
+		done := make(chan struct{})
+		l.Submit(func() { close(done) })
+		testnet.Receive(t, "a task is run", done)
+	}
+}
+
+// holdLoop keeps l busy until the returned function is called.
+func holdLoop(t testing.TB, l *Loop) (release func()) {
+	t.Helper()
+	held, free := make(chan struct{}), make(chan struct{})
+	l.Submit(func() {
+		close(held)
+		<-free
+	})
+	testnet.Receive(t, "a task is run", held)
+	return func() { close(free) }
+}
+
+// mustWrite writes all of p to the peer.
+func mustWrite(t testing.TB, c net.Conn, p string) {
+	t.Helper()
+	if err := c.SetWriteDeadline(time.Now().Add(testnet.HangTimeout)); err != nil {
+		t.Fatalf("SetWriteDeadline: %v", err)
+	}
+	if n, err := c.Write([]byte(p)); n != len(p) || err != nil {
+		t.Fatalf("peer writing %d bytes: got %d, %v", len(p), n, err)
+	}
+}
+
+// mustRead reads once and wants the given bytes.
+func mustRead(t testing.TB, f *FD, want string) {
+	t.Helper()
+	p := make([]byte, len(want)+64)
+	r := await(t, fmt.Sprintf("Read of %q", want), start(func() (int, error) { return f.Read(p) }))
+	if got := string(p[:r.n]); got != want || r.err != nil {
+		t.Fatalf("Read: got %q, %v, want %q, nil", got, r.err, want)
+	}
+}

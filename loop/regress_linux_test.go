@@ -1,0 +1,163 @@
+package loop
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The tests in this file are for mistakes that were made once.
+
+// A hang-up that is signalled just when a read uses up older news must not be
+// lost with it: no other edge follows, so the next read would never see the end
+// of the stream.
+func TestHangupDuringTake(t *testing.T) {
+	const rounds = 100_000
+	g := newTestGroup(t, Config{Loops: 1})
+	f, peer := newPair(t, g.Loop(0), overTCP)
+	defer holdLoop(t, g.Loop(0))() // this test plays the loop
+	var turn, done atomic.Int64
+	go func() {
+		for round := int64(1); round <= rounds; round++ {
+			for turn.Load() != round {
+				if turn.Load() < 0 {
+					return
+				}
+				runtime.Gosched()
+			}
+			for range rand.IntN(200) { // to meet the read at its every step
+				turn.Load()
+			}
+			f.OnReady(Readable | Hangup)
+			done.Store(round)
+		}
+	}()
+	defer turn.Store(-1)
+	p := make([]byte, 64)
+	for round := int64(1); round <= rounds; round++ {
+		mustWrite(t, peer, "data")
+		f.rd.state.Store(ready) // for the data
+		turn.Store(round)
+		n, err := f.Read(p)
+		if got := string(p[:n]); got != "data" || err != nil {
+			t.Fatalf("round %d: Read: got %q, %v, want \"data\", nil", round, got, err)
+		}
+		for done.Load() != round {
+			runtime.Gosched()
+		}
+		if st := f.rd.state.Load(); st&(ready|hangup) != ready|hangup {
+			t.Fatalf("round %d: state is %04b: the next read would wait; want it to find the end", round, st)
+		}
+	}
+}
+
+// The edge of a hang-up may come after a system call found nothing and before
+// the call waits: it must not be taken for an old one.
+func TestHangupAfterEAGAIN(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	for _, tr := range []transport{overTCP, overUnix} {
+		t.Run(tr.name, func(t *testing.T) {
+			f, peer := newPair(t, g.Loop(0), tr)
+			calls := 0
+			done := startErr(func() error {
+				return f.RawRead(func(fd uintptr) bool {
+					calls++
+					n, err := unix.Read(int(fd), make([]byte, 8))
+					if err == unix.EAGAIN {
+						peer.Close()
+						awaitBits(t, &f.rd, hangup)
+						return false
+					}
+					return n == 0
+				})
+			})
+			if r := await(t, "RawRead", done); r.err != nil {
+				t.Fatalf("RawRead: got %v, want nil", r.err)
+			}
+			if calls != 2 {
+				t.Errorf("RawRead called the function %d times, want 2: for EAGAIN and for the end", calls)
+			}
+		})
+	}
+}
+
+// A callback armed while a read is under way must hear of what that read leaves
+// behind.
+func TestOnReadableDuringRead(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	for _, tr := range []transport{overTCP, overUnix} {
+		t.Run(tr.name, func(t *testing.T) {
+			f, peer := newPair(t, g.Loop(0), tr)
+			mustWrite(t, peer, "data")
+			awaitBits(t, &f.rd, ready)
+			settle(t, g.Loop(0))
+			called := make(chan error, 1)
+			err := f.RawRead(func(uintptr) bool {
+				if err := f.OnReadable(func(err error) { called <- err }); err != nil {
+					t.Errorf("OnReadable: %v", err)
+				}
+				return true // and "data" is still there
+			})
+			if err != nil {
+				t.Fatalf("RawRead: %v", err)
+			}
+			if err := testnet.Receive(t, "the callback", called); err != nil {
+				t.Errorf("callback: got %v, want nil", err)
+			}
+		})
+	}
+}
+
+// What the user may do with the raw descriptor he may do with a duplicate too:
+// make a short read mean nothing, for instance.
+func TestDupExposes(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, _ := newPair(t, g.Loop(0), overTCP)
+	fd, err := f.Dup()
+	if err != nil {
+		t.Fatalf("Dup: %v", err)
+	}
+	syscall.Close(fd)
+	if err := f.RawControl(func(uintptr) {}); err != nil {
+		t.Fatalf("RawControl: %v", err)
+	}
+	if st := f.rd.state.Load(); st&speculate == 0 {
+		t.Errorf("state after Dup and RawControl is %04b: short reads are trusted, want not", st)
+	}
+}
+
+// A callback armed after the deadline was moved must not be told that the old
+// one has passed.
+func TestOnReadableNotToldOfOldDeadline(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, _ := newPair(t, g.Loop(0), overTCP)
+	// The wheel finds the deadline due: first it marks it as expired, …
+	f.rd.deadline.Store(expired)
+	// … in between the user moves it and arms, …
+	if err := f.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {
+		t.Fatalf("SetReadDeadline: %v", err)
+	}
+	called := make(chan error, 1)
+	if err := f.OnReadable(func(err error) { called <- err }); err != nil {
+		t.Fatalf("OnReadable: %v", err)
+	}
+	// … then it wakes whoever waits.
+	f.rd.interrupt(f)
+	settle(t, g.Loop(0))
+	if !f.CancelOnReadable() {
+		err := testnet.Receive(t, "the callback", called)
+		t.Errorf("callback was called with %v an hour before the deadline", err)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("nor is that a time-out")
+		}
+	}
+}

@@ -1,0 +1,331 @@
+package loop
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The tests of this file drive a side by hand, without a loop and without a
+// descriptor: edges, deadlines and Close come when the test wants them to.
+
+// newLooplessFD returns a descriptor that no loop knows: nothing happens to it
+// but what the test does. Submitted tasks stay in the queue of its loop.
+func newLooplessFD() *FD {
+	f := &FD{loop: &Loop{poller: &poller{wakefd: -1}}}
+	f.rd.timer.owner, f.wr.timer.owner = f, f
+	return f
+}
+
+// trackParkers makes sure that every channel used from now on is empty when the
+// test ends: a token left in one would wake a later waiter for nothing, a token
+// too many would block the loop.
+func trackParkers(t *testing.T) {
+	t.Helper()
+	var mu sync.Mutex
+	var made []chan struct{}
+	old := parkers.New
+	for range 2 { // a sync.Pool forgets what it has in two collections
+		runtime.GC()
+	}
+	parkers.New = func() any {
+		p := make(chan struct{}, 1)
+		mu.Lock()
+		defer mu.Unlock()
+		made = append(made, p)
+		return p
+	}
+	t.Cleanup(func() {
+		parkers.New = old
+		if len(made) == 0 {
+			t.Error("no channel was made: what was there to track?")
+		}
+		for i, p := range made {
+			if len(p) != 0 {
+				t.Errorf("channel %d of %d holds a token that nobody took", i, len(made))
+			}
+		}
+	})
+}
+
+// tryPark is what wait does, up to where it would block: it returns the
+// channel that the token has to come on.
+func tryPark(s *side) chan struct{} {
+	p := make(chan struct{}, 1)
+	s.parker = p
+	s.state.Or(waiting)
+	return p
+}
+
+func TestSideSignal(t *testing.T) {
+	tests := []struct{ before, bits, after uint32 }{
+		{0, ready, ready},
+		{0, ready | hangup, ready | hangup},
+		{0, ready | speculate, ready | speculate},
+		{ready, ready, ready},
+		{ready, ready | hangup, ready | hangup},
+		{hangup, ready, ready | hangup},
+		{speculate, ready | hangup, ready | hangup | speculate},
+		{waiting, ready, ready},
+		{waiting | ready, ready, ready},
+		{waiting | hangup, ready | hangup, ready | hangup},
+		{waiting | speculate, ready, ready | speculate},
+		{waiting | ready | hangup | speculate, ready, ready | hangup | speculate},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprintf("%04b+%04b", tt.before, tt.bits), func(t *testing.T) {
+			var s side
+			p := tryPark(&s)
+			s.state.Store(tt.before)
+			s.signal(tt.bits)
+			if got := s.state.Load(); got != tt.after {
+				t.Errorf("state: got %04b, want %04b", got, tt.after)
+			}
+			if got, want := len(p), int(tt.before&waiting/waiting); got != want {
+				t.Errorf("tokens: got %d, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestSideInterrupt(t *testing.T) {
+	for before := range uint32(16) {
+		t.Run(fmt.Sprintf("%04b", before), func(t *testing.T) {
+			f := newLooplessFD()
+			p := tryPark(&f.rd)
+			f.rd.state.Store(before)
+			f.life.Store(lifeClosed)
+			f.rd.interrupt(f)
+			if got, want := f.rd.state.Load(), before&^waiting; got != want {
+				t.Errorf("state: got %04b, want %04b", got, want)
+			}
+			if got, want := len(p), int(before&waiting/waiting); got != want {
+				t.Errorf("tokens: got %d, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestSideTakeUsesUpReady(t *testing.T) {
+	var s side
+	if s.take() {
+		t.Error("take of a new side: got true, want false: nothing is ready")
+	}
+	s.signal(ready)
+	if !s.take() {
+		t.Error("take after an edge: got false, want true")
+	}
+	if s.take() {
+		t.Error("second take after an edge: got true, want false")
+	}
+}
+
+func TestSideWaitReturnsAtOnce(t *testing.T) {
+	tests := []struct {
+		name string
+		set  func(f *FD)
+		want error
+	}{
+		{"ready", func(f *FD) { f.rd.signal(ready) }, nil},
+		{"closed", func(f *FD) { f.life.Store(lifeClosed | 1) }, ErrClosed},
+		{"expired", func(f *FD) { f.rd.deadline.Store(expired) }, os.ErrDeadlineExceeded},
+		{"closed and expired", func(f *FD) {
+			f.life.Store(lifeClosed | 1)
+			f.rd.deadline.Store(expired)
+		}, ErrClosed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			trackParkers(t)
+			putParker(getParker())
+			f := newLooplessFD()
+			tt.set(f)
+			r := await(t, "wait", startErr(func() error { return f.rd.wait(f) }))
+			if r.err != tt.want {
+				t.Errorf("wait: got %v, want %v", r.err, tt.want)
+			}
+			if st := f.rd.state.Load(); st&waiting != 0 {
+				t.Errorf("state: got %04b, want waiting off", st)
+			}
+		})
+	}
+}
+
+// A waiter goes through whatever wakes it, in any interleaving: no wake-up is
+// lost, none is delivered twice.
+//
+// Producers count up and signal; one consumer takes and waits, as Read does,
+// and is done when it has seen all. Meanwhile others interrupt it, set
+// deadlines in the past and take them back.
+func TestSideStress(t *testing.T) {
+	const producers, items = 4, 20_000
+	trackParkers(t)
+	f := newLooplessFD()
+	s := &f.rd
+	var available atomic.Int64
+	var running sync.WaitGroup
+	stop := make(chan struct{})
+	disturb := func(how func()) {
+		running.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					how()
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	disturb(func() { s.interrupt(f) })
+	disturb(func() {
+		s.setDeadline(f, expired)
+		s.setDeadline(f, noDeadline)
+	})
+	disturb(func() {
+		s.setDeadline(f, expired)
+		runtime.Gosched()
+		s.setDeadline(f, noDeadline)
+	})
+	for range producers {
+		running.Go(func() {
+			for range items {
+				available.Add(1)
+				s.signal(ready)
+				if rand.IntN(4) == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	timeouts, woken := 0, 0
+	testnet.Within(t, "the consumer", func() {
+		for got := int64(0); got < producers*items; {
+			if s.take() {
+				got += available.Swap(0)
+				continue
+			}
+			switch err := s.wait(f); err {
+			case nil:
+				woken++
+			case errTimeout:
+				timeouts++
+				runtime.Gosched()
+			default:
+				t.Errorf("wait: got %v, want nil or %v", err, errTimeout)
+				return
+			}
+			if p := s.parker; p != nil && len(p) != 0 {
+				t.Error("wait left a token in its channel")
+				return
+			}
+		}
+	})
+	close(stop)
+	running.Wait()
+	if woken == 0 || timeouts == 0 {
+		t.Logf("%d wake-ups, %d time-outs: not much of a stress", woken, timeouts)
+	}
+}
+
+// Each wait gets exactly one token, however many would like to end it at once.
+func TestSideOneTokenPerWait(t *testing.T) {
+	const rounds = 5_000
+	trackParkers(t)
+	f := newLooplessFD()
+	s := &f.rd
+	wakers := []func(){
+		func() { s.signal(ready) },
+		func() { s.signal(ready | hangup) },
+		func() { s.interrupt(f) },
+		func() { s.setDeadline(f, expired) },
+	}
+	for round := range rounds {
+		s.state.Store(0)
+		s.deadline.Store(noDeadline)
+		waited := startErr(func() error { return s.wait(f) })
+		for s.state.Load()&waiting == 0 {
+			runtime.Gosched()
+		}
+		var running sync.WaitGroup
+		for _, wake := range wakers {
+			running.Go(wake)
+		}
+		r := await(t, "wait", waited)
+		if r.err != nil && r.err != errTimeout {
+			t.Fatalf("round %d: wait: got %v, want nil or %v", round, r.err, errTimeout)
+		}
+		running.Wait()
+		if n := len(s.parker); n != 0 {
+			t.Fatalf("round %d: %d tokens are left, want 0", round, n)
+		}
+		if st := s.state.Load(); st&waiting != 0 {
+			t.Fatalf("round %d: state is %04b, want waiting off", round, st)
+		}
+	}
+}
+
+// Close and a deadline come, each alone, in the very moment in which somebody
+// begins to wait: whoever is second must see the other.
+func TestSideWaitAgainstInterrupt(t *testing.T) {
+	const rounds = 20_000
+	causes := []struct {
+		name string
+		come func(f *FD)
+		want error
+	}{
+		{"closed", func(f *FD) {
+			f.life.Store(lifeClosed | 1)
+			f.rd.interrupt(f)
+		}, ErrClosed},
+		{"deadline", func(f *FD) { f.rd.setDeadline(f, expired) }, errTimeout},
+	}
+	for _, cause := range causes {
+		t.Run(cause.name, func(t *testing.T) {
+			trackParkers(t)
+			f := newLooplessFD()
+			var turn, done atomic.Int64
+			defer turn.Store(-1)
+			go func() {
+				for round := int64(1); round <= rounds; round++ {
+					for turn.Load() != round {
+						if turn.Load() < 0 {
+							return
+						}
+						runtime.Gosched()
+					}
+					for range rand.IntN(100) {
+						turn.Load()
+					}
+					cause.come(f)
+					done.Store(round)
+				}
+			}()
+			testnet.Within(t, "waiting", func() {
+				for round := int64(1); round <= rounds; round++ {
+					f.life.Store(1)
+					f.rd.deadline.Store(noDeadline)
+					turn.Store(round)
+					var err error
+					for err == nil { // as Read does
+						err = f.rd.wait(f)
+					}
+					if err != cause.want {
+						t.Errorf("round %d: wait: got %v, want %v", round, err, cause.want)
+						return
+					}
+					for done.Load() != round {
+						runtime.Gosched()
+					}
+				}
+			})
+		})
+	}
+}
