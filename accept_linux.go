@@ -1,3 +1,5 @@
+//go:build !percore_net
+
 package percore
 
 import (
@@ -68,10 +70,19 @@ func (a *acceptor) try() (c *Conn, putOff bool, err error) {
 		nfd   int
 		errno syscall.Errno
 	)
-	err = a.ready.Wait(func(i int) bool {
+	// The connection needs the loops, also if the listener, which holds them too,
+	// is closed in between.
+	if !a.listener.group.Retain() {
+		return nil, false, net.ErrClosed
+	}
+	defer a.listener.group.Release()
+	err = a.ready.Wait(func(i int, r loop.Readiness) bool {
 		from = unix.RawSockaddrAny{} // unixAddr relies on it
 		index = i
 		nfd, _, errno = sys.Accept4(a.sockets[i], &from)
+		if errno == syscall.EAGAIN && r&loop.Hangup != 0 {
+			errno = syscall.EINVAL // a unix socket that was shut down; a TCP one says so itself
+		}
 		return errno != syscall.EAGAIN && !isSkipped(errno)
 	})
 	if err != nil {

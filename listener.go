@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -87,7 +88,15 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{listener: impl, acceptor: impl.all}, nil
+	return newListenerOf(impl), nil
+}
+
+// newListenerOf returns the listener that users hold. The garbage collector
+// closes it when they drop it, as it does package net's.
+func newListenerOf(impl *listener) *Listener {
+	l := &Listener{listener: impl, acceptor: impl.all}
+	runtime.SetFinalizer(l, (*Listener).Close)
+	return l
 }
 
 // netConfig is what package net gets to make a socket.
@@ -116,7 +125,7 @@ func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{listener: impl, acceptor: impl.all}, nil
+	return newListenerOf(impl), nil
 }
 
 // Listener accepts connections. It implements [net.Listener] and has the methods
@@ -124,6 +133,7 @@ func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
 type Listener struct {
 	listener *listener
 	acceptor *acceptor
+	parent   *Listener // of one that PerLoop returned: keeps the garbage collector from closing it
 	closed   atomic.Bool
 }
 
@@ -149,9 +159,10 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	}
 	c, err := l.acceptor.accept()
 	if err != nil {
-		return nil, l.opError("accept", err)
+		err = l.opError("accept", err)
 	}
-	return c, nil
+	runtime.KeepAlive(l)
+	return c, err
 }
 
 // Close stops listening. Accept, wherever it waits, fails with [net.ErrClosed].
@@ -165,6 +176,7 @@ func (l *Listener) Close() error {
 	if l.closed.Swap(true) {
 		return l.opError("close", net.ErrClosed)
 	}
+	runtime.SetFinalizer(l, nil)
 	l.listener.close()
 	return nil
 }
@@ -236,14 +248,14 @@ func (l *Listener) SetUnlinkOnClose(unlink bool) {
 // with l: closing any of them, or l, closes all, since the kernel would reset
 // what waits in the backlog of a socket that is closed alone. Called again it
 // returns the same listeners. It fails when the process is out of descriptors
-// and when l is closed.
+// and when l is closed. Off Linux there is one, which accepts what l accepts.
 //
 // http.Server and grpc.Server take several listeners, one Serve call each.
 func (l *Listener) PerLoop() ([]*Listener, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL
 	}
-	split, err := l.listener.perLoop()
+	split, err := l.listener.perLoop(l)
 	if err != nil {
 		return nil, l.opError("perloop", err)
 	}
@@ -269,8 +281,8 @@ func (l *Listener) Stats() ListenerStats {
 }
 
 func (l *Listener) opError(op string, err error) error {
-	if onNet {
-		return err
+	if _, ok := err.(*net.OpError); ok {
+		return err // wrapped by package net already, off Linux
 	}
 	return &net.OpError{Op: op, Net: l.listener.network, Addr: l.listener.addr, Err: err}
 }

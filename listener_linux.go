@@ -117,7 +117,10 @@ func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
 	l, err := lc.adopt(nl.Addr().Network(), nl)
 	if err == nil {
 		l.spread = true // there is one socket for all loops
-		if err = l.open(); err != nil {
+		if err = l.checkListens(); err == nil {
+			err = l.open()
+		}
+		if err != nil {
 			l.close()
 		}
 	}
@@ -125,6 +128,15 @@ func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
 		return nil, &net.OpError{Op: "file", Net: "file+net", Addr: nl.Addr(), Err: err}
 	}
 	return l, nil
+}
+
+// checkListens fails if the socket is a connection's, on which Accept would wait
+// for ever.
+func (l *listener) checkListens() error {
+	if listens, errno := sys.GetsockoptInt(l.sockets[0], unix.SOL_SOCKET, unix.SO_ACCEPTCONN); errno == 0 && listens == 0 {
+		return syscall.EINVAL
+	}
+	return nil
 }
 
 // control is the hook that package net calls before it binds a socket.
@@ -135,7 +147,9 @@ func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.Raw
 	return func(network, address string, c syscall.RawConn) error {
 		var errno syscall.Errno
 		err := c.Control(func(fd uintptr) {
-			errno = sys.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			if network != "unix" { // which knows no ports
+				errno = sys.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			}
 		})
 		if err != nil {
 			return err
@@ -296,7 +310,7 @@ func removeSocketFile(addr net.Addr) {
 	}
 }
 
-func (l *listener) perLoop() ([]*Listener, error) {
+func (l *listener) perLoop(parent *Listener) ([]*Listener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -318,7 +332,7 @@ func (l *listener) perLoop() ([]*Listener, error) {
 			}
 			return nil, err
 		}
-		split = append(split, &Listener{listener: l, acceptor: a})
+		split = append(split, &Listener{listener: l, acceptor: a, parent: parent})
 	}
 	l.mu.split = split
 	return split, nil

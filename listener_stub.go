@@ -18,15 +18,16 @@ type listener struct {
 	network string
 	addr    net.Addr
 	inner   streamListener
-	queue   *acceptQueue
-	only    []*Listener // what perLoop returns
+	all     *acceptor
+	split   []*Listener // what perLoop returns
 
 	// atomic
 	unlink atomic.Bool // remove the unix socket's file on close
 
-	// mu serializes Close: package net's SetUnlinkOnClose must not run at the
-	// same time.
-	mu sync.Mutex
+	mu struct {
+		sync.Mutex
+		closed bool
+	}
 }
 
 // streamListener is what *net.TCPListener and *net.UnixListener have in common.
@@ -57,34 +58,36 @@ func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
 
 func newListener(network string, nl net.Listener) *listener {
 	inner := nl.(streamListener)
-	l := &listener{network: network, addr: nl.Addr(), inner: inner, queue: &acceptQueue{inner}}
-	l.only = []*Listener{{l, l.queue}}
+	l := &listener{network: network, addr: nl.Addr(), inner: inner, all: &acceptor{inner}}
+	l.split = []*Listener{{listener: l, acceptor: l.all}}
 	return l
 }
 
-// acceptQueue is where Accept takes from: package net's listener.
-type acceptQueue struct{ inner streamListener }
+// acceptor is where Accept takes connections from.
+type acceptor struct{ ready streamListener }
 
-func (q *acceptQueue) pop() (*Conn, error) {
-	nc, err := q.inner.Accept()
+func (a *acceptor) accept() (*Conn, error) {
+	nc, err := a.ready.Accept()
 	if err != nil {
 		return nil, err
 	}
 	return newConn(nc), nil
 }
 
-func (q *acceptQueue) setDeadline(t time.Time) error { return q.inner.SetDeadline(t) }
-
-func (l *listener) close() error {
+func (l *listener) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.mu.closed {
+		return // as the listener that perLoop returned, or the one it was called on
+	}
+	l.mu.closed = true
 	if ul, ok := l.inner.(*net.UnixListener); ok {
 		ul.SetUnlinkOnClose(l.unlink.Load())
 	}
-	return l.inner.Close()
+	l.inner.Close()
 }
 
-func (l *listener) rawConn(*Listener) (syscall.RawConn, error) { return l.inner.SyscallConn() }
+func (l *listener) rawConn() (syscall.RawConn, error) { return l.inner.SyscallConn() }
 
 // files returns a copy of the only socket, however many are asked for.
 func (l *listener) files(int) ([]*os.File, error) {
@@ -95,8 +98,15 @@ func (l *listener) files(int) ([]*os.File, error) {
 	return []*os.File{f}, nil
 }
 
-// perLoop returns one listener, which takes from the same queue as the one that
-// was split: there are no loops to have one each.
-func (l *listener) perLoop() []*Listener { return l.only }
+// perLoop returns one listener that accepts what the one it is called on
+// accepts: there are no loops to have one each.
+func (l *listener) perLoop(*Listener) ([]*Listener, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		return nil, net.ErrClosed
+	}
+	return l.split, nil
+}
 
 func (l *listener) stats() ListenerStats { return ListenerStats{} }

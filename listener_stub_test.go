@@ -56,12 +56,12 @@ func TestStubOnReadableIsUnsupported(t *testing.T) {
 func TestStubPerLoopIsTheListener(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		ln := listenKind(t, kind)
-		split := ln.PerLoop()
-		if len(split) != 1 {
-			t.Fatalf("got %d listeners, want 1", len(split))
+		split, err := ln.PerLoop()
+		if len(split) != 1 || err != nil {
+			t.Fatalf("got %d listeners, %v, want 1", len(split), err)
 		}
-		if again := ln.PerLoop(); len(again) != 1 || again[0] != split[0] {
-			t.Errorf("second call: got %v, want the listener of the first", again)
+		if again, err := ln.PerLoop(); len(again) != 1 || again[0] != split[0] || err != nil {
+			t.Errorf("second call: got %v, %v, want the listener of the first", again, err)
 		}
 		connect(t, split[0])
 		if got, want := split[0].Addr(), ln.Addr(); got != want {
@@ -73,6 +73,12 @@ func TestStubPerLoopIsTheListener(t *testing.T) {
 		if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Accept on the whole after Close of the part: got %v, want net.ErrClosed", err)
 		}
+		if err := ln.Close(); err != nil {
+			t.Errorf("Close of the whole: got %v, want nil", err)
+		}
+		_, err = ln.PerLoop()
+		wantErr(t, "PerLoop of a closed listener", err, "perloop", net.ErrClosed)
+		wantErr(t, "second Close", ln.Close(), "close", net.ErrClosed)
 	})
 }
 
@@ -97,7 +103,7 @@ func TestStubTCPOptions(t *testing.T) {
 				continue
 			}
 			var op *net.OpError
-			if !errors.As(err, &op) || op.Op != "set" || op.Net != "unix" || !errors.Is(err, errors.ErrUnsupported) {
+			if !errors.As(err, &op) || op.Op != "set" || op.Net != "unix" || op.Err != errors.ErrUnsupported {
 				t.Errorf("%s: got %#v, want a net.OpError of set on unix that wraps errors.ErrUnsupported", name, err)
 			}
 		}
@@ -113,6 +119,7 @@ func TestStubCopies(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		const text = "over and back"
 		server, client := connect(t, listenKind(t, kind))
+		client.SetDeadline(time.Now().Add(testnet.HangTimeout))
 		n, err := server.ReadFrom(strings.NewReader(text))
 		if n != int64(len(text)) || err != nil {
 			t.Errorf("ReadFrom: got %d, %v, want %d", n, err, len(text))
@@ -185,18 +192,17 @@ func TestStubInheritedListener(t *testing.T) {
 func TestStubEngineOptions(t *testing.T) {
 	testnet.NoLeaks(t)
 	calls := 0
-	lc := &ListenConfig{
+	lc := ListenConfig{
 		Control: func(_, _ string, c syscall.RawConn) error {
 			calls++
 			return c.Control(func(uintptr) {})
 		},
-		ReusePort:      true,
-		LeastLoaded:    true,
-		AcceptQueueMax: 1,
-		OnAcceptError:  func(err error) { t.Errorf("OnAcceptError was called with %v", err) },
+		ReusePort:     true,
+		LeastLoaded:   true,
+		OnAcceptError: func(err error) { t.Errorf("OnAcceptError was called with %v", err) },
 	}
 	lc.SetMultipathTCP(true)
-	ln := lc.listenIn(t, "tcp4", "127.0.0.1:0")
+	ln := listen(t, lc, "tcp4", "127.0.0.1:0")
 	connect(t, ln)
 	if calls != 1 {
 		t.Errorf("got %d calls of Control, want 1: there is one socket", calls)

@@ -83,20 +83,21 @@ func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 	if kind != TCP {
 		f.rd.state.Store(speculate)
 	}
-	// No event is dispatched to f before its token is set if the caller is the
-	// loop itself; otherwise one may be, but OnReady does not use the token.
-	t, err := l.Register(sysfd, f)
+	t, err := l.claim(f)
 	if err != nil {
 		return nil, err
 	}
 	f.token = t
+	if err := l.add(t, sysfd); err != nil {
+		return nil, err
+	}
 	return f, nil
 }
 
 // Loop returns the loop that the descriptor is registered with.
 func (f *FD) Loop() *Loop { return f.loop }
 
-// OnReady implements [Handler]; only the loop calls it.
+// OnReady implements [Handler]; only whoever polls the loop calls it.
 func (f *FD) OnReady(r Readiness) {
 	if r&Readable != 0 {
 		bits := ready
@@ -108,7 +109,11 @@ func (f *FD) OnReady(r Readiness) {
 		}
 		f.rd.signal(bits)
 		if fn := f.rd.takeCallback(); fn != nil {
-			fn(nil)
+			if f.loop.onLoop() {
+				fn(nil)
+			} else {
+				f.loop.Submit(func() { fn(nil) })
+			}
 		}
 	}
 	if r&Writable != 0 {
@@ -368,17 +373,18 @@ func (f *FD) OnReadable(fn func(error)) error {
 	case s.check(f) != nil:
 		s.interrupt(f)
 	case s.state.Load()&ready != 0:
-		f.peek()
+		f.recheck()
 	}
+	f.loop.cover()
 	return nil
 }
 
-// peek finds out what a ready that may be old is worth: after a read that is not
-// trusted to have used everything up, most often nothing. It is turned off
+// recheck finds out what a ready that may be old is worth: after a read that is
+// not trusted to have used everything up, most often nothing. It is turned off
 // before the kernel is asked, as for a read, and on again for whoever waits.
-func (f *FD) peek() {
+func (f *FD) recheck() {
 	f.rd.state.And(^ready)
-	if _, errno := sys.Peek(int(f.sysfd)); errno != syscall.EAGAIN {
+	if sys.Readable(int(f.sysfd)) {
 		f.rd.signal(ready)
 		f.rd.give(f)
 	}

@@ -112,7 +112,7 @@ func TestEmptyRead(t *testing.T) {
 			}
 		}
 		mustWrite(t, peer, "data")
-		awaitBits(t, &f.rd, ready)
+		awaitBits(t, f, ready)
 		if n, err := f.Read(nil); n != 0 || err != nil {
 			t.Errorf("empty Read with data there: got %d, %v, want 0, nil", n, err)
 		}
@@ -183,7 +183,7 @@ func TestDataBeforeHangup(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		mustWrite(t, peer, "the rest")
 		peer.Close()
-		awaitBits(t, &f.rd, hangup)
+		awaitBits(t, f, hangup)
 		var got strings.Builder
 		p := make([]byte, 3)
 		for {
@@ -232,7 +232,7 @@ func TestReset(t *testing.T) {
 func TestWriteToReset(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		f, peer := newPair(t, g.Loop(0), overTCP)
-		written := start(func() (int, error) { return f.Write(make([]byte, 64<<20)) })
+		written := start(func() (int, error) { return f.Write(make([]byte, 16<<20)) })
 		awaitWaiting(t, &f.wr)
 		_ = peer.(*net.TCPConn).SetLinger(0)
 		peer.Close()
@@ -272,7 +272,7 @@ func TestShutdown(t *testing.T) {
 // A write longer than the kernel's buffers goes on as the peer makes room.
 func TestLongWrite(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		const total = 24 << 20
+		const total = 16 << 20
 		p := newStream(1).next(total)
 		written := start(func() (int, error) { return f.Write(p) })
 		awaitWaiting(t, &f.wr)
@@ -292,7 +292,7 @@ func TestLongWrite(t *testing.T) {
 
 // A write that is cut says how much the peer will get, no more and no less.
 func TestCutWrite(t *testing.T) {
-	const total = 64 << 20
+	const total = 16 << 20
 	cuts := []struct {
 		name string
 		cut  func(f *FD)
@@ -305,8 +305,11 @@ func TestCutWrite(t *testing.T) {
 	}
 	for _, cut := range cuts {
 		t.Run(cut.name, func(t *testing.T) {
+			p := newStream(1).next(total)
 			onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-				p := newStream(1).next(total)
+				if cut.want == syscall.EPIPE && f.stream != TCP {
+					t.Skip("shutdown(2) does not wake those who wait to write to a unix socket")
+				}
 				written := start(func() (int, error) { return f.Write(p) })
 				awaitWaiting(t, &f.wr)
 				cut.cut(f)
@@ -314,30 +317,28 @@ func TestCutWrite(t *testing.T) {
 				if r.n <= 0 || r.n >= total || r.err != cut.want {
 					t.Errorf("Write: got %v, want a part of %d, %v", r, total, cut.want)
 				}
+				length := r.n
+				var rest <-chan result
 				if cut.want == os.ErrDeadlineExceeded {
-					// Writing goes on where it stopped.
+					// Writing can go on where it stopped.
+					length = total
 					_ = f.SetWriteDeadline(time.Time{})
-					rest := start(func() (int, error) { return f.Write(p[r.n:]) })
-					r.n = total
-					defer func() {
-						if r := await(t, "Write of the rest", rest); r.err != nil {
-							t.Errorf("Write of the rest: %v", r)
-						}
-					}()
-				} else {
-					defer func() {
-						if n, err := peer.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-							t.Errorf("peer Read after %d bytes: got %d, %v, want 0, EOF", r.n, n, err)
-						}
-					}()
+					rest = start(func() (int, error) { return f.Write(p[r.n:]) })
 				}
 				_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-				got := make([]byte, r.n)
+				got := make([]byte, length)
 				if n, err := io.ReadFull(peer, got); err != nil {
-					t.Fatalf("peer got %d of %d bytes: %v", n, r.n, err)
+					t.Fatalf("peer got %d of %d bytes: %v", n, length, err)
 				}
-				if !bytes.Equal(got, p[:r.n]) {
+				if !bytes.Equal(got, p[:length]) {
 					t.Error("peer got other bytes than were written")
+				}
+				if rest != nil {
+					if r := await(t, "Write of the rest", rest); r.err != nil {
+						t.Errorf("Write of the rest: %v", r)
+					}
+				} else if n, err := peer.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+					t.Errorf("peer Read after %d bytes: got %d, %v, want 0, EOF", length, n, err)
 				}
 			})
 		})
@@ -617,24 +618,26 @@ func TestDup(t *testing.T) {
 // bytes around it may be left waiting for an edge that doesn't come.
 func TestUrgentData(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		for round := range 50 {
+		for round := range 20 {
 			a, b := tcpPair(t)
 			f := newTestFD(t, g.Loop(0), a, TCP)
-			sent := make(chan struct{})
+			sent := make(chan int, 1)
 			go func() {
-				defer close(sent)
 				defer unix.Close(b)
 				rng := rand.New(rand.NewPCG(1, uint64(round)))
+				normal := 0
 				for range 20 {
-					_, _ = unix.Write(b, bytes.Repeat([]byte{'n'}, 1+rng.IntN(50)))
+					n, _ := unix.Write(b, bytes.Repeat([]byte{'n'}, 1+rng.IntN(50)))
+					normal += n
 					if rng.IntN(2) == 0 {
 						_, _ = unix.SendmsgN(b, []byte{'u'}, nil, nil, unix.MSG_OOB)
 					}
-					for range rng.IntN(3) {
+					if rng.IntN(4) == 0 {
 						time.Sleep(50 * time.Microsecond)
 					}
 				}
 				_, _ = unix.Write(b, []byte("."))
+				sent <- normal
 			}()
 			var got strings.Builder
 			p := make([]byte, 40)
@@ -645,9 +648,10 @@ func TestUrgentData(t *testing.T) {
 				}
 				got.Write(p[:r.n])
 			}
-			<-sent
-			if strings.Trim(got.String(), "n") != "." && strings.Trim(got.String(), "nu") != "." {
-				t.Fatalf("round %d: got %q", round, got.String())
+			// An urgent byte that another one follows before it was asked for turns
+			// into a normal one (tcp(7), "Out-of-band data"), so some may be there.
+			if n, want := strings.Count(got.String(), "n"), <-sent; n != want {
+				t.Fatalf("round %d: got %d normal bytes, want %d: %q", round, n, want, got.String())
 			}
 			closeFD(t, f)
 		}
@@ -665,7 +669,7 @@ func TestUrgentDataAtOnce(t *testing.T) {
 		}
 		_, _ = unix.Write(b, []byte("after"))
 		f := newTestFD(t, g.Loop(0), a, TCP)
-		awaitBits(t, &f.rd, ready|speculate)
+		awaitBits(t, f, ready|speculate)
 		mustRead(t, f, "before")
 		mustRead(t, f, "after")
 	})

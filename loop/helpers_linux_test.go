@@ -224,11 +224,12 @@ func awaitWaiting(t testing.TB, s *side) {
 	testnet.Eventually(t, "a call waits", func() bool { return s.state.Load()&waiting != 0 })
 }
 
-// awaitBits returns when all the bits of s are on.
-func awaitBits(t testing.TB, s *side, bits uint32) {
+// awaitBits returns when all the bits of f's reading side are on.
+func awaitBits(t testing.TB, f *FD, bits uint32) {
 	t.Helper()
 	testnet.Eventually(t, fmt.Sprintf("bits %04b of the state are on", bits), func() bool {
-		return s.state.Load()&bits == bits
+		f.loop.Submit(func() {}) // nobody need be polling while nobody waits: see baton
+		return f.rd.state.Load()&bits == bits
 	})
 }
 

@@ -56,13 +56,19 @@ type Loop struct {
 	index  int
 	poller *poller
 	timers timers
+	baton  baton
+	// The methods pass and passLed as values, made once: a wait allocates nothing.
+	ownPass, ledPass func(uintptr) (done bool)
+
+	// owned by whoever polls: see baton
+	batch []delivery // events of one harvest, looked up
+	sole  *FD        // the last harvest had one event, and it was for this
 
 	// owned by the loop's goroutine
-	batch    []delivery    // events of one harvest, looked up
 	stopping bool          // set by the task that stop submits
 	busyPoll time.Duration // for how long to spin at present; adapts up to Config.BusyPoll
 
-	// atomic; written by the loop's goroutine only, but for descriptors
+	// atomic
 	wakeups, events, stale atomic.Uint64
 	descriptors            atomic.Int64
 
@@ -75,8 +81,8 @@ type Loop struct {
 	tasks struct {
 		sync.Mutex
 		queue []func()
-		woken bool // the eventfd was written and the queue has not been taken since
-		ended bool // the loop has returned; the eventfd is closed, or about to be
+		woken atomic.Bool // the eventfd was written and the queue has not been taken since
+		ended bool        // the loop has returned; the eventfd is closed, or about to be
 		spare []func()
 		run   atomic.Uint64
 	}
@@ -94,6 +100,8 @@ func newLoop(g *Group, index int) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{group: g, index: index, poller: p, busyPoll: g.config.BusyPoll}
+	l.ownPass, l.ledPass = l.pass, l.passLed
+	l.baton.recall = make(chan struct{}, 1)
 	l.timers.init()
 	return l, nil
 }
@@ -114,16 +122,27 @@ func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
 // It fails with [ErrStopped], or with the *os.SyscallError of epoll_ctl(2). The
 // registration holds the loop's group.
 func (l *Loop) Register(sysfd int, h Handler) (Token, error) {
-	if !l.group.Retain() {
-		return Token{}, ErrStopped
+	t, err := l.claim(h)
+	if err != nil {
+		return Token{}, err
 	}
-	t := l.claim(h)
-	if errno := l.poller.add(sysfd, t); errno != 0 {
-		l.vacate(t)
-		l.group.Release()
-		return Token{}, os.NewSyscallError("epoll_ctl", errno)
+	if err := l.add(t, sysfd); err != nil {
+		return Token{}, err
 	}
+	l.cover() // h waits from now on
 	return t, nil
+}
+
+// add registers sysfd with the kernel, for a slot claimed before; if it fails it
+// gives the slot back.
+func (l *Loop) add(t Token, sysfd int) error {
+	errno := l.poller.add(sysfd, t)
+	if errno == 0 {
+		return nil
+	}
+	l.vacate(t)
+	l.group.Release()
+	return os.NewSyscallError("epoll_ctl", errno)
 }
 
 // WatchWrites makes the loop tell the handler also when sysfd becomes
@@ -149,8 +168,11 @@ func (l *Loop) Deregister(t Token, sysfd int, duplicated bool) {
 	l.group.Release()
 }
 
-// claim puts h into a free slot.
-func (l *Loop) claim(h Handler) Token {
+// claim puts h into a free slot and takes a reference to the group.
+func (l *Loop) claim(h Handler) (Token, error) {
+	if !l.group.Retain() {
+		return Token{}, ErrStopped
+	}
 	s := &l.slots
 	s.Lock()
 	defer s.Unlock()
@@ -159,10 +181,10 @@ func (l *Loop) claim(h Handler) Token {
 		i := s.free[n-1]
 		s.free = s.free[:n-1]
 		s.table[i].handler = h
-		return Token{slot: i, gen: s.table[i].gen}
+		return Token{slot: i, gen: s.table[i].gen}, nil
 	}
 	s.table = append(s.table, slot{handler: h})
-	return Token{slot: uint32(len(s.table) - 1)}
+	return Token{slot: uint32(len(s.table) - 1)}, nil
 }
 
 // vacate frees t's slot and starts its next generation.
@@ -186,9 +208,10 @@ func (l *Loop) Submit(task func()) {
 		return
 	}
 	l.tasks.queue = append(l.tasks.queue, task)
-	if !l.tasks.woken {
-		l.tasks.woken = true
+	if !l.tasks.woken.Load() {
+		l.tasks.woken.Store(true)
 		l.poller.wake() // under the lock, so that the eventfd is still ours
+		l.cover()
 	}
 }
 
@@ -201,10 +224,15 @@ func (l *Loop) run() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its affinity with it
 		pinThread(l.index)
 	}
-	if l.group.config.Strategy == Thread {
-		l.poller.runBlocking(l.pass)
-	} else {
-		l.poller.runNested(l.pass)
+	for !l.stopping {
+		if l.group.config.Strategy == Thread {
+			l.poller.waitBlocking(l.ownPass)
+			continue
+		}
+		l.poller.waitNested(l.ownPass)
+		if !l.stopping {
+			<-l.baton.recall // it stood down
+		}
 	}
 	l.timers.stop()
 	l.tasks.Lock()
@@ -214,15 +242,16 @@ func (l *Loop) run() {
 	l.poller.close()
 }
 
-// pass is what the loop does each time it was woken: it harvests, dispatches
-// and runs tasks until nothing is left, and reports whether to stop.
+// pass is what the loop's goroutine does each time it was woken: it harvests,
+// dispatches and runs tasks until nothing is left. It reports whether to stop
+// polling.
 //
 // The last harvest must come back short. Under Nested the runtime's poller has
 // been told once, by an edge, that this loop's epoll descriptor is readable; a
 // new edge is raised only by an event that comes later. Leaving an event behind
 // would strand it until then.
-func (l *Loop) pass() (stop bool) {
-	l.wakeups.Store(l.wakeups.Load() + 1)
+func (l *Loop) pass(uintptr) (done bool) {
+	l.wakeups.Add(1)
 	for !l.stopping {
 		if l.harvest() {
 			continue
@@ -230,7 +259,7 @@ func (l *Loop) pass() (stop bool) {
 		if l.group.config.BusyPoll > 0 && l.spin() {
 			continue
 		}
-		return false
+		return l.standDown(l.sole)
 	}
 	return true
 }
@@ -245,6 +274,7 @@ func (l *Loop) harvest() (more bool) {
 
 // dispatch tells the handlers of the first n harvested events.
 func (l *Loop) dispatch(n int) {
+	l.sole = nil
 	if n == 0 {
 		return
 	}
@@ -264,17 +294,28 @@ func (l *Loop) dispatch(n int) {
 		}
 	}
 	l.slots.Unlock()
-	l.events.Store(l.events.Load() + uint64(len(l.batch)+stale))
+	l.events.Add(uint64(len(l.batch) + stale))
 	if stale > 0 {
-		l.stale.Store(l.stale.Load() + uint64(stale))
+		l.stale.Add(uint64(stale))
 	}
 	for i := range l.batch {
 		d := l.batch[i]
 		l.batch[i] = delivery{} // do not keep a closed descriptor alive
-		d.handler.OnReady(d.ready)
+		f, isFD := d.handler.(*FD)
+		if isFD || l.onLoop() {
+			d.handler.OnReady(d.ready)
+		} else {
+			l.Submit(func() { d.handler.OnReady(d.ready) })
+		}
+		if len(l.batch) == 1 {
+			l.sole = f
+		}
 	}
 	l.batch = l.batch[:0]
 }
+
+// onLoop reports, to whoever polls, whether that is the loop's goroutine.
+func (l *Loop) onLoop() bool { return l.baton.holder.Load() == byLoop }
 
 // runTasks runs what was submitted until now and reports whether there was
 // anything. Tasks that tasks submit come with the next harvest, so that events
@@ -283,7 +324,7 @@ func (l *Loop) runTasks() bool {
 	l.tasks.Lock()
 	queue := l.tasks.queue
 	l.tasks.queue = l.tasks.spare
-	l.tasks.woken = false
+	l.tasks.woken.Store(false)
 	l.tasks.Unlock()
 	for i, task := range queue {
 		queue[i] = nil

@@ -54,15 +54,19 @@ func (e *epoll) addLevel(fd int, t Token) syscall.Errno {
 	return e.ctl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, t)
 }
 
-// one harvests a single event without waiting. Level-triggered descriptors that
-// stay ready take turns.
-func (e *epoll) one() (Token, bool) {
+// one harvests a single event without waiting; its readiness is 0 if there is
+// none. Level-triggered descriptors that stay ready take turns.
+func (e *epoll) one() (Token, Readiness) {
 	var ev [1]unix.EpollEvent
 	for {
 		n, errno := sys.EpollPwait(e.fd, ev[:], false)
-		if errno != syscall.EINTR {
-			return tokenOf(&ev[0]), n == 1
+		switch {
+		case errno == syscall.EINTR:
+			continue
+		case n == 0:
+			return Token{}, 0
 		}
+		return tokenOf(&ev[0]), readiness(ev[0].Events)
 	}
 }
 
@@ -71,14 +75,14 @@ func tokenOf(ev *unix.EpollEvent) Token {
 	return Token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}
 }
 
-// poller is a loop's epoll and the eventfd that interrupts it. Only the loop's
-// goroutine calls harvest, event and the run functions; add, watchWrites, del
-// and wake may be called from anywhere.
+// poller is a loop's epoll and the eventfd that interrupts it. Only whoever polls
+// the loop calls harvest, event and the wait functions; the others may be called
+// from anywhere.
 type poller struct {
 	epoll
 	wakefd int
 
-	// owned by the loop's goroutine
+	// owned by whoever polls
 	events  []unix.EpollEvent
 	blocked bool // the next harvest sleeps until there is an event
 	grow    bool // the last harvest filled the array
@@ -139,25 +143,39 @@ func (p *poller) close() {
 	}
 }
 
-// runNested calls pass each time the runtime's poller says that there are
-// events, until pass reports true. In between its goroutine is parked.
-func (p *poller) runNested(pass func() bool) {
-	err := p.raw.Read(func(uintptr) bool { return pass() })
-	if err != nil {
-		// The file is closed by nobody but close, after this.
-		panic("loop: the runtime's poller gave up on an epoll descriptor: " + err.Error())
-	}
-}
-
-// runBlocking calls pass in a loop whose first harvest each time sleeps in
-// epoll_pwait, until pass reports true.
-func (p *poller) runBlocking(pass func() bool) {
+// waitNested calls pass now and each time the runtime's poller says that there
+// are events, until pass reports true. In between the caller is parked. pass is
+// called before each wait, since the runtime forgets at the start what it had to
+// say before.
+func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 	for {
-		p.blocked = true
-		if pass() {
+		err := p.raw.Read(pass)
+		if err == nil {
+			return
+		}
+		if err != os.ErrDeadlineExceeded {
+			// The file is closed by nobody but close, after this.
+			panic("loop: the runtime's poller gave up on an epoll descriptor: " + err.Error())
+		}
+		// kick. Whatever it was for had happened before: pass finds it.
+		_ = p.file.SetReadDeadline(time.Time{})
+		if pass(0) {
 			return
 		}
 	}
+}
+
+// kick makes waitNested, whoever is in it, call pass once more: by the runtime's
+// own means, without a system call.
+func (p *poller) kick() { _ = p.file.SetReadDeadline(longAgo) }
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// waitBlocking calls pass, whose first harvest sleeps in epoll_pwait.
+func (p *poller) waitBlocking(pass func(uintptr) (done bool)) {
+	p.blocked = true
+	pass(0)
 }
 
 // harvest takes the events that there are, as many as fit the array, and says

@@ -19,8 +19,9 @@ func newPoller() (*poller, error) {
 }
 
 func (p *poller) close()                               {}
-func (p *poller) runNested(func() bool)                {}
-func (p *poller) runBlocking(func() bool)              {}
+func (p *poller) waitNested(func(uintptr) bool)        {}
+func (p *poller) waitBlocking(func(uintptr) bool)      {}
+func (p *poller) kick()                                {}
 func (p *poller) harvest() (int, bool)                 { return 0, false }
 func (p *poller) event(int) (Token, Readiness)         { return Token{}, 0 }
 func (p *poller) add(int, Token) syscall.Errno         { return syscall.ENOSYS }

@@ -74,7 +74,7 @@ func TestHangupAfterEAGAIN(t *testing.T) {
 					n, err := unix.Read(int(fd), make([]byte, 8))
 					if err == unix.EAGAIN {
 						peer.Close()
-						awaitBits(t, &f.rd, hangup)
+						awaitBits(t, f, hangup)
 						return false
 					}
 					return n == 0
@@ -98,7 +98,7 @@ func TestOnReadableDuringRead(t *testing.T) {
 		t.Run(tr.name, func(t *testing.T) {
 			f, peer := newPair(t, g.Loop(0), tr)
 			mustWrite(t, peer, "data")
-			awaitBits(t, &f.rd, ready)
+			awaitBits(t, f, ready)
 			settle(t, g.Loop(0))
 			called := make(chan error, 1)
 			err := f.RawRead(func(uintptr) bool {

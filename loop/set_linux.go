@@ -32,22 +32,23 @@ func NewSet(fds []int) (*Set, error) {
 }
 
 // Wait waits until a descriptor is readable and calls try with its index (in the
-// slice given to NewSet), again and again until try reports true. Descriptors
-// that stay readable take turns. try must use the readiness up, or report true,
-// and must not call Wait; one caller tries at a time, the others queue up.
+// slice given to NewSet) and its readiness, again and again until try reports
+// true. Descriptors that stay readable take turns. try must use the readiness
+// up, or report true, and must not call Wait; one caller tries at a time, the
+// others queue up.
 //
 // Wait fails with [ErrClosed] if the set is closed and with
 // [os.ErrDeadlineExceeded] after the deadline, as soon as try is not running.
-func (s *Set) Wait(try func(i int) (done bool)) error {
+func (s *Set) Wait(try func(i int, r Readiness) (done bool)) error {
 	err := s.epoll.raw.Read(func(uintptr) bool {
 		for {
 			// Level-triggered, so nothing is forgotten when Wait returns with
 			// some left; and looked at again before each wait.
-			t, ok := s.epoll.one()
-			if !ok {
+			t, r := s.epoll.one()
+			if r == 0 {
 				return false
 			}
-			if try(int(t.slot)) {
+			if try(int(t.slot), r) {
 				return true
 			}
 		}

@@ -117,6 +117,7 @@ func (s *side) takeCallback() func(error) {
 func (s *side) interrupt(f *FD) {
 	if s.unpublish() {
 		s.parker <- struct{}{}
+		f.loop.kick(s)
 	}
 	for {
 		fn := s.callback.Load()
@@ -181,8 +182,14 @@ func (s *side) wait(f *FD) error {
 	if err := s.check(f); err != nil && s.unpublish() {
 		return err
 	}
+	f.loop.lead(f, s)
 	<-p
 	return nil
+}
+
+// awaited reports whether a goroutine or a callback waits for an edge.
+func (s *side) awaited() bool {
+	return s.state.Load()&waiting != 0 || s.callback.Load() != nil
 }
 
 // setDeadline moves the deadline to at, as deadlineOf returned it. Moving it

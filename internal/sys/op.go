@@ -13,6 +13,7 @@ const (
 	OpEpollCtl
 	OpEpollPwait
 	OpEventfd2
+	OpPpoll
 	OpFcntl
 	OpGetsockname
 	OpGetsockopt
@@ -30,6 +31,7 @@ var opNames = [numOps]string{
 	OpEpollCtl:     "epoll_ctl",
 	OpEpollPwait:   "epoll_pwait",
 	OpEventfd2:     "eventfd2",
+	OpPpoll:        "ppoll",
 	OpFcntl:        "fcntl",
 	OpGetsockname:  "getsockname",
 	OpGetsockopt:   "getsockopt",

@@ -48,21 +48,20 @@ func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
 	return int(r), 0
 }
 
-// Peek is recv(2) of one byte with MSG_DONTWAIT|MSG_PEEK: it finds out whether
-// Recv would find anything, and takes nothing. n is 1 for data and 0 for the end
-// of the stream.
-func Peek(fd int) (n int, errno syscall.Errno) {
+// Readable asks ppoll(2), without waiting, whether a recv would find data, the
+// end of the stream or an error. Unlike a recv with MSG_PEEK it uses nothing up:
+// that would take a pending error away. If it fails the answer is yes, and the
+// recv will tell.
+func Readable(fd int) bool {
 	if FaultsEnabled {
-		if errno = injected(OpRead, fd); errno != 0 {
-			return 0, errno
+		if errno := injected(OpPpoll, fd); errno != 0 {
+			return true
 		}
 	}
-	var b byte
-	r, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(r), 0
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}
+	var atOnce unix.Timespec
+	n, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
+	return errno != 0 || n > 0
 }
 
 // sendFlags are [Send]'s: never block, for the reason that Recv gives, and no

@@ -14,8 +14,8 @@ const errUnsupported = syscall.ENOSYS
 // Recv is not available on this platform.
 func Recv(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
 
-// Peek is not available on this platform.
-func Peek(int) (int, syscall.Errno) { return 0, errUnsupported }
+// Readable is not available on this platform.
+func Readable(int) bool { return true }
 
 // Send is not available on this platform.
 func Send(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }

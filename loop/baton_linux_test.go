@@ -1,0 +1,341 @@
+package loop
+
+import (
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// newLonePair returns the only descriptor of a loop, whose goroutine has stood
+// down: nobody polls.
+func newLonePair(t *testing.T, tr transport) (*FD, net.Conn) {
+	t.Helper()
+	g := newTestGroup(t, Config{Loops: 1})
+	f, peer := newPair(t, g.Loop(0), tr)
+	ping(t, f, peer)
+	awaitHolder(t, f.loop, free)
+	return f, peer
+}
+
+// ping has f read a message.
+func ping(t *testing.T, f *FD, peer net.Conn) {
+	t.Helper()
+	mustWrite(t, peer, "ping")
+	mustRead(t, f, "ping")
+}
+
+func awaitHolder(t *testing.T, l *Loop, want uint32) {
+	t.Helper()
+	names := [...]string{byLoop: "the loop's goroutine", free: "nobody", byWaiter: "a waiter"}
+	testnet.Eventually(t, names[want]+" polls", func() bool { return l.baton.holder.Load() == want })
+}
+
+// A goroutine that waits for the only descriptor polls itself, and the loop's
+// goroutine is left alone.
+func TestBatonOnePingsAlone(t *testing.T) {
+	for _, tr := range []transport{overTCP, overUnix} {
+		t.Run(tr.name, func(t *testing.T) {
+			f, peer := newLonePair(t, tr)
+			for range 100 {
+				read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
+				awaitHolder(t, f.loop, byWaiter)
+				mustWrite(t, peer, "ping")
+				if r := await(t, "Read", read); r.n != 4 || r.err != nil {
+					t.Fatalf("Read: got %v, want 4, nil", r)
+				}
+				awaitHolder(t, f.loop, free)
+			}
+		})
+	}
+}
+
+// batonEvents are what a loop must look after even though it has stood down, or
+// a waiter polls in its place.
+var batonEvents = []struct {
+	name string
+	do   func(t *testing.T, f *FD, peer net.Conn)
+}{
+	{"task", func(t *testing.T, f *FD, _ net.Conn) { settle(t, f.loop) }},
+	{"handler", func(t *testing.T, f *FD, _ net.Conn) {
+		h := newEventHandler(t, f.loop, nil)
+		for i := range int64(3) {
+			h.fire()
+			h.awaitCalls(t, i+1)
+		}
+	}},
+	{"handler of something ready", func(t *testing.T, f *FD, _ net.Conn) {
+		a, b := unixPair(t)
+		defer unix.Close(a)
+		defer unix.Close(b)
+		_, _ = unix.Write(b, []byte("x"))
+		h := &eventHandler{fd: a}
+		token, err := f.loop.Register(a, h)
+		if err != nil {
+			t.Fatalf("Register: %v", err)
+		}
+		defer f.loop.Deregister(token, a, false)
+		h.awaitCalls(t, 1)
+	}},
+	{"callback", func(t *testing.T, f *FD, peer net.Conn) {
+		called := arm(t, f)
+		mustWrite(t, peer, "x")
+		wantCalled(t, called, nil)
+	}},
+	{"callback for a deadline", func(t *testing.T, f *FD, peer net.Conn) {
+		called := arm(t, f)
+		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
+		wantCalled(t, called, os.ErrDeadlineExceeded)
+	}},
+	{"callback for Close", func(t *testing.T, f *FD, peer net.Conn) {
+		called := arm(t, f)
+		closeFD(t, f)
+		wantCalled(t, called, ErrClosed)
+	}},
+	{"another descriptor", func(t *testing.T, f *FD, _ net.Conn) {
+		other, peer := newPair(t, f.loop, overUnix)
+		for range 3 {
+			ping(t, other, peer)
+		}
+		closeFD(t, other)
+	}},
+	{"another descriptor, waiting", func(t *testing.T, f *FD, _ net.Conn) {
+		other, peer := newPair(t, f.loop, overTCP)
+		read := start(func() (int, error) { return other.Read(make([]byte, 8)) })
+		awaitWaiting(t, &other.rd)
+		mustWrite(t, peer, "x")
+		if r := await(t, "Read of the other one", read); r.err != nil {
+			t.Errorf("Read of the other one: %v", r)
+		}
+	}},
+	{"another descriptor's callback", func(t *testing.T, f *FD, _ net.Conn) {
+		other, peer := newPair(t, f.loop, overTCP)
+		called := arm(t, other)
+		mustWrite(t, peer, "x")
+		wantCalled(t, called, nil)
+	}},
+	{"room to write", func(t *testing.T, f *FD, peer net.Conn) {
+		written := start(func() (int, error) { return f.Write(manyBytes) })
+		awaitWaiting(t, &f.wr)
+		_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		if n, err := io.CopyN(io.Discard, peer, int64(len(manyBytes))); err != nil {
+			t.Errorf("peer got %d bytes: %v", n, err)
+		}
+		if r := await(t, "Write", written); r.err != nil {
+			t.Errorf("Write: %v", r)
+		}
+	}},
+	{"a write's deadline", func(t *testing.T, f *FD, _ net.Conn) {
+		written := start(func() (int, error) { return f.Write(manyBytes) })
+		awaitWaiting(t, &f.wr)
+		_ = f.SetWriteDeadline(time.Now().Add(time.Millisecond))
+		if r := await(t, "Write", written); r.err != os.ErrDeadlineExceeded {
+			t.Errorf("Write: got %v, want a time-out", r)
+		}
+	}},
+	{"a deadline", func(t *testing.T, f *FD, _ net.Conn) {
+		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
+		r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
+		if r.err != os.ErrDeadlineExceeded {
+			t.Errorf("Read: got %v, want a time-out", r)
+		}
+	}},
+	{"a deadline in the past", func(t *testing.T, f *FD, _ net.Conn) {
+		_ = f.SetReadDeadline(time.Unix(1, 0))
+		r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
+		if r.err != os.ErrDeadlineExceeded {
+			t.Errorf("Read: got %v, want a time-out", r)
+		}
+		_ = f.SetReadDeadline(time.Time{})
+	}},
+	{"Close", func(t *testing.T, f *FD, _ net.Conn) { closeFD(t, f) }},
+	{"hang-up", func(t *testing.T, f *FD, peer net.Conn) {
+		_ = peer.Close()
+		called := arm(t, f)
+		wantCalled(t, called, nil)
+	}},
+	{"the group's Close", func(t *testing.T, f *FD, _ net.Conn) {
+		f.loop.group.Close()
+		closeFD(t, f)
+		testnet.Receive(t, "the group's end", f.loop.group.Stopped())
+	}},
+}
+
+// Nobody polls when the event comes.
+func TestBatonFree(t *testing.T) {
+	for _, event := range batonEvents {
+		t.Run(event.name, func(t *testing.T) {
+			f, peer := newLonePair(t, overTCP)
+			event.do(t, f, peer)
+		})
+	}
+}
+
+// A goroutine in Read polls when the event comes. It goes on waiting, or is
+// woken, as it would be if the loop's goroutine did.
+func TestBatonWithWaiter(t *testing.T) {
+	for _, event := range batonEvents {
+		t.Run(event.name, func(t *testing.T) {
+			f, peer := newLonePair(t, overTCP)
+			read := start(func() (int, error) { return f.Read(make([]byte, 1)) })
+			awaitHolder(t, f.loop, byWaiter)
+			event.do(t, f, peer)
+			if f.closed() {
+				if r := await(t, "Read", read); r.err != ErrClosed {
+					t.Errorf("Read: got %v, want %v", r, ErrClosed)
+				}
+				return
+			}
+			_, _ = peer.Write([]byte("last")) // if the peer is still there
+			switch r := await(t, "Read", read); {
+			case r.err == nil, r.err == io.EOF, r.err == os.ErrDeadlineExceeded:
+			default:
+				t.Errorf("Read: got %v, want data, the end or a time-out", r)
+			}
+		})
+	}
+}
+
+// A reader keeps pinging over one descriptor, in and out of polling, while all
+// else happens on its loop.
+func TestBatonStress(t *testing.T) {
+	for _, tr := range []transport{overTCP, overUnix} {
+		t.Run(tr.name, func(t *testing.T) {
+			g := newTestGroup(t, Config{Loops: 1})
+			l := g.Loop(0)
+			f, peer := newPair(t, l, tr)
+			var stop atomic.Bool
+			var running sync.WaitGroup
+			running.Go(func() { // answers each message
+				p := make([]byte, 1)
+				for {
+					_, err := f.Read(p)
+					if err == os.ErrDeadlineExceeded {
+						runtime.Gosched()
+						continue
+					}
+					if err == io.EOF {
+						return
+					}
+					if err == nil {
+						_, err = f.Write(p)
+					}
+					if err != nil {
+						t.Errorf("echo: %v", err)
+						return
+					}
+				}
+			})
+			running.Go(func() {
+				defer peer.Close()
+				p := make([]byte, 1)
+				_ = peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
+				for i := 0; !stop.Load(); i++ {
+					if _, err := peer.Write([]byte{byte(i)}); err != nil {
+						t.Errorf("ping %d: %v", i, err)
+						return
+					}
+					if _, err := io.ReadFull(peer, p); err != nil || p[0] != byte(i) {
+						t.Errorf("ping %d: got %d, %v", i, p[0], err)
+						return
+					}
+					for range rand.IntN(3) {
+						runtime.Gosched()
+					}
+				}
+			})
+			deeds := []func(){
+				func() { settle(t, l) },
+				func() {
+					h := &eventHandler{}
+					var err error
+					if h.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+						t.Errorf("eventfd: %v", err)
+						return
+					}
+					defer unix.Close(h.fd)
+					if h.token, err = l.Register(h.fd, h); err != nil {
+						t.Errorf("Register: %v", err)
+						return
+					}
+					h.fire()
+					h.awaitCalls(t, 1)
+					l.Deregister(h.token, h.fd, false)
+				},
+				func() {
+					a, b := unixPair(t)
+					defer unix.Close(b)
+					other, err := l.NewFD(a, Plain)
+					if err != nil {
+						t.Errorf("NewFD: %v", err)
+						return
+					}
+					read := start(func() (int, error) { return other.Read(make([]byte, 8)) })
+					for range rand.IntN(10) {
+						runtime.Gosched()
+					}
+					_, _ = unix.Write(b, []byte("x"))
+					if r := await(t, "Read of the other one", read); r.n != 1 || r.err != nil {
+						t.Errorf("Read of the other one: got %v, want 1, nil", r)
+					}
+					closeFD(t, other)
+				},
+				func() {
+					_ = f.SetReadDeadline(time.Unix(1, 0))
+					runtime.Gosched()
+					_ = f.SetReadDeadline(time.Time{})
+				},
+				func() {
+					_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
+					time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+					_ = f.SetReadDeadline(time.Time{})
+				},
+				func() {
+					called := make(chan error, 1)
+					if f.OnReadable(func(err error) { called <- err }) == nil {
+						testnet.Receive(t, "the callback", called)
+					}
+				},
+				func() {
+					_ = f.OnReadable(func(error) {})
+					f.CancelOnReadable()
+				},
+			}
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end) && !t.Failed(); {
+				deeds[rand.IntN(len(deeds))]()
+				if rand.IntN(4) == 0 {
+					time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond) // let it be alone for a while
+				}
+			}
+			stop.Store(true)
+			testnet.Within(t, "the pings", running.Wait)
+		})
+	}
+}
+
+// A descriptor may be registered with data there: the loop gets to know it
+// before NewFD has returned.
+func TestNewFDOfReady(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		for range 200 {
+			a, b := unixPair(t)
+			_, _ = unix.Write(b, []byte("data"))
+			f, err := g.Loop(0).NewFD(a, Plain)
+			if err != nil {
+				t.Fatalf("NewFD: %v", err)
+			}
+			mustRead(t, f, "data")
+			closeFD(t, f)
+			unix.Close(b)
+		}
+	})
+}

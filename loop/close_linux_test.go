@@ -1,0 +1,326 @@
+package loop
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestCloseWakesCalls(t *testing.T) {
+	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *side, call func() (int, error), _ func(time.Time) error) {
+		blocked := start(call)
+		awaitWaiting(t, s)
+		queued := start(call) // waits for the first one to end
+		closeFD(t, f)
+		for _, ch := range []<-chan result{blocked, queued} {
+			if r := await(t, "a blocked call", ch); r.err != ErrClosed {
+				t.Errorf("blocked call: got %v, want %v", r, ErrClosed)
+			}
+		}
+		if r := await(t, "a new call", start(call)); r.n != 0 || r.err != ErrClosed {
+			t.Errorf("new call: got %v, want 0, %v", r, ErrClosed)
+		}
+		if err := f.Close(); err != ErrClosed {
+			t.Errorf("second Close: got %v, want %v", err, ErrClosed)
+		}
+	})
+}
+
+func TestCloseIsDoneOnce(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
+		read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
+		awaitWaiting(t, &f.rd)
+		var succeeded atomic.Int32
+		var running sync.WaitGroup
+		for range 8 {
+			running.Go(func() {
+				switch err := f.Close(); err {
+				case nil:
+					succeeded.Add(1)
+				case ErrClosed:
+				default:
+					t.Errorf("Close: got %v, want nil or %v", err, ErrClosed)
+				}
+			})
+		}
+		testnet.Within(t, "Close", running.Wait)
+		if n := succeeded.Load(); n != 1 {
+			t.Errorf("%d calls of Close succeeded, want 1", n)
+		}
+		await(t, "Read", read)
+	})
+}
+
+// When Close returns, the descriptor is closed: the peer can tell at once. It
+// waits for calls under way, even for those that take their time to leave.
+func TestCloseWaits(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		a, b := unixPair(t)
+		defer unix.Close(b)
+		f := newTestFD(t, g.Loop(0), a, Plain)
+		inside, leave := make(chan struct{}), make(chan struct{})
+		control := startErr(func() error {
+			return f.RawControl(func(fd uintptr) {
+				close(inside)
+				<-leave
+				if _, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
+					t.Errorf("using the descriptor during Close: %v, want it to be open still", err)
+				}
+			})
+		})
+		<-inside
+		closed := startErr(f.Close)
+		testnet.Eventually(t, "Close has begun", f.closed)
+		if n, err := unix.Read(b, make([]byte, 1)); err != unix.EAGAIN {
+			t.Errorf("peer reading before the last call left: got %d, %v, want %v", n, err, unix.EAGAIN)
+		}
+		select {
+		case <-closed:
+			t.Error("Close returned while a call was under way")
+		default:
+		}
+		close(leave)
+		if r := await(t, "Close", closed); r.err != nil {
+			t.Errorf("Close: got %v, want nil", r.err)
+		}
+		if n, err := unix.Read(b, make([]byte, 1)); n != 0 || err != nil {
+			t.Errorf("peer reading after Close: got %d, %v, want 0, nil: the end", n, err)
+		}
+		await(t, "RawControl", control)
+	})
+}
+
+func TestCloseReturnsWhatTheKernelSaid(t *testing.T) {
+	// The number is closed behind the descriptor's back, as a program that
+	// confuses descriptors might do. Nobody else opens one meanwhile.
+	g := newTestGroup(t, Config{Loops: 1})
+	a, b := unixPair(t)
+	defer unix.Close(b)
+	f := newTestFD(t, g.Loop(0), a, Plain)
+	unix.Close(a)
+	if err := f.Close(); err != syscall.EBADF {
+		t.Errorf("Close: got %v, want %v", err, syscall.EBADF)
+	}
+}
+
+// A callback may close the descriptor, whoever else uses it at the time.
+func TestCloseInCallback(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
+		awaitWaiting(t, &f.rd)
+		closed := make(chan error, 1)
+		if err := f.OnReadable(func(error) { closed <- f.Close() }); err != nil {
+			t.Fatalf("OnReadable: %v", err)
+		}
+		mustWrite(t, peer, "data")
+		if err := testnet.Receive(t, "Close in the callback", closed); err != nil {
+			t.Errorf("Close: got %v, want nil", err)
+		}
+		if r := await(t, "Read", read); r.err != nil && r.err != ErrClosed {
+			t.Errorf("Read: got %v, want data or %v", r, ErrClosed)
+		}
+	})
+}
+
+// Every method races with Close, and with every other. Nothing hangs, and
+// nothing fails for other reasons than there are.
+func TestCloseAgainstEverything(t *testing.T) {
+	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
+		for _, tr := range []transport{overTCP, overUnix} {
+			t.Run(tr.name, func(t *testing.T) {
+				for range 40 {
+					closeRound(t, g, tr)
+				}
+			})
+		}
+	})
+}
+
+func closeRound(t *testing.T, g *Group, tr transport) {
+	a, b := tr.pair(t)
+	f, err := g.LeastLoaded().NewFD(a, tr.kind)
+	if err != nil {
+		t.Fatalf("NewFD: %v", err)
+	}
+	peer := netConn(t, b)
+	defer peer.Close()
+	allowed := func(what string, err error, others ...error) {
+		for _, e := range append(others, nil, ErrClosed) {
+			if errors.Is(err, e) {
+				return
+			}
+		}
+		t.Errorf("%s: got %v", what, err)
+	}
+	randomDeadline := func() time.Time {
+		switch rand.IntN(3) {
+		case 0:
+			return time.Time{}
+		case 1:
+			return time.Unix(1, 0)
+		}
+		return time.Now().Add(time.Duration(rand.IntN(1000)) * time.Microsecond)
+	}
+	timeout := os.ErrDeadlineExceeded
+	deeds := []func(){
+		func() {
+			_, err := f.Read(make([]byte, 1+rand.IntN(100)))
+			allowed("Read", err, timeout, io.EOF, syscall.ECONNRESET)
+		},
+		func() {
+			_, err := f.Write(make([]byte, 1+rand.IntN(100)))
+			allowed("Write", err, timeout, syscall.EPIPE, syscall.ECONNRESET)
+		},
+		func() {
+			_, err := f.Write(manyBytes)
+			allowed("Write", err, timeout, syscall.EPIPE, syscall.ECONNRESET)
+		},
+		func() { allowed("SetDeadline", f.SetDeadline(randomDeadline())) },
+		func() { allowed("SetReadDeadline", f.SetReadDeadline(randomDeadline())) },
+		func() { allowed("SetWriteDeadline", f.SetWriteDeadline(randomDeadline())) },
+		func() { allowed("RawRead", f.RawRead(func(uintptr) bool { return rand.IntN(2) == 0 }), timeout) },
+		func() { allowed("RawWrite", f.RawWrite(func(uintptr) bool { return rand.IntN(2) == 0 }), timeout) },
+		func() { allowed("RawControl", f.RawControl(func(uintptr) {})) },
+		func() { allowed("Shutdown", f.Shutdown(syscall.SHUT_WR), syscall.ENOTCONN) },
+		func() {
+			fd, err := f.Dup()
+			allowed("Dup", err)
+			if err == nil {
+				unix.Close(fd)
+			}
+		},
+		func() { allowed("OnReadable", f.OnReadable(func(error) {}), timeout, ErrArmed) },
+		func() { f.CancelOnReadable() },
+		func() { _, _ = peer.Write(make([]byte, 1+rand.IntN(200))) },
+		func() { _ = peer.SetReadDeadline(time.Now().Add(time.Millisecond)); _, _ = io.Copy(io.Discard, peer) },
+		func() { _ = peer.Close() },
+	}
+	var running sync.WaitGroup
+	for range 8 {
+		deed, times := deeds[rand.IntN(len(deeds))], 1+rand.IntN(5)
+		running.Go(func() {
+			for range times {
+				deed()
+			}
+		})
+	}
+	for range rand.IntN(50) {
+		runtime.Gosched()
+	}
+	closeFD(t, f)
+	testnet.Within(t, "calls after Close", running.Wait)
+}
+
+// Descriptor numbers are reused at once. Nobody may read, or write, through a
+// number that has become another's while his call was under way.
+func TestCloseDoesNotMixUpDescriptors(t *testing.T) {
+	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
+		for _, tr := range []transport{overTCP, overUnix} {
+			t.Run(tr.name, func(t *testing.T) {
+				rounds := 60
+				if tr.kind == TCP {
+					rounds = 20 // connecting takes longer
+				}
+				var running sync.WaitGroup
+				for id := range 8 {
+					running.Go(func() {
+						for range rounds {
+							if !mixUpRound(t, g, tr, byte('a'+id)) {
+								return
+							}
+						}
+					})
+				}
+				testnet.Within(t, "all workers", running.Wait)
+			})
+		}
+	})
+}
+
+// mixUpRound sends one letter both ways over a connection, checks that it is the
+// only one, and closes at any moment.
+func mixUpRound(t *testing.T, g *Group, tr transport, letter byte) (ok bool) {
+	var a, b int
+	var err error
+	if tr.kind == TCP {
+		a, b, err = dialTCPPair()
+	} else {
+		var fds [2]int
+		fds, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		a, b = fds[0], fds[1]
+	}
+	if err != nil {
+		t.Errorf("making a connection: %v", err)
+		return false
+	}
+	ends := make([]*FD, 2)
+	for i, sysfd := range []int{a, b} {
+		if ends[i], err = g.LeastLoaded().NewFD(sysfd, tr.kind); err != nil {
+			t.Errorf("NewFD: %v", err)
+			return false
+		}
+	}
+	var failed atomic.Bool
+	fail := func(format string, args ...any) {
+		failed.Store(true)
+		t.Errorf(format, args...)
+	}
+	p := make([]byte, 64)
+	for i := range p {
+		p[i] = letter
+	}
+	var running sync.WaitGroup
+	for _, end := range ends {
+		running.Go(func() {
+			for {
+				if _, err := end.Write(p); err != nil {
+					if err != ErrClosed && err != syscall.EPIPE && err != syscall.ECONNRESET {
+						fail("Write: %v", err)
+					}
+					return
+				}
+				runtime.Gosched() // or it would keep its processor from the others for as long as it may
+			}
+		})
+		running.Go(func() {
+			got := make([]byte, 100)
+			for {
+				n, err := end.Read(got)
+				for _, c := range got[:n] {
+					if c != letter {
+						fail("read %q on the connection of %q", c, letter)
+						return
+					}
+				}
+				if err != nil {
+					if err != ErrClosed && err != io.EOF && err != syscall.ECONNRESET {
+						fail("Read: %v", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	for range rand.IntN(30) {
+		runtime.Gosched()
+	}
+	for _, end := range ends {
+		if err := end.Close(); err != nil {
+			fail("Close: %v", err)
+		}
+	}
+	running.Wait()
+	return !failed.Load()
+}

@@ -1,0 +1,382 @@
+package loop
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestConfigRejected(t *testing.T) {
+	tests := []struct {
+		config Config
+		says   string // in the error
+	}{
+		{Config{Loops: -1}, "Config.Loops is -1"},
+		{Config{Loops: loopsMax + 1}, "Config.Loops is 1025"},
+		{Config{Strategy: Thread + 1}, "Config.Strategy is Strategy(2)"},
+		{Config{Pin: true}, "Config.Pin needs Config.Strategy to be Thread"},
+		{Config{BusyPoll: -1}, "Config.BusyPoll is -1ns"},
+		{Config{BusyPoll: busyPollMax + 1}, "Config.BusyPoll is 1.000000001s"},
+	}
+	for _, tt := range tests {
+		g, err := NewGroup(tt.config)
+		if g != nil || err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("NewGroup(%+v): got %v, %v, want an error that says %q", tt.config, g, err, tt.says)
+		}
+		if err != nil && (!strings.HasPrefix(err.Error(), "loop: ") || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("NewGroup(%+v): error %q, want one line that begins with the package's name", tt.config, err)
+		}
+	}
+}
+
+func TestStrategyString(t *testing.T) {
+	for s, want := range map[Strategy]string{Nested: "nested", Thread: "thread", 7: "Strategy(7)"} {
+		if got := s.String(); got != want {
+			t.Errorf("Strategy %d: got %q, want %q", uint8(s), got, want)
+		}
+	}
+}
+
+func TestGroupLoops(t *testing.T) {
+	for _, loops := range []int{0, 1, 3} {
+		want := loops
+		if loops == 0 {
+			want = runtime.GOMAXPROCS(0)
+		}
+		g := newTestGroup(t, Config{Loops: loops})
+		if got := g.Len(); got != want {
+			t.Errorf("Loops %d: got %d loops, want %d", loops, got, want)
+		}
+		for i := range g.Len() {
+			if l := g.Loop(i); l.Index() != i || l.Group() != g {
+				t.Errorf("loop %d: index %d, its group is right: %t", i, l.Index(), l.Group() == g)
+			}
+		}
+		if got := g.Stats().Loops; got != want {
+			t.Errorf("Stats().Loops: got %d, want %d", got, want)
+		}
+	}
+}
+
+// A group ends when it is closed and its last descriptor is, in either order,
+// and nothing is left of it then.
+func TestGroupEnds(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			config := engine.config
+			config.Loops = 3
+			g := newTestGroup(t, config)
+			var fds []*FD
+			for i := range 10 {
+				f, _ := newPair(t, g.Loop(i%3), overUnix)
+				_ = f.SetDeadline(time.Now().Add(time.Hour))
+				fds = append(fds, f)
+			}
+			reads := make([]<-chan result, len(fds))
+			for i, f := range fds {
+				reads[i] = start(func() (int, error) { return f.Read(make([]byte, 1)) })
+				awaitWaiting(t, &f.rd)
+			}
+			g.Close()
+			g.Close() // once more does nothing
+			if !g.Retain() {
+				t.Error("Retain with descriptors open: got false, want true")
+			}
+			for i, f := range fds {
+				if n := g.Stats().Descriptors; n != len(fds)-i {
+					t.Errorf("descriptors: got %d, want %d", n, len(fds)-i)
+				}
+				closeFD(t, f)
+				await(t, "Read", reads[i])
+			}
+			select {
+			case <-g.Stopped():
+				t.Error("the group has ended while a reference was held")
+			default:
+			}
+			g.Release()
+			testnet.Receive(t, "the group's end", g.Stopped())
+			if g.Retain() {
+				t.Error("Retain after the end: got true, want false")
+			}
+			if _, err := g.Loop(0).Register(0, nil); err != ErrStopped {
+				t.Errorf("Register after the end: got %v, want %v", err, ErrStopped)
+			}
+		})
+	}
+}
+
+func TestGroupReleasedTooOften(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	g.Close()
+	testnet.Receive(t, "the group's end", g.Stopped())
+	defer func() {
+		if recover() == nil {
+			t.Error("Release without a Retain: no panic, want one")
+		}
+		g.refs.Store(0)
+	}()
+	g.Release()
+}
+
+// References are taken and given up from everywhere while the group comes to its
+// end: it ends once, and never while somebody holds one.
+func TestGroupRetainAgainstEnd(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine.name, func(t *testing.T) {
+			config := engine.config
+			config.Loops = 2
+			for range 30 {
+				g := newTestGroup(t, config)
+				var running sync.WaitGroup
+				for range 4 {
+					running.Go(func() {
+						for g.Retain() {
+							select {
+							case <-g.Stopped():
+								t.Error("the group has ended while a reference was held")
+							default:
+							}
+							var run atomic.Bool
+							done := make(chan struct{})
+							g.LeastLoaded().Submit(func() { run.Store(true); close(done) })
+							testnet.Receive(t, "a task is run", done)
+							g.Release()
+							if rand.IntN(8) == 0 {
+								return
+							}
+						}
+					})
+				}
+				running.Go(func() {
+					for range rand.IntN(20) {
+						runtime.Gosched()
+					}
+					g.Close()
+				})
+				testnet.Within(t, "everybody", running.Wait)
+				testnet.Receive(t, "the group's end", g.Stopped())
+			}
+		})
+	}
+}
+
+// Registering goes on while the group ends: it succeeds and holds the group, or
+// it fails with ErrStopped.
+func TestGroupRegisterAgainstEnd(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine.name, func(t *testing.T) {
+			config := engine.config
+			config.Loops = 2
+			for range 30 {
+				g := newTestGroup(t, config)
+				var running sync.WaitGroup
+				for range 4 {
+					rounds := 1 + rand.IntN(20) // without an end there would always be a descriptor open
+					running.Go(func() {
+						for range rounds {
+							a, b := unixPair(t)
+							f, err := g.LeastLoaded().NewFD(a, Plain)
+							if err != nil {
+								if err != ErrStopped {
+									t.Errorf("NewFD: got %v, want %v", err, ErrStopped)
+								}
+								unix.Close(a)
+								unix.Close(b)
+								return
+							}
+							_, _ = unix.Write(b, []byte("x"))
+							if n, err := f.Read(make([]byte, 8)); n != 1 || err != nil {
+								t.Errorf("Read: got %d, %v, want 1, nil", n, err)
+							}
+							unix.Close(b)
+							if err := f.Close(); err != nil {
+								t.Errorf("Close: %v", err)
+							}
+						}
+					})
+				}
+				for range rand.IntN(20) {
+					runtime.Gosched()
+				}
+				g.Close()
+				testnet.Within(t, "everybody", running.Wait)
+				testnet.Receive(t, "the group's end", g.Stopped())
+			}
+		})
+	}
+}
+
+func TestLeastLoaded(t *testing.T) {
+	const loops = 4
+	g := newTestGroup(t, Config{Loops: loops})
+	load := func(l *Loop) *FD {
+		f, _ := newPair(t, l, overUnix)
+		return f
+	}
+	// Among equals it goes round.
+	first := g.LeastLoaded()
+	for i := 1; i < 2*loops; i++ {
+		if got, want := g.LeastLoaded().Index(), (first.Index()+i)%loops; got != want {
+			t.Errorf("choice %d of equals: got loop %d, want %d", i, got, want)
+		}
+	}
+	// Loads of 3, 1, 0, 2.
+	var fds []*FD
+	for i, n := range []int{3, 1, 0, 2} {
+		for range n {
+			fds = append(fds, load(g.Loop(i)))
+		}
+	}
+	for range 2 * loops { // wherever it starts
+		if got := g.LeastLoaded().Index(); got != 2 {
+			t.Errorf("least loaded: got loop %d, want 2", got)
+		}
+	}
+	// Filling up ends in equal loads.
+	for range 6 {
+		fds = append(fds, load(g.LeastLoaded()))
+	}
+	for i := range loops {
+		if got := g.Loop(i).Descriptors(); got != 3 {
+			t.Errorf("loop %d: got %d descriptors, want 3", i, got)
+		}
+	}
+	closeFD(t, fds[0]) // of loop 0
+	for range 2 * loops {
+		if got := g.LeastLoaded().Index(); got != 0 {
+			t.Errorf("least loaded: got loop %d, want 0", got)
+		}
+	}
+	g.next.Store(^uint32(0)) // counting round what a uint32 holds is no reason to fail
+	for range 3 {
+		if got := g.LeastLoaded().Index(); got != 0 {
+			t.Errorf("least loaded: got loop %d, want 0", got)
+		}
+	}
+}
+
+func TestStats(t *testing.T) {
+	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
+		a := newEventHandler(t, g.Loop(0), nil)
+		b := newEventHandler(t, g.Loop(1), nil)
+		before := g.Stats()
+		for i := range int64(5) {
+			for _, h := range []*eventHandler{a, b} {
+				h.fire()
+				h.awaitCalls(t, i+1)
+			}
+		}
+		after := g.Stats()
+		if n := after.Events - before.Events; n != 10 {
+			t.Errorf("events: got %d, want 10", n)
+		}
+		if after.Wakeups <= before.Wakeups {
+			t.Errorf("wake-ups: got %d, then %d, want more", before.Wakeups, after.Wakeups)
+		}
+		if after.Descriptors != 2 || after.Loops != 2 || after.Stale != 0 || after.Tasks != before.Tasks {
+			t.Errorf("got %+v, want 2 descriptors, 2 loops, nothing stale, no task", after)
+		}
+	})
+}
+
+// Every descriptor of the engine is non-blocking and not inherited by children.
+func TestDescriptorFlags(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine.name, func(t *testing.T) {
+			before := openFiles(t)
+			config := engine.config
+			config.Loops = 3
+			newTestGroup(t, config)
+			kinds := make(map[string]int)
+			for fd, target := range openFiles(t) {
+				if before[fd] == target {
+					continue
+				}
+				kinds[target]++
+				if flags := fileFlags(t, fd); flags&unix.O_NONBLOCK == 0 || flags&unix.O_CLOEXEC == 0 {
+					t.Errorf("descriptor %d, %s: flags are %#o, want O_NONBLOCK and O_CLOEXEC among them", fd, target, flags)
+				}
+			}
+			if want := map[string]int{"anon_inode:[eventpoll]": 3, "anon_inode:[eventfd]": 3}; fmt.Sprint(kinds) != fmt.Sprint(want) {
+				t.Errorf("descriptors of 3 loops: got %v, want %v", kinds, want)
+			}
+		})
+	}
+}
+
+// openFiles returns what each descriptor of the process refers to.
+func openFiles(t *testing.T) map[int]string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[int]string)
+	for _, entry := range entries {
+		target, err := os.Readlink("/proc/self/fd/" + entry.Name())
+		if err != nil || !strings.HasPrefix(target, "anon_inode:") {
+			continue
+		}
+		fd, _ := strconv.Atoi(entry.Name())
+		files[fd] = target
+	}
+	return files
+}
+
+// fileFlags returns a descriptor's flags from /proc (proc_pid_fdinfo(5)), where
+// close-on-exec is among them.
+func fileFlags(t *testing.T, fd int) int {
+	t.Helper()
+	info, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer info.Close()
+	for lines := bufio.NewScanner(info); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), "flags:"); ok {
+			flags, err := strconv.ParseInt(strings.TrimSpace(value), 8, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(flags)
+		}
+	}
+	t.Fatalf("no flags in /proc/self/fdinfo/%d", fd)
+	return 0
+}
+
+// Out of descriptors, NewGroup says so and keeps none.
+func TestNewGroupOutOfDescriptors(t *testing.T) {
+	testnet.NoLeaks(t)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = 40
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	g, err := NewGroup(Config{Loops: 100})
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); e != nil {
+		t.Fatal(e)
+	}
+	if g != nil || !errors.Is(err, unix.EMFILE) {
+		t.Errorf("NewGroup: got %v, %v, want nil, %v", g, err, unix.EMFILE)
+	}
+}

@@ -1,0 +1,744 @@
+package loop
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// eventHandler is a Handler for an eventfd, the simplest descriptor that can
+// become ready: each write is an edge.
+type eventHandler struct {
+	fd      int
+	token   Token
+	calls   atomic.Int64
+	onReady func(h *eventHandler, r Readiness)
+}
+
+func (h *eventHandler) OnReady(r Readiness) {
+	h.calls.Add(1)
+	if h.onReady != nil {
+		h.onReady(h, r)
+	}
+}
+
+// fire makes an edge.
+func (h *eventHandler) fire() {
+	_, _ = unix.Write(h.fd, binary.NativeEndian.AppendUint64(nil, 1))
+}
+
+// newEventHandler registers an eventfd, until the end of the test.
+func newEventHandler(t testing.TB, l *Loop, onReady func(*eventHandler, Readiness)) *eventHandler {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatalf("eventfd: %v", err)
+	}
+	h := &eventHandler{fd: fd, onReady: onReady}
+	if h.token, err = l.Register(fd, h); err != nil {
+		unix.Close(fd)
+		t.Fatalf("Register: %v", err)
+	}
+	t.Cleanup(func() {
+		l.Deregister(h.token, fd, false)
+		unix.Close(fd)
+	})
+	return h
+}
+
+// awaitCalls waits until h was called at least n times.
+func (h *eventHandler) awaitCalls(t testing.TB, n int64) {
+	t.Helper()
+	testnet.Eventually(t, fmt.Sprintf("the handler is called %d times", n), func() bool { return h.calls.Load() >= n })
+}
+
+func TestRegister(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		var seen atomic.Uint32
+		h := newEventHandler(t, g.Loop(0), func(_ *eventHandler, r Readiness) { seen.Or(uint32(r)) })
+		settle(t, g.Loop(0))
+		if n := h.calls.Load(); n != 0 {
+			t.Errorf("calls before any event: got %d, want 0", n)
+		}
+		for i := range int64(10) {
+			h.fire()
+			h.awaitCalls(t, i+1)
+		}
+		settle(t, g.Loop(0))
+		if n, r := h.calls.Load(), Readiness(seen.Load()); n != 10 || r != Readable {
+			t.Errorf("after 10 events: got %d calls, readiness %04b, want 10, %04b", n, r, Readable)
+		}
+	})
+}
+
+// What is ready when it is registered counts as an edge.
+func TestRegisterReady(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		a, b := unixPair(t)
+		defer unix.Close(a)
+		defer unix.Close(b)
+		_, _ = unix.Write(b, []byte("x"))
+		h := &eventHandler{fd: a}
+		token, err := l.Register(a, h)
+		if err != nil {
+			t.Fatalf("Register: %v", err)
+		}
+		defer l.Deregister(token, a, false)
+		h.awaitCalls(t, 1)
+	})
+}
+
+func TestWatchWrites(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		a, b := unixPair(t)
+		defer unix.Close(a)
+		defer unix.Close(b)
+		var seen atomic.Uint32
+		h := &eventHandler{onReady: func(_ *eventHandler, r Readiness) { seen.Or(uint32(r)) }}
+		token, err := l.Register(a, h)
+		if err != nil {
+			t.Fatalf("Register: %v", err)
+		}
+		defer l.Deregister(token, a, false)
+		settle(t, l)
+		if r := Readiness(seen.Load()); r != 0 {
+			t.Errorf("readiness of a new socket: got %04b, want 0: nobody has asked for room to write", r)
+		}
+		if err := l.WatchWrites(token, a); err != nil {
+			t.Fatalf("WatchWrites: %v", err)
+		}
+		h.awaitCalls(t, 1)
+		if r := Readiness(seen.Load()); r != Writable {
+			t.Errorf("readiness after WatchWrites: got %04b, want %04b", r, Writable)
+		}
+		if err := l.WatchWrites(token, b); !errors.Is(err, syscall.ENOENT) {
+			t.Errorf("WatchWrites of a descriptor that isn't registered: got %v, want %v", err, syscall.ENOENT)
+		}
+	})
+}
+
+func TestRegisterFails(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	l := g.Loop(0)
+	_, err := l.Register(-1, &eventHandler{})
+	var se *os.SyscallError
+	if !errors.As(err, &se) || se.Syscall != "epoll_ctl" || se.Err != syscall.EBADF {
+		t.Errorf("Register(-1): got %v, want epoll_ctl: %v", err, syscall.EBADF)
+	}
+	if n := l.Descriptors(); n != 0 {
+		t.Errorf("descriptors: got %d, want 0", n)
+	}
+	h := newEventHandler(t, l, nil)
+	if _, err := l.Register(h.fd, &eventHandler{}); !errors.Is(err, syscall.EEXIST) {
+		t.Errorf("registering twice: got %v, want %v", err, syscall.EEXIST)
+	}
+	h.fire()
+	h.awaitCalls(t, 1)
+}
+
+func TestReadiness(t *testing.T) {
+	tests := []struct {
+		events uint32
+		want   Readiness
+	}{
+		{0, 0},
+		{unix.EPOLLIN, Readable},
+		{unix.EPOLLOUT, Writable},
+		{unix.EPOLLIN | unix.EPOLLOUT, Readable | Writable},
+		{unix.EPOLLRDHUP, Readable | Hangup},
+		{unix.EPOLLIN | unix.EPOLLRDHUP, Readable | Hangup},
+		{unix.EPOLLHUP, Readable | Writable | Hangup},
+		{unix.EPOLLERR, Readable | Writable},
+		{unix.EPOLLPRI, Readable | Urgent},
+	}
+	for _, tt := range tests {
+		if got := readiness(tt.events); got != tt.want {
+			t.Errorf("readiness(%#x): got %05b, want %05b", tt.events, got, tt.want)
+		}
+	}
+}
+
+// The kernel goes on to report a file that was closed while a duplicate of it
+// is open. Such events are dropped, and don't reach who has the slot now.
+func TestStaleEvents(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		a, b := unixPair(t)
+		defer unix.Close(b)
+		old := &eventHandler{}
+		token, err := l.Register(a, old)
+		if err != nil {
+			t.Fatalf("Register: %v", err)
+		}
+		duplicate, err := unix.FcntlInt(uintptr(a), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatalf("fcntl: %v", err)
+		}
+		defer unix.Close(duplicate)
+		l.Deregister(token, a, false) // a lie: the kernel keeps the registration
+		unix.Close(a)
+		heir := newEventHandler(t, l, nil)
+		if heir.token.slot != token.slot {
+			t.Fatalf("slot: got %d, want %d: that of the one before is free", heir.token.slot, token.slot)
+		}
+		if heir.token.gen != token.gen+1 {
+			t.Errorf("generation: got %d, want %d", heir.token.gen, token.gen+1)
+		}
+		before := old.calls.Load()
+		for i := range uint64(3) {
+			_, _ = unix.Write(b, []byte("x"))
+			testnet.Eventually(t, "a stale event is counted", func() bool { return g.Stats().Stale == i+1 })
+		}
+		if n := heir.calls.Load(); n != 0 {
+			t.Errorf("the slot's new owner was called %d times for events of the old one, want 0", n)
+		}
+		if n := old.calls.Load() - before; n != 0 {
+			t.Errorf("the old owner was called %d times after Deregister, want 0", n)
+		}
+		heir.fire()
+		heir.awaitCalls(t, 1)
+		if got := g.Stats(); got.Events != got.Stale+uint64(heir.calls.Load()+old.calls.Load()) {
+			t.Errorf("stats: %+v; want the events to be the stale ones and %d that were delivered", got, heir.calls.Load()+old.calls.Load())
+		}
+	})
+}
+
+// Said that there is a duplicate, Deregister takes the descriptor out.
+func TestDeregisterDuplicated(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		a, b := unixPair(t)
+		defer unix.Close(b)
+		defer unix.Close(a)
+		token, err := l.Register(a, &eventHandler{})
+		if err != nil {
+			t.Fatalf("Register: %v", err)
+		}
+		newEventHandler(t, l, nil) // so that the group lives on, and has a slot
+		l.Deregister(token, a, true)
+		before := g.Stats().Events
+		_, _ = unix.Write(b, []byte("x"))
+		settle(t, l)
+		if n := g.Stats().Events - before; n != 0 {
+			t.Errorf("events after Deregister: got %d, want 0", n)
+		}
+	})
+}
+
+// Slots are reused, however many come and go; each event finds its owner.
+func TestSlotReuse(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	l := g.Loop(0)
+	type registration struct {
+		h     *eventHandler
+		calls int64
+	}
+	var live []registration
+	for range 2_000 {
+		switch n := len(live); {
+		case n > 0 && (n == 16 || rand.IntN(2) == 0):
+			i := rand.IntN(n)
+			h := live[i].h
+			l.Deregister(h.token, h.fd, false)
+			unix.Close(h.fd)
+			live = slices.Delete(live, i, i+1)
+		default:
+			fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+			if err != nil {
+				t.Fatalf("eventfd: %v", err)
+			}
+			h := &eventHandler{fd: fd}
+			if h.token, err = l.Register(fd, h); err != nil {
+				t.Fatalf("Register: %v", err)
+			}
+			live = append(live, registration{h: h})
+		}
+		if len(live) > 0 {
+			r := &live[rand.IntN(len(live))]
+			r.h.fire()
+			r.calls++
+			r.h.awaitCalls(t, r.calls)
+		}
+	}
+	settle(t, l)
+	for _, r := range live {
+		if n := r.h.calls.Load(); n != r.calls {
+			t.Errorf("handler in slot %d: got %d calls, want %d", r.h.token.slot, n, r.calls)
+		}
+		l.Deregister(r.h.token, r.h.fd, false)
+		unix.Close(r.h.fd)
+	}
+	if n := len(l.slots.table); n > 16 {
+		t.Errorf("the table has %d slots for 16 descriptors at most", n)
+	}
+}
+
+// The last harvest has to come back short. Nested, the runtime tells a loop of
+// everything that happens while it is busy by one edge: if it went to sleep
+// after a full harvest, the rest would be stranded.
+func TestLastHarvest(t *testing.T) {
+	const crowd = 20 * eventsMin
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		handlers := make([]*eventHandler, crowd)
+		for i := range handlers {
+			handlers[i] = newEventHandler(t, l, nil)
+		}
+		for round := range int64(5) {
+			settle(t, l)
+			release := holdLoop(t, l)
+			for _, h := range handlers {
+				h.fire()
+			}
+			release()
+			for _, h := range handlers {
+				h.awaitCalls(t, round+1)
+			}
+		}
+	})
+}
+
+// Events that come while others are being dispatched are not lost either.
+func TestEventsWhileDispatching(t *testing.T) {
+	const crowd = 3 * eventsMin
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		followers := make([]*eventHandler, crowd)
+		for i := range followers {
+			followers[i] = newEventHandler(t, l, nil)
+		}
+		leader := newEventHandler(t, l, func(*eventHandler, Readiness) {
+			for _, h := range followers {
+				h.fire()
+			}
+		})
+		for round := range int64(50) {
+			leader.fire()
+			for _, h := range followers {
+				h.awaitCalls(t, round+1)
+			}
+		}
+	})
+}
+
+// A chain of events, each raised by the handler of the one before.
+func TestEventChain(t *testing.T) {
+	const links, length = 5, 5_000
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		var total atomic.Int64
+		var chain [links]*eventHandler
+		done := make(chan struct{})
+		for i := range chain {
+			chain[i] = newEventHandler(t, l, func(*eventHandler, Readiness) {
+				switch n := total.Add(1); {
+				case n < length:
+					chain[(i+1)%links].fire()
+				case n == length:
+					close(done)
+				}
+			})
+		}
+		chain[0].fire()
+		testnet.Receive(t, "the end of the chain", done)
+	})
+}
+
+// The event array doubles while it comes back full, up to its maximum.
+func TestEventArrayGrows(t *testing.T) {
+	const crowd = eventsMax + 100
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		handlers := make([]*eventHandler, crowd)
+		for i := range handlers {
+			handlers[i] = newEventHandler(t, l, nil)
+		}
+		size := func() (n int) {
+			done := make(chan struct{})
+			l.Submit(func() {
+				n = len(l.poller.events)
+				close(done)
+			})
+			<-done
+			return n
+		}
+		if n := size(); n != eventsMin {
+			t.Errorf("event array at first: got %d, want %d", n, eventsMin)
+		}
+		for round := range int64(7) { // 32 doubles to 1024 in 5
+			release := holdLoop(t, l)
+			for _, h := range handlers {
+				h.fire()
+			}
+			release()
+			for _, h := range handlers {
+				h.awaitCalls(t, round+1)
+			}
+		}
+		if n := size(); n != eventsMax {
+			t.Errorf("event array after harvests of %d: got %d, want %d", crowd, n, eventsMax)
+		}
+	})
+}
+
+// A descriptor that is always ready does not keep the loop from the others, nor
+// from tasks.
+func TestBusyDescriptorDoesNotStarve(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		var stop atomic.Bool
+		busy := newEventHandler(t, l, func(h *eventHandler, _ Readiness) {
+			if !stop.Load() {
+				h.fire()
+			}
+		})
+		other := newEventHandler(t, l, nil)
+		busy.fire()
+		for i := range int64(100) {
+			before := busy.calls.Load()
+			other.fire()
+			other.awaitCalls(t, i+1)
+			settle(t, l)
+			busy.awaitCalls(t, before+1)
+		}
+		stop.Store(true)
+	})
+}
+
+// Nor does a flood on one connection keep another one's messages.
+func TestFloodDoesNotStarve(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		flooded, flood := newPair(t, g.Loop(0), overTCP)
+		quiet, peer := newPair(t, g.Loop(0), overTCP)
+		var running sync.WaitGroup
+		running.Go(func() {
+			p := make([]byte, 64<<10)
+			for {
+				if _, err := flood.Write(p); err != nil {
+					return
+				}
+			}
+		})
+		running.Go(func() {
+			p := make([]byte, 4<<10)
+			for {
+				if _, err := flooded.Read(p); err != nil {
+					return
+				}
+			}
+		})
+		for range 100 {
+			mustWrite(t, peer, "ping")
+			mustRead(t, quiet, "ping")
+		}
+		flood.Close()
+		testnet.Within(t, "the flood", running.Wait)
+	})
+}
+
+func TestSubmitOrder(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		const goroutines, each = 8, 2_000
+		l := g.Loop(0)
+		var got [goroutines]int // only the loop touches it
+		var running sync.WaitGroup
+		for i := range goroutines {
+			running.Go(func() {
+				for k := range each {
+					l.Submit(func() {
+						if got[i] != k {
+							t.Errorf("goroutine %d: task %d is run after %d others of it", i, k, got[i])
+						}
+						got[i]++
+					})
+				}
+			})
+		}
+		running.Wait()
+		settle(t, l)
+		for i, n := range got {
+			if n != each {
+				t.Errorf("goroutine %d: %d tasks were run, want %d", i, n, each)
+			}
+		}
+		// settle's own are counted too, perhaps but for the last one.
+		if n := g.Stats().Tasks; n < goroutines*each || n > goroutines*each+3 {
+			t.Errorf("Stats().Tasks: got %d, want %d and up to 3", n, goroutines*each)
+		}
+	})
+}
+
+// Tasks that tasks submit are run too, in order, and events get their turn in
+// between: a task that always submits another doesn't lock them out.
+func TestSubmitFromTasks(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		h := newEventHandler(t, l, nil)
+		done := make(chan int, 1)
+		depth := 0
+		var task func()
+		task = func() {
+			if h.calls.Load() > 0 {
+				done <- depth
+				return
+			}
+			if depth++; depth == 10 {
+				h.fire()
+			}
+			l.Submit(task)
+		}
+		l.Submit(task)
+		if n := testnet.Receive(t, "an event's turn", done); n < 10 {
+			t.Errorf("the event came after %d tasks, want 10 at least", n)
+		}
+		var order []int
+		finished := make(chan struct{})
+		l.Submit(func() {
+			order = append(order, 1)
+			l.Submit(func() { order = append(order, 3) })
+			l.Submit(func() { order = append(order, 4); close(finished) })
+			order = append(order, 2)
+		})
+		testnet.Receive(t, "the last task", finished)
+		if want := []int{1, 2, 3, 4}; !slices.Equal(order, want) {
+			t.Errorf("order: got %v, want %v", order, want)
+		}
+	})
+}
+
+// However many tasks are submitted before the loop comes to them, it is woken
+// once.
+func TestSubmitWakesOnce(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		wakes := func() uint64 { // how often the eventfd was written to since last asked
+			var b [8]byte
+			if _, err := unix.Read(l.poller.wakefd, b[:]); err != nil {
+				return 0
+			}
+			return binary.NativeEndian.Uint64(b[:])
+		}
+		release := holdLoop(t, l)
+		wakes()
+		var run atomic.Int32
+		for range 100 {
+			l.Submit(func() { run.Add(1) })
+		}
+		if n := wakes(); n != 1 {
+			t.Errorf("wake-ups for 100 tasks: got %d, want 1", n)
+		}
+		release()
+		settle(t, l)
+		if n := run.Load(); n != 100 {
+			t.Errorf("tasks run: got %d, want 100", n)
+		}
+	})
+}
+
+// A burst of tasks is run completely, and its array is let go.
+func TestSubmitBurst(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		release := holdLoop(t, l)
+		run := 0
+		for range 5 * taskQueueKept {
+			l.Submit(func() { run++ })
+		}
+		release()
+		settle(t, l)
+		if run != 5*taskQueueKept {
+			t.Errorf("tasks run: got %d, want %d", run, 5*taskQueueKept)
+		}
+		kept := make(chan int, 1)
+		l.Submit(func() {
+			l.tasks.Lock()
+			kept <- max(cap(l.tasks.queue), cap(l.tasks.spare))
+			l.tasks.Unlock()
+		})
+		if n := testnet.Receive(t, "a task", kept); n > taskQueueKept {
+			t.Errorf("the queue's array has room for %d tasks after the burst, want %d at most", n, taskQueueKept)
+		}
+	})
+}
+
+func TestSubmitAfterTheEnd(t *testing.T) {
+	for _, engine := range engines {
+		g := newTestGroup(t, engine.config)
+		l := g.Loop(0)
+		g.Close()
+		testnet.Receive(t, "the group's end", g.Stopped())
+		l.Submit(func() { t.Errorf("%s: a task is run after the end", engine.name) })
+	}
+}
+
+// Tasks submitted before the last reference was given up are run.
+func TestSubmitBeforeTheEnd(t *testing.T) {
+	for _, engine := range engines {
+		config := engine.config
+		config.Loops = 2
+		for range 50 {
+			g := newTestGroup(t, config)
+			var run atomic.Int32
+			for i := range 2 {
+				g.Loop(i).Submit(func() { run.Add(1) })
+			}
+			g.Close()
+			testnet.Receive(t, "the group's end", g.Stopped())
+			if n := run.Load(); n != 2 {
+				t.Fatalf("%s: %d tasks were run, want 2", engine.name, n)
+			}
+		}
+	}
+}
+
+// Looking for events before it waits is to cost an idle loop less and less.
+func TestBusyPollAdapts(t *testing.T) {
+	const most = 800 * time.Microsecond
+	g := newTestGroup(t, Config{Loops: 1, BusyPoll: most})
+	l := g.Loop(0)
+	for range 8 { // each is a wake-up that finds nothing afterwards, and halves it
+		settle(t, l)
+		time.Sleep(2 * most)
+	}
+	spin := make(chan time.Duration, 1)
+	l.Submit(func() { spin <- l.busyPoll })
+	if got := testnet.Receive(t, "a task", spin); got < most/16 || got >= most {
+		t.Errorf("busy-poll time of an idle loop: got %v, want less than %v, down to %v", got, most, most/16)
+	}
+}
+
+// A pinned loop's thread may run on one processor only, and nobody else's
+// thread is affected.
+func TestPin(t *testing.T) {
+	var may unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		t.Fatalf("sched_getaffinity: %v", err)
+	}
+	loops := may.Count() + 1
+	g := newTestGroup(t, Config{Loops: loops, Strategy: Thread, Pin: true})
+	sets := make([]unix.CPUSet, loops)
+	for i := range loops {
+		errs := make(chan error, 1)
+		g.Loop(i).Submit(func() { errs <- unix.SchedGetaffinity(0, &sets[i]) })
+		if err := testnet.Receive(t, "a task", errs); err != nil {
+			t.Fatalf("sched_getaffinity on loop %d: %v", i, err)
+		}
+		if n := sets[i].Count(); n != 1 {
+			t.Errorf("loop %d may run on %d processors, want 1", i, n)
+		}
+	}
+	for i := range sets[1 : loops-1] {
+		if sets[i] == sets[i+1] {
+			t.Errorf("loops %d and %d are on the same processor, want them on their own", i, i+1)
+		}
+	}
+	if sets[0] != sets[loops-1] {
+		t.Errorf("loop %d is not on loop 0's processor, want it to go round", loops-1)
+	}
+	var now unix.CPUSet
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // a thread that isn't a loop's
+		defer runtime.UnlockOSThread()
+		done <- unix.SchedGetaffinity(0, &now)
+	}()
+	if err := <-done; err != nil || now != may {
+		t.Errorf("other threads: %v, %d processors, want all %d", err, now.Count(), may.Count())
+	}
+}
+
+// Everything at once, on few loops: connections come, talk, time out and go.
+func TestChurn(t *testing.T) {
+	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
+		var running sync.WaitGroup
+		for id := range 8 {
+			running.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(id), 2))
+				for range 30 {
+					tr := []transport{overTCP, overUnix}[rng.IntN(2)]
+					churnRound(t, g, tr, rng)
+				}
+			})
+		}
+		testnet.Within(t, "the churn", running.Wait)
+	})
+}
+
+func churnRound(t *testing.T, g *Group, tr transport, rng *rand.Rand) {
+	var a, b int
+	var err error
+	if tr.kind == TCP {
+		a, b, err = dialTCPPair()
+	} else {
+		var fds [2]int
+		fds, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		a, b = fds[0], fds[1]
+	}
+	if err != nil {
+		t.Errorf("making a connection: %v", err)
+		return
+	}
+	f, err := g.LeastLoaded().NewFD(a, tr.kind)
+	if err != nil {
+		t.Errorf("NewFD: %v", err)
+		return
+	}
+	file := os.NewFile(uintptr(b), "peer")
+	peer, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		t.Errorf("FileConn: %v", err)
+		return
+	}
+	defer peer.Close()
+	_ = peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	p, q := make([]byte, 256), make([]byte, 256)
+	for i := range rng.IntN(20) {
+		_ = f.SetReadDeadline(time.Now().Add(time.Hour))
+		msg := p[:1+rng.IntN(len(p))]
+		for k := range msg {
+			msg[k] = byte(i + k)
+		}
+		if _, err := peer.Write(msg); err != nil {
+			t.Errorf("peer Write: %v", err)
+			return
+		}
+		for got := 0; got < len(msg); {
+			n, err := f.Read(q[got:])
+			if err != nil {
+				t.Errorf("Read: %v", err)
+				return
+			}
+			got += n
+		}
+		if string(q[:len(msg)]) != string(msg) {
+			t.Errorf("message %d: got other bytes than were sent", i)
+			return
+		}
+	}
+	if rng.IntN(2) == 0 {
+		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := f.Read(q); err != os.ErrDeadlineExceeded {
+			t.Errorf("Read: got %v, want a time-out", err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}

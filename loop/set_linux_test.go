@@ -1,0 +1,196 @@
+package loop
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// newTestSet makes a set of n eventfds that start at 0: not ready.
+func newTestSet(t *testing.T, n int) (*Set, []int) {
+	t.Helper()
+	fds := make([]int, n)
+	for i := range fds {
+		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC|unix.EFD_SEMAPHORE)
+		if err != nil {
+			t.Fatalf("eventfd: %v", err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		fds[i] = fd
+	}
+	s, err := NewSet(fds)
+	if err != nil {
+		t.Fatalf("NewSet: %v", err)
+	}
+	t.Cleanup(s.Close)
+	return s, fds
+}
+
+// take takes one from an eventfd and reports whether there was one.
+func takeOne(fd int) bool {
+	_, err := unix.Read(fd, make([]byte, 8))
+	return err == nil
+}
+
+func TestSetWait(t *testing.T) {
+	s, fds := newTestSet(t, 3)
+	for i, fd := range fds {
+		waited := make(chan int, 1)
+		done := startErr(func() error {
+			return s.Wait(func(i int, _ Readiness) bool {
+				if !takeOne(fds[i]) {
+					return false
+				}
+				waited <- i
+				return true
+			})
+		})
+		(&eventHandler{fd: fd}).fire()
+		if r := await(t, "Wait", done); r.err != nil {
+			t.Fatalf("Wait: %v", r.err)
+		}
+		if got := <-waited; got != i {
+			t.Errorf("Wait: tried %d, want %d", got, i)
+		}
+	}
+}
+
+// What one caller leaves, the next one finds, without another edge.
+func TestSetWaitLeavesSome(t *testing.T) {
+	s, fds := newTestSet(t, 2)
+	for range 3 {
+		(&eventHandler{fd: fds[0]}).fire()
+		(&eventHandler{fd: fds[1]}).fire()
+	}
+	var taken [2]int
+	for range 6 {
+		done := startErr(func() error {
+			return s.Wait(func(i int, _ Readiness) bool {
+				taken[i]++
+				return takeOne(fds[i])
+			})
+		})
+		if r := await(t, "Wait", done); r.err != nil {
+			t.Fatalf("Wait: %v", r.err)
+		}
+	}
+	if taken != [2]int{3, 3} {
+		t.Errorf("took %v, want 3 from each: they take turns", taken)
+	}
+}
+
+// Many wait; each event is for one of them, none is lost.
+func TestSetWaitMany(t *testing.T) {
+	const waiters, events = 8, 2_000
+	s, fds := newTestSet(t, 4)
+	var taken atomic.Int64
+	var running sync.WaitGroup
+	for range waiters {
+		running.Go(func() {
+			for {
+				err := s.Wait(func(i int, _ Readiness) bool { return takeOne(fds[i]) })
+				if err == ErrClosed {
+					return
+				}
+				if err != nil {
+					t.Errorf("Wait: %v", err)
+					return
+				}
+				taken.Add(1)
+			}
+		})
+	}
+	for i := range events {
+		(&eventHandler{fd: fds[i%len(fds)]}).fire()
+	}
+	testnet.Eventually(t, "all events are taken", func() bool { return taken.Load() == events })
+	s.Close()
+	testnet.Within(t, "the waiters", running.Wait)
+	if n := taken.Load(); n != events {
+		t.Errorf("taken: got %d, want %d", n, events)
+	}
+}
+
+func TestSetDeadline(t *testing.T) {
+	s, fds := newTestSet(t, 1)
+	never := func(int, Readiness) bool { t.Error("try is called with nothing ready"); return true }
+	deadline := time.Now().Add(10 * time.Millisecond)
+	if err := s.SetDeadline(deadline); err != nil {
+		t.Fatalf("SetDeadline: %v", err)
+	}
+	wantTimeout(t, "Wait", startErr(func() error { return s.Wait(never) }), deadline)
+	_ = s.SetDeadline(time.Time{})
+	waiting := startErr(func() error { return s.Wait(func(int, Readiness) bool { return takeOne(fds[0]) }) })
+	(&eventHandler{fd: fds[0]}).fire()
+	if r := await(t, "Wait", waiting); r.err != nil {
+		t.Errorf("Wait after the deadline was taken away: got %v, want nil", r.err)
+	}
+}
+
+func TestSetClose(t *testing.T) {
+	s, _ := newTestSet(t, 1)
+	never := func(int, Readiness) bool { t.Error("try is called with nothing ready"); return true }
+	blocked := startErr(func() error { return s.Wait(never) })
+	queued := startErr(func() error { return s.Wait(never) })
+	time.Sleep(time.Millisecond) // either is fine: Close before they wait, or while
+	s.Close()
+	for _, ch := range []<-chan result{blocked, queued} {
+		if r := await(t, "Wait", ch); r.err != ErrClosed {
+			t.Errorf("Wait: got %v, want %v", r.err, ErrClosed)
+		}
+	}
+	if err := s.Wait(never); err != ErrClosed {
+		t.Errorf("Wait after Close: got %v, want %v", err, ErrClosed)
+	}
+	if err := s.SetDeadline(time.Time{}); err != ErrClosed {
+		t.Errorf("SetDeadline after Close: got %v, want %v", err, ErrClosed)
+	}
+	s.Close() // once more does nothing
+}
+
+// Close waits for a try under way.
+func TestSetCloseWaits(t *testing.T) {
+	s, fds := newTestSet(t, 1)
+	(&eventHandler{fd: fds[0]}).fire()
+	inside, leave := make(chan struct{}), make(chan struct{})
+	waited := startErr(func() error {
+		return s.Wait(func(int, Readiness) bool {
+			close(inside)
+			<-leave
+			return true
+		})
+	})
+	<-inside
+	closed := startErr(func() error { s.Close(); return nil })
+	if err := s.SetDeadline(time.Time{}); err != nil && err != ErrClosed {
+		t.Errorf("SetDeadline during Close: got %v", err)
+	}
+	testnet.Eventually(t, "Close has begun", func() bool { return s.SetDeadline(time.Time{}) == ErrClosed })
+	select {
+	case <-closed:
+		t.Error("Close returned while try was running")
+	default:
+	}
+	close(leave)
+	await(t, "Close", closed)
+	if r := await(t, "Wait", waited); r.err != nil {
+		t.Errorf("Wait: got %v, want nil: its try had succeeded", r.err)
+	}
+}
+
+func TestNewSetFails(t *testing.T) {
+	testnet.NoLeaks(t)
+	s, err := NewSet([]int{-1})
+	var se *os.SyscallError
+	if s != nil || !errors.As(err, &se) || se.Syscall != "epoll_ctl" || se.Err != syscall.EBADF {
+		t.Errorf("NewSet(-1): got %v, %v, want nil, epoll_ctl: %v", s, err, syscall.EBADF)
+	}
+}
