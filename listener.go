@@ -91,13 +91,17 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	return newListenerOf(impl), nil
 }
 
-// newListenerOf returns the listener that users hold. The garbage collector
-// closes it when they drop it, as it does package net's.
+// newListenerOf returns the listener that users hold.
 func newListenerOf(impl *listener) *Listener {
-	l := &Listener{listener: impl, acceptor: impl.all}
-	runtime.SetFinalizer(l, (*Listener).Close)
-	return l
+	h := &holder{impl}
+	runtime.SetFinalizer(h, func(h *holder) { h.listener.close() })
+	return &Listener{listener: impl, acceptor: impl.all, holder: h}
 }
+
+// holder is held by a Listener and those that PerLoop makes of it, and by nothing
+// else: when the garbage collector finds it, nobody can accept any more, and the
+// sockets are closed, as package net's are.
+type holder struct{ listener *listener }
 
 // netConfig is what package net gets to make a socket.
 func (lc *ListenConfig) netConfig(control func(network, address string, c syscall.RawConn) error) *net.ListenConfig {
@@ -133,7 +137,7 @@ func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
 type Listener struct {
 	listener *listener
 	acceptor *acceptor
-	parent   *Listener // of one that PerLoop returned: keeps the garbage collector from closing it
+	holder   *holder
 	closed   atomic.Bool
 }
 
@@ -161,7 +165,7 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	if err != nil {
 		err = l.opError("accept", err)
 	}
-	runtime.KeepAlive(l)
+	runtime.KeepAlive(l.holder)
 	return c, err
 }
 
@@ -176,7 +180,7 @@ func (l *Listener) Close() error {
 	if l.closed.Swap(true) {
 		return l.opError("close", net.ErrClosed)
 	}
-	runtime.SetFinalizer(l, nil)
+	runtime.SetFinalizer(l.holder, nil)
 	l.listener.close()
 	return nil
 }
@@ -246,18 +250,22 @@ func (l *Listener) SetUnlinkOnClose(unlink bool) {
 // PerLoop returns a listener for each loop, which accepts only the connections of
 // that loop, so that a goroutine per loop can accept. They share their sockets
 // with l: closing any of them, or l, closes all, since the kernel would reset
-// what waits in the backlog of a socket that is closed alone. Called again it
-// returns the same listeners. It fails when the process is out of descriptors
-// and when l is closed. Off Linux there is one, which accepts what l accepts.
+// what waits in the backlog of a socket that is closed alone. It fails when the
+// process is out of descriptors and when l is closed. Off Linux there is one,
+// which accepts what l accepts.
 //
 // http.Server and grpc.Server take several listeners, one Serve call each.
 func (l *Listener) PerLoop() ([]*Listener, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL
 	}
-	split, err := l.listener.perLoop(l)
+	acceptors, err := l.listener.perLoop()
 	if err != nil {
 		return nil, l.opError("perloop", err)
+	}
+	var split []*Listener
+	for _, a := range acceptors {
+		split = append(split, &Listener{listener: l.listener, acceptor: a, holder: l.holder})
 	}
 	return split, nil
 }

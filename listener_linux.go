@@ -38,7 +38,7 @@ type listener struct {
 	mu struct {
 		sync.Mutex
 		closed   bool
-		split    []*Listener // per loop, from perLoop; nil before
+		split    []*acceptor // per loop, from perLoop; nil before
 		reported time.Time   // when OnAcceptError was last called
 	}
 }
@@ -281,10 +281,7 @@ func (l *listener) close() {
 		return
 	}
 	l.mu.closed = true
-	acceptors := []*acceptor{l.all}
-	for _, sub := range l.mu.split {
-		acceptors = append(acceptors, sub.acceptor)
-	}
+	acceptors := append([]*acceptor{l.all}, l.mu.split...)
 	l.mu.Unlock()
 
 	close(l.closing)
@@ -310,7 +307,8 @@ func removeSocketFile(addr net.Addr) {
 	}
 }
 
-func (l *listener) perLoop(parent *Listener) ([]*Listener, error) {
+// perLoop returns an acceptor for each loop.
+func (l *listener) perLoop() ([]*acceptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -319,7 +317,7 @@ func (l *listener) perLoop(parent *Listener) ([]*Listener, error) {
 	case l.mu.split != nil:
 		return l.mu.split, nil
 	}
-	var split []*Listener
+	var split []*acceptor
 	for i := range l.group.Len() {
 		socket := l.sockets[:1]
 		if len(l.sockets) > 1 {
@@ -327,12 +325,12 @@ func (l *listener) perLoop(parent *Listener) ([]*Listener, error) {
 		}
 		a, err := l.newAcceptor(socket, l.group.Loop(i))
 		if err != nil {
-			for _, sub := range split {
-				sub.acceptor.ready.Close()
+			for _, a := range split {
+				a.ready.Close()
 			}
 			return nil, err
 		}
-		split = append(split, &Listener{listener: l, acceptor: a, parent: parent})
+		split = append(split, a)
 	}
 	l.mu.split = split
 	return split, nil

@@ -19,7 +19,6 @@ type listener struct {
 	addr    net.Addr
 	inner   streamListener
 	all     *acceptor
-	split   []*Listener // what perLoop returns
 
 	// atomic
 	unlink atomic.Bool // remove the unix socket's file on close
@@ -59,7 +58,6 @@ func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
 func newListener(network string, nl net.Listener) *listener {
 	inner := nl.(streamListener)
 	l := &listener{network: network, addr: nl.Addr(), inner: inner, all: &acceptor{inner}}
-	l.split = []*Listener{{listener: l, acceptor: l.all}}
 	return l
 }
 
@@ -100,13 +98,13 @@ func (l *listener) files(int) ([]*os.File, error) {
 
 // perLoop returns one listener that accepts what the one it is called on
 // accepts: there are no loops to have one each.
-func (l *listener) perLoop(*Listener) ([]*Listener, error) {
+func (l *listener) perLoop() ([]*acceptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {
 		return nil, net.ErrClosed
 	}
-	return l.split, nil
+	return []*acceptor{l.all}, nil
 }
 
 func (l *listener) stats() ListenerStats { return ListenerStats{} }
