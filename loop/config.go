@@ -59,7 +59,7 @@ type Config struct {
 	BusyPoll time.Duration
 }
 
-// Limits of [Config]. A loop costs two descriptors, a goroutine and some 5 KiB;
+// Limits of [Config]. A loop costs two descriptors, a goroutine and some 20 KiB;
 // more loops than this is a mistake in the units.
 const (
 	loopsMax    = 1024
