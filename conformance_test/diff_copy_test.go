@@ -1,0 +1,514 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// errSource is what a failing reader or writer of the tests returns.
+var errSource = errors.New("source failed")
+
+// shortWriter takes less than it is given and says so without an error, which
+// io.Writer forbids and callers must notice.
+type shortWriter struct{ takes int }
+
+func (w shortWriter) Write(p []byte) (int, error) { return min(w.takes, len(p)), nil }
+
+// failingWriter takes so many bytes and then fails.
+type failingWriter struct{ left int }
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	n := min(w.left, len(p))
+	w.left -= n
+	if n < len(p) {
+		return n, errSource
+	}
+	return n, nil
+}
+
+// stutter returns (0, nil) before every byte.
+type stutter struct {
+	r     io.Reader
+	empty bool
+}
+
+func (s *stutter) Read(p []byte) (int, error) {
+	if s.empty = !s.empty; s.empty {
+		return 0, nil
+	}
+	return s.r.Read(p[:min(1, len(p))])
+}
+
+// onlyReader and onlyWriter hide every other method.
+type (
+	onlyReader struct{ io.Reader }
+	onlyWriter struct{ io.Writer }
+)
+
+func (a *actor) readFrom(what string, r io.Reader) {
+	n, err := as[io.ReaderFrom](a).ReadFrom(r)
+	a.stage.note("%s", describeCopy(a.name+".ReadFrom("+what+")", n, err))
+}
+
+func (a *actor) writeTo(what string, w io.Writer) {
+	n, err := as[io.WriterTo](a).WriteTo(w)
+	a.stage.note("%s", describeCopy(a.name+".WriteTo("+what+")", n, err))
+}
+
+// tempFile returns an open file with the given content.
+func tempFile(t testing.TB, content []byte) *os.File {
+	t.Helper()
+	name := filepath.Join(testnet.ShortTempDir(t), "file")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatalf("making a file: %v", err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatalf("opening a file: %v", err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// noteOffset notes where a file stands.
+func (s *stage) noteOffset(f *os.File) {
+	offset, err := f.Seek(0, io.SeekCurrent)
+	s.note("file offset: %d %s", offset, describeError(err))
+}
+
+// TestDiffReadFrom calls ReadFrom on TCP connections, the only ones of net that
+// have it, with every kind of source.
+func TestDiffReadFrom(t *testing.T) {
+	const fileBytes = 300_000
+	playScripts(t, []script{{
+		name:  "readers",
+		kinds: onTCP,
+		shows: []string{`ReadFrom\(stuttering\): 7 nil`, `ReadFrom\(data with EOF\): 4 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			srv.readFrom("empty", strings.NewReader(""))
+			srv.readFrom("text", strings.NewReader("text, "))
+			srv.readFrom("bytes", bytes.NewReader(pattern(200_000)))
+			srv.readFrom("one byte at a time", iotest.OneByteReader(strings.NewReader("slowly")))
+			srv.readFrom("data with EOF", iotest.DataErrReader(strings.NewReader("last")))
+			srv.readFrom("stuttering", &stutter{r: strings.NewReader("st-stut")})
+			srv.close()
+			reading.end()
+		},
+	}, {
+		name:  "limited readers",
+		kinds: onTCP,
+		shows: []string{`under: 4 nil`, `left 0`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			for _, c := range []struct {
+				what  string
+				limit int64
+			}{{"under", 4}, {"at", 10}, {"over", 16}, {"zero", 0}, {"negative", -1}} {
+				source := strings.NewReader("0123456789")
+				limited := &io.LimitedReader{R: source, N: c.limit}
+				n, err := as[io.ReaderFrom](srv).ReadFrom(limited)
+				s.note("%s, left %d of the limit, %d of the source", describeCopy(c.what, n, err), limited.N, source.Len())
+			}
+			srv.close()
+			reading.end()
+		},
+	}, {
+		name:  "a source that fails",
+		kinds: onTCP,
+		shows: []string{`ReadFrom\(failing at once\): 0 OpError\{"readfrom".*source failed`, `ReadFrom\(failing later\): 6 `, `cli.ReadAll: "before" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.readFrom("failing at once", iotest.ErrReader(errSource))
+			srv.readFrom("failing later", io.MultiReader(strings.NewReader("before"), iotest.ErrReader(errSource)))
+			srv.readFrom("ending badly", iotest.ErrReader(io.ErrUnexpectedEOF))
+			srv.close()
+			cli.readAll()
+		},
+	}, {
+		name:  "on a closed connection",
+		kinds: onTCP,
+		shows: []string{`OpError\{"readfrom".*net\.ErrClosed`},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			srv.close()
+			source := strings.NewReader("unsent")
+			srv.readFrom("text", onlyReader{source})
+			s.note("left %d of the source", source.Len())
+			srv.readFrom("empty", onlyReader{strings.NewReader("")})
+		},
+	}, {
+		name:  "on a reset connection",
+		kinds: onTCP,
+		shows: []string{`OpError\{"readfrom".*ECONNRESET`, `OpError\{"readfrom".*EPIPE`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.reset()
+			srv.awaitBroken()
+			srv.readFrom("text", onlyReader{strings.NewReader("unsent")})
+			srv.readFrom("text", onlyReader{strings.NewReader("unsent")})
+		},
+	}, {
+		name:  "with an expired deadline",
+		kinds: onTCP,
+		shows: []string{`ReadFrom\(text\): 0 OpError\{"readfrom".*os\.ErrDeadlineExceeded.*timeout=true`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetWriteDeadline", longAgo)
+			source := strings.NewReader("kept?")
+			srv.readFrom("text", onlyReader{source})
+			s.note("left %d of the source", source.Len())
+			srv.close()
+			cli.readAll()
+		},
+	}, {
+		name:  "cut by a deadline, counting what the peer receives",
+		kinds: onTCP,
+		shows: []string{`received as counted: true`, `ErrDeadlineExceeded`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetWriteDeadline", soon())
+			n, err := as[io.ReaderFrom](srv).ReadFrom(onlyReader{bytes.NewReader(pattern(muchData))})
+			s.note("some: %t %s", n > 0, describeError(err))
+			srv.close()
+			received, err := io.ReadAll(cli.Conn)
+			s.note("received as counted: %t, right bytes: %t", int64(len(received)) == n, bytes.Equal(received, pattern(len(received))))
+			s.noteError("reading", err)
+		},
+	}, {
+		name:  "files",
+		kinds: onTCP,
+		shows: []string{`whole\): 300000 nil`, `file offset: 300000`, `cli.ReadAll: 1400000 bytes`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			f := tempFile(s, pattern(fileBytes))
+			srv.readFrom("whole", f)
+			s.noteOffset(f)
+			srv.readFrom("at its end", f)
+			f.Seek(100_000, io.SeekStart)
+			srv.readFrom("from an offset", f)
+			s.noteOffset(f)
+			f.Seek(0, io.SeekStart)
+			limited := &io.LimitedReader{R: f, N: 200_000}
+			srv.readFrom("limited", limited)
+			s.note("left %d of the limit", limited.N)
+			s.noteOffset(f)
+			limited = &io.LimitedReader{R: f, N: 200_000}
+			srv.readFrom("limited beyond its end", limited)
+			s.note("left %d of the limit", limited.N)
+			f.Seek(0, io.SeekStart)
+			srv.readFrom("limited twice", &io.LimitedReader{R: &io.LimitedReader{R: f, N: 250_000}, N: 300_000})
+			s.noteOffset(f)
+			srv.readFrom("section", io.NewSectionReader(f, 50_000, 250_000))
+			f.Seek(200_000, io.SeekStart)
+			srv.readFrom("hidden", onlyReader{f})
+			s.noteOffset(f)
+			srv.close()
+			reading.end()
+		},
+	}, {
+		name:  "a closed file and a directory",
+		kinds: onTCP,
+		shows: []string{`OpError\{"readfrom".*file already closed`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			f := tempFile(s, []byte("content"))
+			f.Close()
+			s.names = append(s.names, f.Name(), "<file>")
+			srv.readFrom("closed", onlyReader{f})
+			srv.write("usable")
+			srv.close()
+			cli.readAll()
+		},
+	}, {
+		name:  "pipes and devices",
+		kinds: onTCP,
+		shows: []string{`pipe\): 9 nil`, `zero\): 70000 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			r, w, err := os.Pipe()
+			if err != nil {
+				s.Fatalf("pipe: %v", err)
+			}
+			defer r.Close()
+			go func() {
+				io.WriteString(w, "from ")
+				time.Sleep(5 * time.Millisecond)
+				io.WriteString(w, "pipe")
+				w.Close()
+			}()
+			srv.readFrom("pipe", r)
+			zero, err := os.Open("/dev/zero")
+			if err != nil {
+				s.Fatalf("/dev/zero: %v", err)
+			}
+			defer zero.Close()
+			srv.readFrom("zero", io.LimitReader(zero, 70_000))
+			srv.close()
+			reading.end()
+		},
+	}, {
+		name:  "other connections",
+		kinds: onTCP,
+		shows: []string{`of net\): 200000 nil`, `of the engine\): 100000 nil`, `limited\): 5 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+
+			// sendAndClose is the far end of a connection that is copied from.
+			sendAndClose := func(c net.Conn, data []byte) {
+				c.Write(data)
+				c.Close()
+			}
+			far, near := testnet.Pair(s, net.Listen, s.kind)
+			go sendAndClose(far, pattern(200_000))
+			srv.readFrom("of net", near)
+
+			accepted, dialed := testnet.Pair(s, s.engine.listen, s.kind)
+			go sendAndClose(dialed, pattern(100_000))
+			srv.readFrom("of the engine", accepted)
+
+			source, end := testnet.Pair(s, s.engine.listen, s.kind)
+			go io.WriteString(end, "left and taken")
+			srv.readFrom("limited", io.LimitReader(source, 5))
+			rest := make([]byte, 9)
+			_, err := io.ReadFull(source, rest)
+			s.note("rest: %q %s", rest, describeError(err))
+
+			srv.close()
+			reading.end()
+		},
+	}})
+}
+
+func TestDiffWriteTo(t *testing.T) {
+	playScripts(t, []script{{
+		name:  "writers",
+		kinds: onTCP,
+		shows: []string{`WriteTo\(buffer\): 200000 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			go func() {
+				cli.Conn.Write(pattern(200_000))
+				cli.Conn.Close()
+			}()
+			var buf bytes.Buffer
+			srv.writeTo("buffer", onlyWriter{&buf})
+			s.note("content %s", digest(buf.Bytes()))
+			srv.writeTo("buffer at the end", onlyWriter{&buf})
+		},
+	}, {
+		name:  "a writer that fails",
+		kinds: onTCP,
+		shows: []string{`WriteTo\(failing\): 4 OpError\{"writeto".*source failed`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.write("0123456789")
+			srv.awaitReadable(10)
+			srv.writeTo("failing", &failingWriter{left: 4})
+			cli.write("more")
+			srv.awaitReadable(4)
+			srv.read(20)
+		},
+	}, {
+		name:  "a writer that takes less",
+		kinds: onTCP,
+		shows: []string{`WriteTo\(short\): 3 OpError\{"writeto".*io\.ErrShortWrite`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.write("0123456789")
+			srv.awaitReadable(10)
+			srv.writeTo("short", shortWriter{takes: 3})
+		},
+	}, {
+		name:  "deadlines",
+		kinds: onTCP,
+		shows: []string{`WriteTo\(buffer\): 0 OpError\{"writeto".*os\.ErrDeadlineExceeded`, `4 OpError\{"writeto".*os\.ErrDeadlineExceeded`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.write("data")
+			srv.awaitReadable(4)
+			var buf bytes.Buffer
+			srv.deadline("SetReadDeadline", longAgo)
+			srv.writeTo("buffer", onlyWriter{&buf})
+			srv.deadline("SetReadDeadline", soon())
+			srv.writeTo("buffer", onlyWriter{&buf})
+			s.note("content %q", buf.String())
+		},
+	}, {
+		name:  "a closed connection, and one closed meanwhile",
+		kinds: onTCP,
+		shows: []string{`blocked WriteTo: 4 OpError\{"writeto".*net\.ErrClosed`, `WriteTo\(nothing\): 0 OpError\{"writeto".*net\.ErrClosed`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.write("data")
+			srv.awaitReadable(4)
+			taken := make(chan struct{})
+			blocked := s.begin("WriteTo", func() string {
+				n, err := as[io.WriterTo](srv).WriteTo(writerFunc(func(p []byte) (int, error) {
+					close(taken)
+					return len(p), nil
+				}))
+				return describeCopy("WriteTo", n, err)
+			})
+			testnet.Receive(s, "the first bytes", taken)
+			srv.close()
+			blocked.end()
+			srv.writeTo("nothing", io.Discard)
+		},
+	}, {
+		name:  "a reset connection",
+		kinds: onTCP,
+		shows: []string{`WriteTo\(discard\): \d+ OpError\{"writeto".*ECONNRESET`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.write("data")
+			srv.awaitReadable(4)
+			cli.reset()
+			srv.awaitBroken()
+			srv.writeTo("discard", onlyWriter{io.Discard})
+			srv.writeTo("discard", onlyWriter{io.Discard})
+		},
+	}})
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestDiffIOCopy copies as programs do, on every kind of connection. What
+// io.Copy makes of it (ReadFrom, WriteTo, sendfile, splice) is not for callers
+// to see: bytes and counts must agree.
+func TestDiffIOCopy(t *testing.T) {
+	const size = 300_000
+	playScripts(t, []script{{
+		name:  "to a connection",
+		shows: []string{`reader: 300000 nil`, `file: 300000 nil`, `part: 1000 nil`, `cli.ReadAll: 901000 bytes`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			copyTo := func(what string, r io.Reader) {
+				n, err := io.Copy(srv.Conn, r)
+				s.note("%s", describeCopy(what, n, err))
+			}
+			copyTo("reader", onlyReader{bytes.NewReader(pattern(size))})
+			copyTo("bytes", bytes.NewReader(pattern(size)))
+			f := tempFile(s, pattern(size))
+			copyTo("file", f)
+			f.Seek(0, io.SeekStart)
+			n, err := io.CopyN(srv.Conn, f, 1000)
+			s.note("%s", describeCopy("part", n, err))
+			s.noteOffset(f)
+			copyTo("nothing", strings.NewReader(""))
+			srv.close()
+			reading.end()
+		},
+	}, {
+		name:  "from a connection",
+		shows: []string{`to a file: 300000 nil`, `the rest: 0 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			go func() {
+				cli.Conn.Write(pattern(size + 10))
+				cli.Conn.Close()
+			}()
+			n, err := io.CopyN(io.Discard, srv.Conn, 10)
+			s.note("%s", describeCopy("a part", n, err))
+			f := tempFile(s, nil)
+			n, err = io.Copy(f, srv.Conn)
+			s.note("%s", describeCopy("to a file", n, err))
+			s.noteOffset(f)
+			content, err := os.ReadFile(f.Name())
+			s.note("content %s %s", digest(content), describeError(err))
+			n, err = io.Copy(io.Discard, srv.Conn)
+			s.note("%s", describeCopy("the rest", n, err))
+		},
+	}, {
+		name:  "between connections, both ways",
+		shows: []string{`to net: 300000 nil`, `from net: 150000 nil`, `between the engine's: 300000 nil`},
+		play: func(s *stage) {
+			for _, c := range []struct {
+				what string
+				size int
+				via  testnet.ListenFunc
+			}{{"to net", size, net.Listen}, {"between the engine's", size, s.engine.listen}, {"from net", size / 2, net.Listen}} {
+				srv, cli := s.pair()
+				// Unix connections are served to TCP ones and the other way round too.
+				kind := s.kind
+				if c.what == "to net" && !kind.IsTCP() {
+					kind = testnet.TCP4
+				}
+				other, otherPeer := testnet.Pair(s, c.via, kind)
+				from, to, source := srv.Conn, other, cli.Conn
+				sink := otherPeer
+				if c.what == "from net" {
+					from, to, source, sink = other, srv.Conn, otherPeer, cli.Conn
+				}
+				go func() {
+					source.Write(pattern(c.size))
+					source.Close()
+				}()
+				received := s.begin("the sink", func() string {
+					data, err := io.ReadAll(sink)
+					return fmt.Sprintf("%s received %s %s", c.what, digest(data), describeError(err))
+				})
+				n, err := io.Copy(to, from)
+				s.note("%s", describeCopy(c.what, n, err))
+				to.Close()
+				received.end()
+			}
+		},
+	}, {
+		name:  "errors",
+		shows: []string{`source failed`, `EPIPE|ECONNRESET`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			n, err := io.Copy(srv.Conn, io.MultiReader(strings.NewReader("before"), iotest.ErrReader(errSource)))
+			s.note("%s", describeCopy("failing source", n, err))
+			cli.awaitReadable(6)
+			cli.close() // with unread data: a reset
+			srv.awaitBroken()
+			n, err = io.Copy(srv.Conn, onlyReader{strings.NewReader("lost")})
+			s.note("%s", describeCopy("reset", n, err))
+			n, err = io.Copy(srv.Conn, onlyReader{strings.NewReader("lost")})
+			s.note("%s", describeCopy("broken", n, err))
+			srv.close()
+			n, err = io.Copy(srv.Conn, onlyReader{strings.NewReader("lost")})
+			s.note("%s", describeCopy("closed", n, err))
+			n, err = io.Copy(onlyWriter{io.Discard}, srv.Conn)
+			s.note("%s", describeCopy("from closed", n, err))
+		},
+	}, {
+		name:  "vectored",
+		shows: []string{`net.Buffers: 2000000 nil, 0 left`, `cli.ReadAll: 2000000 bytes`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			var buffers net.Buffers
+			for rest := pattern(2_000_000); len(rest) > 0; {
+				n := min(len(rest), 1+len(buffers)%3000)
+				buffers = append(buffers, rest[:n])
+				rest = rest[n:]
+			}
+			n, err := buffers.WriteTo(srv.Conn)
+			s.note("net.Buffers: %d %s, %d left", n, describeError(err), len(buffers))
+			srv.close()
+			reading.end()
+		},
+	}})
+}

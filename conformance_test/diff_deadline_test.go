@@ -1,0 +1,396 @@
+package conformance
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// soon is a deadline that passes while a test waits for it.
+func soon() time.Time { return time.Now().Add(15 * time.Millisecond) }
+
+// nearlyAfter is long enough for a test to change its mind about a deadline
+// before it passes.
+const nearlyAfter = 80 * time.Millisecond
+
+// nearly is a deadline that is moved before it passes.
+func nearly() time.Time { return time.Now().Add(nearlyAfter) }
+
+// later is a deadline that no test lives to see.
+func later() time.Time { return time.Now().Add(time.Hour) }
+
+const timedOut = `0 "" OpError\{"read".*os\.ErrDeadlineExceeded.*timeout=true`
+
+func TestDiffReadDeadline(t *testing.T) {
+	playScripts(t, []script{{
+		name:  "in the past",
+		shows: []string{timedOut, `Read\(8\): 4 "data" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetReadDeadline", longAgo)
+			srv.read(8)
+			srv.read(8)
+			cli.write("data")
+			srv.awaitReadable(4)
+			srv.read(8) // an expired deadline wins over data that is there
+			srv.deadline("SetReadDeadline", time.Time{})
+			srv.read(8)
+		},
+	}, {
+		name:  "in the past, set while a read is blocked",
+		shows: []string{`blocked srv.Read\(8\): ` + timedOut},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			blocked := srv.beginRead(8)
+			blocked.stillBlocked()
+			srv.deadline("SetReadDeadline", longAgo)
+			blocked.end()
+		},
+	}, {
+		name:  "in the past, set while several reads are blocked",
+		shows: []string{`blocked srv.Read\(8\): ` + timedOut},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			first, second, third := srv.beginRead(8), srv.beginRead(8), srv.beginRead(8)
+			first.stillBlocked()
+			srv.deadline("SetDeadline", longAgo)
+			first.end()
+			second.end()
+			third.end()
+		},
+	}, {
+		name:  "in the near future",
+		shows: []string{timedOut, `early: false`, `Read\(8\): 4 "late" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			for range 3 {
+				deadline := soon()
+				srv.deadline("SetReadDeadline", deadline)
+				srv.read(8)
+				s.note("early: %t", time.Now().Before(deadline))
+			}
+			cli.write("late")
+			srv.awaitReadable(4)
+			srv.read(8) // still expired
+			srv.deadline("SetReadDeadline", later())
+			srv.read(8)
+		},
+	}, {
+		name:  "in the near future, without a monotonic reading",
+		shows: []string{timedOut},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			srv.deadline("SetReadDeadline", soon().Round(0))
+			srv.read(8)
+			srv.deadline("SetReadDeadline", time.Now().Round(0).Add(-time.Second))
+			srv.read(8)
+		},
+	}, {
+		name:  "now, to the nanosecond",
+		shows: []string{timedOut},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			srv.deadline("SetReadDeadline", time.Now())
+			srv.read(8)
+			srv.deadline("SetReadDeadline", time.Now().Add(time.Nanosecond))
+			srv.read(8)
+		},
+	}, {
+		name:  "moved later while blocked",
+		shows: []string{`blocked srv.Read\(8\): 4 "data" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetReadDeadline", nearly())
+			blocked := srv.beginRead(8)
+			srv.deadline("SetReadDeadline", later())
+			time.Sleep(2 * nearlyAfter)
+			blocked.stillBlocked()
+			cli.write("data")
+			blocked.end()
+		},
+	}, {
+		name:  "moved earlier while blocked",
+		shows: []string{`blocked srv.Read\(8\): ` + timedOut},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			srv.deadline("SetReadDeadline", later())
+			blocked := srv.beginRead(8)
+			blocked.stillBlocked()
+			srv.deadline("SetReadDeadline", soon())
+			blocked.end()
+		},
+	}, {
+		name:  "cleared while blocked",
+		shows: []string{`blocked srv.Read\(8\): 4 "data" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetReadDeadline", nearly())
+			blocked := srv.beginRead(8)
+			srv.deadline("SetReadDeadline", time.Time{})
+			time.Sleep(2 * nearlyAfter)
+			blocked.stillBlocked()
+			cli.write("data")
+			blocked.end()
+		},
+	}, {
+		name:  "moved back and forth",
+		shows: []string{`Read\(8\): 1 "x" nil`, timedOut},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			for range 20 {
+				srv.Conn.SetReadDeadline(later())
+				srv.Conn.SetReadDeadline(soon())
+				srv.Conn.SetReadDeadline(longAgo)
+				srv.Conn.SetReadDeadline(later())
+				cli.write("x")
+				srv.read(8)
+			}
+			srv.deadline("SetReadDeadline", soon())
+			srv.read(8)
+		},
+	}, {
+		name:  "further away than any clock",
+		shows: []string{`blocked srv.Read\(8\): 4 "data" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			for _, far := range []time.Time{
+				time.Now().Add(1<<63 - 1),
+				time.Unix(1<<40, 0),
+				time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+				time.Now().AddDate(300, 0, 0),
+			} {
+				srv.deadline("SetReadDeadline", far)
+				blocked := srv.beginRead(8)
+				blocked.stillBlocked()
+				cli.write("data")
+				blocked.end()
+			}
+		},
+	}, {
+		name:  "further in the past than any clock",
+		shows: []string{timedOut},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			for _, past := range []time.Time{
+				time.Unix(0, 0),
+				time.Unix(-1<<40, 0),
+				time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC),
+				time.Now().AddDate(-300, 0, 0),
+			} {
+				srv.deadline("SetReadDeadline", past)
+				srv.read(8)
+			}
+		},
+	}, {
+		name:  "before the end of the stream",
+		shows: []string{timedOut, `io\.EOF`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.closeWrite()
+			srv.awaitPeerClosed()
+			srv.deadline("SetReadDeadline", longAgo)
+			srv.read(8)
+			srv.deadline("SetReadDeadline", time.Time{})
+			srv.read(8)
+			srv.deadline("SetReadDeadline", longAgo)
+			srv.read(8)
+		},
+	}, {
+		name:  "before a reset",
+		kinds: onTCP,
+		shows: []string{timedOut, `ECONNRESET`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.reset()
+			srv.awaitBroken()
+			srv.deadline("SetDeadline", longAgo)
+			srv.read(8)
+			srv.write("x")
+			srv.deadline("SetDeadline", time.Time{})
+			srv.read(8)
+			srv.write("x")
+		},
+	}, {
+		name:  "data, end and close after an expiry",
+		shows: []string{timedOut, `blocked srv.Read\(8\): 5 "first" nil`, `blocked srv.Read\(8\): 0 "" io\.EOF`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetReadDeadline", soon())
+			srv.read(8)
+			srv.deadline("SetReadDeadline", later())
+			blocked := srv.beginRead(8)
+			cli.write("first")
+			blocked.end()
+			srv.deadline("SetReadDeadline", soon())
+			srv.read(8)
+			srv.deadline("SetReadDeadline", time.Time{})
+			blocked = srv.beginRead(8)
+			cli.closeWrite()
+			blocked.end()
+			srv.deadline("SetReadDeadline", longAgo)
+			srv.close()
+			srv.read(8)
+		},
+	}, {
+		name:  "does not touch writes",
+		shows: []string{timedOut, `cli.Read\(8\): 7 "written" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetReadDeadline", longAgo)
+			srv.read(8)
+			srv.write("written")
+			cli.awaitReadable(7)
+			cli.read(8)
+		},
+	}, {
+		name:  "of a connection closed while it runs",
+		shows: []string{`blocked srv.Read\(8\): 0 "" OpError\{"read".*net\.ErrClosed`},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			srv.deadline("SetDeadline", soon())
+			blocked := s.begin("srv.Close", func() string { return "srv.Close: " + describeError(srv.Conn.Close()) })
+			blocked.end()
+			time.Sleep(20 * time.Millisecond) // past the deadline
+			blocked = srv.beginRead(8)
+			blocked.end()
+			srv.deadline("SetDeadline", soon())
+		},
+	}})
+}
+
+func TestDiffWriteDeadline(t *testing.T) {
+	const timedOut = `0 OpError\{"write".*os\.ErrDeadlineExceeded.*timeout=true`
+	playScripts(t, []script{{
+		name:  "in the past",
+		shows: []string{`Write\("nothing"\): ` + timedOut, `cli.ReadAll: "something" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetWriteDeadline", longAgo)
+			srv.write("nothing")
+			srv.write("nothing")
+			srv.deadline("SetWriteDeadline", time.Time{})
+			srv.write("something")
+			srv.close()
+			cli.readAll()
+		},
+	}, {
+		name:  "in the past, set while a write is blocked",
+		shows: []string{`some: true OpError\{"write".*os\.ErrDeadlineExceeded`, `Write\("behind"\): ` + timedOut},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			first := srv.beginCutWrite(cli)
+			second := srv.beginWrite([]byte("behind"))
+			first.stillBlocked()
+			srv.deadline("SetWriteDeadline", longAgo)
+			first.end()
+			second.end()
+		},
+	}, {
+		name:  "does not touch reads",
+		shows: []string{timedOut, `srv.Read\(8\): 4 "data" nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetWriteDeadline", longAgo)
+			srv.write("x")
+			cli.write("data")
+			srv.awaitReadable(4)
+			srv.read(8)
+		},
+	}, {
+		name:  "cuts a write, whose count is what the peer receives",
+		shows: []string{`all, some: false true`, `received as counted: true`, `the right bytes: true`, `early: false`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			deadline := soon()
+			srv.deadline("SetWriteDeadline", deadline)
+			n, err := srv.Conn.Write(pattern(muchData))
+			s.note("early: %t", time.Now().Before(deadline))
+			s.note("all, some: %t %t", n == muchData, n > 0)
+			s.noteError("write", err)
+			srv.close()
+			received, err := io.ReadAll(cli.Conn)
+			s.noteError("reading", err)
+			s.note("received as counted: %t", len(received) == n)
+			s.note("the right bytes: %t", bytes.Equal(received, pattern(len(received))))
+		},
+	}, {
+		name:  "cuts writes again and again, and the stream goes on where they stopped",
+		shows: []string{`cut at least once: true`, `the right bytes: true`, `only time-outs: true`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			received := s.begin("reading", func() string {
+				// Slow at first, so that writes block; then to the end.
+				var data []byte
+				buf := make([]byte, 64<<10)
+				for i := 0; ; i++ {
+					n, err := cli.Conn.Read(buf)
+					data = append(data, buf[:n]...)
+					if err != nil {
+						return describeCopy("received", int64(len(data)), ignoreEOF(err)) + " the right bytes: " +
+							strconv.FormatBool(bytes.Equal(data, pattern(len(data))))
+					}
+					if i < 20 {
+						time.Sleep(2 * time.Millisecond)
+					}
+				}
+			})
+			sent, cuts, onlyTimeouts := 0, 0, true
+			for sent < muchData {
+				srv.Conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
+				n, err := srv.Conn.Write(pattern(muchData)[sent:])
+				sent += n
+				if err != nil {
+					cuts++
+					onlyTimeouts = onlyTimeouts && errors.Is(err, os.ErrDeadlineExceeded)
+				}
+			}
+			srv.close()
+			received.end()
+			s.note("cut at least once: %t", cuts > 0)
+			s.note("only time-outs: %t", onlyTimeouts)
+		},
+	}, {
+		name:  "moved later while blocked",
+		shows: []string{`blocked srv.Write\(16777216 bytes, sha256 \w+\): 16777216 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetWriteDeadline", nearly())
+			blocked := srv.beginWrite(pattern(muchData))
+			srv.deadline("SetWriteDeadline", later())
+			time.Sleep(2 * nearlyAfter)
+			blocked.stillBlocked()
+			reading := cli.beginReadAll()
+			blocked.end()
+			srv.close()
+			reading.end()
+		},
+	}, {
+		name:  "of both directions at once",
+		shows: []string{`blocked srv.Read\(8\): 0 "" OpError\{"read".*os\.ErrDeadlineExceeded`, `some: true OpError\{"write".*os\.ErrDeadlineExceeded`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			read, write := srv.beginRead(8), srv.beginCutWrite(cli)
+			srv.deadline("SetDeadline", soon())
+			read.end()
+			write.end()
+		},
+	}, {
+		name:  "of a write that needs no waiting",
+		shows: []string{`srv.Write\("quick"\): 5 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetWriteDeadline", later())
+			srv.write("quick")
+			srv.deadline("SetWriteDeadline", longAgo)
+			srv.write("slow")
+			srv.deadline("SetWriteDeadline", later())
+			srv.write(" again")
+			srv.close()
+			cli.readAll()
+		},
+	}})
+}

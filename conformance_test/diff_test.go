@@ -1,0 +1,421 @@
+package conformance
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The differential suite. A script is played once against net and once against
+// percore, and everything a caller could see is written down. Both transcripts
+// must be equal. To write a script:
+//
+//   - Name it after the situation, and list in shows what net's transcript must
+//     contain to prove that the situation really arose. A script that fails to
+//     get anywhere would otherwise agree with itself.
+//   - Get actors (named connections) from the stage and let them act: each
+//     method performs one operation and notes its outcome.
+//   - Note nothing that depends on timing. Where the kernel works in the
+//     background, wait for its visible effect with actor.await.
+//   - Ports and paths that differ from run to run are replaced by the names of
+//     their actors.
+type script struct {
+	name  string
+	kinds []testnet.Kind // where it is played; everywhere if empty
+	shows []string       // regular expressions that net's transcript must match
+	play  func(s *stage)
+}
+
+var onTCP = []testnet.Kind{testnet.TCP4, testnet.TCP6}
+
+// playScripts runs every script as a subtest per kind.
+func playScripts(t *testing.T, scripts []script) {
+	for _, sc := range scripts {
+		kinds := sc.kinds
+		if len(kinds) == 0 {
+			kinds = testnet.Kinds()
+		}
+		for _, kind := range kinds {
+			t.Run(sc.name+"/"+string(kind), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				testnet.Address(t, kind) // skips where the kind is missing
+				compareEngines(t, sc, kind, netEngine, percoreEngine)
+			})
+		}
+	}
+}
+
+// compareEngines fails the test if the script goes differently on e than on
+// the reference.
+func compareEngines(t testing.TB, sc script, kind testnet.Kind, reference, e engine) {
+	t.Helper()
+	want := perform(t, sc, kind, reference)
+	for _, pattern := range sc.shows {
+		if !regexp.MustCompile(pattern).MatchString(strings.Join(want, "\n")) {
+			t.Errorf("the script does not show %q on %s:\n%s", pattern, reference.name, strings.Join(want, "\n"))
+		}
+	}
+	got := perform(t, sc, kind, e)
+	if difference := diffLines(want, got); difference != "" {
+		t.Errorf("%s (+) differs from %s (-):\n%s", e.name, reference.name, difference)
+	}
+}
+
+// perform plays a script on one engine and returns the transcript.
+func perform(t testing.TB, sc script, kind testnet.Kind, e engine) []string {
+	t.Helper()
+	s := &stage{TB: t, engine: e, kind: kind}
+	testnet.Within(t, "script on "+e.name, func() { sc.play(s) })
+	if t.Failed() {
+		t.FailNow()
+	}
+	return s.lines
+}
+
+// A stage is where a script is played: it provides listeners and connections
+// of one engine and one kind, and keeps the transcript.
+type stage struct {
+	testing.TB
+	engine engine
+	kind   testnet.Kind
+	lines  []string
+	names  []string // pairs of text and replacement, for strings.NewReplacer
+}
+
+// Fatalf ends the script, which does not run on the test's own goroutine.
+func (s *stage) Fatalf(format string, args ...any) {
+	s.Helper()
+	s.Errorf("on "+s.engine.name+": "+format, args...)
+	runtime.Goexit()
+}
+
+// note appends a line to the transcript.
+func (s *stage) note(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	s.lines = append(s.lines, strings.NewReplacer(s.names...).Replace(line))
+}
+
+// noteError appends the full description of an error.
+func (s *stage) noteError(what string, err error) { s.note("%s: %s", what, describeError(err)) }
+
+// nameAddr makes the port or path of addr appear as <name> in the transcript.
+func (s *stage) nameAddr(addr net.Addr, name string) {
+	switch a := addr.(type) {
+	case *net.TCPAddr:
+		s.names = append(s.names, fmt.Sprintf(":%d", a.Port), ":<"+name+">")
+	case *net.UnixAddr:
+		if len(a.Name) > 1 { // unnamed sockets are "" or "@": equal everywhere
+			s.names = append(s.names, a.Name, "<"+name+">")
+		}
+	}
+}
+
+// listen opens a listener of the stage's kind, as "ln" in the transcript.
+func (s *stage) listen() net.Listener {
+	ln := testnet.Listen(s, s.engine.listen, s.kind)
+	s.nameAddr(ln.Addr(), "ln")
+	return ln
+}
+
+// connect makes a connection through ln. srv, of the engine, is under test;
+// cli is always net's.
+func (s *stage) connect(ln net.Listener) (srv, cli *actor) {
+	server, client := testnet.Connect(s, ln)
+	s.nameAddr(client.LocalAddr(), "cli")
+	return &actor{Conn: server, stage: s, name: "srv"}, &actor{Conn: client, stage: s, name: "cli"}
+}
+
+// pair is listen and connect in one.
+func (s *stage) pair() (srv, cli *actor) { return s.connect(s.listen()) }
+
+// A pending operation was started and may block.
+type pending struct {
+	stage   *stage
+	what    string
+	outcome chan string
+}
+
+// begin starts an operation on a goroutine of its own and gives it time to
+// block. Its outcome is noted by end.
+func (s *stage) begin(what string, operation func() string) *pending {
+	p := &pending{stage: s, what: what, outcome: make(chan string, 1)}
+	go func() { p.outcome <- operation() }()
+	letBlock()
+	return p
+}
+
+// end waits for the operation's end and notes its outcome.
+func (p *pending) end() {
+	p.stage.Helper()
+	p.stage.note("blocked %s", testnet.Receive(p.stage, p.what, p.outcome))
+}
+
+// stillBlocked notes whether the operation has not ended yet.
+func (p *pending) stillBlocked() {
+	letBlock()
+	p.stage.note("%s: blocked: %t", p.what, len(p.outcome) == 0)
+}
+
+// An actor is a connection with a name whose operations go to the transcript.
+type actor struct {
+	net.Conn
+	stage   *stage
+	name    string
+	options []string // of the socket, when last noted
+}
+
+// note appends a line about the actor.
+func (a *actor) note(format string, args ...any) {
+	a.stage.note("%s.%s", a.name, fmt.Sprintf(format, args...))
+}
+
+// call performs any operation that returns an error only.
+func (a *actor) call(what string, operation func() error) {
+	a.note("%s: %s", what, describeError(operation()))
+}
+
+// readOutcome is read, for stage.begin.
+func (a *actor) readOutcome(size int) string {
+	buf := make([]byte, size)
+	n, err := a.Conn.Read(buf)
+	return fmt.Sprintf("%s.Read(%d): %d %q %s", a.name, size, n, buf[:max(n, 0)], describeError(err))
+}
+
+// read calls Read once with a buffer of size bytes. How many arrive must not
+// depend on timing: await them first, or expect an error.
+func (a *actor) read(size int) { a.stage.note("%s", a.readOutcome(size)) }
+
+// readAllOutcome is readAll, for stage.begin.
+func (a *actor) readAllOutcome() string {
+	data, err := io.ReadAll(a.Conn)
+	return fmt.Sprintf("%s.ReadAll: %s %s", a.name, digest(data), describeError(err))
+}
+
+// readAll reads to the end or an error, in whatever pieces.
+func (a *actor) readAll() { a.stage.note("%s", a.readAllOutcome()) }
+
+// readFull reads exactly n bytes, in whatever pieces up to a buffer of size
+// bytes each, or until an error.
+func (a *actor) readFull(n, size int) {
+	var data []byte
+	var err error
+	for len(data) < n && err == nil {
+		buf := make([]byte, size)
+		var m int
+		m, err = a.Conn.Read(buf)
+		data = append(data, buf[:m]...)
+	}
+	a.note("ReadFull(%d): %s %s", n, digest(data), describeError(err))
+}
+
+// writeOutcome is write, for stage.begin.
+func (a *actor) writeOutcome(data []byte) string {
+	n, err := a.Conn.Write(data)
+	return fmt.Sprintf("%s.Write(%s): %d %s", a.name, digest(data), n, describeError(err))
+}
+
+// write calls Write once.
+func (a *actor) write(text string) { a.writeBytes([]byte(text)) }
+
+// writeBytes is write for more than a few words.
+func (a *actor) writeBytes(data []byte) { a.stage.note("%s", a.writeOutcome(data)) }
+
+func (a *actor) close() { a.call("Close()", a.Conn.Close) }
+
+func (a *actor) closeRead() {
+	a.call("CloseRead()", func() error { return as[interface{ CloseRead() error }](a).CloseRead() })
+}
+
+func (a *actor) closeWrite() {
+	a.call("CloseWrite()", func() error { return as[interface{ CloseWrite() error }](a).CloseWrite() })
+}
+
+// reset closes the connection so that the peer receives a TCP reset.
+func (a *actor) reset() {
+	a.linger(0)
+	a.close()
+}
+
+func (a *actor) linger(seconds int) {
+	a.call(fmt.Sprintf("SetLinger(%d)", seconds), func() error {
+		return as[interface{ SetLinger(int) error }](a).SetLinger(seconds)
+	})
+}
+
+// deadlines sets a deadline by name ("SetDeadline", "SetReadDeadline",
+// "SetWriteDeadline").
+func (a *actor) deadline(method string, when time.Time) {
+	set := map[string]func(time.Time) error{
+		"SetDeadline":      a.Conn.SetDeadline,
+		"SetReadDeadline":  a.Conn.SetReadDeadline,
+		"SetWriteDeadline": a.Conn.SetWriteDeadline,
+	}[method]
+	a.call(method, func() error { return set(when) })
+}
+
+// addrs notes both addresses.
+func (a *actor) addrs() {
+	a.note("LocalAddr: %s", describeAddr(a.Conn.LocalAddr()))
+	a.note("RemoteAddr: %s", describeAddr(a.Conn.RemoteAddr()))
+}
+
+// beginRead, beginReadAll and beginWrite start operations that are expected to
+// block.
+func (a *actor) beginRead(size int) *pending {
+	return a.stage.begin(a.name+".Read", func() string { return a.readOutcome(size) })
+}
+
+func (a *actor) beginReadAll() *pending {
+	return a.stage.begin(a.name+".ReadAll", a.readAllOutcome)
+}
+
+func (a *actor) beginWrite(data []byte) *pending {
+	return a.stage.begin(a.name+".Write", func() string { return a.writeOutcome(data) })
+}
+
+// beginCutWrite starts to write muchData to the peer, which doesn't read, and
+// waits until some of it is there. How much will have been written when
+// something cuts the write short is the kernel's business; that it was some is
+// not.
+func (a *actor) beginCutWrite(peer *actor) *pending {
+	p := a.stage.begin(a.name+".Write", func() string {
+		n, err := a.Conn.Write(pattern(muchData))
+		return fmt.Sprintf("%s.Write(much): some: %t %s", a.name, n > 0, describeError(err))
+	})
+	peer.awaitReadable(1)
+	return p
+}
+
+// as returns the connection as an interface and ends the script if it lacks
+// the methods.
+func as[I any](a *actor) I {
+	a.stage.Helper()
+	i, ok := a.Conn.(I)
+	if !ok {
+		a.stage.Fatalf("%s, a %T, is no %T", a.name, a.Conn, (*I)(nil))
+	}
+	return i
+}
+
+// digest renders data: short text as it is, more by length and hash.
+func digest(data []byte) string {
+	if len(data) <= 64 {
+		return fmt.Sprintf("%q", data)
+	}
+	return fmt.Sprintf("%d bytes, sha256 %.8x", len(data), sha256.Sum256(data))
+}
+
+// muchData is more than any socket buffer of the tests takes: writing it blocks
+// until the peer reads.
+const muchData = 16 << 20
+
+// pattern returns n bytes, up to muchData, that repeat nowhere soon, so that
+// lost, repeated and swapped pieces change the digest. Not to be modified.
+func pattern(n int) []byte { return wholePattern()[:n] }
+
+// wholePattern is made once, so that writing it takes no preparation.
+var wholePattern = sync.OnceValue(func() []byte {
+	b := make([]byte, muchData)
+	state := uint32(1)
+	for i := range b {
+		state = state*1664525 + 1013904223
+		b[i] = byte(state >> 24)
+	}
+	return b
+})
+
+// contextLines is how many equal lines a difference is shown with on each side.
+const contextLines = 3
+
+// diffLines compares two transcripts: lines only in want are marked "-", those
+// only in got "+", lines of both near them are indented. It is empty if the
+// transcripts are equal.
+func diffLines(want, got []string) string {
+	lines, changed := mergeLines(want, got)
+	var b strings.Builder
+	elided := false
+	for i, line := range lines {
+		near := changed[max(0, i-contextLines):min(len(lines), i+contextLines+1)]
+		if slices.Contains(near, true) {
+			fmt.Fprintln(&b, line)
+			elided = false
+		} else if !elided {
+			fmt.Fprintln(&b, "    ...")
+			elided = true
+		}
+	}
+	if !slices.Contains(changed, true) {
+		return ""
+	}
+	return b.String()
+}
+
+// mergeLines returns the lines of both transcripts, marked, and which of them
+// are not common to both.
+func mergeLines(want, got []string) (lines []string, changed []bool) {
+	common := longestCommon(want, got)
+	add := func(mark, line string) {
+		lines = append(lines, "  "+mark+" "+line)
+		changed = append(changed, mark != " ")
+	}
+	i, j := 0, 0
+	for i < len(want) || j < len(got) {
+		switch {
+		case i < len(want) && j < len(got) && want[i] == got[j]:
+			add(" ", want[i])
+			i, j = i+1, j+1
+		case j == len(got) || i < len(want) && common[i+1][j] >= common[i][j+1]:
+			add("-", want[i])
+			i++
+		default:
+			add("+", got[j])
+			j++
+		}
+	}
+	return lines, changed
+}
+
+// longestCommon returns, for every i and j, the length of the longest common
+// subsequence of a[i:] and b[j:].
+func longestCommon(a, b []string) [][]int {
+	table := make([][]int, len(a)+1)
+	for i := range table {
+		table[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				table[i][j] = table[i+1][j+1] + 1
+			} else {
+				table[i][j] = max(table[i+1][j], table[i][j+1])
+			}
+		}
+	}
+	return table
+}
+
+// sortLines puts the transcript in order where the order of events is free.
+func (s *stage) sortLines() { slices.Sort(s.lines) }
+
+// describeCopy renders what io.Copy and its kin return.
+func describeCopy(what string, n int64, err error) string {
+	return fmt.Sprintf("%s: %d %s", what, n, describeError(err))
+}
+
+// ignoreEOF returns nil for the normal end of a stream.
+func ignoreEOF(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,21 @@
+// Package conformance holds the tests that hold percore against its promise: to
+// be net, seen from the outside. It has no code of its own, only tests, each
+// written once and run over a table of engines: "net", which shows that the
+// test itself is right, and "percore".
+//
+//   - nettest_test.go: golang.org/x/net/nettest, and the contract of a listener.
+//   - diff_*_test.go: the differential suite. A script plays operations against
+//     one engine and writes down everything a caller can see: counts, bytes,
+//     error chains, error texts, socket options. The transcripts of net and
+//     percore must be equal, line by line. See diff_test.go for how to write one.
+//   - nethttp_*_test.go: net/http's client against an unchanged http.Server.
+//   - grpc_test.go: an unchanged grpc.Server. gRPC's own interop suite is in
+//     grpcinterop, a module of its own because of what it depends on.
+//   - hostile_*_test.go: peers that vanish, stall, flood and reset; processes
+//     that run out of descriptors.
+//   - stress_test.go and fuzz_test.go: everything at once, and random programs
+//     against a slow simple model.
+//
+// A test never asserts how fast something is; time bounds only detect hangs.
+// -short leaves out what is heavy.
+package conformance

@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) {
+	skipTLSWriteTimeouts()
+	slog.SetDefault(slog.New(&warnings))
+	testnet.Main(m, append(children, testnet.WithCheck(warnings.check))...)
+}
+
+// warnings collects what the engine tells the log. It does so when something is
+// wrong with the process; tests that don't provoke that must see nothing.
+var warnings warningLog
+
+// A warningLog is a slog.Handler that keeps the messages.
+type warningLog struct {
+	expected atomic.Bool // by this process
+
+	mu    sync.Mutex
+	lines []string // guarded by mu
+}
+
+func (w *warningLog) check() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.lines) == 0 || w.expected.Load() {
+		return nil
+	}
+	return fmt.Errorf("the engine logged %q", w.lines)
+}
+
+func (w *warningLog) Enabled(context.Context, slog.Level) bool { return true }
+func (w *warningLog) WithAttrs([]slog.Attr) slog.Handler       { return w }
+func (w *warningLog) WithGroup(string) slog.Handler            { return w }
+
+func (w *warningLog) Handle(_ context.Context, record slog.Record) error {
+	line := record.Message
+	record.Attrs(func(a slog.Attr) bool {
+		line += " " + a.String()
+		return true
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, line)
+	return nil
+}
+
+// children are the helper processes of the suites. Files add theirs when they
+// are initialized.
+var children []testnet.Option
+
+// An engine is a way to listen. Every suite runs on each of them.
+type engine struct {
+	name         string
+	listen       testnet.ListenFunc
+	configured   func(ctx context.Context, config net.ListenConfig, network, address string) (net.Listener, error)
+	fileListener func(*os.File) (net.Listener, error)
+}
+
+// The reference and the engine it is compared with. Multipath TCP is off in
+// the reference because percore leaves it off unless asked, and the kernel's
+// MPTCP sockets answer some options differently.
+var (
+	netEngine     = engine{"net", listenPlainTCP, configuredNet, net.FileListener}
+	percoreEngine = engine{"percore", percore.Listen, configuredPercore, percore.FileListener}
+	engines       = []engine{netEngine, percoreEngine}
+)
+
+func listenPlainTCP(network, address string) (net.Listener, error) {
+	return configuredNet(context.Background(), net.ListenConfig{}, network, address)
+}
+
+func configuredNet(ctx context.Context, config net.ListenConfig, network, address string) (net.Listener, error) {
+	config.SetMultipathTCP(false)
+	return config.Listen(ctx, network, address)
+}
+
+func configuredPercore(ctx context.Context, config net.ListenConfig, network, address string) (net.Listener, error) {
+	lc := percore.ListenConfig{Control: config.Control, KeepAlive: config.KeepAlive, KeepAliveConfig: config.KeepAliveConfig}
+	return lc.Listen(ctx, network, address)
+}
+
+// onEachEngine runs test once per engine, as subtests named after them, and
+// checks each for leaks.
+func onEachEngine(t *testing.T, test func(t *testing.T, e engine)) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			test(t, e)
+		})
+	}
+}
+
+// onEachEngineAndKind is onEachEngine for every kind of listener.
+func onEachEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind testnet.Kind)) {
+	onEachEngine(t, func(t *testing.T, e engine) {
+		for _, kind := range testnet.Kinds() {
+			t.Run(string(kind), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				test(t, e, kind)
+			})
+		}
+	})
+}
+
+// percoreIsNet reports whether percore's listeners are net's in this build, as
+// they are on other platforms than Linux.
+func percoreIsNet() bool {
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return false
+	}
+	defer ln.Close()
+	l, ok := ln.(*percore.Listener)
+	return !ok || l.Stats().Sockets == 0
+}

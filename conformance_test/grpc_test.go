@@ -1,0 +1,370 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// grpcTransports are what a grpc.Server is tested over.
+var grpcTransports = []struct {
+	name string
+	kind testnet.Kind
+	tls  bool
+}{
+	{"tcp", testnet.TCP4, false},
+	{"tcp6", testnet.TCP6, false},
+	{"unix", testnet.Unix, false},
+	{"abstract", testnet.Abstract, false},
+	{"TLS", testnet.TCP4, true},
+}
+
+// maxMessage is how large the messages of the echo service may be.
+const maxMessage = 64 << 20
+
+// echoService is a service written by hand, with bytes for messages, so that
+// the tests need no generated code: a unary call and a bidirectional stream.
+var echoService = grpc.ServiceDesc{
+	ServiceName: "percore.test.Echo",
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Unary",
+		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			var in wrapperspb.BytesValue
+			if err := decode(&in); err != nil {
+				return nil, err
+			}
+			return &in, nil
+		},
+	}},
+	Streams: []grpc.StreamDesc{{
+		StreamName:    "Chat",
+		ServerStreams: true,
+		ClientStreams: true,
+		Handler: func(_ any, stream grpc.ServerStream) error {
+			for {
+				var in wrapperspb.BytesValue
+				if err := stream.RecvMsg(&in); err == io.EOF {
+					return nil
+				} else if err != nil {
+					return err
+				}
+				if err := stream.SendMsg(&in); err != nil {
+					return err
+				}
+			}
+		},
+	}},
+}
+
+// chat opens the echo service's stream.
+func chat(ctx context.Context, cc *grpc.ClientConn) (grpc.ClientStream, error) {
+	return cc.NewStream(ctx, &echoService.Streams[0], "/percore.test.Echo/Chat")
+}
+
+// echoUnary calls the echo service and compares.
+func echoUnary(ctx context.Context, cc *grpc.ClientConn, message []byte) error {
+	var out wrapperspb.BytesValue
+	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), &out); err != nil {
+		return err
+	}
+	if !bytes.Equal(out.Value, message) {
+		return fmt.Errorf("got %s, want %s", digest(out.Value), digest(message))
+	}
+	return nil
+}
+
+// A rig is a grpc.Server on an engine and a client for it.
+type rig struct {
+	ln     net.Listener
+	server *grpc.Server
+	health *health.Server
+	client *grpc.ClientConn
+}
+
+// onEachGRPC runs test against a fresh server per engine and transport.
+func onEachGRPC(t *testing.T, test func(t *testing.T, r *rig)) {
+	onEachEngine(t, func(t *testing.T, e engine) {
+		for _, transport := range grpcTransports {
+			t.Run(transport.name, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				test(t, startGRPC(t, e, transport.kind, transport.tls))
+			})
+		}
+	})
+}
+
+func startGRPC(t *testing.T, e engine, kind testnet.Kind, secure bool) *rig {
+	t.Helper()
+	r := &rig{ln: testnet.Listen(t, e.listen, kind), health: health.NewServer()}
+	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
+	if secure {
+		serverConfig, clientConfig := testnet.TLS(t)
+		serverCredentials, clientCredentials = credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
+	}
+	r.server = grpc.NewServer(grpc.Creds(serverCredentials), grpc.MaxRecvMsgSize(maxMessage))
+	r.server.RegisterService(&echoService, nil)
+	healthpb.RegisterHealthServer(r.server, r.health)
+	served := make(chan error, 1)
+	go func() { served <- r.server.Serve(r.ln) }()
+	t.Cleanup(func() {
+		r.server.Stop()
+		if err := testnet.Receive(t, "Serve ending", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	})
+	var err error
+	r.client, err = grpc.NewClient("passthrough:///localhost",
+		grpc.WithTransportCredentials(clientCredentials),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, r.ln.Addr().Network(), r.ln.Addr().String())
+		}))
+	if err != nil {
+		t.Fatalf("NewClient: %v", err)
+	}
+	t.Cleanup(func() { r.client.Close() })
+	return r
+}
+
+// callContext bounds calls that would otherwise wait forever for a dead server.
+func callContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestGRPCUnary(t *testing.T) {
+	onEachGRPC(t, func(t *testing.T, r *rig) {
+		ctx := callContext(t)
+		var from peer.Peer
+		reply, err := healthpb.NewHealthClient(r.client).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&from))
+		if err != nil || reply.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Fatalf("Check: got %v, %v, want SERVING", reply, err)
+		}
+		if got, want := from.Addr.String(), r.ln.Addr().String(); got != want {
+			t.Errorf("got peer %s, want %s", got, want)
+		}
+		_, err = healthpb.NewHealthClient(r.client).Check(ctx, &healthpb.HealthCheckRequest{Service: "unknown"})
+		if status.Code(err) != codes.NotFound {
+			t.Errorf("Check of an unknown service: got %v, want NotFound", err)
+		}
+		for _, size := range []int{0, 1, 1000, 100_000, muchData} {
+			if err := echoUnary(ctx, r.client, pattern(size)); err != nil {
+				t.Errorf("echo of %d: %v", size, err)
+			}
+		}
+	})
+}
+
+func TestGRPCServerStream(t *testing.T) {
+	onEachGRPC(t, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithCancel(callContext(t))
+		defer cancel()
+		watch, err := healthpb.NewHealthClient(r.client).Watch(ctx, &healthpb.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []healthpb.HealthCheckResponse_ServingStatus{
+			healthpb.HealthCheckResponse_SERVING,
+			healthpb.HealthCheckResponse_NOT_SERVING,
+			healthpb.HealthCheckResponse_SERVING,
+		} {
+			r.health.SetServingStatus("", want)
+			got, err := watch.Recv()
+			if err != nil || got.Status != want {
+				t.Errorf("got %v, %v, want %v", got, err, want)
+			}
+		}
+		cancel()
+		if _, err := watch.Recv(); status.Code(err) != codes.Canceled {
+			t.Errorf("after cancel: got %v, want Canceled", err)
+		}
+	})
+}
+
+func TestGRPCBidirectionalStreams(t *testing.T) {
+	const streams, messages = 20, 50
+	onEachGRPC(t, func(t *testing.T, r *rig) {
+		ctx := callContext(t)
+		var wg sync.WaitGroup
+		for i := range streams {
+			wg.Go(func() {
+				if err := converse(ctx, r.client, messages, 1+i*700); err != nil {
+					t.Errorf("stream %d: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// converse sends messages one by one on a stream, compares what comes back and
+// ends the stream.
+func converse(ctx context.Context, cc *grpc.ClientConn, messages, size int) error {
+	stream, err := chat(ctx, cc)
+	if err != nil {
+		return err
+	}
+	for i := range messages {
+		message := pattern(size + i)
+		if err := stream.SendMsg(wrapperspb.Bytes(message)); err != nil {
+			return err
+		}
+		var reply wrapperspb.BytesValue
+		if err := stream.RecvMsg(&reply); err != nil {
+			return err
+		}
+		if !bytes.Equal(reply.Value, message) {
+			return fmt.Errorf("message %d: got %s, want %s", i, digest(reply.Value), digest(message))
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+		return fmt.Errorf("at the end: got %w, want io.EOF", err)
+	}
+	return nil
+}
+
+// TestGRPCFlowControl sends far more than the windows hold before it reads any
+// of it, so that both sides' writes stall.
+func TestGRPCFlowControl(t *testing.T) {
+	const messages, size = 100, 100_000
+	onEachGRPC(t, func(t *testing.T, r *rig) {
+		stream, err := chat(callContext(t), r.client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan error, 1)
+		go func() {
+			for range messages {
+				if err := stream.SendMsg(wrapperspb.Bytes(pattern(size))); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- stream.CloseSend()
+		}()
+		time.Sleep(20 * time.Millisecond) // for the windows to fill
+		for i := range messages {
+			var reply wrapperspb.BytesValue
+			if err := stream.RecvMsg(&reply); err != nil || !bytes.Equal(reply.Value, pattern(size)) {
+				t.Fatalf("message %d: got %s, %v", i, digest(reply.Value), err)
+			}
+		}
+		if err := testnet.Receive(t, "the sender", sent); err != nil {
+			t.Errorf("sending: %v", err)
+		}
+	})
+}
+
+func TestGRPCCancelAndDeadline(t *testing.T) {
+	onEachGRPC(t, func(t *testing.T, r *rig) {
+		for range 20 {
+			ctx, cancel := context.WithCancel(callContext(t))
+			stream, err := chat(ctx, r.client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.SendMsg(wrapperspb.Bytes(pattern(100))); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			for err == nil {
+				err = stream.RecvMsg(new(wrapperspb.BytesValue))
+			}
+			if status.Code(err) != codes.Canceled {
+				t.Errorf("after cancel: got %v, want Canceled", err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		stream, err := chat(ctx, r.client)
+		if err == nil {
+			err = stream.RecvMsg(new(wrapperspb.BytesValue))
+		}
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("after the deadline: got %v, want DeadlineExceeded", err)
+		}
+		if err := echoUnary(callContext(t), r.client, pattern(10)); err != nil {
+			t.Errorf("a call after all that: %v", err)
+		}
+	})
+}
+
+func TestGRPCGracefulStop(t *testing.T) {
+	onEachGRPC(t, func(t *testing.T, r *rig) {
+		stream, err := chat(callContext(t), r.client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exchange := func() error {
+			err := stream.SendMsg(wrapperspb.Bytes(pattern(100)))
+			return errors.Join(err, stream.RecvMsg(new(wrapperspb.BytesValue)))
+		}
+		if err := exchange(); err != nil {
+			t.Fatal(err)
+		}
+		stopped := make(chan struct{})
+		go func() {
+			r.server.GracefulStop()
+			close(stopped)
+		}()
+		testnet.Eventually(t, "the listener being closed", func() bool {
+			c, err := net.Dial(r.ln.Addr().Network(), r.ln.Addr().String())
+			if err == nil {
+				c.Close()
+			}
+			return err != nil
+		})
+		if err := exchange(); err != nil {
+			t.Errorf("the active stream while stopping: %v", err)
+		}
+		select {
+		case <-stopped:
+			t.Error("GracefulStop returned while a stream was active")
+		default:
+		}
+		stream.CloseSend()
+		testnet.Receive(t, "GracefulStop", stopped)
+	})
+}
+
+func TestGRPCStopCutsStreams(t *testing.T) {
+	onEachGRPC(t, func(t *testing.T, r *rig) {
+		stream, err := chat(callContext(t), r.client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.SendMsg(wrapperspb.Bytes(pattern(100))); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != nil {
+			t.Fatal(err)
+		}
+		r.server.Stop()
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+			t.Errorf("after Stop: got %v, want Unavailable", err)
+		}
+	})
+}

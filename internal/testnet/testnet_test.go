@@ -1,0 +1,195 @@
+package testnet
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// leakVariable makes this binary's tests leave something behind on purpose.
+const leakVariable = "PERCORE_TEST_LEAK"
+
+func TestMain(m *testing.M) {
+	check := func() error { return nil }
+	if leak := os.Getenv(leakVariable); leak != "" {
+		leakGrace = 100 * time.Millisecond
+		check = func() error {
+			if leak == "buffer" {
+				return errors.New("1 buffer not released")
+			}
+			return nil
+		}
+	}
+	Main(m, WithCheck(check), WithChild("echo", echoOneLine), WithChild("leaky", leakInChild))
+}
+
+// TestLeaveSomething passes, and leaves behind what leakVariable asks for.
+func TestLeaveSomething(t *testing.T) {
+	switch os.Getenv(leakVariable) {
+	case "goroutine":
+		go func() { select {} }()
+	case "descriptor":
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		leakedListener = ln
+	}
+}
+
+var leakedListener net.Listener
+
+func TestMainFailsOnLeak(t *testing.T) {
+	for leak, want := range map[string]string{
+		"goroutine":  "testnet.TestLeaveSomething.func1",
+		"descriptor": "local=127.0.0.1:",
+		"buffer":     "1 buffer not released",
+		"nothing":    "",
+	} {
+		t.Run(leak, func(t *testing.T) {
+			if leak == "descriptor" && runtime.GOOS != "linux" {
+				t.Skip("descriptors are checked on Linux only")
+			}
+			cmd := exec.Command(os.Args[0], "-test.run=^TestLeaveSomething$")
+			cmd.Env = append(os.Environ(), leakVariable+"="+leak)
+			out, err := cmd.CombinedOutput()
+			if failed := err != nil; failed != (want != "") {
+				t.Errorf("got failure %v (%v), want %v\n%s", failed, err, want != "", out)
+			}
+			if !strings.Contains(string(out), want) {
+				t.Errorf("got output %q, want it to mention %q", out, want)
+			}
+		})
+	}
+}
+
+func TestCheckForgetsWhatEnded(t *testing.T) {
+	before := takeSnapshot()
+	ln := Listen(t, net.Listen, TCP4)
+	stop := make(chan struct{})
+	go func() { <-stop }()
+	if err := before.check(); err == nil {
+		t.Error("got no leak while a goroutine and a listener are there")
+	}
+	close(stop)
+	ln.Close()
+	if err := awaitNoLeak(before.check); err != nil {
+		t.Errorf("got %v after both ended, want no leak", err)
+	}
+}
+
+func TestLeakedFDs(t *testing.T) {
+	before := map[int]string{0: "/dev/null", 3: "socket:[1]", 4: "pipe:[2]"}
+	after := map[int]string{0: "/dev/null", 3: "socket:[9]", 900000: "pipe:[7]", 5: "/sys/fs/cgroup/cpu.max"}
+	got := fmt.Sprint(leakedFDs(before, after))
+	if want := "[3 socket:[9]"; !strings.HasPrefix(got, want) {
+		t.Errorf("got %s, want it to start with %s", got, want)
+	}
+	if want := "900000 pipe:[7]]"; !strings.HasSuffix(got, want) {
+		t.Errorf("got %s, want it to end in %s", got, want)
+	}
+	if strings.Contains(got, "cgroup") {
+		t.Errorf("got %s, want the runtime's own file left out", got)
+	}
+}
+
+func TestPairOnEveryKind(t *testing.T) {
+	for _, kind := range Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			NoLeaks(t)
+			server, client := Pair(t, net.Listen, kind)
+			const text = "over and back"
+			go io.WriteString(client, text)
+			buf := make([]byte, len(text))
+			if _, err := io.ReadFull(server, buf); err != nil || string(buf) != text {
+				t.Errorf("got %q, %v, want %q", buf, err, text)
+			}
+		})
+	}
+}
+
+func TestTLSConfigsMatch(t *testing.T) {
+	NoLeaks(t)
+	serverConfig, clientConfig := TLS(t)
+	server, client := Pair(t, net.Listen, TCP4)
+	handshake := make(chan error, 1)
+	go func() { handshake <- tls.Server(server, serverConfig).Handshake() }()
+	if err := tls.Client(client, clientConfig).Handshake(); err != nil {
+		t.Errorf("client: got %v, want a handshake", err)
+	}
+	if err := Receive(t, "server handshake", handshake); err != nil {
+		t.Errorf("server: got %v, want a handshake", err)
+	}
+}
+
+// echoOneLine is the child of TestChild.
+func echoOneLine() {
+	text, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		os.Exit(3)
+	}
+	fmt.Printf("%s %s", os.Getenv("GREETING"), text)
+}
+
+// leakInChild leaves a goroutine behind.
+func leakInChild() { go func() { select {} }() }
+
+func TestChild(t *testing.T) {
+	child := StartChild(t, "echo", "GREETING=hello")
+	io.WriteString(child.Stdin, "there")
+	child.Stdin.Close()
+	got, err := io.ReadAll(child.Stdout)
+	if err != nil || string(got) != "hello there" {
+		t.Errorf("got %q, %v, want %q", got, err, "hello there")
+	}
+	if err := child.Wait(); err != nil {
+		t.Errorf("got %v, want a clean exit", err)
+	}
+	err = StartChild(t, "leaky", leakVariable+"=child").Wait()
+	if err == nil || !strings.Contains(err.Error(), "testnet.leakInChild") {
+		t.Errorf("leaking helper: got %v, want an error naming the goroutine", err)
+	}
+	if err := StartChild(t, "nobody").Wait(); err == nil || !strings.Contains(err.Error(), `"nobody"`) {
+		t.Errorf("unknown helper: got %v, want an error naming it", err)
+	}
+}
+
+// TestSplicePoolIsNoLeak makes package net splice, after which it keeps a pipe
+// for the next time.
+func TestSplicePoolIsNoLeak(t *testing.T) {
+	NoLeaks(t)
+	from, source := Pair(t, net.Listen, TCP4)
+	to, sink := Pair(t, net.Listen, TCP4)
+	io.WriteString(source, "text")
+	source.Close()
+	if n, err := io.Copy(to, from); n != 4 || err != nil {
+		t.Errorf("copying: got %d, %v, want 4 bytes", n, err)
+	}
+	sink.Close()
+}
+
+func TestLeakedPipe(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("descriptors are checked on Linux only")
+	}
+	before := takeSnapshot()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := before.check(); err == nil || !strings.Contains(err.Error(), "pipe:[") {
+			t.Errorf("got %v while a pipe is open, want it named", err)
+		}
+	}
+	r.Close()
+	w.Close()
+}

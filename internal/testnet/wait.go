@@ -1,0 +1,63 @@
+package testnet
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// HangTimeout is when a test stops waiting for something that must happen. It
+// is far longer than anything takes on a busy machine under the race detector:
+// reaching it means a hang, never slowness.
+const HangTimeout = 30 * time.Second
+
+// outerTimeout bounds f in Within. It leaves Receive and Eventually in f the
+// time to report first, since they know better what is missing.
+const outerTimeout = HangTimeout + 10*time.Second
+
+// Within runs f and fails the test, with the stacks of all goroutines, if f
+// has not returned a while after HangTimeout. The goroutine of f is lost then. f runs
+// outside the test's goroutine, so it must not call t.Fatal or t.FailNow.
+func Within(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(outerTimeout):
+		t.Fatalf("%s: still not done after %v\n%s", what, outerTimeout, allStacks())
+	}
+}
+
+// Receive returns the next value from ch and fails the test if none comes.
+func Receive[T any](t testing.TB, what string, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(HangTimeout):
+		t.Fatalf("%s: nothing after %v\n%s", what, HangTimeout, allStacks())
+		panic("unreachable")
+	}
+}
+
+// Eventually waits until condition holds, asking every few milliseconds, and
+// fails the test if it never does.
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(HangTimeout)
+	for pause := time.Millisecond; !condition(); pause = min(2*pause, 50*time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: still not so after %v\n%s", what, HangTimeout, allStacks())
+		}
+		time.Sleep(pause)
+	}
+}
+
+func allStacks() string {
+	buf := make([]byte, 1<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
