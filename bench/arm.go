@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/percore/percore/bench/internal/target"
+)
+
+// Arm is one of the things compared: a server's engine and environment.
+type Arm struct {
+	Name       string        `json:"name"`
+	Engine     target.Engine `json:"engine"`
+	Env        []string      `json:"env,omitempty"`        // KEY=VALUE, on top of the harness's own
+	Executable string        `json:"executable,omitempty"` // "" for the running one
+
+	// What the arm's first server said of itself; 0 until then.
+	GOMAXPROCS int `json:"gomaxprocs"`
+	Loops      int `json:"loops"`
+}
+
+// ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is
+// net with GODEBUG=multipathtcp=0) or "percore", with options as in
+// "percore+thread+pin+loops=4". An arm that is named twice gets "#2" and so on,
+// which makes "net,net" a control.
+func ParseArms(list string) ([]Arm, error) {
+	var arms []Arm
+	seen := map[string]int{}
+	for name := range strings.SplitSeq(list, ",") {
+		arm, err := parseArm(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		if seen[arm.Name]++; seen[arm.Name] > 1 {
+			arm.Name = fmt.Sprintf("%s#%d", arm.Name, seen[arm.Name])
+		}
+		arms = append(arms, arm)
+	}
+	return arms, nil
+}
+
+// parseArm reads one arm.
+func parseArm(name string) (Arm, error) {
+	arm := Arm{Name: name}
+	switch engine, options, _ := strings.Cut(name, "+"); {
+	case name == "net":
+		arm.Engine.Name = target.EngineNet
+		return arm, nil
+	case name == "net-nomptcp":
+		arm.Engine.Name, arm.Env = target.EngineNet, []string{"GODEBUG=multipathtcp=0"}
+		return arm, nil
+	case engine == "percore":
+		arm.Engine.Name = target.EnginePercore
+		return arm, arm.setOptions(options)
+	}
+	return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp or percore, the latter with options after a +", name)
+}
+
+// setOptions applies an arm's options: those after the first +.
+func (a *Arm) setOptions(options string) error {
+	if options == "" {
+		return nil
+	}
+	for option := range strings.SplitSeq(options, "+") {
+		if err := a.setOption(option); err != nil {
+			return fmt.Errorf("arm %q: %w", a.Name, err)
+		}
+	}
+	return nil
+}
+
+// setOption applies one option.
+func (a *Arm) setOption(option string) error {
+	key, value, _ := strings.Cut(option, "=")
+	var err error
+	switch key {
+	case "thread":
+		a.Engine.Thread = true
+	case "pin":
+		a.Engine.Pin = true
+	case "leastloaded":
+		a.Engine.LeastLoaded = true
+	case "mptcp":
+		a.Engine.MPTCP = true
+	case "loops":
+		a.Engine.Loops, err = strconv.Atoi(value)
+	case "busypoll":
+		a.Engine.BusyPoll, err = time.ParseDuration(value)
+	default:
+		err = fmt.Errorf("unknown option %q: percore has thread, pin, leastloaded, mptcp, loops=N and busypoll=DURATION", option)
+	}
+	return err
+}
+
+// SetEnv sets an environment variable for one arm's servers, or for all arms':
+// "ARM:KEY=VALUE" or "*:KEY=VALUE".
+func SetEnv(arms []Arm, setting string) error {
+	name, kv, ok := strings.Cut(setting, ":")
+	if !ok || !strings.Contains(kv, "=") {
+		return fmt.Errorf("bad environment %q: want ARM:KEY=VALUE", setting)
+	}
+	return eachArm(arms, name, func(a *Arm) { a.Env = append(a.Env, kv) })
+}
+
+// SetExecutable makes an arm's servers run another build of this program:
+// "ARM:PATH".
+func SetExecutable(arms []Arm, setting string) error {
+	name, path, ok := strings.Cut(setting, ":")
+	if !ok || path == "" {
+		return fmt.Errorf("bad executable %q: want ARM:PATH", setting)
+	}
+	return eachArm(arms, name, func(a *Arm) { a.Executable = path })
+}
+
+// eachArm calls f for the arm of that name, or for all if it is "*".
+func eachArm(arms []Arm, name string, f func(*Arm)) error {
+	found := false
+	for i := range arms {
+		if name == "*" || arms[i].Name == name {
+			f(&arms[i])
+			found = true
+		}
+	}
+	if !found {
+		return fmt.Errorf("no arm is called %q", name)
+	}
+	return nil
+}

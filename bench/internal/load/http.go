@@ -1,0 +1,215 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+)
+
+// httpSession sends the same request over and over on one connection.
+type httpSession struct {
+	conn net.Conn
+	req  []byte // shared by all sessions, never written
+	resp responseReader
+}
+
+func httpOpener(job Job) opener {
+	req := request(job, "")
+	return func(int) (session, error) {
+		c, err := dial(job.Addr)
+		if err != nil {
+			return nil, err
+		}
+		if job.TLS {
+			if c, err = startTLS(c); err != nil {
+				return nil, err
+			}
+		}
+		return &httpSession{conn: c, req: req}, nil
+	}
+}
+
+// startTLS performs a client's handshake on c. The server's certificate was made
+// a moment ago and is worth no verification. ALPN is not offered: HTTP/1.1.
+func startTLS(c net.Conn) (net.Conn, error) {
+	c.SetDeadline(time.Now().Add(dialTimeout))
+	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	if err := t.Handshake(); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	c.SetDeadline(time.Time{})
+	return t, nil
+}
+
+func (s *httpSession) op() error {
+	if _, err := s.conn.Write(s.req); err != nil {
+		return err
+	}
+	return s.resp.read(s.conn)
+}
+
+func (s *httpSession) setDeadline(t time.Time) { s.conn.SetDeadline(t) }
+func (s *httpSession) close()                  { s.conn.Close() }
+
+// request is the bytes of a GET or, where the job has a payload, of a POST.
+// Extra is header lines, each ending in CRLF.
+func request(job Job, extra string) []byte {
+	path := job.Path
+	if path == "" {
+		path = "/"
+	}
+	if job.Payload == 0 {
+		return []byte("GET " + path + " HTTP/1.1\r\nHost: " + job.Addr + "\r\n" + extra + "\r\n")
+	}
+	head := "POST " + path + " HTTP/1.1\r\nHost: " + job.Addr + "\r\nContent-Length: " + strconv.Itoa(job.Payload) + "\r\n" + extra + "\r\n"
+	return append([]byte(head), bytes.Repeat([]byte("x"), job.Payload)...)
+}
+
+// httpCloseSession opens a connection for each request; the server closes it.
+type httpCloseSession struct {
+	addr     string
+	req      []byte
+	resp     responseReader
+	deadline time.Time
+}
+
+func httpCloseOpener(job Job) opener {
+	req := request(job, "Connection: close\r\n")
+	return func(int) (session, error) {
+		return &httpCloseSession{addr: job.Addr, req: req}, nil
+	}
+}
+
+func (s *httpCloseSession) op() error {
+	dialer := net.Dialer{Deadline: s.deadline}
+	c, err := dialer.DialContext(context.Background(), "tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer c.Close()
+	c.SetDeadline(s.deadline)
+	if _, err := c.Write(s.req); err != nil {
+		return err
+	}
+	if err := s.resp.read(c); err != nil {
+		return err
+	}
+	// Wait for the server's FIN, so that it is the server that closes first and
+	// keeps the TIME_WAIT.
+	if n, err := c.Read(s.resp.buf); n > 0 || !errors.Is(err, io.EOF) {
+		return fmt.Errorf("after the response: %d more bytes, error %v; want EOF", n, err)
+	}
+	return nil
+}
+
+func (s *httpCloseSession) setDeadline(t time.Time) { s.deadline = t }
+func (s *httpCloseSession) close()                  {}
+
+// responseReader reads HTTP responses with a Content-Length from a connection
+// that carries one response at a time. A header block as long as the last one
+// is taken to announce as long a body, so that the common response costs one
+// comparison of its status line and one of its blank line.
+type responseReader struct {
+	buf     []byte
+	header  int // length of the last header block, with its blank line
+	content int // length of the last body
+}
+
+const (
+	// headerMax is the first size of a reader's buffer: thousands of idle
+	// connections have one each, and no server here sends a longer header.
+	headerMax = 1024
+
+	// bodyChunk is its size once a longer body was announced: a download is read
+	// in few system calls, as a client would that wants it fast.
+	bodyChunk = 128 << 10
+)
+
+var (
+	statusOK  = []byte("HTTP/1.1 200 OK\r\n")
+	blankLine = []byte("\r\n\r\n")
+)
+
+// read consumes one response and checks that it is a 200 and complete.
+func (r *responseReader) read(c io.Reader) error {
+	if r.buf == nil {
+		r.buf = make([]byte, headerMax)
+	}
+	n := 0
+	for {
+		m, err := c.Read(r.buf[n:])
+		n += m
+		if r.known(n) || r.parse(r.buf[:n]) {
+			return r.body(c, n)
+		}
+		if n >= len(statusOK) && !bytes.HasPrefix(r.buf, statusOK) {
+			line, _, _ := bytes.Cut(r.buf[:n], []byte("\r\n"))
+			return fmt.Errorf("unexpected answer %.80q", line)
+		}
+		if err != nil {
+			return fmt.Errorf("read response: %w", unexpectedEOF(err))
+		}
+		if n == len(r.buf) {
+			return errors.New("response header too long, or without a length")
+		}
+	}
+}
+
+// known reports whether the n bytes read begin with a header block shaped as
+// the last one.
+func (r *responseReader) known(n int) bool {
+	return r.header > 0 && n >= r.header &&
+		bytes.HasPrefix(r.buf, statusOK) &&
+		bytes.Equal(r.buf[r.header-len(blankLine):r.header], blankLine)
+}
+
+// parse looks for a complete header block of a 200 with a Content-Length and
+// remembers its shape.
+func (r *responseReader) parse(b []byte) bool {
+	if !bytes.HasPrefix(b, statusOK) {
+		return false
+	}
+	end := bytes.Index(b, blankLine)
+	if end < 0 {
+		return false
+	}
+	for line := range bytes.SplitSeq(b[:end], []byte("\r\n")) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if !bytes.EqualFold(name, []byte("Content-Length")) {
+			continue
+		}
+		length, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+		if err != nil || length < 0 {
+			return false
+		}
+		r.header, r.content = end+len(blankLine), length
+		return true
+	}
+	return false
+}
+
+// body reads what of the response's body is not among the n bytes read so far.
+func (r *responseReader) body(c io.Reader, n int) error {
+	rest := r.header + r.content - n
+	if rest < 0 {
+		return fmt.Errorf("%d bytes more than the response announced", -rest)
+	}
+	if rest > len(r.buf) && len(r.buf) < bodyChunk {
+		r.buf = make([]byte, bodyChunk)
+	}
+	for rest > 0 {
+		m, err := c.Read(r.buf[:min(rest, len(r.buf))])
+		rest -= m
+		if err != nil && rest > 0 {
+			return fmt.Errorf("read body: %w", unexpectedEOF(err))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package load
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/percore/percore/bench/internal/control"
+)
+
+// Main runs a load process: it serves control requests from r, answering on w,
+// until r ends. What it returns is the process's exit status.
+func Main(r io.Reader, w io.Writer) int {
+	p := &process{}
+	defer p.close()
+	if err := control.Serve(r, w, p.handle); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// process is the state of a load process, used by the one goroutine that serves
+// control requests.
+type process struct {
+	busy []session // driven by OpRun
+	idle []session // left alone
+}
+
+// handle answers one control request.
+func (p *process) handle(op string, body json.RawMessage) (any, error) {
+	switch op {
+	case OpPrepare:
+		var job Job
+		if err := json.Unmarshal(body, &job); err != nil {
+			return nil, err
+		}
+		return nil, p.prepare(job)
+	case OpRun:
+		var ph Phase
+		if err := json.Unmarshal(body, &ph); err != nil {
+			return nil, err
+		}
+		if len(p.busy) == 0 {
+			return nil, errors.New("run before prepare")
+		}
+		return run(p.busy, ph)
+	case OpIdle:
+		var job Job
+		if err := json.Unmarshal(body, &job); err != nil {
+			return nil, err
+		}
+		return nil, p.openIdle(job)
+	case OpRevive:
+		return nil, useOnce(p.idle)
+	}
+	return nil, fmt.Errorf("unknown request %q", op)
+}
+
+// prepare opens the sessions that OpRun drives.
+func (p *process) prepare(job Job) error {
+	if p.busy != nil {
+		return errors.New("prepared already")
+	}
+	var err error
+	p.busy, err = open(job)
+	return err
+}
+
+// openIdle opens sessions, uses each once and leaves them open.
+func (p *process) openIdle(job Job) error {
+	sessions, err := open(job)
+	if err != nil {
+		return err
+	}
+	p.idle = append(p.idle, sessions...)
+	return useOnce(sessions)
+}
+
+// close hangs up.
+func (p *process) close() {
+	closeAll(p.busy)
+	closeAll(p.idle)
+}

@@ -1,0 +1,93 @@
+package load
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/percore/percore/bench/internal/latency"
+)
+
+// openLoop begins operations at the times of a schedule, each in the first
+// session that is free. When none is, the operation waits its turn, and the wait
+// counts as latency.
+//
+// sleep is how the pacer waits; a test passes one whose time is not real.
+func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurement, error) {
+	// One processor more for Go's scheduler: the one that the pacer sleeps on
+	// would otherwise be missing to the workers until the runtime noticed.
+	procs := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(procs + 1)
+	defer runtime.GOMAXPROCS(procs)
+
+	var c crew
+	corrected, service, late := latency.NewRecorder(), latency.NewRecorder(), latency.NewRecorder()
+	schedule := poisson(ph.Rate, ph.Duration, ph.Seed)
+	due := make(chan time.Time, len(schedule)) // never blocks the pacer
+	for _, s := range sessions {
+		c.start(func() error {
+			fromDue, fromStart := corrected.Shard(), service.Shard()
+			defer fromDue.Flush()
+			defer fromStart.Flush()
+			for at := range due {
+				if c.stop.Load() {
+					break
+				}
+				start := time.Now()
+				if err := s.op(); err != nil {
+					return err
+				}
+				end := time.Now()
+				fromDue.Record(end.Sub(at))
+				fromStart.Record(end.Sub(start))
+			}
+			return nil
+		})
+	}
+	c.start(func() error {
+		defer close(due)
+		c.pace(schedule, due, late.Shard(), sleep)
+		return nil
+	})
+	err := c.wait()
+	return measurement{corrected.Histogram(), service.Histogram(), late.Histogram()}, err
+}
+
+// poisson returns the times, from the beginning of a phase, at which operations
+// are due that arrive independently of each other at rate per second. Equal
+// seeds give equal schedules, so that every arm faces the same bursts.
+func poisson(rate float64, d time.Duration, seed uint64) []time.Duration {
+	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	var times []time.Duration
+	at := time.Duration(0)
+	for {
+		at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second))
+		if at >= d {
+			return times
+		}
+		times = append(times, at)
+	}
+}
+
+// pace sends every time of the schedule to due when it has come, and records by
+// how much it was late itself. It sleeps with a thread of its own, because the
+// runtime's timers won't do: an idle Go program waits in epoll_wait, whose
+// resolution is a millisecond.
+func (c *crew) pace(schedule []time.Duration, due chan<- time.Time, late *latency.Shard, sleep func(time.Duration)) {
+	defer late.Flush()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	sharpenSleep()
+	began := time.Now()
+	for _, offset := range schedule {
+		at := began.Add(offset)
+		for wait := time.Until(at); wait > 0; wait = time.Until(at) {
+			sleep(wait)
+		}
+		if c.stop.Load() {
+			return
+		}
+		due <- at
+		late.Record(time.Since(at))
+	}
+}

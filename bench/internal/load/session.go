@@ -1,0 +1,136 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// session is one worker's conversation with the target: usually a connection. A
+// session is used by one goroutine at a time.
+type session interface {
+	// op performs one operation and blocks until it is answered.
+	op() error
+
+	// setDeadline fails any op that is still open at t, with an error that is
+	// os.ErrDeadlineExceeded. It is set once per phase: a deadline per operation
+	// would cost the generator more than the operation's own bookkeeping.
+	setDeadline(t time.Time)
+
+	close()
+}
+
+// opener returns session number i of a job.
+type opener func(i int) (session, error)
+
+// newOpener returns the opener for the kind of load that job names.
+func newOpener(job Job) (opener, error) {
+	switch job.Kind {
+	case KindHTTP:
+		return httpOpener(job), nil
+	case KindHTTPClose:
+		return httpCloseOpener(job), nil
+	case KindEcho:
+		return echoOpener(job)
+	case KindGRPCUnary, KindGRPCStream:
+		return grpcOpener(job), nil
+	}
+	return nil, fmt.Errorf("unknown kind of load %q", job.Kind)
+}
+
+// parallelMax bounds how many connections are being opened at once: enough to
+// keep the server busy, and far below any listener's backlog.
+const parallelMax = 64
+
+// open opens all sessions of a job.
+func open(job Job) ([]session, error) {
+	if job.Conns <= 0 {
+		return nil, errors.New("a load needs at least one connection")
+	}
+	opener, err := newOpener(job)
+	if err != nil {
+		return nil, err
+	}
+	sessions := make([]session, job.workers())
+	err = parallel(len(sessions), func(i int) error {
+		s, err := opener(i)
+		if err != nil {
+			return fmt.Errorf("open connection %d of %d: %w", i+1, len(sessions), err)
+		}
+		sessions[i] = s
+		return nil
+	})
+	if err != nil {
+		closeAll(sessions)
+		return nil, err
+	}
+	return sessions, nil
+}
+
+// useOnce performs one operation in every session.
+func useOnce(sessions []session) error {
+	return parallel(len(sessions), func(i int) error {
+		sessions[i].setDeadline(time.Now().Add(dialTimeout))
+		if err := sessions[i].op(); err != nil {
+			return fmt.Errorf("use idle connection %d of %d: %w", i+1, len(sessions), err)
+		}
+		sessions[i].setDeadline(time.Time{})
+		return nil
+	})
+}
+
+// closeAll closes the sessions that there are.
+func closeAll(sessions []session) {
+	for _, s := range sessions {
+		if s != nil {
+			s.close()
+		}
+	}
+}
+
+// parallel calls f for 0 to n-1, a few at a time, until all are done or one
+// fails; it returns the first error.
+func parallel(n int, f func(i int) error) error {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		next  int   // guarded by mu
+		first error // guarded by mu
+	)
+	take := func() (int, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		next++
+		return next - 1, next <= n && first == nil
+	}
+	for range min(n, parallelMax) {
+		wg.Go(func() {
+			for i, ok := take(); ok; i, ok = take() {
+				if err := f(i); err != nil {
+					mu.Lock()
+					if first == nil {
+						first = err
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// dialTimeout bounds one connect, and one use of a connection outside a phase. A
+// loopback server that runs answers at once, but thousands may be asking.
+const dialTimeout = 10 * time.Second
+
+// dial connects to addr.
+func dial(addr string) (net.Conn, error) {
+	c, err := net.DialTimeout("tcp", addr, dialTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,69 @@
+package load
+
+import "time"
+
+// The requests a load process answers.
+const (
+	OpPrepare = "prepare" // Job → nothing; opens the connections
+	OpRun     = "run"     // Phase → Result
+	OpIdle    = "idle"    // Job → nothing; opens Conns idle connections, each used once
+	OpRevive  = "revive"  // nothing → nothing; uses every idle connection once more
+)
+
+// The kinds of load there are.
+const (
+	KindHTTP       = "http"        // a GET, or a POST of Payload bytes, on keep-alive connections
+	KindHTTPClose  = "http-close"  // one connection per GET
+	KindEcho       = "echo"        // write Payload bytes, read them back
+	KindGRPCUnary  = "grpc-unary"  // unary RPC with Payload bytes
+	KindGRPCStream = "grpc-stream" // one message of Payload bytes there and back on an open stream
+)
+
+// Job says what to send where.
+type Job struct {
+	Kind    string `json:"kind"`
+	Addr    string `json:"addr"`
+	Conns   int    `json:"conns"`
+	Callers int    `json:"callers,omitempty"` // concurrent callers in all, gRPC only; 0 means one per connection
+	Payload int    `json:"payload,omitempty"` // bytes per message, or per request body
+	Path    string `json:"path,omitempty"`    // HTTP request path; "" means "/"
+	TLS     bool   `json:"tls,omitempty"`     // HTTP only
+}
+
+// workers is the number of operations that may be open at once.
+func (j Job) workers() int {
+	if j.Callers > 0 {
+		return j.Callers
+	}
+	return j.Conns
+}
+
+// Phase is one run of the load.
+type Phase struct {
+	Duration time.Duration `json:"duration"`
+
+	// Grace is how much longer than Duration a phase may take until the target
+	// is declared hung.
+	Grace time.Duration `json:"grace"`
+
+	// Rate is the number of operations to begin per second, in an open loop. 0
+	// means a closed loop.
+	Rate float64 `json:"rate,omitempty"`
+
+	// Seed is that of the open loop's schedule: the same seed gives the same.
+	Seed uint64 `json:"seed,omitempty"`
+}
+
+// Result is what a phase measured.
+type Result struct {
+	Ops     int64         `json:"ops"`
+	Elapsed time.Duration `json:"elapsed"`
+	CPU     time.Duration `json:"cpu"`     // of the load process itself
+	Latency string        `json:"latency"` // package latency's encoding
+
+	// Service and Late are there after an open loop only: how long operations
+	// took from when they were really begun, which is what a closed loop would
+	// have reported, and by how much the generator itself was late.
+	Service string `json:"service,omitempty"`
+	Late    string `json:"late,omitempty"`
+}

@@ -1,0 +1,96 @@
+// Package stats has the few statistics the benchmark reports: medians, and an
+// interval for each that assumes nothing about how the samples are distributed.
+package stats
+
+import (
+	"math"
+	"slices"
+)
+
+// Median returns the middle of v, or the mean of the two middle values; NaN for
+// none. It doesn't change v.
+func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(v))
+	mid := len(s) / 2
+	if len(s)%2 == 1 {
+		return s[mid]
+	}
+	return (s[mid-1] + s[mid]) / 2
+}
+
+// Confidence is the coverage an Interval aims at.
+const Confidence = 0.95
+
+// Interval returns order statistics of v between which the median of whatever v
+// was drawn from lies, with a probability of at least Confidence if that many
+// samples can give it: five give 93.75 % at most, and then lo and hi are the
+// smallest and the largest. The probability that is reached is returned too.
+//
+// It follows from the binomial distribution alone: each sample is below the true
+// median with probability ½.
+func Interval(v []float64) (lo, hi, confidence float64) {
+	n := len(v)
+	if n == 0 {
+		return math.NaN(), math.NaN(), 0
+	}
+	s := slices.Sorted(slices.Values(v))
+	// Leaving out k samples at each end misses the median with probability
+	// 2·P(Binomial(n, ½) ≤ k). Leave out as many as Confidence allows.
+	k, tail := 0, math.Pow(0.5, float64(n))
+	miss := 2 * tail
+	for term := tail; k+1 < n-1-(k+1); k++ {
+		term *= float64(n-k) / float64(k+1) // C(n, k+1)/C(n, k)
+		if miss+2*term > 1-Confidence {
+			break
+		}
+		miss += 2 * term
+	}
+	return s[k], s[n-1-k], max(0, 1-miss)
+}
+
+// Ratio is how one arm compares with another, pair by pair.
+type Ratio struct {
+	Median float64
+	Lo, Hi float64 // see Interval
+	Pairs  int
+	Apart  bool // all samples of one arm are below all of the other's
+}
+
+// Ratios compares a with b: the i-th of a with the i-th of b, as far as both go.
+// Pairs whose divisor is zero are left out.
+func Ratios(a, b []float64) Ratio {
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	var r []float64
+	for i := range n {
+		if b[i] != 0 {
+			r = append(r, a[i]/b[i])
+		}
+	}
+	lo, hi, _ := Interval(r)
+	return Ratio{
+		Median: Median(r), Lo: lo, Hi: hi, Pairs: len(r),
+		Apart: n > 0 && (slices.Max(a) < slices.Min(b) || slices.Min(a) > slices.Max(b)),
+	}
+}
+
+// The evidence that a verdict takes.
+const (
+	// pairsMany is from where on it is enough that the interval excludes 1: for
+	// equal arms, all of five ratios are on the same side in 1 of 16 comparisons.
+	pairsMany = 5
+
+	// pairsFew is how many it takes at least, if all samples of one arm are below
+	// all of the other's besides: 1 of 10 comparisons of equal arms, at three.
+	pairsFew = 3
+)
+
+// Clear reports whether the spread leaves no reasonable doubt on which side of 1
+// the ratio is.
+func (r Ratio) Clear() bool {
+	outside := r.Hi < 1 || r.Lo > 1
+	return outside && (r.Pairs >= pairsMany || r.Pairs >= pairsFew && r.Apart)
+}

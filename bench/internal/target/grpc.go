@@ -1,0 +1,60 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// The gRPC service of the benchmark, written out by hand: protobuf's well-known
+// BytesValue is message enough, and no generated code has to be kept in step.
+const (
+	EchoUnary  = "/percore.bench.Echo/Unary"
+	EchoStream = "/percore.bench.Echo/Stream"
+)
+
+// StreamDesc is the client's description of EchoStream.
+var StreamDesc = grpc.StreamDesc{StreamName: "Stream", ServerStreams: true, ClientStreams: true}
+
+// echoService describes the service to a grpc.Server.
+var echoService = grpc.ServiceDesc{
+	ServiceName: "percore.bench.Echo",
+	HandlerType: (*any)(nil),
+	Methods:     []grpc.MethodDesc{{MethodName: "Unary", Handler: echoUnary}},
+	Streams:     []grpc.StreamDesc{{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true}},
+}
+
+// echoUnary answers with its request. There is no interceptor to honor.
+func echoUnary(_ any, _ context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	in := new(wrapperspb.BytesValue)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+// echoStream sends every message back until the client is done.
+func echoStream(_ any, s grpc.ServerStream) error {
+	in := new(wrapperspb.BytesValue)
+	for {
+		if err := s.RecvMsg(in); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if err := s.SendMsg(in); err != nil {
+			return err
+		}
+	}
+}
+
+// newGRPCServer returns a grpc.Server with default options.
+func newGRPCServer() server {
+	srv := grpc.NewServer()
+	srv.RegisterService(&echoService, nil)
+	return srv.Serve
+}

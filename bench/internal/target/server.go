@@ -1,0 +1,98 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"syscall"
+)
+
+// server serves what a listener accepts. It returns only when it fails: a target
+// ends with its process.
+type server func(l net.Listener) error
+
+// newServer returns the server that spec names. It knows nothing of engines.
+func newServer(spec Spec) (server, error) {
+	switch spec.App {
+	case AppHTTP, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
+		return newHTTPServer(spec)
+	case AppProxyTCP:
+		return perConn(func(c net.Conn) error { return proxy(c, spec.Backend) }), nil
+	case AppEcho:
+		return perConn(echo), nil
+	case AppGRPC:
+		return newGRPCServer(), nil
+	}
+	return nil, fmt.Errorf("unknown server %q", spec.App)
+}
+
+// perConn returns a server that runs handle in a goroutine per connection, and
+// closes the connection after it.
+func perConn(handle func(net.Conn) error) server {
+	return func(l net.Listener) error {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			go func() {
+				defer c.Close()
+				if err := handle(c); err != nil && !gone(err) {
+					log.Printf("connection: %v", err)
+				}
+			}()
+		}
+	}
+}
+
+// gone reports whether err says no more than that the client left in the middle,
+// as the load generator does when it is stopped.
+func gone(err error) bool {
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// echo sends back what it reads until the client is done.
+func echo(c net.Conn) error {
+	buf := make([]byte, 4096)
+	for {
+		n, err := c.Read(buf)
+		if n > 0 {
+			if _, err := c.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// proxy connects to backend and copies both ways until either side is done.
+func proxy(c net.Conn, backend string) error {
+	b, err := net.Dial("tcp", backend)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	there := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(b, c)
+		closeWrite(b)
+		there <- err
+	}()
+	_, back := io.Copy(c, b)
+	closeWrite(c)
+	return errors.Join(<-there, back)
+}
+
+// closeWrite passes an end of stream on to a connection.
+func closeWrite(c net.Conn) {
+	if c, ok := c.(interface{ CloseWrite() error }); ok {
+		c.CloseWrite()
+	}
+}

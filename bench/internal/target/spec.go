@@ -1,0 +1,95 @@
+package target
+
+import "time"
+
+// The requests a target process answers.
+const (
+	OpStart        = "start"         // Spec → Started
+	OpUsage        = "usage"         // nothing → Usage
+	OpMemory       = "memory"        // nothing → Memory
+	OpProfileStart = "profile-start" // Profile → nothing
+	OpProfileStop  = "profile-stop"  // nothing → nothing
+)
+
+// Spec says which server to run and on what engine.
+type Spec struct {
+	App    string `json:"app"` // one of the App constants
+	Engine Engine `json:"engine"`
+
+	// SpinIterations is the work of one request of AppSpin, in turns of Spin's
+	// loop. The harness calibrates it once for all arms, so that every arm does
+	// the same work even when the clock speed drifts between them.
+	SpinIterations int64 `json:"spinIterations,omitempty"`
+
+	Timeouts bool   `json:"timeouts,omitempty"` // set the four time-outs of http.Server
+	TLS      bool   `json:"tls,omitempty"`      // serve HTTPS; AppHTTP only
+	Dir      string `json:"dir,omitempty"`      // what AppFiles serves
+	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
+}
+
+// The servers there are.
+const (
+	AppHTTP      = "http"       // net/http: a short text
+	AppSpin      = "spin"       // net/http: burns Spec.SpinIterations, then the short text
+	AppFiles     = "files"      // net/http: http.FileServer on Spec.Dir
+	AppUpload    = "upload"     // net/http: reads the body, then the short text
+	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
+	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions with Spec.Backend
+	AppEcho      = "echo"       // bytes back as they come
+	AppGRPC      = "grpc"       // grpc-go: the Echo service
+)
+
+// Engine says what a server listens on.
+type Engine struct {
+	Name string `json:"name"` // EngineNet or EnginePercore
+
+	// The rest is for EnginePercore; the zero value is what percore.Listen uses.
+	Loops       int           `json:"loops,omitempty"`
+	Thread      bool          `json:"thread,omitempty"` // loop.Thread instead of loop.Nested
+	Pin         bool          `json:"pin,omitempty"`
+	BusyPoll    time.Duration `json:"busyPoll,omitempty"`
+	LeastLoaded bool          `json:"leastLoaded,omitempty"`
+	MPTCP       bool          `json:"mptcp,omitempty"`
+}
+
+// The engines there are.
+const (
+	EngineNet     = "net"
+	EnginePercore = "percore"
+)
+
+// Started is the reply to OpStart.
+type Started struct {
+	Addr       string `json:"addr"`
+	GOMAXPROCS int    `json:"gomaxprocs"`
+	Loops      int    `json:"loops"` // event loops of the engine; 0 for EngineNet
+}
+
+// Profile names the file that a CPU profile of the process is written to.
+type Profile struct {
+	Path string `json:"path"`
+}
+
+// Usage is a snapshot of what the process has used since it began.
+type Usage struct {
+	User       time.Duration `json:"user"`
+	System     time.Duration `json:"system"`
+	Voluntary  int64         `json:"voluntary"`  // voluntary context switches
+	Preempted  int64         `json:"preempted"`  // involuntary context switches
+	Mallocs    uint64        `json:"mallocs"`    // heap objects allocated
+	AllocBytes uint64        `json:"allocBytes"` // heap bytes allocated
+	Wakeups    uint64        `json:"wakeups"`    // of the engine's loops
+	Events     uint64        `json:"events"`     // of the engine's loops
+}
+
+// CPU is the processor time used, in user space and in the kernel together.
+func (u Usage) CPU() time.Duration { return u.User + u.System }
+
+// Memory is what the process holds on to, after a garbage collection and after
+// giving free memory back to the kernel.
+type Memory struct {
+	Resident   int64 `json:"resident"` // bytes in RAM, Rss of /proc/self/smaps_rollup
+	Heap       int64 `json:"heap"`     // bytes of live heap objects
+	Stack      int64 `json:"stack"`    // bytes of goroutine stacks
+	Goroutines int64 `json:"goroutines"`
+}

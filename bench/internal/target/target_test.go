@@ -1,0 +1,175 @@
+package target
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// TestSpinIsLinear: twice the iterations must be twice the work, or calibrating
+// would mean nothing. It compares processor time, which other processes don't
+// add to, at a factor of 8 with a wide margin.
+func TestSpinIsLinear(t *testing.T) {
+	n, err := CalibrateSpin(20 * time.Millisecond)
+	if err != nil {
+		t.Skip("no clock per thread here: ", err)
+	}
+	before, _ := usage()
+	runtime.KeepAlive(Spin(8 * n))
+	after, _ := usage()
+	if got := after.CPU() - before.CPU(); got < 80*time.Millisecond || got > 640*time.Millisecond {
+		t.Errorf("eight times what takes 20ms took %v of processor time, want about 160ms", got)
+	}
+	if Spin(1) == Spin(2) {
+		t.Error("Spin doesn't depend on its iterations")
+	}
+}
+
+func TestUsageCounts(t *testing.T) {
+	before, err := usage()
+	if err != nil {
+		t.Skip(err)
+	}
+	var keep [][]byte
+	for range 100 {
+		keep = append(keep, make([]byte, 10_000))
+	}
+	after, err := usage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.Mallocs - before.Mallocs; got < uint64(len(keep)) {
+		t.Errorf("%d objects allocated, want at least %d", got, len(keep))
+	}
+	if got := after.AllocBytes - before.AllocBytes; got < 1_000_000 {
+		t.Errorf("%d bytes allocated, want at least 1000000", got)
+	}
+}
+
+// TestMemoryCounts holds on to 32 MiB and looks for them.
+func TestMemoryCounts(t *testing.T) {
+	before, err := memory()
+	if err != nil {
+		t.Skip(err)
+	}
+	const size = 32 << 20
+	block := bytes.Repeat([]byte{1}, size)
+	after, err := memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.Heap - before.Heap; got < size*9/10 || got > 2*size {
+		t.Errorf("heap grew by %d, want %d", got, size)
+	}
+	// No upper bound: the race detector remembers four times as much.
+	if got := after.Resident - before.Resident; got < size*9/10 {
+		t.Errorf("resident memory grew by %d, want %d", got, size)
+	}
+	if block[0] != 1 {
+		t.Fatal("the block has gone")
+	}
+	block = nil
+	gone, err := memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.Resident - gone.Resident; got < size*9/10 {
+		t.Errorf("after dropping it, resident memory shrank by %d, want %d", got, size)
+	}
+}
+
+func TestListenRefusals(t *testing.T) {
+	for _, e := range []Engine{{Name: "gnet"}, {}, {Name: EngineNet, Pin: true}, {Name: EnginePercore, Loops: -1}} {
+		l, err := listen(e)
+		if err == nil {
+			l.Close()
+			t.Errorf("listen(%+v) succeeded, want an error", e)
+		}
+	}
+}
+
+// TestRequests sends a process requests it must refuse.
+func TestRequests(t *testing.T) {
+	for _, c := range []struct{ op, body, want string }{
+		{"dance", "null", "unknown request"},
+		{OpStart, `{"app":"ftp","engine":{"name":"net"}}`, "unknown server"},
+		{OpStart, `{"app":"http","engine":{"name":"gnet"}}`, "unknown engine"},
+		{OpStart, `[]`, "cannot unmarshal"},
+		{OpProfileStop, "null", "no profile"},
+		{OpProfileStart, `{"path":"` + filepath.Join(t.TempDir(), "no", "such") + `"}`, "no such file"},
+	} {
+		p := &process{}
+		if _, err := p.handle(c.op, json.RawMessage(c.body)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: error %v, want one with %q", c.op, c.body, err, c.want)
+		}
+	}
+}
+
+func TestProfile(t *testing.T) {
+	p := &process{}
+	path := filepath.Join(t.TempDir(), "cpu.pprof")
+	if err := p.profileStart(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.profileStop(); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Size() == 0 {
+		t.Errorf("the profile: %v, %v; want a file with something in it", st, err)
+	}
+}
+
+// serve runs the server of a spec until the test ends and returns its address.
+func serve(t *testing.T, spec Spec) string {
+	t.Helper()
+	srv, err := newServer(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		srv(l)
+		close(done)
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// TestProxyTCPHalfClose sends through the proxy, ends its side and must get the
+// whole echo and the end of the stream.
+func TestProxyTCPHalfClose(t *testing.T) {
+	addr := serve(t, Spec{App: AppProxyTCP, Backend: serve(t, Spec{App: AppEcho})})
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	msg := strings.Repeat("there and back ", 10_000)
+	go func() {
+		io.WriteString(c, msg)
+		c.(*net.TCPConn).CloseWrite()
+	}()
+	got, err := io.ReadAll(c)
+	if err != nil || string(got) != msg {
+		t.Errorf("%d bytes came back, error %v; want %d", len(got), err, len(msg))
+	}
+}

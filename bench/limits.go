@@ -1,0 +1,30 @@
+package bench
+
+import "fmt"
+
+// limits is what the system allows a process. 0 means that it is not known.
+type limits struct {
+	files int // open files per process, the hard limit: Go programs raise the soft one to it
+	ports int // local ports that a client may connect from
+}
+
+// spareFiles is how many descriptors a process of the benchmark needs besides
+// its connections: standard streams, pipes, the runtime's and the engine's
+// pollers, listening sockets (one per loop), files being served.
+const spareFiles = 128
+
+// allow returns why sc can't run within the limits, in one line, or nil.
+func (l limits) allow(sc Scenario) error {
+	n := sc.conns()
+	files := n + spareFiles
+	if sc.backend != nil {
+		files += n // the proxy's other side
+	}
+	if l.files > 0 && files > l.files {
+		return fmt.Errorf("%d connections need %d open files per process, the limit is %d: raise it (ulimit -Hn) or take fewer (-idle)", n, files, l.files)
+	}
+	if l.ports > 0 && n > l.ports {
+		return fmt.Errorf("%d connections need as many local ports, there are %d: widen net.ipv4.ip_local_port_range or take fewer (-idle)", n, l.ports)
+	}
+	return nil
+}

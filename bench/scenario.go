@@ -1,0 +1,246 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/percore/percore/bench/internal/load"
+	"github.com/percore/percore/bench/internal/target"
+)
+
+// Scenario is one thing to measure: a server and what is done to it.
+type Scenario struct {
+	Name string // path-like, as benchstat reads it: "http/keepalive/conns=64"
+	Core bool   // part of the core set, which runs unless more is asked for
+
+	spec    target.Spec
+	job     load.Job
+	spin    time.Duration // processor time per request of target.AppSpin
+	backend *target.Spec  // a second server, always on package net, for spec to talk to
+	idle    int           // idle connections besides those of job
+	memory  bool          // measure what the idle connections occupy, not a window
+
+	// share makes it an open loop, at this share of the rate that the last arm
+	// reaches in a closed loop; 0 for a closed loop.
+	share float64
+}
+
+// headline names the metrics that a scenario is about.
+func (sc Scenario) headline() []string {
+	switch {
+	case sc.memory:
+		return []string{MetricResident, MetricHeap, MetricGoroutines}
+	case sc.share > 0:
+		return []string{MetricCPU, MetricP50, MetricP99, MetricP999}
+	}
+	return []string{MetricCPU, MetricRate, MetricP50, MetricP99}
+}
+
+// conns is how many connections a scenario holds open at once.
+func (sc Scenario) conns() int { return sc.job.Conns + sc.idle }
+
+// Scenarios returns all scenarios there are, in the order in which they run.
+// idle is how many connections those have that are about idle connections.
+func Scenarios(idle int) []Scenario {
+	var all []Scenario
+	for _, part := range [][]Scenario{
+		keepAlive(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
+		transfers(), proxying(), idling(idle),
+	} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// keepAlive is small requests on connections that stay open.
+func keepAlive() []Scenario {
+	var all []Scenario
+	for _, timeouts := range []bool{false, true} {
+		name := "http/keepalive"
+		if timeouts {
+			name = "http/timeouts"
+		}
+		for _, n := range []int{1, 8, 64, 512} {
+			all = append(all, Scenario{
+				Name: fmt.Sprintf("%s/conns=%d", name, n),
+				Core: !timeouts || n == 64,
+				spec: target.Spec{App: target.AppHTTP, Timeouts: timeouts},
+				job:  load.Job{Kind: load.KindHTTP, Conns: n},
+			})
+		}
+	}
+	return append(all, Scenario{
+		Name:  "http/open/conns=64/load=0.5",
+		Core:  true,
+		spec:  target.Spec{App: target.AppHTTP},
+		job:   load.Job{Kind: load.KindHTTP, Conns: 64},
+		share: 0.5,
+	})
+}
+
+// oneRequest is one request per connection.
+func oneRequest() []Scenario {
+	return []Scenario{{
+		Name: "http/close/conns=64",
+		Core: true,
+		spec: target.Spec{App: target.AppHTTP},
+		job:  load.Job{Kind: load.KindHTTPClose, Conns: 64},
+	}}
+}
+
+// spinning is handlers that keep the processors busy, below and at saturation.
+func spinning() []Scenario {
+	var all []Scenario
+	for _, d := range []time.Duration{100 * time.Microsecond, time.Millisecond} {
+		sc := Scenario{
+			Name: fmt.Sprintf("cpu/%v/conns=64/saturated", d),
+			Core: d == time.Millisecond,
+			spec: target.Spec{App: target.AppSpin},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 64},
+			spin: d,
+		}
+		below := sc
+		below.Name, below.share = fmt.Sprintf("cpu/%v/conns=64/load=0.6", d), 0.6
+		all = append(all, sc, below)
+	}
+	return all
+}
+
+// echoing is 128 bytes there and back.
+func echoing() []Scenario {
+	var all []Scenario
+	for _, n := range []int{1, 16, 256} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("echo/128B/conns=%d", n),
+			Core: n != 16,
+			spec: target.Spec{App: target.AppEcho},
+			job:  load.Job{Kind: load.KindEcho, Conns: n, Payload: 128},
+		})
+	}
+	return all
+}
+
+// grpcCalls is unary RPCs, small ones and large ones. Callers are counted in
+// all, not per connection.
+func grpcCalls() []Scenario {
+	var all []Scenario
+	for _, g := range []struct {
+		size           string
+		payload        int
+		conns, callers int
+		core           bool
+	}{
+		{"128B", 128, 1, 1, true},
+		{"128B", 128, 1, 64, false},
+		{"128B", 128, 64, 64, true},
+		{"128B", 128, 64, 256, false},
+		{"1MiB", 1 << 20, 8, 8, false},
+	} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("grpc/unary/%s/conns=%d/callers=%d", g.size, g.conns, g.callers),
+			Core: g.core,
+			spec: target.Spec{App: target.AppGRPC},
+			job:  load.Job{Kind: load.KindGRPCUnary, Conns: g.conns, Callers: g.callers, Payload: g.payload},
+		})
+	}
+	return all
+}
+
+// streaming is messages there and back on gRPC streams that stay open.
+func streaming() []Scenario {
+	var all []Scenario
+	for _, n := range []int{1, 64} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("grpc/stream/128B/conns=%d", n),
+			Core: n == 64,
+			spec: target.Spec{App: target.AppGRPC},
+			job:  load.Job{Kind: load.KindGRPCStream, Conns: n, Payload: 128},
+		})
+	}
+	return all
+}
+
+// fileSizes are the downloads, by the names their files have in the directory
+// that the file server serves.
+var fileSizes = []struct {
+	name  string
+	bytes int64
+}{{"4KiB", 4 << 10}, {"64KiB", 64 << 10}, {"1MiB", 1 << 20}, {"64MiB", 64 << 20}}
+
+// transfers is files downloaded and bodies uploaded.
+func transfers() []Scenario {
+	var all []Scenario
+	for _, f := range fileSizes {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("download/%s/conns=8", f.name),
+			Core: f.name == "1MiB",
+			spec: target.Spec{App: target.AppFiles},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 8, Path: "/" + f.name},
+		})
+	}
+	for _, f := range fileSizes[1:3] {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("upload/%s/conns=8", f.name),
+			spec: target.Spec{App: target.AppUpload},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 8, Payload: int(f.bytes)},
+		})
+	}
+	return all
+}
+
+// proxying is a server between the client and another server. Only the one in
+// between is measured.
+func proxying() []Scenario {
+	return []Scenario{
+		{
+			Name:    "proxy/tcp/128B/conns=64",
+			spec:    target.Spec{App: target.AppProxyTCP},
+			backend: &target.Spec{App: target.AppEcho},
+			job:     load.Job{Kind: load.KindEcho, Conns: 64, Payload: 128},
+		},
+		{
+			Name:    "proxy/tcp/1MiB/conns=8",
+			spec:    target.Spec{App: target.AppProxyTCP},
+			backend: &target.Spec{App: target.AppFiles},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 8, Path: "/1MiB"},
+		},
+		{
+			Name:    "proxy/http/conns=64",
+			spec:    target.Spec{App: target.AppProxyHTTP},
+			backend: &target.Spec{App: target.AppHTTP},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 64},
+		},
+	}
+}
+
+// idling is connections on which nothing happens: what they occupy, and what
+// they cost those on which something does.
+func idling(idle int) []Scenario {
+	one := func(kind string, tls bool) load.Job {
+		return load.Job{Kind: kind, Conns: 1, Payload: 0, TLS: tls}
+	}
+	few := max(1, idle/10) // a gRPC client's connection is dear to the client
+	many := idle + idle/2
+	return []Scenario{
+		{
+			Name: fmt.Sprintf("idle/http/conns=%d", idle), Core: true,
+			spec: target.Spec{App: target.AppHTTP},
+			job:  one(load.KindHTTP, false), idle: idle, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle/https/conns=%d", idle),
+			spec: target.Spec{App: target.AppHTTP, TLS: true},
+			job:  one(load.KindHTTP, true), idle: idle, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle/grpc/conns=%d", few),
+			spec: target.Spec{App: target.AppGRPC},
+			job:  one(load.KindGRPCUnary, false), idle: few, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle+busy/http/idle=%d/conns=64", many), Core: true,
+			spec: target.Spec{App: target.AppHTTP},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 64}, idle: many,
+		},
+	}
+}

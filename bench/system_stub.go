@@ -1,0 +1,27 @@
+//go:build !linux
+
+package bench
+
+import (
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// The benchmark needs Linux (Run says so); these let the package build elsewhere.
+
+func childAttr() *syscall.SysProcAttr { return nil }
+
+func systemLimits() limits { return limits{} }
+
+type cpuClock struct{}
+
+func machineCPU() cpuClock { return cpuClock{} }
+
+func (cpuClock) since(cpuClock) (used, capacity time.Duration) { return 0, 0 }
+
+func kernel() string { return runtime.GOOS }
+
+func cpuModel() string { return "" }
+
+func memoryTotal() int64 { return 0 }

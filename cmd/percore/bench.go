@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/percore/percore/bench"
+	"github.com/percore/percore/bench/child"
+	"github.com/percore/percore/bench/report"
+)
+
+// The hidden subcommands: the processes that the benchmark starts of this
+// executable.
+const (
+	benchServer = "bench-server"
+	benchLoad   = "bench-load"
+)
+
+// benchHidden runs the hidden subcommand called name, if it is one, and returns
+// its exit status.
+func benchHidden(name string, _ []string) (handled bool, code int) {
+	switch name {
+	case benchServer:
+		return true, child.Server()
+	case benchLoad:
+		return true, child.Load()
+	}
+	return false, 0
+}
+
+// The defaults of the flags, and what -quick makes of them.
+const (
+	benchRounds   = 5 // the fewest that a median's interval makes sense for
+	benchDuration = 2 * time.Second
+	benchWarmup   = 500 * time.Millisecond
+	benchIdle     = 10_000
+	benchSettle   = time.Second
+	benchHung     = 10 * time.Second
+
+	quickRounds   = 3
+	quickDuration = 250 * time.Millisecond
+	quickWarmup   = 100 * time.Millisecond
+	quickIdle     = 1_000
+	quickSettle   = 300 * time.Millisecond
+)
+
+// benchFlags is the command line of "percore bench".
+type benchFlags struct {
+	cfg     bench.Config
+	list    bool
+	all     bool // print all metrics
+	outputs []benchOutput
+}
+
+// benchOutput is a file to write a report to.
+type benchOutput struct {
+	path  *string
+	write func(io.Writer, *bench.Report) error
+}
+
+// runBench is "percore bench": it returns the exit status.
+func runBench(args []string) int {
+	fail := func(code int, err error) int {
+		fmt.Fprintf(os.Stderr, "percore bench: %v\n", err)
+		return code
+	}
+	f, err := parseBench(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return fail(exitUsage, err)
+	case f.list:
+		listScenarios(os.Stdout, f.cfg)
+		return exitOK
+	}
+	files, err := createFiles(f.outputs)
+	if err != nil {
+		return fail(exitFailure, err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	rep, err := benchWithProgress(ctx, f.cfg)
+	if rep != nil {
+		err = errors.Join(err, report.Table(os.Stdout, rep, f.all), writeFiles(f.outputs, files, rep))
+	}
+	if err != nil {
+		return fail(exitFailure, err)
+	}
+	return exitOK
+}
+
+// parseBench reads the command line. It returns flag.ErrHelp after printing the
+// help that was asked for.
+func parseBench(args []string) (*benchFlags, error) {
+	f := &benchFlags{}
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are printed by the caller, once
+	var (
+		arms  = fs.String("arms", "percore,net", "what to compare, the first with each other: net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp); net,net is a control")
+		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
+		full  = fs.Bool("full", false, "all scenarios instead of the core set")
+		quick = fs.Bool("quick", false, "a first impression in under a minute: short windows, three rounds")
+		env   stringList
+		exe   stringList
+	)
+	fs.IntVar(&f.cfg.Rounds, "rounds", benchRounds, "samples per scenario and arm")
+	fs.DurationVar(&f.cfg.Duration, "duration", benchDuration, "length of a measured window")
+	fs.DurationVar(&f.cfg.Warmup, "warmup", benchWarmup, "length of the warm-up before each window")
+	fs.IntVar(&f.cfg.Idle, "idle", benchIdle, "connections of the scenarios about idle ones")
+	fs.DurationVar(&f.cfg.Settle, "settle", benchSettle, "how long connections are idle before their memory is measured")
+	fs.StringVar(&f.cfg.Client, "client", bench.ClientBuiltin, "load generator: "+strings.Join(bench.Clients(), ", ")+" (where installed)")
+	fs.StringVar(&f.cfg.ProfileDir, "cpuprofile-dir", "", "write CPU profiles of the servers to this `directory`")
+	fs.BoolVar(&f.list, "list", false, "list the scenarios, the core set marked by a *")
+	fs.BoolVar(&f.all, "v", false, "print all metrics, not only those a scenario is about")
+	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms); repeatable")
+	fs.Var(&exe, "exe", "run an arm's servers from another build of this program, `ARM:PATH`; repeatable")
+	f.outputs = []benchOutput{
+		{fs.String("json", "", "write everything, latency histograms included, to this `file`"), report.JSON},
+		{fs.String("csv", "", "write all figures to this `file`"), report.CSV},
+		{fs.String("benchstat", "", "write all figures to this `file` for benchstat -col /arm"), report.Benchstat},
+		{fs.String("html", "", "write a page with charts to this `file`"), report.HTML},
+	}
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			printBenchHelp(fs)
+		}
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	f.cfg.Hung = benchHung
+	f.cfg.ServerArgs, f.cfg.LoadArgs = []string{benchServer}, []string{benchLoad}
+	if *quick {
+		setQuick(fs, &f.cfg)
+	}
+	if err := setMatch(&f.cfg, *run, *full); err != nil {
+		return nil, err
+	}
+	if err := setArms(&f.cfg, *arms, env, exe); err != nil {
+		return nil, err
+	}
+	return f, bench.CheckClient(f.cfg.Client)
+}
+
+// printBenchHelp explains the command on standard output: help that was asked
+// for is no complaint.
+func printBenchHelp(fs *flag.FlagSet) {
+	fmt.Println(`percore bench compares percore with the net package on this machine.
+
+Each sample runs the same server on one of them, in a process of its own; they
+take turns. A difference is called better or worse only if the spread of the
+rounds leaves no doubt. More in docs/BENCHMARKS.md.
+
+Flags:`)
+	fs.SetOutput(os.Stdout)
+	fs.PrintDefaults()
+}
+
+// setQuick shortens what the command line doesn't set itself.
+func setQuick(fs *flag.FlagSet, cfg *bench.Config) {
+	set := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	for name, shorten := range map[string]func(){
+		"rounds":   func() { cfg.Rounds = quickRounds },
+		"duration": func() { cfg.Duration = quickDuration },
+		"warmup":   func() { cfg.Warmup = quickWarmup },
+		"idle":     func() { cfg.Idle = quickIdle },
+		"settle":   func() { cfg.Settle = quickSettle },
+	} {
+		if !set[name] {
+			shorten()
+		}
+	}
+}
+
+// setMatch chooses the scenarios.
+func setMatch(cfg *bench.Config, run string, full bool) error {
+	if run == "" && !full {
+		return nil
+	}
+	match, err := regexp.Compile(run)
+	if err != nil {
+		return fmt.Errorf("bad -run: %w", err)
+	}
+	cfg.Match = match
+	return nil
+}
+
+// setArms chooses what is compared.
+func setArms(cfg *bench.Config, list string, env, exe []string) error {
+	var err error
+	if cfg.Arms, err = bench.ParseArms(list); err != nil {
+		return err
+	}
+	for _, s := range env {
+		if err := bench.SetEnv(cfg.Arms, s); err != nil {
+			return err
+		}
+	}
+	for _, s := range exe {
+		if err := bench.SetExecutable(cfg.Arms, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listScenarios prints the names of all scenarios.
+func listScenarios(w io.Writer, cfg bench.Config) {
+	for _, sc := range bench.Scenarios(cfg.Idle) {
+		mark := " "
+		if sc.Core {
+			mark = "*"
+		}
+		if cfg.Match == nil || cfg.Match.MatchString(sc.Name) {
+			fmt.Fprintln(w, mark, sc.Name)
+		}
+	}
+}
+
+// createFiles creates the files that reports are to be written to, before minutes
+// are spent on measuring. Where no file is wanted there is a nil.
+func createFiles(outputs []benchOutput) ([]*os.File, error) {
+	files := make([]*os.File, len(outputs))
+	for i, o := range outputs {
+		if *o.path == "" {
+			continue
+		}
+		f, err := os.Create(*o.path)
+		if err != nil {
+			return nil, err
+		}
+		files[i] = f
+	}
+	return files, nil
+}
+
+// writeFiles writes the reports.
+func writeFiles(outputs []benchOutput, files []*os.File, rep *bench.Report) error {
+	var err error
+	for i, f := range files {
+		if f != nil {
+			err = errors.Join(err, outputs[i].write(f, rep), f.Close())
+		}
+	}
+	return err
+}
+
+// benchWithProgress runs the benchmark with a progress bar, if standard error is
+// a terminal, and with a line per scenario if it isn't.
+func benchWithProgress(ctx context.Context, cfg bench.Config) (*bench.Report, error) {
+	if cfg.ProfileDir != "" {
+		if err := os.MkdirAll(cfg.ProfileDir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Skipped = func(scenario, why string) {
+		fmt.Fprintf(os.Stderr, "percore bench: not running %s: %s\n", scenario, why)
+	}
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		cfg.Progress = func(p bench.Progress) {
+			if p.Round == 1 && p.Arm == cfg.Arms[0].Name {
+				fmt.Fprintf(os.Stderr, "%d of %d samples, now %s\n", p.Done, p.Total, p.Scenario)
+			}
+		}
+		return bench.Run(ctx, cfg)
+	}
+	var bar *progressbar.ProgressBar
+	cfg.Progress = func(p bench.Progress) {
+		if bar == nil {
+			bar = progressbar.NewOptions(p.Total,
+				progressbar.OptionSetWriter(os.Stderr),
+				progressbar.OptionSetWidth(24),
+				progressbar.OptionShowCount(),
+				progressbar.OptionSetPredictTime(true),
+				progressbar.OptionFullWidth(),
+				progressbar.OptionClearOnFinish())
+		}
+		bar.Describe(fmt.Sprintf("%s %s", p.Scenario, p.Arm))
+		bar.Set(p.Done)
+	}
+	rep, err := bench.Run(ctx, cfg)
+	if bar != nil {
+		bar.Clear()
+	}
+	return rep, err
+}
+
+// stringList is a flag that may be given several times.
+type stringList []string
+
+func (l *stringList) String() string     { return strings.Join(*l, " ") }
+func (l *stringList) Set(s string) error { *l = append(*l, s); return nil }

@@ -1,0 +1,94 @@
+// Command percore shows what the library does.
+//
+//	percore serve     run an HTTP and a gRPC server on percore listeners
+//	percore bench     compare percore with the net package on this machine
+//	percore help      explain a command
+//	percore version   print the version
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+)
+
+// The exit statuses of every command.
+const (
+	exitOK      = 0
+	exitFailure = 1 // what was asked for did not work
+	exitUsage   = 2 // what was asked for makes no sense
+)
+
+const usage = `percore runs unchanged Go servers on a per-core epoll engine.
+
+Usage: percore COMMAND [flags]
+
+  serve     serve a directory over HTTP and an echo service over gRPC
+  bench     compare percore with the net package on this machine
+  help      explain a command: percore help serve
+  version   print the version
+
+percore COMMAND -h lists a command's flags.
+`
+
+func main() {
+	// The processes that bench starts of its own binary announce themselves by a
+	// first argument that is no command for people.
+	if len(os.Args) > 1 {
+		if handled, code := benchHidden(os.Args[1], os.Args[2:]); handled {
+			os.Exit(code)
+		}
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run does what the command line asks for and returns the exit status. What
+// was asked for goes to stdout, complaints go to stderr.
+func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return exitUsage
+	}
+	command, args := args[0], args[1:]
+	switch command {
+	case "serve":
+		return runServe(args, stdout, stderr)
+	case "bench":
+		return runBench(args)
+	case "help", "-h", "-help", "--help":
+		return runHelp(args, stdout, stderr)
+	case "version", "-version", "--version":
+		fmt.Fprintln(stdout, version())
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "percore: unknown command %q (percore help lists the commands)\n", command)
+	return exitUsage
+}
+
+// runHelp prints the help of the command named by args, or of percore itself.
+func runHelp(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stdout, usage)
+		return exitOK
+	}
+	switch args[0] {
+	case "serve", "bench":
+		return run([]string{args[0], "-h"}, stdout, stderr)
+	case "help", "version":
+		fmt.Fprint(stdout, usage)
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "percore help: unknown command %q (percore help lists the commands)\n", args[0])
+	return exitUsage
+}
+
+// version tells which percore this is and what it was built with.
+func version() string {
+	module := "(unknown version)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		module = info.Main.Version
+	}
+	return fmt.Sprintf("percore %s %s %s/%s", module, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}

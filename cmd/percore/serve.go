@@ -1,0 +1,397 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+)
+
+// The defaults of serve's flags. Loopback only: serving a directory to the
+// network is something to ask for.
+const (
+	defaultHTTPAddress = "127.0.0.1:8080"
+	defaultGRPCAddress = "127.0.0.1:9090"
+	defaultDir         = "."
+)
+
+// shutdownLimit is how long Ctrl-C waits for requests that are under way: long
+// enough for anything a person is watching, short enough for the same person.
+const shutdownLimit = 10 * time.Second
+
+const serveUsage = `Usage: percore serve [flags]
+
+Serves a directory over HTTP and an echo service over gRPC until Ctrl-C, then
+finishes what is under way (for 10 seconds at most; a second Ctrl-C stops at
+once) and shows a summary.
+
+  -http ADDR     HOST:PORT for HTTP (default ` + defaultHTTPAddress + `; port 0 takes a free one)
+  -grpc ADDR     HOST:PORT for gRPC (default ` + defaultGRPCAddress + `; port 0 takes a free one)
+  -dir DIR       the directory to serve (default ` + defaultDir + `); nothing outside it is
+                 reachable, by symbolic links neither
+  -loops N       event loops of the percore engine (default 0: one per GOMAXPROCS)
+  -engine NAME   percore, or net to run the very same servers on the net
+                 package for comparison (default ` + enginePercore + `)
+  -v             log every request and every call
+
+Try:
+  curl http://127.0.0.1:8080/
+  curl -d hello http://127.0.0.1:8080/echo
+  curl -N http://127.0.0.1:8080/clock
+  curl -o /dev/null http://127.0.0.1:8080/download?size=4GiB
+  grpcurl -plaintext -d '{"message":"hello"}' 127.0.0.1:9090 percore.echo.v1.Echo/Unary
+`
+
+// serveOptions is serve's command line.
+type serveOptions struct {
+	httpAddress string
+	grpcAddress string
+	dir         string
+	loops       int
+	engine      string
+	verbose     bool
+}
+
+// parseServeFlags reads serve's command line. Its error is one line for people,
+// or flag.ErrHelp.
+func parseServeFlags(args []string) (serveOptions, error) {
+	var o serveOptions
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // the caller reports the error, in one line
+	flags.StringVar(&o.httpAddress, "http", defaultHTTPAddress, "")
+	flags.StringVar(&o.grpcAddress, "grpc", defaultGRPCAddress, "")
+	flags.StringVar(&o.dir, "dir", defaultDir, "")
+	flags.IntVar(&o.loops, "loops", 0, "")
+	flags.StringVar(&o.engine, "engine", enginePercore, "")
+	flags.BoolVar(&o.verbose, "v", false, "")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return o, o.check()
+}
+
+// check finds what can be known to be wrong before anything is opened.
+func (o *serveOptions) check() error {
+	if err := checkAddress("http", o.httpAddress); err != nil {
+		return err
+	}
+	if err := checkAddress("grpc", o.grpcAddress); err != nil {
+		return err
+	}
+	if o.loops < 0 || o.loops > loopsMax {
+		return fmt.Errorf("-loops %d: want 0 (one per GOMAXPROCS) to %d", o.loops, loopsMax)
+	}
+	if o.engine != enginePercore && o.engine != engineNet {
+		return fmt.Errorf("-engine %q: the engines are %s and %s", o.engine, enginePercore, engineNet)
+	}
+	return nil
+}
+
+// checkAddress finds addresses without a port. Whether host and port exist is
+// for the listener to tell.
+func checkAddress(name, address string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("-%s %q: not of the form HOST:PORT", name, address)
+	}
+	return nil
+}
+
+// runServe is the serve command. It returns the exit status.
+func runServe(args []string, stdout, stderr io.Writer) int {
+	opts, err := parseServeFlags(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(stdout, serveUsage)
+		return exitOK
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "percore serve: %v (percore serve -h lists the flags)\n", err)
+		return exitUsage
+	}
+	interrupted, stopListening := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stopListening()
+	if err := serve(interrupted, stopListening, opts, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "percore serve: %v\n", err)
+		return exitFailure
+	}
+	return exitOK
+}
+
+// serve runs the servers until interrupted is done or one of them fails. It
+// calls rearm before it begins to shut down, so that the next signal finds its
+// default disposition and kills the process, whatever it is waiting for.
+func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout, stderr io.Writer) error {
+	d, err := newDemo(interrupted, opts, stderr)
+	if err != nil {
+		return err
+	}
+	d.start()
+	d.printAddresses(stdout)
+	err = d.wait(interrupted)
+	rearm()
+	d.log.Info("stopping", "because", stopReason(interrupted, err), "limit", shutdownLimit)
+	d.shutdown(shutdownLimit)
+	d.printSummary(stdout)
+	d.release()
+	return err
+}
+
+// stopReason puts into words what ended wait.
+func stopReason(interrupted context.Context, err error) error {
+	if err != nil {
+		return err
+	}
+	return context.Cause(interrupted)
+}
+
+// demo is the two servers of "percore serve" and what they stand on. Its
+// methods are for one goroutine, in the order in which they are written here.
+type demo struct {
+	opts serveOptions
+	log  *slog.Logger
+
+	root         *os.Root
+	engine       *serveEngine
+	httpListener net.Listener
+	grpcListener net.Listener
+
+	httpServer *http.Server
+	grpcServer *grpc.Server
+	health     *health.Server
+
+	started time.Time
+	serving sync.WaitGroup
+	failed  chan error // a server's Serve returned before it was told to
+
+	httpTraffic traffic
+	grpcTraffic traffic
+}
+
+// traffic is what the summary counts of one server.
+type traffic struct {
+	connections atomic.Uint64
+	requests    atomic.Uint64
+}
+
+// newDemo opens the directory and both listeners, in this order: the mistake
+// that is cheapest to make is found first. On an error nothing stays open.
+func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, err error) {
+	d := &demo{opts: opts, log: newLogger(logTo, opts.verbose), failed: make(chan error, 2)}
+	defer func() {
+		if err != nil {
+			d.release()
+		}
+	}()
+	if d.root, err = openDir(opts.dir); err != nil {
+		return nil, err
+	}
+	if d.engine, err = newServeEngine(opts.engine, opts.loops); err != nil {
+		return nil, err
+	}
+	if d.httpListener, err = d.listen(ctx, "http", opts.httpAddress); err != nil {
+		return nil, err
+	}
+	if d.grpcListener, err = d.listen(ctx, "grpc", opts.grpcAddress); err != nil {
+		return nil, err
+	}
+	d.httpServer = newHTTPServer(d.root, &d.httpTraffic, d.log)
+	d.grpcServer, d.health = newGRPCServer(&d.grpcTraffic, d.log)
+	return d, nil
+}
+
+// newLogger logs to w, with every request if verbose.
+func newLogger(w io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// openDir opens the directory to serve. Files below it are only ever opened
+// through the os.Root, which follows no path and no link out of it.
+func openDir(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return nil, fmt.Errorf("-dir %s: %w", dir, pathErr.Err)
+	}
+	return root, err
+}
+
+// listen opens the listener of the server that the flag called name configures.
+func (d *demo) listen(ctx context.Context, name, address string) (net.Listener, error) {
+	l, err := d.engine.listen(ctx, address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is already in use; choose another address with -%s (%w)", address, name, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-%s: %w", name, err)
+	}
+	return l, nil
+}
+
+// start lets both servers accept connections and returns at once.
+func (d *demo) start() {
+	d.started = time.Now()
+	d.serve("HTTP", d.httpServer.Serve, d.httpListener, &d.httpTraffic)
+	d.serve("gRPC", d.grpcServer.Serve, d.grpcListener, &d.grpcTraffic)
+}
+
+// serve runs one server's Serve on l in a goroutine of its own.
+func (d *demo) serve(name string, serveOn func(net.Listener) error, l net.Listener, t *traffic) {
+	d.serving.Go(func() {
+		err := serveOn(countingListener{Listener: l, accepted: &t.connections})
+		// grpc returns nil and net/http ErrServerClosed after an orderly stop.
+		if err != nil && !errors.Is(err, http.ErrServerClosed) {
+			d.failed <- fmt.Errorf("%s server: %w", name, err)
+		}
+	})
+}
+
+// printAddresses tells people where to look.
+func (d *demo) printAddresses(w io.Writer) {
+	dir := d.opts.dir
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	fmt.Fprintf(w, "percore serve: directory %s, engine %s\n\n", dir, d.engine)
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	base := baseURL(d.httpListener.Addr())
+	for _, e := range httpEndpoints {
+		fmt.Fprintf(table, "  HTTP\t%s%s\t%s\n", base, e.Path, e.About)
+	}
+	for _, s := range grpcServices {
+		fmt.Fprintf(table, "  gRPC\t%s\t%s\n", dialAddress(d.grpcListener.Addr()), s)
+	}
+	table.Flush()
+	fmt.Fprintf(w, "\nCtrl-C stops the servers and shows a summary.\n")
+}
+
+// baseURL is the URL of an HTTP server at addr, without a path.
+func baseURL(addr net.Addr) string {
+	u := url.URL{Scheme: "http", Host: dialAddress(addr)}
+	return u.String()
+}
+
+// dialAddress is an address that reaches a listener at addr from this machine:
+// its own, or localhost if it listens on all of them.
+func dialAddress(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if ok && (tcp.IP == nil || tcp.IP.IsUnspecified()) {
+		return fmt.Sprintf("localhost:%d", tcp.Port)
+	}
+	return addr.String()
+}
+
+// wait blocks until interrupted is done, and then returns nil, or until a
+// server fails, and then returns why.
+func (d *demo) wait(interrupted context.Context) error {
+	select {
+	case <-interrupted.Done():
+		return nil
+	case err := <-d.failed:
+		return err
+	}
+}
+
+// shutdown stops accepting, lets what is under way finish for at most limit,
+// then cuts it off. No server runs any more when it returns.
+func (d *demo) shutdown(limit time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var stopping sync.WaitGroup
+	stopping.Go(func() { d.shutdownHTTP(ctx) })
+	stopping.Go(func() { d.shutdownGRPC(ctx) })
+	stopping.Wait()
+	d.serving.Wait()
+}
+
+func (d *demo) shutdownHTTP(ctx context.Context) {
+	if err := d.httpServer.Shutdown(ctx); err != nil {
+		d.log.Warn("HTTP requests cut off", "err", err)
+		_ = d.httpServer.Close() // closes the same listener a second time, says so
+	}
+}
+
+func (d *demo) shutdownGRPC(ctx context.Context) {
+	d.health.Shutdown() // clients that watch look elsewhere from now on
+	graceful := make(chan struct{})
+	go func() {
+		defer close(graceful)
+		d.grpcServer.GracefulStop()
+	}()
+	select {
+	case <-graceful:
+	case <-ctx.Done():
+		d.log.Warn("gRPC calls cut off", "err", ctx.Err())
+		d.grpcServer.Stop() // makes GracefulStop return
+		<-graceful
+	}
+}
+
+// printSummary tells what happened since start.
+func (d *demo) printSummary(w io.Writer) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	h, g := &d.httpTraffic, &d.grpcTraffic
+	fmt.Fprintf(table, "\nuptime\t%s\n", time.Since(d.started).Round(time.Millisecond))
+	printCount(table, "connections", h.connections.Load(), g.connections.Load())
+	printCount(table, "requests", h.requests.Load(), g.requests.Load())
+	fmt.Fprintf(table, "events per wake-up\t%s\n", d.engine.eventsPerWakeup())
+	table.Flush()
+}
+
+// printCount prints a line of the summary: the sum and what it consists of.
+func printCount(w io.Writer, name string, overHTTP, overGRPC uint64) {
+	fmt.Fprintf(w, "%s\t%d (%d HTTP, %d gRPC)\n", name, overHTTP+overGRPC, overHTTP, overGRPC)
+}
+
+// release closes what newDemo opened, as far as it came. Where the servers ran,
+// they have closed their listeners already.
+func (d *demo) release() {
+	for _, l := range []net.Listener{d.httpListener, d.grpcListener} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+	if d.engine != nil {
+		d.engine.close()
+	}
+	if d.root != nil {
+		_ = d.root.Close()
+	}
+}
+
+// countingListener counts the connections it hands out, and hands them out as
+// they are: servers look for methods beyond net.Conn's on them.
+type countingListener struct {
+	net.Listener
+	accepted *atomic.Uint64
+}
+
+func (l countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted.Add(1)
+	}
+	return c, err
+}

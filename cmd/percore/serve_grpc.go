@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/percore/percore/cmd/percore/internal/echopb"
+)
+
+// grpcServices is what the gRPC server has to offer, for the terminal.
+var grpcServices = []string{
+	echopb.Echo_ServiceDesc.ServiceName + " (Unary, ClientStream, ServerStream, BidiStream)",
+	grpc_health_v1.Health_ServiceDesc.ServiceName,
+	"server reflection",
+}
+
+// newGRPCServer is a grpc.Server as anybody would write it: nothing in it knows
+// what kind of listener it will run on.
+func newGRPCServer(t *traffic, log *slog.Logger) (*grpc.Server, *health.Server) {
+	observer := callObserver{t, log}
+	srv := grpc.NewServer(
+		grpc.UnaryInterceptor(observer.unary),
+		grpc.StreamInterceptor(observer.stream),
+		grpc.WaitForHandlers(true), // so that nothing runs after Stop
+	)
+	echopb.RegisterEchoServer(srv, echoService{})
+	// A new health.Server says SERVING for the server as a whole.
+	healthServer := health.NewServer()
+	healthServer.SetServingStatus(echopb.Echo_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
+	grpc_health_v1.RegisterHealthServer(srv, healthServer)
+	reflection.Register(srv)
+	return srv, healthServer
+}
+
+// callObserver counts calls, and logs them at debug level.
+type callObserver struct {
+	traffic *traffic
+	log     *slog.Logger
+}
+
+func (o callObserver) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	o.traffic.requests.Add(1)
+	begin := time.Now()
+	resp, err := handler(ctx, req)
+	o.logCall(ctx, info.FullMethod, begin, err)
+	return resp, err
+}
+
+func (o callObserver) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	o.traffic.requests.Add(1)
+	begin := time.Now()
+	err := handler(srv, ss)
+	o.logCall(ss.Context(), info.FullMethod, begin, err)
+	return err
+}
+
+func (o callObserver) logCall(ctx context.Context, method string, begin time.Time, err error) {
+	if o.log.Enabled(ctx, slog.LevelDebug) {
+		o.log.Debug("gRPC call", "method", method, "code", status.Code(err), "took", time.Since(begin))
+	}
+}
+
+// The bounds that echo.proto promises.
+const (
+	clientStreamBytesMax = 1 << 20 // well below the 4 MiB that gRPC clients accept in one message
+	serverStreamCountMax = 1_000_000
+)
+
+// echoService implements the service of echo.proto.
+type echoService struct {
+	echopb.UnimplementedEchoServer
+}
+
+func (echoService) Unary(_ context.Context, req *echopb.EchoRequest) (*echopb.EchoResponse, error) {
+	return &echopb.EchoResponse{Message: req.GetMessage()}, nil
+}
+
+func (echoService) ClientStream(stream grpc.ClientStreamingServer[echopb.EchoRequest, echopb.ClientStreamResponse]) error {
+	var joined strings.Builder
+	for count := uint64(0); ; count++ {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return stream.SendAndClose(&echopb.ClientStreamResponse{Message: joined.String(), Count: count})
+		}
+		if err != nil {
+			return err
+		}
+		if joined.Len()+len(req.GetMessage()) > clientStreamBytesMax {
+			return status.Errorf(codes.ResourceExhausted, "the messages exceed %d bytes", clientStreamBytesMax)
+		}
+		joined.WriteString(req.GetMessage())
+	}
+}
+
+func (echoService) ServerStream(req *echopb.ServerStreamRequest, stream grpc.ServerStreamingServer[echopb.EchoResponse]) error {
+	count := max(req.GetCount(), 1)
+	if count > serverStreamCountMax {
+		return status.Errorf(codes.InvalidArgument, "count is %d, want at most %d", count, serverStreamCountMax)
+	}
+	pause := time.Duration(req.GetIntervalMs()) * time.Millisecond
+	for sent := range count {
+		if sent > 0 {
+			if err := sleep(stream.Context(), pause); err != nil {
+				return err
+			}
+		}
+		if err := stream.Send(&echopb.EchoResponse{Message: req.GetMessage()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (echoService) BidiStream(stream grpc.BidiStreamingServer[echopb.EchoRequest, echopb.EchoResponse]) error {
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&echopb.EchoResponse{Message: req.GetMessage()}); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits for d, or until ctx is done and then returns its error as a gRPC
+// status.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}

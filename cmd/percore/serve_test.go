@@ -1,0 +1,488 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/echopb"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+func TestServeDefaults(t *testing.T) {
+	got, err := parseServeFlags(nil)
+	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore"}
+	if err != nil || got != want {
+		t.Errorf("no flags: got %+v, %v, want %+v, nil", got, err, want)
+	}
+}
+
+// A flag that the help leaves out, or gives another default, is found here.
+func TestServeHelpNamesEveryFlag(t *testing.T) {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "v"} {
+		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
+			t.Errorf("the help does not explain -%s", name)
+		}
+	}
+	for _, value := range []string{defaultHTTPAddress, defaultGRPCAddress, "(default .)", "(default 0", "(default percore)"} {
+		if !strings.Contains(serveUsage, value) {
+			t.Errorf("the help does not tell %q", value)
+		}
+	}
+}
+
+func TestLoopsMaxIsTheEnginesOwn(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the engine runs on Linux only")
+	}
+	if g, err := loop.NewGroup(loop.Config{Loops: loopsMax + 1}); err == nil {
+		g.Close()
+		t.Errorf("a group of %d loops: got no error, want -loops to allow as many", loopsMax+1)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"help"}, "Usage: percore COMMAND"},
+		{[]string{"-h"}, "Usage: percore COMMAND"},
+		{[]string{"--help"}, "Usage: percore COMMAND"},
+		{[]string{"serve", "-h"}, "Usage: percore serve"},
+		{[]string{"serve", "--help"}, "Usage: percore serve"},
+		{[]string{"help", "serve"}, "Usage: percore serve"},
+		{[]string{"version"}, "percore "},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			stdout, stderr, status := runCommand(t, tt.args...)
+			if status != exitOK || stderr != "" || !strings.Contains(stdout, tt.want) {
+				t.Errorf("got status %d, stdout %q, stderr %q, want 0, something with %q, nothing",
+					status, stdout, stderr, tt.want)
+			}
+		})
+	}
+}
+
+// What a user gets wrong is answered in one line that says what, and by status
+// 2 if the command line is at fault, 1 if the machine is.
+func TestMistakes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		status int
+		want   string
+	}{
+		{"unknown command", []string{"fly"}, exitUsage, `unknown command "fly"`},
+		{"help for unknown command", []string{"help", "fly"}, exitUsage, `unknown command "fly"`},
+		{"unknown flag", []string{"serve", "-frob"}, exitUsage, "-frob"},
+		{"loops not a number", []string{"serve", "-loops", "many"}, exitUsage, "-loops"},
+		{"loops negative", []string{"serve", "-loops", "-1"}, exitUsage, "-loops -1"},
+		{"too many loops", []string{"serve", "-loops", "1025"}, exitUsage, "-loops 1025"},
+		{"unknown engine", []string{"serve", "-engine", "steam"}, exitUsage, "steam"},
+		{"argument", []string{"serve", "public"}, exitUsage, `"public"`},
+		{"http without port", []string{"serve", "-http", "localhost"}, exitUsage, "-http"},
+		{"grpc without host", []string{"serve", "-grpc", "9090"}, exitUsage, "-grpc"},
+		{"missing value", []string{"serve", "-dir"}, exitUsage, "-dir"},
+		{"missing directory", []string{"serve", "-dir", file + ".d"}, exitFailure, file + ".d"},
+		{"file as directory", []string{"serve", "-dir", file}, exitFailure, file},
+		{"port out of range", []string{"serve", "-http", "127.0.0.1:65536"}, exitFailure, "65536"},
+		{"foreign address", []string{"serve", "-grpc", "192.0.2.1:0", "-http", "127.0.0.1:0"}, exitFailure, "192.0.2.1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stdout, stderr, status := runCommand(t, tt.args...)
+			if status != tt.status {
+				t.Errorf("exit status: got %d, want %d", status, tt.status)
+			}
+			checkOneLine(t, stdout, stderr, tt.want)
+		})
+	}
+}
+
+func TestNoCommand(t *testing.T) {
+	stdout, stderr, status := runCommand(t)
+	if status != exitUsage || stdout != "" || !strings.Contains(stderr, "Usage: percore COMMAND") {
+		t.Errorf("got status %d, stdout %q, stderr %q, want %d, nothing, the usage", status, stdout, stderr, exitUsage)
+	}
+}
+
+func TestServeBusyPort(t *testing.T) {
+	busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
+	for _, engine := range engines {
+		for _, name := range []string{"http", "grpc"} {
+			t.Run(engine+" "+name, func(t *testing.T) {
+				args := []string{"serve", "-engine", engine, "-dir", t.TempDir(),
+					"-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-" + name, busy}
+				stdout, stderr, status := runCommand(t, args...)
+				if status != exitFailure {
+					t.Errorf("exit status: got %d, want %d", status, exitFailure)
+				}
+				checkOneLine(t, stdout, stderr, busy+" is already in use")
+				checkOneLine(t, stdout, stderr, "-"+name)
+			})
+		}
+	}
+}
+
+// Two servers of the same command must not share a port unnoticed, which
+// SO_REUSEPORT would let them.
+func TestServeTwiceOnOnePort(t *testing.T) {
+	first := startServers(t)
+	address := strings.TrimPrefix(first.baseURL, "http://")
+	stdout, stderr, status := runCommand(t, "serve", "-dir", t.TempDir(), "-grpc", "127.0.0.1:0", "-http", address)
+	if status != exitFailure {
+		t.Errorf("exit status of the second: got %d, want %d", status, exitFailure)
+	}
+	checkOneLine(t, stdout, stderr, address+" is already in use")
+	if resp, _ := first.fetch("GET", "/", nil, nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("the first, afterwards: got %s, want 200", resp.Status)
+	}
+	first.stop()
+}
+
+// checkOneLine checks that a failed command said nothing but one line on
+// stderr, with want in it.
+func checkOneLine(t *testing.T, stdout, stderr, want string) {
+	t.Helper()
+	if stdout != "" {
+		t.Errorf("stdout: got %q, want nothing", stdout)
+	}
+	if strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr, "\n") || !strings.HasPrefix(stderr, "percore") {
+		t.Errorf("stderr: got %q, want one line that begins with the command", stderr)
+	}
+	if !strings.Contains(stderr, want) {
+		t.Errorf("stderr: got %q, want %q in it", stderr, want)
+	}
+}
+
+func TestServePrintsReachableAddresses(t *testing.T) {
+	for _, tt := range []struct{ addr, dial string }{
+		{"127.0.0.1:80", "127.0.0.1:80"},
+		{"[::1]:80", "[::1]:80"},
+		{"0.0.0.0:80", "localhost:80"},
+		{"[::]:80", "localhost:80"},
+		{":80", "localhost:80"},
+	} {
+		addr, err := net.ResolveTCPAddr("tcp", tt.addr)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.addr, err)
+		}
+		if got := dialAddress(addr); got != tt.dial {
+			t.Errorf("listening on %s: got %s, want %s", tt.addr, got, tt.dial)
+		}
+		if got, want := baseURL(addr), "http://"+tt.dial; got != want {
+			t.Errorf("listening on %s: got %s, want %s", tt.addr, got, want)
+		}
+	}
+}
+
+func TestServeSummary(t *testing.T) {
+	for _, tt := range []struct{ engine, wakeups string }{
+		{enginePercore, `\d+\.\d\d \([1-9]\d* events, [1-9]\d* wake-ups, 3 loops\)`},
+		{engineNet, `not available with -engine net`},
+	} {
+		t.Run(tt.engine, func(t *testing.T) {
+			if runtime.GOOS != "linux" && tt.engine == enginePercore {
+				t.Skip("the engine runs on Linux only")
+			}
+			s := startServers(t, "-engine", tt.engine, "-loops", "3")
+			for range 3 { // on one connection, which keep-alive leaves open
+				s.fetch("GET", "/echo", nil, nil)
+			}
+			for range 2 {
+				if _, err := echopb.NewEchoClient(s.grpc).Unary(s.ctx, &echopb.EchoRequest{}); err != nil {
+					t.Fatalf("Unary: %v", err)
+				}
+			}
+			s.stop()
+			for _, want := range []string{
+				`uptime +\d`,
+				`connections +2 \(1 HTTP, 1 gRPC\)\n`,
+				`requests +5 \(3 HTTP, 2 gRPC\)\n`,
+				`events per wake-up +` + tt.wakeups + `\n$`,
+			} {
+				if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
+					t.Errorf("got output\n%s\nwant something that matches %q", got, want)
+				}
+			}
+		})
+	}
+}
+
+// Requests and calls that are under way when the signal comes are completed;
+// the clock, which would never end by itself, ends.
+func TestServeFinishesWhatIsUnderWay(t *testing.T) {
+	for _, engine := range engines {
+		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+			t.Run(fmt.Sprintf("%s %v", engine, sig), func(t *testing.T) {
+				s := startServers(t, "-engine", engine)
+				call := s.openCall()
+				upload, echoed := s.openEcho()
+				clock := s.do("GET", "/clock?interval=1h", nil, nil)
+				defer clock.Body.Close()
+
+				s.signal(sig)
+				s.stderr.await(t, "msg=stopping")
+
+				if err := call.Send(&echopb.EchoRequest{Message: "late"}); err != nil {
+					t.Errorf("sending on the open call: %v", err)
+				}
+				if got, err := call.Recv(); err != nil || got.GetMessage() != "late" {
+					t.Errorf("the open call: got %q, %v, want %q, nil", got.GetMessage(), err, "late")
+				}
+				if err := call.CloseSend(); err != nil {
+					t.Errorf("closing the open call: %v", err)
+				}
+				if _, err := call.Recv(); err != io.EOF {
+					t.Errorf("the end of the open call: got %v, want EOF", err)
+				}
+				_, _ = io.WriteString(upload, "late")
+				_ = upload.Close()
+				if got, err := io.ReadAll(echoed); err != nil || string(got) != "late" {
+					t.Errorf("the rest of the echo: got %q, %v, want %q, nil", got, err, "late")
+				}
+				if _, err := io.ReadAll(clock.Body); err != nil {
+					t.Errorf("the clock: got %v, want an orderly end", err)
+				}
+				s.waitOrderly()
+				if strings.Contains(s.stderr.String(), "cut off") {
+					t.Errorf("got log\n%s\nwant nothing to be cut off", s.stderr)
+				}
+			})
+		}
+	}
+}
+
+// openCall opens a bidirectional call and sees it answer once.
+func (s *servers) openCall() echopb.Echo_BidiStreamClient {
+	s.t.Helper()
+	call, err := echopb.NewEchoClient(s.grpc).BidiStream(s.ctx)
+	if err != nil {
+		s.t.Fatalf("BidiStream: %v", err)
+	}
+	if err := call.Send(&echopb.EchoRequest{Message: "early"}); err != nil {
+		s.t.Fatalf("BidiStream: Send: %v", err)
+	}
+	if got, err := call.Recv(); err != nil || got.GetMessage() != "early" {
+		s.t.Fatalf("BidiStream: Recv: got %q, %v, want %q, nil", got.GetMessage(), err, "early")
+	}
+	return call
+}
+
+// openEcho begins a request to /echo and sees the first bytes come back, while
+// the request goes on: what is written to upload can be read from echoed.
+func (s *servers) openEcho() (upload io.WriteCloser, echoed io.Reader) {
+	s.t.Helper()
+	body, upload := io.Pipe()
+	s.t.Cleanup(func() { _ = upload.Close() })
+	early := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(upload, "early")
+		early <- err
+	}()
+	resp := s.do("POST", "/echo", nil, body)
+	s.t.Cleanup(func() { _ = resp.Body.Close() })
+	got := make([]byte, len("early"))
+	if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != "early" {
+		s.t.Fatalf("the first bytes of the echo: got %q, %v, want %q, nil", got, err, "early")
+	}
+	if err := testnet.Receive(s.t, "writing the first bytes", early); err != nil {
+		s.t.Fatalf("writing the first bytes: %v", err)
+	}
+	return upload, resp.Body
+}
+
+func TestServeSecondInterruptKills(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			s := startServers(t, "-engine", engine)
+			s.openCall() // never finished
+			s.signal(os.Interrupt)
+			s.stderr.await(t, "msg=stopping")
+			s.signal(os.Interrupt)
+			s.wait()
+			if !s.killedBy(syscall.SIGINT) {
+				t.Errorf("got %v, want the process killed by the interrupt", s.cmd.ProcessState)
+			}
+		})
+	}
+}
+
+// Connections that clients have closed leave no descriptor in the server.
+func TestServeClosesConnections(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			s := startServers(t, "-engine", engine)
+			oneOfEach := func() {
+				s.fetch("GET", "/", nil, nil)
+				if _, err := echopb.NewEchoClient(s.grpc).Unary(s.ctx, &echopb.EchoRequest{}); err != nil {
+					t.Fatalf("Unary: %v", err)
+				}
+			}
+			oneOfEach() // lets the process open what it keeps for good
+			before := s.openFDs()
+			for range 20 {
+				s.http.CloseIdleConnections()
+				oneOfEach()
+			}
+			s.disconnect()
+			testnet.Eventually(t, "the server closing its connections", func() bool { return s.openFDs() < before })
+			s.stop()
+		})
+	}
+}
+
+// inProcess makes the servers in this process, so that what they leave behind
+// is seen.
+func inProcess(t *testing.T, engine string) (*demo, *transcript) {
+	t.Helper()
+	log := newTranscript()
+	d, err := newDemo(t.Context(), serveOptions{
+		httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: engine,
+	}, log)
+	if err != nil {
+		t.Fatalf("newDemo: %v", err)
+	}
+	return d, log
+}
+
+// What is still under way at the limit is cut off, and nothing of it stays.
+func TestServeCutsOffAtTheLimit(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			d, log := inProcess(t, engine)
+			d.start()
+			s := &servers{command: &command{t: t}, baseURL: baseURL(d.httpListener.Addr())}
+			s.connect(d.grpcListener.Addr().String())
+			call := s.openCall()
+			_, echoed := s.openEcho()
+
+			testnet.Within(t, "shutting down", func() { d.shutdown(10 * time.Millisecond) })
+			d.release()
+
+			if _, err := call.Recv(); err == nil || err == io.EOF {
+				t.Errorf("the call: got %v, want it cut off", err)
+			}
+			if _, err := io.ReadAll(echoed); err == nil {
+				t.Errorf("the request: got an orderly end, want it cut off")
+			}
+			for _, want := range []string{"HTTP requests cut off", "gRPC calls cut off"} {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("got log\n%s\nwant %q in it", log, want)
+				}
+			}
+		})
+	}
+}
+
+func TestServeStopsWhenAServerFails(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			d, _ := inProcess(t, engine)
+			d.start()
+			_ = d.httpListener.Close() // behind the server's back
+			failed := make(chan error, 1)
+			go func() { failed <- d.wait(context.Background()) }()
+			err := testnet.Receive(t, "the failure", failed)
+			if !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "HTTP server") {
+				t.Errorf("got %v, want an error of the HTTP server that is net.ErrClosed", err)
+			}
+			d.shutdown(testnet.HangTimeout)
+			d.release()
+		})
+	}
+}
+
+// A signal that comes before the servers have begun to serve stops them, too.
+func TestServeInterruptedAtOnce(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			interrupted, interrupt := context.WithCancel(context.Background())
+			interrupt()
+			opts := serveOptions{httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: engine}
+			rearmed := false
+			testnet.Within(t, "serving", func() {
+				if err := serve(interrupted, func() { rearmed = true }, opts, io.Discard, io.Discard); err != nil {
+					t.Errorf("got %v, want no error", err)
+				}
+			})
+			if !rearmed {
+				t.Error("the second interrupt would not kill: the signal handler was left in place")
+			}
+		})
+	}
+}
+
+// When the last of the things to open fails, the others are closed again.
+func TestServeOpensAllOrNothing(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
+			d, err := newDemo(t.Context(), serveOptions{
+				httpAddress: "127.0.0.1:0", grpcAddress: busy, dir: t.TempDir(), engine: engine,
+			}, io.Discard)
+			if !errors.Is(err, syscall.EADDRINUSE) || d != nil {
+				t.Errorf("got %v, %v, want nil and EADDRINUSE", d, err)
+			}
+		})
+	}
+}
+
+func TestServeVerboseLogsRequests(t *testing.T) {
+	quiet, verbose := startServers(t), startServers(t, "-v")
+	for _, s := range []*servers{quiet, verbose} {
+		s.fetch("GET", "/echo", nil, nil)
+		s.openCallAndEnd()
+		s.stop()
+	}
+	for _, want := range []string{"path=/echo", "method=" + echopb.Echo_BidiStream_FullMethodName + " code=OK"} {
+		if got := verbose.stderr.String(); !strings.Contains(got, want) {
+			t.Errorf("with -v: got log\n%s\nwant %q in it", got, want)
+		}
+		if got := quiet.stderr.String(); strings.Contains(got, want) {
+			t.Errorf("without -v: got log\n%s\nwant no %q in it", got, want)
+		}
+	}
+}
+
+// openCallAndEnd makes a bidirectional call from its begin to its end.
+func (s *servers) openCallAndEnd() {
+	s.t.Helper()
+	call := s.openCall()
+	if err := call.CloseSend(); err != nil {
+		s.t.Fatalf("BidiStream: CloseSend: %v", err)
+	}
+	if _, err := call.Recv(); err != io.EOF {
+		s.t.Fatalf("BidiStream: got %v, want EOF", err)
+	}
+}
+
+func TestParseServeFlagsHelp(t *testing.T) {
+	if _, err := parseServeFlags([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h: got %v, want flag.ErrHelp", err)
+	}
+}
