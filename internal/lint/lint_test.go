@@ -1,0 +1,526 @@
+package lint
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+func TestRules(t *testing.T) {
+	tr := loadTree(t)
+	for _, rule := range []struct {
+		name  string
+		check func(*testing.T, *tree)
+	}{
+		{"import direction", importDirection},
+		{"homes of protocols", homesOfProtocols},
+		{"what importers get", whatImportersGet},
+		{"homes of dependencies", homesOfDependencies},
+		{"requirements", requirements},
+		{"epoll", epollHasOneHome},
+		{"platforms", platforms},
+		{"build tags", buildTags},
+		{"fallback tag", fallbackTag},
+		{"package comments", packageComments},
+		{"doc comments", docComments},
+		{"leak checks", leakChecks},
+		{"loose ends", looseEnds},
+		{"machine paths", machinePaths},
+	} {
+		t.Run(rule.name, func(t *testing.T) { rule.check(t, tr) })
+	}
+}
+
+// A layer is a folder of packages and the layers that it may import besides
+// itself. What is not listed must not be imported.
+type layer struct {
+	dir  string
+	uses []string
+}
+
+// layers is the import direction: adapters → root → {loop, zerocopy, pool} →
+// internal. The programs on top may use everything below, and nobody uses them.
+var layers = []layer{
+	{"internal", nil},
+	{"loop", []string{"internal"}},
+	{"zerocopy", []string{"internal"}},
+	{"pool", []string{"internal"}},
+	{".", []string{"loop", "zerocopy", "pool", "internal"}},
+	{"adapters/httpadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
+	{"adapters/grpcadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
+	{"bench", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "bench"}},
+	{"conformance_test", nil}, // has tests only, and they use what they test
+}
+
+// library are the packages that people import. What these pull in they pull in.
+var library = []string{".", "loop", "zerocopy", "pool"}
+
+// layerOf returns the layer that a folder belongs to, or nil.
+func layerOf(dir string) *layer {
+	for i, l := range layers {
+		if dir == l.dir || l.dir != "." && isIn(dir, l.dir) {
+			return &layers[i]
+		}
+	}
+	return nil
+}
+
+// importDirection: a package imports only the layers below its own. Tests may
+// import what they like: Go itself refuses cycles.
+func importDirection(t *testing.T, tr *tree) {
+	for _, f := range tr.files {
+		if f.nested {
+			continue
+		}
+		from := layerOf(f.dir())
+		if from == nil {
+			t.Errorf("%s: the folder is in no layer; add it to layers, with what it may import", f.name)
+			continue
+		}
+		if f.isTest() {
+			continue
+		}
+		f.imports(func(p string, pos token.Pos) {
+			dir, ok := localDir(p)
+			if !ok {
+				return
+			}
+			if isIn(dir, "internal/testnet") && !isIn(f.dir(), "internal/testnet") {
+				t.Errorf("%s: only tests may import internal/testnet, which brings package testing with it", tr.at(pos))
+			}
+			if to := layerOf(dir); to == nil || to != from && !slices.Contains(from.uses, to.dir) {
+				t.Errorf("%s: %s must not import %s; it may import %q. Move what is needed down, or hand it in from above",
+					tr.at(pos), from.dir, dir, from.uses)
+			}
+		})
+	}
+}
+
+// localDir returns the folder of a package of this module.
+func localDir(importPath string) (dir string, ok bool) {
+	if importPath == modulePath {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, modulePath+"/")
+}
+
+// homesOfProtocols: net/http and gRPC are known to their adapters, and to
+// programs and tests, but not to what serves them both.
+func homesOfProtocols(t *testing.T, tr *tree) {
+	homes := map[string][]string{
+		"net/http":               {"adapters/httpadapter", "bench", "cmd"},
+		"google.golang.org/grpc": {"adapters/grpcadapter", "bench", "cmd"},
+	}
+	for _, f := range tr.files {
+		if f.isTest() || f.nested {
+			continue
+		}
+		f.imports(func(p string, pos token.Pos) {
+			for protocol, dirs := range homes {
+				if isIn(p, protocol) && !slices.ContainsFunc(dirs, func(dir string) bool { return isIn(f.dir(), dir) }) {
+					t.Errorf("%s: %s may be imported in %q only; what needs it belongs there", tr.at(pos), p, dirs)
+				}
+			}
+		})
+	}
+}
+
+// whatImportersGet: importing percore or one of the packages under it brings in
+// the standard library and these modules, and neither an HTTP server nor the
+// testing flags.
+func whatImportersGet(t *testing.T, tr *tree) {
+	modules := []string{modulePath, "golang.org/x/sys", "github.com/valyala/bytebufferpool"}
+	banned := []string{"net/http", "testing", "flag"}
+	var packages []string
+	for dir := range tr.byDir() {
+		if slices.Contains(library, dir) {
+			packages = append(packages, "./"+dir)
+		}
+	}
+	for _, goos := range []string{"linux", "darwin", "windows", "freebsd"} {
+		for _, p := range tr.deps(t, goos, packages...) {
+			switch {
+			case p.Standard && slices.Contains(banned, p.ImportPath):
+				t.Errorf("importing percore on %s brings in %s, which its users don't need; find who imports it by: go mod why %s", goos, p.ImportPath, p.ImportPath)
+			case !p.Standard && (p.Module == nil || !slices.Contains(modules, p.Module.Path)):
+				t.Errorf("importing percore on %s brings in %s, which is of none of the modules %q; move what needs it to an adapter, to cmd or to a test", goos, p.ImportPath, modules)
+			}
+		}
+	}
+}
+
+// A dependency is a module that this one requires, and who may import it.
+type dependency struct {
+	dirs  []string
+	files int // how many files, tests aside, may import it; 0: any number
+	why   string
+}
+
+// dependencies are the modules that go.mod may require. One that a single file
+// wraps can be replaced there; those that are wrapped by nobody are what this
+// project is about.
+var dependencies = map[string]dependency{
+	"golang.org/x/sys":                        {dirs: []string{"."}, why: "system calls; in _linux files only, see platforms"},
+	"golang.org/x/net":                        {dirs: []string{"conformance_test"}, why: "nettest"},
+	"golang.org/x/term":                       {dirs: []string{"cmd"}, files: 1, why: "whether the output is a terminal"},
+	"google.golang.org/grpc":                  {dirs: []string{"adapters/grpcadapter", "bench", "cmd", "conformance_test"}, why: "what is served"},
+	"google.golang.org/protobuf":              {dirs: []string{"adapters/grpcadapter", "bench", "cmd", "conformance_test"}, why: "gRPC's messages"},
+	"github.com/valyala/bytebufferpool":       {dirs: []string{"pool"}, files: 1, why: "growable buffers"},
+	"go.uber.org/goleak":                      {dirs: []string{"internal/testnet"}, files: 1, why: "leaked goroutines"},
+	"github.com/HdrHistogram/hdrhistogram-go": {dirs: []string{"bench"}, files: 1, why: "latencies"},
+	"github.com/schollz/progressbar/v3":       {dirs: []string{"cmd"}, files: 1, why: "the progress of a benchmark"},
+	"gonum.org/v1/plot":                       {dirs: []string{"bench/report"}, files: 1, why: "charts"},
+}
+
+// homesOfDependencies: every import from outside is of a module in dependencies,
+// and where that says.
+func homesOfDependencies(t *testing.T, tr *tree) {
+	importers := make(map[string][]string)
+	for _, f := range tr.files {
+		if f.nested {
+			continue
+		}
+		f.imports(func(p string, pos token.Pos) {
+			if first, _, _ := strings.Cut(p, "/"); !strings.Contains(first, ".") || isIn(p, modulePath) {
+				return // of the standard library, or ours
+			}
+			module := moduleOf(p)
+			d, ok := dependencies[module]
+			switch {
+			case !ok:
+				t.Errorf("%s: %s is of no module in dependencies; do without, or add it there with a reason", tr.at(pos), p)
+			case !slices.ContainsFunc(d.dirs, func(dir string) bool { return dir == "." || isIn(f.dir(), dir) }):
+				t.Errorf("%s: %s may be imported in %q only (%s)", tr.at(pos), p, d.dirs, d.why)
+			case !f.isTest() && !slices.Contains(importers[module], f.name):
+				importers[module] = append(importers[module], f.name)
+			}
+		})
+	}
+	for module, files := range importers {
+		if limit := dependencies[module].files; limit > 0 && len(files) > limit {
+			t.Errorf("%s is imported by %q; %d may: go through that one", module, files, limit)
+		}
+	}
+}
+
+// moduleOf returns the module in dependencies that a package is of, or "".
+func moduleOf(importPath string) string {
+	for module := range dependencies {
+		if isIn(importPath, module) {
+			return module
+		}
+	}
+	return ""
+}
+
+// requirements: what go.mod requires directly is in dependencies, and what is in
+// dependencies is required.
+func requirements(t *testing.T, tr *tree) {
+	var mod struct {
+		Module  struct{ Path string }
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+		Replace, Exclude []struct{ Old, New struct{ Path string } }
+	}
+	if err := json.Unmarshal(tr.goCommand(t, nil, "mod", "edit", "-json"), &mod); err != nil {
+		t.Fatalf("reading the output of go mod edit: %v", err)
+	}
+	if mod.Module.Path != modulePath {
+		t.Errorf("go.mod: got module %s, want %s", mod.Module.Path, modulePath)
+	}
+	if len(mod.Replace)+len(mod.Exclude) > 0 {
+		t.Errorf("go.mod: it must neither replace nor exclude: that has no effect for those who import the module")
+	}
+	required := make(map[string]bool)
+	for _, r := range mod.Require {
+		if r.Indirect {
+			continue
+		}
+		required[r.Path] = true
+		if _, ok := dependencies[r.Path]; !ok {
+			t.Errorf("go.mod: %s is not in dependencies; do without, or add it there with a reason", r.Path)
+		}
+	}
+	for module := range dependencies {
+		if !required[module] {
+			t.Errorf("go.mod does not require %s directly; take it out of dependencies, or run: go mod tidy", module)
+		}
+	}
+}
+
+// kernelEpoll matches what packages sys and unix call the kernel's epoll by.
+var kernelEpoll = regexp.MustCompile(`EPOLL|^Epoll`)
+
+// epollHasOneHome: one file knows how the kernel is asked for events. The seam
+// offers it the calls, and tests may look behind both.
+func epollHasOneHome(t *testing.T, tr *tree) {
+	for _, f := range tr.files {
+		if f.isTest() || f.name == "loop/poller_linux.go" || isIn(f.dir(), "internal/sys") {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && kernelEpoll.MatchString(id.Name) {
+				t.Errorf("%s: %s: only loop/poller_linux.go deals with epoll; give it a method for what is needed", tr.at(id.Pos()), id.Name)
+			}
+			return true
+		})
+	}
+}
+
+// platforms: _linux.go for what needs Linux, _stub.go for the rest. Every folder
+// with the one has the other.
+func platforms(t *testing.T, tr *tree) {
+	others := []string{"darwin", "windows", "freebsd"}
+	for _, f := range tr.files {
+		onLinux, elsewhere := f.builtOn("linux"), 0
+		for _, goos := range others {
+			if f.builtOn(goos) {
+				elsewhere++
+			}
+		}
+		switch {
+		case f.isLinux():
+			if !onLinux {
+				t.Errorf("%s: it is never built on Linux; its go:build line contradicts its name", f.name)
+			}
+		case f.isStub():
+			if f.builtWith("linux") || elsewhere < len(others) {
+				t.Errorf("%s: it must be built on everything but Linux: //go:build !linux", f.name)
+			}
+		case strings.HasSuffix(f.stem(), "_unix") && f.isTest():
+			// Tests of what Windows does not have.
+		case !onLinux || elsewhere < len(others):
+			t.Errorf("%s: it is built on some platforms only; name it _linux.go or _stub.go", f.name)
+		}
+		if i := strings.LastIndex(f.stem(), "_"); i >= 0 && slices.Contains(otherSuffixes, f.stem()[i+1:]) {
+			t.Errorf("%s: Go builds it on %s only, for its name; there are _linux.go and _stub.go", f.name, f.stem()[i+1:])
+		}
+		f.imports(func(p string, pos token.Pos) {
+			if p == "golang.org/x/sys/unix" && !f.isLinux() {
+				t.Errorf("%s: %s may be imported in _linux.go files only", tr.at(pos), p)
+			}
+		})
+	}
+	for dir, files := range tr.byDir() {
+		has := func(kind func(*goFile) bool) bool {
+			return slices.ContainsFunc(files, func(f *goFile) bool { return kind(f) && !f.isTest() })
+		}
+		if has((*goFile).isLinux) && !has((*goFile).isStub) {
+			t.Errorf("%s: it has a _linux.go file and no _stub.go, so nothing is there in its place elsewhere", dir)
+		}
+	}
+}
+
+// otherSuffixes are the ends of names, besides _linux, by which Go chooses files.
+var otherSuffixes = []string{
+	"darwin", "windows", "freebsd", "netbsd", "openbsd", "dragonfly", "solaris", "illumos", "aix", "plan9", "js", "wasip1", "android", "ios",
+	"386", "amd64", "arm", "arm64", "riscv64", "loong64", "ppc64", "ppc64le", "s390x", "mips", "mipsle", "mips64", "mips64le", "wasm",
+}
+
+// buildTags: a mistyped tag takes a file out of every build without a word, so
+// there are these and no others.
+func buildTags(t *testing.T, tr *tree) {
+	known := map[string]string{
+		"race":           "the race detector",
+		"invariants":     "checks for misuse",
+		"percore_faults": "system calls that fail on demand",
+		"percore_net":    "package net in place of the engine",
+	}
+	for _, f := range tr.files {
+		for _, tag := range f.tags() {
+			if known[tag] == "" {
+				t.Errorf("%s: there is no build tag %q; the tags are %v", f.name, tag, known)
+			}
+		}
+	}
+}
+
+// fallbackTag: where the tag percore_net counts, it does on Linux exactly what
+// another platform does.
+func fallbackTag(t *testing.T, tr *tree) {
+	const tag = "percore_net"
+	counts := 0
+	for _, files := range tr.byDir() {
+		if !slices.ContainsFunc(files, func(f *goFile) bool { return slices.Contains(f.tags(), tag) }) {
+			continue
+		}
+		counts++
+		for _, f := range files {
+			for _, tags := range subsets(f.tags()) {
+				got, want := f.builtWith("linux", append(slices.Clip(tags), tag)...), f.builtWith("darwin", tags...)
+				if got != want {
+					t.Errorf("%s: got built on Linux with the tags %s %v: %t, want as elsewhere, %t: //go:build !%s in _linux files, !linux || %s in _stub files",
+						f.name, tag, tags, got, want, tag, tag)
+				}
+			}
+		}
+	}
+	if counts == 0 {
+		t.Errorf("no file names the build tag %s, which .ci/run tests with", tag)
+	}
+}
+
+// packageComments: every package says what it is for, in a file that is always
+// built, so that go doc shows it on every platform.
+func packageComments(t *testing.T, tr *tree) {
+	for dir, files := range tr.byDir() {
+		if !slices.ContainsFunc(files, func(f *goFile) bool {
+			return !f.isTest() && !f.isLinux() && f.build == nil && f.syntax.Doc.Text() != ""
+		}) {
+			t.Errorf("%s: no package comment in a file without build constraints; add a doc.go", dir)
+		}
+	}
+}
+
+// docComments: exported identifiers are documented, methods of exported types
+// included, in every package and for every platform.
+func docComments(t *testing.T, tr *tree) {
+	for _, f := range tr.files {
+		if f.isTest() || ast.IsGenerated(f.syntax) {
+			continue
+		}
+		for _, decl := range f.syntax.Decls {
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				if decl.Name.IsExported() && receiverIsExported(decl) && decl.Doc.Text() == "" {
+					t.Errorf("%s: %s has no doc comment", tr.at(decl.Pos()), decl.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, name := range undocumented(decl) {
+					t.Errorf("%s: %s has no doc comment", tr.at(name.Pos()), name.Name)
+				}
+			}
+		}
+	}
+}
+
+// receiverIsExported reports whether a function is one of the package, or a
+// method of an exported type.
+func receiverIsExported(decl *ast.FuncDecl) bool {
+	if decl.Recv == nil || len(decl.Recv.List) == 0 {
+		return true
+	}
+	typ := decl.Recv.List[0].Type
+	for {
+		switch x := typ.(type) {
+		case *ast.StarExpr:
+			typ = x.X
+		case *ast.IndexExpr:
+			typ = x.X
+		case *ast.IndexListExpr:
+			typ = x.X
+		case *ast.Ident:
+			return x.IsExported()
+		default:
+			return true
+		}
+	}
+}
+
+// undocumented returns the exported names of a declaration that neither have a
+// comment, before or behind, nor are in a group that has one.
+func undocumented(decl *ast.GenDecl) []*ast.Ident {
+	var names []*ast.Ident
+	for _, spec := range decl.Specs {
+		switch spec := spec.(type) {
+		case *ast.TypeSpec:
+			if decl.Doc.Text()+spec.Doc.Text()+spec.Comment.Text() == "" {
+				names = append(names, spec.Name)
+			}
+		case *ast.ValueSpec:
+			if decl.Doc.Text()+spec.Doc.Text()+spec.Comment.Text() == "" {
+				names = append(names, spec.Names...)
+			}
+		}
+	}
+	return slices.DeleteFunc(names, func(name *ast.Ident) bool { return !name.IsExported() })
+}
+
+// leakChecks: wherever there are tests, TestMain fails them for a leaked
+// goroutine or descriptor.
+func leakChecks(t *testing.T, tr *tree) {
+	for dir, files := range tr.byDir() {
+		hasTests, hasCheck := false, false
+		for _, f := range files {
+			hasTests = hasTests || f.isTest()
+			hasCheck = hasCheck || f.isTest() && f.build == nil && !f.isLinux() && checksLeaks(f)
+		}
+		if hasTests && !hasCheck {
+			t.Errorf("%s: its tests don't fail on a leak; add func TestMain(m *testing.M) { testnet.Main(m) } to a file without build constraints", dir)
+		}
+	}
+}
+
+// checksLeaks reports whether a file has a TestMain that calls testnet.Main.
+func checksLeaks(f *goFile) bool {
+	found := false
+	for _, decl := range f.syntax.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		if !ok || fn.Recv != nil || fn.Name.Name != "TestMain" {
+			continue
+		}
+		ast.Inspect(fn, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			switch fun := call.Fun.(type) {
+			case *ast.SelectorExpr:
+				x, ok := fun.X.(*ast.Ident)
+				found = found || ok && x.Name == "testnet" && fun.Sel.Name == "Main"
+			case *ast.Ident:
+				found = found || fun.Name == "Main" && f.dir() == "internal/testnet"
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// looseEnds: what is left to do is an issue, not a comment that nobody reads.
+func looseEnds(t *testing.T, tr *tree) {
+	// Put together, so as not to find themselves.
+	marker := regexp.MustCompile(`\b(` + strings.Join([]string{"TO" + "DO", "FIX" + "ME", "X" + "XX"}, "|") + `)\b`)
+	tr.eachLine(func(name string, number int, line string) {
+		if found := marker.FindString(line); found != "" {
+			t.Errorf("%s:%d: %s; do it, or open an issue and take the marker out", name, number, found)
+		}
+	})
+}
+
+// machinePaths: no file depends on, or gives away, where somebody keeps things.
+func machinePaths(t *testing.T, tr *tree) {
+	// The folders under which people and build machines keep what is theirs.
+	pattern := regexp.MustCompile(`(^|[^\w./-])((/(home|Users|root|work|workspace|builds)|[A-Z]:\\Users)[/\\][\w.-]+)`)
+	tr.eachLine(func(name string, number int, line string) {
+		if found := pattern.FindStringSubmatch(line); found != nil {
+			t.Errorf("%s:%d: %s is a path of one machine; use a path in the project or a temporary folder", name, number, found[2])
+		}
+		if strings.Contains(line, tr.root+"/") && path.Dir(tr.root) != "/" {
+			t.Errorf("%s:%d: it names %s, where this copy of the project happens to be; use a path in the project", name, number, tr.root)
+		}
+	})
+}
+
+// eachLine calls visit with every line of every text file.
+func (tr *tree) eachLine(visit func(name string, number int, line string)) {
+	for _, f := range tr.text {
+		number := 0
+		for line := range strings.Lines(string(f.data)) {
+			number++
+			visit(f.name, number, strings.TrimRight(line, "\n"))
+		}
+	}
+}
