@@ -57,8 +57,7 @@ func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
 
 func newListener(network string, nl net.Listener) *listener {
 	inner := nl.(streamListener)
-	l := &listener{network: network, addr: nl.Addr(), inner: inner, all: &acceptor{inner}}
-	return l
+	return &listener{network: network, addr: nl.Addr(), inner: inner, all: &acceptor{inner}}
 }
 
 // acceptor is where Accept takes connections from.
@@ -76,7 +75,7 @@ func (l *listener) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.closed {
-		return // as the listener that perLoop returned, or the one it was called on
+		return // by one that PerLoop returned, or the one it was called on
 	}
 	l.mu.closed = true
 	if ul, ok := l.inner.(*net.UnixListener); ok {

@@ -1,16 +1,19 @@
 package percore
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/percore/percore/internal/testnet"
 )
 
-// children are the helper processes of this package's tests; files for one
-// platform add theirs when they are initialized.
+// children are the helper processes of this package's tests. Files add theirs
+// when they are initialized.
 var children = map[string]func(){}
 
 func TestMain(m *testing.M) {
@@ -22,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // listen makes a listener with lc's options and closes it when the test ends.
-func (lc *ListenConfig) listenIn(t testing.TB, network, address string) *Listener {
+func listen(t testing.TB, lc ListenConfig, network, address string) *Listener {
 	t.Helper()
 	ln, err := lc.Listen(t.Context(), network, address)
 	if err != nil {
@@ -40,14 +43,24 @@ func connect(t testing.TB, ln net.Listener) (server *Conn, client net.Conn) {
 	return s.(*Conn), c
 }
 
-// echoAll sends back whatever comes in, until the end.
-func echoAll(c net.Conn) {
-	defer c.Close()
-	io.Copy(c, c)
+// serveEcho accepts from ln until it is closed and sends back whatever comes in
+// on each connection.
+func serveEcho(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			io.Copy(c, c)
+		}()
+	}
 }
 
 // roundTrip sends text to an echoing peer and returns what comes back.
 func roundTrip(c net.Conn, text string) (string, error) {
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	if _, err := io.WriteString(c, text); err != nil {
 		return "", err
 	}
@@ -56,9 +69,46 @@ func roundTrip(c net.Conn, text string) (string, error) {
 	return string(b[:n]), err
 }
 
-// fatalChild ends a helper process with a message that its parent's Wait
+// wantEcho fails the test unless the peer echoes.
+func wantEcho(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	if got, err := roundTrip(c, text); got != text || err != nil {
+		t.Errorf("echo on %v: got %q, %v, want %q", c.LocalAddr(), got, err, text)
+	}
+}
+
+// awaitEnd reads from c until it ends and returns why: nil for the end of the
+// stream, as opposed to a reset, say.
+func awaitEnd(c net.Conn) error {
+	c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	_, err := io.Copy(io.Discard, c)
+	return err
+}
+
+// wantErr fails the test unless err is target and says so as package net does:
+// an OpError with the operation.
+func wantErr(t testing.TB, what string, err error, op string, target error) {
+	t.Helper()
+	var operr *net.OpError
+	if !errors.Is(err, target) || !errors.As(err, &operr) || operr.Op != op {
+		t.Errorf("%s: got %v (%T), want an OpError of %q that is %q", what, err, err, op, target)
+	}
+}
+
+// withoutPort replaces the port in the text of an error.
+func withoutPort(err error, addr net.Addr) string {
+	if err == nil {
+		return "no error"
+	}
+	if a, ok := addr.(*net.TCPAddr); ok {
+		return strings.ReplaceAll(err.Error(), a.String(), a.IP.String()+":PORT")
+	}
+	return strings.ReplaceAll(err.Error(), addr.String(), "ADDR")
+}
+
+// exitChild ends a helper process with a message that its parent's Wait
 // returns.
-func fatalChild(what string, err error) {
+func exitChild(what string, err error) {
 	os.Stderr.WriteString(what + ": " + err.Error() + "\n")
 	os.Exit(1)
 }

@@ -13,12 +13,25 @@ import (
 // soon is a deadline that passes while a test waits for it.
 func soon() time.Time { return time.Now().Add(15 * time.Millisecond) }
 
-// nearlyAfter is long enough for a test to change its mind about a deadline
-// before it passes.
-const nearlyAfter = 80 * time.Millisecond
-
-// nearly is a deadline that is moved before it passes.
-func nearly() time.Time { return time.Now().Add(nearlyAfter) }
+// moveInTime plays scripts about deadlines that are moved before they pass:
+// with longer and longer ones, until the machine was quick enough. play is told
+// the deadline and calls moved, and goes on only if that is true, once it has
+// moved it away.
+func (s *stage) moveInTime(play func(deadline time.Time, moved func() bool)) {
+	s.Helper()
+	s.retry("moving a deadline before it passes", func(try int) bool {
+		deadline := time.Now().Add(30 * time.Millisecond << (2 * try))
+		inTime := false
+		play(deadline, func() bool {
+			inTime = time.Now().Before(deadline)
+			if inTime {
+				time.Sleep(time.Until(deadline) + 5*time.Millisecond)
+			}
+			return inTime
+		})
+		return inTime
+	})
+}
 
 // later is a deadline that no test lives to see.
 func later() time.Time { return time.Now().Add(time.Hour) }
@@ -103,14 +116,17 @@ func TestDiffReadDeadline(t *testing.T) {
 		name:  "moved later while blocked",
 		shows: []string{`blocked srv.Read\(8\): 4 "data" nil`},
 		play: func(s *stage) {
-			srv, cli := s.pair()
-			srv.deadline("SetReadDeadline", nearly())
-			blocked := srv.beginRead(8)
-			srv.deadline("SetReadDeadline", later())
-			time.Sleep(2 * nearlyAfter)
-			blocked.stillBlocked()
-			cli.write("data")
-			blocked.end()
+			s.moveInTime(func(deadline time.Time, moved func() bool) {
+				srv, cli := s.pair()
+				srv.deadline("SetReadDeadline", deadline)
+				blocked := srv.beginRead(8)
+				srv.deadline("SetReadDeadline", later())
+				if moved() {
+					blocked.stillBlocked()
+					cli.write("data")
+					blocked.end()
+				}
+			})
 		},
 	}, {
 		name:  "moved earlier while blocked",
@@ -127,14 +143,17 @@ func TestDiffReadDeadline(t *testing.T) {
 		name:  "cleared while blocked",
 		shows: []string{`blocked srv.Read\(8\): 4 "data" nil`},
 		play: func(s *stage) {
-			srv, cli := s.pair()
-			srv.deadline("SetReadDeadline", nearly())
-			blocked := srv.beginRead(8)
-			srv.deadline("SetReadDeadline", time.Time{})
-			time.Sleep(2 * nearlyAfter)
-			blocked.stillBlocked()
-			cli.write("data")
-			blocked.end()
+			s.moveInTime(func(deadline time.Time, moved func() bool) {
+				srv, cli := s.pair()
+				srv.deadline("SetReadDeadline", deadline)
+				blocked := srv.beginRead(8)
+				srv.deadline("SetReadDeadline", time.Time{})
+				if moved() {
+					blocked.stillBlocked()
+					cli.write("data")
+					blocked.end()
+				}
+			})
 		},
 	}, {
 		name:  "moved back and forth",
@@ -357,16 +376,19 @@ func TestDiffWriteDeadline(t *testing.T) {
 		name:  "moved later while blocked",
 		shows: []string{`blocked srv.Write\(16777216 bytes, sha256 \w+\): 16777216 nil`},
 		play: func(s *stage) {
-			srv, cli := s.pair()
-			srv.deadline("SetWriteDeadline", nearly())
-			blocked := srv.beginWrite(pattern(muchData))
-			srv.deadline("SetWriteDeadline", later())
-			time.Sleep(2 * nearlyAfter)
-			blocked.stillBlocked()
-			reading := cli.beginReadAll()
-			blocked.end()
-			srv.close()
-			reading.end()
+			s.moveInTime(func(deadline time.Time, moved func() bool) {
+				srv, cli := s.pair()
+				srv.deadline("SetWriteDeadline", deadline)
+				blocked := srv.beginWrite(pattern(muchData))
+				srv.deadline("SetWriteDeadline", later())
+				if moved() {
+					blocked.stillBlocked()
+					reading := cli.beginReadAll()
+					blocked.end()
+					srv.close()
+					reading.end()
+				}
+			})
 		},
 	}, {
 		name:  "of both directions at once",

@@ -232,7 +232,7 @@ func TestDiffHTTPServer(t *testing.T) {
 		name:  "a header that never ends",
 		shows: []string{`states \[new active closed\]`},
 		play: func(s *stage) {
-			w := serveWeb(s, sayHello, func(server *http.Server) { server.ReadHeaderTimeout = 20 * time.Millisecond })
+			w := serveWeb(s, sayHello, func(server *http.Server) { server.ReadHeaderTimeout = 150 * time.Millisecond })
 			cli := w.dial()
 			cli.write(hello[:20])
 			w.answer(cli)
@@ -260,7 +260,7 @@ func TestDiffHTTPServer(t *testing.T) {
 		name:  "a body that stalls",
 		shows: []string{`body of 4, OpError\{"read".*os\.ErrDeadlineExceeded`},
 		play: func(s *stage) {
-			w := serveWeb(s, readBody, func(server *http.Server) { server.ReadTimeout = 50 * time.Millisecond })
+			w := serveWeb(s, readBody, func(server *http.Server) { server.ReadTimeout = 250 * time.Millisecond })
 			cli := w.dial()
 			cli.write("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\nhalf")
 			w.answer(cli)

@@ -350,14 +350,17 @@ func TestDiffAccept(t *testing.T) {
 		name:  "with a deadline moved later while blocked",
 		shows: []string{`Accept: blocked: true`, `blocked Accept: true nil`},
 		play: func(s *stage) {
-			ln := s.listen()
-			s.noteError("SetDeadline", ln.(deadliner).SetDeadline(nearly()))
-			blocked := beginAccept(s, ln)
-			s.noteError("SetDeadline", ln.(deadliner).SetDeadline(later()))
-			time.Sleep(2 * nearlyAfter)
-			blocked.stillBlocked()
-			testnet.Dial(s, ln)
-			blocked.end()
+			s.moveInTime(func(deadline time.Time, moved func() bool) {
+				ln := s.listen()
+				s.noteError("SetDeadline", ln.(deadliner).SetDeadline(deadline))
+				blocked := beginAccept(s, ln)
+				s.noteError("SetDeadline", ln.(deadliner).SetDeadline(later()))
+				if moved() {
+					blocked.stillBlocked()
+					testnet.Dial(s, ln)
+					blocked.end()
+				}
+			})
 		},
 	}, {
 		name:  "of a peer that has gone already",

@@ -138,6 +138,21 @@ func (s *stage) connect(ln net.Listener) (srv, cli *actor) {
 // pair is listen and connect in one.
 func (s *stage) pair() (srv, cli *actor) { return s.connect(s.listen()) }
 
+// retry plays an attempt, which reports whether chance has left it alone, until
+// one was, and forgets the others. It gives up, failing the test, after a few.
+func (s *stage) retry(what string, attempt func(try int) bool) {
+	s.Helper()
+	const tries = 6
+	kept := len(s.lines)
+	for try := range tries {
+		if attempt(try) {
+			return
+		}
+		s.lines = s.lines[:kept]
+	}
+	s.Fatalf("%s: not in %d tries", what, tries)
+}
+
 // A pending operation was started and may block.
 type pending struct {
 	stage   *stage
@@ -158,6 +173,18 @@ func (s *stage) begin(what string, operation func() string) *pending {
 func (p *pending) end() {
 	p.stage.Helper()
 	p.stage.note("blocked %s", testnet.Receive(p.stage, p.what, p.outcome))
+}
+
+// ended reports whether the operation ends within d, which end then notes.
+func (p *pending) ended(d time.Duration) bool {
+	deadline := time.Now().Add(d)
+	for len(p.outcome) == 0 {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true
 }
 
 // stillBlocked notes whether the operation has not ended yet.
@@ -204,9 +231,8 @@ func (a *actor) readAllOutcome() string {
 // readAll reads to the end or an error, in whatever pieces.
 func (a *actor) readAll() { a.stage.note("%s", a.readAllOutcome()) }
 
-// readFull reads exactly n bytes, in whatever pieces up to a buffer of size
-// bytes each, or until an error.
-func (a *actor) readFull(n, size int) {
+// readFullOutcome is readFull, for stage.begin.
+func (a *actor) readFullOutcome(n, size int) string {
 	var data []byte
 	var err error
 	for len(data) < n && err == nil {
@@ -215,8 +241,12 @@ func (a *actor) readFull(n, size int) {
 		m, err = a.Conn.Read(buf)
 		data = append(data, buf[:m]...)
 	}
-	a.note("ReadFull(%d): %s %s", n, digest(data), describeError(err))
+	return fmt.Sprintf("%s.ReadFull(%d): %s %s", a.name, n, digest(data), describeError(err))
 }
+
+// readFull reads exactly n bytes, in whatever pieces up to a buffer of size
+// bytes each, or until an error.
+func (a *actor) readFull(n, size int) { a.stage.note("%s", a.readFullOutcome(n, size)) }
 
 // writeOutcome is write, for stage.begin.
 func (a *actor) writeOutcome(data []byte) string {

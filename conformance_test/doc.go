@@ -16,6 +16,10 @@
 //   - stress_test.go and fuzz_test.go: everything at once, and random programs
 //     against a slow simple model.
 //
+// The engine named percore is the default one. TestVariants runs some of the
+// suites on its other configurations, and PERCORE_TEST_VARIANT all of them on
+// one.
+//
 // A test never asserts how fast something is; time bounds only detect hangs.
 // -short leaves out what is heavy.
 package conformance

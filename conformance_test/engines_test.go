@@ -15,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	useVariant()
 	skipTLSWriteTimeouts()
 	slog.SetDefault(slog.New(&warnings))
 	testnet.Main(m, append(children, testnet.WithCheck(warnings.check))...)

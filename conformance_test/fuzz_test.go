@@ -35,14 +35,17 @@ func FuzzConn(f *testing.F) {
 // TestRandomPrograms runs more of them than the fuzz target's seeds, always the
 // same ones.
 func TestRandomPrograms(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e engine) {
-		for seed := uint64(100); seed < uint64(100+rounds(400)); seed++ {
-			runProgram(t, e, randomProgram(seed))
-			if t.Failed() {
-				t.Fatalf("with the program of seed %d", seed)
-			}
+	onEachEngine(t, func(t *testing.T, e engine) { runRandomPrograms(t, e, 100, rounds(400)) })
+}
+
+// runRandomPrograms runs those of count seeds from first on.
+func runRandomPrograms(t *testing.T, e engine, first uint64, count int) {
+	for seed := first; seed < first+uint64(count); seed++ {
+		runProgram(t, e, randomProgram(seed))
+		if t.Failed() {
+			t.Fatalf("with the program of seed %d", seed)
 		}
-	})
+	}
 }
 
 func randomProgram(seed uint64) []byte {

@@ -478,7 +478,7 @@ func TestHTTPTimeouts(t *testing.T) {
 					_, err = rw.Write(pattern(1 << 20))
 				}
 				failed <- err
-			}), func(server *http.Server) { server.WriteTimeout = 100 * time.Millisecond })
+			}), func(server *http.Server) { server.WriteTimeout = 300 * time.Millisecond })
 			resp, err := w.client.Get(w.url)
 			if err != nil {
 				t.Fatal(err)

@@ -156,78 +156,78 @@ func harass(t *testing.T, wg *sync.WaitGroup, c net.Conn, seed uint64) {
 
 // TestStressConn closes connections in the middle of everything, from several
 // goroutines or by the peer's end and reset first.
-func TestStressConn(t *testing.T) {
-	onEachGOMAXPROCS(t, func(t *testing.T, e engine) {
-		for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
-			ln := testnet.Listen(t, e.listen, kind)
-			for round := range uint64(rounds(60)) {
-				server, client := testnet.Connect(t, ln)
-				var wg sync.WaitGroup
-				harass(t, &wg, server, 2*round)
-				harass(t, &wg, client, 2*round+1)
-				r := random(round)
-				time.Sleep(time.Duration(r.IntN(int(3 * time.Millisecond))))
-				if r.IntN(2) == 0 {
-					resetOnClose(client)
-				}
-				if r.IntN(2) == 0 {
-					client.Close()
-				}
-				var closed atomic.Int32
-				for range 3 {
-					wg.Go(func() {
-						if server.Close() == nil {
-							closed.Add(1)
-						}
-					})
-				}
+func TestStressConn(t *testing.T) { onEachGOMAXPROCS(t, stressConn) }
+
+func stressConn(t *testing.T, e engine) {
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+		ln := testnet.Listen(t, e.listen, kind)
+		for round := range uint64(rounds(60)) {
+			server, client := testnet.Connect(t, ln)
+			var wg sync.WaitGroup
+			harass(t, &wg, server, 2*round)
+			harass(t, &wg, client, 2*round+1)
+			r := random(round)
+			time.Sleep(time.Duration(r.IntN(int(3 * time.Millisecond))))
+			if r.IntN(2) == 0 {
+				resetOnClose(client)
+			}
+			if r.IntN(2) == 0 {
 				client.Close()
-				testnet.Within(t, fmt.Sprintf("round %d: everything ending after Close", round), wg.Wait)
-				if got := closed.Load(); got != 1 {
-					t.Errorf("round %d: got %d calls of Close without error, want 1", round, got)
-				}
+			}
+			var closed atomic.Int32
+			for range 3 {
+				wg.Go(func() {
+					if server.Close() == nil {
+						closed.Add(1)
+					}
+				})
+			}
+			client.Close()
+			testnet.Within(t, fmt.Sprintf("round %d: everything ending after Close", round), wg.Wait)
+			if got := closed.Load(); got != 1 {
+				t.Errorf("round %d: got %d calls of Close without error, want 1", round, got)
 			}
 		}
-	})
+	}
 }
 
 // TestStressListener accepts, dials, sets deadlines, takes files and closes, all
 // at once.
-func TestStressListener(t *testing.T) {
-	onEachGOMAXPROCS(t, func(t *testing.T, e engine) {
-		for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
-			for round := range uint64(rounds(20)) {
-				ln := testnet.Listen(t, e.listen, kind)
-				var wg sync.WaitGroup
-				for range 4 {
-					wg.Go(func() { acceptUntilClosed(t, ln) })
-				}
-				stop := make(chan struct{})
-				for g := range uint64(4) {
-					wg.Go(func() { dialUntil(stop, ln, random(round*4+g)) })
-				}
-				wg.Go(func() {
-					for r := random(round); ; {
-						err := ln.(deadliner).SetDeadline(time.Now().Add(time.Duration(r.IntN(int(time.Millisecond)))))
-						if err != nil {
-							return
-						}
-						if f, err := ln.(filer).File(); err == nil {
-							f.Close()
-						}
-						_ = ln.Addr().String()
-					}
-				})
-				time.Sleep(time.Duration(random(round).IntN(int(5 * time.Millisecond))))
-				for range 2 {
-					wg.Go(func() { ln.Close() })
-				}
-				time.Sleep(time.Millisecond)
-				close(stop)
-				testnet.Within(t, fmt.Sprintf("round %d: everything ending after Close", round), wg.Wait)
+func TestStressListener(t *testing.T) { onEachGOMAXPROCS(t, stressListener) }
+
+func stressListener(t *testing.T, e engine) {
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+		for round := range uint64(rounds(20)) {
+			ln := testnet.Listen(t, e.listen, kind)
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() { acceptUntilClosed(t, ln) })
 			}
+			stop := make(chan struct{})
+			for g := range uint64(4) {
+				wg.Go(func() { dialUntil(stop, ln, random(round*4+g)) })
+			}
+			wg.Go(func() {
+				for r := random(round); ; {
+					err := ln.(deadliner).SetDeadline(time.Now().Add(time.Duration(r.IntN(int(time.Millisecond)))))
+					if err != nil {
+						return
+					}
+					if f, err := ln.(filer).File(); err == nil {
+						f.Close()
+					}
+					_ = ln.Addr().String()
+				}
+			})
+			time.Sleep(time.Duration(random(round).IntN(int(5 * time.Millisecond))))
+			for range 2 {
+				wg.Go(func() { ln.Close() })
+			}
+			time.Sleep(time.Millisecond)
+			close(stop)
+			testnet.Within(t, fmt.Sprintf("round %d: everything ending after Close", round), wg.Wait)
 		}
-	})
+	}
 }
 
 func acceptUntilClosed(t *testing.T, ln net.Listener) {
@@ -341,92 +341,92 @@ func TestStressReadersShareTheStream(t *testing.T) {
 // TestStressAbortedReads does what net/http does around each request: a blocked
 // read is aborted by a deadline in the past, then the deadline is cleared and
 // reading goes on. Data arrives all the while, and none of it may be lost.
-func TestStressAbortedReads(t *testing.T) {
+func TestStressAbortedReads(t *testing.T) { onEachGOMAXPROCS(t, stressAbortedReads) }
+
+func stressAbortedReads(t *testing.T, e engine) {
 	const size = 200_000
-	onEachGOMAXPROCS(t, func(t *testing.T, e engine) {
-		for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
-			server, client := testnet.Pair(t, e.listen, kind)
-			go func() {
-				r := random(1)
-				for rest := pattern(size); len(rest) > 0; {
-					n := min(len(rest), 1+r.IntN(500))
-					client.Write(rest[:n])
-					rest = rest[n:]
-					if r.IntN(20) == 0 {
-						time.Sleep(time.Duration(r.IntN(int(time.Millisecond))))
-					}
-				}
-				client.Close()
-			}()
-			stop := make(chan struct{})
-			var aborter sync.WaitGroup
-			aborter.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					server.SetReadDeadline(longAgo)
-					runtime.Gosched()
-					server.SetReadDeadline(time.Time{})
-					runtime.Gosched()
-				}
-			})
-			var received []byte
-			buf := make([]byte, 700)
-			for {
-				n, err := server.Read(buf)
-				received = append(received, buf[:n]...)
-				if err == io.EOF {
-					break
-				}
-				if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("got %v, want a time-out or the end", err)
-					break
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+		server, client := testnet.Pair(t, e.listen, kind)
+		go func() {
+			r := random(1)
+			for rest := pattern(size); len(rest) > 0; {
+				n := min(len(rest), 1+r.IntN(500))
+				client.Write(rest[:n])
+				rest = rest[n:]
+				if r.IntN(20) == 0 {
+					time.Sleep(time.Duration(r.IntN(int(time.Millisecond))))
 				}
 			}
-			close(stop)
-			aborter.Wait()
-			if !bytes.Equal(received, pattern(size)) {
-				t.Errorf("%s: got %s, want %s", kind, digest(received), digest(pattern(size)))
+			client.Close()
+		}()
+		stop := make(chan struct{})
+		var aborter sync.WaitGroup
+		aborter.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				server.SetReadDeadline(longAgo)
+				runtime.Gosched()
+				server.SetReadDeadline(time.Time{})
+				runtime.Gosched()
+			}
+		})
+		var received []byte
+		buf := make([]byte, 700)
+		for {
+			n, err := server.Read(buf)
+			received = append(received, buf[:n]...)
+			if err == io.EOF {
+				break
+			}
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("got %v, want a time-out or the end", err)
+				break
 			}
 		}
-	})
+		close(stop)
+		aborter.Wait()
+		if !bytes.Equal(received, pattern(size)) {
+			t.Errorf("%s: got %s, want %s", kind, digest(received), digest(pattern(size)))
+		}
+	}
 }
 
 // TestStressDeadlines has many reads wait with random deadlines that are moved
 // about; each must end, and none before its time.
-func TestStressDeadlines(t *testing.T) {
+func TestStressDeadlines(t *testing.T) { onEachGOMAXPROCS(t, stressDeadlines) }
+
+func stressDeadlines(t *testing.T, e engine) {
 	const conns, reads = 100, 10
-	onEachGOMAXPROCS(t, func(t *testing.T, e engine) {
-		ln := testnet.Listen(t, e.listen, testnet.Unix)
-		var wg sync.WaitGroup
-		for i := range uint64(conns) {
-			server, _ := testnet.Connect(t, ln)
-			wg.Go(func() {
-				r := random(i)
-				for range reads {
-					deadline := time.Now().Add(time.Duration(r.IntN(int(20 * time.Millisecond))))
-					switch r.IntN(3) {
-					case 0:
-						server.SetReadDeadline(deadline.Add(-10 * time.Millisecond)) // then later
-					case 1:
-						server.SetReadDeadline(deadline.Add(time.Hour)) // then earlier
-					}
-					server.SetReadDeadline(deadline)
-					_, err := server.Read(make([]byte, 1))
-					if now := time.Now(); now.Before(deadline) {
-						t.Errorf("got %v %v before the deadline", err, deadline.Sub(now))
-					}
-					if !errors.Is(err, os.ErrDeadlineExceeded) {
-						t.Errorf("got %v, want a time-out", err)
-					}
+	ln := testnet.Listen(t, e.listen, testnet.Unix)
+	var wg sync.WaitGroup
+	for i := range uint64(conns) {
+		server, _ := testnet.Connect(t, ln)
+		wg.Go(func() {
+			r := random(i)
+			for range reads {
+				deadline := time.Now().Add(time.Duration(r.IntN(int(20 * time.Millisecond))))
+				switch r.IntN(3) {
+				case 0:
+					server.SetReadDeadline(deadline.Add(-10 * time.Millisecond)) // then later
+				case 1:
+					server.SetReadDeadline(deadline.Add(time.Hour)) // then earlier
 				}
-			})
-		}
-		testnet.Within(t, "all reads ending", wg.Wait)
-	})
+				server.SetReadDeadline(deadline)
+				_, err := server.Read(make([]byte, 1))
+				if now := time.Now(); now.Before(deadline) {
+					t.Errorf("got %v %v before the deadline", err, deadline.Sub(now))
+				}
+				if !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("got %v, want a time-out", err)
+				}
+			}
+		})
+	}
+	testnet.Within(t, "all reads ending", wg.Wait)
 }
 
 // TestStressStartStop opens and closes listeners and connections in every order

@@ -37,7 +37,7 @@ func ping(t *testing.T, f *FD, peer net.Conn) {
 func awaitHolder(t *testing.T, l *Loop, want uint32) {
 	t.Helper()
 	names := [...]string{byLoop: "the loop's goroutine", free: "nobody", byWaiter: "a waiter"}
-	testnet.Eventually(t, names[want]+" polls", func() bool { return l.baton.holder.Load() == want })
+	eventually(t, names[want]+" polls", func() bool { return l.baton.holder.Load() == want })
 }
 
 // A goroutine that waits for the only descriptor polls itself, and the loop's

@@ -150,7 +150,7 @@ func TestDeadlineCleared(t *testing.T) {
 		awaitWaiting(t, s)
 		_ = set(time.Now().Add(5 * time.Millisecond))
 		_ = set(time.Time{})
-		testnet.Eventually(t, "the wheel let go of the old deadline", func() bool { return s.armedAt.Load() == 0 })
+		eventually(t, "the wheel let go of the old deadline", func() bool { return s.armedAt.Load() == 0 })
 		settle(t, f.loop)
 		select {
 		case r := <-blocked:

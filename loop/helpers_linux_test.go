@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -218,16 +219,28 @@ func await(t testing.TB, what string, ch <-chan result) result {
 	return testnet.Receive(t, what, ch)
 }
 
+// eventually is testnet.Eventually for what happens at once most of the time.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for range 200 {
+		if condition() {
+			return
+		}
+		runtime.Gosched()
+	}
+	testnet.Eventually(t, what, condition)
+}
+
 // awaitWaiting returns when a goroutine is parked on s, or about to be.
 func awaitWaiting(t testing.TB, s *side) {
 	t.Helper()
-	testnet.Eventually(t, "a call waits", func() bool { return s.state.Load()&waiting != 0 })
+	eventually(t, "a call waits", func() bool { return s.state.Load()&waiting != 0 })
 }
 
 // awaitBits returns when all the bits of f's reading side are on.
 func awaitBits(t testing.TB, f *FD, bits uint32) {
 	t.Helper()
-	testnet.Eventually(t, fmt.Sprintf("bits %04b of the state are on", bits), func() bool {
+	eventually(t, fmt.Sprintf("bits %04b of the state are on", bits), func() bool {
 		f.loop.Submit(func() {}) // nobody need be polling while nobody waits: see baton
 		return f.rd.state.Load()&bits == bits
 	})

@@ -63,7 +63,7 @@ func newEventHandler(t testing.TB, l *Loop, onReady func(*eventHandler, Readines
 // awaitCalls waits until h was called at least n times.
 func (h *eventHandler) awaitCalls(t testing.TB, n int64) {
 	t.Helper()
-	testnet.Eventually(t, fmt.Sprintf("the handler is called %d times", n), func() bool { return h.calls.Load() >= n })
+	eventually(t, fmt.Sprintf("the handler is called %d times", n), func() bool { return h.calls.Load() >= n })
 }
 
 func TestRegister(t *testing.T) {
@@ -203,7 +203,7 @@ func TestStaleEvents(t *testing.T) {
 		before := old.calls.Load()
 		for i := range uint64(3) {
 			_, _ = unix.Write(b, []byte("x"))
-			testnet.Eventually(t, "a stale event is counted", func() bool { return g.Stats().Stale == i+1 })
+			eventually(t, "a stale event is counted", func() bool { return g.Stats().Stale == i+1 })
 		}
 		if n := heir.calls.Load(); n != 0 {
 			t.Errorf("the slot's new owner was called %d times for events of the old one, want 0", n)

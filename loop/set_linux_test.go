@@ -111,7 +111,7 @@ func TestSetWaitMany(t *testing.T) {
 	for i := range events {
 		(&eventHandler{fd: fds[i%len(fds)]}).fire()
 	}
-	testnet.Eventually(t, "all events are taken", func() bool { return taken.Load() == events })
+	eventually(t, "all events are taken", func() bool { return taken.Load() == events })
 	s.Close()
 	testnet.Within(t, "the waiters", running.Wait)
 	if n := taken.Load(); n != events {
@@ -173,7 +173,7 @@ func TestSetCloseWaits(t *testing.T) {
 	if err := s.SetDeadline(time.Time{}); err != nil && err != ErrClosed {
 		t.Errorf("SetDeadline during Close: got %v", err)
 	}
-	testnet.Eventually(t, "Close has begun", func() bool { return s.SetDeadline(time.Time{}) == ErrClosed })
+	eventually(t, "Close has begun", func() bool { return s.SetDeadline(time.Time{}) == ErrClosed })
 	select {
 	case <-closed:
 		t.Error("Close returned while try was running")

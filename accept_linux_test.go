@@ -1,0 +1,780 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+// newGroup makes a group of n loops, which has to end with the test: after its
+// listeners and connections are closed, nothing may hold it.
+func newGroup(t testing.TB, n int) *loop.Group {
+	t.Helper()
+	g, err := loop.NewGroup(loop.Config{Loops: n})
+	if err != nil {
+		t.Fatalf("starting %d loops: %v", n, err)
+	}
+	t.Cleanup(func() {
+		g.Close()
+		testnet.Receive(t, "the end of the group", g.Stopped())
+	})
+	return g
+}
+
+// Each shape of listener accepts in its own way: from a socket per loop, from
+// one socket for all, and onto the loop of the socket or the least loaded.
+var shapes = []struct {
+	name string
+	open func(t testing.TB, lc ListenConfig) *Listener
+}{
+	{"tcp", func(t testing.TB, lc ListenConfig) *Listener {
+		return listen(t, lc, "tcp4", "127.0.0.1:0")
+	}},
+	{"least loaded", func(t testing.TB, lc ListenConfig) *Listener {
+		lc.LeastLoaded = true
+		return listen(t, lc, "tcp4", "127.0.0.1:0")
+	}},
+	{"unix", func(t testing.TB, lc ListenConfig) *Listener {
+		network, address := testnet.Address(t, testnet.Unix)
+		return listen(t, lc, network, address)
+	}},
+	{"inherited", func(t testing.TB, lc ListenConfig) *Listener {
+		f := fileOf(t, testnet.Listen(t, net.Listen, testnet.TCP4))
+		ln, err := lc.FileListener(f)
+		f.Close()
+		if err != nil {
+			t.Fatalf("FileListener: %v", err)
+		}
+		t.Cleanup(func() { ln.Close() })
+		return ln.(*Listener)
+	}},
+}
+
+// fileOf turns a listener into a copy of its socket, the only one left. It is
+// closed when the test ends.
+func fileOf(t testing.TB, ln net.Listener) *os.File {
+	t.Helper()
+	if ul, ok := ln.(interface{ SetUnlinkOnClose(bool) }); ok {
+		ul.SetUnlinkOnClose(false)
+	}
+	f, err := ln.(interface{ File() (*os.File, error) }).File()
+	if err != nil {
+		t.Fatalf("copying the socket of %v: %v", ln.Addr(), err)
+	}
+	t.Cleanup(func() { f.Close() })
+	ln.Close()
+	return f
+}
+
+func forEachShape(t *testing.T, test func(t *testing.T, open func(t testing.TB, lc ListenConfig) *Listener)) {
+	for _, shape := range shapes {
+		t.Run(shape.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			test(t, shape.open)
+		})
+	}
+}
+
+// perLoop splits ln.
+func perLoop(t testing.TB, ln *Listener) []*Listener {
+	t.Helper()
+	subs, err := ln.PerLoop()
+	if err != nil {
+		t.Fatalf("PerLoop: %v", err)
+	}
+	return subs
+}
+
+// dialMany makes n connections and sends on each its number.
+func dialMany(t testing.TB, ln net.Listener, n int) []net.Conn {
+	t.Helper()
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		conns[i] = testnet.Dial(t, ln)
+		if err := binary.Write(conns[i], binary.BigEndian, uint32(i)); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	return conns
+}
+
+// numberOf reads what dialMany sent.
+func numberOf(c net.Conn) (n uint32, err error) {
+	c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	err = binary.Read(c, binary.BigEndian, &n)
+	return n, err
+}
+
+// TestBacklogKeepsConnections leaves connections where the kernel puts them until
+// somebody accepts, and then accepts each of them once.
+func TestBacklogKeepsConnections(t *testing.T) {
+	const dialed = 64
+	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
+		ln := open(t, ListenConfig{Group: newGroup(t, 3)})
+		dialMany(t, ln, dialed)
+		if s := ln.Stats(); s.Accepted != 0 || s.Loops.Descriptors != 0 {
+			t.Errorf("before Accept: got %+v, want nothing accepted", s)
+		}
+		seen := make([]int, dialed)
+		for range dialed {
+			c, err := ln.Accept()
+			if err != nil {
+				t.Fatalf("Accept: %v", err)
+			}
+			n, err := numberOf(c)
+			if err != nil {
+				t.Fatalf("reading: %v", err)
+			}
+			seen[n]++
+			c.Close()
+		}
+		for i, n := range seen {
+			if n != 1 {
+				t.Errorf("connection %d: got it %d times, want once", i, n)
+			}
+		}
+		if s := ln.Stats(); s.Accepted != dialed || s.PutOff != 0 {
+			t.Errorf("got %+v, want %d accepted and none put off", s, dialed)
+		}
+	})
+}
+
+// TestCloseResetsWaitingConnections closes a listener whose clients wait in the
+// backlog.
+func TestCloseResetsWaitingConnections(t *testing.T) {
+	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
+		ln := open(t, ListenConfig{Group: newGroup(t, 2)})
+		perLoop(t, ln)
+		clients := dialMany(t, ln, 40)
+		if err := ln.Close(); err != nil {
+			t.Errorf("Close: got %v, want nil", err)
+		}
+		for i, c := range clients {
+			if err := awaitEnd(c); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("client %d: got %v, want a reset", i, err)
+			}
+		}
+	})
+}
+
+// TestManyAcceptors has many goroutines accept from every listener that there
+// is, and then closes one.
+func TestManyAcceptors(t *testing.T) {
+	const dialed, acceptors = 200, 8
+	for _, split := range []bool{false, true} {
+		t.Run(fmt.Sprintf("split=%v", split), func(t *testing.T) {
+			forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
+				ln := open(t, ListenConfig{Group: newGroup(t, 2)})
+				lns := []*Listener{ln}
+				if split {
+					lns = append(lns, perLoop(t, ln)...)
+				}
+				var seen [dialed]atomic.Int32
+				var accepting sync.WaitGroup
+				for _, ln := range lns {
+					for range acceptors {
+						accepting.Go(func() {
+							for {
+								c, err := ln.Accept()
+								if err != nil {
+									wantErr(t, "Accept", err, "accept", net.ErrClosed)
+									return
+								}
+								n, err := numberOf(c)
+								if err != nil {
+									t.Errorf("reading: %v", err)
+								} else {
+									seen[n].Add(1)
+								}
+								c.Close()
+							}
+						})
+					}
+				}
+				for i, c := range dialMany(t, ln, dialed) {
+					if err := awaitEnd(c); err != nil {
+						t.Errorf("client %d: got %v, want the end of the stream", i, err)
+					}
+				}
+				ln.Close()
+				testnet.Within(t, "waking Accept", accepting.Wait)
+				for i := range seen {
+					if n := seen[i].Load(); n != 1 {
+						t.Errorf("connection %d: got it %d times, want once", i, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAcceptDeadline checks that a listener's deadline does what it does to
+// package net's, in the same table.
+func TestAcceptDeadline(t *testing.T) {
+	type deadliner interface {
+		net.Listener
+		SetDeadline(time.Time) error
+	}
+	engines := map[string]func(t *testing.T) deadliner{
+		"net": func(t *testing.T) deadliner {
+			return testnet.Listen(t, net.Listen, testnet.TCP4).(deadliner)
+		},
+		"percore": func(t *testing.T) deadliner {
+			return listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
+		},
+		"percore, of one loop": func(t *testing.T) deadliner {
+			return perLoop(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))[0]
+		},
+	}
+	past, never := time.Unix(1, 0), time.Time{}
+	for name, open := range engines {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := open(t)
+			set := func(to time.Time) {
+				t.Helper()
+				if err := ln.SetDeadline(to); err != nil {
+					t.Errorf("SetDeadline: got %v, want nil", err)
+				}
+			}
+			accept := func() error {
+				c, err := ln.Accept()
+				if err == nil {
+					c.Close()
+				}
+				return err
+			}
+			expect := func(what string) {
+				t.Helper()
+				var err error
+				testnet.Within(t, what, func() { err = accept() })
+				wantErr(t, what, err, "accept", os.ErrDeadlineExceeded)
+				if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
+					t.Errorf("%s: got %v, want a time-out", what, err)
+				}
+				want := "accept tcp4 " + ln.Addr().String() + ": i/o timeout"
+				if name != "net" && err.Error() != want {
+					t.Errorf("%s: got %q, want %q", what, err, want)
+				}
+			}
+
+			set(past)
+			expect("past")
+			expect("past, again")
+			testnet.Dial(t, ln) // which waits, and must not get through
+			expect("past, with a connection waiting")
+			set(never)
+			if err := accept(); err != nil {
+				t.Errorf("after lifting the deadline: got %v, want the connection", err)
+			}
+			set(time.Now().Add(20 * time.Millisecond))
+			expect("future")
+
+			// While Accept waits the deadline moves away, nearer, and into the past.
+			set(time.Now().Add(time.Hour))
+			waiting := make(chan error, 1)
+			go func() { waiting <- accept() }()
+			set(never)
+			set(time.Now().Add(time.Hour))
+			select {
+			case err := <-waiting:
+				t.Fatalf("a deadline in an hour: Accept returned %v", err)
+			case <-time.After(10 * time.Millisecond):
+			}
+			set(past)
+			wantErr(t, "moved to the past", testnet.Receive(t, "Accept", waiting), "accept", os.ErrDeadlineExceeded)
+			set(time.Now().Add(time.Hour))
+			testnet.Dial(t, ln)
+			if err := accept(); err != nil {
+				t.Errorf("moved to the future: got %v, want a connection", err)
+			}
+
+			ln.Close()
+			if err := ln.SetDeadline(never); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("SetDeadline after Close: got %v, want net.ErrClosed", err)
+			}
+		})
+	}
+}
+
+// TestAcceptDeadlineShort sets deadlines that pass while they are being set.
+func TestAcceptDeadlineShort(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
+	testnet.Within(t, "short deadlines", func() {
+		for i := range 5000 {
+			ln.SetDeadline(time.Now().Add(time.Duration(i % 500)))
+			if _, err := ln.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("deadline %d: got %v, want a time-out", i, err)
+				return
+			}
+		}
+	})
+}
+
+// TestAcceptDeadlineRace moves the deadline from several goroutines while others
+// accept. Whatever wins, a last deadline in the past ends them all.
+func TestAcceptDeadlineRace(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
+	var moving, accepting sync.WaitGroup
+	var stop atomic.Bool
+	for range 4 {
+		moving.Go(func() {
+			for i := range 500 {
+				ln.SetDeadline(time.Now().Add(time.Duration(i%9-4) * 50 * time.Microsecond))
+			}
+		})
+		accepting.Go(func() {
+			for !stop.Load() {
+				if _, err := ln.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("Accept: got %v, want a time-out", err)
+					return
+				}
+			}
+		})
+	}
+	moving.Wait()
+	stop.Store(true)
+	ln.SetDeadline(time.Unix(1, 0))
+	testnet.Within(t, "waking Accept", accepting.Wait)
+}
+
+// shutDown does to the listening sockets what makes accepting impossible.
+func shutDown(t testing.TB, ln net.Listener) {
+	t.Helper()
+	raw, err := ln.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		if err := unix.Shutdown(int(fd), unix.SHUT_RDWR); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+	})
+	if err != nil {
+		t.Errorf("Control: %v", err)
+	}
+}
+
+// TestBrokenSocket shuts the listening sockets down: Accept must fail, wherever
+// it waits, as package net's does.
+func TestBrokenSocket(t *testing.T) {
+	reference := testnet.Listen(t, net.Listen, testnet.TCP4)
+	shutDown(t, reference)
+	_, err := reference.Accept()
+	want := withoutPort(err, reference.Addr())
+
+	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
+		ln := open(t, ListenConfig{Group: newGroup(t, 2)})
+		family := append([]*Listener{ln}, perLoop(t, ln)...)
+		errs := make(chan error, 2*len(family))
+		for _, ln := range family {
+			go func() {
+				for range 2 {
+					_, err := ln.Accept()
+					errs <- err
+				}
+			}()
+		}
+		shutDown(t, ln)
+		for range cap(errs) {
+			err := testnet.Receive(t, "Accept", errs)
+			wantErr(t, "Accept", err, "accept", syscall.EINVAL)
+			if got := withoutPort(err, ln.Addr()); ln.listener.network == "tcp4" && got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		if err := ln.SetDeadline(time.Time{}); err != nil {
+			t.Errorf("SetDeadline: got %v, want nil as from package net", err)
+		}
+		if err := ln.Close(); err != nil {
+			t.Errorf("Close: got %v, want nil", err)
+		}
+	})
+}
+
+// TestPerLoop checks that each part of a listener hands out its loop's
+// connections and no others, those included that waited before the split, and
+// that the whole goes on accepting.
+func TestPerLoop(t *testing.T) {
+	const early, late = 30, 30
+	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
+		ln := open(t, ListenConfig{Group: newGroup(t, 3)})
+		clients := dialMany(t, ln, early)
+		subs := perLoop(t, ln)
+		if len(subs) != 3 {
+			t.Fatalf("got %d listeners, want 3", len(subs))
+		}
+		subs[2] = perLoop(t, ln)[2] // a second call's parts are as good
+		accepted := make(chan uint32, early+late)
+		var accepting sync.WaitGroup
+		for i, sub := range append(slices.Clone(subs), ln) {
+			if sub.Addr() != ln.Addr() {
+				t.Errorf("listener %d: got address %v, want %v", i, sub.Addr(), ln.Addr())
+			}
+			accepting.Go(func() {
+				for {
+					c, err := sub.AcceptConn()
+					if err != nil {
+						wantErr(t, "Accept", err, "accept", net.ErrClosed)
+						return
+					}
+					if got := c.sock.fd.Loop().Index(); sub != ln && got != i {
+						t.Errorf("listener %d: got a connection of loop %d", i, got)
+					}
+					n, err := numberOf(c)
+					if err != nil {
+						t.Errorf("reading: %v", err)
+					}
+					accepted <- n
+					c.Close()
+				}
+			})
+		}
+		clients = append(clients, dialMany(t, ln, late)...)
+		seen := make(map[uint32]int)
+		for range clients {
+			seen[testnet.Receive(t, "a connection", accepted)]++
+		}
+		for n := range uint32(max(early, late)) {
+			if seen[n] != 2 {
+				t.Errorf("number %d: got it %d times, want twice, from an early connection and a late one", n, seen[n])
+			}
+		}
+		if err := subs[1].Close(); err != nil {
+			t.Errorf("Close: got %v, want nil", err)
+		}
+		testnet.Within(t, "waking Accept", accepting.Wait)
+	})
+}
+
+// TestPerLoopClose closes every listener of a family once, in every order, and
+// then again: each of them is a listener to the one who holds it.
+func TestPerLoopClose(t *testing.T) {
+	for first := range 3 {
+		t.Run(fmt.Sprint(first), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+			family := append([]*Listener{ln}, perLoop(t, ln)...)
+			for i := range family {
+				if err := family[(first+i)%len(family)].Close(); err != nil {
+					t.Errorf("Close of listener %d, number %d to be closed: got %v, want nil", (first+i)%len(family), i, err)
+				}
+			}
+			for i, ln := range family {
+				wantErr(t, fmt.Sprintf("second Close of listener %d", i), ln.Close(), "close", net.ErrClosed)
+			}
+			for i, ln := range family {
+				_, err := ln.Accept()
+				wantErr(t, fmt.Sprintf("Accept of listener %d", i), err, "accept", net.ErrClosed)
+			}
+		})
+	}
+}
+
+// TestPerLoopAfterClose splits a listener that is closed.
+func TestPerLoopAfterClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	ln.Close()
+	subs, err := ln.PerLoop()
+	wantErr(t, "PerLoop", err, "perloop", net.ErrClosed)
+	if len(subs) != 0 {
+		t.Errorf("got %d listeners with the error, want none", len(subs))
+	}
+}
+
+// TestPerLoopRace splits a listener while connections come in and others accept
+// from it, and closes it: every client gets its answer or a reset.
+func TestPerLoopRace(t *testing.T) {
+	testnet.NoLeaks(t)
+	for round := range 20 {
+		ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+		go serveEcho(ln)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				c, err := net.Dial("tcp", ln.Addr().String())
+				if err != nil {
+					return // closed already
+				}
+				defer c.Close()
+				if got, err := roundTrip(c, "hello"); got != "hello" && err == nil {
+					t.Errorf("round %d: got %q without an error", round, got)
+				} else if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("round %d: a connection was lost", round)
+				}
+			})
+			all.Go(func() {
+				subs, err := ln.PerLoop()
+				if err != nil && !errors.Is(err, net.ErrClosed) {
+					t.Errorf("round %d: PerLoop: %v", round, err)
+				}
+				for _, sub := range subs {
+					go serveEcho(sub)
+				}
+			})
+		}
+		all.Go(func() {
+			time.Sleep(time.Duration(round%4) * 200 * time.Microsecond)
+			ln.Close()
+		})
+		testnet.Within(t, "a round", all.Wait)
+	}
+}
+
+// TestPerLoopHTTP serves each part of a listener, by one server and by two.
+func TestPerLoopHTTP(t *testing.T) {
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprint(servers), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+			srvs := make([]*http.Server, servers)
+			served := make([]atomic.Int32, servers)
+			for i := range srvs {
+				srvs[i] = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					served[i].Add(1)
+					io.WriteString(w, "hello")
+				})}
+			}
+			var serving sync.WaitGroup
+			for i, sub := range perLoop(t, ln) {
+				serving.Go(func() {
+					if err := srvs[i%servers].Serve(sub); err != http.ErrServerClosed && !errors.Is(err, net.ErrClosed) {
+						t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
+					}
+				})
+			}
+			const requests = 64
+			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testnet.HangTimeout}
+			for range requests {
+				resp, err := client.Get("http://" + ln.Addr().String())
+				if err != nil {
+					t.Fatalf("GET: %v", err)
+				}
+				body, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if string(body) != "hello" || err != nil {
+					t.Errorf("GET: got %q, %v, want hello", body, err)
+				}
+			}
+			total := int32(0)
+			for i := range served {
+				n := served[i].Load()
+				if total += n; n == 0 {
+					t.Errorf("server %d: got no request of %d", i, requests)
+				}
+			}
+			if total != requests {
+				t.Errorf("got %d requests, want %d", total, requests)
+			}
+			for i, srv := range srvs {
+				ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+				if err := srv.Shutdown(ctx); err != nil {
+					t.Errorf("server %d: Shutdown: got %v, want nil", i, err)
+				}
+				cancel()
+			}
+			testnet.Within(t, "the end of Serve", serving.Wait)
+		})
+	}
+}
+
+// TestPlacement checks that new connections go to the loops that have fewest,
+// where the kernel has no say in it.
+func TestPlacement(t *testing.T) {
+	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
+		g := newGroup(t, 3)
+		ln := open(t, ListenConfig{Group: g})
+		if !ln.listener.spread {
+			return // its own test is TestEveryLoopAccepts
+		}
+		load := func() (least, most int) {
+			loads := make([]int, g.Len())
+			for i := range loads {
+				loads[i] = g.Loop(i).Descriptors()
+			}
+			return slices.Min(loads), slices.Max(loads)
+		}
+		var conns []*Conn
+		for range 30 {
+			c, _ := connect(t, ln)
+			conns = append(conns, c)
+			if least, most := load(); most-least > 1 {
+				t.Fatalf("after %d connections: got loads from %d to %d, want them even", len(conns), least, most)
+			}
+		}
+		for _, c := range conns {
+			if c.sock.fd.Loop() == g.Loop(1) {
+				c.Close()
+			}
+		}
+		for range 10 {
+			if c, _ := connect(t, ln); c.sock.fd.Loop() != g.Loop(1) {
+				t.Errorf("got a connection on loop %d, want it on loop 1, which has none", c.sock.fd.Loop().Index())
+			}
+		}
+	})
+}
+
+// TestEveryLoopAccepts checks that the kernel spreads connections over the
+// sockets of the loops.
+func TestEveryLoopAccepts(t *testing.T) {
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.TCP6} {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			g := newGroup(t, 3)
+			network, address := testnet.Address(t, kind)
+			ln := listen(t, ListenConfig{Group: g}, network, address)
+			if got := ln.Stats().Sockets; got != 3 {
+				t.Errorf("got %d sockets, want 3", got)
+			}
+			// A loop gets none of 64 in one of 10^11 runs.
+			for range 64 {
+				connect(t, ln)
+			}
+			for i := range g.Len() {
+				if g.Loop(i).Descriptors() == 0 {
+					t.Errorf("loop %d: got no connection of 64", i)
+				}
+			}
+		})
+	}
+}
+
+// TestCloseDuringAccept closes a listener in the moment in which it accepts,
+// which also ends the group of loops: Accept gets the connection or
+// net.ErrClosed, and there is nothing to report.
+func TestCloseDuringAccept(t *testing.T) {
+	testnet.NoLeaks(t)
+	for round := range 200 {
+		lc := ListenConfig{OnAcceptError: func(err error) { t.Errorf("round %d: OnAcceptError was called with %v", round, err) }}
+		ln := listen(t, lc, "tcp4", "127.0.0.1:0")
+		client, err := net.Dial("tcp4", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				c, err := ln.Accept()
+				if err != nil {
+					wantErr(t, "Accept", err, "accept", net.ErrClosed)
+					return
+				}
+				if got, want := c.RemoteAddr().String(), client.LocalAddr().String(); got != want {
+					t.Errorf("round %d: got a connection from %s, want %s", round, got, want)
+				}
+				c.Close()
+			})
+		}
+		all.Go(func() { ln.Close() })
+		testnet.Within(t, "a round", all.Wait)
+		client.Close()
+		if got := ln.Stats().PutOff; got != 0 {
+			t.Errorf("round %d: got %d put off, want 0", round, got)
+		}
+	}
+}
+
+// TestListenerRace calls everything that a listener has from many goroutines,
+// while clients come and go, and closes it in between.
+func TestListenerRace(t *testing.T) {
+	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
+		for range 5 {
+			ln := open(t, ListenConfig{Group: newGroup(t, 2)})
+			calls := map[string]func() error{
+				"Accept": func() error {
+					c, err := ln.Accept()
+					if err == nil {
+						c.Close()
+					}
+					if errors.Is(err, os.ErrDeadlineExceeded) {
+						return nil
+					}
+					return err
+				},
+				"SetDeadline": func() error { return ln.SetDeadline(time.Now().Add(time.Millisecond)) },
+				"PerLoop": func() error {
+					subs, err := ln.PerLoop()
+					if err != nil {
+						return err
+					}
+					return subs[0].SetDeadline(time.Time{})
+				},
+				"Files": func() error {
+					files, err := ln.Files()
+					for _, f := range files {
+						f.Close()
+					}
+					return err
+				},
+				"SyscallConn": func() error {
+					raw, err := ln.SyscallConn()
+					if err != nil {
+						return err
+					}
+					return raw.Control(func(uintptr) {})
+				},
+				"Dial": func() error {
+					c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+					if err != nil {
+						return net.ErrClosed
+					}
+					c.Close()
+					return nil
+				},
+			}
+			var all sync.WaitGroup
+			for name, call := range calls {
+				for range 2 {
+					all.Go(func() {
+						for {
+							ln.Stats()
+							if err := call(); err != nil {
+								if !errors.Is(err, net.ErrClosed) {
+									t.Errorf("%s: got %v, want net.ErrClosed", name, err)
+								}
+								return
+							}
+						}
+					})
+				}
+			}
+			var closed atomic.Int32
+			for range 3 {
+				all.Go(func() {
+					time.Sleep(5 * time.Millisecond)
+					if err := ln.Close(); err == nil {
+						closed.Add(1)
+					} else if !errors.Is(err, net.ErrClosed) {
+						t.Errorf("Close: got %v, want net.ErrClosed", err)
+					}
+				})
+			}
+			testnet.Within(t, "a round", all.Wait)
+			if got := closed.Load(); got != 1 {
+				t.Errorf("Close succeeded %d times, want once", got)
+			}
+		}
+	})
+}

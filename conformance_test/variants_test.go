@@ -1,0 +1,111 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/net/nettest"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+// variantVariable names the variant of percore's engine that the whole package
+// is to test instead of the default one:
+//
+//	PERCORE_TEST_VARIANT=thread go test ./conformance_test
+const variantVariable = "PERCORE_TEST_VARIANT"
+
+// A variant is a way to configure the engine. None of them may change what
+// callers see.
+type variant struct {
+	name   string
+	loops  loop.Config
+	config percore.ListenConfig
+}
+
+var variants = []variant{
+	{name: "thread", loops: loop.Config{Strategy: loop.Thread}},
+	{name: "pinned", loops: loop.Config{Strategy: loop.Thread, Pin: true}},
+	{name: "busypoll", loops: loop.Config{BusyPoll: 100 * time.Microsecond}},
+	{name: "oneloop", loops: loop.Config{Loops: 1}},
+	{name: "manyloops", loops: loop.Config{Loops: 7}},
+	{name: "leastloaded", config: percore.ListenConfig{LeastLoaded: true}},
+}
+
+// start starts the variant's loops and returns the engine that runs on them.
+func (v variant) start() (e engine, stop func(), err error) {
+	group, err := loop.NewGroup(v.loops)
+	if err != nil {
+		return engine{}, nil, err
+	}
+	with := func(config net.ListenConfig) *percore.ListenConfig {
+		lc := v.config
+		lc.Group = group
+		lc.Control, lc.KeepAlive, lc.KeepAliveConfig = config.Control, config.KeepAlive, config.KeepAliveConfig
+		return &lc
+	}
+	return engine{
+		name: "percore",
+		listen: func(network, address string) (net.Listener, error) {
+			return with(net.ListenConfig{}).Listen(context.Background(), network, address)
+		},
+		configured: func(ctx context.Context, config net.ListenConfig, network, address string) (net.Listener, error) {
+			return with(config).Listen(ctx, network, address)
+		},
+		fileListener: with(net.ListenConfig{}).FileListener,
+	}, group.Close, nil
+}
+
+// useVariant makes the package test the variant that the environment names.
+func useVariant() {
+	name := os.Getenv(variantVariable)
+	if name == "" {
+		return
+	}
+	for _, v := range variants {
+		if v.name != name {
+			continue
+		}
+		e, _, err := v.start() // its loops last as long as the process
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "engine variant %s: %v\n", name, err)
+			os.Exit(2)
+		}
+		percoreEngine = e
+		engines[1] = e
+		return
+	}
+	fmt.Fprintf(os.Stderr, "%s=%s: no such variant of the engine\n", variantVariable, name)
+	os.Exit(2)
+}
+
+// TestVariants runs the suites that find the most in the least time on every
+// variant of the engine.
+func TestVariants(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			e, stop, err := v.start()
+			if errors.Is(err, errors.ErrUnsupported) {
+				t.Skip("the engine does not run on this platform")
+			}
+			if err != nil {
+				t.Fatalf("starting: %v", err)
+			}
+			t.Cleanup(stop)
+			t.Run("nettest", func(t *testing.T) { nettest.TestConn(t, makePipe(t, e, testnet.TCP4, "server", plain)) })
+			t.Run("random programs", func(t *testing.T) { runRandomPrograms(t, e, 200, rounds(100)) })
+			t.Run("conn", func(t *testing.T) { stressConn(t, e) })
+			t.Run("listener", func(t *testing.T) { stressListener(t, e) })
+			t.Run("aborted reads", func(t *testing.T) { stressAbortedReads(t, e) })
+			t.Run("deadlines", func(t *testing.T) { stressDeadlines(t, e) })
+		})
+	}
+}

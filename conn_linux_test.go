@@ -1,0 +1,895 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"reflect"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+// accept accepts a connection from a client that it makes. Unlike connect it
+// leaves nobody behind who holds the server's end.
+func accept(t *testing.T, ln *Listener) (server *Conn, client net.Conn) {
+	t.Helper()
+	accepted := make(chan *Conn, 1)
+	go func() {
+		c, err := ln.AcceptConn()
+		if err != nil {
+			t.Errorf("Accept: %v", err)
+		}
+		accepted <- c
+	}()
+	client = testnet.Dial(t, ln)
+	return testnet.Receive(t, "Accept", accepted), client
+}
+
+// collectGarbage runs the collector until done is closed.
+func collectGarbage(t *testing.T, what string, done <-chan struct{}) {
+	t.Helper()
+	testnet.Eventually(t, what, func() bool {
+		runtime.GC()
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// ended is closed when c has read the end of the stream, or an error, which is
+// reported.
+func ended(t *testing.T, c net.Conn) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := awaitEnd(c); err != nil {
+			t.Errorf("the client: got %v, want the end of the stream", err)
+		}
+	}()
+	return done
+}
+
+// TestGarbage drops connections without closing them, after having used them in
+// ways that leave something behind: the collector must close them.
+func TestGarbage(t *testing.T) {
+	uses := map[string]func(t *testing.T, c *Conn, client net.Conn){
+		"unused": func(*testing.T, *Conn, net.Conn) {},
+		"read and written": func(t *testing.T, c *Conn, client net.Conn) {
+			go io.WriteString(client, "hello")
+			if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+				t.Error(err)
+			}
+			io.WriteString(c, "hello")
+		},
+		"deadlines": func(t *testing.T, c *Conn, client net.Conn) {
+			c.SetDeadline(time.Now().Add(time.Hour))
+		},
+		"deadline passed": func(t *testing.T, c *Conn, client net.Conn) {
+			c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("Read: got %v, want a time-out", err)
+			}
+		},
+		"addresses": func(t *testing.T, c *Conn, client net.Conn) {
+			c.LocalAddr()
+			c.RemoteAddr()
+		},
+		"callback called": func(t *testing.T, c *Conn, client net.Conn) {
+			called := make(chan error, 1)
+			if err := c.OnReadable(func(err error) { called <- err }); err != nil {
+				t.Error(err)
+			}
+			io.WriteString(client, "hello")
+			testnet.Receive(t, "the callback", called)
+			io.ReadFull(c, make([]byte, 5))
+		},
+		"callback canceled": func(t *testing.T, c *Conn, client net.Conn) {
+			if err := c.OnReadable(func(error) { t.Error("a canceled callback was called") }); err != nil {
+				t.Error(err)
+			}
+			if !c.CancelOnReadable() {
+				t.Error("CancelOnReadable: got false, want true")
+			}
+		},
+		"raw": func(t *testing.T, c *Conn, client net.Conn) {
+			raw, err := c.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(uintptr) {})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	for name, use := range uses {
+		for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+			t.Run(name+"/"+string(kind), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				network, address := testnet.Address(t, kind)
+				ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, network, address)
+				client := func() net.Conn {
+					c, client := accept(t, ln)
+					use(t, c, client)
+					return client
+				}()
+				collectGarbage(t, "closing a connection that nobody holds", ended(t, client))
+			})
+		}
+	}
+}
+
+// TestNoGarbage checks that a connection that somebody waits for is not garbage,
+// even if nothing but the wait refers to it.
+func TestNoGarbage(t *testing.T) {
+	waits := map[string]func(t *testing.T, c *Conn, done chan<- error){
+		"Read": func(t *testing.T, c *Conn, done chan<- error) {
+			go func() {
+				_, err := c.Read(make([]byte, 1))
+				done <- err
+			}()
+		},
+		"WriteTo": func(t *testing.T, c *Conn, done chan<- error) {
+			go func() {
+				_, err := c.WriteTo(io.Discard)
+				done <- err
+			}()
+		},
+		"Write": func(t *testing.T, c *Conn, done chan<- error) {
+			go func() {
+				_, err := c.Write(make([]byte, 32<<20)) // more than the buffers hold
+				done <- err
+			}()
+		},
+		"RawConn": func(t *testing.T, c *Conn, done chan<- error) {
+			raw, err := c.SyscallConn()
+			if err != nil {
+				t.Error(err)
+			}
+			go func() {
+				tries := 0
+				done <- raw.Read(func(uintptr) bool {
+					tries++
+					return tries > 1
+				})
+			}()
+		},
+		"OnReadable": func(t *testing.T, c *Conn, done chan<- error) {
+			if err := c.OnReadable(func(err error) { done <- err }); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	for name, wait := range waits {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+			done := make(chan error, 1)
+			client := func() net.Conn {
+				c, client := accept(t, ln)
+				wait(t, c, done)
+				return client
+			}()
+			for range 10 {
+				runtime.GC()
+				time.Sleep(time.Millisecond) // for what the collector would start
+			}
+			if len(done) != 0 {
+				t.Fatalf("got %v while nothing happened", <-done)
+			}
+			// Ends any of the waits.
+			client.(*net.TCPConn).CloseWrite()
+			go io.Copy(io.Discard, client)
+			if err := testnet.Receive(t, name, done); err != nil && err != io.EOF {
+				t.Errorf("got %v, want success or the end of the stream", err)
+			}
+			collectGarbage(t, "closing the connection afterwards", ended(t, client))
+		})
+	}
+}
+
+// TestGarbageListener drops a listener: like package net's it is closed.
+func TestGarbageListener(t *testing.T) {
+	for _, split := range []bool{false, true} {
+		t.Run(fmt.Sprintf("split=%t", split), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			group := newGroup(t, 2)
+			address := func() string {
+				ln, err := (&ListenConfig{Group: group}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if split {
+					perLoop(t, ln.(*Listener))
+				}
+				go func() {
+					if c, err := ln.Accept(); err == nil {
+						c.Close()
+					}
+				}()
+				c, err := net.Dial("tcp4", ln.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				awaitEnd(c)
+				return ln.Addr().String()
+			}()
+			testnet.Eventually(t, "closing a listener that nobody holds", func() bool {
+				runtime.GC()
+				c, err := net.Dial("tcp4", address)
+				if err == nil {
+					c.Close()
+				}
+				return errors.Is(err, syscall.ECONNREFUSED)
+			})
+		})
+	}
+}
+
+// TestAddrs checks that addresses, which are looked up when they are first asked
+// for, are the same whenever that is.
+func TestAddrs(t *testing.T) {
+	moments := map[string]func(t *testing.T, c *Conn, client net.Conn){
+		"at once": func(*testing.T, *Conn, net.Conn) {},
+		"after Close": func(t *testing.T, c *Conn, client net.Conn) {
+			if err := c.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		},
+		"after the client's end": func(t *testing.T, c *Conn, client net.Conn) {
+			client.Close()
+			c.Read(make([]byte, 1))
+		},
+		"after a reset": func(t *testing.T, c *Conn, client net.Conn) {
+			if tc, ok := client.(*net.TCPConn); ok {
+				tc.SetLinger(0)
+			}
+			client.Close()
+			c.Read(make([]byte, 1))
+		},
+		"in errors only": func(t *testing.T, c *Conn, client net.Conn) {
+			c.SetReadDeadline(time.Unix(1, 0))
+			_, err := c.Read(make([]byte, 1))
+			var operr *net.OpError
+			if !errors.As(err, &operr) || operr.Source.String() != client.RemoteAddr().String() || operr.Addr.String() != client.LocalAddr().String() {
+				t.Errorf("Read: got %v, want the addresses in it", err)
+			}
+		},
+	}
+	for _, kind := range testnet.Kinds() {
+		for name, wait := range moments {
+			t.Run(string(kind)+"/"+name, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				reference, referenceClient := testnet.Pair(t, net.Listen, kind)
+				referenceClient.Close()
+				c, client := connect(t, listenKindIn(t, ListenConfig{Group: newGroup(t, 2)}, kind))
+				wait(t, c, client)
+				var all sync.WaitGroup
+				for range 4 {
+					all.Go(func() {
+						if got, want := c.LocalAddr(), client.RemoteAddr(); got.String() != want.String() || got.Network() != want.Network() {
+							t.Errorf("LocalAddr: got %v, want %v", got, want)
+						}
+						if got, want := c.RemoteAddr(), client.LocalAddr(); got.String() != want.String() || got.Network() != want.Network() {
+							t.Errorf("RemoteAddr: got %v, want %v", got, want)
+						}
+					})
+				}
+				all.Wait()
+				for _, pair := range [][2]net.Addr{{c.LocalAddr(), reference.LocalAddr()}, {c.RemoteAddr(), reference.RemoteAddr()}} {
+					got, want := pair[0], pair[1]
+					if reflect.TypeOf(got) != reflect.TypeOf(want) {
+						t.Errorf("got a %T, want a %T", got, want)
+					}
+					if a, ok := got.(*net.TCPAddr); ok && len(a.IP) != len(want.(*net.TCPAddr).IP) {
+						t.Errorf("got %d bytes of IP, want %d", len(a.IP), len(want.(*net.TCPAddr).IP))
+					}
+				}
+				if c.LocalAddr() != c.LocalAddr() || c.RemoteAddr() != c.RemoteAddr() {
+					t.Error("asking again: got another address object")
+				}
+			})
+		}
+	}
+}
+
+// listenKindIn makes a listener of the kind with lc's options.
+func listenKindIn(t testing.TB, lc ListenConfig, kind testnet.Kind) *Listener {
+	t.Helper()
+	network, address := testnet.Address(t, kind)
+	return listen(t, lc, network, address)
+}
+
+// TestAddrsRace asks for addresses while the connection is closed.
+func TestAddrsRace(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	for range 100 {
+		c, client := accept(t, ln)
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if got, want := c.LocalAddr(), client.RemoteAddr(); got == nil || got.String() != want.String() {
+					t.Errorf("LocalAddr: got %v, want %v", got, want)
+				}
+			})
+		}
+		all.Go(func() { c.Close() })
+		all.Wait()
+		client.Close()
+	}
+}
+
+func init() {
+	// Makes the descriptor of a connection blocking, by way of its File, and then
+	// reads and writes with deadlines. With a single processor nothing else would
+	// run meanwhile if a call blocked.
+	children["blocking descriptor"] = func() {
+		ln, err := Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			exitChild("listening", err)
+		}
+		client, err := net.Dial("tcp4", ln.Addr().String())
+		if err != nil {
+			exitChild("dialing", err)
+		}
+		c, err := ln.(*Listener).AcceptConn()
+		if err != nil {
+			exitChild("accepting", err)
+		}
+		f, err := c.File()
+		if err != nil {
+			exitChild("File", err)
+		}
+		if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK != 0 {
+			exitChild("the descriptor did not become blocking", fmt.Errorf("flags %#x, %v", flags, err))
+		}
+		b := make([]byte, 4<<20)
+		for range 3 {
+			c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			if _, err := c.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+				exitChild("Read: want a time-out", fmt.Errorf("got %v", err))
+			}
+		}
+		// Something goes on while it waits, and data gets through.
+		ticks := 0
+		ticking, stop := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ticking)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+					if ticks++; ticks == 20 {
+						io.WriteString(client, "hello")
+					}
+				}
+			}
+		}()
+		c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		if n, err := c.Read(b); string(b[:n]) != "hello" {
+			exitChild("Read: want hello", fmt.Errorf("got %q, %v", b[:n], err))
+		}
+		close(stop)
+		<-ticking
+		c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		for err == nil { // until the buffers are full
+			_, err = c.Write(b)
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			exitChild("Write: want a time-out", err)
+		}
+		f.Close()
+		c.Close()
+		client.Close()
+		ln.Close()
+		fmt.Print("done")
+	}
+}
+
+// TestBlockingDescriptor checks that a user who makes the descriptor blocking
+// doesn't make the engine block.
+func TestBlockingDescriptor(t *testing.T) {
+	testnet.NoLeaks(t)
+	child := testnet.StartChild(t, "blocking descriptor", "GOMAXPROCS=1")
+	var out []byte
+	testnet.Within(t, "reading with deadlines", func() { out, _ = io.ReadAll(child.Stdout) })
+	if err := child.Wait(); err != nil || string(out) != "done" {
+		t.Errorf("got %q, %v, want done", out, err)
+	}
+}
+
+// TestFileIsACopy checks that a connection and its file live apart.
+func TestFileIsACopy(t *testing.T) {
+	for _, kind := range testnet.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := listenKindIn(t, ListenConfig{Group: newGroup(t, 2)}, kind)
+			c, client := connect(t, ln)
+			f, err := c.File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err := io.WriteString(f, "by file"); err != nil {
+				t.Errorf("writing to the file: %v", err)
+			}
+			b := make([]byte, 7)
+			if _, err := io.ReadFull(client, b); string(b) != "by file" || err != nil {
+				t.Errorf("got %q, %v, want what was written to the file", b, err)
+			}
+			// Closed, the connection must not go on being watched by the loop,
+			// whose table its copy keeps it in.
+			c.Close()
+			if _, err := io.WriteString(f, "and on"); err != nil {
+				t.Errorf("writing to the file after Close: %v", err)
+			}
+			for range 50 {
+				wantEchoOn(t, client, f)
+			}
+			if s := ln.Stats().Loops; s.Stale != 0 || s.Descriptors != 0 {
+				t.Errorf("after Close: got %+v, want no event and no descriptor", s)
+			}
+			f.Close()
+			if err := awaitEnd(client); err != nil {
+				t.Errorf("the client: got %v, want the end of the stream", err)
+			}
+		})
+	}
+}
+
+// wantEchoOn sends a byte from the client to the file.
+func wantEchoOn(t *testing.T, client net.Conn, f *os.File) {
+	t.Helper()
+	b := []byte{1}
+	if _, err := client.Write(b); err != nil {
+		t.Errorf("writing: %v", err)
+	}
+	if _, err := f.Read(b); err != nil {
+		t.Errorf("reading: %v", err)
+	}
+}
+
+// TestOnReadable goes through the occasions on which the callback is called.
+func TestOnReadable(t *testing.T) {
+	occasions := []struct {
+		name   string
+		before func(c *Conn, client net.Conn) // arming it
+		after  func(c *Conn, client net.Conn)
+		want   error
+	}{
+		{"data", nil, func(c *Conn, client net.Conn) { io.WriteString(client, "x") }, nil},
+		{"data before", func(c *Conn, client net.Conn) { io.WriteString(client, "x") }, nil, nil},
+		{"end", nil, func(c *Conn, client net.Conn) { client.Close() }, nil},
+		{"end before", func(c *Conn, client net.Conn) { client.Close() }, nil, nil},
+		{"the writing half's end", nil, func(c *Conn, client net.Conn) { client.(*net.TCPConn).CloseWrite() }, nil},
+		{"CloseRead", nil, func(c *Conn, client net.Conn) { c.CloseRead() }, nil},
+		{"reset", nil, func(c *Conn, client net.Conn) { client.(*net.TCPConn).SetLinger(0); client.Close() }, nil},
+		{"more data than was read", func(c *Conn, client net.Conn) {
+			io.WriteString(client, "xyz")
+			c.Read(make([]byte, 1))
+		}, nil, nil},
+		{"deadline", nil, func(c *Conn, client net.Conn) { c.SetReadDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded},
+		{"deadline before", func(c *Conn, client net.Conn) { c.SetReadDeadline(time.Now().Add(20 * time.Millisecond)) }, nil, os.ErrDeadlineExceeded},
+		{"deadline in the past", nil, func(c *Conn, client net.Conn) { c.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
+		{"Close", nil, func(c *Conn, client net.Conn) { c.Close() }, net.ErrClosed},
+	}
+	for _, o := range occasions {
+		t.Run(o.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			c, client := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))
+			if o.before != nil {
+				o.before(c, client)
+			}
+			called := make(chan error, 2)
+			if err := c.OnReadable(func(err error) { called <- err }); err != nil {
+				t.Fatalf("OnReadable: got %v, want nil", err)
+			}
+			if o.after != nil {
+				o.after(c, client)
+			}
+			if err := testnet.Receive(t, "the callback", called); err != o.want && !errors.Is(err, o.want) {
+				t.Errorf("got a call with %v, want %v", err, o.want)
+			}
+			if c.CancelOnReadable() {
+				t.Error("after the call: it is still armed")
+			}
+			c.Close()
+			client.Close()
+			if len(called) != 0 {
+				t.Errorf("got another call, with %v", <-called)
+			}
+		})
+	}
+}
+
+// TestOnReadableQuiet checks that nothing but what it waits for calls it.
+func TestOnReadableQuiet(t *testing.T) {
+	testnet.NoLeaks(t)
+	c, client := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))
+	called := make(chan error, 1)
+	if err := c.OnReadable(func(err error) { called <- err }); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(c, "writing is no reading")
+	c.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	c.SetReadDeadline(time.Now().Add(time.Hour))
+	c.SetReadDeadline(time.Time{})
+	if _, err := io.ReadFull(client, make([]byte, 21)); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if len(called) != 0 {
+		t.Errorf("got a call with %v, want none", <-called)
+	}
+	if !c.CancelOnReadable() || c.CancelOnReadable() {
+		t.Error("CancelOnReadable: want true, and then false")
+	}
+	io.WriteString(client, "x")
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Errorf("reading after all: %v", err)
+	}
+	if len(called) != 0 {
+		t.Errorf("got a call after canceling, with %v", <-called)
+	}
+}
+
+// TestOnReadableErrors checks when it can't be armed, and that it says so as
+// other methods do.
+func TestOnReadableErrors(t *testing.T) {
+	testnet.NoLeaks(t)
+	c, _ := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))
+	never := func(err error) { t.Errorf("got a call with %v, want none", err) }
+	c.SetReadDeadline(time.Unix(1, 0))
+	wantErr(t, "past the deadline", c.OnReadable(never), "set", os.ErrDeadlineExceeded)
+	c.SetReadDeadline(time.Time{})
+	closing := make(chan error, 1)
+	if err := c.OnReadable(func(err error) { closing <- err }); err != nil {
+		t.Errorf("without a deadline: got %v, want nil", err)
+	}
+	wantErr(t, "armed already", c.OnReadable(never), "set", loop.ErrArmed)
+	c.Close()
+	if err := testnet.Receive(t, "the callback", closing); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("on Close: got %v, want net.ErrClosed", err)
+	}
+	wantErr(t, "closed", c.OnReadable(never), "set", net.ErrClosed)
+	if c.CancelOnReadable() {
+		t.Error("CancelOnReadable after Close: got true, want false")
+	}
+	var none *Conn
+	if err := none.OnReadable(never); err != syscall.EINVAL {
+		t.Errorf("on nil: got %v, want EINVAL", err)
+	}
+}
+
+// TestOnReadableServer runs an echo server that holds no goroutine for a
+// connection that waits, and reads in the callback's stead with goroutines that
+// come and go.
+func TestOnReadableServer(t *testing.T) {
+	testnet.NoLeaks(t)
+	const clients, rounds = 20, 30
+	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	var closed atomic.Int32
+	var serve func(c *Conn)
+	serve = func(c *Conn) {
+		err := c.OnReadable(func(err error) {
+			if err != nil {
+				t.Errorf("a call with %v", err)
+			}
+			go func() {
+				b := make([]byte, 64)
+				n, err := c.Read(b)
+				if err != nil {
+					if err != io.EOF {
+						t.Errorf("Read: %v", err)
+					}
+					c.Close()
+					closed.Add(1)
+					return
+				}
+				if _, err := c.Write(b[:n]); err != nil {
+					t.Errorf("Write: %v", err)
+				}
+				serve(c)
+			}()
+		})
+		if err != nil {
+			t.Errorf("OnReadable: %v", err)
+		}
+	}
+	go func() {
+		for {
+			c, err := ln.AcceptConn()
+			if err != nil {
+				return
+			}
+			serve(c)
+		}
+	}()
+	var all sync.WaitGroup
+	for i := range clients {
+		c := testnet.Dial(t, ln)
+		all.Go(func() {
+			for round := range rounds {
+				text := fmt.Sprintf("client %d round %d", i, round)
+				if got, err := roundTrip(c, text); got != text || err != nil {
+					t.Errorf("%s: got %q, %v", text, got, err)
+				}
+			}
+			c.Close()
+		})
+	}
+	testnet.Within(t, "all rounds", all.Wait)
+	testnet.Eventually(t, "closing all", func() bool { return closed.Load() == clients })
+}
+
+// TestOnReadableRace has data, deadlines, cancelation and Close compete for a
+// callback: it is called once or canceled once, never both, never neither.
+func TestOnReadableRace(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	for round := range 200 {
+		c, client := accept(t, ln)
+		var calls, cancels atomic.Int32
+		called := make(chan struct{}, 8)
+		if err := c.OnReadable(func(error) {
+			calls.Add(1)
+			called <- struct{}{}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		all.Go(func() { io.WriteString(client, "x") })
+		all.Go(func() { c.SetReadDeadline(time.Unix(1, 0)) })
+		all.Go(func() { c.SetReadDeadline(time.Now().Add(time.Duration(round) * time.Microsecond)) })
+		for range 2 {
+			all.Go(func() {
+				if c.CancelOnReadable() {
+					cancels.Add(1)
+				}
+			})
+		}
+		all.Go(func() { c.Close() })
+		all.Wait()
+		if cancels.Load() == 0 {
+			testnet.Receive(t, "a callback that nobody canceled", called)
+		}
+		client.Close()
+		if n := calls.Load() + cancels.Load(); n != 1 {
+			t.Errorf("round %d: got %d calls and %d cancelations, want one of either", round, calls.Load(), cancels.Load())
+		}
+	}
+}
+
+func init() {
+	// Opens as many connections as the environment says, and holds them until
+	// its standard input ends.
+	children["dial many"] = func() {
+		n, err := strconv.Atoi(os.Getenv("CONNECTIONS"))
+		if err != nil {
+			exitChild("CONNECTIONS", err)
+		}
+		conns := make([]net.Conn, n)
+		for i := range conns {
+			if conns[i], err = net.Dial("tcp4", os.Getenv("ADDRESS")); err != nil {
+				exitChild(fmt.Sprintf("connection %d", i), err)
+			}
+		}
+		fmt.Println("ready")
+		io.Copy(io.Discard, os.Stdin)
+		for _, c := range conns {
+			c.Close()
+		}
+	}
+}
+
+// TestIdleConnBudget measures what a connection costs that nobody reads.
+func TestIdleConnBudget(t *testing.T) {
+	testnet.NoLeaks(t)
+	const connections, heapBytesMax = 2000, 400
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < connections+200 {
+		t.Skipf("needs %d open files, may have %d (%v)", connections+200, limit.Cur, err)
+	}
+	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	conns := make([]*Conn, 0, connections)
+	heap := func() uint64 {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what the first one's finalizers let go of
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	child := testnet.StartChild(t, "dial many", "ADDRESS="+ln.Addr().String(), "CONNECTIONS="+strconv.Itoa(connections))
+	goroutines, before := runtime.NumGoroutine(), heap()
+	for range connections {
+		c, err := ln.AcceptConn()
+		if err != nil {
+			t.Fatalf("Accept: %v", err)
+		}
+		conns = append(conns, c)
+	}
+	if line, err := bufio.NewReader(child.Stdout).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the clients: got %q, %v, want them ready", line, err)
+	}
+	each := float64(int64(heap()-before)) / connections
+	t.Logf("%.0f bytes of heap per connection", each)
+	if each > heapBytesMax {
+		t.Errorf("got %.0f bytes of heap per connection, want at most %d", each, heapBytesMax)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines {
+		t.Errorf("got %d goroutines with %d connections, want %d as with none", n, connections, goroutines)
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+// TestAllocs checks that what a server does for each request allocates nothing.
+func TestAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector's sync.Pool allocates")
+	}
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			c, client := connect(t, listenKindIn(t, ListenConfig{Group: newGroup(t, 1)}, kind))
+			echoed := make(chan struct{})
+			go func() { // allocates nothing either
+				defer close(echoed)
+				b := make([]byte, 64)
+				for {
+					n, err := client.Read(b)
+					if err != nil {
+						return
+					}
+					client.Write(b[:n])
+				}
+			}()
+			b := make([]byte, 64)
+			count := func(what string, f func() error) {
+				t.Helper()
+				var failed error
+				if n := testing.AllocsPerRun(200, func() {
+					if err := f(); err != nil {
+						failed = err
+					}
+				}); n != 0 || failed != nil {
+					t.Errorf("%s: got %v allocations, %v, want none", what, n, failed)
+				}
+			}
+			count("Write and Read that waits", func() error {
+				if _, err := c.Write(b); err != nil {
+					return err
+				}
+				_, err := io.ReadFull(c, b)
+				return err
+			})
+			count("Read past the deadline", func() error {
+				c.SetReadDeadline(time.Unix(1, 0))
+				return c.SetReadDeadline(time.Time{})
+			})
+			for what, set := range map[string]func(time.Time) error{
+				"SetDeadline": c.SetDeadline, "SetReadDeadline": c.SetReadDeadline, "SetWriteDeadline": c.SetWriteDeadline,
+			} {
+				soon := time.Now().Add(time.Hour)
+				count(what+", later each time", func() error {
+					soon = soon.Add(time.Second)
+					return set(soon)
+				})
+				count(what+", earlier each time", func() error {
+					soon = soon.Add(-2 * time.Second)
+					return set(soon)
+				})
+				count(what+", in the past", func() error { return set(time.Unix(1, 0)) })
+				count(what+", off", func() error { return set(time.Time{}) })
+			}
+			count("RemoteAddr and LocalAddr", func() error {
+				c.RemoteAddr()
+				c.LocalAddr()
+				return nil
+			})
+			c.Close()
+			testnet.Receive(t, "the end of the echo", echoed)
+		})
+	}
+}
+
+// TestConnRace uses one connection from many goroutines in every way, and closes
+// it: all calls end, with what package net's would end with.
+func TestConnRace(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	for round := range 10 {
+		c, client := accept(t, ln)
+		calls := map[string]func() error{
+			"Read":  func() error { _, err := c.Read(make([]byte, 100)); return err },
+			"Write": func() error { _, err := c.Write(make([]byte, 1000)); return err },
+			"ReadFrom": func() error {
+				_, err := c.ReadFrom(io.LimitReader(zeros{}, 1000))
+				return err
+			},
+			"SetReadDeadline":  func() error { return c.SetReadDeadline(time.Now().Add(time.Millisecond)) },
+			"SetWriteDeadline": func() error { return c.SetWriteDeadline(time.Now().Add(time.Millisecond)) },
+			"SetDeadline":      func() error { return c.SetDeadline(time.Time{}) },
+			"OnReadable": func() error {
+				if err := c.OnReadable(func(error) {}); err != nil && !errors.Is(err, loop.ErrArmed) {
+					return err
+				}
+				c.CancelOnReadable()
+				return nil
+			},
+			"addresses": func() error {
+				if c.LocalAddr().String() != client.RemoteAddr().String() {
+					return errors.New("another address")
+				}
+				return c.SetNoDelay(true)
+			},
+			"File": func() error {
+				f, err := c.File()
+				if err == nil {
+					f.Close()
+				}
+				return err
+			},
+			"RawConn": func() error {
+				raw, err := c.SyscallConn()
+				if err != nil {
+					return err
+				}
+				return raw.Write(func(uintptr) bool { return true })
+			},
+		}
+		var all sync.WaitGroup
+		for name, call := range calls {
+			for range 2 {
+				all.Go(func() {
+					for {
+						err := call()
+						switch {
+						case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
+							continue
+						case !errors.Is(err, net.ErrClosed):
+							t.Errorf("round %d: %s: got %v, want net.ErrClosed", round, name, err)
+						}
+						return
+					}
+				})
+			}
+		}
+		all.Go(func() { io.Copy(client, client) })
+		all.Go(func() {
+			time.Sleep(time.Duration(round) * time.Millisecond)
+			c.Close()
+		})
+		testnet.Within(t, "a round", all.Wait)
+		client.Close()
+	}
+}
+
+// zeros is an endless stream.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }

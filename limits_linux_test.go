@@ -1,0 +1,284 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// limitDescriptors lets the process open n more descriptors.
+func limitDescriptors(n int) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		exitChild("getrlimit", err)
+	}
+	// The limit is one more than the highest number that may be given out.
+	for limit.Cur = 0; n > 0; limit.Cur++ {
+		if _, err := unix.FcntlInt(uintptr(limit.Cur), unix.F_GETFD, 0); err == unix.EBADF {
+			n--
+		}
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		exitChild("setrlimit", err)
+	}
+}
+
+// cpuTime returns how much processor time the process has used.
+func cpuTime() time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		exitChild("getrusage", err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// starvedStatus is what the helper of TestOutOfDescriptors says about itself.
+type starvedStatus struct {
+	Accepted, PutOff uint64
+	Reports          int32  // calls of OnAcceptError
+	Report           string // the last one's error
+	Errno            int
+	Elapsed, CPU     time.Duration
+}
+
+// acceptGoroutines is how many goroutines accept in that helper.
+const acceptGoroutines = 2
+
+func init() {
+	// An echo server that can open 10 more descriptors. To each line on its
+	// standard input it answers with a status.
+	children["out of descriptors"] = func() {
+		var reports atomic.Int32
+		var report atomic.Pointer[error]
+		lc := ListenConfig{OnAcceptError: func(err error) {
+			reports.Add(1)
+			report.Store(&err)
+		}}
+		ln, err := lc.Listen(context.Background(), "tcp4", "127.0.0.1:0")
+		if err != nil {
+			exitChild("listening", err)
+		}
+		limitDescriptors(10)
+		for range acceptGoroutines {
+			go serveEcho(ln)
+		}
+		fmt.Println(ln.Addr())
+		begin := time.Now()
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			s := ln.(*Listener).Stats()
+			status := starvedStatus{
+				Accepted: s.Accepted, PutOff: s.PutOff, Reports: reports.Load(),
+				Elapsed: time.Since(begin), CPU: cpuTime(),
+			}
+			if err := report.Load(); err != nil {
+				status.Report = (*err).Error()
+				var errno syscall.Errno
+				if errors.As(*err, &errno) {
+					status.Errno = int(errno)
+				}
+			}
+			if err := json.NewEncoder(os.Stdout).Encode(status); err != nil {
+				exitChild("reporting", err)
+			}
+		}
+		ln.Close()
+	}
+}
+
+// TestOutOfDescriptors has more clients than the server has descriptors. It must
+// wait without spinning, say so once, and serve the rest as others leave.
+func TestOutOfDescriptors(t *testing.T) {
+	testnet.NoLeaks(t)
+	const clients = 40
+	child := testnet.StartChild(t, "out of descriptors", "GOMAXPROCS=2")
+	answers := bufio.NewScanner(child.Stdout)
+	ask := func() (s starvedStatus) {
+		t.Helper()
+		io.WriteString(child.Stdin, "\n")
+		if !answers.Scan() {
+			t.Fatalf("the server has ended: %v", child.Wait())
+		}
+		if err := json.Unmarshal(answers.Bytes(), &s); err != nil {
+			t.Fatalf("status %q: %v", answers.Bytes(), err)
+		}
+		return s
+	}
+	if !answers.Scan() {
+		t.Fatalf("the server did not start: %v", child.Wait())
+	}
+	address := answers.Text()
+
+	conns := make([]net.Conn, clients)
+	for i := range conns {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		defer c.Close()
+		conns[i] = c
+	}
+	var before starvedStatus
+	testnet.Eventually(t, "running out of descriptors", func() bool {
+		before = ask()
+		return before.PutOff >= 3
+	})
+	time.Sleep(500 * time.Millisecond) // to see what it does meanwhile
+	after := ask()
+	if after.Accepted != before.Accepted || after.Accepted >= clients {
+		t.Errorf("got %d connections, then %d, want fewer than %d and no more", before.Accepted, after.Accepted, clients)
+	}
+	if after.Reports != 1 || after.Errno != int(syscall.EMFILE) || after.Report != "accept4: too many open files" {
+		t.Errorf("got %d calls of OnAcceptError, the last with %q, want one with EMFILE", after.Reports, after.Report)
+	}
+	// Doubling from 5 ms to 1 s it tries 8 times in the first second and then
+	// once a second, in each goroutine. One that spins tries a million times.
+	if triesMax := uint64(acceptGoroutines * (10 + 2*int(after.Elapsed/time.Second))); after.PutOff > triesMax {
+		t.Errorf("tried %d times in %v, want at most %d", after.PutOff, after.Elapsed, triesMax)
+	}
+	if used, passed := after.CPU-before.CPU, after.Elapsed-before.Elapsed; used > passed/2 {
+		t.Errorf("used %v of processor time in %v of waiting", used, passed)
+	}
+
+	var all sync.WaitGroup
+	for i, c := range conns {
+		all.Go(func() {
+			text := "client " + strconv.Itoa(i)
+			if got, err := roundTrip(c, text); got != text || err != nil {
+				t.Errorf("%s: got %q, %v", text, got, err)
+			}
+			c.Close()
+		})
+	}
+	testnet.Within(t, "serving all", all.Wait)
+	if last := ask(); last.Accepted != clients || last.Reports != 1 {
+		t.Errorf("in the end: got %+v, want %d accepted and 1 report", last, clients)
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func init() {
+	// A server that closes its listener when it runs out of descriptors.
+	children["close when out of descriptors"] = func() {
+		closed := make(chan error, 1)
+		var ln net.Listener
+		lc := ListenConfig{OnAcceptError: func(error) { closed <- ln.Close() }}
+		ln, err := lc.Listen(context.Background(), "tcp4", "127.0.0.1:0")
+		if err != nil {
+			exitChild("listening", err)
+		}
+		accepted := make(chan error, 1)
+		go func() {
+			_, err := ln.Accept()
+			accepted <- err
+		}()
+		limitDescriptors(1) // the client's, which leaves none for the server's end
+		client, err := net.Dial("tcp", ln.Addr().String())
+		if err == nil { // or it was reset before Dial was done
+			defer client.Close()
+		}
+		if err := <-closed; err != nil {
+			exitChild("closing", err)
+		}
+		if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+			exitChild("accepting: want net.ErrClosed", err)
+		}
+		os.Stdout.WriteString("closed")
+	}
+}
+
+// TestOutOfDescriptorsClose closes the listener where many would: in
+// OnAcceptError.
+func TestOutOfDescriptorsClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	child := testnet.StartChild(t, "close when out of descriptors")
+	var out []byte
+	testnet.Within(t, "closing", func() { out, _ = io.ReadAll(child.Stdout) })
+	if err := child.Wait(); err != nil || string(out) != "closed" {
+		t.Errorf("got %q, %v, want the listener closed", out, err)
+	}
+}
+
+func init() {
+	// Tries to listen with one descriptor more each time, until it works, and
+	// prints the errors.
+	children["listen with few descriptors"] = func() {
+		warm, err := net.Listen("tcp4", "127.0.0.1:0") // what the runtime opens once
+		if err != nil {
+			exitChild("listening", err)
+		}
+		warm.Close()
+		address := warm.Addr().String()
+		before := testnet.CountFDs()
+		for n := range 100 {
+			limitDescriptors(n)
+			ln, err := Listen("tcp4", address)
+			limitDescriptors(50)
+			if err == nil {
+				ln.Close()
+				os.Stdout.WriteString("listened\n")
+				return
+			}
+			fmt.Println(err)
+			if !errors.Is(err, syscall.EMFILE) {
+				exitChild("want EMFILE", err)
+			}
+			// A group that started ends in its own time.
+			for deadline := time.Now().Add(testnet.HangTimeout); testnet.CountFDs() != before; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					exitChild(fmt.Sprintf("with %d descriptors: %d are left of a failed Listen", n, testnet.CountFDs()-before), err)
+				}
+			}
+		}
+	}
+}
+
+// TestListenOutOfDescriptors lets Listen fail at each of the descriptors that it
+// opens: every time with one line, and with nothing left behind.
+func TestListenOutOfDescriptors(t *testing.T) {
+	testnet.NoLeaks(t)
+	child := testnet.StartChild(t, "listen with few descriptors", "GOMAXPROCS=2")
+	var out []byte
+	testnet.Within(t, "listening", func() { out, _ = io.ReadAll(child.Stdout) })
+	if err := child.Wait(); err != nil {
+		t.Errorf("%v\nafter %s", err, out)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	failures, listened := 0, false
+	for lines.Scan() {
+		if lines.Text() == "listened" {
+			listened = true
+			continue
+		}
+		failures++
+		if ok := listenError.MatchString(lines.Text()); !ok {
+			t.Errorf("got %q, want one line like %q", lines.Text(), listenError)
+		}
+	}
+	// The sockets, the loops and what joins them: at least one each.
+	if !listened || failures < 5 {
+		t.Errorf("got %d failures and listened=%t, want it to work at last, after at least 5 failures\n%s", failures, listened, out)
+	}
+}
+
+var listenError = regexp.MustCompile(`^listen tcp4 127\.0\.0\.1:\d+: [^\n]*too many open files$`)

@@ -1,0 +1,919 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+// opener listens with a configuration, as net.ListenConfig does and ours.
+type opener = testnet.ListenFunc
+
+func openNet(network, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	return lc.Listen(context.Background(), network, address)
+}
+
+func openReusePort(network, address string) (net.Listener, error) {
+	lc := ListenConfig{ReusePort: true}
+	return lc.Listen(context.Background(), network, address)
+}
+
+// TestBusyPort listens twice on one address: what package net says of its own
+// listeners is what everybody has to say.
+func TestBusyPort(t *testing.T) {
+	addresses := []struct{ network, first, second string }{
+		{"tcp4", "127.0.0.1:0", "127.0.0.1:PORT"},
+		{"tcp", "127.0.0.1:0", "127.0.0.1:PORT"},
+		{"tcp", ":0", ":PORT"},
+		{"tcp", ":0", "127.0.0.1:PORT"},
+		{"tcp", "127.0.0.1:0", ":PORT"},
+		{"tcp4", "0.0.0.0:0", "127.0.0.1:PORT"},
+		{"tcp6", "[::1]:0", "[::1]:PORT"},
+		{"unix", filepath.Join(testnet.ShortTempDir(t), "s"), ""},
+		{"unix", "@percore-test-busy", ""},
+	}
+	engines := []struct {
+		name          string
+		first, second opener
+	}{
+		{"net, net", openNet, openNet}, // the reference
+		{"percore, percore", Listen, Listen},
+		{"percore, net", Listen, openNet},
+		{"net, percore", openNet, Listen},
+		{"shared, percore", openReusePort, Listen},
+		{"shared, net", openReusePort, openNet},
+		{"net, shared", openNet, openReusePort},
+	}
+	for _, a := range addresses {
+		var want string
+		for _, e := range engines {
+			t.Run(fmt.Sprintf("%s %s %s/%s", a.network, filepath.Base(a.first), a.second, e.name), func(t *testing.T) {
+				if a.network == "tcp6" && !testnet.HasIPv6() {
+					t.Skip("this machine has no IPv6 loopback address")
+				}
+				testnet.NoLeaks(t)
+				first, err := e.first(a.network, a.first)
+				if err != nil {
+					t.Fatalf("the first: %v", err)
+				}
+				defer first.Close()
+				address := first.Addr().String()
+				if ta, ok := first.Addr().(*net.TCPAddr); ok {
+					address = strings.Replace(a.second, "PORT", fmt.Sprint(ta.Port), 1)
+				}
+				second, err := e.second(a.network, address)
+				if err == nil {
+					second.Close()
+				}
+				wantErr(t, "the second", err, "listen", syscall.EADDRINUSE)
+				got := strings.Replace(fmt.Sprint(err), strings.TrimPrefix(address, "[::]"), "ADDRESS", 1)
+				if want == "" {
+					want = got
+				}
+				if got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				if c, err := net.Dial(a.network, first.Addr().String()); err != nil {
+					t.Errorf("the first does not answer any more: %v", err)
+				} else {
+					c.Close()
+				}
+			})
+		}
+	}
+}
+
+func init() {
+	// Listens on the address in the environment with ReusePort and sends its
+	// name to whoever connects.
+	children["share a port"] = func() {
+		ln, err := openReusePort("tcp4", os.Getenv("ADDRESS"))
+		if err != nil {
+			exitChild("listening", err)
+		}
+		fmt.Println(ln.Addr())
+		go func() {
+			io.Copy(io.Discard, os.Stdin)
+			ln.Close()
+		}()
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, os.Getenv("NAME"))
+			c.Close()
+		}
+	}
+}
+
+// TestReusePort has two processes share a port: both get connections, and when
+// one has ended the other gets all.
+func TestReusePort(t *testing.T) {
+	testnet.NoLeaks(t)
+	address := "127.0.0.1:0"
+	processes := map[string]*testnet.ChildProcess{}
+	for _, name := range []string{"first", "second"} {
+		child := testnet.StartChild(t, "share a port", "NAME="+name, "ADDRESS="+address, "GOMAXPROCS=2")
+		line, err := bufio.NewReader(child.Stdout).ReadString('\n')
+		if err != nil {
+			t.Fatalf("the %s process: %v, %v", name, err, child.Wait())
+		}
+		processes[name] = child
+		address = strings.TrimSpace(line)
+	}
+	ask := func() string {
+		t.Helper()
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatalf("dialing: %v", err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		name, err := io.ReadAll(c)
+		if err != nil {
+			t.Fatalf("reading: %v", err)
+		}
+		return string(name)
+	}
+	served := map[string]int{}
+	for range 64 { // all go to one process in one of 10^19 runs
+		served[ask()]++
+	}
+	if len(served) != 2 || served["first"] == 0 || served["second"] == 0 {
+		t.Errorf("got connections served by %v, want both processes", served)
+	}
+	if err := processes["first"].Wait(); err != nil {
+		t.Error(err)
+	}
+	for range 20 {
+		if name := ask(); name != "second" {
+			t.Errorf("after the first process ended: got %q, want second", name)
+		}
+	}
+	if err := processes["second"].Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestControl counts the calls of the user's hook: one for each socket, before it
+// is bound, with what package net passes.
+func TestControl(t *testing.T) {
+	type call struct{ network, address string }
+	const priority = 3 // of SO_PRIORITY: an option to know the sockets by
+	for _, test := range []struct {
+		network, address string
+		reusePort        bool
+		sockets          int
+	}{
+		{"tcp", "127.0.0.1:0", false, 3},
+		{"tcp", "127.0.0.1:0", true, 3},
+		{"tcp4", "127.0.0.1:0", false, 3},
+		{"tcp", ":0", false, 3},
+		{"unix", "@percore-test-control", false, 1},
+		{"unix", "@percore-test-control", true, 1},
+	} {
+		t.Run(fmt.Sprintf("%s %s %t", test.network, test.address, test.reusePort), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			var calls []call
+			control := func(network, address string, c syscall.RawConn) error {
+				calls = append(calls, call{network, address})
+				return c.Control(func(fd uintptr) {
+					if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, priority); err != nil {
+						t.Errorf("setsockopt: %v", err)
+					}
+				})
+			}
+			ask := func(address string) call {
+				// What package net passes, which is decided before it binds.
+				calls = nil
+				asking := net.ListenConfig{Control: func(network, address string, c syscall.RawConn) error {
+					control(network, address, c)
+					return errors.New("enough")
+				}}
+				asking.Listen(t.Context(), test.network, address)
+				return calls[0]
+			}
+			g := newGroup(t, test.sockets)
+			want := []call{ask(test.address)}
+			calls = nil
+			ln := listen(t, ListenConfig{Control: control, ReusePort: test.reusePort, Group: g}, test.network, test.address)
+			got := calls
+			for range test.sockets - 1 { // the others are bound to what the first got
+				want = append(want, ask(ln.Addr().String()))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("got calls %v, want %v", got, want)
+			}
+			raw, err := ln.SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sockets := 0
+			err = raw.Control(func(fd uintptr) {
+				sockets++
+				if got, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY); got != priority || err != nil {
+					t.Errorf("socket %d: got priority %d, %v, want %d", sockets, got, err, priority)
+				}
+			})
+			if err != nil || sockets != test.sockets {
+				t.Errorf("SyscallConn: got %d sockets, %v, want %d", sockets, err, test.sockets)
+			}
+		})
+	}
+}
+
+// TestControlFails makes the hook fail at the first socket, and at the second.
+func TestControlFails(t *testing.T) {
+	hookErr := errors.New("not today")
+	for failing := range 3 {
+		t.Run(fmt.Sprint(failing), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			calls := 0
+			control := func(string, string, syscall.RawConn) error {
+				calls++
+				if calls > failing {
+					return hookErr
+				}
+				return nil
+			}
+			lc := ListenConfig{Control: control, Group: newGroup(t, 3)}
+			ln, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+			if err == nil {
+				ln.Close()
+			}
+			wantErr(t, "Listen", err, "listen", hookErr)
+			if err != nil && !strings.HasSuffix(err.Error(), ": not today") {
+				t.Errorf("got %q, want it to end with the hook's error", err)
+			}
+			if strings.Count(fmt.Sprint(err), "listen") != 1 {
+				t.Errorf("got %q, want the operation once", err)
+			}
+		})
+	}
+}
+
+// TestConnOptions compares the options of accepted connections with those that
+// package net sets for the same configuration, unusable ones included.
+func TestConnOptions(t *testing.T) {
+	type config struct {
+		period time.Duration
+		all    net.KeepAliveConfig
+	}
+	options := []struct {
+		name       string
+		level, opt int
+	}{
+		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE},
+		{"TCP_NODELAY", unix.IPPROTO_TCP, unix.TCP_NODELAY},
+		{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
+		{"TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+		{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT},
+	}
+	read := func(t *testing.T, c net.Conn) map[string]int {
+		raw, err := c.(syscall.Conn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]int{}
+		err = raw.Control(func(fd uintptr) {
+			for _, o := range options {
+				if values[o.name], err = unix.GetsockoptInt(int(fd), o.level, o.opt); err != nil {
+					t.Errorf("%s: %v", o.name, err)
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return values
+	}
+	for _, c := range []config{
+		{},
+		{period: 30 * time.Second},
+		{period: 1500 * time.Millisecond},
+		{period: -1},
+		{period: 24 * time.Hour}, // more than the kernel takes
+		{all: net.KeepAliveConfig{Enable: true}},
+		{all: net.KeepAliveConfig{Enable: true, Idle: 7 * time.Second, Interval: 3 * time.Second, Count: 4}},
+		{all: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1}},
+		{all: net.KeepAliveConfig{Enable: true, Idle: 24 * time.Hour, Interval: 3 * time.Second, Count: 4}},
+		{all: net.KeepAliveConfig{Enable: true, Idle: 7 * time.Second, Interval: 3 * time.Second, Count: 4000}},
+		{all: net.KeepAliveConfig{Idle: 7 * time.Second}, period: -1},
+		{all: net.KeepAliveConfig{Idle: 7 * time.Second}},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			nlc := net.ListenConfig{KeepAlive: c.period, KeepAliveConfig: c.all}
+			nlc.SetMultipathTCP(false)
+			reference, err := nlc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer reference.Close()
+			server, _ := testnet.Connect(t, reference)
+			want := read(t, server)
+
+			lc := ListenConfig{KeepAlive: c.period, KeepAliveConfig: c.all, Group: newGroup(t, 2)}
+			ln := listen(t, lc, "tcp4", "127.0.0.1:0")
+			for range 8 { // through each of the two sockets, probably
+				server, _ := connect(t, ln)
+				if got := read(t, server); !reflect.DeepEqual(got, want) {
+					t.Errorf("got %v, want %v", got, want)
+				}
+			}
+			if c != (config{}) {
+				return
+			}
+			inherited, err := FileListener(fileOf(t, testnet.Listen(t, openNet, testnet.TCP4)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer inherited.Close()
+			server, _ = testnet.Connect(t, inherited)
+			if got := read(t, server); !reflect.DeepEqual(got, want) {
+				t.Errorf("inherited: got %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// TestFileListener listens on sockets that were made elsewhere.
+func TestFileListener(t *testing.T) {
+	for _, kind := range testnet.Kinds() {
+		for name, open := range map[string]opener{"net's": openNet, "our own": Listen} {
+			t.Run(fmt.Sprintf("%s %s", name, kind), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				origin := testnet.Listen(t, open, kind)
+				f := fileOf(t, origin)
+				ln, err := FileListener(f)
+				if err != nil {
+					t.Fatalf("FileListener: %v", err)
+				}
+				defer ln.Close()
+				if got, want := ln.Addr().String(), origin.Addr().String(); got != want {
+					t.Errorf("got address %s, want %s", got, want)
+				}
+				go serveEcho(ln)
+				wantEcho(t, testnet.Dial(t, ln), "by a copy")
+				if err := f.Close(); err != nil { // it is still the caller's
+					t.Errorf("closing the file: %v", err)
+				}
+				wantEcho(t, testnet.Dial(t, ln), "by a copy of a closed file")
+			})
+		}
+	}
+}
+
+// TestFileListenerRefuses compares what can't be listened on with package net.
+func TestFileListenerRefuses(t *testing.T) {
+	files := map[string]func(t *testing.T) *os.File{
+		"a regular file": func(t *testing.T) *os.File {
+			f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		},
+		"a closed file": func(t *testing.T) *os.File {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+			return f
+		},
+		"a packet socket": func(t *testing.T) *os.File {
+			c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			f, err := c.(*net.UDPConn).File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		},
+	}
+	for name, open := range files {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			f := open(t)
+			defer f.Close()
+			reference, wantErr := net.FileListener(f)
+			if wantErr == nil {
+				t.Fatalf("package net takes it: %v", reference)
+			}
+			ln, err := FileListener(f)
+			if err == nil {
+				ln.Close()
+			}
+			if got, want := fmt.Sprint(err), fmt.Sprint(wantErr); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+	t.Run("a connection", func(t *testing.T) { // which package net finds out in Accept
+		testnet.NoLeaks(t)
+		_, c := testnet.Pair(t, net.Listen, testnet.TCP4)
+		f, err := c.(*net.TCPConn).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		ln, err := FileListener(f)
+		if err == nil {
+			testnet.Within(t, "Accept", func() { _, err = ln.Accept() })
+			ln.Close()
+		}
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("got %v, want EINVAL", err)
+		}
+	})
+	t.Run("a seqpacket socket", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		nl, err := net.Listen("unixpacket", "@percore-test-seqpacket")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nl.Close()
+		ln, err := FileListener(fileOf(t, nl))
+		if err == nil {
+			ln.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "net.FileListener") {
+			t.Errorf("got %v, want an error that says what to use", err)
+		}
+	})
+}
+
+// TestFileListenerBlocking turns an inherited socket blocking, as package os does
+// whenever it passes such a file to a process. Nothing may stand still but
+// Accept. It runs in a process with one processor, which a system call made
+// behind the scheduler's back would keep.
+func TestFileListenerBlocking(t *testing.T) {
+	testnet.NoLeaks(t)
+	child := testnet.StartChild(t, "accept on a blocking socket", "GOMAXPROCS=1")
+	var out []byte
+	testnet.Within(t, "serving", func() { out, _ = io.ReadAll(child.Stdout) })
+	if err := child.Wait(); err != nil || string(out) != "served" {
+		t.Errorf("got %q, %v, want served", out, err)
+	}
+}
+
+func init() {
+	children["accept on a blocking socket"] = func() {
+		origin, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			exitChild("listening", err)
+		}
+		f, err := origin.(*net.TCPListener).File()
+		if err != nil {
+			exitChild("copying the socket", err)
+		}
+		defer f.Close()
+		origin.Close()
+		ln, err := FileListener(f)
+		if err != nil {
+			exitChild("FileListener", err)
+		}
+		go serveEcho(ln)
+		var clients []net.Conn
+		for i := range 4 {
+			if i == 1 {
+				f.Fd()
+				if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK != 0 {
+					exitChild("the socket did not become blocking", fmt.Errorf("flags %#x, %v", flags, err))
+				}
+			}
+			c, err := net.Dial("tcp", ln.Addr().String())
+			if err != nil {
+				exitChild("dialing", err)
+			}
+			clients = append(clients, c)
+			for _, c := range clients {
+				if got, err := roundTrip(c, "hello"); got != "hello" || err != nil {
+					exitChild("echo", fmt.Errorf("got %q, %v", got, err))
+				}
+			}
+		}
+		if err := ln.Close(); err != nil {
+			exitChild("closing", err)
+		}
+		for _, c := range clients {
+			c.Close()
+		}
+		os.Stdout.WriteString("served")
+	}
+}
+
+// TestUnlink plays what can happen to a unix socket's file against package net.
+func TestUnlink(t *testing.T) {
+	type unixListener interface {
+		net.Listener
+		SetUnlinkOnClose(bool)
+		File() (*os.File, error)
+	}
+	fileListeners := map[string]func(*os.File) (net.Listener, error){"net": net.FileListener, "percore": FileListener}
+	openers := map[string]opener{"net": openNet, "percore": Listen}
+	for _, test := range []struct {
+		name string
+		play func(t *testing.T, ln unixListener, inherit func(*os.File) unixListener)
+		want bool // whether the file is left
+	}{
+		{"close", func(t *testing.T, ln unixListener, _ func(*os.File) unixListener) {
+			ln.Close()
+		}, false},
+		{"close twice, another file between", func(t *testing.T, ln unixListener, _ func(*os.File) unixListener) {
+			ln.Close()
+			if err := os.WriteFile(ln.Addr().String(), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ln.Close()
+		}, true},
+		{"told not to", func(t *testing.T, ln unixListener, _ func(*os.File) unixListener) {
+			ln.SetUnlinkOnClose(false)
+			ln.Close()
+		}, true},
+		{"told not to, and then to", func(t *testing.T, ln unixListener, _ func(*os.File) unixListener) {
+			ln.SetUnlinkOnClose(false)
+			ln.SetUnlinkOnClose(true)
+			ln.Close()
+		}, false},
+		{"inherited", func(t *testing.T, ln unixListener, inherit func(*os.File) unixListener) {
+			f := fileOf(t, ln)
+			os.WriteFile(ln.Addr().String(), nil, 0o600) // if it was removed
+			inherit(f).Close()
+		}, true},
+		{"inherited, told to", func(t *testing.T, ln unixListener, inherit func(*os.File) unixListener) {
+			f, err := ln.File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			heir := inherit(f)
+			heir.SetUnlinkOnClose(true)
+			ln.SetUnlinkOnClose(false)
+			ln.Close()
+			heir.Close()
+		}, false},
+		{"file gone before", func(t *testing.T, ln unixListener, _ func(*os.File) unixListener) {
+			os.Remove(ln.Addr().String())
+			if err := ln.Close(); err != nil {
+				t.Errorf("Close: got %v, want nil", err)
+			}
+		}, false},
+	} {
+		for engine, open := range openers {
+			t.Run(test.name+"/"+engine, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				ln := testnet.Listen(t, open, testnet.Unix).(unixListener)
+				test.play(t, ln, func(f *os.File) unixListener {
+					heir, err := fileListeners[engine](f)
+					if err != nil {
+						t.Fatalf("FileListener: %v", err)
+					}
+					t.Cleanup(func() { heir.Close() })
+					return heir.(unixListener)
+				})
+				_, err := os.Lstat(ln.Addr().String())
+				if left := err == nil; left != test.want {
+					t.Errorf("got file left %t, want %t", left, test.want)
+				}
+			})
+		}
+	}
+}
+
+// TestListenFailureKeepsSocketFile checks that failing to listen removes no file
+// of others.
+func TestListenFailureKeepsSocketFile(t *testing.T) {
+	testnet.NoLeaks(t)
+	g := newGroup(t, 1)
+	ended := newGroup(t, 1)
+	ended.Close()
+	testnet.Receive(t, "the end of the group", ended.Stopped())
+
+	ln := listen(t, ListenConfig{Group: g}, "unix", filepath.Join(testnet.ShortTempDir(t), "s"))
+	path := ln.Addr().String()
+	if other, err := Listen("unix", path); err == nil {
+		other.Close()
+		t.Error("listening on a path in use: got no error")
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the file of the socket in use: %v", err)
+	}
+
+	// A file with the name of an abstract socket is no file of that socket.
+	t.Chdir(testnet.ShortTempDir(t))
+	const abstract = "@percore-test-file"
+	if err := os.WriteFile(abstract, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lc := ListenConfig{Group: ended}
+	_, err := lc.Listen(t.Context(), "unix", abstract)
+	wantErr(t, "Listen on an ended group", err, "listen", loop.ErrStopped)
+	listen(t, ListenConfig{Group: g}, "unix", abstract).Close()
+	if _, err := os.Lstat(abstract); err != nil {
+		t.Errorf("a file called %q: %v", abstract, err)
+	}
+
+	// And a socket's own file goes when Listen fails after making it.
+	path = filepath.Join(testnet.ShortTempDir(t), "s")
+	_, err = lc.Listen(t.Context(), "unix", path)
+	wantErr(t, "Listen on an ended group", err, "listen", loop.ErrStopped)
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket file of a failed Listen: got %v, want it gone", err)
+	}
+}
+
+// TestAutobind lets the kernel choose an abstract name.
+func TestAutobind(t *testing.T) {
+	testnet.NoLeaks(t)
+	reference, err := openNet("unix", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reference.Close()
+	ln := listen(t, ListenConfig{}, "unix", "")
+	got, like := ln.Addr().String(), reference.Addr().String()
+	if len(got) != len(like) || !strings.HasPrefix(got, "@") || got == like {
+		t.Errorf("got address %q, want another one like %q", got, like)
+	}
+	go serveEcho(ln)
+	wantEcho(t, testnet.Dial(t, ln), "hello")
+}
+
+// TestMultipathTCP checks that connections use MPTCP if, and only if, both sides
+// were told to.
+func TestMultipathTCP(t *testing.T) {
+	for _, test := range []struct{ ours, theirs bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+		t.Run(fmt.Sprintf("listener %t, dialer %t", test.ours, test.theirs), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lc := ListenConfig{Group: newGroup(t, 2)}
+			lc.SetMultipathTCP(test.ours)
+			if got := lc.MultipathTCP(); got != test.ours {
+				t.Errorf("MultipathTCP of the configuration: got %t, want %t", got, test.ours)
+			}
+			want := test.ours && test.theirs && kernelHasMPTCP(t)
+			ln := listen(t, lc, "tcp4", "127.0.0.1:0")
+			go serveEcho(ln)
+			for range 4 {
+				dialer := net.Dialer{}
+				dialer.SetMultipathTCP(test.theirs)
+				c, err := dialer.Dial("tcp", ln.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				wantEcho(t, c, "hello")
+				if got, err := c.(*net.TCPConn).MultipathTCP(); got != want || err != nil {
+					t.Errorf("the client's end: got MPTCP %t, %v, want %t", got, err, want)
+				}
+			}
+			ln.Close()
+
+			ln = listen(t, lc, "tcp4", "127.0.0.1:0")
+			dialed := make(chan net.Conn, 1)
+			go func() {
+				dialer := net.Dialer{}
+				dialer.SetMultipathTCP(test.theirs)
+				c, err := dialer.Dial("tcp", ln.Addr().String())
+				if err != nil {
+					t.Error(err)
+				}
+				dialed <- c
+			}()
+			c, err := ln.AcceptConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if client := testnet.Receive(t, "Dial", dialed); client != nil {
+				defer client.Close()
+			}
+			if got, err := c.MultipathTCP(); got != want || err != nil {
+				t.Errorf("the server's end: got MPTCP %t, %v, want %t", got, err, want)
+			}
+		})
+	}
+}
+
+// kernelHasMPTCP reports whether package net can make an MPTCP connection here.
+func kernelHasMPTCP(t *testing.T) bool {
+	t.Helper()
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(true)
+	ln, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var dialer net.Dialer
+	dialer.SetMultipathTCP(true)
+	c, err := dialer.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	has, err := c.(*net.TCPConn).MultipathTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return has
+}
+
+// TestDefaultGroup follows the loops that belong to nobody in particular: they
+// start with the first listener and end with the last listener and connection.
+func TestDefaultGroup(t *testing.T) {
+	testnet.NoLeaks(t)
+	first := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
+	group := first.listener.group
+	second := listen(t, ListenConfig{}, "unix", "@percore-test-default-group")
+	if second.listener.group != group {
+		t.Error("two listeners: got two groups, want one")
+	}
+	server, client := connect(t, first)
+	running := func(what string) {
+		t.Helper()
+		select {
+		case <-group.Stopped():
+			t.Errorf("%s: the group has ended", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	first.Close()
+	running("with a listener left")
+	second.Close()
+	running("with a connection left")
+	go func() {
+		io.Copy(server, server)
+		server.Close()
+	}()
+	wantEcho(t, client, "hello")
+	running("in use")
+	client.Close()
+	testnet.Receive(t, "the end of the group", group.Stopped())
+
+	third := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
+	if third.listener.group == group {
+		t.Error("a new listener got the group that has ended")
+	}
+	go serveEcho(third)
+	wantEcho(t, testnet.Dial(t, third), "hello again")
+}
+
+// TestDefaultGroupRace starts and ends listeners and connections all at once, so
+// that the default group ends in the moment in which it is wanted again.
+func TestDefaultGroupRace(t *testing.T) {
+	testnet.NoLeaks(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				ln, err := Listen("tcp4", "127.0.0.1:0")
+				if err != nil {
+					t.Errorf("Listen: %v", err)
+					return
+				}
+				go func() {
+					c, err := ln.Accept()
+					ln.Close()
+					if err == nil {
+						io.Copy(c, c)
+						c.Close()
+					}
+				}()
+				c, err := net.Dial("tcp", ln.Addr().String())
+				if err != nil {
+					t.Errorf("Dial: %v", err)
+					return
+				}
+				if got, err := roundTrip(c, "hello"); got != "hello" || err != nil {
+					t.Errorf("echo: got %q, %v", got, err)
+				}
+				c.Close()
+			}
+		})
+	}
+	testnet.Within(t, "all rounds", all.Wait)
+}
+
+// TestExplicitGroup checks that a user's group outlives the listeners on it, and
+// that a listener can't be had on one that has ended.
+func TestExplicitGroup(t *testing.T) {
+	testnet.NoLeaks(t)
+	g := newGroup(t, 2)
+	for range 2 {
+		ln := listen(t, ListenConfig{Group: g}, "tcp4", "127.0.0.1:0")
+		go serveEcho(ln)
+		client := testnet.Dial(t, ln)
+		wantEcho(t, client, "hello")
+		client.Close()
+		ln.Close()
+	}
+	select {
+	case <-g.Stopped():
+		t.Fatal("the group has ended before it was closed")
+	case <-time.After(20 * time.Millisecond):
+	}
+
+	// Closed by its maker, it goes on for those who are on it.
+	ln := listen(t, ListenConfig{Group: g}, "tcp4", "127.0.0.1:0")
+	g.Close()
+	go serveEcho(ln)
+	client := testnet.Dial(t, ln)
+	wantEcho(t, client, "hello")
+	address := ln.Addr().String()
+	ln.Close()
+	wantEcho(t, client, "hello")
+	client.Close()
+	testnet.Receive(t, "the end of the group", g.Stopped())
+	lc := ListenConfig{Group: g}
+	next, err := lc.Listen(t.Context(), "tcp4", address)
+	if err == nil {
+		next.Close()
+	}
+	wantErr(t, "Listen on an ended group", err, "listen", loop.ErrStopped)
+	nl, err := openNet("tcp4", address)
+	if err != nil {
+		t.Errorf("the address of a failed Listen: %v", err)
+	} else {
+		nl.Close()
+	}
+}
+
+// TestDescriptorFlags looks at every descriptor that listening and accepting
+// open: none may be inherited by a process that somebody starts, or block.
+func TestDescriptorFlags(t *testing.T) {
+	for _, kind := range testnet.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			before := descriptors(t)
+			ln := listenKindIn(t, ListenConfig{Group: newGroup(t, 2)}, kind)
+			perLoop(t, ln)
+			files, err := ln.Files()
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, client := connect(t, ln)
+			ours := 0
+			for fd := range descriptors(t) {
+				if before[fd] {
+					continue
+				}
+				ours++
+				if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+					t.Errorf("descriptor %d: got flags %#x, %v, want FD_CLOEXEC", fd, flags, err)
+				}
+				if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+					t.Errorf("descriptor %d: got status %#x, %v, want O_NONBLOCK", fd, flags, err)
+				}
+			}
+			// Two loops, the sockets and their copies, what Accept waits on, and a
+			// connection's two ends: it would be strange if there were fewer.
+			if ours < 10 {
+				t.Errorf("got %d descriptors, want at least 10", ours)
+			}
+			for _, f := range files {
+				f.Close()
+			}
+			server.Close()
+			client.Close()
+		})
+	}
+}
+
+// descriptors returns the numbers of the descriptors that are open.
+func descriptors(t *testing.T) map[int]bool {
+	t.Helper()
+	open := map[int]bool{}
+	for fd := range 1 << 12 {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+			open[fd] = true
+		}
+	}
+	return open
+}

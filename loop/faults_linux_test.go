@@ -1,0 +1,481 @@
+//go:build percore_faults
+
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// callCounts counts the system calls made for one descriptor.
+type callCounts struct {
+	mu     sync.Mutex
+	counts map[sys.Op]int
+}
+
+// countCalls counts from now on, until the end of the test, and lets all calls
+// pass.
+func countCalls(t *testing.T, sysfd int) *callCounts {
+	t.Helper()
+	c := &callCounts{counts: make(map[sys.Op]int)}
+	t.Cleanup(sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+		if fd == sysfd {
+			c.mu.Lock()
+			c.counts[op]++
+			c.mu.Unlock()
+		}
+		return 0
+	}))
+	return c
+}
+
+func (c *callCounts) of(op sys.Op) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts[op]
+}
+
+// failNth makes the nth call (counted from 1) that matches fail, and calls
+// meanwhile before it does.
+func failNth(t *testing.T, nth int, errno syscall.Errno, match func(op sys.Op, fd int) bool, meanwhile func()) (failed *atomic.Bool) {
+	t.Helper()
+	failed = new(atomic.Bool)
+	var seen atomic.Int64
+	t.Cleanup(sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+		if !match(op, fd) || seen.Add(1) != int64(nth) {
+			return 0
+		}
+		if meanwhile != nil {
+			meanwhile()
+		}
+		failed.Store(true)
+		return errno
+	}))
+	return failed
+}
+
+func isOp(want sys.Op, sysfd int) func(op sys.Op, fd int) bool {
+	return func(op sys.Op, fd int) bool { return op == want && fd == sysfd }
+}
+
+// The short read of a TCP stream has used up what there was, and the engine
+// remembers: one message costs one recv, and no other call, where package net
+// makes two. On other streams it can't know, and asks.
+func TestReadCosts(t *testing.T) {
+	const messages = 200
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		for _, tr := range []transport{overTCP, overUnix} {
+			t.Run(tr.name, func(t *testing.T) {
+				a, b := tr.pair(t)
+				calls := countCalls(t, a)
+				f := newTestFD(t, g.Loop(0), a, tr.kind)
+				peer := netConn(t, b)
+				for range messages {
+					_ = f.SetReadDeadline(time.Now().Add(time.Hour))
+					read := start(func() (int, error) { return f.Read(make([]byte, 64)) })
+					awaitWaiting(t, &f.rd)
+					mustWrite(t, peer, "message")
+					if r := await(t, "Read", read); r.n != 7 || r.err != nil {
+						t.Fatalf("Read: got %v, want 7, nil", r)
+					}
+				}
+				want := messages
+				if tr.kind != TCP {
+					want = 2*messages - 1
+				}
+				if n := calls.of(sys.OpRead); n != want {
+					t.Errorf("recv calls for %d messages: got %d, want %d", messages, n, want)
+				}
+				if n := calls.of(sys.OpEpollCtl); n != 1 {
+					t.Errorf("epoll_ctl calls: got %d, want 1, the registration", n)
+				}
+				calls.mu.Lock()
+				defer calls.mu.Unlock()
+				for op, n := range calls.counts {
+					if op != sys.OpRead && op != sys.OpEpollCtl {
+						t.Errorf("%v calls: got %d, want 0", op, n)
+					}
+				}
+			})
+		}
+	})
+}
+
+// Once the user has had the raw descriptor, reads ask the kernel.
+func TestReadCostsExposed(t *testing.T) {
+	const messages = 20
+	for name, expose := range map[string]func(f *FD) error{
+		"RawControl": func(f *FD) error { return f.RawControl(func(uintptr) {}) },
+		"RawRead":    func(f *FD) error { return f.RawRead(func(uintptr) bool { return true }) },
+		"RawWrite":   func(f *FD) error { return f.RawWrite(func(uintptr) bool { return true }) },
+		"Dup": func(f *FD) error {
+			fd, err := f.Dup()
+			unix.Close(fd)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newTestGroup(t, Config{Loops: 1})
+			f, peer := newPair(t, g.Loop(0), overTCP)
+			if err := expose(f); err != nil {
+				t.Fatal(err)
+			}
+			calls := countCalls(t, int(f.sysfd))
+			for range messages {
+				read := start(func() (int, error) { return f.Read(make([]byte, 64)) })
+				awaitWaiting(t, &f.rd)
+				mustWrite(t, peer, "message")
+				await(t, "Read", read)
+			}
+			if n, want := calls.of(sys.OpRead), 2*messages; n != want {
+				t.Errorf("recv calls for %d messages: got %d, want %d: one more each that finds nothing", messages, n, want)
+			}
+		})
+	}
+}
+
+// A write that finds room costs one send, and one that has to wait extends the
+// registration, once.
+func TestWriteCosts(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	for _, tr := range []transport{overTCP, overUnix} {
+		t.Run(tr.name, func(t *testing.T) {
+			a, b := tr.pair(t)
+			calls := countCalls(t, a)
+			f := newTestFD(t, g.Loop(0), a, tr.kind)
+			peer := netConn(t, b)
+			for range 10 {
+				if _, err := f.Write([]byte("x")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := calls.of(sys.OpWrite); n != 10 {
+				t.Errorf("send calls for 10 writes: got %d, want 10", n)
+			}
+			go func() { _, _ = io.Copy(io.Discard, peer) }()
+			for range 3 {
+				if r := await(t, "Write", start(func() (int, error) { return f.Write(manyBytes) })); r.err != nil {
+					t.Fatal(r.err)
+				}
+			}
+			if n := calls.of(sys.OpEpollCtl); n != 2 {
+				t.Errorf("epoll_ctl calls: got %d, want 2: the registration, and room to write", n)
+			}
+		})
+	}
+}
+
+// The edge may come between the EAGAIN of a system call and the wait.
+func TestEdgeAfterEAGAIN(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		for _, tr := range []transport{overTCP, overUnix} {
+			for _, hangUp := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/hang-up %t", tr.name, hangUp), func(t *testing.T) {
+					f, peer := newPair(t, g.Loop(0), tr)
+					f.rd.give(f) // so that it asks the kernel first
+					failed := failNth(t, 1, syscall.EAGAIN, isOp(sys.OpRead, int(f.sysfd)), func() {
+						if hangUp {
+							peer.Close()
+							awaitBits(t, f, hangup)
+						} else {
+							_, _ = peer.Write([]byte("data"))
+							awaitBits(t, f, ready)
+						}
+					})
+					r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
+					want := result{4, nil}
+					if hangUp {
+						want = result{0, io.EOF}
+					}
+					if r != want {
+						t.Errorf("Read: got %v, want %v", r, want)
+					}
+					if !failed.Load() {
+						t.Error("no call failed: nothing was tested")
+					}
+				})
+			}
+		}
+	})
+}
+
+// Room may be made between the EAGAIN of a send and the registration for it,
+// which has to tell then: the kernel raises no edge for room that there is.
+func TestRoomAfterEAGAIN(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		for _, tr := range []transport{overTCP, overUnix} {
+			t.Run(tr.name, func(t *testing.T) {
+				f, _ := newPair(t, g.Loop(0), tr)
+				failed := failNth(t, 1, syscall.EAGAIN, isOp(sys.OpWrite, int(f.sysfd)), nil)
+				r := await(t, "Write", start(func() (int, error) { return f.Write([]byte("data")) }))
+				if r.n != 4 || r.err != nil {
+					t.Errorf("Write: got %v, want 4, nil", r)
+				}
+				if !failed.Load() {
+					t.Error("no call failed: nothing was tested")
+				}
+			})
+		}
+	})
+}
+
+func TestInterruptedCalls(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		for nth := 1; nth <= 3; nth++ {
+			failNth(t, nth, syscall.EINTR, isOp(sys.OpRead, int(f.sysfd)), nil)
+			for range 3 {
+				mustWrite(t, peer, "data")
+				mustRead(t, f, "data")
+			}
+			failNth(t, nth, syscall.EINTR, isOp(sys.OpWrite, int(f.sysfd)), nil)
+			for range 3 {
+				if n, err := f.Write([]byte("data")); n != 4 || err != nil {
+					t.Errorf("Write: got %d, %v, want 4, nil", n, err)
+				}
+			}
+		}
+	})
+}
+
+// A signal may interrupt epoll_pwait at any time. Nothing is lost.
+func TestInterruptedPolling(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		f, peer := newPair(t, g.Loop(0), overTCP)
+		newPair(t, g.Loop(0), overTCP) // so that the loop polls itself
+		var calls atomic.Int64
+		t.Cleanup(sys.Inject(func(op sys.Op, _ int) syscall.Errno {
+			if op == sys.OpEpollPwait && calls.Add(1)%2 == 0 {
+				return syscall.EINTR
+			}
+			return 0
+		}))
+		for range 100 {
+			mustWrite(t, peer, "data")
+			mustRead(t, f, "data")
+			settle(t, g.Loop(0))
+		}
+		if calls.Load() == 0 {
+			t.Error("epoll_pwait was not called")
+		}
+	})
+}
+
+// Errors of system calls come back as they are, and a call that fails does not
+// take the descriptor with it.
+func TestFailingCalls(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		for _, errno := range []syscall.Errno{syscall.ECONNRESET, syscall.ENOMEM, syscall.ETIMEDOUT, syscall.EHOSTUNREACH} {
+			mustWrite(t, peer, "data")
+			failed := failNth(t, 1, errno, isOp(sys.OpRead, int(f.sysfd)), nil)
+			r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
+			if r.n != 0 || r.err != errno || !failed.Load() {
+				t.Errorf("Read: got %v, want 0, %v", r, errno)
+			}
+			mustRead(t, f, "data") // the failure must not have used the news up
+			failed = failNth(t, 1, errno, isOp(sys.OpWrite, int(f.sysfd)), nil)
+			if n, err := f.Write([]byte("x")); n != 0 || err != errno || !failed.Load() {
+				t.Errorf("Write: got %d, %v, want 0, %v", n, err, errno)
+			}
+			if n, err := f.Write([]byte("x")); n != 1 || err != nil {
+				t.Errorf("Write after the failure: got %d, %v, want 1, nil", n, err)
+			}
+			failNth(t, 1, errno, isOp(sys.OpShutdown, int(f.sysfd)), nil)
+			if err := f.Shutdown(syscall.SHUT_WR); err != errno {
+				t.Errorf("Shutdown: got %v, want %v", err, errno)
+			}
+			failNth(t, 1, syscall.EMFILE, isOp(sys.OpFcntl, int(f.sysfd)), nil)
+			if fd, err := f.Dup(); fd != -1 || err != syscall.EMFILE {
+				t.Errorf("Dup: got %d, %v, want -1, %v", fd, err, syscall.EMFILE)
+			}
+		}
+	})
+}
+
+// A write that can't be watched for room fails, and says by which call.
+func TestFailingWatchWrites(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		failed := failNth(t, 1, syscall.ENOMEM, isOp(sys.OpEpollCtl, int(f.sysfd)), nil)
+		r := await(t, "Write", start(func() (int, error) { return f.Write(manyBytes) }))
+		var se *os.SyscallError
+		if r.n == 0 || !errors.As(r.err, &se) || se.Syscall != "epoll_ctl" || se.Err != syscall.ENOMEM || !failed.Load() {
+			t.Errorf("Write: got %v, want a part, epoll_ctl: %v", r, syscall.ENOMEM)
+		}
+		// The next one tries again.
+		written := start(func() (int, error) { return f.Write([]byte("more")) })
+		_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		_, _ = io.CopyN(io.Discard, peer, int64(r.n))
+		if r := await(t, "Write", written); r.err != nil {
+			t.Errorf("next Write: got %v, want nil", r)
+		}
+	})
+}
+
+func TestFailingClose(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		for _, waited := range []bool{false, true} {
+			a, b := unixPair(t)
+			f := newTestFD(t, g.Loop(0), a, Plain)
+			var read <-chan result
+			if waited {
+				read = start(func() (int, error) { return f.Read(make([]byte, 1)) })
+				awaitWaiting(t, &f.rd)
+			}
+			failNth(t, 1, syscall.EIO, isOp(sys.OpClose, a), nil)
+			r := await(t, "Close", startErr(f.Close))
+			if r.err != syscall.EIO && !(waited && r.err == nil) { // who waits can't know
+				t.Errorf("Close: got %v, want %v", r.err, syscall.EIO)
+			}
+			if waited {
+				await(t, "Read", read)
+			}
+			if n, err := unix.Read(b, make([]byte, 1)); n != 0 || err != nil {
+				t.Errorf("peer: got %d, %v, want the end: the descriptor is closed whatever close says", n, err)
+			}
+			unix.Close(b)
+		}
+		if n := g.Stats().Descriptors; n != 0 {
+			t.Errorf("descriptors: got %d, want 0", n)
+		}
+	})
+}
+
+func TestFailingRegister(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.ENOMEM, syscall.EPERM} {
+			a, b := unixPair(t)
+			failNth(t, 1, errno, isOp(sys.OpEpollCtl, a), nil)
+			f, err := l.NewFD(a, Plain)
+			var se *os.SyscallError
+			if f != nil || !errors.As(err, &se) || se.Syscall != "epoll_ctl" || se.Err != errno {
+				t.Errorf("NewFD: got %v, %v, want nil, epoll_ctl: %v", f, err, errno)
+			}
+			if n := l.Descriptors(); n != 0 {
+				t.Errorf("descriptors: got %d, want 0", n)
+			}
+			if n, err := unix.Write(b, []byte("x")); n != 1 || err != nil {
+				t.Errorf("the socket: %d, %v, want it to be open still", n, err)
+			}
+			unix.Close(a)
+			unix.Close(b)
+		}
+		if n := len(l.slots.table); n != 1 {
+			t.Errorf("slots used by 3 failures, one after the other: got %d, want 1", n)
+		}
+	})
+}
+
+// Whichever of its system calls fails, NewGroup fails with that, says so in one
+// line and leaves nothing behind.
+func TestNewGroupFails(t *testing.T) {
+	const loops = 3
+	for _, engine := range engines {
+		t.Run(engine.name, func(t *testing.T) {
+			config := engine.config
+			config.Loops = loops
+			for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOSPC} {
+				nth := 1
+				for ; ; nth++ {
+					if !newGroupFails(t, config, nth, errno) {
+						break
+					}
+				}
+				// epoll_create1, fcntl, eventfd2 and epoll_ctl
+				if nth != 4*loops+1 {
+					t.Errorf("NewGroup makes %d calls that can fail, want %d", nth-1, 4*loops)
+				}
+			}
+		})
+	}
+}
+
+// newGroupFails reports whether there was an nth call to fail.
+func newGroupFails(t *testing.T, config Config, nth int, errno syscall.Errno) bool {
+	t.Helper()
+	before := testnet.CountFDs()
+	var op sys.Op
+	var seen atomic.Int64
+	var starting atomic.Bool
+	starting.Store(true)
+	restore := sys.Inject(func(o sys.Op, _ int) syscall.Errno {
+		switch o {
+		case sys.OpEpollCreate1, sys.OpFcntl, sys.OpEventfd2, sys.OpEpollCtl:
+			if starting.Load() && seen.Add(1) == int64(nth) {
+				op = o
+				return errno
+			}
+		}
+		return 0
+	})
+	defer restore()
+	g, err := NewGroup(config)
+	starting.Store(false)
+	if seen.Load() < int64(nth) {
+		if err != nil {
+			t.Fatalf("NewGroup with no call failing: %v", err)
+		}
+		g.Close()
+		testnet.Receive(t, "the group's end", g.Stopped())
+		return false
+	}
+	var se *os.SyscallError
+	if g != nil || !errors.As(err, &se) || se.Syscall != op.String() || se.Err != errno {
+		t.Errorf("call %d: NewGroup: got %v, %v, want nil, %v: %v", nth, g, err, op, errno)
+	}
+	if err != nil && (!strings.HasPrefix(err.Error(), "loop: can't ") || strings.Contains(err.Error(), "\n")) {
+		t.Errorf("call %d: error %q, want one line that says what can't be done", nth, err)
+	}
+	if after := testnet.CountFDs(); after != before {
+		t.Errorf("call %d (%v): %d descriptors before, %d after", nth, op, before, after)
+	}
+	return true
+}
+
+func TestNewSetCallFails(t *testing.T) {
+	for nth := 1; nth <= 5; nth++ {
+		before := testnet.CountFDs()
+		_, fds := newTestSet(t, 3)
+		var seen atomic.Int64
+		restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {
+			if op != sys.OpClose && seen.Add(1) == int64(nth) {
+				return syscall.ENOMEM
+			}
+			return 0
+		})
+		s, err := NewSet(fds)
+		restore()
+		if s != nil || !errors.Is(err, syscall.ENOMEM) {
+			t.Errorf("call %d: NewSet: got %v, %v, want nil, %v", nth, s, err, syscall.ENOMEM)
+		}
+		if after := testnet.CountFDs(); after != before+4 { // the eventfds and the set that newTestSet made
+			t.Errorf("call %d: %d descriptors are left, want 0", nth, after-before-4)
+		}
+	}
+}
+
+// A readiness that isn't trusted is checked by a call that takes nothing away,
+// and if that fails the callback is called: better once for nothing than never.
+func TestFailingPeek(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, _ := newPair(t, g.Loop(0), overUnix)
+	f.rd.give(f)
+	failed := failNth(t, 1, syscall.ENOMEM, isOp(sys.OpPpoll, int(f.sysfd)), nil)
+	wantCalled(t, arm(t, f), nil)
+	if !failed.Load() {
+		t.Error("no call failed: nothing was tested")
+	}
+}

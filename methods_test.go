@@ -1,0 +1,46 @@
+package percore
+
+import (
+	"net"
+	"reflect"
+	"testing"
+)
+
+// TestMethodSets checks that whatever a library may look for by interface on
+// package net's types is there on ours, with the same signature.
+func TestMethodSets(t *testing.T) {
+	for _, test := range []struct {
+		ours, nets any
+		// without lists methods that can't be there: they return net's own types,
+		// which only package net can make around a socket that is not its own.
+		without map[string]bool
+	}{
+		{(*Conn)(nil), (*net.TCPConn)(nil), nil},
+		{(*Listener)(nil), (*net.TCPListener)(nil), map[string]bool{"AcceptTCP": true}},
+		{(*Listener)(nil), (*net.UnixListener)(nil), map[string]bool{"AcceptUnix": true}},
+	} {
+		ours, nets := reflect.TypeOf(test.ours), reflect.TypeOf(test.nets)
+		for i := range nets.NumMethod() {
+			want := nets.Method(i)
+			got, ok := ours.MethodByName(want.Name)
+			switch {
+			case ok == test.without[want.Name]:
+				t.Errorf("%v has %s: got %t, want %t as %v has it", ours, want.Name, ok, !ok, nets)
+			case ok && signature(got) != signature(want):
+				t.Errorf("%v: %s is %s, want %s as %v has it", ours, want.Name, signature(got), signature(want), nets)
+			}
+		}
+	}
+}
+
+// signature is a method's type without its receiver.
+func signature(m reflect.Method) string {
+	var in, out []reflect.Type
+	for i := 1; i < m.Type.NumIn(); i++ {
+		in = append(in, m.Type.In(i))
+	}
+	for i := range m.Type.NumOut() {
+		out = append(out, m.Type.Out(i))
+	}
+	return reflect.FuncOf(in, out, m.Type.IsVariadic()).String()
+}
