@@ -244,6 +244,57 @@ func TestGarbageListener(t *testing.T) {
 	}
 }
 
+// TestNoGarbageListener holds on to a part of a listener only: it stays open, as
+// package net's does.
+func TestNoGarbageListener(t *testing.T) {
+	collect := func() {
+		for range 5 {
+			runtime.GC()
+			time.Sleep(time.Millisecond) // for what the collector would start
+		}
+	}
+	t.Run("SyscallConn", func(t *testing.T) {
+		for name, open := range map[string]opener{"net": openNet, "percore": Listen} {
+			t.Run(name, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				raw := func() syscall.RawConn {
+					ln, err := open("tcp4", "127.0.0.1:0")
+					if err != nil {
+						t.Fatal(err)
+					}
+					raw, err := ln.(syscall.Conn).SyscallConn()
+					if err != nil {
+						t.Fatal(err)
+					}
+					return raw
+				}()
+				collect()
+				if err := raw.Control(func(uintptr) {}); err != nil {
+					t.Errorf("Control: got %v, want nil", err)
+				}
+				raw = nil
+				collect() // or NoLeaks finds the sockets
+			})
+		}
+	})
+	t.Run("PerLoop", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		group := newGroup(t, 1)
+		sub := func() *Listener {
+			ln, err := (&ListenConfig{Group: group}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return perLoop(t, ln.(*Listener))[0]
+		}()
+		collect()
+		connect(t, sub)
+		collect()
+		connect(t, sub)
+		sub.Close()
+	})
+}
+
 // TestAddrs checks that addresses, which are looked up when they are first asked
 // for, are the same whenever that is.
 func TestAddrs(t *testing.T) {

@@ -639,11 +639,13 @@ func sweep(t *testing.T, network, op string, fds, goroutines int) {
 				hits++
 			}
 			complaints := s.judge(hit)
+			fail := t.Errorf
 			if left := settle(fds, goroutines); left != "" {
 				complaints = append(complaints, left)
+				fail = t.Fatalf // and would be left behind by all that follow
 			}
 			if len(complaints) != 0 {
-				t.Errorf("%v: %s\nplay again: go test -tags percore_faults -run 'TestFaultSweep/%s' -cpu %d . -faults.op=%s -faults.n=%d -faults.errno=%s",
+				fail("%v: %s\nplay again: go test -tags percore_faults -run 'TestFaultSweep/%s' -cpu %d . -faults.op=%s -faults.n=%d -faults.errno=%s",
 					hit, strings.Join(complaints, "; "), network, runtime.GOMAXPROCS(0), op, n, unix.ErrnoName(errno))
 			}
 		}
@@ -724,11 +726,13 @@ func playStorm(t *testing.T, network string, seed uint64, fds, goroutines int) {
 			complaints = append(complaints, fmt.Sprintf("%s: a hang: %v", what, err))
 		}
 	}
+	fail := t.Errorf
 	if left := settle(fds, goroutines); left != "" {
 		complaints = append(complaints, left)
+		fail = t.Fatalf // and would be left behind by all that follow
 	}
 	if len(complaints) != 0 {
-		t.Errorf("%s\n\t%s\nplay again: go test -tags percore_faults -run 'TestFaultStorm/%s' -cpu %d . -faults.seed=%d",
+		fail("%s\n\t%s\nplay again: go test -tags percore_faults -run 'TestFaultStorm/%s' -cpu %d . -faults.seed=%d",
 			strings.Join(complaints, "; "), strings.Join(faults, "\n\t"), network, runtime.GOMAXPROCS(0), seed)
 	}
 }

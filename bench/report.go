@@ -106,6 +106,7 @@ const (
 	Worse
 )
 
+// String returns the verdict as the table has it.
 func (v Verdict) String() string {
 	switch v {
 	case Better:

@@ -485,6 +485,7 @@ func TestDiffHTTPServer(t *testing.T) {
 			w := serveWeb(s, sayHello, nil)
 			letBlock()
 			s.noteError("ln.Close", w.ln.Close())
+			w.served <- testnet.Receive(s, "Serve", w.served) // finish notes it
 			w.finish(0)
 		},
 	}})

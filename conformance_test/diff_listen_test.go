@@ -581,7 +581,9 @@ func TestDiffFileListener(t *testing.T) {
 			os.Remove(path)
 		},
 	}, {
-		name:  "of what is no listening socket",
+		// A connection's socket is not here: net takes it and fails on each
+		// Accept, percore refuses it with the same error.
+		name:  "of what is no stream socket",
 		kinds: []testnet.Kind{testnet.TCP4},
 		shows: []string{`regular file: .*ENOTSOCK|regular file: .*not a socket|regular file: .*socket operation on non-socket`},
 		play: func(s *stage) {
@@ -589,8 +591,6 @@ func TestDiffFileListener(t *testing.T) {
 				ln, err := s.engine.fileListener(f)
 				s.noteError(what, err)
 				if err == nil {
-					_, err = ln.Accept()
-					s.noteError(what+", Accept", err)
 					ln.Close()
 				}
 			}
@@ -599,14 +599,6 @@ func TestDiffFileListener(t *testing.T) {
 			try("regular file", regular)
 			regular.Close()
 			try("closed file", regular)
-
-			srv, _ := s.pair()
-			connected, err := as[filer](srv).File()
-			if err != nil {
-				s.Fatalf("File: %v", err)
-			}
-			defer connected.Close()
-			try("connection", connected)
 
 			packets, err := net.ListenPacket("udp", "127.0.0.1:0")
 			if err != nil {

@@ -252,15 +252,7 @@ func TestCloseDoesNotMixUpDescriptors(t *testing.T) {
 // mixUpRound sends one letter both ways over a connection, checks that it is the
 // only one, and closes at any moment.
 func mixUpRound(t *testing.T, g *Group, tr transport, letter byte) (ok bool) {
-	var a, b int
-	var err error
-	if tr.kind == TCP {
-		a, b, err = dialTCPPair()
-	} else {
-		var fds [2]int
-		fds, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		a, b = fds[0], fds[1]
-	}
+	a, b, err := tr.make()
 	if err != nil {
 		t.Errorf("making a connection: %v", err)
 		return false

@@ -76,9 +76,6 @@ var blockedCalls = []struct {
 	{"Write, both", func(f *FD) *side { return &f.wr }, func(f *FD) (int, error) { return f.Write(manyBytes) }, (*FD).SetDeadline},
 }
 
-// manyBytes are more than the kernel's buffers for one connection hold.
-var manyBytes = make([]byte, 32<<20)
-
 func rawWriteForever(f *FD) (int, error) {
 	return 0, f.RawWrite(func(uintptr) bool { return false })
 }

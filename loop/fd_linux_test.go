@@ -75,9 +75,9 @@ func receive(r io.Reader, id, total, pieceMax int) error {
 func TestTransfer(t *testing.T) {
 	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
 		for _, tr := range []transport{overTCP, overUnix} {
-			for _, pieceMax := range []int{1, 100, 5_000, 200_000, 3 << 20} {
+			for _, pieceMax := range []int{1, 100, 5_000, 200_000, 2 << 20} {
 				t.Run(fmt.Sprintf("%s/%d", tr.name, pieceMax), func(t *testing.T) {
-					total := min(pieceMax*2_000, 8<<20)
+					total := min(pieceMax*1_000, 2<<20)
 					a, b := newFDPair(t, g.Loop(0), g.Loop(1), tr)
 					transfer(t, a, b, total, pieceMax)
 				})
@@ -232,7 +232,7 @@ func TestReset(t *testing.T) {
 func TestWriteToReset(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		f, peer := newPair(t, g.Loop(0), overTCP)
-		written := start(func() (int, error) { return f.Write(make([]byte, 16<<20)) })
+		written := start(func() (int, error) { return f.Write(manyBytes) })
 		awaitWaiting(t, &f.wr)
 		_ = peer.(*net.TCPConn).SetLinger(0)
 		peer.Close()
@@ -272,7 +272,7 @@ func TestShutdown(t *testing.T) {
 // A write longer than the kernel's buffers goes on as the peer makes room.
 func TestLongWrite(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		const total = 16 << 20
+		const total = 3 << 20
 		p := newStream(1).next(total)
 		written := start(func() (int, error) { return f.Write(p) })
 		awaitWaiting(t, &f.wr)
@@ -292,7 +292,7 @@ func TestLongWrite(t *testing.T) {
 
 // A write that is cut says how much the peer will get, no more and no less.
 func TestCutWrite(t *testing.T) {
-	const total = 16 << 20
+	const total = 2 << 20
 	cuts := []struct {
 		name string
 		cut  func(f *FD)
@@ -349,7 +349,7 @@ func TestCutWrite(t *testing.T) {
 // wait for room many times.
 func TestConcurrentWrites(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		const writers, writes, size = 4, 3, 1 << 20
+		const writers, writes, size = 4, 3, 1 << 19
 		var running sync.WaitGroup
 		for w := range writers {
 			running.Go(func() {
@@ -456,7 +456,7 @@ func TestRawRead(t *testing.T) {
 
 func TestRawWrite(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		const total = 16 << 20
+		const total = 3 << 20
 		p, done, calls := newStream(1).next(total), 0, 0
 		raw := startErr(func() error {
 			return f.RawWrite(func(fd uintptr) bool {

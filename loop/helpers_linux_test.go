@@ -61,11 +61,12 @@ type transport struct {
 	name string
 	kind StreamKind
 	pair func(t testing.TB) (a, b int)
+	make func() (a, b int, err error) // the same, for goroutines that aren't the test's own
 }
 
 var (
-	overTCP  = transport{"tcp", TCP, tcpPair}
-	overUnix = transport{"unix", Plain, unixPair}
+	overTCP  = transport{"tcp", TCP, tcpPair, makeTCPPair}
+	overUnix = transport{"unix", Plain, unixPair, makeUnixPair}
 )
 
 // onEveryPair runs test on every engine and transport, with a descriptor on a
@@ -135,27 +136,51 @@ func netConn(t testing.TB, sysfd int) net.Conn {
 	return c
 }
 
+// sendBufferBytes makes the kernel's buffers for sending small (the kernel
+// doubles it, and what it doubles isn't all for data): manyBytes are more than
+// they and the peer's hold. Left alone TCP would let them grow to megabytes.
+const sendBufferBytes = 128 << 10
+
+var manyBytes = make([]byte, 2<<20)
+
+func setSendBuffers(fds ...int) {
+	for _, fd := range fds {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBufferBytes)
+	}
+}
+
 // unixPair is socketpair(2).
 func unixPair(t testing.TB) (a, b int) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	a, b, err := makeUnixPair()
 	if err != nil {
 		t.Fatalf("socketpair: %v", err)
 	}
-	return fds[0], fds[1]
+	return a, b
 }
 
 // tcpPair makes a TCP connection over loopback.
 func tcpPair(t testing.TB) (a, b int) {
 	t.Helper()
-	a, b, err := dialTCPPair()
+	a, b, err := makeTCPPair()
 	if err != nil {
 		t.Fatalf("connecting over loopback: %v", err)
 	}
 	return a, b
 }
 
-func dialTCPPair() (a, b int, err error) {
+// makeUnixPair is unixPair for goroutines that aren't the test's own.
+func makeUnixPair() (a, b int, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, -1, err
+	}
+	setSendBuffers(fds[0], fds[1])
+	return fds[0], fds[1], nil
+}
+
+// makeTCPPair is tcpPair for goroutines that aren't the test's own.
+func makeTCPPair() (a, b int, err error) {
 	ln, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, -1, err
@@ -183,6 +208,7 @@ func dialTCPPair() (a, b int, err error) {
 		unix.Close(b)
 		return -1, -1, err
 	}
+	setSendBuffers(a, b)
 	// As every server has it; otherwise small writes wait for acknowledgements.
 	for _, fd := range []int{a, b} {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"io"
@@ -260,21 +261,21 @@ type fdWorld struct {
 	peerGot                 int
 }
 
-// streamBytes is what both directions carry.
+// streamBytes is what both directions carry, over and over.
 var streamBytes = newStream(1).next(1 << 12)
 
 // fill fills p with what is at offset of the stream, and check compares.
 func fill(p []byte, offset int) {
-	for i := range p {
-		p[i] = streamBytes[(offset+i)%len(streamBytes)]
+	for n := 0; n < len(p); {
+		n += copy(p[n:], streamBytes[(offset+n)%len(streamBytes):])
 	}
 }
 
 func (w *fdWorld) check(who string, p []byte, offset int) {
-	for i := range p {
-		if want := streamBytes[(offset+i)%len(streamBytes)]; p[i] != want {
-			w.fatalf("%s: byte %d of the stream is %#x, want %#x", who, offset+i, p[i], want)
-		}
+	want := make([]byte, len(p))
+	fill(want, offset)
+	if !bytes.Equal(p, want) {
+		w.fatalf("%s: of the bytes from %d to %d of the stream some are wrong", who, offset, offset+len(p))
 	}
 }
 
@@ -283,10 +284,8 @@ func (w *fdWorld) fatalf(format string, args ...any) {
 	w.t.Fatalf("%s\nthe steps were:\n%s", fmt.Sprintf(format, args...), w.trace.String())
 }
 
-const (
-	modelUnreadMax = 16 << 10 // bytes that surely fit the kernel's buffers
-	modelMuch      = 2 << 20  // bytes that surely don't, since the one for writing is made small
-)
+// modelUnreadMax is how much, in bytes, surely fits the kernel's buffers.
+const modelUnreadMax = 8 << 10
 
 // playFD plays a program: its first two bytes choose the engine and the
 // transport, the others are steps.
@@ -302,7 +301,6 @@ func playFD(t *testing.T, program []byte) {
 	}
 	tr := []transport{overTCP, overUnix}[program[1]%2]
 	a, b := tr.pair(t)
-	_ = unix.SetsockoptInt(a, unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10) // see modelMuch
 	w := &fdWorld{t: t, peer: b}
 	fmt.Fprintf(&w.trace, "%s, %s\n", engines[int(program[0])%len(engines)].name, tr.name)
 	if w.f, err = g.Loop(0).NewFD(a, tr.kind); err != nil {
@@ -485,7 +483,7 @@ func (w *fdWorld) do(s step) func() {
 	case opWrite, opWriteMuch:
 		n := s.size()
 		if s.op == opWriteMuch {
-			n = modelMuch
+			n = len(manyBytes)
 		}
 		p := make([]byte, n)
 		fill(p, w.written)

@@ -222,7 +222,7 @@ func TestSideStress(t *testing.T) {
 				t.Errorf("wait: got %v, want nil or %v", err, errTimeout)
 				return
 			}
-			if p := s.parker; p != nil && len(p) != 0 {
+			if len(s.parker) != 0 {
 				t.Error("wait left a token in its channel")
 				return
 			}

@@ -32,6 +32,7 @@ type reply struct {
 // child's own, without any prefix.
 type RemoteError struct{ Message string }
 
+// Error returns the message.
 func (e *RemoteError) Error() string { return e.Message }
 
 // Handler answers one request. The value it returns is sent as JSON; an error
