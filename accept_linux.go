@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -199,7 +200,10 @@ func (l *listener) dup(index int) (*os.File, error) {
 }
 
 // rawListener is what a listener's SyscallConn returns.
-type rawListener struct{ l *listener }
+type rawListener struct {
+	l      *listener
+	holder *holder // who has this can still use the sockets
+}
 
 func (r rawListener) Control(f func(fd uintptr)) error {
 	for i := range r.l.sockets {
@@ -207,6 +211,7 @@ func (r rawListener) Control(f func(fd uintptr)) error {
 			return &net.OpError{Op: "raw-control", Net: r.l.network, Addr: r.l.addr, Err: err}
 		}
 	}
+	runtime.KeepAlive(r.holder)
 	return nil
 }
 
@@ -216,4 +221,4 @@ func (r rawListener) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
 // Write fails as Read does.
 func (r rawListener) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
 
-func (l *listener) rawConn() (syscall.RawConn, error) { return rawListener{l}, nil }
+func (l *listener) rawConn(h *holder) (syscall.RawConn, error) { return rawListener{l, h}, nil }

@@ -16,7 +16,8 @@ import (
 // are *[Conn]. It takes what net.Listen takes, and fails with what net.Listen
 // fails with: networks "tcp", "tcp4", "tcp6" and "unix"; host names, service
 // names, an empty host for all addresses, port 0 for one of the kernel's choice.
-// A "unixpacket" listener, whose connections are no streams, is package net's.
+// On any other network the listener, if there is one ("unixpacket", whose
+// connections are no streams), is package net's.
 //
 // The listener runs on the default group of loops, one per GOMAXPROCS, which
 // starts with the first listener and ends with the last listener and connection.
@@ -78,10 +79,12 @@ func (lc *ListenConfig) MultipathTCP() bool { return lc.multipathTCP }
 func (lc *ListenConfig) SetMultipathTCP(use bool) { lc.multipathTCP = use }
 
 // Listen is the function Listen with lc's options. ctx is for resolving the
-// address and has no effect on the listener. The result is a *[Listener], but
-// for a "unixpacket" one.
+// address and has no effect on the listener. The result is a *[Listener] on the
+// networks "tcp", "tcp4", "tcp6" and "unix".
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	if network == "unixpacket" {
+	switch network {
+	case "tcp", "tcp4", "tcp6", "unix":
+	default:
 		return lc.netConfig(lc.Control).Listen(ctx, network, address)
 	}
 	impl, err := lc.listen(ctx, network, address)
@@ -209,7 +212,7 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL
 	}
-	return l.listener.rawConn()
+	return l.listener.rawConn(l.holder)
 }
 
 // File returns a copy of the listener's first socket, which the caller must

@@ -84,7 +84,7 @@ func (l *listener) close() {
 	l.inner.Close()
 }
 
-func (l *listener) rawConn() (syscall.RawConn, error) { return l.inner.SyscallConn() }
+func (l *listener) rawConn(*holder) (syscall.RawConn, error) { return l.inner.SyscallConn() }
 
 // files returns a copy of the only socket, however many are asked for.
 func (l *listener) files(int) ([]*os.File, error) {

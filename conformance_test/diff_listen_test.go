@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -239,14 +240,21 @@ func TestDiffListenBusy(t *testing.T) {
 		kinds: []testnet.Kind{testnet.TCP6},
 		shows: []string{`Listen: nil`},
 		play: func(s *stage) {
-			held, err := s.engine.listen("tcp6", ":0")
-			if err != nil {
-				s.Fatalf("listening: %v", err)
+			// The kernel chose a port that is free on IPv6. Somebody else on the
+			// machine may have it on IPv4, but not time and again.
+			var held, ln net.Listener
+			var err error
+			for range 20 {
+				if held, err = s.engine.listen("tcp6", ":0"); err != nil {
+					s.Fatalf("listening: %v", err)
+				}
+				defer held.Close()
+				_, port, _ := net.SplitHostPort(held.Addr().String())
+				if ln, err = s.engine.listen("tcp4", ":"+port); !errors.Is(err, syscall.EADDRINUSE) {
+					break
+				}
 			}
-			defer held.Close()
 			s.nameAddr(held.Addr(), "held")
-			_, port, _ := net.SplitHostPort(held.Addr().String())
-			ln, err := s.engine.listen("tcp4", ":"+port)
 			s.noteError("Listen", err)
 			if err == nil {
 				s.note("Addr: %s", describeAddr(ln.Addr()))
