@@ -160,12 +160,11 @@ type pending struct {
 	outcome chan string
 }
 
-// begin starts an operation on a goroutine of its own and gives it time to
-// block. Its outcome is noted by end.
+// begin starts an operation on a goroutine of its own and returns when it is
+// blocked. Its outcome is noted by end.
 func (s *stage) begin(what string, operation func() string) *pending {
 	p := &pending{stage: s, what: what, outcome: make(chan string, 1)}
-	go func() { p.outcome <- operation() }()
-	letBlock()
+	testnet.GoBlocked(s, what, func() { p.outcome <- operation() })
 	return p
 }
 

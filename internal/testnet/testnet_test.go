@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -192,4 +193,23 @@ func TestLeakedPipe(t *testing.T) {
 	}
 	r.Close()
 	w.Close()
+}
+
+func TestGoBlocked(t *testing.T) {
+	release := make(chan struct{})
+	var begun, ended atomic.Bool
+	GoBlocked(t, "waiting", func() {
+		for range 100 {
+			runtime.Gosched() // runnable is not blocked
+		}
+		begun.Store(true)
+		<-release
+		ended.Store(true)
+	})
+	if !begun.Load() || ended.Load() {
+		t.Errorf("begun: %t, ended: %t, want true and false", begun.Load(), ended.Load())
+	}
+	close(release)
+	Eventually(t, "the end", ended.Load)
+	GoBlocked(t, "returning", func() {}) // does not hang
 }

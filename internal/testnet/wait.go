@@ -2,6 +2,7 @@ package testnet
 
 import (
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -55,6 +56,37 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// GoBlocked runs f on a goroutine of its own and returns once f is stuck, in
+// input or output, on a lock or on a channel, or has returned. A pause instead
+// would be too short some day.
+func GoBlocked(t testing.TB, what string, f func()) {
+	t.Helper()
+	name, done := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		var buf [64]byte
+		header := string(buf[:runtime.Stack(buf[:], false)]) // "goroutine 7 [running]:..."
+		name <- header[:strings.IndexByte(header, '[')+1]
+		f()
+	}()
+	goroutine := Receive(t, what, name)
+	inSyscall := 0 // looks in a row: a call that a thread blocks in is still there a little later
+	Eventually(t, what+" blocks", func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+		}
+		_, state, _ := strings.Cut("\n"+allStacks(), "\n"+goroutine)
+		if strings.HasPrefix(state, "syscall") {
+			inSyscall++
+			return inSyscall == 5
+		}
+		inSyscall = 0
+		return state != "" && !strings.HasPrefix(state, "run")
+	})
 }
 
 func allStacks() string {
