@@ -91,6 +91,20 @@ var batonEvents = []struct {
 		mustWrite(t, peer, "x")
 		wantCalled(t, called, nil)
 	}},
+	{"callback that reads", func(t *testing.T, f *FD, peer net.Conn) {
+		done := make(chan struct{})
+		if err := f.OnReadable(func(error) {
+			defer close(done)
+			if !f.loop.onLoop() {
+				t.Error("the callback is called by a goroutine that isn't the loop's")
+			}
+			tryRead(t, f, make([]byte, 8)) // would lock up the goroutine in Read
+		}); err != nil {
+			t.Fatalf("OnReadable: %v", err)
+		}
+		mustWrite(t, peer, "x")
+		testnet.Receive(t, "the callback", done)
+	}},
 	{"callback for a deadline", func(t *testing.T, f *FD, peer net.Conn) {
 		called := arm(t, f)
 		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))

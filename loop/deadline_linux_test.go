@@ -332,3 +332,38 @@ func TestDeadlineLastOneCounts(t *testing.T) {
 		wantTimeout(t, fmt.Sprintf("Read of round %d", round), start(func() (int, error) { return f.Read(make([]byte, 1)) }), deadline)
 	}
 }
+
+// An entry comes due in the very moment in which the deadline is moved: whoever
+// is second must see what the other did, or the new deadline never passes.
+func TestDeadlineAgainstExpiry(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, _ := newPair(t, g.Loop(0), overTCP)
+	s, ts := &f.rd, &g.Loop(0).timers
+	base := time.Now().Add(time.Hour)
+	old, moved := deadlineOf(base), deadlineOf(base.Add(time.Hour))
+	for _, before := range []int64{noDeadline, old} {
+		collide(t, 15_000,
+			func() {
+				s.setDeadline(f, old)
+				s.setDeadline(f, before)
+			},
+			func() { s.setDeadline(f, moved) },
+			func() { // what the wheel does when it is time for the entry
+				ts.mu.Lock()
+				defer ts.mu.Unlock()
+				ts.mu.wheel.remove(&s.timer)
+				ts.dueLocked(&s.timer, old)
+			},
+			func(round int) bool {
+				ts.mu.Lock()
+				defer ts.mu.Unlock()
+				if at := s.deadline.Load(); at != moved && at != expired {
+					t.Errorf("round %d: the deadline is %d, want %d", round, at, moved)
+				} else if at == moved && (!s.timer.armed() || s.timer.at > at) {
+					t.Errorf("round %d: the deadline is %d, its entry is armed: %t, for %d", round, at, s.timer.armed(), s.timer.at)
+				}
+				return !t.Failed()
+			})
+	}
+	_ = f.SetReadDeadline(time.Time{})
+}

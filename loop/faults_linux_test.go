@@ -315,9 +315,9 @@ func TestFailingWatchWrites(t *testing.T) {
 			t.Errorf("Write: got %v, want a part, epoll_ctl: %v", r, syscall.ENOMEM)
 		}
 		// The next one tries again.
-		written := start(func() (int, error) { return f.Write([]byte("more")) })
+		written := start(func() (int, error) { return f.Write(manyBytes) })
 		_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-		_, _ = io.CopyN(io.Discard, peer, int64(r.n))
+		_, _ = io.CopyN(io.Discard, peer, int64(r.n+len(manyBytes)))
 		if r := await(t, "Write", written); r.err != nil {
 			t.Errorf("next Write: got %v, want nil", r)
 		}

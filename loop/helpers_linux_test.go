@@ -2,9 +2,12 @@ package loop
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -316,4 +319,54 @@ func mustRead(t testing.TB, f *FD, want string) {
 	if got := string(p[:r.n]); got != want || r.err != nil {
 		t.Fatalf("Read: got %q, %v, want %q, nil", got, r.err, want)
 	}
+}
+
+// collide calls a and b in the same moment, give or take the time that either
+// takes, rounds times: before each round prepare, after it check, which reports
+// whether to go on. a is called on the caller's goroutine, like prepare and
+// check, b always on one other.
+//
+// What goes wrong only between two instructions shows up in a few of a thousand
+// rounds on two processors.
+func collide(t testing.TB, rounds int, prepare, a, b func(), check func(round int) bool) {
+	t.Helper()
+	var turn, done atomic.Int64
+	await := func(v *atomic.Int64, want int64) (ok bool) {
+		for spins := 0; v.Load() < want; spins++ {
+			if v.Load() < 0 {
+				return false
+			}
+			if spins > 2_000 || runtime.GOMAXPROCS(0) == 1 {
+				runtime.Gosched()
+			}
+		}
+		return true
+	}
+	dither := func(rng *rand.Rand) {
+		for range rng.IntN(100) {
+			turn.Load()
+		}
+	}
+	defer turn.Store(math.MinInt64)
+	go func() {
+		rng := rand.New(rand.NewPCG(1, 1))
+		for round := int64(1); await(&turn, round); round++ {
+			dither(rng)
+			b()
+			done.Store(round)
+		}
+	}()
+	rng := rand.New(rand.NewPCG(2, 2))
+	testnet.Within(t, "the collisions", func() {
+		for round := 1; round <= rounds; round++ {
+			prepare()
+			turn.Store(int64(round))
+			dither(rng)
+			a()
+			await(&done, int64(round))
+			if !check(round) {
+				return
+			}
+		}
+	})
 }

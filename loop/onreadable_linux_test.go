@@ -352,6 +352,75 @@ func TestOnReadableAgainstReads(t *testing.T) {
 	})
 }
 
+// The edge comes in the very moment in which a callback is armed: it must be
+// called, by the one or the other.
+func TestOnReadableAgainstEdge(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, peer := newPair(t, g.Loop(0), overTCP)
+	mustWrite(t, peer, "data") // that nobody reads
+	awaitBits(t, f, ready)
+	called := make(chan error, 1)
+	callback := func(err error) { called <- err }
+	collide(t, 20_000,
+		func() { f.rd.state.Store(0) },
+		func() {
+			if err := f.OnReadable(callback); err != nil {
+				t.Errorf("OnReadable: %v", err)
+			}
+		},
+		func() { f.OnReady(Readable) },
+		func(round int) bool {
+			if err := testnet.Receive(t, "the callback", called); err != nil {
+				t.Errorf("round %d: callback: got %v, want nil", round, err)
+			}
+			return !t.Failed()
+		})
+}
+
+// Close comes in the very moment in which a callback is armed, or a deadline in
+// the past is set.
+func TestOnReadableAgainstInterrupt(t *testing.T) {
+	for _, deadline := range []bool{false, true} {
+		g := newTestGroup(t, Config{Loops: 1})
+		f, _ := newPair(t, g.Loop(0), overTCP)
+		if err := f.incref(); err != nil { // so that the last call does not destroy it
+			t.Fatal(err)
+		}
+		called := make(chan error, 1)
+		callback := func(err error) { called <- err }
+		want := ErrClosed
+		if deadline {
+			want = os.ErrDeadlineExceeded
+		}
+		collide(t, 20_000,
+			func() {
+				f.life.And(^lifeClosed)
+				f.rd.deadline.Store(noDeadline)
+			},
+			func() {
+				if err := f.OnReadable(callback); err != nil {
+					called <- err // then it is not called
+				}
+			},
+			func() {
+				if deadline {
+					_ = f.SetReadDeadline(time.Unix(1, 0))
+					return
+				}
+				f.life.Or(lifeClosed) // what Close does, without what can't be undone
+				f.rd.interrupt(f)
+			},
+			func(round int) bool {
+				if err := testnet.Receive(t, "the callback", called); err != want {
+					t.Errorf("round %d: got %v, want %v", round, err, want)
+				}
+				return !t.Failed()
+			})
+		f.life.And(^lifeClosed)
+		f.decref()
+	}
+}
+
 // armCount is what became of the callbacks armed on a descriptor.
 type armCount struct{ armed, called, cancelled atomic.Int64 }
 

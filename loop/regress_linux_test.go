@@ -2,10 +2,7 @@ package loop
 
 import (
 	"errors"
-	"math/rand/v2"
 	"os"
-	"runtime"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,47 +18,32 @@ import (
 // lost with it: no other edge follows, so the next read would never see the end
 // of the stream.
 func TestHangupDuringTake(t *testing.T) {
-	const rounds = 50_000
 	g := newTestGroup(t, Config{Loops: 1})
 	a, b := unixPair(t)
 	defer unix.Close(b)
 	f := newTestFD(t, g.Loop(0), a, TCP) // what TCP promises of short reads holds here too, without ancillary data
 	defer holdLoop(t, g.Loop(0))()       // this test plays the loop
-	var turn, done atomic.Int64
-	go func() {
-		for round := int64(1); round <= rounds; round++ {
-			for turn.Load() != round {
-				if turn.Load() < 0 {
-					return
-				}
-				runtime.Gosched()
-			}
-			for range rand.IntN(200) { // to meet the read at its every step
-				turn.Load()
-			}
-			f.OnReady(Readable | Hangup)
-			done.Store(round)
-		}
-	}()
-	defer turn.Store(-1)
 	p := make([]byte, 64)
-	for round := int64(1); round <= rounds; round++ {
-		if n, err := unix.Write(b, []byte("data")); n != 4 || err != nil {
-			t.Fatalf("write: %d, %v", n, err)
-		}
-		f.rd.state.Store(ready) // for the data
-		turn.Store(round)
-		n, err := f.Read(p)
-		if got := string(p[:n]); got != "data" || err != nil {
-			t.Fatalf("round %d: Read: got %q, %v, want \"data\", nil", round, got, err)
-		}
-		for done.Load() != round {
-			runtime.Gosched()
-		}
-		if st := f.rd.state.Load(); st&(ready|hangup) != ready|hangup {
-			t.Fatalf("round %d: state is %04b: the next read would wait; want it to find the end", round, st)
-		}
-	}
+	collide(t, 50_000,
+		func() {
+			if n, err := unix.Write(b, []byte("data")); n != 4 || err != nil {
+				t.Errorf("write: %d, %v", n, err)
+			}
+			f.rd.state.Store(ready) // for the data
+		},
+		func() {
+			n, err := f.Read(p)
+			if got := string(p[:n]); got != "data" || err != nil {
+				t.Errorf("Read: got %q, %v, want \"data\", nil", got, err)
+			}
+		},
+		func() { f.OnReady(Readable | Hangup) },
+		func(round int) bool {
+			if st := f.rd.state.Load(); st&(ready|hangup) != ready|hangup {
+				t.Errorf("round %d: state is %04b: the next read would wait; want it to find the end", round, st)
+			}
+			return !t.Failed()
+		})
 }
 
 // The edge of a hang-up may come after a system call found nothing and before

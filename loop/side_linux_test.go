@@ -273,9 +273,9 @@ func TestSideOneTokenPerWait(t *testing.T) {
 }
 
 // Close and a deadline come, each alone, in the very moment in which somebody
-// begins to wait: whoever is second must see the other.
+// begins to wait: whoever is second must see the other, and the token that is
+// owed for a wait that was given up is taken all the same.
 func TestSideWaitAgainstInterrupt(t *testing.T) {
-	const rounds = 20_000
 	causes := []struct {
 		name string
 		come func(f *FD)
@@ -291,41 +291,30 @@ func TestSideWaitAgainstInterrupt(t *testing.T) {
 		t.Run(cause.name, func(t *testing.T) {
 			trackParkers(t)
 			f := newLooplessFD()
-			var turn, done atomic.Int64
-			defer turn.Store(-1)
-			go func() {
-				for round := int64(1); round <= rounds; round++ {
-					for turn.Load() != round {
-						if turn.Load() < 0 {
-							return
-						}
-						runtime.Gosched()
-					}
-					for range rand.IntN(100) {
-						turn.Load()
-					}
-					cause.come(f)
-					done.Store(round)
-				}
-			}()
-			testnet.Within(t, "waiting", func() {
-				for round := int64(1); round <= rounds; round++ {
+			var err error
+			collide(t, 20_000,
+				func() {
 					f.life.Store(1)
 					f.rd.deadline.Store(noDeadline)
-					turn.Store(round)
-					var err error
-					for err == nil { // as Read does
+				},
+				func() {
+					for err = nil; err == nil; { // as Read does
 						err = f.rd.wait(f)
 					}
+				},
+				func() { cause.come(f) },
+				func(round int) bool {
 					if err != cause.want {
 						t.Errorf("round %d: wait: got %v, want %v", round, err, cause.want)
-						return
 					}
-					for done.Load() != round {
-						runtime.Gosched()
+					if p := f.rd.parker; p != nil && len(p) != 0 {
+						t.Errorf("round %d: a token is left in the channel", round)
 					}
-				}
-			})
+					if st := f.rd.state.Load(); st != 0 {
+						t.Errorf("round %d: state is %04b, want 0", round, st)
+					}
+					return !t.Failed()
+				})
 		})
 	}
 }
