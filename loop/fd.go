@@ -21,16 +21,22 @@ import (
 // # Life
 //
 //	life              meaning                               leaves by
-//	refs, open        in use; refs calls are under way      Close: sets closed, adds 1
+//	refs, open        in use; refs calls other than reads   Close: sets closed, adds 1
+//	                  and writes are under way
 //	refs, closed      calls fail; those under way are       the last call's decref
 //	                  being woken and leave
+//	0, closed, holds  shut down, and closed as far as       the last Unhold
+//	                  anybody can tell; waits for the
+//	                  error queue (see Hold)
 //	0, closed         the descriptor is closed, the slot    (final)
 //	                  is free, nobody touches it again
 //
-// The descriptor is closed by whoever drops the last reference, so its number
-// can't be reused while a call or the loop still goes by it. The order is:
-// mark closed, wake the waiters, wait for the last reference, take the timers
-// and the registration away, close.
+// A read or a write holds its side instead of a reference. The descriptor is
+// closed by whoever drops the last reference and the last hold, and Close drops
+// its reference only when it has had both sides, so the number can't be reused
+// while a call or the loop still goes by it. The order is: mark closed, wake the
+// waiters, wait for the sides and for the last reference, then for the last hold,
+// take the timers and the registration away, close.
 type FD struct {
 	// immutable
 	loop   *Loop
@@ -39,8 +45,9 @@ type FD struct {
 	stream StreamKind
 
 	// atomic
-	life    atomic.Uint32 // see the table; lifeClosed | number of references
-	exposed atomic.Bool   // the raw descriptor was handed to the user, who may have duplicated it
+	life    atomic.Uint64              // see the table; number of holds | lifeClosed | number of references
+	errors  atomic.Pointer[ErrorQueue] // nil: nobody reads it
+	exposed atomic.Bool                // the raw descriptor was handed to the user, who may have duplicated it
 
 	// written under a reference; read by whoever drops the last one
 	gone  chan struct{} // Close waits on it, if others still use the descriptor
@@ -53,8 +60,9 @@ type FD struct {
 }
 
 const (
-	lifeClosed uint32 = 1 << 31
+	lifeClosed uint64 = 1 << 31
 	lifeRefs          = lifeClosed - 1
+	lifeHold   uint64 = 1 << 32 // one hold
 )
 
 // StreamKind says how far a short transfer can be trusted.
@@ -99,6 +107,9 @@ func (f *FD) Loop() *Loop { return f.loop }
 
 // OnReady implements [Handler]; only whoever polls the loop calls it.
 func (f *FD) OnReady(r Readiness) {
+	if r&Errored != 0 {
+		r = f.drainErrors(r)
+	}
 	if r&Readable != 0 {
 		bits := ready
 		if r&Hangup != 0 {
@@ -108,11 +119,11 @@ func (f *FD) OnReady(r Readiness) {
 			bits |= speculate
 		}
 		f.rd.signal(bits)
-		if fn := f.rd.takeCallback(); fn != nil {
+		if h := f.rd.takeCallback(); h != nil {
 			if f.loop.onLoop() {
-				fn(nil)
+				h.OnReadable(nil)
 			} else {
-				f.loop.Submit(func() { fn(nil) })
+				f.loop.Submit(func() { h.OnReadable(nil) })
 			}
 		}
 	}
@@ -139,9 +150,6 @@ func (f *FD) read(p []byte) (int, error) {
 	if err := f.rd.check(f); err != nil {
 		return 0, err
 	}
-	if len(p) > maxRW {
-		p = p[:maxRW]
-	}
 	for {
 		if !f.rd.take() {
 			if err := f.wait(&f.rd); err != nil {
@@ -149,23 +157,75 @@ func (f *FD) read(p []byte) (int, error) {
 			}
 			continue
 		}
-		n, errno := sys.Recv(int(f.sysfd), p)
-		if errno == syscall.EAGAIN {
+		if n, done, err := f.recv(p); done {
+			return n, err
+		}
+	}
+}
+
+// recv makes the system call of a read that took ready, and puts ready on again
+// if there may be more. It isn't done if there was nothing to read.
+func (f *FD) recv(p []byte) (n int, done bool, err error) {
+	if len(p) > maxRW {
+		p = p[:maxRW]
+	}
+	n, errno := sys.Recv(int(f.sysfd), p)
+	if errno == syscall.EAGAIN {
+		return 0, false, nil
+	}
+	if 0 < n && n < len(p) && f.rd.state.Load()&(speculate|hangup|lent) == 0 {
+		return n, true, nil // drained: the next read waits for an edge without asking the kernel
+	}
+	f.rd.give(f)
+	switch {
+	case errno == syscall.EINTR:
+		return 0, false, nil
+	case errno != 0:
+		return 0, true, errno
+	case n == 0:
+		return 0, true, io.EOF
+	}
+	return n, true, nil
+}
+
+// ReadReady is Read into memory that is found only when there may be something
+// to read, so that a call that waits holds none. lend returns the memory; up to
+// its length is read straight into it. takeBack is called, next, if nothing was:
+// there turned out to be nothing, and ReadReady waits again; the stream has
+// ended; or reading failed. So what lend returned last is the caller's to look
+// after exactly if n > 0.
+//
+// Both run on the caller's goroutine and must not read from f. They are called
+// any number of times, in turn, not at all if the call fails before there is
+// anything. If lend returns an empty slice ReadReady returns 0 and nil.
+func (f *FD) ReadReady(lend func() []byte, takeBack func()) (n int, err error) {
+	if err := f.lock(&f.rd); err != nil {
+		return 0, err
+	}
+	defer f.unlock(&f.rd) // lend may panic
+	if err := f.rd.check(f); err != nil {
+		return 0, err
+	}
+	for {
+		if f.rd.state.Load()&ready == 0 {
+			if err := f.wait(&f.rd); err != nil {
+				return 0, err
+			}
 			continue
 		}
-		if 0 < n && n < len(p) && f.rd.state.Load()&(speculate|hangup) == 0 {
-			return n, nil // drained: the next read waits for an edge without asking the kernel
+		p := lend() // before take: if it panics, the next read still knows
+		if len(p) == 0 {
+			takeBack()
+			return 0, nil
 		}
-		f.rd.give(f)
-		switch {
-		case errno == syscall.EINTR:
-			continue
-		case errno != 0:
-			return 0, errno
-		case n == 0:
-			return 0, io.EOF
+		f.rd.take()
+		n, done, err := f.recv(p)
+		if n == 0 {
+			takeBack()
 		}
-		return n, nil
+		if done {
+			return n, err
+		}
 	}
 }
 
@@ -257,16 +317,101 @@ func (f *FD) rawIO(s *side, fn func(fd uintptr) bool) error {
 	}
 }
 
+// ReadWith is RawRead for callers that vouch for fn: that it neither duplicates
+// the descriptor nor changes what its reads and writes mean, and that it reports
+// false only after a system call on the descriptor has said EAGAIN. So what the
+// engine knows of the descriptor stays true: fn is not called before there may be
+// something to read, and the reads that follow are not slower for it.
+//
+// The side is held from the first call of fn to the last, waiting included.
+func (f *FD) ReadWith(fn func(fd uintptr) (done bool)) error {
+	if err := f.lock(&f.rd); err != nil {
+		return err
+	}
+	defer f.unlock(&f.rd) // fn may panic
+	if err := f.rd.check(f); err != nil {
+		return err
+	}
+	for {
+		if !f.rd.take() {
+			if err := f.wait(&f.rd); err != nil {
+				return err
+			}
+			continue
+		}
+		if f.callWith(fn) {
+			return nil
+		}
+	}
+}
+
+// callWith calls fn, which took ready, and puts it on again unless fn has found
+// nothing to read: what it left behind is not known.
+func (f *FD) callWith(fn func(fd uintptr) bool) (done bool) {
+	done = true // if fn panics
+	defer func() {
+		if done {
+			f.rd.give(f)
+		}
+	}()
+	done = fn(uintptr(f.sysfd))
+	return done
+}
+
+// WriteWith is ReadWith for writing. fn is called at once: there is room most of
+// the time. Before it reports false the kernel must have refused to take more
+// with EAGAIN, or there will be no edge to wait for.
+func (f *FD) WriteWith(fn func(fd uintptr) (done bool)) error {
+	if err := f.lock(&f.wr); err != nil {
+		return err
+	}
+	defer f.unlock(&f.wr) // fn may panic
+	if err := f.wr.check(f); err != nil {
+		return err
+	}
+	for {
+		f.wr.take() // what is older than this call of fn is no news
+		if fn(uintptr(f.sysfd)) {
+			return nil
+		}
+		if err := f.wait(&f.wr); err != nil {
+			return err
+		}
+	}
+}
+
+// Exposed reports whether somebody else has had the raw descriptor, and may have
+// made it blocking.
+func (f *FD) Exposed() bool { return f.exposed.Load() }
+
+// Closed reports whether Close was called: for a function of ReadWith or WriteWith
+// that is long about it, since Close waits for it.
+func (f *FD) Closed() bool { return f.closed() }
+
 // RawControl calls fn with the descriptor, which stays open meanwhile. fn must
 // not close it or keep it.
+//
+// Most of those who come by here only look: gRPC at four options of every
+// connection it gets. So what fn did to the socket is not assumed but asked for.
 func (f *FD) RawControl(fn func(fd uintptr)) error {
 	if err := f.incref(); err != nil {
 		return err
 	}
 	defer f.decref()
-	f.expose()
+	f.exposed.Store(true)
+	f.rd.state.Or(lent)
+	defer f.takeStock() // fn may panic
 	fn(uintptr(f.sysfd))
 	return nil
+}
+
+// takeStock ends a loan. If the socket is not what it was a reader is woken, too:
+// it may have trusted a short read after the end of another loan, during this one.
+func (f *FD) takeStock() {
+	if f.stream != TCP || !sys.IsPlainTCP(int(f.sysfd)) {
+		f.rd.wake(f, ready|speculate)
+	}
+	f.rd.state.And(^lent)
 }
 
 // expose notes that the user has had the raw descriptor. From then on a short
@@ -327,8 +472,8 @@ func (f *FD) SetReadDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd
 func (f *FD) SetWriteDeadline(t time.Time) error { return f.setDeadlines(t, nil, &f.wr) }
 
 func (f *FD) setDeadlines(t time.Time, rd, wr *side) error {
-	if err := f.incref(); err != nil {
-		return err
+	if f.closed() {
+		return ErrClosed
 	}
 	at := deadlineOf(t)
 	if rd != nil {
@@ -337,7 +482,6 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *side) error {
 	if wr != nil {
 		wr.setDeadline(f, at)
 	}
-	f.decref()
 	return nil
 }
 
@@ -356,7 +500,23 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *side) error {
 // It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a
 // closed descriptor and with [os.ErrDeadlineExceeded] after the deadline; then
 // fn is not called.
-func (f *FD) OnReadable(fn func(error)) error {
+func (f *FD) OnReadable(fn func(error)) error { return f.NotifyReadable(readableFunc(fn)) }
+
+// ReadableHandler is what NotifyReadable calls.
+type ReadableHandler interface {
+	// OnReadable runs on the loop's goroutine and must not block.
+	OnReadable(err error)
+}
+
+// readableFunc is a function as a ReadableHandler.
+type readableFunc func(error)
+
+func (fn readableFunc) OnReadable(err error) { fn(err) }
+
+// NotifyReadable is OnReadable for a handler instead of a function: with one that
+// is there already, as the object that owns the descriptor is, an armed callback
+// costs 16 bytes.
+func (f *FD) NotifyReadable(h ReadableHandler) error {
 	if err := f.incref(); err != nil {
 		return err
 	}
@@ -365,10 +525,10 @@ func (f *FD) OnReadable(fn func(error)) error {
 	if err := s.check(f); err != nil {
 		return err
 	}
-	if !s.callback.CompareAndSwap(nil, &fn) {
+	if !s.callback.CompareAndSwap(nil, &h) {
 		return ErrArmed
 	}
-	// Published. What happened before that, nobody tells fn about but this call.
+	// Published. What happened before that, nobody tells h about but this call.
 	switch {
 	case s.check(f) != nil:
 		s.interrupt(f)
@@ -385,7 +545,7 @@ func (f *FD) OnReadable(fn func(error)) error {
 func (f *FD) recheck() {
 	f.rd.state.And(^ready)
 	if sys.Readable(int(f.sysfd)) {
-		f.rd.signal(ready)
+		f.rd.wake(f, ready)
 		f.rd.give(f)
 	}
 }
@@ -394,11 +554,82 @@ func (f *FD) recheck() {
 // it is not called any more. Otherwise it was called, or is about to be.
 func (f *FD) CancelOnReadable() bool { return f.rd.callback.Swap(nil) != nil }
 
+// ErrorQueue reads the error queue of a descriptor (recvmsg(2), MSG_ERRQUEUE).
+type ErrorQueue interface {
+	// Drain takes everything from the error queue of sysfd. Whoever polls the loop
+	// calls it, one call at a time, when there may be something in the queue. It
+	// must not block.
+	Drain(sysfd int)
+}
+
+// SetErrorQueue says who reads the error queue from now on. Without anybody it is
+// never read, and an entry in it is taken for an error of the connection's.
+func (f *FD) SetErrorQueue(q ErrorQueue) { f.errors.Store(&q) }
+
+// ErrorQueue returns what SetErrorQueue was called with, or nil.
+func (f *FD) ErrorQueue() ErrorQueue {
+	if q := f.errors.Load(); q != nil {
+		return *q
+	}
+	return nil
+}
+
+// drainErrors has the error queue read and returns what else the event was about:
+// r, if nobody reads the queue; otherwise what the descriptor is ready for once it
+// is empty, since a message in it looks like an error to epoll.
+func (f *FD) drainErrors(r Readiness) Readiness {
+	q := f.errors.Load()
+	if q == nil || !f.tryHold() {
+		return r
+	}
+	(*q).Drain(int(f.sysfd))
+	r = readyFor(int(f.sysfd))
+	f.Unhold(1)
+	return r
+}
+
+// Hold keeps the descriptor open and registered until Unhold, Close or not: there
+// is something to come in its error queue that must not be missed. It may be
+// called only during a call, such as WriteWith. Close does not wait for it.
+func (f *FD) Hold() {
+	f.life.Add(lifeHold)
+	f.loop.cover() // the error queue needs somebody to poll
+}
+
+// tryHold is Hold for those who aren't in a call. It reports false if the
+// descriptor is closed, or about to be.
+func (f *FD) tryHold() bool {
+	for {
+		old := f.life.Load()
+		if old&lifeClosed != 0 && old < lifeHold {
+			return false
+		}
+		if f.life.CompareAndSwap(old, old+lifeHold) {
+			return true
+		}
+	}
+}
+
+// Unhold undoes n calls of Hold. If Close waits for no more than that the
+// descriptor is closed.
+func (f *FD) Unhold(n int) {
+	if f.life.Add(-uint64(n)*lifeHold) == lifeClosed {
+		go f.destroy() // on a goroutine of its own: close(2) may wait (SO_LINGER), and this may be a loop
+	}
+}
+
+// held reports whether there are holds.
+func (f *FD) held() bool { return f.life.Load() >= lifeHold }
+
 // Close closes the descriptor. Calls under way are woken and fail with
 // [ErrClosed], and so does every call from now on, Close included. When it
 // returns, the descriptor is closed in the kernel; with SO_LINGER that can take
 // as long as set there. It returns close(2)'s error, if it was this call that
 // made it.
+//
+// If somebody holds the descriptor (see Hold), the connection is shut down
+// instead, or reset where close(2) would reset it, and the descriptor is closed
+// after the last hold.
 func (f *FD) Close() error {
 	for {
 		old := f.life.Load()
@@ -411,14 +642,16 @@ func (f *FD) Close() error {
 	}
 	f.rd.interrupt(f)
 	f.wr.interrupt(f)
+	f.rd.drain()
+	f.wr.drain()
 	gone := getParker()
 	defer putParker(gone)
 	f.gone = gone
-	if f.dropped() {
-		return f.destroy()
+	last, err := f.drop()
+	if !last {
+		<-gone
 	}
-	<-gone
-	return nil
+	return err
 }
 
 // closed reports whether Close was called.
@@ -442,15 +675,29 @@ func (f *FD) incref() error {
 
 // decref drops the reference of a call.
 func (f *FD) decref() {
-	if f.dropped() {
-		f.destroy() // Close, which waits, can't know an error of close(2): as in package net
+	if last, _ := f.drop(); last { // Close, which waits, can't know an error of close(2): as in package net
 		f.gone <- struct{}{}
 	}
 }
 
-// dropped drops a reference and reports whether it was the last one to a closed
-// descriptor: then it is the caller's to destroy.
-func (f *FD) dropped() bool { return f.life.Add(^uint32(0)) == lifeClosed }
+// drop drops a reference. If it was the last one to a closed descriptor, that is
+// destroyed, or, if somebody holds it, ended for all but him.
+func (f *FD) drop() (last bool, err error) {
+	left := f.life.Add(^uint64(0))
+	switch {
+	case left&(lifeClosed|lifeRefs) != lifeClosed:
+		return false, nil
+	case left == lifeClosed:
+		return true, f.destroy()
+	}
+	// The last hold may end any time. It must not while we use the descriptor, and
+	// if it has already, there is nothing left to do.
+	if f.tryHold() {
+		f.retire()
+		f.Unhold(1)
+	}
+	return true, nil
+}
 
 // destroy gives everything back. It runs once, when nobody else uses f.
 func (f *FD) destroy() error {
@@ -469,22 +716,25 @@ func (f *FD) destroy() error {
 	return nil
 }
 
-// lock takes a reference and the side.
+// lock takes the side for a call. As long as it is held the descriptor stays
+// open, which saves a read or a write a reference of its own: Close takes both
+// sides before it lets go.
 func (f *FD) lock(s *side) error {
-	if err := f.incref(); err != nil {
-		return err
-	}
 	s.mu.Lock()
-	if f.closed() { // while we waited for the side
-		f.unlock(s)
+	if f.closed() {
+		s.mu.Unlock()
 		return ErrClosed
 	}
 	return nil
 }
 
-func (f *FD) unlock(s *side) {
-	s.mu.Unlock()
-	f.decref()
+func (f *FD) unlock(s *side) { s.mu.Unlock() }
+
+// drain waits for the calls that hold the side or are in line for it. Those in
+// line find the descriptor closed.
+func (s *side) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 }
 
 // sideOf returns the side that t is the timer of.

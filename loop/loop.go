@@ -27,6 +27,7 @@ const (
 	Writable                       // room to write, or an error
 	Hangup                         // the peer will send nothing more
 	Urgent                         // urgent (out-of-band) data: a short read need not mean that all was read
+	Errored                        // an error, which reading and writing find, or something in the error queue
 )
 
 // Token names a registration: a slot of the loop's table and the generation it

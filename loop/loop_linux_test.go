@@ -164,12 +164,12 @@ func TestReadiness(t *testing.T) {
 		{unix.EPOLLRDHUP, Readable | Hangup},
 		{unix.EPOLLIN | unix.EPOLLRDHUP, Readable | Hangup},
 		{unix.EPOLLHUP, Readable | Writable | Hangup},
-		{unix.EPOLLERR, Readable | Writable},
+		{unix.EPOLLERR, Readable | Writable | Errored},
 		{unix.EPOLLPRI, Readable | Urgent},
 	}
 	for _, tt := range tests {
 		if got := readiness(tt.events); got != tt.want {
-			t.Errorf("readiness(%#x): got %05b, want %05b", tt.events, got, tt.want)
+			t.Errorf("readiness(%#x): got %06b, want %06b", tt.events, got, tt.want)
 		}
 	}
 }

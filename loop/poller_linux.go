@@ -222,8 +222,14 @@ func readiness(events uint32) (r Readiness) {
 	if events&unix.EPOLLPRI != 0 {
 		r |= Urgent
 	}
+	if events&unix.EPOLLERR != 0 {
+		r |= Errored
+	}
 	return r
 }
+
+// readyFor asks what fd is ready for now, edge or not. poll(2)'s bits are epoll's.
+func readyFor(fd int) Readiness { return readiness(sys.Ready(fd)) }
 
 // add registers fd, edge-triggered, for all that concerns reading.
 func (p *poller) add(fd int, t Token) syscall.Errno {

@@ -147,3 +147,40 @@ func TestOnReadableNotToldOfOldDeadline(t *testing.T) {
 		}
 	}
 }
+
+// A goroutine that polls the loop itself, since it waits for the only descriptor,
+// is not on its channel: whoever wakes it without an event has to tell it so, or
+// it sleeps on, and Close waits for it.
+func TestWakeOfWhoPolls(t *testing.T) {
+	wakes := map[string]func(t *testing.T, f *FD){
+		"RawControl that changes the socket": func(t *testing.T, f *FD) {
+			if err := f.RawControl(func(fd uintptr) {
+				if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 2); err != nil {
+					t.Errorf("SO_RCVLOWAT: %v", err)
+				}
+			}); err != nil {
+				t.Errorf("RawControl: %v", err)
+			}
+		},
+		"look for something to read": func(_ *testing.T, f *FD) { f.rd.wake(f, ready) },
+	}
+	for name, wake := range wakes {
+		t.Run(name, func(t *testing.T) {
+			g := newTestGroup(t, Config{Loops: 1})
+			f, peer := newPair(t, g.Loop(0), overTCP)
+			mustWrite(t, peer, "x") // an event, after which the loop's goroutine stands down
+			mustRead(t, f, "x")
+			read := make(chan error, 1)
+			testnet.GoBlocked(t, "Read", func() {
+				_, err := f.Read(make([]byte, 1))
+				read <- err
+			})
+			testnet.Eventually(t, "the reader polling", func() bool { return f.loop.baton.leader.Load() == &f.rd })
+			wake(t, f)
+			testnet.Within(t, "Close", func() { _ = f.Close() })
+			if err := testnet.Receive(t, "Read", read); err != ErrClosed {
+				t.Errorf("Read: got %v, want %v", err, ErrClosed)
+			}
+		})
+	}
+}

@@ -19,6 +19,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	hangup     the peer sends nothing more: there is no further edge, and so a
 //	           short read leaves ready on, until the end has been read
 //	speculate  a short read does not mean that nothing is left
+//	lent       the same, for as long as the user has the descriptor in his hands
 //
 // Who changes it:
 //
@@ -28,6 +29,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	                               that there is no need to
 //	the loop (an edge)     ready: on; waiting: off, and then it owes the parked
 //	                       goroutine exactly one token; hangup, speculate: on
+//	RawControl             lent: on, and off; speculate: on
 //	a deadline, Close      waiting: off, and then they owe the token
 //
 // So whoever clears waiting, by a compare-and-swap, decides alone how the wait
@@ -46,7 +48,7 @@ type side struct {
 	state    atomic.Uint32
 	deadline atomic.Int64 // see timers.go
 	armedAt  atomic.Int64 // when timer is due; 0: it isn't in the wheel
-	callback atomic.Pointer[func(error)]
+	callback atomic.Pointer[ReadableHandler]
 
 	// written by the holder of mu before it sets waiting; read by whoever clears it
 	parker chan struct{}
@@ -60,6 +62,7 @@ const (
 	waiting
 	hangup
 	speculate
+	lent
 )
 
 // take reports whether a system call may succeed, and uses the news up.
@@ -77,12 +80,13 @@ func (s *side) give(f *FD) {
 	if s.state.Load()&ready == 0 {
 		s.state.Or(ready)
 	}
-	if fn := s.takeCallback(); fn != nil {
-		f.loop.Submit(func() { fn(nil) })
+	if h := s.takeCallback(); h != nil {
+		f.loop.Submit(func() { h.OnReadable(nil) })
 	}
 }
 
-// signal sets bits, ready among them, and wakes a parked goroutine.
+// signal sets bits, ready among them, and wakes a parked goroutine. It is for
+// whoever polls the loop.
 func (s *side) signal(bits uint32) {
 	for {
 		old := s.state.Load()
@@ -98,14 +102,21 @@ func (s *side) signal(bits uint32) {
 	}
 }
 
+// wake is signal for those who don't poll: the goroutine that waits may be the one
+// that does, and then it is not on its channel.
+func (s *side) wake(f *FD, bits uint32) {
+	s.signal(bits)
+	f.loop.kick(s)
+}
+
 // takeCallback disarms the callback and returns it, or nil if there is none (any
 // more). Whoever gets it calls it, on the loop.
-func (s *side) takeCallback() func(error) {
+func (s *side) takeCallback() ReadableHandler {
 	if s.callback.Load() == nil {
 		return nil
 	}
-	if fn := s.callback.Swap(nil); fn != nil {
-		return *fn
+	if h := s.callback.Swap(nil); h != nil {
+		return *h
 	}
 	return nil
 }
@@ -120,16 +131,16 @@ func (s *side) interrupt(f *FD) {
 		f.loop.kick(s)
 	}
 	for {
-		fn := s.callback.Load()
-		if fn == nil {
+		h := s.callback.Load()
+		if h == nil {
 			return
 		}
 		err := s.check(f)
 		if err == nil {
 			return
 		}
-		if s.callback.CompareAndSwap(fn, nil) {
-			f.loop.Submit(func() { (*fn)(err) })
+		if s.callback.CompareAndSwap(h, nil) {
+			f.loop.Submit(func() { (*h).OnReadable(err) })
 			return
 		}
 	}
@@ -199,14 +210,22 @@ func (s *side) awaited() bool {
 // before it reads the deadline: one of the two sees what the other did.
 func (s *side) setDeadline(f *FD, at int64) {
 	s.deadline.Store(at)
-	switch {
-	case at == expired:
-		s.interrupt(f)
-	case at > 0:
-		if armed := s.armedAt.Load(); armed == 0 || armed > at {
-			f.loop.timers.arm(s)
-		}
+	var act bool
+	if at == expired {
+		act = s.awaited()
+	} else if at > 0 {
+		armed := s.armedAt.Load()
+		act = armed == 0 || armed > at
 	}
+	if !act || f.incref() != nil { // closed meanwhile: Close does all that is left to do
+		return
+	}
+	if at == expired {
+		s.interrupt(f)
+	} else {
+		f.loop.timers.arm(s)
+	}
+	f.decref()
 }
 
 // parkers are the channels that goroutines wait on, one for each that is

@@ -307,7 +307,7 @@ func TestSideWaitAgainstInterrupt(t *testing.T) {
 					if err != cause.want {
 						t.Errorf("round %d: wait: got %v, want %v", round, err, cause.want)
 					}
-					if p := f.rd.parker; p != nil && len(p) != 0 {
+					if len(f.rd.parker) != 0 {
 						t.Errorf("round %d: a token is left in the channel", round)
 					}
 					if st := f.rd.state.Load(); st != 0 {

@@ -28,9 +28,16 @@ const (
 // deadlineOf translates a time.Time as package net does: a time with a
 // monotonic reading is compared by that, any other by the wall clock as it is
 // now.
+//
+// "A long time ago", which net/http sets once per request to end a read, is
+// known without a look at any clock: the wall clock is never behind the time
+// since the system was started (clock_settime(2), EINVAL, since Linux 4.3).
 func deadlineOf(t time.Time) int64 {
-	if t.IsZero() {
+	switch {
+	case t.IsZero():
 		return noDeadline
+	case t.Unix() <= 1:
+		return expired
 	}
 	n := now()
 	var at int64

@@ -4,40 +4,60 @@ package sys
 type Op uint8
 
 // The calls that go through the seam. OpRead and OpWrite are what a socket's
-// Read and Write report in their errors, though recv(2) and send(2) are called.
+// Read and Write report in their errors, though recv(2) and send(2) are called;
+// OpWritev likewise is sendmsg(2). OpSendto is a send with MSG_ZEROCOPY only, and
+// OpRecvmsg a look at the error queue.
 const (
 	OpRead Op = iota
 	OpWrite
+	OpWritev
 	OpAccept4
 	OpEpollCreate1
 	OpEpollCtl
 	OpEpollPwait
 	OpEventfd2
 	OpPpoll
+	OpSendto
+	OpRecvmsg
+	OpConnect
+	OpIoctl
 	OpFcntl
 	OpGetsockname
 	OpGetsockopt
 	OpSetsockopt
 	OpShutdown
 	OpClose
+	OpSendfile
+	OpSplice
+	OpPipe2
+	OpFstat
 	numOps
 )
 
 var opNames = [numOps]string{
 	OpRead:         "read",
 	OpWrite:        "write",
+	OpWritev:       "writev",
 	OpAccept4:      "accept4",
 	OpEpollCreate1: "epoll_create1",
 	OpEpollCtl:     "epoll_ctl",
 	OpEpollPwait:   "epoll_pwait",
 	OpEventfd2:     "eventfd2",
 	OpPpoll:        "ppoll",
+	OpSendto:       "sendto",
+	OpRecvmsg:      "recvmsg",
+	OpConnect:      "connect",
+	OpIoctl:        "ioctl",
 	OpFcntl:        "fcntl",
 	OpGetsockname:  "getsockname",
 	OpGetsockopt:   "getsockopt",
 	OpSetsockopt:   "setsockopt",
 	OpShutdown:     "shutdown",
 	OpClose:        "close",
+	OpSendfile:     "sendfile",
+	OpSplice:       "splice",
+	OpPipe2:        "pipe2",
+	OpFstat:        "fstat",
 }
 
 // String returns the system call's name as its man page spells it.

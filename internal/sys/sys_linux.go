@@ -58,10 +58,16 @@ func Readable(fd int) bool {
 			return true
 		}
 	}
-	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}
+	events, errno := ppoll(fd, unix.POLLIN|unix.POLLRDHUP)
+	return errno != 0 || events != 0
+}
+
+// ppoll is ppoll(2) of one descriptor, without waiting.
+func ppoll(fd int, events int16) (is uint32, errno syscall.Errno) {
+	p := unix.PollFd{Fd: int32(fd), Events: events}
 	var atOnce unix.Timespec
-	n, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
-	return errno != 0 || n > 0
+	_, _, errno = syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
+	return uint32(uint16(p.Revents)), errno
 }
 
 // sendFlags are [Send]'s: never block, for the reason that Recv gives, and no
@@ -190,6 +196,18 @@ func SetNonblock(fd int) syscall.Errno {
 		}
 	}
 	return errnoOf(unix.SetNonblock(fd, true))
+}
+
+// IsPlainTCP reports whether a read on a TCP socket gives all that has arrived:
+// nobody has put a protocol on top (TCP_ULP, whose value is 0, as a number, if
+// there is none) or has data wait for more (socket(7), SO_RCVLOWAT).
+func IsPlainTCP(fd int) bool {
+	ulp, errno := GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_ULP)
+	if errno != 0 || ulp != 0 {
+		return false
+	}
+	lowat, errno := GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT)
+	return errno == 0 && lowat <= 1
 }
 
 // Getsockname is getsockname(2).

@@ -20,6 +20,9 @@ func Readable(int) bool { return true }
 // Send is not available on this platform.
 func Send(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
 
+// IsPlainTCP says no.
+func IsPlainTCP(int) bool { return false }
+
 // Dup is not available on this platform.
 func Dup(int) (int, syscall.Errno) { return -1, errUnsupported }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/percore/percore/internal/pipes"
 )
 
 // leakGrace is how long what a finished test leaves behind may take to go away
@@ -123,11 +125,12 @@ func (s snapshot) check() error {
 	return fmt.Errorf("%s", strings.TrimSpace(report.String()))
 }
 
-// collectPooledPipes lets go of the pipes that package net splices through. It
-// keeps them in a sync.Pool, which takes two collections to empty, and a third
-// to run what closes them. For why it is called only when nothing but pipes is
-// left see awaitNoLeak.
+// collectPooledPipes lets go of the pipes that are spliced through. Ours are in a
+// pool that can be told. Package net keeps its in a sync.Pool, which takes two
+// collections to empty, and a third to run what closes them. For why it is called
+// only when nothing but pipes is left see awaitNoLeak.
 func collectPooledPipes() {
+	pipes.Drain()
 	for range 3 {
 		runtime.GC()
 	}

@@ -1,0 +1,96 @@
+package fastpath_test
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) {
+	testnet.Main(m, testnet.WithChild("features", func() { fmt.Print(on(fastpath.All)) }))
+}
+
+// on lists the features that are on.
+func on(features []*fastpath.Feature) string {
+	var names []string
+	for _, f := range features {
+		if f.On() {
+			names = append(names, f.Name())
+		}
+		if f.On() != (f.WhyOff() == "") {
+			names = append(names, "on and off: "+f.WhyOff())
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func TestSettings(t *testing.T) {
+	const all = "sendfile splice writev msgzerocopy"
+	for _, c := range []struct{ settings, want string }{
+		{"", all},
+		{"splice=0", "sendfile writev msgzerocopy"},
+		{"splice=0,sendfile=0", "writev msgzerocopy"},
+		{"sendfile=0,splice=0,writev=0,msgzerocopy=0", ""},
+		{"splice=1", all},
+		{"splice=0,splice=1", all},
+		{"splice=1,splice=0", "sendfile writev msgzerocopy"},
+		{"splice", all},
+		{"splice=", all},
+		{"splice=false", all},
+		{"splice=00", all},
+		{"SPLICE=0", all},
+		{" splice=0", all}, // GODEBUG knows no spaces either
+		{"future=0,writev=0,,=,a=b=c", "sendfile splice msgzerocopy"},
+	} {
+		t.Run(c.settings, func(t *testing.T) {
+			features := fastpath.NewFeatures()
+			fastpath.Apply(c.settings, features)
+			if got := on(features); got != c.want {
+				t.Errorf("PERCOREDEBUG=%s: got on: %q, want %q", c.settings, got, c.want)
+			}
+		})
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	f := fastpath.NewFeatures()[0]
+	f.Refuse(syscall.ENOSYS)
+	f.Refuse(syscall.EPERM)
+	if want := "refused by the kernel: " + syscall.ENOSYS.Error(); f.On() || f.WhyOff() != want {
+		t.Errorf("refused: got on %t, %q, want off, %q: the first reason stays", f.On(), f.WhyOff(), want)
+	}
+	restore := f.Force(true)
+	if !f.On() {
+		t.Errorf("forced on: got off, %q", f.WhyOff())
+	}
+	again := f.Force(false)
+	if want := "switched off"; f.On() || f.WhyOff() != want {
+		t.Errorf("forced off: got on %t, %q, want off, %q", f.On(), f.WhyOff(), want)
+	}
+	again()
+	restore()
+	if f.On() || !strings.Contains(f.WhyOff(), syscall.ENOSYS.Error()) {
+		t.Errorf("restored: got on %t, %q, want off as before", f.On(), f.WhyOff())
+	}
+}
+
+// TestEnvironment has the variable set in another process, as a user does.
+func TestEnvironment(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("all features are Linux's")
+	}
+	child := testnet.StartChild(t, "features", "PERCOREDEBUG=splice=0,writev=0")
+	out, err := io.ReadAll(child.Stdout)
+	if got, want := string(out), "sendfile msgzerocopy"; got != want || err != nil {
+		t.Errorf("on in a process with splice=0,writev=0: got %q, %v, want %q", got, err, want)
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,108 @@
+// Package fastpath holds what the kernel's short cuts for moving bytes have in
+// common: the switches that turn each of them off, and the counters that tell
+// what went which way. The short cuts themselves are in package zerocopy and
+// under percore's connections; [zerocopy.ReadStats] and [zerocopy.Features] are
+// the public view of what is here.
+//
+// [zerocopy.ReadStats]: https://pkg.go.dev/github.com/percore/percore/zerocopy#ReadStats
+// [zerocopy.Features]: https://pkg.go.dev/github.com/percore/percore/zerocopy#Features
+package fastpath
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+// A Feature is one of the kernel's short cuts. It is on unless it was switched
+// off by the environment, or the kernel has been found not to have it:
+//
+//	switchedOff  refusal   the feature is
+//	false        0         on
+//	true         any       off: by PERCOREDEBUG, or by a test
+//	false        an errno  off: what the kernel said, once and for all
+//
+// A refusal that concerns one descriptor only (EINVAL from a file system that
+// can't splice, say) is for the caller to remember, if at all.
+type Feature struct {
+	name string
+
+	// atomic
+	switchedOff atomic.Bool
+	refusal     atomic.Uint32 // a syscall.Errno
+}
+
+// The features, by the names that PERCOREDEBUG has for them.
+var (
+	Sendfile    = &Feature{name: "sendfile"}
+	Splice      = &Feature{name: "splice"}
+	Writev      = &Feature{name: "writev"}
+	MsgZerocopy = &Feature{name: "msgzerocopy"}
+)
+
+// All lists the features.
+var All = []*Feature{Sendfile, Splice, Writev, MsgZerocopy}
+
+// variable is the environment variable that switches features off. It is read
+// once, when the program starts.
+const variable = "PERCOREDEBUG"
+
+func init() {
+	apply(os.Getenv(variable), All)
+	if runtime.GOOS != "linux" {
+		for _, f := range All {
+			f.Refuse(syscall.ENOSYS)
+		}
+	}
+}
+
+// apply sets the switches as a value of PERCOREDEBUG says: settings of the form
+// name=0 or name=1, separated by commas. As with GODEBUG, what is not understood
+// is ignored, so that a setting for another version does no harm, and of two
+// settings for the same name the later one counts.
+func apply(settings string, features []*Feature) {
+	for setting := range strings.SplitSeq(settings, ",") {
+		name, value, _ := strings.Cut(setting, "=")
+		for _, f := range features {
+			if f.name == name && (value == "0" || value == "1") {
+				f.switchedOff.Store(value == "0")
+			}
+		}
+	}
+}
+
+// Name returns what PERCOREDEBUG calls the feature.
+func (f *Feature) Name() string { return f.name }
+
+// On reports whether the feature may be used.
+func (f *Feature) On() bool { return !f.switchedOff.Load() && f.refusal.Load() == 0 }
+
+// WhyOff says why the feature is off, or "" if it is on.
+func (f *Feature) WhyOff() string {
+	switch errno := syscall.Errno(f.refusal.Load()); {
+	case f.switchedOff.Load():
+		return "switched off"
+	case errno != 0:
+		return "refused by the kernel: " + errno.Error()
+	}
+	return ""
+}
+
+// Refuse turns the feature off for the rest of the process: the kernel does not
+// have it, or a filter forbids it, and says so by errno.
+func (f *Feature) Refuse(errno syscall.Errno) { f.refusal.CompareAndSwap(0, uint32(errno)) }
+
+// Force turns the feature on or off for a test, whatever the environment and the
+// kernel said, until restore is called. Tests that use it must not run in
+// parallel with others.
+func (f *Feature) Force(on bool) (restore func()) {
+	off, errno := f.switchedOff.Load(), f.refusal.Load()
+	f.switchedOff.Store(!on)
+	f.refusal.Store(0)
+	return func() {
+		f.switchedOff.Store(off)
+		f.refusal.Store(errno)
+	}
+}

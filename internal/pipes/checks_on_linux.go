@@ -1,0 +1,16 @@
+//go:build invariants
+
+package pipes
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// mustBeAsEmptyAsItSays panics if p holds other than p.Inside bytes.
+func (p *Pipe) mustBeAsEmptyAsItSays() {
+	if n, err := unix.IoctlGetInt(p.R, unix.TIOCINQ); err != nil || n != p.Inside {
+		panic(fmt.Sprintf("pipes: a pipe that should have %d bytes in it has %d (%v)", p.Inside, n, err))
+	}
+}

@@ -1,0 +1,192 @@
+package pipes
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/sys"
+)
+
+const (
+	// capacityBytes is the capacity asked for: /proc/sys/fs/pipe-max-size as it comes,
+	// which is what one call of splice can move. Package net asks for the same.
+	capacityBytes = 1 << 20
+
+	// capacityBytesMin is the least capacity worth it, the kernel's default. A user
+	// without privileges who has many pipes gets two pages (pipe(7),
+	// "/proc/sys/fs/pipe-user-pages-soft"), with which copying is faster.
+	capacityBytesMin = 64 << 10
+
+	// openMax bounds the pipes that are open at once, a transfer that waits for
+	// its destination included: 1024 descriptors, and a megabyte of the kernel's
+	// memory each at the worst. Beyond that transfers copy.
+	openMax = 512
+
+	// idleMax bounds those that are open and unused. A transfer has a pipe
+	// only while there are bytes under way, so this is for as many as run at the
+	// same instant.
+	idleMax = 32
+
+	// trimPause is how long a pipe may be unused before it is closed, to twice that.
+	trimPause = 10 * time.Second
+)
+
+// errOpenMax is why there is no pipe to be had.
+var errOpenMax = errors.New("too many pipes are in use")
+
+// A Pipe is what bytes are spliced through. Whoever got it owns it until he puts
+// it back. Both ends are non-blocking and close-on-exec.
+type Pipe struct {
+	R, W     int
+	Capacity int // in bytes, if the pages that they come in are full
+	Inside   int // bytes in it, for its owner to keep: what went in less what came out
+}
+
+// pool lends pipes, the one used last first, and keeps those that come back
+// empty for a while.
+type pool struct {
+	pause time.Duration // immutable; between two trims
+
+	mu sync.Mutex
+
+	// guarded by mu
+	idle  []*Pipe     // the one used last is the last
+	open  int         // idle and lent
+	low   int         // the fewest that were idle since the last trim: nobody needed these
+	timer *time.Timer // calls trim
+	timed bool        // timer is set: as long as any pipe is idle, and until it next goes off
+}
+
+var pipes = pool{pause: trimPause}
+
+// Get lends a pipe, which is empty.
+func Get() (*Pipe, error) { return pipes.get() }
+
+// Put takes a pipe back. One that is not known to be empty is closed, since the
+// next to get it would deliver what is in it as his own.
+func Put(p *Pipe) { pipes.put(p) }
+
+// Drain closes the pipes that are idle. They are closed anyway when they have been
+// unused for some seconds.
+func Drain() { pipes.drain() }
+
+// Idle returns how many pipes are open and unused.
+func Idle() int {
+	pipes.mu.Lock()
+	defer pipes.mu.Unlock()
+	return len(pipes.idle)
+}
+
+func (pp *pool) get() (*Pipe, error) {
+	pp.mu.Lock()
+	if n := len(pp.idle); n > 0 {
+		p := pp.idle[n-1]
+		pp.idle = pp.idle[:n-1]
+		pp.low = min(pp.low, n-1)
+		pp.mu.Unlock()
+		return p, nil
+	}
+	if pp.open == openMax {
+		pp.mu.Unlock()
+		return nil, errOpenMax
+	}
+	pp.open++
+	pp.mu.Unlock()
+	p, err := newPipe()
+	if err != nil {
+		pp.mu.Lock()
+		pp.open--
+		pp.mu.Unlock()
+	}
+	return p, err
+}
+
+func (pp *pool) put(p *Pipe) {
+	p.mustBeAsEmptyAsItSays()
+	pp.mu.Lock()
+	if p.Inside == 0 && len(pp.idle) < idleMax {
+		pp.idle = append(pp.idle, p)
+		if !pp.timed {
+			pp.timed = true
+			pp.trimLater()
+		}
+		pp.mu.Unlock()
+		return
+	}
+	pp.open--
+	pp.mu.Unlock()
+	p.close()
+}
+
+// trimLater has trim called after a pause. The caller holds mu.
+func (pp *pool) trimLater() {
+	if pp.timer == nil {
+		pp.timer = time.AfterFunc(pp.pause, pp.trim)
+	} else {
+		pp.timer.Reset(pp.pause)
+	}
+}
+
+// trim closes the pipes that nobody has needed since it was last called.
+func (pp *pool) trim() {
+	pp.mu.Lock()
+	unneeded := pp.takeLocked(pp.low)
+	pp.low = len(pp.idle)
+	if pp.timed = pp.low > 0; pp.timed {
+		pp.trimLater()
+	}
+	pp.mu.Unlock()
+	closeAll(unneeded)
+}
+
+func (pp *pool) drain() {
+	pp.mu.Lock()
+	idle := pp.takeLocked(len(pp.idle))
+	pp.low = 0
+	pp.mu.Unlock()
+	closeAll(idle)
+}
+
+// takeLocked takes n idle pipes out of the pool, those unused for longest.
+func (pp *pool) takeLocked(n int) []*Pipe {
+	taken := append([]*Pipe(nil), pp.idle[:n]...)
+	rest := copy(pp.idle, pp.idle[n:])
+	clear(pp.idle[rest:])
+	pp.idle = pp.idle[:rest]
+	pp.open -= n
+	return taken
+}
+
+func closeAll(closing []*Pipe) {
+	for _, p := range closing {
+		p.close()
+	}
+}
+
+// newPipe makes a pipe.
+func newPipe() (*Pipe, error) {
+	r, w, errno := sys.Pipe2()
+	if errno != 0 {
+		return nil, errno
+	}
+	fastpath.PipesMade.Add(1)
+	p := &Pipe{R: r, W: w}
+	p.Capacity, errno = sys.SetPipeSize(r, capacityBytes)
+	if errno == 0 && p.Capacity < capacityBytesMin {
+		errno = syscall.EPERM // what the kernel had for an answer to a larger one
+	}
+	if errno != 0 {
+		p.close()
+		return nil, errno
+	}
+	return p, nil
+}
+
+func (p *Pipe) close() {
+	sys.Close(p.R)
+	sys.Close(p.W)
+	fastpath.PipesClosed.Add(1)
+}

@@ -1,0 +1,178 @@
+package loop
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// readOnce is a function for ReadWith: one read into p.
+func readOnce(p []byte, n, calls *int) func(fd uintptr) bool {
+	return func(fd uintptr) bool {
+		*calls++
+		var err error
+		*n, err = unix.Read(int(fd), p)
+		return err != unix.EAGAIN
+	}
+}
+
+func TestReadWith(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		p := make([]byte, 8)
+		var n, calls int
+		reading := startErr(func() error { return f.ReadWith(readOnce(p, &n, &calls)) })
+		awaitWaiting(t, &f.rd)
+		read := start(func() (int, error) { return f.Read(make([]byte, 8)) }) // has to wait for its turn
+		mustWrite(t, peer, "with")
+		if r := await(t, "ReadWith", reading); r.err != nil || string(p[:n]) != "with" {
+			t.Errorf("ReadWith: got %q, %v, want \"with\"", p[:n], r.err)
+		}
+		mustWrite(t, peer, "data")
+		if r := await(t, "Read", read); r.n != 4 || r.err != nil {
+			t.Errorf("Read: got %v, want 4, nil", r)
+		}
+		if f.exposed.Load() || f.Exposed() {
+			t.Error("the descriptor counts as exposed")
+		}
+	})
+}
+
+// TestReadWithLeavesSomething has fn read a part: the next read must find the rest
+// though no edge announces it.
+func TestReadWithLeavesSomething(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		mustWrite(t, peer, "part rest")
+		p := make([]byte, 5)
+		var n, calls int
+		if err := f.ReadWith(readOnce(p, &n, &calls)); err != nil || string(p[:n]) != "part " {
+			t.Fatalf("ReadWith: got %q, %v, want \"part \"", p[:n], err)
+		}
+		mustRead(t, f, "rest")
+	})
+}
+
+// TestReadWithKnowsDrained: where a read has taken everything, fn isn't called
+// before there is something, and afterwards a short read still proves something.
+func TestReadWithKnowsDrained(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, peer := newPair(t, g.Loop(0), overTCP)
+	mustWrite(t, peer, "first")
+	mustRead(t, f, "first")
+	settle(t, f.loop)
+	p := make([]byte, 64)
+	var n, calls int
+	reading := startErr(func() error { return f.ReadWith(readOnce(p, &n, &calls)) })
+	awaitWaiting(t, &f.rd)
+	mustWrite(t, peer, "second")
+	if r := await(t, "ReadWith", reading); r.err != nil || string(p[:n]) != "second" {
+		t.Fatalf("ReadWith: got %q, %v, want \"second\"", p[:n], r.err)
+	}
+	if calls != 1 {
+		t.Errorf("got %d calls of fn, want 1: the kernel need not be asked while there is nothing", calls)
+	}
+	if bits := f.rd.state.Load(); bits&speculate != 0 {
+		t.Errorf("state: got %#b, want no speculation", bits)
+	}
+}
+
+func TestReadWithAtTheEnd(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		_ = peer.Close()
+		n, calls := -1, 0
+		if err := f.ReadWith(readOnce(make([]byte, 8), &n, &calls)); err != nil || n != 0 {
+			t.Errorf("ReadWith: got %d, %v, want 0: the end", n, err)
+		}
+		if n, err := f.Read(make([]byte, 8)); n != 0 || err != io.EOF {
+			t.Errorf("Read: got %d, %v, want 0, EOF", n, err)
+		}
+	})
+}
+
+func TestWriteWith(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		const total = 3 << 20
+		p, done := newStream(1).next(total), 0
+		writing := startErr(func() error {
+			return f.WriteWith(func(fd uintptr) bool {
+				for done < total {
+					n, err := unix.Write(int(fd), p[done:])
+					if err == unix.EAGAIN {
+						return false
+					}
+					if err != nil {
+						t.Errorf("write: %v", err)
+						return true
+					}
+					done += n
+				}
+				return true
+			})
+		})
+		_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		got := make([]byte, total)
+		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, p) {
+			t.Errorf("peer: %v, the right bytes: %t", err, bytes.Equal(got, p))
+		}
+		if r := await(t, "WriteWith", writing); r.err != nil {
+			t.Errorf("WriteWith: got %v, want nil", r.err)
+		}
+		if f.Exposed() {
+			t.Error("the descriptor counts as exposed")
+		}
+	})
+}
+
+func TestWithIsInterrupted(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
+		called := func(uintptr) bool { t.Error("called past the deadline"); return true }
+		_ = f.SetDeadline(time.Unix(1, 0))
+		if err := f.ReadWith(called); err != os.ErrDeadlineExceeded {
+			t.Errorf("ReadWith past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
+		}
+		if err := f.WriteWith(called); err != os.ErrDeadlineExceeded {
+			t.Errorf("WriteWith past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
+		}
+		_ = f.SetDeadline(time.Time{})
+		reading := startErr(func() error { return f.ReadWith(called) })
+		awaitWaiting(t, &f.rd)
+		closeFD(t, f)
+		if r := await(t, "ReadWith", reading); r.err != ErrClosed {
+			t.Errorf("ReadWith: got %v, want %v", r.err, ErrClosed)
+		}
+		if err := f.WriteWith(called); err != ErrClosed {
+			t.Errorf("WriteWith when closed: got %v, want %v", err, ErrClosed)
+		}
+	})
+}
+
+// TestWithPanic: a panic of fn leaves the descriptor usable, and what there was to
+// read is not forgotten.
+func TestWithPanic(t *testing.T) {
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		mustWrite(t, peer, "data")
+		for name, call := range map[string]func(){
+			"ReadWith":  func() { _ = f.ReadWith(func(uintptr) bool { panic("mine") }) },
+			"WriteWith": func() { _ = f.WriteWith(func(uintptr) bool { panic("mine") }) },
+		} {
+			func() {
+				defer func() {
+					if got := recover(); got != "mine" {
+						t.Errorf("%s: got panic %v, want mine", name, got)
+					}
+				}()
+				call()
+			}()
+		}
+		mustRead(t, f, "data")
+		if n, err := f.Write([]byte("x")); n != 1 || err != nil {
+			t.Errorf("Write: got %d, %v, want 1, nil", n, err)
+		}
+	})
+}
