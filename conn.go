@@ -5,12 +5,14 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
 )
 
-// Conn is a connection accepted by a [Listener]. It implements [net.Conn] and
+// Conn is a connection accepted by a [Listener] or made by a [Dialer]. It implements [net.Conn] and
 // has all methods of *net.TCPConn, with the same semantics, so that what
 // libraries look for by interface is there. On a connection over a unix socket
 // those that set TCP options fail as the kernel has it.
@@ -67,27 +69,116 @@ func (c *Conn) Write(b []byte) (int, error) {
 // ReadFrom copies from r to the connection until r ends or one of the two
 // fails, and returns how many bytes the connection took. It blocks as Write and
 // r do. It implements [io.ReaderFrom].
+//
+// If r is an *os.File, a *net.TCPConn, a *net.UnixConn or a *Conn, or one of these
+// in an *[io.LimitedReader], the kernel moves the bytes by itself where it can
+// (sendfile(2), splice(2); see package zerocopy), and the count, the file's
+// offset and the limit come out as ever. io.Copy gets there by itself.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
 	n, err := c.sock.readFrom(c, r)
-	if err != nil {
-		err = c.copyError("readfrom", err)
-	}
 	runtime.KeepAlive(c)
 	return n, err
 }
 
 // WriteTo copies from the connection to w until the stream ends or one of the
-// two fails, and returns how many bytes w took. It implements [io.WriterTo].
+// two fails, and returns how many bytes w took. It implements [io.WriterTo]. Where
+// w is one of the types that ReadFrom knows, the kernel moves the bytes by itself.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
 	n, err := c.sock.writeTo(c, w)
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// ReadBuffer is Read into a buffer of [pool.Default] of up to n bytes, which it
+// takes only once there is something to read: a connection that waits holds
+// none. On return the buffer has the length of what was read, at least 1 byte,
+// and is the caller's, who must Release it; if ReadBuffer fails there is none. It
+// fails as Read does. With n = 0 it returns an empty buffer at once. It panics if n
+// is negative.
+//
+// Off Linux the buffer is taken first, since package net can't wait without one.
+func (c *Conn) ReadBuffer(n int) (*pool.Buffer, error) {
+	if !c.ok() {
+		return nil, syscall.EINVAL
+	}
+	b, err := c.sock.readBuffer(n)
+	if err != nil && err != io.EOF {
+		err = c.opError("read", err)
+	}
+	runtime.KeepAlive(c)
+	return b, err
+}
+
+// ReadReady is Read into memory of the caller's that is found only once there is
+// something to read. lend returns it; what was read is at its start. takeBack is
+// called if nothing was read into what lend returned last: it turned out that
+// there was nothing, and ReadReady waits again; the stream has ended; or reading
+// failed. So there is memory in use, and the caller's to look after, exactly if
+// ReadReady returns n > 0.
+//
+// Both run on the caller's goroutine, before ReadReady returns, and must not read
+// from c. If lend returns an empty slice ReadReady returns 0 and nil.
+//
+// Off Linux lend is called first, since package net can't wait without memory.
+func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.readReady(lend, takeBack)
+	if err != nil && err != io.EOF {
+		err = c.opError("read", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// WriteBuffers writes the slices of v one after the other, as one Write of all of
+// them together would, without copying them into one: the kernel takes up to 1024
+// at a time (writev(2)). It takes what was written out of v and its slices, as
+// v.WriteTo does, and keeps nothing; v[i][j] stays as it is. If it fails it returns
+// how many bytes the kernel had taken until then.
+//
+// v.WriteTo(c) works too, but writes each slice by itself: package net keeps the
+// interface by which a connection could take all of them to itself.
+func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.writeBuffers(v)
 	if err != nil {
-		err = c.copyError("writeto", err)
+		err = c.opError("writev", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// WriteBuffer writes the bytes of b as Write does, and takes over the caller's
+// reference to b, which it releases when the bytes are not needed any more: often
+// before it returns, and also if it fails. Whoever needs b afterwards calls Retain
+// first, and may only read it.
+//
+// With [ListenConfig.ZeroCopyThreshold] the kernel doesn't copy the bytes of a large
+// buffer but sends from the buffer itself, which is released when the peer has
+// acknowledged them. That also holds when the connection is closed before: Close
+// behaves as ever towards its caller and the peer, but the descriptor, and the
+// loops, stay until the kernel is done, for no longer than 100 s in which the peer
+// takes nothing; and SetLinger above 0 does not make Close wait. A connection for
+// which the kernel has to copy after all (loopback is such a case), or whose raw
+// descriptor was handed out by SyscallConn or File, goes on with plain writes.
+func (c *Conn) WriteBuffer(b *pool.Buffer) (int, error) {
+	defer b.Release()
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.writeBuffer(b)
+	if err != nil {
+		err = c.opError("write", err)
 	}
 	runtime.KeepAlive(c)
 	return n, err
@@ -200,6 +291,25 @@ func (c *Conn) OnReadable(f func(error)) error {
 	return nil
 }
 
+// ReadableHandler is what [Conn.NotifyReadable] calls.
+type ReadableHandler = loop.ReadableHandler
+
+// NotifyReadable is OnReadable for who keeps many connections waiting: it calls
+// h.OnReadable, and costs 16 bytes until then if h is an object that is there
+// anyway. To save more, the connection forgets its addresses and looks them up
+// again when asked; they are equal, but not the same objects. h must hold the
+// Conn: a Conn that nothing else refers to is garbage, and closed, while it waits.
+func (c *Conn) NotifyReadable(h ReadableHandler) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	if err := c.sock.notifyReadable(h); err != nil {
+		return c.localOpError("set", err)
+	}
+	runtime.KeepAlive(c)
+	return nil
+}
+
 // CancelOnReadable disarms the callback. It reports false if there is none (any
 // more): then it was called, or is being called, or was never armed.
 func (c *Conn) CancelOnReadable() bool {
@@ -213,8 +323,9 @@ func (c *Conn) CancelOnReadable() bool {
 
 // SyscallConn returns a raw connection, whose Read and Write wait for readiness
 // by this connection's loop. The descriptor must not be closed or kept beyond
-// the call it was given to. Once used, reads ask the kernel each time, as
-// package net does, since the engine can't know what was done to the socket.
+// the call it was given to. If what was done to the socket changes what a short
+// read means (TCP_ULP, SO_RCVLOWAT), and after Read or Write of the raw
+// connection, reads ask the kernel each time, as package net does.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if !c.ok() {
 		return nil, syscall.EINVAL
@@ -331,14 +442,4 @@ func (c *Conn) localOpError(op string, err error) error {
 		return err
 	}
 	return &net.OpError{Op: op, Net: c.sock.network(), Addr: c.sock.localAddr(), Err: err}
-}
-
-// copyError is opError for ReadFrom and WriteTo. Package net's unix connections
-// have neither, so that the errors of an io.Copy are those of the reads and
-// writes, as they are here.
-func (c *Conn) copyError(op string, err error) error {
-	if err == io.EOF || strings.HasPrefix(c.sock.network(), "unix") {
-		return err
-	}
-	return c.opError(op, err)
 }

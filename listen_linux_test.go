@@ -917,3 +917,53 @@ func descriptors(t *testing.T) map[int]bool {
 	}
 	return open
 }
+
+// The kernel gives the port to the first socket and refuses it to the next:
+// package net, which has one only, would listen.
+func TestListenWithFewerSockets(t *testing.T) {
+	testnet.NoLeaks(t)
+	g := newGroup(t, 3)
+	calls := 0
+	lc := ListenConfig{Group: g, Control: func(string, string, syscall.RawConn) error {
+		if calls++; calls == 3 {
+			return syscall.EADDRINUSE // as if it came from bind
+		}
+		return nil
+	}}
+	nl, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("Listen: got %v, want a listener", err)
+	}
+	l := nl.(*Listener)
+	defer l.Close()
+	if got := l.Stats().Sockets; got != 2 {
+		t.Errorf("got %d sockets, want 2", got)
+	}
+	split, err := l.PerLoop()
+	if err != nil || len(split) != 3 {
+		t.Fatalf("PerLoop: got %d listeners, %v, want 3", len(split), err)
+	}
+	accepted := make(chan net.Conn)
+	for _, from := range append(split, l) {
+		go func() {
+			for {
+				c, err := from.Accept()
+				if err != nil {
+					return
+				}
+				accepted <- c
+			}
+		}()
+	}
+	for range 20 {
+		peer := testnet.Dial(t, l)
+		c := testnet.Receive(t, "Accept", accepted)
+		if got, want := c.RemoteAddr().String(), peer.LocalAddr().String(); got != want {
+			t.Errorf("accepted a connection from %s, want %s", got, want)
+		}
+		c.Close()
+	}
+	for _, from := range split {
+		from.Close()
+	}
+}

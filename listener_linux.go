@@ -176,7 +176,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		network: network,
 		addr:    nl.Addr(),
 		group:   group,
-		origin:  &origin{net: network},
+		origin:  &origin{net: network, zeroCopyMin: lc.ZeroCopyThreshold},
 		spread:  lc.LeastLoaded || !isTCP, // other sockets can't be multiplied
 		report:  lc.OnAcceptError,
 		closing: make(chan struct{}),
@@ -196,6 +196,11 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 
 // multiply binds a socket for each of the other loops to the address of the
 // first.
+//
+// The kernel may refuse the port to these though it gave it to the first, which
+// has claimed less by then: a connection that somebody has made from the same
+// port, say. With what sockets there are the listener works as one over a unix
+// socket does; package net, which needs one only, would not fail here either.
 func (l *listener) multiply(ctx context.Context, lc *ListenConfig) error {
 	others := l.group.Len() - 1
 	if others == 0 {
@@ -208,6 +213,10 @@ func (l *listener) multiply(ctx context.Context, lc *ListenConfig) error {
 	config := lc.netConfig(lc.control(true))
 	for range others {
 		nl, err := config.Listen(ctx, l.network, l.addr.String())
+		if errors.Is(err, syscall.EADDRINUSE) {
+			l.spread = true
+			return nil
+		}
 		if err != nil {
 			return inner(err)
 		}
@@ -319,10 +328,8 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 	}
 	var split []*acceptor
 	for i := range l.group.Len() {
-		socket := l.sockets[:1]
-		if len(l.sockets) > 1 {
-			socket = l.sockets[i : i+1]
-		}
+		s := i % len(l.sockets) // loops share one, if there are fewer
+		socket := l.sockets[s : s+1]
 		a, err := l.newAcceptor(socket, l.group.Loop(i))
 		if err != nil {
 			for _, a := range split {

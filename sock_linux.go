@@ -3,7 +3,6 @@
 package percore
 
 import (
-	"io"
 	"net"
 	"os"
 	"runtime"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/loop"
-	"github.com/percore/percore/pool"
 )
 
 // onNet says that errors come from package net, wrapped.
@@ -41,8 +39,9 @@ type sock struct {
 
 // origin is what the connections of one listener share.
 type origin struct {
-	net  string // the network as the user gave it
-	kind loop.StreamKind
+	net         string // the network as the user gave it
+	kind        loop.StreamKind
+	zeroCopyMin int // bytes; ListenConfig.ZeroCopyThreshold
 }
 
 // addrPair is a connection's two addresses.
@@ -84,8 +83,10 @@ func (s *sock) write(b []byte) (int, error) {
 
 func (s *sock) close(c *Conn) error {
 	runtime.SetFinalizer(c, nil)
-	s.pair() // afterwards it is too late to ask
-	return s.fd.Close()
+	p := s.pair() // afterwards it is too late to ask
+	err := s.fd.Close()
+	s.addrs.Store(p)
+	return err
 }
 
 func (s *sock) closeRead() error {
@@ -111,13 +112,19 @@ func (s *sock) pair() *addrPair {
 		return 0
 	})
 	if err != nil {
-		// Closed meanwhile, by Close, which asked first.
-		if known := s.addrs.Load(); known != nil {
-			return known
+		// Closed meanwhile, by Close, which asked first. If forgetAddrs came in
+		// between, Close stores what it got once more.
+		for {
+			if known := s.addrs.Load(); known != nil {
+				return known
+			}
+			runtime.Gosched()
 		}
 	}
 	if !s.addrs.CompareAndSwap(nil, p) {
-		p = s.addrs.Load()
+		if known := s.addrs.Load(); known != nil {
+			return known
+		}
 	}
 	return p
 }
@@ -135,29 +142,28 @@ func (s *sock) onReadable(c *Conn, f func(error)) error {
 	})
 }
 
+func (s *sock) notifyReadable(h ReadableHandler) error {
+	if err := s.fd.NotifyReadable(h); err != nil {
+		return err
+	}
+	s.forgetAddrs()
+	return nil
+}
+
+// forgetAddrs drops what pair remembers if it can be found out again, for a
+// connection that is going to wait for long. It is done under a reference, so
+// that it can't undo what close, which waits for it, stores last.
+func (s *sock) forgetAddrs() {
+	if s.peer.family == unix.AF_UNSPEC {
+		return
+	}
+	_ = s.fd.Control(func(int) syscall.Errno {
+		s.addrs.Store(nil)
+		return 0
+	})
+}
+
 func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
-
-// connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which
-// would call it again.
-type (
-	connWithoutReadFrom struct{ io.Writer }
-	connWithoutWriteTo  struct{ io.Reader }
-)
-
-// copyBytes is the size of the buffer that bytes are copied through: io.Copy's.
-const copyBytes = 32 << 10
-
-func (s *sock) readFrom(c *Conn, r io.Reader) (int64, error) {
-	b := pool.Get(copyBytes)
-	defer b.Release()
-	return io.CopyBuffer(connWithoutReadFrom{c}, r, b.Bytes())
-}
-
-func (s *sock) writeTo(c *Conn, w io.Writer) (int64, error) {
-	b := pool.Get(copyBytes)
-	defer b.Release()
-	return io.CopyBuffer(w, connWithoutWriteTo{c}, b.Bytes())
-}
 
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 

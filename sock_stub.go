@@ -5,7 +5,6 @@ package percore
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"syscall"
@@ -59,30 +58,9 @@ func (s *sock) setWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadl
 // of readiness but to read, with a goroutine and a buffer that wait.
 var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's engine, which is on Linux only: %w", errors.ErrUnsupported)
 
-func (s *sock) onReadable(*Conn, func(error)) error { return errNoReadiness }
-func (s *sock) cancelOnReadable() bool              { return false }
-
-// onlyWriter and onlyReader hide a connection's other methods from io.Copy.
-type (
-	onlyWriter struct{ io.Writer }
-	onlyReader struct{ io.Reader }
-)
-
-// readFrom is package net's for TCP. A *net.UnixConn's method of that name is
-// about packets; io.Copy does with it what it does here, errors included.
-func (s *sock) readFrom(_ *Conn, r io.Reader) (int64, error) {
-	if s.tcp != nil {
-		return s.tcp.ReadFrom(r)
-	}
-	return io.Copy(onlyWriter{s.conn}, r)
-}
-
-func (s *sock) writeTo(_ *Conn, w io.Writer) (int64, error) {
-	if s.tcp != nil {
-		return s.tcp.WriteTo(w)
-	}
-	return io.Copy(w, onlyReader{s.conn})
-}
+func (s *sock) onReadable(*Conn, func(error)) error  { return errNoReadiness }
+func (s *sock) notifyReadable(ReadableHandler) error { return errNoReadiness }
+func (s *sock) cancelOnReadable() bool               { return false }
 
 func (s *sock) rawConn(*Conn) (syscall.RawConn, error) { return s.conn.SyscallConn() }
 func (s *sock) file() (*os.File, error)                { return s.conn.File() }

@@ -1,0 +1,456 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
+	"github.com/percore/percore/zerocopy"
+)
+
+// readFrom has the kernel move what it can move by itself, and copies the rest,
+// or all of it, through a buffer. Its errors are of the third layer.
+func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
+	source, limit := r, int64(-1)
+	limited, ok := r.(*io.LimitedReader)
+	if ok {
+		if limited.N <= 0 {
+			return 0, nil
+		}
+		source = limited.R
+	}
+	from, ok := endOf(source)
+	if ok {
+		if n, err = from.copyBuffered(c, r); err != nil {
+			return n, c.copyError("readfrom", err)
+		}
+		if limited != nil {
+			limit = limited.N
+		}
+		m, done, err := s.transferFrom(c, &from, limit)
+		n += m
+		if limited != nil {
+			limited.N -= m
+		}
+		if done {
+			return n, err
+		}
+	}
+	m, err := copyThroughBuffer(connWithoutReadFrom{c}, uncounted(r))
+	return n + m, c.copyError("readfrom", err)
+}
+
+// writeTo is readFrom in the other direction.
+func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
+	to, ok := endOf(w)
+	if ok {
+		var done bool
+		if n, done, err = s.transferTo(c, &to); done {
+			return n, err
+		}
+	}
+	m, err := copyThroughBuffer(w, connWithoutWriteTo{c: c, counts: !counts(w)})
+	return n + m, c.copyError("writeto", err)
+}
+
+// transferFrom has the kernel move up to limit bytes of from to c. If it isn't
+// done, what is left, after n bytes, has to be copied.
+func (s *sock) transferFrom(c *Conn, from *end, limit int64) (n int64, done bool, err error) {
+	defer runtime.KeepAlive(from.conn)
+	if from.file != nil {
+		n, done, err = finished(zerocopy.SendFile(vouched{s.fd}, from.raw, limit))
+		if done || n > 0 {
+			return n, done, from.sentError(c, err)
+		}
+		// A file that sendfile can't read may be a pipe.
+	}
+	n, done, err = finished(zerocopy.Splice(vouched{s.fd}, from.raw, limit))
+	return n, done, from.splicedError(c, err)
+}
+
+// transferTo has the kernel move all of c to the end to.
+func (s *sock) transferTo(c *Conn, to *end) (n int64, done bool, err error) {
+	defer runtime.KeepAlive(to.conn)
+	n, done, err = finished(zerocopy.Splice(to.raw, vouched{s.fd}, -1))
+	return n, done, to.takenError(c, err)
+}
+
+// finished reports whether a fast path leaves nothing to do, and if so with which
+// error.
+func finished(n int64, handled bool, err error) (int64, bool, error) {
+	if !handled || errors.Is(err, zerocopy.ErrUnfinished) {
+		return n, false, nil
+	}
+	return n, true, err
+}
+
+// vouched is a connection's RawConn for what zerocopy does with it, which does
+// not change what the engine knows of the socket.
+type vouched struct{ fd *loop.FD }
+
+func (v vouched) Control(f func(fd uintptr)) error           { return v.fd.RawControl(f) }
+func (v vouched) Read(f func(fd uintptr) (done bool)) error  { return v.fd.ReadWith(f) }
+func (v vouched) Write(f func(fd uintptr) (done bool)) error { return v.fd.WriteWith(f) }
+
+// Nonblocking reports whether the socket can't be in blocking mode: only somebody
+// who has had the descriptor can have changed that.
+func (v vouched) Nonblocking() bool { return !v.fd.Exposed() }
+
+// Closed reports whether the connection is being closed.
+func (v vouched) Closed() bool { return v.fd.Closed() }
+
+// An end is what a connection's bytes come from or go to, if the kernel knows it.
+type end struct {
+	raw    syscall.RawConn
+	unix   bool // a stream over a unix socket, as opposed to TCP
+	hidden hiding
+	ahead  reflect.Value // of an upgradedBody: the *bufio.Reader with what was read ahead, or nil
+
+	// which of them it is
+	conn *Conn
+	peer net.Conn // a *net.TCPConn or a *net.UnixConn
+	file *os.File
+}
+
+// endOf returns the end that v is.
+//
+// It goes by the exact type. A TLS connection, or one that peeks, often embeds a
+// *net.TCPConn and has its SyscallConn, too; to move bytes past it would corrupt
+// the stream.
+func endOf(v any) (end, bool) {
+	switch v := v.(type) {
+	case *Conn:
+		return connEnd(v)
+	case connWithoutWriteTo:
+		return connEnd(v.c)
+	case *net.TCPConn:
+		return rawEnd(end{peer: v}, v, v == nil)
+	case *net.UnixConn:
+		return rawEnd(end{peer: v, unix: true}, v, v == nil || !isStream(v))
+	case *os.File:
+		return rawEnd(end{file: v}, v, v == nil)
+	}
+	if h := hidingOf(v); h != nil {
+		return h.endOf(v)
+	}
+	return end{}, false
+}
+
+func connEnd(c *Conn) (end, bool) {
+	if !c.ok() {
+		return end{}, false
+	}
+	return end{conn: c, unix: c.isUnix(), raw: vouched{c.sock.fd}}, true
+}
+
+func rawEnd(e end, c syscall.Conn, unfit bool) (end, bool) {
+	if unfit {
+		return end{}, false
+	}
+	raw, err := c.SyscallConn()
+	e.raw = raw
+	return e, err == nil
+}
+
+// isStream tells a stream from what delivers packets.
+func isStream(c *net.UnixConn) bool {
+	a := c.LocalAddr()
+	return a != nil && a.Network() == "unix"
+}
+
+// copyBuffered copies to c what an upgradedBody has read ahead. r is the body, or
+// a LimitedReader around it.
+func (e *end) copyBuffered(c *Conn, r io.Reader) (n int64, err error) {
+	if e.hidden != upgradedBody || e.ahead.IsNil() {
+		return 0, nil
+	}
+	b := pool.Get(copyBytes)
+	defer b.Release()
+	for !e.ahead.IsNil() { // while it isn't, a Read returns nothing else
+		m, rerr := r.Read(b.Bytes())
+		m, err = connWithoutReadFrom{c}.Write(b.Bytes()[:m])
+		n += int64(m)
+		switch {
+		case err != nil:
+			return n, err
+		case rerr == io.EOF: // the limit
+			return n, nil
+		case rerr != nil:
+			return n, rerr
+		}
+	}
+	return n, nil
+}
+
+// The errors of a transfer are those that the same copy between connections of
+// package net fails with. Where net would copy through a buffer, they are those
+// of reads and writes.
+
+// sentError is the error of a sendfile from e to c.
+func (e *end) sentError(c *Conn, err error) error {
+	why, ok := err.(*zerocopy.Error)
+	switch {
+	case !ok:
+		return err
+	case e.hidden == fileWithoutWriteTo:
+		// On net it would be the file that called sendfile: os.File.WriteTo.
+		return e.pathError("read", syscallError("sendfile", why.Err))
+	case c.isUnix():
+		return c.copyError("readfrom", copyingError(e, &end{conn: c}, why))
+	}
+	return c.copyError("readfrom", syscallError("sendfile", why.Err))
+}
+
+// splicedError is the error of a splice from e to c.
+func (e *end) splicedError(c *Conn, err error) error {
+	why, ok := err.(*zerocopy.Error)
+	switch {
+	case !ok:
+		return err
+	case e.file != nil, e.hidden == upgradedBody, c.isUnix() && e.unix:
+		return c.copyError("readfrom", copyingError(e, &end{conn: c}, why))
+	}
+	return c.copyError("readfrom", syscallError("splice", why.Err))
+}
+
+// takenError is the error of a splice from c to e.
+func (e *end) takenError(c *Conn, err error) error {
+	why, ok := err.(*zerocopy.Error)
+	if !ok {
+		return err
+	}
+	err = syscallError("splice", why.Err)
+	switch {
+	case e.hidden == tcpConnWithoutReadFrom:
+		return err // in the hands of net.TCPConn.ReadFrom, which wraps it
+	case e.hidden == fileWithoutReadFrom:
+		return e.pathError("write", err)
+	case e.hidden == upgradedBody, c.isUnix() && e.unix:
+		err = copyingError(&end{conn: c}, e, why)
+	case e.file != nil:
+		err = e.pathError("write", err)
+	case e.unix: // net.TCPConn.WriteTo knows unix connections
+	case e.conn != nil:
+		err = e.conn.copyError("readfrom", err)
+	default:
+		_, err = e.peer.(*net.TCPConn).ReadFrom(failing{err}) // wraps it
+	}
+	return c.copyError("writeto", err)
+}
+
+// copyingError is what reading from the one end or writing to the other would
+// have failed with.
+func copyingError(from, to *end, why *zerocopy.Error) error {
+	if why.End == zerocopy.Source {
+		return from.ioError("read", why.Err)
+	}
+	return to.ioError("write", why.Err)
+}
+
+func (e *end) ioError(op string, err error) error {
+	switch {
+	case e.conn != nil:
+		return e.conn.opError(op, syscallError(op, err))
+	case e.file != nil:
+		return e.pathError(op, err)
+	}
+	local, remote := e.peer.LocalAddr(), e.peer.RemoteAddr()
+	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: remote, Err: syscallError(op, err)}
+}
+
+// pathError is os.File's third layer.
+func (e *end) pathError(op string, err error) error {
+	if err.Error() == fileClosing {
+		err = os.ErrClosed
+	}
+	return &os.PathError{Op: op, Path: e.file.Name(), Err: err}
+}
+
+// fileClosing is what the RawConn of a closed file says, where the file's other
+// methods have os.ErrClosed (internal/poll.ErrFileClosing).
+const fileClosing = "use of closed file"
+
+// failing is a reader that fails.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// copyBytes is the size of the buffer that bytes are copied through: io.Copy's.
+const copyBytes = 32 << 10
+
+func copyThroughBuffer(w io.Writer, r io.Reader) (int64, error) {
+	b := pool.Get(copyBytes)
+	defer b.Release()
+	return io.CopyBuffer(w, r, b.Bytes())
+}
+
+// connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which
+// would call it again. They count what is copied; of two in one copy only the
+// former does.
+type (
+	connWithoutReadFrom struct{ c *Conn }
+	connWithoutWriteTo  struct {
+		c      *Conn
+		counts bool
+	}
+)
+
+func (w connWithoutReadFrom) Write(p []byte) (int, error) {
+	n, err := w.c.Write(p)
+	fastpath.CopiedBytes.Add(uint64(n))
+	return n, err
+}
+
+func (r connWithoutWriteTo) Read(p []byte) (int, error) {
+	n, err := r.c.Read(p)
+	if r.counts {
+		fastpath.CopiedBytes.Add(uint64(n))
+	}
+	return n, err
+}
+
+// counts reports whether w counts what is copied to it.
+func counts(w io.Writer) bool {
+	switch w.(type) {
+	case *Conn, connWithoutReadFrom:
+		return true
+	}
+	return false
+}
+
+// uncounted is r for a copy that is counted by its writer.
+func uncounted(r io.Reader) io.Reader {
+	if w, ok := r.(connWithoutWriteTo); ok {
+		w.counts = false
+		return w
+	}
+	return r
+}
+
+// isUnix reports whether c is a stream over a unix socket.
+func (c *Conn) isUnix() bool { return strings.HasPrefix(c.sock.network(), "unix") }
+
+// copyError is opError for ReadFrom and WriteTo. Package net's unix connections
+// have neither, so that the errors of an io.Copy are those of the reads and
+// writes, as they are here.
+func (c *Conn) copyError(op string, err error) error {
+	if err == nil || err == io.EOF || c.isUnix() {
+		return err
+	}
+	return c.opError(op, err)
+}
+
+// hiding is a private type of the standard library in which an end arrives.
+type hiding uint8
+
+const (
+	inTheOpen hiding = iota
+
+	// In these two io.Copy gets what WriteTo of a connection or of a file could not
+	// do by itself.
+	tcpConnWithoutWriteTo
+	fileWithoutWriteTo
+
+	// And in these two what ReadFrom could not do.
+	tcpConnWithoutReadFrom
+	fileWithoutReadFrom
+
+	// upgradedBody is the body of a response that says 101 Switching Protocols:
+	// net/http's connection to a server, behind a bufio.Reader for as long as that
+	// has something. Reads and writes go straight to the connection otherwise. It is
+	// what httputil.ReverseProxy copies from and to.
+	upgradedBody
+)
+
+// A hiddenType is a private type as this version of Go has it.
+type hiddenType struct {
+	as     hiding
+	field  int // the end, or what the end is to be found in
+	reader int // of an upgradedBody: the bufio.Reader
+}
+
+// hiddenTypes are the private types, by the names they have. That they still have
+// them is tested; where not, bytes are copied.
+var hiddenTypes = map[string]struct {
+	as     hiding
+	fields []string // all of them: with another one the type may mean something else
+}{
+	"net.tcpConnWithoutWriteTo":     {tcpConnWithoutWriteTo, []string{"noWriteTo", "TCPConn"}},
+	"net.tcpConnWithoutReadFrom":    {tcpConnWithoutReadFrom, []string{"noReadFrom", "TCPConn"}},
+	"os.fileWithoutWriteTo":         {fileWithoutWriteTo, []string{"noWriteTo", "File"}},
+	"os.fileWithoutReadFrom":        {fileWithoutReadFrom, []string{"noReadFrom", "File"}},
+	"net/http.*readWriteCloserBody": {upgradedBody, []string{"_", "br", "ReadWriteCloser"}},
+}
+
+// knownTypes caches, by reflect.Type, the *hiddenType that a type of these
+// packages is, or a nil one.
+var knownTypes sync.Map
+
+// hidingOf returns how v hides an end, or nil if it doesn't.
+func hidingOf(v any) *hiddenType {
+	t := reflect.TypeOf(v)
+	if t == nil {
+		return nil
+	}
+	star, s := "", t
+	if t.Kind() == reflect.Pointer {
+		star, s = "*", t.Elem()
+	}
+	pkg := s.PkgPath()
+	if s.Kind() != reflect.Struct || pkg != "net" && pkg != "os" && pkg != "net/http" {
+		return nil
+	}
+	if known, ok := knownTypes.Load(t); ok {
+		return known.(*hiddenType)
+	}
+	var h *hiddenType
+	if want, ok := hiddenTypes[pkg+"."+star+s.Name()]; ok && hasFields(s, want.fields) {
+		h = &hiddenType{as: want.as, field: len(want.fields) - 1, reader: 1}
+	}
+	knownTypes.Store(t, h)
+	return h
+}
+
+func hasFields(s reflect.Type, names []string) bool {
+	if s.NumField() != len(names) {
+		return false
+	}
+	for i, name := range names {
+		if s.Field(i).Name != name {
+			return false
+		}
+	}
+	return true
+}
+
+// endOf returns the end in v.
+func (h *hiddenType) endOf(v any) (end, bool) {
+	s := reflect.Indirect(reflect.ValueOf(v))
+	if !s.IsValid() {
+		return end{}, false
+	}
+	field := s.Field(h.field) // exported, though its struct is not
+	if !field.CanInterface() {
+		return end{}, false
+	}
+	e, ok := endOf(field.Interface())
+	if !ok || e.hidden != inTheOpen || (h.as == upgradedBody && e.file != nil) {
+		return end{}, false
+	}
+	e.hidden = h.as
+	if h.as == upgradedBody {
+		e.ahead = s.Field(h.reader)
+	}
+	return e, true
+}

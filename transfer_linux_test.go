@@ -1,0 +1,568 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/zerocopy"
+)
+
+// accepted makes a connection of ours over a listener of the kind, and its peer.
+func accepted(t testing.TB, kind testnet.Kind) (c *Conn, peer net.Conn) {
+	t.Helper()
+	network, address := testnet.Address(t, kind)
+	return connect(t, listen(t, ListenConfig{}, network, address))
+}
+
+// tempFile returns an open file with the given content, at its beginning.
+func tempFile(t testing.TB, data []byte) *os.File {
+	t.Helper()
+	name := filepath.Join(testnet.ShortTempDir(t), "file")
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatalf("making a file: %v", err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatalf("opening a file: %v", err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// noise returns n bytes that repeat nowhere soon.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(n)}).Read(b)
+	return b
+}
+
+// catcher takes what ReadFrom and WriteTo of the standard library hand to io.Copy.
+type catcher struct{ got any }
+
+func (c *catcher) Write(p []byte) (int, error)            { return len(p), nil }
+func (c *catcher) Read([]byte) (int, error)               { return 0, io.EOF }
+func (c *catcher) ReadFrom(r io.Reader) (int64, error)    { c.got = r; return 0, nil }
+func (c *catcher) WriteTo(w io.Writer) (n int64, e error) { c.got = w; return 0, nil }
+
+func caughtBy(f func(*catcher) (int64, error)) any {
+	var c catcher
+	f(&c)
+	return c.got
+}
+
+// upgradedBodyOf makes net/http's client switch protocols with a server that says
+// ahead at once, and returns the body it gets.
+func upgradedBodyOf(t testing.TB, ahead string) (body io.ReadWriteCloser, server net.Conn) {
+	t.Helper()
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		http.ReadRequest(bufio.NewReader(c))
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: test\r\n\r\n"+ahead)
+		accepted <- c
+	}()
+	req, err := http.NewRequest("GET", "http://"+ln.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Connection", "upgrade")
+	req.Header.Set("Upgrade", "test")
+	transport := new(http.Transport)
+	t.Cleanup(transport.CloseIdleConnections)
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatalf("switching protocols: %v", err)
+	}
+	server = testnet.Receive(t, "the server's connection", accepted)
+	t.Cleanup(func() { resp.Body.Close(); server.Close() })
+	return resp.Body.(io.ReadWriteCloser), server
+}
+
+// TestHiddenTypes fails when a version of Go names or lays out otherwise what its
+// packages wrap ends in: then hiddenTypes has to follow, or bytes are copied.
+func TestHiddenTypes(t *testing.T) {
+	a, _ := testnet.Pair(t, net.Listen, testnet.TCP4)
+	tcp := a.(*net.TCPConn)
+	f := tempFile(t, nil)
+	body, _ := upgradedBodyOf(t, "")
+	for _, c := range []struct {
+		name string
+		v    any
+		as   hiding
+		file bool
+	}{
+		{"net.TCPConn.WriteTo", caughtBy(func(c *catcher) (int64, error) { return tcp.WriteTo(c) }), tcpConnWithoutWriteTo, false},
+		{"net.TCPConn.ReadFrom", caughtBy(func(c *catcher) (int64, error) { return tcp.ReadFrom(c) }), tcpConnWithoutReadFrom, false},
+		{"os.File.WriteTo", caughtBy(func(c *catcher) (int64, error) { return f.WriteTo(c) }), fileWithoutWriteTo, true},
+		{"os.File.ReadFrom", caughtBy(func(c *catcher) (int64, error) { return f.ReadFrom(c) }), fileWithoutReadFrom, true},
+		{"net/http's upgraded body", body, upgradedBody, false},
+	} {
+		for range 2 { // the second time from the cache
+			e, ok := endOf(c.v)
+			if !ok || e.hidden != c.as {
+				t.Errorf("%s hands over a %T: got %t as %d, want it recognized, as %d", c.name, c.v, ok, e.hidden, c.as)
+				continue
+			}
+			if isFile, isTCP := e.file == f, e.peer == net.Conn(tcp); isFile != c.file || !c.file && c.as != upgradedBody && !isTCP {
+				t.Errorf("%s: got the file %t, the connection %t, want what is in the %T", c.name, isFile, isTCP, c.v)
+			}
+		}
+	}
+}
+
+// TestEndsAreExact: what only looks like a socket, because it embeds one, must not
+// be moved past.
+func TestEndsAreExact(t *testing.T) {
+	a, b := testnet.Pair(t, net.Listen, testnet.TCP4)
+	ours, _ := accepted(t, testnet.TCP4)
+	gram, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(testnet.ShortTempDir(t), "s"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gram.Close()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	type tcpConnWithoutWriteTo struct{ *net.TCPConn } // of another package
+	type peeking struct{ *Conn }
+	body, _ := upgradedBodyOf(t, "")
+	for _, v := range []any{
+		nil, (*Conn)(nil), new(Conn), (*net.TCPConn)(nil), new(net.TCPConn), (*net.UnixConn)(nil), (*os.File)(nil),
+		gram, udp, tls.Client(b, &tls.Config{}), struct{ *net.TCPConn }{a.(*net.TCPConn)}, struct{ net.Conn }{a},
+		tcpConnWithoutWriteTo{a.(*net.TCPConn)}, peeking{ours}, &peeking{ours}, struct{ *Conn }{ours}, bufio.NewReader(a),
+		io.LimitReader(a, 10), struct{ io.ReadWriteCloser }{body}, new(bytes.Buffer), strings.NewReader(""), *a.(*net.TCPConn),
+	} {
+		if e, ok := endOf(v); ok {
+			t.Errorf("%T: got %+v, want it not to be an end", v, e)
+		}
+	}
+	for _, v := range []any{a, ours, connWithoutWriteTo{c: ours}, tempFile(t, nil)} {
+		if _, ok := endOf(v); !ok {
+			t.Errorf("%T: got no end, want one", v)
+		}
+	}
+}
+
+// used returns what the counters have counted since before, in bytes.
+func used(before zerocopy.Stats) string {
+	now := zerocopy.ReadStats()
+	return fmt.Sprintf("sendfile %d, splice %d, copied %d", now.SendfileBytes-before.SendfileBytes,
+		now.SpliceBytes-before.SpliceBytes, now.CopiedBytes-before.CopiedBytes)
+}
+
+// TestTransfers copies with io.Copy from and to a connection of ours, with the
+// fast paths and without, and looks at the counters.
+func TestTransfers(t *testing.T) {
+	const size = 300_000
+	data := noise(size)
+	conn := func(kind testnet.Kind, ours bool) func(t testing.TB) (near, far io.ReadWriteCloser) {
+		return func(t testing.TB) (near, far io.ReadWriteCloser) {
+			if ours {
+				return accepted(t, kind)
+			}
+			return testnet.Pair(t, net.Listen, kind)
+		}
+	}
+	type kind struct {
+		name string
+		make func(t testing.TB) (near, far io.ReadWriteCloser)
+	}
+	conns := []kind{
+		{"our TCP", conn(testnet.TCP4, true)}, {"our unix", conn(testnet.Unix, true)},
+		{"net's TCP", conn(testnet.TCP4, false)}, {"net's unix", conn(testnet.Unix, false)},
+	}
+	pipe := func(reading bool) func(t testing.TB) (near, far io.ReadWriteCloser) {
+		return func(t testing.TB) (near, far io.ReadWriteCloser) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { r.Close(); w.Close() })
+			if reading {
+				return r, w
+			}
+			return w, r
+		}
+	}
+	fifo := kind{"a FIFO", func(t testing.TB) (near, far io.ReadWriteCloser) {
+		name := filepath.Join(testnet.ShortTempDir(t), "fifo")
+		if err := unix.Mkfifo(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := os.OpenFile(name, os.O_RDONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close(); w.Close() })
+		return r, w
+	}}
+	body := func(t testing.TB) (near, far io.ReadWriteCloser) { return upgradedBodyOf(t, "") }
+	sources := append(conns, kind{"a pipe", pipe(true)}, fifo, kind{"an upgraded body", body})
+	sinks := append(conns, kind{"a pipe", pipe(false)}, kind{"an upgraded body", body})
+	for _, from := range sources {
+		for _, to := range sinks {
+			if !strings.HasPrefix(from.name, "our") && !strings.HasPrefix(to.name, "our") {
+				continue
+			}
+			for _, on := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s to %s/splice %t", from.name, to.name, on), func(t *testing.T) {
+					testnet.NoLeaks(t)
+					defer fastpath.Splice.Force(on)()
+					near, feeder := from.make(t)
+					sink, far := to.make(t)
+					go func() {
+						feeder.Write(data)
+						feeder.Close()
+					}()
+					received := make(chan []byte, 1)
+					go func() {
+						got, _ := io.ReadAll(far)
+						received <- got
+					}()
+					before := zerocopy.ReadStats()
+					n, err := io.Copy(sink, near)
+					if n != size || err != nil {
+						t.Errorf("io.Copy: got %d, %v, want %d", n, err, size)
+					}
+					want := fmt.Sprintf("sendfile 0, splice %d, copied 0", size)
+					if !on {
+						want = fmt.Sprintf("sendfile 0, splice 0, copied %d", size)
+					}
+					if got := used(before); got != want {
+						t.Errorf("used: got %s, want %s", got, want)
+					}
+					for _, end := range []any{near, sink} {
+						if c, ok := end.(*Conn); ok && c.sock.fd.Exposed() {
+							t.Error("the connection's descriptor counts as exposed: reads will be slower from now on")
+						}
+					}
+					sink.Close()
+					if got := testnet.Receive(t, "the receiver", received); !bytes.Equal(got, data) {
+						t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), size)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestTransfersOfFiles has sendfile used for whole files and parts of them, and
+// splice for what is received into a file.
+func TestTransfersOfFiles(t *testing.T) {
+	const size = 300_000
+	data := noise(size)
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+		for _, on := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/on %t", kind, on), func(t *testing.T) {
+				defer fastpath.Sendfile.Force(on)()
+				defer fastpath.Splice.Force(on)()
+				c, peer := accepted(t, kind)
+				f, g := tempFile(t, data), tempFile(t, nil)
+				received := make(chan []byte, 1)
+				go func() {
+					got, _ := io.ReadAll(peer)
+					received <- got
+				}()
+				expect := func(what string, n int64, err error, want int64, before zerocopy.Stats, bytes string) {
+					t.Helper()
+					if !on {
+						bytes = fmt.Sprintf("sendfile 0, splice 0, copied %d", want)
+					}
+					if got := used(before); n != want || err != nil || got != bytes {
+						t.Errorf("%s: got %d, %v, %s, want %d, %s", what, n, err, got, want, bytes)
+					}
+				}
+				before := zerocopy.ReadStats()
+				n, err := io.Copy(c, f)
+				expect("io.Copy", n, err, size, before, fmt.Sprintf("sendfile %d, splice 0, copied 0", size))
+				f.Seek(100, io.SeekStart)
+				before = zerocopy.ReadStats()
+				n, err = io.CopyN(c, f, 1000)
+				expect("io.CopyN", n, err, 1000, before, "sendfile 1000, splice 0, copied 0")
+				before = zerocopy.ReadStats()
+				n, err = c.ReadFrom(f)
+				expect("ReadFrom", n, err, size-1100, before, fmt.Sprintf("sendfile %d, splice 0, copied 0", size-1100))
+				c.CloseWrite()
+				want := append(data[:size:size], data[100:]...)
+				if got := testnet.Receive(t, "the receiver", received); !bytes.Equal(got, want) {
+					t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), len(want))
+				}
+				go func() {
+					peer.Write(data)
+					peer.Close()
+				}()
+				before = zerocopy.ReadStats()
+				n, err = io.Copy(g, c)
+				expect("io.Copy to a file", n, err, size, before, fmt.Sprintf("sendfile 0, splice %d, copied 0", size))
+				if got, err := os.ReadFile(g.Name()); err != nil || !bytes.Equal(got, data) {
+					t.Errorf("written: got %d bytes, %v, the right ones: false, want all %d", len(got), err, size)
+				}
+			})
+		}
+	}
+}
+
+// asResponse copies as an http.ResponseWriter does: io.Copy hands it a connection
+// by its ReadFrom, which passes it on to the connection it writes to.
+type asResponse struct{ c *Conn }
+
+func (r asResponse) Write(p []byte) (int, error)              { return r.c.Write(p) }
+func (r asResponse) ReadFrom(source io.Reader) (int64, error) { return r.c.ReadFrom(source) }
+
+// TestTransfersByDetour reaches ReadFrom and WriteTo in other ways than io.Copy
+// between two connections does. What is copied is counted once in each.
+func TestTransfersByDetour(t *testing.T) {
+	data := noise(100_000)
+	for _, c := range []struct {
+		name string
+		copy func(to, from *Conn) (int64, error)
+	}{
+		{"to.ReadFrom", func(to, from *Conn) (int64, error) { return to.ReadFrom(from) }},
+		{"from.WriteTo", func(to, from *Conn) (int64, error) { return from.WriteTo(to) }},
+		{"to a response", func(to, from *Conn) (int64, error) { return io.Copy(asResponse{to}, from) }},
+		{"to what hides ReadFrom", func(to, from *Conn) (int64, error) { return from.WriteTo(connWithoutReadFrom{to}) }},
+	} {
+		for _, on := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/splice %t", c.name, on), func(t *testing.T) {
+				defer fastpath.Splice.Force(on)()
+				from, feeder := accepted(t, testnet.TCP4)
+				to, peer := accepted(t, testnet.TCP4)
+				go func() {
+					feeder.Write(data)
+					feeder.Close()
+				}()
+				received := make(chan []byte, 1)
+				go func() {
+					got, _ := io.ReadAll(peer)
+					received <- got
+				}()
+				before := zerocopy.ReadStats()
+				n, err := c.copy(to, from)
+				if n != int64(len(data)) || err != nil {
+					t.Errorf("got %d, %v, want %d", n, err, len(data))
+				}
+				want := fmt.Sprintf("sendfile 0, splice %d, copied 0", len(data))
+				if !on || c.name == "to what hides ReadFrom" {
+					want = fmt.Sprintf("sendfile 0, splice 0, copied %d", len(data))
+				}
+				if got := used(before); got != want {
+					t.Errorf("used: got %s, want %s", got, want)
+				}
+				to.Close()
+				if got := testnet.Receive(t, "the receiver", received); !bytes.Equal(got, data) {
+					t.Errorf("received: got %d bytes, the right ones: false, want all %d", len(got), len(data))
+				}
+			})
+		}
+	}
+}
+
+// TestHasFields: a type with another field than expected is not what is expected.
+func TestHasFields(t *testing.T) {
+	type other struct{ A, B, C int }
+	for _, c := range []struct {
+		names []string
+		want  bool
+	}{
+		{[]string{"A", "B", "C"}, true},
+		{[]string{"A", "B"}, false},
+		{[]string{"A", "B", "C", "D"}, false},
+		{[]string{"A", "C", "B"}, false},
+	} {
+		if got := hasFields(reflect.TypeFor[other](), c.names); got != c.want {
+			t.Errorf("%v: got %t, want %t", c.names, got, c.want)
+		}
+	}
+}
+
+// TestTransferOfWhatWasReadAhead has net/http's client read more than the headers
+// of the response: those bytes come first, through a buffer.
+func TestTransferOfWhatWasReadAhead(t *testing.T) {
+	for _, limit := range []int64{-1, 3, 5, 8, 100} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			body, server := upgradedBodyOf(t, "ahead")
+			c, peer := accepted(t, testnet.TCP4)
+			io.WriteString(server, " and more")
+			server.Close()
+			want, copied := "ahead and more", int64(5)
+			r := io.Reader(body)
+			if limit >= 0 {
+				r = &io.LimitedReader{R: body, N: limit}
+				want, copied = want[:min(limit, int64(len(want)))], min(limit, copied)
+			}
+			before := zerocopy.ReadStats()
+			n, err := io.Copy(c, r)
+			if n != int64(len(want)) || err != nil {
+				t.Errorf("io.Copy: got %d, %v, want %d", n, err, len(want))
+			}
+			if got, want := used(before), fmt.Sprintf("sendfile 0, splice %d, copied %d", int64(len(want))-copied, copied); got != want && !strings.HasSuffix(got, fmt.Sprintf("splice 0, copied %d", n)) {
+				t.Errorf("used: got %s, want %s", got, want)
+			}
+			c.Close()
+			if got, err := io.ReadAll(peer); string(got) != want || err != nil {
+				t.Errorf("received: got %q, %v, want %q", got, err, want)
+			}
+		})
+	}
+}
+
+// TestTransferOverBlockingDescriptor: who has the descriptor can make the socket
+// blocking. A transfer inside the kernel could then not be interrupted.
+func TestTransferOverBlockingDescriptor(t *testing.T) {
+	testnet.NoLeaks(t)
+	from, feeder := accepted(t, testnet.TCP4)
+	to, peer := accepted(t, testnet.TCP4)
+	f, err := to.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.Fd() // makes it blocking
+	io.WriteString(feeder, "text")
+	before := zerocopy.ReadStats()
+	done := make(chan error, 1)
+	testnet.GoBlocked(t, "io.Copy", func() {
+		_, err := io.Copy(to, from)
+		done <- err
+	})
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(peer, got); string(got) != "text" || err != nil {
+		t.Errorf("received: got %q, %v, want \"text\"", got, err)
+	}
+	if got, want := used(before), "sendfile 0, splice 0, copied 4"; got != want {
+		t.Errorf("used: got %s, want %s", got, want)
+	}
+	from.Close()
+	wantErr(t, "io.Copy", testnet.Receive(t, "io.Copy", done), "writeto", net.ErrClosed)
+}
+
+// TestTransfersUnderFire closes, resets and times out connections in the middle of
+// transfers, from many goroutines. Nothing may hang, leak or arrive wrong.
+func TestTransfersUnderFire(t *testing.T) {
+	testnet.NoLeaks(t)
+	rounds := 40
+	if testing.Short() {
+		rounds = 8
+	}
+	data := noise(1 << 20)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		random := rand.New(rand.NewPCG(uint64(i), 1))
+		wg.Go(func() {
+			for range rounds {
+				transferUnderFire(t, random, data)
+			}
+		})
+	}
+	testnet.Within(t, "the transfers", wg.Wait)
+	stats := zerocopy.ReadStats()
+	if lent := int(stats.PipesMade-stats.PipesClosed) - stats.PipesIdle; lent != 0 {
+		t.Errorf("got %d pipes still lent, want none", lent)
+	}
+}
+
+// transferUnderFire copies from a connection or a file to a connection while
+// something happens to one of them, and checks that what arrived is a prefix.
+func transferUnderFire(t *testing.T, random *rand.Rand, data []byte) {
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Errorf("listening: %v", err)
+		return
+	}
+	defer ln.Close()
+	pair := func() (near, far net.Conn) {
+		far, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Errorf("dialing: %v", err)
+			return nil, nil
+		}
+		near, err = ln.Accept()
+		if err != nil {
+			t.Errorf("accepting: %v", err)
+		}
+		return near, far
+	}
+	from, feeder := pair()
+	to, reader := pair()
+	if from == nil || to == nil {
+		return
+	}
+	defer from.Close()
+	defer to.Close()
+	var source io.ReadCloser = from
+	if random.IntN(3) == 0 {
+		f, err := os.Open(os.Args[0]) // some file: its content is not looked at
+		if err != nil {
+			t.Errorf("opening: %v", err)
+			return
+		}
+		defer f.Close()
+		source, data = f, nil
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		feeder.Write(data)
+		feeder.Close()
+	})
+	wg.Go(func() {
+		got, _ := io.ReadAll(io.LimitReader(reader, 1<<20))
+		if data != nil && !bytes.HasPrefix(data, got) {
+			t.Errorf("%d bytes arrived, and other ones than were sent", len(got))
+		}
+		reader.Close()
+	})
+	wg.Go(func() { io.Copy(to, source) })
+	time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
+	switch random.IntN(7) {
+	case 0:
+		to.Close()
+	case 1:
+		source.Close()
+	case 2:
+		to.SetWriteDeadline(time.Unix(1, 0))
+	case 3:
+		from.SetReadDeadline(time.Unix(1, 0))
+	case 4:
+		reader.(*net.TCPConn).SetLinger(0)
+		reader.Close()
+	case 5:
+		feeder.(*net.TCPConn).SetLinger(0)
+		feeder.Close()
+	}
+	// What has not ended by itself ends now.
+	time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
+	from.Close()
+	to.Close()
+	feeder.Close()
+	reader.Close()
+	wg.Wait()
+}

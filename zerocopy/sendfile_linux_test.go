@@ -1,0 +1,315 @@
+package zerocopy
+
+import (
+	"errors"
+	"hash/crc32"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestSendFile(t *testing.T) {
+	const fileBytes = 300_000
+	data := content(fileBytes)
+	for _, c := range []struct {
+		name          string
+		offset, limit int64
+		want          int64
+	}{
+		{"whole", 0, -1, fileBytes},
+		{"from an offset", 100_000, -1, 200_000},
+		{"at the end", fileBytes, -1, 0},
+		{"beyond the end", fileBytes + 10, -1, 0},
+		{"nothing", 7, 0, 0},
+		{"under the limit", 0, fileBytes + 1, fileBytes},
+		{"at the limit", 0, fileBytes, fileBytes},
+		{"over the limit", 0, fileBytes - 1, fileBytes - 1},
+		{"one byte", 4095, 1, 1},
+	} {
+		for _, network := range []string{"tcp", "unix"} {
+			t.Run(c.name+"/"+network, func(t *testing.T) {
+				l, f := links[network](t), tempFile(t, data)
+				seek(t, f, c.offset)
+				arriving, before := readAll(l.out), ReadStats()
+				n, handled, err := SendFile(raw(t, l.in), raw(t, f), c.limit)
+				wantTransfer(t, n, handled, err, c.want)
+				if got, want := offset(t, f), c.offset+c.want; got != want {
+					t.Errorf("offset: got %d, want %d", got, want)
+				}
+				if got := since(before); got.SendfileBytes != uint64(c.want) || got.CopiedBytes != 0 {
+					t.Errorf("counted: got %+v, want %d bytes sent by sendfile, none copied", got, c.want)
+				}
+				from := min(c.offset, fileBytes)
+				wantArrival(t, l.in, arriving, data[from:from+c.want])
+			})
+		}
+	}
+}
+
+func TestSendFileSizes(t *testing.T) {
+	for _, size := range []int{0, 1, 1<<20 - 1, 1 << 20, 1<<20 + 1, sendfileBytesMax, 64 << 20} {
+		if size > 1<<24 && testing.Short() {
+			continue
+		}
+		data := content(size)
+		l, f := links["tcp"](t), tempFile(t, data)
+		arriving := readAll(l.out)
+		n, handled, err := SendFile(raw(t, l.in), raw(t, f), -1)
+		wantTransfer(t, n, handled, err, int64(size))
+		wantArrival(t, l.in, arriving, data)
+	}
+}
+
+// TestSendFileHuge sends more than what fits into 31 bits, and into a call.
+func TestSendFileHuge(t *testing.T) {
+	if testing.Short() || raceEnabled {
+		t.Skip("too heavy for -short and -race")
+	}
+	const size = 3 << 30
+	f := tempFile(t, nil)
+	if err := f.Truncate(size); err != nil {
+		t.Skipf("no room for a sparse file: %v", err)
+	}
+	sum := crc32.New(castagnoli)
+	var zeros [1 << 20]byte
+	for at := int64(0); at < size; at += int64(len(zeros)) {
+		block := zeros[:]
+		if at%(256<<20) == 0 { // a mark here and there, 2 GiB included
+			block = content(len(zeros))
+			block[0] = byte(at >> 28)
+			if _, err := f.WriteAt(block, at); err != nil {
+				t.Fatalf("WriteAt: %v", err)
+			}
+		}
+		sum.Write(block)
+	}
+	l := links["tcp"](t)
+	arriving := readAll(l.out)
+	n, handled, err := SendFile(raw(t, l.in), raw(t, f), size)
+	wantTransfer(t, n, handled, err, size)
+	l.in.Close()
+	if got, want := <-arriving, (arrival{size, sum.Sum32(), nil}); got != want {
+		t.Errorf("arrived: got %v, want %v", got, want)
+	}
+}
+
+// TestSendFileOfChangingSize has the file cut, and grow, while it is being sent.
+func TestSendFileOfChangingSize(t *testing.T) {
+	data := content(32 << 20)
+	for _, c := range []struct {
+		name   string
+		resize func(f *os.File) error
+		limit  int64
+		fits   func(n int64) bool
+	}{
+		{"shrinks", func(f *os.File) error { return f.Truncate(1) }, int64(len(data)), func(n int64) bool { return 0 < n && n < int64(len(data)) }},
+		{"grows", func(f *os.File) error { _, err := f.WriteAt([]byte("more"), int64(len(data))); return err }, -1, func(n int64) bool { return n == int64(len(data))+4 }},
+		{"grows beyond the limit", func(f *os.File) error { _, err := f.WriteAt([]byte("more"), int64(len(data))); return err }, int64(len(data)) + 2, func(n int64) bool { return n == int64(len(data))+2 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, f := links["tcp"](t), tempFile(t, data)
+			out, in := raw(t, l.in), raw(t, f)
+			done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, c.limit) })
+			if err := c.resize(f); err != nil {
+				t.Fatalf("resizing: %v", err)
+			}
+			arriving := readAll(l.out)
+			got := testnet.Receive(t, "SendFile", done)
+			if !got.handled || got.err != nil || !c.fits(got.n) {
+				t.Errorf("got %+v, want it handled, with the file's length", got)
+			}
+			l.in.Close()
+			arrived := testnet.Receive(t, "the reader", arriving)
+			want := arrivalOf(append(data[:len(data):len(data)], "more"...)[:got.n])
+			if c.name == "shrinks" {
+				want.sum = arrived.sum // what is cut off turns to zeros even in the socket's buffer
+			}
+			if arrived != want {
+				t.Errorf("arrived: got %v, want %v", arrived, want)
+			}
+		})
+	}
+}
+
+func TestSendFileDeclines(t *testing.T) {
+	file := func(t *testing.T) any { return tempFile(t, content(10)) }
+	tcp := func(t *testing.T) any { return links["tcp"](t).in }
+	for _, c := range []struct {
+		name     string
+		dst, src func(t *testing.T) any
+	}{
+		{"from a pipe", tcp, func(t *testing.T) any {
+			l := links["pipe"](t)
+			l.in.Write(content(10))
+			return l.out
+		}},
+		{"from a socket", tcp, func(t *testing.T) any {
+			l := links["tcp"](t)
+			l.in.Write(content(10))
+			return l.out
+		}},
+		{"from a directory", tcp, func(t *testing.T) any {
+			f, err := os.Open(testnet.ShortTempDir(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			return f
+		}},
+		{"from a closed file", tcp, func(t *testing.T) any {
+			f := tempFile(t, content(10))
+			f.Close()
+			return f
+		}},
+		{"to a closed connection", func(t *testing.T) any {
+			c := links["tcp"](t).in
+			c.Close()
+			return c
+		}, file},
+		{"past the deadline", func(t *testing.T) any {
+			c := links["tcp"](t).in
+			c.(net.Conn).SetWriteDeadline(longAgo)
+			return c
+		}, file},
+		{"to a blocking socket", func(t *testing.T) any { return blocking(t, links["tcp"](t).in) }, file},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dst, src := c.dst(t), c.src(t)
+			before := ReadStats()
+			n, handled, err := SendFile(raw(t, dst), raw(t, src), 10)
+			wantDeclined(t, n, handled, err)
+			if got := since(before); got.SendfileDeclined != 1 || got.SendfileTransfers != 0 {
+				t.Errorf("counted: got %+v, want one that was declined", got)
+			}
+			wantUntouched(t, src)
+		})
+	}
+	t.Run("switched off", func(t *testing.T) {
+		defer fastpath.Sendfile.Force(false)()
+		f := file(t)
+		n, handled, err := SendFile(raw(t, tcp(t)), raw(t, f), 10)
+		wantDeclined(t, n, handled, err)
+		wantUntouched(t, f)
+	})
+}
+
+// wantUntouched fails the test unless content(10) can still be read from a
+// source, if anything can.
+func wantUntouched(t testing.TB, src any) {
+	t.Helper()
+	got := make([]byte, 10)
+	_, err := io.ReadFull(src.(io.Reader), got)
+	switch {
+	case errors.Is(err, os.ErrClosed), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EISDIR):
+	case err != nil || string(got) != string(content(10)):
+		t.Errorf("left at the source: got %q, %v, want all of it", got, err)
+	}
+}
+
+// blocking returns a file that shares c's socket and has made it blocking.
+func blocking(t testing.TB, c any) *os.File {
+	t.Helper()
+	f, ok := c.(*os.File)
+	if !ok {
+		var err error
+		if f, err = c.(interface{ File() (*os.File, error) }).File(); err != nil {
+			t.Fatalf("File: %v", err)
+		}
+		t.Cleanup(func() { f.Close() })
+	}
+	f.Fd()
+	return f
+}
+
+func TestSendFileFails(t *testing.T) {
+	data := content(32 << 20)
+	for _, c := range []struct {
+		name string
+		stop func(l link)
+		want error
+	}{
+		{"the deadline passes", func(l link) { l.in.(net.Conn).SetWriteDeadline(longAgo) }, os.ErrDeadlineExceeded},
+		{"the destination is closed", func(l link) { l.in.Close() }, net.ErrClosed},
+		{"the peer resets", func(l link) {
+			l.out.(*net.TCPConn).SetLinger(0)
+			l.out.Close()
+		}, syscall.ECONNRESET},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, f := links["tcp"](t), tempFile(t, data)
+			out, in := raw(t, l.in), raw(t, f)
+			done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, -1) })
+			c.stop(l)
+			got := testnet.Receive(t, "SendFile", done)
+			why, ok := got.err.(*Error)
+			if !got.handled || got.n == 0 || !ok || why.End != Destination || why.Err != c.want {
+				t.Errorf("got %+v, want some bytes and %v, of the destination", got, c.want)
+			}
+			if at := offset(t, f); at != got.n {
+				t.Errorf("offset: got %d, want %d, what was sent", at, got.n)
+			}
+			if c.want == os.ErrDeadlineExceeded {
+				wantArrival(t, l.in, readAll(l.out), data[:got.n])
+			}
+		})
+	}
+}
+
+// A sink is a destination that is never full, and closed after some calls.
+type sink struct {
+	*os.File
+	open int // for as many calls of Closed
+}
+
+func (s *sink) Control(func(fd uintptr)) error          { return errors.ErrUnsupported }
+func (s *sink) Read(func(fd uintptr) (done bool)) error { return errors.ErrUnsupported }
+func (s *sink) Write(f func(fd uintptr) (done bool)) error {
+	f(s.Fd())
+	return nil
+}
+
+func (s *sink) Nonblocking() bool { return true }
+func (s *sink) Closed() bool {
+	s.open--
+	return s.open < 0
+}
+
+// TestSendFileToFastPeer closes a destination that sendfile never has to wait for.
+func TestSendFileToFastPeer(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	f := tempFile(t, content(5*sendfileBytesMax))
+	n, handled, err := SendFile(&sink{null, 2}, raw(t, f), -1)
+	why, ok := err.(*Error)
+	if n != 3*sendfileBytesMax || !handled || !ok || why.End != Destination || why.Err != net.ErrClosed {
+		t.Errorf("got %d, handled %t, %v, want %d and %v", n, handled, err, 3*sendfileBytesMax, net.ErrClosed)
+	}
+}
+
+// TestSendFileHoldsBothEnds has another write wait until the file is sent.
+func TestSendFileHoldsBothEnds(t *testing.T) {
+	data := content(16 << 20)
+	l, f := links["tcp"](t), tempFile(t, data)
+	out, in := raw(t, l.in), raw(t, f)
+	done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, -1) })
+	wrote := make(chan error, 1)
+	testnet.GoBlocked(t, "Write", func() {
+		_, err := l.in.Write([]byte("after"))
+		wrote <- err
+	})
+	arriving := readAll(l.out)
+	got := testnet.Receive(t, "SendFile", done)
+	wantTransfer(t, got.n, got.handled, got.err, int64(len(data)))
+	if err := testnet.Receive(t, "Write", wrote); err != nil {
+		t.Errorf("Write: %v", err)
+	}
+	wantArrival(t, l.in, arriving, append(data, "after"...))
+}

@@ -1,0 +1,358 @@
+package zerocopy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// pipeBytes is the capacity of a pipe.
+const pipeBytes = 1 << 20
+
+// onEveryRoute runs test with a source and a destination of each kind, made anew by
+// every call of open: what is written to src.in is to be spliced from src.out to
+// dst.in and read from dst.out.
+func onEveryRoute(t *testing.T, test func(t *testing.T, open func() (src, dst link))) {
+	for from, newSource := range links {
+		for to, newDestination := range links {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				test(t, func() (src, dst link) { return newSource(t), newDestination(t) })
+			})
+		}
+	}
+}
+
+func TestSplice(t *testing.T) {
+	onEveryRoute(t, func(t *testing.T, open func() (src, dst link)) {
+		for _, size := range []int{0, 1, pipeBytes - 1, pipeBytes, pipeBytes + 1, 3*pipeBytes + 5} {
+			src, dst := open()
+			data := content(size)
+			arriving := readAll(dst.out)
+			go func() {
+				src.in.Write(data)
+				src.in.Close()
+			}()
+			before := ReadStats()
+			n, handled, err := Splice(raw(t, dst.in), raw(t, src.out), -1)
+			wantTransfer(t, n, handled, err, int64(size))
+			if got := since(before); got.SpliceBytes != uint64(size) || got.SpliceTransfers != 1 || got.CopiedBytes != 0 {
+				t.Errorf("counted: got %+v, want %d bytes in one transfer by splice, none copied", got, size)
+			}
+			wantArrival(t, dst.in, arriving, data)
+		}
+	})
+	if n := pipesInUse(); n != 0 {
+		t.Errorf("got %d pipes still lent, want none", n)
+	}
+}
+
+func TestSpliceManyBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("heavy")
+	}
+	data := content(64 << 20)
+	src, dst := links["tcp"](t), links["tcp"](t)
+	arriving := readAll(dst.out)
+	go func() {
+		src.in.Write(data)
+		src.in.Close()
+	}()
+	n, handled, err := Splice(raw(t, dst.in), raw(t, src.out), -1)
+	wantTransfer(t, n, handled, err, int64(len(data)))
+	wantArrival(t, dst.in, arriving, data)
+}
+
+// TestSpliceLimits looks at the bytes behind the limit, too: they stay where they
+// are.
+func TestSpliceLimits(t *testing.T) {
+	onEveryRoute(t, func(t *testing.T, open func() (src, dst link)) {
+		src, dst := open()
+		data := content(10_000)
+		if _, err := src.in.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		out, in := raw(t, dst.in), raw(t, src.out)
+		at := int64(0)
+		for _, limit := range []int64{0, 1, 4095, 4097} {
+			n, handled, err := Splice(out, in, limit)
+			wantTransfer(t, n, handled, err, limit)
+			at += limit
+		}
+		rest := make([]byte, 7)
+		if _, err := io.ReadFull(src.out, rest); err != nil || string(rest) != string(data[at:at+7]) {
+			t.Errorf("behind the limit: got %x, %v, want %x", rest, err, data[at:at+7])
+		}
+		src.in.Close()
+		n, handled, err := Splice(out, in, 1<<40)
+		wantTransfer(t, n, handled, err, int64(len(data))-at-7)
+		n, handled, err = Splice(out, in, 5)
+		wantTransfer(t, n, handled, err, 0)
+		arrived := append(data[:at:at], data[at+7:]...)
+		wantArrival(t, dst.in, readAll(dst.out), arrived)
+	})
+}
+
+// TestSpliceToFile receives into a file, at its offset.
+func TestSpliceToFile(t *testing.T) {
+	data := content(3*pipeBytes + 1)
+	for from, newSource := range links {
+		t.Run(from, func(t *testing.T) {
+			src, f := newSource(t), tempFile(t, []byte("before"))
+			seek(t, f, 3)
+			go func() {
+				src.in.Write(data)
+				src.in.Close()
+			}()
+			n, handled, err := Splice(raw(t, f), raw(t, src.out), -1)
+			wantTransfer(t, n, handled, err, int64(len(data)))
+			if got, want := offset(t, f), int64(3+len(data)); got != want {
+				t.Errorf("offset: got %d, want %d", got, want)
+			}
+			got, err := os.ReadFile(f.Name())
+			if err != nil || string(got) != "bef"+string(data) {
+				t.Errorf("content: got %v, %v, want what was sent behind the offset", arrivalOf(got), err)
+			}
+		})
+	}
+}
+
+func TestSpliceDeclines(t *testing.T) {
+	full := func(kind string) func(t *testing.T) any {
+		return func(t *testing.T) any {
+			l := links[kind](t)
+			l.in.Write(content(10))
+			return l.out
+		}
+	}
+	to := func(kind string) func(t *testing.T) any {
+		return func(t *testing.T) any { return links[kind](t).in }
+	}
+	for _, c := range []struct {
+		name     string
+		dst, src func(t *testing.T) any
+	}{
+		{"from a blocking socket", to("tcp"), func(t *testing.T) any { return blocking(t, full("tcp")(t)) }},
+		{"from a blocking pipe", to("tcp"), func(t *testing.T) any { return blocking(t, full("pipe")(t)) }},
+		{"to a blocking socket", func(t *testing.T) any { return blocking(t, to("tcp")(t)) }, full("tcp")},
+		{"to a blocking pipe", func(t *testing.T) any { return blocking(t, to("pipe")(t)) }, full("tcp")},
+		{"from a file", to("tcp"), func(t *testing.T) any { return tempFile(t, content(10)) }},
+		{"to a file opened to append", func(t *testing.T) any {
+			f, err := os.OpenFile(filepath.Join(testnet.ShortTempDir(t), "f"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			return f
+		}, full("tcp")},
+		{"to a device", func(t *testing.T) any {
+			f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			return f
+		}, full("tcp")},
+		{"from datagrams", to("tcp"), func(t *testing.T) any {
+			a, b := datagrams(t)
+			a.Write(content(10))
+			return b
+		}},
+		{"to datagrams", func(t *testing.T) any { a, _ := datagrams(t); return a }, full("tcp")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dst, src := c.dst(t), c.src(t)
+			before := ReadStats()
+			n, handled, err := Splice(raw(t, dst), raw(t, src), 10)
+			wantDeclined(t, n, handled, err)
+			if got := since(before); got.SpliceDeclined != 1 || got.SpliceTransfers != 0 || got.SpliceBytes != 0 {
+				t.Errorf("counted: got %+v, want one that was declined", got)
+			}
+			wantUntouched(t, src)
+		})
+	}
+	t.Run("switched off", func(t *testing.T) {
+		defer fastpath.Splice.Force(false)()
+		src := full("tcp")(t)
+		n, handled, err := Splice(raw(t, to("tcp")(t)), raw(t, src), 10)
+		wantDeclined(t, n, handled, err)
+		wantUntouched(t, src)
+	})
+}
+
+// datagrams returns two files that are connected sockets of datagrams.
+func datagrams(t testing.TB) (a, b *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatalf("socketpair: %v", err)
+	}
+	a, b = os.NewFile(uintptr(fds[0]), "a"), os.NewFile(uintptr(fds[1]), "b")
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+// TestSpliceFailsAtTheSource ends a wait for the source in every way, after some
+// bytes have arrived and before.
+func TestSpliceFailsAtTheSource(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		stop func(src link)
+		want error
+	}{
+		{"the deadline passes", func(src link) { src.out.(net.Conn).SetReadDeadline(longAgo) }, os.ErrDeadlineExceeded},
+		{"it is closed", func(src link) { src.out.Close() }, net.ErrClosed},
+		{"it is reset", func(src link) {
+			src.in.(*net.TCPConn).SetLinger(0)
+			src.in.Close()
+		}, syscall.ECONNRESET},
+	} {
+		for _, size := range []int{0, 10_000} {
+			t.Run(c.name, func(t *testing.T) {
+				src, dst, data := links["tcp"](t), links["tcp"](t), content(size)
+				out, in := raw(t, dst.in), raw(t, src.out)
+				src.in.Write(data)
+				got := make([]byte, size)
+				done := begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, -1) })
+				if _, err := io.ReadFull(dst.out, got); err != nil || string(got) != string(data) {
+					t.Fatalf("arrived: got %d bytes, %v, want all", len(got), err)
+				}
+				testnet.Eventually(t, "the pipe is given back", func() bool { return pipesInUse() == 0 })
+				c.stop(src)
+				r := testnet.Receive(t, "Splice", done)
+				why, ok := r.err.(*Error)
+				if r.n != int64(size) || !r.handled || !ok || why.End != Source || why.Err != c.want {
+					t.Errorf("got %+v, want %d and %v, of the source", r, size, c.want)
+				}
+			})
+		}
+	}
+}
+
+// TestSpliceFailsAtTheDestination ends a wait for the destination. The pipe has
+// bytes in it then and must not be used again.
+func TestSpliceFailsAtTheDestination(t *testing.T) {
+	data := content(16 << 20)
+	for _, c := range []struct {
+		name string
+		stop func(dst link)
+		want error
+	}{
+		{"the deadline passes", func(dst link) { dst.in.(net.Conn).SetWriteDeadline(longAgo) }, os.ErrDeadlineExceeded},
+		{"it is closed", func(dst link) { dst.in.Close() }, net.ErrClosed},
+		{"it is reset", func(dst link) {
+			dst.out.(*net.TCPConn).SetLinger(0)
+			dst.out.Close()
+		}, syscall.ECONNRESET},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			CloseIdlePipes()
+			src, dst := links["tcp"](t), links["tcp"](t)
+			fed := make(chan struct{})
+			go func() {
+				src.in.Write(data)
+				close(fed)
+			}()
+			out, in, before := raw(t, dst.in), raw(t, src.out), ReadStats()
+			done := begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, -1) })
+			testnet.Eventually(t, "the destination is full", func() bool {
+				return since(before).SpliceBytes > 0 && pipesInUse() == 1
+			})
+			c.stop(dst)
+			r := testnet.Receive(t, "Splice", done)
+			why, ok := r.err.(*Error)
+			if r.n == 0 || !r.handled || !ok || why.End != Destination || why.Err != c.want {
+				t.Errorf("got %+v, want some bytes and %v, of the destination", r, c.want)
+			}
+			if s := ReadStats(); s.PipesIdle != 0 || pipesInUse() != 0 {
+				t.Errorf("got %d pipes in the pool and %d lent, want that one closed", s.PipesIdle, pipesInUse())
+			}
+			if c.want == os.ErrDeadlineExceeded {
+				wantArrival(t, dst.in, readAll(dst.out), data[:r.n])
+			}
+			src.out.Close()
+			testnet.Receive(t, "the feeder", fed)
+		})
+	}
+}
+
+// TestSpliceWaitsWithoutAPipe has many transfers wait for their sources.
+func TestSpliceWaitsWithoutAPipe(t *testing.T) {
+	const transfers = 40
+	var sources []link
+	var done []<-chan transferResult
+	dst := links["tcp"](t)
+	for range transfers {
+		src := links["unix"](t)
+		out, in := raw(t, dst.in), raw(t, src.out)
+		sources = append(sources, src)
+		done = append(done, begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, -1) }))
+	}
+	testnet.Eventually(t, "none of the transfers, which wait, has a pipe", func() bool { return pipesInUse() == 0 })
+	for i, src := range sources {
+		src.in.Write([]byte("x"))
+		src.in.Close()
+		r := testnet.Receive(t, "Splice", done[i])
+		wantTransfer(t, r.n, r.handled, r.err, 1)
+	}
+	wantArrival(t, dst.in, readAll(dst.out), []byte(strings.Repeat("x", transfers)))
+}
+
+// TestSpliceUrgentData has splice stop at a mark in the stream, which looks like
+// the stream's end.
+func TestSpliceUrgentData(t *testing.T) {
+	src, dst := links["tcp"](t), links["tcp"](t)
+	send := func(text string, flags int) {
+		t.Helper()
+		var err error
+		if cerr := raw(t, src.in).Control(func(fd uintptr) { err = unix.Send(int(fd), []byte(text), flags) }); cerr != nil || err != nil {
+			t.Fatalf("send: %v, %v", cerr, err)
+		}
+	}
+	send("before", 0)
+	send("!", unix.MSG_OOB)
+	send("after", 0)
+	src.in.Close()
+	n, handled, err := Splice(raw(t, dst.in), raw(t, src.out), -1)
+	rest, rerr := io.ReadAll(src.out)
+	got := make([]byte, n)
+	io.ReadFull(dst.out, got)
+	all := string(got) + string(rest)
+	if all != "beforeafter" || rerr != nil {
+		t.Errorf("got %q by splice (%t, %v) and %q by reading (%v), want \"before\" and \"after\"", got, handled, err, rest, rerr)
+	}
+	if len(rest) > 0 && err == nil {
+		t.Errorf("got no error with %q left, want %v", rest, ErrUnfinished)
+	}
+	if handled && err != nil && !errors.Is(err, ErrUnfinished) {
+		t.Errorf("got %v, want %v", err, ErrUnfinished)
+	}
+}
+
+// TestSpliceToItself echoes: both ends are the same connection.
+func TestSpliceToItself(t *testing.T) {
+	data := content(300_000)
+	l := links["tcp"](t)
+	c := raw(t, l.out)
+	done := make(chan transferResult, 1)
+	go func() {
+		n, handled, err := Splice(c, c, int64(len(data)))
+		done <- transferResult{n, handled, err}
+	}()
+	go l.in.Write(data)
+	got := make([]byte, len(data))
+	if _, err := io.ReadFull(l.in.(net.Conn), got); err != nil || string(got) != string(data) {
+		t.Errorf("echoed: got %v, %v, want %v", arrivalOf(got), err, arrivalOf(data))
+	}
+	r := testnet.Receive(t, "Splice", done)
+	wantTransfer(t, r.n, r.handled, r.err, int64(len(data)))
+}
