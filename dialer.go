@@ -1,0 +1,221 @@
+package percore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore/loop"
+)
+
+// Dial connects to an address and returns the connection, a *[Conn] on the
+// networks "tcp", "tcp4", "tcp6" and "unix". It takes what net.Dial takes, and
+// fails with what net.Dial fails with. On any other network the connection, whose
+// data is no stream, is package net's.
+//
+// The connection runs on the default group of loops, which starts with the first
+// connection or listener and ends with the last. It is the client's half of what
+// [Listen] is the server's: everything in [Conn] holds for both.
+func Dial(network, address string) (net.Conn, error) {
+	var d Dialer
+	return d.Dial(network, address)
+}
+
+// DialTimeout is Dial with a time-out, which includes resolving the address.
+func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	d := Dialer{Timeout: timeout}
+	return d.Dial(network, address)
+}
+
+// Dialer has options for connecting. All fields but Group and all methods but
+// DialTarget are net.Dialer's (whose deprecated DualStack and Cancel are left
+// out) and mean the same. The zero value dials without options. Its methods are
+// safe for concurrent use.
+//
+// Package net resolves the address and connects, with everything that belongs
+// to it: several addresses one after the other, IPv6 and IPv4 at once (RFC 6555,
+// "Happy Eyeballs"), hooks for tracing. Percore then takes the socket over.
+// For that it needs a second descriptor for a moment.
+//
+// DialContext is what http.Transport.DialContext, and the dial hooks of most
+// database drivers, want to be set to; DialTarget is for gRPC.
+type Dialer struct {
+	// Timeout is how long connecting may take at most, resolving the address
+	// included. 0 means as long as the operating system takes. If the name has
+	// several addresses each gets a share of the time.
+	Timeout time.Duration
+
+	// Deadline is the time after which connecting fails; the zero time means
+	// never. If Timeout is set, too, the earlier of the two counts.
+	Deadline time.Time
+
+	// LocalAddr is the address to connect from, of the type that belongs to the
+	// network (*net.TCPAddr, *net.UnixAddr); nil means one of the kernel's choice.
+	LocalAddr net.Addr
+
+	// FallbackDelay is for how long IPv6 alone is tried, if a name has addresses
+	// of both kinds, before IPv4 is tried at the same time: 0 means 300 ms, below
+	// 0 one after the other.
+	FallbackDelay time.Duration
+
+	// KeepAlive is for how long a connection must be idle before the first
+	// keep-alive probe: 0 means 15 seconds, below 0 no probes. It is ignored if
+	// KeepAliveConfig.Enable is true.
+	KeepAlive time.Duration
+
+	// KeepAliveConfig has all parameters of the keep-alive probes.
+	KeepAliveConfig net.KeepAliveConfig
+
+	// Resolver resolves names; nil means net.DefaultResolver.
+	Resolver *net.Resolver
+
+	// Control, if not nil, is called for each socket before it is bound or
+	// connected, with "tcp4", "tcp6" or "unix" and the address. It is ignored if
+	// ControlContext is set.
+	Control func(network, address string, c syscall.RawConn) error
+
+	// ControlContext is Control with the context that was passed to the method.
+	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
+
+	// Group is the loops that the connections run on, each on the one with the
+	// fewest; nil means the default group. A program that has neither a listener
+	// nor a connection for much of the time, and dials often, spares itself the
+	// start of the default group each time by a Group of its own.
+	Group *loop.Group
+
+	multipathTCP choice
+}
+
+// choice is an answer that may be left to a default.
+type choice uint8
+
+const (
+	byDefault choice = iota
+	yes
+	no
+)
+
+// SetMultipathTCP says whether to use Multipath TCP (RFC 8684) if the kernel and
+// the peer can. The default is package net's: no, unless the environment's
+// GODEBUG has multipathtcp=1 or 3.
+func (d *Dialer) SetMultipathTCP(use bool) {
+	d.multipathTCP = no
+	if use {
+		d.multipathTCP = yes
+	}
+}
+
+// MultipathTCP reports whether Multipath TCP will be tried.
+func (d *Dialer) MultipathTCP() bool { return d.netDialer().MultipathTCP() }
+
+// Dial is DialContext without a context.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext connects to an address and blocks meanwhile; see the function
+// Dial. It fails when ctx, which must not be nil, ends before it is connected.
+// After that ctx has no effect on the connection.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	nc, err := d.netDialer().DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	switch network {
+	case "tcp", "tcp4", "tcp6", "unix":
+	default:
+		return nc, nil
+	}
+	c, err := d.takeOver(network, nc)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// DialTarget is DialContext for an address as gRPC hands it to the function set
+// by grpc.WithContextDialer: "unix:PATH", "unix://PATH" and "unix:@NAME" are unix
+// sockets, the last an abstract one, as is a name that starts with a NUL;
+// everything else is "HOST:PORT" on network "tcp".
+func (d *Dialer) DialTarget(ctx context.Context, target string) (net.Conn, error) {
+	network, address := parseTarget(target)
+	return d.DialContext(ctx, network, address)
+}
+
+func parseTarget(target string) (network, address string) {
+	if strings.HasPrefix(target, "\x00") {
+		return "unix", target
+	}
+	if path, ok := strings.CutPrefix(target, "unix:"); ok {
+		return "unix", strings.TrimPrefix(path, "//")
+	}
+	return "tcp", target
+}
+
+// DialTCP is DialContext for addresses that need no resolving; the network is
+// "tcp", "tcp4" or "tcp6". The zero laddr leaves the choice to the kernel.
+func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (*Conn, error) {
+	nc, err := d.netDialer().DialTCP(ctx, network, laddr, raddr)
+	if err != nil {
+		return nil, err
+	}
+	return d.takeOver(network, nc)
+}
+
+// DialUnix is DialContext for unix addresses. The network must be "unix": the
+// other two that package net has under this name are no streams. A nil laddr
+// leaves the socket without a name.
+func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net.UnixAddr) (*Conn, error) {
+	if network == "unixgram" || network == "unixpacket" {
+		err := errors.New("percore dials stream sockets only; use net.Dialer for " + network)
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	nc, err := d.netDialer().DialUnix(ctx, network, laddr, raddr)
+	if err != nil {
+		return nil, err
+	}
+	return d.takeOver(network, nc)
+}
+
+// DialUDP is net.Dialer's: what it returns is package net's.
+func (d *Dialer) DialUDP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (*net.UDPConn, error) {
+	return d.netDialer().DialUDP(ctx, network, laddr, raddr)
+}
+
+// DialIP is net.Dialer's: what it returns is package net's.
+func (d *Dialer) DialIP(ctx context.Context, network string, laddr, raddr netip.Addr) (*net.IPConn, error) {
+	return d.netDialer().DialIP(ctx, network, laddr, raddr)
+}
+
+// netDialer is what package net gets to connect with.
+func (d *Dialer) netDialer() *net.Dialer {
+	nd := &net.Dialer{
+		Timeout:         d.Timeout,
+		Deadline:        d.Deadline,
+		LocalAddr:       d.LocalAddr,
+		FallbackDelay:   d.FallbackDelay,
+		KeepAlive:       d.KeepAlive,
+		KeepAliveConfig: d.KeepAliveConfig,
+		Resolver:        d.Resolver,
+		Control:         d.Control,
+		ControlContext:  d.ControlContext,
+	}
+	if d.multipathTCP != byDefault {
+		nd.SetMultipathTCP(d.multipathTCP == yes)
+	}
+	return nd
+}
+
+// takeOver makes a Conn of package net's connection, which nobody uses any more
+// then.
+func (d *Dialer) takeOver(network string, nc net.Conn) (*Conn, error) {
+	c, err := d.adopt(network, nc)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Addr: nc.RemoteAddr(), Err: err}
+	}
+	return c, nil
+}

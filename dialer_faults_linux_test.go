@@ -1,0 +1,211 @@
+//go:build percore_faults && !percore_net
+
+package percore
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+// TestDialFaults fails each of our system calls during a Dial, with each errno
+// that its man page lists, one at a time. Either Dial says so, as package net
+// would, or the connection works; in neither case is anything left behind, and
+// where Dial fails the peer sees the connection close. What becomes of a
+// connection later is TestFaultSweep's.
+func TestDialFaults(t *testing.T) {
+	for _, network := range []string{"tcp4", "unix"} {
+		for _, group := range []string{"default group", "running group"} {
+			t.Run(network+"/"+group, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				kind := testnet.Kind(network)
+				if network == "unix" {
+					kind = testnet.Abstract
+				}
+				ln := testnet.Listen(t, openNet, kind)
+				var d Dialer
+				needed := []string{"fcntl", "getsockopt", "epoll_ctl"}
+				if group == "running group" {
+					d.Group = newGroup(t, 2)
+				} else {
+					needed = append(needed, "epoll_create1", "eventfd2")
+				}
+				ordeal := &dialOrdeal{TB: t, dialer: &d, ln: ln, fds: testnet.CountFDs(), goroutines: runtime.NumGoroutine()}
+				_, complaints := ordeal.dial("", 0, 0) // lets packages set up what they keep
+				if left := ordeal.settle(); left != "" || len(complaints) != 0 {
+					t.Fatalf("without a fault: %s; %s", strings.Join(complaints, "; "), left)
+				}
+				for _, op := range slices.Sorted(maps.Keys(errnosOf)) {
+					if *faultOp != "" && *faultOp != op {
+						continue
+					}
+					hits := ordeal.sweep(op)
+					if hits == 0 && slices.Contains(needed, op) && *faultErrno == "" && *faultN == 0 {
+						t.Errorf("no %s was made to fail: does dialing not need it any more?", op)
+					}
+				}
+			})
+		}
+	}
+}
+
+// dialOrdeal is a Dialer whose system calls fail.
+type dialOrdeal struct {
+	testing.TB
+	dialer          *Dialer
+	ln              net.Listener
+	fds, goroutines int // of the process at rest
+}
+
+// sweep fails each call of op that a Dial makes and returns how many were.
+func (o *dialOrdeal) sweep(op string) (hits int) {
+	o.Helper()
+	for n, reached := max(*faultN, 1), true; reached; n++ {
+		reached = false
+		for _, errno := range errnosOf[op] {
+			if *faultErrno != "" && *faultErrno != unix.ErrnoName(errno) {
+				continue
+			}
+			hit, complaints := o.dial(op, n, errno)
+			if hit {
+				reached = true
+				hits++
+			}
+			if left := o.settle(); left != "" {
+				complaints = append(complaints, left)
+			}
+			if len(complaints) != 0 {
+				o.Fatalf("%s number %d of a Dial fails with %s: %s\nplay again: go test -tags percore_faults -run '%s' -cpu %d . -faults.op=%s -faults.n=%d -faults.errno=%s",
+					op, n, unix.ErrnoName(errno), strings.Join(complaints, "; "), o.Name(), runtime.GOMAXPROCS(0), op, n, unix.ErrnoName(errno))
+			}
+		}
+		if *faultN != 0 {
+			break
+		}
+	}
+	return hits
+}
+
+// dial dials once, with the n-th call of op failing, and uses the connection if
+// there is one. It reports whether there was such a call.
+func (o *dialOrdeal) dial(op string, n int64, errno syscall.Errno) (hit bool, complaints []string) {
+	o.Helper()
+	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, err := o.ln.Accept()
+		if err != nil {
+			o.Errorf("Accept: %v", err)
+		}
+		accepted <- c
+	}()
+	var calls atomic.Int64
+	restore := sys.Inject(func(called sys.Op, _ int) syscall.Errno {
+		if called.String() != op || calls.Add(1) != n {
+			return 0
+		}
+		return errno
+	})
+	var c net.Conn
+	var err error
+	testnet.Within(o, "Dial", func() { c, err = o.dialer.Dial(o.ln.Addr().Network(), o.ln.Addr().String()) })
+	restore()
+	hit = calls.Load() >= n && n > 0
+	peer := testnet.Receive(o, "Accept", accepted) // package net has connected in any case
+	if peer == nil {
+		return hit, complaints
+	}
+	defer peer.Close()
+
+	if err != nil {
+		if c != nil {
+			complain("got the connection %v besides the error", c)
+		}
+		if !hit || mayFail(op) {
+			complain("got %v, want a connection", err)
+		}
+		complaints = append(complaints, complaintsAbout(err, "dial", &fault{op: op, errno: errno})...)
+		if err := awaitEnd(peer); err != nil {
+			complain("the peer: got %v, want the end of the stream", err)
+		}
+		return hit, complaints
+	}
+	defer c.Close()
+	if hit && !mayFail(op) {
+		complain("got a connection, want an error")
+	}
+	echoed := make(chan struct{})
+	go func() {
+		defer close(echoed)
+		b := make([]byte, 5)
+		n, _ := peer.Read(b)
+		peer.Write(b[:n])
+	}()
+	if got, err := roundTrip(c, "hello"); got != "hello" || err != nil {
+		complain("echo: got %q, %v", got, err)
+	}
+	testnet.Receive(o, "the peer's echo", echoed)
+	if c.LocalAddr() == nil || c.RemoteAddr() == nil || c.RemoteAddr().String() != o.ln.Addr().String() {
+		complain("got the addresses %v and %v, want both, and that of %v", c.LocalAddr(), c.RemoteAddr(), o.ln.Addr())
+	}
+	return hit, complaints
+}
+
+// mayFail reports whether dialing does without a call that fails: it asks the
+// socket for its protocol, to be cheaper if that is TCP, and the loops go on with
+// whatever they get.
+func mayFail(op string) bool {
+	return !slices.Contains([]string{"fcntl", "epoll_create1", "epoll_ctl", "eventfd2"}, op)
+}
+
+// settle waits until all that a connection needed has ended.
+func (o *dialOrdeal) settle() string {
+	if o.dialer.Group == nil {
+		return settle(o.fds, o.goroutines)
+	}
+	testnet.Eventually(o, "nothing is left of the connection", func() bool {
+		return testnet.CountFDs() <= o.fds && runtime.NumGoroutine() <= o.goroutines && o.dialer.Group.Stats().Descriptors == 0
+	})
+	return ""
+}
+
+// TestDialFaultsGroup checks that a group whose connection could not be taken
+// over is not held by it.
+func TestDialFaultsGroup(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := testnet.Listen(t, openNet, testnet.TCP4)
+	go serveEcho(ln)
+	for _, op := range []string{"fcntl", "epoll_ctl"} {
+		g, err := loop.NewGroup(loop.Config{Loops: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		restore := sys.Inject(func(called sys.Op, _ int) syscall.Errno {
+			if called.String() == op {
+				return unix.ENOMEM
+			}
+			return 0
+		})
+		d := Dialer{Group: g}
+		c, err := d.Dial("tcp", ln.Addr().String())
+		restore()
+		if c != nil || !errors.Is(err, unix.ENOMEM) {
+			t.Errorf("%s: got %v, %v, want ENOMEM", op, c, err)
+		}
+		g.Close()
+		testnet.Receive(t, "the end of the group after a failed "+op, g.Stopped())
+	}
+}

@@ -1,0 +1,84 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/loop"
+)
+
+// adopt makes a Conn of a duplicate of nc's descriptor, and closes nc in any
+// case: package net gives no descriptor away. The duplicate is the same open
+// file, with all that was set on it, connected as before; what closing nc undoes
+// is the registration with the runtime's poller.
+//
+// It fails for want of descriptors or memory, and then the peer sees a
+// connection that is closed at once.
+func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
+	defer nc.Close()
+	group, err := acquireGroup(d.Group)
+	if err != nil {
+		return nil, err
+	}
+	defer group.Release() // the connection holds it, too
+	fd, err := dupOf(nc)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newConn(group.LeastLoaded(), fd, dialOrigin(network, fd), nil)
+	if err != nil {
+		return nil, err
+	}
+	// Package net has asked for both already, and knows the answer for a peer that
+	// has vanished since: the address that was dialed.
+	c.sock.addrs.Store(&addrPair{local: nc.LocalAddr(), remote: nc.RemoteAddr()})
+	return c, nil
+}
+
+// dupOf returns a duplicate of the descriptor of package net's connection.
+func dupOf(nc net.Conn) (int, error) {
+	raw, err := nc.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var fd int
+	var errno syscall.Errno
+	if err := raw.Control(func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
+		return -1, err
+	}
+	if errno != 0 {
+		return -1, os.NewSyscallError("fcntl", errno)
+	}
+	return fd, nil
+}
+
+// The origins of all dialed connections.
+var (
+	dialedTCP = map[string]*origin{
+		"tcp":  {net: "tcp", kind: loop.TCP},
+		"tcp4": {net: "tcp4", kind: loop.TCP},
+		"tcp6": {net: "tcp6", kind: loop.TCP},
+	}
+	dialedPlain = map[string]*origin{
+		"tcp":  {net: "tcp"}, // Multipath TCP
+		"tcp4": {net: "tcp4"},
+		"tcp6": {net: "tcp6"},
+		"unix": {net: "unix"},
+	}
+)
+
+// dialOrigin returns the origin of a connection. The socket is asked what it is:
+// whether it is to be Multipath TCP depends on GODEBUG, and package net falls
+// back on TCP.
+func dialOrigin(network string, fd int) *origin {
+	if proto, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
+		return dialedTCP[network]
+	}
+	return dialedPlain[network]
+}

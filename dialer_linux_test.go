@@ -1,0 +1,765 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+// dialFrom connects to ln with d. The other end is the one that ln accepts; both
+// are closed when the test ends.
+func dialFrom(t testing.TB, d *Dialer, ln net.Listener) (ours *Conn, peer net.Conn) {
+	t.Helper()
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	accepted := make(chan result, 1)
+	go func() {
+		c, err := ln.Accept()
+		accepted <- result{c, err}
+	}()
+	c, err := d.DialContext(t.Context(), ln.Addr().Network(), ln.Addr().String())
+	ours = dialed(t, c, err)
+	a := testnet.Receive(t, "Accept", accepted)
+	if a.err != nil {
+		t.Fatalf("Accept: %v", a.err)
+	}
+	t.Cleanup(func() { a.conn.Close() })
+	return ours, a.conn
+}
+
+// TestDialDefaultGroup follows the default group in a process that only dials: it
+// starts with the first connection, ends with the last, and starts anew.
+func TestDialDefaultGroup(t *testing.T) {
+	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
+		dial := func() *Conn {
+			c, err := Dial(ln.Addr().Network(), ln.Addr().String())
+			return dialed(t, c, err)
+		}
+		first, second := dial(), dial()
+		group := first.sock.fd.Loop().Group()
+		if second.sock.fd.Loop().Group() != group {
+			t.Error("two connections: got two groups, want one")
+		}
+		first.Close()
+		select {
+		case <-group.Stopped():
+			t.Error("the group has ended with a connection left")
+		case <-time.After(20 * time.Millisecond):
+		}
+		wantEcho(t, second, "hello")
+		second.Close()
+		testnet.Receive(t, "the end of the group", group.Stopped())
+		third := dial()
+		if third.sock.fd.Loop().Group() == group {
+			t.Error("a new connection got the group that has ended")
+		}
+		wantEcho(t, third, "hello again")
+	})
+}
+
+// TestDialGroup dials on a group of the user's, and on one that has ended.
+func TestDialGroup(t *testing.T) {
+	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
+		network, address := ln.Addr().Network(), ln.Addr().String()
+		g := newGroup(t, 3)
+		d := Dialer{Group: g}
+		var conns []*Conn
+		for range 6 {
+			c, err := d.Dial(network, address)
+			conns = append(conns, dialed(t, c, err))
+		}
+		for i := range g.Len() {
+			if got := g.Loop(i).Descriptors(); got != 2 {
+				t.Errorf("loop %d: got %d connections, want 2 as the others", i, got)
+			}
+		}
+		// The next ones go where there are the fewest.
+		on := conns[0].sock.fd.Loop()
+		for _, c := range conns {
+			if c.sock.fd.Loop() == on {
+				c.Close()
+			}
+		}
+		for range 2 {
+			c, err := d.Dial(network, address)
+			if got := dialed(t, c, err).sock.fd.Loop(); got != on {
+				t.Errorf("got loop %d, want loop %d, which has the fewest", got.Index(), on.Index())
+			}
+		}
+
+		g.Close()
+		wantEcho(t, conns[1], "the group was closed, but goes on")
+		c, err := d.Dial(network, address)
+		conns = append(conns, dialed(t, c, err))
+		for i := range g.Len() {
+			for c := range connsOn(conns, g.Loop(i)) {
+				c.Close()
+			}
+		}
+	})
+}
+
+// connsOn yields those of conns that are on the loop l.
+func connsOn(conns []*Conn, l *loop.Loop) func(func(*Conn) bool) {
+	return func(yield func(*Conn) bool) {
+		for _, c := range conns {
+			if c.sock.fd.Loop() == l && !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// TestDialEndedGroup checks that a connection that can't have loops is closed,
+// and that the error says why.
+func TestDialEndedGroup(t *testing.T) {
+	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
+		g, err := loop.NewGroup(loop.Config{Loops: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Close()
+		testnet.Receive(t, "the end of the group", g.Stopped())
+		d := Dialer{Group: g}
+		c, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
+		if c != nil {
+			t.Errorf("got a connection, %v", c)
+		}
+		wantErr(t, "Dial on an ended group", err, "dial", loop.ErrStopped)
+		var operr *net.OpError
+		if errors.As(err, &operr) && (operr.Net != ln.Addr().Network() || operr.Addr.String() != ln.Addr().String()) {
+			t.Errorf("got an error about %s %v, want %s %v", operr.Net, operr.Addr, ln.Addr().Network(), ln.Addr())
+		}
+	})
+}
+
+// TestDialAddrs compares the addresses with package net's, on sockets with and
+// without names, before and after Close.
+func TestDialAddrs(t *testing.T) {
+	testnet.NoLeaks(t)
+	dir := testnet.ShortTempDir(t)
+	var names int
+	path := func() string { names++; return filepath.Join(dir, strconv.Itoa(names)) }
+	abstract := func() string { names++; return fmt.Sprintf("@percore-test-addrs-%d-%d", os.Getpid(), names) }
+	for _, test := range []struct {
+		name            string
+		network, listen string
+		local           func() net.Addr
+		anew            bool // each call of local returns another
+	}{
+		{"tcp4", "tcp4", "127.0.0.1:0", nil, false},
+		{"tcp", "tcp", "127.0.0.1:0", nil, false},
+		{"tcp6", "tcp6", "[::1]:0", nil, false},
+		{"all addresses", "tcp", ":0", nil, false},
+		{"tcp, local address", "tcp", "127.0.0.1:0", func() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)} }, true},
+		{"unix", "unix", path(), nil, false},
+		{"abstract", "unix", abstract(), nil, false},
+		{"unix, named", "unix", path(), func() net.Addr { return &net.UnixAddr{Name: path(), Net: "unix"} }, true},
+		{"unix, abstract name", "unix", path(), func() net.Addr { return &net.UnixAddr{Name: abstract(), Net: "unix"} }, true},
+		{"unix, empty abstract name", "unix", path(), func() net.Addr { return &net.UnixAddr{Name: "@", Net: "unix"} }, false},
+		{"unix, empty name", "unix", path(), func() net.Addr { return &net.UnixAddr{Net: "unix"} }, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.network == "tcp6" && !testnet.HasIPv6() {
+				t.Skip("this machine has no IPv6 loopback address")
+			}
+			ln, err := net.Listen(test.network, test.listen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			local := func() net.Addr {
+				if test.local == nil {
+					return nil
+				}
+				return test.local()
+			}
+			describe := func(c net.Conn) string {
+				local, remote := c.LocalAddr(), c.RemoteAddr()
+				name := local.String()
+				if _, isTCP := local.(*net.TCPAddr); test.anew || isTCP {
+					name = "..." // another one for each
+				}
+				return fmt.Sprintf("%T %s %s, %T %s %s", local, local.Network(), name, remote, remote.Network(), remote)
+			}
+			ours, peer := dialFrom(t, &Dialer{LocalAddr: local(), Group: newGroup(t, 1)}, ln)
+			got, before := describe(ours), ours.LocalAddr().String()
+			if seen := peer.RemoteAddr().String(); before != seen {
+				t.Errorf("got the local address %s, want %s, which the peer sees", before, seen)
+			}
+			ours.Close()
+			if again := describe(ours); again != got || ours.LocalAddr().String() != before {
+				t.Errorf("closed: got %s, want %s as before", again, got)
+			}
+			nets, err := (&net.Dialer{LocalAddr: local()}).Dial(ln.Addr().Network(), ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nets.Close()
+			if want := describe(nets); got != want {
+				t.Errorf("got %s, want %s as net has it", got, want)
+			}
+		})
+	}
+}
+
+// TestDialLeavesNothing looks for what dialing leaves behind: one descriptor, not
+// inherited and not blocking, that one epoll instance watches, which is the
+// loop's, and not the runtime's as well.
+func TestDialLeavesNothing(t *testing.T) {
+	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
+		d := Dialer{Group: newGroup(t, 1)}
+		warmUp, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
+		wantEcho(t, dialed(t, warmUp, err), "hello") // the peer's descriptor is there now
+		c, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
+		ours := dialed(t, c, err)
+		wantEcho(t, ours, "hello")
+		var fd int
+		if err := ours.sock.fd.Control(func(sysfd int) syscall.Errno { fd = sysfd; return 0 }); err != nil {
+			t.Fatal(err)
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("got flags %#x, %v, want FD_CLOEXEC", flags, err)
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
+			t.Errorf("got status %#x, %v, want O_NONBLOCK", flags, err)
+		}
+		inode := inodeOf(t, fd)
+		var same []int
+		for other := range descriptors(t) {
+			if link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", other)); err == nil && link == fmt.Sprintf("socket:[%d]", inode) {
+				same = append(same, other)
+			}
+		}
+		if len(same) != 1 || same[0] != fd {
+			t.Errorf("got the socket under the descriptors %v, want %d alone", same, fd)
+		}
+		if got := watchers(t, inode); len(got) != 1 {
+			t.Errorf("got the socket watched by the epoll instances %v, want one", got)
+		}
+	})
+}
+
+func inodeOf(t *testing.T, fd int) uint64 {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Ino
+}
+
+// watchers returns the descriptors of the epoll instances in which the file with
+// the given inode is registered (proc(5), /proc/pid/fdinfo).
+func watchers(t *testing.T, inode uint64) (epolls []int) {
+	t.Helper()
+	for fd := range descriptors(t) {
+		info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(info)) {
+			if strings.HasPrefix(line, "tfd:") && strings.Contains(line+" ", fmt.Sprintf(" ino:%x ", inode)) {
+				epolls = append(epolls, fd)
+			}
+		}
+	}
+	return epolls
+}
+
+// TestDialTakenOverInUse has peers that don't wait for the connection to be taken
+// over: what they do before must not get lost.
+func TestDialTakenOverInUse(t *testing.T) {
+	linger := func(c net.Conn) {
+		if tc, ok := c.(*net.TCPConn); ok {
+			tc.SetLinger(0)
+		}
+	}
+	for _, test := range []struct {
+		name string
+		peer func(c net.Conn)
+		want string
+		ends []error // what reading may end with
+	}{
+		{"speaks", func(c net.Conn) { io.WriteString(c, "hello") }, "hello", nil},
+		{"speaks and closes", func(c net.Conn) { io.WriteString(c, "hello"); c.Close() }, "hello", []error{nil}},
+		{"closes", func(c net.Conn) { c.Close() }, "", []error{nil}},
+		{"half-closes", func(c net.Conn) { c.(interface{ CloseWrite() error }).CloseWrite() }, "", []error{nil}},
+		{"resets", func(c net.Conn) { linger(c); c.Close() }, "", []error{nil, syscall.ECONNRESET}},
+	} {
+		for _, kind := range testnet.Kinds() {
+			t.Run(test.name+"/"+string(kind), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				ln := testnet.Listen(t, net.Listen, kind)
+				peers := make(chan net.Conn, 100)
+				go func() {
+					defer close(peers)
+					for {
+						c, err := ln.Accept()
+						if err != nil {
+							return
+						}
+						test.peer(c)
+						peers <- c // open until the test ends
+					}
+				}()
+				defer func() {
+					ln.Close()
+					for c := range peers {
+						c.Close()
+					}
+				}()
+				d := Dialer{Group: newGroup(t, 2)}
+				for range cap(peers) {
+					c, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
+					if errors.Is(err, syscall.ECONNRESET) && test.name == "resets" {
+						continue // it came before connect was done, as it may on net
+					}
+					conn := dialed(t, c, err)
+					got := make([]byte, len(test.want))
+					conn.SetDeadline(time.Now().Add(testnet.HangTimeout))
+					if _, err := io.ReadFull(conn, got); err != nil || string(got) != test.want {
+						t.Fatalf("got %q, %v, want %q", got, err, test.want)
+					}
+					if test.ends == nil {
+						conn.Close()
+						continue
+					}
+					if err := awaitEnd(conn); !isOneOf(err, test.ends) {
+						t.Fatalf("got the end %v, want one of %v", err, test.ends)
+					}
+					conn.Close()
+				}
+			})
+		}
+	}
+}
+
+// isOneOf reports whether err is one of targets, of which nil is one like any
+// other.
+func isOneOf(err error, targets []error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestDialGarbage drops dialed connections without closing them: the collector
+// must close them.
+func TestDialGarbage(t *testing.T) {
+	for _, kind := range testnet.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := testnet.Listen(t, net.Listen, kind)
+			d := Dialer{Group: newGroup(t, 2)}
+			peer := func() net.Conn {
+				accepted := make(chan net.Conn, 1)
+				go func() {
+					c, err := ln.Accept()
+					if err != nil {
+						t.Errorf("Accept: %v", err)
+					}
+					accepted <- c
+				}()
+				c, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
+				if err != nil {
+					t.Fatalf("Dial: %v", err)
+				}
+				if _, err := io.WriteString(c, "x"); err != nil {
+					t.Error(err)
+				}
+				return testnet.Receive(t, "Accept", accepted)
+			}()
+			defer peer.Close()
+			collectGarbage(t, "closing a connection that nobody holds", ended(t, peer))
+		})
+	}
+}
+
+// TestDialOnReadable checks that a dialed connection has what only percore's
+// have.
+func TestDialOnReadable(t *testing.T) {
+	for _, kind := range testnet.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ours, peer := dialFrom(t, &Dialer{Group: newGroup(t, 1)}, testnet.Listen(t, net.Listen, kind))
+			called := make(chan error, 1)
+			if err := ours.OnReadable(func(err error) { called <- err }); err != nil {
+				t.Fatal(err)
+			}
+			if len(called) != 0 {
+				t.Errorf("called with %v before anything was there to read", <-called)
+			}
+			io.WriteString(peer, "x")
+			if err := testnet.Receive(t, "the callback", called); err != nil {
+				t.Errorf("the callback: got %v, want nil", err)
+			}
+		})
+	}
+}
+
+// TestDialMultipathTCP dials with MPTCP and without, to listeners with and
+// without. Where it is MPTCP, which falls back on TCP, a short read must not be
+// taken for the last of the data.
+func TestDialMultipathTCP(t *testing.T) {
+	for _, test := range []struct{ ours, theirs bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+		t.Run(fmt.Sprintf("dialer %t, listener %t", test.ours, test.theirs), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			want := test.ours && test.theirs && kernelHasMPTCP(t)
+			var lc net.ListenConfig
+			lc.SetMultipathTCP(test.theirs)
+			ln, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			d := Dialer{Group: newGroup(t, 1)}
+			d.SetMultipathTCP(test.ours)
+			ours, peer := dialFrom(t, &d, ln)
+			if got, err := ours.MultipathTCP(); got != want || err != nil {
+				t.Errorf("got MPTCP %t, %v, want %t", got, err, want)
+			}
+			if got := ours.sock.origin.kind; (got == loop.TCP) == (test.ours && kernelHasMPTCP(t)) {
+				t.Errorf("got a stream of kind %d with MPTCP asked for: %t", got, test.ours)
+			}
+			go func() {
+				io.Copy(peer, peer)
+				peer.Close()
+			}()
+			wantEcho(t, ours, "hello")
+		})
+	}
+}
+
+// TestDialOptions compares the options of a dialed socket with package net's.
+func TestDialOptions(t *testing.T) {
+	options := []struct{ level, opt int }{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.SOL_SOCKET, unix.SO_BROADCAST},
+		{unix.SOL_SOCKET, unix.SO_REUSEADDR}, {unix.SOL_SOCKET, unix.SO_PROTOCOL},
+	}
+	read := func(t *testing.T, c net.Conn) (values []int) {
+		raw, err := c.(syscall.Conn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = raw.Control(func(fd uintptr) {
+			for _, o := range options {
+				value, err := unix.GetsockoptInt(int(fd), o.level, o.opt)
+				if err != nil {
+					t.Errorf("option %d of level %d: %v", o.opt, o.level, err)
+				}
+				values = append(values, value)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return values
+	}
+	for _, d := range []Dialer{
+		{},
+		{KeepAlive: 30 * time.Second},
+		{KeepAlive: 1500 * time.Millisecond},
+		{KeepAlive: -1},
+		{KeepAliveConfig: net.KeepAliveConfig{Enable: true}},
+		{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 7 * time.Second, Interval: 3 * time.Second, Count: 4}},
+		{KeepAliveConfig: net.KeepAliveConfig{Idle: 7 * time.Second}, KeepAlive: -1},
+	} {
+		t.Run(fmt.Sprintf("%v %+v", d.KeepAlive, d.KeepAliveConfig), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := testnet.Listen(t, openNet, testnet.TCP4)
+			go serveEcho(ln)
+			reference, err := d.netDialer().Dial("tcp", ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer reference.Close()
+			c, err := d.Dial("tcp", ln.Addr().String())
+			if got, want := fmt.Sprint(read(t, dialed(t, c, err))), fmt.Sprint(read(t, reference)); got != want {
+				t.Errorf("got %s, want %s as net has it", got, want)
+			}
+		})
+	}
+}
+
+func init() {
+	// Reads addresses, connects, and accepts what its parent dials.
+	children["accept many"] = func() {
+		ln, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			exitChild("listening", err)
+		}
+		fmt.Println(ln.Addr())
+		var conns []net.Conn
+		count, _ := strconv.Atoi(os.Getenv("CONNECTIONS"))
+		for range count {
+			c, err := ln.Accept()
+			if err != nil {
+				exitChild("accepting", err)
+			}
+			conns = append(conns, c)
+		}
+		fmt.Println("ready")
+		io.Copy(io.Discard, os.Stdin)
+		for _, c := range conns {
+			c.Close()
+		}
+		ln.Close()
+	}
+}
+
+// TestIdleDialedConnBudget measures the heap that a dialed connection takes while
+// nobody reads it: that of an accepted one, and the two addresses that package
+// net has made. No goroutine.
+func TestIdleDialedConnBudget(t *testing.T) {
+	testnet.NoLeaks(t)
+	const connections, heapBytesMax = 1000, 600
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < connections+200 {
+		t.Skipf("needs %d open files, may have %d (%v)", connections+200, limit.Cur, err)
+	}
+	child := testnet.StartChild(t, "accept many", "CONNECTIONS="+strconv.Itoa(connections))
+	out := bufio.NewReader(child.Stdout)
+	address, err := out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("the address: %v", err)
+	}
+	to := netip.MustParseAddrPort(strings.TrimSpace(address))
+	heap := func() uint64 {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what the first one's finalizers let go of
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	d := Dialer{Group: newGroup(t, 2)}
+	conns := make([]*Conn, 0, connections)
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	goroutines, before := runtime.NumGoroutine(), heap()
+	for range connections {
+		c, err := d.DialTCP(t.Context(), "tcp4", netip.AddrPort{}, to)
+		if err != nil {
+			t.Fatalf("DialTCP: %v", err)
+		}
+		conns = append(conns, c)
+	}
+	if line, err := out.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the server: got %q, %v, want it ready", line, err)
+	}
+	each := float64(int64(heap()-before)) / connections
+	t.Logf("%.0f bytes of heap per connection", each)
+	if each > heapBytesMax {
+		t.Errorf("got %.0f bytes of heap per connection, want at most %d", each, heapBytesMax)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines {
+		t.Errorf("got %d goroutines with %d connections, want %d as with none", n, connections, goroutines)
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDialAllocs checks that a dialed connection reads and writes without
+// allocating, as an accepted one does.
+func TestDialAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector's sync.Pool allocates")
+	}
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ours, peer := dialFrom(t, &Dialer{Group: newGroup(t, 1)}, testnet.Listen(t, net.Listen, kind))
+			echoed := make(chan struct{})
+			go func() { // allocates nothing either
+				defer close(echoed)
+				b := make([]byte, 64)
+				for {
+					n, err := peer.Read(b)
+					if err != nil {
+						return
+					}
+					peer.Write(b[:n])
+				}
+			}()
+			b := make([]byte, 64)
+			var failed error
+			if n := testing.AllocsPerRun(200, func() {
+				if _, err := ours.Write(b); err != nil {
+					failed = err
+				}
+				if _, err := io.ReadFull(ours, b); err != nil {
+					failed = err
+				}
+			}); n != 0 || failed != nil {
+				t.Errorf("a round trip: got %v allocations, %v, want none", n, failed)
+			}
+			ours.Close()
+			testnet.Receive(t, "the end of the echo", echoed)
+		})
+	}
+}
+
+func init() {
+	// Dials the echo server at ADDRESS until it is out of descriptors, by package
+	// net and by percore, and each time gives them back and dials again.
+	children["dial out of descriptors"] = func() {
+		g, err := loop.NewGroup(loop.Config{Loops: 1})
+		if err != nil {
+			exitChild("starting a loop", err)
+		}
+		limitDescriptors(10)
+		nets := dialUntilEMFILE(net.Dial)
+		ours := dialUntilEMFILE((&Dialer{Group: g}).Dial)
+		if ours != nets-1 {
+			exitChild("dialing", fmt.Errorf("got %d connections, want one less than the %d of net, since the last needs two descriptors", ours, nets))
+		}
+		g.Close()
+		<-g.Stopped()
+	}
+}
+
+// dialUntilEMFILE returns how many connections to ADDRESS can be had.
+func dialUntilEMFILE(dial func(network, address string) (net.Conn, error)) int {
+	address := os.Getenv("ADDRESS")
+	var conns []net.Conn
+	for {
+		c, err := dial("tcp", address)
+		if err == nil {
+			conns = append(conns, c)
+			continue
+		}
+		var operr *net.OpError
+		if !errors.Is(err, syscall.EMFILE) || !errors.As(err, &operr) || operr.Op != "dial" || c != nil {
+			exitChild("dialing without a descriptor", fmt.Errorf("got %v, %w, want EMFILE of dial", c, err))
+		}
+		break
+	}
+	for _, c := range conns {
+		if got, err := roundTrip(c, "hello"); got != "hello" || err != nil {
+			exitChild("echo", fmt.Errorf("got %q, %w", got, err))
+		}
+		c.Close()
+	}
+	c, err := dial("tcp", address)
+	if err != nil {
+		exitChild("dialing again", err)
+	}
+	c.Close()
+	return len(conns)
+}
+
+// TestDialOutOfDescriptors dials until there are none left, and again when there
+// are.
+func TestDialOutOfDescriptors(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := testnet.Listen(t, openNet, testnet.TCP4)
+	go serveEcho(ln)
+	child := testnet.StartChild(t, "dial out of descriptors", "ADDRESS="+ln.Addr().String())
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDialStorm dials from many goroutines at once, with contexts that end at
+// random moments, to listeners that come and go: whatever Dial returns is one of
+// the ends that it has on net, a connection that it returns works or ends, and
+// nothing is left behind.
+func TestDialStorm(t *testing.T) {
+	for _, procs := range []int{1, 2, 8} {
+		t.Run(fmt.Sprintf("procs%d", procs), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			for _, kind := range testnet.Kinds() {
+				t.Run(string(kind), func(t *testing.T) { dialStorm(t, kind) })
+			}
+		})
+	}
+}
+
+func dialStorm(t *testing.T, kind testnet.Kind) {
+	rounds, dialers := 6, 8
+	if testing.Short() || raceEnabled {
+		rounds = 2
+	}
+	for range rounds {
+		network, address := testnet.Address(t, kind)
+		ln, err := Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go serveEcho(ln)
+		var all sync.WaitGroup
+		for i := range dialers {
+			all.Go(func() {
+				for j := range 12 {
+					stormOnce(t, ln.Addr(), time.Duration((7*i+13*j)%40)*25*time.Microsecond)
+				}
+			})
+		}
+		all.Go(func() {
+			time.Sleep(time.Millisecond) // in the middle of it, or not: all is allowed
+			ln.Close()
+		})
+		testnet.Within(t, "all dialers", all.Wait)
+	}
+}
+
+// stormOnce dials with a context that ends after a pause, 0 for never, and uses
+// the connection if there is one.
+func stormOnce(t *testing.T, addr net.Addr, pause time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if pause > 0 {
+		timer := time.AfterFunc(pause, cancel)
+		defer timer.Stop()
+	}
+	var d Dialer
+	c, err := d.DialContext(ctx, addr.Network(), addr.String())
+	if err != nil {
+		var operr *net.OpError
+		if c != nil || !errors.As(err, &operr) || operr.Op != "dial" || errors.Is(err, net.ErrClosed) ||
+			// What a listener that is gone, or full, leads to.
+			!isOneOf(err, []error{context.Canceled, syscall.ECONNREFUSED, syscall.ENOENT, syscall.ECONNRESET, syscall.EAGAIN}) {
+			t.Errorf("Dial: got %v, %v", c, err)
+		}
+		return
+	}
+	defer c.Close()
+	cancel() // has no effect any more
+	got, err := roundTrip(c, "hello")
+	if err == nil && got != "hello" {
+		t.Errorf("echo: got %q, want hello", got)
+	}
+	if err != nil && !isOneOf(err, []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}) {
+		t.Errorf("echo: got %v, want an echo or the end", err)
+	}
+}

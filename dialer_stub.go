@@ -1,0 +1,8 @@
+//go:build !linux || percore_net
+
+package percore
+
+import "net"
+
+// adopt makes a Conn of package net's connection, which stays what it is.
+func (d *Dialer) adopt(_ string, nc net.Conn) (*Conn, error) { return newConn(nc), nil }
