@@ -1,0 +1,193 @@
+//go:build !percore_net
+
+package httpadapter
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A conn is 48 bytes, one of the allocator's size classes: a field more costs 16.
+const connBytesMax = 48
+
+func TestConnSize(t *testing.T) {
+	if n := unsafe.Sizeof(conn{}); n > connBytesMax {
+		t.Errorf("a conn takes %d bytes, want %d at most", n, connBytesMax)
+	}
+}
+
+// TestParkedBudget measures what a connection costs that is parked after a
+// request, here and in the engine: 240 bytes in loop.FD, 48 in percore.Conn, 24 in
+// the loop's table, 48 in conn, 16 in the armed callback, 8 in the list of kept
+// connections make 384. The tables are up to a quarter larger than they need to be,
+// and of the goroutines that served the requests the runtime keeps some. The
+// clients are raw descriptors, which cost nothing in this process's heap.
+func TestParkedBudget(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	const (
+		n            = 6000
+		few          = 500 // to warm up: the runtime keeps what goroutines it has ever had at once
+		heapBytesMax = 432
+	)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < 3*n {
+		t.Skipf("needs %d open files, may have %d (%v)", 3*n, limit.Cur, err)
+	}
+	testnet.NoLeaks(t)
+	ln, err := percore.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Wrap(&http.Server{Handler: http.HandlerFunc(echoPath), IdleTimeout: time.Hour}, ParkAfter(time.Millisecond))
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	heap := func() uint64 {
+		var stats runtime.MemStats
+		for range 3 { // the pools of net/http take two to be emptied
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	clients := make([]int, 0, n+few)
+	defer func() {
+		for _, fd := range clients {
+			unix.Close(fd)
+		}
+	}()
+	addr := ln.Addr().(*net.TCPAddr)
+	ask := []byte(request("/"))
+	answer := make([]byte, 4096)
+	connect := func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, fd)
+		if err := unix.Connect(fd, &unix.SockaddrInet4{Port: addr.Port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Write(fd, ask); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := unix.Read(fd, answer); got <= 0 {
+			t.Fatalf("reading an answer: %d, %v", got, err)
+		}
+	}
+	awaitParked := func(n int) {
+		testnet.Eventually(t, "all connections parking", func() bool { return s.Stats().Parked == n })
+	}
+	for range few {
+		connect()
+	}
+	awaitParked(few)
+	goroutines, before := runtime.NumGoroutine(), heap()
+	for range n {
+		connect()
+	}
+	awaitParked(few + n)
+	testnet.Eventually(t, "as few goroutines as with few connections", func() bool { return runtime.NumGoroutine() <= goroutines })
+	each := float64(int64(heap()-before)) / n
+	t.Logf("%.0f bytes of heap per parked connection", each)
+	if each > heapBytesMax {
+		t.Errorf("got %.0f bytes of heap per parked connection, want at most %d", each, heapBytesMax)
+	}
+	s.Close()
+	<-served
+}
+
+// benchServer starts a server for one benchmark and returns its address.
+func benchServer(b *testing.B, serve func(srv *http.Server, ln net.Listener) (stop func())) net.Addr {
+	b.Helper()
+	ln, err := percore.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(echoPath), ErrorLog: log.New(io.Discard, "", 0)}
+	b.Cleanup(serve(srv, ln))
+	return ln.Addr()
+}
+
+// arms are the ways to serve that benchmarks compare.
+var arms = []struct {
+	name  string
+	serve func(srv *http.Server, ln net.Listener) (stop func())
+}{
+	{"http.Server", func(srv *http.Server, ln net.Listener) func() {
+		go srv.Serve(ln)
+		return func() { srv.Close() }
+	}},
+	{"never parked", serveWrapped(DefaultParkAfter)},
+	{"parked each time", serveWrapped(0)},
+}
+
+func serveWrapped(after time.Duration) func(*http.Server, net.Listener) func() {
+	return func(srv *http.Server, ln net.Listener) func() {
+		s := Wrap(srv, ParkAfter(after))
+		go s.Serve(ln)
+		return func() { s.Shutdown(context.Background()) }
+	}
+}
+
+// BenchmarkRequest is a request on each of a few connections in turn: what the
+// adapter adds to it, and what parking and waking up adds, in processor time of
+// the process, clients included.
+func BenchmarkRequest(b *testing.B) {
+	const conns = 32
+	for _, arm := range arms {
+		b.Run(arm.name, func(b *testing.B) {
+			addr := benchServer(b, arm.serve)
+			ask := []byte(request("/"))
+			clients := make([]net.Conn, conns)
+			for i := range clients {
+				c, err := net.Dial(addr.Network(), addr.String())
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer c.Close()
+				clients[i] = c
+			}
+			b.ReportAllocs()
+			var begin, end syscall.Rusage
+			syscall.Getrusage(syscall.RUSAGE_SELF, &begin)
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for i, c := range clients {
+				wg.Go(func() {
+					answer := make([]byte, 4096)
+					for n := i; n < b.N; n += conns {
+						if _, err := c.Write(ask); err != nil {
+							b.Error(err)
+							return
+						}
+						if _, err := c.Read(answer); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			syscall.Getrusage(syscall.RUSAGE_SELF, &end)
+			cpu := time.Duration(end.Utime.Nano() + end.Stime.Nano() - begin.Utime.Nano() - begin.Stime.Nano())
+			b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}

@@ -1,0 +1,105 @@
+// Package httpadapter runs any http.Server on percore and parks its idle
+// connections: one that waits for its next request holds no goroutine and no
+// buffer, only some 400 bytes.
+//
+//	srv := &http.Server{Addr: ":8080", Handler: mux}
+//	log.Fatal(httpadapter.Wrap(srv).ListenAndServe()) // was srv.ListenAndServe()
+//
+// Handlers, middleware and hooks stay as they are.
+//
+// # What happens
+//
+// net/http serves each connection on a goroutine of its own, which between two
+// requests waits in Read with two buffers of 4 KiB in its hands. Here that Read
+// waits for [ParkAfter] at the most. Then it returns io.EOF. net/http takes that
+// for the end of the connection: its goroutine closes the connection and returns,
+// and its buffers go back to their pools. But what it closed was a lease; the
+// engine still has the socket, and calls back when there is something to read.
+// Then Accept hands the same connection to net/http once more, as if it were new.
+//
+// What net/http knew of the connection and forgets thereby is kept here, or made
+// up for:
+//
+//   - Hooks are told what happens to connections, not to leases: ConnState says
+//     StateNew and StateClosed once, ConnContext is called once, BaseContext
+//     once per Serve. All get the same net.Conn, which may be kept as a key.
+//   - After a request net/http waits for four bytes of the next before it takes the
+//     connection for active; if the client goes away before, it says nothing. After
+//     parking it would answer "400 Bad Request". So the first bytes are held back
+//     until there are four.
+//   - After a POST it skips an empty line before the next request, which some old
+//     clients send, and after other requests it refuses it. While parked it forgets,
+//     so the method is remembered, and the line skipped, here.
+//
+// # What is never parked
+//
+// Nothing is parked unless it is certain that net/http waits for a new request and
+// has none of its bytes. Three things say so together: StateIdle came, and after it
+// one call of SetReadDeadline, the wait's own (a second one would mean that it
+// has found the beginning of the next request in its buffer), and then a Read into a
+// slice as long as the buffer, so that nothing is in it. Hence these stay as they
+// are, with their goroutine, and [Stats] counts them:
+//
+//   - connections with a request under way, and the Read by which net/http notices
+//     meanwhile that a client goes away;
+//   - connections that a client has sent a part of the next request on, be it only
+//     the line break after a POST;
+//   - hijacked connections, which are the user's. They have all methods of
+//     [percore.Conn], OnReadable among them, by which a hub of WebSockets can wait
+//     without goroutines, too;
+//   - HTTP/2 connections, over TLS and not: a protocol that shares a connection among
+//     many requests keeps state for it;
+//   - connections that are not a *percore.Conn: those of wrappers, such as
+//     netutil.LimitListener's or a PROXY protocol's, whose Read and Close must not be
+//     bypassed.
+//
+// A connection that has not sent a byte yet holds no goroutine either.
+//
+// # Time-outs
+//
+// IdleTimeout goes on while a connection is parked. ReadHeaderTimeout and
+// ReadTimeout begin with the first four bytes of a request, as ever, and for a new
+// connection when it was accepted. A time-out closes a parked connection
+// without waking it.
+//
+// # TLS
+//
+// With ServeTLS the handshake is made by a goroutine of this package, on the first
+// byte, within the time that net/http would give it. If it results in HTTP/1,
+// net/http gets a connection that has a ConnectionState, from which it fills
+// Request.TLS; it is parked above TLS, so that the session goes on. Its *tls.Conn
+// stays, which is most of what a parked connection costs then: some kilobytes,
+// depending on the largest record that was read. Otherwise, and for failed
+// handshakes, net/http gets the *tls.Conn. The hooks always do, as they would
+// from net/http; only Hijack returns a type of this package with the methods of
+// *tls.Conn.
+//
+// # Differences
+//
+//   - Shutdown closes connections that have not sent a byte at once.
+//     net/http waits for them for five seconds, and then closes them unanswered.
+//   - The context that is cancelled when a connection ends, from which those of its
+//     requests derive, is also cancelled when it is parked. Requests have their own,
+//     which ends with the request, so that nobody notices but who finds the parent.
+//   - A header that is refused though it can be parsed, for lack of a Host say, is
+//     answered without StateActive if it is the first after parking; one that
+//     consists of empty lines and then ends, after a POST, likewise.
+//   - An empty line before the first request after parking is skipped not only
+//     after a POST but also when the method of the last request could not be seen,
+//     mostly because it was pipelined.
+//   - If Protocols has UnencryptedHTTP2, a connection may switch to it not only with
+//     its first request but with the first after parking, too.
+//
+// # Costs
+//
+// Being parked and woken costs about half a request of processor time: a new
+// goroutine, buffers from the pools, a few allocations. See [DefaultParkAfter] for
+// why that doesn't matter. A connection that isn't parked pays for two calls of the
+// hook, two deadlines and a lock per request, and for no system call or
+// allocation. The benchmarks are beside the code.
+//
+// # Platforms
+//
+// Off Linux, and with the build tag percore_net, nothing is parked and everything
+// works.
+package httpadapter

@@ -1,0 +1,72 @@
+package httpadapter_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+)
+
+// An http.Server as it was, but for one line.
+func Example() {
+	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(rw, "hello, %s", r.URL.Path)
+	})}
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := httpadapter.Wrap(srv)
+	go server.Serve(ln) // was srv.Serve(ln)
+
+	resp, err := http.Get("http://" + ln.Addr().String() + "/world")
+	if err != nil {
+		log.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	fmt.Println(string(body), err)
+
+	http.DefaultClient.CloseIdleConnections()
+	fmt.Println(server.Shutdown(context.Background()))
+	// Output:
+	// hello, /world <nil>
+	// <nil>
+}
+
+// Shutdown on a signal, as with net/http.
+func ExampleServer_Shutdown() {
+	server := httpadapter.Wrap(&http.Server{Addr: ":8080", IdleTimeout: 10 * time.Minute})
+	down := make(chan struct{})
+	go func() {
+		defer close(down)
+		interrupted := make(chan os.Signal, 1)
+		signal.Notify(interrupted, os.Interrupt)
+		<-interrupted
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			log.Print(err)
+		}
+		s := server.Stats()
+		log.Printf("%d times parked, %d connections could not be", s.Parks, s.Foreign)
+	}()
+	if err := server.ListenAndServe(); err != http.ErrServerClosed {
+		log.Fatal(err)
+	}
+	<-down
+}
+
+// Who keeps many connections that seldom speak parks them soon; who has few and
+// wants the last microsecond, late.
+func ExampleParkAfter() {
+	srv := &http.Server{Addr: ":8080"}
+	httpadapter.Wrap(srv, httpadapter.ParkAfter(time.Second))
+}

@@ -1,0 +1,229 @@
+package httpadapter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A fixture is a wrapped http.Server on a percore listener.
+type fixture struct {
+	*testing.T
+	srv    *http.Server
+	server *Server
+	ln     net.Listener
+	served chan error
+	log    lockedBuffer
+
+	mu     sync.Mutex
+	states map[net.Conn][]string // guarded by mu; what ConnState has said
+}
+
+// start serves handler until the test ends. configure may change everything
+// before that.
+func start(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
+	t.Helper()
+	testnet.NoLeaks(t)
+	f := &fixture{T: t, served: make(chan error, 1), states: make(map[net.Conn][]string)}
+	f.srv = &http.Server{Handler: handler, ErrorLog: log.New(&f.log, "", 0), ConnState: f.connState}
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.ln = ln
+	if configure != nil {
+		configure(f)
+	}
+	f.server = Wrap(f.srv, append([]Option{ParkAfter(time.Millisecond)}, opts...)...)
+	overTLS := f.srv.TLSConfig != nil // Serve will set it in any case
+	go func() {
+		if overTLS {
+			f.served <- f.server.ServeTLS(f.ln, "", "")
+		} else {
+			f.served <- f.server.Serve(f.ln)
+		}
+	}()
+	t.Cleanup(func() {
+		f.server.Close()
+		if err := testnet.Receive(t, "Serve", f.served); err == nil {
+			t.Error("Serve returned nil, want an error")
+		}
+		testnet.Eventually(t, "all connections being given up", func() bool { return f.server.Stats().Conns == 0 })
+	})
+	return f
+}
+
+func (f *fixture) connState(c net.Conn, state http.ConnState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.states[c] = append(f.states[c], state.String())
+}
+
+// awaitStates waits until one connection has gone through the given states, and
+// no other has been seen.
+func (f *fixture) awaitStates(want string) {
+	f.Helper()
+	got := ""
+	defer func() {
+		if f.Failed() {
+			f.Logf("got states %q, want %q", got, want)
+		}
+	}()
+	testnet.Eventually(f, "the states "+want, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		got = ""
+		for _, states := range f.states {
+			got += strings.Join(states, " ")
+		}
+		return got == want
+	})
+}
+
+// awaitParked waits until n connections are parked.
+func (f *fixture) awaitParked(n int) {
+	f.Helper()
+	testnet.Eventually(f, fmt.Sprintf("%d parked connections", n), func() bool { return f.server.Stats().Parked == n })
+}
+
+// awaitWaiting waits until n connections wait for their first byte.
+func (f *fixture) awaitWaiting(n int) {
+	f.Helper()
+	testnet.Eventually(f, fmt.Sprintf("%d waiting connections", n), func() bool { return f.server.Stats().Waiting == n })
+}
+
+// needParking skips the test where nothing is ever parked.
+func needParking(t testing.TB) {
+	t.Helper()
+	if !canPark {
+		t.Skip("nothing is parked on this platform")
+	}
+}
+
+// A client is the other end of a connection.
+type client struct {
+	net.Conn
+	t  testing.TB
+	br *bufio.Reader
+}
+
+func (f *fixture) dial() *client {
+	f.Helper()
+	c := testnet.Dial(f, f.ln)
+	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	return &client{c, f, bufio.NewReader(c)}
+}
+
+func (c *client) send(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.Conn, text); err != nil {
+		c.t.Fatalf("sending %q: %v", text, err)
+	}
+}
+
+// answer reads a response and returns its body.
+func (c *client) answer() string {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.br, nil)
+	if err != nil {
+		c.t.Fatalf("reading a response: %v", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatalf("reading a response's body: %v", err)
+	}
+	return string(body)
+}
+
+// get sends a request and returns the body of the response.
+func (c *client) get(path string) string {
+	c.t.Helper()
+	c.send(request(path))
+	return c.answer()
+}
+
+// awaitEOF reads to the end, where nothing more may come.
+func (c *client) awaitEOF() {
+	c.t.Helper()
+	rest, err := io.ReadAll(c.br)
+	if err != nil || len(rest) > 0 {
+		c.t.Errorf("got %q, %v, want the end of the stream", rest, err)
+	}
+}
+
+func request(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: test\r\n\r\n" }
+
+// echoPath answers with the request's path.
+func echoPath(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.URL.Path) }
+
+// lockedBuffer takes in a log.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// wantServed checks what Serve returns, for a fixture that has ended, and puts it
+// back for the cleanup.
+func (f *fixture) wantServed(want error) {
+	f.Helper()
+	err := testnet.Receive(f, "Serve", f.served)
+	if !errors.Is(err, want) {
+		f.Errorf("Serve: got %v, want %v", err, want)
+	}
+	f.served <- err
+}
+
+// shutdown shuts the server down within the time that counts as a hang.
+func (f *fixture) shutdown() {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+	defer cancel()
+	if err := f.server.Shutdown(ctx); err != nil {
+		f.Errorf("Shutdown: %v", err)
+	}
+}
+
+// goroutines counts those that serve: the test's own don't.
+func goroutines(*fixture) int {
+	buf := make([]byte, 4<<20)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "net/http.(*conn).serve(")
+}
+
+// snapshot copies the states of all connections.
+func (f *fixture) snapshot() map[net.Conn][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	states := make(map[net.Conn][]string)
+	for c, s := range f.states {
+		states[c] = slices.Clone(s)
+	}
+	return states
+}

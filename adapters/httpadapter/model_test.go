@@ -1,0 +1,406 @@
+package httpadapter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The model of a parking server is one that does not park: net/http on package
+// net. A program is what a client does on one connection: requests, cut anywhere,
+// pauses about as long as it takes to park, pipelining, and an end of some kind. It
+// is played to both, and all that anybody can see must be the same: the bytes that
+// come back, how the connection ends, what the handlers saw, the states, the log.
+//
+// What the programs leave out is what is left to chance on package net, too: bytes
+// that are under way when the server closes, resets in the middle of a request, and
+// time-outs. And one thing in which the adapter differs: a header that can be
+// parsed but is refused, as one without Host is, when it is the first after parking,
+// is answered without a StateActive.
+
+// program is a client's side of a connection.
+type program struct {
+	tls       bool
+	parkAfter time.Duration
+	steps     []step
+	end       int // index into endings
+	partial   int // bytes of another request to send before a half-close
+}
+
+// step is a request with what surrounds it.
+type step struct {
+	request int // index into requests, or endingRequests if last
+	last    bool
+	cuts    []int // where to cut it, ascending
+	pauses  []int // after each piece: index into pauses
+	wait    bool  // for the answer, before going on
+}
+
+// requests leave the connection open. skip says that the request begins with an
+// empty line, which is allowed after a POST only.
+var requests = []struct {
+	text string
+	skip bool
+}{
+	{"GET /ok HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"POST /ok HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\nhello", false},
+	{"POST /ok HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false},
+	{"\r\nGET /ok HTTP/1.1\r\nHost: test\r\n\r\n", true},
+	{"\r\n\r\nPOST /ok HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\nx", true},
+	{"POST /unread HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nunread", false},
+	{"POST /ok HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody", false},
+	{"HEAD /ok HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"GET /ok HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", false},
+	{"GET /slow HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"GET /big HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"GET /flush HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"P /ok HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"POSTS /ok HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n", false},
+	{"OPTIONS * HTTP/1.1\r\nHost: test\r\n\r\n", false},
+}
+
+// endingRequests are the last of their connection. They are sent in one piece,
+// since the server may close before it has read the next.
+var endingRequests = []string{
+	"GET /ok HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n",
+	"GET /close HTTP/1.1\r\nHost: test\r\n\r\n",
+	"GET /ok HTTP/1.0\r\n\r\n",
+	"this is not HTTP\r\n\r\n",
+	"GET /ok HTTP/3.0\r\nHost: test\r\n\r\n",
+	"GET /hijack HTTP/1.1\r\nHost: test\r\n\r\nafter",
+	"GET /panic HTTP/1.1\r\nHost: test\r\n\r\n",
+}
+
+var endings = []string{"half-close", "close", "reset", "server closes", "server shuts down"}
+
+// pauses in the middle of things, in multiples of the time to park.
+var pauses = []float64{0, 0, 0, 0.5, 1, 2}
+
+// decode makes a program of random bytes.
+func decode(data []byte) program {
+	next := func(n int) int {
+		if len(data) == 0 {
+			return 0
+		}
+		b := int(data[0])
+		data = data[1:]
+		return b % n
+	}
+	p := program{tls: next(4) == 1, parkAfter: time.Duration(next(4)) * 500 * time.Microsecond}
+	post := false
+	for range next(8) {
+		s := step{request: next(len(requests)), wait: next(4) > 0}
+		if next(8) == 7 {
+			s.request, s.last = next(len(endingRequests)), true
+			s.pauses = []int{0}
+			p.steps = append(p.steps, s)
+			return p
+		}
+		if requests[s.request].skip && !post {
+			s.request = 0
+		}
+		text := requests[s.request].text
+		post = strings.HasPrefix(strings.TrimLeft(text, "\r\n"), "POST ")
+		for at := next(len(text)); at > 0 && at < len(text) && len(s.cuts) < 4; at += 1 + next(len(text)) {
+			s.cuts = append(s.cuts, at)
+		}
+		for range len(s.cuts) + 1 {
+			s.pauses = append(s.pauses, next(len(pauses)))
+		}
+		p.steps = append(p.steps, s)
+	}
+	p.end, p.partial = next(len(endings)), next(30)
+	if len(p.steps) == 0 && p.end >= 3 {
+		// When it shuts down net/http waits five seconds for a connection that is new,
+		// and over TLS it may not know yet that the handshake is done.
+		p.end = 0
+	}
+	return p
+}
+
+// String is the program for a failure's message.
+func (p program) String() string {
+	return fmt.Sprintf("TLS %t, park after %v, steps %+v, then %s (partial %d)", p.tls, p.parkAfter, p.steps, endings[p.end], p.partial)
+}
+
+// A performance is a program being played to one server.
+type performance struct {
+	t       testing.TB
+	p       program
+	adapter bool
+
+	mu     sync.Mutex
+	states []string
+	seen   []string
+	log    bytes.Buffer
+	remote string // the client's address
+}
+
+func (pf *performance) Write(p []byte) (int, error) {
+	pf.mu.Lock()
+	defer pf.mu.Unlock()
+	return pf.log.Write(p)
+}
+
+func (pf *performance) connState(_ net.Conn, state http.ConnState) {
+	pf.mu.Lock()
+	defer pf.mu.Unlock()
+	pf.states = append(pf.states, state.String())
+}
+
+// reached waits until a state was reported n times.
+func (pf *performance) reached(state http.ConnState, n int) {
+	testnet.Eventually(pf.t, fmt.Sprintf("%s %d times; %s", state, n, pf.p), func() bool {
+		pf.mu.Lock()
+		defer pf.mu.Unlock()
+		return strings.Count(strings.Join(pf.states, " "), state.String()) == n
+	})
+}
+
+func (pf *performance) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	var body []byte
+	var err error
+	if r.URL.Path != "/unread" {
+		body, err = io.ReadAll(r.Body)
+	}
+	pf.mu.Lock()
+	pf.seen = append(pf.seen, fmt.Sprintf("%s %s %s %q %v TLS %t same peer %t", r.Method, r.RequestURI, r.Proto, body, err, r.TLS != nil, r.RemoteAddr == pf.remote))
+	pf.mu.Unlock()
+	switch r.URL.Path {
+	case "/slow":
+		time.Sleep(2 * time.Millisecond)
+	case "/big":
+		rw.Write(bytes.Repeat([]byte("0123456789"), 5000))
+	case "/flush":
+		for i := range 3 {
+			fmt.Fprintf(rw, "%d", i)
+			http.NewResponseController(rw).Flush()
+		}
+	case "/close":
+		rw.Header().Set("Connection", "close")
+	case "/panic":
+		panic(http.ErrAbortHandler)
+	case "/hijack":
+		conn, buffered, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			pf.t.Errorf("Hijack: %v", err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "hijacked:")
+		io.Copy(conn, buffered)
+		return
+	}
+	io.WriteString(rw, "done")
+}
+
+// play plays the program and returns the transcript.
+func (pf *performance) play() []string {
+	srv := &http.Server{Handler: pf, ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
+	listen := net.Listen
+	var server interface {
+		Serve(net.Listener) error
+		ServeTLS(net.Listener, string, string) error
+		Shutdown(ctx context.Context) error
+		Close() error
+	} = srv
+	if pf.adapter {
+		listen = percore.Listen
+		server = Wrap(srv, ParkAfter(pf.p.parkAfter))
+	}
+	ln, err := listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		pf.t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	var clientConfig *tls.Config
+	if pf.p.tls {
+		srv.TLSConfig, clientConfig = testnet.TLS(pf.t)
+		go func() { served <- server.ServeTLS(ln, "", "") }()
+	} else {
+		go func() { served <- server.Serve(ln) }()
+	}
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		pf.t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	pf.mu.Lock()
+	pf.remote = nc.LocalAddr().String()
+	pf.mu.Unlock()
+	pf.reached(http.StateNew, 1)
+	c := nc
+	if pf.p.tls {
+		tc := tls.Client(nc, clientConfig)
+		if err := tc.Handshake(); err != nil {
+			pf.t.Errorf("handshake: %v", err)
+		}
+		c = tc
+	}
+	var received bytes.Buffer
+	br := bufio.NewReader(io.TeeReader(c, &received))
+	open := pf.sendAll(c, br)
+	transcript := []string{pf.finish(c, nc.(*net.TCPConn), br, open, func() {
+		if endings[pf.p.end] == "server closes" {
+			server.Close()
+		} else if err := server.Shutdown(pf.t.Context()); err != nil {
+			pf.t.Errorf("Shutdown: %v", err)
+		}
+	})}
+	testnet.Eventually(pf.t, "the connection's last state; "+pf.p.String(), func() bool {
+		pf.mu.Lock()
+		defer pf.mu.Unlock()
+		last := pf.states[len(pf.states)-1]
+		return last == "closed" || last == "hijacked"
+	})
+	server.Close()
+	if err := testnet.Receive(pf.t, "Serve", served); err != http.ErrServerClosed {
+		pf.t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
+	}
+	pf.mu.Lock()
+	defer pf.mu.Unlock()
+	transcript = append(transcript, "states "+strings.Join(pf.states, " "), fmt.Sprintf("log %q", pf.log.String()))
+	transcript = append(transcript, pf.seen...)
+	answers := dates.ReplaceAllString(received.String(), "Date: now")
+	return append(transcript, strings.Split(answers, "\r\n")...)
+}
+
+var dates = regexp.MustCompile(`Date: [^\r]*`)
+
+// sendAll sends all steps, and reads the answers to those that are waited for,
+// and the others before them. It reports whether the connection stays open.
+func (pf *performance) sendAll(c net.Conn, br *bufio.Reader) (open bool) {
+	var unanswered []string // methods
+	for _, s := range pf.p.steps {
+		text := ""
+		if s.last {
+			text = endingRequests[s.request]
+		} else {
+			text = requests[s.request].text
+		}
+		from := 0
+		for i, to := range append(s.cuts[:len(s.cuts):len(s.cuts)], len(text)) {
+			if _, err := io.WriteString(c, text[from:to]); err != nil {
+				pf.t.Errorf("writing: %v; %s", err, pf.p)
+				return false
+			}
+			from = to
+			time.Sleep(time.Duration(pauses[s.pauses[i]] * float64(max(pf.p.parkAfter, 200*time.Microsecond))))
+		}
+		if s.last {
+			return false
+		}
+		method, _, _ := strings.Cut(strings.TrimLeft(text, "\r\n"), " ")
+		unanswered = append(unanswered, method)
+		if s.wait {
+			pf.readAnswers(br, unanswered)
+			unanswered = nil
+		}
+	}
+	pf.readAnswers(br, unanswered)
+	if len(pf.p.steps) > 0 {
+		pf.reached(http.StateIdle, len(pf.p.steps))
+	}
+	return true
+}
+
+// readAnswers reads the answers to requests by their methods.
+func (pf *performance) readAnswers(br *bufio.Reader, methods []string) {
+	for _, method := range methods {
+		for status := 100; status == 100; {
+			resp, err := http.ReadResponse(br, &http.Request{Method: method})
+			if err != nil {
+				pf.t.Errorf("reading an answer: %v; %s", err, pf.p)
+				return
+			}
+			io.Copy(io.Discard, resp.Body)
+			status = resp.StatusCode
+		}
+	}
+}
+
+// finish ends the connection, unless the server does, and returns how that looks
+// from here.
+func (pf *performance) finish(c net.Conn, tcp *net.TCPConn, br *bufio.Reader, open bool, stop func()) string {
+	if open {
+		switch endings[pf.p.end] {
+		case "half-close":
+			if pf.p.partial > 0 {
+				io.WriteString(c, requests[0].text[:pf.p.partial])
+			}
+			c.(interface{ CloseWrite() error }).CloseWrite()
+		case "close":
+			c.Close()
+			return "closed"
+		case "reset":
+			_ = tcp.SetLinger(0)
+			tcp.Close()
+			return "reset"
+		default:
+			stop()
+		}
+	} else {
+		c.(interface{ CloseWrite() error }).CloseWrite()
+	}
+	_, err := io.Copy(io.Discard, br)
+	if errors.Is(err, syscall.ECONNRESET) {
+		err = syscall.ECONNRESET
+	}
+	return fmt.Sprintf("end: %v", err)
+}
+
+// compare plays a program to both servers.
+func compare(t testing.TB, p program) {
+	t.Helper()
+	want := (&performance{t: t, p: p}).play()
+	got := (&performance{t: t, p: p, adapter: true}).play()
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s\ngot\n%s\nwant\n%s", p, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestPrograms plays random programs, the same each time.
+func TestPrograms(t *testing.T) {
+	testnet.NoLeaks(t)
+	n := 300
+	if testing.Short() {
+		n = 50
+	}
+	for seed := range uint64(n) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		data := make([]byte, 120)
+		for i := range data {
+			data[i] = byte(rng.UintN(256))
+		}
+		compare(t, decode(data))
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// FuzzPrograms plays whatever programs the fuzzer thinks of.
+func FuzzPrograms(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0, 0, 1, 1, 3, 0, 10, 0, 5, 5, 0, 0})
+	f.Add([]byte{1, 1, 7, 3, 3, 0, 20, 4, 5, 5, 3, 2})
+	f.Fuzz(func(t *testing.T, data []byte) { compare(t, decode(data)) })
+}

@@ -1,0 +1,380 @@
+package httpadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Server runs an http.Server on percore and parks its idle connections. It has
+// the methods of http.Server that start and stop one; use them instead of the
+// http.Server's own. All are safe for concurrent use.
+type Server struct {
+	// immutable
+	srv *http.Server
+	config
+
+	// written by install, before anything reads it
+	user hooks
+
+	// atomic
+	keepAlivesOff atomic.Bool
+	stats         counters
+
+	installed sync.Once
+
+	mu struct {
+		sync.Mutex
+		services map[*service]struct{} // that still have listeners or connections
+		closed   bool
+	}
+}
+
+// hooks are the functions that the user had set in the http.Server.
+type hooks struct {
+	connState   func(net.Conn, http.ConnState)
+	connContext func(context.Context, net.Conn) context.Context
+	baseContext func(net.Listener) context.Context
+}
+
+// Wrap returns a Server that runs srv on percore. srv is configured as ever,
+// before the first Serve. Wrap it once: a Server can serve several listeners.
+//
+// At the first Serve the Server puts functions of its own into srv.ConnState
+// and, where they are set, srv.ConnContext and srv.BaseContext, which call the
+// user's: set these before, as net/http has it too. Nothing else of srv is
+// touched; it stays the server that handlers find by [http.ServerContextKey].
+//
+// srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work, with two
+// differences: Shutdown and Close don't wait until parked connections are
+// closed, which happens right afterwards, and SetKeepAlivesEnabled leaves them
+// open until their next request.
+func Wrap(srv *http.Server, opts ...Option) *Server {
+	s := &Server{srv: srv, config: config{parkAfter: DefaultParkAfter}}
+	for _, opt := range opts {
+		opt(&s.config)
+	}
+	s.mu.services = make(map[*service]struct{})
+	return s
+}
+
+// ListenAndServe listens on the TCP address in the http.Server's Addr (":http" if
+// it is empty) with percore and serves. See [http.Server.ListenAndServe].
+func (s *Server) ListenAndServe() error {
+	l, err := s.listenOn(":http")
+	if err != nil {
+		return err
+	}
+	return s.Serve(l)
+}
+
+// ListenAndServeTLS listens on the TCP address in the http.Server's Addr
+// (":https" if it is empty) with percore and serves TLS. See
+// [http.Server.ListenAndServeTLS].
+func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
+	l, err := s.listenOn(":https")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return s.ServeTLS(l, certFile, keyFile)
+}
+
+func (s *Server) listenOn(byDefault string) (net.Listener, error) {
+	if s.isClosed() {
+		return nil, http.ErrServerClosed
+	}
+	addr := s.srv.Addr
+	if addr == "" {
+		addr = byDefault
+	}
+	return s.listen.Listen(context.Background(), "tcp", addr)
+}
+
+// Serve serves the connections of l, as [http.Server.Serve] does: it returns
+// when l fails, or with [http.ErrServerClosed] after Shutdown or Close, and
+// closes l. Connections go on when l was closed by somebody else.
+//
+// Connections are parked if they are *percore.Conn. Those of other types, such as
+// the wrappers that netutil.LimitListener and PROXY-protocol listeners make, are
+// served as they are; [Stats] counts them. A *percore.Listener is accepted from
+// by one goroutine per loop.
+func (s *Server) Serve(l net.Listener) error { return s.serve(l, nil) }
+
+// ServeTLS is Serve for TLS, with certificates as [http.Server.ServeTLS] takes
+// them. HTTP/1 connections are parked, above TLS.
+func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	config, err := s.tlsConfig(certFile, keyFile)
+	if err != nil {
+		return err
+	}
+	return s.serve(l, config)
+}
+
+func (s *Server) serve(l net.Listener, config *tls.Config) error {
+	s.installed.Do(s.install)
+	if err := rehearse(func() error { return s.srv.Serve(rehearsal{}) }); err != nil {
+		l.Close()
+		return err
+	}
+	return s.newService(l, config).run()
+}
+
+// Shutdown is [http.Server.Shutdown]: it closes listeners and idle connections,
+// parked ones among them, and waits for those with a request under way.
+//
+// One thing differs. Connections that have not sent a byte yet are closed at
+// once. net/http waits for them for up to five seconds, and then closes them
+// unanswered as well, with or without a request.
+func (s *Server) Shutdown(ctx context.Context) error {
+	services := s.close()
+	if err := s.srv.Shutdown(ctx); err != nil {
+		return err
+	}
+	for _, sv := range services {
+		select {
+		case <-sv.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Close is [http.Server.Close]: it closes listeners and connections, parked ones
+// among them, but not hijacked ones.
+func (s *Server) Close() error {
+	services := s.close()
+	err := s.srv.Close()
+	for _, sv := range services {
+		sv.closeKept()
+	}
+	return err
+}
+
+// close notes that the server is closed and returns what it serves.
+func (s *Server) close() []*service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.closed = true
+	var services []*service
+	for sv := range s.mu.services {
+		services = append(services, sv)
+	}
+	return services
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.closed
+}
+
+// RegisterOnShutdown is [http.Server.RegisterOnShutdown].
+func (s *Server) RegisterOnShutdown(f func()) { s.srv.RegisterOnShutdown(f) }
+
+// SetKeepAlivesEnabled is [http.Server.SetKeepAlivesEnabled]. If v is false it
+// closes idle connections, parked ones among them.
+func (s *Server) SetKeepAlivesEnabled(v bool) {
+	s.keepAlivesOff.Store(!v)
+	s.srv.SetKeepAlivesEnabled(v)
+	if v {
+		return
+	}
+	s.mu.Lock()
+	var services []*service
+	for sv := range s.mu.services {
+		services = append(services, sv)
+	}
+	s.mu.Unlock()
+	for _, sv := range services {
+		sv.closeIdle()
+	}
+}
+
+// install puts the Server's functions in the place of the user's.
+func (s *Server) install() {
+	s.user = hooks{s.srv.ConnState, s.srv.ConnContext, s.srv.BaseContext}
+	s.srv.ConnState = s.connState
+	if s.user.connContext != nil {
+		s.srv.ConnContext = s.connContext
+	}
+	if s.user.baseContext != nil {
+		s.srv.BaseContext = s.baseContext
+	}
+}
+
+// connState is the http.Server's ConnState. It runs on net/http's goroutines and
+// moves connections from one state to the next; the user is told what has
+// happened to the connection, but not what to a lease of it.
+func (s *Server) connState(nc net.Conn, state http.ConnState) {
+	c := s.ours(nc)
+	if c == nil {
+		s.tell(nc, state)
+		return
+	}
+	switch state {
+	case http.StateNew:
+		return // the user was told when it was accepted
+	case http.StateActive:
+		if c.state() == stateArrived {
+			// The first bytes make no request, and nothing came after them. When net/http
+			// has waited for them itself it says no StateActive then, since it looks
+			// only for what it reads afterwards. (It does say it of a header that it
+			// can parse but refuses, such as one without Host. There is no way to tell.)
+			return
+		}
+	case http.StateIdle:
+		c.idle()
+	case http.StateHijacked:
+		c.hijacked()
+	case http.StateClosed:
+		if c.leaseClosed() {
+			return // parked
+		}
+	}
+	s.tell(c.identity(), state)
+}
+
+// tell calls the user's ConnState.
+func (s *Server) tell(nc net.Conn, state http.ConnState) {
+	if s.user.connState != nil {
+		s.user.connState(nc, state)
+	}
+}
+
+// connContext is the http.Server's ConnContext. The user's was called when the
+// connection was accepted.
+func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
+	if c := s.ours(nc); c != nil {
+		return c.more.ctx
+	}
+	return s.user.connContext(ctx, nc)
+}
+
+// baseContext is the http.Server's BaseContext. The user's was called once for
+// all the feeds of a listener.
+func (s *Server) baseContext(l net.Listener) context.Context {
+	if f, ok := l.(*feed); ok && f.service.server == s {
+		return f.service.base
+	}
+	if l.Addr() == (rehearsalAddr{}) {
+		return context.Background()
+	}
+	return s.user.baseContext(l)
+}
+
+// ours returns the connection that nc is a lease of, or nil if it isn't one of
+// this Server's.
+func (s *Server) ours(nc net.Conn) *conn {
+	var c *conn
+	switch nc := nc.(type) {
+	case *conn:
+		c = nc
+	case *tlsConn:
+		c = nc.conn
+	case *tls.Conn:
+		c, _ = nc.NetConn().(*conn)
+	}
+	if c == nil || c.feed.service.server != s {
+		return nil
+	}
+	return c
+}
+
+// logf logs as net/http's server does.
+func (s *Server) logf(format string, args ...any) {
+	if s.srv.ErrorLog != nil {
+		s.srv.ErrorLog.Printf(format, args...)
+	} else {
+		log.Printf(format, args...)
+	}
+}
+
+// tlsConfig returns what [http.Server.ServeTLS] would make of the http.Server's
+// TLSConfig and the certificate.
+//
+// net/http sets up HTTP/2, and finds fault with certificates, in ServeTLS only,
+// so that is called, with a listener that has nothing to accept.
+func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
+	s.installed.Do(s.install)
+	err := rehearse(func() error { return s.srv.ServeTLS(rehearsal{}, certFile, keyFile) })
+	if err != nil && err != http.ErrServerClosed {
+		return nil, err
+	}
+	config := s.srv.TLSConfig.Clone()
+	if config == nil {
+		config = &tls.Config{}
+	}
+	config.NextProtos = nextProtos(config.NextProtos, protocols(s.srv))
+	hasCert := len(config.Certificates) > 0 || config.GetCertificate != nil || config.GetConfigForClient != nil
+	if !hasCert || certFile != "" || keyFile != "" {
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{cert}
+	}
+	return config, nil
+}
+
+// rehearse starts net/http with a rehearsal and returns why it wouldn't: it is shut
+// down, or something is wrong with its configuration.
+func rehearse(serve func() error) error {
+	if err := serve(); err != errRehearsal {
+		return err
+	}
+	return nil
+}
+
+// rehearsal is a listener that fails at once.
+type rehearsal struct{}
+
+// rehearsalAddr is its address, by which it is known under the tls.Listener that
+// is put around it.
+type rehearsalAddr struct{}
+
+var errRehearsal = errors.New("httpadapter: nothing to accept")
+
+func (rehearsal) Accept() (net.Conn, error) { return nil, errRehearsal }
+func (rehearsal) Close() error              { return nil }
+func (rehearsal) Addr() net.Addr            { return rehearsalAddr{} }
+
+func (rehearsalAddr) Network() string { return "rehearsal" }
+func (rehearsalAddr) String() string  { return "rehearsal" }
+
+// protocols returns what srv speaks, once net/http has set up HTTP/2: it has then
+// put it into TLSNextProto unless it is switched off in one of several ways.
+func protocols(srv *http.Server) http.Protocols {
+	if srv.Protocols != nil {
+		return *srv.Protocols
+	}
+	var p http.Protocols
+	p.SetHTTP1(true)
+	_, h2 := srv.TLSNextProto["h2"]
+	p.SetHTTP2(h2)
+	return p
+}
+
+// nextProtos returns a copy of protos, for ALPN, that has "h2" and "http/1.1"
+// exactly if they are spoken.
+func nextProtos(protos []string, spoken http.Protocols) []string {
+	protos = slices.Clone(protos)
+	for _, p := range []struct {
+		name   string
+		spoken bool
+	}{{"h2", spoken.HTTP2()}, {"http/1.1", spoken.HTTP1()}} {
+		if !p.spoken {
+			protos = slices.DeleteFunc(protos, func(name string) bool { return name == p.name })
+		} else if !slices.Contains(protos, p.name) {
+			protos = append(protos, p.name)
+		}
+	}
+	return protos
+}

@@ -1,0 +1,866 @@
+package httpadapter
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// Leases have what net/http and handlers look for.
+var _ interface {
+	net.Conn
+	io.ReaderFrom
+	io.WriterTo
+	syscall.Conn
+	CloseRead() error
+	CloseWrite() error
+	File() (*os.File, error)
+	SetNoDelay(bool) error
+	SetLinger(int) error
+	SetKeepAliveConfig(net.KeepAliveConfig) error
+} = (*conn)(nil)
+
+func TestParksBetweenRequests(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, nil)
+	c := f.dial()
+	f.awaitWaiting(1)
+	const requests = 5
+	for i := range requests {
+		path := fmt.Sprintf("/%d", i)
+		if got := c.get(path); got != path {
+			t.Errorf("got %q, want %q", got, path)
+		}
+		f.awaitParked(1)
+	}
+	c.Close()
+	f.awaitStates("new" + strings.Repeat(" active idle", requests) + " closed")
+	if got := f.server.Stats(); got.Parks != requests || got.Unparks != requests {
+		t.Errorf("got %d parks and %d unparks, want %d each: the last to find the connection closed", got.Parks, got.Unparks, requests)
+	}
+}
+
+// TestSplitRequests cuts a request at every byte, with the connection parked before.
+func TestSplitRequests(t *testing.T) {
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprintf(rw, "%s %s %v", r.Method, body, err)
+	}, nil, ParkAfter(0))
+	c := f.dial()
+	for _, whole := range []string{
+		"GET / HTTP/1.1\r\nHost: test\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody",
+		"\r\nPOST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n", // after a POST
+	} {
+		for i := 1; i < len(whole); i++ {
+			if canPark {
+				testnet.Eventually(t, "the connection waiting", func() bool {
+					s := f.server.Stats()
+					return s.Parked+s.Waiting == 1
+				})
+			}
+			c.send(whole[:i])
+			if i%3 == 0 {
+				time.Sleep(time.Millisecond) // most often enough for the first piece to be read alone
+			}
+			c.send(whole[i:])
+			want := "GET  <nil>"
+			if strings.Contains(whole, "POST") {
+				want = "POST body <nil>"
+			}
+			if got := c.answer(); got != want {
+				t.Fatalf("cut at %d of %q: got %q, want %q", i, whole, got, want)
+			}
+		}
+	}
+}
+
+// TestIdentity: who keeps the net.Conn of the hooks, or what he put into the
+// context, finds the same again for the whole life of the connection.
+func TestIdentity(t *testing.T) {
+	type key struct{}
+	var contexts atomic.Int32
+	seen := make(chan [4]any, 10)
+	hijacked := make(chan net.Conn, 1)
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		seen <- [4]any{
+			r.Context().Value(key{}), r.RemoteAddr,
+			fmt.Sprint(r.Context().Value(http.LocalAddrContextKey)), r.Context().Value(http.ServerContextKey),
+		}
+		if r.URL.Path == "/hijack" {
+			conn, _, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				t.Errorf("Hijack: %v", err)
+			}
+			hijacked <- conn
+		}
+	}, func(f *fixture) {
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			contexts.Add(1)
+			if ctx.Value(http.ServerContextKey) != f.srv {
+				t.Errorf("got server %v in ConnContext, want the user's", ctx.Value(http.ServerContextKey))
+			}
+			return context.WithValue(ctx, key{}, c)
+		}
+	})
+	c := f.dial()
+	var first [4]any
+	for i, path := range []string{"/", "/", "/", "/hijack"} {
+		c.send(request(path))
+		got := testnet.Receive(t, "the handler", seen)
+		if i == 0 {
+			first = got
+			if got[1] != c.LocalAddr().String() || got[2] != c.RemoteAddr().String() || got[3] != f.srv {
+				t.Errorf("got %v, want %v, %v and the server", got[1:], c.LocalAddr(), c.RemoteAddr())
+			}
+		}
+		if got != first {
+			t.Errorf("request %d: got %v, want %v as before", i, got, first)
+		}
+		if path == "/" {
+			c.answer()
+			if canPark {
+				f.awaitParked(1)
+			}
+		}
+	}
+	conn := testnet.Receive(t, "the hijacked connection", hijacked)
+	defer conn.Close()
+	if conn != first[0] {
+		t.Errorf("Hijack returned %p, want %p, ConnContext's", conn, first[0])
+	}
+	f.awaitStates("new active idle active idle active idle active hijacked")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.states[conn] == nil {
+		t.Error("ConnState got another net.Conn than ConnContext")
+	}
+	if n := contexts.Load(); n != 1 {
+		t.Errorf("ConnContext was called %d times, want once", n)
+	}
+}
+
+func TestBaseContext(t *testing.T) {
+	type key struct{}
+	var calls atomic.Int32
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.Context().Value(key{})) }, func(f *fixture) {
+		f.srv.BaseContext = func(l net.Listener) context.Context {
+			calls.Add(1)
+			if l != f.ln {
+				t.Errorf("BaseContext got %v, want the listener given to Serve", l)
+			}
+			return context.WithValue(context.Background(), key{}, "base")
+		}
+	})
+	c := f.dial()
+	for range 3 {
+		if got := c.get("/"); got != "base" {
+			t.Errorf("got %q from the base context, want %q", got, "base")
+		}
+		if canPark {
+			f.awaitParked(1)
+		}
+	}
+	if n := calls.Load(); n != 1 {
+		t.Errorf("BaseContext was called %d times, want once for one Serve", n)
+	}
+}
+
+// TestHijackedConn uses what a percore connection has beyond net.Conn, and the
+// readiness callback, which is free then.
+func TestHijackedConn(t *testing.T) {
+	needParking(t)
+	hijacked := make(chan net.Conn, 1)
+	early := make(chan error, 1)
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Errorf("Hijack: %v", err)
+		}
+		hijacked <- conn
+	}, func(f *fixture) {
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			early <- c.(interface{ OnReadable(func(error)) error }).OnReadable(func(error) {})
+			return ctx
+		}
+	})
+	c := f.dial()
+	c.send(request("/"))
+	conn := testnet.Receive(t, "the hijacked connection", hijacked)
+	defer conn.Close()
+	if err := testnet.Receive(t, "OnReadable before", early); err != errNotHijacked {
+		t.Errorf("OnReadable before Hijack: got %v, want %v", err, errNotHijacked)
+	}
+	readable := make(chan error, 1)
+	if err := conn.(interface{ OnReadable(func(error)) error }).OnReadable(func(err error) { readable <- err }); err != nil {
+		t.Fatalf("OnReadable: %v", err)
+	}
+	c.send("hello")
+	if err := testnet.Receive(t, "the callback", readable); err != nil {
+		t.Errorf("the callback: got %v, want nil", err)
+	}
+	p := make([]byte, 10)
+	if n, err := conn.Read(p); string(p[:n]) != "hello" || err != nil {
+		t.Errorf("got %q, %v, want %q", p[:n], err, "hello")
+	}
+	if got := f.server.Stats(); got.Hijacked != 1 || got.Conns != 0 {
+		t.Errorf("got %+v, want one hijacked, none left", got)
+	}
+	f.shutdown() // which does not wait for it
+	c.send("more")
+	if n, err := conn.Read(p); string(p[:n]) != "more" || err != nil {
+		t.Errorf("after Shutdown: got %q, %v, want %q", p[:n], err, "more")
+	}
+}
+
+func TestShutdownClosesParked(t *testing.T) {
+	for _, how := range []struct {
+		name string
+		stop func(f *fixture)
+	}{
+		{"Shutdown", func(f *fixture) { f.shutdown() }},
+		{"Close", func(f *fixture) { f.server.Close() }},
+		{"the http.Server's Shutdown", func(f *fixture) { f.srv.Shutdown(t.Context()) }},
+		{"the http.Server's Close", func(f *fixture) { f.srv.Close() }},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			needParking(t)
+			f := start(t, echoPath, nil)
+			parked, waiting := f.dial(), f.dial()
+			parked.get("/")
+			f.awaitParked(1)
+			f.awaitWaiting(1)
+			how.stop(f)
+			parked.awaitEOF()
+			waiting.awaitEOF()
+			f.wantServed(http.ErrServerClosed)
+			testnet.Eventually(t, "both connections being reported closed", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				n := 0
+				for _, states := range f.states {
+					if states[len(states)-1] == "closed" {
+						n++
+					}
+				}
+				return n == 2
+			})
+			if err := f.server.Serve(f.ln); err != http.ErrServerClosed {
+				t.Errorf("Serve again: got %v, want http.ErrServerClosed", err)
+			}
+		})
+	}
+}
+
+// TestShutdownWaitsForActive: a request on a connection that was parked before
+// counts as any other.
+func TestShutdownWaitsForActive(t *testing.T) {
+	arrived, goOn := make(chan struct{}, 1), make(chan struct{})
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			arrived <- struct{}{}
+			<-goOn
+		}
+		io.WriteString(rw, "done")
+	}, nil)
+	c := f.dial()
+	c.get("/")
+	if canPark {
+		f.awaitParked(1)
+	}
+	c.send(request("/slow"))
+	testnet.Receive(t, "the request", arrived)
+	shut := make(chan struct{})
+	go func() { defer close(shut); f.shutdown() }()
+	f.wantServed(http.ErrServerClosed)
+	select {
+	case <-shut:
+		t.Error("Shutdown returned while a request was under way")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(goOn)
+	if got := c.answer(); got != "done" {
+		t.Errorf("got %q, want %q", got, "done")
+	}
+	testnet.Receive(t, "Shutdown", shut)
+	f.awaitStates("new active idle active closed")
+}
+
+func TestSetKeepAlivesEnabled(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, nil)
+	c := f.dial()
+	c.get("/")
+	f.awaitParked(1)
+	f.server.SetKeepAlivesEnabled(false)
+	c.awaitEOF()
+	f.awaitStates("new active idle closed")
+
+	c = f.dial()
+	c.send(request("/"))
+	resp, err := http.ReadResponse(c.br, nil)
+	if err != nil || !resp.Close {
+		t.Errorf("got %+v, %v, want a response that closes the connection", resp, err)
+	}
+	resp.Body.Close()
+	f.server.SetKeepAlivesEnabled(true)
+	c = f.dial()
+	c.get("/")
+	f.awaitParked(1)
+}
+
+// TestListenerClosed: connections outlive their listener, as with net/http, and
+// Shutdown still finds them.
+func TestListenerClosed(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, nil)
+	c := f.dial()
+	c.get("/")
+	f.awaitParked(1)
+	f.ln.Close()
+	f.wantServed(net.ErrClosed)
+	for range 3 {
+		if got := c.get("/again"); got != "/again" {
+			t.Errorf("got %q, want %q", got, "/again")
+		}
+		f.awaitParked(1)
+	}
+	f.shutdown()
+	c.awaitEOF()
+}
+
+// between stops a connection between two requests at the moment when net/http has
+// been told to give its lease back, and calls f with it.
+func between(t *testing.T, f func(server *Server, c *conn)) {
+	needParking(t)
+	conns := make(chan net.Conn, 1)
+	fx := start(t, echoPath, func(f *fixture) {
+		f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+			f.connState(c, state)
+			if state == http.StateIdle {
+				conns <- c
+			}
+		}
+	}, ParkAfter(time.Hour))
+	client := fx.dial()
+	client.get("/")
+	c := testnet.Receive(t, "the connection", conns).(*conn)
+	testnet.Eventually(t, "net/http waiting", func() bool { return c.is(waiting) })
+	c.mu.Lock()
+	c.set(stateEnding)
+	c.mu.Unlock()
+	f(fx.server, c)
+	client.awaitEOF()
+	fx.awaitStates("new active idle closed")
+}
+
+// TestCloseWhileParking: of two Closes at that moment one is net/http's, and the
+// other is meant.
+func TestCloseWhileParking(t *testing.T) {
+	between(t, func(_ *Server, c *conn) {
+		for i, want := range []uint32{stateEnded, stateShut} {
+			if err := c.Close(); err != nil {
+				t.Errorf("Close %d: %v", i, err)
+			}
+			if got := c.state(); got != want && got != stateClosed {
+				t.Errorf("Close %d: got state %d, want %d", i, got, want)
+			}
+		}
+	})
+}
+
+// TestKeepAlivesOffWhileParking: SetKeepAlivesEnabled doesn't see a connection at
+// that moment, in none of the lists.
+func TestKeepAlivesOffWhileParking(t *testing.T) {
+	between(t, func(s *Server, c *conn) {
+		s.keepAlivesOff.Store(true)
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // the wait ends, and so does net/http's lease
+	})
+}
+
+// TestUserCloses: the user may close a connection that he got from a hook, parked
+// or not.
+func TestUserCloses(t *testing.T) {
+	conns := make(chan net.Conn, 1)
+	f := start(t, echoPath, func(f *fixture) {
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			conns <- c
+			return ctx
+		}
+	})
+	t.Run("waiting", func(t *testing.T) {
+		needParking(t)
+		c := f.dial()
+		f.awaitWaiting(1)
+		testnet.Receive(t, "the connection", conns).Close()
+		c.awaitEOF()
+	})
+	t.Run("parked", func(t *testing.T) {
+		needParking(t)
+		c := f.dial()
+		c.get("/")
+		f.awaitParked(1)
+		testnet.Receive(t, "the connection", conns).Close()
+		c.awaitEOF()
+	})
+	t.Run("by a deadline", func(t *testing.T) {
+		c := f.dial()
+		c.get("/")
+		if canPark {
+			f.awaitParked(1)
+		}
+		testnet.Receive(t, "the connection", conns).SetReadDeadline(time.Unix(1, 0))
+		c.awaitEOF()
+	})
+	t.Run("the percore.Conn", func(t *testing.T) {
+		needParking(t)
+		c := f.dial()
+		c.get("/")
+		f.awaitParked(1)
+		testnet.Receive(t, "the connection", conns).(interface{ NetConn() net.Conn }).NetConn().Close()
+		c.awaitEOF()
+	})
+	testnet.Eventually(t, "the connections being given up", func() bool { return f.server.Stats().Conns == 0 })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, states := range f.states {
+		if last := states[len(states)-1]; last != "closed" || strings.Count(strings.Join(states, " "), "closed") != 1 {
+			t.Errorf("got states %v, want one closed at the end", states)
+		}
+	}
+}
+
+// TestHookCloses closes connections from within ConnState.
+func TestHookCloses(t *testing.T) {
+	for _, at := range []http.ConnState{http.StateNew, http.StateIdle} {
+		t.Run(at.String(), func(t *testing.T) {
+			f := start(t, echoPath, func(f *fixture) {
+				f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+					f.connState(c, state)
+					if state == at {
+						c.Close()
+					}
+				}
+			})
+			c := f.dial()
+			want := "new closed"
+			if at == http.StateIdle {
+				c.get("/")
+				want = "new active idle closed"
+			}
+			c.awaitEOF()
+			f.awaitStates(want)
+		})
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	for _, tt := range []timeoutTest{
+		{"IdleTimeout while parked", func(srv *http.Server, d time.Duration) { srv.IdleTimeout = d }, 1, "", "new active idle closed"},
+		{"ReadTimeout while parked", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, 1, "", "new active idle closed"},
+		{"ReadHeaderTimeout without a byte", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, 0, "", "new closed"},
+		{"ReadTimeout without a byte", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, 0, "", "new closed"},
+		{"ReadHeaderTimeout in the first header", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, 0, "GET / HTTP/1.1\r\n", "new active closed"},
+		{"ReadHeaderTimeout after parking", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d; srv.IdleTimeout = time.Hour }, 1, "GET / HTTP/1.1\r\n", "new active idle closed"},
+		{"IdleTimeout with three bytes", func(srv *http.Server, d time.Duration) { srv.IdleTimeout = d; srv.ReadHeaderTimeout = time.Hour }, 1, "GET", "new active idle closed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			// On a machine that is busy a short time-out may pass before the client has
+			// said anything. A wrong outcome counts when a long one has it, too.
+			got := ""
+			for d := 30 * time.Millisecond; d < 3*time.Second; d *= 4 {
+				if got = tt.outcome(t, d); got == tt.want() {
+					return
+				}
+			}
+			t.Errorf("got %s, want %s", got, tt.want())
+		})
+	}
+}
+
+type timeoutTest struct {
+	name      string
+	configure func(srv *http.Server, d time.Duration)
+	requests  int    // answered before
+	send      string // after them, and after parking
+	states    string
+}
+
+func (tt timeoutTest) want() string {
+	return fmt.Sprintf(`states %s, then "" <nil>, log ""`, tt.states)
+}
+
+// outcome tells what comes of a time-out of d.
+func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
+	f := start(t, echoPath, func(f *fixture) { tt.configure(f.srv, d) })
+	c := f.dial()
+	for range tt.requests {
+		io.WriteString(c, request("/"))
+		if resp, err := http.ReadResponse(c.br, nil); err == nil {
+			io.Copy(io.Discard, resp.Body)
+		}
+		if canPark {
+			testnet.Eventually(t, "the connection being parked or closed", func() bool {
+				s := f.server.Stats()
+				return s.Parked == s.Conns
+			})
+		}
+	}
+	io.WriteString(c, tt.send)
+	rest, err := io.ReadAll(c.br)
+	states := ""
+	testnet.Eventually(t, "the connection being closed", func() bool {
+		for _, s := range f.snapshot() {
+			states = strings.Join(s, " ")
+		}
+		return strings.HasSuffix(states, "closed")
+	})
+	return fmt.Sprintf("states %s, then %q %v, log %q", states, rest, err, f.log.String())
+}
+
+// TestHeaderTimeStartsWithTheRequest: time spent parked does not count.
+func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, func(f *fixture) {
+		f.srv.ReadHeaderTimeout = testnet.HangTimeout
+		f.srv.IdleTimeout = -1
+	})
+	c := f.dial()
+	c.get("/")
+	f.awaitParked(1)
+	c.send("GE")
+	testnet.Eventually(t, "the connection being served", func() bool { return f.server.Stats().Unparks == 1 })
+	time.Sleep(DefaultParkAfter * 3 / 2) // longer than a Read without a byte would wait
+	if got := f.server.Stats(); got.Parked != 0 {
+		t.Errorf("got %+v, want nothing parked with a part of a request read", got)
+	}
+	c.send("T /late HTTP/1.1\r\nHost: test\r\n\r\n")
+	if got := c.answer(); got != "/late" {
+		t.Errorf("got %q, want %q", got, "/late")
+	}
+}
+
+// TestHeaderTimeStartsWithTheConnection: for the first request time spent without a
+// byte does count.
+func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
+	needParking(t)
+	conns := make(chan *conn, 1)
+	f := start(t, echoPath, func(f *fixture) {
+		f.srv.ReadHeaderTimeout = time.Hour
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			conns <- c.(*conn)
+			return ctx
+		}
+	})
+	client := f.dial()
+	c := testnet.Receive(t, "the connection", conns)
+	f.awaitWaiting(1)
+	deadline := func() instant {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.real
+	}
+	want := deadline()
+	client.send(request("/")[:20])
+	testnet.Eventually(t, "the first bytes being read", func() bool { return c.state() == stateBusy })
+	if got := deadline(); got != want || got == 0 {
+		t.Errorf("got the deadline %d after the first bytes, want %d as when it was accepted", got, want)
+	}
+}
+
+// wrapping is a listener that hands out connections of its own type.
+type wrapping struct{ net.Listener }
+
+type wrapped struct{ net.Conn }
+
+func (l wrapping) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return wrapped{c}, nil
+}
+
+// TestForeignConns are served and not parked.
+func TestForeignConns(t *testing.T) {
+	f := start(t, echoPath, func(f *fixture) { f.ln = wrapping{f.ln} })
+	c := f.dial()
+	for range 3 {
+		if got := c.get("/x"); got != "/x" {
+			t.Errorf("got %q, want %q", got, "/x")
+		}
+	}
+	if got := f.server.Stats(); got.Foreign != 1 || got.Conns != 0 || got.Parks != 0 {
+		t.Errorf("got %+v, want one foreign connection, not parked", got)
+	}
+	f.shutdown()
+	c.awaitEOF()
+	f.awaitStates("new active idle active idle active idle closed")
+}
+
+// failing is a listener whose Accept fails for a while.
+type failing struct {
+	net.Listener
+	left atomic.Int32
+}
+
+type temporaryError struct{ error }
+
+func (temporaryError) Timeout() bool   { return false }
+func (temporaryError) Temporary() bool { return true }
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, temporaryError{errors.New("not now")}
+	}
+	return l.Listener.Accept()
+}
+
+func TestAcceptErrors(t *testing.T) {
+	f := start(t, echoPath, func(f *fixture) {
+		l := &failing{Listener: f.ln}
+		l.left.Store(2)
+		f.ln = l
+	})
+	f.dial().get("/")
+	want := "http: Accept error: not now; retrying in 5ms\nhttp: Accept error: not now; retrying in 10ms\n"
+	if got := f.log.String(); got != want {
+		t.Errorf("got log %q, want %q", got, want)
+	}
+}
+
+// TestNotParkedForLeftovers: where net/http has some of the next request already
+// nothing is parked, and nothing is lost.
+func TestNotParkedForLeftovers(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, nil)
+	c := f.dial()
+	const post = "POST /post HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"
+	c.send(post + "\r\n")
+	if got := c.answer(); got != "/post" {
+		t.Errorf("got %q, want %q", got, "/post")
+	}
+	testnet.Eventually(t, "the empty line being counted", func() bool { return f.server.Stats().Buffered == 1 })
+	if got := c.get("/get"); got != "/get" {
+		t.Errorf("got %q, want %q", got, "/get")
+	}
+	f.awaitParked(1)
+
+	// A header that was in the buffer to the end of a line: net/http reads on into
+	// an empty buffer, in the middle of a request.
+	c.send(request("/1") + "GET /2 HTTP/1.1\r\n")
+	c.answer()
+	time.Sleep(5 * time.Millisecond) // time enough to park by mistake
+	c.send("Host: test\r\n\r\n")
+	if got := c.answer(); got != "/2" {
+		t.Errorf("got %q, want %q", got, "/2")
+	}
+}
+
+// TestEmptyLine: after parking it is skipped where net/http would skip it, and
+// refused where it would refuse it, unless that can't be known.
+func TestEmptyLine(t *testing.T) {
+	needParking(t)
+	const post = "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"
+	for _, tt := range []struct {
+		name, before string
+		answers      int
+		want         string
+	}{
+		{"after a GET", request("/"), 1, "400 Bad Request"},
+		{"after a POST", post, 1, "/x"},
+		{"after a POST and a GET", post + request("/"), 2, "/x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := start(t, echoPath, nil)
+			c := f.dial()
+			c.get("/") // on a new connection the first byte can't come too early
+			f.awaitParked(1)
+			c.send(tt.before)
+			for range tt.answers {
+				c.answer()
+			}
+			f.awaitParked(1)
+			c.send("\r\n" + request("/x"))
+			if got := c.answer(); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestEndsUnparked: what net/http says nothing about at the end of an idle
+// connection, it says nothing about after parking either.
+func TestEndsUnparked(t *testing.T) {
+	for _, rest := range []string{"", "G", "GET", "\r\n"} {
+		t.Run(fmt.Sprintf("%q", rest), func(t *testing.T) {
+			f := start(t, echoPath, nil)
+			c := f.dial()
+			c.get("/")
+			if canPark {
+				f.awaitParked(1)
+			}
+			c.send(rest)
+			c.Conn.(*net.TCPConn).CloseWrite()
+			c.awaitEOF()
+			f.awaitStates("new active idle closed")
+		})
+	}
+}
+
+// TestSendfile: a handler that copies a file to its ResponseWriter gets to the
+// connection's ReadFrom.
+func TestSendfile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(strings.Repeat("0123456789", 10_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) { http.ServeFile(rw, r, name) }, nil)
+	c := f.dial()
+	for range 3 {
+		if got := len(c.get("/")); got != 100_000 {
+			t.Errorf("got %d bytes, want 100000", got)
+		}
+		if canPark {
+			f.awaitParked(1)
+		}
+	}
+}
+
+func TestNeverParking(t *testing.T) {
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); !ok {
+			t.Error("no local address in the context")
+		}
+	}, func(f *fixture) {
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			if _, ok := c.(*percore.Conn); !ok {
+				t.Errorf("ConnContext got a %T, want the *percore.Conn itself", c)
+			}
+			return ctx
+		}
+	}, ParkAfter(-1))
+	f.dial().get("/")
+	if got := f.server.Stats(); got != (Stats{}) {
+		t.Errorf("got %+v, want nothing counted", got)
+	}
+}
+
+// TestTwoListeners: one Server, one Shutdown, and the base context of each.
+func TestTwoListeners(t *testing.T) {
+	type key struct{}
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(rw, r.Context().Value(key{}))
+	}, func(f *fixture) {
+		f.srv.BaseContext = func(l net.Listener) context.Context {
+			return context.WithValue(context.Background(), key{}, l.Addr())
+		}
+	})
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- f.server.Serve(ln) }()
+	nc := testnet.Dial(t, ln)
+	first, second := f.dial(), &client{nc, t, bufio.NewReader(nc)}
+	for range 2 {
+		for _, c := range []*client{first, second} {
+			if got, want := c.get("/"), c.RemoteAddr().String(); got != want {
+				t.Errorf("got the base context of the listener %s, want %s", got, want)
+			}
+		}
+		if canPark {
+			f.awaitParked(2)
+		}
+	}
+	f.shutdown()
+	if err := testnet.Receive(t, "the second Serve", served); err != http.ErrServerClosed {
+		t.Errorf("got %v, want http.ErrServerClosed", err)
+	}
+	first.awaitEOF()
+	second.awaitEOF()
+}
+
+func TestListenAndServe(t *testing.T) {
+	testnet.NoLeaks(t)
+	addrs := make(chan net.Addr, 1)
+	srv := &http.Server{Addr: "127.0.0.1:0", Handler: http.HandlerFunc(echoPath), BaseContext: func(l net.Listener) context.Context {
+		addrs <- l.Addr()
+		return context.Background()
+	}}
+	var controls atomic.Int32
+	s := Wrap(srv, ListenConfig(&percore.ListenConfig{Control: func(string, string, syscall.RawConn) error {
+		controls.Add(1)
+		return nil
+	}}))
+	down := make(chan struct{})
+	s.RegisterOnShutdown(func() { close(down) })
+	served := make(chan error, 1)
+	go func() { served <- s.ListenAndServe() }()
+	addr := testnet.Receive(t, "the address", addrs)
+	nc, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	c := &client{nc, t, bufio.NewReader(nc)}
+	if got := c.get("/x"); got != "/x" {
+		t.Errorf("got %q, want %q", got, "/x")
+	}
+	if controls.Load() == 0 {
+		t.Error("the ListenConfig was not used")
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	testnet.Receive(t, "the function registered for Shutdown", down)
+	for _, serve := range []func() error{func() error { return <-served }, s.ListenAndServe, func() error { return s.ListenAndServeTLS("", "") }} {
+		if err := serve(); err != http.ErrServerClosed {
+			t.Errorf("got %v, want http.ErrServerClosed", err)
+		}
+	}
+}
+
+// TestManyParked: parked connections hold no goroutines.
+func TestManyParked(t *testing.T) {
+	needParking(t)
+	const n = 300
+	f := start(t, echoPath, nil)
+	clients := make([]*client, n)
+	few := 0
+	for i := range clients {
+		clients[i] = f.dial()
+		clients[i].get("/")
+		if i == 9 {
+			f.awaitParked(10)
+			few = goroutines(f)
+		}
+	}
+	f.awaitParked(n)
+	testnet.Eventually(t, "as few goroutines as with 10 connections", func() bool { return goroutines(f) <= few })
+	var wg sync.WaitGroup
+	for _, c := range clients {
+		wg.Go(func() {
+			if got := c.get("/x"); got != "/x" {
+				t.Errorf("got %q, want %q", got, "/x")
+			}
+		})
+	}
+	testnet.Within(t, "all at once", wg.Wait)
+}

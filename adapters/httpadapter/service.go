@@ -1,0 +1,331 @@
+package httpadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore"
+)
+
+// service is one call of Serve: a listener, its connections, and the feeds by
+// which net/http gets them.
+//
+// It may outlive the call: connections go on after their listener was closed, and
+// to serve one that wakes up net/http needs a feed. So the feeds end with the last
+// of the accept loops and connections, or when net/http closes them, which is how
+// it shuts down.
+type service struct {
+	// immutable
+	server   *Server
+	listener net.Listener
+	tls      *tls.Config // nil: plain HTTP
+	base     context.Context
+	ctx      context.Context // of connections, before the user's ConnContext
+	feeds    []*feed
+	served   chan error    // what net/http's Serve returned, for each feed
+	done     chan struct{} // closed with the last reference
+
+	// atomic
+	refs  atomic.Int64 // accept loops and connections
+	ended atomic.Bool  // net/http has closed a feed: it shuts down, or could not start
+
+	closeOnce sync.Once
+	closeErr  error // guarded by closeOnce
+}
+
+func (s *Server) newService(l net.Listener, config *tls.Config) *service {
+	sv := &service{server: s, listener: l, tls: config, base: context.Background(), done: make(chan struct{})}
+	if s.user.baseContext != nil {
+		sv.base = s.user.baseContext(l)
+		if sv.base == nil {
+			panic("BaseContext returned a nil context")
+		}
+	}
+	sv.ctx = context.WithValue(sv.base, http.ServerContextKey, s.srv)
+	for _, from := range perLoop(l) {
+		sv.feeds = append(sv.feeds, &feed{service: sv, from: from, wake: make(chan struct{}, 1)})
+	}
+	sv.served = make(chan error, len(sv.feeds))
+	sv.refs.Store(int64(len(sv.feeds)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.services[sv] = struct{}{}
+	return sv
+}
+
+// perLoop returns the listeners to accept from: one per loop if there are
+// loops, and descriptors for them.
+func perLoop(l net.Listener) []net.Listener {
+	if pl, ok := l.(*percore.Listener); ok {
+		if split, err := pl.PerLoop(); err == nil {
+			all := make([]net.Listener, len(split))
+			for i := range split {
+				all[i] = split[i]
+			}
+			return all
+		}
+	}
+	return []net.Listener{l}
+}
+
+// run serves until the listener fails.
+func (sv *service) run() error {
+	failed := make(chan error, len(sv.feeds))
+	for _, f := range sv.feeds {
+		go func() {
+			sv.served <- sv.server.srv.Serve(f)
+			f.closeKept()
+		}()
+		go func() {
+			failed <- f.acceptLoop()
+			sv.release()
+		}()
+	}
+	err := <-failed
+	// End the other loops. What it says is of no interest, now or to a Close later.
+	sv.closeOnce.Do(func() { sv.listener.Close() })
+	for range sv.feeds[1:] {
+		<-failed
+	}
+	if sv.ended.Load() {
+		return <-sv.served // it knows why
+	}
+	return err
+}
+
+// release drops a reference. With the last one net/http has nothing to wait for
+// any more.
+func (sv *service) release() {
+	if sv.refs.Add(-1) > 0 {
+		return
+	}
+	for _, f := range sv.feeds {
+		f.close()
+	}
+	s := sv.server
+	s.mu.Lock()
+	delete(s.mu.services, sv)
+	s.mu.Unlock()
+	close(sv.done)
+}
+
+// closeKept closes all connections that net/http does not have at the moment,
+// and from now on those that it gives back.
+func (sv *service) closeKept() {
+	for _, f := range sv.feeds {
+		f.closeKept()
+	}
+}
+
+// closeIdle closes the connections that are parked.
+func (sv *service) closeIdle() {
+	for _, f := range sv.feeds {
+		for _, c := range f.keptConns() {
+			c.closeIf(stateParked)
+		}
+	}
+}
+
+// feed is the listener that net/http accepts from. There is one per listener of
+// the service: connections that the kernel gave to a loop are accepted, woken and
+// handed to net/http without getting in the way of other loops'.
+//
+// It also keeps the connections that net/http does not have at the moment.
+type feed struct {
+	// immutable
+	service *service
+	from    net.Listener
+	wake    chan struct{} // has a token if ready or closed may have changed
+
+	mu struct {
+		sync.Mutex
+		kept   []*conn    // in any order; conn.index is the place
+		ready  []net.Conn // for Accept, oldest first: *conn that are queued, and what isn't ours
+		closed bool
+	}
+}
+
+// Accept returns the next connection that has something to read.
+func (f *feed) Accept() (net.Conn, error) {
+	for {
+		nc, closed := f.next()
+		switch {
+		case closed:
+			return nil, net.ErrClosed
+		case nc == nil:
+			<-f.wake
+			continue
+		}
+		c, ok := nc.(*conn)
+		if !ok {
+			return nc, nil
+		}
+		if lease := c.lease(); lease != nil {
+			return lease, nil
+		}
+	}
+}
+
+// next takes a connection out of the queue. It is called by one goroutine.
+func (f *feed) next() (nc net.Conn, closed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return nil, true
+	}
+	if len(f.mu.ready) == 0 {
+		return nil, false
+	}
+	nc = f.mu.ready[0]
+	f.mu.ready[0] = nil
+	f.mu.ready = f.mu.ready[1:]
+	if len(f.mu.ready) == 0 {
+		f.mu.ready = nil // a burst's array is not kept
+	}
+	return nc, false
+}
+
+// Close is called by net/http only, when it shuts down, with the server's lock
+// held, and when it could not start.
+func (f *feed) Close() error {
+	if !f.close() {
+		return nil // it was not needed any more
+	}
+	sv := f.service
+	sv.ended.Store(true)
+	sv.closeOnce.Do(func() { sv.closeErr = sv.listener.Close() })
+	return sv.closeErr
+}
+
+// Addr returns the address of the listener.
+func (f *feed) Addr() net.Addr { return f.service.listener.Addr() }
+
+// close ends Accept, and reports whether it hadn't been ended already.
+func (f *feed) close() bool {
+	f.mu.Lock()
+	first := !f.mu.closed
+	f.mu.closed = true
+	f.mu.Unlock()
+	f.signal()
+	return first
+}
+
+func (f *feed) signal() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// push queues a connection for Accept. It reports false if net/http accepts no
+// more.
+func (f *feed) push(nc net.Conn) bool {
+	f.mu.Lock()
+	if f.mu.closed {
+		f.mu.Unlock()
+		return false
+	}
+	f.mu.ready = append(f.mu.ready, nc)
+	f.mu.Unlock()
+	f.signal()
+	return true
+}
+
+// keep takes c in while net/http does not have it. It reports false if net/http
+// would never take it back. The caller holds c.mu.
+func (f *feed) keep(c *conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return false
+	}
+	c.index = int32(len(f.mu.kept))
+	f.mu.kept = append(f.mu.kept, c)
+	return true
+}
+
+// drop gives up c, which is kept. The caller holds c.mu.
+func (f *feed) drop(c *conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := len(f.mu.kept) - 1
+	moved := f.mu.kept[last]
+	f.mu.kept[c.index] = moved
+	moved.index = c.index
+	f.mu.kept[last] = nil
+	f.mu.kept = f.mu.kept[:last]
+}
+
+// keptConns returns the connections that are kept at present.
+func (f *feed) keptConns() []*conn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]*conn(nil), f.mu.kept...)
+}
+
+// closeKept closes what is kept and queued, now that net/http takes no more.
+func (f *feed) closeKept() {
+	f.close()
+	for _, c := range f.keptConns() {
+		c.hangUp()
+	}
+	f.mu.Lock()
+	ready := f.mu.ready
+	f.mu.ready = nil
+	f.mu.Unlock()
+	for _, nc := range ready {
+		if _, ok := nc.(*conn); !ok {
+			nc.Close()
+		}
+	}
+}
+
+// acceptLoop accepts connections until the listener fails for good. Failures that
+// pass are logged and waited out as net/http does.
+func (f *feed) acceptLoop() error {
+	var delay time.Duration
+	for {
+		nc, err := f.from.Accept()
+		if err != nil {
+			//lint:ignore SA1019 it is what net/http asks for
+			if ne, ok := err.(net.Error); !ok || !ne.Temporary() || f.service.ended.Load() {
+				return err
+			}
+			delay = min(max(2*delay, acceptDelayMin), acceptDelayMax)
+			f.service.server.logf("http: Accept error: %v; retrying in %v", err, delay)
+			time.Sleep(delay)
+			continue
+		}
+		delay = 0
+		f.accepted(nc)
+	}
+}
+
+// net/http's pauses after an Accept that failed.
+const (
+	acceptDelayMin = 5 * time.Millisecond
+	acceptDelayMax = time.Second
+)
+
+// accepted takes a new connection in.
+func (f *feed) accepted(nc net.Conn) {
+	pc, ok := nc.(*percore.Conn)
+	if ok && canPark && f.service.server.parkAfter >= 0 {
+		f.newConn(pc).start()
+		return
+	}
+	if !ok {
+		f.service.server.stats.foreign.Add(1)
+	}
+	if f.service.tls != nil {
+		nc = tls.Server(nc, f.service.tls)
+	}
+	if !f.push(nc) {
+		nc.Close()
+	}
+}

@@ -1,0 +1,58 @@
+package httpadapter
+
+import "sync/atomic"
+
+// Stats counts what a [Server] has done with its connections. The counters are
+// read one after the other, not in one instant.
+type Stats struct {
+	Conns   int // connections open now that can be parked: not hijacked, not HTTP/2
+	Waiting int // of these, waiting for their first byte, without a goroutine
+	Parked  int // of these, parked between two requests, without a goroutine
+
+	Parks   uint64 // times a connection was parked
+	Unparks uint64 // times a parked connection was handed to net/http again
+
+	// Not parked, because it can't be done or not safely.
+
+	Foreign  uint64 // connections of another type than *percore.Conn
+	HTTP2    uint64 // connections that speak HTTP/2, or another protocol that ALPN chose
+	Hijacked uint64 // connections that were hijacked
+	Buffered uint64 // waits for a request of which net/http had some bytes already
+}
+
+// counters are Stats as they are counted.
+type counters struct {
+	conns, waiting, parked   atomic.Int64
+	parks, unparks           atomic.Uint64
+	foreign, http2, hijacked atomic.Uint64
+	buffered                 atomic.Uint64
+}
+
+// gauge counts a connection that comes into a state, or leaves it.
+func (n *counters) gauge(state uint32, by int64) {
+	switch state {
+	case stateFresh:
+		n.waiting.Add(by)
+	case stateParked:
+		n.parked.Add(by)
+	case statePassed, stateHijacked, stateClosed:
+		n.conns.Add(-by)
+	}
+}
+
+// Stats returns the counters. On anything but Linux connections are not parked,
+// and only Foreign counts.
+func (s *Server) Stats() Stats {
+	n := &s.stats
+	return Stats{
+		Conns:    int(n.conns.Load()),
+		Waiting:  int(n.waiting.Load()),
+		Parked:   int(n.parked.Load()),
+		Parks:    n.parks.Load(),
+		Unparks:  n.unparks.Load(),
+		Foreign:  n.foreign.Load(),
+		HTTP2:    n.http2.Load(),
+		Hijacked: n.hijacked.Load(),
+		Buffered: n.buffered.Load(),
+	}
+}

@@ -1,0 +1,84 @@
+package httpadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"runtime"
+	"time"
+)
+
+// tlsConn is the lease of a connection that speaks HTTP/1 over TLS. net/http takes
+// it for a plain connection that happens to know its tls.ConnectionState, which it
+// puts into Request.TLS. The user's hooks get the *tls.Conn, and so does net/http
+// for any other protocol that ALPN chose, and to report a handshake that failed.
+//
+// Parking needs no look inside the *tls.Conn, which stays as it is. When its Read
+// reads from the connection it has used up all that it has buffered, but for the
+// beginning of a record; so if there is nothing to read, nothing more can come out
+// of it until there is, which is what the engine watches for. A time-out leaves it
+// intact.
+type tlsConn struct {
+	*tls.Conn
+	conn *conn
+}
+
+// Read reads for net/http.
+func (t *tlsConn) Read(p []byte) (int, error) { return t.conn.read(t.Conn, p) }
+
+// Close closes the connection unless net/http gives a lease back.
+func (t *tlsConn) Close() error {
+	if t.conn.endLease() {
+		return nil
+	}
+	return t.Conn.Close()
+}
+
+// handshake shakes hands as net/http's server would. If it fails, net/http tells
+// the log, and a client that spoke plain HTTP.
+func (c *conn) handshake() {
+	tc := c.more.tls
+	defer func() {
+		if err := recover(); err != nil {
+			c.feed.service.server.logPanic(c, err)
+			c.hangUp()
+		}
+	}()
+	ctx := context.WithValue(c.more.ctx, http.LocalAddrContextKey, c.LocalAddr())
+	err := tc.HandshakeContext(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state() != stateShaking {
+		return // closed meanwhile
+	}
+	c.more.lease = tc
+	if err == nil {
+		c.real = 0
+		_ = c.Conn.SetDeadline(time.Time{})
+		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
+			c.more.lease = &tlsConn{tc, c}
+		}
+	}
+	c.queueLocked()
+}
+
+// isHTTP1 reports whether net/http serves HTTP/1 on a connection for which ALPN
+// has chosen the protocol.
+func isHTTP1(protocol string) bool {
+	switch protocol {
+	case "", "http/1.1", "http/1.0":
+		return true
+	}
+	return false
+}
+
+// logPanic logs a panic of the user's as net/http does.
+func (s *Server) logPanic(c *conn, reason any) {
+	if reason == http.ErrAbortHandler {
+		return
+	}
+	const size = 64 << 10
+	buf := make([]byte, size)
+	buf = buf[:runtime.Stack(buf, false)]
+	s.logf("http: panic serving %v: %v\n%s", c.RemoteAddr(), reason, buf)
+}

@@ -1,0 +1,389 @@
+package httpadapter
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// startTLS is start over TLS. It returns a client's configuration, too.
+func startTLS(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) (*fixture, *tls.Config) {
+	t.Helper()
+	server, client := testnet.TLS(t)
+	f := start(t, handler, func(f *fixture) {
+		f.srv.TLSConfig = server
+		if configure != nil {
+			configure(f)
+		}
+	}, opts...)
+	return f, client
+}
+
+// dialTLS connects and shakes hands.
+func (f *fixture) dialTLS(config *tls.Config) *client {
+	f.Helper()
+	c := tls.Client(f.dial().Conn, config)
+	if err := c.Handshake(); err != nil {
+		f.Fatalf("handshake: %v", err)
+	}
+	return &client{c, f, bufio.NewReader(c)}
+}
+
+func TestTLSParks(t *testing.T) {
+	type key struct{}
+	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
+		_, isTLS := r.Context().Value(key{}).(*tls.Conn)
+		fmt.Fprintf(rw, "%s %t %t %s", r.URL.Path, r.TLS.HandshakeComplete, isTLS, r.TLS.ServerName)
+	}, func(f *fixture) {
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) }
+	})
+	c := f.dialTLS(config)
+	const requests = 5
+	for i := range requests {
+		path := fmt.Sprintf("/%d", i)
+		if got, want := c.get(path), path+" true true localhost"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if canPark {
+			f.awaitParked(1)
+		}
+	}
+	c.Close()
+	f.awaitStates("new" + strings.Repeat(" active idle", requests) + " closed")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for nc := range f.states {
+		if _, ok := nc.(*tls.Conn); !ok {
+			t.Errorf("ConnState got a %T, want a *tls.Conn", nc)
+		}
+	}
+}
+
+// TestTLSWaits: neither a client that says nothing nor one that shakes hands and
+// then says nothing holds a goroutine.
+func TestTLSWaits(t *testing.T) {
+	needParking(t)
+	f, config := startTLS(t, echoPath, nil)
+	silent, early := f.dial(), f.dialTLS(config)
+	f.awaitWaiting(2)
+	testnet.Eventually(t, "no connection being served", func() bool { return goroutines(f) == 0 })
+	if got := early.get("/x"); got != "/x" {
+		t.Errorf("got %q, want %q", got, "/x")
+	}
+	f.shutdown()
+	early.awaitEOF() // with a farewell: crypto/tls would say io.ErrUnexpectedEOF else
+	silent.awaitEOF()
+}
+
+// TestTLSRecordsInPieces cuts a record at every byte, with the connection parked
+// before.
+func TestTLSRecordsInPieces(t *testing.T) {
+	f, config := startTLS(t, echoPath, nil, ParkAfter(0))
+	pieces := &cutting{Conn: f.dial().Conn}
+	tc := tls.Client(pieces, config)
+	c := &client{tc, t, bufio.NewReader(tc)}
+	if err := tc.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 70 {
+		if canPark && i > 0 {
+			f.awaitParked(1)
+		}
+		pieces.at = i
+		if got := c.get("/x"); got != "/x" {
+			t.Fatalf("cut at %d: got %q, want %q", i, got, "/x")
+		}
+	}
+}
+
+// cutting writes in two pieces, with a pause most often long enough for the first
+// to be read alone.
+type cutting struct {
+	net.Conn
+	at int
+}
+
+func (c *cutting) Write(p []byte) (int, error) {
+	if c.at == 0 || c.at >= len(p) {
+		return c.Conn.Write(p)
+	}
+	n, err := c.Conn.Write(p[:c.at])
+	if err != nil {
+		return n, err
+	}
+	time.Sleep(time.Millisecond)
+	m, err := c.Conn.Write(p[c.at:])
+	return n + m, err
+}
+
+// recording keeps what is written to it instead of sending it.
+type recording struct {
+	net.Conn
+	on      bool
+	written []byte
+}
+
+func (c *recording) Write(p []byte) (int, error) {
+	if !c.on {
+		return c.Conn.Write(p)
+	}
+	c.written = append(c.written, p...)
+	return len(p), nil
+}
+
+// TestTLSBeginningOfAnAlert: when crypto/tls has data, and behind it the beginning of
+// an alert, it waits for the rest before it hands out the data. When it is time to
+// park, the data is handed out instead, and nothing lost.
+func TestTLSBeginningOfAnAlert(t *testing.T) {
+	needParking(t)
+	for _, parked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("parked %t", parked), func(t *testing.T) {
+			f, config := startTLS(t, echoPath, nil, ParkAfter(50*time.Millisecond))
+			config.MaxVersion = tls.VersionTLS12 // later alerts look like data from outside
+			raw := &recording{Conn: f.dial().Conn}
+			tc := tls.Client(raw, config)
+			c := &client{tc, t, bufio.NewReader(tc)}
+			c.get("/")
+			f.awaitStates("new active idle") // before, net/http may read a byte in the background
+			if parked {
+				f.awaitParked(1)
+			}
+			raw.on = true
+			c.send(request("/x"))
+			whole := len(raw.written)
+			tc.CloseWrite()
+			_ = raw.SetWriteDeadline(time.Time{}) // CloseWrite has put an end to writes
+			raw.Conn.Write(raw.written[:whole+3])
+			if got := c.answer(); got != "/x" {
+				t.Errorf("got %q, want %q", got, "/x")
+			}
+			f.awaitParked(1)
+			raw.Conn.Write(raw.written[whole+3:])
+			c.awaitEOF()
+			f.awaitStates("new active idle active idle closed")
+		})
+	}
+}
+
+func TestTLSHTTP2(t *testing.T) {
+	f, config := startTLS(t, echoPath, nil)
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get("https://" + f.ln.Addr().String() + "/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if string(body) != "/x" || err != nil || resp.ProtoMajor != 2 {
+		t.Errorf("got %s %q, %v, want HTTP/2 and %q", resp.Proto, body, err, "/x")
+	}
+	if canPark {
+		if got := f.server.Stats(); got.HTTP2 != 1 || got.Conns != 0 {
+			t.Errorf("got %+v, want one connection passed on", got)
+		}
+	}
+}
+
+// TestTLSNextProto: another protocol gets the *tls.Conn.
+func TestTLSNextProto(t *testing.T) {
+	f, config := startTLS(t, echoPath, func(f *fixture) {
+		f.srv.TLSConfig.NextProtos = []string{"echo"}
+		f.srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+			"echo": func(srv *http.Server, c *tls.Conn, h http.Handler) {
+				if srv != f.srv || h == nil {
+					t.Errorf("got %p, %v, want the http.Server and a handler", srv, h)
+				}
+				io.Copy(c, c)
+			},
+		}
+	})
+	config.NextProtos = []string{"echo"}
+	c := f.dialTLS(config)
+	c.send("hello")
+	if p := make([]byte, 5); true {
+		if _, err := io.ReadFull(c, p); string(p) != "hello" || err != nil {
+			t.Errorf("got %q, %v, want %q", p, err, "hello")
+		}
+	}
+	c.Close()
+	testnet.Eventually(t, "the connection being closed", func() bool { return f.server.Stats().Conns == 0 })
+}
+
+func TestTLSResumption(t *testing.T) {
+	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.TLS.DidResume) }, nil)
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	for _, want := range []string{"false", "true"} {
+		c := f.dialTLS(config)
+		for range 2 {
+			if got := c.get("/"); got != want {
+				t.Errorf("got resumed %s, want %s", got, want)
+			}
+			if canPark {
+				f.awaitParked(1)
+			}
+		}
+		c.Close()
+		testnet.Eventually(t, "the connection being closed", func() bool { return f.server.Stats().Conns == 0 })
+	}
+}
+
+// TestTLSClientCertificate: asked for and verified, it is in Request.TLS of every
+// lease.
+func TestTLSClientCertificate(t *testing.T) {
+	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(rw, r.TLS.VerifiedChains[0][0].Subject.CommonName)
+	}, func(f *fixture) {
+		f.srv.TLSConfig.ClientAuth = tls.RequireAndVerifyClientCert
+		f.srv.TLSConfig.ClientCAs = x509.NewCertPool()
+		f.srv.TLSConfig.ClientCAs.AddCert(f.srv.TLSConfig.Certificates[0].Leaf)
+	})
+	without := f.dialTLS(config.Clone())
+	if _, err := without.Read(make([]byte, 1)); err == nil {
+		t.Error("a client without a certificate is let in")
+	}
+	config.Certificates = f.srv.TLSConfig.Certificates
+	c := f.dialTLS(config)
+	for range 3 {
+		if got, want := c.get("/"), "percore test"; got != want {
+			t.Errorf("got client %q, want %q", got, want)
+		}
+		if canPark {
+			f.awaitParked(1)
+		}
+	}
+}
+
+// TestTLSGetCertificate: certificates are chosen as ever, also by a challenge
+// protocol of ALPN, as ACME has it; and a panic there is one connection's end.
+func TestTLSGetCertificate(t *testing.T) {
+	var challenged atomic.Bool
+	f, config := startTLS(t, echoPath, func(f *fixture) {
+		cert := f.srv.TLSConfig.Certificates[0]
+		f.srv.TLSConfig = &tls.Config{
+			NextProtos: []string{"h2", "http/1.1", "acme-tls/1"},
+			GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+				if hello.Context().Value(http.LocalAddrContextKey) == nil || hello.Conn == nil {
+					t.Error("the handshake lacks the context or the connection")
+				}
+				if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == "acme-tls/1" {
+					challenged.Store(true)
+				}
+				switch hello.ServerName {
+				case "panic":
+					panic("on purpose")
+				case "unknown":
+					return nil, errors.New("no such host")
+				}
+				return &cert, nil
+			},
+		}
+	})
+	if got := f.dialTLS(config).get("/x"); got != "/x" {
+		t.Errorf("got %q, want %q", got, "/x")
+	}
+	challenge := config.Clone()
+	challenge.NextProtos = []string{"acme-tls/1"}
+	c := f.dialTLS(challenge)
+	if got := c.Conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "acme-tls/1" || !challenged.Load() {
+		t.Errorf("got protocol %q, challenged %t, want acme-tls/1", got, challenged.Load())
+	}
+	c.awaitEOF() // nobody serves that protocol
+	for name, log := range map[string]string{"panic": "http: panic serving 127.0.0.1:", "unknown": "http: TLS handshake error from 127.0.0.1:"} {
+		wrong := config.Clone()
+		wrong.ServerName = name
+		if err := tls.Client(f.dial().Conn, wrong).Handshake(); err == nil {
+			t.Errorf("%s: the handshake succeeds", name)
+		}
+		testnet.Eventually(t, "the log saying "+log, func() bool { return strings.Contains(f.log.String(), log) })
+	}
+}
+
+// TestTLSStalledHandshake: a client that says nothing, and one that stops in the
+// middle, are logged and thrown out when net/http would.
+func TestTLSStalledHandshake(t *testing.T) {
+	for _, beginning := range []string{"", "\x16\x03\x01\x02\x00"} {
+		limit := 30 * time.Millisecond
+		if beginning != "" {
+			limit = time.Second // for the client to say it
+		}
+		f, _ := startTLS(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = limit })
+		c := f.dial()
+		c.send(beginning)
+		c.awaitEOF()
+		testnet.Eventually(t, "the log", func() bool {
+			log := f.log.String()
+			return strings.HasPrefix(log, "http: TLS handshake error from 127.0.0.1:") && strings.HasSuffix(log, "i/o timeout\n")
+		})
+		f.awaitStates("new closed")
+	}
+}
+
+func TestTLSIdleTimeout(t *testing.T) {
+	f, config := startTLS(t, echoPath, func(f *fixture) { f.srv.IdleTimeout = 30 * time.Millisecond })
+	c := f.dialTLS(config)
+	c.get("/")
+	c.awaitEOF()
+	f.awaitStates("new active idle closed")
+}
+
+// TestTLSHijack: what is hijacked is the connection above TLS.
+func TestTLSHijack(t *testing.T) {
+	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
+		conn, buffered, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Errorf("Hijack: %v", err)
+			return
+		}
+		defer conn.Close()
+		line, err := buffered.ReadString('\n')
+		fmt.Fprintf(conn, "%s%v", line, err)
+	}, nil)
+	c := f.dialTLS(config)
+	c.send(request("/") + "hello\n")
+	if got, err := io.ReadAll(c); string(got) != "hello\n<nil>" || err != nil {
+		t.Errorf("got %q, %v, want %q", got, err, "hello\n<nil>")
+	}
+}
+
+func TestServeTLSErrors(t *testing.T) {
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for _, s := range []interface {
+		ServeTLS(net.Listener, string, string) error
+	}{&http.Server{}, Wrap(&http.Server{})} {
+		if err := s.ServeTLS(ln, "no-such-file", "neither"); err == nil || !strings.Contains(err.Error(), "no-such-file") {
+			t.Errorf("%T: got %v, want an error about no-such-file", s, err)
+		}
+	}
+}
+
+// TestForeignTLS: TLS over connections that can't be parked.
+func TestForeignTLS(t *testing.T) {
+	f, config := startTLS(t, echoPath, func(f *fixture) { f.ln = wrapping{f.ln} })
+	c := f.dialTLS(config)
+	for range 2 {
+		if got := c.get("/x"); got != "/x" {
+			t.Errorf("got %q, want %q", got, "/x")
+		}
+	}
+	if got := f.server.Stats(); got.Foreign != 1 {
+		t.Errorf("got %+v, want one foreign connection", got)
+	}
+}
