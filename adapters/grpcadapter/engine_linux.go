@@ -1,0 +1,47 @@
+//go:build !percore_net
+
+package grpcadapter
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/sys"
+)
+
+// connsAreNets says whether percore's connections are package net's within, for
+// which grpc-go does itself what this package does.
+const connsAreNets = false
+
+// Listen is [WrapListener] of percore.Listen: it takes the networks and addresses
+// that net.Listen takes and fails with what net.Listen fails with, and its
+// connections are *[Conn].
+func Listen(network, address string) (net.Listener, error) {
+	l, err := percore.Listen(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return WrapListener(l), nil
+}
+
+// setUserTimeout sets for how long data may remain unacknowledged, in whole
+// milliseconds (tcp(7), TCP_USER_TIMEOUT).
+func setUserTimeout(c *percore.Conn, d time.Duration) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var errno syscall.Errno
+	err = raw.Control(func(fd uintptr) {
+		errno = sys.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d/time.Millisecond))
+	})
+	if err == nil && errno != 0 {
+		err = os.NewSyscallError("setsockopt", errno)
+	}
+	return err
+}

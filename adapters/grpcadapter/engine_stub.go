@@ -1,0 +1,22 @@
+//go:build !linux || percore_net
+
+package grpcadapter
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"github.com/percore/percore"
+)
+
+// connsAreNets says whether percore's connections are package net's within, for
+// which grpc-go does itself what this package does.
+const connsAreNets = true
+
+// Listen is net.Listen here: grpc-go does for package net's connections what this
+// package does for percore's on Linux.
+func Listen(network, address string) (net.Listener, error) { return net.Listen(network, address) }
+
+// setUserTimeout is never called where connections are package net's.
+func setUserTimeout(*percore.Conn, time.Duration) error { return errors.ErrUnsupported }

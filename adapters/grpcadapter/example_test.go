@@ -1,0 +1,73 @@
+package grpcadapter_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter"
+)
+
+// A server and a client on percore: what is new are Listen, ServerOptions, Serve
+// and DialOptions.
+func Example() {
+	lis, err := grpcadapter.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
+	healthpb.RegisterHealthServer(srv, health.NewServer())
+	served := make(chan error)
+	go func() { served <- grpcadapter.Serve(srv, lis) }()
+
+	opts := append(grpcadapter.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := grpc.NewClient(lis.Addr().String(), opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	reply, err := healthpb.NewHealthClient(cc).Check(context.Background(), &healthpb.HealthCheckRequest{})
+	fmt.Println(reply.GetStatus(), err)
+
+	cc.Close()
+	srv.GracefulStop()
+	fmt.Println(<-served)
+	// Output:
+	// SERVING <nil>
+	// <nil>
+}
+
+// A server with keep-alive parameters of its own tells the listener, too, which
+// can't ask it. This example is not run, since it serves for ever.
+func ExampleKeepaliveParams() {
+	var lc percore.ListenConfig // with the options of the engine
+	inner, err := lc.Listen(context.Background(), "tcp", ":50051")
+	if err != nil {
+		log.Fatal(err)
+	}
+	kp := keepalive.ServerParameters{Time: time.Minute, Timeout: 5 * time.Second}
+	lis := grpcadapter.WrapListener(inner, grpcadapter.KeepaliveParams(kp))
+	srv := grpc.NewServer(append(grpcadapter.ServerOptions(), grpc.KeepaliveParams(kp))...)
+	log.Fatal(grpcadapter.Serve(srv, lis))
+}
+
+// A client with keep-alive parameters, and connections from an address of its
+// choice. This example is not run, for want of a server.
+func ExampleDialOptions() {
+	opts := grpcadapter.DialOptions(
+		grpcadapter.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Minute, Timeout: 5 * time.Second}),
+		grpcadapter.WithDialer(&percore.Dialer{Timeout: 3 * time.Second}),
+	)
+	cc, err := grpc.NewClient("dns:///example.com:50051", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cc.Close()
+}

@@ -1,0 +1,277 @@
+//go:build !percore_net
+
+package grpcadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// spiedConn counts by which way bytes are read.
+type spiedConn struct {
+	*Conn
+	byRead, byReady *atomic.Int64
+}
+
+func (c *spiedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.byRead.Add(int64(n))
+	return n, err
+}
+
+func (c *spiedConn) ReadOnReady(bufSize int, pool mem.BufferPool) (*[]byte, int, error) {
+	b, n, err := c.Conn.ReadOnReady(bufSize, pool)
+	c.byReady.Add(int64(n))
+	return b, n, err
+}
+
+// spiedListener accepts spiedConns.
+type spiedListener struct {
+	net.Listener
+	byRead, byReady atomic.Int64
+}
+
+func (l *spiedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &spiedConn{c.(*Conn), &l.byRead, &l.byReady}, nil
+}
+
+// TestServerReadsOnReady fails when a version of grpc-go stops using ReadOnReady on
+// the server's side: then idle connections hold a buffer again, and the adapter has
+// to be taught the new way.
+func TestServerReadsOnReady(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := &spiedListener{Listener: testnet.Listen(t, Listen, testnet.TCP4)}
+	startServer(t, plainServe, lis)
+	const size = 10_000
+	if err := callUnary(callContext(t), dialServer(t, lis), pattern(size)); err != nil {
+		t.Fatal(err)
+	}
+	// Only the client's preface is read before there is a reader.
+	if got, want := lis.byRead.Load(), int64(len(clientPreface)); got != want {
+		t.Errorf("grpc-go %s read %d bytes by Read, want the %d of the preface", grpc.Version, got, want)
+	}
+	if got := lis.byReady.Load(); got < size {
+		t.Errorf("grpc-go %s read %d bytes by ReadOnReady, want at least %d", grpc.Version, got, size)
+	}
+}
+
+// TestClientReadsOnReady is TestServerReadsOnReady for the client's side.
+func TestClientReadsOnReady(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, Listen, testnet.TCP4)
+	startServer(t, plainServe, lis)
+	var byRead, byReady atomic.Int64
+	d := newDialing(nil)
+	cc := dialServer(t, lis, append(DialOptions(), grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+		c, err := d.dial(ctx, target)
+		if err != nil {
+			return nil, err
+		}
+		return &spiedConn{c.(*Conn), &byRead, &byReady}, nil
+	}))...)
+	const size = 10_000
+	if err := callUnary(callContext(t), cc, pattern(size)); err != nil {
+		t.Fatal(err)
+	}
+	if got := byRead.Load(); got != 0 {
+		t.Errorf("grpc-go %s read %d bytes by Read, want 0", grpc.Version, got)
+	}
+	if got := byReady.Load(); got < size {
+		t.Errorf("grpc-go %s read %d bytes by ReadOnReady, want at least %d", grpc.Version, got, size)
+	}
+}
+
+// readBufferBytes is what grpc-go reads through by default (defaultReadBufSize).
+const readBufferBytes = 32 << 10
+
+// TestIdleConnectionHoldsNoReadBuffer compares the heap of idle connections that
+// have been read from: on percore alone grpc-go holds a read buffer for each, and
+// here it must not. That the first differs from the second shows that the figures
+// mean something.
+func TestIdleConnectionHoldsNoReadBuffer(t *testing.T) {
+	testnet.NoLeaks(t)
+	onPercore := idleHeap(t, percore.Listen, nil)
+	withAdapter := idleHeap(t, Listen, nil)
+	t.Logf("heap per idle connection, a bare client's end included: %d bytes on percore, %d with the adapter", onPercore, withAdapter)
+	if saved := onPercore - withAdapter; saved < readBufferBytes*9/10 {
+		t.Errorf("got %d bytes per idle connection on percore and %d with the adapter, want some %d fewer", onPercore, withAdapter, readBufferBytes)
+	}
+	if withAdapter > readBufferBytes*9/10 {
+		t.Errorf("got %d bytes per idle connection, want less than a read buffer's %d", withAdapter, readBufferBytes)
+	}
+}
+
+// TestIdleTLSConnectionHoldsNoReadBuffer is the same for TLS and Credentials.
+func TestIdleTLSConnectionHoldsNoReadBuffer(t *testing.T) {
+	testnet.NoLeaks(t)
+	before := idleHeap(t, Listen, credentials.NewTLS)
+	after := idleHeap(t, Listen, sparingTLS)
+	t.Logf("heap per idle connection, a bare client's end included: %d bytes with TLS, %d with Credentials", before, after)
+	if saved := before - after; saved < readBufferBytes*9/10 {
+		t.Errorf("got %d bytes per idle connection with TLS and %d with Credentials, want some %d fewer", before, after, readBufferBytes)
+	}
+}
+
+// sparingTLS makes TLS credentials that hold no read buffer.
+func sparingTLS(config *tls.Config) credentials.TransportCredentials {
+	return Credentials(credentials.NewTLS(config))
+}
+
+// idleHeap returns the heap bytes per connection after each has answered a ping.
+// The clients are bare sockets; what they know of TLS is forgotten.
+func idleHeap(t testing.TB, listen testnet.ListenFunc, secure func(*tls.Config) credentials.TransportCredentials) int64 {
+	const connections = 200
+	serverCredentials := insecure.NewCredentials()
+	serverConfig, clientConfig := testnet.TLS(t)
+	if secure != nil {
+		serverCredentials = secure(serverConfig)
+		clientConfig.NextProtos = []string{"h2"}
+	}
+	lis := testnet.Listen(t, listen, testnet.TCP4)
+	srv := startServer(t, plainServe, lis, grpc.Creds(serverCredentials))
+	clients := make([]net.Conn, connections)
+	before := heap()
+	for i := range clients {
+		c := testnet.Dial(t, lis)
+		clients[i] = c
+		if secure != nil {
+			c = tls.Client(c, clientConfig)
+		}
+		if err := ping(c); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	after := heap()
+	runtime.KeepAlive(clients)
+	srv.Stop()
+	for _, c := range clients {
+		c.Close()
+	}
+	return (after - before) / connections
+}
+
+// heap returns the bytes in use after what sync.Pools hold is gone.
+func heap() int64 {
+	for range 3 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// What an HTTP/2 client says first, and some frames (RFC 9113, 3.4 and 6).
+const (
+	clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	settings0     = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	settingsAck   = "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+	pingFrame     = "\x00\x00\x08\x06\x00\x00\x00\x00\x00PERCORE!"
+)
+
+// ping speaks as much HTTP/2 as it takes to have a ping answered, which proves
+// that the server has read all there was.
+func ping(c net.Conn) error {
+	if _, err := io.WriteString(c, clientPreface+settings0+settingsAck+pingFrame); err != nil {
+		return err
+	}
+	const frameType, flags, typePing, flagAck = 3, 4, 6, 1
+	for {
+		header := make([]byte, 9)
+		if _, err := io.ReadFull(c, header); err != nil {
+			return fmt.Errorf("waiting for the answer to the ping: %w", err)
+		}
+		length := int64(binary.BigEndian.Uint32(header) >> 8)
+		if _, err := io.CopyN(io.Discard, c, length); err != nil {
+			return fmt.Errorf("in the middle of a frame: %w", err)
+		}
+		if header[frameType] == typePing && header[flags] == flagAck {
+			return nil
+		}
+	}
+}
+
+// BenchmarkIdle reports the heap bytes that an idle connection costs; its time means
+// nothing.
+func BenchmarkIdle(b *testing.B) {
+	for _, arm := range []struct {
+		name   string
+		listen testnet.ListenFunc
+		secure func(*tls.Config) credentials.TransportCredentials
+	}{
+		{"net", net.Listen, nil},
+		{"percore", percore.Listen, nil},
+		{"adapter", Listen, nil},
+		{"net/TLS", net.Listen, credentials.NewTLS},
+		{"percore/TLS", percore.Listen, credentials.NewTLS},
+		{"adapter/TLS", Listen, credentials.NewTLS},
+		{"adapter/TLS with Credentials", Listen, sparingTLS},
+	} {
+		b.Run(arm.name, func(b *testing.B) {
+			var bytes int64
+			for b.Loop() {
+				bytes = idleHeap(b, arm.listen, arm.secure)
+			}
+			b.ReportMetric(float64(bytes), "heap-B/conn")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkUnary is a small call over one connection, both ends in this process.
+func BenchmarkUnary(b *testing.B) {
+	serverConfig, clientConfig := testnet.TLS(b)
+	secured := func(tls func(*tls.Config) credentials.TransportCredentials) []grpc.ServerOption {
+		return []grpc.ServerOption{grpc.Creds(tls(serverConfig))}
+	}
+	trusting := []grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(clientConfig))}
+	for _, arm := range []struct {
+		name   string
+		listen testnet.ListenFunc
+		server []grpc.ServerOption
+		client []grpc.DialOption
+	}{
+		{"net", net.Listen, nil, nil},
+		{"percore", percore.Listen, nil, nil},
+		{"adapter", Listen, ServerOptions(), nil},
+		{"adapter both ends", Listen, ServerOptions(), DialOptions()},
+		{"net TLS", net.Listen, secured(credentials.NewTLS), trusting},
+		{"adapter TLS", Listen, append(ServerOptions(), secured(credentials.NewTLS)...), trusting},
+		{"adapter TLS with Credentials", Listen, append(ServerOptions(), secured(sparingTLS)...), trusting},
+	} {
+		for _, size := range []int{128, 1 << 20} {
+			b.Run(fmt.Sprintf("%s/%d", arm.name, size), func(b *testing.B) {
+				lis := testnet.Listen(b, arm.listen, testnet.TCP4)
+				startServer(b, plainServe, lis, arm.server...)
+				cc := dialServer(b, lis, arm.client...)
+				message := pattern(size)
+				ctx := context.Background()
+				b.SetBytes(int64(2 * size))
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := callUnary(ctx, cc, message); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

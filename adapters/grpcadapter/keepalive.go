@@ -1,0 +1,47 @@
+package grpcadapter
+
+import (
+	"math"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// KeepaliveParams tells a listener the parameters that the server got by
+// grpc.KeepaliveParams, which grpc-go keeps to itself: TCP_USER_TIMEOUT is set to
+// kp.Timeout (20 seconds if that is 0), and left alone if kp.Time is so large
+// (math.MaxInt64) that grpc-go never pings. Without this option the server is taken
+// to have none.
+func KeepaliveParams(kp keepalive.ServerParameters) ListenerOption {
+	return func(s *settings) { s.userTimeout = userTimeout(kp.Time, kp.Timeout) }
+}
+
+// WithKeepaliveParams is grpc.WithKeepaliveParams as an option of [DialOptions]. It
+// gives the parameters to the client, and sets TCP_USER_TIMEOUT as
+// [KeepaliveParams] does. A client without them does not ping, and then grpc-go
+// does not set TCP_USER_TIMEOUT either.
+func WithKeepaliveParams(kp keepalive.ClientParameters) DialerOption {
+	return func(d *dialing) {
+		d.settings.userTimeout = userTimeout(kp.Time, kp.Timeout)
+		d.options = append(d.options, grpc.WithKeepaliveParams(kp))
+	}
+}
+
+const (
+	never          = time.Duration(math.MaxInt64) // grpc-go's infinity
+	pingTimeout    = 20 * time.Second             // grpc-go's default, at both ends
+	leaveUnchanged = -1
+)
+
+// userTimeout is what grpc-go sets TCP_USER_TIMEOUT to for the parameters of a
+// server or client (NewServerTransport, NewHTTP2Client in its internal/transport).
+func userTimeout(every, timeout time.Duration) time.Duration {
+	switch {
+	case every == never:
+		return leaveUnchanged
+	case timeout == 0:
+		return pingTimeout
+	}
+	return timeout
+}

@@ -1,0 +1,283 @@
+//go:build !percore_net
+
+package grpcadapter
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// tappedListener passes accepted connections on as they are, and to the test.
+type tappedListener struct {
+	net.Listener
+	accepted chan net.Conn
+}
+
+func tap(lis net.Listener) *tappedListener { return &tappedListener{lis, make(chan net.Conn, 10)} }
+
+func (l *tappedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted <- c
+	}
+	return c, err
+}
+
+// socketOption asks the kernel for an option of a connection.
+func socketOption(t *testing.T, c net.Conn, level, option int) int {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatalf("SyscallConn: %v", err)
+	}
+	var value int
+	var optErr error
+	if err := raw.Control(func(fd uintptr) { value, optErr = unix.GetsockoptInt(int(fd), level, option) }); err != nil || optErr != nil {
+		t.Fatalf("getsockopt(%d, %d): %v, %v", level, option, err, optErr)
+	}
+	return value
+}
+
+func tcpUserTimeout(t *testing.T, c net.Conn) time.Duration {
+	t.Helper()
+	return time.Duration(socketOption(t, c, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)) * time.Millisecond
+}
+
+// TestServerUserTimeout compares with what grpc-go sets on package net's
+// connections when the server has the same parameters.
+func TestServerUserTimeout(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		kp   keepalive.ServerParameters
+		want time.Duration
+	}{
+		{"default", keepalive.ServerParameters{}, 20 * time.Second},
+		{"time-out", keepalive.ServerParameters{Timeout: 1234 * time.Millisecond}, 1234 * time.Millisecond},
+		{"below a millisecond", keepalive.ServerParameters{Timeout: time.Microsecond}, 0},
+		{"time", keepalive.ServerParameters{Time: time.Minute}, 20 * time.Second},
+		{"never", keepalive.ServerParameters{Time: math.MaxInt64, Timeout: time.Second}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			observe := func(lis net.Listener) time.Duration {
+				tapped := tap(lis)
+				startServer(t, plainServe, tapped, grpc.KeepaliveParams(test.kp))
+				if err := callUnary(callContext(t), dialServer(t, tapped), nil); err != nil {
+					t.Fatal(err)
+				}
+				return tcpUserTimeout(t, testnet.Receive(t, "a connection", tapped.accepted))
+			}
+			onNet := observe(testnet.Listen(t, net.Listen, testnet.TCP4))
+			onPercore := observe(WrapListener(listenOnLoops(t, 1, testnet.TCP4), KeepaliveParams(test.kp)))
+			if onNet != test.want {
+				t.Errorf("grpc-go %s sets %v on net, want %v", grpc.Version, onNet, test.want)
+			}
+			if onPercore != onNet {
+				t.Errorf("got %v, want net's %v", onPercore, onNet)
+			}
+		})
+	}
+}
+
+// TestClientUserTimeout is TestServerUserTimeout for clients.
+func TestClientUserTimeout(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		kp   *keepalive.ClientParameters
+		want time.Duration
+	}{
+		{"default", nil, 0},
+		{"only a time-out", &keepalive.ClientParameters{Timeout: time.Second}, time.Second},
+		{"never", &keepalive.ClientParameters{Time: math.MaxInt64, Timeout: time.Second}, 0},
+		{"time", &keepalive.ClientParameters{Time: time.Minute}, 20 * time.Second},
+		{"both", &keepalive.ClientParameters{Time: time.Minute, Timeout: 1500 * time.Millisecond}, 1500 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := testnet.Listen(t, Listen, testnet.TCP4)
+			startServer(t, plainServe, lis)
+			// The options that matter are those with a dialer, which this one wraps.
+			observe := func(dial func(context.Context, string) (net.Conn, error), opts ...grpc.DialOption) time.Duration {
+				dialed := make(chan net.Conn, 10)
+				tapped := grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+					c, err := dial(ctx, target)
+					if err == nil {
+						dialed <- c
+					}
+					return c, err
+				})
+				cc := dialServer(t, lis, append(opts, tapped)...)
+				if err := callUnary(callContext(t), cc, nil); err != nil {
+					t.Fatal(err)
+				}
+				return tcpUserTimeout(t, testnet.Receive(t, "a connection", dialed))
+			}
+			var netOptions []grpc.DialOption
+			var options []DialerOption
+			if test.kp != nil {
+				netOptions = append(netOptions, grpc.WithKeepaliveParams(*test.kp))
+				options = append(options, WithKeepaliveParams(*test.kp))
+			}
+			onNet := observe(func(ctx context.Context, target string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", target)
+			}, netOptions...)
+			onPercore := observe(newDialing(options).dial, DialOptions(options...)...)
+			if onNet != test.want {
+				t.Errorf("grpc-go %s sets %v on net, want %v", grpc.Version, onNet, test.want)
+			}
+			if onPercore != onNet {
+				t.Errorf("got %v, want net's %v", onPercore, onNet)
+			}
+		})
+	}
+}
+
+// TestDialerKeepAlive compares the keep-alive of dialed connections with that of
+// grpc-go's own dialer, as the server's end sees neither.
+func TestDialerKeepAlive(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+	c, err := newDialing(nil).dial(callContext(t), lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// grpc-go's is in an internal package: keep-alive without any parameter.
+	own := &net.Dialer{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1) })
+	}}
+	nc, err := own.DialContext(callContext(t), "tcp", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, o := range []struct {
+		name          string
+		level, option int
+	}{
+		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE},
+		{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
+		{"TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+		{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT},
+		{"TCP_NODELAY", unix.IPPROTO_TCP, unix.TCP_NODELAY},
+	} {
+		if got, want := socketOption(t, c, o.level, o.option), socketOption(t, nc, o.level, o.option); got != want {
+			t.Errorf("%s: got %d, want grpc-go's %d", o.name, got, want)
+		}
+	}
+}
+
+// TestPeerThatStopsAcknowledging floods a client whose kernel soon takes nothing
+// more, since nobody reads there. TCP_USER_TIMEOUT is what ends such a connection
+// (Linux counts a window that stays closed as well, since 5.11): grpc-go's pings
+// are hours away. It must end on percore as it does on net.
+func TestPeerThatStopsAcknowledging(t *testing.T) {
+	kp := keepalive.ServerParameters{Timeout: 300 * time.Millisecond}
+	for _, arm := range []struct {
+		name   string
+		listen func(t *testing.T) net.Listener
+	}{
+		{"net", func(t *testing.T) net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) }},
+		{"adapter", func(t *testing.T) net.Listener {
+			return WrapListener(listenOnLoops(t, 2, testnet.TCP4), KeepaliveParams(kp))
+		}},
+	} {
+		t.Run(arm.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			tapped := tap(arm.listen(t))
+			handled := make(chan error, 1)
+			startServer(t, plainServe, tapped, grpc.KeepaliveParams(kp), grpc.StreamInterceptor(
+				func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+					err := handler(srv, stream)
+					handled <- err
+					return err
+				}))
+			var clientEnd net.Conn
+			stalled := make(chan struct{})
+			cc, err := grpc.NewClient("passthrough:///"+tapped.Addr().String(),
+				grpc.WithTransportCredentials(insecure.NewCredentials()),
+				// Windows that gRPC's own flow control never closes.
+				grpc.WithInitialWindowSize(math.MaxInt32), grpc.WithInitialConnWindowSize(math.MaxInt32),
+				grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+					c, err := new(net.Dialer).DialContext(ctx, "tcp", target)
+					clientEnd = c
+					return &stallingConn{c, stalled}, err
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { clientEnd.Close(); cc.Close() })
+			flood, err := cc.NewStream(callContext(t), &echo.Streams[1], "/percore.test.Echo/Flood")
+			if err == nil {
+				err = flood.SendMsg(wrapperspb.Bytes(pattern(100_000)))
+			}
+			if err == nil {
+				err = flood.RecvMsg(new(wrapperspb.BytesValue))
+			}
+			if err != nil {
+				t.Fatalf("asking for the flood: %v", err)
+			}
+			// Only now, or a client that is slow would count as one that is gone.
+			close(stalled)
+			if err := flood.CloseSend(); err != nil {
+				t.Fatalf("starting the flood: %v", err)
+			}
+			testnet.Receive(t, "the server noticing that the peer is gone", handled)
+			c := testnet.Receive(t, "the connection", tapped.accepted)
+			if err := awaitClosed(t, c); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("the server's end: got %v, want it closed", err)
+			}
+		})
+	}
+}
+
+// awaitClosed waits until grpc-go has closed a connection, which it does soon after
+// its streams have ended, and returns the error of using it.
+func awaitClosed(t *testing.T, c net.Conn) error {
+	var err error
+	testnet.Eventually(t, "the connection being closed", func() bool {
+		err = c.SetWriteDeadline(time.Time{})
+		return err != nil
+	})
+	return err
+}
+
+// stallingConn reads nothing any more once stalled is closed.
+type stallingConn struct {
+	net.Conn
+	stalled <-chan struct{}
+}
+
+func (c *stallingConn) Read(b []byte) (int, error) {
+	select {
+	case <-c.stalled:
+		return 0, errors.Join(errStalled, c.waitForClose())
+	default:
+		return c.Conn.Read(b)
+	}
+}
+
+var errStalled = errors.New("the peer reads nothing any more")
+
+// waitForClose returns when the connection is closed, without reading from it.
+func (c *stallingConn) waitForClose() error {
+	for {
+		time.Sleep(10 * time.Millisecond)
+		if err := c.Conn.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package grpcadapter
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/percore/percore"
+)
+
+// WrapListener returns a listener whose connections are [Conn] wherever l's are
+// *percore.Conn; it is for listeners that percore.ListenConfig or
+// percore.FileListener made. Other connections pass through unchanged. The
+// listener has l's other methods if l is a *percore.Listener (of which AcceptConn
+// and PerLoop return percore's own types, without what is added here), and is l
+// itself where the connections are package net's for certain.
+//
+// WrapListener sets TCP_USER_TIMEOUT on accepted TCP connections, to what grpc-go
+// sets it to with the server's default parameters, 20 seconds; see
+// [KeepaliveParams].
+func WrapListener(l net.Listener, opts ...ListenerOption) net.Listener {
+	s := settings{userTimeout: pingTimeout}
+	for _, opt := range opts {
+		opt(&s)
+	}
+	return wrapListener(l, s)
+}
+
+// ListenerOption is an option of [WrapListener].
+type ListenerOption func(*settings)
+
+// settings are the same for all connections of a listener or dialer.
+type settings struct {
+	userTimeout time.Duration // TCP_USER_TIMEOUT; negative: left alone
+}
+
+// A listener that WrapListener returns is one of three: percore's, with all its
+// methods; one of unknown origin; and one of those that can be asked for its
+// socket, as channelz does.
+type (
+	percoreListener struct {
+		*percore.Listener
+		settings settings
+	}
+	foreignListener struct {
+		net.Listener
+		settings settings
+	}
+	foreignSocketListener struct {
+		foreignListener
+		syscall.Conn
+	}
+)
+
+func wrapListener(l net.Listener, s settings) net.Listener {
+	switch l := l.(type) {
+	case *percore.Listener:
+		if connsAreNets {
+			return l
+		}
+		return &percoreListener{l, s}
+	case *net.TCPListener, *net.UnixListener, *percoreListener, *foreignListener, *foreignSocketListener:
+		return l
+	}
+	foreign := foreignListener{l, s}
+	if socket, ok := l.(syscall.Conn); ok {
+		return &foreignSocketListener{foreign, socket}
+	}
+	return &foreign
+}
+
+// Accept waits for the next connection, a *[Conn].
+func (l *percoreListener) Accept() (net.Conn, error) { return l.settings.accept(l.Listener) }
+
+// Accept waits for the next connection, a *[Conn] if it is percore's.
+func (l *foreignListener) Accept() (net.Conn, error) { return l.settings.accept(l.Listener) }
+
+func (s settings) accept(l net.Listener) (net.Conn, error) {
+	c, err := l.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return s.wrap(c), nil
+}
+
+// wrap prepares a new connection for grpc-go.
+func (s settings) wrap(c net.Conn) net.Conn {
+	pc, ok := c.(*percore.Conn)
+	if !ok || connsAreNets {
+		return c
+	}
+	// By its address, which accept4 has brought, since unix sockets have no such
+	// option. That the kernel refuses is no reason to do without the connection.
+	if _, isTCP := pc.RemoteAddr().(*net.TCPAddr); isTCP && s.userTimeout >= 0 {
+		_ = setUserTimeout(pc, s.userTimeout)
+	}
+	return &Conn{pc}
+}
+
+// Server is what [Serve] runs: a *grpc.Server, or an *xds.GRPCServer.
+type Server interface {
+	Serve(net.Listener) error
+}
+
+// Serve is srv.Serve(lis) with one goroutine per loop to accept connections, each
+// on the socket of its loop, instead of one for all. The server is still one: Stop
+// and GracefulStop end all of it, and Serve returns what srv.Serve would, once all
+// of it has ended. The listener is closed then.
+//
+// It does so for a listener with several sockets (see percore.Listener.PerLoop)
+// that [Listen] or [WrapListener] returned, or for a *percore.Listener, which it
+// wraps. Any other, that on a unix socket included, has one place to accept from,
+// and Serve is srv.Serve. For a listener made with percore.ListenConfig.LeastLoaded
+// prefer srv.Serve: here every connection stays with the loop that the kernel chose.
+func Serve(srv Server, lis net.Listener) error {
+	lis = WrapListener(lis)
+	parts := split(lis)
+	if len(parts) < 2 {
+		return srv.Serve(lis)
+	}
+	ended := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { ended <- srv.Serve(part) }()
+	}
+	errs := make([]error, 0, len(parts))
+	for range parts {
+		errs = append(errs, <-ended)
+	}
+	return outcome(errs)
+}
+
+// split returns a listener per loop, or nil if there is nothing to gain, or if it
+// fails: then srv.Serve will say what is wrong, or do without.
+func split(lis net.Listener) []net.Listener {
+	l, ok := lis.(*percoreListener)
+	if !ok || l.Stats().Sockets < 2 {
+		return nil
+	}
+	subs, err := l.PerLoop()
+	if err != nil {
+		return nil
+	}
+	parts := make([]net.Listener, 0, len(subs))
+	for _, sub := range subs {
+		parts = append(parts, &percoreListener{sub, l.settings})
+	}
+	return parts
+}
+
+// outcome makes one result of those of several Serve calls on one server, of which
+// the first to end ends the others, by closing the listener:
+//
+//	an error of its own       the cause
+//	nil                       the server was stopped while it served
+//	grpc.ErrServerStopped     it was stopped before this call, but maybe not before all
+//	wraps net.ErrClosed       the listener was closed: by the user, or by the cause
+func outcome(errs []error) error {
+	stopped := false
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			stopped = true
+		case err != grpc.ErrServerStopped && !errors.Is(err, net.ErrClosed):
+			return err
+		}
+	}
+	if stopped {
+		return nil
+	}
+	return errs[0]
+}

@@ -1,0 +1,174 @@
+package grpcadapter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m, testnet.WithCheck(pool.CheckLeaks)) }
+
+// echo is a service written by hand, with bytes for messages: it needs no
+// generated code. Flood answers the first message with an empty one, and the end of
+// the client's messages with the first one, over and over until that fails.
+var echo = grpc.ServiceDesc{
+	ServiceName: "percore.test.Echo",
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Unary",
+		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			in := new(wrapperspb.BytesValue)
+			return in, decode(in)
+		},
+	}},
+	Streams: []grpc.StreamDesc{
+		{StreamName: "Chat", ServerStreams: true, ClientStreams: true, Handler: chatHandler},
+		{StreamName: "Flood", ServerStreams: true, ClientStreams: true, Handler: floodHandler},
+	},
+}
+
+func chatHandler(_ any, stream grpc.ServerStream) error {
+	for {
+		in := new(wrapperspb.BytesValue)
+		if err := stream.RecvMsg(in); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(in); err != nil {
+			return err
+		}
+	}
+}
+
+func floodHandler(_ any, stream grpc.ServerStream) error {
+	in := new(wrapperspb.BytesValue)
+	err := stream.RecvMsg(in)
+	if err == nil {
+		err = stream.SendMsg(new(wrapperspb.BytesValue))
+	}
+	if err == nil {
+		err = stream.RecvMsg(new(wrapperspb.BytesValue))
+	}
+	if err != io.EOF {
+		return err
+	}
+	for {
+		if err := stream.SendMsg(in); err != nil {
+			return err
+		}
+	}
+}
+
+// A serveFunc is grpc.Server.Serve, or Serve.
+type serveFunc func(*grpc.Server, net.Listener) error
+
+func plainServe(srv *grpc.Server, lis net.Listener) error   { return srv.Serve(lis) }
+func serveOnLoops(srv *grpc.Server, lis net.Listener) error { return Serve(srv, lis) }
+
+// startServer serves echo on lis until the test ends, and checks that Serve
+// returns nil then.
+func startServer(t testing.TB, serve serveFunc, lis net.Listener, opts ...grpc.ServerOption) *grpc.Server {
+	t.Helper()
+	srv := grpc.NewServer(opts...)
+	srv.RegisterService(&echo, nil)
+	served := make(chan error, 1)
+	go func() { served <- serve(srv, lis) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	})
+	return srv
+}
+
+// dialServer returns a client of the server on lis, which is closed when the test
+// ends. What is in opts takes precedence.
+func dialServer(t testing.TB, lis net.Listener, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	target := "passthrough:///" + lis.Addr().String()
+	if lis.Addr().Network() == "unix" {
+		target = "unix:" + lis.Addr().String()
+	}
+	cc, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
+	if err != nil {
+		t.Fatalf("NewClient(%q): %v", target, err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	return cc
+}
+
+// callContext bounds calls that would wait for ever for a dead server.
+func callContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// callUnary sends a message and compares what comes back.
+func callUnary(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ...grpc.CallOption) error {
+	out := new(wrapperspb.BytesValue)
+	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), out, opts...); err != nil {
+		return err
+	}
+	if !bytes.Equal(out.Value, message) {
+		return fmt.Errorf("got %d bytes, want the %d that were sent", len(out.Value), len(message))
+	}
+	return nil
+}
+
+func openChat(ctx context.Context, cc *grpc.ClientConn) (grpc.ClientStream, error) {
+	return cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
+}
+
+// say sends a message on a chat and compares what comes back.
+func say(stream grpc.ClientStream, message []byte) error {
+	if err := stream.SendMsg(wrapperspb.Bytes(message)); err != nil {
+		return fmt.Errorf("sending: %w", err)
+	}
+	out := new(wrapperspb.BytesValue)
+	if err := stream.RecvMsg(out); err != nil {
+		return fmt.Errorf("receiving: %w", err)
+	}
+	if !bytes.Equal(out.Value, message) {
+		return fmt.Errorf("got %d bytes, want the %d that were sent", len(out.Value), len(message))
+	}
+	return nil
+}
+
+// listenOnLoops listens with a group of n loops of its own, however many
+// processors there are.
+func listenOnLoops(t testing.TB, n int, kind testnet.Kind) net.Listener {
+	t.Helper()
+	group, err := loop.NewGroup(loop.Config{Loops: n})
+	if err != nil {
+		t.Fatalf("a group of %d loops: %v", n, err)
+	}
+	t.Cleanup(group.Close)
+	return testnet.Listen(t, func(network, address string) (net.Listener, error) {
+		lc := percore.ListenConfig{Group: group}
+		return lc.Listen(context.Background(), network, address)
+	}, kind)
+}
+
+// pattern returns n bytes that don't repeat at any boundary of a buffer.
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i ^ i>>8 ^ i>>16)
+	}
+	return b
+}

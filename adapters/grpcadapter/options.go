@@ -1,0 +1,107 @@
+package grpcadapter
+
+import (
+	"context"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
+
+	"github.com/percore/percore"
+)
+
+// writeBytes is how much is written to a connection at once: the largest packet
+// that the kernel hands through its own layers in one piece (GSO), and the longest
+// transfer that percore makes without telling the scheduler.
+const writeBytes = 64 << 10
+
+// ServerOptions returns what suits a server on percore:
+//
+//   - experimental.BufferPool([BufferPool]()): messages are received in buffers
+//     of percore's pool, which, unlike grpc-go's, doesn't overwrite each with
+//     zeros before it is used, counts what is out and bounds what is kept.
+//   - grpc.WriteBufferSize, 64 KiB instead of 32: half the system calls for large
+//     messages, and as many as before for small ones. grpc-go shares these
+//     buffers between all connections, and one is held only while there is
+//     something in it, so that an idle connection pays nothing.
+//
+// grpc.ReadBufferSize is left at grpc-go's 32 KiB: with TLS, but for [Credentials],
+// each connection holds as much all the time. Otherwise it is held only while there
+// is something in it, and a server that receives large messages makes half the
+// system calls with grpc.ReadBufferSize(64<<10).
+//
+// None of it changes what the server does. Options that follow these take
+// precedence:
+//
+//	srv := grpc.NewServer(append(grpcadapter.ServerOptions(), grpc.Creds(creds))...)
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		experimental.BufferPool(BufferPool()),
+		grpc.WriteBufferSize(writeBytes),
+	}
+}
+
+// DialOptions returns what suits a client on percore:
+//
+//   - grpc.WithContextDialer: connections are percore's (see [Conn]), over TCP and
+//     unix sockets, with the keep-alive that grpc-go's own dialer sets. With any
+//     dialer grpc-go does not look for a proxy in the environment: a client that
+//     needs one can't use these options. On anything but Linux this one is left
+//     out, and grpc-go dials itself.
+//   - experimental.WithBufferPool and grpc.WithWriteBufferSize, as in
+//     [ServerOptions].
+//   - grpc.WithKeepaliveParams, if [WithKeepaliveParams] is among opts.
+//
+// Options that follow these take precedence:
+//
+//	cc, err := grpc.NewClient(target, append(grpcadapter.DialOptions(), more...)...)
+func DialOptions(opts ...DialerOption) []grpc.DialOption {
+	d := newDialing(opts)
+	options := []grpc.DialOption{
+		experimental.WithBufferPool(BufferPool()),
+		grpc.WithWriteBufferSize(writeBytes),
+	}
+	if !connsAreNets || d.dialer != defaultDialer {
+		options = append(options, grpc.WithContextDialer(d.dial))
+	}
+	return append(options, d.options...)
+}
+
+// DialerOption is an option of [DialOptions].
+type DialerOption func(*dialing)
+
+// WithDialer has the connections made by d, for those who need another local
+// address, time-out, hook or group of loops. d must not be changed any more.
+func WithDialer(d *percore.Dialer) DialerOption {
+	return func(dialing *dialing) { dialing.dialer = d }
+}
+
+// dialing is how a client connects. It is immutable once DialOptions has returned.
+type dialing struct {
+	settings settings
+	dialer   *percore.Dialer
+	options  []grpc.DialOption
+}
+
+func newDialing(opts []DialerOption) *dialing {
+	d := &dialing{settings: settings{userTimeout: leaveUnchanged}, dialer: defaultDialer}
+	for _, opt := range opts {
+		opt(d)
+	}
+	return d
+}
+
+// defaultDialer sets what grpc-go's own dialer sets: keep-alive is on, with the
+// system's parameters instead of Go's.
+var defaultDialer = &percore.Dialer{
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1},
+}
+
+// dial is for grpc.WithContextDialer, which says what target looks like.
+func (d *dialing) dial(ctx context.Context, target string) (net.Conn, error) {
+	c, err := d.dialer.DialTarget(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	return d.settings.wrap(c), nil
+}

@@ -1,0 +1,320 @@
+package grpcadapter
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// spyServer counts the listeners it serves.
+type spyServer struct {
+	*grpc.Server
+	mu        sync.Mutex
+	listeners []net.Listener // guarded by mu
+}
+
+func (s *spyServer) Serve(lis net.Listener) error {
+	s.mu.Lock()
+	s.listeners = append(s.listeners, lis)
+	s.mu.Unlock()
+	return s.Server.Serve(lis)
+}
+
+func (s *spyServer) serves() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.listeners)
+}
+
+// sockets returns how many listening sockets lis has, 1 if it can't be told.
+func sockets(lis net.Listener) int {
+	if l, ok := lis.(interface{ Stats() percore.ListenerStats }); ok {
+		return max(l.Stats().Sockets, 1)
+	}
+	return 1
+}
+
+// TestServePerLoop: there is one Serve for each socket, every connection is
+// served, and both ways to stop end it all.
+func TestServePerLoop(t *testing.T) {
+	const loops = 4
+	for _, stop := range []struct {
+		name string
+		call func(*grpc.Server)
+	}{
+		{"Stop", (*grpc.Server).Stop},
+		{"GracefulStop", (*grpc.Server).GracefulStop},
+	} {
+		for name, lis := range map[string]func(t *testing.T) net.Listener{
+			"percore": func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.TCP4) },
+			"wrapped": func(t *testing.T) net.Listener { return WrapListener(listenOnLoops(t, loops, testnet.TCP4)) },
+			"unix":    func(t *testing.T) net.Listener { return listenOnLoops(t, loops, testnet.Unix) },
+			"net":     func(t *testing.T) net.Listener { return testnet.Listen(t, net.Listen, testnet.TCP4) },
+		} {
+			t.Run(stop.name+"/"+name, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				lis := lis(t)
+				want := sockets(lis)
+				srv := &spyServer{Server: grpc.NewServer()}
+				srv.RegisterService(&echo, nil)
+				served := make(chan error, 1)
+				go func() { served <- Serve(srv, lis) }()
+				testnet.Eventually(t, fmt.Sprintf("%d calls of Serve", want), func() bool { return srv.serves() == want })
+				// So many that the kernel gives some to every socket.
+				var wg sync.WaitGroup
+				for range 40 {
+					wg.Go(func() {
+						cc := dialServer(t, lis)
+						defer cc.Close()
+						if err := callUnary(callContext(t), cc, pattern(100)); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				wg.Wait()
+				select {
+				case err := <-served:
+					t.Fatalf("Serve returned %v before the server was stopped", err)
+				default:
+				}
+				stop.call(srv.Server)
+				if err := testnet.Receive(t, "Serve returning", served); err != nil {
+					t.Errorf("Serve after %s: got %v, want nil", stop.name, err)
+				}
+				if got := srv.serves(); got != want {
+					t.Errorf("got %d calls of Serve, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestServeGracefully: GracefulStop waits for streams of connections from all
+// sockets, and Serve for GracefulStop.
+func TestServeGracefully(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := listenOnLoops(t, 3, testnet.TCP4)
+	srv := grpc.NewServer()
+	srv.RegisterService(&echo, nil)
+	served := make(chan error, 1)
+	go func() { served <- Serve(srv, lis) }()
+	var chats []grpc.ClientStream
+	for range 10 {
+		stream, err := openChat(callContext(t), dialServer(t, lis))
+		if err == nil {
+			err = say(stream, pattern(10))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		chats = append(chats, stream)
+	}
+	testnet.GoBlocked(t, "GracefulStop", srv.GracefulStop)
+	for i, stream := range chats {
+		select {
+		case err := <-served:
+			t.Fatalf("Serve returned %v while %d streams were open", err, len(chats)-i)
+		default:
+		}
+		if err := say(stream, pattern(1000)); err != nil {
+			t.Errorf("stream %d while the server stops: %v", i, err)
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Errorf("stream %d: %v", i, err)
+		}
+	}
+	if err := testnet.Receive(t, "Serve returning", served); err != nil {
+		t.Errorf("Serve: got %v, want nil", err)
+	}
+}
+
+// TestServeErrors: what Serve returns is what grpc.Server.Serve returns in the
+// same case.
+func TestServeErrors(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		play func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error
+	}{
+		{"stopped before", func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error {
+			srv.Stop()
+			return serve(srv, lis)
+		}},
+		{"listener closed before", func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error {
+			lis.Close()
+			return serve(srv, lis)
+		}},
+		{"listener closed", func(t *testing.T, serve serveFunc, srv *grpc.Server, lis net.Listener) error {
+			served := make(chan error, 1)
+			go func() { served <- serve(srv, lis) }()
+			if err := callUnary(callContext(t), dialServer(t, lis), nil); err != nil {
+				t.Error(err)
+			}
+			lis.Close()
+			return testnet.Receive(t, "Serve returning", served)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			var got [2]string
+			for i, serve := range []serveFunc{plainServe, serveOnLoops} {
+				srv := grpc.NewServer()
+				srv.RegisterService(&echo, nil)
+				lis := listenOnLoops(t, 3, testnet.TCP4)
+				err := test.play(t, serve, srv, lis)
+				srv.Stop()
+				var op *net.OpError
+				if errors.As(err, &op) {
+					op.Addr = nil
+				}
+				got[i] = fmt.Sprint(err)
+			}
+			if got[0] != got[1] {
+				t.Errorf("got %q, want grpc.Server.Serve's %q", got[1], got[0])
+			}
+		})
+	}
+}
+
+// TestServeStoppedWhileStarting stops the server at any point of the start: Serve
+// returns, with nil or that the server was stopped, and nothing is left.
+func TestServeStoppedWhileStarting(t *testing.T) {
+	testnet.NoLeaks(t)
+	for range 200 {
+		lis := listenOnLoops(t, 4, testnet.TCP4)
+		srv := grpc.NewServer()
+		served := make(chan error, 1)
+		go func() { served <- Serve(srv, lis) }()
+		go srv.Stop()
+		if err := testnet.Receive(t, "Serve returning", served); err != nil && err != grpc.ErrServerStopped {
+			t.Fatalf("Serve: got %v, want nil or %v", err, grpc.ErrServerStopped)
+		}
+		srv.Stop()
+	}
+}
+
+var errBroken = errors.New("the socket is broken")
+
+// TestOutcome goes through what several calls of Serve can return together.
+func TestOutcome(t *testing.T) {
+	closed := fmt.Errorf("accept: %w", net.ErrClosed)
+	for _, test := range []struct {
+		name string
+		errs []error
+		want error
+	}{
+		{"stopped", []error{nil, nil}, nil},
+		{"stopped while starting", []error{grpc.ErrServerStopped, nil}, nil},
+		{"stopped before", []error{grpc.ErrServerStopped, grpc.ErrServerStopped}, grpc.ErrServerStopped},
+		{"closed", []error{closed, closed}, closed},
+		{"one failed", []error{closed, errBroken}, errBroken},
+		{"one failed, the first", []error{errBroken, closed}, errBroken},
+		{"one failed, others stopped", []error{nil, errBroken}, errBroken},
+	} {
+		if got := outcome(slices.Clone(test.errs)); got != test.want {
+			t.Errorf("%s: outcome(%v): got %v, want %v", test.name, test.errs, got, test.want)
+		}
+	}
+}
+
+// TestForeignListener: connections that aren't percore's pass through unchanged,
+// whatever they are wrapped in, and those of a wrapping listener that are percore's
+// are recognized.
+func TestForeignListener(t *testing.T) {
+	testnet.NoLeaks(t)
+	nl := testnet.Listen(t, net.Listen, testnet.TCP4)
+	if got := WrapListener(nl); got != nl {
+		t.Errorf("package net's listener: got a %T, want itself", got)
+	}
+	limited := &limitedListener{Listener: nl}
+	server, _ := testnet.Connect(t, WrapListener(limited))
+	if _, ok := server.(*net.TCPConn); !ok {
+		t.Errorf("package net's connection: got a %T, want it unchanged", server)
+	}
+	if got := limited.accepted.Load(); got != 1 {
+		t.Errorf("the wrapped listener accepted %d connections, want 1", got)
+	}
+	mixed := WrapListener(&limitedListener{Listener: testnet.Listen(t, percore.Listen, testnet.TCP4)})
+	server, _ = testnet.Connect(t, mixed)
+	if _, ok := server.(*Conn); ok == connsAreNets {
+		t.Errorf("percore's connection from somebody else's listener: got a %T, want a *Conn on percore's engine", server)
+	}
+	once := WrapListener(limited)
+	if twice := WrapListener(once); twice != once {
+		t.Errorf("wrapped twice: got another %T, want the first", twice)
+	}
+	if _, ok := once.(syscall.Conn); ok {
+		t.Error("a listener that hides its socket can be asked for it, wrapped")
+	}
+	if _, ok := WrapListener(socketListener{nl.(*net.TCPListener)}).(syscall.Conn); !ok {
+		t.Error("a listener that shows its socket can't be asked for it, wrapped")
+	}
+}
+
+// socketListener is somebody else's listener that shows its socket.
+type socketListener struct{ *net.TCPListener }
+
+// limitedListener is somebody else's listener.
+type limitedListener struct {
+	net.Listener
+	accepted atomic.Int64
+}
+
+func (l *limitedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted.Add(1)
+	}
+	return c, err
+}
+
+// TestListenFails as net.Listen does.
+func TestListenFails(t *testing.T) {
+	busy := testnet.Listen(t, Listen, testnet.TCP4)
+	for _, test := range [][2]string{
+		{"tcp", "127.0.0.1:notaport"}, {"tcp", "127.0.0.1"}, {"udp", "127.0.0.1:0"}, {"tcp4", busy.Addr().String()},
+	} {
+		_, got := Listen(test[0], test[1])
+		_, want := net.Listen(test[0], test[1])
+		if fmt.Sprint(got) != fmt.Sprint(want) || got == nil {
+			t.Errorf("Listen(%q, %q): got %v, want net's %v", test[0], test[1], got, want)
+		}
+	}
+}
+
+// TestStopCutsEverything: streams on connections of every loop end when the server
+// is stopped, and the clients are told.
+func TestStopCutsEverything(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := listenOnLoops(t, 3, testnet.TCP4)
+	srv := startServer(t, serveOnLoops, lis)
+	var chats []grpc.ClientStream
+	for range 10 {
+		stream, err := openChat(callContext(t), dialServer(t, lis))
+		if err == nil {
+			err = say(stream, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		chats = append(chats, stream)
+	}
+	srv.Stop()
+	for i, stream := range chats {
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+			t.Errorf("stream %d after Stop: got %v, want Unavailable", i, err)
+		}
+	}
+}
