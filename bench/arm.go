@@ -23,8 +23,10 @@ type Arm struct {
 
 // ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is
 // net with GODEBUG=multipathtcp=0) or "percore", with options as in
-// "percore+thread+pin+loops=4". An arm that is named twice gets "#2" and so on,
-// which makes "net,net" a control.
+// "percore+thread+pin+loops=4". All three have the option "adapter": servers run
+// through percore's adapter for them, if there is one; on net that leaves what the
+// adapter sets up of the server itself. An arm that is named twice gets "#2" and so
+// on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -44,18 +46,18 @@ func ParseArms(list string) ([]Arm, error) {
 // parseArm reads one arm.
 func parseArm(name string) (Arm, error) {
 	arm := Arm{Name: name}
-	switch engine, options, _ := strings.Cut(name, "+"); {
-	case name == "net":
+	engine, options, _ := strings.Cut(name, "+")
+	switch engine {
+	case "net":
 		arm.Engine.Name = target.EngineNet
-		return arm, nil
-	case name == "net-nomptcp":
+	case "net-nomptcp":
 		arm.Engine.Name, arm.Env = target.EngineNet, []string{"GODEBUG=multipathtcp=0"}
-		return arm, nil
-	case engine == "percore":
+	case "percore":
 		arm.Engine.Name = target.EnginePercore
-		return arm, arm.setOptions(options)
+	default:
+		return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp or percore, with options after a +", name)
 	}
-	return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp or percore, the latter with options after a +", name)
+	return arm, arm.setOptions(options)
 }
 
 // setOptions applies an arm's options: those after the first +.
@@ -74,8 +76,13 @@ func (a *Arm) setOptions(options string) error {
 // setOption applies one option.
 func (a *Arm) setOption(option string) error {
 	key, value, _ := strings.Cut(option, "=")
+	if a.Engine.Name == target.EngineNet && key != "adapter" {
+		return fmt.Errorf("unknown option %q: net has adapter only", option)
+	}
 	var err error
 	switch key {
+	case "adapter":
+		a.Engine.Adapter = true
 	case "thread":
 		a.Engine.Thread = true
 	case "pin":
@@ -89,7 +96,7 @@ func (a *Arm) setOption(option string) error {
 	case "busypoll":
 		a.Engine.BusyPoll, err = time.ParseDuration(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has thread, pin, leastloaded, mptcp, loops=N and busypoll=DURATION", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, thread, pin, leastloaded, mptcp, loops=N and busypoll=DURATION", option)
 	}
 	return err
 }

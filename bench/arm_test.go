@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp,percore+adapter,net-nomptcp+adapter")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +26,8 @@ func TestParseArms(t *testing.T) {
 				BusyPoll: 50 * time.Microsecond, LeastLoaded: true, MPTCP: true,
 			},
 		},
+		{Name: "percore+adapter", Engine: target.Engine{Name: "percore", Adapter: true}},
+		{Name: "net-nomptcp+adapter", Engine: target.Engine{Name: "net", Adapter: true}, Env: []string{"GODEBUG=multipathtcp=0"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -37,7 +39,7 @@ func TestParseArmsErrors(t *testing.T) {
 		"":                    `unknown arm ""`,
 		"gnet":                `unknown arm "gnet"`,
 		"net,":                `unknown arm ""`,
-		"net+thread":          `unknown arm "net+thread"`,
+		"net+thread":          `unknown option "thread": net has adapter only`,
 		"percore+fast":        `unknown option "fast"`,
 		"percore+loops=many":  "invalid syntax",
 		"percore+busypoll=10": "missing unit",

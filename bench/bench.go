@@ -25,6 +25,10 @@ type Config struct {
 	Idle     int            // connections of the scenarios about idle ones
 	Settle   time.Duration  // between opening idle connections and looking at them
 
+	// SplitCPUs gives the server under test one half of the processors and the
+	// load the other, as if they were on two machines.
+	SplitCPUs bool
+
 	Client     string // ClientBuiltin or the name of a program
 	ProfileDir string // directory for CPU profiles of the servers; "" for none
 
@@ -67,11 +71,13 @@ func (cfg *Config) check() error {
 
 // runner is a run in progress. It is used by one goroutine.
 type runner struct {
-	cfg   Config
-	exe   string
-	dir   string                  // the files that are downloaded
-	spin  map[time.Duration]int64 // iterations of target.Spin by the time they take
-	rep   *Report
+	cfg                  Config
+	exe                  string
+	dir                  string                  // the files that are downloaded
+	spin                 map[time.Duration]int64 // iterations of target.Spin by the time they take
+	rep                  *Report
+	serverCPUs, loadCPUs processors
+
 	done  int // samples taken
 	total int // samples to take
 
@@ -96,6 +102,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	cfg.Arms = slices.Clone(cfg.Arms) // what servers say of themselves goes there
 	r := &runner{cfg: cfg, exe: exe, rep: newReport(cfg)}
+	if cfg.SplitCPUs {
+		if r.serverCPUs, r.loadCPUs, err = splitProcessors(); err != nil {
+			return nil, err
+		}
+	}
 	scenarios, err := r.choose()
 	if err != nil {
 		return nil, err
@@ -115,7 +126,7 @@ func newReport(cfg Config) *Report {
 	return &Report{
 		Host: host(), Command: commandLine(), Started: time.Now().UTC().Truncate(time.Second),
 		Rounds: cfg.Rounds, Window: cfg.Duration.Seconds(), Warmup: cfg.Warmup.Seconds(),
-		Client: cfg.Client, Profiled: cfg.ProfileDir != "", Arms: cfg.Arms,
+		Client: cfg.Client, SplitCPUs: cfg.SplitCPUs, Profiled: cfg.ProfileDir != "", Arms: cfg.Arms,
 	}
 }
 
@@ -241,6 +252,9 @@ func (r *runner) runScenario(ctx context.Context, sc Scenario, res *Result) erro
 			return fmt.Errorf("find the rate: %w", err)
 		}
 		res.Rate = roundDown(rate * sc.share)
+	}
+	if sc.pause > 0 {
+		res.Rate = float64(sc.job.Conns) / sc.pause.Seconds()
 	}
 	for round := range r.cfg.Rounds {
 		for i := range r.cfg.Arms {

@@ -292,6 +292,25 @@ func TestEveryScenario(t *testing.T) {
 	noChildren(t)
 }
 
+// TestAdapterParks sees that connections were parked in the scenario that is about
+// it, with the adapter on percore and nowhere else.
+func TestAdapterParks(t *testing.T) {
+	cfg := quick(t, "percore+adapter,percore,net+adapter", "^http/unpark/")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := &rep.Results[0]
+	checkResult(t, rep, res)
+	for i, arm := range rep.Arms {
+		parked := len(res.Values(arm.Name, MetricUnparks)) > 0
+		if want := i == 0; parked != want {
+			t.Errorf("%s: connections were parked: got %t, want %t", arm.Name, parked, want)
+		}
+	}
+	noChildren(t)
+}
+
 // checkResult checks that a scenario was measured in full.
 func checkResult(t *testing.T, rep *Report, res *Result) {
 	t.Helper()
@@ -307,7 +326,8 @@ func checkResult(t *testing.T, rep *Report, res *Result) {
 			t.Errorf("%s on %s: latencies there: %t, error %v", res.Scenario, arm.Name, h != nil, err)
 		}
 	}
-	if open := strings.Contains(res.Scenario, "load="); open != (res.Rate > 0) {
+	open := strings.Contains(res.Scenario, "load=") || strings.Contains(res.Scenario, "/unpark/")
+	if open != (res.Rate > 0) {
 		t.Errorf("%s: rate %v", res.Scenario, res.Rate)
 	}
 }

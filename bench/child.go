@@ -27,9 +27,9 @@ type child struct {
 	waitErr error         // what Wait said; valid once exited is closed
 }
 
-// startChild runs exe with args. The child leaves when its standard input ends,
+// startChild runs exe with args on the given processors. The child leaves when its standard input ends,
 // so it can't outlive this process; on Linux the kernel kills it besides.
-func startChild(what, exe string, args, env []string) (*child, error) {
+func startChild(what string, on processors, exe string, args, env []string) (*child, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func startChild(what, exe string, args, env []string) (*child, error) {
 	c.cmd.Env = append(os.Environ(), env...)
 	c.cmd.SysProcAttr = childAttr()
 	c.cmd.WaitDelay = stopGrace // for standard error, should a grandchild hold it
-	err = c.cmd.Start()
+	err = startOn(on, c.cmd)
 	inR.Close()
 	outW.Close()
 	if err != nil {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func clientCan(client string, sc Scenario) error {
 		return nil
 	}
 	plain := sc.job == load.Job{Kind: load.KindHTTP, Conns: sc.job.Conns, Path: sc.job.Path}
-	if !plain || sc.idle > 0 || sc.share > 0 || sc.spec.App == target.AppUpload {
+	if !plain || sc.idle > 0 || sc.open() || sc.spec.App == target.AppUpload {
 		return fmt.Errorf("%s can't make this load", client)
 	}
 	return nil
@@ -57,11 +58,12 @@ func clientCan(client string, sc Scenario) error {
 // something and are not counted.
 type external struct {
 	client string
+	on     processors
 	job    load.Job
 }
 
-func newExternal(client string, job load.Job) *external {
-	return &external{client, job}
+func newExternal(client string, on processors, job load.Job) *external {
+	return &external{client, on, job}
 }
 
 func (g *external) stop() {}
@@ -77,19 +79,24 @@ func (g *external) phase(ctx context.Context, ph load.Phase) (observed, error) {
 	cmd := exec.CommandContext(ctx, g.client, g.args(ph)...)
 	cmd.SysProcAttr = childAttr()
 	began := time.Now()
-	out, err := cmd.CombinedOutput()
-	elapsed := time.Since(began)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	err := startOn(g.on, cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	out, elapsed := output.String(), time.Since(began)
 	if ctx.Err() != nil {
 		return observed{}, context.Cause(ctx)
 	}
 	if err != nil {
-		return observed{}, fmt.Errorf("%s: %w: %s", g.client, err, lastLine(string(out)))
+		return observed{}, fmt.Errorf("%s: %w: %s", g.client, err, lastLine(out))
 	}
 	parse := parseWrk
 	if g.client == ClientH2load {
 		parse = parseH2load
 	}
-	o, err := parse(string(out))
+	o, err := parse(out)
 	if err != nil {
 		return observed{}, fmt.Errorf("%s: %w", g.client, err)
 	}

@@ -39,6 +39,7 @@ const (
 	MetricAlloc   = "B/op"           // the server's
 	MetricWakeups = "wakeups/op"     // of the engine's loops
 	MetricEvents  = "events/wakeup"  // of the engine's loops
+	MetricUnparks = "unparks/op"     // connections that httpadapter had parked
 	MetricLoadCPU = "load-cpu-ns/op" // the load generator's
 	MetricOther   = "other-cpu-%"    // of the machine: used by neither process
 
@@ -74,6 +75,7 @@ var metrics = []Metric{
 	{MetricAlloc, "allocated/op", Bytes, false},
 	{MetricWakeups, "wake-ups/op", Count, false},
 	{MetricEvents, "events/wake-up", Count, true},
+	{MetricUnparks, "un-parked/op", Count, false},
 	{MetricLoadCPU, "client cpu/op", Nanoseconds, false},
 	{MetricLateP99, "client late p99", Nanoseconds, false},
 	{MetricOther, "other cpu", Percent, false},

@@ -15,18 +15,19 @@ import (
 // Report is all that was measured, and where. It is safe for concurrent use as
 // long as nobody changes it.
 type Report struct {
-	Host     Host      `json:"host"`
-	Command  string    `json:"command"` // the command line
-	Started  time.Time `json:"started"`
-	Took     float64   `json:"tookSeconds"`
-	Rounds   int       `json:"rounds"`            // samples per scenario and arm that were asked for
-	Window   float64   `json:"windowSeconds"`     // length of a measured window
-	Warmup   float64   `json:"warmupSeconds"`     // before each
-	Client   string    `json:"client"`            // the load generator
-	Stopped  string    `json:"stopped,omitempty"` // why the run ended before its time
-	Profiled bool      `json:"profiled,omitempty"`
-	Arms     []Arm     `json:"arms"` // the first is compared with each other
-	Results  []Result  `json:"results"`
+	Host      Host      `json:"host"`
+	Command   string    `json:"command"` // the command line
+	Started   time.Time `json:"started"`
+	Took      float64   `json:"tookSeconds"`
+	Rounds    int       `json:"rounds"`               // samples per scenario and arm that were asked for
+	Window    float64   `json:"windowSeconds"`        // length of a measured window
+	Warmup    float64   `json:"warmupSeconds"`        // before each
+	Client    string    `json:"client"`               // the load generator
+	SplitCPUs bool      `json:"split_cpus,omitempty"` // see Config
+	Stopped   string    `json:"stopped,omitempty"`    // why the run ended before its time
+	Profiled  bool      `json:"profiled,omitempty"`
+	Arms      []Arm     `json:"arms"` // the first is compared with each other
+	Results   []Result  `json:"results"`
 }
 
 // Host describes the machine and the program.

@@ -36,7 +36,7 @@ func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, erro
 		backend.Engine, backend.Dir = target.Engine{Name: target.EngineNet}, r.dir
 		var started target.Started
 		var err error
-		st.backend, started, err = r.startServer(ctx, "the backend", r.exe, nil, backend)
+		st.backend, started, err = r.startServer(ctx, "the backend", r.loadCPUs, r.exe, nil, backend)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +46,7 @@ func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, erro
 	if exe == "" {
 		exe = r.exe
 	}
-	server, started, err := r.startServer(ctx, "the "+arm.Name+" server", exe, arm.Env, spec)
+	server, started, err := r.startServer(ctx, "the "+arm.Name+" server", r.serverCPUs, exe, arm.Env, spec)
 	if err != nil {
 		st.tearDown()
 		return nil, err
@@ -57,9 +57,9 @@ func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, erro
 }
 
 // startServer starts a target process and brings its server up.
-func (r *runner) startServer(ctx context.Context, what, exe string, env []string, spec target.Spec) (*child, target.Started, error) {
+func (r *runner) startServer(ctx context.Context, what string, on processors, exe string, env []string, spec target.Spec) (*child, target.Started, error) {
 	var started target.Started
-	srv, err := startChild(what, exe, r.cfg.ServerArgs, env)
+	srv, err := startChild(what, on, exe, r.cfg.ServerArgs, env)
 	if err != nil {
 		return nil, started, err
 	}
@@ -147,8 +147,12 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 	if err := r.connect(ctx, sc, st); err != nil {
 		return Sample{}, err
 	}
-	if r.cfg.Warmup > 0 {
-		if _, err := st.gen.phase(ctx, load.Phase{Duration: r.cfg.Warmup, Grace: r.cfg.Hung, Rate: rate, Seed: 1}); err != nil {
+	ph := load.Phase{Duration: r.cfg.Warmup, Grace: r.cfg.Hung, Rate: rate, Seed: 1, InTurn: sc.pause > 0}
+	if ph.InTurn {
+		ph.Duration = max(ph.Duration, 2*sc.pause) // so that all connections have been used
+	}
+	if ph.Duration > 0 {
+		if _, err := st.gen.phase(ctx, ph); err != nil {
 			return Sample{}, err
 		}
 	}
@@ -157,7 +161,8 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 			return Sample{}, err
 		}
 	}
-	s, err := r.window(ctx, st, rate)
+	ph.Duration, ph.Seed = r.cfg.Duration, 2 // any seed but the warm-up's
+	s, err := r.window(ctx, st, ph)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -179,7 +184,7 @@ func (r *runner) connect(ctx context.Context, sc Scenario, st *stage) error {
 	job := sc.job
 	job.Addr = st.addr
 	if r.cfg.Client != ClientBuiltin {
-		st.gen = newExternal(r.cfg.Client, job)
+		st.gen = newExternal(r.cfg.Client, r.loadCPUs, job)
 		return nil
 	}
 	gen, err := r.startLoad(ctx, job)
@@ -194,14 +199,13 @@ func (r *runner) connect(ctx context.Context, sc Scenario, st *stage) error {
 }
 
 // window runs the measured phase between two snapshots of the server.
-func (r *runner) window(ctx context.Context, st *stage, rate float64) (Sample, error) {
+func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, error) {
 	var before, after target.Usage
 	machine := machineCPU()
 	if err := st.server.call(ctx, target.OpUsage, nil, &before, r.cfg.Hung); err != nil {
 		return Sample{}, err
 	}
-	// Seeds only need to differ from the warm-up's.
-	seen, err := st.gen.phase(ctx, load.Phase{Duration: r.cfg.Duration, Grace: r.cfg.Hung, Rate: rate, Seed: 2})
+	seen, err := st.gen.phase(ctx, ph)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -209,7 +213,7 @@ func (r *runner) window(ctx context.Context, st *stage, rate float64) (Sample, e
 		return Sample{}, err
 	}
 	if seen.ops == 0 {
-		return Sample{}, fmt.Errorf("no operation ended within %v", r.cfg.Duration)
+		return Sample{}, fmt.Errorf("no operation ended within %v", ph.Duration)
 	}
 	m := seen.metrics
 	serverMetrics(m, before, after, seen)
@@ -231,6 +235,9 @@ func serverMetrics(m map[string]float64, before, after target.Usage, seen observ
 	m[MetricAllocs] = perOp(float64(after.Mallocs - before.Mallocs))
 	m[MetricAlloc] = perOp(float64(after.AllocBytes - before.AllocBytes))
 	m[MetricLoadCPU] = perOp(float64(seen.cpu))
+	if unparks := after.Unparks - before.Unparks; unparks > 0 {
+		m[MetricUnparks] = perOp(float64(unparks))
+	}
 	if wakeups := after.Wakeups - before.Wakeups; wakeups > 0 {
 		m[MetricWakeups] = perOp(float64(wakeups))
 		m[MetricEvents] = float64(after.Events-before.Events) / float64(wakeups)

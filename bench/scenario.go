@@ -23,14 +23,21 @@ type Scenario struct {
 	// share makes it an open loop, at this share of the rate that the last arm
 	// reaches in a closed loop; 0 for a closed loop.
 	share float64
+
+	// pause makes it an open loop in which connections are used in turn, each
+	// once per this time.
+	pause time.Duration
 }
+
+// open reports whether the load of sc is an open loop.
+func (sc Scenario) open() bool { return sc.share > 0 || sc.pause > 0 }
 
 // headline names the metrics that a scenario is about.
 func (sc Scenario) headline() []string {
 	switch {
 	case sc.memory:
 		return []string{MetricResident, MetricHeap, MetricGoroutines}
-	case sc.share > 0:
+	case sc.open():
 		return []string{MetricCPU, MetricP50, MetricP99, MetricP999}
 	}
 	return []string{MetricCPU, MetricRate, MetricP50, MetricP99}
@@ -45,7 +52,7 @@ func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
 		keepAlive(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
-		transfers(), proxying(), idling(idle),
+		transfers(), proxying(), idling(idle), waking(idle),
 	} {
 		all = append(all, part...)
 	}
@@ -243,4 +250,28 @@ func idling(idle int) []Scenario {
 			job:  load.Job{Kind: load.KindHTTP, Conns: 64}, idle: many,
 		},
 	}
+}
+
+const (
+	// wakingPause is how long a connection of waking is left alone between two
+	// requests: well over httpadapter.DefaultParkAfter, because arrivals are
+	// random and no connection may be so early that it isn't parked.
+	wakingPause = 250 * time.Millisecond
+
+	// wakingMin is the fewest connections of waking: a turn of so many random
+	// arrivals takes the pause within a tenth.
+	wakingMin = 100
+)
+
+// waking is requests on connections that were idle for a while: what parking a
+// connection and waking it up again costs a request, if the adapter parks. Without
+// it the same requests come on connections whose goroutines have waited.
+func waking(idle int) []Scenario {
+	n := max(wakingMin, idle/5) // 2,000 by default, which are 8,000 requests a second
+	return []Scenario{{
+		Name:  fmt.Sprintf("http/unpark/conns=%d", n),
+		spec:  target.Spec{App: target.AppHTTP},
+		job:   load.Job{Kind: load.KindHTTP, Conns: n},
+		pause: wakingPause,
+	}}
 }

@@ -3,6 +3,8 @@
 package bench
 
 import (
+	"errors"
+	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
@@ -11,6 +13,12 @@ import (
 // The benchmark needs Linux (Run says so); these let the package build elsewhere.
 
 func childAttr() *syscall.SysProcAttr { return nil }
+
+type processors *struct{}
+
+func splitProcessors() (server, load processors, err error) { return nil, nil, errors.ErrUnsupported }
+
+func startOn(_ processors, cmd *exec.Cmd) error { return cmd.Start() }
 
 func systemLimits() limits { return limits{} }
 

@@ -131,9 +131,17 @@ func facts(rep *bench.Report) []fact {
 		all = append(all, fact{"arm " + arm.Name, armFact(arm)})
 	}
 	return append(all,
-		fact{"load", fmt.Sprintf("%s; windows of %v after %v of warm-up, %d per scenario and arm", rep.Client, seconds(rep.Window), seconds(rep.Warmup), rep.Rounds)},
+		fact{"load", fmt.Sprintf("%s; windows of %v after %v of warm-up, %d per scenario and arm", loadWords(rep), seconds(rep.Window), seconds(rep.Warmup), rep.Rounds)},
 		fact{"took", time.Duration(rep.Took * float64(time.Second)).Round(time.Second).String()},
 	)
+}
+
+// loadWords says what made the load, and where.
+func loadWords(rep *bench.Report) string {
+	if rep.SplitCPUs {
+		return rep.Client + ", on processors of its own"
+	}
+	return rep.Client
 }
 
 // seconds is a number of seconds as a duration.

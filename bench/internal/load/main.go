@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/percore/percore/bench/internal/control"
 )
@@ -46,7 +47,7 @@ func (p *process) handle(op string, body json.RawMessage) (any, error) {
 		if len(p.busy) == 0 {
 			return nil, errors.New("run before prepare")
 		}
-		return run(p.busy, ph)
+		return p.run(ph)
 	case OpIdle:
 		var job Job
 		if err := json.Unmarshal(body, &job); err != nil {
@@ -67,6 +68,16 @@ func (p *process) prepare(job Job) error {
 	var err error
 	p.busy, err = open(job)
 	return err
+}
+
+// run drives the sessions for one phase.
+func (p *process) run(ph Phase) (Result, error) {
+	res, err := run(p.busy, ph)
+	if ph.InTurn && err == nil {
+		next := int(res.Ops % int64(len(p.busy)))
+		p.busy = slices.Concat(p.busy[next:], p.busy[:next])
+	}
+	return res, err
 }
 
 // openIdle opens sessions, uses each once and leaves them open.

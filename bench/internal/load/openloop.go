@@ -9,8 +9,9 @@ import (
 )
 
 // openLoop begins operations at the times of a schedule, each in the first
-// session that is free. When none is, the operation waits its turn, and the wait
-// counts as latency.
+// session that is free, or the sessions in turn, as the phase says. When there is
+// none, or it is another's turn, the operation waits, and the wait counts as
+// latency.
 //
 // sleep is how the pacer waits; a test passes one whose time is not real.
 func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurement, error) {
@@ -23,8 +24,15 @@ func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurem
 	var c crew
 	corrected, service, late := latency.NewRecorder(), latency.NewRecorder(), latency.NewRecorder()
 	schedule := poisson(ph.Rate, ph.Duration, ph.Seed)
-	due := make(chan time.Time, len(schedule)) // never blocks the pacer
-	for _, s := range sessions {
+	queues := make([]chan time.Time, 1) // of operations that are due: one for all sessions, or one each
+	if ph.InTurn {
+		queues = make([]chan time.Time, len(sessions))
+	}
+	for i := range queues {
+		queues[i] = make(chan time.Time, len(schedule)/len(queues)+1) // never blocks the pacer
+	}
+	for i, s := range sessions {
+		due := queues[i%len(queues)]
 		c.start(func() error {
 			fromDue, fromStart := corrected.Shard(), service.Shard()
 			defer fromDue.Flush()
@@ -45,8 +53,10 @@ func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurem
 		})
 	}
 	c.start(func() error {
-		defer close(due)
-		c.pace(schedule, due, late.Shard(), sleep)
+		c.pace(schedule, queues, late.Shard(), sleep)
+		for _, due := range queues {
+			close(due)
+		}
 		return nil
 	})
 	err := c.wait()
@@ -69,17 +79,17 @@ func poisson(rate float64, d time.Duration, seed uint64) []time.Duration {
 	}
 }
 
-// pace sends every time of the schedule to due when it has come, and records by
-// how much it was late itself. It sleeps with a thread of its own, because the
+// pace sends every time of the schedule to the queues, one after the other, when it
+// has come, and records by how much it was late itself. It sleeps with a thread of its own, because the
 // runtime's timers won't do: an idle Go program waits in epoll_wait, whose
 // resolution is a millisecond.
-func (c *crew) pace(schedule []time.Duration, due chan<- time.Time, late *latency.Shard, sleep func(time.Duration)) {
+func (c *crew) pace(schedule []time.Duration, queues []chan time.Time, late *latency.Shard, sleep func(time.Duration)) {
 	defer late.Flush()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	sharpenSleep()
 	began := time.Now()
-	for _, offset := range schedule {
+	for i, offset := range schedule {
 		at := began.Add(offset)
 		for wait := time.Until(at); wait > 0; wait = time.Until(at) {
 			sleep(wait)
@@ -87,7 +97,7 @@ func (c *crew) pace(schedule []time.Duration, due chan<- time.Time, late *latenc
 		if c.stop.Load() {
 			return
 		}
-		due <- at
+		queues[i%len(queues)] <- at
 		late.Record(time.Since(at))
 	}
 }

@@ -3,15 +3,18 @@ package load
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/percore/percore/bench/internal/latency"
+	"github.com/percore/percore/internal/testnet"
 )
 
 // fakeSession is a server without a network: each operation takes what latency
@@ -183,6 +186,40 @@ func TestErrorEndsPhase(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestInTurn counts how often each session is used, over two phases: the second
+// goes on where the first has ended.
+func TestInTurn(t *testing.T) {
+	const n = 7
+	var order []int
+	var mu sync.Mutex
+	p := &process{}
+	for i := range n {
+		p.busy = append(p.busy, &fakeSession{latency: always(0), fail: func(int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, i)
+			return nil
+		}})
+	}
+	for seed := range uint64(2) {
+		if _, err := p.run(Phase{Duration: 50 * time.Millisecond, Grace: testnet.HangTimeout, Rate: 1000, Seed: seed + 1, InTurn: true}); err != nil {
+			t.Fatal(err)
+		}
+		if turns := float64(len(order)) / n; turns == math.Trunc(turns) {
+			t.Fatalf("%v turns show nothing: want one that isn't complete", turns)
+		}
+	}
+	used := make([]int, n)
+	for _, i := range order {
+		used[i]++
+	}
+	for i := range n {
+		if want := (len(order) + n - 1 - i) / n; used[i] != want {
+			t.Errorf("session %d was used %d times of %d, want %d: %v", i, used[i], len(order), want, order)
+		}
 	}
 }
 

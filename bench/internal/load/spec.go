@@ -52,6 +52,11 @@ type Phase struct {
 
 	// Seed is that of the open loop's schedule: the same seed gives the same.
 	Seed uint64 `json:"seed,omitempty"`
+
+	// InTurn has the sessions of an open loop used one after the other, so that
+	// each is left alone until all others have been used. The next phase goes on
+	// where this one ended.
+	InTurn bool `json:"inTurn,omitempty"`
 }
 
 // Result is what a phase measured.

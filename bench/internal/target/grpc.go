@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore/adapters/grpcadapter"
 )
 
 // The gRPC service of the benchmark, written out by hand: protobuf's well-known
@@ -52,9 +55,15 @@ func echoStream(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// newGRPCServer returns a grpc.Server with default options.
-func newGRPCServer() server {
-	srv := grpc.NewServer()
+// newGRPCServer returns a grpc.Server with default options, or one as grpcadapter
+// runs it.
+func newGRPCServer(adapter bool) server {
+	if !adapter {
+		srv := grpc.NewServer()
+		srv.RegisterService(&echoService, nil)
+		return srv
+	}
+	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
 	srv.RegisterService(&echoService, nil)
-	return srv.Serve
+	return serverFunc(func(l net.Listener) error { return grpcadapter.Serve(srv, l) })
 }

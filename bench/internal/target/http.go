@@ -14,10 +14,13 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"time"
+
+	"github.com/percore/percore/adapters/httpadapter"
 )
 
 // newHTTPServer returns an http.Server as a user would write it: nothing but the
-// handler and, if wanted, the time-outs differs from the defaults.
+// handler and, if wanted, the time-outs differs from the defaults. The adapter, if
+// wanted, has its default settings.
 func newHTTPServer(spec Spec) (server, error) {
 	h, err := handler(spec)
 	if err != nil {
@@ -30,15 +33,44 @@ func newHTTPServer(spec Spec) (server, error) {
 		srv.WriteTimeout = 30 * time.Second
 		srv.IdleTimeout = 2 * time.Minute
 	}
-	if !spec.TLS {
-		return srv.Serve, nil
+	if spec.TLS {
+		cert, err := selfSigned()
+		if err != nil {
+			return nil, err
+		}
+		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
 	}
-	cert, err := selfSigned()
-	if err != nil {
-		return nil, err
+	if spec.Engine.Adapter {
+		return httpServer{httpadapter.Wrap(srv), spec.TLS}, nil
 	}
-	srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
-	return func(l net.Listener) error { return srv.ServeTLS(l, "", "") }, nil
+	return httpServer{srv, spec.TLS}, nil
+}
+
+// httpServer is an http.Server, or one in its adapter, that may speak TLS.
+type httpServer struct {
+	webServer
+	overTLS bool
+}
+
+// webServer is what an http.Server and its adapter have in common here.
+type webServer interface {
+	Serve(l net.Listener) error
+	ServeTLS(l net.Listener, certFile, keyFile string) error
+}
+
+func (s httpServer) Serve(l net.Listener) error {
+	if s.overTLS {
+		return s.ServeTLS(l, "", "")
+	}
+	return s.webServer.Serve(l)
+}
+
+// unparks returns how many parked connections were used again.
+func (s httpServer) unparks() uint64 {
+	if a, ok := s.webServer.(*httpadapter.Server); ok {
+		return a.Stats().Unparks
+	}
+	return 0
 }
 
 // handler returns the handler of one of the HTTP apps.

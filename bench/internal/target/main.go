@@ -28,6 +28,7 @@ func Main(r io.Reader, w io.Writer) int {
 // one that serves control requests. Nothing in it is shut down: the process ends
 // as soon as nobody asks any more.
 type process struct {
+	server   server
 	listener net.Listener
 	profile  *os.File
 }
@@ -62,7 +63,7 @@ func (p *process) start(spec Spec) (Started, error) {
 	if p.listener != nil {
 		return Started{}, errors.New("the server runs already")
 	}
-	serve, err := newServer(spec)
+	srv, err := newServer(spec)
 	if err != nil {
 		return Started{}, err
 	}
@@ -70,9 +71,9 @@ func (p *process) start(spec Spec) (Started, error) {
 	if err != nil {
 		return Started{}, err
 	}
-	p.listener = l
+	p.server, p.listener = srv, l
 	go func() {
-		fmt.Fprintf(os.Stderr, "serve: %v\n", serve(l))
+		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.Serve(l))
 		os.Exit(1)
 	}()
 	return Started{
@@ -90,6 +91,9 @@ func (p *process) usage() (Usage, error) {
 	}
 	stats := loopStats(p.listener)
 	u.Wakeups, u.Events = stats.Wakeups, stats.Events
+	if s, ok := p.server.(httpServer); ok {
+		u.Unparks = s.unparks()
+	}
 	return u, nil
 }
 

@@ -9,11 +9,19 @@ import (
 	"syscall"
 )
 
-// server serves what a listener accepts. It returns only when it fails: a target
-// ends with its process.
-type server func(l net.Listener) error
+// server serves what a listener accepts. Serve returns only when it fails: a
+// target ends with its process.
+type server interface {
+	Serve(l net.Listener) error
+}
 
-// newServer returns the server that spec names. It knows nothing of engines.
+// serverFunc is a server that is a function.
+type serverFunc func(l net.Listener) error
+
+func (f serverFunc) Serve(l net.Listener) error { return f(l) }
+
+// newServer returns the server that spec names. It knows nothing of engines, but
+// of adapters.
 func newServer(spec Spec) (server, error) {
 	switch spec.App {
 	case AppHTTP, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
@@ -23,7 +31,7 @@ func newServer(spec Spec) (server, error) {
 	case AppEcho:
 		return perConn(echo), nil
 	case AppGRPC:
-		return newGRPCServer(), nil
+		return newGRPCServer(spec.Engine.Adapter), nil
 	}
 	return nil, fmt.Errorf("unknown server %q", spec.App)
 }
@@ -31,7 +39,7 @@ func newServer(spec Spec) (server, error) {
 // perConn returns a server that runs handle in a goroutine per connection, and
 // closes the connection after it.
 func perConn(handle func(net.Conn) error) server {
-	return func(l net.Listener) error {
+	return serverFunc(func(l net.Listener) error {
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -44,7 +52,7 @@ func perConn(handle func(net.Conn) error) server {
 				}
 			}()
 		}
-	}
+	})
 }
 
 // gone reports whether err says no more than that the client left in the middle,

@@ -43,6 +43,12 @@ const (
 type Engine struct {
 	Name string `json:"name"` // EngineNet or EnginePercore
 
+	// Adapter runs the server through percore's adapter for its kind: grpcadapter,
+	// or httpadapter, which parks idle connections. AppEcho and AppProxyTCP have
+	// none. On EngineNet what remains of it is, for AppGRPC, the options that the
+	// adapter gives the server, and, for HTTP, nothing: connections pass through.
+	Adapter bool `json:"adapter,omitempty"`
+
 	// The rest is for EnginePercore; the zero value is what percore.Listen uses.
 	Loops       int           `json:"loops,omitempty"`
 	Thread      bool          `json:"thread,omitempty"` // loop.Thread instead of loop.Nested
@@ -80,6 +86,7 @@ type Usage struct {
 	AllocBytes uint64        `json:"allocBytes"` // heap bytes allocated
 	Wakeups    uint64        `json:"wakeups"`    // of the engine's loops
 	Events     uint64        `json:"events"`     // of the engine's loops
+	Unparks    uint64        `json:"unparks"`    // of httpadapter's connections
 }
 
 // CPU is the processor time used, in user space and in the kernel together.

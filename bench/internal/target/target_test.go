@@ -2,9 +2,12 @@ package target
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -130,6 +134,63 @@ func TestProfile(t *testing.T) {
 	}
 }
 
+// TestHTTPAdapter has the HTTP server of each engine answer twice on a connection,
+// plain and over TLS, with the adapter and without. Only percore with the adapter
+// parks the connection in between, which is waited for.
+func TestHTTPAdapter(t *testing.T) {
+	for _, e := range []Engine{
+		{Name: EngineNet}, {Name: EnginePercore}, {Name: EngineNet, Adapter: true}, {Name: EnginePercore, Adapter: true},
+	} {
+		for _, overTLS := range []bool{false, true} {
+			name := fmt.Sprintf("%s,adapter=%t,tls=%t", e.Name, e.Adapter, overTLS)
+			t.Run(name, func(t *testing.T) { parksIfWanted(t, Spec{App: AppHTTP, Engine: e, TLS: overTLS}) })
+		}
+	}
+}
+
+func parksIfWanted(t *testing.T, spec Spec) {
+	testnet.NoLeaks(t)
+	srv, err := newServer(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := listen(spec.Engine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	defer func() {
+		l.Close()
+		testnet.Receive(t, "the server ending", done)
+	}()
+	scheme, transport := "http", &http.Transport{}
+	if spec.TLS {
+		scheme, transport.TLSClientConfig = "https", &tls.Config{InsecureSkipVerify: true}
+	}
+	defer transport.CloseIdleConnections()
+	get := func() {
+		resp, err := (&http.Client{Transport: transport, Timeout: testnet.HangTimeout}).Get(scheme + "://" + l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); !bytes.Equal(body, helloBody) || err != nil {
+			t.Errorf("the answer: got %q, %v, want %q", body, err, helloBody)
+		}
+	}
+	get()
+	parks := spec.Engine.Name == EnginePercore && spec.Engine.Adapter
+	if parks && runtime.GOOS == "linux" {
+		a := srv.(httpServer).webServer.(*httpadapter.Server)
+		testnet.Eventually(t, "the connection being parked", func() bool { return a.Stats().Parked == 1 })
+	}
+	get()
+	if got := srv.(httpServer).unparks() > 0; got != (parks && runtime.GOOS == "linux") {
+		t.Errorf("used again after it was parked: got %t, want %t", got, parks)
+	}
+}
+
 // serve runs the server of a spec until the test ends and returns its address.
 func serve(t *testing.T, spec Spec) string {
 	t.Helper()
@@ -143,7 +204,7 @@ func serve(t *testing.T, spec Spec) string {
 	}
 	done := make(chan struct{})
 	go func() {
-		srv(l)
+		srv.Serve(l)
 		close(done)
 	}()
 	t.Cleanup(func() {

@@ -1,0 +1,64 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// processors is a set of them; nil are all that this process may use.
+type processors *unix.CPUSet
+
+// splitProcessors gives the server under test one half of the processors, in
+// which threads of a core stay together where they have neighboring numbers, and
+// the rest of a run the other.
+func splitProcessors() (server, load processors, err error) {
+	var all, first, second unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, nil, fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	n := all.Count()
+	if n < 2 {
+		return nil, nil, errors.New("can't split the processors: there is only one")
+	}
+	for cpu, given := 0, 0; given < n; cpu++ {
+		switch {
+		case !all.IsSet(cpu):
+			continue
+		case given < n/2:
+			first.Set(cpu)
+		default:
+			second.Set(cpu)
+		}
+		given++
+	}
+	return &first, &second, nil
+}
+
+// startOn starts cmd on the given processors: a child inherits what the thread
+// that starts it may use (sched_setaffinity(2)). A Go program takes GOMAXPROCS
+// from that.
+func startOn(on processors, cmd *exec.Cmd) error {
+	if on == nil {
+		return cmd.Start()
+	}
+	runtime.LockOSThread()
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	err := unix.SchedSetaffinity(0, on)
+	if err == nil {
+		err = cmd.Start()
+	}
+	if back := unix.SchedSetaffinity(0, &before); back != nil && err == nil {
+		// The thread stays locked, so that nothing else runs on it.
+		return errors.Join(fmt.Errorf("sched_setaffinity: %w", back), cmd.Process.Kill(), cmd.Wait())
+	}
+	runtime.UnlockOSThread()
+	return err
+}
