@@ -110,7 +110,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are printed by the caller, once
 	var (
-		arms  = fs.String("arms", "percore,net", "what to compare, the first with each other: net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp); net,net is a control")
+		arms  = fs.String("arms", "percore,net", "what to compare, the first with each other: net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); net,net is a control")
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
 		full  = fs.Bool("full", false, "all scenarios instead of the core set")
 		quick = fs.Bool("quick", false, "a first impression in under a minute: short windows, three rounds")
@@ -124,6 +124,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.DurationVar(&f.cfg.Settle, "settle", benchSettle, "how long connections are idle before their memory is measured")
 	fs.StringVar(&f.cfg.Client, "client", bench.ClientBuiltin, "load generator: "+strings.Join(bench.Clients(), ", ")+" (where installed)")
 	fs.StringVar(&f.cfg.ProfileDir, "cpuprofile-dir", "", "write CPU profiles of the servers to this `directory`")
+	fs.BoolVar(&f.cfg.SplitCPUs, "split-cpus", false, "half of the processors for the server, the other half for the load, as if they were two machines")
 	fs.BoolVar(&f.list, "list", false, "list the scenarios, the core set marked by a *")
 	fs.BoolVar(&f.all, "v", false, "print all metrics, not only those a scenario is about")
 	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms); repeatable")

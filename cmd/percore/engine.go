@@ -5,10 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"runtime"
+	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/loop"
+	"github.com/percore/percore/zerocopy"
 )
 
 // The values of -engine.
@@ -20,18 +27,20 @@ const (
 // loopsMax is the most that -loops takes, as loop.Config does.
 const loopsMax = 1024
 
-// serveEngine is where the servers' listeners come from: the one place of this
-// command that tells percore from net. Everything above it is the same code for
-// both, which is what makes them comparable.
+// serveEngine is where the servers' listeners and adapters come from: the one place
+// of this command that tells percore from net. Everything above it is the same code
+// for both, which is what makes them comparable.
 type serveEngine struct {
 	name  string
+	plain bool        // servers are run without adapters, as net's always are
 	group *loop.Group // nil with net, and where percore itself runs on net
 }
 
 // newServeEngine starts the engine called name. loops is the number of event
-// loops of the percore engine, 0 for one per GOMAXPROCS; net has none.
-func newServeEngine(name string, loops int) (*serveEngine, error) {
-	e := &serveEngine{name: name}
+// loops of the percore engine, 0 for one per GOMAXPROCS; net has none. plain leaves
+// out the adapters.
+func newServeEngine(name string, loops int, plain bool) (*serveEngine, error) {
+	e := &serveEngine{name: name, plain: plain || name == engineNet}
 	if name == engineNet {
 		return e, nil
 	}
@@ -55,9 +64,43 @@ func (e *serveEngine) listen(ctx context.Context, address string) (net.Listener,
 	return lc.Listen(ctx, "tcp", address)
 }
 
+// webServer is what an http.Server and its adapter have in common here.
+type webServer interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
+// runHTTP returns what runs srv. It parks connections that have waited for their
+// next request for park.
+func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration) webServer {
+	if e.plain {
+		return srv
+	}
+	return httpadapter.Wrap(srv, httpadapter.ParkAfter(park))
+}
+
+// grpcOptions returns what suits a grpc.Server that is run by serveGRPC.
+func (e *serveEngine) grpcOptions() []grpc.ServerOption {
+	if e.plain {
+		return nil
+	}
+	return grpcadapter.ServerOptions()
+}
+
+// serveGRPC is srv.Serve(l).
+func (e *serveEngine) serveGRPC(srv *grpc.Server, l net.Listener) error {
+	if e.plain {
+		return srv.Serve(l)
+	}
+	return grpcadapter.Serve(srv, l)
+}
+
 // String names the engine for people.
 func (e *serveEngine) String() string {
 	switch {
+	case e.group != nil && e.plain:
+		return fmt.Sprintf("%s, %s, no adapters", e.name, plural(e.group.Len(), "loop"))
 	case e.group != nil:
 		return fmt.Sprintf("%s, %s", e.name, plural(e.group.Len(), "loop"))
 	case e.name != engineNet:
@@ -69,11 +112,8 @@ func (e *serveEngine) String() string {
 // eventsPerWakeup tells how well wake-ups were shared: the more events one of
 // them brings, the less each request costs.
 func (e *serveEngine) eventsPerWakeup() string {
-	switch {
-	case e.group == nil && e.name == engineNet:
-		return "not available with -engine net"
-	case e.group == nil:
-		return "not available on " + runtime.GOOS
+	if e.group == nil {
+		return e.notAvailable()
 	}
 	stats := e.group.Stats()
 	if stats.Wakeups == 0 {
@@ -81,6 +121,36 @@ func (e *serveEngine) eventsPerWakeup() string {
 	}
 	return fmt.Sprintf("%.2f (%d events, %d wake-ups, %s)",
 		float64(stats.Events)/float64(stats.Wakeups), stats.Events, stats.Wakeups, plural(stats.Loops, "loop"))
+}
+
+// parked tells how often connections of srv, which runHTTP returned, were parked.
+func (e *serveEngine) parked(srv webServer) string {
+	adapter, ok := srv.(*httpadapter.Server)
+	switch {
+	case e.group == nil:
+		return e.notAvailable()
+	case !ok:
+		return "not available with -plain"
+	}
+	stats := adapter.Stats()
+	return fmt.Sprintf("%s, woken up %s", plural(stats.Parks, "time"), plural(stats.Unparks, "time"))
+}
+
+// zeroCopied tells how much never came through this program's memory.
+func (e *serveEngine) zeroCopied() string {
+	if e.group == nil {
+		return e.notAvailable()
+	}
+	stats := zerocopy.ReadStats()
+	return fmt.Sprintf("%s by sendfile, %s by splice", plural(stats.SendfileBytes, "byte"), plural(stats.SpliceBytes, "byte"))
+}
+
+// notAvailable tells why there are no figures where there is no group.
+func (e *serveEngine) notAvailable() string {
+	if e.name == engineNet {
+		return "not available with -engine net"
+	}
+	return "not available on " + runtime.GOOS
 }
 
 // close lets the engine stop. It does so when the last listener and the last
@@ -92,7 +162,7 @@ func (e *serveEngine) close() {
 }
 
 // plural is n and its noun.
-func plural(n int, noun string) string {
+func plural[N int | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -22,6 +22,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
+
+	"github.com/percore/percore/adapters/httpadapter"
 )
 
 // The defaults of serve's flags. Loopback only: serving a directory to the
@@ -49,6 +51,10 @@ once) and shows a summary.
   -loops N       event loops of the percore engine (default 0: one per GOMAXPROCS)
   -engine NAME   percore, or net to run the very same servers on the net
                  package for comparison (default ` + enginePercore + `)
+  -park TIME     park HTTP connections that have waited this long for their next
+                 request: they hold no goroutine and no buffers (default 100ms)
+  -plain         run the very same servers straight on percore's listeners,
+                 without its adapters; nothing is parked then
   -v             log every request and every call
 
 Try:
@@ -66,6 +72,8 @@ type serveOptions struct {
 	dir         string
 	loops       int
 	engine      string
+	park        time.Duration
+	plain       bool
 	verbose     bool
 }
 
@@ -80,6 +88,8 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.StringVar(&o.dir, "dir", defaultDir, "")
 	flags.IntVar(&o.loops, "loops", 0, "")
 	flags.StringVar(&o.engine, "engine", enginePercore, "")
+	flags.DurationVar(&o.park, "park", httpadapter.DefaultParkAfter, "")
+	flags.BoolVar(&o.plain, "plain", false, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -103,6 +113,9 @@ func (o *serveOptions) check() error {
 	}
 	if o.engine != enginePercore && o.engine != engineNet {
 		return fmt.Errorf("-engine %q: the engines are %s and %s", o.engine, enginePercore, engineNet)
+	}
+	if o.park < 0 {
+		return fmt.Errorf("-park %v: want a time that is not negative (-plain parks nothing)", o.park)
 	}
 	return nil
 }
@@ -174,7 +187,7 @@ type demo struct {
 	httpListener net.Listener
 	grpcListener net.Listener
 
-	httpServer *http.Server
+	httpServer webServer
 	grpcServer *grpc.Server
 	health     *health.Server
 
@@ -204,7 +217,7 @@ func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, 
 	if d.root, err = openDir(opts.dir); err != nil {
 		return nil, err
 	}
-	if d.engine, err = newServeEngine(opts.engine, opts.loops); err != nil {
+	if d.engine, err = newServeEngine(opts.engine, opts.loops, opts.plain); err != nil {
 		return nil, err
 	}
 	if d.httpListener, err = d.listen(ctx, "http", opts.httpAddress); err != nil {
@@ -213,8 +226,8 @@ func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, 
 	if d.grpcListener, err = d.listen(ctx, "grpc", opts.grpcAddress); err != nil {
 		return nil, err
 	}
-	d.httpServer = newHTTPServer(d.root, &d.httpTraffic, d.log)
-	d.grpcServer, d.health = newGRPCServer(&d.grpcTraffic, d.log)
+	d.httpServer = d.engine.runHTTP(newHTTPServer(d.root, &d.httpTraffic, d.log), opts.park)
+	d.grpcServer, d.health = newGRPCServer(&d.grpcTraffic, d.log, d.engine.grpcOptions()...)
 	return d, nil
 }
 
@@ -254,7 +267,8 @@ func (d *demo) listen(ctx context.Context, name, address string) (net.Listener, 
 func (d *demo) start() {
 	d.started = time.Now()
 	d.serve("HTTP", d.httpServer.Serve, d.httpListener, &d.httpTraffic)
-	d.serve("gRPC", d.grpcServer.Serve, d.grpcListener, &d.grpcTraffic)
+	serveGRPC := func(l net.Listener) error { return d.engine.serveGRPC(d.grpcServer, l) }
+	d.serve("gRPC", serveGRPC, d.grpcListener, &d.grpcTraffic)
 }
 
 // serve runs one server's Serve on l in a goroutine of its own.
@@ -356,6 +370,8 @@ func (d *demo) printSummary(w io.Writer) {
 	fmt.Fprintf(table, "\nuptime\t%s\n", time.Since(d.started).Round(time.Millisecond))
 	printCount(table, "connections", h.connections.Load(), g.connections.Load())
 	printCount(table, "requests", h.requests.Load(), g.requests.Load())
+	fmt.Fprintf(table, "parked\t%s\n", d.engine.parked(d.httpServer))
+	fmt.Fprintf(table, "not copied\t%s\n", d.engine.zeroCopied())
 	fmt.Fprintf(table, "events per wake-up\t%s\n", d.engine.eventsPerWakeup())
 	table.Flush()
 }

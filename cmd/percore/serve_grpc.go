@@ -27,13 +27,13 @@ var grpcServices = []string{
 
 // newGRPCServer is a grpc.Server as anybody would write it: nothing in it knows
 // what kind of listener it will run on.
-func newGRPCServer(t *traffic, log *slog.Logger) (*grpc.Server, *health.Server) {
+func newGRPCServer(t *traffic, log *slog.Logger, opts ...grpc.ServerOption) (*grpc.Server, *health.Server) {
 	observer := callObserver{t, log}
-	srv := grpc.NewServer(
+	srv := grpc.NewServer(append(opts,
 		grpc.UnaryInterceptor(observer.unary),
 		grpc.StreamInterceptor(observer.stream),
 		grpc.WaitForHandlers(true), // so that nothing runs after Stop
-	)
+	)...)
 	echopb.RegisterEchoServer(srv, echoService{})
 	// A new health.Server says SERVING for the server as a whole.
 	healthServer := health.NewServer()

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/cmd/percore/internal/echopb"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
@@ -24,7 +26,7 @@ import (
 
 func TestServeDefaults(t *testing.T) {
 	got, err := parseServeFlags(nil)
-	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore"}
+	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore", park: 100 * time.Millisecond}
 	if err != nil || got != want {
 		t.Errorf("no flags: got %+v, %v, want %+v, nil", got, err, want)
 	}
@@ -32,12 +34,12 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "plain", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
 	}
-	for _, value := range []string{defaultHTTPAddress, defaultGRPCAddress, "(default .)", "(default 0", "(default percore)"} {
+	for _, value := range []string{defaultHTTPAddress, defaultGRPCAddress, "(default .)", "(default 0", "(default percore)", "(default 100ms)"} {
 		if !strings.Contains(serveUsage, value) {
 			t.Errorf("the help does not tell %q", value)
 		}
@@ -97,6 +99,8 @@ func TestMistakes(t *testing.T) {
 		{"loops negative", []string{"serve", "-loops", "-1"}, exitUsage, "-loops -1"},
 		{"too many loops", []string{"serve", "-loops", "1025"}, exitUsage, "-loops 1025"},
 		{"unknown engine", []string{"serve", "-engine", "steam"}, exitUsage, "steam"},
+		{"park not a time", []string{"serve", "-park", "soon"}, exitUsage, "-park"},
+		{"park negative", []string{"serve", "-park", "-1s"}, exitUsage, "-park -1s"},
 		{"argument", []string{"serve", "public"}, exitUsage, `"public"`},
 		{"http without port", []string{"serve", "-http", "localhost"}, exitUsage, "-http"},
 		{"grpc without host", []string{"serve", "-grpc", "9090"}, exitUsage, "-grpc"},
@@ -194,17 +198,28 @@ func TestServePrintsReachableAddresses(t *testing.T) {
 }
 
 func TestServeSummary(t *testing.T) {
-	for _, tt := range []struct{ engine, wakeups string }{
-		{enginePercore, `\d+\.\d\d \([1-9]\d* events, [1-9]\d* wake-ups, 3 loops\)`},
-		{engineNet, `not available with -engine net`},
+	const missing, wakeups = `not available with -engine net`, `\d+\.\d\d \([1-9]\d* events, [1-9]\d* wake-ups, 3 loops\)`
+	for _, tt := range []struct {
+		name, engine            string
+		args                    []string
+		about                   string
+		parked, copied, wakeups string
+	}{
+		// Net/http itself reads the beginning of a file whose type it doesn't know.
+		{"percore", enginePercore, nil, `percore, 3 loops`, `\d+ times?, woken up \d+ times?`, `5\d{4} bytes by sendfile, 0 bytes by splice`, wakeups},
+		{"plain", enginePercore, []string{"-plain"}, `percore, 3 loops, no adapters`, `not available with -plain`, `5\d{4} bytes by sendfile, 0 bytes by splice`, wakeups},
+		{"net", engineNet, nil, `net`, missing, missing, missing},
 	} {
-		t.Run(tt.engine, func(t *testing.T) {
-			if runtime.GOOS != "linux" && tt.engine == enginePercore {
-				t.Skip("the engine runs on Linux only")
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.engine == enginePercore {
+				needEngine(t)
 			}
-			s := startServers(t, "-engine", tt.engine, "-loops", "3")
+			s := startServers(t, append(tt.args, "-engine", tt.engine, "-loops", "3")...)
+			if err := os.WriteFile(filepath.Join(s.dir, "file"), make([]byte, 20_000), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			for range 3 { // on one connection, which keep-alive leaves open
-				s.fetch("GET", "/echo", nil, nil)
+				s.fetch("GET", "/file", nil, nil)
 			}
 			for range 2 {
 				if _, err := echopb.NewEchoClient(s.grpc).Unary(s.ctx, &echopb.EchoRequest{}); err != nil {
@@ -213,14 +228,64 @@ func TestServeSummary(t *testing.T) {
 			}
 			s.stop()
 			for _, want := range []string{
+				`engine ` + tt.about + `\n`,
 				`uptime +\d`,
 				`connections +2 \(1 HTTP, 1 gRPC\)\n`,
 				`requests +5 \(3 HTTP, 2 gRPC\)\n`,
+				`parked +` + tt.parked + `\n`,
+				`not copied +` + tt.copied + `\n`,
 				`events per wake-up +` + tt.wakeups + `\n$`,
 			} {
 				if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
 					t.Errorf("got output\n%s\nwant something that matches %q", got, want)
 				}
+			}
+		})
+	}
+}
+
+// needEngine skips the test where percore's listeners are net's.
+func needEngine(t *testing.T) {
+	t.Helper()
+	l, ok := testnet.Listen(t, percore.Listen, testnet.TCP4).(*percore.Listener)
+	if !ok || l.Stats().Sockets == 0 {
+		t.Skip("percore is net here")
+	}
+}
+
+// A connection that waits is parked, unless the user wants no adapters; and the next
+// request finds it.
+func TestServeParks(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("plain=%t", plain), func(t *testing.T) {
+			needEngine(t)
+			testnet.NoLeaks(t)
+			d, err := newDemo(t.Context(), serveOptions{
+				httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore, plain: plain,
+			}, io.Discard)
+			if err != nil {
+				t.Fatalf("newDemo: %v", err)
+			}
+			d.start()
+			s := &servers{command: &command{t: t}, baseURL: baseURL(d.httpListener.Addr())}
+			s.connect(d.grpcListener.Addr().String())
+			s.fetch("GET", "/echo", nil, nil)
+			adapter, _ := d.httpServer.(*httpadapter.Server)
+			if adapter != nil {
+				testnet.Eventually(t, "the connection being parked", func() bool { return adapter.Stats().Parked == 1 })
+			}
+			s.fetch("GET", "/echo", nil, nil)
+			d.shutdown(testnet.HangTimeout)
+			d.release()
+			want := `^not available with -plain$`
+			if !plain {
+				want = `^[12] times?, woken up [12] times?$` // the second one may not have come about
+			}
+			if got := d.engine.parked(d.httpServer); !regexp.MustCompile(want).MatchString(got) {
+				t.Errorf("the summary: got %q, want something that matches %q", got, want)
+			}
+			if got := d.httpTraffic.connections.Load(); got != 1 {
+				t.Errorf("connections: got %d, want 1: the second request on the same", got)
 			}
 		})
 	}
