@@ -24,7 +24,7 @@ import (
 type webStage struct {
 	*stage
 	ln     net.Listener
-	server *http.Server
+	server webServer
 	served chan error
 
 	mu     sync.Mutex
@@ -37,16 +37,17 @@ type webStage struct {
 // serveWeb starts a server, after configure has had its way with it.
 func serveWeb(s *stage, handler func(w *webStage, rw http.ResponseWriter, r *http.Request), configure func(*http.Server)) *webStage {
 	w := &webStage{stage: s, ln: s.listen(), served: make(chan error, 1)}
-	w.server = &http.Server{
+	server := &http.Server{
 		Handler:   http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { handler(w, rw, r) }),
 		ErrorLog:  log.New(w, "", 0),
 		ConnState: w.connState,
 	}
 	if configure != nil {
-		configure(w.server)
+		configure(server)
 	}
+	w.server = s.engine.wrap(server)
 	go func() {
-		if w.server.TLSConfig != nil {
+		if server.TLSConfig != nil {
 			w.served <- w.server.ServeTLS(w.ln, "", "")
 			return
 		}
@@ -142,7 +143,7 @@ func readBody(w *webStage, rw http.ResponseWriter, r *http.Request) {
 // connections' methods return: net/http answers, logs and closes differently
 // for io.EOF, time-outs, OpErrors and everything else.
 func TestDiffHTTPServer(t *testing.T) {
-	playScripts(t, []script{{
+	playWebScripts(t, []script{{
 		name:  "requests, then the client closes",
 		shows: []string{`answer .*hello.*hello`, `states \[new active idle active idle closed\]`, `log ""`},
 		play: func(s *stage) {
@@ -495,7 +496,7 @@ func TestDiffHTTPServer(t *testing.T) {
 func TestDiffTLSServer(t *testing.T) {
 	serverConfig, _ := testnet.TLS(t)
 	secure := func(server *http.Server) { server.TLSConfig = serverConfig.Clone() }
-	playScripts(t, []script{{
+	playWebScripts(t, []script{{
 		name:  "plain text",
 		shows: []string{`log "http: TLS handshake error from .*sent an HTTP request to an HTTPS server`, `400 Bad Request`},
 		kinds: onTCP,

@@ -51,6 +51,7 @@ func playScripts(t *testing.T, scripts []script) {
 				testnet.Address(t, kind) // skips where the kind is missing
 				compareEngines(t, sc, kind, netEngine, percoreEngine)
 			})
+			playDialed(t, sc, kind)
 		}
 	}
 }
@@ -128,10 +129,10 @@ func (s *stage) listen() net.Listener {
 }
 
 // connect makes a connection through ln. srv, of the engine, is under test;
-// cli is always net's.
+// cli is always net's. On an engine that dials srv is the end that dialed.
 func (s *stage) connect(ln net.Listener) (srv, cli *actor) {
-	server, client := testnet.Connect(s, ln)
-	s.nameAddr(client.LocalAddr(), "cli")
+	server, client := s.engine.connect(s, ln)
+	s.nameAddr(s.engine.dialedEnd(server, client).LocalAddr(), "cli")
 	return &actor{Conn: server, stage: s, name: "srv"}, &actor{Conn: client, stage: s, name: "cli"}
 }
 

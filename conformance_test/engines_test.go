@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -68,14 +69,16 @@ type engine struct {
 	listen       testnet.ListenFunc
 	configured   func(ctx context.Context, config net.ListenConfig, network, address string) (net.Listener, error)
 	fileListener func(*os.File) (net.Listener, error)
+	serve        func(srv *http.Server) webServer                // nil: srv serves itself
+	dial         func(network, address string) (net.Conn, error) // not nil: of a connection the dialed end is tested, see dial_engine_test.go
 }
 
 // The reference and the engine it is compared with. Multipath TCP is off in
 // the reference because percore leaves it off unless asked, and the kernel's
 // MPTCP sockets answer some options differently.
 var (
-	netEngine     = engine{"net", listenPlainTCP, configuredNet, net.FileListener}
-	percoreEngine = engine{"percore", percore.Listen, configuredPercore, percore.FileListener}
+	netEngine     = engine{"net", listenPlainTCP, configuredNet, net.FileListener, nil, nil}
+	percoreEngine = engine{"percore", percore.Listen, configuredPercore, percore.FileListener, nil, nil}
 	engines       = []engine{netEngine, percoreEngine}
 )
 
@@ -97,23 +100,29 @@ func configuredPercore(ctx context.Context, config net.ListenConfig, network, ad
 // checks each for leaks.
 func onEachEngine(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range engines {
-		t.Run(e.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			test(t, e)
-		})
+		onEngine(t, e, test)
 	}
+}
+
+func onEngine(t *testing.T, e engine, test func(t *testing.T, e engine)) {
+	t.Run(e.name, func(t *testing.T) {
+		testnet.NoLeaks(t)
+		test(t, e)
+	})
 }
 
 // onEachEngineAndKind is onEachEngine for every kind of listener.
 func onEachEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind testnet.Kind)) {
-	onEachEngine(t, func(t *testing.T, e engine) {
-		for _, kind := range testnet.Kinds() {
-			t.Run(string(kind), func(t *testing.T) {
-				testnet.NoLeaks(t)
-				test(t, e, kind)
-			})
-		}
-	})
+	onEachEngine(t, func(t *testing.T, e engine) { onEachKind(t, e, test) })
+}
+
+func onEachKind(t *testing.T, e engine, test func(t *testing.T, e engine, kind testnet.Kind)) {
+	for _, kind := range testnet.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			test(t, e, kind)
+		})
+	}
 }
 
 // percoreIsNet reports whether percore's listeners are net's in this build, as

@@ -102,7 +102,7 @@ func runProgram(t *testing.T, e engine, program []byte) {
 	}
 	m := &machine{t: t, kind: []testnet.Kind{testnet.TCP4, testnet.Unix}[program[0]%2]}
 	ln := testnet.Listen(t, e.listen, m.kind)
-	server, client := testnet.Connect(t, ln)
+	server, client := e.connect(t, ln)
 	defer ln.Close()
 	defer server.Close()
 	defer client.Close()

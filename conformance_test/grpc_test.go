@@ -3,10 +3,13 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -47,12 +51,13 @@ var echoService = grpc.ServiceDesc{
 	HandlerType: (*any)(nil),
 	Methods: []grpc.MethodDesc{{
 		MethodName: "Unary",
-		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 			var in wrapperspb.BytesValue
-			if err := decode(&in); err != nil {
-				return nil, err
+			if err := decode(&in); err != nil || intercept == nil {
+				return &in, err
 			}
-			return &in, nil
+			info := &grpc.UnaryServerInfo{Server: srv, FullMethod: "/percore.test.Echo/Unary"}
+			return intercept(ctx, &in, info, func(_ context.Context, req any) (any, error) { return req, nil })
 		},
 	}},
 	Streams: []grpc.StreamDesc{{
@@ -81,9 +86,9 @@ func chat(ctx context.Context, cc *grpc.ClientConn) (grpc.ClientStream, error) {
 }
 
 // echoUnary calls the echo service and compares.
-func echoUnary(ctx context.Context, cc *grpc.ClientConn, message []byte) error {
+func echoUnary(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ...grpc.CallOption) error {
 	var out wrapperspb.BytesValue
-	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), &out); err != nil {
+	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), &out, opts...); err != nil {
 		return err
 	}
 	if !bytes.Equal(out.Value, message) {
@@ -92,39 +97,87 @@ func echoUnary(ctx context.Context, cc *grpc.ClientConn, message []byte) error {
 	return nil
 }
 
-// A rig is a grpc.Server on an engine and a client for it.
+// A grpcArm is a way to run a grpc.Server and a client for it.
+type grpcArm struct {
+	name   string
+	listen testnet.ListenFunc
+	serve  func(*grpc.Server, net.Listener) error
+	server []grpc.ServerOption
+	client []grpc.DialOption
+	tls    func(*tls.Config) credentials.TransportCredentials
+}
+
+// grpcArms are the reference, what works without the adapter, and the adapter on
+// both sides.
+var grpcArms = []grpcArm{
+	{netEngine.name, netEngine.listen, (*grpc.Server).Serve, nil, nil, credentials.NewTLS},
+	{percoreEngine.name, percoreEngine.listen, (*grpc.Server).Serve, nil, nil, credentials.NewTLS},
+	{
+		"grpcadapter", grpcadapter.Listen, func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
+		grpcadapter.ServerOptions(), grpcadapter.DialOptions(),
+		func(config *tls.Config) credentials.TransportCredentials {
+			return grpcadapter.Credentials(credentials.NewTLS(config))
+		},
+	},
+}
+
+// A rig is a grpc.Server on an arm and a client for it.
 type rig struct {
+	arm    grpcArm
 	ln     net.Listener
 	server *grpc.Server
 	health *health.Server
 	client *grpc.ClientConn
 }
 
-// onEachGRPC runs test against a fresh server per engine and transport.
-func onEachGRPC(t *testing.T, test func(t *testing.T, r *rig)) {
-	onEachEngine(t, func(t *testing.T, e engine) {
-		for _, transport := range grpcTransports {
-			t.Run(transport.name, func(t *testing.T) {
-				testnet.NoLeaks(t)
-				test(t, startGRPC(t, e, transport.kind, transport.tls))
-			})
-		}
-	})
+// rigOptions are what a test wants besides.
+type rigOptions struct {
+	kind   testnet.Kind
+	secure bool
+	server []grpc.ServerOption
+	client []grpc.DialOption
+
+	// With secure: changes to what testnet.TLS returns.
+	tls func(server, client *tls.Config)
 }
 
-func startGRPC(t *testing.T, e engine, kind testnet.Kind, secure bool) *rig {
-	t.Helper()
-	r := &rig{ln: testnet.Listen(t, e.listen, kind), health: health.NewServer()}
-	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
-	if secure {
-		serverConfig, clientConfig := testnet.TLS(t)
-		serverCredentials, clientCredentials = credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
+// onEachGRPC runs test against a fresh server per arm and transport.
+func onEachGRPC(t *testing.T, test func(t *testing.T, r *rig)) {
+	for _, transport := range grpcTransports {
+		onEachGRPCArm(t, transport.name, func(t *testing.T, arm grpcArm) {
+			test(t, startGRPC(t, arm, rigOptions{kind: transport.kind, secure: transport.tls}))
+		})
 	}
-	r.server = grpc.NewServer(grpc.Creds(serverCredentials), grpc.MaxRecvMsgSize(maxMessage))
+}
+
+// onEachGRPCArm runs test once per arm, and checks each for leaks.
+func onEachGRPCArm(t *testing.T, name string, test func(t *testing.T, arm grpcArm)) {
+	for _, arm := range grpcArms {
+		t.Run(arm.name+"/"+name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			test(t, arm)
+		})
+	}
+}
+
+func startGRPC(t *testing.T, arm grpcArm, o rigOptions) *rig {
+	t.Helper()
+	r := &rig{arm: arm, ln: testnet.Listen(t, arm.listen, o.kind), health: health.NewServer()}
+	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
+	if o.secure {
+		serverConfig, clientConfig := testnet.TLS(t)
+		if o.tls != nil {
+			o.tls(serverConfig, clientConfig)
+		}
+		serverCredentials, clientCredentials = arm.tls(serverConfig), arm.tls(clientConfig)
+	}
+	r.server = grpc.NewServer(slices.Concat(arm.server, []grpc.ServerOption{
+		grpc.Creds(serverCredentials), grpc.MaxRecvMsgSize(maxMessage),
+	}, o.server)...)
 	r.server.RegisterService(&echoService, nil)
 	healthpb.RegisterHealthServer(r.server, r.health)
 	served := make(chan error, 1)
-	go func() { served <- r.server.Serve(r.ln) }()
+	go func() { served <- arm.serve(r.server, r.ln) }()
 	t.Cleanup(func() {
 		r.server.Stop()
 		if err := testnet.Receive(t, "Serve ending", served); err != nil {
@@ -132,17 +185,28 @@ func startGRPC(t *testing.T, e engine, kind testnet.Kind, secure bool) *rig {
 		}
 	})
 	var err error
-	r.client, err = grpc.NewClient("passthrough:///localhost",
+	r.client, err = grpc.NewClient(grpcTarget(r.ln.Addr()), slices.Concat(arm.client, []grpc.DialOption{
 		grpc.WithTransportCredentials(clientCredentials),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, r.ln.Addr().Network(), r.ln.Addr().String())
-		}))
+	}, o.client)...)
 	if err != nil {
 		t.Fatalf("NewClient: %v", err)
 	}
 	t.Cleanup(func() { r.client.Close() })
 	return r
+}
+
+// grpcTarget returns what gRPC calls an address
+// (doc/naming.md in github.com/grpc/grpc).
+func grpcTarget(addr net.Addr) string {
+	address := addr.String()
+	switch name, isAbstract := strings.CutPrefix(address, "@"); {
+	case isAbstract:
+		return "unix-abstract:" + name
+	case addr.Network() == "unix":
+		return "unix:" + address
+	}
+	return "passthrough:///" + address
 }
 
 // callContext bounds calls that would otherwise wait forever for a dead server.

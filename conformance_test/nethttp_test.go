@@ -54,7 +54,7 @@ func (p protocol) enabled() *http.Protocols {
 // A web is an http.Server with a client for it.
 type web struct {
 	ln        net.Listener
-	server    *http.Server
+	server    webServer
 	client    *http.Client
 	transport *http.Transport
 	url       string
@@ -65,9 +65,10 @@ type web struct {
 // before it starts.
 func startWeb(t *testing.T, e engine, p protocol, handler http.Handler, configure ...func(*http.Server)) *web {
 	t.Helper()
+	server := &http.Server{Handler: handler, Protocols: p.enabled(), ErrorLog: log.New(io.Discard, "", 0)}
 	w := &web{
 		ln:        testnet.Listen(t, e.listen, p.kind),
-		server:    &http.Server{Handler: handler, Protocols: p.enabled(), ErrorLog: log.New(io.Discard, "", 0)},
+		server:    e.wrap(server),
 		transport: &http.Transport{Protocols: p.enabled(), DisableCompression: true},
 		served:    make(chan error, 1),
 	}
@@ -77,13 +78,13 @@ func startWeb(t *testing.T, e engine, p protocol, handler http.Handler, configur
 	w.client = &http.Client{Transport: w.transport}
 	w.url = "http://localhost"
 	if p.tls {
-		w.server.TLSConfig, w.transport.TLSClientConfig = testnet.TLS(t)
+		server.TLSConfig, w.transport.TLSClientConfig = testnet.TLS(t)
 		w.url = "https://localhost"
 	}
 	for _, f := range configure {
-		f(w.server)
+		f(server)
 	}
-	go w.serve()
+	go w.serve(p.tls)
 	t.Cleanup(func() {
 		w.transport.CloseIdleConnections()
 		w.server.Close()
@@ -94,8 +95,8 @@ func startWeb(t *testing.T, e engine, p protocol, handler http.Handler, configur
 	return w
 }
 
-func (w *web) serve() {
-	if w.server.TLSConfig != nil {
+func (w *web) serve(overTLS bool) {
+	if overTLS {
 		w.served <- w.server.ServeTLS(w.ln, "", "")
 		return
 	}
@@ -125,7 +126,7 @@ func readResponse(t *testing.T, resp *http.Response) string {
 
 // onEachProtocol runs test for each engine and protocol.
 func onEachProtocol(t *testing.T, test func(t *testing.T, e engine, p protocol)) {
-	onEachEngine(t, func(t *testing.T, e engine) {
+	onEachWebEngine(t, func(t *testing.T, e engine) {
 		for _, p := range protocols {
 			t.Run(p.name, func(t *testing.T) {
 				testnet.NoLeaks(t)
@@ -415,7 +416,7 @@ func TestHTTPKeepAliveReuse(t *testing.T) {
 // odd places, and wants the answers in order.
 func TestHTTPPipelining(t *testing.T) {
 	const requests = 1000
-	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
+	onEachWebEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
 		w := startWeb(t, e, protocol{kind: kind, major: 1}, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			io.WriteString(rw, r.URL.Path+";")
 		}))
@@ -702,7 +703,7 @@ func TestHTTPFileServer(t *testing.T) {
 // on the engine: plain requests, large bodies, and an upgraded connection, which
 // the proxy copies between the two sockets.
 func TestHTTPReverseProxy(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e engine) {
+	onEachWebEngine(t, func(t *testing.T, e engine) {
 		plain := protocols[0]
 		backend := startWeb(t, e, plain, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Upgrade") != "" {

@@ -72,7 +72,7 @@ func overTLS(t *testing.T) wrapping {
 func makePipe(t *testing.T, e engine, kind testnet.Kind, leader string, wrap wrapping) nettest.MakePipe {
 	return func() (c1, c2 net.Conn, stop func(), err error) {
 		ln := testnet.Listen(t, e.listen, kind)
-		accepted, dialed := testnet.Connect(t, ln)
+		accepted, dialed := e.connect(t, ln)
 		server, client, err := wrap(accepted, dialed)
 		if err != nil {
 			return nil, nil, nil, err

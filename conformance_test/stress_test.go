@@ -162,7 +162,7 @@ func stressConn(t *testing.T, e engine) {
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		ln := testnet.Listen(t, e.listen, kind)
 		for round := range uint64(rounds(60)) {
-			server, client := testnet.Connect(t, ln)
+			server, client := e.connect(t, ln)
 			var wg sync.WaitGroup
 			harass(t, &wg, server, 2*round)
 			harass(t, &wg, client, 2*round+1)

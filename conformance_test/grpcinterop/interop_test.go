@@ -2,9 +2,11 @@ package grpcinterop
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/orca"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -40,18 +43,29 @@ type discard struct{}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // An interopCase is one of the cases of gRPC's interop test descriptions
-// (doc/interop-test-descriptions.md in github.com/grpc/grpc). Left out are
-// those that need credentials of a cloud, pick_first_unary, which needs a server
-// that names itself, as grpc-go's does not, and orca_oob, which needs a server
-// built with gRPC's internals.
+// (doc/interop-test-descriptions.md in github.com/grpc/grpc). Left out are those
+// that need credentials of a cloud, and orca_oob, which needs a server built with
+// gRPC's internals.
 type interopCase struct {
 	name string
-	run  func(ctx context.Context, cc *grpc.ClientConn)
+	run  func(ctx context.Context, dial dialFunc)
 }
+
+// dialFunc makes a client for the server of the case. It ends the case if it fails.
+type dialFunc func() *grpc.ClientConn
 
 // service makes a case of a function for the test service's client.
 func service(name string, do func(context.Context, testgrpc.TestServiceClient, ...grpc.CallOption)) interopCase {
-	return interopCase{name, func(ctx context.Context, cc *grpc.ClientConn) { do(ctx, testgrpc.NewTestServiceClient(cc)) }}
+	return interopCase{name, func(ctx context.Context, dial dialFunc) {
+		cc := dial()
+		defer cc.Close()
+		do(ctx, testgrpc.NewTestServiceClient(cc))
+	}}
+}
+
+// plain makes a case of a function without call options.
+func plain(name string, do func(context.Context, testgrpc.TestServiceClient)) interopCase {
+	return service(name, func(ctx context.Context, client testgrpc.TestServiceClient, _ ...grpc.CallOption) { do(ctx, client) })
 }
 
 var cases = []interopCase{
@@ -67,13 +81,53 @@ var cases = []interopCase{
 	service("custom_metadata", interop.DoCustomMetadata),
 	service("status_code_and_message", interop.DoStatusCodeAndMessage),
 	service("special_status_message", interop.DoSpecialStatusMessage),
-	{"unimplemented_service", func(ctx context.Context, cc *grpc.ClientConn) {
+	plain("pick_first_unary", interop.DoPickFirstUnary),
+	plain("orca_per_rpc", interop.DoORCAPerRPCTest),
+	{"unimplemented_service", func(ctx context.Context, dial dialFunc) {
+		cc := dial()
+		defer cc.Close()
 		interop.DoUnimplementedService(ctx, testgrpc.NewUnimplementedServiceClient(cc))
 	}},
-	{"unimplemented_method", interop.DoUnimplementedMethod},
-	{"orca_per_rpc", func(ctx context.Context, cc *grpc.ClientConn) {
-		interop.DoORCAPerRPCTest(ctx, testgrpc.NewTestServiceClient(cc))
+	{"unimplemented_method", func(ctx context.Context, dial dialFunc) {
+		cc := dial()
+		defer cc.Close()
+		interop.DoUnimplementedMethod(ctx, cc)
 	}},
+	{"rpc_soak", func(ctx context.Context, dial dialFunc) {
+		cc := dial()
+		defer cc.Close()
+		soak(ctx, func() (*grpc.ClientConn, func()) { return cc, func() {} })
+	}},
+	{"channel_soak", func(ctx context.Context, dial dialFunc) {
+		soak(ctx, func() (*grpc.ClientConn, func()) {
+			cc := dial()
+			return cc, func() { cc.Close() }
+		})
+	}},
+}
+
+// soak makes large calls on the clients that it is given. That they are slow is no
+// failure.
+func soak(ctx context.Context, channel func() (*grpc.ClientConn, func())) {
+	interop.DoSoakTest(ctx, interop.SoakTestConfig{
+		RequestSize:                      271828, // as in the descriptions
+		ResponseSize:                     314159,
+		PerIterationMaxAcceptableLatency: testnet.HangTimeout,
+		OverallTimeout:                   testnet.HangTimeout,
+		NumWorkers:                       2,
+		Iterations:                       10,
+		ChannelForTest:                   channel,
+	})
+}
+
+// nameServer has the server name itself where a call wants to know, as
+// pick_first_unary does and grpc-go's interop server doesn't do.
+func nameServer(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	resp, err := handler(ctx, req)
+	if req, ok := req.(*testgrpc.SimpleRequest); ok && req.FillServerId && err == nil {
+		resp.(*testgrpc.SimpleResponse).ServerId = "the only one"
+	}
+	return resp, err
 }
 
 // serviceConfigs are what the client of a case is told about load balancing.
@@ -81,42 +135,70 @@ var serviceConfigs = map[string]string{
 	"orca_per_rpc": `{"loadBalancingConfig": [{"test_backend_metrics_load_balancer":{}}]}`,
 }
 
-// TestInterop runs every case over every transport, with the server on net,
-// which validates the set-up, and on percore.
+// A side is how one end is run. The server's part is used for the server, the
+// client's for the client.
+type side struct {
+	name   string
+	listen testnet.ListenFunc
+	serve  func(*grpc.Server, net.Listener) error
+	server []grpc.ServerOption
+	client []grpc.DialOption
+	tls    func(*tls.Config) credentials.TransportCredentials
+}
+
+var sides = []side{
+	{name: "net", listen: net.Listen, serve: (*grpc.Server).Serve, tls: credentials.NewTLS},
+	{
+		name: "percore", listen: percore.Listen, serve: (*grpc.Server).Serve,
+		client: []grpc.DialOption{grpc.WithContextDialer(new(percore.Dialer).DialTarget)},
+		tls:    credentials.NewTLS,
+	},
+	{
+		name: "grpcadapter", listen: grpcadapter.Listen,
+		serve:  func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
+		server: grpcadapter.ServerOptions(), client: grpcadapter.DialOptions(),
+		tls: func(config *tls.Config) credentials.TransportCredentials {
+			return grpcadapter.Credentials(credentials.NewTLS(config))
+		},
+	},
+}
+
+// TestInterop runs every case over every transport for every server and client.
+// Those of net on both sides validate the set-up.
 func TestInterop(t *testing.T) {
-	for _, engine := range []struct {
-		name   string
-		listen testnet.ListenFunc
-	}{{"net", net.Listen}, {"percore", percore.Listen}} {
-		for _, transport := range []struct {
-			name string
-			kind testnet.Kind
-			tls  bool
-		}{
-			{"tcp", testnet.TCP4, false},
-			{"unix", testnet.Unix, false},
-			{"TLS", testnet.TCP4, true},
-		} {
-			t.Run(engine.name+"/"+transport.name, func(t *testing.T) {
-				testnet.NoLeaks(t)
-				runCases(t, engine.listen, transport.kind, transport.tls)
-			})
+	for _, server := range sides {
+		for _, client := range sides {
+			for _, transport := range []struct {
+				name string
+				kind testnet.Kind
+				tls  bool
+			}{
+				{"tcp", testnet.TCP4, false},
+				{"unix", testnet.Unix, false},
+				{"TLS", testnet.TCP4, true},
+			} {
+				t.Run("server="+server.name+"/client="+client.name+"/"+transport.name, func(t *testing.T) {
+					testnet.NoLeaks(t)
+					runCases(t, server, client, transport.kind, transport.tls)
+				})
+			}
 		}
 	}
 }
 
 // runCases starts an interop server and runs all cases against it.
-func runCases(t *testing.T, listen testnet.ListenFunc, kind testnet.Kind, secure bool) {
+func runCases(t *testing.T, serverSide, clientSide side, kind testnet.Kind, secure bool) {
 	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
 	if secure {
 		serverConfig, clientConfig := testnet.TLS(t)
-		serverCredentials, clientCredentials = credentials.NewTLS(serverConfig), credentials.NewTLS(clientConfig)
+		serverCredentials, clientCredentials = serverSide.tls(serverConfig), clientSide.tls(clientConfig)
 	}
-	ln := testnet.Listen(t, listen, kind)
-	server := grpc.NewServer(grpc.Creds(serverCredentials), orca.CallMetricsServerOption(nil))
+	ln := testnet.Listen(t, serverSide.listen, kind)
+	server := grpc.NewServer(append(slices.Clone(serverSide.server),
+		grpc.Creds(serverCredentials), orca.CallMetricsServerOption(nil), grpc.ChainUnaryInterceptor(nameServer))...)
 	testgrpc.RegisterTestServiceServer(server, interop.NewTestServer())
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
+	go func() { served <- serverSide.serve(server, ln) }()
 	t.Cleanup(func() {
 		server.Stop()
 		if err := testnet.Receive(t, "Serve ending", served); err != nil {
@@ -125,23 +207,13 @@ func runCases(t *testing.T, listen testnet.ListenFunc, kind testnet.Kind, secure
 	})
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			options := []grpc.DialOption{
-				grpc.WithTransportCredentials(clientCredentials),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-					return new(net.Dialer).DialContext(ctx, ln.Addr().Network(), ln.Addr().String())
-				}),
-			}
+			options := append(slices.Clone(clientSide.client), grpc.WithTransportCredentials(clientCredentials))
 			if config, ok := serviceConfigs[c.name]; ok {
 				options = append(options, grpc.WithDefaultServiceConfig(config))
 			}
-			cc, err := grpc.NewClient("passthrough:///localhost", options...)
-			if err != nil {
-				t.Fatalf("NewClient: %v", err)
-			}
-			defer cc.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 			defer cancel()
-			if err := runCase(ctx, c, cc); err != nil {
+			if err := runCase(ctx, c, ln.Addr(), options...); err != nil {
 				t.Error(err)
 			}
 		})
@@ -149,7 +221,7 @@ func runCases(t *testing.T, listen testnet.ListenFunc, kind testnet.Kind, secure
 }
 
 // runCase returns what the case fails with, if it does.
-func runCase(ctx context.Context, c interopCase, cc *grpc.ClientConn) (err error) {
+func runCase(ctx context.Context, c interopCase, addr net.Addr, options ...grpc.DialOption) (err error) {
 	defer func() {
 		switch failure := recover().(type) {
 		case nil:
@@ -159,8 +231,22 @@ func runCase(ctx context.Context, c interopCase, cc *grpc.ClientConn) (err error
 			panic(failure)
 		}
 	}()
-	c.run(ctx, cc)
+	c.run(ctx, func() *grpc.ClientConn {
+		cc, err := grpc.NewClient(target(addr), options...)
+		if err != nil {
+			panic(caseFailed{fmt.Sprint("NewClient: ", err)})
+		}
+		return cc
+	})
 	return nil
+}
+
+// target returns what gRPC calls an address.
+func target(addr net.Addr) string {
+	if addr.Network() == "unix" {
+		return "unix:" + addr.String()
+	}
+	return "passthrough:///" + addr.String()
 }
 
 // TestFailedCaseIsNoticed runs a case against a server without the service.
@@ -170,12 +256,7 @@ func TestFailedCaseIsNoticed(t *testing.T) {
 	server := grpc.NewServer()
 	go server.Serve(ln)
 	defer server.Stop()
-	cc, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatalf("NewClient: %v", err)
-	}
-	defer cc.Close()
-	if err := runCase(t.Context(), cases[0], cc); err == nil {
+	if err := runCase(t.Context(), cases[0], ln.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials())); err == nil {
 		t.Error("got no failure, want one")
 	}
 }

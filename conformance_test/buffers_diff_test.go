@@ -1,0 +1,436 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
+)
+
+// writeBuffersOutcome writes the slices of v at once: with WriteBuffers where there
+// is one, and with v.WriteTo, which package net's connections make one call of.
+func (a *actor) writeBuffersOutcome(v *net.Buffers) (int64, error) {
+	if w, ok := a.Conn.(interface {
+		WriteBuffers(*net.Buffers) (int64, error)
+	}); ok {
+		return w.WriteBuffers(v)
+	}
+	return v.WriteTo(a.Conn)
+}
+
+// writeBuffers notes what came of it and what is left of v.
+func (a *actor) writeBuffers(what string, v net.Buffers) {
+	all := v
+	n, err := a.writeBuffersOutcome(&v)
+	left := 0
+	for _, b := range v {
+		left += len(b)
+	}
+	gone := 0
+	for _, b := range all {
+		if b == nil {
+			gone++
+		}
+	}
+	a.note("WriteBuffers(%s): %d %s; left: %d slices, %d bytes; nil: %d of %d", what, n, describeError(err), len(v), left, gone, len(all))
+}
+
+// beginCutWriteBuffers is beginCutWrite with WriteBuffers. What is left and what
+// was written must be muchData together.
+func (a *actor) beginCutWriteBuffers(peer *actor) *pending {
+	p := a.stage.begin(a.name+".WriteBuffers", func() string {
+		v := cut(pattern(muchData), 100_000)
+		n, err := a.writeBuffersOutcome(&v)
+		for _, b := range v {
+			n += int64(len(b))
+		}
+		return fmt.Sprintf("%s.WriteBuffers(much): written and left: %d; some left: %t %s", a.name, n, len(v) > 0, describeError(err))
+	})
+	peer.awaitReadable(1)
+	return p
+}
+
+// cut cuts data into slices of size bytes, the last of what is left.
+func cut(data []byte, size int) (v net.Buffers) {
+	for len(data) > size {
+		v = append(v, data[:size])
+		data = data[size:]
+	}
+	return append(v, data)
+}
+
+// TestDiffWriteBuffers writes many slices with one call, as net.Buffers does.
+func TestDiffWriteBuffers(t *testing.T) {
+	playScripts(t, []script{{
+		name:  "shapes",
+		shows: []string{`no slices\): 0 nil`, `empty slices\): 0 nil; left: 3`, `some empty\): 6 nil; left: 0 slices`, `1025 slices\): 1025 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			srv.writeBuffers("nil", nil)
+			srv.writeBuffers("no slices", net.Buffers{})
+			srv.writeBuffers("empty slices", net.Buffers{nil, {}, nil})
+			srv.writeBuffers("one", net.Buffers{[]byte("one, ")})
+			srv.writeBuffers("some empty", net.Buffers{nil, []byte("tw"), {}, []byte("o"), []byte("..."), nil, {}})
+			srv.writeBuffers("1024 slices", cut(pattern(1024), 1))
+			srv.writeBuffers("1025 slices", cut(pattern(1025), 1))
+			srv.writeBuffers("5000 slices", cut(pattern(5000*3), 3))
+			srv.writeBuffers("much", cut(pattern(muchData), 123_457))
+			srv.writeBuffers("one large slice between small ones", net.Buffers{[]byte("<"), pattern(3 << 20), []byte(">")})
+			srv.close()
+			reading.end()
+		},
+	}, {
+		name:  "closed connections",
+		shows: []string{`"writev".*use of closed`},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			srv.close()
+			srv.writeBuffers("closed", net.Buffers{[]byte("text")})
+			srv.writeBuffers("closed, nothing", nil)
+			srv.writeBuffers("closed, empty", net.Buffers{nil})
+		},
+	}, {
+		name:  "after CloseWrite",
+		shows: []string{`"writev".*broken pipe`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.closeWrite()
+			srv.writeBuffers("shut down", net.Buffers{[]byte("te"), []byte("xt")})
+			srv.writeBuffers("shut down, empty", net.Buffers{nil})
+			cli.readAll()
+		},
+	}, {
+		name:  "the peer is gone",
+		kinds: onTCP,
+		shows: []string{`"writev".*connection reset|"writev".*broken pipe`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.reset()
+			srv.awaitBroken()
+			srv.writeBuffers("reset", net.Buffers{[]byte("te"), []byte("xt")})
+			srv.writeBuffers("reset again", net.Buffers{[]byte("te"), []byte("xt")})
+		},
+	}, {
+		name:  "deadline passed",
+		shows: []string{`WriteBuffers\(late\): 0 .*i/o timeout`, `WriteBuffers\(in time\): 4 nil`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetWriteDeadline", time.Unix(1, 0))
+			srv.writeBuffers("late", net.Buffers{[]byte("te"), []byte("xt")})
+			srv.writeBuffers("late, empty", net.Buffers{nil})
+			srv.writeBuffers("late, nothing", nil)
+			srv.deadline("SetWriteDeadline", time.Time{})
+			srv.writeBuffers("in time", net.Buffers{[]byte("te"), []byte("xt")})
+			srv.close()
+			cli.readAll()
+		},
+	}, {
+		name:  "cut by a deadline",
+		shows: []string{`written and left: 16777216; some left: true .*i/o timeout`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			writing := srv.beginCutWriteBuffers(cli)
+			srv.deadline("SetWriteDeadline", time.Unix(1, 0))
+			writing.end()
+		},
+	}, {
+		name:  "cut by Close",
+		shows: []string{`written and left: 16777216; some left: true .*use of closed`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			writing := srv.beginCutWriteBuffers(cli)
+			srv.close()
+			writing.end()
+		},
+	}, {
+		name:  "cut by the peer",
+		kinds: onTCP,
+		shows: []string{`written and left: 16777216; some left: true .*"writev"`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			writing := srv.beginCutWriteBuffers(cli)
+			cli.reset()
+			writing.end()
+		},
+	}})
+}
+
+// readBuffer is read, by ReadBuffer where there is one.
+func (a *actor) readBuffer(size int) { a.stage.note("%s", a.readBufferOutcome(size)) }
+
+func (a *actor) readBufferOutcome(size int) string {
+	c, ok := a.Conn.(*percore.Conn)
+	if !ok {
+		return a.readOutcome(size)
+	}
+	b, err := c.ReadBuffer(size)
+	var got []byte
+	if b != nil {
+		got = b.Bytes()
+		defer b.Release()
+	}
+	if (b == nil) != (err != nil) {
+		return fmt.Sprintf("ReadBuffer returned the buffer %v with the error %v", b, err)
+	}
+	return fmt.Sprintf("%s.Read(%d): %d %q %s", a.name, size, len(got), got, describeError(err))
+}
+
+func (a *actor) beginReadBuffer(size int) *pending {
+	return a.stage.begin(a.name+".ReadBuffer", func() string { return a.readBufferOutcome(size) })
+}
+
+// TestDiffReadBuffer reads into buffers of the pool, in situations in which
+// package net reads as usual.
+func TestDiffReadBuffer(t *testing.T) {
+	defer wantNoBuffers(t)
+	playScripts(t, []script{{
+		name:  "reads and the end",
+		shows: []string{`Read\(3\): 3 "som"`, `Read\(100\): 7 "e bytes"`, `blocked srv.Read\(9\): 4 "more"`, `Read\(1\): 0 "" io.EOF`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.write("some bytes")
+			srv.awaitReadable(10)
+			srv.readBuffer(3)
+			srv.readBuffer(0)
+			srv.readBuffer(100)
+			blocked := srv.beginReadBuffer(9)
+			blocked.stillBlocked()
+			cli.write("more")
+			blocked.end()
+			cli.closeWrite()
+			srv.readBuffer(1)
+			srv.readBuffer(1 << 20)
+			srv.readBuffer(0)
+		},
+	}, {
+		name:  "exactly full",
+		shows: []string{`Read\(8\): 8 "12345678"`, `blocked srv.Read\(8\): 0 "" io.EOF`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.write("12345678")
+			srv.awaitReadable(8)
+			srv.readBuffer(8)
+			blocked := srv.beginReadBuffer(8)
+			blocked.stillBlocked()
+			cli.close()
+			blocked.end()
+		},
+	}, {
+		name:  "errors",
+		shows: []string{`i/o timeout`, `use of closed`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetReadDeadline", time.Unix(1, 0))
+			srv.readBuffer(4)
+			srv.readBuffer(0)
+			srv.deadline("SetReadDeadline", time.Time{})
+			blocked := srv.beginReadBuffer(4)
+			srv.deadline("SetReadDeadline", time.Unix(1, 0))
+			blocked.end()
+			srv.deadline("SetReadDeadline", time.Now().Add(2*time.Millisecond))
+			srv.readBuffer(4)
+			srv.deadline("SetReadDeadline", time.Time{})
+			cli.write("text")
+			srv.awaitReadable(4)
+			srv.readBuffer(4)
+			blocked = srv.beginReadBuffer(4)
+			srv.close()
+			blocked.end()
+			srv.readBuffer(4)
+			srv.readBuffer(0)
+		},
+	}, {
+		name:  "reset",
+		kinds: onTCP,
+		shows: []string{`connection reset`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			blocked := srv.beginReadBuffer(4)
+			cli.reset()
+			blocked.end()
+			srv.readBuffer(4)
+		},
+	}, {
+		name:  "CloseRead",
+		shows: []string{`Read\(4\): 0 "" io.EOF`},
+		play: func(s *stage) {
+			srv, _ := s.pair()
+			blocked := srv.beginReadBuffer(4)
+			srv.closeRead()
+			blocked.end()
+			srv.readBuffer(4)
+		},
+	}})
+}
+
+// zeroCopyEngine sends whatever WriteBuffer gets without copying, as far as the
+// kernel can.
+var zeroCopyEngine = engine{name: "percore without copying", listen: func(network, address string) (net.Listener, error) {
+	lc := percore.ListenConfig{ZeroCopyThreshold: 1}
+	return lc.Listen(context.Background(), network, address)
+}}
+
+// writeBufferOutcome writes data by WriteBuffer where there is one.
+func (a *actor) writeBufferOutcome(data []byte) (int, error) {
+	c, ok := a.Conn.(*percore.Conn)
+	if !ok {
+		return a.Conn.Write(data)
+	}
+	b := pool.Get(len(data))
+	copy(b.Bytes(), data)
+	return c.WriteBuffer(b)
+}
+
+func (a *actor) writeBuffer(data []byte) {
+	n, err := a.writeBufferOutcome(data)
+	a.note("WriteBuffer(%s): %d %s", digest(data), n, describeError(err))
+}
+
+// beginCutWriteBuffer is beginCutWrite with WriteBuffer.
+func (a *actor) beginCutWriteBuffer(peer *actor) *pending {
+	p := a.stage.begin(a.name+".WriteBuffer", func() string {
+		n, err := a.writeBufferOutcome(pattern(muchData))
+		return fmt.Sprintf("%s.WriteBuffer(much): some: %t %s", a.name, n > 0, describeError(err))
+	})
+	peer.awaitReadable(1)
+	return p
+}
+
+// TestDiffWriteBuffer writes buffers of the pool, copied and not, in situations in
+// which package net writes as usual.
+func TestDiffWriteBuffer(t *testing.T) {
+	defer wantNoBuffers(t)
+	for _, sc := range []script{{
+		name:  "sizes",
+		shows: []string{`WriteBuffer\(""\): 0 nil`, `ReadAll: 17301505 bytes`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			for _, n := range []int{0, 1, 4095, 4096, 4097, 1 << 19, muchData - 4096 - 4097 - 4095} {
+				srv.writeBuffer(pattern(n))
+			}
+			srv.close()
+			reading.end()
+		},
+	}, {
+		name:  "between other writes",
+		shows: []string{`ReadAll: 300014 bytes`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			reading := cli.beginReadAll()
+			srv.write("before ")
+			srv.writeBuffer(pattern(200_000))
+			srv.write("between")
+			srv.writeBuffer(pattern(100_000))
+			srv.closeWrite()
+			reading.end()
+			srv.writeBuffer(pattern(10_000))
+		},
+	}, {
+		name:  "errors",
+		shows: []string{`use of closed`, `i/o timeout`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			srv.deadline("SetWriteDeadline", time.Unix(1, 0))
+			srv.writeBuffer(pattern(10_000))
+			srv.writeBuffer(nil)
+			srv.deadline("SetWriteDeadline", time.Time{})
+			srv.close()
+			srv.writeBuffer(pattern(10_000))
+			srv.writeBuffer(nil)
+			cli.readAll()
+		},
+	}, {
+		name:  "the peer is gone",
+		kinds: onTCP,
+		shows: []string{`connection reset|broken pipe`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.reset()
+			srv.awaitBroken()
+			srv.writeBuffer(pattern(10_000))
+			srv.writeBuffer(pattern(10_000))
+		},
+	}, {
+		name:  "cut by a deadline, and on",
+		shows: []string{`some: true .*i/o timeout`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			writing := srv.beginCutWriteBuffer(cli)
+			srv.deadline("SetWriteDeadline", time.Unix(1, 0))
+			writing.end()
+			srv.deadline("SetWriteDeadline", time.Time{})
+			cli.close()
+		},
+	}, {
+		name:  "cut by Close",
+		shows: []string{`some: true .*use of closed`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			writing := srv.beginCutWriteBuffer(cli)
+			srv.close()
+			writing.end()
+			cli.call("copying the rest", func() error {
+				_, err := io.Copy(io.Discard, cli.Conn)
+				return err
+			})
+		},
+	}, {
+		name:  "cut by the peer",
+		kinds: onTCP,
+		shows: []string{`some: true .*connection reset|some: true .*broken pipe`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			writing := srv.beginCutWriteBuffer(cli)
+			cli.reset()
+			writing.end()
+		},
+	}, {
+		name:  "closed with bytes unread",
+		kinds: onTCP,
+		shows: []string{`connection reset`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			cli.write("never read")
+			srv.awaitReadable(10)
+			srv.writeBuffer(pattern(10_000))
+			srv.close()
+			cli.awaitBroken()
+			srv.write("closed")
+			cli.call("reading", func() error {
+				_, err := io.Copy(io.Discard, cli.Conn)
+				return err
+			})
+		},
+	}} {
+		kinds := sc.kinds
+		if len(kinds) == 0 {
+			kinds = testnet.Kinds()
+		}
+		for _, kind := range kinds {
+			for _, e := range []engine{percoreEngine, zeroCopyEngine} {
+				t.Run(sc.name+"/"+string(kind)+"/"+e.name, func(t *testing.T) {
+					testnet.NoLeaks(t)
+					testnet.Address(t, kind) // skips where the kind is missing
+					compareEngines(t, sc, kind, netEngine, e)
+				})
+			}
+		}
+	}
+}
+
+// wantNoBuffers fails the test unless all buffers of the pool are released.
+func wantNoBuffers(t *testing.T) {
+	t.Helper()
+	testnet.Eventually(t, "the buffers' release", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+	if err := pool.Default().CheckLeaks(); err != nil {
+		t.Error(err)
+	}
+}

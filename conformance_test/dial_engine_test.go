@@ -1,0 +1,110 @@
+package conformance
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"golang.org/x/net/nettest"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The engines whose connections are made by dialing: to listeners of net's, so
+// that one end only is tested, or of percore's, so that both are its.
+var (
+	netDialing     = netEngine.dialing("net", net.Dial)
+	percoreDialing = netEngine.dialing("percore", percore.Dial)
+	percoreBoth    = percoreEngine.dialing("percore", percore.Dial)
+)
+
+func (e engine) dialing(name string, dial func(network, address string) (net.Conn, error)) engine {
+	e.name, e.dial = name, dial
+	return e
+}
+
+// connect makes one connection to ln, which no other may be pending on, and
+// returns the end that is tested and the other one. Both are closed when the
+// test ends.
+func (e engine) connect(t testing.TB, ln net.Listener) (tested, peer net.Conn) {
+	t.Helper()
+	if e.dial == nil {
+		return testnet.Connect(t, ln)
+	}
+	outcome := goAccept(ln, 1)
+	tested, err := e.dial(ln.Addr().Network(), ln.Addr().String())
+	if err != nil {
+		t.Fatalf("dialing %v: %v", ln.Addr(), err)
+	}
+	t.Cleanup(func() { tested.Close() })
+	accepted := testnet.Receive(t, "Accept", outcome)
+	if accepted.err != nil {
+		t.Fatalf("accepting on %v: %v", ln.Addr(), accepted.err)
+	}
+	t.Cleanup(func() { accepted.conn.Close() })
+	return tested, accepted.conn
+}
+
+// dialedEnd returns which of what connect returned has dialed: the kernel has
+// chosen its port.
+func (e engine) dialedEnd(tested, peer net.Conn) net.Conn {
+	if e.dial != nil {
+		return tested
+	}
+	return peer
+}
+
+// playDialed plays a script of the differential suite once more, if it makes
+// connections, with the dialed ends under test. What the script shows it has
+// shown with accepted ends; to show it here, too, it would have to name the
+// addresses the other way round. A unix socket is a unix socket and one IP is
+// like the other: two kinds will do.
+func playDialed(t *testing.T, sc script, kind testnet.Kind) {
+	if kind != testnet.TCP4 && kind != testnet.Unix {
+		return
+	}
+	t.Run(sc.name+"/"+string(kind)+"/dialed", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		reference, dials := netDialing, 0
+		reference.dial = func(network, address string) (net.Conn, error) {
+			dials++
+			return net.Dial(network, address)
+		}
+		want := perform(t, sc, kind, reference)
+		if dials == 0 {
+			return // there is nothing in it that was dialed
+		}
+		if difference := diffLines(want, perform(t, sc, kind, percoreDialing)); difference != "" {
+			t.Errorf("percore (+) differs from net (-):\n%s", difference)
+		}
+	})
+}
+
+// TestDialNettestConn runs golang.org/x/net/nettest over connections of which
+// both ends are percore's, with either in the leading role.
+func TestDialNettestConn(t *testing.T) {
+	for _, kind := range testnet.Kinds() {
+		for _, leader := range []string{"server", "client"} {
+			t.Run(fmt.Sprintf("%s/%s", kind, leader), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				nettest.TestConn(t, makePipe(t, percoreBoth, kind, leader, plain))
+			})
+		}
+	}
+}
+
+// TestDialRandomPrograms is TestRandomPrograms with the dialed end as the first.
+func TestDialRandomPrograms(t *testing.T) {
+	for _, e := range []engine{percoreDialing, percoreBoth} {
+		testnet.NoLeaks(t)
+		runRandomPrograms(t, e, 5000, rounds(200))
+	}
+}
+
+// TestDialStressConn is TestStressConn with dialed ends.
+func TestDialStressConn(t *testing.T) {
+	testnet.NoLeaks(t)
+	stressConn(t, percoreDialing)
+	stressConn(t, percoreBoth)
+}

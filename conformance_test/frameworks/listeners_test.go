@@ -1,0 +1,279 @@
+package frameworks
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	proxyproto "github.com/pires/go-proxyproto"
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+	"golang.org/x/net/netutil"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// whoAmI answers with the address that the request is said to come from.
+var whoAmI = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprintf(w, "%s %s", r.RemoteAddr, r.URL.Path)
+})
+
+// exchange sends a request on a connection and returns the response's body.
+func exchange(s *stage, c net.Conn, r *bufio.Reader, path string) string {
+	s.Helper()
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		s.Fatalf("GET %s: %v", path, err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.Fatalf("GET %s: %v", path, err)
+	}
+	return string(body)
+}
+
+// TestLimitListener has two connections at once, however many there are, and the
+// third when one is closed: parked ones would count, too, but aren't, since the
+// listener's connections are its own.
+func TestLimitListener(t *testing.T) {
+	onEachWay(t, func(s *stage) {
+		st := s.start(&http.Server{Handler: whoAmI}, setup{around: func(l net.Listener) net.Listener { return netutil.LimitListener(l, 2) }})
+		// One after the other: with several sockets the order of arrival isn't that of
+		// Accept.
+		var conns []net.Conn
+		for range 2 {
+			c := s.dial(st)
+			conns = append(conns, c)
+			r := bufio.NewReader(c)
+			for range 3 {
+				s.want("a page", exchange(s, c, r, "/x"), c.LocalAddr().String()+" /x")
+			}
+		}
+		third, answer := s.dial(st), make(chan string, 1)
+		testnet.GoBlocked(s, "the third's request", func() {
+			fmt.Fprintf(third, "GET /third HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(third), nil)
+			if err != nil {
+				answer <- err.Error()
+				return
+			}
+			body, _ := io.ReadAll(resp.Body)
+			answer <- string(body)
+		})
+		conns[0].Close()
+		s.want("the third's page", testnet.Receive(s, "the third's answer", answer), third.LocalAddr().String()+" /third")
+		s.note("done")
+		if st.adapter != nil {
+			if got := st.adapter.Stats(); got.Foreign != 3 || got.Parks != 0 {
+				s.Errorf("got %+v, want 3 foreign connections, and none parked", got)
+			}
+		}
+	})
+}
+
+// TestProxyProtocol has requests come from where a header before them says, in both
+// versions of the protocol.
+func TestProxyProtocol(t *testing.T) {
+	for version := byte(1); version <= 2; version++ {
+		t.Run(fmt.Sprint("v", version), func(t *testing.T) {
+			onEachWay(t, func(s *stage) {
+				st := s.start(&http.Server{Handler: whoAmI}, setup{around: func(l net.Listener) net.Listener {
+					return &proxyproto.Listener{Listener: l, ReadHeaderTimeout: testnet.HangTimeout}
+				}})
+				c := s.dial(st)
+				from := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 4711}
+				if _, err := proxyproto.HeaderProxyFromAddrs(version, from, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80}).WriteTo(c); err != nil {
+					s.Fatal(err)
+				}
+				r := bufio.NewReader(c)
+				for i := range 3 {
+					path := fmt.Sprint("/", i)
+					s.expect("192.0.2.7:4711 "+path, "%s", exchange(s, c, r, path))
+				}
+			})
+		})
+	}
+}
+
+// TestAutocert serves certificates from autocert's cache: a site's, over HTTP/1 and
+// HTTP/2, and the one with which ACME's TLS-ALPN challenge is answered.
+func TestAutocert(t *testing.T) {
+	const domain = "www.example.org"
+	roots, cache := x509.NewCertPool(), &memoryCache{entries: map[string][]byte{}}
+	siteCert := cache.put(t, domain, domain)
+	tokenCert := cache.put(t, domain+"+token", domain)
+	roots.AddCert(siteCert)
+	roots.AddCert(tokenCert)
+	onEachWay(t, func(s *stage) {
+		manager := &autocert.Manager{Prompt: autocert.AcceptTOS, Cache: cache, HostPolicy: autocert.HostWhitelist(domain)}
+		srv := &http.Server{Handler: whoAmI, ErrorLog: log.New(io.Discard, "", 0)}
+		st := s.start(srv, setup{serverTLS: manager.TLSConfig()})
+		shake := func(name string, protocols ...string) (*tls.Conn, error) {
+			c := tls.Client(s.dial(st), &tls.Config{RootCAs: roots, ServerName: name, NextProtos: protocols})
+			s.Cleanup(func() { c.Close() })
+			return c, c.HandshakeContext(s.context())
+		}
+		for _, protocol := range []string{"http/1.1", "h2", acme.ALPNProto} {
+			c, err := shake(domain, protocol)
+			if err != nil {
+				s.Fatalf("%s: %v", protocol, err)
+			}
+			state := c.ConnectionState()
+			isToken := state.PeerCertificates[0].Equal(tokenCert)
+			s.expect(fmt.Sprintf("%s %t", protocol, protocol == acme.ALPNProto), "%s %t", state.NegotiatedProtocol, isToken)
+			if protocol != "http/1.1" {
+				continue
+			}
+			r := bufio.NewReader(c)
+			for range 2 {
+				s.want("a page", exchange(s, c, r, "/x"), c.LocalAddr().String()+" /x")
+				st.awaitParked(1)
+			}
+		}
+		_, err := shake("elsewhere.example.org", "http/1.1")
+		s.expect("true", "%t", err != nil)
+	})
+}
+
+// memoryCache is an autocert.Cache.
+type memoryCache struct {
+	mu      sync.Mutex
+	entries map[string][]byte // guarded by mu
+}
+
+// put stores a new certificate for the domain in the form that autocert does.
+func (m *memoryCache) put(t *testing.T, key, domain string) *x509.Certificate {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{domain}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), // renewed months from now
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	privateDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.entries[key] = append(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: privateDER}),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	return cert
+}
+
+func (m *memoryCache) Get(_ context.Context, key string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if data, ok := m.entries[key]; ok {
+		return data, nil
+	}
+	return nil, autocert.ErrCacheMiss
+}
+
+func (m *memoryCache) Put(context.Context, string, []byte) error { return errors.New("read only") }
+func (m *memoryCache) Delete(context.Context, string) error      { return errors.New("read only") }
+
+// TestFileServer asks for a file and for parts of it in all the ways there are,
+// directly and through a reverse proxy.
+func TestFileServer(t *testing.T) {
+	dir := t.TempDir()
+	content := strings.Repeat("0123456789", fileBytes/10)
+	for _, name := range []string{"file.txt", "file.bin"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	modified := time.Date(2020, 2, 2, 2, 2, 2, 0, time.UTC)
+	if err := os.Chtimes(filepath.Join(dir, "file.txt"), modified, modified); err != nil {
+		t.Fatal(err)
+	}
+	date := modified.Format(http.TimeFormat)
+	requests := []struct {
+		method string
+		path   string
+		header []string
+		want   string // the body; "?" for any
+	}{
+		{"GET", "/file.txt", nil, content},
+		{"HEAD", "/file.txt", nil, ""},
+		{"GET", "/file.bin", nil, content},
+		{"GET", "/file.txt", []string{"Range", "bytes=0-0"}, content[:1]},
+		{"GET", "/file.txt", []string{"Range", "bytes=-7"}, content[len(content)-7:]},
+		{"GET", "/file.txt", []string{"Range", "bytes=1234567-"}, content[1234567:]},
+		{"GET", "/file.txt", []string{"Range", fmt.Sprintf("bytes=%d-", len(content))}, "?"},
+		{"GET", "/file.txt", []string{"Range", "bytes=5-100", "If-Range", date}, content[5:101]},
+		{"GET", "/file.txt", []string{"Range", "bytes=5-100", "If-Range", "Mon, 01 Jan 2001 00:00:00 GMT"}, content},
+		{"GET", "/file.txt", []string{"If-Modified-Since", date}, ""},
+		{"HEAD", "/file.txt", []string{"Range", "bytes=5-100"}, ""},
+		{"GET", "/missing.txt", nil, "404 page not found\n"},
+		{"GET", "/", nil, "?"},
+	}
+	for _, proxied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("proxied=%t", proxied), func(t *testing.T) {
+			onEachWay(t, func(s *stage) {
+				st := s.start(&http.Server{Handler: http.FileServer(http.Dir(dir))}, setup{})
+				if proxied {
+					st = s.start(&http.Server{Handler: proxyTo(s, st)}, setup{})
+				}
+				for _, req := range requests {
+					got := st.do(req.method, req.path, "", nil, req.header...)
+					if req.want != "?" {
+						s.want(fmt.Sprint(req.method, " ", req.path, req.header), got, req.want)
+					}
+					st.awaitParked(1)
+				}
+				parts(s, st, content)
+			})
+		})
+	}
+}
+
+// parts asks for several parts at once, which come with a boundary made up each
+// time.
+func parts(s *stage, st *site, content string) {
+	req, err := http.NewRequestWithContext(s.context(), "GET", st.url+"/file.txt", nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	req.Header.Set("Range", "bytes=0-4,100-199999")
+	resp, err := st.client.Do(req)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	kind, boundary, _ := strings.Cut(resp.Header.Get("Content-Type"), "boundary=")
+	s.note("parts: %s %s %d %v\n%s", resp.Status, kind, len(body), err, strings.ReplaceAll(string(body), boundary, "boundary"))
+	for _, part := range []string{content[:5] + "\r\n", content[100:200_000] + "\r\n"} {
+		if !strings.Contains(string(body), part) {
+			s.Errorf("a part of %d bytes is missing", len(part))
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package frameworks
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// A way is how an http.Server is run.
+type way struct {
+	name   string
+	listen testnet.ListenFunc
+	wrap   func(srv *http.Server) webServer
+}
+
+// webServer is what an http.Server and an httpadapter.Server have in common.
+type webServer interface {
+	Serve(l net.Listener) error
+	ServeTLS(l net.Listener, certFile, keyFile string) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
+// ways are all there are. The first is what the others are compared with.
+var ways = []way{
+	{"net", net.Listen, plain},
+	{"percore", percore.Listen, plain},
+	{"httpadapter", percore.Listen, func(srv *http.Server) webServer { return httpadapter.Wrap(srv) }},
+	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) webServer {
+		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0))
+	}},
+}
+
+func plain(srv *http.Server) webServer { return srv }
+
+// A stage is a script's view of the way it runs on, and what it has noted.
+type stage struct {
+	*testing.T
+	way way
+
+	mu    sync.Mutex
+	notes []string // guarded by mu
+}
+
+// onEachWay runs a script on each way. A script notes what it sees, and that must
+// be what it sees on net.
+func onEachWay(t *testing.T, script func(s *stage)) {
+	var want []string
+	for i, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			notes := w.run(t, script)
+			if i == 0 {
+				want = notes
+			}
+			if len(want) == 0 {
+				t.Error("nothing was noted on net")
+			}
+			compare(t, notes, want)
+		})
+	}
+}
+
+// run runs a script and returns what it noted.
+func (w way) run(t *testing.T, script func(s *stage)) []string {
+	testnet.NoLeaks(t)
+	s := &stage{T: t, way: w}
+	script(s)
+	return s.notes
+}
+
+// compare reports the notes that differ.
+func compare(t *testing.T, got, want []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		at := func(notes []string) string {
+			if i < len(notes) {
+				return notes[i]
+			}
+			return "(nothing)"
+		}
+		if at(got) != at(want) {
+			t.Errorf("note %d:\n got %s\nwant %s", i, at(got), at(want))
+		}
+	}
+}
+
+// note keeps a line for the comparison.
+func (s *stage) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}
+
+// expect is note, and fails if the line isn't the one expected.
+func (s *stage) expect(want, format string, args ...any) {
+	s.Helper()
+	s.note(format, args...)
+	if got := fmt.Sprintf(format, args...); got != want {
+		s.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+// context returns one that ends when the test hangs, or is over.
+func (s *stage) context() context.Context {
+	ctx, cancel := context.WithTimeout(s.Context(), testnet.HangTimeout)
+	s.Cleanup(cancel)
+	return ctx
+}
+
+// A site is a server that runs, with a client.
+type site struct {
+	s       *stage
+	addr    string
+	url     string // without a path
+	client  *http.Client
+	adapter *httpadapter.Server // nil: nothing is parked
+}
+
+// setup is what a server is started with besides its handler.
+type setup struct {
+	around     func(net.Listener) net.Listener // puts a listener around the way's
+	serverTLS  *tls.Config                     // nil: without TLS
+	clientTLS  *tls.Config
+	http2      bool // the client speaks nothing else
+	unanswered bool // requests may be under way at the end: Close instead of Shutdown
+}
+
+// start runs srv until the test ends.
+func (s *stage) start(srv *http.Server, with setup) *site {
+	s.Helper()
+	ln := testnet.Listen(s, s.way.listen, testnet.TCP4)
+	parking := canPark(ln)
+	site := &site{s: s, addr: ln.Addr().String()}
+	site.url = "http://" + site.addr
+	if with.around != nil {
+		ln = with.around(ln)
+	}
+	server := s.way.wrap(srv)
+	if adapter, ok := server.(*httpadapter.Server); ok && parking {
+		site.adapter = adapter
+	}
+	serve := func() error { return server.Serve(ln) }
+	if with.serverTLS != nil {
+		srv.TLSConfig = with.serverTLS
+		site.url = "https://" + site.addr
+		serve = func() error { return server.ServeTLS(ln, "", "") }
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve() }()
+	transport := &http.Transport{TLSClientConfig: with.clientTLS, ForceAttemptHTTP2: true}
+	if with.http2 {
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetUnencryptedHTTP2(true)
+	}
+	site.client = &http.Client{Transport: transport, Timeout: testnet.HangTimeout}
+	s.Cleanup(func() {
+		transport.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+		defer cancel()
+		stop := func() error { return server.Shutdown(ctx) }
+		if with.unanswered {
+			stop = server.Close
+		}
+		if err := stop(); err != nil {
+			s.Errorf("stopping the server: %v", err)
+		}
+		if err := testnet.Receive(s, "Serve ending", served); !errors.Is(err, http.ErrServerClosed) {
+			s.Errorf("Serve: got %v, want http.ErrServerClosed", err)
+		}
+	})
+	return site
+}
+
+// canPark reports whether percore runs on its engine here, and so parks.
+func canPark(ln net.Listener) bool {
+	l, ok := ln.(*percore.Listener)
+	return ok && l.Stats().Sockets > 0
+}
+
+// awaitParked waits until n connections are parked, where any are.
+func (st *site) awaitParked(n int) {
+	st.s.Helper()
+	if st.adapter == nil {
+		return
+	}
+	defer func() {
+		if st.s.Failed() {
+			st.s.Logf("%+v", st.adapter.Stats())
+		}
+	}()
+	testnet.Eventually(st.s, fmt.Sprintf("%d parked connections", n), func() bool { return st.adapter.Stats().Parked == n })
+}
+
+// do sends a request and notes the response. It returns the body.
+func (st *site) do(method, path, contentType string, body io.Reader, header ...string) string {
+	st.s.Helper()
+	req, err := http.NewRequestWithContext(st.s.context(), method, st.url+path, body)
+	if err != nil {
+		st.s.Fatal(err)
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := st.client.Do(req)
+	if err != nil {
+		st.s.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	st.s.note("%s %s: %s, error %v", method, path, describe(resp, string(content)), err)
+	return string(content)
+}
+
+// get is do for what most tests want.
+func (st *site) get(path string, header ...string) string {
+	st.s.Helper()
+	return st.do("GET", path, "", nil, header...)
+}
+
+// want fails the test if the body is another one.
+func (s *stage) want(what, got, want string) {
+	s.Helper()
+	if got != want {
+		s.Errorf("%s: got %.100q, want %.100q", what, got, want)
+	}
+}
+
+// dial connects to a site, besides its client.
+func (s *stage) dial(st *site) *net.TCPConn {
+	s.Helper()
+	c, err := net.Dial("tcp", st.addr)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	return c.(*net.TCPConn)
+}
+
+// describe returns all of a response that is the same each time.
+func describe(resp *http.Response, body string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", resp.Proto, resp.Status)
+	write := func(header http.Header) {
+		type field struct {
+			name   string
+			values []string
+		}
+		var fields []field
+		for name, values := range header {
+			if name != "Date" && name != "Last-Modified" {
+				fields = append(fields, field{name, values})
+			}
+		}
+		slices.SortFunc(fields, func(a, b field) int { return cmp.Compare(a.name, b.name) })
+		fmt.Fprint(&b, fields)
+	}
+	write(resp.Header)
+	write(resp.Trailer)
+	fmt.Fprintf(&b, " length %d, close %t", resp.ContentLength, resp.Close)
+	if len(body) > 200 {
+		fmt.Fprintf(&b, " %d bytes, %x", len(body), sha256.Sum256([]byte(body)))
+	} else {
+		fmt.Fprintf(&b, " %q", body)
+	}
+	return b.String()
+}

@@ -1,0 +1,280 @@
+package frameworks
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	coder "github.com/coder/websocket"
+	gorilla "github.com/gorilla/websocket"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A socketServer is a handler that sends back each message, and tells how the
+// conversation ended.
+type socketServer struct {
+	name   string
+	handle func(w http.ResponseWriter, r *http.Request) error
+}
+
+// A socket is a client's connection.
+type socket interface {
+	send(text bool, data []byte) error
+	receive() (text bool, data []byte, err error)
+	ping() error // sends a ping and waits for the pong, while another goroutine receives
+	close() error
+}
+
+// A socketClient is one of the libraries as a client.
+type socketClient struct {
+	name string
+	dial func(ctx context.Context, client *http.Client, url string) (socket, error)
+}
+
+var (
+	socketServers = []socketServer{{"coder", coderServer}, {"gorilla", gorillaServer}}
+	socketClients = []socketClient{{"coder", dialCoder}, {"gorilla", dialGorilla}}
+)
+
+// goodbye is what clients close with.
+const goodbye = "goodbye"
+
+func coderServer(w http.ResponseWriter, r *http.Request) error {
+	c, err := coder.Accept(w, r, nil)
+	if err != nil {
+		return err
+	}
+	defer c.CloseNow()
+	c.SetReadLimit(-1)
+	for {
+		kind, data, err := c.Read(context.Background())
+		var closed coder.CloseError
+		if errors.As(err, &closed) {
+			return fmt.Errorf("closed: %d %s", closed.Code, closed.Reason)
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.Write(context.Background(), kind, data); err != nil {
+			return err
+		}
+	}
+}
+
+func gorillaServer(w http.ResponseWriter, r *http.Request) error {
+	c, err := new(gorilla.Upgrader).Upgrade(w, r, nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for {
+		kind, data, err := c.ReadMessage()
+		var closed *gorilla.CloseError
+		if errors.As(err, &closed) {
+			return fmt.Errorf("closed: %d %s", closed.Code, closed.Text)
+		}
+		if err != nil {
+			return err
+		}
+		c.SetWriteDeadline(time.Now().Add(testnet.HangTimeout))
+		if err := c.WriteMessage(kind, data); err != nil {
+			return err
+		}
+	}
+}
+
+type coderSocket struct {
+	ctx context.Context
+	c   *coder.Conn
+}
+
+func dialCoder(ctx context.Context, client *http.Client, url string) (socket, error) {
+	// Without the time-out, which would end the conversation as well.
+	c, _, err := coder.Dial(ctx, url, &coder.DialOptions{HTTPClient: &http.Client{Transport: client.Transport}})
+	if err != nil {
+		return nil, err
+	}
+	c.SetReadLimit(-1)
+	return coderSocket{ctx, c}, nil
+}
+
+func (s coderSocket) send(text bool, data []byte) error {
+	kind := coder.MessageBinary
+	if text {
+		kind = coder.MessageText
+	}
+	return s.c.Write(s.ctx, kind, data)
+}
+
+func (s coderSocket) receive() (bool, []byte, error) {
+	kind, data, err := s.c.Read(s.ctx)
+	return kind == coder.MessageText, data, err
+}
+
+func (s coderSocket) ping() error  { return s.c.Ping(s.ctx) }
+func (s coderSocket) close() error { return s.c.Close(coder.StatusNormalClosure, goodbye) }
+
+type gorillaSocket struct {
+	c    *gorilla.Conn
+	pong chan string
+}
+
+func dialGorilla(ctx context.Context, _ *http.Client, url string) (socket, error) {
+	c, resp, err := new(gorilla.Dialer).DialContext(ctx, strings.Replace(url, "http", "ws", 1), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body.Close()
+	s := gorillaSocket{c, make(chan string, 1)}
+	c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	c.SetPongHandler(func(data string) error {
+		s.pong <- data
+		return nil
+	})
+	return s, nil
+}
+
+func (s gorillaSocket) send(text bool, data []byte) error {
+	kind := gorilla.BinaryMessage
+	if text {
+		kind = gorilla.TextMessage
+	}
+	return s.c.WriteMessage(kind, data)
+}
+
+func (s gorillaSocket) receive() (bool, []byte, error) {
+	kind, data, err := s.c.ReadMessage()
+	return kind == gorilla.TextMessage, data, err
+}
+
+func (s gorillaSocket) ping() error {
+	const data = "are you there?"
+	if err := s.c.WriteControl(gorilla.PingMessage, []byte(data), time.Now().Add(testnet.HangTimeout)); err != nil {
+		return err
+	}
+	select {
+	case got := <-s.pong:
+		if got != data {
+			return fmt.Errorf("a pong with %q, want %q", got, data)
+		}
+		return nil
+	case <-time.After(testnet.HangTimeout):
+		return errors.New("no pong")
+	}
+}
+
+// close sends a close message and waits for the answer.
+func (s gorillaSocket) close() error {
+	defer s.c.Close()
+	bye := gorilla.FormatCloseMessage(gorilla.CloseNormalClosure, goodbye)
+	if err := s.c.WriteControl(gorilla.CloseMessage, bye, time.Now().Add(testnet.HangTimeout)); err != nil {
+		return err
+	}
+	_, _, err := s.c.ReadMessage()
+	if !gorilla.IsCloseError(err, gorilla.CloseNormalClosure) {
+		return fmt.Errorf("waiting for the other side's close: %w", err)
+	}
+	return nil
+}
+
+// TestWebSocket has each library talk to each, directly and through a reverse
+// proxy.
+func TestWebSocket(t *testing.T) {
+	for _, server := range socketServers {
+		for _, client := range socketClients {
+			for _, proxied := range []bool{false, true} {
+				name := fmt.Sprintf("server=%s,client=%s,proxied=%t", server.name, client.name, proxied)
+				t.Run(name, func(t *testing.T) {
+					onEachWay(t, func(s *stage) { talkWebSocket(s, server, client, proxied) })
+				})
+			}
+		}
+	}
+}
+
+func talkWebSocket(s *stage, server socketServer, client socketClient, proxied bool) {
+	ended := make(chan error, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hello", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })
+	mux.HandleFunc("/socket", func(w http.ResponseWriter, r *http.Request) { ended <- server.handle(w, r) })
+	st := s.start(&http.Server{Handler: mux}, setup{})
+	if proxied {
+		st = s.start(&http.Server{Handler: proxyTo(s, st)}, setup{})
+	}
+	c, err := client.dial(s.context(), st.client, st.url+"/socket")
+	if err != nil {
+		s.Fatalf("dialing: %v", err)
+	}
+	long := make([]byte, 4<<20)
+	rand.Read(long)
+	for _, text := range []bool{true, false} {
+		for _, data := range [][]byte{[]byte("hello"), {}, bytes.Repeat([]byte("x"), 70_000), long} {
+			if text && len(data) == len(long) {
+				continue // is no UTF-8
+			}
+			roundTrip(s, c, text, data)
+		}
+	}
+
+	// While somebody else's connection waits until it is parked, this one does, too:
+	// it must not be.
+	s.want("another connection", st.get("/hello"), "hello")
+	st.awaitParked(1)
+	roundTrip(s, c, true, []byte("still there"))
+
+	// Pongs are seen by who receives, and so there must be somebody.
+	received := make(chan string, 1)
+	go func() {
+		_, data, err := c.receive()
+		received <- fmt.Sprintf("%s %v", data, err)
+	}()
+	s.expect("<nil>", "%v", c.ping())
+	s.expect("<nil>", "%v", c.send(true, []byte("after the ping")))
+	s.expect("after the ping <nil>", "%v", testnet.Receive(s, "the last message", received))
+
+	s.expect("<nil>", "%v", c.close())
+	s.expect("closed: 1000 goodbye", "%v", testnet.Receive(s, "the handler ending", ended))
+	if st.adapter != nil {
+		if got := st.adapter.Stats().Hijacked; got != 1 {
+			s.Errorf("%d connections were hijacked, want 1", got)
+		}
+	}
+}
+
+// roundTrip sends a message and wants it back.
+func roundTrip(s *stage, c socket, text bool, data []byte) {
+	s.Helper()
+	sent := make(chan error, 1)
+	go func() { sent <- c.send(text, data) }()
+	gotText, got, err := c.receive()
+	if err != nil || gotText != text || !bytes.Equal(got, data) {
+		s.Fatalf("a message of %d bytes: got %d bytes, text %t, error %v; want the same, text %t", len(data), len(got), gotText, err, text)
+	}
+	s.expect("<nil>", "%v", testnet.Receive(s, "sending", sent))
+}
+
+// proxyTo returns a reverse proxy. Its connections are closed when the test ends.
+func proxyTo(s *stage, backend *site) http.Handler {
+	target, err := url.Parse(backend.url)
+	if err != nil {
+		s.Fatal(err)
+	}
+	transport := new(http.Transport)
+	s.Cleanup(transport.CloseIdleConnections)
+	return &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: transport,
+		ErrorLog:  log.New(io.Discard, "", 0),
+	}
+}

@@ -1,0 +1,96 @@
+package grpcinterop
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc"
+	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
+	channelzservice "google.golang.org/grpc/channelz/service"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestChannelz: gRPC's own view of a connection's socket, its options and TCP_INFO
+// included, is the same as on net, over TLS too.
+func TestChannelz(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		var want []string
+		for _, side := range sides {
+			name := side.name
+			if secure {
+				name += "/TLS"
+			}
+			t.Run(name, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				got := socketOptions(t, side, secure)
+				if side.name == "net" {
+					want = got
+				}
+				if len(got) == 0 || !slices.Equal(got, want) {
+					t.Errorf("got the options %q, want those of net, %q", got, want)
+				}
+			})
+		}
+	}
+}
+
+// socketOptions returns the names of the options that channelz tells of the one
+// connection of a server.
+func socketOptions(t *testing.T, side side, secure bool) []string {
+	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
+	if secure {
+		serverConfig, clientConfig := testnet.TLS(t)
+		serverCredentials, clientCredentials = side.tls(serverConfig), side.tls(clientConfig)
+	}
+	ln := testnet.Listen(t, side.listen, testnet.TCP4)
+	server := grpc.NewServer(append(slices.Clone(side.server), grpc.Creds(serverCredentials))...)
+	channelzservice.RegisterChannelzServiceToServer(server)
+	go side.serve(server, ln)
+	defer server.Stop()
+	cc, err := grpc.NewClient(target(ln.Addr()), append(slices.Clone(side.client), grpc.WithTransportCredentials(clientCredentials))...)
+	if err != nil {
+		t.Fatalf("NewClient: %v", err)
+	}
+	defer cc.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+	defer cancel()
+	socket, err := findSocket(ctx, channelzpb.NewChannelzClient(cc), ln.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, option := range socket.GetData().GetOption() {
+		names = append(names, option.Name)
+	}
+	return names
+}
+
+// findSocket returns what channelz knows of the first connection of the server that
+// listens on addr.
+func findSocket(ctx context.Context, client channelzpb.ChannelzClient, addr net.Addr) (*channelzpb.Socket, error) {
+	servers, err := client.GetServers(ctx, &channelzpb.GetServersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for _, server := range servers.Server {
+		sockets, err := client.GetServerSockets(ctx, &channelzpb.GetServerSocketsRequest{ServerId: server.Ref.ServerId})
+		if err != nil {
+			return nil, err
+		}
+		for _, ref := range sockets.SocketRef {
+			reply, err := client.GetSocket(ctx, &channelzpb.GetSocketRequest{SocketId: ref.SocketId})
+			if err != nil {
+				return nil, err
+			}
+			local := reply.Socket.GetLocal().GetTcpipAddress()
+			if local != nil && int(local.Port) == addr.(*net.TCPAddr).Port {
+				return reply.Socket, nil
+			}
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,67 @@
+package grpcinterop
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/xds"
+
+	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// bootstrap is the configuration of an xDS server whose management server never
+// answers: the server has to take the listener, and turns connections away until it
+// knows better.
+const bootstrap = `{
+	"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
+	"node": {"id": "percore"},
+	"server_listener_resource_name_template": "grpc/server?xds.resource.listening_address=%%s"
+}`
+
+// TestXDSServer: an xDS server takes percore's listeners, which it refuses if their
+// address is not a *net.TCPAddr, accepts on them, and can be stopped.
+func TestXDSServer(t *testing.T) {
+	management := testnet.Listen(t, net.Listen, testnet.TCP4) // nobody accepts
+	for _, side := range sides {
+		t.Run(side.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			server, err := xds.NewGRPCServer(grpc.Creds(insecure.NewCredentials()),
+				xds.BootstrapContentsForTesting(fmt.Appendf(nil, bootstrap, management.Addr().String())))
+			if err != nil {
+				t.Fatalf("NewGRPCServer: %v", err)
+			}
+			ln := testnet.Listen(t, side.listen, testnet.TCP4)
+			serve := (*xds.GRPCServer).Serve
+			if side.name == "grpcadapter" {
+				serve = func(s *xds.GRPCServer, ln net.Listener) error { return grpcadapter.Serve(s, ln) }
+			}
+			served := make(chan error, 1)
+			go func() { served <- serve(server, ln) }()
+			for range 10 {
+				c := testnet.Dial(t, ln)
+				c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+				if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+					t.Errorf("a connection to a server that does not serve yet: got %v, want it closed", err)
+				} else if err != io.EOF {
+					t.Logf("closed with %v", err)
+				}
+				c.Close()
+			}
+			server.Stop()
+			if err := testnet.Receive(t, "Serve ending", served); err != nil {
+				t.Errorf("Serve: got %v, want nil", err)
+			}
+		})
+	}
+}
+
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
+}

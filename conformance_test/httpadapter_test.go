@@ -1,0 +1,69 @@
+package conformance
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A webServer is what an http.Server and an httpadapter.Server have in common.
+type webServer interface {
+	Serve(l net.Listener) error
+	ServeTLS(l net.Listener, certFile, keyFile string) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
+// wrap returns what serves for srv on the engine.
+func (e engine) wrap(srv *http.Server) webServer {
+	if e.serve != nil {
+		return e.serve(srv)
+	}
+	return srv
+}
+
+// parkingEngine is percore with httpadapter, which parks each connection as soon
+// as it waits for a request: as often as can be.
+func parkingEngine() engine {
+	e := percoreEngine
+	e.name = "httpadapter"
+	e.serve = func(srv *http.Server) webServer { return httpadapter.Wrap(srv, httpadapter.ParkAfter(0)) }
+	return e
+}
+
+// onEachWebEngine is onEachEngine with httpadapter as one more.
+func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {
+	onEachEngine(t, test)
+	onEngine(t, parkingEngine(), test)
+}
+
+// onEachWebEngineAndKind is onEachEngineAndKind with httpadapter as one more.
+func onEachWebEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind testnet.Kind)) {
+	onEachEngineAndKind(t, test)
+	onEngine(t, parkingEngine(), func(t *testing.T, e engine) { onEachKind(t, e, test) })
+}
+
+// playWebScripts is playScripts with httpadapter as one more engine to compare
+// with net.
+func playWebScripts(t *testing.T, scripts []script) {
+	playScripts(t, scripts)
+	t.Run("httpadapter", func(t *testing.T) {
+		for _, sc := range scripts {
+			kinds := sc.kinds
+			if len(kinds) == 0 {
+				kinds = testnet.Kinds()
+			}
+			for _, kind := range kinds {
+				t.Run(sc.name+"/"+string(kind), func(t *testing.T) {
+					testnet.NoLeaks(t)
+					testnet.Address(t, kind) // skips where the kind is missing
+					compareEngines(t, sc, kind, netEngine, parkingEngine())
+				})
+			}
+		}
+	})
+}
