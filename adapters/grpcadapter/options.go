@@ -19,8 +19,8 @@ import (
 //     counters and the bound.
 //
 // grpc.WriteBufferSize is left at grpc-go's 32 KiB, too: 64 KiB make half the system
-// calls for large messages, and took a tenth more processor time for 1 MiB, since
-// what is copied into such a buffer has left the nearest cache when it is sent.
+// calls for large messages, and took a tenth more processor time for 1 MiB
+// (six pairs, 1.10 [1.03 1.21]).
 // grpc-go shares these buffers between all connections already, and one is held only
 // while there is something in it.
 //
