@@ -60,7 +60,8 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 
 // GoBlocked runs f on a goroutine of its own and returns once f is stuck, in
 // input or output, on a lock or on a channel, or has returned. A pause instead
-// would be too short some day.
+// would be too short some day. If it can't be told for a long while, GoBlocked
+// returns, too: f is then as good as stuck.
 func GoBlocked(t testing.TB, what string, f func()) {
 	t.Helper()
 	name, done := make(chan string, 1), make(chan struct{})
@@ -73,21 +74,26 @@ func GoBlocked(t testing.TB, what string, f func()) {
 	}()
 	goroutine := Receive(t, what, name)
 	inSyscall := 0 // looks in a row: a call that a thread blocks in is still there a little later
-	Eventually(t, what+" blocks", func() bool {
+	for begin := time.Now(); time.Since(begin) < blockTimeMax && inSyscall < 5; {
 		select {
 		case <-done:
-			return true
-		default:
+			return
+		case <-time.After(time.Millisecond):
 		}
 		_, state, _ := strings.Cut("\n"+allStacks(), "\n"+goroutine)
-		if strings.HasPrefix(state, "syscall") {
+		switch {
+		case strings.HasPrefix(state, "syscall"):
 			inSyscall++
-			return inSyscall == 5
+		case state == "" || strings.HasPrefix(state, "run"):
+			inSyscall = 0
+		default:
+			return
 		}
-		inSyscall = 0
-		return state != "" && !strings.HasPrefix(state, "run")
-	})
+	}
 }
+
+// blockTimeMax is how long GoBlocked looks.
+const blockTimeMax = 5 * time.Second
 
 func allStacks() string {
 	buf := make([]byte, 1<<20)
