@@ -798,6 +798,24 @@ func TestIdleConnBudget(t *testing.T) {
 	}
 }
 
+// startEcho sends back what comes from c, until it ends, and closes the channel
+// then. It allocates nothing per message.
+func startEcho(c net.Conn) (ended <-chan struct{}) {
+	echoed := make(chan struct{})
+	go func() {
+		defer close(echoed)
+		b := make([]byte, 64)
+		for {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			c.Write(b[:n])
+		}
+	}()
+	return echoed
+}
+
 // TestAllocs checks that what a server does for each request allocates nothing.
 func TestAllocs(t *testing.T) {
 	if raceEnabled {
@@ -807,18 +825,7 @@ func TestAllocs(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			testnet.NoLeaks(t)
 			c, client := connect(t, listenKindIn(t, ListenConfig{Group: newGroup(t, 1)}, kind))
-			echoed := make(chan struct{})
-			go func() { // allocates nothing either
-				defer close(echoed)
-				b := make([]byte, 64)
-				for {
-					n, err := client.Read(b)
-					if err != nil {
-						return
-					}
-					client.Write(b[:n])
-				}
-			}()
+			echoed := startEcho(client)
 			b := make([]byte, 64)
 			count := func(what string, f func() error) {
 				t.Helper()

@@ -4,7 +4,6 @@ package percore
 
 import (
 	"net"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +26,7 @@ func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
 		return nil, err
 	}
 	defer group.Release() // the connection holds it, too
-	fd, err := dupOf(nc)
+	fd, err := dupOf(nc.(syscall.Conn))
 	if err != nil {
 		return nil, err
 	}
@@ -39,23 +38,6 @@ func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
 	// has vanished since: the address that was dialed.
 	c.sock.addrs.Store(&addrPair{local: nc.LocalAddr(), remote: nc.RemoteAddr()})
 	return c, nil
-}
-
-// dupOf returns a duplicate of the descriptor of package net's connection.
-func dupOf(nc net.Conn) (int, error) {
-	raw, err := nc.(syscall.Conn).SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var fd int
-	var errno syscall.Errno
-	if err := raw.Control(func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
-		return -1, err
-	}
-	if errno != 0 {
-		return -1, os.NewSyscallError("fcntl", errno)
-	}
-	return fd, nil
 }
 
 // The origins of all dialed connections.

@@ -598,18 +598,7 @@ func TestDialAllocs(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			testnet.NoLeaks(t)
 			ours, peer := dialFrom(t, &Dialer{Group: newGroup(t, 1)}, testnet.Listen(t, net.Listen, kind))
-			echoed := make(chan struct{})
-			go func() { // allocates nothing either
-				defer close(echoed)
-				b := make([]byte, 64)
-				for {
-					n, err := peer.Read(b)
-					if err != nil {
-						return
-					}
-					peer.Write(b[:n])
-				}
-			}()
+			echoed := startEcho(peer)
 			b := make([]byte, 64)
 			var failed error
 			if n := testing.AllocsPerRun(200, func() {

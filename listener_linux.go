@@ -238,17 +238,9 @@ func inner(err error) error {
 // add takes a socket over from package net's listener, which it closes.
 func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 	defer nl.Close()
-	raw, err := nl.(syscall.Conn).SyscallConn()
+	fd, err := dupOf(nl.(syscall.Conn))
 	if err != nil {
 		return err
-	}
-	var fd int
-	var errno syscall.Errno
-	if err := raw.Control(func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
-		return err
-	}
-	if errno != 0 {
-		return os.NewSyscallError("fcntl", errno)
 	}
 	if _, ok := nl.(*net.TCPListener); ok {
 		lc.setInherited(fd)

@@ -186,6 +186,24 @@ func (s *sock) file() (*os.File, error) {
 	return nc.(interface{ File() (*os.File, error) }).File()
 }
 
+// dupOf returns a duplicate of the descriptor of package net's connection or
+// listener.
+func dupOf(c syscall.Conn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var fd int
+	var errno syscall.Errno
+	if err := raw.Control(func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
+		return -1, err
+	}
+	if errno != 0 {
+		return -1, os.NewSyscallError("fcntl", errno)
+	}
+	return fd, nil
+}
+
 func (s *sock) setNoDelay(on bool) error {
 	return s.setInt(unix.IPPROTO_TCP, unix.TCP_NODELAY, boolInt(on))
 }

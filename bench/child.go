@@ -27,8 +27,9 @@ type child struct {
 	waitErr error         // what Wait said; valid once exited is closed
 }
 
-// startChild runs exe with args on the given processors. The child leaves when its standard input ends,
-// so it can't outlive this process; on Linux the kernel kills it besides.
+// startChild runs exe with args on the given processors. The child leaves when
+// its standard input ends, so it can't outlive this process; on Linux the kernel
+// kills it besides.
 func startChild(what string, on processors, exe string, args, env []string) (*child, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {

@@ -254,21 +254,7 @@ func upgradeToEcho(rw http.ResponseWriter, r *http.Request) {
 // tryUpgrade upgrades a connection through w and exchanges messages over it.
 func tryUpgrade(t *testing.T, w *web) {
 	t.Helper()
-	req, err := http.NewRequest("GET", w.url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", "echo")
-	resp, err := w.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("got %s, want 101", resp.Status)
-	}
-	stream := resp.Body.(io.ReadWriteCloser)
-	defer stream.Close()
+	stream := upgrade(t, w)
 	for _, size := range []int{1, 10, 5000, 200_000} {
 		go stream.Write(pattern(size))
 		got := make([]byte, size)
