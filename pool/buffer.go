@@ -3,6 +3,7 @@ package pool
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"sync/atomic"
 )
 
@@ -33,6 +34,9 @@ func (b *Buffer) acquire(op string) {
 	if b.home.state.Add(oneGet|oneReference) >= foldAt {
 		b.home.class.foldGets(b.home)
 	}
+	// Until it has a reference, even if its user throws it away at once: without one
+	// its cleanup takes it for one that is kept.
+	runtime.KeepAlive(b)
 	b.begin(op)
 }
 

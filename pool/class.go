@@ -59,6 +59,9 @@ func (c *class) put(b *Buffer) {
 	b = b.retire()
 	if !b.home.resident && !c.overflow.take(max(c.bytes, 1)) { // p.nothing grants no byte
 		c.drop(b.home)
+		// Until here, or its cleanup might run first, take it for one that was kept,
+		// and give back a share that it never got.
+		runtime.KeepAlive(b)
 		return
 	}
 	// The share is taken before another P can find the buffer and return it.

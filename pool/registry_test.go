@@ -2,9 +2,11 @@ package pool
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"weak"
 )
 
 // newTestClass returns a class of a pool of its own.
@@ -94,6 +96,34 @@ func TestRegistryAddressReused(t *testing.T) {
 	if got := c.find(4096); got != second || c.mu.gets != 7 || c.mu.live != 1 || c.resident.taken.Load() != ClassBytesMin {
 		t.Errorf("the late cleanup changed something: find %p, gets %d, live %d, taken %d",
 			got, c.mu.gets, c.mu.live, c.resident.taken.Load())
+	}
+}
+
+// TestDropIsNotOvertaken: a buffer for which there is no room stays reachable until
+// it is forgotten. Otherwise its cleanup may come first, and gives back a share of
+// what may be kept that it never got.
+func TestDropIsNotOvertaken(t *testing.T) {
+	p := New(Config{KeptBytesMax: -1})
+	b := p.Get(ClassBytesMin)
+	c, rec, memory := b.home.class, b.home, weak.Make(&b.view[0])
+	c.mu.Lock() // so that it can't be forgotten yet
+	var wg sync.WaitGroup
+	wg.Go(b.Release)
+	b = nil
+	for rec.references() > 0 {
+		runtime.Gosched()
+	}
+	for range 20 {
+		runtime.GC()
+		if memory.Value() == nil {
+			t.Error("the memory was collected while the buffer was registered as one that is kept")
+			break
+		}
+	}
+	c.mu.Unlock()
+	wg.Wait()
+	if kept := p.Stats().BytesKept; kept != 0 {
+		t.Errorf("%d bytes kept, want 0", kept)
 	}
 }
 
