@@ -57,6 +57,7 @@ func (l *Loop) lead(f *FD, s *side) {
 	}
 	l.baton.leader.Store(s)
 	l.poller.waitNested(l.ledPass)
+	l.sole = nil
 	l.baton.leader.Store(nil)
 	l.baton.holder.Store(free)
 	if l.awaited(f) {

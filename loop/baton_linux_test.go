@@ -17,13 +17,24 @@ import (
 )
 
 // newLonePair returns the only descriptor of a loop, whose goroutine has stood
-// down: nobody polls.
+// down for good: nobody polls, and the next goroutine to wait will.
 func newLonePair(t *testing.T, tr transport) (*FD, net.Conn) {
 	t.Helper()
 	g := newTestGroup(t, Config{Loops: 1})
 	f, peer := newPair(t, g.Loop(0), tr)
-	ping(t, f, peer)
-	awaitHolder(t, f.loop, free)
+	for led := false; !led; {
+		ping(t, f, peer)
+		awaitHolder(t, f.loop, free)
+		// The loop's goroutine may only be about to stand down. If it sees a waiter
+		// before the waiter sees that nobody polls, it goes on polling: once more, then.
+		read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
+		eventually(t, "anybody polls", func() bool { return f.loop.baton.holder.Load() != free })
+		led = f.loop.baton.holder.Load() == byWaiter
+		mustWrite(t, peer, "pong")
+		if r := await(t, "Read", read); r.n != 4 || r.err != nil {
+			t.Fatalf("Read: got %v, want 4, nil", r)
+		}
+	}
 	return f, peer
 }
 

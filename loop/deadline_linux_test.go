@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
 
 func TestDeadlineOf(t *testing.T) {
-	before := now()
+	before := monotime.Now()
 	day := int64(24 * time.Hour)
 	tests := []struct {
 		name     string
@@ -149,7 +150,7 @@ func TestDeadlineCleared(t *testing.T) {
 		awaitWaiting(t, s)
 		_ = set(time.Now().Add(5 * time.Millisecond))
 		_ = set(time.Time{})
-		eventually(t, "the wheel let go of the old deadline", func() bool { return s.armedAt.Load() == 0 })
+		eventually(t, "the wheel let go of the old deadline", func() bool { return s.timer.at.Load() == 0 })
 		settle(t, f.loop)
 		select {
 		case r := <-blocked:
@@ -219,18 +220,18 @@ func TestDeadlineLaterIsLazy(t *testing.T) {
 	f, _ := newPair(t, g.Loop(0), overTCP)
 	soon := time.Now().Add(time.Hour)
 	_ = f.SetReadDeadline(soon)
-	armed := f.rd.armedAt.Load()
+	armed := f.rd.timer.at.Load()
 	if want := deadlineOf(soon); armed != want {
 		t.Fatalf("armed at %d, want %d", armed, want)
 	}
 	for _, at := range []time.Time{soon.Add(1), soon.Add(time.Hour), {}, soon, time.Unix(1, 0), soon.Add(time.Minute)} {
 		_ = f.SetReadDeadline(at)
-		if got := f.rd.armedAt.Load(); got != armed {
+		if got := f.rd.timer.at.Load(); got != armed {
 			t.Fatalf("after moving the deadline to %v the entry is at %d, want it where it was, at %d", at, got, armed)
 		}
 	}
 	_ = f.SetReadDeadline(soon.Add(-1))
-	if got := f.rd.armedAt.Load(); got != armed-1 {
+	if got := f.rd.timer.at.Load(); got != armed-1 {
 		t.Fatalf("after moving the deadline a nanosecond earlier the entry is at %d, want %d", got, armed-1)
 	}
 }
@@ -361,8 +362,8 @@ func TestDeadlineAgainstExpiry(t *testing.T) {
 				defer ts.mu.Unlock()
 				if at := s.deadline.Load(); at != moved && at != expired {
 					t.Errorf("round %d: the deadline is %d, want %d", round, at, moved)
-				} else if at == moved && (!s.timer.armed() || s.timer.at > at) {
-					t.Errorf("round %d: the deadline is %d, its entry is armed: %t, for %d", round, at, s.timer.armed(), s.timer.at)
+				} else if at == moved && (!s.timer.armed() || s.timer.at.Load() > at) {
+					t.Errorf("round %d: the deadline is %d, its entry is armed: %t, for %d", round, at, s.timer.armed(), s.timer.at.Load())
 				}
 				return !t.Failed()
 			})

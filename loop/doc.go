@@ -21,7 +21,7 @@
 //
 // # Waiting
 //
-// By default no thread ever sleeps in epoll_wait. A loop's epoll descriptor is
+// By default no thread of the engine's ever sleeps in epoll_wait. A loop's epoll descriptor is
 // itself handed to the Go runtime's poller, which is an epoll too: when one of
 // the loop's descriptors becomes ready the epoll descriptor becomes readable,
 // the runtime wakes the loop's goroutine, and that harvests without blocking.

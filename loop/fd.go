@@ -49,14 +49,16 @@ type FD struct {
 	errors  atomic.Pointer[ErrorQueue] // nil: nobody reads it
 	exposed atomic.Bool                // the raw descriptor was handed to the user, who may have duplicated it
 
-	// written under a reference; read by whoever drops the last one
-	gone  chan struct{} // Close waits on it, if others still use the descriptor
-	timed bool          // a deadline was in the loop's wheel once (guarded by its lock)
-
-	rd, wr side
+	// guarded by the loop's timers
+	timed bool // a deadline was in the wheel once
 
 	// guarded by wr.mu
 	watchesWrites bool // the registration includes room to write
+
+	// guarded by rd.mu
+	drained bool // what the function of a ReadWith says: see Drained
+
+	rd, wr side
 }
 
 const (
@@ -173,7 +175,7 @@ func (f *FD) recv(p []byte) (n int, done bool, err error) {
 	if errno == syscall.EAGAIN {
 		return 0, false, nil
 	}
-	if 0 < n && n < len(p) && f.rd.state.Load()&(speculate|hangup|lent) == 0 {
+	if 0 < n && n < len(p) && f.rd.trusted() {
 		return n, true, nil // drained: the next read waits for an edge without asking the kernel
 	}
 	f.rd.give(f)
@@ -345,12 +347,21 @@ func (f *FD) ReadWith(fn func(fd uintptr) (done bool)) error {
 	}
 }
 
+// Drained is for the function of a ReadWith: its last read from the descriptor has
+// returned something, but less than it asked for.
+func (f *FD) Drained() { f.drained = true }
+
+// Marked reports, to ReadWith's fn, whether there may be an urgent mark in the stream:
+// there splice(2) says EAGAIN (0 if the end is near), however much is behind it, while
+// a read goes on.
+func (f *FD) Marked() bool { return f.stream == TCP && f.rd.state.Load()&speculate != 0 }
+
 // callWith calls fn, which took ready, and puts it on again unless fn has found
-// nothing to read: what it left behind is not known.
+// nothing to read, or says that nothing is left: otherwise that is not known.
 func (f *FD) callWith(fn func(fd uintptr) bool) (done bool) {
-	done = true // if fn panics
+	done, f.drained = true, false // if fn panics
 	defer func() {
-		if done {
+		if done && !(f.drained && f.rd.trusted()) {
 			f.rd.give(f)
 		}
 	}()
@@ -410,6 +421,7 @@ func (f *FD) RawControl(fn func(fd uintptr)) error {
 func (f *FD) takeStock() {
 	if f.stream != TCP || !sys.IsPlainTCP(int(f.sysfd)) {
 		f.rd.wake(f, ready|speculate)
+		f.rd.give(f) // to a callback, too
 	}
 	f.rd.state.And(^lent)
 }
@@ -418,11 +430,11 @@ func (f *FD) takeStock() {
 // read proves nothing (he may have made it a TLS socket, tcp(7) TCP_ULP), and
 // closing it may leave a duplicate registered.
 func (f *FD) expose() {
-	if !f.exposed.Load() {
+	if f.rd.state.Load()&speculate == 0 { // exposed alone doesn't say so: RawControl sets it, too
 		f.rd.state.Or(speculate)
 		f.rd.give(f)
-		f.exposed.Store(true)
 	}
+	f.exposed.Store(true)
 }
 
 // Control is RawControl for callers that vouch for fn: that it neither
@@ -541,11 +553,16 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 
 // recheck finds out what a ready that may be old is worth: after a read that is
 // not trusted to have used everything up, most often nothing. It is turned off
-// before the kernel is asked, as for a read, and on again for whoever waits.
+// before the kernel is asked, as for a read, and on again for whoever waits. For a
+// read it stays on if the user may have set SO_RCVLOWAT, which poll(2) heeds and
+// recv(2) does not.
 func (f *FD) recheck() {
 	f.rd.state.And(^ready)
-	if sys.Readable(int(f.sysfd)) {
+	readable := sys.Readable(int(f.sysfd))
+	if readable || f.exposed.Load() {
 		f.rd.wake(f, ready)
+	}
+	if readable {
 		f.rd.give(f)
 	}
 }
@@ -644,12 +661,12 @@ func (f *FD) Close() error {
 	f.wr.interrupt(f)
 	f.rd.drain()
 	f.wr.drain()
-	gone := getParker()
-	defer putParker(gone)
-	f.gone = gone
+	p := getParker()
+	defer putParker(p)
+	f.rd.parker = p // nobody waits to read any more
 	last, err := f.drop()
 	if !last {
-		<-gone
+		<-p
 	}
 	return err
 }
@@ -676,7 +693,7 @@ func (f *FD) incref() error {
 // decref drops the reference of a call.
 func (f *FD) decref() {
 	if last, _ := f.drop(); last { // Close, which waits, can't know an error of close(2): as in package net
-		f.gone <- struct{}{}
+		f.rd.parker <- struct{}{}
 	}
 }
 

@@ -455,35 +455,39 @@ func TestRawRead(t *testing.T) {
 }
 
 func TestRawWrite(t *testing.T) {
-	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		const total = 3 << 20
-		p, done, calls := newStream(1).next(total), 0, 0
-		raw := startErr(func() error {
-			return f.RawWrite(func(fd uintptr) bool {
-				calls++
-				for done < total {
-					n, err := unix.Write(int(fd), p[done:])
-					if err == unix.EAGAIN {
-						return false
-					}
-					if err != nil {
-						t.Errorf("write: %v", err)
-						return true
-					}
-					done += n
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) { writeMuch(t, "RawWrite", peer, f.RawWrite) })
+}
+
+// writeMuch writes more than fits by write, which is RawWrite or WriteWith, and wants
+// all of it to arrive.
+func writeMuch(t *testing.T, name string, peer net.Conn, write func(fn func(fd uintptr) (done bool)) error) {
+	t.Helper()
+	const total = 3 << 20
+	p, done := newStream(1).next(total), 0
+	writing := startErr(func() error {
+		return write(func(fd uintptr) bool {
+			for done < total {
+				n, err := unix.Write(int(fd), p[done:])
+				if err == unix.EAGAIN {
+					return false
 				}
-				return true
-			})
+				if err != nil {
+					t.Errorf("write: %v", err)
+					return true
+				}
+				done += n
+			}
+			return true
 		})
-		_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-		got := make([]byte, total)
-		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, p) {
-			t.Errorf("peer: %v, the right bytes: %t", err, bytes.Equal(got, p))
-		}
-		if r := await(t, "RawWrite", raw); r.err != nil {
-			t.Errorf("RawWrite: got %v, want nil", r.err)
-		}
 	})
+	_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	got := make([]byte, total)
+	if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, p) {
+		t.Errorf("peer: %v, the right bytes: %t", err, bytes.Equal(got, p))
+	}
+	if r := await(t, name, writing); r.err != nil {
+		t.Errorf("%s: got %v, want nil", name, r.err)
+	}
 }
 
 func TestRawIsInterrupted(t *testing.T) {

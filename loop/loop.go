@@ -260,7 +260,9 @@ func (l *Loop) pass(uintptr) (done bool) {
 		if l.group.config.BusyPoll > 0 && l.spin() {
 			continue
 		}
-		return l.standDown(l.sole)
+		f := l.sole
+		l.sole = nil // do not keep a closed descriptor alive
+		return l.standDown(f)
 	}
 	return true
 }

@@ -152,7 +152,7 @@ func TestOnReadableDeadline(t *testing.T) {
 			_ = f.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
 			called := arm(t, f)
 			_ = f.SetReadDeadline(time.Time{})
-			testnet.Eventually(t, "the wheel let go of the old deadline", func() bool { return f.rd.armedAt.Load() == 0 })
+			testnet.Eventually(t, "the wheel let go of the old deadline", func() bool { return f.rd.timer.at.Load() == 0 })
 			wantArmed(t, f, called)
 			mustWrite(t, peer, "data")
 			wantCalled(t, called, nil)

@@ -107,18 +107,53 @@ func TestOnReadableDuringRead(t *testing.T) {
 // make a short read mean nothing, for instance.
 func TestDupExposes(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
-	f, _ := newPair(t, g.Loop(0), overTCP)
-	fd, err := f.Dup()
-	if err != nil {
-		t.Fatalf("Dup: %v", err)
+	look := func(f *FD) error { return f.RawControl(func(uintptr) {}) }
+	dup := func(f *FD) error {
+		fd, err := f.Dup()
+		if err == nil {
+			syscall.Close(fd)
+		}
+		return err
 	}
-	syscall.Close(fd)
-	if err := f.RawControl(func(uintptr) {}); err != nil {
-		t.Fatalf("RawControl: %v", err)
+	rawWrite := func(f *FD) error { return f.RawWrite(func(uintptr) bool { return true }) }
+	for name, calls := range map[string][]func(f *FD) error{
+		"Dup, RawControl":      {dup, look},
+		"RawControl, Dup":      {look, dup},
+		"RawControl, RawWrite": {look, rawWrite},
+	} {
+		f, _ := newPair(t, g.Loop(0), overTCP)
+		for _, call := range calls {
+			if err := call(f); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if st := f.rd.state.Load(); st&(speculate|ready) != speculate|ready {
+			t.Errorf("%s: state is %04b: the next read trusts in an edge, want not", name, st)
+		}
 	}
-	if st := f.rd.state.Load(); st&speculate == 0 {
-		t.Errorf("state after Dup and RawControl is %04b: short reads are trusted, want not", st)
+}
+
+// OnReadable asks by poll(2), which heeds SO_RCVLOWAT. A read doesn't, and must not
+// wait for what poll waits for.
+func TestReadBelowLowWaterMark(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, peer := newPair(t, g.Loop(0), overTCP)
+	if err := f.RawWrite(func(fd uintptr) bool {
+		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 100); err != nil {
+			t.Errorf("SO_RCVLOWAT: %v", err)
+		}
+		return true
+	}); err != nil {
+		t.Fatalf("RawWrite: %v", err)
 	}
+	mustWrite(t, peer, "hello")
+	testnet.Eventually(t, "the bytes' arrival", func() bool {
+		n, err := unix.IoctlGetInt(int(f.sysfd), unix.SIOCINQ)
+		return n == 5 && err == nil
+	})
+	arm(t, f)
+	f.CancelOnReadable()
+	mustRead(t, f, "hello")
 }
 
 // A callback armed after the deadline was moved must not be told that the old
@@ -166,16 +201,13 @@ func TestWakeOfWhoPolls(t *testing.T) {
 	}
 	for name, wake := range wakes {
 		t.Run(name, func(t *testing.T) {
-			g := newTestGroup(t, Config{Loops: 1})
-			f, peer := newPair(t, g.Loop(0), overTCP)
-			mustWrite(t, peer, "x") // an event, after which the loop's goroutine stands down
-			mustRead(t, f, "x")
+			f, _ := newLonePair(t, overTCP)
 			read := make(chan error, 1)
 			testnet.GoBlocked(t, "Read", func() {
 				_, err := f.Read(make([]byte, 1))
 				read <- err
 			})
-			testnet.Eventually(t, "the reader polling", func() bool { return f.loop.baton.leader.Load() == &f.rd })
+			eventually(t, "the reader polls", func() bool { return f.loop.baton.leader.Load() == &f.rd })
 			wake(t, f)
 			testnet.Within(t, "Close", func() { _ = f.Close() })
 			if err := testnet.Receive(t, "Read", read); err != ErrClosed {

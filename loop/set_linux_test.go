@@ -135,6 +135,49 @@ func TestSetDeadline(t *testing.T) {
 	}
 }
 
+// A pause ends early with whatever would end a wait.
+func TestSetPause(t *testing.T) {
+	past, never := time.Unix(1, 0), time.Time{}
+	for name, tt := range map[string]struct {
+		before, meanwhile func(s *Set)
+		want              error
+	}{
+		"deadline that passes":         {before: func(s *Set) { _ = s.SetDeadline(time.Now().Add(time.Millisecond)) }, want: errTimeout},
+		"deadline that has passed":     {before: func(s *Set) { _ = s.SetDeadline(past) }, want: errTimeout},
+		"deadline moved to the past":   {meanwhile: func(s *Set) { _ = s.SetDeadline(past) }, want: errTimeout},
+		"deadline moved several times": {meanwhile: func(s *Set) { _ = s.SetDeadline(never); _ = s.SetDeadline(time.Now().Add(time.Millisecond)) }, want: errTimeout},
+		"closed":                       {before: func(s *Set) { s.Close() }, want: ErrClosed},
+		"Close":                        {meanwhile: func(s *Set) { s.Close() }, want: ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newTestSet(t, 1)
+			if tt.before != nil {
+				tt.before(s)
+			}
+			paused := make(chan error, 1)
+			testnet.GoBlocked(t, "Pause", func() { paused <- s.Pause(time.Hour) })
+			if tt.meanwhile != nil {
+				tt.meanwhile(s)
+			}
+			if err := testnet.Receive(t, "Pause", paused); err != tt.want {
+				t.Errorf("Pause: got %v, want %v", err, tt.want)
+			}
+		})
+	}
+	t.Run("to its end", func(t *testing.T) {
+		s, fds := newTestSet(t, 1)
+		(&eventHandler{fd: fds[0]}).fire() // which is of no interest
+		_ = s.SetDeadline(time.Now().Add(time.Hour))
+		begin := time.Now()
+		if err := s.Pause(5 * time.Millisecond); err != nil {
+			t.Errorf("Pause: got %v, want nil", err)
+		}
+		if took := time.Since(begin); took < 5*time.Millisecond {
+			t.Errorf("Pause: took %v, want 5ms or more", took)
+		}
+	})
+}
+
 func TestSetClose(t *testing.T) {
 	s, _ := newTestSet(t, 1)
 	never := func(int, Readiness) bool { t.Error("try is called with nothing ready"); return true }

@@ -29,7 +29,9 @@ var errTimeout = os.ErrDeadlineExceeded
 //	                               that there is no need to
 //	the loop (an edge)     ready: on; waiting: off, and then it owes the parked
 //	                       goroutine exactly one token; hangup, speculate: on
-//	RawControl             lent: on, and off; speculate: on
+//	RawControl             lent: on, and off; speculate, ready: on
+//	Dup, RawRead, RawWrite speculate, ready: on
+//	NotifyReadable         ready: off, and on again (see FD.recheck)
 //	a deadline, Close      waiting: off, and then they owe the token
 //
 // So whoever clears waiting, by a compare-and-swap, decides alone how the wait
@@ -47,13 +49,15 @@ type side struct {
 	// atomic
 	state    atomic.Uint32
 	deadline atomic.Int64 // see timers.go
-	armedAt  atomic.Int64 // when timer is due; 0: it isn't in the wheel
 	callback atomic.Pointer[ReadableHandler]
 
-	// written by the holder of mu before it sets waiting; read by whoever clears it
+	// written by the holder of mu before it sets waiting; read by whoever clears it.
+	// Reading's is Close's as well, who has drained both sides by then; read by
+	// whoever drops the last reference.
 	parker chan struct{}
 
-	// guarded by the loop's timers
+	// guarded by the loop's timers, but for timer.at, which is atomic: when the timer
+	// is due, 0 if it isn't in the wheel
 	timer timer
 }
 
@@ -73,6 +77,10 @@ func (s *side) take() bool {
 	s.state.And(^ready)
 	return true
 }
+
+// trusted reports whether a read that returned less than it asked for has used up all
+// there was.
+func (s *side) trusted() bool { return s.state.Load()&(speculate|hangup|lent) == 0 }
 
 // give says that a system call may succeed without another edge. What it says is
 // also for a callback that was armed since take.
@@ -179,8 +187,11 @@ func (s *side) wait(f *FD) error {
 		return err
 	}
 	p := getParker()
-	defer putParker(p)
 	s.parker = p
+	defer func() {
+		s.parker = nil // or it would keep a channel that the pool has let go of
+		putParker(p)
+	}()
 	for {
 		old := s.state.Load()
 		if old&ready != 0 {
@@ -206,7 +217,7 @@ func (s *side) awaited() bool {
 // setDeadline moves the deadline to at, as deadlineOf returned it. Moving it
 // later, or away, is one store: the wheel finds out when the entry comes due.
 //
-// The deadline is stored before armedAt is read, and the wheel clears armedAt
+// The deadline is stored before timer.at is read, and the wheel clears timer.at
 // before it reads the deadline: one of the two sees what the other did.
 func (s *side) setDeadline(f *FD, at int64) {
 	s.deadline.Store(at)
@@ -214,7 +225,7 @@ func (s *side) setDeadline(f *FD, at int64) {
 	if at == expired {
 		act = s.awaited()
 	} else if at > 0 {
-		armed := s.armedAt.Load()
+		armed := s.timer.at.Load()
 		act = armed == 0 || armed > at
 	}
 	if !act || f.incref() != nil { // closed meanwhile: Close does all that is left to do

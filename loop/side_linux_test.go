@@ -197,6 +197,9 @@ func TestSideStress(t *testing.T) {
 	for range producers {
 		running.Go(func() {
 			for range items {
+				for available.Load() >= producers {
+					runtime.Gosched() // or the consumer need never wait
+				}
 				available.Add(1)
 				s.signal(ready)
 				if rand.IntN(4) == 0 {
@@ -220,10 +223,6 @@ func TestSideStress(t *testing.T) {
 				runtime.Gosched()
 			default:
 				t.Errorf("wait: got %v, want nil or %v", err, errTimeout)
-				return
-			}
-			if len(s.parker) != 0 {
-				t.Error("wait left a token in its channel")
 				return
 			}
 		}
@@ -263,9 +262,6 @@ func TestSideOneTokenPerWait(t *testing.T) {
 			t.Fatalf("round %d: wait: got %v, want nil or %v", round, r.err, errTimeout)
 		}
 		running.Wait()
-		if n := len(s.parker); n != 0 {
-			t.Fatalf("round %d: %d tokens are left, want 0", round, n)
-		}
 		if st := s.state.Load(); st&waiting != 0 {
 			t.Fatalf("round %d: state is %04b, want waiting off", round, st)
 		}
@@ -306,9 +302,6 @@ func TestSideWaitAgainstInterrupt(t *testing.T) {
 				func(round int) bool {
 					if err != cause.want {
 						t.Errorf("round %d: wait: got %v, want %v", round, err, cause.want)
-					}
-					if len(f.rd.parker) != 0 {
-						t.Errorf("round %d: a token is left in the channel", round)
 					}
 					if st := f.rd.state.Load(); st != 0 {
 						t.Errorf("round %d: state is %04b, want 0", round, st)

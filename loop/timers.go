@@ -4,17 +4,11 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/percore/percore/internal/monotime"
 )
 
-// epoch is the zero of the clock that deadlines are kept on: nanoseconds since
-// a second before the process started, monotonic, so that every time is
-// positive.
-var epoch = time.Now().Add(-time.Second)
-
-// now reads the clock.
-func now() int64 { return int64(time.Since(epoch)) }
-
-// A side's deadline, as nanoseconds on that clock:
+// A side's deadline, as monotime has it:
 //
 //	value           meaning                        set by
 //	0 noDeadline    calls wait for as long as it takes   SetDeadline(time.Time{})
@@ -25,9 +19,7 @@ const (
 	expired    = -1
 )
 
-// deadlineOf translates a time.Time as package net does: a time with a
-// monotonic reading is compared by that, any other by the wall clock as it is
-// now.
+// deadlineOf translates a time.Time.
 //
 // "A long time ago", which net/http sets once per request to end a read, is
 // known without a look at any clock: the wall clock is never behind the time
@@ -39,16 +31,8 @@ func deadlineOf(t time.Time) int64 {
 	case t.Unix() <= 1:
 		return expired
 	}
-	n := now()
-	var at int64
-	if t != t.Round(0) { // it has a monotonic reading, which Round(0) strips
-		at = int64(t.Sub(epoch))
-	} else if d := int64(time.Until(t)); d <= math.MaxInt64-n {
-		at = n + d
-	} else {
-		at = math.MaxInt64
-	}
-	if at <= n {
+	at := monotime.Of(t)
+	if at <= monotime.Now() {
 		return expired
 	}
 	return at
@@ -85,12 +69,12 @@ func (ts *timers) arm(s *side) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	at := s.deadline.Load() // it may have moved since the caller looked
-	if at <= 0 || s.timer.armed() && s.timer.at <= at {
+	if at <= 0 || s.timer.armed() && s.timer.at.Load() <= at {
 		return
 	}
 	ts.mu.wheel.remove(&s.timer)
 	s.timer.owner.timed = true
-	ts.insertLocked(s, at)
+	ts.mu.wheel.add(&s.timer, at)
 	ts.scheduleLocked()
 }
 
@@ -112,7 +96,7 @@ func (ts *timers) expire() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	ts.mu.fires = 0
-	n := now()
+	n := monotime.Now()
 	ts.mu.wheel.advance(n, func(t *timer) { ts.dueLocked(t, n) })
 	ts.scheduleLocked()
 }
@@ -122,25 +106,20 @@ func (ts *timers) expire() {
 // stores the new time) and the entry follows it now.
 func (ts *timers) dueLocked(t *timer, n int64) {
 	s := t.owner.sideOf(t)
-	s.armedAt.Store(0) // before deadline is loaded: see side.setDeadline
+	s.timer.at.Store(0) // before deadline is loaded: see side.setDeadline
 	for {
 		at := s.deadline.Load()
 		switch {
 		case at <= 0:
 			return
 		case at > n:
-			ts.insertLocked(s, at)
+			ts.mu.wheel.add(&s.timer, at)
 			return
 		case s.deadline.CompareAndSwap(at, expired):
 			s.interrupt(t.owner)
 			return
 		}
 	}
-}
-
-func (ts *timers) insertLocked(s *side, at int64) {
-	ts.mu.wheel.add(&s.timer, at)
-	s.armedAt.Store(at)
 }
 
 // scheduleLocked arms the runtime timer for the wheel's next event, if it isn't
@@ -151,5 +130,5 @@ func (ts *timers) scheduleLocked() {
 		return
 	}
 	ts.mu.fires = at
-	ts.mu.timer.Reset(time.Duration(at - now()))
+	ts.mu.timer.Reset(time.Duration(at - monotime.Now()))
 }

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"os"
@@ -82,6 +81,87 @@ func TestReadWithKnowsDrained(t *testing.T) {
 	}
 }
 
+// readMessage has a ReadWith read what the peer sends, and calls then within it.
+func readMessage(t *testing.T, f *FD, peer net.Conn, then func()) {
+	t.Helper()
+	mustWrite(t, peer, "message")
+	settle(t, f.loop)
+	p := make([]byte, 64)
+	var n, calls int
+	read := readOnce(p, &n, &calls)
+	err := f.ReadWith(func(fd uintptr) bool {
+		if !read(fd) {
+			return false
+		}
+		then()
+		return true
+	})
+	if err != nil || string(p[:n]) != "message" {
+		t.Fatalf("got %q, %v, want \"message\"", p[:n], err)
+	}
+}
+
+// TestDrained: after a function has said so, the next one isn't called before there is
+// something new, unless what it said can't be trusted.
+func TestDrained(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		over    transport
+		says    bool
+		before  func(t *testing.T, f *FD, peer net.Conn) // the message is there, and read
+		trusted bool
+	}{
+		{"said", overTCP, true, nil, true},
+		{"not said", overTCP, false, nil, false},
+		{"over unix", overUnix, true, nil, false},
+		{"the peer has finished", overTCP, true, func(t *testing.T, f *FD, peer net.Conn) {
+			if err := peer.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Error(err)
+			}
+			testnet.Eventually(t, "the hangup", func() bool { return f.rd.state.Load()&hangup != 0 })
+		}, false},
+		{"the user has the descriptor", overTCP, true, func(t *testing.T, f *FD, _ net.Conn) { f.rd.state.Or(lent) }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newTestGroup(t, Config{Loops: 1})
+			f, peer := newPair(t, g.Loop(0), tt.over)
+			readMessage(t, f, peer, func() {
+				if tt.before != nil {
+					tt.before(t, f, peer)
+				}
+				if tt.says {
+					f.Drained()
+				}
+			})
+			if got := f.rd.state.Load()&ready == 0; got != tt.trusted {
+				t.Errorf("got trusted %t, want %t", got, tt.trusted)
+			}
+			if f.rd.state.Load()&hangup == 0 {
+				mustWrite(t, peer, "next")
+				mustRead(t, f, "next")
+			} else if n, err := f.Read(make([]byte, 8)); n != 0 || err != io.EOF {
+				t.Errorf("Read: got %d, %v, want 0, EOF", n, err)
+			}
+		})
+	}
+}
+
+// TestDrainedIsForgotten: it holds for the call in which it was said.
+func TestDrainedIsForgotten(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, peer := newPair(t, g.Loop(0), overTCP)
+	for _, says := range []bool{true, false} {
+		readMessage(t, f, peer, func() {
+			if says {
+				f.Drained()
+			}
+		})
+		if got := f.rd.state.Load()&ready == 0; got != says {
+			t.Errorf("said %t: got trusted %t", says, got)
+		}
+	}
+}
+
 func TestReadWithAtTheEnd(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		_ = peer.Close()
@@ -97,32 +177,7 @@ func TestReadWithAtTheEnd(t *testing.T) {
 
 func TestWriteWith(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		const total = 3 << 20
-		p, done := newStream(1).next(total), 0
-		writing := startErr(func() error {
-			return f.WriteWith(func(fd uintptr) bool {
-				for done < total {
-					n, err := unix.Write(int(fd), p[done:])
-					if err == unix.EAGAIN {
-						return false
-					}
-					if err != nil {
-						t.Errorf("write: %v", err)
-						return true
-					}
-					done += n
-				}
-				return true
-			})
-		})
-		_ = peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
-		got := make([]byte, total)
-		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, p) {
-			t.Errorf("peer: %v, the right bytes: %t", err, bytes.Equal(got, p))
-		}
-		if r := await(t, "WriteWith", writing); r.err != nil {
-			t.Errorf("WriteWith: got %v, want nil", r.err)
-		}
+		writeMuch(t, "WriteWith", peer, f.WriteWith)
 		if f.Exposed() {
 			t.Error("the descriptor counts as exposed")
 		}

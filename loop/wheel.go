@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"sync/atomic"
 )
 
 // Together these give every time that an int64 of nanoseconds can hold a slot
@@ -38,8 +39,8 @@ const _ = uint(wheelLevels*wheelSlotBits - (64 - wheelTickBits))
 // the struct around it reachable.
 type timer struct {
 	next, prev *timer
-	at         int64 // when it is due, nanoseconds on the caller's monotonic clock; meaningful while armed
-	owner      *FD   // whose deadline this is; the wheel never looks at it
+	at         atomic.Int64 // when it is due, nanoseconds on the caller's monotonic clock; only add writes it here
+	owner      *FD          // whose deadline this is; the wheel never looks at it
 }
 
 // armed reports whether t is in a wheel. It no longer is when expire gets it.
@@ -112,7 +113,7 @@ func (w *wheel) add(t *timer, at int64) {
 	if t.armed() {
 		panic("loop: timer is already armed")
 	}
-	t.at = at
+	t.at.Store(at)
 	w.count++
 	w.link(t, w.listFor(at))
 }
@@ -183,7 +184,7 @@ func (w *wheel) collect(target int64) {
 			if list < wheelSlots {
 				w.link(t, wheelDue)
 			} else {
-				w.link(t, w.listFor(t.at)) // at a lower level, so the loop ends
+				w.link(t, w.listFor(t.at.Load())) // at a lower level, so the loop ends
 			}
 		}
 	}
@@ -222,7 +223,8 @@ func (w *wheel) link(t *timer, list int) {
 	head := &w.lists[list]
 	if bit := uint64(1) << (uint(list) % wheelSlots); w.occupied[uint(list)/wheelSlots]&bit == 0 {
 		w.occupied[uint(list)/wheelSlots] |= bit
-		head.next, head.prev, head.at = head, head, int64(list)
+		head.next, head.prev = head, head
+		head.at.Store(int64(list))
 	}
 	t.prev, t.next = head.prev, head
 	t.prev.next, t.next.prev = t, t
@@ -231,7 +233,7 @@ func (w *wheel) link(t *timer, list int) {
 // unlink takes t out of its list.
 func (w *wheel) unlink(t *timer) {
 	if t.next == t.prev { // alone: both are the head
-		list := uint(t.next.at)
+		list := uint(t.next.at.Load())
 		w.occupied[list/wheelSlots] &^= 1 << (list % wheelSlots)
 	}
 	t.prev.next, t.next.prev = t.next, t.prev
@@ -281,8 +283,8 @@ func (w *wheel) invariants() error {
 		if !bit {
 			continue
 		}
-		if head.at != int64(list) {
-			return fmt.Errorf("level %d slot %d: index in head is %d, want %d", level, slot, head.at, list)
+		if got := head.at.Load(); got != int64(list) {
+			return fmt.Errorf("level %d slot %d: index in head is %d, want %d", level, slot, got, list)
 		}
 		for t := head; ; t = t.next {
 			if t.next == nil || t.next.prev != t {
@@ -294,7 +296,7 @@ func (w *wheel) invariants() error {
 			if count++; count > w.count {
 				return fmt.Errorf("level %d slot %d: timers beyond the count of %d", level, slot, w.count)
 			}
-			if due := dueTick(t.next.at); !w.fits(due, level, slot) {
+			if due := dueTick(t.next.at.Load()); !w.fits(due, level, slot) {
 				return fmt.Errorf("level %d slot %d: has a timer due at tick %d, cursor is %d", level, slot, due, w.cursor)
 			}
 		}

@@ -145,8 +145,8 @@ func (p *wheelPair) advance(now int64) int {
 		p.fatalf("advance(%d) did not expire %+v", now, p.model.due)
 	}
 	for id := range p.timers {
-		if tm := &p.timers[id]; !back && tm.armed() && !p.added[id] && tm.at <= now-wheelTick {
-			p.fatalf("advance(%d): timer %d, due at %d, is late by a tick or more", now, id, tm.at)
+		if tm := &p.timers[id]; !back && tm.armed() && !p.added[id] && tm.at.Load() <= now-wheelTick {
+			p.fatalf("advance(%d): timer %d, due at %d, is late by a tick or more", now, id, tm.at.Load())
 		}
 	}
 	p.check()
@@ -160,12 +160,12 @@ func (p *wheelPair) expire(id int) {
 	if tm.armed() {
 		p.fatalf("timer %d is still armed when it expires", id)
 	}
-	if tm.at > p.expiring {
-		p.fatalf("advance(%d) expires timer %d, due at %d, early by %d ns", p.expiring, id, tm.at, tm.at-p.expiring)
+	if tm.at.Load() > p.expiring {
+		p.fatalf("advance(%d) expires timer %d, due at %d, early by %d ns", p.expiring, id, tm.at.Load(), tm.at.Load()-p.expiring)
 	}
 	i := slices.IndexFunc(p.model.due, func(e modelTimer) bool { return e.id == id })
 	if i < 0 {
-		p.fatalf("advance(%d) expires timer %d, due at %d; want only %+v", p.expiring, id, tm.at, p.model.due)
+		p.fatalf("advance(%d) expires timer %d, due at %d; want only %+v", p.expiring, id, tm.at.Load(), p.model.due)
 	}
 	tick := p.model.due[i].tick
 	if tick < p.expiredTick {
@@ -192,8 +192,8 @@ func (p *wheelPair) check() {
 		p.fatalf("next: got ok %t, want %t", ok, want)
 	}
 	for _, entry := range p.model.armed {
-		if tm := &p.timers[entry.id]; !tm.armed() || tm.at != entry.at {
-			p.fatalf("timer %d: got armed %t, at %d; want true, %d", entry.id, tm.armed(), tm.at, entry.at)
+		if tm := &p.timers[entry.id]; !tm.armed() || tm.at.Load() != entry.at {
+			p.fatalf("timer %d: got armed %t, at %d; want true, %d", entry.id, tm.armed(), tm.at.Load(), entry.at)
 		}
 	}
 	if !ok {
@@ -402,7 +402,7 @@ func wheelDistances() []int64 {
 func expireNone(t *testing.T) func(*timer) {
 	return func(tm *timer) {
 		t.Helper()
-		t.Errorf("expired a timer due at %d, want none", tm.at)
+		t.Errorf("expired a timer due at %d, want none", tm.at.Load())
 	}
 }
 
@@ -619,8 +619,8 @@ func TestWheelAddArmedPanics(t *testing.T) {
 		if got, want := fmt.Sprint(recover()), "loop: timer is already armed"; got != want {
 			t.Errorf("got panic %q, want %q", got, want)
 		}
-		if err := w.invariants(); err != nil || w.len() != 1 || tm.at != 1 {
-			t.Errorf("after the panic: len %d, at %d, %v; want 1, 1, nil", w.len(), tm.at, err)
+		if err := w.invariants(); err != nil || w.len() != 1 || tm.at.Load() != 1 {
+			t.Errorf("after the panic: len %d, at %d, %v; want 1, 1, nil", w.len(), tm.at.Load(), err)
 		}
 	}()
 	w.add(&tm, 2)
@@ -634,13 +634,13 @@ func TestWheelInvariants(t *testing.T) {
 		"timer without bit":      func(w *wheel, tm *timer) { w.occupied[3] = 0 },
 		"count too small":        func(w *wheel, tm *timer) { w.count-- },
 		"count too large":        func(w *wheel, tm *timer) { w.count++ },
-		"due before its slot":    func(w *wheel, tm *timer) { tm.at -= int64(5 * time.Minute) },
-		"due after its slot":     func(w *wheel, tm *timer) { tm.at += int64(5 * time.Minute) },
-		"slot behind the cursor": func(w *wheel, tm *timer) { w.cursor = dueTick(tm.at) },
-		"overdue elsewhere":      func(w *wheel, tm *timer) { tm.at = 0 },
+		"due before its slot":    func(w *wheel, tm *timer) { tm.at.Add(-int64(5 * time.Minute)) },
+		"due after its slot":     func(w *wheel, tm *timer) { tm.at.Add(int64(5 * time.Minute)) },
+		"slot behind the cursor": func(w *wheel, tm *timer) { w.cursor = dueTick(tm.at.Load()) },
+		"overdue elsewhere":      func(w *wheel, tm *timer) { tm.at.Store(0) },
 		"due list not due":       func(w *wheel, tm *timer) { w.unlink(tm); w.link(tm, wheelDue) },
 		"level 0 not overdue":    func(w *wheel, tm *timer) { w.unlink(tm); w.link(tm, 5) },
-		"wrong list index":       func(w *wheel, tm *timer) { w.lists[slotOfHour].at++ },
+		"wrong list index":       func(w *wheel, tm *timer) { w.lists[slotOfHour].at.Add(1) },
 		"broken backward link":   func(w *wheel, tm *timer) { tm.prev = tm },
 		"broken forward link":    func(w *wheel, tm *timer) { tm.next = nil },
 	} {
@@ -652,7 +652,7 @@ func TestWheelInvariants(t *testing.T) {
 				t.Fatalf("before the damage: %v", err)
 			}
 			if tm.next != &w.lists[slotOfHour] {
-				t.Fatalf("the timer isn't in level 3 slot 13, which the test damages; it is in list %d", tm.next.at)
+				t.Fatalf("the timer isn't in level 3 slot 13, which the test damages; it is in list %d", tm.next.at.Load())
 			}
 			damage(&w, &tm)
 			if err := w.invariants(); err == nil {
@@ -718,7 +718,7 @@ func BenchmarkWheelRearm(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				tm := &timers[i]
-				at := tm.at + int64(100*time.Microsecond)
+				at := tm.at.Load() + int64(100*time.Microsecond)
 				w.remove(tm)
 				w.add(tm, at)
 				if i++; i == n {
@@ -738,7 +738,7 @@ func BenchmarkWheelExpire(b *testing.B) {
 			expired := 0
 			rearm := func(tm *timer) {
 				expired++
-				w.add(tm, tm.at+int64(30*time.Second))
+				w.add(tm, tm.at.Load()+int64(30*time.Second))
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -71,6 +71,21 @@ func ShortTempDir(t testing.TB) string {
 	return dir
 }
 
+// TempFile returns an open file with the given content, at its beginning.
+func TempFile(t testing.TB, content []byte) *os.File {
+	t.Helper()
+	name := filepath.Join(ShortTempDir(t), "file")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatalf("making a file: %v", err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatalf("opening a file: %v", err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
 // HasIPv6 reports whether ::1 can be listened on.
 var HasIPv6 = sync.OnceValue(func() bool {
 	ln, err := net.Listen("tcp6", "[::1]:0")
