@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -63,21 +62,6 @@ func raw(t testing.TB, v any) syscall.RawConn {
 		t.Fatalf("SyscallConn of %T: %v", v, err)
 	}
 	return c
-}
-
-// tempFile returns an open file with the given content, at its beginning.
-func tempFile(t testing.TB, data []byte) *os.File {
-	t.Helper()
-	f, err := os.Create(filepath.Join(testnet.ShortTempDir(t), "file"))
-	if err != nil {
-		t.Fatalf("making a file: %v", err)
-	}
-	t.Cleanup(func() { f.Close() })
-	if _, err := f.Write(data); err != nil {
-		t.Fatalf("writing a file: %v", err)
-	}
-	seek(t, f, 0)
-	return f
 }
 
 func seek(t testing.TB, f *os.File, offset int64) {

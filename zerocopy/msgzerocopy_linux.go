@@ -83,7 +83,7 @@ func NewSender(fd int, holder Holder, bytesMin int) *Sender {
 // It is not safe for concurrent use with itself, but it is with Drain.
 func (s *Sender) Write(fd int, p []byte, b Buffer) (n int, err error) {
 	for {
-		wrote, errno := s.send(fd, p[n:min(len(p), n+chunkBytesMax)], b)
+		wrote, errno := s.send(fd, p[n:][:min(len(p)-n, chunkBytesMax)], b)
 		n += wrote
 		switch {
 		case errno == syscall.EINTR:

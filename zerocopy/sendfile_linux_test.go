@@ -33,7 +33,7 @@ func TestSendFile(t *testing.T) {
 	} {
 		for _, network := range []string{"tcp", "unix"} {
 			t.Run(c.name+"/"+network, func(t *testing.T) {
-				l, f := links[network](t), tempFile(t, data)
+				l, f := links[network](t), testnet.TempFile(t, data)
 				seek(t, f, c.offset)
 				arriving, before := readAll(l.out), ReadStats()
 				n, handled, err := SendFile(raw(t, l.in), raw(t, f), c.limit)
@@ -57,7 +57,7 @@ func TestSendFileSizes(t *testing.T) {
 			continue
 		}
 		data := content(size)
-		l, f := links["tcp"](t), tempFile(t, data)
+		l, f := links["tcp"](t), testnet.TempFile(t, data)
 		arriving := readAll(l.out)
 		n, handled, err := SendFile(raw(t, l.in), raw(t, f), -1)
 		wantTransfer(t, n, handled, err, int64(size))
@@ -71,7 +71,7 @@ func TestSendFileHuge(t *testing.T) {
 		t.Skip("too heavy for -short and -race")
 	}
 	const size = 3 << 30
-	f := tempFile(t, nil)
+	f := testnet.TempFile(t, nil)
 	if err := f.Truncate(size); err != nil {
 		t.Skipf("no room for a sparse file: %v", err)
 	}
@@ -112,7 +112,7 @@ func TestSendFileOfChangingSize(t *testing.T) {
 		{"grows beyond the limit", func(f *os.File) error { _, err := f.WriteAt([]byte("more"), int64(len(data))); return err }, int64(len(data)) + 2, func(n int64) bool { return n == int64(len(data))+2 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, f := links["tcp"](t), tempFile(t, data)
+			l, f := links["tcp"](t), testnet.TempFile(t, data)
 			out, in := raw(t, l.in), raw(t, f)
 			done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, c.limit) })
 			if err := c.resize(f); err != nil {
@@ -137,7 +137,7 @@ func TestSendFileOfChangingSize(t *testing.T) {
 }
 
 func TestSendFileDeclines(t *testing.T) {
-	file := func(t *testing.T) any { return tempFile(t, content(10)) }
+	file := func(t *testing.T) any { return testnet.TempFile(t, content(10)) }
 	tcp := func(t *testing.T) any { return links["tcp"](t).in }
 	for _, c := range []struct {
 		name     string
@@ -162,7 +162,7 @@ func TestSendFileDeclines(t *testing.T) {
 			return f
 		}},
 		{"from a closed file", tcp, func(t *testing.T) any {
-			f := tempFile(t, content(10))
+			f := testnet.TempFile(t, content(10))
 			f.Close()
 			return f
 		}},
@@ -241,7 +241,7 @@ func TestSendFileFails(t *testing.T) {
 		}, syscall.ECONNRESET},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, f := links["tcp"](t), tempFile(t, data)
+			l, f := links["tcp"](t), testnet.TempFile(t, data)
 			out, in := raw(t, l.in), raw(t, f)
 			done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, -1) })
 			c.stop(l)
@@ -286,7 +286,7 @@ func TestSendFileToFastPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	f := tempFile(t, content(5*sendfileBytesMax))
+	f := testnet.TempFile(t, content(5*sendfileBytesMax))
 	n, handled, err := SendFile(&sink{null, 2}, raw(t, f), -1)
 	why, ok := err.(*Error)
 	if n != 3*sendfileBytesMax || !handled || !ok || why.End != Destination || why.Err != net.ErrClosed {
@@ -297,7 +297,7 @@ func TestSendFileToFastPeer(t *testing.T) {
 // TestSendFileHoldsBothEnds has another write wait until the file is sent.
 func TestSendFileHoldsBothEnds(t *testing.T) {
 	data := content(16 << 20)
-	l, f := links["tcp"](t), tempFile(t, data)
+	l, f := links["tcp"](t), testnet.TempFile(t, data)
 	out, in := raw(t, l.in), raw(t, f)
 	done := begin(t, "SendFile", func() (int64, bool, error) { return SendFile(out, in, -1) })
 	wrote := make(chan error, 1)

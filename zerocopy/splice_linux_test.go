@@ -107,7 +107,7 @@ func TestSpliceToFile(t *testing.T) {
 	data := content(3*pipeBytes + 1)
 	for from, newSource := range links {
 		t.Run(from, func(t *testing.T) {
-			src, f := newSource(t), tempFile(t, []byte("before"))
+			src, f := newSource(t), testnet.TempFile(t, []byte("before"))
 			seek(t, f, 3)
 			go func() {
 				src.in.Write(data)
@@ -145,7 +145,7 @@ func TestSpliceDeclines(t *testing.T) {
 		{"from a blocking pipe", to("tcp"), func(t *testing.T) any { return blocking(t, full("pipe")(t)) }},
 		{"to a blocking socket", func(t *testing.T) any { return blocking(t, to("tcp")(t)) }, full("tcp")},
 		{"to a blocking pipe", func(t *testing.T) any { return blocking(t, to("pipe")(t)) }, full("tcp")},
-		{"from a file", to("tcp"), func(t *testing.T) any { return tempFile(t, content(10)) }},
+		{"from a file", to("tcp"), func(t *testing.T) any { return testnet.TempFile(t, content(10)) }},
 		{"to a file opened to append", func(t *testing.T) any {
 			f, err := os.OpenFile(filepath.Join(testnet.ShortTempDir(t), "f"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 			if err != nil {

@@ -20,7 +20,7 @@ type Stats struct {
 	PipesClosed uint64 // of these: closed again
 	PipesIdle   int    // pipes that are open and unused now
 
-	CopiedBytes uint64 // bytes that ReadFrom and WriteTo of a percore.Conn moved through a buffer
+	CopiedBytes uint64 // bytes that ReadFrom and WriteTo of a percore.Conn, or Splice, moved through a buffer
 
 	WritevBytes uint64 // bytes written by writev
 	WritevCalls uint64 // system calls that took
