@@ -55,9 +55,8 @@ func (a *acceptor) accept() (*Conn, error) {
 		}
 		a.listener.reportPutOff(err)
 		delay = min(max(2*delay, putOffMin), putOffMax)
-		select {
-		case <-time.After(delay):
-		case <-a.listener.closing:
+		if err := a.ready.Pause(delay); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -157,13 +156,7 @@ func warnAcceptError(err error) {
 
 // control calls f with a listening socket, which stays open meanwhile.
 func (l *listener) control(index int, f func(fd uintptr)) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.closed {
-		return net.ErrClosed
-	}
-	f(uintptr(l.sockets[index]))
-	return nil
+	return l.all.ready.Use(func() { f(uintptr(l.sockets[index])) })
 }
 
 // files returns copies of the first n sockets, of all if n < 0. Their

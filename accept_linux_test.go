@@ -358,6 +358,40 @@ func TestAcceptDeadlineRace(t *testing.T) {
 	testnet.Within(t, "waking Accept", accepting.Wait)
 }
 
+// TestListenerControlReentry calls the listener from the function that has its
+// descriptor, as one can with package net's.
+func TestListenerControlReentry(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	raw, err := ln.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testnet.Within(t, "Control", func() {
+		calls := 0
+		err := raw.Control(func(uintptr) {
+			calls++
+			f, err := ln.File()
+			if err != nil {
+				t.Errorf("File: %v", err)
+				return
+			}
+			f.Close()
+			if err := raw.Control(func(uintptr) {}); err != nil {
+				t.Errorf("Control within Control: %v", err)
+			}
+			if _, err := ln.PerLoop(); err != nil {
+				t.Errorf("PerLoop: %v", err)
+			}
+		})
+		if err != nil || calls != 2 {
+			t.Errorf("Control: got %d calls, %v, want 2: one per socket", calls, err)
+		}
+	})
+	ln.Close()
+	wantErr(t, "Control after Close", raw.Control(func(uintptr) { t.Error("called") }), "raw-control", net.ErrClosed)
+}
+
 // shutDown does to the listening sockets what makes accepting impossible.
 func shutDown(t testing.TB, ln net.Listener) {
 	t.Helper()

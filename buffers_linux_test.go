@@ -175,9 +175,19 @@ func (s *stalledConn) wantClosed(t *testing.T) {
 // TestWriteBufferOnLoopback sends large buffers to a peer that reads: the kernel
 // copies, says so, and is not asked again.
 func TestWriteBufferOnLoopback(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 1), ZeroCopyThreshold: zeroCopyFrom}, "tcp4", "127.0.0.1:0")
-	c, client := connect(t, ln)
+	t.Run("accepted", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		c, client := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1), ZeroCopyThreshold: zeroCopyFrom}, "tcp4", "127.0.0.1:0"))
+		testWriteBufferOnLoopback(t, c, client)
+	})
+	t.Run("dialed", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		c, peer := dialFrom(t, &Dialer{Group: newGroup(t, 1), ZeroCopyThreshold: zeroCopyFrom}, testnet.Listen(t, net.Listen, testnet.TCP4))
+		testWriteBufferOnLoopback(t, c, peer)
+	})
+}
+
+func testWriteBufferOnLoopback(t *testing.T, c *Conn, peer net.Conn) {
 	before := zerocopy.ReadStats()
 	received := make([]byte, 64<<10)
 	for i := range uint64(50) {
@@ -190,7 +200,7 @@ func TestWriteBufferOnLoopback(t *testing.T) {
 			}
 			sent <- err
 		}()
-		if _, err := io.ReadFull(client, received); err != nil || !bytes.Equal(received, want) {
+		if _, err := io.ReadFull(peer, received); err != nil || !bytes.Equal(received, want) {
 			t.Fatalf("buffer %d: got other bytes, %v", i, err)
 		}
 		if err := testnet.Receive(t, "WriteBuffer", sent); err != nil {

@@ -68,7 +68,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 
 // ReadFrom copies from r to the connection until r ends or one of the two
 // fails, and returns how many bytes the connection took. It blocks as Write and
-// r do. It implements [io.ReaderFrom].
+// r do, until the deadline for writing passes, and r's own if it has one. It implements
+// [io.ReaderFrom].
 //
 // If r is an *os.File, a *net.TCPConn, a *net.UnixConn or a *Conn, or one of these
 // in an *[io.LimitedReader], the kernel moves the bytes by itself where it can
@@ -84,8 +85,10 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 }
 
 // WriteTo copies from the connection to w until the stream ends or one of the
-// two fails, and returns how many bytes w took. It implements [io.WriterTo]. Where
-// w is one of the types that ReadFrom knows, the kernel moves the bytes by itself.
+// two fails, and returns how many bytes w took. It blocks as Read and w do. It
+// implements [io.WriterTo]. Where w is one of the types that ReadFrom knows, the kernel
+// moves the bytes by itself; if w fails, up to a megabyte that had been taken from the
+// connection is lost, where a copy through a buffer loses 32 KiB.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -163,9 +166,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 // before it returns, and also if it fails. Whoever needs b afterwards calls Retain
 // first, and may only read it.
 //
-// With [ListenConfig.ZeroCopyThreshold] the kernel doesn't copy the bytes of a large
-// buffer but sends from the buffer itself, which is released when the peer has
-// acknowledged them. That also holds when the connection is closed before: Close
+// With a ZeroCopyThreshold ([ListenConfig], [Dialer]) the kernel doesn't copy the
+// bytes of a large buffer but sends from the buffer itself, which is released when
+// the peer has acknowledged them. That also holds when the connection is closed before: Close
 // behaves as ever towards its caller and the peer, but the descriptor, and the
 // loops, stay until the kernel is done, for no longer than 100 s in which the peer
 // takes nothing; and SetLinger above 0 does not make Close wait. A connection for
@@ -294,8 +297,9 @@ func (c *Conn) OnReadable(f func(error)) error {
 // ReadableHandler is what [Conn.NotifyReadable] calls.
 type ReadableHandler = loop.ReadableHandler
 
-// NotifyReadable is OnReadable for who keeps many connections waiting: it calls
-// h.OnReadable, and costs 16 bytes until then if h is an object that is there
+// NotifyReadable is OnReadable for those who keep many connections waiting: it calls
+// h.OnReadable, once, on the goroutine of a loop, which must not be blocked, and fails
+// as OnReadable does. It costs 16 bytes until then if h is an object that is there
 // anyway. To save more, the connection forgets its addresses and looks them up
 // again when asked; they are equal, but not the same objects. h must hold the
 // Conn: a Conn that nothing else refers to is garbage, and closed, while it waits.

@@ -757,12 +757,20 @@ func init() {
 func TestIdleConnBudget(t *testing.T) {
 	testnet.NoLeaks(t)
 	const connections, heapBytesMax = 2000, 400
+	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	child := testnet.StartChild(t, "dial many", "ADDRESS="+ln.Addr().String(), "CONNECTIONS="+strconv.Itoa(connections))
+	wantIdleBudget(t, connections, heapBytesMax, child, bufio.NewReader(child.Stdout), ln.AcceptConn)
+}
+
+// wantIdleBudget opens connections to or from the child, which says that it is
+// ready when it has them all, and checks that one that waits takes at most so many
+// bytes of heap, and no goroutine.
+func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *testnet.ChildProcess, out *bufio.Reader, open func() (*Conn, error)) {
+	t.Helper()
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < connections+200 {
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < uint64(connections)+200 {
 		t.Skipf("needs %d open files, may have %d (%v)", connections+200, limit.Cur, err)
 	}
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	conns := make([]*Conn, 0, connections)
 	heap := func() uint64 {
 		var stats runtime.MemStats
 		runtime.GC()
@@ -770,31 +778,33 @@ func TestIdleConnBudget(t *testing.T) {
 		runtime.ReadMemStats(&stats)
 		return stats.HeapAlloc
 	}
-	child := testnet.StartChild(t, "dial many", "ADDRESS="+ln.Addr().String(), "CONNECTIONS="+strconv.Itoa(connections))
+	conns := make([]*Conn, 0, connections)
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
 	goroutines, before := runtime.NumGoroutine(), heap()
-	for range connections {
-		c, err := ln.AcceptConn()
+	for len(conns) < connections {
+		c, err := open()
 		if err != nil {
-			t.Fatalf("Accept: %v", err)
+			t.Fatalf("connection %d: %v", len(conns), err)
 		}
 		conns = append(conns, c)
 	}
-	if line, err := bufio.NewReader(child.Stdout).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the clients: got %q, %v, want them ready", line, err)
+	if line, err := out.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the other side: got %q, %v, want it ready", line, err)
 	}
-	each := float64(int64(heap()-before)) / connections
+	each := float64(int64(heap()-before)) / float64(connections)
 	t.Logf("%.0f bytes of heap per connection", each)
 	if each > heapBytesMax {
-		t.Errorf("got %.0f bytes of heap per connection, want at most %d", each, heapBytesMax)
+		t.Errorf("got %.0f bytes of heap per connection, want at most %.0f", each, heapBytesMax)
 	}
 	if n := runtime.NumGoroutine(); n > goroutines {
 		t.Errorf("got %d goroutines with %d connections, want %d as with none", n, connections, goroutines)
 	}
 	if err := child.Wait(); err != nil {
 		t.Error(err)
-	}
-	for _, c := range conns {
-		c.Close()
 	}
 }
 

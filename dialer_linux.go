@@ -30,7 +30,7 @@ func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(group.LeastLoaded(), fd, dialOrigin(network, fd), nil)
+	c, err := newConn(group.LeastLoaded(), fd, d.origin(network, fd), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
 	return c, nil
 }
 
-// The origins of all dialed connections.
+// The origins of dialed connections without a ZeroCopyThreshold.
 var (
 	dialedTCP = map[string]*origin{
 		"tcp":  {net: "tcp", kind: loop.TCP},
@@ -55,12 +55,18 @@ var (
 	}
 )
 
-// dialOrigin returns the origin of a connection. The socket is asked what it is:
+// origin returns the origin of a connection. The socket is asked what it is:
 // whether it is to be Multipath TCP depends on GODEBUG, and package net falls
 // back on TCP.
-func dialOrigin(network string, fd int) *origin {
+func (d *Dialer) origin(network string, fd int) *origin {
+	dialed := dialedPlain[network]
 	if proto, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
-		return dialedTCP[network]
+		dialed = dialedTCP[network]
 	}
-	return dialedPlain[network]
+	if d.ZeroCopyThreshold > 0 {
+		own := *dialed
+		own.zeroCopyMin = d.ZeroCopyThreshold
+		return &own
+	}
+	return dialed
 }

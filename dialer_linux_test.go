@@ -539,10 +539,6 @@ func init() {
 func TestIdleDialedConnBudget(t *testing.T) {
 	testnet.NoLeaks(t)
 	const connections, heapBytesMax = 1000, 600
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < connections+200 {
-		t.Skipf("needs %d open files, may have %d (%v)", connections+200, limit.Cur, err)
-	}
 	child := testnet.StartChild(t, "accept many", "CONNECTIONS="+strconv.Itoa(connections))
 	out := bufio.NewReader(child.Stdout)
 	address, err := out.ReadString('\n')
@@ -550,42 +546,10 @@ func TestIdleDialedConnBudget(t *testing.T) {
 		t.Fatalf("the address: %v", err)
 	}
 	to := netip.MustParseAddrPort(strings.TrimSpace(address))
-	heap := func() uint64 {
-		var stats runtime.MemStats
-		runtime.GC()
-		runtime.GC() // what the first one's finalizers let go of
-		runtime.ReadMemStats(&stats)
-		return stats.HeapAlloc
-	}
 	d := Dialer{Group: newGroup(t, 2)}
-	conns := make([]*Conn, 0, connections)
-	defer func() {
-		for _, c := range conns {
-			c.Close()
-		}
-	}()
-	goroutines, before := runtime.NumGoroutine(), heap()
-	for range connections {
-		c, err := d.DialTCP(t.Context(), "tcp4", netip.AddrPort{}, to)
-		if err != nil {
-			t.Fatalf("DialTCP: %v", err)
-		}
-		conns = append(conns, c)
-	}
-	if line, err := out.ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the server: got %q, %v, want it ready", line, err)
-	}
-	each := float64(int64(heap()-before)) / connections
-	t.Logf("%.0f bytes of heap per connection", each)
-	if each > heapBytesMax {
-		t.Errorf("got %.0f bytes of heap per connection, want at most %d", each, heapBytesMax)
-	}
-	if n := runtime.NumGoroutine(); n > goroutines {
-		t.Errorf("got %d goroutines with %d connections, want %d as with none", n, connections, goroutines)
-	}
-	if err := child.Wait(); err != nil {
-		t.Error(err)
-	}
+	wantIdleBudget(t, connections, heapBytesMax, child, out, func() (*Conn, error) {
+		return d.DialTCP(t.Context(), "tcp4", netip.AddrPort{}, to)
+	})
 }
 
 // TestDialAllocs checks that a dialed connection reads and writes without

@@ -1,8 +1,7 @@
 // Package percore is a drop-in [net.Listener] for Linux. Where a server says
 // net.Listen it says [Listen], and its unchanged http.Server, grpc.Server or
 // plain net.Conn code then runs on a per-core epoll engine that makes fewer
-// system calls and wake-ups per request and keeps almost nothing for
-// connections that wait.
+// system calls and wake-ups per request.
 //
 //	l, err := percore.Listen("tcp", ":8080") // was net.Listen
 //	http.Serve(l, handler)
@@ -11,7 +10,11 @@
 //
 // Everything that package net promises of a Listener and a Conn: blocking
 // calls, deadlines, half-close, concurrency, addresses, error types and texts.
-// The few differences are in one table in the README.
+// The differences are in one table in the README.
+//
+// Connections that wait keep what the code above them keeps: a goroutine in Read and
+// its buffers. Package adapters/httpadapter, [Conn.OnReadable] and [Conn.ReadReady] do
+// without.
 //
 // # How it works
 //

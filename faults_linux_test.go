@@ -786,6 +786,40 @@ func TestAcceptFaults(t *testing.T) {
 	}
 }
 
+// TestAcceptPutOffEnds has Accept fail for lack of descriptors for as long as it
+// takes: what ends an Accept that waits must end one that pauses, too.
+func TestAcceptPutOffEnds(t *testing.T) {
+	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
+		for name, tt := range map[string]struct {
+			end  func(ln *Listener)
+			want error
+		}{
+			"deadline": {func(ln *Listener) { ln.SetDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded},
+			"Close":    {func(ln *Listener) { ln.Close() }, net.ErrClosed},
+		} {
+			t.Run(name, func(t *testing.T) {
+				ln := open(t, ListenConfig{Group: newGroup(t, 2), OnAcceptError: func(error) {}})
+				defer sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+					if op.String() == "accept4" {
+						return unix.EMFILE
+					}
+					return 0
+				})()
+				testnet.Dial(t, ln)
+				accepted := make(chan error, 1)
+				go func() {
+					_, err := ln.Accept()
+					accepted <- err
+				}()
+				// By now the pauses are so long that the end most likely comes in one.
+				testnet.Eventually(t, "a pause of 80 ms", func() bool { return ln.Stats().PutOff >= 5 })
+				tt.end(ln)
+				wantErr(t, "Accept", testnet.Receive(t, "Accept", accepted), "accept", tt.want)
+			})
+		}
+	})
+}
+
 // TestAcceptFaultsSorted pins which errors of accept4 are whose, since the tests
 // above ask the production code itself.
 func TestAcceptFaultsSorted(t *testing.T) {

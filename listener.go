@@ -27,11 +27,13 @@ func Listen(network, address string) (net.Listener, error) {
 }
 
 // ListenConfig has options for listening. The first three fields and the
-// methods are net.ListenConfig's; the others are about the engine and have no
-// effect on anything but Linux.
+// methods Listen, MultipathTCP and SetMultipathTCP are net.ListenConfig's; the others
+// are about the engine and have no effect on anything but Linux. There is no
+// ListenPacket.
 type ListenConfig struct {
 	// Control, if not nil, is called for each socket before it is bound. There
-	// is one socket per loop, so it is called several times.
+	// is one socket per loop, so it is called several times, for those after the
+	// first with the port that the first has got.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// KeepAlive is for how long an accepted connection must be idle before the
@@ -143,7 +145,8 @@ func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
 }
 
 // Listener accepts connections. It implements [net.Listener] and has the methods
-// of *net.TCPListener and *net.UnixListener. All are safe for concurrent use.
+// of *net.TCPListener and *net.UnixListener but for AcceptTCP and AcceptUnix, in whose
+// place is AcceptConn. All are safe for concurrent use.
 type Listener struct {
 	listener *listener
 	acceptor *acceptor
@@ -224,7 +227,8 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 
 // File returns a copy of the listener's first socket, which the caller must
 // close. To hand a port over to another process take [Listener.Files]: what
-// waits in the backlog of a socket that is left behind is lost.
+// waits in the backlog of a socket that is left behind is lost. Its descriptor is
+// non-blocking and stays so, also when it is asked for by Fd.
 func (l *Listener) File() (*os.File, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL

@@ -27,9 +27,8 @@ type listener struct {
 	origin  *origin
 	spread  bool // place each connection on the least-loaded loop
 	report  func(error)
-	sockets []int         // listening: one per loop, or one for all; closed by close
-	all     *acceptor     // from all sockets
-	closing chan struct{} // closed by close
+	sockets []int     // listening: one per loop, or one for all; closed by close
+	all     *acceptor // from all sockets
 
 	// atomic
 	accepted, putOffs atomic.Uint64
@@ -179,7 +178,6 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		origin:  &origin{net: network, zeroCopyMin: lc.ZeroCopyThreshold},
 		spread:  lc.LeastLoaded || !isTCP, // other sockets can't be multiplied
 		report:  lc.OnAcceptError,
-		closing: make(chan struct{}),
 	}
 	if l.report == nil {
 		l.report = warnAcceptError
@@ -211,6 +209,7 @@ func (l *listener) multiply(ctx context.Context, lc *ListenConfig) error {
 		return os.NewSyscallError("setsockopt", errno)
 	}
 	config := lc.netConfig(lc.control(true))
+	ctx = context.WithoutCancel(ctx) // package net, which binds once, would have listened by now
 	for range others {
 		nl, err := config.Listen(ctx, l.network, l.addr.String())
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -285,7 +284,6 @@ func (l *listener) close() {
 	acceptors := append([]*acceptor{l.all}, l.mu.split...)
 	l.mu.Unlock()
 
-	close(l.closing)
 	if l.unlink.Load() {
 		removeSocketFile(l.addr) // before the socket is closed, as package net does
 	}

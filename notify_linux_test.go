@@ -5,6 +5,7 @@ package percore
 import (
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -82,5 +83,39 @@ func TestAddrsSurvive(t *testing.T) {
 		wg.Go(func() { c.Close() })
 		testnet.Within(t, "all three", wg.Wait)
 		client.Close()
+	}
+}
+
+// TestAddrsAgainstClose asks for the addresses, which NotifyReadable forgets, while the
+// connection is being closed, from within a function that Close waits for.
+func TestAddrsAgainstClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0")
+	for range 500 {
+		client := testnet.Dial(t, ln)
+		c, err := ln.AcceptConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := c.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := client.LocalAddr().String()
+		wantAddr := func() {
+			if got := c.RemoteAddr(); got == nil || got.String() != want {
+				t.Errorf("RemoteAddr: got %v, want %v", got, want)
+			}
+		}
+		var calls sync.WaitGroup
+		calls.Go(func() { _ = c.NotifyReadable(make(notified, 1)) })
+		calls.Go(func() { _ = raw.Control(func(uintptr) { runtime.Gosched(); wantAddr() }) })
+		calls.Go(func() { _ = c.Close() })
+		testnet.Within(t, "the calls", calls.Wait)
+		wantAddr()
+		client.Close()
+		if t.Failed() {
+			return
+		}
 	}
 }

@@ -3,6 +3,7 @@
 package percore
 
 import (
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -25,7 +26,7 @@ const onNet = false
 //
 // The Conn, which users hold, and the loop.FD, which the loop's table holds, are
 // two objects so that the garbage collector can find a Conn that nobody holds
-// any more. Together they are under 300 bytes, and an idle connection has
+// any more. Together they are 240 bytes, and an idle connection has
 // nothing else.
 type sock struct {
 	// immutable
@@ -37,15 +38,18 @@ type sock struct {
 	addrs atomic.Pointer[addrPair] // set when first asked for, at the latest by Close
 }
 
-// origin is what the connections of one listener share.
+// origin is what the connections of one listener, or many dialed ones, share.
 type origin struct {
 	net         string // the network as the user gave it
 	kind        loop.StreamKind
-	zeroCopyMin int // bytes; ListenConfig.ZeroCopyThreshold
+	zeroCopyMin int // bytes; ZeroCopyThreshold of ListenConfig or Dialer
 }
 
 // addrPair is a connection's two addresses.
-type addrPair struct{ local, remote net.Addr }
+type addrPair struct {
+	local, remote net.Addr
+	last          bool // Close's: never forgotten
+}
 
 // newConn makes a connection of nfd, which it then owns, on the loop l. peer is
 // nil for a connection whose address has to be asked for when it is wanted.
@@ -83,10 +87,10 @@ func (s *sock) write(b []byte) (int, error) {
 
 func (s *sock) close(c *Conn) error {
 	runtime.SetFinalizer(c, nil)
-	p := s.pair() // afterwards it is too late to ask
-	err := s.fd.Close()
-	s.addrs.Store(p)
-	return err
+	p := *s.pair() // afterwards it is too late to ask
+	p.last = true
+	s.addrs.Store(&p)
+	return s.fd.Close()
 }
 
 func (s *sock) closeRead() error {
@@ -112,14 +116,7 @@ func (s *sock) pair() *addrPair {
 		return 0
 	})
 	if err != nil {
-		// Closed meanwhile, by Close, which asked first. If forgetAddrs came in
-		// between, Close stores what it got once more.
-		for {
-			if known := s.addrs.Load(); known != nil {
-				return known
-			}
-			runtime.Gosched()
-		}
+		return s.addrs.Load() // closed meanwhile, by Close, which asked first
 	}
 	if !s.addrs.CompareAndSwap(nil, p) {
 		if known := s.addrs.Load(); known != nil {
@@ -151,16 +148,11 @@ func (s *sock) notifyReadable(h ReadableHandler) error {
 }
 
 // forgetAddrs drops what pair remembers if it can be found out again, for a
-// connection that is going to wait for long. It is done under a reference, so
-// that it can't undo what close, which waits for it, stores last.
+// connection that is going to wait for long.
 func (s *sock) forgetAddrs() {
-	if s.peer.family == unix.AF_UNSPEC {
-		return
+	if p := s.addrs.Load(); s.peer.family != unix.AF_UNSPEC && p != nil && !p.last {
+		s.addrs.CompareAndSwap(p, nil)
 	}
-	_ = s.fd.Control(func(int) syscall.Errno {
-		s.addrs.Store(nil)
-		return 0
-	})
 }
 
 func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
@@ -180,10 +172,13 @@ func (s *sock) file() (*os.File, error) {
 	defer f.Close()
 	nc, err := net.FileConn(f)
 	if err != nil {
-		return nil, err
+		return nil, inner(err)
 	}
 	defer nc.Close()
-	return nc.(interface{ File() (*os.File, error) }).File()
+	if f, err = nc.(interface{ File() (*os.File, error) }).File(); err != nil {
+		return nil, inner(err)
+	}
+	return f, nil
 }
 
 // dupOf returns a duplicate of the descriptor of package net's connection or
@@ -353,8 +348,11 @@ func setKeepAliveParams(fd int, config net.KeepAliveConfig) syscall.Errno {
 
 // wholeSeconds rounds up; a negative duration stays negative.
 func wholeSeconds(d time.Duration) int {
-	if d < 0 {
+	switch {
+	case d < 0:
 		return -1
+	case d > math.MaxInt32*time.Second:
+		return math.MaxInt32 // which the kernel refuses
 	}
 	return int((d + time.Second - 1) / time.Second)
 }

@@ -109,7 +109,7 @@ func hidden(r io.Reader, hide bool) io.Reader {
 // BenchmarkSendFile sends a file as net/http does.
 func BenchmarkSendFile(b *testing.B) {
 	for _, size := range []int64{4 << 10, 64 << 10, 1 << 20, 64 << 20} {
-		f := tempFile(b, nil)
+		f := testnet.TempFile(b, nil)
 		if err := f.Truncate(size); err != nil {
 			b.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func feed(c io.WriteCloser, data []byte) {
 var transferRoutes = []transferRoute{
 	{"from a file to TCP", []string{"sendfile"}, func(t *testing.T, data []byte) *openRoute {
 		c, peer := accepted(t, testnet.TCP4)
-		f := tempFile(t, data)
+		f := testnet.TempFile(t, data)
 		return &openRoute{from: f, to: c, received: receiving(peer), src: -1, dst: c.sysfd(), closeSource: func() { f.Close() }}
 	}},
 	{"from TCP to TCP", []string{"splice", "pipe2", "fcntl"}, func(t *testing.T, data []byte) *openRoute {
@@ -129,7 +129,7 @@ var transferRoutes = []transferRoute{
 	}},
 	{"from TCP to a file", []string{"splice", "fstat", "fcntl"}, func(t *testing.T, data []byte) *openRoute {
 		from, feeder := accepted(t, testnet.TCP4)
-		f := tempFile(t, nil)
+		f := testnet.TempFile(t, nil)
 		feed(feeder, data)
 		return &openRoute{from: from, to: f, src: from.sysfd(), dst: -1, closeSource: func() { from.Close() }, received: func() []byte {
 			got, _ := os.ReadFile(f.Name())
@@ -281,6 +281,61 @@ func TestUnloadFaults(t *testing.T) {
 					t.Errorf("got %d of %d bytes, %v, want failure %t", len(received), len(data), err, want)
 				}
 			})
+		}
+	}
+}
+
+// TestSmallMessageFaults has the calls fail by which small messages are copied.
+func TestSmallMessageFaults(t *testing.T) {
+	const messages, size = 40, 100
+	data := noise(messages * size)
+	for _, op := range []sys.Op{sys.OpRead, sys.OpWrite} {
+		for _, errno := range []syscall.Errno{unix.EINTR, unix.ENOTSOCK, unix.ECONNRESET, unix.ENOMEM, unix.EPIPE} {
+			for nth := range int64(3) {
+				t.Run(fmt.Sprintf("%s %d %s", op, nth, unix.ErrnoName(errno)), func(t *testing.T) {
+					testnet.NoLeaks(t)
+					from, feeder := accepted(t, testnet.TCP4)
+					to, peer := accepted(t, testnet.TCP4)
+					received := make(chan []byte, 1)
+					go func() { // a message at a time, until one doesn't arrive
+						var got []byte
+						for i := range messages {
+							_, _ = feeder.Write(data[i*size:][:size])
+							p := make([]byte, size)
+							n, err := io.ReadFull(peer, p)
+							if got = append(got, p[:n]...); err != nil {
+								break
+							}
+						}
+						feeder.Close()
+						received <- got
+					}()
+					fd := map[sys.Op]int{sys.OpRead: from.sysfd(), sys.OpWrite: to.sysfd()}[op]
+					var calls atomic.Int64
+					restore := sys.Inject(func(called sys.Op, on int) syscall.Errno {
+						if called == op && on == fd && calls.Add(1) == nth+1 {
+							return errno
+						}
+						return 0
+					})
+					var written int64
+					var err error
+					testnet.Within(t, "the copy", func() { written, err = io.Copy(to, from) })
+					restore()
+					to.Close()
+					from.Close()
+					got := testnet.Receive(t, "what arrived", received)
+					if calls.Load() <= nth {
+						t.Fatalf("%d calls of %s were made, want more: small messages are copied", calls.Load(), op)
+					}
+					if int64(len(got)) != written || !bytes.HasPrefix(data, got) {
+						t.Errorf("got a count of %d and %d bytes received, the first ones: %t, want them to agree", written, len(got), bytes.HasPrefix(data, got))
+					}
+					if fails := errno != unix.EINTR && errno != unix.ENOTSOCK; fails != errors.Is(err, errno) || !fails && (err != nil || len(got) != len(data)) {
+						t.Errorf("got %d of %d bytes, %v, want failure %t", len(got), len(data), err, fails)
+					}
+				})
+			}
 		}
 	}
 }

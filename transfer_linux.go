@@ -103,6 +103,12 @@ func (v vouched) Control(f func(fd uintptr)) error           { return v.fd.RawCo
 func (v vouched) Read(f func(fd uintptr) (done bool)) error  { return v.fd.ReadWith(f) }
 func (v vouched) Write(f func(fd uintptr) (done bool)) error { return v.fd.WriteWith(f) }
 
+// Drained notes, within a Read, that nothing is left to read.
+func (v vouched) Drained() { v.fd.Drained() }
+
+// Marked reports whether what follows may be behind an urgent mark.
+func (v vouched) Marked() bool { return v.fd.Marked() }
+
 // Nonblocking reports whether the socket can't be in blocking mode: only somebody
 // who has had the descriptor can have changed that.
 func (v vouched) Nonblocking() bool { return !v.fd.Exposed() }

@@ -33,21 +33,6 @@ func accepted(t testing.TB, kind testnet.Kind) (c *Conn, peer net.Conn) {
 	return connect(t, listen(t, ListenConfig{}, network, address))
 }
 
-// tempFile returns an open file with the given content, at its beginning.
-func tempFile(t testing.TB, data []byte) *os.File {
-	t.Helper()
-	name := filepath.Join(testnet.ShortTempDir(t), "file")
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatalf("making a file: %v", err)
-	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatalf("opening a file: %v", err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
 // noise returns n bytes that repeat nowhere soon.
 func noise(n int) []byte {
 	b := make([]byte, n)
@@ -106,7 +91,7 @@ func upgradedBodyOf(t testing.TB, ahead string) (body io.ReadWriteCloser, server
 func TestHiddenTypes(t *testing.T) {
 	a, _ := testnet.Pair(t, net.Listen, testnet.TCP4)
 	tcp := a.(*net.TCPConn)
-	f := tempFile(t, nil)
+	f := testnet.TempFile(t, nil)
 	body, _ := upgradedBodyOf(t, "")
 	for _, c := range []struct {
 		name string
@@ -161,7 +146,7 @@ func TestEndsAreExact(t *testing.T) {
 			t.Errorf("%T: got %+v, want it not to be an end", v, e)
 		}
 	}
-	for _, v := range []any{a, ours, connWithoutWriteTo{c: ours}, tempFile(t, nil)} {
+	for _, v := range []any{a, ours, connWithoutWriteTo{c: ours}, testnet.TempFile(t, nil)} {
 		if _, ok := endOf(v); !ok {
 			t.Errorf("%T: got no end, want one", v)
 		}
@@ -286,7 +271,7 @@ func TestTransfersOfFiles(t *testing.T) {
 				defer fastpath.Sendfile.Force(on)()
 				defer fastpath.Splice.Force(on)()
 				c, peer := accepted(t, kind)
-				f, g := tempFile(t, data), tempFile(t, nil)
+				f, g := testnet.TempFile(t, data), testnet.TempFile(t, nil)
 				received := make(chan []byte, 1)
 				go func() {
 					got, _ := io.ReadAll(peer)
@@ -463,6 +448,49 @@ func TestTransferOverBlockingDescriptor(t *testing.T) {
 	}
 	from.Close()
 	wantErr(t, "io.Copy", testnet.Receive(t, "io.Copy", done), "writeto", net.ErrClosed)
+}
+
+// TestTransferPastUrgentData sends a byte of urgent data in the middle of a copy from
+// a connection that stays open.
+func TestTransferPastUrgentData(t *testing.T) {
+	testnet.NoLeaks(t)
+	near, far := accepted(t, testnet.TCP4)
+	dst, sink := accepted(t, testnet.TCP4)
+	copied := make(chan error, 1)
+	testnet.GoBlocked(t, "Copy", func() {
+		_, err := io.Copy(dst, near)
+		copied <- err
+	})
+	raw, err := far.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(text string, flags int) {
+		if cerr := raw.Control(func(fd uintptr) { err = unix.Send(int(fd), []byte(text), flags) }); cerr != nil || err != nil {
+			t.Errorf("send: %v, %v", cerr, err)
+		}
+	}
+	receive := func(want string) {
+		t.Helper()
+		got := make([]byte, len(want))
+		if err := sink.SetReadDeadline(time.Now().Add(testnet.HangTimeout)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(sink, got); err != nil || string(got) != want {
+			t.Fatalf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	send("before", 0)
+	receive("before")
+	send("!", unix.MSG_OOB)
+	send("after", 0)
+	time.Sleep(time.Millisecond) // an edge more, should a signal have made the kernel say EAGAIN at the mark
+	send(".", 0)
+	receive("after.")
+	far.Close()
+	if err := testnet.Receive(t, "Copy", copied); err != nil {
+		t.Errorf("Copy: got %v, want nil", err)
+	}
 }
 
 // TestTransfersUnderFire closes, resets and times out connections in the middle of
