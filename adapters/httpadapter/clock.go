@@ -1,38 +1,44 @@
 package httpadapter
 
-import "time"
+import (
+	"math"
+	"sync/atomic"
+	"time"
 
-// instant is a deadline: nanoseconds since epoch, on the monotonic clock. 0 is
-// none.
+	"github.com/percore/percore/internal/monotime"
+)
+
+// instant is a deadline, as monotime has it. 0 is none.
 type instant int64
 
-// epoch is a second before the process started, so that no instant is 0 by
-// chance.
-var epoch = time.Now().Add(-time.Second)
-
-func now() instant { return instant(time.Since(epoch)) }
-
-// instantOf translates a time as package net does: one without a monotonic
-// reading is compared by the wall clock as it is now.
 func instantOf(t time.Time) instant {
-	switch {
-	case t.IsZero():
+	if t.IsZero() {
 		return 0
-	case t == t.Round(0): // which strips the reading
-		return max(now()+instant(time.Until(t)), 1)
 	}
-	return max(instant(t.Sub(epoch)), 1)
+	return instant(monotime.Of(t))
 }
 
 func (at instant) time() time.Time {
 	if at == 0 {
 		return time.Time{}
 	}
-	return epoch.Add(time.Duration(at))
+	return monotime.Time(int64(at))
 }
 
 // passed reports whether the deadline is over.
-func (at instant) passed() bool { return at != 0 && at <= now() }
+func (at instant) passed() bool { return at != 0 && int64(at) <= monotime.Now() }
+
+// atomicInstant is an instant that several goroutines use.
+type atomicInstant struct{ v atomic.Int64 }
+
+func (a *atomicInstant) get() instant { return instant(a.v.Load()) }
+
+// set costs less if that is what it is already: most connections never have a deadline.
+func (a *atomicInstant) set(at instant) {
+	if a.get() != at {
+		a.v.Store(int64(at))
+	}
+}
 
 // headerTimeout returns how long a header may take, or 0.
 func (s *Server) headerTimeout() time.Duration {
@@ -45,9 +51,18 @@ func (s *Server) headerTimeout() time.Duration {
 // headerDeadline returns the deadline for a header that begins now.
 func (s *Server) headerDeadline() instant {
 	if limit := s.headerTimeout(); limit > 0 {
-		return now() + instant(limit)
+		return instant(monotime.After(limit))
 	}
 	return 0
+}
+
+// requestDeadline returns the deadline for all of a request, which net/http believes to
+// be t, from the one for its header. Both begin when the request does.
+func (s *Server) requestDeadline(t time.Time, header instant) time.Time {
+	if s.headerTimeout() == 0 || s.srv.ReadTimeout <= 0 || t.IsZero() || header == 0 || header == math.MaxInt64 {
+		return t
+	}
+	return header.time().Add(s.srv.ReadTimeout - s.headerTimeout())
 }
 
 // firstByteTimeout returns how long a connection may take for its first byte, or

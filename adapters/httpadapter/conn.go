@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 )
 
 // conn is a connection of percore's as net/http and the user see it: one object
@@ -25,22 +27,25 @@ import (
 // # States
 //
 //	state     who has it  meaning                                 leaves by
-//	new       accept loop the user's hooks are told               start: fresh
+//	new       accept loop the user's hooks are told               start: fresh; closed if a hook
+//	                                                              closes it, or net/http accepts no more
 //	fresh     feed        nothing was ever read; callback armed   woken: queued, or shaking for TLS
-//	shaking   feed        a goroutine of ours shakes hands (TLS)  handOver: queued
+//	shaking   feed        a goroutine of ours shakes hands (TLS)  handshake: queued
 //	queued    feed        in the queue for net/http's Accept      lease: opening, passed
 //	parked    feed        between two requests; callback armed    woken: queued
 //	opening   net/http    leased, and nothing was read yet        a Read: busy, arrived, passed, ending
 //	arrived   net/http    it has got the first bytes since        a Read, SetReadDeadline: busy
 //	                      parking, and no more yet
-//	busy      net/http    a request is under way                  StateIdle: idle
+//	busy      net/http    a request is under way                  StateIdle: idle; StateHijacked: hijacked
 //	idle      net/http    it waits for the next request, or is    a Read: busy, passed, ending;
 //	                      about to                                SetReadDeadline, again: busy
 //	ending    net/http    its waiting Read was told io.EOF        Close: ended
 //	ended     net/http    it has closed its lease                 StateClosed: parked; fresh if
-//	                                                              nothing was ever read
+//	                                                              nothing was ever read; closed if
+//	                                                              nobody would take it another time
 //	passed    net/http    it speaks HTTP/2: never parked          Close: shut
 //	shut      net/http    closed; StateClosed is still to come    StateClosed: closed
+//	cut       net/http    the same, since arrived                 StateClosed: closed
 //	hijacked  the user    all calls go straight through           (final)
 //	closed    nobody                                              (final)
 //
@@ -56,9 +61,8 @@ import (
 //
 // # Deadlines
 //
-// The engine's read deadline is the user's, real, but for one state: while a Read
-// waits for a request, it is the time to park if that is earlier. It costs no
-// timer: moving a deadline later is a store, and the loop's wheel finds out.
+// The engine's read deadline is the user's, real, but for one moment: a Read that
+// has waited for a request for long enough is ended by one in the past (see sweeper).
 // While parked, IdleTimeout goes on where it was, since real is what net/http set
 // last. In opening, after having been parked, net/http sets the deadline for the
 // header too early, since it does not know that it still waits: that is ignored, and
@@ -70,27 +74,19 @@ type conn struct {
 	feed *feed
 	more *more // nil on a plain connection without ConnContext
 
-	// atomic; changed by whoever holds mu
-	word atomic.Uint32 // the state and the flags
+	// atomic; changed by whoever holds mu and, without it, by the goroutine of net/http
+	// that serves the lease, in opening, busy and idle, and by SetReadDeadline in idle.
+	// What both may change is changed by swap. So a request costs no lock.
+	packed atomic.Uint32 // a word
 
-	index int32 // in feed.mu.kept; guarded by feed.mu
+	// guarded by feed.mu
+	index int32 // in feed.mu.kept or feed.mu.lent; -1: in neither
 
-	mu   sync.Mutex
-	real instant // guarded by mu: the read deadline that net/http or the user has set
+	mu sync.Mutex
+
+	// atomic; written by whoever holds mu, and by the goroutine that serves the lease
+	real atomicInstant // the read deadline that net/http or the user has set
 }
-
-// The flags in conn.word, above the state, and the method of the last request.
-const (
-	began   uint32 = 1 << (8 + iota) // a byte of a request has been read, ever
-	dated                            // idle: the deadline was set since StateIdle
-	waiting                          // a Read waits for a first byte, and
-	bounded                          // with the time to park as the engine's deadline
-	sniffed                          // the method is that of the request under way
-
-	methodShift = 16
-	stateMask   = 1<<8 - 1
-	methodMask  = 1<<24 - 1<<methodShift
-)
 
 // more is what only some connections need.
 type more struct {
@@ -98,24 +94,6 @@ type more struct {
 	tls   *tls.Conn       // the connection as the user sees it
 	lease net.Conn        // what net/http gets, once hands are shaken: tls itself, or a *tlsConn
 }
-
-const (
-	stateNew uint32 = iota
-	stateFresh
-	stateShaking
-	stateQueued
-	stateParked
-	stateOpening
-	stateArrived
-	stateBusy
-	stateIdle
-	stateEnding
-	stateEnded
-	statePassed
-	stateShut
-	stateHijacked
-	stateClosed
-)
 
 // readBytes is the size of net/http's read buffer, which it makes by
 // bufio.NewReader. While it waits for the next request it reads only if it has
@@ -132,7 +110,7 @@ const peekBytes = 4
 // newConn makes a connection that nobody knows yet, and counts it.
 func (f *feed) newConn(pc *percore.Conn) *conn {
 	sv := f.service
-	c := &conn{Conn: pc, feed: f}
+	c := &conn{Conn: pc, feed: f, index: -1}
 	if sv.tls != nil {
 		c.more = &more{ctx: sv.ctx, tls: tls.Server(c, sv.tls)}
 	}
@@ -154,14 +132,15 @@ func (f *feed) newConn(pc *percore.Conn) *conn {
 // start tells the user of a new connection and lets it wait for its first byte,
 // for as long as net/http gives it: for TLS that is for all of the handshake.
 func (c *conn) start() {
-	s := c.feed.service.server
+	s := c.feed.server
 	s.tell(c.identity(), http.StateNew)
 	c.mu.Lock()
 	if limit := s.firstByteTimeout(c.isTLS()); limit > 0 {
-		c.real = now() + instant(limit)
-		_ = c.Conn.SetReadDeadline(c.real.time())
+		at := instant(monotime.After(limit))
+		c.real.set(at)
+		_ = c.Conn.SetReadDeadline(at.time())
 		if c.isTLS() {
-			_ = c.Conn.SetWriteDeadline(c.real.time())
+			_ = c.Conn.SetWriteDeadline(at.time())
 		}
 	}
 	if c.state() == stateNew && c.feed.keep(c) {
@@ -187,25 +166,37 @@ func (c *conn) identity() net.Conn {
 
 func (c *conn) isTLS() bool { return c.more != nil && c.more.tls != nil }
 
-// set changes the state. The caller holds mu.
-func (c *conn) set(to uint32) {
-	n := &c.feed.service.server.stats
-	n.gauge(c.state(), -1)
-	n.gauge(to, +1)
-	c.word.Store(c.word.Load()&^stateMask | to)
+// load returns the state and what goes with it.
+func (c *conn) load() word { return word(c.packed.Load()) }
+
+// state returns the state.
+func (c *conn) state() uint32 { return c.load().state() }
+
+// swap changes the state and what goes with it unless somebody else was faster.
+func (c *conn) swap(from, to word) bool {
+	if !c.packed.CompareAndSwap(uint32(from), uint32(to)) {
+		return false
+	}
+	if from, to := from.state(), to.state(); from != to {
+		n := &c.feed.server.stats
+		n.gauge(from, -1)
+		n.gauge(to, +1)
+	}
+	return true
 }
 
-// mark sets or clears flags. The caller holds mu.
-func (c *conn) mark(flags uint32, on bool) {
-	if on {
-		c.word.Or(flags)
-	} else {
-		c.word.And(^flags)
+// change changes the state and what goes with it, however many others do.
+func (c *conn) change(to func(w word) word) {
+	for {
+		from := c.load()
+		if to := to(from); to == from || c.swap(from, to) {
+			return
+		}
 	}
 }
 
-func (c *conn) state() uint32       { return c.word.Load() & stateMask }
-func (c *conn) is(flag uint32) bool { return c.word.Load()&flag != 0 }
+// set changes the state only. The caller holds mu.
+func (c *conn) set(state uint32) { c.change(func(w word) word { return w.to(state) }) }
 
 // arm has the engine call woken when there is something to read.
 func (c *conn) arm() {
@@ -261,37 +252,36 @@ func (c *conn) queueLocked() {
 func (c *conn) lease() net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state() != stateQueued {
-		return nil
-	}
-	c.feed.drop(c)
-	if c.is(began) {
-		c.feed.service.server.stats.unparks.Add(1)
-	}
-	if !c.isTLS() {
-		c.set(stateOpening)
-		return c
-	}
+	w := c.load()
 	switch {
-	case c.more.lease != net.Conn(c.more.tls):
-		c.set(stateOpening)
-	case c.more.tls.ConnectionState().HandshakeComplete:
-		c.passLocked()
-	default:
-		c.set(statePassed) // to be told off
+	case w.state() != stateQueued:
+		return nil
+	case c.isTLS() && c.more.lease == net.Conn(c.more.tls):
+		c.feed.forget(c)
+		if c.more.tls.ConnectionState().HandshakeComplete {
+			c.feed.server.stats.http2.Add(1)
+		} // else it is to be told off
+		c.set(statePassed)
+		return c.more.lease
 	}
-	return c.more.lease
-}
-
-// passLocked gives the connection to net/http for good.
-func (c *conn) passLocked() {
-	c.set(statePassed)
-	c.feed.service.server.stats.http2.Add(1)
+	now := c.feed.lend(c)
+	to := w.to(stateOpening).clear(lively)
+	if w.has(began) {
+		c.feed.server.stats.unparks.Add(1)
+		if w.since(now) < patience {
+			to = to.set(lively)
+		}
+	}
+	c.swap(w, to) // which nobody else changes in queued without mu
+	if c.isTLS() {
+		return c.more.lease
+	}
+	return c
 }
 
 // Read reads for net/http, or for crypto/tls.
 func (c *conn) Read(p []byte) (int, error) {
-	if c.isTLS() {
+	if c.isTLS() || c.state() == stateBusy {
 		return c.Conn.Read(p)
 	}
 	return c.read(c.Conn, p)
@@ -330,94 +320,90 @@ func (c *conn) active() {
 func (c *conn) awaitRequest(r io.Reader, p []byte) (int, error) {
 	c.beginWait(len(p))
 	n, err := r.Read(p)
-	if c.state() == stateOpening && c.is(began) { // which only this goroutine changes
+	if w := c.load(); w.state() == stateOpening && w.has(began) { // which only this goroutine changes
 		n, err = c.resume(r, p, n, err)
 	}
 	return c.endWait(p[:n], len(p), err)
 }
 
-// beginWait sets the engine's deadline for a Read into a slice of size bytes that
-// waits for a request.
+// beginWait notes that a Read into a slice of size bytes waits for a request, and
+// whether the connection may be parked meanwhile: if nothing of that has been read.
 func (c *conn) beginWait(size int) {
+	for {
+		w := c.load()
+		to := w.set(waiting)
+		switch {
+		case w.state() == stateIdle && !w.has(dated):
+			// Not net/http as we know it: it waits for as long as it likes.
+		case w.state() == stateIdle && size != readBytes:
+			c.feed.server.stats.buffered.Add(1)
+		case w.state() == stateIdle, w.state() == stateOpening:
+			to = to.set(parkable).at(c.feed.sweeper.ticks.Load())
+		default:
+			return // closed meanwhile
+		}
+		if !c.swap(w, to) {
+			continue
+		}
+		if c.feed.parksAtOnce && to.mayPark() && to.state() == stateIdle {
+			c.sever(to)
+		}
+		return
+	}
+}
+
+// longAgo is a deadline that the engine knows to be over without a clock.
+var longAgo = time.Unix(1, 0)
+
+// sever has the engine end the Read, waiting or about to, that the word seen tells of,
+// if that still waits: the next wait would have noted another tick.
+func (c *conn) sever(seen word) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state := c.state()
-	if state == stateIdle && !c.is(dated) {
-		return // not net/http as we know it: leave everything as it is
+	if c.swap(seen, seen.set(severed)) {
+		_ = c.Conn.SetReadDeadline(longAgo)
 	}
-	c.mark(waiting, true)
-	until := c.real
-	if state == stateOpening || c.mayPark(size) {
-		if at := now() + instant(c.patience()); c.real == 0 || at < c.real {
-			c.mark(bounded, true)
-			until = at
-		}
-	}
-	_ = c.Conn.SetReadDeadline(until.time())
-}
-
-// patience returns for how long a Read waits before the connection is parked. In
-// the state opening there should be something to read already, and that must get a
-// chance to be read even if parking is immediate. Where there is not, the client
-// has shaken hands for TLS ahead of time, or the engine was wrong.
-func (c *conn) patience() time.Duration {
-	d := c.feed.service.server.parkAfter
-	if c.state() == stateOpening {
-		d = max(d, DefaultParkAfter)
-	}
-	return d
-}
-
-// mayPark reports whether nothing of the next request has been read, and counts
-// when something has.
-func (c *conn) mayPark(size int) bool {
-	if size != readBytes {
-		c.feed.service.server.stats.buffered.Add(1)
-		return false
-	}
-	return true
 }
 
 // endWait decides what comes of a Read that waited for a request: data, of which
 // it read p into a slice of size bytes, an error, or parking.
 func (c *conn) endWait(p []byte, size int, err error) (int, error) {
+	if w := c.load(); w.state() == stateIdle && !w.has(severed) && len(p) > 0 {
+		if to := w.begin(p, size); to.state() == stateBusy && c.swap(w, to) {
+			return len(p), err
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state := c.state()
-	timeToPark := c.is(bounded) && isTimeout(err) && !c.real.passed()
-	waited := c.is(waiting)
-	c.mark(waiting|bounded, false)
+	w := c.load() // which nobody else changes now: we have mu, and serve the lease
+	to := w.clear(waiting | parkable | severed)
+	timeToPark := w.has(severed) && isTimeout(err) && !c.real.get().passed()
 	switch {
-	case state != stateOpening && state != stateIdle:
+	case w.state() != stateOpening && w.state() != stateIdle:
+		c.swap(w, to)
 		return len(p), err // closed meanwhile
 	case len(p) == 0 && timeToPark:
-		c.set(stateEnding)
+		c.swap(w, to.to(stateEnding))
 		return 0, io.EOF
 	case len(p) == 0:
+		c.swap(w, to)
 		return 0, err
 	case timeToPark:
 		err = nil // crypto/tls looks for more than the data that it has
 	}
-	if waited {
-		if state == stateOpening && c.is(began) {
-			c.real = c.feed.service.server.headerDeadline()
-		}
-		_ = c.Conn.SetReadDeadline(c.real.time())
+	resumed := w.state() == stateOpening && w.has(began)
+	if resumed {
+		c.real.set(c.feed.server.headerDeadline())
 	}
-	if state == stateOpening && c.is(began) {
-		c.set(stateArrived)
-	} else {
-		c.set(stateBusy)
+	if resumed || w.has(severed) {
+		_ = c.Conn.SetReadDeadline(c.real.get().time())
 	}
-	c.mark(began, true)
-	switch {
-	case state == stateOpening:
-		c.sniffLocked(p)
-	case size == readBytes:
-		c.sniffLocked(c.skipNewlines(p))
-	default:
-		c.sniffLocked(nil) // it began before p
+	to = w.begin(p, size)
+	if to.state() == statePassed {
+		c.feed.forget(c)
+		c.feed.server.stats.http2.Add(1)
 	}
+	c.swap(w, to)
 	return len(p), err
 }
 
@@ -430,8 +416,8 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 	if n == 0 {
 		return 0, err
 	}
+	c.stopParking()
 	for n < peekBytes && n < len(p) && err == nil {
-		c.stopParking()
 		var m int
 		m, err = r.Read(p[n:])
 		n += m
@@ -439,9 +425,9 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 	if n < peekBytes && err != nil {
 		return 0, err
 	}
-	n = copy(p, c.skipNewlines(p[:n]))
+	n = copy(p, c.load().skipNewlines(p[:n]))
 	for n == 0 && err == nil {
-		_ = c.Conn.SetReadDeadline(c.feed.service.server.headerDeadline().time())
+		_ = c.Conn.SetReadDeadline(c.feed.server.headerDeadline().time())
 		n, err = r.Read(p)
 	}
 	if n > 0 {
@@ -455,32 +441,30 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 func (c *conn) stopParking() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.is(bounded) {
-		c.mark(bounded, false)
-		_ = c.Conn.SetReadDeadline(c.real.time())
+	w := c.load()
+	c.swap(w, w.clear(parkable|severed))
+	if w.has(severed) {
+		_ = c.Conn.SetReadDeadline(c.real.get().time())
 	}
 }
 
 // idle is net/http's StateIdle.
 func (c *conn) idle() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state() != stateBusy {
-		return
+	for {
+		w := c.load()
+		if w.state() != stateBusy || c.swap(w, w.finish()) {
+			return
+		}
 	}
-	if !c.is(sniffed) {
-		c.setMethod(methodUnknown) // of a pipelined request, whose first bytes were not seen as such
-	}
-	c.mark(sniffed|dated, false)
-	c.set(stateIdle)
 }
 
 // hijacked is net/http's StateHijacked.
 func (c *conn) hijacked() {
 	c.mu.Lock()
+	c.feed.forget(c)
 	c.set(stateHijacked)
 	c.mu.Unlock()
-	c.feed.service.server.stats.hijacked.Add(1)
+	c.feed.server.stats.hijacked.Add(1)
 	c.feed.service.release()
 }
 
@@ -488,21 +472,23 @@ func (c *conn) hijacked() {
 // done its last with it. It reports whether the connection is parked now.
 // Otherwise it is closed.
 func (c *conn) leaseClosed() (parked bool) {
-	s := c.feed.service.server
+	s := c.feed.server
 	c.mu.Lock()
-	if c.state() == stateEnded && !s.keepAlivesOff.Load() && c.feed.keep(c) {
-		if c.is(began) {
+	// Kept first, then asked: SetKeepAlivesEnabled does it the other way round.
+	if c.state() == stateEnded && c.feed.takeBack(c) && !s.keepAlivesOff.Load() {
+		if c.load().has(began) {
 			c.set(stateParked)
 			s.stats.parks.Add(1)
 		} else {
 			c.set(stateFresh)
 		}
-		_ = c.Conn.SetReadDeadline(c.real.time())
+		_ = c.Conn.SetReadDeadline(c.real.get().time())
 		c.mu.Unlock()
 		c.arm()
 		return true
 	}
 	given := c.state() == stateEnded
+	c.feed.forget(c)
 	c.set(stateClosed)
 	c.mu.Unlock()
 	if given {
@@ -539,12 +525,12 @@ func (c *conn) shut() error {
 	kept := false
 	switch c.state() {
 	case stateFresh, stateShaking, stateQueued, stateParked:
-		c.feed.drop(c)
+		c.feed.forget(c)
 		c.set(stateClosed)
 		kept = true
 	case stateHijacked, stateClosed:
 	default: // who has it tells the user
-		c.set(stateShut)
+		c.change(word.shut)
 	}
 	c.mu.Unlock()
 	err := c.Conn.Close()
@@ -566,73 +552,98 @@ func (c *conn) bury() {
 
 // hangUp closes a connection that is kept, as net/http closes an idle one: over
 // TLS with a farewell, which may block for a while.
-func (c *conn) hangUp() {
-	c.mu.Lock()
+func (c *conn) hangUp() { c.hangUpIn(stateFresh, stateShaking, stateQueued, stateParked) }
+
+// hangUpParked is hangUp for a connection that is parked, or is just being parked.
+func (c *conn) hangUpParked() { c.hangUpIn(stateParked) }
+
+func (c *conn) hangUpIn(states ...uint32) {
+	c.mu.Lock() // which leaseClosed holds until it is clear what becomes of the connection
 	state := c.state()
 	c.mu.Unlock()
-	switch state {
-	case stateFresh, stateShaking, stateQueued, stateParked:
+	if slices.Contains(states, state) {
 		_ = c.identity().Close()
 	}
 }
 
-// closeIf closes a connection if it is in the given state.
-func (c *conn) closeIf(state uint32) {
-	if c.state() == state {
-		c.hangUp()
+// closeResuming closes a connection that net/http takes for new but would know as
+// idle if it hadn't been parked: it closes both, but the new one only when that is
+// some seconds old.
+func (c *conn) closeResuming() {
+	c.mu.Lock()
+	w := c.load()
+	resuming := w.resuming() && c.swap(w, w.shut())
+	c.mu.Unlock()
+	if resuming {
+		_ = c.identity().Close()
 	}
 }
+
+// understood notes that net/http has got all of a header, if SetReadDeadline didn't.
+func (c *conn) understood() { c.change(func(w word) word { return w.clear(heading) }) }
 
 // SetReadDeadline sets the read deadline, of which there are several: see conn.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	if c.state() == stateBusy {
+	switch w := c.load(); {
+	case w.state() == stateBusy && !w.has(heading):
 		return c.Conn.SetReadDeadline(t)
+	case w.state() == stateIdle && !w.has(dated) && !w.has(waiting):
+		// net/http's, or as good: nobody can be severing this. If the user's came between,
+		// and before the next line, the two were set at the same time.
+		c.real.set(instantOf(t))
+		if c.swap(w, w.set(dated)) {
+			return c.Conn.SetReadDeadline(t)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.state() {
-	case stateNew, stateFresh, stateQueued, stateParked:
-		c.real = instantOf(t)
-	case stateIdle:
-		if c.is(dated) && !c.is(waiting) {
-			// net/http has set the deadline of the wait, and now that of the header: it
-			// has seen all it wanted of the next request in its buffer, without a Read.
-			c.set(stateBusy)
-			break
+	for {
+		w := c.load()
+		to, now := w, true // now: the engine gets it now
+		switch w.state() {
+		case stateNew, stateFresh, stateQueued, stateParked:
+			c.real.set(instantOf(t))
+		case stateIdle:
+			if w.has(dated) && !w.has(waiting) {
+				// net/http has set the deadline of the wait, and now that of the header: it
+				// has seen all it wanted of the next request in its buffer, without a Read.
+				to = w.to(stateBusy)
+				break
+			}
+			c.real.set(instantOf(t))
+			to, now = w.set(dated), !w.has(severed) // or endWait sets it
+		case stateOpening:
+			if w.has(began) {
+				return nil // too early: see endWait
+			}
+			// net/http counts from when it has got the connection. We count from when it
+			// was accepted.
+			at, real := instantOf(t), c.real.get()
+			if real != 0 && (at == 0 || real < at) {
+				return nil
+			}
+			c.real.set(at)
+			now = !w.has(severed)
+		case stateEnding, stateEnded:
+			c.real.set(instantOf(t))
+			return nil
+		case stateArrived, stateBusy:
+			to = w.to(stateBusy)
+			if w.has(heading) {
+				// net/http has understood the header. It counts from when it got the
+				// connection, not from when that was accepted, or sent four bytes.
+				to = to.clear(heading)
+				t = c.feed.server.requestDeadline(t, c.real.get())
+			}
 		}
-		c.real = instantOf(t)
-		c.mark(dated, true)
-		return c.moveWaitLocked(t)
-	case stateOpening:
-		if c.is(began) {
-			return nil // too early: see endWait
-		}
-		// net/http counts from when it has got the connection. We count from when it
-		// was accepted.
-		if at := instantOf(t); c.real != 0 && (at == 0 || c.real < at) {
+		switch {
+		case !c.swap(w, to):
+			continue
+		case !now:
 			return nil
 		}
-		c.real = instantOf(t)
-		return c.moveWaitLocked(t)
-	case stateEnding, stateEnded:
-		c.real = instantOf(t)
-		return nil
-	case stateArrived:
-		c.set(stateBusy) // net/http has understood the header
+		return c.Conn.SetReadDeadline(t)
 	}
-	return c.Conn.SetReadDeadline(t)
-}
-
-// moveWaitLocked applies a new deadline to a Read that waits, if there is one.
-// Unless it is earlier the time to park stays.
-func (c *conn) moveWaitLocked(t time.Time) error {
-	switch {
-	case !c.is(waiting):
-		return nil
-	case c.is(bounded) && (c.real == 0 || c.real > now()+instant(c.patience())):
-		return nil
-	}
-	return c.Conn.SetReadDeadline(t)
 }
 
 // SetDeadline sets the read and the write deadline.

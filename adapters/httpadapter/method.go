@@ -17,23 +17,18 @@ const (
 	methodOther
 )
 
-// method returns the method of the last request.
-func (c *conn) method() method { return method(c.word.Load() & methodMask >> methodShift) }
+func (w word) method() method { return method(w & methodMask >> methodShift) }
 
-// setMethod sets it. The caller holds mu.
-func (c *conn) setMethod(m method) {
-	c.word.Store(c.word.Load()&^methodMask | uint32(m)<<methodShift)
-}
+func (w word) withMethod(m method) word { return w&^methodMask | word(m)<<methodShift }
 
-// sniffLocked notes the method of a request of which p is the beginning, as far as
-// it goes.
-func (c *conn) sniffLocked(p []byte) {
-	c.mark(sniffed, true)
+// sniff notes the method of a request of which p is the beginning, as far as it
+// goes. If that is HTTP/2's, with prior knowledge, the state is passed.
+func (w word) sniff(p []byte) word {
 	m := methodUnknown
 	switch {
 	case mayBegin(p, "PRI "):
 		if len(p) >= len("PRI ") {
-			c.passLocked() // HTTP/2, with prior knowledge
+			w = w.to(statePassed)
 		}
 	case mayBegin(p, "POST "):
 		if len(p) >= len("POST ") {
@@ -42,14 +37,14 @@ func (c *conn) sniffLocked(p []byte) {
 	default:
 		m = methodOther
 	}
-	c.setMethod(m)
+	return w.set(sniffed).withMethod(m)
 }
 
 // skipNewlines returns p, the bytes after the last request, without what net/http
 // skips. It returns nothing if that can't be known from so few.
-func (c *conn) skipNewlines(p []byte) []byte {
+func (w word) skipNewlines(p []byte) []byte {
 	switch {
-	case c.method() == methodOther:
+	case w.method() == methodOther:
 		return p
 	case len(p) < peekBytes:
 		return nil
@@ -60,7 +55,7 @@ func (c *conn) skipNewlines(p []byte) []byte {
 // mayBegin reports whether p begins with word as far as it goes.
 func mayBegin(p []byte, word string) bool {
 	n := min(len(p), len(word))
-	return bytes.Equal(p[:n], []byte(word[:n]))
+	return string(p[:n]) == word[:n]
 }
 
 // leadingNewlines counts the carriage returns and line feeds at the start of p.

@@ -223,15 +223,19 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	case http.StateNew:
 		return // the user was told when it was accepted
 	case http.StateActive:
-		if c.state() == stateArrived {
+		if st := c.state(); st == stateArrived || st == stateCut {
 			// The first bytes make no request, and nothing came after them. When net/http
 			// has waited for them itself it says no StateActive then, since it looks
 			// only for what it reads afterwards. (It does say it of a header that it
 			// can parse but refuses, such as one without Host. There is no way to tell.)
 			return
 		}
+		c.understood()
 	case http.StateIdle:
+		// The user first: a deadline that he sets now is one that net/http replaces.
+		s.tell(c.identity(), state)
 		c.idle()
+		return
 	case http.StateHijacked:
 		c.hijacked()
 	case http.StateClosed:
@@ -261,7 +265,7 @@ func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
 // baseContext is the http.Server's BaseContext. The user's was called once for
 // all the feeds of a listener.
 func (s *Server) baseContext(l net.Listener) context.Context {
-	if f, ok := l.(*feed); ok && f.service.server == s {
+	if f, ok := l.(*feed); ok && f.server == s {
 		return f.service.base
 	}
 	if l.Addr() == (rehearsalAddr{}) {
@@ -282,7 +286,7 @@ func (s *Server) ours(nc net.Conn) *conn {
 	case *tls.Conn:
 		c, _ = nc.NetConn().(*conn)
 	}
-	if c == nil || c.feed.service.server != s {
+	if c == nil || c.feed.server != s {
 		return nil
 	}
 	return c

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -324,6 +326,71 @@ func TestSetKeepAlivesEnabled(t *testing.T) {
 	f.awaitParked(1)
 }
 
+// TestIdleWithPartOfHeader: net/http takes a connection for idle until it has all of
+// the next header, and closes it with the others. What was parked just before it must
+// not take for new.
+func TestIdleWithPartOfHeader(t *testing.T) {
+	needParking(t)
+	for _, part := range []string{"GE", "GET / HTTP/1.1\r\n"} {
+		for name, stop := range map[string]func(f *fixture){
+			"Shutdown":             func(f *fixture) { f.shutdown() },
+			"SetKeepAlivesEnabled": func(f *fixture) { f.server.SetKeepAlivesEnabled(false) },
+		} {
+			t.Run(fmt.Sprintf("%s, %q", name, part), func(t *testing.T) {
+				f := start(t, echoPath, nil)
+				c := f.dial()
+				c.get("/")
+				f.awaitParked(1)
+				c.send(part)
+				testnet.Eventually(t, "the connection being unparked", func() bool { return f.server.Stats().Unparks == 1 })
+				stop(f)
+				// A reset if the part has not been read yet, by net/http or for it.
+				if rest, err := io.ReadAll(c.br); len(rest) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("got %q, %v, want the end", rest, err)
+				}
+				f.awaitStates("new active idle closed")
+			})
+		}
+	}
+}
+
+// TestListenerEnds: what a listener has given out before it failed is served, be it
+// nothing that is ever parked.
+func TestListenerEnds(t *testing.T) {
+	testnet.NoLeaks(t)
+	for range 100 {
+		ours, peer := net.Pipe()
+		s := Wrap(&http.Server{Handler: http.HandlerFunc(echoPath), ErrorLog: log.New(io.Discard, "", 0)})
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(&listOf{conns: []net.Conn{peer}}) }()
+		_ = ours.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		c := &client{ours, t, bufio.NewReader(ours)}
+		if got := c.get("/x"); got != "/x" {
+			t.Errorf("got %q, want %q", got, "/x")
+		}
+		ours.Close()
+		if err := testnet.Receive(t, "Serve", served); err != net.ErrClosed {
+			t.Errorf("Serve: got %v, want %v", err, net.ErrClosed)
+		}
+		s.Close()
+	}
+}
+
+// listOf is a listener that has some connections and then fails.
+type listOf struct{ conns []net.Conn }
+
+func (l *listOf) Accept() (net.Conn, error) {
+	if len(l.conns) == 0 {
+		return nil, net.ErrClosed
+	}
+	c := l.conns[0]
+	l.conns = l.conns[1:]
+	return c, nil
+}
+
+func (l *listOf) Close() error   { return nil }
+func (l *listOf) Addr() net.Addr { return &net.TCPAddr{} }
+
 // TestListenerClosed: connections outlive their listener, as with net/http, and
 // Shutdown still finds them.
 func TestListenerClosed(t *testing.T) {
@@ -360,7 +427,7 @@ func between(t *testing.T, f func(server *Server, c *conn)) {
 	client := fx.dial()
 	client.get("/")
 	c := testnet.Receive(t, "the connection", conns).(*conn)
-	testnet.Eventually(t, "net/http waiting", func() bool { return c.is(waiting) })
+	testnet.Eventually(t, "net/http waiting", func() bool { return c.load().has(waiting) })
 	c.mu.Lock()
 	c.set(stateEnding)
 	c.mu.Unlock()
@@ -491,17 +558,23 @@ func TestTimeouts(t *testing.T) {
 		{"IdleTimeout with three bytes", func(srv *http.Server, d time.Duration) { srv.IdleTimeout = d; srv.ReadHeaderTimeout = time.Hour }, 1, "GET", "new active idle closed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			// On a machine that is busy a short time-out may pass before the client has
-			// said anything. A wrong outcome counts when a long one has it, too.
-			got := ""
-			for d := 30 * time.Millisecond; d < 3*time.Second; d *= 4 {
-				if got = tt.outcome(t, d); got == tt.want() {
-					return
-				}
-			}
-			t.Errorf("got %s, want %s", got, tt.want())
+			wantOfTimeout(t, tt.want(), 30*time.Millisecond, func(d time.Duration) string { return tt.outcome(t, d) })
 		})
 	}
+}
+
+// wantOfTimeout checks what comes of a time-out. On a machine that is busy a short one
+// may pass before the client has said anything. So a wrong outcome counts when a long
+// one has it, too.
+func wantOfTimeout(t *testing.T, want string, shortest time.Duration, outcome func(d time.Duration) string) {
+	t.Helper()
+	got := ""
+	for d := shortest; d < 100*shortest; d *= 4 {
+		if got = outcome(d); got == want {
+			return
+		}
+	}
+	t.Errorf("got %s, want %s", got, want)
 }
 
 type timeoutTest struct {
@@ -544,25 +617,120 @@ func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
 	return fmt.Sprintf("states %s, then %q %v, log %q", states, rest, err, f.log.String())
 }
 
-// TestHeaderTimeStartsWithTheRequest: time spent parked does not count.
-func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
+// Time-outs that mean never must not overflow.
+func TestEndlessTimeouts(t *testing.T) {
+	needParking(t)
+	for name, configure := range map[string]func(srv *http.Server){
+		"IdleTimeout":       func(srv *http.Server) { srv.IdleTimeout = math.MaxInt64 },
+		"ReadHeaderTimeout": func(srv *http.Server) { srv.ReadHeaderTimeout = math.MaxInt64 },
+		"ReadTimeout":       func(srv *http.Server) { srv.ReadTimeout = math.MaxInt64 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, echoPath, func(f *fixture) { configure(f.srv) })
+			c := f.dial()
+			f.awaitWaiting(1) // for the first byte
+			for range 3 {
+				c.get("/")
+				f.awaitParked(1)
+			}
+		})
+	}
+}
+
+// TestReadTimeoutOfBody: ReadTimeout begins with the fourth byte of a request that
+// comes after parking, and for a new connection when it is accepted, also for what
+// comes after the header.
+func TestReadTimeoutOfBody(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before int // requests
+		begin  string
+		rest   string // after 0.8 of the time-out; then 0.6 of it pass before the body
+		want   string
+	}{
+		{"after parking", 1, "P", "OST /late HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\n", "body <nil>"},
+		{"of a new connection", 0, "", "POST /late HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\n", " i/o timeout"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			readBody := func(rw http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if err != nil && isTimeout(err) {
+					err = errors.New("i/o timeout")
+				}
+				fmt.Fprintf(rw, "%s %v", body, err)
+			}
+			wantOfTimeout(t, tt.want, 100*time.Millisecond, func(d time.Duration) string {
+				f := start(t, readBody, func(f *fixture) { f.srv.ReadTimeout = d; f.srv.IdleTimeout = time.Hour })
+				c := f.dial()
+				for range tt.before {
+					c.get("/")
+					if canPark {
+						f.awaitParked(1)
+					}
+				}
+				io.WriteString(c, tt.begin)
+				time.Sleep(d * 8 / 10)
+				io.WriteString(c, tt.rest)
+				time.Sleep(d * 6 / 10)
+				io.WriteString(c, "body")
+				resp, err := http.ReadResponse(c.br, nil)
+				if err != nil {
+					return err.Error()
+				}
+				body, _ := io.ReadAll(resp.Body)
+				return string(body)
+			})
+		})
+	}
+}
+
+// TestDeadlineInIdleHook: the user's deadline is replaced by net/http's, and is not
+// in the way of parking.
+func TestDeadlineInIdleHook(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, func(f *fixture) {
-		f.srv.ReadHeaderTimeout = testnet.HangTimeout
-		f.srv.IdleTimeout = -1
+		f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+			f.connState(c, state)
+			if state == http.StateIdle {
+				_ = c.SetReadDeadline(time.Now().Add(-time.Hour))
+			}
+		}
 	})
 	c := f.dial()
-	c.get("/")
-	f.awaitParked(1)
-	c.send("GE")
-	testnet.Eventually(t, "the connection being served", func() bool { return f.server.Stats().Unparks == 1 })
-	time.Sleep(DefaultParkAfter * 3 / 2) // longer than a Read without a byte would wait
-	if got := f.server.Stats(); got.Parked != 0 {
-		t.Errorf("got %+v, want nothing parked with a part of a request read", got)
+	for range 3 {
+		c.get("/")
+		f.awaitParked(1)
 	}
-	c.send("T /late HTTP/1.1\r\nHost: test\r\n\r\n")
-	if got := c.answer(); got != "/late" {
-		t.Errorf("got %q, want %q", got, "/late")
+}
+
+// TestHeaderTimeStartsWithTheRequest: time spent parked does not count. And what has
+// begun is not parked, be it the empty line after a POST.
+func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
+	needParking(t)
+	for _, tt := range []struct{ before, begin, end string }{
+		{request("/"), "GE", "T /late HTTP/1.1\r\nHost: test\r\n\r\n"},
+		{"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n", "\r\n\r\n", request("/late")},
+	} {
+		t.Run(fmt.Sprintf("%q", tt.begin), func(t *testing.T) {
+			f := start(t, echoPath, func(f *fixture) {
+				f.srv.ReadHeaderTimeout = testnet.HangTimeout
+				f.srv.IdleTimeout = -1
+			})
+			c := f.dial()
+			c.send(tt.before)
+			c.answer()
+			f.awaitParked(1)
+			c.send(tt.begin)
+			testnet.Eventually(t, "the connection being served", func() bool { return f.server.Stats().Unparks == 1 })
+			time.Sleep(DefaultParkAfter) // a hundred times what a Read without a byte may wait for
+			if got := f.server.Stats(); got.Parked != 0 || got.Parks != 1 {
+				t.Errorf("got %+v, want nothing parked with a part of a request read", got)
+			}
+			c.send(tt.end)
+			if got := c.answer(); got != "/late" {
+				t.Errorf("got %q, want %q", got, "/late")
+			}
+		})
 	}
 }
 
@@ -584,7 +752,7 @@ func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
 	deadline := func() instant {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.real
+		return c.real.get()
 	}
 	want := deadline()
 	client.send(request("/")[:20])

@@ -48,7 +48,9 @@ func (s *Server) newService(l net.Listener, config *tls.Config) *service {
 	}
 	sv.ctx = context.WithValue(sv.base, http.ServerContextKey, s.srv)
 	for _, from := range perLoop(l) {
-		sv.feeds = append(sv.feeds, &feed{service: sv, from: from, wake: make(chan struct{}, 1)})
+		f := &feed{service: sv, server: s, from: from, wake: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}
+		f.sweeper = newSweeper(s.parkAfter, f.sweep)
+		sv.feeds = append(sv.feeds, f)
 	}
 	sv.served = make(chan error, len(sv.feeds))
 	sv.refs.Store(int64(len(sv.feeds)))
@@ -122,12 +124,10 @@ func (sv *service) closeKept() {
 	}
 }
 
-// closeIdle closes the connections that are parked.
+// closeIdle closes the connections that are parked, or have been until just now.
 func (sv *service) closeIdle() {
 	for _, f := range sv.feeds {
-		for _, c := range f.keptConns() {
-			c.closeIf(stateParked)
-		}
+		f.closeConns((*conn).hangUpParked)
 	}
 }
 
@@ -135,16 +135,22 @@ func (sv *service) closeIdle() {
 // the service: connections that the kernel gave to a loop are accepted, woken and
 // handed to net/http without getting in the way of other loops'.
 //
-// It also keeps the connections that net/http does not have at the moment.
+// It also keeps the connections that net/http does not have at the moment, and sees
+// to it that it gets them back of those that wait for a request.
 type feed struct {
 	// immutable
-	service *service
-	from    net.Listener
-	wake    chan struct{} // has a token if ready or closed may have changed
+	service     *service
+	server      *Server // the service's, which each request needs
+	from        net.Listener
+	wake        chan struct{} // has a token if ready or closed may have changed
+	parksAtOnce bool
+
+	sweeper sweeper
 
 	mu struct {
 		sync.Mutex
-		kept   []*conn    // in any order; conn.index is the place
+		kept   roster     // that net/http does not have
+		lent   roster     // that it has, but for those that it never gives back
 		ready  []net.Conn // for Accept, oldest first: *conn that are queued, and what isn't ours
 		closed bool
 	}
@@ -175,11 +181,8 @@ func (f *feed) Accept() (net.Conn, error) {
 func (f *feed) next() (nc net.Conn, closed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mu.closed {
-		return nil, true
-	}
-	if len(f.mu.ready) == 0 {
-		return nil, false
+	if len(f.mu.ready) == 0 || f.service.ended.Load() {
+		return nil, f.mu.closed // what was accepted before the last release is still served
 	}
 	nc = f.mu.ready[0]
 	f.mu.ready[0] = nil
@@ -236,44 +239,94 @@ func (f *feed) push(nc net.Conn) bool {
 	return true
 }
 
-// keep takes c in while net/http does not have it. It reports false if net/http
-// would never take it back. The caller holds c.mu.
+// keep takes a new connection in. It reports false if net/http would never take it.
+// The caller holds c.mu.
 func (f *feed) keep(c *conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.closed {
 		return false
 	}
-	c.index = int32(len(f.mu.kept))
-	f.mu.kept = append(f.mu.kept, c)
+	f.mu.kept.add(c)
 	return true
 }
 
-// drop gives up c, which is kept. The caller holds c.mu.
-func (f *feed) drop(c *conn) {
+// lend notes that net/http gets c, which was kept, and returns the time in the
+// sweeper's ticks. The caller holds c.mu.
+func (f *feed) lend(c *conn) (tick uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	last := len(f.mu.kept) - 1
-	moved := f.mu.kept[last]
-	f.mu.kept[c.index] = moved
+	f.mu.kept.remove(c)
+	f.mu.lent.add(c)
+	f.sweeper.joinedLocked(len(f.mu.lent))
+	return f.sweeper.ticks.Load()
+}
+
+// takeBack keeps c again, which was lent. It reports false if net/http would never
+// take it another time. The caller holds c.mu.
+func (f *feed) takeBack(c *conn) bool {
+	f.forget(c)
+	return f.keep(c)
+}
+
+// forget gives up c, which was kept or lent or neither. The caller holds c.mu.
+func (f *feed) forget(c *conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.mu.kept.remove(c):
+	case f.mu.lent.remove(c):
+		f.sweeper.leftLocked(len(f.mu.lent))
+	}
+}
+
+// roster is a set of connections, each of which is in one at the most. conn.index is
+// its place.
+type roster []*conn
+
+func (r *roster) add(c *conn) {
+	c.index = int32(len(*r))
+	*r = append(*r, c)
+}
+
+// remove reports whether c was in r.
+func (r *roster) remove(c *conn) bool {
+	last := len(*r) - 1
+	if i := int(c.index); i < 0 || i > last || (*r)[i] != c {
+		return false
+	}
+	moved := (*r)[last]
+	(*r)[c.index] = moved
 	moved.index = c.index
-	f.mu.kept[last] = nil
-	f.mu.kept = f.mu.kept[:last]
+	(*r)[last] = nil
+	*r = (*r)[:last]
+	c.index = -1
+	return true
 }
 
-// keptConns returns the connections that are kept at present.
-func (f *feed) keptConns() []*conn {
+// conns returns the connections that are in r, one of the feed's, at present.
+func (f *feed) conns(r *roster) []*conn {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]*conn(nil), f.mu.kept...)
+	return append([]*conn(nil), *r...)
 }
 
-// closeKept closes what is kept and queued, now that net/http takes no more.
+// closeConns closes those of the kept connections that hangUp is for, and those that
+// net/http has and would close if it knew of their past.
+func (f *feed) closeConns(hangUp func(c *conn)) {
+	for _, c := range f.conns(&f.mu.kept) {
+		hangUp(c)
+	}
+	for _, c := range f.conns(&f.mu.lent) {
+		c.closeResuming()
+	}
+}
+
+// closeKept closes what net/http would close if it knew of it, now that it takes no
+// more: what is kept, queued, or was parked until just now.
 func (f *feed) closeKept() {
 	f.close()
-	for _, c := range f.keptConns() {
-		c.hangUp()
-	}
+	f.closeConns((*conn).hangUp)
 	f.mu.Lock()
 	ready := f.mu.ready
 	f.mu.ready = nil
@@ -297,7 +350,7 @@ func (f *feed) acceptLoop() error {
 				return err
 			}
 			delay = min(max(2*delay, acceptDelayMin), acceptDelayMax)
-			f.service.server.logf("http: Accept error: %v; retrying in %v", err, delay)
+			f.server.logf("http: Accept error: %v; retrying in %v", err, delay)
 			time.Sleep(delay)
 			continue
 		}
@@ -315,12 +368,12 @@ const (
 // accepted takes a new connection in.
 func (f *feed) accepted(nc net.Conn) {
 	pc, ok := nc.(*percore.Conn)
-	if ok && canPark && f.service.server.parkAfter >= 0 {
+	if ok && canPark && f.server.parkAfter >= 0 {
 		f.newConn(pc).start()
 		return
 	}
 	if !ok {
-		f.service.server.stats.foreign.Add(1)
+		f.server.stats.foreign.Add(1)
 	}
 	if f.service.tls != nil {
 		nc = tls.Server(nc, f.service.tls)

@@ -40,7 +40,7 @@ func (c *conn) handshake() {
 	tc := c.more.tls
 	defer func() {
 		if err := recover(); err != nil {
-			c.feed.service.server.logPanic(c, err)
+			c.feed.server.logPanic(c, err)
 			c.hangUp()
 		}
 	}()
@@ -53,7 +53,7 @@ func (c *conn) handshake() {
 	}
 	c.more.lease = tc
 	if err == nil {
-		c.real = 0
+		c.real.set(0)
 		_ = c.Conn.SetDeadline(time.Time{})
 		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
 			c.more.lease = &tlsConn{tc, c}
