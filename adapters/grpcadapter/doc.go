@@ -3,7 +3,7 @@
 //
 // Both work on percore without it: srv.Serve takes what percore.Listen returns,
 // and grpc.WithContextDialer takes a percore.Dialer. But grpc-go does some things
-// for the connections of package net alone, which it knows by their types. Here
+// only for package net's connections, which it knows by their types. Here
 // they are for percore's:
 //
 //   - Reading without holding a buffer. grpc-go reads through 32 KiB per

@@ -113,8 +113,9 @@ type Server interface {
 // It does so for a listener with several sockets (see percore.Listener.PerLoop)
 // that [Listen] or [WrapListener] returned, or for a *percore.Listener, which it
 // wraps. Any other, that on a unix socket included, has one place to accept from,
-// and Serve is srv.Serve. For a listener made with percore.ListenConfig.LeastLoaded
-// prefer srv.Serve: here every connection stays with the loop that the kernel chose.
+// and Serve is srv.Serve with the listener wrapped. For a listener made with
+// percore.ListenConfig.LeastLoaded prefer srv.Serve: here every connection stays with
+// the loop that the kernel chose.
 func Serve(srv Server, lis net.Listener) error {
 	lis = WrapListener(lis)
 	parts := split(lis)
