@@ -264,7 +264,7 @@ func (r *runner) runScenario(ctx context.Context, sc Scenario, res *Result) erro
 			}
 			s, err := r.sample(ctx, sc, arm, round, res.Rate)
 			if err != nil {
-				return err
+				return fmt.Errorf("%s, round %d: %w", arm.Name, round+1, err)
 			}
 			res.Samples[arm.Name] = append(res.Samples[arm.Name], s)
 			r.done++

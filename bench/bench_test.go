@@ -153,15 +153,17 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			cfg := fakeConfig(t, c.how)
-			cfg.Warmup = 0 // the harness speaks to the server before the load does
+			cfg.Warmup = 0             // the harness speaks to the server before the load does
+			cfg.Duration = time.Minute // the failure ends it
 			if c.hung > 0 {
 				cfg.Hung = c.hung
+				cfg.Duration = time.Second // it is judged after the end
 			}
 			rep, err := Run(t.Context(), cfg)
 			if err == nil {
 				t.Fatal("no error")
 			}
-			for _, want := range append(c.want, "http/keepalive/conns=8: ") {
+			for _, want := range append(c.want, "http/keepalive/conns=8: ", "net, round 1: ") {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error %q, want one with %q", err, want)
 				}

@@ -41,7 +41,7 @@ const (
 	MetricEvents  = "events/wakeup"  // of the engine's loops
 	MetricUnparks = "unparks/op"     // connections that httpadapter had parked
 	MetricLoadCPU = "load-cpu-ns/op" // the load generator's
-	MetricOther   = "other-cpu-%"    // of the machine: used by neither process
+	MetricOther   = "other-cpu-%"    // of the machine: used by none of the processes
 
 	// After an open loop only.
 	MetricServiceP99 = "service-p99-ns" // latency counted from when an operation was really begun

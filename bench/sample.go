@@ -198,18 +198,19 @@ func (r *runner) connect(ctx context.Context, sc Scenario, st *stage) error {
 	return nil
 }
 
-// window runs the measured phase between two snapshots of the server.
+// window runs the measured phase between two snapshots of the servers.
 func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, error) {
-	var before, after target.Usage
 	machine := machineCPU()
-	if err := st.server.call(ctx, target.OpUsage, nil, &before, r.cfg.Hung); err != nil {
+	before, behindBefore, err := r.usage(ctx, st)
+	if err != nil {
 		return Sample{}, err
 	}
 	seen, err := st.gen.phase(ctx, ph)
 	if err != nil {
 		return Sample{}, err
 	}
-	if err := st.server.call(ctx, target.OpUsage, nil, &after, r.cfg.Hung); err != nil {
+	after, behindAfter, err := r.usage(ctx, st)
+	if err != nil {
 		return Sample{}, err
 	}
 	if seen.ops == 0 {
@@ -218,10 +219,22 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 	m := seen.metrics
 	serverMetrics(m, before, after, seen)
 	if used, capacity := machineCPU().since(machine); capacity > 0 {
-		ours := after.CPU() - before.CPU() + seen.cpu
+		ours := after.CPU() - before.CPU() + behindAfter.CPU() - behindBefore.CPU() + seen.cpu
 		m[MetricOther] = 100 * max(0, float64(used-ours)) / float64(capacity)
 	}
 	return Sample{Metrics: m, Latency: seen.latency}, nil
+}
+
+// usage returns what the server, and the one behind it if there is one, have used so
+// far.
+func (r *runner) usage(ctx context.Context, st *stage) (server, backend target.Usage, err error) {
+	if st.backend != nil {
+		if err = st.backend.call(ctx, target.OpUsage, nil, &backend, r.cfg.Hung); err != nil {
+			return server, backend, err
+		}
+	}
+	err = st.server.call(ctx, target.OpUsage, nil, &server, r.cfg.Hung)
+	return server, backend, err
 }
 
 // serverMetrics adds to m what the server and the load used per operation.

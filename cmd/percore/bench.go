@@ -113,7 +113,7 @@ func parseBench(args []string) (*benchFlags, error) {
 		arms  = fs.String("arms", "percore,net", "what to compare, the first with each other: net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); net,net is a control")
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
 		full  = fs.Bool("full", false, "all scenarios instead of the core set")
-		quick = fs.Bool("quick", false, "a first impression in under a minute: short windows, three rounds")
+		quick = fs.Bool("quick", false, "a first impression in about a minute: short windows, three rounds, a tenth of the idle connections")
 		env   stringList
 		exe   stringList
 	)
