@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -64,21 +63,6 @@ func (a *actor) readFrom(what string, r io.Reader) {
 func (a *actor) writeTo(what string, w io.Writer) {
 	n, err := as[io.WriterTo](a).WriteTo(w)
 	a.stage.note("%s", describeCopy(a.name+".WriteTo("+what+")", n, err))
-}
-
-// tempFile returns an open file with the given content.
-func tempFile(t testing.TB, content []byte) *os.File {
-	t.Helper()
-	name := filepath.Join(testnet.ShortTempDir(t), "file")
-	if err := os.WriteFile(name, content, 0o600); err != nil {
-		t.Fatalf("making a file: %v", err)
-	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatalf("opening a file: %v", err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
 }
 
 // noteOffset notes where a file stands.
@@ -195,7 +179,7 @@ func TestDiffReadFrom(t *testing.T) {
 		play: func(s *stage) {
 			srv, cli := s.pair()
 			reading := cli.beginReadAll()
-			f := tempFile(s, pattern(fileBytes))
+			f := testnet.TempFile(s, pattern(fileBytes))
 			srv.readFrom("whole", f)
 			s.noteOffset(f)
 			srv.readFrom("at its end", f)
@@ -226,7 +210,7 @@ func TestDiffReadFrom(t *testing.T) {
 		shows: []string{`OpError\{"readfrom".*file already closed`},
 		play: func(s *stage) {
 			srv, cli := s.pair()
-			f := tempFile(s, []byte("content"))
+			f := testnet.TempFile(s, []byte("content"))
 			f.Close()
 			s.names = append(s.names, f.Name(), "<file>")
 			srv.readFrom("closed", onlyReader{f})
@@ -408,7 +392,7 @@ func TestDiffIOCopy(t *testing.T) {
 			}
 			copyTo("reader", onlyReader{bytes.NewReader(pattern(size))})
 			copyTo("bytes", bytes.NewReader(pattern(size)))
-			f := tempFile(s, pattern(size))
+			f := testnet.TempFile(s, pattern(size))
 			copyTo("file", f)
 			f.Seek(0, io.SeekStart)
 			n, err := io.CopyN(srv.Conn, f, 1000)
@@ -429,7 +413,7 @@ func TestDiffIOCopy(t *testing.T) {
 			}()
 			n, err := io.CopyN(io.Discard, srv.Conn, 10)
 			s.note("%s", describeCopy("a part", n, err))
-			f := tempFile(s, nil)
+			f := testnet.TempFile(s, nil)
 			n, err = io.Copy(f, srv.Conn)
 			s.note("%s", describeCopy("to a file", n, err))
 			s.noteOffset(f)

@@ -266,7 +266,7 @@ func TestDiffListenBusy(t *testing.T) {
 		kinds: []testnet.Kind{testnet.Unix},
 		shows: []string{`OpError\{"listen".*EADDRINUSE`},
 		play: func(s *stage) {
-			f := tempFile(s, nil)
+			f := testnet.TempFile(s, nil)
 			s.names = append(s.names, filepath.Dir(f.Name()), "<dir>")
 			_, err := s.engine.listen("unix", f.Name())
 			s.noteError("Listen", err)
@@ -602,7 +602,7 @@ func TestDiffFileListener(t *testing.T) {
 					ln.Close()
 				}
 			}
-			regular := tempFile(s, nil)
+			regular := testnet.TempFile(s, nil)
 			s.names = append(s.names, regular.Name(), "<file>")
 			try("regular file", regular)
 			regular.Close()

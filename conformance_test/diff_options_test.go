@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -80,6 +81,8 @@ var tcpOptions = []socketOption{
 	keepAlivePeriod(0),
 	keepAlivePeriod(-time.Second),
 	keepAlivePeriod(time.Hour * 24 * 365),
+	keepAlivePeriod(math.MaxInt32 * time.Second),
+	keepAlivePeriod(math.MaxInt64),
 	keepAliveConfig(net.KeepAliveConfig{}),
 	keepAliveConfig(net.KeepAliveConfig{Enable: true}),
 	keepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 11 * time.Second, Interval: 12 * time.Second, Count: 3}),

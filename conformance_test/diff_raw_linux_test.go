@@ -531,7 +531,7 @@ func unread(s *stage, a *actor) (n int) {
 func TestDiffPassedDescriptors(t *testing.T) {
 	onUnix := []testnet.Kind{testnet.Unix, testnet.Abstract}
 	send := func(s *stage, cli *actor, text string) {
-		f := tempFile(s, []byte("passed"))
+		f := testnet.TempFile(s, []byte("passed"))
 		defer f.Close()
 		rights := unix.UnixRights(int(f.Fd()))
 		n, oobn, err := cli.Conn.(*net.UnixConn).WriteMsgUnix([]byte(text), rights, nil)

@@ -184,6 +184,10 @@ func (m *machine) write(e *modelEnd, size int) {
 		wantN = n
 	case e.writeShut && size == 0 && !m.kind.IsTCP():
 		m.want(what, n, err, nil, syscall.EPIPE)
+	case e.writeShut && m.kind.IsTCP() && e.peer.closed:
+		// A peer that waits for our FIN after close(2) may be forgotten, and answer it
+		// with a reset, if too many do (tcp_max_tw_buckets in tcp(7)).
+		m.want(what, n, err, syscall.EPIPE, syscall.ECONNRESET)
 	case e.writeShut:
 		m.want(what, n, err, syscall.EPIPE)
 	case m.kind.IsTCP() && e.peer.isDeaf():

@@ -31,7 +31,7 @@ var places = []place{
 	{name: "net's TCP", kind: testnet.TCP4},
 	{name: "net's unix", kind: testnet.Unix},
 	{name: "a file", open: func(s *stage, reading bool) (near, far any) {
-		f := tempFile(s, nil)
+		f := testnet.TempFile(s, nil)
 		s.names = append(s.names, f.Name(), "<file>")
 		other, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
 		if err != nil {

@@ -97,7 +97,7 @@ func runTransfers(t *testing.T, e engine, program []byte) {
 	m.addConn("b", e, kinds[program[0]>>1&1])
 	m.addPipes("pipe")
 	m.content = bytes.Clone(pattern(10_000))
-	m.file = tempFile(t, m.content)
+	m.file = testnet.TempFile(t, m.content)
 	testnet.Within(t, fmt.Sprintf("program %x on %s", program, e.name), func() {
 		for rest := program[1:]; len(rest) >= 3 && !t.Failed(); rest = rest[3:] {
 			m.step(rest[0], int(rest[1]), int(rest[2]))
@@ -359,7 +359,7 @@ func (m *transferMachine) copyToFile(p *modelPlace) {
 	if !p.in.ended || p.in.lost {
 		return
 	}
-	f := tempFile(m.t, nil)
+	f := testnet.TempFile(m.t, nil)
 	defer f.Close()
 	got, err := io.Copy(f, p.nearR)
 	what := fmt.Sprintf("copy all from %s to a file", p.name)

@@ -1,11 +1,13 @@
 package conformance
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -167,14 +169,7 @@ func TestZeroCopyReverseProxy(t *testing.T) {
 // upgradeToSpliceEcho answers an Upgrade by copying the connection to itself. Its
 // client doesn't speak before the answer, so that nothing has been read ahead.
 func upgradeToSpliceEcho(rw http.ResponseWriter, r *http.Request) {
-	conn, _, err := http.NewResponseController(rw).Hijack()
-	if err != nil {
-		http.Error(rw, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	defer conn.Close()
-	io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	io.Copy(conn, conn)
+	switchProtocols(rw, func(conn net.Conn, _ *bufio.ReadWriter) { io.Copy(conn, conn) })
 }
 
 // upgrade switches protocols and returns the connection.
