@@ -81,9 +81,8 @@ func (c *class) drop(rec *record) {
 func (r *record) collected() {
 	c := r.class
 	c.mu.Lock()
-	registered := c.deregisterLocked(r)
-	c.mu.Unlock()
-	if !registered {
+	defer c.mu.Unlock() // to the end: whoever counts finds the share given back, too
+	if !c.deregisterLocked(r) {
 		return
 	}
 	switch {

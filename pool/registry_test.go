@@ -99,6 +99,32 @@ func TestRegistryAddressReused(t *testing.T) {
 	}
 }
 
+// TestCollectedAtOnce: who sees that a buffer is gone finds its share given back.
+func TestCollectedAtOnce(t *testing.T) {
+	p := New(Config{})
+	c := &p.classes[0]
+	records := make([]*record, 2000)
+	for i := range records {
+		records[i] = c.newRecord(uintptr(i+1)<<10, c.bytes)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for _, rec := range records {
+			rec.collected()
+		}
+	})
+	for live := len(records); live > 0; {
+		c.mu.Lock()
+		live = c.mu.live
+		taken := c.resident.taken.Load()
+		c.mu.Unlock()
+		if want := int64(live * c.bytes); taken != want {
+			t.Fatalf("%d buffers are left and take %d bytes, want %d", live, taken, want)
+		}
+	}
+	wg.Wait()
+}
+
 // TestDropIsNotOvertaken: a buffer for which there is no room stays reachable until
 // it is forgotten. Otherwise its cleanup may come first, and gives back a share of
 // what may be kept that it never got.
