@@ -23,7 +23,7 @@ type Buffer struct {
 	home   *record        // of the memory; for a slice, that of root
 	root   *Buffer        // for a slice: the buffer it holds a reference to
 	grow   *growing       // for a growable buffer: what holds the bytes
-	anchor *anchor        // for a growable buffer: what its cleanup hangs on
+	anchor *byte          // what the cleanup hangs on: the memory, or an anchor; nil for a slice
 
 	// Atomic.
 	own atomic.Uint64

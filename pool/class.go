@@ -36,7 +36,7 @@ func (c *class) init(p *Pool, bytes int, resident, overflow *budget) {
 func (c *class) allocate(capacity int) *Buffer {
 	data := make([]byte, capacity)
 	rec := c.newRecord(addressOf(data), capacity)
-	b := &Buffer{view: data, refs: &rec.state, home: rec}
+	b := &Buffer{view: data, refs: &rec.state, home: rec, anchor: &data[0]}
 	// On the memory and not on the header: whoever still holds the bytes, rightly or
 	// not, keeps them from being counted as gone.
 	runtime.AddCleanup(&data[0], (*record).collected, rec)

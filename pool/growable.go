@@ -68,7 +68,7 @@ func (c *class) allocateGrowable() *Buffer {
 	a := new(anchor)
 	rec := c.newRecord(addressOf(a[:]), 0)
 	runtime.AddCleanup(a, (*record).collected, rec)
-	return &Buffer{refs: &rec.state, home: rec, anchor: a}
+	return &Buffer{refs: &rec.state, home: rec, anchor: &a[0]}
 }
 
 // freeGrowable gives the bytes to bytebufferpool and the header to its class.

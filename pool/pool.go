@@ -189,7 +189,8 @@ func (p *Pool) PutBytes(bytes *[]byte) {
 // It trusts nothing about s but its address, which can't be that of two objects
 // while s keeps one alive. A record may outlive its memory for a while, until its
 // cleanup has run, and the address be somebody else's by then; the weak pointer
-// in it tells, for it is nil as soon as the buffer is unreachable.
+// in it tells, for it is nil as soon as the buffer is unreachable. Until then the
+// buffer keeps its memory, by its anchor: its view is in the hands of its user.
 func (p *Pool) bufferOf(s []byte) *Buffer {
 	rec := p.classes[classIndex(cap(s))].find(addressOf(s))
 	if rec == nil || int64(cap(s)) != rec.bytes.Load() {

@@ -153,6 +153,39 @@ func TestDropIsNotOvertaken(t *testing.T) {
 	}
 }
 
+// TestPutBytesAtAddressReused: the user of a buffer has let his slice grow out of its
+// memory, as append does. What the allocator makes of that memory then is a stranger's.
+func TestPutBytesAtAddressReused(t *testing.T) {
+	p := New(Config{})
+	bytes := p.GetBytes(100)
+	c, address := &p.classes[0], addressOf(*bytes)
+	*bytes = append(*bytes, make([]byte, ClassBytesMin)...)
+	mine := addressOf(*bytes)
+	c.mu.Lock() // a cleanup may take its time
+	for range 5 {
+		runtime.GC()
+	}
+	var strangers [][]byte
+	for range 5000 {
+		s := make([]byte, ClassBytesMin)
+		strangers = append(strangers, s)
+		if addressOf(s) == address {
+			p.PutBytes(&s)
+			break
+		}
+	}
+	c.mu.Unlock()
+	if addressOf(*bytes) != mine {
+		t.Error("PutBytes of a stranger's slice put it into the hands of who has a buffer of the pool's")
+	}
+	p.PutBytes(bytes)
+	if s := p.Stats(); s.Releases != 0 {
+		t.Errorf("nothing of the pool's was put back: %+v", s)
+	}
+	runtime.KeepAlive(bytes)
+	runtime.KeepAlive(strangers)
+}
+
 // TestRegistryConcurrentFind: what is registered is found while the table changes.
 func TestRegistryConcurrentFind(t *testing.T) {
 	c := newTestClass()
