@@ -208,9 +208,7 @@ func transferWithFault(t *testing.T, route transferRoute, data []byte, op string
 			t.Errorf("%s afterwards: got on %t, want %t: a kernel that lacks it need not be asked again", name, feature.On(), want)
 		}
 	}
-	if s := zerocopy.ReadStats(); int(s.PipesMade-s.PipesClosed) != s.PipesIdle {
-		t.Errorf("pipes: got %+v, want none lent", s)
-	}
+	wantNoPipes(t)
 	return calls, hit
 }
 

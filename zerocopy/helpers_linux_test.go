@@ -168,7 +168,7 @@ func begin(t testing.TB, what string, transfer func() (int64, bool, error)) <-ch
 	return done
 }
 
-// pipesInUse returns how many pipes are lent.
+// pipesInUse returns how many pipes are lent, or are being closed.
 func pipesInUse() int {
 	s := ReadStats()
 	return int(s.PipesMade-s.PipesClosed) - s.PipesIdle
