@@ -90,6 +90,9 @@ func TestPoolBounds(t *testing.T) {
 	for range pipes.OpenMax {
 		q, err := p.Get()
 		if errors.Is(err, syscall.EPERM) {
+			for _, q := range lent {
+				p.Put(q) // or the next tests may not have any, either
+			}
 			t.Skip("this user may not have so many pipes")
 		}
 		if err != nil {
