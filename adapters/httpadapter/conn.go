@@ -27,8 +27,9 @@ import (
 // # States
 //
 //	state     who has it  meaning                                 leaves by
-//	new       accept loop the user's hooks are told               start: fresh; closed if a hook
-//	                                                              closes it, or net/http accepts no more
+//	new       accept loop the user's hooks are told               start: fresh; shaking if a hook has
+//	                                                              begun to; closed if a hook closes it,
+//	                                                              or net/http accepts no more
 //	fresh     feed        nothing was ever read; callback armed   woken: queued, or shaking for TLS
 //	shaking   feed        a goroutine of ours shakes hands (TLS)  handshake: queued
 //	queued    feed        in the queue for net/http's Accept      lease: opening, passed
@@ -93,6 +94,7 @@ type more struct {
 	ctx   context.Context // what the user's ConnContext returned
 	tls   *tls.Conn       // the connection as the user sees it
 	lease net.Conn        // what net/http gets, once hands are shaken: tls itself, or a *tlsConn
+	begun atomic.Bool     // a hook of the user's has begun to shake hands
 }
 
 // readBytes is the size of net/http's read buffer, which it makes by
@@ -144,6 +146,13 @@ func (c *conn) start() {
 		}
 	}
 	if c.state() == stateNew && c.feed.keep(c) {
+		if c.isTLS() && c.more.begun.Load() {
+			// What the client has said may be in crypto/tls's buffer already.
+			c.set(stateShaking)
+			c.mu.Unlock()
+			go c.handshake()
+			return
+		}
 		c.set(stateFresh)
 		c.mu.Unlock()
 		c.arm()
@@ -281,7 +290,11 @@ func (c *conn) lease() net.Conn {
 
 // Read reads for net/http, or for crypto/tls.
 func (c *conn) Read(p []byte) (int, error) {
-	if c.isTLS() || c.state() == stateBusy {
+	switch state := c.state(); {
+	case state == stateNew && c.isTLS():
+		c.more.begun.Store(true)
+		return c.Conn.Read(p)
+	case state == stateBusy || c.isTLS():
 		return c.Conn.Read(p)
 	}
 	return c.read(c.Conn, p)
@@ -601,7 +614,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 		w := c.load()
 		to, now := w, true // now: the engine gets it now
 		switch w.state() {
-		case stateNew, stateFresh, stateQueued, stateParked:
+		case stateNew, stateFresh, stateShaking, stateQueued, stateParked:
 			c.real.set(instantOf(t))
 		case stateIdle:
 			if w.has(dated) && !w.has(waiting) {

@@ -53,8 +53,10 @@ func (c *conn) handshake() {
 	}
 	c.more.lease = tc
 	if err == nil {
-		c.real.set(0)
-		_ = c.Conn.SetDeadline(time.Time{})
+		if c.feed.server.firstByteTimeout(true) > 0 { // else the deadlines are the user's
+			c.real.set(0)
+			_ = c.Conn.SetDeadline(time.Time{})
+		}
 		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
 			c.more.lease = &tlsConn{tc, c}
 		}

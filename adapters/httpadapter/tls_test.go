@@ -332,6 +332,90 @@ func TestTLSStalledHandshake(t *testing.T) {
 	}
 }
 
+// holding sends the first Write, which is all of a client's part of the first flight,
+// and keeps what comes after it.
+type holding struct {
+	net.Conn
+	begun bool
+	held  []byte
+}
+
+func (c *holding) Write(p []byte) (int, error) {
+	if c.begun {
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	c.begun = true
+	return c.Conn.Write(p)
+}
+
+// TestTLSHandshakeInHook: a hook may shake hands itself. What crypto/tls has read
+// beyond that, or what it has found wrong, must not be waited for.
+func TestTLSHandshakeInHook(t *testing.T) {
+	results := make(chan error, 1)
+	shake := func(f *fixture) {
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			results <- c.(*tls.Conn).Handshake()
+			return ctx
+		}
+	}
+	t.Run("done", func(t *testing.T) {
+		f, config := startTLS(t, echoPath, shake)
+		raw := &holding{Conn: f.dial().Conn}
+		tc := tls.Client(raw, config)
+		c := &client{tc, t, bufio.NewReader(tc)}
+		if err := tc.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		c.send(request("/x"))
+		raw.Conn.Write(raw.held) // the end of the handshake and the request together
+		if err := testnet.Receive(t, "the handshake", results); err != nil {
+			t.Errorf("the server's handshake: %v", err)
+		}
+		if got := c.answer(); got != "/x" {
+			t.Errorf("got %q, want %q", got, "/x")
+		}
+	})
+	t.Run("failed", func(t *testing.T) {
+		f, _ := startTLS(t, echoPath, shake)
+		c := f.dial()
+		c.send(strings.Repeat("x", 10))
+		if err := testnet.Receive(t, "the handshake", results); err == nil {
+			t.Error("the server's handshake succeeds")
+		}
+		c.awaitEOF()
+		f.awaitStates("new closed")
+		if got, want := f.log.String(), "http: TLS handshake error from 127.0.0.1:"; !strings.HasPrefix(got, want) {
+			t.Errorf("got log %q, want %q", got, want)
+		}
+	})
+}
+
+// TestTLSDeadlineOfHook: the handshake takes back the deadlines that were set for it,
+// and no others.
+func TestTLSDeadlineOfHook(t *testing.T) {
+	needParking(t)
+	conns := make(chan *conn, 1)
+	at := time.Now().Add(time.Hour)
+	f, config := startTLS(t, echoPath, func(f *fixture) {
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			c.SetReadDeadline(at)
+			conns <- c.(*tls.Conn).NetConn().(*conn)
+			return ctx
+		}
+	})
+	f.dialTLS(config)
+	c := testnet.Receive(t, "the connection", conns)
+	testnet.Eventually(t, "hands being shaken", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.more.lease != nil
+	})
+	if got := c.real.get(); got != instantOf(at) {
+		t.Errorf("got the deadline %d after the handshake, want %d as the hook has set it", got, instantOf(at))
+	}
+}
+
 func TestTLSIdleTimeout(t *testing.T) {
 	f, config := startTLS(t, echoPath, func(f *fixture) { f.srv.IdleTimeout = 30 * time.Millisecond })
 	c := f.dialTLS(config)
