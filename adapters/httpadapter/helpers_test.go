@@ -217,6 +217,14 @@ func goroutines(*fixture) int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "net/http.(*conn).serve(")
 }
 
+// conn returns the only connection there is.
+func (f *fixture) conn() *conn {
+	for nc := range f.snapshot() {
+		return nc.(*conn)
+	}
+	return nil
+}
+
 // snapshot copies the states of all connections.
 func (f *fixture) snapshot() map[net.Conn][]string {
 	f.mu.Lock()

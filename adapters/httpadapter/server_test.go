@@ -52,8 +52,9 @@ func TestParksBetweenRequests(t *testing.T) {
 	}
 	c.Close()
 	f.awaitStates("new" + strings.Repeat(" active idle", requests) + " closed")
-	if got := f.server.Stats(); got.Parks != requests || got.Unparks != requests {
-		t.Errorf("got %d parks and %d unparks, want %d each: the last to find the connection closed", got.Parks, got.Unparks, requests)
+	// The engine may wake it for nothing, too.
+	if got := f.server.Stats(); got.Parks < requests || got.Unparks != got.Parks {
+		t.Errorf("got %d parks and %d unparks, want %d each, or more: the last to find the connection closed", got.Parks, got.Unparks, requests)
 	}
 }
 
@@ -342,7 +343,10 @@ func TestIdleWithPartOfHeader(t *testing.T) {
 				c.get("/")
 				f.awaitParked(1)
 				c.send(part)
-				testnet.Eventually(t, "the connection being unparked", func() bool { return f.server.Stats().Unparks == 1 })
+				testnet.Eventually(t, "the connection being unparked", func() bool {
+					s := f.server.Stats()
+					return s.Unparks == s.Parks
+				})
 				stop(f)
 				// A reset if the part has not been read yet, by net/http or for it.
 				if rest, err := io.ReadAll(c.br); len(rest) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
@@ -721,9 +725,13 @@ func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 			c.answer()
 			f.awaitParked(1)
 			c.send(tt.begin)
-			testnet.Eventually(t, "the connection being served", func() bool { return f.server.Stats().Unparks == 1 })
+			testnet.Eventually(t, "the beginning being read", func() bool {
+				w := f.conn().load()
+				return w.state() == stateOpening && w.has(waiting) && !w.has(parkable)
+			})
+			parks := f.server.Stats().Parks
 			time.Sleep(DefaultParkAfter) // a hundred times what a Read without a byte may wait for
-			if got := f.server.Stats(); got.Parked != 0 || got.Parks != 1 {
+			if got := f.server.Stats(); got.Parked != 0 || got.Parks != parks {
 				t.Errorf("got %+v, want nothing parked with a part of a request read", got)
 			}
 			c.send(tt.end)
