@@ -496,6 +496,11 @@ func (c *conn) leaseClosed() (parked bool) {
 			c.set(stateFresh)
 		}
 		_ = c.Conn.SetReadDeadline(c.real.get().time())
+		if s.srv.WriteTimeout > 0 {
+			// net/http has set it if nothing came of the lease. It would not pass unnoticed:
+			// crypto/tls answers a KeyUpdate as it reads.
+			_ = c.Conn.SetWriteDeadline(time.Time{})
+		}
 		c.mu.Unlock()
 		c.arm()
 		return true

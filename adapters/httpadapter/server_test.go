@@ -688,6 +688,24 @@ func TestReadTimeoutOfBody(t *testing.T) {
 	}
 }
 
+// TestWriteDeadlineOfEmptyLease: net/http sets a write deadline at the end of a lease in
+// which nothing came. It is not left behind: crypto/tls, for one, writes while it reads.
+func TestWriteDeadlineOfEmptyLease(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = time.Millisecond })
+	client := f.dial()
+	f.awaitWaiting(1)
+	c := f.conn()
+	testnet.Eventually(t, "the callback being armed", c.Conn.CancelOnReadable)
+	c.woken(nil)
+	testnet.Eventually(t, "the connection waiting again", func() bool { return c.state() == stateFresh })
+	time.Sleep(20 * time.Millisecond)
+	if _, err := c.Conn.Write([]byte("x")); err != nil {
+		t.Errorf("Write: got %v, want no deadline", err)
+	}
+	client.Close()
+}
+
 // TestDeadlineInIdleHook: the user's deadline is replaced by net/http's, and is not
 // in the way of parking.
 func TestDeadlineInIdleHook(t *testing.T) {
