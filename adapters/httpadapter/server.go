@@ -134,9 +134,7 @@ func (s *Server) serve(l net.Listener, config *tls.Config) error {
 // unanswered as well, with or without a request.
 func (s *Server) Shutdown(ctx context.Context) error {
 	services := s.close()
-	if err := s.srv.Shutdown(ctx); err != nil {
-		return err
-	}
+	err := s.srv.Shutdown(ctx) // the context's, or a listener's, which is no reason not to wait
 	for _, sv := range services {
 		select {
 		case <-sv.done:
@@ -144,7 +142,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return nil
+	return err
 }
 
 // Close is [http.Server.Close]: it closes listeners and connections, parked ones

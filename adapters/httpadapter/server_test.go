@@ -966,6 +966,34 @@ func TestNeverParking(t *testing.T) {
 	}
 }
 
+// failingClose is a listener whose Close reports an error.
+type failingClose struct{ net.Listener }
+
+var errClose = errors.New("could not close")
+
+func (l failingClose) Close() error {
+	l.Listener.Close()
+	return errClose
+}
+
+// TestShutdownReportsListener: Shutdown returns what the listener's Close did, and not
+// before all is closed.
+func TestShutdownReportsListener(t *testing.T) {
+	needParking(t)
+	const n = 100
+	f := start(t, echoPath, func(f *fixture) { f.ln = failingClose{f.ln} })
+	for range n {
+		f.dial().get("/")
+	}
+	f.awaitParked(n)
+	if err := f.server.Shutdown(t.Context()); err != errClose {
+		t.Errorf("Shutdown: got %v, want %v", err, errClose)
+	}
+	if got := f.server.Stats(); got.Conns != 0 {
+		t.Errorf("got %+v after Shutdown, want no connections", got)
+	}
+}
+
 // TestTwoListeners: one Server, one Shutdown, and the base context of each.
 func TestTwoListeners(t *testing.T) {
 	type key struct{}
