@@ -429,7 +429,9 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 	if n == 0 {
 		return 0, err
 	}
-	c.stopParking()
+	if c.stopParking() && isTimeout(err) && !c.real.get().passed() {
+		err = nil // as in endWait
+	}
 	for n < peekBytes && n < len(p) && err == nil {
 		var m int
 		m, err = r.Read(p[n:])
@@ -450,15 +452,18 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 }
 
 // stopParking has a Read that waits go on for as long as net/http would wait: it
-// has got bytes that are in nobody's buffer but net/http's.
-func (c *conn) stopParking() {
+// has got bytes that are in nobody's buffer but net/http's. It reports whether the Read
+// was being ended.
+func (c *conn) stopParking() (ending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.load()
 	c.swap(w, w.clear(parkable|severed))
-	if w.has(severed) {
+	ending = w.has(severed)
+	if ending {
 		_ = c.Conn.SetReadDeadline(c.real.get().time())
 	}
+	return ending
 }
 
 // idle is net/http's StateIdle.

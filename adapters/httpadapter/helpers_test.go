@@ -220,7 +220,7 @@ func goroutines(*fixture) int {
 // conn returns the only connection there is.
 func (f *fixture) conn() *conn {
 	for nc := range f.snapshot() {
-		return nc.(*conn)
+		return f.server.ours(nc)
 	}
 	return nil
 }

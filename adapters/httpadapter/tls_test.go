@@ -178,6 +178,36 @@ func TestTLSBeginningOfAnAlert(t *testing.T) {
 	}
 }
 
+// TestTLSPartBeforeAnAlert: the same with so little data that the rest of a request's
+// first four bytes is waited for. That goes on.
+func TestTLSPartBeforeAnAlert(t *testing.T) {
+	needParking(t)
+	f, config := startTLS(t, echoPath, nil, ParkAfter(20*time.Millisecond))
+	config.MaxVersion = tls.VersionTLS12 // later alerts look like data from outside
+	raw := &recording{Conn: f.dial().Conn}
+	tc := tls.Client(raw, config)
+	c := &client{tc, t, bufio.NewReader(tc)}
+	c.get("/")
+	f.awaitParked(1)
+	raw.on = true
+	c.send("GE")
+	whole := len(raw.written)
+	tc.CloseWrite()
+	_ = raw.SetWriteDeadline(time.Time{}) // CloseWrite has put an end to writes
+	raw.Conn.Write(raw.written[:whole+3])
+	lent := f.conn()
+	testnet.Eventually(t, "the data being read, or the connection closed", func() bool {
+		w := lent.load()
+		return w.state() == stateClosed || w.state() == stateOpening && w.has(waiting) && !w.has(parkable)
+	})
+	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := c.Conn.Read(make([]byte, 1)); !isTimeout(err) {
+		t.Errorf("before the end of the alert: got %d bytes, %v, want the connection to stay", n, err)
+	}
+	raw.Conn.Write(raw.written[whole+3:])
+	f.awaitStates("new active idle closed")
+}
+
 func TestTLSHTTP2(t *testing.T) {
 	f, config := startTLS(t, echoPath, nil)
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
