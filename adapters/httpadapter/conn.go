@@ -404,11 +404,7 @@ func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	case timeToPark:
 		err = nil // crypto/tls looks for more than the data that it has
 	}
-	resumed := w.state() == stateOpening && w.has(began)
-	if resumed {
-		c.real.set(c.feed.server.headerDeadline())
-	}
-	if resumed || w.has(severed) {
+	if w.has(severed) {
 		_ = c.Conn.SetReadDeadline(c.real.get().time())
 	}
 	to = w.begin(p, size)
@@ -440,9 +436,9 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 	if n < peekBytes && err != nil {
 		return 0, err
 	}
+	c.startHeader()
 	n = copy(p, c.load().skipNewlines(p[:n]))
 	for n == 0 && err == nil {
-		_ = c.Conn.SetReadDeadline(c.feed.server.headerDeadline().time())
 		n, err = r.Read(p)
 	}
 	if n > 0 {
@@ -464,6 +460,14 @@ func (c *conn) stopParking() (ending bool) {
 		_ = c.Conn.SetReadDeadline(c.real.get().time())
 	}
 	return ending
+}
+
+// startHeader sets the deadline for a header that has begun after parking.
+func (c *conn) startHeader() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.real.set(c.feed.server.headerDeadline())
+	_ = c.Conn.SetReadDeadline(c.real.get().time())
 }
 
 // idle is net/http's StateIdle.
@@ -637,7 +641,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 			to, now = w.set(dated), !w.has(severed) // or endWait sets it
 		case stateOpening:
 			if w.has(began) {
-				return nil // too early: see endWait
+				return nil // too early: see resume
 			}
 			// net/http counts from when it has got the connection. We count from when it
 			// was accepted.

@@ -788,6 +788,29 @@ func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
 	}
 }
 
+// TestHeaderTimeIncludesEmptyLines: once four bytes have come after parking they count,
+// be they skipped.
+func TestHeaderTimeIncludesEmptyLines(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, func(f *fixture) {
+		f.srv.ReadHeaderTimeout = time.Hour
+		f.srv.IdleTimeout = -1
+	})
+	client := f.dial()
+	client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n")
+	client.answer()
+	f.awaitParked(1)
+	c := f.conn()
+	client.send("\r\n\r\n")
+	testnet.Eventually(t, "the header's deadline", func() bool { return c.real.get() != 0 })
+	want := c.real.get()
+	client.send("GET")
+	testnet.Eventually(t, "the request being read", func() bool { return c.state() == stateArrived })
+	if got := c.real.get(); got != want {
+		t.Errorf("got the deadline %d, want %d as after the empty lines", got, want)
+	}
+}
+
 // wrapping is a listener that hands out connections of its own type.
 type wrapping struct{ net.Listener }
 
