@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"strconv"
@@ -240,6 +241,45 @@ func TestGarbageListener(t *testing.T) {
 				}
 				return errors.Is(err, syscall.ECONNREFUSED)
 			})
+		})
+	}
+}
+
+// TestGarbageListenerFile drops a listener on a unix socket whose file somebody has
+// replaced by his own: the file stays, as it does on package net.
+func TestGarbageListenerFile(t *testing.T) {
+	for name, open := range map[string]opener{"net": openNet, "percore": Listen} {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			path := filepath.Join(testnet.ShortTempDir(t), "s")
+			client := func() net.Conn {
+				ln, err := open("unix", path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err := net.Dial("unix", path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				runtime.KeepAlive(ln)
+				return c
+			}()
+			defer client.Close()
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				client.Read(make([]byte, 1)) // was in the backlog: reset
+			}()
+			collectGarbage(t, "closing a listener that nobody holds", closed)
+			if _, err := os.Lstat(path); err != nil {
+				t.Errorf("the other file: %v", err)
+			}
 		})
 	}
 }

@@ -106,13 +106,16 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 // newListenerOf returns the listener that users hold.
 func newListenerOf(impl *listener) *Listener {
 	h := &holder{impl}
-	runtime.SetFinalizer(h, func(h *holder) { h.listener.close() })
+	runtime.SetFinalizer(h, func(h *holder) {
+		h.listener.unlink.Store(false) // the file may be somebody else's by now
+		h.listener.close()
+	})
 	return &Listener{listener: impl, acceptor: impl.all, holder: h}
 }
 
 // holder is held by a Listener and those that PerLoop makes of it, and by nothing
 // else: when the garbage collector finds it, nobody can accept any more, and the
-// sockets are closed, as package net's are.
+// sockets are closed, as package net's are; the file of a unix socket stays.
 type holder struct{ listener *listener }
 
 // netConfig is what package net gets to make a socket.
