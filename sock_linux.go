@@ -162,7 +162,8 @@ func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, ni
 // file goes by way of package net, so that the file is what a net.Conn's would
 // be in every respect: its name, and that its Fd method makes the descriptor
 // blocking. The latter concerns the connection too, since the two share the
-// flag, and does it no harm: see sys.Recv.
+// flag, and does it no harm: see sys.Recv. If it is blocking already, because of
+// an earlier file, whoever has that one relies on it.
 func (s *sock) file() (*os.File, error) {
 	fd, err := s.fd.Dup()
 	if err != nil {
@@ -170,6 +171,13 @@ func (s *sock) file() (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), "percore")
 	defer f.Close()
+	blocking, errno := sys.IsBlocking(fd)
+	if errno != 0 {
+		return nil, syscallError("fcntl", errno)
+	}
+	if blocking {
+		defer sys.SetNonblock(fd, false) // net.FileConn turns it non-blocking
+	}
 	nc, err := net.FileConn(f)
 	if err != nil {
 		return nil, inner(err)

@@ -118,6 +118,21 @@ func TestDiffFile(t *testing.T) {
 			srv.read(20)
 		},
 	}, {
+		name:  "asked for again when Fd was",
+		shows: []string{`Fd of the other is open: true`},
+		play: func(s *stage) {
+			srv, cli := s.pair()
+			f := srv.file()
+			s.note("Fd is open: %t", isOpen(f.Fd()))
+			again := srv.file() // must leave the first one blocking
+			s.note("first file: %s", fileFlags(s, f))
+			s.note("connection: %s", fileFlags(s, as[syscallConn](srv)))
+			s.note("Fd of the other is open: %t", isOpen(again.Fd()))
+			s.note("connection: %s", fileFlags(s, as[syscallConn](srv)))
+			cli.close()
+			srv.read(20)
+		},
+	}, {
 		name:  "made into a connection of net",
 		shows: []string{`fc.Read\(4\): 4 "ping" nil`, `cli.Read\(20\): 4 "pong" nil`},
 		play: func(s *stage) {

@@ -26,7 +26,7 @@ func newEpoll() (epoll, error) {
 	}
 	// os.NewFile hands a descriptor to the runtime's poller only if it is in
 	// non-blocking mode, which for an epoll descriptor means nothing else.
-	if errno = sys.SetNonblock(fd); errno != 0 {
+	if errno = sys.SetNonblock(fd, true); errno != 0 {
 		sys.Close(fd)
 		return epoll{}, fmt.Errorf("loop: can't set an epoll instance non-blocking: %w", os.NewSyscallError("fcntl", errno))
 	}

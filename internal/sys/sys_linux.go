@@ -188,14 +188,25 @@ func Dup(fd int) (int, syscall.Errno) {
 	return nfd, errnoOf(err)
 }
 
-// SetNonblock sets O_NONBLOCK with fcntl(2).
-func SetNonblock(fd int) syscall.Errno {
+// SetNonblock sets or clears O_NONBLOCK with fcntl(2).
+func SetNonblock(fd int, nonblock bool) syscall.Errno {
 	if FaultsEnabled {
 		if errno := injected(OpFcntl, fd); errno != 0 {
 			return errno
 		}
 	}
-	return errnoOf(unix.SetNonblock(fd, true))
+	return errnoOf(unix.SetNonblock(fd, nonblock))
+}
+
+// IsBlocking asks with fcntl(2) whether O_NONBLOCK is off.
+func IsBlocking(fd int) (bool, syscall.Errno) {
+	if FaultsEnabled {
+		if errno := injected(OpFcntl, fd); errno != 0 {
+			return false, errno
+		}
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	return flags&unix.O_NONBLOCK == 0, errnoOf(err)
 }
 
 // IsPlainTCP reports whether a read on a TCP socket gives all that has arrived:
