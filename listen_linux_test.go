@@ -39,6 +39,9 @@ func openReusePort(network, address string) (net.Listener, error) {
 	return lc.Listen(context.Background(), network, address)
 }
 
+// abstractName returns an abstract unix address that no other run of the tests uses.
+func abstractName(name string) string { return fmt.Sprintf("@percore-test-%s-%d", name, os.Getpid()) }
+
 // TestBusyPort listens twice on one address: what package net says of its own
 // listeners is what everybody has to say.
 func TestBusyPort(t *testing.T) {
@@ -51,7 +54,7 @@ func TestBusyPort(t *testing.T) {
 		{"tcp4", "0.0.0.0:0", "127.0.0.1:PORT"},
 		{"tcp6", "[::1]:0", "[::1]:PORT"},
 		{"unix", filepath.Join(testnet.ShortTempDir(t), "s"), ""},
-		{"unix", "@percore-test-busy", ""},
+		{"unix", abstractName("busy"), ""},
 	}
 	engines := []struct {
 		name          string
@@ -191,8 +194,8 @@ func TestControl(t *testing.T) {
 		{"tcp", "127.0.0.1:0", true, 3},
 		{"tcp4", "127.0.0.1:0", false, 3},
 		{"tcp", ":0", false, 3},
-		{"unix", "@percore-test-control", false, 1},
-		{"unix", "@percore-test-control", true, 1},
+		{"unix", abstractName("control"), false, 1},
+		{"unix", abstractName("control"), true, 1},
 	} {
 		t.Run(fmt.Sprintf("%s %s %t", test.network, test.address, test.reusePort), func(t *testing.T) {
 			testnet.NoLeaks(t)
@@ -454,7 +457,7 @@ func TestFileListenerRefuses(t *testing.T) {
 	})
 	t.Run("a seqpacket socket", func(t *testing.T) {
 		testnet.NoLeaks(t)
-		nl, err := net.Listen("unixpacket", "@percore-test-seqpacket")
+		nl, err := net.Listen("unixpacket", abstractName("seqpacket"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -579,6 +582,13 @@ func TestUnlink(t *testing.T) {
 			ln.Close()
 			heir.Close()
 		}, false},
+		{"a directory in its place", func(t *testing.T, ln unixListener, _ func(*os.File) unixListener) {
+			os.Remove(ln.Addr().String())
+			if err := os.Mkdir(ln.Addr().String(), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			ln.Close()
+		}, true},
 		{"file gone before", func(t *testing.T, ln unixListener, _ func(*os.File) unixListener) {
 			os.Remove(ln.Addr().String())
 			if err := ln.Close(); err != nil {
@@ -628,7 +638,7 @@ func TestListenFailureKeepsSocketFile(t *testing.T) {
 
 	// A file with the name of an abstract socket is no file of that socket.
 	t.Chdir(testnet.ShortTempDir(t))
-	const abstract = "@percore-test-file"
+	abstract := abstractName("file")
 	if err := os.WriteFile(abstract, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -751,7 +761,7 @@ func TestDefaultGroup(t *testing.T) {
 	testnet.NoLeaks(t)
 	first := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
 	group := first.listener.group
-	second := listen(t, ListenConfig{}, "unix", "@percore-test-default-group")
+	second := listen(t, ListenConfig{}, "unix", abstractName("default-group"))
 	if second.listener.group != group {
 		t.Error("two listeners: got two groups, want one")
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +18,8 @@ import (
 )
 
 // listenCases are arguments of Listen, good and bad. "DIR" stands for a
-// temporary directory, "LL" for a link-local address of this machine.
+// temporary directory, "LL" for a link-local address of this machine, "PID" for the
+// number of this process.
 var listenCases = []struct{ network, address string }{
 	// Hosts.
 	{"tcp", "127.0.0.1:0"},
@@ -92,8 +94,8 @@ var listenCases = []struct{ network, address string }{
 	{"unix", "/proc/percore-test"},
 	{"unix", ""},
 	{"unix", "@"},
-	{"unix", "@percore-test-listen"},
-	{"unix", "\x00percore-test-listen"},
+	{"unix", "@percore-test-PID"},
+	{"unix", "\x00percore-test-PID"},
 	{"unix", "DIR/with\x00zero"},
 	{"unixpacket", "DIR/socket"},
 	{"unixpacket", "DIR/no-such-directory/socket"},
@@ -142,7 +144,7 @@ func TestDiffListen(t *testing.T) {
 			compareEngines(t, script{play: func(s *stage) {
 				dir := testnet.ShortTempDir(s)
 				s.names = append(s.names, dir, "<dir>")
-				address := strings.NewReplacer("DIR", dir, "LL", zoned).Replace(c.address)
+				address := strings.NewReplacer("DIR", dir, "LL", zoned, "PID", strconv.Itoa(os.Getpid())).Replace(c.address)
 				ln, err := s.engine.listen(c.network, address)
 				s.noteError("Listen", err)
 				if err != nil {
