@@ -179,9 +179,13 @@ func TestWriteCosts(t *testing.T) {
 			if n := calls.of(sys.OpWrite); n != 10 {
 				t.Errorf("send calls for 10 writes: got %d, want 10", n)
 			}
-			go func() { _, _ = io.Copy(io.Discard, peer) }()
-			for range 3 {
-				if r := await(t, "Write", start(func() (int, error) { return f.Write(manyBytes) })); r.err != nil {
+			for round := range 3 {
+				written := start(func() (int, error) { return f.Write(manyBytes) })
+				if round == 0 {
+					awaitWaiting(t, &f.wr) // before anybody reads, who might be quick enough
+					go func() { _, _ = io.Copy(io.Discard, peer) }()
+				}
+				if r := await(t, "Write", written); r.err != nil {
 					t.Fatal(r.err)
 				}
 			}
