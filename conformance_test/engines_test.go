@@ -19,6 +19,7 @@ func TestMain(m *testing.M) {
 	useVariant()
 	skipTLSWriteTimeouts()
 	slog.SetDefault(slog.New(&warnings))
+	pattern(0) // takes longer than the deadlines of some tests that are the first to want it
 	testnet.Main(m, append(children, testnet.WithCheck(warnings.check))...)
 }
 
