@@ -67,7 +67,7 @@ const (
 	lifeHold   uint64 = 1 << 32 // one hold
 )
 
-// StreamKind says how far a short transfer can be trusted.
+// StreamKind says how far a short read can be trusted.
 type StreamKind uint8
 
 const (
@@ -75,9 +75,9 @@ const (
 	// ancillary data (unix(7)).
 	Plain StreamKind = iota
 
-	// TCP streams have been used up when a read returns less than it asked for,
-	// and are full when a write does (epoll(7), "Questions and answers", 9),
-	// except at an urgent mark, which EPOLLPRI tells of.
+	// TCP streams have been used up when a read returns less than it asked for
+	// (epoll(7), "Questions and answers", 9), except at an urgent mark, which EPOLLPRI
+	// tells of.
 	TCP
 )
 
@@ -259,13 +259,12 @@ func (f *FD) write(p []byte) (int, error) {
 			return done, nil
 		case errno == 0 && n == 0:
 			return done, io.ErrUnexpectedEOF
-		case errno == syscall.EINTR, errno == 0 && (n == len(chunk) || f.stream != TCP):
-			continue
+		case errno == syscall.EINTR, errno == 0:
+			continue // a part: no more room, or no more memory behind p (EFAULT), of which no edge would tell
 		case errno != 0 && errno != syscall.EAGAIN:
 			return done, errno
 		}
-		// The buffer is full, and the kernel knows that we want to hear of room
-		// (tcp_sendmsg sets SOCK_NOSPACE also when it takes a part). ready is
+		// The buffer is full, and the kernel knows that we want to hear of room. ready is
 		// what is left from before, or an edge since: one more try uses it up.
 		if f.wr.take() {
 			continue

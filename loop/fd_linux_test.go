@@ -345,6 +345,40 @@ func TestCutWrite(t *testing.T) {
 	}
 }
 
+// Memory may have no more behind it from somewhere on: a mapping of a file that has
+// been cut short meanwhile. A write says so, and doesn't wait for room.
+func TestWriteFromMemoryThatIsGone(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has no shadow of mapped memory")
+	}
+	const size, left = 256 << 10, 128 << 10
+	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if err := file.Truncate(size); err != nil {
+			t.Fatal(err)
+		}
+		p, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatalf("mmap: %v", err)
+		}
+		defer unix.Munmap(p)
+		if err := file.Truncate(left); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, peer) }()
+		for range 3 { // only the first to wait for room extends the registration, which is an edge
+			r := await(t, "Write", start(func() (int, error) { return f.Write(p) }))
+			if r.n > left || r.err != syscall.EFAULT {
+				t.Errorf("Write: got %v, want %d at most, %v", r, left, syscall.EFAULT)
+			}
+		}
+	})
+}
+
 // One Write's bytes are not interleaved with another's, even if each has to
 // wait for room many times.
 func TestConcurrentWrites(t *testing.T) {
