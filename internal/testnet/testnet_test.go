@@ -213,3 +213,29 @@ func TestGoBlocked(t *testing.T) {
 	Eventually(t, "the end", ended.Load)
 	GoBlocked(t, "returning", func() {}) // does not hang
 }
+
+// Who waits for the garbage collector, as everybody who allocates may have to, is not
+// blocked.
+func TestGoBlockedAllocating(t *testing.T) {
+	var kept [][]byte
+	for range 20 {
+		ended, release := make(chan struct{}), make(chan struct{})
+		GoBlocked(t, "allocating", func() {
+			for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
+				kept = kept[:0]
+				for range 2000 {
+					kept = append(kept, make([]byte, 1000))
+				}
+			}
+			close(ended)
+			<-release
+		})
+		select {
+		case <-ended:
+		default:
+			t.Error("it counted as blocked while it was at work")
+			<-ended
+		}
+		close(release)
+	}
+}

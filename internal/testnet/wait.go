@@ -2,6 +2,7 @@ package testnet
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,8 +74,8 @@ func GoBlocked(t testing.TB, what string, f func()) {
 		f()
 	}()
 	goroutine := Receive(t, what, name)
-	inSyscall := 0 // looks in a row: a call that a thread blocks in is still there a little later
-	for begin := time.Now(); time.Since(begin) < blockTimeMax && inSyscall < 5; {
+	looks := 0 // in a row at what may be over soon
+	for begin := time.Now(); time.Since(begin) < blockTimeMax && looks < 5; {
 		select {
 		case <-done:
 			return
@@ -82,14 +83,18 @@ func GoBlocked(t testing.TB, what string, f func()) {
 		}
 		_, state, _ := strings.Cut("\n"+allStacks(), "\n"+goroutine)
 		switch {
-		case strings.HasPrefix(state, "syscall"):
-			inSyscall++
-		case state == "" || strings.HasPrefix(state, "run"):
-			inSyscall = 0
-		default:
+		case hasPrefixOf(state, "IO wait", "chan ", "select", "sync."):
 			return
+		case hasPrefixOf(state, "syscall", "semacquire", "sleep"): // the last two also while a garbage collection begins
+			looks++
+		default: // it runs, or soon will: it waits for the garbage collector, say
+			looks = 0
 		}
 	}
+}
+
+func hasPrefixOf(s string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) })
 }
 
 // blockTimeMax is how long GoBlocked looks.
