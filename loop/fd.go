@@ -595,13 +595,19 @@ func (f *FD) ErrorQueue() ErrorQueue {
 // is empty, since a message in it looks like an error to epoll.
 func (f *FD) drainErrors(r Readiness) Readiness {
 	q := f.errors.Load()
-	if q == nil || !f.tryHold() {
+	if q == nil {
+		return r
+	}
+	switch {
+	case f.incref() == nil: // not a hold: Close would find it, and leave the descriptor open
+		defer f.leave()
+	case f.tryHold():
+		defer f.Unhold(1)
+	default:
 		return r
 	}
 	(*q).Drain(int(f.sysfd))
-	r = readyFor(int(f.sysfd))
-	f.Unhold(1)
-	return r
+	return readyFor(int(f.sysfd))
 }
 
 // Hold keeps the descriptor open and registered until Unhold, Close or not: there
@@ -696,15 +702,31 @@ func (f *FD) decref() {
 	}
 }
 
+// leave is decref for whoever polls the loop, which must not wait for close(2)
+// (SO_LINGER).
+func (f *FD) leave() {
+	if left := f.life.Add(^uint64(0)); left&(lifeClosed|lifeRefs) == lifeClosed {
+		go func() {
+			_ = f.end(left)
+			f.rd.parker <- struct{}{}
+		}()
+	}
+}
+
 // drop drops a reference. If it was the last one to a closed descriptor, that is
-// destroyed, or, if somebody holds it, ended for all but him.
+// ended.
 func (f *FD) drop() (last bool, err error) {
-	left := f.life.Add(^uint64(0))
-	switch {
-	case left&(lifeClosed|lifeRefs) != lifeClosed:
-		return false, nil
-	case left == lifeClosed:
-		return true, f.destroy()
+	if left := f.life.Add(^uint64(0)); left&(lifeClosed|lifeRefs) == lifeClosed {
+		return true, f.end(left)
+	}
+	return false, nil
+}
+
+// end destroys a closed descriptor to which the last reference is gone, or, if
+// somebody holds it, ends it for all but him. left is what was left of life then.
+func (f *FD) end(left uint64) error {
+	if left == lifeClosed {
+		return f.destroy()
 	}
 	// The last hold may end any time. It must not while we use the descriptor, and
 	// if it has already, there is nothing left to do.
@@ -712,7 +734,7 @@ func (f *FD) drop() (last bool, err error) {
 		f.retire()
 		f.Unhold(1)
 	}
-	return true, nil
+	return nil
 }
 
 // destroy gives everything back. It runs once, when nobody else uses f.

@@ -84,6 +84,42 @@ func TestHoldEndsFirst(t *testing.T) {
 	})
 }
 
+// slowQueue is an ErrorQueue that takes its time.
+type slowQueue struct{ draining, goOn chan struct{} }
+
+func (q slowQueue) Drain(int) {
+	q.draining <- struct{}{}
+	<-q.goOn
+}
+
+// Close waits while the error queue is being read, which is no reason to leave the
+// descriptor open: nobody holds it.
+func TestCloseDuringDrain(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		f, peer := newPair(t, g.Loop(0), overTCP)
+		q := slowQueue{make(chan struct{}, 10), make(chan struct{})}
+		f.SetErrorQueue(q)
+		_ = peer.(*net.TCPConn).SetLinger(0)
+		peer.Close()
+		testnet.Receive(t, "the queue is being read", q.draining)
+		fd, closed := int(f.sysfd), make(chan error, 1)
+		testnet.GoBlocked(t, "Close", func() { closed <- f.Close() })
+		select {
+		case err := <-closed:
+			t.Errorf("Close while the queue is read: got %v, want it to wait", err)
+			closed <- err
+		default:
+		}
+		close(q.goOn)
+		if err := testnet.Receive(t, "Close", closed); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if isOpen(fd) || g.Loop(0).Descriptors() != 0 {
+			t.Errorf("after Close: got open %t, %d descriptors, want false, 0", isOpen(fd), g.Loop(0).Descriptors())
+		}
+	})
+}
+
 // completions is an ErrorQueue that counts what it finds.
 type completions struct {
 	f     *FD
