@@ -46,7 +46,8 @@ import (
 //	                                                              nobody would take it another time
 //	passed    net/http    it speaks HTTP/2: never parked          Close: shut
 //	shut      net/http    closed; StateClosed is still to come    StateClosed: closed
-//	cut       net/http    the same, since arrived                 StateClosed: closed
+//	cut       net/http    the same, since arrived, or since       SetReadDeadline: shut;
+//	                      opening after parking                   StateClosed: closed
 //	hijacked  the user    all calls go straight through           (final)
 //	closed    nobody                                              (final)
 //
@@ -654,6 +655,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 		case stateEnding, stateEnded:
 			c.real.set(instantOf(t))
 			return nil
+		case stateCut:
+			to = w.to(stateShut) // a whole header came all the same
 		case stateArrived, stateBusy:
 			to = w.to(stateBusy)
 			if w.has(heading) {

@@ -455,6 +455,41 @@ func TestCloseWhileParking(t *testing.T) {
 	})
 }
 
+// TestActiveWhileClosing: what has come as somebody closes the connection makes it active
+// if it is a request, and not if it is the beginning of one.
+func TestActiveWhileClosing(t *testing.T) {
+	needParking(t)
+	for _, tt := range []struct{ send, states string }{
+		{"GE", "new active idle closed"},
+		{request("/"), "new active idle active idle closed"},
+	} {
+		t.Run(fmt.Sprintf("%q", tt.send), func(t *testing.T) {
+			f := start(t, echoPath, nil, ParkAfter(never))
+			client := f.dial()
+			client.get("/")
+			c := f.conn()
+			testnet.Eventually(t, "the connection being parked", func() bool {
+				c.severNow()
+				return f.server.Stats().Parked == 1
+			})
+			testnet.Eventually(t, "net/http waiting for a byte", func() bool {
+				if c.Conn.CancelOnReadable() {
+					c.woken(nil)
+				}
+				w := c.load()
+				return w.state() == stateOpening && w.has(waiting)
+			})
+			c.mu.Lock()
+			c.change(word.shut) // and the socket's Close comes too late
+			c.mu.Unlock()
+			client.send(tt.send)
+			_ = client.Conn.(*net.TCPConn).CloseWrite()
+			io.Copy(io.Discard, client.br)
+			f.awaitStates(tt.states)
+		})
+	}
+}
+
 // TestKeepAlivesOffWhileParking: SetKeepAlivesEnabled doesn't see a connection at
 // that moment, in none of the lists.
 func TestKeepAlivesOffWhileParking(t *testing.T) {

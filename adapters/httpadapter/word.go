@@ -105,8 +105,8 @@ func (w word) finish() word {
 
 // shut returns what becomes of a lease when the connection is closed.
 func (w word) shut() word {
-	switch w.state() {
-	case stateArrived, stateCut:
+	switch {
+	case w.state() == stateOpening && w.has(began), w.state() == stateArrived, w.state() == stateCut:
 		return w.to(stateCut)
 	}
 	return w.to(stateShut)
