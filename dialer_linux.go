@@ -40,7 +40,7 @@ func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
 	return c, nil
 }
 
-// The origins of dialed connections without a ZeroCopyThreshold.
+// The origins of most dialed connections: without a ZeroCopyThreshold, and not altered.
 var (
 	dialedTCP = map[string]*origin{
 		"tcp":  {net: "tcp", kind: loop.TCP},
@@ -59,13 +59,14 @@ var (
 // whether it is to be Multipath TCP depends on GODEBUG, and package net falls
 // back on TCP.
 func (d *Dialer) origin(network string, fd int) *origin {
-	dialed := dialedPlain[network]
+	dialed, altered := dialedPlain[network], false
 	if proto, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
 		dialed = dialedTCP[network]
+		altered = (d.Control != nil || d.ControlContext != nil) && !sys.IsPlainTCP(fd)
 	}
-	if d.ZeroCopyThreshold > 0 {
+	if d.ZeroCopyThreshold > 0 || altered {
 		own := *dialed
-		own.zeroCopyMin = d.ZeroCopyThreshold
+		own.zeroCopyMin, own.altered = d.ZeroCopyThreshold, altered
 		return &own
 	}
 	return dialed

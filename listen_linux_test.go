@@ -977,3 +977,69 @@ func TestListenWithFewerSockets(t *testing.T) {
 		from.Close()
 	}
 }
+
+// TestLowWaterMark has the user's hook set SO_RCVLOWAT, below which the kernel
+// announces nothing, on sockets that listen, whose connections inherit it, and on
+// sockets that are to be connected. A read finds what is there, as with package net.
+func TestLowWaterMark(t *testing.T) {
+	hook := func(_, _ string, c syscall.RawConn) (err error) {
+		controlErr := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 100)
+		})
+		return errors.Join(controlErr, err)
+	}
+	// Each returns a connection with the option, and its peer.
+	pairs := map[string]func(t *testing.T) (c, peer net.Conn){
+		"accepted, net": func(t *testing.T) (c, peer net.Conn) {
+			return testnet.Pair(t, func(network, address string) (net.Listener, error) {
+				return (&net.ListenConfig{Control: hook}).Listen(t.Context(), network, address)
+			}, testnet.TCP4)
+		},
+		"accepted": func(t *testing.T) (c, peer net.Conn) {
+			return connect(t, listen(t, ListenConfig{Control: hook, Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0"))
+		},
+		"inherited": func(t *testing.T) (c, peer net.Conn) {
+			lc := net.ListenConfig{Control: hook}
+			lc.SetMultipathTCP(false)
+			nl, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ln, err := (&ListenConfig{Group: newGroup(t, 2)}).FileListener(fileOf(t, nl))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { ln.Close() })
+			return connect(t, ln)
+		},
+		"dialed": func(t *testing.T) (c, peer net.Conn) {
+			return dialFrom(t, &Dialer{Control: hook, Group: newGroup(t, 2)}, testnet.Listen(t, net.Listen, testnet.TCP4))
+		},
+	}
+	for name, pair := range pairs {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			c, peer := pair(t)
+			for range 2 {
+				if _, err := io.WriteString(peer, "hello"); err != nil {
+					t.Fatal(err)
+				}
+				raw, err := peer.(syscall.Conn).SyscallConn()
+				if err != nil {
+					t.Fatal(err)
+				}
+				testnet.Eventually(t, "the acknowledgement", func() (acked bool) {
+					raw.Control(func(fd uintptr) {
+						n, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+						acked = n == 0 && err == nil
+					})
+					return acked
+				})
+				c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+				if n, err := c.Read(make([]byte, 10)); n != 5 || err != nil {
+					t.Errorf("Read: got %d, %v, want the 5 bytes that are there", n, err)
+				}
+			}
+		})
+	}
+}

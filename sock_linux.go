@@ -43,6 +43,10 @@ type origin struct {
 	net         string // the network as the user gave it
 	kind        loop.StreamKind
 	zeroCopyMin int // bytes; ZeroCopyThreshold of ListenConfig or Dialer
+
+	// The sockets are not as package net makes them: the user's hook, or whoever the
+	// listening socket is from, has seen to it that a read finds what no edge announces.
+	altered bool
 }
 
 // addrPair is a connection's two addresses.
@@ -68,6 +72,9 @@ func newConn(l *loop.Loop, nfd int, o *origin, peer *unix.RawSockaddrAny) (*Conn
 		return nil, err
 	}
 	c.sock.fd = fd
+	if o.altered {
+		_ = fd.RawControl(func(uintptr) {}) // finds out what that means for reads
+	}
 	runtime.SetFinalizer(c, (*Conn).Close)
 	return c, nil
 }
