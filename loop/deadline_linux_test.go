@@ -308,7 +308,7 @@ func TestDeadlineChase(t *testing.T) {
 					}
 				})
 				timeouts := 0
-				for end := time.Now().Add(150 * time.Millisecond); time.Now().Before(end); {
+				for end := time.Now().Add(150 * time.Millisecond); timeouts == 0 || time.Now().Before(end); {
 					notBefore := start.Add(time.Duration(set.Load()))
 					_, err := f.Read(make([]byte, 1))
 					if early := time.Until(notBefore); err != os.ErrDeadlineExceeded || early > 0 {
@@ -320,9 +320,6 @@ func TestDeadlineChase(t *testing.T) {
 				}
 				close(stop)
 				testnet.Within(t, "the one who sets deadlines", running.Wait)
-				if timeouts == 0 {
-					t.Error("no Read timed out")
-				}
 			})
 		}
 	})
