@@ -57,6 +57,7 @@ func stress(t *testing.T, overTLS bool, after time.Duration) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(i), 0))
 			for n := range requests {
+				_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout)) // for each: all may take longer
 				body := fmt.Sprintf("%d of %d", n, i)
 				text := fmt.Sprintf("POST /%d HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", i, len(body), body)
 				cut := rng.IntN(len(text))
@@ -82,7 +83,7 @@ func stress(t *testing.T, overTLS bool, after time.Duration) {
 			}
 		})
 	}
-	testnet.Within(t, "the clients", wg.Wait)
+	wg.Wait()
 	if !canPark {
 		return
 	}
