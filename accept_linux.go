@@ -200,7 +200,13 @@ type rawListener struct {
 
 func (r rawListener) Control(f func(fd uintptr)) error {
 	for i := range r.l.sockets {
-		if err := r.l.control(i, f); err != nil {
+		err := r.l.control(i, func(fd uintptr) {
+			f(fd)
+			if r.l.origin.kind == loop.TCP && !sys.IsPlainTCP(int(fd)) {
+				r.l.origin.altered.Store(true) // connections inherit it
+			}
+		})
+		if err != nil {
 			return &net.OpError{Op: "raw-control", Net: r.l.network, Addr: r.l.addr, Err: err}
 		}
 	}

@@ -65,9 +65,8 @@ func (d *Dialer) origin(network string, fd int) *origin {
 		altered = (d.Control != nil || d.ControlContext != nil) && !sys.IsPlainTCP(fd)
 	}
 	if d.ZeroCopyThreshold > 0 || altered {
-		own := *dialed
-		own.zeroCopyMin, own.altered = d.ZeroCopyThreshold, altered
-		return &own
+		dialed = &origin{net: dialed.net, kind: dialed.kind, zeroCopyMin: d.ZeroCopyThreshold}
+		dialed.altered.Store(altered)
 	}
 	return dialed
 }

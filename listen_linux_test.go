@@ -998,6 +998,17 @@ func TestLowWaterMark(t *testing.T) {
 		"accepted": func(t *testing.T) (c, peer net.Conn) {
 			return connect(t, listen(t, ListenConfig{Control: hook, Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0"))
 		},
+		"accepted, set later": func(t *testing.T) (c, peer net.Conn) {
+			ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+			raw, err := ln.SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := hook("", "", raw); err != nil {
+				t.Fatal(err)
+			}
+			return connect(t, ln)
+		},
 		"inherited": func(t *testing.T) (c, peer net.Conn) {
 			lc := net.ListenConfig{Control: hook}
 			lc.SetMultipathTCP(false)

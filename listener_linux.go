@@ -188,7 +188,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 	}
 	if proto, _ := sys.GetsockoptInt(l.sockets[0], unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
 		l.origin.kind = loop.TCP // and not MPTCP, which an inherited socket may be
-		l.origin.altered = !sys.IsPlainTCP(l.sockets[0])
+		l.origin.altered.Store(!sys.IsPlainTCP(l.sockets[0]))
 	}
 	return l, nil
 }

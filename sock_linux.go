@@ -46,7 +46,7 @@ type origin struct {
 
 	// The sockets are not as package net makes them: the user's hook, or whoever the
 	// listening socket is from, has seen to it that a read finds what no edge announces.
-	altered bool
+	altered atomic.Bool
 }
 
 // addrPair is a connection's two addresses.
@@ -72,7 +72,7 @@ func newConn(l *loop.Loop, nfd int, o *origin, peer *unix.RawSockaddrAny) (*Conn
 		return nil, err
 	}
 	c.sock.fd = fd
-	if o.altered {
+	if o.altered.Load() {
 		_ = fd.RawControl(func(uintptr) {}) // finds out what that means for reads
 	}
 	runtime.SetFinalizer(c, (*Conn).Close)
