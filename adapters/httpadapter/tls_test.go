@@ -129,19 +129,39 @@ func (c *cutting) Write(p []byte) (int, error) {
 	return n + m, err
 }
 
-// recording keeps what is written to it instead of sending it.
-type recording struct {
+// holding sends what is written to it at first and keeps what comes later.
+type holding struct {
 	net.Conn
-	on      bool
-	written []byte
+	passes int // writes that are still sent; negative: all
+	held   []byte
 }
 
-func (c *recording) Write(p []byte) (int, error) {
-	if !c.on {
+func (c *holding) Write(p []byte) (int, error) {
+	if c.passes != 0 {
+		c.passes--
 		return c.Conn.Write(p)
 	}
-	c.written = append(c.written, p...)
+	c.held = append(c.held, p...)
 	return len(p), nil
+}
+
+// dialHolding is dialTLS, but for the handshake, with what is written in between.
+func (f *fixture) dialHolding(config *tls.Config, passes int) (*client, *holding) {
+	raw := &holding{Conn: f.dial().Conn, passes: passes}
+	c := tls.Client(raw, config)
+	return &client{c, f, bufio.NewReader(c)}, raw
+}
+
+// sendBeforeAlert sends data and the first three bytes of an alert behind it. It
+// returns the rest of that.
+func (c *client) sendBeforeAlert(raw *holding, data string) []byte {
+	raw.passes = 0
+	c.send(data)
+	whole := len(raw.held)
+	c.Conn.(*tls.Conn).CloseWrite()
+	_ = raw.SetWriteDeadline(time.Time{}) // CloseWrite has put an end to writes
+	raw.Conn.Write(raw.held[:whole+3])
+	return raw.held[whole+3:]
 }
 
 // TestTLSBeginningOfAnAlert: when crypto/tls has data, and behind it the beginning of
@@ -153,25 +173,18 @@ func TestTLSBeginningOfAnAlert(t *testing.T) {
 		t.Run(fmt.Sprintf("parked %t", parked), func(t *testing.T) {
 			f, config := startTLS(t, echoPath, nil, ParkAfter(50*time.Millisecond))
 			config.MaxVersion = tls.VersionTLS12 // later alerts look like data from outside
-			raw := &recording{Conn: f.dial().Conn}
-			tc := tls.Client(raw, config)
-			c := &client{tc, t, bufio.NewReader(tc)}
+			c, raw := f.dialHolding(config, -1)
 			c.get("/")
 			f.awaitStates("new active idle") // before, net/http may read a byte in the background
 			if parked {
 				f.awaitParked(1)
 			}
-			raw.on = true
-			c.send(request("/x"))
-			whole := len(raw.written)
-			tc.CloseWrite()
-			_ = raw.SetWriteDeadline(time.Time{}) // CloseWrite has put an end to writes
-			raw.Conn.Write(raw.written[:whole+3])
+			rest := c.sendBeforeAlert(raw, request("/x"))
 			if got := c.answer(); got != "/x" {
 				t.Errorf("got %q, want %q", got, "/x")
 			}
 			f.awaitParked(1)
-			raw.Conn.Write(raw.written[whole+3:])
+			raw.Conn.Write(rest)
 			c.awaitEOF()
 			f.awaitStates("new active idle active idle closed")
 		})
@@ -184,17 +197,10 @@ func TestTLSPartBeforeAnAlert(t *testing.T) {
 	needParking(t)
 	f, config := startTLS(t, echoPath, nil, ParkAfter(20*time.Millisecond))
 	config.MaxVersion = tls.VersionTLS12 // later alerts look like data from outside
-	raw := &recording{Conn: f.dial().Conn}
-	tc := tls.Client(raw, config)
-	c := &client{tc, t, bufio.NewReader(tc)}
+	c, raw := f.dialHolding(config, -1)
 	c.get("/")
 	f.awaitParked(1)
-	raw.on = true
-	c.send("GE")
-	whole := len(raw.written)
-	tc.CloseWrite()
-	_ = raw.SetWriteDeadline(time.Time{}) // CloseWrite has put an end to writes
-	raw.Conn.Write(raw.written[:whole+3])
+	rest := c.sendBeforeAlert(raw, "GE")
 	lent := f.conn()
 	testnet.Eventually(t, "the data being read, or the connection closed", func() bool {
 		w := lent.load()
@@ -204,7 +210,7 @@ func TestTLSPartBeforeAnAlert(t *testing.T) {
 	if n, err := c.Conn.Read(make([]byte, 1)); !isTimeout(err) {
 		t.Errorf("before the end of the alert: got %d bytes, %v, want the connection to stay", n, err)
 	}
-	raw.Conn.Write(raw.written[whole+3:])
+	raw.Conn.Write(rest)
 	f.awaitStates("new active idle closed")
 }
 
@@ -362,23 +368,6 @@ func TestTLSStalledHandshake(t *testing.T) {
 	}
 }
 
-// holding sends the first Write, which is all of a client's part of the first flight,
-// and keeps what comes after it.
-type holding struct {
-	net.Conn
-	begun bool
-	held  []byte
-}
-
-func (c *holding) Write(p []byte) (int, error) {
-	if c.begun {
-		c.held = append(c.held, p...)
-		return len(p), nil
-	}
-	c.begun = true
-	return c.Conn.Write(p)
-}
-
 // TestTLSHandshakeInHook: a hook may shake hands itself. What crypto/tls has read
 // beyond that, or what it has found wrong, must not be waited for.
 func TestTLSHandshakeInHook(t *testing.T) {
@@ -391,10 +380,8 @@ func TestTLSHandshakeInHook(t *testing.T) {
 	}
 	t.Run("done", func(t *testing.T) {
 		f, config := startTLS(t, echoPath, shake)
-		raw := &holding{Conn: f.dial().Conn}
-		tc := tls.Client(raw, config)
-		c := &client{tc, t, bufio.NewReader(tc)}
-		if err := tc.Handshake(); err != nil {
+		c, raw := f.dialHolding(config, 1) // the first flight goes out, what comes after it doesn't
+		if err := c.Conn.(*tls.Conn).Handshake(); err != nil {
 			t.Fatal(err)
 		}
 		c.send(request("/x"))
