@@ -349,7 +349,7 @@ func TestCutWrite(t *testing.T) {
 // been cut short meanwhile. A write says so, and doesn't wait for room.
 func TestWriteFromMemoryThatIsGone(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector has no shadow of mapped memory")
+		t.Skip("the race detector has no shadow of mapped memory: run it without -race")
 	}
 	const size, left = 256 << 10, 128 << 10
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
