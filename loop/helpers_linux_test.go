@@ -139,16 +139,19 @@ func netConn(t testing.TB, sysfd int) net.Conn {
 	return c
 }
 
-// sendBufferBytes makes the kernel's buffers for sending small (the kernel
-// doubles it, and what it doubles isn't all for data): manyBytes are more than
-// they and the peer's hold. Left alone TCP would let them grow to megabytes.
-const sendBufferBytes = 128 << 10
+// bufferBytes makes the kernel's buffers small (the kernel doubles it, and what it
+// doubles isn't all for data): manyBytes are more than one side's for sending and the
+// other's for receiving hold. Left alone TCP would let both grow to megabytes, the
+// latter when somebody reads much.
+const bufferBytes = 128 << 10
 
 var manyBytes = make([]byte, 2<<20)
 
-func setSendBuffers(fds ...int) {
+func setBuffers(fds ...int) {
 	for _, fd := range fds {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBufferBytes)
+		for _, option := range []int{unix.SO_SNDBUF, unix.SO_RCVBUF} {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, bufferBytes)
+		}
 	}
 }
 
@@ -178,7 +181,7 @@ func makeUnixPair() (a, b int, err error) {
 	if err != nil {
 		return -1, -1, err
 	}
-	setSendBuffers(fds[0], fds[1])
+	setBuffers(fds[0], fds[1])
 	return fds[0], fds[1], nil
 }
 
@@ -211,7 +214,7 @@ func makeTCPPair() (a, b int, err error) {
 		unix.Close(b)
 		return -1, -1, err
 	}
-	setSendBuffers(a, b)
+	setBuffers(a, b)
 	// As every server has it; otherwise small writes wait for acknowledgements.
 	for _, fd := range []int{a, b} {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
