@@ -313,12 +313,16 @@ func (s *session) script(c *Conn) {
 	}
 }
 
+// redialsMax is so many that no storm hits every connection: the server waits for one
+// that it can serve.
+const redialsMax = 30
+
 // client is the other end. If its connection is lost before the server has
 // answered anything, it tries again, as clients do.
 func (s *session) client(addr net.Addr) error {
 	for {
 		answered, err := s.clientOnce(addr)
-		if err == nil || answered || s.redials == 3 {
+		if err == nil || answered || s.redials == redialsMax {
 			return err
 		}
 		s.redials++
