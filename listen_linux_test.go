@@ -856,23 +856,16 @@ func TestExplicitGroup(t *testing.T) {
 	go serveEcho(ln)
 	client := testnet.Dial(t, ln)
 	wantEcho(t, client, "hello")
-	address := ln.Addr().String()
 	ln.Close()
 	wantEcho(t, client, "hello")
 	client.Close()
 	testnet.Receive(t, "the end of the group", g.Stopped())
 	lc := ListenConfig{Group: g}
-	next, err := lc.Listen(t.Context(), "tcp4", address)
+	next, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0") // the port of before may be another's by now
 	if err == nil {
 		next.Close()
 	}
-	wantErr(t, "Listen on an ended group", err, "listen", loop.ErrStopped)
-	nl, err := openNet("tcp4", address)
-	if err != nil {
-		t.Errorf("the address of a failed Listen: %v", err)
-	} else {
-		nl.Close()
-	}
+	wantErr(t, "Listen on an ended group", err, "listen", loop.ErrStopped) // NoLeaks would find its socket
 }
 
 // TestDescriptorFlags looks at every descriptor that listening and accepting
