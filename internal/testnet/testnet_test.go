@@ -214,6 +214,22 @@ func TestGoBlocked(t *testing.T) {
 	GoBlocked(t, "returning", func() {}) // does not hang
 }
 
+// A thread that the kernel lets wait, in a system call that never blocks, looks like one
+// that is asleep: for a while that is not being blocked.
+func TestGoBlockedHeldUp(t *testing.T) {
+	var held atomic.Bool
+	release := make(chan struct{})
+	GoBlocked(t, "held up", func() {
+		time.Sleep(briefLooks / 4 * time.Millisecond)
+		held.Store(true)
+		<-release
+	})
+	if !held.Load() {
+		t.Error("it counted as blocked while it was held up")
+	}
+	close(release)
+}
+
 // Who waits for the garbage collector, as everybody who allocates may have to, is not
 // blocked.
 func TestGoBlockedAllocating(t *testing.T) {

@@ -75,7 +75,7 @@ func GoBlocked(t testing.TB, what string, f func()) {
 	}()
 	goroutine := Receive(t, what, name)
 	looks := 0 // in a row at what may be over soon
-	for begin := time.Now(); time.Since(begin) < blockTimeMax && looks < 5; {
+	for begin := time.Now(); time.Since(begin) < blockTimeMax && looks < briefLooks; {
 		select {
 		case <-done:
 			return
@@ -97,8 +97,14 @@ func hasPrefixOf(s string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) })
 }
 
-// blockTimeMax is how long GoBlocked looks.
-const blockTimeMax = 5 * time.Second
+const (
+	blockTimeMax = 5 * time.Second // how long GoBlocked looks
+
+	// briefLooks is how often in a row, a millisecond apart, GoBlocked sees what is over
+	// soon, before it takes it for being blocked. A busy machine may hold a thread up for
+	// a tenth of a second in any system call.
+	briefLooks = 200
+)
 
 func allStacks() string {
 	buf := make([]byte, 1<<20)
