@@ -129,8 +129,10 @@ func (f *fixture) dial() *client {
 	return &client{c, f, bufio.NewReader(c)}
 }
 
+// send gives what follows its time: all of a test may take longer.
 func (c *client) send(text string) {
 	c.t.Helper()
+	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	if _, err := io.WriteString(c.Conn, text); err != nil {
 		c.t.Fatalf("sending %q: %v", text, err)
 	}
