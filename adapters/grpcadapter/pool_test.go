@@ -109,7 +109,7 @@ func TestNoBufferLeft(t *testing.T) {
 	if got := pool.ReadStats().Gets - before.Gets; got == 0 {
 		t.Error("no buffer of the pool was used")
 	}
-	testnet.Eventually(t, "all buffers being back", func() bool { return inUse() == before.BuffersInUse })
+	testnet.Eventually(t, "all buffers being back", func() bool { return inUse() <= before.BuffersInUse })
 }
 
 // BenchmarkBufferPool compares with the pool that grpc-go uses otherwise.
