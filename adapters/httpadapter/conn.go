@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -580,18 +579,27 @@ func (c *conn) bury() {
 
 // hangUp closes a connection that is kept, as net/http closes an idle one: over
 // TLS with a farewell, which may block for a while.
-func (c *conn) hangUp() { c.hangUpIn(stateFresh, stateShaking, stateQueued, stateParked) }
-
-// hangUpParked is hangUp for a connection that is parked, or is just being parked.
-func (c *conn) hangUpParked() { c.hangUpIn(stateParked) }
-
-func (c *conn) hangUpIn(states ...uint32) {
-	c.mu.Lock() // which leaseClosed holds until it is clear what becomes of the connection
-	state := c.state()
-	c.mu.Unlock()
-	if slices.Contains(states, state) {
+func (c *conn) hangUp() {
+	switch c.settled().state() {
+	case stateFresh, stateShaking, stateQueued, stateParked:
 		_ = c.identity().Close()
 	}
+}
+
+// hangUpIdle is hangUp for a connection between two requests.
+func (c *conn) hangUpIdle() {
+	w := c.settled()
+	if w.state() == stateParked || w.state() == stateQueued && w.has(began) {
+		_ = c.identity().Close()
+	}
+}
+
+// settled is load after a change that is under way. (leaseClosed holds mu until it is
+// clear what becomes of the connection.)
+func (c *conn) settled() word {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.load()
 }
 
 // closeResuming closes a connection that net/http takes for new but would know as

@@ -327,6 +327,23 @@ func TestSetKeepAlivesEnabled(t *testing.T) {
 	f.awaitParked(1)
 }
 
+// TestKeepAlivesOffWhileQueued: what has just been woken, and net/http has not taken
+// yet, is as idle as what is parked.
+func TestKeepAlivesOffWhileQueued(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, nil)
+	client := f.dial()
+	client.get("/")
+	f.awaitParked(1)
+	c := f.conn()
+	c.mu.Lock()
+	c.set(stateQueued)
+	c.mu.Unlock()
+	f.server.SetKeepAlivesEnabled(false)
+	client.awaitEOF()
+	f.awaitStates("new active idle closed")
+}
+
 // TestIdleWithPartOfHeader: net/http takes a connection for idle until it has all of
 // the next header, and closes it with the others. What was parked just before it must
 // not take for new.

@@ -127,7 +127,7 @@ func (sv *service) closeKept() {
 // closeIdle closes the connections that are parked, or have been until just now.
 func (sv *service) closeIdle() {
 	for _, f := range sv.feeds {
-		f.closeConns((*conn).hangUpParked)
+		f.closeConns((*conn).hangUpIdle)
 	}
 }
 
