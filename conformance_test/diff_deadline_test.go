@@ -33,6 +33,16 @@ func (s *stage) moveInTime(play func(deadline time.Time, moved func() bool)) {
 	})
 }
 
+// waitInTime plays scripts about deadlines that pass while an operation waits: with
+// longer and longer ones, until it had begun by then. play sets a deadline that is
+// so far away, and reports whether the operation came to anything before it.
+func (s *stage) waitInTime(play func(wait time.Duration) (begun bool)) {
+	s.Helper()
+	s.retry("beginning before a deadline passes", func(try int) bool {
+		return play(15 * time.Millisecond << (2 * try))
+	})
+}
+
 // later is a deadline that no test lives to see.
 func later() time.Time { return time.Now().Add(time.Hour) }
 
@@ -323,18 +333,21 @@ func TestDiffWriteDeadline(t *testing.T) {
 		name:  "cuts a write, whose count is what the peer receives",
 		shows: []string{`all, some: false true`, `received as counted: true`, `the right bytes: true`, `early: false`},
 		play: func(s *stage) {
-			srv, cli := s.pair()
-			deadline := soon()
-			srv.deadline("SetWriteDeadline", deadline)
-			n, err := srv.Conn.Write(pattern(muchData))
-			s.note("early: %t", time.Now().Before(deadline))
-			s.note("all, some: %t %t", n == muchData, n > 0)
-			s.noteError("write", err)
-			srv.close()
-			received, err := io.ReadAll(cli.Conn)
-			s.noteError("reading", err)
-			s.note("received as counted: %t", len(received) == n)
-			s.note("the right bytes: %t", bytes.Equal(received, pattern(len(received))))
+			s.waitInTime(func(wait time.Duration) bool {
+				srv, cli := s.pair()
+				deadline := time.Now().Add(wait)
+				srv.deadline("SetWriteDeadline", deadline)
+				n, err := srv.Conn.Write(pattern(muchData))
+				s.note("early: %t", time.Now().Before(deadline))
+				s.note("all, some: %t %t", n == muchData, n > 0)
+				s.noteError("write", err)
+				srv.close()
+				received, err := io.ReadAll(cli.Conn)
+				s.noteError("reading", err)
+				s.note("received as counted: %t", len(received) == n)
+				s.note("the right bytes: %t", bytes.Equal(received, pattern(len(received))))
+				return n > 0
+			})
 		},
 	}, {
 		name:  "cuts writes again and again, and the stream goes on where they stopped",

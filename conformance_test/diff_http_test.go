@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -233,11 +234,14 @@ func TestDiffHTTPServer(t *testing.T) {
 		name:  "a header that never ends",
 		shows: []string{`states \[new active closed\]`},
 		play: func(s *stage) {
-			w := serveWeb(s, sayHello, func(server *http.Server) { server.ReadHeaderTimeout = 150 * time.Millisecond })
-			cli := w.dial()
-			cli.write(hello[:20])
-			w.answer(cli)
-			w.finish(1)
+			s.waitInTime(func(wait time.Duration) bool {
+				w := serveWeb(s, sayHello, func(server *http.Server) { server.ReadHeaderTimeout = wait })
+				cli := w.dial()
+				cli.write(hello[:20])
+				w.answer(cli)
+				w.finish(1)
+				return slices.Contains(w.states, http.StateActive.String()) // the beginning came in time
+			})
 		},
 	}, {
 		name:  "a connection that never speaks",
@@ -261,11 +265,14 @@ func TestDiffHTTPServer(t *testing.T) {
 		name:  "a body that stalls",
 		shows: []string{`body of 4, OpError\{"read".*os\.ErrDeadlineExceeded`},
 		play: func(s *stage) {
-			w := serveWeb(s, readBody, func(server *http.Server) { server.ReadTimeout = 250 * time.Millisecond })
-			cli := w.dial()
-			cli.write("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\nhalf")
-			w.answer(cli)
-			w.finish(1)
+			s.waitInTime(func(wait time.Duration) bool {
+				w := serveWeb(s, readBody, func(server *http.Server) { server.ReadTimeout = wait })
+				cli := w.dial()
+				cli.write("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\nhalf")
+				w.answer(cli)
+				w.finish(1)
+				return len(w.seen) > 0 // the header came in time
+			})
 		},
 	}, {
 		name:  "a body that ends early",

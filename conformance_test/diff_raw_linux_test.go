@@ -339,8 +339,11 @@ func TestDiffSyscallConn(t *testing.T) {
 			raw := srv.rawConn()
 			srv.deadline("SetReadDeadline", longAgo)
 			srv.beginRawRead(raw, 20).end()
-			srv.deadline("SetReadDeadline", soon())
-			srv.beginRawRead(raw, 20).end()
+			s.waitInTime(func(wait time.Duration) bool {
+				srv.deadline("SetReadDeadline", time.Now().Add(wait))
+				srv.beginRawRead(raw, 20).end()
+				return strings.Contains(s.lines[len(s.lines)-1], "called=true")
+			})
 			srv.deadline("SetReadDeadline", time.Time{})
 			blocked := srv.beginRawRead(raw, 20)
 			blocked.stillBlocked()

@@ -214,8 +214,12 @@ var copyings = []copying{{
 	fits: fromStream,
 	play: func(s *stage, from, to *side) {
 		from.has(s, 10)
-		from.setDeadline(s, true, soon())
-		s.copy("copy", from, to)
+		s.waitInTime(func(wait time.Duration) bool {
+			from.setDeadline(s, true, time.Now().Add(wait))
+			n, err := io.Copy(to.near, from.near)
+			s.note("%s", describeCopy("copy", n, err))
+			return n > 0
+		})
 	},
 }, {
 	name: "the source is closed",
