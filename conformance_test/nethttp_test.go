@@ -423,7 +423,8 @@ func TestHTTPKeepAliveReuse(t *testing.T) {
 				}
 			},
 		})
-		for i := range 200 {
+		const requests = 200
+		for i := range requests {
 			path := fmt.Sprintf("/%d", i)
 			req, err := http.NewRequestWithContext(ctx, "GET", w.url+path, nil)
 			if err != nil {
@@ -439,8 +440,9 @@ func TestHTTPKeepAliveReuse(t *testing.T) {
 		}
 		seen := 0
 		remotes.Range(func(any, any) bool { seen++; return true })
-		if fresh != 1 || seen != 1 {
-			t.Errorf("got %d connections dialed, %d seen by the server, want 1", fresh, seen)
+		// Nearly always one: see TestDialHTTPTransport.
+		if fresh > requests/2 || seen > requests/2 {
+			t.Errorf("got %d connections dialed, %d seen by the server, for %d requests, want them used again", fresh, seen, requests)
 		}
 	})
 }
@@ -505,22 +507,31 @@ func TestHTTPTimeouts(t *testing.T) {
 			w.get(t, "/")
 		})
 		t.Run("write", func(t *testing.T) {
-			failed := make(chan error, 1)
-			w := startWeb(t, e, p, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-				var err error
-				for err == nil {
-					_, err = rw.Write(pattern(1 << 20))
+			// On a machine that is slow the time may be up before there is an answer
+			// to cut, or before the handshake is done, which it is the limit of, too.
+			// Then once more, with a longer one.
+			for timeout, begun := 100*time.Millisecond, false; !begun; timeout *= 4 {
+				failed := make(chan error, 1)
+				w := startWeb(t, e, p, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					var err error
+					for err == nil {
+						_, err = rw.Write(pattern(1 << 20))
+					}
+					failed <- err
+				}), func(server *http.Server) { server.WriteTimeout = timeout })
+				before := time.Now()
+				resp, err := w.client.Get(w.url)
+				if begun = err == nil; !begun {
+					if time.Since(before) < timeout || timeout > testnet.HangTimeout {
+						t.Fatalf("with a time-out of %v, after %v: %v", timeout, time.Since(before), err)
+					}
+					continue
 				}
-				failed <- err
-			}), func(server *http.Server) { server.WriteTimeout = 300 * time.Millisecond })
-			resp, err := w.client.Get(w.url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			testnet.Receive(t, "the write failing", failed)
-			if n, err := io.Copy(io.Discard, resp.Body); err == nil {
-				t.Errorf("got %d bytes and a normal end, want the response cut", n)
+				defer resp.Body.Close()
+				testnet.Receive(t, "the write failing", failed)
+				if n, err := io.Copy(io.Discard, resp.Body); err == nil {
+					t.Errorf("got %d bytes and a normal end, want the response cut", n)
+				}
 			}
 		})
 	})
