@@ -239,13 +239,13 @@ func TestFrameworks(t *testing.T) {
 func visitAll(st *site, l *low, content string) {
 	s := st.s
 	s.want("a greeting", st.get("/hello/world"), "hello world")
-	st.awaitParked(1)
+	st.awaitParked(0)
 	s.want("no such page", fmt.Sprint(strings.Contains(strings.ToLower(st.get("/nowhere")), "not found")), "true")
-	st.awaitParked(1)
+	st.awaitParked(0)
 	s.want("JSON", strings.TrimSpace(st.do("POST", "/json", "application/json", strings.NewReader(`{"text":"x","size":7}`))), `{"text":"x","size":7}`)
-	st.awaitParked(1)
+	st.awaitParked(0)
 	st.do("POST", "/json", "application/json", strings.NewReader(`nonsense`))
-	st.awaitParked(1)
+	st.awaitParked(0)
 
 	var form bytes.Buffer
 	mw := multipart.NewWriter(&form)
@@ -254,25 +254,25 @@ func visitAll(st *site, l *low, content string) {
 	io.WriteString(part, content)
 	mw.Close()
 	s.want("an upload", strings.TrimSpace(st.do("POST", "/upload", mw.FormDataContentType(), &form)), fmt.Sprintf(`{"text":"upload.bin","size":%d}`, fileBytes))
-	st.awaitParked(1)
+	st.awaitParked(0)
 	st.do("POST", "/ignore", "text/plain", strings.NewReader(content[:100_000]))
-	st.awaitParked(1)
+	st.awaitParked(0)
 	st.get("/panic")
-	st.awaitParked(1)
+	st.awaitParked(0)
 	s.want("a file", st.get("/files/file.bin"), content)
-	st.awaitParked(1)
+	st.awaitParked(0)
 	s.want("a part of a file", st.get("/files/file.bin", "Range", "bytes=1234567-2345678"), content[1234567:2345679])
-	st.awaitParked(1)
+	st.awaitParked(0)
 	s.want("a page after all that", st.get("/hello/again"), "hello again")
-	st.awaitParked(1)
+	st.awaitParked(0)
 
 	watchStream(st, l)
-	st.awaitParked(1)
+	st.awaitParked(0)
 	goAway(st, l)
 	talkRaw(st)
 	sendLate(st)
 	s.want("the last page", st.get("/hello/last"), "hello last")
-	st.awaitParked(1)
+	st.awaitParked(0)
 }
 
 // sendLate sends a part of a body to a handler that gives it no time.

@@ -141,7 +141,7 @@ func callAll(st *site, http2 bool, options ...connect.ClientOption) {
 	s := st.s
 	between := func() {
 		if !http2 {
-			st.awaitParked(1)
+			st.awaitParked(0)
 		}
 	}
 	unary := connect.NewClient[text, text](st.client, st.url+service+"Echo", options...)

@@ -247,7 +247,7 @@ func TestFileServer(t *testing.T) {
 					if req.want != "?" {
 						s.want(fmt.Sprint(req.method, " ", req.path, req.header), got, req.want)
 					}
-					st.awaitParked(1)
+					st.awaitParked(0)
 				}
 				parts(s, st, content)
 			})

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,6 +131,7 @@ type site struct {
 	addr    string
 	url     string // without a path
 	client  *http.Client
+	open    atomic.Int64        // the client's connections
 	adapter *httpadapter.Server // nil: nothing is parked
 }
 
@@ -164,7 +166,7 @@ func (s *stage) start(srv *http.Server, with setup) *site {
 	}
 	served := make(chan error, 1)
 	go func() { served <- serve() }()
-	transport := &http.Transport{TLSClientConfig: with.clientTLS, ForceAttemptHTTP2: true}
+	transport := &http.Transport{DialContext: site.dialCounted, TLSClientConfig: with.clientTLS, ForceAttemptHTTP2: true}
 	if with.http2 {
 		transport.Protocols = new(http.Protocols)
 		transport.Protocols.SetUnencryptedHTTP2(true)
@@ -194,8 +196,32 @@ func canPark(ln net.Listener) bool {
 	return ok && l.Stats().Sockets > 0
 }
 
-// awaitParked waits until n connections are parked, where any are.
-func (st *site) awaitParked(n int) {
+// A countedConn is one of a site's client.
+type countedConn struct {
+	net.Conn
+	forget func()
+}
+
+func (c countedConn) Close() error {
+	c.forget()
+	return c.Conn.Close()
+}
+
+// dialCounted dials for the site's client.
+func (st *site) dialCounted(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	st.open.Add(1)
+	return countedConn{c, sync.OnceFunc(func() { st.open.Add(-1) })}, nil
+}
+
+// awaitParked waits until the client's connections, and more ones of the test's own,
+// are parked, where any are. The client has one most often. It has none where
+// net/http has closed it, which it does if the goroutine that has written the request
+// hasn't said so 50 ms after the response (persistConn.wroteRequest).
+func (st *site) awaitParked(more int) {
 	st.s.Helper()
 	if st.adapter == nil {
 		return
@@ -205,7 +231,9 @@ func (st *site) awaitParked(n int) {
 			st.s.Logf("%+v", st.adapter.Stats())
 		}
 	}()
-	testnet.Eventually(st.s, fmt.Sprintf("%d parked connections", n), func() bool { return st.adapter.Stats().Parked == n })
+	testnet.Eventually(st.s, fmt.Sprintf("the client's connections being parked, and %d more", more), func() bool {
+		return st.adapter.Stats().Parked == int(st.open.Load())+more
+	})
 }
 
 // do sends a request and notes the response. It returns the body.

@@ -130,8 +130,9 @@ type gorillaSocket struct {
 	pong chan string
 }
 
-func dialGorilla(ctx context.Context, _ *http.Client, url string) (socket, error) {
-	c, resp, err := new(gorilla.Dialer).DialContext(ctx, strings.Replace(url, "http", "ws", 1), nil)
+func dialGorilla(ctx context.Context, client *http.Client, url string) (socket, error) {
+	dialer := &gorilla.Dialer{NetDialContext: client.Transport.(*http.Transport).DialContext}
+	c, resp, err := dialer.DialContext(ctx, strings.Replace(url, "http", "ws", 1), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +231,7 @@ func talkWebSocket(s *stage, server socketServer, client socketClient, proxied b
 	// While somebody else's connection waits until it is parked, this one does, too:
 	// it must not be.
 	s.want("another connection", st.get("/hello"), "hello")
-	st.awaitParked(1)
+	st.awaitParked(-1)
 	roundTrip(s, c, true, []byte("still there"))
 
 	// Pongs are seen by who receives, and so there must be somebody.
