@@ -218,8 +218,9 @@ func TestServeSummary(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(s.dir, "file"), make([]byte, 20_000), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for range 3 { // on one connection, which keep-alive leaves open
-				s.fetch("GET", "/file", nil, nil)
+			get := s.keepAlive()
+			for range 3 {
+				get("/file")
 			}
 			for range 2 {
 				if _, err := echopb.NewEchoClient(s.grpc).Unary(s.ctx, &echopb.EchoRequest{}); err != nil {
@@ -268,13 +269,13 @@ func TestServeParks(t *testing.T) {
 			}
 			d.start()
 			s := &servers{command: &command{t: t}, baseURL: baseURL(d.httpListener.Addr())}
-			s.connect(d.grpcListener.Addr().String())
-			s.fetch("GET", "/echo", nil, nil)
+			get := s.keepAlive()
+			get("/echo")
 			adapter, _ := d.httpServer.(*httpadapter.Server)
 			if adapter != nil {
 				testnet.Eventually(t, "the connection being parked", func() bool { return adapter.Stats().Parked == 1 })
 			}
-			s.fetch("GET", "/echo", nil, nil)
+			get("/echo")
 			d.shutdown(testnet.HangTimeout)
 			d.release()
 			want := `^not available with -plain$`
