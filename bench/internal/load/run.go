@@ -99,8 +99,9 @@ func (c *crew) wait() error {
 	return nil
 }
 
-// closedLoop runs every session as fast as it is answered. One reading of the
-// clock is both the end of an operation and the beginning of the next.
+// closedLoop runs every session as fast as it is answered, and for one operation at
+// least, however late its goroutine gets to it. One reading of the clock is both the
+// end of an operation and the beginning of the next.
 func closedLoop(sessions []session, ph Phase) (measurement, error) {
 	var c crew
 	rec := latency.NewRecorder()
@@ -111,7 +112,7 @@ func closedLoop(sessions []session, ph Phase) (measurement, error) {
 			shard := rec.Shard()
 			defer shard.Flush()
 			last := time.Now()
-			for !c.stop.Load() {
+			for n := 0; !c.stop.Load() || n == 0 && c.fail.Load() == nil; n++ {
 				if err := s.op(); err != nil {
 					return err
 				}

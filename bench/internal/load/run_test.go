@@ -73,6 +73,16 @@ func TestClosedLoopFigures(t *testing.T) {
 	})
 }
 
+// TestClosedLoopBeginsLate lets a phase be over before its sessions have begun, as it
+// may be on a busy machine: each is used once, unless one has failed.
+func TestClosedLoopBeginsLate(t *testing.T) {
+	sessions := []session{&fakeSession{latency: always(0)}, &fakeSession{latency: always(0)}}
+	m, err := closedLoop(sessions, Phase{Duration: -time.Second})
+	if err != nil || m.latency.Count() < 2 {
+		t.Errorf("%d operations, error %v; want 2 or more, none", m.latency.Count(), err)
+	}
+}
+
 // TestOpenLoopShowsStall is what an open loop is for: a server that is quick but
 // for one stall of a second. Its closed-loop latency is quick but for one
 // operation; the operations that were due during the stall waited for its end.
@@ -283,6 +293,7 @@ func TestParallel(t *testing.T) {
 		if i == 10 {
 			return bad
 		}
+		time.Sleep(time.Millisecond) // or they might all be done before the error is
 		return nil
 	})
 	if err != bad || calls.Load() == 1_000_000 {
