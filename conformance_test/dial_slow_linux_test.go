@@ -137,8 +137,7 @@ func describeTimeout(err error) string {
 // TestDiffDialWaits ends dialing while it waits for the peer.
 func TestDiffDialWaits(t *testing.T) {
 	// begin dials a peer that does not answer and returns when that is stuck.
-	begin := func(s *stage, dial dialFunc, ctx context.Context, d net.Dialer) *pending {
-		deaf := s.deafEnd("127.0.0.1")
+	begin := func(s *stage, dial dialFunc, deaf net.Addr, ctx context.Context, d net.Dialer) *pending {
 		return s.begin("Dial", func() string {
 			c, err := dial(ctx, d, "tcp", deaf.String())
 			if c != nil {
@@ -153,7 +152,7 @@ func TestDiffDialWaits(t *testing.T) {
 		shows: []string{`context\.Canceled`, `<deaf>`},
 		play: func(s *stage, dial dialFunc) {
 			ctx, cancel := context.WithCancel(s.Context())
-			blocked := begin(s, dial, ctx, net.Dialer{})
+			blocked := begin(s, dial, s.deafEnd("127.0.0.1"), ctx, net.Dialer{})
 			blocked.stillBlocked()
 			cancel()
 			blocked.end()
@@ -162,21 +161,23 @@ func TestDiffDialWaits(t *testing.T) {
 		name:  "deadline of the context",
 		shows: []string{`text=".*i/o timeout"`, `<deaf>`},
 		play: func(s *stage, dial dialFunc) {
+			deaf := s.deafEnd("127.0.0.1") // which takes longer than soon
 			ctx, cancel := context.WithTimeout(s.Context(), soon)
 			defer cancel()
-			begin(s, dial, ctx, net.Dialer{}).end()
+			begin(s, dial, deaf, ctx, net.Dialer{}).end()
 		},
 	}, {
 		name:  "Timeout",
 		shows: []string{`text=".*i/o timeout"`, `<deaf>`},
 		play: func(s *stage, dial dialFunc) {
-			begin(s, dial, s.Context(), net.Dialer{Timeout: soon}).end()
+			begin(s, dial, s.deafEnd("127.0.0.1"), s.Context(), net.Dialer{Timeout: soon}).end()
 		},
 	}, {
 		name:  "Deadline",
 		shows: []string{`text=".*i/o timeout"`, `<deaf>`},
 		play: func(s *stage, dial dialFunc) {
-			begin(s, dial, s.Context(), net.Dialer{Deadline: time.Now().Add(soon)}).end()
+			deaf := s.deafEnd("127.0.0.1")
+			begin(s, dial, deaf, s.Context(), net.Dialer{Deadline: time.Now().Add(soon)}).end()
 		},
 	}})
 }
