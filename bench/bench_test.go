@@ -75,10 +75,12 @@ func first(t *testing.T, rep *Report, metric string) float64 {
 // up: exactly that cost must come out, since nothing is in flight at either end
 // of a window. Its latency is a sleep, which may take longer but never less.
 func TestKnownFigures(t *testing.T) {
+	began := time.Now()
 	rep, err := Run(t.Context(), fakeConfig(t, fakeKnown))
 	if err != nil {
 		t.Fatal(err)
 	}
+	took := time.Since(began)
 	for metric, want := range map[string]float64{
 		MetricUser: float64(fakeCost), MetricSystem: float64(fakeCost / 3), MetricCPU: float64(fakeCost + fakeCost/3),
 		MetricSwitch: 5, MetricAllocs: 7, MetricAlloc: 64,
@@ -87,14 +89,14 @@ func TestKnownFigures(t *testing.T) {
 			t.Errorf("%s = %v, want %v", metric, got, want)
 		}
 	}
-	// Ten times the latency is for a machine that has other things to do.
+	// The machine may have other things to do for any part of what all of it took.
 	for _, metric := range []string{MetricP50, MetricP90} {
-		if got := time.Duration(first(t, rep, metric)); got < fakeLatency || got > 10*fakeLatency {
+		if got := time.Duration(first(t, rep, metric)); got < fakeLatency || got > took {
 			t.Errorf("%s = %v, want %v or little more", metric, got, fakeLatency)
 		}
 	}
-	// Eight connections, each a request per latency at the most.
-	if got, most := first(t, rep, MetricRate), 8/fakeLatency.Seconds(); got > most || got < most/10 {
+	// Eight connections, each a request per latency at the most, and one at least.
+	if got, most, least := first(t, rep, MetricRate), 8/fakeLatency.Seconds(), 8/took.Seconds(); got > most || got < least {
 		t.Errorf("%s = %v, want %v or little less", MetricRate, got, most)
 	}
 	if arm := rep.Arms[0]; arm.GOMAXPROCS != 3 || arm.Loops != 5 {
@@ -138,6 +140,7 @@ func TestRealCost(t *testing.T) {
 
 // TestFailures runs against servers that are broken, each in its own way.
 func TestFailures(t *testing.T) {
+	const hung = 300 * time.Millisecond
 	for _, c := range []struct {
 		how  string
 		want []string
@@ -145,10 +148,9 @@ func TestFailures(t *testing.T) {
 	}{
 		{fakeRefuse, []string{"the net server: not today"}, 0},
 		{fakeNobody, []string{"the load generator", "connect", "connection refused"}, 0},
-		{fakeMute, []string{`the net server did not answer "start" within 300ms`}, 300 * time.Millisecond},
+		{fakeMute, []string{`the net server did not answer "start" within 300ms`}, hung},
 		{fakeBabble, []string{`the net server answered "start" with something else`}, 0},
 		{fakeDie, []string{"the net server died (exit status 3): " + fakeLastWord}, 0},
-		{fakeHang, []string{"the load generator", "the server stopped answering", "300ms after the end"}, 300 * time.Millisecond},
 		{fakeWrong, []string{"the load generator", "418 I'm a teapot"}, 0},
 	} {
 		t.Run(c.how, func(t *testing.T) {
@@ -157,20 +159,9 @@ func TestFailures(t *testing.T) {
 			cfg.Duration = time.Minute // the failure ends it
 			if c.hung > 0 {
 				cfg.Hung = c.hung
-				cfg.Duration = time.Second // it is judged after the end
 			}
 			rep, err := Run(t.Context(), cfg)
-			if err == nil {
-				t.Fatal("no error")
-			}
-			for _, want := range append(c.want, "http/keepalive/conns=8: ", "net, round 1: ") {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q, want one with %q", err, want)
-				}
-			}
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("the error has several lines: %q", err)
-			}
+			wantFailure(t, err, append(c.want, "http/keepalive/conns=8: ", "net, round 1: ")...)
 			if c.how == fakeDie && (rep == nil || !strings.HasPrefix(rep.Results[0].Output, fakeLastWord)) {
 				t.Errorf("report %+v, want it to have the server's last words", rep)
 			}
@@ -180,6 +171,38 @@ func TestFailures(t *testing.T) {
 			noChildren(t)
 		})
 	}
+}
+
+// wantFailure checks that a run has failed, with one line that says all of want.
+func wantFailure(t *testing.T, err error, want ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q, want one with %q", err, w)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("the error has several lines: %q", err)
+	}
+}
+
+// TestHang runs against a server that stops answering in the middle of the load. It
+// is given up as soon as it would be if it didn't answer the harness, and a busy
+// machine may not let it do that in time: then once more, with more time.
+func TestHang(t *testing.T) {
+	cfg := fakeConfig(t, fakeHang)
+	cfg.Warmup, cfg.Duration = 0, time.Second // it is judged after the end
+	var err error
+	for cfg.Hung = 300 * time.Millisecond; cfg.Hung < testnet.HangTimeout; cfg.Hung *= 3 {
+		if _, err = Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "did not answer") {
+			break
+		}
+	}
+	wantFailure(t, err, "http/keepalive/conns=8: ", "the load generator", "the server stopped answering", cfg.Hung.String()+" after the end")
+	noChildren(t)
 }
 
 // TestHungUpIdle: a server that closes idle connections must not pass for a cheap
@@ -229,8 +252,9 @@ func TestInterrupt(t *testing.T) {
 	cfg.Rounds = 100
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the user is bored")
+	done := 0
 	cfg.Progress = func(p Progress) {
-		if p.Done == 2 {
+		if done = p.Done; done == 2 {
 			time.AfterFunc(30*time.Millisecond, func() { cancel(stop) })
 		}
 	}
@@ -238,10 +262,15 @@ func TestInterrupt(t *testing.T) {
 	if !errors.Is(err, stop) {
 		t.Errorf("error %v, want %v", err, stop)
 	}
-	if rep == nil || len(rep.Results) != 1 || len(rep.Results[0].Values("net", MetricCPU)) != 1 || len(rep.Results[0].Values("net#2", MetricCPU)) != 1 {
-		t.Errorf("report %+v, want the two samples that were finished", rep)
+	if rep == nil || len(rep.Results) != 1 {
+		t.Fatalf("report %+v, want one result", rep)
 	}
-	if rep != nil && rep.Stopped != stop.Error() {
+	// One more than Progress was told if the interrupt came just after a sample.
+	res := &rep.Results[0]
+	if n := len(res.Values("net", MetricCPU)) + len(res.Values("net#2", MetricCPU)); n != done && n != done+1 {
+		t.Errorf("%d samples, want the %d that were finished", n, done)
+	}
+	if rep.Stopped != stop.Error() {
 		t.Errorf("the report says it stopped for %q, want %q", rep.Stopped, stop)
 	}
 	noChildren(t)
