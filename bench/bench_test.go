@@ -218,7 +218,8 @@ func TestHungUpIdle(t *testing.T) {
 }
 
 // TestFailureIsNotTheEnd lets one scenario fail, and looks for the one after it.
-// With a single connection the fake is not asked often enough to die.
+// With a single connection the fake is not asked often enough to die, with eight it
+// is, since each is used at least once to warm up and once after.
 func TestFailureIsNotTheEnd(t *testing.T) {
 	cfg := fakeConfig(t, fakeDie)
 	cfg.Match = regexp.MustCompile("^http/keepalive/conns=8$|^http/timeouts/conns=1$")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ const (
 const (
 	fakeLatency = 20 * time.Millisecond
 	fakeCost    = 3 * time.Millisecond // in user space; a third as much in the kernel
-	fakeAfter   = 20                   // requests that go well before anything happens
+	fakeAfter   = 12                   // requests that go well before anything happens
 	fakePerConn = 5000                 // bytes that a connection costs it
 )
 
@@ -71,6 +72,7 @@ type fake struct {
 	how      string
 	requests atomic.Int64
 	conns    atomic.Int64
+	dying    sync.Once
 
 	srv    *http.Server
 	looked bool // the harness has asked for the memory
@@ -154,8 +156,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if n > fakeAfter {
 		switch f.how {
 		case fakeDie:
-			fmt.Fprintln(os.Stderr, fakeLastWord)
-			os.Exit(3)
+			f.dying.Do(func() {
+				fmt.Fprintln(os.Stderr, fakeLastWord)
+				os.Exit(3)
+			})
 		case fakeHang:
 			select {}
 		case fakeWrong:

@@ -85,7 +85,7 @@ func (st *stage) tearDown() {
 
 // dyingMax is how long a process may take from resetting its connections to
 // being reaped.
-const dyingMax = 500 * time.Millisecond
+const dyingMax = 3 * time.Second
 
 // blame adds to an error of the load that a server has died, if one has: that is
 // the cause, and a connection reset only its symptom.

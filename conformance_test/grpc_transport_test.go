@@ -337,7 +337,7 @@ func TestGRPCSoak(t *testing.T) {
 	})
 	testnet.Eventually(t, "all buffers of the pool being back or garbage", func() bool {
 		runtime.GC()
-		return pool.ReadStats().BuffersInUse == before
+		return pool.ReadStats().BuffersInUse <= before // fewer if there was garbage then
 	})
 }
 
