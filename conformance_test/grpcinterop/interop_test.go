@@ -76,7 +76,7 @@ var cases = []interopCase{
 	service("ping_pong", interop.DoPingPong),
 	service("empty_stream", interop.DoEmptyStream),
 	service("timeout_on_sleeping_server", interop.DoTimeoutOnSleepingServer),
-	service("cancel_after_begin", interop.DoCancelAfterBegin),
+	service("cancel_after_begin", cancelAfterBegin),
 	service("cancel_after_first_response", interop.DoCancelAfterFirstResponse),
 	service("custom_metadata", interop.DoCustomMetadata),
 	service("status_code_and_message", interop.DoStatusCodeAndMessage),
@@ -104,6 +104,18 @@ var cases = []interopCase{
 			return cc, func() { cc.Close() }
 		})
 	}},
+}
+
+// cancelAfterBegin cancels a call, and then ends what it has to say and waits for the
+// answer. To the end the server answers, and that may come before gRPC has taken
+// note of the cancellation: then it is tried again.
+func cancelAfterBegin(ctx context.Context, client testgrpc.TestServiceClient, options ...grpc.CallOption) {
+	for range 9 {
+		if attempt(func() { interop.DoCancelAfterBegin(ctx, client, options...) }) == nil {
+			return
+		}
+	}
+	interop.DoCancelAfterBegin(ctx, client, options...)
 }
 
 // soak makes large calls on the clients that it is given. That they are slow is no
@@ -221,7 +233,20 @@ func runCases(t *testing.T, serverSide, clientSide side, kind testnet.Kind, secu
 }
 
 // runCase returns what the case fails with, if it does.
-func runCase(ctx context.Context, c interopCase, addr net.Addr, options ...grpc.DialOption) (err error) {
+func runCase(ctx context.Context, c interopCase, addr net.Addr, options ...grpc.DialOption) error {
+	return attempt(func() {
+		c.run(ctx, func() *grpc.ClientConn {
+			cc, err := grpc.NewClient(target(addr), options...)
+			if err != nil {
+				panic(caseFailed{fmt.Sprint("NewClient: ", err)})
+			}
+			return cc
+		})
+	})
+}
+
+// attempt returns what f, of the interop client, fails with, if it does.
+func attempt(f func()) (err error) {
 	defer func() {
 		switch failure := recover().(type) {
 		case nil:
@@ -231,13 +256,7 @@ func runCase(ctx context.Context, c interopCase, addr net.Addr, options ...grpc.
 			panic(failure)
 		}
 	}()
-	c.run(ctx, func() *grpc.ClientConn {
-		cc, err := grpc.NewClient(target(addr), options...)
-		if err != nil {
-			panic(caseFailed{fmt.Sprint("NewClient: ", err)})
-		}
-		return cc
-	})
+	f()
 	return nil
 }
 
