@@ -142,8 +142,11 @@ type copying struct {
 	fits func(from, to place) bool // nil: any two
 }
 
-func (s *stage) copy(what string, from, to *side) {
-	s.note("%s", copyOutcome(what, to.near, from.near))
+// copy notes what comes of a copy, and returns how much was copied.
+func (s *stage) copy(what string, from, to *side) (n int64) {
+	n, err := io.Copy(to.near, from.near)
+	s.note("%s", describeCopy(what, n, err))
+	return n
 }
 
 func copyOutcome(what string, w io.Writer, r io.Reader) string {
@@ -216,9 +219,7 @@ var copyings = []copying{{
 		from.has(s, 10)
 		s.waitInTime(func(wait time.Duration) bool {
 			from.setDeadline(s, true, time.Now().Add(wait))
-			n, err := io.Copy(to.near, from.near)
-			s.note("%s", describeCopy("copy", n, err))
-			return n > 0
+			return s.copy("copy", from, to) > 0
 		})
 	},
 }, {
