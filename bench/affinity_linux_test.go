@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed starts a process on the given processors and returns what it says it
+// allowed starts a process on the given processors and returns the ones that it says it
 // may use: Cpus_allowed_list of proc(5).
 func allowed(t *testing.T, on processors) string {
 	t.Helper()

@@ -16,7 +16,7 @@ type Arm struct {
 	Env        []string      `json:"env,omitempty"`        // KEY=VALUE, on top of the harness's own
 	Executable string        `json:"executable,omitempty"` // "" for the running one
 
-	// What the arm's first server said of itself; 0 until then.
+	// The arm's first server's own report; 0 until then.
 	GOMAXPROCS int `json:"gomaxprocs"`
 	Loops      int `json:"loops"`
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/percore/percore/bench/internal/target"
 )
 
-// Config says what to measure, and for how long.
+// Config lists the measurements and their length.
 type Config struct {
 	Arms     []Arm          // at least one; the first is compared with each other
 	Match    *regexp.Regexp // of all scenarios, those whose name matches; nil for the core set
@@ -54,7 +54,7 @@ type Progress struct {
 	Round       int // from 1
 }
 
-// check returns what is wrong with a configuration.
+// check returns the first mistake in a configuration.
 func (cfg *Config) check() error {
 	switch {
 	case len(cfg.Arms) == 0:
@@ -84,11 +84,11 @@ type runner struct {
 	skipped []Result // go to the end of the report
 }
 
-// Run measures what cfg says and blocks until it has. Scenarios that the
-// system's limits don't allow are skipped; one that fails is recorded as failed,
-// and the others go on. It returns what was measured together with an error that
-// names the first failure. When ctx ends, Run ends its processes and returns
-// what it has with ctx's cause. No process or file of it is left when it returns.
+// Run makes cfg's measurements and blocks until it has. Scenarios that the system's limits don't
+// allow are skipped; one that fails is recorded as failed, and the others go on. It returns the
+// measurements together with an error that names the first failure. When ctx ends, Run ends its
+// processes and returns the measurements so far with ctx's cause. No process or file of it is left
+// when it returns.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("the benchmark needs Linux: on %s percore is package net", runtime.GOOS)
@@ -100,7 +100,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Arms = slices.Clone(cfg.Arms) // what servers say of themselves goes there
+	cfg.Arms = slices.Clone(cfg.Arms) // the servers' own reports go there
 	r := &runner{cfg: cfg, exe: exe, rep: newReport(cfg)}
 	if cfg.SplitCPUs {
 		if r.serverCPUs, r.loadCPUs, err = splitProcessors(); err != nil {
@@ -174,7 +174,7 @@ func (r *runner) skip(sc Scenario, why error) {
 	}
 }
 
-// prepare makes what the scenarios share: the files to download and the work of
+// prepare makes the things that the scenarios share: the files to download and the work of
 // the processor-bound handlers.
 func (r *runner) prepare(scenarios []Scenario) error {
 	r.spin = map[time.Duration]int64{}

@@ -89,7 +89,7 @@ func TestKnownFigures(t *testing.T) {
 			t.Errorf("%s = %v, want %v", metric, got, want)
 		}
 	}
-	// The machine may have other things to do for any part of what all of it took.
+	// The machine may have other things to do for any part of that time.
 	for _, metric := range []string{MetricP50, MetricP90} {
 		if got := time.Duration(first(t, rep, metric)); got < fakeLatency || got > took {
 			t.Errorf("%s = %v, want %v or little more", metric, got, fakeLatency)

@@ -24,7 +24,7 @@ type child struct {
 	client *control.Client
 
 	exited  chan struct{} // closed when the process is gone and reaped
-	waitErr error         // what Wait said; valid once exited is closed
+	waitErr error         // Wait's result; valid once exited is closed
 }
 
 // startChild runs exe with args on the given processors. The child leaves when
@@ -83,7 +83,7 @@ func (c *child) call(ctx context.Context, op string, in, out any, limit time.Dur
 	}
 }
 
-// explain says what an error of the control channel means.
+// explain puts an error of the control channel into words.
 func (c *child) explain(op string, err error) error {
 	var remote *control.RemoteError
 	switch {
@@ -109,7 +109,7 @@ type deathError struct {
 	said      string // on its standard error, several lines maybe
 }
 
-// Error is one line; the rest of what the child said is for the report.
+// Error is one line; the rest of the child's words is for the report.
 func (e *deathError) Error() string {
 	line, _, more := strings.Cut(e.said, "\n")
 	switch {
@@ -153,8 +153,8 @@ func (c *child) kill() {
 	c.stdout.Close()
 }
 
-// words keeps the beginning of what a child writes to its standard error. It is safe
-// for concurrent use.
+// words keeps the beginning of a child's standard error. It is safe for
+// concurrent use.
 type words struct {
 	mu  sync.Mutex
 	buf []byte // guarded by mu

@@ -40,7 +40,7 @@ func CheckClient(name string) error {
 	return nil
 }
 
-// clientCan returns why a load generator can't do what sc needs, or nil.
+// clientCan returns why a load generator can't serve sc, or nil.
 func clientCan(client string, sc Scenario) error {
 	if client == ClientBuiltin {
 		return nil
@@ -52,7 +52,7 @@ func clientCan(client string, sc Scenario) error {
 	return nil
 }
 
-// external is a load generator that somebody else wrote, run once per phase. Its
+// external is another project's load generator, run once per phase. Its
 // connections are opened and closed within the phase. So operations that were
 // open at the end of the phase, at most one per connection, cost the server
 // something and are not counted.
@@ -128,7 +128,7 @@ var (
 	h2loadStatus = regexp.MustCompile(`status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`)
 )
 
-// parseWrk reads what wrk prints.
+// parseWrk reads wrk's output.
 func parseWrk(out string) (observed, error) {
 	if m := wrkErrors.FindStringSubmatch(out); m != nil {
 		return observed{}, errors.New(m[1])
@@ -155,7 +155,7 @@ func parseWrk(out string) (observed, error) {
 	return o, nil
 }
 
-// parseH2load reads what h2load prints. It has no quantiles.
+// parseH2load reads h2load's output. It has no quantiles.
 func parseH2load(out string) (observed, error) {
 	total, count, status := h2loadTotal.FindStringSubmatch(out), h2loadCount.FindStringSubmatch(out), h2loadStatus.FindStringSubmatch(out)
 	if total == nil || count == nil || status == nil {

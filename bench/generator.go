@@ -17,7 +17,7 @@ type generator interface {
 	stop()
 }
 
-// observed is what a generator saw in a phase.
+// observed holds a generator's observations in a phase.
 type observed struct {
 	ops     int64
 	elapsed time.Duration

@@ -2,7 +2,7 @@ package bench
 
 import "fmt"
 
-// limits is what the system allows a process. 0 means that it is not known.
+// limits are the system's limits of a process. 0 means that it is not known.
 type limits struct {
 	files int // open files per process, the hard limit: Go programs raise the soft one to it
 	ports int // local ports that a client may connect from

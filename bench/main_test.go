@@ -24,7 +24,7 @@ import (
 const (
 	argServer = "bench-server"
 	argLoad   = "bench-load"
-	argFake   = "bench-fake" // followed by what is wrong with it
+	argFake   = "bench-fake" // followed by its mistake
 )
 
 func TestMain(m *testing.M) {
@@ -44,11 +44,11 @@ func TestMain(m *testing.M) {
 	testnet.Main(m)
 }
 
-// What a fakeServer can be told to do.
+// The orders that a fakeServer understands.
 const (
 	fakeKnown    = "known"     // answer after fakeLatency, and account fakeCost for each request
 	fakeRefuse   = "refuse"    // refuse to start
-	fakeNobody   = "nobody"    // name an address on which nobody listens
+	fakeNobody   = "nobody"    // name an address without a listener
 	fakeMute     = "mute"      // never answer the harness
 	fakeBabble   = "babble"    // answer the harness with something else
 	fakeDie      = "die"       // end in the middle of the load
@@ -56,7 +56,7 @@ const (
 	fakeWrong    = "wrong"     // answer requests with an error
 	fakeHangUp   = "hang-up"   // close all connections when asked for its memory once more
 	fakeStubborn = "stubborn"  // as known, but don't leave when told to
-	fakeLastWord = "I give up" // what a dying fake says
+	fakeLastWord = "I give up" // a dying fake's last words
 )
 
 // The figures of a fakeServer.

@@ -22,7 +22,7 @@ const (
 	Percent
 )
 
-// The names of the metrics. What is said to be the server's was accounted to its
+// The names of the metrics. Figures that are called the server's were accounted to its
 // process by the operating system or by its Go runtime.
 const (
 	MetricCPU     = "cpu-ns/op"  // the server's, user and system

@@ -13,7 +13,7 @@ import (
 )
 
 // Report is all that was measured, and where. It is safe for concurrent use as
-// long as nobody changes it.
+// long as it is not changed.
 type Report struct {
 	Host      Host      `json:"host"`
 	Command   string    `json:"command"` // the command line
@@ -53,7 +53,7 @@ type Result struct {
 	Skipped  string              `json:"skipped,omitempty"` // why it was not run
 }
 
-// Sample is what one window measured.
+// Sample holds one window's measurements.
 type Sample struct {
 	Metrics map[string]float64 `json:"metrics"`
 
@@ -97,7 +97,7 @@ func (res *Result) Latencies(arm string) (*latency.Histogram, error) {
 	return all, nil
 }
 
-// Verdict is what a comparison says.
+// Verdict is a comparison's result.
 type Verdict uint8
 
 // The verdicts there are.
@@ -153,7 +153,7 @@ func host() Host {
 	return h
 }
 
-// commandLine is what was typed, without the directory the program is in.
+// commandLine is the command as it was typed, without the directory the program is in.
 func commandLine() string {
 	args := append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...)
 	for i, a := range args {

@@ -225,7 +225,7 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 	return Sample{Metrics: m, Latency: seen.latency}, nil
 }
 
-// usage returns what the server, and the one behind it if there is one, have used so
+// usage returns the consumption of the server, and of the one behind it if there is one, so
 // far.
 func (r *runner) usage(ctx context.Context, st *stage) (server, backend target.Usage, err error) {
 	if st.backend != nil {
@@ -237,7 +237,7 @@ func (r *runner) usage(ctx context.Context, st *stage) (server, backend target.U
 	return server, backend, err
 }
 
-// serverMetrics adds to m what the server and the load used per operation.
+// serverMetrics adds to m the server's and the load's consumption per operation.
 func serverMetrics(m map[string]float64, before, after target.Usage, seen observed) {
 	perOp := func(v float64) float64 { return v / float64(seen.ops) }
 	m[MetricCPU] = perOp(float64(after.CPU() - before.CPU()))
@@ -261,7 +261,7 @@ func serverMetrics(m map[string]float64, before, after target.Usage, seen observ
 // first requests of a process allocate once is not the connections'.
 const idleWarmup = 100 * time.Millisecond
 
-// idleSample measures what idle connections occupy, each after one request.
+// idleSample measures the memory of idle connections, each after one request.
 func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample, error) {
 	if err := r.connect(ctx, sc, st); err != nil {
 		return Sample{}, err

@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore/bench/internal/target"
 )
 
-// Scenario is one thing to measure: a server and what is done to it.
+// Scenario is one thing to measure: a server and its load.
 type Scenario struct {
 	Name string // path-like, as benchstat reads it: "http/keepalive/conns=64"
 	Core bool   // part of the core set, which runs unless more is asked for
@@ -18,7 +18,7 @@ type Scenario struct {
 	spin    time.Duration // processor time per request of target.AppSpin
 	backend *target.Spec  // a second server, always on package net, for spec to talk to
 	idle    int           // idle connections besides those of job
-	memory  bool          // measure what the idle connections occupy, not a window
+	memory  bool          // measure the memory of the idle connections, not a window
 
 	// share makes it an open loop, at this share of the rate that the last arm
 	// reaches in a closed loop; 0 for a closed loop.

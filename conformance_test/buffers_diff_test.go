@@ -24,7 +24,7 @@ func (a *actor) writeBuffersOutcome(v *net.Buffers) (int64, error) {
 	return v.WriteTo(a.Conn)
 }
 
-// writeBuffers notes what came of it and what is left of v.
+// writeBuffers notes its result and the rest of v.
 func (a *actor) writeBuffers(what string, v net.Buffers) {
 	all := v
 	n, err := a.writeBuffersOutcome(&v)
@@ -41,8 +41,8 @@ func (a *actor) writeBuffers(what string, v net.Buffers) {
 	a.note("WriteBuffers(%s): %d %s; left: %d slices, %d bytes; nil: %d of %d", what, n, describeError(err), len(v), left, gone, len(all))
 }
 
-// beginCutWriteBuffers is beginCutWrite with WriteBuffers. What is left and what
-// was written must be muchData together.
+// beginCutWriteBuffers is beginCutWrite with WriteBuffers. The rest and was
+// written must be muchData together.
 func (a *actor) beginCutWriteBuffers(peer *actor) *pending {
 	p := a.stage.begin(a.name+".WriteBuffers", func() string {
 		v := cut(pattern(muchData), 100_000)
@@ -56,7 +56,7 @@ func (a *actor) beginCutWriteBuffers(peer *actor) *pending {
 	return p
 }
 
-// cut cuts data into slices of size bytes, the last of what is left.
+// cut cuts data into slices of size bytes, the last of the remainder.
 func cut(data []byte, size int) (v net.Buffers) {
 	for len(data) > size {
 		v = append(v, data[:size])
@@ -270,7 +270,7 @@ func TestDiffReadBuffer(t *testing.T) {
 	}})
 }
 
-// zeroCopyEngine sends whatever WriteBuffer gets without copying, as far as the
+// zeroCopyEngine sends everything that WriteBuffer gets without copying, as far as the
 // kernel can.
 var zeroCopyEngine = engine{name: "percore without copying", listen: func(network, address string) (net.Listener, error) {
 	lc := percore.ListenConfig{ZeroCopyThreshold: 1}
@@ -426,9 +426,9 @@ func TestDiffWriteBuffer(t *testing.T) {
 	}
 }
 
-// wantNoBuffers returns a function that fails the test unless all buffers of the
-// pool are released by then. What others have left to the garbage collector before
-// doesn't count: grpc-go does, with streams that are cancelled.
+// wantNoBuffers returns a function that fails the test unless all buffers of the pool are
+// released by then. Buffers that other tests have left to the garbage collector before doesn't
+// count: grpc-go does, with streams that are cancelled.
 func wantNoBuffers(t *testing.T) (check func()) {
 	before := pool.ReadStats().Leaked
 	return func() {

@@ -40,7 +40,7 @@ var sentinels = []struct {
 }
 
 // describeError renders everything a caller can learn from an error: the type
-// and fields of each layer, the text, what it is and how it is classified.
+// and fields of each layer, the text, its identity and its classification.
 func describeError(err error) string {
 	if err == nil {
 		return "nil"
@@ -86,7 +86,7 @@ func describeLayer(err error) string {
 	return fmt.Sprintf("%T(%q)", err, err)
 }
 
-// describeClass renders what net.Error's methods say, if err has them.
+// describeClass renders the answers of net.Error's methods, if err has them.
 func describeClass(err error) string {
 	var b strings.Builder
 	if e, ok := err.(interface{ Timeout() bool }); ok {

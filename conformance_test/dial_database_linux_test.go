@@ -18,7 +18,7 @@ import (
 )
 
 // lineDriver is a database driver in small: a query is a line, and so is its
-// answer. What it does with a connection is what drivers of real databases do.
+// answer. It uses a connection as drivers of real databases do.
 type lineDriver struct {
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	address string

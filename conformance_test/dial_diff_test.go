@@ -40,7 +40,7 @@ func percoreDialer(d net.Dialer) *percore.Dialer {
 	}
 }
 
-// A dialScript is a script that dials. It differs from the others in what is
+// A dialScript is a script that dials. It differs from the others in the thing that is
 // under test: not a connection, but how it comes about, or doesn't.
 type dialScript struct {
 	name  string
@@ -59,7 +59,7 @@ func playDialScripts(t *testing.T, scripts []dialScript) {
 	}
 }
 
-// noteDial notes what dialing led to, and closes it.
+// noteDial notes the result of dialing, and closes it.
 func (s *stage) noteDial(c net.Conn, err error) {
 	s.noteError("Dial", err)
 	if c == nil || err != nil {
@@ -74,7 +74,7 @@ func (s *stage) noteDial(c net.Conn, err error) {
 	s.noteError("Close", c.Close())
 }
 
-// acceptAll listens, and closes whatever connects until the script ends.
+// acceptAll listens, and closes every connection until the script ends.
 func (s *stage) acceptAll(network, address string) net.Listener {
 	ln, err := listenPlainTCP(network, address)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *stage) acceptAll(network, address string) net.Listener {
 	return ln
 }
 
-// refusedPort is one that nobody listens on: tcpmux (RFC 1078), long dead.
+// refusedPort is one without a listener: tcpmux (RFC 1078), long dead.
 const refusedPort = "1"
 
 // dialCases are arguments of Dial, good and bad. "PORT" stands for that of a
@@ -213,7 +213,7 @@ func TestDiffDial(t *testing.T) {
 	playDialScripts(t, scripts)
 }
 
-// furnish puts into a folder what a unix address can name.
+// furnish puts into a folder all that a unix address can name.
 func (s *stage) furnish(dir string) string {
 	s.names = append(s.names, dir, "<dir>")
 	s.acceptAll("unix", filepath.Join(dir, "stream"))
@@ -283,7 +283,7 @@ func TestDiffDialLimits(t *testing.T) {
 	})...)
 	scripts = append(scripts, script("no context", `panic: nil context`, func(s *stage, dial dialFunc, network, address string) {
 		defer func() { s.note("panic: %v", recover()) }()
-		s.noteDial(dial(nil, net.Dialer{}, network, address)) //nolint:staticcheck // what comes of it is the point
+		s.noteDial(dial(nil, net.Dialer{}, network, address)) //nolint:staticcheck // its result is the point
 	})...)
 	playDialScripts(t, scripts)
 }
@@ -328,7 +328,7 @@ func TestDiffDialLocal(t *testing.T) {
 	})
 }
 
-// TestDiffDialHooks watches what Control, ControlContext and a trace are told,
+// TestDiffDialHooks watches the calls of Control, ControlContext and a trace,
 // and has them fail.
 func TestDiffDialHooks(t *testing.T) {
 	playDialScripts(t, []dialScript{{

@@ -19,7 +19,7 @@ import (
 )
 
 // bindTo binds a socket that does not listen to a port of a loopback address, 0
-// for any: whoever connects is refused, and nobody else can have the port. The
+// for any: connecting is refused, and no other process can have the port. The
 // socket is -1 if the port is taken.
 func (s *stage) bindTo(ip string, port int) (fd int, addr *net.TCPAddr) {
 	s.Helper()
@@ -61,7 +61,7 @@ func (s *stage) socket(family int) int {
 }
 
 // deafen makes a bound socket listen with a backlog that is full, so that
-// whoever connects waits: the kernel drops what it has no room for.
+// connecting takes for ever: the kernel drops packets that it has no room for.
 func (s *stage) deafen(fd int) {
 	s.Helper()
 	bound, err := unix.Getsockname(fd)
@@ -75,7 +75,7 @@ func (s *stage) deafen(fd int) {
 	if _, ok := bound.(*unix.SockaddrInet6); ok {
 		family = unix.AF_INET6
 	}
-	// From the first that isn't connected at once on nobody is.
+	// From the first that isn't connected at once on none is.
 	for range 16 {
 		filler := s.socket(family)
 		switch err := unix.Connect(filler, bound); {
@@ -187,7 +187,7 @@ type nameServer struct {
 	v4, v6 []netip.Addr
 }
 
-// resolver returns one that asks ns and nobody else.
+// resolver returns one that asks ns alone.
 func (ns nameServer) resolver(s *stage) *net.Resolver {
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {

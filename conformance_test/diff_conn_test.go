@@ -262,7 +262,7 @@ func TestDiffReset(t *testing.T) {
 			srv, cli := s.pair()
 			cli.write("short")
 			srv.awaitReadable(5)
-			srv.read(100) // an engine that remembers "drained" must not miss what follows
+			srv.read(100) // an engine that remembers "drained" must not miss later bytes
 			cli.reset()
 			srv.awaitBroken()
 			srv.read(100)

@@ -15,7 +15,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// errSource is what a failing reader or writer of the tests returns.
+// errSource is the error of a failing reader or writer of the tests.
 var errSource = errors.New("source failed")
 
 // shortWriter takes less than it is given and says so without an error, which

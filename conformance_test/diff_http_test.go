@@ -384,7 +384,7 @@ func TestDiffHTTPServer(t *testing.T) {
 			cli := w.dial()
 			cli.write(hello)
 			testnet.Receive(s, "the handler", working)
-			cli.write(hello) // its first byte is what the background read gets
+			cli.write(hello) // the background read gets its first byte
 			goOn <- struct{}{}
 			testnet.Receive(s, "the handler", working)
 			goOn <- struct{}{}

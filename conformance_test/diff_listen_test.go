@@ -161,8 +161,8 @@ func TestDiffListen(t *testing.T) {
 	}
 }
 
-// noteVisit connects to a listener on whatever address it has, if the kernel
-// lets it, and notes what the accepted connection looks like.
+// noteVisit connects to a listener on its own address, if the kernel lets it,
+// and notes the properties of the accepted connection.
 func (s *stage) noteVisit(ln net.Listener) {
 	ln.(deadliner).SetDeadline(time.Now().Add(testnet.HangTimeout))
 	accepted := goAccept(ln, 1)
@@ -242,7 +242,7 @@ func TestDiffListenBusy(t *testing.T) {
 		kinds: []testnet.Kind{testnet.TCP6},
 		shows: []string{`Listen: nil`},
 		play: func(s *stage) {
-			// The kernel chose a port that is free on IPv6. Somebody else on the
+			// The kernel chose a port that is free on IPv6. Another process on the
 			// machine may have it on IPv4, but not time and again.
 			var held, ln net.Listener
 			var err error
@@ -468,8 +468,8 @@ func TestDiffListenConfig(t *testing.T) {
 		name:  "control",
 		shows: []string{`control of "(tcp4|tcp6|unix)" ".+": nil`},
 		play: func(s *stage) {
-			// percore has several sockets and calls Control for each; what it says
-			// about the first is what net says about its only one.
+			// percore has several sockets and calls Control for each; its answer about the first is
+			// net's answer about its only one.
 			network, address := testnet.Address(s, s.kind)
 			s.names = append(s.names, address, "<address>")
 			called := false
@@ -533,7 +533,7 @@ func TestDiffListenConfig(t *testing.T) {
 // TestDiffFileListener takes over sockets that net made, as a service does that
 // is handed them.
 func TestDiffFileListener(t *testing.T) {
-	// inherit returns the file of a new listener, closed but for the file.
+	// inherit returns the file of a new listener that is closed.
 	inherit := func(s *stage) *os.File {
 		ln := testnet.Listen(s, listenPlainTCP, s.kind)
 		s.nameAddr(ln.Addr(), "ln")

@@ -104,7 +104,7 @@ var tcpOptions = []socketOption{
 	writeBuffer(1 << 30),
 }
 
-// TestDiffOptions sets every option, and after each looks at what the kernel
+// TestDiffOptions sets every option, and after each looks at the options that the kernel
 // made of it. It begins with the options of a connection as accepted.
 func TestDiffOptions(t *testing.T) {
 	playScripts(t, []script{{
@@ -162,7 +162,7 @@ func TestDiffOptions(t *testing.T) {
 		shows: []string{`MultipathTCP: false nil`},
 		play: func(s *stage) {
 			srv, _ := s.pair()
-			// Not asked again after Close: net says yes then, for want of an error.
+			// Not asked again after Close: net says yes then, because it gets no error.
 			used, err := as[multipathTCPer](srv).MultipathTCP()
 			srv.note("MultipathTCP: %t %s", used, describeError(err))
 		},

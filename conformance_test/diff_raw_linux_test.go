@@ -17,7 +17,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// file calls File and notes what comes of it; nil if it fails.
+// file calls File and notes the result; nil if it fails.
 func (a *actor) file() *os.File {
 	f, err := as[filer](a).File()
 	a.call("File", func() error { return err })
@@ -545,7 +545,7 @@ func unread(s *stage, a *actor) (n int) {
 
 // TestDiffPassedDescriptors sends descriptors along with data. The kernel ends
 // a read where they are attached, so a short read does not mean that nothing is
-// left; nobody picks them up, and they must not leak.
+// left; no call picks them up, and they must not leak.
 func TestDiffPassedDescriptors(t *testing.T) {
 	onUnix := []testnet.Kind{testnet.Unix, testnet.Abstract}
 	send := func(s *stage, cli *actor, text string) {

@@ -20,7 +20,7 @@ import (
 // percore, and everything a caller could see is written down. Both transcripts
 // must be equal. To write a script:
 //
-//   - Name it after the situation, and list in shows what net's transcript must
+//   - Name it after the situation, and list in shows the lines that net's transcript must
 //     contain to prove that the situation really arose. A script that fails to
 //     get anywhere would otherwise agree with itself.
 //   - Get actors (named connections) from the stage and let them act: each
@@ -228,7 +228,7 @@ func (a *actor) readAllOutcome() string {
 	return fmt.Sprintf("%s.ReadAll: %s %s", a.name, digest(data), describeError(err))
 }
 
-// readAll reads to the end or an error, in whatever pieces.
+// readAll reads to the end or an error, in pieces of any size.
 func (a *actor) readAll() { a.stage.note("%s", a.readAllOutcome()) }
 
 // readFullOutcome is readFull, for stage.begin.
@@ -244,7 +244,7 @@ func (a *actor) readFullOutcome(n, size int) string {
 	return fmt.Sprintf("%s.ReadFull(%d): %s %s", a.name, n, digest(data), describeError(err))
 }
 
-// readFull reads exactly n bytes, in whatever pieces up to a buffer of size
+// readFull reads exactly n bytes, in pieces of any size up to a buffer of size
 // bytes each, or until an error.
 func (a *actor) readFull(n, size int) { a.stage.note("%s", a.readFullOutcome(n, size)) }
 
@@ -437,7 +437,7 @@ func longestCommon(a, b []string) [][]int {
 // sortLines puts the transcript in order where the order of events is free.
 func (s *stage) sortLines() { slices.Sort(s.lines) }
 
-// describeCopy renders what io.Copy and its kin return.
+// describeCopy renders the results of io.Copy and its kin.
 func describeCopy(what string, n int64, err error) string {
 	return fmt.Sprintf("%s: %d %s", what, n, describeError(err))
 }

@@ -10,7 +10,7 @@
 //     percore must be equal, line by line. See diff_test.go for how to write one.
 //   - nethttp_*_test.go: net/http's client against an unchanged http.Server.
 //   - grpc_test.go: an unchanged grpc.Server. gRPC's own interop suite is in
-//     grpcinterop, a module of its own because of what it depends on.
+//     grpcinterop, a module of its own because of its dependencies.
 //   - hostile_*_test.go: peers that vanish, stall, flood and reset; processes
 //     that run out of descriptors.
 //   - stress_test.go and fuzz_test.go: everything at once, and random programs
@@ -21,5 +21,5 @@
 // one.
 //
 // A test never asserts how fast something is; time bounds only detect hangs.
-// -short leaves out what is heavy.
+// -short leaves out the heavy tests.
 package conformance

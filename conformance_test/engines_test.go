@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	testnet.Main(m, append(children, testnet.WithCheck(warnings.check))...)
 }
 
-// warnings collects what the engine tells the log. It does so when something is
-// wrong with the process; tests that don't provoke that must see nothing.
+// warnings collects the engine's log lines. It does so when something is wrong
+// with the process; tests that don't provoke that must see nothing.
 var warnings warningLog
 
 // A warningLog is a slog.Handler that keeps the messages.

@@ -57,7 +57,7 @@ func randomProgram(seed uint64) []byte {
 	return program
 }
 
-// A modelEnd is one end of the connection with what should be true of it.
+// A modelEnd is one end of the connection with its expected state.
 type modelEnd struct {
 	name string
 	conn net.Conn
@@ -91,7 +91,7 @@ type machine struct {
 	trace []string
 }
 
-// maxInFlight bounds what is written and not read, so that no write blocks.
+// maxInFlight bounds the bytes that are written and not read, so that no write blocks.
 const maxInFlight = 16 << 10
 
 // runProgram interprets a program on e: the first end is the engine's.
@@ -269,7 +269,7 @@ func (m *machine) beginRead(e *modelEnd, buf []byte) <-chan readOutcome {
 	return outcome
 }
 
-// readOutcome is what a call of Read returned.
+// readOutcome is the result of a Read.
 type readOutcome struct {
 	n   int
 	err error

@@ -28,7 +28,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// grpcTransports are what a grpc.Server is tested over.
+// grpcTransports are the transports that a grpc.Server is tested over.
 var grpcTransports = []struct {
 	name string
 	kind testnet.Kind
@@ -107,7 +107,7 @@ type grpcArm struct {
 	tls    func(*tls.Config) credentials.TransportCredentials
 }
 
-// grpcArms are the reference, what works without the adapter, and the adapter on
+// grpcArms are the reference, the engine without the adapter, and the adapter on
 // both sides.
 var grpcArms = []grpcArm{
 	{netEngine.name, netEngine.listen, (*grpc.Server).Serve, nil, nil, credentials.NewTLS},
@@ -130,14 +130,14 @@ type rig struct {
 	client *grpc.ClientConn
 }
 
-// rigOptions are what a test wants besides.
+// rigOptions are a test's further wishes.
 type rigOptions struct {
 	kind   testnet.Kind
 	secure bool
 	server []grpc.ServerOption
 	client []grpc.DialOption
 
-	// With secure: changes to what testnet.TLS returns.
+	// With secure: changes to the result of testnet.TLS.
 	tls func(server, client *tls.Config)
 }
 
@@ -196,8 +196,8 @@ func startGRPC(t *testing.T, arm grpcArm, o rigOptions) *rig {
 	return r
 }
 
-// grpcTarget returns what gRPC calls an address
-// (doc/naming.md in github.com/grpc/grpc).
+// grpcTarget returns gRPC's name of an address (doc/naming.md in
+// github.com/grpc/grpc).
 func grpcTarget(addr net.Addr) string {
 	address := addr.String()
 	switch name, isAbstract := strings.CutPrefix(address, "@"); {
@@ -281,8 +281,8 @@ func TestGRPCBidirectionalStreams(t *testing.T) {
 	})
 }
 
-// converse sends messages one by one on a stream, compares what comes back and
-// ends the stream.
+// converse sends messages one by one on a stream, compares the answers and ends
+// the stream.
 func converse(ctx context.Context, cc *grpc.ClientConn, messages, size int) error {
 	stream, err := chat(ctx, cc)
 	if err != nil {

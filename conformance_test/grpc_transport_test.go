@@ -33,7 +33,7 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// TestGRPCMutualTLS: the server learns who the client is, and turns away one that
+// TestGRPCMutualTLS: the server learns the client's identity, and turns away one that
 // doesn't say.
 func TestGRPCMutualTLS(t *testing.T) {
 	for _, test := range []struct {
@@ -299,11 +299,11 @@ func exchange(stream grpc.ClientStream) error {
 	return errors.Join(err, stream.RecvMsg(new(wrapperspb.BytesValue)))
 }
 
-// TestGRPCSoak has thousands of streams come and go on a few connections, cancelled
-// at any point, cut by deadlines, ended well or left to the end of the connection:
-// made for the race detector. No stream may see another's bytes, and nothing may be
-// left. (What a cancelled stream has received and nobody read, gRPC leaves to the
-// garbage collector instead of giving it back; but nobody may hold it any longer.)
+// TestGRPCSoak has thousands of streams come and go on a few connections, cancelled at any point,
+// cut by deadlines, ended well or left to the end of the connection: made for the race detector. No
+// stream may see another's bytes, and nothing may be left. (gRPC leaves the unread bytes of a
+// cancelled stream to the garbage collector instead of giving them back; but no object may hold
+// them any longer.)
 func TestGRPCSoak(t *testing.T) {
 	connections, callers, streams := 4, 16, 80
 	if testing.Short() {

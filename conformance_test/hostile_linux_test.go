@@ -30,7 +30,7 @@ func init() {
 
 // crowd is a process with many connections to a server. Its orders, one per
 // line, are "dial NETWORK ADDRESS N", "echo" (a round trip on each), "close" and
-// "reset"; it answers each with "ok" or what is wrong.
+// "reset"; it answers each with "ok" or the error.
 func crowd() {
 	var conns []net.Conn
 	defer func() { closeCrowd(conns) }()
@@ -140,7 +140,7 @@ func (c *crowdProcess) order(format string, args ...any) {
 	}
 }
 
-// crowdSize is how many connections a crowd opens: what descriptors allow, in
+// crowdSize is how many connections a crowd opens: as many as descriptors allow, in
 // each of the two processes, and patience.
 func crowdSize(t testing.TB) int {
 	size := 15_000
@@ -317,7 +317,7 @@ func TestHostileExhaustion(t *testing.T) {
 	})
 }
 
-// wantNoSpin fails the test if a process burns CPU although nobody asks it for
+// wantNoSpin fails the test if a process burns CPU although no client asks it for
 // anything. A loop that retries without a pause takes all of a core; a server
 // that backs off takes next to nothing. The bound is half a core.
 func wantNoSpin(t *testing.T, pid int) {

@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// An echoServer sends back what each connection sends, until it ends. Failures
-// of single connections are theirs alone; a failure of the listener ends it.
+// An echoServer sends each connection's bytes back, until it ends. Failures of
+// single connections are theirs alone; a failure of the listener ends it.
 type echoServer struct {
 	ln     net.Listener
 	served atomic.Int64 // connections accepted so far
@@ -130,8 +130,8 @@ func startWitness(t testing.TB, ln net.Listener) (goesOn func()) {
 	}
 }
 
-// A hostilePeer is a client that does what clients should not. It gets a fresh
-// connection; what it holds on to it closes when done is closed.
+// A hostilePeer is a client that misbehaves. It gets a fresh connection; it closes all that it
+// holds when done is closed.
 type hostilePeer struct {
 	name  string
 	conns int

@@ -10,7 +10,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A webServer is what an http.Server and an httpadapter.Server have in common.
+// A webServer has the methods that an http.Server and an httpadapter.Server share.
 type webServer interface {
 	Serve(l net.Listener) error
 	ServeTLS(l net.Listener, certFile, keyFile string) error
@@ -18,7 +18,7 @@ type webServer interface {
 	Close() error
 }
 
-// wrap returns what serves for srv on the engine.
+// wrap returns the server that stands for srv on the engine.
 func (e engine) wrap(srv *http.Server) webServer {
 	if e.serve != nil {
 		return e.serve(srv)

@@ -24,7 +24,7 @@ type deadliner interface{ SetDeadline(time.Time) error }
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// acceptOutcome is what one call of Accept returned.
+// acceptOutcome is the result of one call of Accept.
 type acceptOutcome struct {
 	conn net.Conn
 	err  error
@@ -226,7 +226,7 @@ func TestListenerConnectionsOutliveIt(t *testing.T) {
 
 // TestListenerCloseDropsPendingConnections connects without ever calling
 // Accept. Whether the kernel or the engine holds the connections, their peers
-// must learn that nobody will ever answer.
+// must learn that no answer will come.
 func TestListenerCloseDropsPendingConnections(t *testing.T) {
 	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
 		const conns = 20
@@ -303,8 +303,8 @@ func TestListenerDeadline(t *testing.T) {
 	})
 }
 
-// TestListenerServesPortsOfBothFamilies checks that an empty host is both
-// IPv4 and IPv6, whatever number of sockets the engine has for it.
+// TestListenerServesPortsOfBothFamilies checks that an empty host is both IPv4
+// and IPv6, with any number of sockets that the engine has for it.
 func TestListenerServesPortsOfBothFamilies(t *testing.T) {
 	if !testnet.HasIPv6() {
 		t.Skip("this machine has no IPv6 loopback address")

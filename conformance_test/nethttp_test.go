@@ -43,7 +43,7 @@ var protocols = []protocol{
 	{"HTTP2 in clear", testnet.TCP4, 2, false},
 }
 
-// enabled returns what both sides speak.
+// enabled returns the protocols that both sides speak.
 func (p protocol) enabled() *http.Protocols {
 	var enabled http.Protocols
 	enabled.SetHTTP1(p.major == 1)
@@ -281,7 +281,7 @@ func TestHTTPTrailers(t *testing.T) {
 	})
 }
 
-// upgradeToEcho answers an Upgrade by echoing whatever comes, until the end.
+// upgradeToEcho answers an Upgrade by echoing all bytes, until the end.
 func upgradeToEcho(rw http.ResponseWriter, r *http.Request) {
 	switchProtocols(rw, func(conn net.Conn, buffered *bufio.ReadWriter) { io.Copy(conn, buffered) })
 }
@@ -615,7 +615,7 @@ func TestHTTPCloseCutsActiveRequests(t *testing.T) {
 	})
 }
 
-// hashing sums what passes through.
+// hashing sums the bytes that pass through.
 type hashing struct {
 	io.Reader
 	sum hash.Hash
@@ -769,7 +769,7 @@ func TestHTTPReverseProxy(t *testing.T) {
 	})
 }
 
-// TestHTTPTLSState checks what net/http learns from its connections: the TLS
+// TestHTTPTLSState checks the facts that net/http learns from its connections: the TLS
 // state, the protocol chosen, the address listened on.
 func TestHTTPTLSState(t *testing.T) {
 	onEachProtocol(t, func(t *testing.T, e engine, p protocol) {

@@ -51,7 +51,7 @@ func skipTLSWriteTimeouts() {
 	skip.Value.Set(pattern)
 }
 
-// A wrapping turns the two ends of a connection into what is tested.
+// A wrapping turns the two ends of a connection into the pair under test.
 type wrapping func(server, client net.Conn) (net.Conn, net.Conn, error)
 
 func plain(server, client net.Conn) (net.Conn, net.Conn, error) { return server, client, nil }

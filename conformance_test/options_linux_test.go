@@ -74,8 +74,8 @@ func readOptions(fd int, options []sockopt) []string {
 		fmt.Sprintf("close-on-exec=%t", descriptorFlags&unix.FD_CLOEXEC != 0))
 }
 
-// noteOptions notes what the kernel says about the connection's socket: all of
-// it the first time, what has changed since from then on.
+// noteOptions notes the options of the connection's socket: all of it the first
+// time, the changed ones from then on.
 func (a *actor) noteOptions(when string) {
 	raw, err := as[syscallConn](a).SyscallConn()
 	if err != nil {
@@ -92,9 +92,9 @@ func (a *actor) noteOptions(when string) {
 	}
 }
 
-// noteListenerOptions notes what the kernel says about the listening sockets,
-// once if they all agree: percore has one per loop and shows each to Control.
-// The backlog is in a field of TCP_INFO that means something else elsewhere.
+// noteListenerOptions notes the options of the listening sockets, once if they
+// all agree: percore has one per loop and shows each to Control. The backlog is
+// in a field of TCP_INFO that means something else elsewhere.
 func (s *stage) noteListenerOptions(ln net.Listener) {
 	raw, err := ln.(syscallConn).SyscallConn()
 	if err != nil {

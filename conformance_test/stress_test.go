@@ -20,7 +20,7 @@ import (
 )
 
 // These tests are for the race detector. They do everything at once, from many
-// goroutines, and check what must hold whatever the order: no call hangs after
+// goroutines, and check the properties that hold in any order: no call hangs after
 // Close, every error is one that net could return, nothing is lost, repeated or
 // mixed up, nothing leaks.
 
@@ -46,8 +46,8 @@ func onEachGOMAXPROCS(t *testing.T, test func(t *testing.T, e engine)) {
 	})
 }
 
-// random returns a source of its own for a goroutine; the seed is logged by
-// whoever draws it.
+// random returns a source of its own for a goroutine; the seed is logged by for
+// every goroutine that draws it.
 func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
 // usualEnds are the errors that reads and writes of a connection under stress
@@ -66,7 +66,7 @@ func isUsualEnd(err error) bool {
 	return false
 }
 
-// stressOps are what goroutines do to one connection at the same time.
+// stressOps are the calls that goroutines make on one connection at the same time.
 var stressOps = []struct {
 	name string
 	do   func(c net.Conn, r *rand.Rand) error
@@ -338,7 +338,7 @@ func TestStressReadersShareTheStream(t *testing.T) {
 	})
 }
 
-// TestStressAbortedReads does what net/http does around each request: a blocked
+// TestStressAbortedReads makes the calls of net/http around each request: a blocked
 // read is aborted by a deadline in the past, then the deadline is cleared and
 // reading goes on. Data arrives all the while, and none of it may be lost.
 func TestStressAbortedReads(t *testing.T) { onEachGOMAXPROCS(t, stressAbortedReads) }
@@ -429,8 +429,8 @@ func stressDeadlines(t *testing.T, e engine) {
 	testnet.Within(t, "all reads ending", wg.Wait)
 }
 
-// TestStressStartStop opens and closes listeners and connections in every order
-// from several goroutines, so that whatever an engine starts with the first and
+// TestStressStartStop opens and closes listeners and connections in every order from
+// several goroutines, so that everything that an engine starts with the first and
 // stops with the last of them starts and stops all the time.
 func TestStressStartStop(t *testing.T) {
 	onEachGOMAXPROCS(t, func(t *testing.T, e engine) {

@@ -142,7 +142,7 @@ type copying struct {
 	fits func(from, to place) bool // nil: any two
 }
 
-// copy notes what comes of a copy, and returns how much was copied.
+// copy notes the result of a copy, and returns how much was copied.
 func (s *stage) copy(what string, from, to *side) (n int64) {
 	n, err := io.Copy(to.near, from.near)
 	s.note("%s", describeCopy(what, n, err))
@@ -298,7 +298,7 @@ var copyings = []copying{{
 	},
 }}
 
-// beginFlood starts to copy more than the destination, which nobody reads, can
+// beginFlood starts to copy more than the destination, which is not read, can
 // take. The count is n when it has ended.
 func (s *stage) beginFlood(from, to *side, n *int64) *pending {
 	go from.far.Write(pattern(muchData))

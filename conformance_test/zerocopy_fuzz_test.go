@@ -21,7 +21,7 @@ import (
 // of a program chooses the networks, then each three bytes are an operation and
 // two arguments.
 //
-// A program never copies what it has not provided, so it never waits. Each copy
+// A program copies only bytes that it has provided, so it never waits. Each copy
 // is made with the fast paths or without, as the program says; the model doesn't
 // know the difference.
 func FuzzTransfers(f *testing.F) {
@@ -53,16 +53,16 @@ func TestRandomTransfers(t *testing.T) {
 type modelStream struct {
 	queue []byte
 	ended bool // nothing more is written
-	lost  bool // a copy failed with bytes of it under way: what is left is not in the model
+	lost  bool // a copy failed with bytes of it under way: the rest is not in the model
 }
 
-// A modelPlace is something that can be copied from and to, with what should be
+// A modelPlace is something that can be copied from and to, with the state that should be
 // true of it: a connection, or a pair of pipes.
 type modelPlace struct {
 	name  string
-	nearR io.ReadCloser // what copies are made from
+	nearR io.ReadCloser // the end that copies are made from
 	nearW io.WriteCloser
-	farR  io.ReadCloser // what looks at them from outside
+	farR  io.ReadCloser // the end that looks at them from outside
 	farW  io.WriteCloser
 
 	in  modelStream // from farW to nearR
@@ -75,7 +75,7 @@ type modelPlace struct {
 type transferMachine struct {
 	t      *testing.T
 	places []*modelPlace
-	next   int // of the pattern: the next byte that anybody writes
+	next   int // of the pattern: the next byte to be written
 	trace  []string
 
 	file    *os.File
@@ -175,7 +175,7 @@ func (m *transferMachine) step(op byte, arg, size int) {
 	}
 }
 
-// fresh returns the next n bytes of the pattern, which nobody has written before.
+// fresh returns the next n bytes of the pattern, which have not been written before.
 func (m *transferMachine) fresh(n int) []byte {
 	m.next += n
 	return pattern(m.next)[m.next-n:]
@@ -253,7 +253,7 @@ func (m *transferMachine) nearRead(p *modelPlace, size int) {
 	m.wantBytes(what, &p.in, buf[:n])
 }
 
-// farRead reads at p's outside what has been written inside.
+// farRead reads at p's outside the bytes that were written inside.
 func (m *transferMachine) farRead(p *modelPlace, size int) {
 	size = min(size, len(p.out.queue))
 	if p.closed || size == 0 {
@@ -287,14 +287,14 @@ func (m *transferMachine) copyAll(p, q *modelPlace) {
 }
 
 // copied makes a copy of the next n bytes of p, which r is, to q. It reports false
-// if it failed, or was not made because what it would lead to is not in the model.
+// if it failed, or was not made because its result is not in the model.
 func (m *transferMachine) copied(what string, p, q *modelPlace, r io.Reader, n int, never bool) (int64, bool) {
 	if p.in.lost || !p.closed && !q.closed && len(q.out.queue)+n > maxInFlight {
 		return 0, false
 	}
 	got, err := io.Copy(q.nearW, r)
 	switch {
-	case never: // nothing is asked for, so nobody is asked
+	case never: // nothing is asked for, so no system call is made
 		m.note(what, got, err, nil)
 	case p.closed:
 		m.note(what, got, err, net.ErrClosed, os.ErrClosed)
@@ -308,7 +308,7 @@ func (m *transferMachine) copied(what string, p, q *modelPlace, r io.Reader, n i
 	case n > 0 && q.writeExpired:
 		m.note(what, got, err, os.ErrDeadlineExceeded)
 		n, p.in.lost = 0, true
-	case q.closed || q.writeExpired: // whether anybody looks, if nothing comes, is not the model's
+	case q.closed || q.writeExpired: // the model does not say whether a call looks, if nothing comes
 		m.note(what, got, err, nil, net.ErrClosed, os.ErrClosed, os.ErrDeadlineExceeded)
 	default:
 		m.note(what, got, err, nil)
@@ -400,7 +400,7 @@ func (m *transferMachine) expire(p *modelPlace, arg int) {
 	}
 }
 
-// end ends what comes to p from outside.
+// end ends the stream that comes to p from outside.
 func (m *transferMachine) end(p *modelPlace) {
 	if p.closed || p.in.ended {
 		return
@@ -413,7 +413,7 @@ func (m *transferMachine) end(p *modelPlace) {
 	m.note("the end of what comes to "+p.name, 0, end(), nil)
 }
 
-// close closes p. What is under way to either side is forgotten.
+// close closes p. Bytes under way to either side are forgotten.
 func (m *transferMachine) close(p *modelPlace) {
 	if p.closed {
 		return

@@ -20,10 +20,10 @@ import (
 	"github.com/percore/percore/zerocopy"
 )
 
-// moved is what the counters say moved, in bytes.
+// moved holds the counters of moved bytes.
 type moved struct{ sendfile, splice, copied uint64 }
 
-// movedSince returns what moved since before.
+// movedSince returns the bytes that moved since before.
 func movedSince(before zerocopy.Stats) moved {
 	now := zerocopy.ReadStats()
 	return moved{now.SendfileBytes - before.SendfileBytes, now.SpliceBytes - before.SpliceBytes, now.CopiedBytes - before.CopiedBytes}
@@ -51,7 +51,7 @@ func wantMoved(t *testing.T, e engine, before zerocopy.Stats, want moved) {
 const sniffBytes = 512
 
 // TestZeroCopyFiles serves files by http.FileServer and http.ServeContent: all but
-// what net/http itself writes goes by sendfile, and nothing is copied.
+// bytes that net/http itself writes go by sendfile, and nothing is copied.
 func TestZeroCopyFiles(t *testing.T) {
 	const size = 3 << 20
 	data := pattern(size)

@@ -16,7 +16,7 @@ func Server() int { return target.Main(os.Stdin, takeStdout()) }
 // Load runs a load generator in the same way.
 func Load() int { return load.Main(os.Stdin, takeStdout()) }
 
-// takeStdout keeps standard output for the harness: whatever else is printed in
+// takeStdout keeps standard output for the harness: everything else that is printed in
 // this process goes to standard error.
 func takeStdout() *os.File {
 	out := os.Stdout

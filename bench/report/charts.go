@@ -23,7 +23,7 @@ import (
 // The charts are drawn into the page as SVG, which needs neither a script nor a
 // network to be seen.
 
-// The colors of the page. The verdicts differ by shape, too, for those who can't
+// The colors of the page. The verdicts differ by shape, too, for people who can't
 // tell the colors apart.
 var (
 	ink  = color.RGBA{R: 0x24, G: 0x29, B: 0x2f, A: 0xff}
@@ -93,7 +93,7 @@ func addGrid(p *plot.Plot, vertical, horizontal bool) {
 	p.Add(g)
 }
 
-// svg draws p as an element of a page. Alt says in words what it shows.
+// svg draws p as an element of a page. Alt describes it in words.
 func svg(p *plot.Plot, width, height vg.Length, alt string) (template.HTML, error) {
 	c := vgsvg.New(width, height)
 	p.Draw(draw.New(c))

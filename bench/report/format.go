@@ -67,7 +67,7 @@ func ratio(c bench.Comparison) string {
 	return fmt.Sprintf("%.3f [%.3f %.3f]", c.Ratio.Median, c.Ratio.Lo, c.Ratio.Hi)
 }
 
-// verdict prints what a comparison says; nothing if there is none.
+// verdict prints a comparison's result; nothing if there is none.
 func verdict(c bench.Comparison) string {
 	if c.Ratio.Pairs == 0 {
 		return ""

@@ -18,7 +18,7 @@ var pageSource string
 // outside itself; its content security policy makes the browser see to that.
 var page = template.Must(template.New("report").Parse(pageSource))
 
-// pageData is what the template prints.
+// pageData is the template's input.
 type pageData struct {
 	Rep      *bench.Report
 	Title    string
@@ -78,7 +78,7 @@ func HTML(w io.Writer, rep *bench.Report) error {
 	return page.Execute(w, data)
 }
 
-// pageTitle names what was compared.
+// pageTitle names the arms that were compared.
 func pageTitle(rep *bench.Report) string {
 	var names []string
 	for _, arm := range rep.Arms {
@@ -87,7 +87,7 @@ func pageTitle(rep *bench.Report) string {
 	return "percore bench: " + strings.Join(names, " and ")
 }
 
-// charts draws the overviews: what is compared, and what idle connections take.
+// charts draws the overviews: the comparison, and the memory of idle connections.
 func charts(rep *bench.Report) ([]template.HTML, error) {
 	var all []template.HTML
 	add := func(c template.HTML, err error) error {
@@ -136,7 +136,7 @@ func facts(rep *bench.Report) []fact {
 	)
 }
 
-// loadWords says what made the load, and where.
+// loadWords names the load generator and its place.
 func loadWords(rep *bench.Report) string {
 	if rep.SplitCPUs {
 		return rep.Client + ", on processors of its own"

@@ -73,8 +73,8 @@ var browsers = []string{"chromium", "chromium-browser", "google-chrome"}
 // program, and the machine may have other things to do.
 const browserMax = 2 * time.Minute
 
-// browse runs a headless browser on a page and returns what it prints. It skips
-// the test if there is no browser.
+// browse runs a headless browser on a page and returns its output. It skips the
+// test if there is no browser.
 func browse(t *testing.T, page string, args ...string) []byte {
 	t.Helper()
 	exe := ""
@@ -109,7 +109,7 @@ func browse(t *testing.T, page string, args ...string) []byte {
 	return out
 }
 
-// TestHTMLInBrowser lets a browser lay the page out and asks it what it sees.
+// TestHTMLInBrowser lets a browser lay the page out and asks it for the result.
 // The script that asks is the test's; the page itself forbids any.
 func TestHTMLInBrowser(t *testing.T) {
 	page := regexp.MustCompile(`<meta http-equiv="Content-Security-Policy"[^>]*>`).ReplaceAllString(examplePage(t), "")

@@ -196,7 +196,7 @@ func TestOneArm(t *testing.T) {
 	}
 }
 
-// TestEmpty is what remains after Ctrl-C in the first sample.
+// TestEmpty prints the report of a run that ended by Ctrl-C in the first sample.
 func TestEmpty(t *testing.T) {
 	rep := example(t)
 	rep.Results = nil

@@ -111,7 +111,7 @@ func shown(rep *bench.Report, res *bench.Result, all bool) []bench.Metric {
 // before the report says that it was disturbed.
 const otherMax = 5
 
-// summary counts the verdicts, names the losses and says what to mind.
+// summary counts the verdicts, names the losses and adds the warnings.
 func summary(rep *bench.Report) []string {
 	var lines []string
 	for _, base := range rep.Arms[1:] {

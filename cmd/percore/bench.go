@@ -40,7 +40,7 @@ func benchHidden(name string, _ []string) (handled bool, code int) {
 	return false, 0
 }
 
-// The defaults of the flags, and what -quick makes of them.
+// The defaults of the flags, and -quick's values.
 const (
 	benchRounds   = 5 // the fewest that a median's interval makes sense for
 	benchDuration = 2 * time.Second
@@ -172,7 +172,7 @@ Flags:`)
 	fs.PrintDefaults()
 }
 
-// setQuick shortens what the command line doesn't set itself.
+// setQuick shortens all that the command line doesn't set itself.
 func setQuick(fs *flag.FlagSet, cfg *bench.Config) {
 	set := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { set[f.Name] = true })
@@ -202,7 +202,7 @@ func setMatch(cfg *bench.Config, run string, full bool) error {
 	return nil
 }
 
-// setArms chooses what is compared.
+// setArms chooses the arms of the comparison.
 func setArms(cfg *bench.Config, list string, env, exe []string) error {
 	var err error
 	if cfg.Arms, err = bench.ParseArms(list); err != nil {

@@ -29,7 +29,7 @@ const loopsMax = 1024
 
 // serveEngine is where the servers' listeners and adapters come from: the one place
 // of this command that tells percore from net. Everything above it is the same code
-// for both, which is what makes them comparable.
+// for both, so that they are comparable.
 type serveEngine struct {
 	name  string
 	plain bool        // servers are run without adapters, as net's always are
@@ -64,14 +64,14 @@ func (e *serveEngine) listen(ctx context.Context, address string) (net.Listener,
 	return lc.Listen(ctx, "tcp", address)
 }
 
-// webServer is what an http.Server and its adapter have in common here.
+// webServer has the methods that an http.Server and its adapter share here.
 type webServer interface {
 	Serve(l net.Listener) error
 	Shutdown(ctx context.Context) error
 	Close() error
 }
 
-// runHTTP returns what runs srv. It parks connections that have waited for their
+// runHTTP returns the server that runs srv. It parks connections that have waited for their
 // next request for park.
 func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration) webServer {
 	if e.plain {
@@ -80,7 +80,7 @@ func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration) webServer {
 	return httpadapter.Wrap(srv, httpadapter.ParkAfter(park))
 }
 
-// grpcOptions returns what suits a grpc.Server that is run by serveGRPC.
+// grpcOptions returns the options for a grpc.Server that is run by serveGRPC.
 func (e *serveEngine) grpcOptions() []grpc.ServerOption {
 	if e.plain {
 		return nil

@@ -1,4 +1,4 @@
-// Command percore shows what the library does.
+// Command percore shows the library at work.
 //
 //	percore serve     run an HTTP and a gRPC server on percore listeners
 //	percore bench     compare percore with the net package on this machine
@@ -17,8 +17,8 @@ import (
 // The exit statuses of every command.
 const (
 	exitOK      = 0
-	exitFailure = 1 // what was asked for did not work
-	exitUsage   = 2 // what was asked for makes no sense
+	exitFailure = 1 // the command did not work
+	exitUsage   = 2 // the command makes no sense
 )
 
 const usage = `percore runs unchanged Go servers on a per-core epoll engine.
@@ -44,8 +44,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run does what the command line asks for and returns the exit status. What
-// was asked for goes to stdout, complaints go to stderr.
+// run carries out the command line and returns the exit status. What was asked
+// for goes to stdout, complaints go to stderr.
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
@@ -84,7 +84,7 @@ func runHelp(args []string, stdout, stderr io.Writer) int {
 	return exitUsage
 }
 
-// version tells which percore this is and what it was built with.
+// version tells which percore this is and its toolchain.
 func version() string {
 	module := "(unknown version)"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {

@@ -100,7 +100,7 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	return o, o.check()
 }
 
-// check finds what can be known to be wrong before anything is opened.
+// check finds the mistakes that can be known before anything is opened.
 func (o *serveOptions) check() error {
 	if err := checkAddress("http", o.httpAddress); err != nil {
 		return err
@@ -151,7 +151,7 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 
 // serve runs the servers until interrupted is done or one of them fails. It
 // calls rearm before it begins to shut down, so that the next signal finds its
-// default disposition and kills the process, whatever it is waiting for.
+// default disposition and kills the process at once.
 func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout, stderr io.Writer) error {
 	d, err := newDemo(interrupted, opts, stderr)
 	if err != nil {
@@ -168,7 +168,7 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	return err
 }
 
-// stopReason puts into words what ended wait.
+// stopReason puts the end of wait into words.
 func stopReason(interrupted context.Context, err error) error {
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func stopReason(interrupted context.Context, err error) error {
 	return context.Cause(interrupted)
 }
 
-// demo is the two servers of "percore serve" and what they stand on. Its
+// demo is the two servers of "percore serve" and the parts they stand on. Its
 // methods are for one goroutine, in the order in which they are written here.
 type demo struct {
 	opts serveOptions
@@ -199,7 +199,7 @@ type demo struct {
 	grpcTraffic traffic
 }
 
-// traffic is what the summary counts of one server.
+// traffic holds the summary's counts of one server.
 type traffic struct {
 	connections atomic.Uint64
 	requests    atomic.Uint64
@@ -328,7 +328,7 @@ func (d *demo) wait(interrupted context.Context) error {
 	}
 }
 
-// shutdown stops accepting, lets what is under way finish for at most limit,
+// shutdown stops accepting, lets requests under way finish for at most limit,
 // then cuts it off. No server runs any more when it returns.
 func (d *demo) shutdown(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -363,7 +363,7 @@ func (d *demo) shutdownGRPC(ctx context.Context) {
 	}
 }
 
-// printSummary tells what happened since start.
+// printSummary tells the totals since start.
 func (d *demo) printSummary(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	h, g := &d.httpTraffic, &d.grpcTraffic
@@ -376,12 +376,12 @@ func (d *demo) printSummary(w io.Writer) {
 	table.Flush()
 }
 
-// printCount prints a line of the summary: the sum and what it consists of.
+// printCount prints a line of the summary: the sum and its parts.
 func printCount(w io.Writer, name string, overHTTP, overGRPC uint64) {
 	fmt.Fprintf(w, "%s\t%d (%d HTTP, %d gRPC)\n", name, overHTTP+overGRPC, overHTTP, overGRPC)
 }
 
-// release closes what newDemo opened, as far as it came. Where the servers ran,
+// release closes all that newDemo opened, as far as it came. Where the servers ran,
 // they have closed their listeners already.
 func (d *demo) release() {
 	for _, l := range []net.Listener{d.httpListener, d.grpcListener} {

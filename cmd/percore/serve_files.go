@@ -16,9 +16,9 @@ import (
 // uses sendfile.
 type rootFS struct{ root *os.Root }
 
-// Open opens the file or directory called name, a slash-separated path whose
-// root is the served directory. Its errors are such that http.FileServer
-// answers 404 for what can't exist and 403 for what must not be reached.
+// Open opens the file or directory called name, a slash-separated path whose root is
+// the served directory. Its errors are such that http.FileServer answers 404 for
+// names that can't exist and 403 for files that must not be reached.
 func (r rootFS) Open(name string) (http.File, error) {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	if name == "" {
@@ -36,7 +36,7 @@ func (r rootFS) Open(name string) (http.File, error) {
 }
 
 // openRegular opens a regular file or a directory. It asks first, since opening
-// a named pipe would wait for somebody to write to it.
+// a named pipe would wait for a writer.
 func (r rootFS) openRegular(name string) (*os.File, error) {
 	info, err := r.root.Stat(name)
 	if err != nil {

@@ -18,15 +18,14 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/echopb"
 )
 
-// grpcServices is what the gRPC server has to offer, for the terminal.
+// grpcServices lists the gRPC server's services, for the terminal.
 var grpcServices = []string{
 	echopb.Echo_ServiceDesc.ServiceName + " (Unary, ClientStream, ServerStream, BidiStream)",
 	grpc_health_v1.Health_ServiceDesc.ServiceName,
 	"server reflection",
 }
 
-// newGRPCServer is a grpc.Server as anybody would write it: nothing in it knows
-// what kind of listener it will run on.
+// newGRPCServer is an ordinary grpc.Server: nothing in it knows the kind of its listener.
 func newGRPCServer(t *traffic, log *slog.Logger, opts ...grpc.ServerOption) (*grpc.Server, *health.Server) {
 	observer := callObserver{t, log}
 	srv := grpc.NewServer(append(opts,

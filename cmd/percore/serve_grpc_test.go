@@ -149,7 +149,7 @@ func testHealth(t *testing.T, s *servers) {
 	}
 }
 
-// Somebody who watches the server's health learns that it is going away.
+// A watcher of the server's health learns that it is going away.
 func TestServeHealthWhileStopping(t *testing.T) {
 	s := startServers(t)
 	watch, err := grpc_health_v1.NewHealthClient(s.grpc).Watch(s.ctx, &grpc_health_v1.HealthCheckRequest{})

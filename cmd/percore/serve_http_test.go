@@ -414,7 +414,7 @@ func TestParseByteSize(t *testing.T) {
 	}
 }
 
-// The content is part of what /download promises: it stays the same.
+// The content is part of /download's promise: it stays the same.
 func TestGeneratedWordIsSplitMix64(t *testing.T) {
 	for i, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {
 		if got := generatedWord(uint64(i)); got != want {

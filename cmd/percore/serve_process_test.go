@@ -23,7 +23,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// engines are the values of -engine; what a user sees must not depend on it.
+// engines are the values of -engine; the user's view must not depend on it.
 var engines = []string{enginePercore, engineNet}
 
 // command is the percore command running in a process of its own.
@@ -187,7 +187,7 @@ func (s *servers) fetch(method, path string, header http.Header, body io.Reader)
 	return resp, string(content)
 }
 
-// keepAlive connects to the HTTP server and returns what makes a request on that
+// keepAlive connects to the HTTP server and returns a function that makes a request on that
 // connection. An http.Transport closes a connection rather than use it again if the
 // goroutine that has written a request hasn't said so 50 ms after the response.
 func (s *servers) keepAlive() (get func(path string)) {
@@ -212,7 +212,7 @@ func (s *servers) keepAlive() (get func(path string)) {
 	}
 }
 
-// submatch returns what the parentheses in pattern match in s.
+// submatch returns the match of the parentheses of pattern in s.
 func submatch(t *testing.T, s, pattern string) string {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(s)
@@ -222,8 +222,7 @@ func submatch(t *testing.T, s, pattern string) string {
 	return m[1]
 }
 
-// transcript is what a process has written so far. It is safe for concurrent
-// use.
+// transcript is a process's output so far. It is safe for concurrent use.
 type transcript struct {
 	mu      sync.Mutex
 	text    strings.Builder

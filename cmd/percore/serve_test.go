@@ -79,8 +79,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// What a user gets wrong is answered in one line that says what, and by status
-// 2 if the command line is at fault, 1 if the machine is.
+// A user's mistake is answered by one line that names it, and by status 2 if
+// the command line is at fault, 1 if the machine is.
 func TestMistakes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -353,7 +353,7 @@ func (s *servers) openCall() echopb.Echo_BidiStreamClient {
 }
 
 // openEcho begins a request to /echo and sees the first bytes come back, while
-// the request goes on: what is written to upload can be read from echoed.
+// the request goes on: bytes written to upload can be read from echoed.
 func (s *servers) openEcho() (upload io.WriteCloser, echoed io.Reader) {
 	s.t.Helper()
 	body, upload := io.Pipe()
@@ -405,7 +405,7 @@ func TestServeClosesConnections(t *testing.T) {
 					t.Fatalf("Unary: %v", err)
 				}
 			}
-			oneOfEach() // lets the process open what it keeps for good
+			oneOfEach() // lets the process open the descriptors that it keeps for good
 			before := s.openFDs()
 			for range 20 {
 				s.http.CloseIdleConnections()
@@ -418,8 +418,7 @@ func TestServeClosesConnections(t *testing.T) {
 	}
 }
 
-// inProcess makes the servers in this process, so that what they leave behind
-// is seen.
+// inProcess makes the servers in this process, so that their leftovers is seen.
 func inProcess(t *testing.T, engine string) (*demo, *transcript) {
 	t.Helper()
 	log := newTranscript()
@@ -432,7 +431,7 @@ func inProcess(t *testing.T, engine string) (*demo, *transcript) {
 	return d, log
 }
 
-// What is still under way at the limit is cut off, and nothing of it stays.
+// Requests still under way at the limit are cut off, and nothing of them stays.
 func TestServeCutsOffAtTheLimit(t *testing.T) {
 	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// Opening a named pipe waits for a writer, who may never come.
+// Opening a named pipe waits for a writer, which may never come.
 func TestRootFSRefusesNamedPipes(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {

@@ -25,14 +25,14 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// message is what goes there and back as JSON.
+// message goes there and back as JSON.
 type message struct {
 	Text string `json:"text"`
 	Size int64  `json:"size"`
 }
 
 // low is the handlers that need nothing of a framework but its ResponseWriter, of
-// which they use what lies below: flushing, hijacking, deadlines.
+// which they use the layer below: flushing, hijacking, deadlines.
 type low struct {
 	resume  chan struct{} // lets stream go on
 	waiting chan struct{} // gone waits for the client to leave
@@ -95,7 +95,7 @@ func (l *low) raw(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// late gives the body no time, and says what comes of it.
+// late gives the body no time, and reports the error.
 func (l *low) late(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	setting := errors.Join(rc.SetReadDeadline(time.Now().Add(-time.Second)), rc.SetWriteDeadline(time.Now().Add(testnet.HangTimeout)))

@@ -25,7 +25,7 @@ type (
 // into the window with which HTTP/2 begins.
 var longText = strings.Repeat("0123456789abcdef", 1<<14)
 
-// echoUnary sends back what it gets, and fails where it is asked to.
+// echoUnary sends each message back, and fails where it is asked to.
 func echoUnary(_ context.Context, req *connect.Request[text]) (*connect.Response[text], error) {
 	if req.Msg.Value == "fail" {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("as you like"))
@@ -42,7 +42,7 @@ func wait(ctx context.Context, _ *connect.Request[text]) (*connect.Response[text
 	return nil, ctx.Err()
 }
 
-// sum adds up the lengths of what it gets.
+// sum adds up the lengths of the messages.
 func sum(_ context.Context, stream *connect.ClientStream[text]) (*connect.Response[number], error) {
 	total := 0
 	for stream.Receive() {
@@ -51,7 +51,7 @@ func sum(_ context.Context, stream *connect.ClientStream[text]) (*connect.Respon
 	return connect.NewResponse(wrapperspb.Int64(int64(total))), stream.Err()
 }
 
-// repeat sends what it gets three times.
+// repeat sends each message back three times.
 func repeat(_ context.Context, req *connect.Request[text], stream *connect.ServerStream[text]) error {
 	for range 3 {
 		if err := stream.Send(req.Msg); err != nil {

@@ -21,7 +21,7 @@ import (
 
 // TestSoak has many clients on one connection each, with pauses about as long as
 // the time to park, so that requests arrive before, after and in the very moment in
-// which a connection is parked. No request may fail, nor may anybody get another's
+// which a connection is parked. No request may fail, nor may a client get another's
 // answer.
 func TestSoak(t *testing.T) {
 	clients, lasting := 1000, 10*time.Second

@@ -31,7 +31,7 @@ type way struct {
 	wrap   func(srv *http.Server) webServer
 }
 
-// webServer is what an http.Server and an httpadapter.Server have in common.
+// webServer has the methods that an http.Server and an httpadapter.Server share.
 type webServer interface {
 	Serve(l net.Listener) error
 	ServeTLS(l net.Listener, certFile, keyFile string) error
@@ -39,7 +39,7 @@ type webServer interface {
 	Close() error
 }
 
-// ways are all there are. The first is what the others are compared with.
+// ways are all there are. The others are compared with the first.
 var ways = []way{
 	{"net", net.Listen, plain},
 	{"percore", percore.Listen, plain},
@@ -51,7 +51,7 @@ var ways = []way{
 
 func plain(srv *http.Server) webServer { return srv }
 
-// A stage is a script's view of the way it runs on, and what it has noted.
+// A stage is a script's view of the way it runs on, and its notes.
 type stage struct {
 	*testing.T
 	way way
@@ -60,8 +60,8 @@ type stage struct {
 	notes []string // guarded by mu
 }
 
-// onEachWay runs a script on each way. A script notes what it sees, and that must
-// be what it sees on net.
+// onEachWay runs a script on each way. A script notes its observations, which must equal those on
+// net.
 func onEachWay(t *testing.T, script func(s *stage)) {
 	var want []string
 	for i, w := range ways {
@@ -78,7 +78,7 @@ func onEachWay(t *testing.T, script func(s *stage)) {
 	}
 }
 
-// run runs a script and returns what it noted.
+// run runs a script and returns its notes.
 func (w way) run(t *testing.T, script func(s *stage)) []string {
 	testnet.NoLeaks(t)
 	s := &stage{T: t, way: w}
@@ -135,7 +135,7 @@ type site struct {
 	adapter *httpadapter.Server // nil: nothing is parked
 }
 
-// setup is what a server is started with besides its handler.
+// setup holds the options of a server besides its handler.
 type setup struct {
 	around     func(net.Listener) net.Listener // puts a listener around the way's
 	serverTLS  *tls.Config                     // nil: without TLS
@@ -259,7 +259,7 @@ func (st *site) do(method, path, contentType string, body io.Reader, header ...s
 	return string(content)
 }
 
-// get is do for what most tests want.
+// get is do with the arguments of most tests.
 func (st *site) get(path string, header ...string) string {
 	st.s.Helper()
 	return st.do("GET", path, "", nil, header...)

@@ -47,7 +47,7 @@ var (
 	socketClients = []socketClient{{"coder", dialCoder}, {"gorilla", dialGorilla}}
 )
 
-// goodbye is what clients close with.
+// goodbye is the clients' reason to close.
 const goodbye = "goodbye"
 
 func coderServer(w http.ResponseWriter, r *http.Request) error {
@@ -228,13 +228,13 @@ func talkWebSocket(s *stage, server socketServer, client socketClient, proxied b
 		}
 	}
 
-	// While somebody else's connection waits until it is parked, this one does, too:
+	// While another client's connection waits until it is parked, this one does, too:
 	// it must not be.
 	s.want("another connection", st.get("/hello"), "hello")
 	st.awaitParked(-1)
 	roundTrip(s, c, true, []byte("still there"))
 
-	// Pongs are seen by who receives, and so there must be somebody.
+	// A pong is seen only by a Read, and so there must be one.
 	received := make(chan string, 1)
 	go func() {
 		_, data, err := c.receive()

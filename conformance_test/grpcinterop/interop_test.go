@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // its logger when a case goes wrong: here it ends the case.
 type failing struct{ grpclog.LoggerV2 }
 
-// caseFailed is what a failed case panics with.
+// caseFailed is the panic value of a failed case.
 type caseFailed struct{ message string }
 
 func (failing) Fatal(args ...any)                 { panic(caseFailed{fmt.Sprint(args...)}) }
@@ -106,7 +106,7 @@ var cases = []interopCase{
 	}},
 }
 
-// cancelAfterBegin cancels a call, and then ends what it has to say and waits for the
+// cancelAfterBegin cancels a call, and then half-closes the stream and waits for the
 // answer. To the end the server answers, and that may come before gRPC has taken
 // note of the cancellation: then it is tried again.
 func cancelAfterBegin(ctx context.Context, client testgrpc.TestServiceClient, options ...grpc.CallOption) {
@@ -142,7 +142,7 @@ func nameServer(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler g
 	return resp, err
 }
 
-// serviceConfigs are what the client of a case is told about load balancing.
+// serviceConfigs tell the client of a case about load balancing.
 var serviceConfigs = map[string]string{
 	"orca_per_rpc": `{"loadBalancingConfig": [{"test_backend_metrics_load_balancer":{}}]}`,
 }
@@ -232,7 +232,7 @@ func runCases(t *testing.T, serverSide, clientSide side, kind testnet.Kind, secu
 	}
 }
 
-// runCase returns what the case fails with, if it does.
+// runCase returns the case's error, if it fails.
 func runCase(ctx context.Context, c interopCase, addr net.Addr, options ...grpc.DialOption) error {
 	return attempt(func() {
 		c.run(ctx, func() *grpc.ClientConn {
@@ -245,7 +245,7 @@ func runCase(ctx context.Context, c interopCase, addr net.Addr, options ...grpc.
 	})
 }
 
-// attempt returns what f, of the interop client, fails with, if it does.
+// attempt returns the error of f, of the interop client, if it fails.
 func attempt(f func()) (err error) {
 	defer func() {
 		switch failure := recover().(type) {
@@ -260,7 +260,7 @@ func attempt(f func()) (err error) {
 	return nil
 }
 
-// target returns what gRPC calls an address.
+// target returns gRPC's name of an address.
 func target(addr net.Addr) string {
 	if addr.Network() == "unix" {
 		return "unix:" + addr.String()

@@ -27,7 +27,7 @@ const bootstrap = `{
 // TestXDSServer: an xDS server takes percore's listeners, which it refuses if their
 // address is not a *net.TCPAddr, accepts on them, and can be stopped.
 func TestXDSServer(t *testing.T) {
-	management := testnet.Listen(t, net.Listen, testnet.TCP4) // nobody accepts
+	management := testnet.Listen(t, net.Listen, testnet.TCP4) // no Accept
 	for _, side := range sides {
 		t.Run(side.name, func(t *testing.T) {
 			testnet.NoLeaks(t)

@@ -37,12 +37,12 @@ type textFile struct {
 	data []byte
 }
 
-// goFile is a source file, whatever it is built for.
+// goFile is a source file for any platform.
 type goFile struct {
 	name   string // from the root, with slashes
 	nested bool   // belongs to a module of its own
 	syntax *ast.File
-	build  constraint.Expr // what go:build says; nil if it says nothing
+	build  constraint.Expr // the go:build line; nil if there is none
 }
 
 // loadTree reads the module and the modules nested in it.
@@ -164,7 +164,7 @@ func (tr *tree) byDir() map[string][]*goFile {
 // dir is the folder, "." for the root.
 func (f *goFile) dir() string { return path.Dir(f.name) }
 
-// stem is the file's name without what all of its kind have: "poller_linux" for
+// stem is the file's name without the ending of its kind: "poller_linux" for
 // loop/poller_linux.go and for loop/poller_linux_test.go.
 func (f *goFile) stem() string {
 	return strings.TrimSuffix(strings.TrimSuffix(path.Base(f.name), ".go"), "_test")
@@ -213,7 +213,7 @@ func (f *goFile) tags() []string {
 	return tags
 }
 
-// platformTags are the tags that say what a build is for rather than how it is
+// platformTags are the tags that say which platform a build is for rather than how it is
 // made.
 var platformTags = []string{"linux", "darwin", "windows", "freebsd", "unix"}
 
@@ -240,7 +240,7 @@ func (f *goFile) imports(visit func(path string, pos token.Pos)) {
 // isIn reports whether path is elem or below it: folders or import paths.
 func isIn(path, elem string) bool { return path == elem || strings.HasPrefix(path, elem+"/") }
 
-// listed is what go list says about a package.
+// listed is go list's entry of a package.
 type listed struct {
 	ImportPath string
 	Standard   bool

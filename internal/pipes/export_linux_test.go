@@ -26,7 +26,7 @@ func (p *Pool) Put(q *Pipe) { p.put(q) }
 // Drain closes the idle pipes.
 func (p *Pool) Drain() { p.drain() }
 
-// Trim is what the timer calls.
+// Trim is the timer's function.
 func (p *Pool) Trim() { p.trim() }
 
 // State returns how many pipes there are, and whether the timer runs.

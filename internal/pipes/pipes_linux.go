@@ -12,7 +12,7 @@ import (
 
 const (
 	// capacityBytes is the capacity asked for: /proc/sys/fs/pipe-max-size as it comes,
-	// which is what one call of splice can move. Package net asks for the same.
+	// which is the most that one call of splice can move. Package net asks for the same.
 	capacityBytes = 1 << 20
 
 	// capacityBytesMin is the least capacity worth it, the kernel's default. A user
@@ -37,12 +37,12 @@ const (
 // errOpenMax is why there is no pipe to be had.
 var errOpenMax = errors.New("too many pipes are in use")
 
-// A Pipe is what bytes are spliced through. Whoever got it owns it until he puts
-// it back. Both ends are non-blocking and close-on-exec.
+// Bytes are spliced through a Pipe. The caller of Get owns it until it puts it
+// back. Both ends are non-blocking and close-on-exec.
 type Pipe struct {
 	R, W     int
 	Capacity int // in bytes, if the pages that they come in are full
-	Inside   int // bytes in it, for its owner to keep: what went in less what came out
+	Inside   int // bytes in it, for its owner to keep: those that went in less those that came out
 }
 
 // pool lends pipes, the one used last first, and keeps those that come back
@@ -55,7 +55,7 @@ type pool struct {
 	// guarded by mu
 	idle  []*Pipe     // the one used last is the last
 	open  int         // idle and lent
-	low   int         // the fewest that were idle since the last trim: nobody needed these
+	low   int         // the fewest that were idle since the last trim: these were not needed
 	timer *time.Timer // calls trim
 	timed bool        // timer is set: as long as any pipe is idle, and until it next goes off
 }
@@ -66,7 +66,7 @@ var pipes = pool{pause: trimPause}
 func Get() (*Pipe, error) { return pipes.get() }
 
 // Put takes a pipe back. One that is not known to be empty is closed, since the
-// next to get it would deliver what is in it as his own.
+// next owner would deliver the bytes in it as its own.
 func Put(p *Pipe) { pipes.put(p) }
 
 // Drain closes the pipes that are idle. They are closed anyway when they have been
@@ -130,7 +130,7 @@ func (pp *pool) trimLater() {
 	}
 }
 
-// trim closes the pipes that nobody has needed since it was last called.
+// trim closes the pipes that were not needed since it was last called.
 func (pp *pool) trim() {
 	pp.mu.Lock()
 	unneeded := pp.takeLocked(pp.low)
@@ -176,7 +176,7 @@ func newPipe() (*Pipe, error) {
 	p := &Pipe{R: r, W: w}
 	p.Capacity, errno = sys.SetPipeSize(r, capacityBytes)
 	if errno == 0 && p.Capacity < capacityBytesMin {
-		errno = syscall.EPERM // what the kernel had for an answer to a larger one
+		errno = syscall.EPERM // the kernel's answer to a larger one
 	}
 	if errno != 0 {
 		p.close()

@@ -110,7 +110,7 @@ func TestPoolBounds(t *testing.T) {
 	wantState(t, "all back", p, pipes.IdleMax, pipes.IdleMax)
 }
 
-// TestPoolTrim plays what happens at one go of the timer after the other.
+// TestPoolTrim plays the events at one go of the timer after the other.
 func TestPoolTrim(t *testing.T) {
 	p := newPool(t)
 	a, b, c := get(t, p), get(t, p), get(t, p)

@@ -69,7 +69,7 @@ func StartChild(t testing.TB, name string, env ...string) *ChildProcess {
 func (c *ChildProcess) PID() int { return c.cmd.Process.Pid }
 
 // Wait closes the helper's standard input, which asks it to finish, and waits
-// for its exit. An error includes what the helper wrote on standard error.
+// for its exit. An error includes the helper's standard error.
 func (c *ChildProcess) Wait() error {
 	c.Stdin.Close()
 	if err := c.cmd.Wait(); err != nil {

@@ -1,4 +1,4 @@
-// Package testnet holds what the tests of this module share: a TestMain that
+// Package testnet holds the common tools of this project's tests: a TestMain that
 // fails when goroutines, descriptors or buffers are left behind, loopback
 // listeners and connected pairs on every network, TLS certificates made on the
 // spot, hang detection, and helper processes.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// openFDs returns what every open descriptor of the process refers to.
+// openFDs returns the target of every open descriptor of the process.
 func openFDs() map[int]string {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/pipes"
 )
 
-// leakGrace is how long what a finished test leaves behind may take to go away
-// by itself: goroutines that were told to stop but have not run yet, sockets
+// leakGrace is how long the leftovers of a finished test may take to go away by
+// itself: goroutines that were told to stop but have not run yet, sockets
 // closed by them. It only bounds the wait before a leak is reported. A variable
 // only so that the test of this very report need not wait so long.
 var leakGrace = 10 * time.Second
@@ -27,7 +27,7 @@ const childVariable = "PERCORE_TEST_CHILD"
 // It is asked again for a while before its answer counts.
 type Check func() error
 
-// An Option adds to what Main does.
+// An Option adds to Main's checks.
 type Option func(*harness)
 
 type harness struct {
@@ -97,7 +97,7 @@ func takeSnapshot() snapshot {
 	return snapshot{fds: openFDs(), goroutines: goleak.IgnoreCurrent()}
 }
 
-// warmUpRuntime makes the runtime open what it keeps for good (its epoll
+// warmUpRuntime makes the runtime open the descriptors that it keeps for good (its epoll
 // descriptor and the eventfd that wakes it), so that these count as old.
 func warmUpRuntime() {
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
@@ -125,10 +125,10 @@ func (s snapshot) check() error {
 	return fmt.Errorf("%s", strings.TrimSpace(report.String()))
 }
 
-// collectPooledPipes lets go of the pipes that are spliced through. Ours are in a
-// pool that can be told. Package net keeps its in a sync.Pool, which takes two
-// collections to empty, and a third to run what closes them. For why it is called
-// only when nothing but pipes is left see awaitNoLeak.
+// collectPooledPipes lets go of the pipes that are spliced through. Ours are in a pool that
+// can be told. Package net keeps its in a sync.Pool, which takes two collections to empty, and
+// a third to run the functions that close them. For why it is called only when nothing but
+// pipes is left see awaitNoLeak.
 func collectPooledPipes() {
 	pipes.Drain()
 	for range 3 {
@@ -140,7 +140,7 @@ func collectPooledPipes() {
 // complaint when leakGrace has passed.
 //
 // It must not run the garbage collector while a socket may be among the leaks:
-// that closes forgotten connections, which are what the checks look for.
+// that closes forgotten connections, which the checks look for.
 func awaitNoLeak(checks ...Check) error {
 	deadline := time.Now().Add(leakGrace)
 	for {

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	Main(m, WithCheck(check), WithChild("echo", echoOneLine), WithChild("leaky", leakInChild))
 }
 
-// TestLeaveSomething passes, and leaves behind what leakVariable asks for.
+// TestLeaveSomething passes, and leaves behind the leak that leakVariable asks for.
 func TestLeaveSomething(t *testing.T) {
 	switch os.Getenv(leakVariable) {
 	case "goroutine":
@@ -230,7 +230,7 @@ func TestGoBlockedHeldUp(t *testing.T) {
 	close(release)
 }
 
-// Who waits for the garbage collector, as everybody who allocates may have to, is not
+// A goroutine that waits for the garbage collector, as any that allocates may have to, is not
 // blocked.
 func TestGoBlockedAllocating(t *testing.T) {
 	var kept [][]byte

@@ -14,7 +14,7 @@ import (
 const HangTimeout = 30 * time.Second
 
 // outerTimeout bounds f in Within. It leaves Receive and Eventually in f the
-// time to report first, since they know better what is missing.
+// time to report first, since they know better the missing thing.
 const outerTimeout = HangTimeout + 10*time.Second
 
 // Within runs f and fails the test, with the stacks of all goroutines, if f
@@ -74,7 +74,7 @@ func GoBlocked(t testing.TB, what string, f func()) {
 		f()
 	}()
 	goroutine := Receive(t, what, name)
-	looks := 0 // in a row at what may be over soon
+	looks := 0 // in a row at a wait that may be over soon
 	for begin := time.Now(); time.Since(begin) < blockTimeMax && looks < briefLooks; {
 		select {
 		case <-done:
@@ -100,9 +100,9 @@ func hasPrefixOf(s string, prefixes ...string) bool {
 const (
 	blockTimeMax = 5 * time.Second // how long GoBlocked looks
 
-	// briefLooks is how often in a row, a millisecond apart, GoBlocked sees what is over
-	// soon, before it takes it for being blocked. A busy machine may hold a thread up for
-	// a tenth of a second in any system call.
+	// briefLooks is how often in a row, a millisecond apart, GoBlocked sees a wait that is over
+	// soon, before it takes it for being blocked. A busy machine may hold a thread up for a
+	// tenth of a second in any system call.
 	briefLooks = 200
 )
 

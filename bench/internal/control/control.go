@@ -2,9 +2,9 @@
 // two processes it starts: one JSON request per line on the child's standard
 // input, one JSON reply per line on its standard output, strictly in turn.
 //
-// A pipe is used rather than a socket so that the channel cannot disturb what
-// is measured (it is silent during a measured window) and so that a child whose
-// parent has died, however it died, reads end-of-file and goes away.
+// A pipe is used rather than a socket so that the channel cannot disturb the measurement (it is
+// silent during a measured window) and so that a child whose parent has died, however it died,
+// reads end-of-file and goes away.
 package control
 
 import (
@@ -28,8 +28,8 @@ type reply struct {
 	Body  json.RawMessage `json:"body,omitempty"`
 }
 
-// RemoteError is what a child answered instead of a result. Its text is the
-// child's own, without any prefix.
+// RemoteError is a child's answer in place of a result. Its text is the child's
+// own, without any prefix.
 type RemoteError struct{ Message string }
 
 // Error returns the message.
@@ -59,7 +59,7 @@ func Serve(r io.Reader, w io.Writer, handle Handler) error {
 	}
 }
 
-// answer runs handle and packs what it returned.
+// answer runs handle and packs its result.
 func answer(handle Handler, req request) reply {
 	v, err := handle(req.Op, req.Body)
 	if err != nil {

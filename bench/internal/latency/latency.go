@@ -27,7 +27,7 @@ func New() *Histogram {
 	return &Histogram{hdrhistogram.New(int64(Min), int64(Max), figs)}
 }
 
-// Decode reads what Encode wrote. Any V2 HDR histogram in nanoseconds will do.
+// Decode reads Encode's output. Any V2 HDR histogram in nanoseconds will do.
 func Decode(encoded string) (*Histogram, error) {
 	h, err := hdrhistogram.Decode([]byte(encoded))
 	if err != nil {
@@ -77,7 +77,7 @@ type Recorder struct {
 // NewRecorder returns an empty recorder.
 func NewRecorder() *Recorder { return &Recorder{h: New()} }
 
-// Histogram returns what has been recorded. The recorder's shards must have been
+// Histogram returns the recorded values. The recorder's shards must have been
 // flushed and must not be used any more.
 func (r *Recorder) Histogram() *Histogram {
 	r.mu.Lock()
@@ -104,7 +104,7 @@ func (s *Shard) Record(d time.Duration) {
 	}
 }
 
-// Flush passes on what is noted.
+// Flush passes the noted values on.
 func (s *Shard) Flush() {
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()

@@ -63,7 +63,7 @@ func TestEncodeAndMerge(t *testing.T) {
 }
 
 func TestRecorder(t *testing.T) {
-	const goroutines, each = 8, 1000 // not a multiple of what a shard holds
+	const goroutines, each = 8, 1000 // not a multiple of a shard's size
 	rec := NewRecorder()
 	var wg sync.WaitGroup
 	for range goroutines {

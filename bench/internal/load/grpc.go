@@ -69,7 +69,7 @@ func (c *grpcConn) release() {
 	}
 }
 
-// grpcCaller is what both kinds of gRPC session have in common.
+// grpcCaller is the common part of both kinds of gRPC session.
 type grpcCaller struct {
 	cc      *grpc.ClientConn
 	release func()

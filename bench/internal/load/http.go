@@ -195,7 +195,7 @@ func (r *responseReader) parse(b []byte) bool {
 	return false
 }
 
-// body reads what of the response's body is not among the n bytes read so far.
+// body reads the part of the response's body that is not among the n bytes read so far.
 func (r *responseReader) body(c io.Reader, n int) error {
 	rest := r.header + r.content - n
 	if rest < 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 // Main runs a load process: it serves control requests from r, answering on w,
-// until r ends. What it returns is the process's exit status.
+// until r ends. It returns the process's exit status.
 func Main(r io.Reader, w io.Writer) int {
 	p := &process{}
 	defer p.close()

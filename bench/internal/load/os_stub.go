@@ -7,7 +7,7 @@ import "time"
 // processCPU is only known on Linux; the harness doesn't run elsewhere.
 func processCPU() time.Duration { return 0 }
 
-// sharpenSleep does nothing: the runtime's sleep is what there is.
+// sharpenSleep does nothing: there is only the runtime's sleep.
 func sharpenSleep() {}
 
 // sleep blocks the calling goroutine for d.

@@ -41,8 +41,7 @@ func setDeadlines(sessions []session, t time.Time) {
 	}
 }
 
-// measurement is what a loop recorded. Service and late are nil after a closed
-// loop.
+// measurement is a loop's record. Service and late are nil after a closed loop.
 type measurement struct {
 	latency, service, late *latency.Histogram
 }
@@ -65,7 +64,7 @@ func (m measurement) encode(res *Result) error {
 	return nil
 }
 
-// explain turns a worker's error into one that says what it means here.
+// explain turns a worker's error into one that says its meaning here.
 func explain(err error, ph Phase) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("the server stopped answering: an operation was still open %v after the end of the phase (%w)", ph.Grace, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// fakeSession is a server without a network: each operation takes what latency
+// fakeSession is a server without a network: each operation takes the time that latency
 // says.
 type fakeSession struct {
 	ops      int
@@ -83,9 +83,9 @@ func TestClosedLoopBeginsLate(t *testing.T) {
 	}
 }
 
-// TestOpenLoopShowsStall is what an open loop is for: a server that is quick but
-// for one stall of a second. Its closed-loop latency is quick but for one
-// operation; the operations that were due during the stall waited for its end.
+// TestOpenLoopShowsStall shows the use of an open loop: a server that is quick except for one stall
+// of a second. Its closed-loop latency is quick except for one operation; the operations that were
+// due during the stall waited for its end.
 func TestOpenLoopShowsStall(t *testing.T) {
 	stall := func(n int) time.Duration {
 		if n == 500 {
@@ -101,7 +101,7 @@ func TestOpenLoopShowsStall(t *testing.T) {
 		within(t, "uncorrected p99", m.service.Quantile(0.99), time.Millisecond)
 		within(t, "uncorrected max", m.service.Max(), time.Second)
 		// About a tenth of all operations fell into the stall, evenly: the slowest
-		// hundredth of all waited 0.9 s or more, but for chance in the arrivals.
+		// hundredth of all waited 0.9 s or more, except for chance in the arrivals.
 		if got := m.latency.Quantile(0.99); got < 850*time.Millisecond || got > time.Second {
 			t.Errorf("corrected p99 = %v, want 0.85s to 1s", got)
 		}
@@ -114,7 +114,7 @@ func TestOpenLoopShowsStall(t *testing.T) {
 	})
 }
 
-// TestOpenLoopOverload offers twice of what the server can do: every operation is
+// TestOpenLoopOverload offers twice the server's capacity: every operation is
 // done, and the last one waits as long as the phase lasted.
 func TestOpenLoopOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// TestRun goes through run, with real time: the deadlines and what is reported.
+// TestRun goes through run, with real time: the deadlines and the report.
 func TestRun(t *testing.T) {
 	procs := runtime.GOMAXPROCS(0)
 	for _, rate := range []float64{0, 200} {

@@ -19,7 +19,7 @@ const (
 	KindGRPCStream = "grpc-stream" // one message of Payload bytes there and back on an open stream
 )
 
-// Job says what to send where.
+// Job describes the requests and their destination.
 type Job struct {
 	Kind    string `json:"kind"`
 	Addr    string `json:"addr"`
@@ -59,7 +59,7 @@ type Phase struct {
 	InTurn bool `json:"inTurn,omitempty"`
 }
 
-// Result is what a phase measured.
+// Result holds a phase's measurements.
 type Result struct {
 	Ops     int64         `json:"ops"`
 	Elapsed time.Duration `json:"elapsed"`
@@ -67,8 +67,8 @@ type Result struct {
 	Latency string        `json:"latency"` // package latency's encoding
 
 	// Service and Late are there after an open loop only: how long operations
-	// took from when they were really begun, which is what a closed loop would
-	// have reported, and by how much the generator itself was late.
+	// took from when they were really begun, as a closed loop would have
+	// reported, and by how much the generator itself was late.
 	Service string `json:"service,omitempty"`
 	Late    string `json:"late,omitempty"`
 }

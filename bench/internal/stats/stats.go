@@ -24,10 +24,10 @@ func Median(v []float64) float64 {
 // Confidence is the coverage an Interval aims at.
 const Confidence = 0.95
 
-// Interval returns order statistics of v between which the median of whatever v
-// was drawn from lies, with a probability of at least Confidence if that many
-// samples can give it: five give 93.75 % at most, and then lo and hi are the
-// smallest and the largest. The probability that is reached is returned too.
+// Interval returns order statistics of v between which the median of the distribution that v
+// was drawn from lies, with a probability of at least Confidence if that many samples can
+// give it: five give 93.75 % at most, and then lo and hi are the smallest and the largest.
+// The probability that is reached is returned too.
 //
 // It follows from the binomial distribution alone: each sample is below the true
 // median with probability ½.

@@ -1,5 +1,5 @@
-// Package target is the process under test: one small server, the same code
-// whatever engine it listens on, which reports what it cost.
+// Package target is the process under test: one small server, the same code on
+// any engine, which reports its own cost.
 //
 // The harness starts one such process per sample and speaks to it through
 // package control: OpStart brings the server up, OpUsage takes a snapshot of

@@ -52,7 +52,7 @@ type httpServer struct {
 	overTLS bool
 }
 
-// webServer is what an http.Server and its adapter have in common here.
+// webServer has the methods that an http.Server and its adapter share here.
 type webServer interface {
 	Serve(l net.Listener) error
 	ServeTLS(l net.Listener, certFile, keyFile string) error

@@ -14,7 +14,7 @@ import (
 )
 
 // Main runs a target process: it serves control requests from r, answering on
-// w, until r ends. What it returns is the process's exit status.
+// w, until r ends. It returns the process's exit status.
 func Main(r io.Reader, w io.Writer) int {
 	p := &process{}
 	if err := control.Serve(r, w, p.handle); err != nil {
@@ -24,9 +24,9 @@ func Main(r io.Reader, w io.Writer) int {
 	return 0
 }
 
-// process is the state of a target process. It is used by one goroutine, the
-// one that serves control requests. Nothing in it is shut down: the process ends
-// as soon as nobody asks any more.
+// process is the state of a target process. It is used by one goroutine, the one
+// that serves control requests. Nothing in it is shut down: the process ends as
+// soon as the last request is answered.
 type process struct {
 	server   server
 	listener net.Listener

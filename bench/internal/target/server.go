@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// server serves what a listener accepts. Serve returns only when it fails: a
+// server serves a listener's connections. Serve returns only when it fails: a
 // target ends with its process.
 type server interface {
 	Serve(l net.Listener) error
@@ -61,7 +61,7 @@ func gone(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// echo sends back what it reads until the client is done.
+// echo sends back all that it reads until the client is done.
 func echo(c net.Conn) error {
 	buf := make([]byte, 4096)
 	for {

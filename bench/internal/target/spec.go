@@ -11,7 +11,7 @@ const (
 	OpProfileStop  = "profile-stop"  // nothing → nothing
 )
 
-// Spec says which server to run and on what engine.
+// Spec names the server to run and its engine.
 type Spec struct {
 	App    string `json:"app"` // one of the App constants
 	Engine Engine `json:"engine"`
@@ -39,17 +39,17 @@ const (
 	AppGRPC      = "grpc"       // grpc-go: the Echo service
 )
 
-// Engine says what a server listens on.
+// Engine is the engine that a server listens on.
 type Engine struct {
 	Name string `json:"name"` // EngineNet or EnginePercore
 
 	// Adapter runs the server through percore's adapter for its kind: grpcadapter,
 	// or httpadapter, which parks idle connections. AppEcho and AppProxyTCP have
-	// none. On EngineNet what remains of it is, for AppGRPC, the options that the
+	// none. On EngineNet there remain of it, for AppGRPC, the options that the
 	// adapter gives the server, and, for HTTP, nothing: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
 
-	// The rest is for EnginePercore; the zero value is what percore.Listen uses.
+	// The rest is for EnginePercore; the zero value is percore.Listen's.
 	Loops       int           `json:"loops,omitempty"`
 	Thread      bool          `json:"thread,omitempty"` // loop.Thread instead of loop.Nested
 	Pin         bool          `json:"pin,omitempty"`
@@ -76,7 +76,7 @@ type Profile struct {
 	Path string `json:"path"`
 }
 
-// Usage is a snapshot of what the process has used since it began.
+// Usage is a snapshot of the process's consumption since it began.
 type Usage struct {
 	User       time.Duration `json:"user"`
 	System     time.Duration `json:"system"`
@@ -92,7 +92,7 @@ type Usage struct {
 // CPU is the processor time used, in user space and in the kernel together.
 func (u Usage) CPU() time.Duration { return u.User + u.System }
 
-// Memory is what the process holds on to, after a garbage collection and after
+// Memory is the process's lasting memory, after a garbage collection and after
 // giving free memory back to the kernel.
 type Memory struct {
 	Resident   int64 `json:"resident"` // bytes in RAM, Rss of /proc/self/smaps_rollup

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Spin burns processor time: iterations turns of a xorshift generator, whose
-// steps depend on each other, so that it takes the same number of cycles
-// whatever the processor does in parallel. It returns the generator's state, and
-// is not inlined, so that the compiler can't drop what nobody looks at.
+// Spin burns processor time: iterations turns of a xorshift generator, whose steps
+// depend on each other, so that it takes the same number of cycles however much the
+// processor does in parallel. It returns the generator's state, and is not inlined,
+// so that the compiler can't drop a result without a reader.
 //
 //go:noinline
 func Spin(iterations int64) uint64 {
@@ -24,7 +24,7 @@ func Spin(iterations int64) uint64 {
 
 // CalibrateSpin finds how many iterations of Spin take d of processor time on
 // this machine. It takes the fastest of several trials by the thread's own
-// processor time: whatever else runs can only make a trial slower.
+// processor time: other work on the machine can only make a trial slower.
 func CalibrateSpin(d time.Duration) (int64, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

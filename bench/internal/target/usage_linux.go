@@ -33,9 +33,9 @@ func usage() (Usage, error) {
 	}, nil
 }
 
-// memory says what this process holds on to.
+// memory measures this process's lasting memory.
 func memory() (Memory, error) {
-	// Twice: what a sync.Pool holds survives the first collection.
+	// Twice: the contents of a sync.Pool survive the first collection.
 	runtime.GC()
 	debug.FreeOSMemory()
 	var ms runtime.MemStats
