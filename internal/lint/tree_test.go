@@ -76,13 +76,13 @@ func (tr *tree) visit(name string, entry fs.DirEntry, err error) error {
 		return err
 	}
 	rel = filepath.ToSlash(rel)
-	if entry.IsDir() {
+	if entry.IsDir() { // in a second work tree .git is a file
 		if rel == ".git" || rel == "bin" || strings.HasSuffix(rel, "/testdata/fuzz") {
 			return fs.SkipDir
 		}
 		return nil
 	}
-	if !entry.Type().IsRegular() || path.Base(rel) == "go.sum" || slices.Contains(built, path.Ext(rel)) {
+	if !entry.Type().IsRegular() || rel == ".git" || path.Base(rel) == "go.sum" || slices.Contains(built, path.Ext(rel)) {
 		return nil
 	}
 	return tr.add(rel, name)
