@@ -16,10 +16,11 @@ func Writev(fd int, iov []unix.Iovec) (n int, errno syscall.Errno) {
 			return 0, errno
 		}
 	}
+	raceRelease()
 	total := uint64(0)
 	for i := range iov {
 		total += uint64(iov[i].Len)
-		raceWrite(unsafe.Slice(iov[i].Base, iov[i].Len))
+		raceTaken(unsafe.Slice(iov[i].Base, iov[i].Len))
 	}
 	msg := unix.Msghdr{Iov: unsafe.SliceData(iov)}
 	msg.SetIovlen(len(iov))
@@ -45,7 +46,8 @@ func SendZerocopy(fd int, p []byte) (n int, errno syscall.Errno) {
 			return 0, errno
 		}
 	}
-	raceWrite(p)
+	raceRelease()
+	raceTaken(p)
 	// It looks up and pins every page, which takes longer than copying a little.
 	r, _, errno := syscall.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags|unix.MSG_ZEROCOPY, 0, 0)
 	if errno != 0 {

@@ -4,26 +4,40 @@ package sys
 
 import (
 	"runtime"
+	"syscall"
 	"unsafe"
 )
 
-// ioSync is what the race detector sees written and read when bytes move
-// through the kernel. Package syscall's Read and Write tell it the same: a
-// program that hands work over through a socket is properly synchronized, and
-// must not be reported here when it is not reported on package net.
-var ioSync int64
+// The race detector must see a write to a connection happen before the read of its
+// bytes, whichever package makes the two calls: a program that hands work over
+// through a socket is properly synchronized. Package syscall's Write and Read say so
+// through a variable of theirs. The calls of this package say it through the same
+// one, by a Write and a Read of no bytes, so that the other end may be package net's.
+// Package unix of golang.org/x/sys has another variable.
 
-// raceReadDone tells the race detector that the kernel filled p.
-func raceReadDone(p []byte) {
+// raceRelease makes everything up to now happen before every raceAcquire that comes
+// later. It goes before the call that hands bytes to the kernel.
+func raceRelease() {
+	_, _ = syscall.Write(-1, nil) // fails (EBADF), once the detector knows
+}
+
+// raceAcquire is raceRelease's counterpart, for after the call that got bytes, or
+// the end of the stream, from fd. A read of no bytes must succeed for the detector
+// to know, so fd has to be good for reading. On a socket or a pipe it then succeeds
+// at once, and takes neither data nor a pending error away.
+func raceAcquire(fd int) {
+	_, _ = syscall.Read(fd, nil)
+}
+
+// raceFilled tells the race detector that the kernel has written p.
+func raceFilled(p []byte) {
 	if len(p) > 0 {
 		runtime.RaceWriteRange(unsafe.Pointer(&p[0]), len(p))
 	}
-	runtime.RaceAcquire(unsafe.Pointer(&ioSync))
 }
 
-// raceWrite tells the race detector that the kernel is about to read p.
-func raceWrite(p []byte) {
-	runtime.RaceReleaseMerge(unsafe.Pointer(&ioSync))
+// raceTaken tells the race detector that the kernel reads p.
+func raceTaken(p []byte) {
 	if len(p) > 0 {
 		runtime.RaceReadRange(unsafe.Pointer(&p[0]), len(p))
 	}

@@ -44,7 +44,8 @@ func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	raceReadDone(p[:r])
+	raceFilled(p[:r])
+	raceAcquire(fd)
 	return int(r), 0
 }
 
@@ -81,7 +82,8 @@ func Send(fd int, p []byte) (n int, errno syscall.Errno) {
 			return 0, errno
 		}
 	}
-	raceWrite(p)
+	raceRelease()
+	raceTaken(p)
 	var r uintptr
 	if len(p) <= rawBytesMax {
 		r, _, errno = syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)

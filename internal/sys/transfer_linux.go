@@ -19,7 +19,7 @@ func Sendfile(out, in, count int) (n int, errno syscall.Errno) {
 			return 0, errno
 		}
 	}
-	raceWrite(nil)
+	raceRelease()
 	n, err := unix.Sendfile(out, in, nil, count)
 	return max(n, 0), errnoOf(err)
 }
@@ -33,9 +33,11 @@ func Splice(out, in, count int) (n int, errno syscall.Errno) {
 			return 0, errno
 		}
 	}
-	raceWrite(nil)
+	raceRelease()
 	m, err := unix.Splice(in, nil, out, nil, count, unix.SPLICE_F_NONBLOCK)
-	raceReadDone(nil)
+	if err == nil {
+		raceAcquire(in)
+	}
 	return int(max(m, 0)), errnoOf(err)
 }
 
@@ -106,6 +108,7 @@ func Peek(fd int) (n int, errno syscall.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
+	raceAcquire(fd)
 	return int(r), 0
 }
 
@@ -116,7 +119,7 @@ func Read(fd int, p []byte) (n int, errno syscall.Errno) {
 			return 0, errno
 		}
 	}
-	n, err := unix.Read(fd, p)
+	n, err := syscall.Read(fd, p)
 	return max(n, 0), errnoOf(err)
 }
 
@@ -127,6 +130,6 @@ func Write(fd int, p []byte) (n int, errno syscall.Errno) {
 			return 0, errno
 		}
 	}
-	n, err := unix.Write(fd, p)
+	n, err := syscall.Write(fd, p)
 	return max(n, 0), errnoOf(err)
 }
