@@ -4,10 +4,14 @@ module github.com/percore/percore/conformance_test/grpcinterop
 
 go 1.26.0
 
-replace github.com/percore/percore => ../..
+replace (
+	github.com/percore/percore => ../..
+	github.com/percore/percore/adapters/grpcadapter => ../../adapters/grpcadapter
+)
 
 require (
 	github.com/percore/percore v0.0.0-00010101000000-000000000000
+	github.com/percore/percore/adapters/grpcadapter v0.0.0-00010101000000-000000000000
 	google.golang.org/grpc v1.85.0
 )
 
