@@ -14,7 +14,7 @@ check: ## gofmt, go vet, staticcheck, tidy modules, other platforms, project rul
 test: ## the tests
 	@.ci/run test
 
-race: ## the tests under the race detector, in every module
+race: ## the tests under the race detector
 	@.ci/run race
 
 faults: ## the tests in a build whose system calls can be made to fail
@@ -26,7 +26,7 @@ invariants: ## the tests in the checking build
 fallback: ## the tests with package net in place of the engine
 	@.ci/run fallback
 
-x86: ## the tests of the library built for 32 bits
+x86: ## the tests of the library and the adapters built for 32 bits
 	@.ci/run x86
 
 stress: ## the tests under the race detector, COUNT times (3), on 1, 2 and 8 processors

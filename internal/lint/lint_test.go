@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/token"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ func TestRules(t *testing.T) {
 		{"what importers get", whatImportersGet},
 		{"homes of dependencies", homesOfDependencies},
 		{"requirements", requirements},
+		{"workspace", workspace},
 		{"epoll", epollHasOneHome},
 		{"platforms", platforms},
 		{"build tags", buildTags},
@@ -79,7 +81,7 @@ func layerOf(dir string) *layer {
 // import what they like: Go itself refuses cycles.
 func importDirection(t *testing.T, tr *tree) {
 	for _, f := range tr.files {
-		if f.nested {
+		if modules[f.module].free {
 			continue
 		}
 		from := layerOf(f.dir())
@@ -106,7 +108,7 @@ func importDirection(t *testing.T, tr *tree) {
 	}
 }
 
-// localDir returns the folder of a package of this module.
+// localDir returns the folder of a package, or of a module, of this repository.
 func localDir(importPath string) (dir string, ok bool) {
 	if importPath == modulePath {
 		return ".", true
@@ -122,7 +124,7 @@ func homesOfProtocols(t *testing.T, tr *tree) {
 		"google.golang.org/grpc": {"adapters/grpcadapter", "bench", "cmd"},
 	}
 	for _, f := range tr.files {
-		if f.isTest() || f.nested {
+		if f.isTest() || modules[f.module].free {
 			continue
 		}
 		f.imports(func(p string, pos token.Pos) {
@@ -159,14 +161,14 @@ func whatImportersGet(t *testing.T, tr *tree) {
 	}
 }
 
-// A dependency is a module that this one requires, and who may import it.
+// A dependency is a module of others, and the folders whose packages may import it.
 type dependency struct {
 	dirs  []string
 	files int // how many files, tests aside, may import it; 0: any number
 	why   string
 }
 
-// dependencies are the modules that go.mod may require. One that a single file
+// dependencies are the modules that ours may require, see modules. One that a single file
 // wraps can be replaced there; those that are wrapped by nobody are what this
 // project is about.
 var dependencies = map[string]dependency{
@@ -187,7 +189,7 @@ var dependencies = map[string]dependency{
 func homesOfDependencies(t *testing.T, tr *tree) {
 	importers := make(map[string][]string)
 	for _, f := range tr.files {
-		if f.nested {
+		if modules[f.module].free {
 			continue
 		}
 		f.imports(func(p string, pos token.Pos) {
@@ -223,40 +225,136 @@ func moduleOf(importPath string) string {
 	return ""
 }
 
-// requirements: what go.mod requires directly is in dependencies, and what is in
-// dependencies is required.
+// A module is one of this repository's.
+type module struct {
+	requires []string // directly, ours aside
+	free     bool     // it may require and import anything: no package of ours imports it
+}
+
+// modules are the modules by their folders. Those who import percore or httpadapter
+// get the root's requirements into their own module graph, and those of no other.
+var modules = map[string]module{
+	".":                    {requires: []string{"github.com/valyala/bytebufferpool", "go.uber.org/goleak", "golang.org/x/sys"}},
+	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
+	"bench": {requires: []string{
+		"github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys", "gonum.org/v1/plot", "google.golang.org/grpc", "google.golang.org/protobuf",
+	}},
+	"cmd/percore": {requires: []string{
+		"github.com/schollz/progressbar/v3", "golang.org/x/term", "google.golang.org/grpc", "google.golang.org/protobuf",
+	}},
+	"conformance_test": {requires: []string{
+		"golang.org/x/net", "golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf",
+	}},
+	"conformance_test/frameworks":  {free: true},
+	"conformance_test/grpcinterop": {free: true},
+	tools:                          {free: true},
+}
+
+// tools is the module of the tools, the only one that is not in the workspace: the
+// workspace would choose other versions for them than their go.mod does.
+const tools = "tools"
+
+// modFile is what go mod edit -json and go work edit -json print, as far as the
+// rules read it.
+type modFile struct {
+	Module  struct{ Path string }
+	Go      string
+	Require []struct {
+		Path, Version string
+		Indirect      bool
+	}
+	Replace []struct{ Old, New struct{ Path string } }
+	Exclude []struct{ Path string }
+	Use     []struct{ DiskPath string }
+}
+
+// readModFile reads a go.mod or go.work.
+func (tr *tree) readModFile(t *testing.T, kind, name string) modFile {
+	t.Helper()
+	var mod modFile
+	if err := json.Unmarshal(tr.goCommand(t, nil, kind, "edit", "-json", name), &mod); err != nil {
+		t.Fatalf("reading the output of go %s edit -json %s: %v", kind, name, err)
+	}
+	return mod
+}
+
+// requirements: each module requires directly what modules says, and takes those of
+// ours from this checkout, with and without the workspace, unless they are released.
 func requirements(t *testing.T, tr *tree) {
-	var mod struct {
-		Module  struct{ Path string }
-		Require []struct {
-			Path     string
-			Indirect bool
-		}
-		Replace, Exclude []struct{ Old, New struct{ Path string } }
-	}
-	if err := json.Unmarshal(tr.goCommand(t, nil, "mod", "edit", "-json"), &mod); err != nil {
-		t.Fatalf("reading the output of go mod edit: %v", err)
-	}
-	if mod.Module.Path != modulePath {
-		t.Errorf("go.mod: got module %s, want %s", mod.Module.Path, modulePath)
-	}
-	if len(mod.Replace)+len(mod.Exclude) > 0 {
+	root := tr.readModFile(t, "mod", "go.mod")
+	if len(root.Replace)+len(root.Exclude) > 0 {
 		t.Errorf("go.mod: it must neither replace nor exclude: that has no effect for those who import the module")
 	}
-	required := make(map[string]bool)
-	for _, r := range mod.Require {
-		if r.Indirect {
-			continue
-		}
-		required[r.Path] = true
-		if _, ok := dependencies[r.Path]; !ok {
-			t.Errorf("go.mod: %s is not in dependencies; do without, or add it there with a reason", r.Path)
+	for dir := range modules {
+		if !slices.Contains(tr.modules, dir) {
+			t.Errorf("%s: it has no go.mod; take it out of modules", dir)
 		}
 	}
-	for module := range dependencies {
-		if !required[module] {
-			t.Errorf("go.mod does not require %s directly; take it out of dependencies, or run: go mod tidy", module)
+	required := make(map[string]bool)
+	for _, dir := range tr.modules {
+		name := path.Join(dir, "go.mod")
+		mod := tr.readModFile(t, "mod", name)
+		m, ok := modules[dir]
+		if !ok {
+			t.Errorf("%s: the module is not in modules; add it there, with what it may require", name)
 		}
+		if want := path.Join(modulePath, dir); mod.Module.Path != want {
+			t.Errorf("%s: got module %s, want %s", name, mod.Module.Path, want)
+		}
+		if mod.Go != root.Go {
+			t.Errorf("%s: got go %s, want the root's, %s", name, mod.Go, root.Go)
+		}
+		var direct []string
+		for _, r := range mod.Require {
+			ours, isOurs := localDir(r.Path)
+			switch {
+			case isOurs:
+				rel, err := filepath.Rel(dir, ours)
+				if err != nil || r.Version == unpublished && !replaces(mod, r.Path, filepath.ToSlash(rel)) {
+					t.Errorf("%s: it must replace %s by %s: there is no such version", name, r.Path, rel)
+				}
+			case !r.Indirect:
+				direct = append(direct, r.Path)
+			case dir == ".":
+				t.Errorf("%s: got the indirect requirement of %s, want none: it weighs on those who import percore", name, r.Path)
+			}
+		}
+		for _, dep := range direct {
+			required[dep] = true
+		}
+		if slices.Sort(direct); !m.free && !slices.Equal(direct, m.requires) {
+			t.Errorf("%s: got the direct requirements %q, want %q; do without, move what needs it to another module, or change modules", name, direct, m.requires)
+		}
+	}
+	for dep := range dependencies {
+		if !required[dep] {
+			t.Errorf("no go.mod requires %s directly; take it out of dependencies, or run: .ci/run tidy", dep)
+		}
+	}
+}
+
+// replaces reports whether a module is replaced by a folder.
+func replaces(mod modFile, module, folder string) bool {
+	return slices.ContainsFunc(mod.Replace, func(r struct{ Old, New struct{ Path string } }) bool {
+		return r.Old.Path == module && r.New.Path == folder
+	})
+}
+
+// workspace: go.work has all modules but the tools, so that one command tests all.
+func workspace(t *testing.T, tr *tree) {
+	work := tr.readModFile(t, "work", "go.work")
+	var got []string
+	for _, use := range work.Use {
+		got = append(got, path.Clean(use.DiskPath))
+	}
+	want := slices.DeleteFunc(slices.Clone(tr.modules), func(dir string) bool { return dir == tools })
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("go.work: got the modules %q, want %q", got, want)
+	}
+	if root := tr.readModFile(t, "mod", "go.mod"); work.Go != root.Go {
+		t.Errorf("go.work: got go %s, want the root's, %s", work.Go, root.Go)
 	}
 }
 

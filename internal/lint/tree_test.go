@@ -2,6 +2,7 @@ package lint
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"go/ast"
@@ -29,6 +30,9 @@ type tree struct {
 	fset  *token.FileSet
 	text  []textFile
 	files []*goFile
+	// modules are the folders with a go.mod, longest first: a file is of the first
+	// that it is in.
+	modules []string
 }
 
 // textFile is a file of any kind that people read.
@@ -40,7 +44,7 @@ type textFile struct {
 // goFile is a source file for any platform.
 type goFile struct {
 	name   string // from the root, with slashes
-	nested bool   // belongs to a module of its own
+	module string // the folder of the go.mod that it belongs to
 	syntax *ast.File
 	build  constraint.Expr // the go:build line; nil if there is none
 }
@@ -56,7 +60,7 @@ func loadTree(t *testing.T) *tree {
 	if err := filepath.WalkDir(root, tr.visit); err != nil {
 		t.Fatalf("reading the source tree: %v", err)
 	}
-	tr.markNested()
+	tr.markModules()
 	if len(tr.files) < 10 {
 		t.Fatalf("got %d Go files under %s, want this project's", len(tr.files), root)
 	}
@@ -82,7 +86,7 @@ func (tr *tree) visit(name string, entry fs.DirEntry, err error) error {
 		}
 		return nil
 	}
-	if !entry.Type().IsRegular() || rel == ".git" || path.Base(rel) == "go.sum" || slices.Contains(built, path.Ext(rel)) {
+	if !entry.Type().IsRegular() || rel == ".git" || strings.HasSuffix(rel, ".sum") || slices.Contains(built, path.Ext(rel)) {
 		return nil
 	}
 	return tr.add(rel, name)
@@ -132,18 +136,27 @@ func (tr *tree) parse(name string, data []byte) (*goFile, error) {
 	return f, nil
 }
 
-// markNested finds out which files belong to nested modules.
-func (tr *tree) markNested() {
-	for _, mod := range tr.text {
-		if path.Base(mod.name) != "go.mod" || mod.name == "go.mod" {
-			continue
-		}
-		for _, f := range tr.files {
-			if strings.HasPrefix(f.name, path.Dir(mod.name)+"/") {
-				f.nested = true
-			}
+// markModules finds out which module each file belongs to.
+func (tr *tree) markModules() {
+	for _, f := range tr.text {
+		if path.Base(f.name) == "go.mod" {
+			tr.modules = append(tr.modules, path.Dir(f.name))
 		}
 	}
+	slices.SortFunc(tr.modules, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	for _, f := range tr.files {
+		f.module = tr.moduleOf(f.dir())
+	}
+}
+
+// moduleOf returns the folder of the module that a folder belongs to.
+func (tr *tree) moduleOf(dir string) string {
+	for _, module := range tr.modules {
+		if isIn(dir, module) {
+			return module
+		}
+	}
+	return "."
 }
 
 // at is a position for people: file and line.
@@ -248,11 +261,12 @@ type listed struct {
 }
 
 // deps returns the packages and everything they import, directly or not, when
-// built for goos.
+// built for goos. It asks the module alone, as it is for those who import it, not
+// the workspace.
 func (tr *tree) deps(t *testing.T, goos string, packages ...string) []listed {
 	t.Helper()
 	var all []listed
-	out := tr.goCommand(t, []string{"GOOS=" + goos, "CGO_ENABLED=0"},
+	out := tr.goCommand(t, []string{"GOOS=" + goos, "CGO_ENABLED=0", "GOWORK=off"},
 		append([]string{"list", "-deps", "-json=ImportPath,Standard,Module"}, packages...)...)
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
@@ -270,8 +284,14 @@ func (tr *tree) deps(t *testing.T, goos string, packages ...string) []listed {
 // goCommand runs the go command in the root and returns its output.
 func (tr *tree) goCommand(t *testing.T, env []string, args ...string) []byte {
 	t.Helper()
+	return goCommand(t, tr.root, env, args...)
+}
+
+// goCommand runs the go command in a folder and returns its output.
+func goCommand(t *testing.T, dir string, env []string, args ...string) []byte {
+	t.Helper()
 	cmd := exec.Command("go", args...)
-	cmd.Dir = tr.root
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -1,0 +1,193 @@
+package lint
+
+import (
+	"archive/zip"
+	"bytes"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// theirs are versions of modules that percore's tests and programs use newer ones of.
+var theirs = []string{
+	"golang.org/x/net v0.26.0",
+	"golang.org/x/text v0.16.0",
+	"google.golang.org/grpc v1.65.0",
+	"google.golang.org/protobuf v1.34.1",
+}
+
+// TestImportersKeepVersions: a module that imports percore and httpadapter keeps its
+// own versions of everything that percore's tests and programs use besides, and its
+// module graph gains percore and the root's requirements only.
+func TestImportersKeepVersions(t *testing.T) {
+	tr := loadTree(t)
+	im := newImporter(t, theirs...)
+	im.write("main.go", `package main
+
+import (
+	"net/http"
+
+	"`+modulePath+`"
+	"`+modulePath+`/adapters/httpadapter"
+)
+
+func main() {
+	ln, _ := percore.Listen("tcp", ":0")
+	httpadapter.Wrap(&http.Server{}).Serve(ln)
+}
+`)
+	im.goCommand("mod", "edit", "-require="+modulePath+"@v0.0.0", "-replace="+modulePath+"="+tr.root)
+
+	want := append([]string{"importer", modulePath + " v0.0.0 => " + tr.root}, theirs...)
+	for _, r := range tr.readModFile(t, "mod", "go.mod").Require {
+		want = append(want, r.Path+" "+r.Version)
+	}
+	got := strings.Split(strings.TrimSpace(im.goCommand("list", "-m", "all")), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got the modules %q, want %q", got, want)
+	}
+}
+
+// TestRelease: those who get a release of grpcadapter made as docs/RELEASING.md says
+// get the percore of the same version with it, and every package is found. The downloads
+// are without the results of benchmarks.
+func TestRelease(t *testing.T) {
+	tr := loadTree(t)
+	const version, adapter = "v0.1.0", modulePath + "/adapters/grpcadapter"
+	im := newImporter(t)
+	for _, dir := range []string{".", "adapters/grpcadapter"} {
+		for _, name := range im.publish(tr, dir, version) {
+			if strings.HasSuffix(name, ".csv") {
+				t.Errorf("the download of module %s has %s, want no results", dir, name)
+			}
+		}
+	}
+	im.write("main.go", `package main
+
+import (
+	"google.golang.org/grpc"
+
+	"`+modulePath+`"
+	"`+adapter+`"
+)
+
+func main() {
+	ln, _ := percore.Listen("tcp", ":0")
+	grpcadapter.Serve(grpc.NewServer(grpcadapter.ServerOptions()...), ln)
+}
+`)
+	im.goCommand("get", adapter+"@"+version)
+	im.goCommand("list", "-deps", ".") // finds every package, or fails
+	if got, want := strings.TrimSpace(im.goCommand("list", "-m", modulePath)), modulePath+" "+version; got != want {
+		t.Errorf("got %q with version %s of grpcadapter, want %q", got, version, want)
+	}
+}
+
+// An importer is a module of somebody else's, in a temporary folder, for which the go
+// command finds modules in a proxy of the test's own first, then in the module cache.
+// It has a module cache of its own, since what the test publishes is made up.
+type importer struct {
+	t          *testing.T
+	dir, proxy string
+	env        []string
+}
+
+// newImporter returns a module that requires some versions, of which it publishes the
+// go.mod files.
+func newImporter(t *testing.T, requires ...string) *importer {
+	t.Helper()
+	im := &importer{t: t, dir: t.TempDir(), proxy: t.TempDir()}
+	cache := strings.TrimSpace(im.goCommand("env", "GOMODCACHE"))
+	proxies := []string{fileURL(im.proxy), fileURL(filepath.Join(cache, "cache", "download")), strings.TrimSpace(im.goCommand("env", "GOPROXY"))}
+	im.env = []string{
+		"GOPROXY=" + strings.Join(proxies, ","),
+		"GOMODCACHE=" + t.TempDir(), "GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
+		"GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=",
+	}
+	mod := "module importer\n\ngo 1.26.0\n"
+	for _, r := range requires {
+		module, version, _ := strings.Cut(r, " ")
+		mod += "\nrequire " + r + "\n"
+		im.publishFile(module, version+".mod", []byte("module "+module+"\n"))
+	}
+	im.write("go.mod", mod)
+	return im
+}
+
+// fileURL returns the URL of a folder.
+func fileURL(dir string) string {
+	dir = filepath.ToSlash(dir)
+	if runtime.GOOS == "windows" {
+		dir = "/" + dir
+	}
+	return "file://" + dir
+}
+
+// write writes a file of the importer's.
+func (im *importer) write(name, content string) {
+	im.t.Helper()
+	if err := os.WriteFile(filepath.Join(im.dir, name), []byte(content), 0o644); err != nil {
+		im.t.Fatal(err)
+	}
+}
+
+// publishFile writes a file that the proxy has about a module.
+func (im *importer) publishFile(module, name string, data []byte) {
+	im.t.Helper()
+	dir := filepath.Join(im.proxy, filepath.FromSlash(module), "@v")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		im.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+		im.t.Fatal(err)
+	}
+}
+
+// publish publishes a module of this repository as docs/RELEASING.md says: it requires
+// the others in the same version. It returns the files of the download.
+func (im *importer) publish(tr *tree, dir, version string) (files []string) {
+	im.t.Helper()
+	var archive bytes.Buffer
+	w := zip.NewWriter(&archive)
+	module := path.Join(modulePath, dir)
+	for _, f := range tr.text {
+		if !isIn(f.name, dir) && dir != "." || tr.moduleOf(path.Dir(f.name)) != dir {
+			continue
+		}
+		name, data := strings.TrimPrefix(f.name, dir+"/"), f.data
+		if name == "go.mod" {
+			data = bytes.ReplaceAll(data, []byte(unpublished), []byte(version))
+			im.publishFile(module, version+".mod", data)
+		}
+		part, err := w.Create(module + "@" + version + "/" + name)
+		if err == nil {
+			_, err = part.Write(data)
+		}
+		if err != nil {
+			im.t.Fatal(err)
+		}
+		files = append(files, name)
+	}
+	if err := w.Close(); err != nil {
+		im.t.Fatal(err)
+	}
+	im.publishFile(module, version+".zip", archive.Bytes())
+	im.publishFile(module, version+".info", []byte(`{"Version":"`+version+`"}`))
+	return files
+}
+
+// unpublished is the version of our modules in their requirements of each other until
+// a release names one.
+const unpublished = "v0.0.0-00010101000000-000000000000"
+
+// goCommand runs the go command in the importer's folder.
+func (im *importer) goCommand(args ...string) string {
+	im.t.Helper()
+	return string(goCommand(im.t, im.dir, im.env, args...))
+}
