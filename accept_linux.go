@@ -23,17 +23,17 @@ import (
 // they are bounded, and where a successor that got the sockets finds them.
 type acceptor struct {
 	listener *listener
-	ready    *loop.Set  // of sockets
-	sockets  []int      // descriptors, the listener's
-	on       *loop.Loop // where the connections go; nil: as the listener has it
+	ready    *loop.Set // of sockets
+	sockets  []int     // descriptors, the listener's
+	first    int       // the index of sockets[0] among the listener's
 }
 
-func (l *listener) newAcceptor(sockets []int, on *loop.Loop) (*acceptor, error) {
+func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
 	ready, err := loop.NewSet(sockets)
 	if err != nil {
 		return nil, err
 	}
-	return &acceptor{listener: l, ready: ready, sockets: sockets, on: on}, nil
+	return &acceptor{listener: l, ready: ready, sockets: sockets, first: first}, nil
 }
 
 // After a failure for lack of resources Accept waits this long before it tries
@@ -99,17 +99,18 @@ func (a *acceptor) try() (c *Conn, putOff bool, err error) {
 	return c, false, nil
 }
 
-// loopFor returns the loop for a connection from the socket with the given index:
-// the kernel has chosen the socket, and with it the loop, unless there is one
-// socket for all.
+// loopFor returns the loop for a connection from the socket with the given index. If
+// each loop has a thread, and a socket, that is the socket's loop: the kernel has
+// chosen both. Otherwise the group places the connection.
 func (a *acceptor) loopFor(index int) *loop.Loop {
+	l := a.listener
 	switch {
-	case a.on != nil:
-		return a.on
-	case a.listener.spread:
-		return a.listener.group.LeastLoaded()
+	case l.leastLoaded:
+		return l.group.LeastLoaded()
+	case l.group.Strategy() == loop.Thread && len(l.sockets) == l.group.Len():
+		return l.group.Loop(a.first + index)
 	}
-	return a.listener.group.Loop(index)
+	return l.group.Place()
 }
 
 // isSkipped reports whether an error of accept4 is about one connection, which is

@@ -28,9 +28,14 @@ import (
 // listeners and connections are closed, nothing may hold it.
 func newGroup(t testing.TB, n int) *loop.Group {
 	t.Helper()
-	g, err := loop.NewGroup(loop.Config{Loops: n})
+	return newGroupOf(t, loop.Config{Loops: n})
+}
+
+func newGroupOf(t testing.TB, config loop.Config) *loop.Group {
+	t.Helper()
+	g, err := loop.NewGroup(config)
 	if err != nil {
-		t.Fatalf("starting %d loops: %v", n, err)
+		t.Fatalf("NewGroup(%+v): %v", config, err)
 	}
 	t.Cleanup(func() {
 		g.Close()
@@ -446,19 +451,20 @@ func TestBrokenSocket(t *testing.T) {
 	})
 }
 
-// TestPerLoop checks that each part of a listener hands out its loop's
-// connections and no others, those included that waited before the split, and
-// that the whole goes on accepting.
+// TestPerLoop checks that the parts of a listener, one for each socket, hand out all
+// connections, those included that waited before the split, and that the whole goes on
+// accepting.
 func TestPerLoop(t *testing.T) {
 	const early, late = 30, 30
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		ln := open(t, ListenConfig{Group: newGroup(t, 3)})
 		clients := dialMany(t, ln, early)
 		subs := perLoop(t, ln)
-		if len(subs) != 3 {
-			t.Fatalf("got %d listeners, want 3", len(subs))
+		if want := ln.Stats().Sockets; len(subs) != want {
+			t.Fatalf("got %d listeners, want %d, one for each socket", len(subs), want)
 		}
-		subs[2] = perLoop(t, ln)[2] // a second call's parts are as good
+		last := len(subs) - 1
+		subs[last] = perLoop(t, ln)[last] // a second call's parts are as good
 		accepted := make(chan uint32, early+late)
 		var accepting sync.WaitGroup
 		for i, sub := range append(slices.Clone(subs), ln) {
@@ -471,9 +477,6 @@ func TestPerLoop(t *testing.T) {
 					if err != nil {
 						wantErr(t, "Accept", err, "accept", net.ErrClosed)
 						return
-					}
-					if got := c.sock.fd.Loop().Index(); sub != ln && got != i {
-						t.Errorf("listener %d: got a connection of loop %d", i, got)
 					}
 					n, err := numberOf(c)
 					if err != nil {
@@ -494,7 +497,7 @@ func TestPerLoop(t *testing.T) {
 				t.Errorf("number %d: got it %d times, want twice, from an early connection and a late one", n, seen[n])
 			}
 		}
-		if err := subs[1].Close(); err != nil {
+		if err := subs[last].Close(); err != nil {
 			t.Errorf("Close: got %v, want nil", err)
 		}
 		testnet.Within(t, "waking Accept", accepting.Wait)
@@ -633,29 +636,33 @@ func TestPerLoopHTTP(t *testing.T) {
 	}
 }
 
-// TestPlacement checks that new connections go to the loops that have fewest,
-// where the kernel has no say in it.
+// TestPlacement checks which loops new connections go to: those that are in use, unless
+// ListenConfig.LeastLoaded says that all are to be.
 func TestPlacement(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		g := newGroup(t, 3)
 		ln := open(t, ListenConfig{Group: g})
-		if !ln.listener.spread {
-			return // its own test is TestEveryLoopAccepts
-		}
-		load := func() (least, most int) {
+		loads := func() []int {
 			loads := make([]int, g.Len())
 			for i := range loads {
 				loads[i] = g.Loop(i).Descriptors()
 			}
-			return slices.Min(loads), slices.Max(loads)
+			return loads
 		}
 		var conns []*Conn
 		for range 30 {
 			c, _ := connect(t, ln)
 			conns = append(conns, c)
-			if least, most := load(); most-least > 1 {
-				t.Fatalf("after %d connections: got loads from %d to %d, want them even", len(conns), least, most)
+			got := loads()
+			if ln.listener.leastLoaded && slices.Max(got)-slices.Min(got) > 1 {
+				t.Fatalf("after %d connections: got loads of %v, want them even", len(conns), got)
 			}
+			if !ln.listener.leastLoaded && got[0] != len(conns) {
+				t.Fatalf("after %d connections: got loads of %v, want all on loop 0", len(conns), got)
+			}
+		}
+		if !ln.listener.leastLoaded {
+			return
 		}
 		for _, c := range conns {
 			if c.sock.fd.Loop() == g.Loop(1) {
@@ -670,28 +677,59 @@ func TestPlacement(t *testing.T) {
 	})
 }
 
-// TestEveryLoopAccepts checks that the kernel spreads connections over the
-// sockets of the loops.
-func TestEveryLoopAccepts(t *testing.T) {
+// TestPlacementThread checks that with the strategy Thread the kernel spreads connections
+// over the sockets, and by them over the loops: a part of the listener has the connections
+// of one loop.
+func TestPlacementThread(t *testing.T) {
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.TCP6} {
 		t.Run(string(kind), func(t *testing.T) {
 			testnet.NoLeaks(t)
-			g := newGroup(t, 3)
+			g := newGroupOf(t, loop.Config{Loops: 3, Strategy: loop.Thread})
 			network, address := testnet.Address(t, kind)
 			ln := listen(t, ListenConfig{Group: g}, network, address)
-			if got := ln.Stats().Sockets; got != 3 {
-				t.Errorf("got %d sockets, want 3", got)
-			}
 			// A loop gets none of 64 in one of 10^11 runs.
-			for range 64 {
-				connect(t, ln)
+			dialMany(t, ln, 64)
+			var accepting sync.WaitGroup
+			for i, sub := range perLoop(t, ln) {
+				accepting.Go(func() {
+					for {
+						c, err := sub.AcceptConn()
+						if err != nil {
+							wantErr(t, "Accept", err, "accept", net.ErrClosed)
+							return
+						}
+						t.Cleanup(func() { c.Close() })
+						if got := c.sock.fd.Loop().Index(); got != i {
+							t.Errorf("listener %d: got a connection of loop %d", i, got)
+						}
+					}
+				})
 			}
+			testnet.Eventually(t, "all are accepted", func() bool { return g.Stats().Descriptors == 64 })
 			for i := range g.Len() {
 				if g.Loop(i).Descriptors() == 0 {
 					t.Errorf("loop %d: got no connection of 64", i)
 				}
 			}
+			ln.Close()
+			testnet.Within(t, "waking Accept", accepting.Wait)
 		})
+	}
+}
+
+// TestEverySocketAccepts checks that the kernel spreads connections over the sockets,
+// whichever loops they go to, so that several goroutines share in accepting them.
+func TestEverySocketAccepts(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{Group: newGroup(t, 3)}, "tcp4", "127.0.0.1:0")
+	dialMany(t, ln, 64)
+	for i, sub := range perLoop(t, ln) {
+		_ = sub.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		c, err := sub.AcceptConn() // a socket gets none of 64 in one of 10^11 runs
+		if err != nil {
+			t.Fatalf("listener %d: Accept: %v", i, err)
+		}
+		c.Close()
 	}
 }
 

@@ -800,7 +800,7 @@ func init() {
 func TestIdleConnBudget(t *testing.T) {
 	testnet.NoLeaks(t)
 	const connections, heapBytesMax = 2000, 400
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
+	ln := listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0")
 	child := testnet.StartChild(t, "dial many", "ADDRESS="+ln.Addr().String(), "CONNECTIONS="+strconv.Itoa(connections))
 	wantIdleBudget(t, connections, heapBytesMax, child, bufio.NewReader(child.Stdout), ln.AcceptConn)
 }

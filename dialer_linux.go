@@ -30,7 +30,7 @@ func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(group.LeastLoaded(), fd, d.origin(network, fd), nil)
+	c, err := newConn(group.Place(), fd, d.origin(network, fd), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -79,11 +79,12 @@ func TestDialDefaultGroup(t *testing.T) {
 	})
 }
 
-// TestDialGroup dials on a group of the user's, and on one that has ended.
+// TestDialGroup dials on a group of the user's, which places the connections, and on one
+// that has ended.
 func TestDialGroup(t *testing.T) {
 	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
 		network, address := ln.Addr().Network(), ln.Addr().String()
-		g := newGroup(t, 3)
+		g := newGroupOf(t, loop.Config{Loops: 3, Strategy: loop.Thread})
 		d := Dialer{Group: g}
 		var conns []*Conn
 		for range 6 {
@@ -546,7 +547,7 @@ func TestIdleDialedConnBudget(t *testing.T) {
 		t.Fatalf("the address: %v", err)
 	}
 	to := netip.MustParseAddrPort(strings.TrimSpace(address))
-	d := Dialer{Group: newGroup(t, 2)}
+	d := Dialer{Group: newGroup(t, 1)}
 	wantIdleBudget(t, connections, heapBytesMax, child, out, func() (*Conn, error) {
 		return d.DialTCP(t.Context(), "tcp4", netip.AddrPort{}, to)
 	})

@@ -18,8 +18,8 @@
 //
 // # How it works
 //
-// One loop per core waits for events (package loop). One listening socket per
-// loop, sharing the port by SO_REUSEPORT, gives each loop its connections. A
+// Loops, up to one per core, wait for events (package loop). A further loop is in use
+// when those before it have many connections. A
 // loop only marks a connection ready and wakes the goroutine that waits for it;
 // that goroutine then reads into its own slice. See docs/ARCHITECTURE.md.
 //

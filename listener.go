@@ -19,7 +19,7 @@ import (
 // On any other network the listener, if there is one ("unixpacket", whose
 // connections are no streams), is package net's.
 //
-// The listener runs on the default group of loops, one per GOMAXPROCS, which
+// The listener runs on the default group of loops, up to one per GOMAXPROCS, which
 // starts with the first listener and ends with the last listener and connection.
 func Listen(network, address string) (net.Listener, error) {
 	var lc ListenConfig
@@ -55,10 +55,12 @@ type ListenConfig struct {
 	// process of the same user that insists can join in.
 	ReusePort bool
 
-	// LeastLoaded places each new connection on the loop with the fewest
-	// instead of leaving the choice to the kernel, which hashes addresses. It
-	// evens out a few long-lived connections, and costs a little when there are
-	// many short ones. Unix and inherited sockets are always placed so.
+	// LeastLoaded places each new connection on the loop with the fewest, so that all
+	// loops of the group are in use. Without it, loops follow the load: a further loop
+	// gets connections when those in use have many (see loop.Group.Place), which costs
+	// less processor time. With the strategy loop.Thread the kernel, which hashes
+	// addresses, chooses the loop, unless LeastLoaded is set; on a unix or an inherited
+	// socket, where it has no choice, LeastLoaded makes no difference then.
 	LeastLoaded bool
 
 	// OnAcceptError, if not nil, is told when accepting fails for lack of
@@ -264,12 +266,17 @@ func (l *Listener) SetUnlinkOnClose(unlink bool) {
 	}
 }
 
-// PerLoop returns a listener for each loop, which accepts only the connections of
-// that loop, so that a goroutine per loop can accept. They share their sockets
-// with l: closing any of them, or l, closes all, since the kernel would reset
-// what waits in the backlog of a socket that is closed alone. It fails when the
-// process is out of descriptors and when l is closed. Off Linux there is one,
-// which accepts what l accepts.
+// PerLoop returns a listener for each of l's sockets, so that a goroutine for each can
+// accept side by side. A TCP listener has a socket per loop; a unix or an inherited
+// one has a single socket, and so has every listener off Linux: then there is one, which
+// accepts what l accepts. Connections go to the loops that l's go to. With the strategy
+// loop.Thread, a socket per loop, and without LeastLoaded, those of the i-th listener go to
+// loop i.
+//
+// The listeners share their sockets with l: closing any of them, or l, closes all,
+// since the kernel would reset what waits in the backlog of a socket that is closed
+// alone. Each has a deadline of its own. PerLoop fails when the process is out of
+// descriptors and when l is closed.
 //
 // http.Server and grpc.Server take several listeners, one Serve call each.
 func (l *Listener) PerLoop() ([]*Listener, error) {

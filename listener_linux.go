@@ -21,14 +21,14 @@ import (
 // listener is what a Listener and its per-loop listeners share.
 type listener struct {
 	// immutable
-	network string
-	addr    net.Addr
-	group   *loop.Group // holds a reference
-	origin  *origin
-	spread  bool // place each connection on the least-loaded loop
-	report  func(error)
-	sockets []int     // listening: one per loop, or one for all; closed by close
-	all     *acceptor // from all sockets
+	network     string
+	addr        net.Addr
+	group       *loop.Group // holds a reference
+	origin      *origin
+	leastLoaded bool // ListenConfig.LeastLoaded
+	report      func(error)
+	sockets     []int     // listening: one per loop, or one for all; closed by close
+	all         *acceptor // from all sockets
 
 	// atomic
 	accepted, putOffs atomic.Uint64
@@ -37,7 +37,7 @@ type listener struct {
 	mu struct {
 		sync.Mutex
 		closed   bool
-		split    []*acceptor // per loop, from perLoop; nil before
+		split    []*acceptor // per socket, from perLoop; nil before
 		reported time.Time   // when OnAcceptError was last called
 	}
 }
@@ -115,7 +115,6 @@ func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
 	}
 	l, err := lc.adopt(nl.Addr().Network(), nl)
 	if err == nil {
-		l.spread = true // there is one socket for all loops
 		if err = l.checkListens(); err == nil {
 			err = l.open()
 		}
@@ -170,14 +169,13 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		nl.Close()
 		return nil, err
 	}
-	_, isTCP := nl.(*net.TCPListener)
 	l := &listener{
-		network: network,
-		addr:    nl.Addr(),
-		group:   group,
-		origin:  &origin{net: network, zeroCopyMin: lc.ZeroCopyThreshold},
-		spread:  lc.LeastLoaded || !isTCP, // other sockets can't be multiplied
-		report:  lc.OnAcceptError,
+		network:     network,
+		addr:        nl.Addr(),
+		group:       group,
+		origin:      &origin{net: network, zeroCopyMin: lc.ZeroCopyThreshold},
+		leastLoaded: lc.LeastLoaded,
+		report:      lc.OnAcceptError,
 	}
 	if l.report == nil {
 		l.report = warnAcceptError
@@ -214,7 +212,6 @@ func (l *listener) multiply(ctx context.Context, lc *ListenConfig) error {
 	for range others {
 		nl, err := config.Listen(ctx, l.network, l.addr.String())
 		if errors.Is(err, syscall.EADDRINUSE) {
-			l.spread = true
 			return nil
 		}
 		if err != nil {
@@ -269,7 +266,7 @@ func (lc *ListenConfig) setInherited(fd int) {
 
 // open makes Accept possible, now that all sockets are there.
 func (l *listener) open() (err error) {
-	l.all, err = l.newAcceptor(l.sockets, nil)
+	l.all, err = l.newAcceptor(0, l.sockets)
 	return err
 }
 
@@ -307,7 +304,10 @@ func removeSocketFile(addr net.Addr) {
 	}
 }
 
-// perLoop returns an acceptor for each loop.
+// perLoop returns an acceptor for each socket. There is never more than one for a
+// socket: the kernel would wake all of them for each connection, and all but one in
+// vain. (EPOLLEXCLUSIVE is no remedy: an epoll set that is waited on by way of another
+// one does not count as woken, and the kernel goes on to the next.)
 func (l *listener) perLoop() ([]*acceptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -318,10 +318,8 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 		return l.mu.split, nil
 	}
 	var split []*acceptor
-	for i := range l.group.Len() {
-		s := i % len(l.sockets) // loops share one, if there are fewer
-		socket := l.sockets[s : s+1]
-		a, err := l.newAcceptor(socket, l.group.Loop(i))
+	for i := range l.sockets {
+		a, err := l.newAcceptor(i, l.sockets[i:i+1])
 		if err != nil {
 			for _, a := range split {
 				a.ready.Close()

@@ -39,7 +39,9 @@ func (s Strategy) String() string {
 // percore.Listen uses.
 type Config struct {
 	// Loops is the number of loops. 0 means one per processor that the Go
-	// scheduler may use (GOMAXPROCS) when the group is made.
+	// scheduler may use (GOMAXPROCS) when the group is made. With the strategy
+	// Nested, that is how many there may be: see [Group.Place] for how many are
+	// in use.
 	Loops int
 
 	// Strategy is how the loops wait for events.
@@ -59,8 +61,8 @@ type Config struct {
 	BusyPoll time.Duration
 }
 
-// Limits of [Config]. A loop costs two descriptors, a goroutine and some 20 KiB;
-// more loops than this is a mistake in the units.
+// Limits of [Config]. A loop that has started costs two descriptors, a goroutine and
+// some 20 KiB; more loops than this is a mistake in the units.
 const (
 	loopsMax    = 1024
 	busyPollMax = time.Second
@@ -87,7 +89,7 @@ func (c Config) withDefaults() (Config, error) {
 // Stats counts what the loops of a [Group] have done since it was made.
 // The counters are read one after the other, not in one instant.
 type Stats struct {
-	Loops       int    // loops in the group
+	Loops       int    // loops in the group, started or not
 	Descriptors int    // descriptors registered now
 	Wakeups     uint64 // times a loop was woken from waiting
 	Events      uint64 // readiness events harvested from the kernel

@@ -1,5 +1,5 @@
 // Package loop is percore's engine: it waits for descriptors to become ready,
-// one loop per core, and wakes the goroutines that use them.
+// on as many loops as the load needs, and wakes the goroutines that use them.
 //
 // A loop knows readiness, never bytes. It harvests epoll events, marks the
 // descriptors they belong to as ready and wakes whoever waits for that; the

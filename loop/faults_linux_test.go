@@ -411,9 +411,13 @@ func TestNewGroupFails(t *testing.T) {
 						break
 					}
 				}
+				starts := 1
+				if config.Strategy == Thread {
+					starts = loops
+				}
 				// epoll_create1, fcntl, eventfd2 and epoll_ctl
-				if nth != 4*loops+1 {
-					t.Errorf("NewGroup makes %d calls that can fail, want %d", nth-1, 4*loops)
+				if nth != 4*starts+1 {
+					t.Errorf("NewGroup makes %d calls that can fail, want %d", nth-1, 4*starts)
 				}
 			}
 		})
@@ -460,6 +464,46 @@ func newGroupFails(t *testing.T, config Config, nth int, errno syscall.Errno) bo
 		t.Errorf("call %d (%v): %d descriptors before, %d after", nth, op, before, after)
 	}
 	return true
+}
+
+// A loop that can't start for lack of descriptors leaves its descriptors to those that
+// have started, and starts later.
+func TestLoopStartFails(t *testing.T) {
+	testnet.NoLeaks(t)
+	g := newTestGroup(t, Config{Loops: 3})
+	for nth, op := range []sys.Op{sys.OpEpollCreate1, sys.OpFcntl, sys.OpEventfd2, sys.OpEpollCtl} {
+		restore := sys.Inject(func(o sys.Op, _ int) syscall.Errno {
+			if o == op {
+				return syscall.EMFILE
+			}
+			return 0
+		})
+		for range 2 * g.Len() { // wherever it starts to look
+			if got := g.LeastLoaded(); got != g.Loop(0) {
+				t.Errorf("least loaded: got loop %d, want loop 0, which has started", got.Index())
+			}
+		}
+		a, b := unixPair(t)
+		if _, err := g.Loop(1).NewFD(a, Plain); !errors.Is(err, syscall.EMFILE) {
+			t.Errorf("NewFD on loop 1: got %v, want %v", err, syscall.EMFILE)
+		}
+		syscall.Close(a)
+		syscall.Close(b)
+		ran := make(chan struct{})
+		g.Loop(2).Submit(func() { close(ran) })
+		testnet.Receive(t, "a task for a loop that can't start is run", ran)
+		restore()
+		if g.Loop(1).started.Load() || g.Loop(2).started.Load() {
+			t.Fatalf("failure %d: a loop has started", nth)
+		}
+	}
+	f, peer := newPair(t, g.Loop(1), overUnix)
+	if _, err := peer.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.Read(make([]byte, 8)); n != 1 || err != nil {
+		t.Errorf("Read on loop 1, once it can start: got %d, %v, want 1, nil", n, err)
+	}
 }
 
 func TestNewSetCallFails(t *testing.T) {

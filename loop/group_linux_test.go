@@ -270,6 +270,98 @@ func TestLeastLoaded(t *testing.T) {
 	}
 }
 
+// TestPlace checks Place's table: which loop gets the next descriptor, for the number that
+// each has.
+func TestPlace(t *testing.T) {
+	set := func(g *Group, loads []int) {
+		for i, n := range loads {
+			g.loops[i].descriptors.Store(int64(n))
+		}
+	}
+	nested := newTestGroup(t, Config{Loops: 5})
+	nested.first = 2 // whatever the machine
+	defer set(nested, make([]int, 5))
+	for _, tt := range []struct {
+		loads []int
+		want  int
+	}{
+		{[]int{0, 0, 0, 0, 0}, 0},
+		{[]int{31, 0, 0, 0, 0}, 0},
+		{[]int{32, 0, 0, 0, 0}, 1},
+		{[]int{31, 32, 0, 0, 0}, 0}, // what has left makes room again
+		{[]int{33, 32, 0, 0, 0}, 1},
+		{[]int{32, 33, 0, 0, 0}, 0},
+		{[]int{1023, 1024, 0, 0, 0}, 0},
+		{[]int{1024, 1024, 0, 0, 0}, 2},
+		{[]int{1024, 1024, 1023, 0, 0}, 2},
+		{[]int{1024, 1024, 1024, 0, 0}, 3},
+		{[]int{1024, 1023, 1024, 0, 0}, 1},
+		{[]int{1024, 1024, 1024, 1024, 1023}, 4},
+		{[]int{1025, 1025, 1025, 1024, 1025}, 3},
+	} {
+		set(nested, tt.loads)
+		for range 2 * nested.Len() { // wherever it starts to look
+			if got := nested.Place().Index(); got != tt.want {
+				t.Errorf("loads %v: got loop %d, want %d", tt.loads, got, tt.want)
+			}
+		}
+	}
+
+	thread := newTestGroup(t, Config{Loops: 3, Strategy: Thread})
+	defer set(thread, make([]int, 3))
+	set(thread, []int{2, 1, 2})
+	if got := thread.Place().Index(); got != 1 {
+		t.Errorf("strategy Thread: got loop %d, want loop 1, the least loaded", got)
+	}
+}
+
+// TestPlaceFirst checks how many loops get small portions.
+func TestPlaceFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, tt := range []struct{ procs, loops, want int }{
+		{1, 1, 1}, {1, 128, 2}, {2, 2, 2}, {8, 8, 2}, {9, 9, 3}, {64, 64, 16}, {64, 4, 4}, {128, 128, 32},
+	} {
+		runtime.GOMAXPROCS(tt.procs)
+		if got := newTestGroup(t, Config{Loops: tt.loops}).first; got != tt.want {
+			t.Errorf("%d processors, %d loops: got %d, want %d", tt.procs, tt.loops, got, tt.want)
+		}
+	}
+}
+
+// TestUnusedLoops checks that a loop without descriptors costs no goroutine, no
+// descriptor and next to no memory.
+func TestUnusedLoops(t *testing.T) {
+	measure := func(loops int) (goroutines, fds int, bytes uint64) {
+		g := newTestGroup(t, Config{Loops: loops})
+		f, peer := newPair(t, g.Place(), overUnix)
+		_ = f.SetDeadline(time.Now().Add(time.Hour))
+		_, _ = peer.Write([]byte("x"))
+		if n, err := f.Read(make([]byte, 8)); n != 1 || err != nil {
+			t.Errorf("Read: got %d, %v, want 1, nil", n, err)
+		}
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		defer func() {
+			closeFD(t, f)
+			_ = peer.Close()
+			g.Close()
+			testnet.Receive(t, "the group's end", g.Stopped())
+		}()
+		return runtime.NumGoroutine(), testnet.CountFDs(), m.HeapAlloc
+	}
+	measure(1) // whatever the first use of anything leaves
+	goroutines, fds, bytes := measure(1)
+	const more = 1000
+	manyGoroutines, manyFDs, manyBytes := measure(1 + more)
+	if manyGoroutines != goroutines || manyFDs != fds {
+		t.Errorf("%d loops: got %d goroutines and %d descriptors, want %d and %d as with one loop", 1+more, manyGoroutines, manyFDs, goroutines, fds)
+	}
+	if per := (int64(manyBytes) - int64(bytes)) / more; per > 1024 {
+		t.Errorf("a loop that is not used takes %d bytes, want 1024 at most", per)
+	}
+}
+
 func TestStats(t *testing.T) {
 	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
 		a := newEventHandler(t, g.Loop(0), nil)
@@ -301,7 +393,12 @@ func TestDescriptorFlags(t *testing.T) {
 			before := openFiles(t)
 			config := engine.config
 			config.Loops = 3
-			newTestGroup(t, config)
+			g := newTestGroup(t, config)
+			for i := range g.Len() {
+				if err := g.Loop(i).start(); err != nil {
+					t.Fatalf("starting loop %d: %v", i, err)
+				}
+			}
 			kinds := make(map[string]int)
 			for fd, target := range openFiles(t) {
 				if before[fd] == target {
@@ -372,7 +469,7 @@ func TestNewGroupOutOfDescriptors(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
 	}
-	g, err := NewGroup(Config{Loops: 100})
+	g, err := NewGroup(Config{Loops: 100, Strategy: Thread})
 	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); e != nil {
 		t.Fatal(e)
 	}

@@ -53,8 +53,10 @@ type slot struct {
 // otherwise.
 type Loop struct {
 	// immutable
-	group  *Group
-	index  int
+	group *Group
+	index int
+
+	// immutable from start on
 	poller *poller
 	timers timers
 	baton  baton
@@ -72,6 +74,9 @@ type Loop struct {
 	// atomic
 	wakeups, events, stale atomic.Uint64
 	descriptors            atomic.Int64
+	started                atomic.Bool // start has succeeded
+
+	starting sync.Mutex // held by start
 
 	slots struct {
 		sync.Mutex
@@ -95,16 +100,40 @@ type delivery struct {
 	ready   Readiness
 }
 
-func newLoop(g *Group, index int) (*Loop, error) {
-	p, err := newPoller()
-	if err != nil {
-		return nil, err
-	}
-	l := &Loop{group: g, index: index, poller: p, busyPoll: g.config.BusyPoll}
+// newLoop makes a loop that has not started: it has no goroutine, no descriptors and
+// next to no memory.
+func newLoop(g *Group, index int) *Loop {
+	l := &Loop{group: g, index: index, busyPoll: g.config.BusyPoll}
 	l.ownPass, l.ledPass = l.pass, l.passLed
 	l.baton.recall = make(chan struct{}, 1)
+	return l
+}
+
+// start makes sure that the loop runs. It fails with [ErrStopped], and when the
+// process is out of descriptors.
+func (l *Loop) start() error {
+	if l.started.Load() {
+		return nil
+	}
+	if !l.group.Retain() { // so that the group does not end meanwhile, without this loop
+		return ErrStopped
+	}
+	defer l.group.Release()
+	l.starting.Lock()
+	defer l.starting.Unlock()
+	if l.started.Load() {
+		return nil
+	}
+	p, err := newPoller()
+	if err != nil {
+		return err
+	}
+	l.poller = p
 	l.timers.init()
-	return l, nil
+	l.group.running.Add(1)
+	l.started.Store(true)
+	go l.run()
+	return nil
 }
 
 // Index returns the loop's number in its group, counted from 0.
@@ -171,6 +200,9 @@ func (l *Loop) Deregister(t Token, sysfd int, duplicated bool) {
 
 // claim puts h into a free slot and takes a reference to the group.
 func (l *Loop) claim(h Handler) (Token, error) {
+	if err := l.start(); err != nil {
+		return Token{}, err
+	}
 	if !l.group.Retain() {
 		return Token{}, ErrStopped
 	}
@@ -201,8 +233,16 @@ func (l *Loop) vacate(t Token) {
 // Submit has task run on the loop's goroutine, after the events that it is
 // dispatching, in the order of submission. It does not wait. task must not
 // block. After the group has ended tasks are dropped; while a reference to the
-// group is held, that can't happen.
+// group is held, that can't happen. A loop that has had no descriptor starts for
+// the task; if it can't, the group's first loop runs the task.
 func (l *Loop) Submit(task func()) {
+	switch err := l.start(); {
+	case err == ErrStopped:
+		return
+	case err != nil:
+		l.group.loops[0].Submit(task)
+		return
+	}
 	l.tasks.Lock()
 	defer l.tasks.Unlock()
 	if l.tasks.ended {
@@ -241,6 +281,7 @@ func (l *Loop) run() {
 	l.tasks.queue = nil
 	l.tasks.Unlock()
 	l.poller.close()
+	l.group.loopEnded()
 }
 
 // pass is what the loop's goroutine does each time it was woken: it harvests,

@@ -44,7 +44,7 @@ func deadlineOf(t time.Time) int64 {
 type timers struct {
 	mu struct {
 		sync.Mutex
-		wheel   wheel
+		wheel   *wheel
 		timer   *time.Timer
 		fires   int64 // when timer fires; 0: it isn't armed
 		stopped bool
@@ -52,6 +52,7 @@ type timers struct {
 }
 
 func (ts *timers) init() {
+	ts.mu.wheel = new(wheel)
 	ts.mu.timer = time.AfterFunc(math.MaxInt64, ts.expire)
 	ts.mu.timer.Stop()
 }

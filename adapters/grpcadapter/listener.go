@@ -105,17 +105,15 @@ type Server interface {
 	Serve(net.Listener) error
 }
 
-// Serve is srv.Serve(lis) with one goroutine per loop to accept connections, each
-// on the socket of its loop, instead of one for all. The server is still one: Stop
+// Serve is srv.Serve(lis) with one goroutine per socket to accept connections
+// instead of one for all. The server is still one: Stop
 // and GracefulStop end all of it, and Serve returns what srv.Serve would, once all
 // of it has ended. The listener is closed then.
 //
 // It does so for a listener with several sockets (see percore.Listener.PerLoop)
 // that [Listen] or [WrapListener] returned, or for a *percore.Listener, which it
 // wraps. Any other, that on a unix socket included, has one place to accept from,
-// and Serve is srv.Serve with the listener wrapped. For a listener made with
-// percore.ListenConfig.LeastLoaded prefer srv.Serve: here every connection stays with
-// the loop that the kernel chose.
+// and Serve is srv.Serve with the listener wrapped.
 func Serve(srv Server, lis net.Listener) error {
 	lis = WrapListener(lis)
 	parts := split(lis)
@@ -133,7 +131,7 @@ func Serve(srv Server, lis net.Listener) error {
 	return outcome(errs)
 }
 
-// split returns a listener per loop, or nil if there is nothing to gain, or if it
+// split returns a listener per socket, or nil if there is nothing to gain, or if it
 // fails: then srv.Serve will say what is wrong, or do without.
 func split(lis net.Listener) []net.Listener {
 	l, ok := lis.(*percoreListener)

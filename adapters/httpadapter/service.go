@@ -60,8 +60,8 @@ func (s *Server) newService(l net.Listener, config *tls.Config) *service {
 	return sv
 }
 
-// perLoop returns the listeners to accept from: one per loop if there are
-// loops, and descriptors for them.
+// perLoop returns the listeners to accept from: one per socket if there are several,
+// and descriptors for them.
 func perLoop(l net.Listener) []net.Listener {
 	if pl, ok := l.(*percore.Listener); ok {
 		if split, err := pl.PerLoop(); err == nil {
@@ -132,8 +132,8 @@ func (sv *service) closeIdle() {
 }
 
 // feed is the listener that net/http accepts from. There is one per listener of
-// the service: connections that the kernel gave to a loop are accepted, woken and
-// handed to net/http without getting in the way of other loops'.
+// the service, so that connections that the kernel gave to different sockets are
+// accepted, woken and handed to net/http without getting in each other's way.
 //
 // It also keeps the connections that net/http does not have at the moment, and sees
 // to it that it gets them back of those that wait for a request.
