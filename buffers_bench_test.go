@@ -114,7 +114,8 @@ func BenchmarkReadBuffer(b *testing.B) {
 			run(l.name+"/ReadBuffer", func() error {
 				buffer, err := c.ReadBuffer(4 << 10)
 				if err == nil {
-					_, err = c.WriteBuffer(buffer)
+					_, err = c.Write(buffer.Bytes())
+					buffer.Release()
 				}
 				return err
 			})

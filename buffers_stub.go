@@ -2,11 +2,7 @@
 
 package percore
 
-import (
-	"net"
-
-	"github.com/percore/percore/pool"
-)
+import "net"
 
 // readReady can't wait for readiness, and so needs the memory to wait with.
 func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
@@ -18,5 +14,3 @@ func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
 }
 
 func (s *sock) writeBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(s.conn) }
-
-func (s *sock) writeBuffer(b *pool.Buffer) (int, error) { return s.conn.Write(b.Bytes()) }

@@ -161,32 +161,6 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	return n, err
 }
 
-// WriteBuffer writes the bytes of b as Write does, and takes over the caller's
-// reference to b, which it releases when the bytes are not needed any more: often
-// before it returns, and also if it fails. Whoever needs b afterwards calls Retain
-// first, and may only read it.
-//
-// With a ZeroCopyThreshold ([ListenConfig], [Dialer]) the kernel doesn't copy the
-// bytes of a large buffer but sends from the buffer itself, which is released when
-// the peer has acknowledged them. That also holds when the connection is closed before: Close
-// behaves as ever towards its caller and the peer, but the descriptor, and the
-// loops, stay until the kernel is done, for no longer than 100 s in which the peer
-// takes nothing; and SetLinger above 0 does not make Close wait. A connection for
-// which the kernel has to copy after all (loopback is such a case), or whose raw
-// descriptor was handed out by SyscallConn or File, goes on with plain writes.
-func (c *Conn) WriteBuffer(b *pool.Buffer) (int, error) {
-	defer b.Release()
-	if !c.ok() {
-		return 0, syscall.EINVAL
-	}
-	n, err := c.sock.writeBuffer(b)
-	if err != nil {
-		err = c.opError("write", err)
-	}
-	runtime.KeepAlive(c)
-	return n, err
-}
-
 // Close closes the connection. Reads and writes that are blocked, and all later
 // calls, fail with [net.ErrClosed]. Data that was written is still sent, unless
 // SetLinger says otherwise.

@@ -31,8 +31,8 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 	return d.Dial(network, address)
 }
 
-// Dialer has options for connecting. All fields but Group and ZeroCopyThreshold
-// and all methods but DialTarget are net.Dialer's (whose deprecated DualStack and
+// Dialer has options for connecting. All fields except Group, and all
+// methods except DialTarget, are net.Dialer's (whose deprecated DualStack and
 // Cancel are left out) and mean the same. The zero value dials without options. Its
 // methods are safe for concurrent use.
 //
@@ -86,9 +86,6 @@ type Dialer struct {
 	// nor a connection for much of the time, and dials often, spares itself the
 	// start of the default group each time by a Group of its own.
 	Group *loop.Group
-
-	// ZeroCopyThreshold is what it is in [ListenConfig].
-	ZeroCopyThreshold int
 
 	multipathTCP choice
 }

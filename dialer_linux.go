@@ -40,7 +40,7 @@ func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
 	return c, nil
 }
 
-// The origins of most dialed connections: without a ZeroCopyThreshold, and not altered.
+// The origins of dialed connections, except altered ones.
 var (
 	dialedTCP = map[string]*origin{
 		"tcp":  {net: "tcp", kind: loop.TCP},
@@ -64,9 +64,9 @@ func (d *Dialer) origin(network string, fd int) *origin {
 		dialed = dialedTCP[network]
 		altered = (d.Control != nil || d.ControlContext != nil) && !sys.IsPlainTCP(fd)
 	}
-	if d.ZeroCopyThreshold > 0 || altered {
-		dialed = &origin{net: dialed.net, kind: dialed.kind, zeroCopyMin: d.ZeroCopyThreshold}
-		dialed.altered.Store(altered)
+	if altered {
+		dialed = &origin{net: dialed.net, kind: dialed.kind}
+		dialed.altered.Store(true)
 	}
 	return dialed
 }

@@ -70,13 +70,6 @@ type ListenConfig struct {
 	// slog's default logger.
 	OnAcceptError func(err error)
 
-	// ZeroCopyThreshold, if above 0, is from how many bytes on [Conn.WriteBuffer]
-	// has the kernel send from the buffer itself instead of copying it
-	// (MSG_ZEROCOPY, on TCP connections over a network). It pays for large buffers
-	// only: the kernel's documentation says 10 KiB or more. 0, the default, means
-	// never.
-	ZeroCopyThreshold int
-
 	multipathTCP bool
 }
 

@@ -173,7 +173,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		network:     network,
 		addr:        nl.Addr(),
 		group:       group,
-		origin:      &origin{net: network, zeroCopyMin: lc.ZeroCopyThreshold},
+		origin:      &origin{net: network},
 		leastLoaded: lc.LeastLoaded,
 		report:      lc.OnAcceptError,
 	}

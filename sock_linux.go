@@ -40,9 +40,8 @@ type sock struct {
 
 // origin is what the connections of one listener, or many dialed ones, share.
 type origin struct {
-	net         string // the network as the user gave it
-	kind        loop.StreamKind
-	zeroCopyMin int // bytes; ZeroCopyThreshold of ListenConfig or Dialer
+	net  string // the network as the user gave it
+	kind loop.StreamKind
 
 	// The sockets are not as package net makes them: the user's hook, or whoever the
 	// listening socket is from, has seen to it that a read finds what no edge announces.

@@ -65,8 +65,8 @@ func (l *Loop) lead(f *FD, s *side) {
 	}
 }
 
-// passLed is pass for a goroutine that leads. It runs no foreign code: tasks,
-// callbacks and handlers other than FDs are left to the loop's goroutine.
+// passLed is pass for a goroutine that leads. It runs no foreign code: tasks and
+// callbacks are left to the loop's goroutine.
 func (l *Loop) passLed(uintptr) (done bool) {
 	l.wakeups.Add(1)
 	s := l.baton.leader.Load()
@@ -81,7 +81,7 @@ func (l *Loop) passLed(uintptr) (done bool) {
 // awaited reports whether anybody may wait for an event, where f is the only
 // descriptor if there is only one.
 func (l *Loop) awaited(f *FD) bool {
-	return l.descriptors.Load() > 1 || l.tasks.woken.Load() || f.rd.awaited() || f.wr.awaited() || f.held()
+	return l.descriptors.Load() > 1 || l.tasks.woken.Load() || f.rd.awaited() || f.wr.awaited()
 }
 
 // cover has the loop's goroutine poll if nobody does.

@@ -77,25 +77,19 @@ var batonEvents = []struct {
 	do   func(t *testing.T, f *FD, peer net.Conn)
 }{
 	{"task", func(t *testing.T, f *FD, _ net.Conn) { settle(t, f.loop) }},
-	{"handler", func(t *testing.T, f *FD, _ net.Conn) {
-		h := newEventHandler(t, f.loop, nil)
+	{"another descriptor's callbacks", func(t *testing.T, f *FD, _ net.Conn) {
+		e := newEventFD(t, f.loop, nil)
 		for i := range int64(3) {
-			h.fire()
-			h.awaitCalls(t, i+1)
+			e.fire()
+			e.awaitCalls(t, i+1)
 		}
 	}},
-	{"handler of something ready", func(t *testing.T, f *FD, _ net.Conn) {
+	{"another descriptor that is ready", func(t *testing.T, f *FD, _ net.Conn) {
 		a, b := unixPair(t)
-		defer unix.Close(a)
 		defer unix.Close(b)
 		_, _ = unix.Write(b, []byte("x"))
-		h := &eventHandler{fd: a}
-		token, err := f.loop.Register(a, h)
-		if err != nil {
-			t.Fatalf("Register: %v", err)
-		}
-		defer f.loop.Deregister(token, a, false)
-		h.awaitCalls(t, 1)
+		other := newTestFD(t, f.loop, a, Plain)
+		wantCalled(t, arm(t, other), nil)
 	}},
 	{"callback", func(t *testing.T, f *FD, peer net.Conn) {
 		called := arm(t, f)
@@ -281,20 +275,10 @@ func TestBatonStress(t *testing.T) {
 			deeds := []func(){
 				func() { settle(t, l) },
 				func() {
-					h := &eventHandler{}
-					var err error
-					if h.fd, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
-						t.Errorf("eventfd: %v", err)
-						return
-					}
-					defer unix.Close(h.fd)
-					if h.token, err = l.Register(h.fd, h); err != nil {
-						t.Errorf("Register: %v", err)
-						return
-					}
-					h.fire()
-					h.awaitCalls(t, 1)
-					l.Deregister(h.token, h.fd, false)
+					e := newEventFD(t, l, nil)
+					e.fire()
+					e.awaitCalls(t, 1)
+					closeFD(t, e.FD)
 				},
 				func() {
 					a, b := unixPair(t)

@@ -12,7 +12,7 @@
 //
 //	poller   the kernel's side: epoll and the eventfd (poller_linux.go is the
 //	         only file that names EPOLL*)
-//	Loop     harvests, dispatches to Handlers, runs submitted tasks
+//	Loop     harvests, dispatches to FDs, runs submitted tasks
 //	FD       a stream descriptor with the semantics of package net: blocking
 //	         calls, deadlines, close from anywhere
 //	side     one direction of an FD: who is ready, who waits (a table there)

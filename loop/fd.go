@@ -25,29 +25,24 @@ import (
 //	                  and writes are under way
 //	refs, closed      calls fail; those under way are       the last call's decref
 //	                  being woken and leave
-//	0, closed, holds  shut down, and closed as far as       the last Unhold
-//	                  anybody can tell; waits for the
-//	                  error queue (see Hold)
 //	0, closed         the descriptor is closed, the slot    (final)
-//	                  is free, nobody touches it again
+//	                  is free, and no call touches it again
 //
-// A read or a write holds its side instead of a reference. The descriptor is
-// closed by whoever drops the last reference and the last hold, and Close drops
-// its reference only when it has had both sides, so the number can't be reused
-// while a call or the loop still goes by it. The order is: mark closed, wake the
-// waiters, wait for the sides and for the last reference, then for the last hold,
-// take the timers and the registration away, close.
+// A read or a write holds its side instead of a reference. The call that drops the
+// last reference closes the descriptor, and Close drops its own only when it has
+// had both sides, so the number can't be reused while a call or the loop still goes
+// by it. The order is: mark closed, wake the waiters, wait for the sides and for
+// the last reference, take the timers and the registration away, close.
 type FD struct {
 	// immutable
 	loop   *Loop
-	token  Token
+	token  token
 	sysfd  int32
 	stream StreamKind
 
 	// atomic
-	life    atomic.Uint64              // see the table; number of holds | lifeClosed | number of references
-	errors  atomic.Pointer[ErrorQueue] // nil: nobody reads it
-	exposed atomic.Bool                // the raw descriptor was handed to the user, who may have duplicated it
+	life    atomic.Uint32 // see the table; lifeClosed | number of references
+	exposed atomic.Bool   // the raw descriptor was handed to the user, who may have duplicated it
 
 	// guarded by the loop's timers
 	timed bool // a deadline was in the wheel once
@@ -62,9 +57,8 @@ type FD struct {
 }
 
 const (
-	lifeClosed uint64 = 1 << 31
+	lifeClosed uint32 = 1 << 31
 	lifeRefs          = lifeClosed - 1
-	lifeHold   uint64 = 1 << 32 // one hold
 )
 
 // StreamKind says how far a short read can be trusted.
@@ -107,11 +101,9 @@ func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 // Loop returns the loop that the descriptor is registered with.
 func (f *FD) Loop() *Loop { return f.loop }
 
-// OnReady implements [Handler]; only whoever polls the loop calls it.
-func (f *FD) OnReady(r Readiness) {
-	if r&Errored != 0 {
-		r = f.drainErrors(r)
-	}
+// onReady notes what an event says and wakes the goroutines that wait for it. Only
+// the goroutine that polls the loop calls it.
+func (f *FD) onReady(r Readiness) {
 	if r&Readable != 0 {
 		bits := ready
 		if r&Hangup != 0 {
@@ -281,7 +273,7 @@ func (f *FD) write(p []byte) (int, error) {
 // there is room by now.
 func (f *FD) wait(s *side) error {
 	if s == &f.wr && !f.watchesWrites {
-		if err := f.loop.WatchWrites(f.token, int(f.sysfd)); err != nil {
+		if err := f.loop.watchWrites(f.token, int(f.sysfd)); err != nil {
 			return err
 		}
 		f.watchesWrites = true
@@ -570,88 +562,11 @@ func (f *FD) recheck() {
 // it is not called any more. Otherwise it was called, or is about to be.
 func (f *FD) CancelOnReadable() bool { return f.rd.callback.Swap(nil) != nil }
 
-// ErrorQueue reads the error queue of a descriptor (recvmsg(2), MSG_ERRQUEUE).
-type ErrorQueue interface {
-	// Drain takes everything from the error queue of sysfd. Whoever polls the loop
-	// calls it, one call at a time, when there may be something in the queue. It
-	// must not block.
-	Drain(sysfd int)
-}
-
-// SetErrorQueue says who reads the error queue from now on. Without anybody it is
-// never read, and an entry in it is taken for an error of the connection's.
-func (f *FD) SetErrorQueue(q ErrorQueue) { f.errors.Store(&q) }
-
-// ErrorQueue returns what SetErrorQueue was called with, or nil.
-func (f *FD) ErrorQueue() ErrorQueue {
-	if q := f.errors.Load(); q != nil {
-		return *q
-	}
-	return nil
-}
-
-// drainErrors has the error queue read and returns what else the event was about:
-// r, if nobody reads the queue; otherwise what the descriptor is ready for once it
-// is empty, since a message in it looks like an error to epoll.
-func (f *FD) drainErrors(r Readiness) Readiness {
-	q := f.errors.Load()
-	if q == nil {
-		return r
-	}
-	switch {
-	case f.incref() == nil: // not a hold: Close would find it, and leave the descriptor open
-		defer f.leave()
-	case f.tryHold():
-		defer f.Unhold(1)
-	default:
-		return r
-	}
-	(*q).Drain(int(f.sysfd))
-	return readyFor(int(f.sysfd))
-}
-
-// Hold keeps the descriptor open and registered until Unhold, Close or not: there
-// is something to come in its error queue that must not be missed. It may be
-// called only during a call, such as WriteWith. Close does not wait for it.
-func (f *FD) Hold() {
-	f.life.Add(lifeHold)
-	f.loop.cover() // the error queue needs somebody to poll
-}
-
-// tryHold is Hold for those who aren't in a call. It reports false if the
-// descriptor is closed, or about to be.
-func (f *FD) tryHold() bool {
-	for {
-		old := f.life.Load()
-		if old&lifeClosed != 0 && old < lifeHold {
-			return false
-		}
-		if f.life.CompareAndSwap(old, old+lifeHold) {
-			return true
-		}
-	}
-}
-
-// Unhold undoes n calls of Hold. If Close waits for no more than that the
-// descriptor is closed.
-func (f *FD) Unhold(n int) {
-	if f.life.Add(-uint64(n)*lifeHold) == lifeClosed {
-		go f.destroy() // on a goroutine of its own: close(2) may wait (SO_LINGER), and this may be a loop
-	}
-}
-
-// held reports whether there are holds.
-func (f *FD) held() bool { return f.life.Load() >= lifeHold }
-
 // Close closes the descriptor. Calls under way are woken and fail with
 // [ErrClosed], and so does every call from now on, Close included. When it
 // returns, the descriptor is closed in the kernel; with SO_LINGER that can take
 // as long as set there. It returns close(2)'s error, if it was this call that
 // made it.
-//
-// If somebody holds the descriptor (see Hold), the connection is shut down
-// instead, or reset where close(2) would reset it, and the descriptor is closed
-// after the last hold.
 func (f *FD) Close() error {
 	for {
 		old := f.life.Load()
@@ -702,39 +617,12 @@ func (f *FD) decref() {
 	}
 }
 
-// leave is decref for whoever polls the loop, which must not wait for close(2)
-// (SO_LINGER).
-func (f *FD) leave() {
-	if left := f.life.Add(^uint64(0)); left&(lifeClosed|lifeRefs) == lifeClosed {
-		go func() {
-			_ = f.end(left)
-			f.rd.parker <- struct{}{}
-		}()
-	}
-}
-
-// drop drops a reference. If it was the last one to a closed descriptor, that is
-// ended.
+// drop drops a reference. The last one to a closed descriptor destroys it.
 func (f *FD) drop() (last bool, err error) {
-	if left := f.life.Add(^uint64(0)); left&(lifeClosed|lifeRefs) == lifeClosed {
-		return true, f.end(left)
+	if f.life.Add(^uint32(0)) == lifeClosed {
+		return true, f.destroy()
 	}
 	return false, nil
-}
-
-// end destroys a closed descriptor to which the last reference is gone, or, if
-// somebody holds it, ends it for all but him. left is what was left of life then.
-func (f *FD) end(left uint64) error {
-	if left == lifeClosed {
-		return f.destroy()
-	}
-	// The last hold may end any time. It must not while we use the descriptor, and
-	// if it has already, there is nothing left to do.
-	if f.tryHold() {
-		f.retire()
-		f.Unhold(1)
-	}
-	return nil
 }
 
 // destroy gives everything back. It runs once, when nobody else uses f.

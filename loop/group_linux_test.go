@@ -113,8 +113,8 @@ func TestGroupEnds(t *testing.T) {
 			if g.Retain() {
 				t.Error("Retain after the end: got true, want false")
 			}
-			if _, err := g.Loop(0).Register(0, nil); err != ErrStopped {
-				t.Errorf("Register after the end: got %v, want %v", err, ErrStopped)
+			if _, err := g.Loop(0).NewFD(0, Plain); err != ErrStopped {
+				t.Errorf("NewFD after the end: got %v, want %v", err, ErrStopped)
 			}
 		})
 	}
@@ -364,13 +364,13 @@ func TestUnusedLoops(t *testing.T) {
 
 func TestStats(t *testing.T) {
 	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
-		a := newEventHandler(t, g.Loop(0), nil)
-		b := newEventHandler(t, g.Loop(1), nil)
+		a := newEventFD(t, g.Loop(0), nil)
+		b := newEventFD(t, g.Loop(1), nil)
 		before := g.Stats()
 		for i := range int64(5) {
-			for _, h := range []*eventHandler{a, b} {
-				h.fire()
-				h.awaitCalls(t, i+1)
+			for _, e := range []*eventFD{a, b} {
+				e.fire()
+				e.awaitCalls(t, i+1)
 			}
 		}
 		after := g.Stats()

@@ -8,13 +8,6 @@ import (
 	"time"
 )
 
-// Handler is told when its descriptor is ready. OnReady runs on the loop's
-// goroutine, one call at a time, and must neither block nor run long: every
-// other descriptor of the loop waits for it.
-type Handler interface {
-	OnReady(r Readiness)
-}
-
 // Readiness is what an event says about a descriptor.
 //
 // Events may be spurious: a descriptor may turn out not to be ready, because
@@ -27,30 +20,29 @@ const (
 	Writable                       // room to write, or an error
 	Hangup                         // the peer will send nothing more
 	Urgent                         // urgent (out-of-band) data: a short read need not mean that all was read
-	Errored                        // an error, which reading and writing find, or something in the error queue
 )
 
-// Token names a registration: a slot of the loop's table and the generation it
+// token names a registration: a slot of the loop's table and the generation it
 // had. An event with an old generation is for a descriptor that is gone.
-type Token struct{ slot, gen uint32 }
+type token struct{ slot, gen uint32 }
 
-// slot is one entry of a loop's table from events to handlers.
+// slot is one entry of a loop's table from events to descriptors.
 //
-//	handler  gen        meaning
-//	nil      n          free; its next registration gets generation n
-//	h        n          events of generation n go to h; older ones are dropped
+//	fd   gen  meaning
+//	nil  n    free; its next registration gets generation n
+//	f    n    events of generation n go to f; older ones are dropped
 //
-// Deregistering sets handler to nil and adds 1 to gen. gen wraps after 2^32
-// reuses of one slot, far more than the one batch of events (harvested, not yet
-// dispatched) that can outlive a registration.
+// Freeing a slot sets fd to nil and adds 1 to gen. gen wraps after 2^32 reuses of
+// one slot, far more than the one batch of events (harvested, not yet dispatched)
+// that can outlive a registration.
 type slot struct {
-	handler Handler
-	gen     uint32
+	fd  *FD
+	gen uint32
 }
 
-// Loop waits for the readiness of the descriptors registered with it and tells
-// their handlers. Its methods are safe for concurrent use unless they say
-// otherwise.
+// Loop waits for the readiness of the descriptors registered with it and wakes the
+// goroutines that wait for them. Its methods are safe for concurrent use unless
+// they say otherwise.
 type Loop struct {
 	// immutable
 	group *Group
@@ -94,10 +86,10 @@ type Loop struct {
 	}
 }
 
-// delivery is an event whose handler has been looked up.
+// delivery is an event whose descriptor has been looked up.
 type delivery struct {
-	handler Handler
-	ready   Readiness
+	fd    *FD
+	ready Readiness
 }
 
 // newLoop makes a loop that has not started: it has no goroutine, no descriptors and
@@ -145,27 +137,9 @@ func (l *Loop) Group() *Group { return l.group }
 // Descriptors returns how many descriptors are registered.
 func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
 
-// Register makes the loop tell h when sysfd, which must be non-blocking, becomes
-// [Readable], from now until Deregister; and when it becomes [Writable], from
-// WatchWrites on. Events are edges. If sysfd is readable now, that is one.
-//
-// It fails with [ErrStopped], or with the *os.SyscallError of epoll_ctl(2). The
-// registration holds the loop's group.
-func (l *Loop) Register(sysfd int, h Handler) (Token, error) {
-	t, err := l.claim(h)
-	if err != nil {
-		return Token{}, err
-	}
-	if err := l.add(t, sysfd); err != nil {
-		return Token{}, err
-	}
-	l.cover() // h waits from now on
-	return t, nil
-}
-
 // add registers sysfd with the kernel, for a slot claimed before; if it fails it
 // gives the slot back.
-func (l *Loop) add(t Token, sysfd int) error {
+func (l *Loop) add(t token, sysfd int) error {
 	errno := l.poller.add(sysfd, t)
 	if errno == 0 {
 		return nil
@@ -175,36 +149,23 @@ func (l *Loop) add(t Token, sysfd int) error {
 	return os.NewSyscallError("epoll_ctl", errno)
 }
 
-// WatchWrites makes the loop tell the handler also when sysfd becomes
-// [Writable]. What sysfd is ready for now counts as an edge. It fails with the
-// *os.SyscallError of epoll_ctl(2).
-func (l *Loop) WatchWrites(t Token, sysfd int) error {
+// watchWrites extends the registration of sysfd by room to write ([Writable]).
+// Room that there is by now counts as an edge. It fails with the *os.SyscallError
+// of epoll_ctl(2).
+func (l *Loop) watchWrites(t token, sysfd int) error {
 	if errno := l.poller.watchWrites(sysfd, t); errno != 0 {
 		return os.NewSyscallError("epoll_ctl", errno)
 	}
 	return nil
 }
 
-// Deregister ends a registration. Call it before closing the descriptor, once.
-// Events that are on their way are dropped, but a call of the handler may be
-// under way, or still come from a batch that was looked up before. Closing the
-// descriptor takes it out of the kernel's table unless a duplicate of it is
-// open: duplicated says that one may be, and has it taken out explicitly.
-func (l *Loop) Deregister(t Token, sysfd int, duplicated bool) {
-	l.vacate(t)
-	if duplicated {
-		l.poller.del(sysfd)
-	}
-	l.group.Release()
-}
-
-// claim puts h into a free slot and takes a reference to the group.
-func (l *Loop) claim(h Handler) (Token, error) {
+// claim puts f into a free slot and takes a reference to the group.
+func (l *Loop) claim(f *FD) (token, error) {
 	if err := l.start(); err != nil {
-		return Token{}, err
+		return token{}, err
 	}
 	if !l.group.Retain() {
-		return Token{}, ErrStopped
+		return token{}, ErrStopped
 	}
 	s := &l.slots
 	s.Lock()
@@ -213,15 +174,15 @@ func (l *Loop) claim(h Handler) (Token, error) {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
 		s.free = s.free[:n-1]
-		s.table[i].handler = h
-		return Token{slot: i, gen: s.table[i].gen}, nil
+		s.table[i].fd = f
+		return token{slot: i, gen: s.table[i].gen}, nil
 	}
-	s.table = append(s.table, slot{handler: h})
-	return Token{slot: uint32(len(s.table) - 1)}, nil
+	s.table = append(s.table, slot{fd: f})
+	return token{slot: uint32(len(s.table) - 1)}, nil
 }
 
 // vacate frees t's slot and starts its next generation.
-func (l *Loop) vacate(t Token) {
+func (l *Loop) vacate(t token) {
 	s := &l.slots
 	s.Lock()
 	defer s.Unlock()
@@ -316,14 +277,14 @@ func (l *Loop) harvest() (more bool) {
 	return l.runTasks() || full
 }
 
-// dispatch tells the handlers of the first n harvested events.
+// dispatch tells the descriptors of the first n harvested events.
 func (l *Loop) dispatch(n int) {
 	l.sole = nil
 	if n == 0 {
 		return
 	}
-	// Look all of them up under one lock, then call without it: a handler may
-	// register and deregister.
+	// Look all of them up under one lock, then call without it: a callback may
+	// register a descriptor, or close one.
 	stale := 0
 	l.slots.Lock()
 	for i := range n {
@@ -331,8 +292,8 @@ func (l *Loop) dispatch(n int) {
 		if t == wakeToken {
 			continue // Submit's eventfd: its only message is the wake-up
 		}
-		if s := &l.slots.table[t.slot]; s.handler != nil && s.gen == t.gen {
-			l.batch = append(l.batch, delivery{s.handler, ready})
+		if s := &l.slots.table[t.slot]; s.fd != nil && s.gen == t.gen {
+			l.batch = append(l.batch, delivery{s.fd, ready})
 		} else {
 			stale++
 		}
@@ -345,14 +306,9 @@ func (l *Loop) dispatch(n int) {
 	for i := range l.batch {
 		d := l.batch[i]
 		l.batch[i] = delivery{} // do not keep a closed descriptor alive
-		f, isFD := d.handler.(*FD)
-		if isFD || l.onLoop() {
-			d.handler.OnReady(d.ready)
-		} else {
-			l.Submit(func() { d.handler.OnReady(d.ready) })
-		}
+		d.fd.onReady(d.ready)
 		if len(l.batch) == 1 {
-			l.sole = f
+			l.sole = d.fd
 		}
 	}
 	l.batch = l.batch[:0]

@@ -20,86 +20,68 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// eventHandler is a Handler for an eventfd, the simplest descriptor that can
-// become ready: each write is an edge.
-type eventHandler struct {
-	fd      int
-	token   Token
-	calls   atomic.Int64
-	onReady func(h *eventHandler, r Readiness)
+// An eventFD is an FD of an eventfd, the simplest descriptor that can become ready,
+// with a callback that is armed again each time: each fire is one call.
+type eventFD struct {
+	*FD
+	calls atomic.Int64
+	then  func(*eventFD) // called on the loop's goroutine, before the callback is armed again
 }
 
-func (h *eventHandler) OnReady(r Readiness) {
-	if h.onReady != nil {
-		h.onReady(h, r)
-	}
-	h.calls.Add(1)
-}
-
-// fire makes an edge.
-func (h *eventHandler) fire() {
-	_, _ = unix.Write(h.fd, binary.NativeEndian.AppendUint64(nil, 1))
-}
-
-// newEventHandler registers an eventfd, until the end of the test.
-func newEventHandler(t testing.TB, l *Loop, onReady func(*eventHandler, Readiness)) *eventHandler {
+// newEventFD makes one, which lives until the end of the test.
+func newEventFD(t testing.TB, l *Loop, then func(*eventFD)) *eventFD {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		t.Fatalf("eventfd: %v", err)
 	}
-	h := &eventHandler{fd: fd, onReady: onReady}
-	if h.token, err = l.Register(fd, h); err != nil {
-		unix.Close(fd)
-		t.Fatalf("Register: %v", err)
+	e := &eventFD{FD: newTestFD(t, l, fd, Plain), then: then}
+	if err := e.NotifyReadable(e); err != nil {
+		t.Fatalf("NotifyReadable: %v", err)
 	}
-	t.Cleanup(func() {
-		l.Deregister(h.token, fd, false)
-		unix.Close(fd)
-	})
-	return h
+	return e
 }
 
-// awaitCalls waits until h was called at least n times.
-func (h *eventHandler) awaitCalls(t testing.TB, n int64) {
+// OnReadable uses up what the event is about, so that arming finds nothing.
+func (e *eventFD) OnReadable(err error) {
+	if err != nil {
+		return
+	}
+	_, _ = unix.Read(int(e.sysfd), make([]byte, 8))
+	if e.then != nil {
+		e.then(e)
+	}
+	_ = e.NotifyReadable(e) // fails if the descriptor was closed meanwhile
+	e.calls.Add(1)
+}
+
+// fire makes an edge.
+func (e *eventFD) fire() { fire(int(e.sysfd)) }
+
+// fire makes an edge on an eventfd.
+func fire(fd int) { _, _ = unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1)) }
+
+// awaitCalls waits until the callback was called at least n times.
+func (e *eventFD) awaitCalls(t testing.TB, n int64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the handler is called %d times", n), func() bool { return h.calls.Load() >= n })
+	eventually(t, fmt.Sprintf("the callback is called %d times", n), func() bool { return e.calls.Load() >= n })
 }
 
-func TestRegister(t *testing.T) {
+func TestEvents(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		var seen atomic.Uint32
-		h := newEventHandler(t, g.Loop(0), func(_ *eventHandler, r Readiness) { seen.Or(uint32(r)) })
+		e := newEventFD(t, g.Loop(0), nil)
 		settle(t, g.Loop(0))
-		if n := h.calls.Load(); n != 0 {
+		if n := e.calls.Load(); n != 0 {
 			t.Errorf("calls before any event: got %d, want 0", n)
 		}
 		for i := range int64(10) {
-			h.fire()
-			h.awaitCalls(t, i+1)
+			e.fire()
+			e.awaitCalls(t, i+1)
 		}
 		settle(t, g.Loop(0))
-		if n, r := h.calls.Load(), Readiness(seen.Load()); n != 10 || r != Readable {
-			t.Errorf("after 10 events: got %d calls, readiness %04b, want 10, %04b", n, r, Readable)
+		if n := e.calls.Load(); n != 10 {
+			t.Errorf("after 10 events: got %d calls, want 10", n)
 		}
-	})
-}
-
-// What is ready when it is registered counts as an edge.
-func TestRegisterReady(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		a, b := unixPair(t)
-		defer unix.Close(a)
-		defer unix.Close(b)
-		_, _ = unix.Write(b, []byte("x"))
-		h := &eventHandler{fd: a}
-		token, err := l.Register(a, h)
-		if err != nil {
-			t.Fatalf("Register: %v", err)
-		}
-		defer l.Deregister(token, a, false)
-		h.awaitCalls(t, 1)
 	})
 }
 
@@ -107,49 +89,41 @@ func TestWatchWrites(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
 		a, b := unixPair(t)
-		defer unix.Close(a)
 		defer unix.Close(b)
-		var seen atomic.Uint32
-		h := &eventHandler{onReady: func(_ *eventHandler, r Readiness) { seen.Or(uint32(r)) }}
-		token, err := l.Register(a, h)
-		if err != nil {
-			t.Fatalf("Register: %v", err)
-		}
-		defer l.Deregister(token, a, false)
+		f := newTestFD(t, l, a, Plain)
 		settle(t, l)
-		if r := Readiness(seen.Load()); r != 0 {
-			t.Errorf("readiness of a new socket: got %04b, want 0: nobody has asked for room to write", r)
+		if state := f.wr.state.Load(); state&ready != 0 {
+			t.Errorf("a new socket: got state %#x, want it not ready: no write has asked for room", state)
 		}
-		if err := l.WatchWrites(token, a); err != nil {
-			t.Fatalf("WatchWrites: %v", err)
+		if err := l.watchWrites(f.token, a); err != nil {
+			t.Fatalf("watchWrites: %v", err)
 		}
-		h.awaitCalls(t, 1)
-		if r := Readiness(seen.Load()); r != Writable {
-			t.Errorf("readiness after WatchWrites: got %04b, want %04b", r, Writable)
+		eventually(t, "the descriptor has room to write", func() bool {
+			l.Submit(func() {}) // has the loop polled though no call waits
+			return f.wr.state.Load()&ready != 0
+		})
+		if state := f.rd.state.Load(); state&ready != 0 {
+			t.Errorf("after watchWrites: got state %#x, want nothing to read", state)
 		}
-		if err := l.WatchWrites(token, b); !errors.Is(err, syscall.ENOENT) {
-			t.Errorf("WatchWrites of a descriptor that isn't registered: got %v, want %v", err, syscall.ENOENT)
+		if err := l.watchWrites(f.token, b); !errors.Is(err, syscall.ENOENT) {
+			t.Errorf("watchWrites of a descriptor that isn't registered: got %v, want %v", err, syscall.ENOENT)
 		}
 	})
 }
 
-func TestRegisterFails(t *testing.T) {
+// A descriptor that can't be registered twice goes on working.
+func TestNewFDTwice(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	l := g.Loop(0)
-	_, err := l.Register(-1, &eventHandler{})
-	var se *os.SyscallError
-	if !errors.As(err, &se) || se.Syscall != "epoll_ctl" || se.Err != syscall.EBADF {
-		t.Errorf("Register(-1): got %v, want epoll_ctl: %v", err, syscall.EBADF)
-	}
-	if n := l.Descriptors(); n != 0 {
-		t.Errorf("descriptors: got %d, want 0", n)
-	}
-	h := newEventHandler(t, l, nil)
-	if _, err := l.Register(h.fd, &eventHandler{}); !errors.Is(err, syscall.EEXIST) {
+	e := newEventFD(t, l, nil)
+	if _, err := l.NewFD(int(e.sysfd), Plain); !errors.Is(err, syscall.EEXIST) {
 		t.Errorf("registering twice: got %v, want %v", err, syscall.EEXIST)
 	}
-	h.fire()
-	h.awaitCalls(t, 1)
+	if n := l.Descriptors(); n != 1 {
+		t.Errorf("descriptors: got %d, want 1", n)
+	}
+	e.fire()
+	e.awaitCalls(t, 1)
 }
 
 func TestReadiness(t *testing.T) {
@@ -164,12 +138,12 @@ func TestReadiness(t *testing.T) {
 		{unix.EPOLLRDHUP, Readable | Hangup},
 		{unix.EPOLLIN | unix.EPOLLRDHUP, Readable | Hangup},
 		{unix.EPOLLHUP, Readable | Writable | Hangup},
-		{unix.EPOLLERR, Readable | Writable | Errored},
+		{unix.EPOLLERR, Readable | Writable},
 		{unix.EPOLLPRI, Readable | Urgent},
 	}
 	for _, tt := range tests {
 		if got := readiness(tt.events); got != tt.want {
-			t.Errorf("readiness(%#x): got %06b, want %06b", tt.events, got, tt.want)
+			t.Errorf("readiness(%#x): got %04b, want %04b", tt.events, got, tt.want)
 		}
 	}
 }
@@ -179,64 +153,56 @@ func TestReadiness(t *testing.T) {
 func TestStaleEvents(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
-		a, b := unixPair(t)
-		defer unix.Close(b)
-		old := &eventHandler{}
-		token, err := l.Register(a, old)
-		if err != nil {
-			t.Fatalf("Register: %v", err)
-		}
-		duplicate, err := unix.FcntlInt(uintptr(a), unix.F_DUPFD_CLOEXEC, 0)
+		old := newEventFD(t, l, nil)
+		duplicate, err := unix.FcntlInt(uintptr(old.sysfd), unix.F_DUPFD_CLOEXEC, 0) // of which the FD knows nothing
 		if err != nil {
 			t.Fatalf("fcntl: %v", err)
 		}
 		defer unix.Close(duplicate)
-		l.Deregister(token, a, false) // a lie: the kernel keeps the registration
-		unix.Close(a)
-		heir := newEventHandler(t, l, nil)
-		if heir.token.slot != token.slot {
-			t.Fatalf("slot: got %d, want %d: that of the one before is free", heir.token.slot, token.slot)
+		closeFD(t, old.FD) // so that the kernel keeps the registration
+		heir := newEventFD(t, l, nil)
+		if heir.token.slot != old.token.slot {
+			t.Fatalf("slot: got %d, want %d: that of the one before is free", heir.token.slot, old.token.slot)
 		}
-		if heir.token.gen != token.gen+1 {
-			t.Errorf("generation: got %d, want %d", heir.token.gen, token.gen+1)
+		if heir.token.gen != old.token.gen+1 {
+			t.Errorf("generation: got %d, want %d", heir.token.gen, old.token.gen+1)
 		}
-		before := old.calls.Load()
 		for i := range uint64(3) {
-			_, _ = unix.Write(b, []byte("x"))
+			fire(duplicate)
 			eventually(t, "a stale event is counted", func() bool { return g.Stats().Stale == i+1 })
 		}
 		if n := heir.calls.Load(); n != 0 {
 			t.Errorf("the slot's new owner was called %d times for events of the old one, want 0", n)
 		}
-		if n := old.calls.Load() - before; n != 0 {
-			t.Errorf("the old owner was called %d times after Deregister, want 0", n)
+		if n := old.calls.Load(); n != 0 {
+			t.Errorf("the old owner was called %d times after Close, want 0", n)
 		}
 		heir.fire()
 		heir.awaitCalls(t, 1)
-		if got := g.Stats(); got.Events != got.Stale+uint64(heir.calls.Load()+old.calls.Load()) {
-			t.Errorf("stats: %+v; want the events to be the stale ones and %d that were delivered", got, heir.calls.Load()+old.calls.Load())
+		if got := g.Stats(); got.Events != got.Stale+uint64(heir.calls.Load()) {
+			t.Errorf("stats: %+v; want the events to be the stale ones and %d that were delivered", got, heir.calls.Load())
 		}
 	})
 }
 
-// Said that there is a duplicate, Deregister takes the descriptor out.
-func TestDeregisterDuplicated(t *testing.T) {
+// A descriptor that may have been duplicated is taken out when it is closed.
+func TestCloseDuplicated(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
-		a, b := unixPair(t)
-		defer unix.Close(b)
-		defer unix.Close(a)
-		token, err := l.Register(a, &eventHandler{})
+		newEventFD(t, l, nil) // so that the group lives on, and polls
+		e := newEventFD(t, l, nil)
+		duplicate, err := e.Dup()
 		if err != nil {
-			t.Fatalf("Register: %v", err)
+			t.Fatalf("Dup: %v", err)
 		}
-		newEventHandler(t, l, nil) // so that the group lives on, and has a slot
-		l.Deregister(token, a, true)
+		defer unix.Close(duplicate)
+		closeFD(t, e.FD)
+		settle(t, l)
 		before := g.Stats().Events
-		_, _ = unix.Write(b, []byte("x"))
+		fire(duplicate)
 		settle(t, l)
 		if n := g.Stats().Events - before; n != 0 {
-			t.Errorf("events after Deregister: got %d, want 0", n)
+			t.Errorf("events after Close: got %d, want 0", n)
 		}
 	})
 }
@@ -246,7 +212,7 @@ func TestSlotReuse(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	l := g.Loop(0)
 	type registration struct {
-		h     *eventHandler
+		e     *eventFD
 		calls int64
 	}
 	var live []registration
@@ -254,35 +220,23 @@ func TestSlotReuse(t *testing.T) {
 		switch n := len(live); {
 		case n > 0 && (n == 16 || rand.IntN(2) == 0):
 			i := rand.IntN(n)
-			h := live[i].h
-			l.Deregister(h.token, h.fd, false)
-			unix.Close(h.fd)
+			closeFD(t, live[i].e.FD)
 			live = slices.Delete(live, i, i+1)
 		default:
-			fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-			if err != nil {
-				t.Fatalf("eventfd: %v", err)
-			}
-			h := &eventHandler{fd: fd}
-			if h.token, err = l.Register(fd, h); err != nil {
-				t.Fatalf("Register: %v", err)
-			}
-			live = append(live, registration{h: h})
+			live = append(live, registration{e: newEventFD(t, l, nil)})
 		}
 		if len(live) > 0 {
 			r := &live[rand.IntN(len(live))]
-			r.h.fire()
+			r.e.fire()
 			r.calls++
-			r.h.awaitCalls(t, r.calls)
+			r.e.awaitCalls(t, r.calls)
 		}
 	}
 	settle(t, l)
 	for _, r := range live {
-		if n := r.h.calls.Load(); n != r.calls {
-			t.Errorf("handler in slot %d: got %d calls, want %d", r.h.token.slot, n, r.calls)
+		if n := r.e.calls.Load(); n != r.calls {
+			t.Errorf("descriptor in slot %d: got %d calls, want %d", r.e.token.slot, n, r.calls)
 		}
-		l.Deregister(r.h.token, r.h.fd, false)
-		unix.Close(r.h.fd)
 	}
 	if n := len(l.slots.table); n > 16 {
 		t.Errorf("the table has %d slots for 16 descriptors at most", n)
@@ -296,19 +250,19 @@ func TestLastHarvest(t *testing.T) {
 	const crowd = 20 * eventsMin
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
-		handlers := make([]*eventHandler, crowd)
-		for i := range handlers {
-			handlers[i] = newEventHandler(t, l, nil)
+		fds := make([]*eventFD, crowd)
+		for i := range fds {
+			fds[i] = newEventFD(t, l, nil)
 		}
 		for round := range int64(5) {
 			settle(t, l)
 			release := holdLoop(t, l)
-			for _, h := range handlers {
-				h.fire()
+			for _, e := range fds {
+				e.fire()
 			}
 			release()
-			for _, h := range handlers {
-				h.awaitCalls(t, round+1)
+			for _, e := range fds {
+				e.awaitCalls(t, round+1)
 			}
 		}
 	})
@@ -319,34 +273,34 @@ func TestEventsWhileDispatching(t *testing.T) {
 	const crowd = 3 * eventsMin
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
-		followers := make([]*eventHandler, crowd)
+		followers := make([]*eventFD, crowd)
 		for i := range followers {
-			followers[i] = newEventHandler(t, l, nil)
+			followers[i] = newEventFD(t, l, nil)
 		}
-		leader := newEventHandler(t, l, func(*eventHandler, Readiness) {
-			for _, h := range followers {
-				h.fire()
+		leader := newEventFD(t, l, func(*eventFD) {
+			for _, e := range followers {
+				e.fire()
 			}
 		})
 		for round := range int64(50) {
 			leader.fire()
-			for _, h := range followers {
-				h.awaitCalls(t, round+1)
+			for _, e := range followers {
+				e.awaitCalls(t, round+1)
 			}
 		}
 	})
 }
 
-// A chain of events, each raised by the handler of the one before.
+// A chain of events, each raised by the callback of the one before.
 func TestEventChain(t *testing.T) {
 	const links, length = 5, 5_000
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
 		var total atomic.Int64
-		var chain [links]*eventHandler
+		var chain [links]*eventFD
 		done := make(chan struct{})
 		for i := range chain {
-			chain[i] = newEventHandler(t, l, func(*eventHandler, Readiness) {
+			chain[i] = newEventFD(t, l, func(*eventFD) {
 				switch n := total.Add(1); {
 				case n < length:
 					chain[(i+1)%links].fire()
@@ -355,7 +309,7 @@ func TestEventChain(t *testing.T) {
 				}
 			})
 		}
-		settle(t, l) // the race detector does not see that fire comes before OnReady
+		settle(t, l) // the race detector does not see that fire comes before the callback
 		chain[0].fire()
 		testnet.Receive(t, "the end of the chain", done)
 	})
@@ -366,9 +320,9 @@ func TestEventArrayGrows(t *testing.T) {
 	const crowd = eventsMax + 100
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
-		handlers := make([]*eventHandler, crowd)
-		for i := range handlers {
-			handlers[i] = newEventHandler(t, l, nil)
+		fds := make([]*eventFD, crowd)
+		for i := range fds {
+			fds[i] = newEventFD(t, l, nil)
 		}
 		size := func() (n int) {
 			done := make(chan struct{})
@@ -384,12 +338,12 @@ func TestEventArrayGrows(t *testing.T) {
 		}
 		for round := range int64(7) { // 32 doubles to 1024 in 5
 			release := holdLoop(t, l)
-			for _, h := range handlers {
-				h.fire()
+			for _, e := range fds {
+				e.fire()
 			}
 			release()
-			for _, h := range handlers {
-				h.awaitCalls(t, round+1)
+			for _, e := range fds {
+				e.awaitCalls(t, round+1)
 			}
 		}
 		if n := size(); n != eventsMax {
@@ -404,12 +358,12 @@ func TestBusyDescriptorDoesNotStarve(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
 		var stop atomic.Bool
-		busy := newEventHandler(t, l, func(h *eventHandler, _ Readiness) {
+		busy := newEventFD(t, l, func(e *eventFD) {
 			if !stop.Load() {
-				h.fire()
+				e.fire()
 			}
 		})
-		other := newEventHandler(t, l, nil)
+		other := newEventFD(t, l, nil)
 		busy.fire()
 		for i := range int64(100) {
 			before := busy.calls.Load()
@@ -490,17 +444,17 @@ func TestSubmitOrder(t *testing.T) {
 func TestSubmitFromTasks(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
-		h := newEventHandler(t, l, nil)
+		e := newEventFD(t, l, nil)
 		done := make(chan int, 1)
 		depth := 0
 		var task func()
 		task = func() {
-			if h.calls.Load() > 0 {
+			if e.calls.Load() > 0 {
 				done <- depth
 				return
 			}
 			if depth++; depth == 10 {
-				h.fire()
+				e.fire()
 			}
 			l.Submit(task)
 		}

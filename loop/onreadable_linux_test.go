@@ -377,7 +377,7 @@ func TestOnReadableAgainstEdge(t *testing.T) {
 				t.Errorf("OnReadable: %v", err)
 			}
 		},
-		func() { f.OnReady(Readable) },
+		func() { f.onReady(Readable) },
 		func(round int) bool {
 			if err := testnet.Receive(t, "the callback", called); err != nil {
 				t.Errorf("round %d: callback: got %v, want nil", round, err)

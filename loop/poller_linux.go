@@ -42,7 +42,7 @@ func newEpoll() (epoll, error) {
 	return e, nil
 }
 
-func (e *epoll) ctl(op, fd int, events uint32, t Token) syscall.Errno {
+func (e *epoll) ctl(op, fd int, events uint32, t token) syscall.Errno {
 	// The 64 bits of user data are a token, never a pointer: the garbage
 	// collector doesn't see what the kernel keeps.
 	ev := unix.EpollEvent{Events: events, Fd: int32(t.slot), Pad: int32(t.gen)}
@@ -50,13 +50,13 @@ func (e *epoll) ctl(op, fd int, events uint32, t Token) syscall.Errno {
 }
 
 // addLevel registers fd, level-triggered, for reading.
-func (e *epoll) addLevel(fd int, t Token) syscall.Errno {
+func (e *epoll) addLevel(fd int, t token) syscall.Errno {
 	return e.ctl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, t)
 }
 
 // one harvests a single event without waiting; its readiness is 0 if there is
 // none. Level-triggered descriptors that stay ready take turns.
-func (e *epoll) one() (Token, Readiness) {
+func (e *epoll) one() (token, Readiness) {
 	var ev [1]unix.EpollEvent
 	for {
 		n, errno := sys.EpollPwait(e.fd, ev[:], false)
@@ -64,15 +64,15 @@ func (e *epoll) one() (Token, Readiness) {
 		case errno == syscall.EINTR:
 			continue
 		case n == 0:
-			return Token{}, 0
+			return token{}, 0
 		}
 		return tokenOf(&ev[0]), readiness(ev[0].Events)
 	}
 }
 
 // tokenOf returns what ctl put into an event.
-func tokenOf(ev *unix.EpollEvent) Token {
-	return Token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}
+func tokenOf(ev *unix.EpollEvent) token {
+	return token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}
 }
 
 // poller is a loop's epoll and the eventfd that interrupts it. Only whoever polls
@@ -108,7 +108,7 @@ const interest = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 
 // wakeToken is the eventfd's. No slot has it: a table of 2^32 slots is out of
 // reach.
-var wakeToken = Token{slot: ^uint32(0), gen: ^uint32(0)}
+var wakeToken = token{slot: ^uint32(0), gen: ^uint32(0)}
 
 func newPoller() (*poller, error) {
 	e, err := newEpoll()
@@ -201,7 +201,7 @@ func (p *poller) harvest() (n int, full bool) {
 }
 
 // event returns what the i-th harvested event says, and of whom.
-func (p *poller) event(i int) (Token, Readiness) {
+func (p *poller) event(i int) (token, Readiness) {
 	ev := &p.events[i]
 	return tokenOf(ev), readiness(ev.Events)
 }
@@ -222,28 +222,22 @@ func readiness(events uint32) (r Readiness) {
 	if events&unix.EPOLLPRI != 0 {
 		r |= Urgent
 	}
-	if events&unix.EPOLLERR != 0 {
-		r |= Errored
-	}
 	return r
 }
 
-// readyFor asks what fd is ready for now, edge or not. poll(2)'s bits are epoll's.
-func readyFor(fd int) Readiness { return readiness(sys.Ready(fd)) }
-
 // add registers fd, edge-triggered, for all that concerns reading.
-func (p *poller) add(fd int, t Token) syscall.Errno {
+func (p *poller) add(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_ADD, fd, interest, t)
 }
 
 // watchWrites adds room to write. The kernel looks at the descriptor anew, so
 // that what it is ready for now counts as an edge.
-func (p *poller) watchWrites(fd int, t Token) syscall.Errno {
+func (p *poller) watchWrites(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
 }
 
 // del takes fd out, for the case that closing it doesn't.
-func (p *poller) del(fd int) { p.ctl(unix.EPOLL_CTL_DEL, fd, 0, Token{}) }
+func (p *poller) del(fd int) { p.ctl(unix.EPOLL_CTL_DEL, fd, 0, token{}) }
 
 // wake makes a waiting loop pass.
 func (p *poller) wake() { sys.Notify(p.wakefd) }

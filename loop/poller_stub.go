@@ -12,7 +12,7 @@ import (
 // method is ever called.
 type poller struct{}
 
-var wakeToken = Token{slot: ^uint32(0), gen: ^uint32(0)}
+var wakeToken = token{slot: ^uint32(0), gen: ^uint32(0)}
 
 func newPoller() (*poller, error) {
 	return nil, fmt.Errorf("loop: the engine needs Linux's epoll: %w", errors.ErrUnsupported)
@@ -23,9 +23,9 @@ func (p *poller) waitNested(func(uintptr) bool)        {}
 func (p *poller) waitBlocking(func(uintptr) bool)      {}
 func (p *poller) kick()                                {}
 func (p *poller) harvest() (int, bool)                 { return 0, false }
-func (p *poller) event(int) (Token, Readiness)         { return Token{}, 0 }
-func (p *poller) add(int, Token) syscall.Errno         { return syscall.ENOSYS }
-func (p *poller) watchWrites(int, Token) syscall.Errno { return syscall.ENOSYS }
+func (p *poller) event(int) (token, Readiness)         { return token{}, 0 }
+func (p *poller) add(int, token) syscall.Errno         { return syscall.ENOSYS }
+func (p *poller) watchWrites(int, token) syscall.Errno { return syscall.ENOSYS }
 func (p *poller) del(int)                              {}
 func (p *poller) wake()                                {}
 

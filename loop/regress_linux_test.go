@@ -37,7 +37,7 @@ func TestHangupDuringTake(t *testing.T) {
 				t.Errorf("Read: got %q, %v, want \"data\", nil", got, err)
 			}
 		},
-		func() { f.OnReady(Readable | Hangup) },
+		func() { f.onReady(Readable | Hangup) },
 		func(round int) bool {
 			if st := f.rd.state.Load(); st&(ready|hangup) != ready|hangup {
 				t.Errorf("round %d: state is %04b: the next read would wait; want it to find the end", round, st)

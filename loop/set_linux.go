@@ -31,7 +31,7 @@ func NewSet(fds []int) (*Set, error) {
 	}
 	s := &Set{epoll: e}
 	for i, fd := range fds {
-		if errno := e.addLevel(fd, Token{slot: uint32(i)}); errno != 0 {
+		if errno := e.addLevel(fd, token{slot: uint32(i)}); errno != 0 {
 			s.Close()
 			return nil, fmt.Errorf("loop: can't watch a descriptor: %w", os.NewSyscallError("epoll_ctl", errno))
 		}

@@ -53,7 +53,7 @@ func TestSetWait(t *testing.T) {
 				return true
 			})
 		})
-		(&eventHandler{fd: fd}).fire()
+		fire(fd)
 		if r := await(t, "Wait", done); r.err != nil {
 			t.Fatalf("Wait: %v", r.err)
 		}
@@ -67,8 +67,8 @@ func TestSetWait(t *testing.T) {
 func TestSetWaitLeavesSome(t *testing.T) {
 	s, fds := newTestSet(t, 2)
 	for range 3 {
-		(&eventHandler{fd: fds[0]}).fire()
-		(&eventHandler{fd: fds[1]}).fire()
+		fire(fds[0])
+		fire(fds[1])
 	}
 	var taken [2]int
 	for range 6 {
@@ -109,7 +109,7 @@ func TestSetWaitMany(t *testing.T) {
 		})
 	}
 	for i := range events {
-		(&eventHandler{fd: fds[i%len(fds)]}).fire()
+		fire(fds[i%len(fds)])
 	}
 	eventually(t, "all events are taken", func() bool { return taken.Load() == events })
 	s.Close()
@@ -129,7 +129,7 @@ func TestSetDeadline(t *testing.T) {
 	wantTimeout(t, "Wait", startErr(func() error { return s.Wait(never) }), deadline)
 	_ = s.SetDeadline(time.Time{})
 	waiting := startErr(func() error { return s.Wait(func(int, Readiness) bool { return takeOne(fds[0]) }) })
-	(&eventHandler{fd: fds[0]}).fire()
+	fire(fds[0])
 	if r := await(t, "Wait", waiting); r.err != nil {
 		t.Errorf("Wait after the deadline was taken away: got %v, want nil", r.err)
 	}
@@ -166,7 +166,7 @@ func TestSetPause(t *testing.T) {
 	}
 	t.Run("to its end", func(t *testing.T) {
 		s, fds := newTestSet(t, 1)
-		(&eventHandler{fd: fds[0]}).fire() // which is of no interest
+		fire(fds[0]) // which is of no interest
 		_ = s.SetDeadline(time.Now().Add(time.Hour))
 		begin := time.Now()
 		if err := s.Pause(5 * time.Millisecond); err != nil {
@@ -202,7 +202,7 @@ func TestSetClose(t *testing.T) {
 // Close waits for a try under way.
 func TestSetCloseWaits(t *testing.T) {
 	s, fds := newTestSet(t, 1)
-	(&eventHandler{fd: fds[0]}).fire()
+	fire(fds[0])
 	inside, leave := make(chan struct{}), make(chan struct{})
 	waited := startErr(func() error {
 		return s.Wait(func(int, Readiness) bool {

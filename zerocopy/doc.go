@@ -21,10 +21,9 @@
 //
 //	PERCOREDEBUG=splice=0,sendfile=0
 //
-//	sendfile=0     files are read and written
-//	splice=0       sockets and pipes are read and written
-//	writev=0       slices are written one by one
-//	msgzerocopy=0  the kernel copies what is written
+//	sendfile=0  files are read and written
+//	splice=0    sockets and pipes are read and written
+//	writev=0    slices are written one by one
 //
 // As with GODEBUG, settings that are not understood are ignored without a word,
 // and of two for the same feature the later one counts. [Features] tells what is

@@ -24,10 +24,6 @@ type Stats struct {
 
 	WritevBytes uint64 // bytes written by writev
 	WritevCalls uint64 // system calls that took
-
-	ZerocopyBytes    uint64 // bytes handed to the kernel with MSG_ZEROCOPY
-	ZerocopyCopied   uint64 // of these sends: those of which the kernel said that it copied
-	ZerocopyDeclined uint64 // sends that qualified and were made without MSG_ZEROCOPY
 }
 
 // ReadStats returns the counters. The counts are not taken at one instant.
@@ -49,10 +45,6 @@ func ReadStats() Stats {
 
 		WritevBytes: fastpath.WritevBytes.Load(),
 		WritevCalls: fastpath.WritevCalls.Load(),
-
-		ZerocopyBytes:    fastpath.ZerocopyBytes.Load(),
-		ZerocopyCopied:   fastpath.ZerocopyCopied.Load(),
-		ZerocopyDeclined: fastpath.ZerocopyDeclined.Load(),
 	}
 }
 

@@ -20,8 +20,4 @@ var (
 
 	WritevBytes atomic.Uint64
 	WritevCalls atomic.Uint64 // system calls
-
-	ZerocopyBytes    atomic.Uint64 // handed to the kernel with MSG_ZEROCOPY
-	ZerocopyCopied   atomic.Uint64 // of these: sends whose completion says that the kernel copied
-	ZerocopyDeclined atomic.Uint64 // sends over the threshold that were made without it
 )

@@ -31,22 +31,22 @@ func on(features []*fastpath.Feature) string {
 }
 
 func TestSettings(t *testing.T) {
-	const all = "sendfile splice writev msgzerocopy"
+	const all = "sendfile splice writev"
 	for _, c := range []struct{ settings, want string }{
 		{"", all},
-		{"splice=0", "sendfile writev msgzerocopy"},
-		{"splice=0,sendfile=0", "writev msgzerocopy"},
-		{"sendfile=0,splice=0,writev=0,msgzerocopy=0", ""},
+		{"splice=0", "sendfile writev"},
+		{"splice=0,sendfile=0", "writev"},
+		{"sendfile=0,splice=0,writev=0", ""},
 		{"splice=1", all},
 		{"splice=0,splice=1", all},
-		{"splice=1,splice=0", "sendfile writev msgzerocopy"},
+		{"splice=1,splice=0", "sendfile writev"},
 		{"splice", all},
 		{"splice=", all},
 		{"splice=false", all},
 		{"splice=00", all},
 		{"SPLICE=0", all},
 		{" splice=0", all}, // GODEBUG knows no spaces either
-		{"future=0,writev=0,,=,a=b=c", "sendfile splice msgzerocopy"},
+		{"future=0,writev=0,,=,a=b=c", "sendfile splice"},
 	} {
 		t.Run(c.settings, func(t *testing.T) {
 			features := fastpath.NewFeatures()
@@ -87,7 +87,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	child := testnet.StartChild(t, "features", "PERCOREDEBUG=splice=0,writev=0")
 	out, err := io.ReadAll(child.Stdout)
-	if got, want := string(out), "sendfile msgzerocopy"; got != want || err != nil {
+	if got, want := string(out), "sendfile"; got != want || err != nil {
 		t.Errorf("on in a process with splice=0,writev=0: got %q, %v, want %q", got, err, want)
 	}
 	if err := child.Wait(); err != nil {

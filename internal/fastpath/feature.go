@@ -36,14 +36,13 @@ type Feature struct {
 
 // The features, by the names that PERCOREDEBUG has for them.
 var (
-	Sendfile    = &Feature{name: "sendfile"}
-	Splice      = &Feature{name: "splice"}
-	Writev      = &Feature{name: "writev"}
-	MsgZerocopy = &Feature{name: "msgzerocopy"}
+	Sendfile = &Feature{name: "sendfile"}
+	Splice   = &Feature{name: "splice"}
+	Writev   = &Feature{name: "writev"}
 )
 
 // All lists the features.
-var All = []*Feature{Sendfile, Splice, Writev, MsgZerocopy}
+var All = []*Feature{Sendfile, Splice, Writev}
 
 // variable is the environment variable that switches features off. It is read
 // once, when the program starts.

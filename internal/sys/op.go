@@ -5,8 +5,7 @@ type Op uint8
 
 // The calls that go through the seam. OpRead and OpWrite are what a socket's
 // Read and Write report in their errors, though recv(2) and send(2) are called;
-// OpWritev likewise is sendmsg(2). OpSendto is a send with MSG_ZEROCOPY only, and
-// OpRecvmsg a look at the error queue.
+// OpWritev likewise is sendmsg(2).
 const (
 	OpRead Op = iota
 	OpWrite
@@ -17,10 +16,6 @@ const (
 	OpEpollPwait
 	OpEventfd2
 	OpPpoll
-	OpSendto
-	OpRecvmsg
-	OpConnect
-	OpIoctl
 	OpFcntl
 	OpGetsockname
 	OpGetsockopt
@@ -44,10 +39,6 @@ var opNames = [numOps]string{
 	OpEpollPwait:   "epoll_pwait",
 	OpEventfd2:     "eventfd2",
 	OpPpoll:        "ppoll",
-	OpSendto:       "sendto",
-	OpRecvmsg:      "recvmsg",
-	OpConnect:      "connect",
-	OpIoctl:        "ioctl",
 	OpFcntl:        "fcntl",
 	OpGetsockname:  "getsockname",
 	OpGetsockopt:   "getsockopt",

@@ -59,16 +59,10 @@ func Readable(fd int) bool {
 			return true
 		}
 	}
-	events, errno := ppoll(fd, unix.POLLIN|unix.POLLRDHUP)
-	return errno != 0 || events != 0
-}
-
-// ppoll is ppoll(2) of one descriptor, without waiting.
-func ppoll(fd int, events int16) (is uint32, errno syscall.Errno) {
-	p := unix.PollFd{Fd: int32(fd), Events: events}
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}
 	var atOnce unix.Timespec
-	_, _, errno = syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
-	return uint32(uint16(p.Revents)), errno
+	_, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
+	return errno != 0 || p.Revents != 0
 }
 
 // sendFlags are [Send]'s: never block, for the reason that Recv gives, and no
