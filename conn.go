@@ -74,7 +74,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 // If r is an *os.File, a *net.TCPConn, a *net.UnixConn or a *Conn, or one of these
 // in an *[io.LimitedReader], the kernel moves the bytes by itself where it can
 // (sendfile(2), splice(2); see package zerocopy), and the count, the file's
-// offset and the limit come out as ever. io.Copy gets there by itself.
+// offset and the limit come out as ever. io.Copy gets there by itself. Any other
+// r reads into memory of this call, at most 32 KiB, which is lent to nothing else.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -86,7 +87,8 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 
 // WriteTo copies from the connection to w until the stream ends or one of the
 // two fails, and returns how many bytes w took. It blocks as Read and w do. It
-// implements [io.WriterTo]. Where w is one of the types that ReadFrom knows, the kernel
+// implements [io.WriterTo]. While it waits for the peer it holds no memory; what w is
+// given was lent to nothing else. Where w is one of the types that ReadFrom knows, the kernel
 // moves the bytes by itself; if w fails, up to a megabyte that had been taken from the
 // connection is lost, where a copy through a buffer loses 32 KiB.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -67,30 +66,10 @@ type openRoute struct {
 	closeSource func()
 }
 
-// received reads everything from far on a goroutine of its own.
-func receiving(far io.Reader) func() []byte {
-	ch := make(chan []byte, 1)
-	go func() {
-		got, _ := io.ReadAll(far)
-		ch <- got
-	}()
-	return func() []byte { return <-ch }
-}
-
 // sysfd returns a connection's descriptor without exposing it.
 func (c *Conn) sysfd() (fd int) {
 	c.sock.fd.Control(func(n int) syscall.Errno { fd = n; return 0 })
 	return fd
-}
-
-// feed writes data in several pieces and ends.
-func feed(c io.WriteCloser, data []byte) {
-	go func() {
-		for piece := range slices.Chunk(data, 1+len(data)/5) {
-			c.Write(piece)
-		}
-		c.Close()
-	}()
 }
 
 var transferRoutes = []transferRoute{

@@ -13,14 +13,13 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/pool"
 	"github.com/percore/percore/zerocopy"
 )
 
 // readFrom has the kernel move what it can move by itself, and copies the rest,
-// or all of it, through a buffer. Its errors are of the third layer.
+// or all of it, through memory. Its errors are of the third layer.
 func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
 	source, limit := r, int64(-1)
 	limited, ok := r.(*io.LimitedReader)
@@ -47,20 +46,33 @@ func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
 			return n, err
 		}
 	}
-	m, err := copyThroughBuffer(connWithoutReadFrom{c}, uncounted(r))
+	var m int64
+	if from.conn != nil {
+		m, err = copyFrom(from.conn, connWithoutReadFrom{c}, new(copyMemory), limited)
+	} else {
+		m, err = io.Copy(connWithoutReadFrom{c}, r)
+	}
 	return n + m, c.copyError("readfrom", err)
 }
 
 // writeTo is readFrom in the other direction.
 func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
-	to, ok := endOf(w)
-	if ok {
+	to, known := endOf(w)
+	if known {
 		var done bool
 		if n, done, err = s.transferTo(c, &to); done {
 			return n, err
 		}
 	}
-	m, err := copyThroughBuffer(w, connWithoutWriteTo{c: c, counts: !counts(w)})
+	var m int64
+	if into, ok := w.(io.ReaderFrom); ok && (!known || to.conn != nil) {
+		m, err = into.ReadFrom(connWithoutWriteTo{c: c, counts: !counts(w)})
+	} else {
+		m, err = copyFrom(c, w, &copyMemory{shown: !known}, nil)
+		if known && err != nil {
+			err = to.copiedError(err)
+		}
+	}
 	return n + m, c.copyError("writeto", err)
 }
 
@@ -250,7 +262,7 @@ func (e *end) takenError(c *Conn, err error) error {
 	case e.conn != nil:
 		err = e.conn.copyError("readfrom", err)
 	default:
-		_, err = e.peer.(*net.TCPConn).ReadFrom(failing{err}) // wraps it
+		err = asReadFrom(e.peer.(*net.TCPConn), err)
 	}
 	return c.copyError("writeto", err)
 }
@@ -275,6 +287,15 @@ func (e *end) ioError(op string, err error) error {
 	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: remote, Err: syscallError(op, err)}
 }
 
+// copiedError is the error of a copy to e. On net some ends do it themselves, by a
+// method ReadFrom.
+func (e *end) copiedError(err error) error {
+	if c, ok := e.peer.(*net.TCPConn); ok && e.hidden == inTheOpen {
+		return asReadFrom(c, err)
+	}
+	return err
+}
+
 // pathError is os.File's third layer.
 func (e *end) pathError(op string, err error) error {
 	if err.Error() == fileClosing {
@@ -286,63 +307,6 @@ func (e *end) pathError(op string, err error) error {
 // fileClosing is what the RawConn of a closed file says, where the file's other
 // methods have os.ErrClosed (internal/poll.ErrFileClosing).
 const fileClosing = "use of closed file"
-
-// failing is a reader that fails.
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
-
-// copyBytes is the size of the buffer that bytes are copied through: io.Copy's.
-const copyBytes = 32 << 10
-
-func copyThroughBuffer(w io.Writer, r io.Reader) (int64, error) {
-	b := pool.Get(copyBytes)
-	defer b.Release()
-	return io.CopyBuffer(w, r, b.Bytes())
-}
-
-// connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which
-// would call it again. They count what is copied; of two in one copy only the
-// former does.
-type (
-	connWithoutReadFrom struct{ c *Conn }
-	connWithoutWriteTo  struct {
-		c      *Conn
-		counts bool
-	}
-)
-
-func (w connWithoutReadFrom) Write(p []byte) (int, error) {
-	n, err := w.c.Write(p)
-	fastpath.CopiedBytes.Add(uint64(n))
-	return n, err
-}
-
-func (r connWithoutWriteTo) Read(p []byte) (int, error) {
-	n, err := r.c.Read(p)
-	if r.counts {
-		fastpath.CopiedBytes.Add(uint64(n))
-	}
-	return n, err
-}
-
-// counts reports whether w counts what is copied to it.
-func counts(w io.Writer) bool {
-	switch w.(type) {
-	case *Conn, connWithoutReadFrom:
-		return true
-	}
-	return false
-}
-
-// uncounted is r for a copy that is counted by its writer.
-func uncounted(r io.Reader) io.Reader {
-	if w, ok := r.(connWithoutWriteTo); ok {
-		w.counts = false
-		return w
-	}
-	return r
-}
 
 // isUnix reports whether c is a stream over a unix socket.
 func (c *Conn) isUnix() bool { return strings.HasPrefix(c.sock.network(), "unix") }

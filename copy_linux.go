@@ -1,0 +1,205 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"weak"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/pool"
+)
+
+// Copies through memory, between ends for which the kernel moves nothing by itself.
+//
+// Two rules say which memory that is:
+//
+//   - A copy from a connection holds none while the connection has nothing to read.
+//   - Memory that unknown code has held goes to no other copy. A Read or Write that
+//     was abandoned, with a context say, may hold its slice after it has returned, and
+//     that it returned without an error proves nothing. Package net forgives that,
+//     because each io.Copy has a buffer of its own.
+//
+// The ends that endOf knows pass their memory to the kernel and to nothing else. So
+// there are three cases:
+//
+//	from              to             memory
+//	a *Conn           a known end    of package pool
+//	a *Conn           unknown code   the copy's own; see copyMemory
+//	everything else   a *Conn        io.Copy's, which it holds while the reader waits
+
+// copyBytes is the size of the memory that bytes are copied through: io.Copy's.
+const copyBytes = 32 << 10
+
+// copyFrom copies from c to w by reading and writing, up to the limit if there is
+// one. Its errors are those of Read and of w.
+func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (written int64, err error) {
+	defer runtime.KeepAlive(c)
+	defer m.takeBack() // w may panic
+	counting := !counts(w)
+	lend, takeBack := func() []byte {
+		p := m.lend()
+		if limited != nil {
+			p = p[:min(int64(len(p)), limited.N)]
+		}
+		return p
+	}, m.takeBack
+	for limited == nil || limited.N > 0 {
+		n, err := c.sock.readReady(lend, takeBack)
+		if limited != nil {
+			limited.N -= int64(n)
+		}
+		if counting {
+			fastpath.CopiedBytes.Add(uint64(n))
+		}
+		switch {
+		case err == io.EOF:
+			return written, nil
+		case err != nil:
+			return written, c.opError("read", err)
+		}
+		wrote, err := w.Write(m.lent[:n])
+		if wrote < 0 || wrote > n {
+			wrote = 0
+			if err == nil {
+				err = errInvalidWrite
+			}
+		}
+		written += int64(wrote)
+		switch {
+		case err != nil:
+			return written, err
+		case wrote < n:
+			return written, io.ErrShortWrite
+		}
+		m.judge(n)
+	}
+	return written, nil
+}
+
+// errInvalidWrite is io.Copy's error for a writer whose count can't be true.
+var errInvalidWrite = errors.New("invalid write result")
+
+// copyMemory is what a copy from a connection reads into. While it waits it is as
+// follows. In between, memory is lent.
+//
+//	shown  busy   lent next                         after takeBack
+//	false         a buffer of package pool          in the pool
+//	true   0      new, smallCopyBytes               garbage
+//	true   > 0    *large, or new if it was          garbage, to which large points as
+//	              collected, copyBytes              long as the collector leaves it
+//
+// So a copy to unknown code that goes on and on allocates next to nothing, and one
+// that idles has nothing after the next garbage collection.
+type copyMemory struct {
+	shown bool   // unknown code gets to see it
+	lent  []byte // nil while the copy waits
+
+	pooled *pool.Buffer
+
+	busy  int // reads that may be small before the next is expected to be
+	large weak.Pointer[[copyBytes]byte]
+}
+
+const (
+	// smallCopyBytes is enough for a message of an interactive protocol. Allocating it
+	// takes a small part of what it takes to read and write one.
+	smallCopyBytes = 1 << 10
+
+	// smallReadsMax is how many small reads in a row it takes to expect another: as many
+	// as package zerocopy takes to copy instead of splicing.
+	smallReadsMax = 8
+)
+
+// lend returns the memory. It is for ReadReady, which calls it when there may be
+// something to read.
+func (m *copyMemory) lend() []byte {
+	switch {
+	case m.lent != nil: // the last read filled it
+	case !m.shown:
+		m.pooled = pool.Get(copyBytes)
+		m.lent = m.pooled.Bytes()
+	case m.busy == 0:
+		m.lent = make([]byte, smallCopyBytes)
+	default:
+		p := m.large.Value()
+		if p == nil {
+			p = new([copyBytes]byte)
+			m.large = weak.Make(p)
+		}
+		m.lent = p[:]
+	}
+	return m.lent
+}
+
+// takeBack takes the memory back, if any is lent: the copy is about to wait.
+func (m *copyMemory) takeBack() {
+	if m.pooled != nil {
+		m.pooled.Release()
+		m.pooled = nil
+	}
+	m.lent = nil
+}
+
+// judge decides, by a read of n bytes, whether to lend the same memory for the next,
+// and how much to lend to unknown code after that.
+func (m *copyMemory) judge(n int) {
+	if n >= smallCopyBytes {
+		m.busy = smallReadsMax
+	} else {
+		m.busy = max(m.busy-1, 0)
+	}
+	// A read that didn't fill it has emptied the connection: the next one most likely
+	// waits. After one that filled a small piece the next gets a large one.
+	if n < copyBytes {
+		m.takeBack()
+	}
+}
+
+// asReadFrom wraps an error as ReadFrom of c does.
+func asReadFrom(c *net.TCPConn, err error) error {
+	_, err = c.ReadFrom(failing{err})
+	return err
+}
+
+// failing is a reader that fails.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which
+// would call it again. They count what is copied; of two in one copy only the
+// former does.
+type (
+	connWithoutReadFrom struct{ c *Conn }
+	connWithoutWriteTo  struct {
+		c      *Conn
+		counts bool
+	}
+)
+
+func (w connWithoutReadFrom) Write(p []byte) (int, error) {
+	n, err := w.c.Write(p)
+	fastpath.CopiedBytes.Add(uint64(n))
+	return n, err
+}
+
+func (r connWithoutWriteTo) Read(p []byte) (int, error) {
+	n, err := r.c.Read(p)
+	if r.counts {
+		fastpath.CopiedBytes.Add(uint64(n))
+	}
+	return n, err
+}
+
+// counts reports whether w counts what is copied to it.
+func counts(w io.Writer) bool {
+	switch w.(type) {
+	case *Conn, connWithoutReadFrom:
+		return true
+	}
+	return false
+}

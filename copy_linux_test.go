@@ -1,0 +1,612 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"weak"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
+	"github.com/percore/percore/zerocopy"
+)
+
+type (
+	readerFunc func(p []byte) (int, error)
+	writerFunc func(p []byte) (int, error)
+)
+
+func (f readerFunc) Read(p []byte) (int, error)  { return f(p) }
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// receiving reads everything from far on a goroutine of its own.
+func receiving(far io.Reader) func() []byte {
+	ch := make(chan []byte, 1)
+	go func() {
+		got, _ := io.ReadAll(far)
+		ch <- got
+	}()
+	return func() []byte { return <-ch }
+}
+
+// feed writes data in several pieces and ends.
+func feed(c io.WriteCloser, data []byte) {
+	go func() {
+		for piece := range slices.Chunk(data, 1+len(data)/5) {
+			c.Write(piece)
+		}
+		c.Close()
+	}()
+}
+
+// A hoard has the slices that careless readers and writers have kept.
+type hoard struct {
+	mu   sync.Mutex
+	kept [][]byte
+}
+
+func (h *hoard) keep(p []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kept = append(h.kept, p[:cap(p)])
+}
+
+// scribble writes to all of it, as an abandoned Read does when its data comes.
+func (h *hoard) scribble() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.kept {
+		for i := range p {
+			p[i] = 'X'
+		}
+	}
+}
+
+// has reports whether p is in it.
+func (h *hoard) has(p []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, kept := range h.kept {
+		if &kept[0] == &p[:1][0] {
+			return true
+		}
+	}
+	return false
+}
+
+// carelessEnds are the ways in which a Read or Write may end with its slice still
+// in use. The second call is the one that ends so.
+var carelessEnds = []struct {
+	name string
+	end  func(p []byte) (int, error)
+}{
+	{"an error", func([]byte) (int, error) { return 0, context.Canceled }},
+	{"EOF", func([]byte) (int, error) { return 0, io.EOF }},
+	{"success", func(p []byte) (int, error) { return len(p), nil }},
+	{"a part and an error", func(p []byte) (int, error) { return len(p) / 2, context.Canceled }},
+	{"nothing", func([]byte) (int, error) { return 0, nil }},
+	{"an impossible count", func(p []byte) (int, error) { return len(p) + 1, nil }},
+	{"a panic", func([]byte) (int, error) { panic("careless") }},
+	{"Goexit", func([]byte) (int, error) { runtime.Goexit(); return 0, nil }},
+}
+
+// carelessly runs f on a goroutine of its own and outlives a panic of it.
+func carelessly(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = recover() }()
+		f()
+	}()
+	testnet.Receive(t, "the end of a careless copy", done)
+}
+
+// TestCopiesShareNothing has unknown readers and writers keep what they got, in
+// every way to end, and looks for it in later copies of other connections.
+func TestCopiesShareNothing(t *testing.T) {
+	defer fastpath.Splice.Force(false)()
+	for _, c := range carelessEnds {
+		t.Run("a reader ends with "+c.name, func(t *testing.T) {
+			var h hoard
+			for range 4 {
+				conn, peer := accepted(t, testnet.TCP4)
+				go io.Copy(io.Discard, peer)
+				calls := 0
+				carelessly(t, func() {
+					conn.ReadFrom(readerFunc(func(p []byte) (int, error) {
+						h.keep(p)
+						switch calls++; calls {
+						case 1:
+							return len(p), nil
+						case 2:
+							return c.end(p)
+						}
+						return 0, io.EOF
+					}))
+				})
+			}
+			wantUntouched(t, &h)
+		})
+		t.Run("a writer ends with "+c.name, func(t *testing.T) {
+			var h hoard
+			for range 4 {
+				conn, peer := accepted(t, testnet.TCP4)
+				go func() {
+					peer.Write(make([]byte, 3*copyBytes))
+					peer.Close()
+				}()
+				calls := 0
+				carelessly(t, func() {
+					conn.WriteTo(writerFunc(func(p []byte) (int, error) {
+						h.keep(p)
+						if calls++; calls == 2 {
+							return c.end(p)
+						}
+						return len(p), nil
+					}))
+				})
+				conn.Close()
+			}
+			wantUntouched(t, &h)
+		})
+	}
+}
+
+// wantUntouched makes all kinds of copies of other connections while the hoard is
+// written to.
+func wantUntouched(t *testing.T, h *hoard) {
+	t.Helper()
+	data := bytes.Repeat([]byte("public "), 1000)
+	for range 4 {
+		// From an unknown reader.
+		conn, peer := accepted(t, testnet.TCP4)
+		rest := bytes.NewReader(data)
+		received := receiving(peer)
+		if _, err := conn.ReadFrom(readerFunc(func(p []byte) (int, error) {
+			n, err := rest.Read(p)
+			h.scribble()
+			return n, err
+		})); err != nil {
+			t.Error(err)
+		}
+		conn.Close()
+		if got := received(); !bytes.Equal(got, data) {
+			t.Fatalf("a client got %.40q..., want what its own reader had: memory of another copy was lent to this one", got)
+		}
+
+		// To an unknown writer.
+		conn, peer = accepted(t, testnet.TCP4)
+		feed(peer, data)
+		var got []byte
+		if _, err := conn.WriteTo(writerFunc(func(p []byte) (int, error) {
+			h.scribble()
+			got = append(got, p...)
+			return len(p), nil
+		})); err != nil {
+			t.Error(err)
+		}
+		if !bytes.Equal(got, data) {
+			t.Fatalf("a writer got %.40q..., want what its own client had sent: memory of another copy was lent to this one", got)
+		}
+
+		// What connections, ReadBuffer and gRPC use.
+		for _, n := range []int{smallCopyBytes, copyBytes} {
+			b := pool.Get(n)
+			if h.has(b.Bytes()) {
+				t.Fatal("the pool has memory that unknown code has held")
+			}
+			defer b.Release()
+		}
+	}
+}
+
+// abandonable reads from r until its context ends. Then the call that was under way
+// goes on in the background, with the slice.
+type abandonable struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (a abandonable) Read(p []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		n, err := a.r.Read(p)
+		done <- result{n, err}
+	}()
+	select {
+	case r := <-done:
+		return r.n, r.err
+	case <-a.ctx.Done():
+		return 0, a.ctx.Err()
+	}
+}
+
+// TestAbandonedReadInHTTP serves two clients by an unchanged http.Server. The first
+// one leaves while its answer waits for a slow backend, whose data comes when the
+// second one is served.
+func TestAbandonedReadInHTTP(t *testing.T) {
+	testnet.NoLeaks(t)
+	const head = 600 // more than net/http sniffs, which it copies by itself
+	backend, late := io.Pipe()
+	begun, ended := make(chan struct{}), make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		sent := false
+		io.Copy(w, readerFunc(func(p []byte) (int, error) {
+			if !sent {
+				sent = true
+				return len(p[:min(len(p), head)]), nil
+			}
+			if len(p) >= copyBytes { // not net/http's own copy
+				select {
+				case <-begun:
+				default:
+					close(begun)
+				}
+				return abandonable{r.Context(), backend}.Read(p)
+			}
+			return len(p), nil
+		}))
+		close(ended)
+	})
+	body := strings.Repeat("public ", 200)
+	mux.HandleFunc("/public", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		rest := strings.NewReader(body)
+		io.Copy(w, readerFunc(func(p []byte) (int, error) {
+			n, err := rest.Read(p)
+			if n > 0 && rest.Len() == 0 {
+				io.WriteString(late, "SECRET OF THE FIRST CLIENT")
+			}
+			return n, err
+		}))
+	})
+	ln := testnet.Listen(t, Listen, testnet.TCP4)
+	srv := &http.Server{Handler: mux}
+	go srv.Serve(ln)
+	defer srv.Close()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ctx, leave := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+ln.Addr().String()+"/slow", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testnet.Receive(t, "the slow handler's read from its backend", begun)
+	leave()
+	resp.Body.Close()
+	testnet.Receive(t, "the end of the slow handler", ended)
+	resp, err = client.Get("http://" + ln.Addr().String() + "/public")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, err := io.ReadAll(resp.Body); string(got) != body || err != nil {
+		t.Errorf("the second client got %.60q..., %v, want its own answer", got, err)
+	}
+}
+
+// keepingConn keeps what it is given to read into and to write, and overwrites what
+// it read into whenever any connection of the kind reads.
+type keepingConn struct {
+	net.Conn
+	h *hoard
+}
+
+func (c keepingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.h.scribble()
+	if len(p) >= copyBytes && err != nil {
+		c.h.keep(p)
+	}
+	return n, err
+}
+
+// TestAbandonedReadInReverseProxy switches protocols through an unchanged
+// httputil.ReverseProxy, again and again, with connections to the backend that keep
+// the memory of their last Read.
+func TestAbandonedReadInReverseProxy(t *testing.T) {
+	testnet.NoLeaks(t)
+	backend := testnet.Listen(t, net.Listen, testnet.TCP4)
+	upgrade := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "upgrade")
+		w.Header().Set("Upgrade", "echo")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.Copy(c, rw)
+	})
+	backendServer := &http.Server{Handler: upgrade}
+	go backendServer.Serve(backend)
+	defer backendServer.Close()
+	target := &url.URL{Scheme: "http", Host: backend.Addr().String()}
+	var h hoard
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		return keepingConn{c, &h}, err
+	}}
+	defer transport.CloseIdleConnections()
+	front := testnet.Listen(t, Listen, testnet.TCP4)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.Transport = transport
+	proxyServer := &http.Server{Handler: proxy}
+	go proxyServer.Serve(front)
+	defer proxyServer.Close()
+	data := bytes.Repeat([]byte("public "), 1000)
+	for range 8 {
+		c, err := net.Dial("tcp", front.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+		head := make([]byte, 0, 1024)
+		for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
+			var one [1]byte
+			if _, err := io.ReadFull(c, one[:]); err != nil {
+				t.Fatalf("reading the response: %v after %q", err, head)
+			}
+			head = append(head, one[0])
+		}
+		go c.Write(data) // not before: ReverseProxy drops what came with the request
+		got := make([]byte, len(data))
+		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("got %.40q..., %v, want back what was sent", got, err)
+		}
+		c.Close()
+	}
+}
+
+// pairs returns a function that makes connections over one listener.
+func pairs(t testing.TB, listen testnet.ListenFunc, kind testnet.Kind) func() (near, far net.Conn) {
+	ln := testnet.Listen(t, listen, kind)
+	return func() (near, far net.Conn) {
+		far, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		near, err = ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { near.Close(); far.Close() })
+		return near, far
+	}
+}
+
+// overTLS puts TLS on both ends of the connections that pair makes.
+func overTLS(t testing.TB, pair func() (near, far net.Conn)) func() (near, far net.Conn) {
+	server, client := testnet.TLS(t)
+	return func() (near, far net.Conn) {
+		a, b := pair()
+		near, far = tls.Server(a, server), tls.Client(b, client)
+		shaken := make(chan error, 1)
+		go func() { shaken <- far.(*tls.Conn).Handshake() }()
+		if err := errors.Join(near.(*tls.Conn).Handshake(), <-shaken); err != nil {
+			t.Fatal(err)
+		}
+		return near, far
+	}
+}
+
+// asUnknown hides what a connection is.
+func asUnknown(pair func() (near, far net.Conn)) func() (near, far net.Conn) {
+	return func() (near, far net.Conn) {
+		near, far = pair()
+		return struct{ net.Conn }{near}, far
+	}
+}
+
+// idleCopies is how many copies of a kind wait at once.
+func idleCopies() int {
+	if raceEnabled || testing.Short() {
+		return 80
+	}
+	return 800
+}
+
+// TestIdleCopiesHoldNothing has many copies carry a message each, and looks at the
+// pool while all of them wait for the next.
+func TestIdleCopiesHoldNothing(t *testing.T) {
+	testnet.NoLeaks(t)
+	ours, unix := pairs(t, Listen, testnet.TCP4), pairs(t, Listen, testnet.Unix)
+	nets, netsUnix := pairs(t, net.Listen, testnet.TCP4), pairs(t, net.Listen, testnet.Unix)
+	for _, c := range []struct {
+		name     string
+		splice   bool
+		from, to func() (near, far net.Conn)
+	}{
+		{"to unknown code", true, ours, asUnknown(nets)},
+		{"from a unix socket to unknown code", true, unix, asUnknown(nets)},
+		{"from unknown code", true, asUnknown(nets), ours},
+		{"to a connection", false, ours, ours},
+		{"to a unix socket", false, ours, unix},
+		{"to net's", false, ours, nets},
+		{"to a unix socket of net's", false, unix, netsUnix},
+		{"from net's", false, nets, ours},
+		{"into TLS", true, ours, overTLS(t, ours)},
+		{"out of TLS", true, overTLS(t, ours), ours},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer fastpath.Splice.Force(c.splice)()
+			message := noise(3*copyBytes + 100)
+			before := pool.ReadStats()
+			var ends []net.Conn
+			var copies sync.WaitGroup
+			for i := range idleCopies() {
+				from, feeder := c.from()
+				to, peer := c.to()
+				ends = append(ends, from, feeder, to, peer)
+				copies.Go(func() { io.Copy(to, from) })
+				p := message[:100]
+				if i%2 == 0 {
+					p = message
+				}
+				go feeder.Write(p)
+				got := make([]byte, len(p))
+				if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, p) {
+					t.Fatalf("copy %d: got another message than was sent, %v", i, err)
+				}
+			}
+			testnet.Eventually(t, "the copies holding nothing", func() bool {
+				now := pool.ReadStats()
+				return now.BuffersInUse <= before.BuffersInUse && now.BytesInUse <= before.BytesInUse
+			})
+			for _, c := range ends {
+				c.Close()
+			}
+			testnet.Within(t, "the copies' end", copies.Wait)
+		})
+	}
+}
+
+// TestIdleCopyIsGarbage: the memory that unknown code got is the garbage collector's
+// while the copy waits, and is used again for as long as it is there.
+func TestIdleCopyIsGarbage(t *testing.T) {
+	conn, peer := accepted(t, testnet.TCP4)
+	message := noise(copyBytes / 2)
+	seen := make(chan weak.Pointer[byte])
+	rest := len(message)
+	go conn.WriteTo(writerFunc(func(p []byte) (int, error) {
+		n := len(p)
+		if rest -= n; rest == 0 {
+			rest = len(message)
+			seen <- weak.Make(&p[0])
+		}
+		return n, nil
+	}))
+	var first weak.Pointer[byte]
+	for range 4 {
+		if _, err := peer.Write(message); err != nil {
+			t.Fatal(err)
+		}
+		first = testnet.Receive(t, "a message", seen)
+	}
+	testnet.Eventually(t, "the memory being collected", func() bool {
+		runtime.GC()
+		return first.Value() == nil
+	})
+}
+
+// TestCopyMemory follows what is lent to unknown code, read by read.
+func TestCopyMemory(t *testing.T) {
+	m := &copyMemory{shown: true}
+	read := func(n, wantLent int) {
+		t.Helper()
+		if got := len(m.lend()); got != wantLent {
+			t.Errorf("before a read of %d: got %d bytes lent, want %d", n, got, wantLent)
+		}
+		m.judge(n)
+		if kept := m.lent != nil; kept != (n == copyBytes) {
+			t.Errorf("after a read of %d: got memory held %t, want it only when there is more to come", n, kept)
+		}
+	}
+	read(100, smallCopyBytes)
+	read(smallCopyBytes, smallCopyBytes)
+	for range 3 {
+		read(copyBytes, copyBytes)
+		for range smallReadsMax {
+			read(100, copyBytes)
+		}
+		read(100, smallCopyBytes)
+		read(smallCopyBytes, smallCopyBytes)
+	}
+	m.lend()
+	m.takeBack()
+	m.takeBack()
+	if m.lent != nil {
+		t.Error("after takeBack: got memory held, want none")
+	}
+}
+
+// TestCopyFaultsOfWriters: a writer's errors and lies come out as io.Copy has them.
+func TestCopyFaultsOfWriters(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ends func(p []byte) (int, error)
+	}{
+		{"short", func(p []byte) (int, error) { return len(p) - 1, nil }},
+		{"too much", func(p []byte) (int, error) { return len(p) + 1, nil }},
+		{"negative", func(p []byte) (int, error) { return -1, nil }},
+		{"negative and an error", func(p []byte) (int, error) { return -1, io.ErrClosedPipe }},
+		{"all and an error", func(p []byte) (int, error) { return len(p), io.ErrClosedPipe }},
+		{"EOF", func(p []byte) (int, error) { return 0, io.EOF }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var results []string
+			for _, pair := range []func() (near, far net.Conn){pairs(t, net.Listen, testnet.TCP4), pairs(t, Listen, testnet.TCP4)} {
+				near, far := pair()
+				if _, err := far.Write([]byte("message")); err != nil {
+					t.Fatal(err)
+				}
+				n, err := io.Copy(writerFunc(c.ends), near)
+				var op *net.OpError
+				text := fmt.Sprint(err)
+				if errors.As(err, &op) {
+					text = op.Op + ": " + op.Err.Error()
+				}
+				results = append(results, fmt.Sprint(n, " ", text))
+			}
+			if results[0] != results[1] {
+				t.Errorf("got %s, want %s as from net", results[1], results[0])
+			}
+		})
+	}
+}
+
+// TestCopyOfALimitedConnection: the limit comes out as from io.Copy, whichever way
+// the bytes go.
+func TestCopyOfALimitedConnection(t *testing.T) {
+	data := noise(3 * copyBytes)
+	for _, splice := range []bool{true, false} {
+		for _, limit := range []int64{1, 1000, copyBytes, copyBytes + 1, int64(len(data)), 1 << 40} {
+			t.Run(fmt.Sprintf("splice %t/%d", splice, limit), func(t *testing.T) {
+				defer fastpath.Splice.Force(splice)()
+				from, feeder := accepted(t, testnet.TCP4)
+				to, peer := accepted(t, testnet.TCP4)
+				feed(feeder, data)
+				received := receiving(peer)
+				r := &io.LimitedReader{R: from, N: limit}
+				before := zerocopy.ReadStats()
+				n, err := io.Copy(to, r)
+				want := min(limit, int64(len(data)))
+				if n != want || err != nil || r.N != limit-want {
+					t.Errorf("got %d, %v, %d left, want %d, %d left", n, err, r.N, want, limit-want)
+				}
+				if got := zerocopy.ReadStats().CopiedBytes - before.CopiedBytes; !splice && got != uint64(want) {
+					t.Errorf("counted %d bytes as copied, want %d", got, want)
+				}
+				to.Close()
+				if got := received(); !bytes.Equal(got, data[:want]) {
+					t.Errorf("received %d bytes, the right ones: false, want the first %d", len(got), want)
+				}
+			})
+		}
+	}
+}
