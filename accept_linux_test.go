@@ -121,7 +121,7 @@ func dialMany(t testing.TB, ln net.Listener, n int) []net.Conn {
 	return conns
 }
 
-// numberOf reads what dialMany sent.
+// numberOf reads dialMany's number.
 func numberOf(c net.Conn) (n uint32, err error) {
 	c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
 	err = binary.Read(c, binary.BigEndian, &n)
@@ -336,7 +336,7 @@ func TestAcceptDeadlineShort(t *testing.T) {
 }
 
 // TestAcceptDeadlineRace moves the deadline from several goroutines while others
-// accept. Whatever wins, a last deadline in the past ends them all.
+// accept. In the end a last deadline in the past ends them all.
 func TestAcceptDeadlineRace(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
@@ -397,7 +397,7 @@ func TestListenerControlReentry(t *testing.T) {
 	wantErr(t, "Control after Close", raw.Control(func(uintptr) { t.Error("called") }), "raw-control", net.ErrClosed)
 }
 
-// shutDown does to the listening sockets what makes accepting impossible.
+// shutDown makes accepting impossible by shutting the listening sockets down.
 func shutDown(t testing.TB, ln net.Listener) {
 	t.Helper()
 	raw, err := ln.(syscall.Conn).SyscallConn()

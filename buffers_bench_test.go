@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// benchmarkListeners are what is compared.
+// benchmarkListeners are the listeners to compare.
 var benchmarkListeners = []struct {
 	name   string
 	listen testnet.ListenFunc

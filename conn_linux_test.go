@@ -26,7 +26,7 @@ import (
 )
 
 // accept accepts a connection from a client that it makes. Unlike connect it
-// leaves nobody behind who holds the server's end.
+// leaves no goroutine behind that holds the server's end.
 func accept(t *testing.T, ln *Listener) (server *Conn, client net.Conn) {
 	t.Helper()
 	accepted := make(chan *Conn, 1)
@@ -137,7 +137,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestNoGarbage checks that a connection that somebody waits for is not garbage,
+// TestNoGarbage checks that a connection that a goroutine waits for is not garbage,
 // even if nothing but the wait refers to it.
 func TestNoGarbage(t *testing.T) {
 	waits := map[string]func(t *testing.T, c *Conn, done chan<- error){
@@ -190,7 +190,7 @@ func TestNoGarbage(t *testing.T) {
 			}()
 			for range 10 {
 				runtime.GC()
-				time.Sleep(time.Millisecond) // for what the collector would start
+				time.Sleep(time.Millisecond) // for the finalizers that the collector would start
 			}
 			if len(done) != 0 {
 				t.Fatalf("got %v while nothing happened", <-done)
@@ -796,7 +796,7 @@ func init() {
 	}
 }
 
-// TestIdleConnBudget measures what a connection costs that nobody reads.
+// TestIdleConnBudget measures the memory of a connection that no goroutine reads.
 func TestIdleConnBudget(t *testing.T) {
 	testnet.NoLeaks(t)
 	const connections, heapBytesMax = 2000, 400
@@ -817,7 +817,7 @@ func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *
 	heap := func() uint64 {
 		var stats runtime.MemStats
 		runtime.GC()
-		runtime.GC() // what the first one's finalizers let go of
+		runtime.GC() // the objects that the first one's finalizers let go of
 		runtime.ReadMemStats(&stats)
 		return stats.HeapAlloc
 	}
@@ -851,8 +851,8 @@ func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *
 	}
 }
 
-// startEcho sends back what comes from c, until it ends, and closes the channel
-// then. It allocates nothing per message.
+// startEcho sends c's bytes back, until it ends, and closes the channel then.
+// It allocates nothing per message.
 func startEcho(c net.Conn) (ended <-chan struct{}) {
 	echoed := make(chan struct{})
 	go func() {
@@ -869,7 +869,7 @@ func startEcho(c net.Conn) (ended <-chan struct{}) {
 	return echoed
 }
 
-// TestAllocs checks that what a server does for each request allocates nothing.
+// TestAllocs checks that a server's calls for each request allocate nothing.
 func TestAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector's sync.Pool allocates")
@@ -929,7 +929,7 @@ func TestAllocs(t *testing.T) {
 }
 
 // TestConnRace uses one connection from many goroutines in every way, and closes
-// it: all calls end, with what package net's would end with.
+// it: all calls end, with package net's results.
 func TestConnRace(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")

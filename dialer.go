@@ -12,10 +12,9 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// Dial connects to an address and returns the connection, a *[Conn] on the
-// networks "tcp", "tcp4", "tcp6" and "unix". It takes what net.Dial takes, and
-// fails with what net.Dial fails with. On any other network the connection, whose
-// data is no stream, is package net's.
+// Dial connects to an address and returns the connection, a *[Conn] on the networks "tcp", "tcp4",
+// "tcp6" and "unix". It takes net.Dial's arguments, and fails with net.Dial's errors. On any other
+// network the connection, whose data is no stream, is package net's.
 //
 // The connection runs on the default group of loops, which starts with the first
 // connection or listener and ends with the last. It is the client's half of what
@@ -41,7 +40,7 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 // "Happy Eyeballs"), hooks for tracing. Percore then takes the socket over.
 // For that it needs a second descriptor for a moment.
 //
-// DialContext is what http.Transport.DialContext, and the dial hooks of most
+// DialContext is the function for http.Transport.DialContext, and the dial hooks of most
 // database drivers, want to be set to; DialTarget is for gRPC.
 type Dialer struct {
 	// Timeout is how long connecting may take at most, resolving the address
@@ -181,17 +180,17 @@ func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net
 	return d.takeOver(network, nc)
 }
 
-// DialUDP is net.Dialer's: what it returns is package net's.
+// DialUDP is net.Dialer's: its connection is package net's.
 func (d *Dialer) DialUDP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (*net.UDPConn, error) {
 	return d.netDialer().DialUDP(ctx, network, laddr, raddr)
 }
 
-// DialIP is net.Dialer's: what it returns is package net's.
+// DialIP is net.Dialer's: its connection is package net's.
 func (d *Dialer) DialIP(ctx context.Context, network string, laddr, raddr netip.Addr) (*net.IPConn, error) {
 	return d.netDialer().DialIP(ctx, network, laddr, raddr)
 }
 
-// netDialer is what package net gets to connect with.
+// netDialer returns the Dialer that package net connects with.
 func (d *Dialer) netDialer() *net.Dialer {
 	nd := &net.Dialer{
 		Timeout:         d.Timeout,
@@ -210,7 +209,7 @@ func (d *Dialer) netDialer() *net.Dialer {
 	return nd
 }
 
-// takeOver makes a Conn of package net's connection, which nobody uses any more
+// takeOver makes a Conn of package net's connection, which must not be used any more
 // then.
 func (d *Dialer) takeOver(network string, nc net.Conn) (*Conn, error) {
 	c, err := d.adopt(network, nc)

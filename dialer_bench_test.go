@@ -10,7 +10,7 @@ import (
 
 // BenchmarkDial opens and closes a connection: package net's, which is what
 // percore's starts as; percore's, on loops that run anyway, the difference being
-// what taking it over costs; and on the default group, which starts and ends
+// the price of taking it over; and on the default group, which starts and ends
 // with each.
 func BenchmarkDial(b *testing.B) {
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {

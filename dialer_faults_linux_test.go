@@ -44,7 +44,7 @@ func TestDialFaults(t *testing.T) {
 					needed = append(needed, "epoll_create1", "eventfd2")
 				}
 				ordeal := &dialOrdeal{TB: t, dialer: &d, ln: ln, fds: testnet.CountFDs(), goroutines: runtime.NumGoroutine()}
-				_, complaints := ordeal.dial("", 0, 0) // lets packages set up what they keep
+				_, complaints := ordeal.dial("", 0, 0) // lets packages set up their lasting state
 				if left := ordeal.settle(); left != "" || len(complaints) != 0 {
 					t.Fatalf("without a fault: %s; %s", strings.Join(complaints, "; "), left)
 				}
@@ -166,7 +166,7 @@ func (o *dialOrdeal) dial(op string, n int64, errno syscall.Errno) (hit bool, co
 
 // mayFail reports whether dialing does without a call that fails: it asks the
 // socket for its protocol, to be cheaper if that is TCP, and the loops go on with
-// whatever they get.
+// with any result.
 func mayFail(op string) bool {
 	return !slices.Contains([]string{"fcntl", "epoll_create1", "epoll_ctl", "eventfd2"}, op)
 }

@@ -226,7 +226,7 @@ func TestDialAddrs(t *testing.T) {
 	}
 }
 
-// TestDialLeavesNothing looks for what dialing leaves behind: one descriptor, not
+// TestDialLeavesNothing looks for dialing's leftovers: one descriptor, not
 // inherited and not blocking, that one epoll instance watches, which is the
 // loop's, and not the runtime's as well.
 func TestDialLeavesNothing(t *testing.T) {
@@ -291,7 +291,7 @@ func watchers(t *testing.T, inode uint64) (epolls []int) {
 }
 
 // TestDialTakenOverInUse has peers that don't wait for the connection to be taken
-// over: what they do before must not get lost.
+// over: their words before that must not get lost.
 func TestDialTakenOverInUse(t *testing.T) {
 	linger := func(c net.Conn) {
 		if tc, ok := c.(*net.TCPConn); ok {
@@ -302,7 +302,7 @@ func TestDialTakenOverInUse(t *testing.T) {
 		name string
 		peer func(c net.Conn)
 		want string
-		ends []error // what reading may end with
+		ends []error // the errors that reading may end with
 	}{
 		{"speaks", func(c net.Conn) { io.WriteString(c, "hello") }, "hello", nil},
 		{"speaks and closes", func(c net.Conn) { io.WriteString(c, "hello"); c.Close() }, "hello", []error{nil}},
@@ -401,7 +401,7 @@ func TestDialGarbage(t *testing.T) {
 	}
 }
 
-// TestDialOnReadable checks that a dialed connection has what only percore's
+// TestDialOnReadable checks that a dialed connection has the methods that only percore's
 // have.
 func TestDialOnReadable(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
@@ -509,7 +509,7 @@ func TestDialOptions(t *testing.T) {
 }
 
 func init() {
-	// Reads addresses, connects, and accepts what its parent dials.
+	// Reads addresses, connects, and accepts its parent's connections.
 	children["accept many"] = func() {
 		ln, err := net.Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
@@ -701,7 +701,7 @@ func stormOnce(t *testing.T, addr net.Addr, pause time.Duration) {
 	if err != nil {
 		var operr *net.OpError
 		if c != nil || !errors.As(err, &operr) || operr.Op != "dial" || errors.Is(err, net.ErrClosed) ||
-			// What a listener that is gone, or full, leads to.
+			// The errors of a listener that is gone, or full.
 			!isOneOf(err, []error{context.Canceled, syscall.ECONNREFUSED, syscall.ENOENT, syscall.ECONNRESET, syscall.EAGAIN}) {
 			t.Errorf("Dial: got %v, %v", c, err)
 		}

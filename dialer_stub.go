@@ -4,5 +4,5 @@ package percore
 
 import "net"
 
-// adopt makes a Conn of package net's connection, which stays what it is.
+// adopt makes a Conn of package net's connection, which stays as it is.
 func (d *Dialer) adopt(_ string, nc net.Conn) (*Conn, error) { return newConn(nc), nil }

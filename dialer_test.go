@@ -18,7 +18,7 @@ import (
 )
 
 // onEachDialKind runs test for each kind of connection, with a listener of
-// package net that sends back what comes in.
+// package net that echoes.
 func onEachDialKind(t *testing.T, test func(t *testing.T, ln net.Listener)) {
 	for _, kind := range testnet.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestDial(t *testing.T) {
 	})
 }
 
-// TestDialOtherNetworks dials what is no stream: it is left to package net.
+// TestDialOtherNetworks dials networks without streams: they are left to package net.
 func TestDialOtherNetworks(t *testing.T) {
 	testnet.NoLeaks(t)
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -123,7 +123,7 @@ func TestDialOtherNetworks(t *testing.T) {
 		}
 	}
 
-	// What package net does not know stays unknown, and no typed nil comes out.
+	// Networks that package net does not know stay unknown, and no typed nil comes out.
 	for _, network := range []string{"", "tcp5", "ip", "sctp", "unixpacketx"} {
 		c, err := Dial(network, "127.0.0.1:1")
 		var unknown net.UnknownNetworkError

@@ -12,7 +12,7 @@ import (
 	"github.com/percore/percore"
 )
 
-// An http.Server does not notice what kind of listener it runs on.
+// An http.Server does not notice the kind of its listener.
 func ExampleListen() {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0") // was net.Listen
 	if err != nil {
@@ -121,7 +121,7 @@ func ExampleConn_OnReadable() {
 		await(c)
 	}
 	await = func(c *percore.Conn) {
-		// The callback must not block. What it is told Read says, too, and so it
+		// The callback must not block. Read reports the same error, and so it
 		// does if nothing was armed: a closed connection fails there, and off
 		// Linux, where there are no callbacks, it is Read that waits.
 		if err := c.OnReadable(func(error) { go serve(c) }); err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/percore/percore"
 )
 
-// A port changes hands without a connection being refused or reset: the
-// successor gets copies of all sockets, and with them what waits in their
-// backlogs. Between processes the files travel by exec.Cmd.ExtraFiles, say.
+// A port changes hands without a connection being refused or reset: the successor gets
+// copies of all sockets, and with them the connections that wait in their backlogs.
+// Between processes the files travel by exec.Cmd.ExtraFiles, say.
 func ExampleFileListener() {
 	old, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	waiting, err := net.Dial("tcp", old.Addr().String()) // nobody has accepted it
+	waiting, err := net.Dial("tcp", old.Addr().String()) // it is not accepted yet
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -28,9 +28,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// These tests play a short session between a server of ours and a client of
-// package net, in which one system call of the server fails, and look at what
-// becomes of it:
+// These tests play a short session between a server of ours and a client of package net, in
+// which one system call of the server fails, and look at the behaviour that becomes of it:
 //
 //	TestFaultSweep    the N-th call of its kind, for every kind and every N, with
 //	                  each errno that its man page lists: the outcome is the one
@@ -82,10 +81,10 @@ var errnosOf = map[string][]syscall.Errno{
 type session struct {
 	network, address string
 
-	at      atomic.Pointer[string] // what the server does at the moment
+	at      atomic.Pointer[string] // the server's present step
 	reports atomic.Int32           // calls of OnAcceptError
 
-	// what came of it
+	// its result
 	listenErr   error
 	acceptErr   error
 	failedAt    string // the server's step that failed, and why
@@ -94,8 +93,8 @@ type session struct {
 	lnCloseErr  error
 	clientErr   error
 	redials     int
-	taken       int // what a Write that failed says the kernel took
-	arrived     int // what of a stretch the client had got when its reading failed
+	taken       int // how much a failed Write says the kernel took
+	arrived     int // how much of a stretch the client had got when its reading failed
 	stats       ListenerStats
 	reported    atomic.Pointer[error]
 	background  sync.WaitGroup // clients that an injected EAGAIN needs
@@ -181,7 +180,7 @@ func (s *session) record(step string, err error) bool {
 	return err == nil
 }
 
-// What is sent in either direction: four messages with an answer to each, a bulk
+// The traffic in either direction: four messages with an answer to each, a bulk
 // larger than the socket's buffer, and last words.
 const (
 	messages     = 4
@@ -190,7 +189,7 @@ const (
 	sendBuffer   = 8 << 10
 )
 
-// text returns the i-th stretch of what one side sends. No two are alike.
+// text returns the i-th stretch of one side's stream. No two are alike.
 func text(side byte, i, n int) []byte {
 	b := make([]byte, n)
 	random := rand.New(rand.NewPCG(uint64(side), uint64(i)))
@@ -200,7 +199,7 @@ func text(side byte, i, n int) []byte {
 	return b
 }
 
-// check notes what came in wrong.
+// check notes wrong bytes.
 func (s *session) check(who string, got, want []byte) {
 	if !bytes.Equal(got, want) {
 		wrong := fmt.Sprintf("%s got wrong bytes: %x, want %x", who, truncate(got), truncate(want))
@@ -406,7 +405,7 @@ type fault struct {
 	op    string
 	n     int64 // the call's number among its kind in the session, from 1
 	errno syscall.Errno
-	at    string // what the server was doing
+	at    string // the server's step at that time
 }
 
 func (f *fault) String() string {
@@ -430,7 +429,7 @@ func (s *session) aim(op string, n int64, errno syscall.Errno) (calls *atomic.In
 	return calls, hit, restore
 }
 
-// An outcome is what a fault has to lead to.
+// An outcome is the required consequence of a fault.
 type outcome int
 
 const (
@@ -443,11 +442,10 @@ const (
 	closingFail                // Close may say so, and all is well
 )
 
-// expected returns what a fault has to lead to. The reference is package net: it
-// shows an errno to the user unless it says try again, or comes from a call
-// whose result it does not use. Where ours is meant to be better, in Accept, the
-// reference is DESIGN: an error of one connection is skipped, want of resources
-// is waited out.
+// expected returns the required consequence of a fault. The reference is package net: it
+// shows an errno to the user unless it says try again, or comes from a call whose result
+// it does not use. Where ours is meant to be better, in Accept, the reference is DESIGN:
+// an error of one connection is skipped, want of resources is waited out.
 func expected(f *fault) outcome {
 	switch {
 	case f.errno == unix.EINTR && f.op != "close" && f.op != "fcntl", f.errno == unix.EAGAIN:
@@ -472,13 +470,13 @@ func expected(f *fault) outcome {
 	return stepFails
 }
 
-// opOf is what package net calls the operation that a step of the script is.
+// opOf is package net's name of a step of the script.
 var opOf = map[string]string{
 	"greeting": "read", "read": "read", "read all": "read", "past deadline": "read", "deadline": "read",
 	"write": "write", "set": "set", "file": "file", "shutdown": "close", "callback": "set",
 }
 
-// judge returns what is wrong with the session's end, given the fault.
+// judge returns the mistake in the session's end, given the fault.
 func (s *session) judge(f *fault) (complaints []string) {
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	if wrong := s.wrongBytes.Load(); wrong != nil {
@@ -601,7 +599,7 @@ func TestFaultSweep(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			fds, goroutines := testnet.CountFDs(), runtime.NumGoroutine()
-			warmUp := newSession(t, network) // lets packages set up what they keep
+			warmUp := newSession(t, network) // lets packages set up their lasting state
 			warmUp.play()
 			complaints := warmUp.judge(nil)
 			if left := settle(fds, goroutines); left != "" {
@@ -679,7 +677,7 @@ func TestFaultStorm(t *testing.T) {
 			if *faultSeed != 0 {
 				first, last = *faultSeed, *faultSeed
 			} else {
-				// Other seeds each time, but for the first half.
+				// Other seeds each time, except in the first half.
 				last = sessions / 2
 				for range sessions / 2 {
 					playStorm(t, network, rand.Uint64(), fds, goroutines)
@@ -824,7 +822,7 @@ func TestAcceptPutOffEnds(t *testing.T) {
 	})
 }
 
-// TestAcceptFaultsSorted pins which errors of accept4 are whose, since the tests
+// TestAcceptFaultsSorted pins the class of each error of accept4, since the tests
 // above ask the production code itself.
 func TestAcceptFaultsSorted(t *testing.T) {
 	// accept(2): "Linux accept() passes already-pending network errors on the new

@@ -19,7 +19,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// load is clients that connect, ask who serves them, and disconnect, for as long
+// load is clients that connect, ask for their server's name, and disconnect, for as long
 // as they are not stopped.
 type load struct {
 	t       *testing.T
@@ -71,7 +71,7 @@ func (l *load) awaitServer(name string) {
 	})
 }
 
-// askName asks who serves a new connection.
+// askName asks for the server of a new connection.
 func askName(address string) (string, error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {

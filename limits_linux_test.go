@@ -51,7 +51,7 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// starvedStatus is what the helper of TestOutOfDescriptors says about itself.
+// starvedStatus is the report of TestOutOfDescriptors' helper.
 type starvedStatus struct {
 	Accepted, PutOff uint64
 	Reports          int32  // calls of OnAcceptError
@@ -146,7 +146,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		// The last connection may have been accepted and not been counted yet.
 		return before.PutOff >= 3 && before.Accepted == serverDescriptors && before.Reports > 0
 	})
-	time.Sleep(500 * time.Millisecond) // to see what it does meanwhile
+	time.Sleep(500 * time.Millisecond) // to see its behaviour meanwhile
 	after := ask()
 	if after.Accepted != before.Accepted {
 		t.Errorf("got %d connections, then %d, want no more", before.Accepted, after.Accepted)
@@ -228,7 +228,7 @@ func init() {
 	// Tries to listen with one descriptor more each time, until it works, and
 	// prints the errors.
 	children["listen with few descriptors"] = func() {
-		warm, err := net.Listen("tcp4", "127.0.0.1:0") // what the runtime opens once
+		warm, err := net.Listen("tcp4", "127.0.0.1:0") // the descriptors that the runtime opens once
 		if err != nil {
 			exitChild("listening", err)
 		}
@@ -236,7 +236,7 @@ func init() {
 		before := testnet.CountFDs()
 		for n := range 100 {
 			limitDescriptors(n)
-			ln, err := Listen("tcp4", "127.0.0.1:0") // somebody else may have the last port by now
+			ln, err := Listen("tcp4", "127.0.0.1:0") // another process may have the last port by now
 			limitDescriptors(50)
 			if err == nil {
 				ln.Close()
@@ -279,7 +279,7 @@ func TestListenOutOfDescriptors(t *testing.T) {
 			t.Errorf("got %q, want one line like %q", lines.Text(), listenError)
 		}
 	}
-	// The sockets, the loops and what joins them: at least one each.
+	// The sockets, the loops and the sets between them: at least one each.
 	if !listened || failures < 5 {
 		t.Errorf("got %d failures and listened=%t, want it to work at last, after at least 5 failures\n%s", failures, listened, out)
 	}

@@ -109,7 +109,7 @@ func TestBusyPort(t *testing.T) {
 
 func init() {
 	// Listens on the address in the environment with ReusePort and sends its
-	// name to whoever connects.
+	// name to every client.
 	children["share a port"] = func() {
 		ln, err := openReusePort("tcp4", os.Getenv("ADDRESS"))
 		if err != nil {
@@ -181,7 +181,7 @@ func TestReusePort(t *testing.T) {
 }
 
 // TestControl counts the calls of the user's hook: one for each socket, before it
-// is bound, with what package net passes.
+// is bound, with package net's arguments.
 func TestControl(t *testing.T) {
 	type call struct{ network, address string }
 	const priority = 3 // of SO_PRIORITY: an option to know the sockets by
@@ -209,7 +209,7 @@ func TestControl(t *testing.T) {
 				})
 			}
 			ask := func(address string) call {
-				// What package net passes, which is decided before it binds.
+				// Package net's arguments, which are decided before it binds.
 				calls = nil
 				asking := net.ListenConfig{Control: func(network, address string, c syscall.RawConn) error {
 					control(network, address, c)
@@ -223,7 +223,7 @@ func TestControl(t *testing.T) {
 			calls = nil
 			ln := listen(t, ListenConfig{Control: control, ReusePort: test.reusePort, Group: g}, test.network, test.address)
 			got := calls
-			for range test.sockets - 1 { // the others are bound to what the first got
+			for range test.sockets - 1 { // the others are bound to the first one's port
 				want = append(want, ask(ln.Addr().String()))
 			}
 			if !slices.Equal(got, want) {
@@ -389,7 +389,7 @@ func TestFileListener(t *testing.T) {
 	}
 }
 
-// TestFileListenerRefuses compares what can't be listened on with package net.
+// TestFileListenerRefuses compares files that can't be listened on with package net.
 func TestFileListenerRefuses(t *testing.T) {
 	files := map[string]func(t *testing.T) *os.File{
 		"a regular file": func(t *testing.T) *os.File {
@@ -532,7 +532,7 @@ func init() {
 	}
 }
 
-// TestUnlink plays what can happen to a unix socket's file against package net.
+// TestUnlink plays the fates of a unix socket's file against package net.
 func TestUnlink(t *testing.T) {
 	type unixListener interface {
 		net.Listener
@@ -755,8 +755,8 @@ func kernelHasMPTCP(t *testing.T) bool {
 	return has
 }
 
-// TestDefaultGroup follows the loops that belong to nobody in particular: they
-// start with the first listener and end with the last listener and connection.
+// TestDefaultGroup follows the loops that have no owner: they start with the
+// first listener and end with the last listener and connection.
 func TestDefaultGroup(t *testing.T) {
 	testnet.NoLeaks(t)
 	first := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
@@ -850,7 +850,7 @@ func TestExplicitGroup(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 
-	// Closed by its maker, it goes on for those who are on it.
+	// Closed by its maker, it goes on for its listeners.
 	ln := listen(t, ListenConfig{Group: g}, "tcp4", "127.0.0.1:0")
 	g.Close()
 	go serveEcho(ln)
@@ -869,7 +869,7 @@ func TestExplicitGroup(t *testing.T) {
 }
 
 // TestDescriptorFlags looks at every descriptor that listening and accepting
-// open: none may be inherited by a process that somebody starts, or block.
+// open: none may be inherited by a child process, or block.
 func TestDescriptorFlags(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -895,7 +895,7 @@ func TestDescriptorFlags(t *testing.T) {
 					t.Errorf("descriptor %d: got status %#x, %v, want O_NONBLOCK", fd, flags, err)
 				}
 			}
-			// The loop in use, a socket and its copy, what Accept waits on, and a
+			// The loop in use, a socket and its copy, Accept's sets, and a
 			// connection's two ends: it would be strange if there were fewer.
 			if ours < 8 {
 				t.Errorf("got %d descriptors, want at least 8", ours)
@@ -971,9 +971,9 @@ func TestListenWithFewerSockets(t *testing.T) {
 	}
 }
 
-// TestLowWaterMark has the user's hook set SO_RCVLOWAT, below which the kernel
-// announces nothing, on sockets that listen, whose connections inherit it, and on
-// sockets that are to be connected. A read finds what is there, as with package net.
+// TestLowWaterMark has the user's hook set SO_RCVLOWAT, below which the kernel announces
+// nothing, on sockets that listen, whose connections inherit it, and on sockets that are to be
+// connected. A read finds all bytes that are there, as with package net.
 func TestLowWaterMark(t *testing.T) {
 	hook := func(_, _ string, c syscall.RawConn) (err error) {
 		controlErr := c.Control(func(fd uintptr) {

@@ -17,9 +17,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// What package net does for us off Linux is its own business and the conformance
-// suites'; these tests are about what is ours: the types around it, and what
-// they say where net has nothing to offer.
+// The conformance suites test package net's part off Linux; these tests are about our part: the
+// types around it, and the things that they say where net has nothing to offer.
 
 func onEachKind(t *testing.T, test func(t *testing.T, kind testnet.Kind)) {
 	for _, kind := range testnet.Kinds() {
@@ -80,7 +79,7 @@ func TestStubPerLoopIsTheListener(t *testing.T) {
 	})
 }
 
-// TestStubTCPOptions sets what every *Conn has a method for and package net only
+// TestStubTCPOptions sets options that every *Conn has a method for and package net only
 // has on TCP connections.
 func TestStubTCPOptions(t *testing.T) {
 	options := map[string]func(c *Conn) error{

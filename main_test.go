@@ -43,8 +43,8 @@ func connect(t testing.TB, ln net.Listener) (server *Conn, client net.Conn) {
 	return s.(*Conn), c
 }
 
-// serveEcho accepts from ln until it is closed and sends back whatever comes in
-// on each connection.
+// serveEcho accepts from ln until it is closed and sends all bytes back on each
+// connection.
 func serveEcho(ln net.Listener) {
 	for {
 		c, err := ln.Accept()
@@ -58,7 +58,7 @@ func serveEcho(ln net.Listener) {
 	}
 }
 
-// roundTrip sends text to an echoing peer and returns what comes back.
+// roundTrip sends text to an echoing peer and returns the answer.
 func roundTrip(c net.Conn, text string) (string, error) {
 	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	if _, err := io.WriteString(c, text); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMethodSets checks that whatever a library may look for by interface on
+// TestMethodSets checks that all methods that a library may look for by interface on
 // package net's types is there on ours, with the same signature.
 func TestMethodSets(t *testing.T) {
 	for _, test := range []struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// notified is a ReadableHandler that passes on what it is told.
+// notified is a ReadableHandler that passes its error on.
 type notified chan error
 
 func (n notified) OnReadable(err error) { n <- err }

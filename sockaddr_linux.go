@@ -13,7 +13,7 @@ import (
 )
 
 // rawAddr is an address as the kernel gives it, without pointers: 24 bytes for
-// what would be over 100 as a *net.TCPAddr, which is only made when somebody
+// what would be over 100 as a *net.TCPAddr, which is only made when a caller
 // asks for it. family is 0 (AF_UNSPEC) when nothing is known.
 type rawAddr struct {
 	ip     [16]byte // IPv4: the first 4
@@ -22,7 +22,7 @@ type rawAddr struct {
 	family uint16
 }
 
-// parseAddr takes an IP address out of what a system call filled in.
+// parseAddr takes an IP address out of the memory that a system call filled in.
 func parseAddr(sa *unix.RawSockaddrAny) rawAddr {
 	switch sa.Addr.Family {
 	case unix.AF_INET:
@@ -68,10 +68,10 @@ func zoneName(scope uint32) string {
 	return strconv.Itoa(int(scope))
 }
 
-// unixAddr takes the address of a unix socket out of what a system call filled
-// into a zeroed sa. Package net writes a leading NUL, of an abstract name, as
-// "@", takes an unnamed socket for an abstract one with an empty name, and ends
-// the name at the first NUL after that; so do we.
+// unixAddr takes the address of a unix socket out of the memory that a system call filled
+// into a zeroed sa. Package net writes a leading NUL, of an abstract name, as "@", takes
+// an unnamed socket for an abstract one with an empty name, and ends the name at the
+// first NUL after that; so do we.
 func unixAddr(sa *unix.RawSockaddrAny) net.Addr {
 	path := (*unix.RawSockaddrUnix)(unsafe.Pointer(sa)).Path
 	name := make([]byte, 0, len(path))

@@ -53,7 +53,7 @@ func benchPeer() {
 	}
 }
 
-// transferArms are what is compared.
+// transferArms are the arms to compare.
 var transferArms = []struct {
 	name   string
 	listen testnet.ListenFunc

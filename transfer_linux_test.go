@@ -40,7 +40,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// catcher takes what ReadFrom and WriteTo of the standard library hand to io.Copy.
+// catcher takes the values that ReadFrom and WriteTo of the standard library hand to io.Copy.
 type catcher struct{ got any }
 
 func (c *catcher) Write(p []byte) (int, error)            { return len(p), nil }
@@ -153,7 +153,7 @@ func TestEndsAreExact(t *testing.T) {
 	}
 }
 
-// used returns what the counters have counted since before, in bytes.
+// used returns the counters' increase since before, in bytes.
 func used(before zerocopy.Stats) string {
 	now := zerocopy.ReadStats()
 	return fmt.Sprintf("sendfile %d, splice %d, copied %d", now.SendfileBytes-before.SendfileBytes,
@@ -324,7 +324,7 @@ func (r asResponse) Write(p []byte) (int, error)              { return r.c.Write
 func (r asResponse) ReadFrom(source io.Reader) (int64, error) { return r.c.ReadFrom(source) }
 
 // TestTransfersByDetour reaches ReadFrom and WriteTo in other ways than io.Copy
-// between two connections does. What is copied is counted once in each.
+// between two connections does. Copied bytes are counted once in each.
 func TestTransfersByDetour(t *testing.T) {
 	data := noise(100_000)
 	for _, c := range []struct {
@@ -593,7 +593,7 @@ func transferUnderFire(t *testing.T, random *rand.Rand, data []byte) {
 		feeder.(*net.TCPConn).SetLinger(0)
 		feeder.Close()
 	}
-	// What has not ended by itself ends now.
+	// Copies that have not ended by themselves end now.
 	time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
 	from.Close()
 	to.Close()

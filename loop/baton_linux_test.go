@@ -17,7 +17,7 @@ import (
 )
 
 // newLonePair returns the only descriptor of a loop, whose goroutine has stood
-// down for good: nobody polls, and the next goroutine to wait will.
+// down for good: no goroutine polls, and the next one to wait will.
 func newLonePair(t *testing.T, tr transport) (*FD, net.Conn) {
 	t.Helper()
 	g := newTestGroup(t, Config{Loops: 1})
@@ -25,8 +25,8 @@ func newLonePair(t *testing.T, tr transport) (*FD, net.Conn) {
 	for led := false; !led; {
 		ping(t, f, peer)
 		awaitHolder(t, f.loop, free)
-		// The loop's goroutine may only be about to stand down. If it sees a waiter
-		// before the waiter sees that nobody polls, it goes on polling: once more, then.
+		// The loop's goroutine may only be about to stand down. If it sees a waiter before the
+		// waiter sees that no goroutine polls, it goes on polling: once more, then.
 		read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
 		eventually(t, "anybody polls", func() bool { return f.loop.baton.holder.Load() != free })
 		led = f.loop.baton.holder.Load() == byWaiter
@@ -70,7 +70,7 @@ func TestBatonOnePingsAlone(t *testing.T) {
 	}
 }
 
-// batonEvents are what a loop must look after even though it has stood down, or
+// batonEvents are the events that a loop must look after even though it has stood down, or
 // a waiter polls in its place.
 var batonEvents = []struct {
 	name string
@@ -189,7 +189,7 @@ var batonEvents = []struct {
 	}},
 }
 
-// Nobody polls when the event comes.
+// No goroutine polls when the event comes.
 func TestBatonFree(t *testing.T) {
 	for _, event := range batonEvents {
 		t.Run(event.name, func(t *testing.T) {

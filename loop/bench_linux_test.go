@@ -10,7 +10,7 @@ import (
 )
 
 // benchmarkEngines are the engines to measure, and whether a descriptor has
-// company on its loop: alone, those who wait for it poll themselves.
+// company on its loop: alone, a goroutine that waits for it polls itself.
 var benchmarkEngines = []struct {
 	name    string
 	config  Config
@@ -56,7 +56,7 @@ func BenchmarkPingPong(b *testing.B) {
 	}
 }
 
-// readWriter is what net.Conn and FD have in common.
+// readWriter has the methods that net.Conn and FD share.
 type readWriter interface {
 	Read(p []byte) (int, error)
 	Write(p []byte) (int, error)
@@ -120,7 +120,7 @@ func BenchmarkPingPongMany(b *testing.B) {
 	})
 	for _, engine := range benchmarkEngines {
 		if !engine.company {
-			continue // with so many nobody is alone
+			continue // with so many none is alone
 		}
 		b.Run(engine.name, func(b *testing.B) {
 			g := benchmarkGroup(b, engine.config, false)

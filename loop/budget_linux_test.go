@@ -7,10 +7,9 @@ import (
 	"unsafe"
 )
 
-// An idle connection costs its FD and little else: 10,000 of them cost 1.9 MB at
-// this limit. 192 is also one of the allocator's size classes, and the next one
-// is 208: a field too many costs 16 bytes per connection. Whoever has a good
-// reason may raise it; this test is for those who did not mean to.
+// An idle connection costs its FD and little else: 10,000 of them cost 1.9 MB at this limit. 192 is
+// also one of the allocator's size classes, and the next one is 208: a field too many costs 16
+// bytes per connection. A good reason may raise it; this test catches accidents.
 const fdBytesMax = 192
 
 func TestFDSize(t *testing.T) {
@@ -78,7 +77,7 @@ func measureAllocations(t *testing.T, f, peer *FD) {
 	}
 }
 
-// echo answers whatever comes to f, until stop.
+// echo sends f's bytes back, until stop.
 func echo(f *FD) (stop func()) {
 	done := make(chan struct{})
 	go func() {

@@ -104,7 +104,7 @@ func TestCloseWaits(t *testing.T) {
 
 func TestCloseReturnsWhatTheKernelSaid(t *testing.T) {
 	// The number is closed behind the descriptor's back, as a program that
-	// confuses descriptors might do. Nobody else opens one meanwhile.
+	// confuses descriptors might do. No other test opens one meanwhile.
 	g := newTestGroup(t, Config{Loops: 1})
 	a, b := unixPair(t)
 	defer unix.Close(b)
@@ -115,7 +115,7 @@ func TestCloseReturnsWhatTheKernelSaid(t *testing.T) {
 	}
 }
 
-// A callback may close the descriptor, whoever else uses it at the time.
+// A callback may close the descriptor while others use it.
 func TestCloseInCallback(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
@@ -223,7 +223,7 @@ func closeRound(t *testing.T, g *Group, tr transport) {
 	testnet.Within(t, "calls after Close", running.Wait)
 }
 
-// Descriptor numbers are reused at once. Nobody may read, or write, through a
+// Descriptor numbers are reused at once. No call may read, or write, through a
 // number that has become another's while his call was under way.
 func TestCloseDoesNotMixUpDescriptors(t *testing.T) {
 	onEveryEngine(t, 2, func(t *testing.T, g *Group) {

@@ -68,7 +68,7 @@ const (
 	busyPollMax = time.Second
 )
 
-// withDefaults checks c and fills in what was left out.
+// withDefaults checks c and fills in the defaults.
 func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Loops < 0 || c.Loops > loopsMax:
@@ -86,8 +86,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Stats counts what the loops of a [Group] have done since it was made.
-// The counters are read one after the other, not in one instant.
+// Stats counts the work of the loops of a [Group] since it was made. The
+// counters are read one after the other, not in one instant.
 type Stats struct {
 	Loops       int    // loops in the group, started or not
 	Descriptors int    // descriptors registered now
@@ -102,10 +102,10 @@ var (
 	// while the call waited, fails with. It is [net.ErrClosed].
 	ErrClosed = net.ErrClosed
 
-	// ErrStopped is what a call on a group that has ended fails with.
+	// ErrStopped is the error of a call on a group that has ended.
 	ErrStopped = errors.New("loop: the group of loops has stopped")
 
-	// ErrArmed is what arming a readiness callback fails with when the
-	// descriptor has one already.
+	// ErrArmed is the error of arming a readiness callback when the descriptor
+	// has one already.
 	ErrArmed = errors.New("loop: a readiness callback is already armed on this descriptor")
 )

@@ -226,8 +226,8 @@ func TestDeadlineAfterClose(t *testing.T) {
 	})
 }
 
-// Moving a deadline later must leave the wheel alone: that is what makes it
-// cheap enough to do for every request.
+// Moving a deadline later must leave the wheel alone: that makes it cheap
+// enough to do for every request.
 func TestDeadlineLaterIsLazy(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, _ := newPair(t, g.Loop(0), overTCP)
@@ -346,8 +346,8 @@ func TestDeadlineLastOneCounts(t *testing.T) {
 	}
 }
 
-// An entry comes due in the very moment in which the deadline is moved: whoever
-// is second must see what the other did, or the new deadline never passes.
+// An entry comes due in the very moment in which the deadline is moved: the second must see the
+// first one's change, or the new deadline never passes.
 func TestDeadlineAgainstExpiry(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, _ := newPair(t, g.Loop(0), overTCP)
@@ -361,7 +361,7 @@ func TestDeadlineAgainstExpiry(t *testing.T) {
 				s.setDeadline(f, before)
 			},
 			func() { s.setDeadline(f, moved) },
-			func() { // what the wheel does when it is time for the entry
+			func() { // the wheel's step when it is time for the entry
 				ts.mu.Lock()
 				defer ts.mu.Unlock()
 				ts.mu.wheel.remove(&s.timer)

@@ -15,7 +15,7 @@
 //	Loop     harvests, dispatches to FDs, runs submitted tasks
 //	FD       a stream descriptor with the semantics of package net: blocking
 //	         calls, deadlines, close from anywhere
-//	side     one direction of an FD: who is ready, who waits (a table there)
+//	side     one direction of an FD: readiness and the goroutine that waits (a table there)
 //	wheel    the deadlines of a loop's descriptors
 //	Group    the loops of a process, and when they end
 //

@@ -72,7 +72,7 @@ func isOp(want sys.Op, sysfd int) func(op sys.Op, fd int) bool {
 	return func(op sys.Op, fd int) bool { return op == want && fd == sysfd }
 }
 
-// The short read of a TCP stream has used up what there was, and the engine
+// The short read of a TCP stream has used up all there was, and the engine
 // remembers: one message costs one recv, and no other call, where package net
 // makes two. On other streams it can't know, and asks.
 func TestReadCosts(t *testing.T) {
@@ -182,7 +182,7 @@ func TestWriteCosts(t *testing.T) {
 			for round := range 3 {
 				written := start(func() (int, error) { return f.Write(manyBytes) })
 				if round == 0 {
-					awaitWaiting(t, &f.wr) // before anybody reads, who might be quick enough
+					awaitWaiting(t, &f.wr) // before a reader comes, which might be quick enough
 					go func() { _, _ = io.Copy(io.Discard, peer) }()
 				}
 				if r := await(t, "Write", written); r.err != nil {
@@ -353,7 +353,7 @@ func TestFailingClose(t *testing.T) {
 			}
 			failNth(t, 1, syscall.EIO, isOp(sys.OpClose, a), nil)
 			r := await(t, "Close", startErr(f.Close))
-			if r.err != syscall.EIO && !(waited && r.err == nil) { // who waits can't know
+			if r.err != syscall.EIO && !(waited && r.err == nil) { // a waiter can't know
 				t.Errorf("Close: got %v, want %v", r.err, syscall.EIO)
 			}
 			if waited {

@@ -177,7 +177,7 @@ func TestHalfClose(t *testing.T) {
 	})
 }
 
-// What the peer wrote before it went away is read first, in however small
+// Bytes that the peer wrote before it went away are read first, in however small
 // pieces, and then the end.
 func TestDataBeforeHangup(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
@@ -576,7 +576,7 @@ func TestRawPanic(t *testing.T) {
 	})
 }
 
-// TestRawControlThatLooks: who only looks at the socket costs its reads nothing
+// TestRawControlThatLooks: a function that only looks at the socket costs its reads nothing
 // afterwards. gRPC does so with every connection.
 func TestRawControlThatLooks(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
@@ -704,8 +704,8 @@ func TestDup(t *testing.T) {
 	})
 }
 
-// Urgent data cuts reads short in the middle of what is there. None of the
-// bytes around it may be left waiting for an edge that doesn't come.
+// Urgent data cuts reads short in the middle of the data. None of the bytes
+// around it may be left waiting for an edge that doesn't come.
 func TestUrgentData(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for round := range 20 {

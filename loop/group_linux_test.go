@@ -134,7 +134,7 @@ func TestGroupReleasedTooOften(t *testing.T) {
 }
 
 // References are taken and given up from everywhere while the group comes to its
-// end: it ends once, and never while somebody holds one.
+// end: it ends once, and never while a reference is held.
 func TestGroupRetainAgainstEnd(t *testing.T) {
 	for _, engine := range engines {
 		t.Run(engine.name, func(t *testing.T) {
@@ -416,7 +416,7 @@ func TestDescriptorFlags(t *testing.T) {
 	}
 }
 
-// openFiles returns what each descriptor of the process refers to.
+// openFiles returns the target of each descriptor of the process.
 func openFiles(t *testing.T) map[int]string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -142,7 +142,7 @@ func netConn(t testing.TB, sysfd int) net.Conn {
 // bufferBytes makes the kernel's buffers small (the kernel doubles it, and what it
 // doubles isn't all for data): manyBytes are more than one side's for sending and the
 // other's for receiving hold. Left alone TCP would let both grow to megabytes, the
-// latter when somebody reads much.
+// latter when the reader takes much.
 const bufferBytes = 128 << 10
 
 var manyBytes = make([]byte, 2<<20)
@@ -222,7 +222,7 @@ func makeTCPPair() (a, b int, err error) {
 	return a, b, nil
 }
 
-// result is what a Read or Write returned.
+// result is the result of a Read or Write.
 type result struct {
 	n   int
 	err error
@@ -251,7 +251,7 @@ func await(t testing.TB, what string, ch <-chan result) result {
 	return testnet.Receive(t, what, ch)
 }
 
-// eventually is testnet.Eventually for what happens at once most of the time.
+// eventually is testnet.Eventually for events that happen at once most of the time.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for range 200 {
@@ -273,7 +273,7 @@ func awaitWaiting(t testing.TB, s *side) {
 func awaitBits(t testing.TB, f *FD, bits uint32) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("bits %04b of the state are on", bits), func() bool {
-		f.loop.Submit(func() {}) // nobody need be polling while nobody waits: see baton
+		f.loop.Submit(func() {}) // no goroutine need poll while none waits: see baton
 		return f.rd.state.Load()&bits == bits
 	})
 }
@@ -329,8 +329,8 @@ func mustRead(t testing.TB, f *FD, want string) {
 // round prepare, after it check, which reports whether to go on. a is called on the caller's goroutine, like prepare and
 // check, b always on one other.
 //
-// What goes wrong only between two instructions shows up in a few of a thousand
-// rounds on two processors.
+// Mistakes between two instructions show up in a few of a thousand rounds on
+// two processors.
 func collide(t testing.TB, rounds int, prepare, a, b func(), check func(round int) bool) {
 	t.Helper()
 	var turn, done atomic.Int64
@@ -374,7 +374,7 @@ func collide(t testing.TB, rounds int, prepare, a, b func(), check func(round in
 	})
 }
 
-// collideTimeMax bounds collide. On a single processor a round in which a loop
-// must be woken takes 10 ms: those who spin keep the scheduler from looking for
+// collideTimeMax bounds collide. On a single processor a round in which a loop must
+// be woken takes 10 ms: goroutines that spin keep the scheduler from looking for
 // events.
 const collideTimeMax = 3 * time.Second

@@ -18,14 +18,14 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The test of this file plays random programs on a connection and checks what
-// happens against a model that knows nothing of epoll, edges or wheels: a count
-// of bytes there are to read and a few booleans.
+// The test of this file plays random programs on a connection and checks the things that
+// happens against a model that knows nothing of epoll, edges or wheels: a count of bytes
+// there are to read and a few booleans.
 //
 // A program is a string of bytes, two per step. Reads, writes and callbacks
 // begin in one step and end in a later one, so that deadlines, data, the end of
 // the stream and Close come while they wait. Some steps are done two at a time,
-// concurrently; then what the model says of either order is right.
+// concurrently; then the model's answer for either order is right.
 
 var modelSeed = flag.Uint64("loop.seed", 0, "play only the program with this seed in TestFDModel")
 
@@ -124,7 +124,7 @@ const (
 	deadlineSoon
 )
 
-// fate is what becomes of a call.
+// fate is the end of a call.
 type fate string
 
 const (
@@ -157,12 +157,12 @@ func fateOf(r result) fate {
 
 // fdModel is the connection as the model sees it.
 type fdModel struct {
-	unread                 int  // bytes that the peer wrote and nobody has read
+	unread                 int  // bytes that the peer wrote and no call has read
 	ended                  bool // the peer has shut down its writing
 	shut                   bool // we have ours
 	closed                 bool
 	readExpired, wrExpired bool
-	read, write, callback  fate // pending while under way; what became of it in the last step
+	read, write, callback  fate // pending while under way; its end in the last step
 	readSize               int
 	muchWritten            bool // the write under way is for more than fits
 }
@@ -261,10 +261,10 @@ type fdWorld struct {
 	peerGot                 int
 }
 
-// streamBytes is what both directions carry, over and over.
+// streamBytes is the pattern that both directions carry, over and over.
 var streamBytes = newStream(1).next(1 << 12)
 
-// fill fills p with what is at offset of the stream, and check compares.
+// fill fills p with the stream's bytes at offset, and check compares.
 func fill(p []byte, offset int) {
 	for n := 0; n < len(p); {
 		n += copy(p[n:], streamBytes[(offset+n)%len(streamBytes):])
@@ -376,14 +376,14 @@ func (w *fdWorld) possible(s step) bool {
 	case opArm:
 		return m.callback != pending
 	case opShutdown:
-		// On a unix socket this does not wake who waits for room (shutdown(2)).
+		// On a unix socket this does not wake a writer that waits for room (shutdown(2)).
 		return !m.shut && m.write != pending
 	}
 	return true
 }
 
 // compatible reports whether two steps may be done at once: the model must be
-// able to say how the world is after them, whatever came first.
+// able to say how the world is after them in any order.
 func (w *fdWorld) compatible(a, b step) bool {
 	if a.isDeadline() && b.isDeadline() || a.isPeer() && b.isPeer() || a.op == b.op {
 		return false
@@ -398,7 +398,7 @@ func (w *fdWorld) compatible(a, b step) bool {
 			}
 		}
 	}
-	// Writes that do not fit in together, and shutting down what is being written.
+	// Writes that do not fit in together, and shutting down the direction that is being written.
 	writes := func(s step) bool { return s.op == opWrite || s.op == opWriteMuch || s.op == opShutdown }
 	return !(writes(a) && writes(b))
 }
@@ -434,7 +434,7 @@ func (w *fdWorld) both(a, b step) {
 	w.model = ab
 	models := []*fdModel{&ab, &ba}
 	if before.callback == pending || a.op == opArm || b.op == opArm {
-		// What sets a callback off has been done before it is called.
+		// The cause of a callback comes before its call.
 		if a.op == opCancel || b.op == opCancel {
 			caught := ab
 			caught.callback = cancelled
@@ -455,7 +455,7 @@ func (w *fdWorld) both(a, b step) {
 	w.compare(models...)
 }
 
-// do returns what carries a step out. It registers what the step begins before.
+// do returns the function that carries a step out. It registers what the step begins before.
 func (w *fdWorld) do(s step) func() {
 	f := w.f
 	switch s.op {
@@ -556,7 +556,7 @@ func (w *fdWorld) setDeadline(s step, set func(time.Time) error, sides ...*side)
 	})
 }
 
-// tryRead reads what there is without waiting.
+// tryRead reads all there is without waiting.
 func (w *fdWorld) tryRead() {
 	p := make([]byte, 500)
 	n := 0
@@ -575,7 +575,7 @@ func (w *fdWorld) tryRead() {
 	w.model.unread -= n
 }
 
-// peerRead reads what we wrote until the peer has it all. If much is being
+// peerRead reads our bytes until the peer has them all. If much is being
 // written, that is when the write is done.
 func (w *fdWorld) peerRead() {
 	p := make([]byte, 64<<10)
@@ -731,7 +731,7 @@ func (w *fdWorld) compareCallback(models []*fdModel) {
 	w.model.callback, w.called = none, nil
 }
 
-// finish closes what is open and looks for what may still be wrong.
+// finish closes all that is open and looks for remaining mistakes.
 func (w *fdWorld) finish() {
 	if !w.model.closed {
 		w.one(step{op: opClose})
@@ -740,7 +740,7 @@ func (w *fdWorld) finish() {
 		w.fatalf("a callback is still armed after Close")
 	}
 	if w.model.unread > 0 {
-		return // closing with data unread resets the connection: what we wrote may be lost
+		return // closing with data unread resets the connection: our bytes may be lost
 	}
 	w.peerRead()
 	if w.peerGot != w.written {

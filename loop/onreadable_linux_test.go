@@ -18,7 +18,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// arm arms a callback and returns where what it is told comes.
+// arm arms a callback and returns the channel for its errors.
 func arm(t testing.TB, f *FD) <-chan error {
 	t.Helper()
 	called := make(chan error, 2) // two, so that one call too many is seen and doesn't block the loop
@@ -28,7 +28,7 @@ func arm(t testing.TB, f *FD) <-chan error {
 	return called
 }
 
-// wantCalled waits for the callback and checks what it was told.
+// wantCalled waits for the callback and checks its error.
 func wantCalled(t testing.TB, called <-chan error, want error) {
 	t.Helper()
 	if got := testnet.Receive(t, "the callback", called); got != want {
@@ -95,8 +95,8 @@ func TestOnReadableEnd(t *testing.T) {
 	})
 }
 
-// Arming a callback must not take away what the next read is to find, an error
-// least of all: a stream cut short would look as if it were complete.
+// Arming a callback must not take away the next read's data, an error least of
+// all: a stream cut short would look as if it were complete.
 func TestOnReadableReset(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for _, before := range []bool{true, false} {
@@ -213,7 +213,7 @@ func TestOnReadableTwice(t *testing.T) {
 }
 
 // A readiness that was there before must not have the callback called by
-// OnReadable itself, on whatever goroutine that is.
+// OnReadable itself, on its caller's goroutine.
 func TestOnReadableNeverCallsBack(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		mustWrite(t, peer, "data")
@@ -276,7 +276,7 @@ func tryRead(t testing.TB, f *FD, p []byte) (n int) {
 	return n
 }
 
-// A server without a goroutine per connection: the callback reads what there is
+// A server without a goroutine per connection: the callback reads all there is
 // and arms itself again.
 func TestOnReadableServer(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
@@ -366,7 +366,7 @@ func TestOnReadableAgainstReads(t *testing.T) {
 func TestOnReadableAgainstEdge(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, peer := newPair(t, g.Loop(0), overTCP)
-	mustWrite(t, peer, "data") // that nobody reads
+	mustWrite(t, peer, "data") // that is not read
 	awaitBits(t, f, ready)
 	called := make(chan error, 1)
 	callback := func(err error) { called <- err }
@@ -416,7 +416,7 @@ func TestOnReadableAgainstInterrupt(t *testing.T) {
 					_ = f.SetReadDeadline(time.Unix(1, 0))
 					return
 				}
-				f.life.Or(lifeClosed) // what Close does, without what can't be undone
+				f.life.Or(lifeClosed) // Close's steps, without those that can't be undone
 				f.rd.interrupt(f)
 			},
 			func(round int) bool {
@@ -430,10 +430,10 @@ func TestOnReadableAgainstInterrupt(t *testing.T) {
 	}
 }
 
-// armCount is what became of the callbacks armed on a descriptor.
+// armCount counts the ends of the callbacks armed on a descriptor.
 type armCount struct{ armed, called, cancelled atomic.Int64 }
 
-// Whatever races with it, an armed callback is called once or cancelled once.
+// In any race an armed callback is called once or cancelled once.
 func TestOnReadableOnce(t *testing.T) {
 	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
 		for _, tr := range []transport{overTCP, overUnix} {

@@ -69,7 +69,7 @@ func TestReadReady(t *testing.T) {
 	})
 }
 
-// What cuts a read cuts this, too, and no memory is lent meanwhile.
+// Events that cut a read cut this, too, and no memory is lent meanwhile.
 func TestReadReadyCut(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		l := newLender(8)
@@ -115,7 +115,7 @@ func TestReadReadySpurious(t *testing.T) {
 	})
 }
 
-// ReadReady leaves the drained flag as Read does: what one leaves the other finds.
+// ReadReady leaves the drained flag as Read does: bytes that one leaves the other finds.
 func TestReadReadyAndRead(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		l := newLender(4)

@@ -21,7 +21,7 @@ func TestHangupDuringTake(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	a, b := unixPair(t)
 	defer unix.Close(b)
-	f := newTestFD(t, g.Loop(0), a, TCP) // what TCP promises of short reads holds here too, without ancillary data
+	f := newTestFD(t, g.Loop(0), a, TCP) // TCP's promise about short reads holds here too, without ancillary data
 	defer holdLoop(t, g.Loop(0))()       // this test plays the loop
 	p := make([]byte, 64)
 	collide(t, 50_000,
@@ -103,7 +103,7 @@ func TestOnReadableDuringRead(t *testing.T) {
 	}
 }
 
-// What the user may do with the raw descriptor he may do with a duplicate too:
+// Everything that the user may do with the raw descriptor may be done with a duplicate too:
 // make a short read mean nothing, for instance.
 func TestDupExposes(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
@@ -134,7 +134,7 @@ func TestDupExposes(t *testing.T) {
 }
 
 // OnReadable asks by poll(2), which heeds SO_RCVLOWAT. A read doesn't, and must not
-// wait for what poll waits for.
+// wait for the same as poll.
 func TestReadBelowLowWaterMark(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, peer := newPair(t, g.Loop(0), overTCP)
@@ -171,7 +171,7 @@ func TestOnReadableNotToldOfOldDeadline(t *testing.T) {
 	if err := f.OnReadable(func(err error) { called <- err }); err != nil {
 		t.Fatalf("OnReadable: %v", err)
 	}
-	// … then it wakes whoever waits.
+	// … then it wakes the waiter.
 	f.rd.interrupt(f)
 	settle(t, g.Loop(0))
 	if !f.CancelOnReadable() {
@@ -184,8 +184,8 @@ func TestOnReadableNotToldOfOldDeadline(t *testing.T) {
 }
 
 // A goroutine that polls the loop itself, since it waits for the only descriptor,
-// is not on its channel: whoever wakes it without an event has to tell it so, or
-// it sleeps on, and Close waits for it.
+// is not on its channel: a waker without an event has to tell it so, or it sleeps
+// on, and Close waits for it.
 func TestWakeOfWhoPolls(t *testing.T) {
 	wakes := map[string]func(t *testing.T, f *FD){
 		"RawControl that changes the socket": func(t *testing.T, f *FD) {

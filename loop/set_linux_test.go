@@ -63,7 +63,7 @@ func TestSetWait(t *testing.T) {
 	}
 }
 
-// What one caller leaves, the next one finds, without another edge.
+// Connections that one caller leaves, the next one finds, without another edge.
 func TestSetWaitLeavesSome(t *testing.T) {
 	s, fds := newTestSet(t, 2)
 	for range 3 {
@@ -135,7 +135,7 @@ func TestSetDeadline(t *testing.T) {
 	}
 }
 
-// A pause ends early with whatever would end a wait.
+// A pause ends early with every event that ends a wait.
 func TestSetPause(t *testing.T) {
 	past, never := time.Unix(1, 0), time.Time{}
 	for name, tt := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 // descriptor: edges, deadlines and Close come when the test wants them to.
 
 // newLooplessFD returns a descriptor that no loop knows: nothing happens to it
-// but what the test does. Submitted tasks stay in the queue of its loop.
+// except the test's own steps. Submitted tasks stay in the queue of its loop.
 func newLooplessFD() *FD {
 	f := &FD{loop: &Loop{poller: &poller{wakefd: -1}}}
 	f.rd.timer.owner, f.wr.timer.owner = f, f
@@ -31,7 +31,7 @@ func trackParkers(t *testing.T) {
 	var mu sync.Mutex
 	var made []chan struct{}
 	old := parkers.New
-	for range 2 { // a sync.Pool forgets what it has in two collections
+	for range 2 { // a sync.Pool forgets its contents in two collections
 		runtime.GC()
 	}
 	parkers.New = func() any {
@@ -54,8 +54,8 @@ func trackParkers(t *testing.T) {
 	})
 }
 
-// tryPark is what wait does, up to where it would block: it returns the
-// channel that the token has to come on.
+// tryPark is wait, up to where it would block: it returns the channel that the
+// token has to come on.
 func tryPark(s *side) chan struct{} {
 	p := make(chan struct{}, 1)
 	s.parker = p
@@ -157,7 +157,7 @@ func TestSideWaitReturnsAtOnce(t *testing.T) {
 	}
 }
 
-// A waiter goes through whatever wakes it, in any interleaving: no wake-up is
+// A waiter goes through all events that wake it, in any interleaving: no wake-up is
 // lost, none is delivered twice.
 //
 // Producers count up and signal; one consumer takes and waits, as Read does,
@@ -268,9 +268,9 @@ func TestSideOneTokenPerWait(t *testing.T) {
 	}
 }
 
-// Close and a deadline come, each alone, in the very moment in which somebody
-// begins to wait: whoever is second must see the other, and the token that is
-// owed for a wait that was given up is taken all the same.
+// Close and a deadline come, each alone, in the very moment in which a goroutine begins to wait:
+// the second must see the first, and the token that is owed for a wait that was given up is taken
+// all the same.
 func TestSideWaitAgainstInterrupt(t *testing.T) {
 	causes := []struct {
 		name string

@@ -81,7 +81,7 @@ func TestReadWithKnowsDrained(t *testing.T) {
 	}
 }
 
-// readMessage has a ReadWith read what the peer sends, and calls then within it.
+// readMessage has a ReadWith read the peer's bytes, and calls then within it.
 func readMessage(t *testing.T, f *FD, peer net.Conn, then func()) {
 	t.Helper()
 	mustWrite(t, peer, "message")
@@ -102,7 +102,7 @@ func readMessage(t *testing.T, f *FD, peer net.Conn, then func()) {
 }
 
 // TestDrained: after a function has said so, the next one isn't called before there is
-// something new, unless what it said can't be trusted.
+// something new, unless its word can't be trusted.
 func TestDrained(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

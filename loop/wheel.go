@@ -25,22 +25,22 @@ const (
 	// which has 44 bits, and 8 × 6 ≥ 44.
 	wheelLevels = 8
 
-	// wheelDue is the list of what the advance under way is about to expire. It
-	// follows the lists of the slots and has the word after theirs in occupied,
-	// so that linking and unlinking need not know of it.
+	// wheelDue is the list of the timers that the advance under way is about to expire. It
+	// follows the lists of the slots and has the word after theirs in occupied, so that
+	// linking and unlinking need not know of it.
 	wheelDue = wheelLevels * wheelSlots
 )
 
 // Fails to compile if the levels can't hold every tick.
 const _ = uint(wheelLevels*wheelSlotBits - (64 - wheelTickBits))
 
-// timer is one deadline's entry in a wheel, embedded in what it times and never
+// timer is one deadline's entry in a wheel, embedded in its owner and never
 // copied. The zero value isn't armed. While a timer is armed, the wheel keeps
 // the struct around it reachable.
 type timer struct {
 	next, prev *timer
 	at         atomic.Int64 // when it is due, nanoseconds on the caller's monotonic clock; only add writes it here
-	owner      *FD          // whose deadline this is; the wheel never looks at it
+	owner      *FD          // the owner of the deadline; the wheel never looks at it
 }
 
 // armed reports whether t is in a wheel. It no longer is when expire gets it.
@@ -143,13 +143,13 @@ func (w *wheel) next() (at int64, ok bool) {
 // advance disarms every timer whose time, rounded up to a tick, isn't after now
 // and calls expire for each, in order of their ticks. No timer expires before
 // its time; if advance is called when next says, it is late by less than a
-// tick. A call whose now lies in an earlier tick than a previous one's does
+// tick. A call with a now in an earlier tick than a previous one's does
 // nothing.
 //
-// expire may add and remove any timers, its own included, but must not call
-// advance. What it removes does not expire, even if it was about to. What it
-// adds doesn't expire before the next call, whatever its time: a timer that
-// always re-arms itself in the past doesn't keep advance from returning.
+// expire may add and remove any timers, its own included, but must not call advance.
+// A timer that it removes does not expire, even if it was about to. What it adds
+// doesn't expire before the next call, whatever its time: a timer that always
+// re-arms itself in the past doesn't keep advance from returning.
 //
 // A call takes O(1) per timer that expires or cascades, however long ago the
 // last one was.
@@ -169,7 +169,7 @@ func (w *wheel) advance(now int64, expire func(*timer)) {
 	}
 }
 
-// collect moves the cursor to target, and what is due by then to the due list.
+// collect moves the cursor to target, and the timers due by then to the due list.
 func (w *wheel) collect(target int64) {
 	for {
 		tick, list, ok := w.earliest()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The model: what a wheel must do, done slowly with a sorted slice.
+// The model: a wheel's duties, done slowly with a sorted slice.
 
 // modelTimer is an armed timer. tick is the first one at which it may expire:
 // its own, or the wheel's position when it was armed in the past.
@@ -67,7 +67,7 @@ func (m *wheelModel) remove(id int) bool {
 	return len(m.armed)+len(m.due) < before
 }
 
-// advance moves what is due at now to m.due.
+// advance moves the timers due at now to m.due.
 func (m *wheelModel) advance(now int64) {
 	m.tick = max(m.tick, modelTick(now))
 	if modelTick(now) == m.tick {
@@ -83,11 +83,11 @@ const wheelPairTimers = 24
 // wheelPair plays each operation on a wheel and on the model and compares them.
 type wheelPair struct {
 	t        *testing.T
-	step     string // what is being played, for failures
+	step     string // the program being played, for failures
 	wheel    wheel
 	model    wheelModel
 	timers   [wheelPairTimers]timer
-	onExpire [wheelPairTimers]func() // what a timer does when it expires
+	onExpire [wheelPairTimers]func() // a timer's action when it expires
 	clock    int64                   // the present; the wheel may not have been advanced to it
 	advanced int64                   // the latest time it was advanced to
 
@@ -180,7 +180,7 @@ func (p *wheelPair) expire(id int) {
 	p.checkInvariants()
 }
 
-// check compares what can be seen of the wheel between two calls.
+// check compares the visible state of the wheel between two calls.
 func (p *wheelPair) check() {
 	p.t.Helper()
 	p.checkInvariants()
@@ -427,7 +427,7 @@ func TestWheelExpiresNeitherEarlyNorLate(t *testing.T) {
 	}
 }
 
-// TestWheelWakeUps counts what a lone timer costs someone who sleeps until
+// TestWheelWakeUps counts the wake-ups of a lone timer for a caller that sleeps until
 // next.
 func TestWheelWakeUps(t *testing.T) {
 	for _, start := range wheelDistances() {
@@ -470,7 +470,7 @@ func TestWheelZeroValue(t *testing.T) {
 	}
 }
 
-// TestWheelAddAfterIdle arms timers long after the last advance: nobody
+// TestWheelAddAfterIdle arms timers long after the last advance: no caller
 // advances a wheel that is empty.
 func TestWheelAddAfterIdle(t *testing.T) {
 	p := &wheelPair{t: t, step: "idle"}
@@ -537,8 +537,8 @@ func TestWheelRemoveInExpire(t *testing.T) {
 	}
 }
 
-// TestWheelPanicInExpire: what was due along with the timer whose expire
-// panicked isn't forgotten.
+// TestWheelPanicInExpire: timers due along with the one whose expire panicked
+// isn't forgotten.
 func TestWheelPanicInExpire(t *testing.T) {
 	var w wheel
 	var timers [3]timer
@@ -588,7 +588,7 @@ func TestWheelClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestWheelReleasesTimers: what has been in a wheel must not be kept from the
+// TestWheelReleasesTimers: timers that have been in a wheel must not be kept from the
 // garbage collector by it.
 func TestWheelReleasesTimers(t *testing.T) {
 	var w wheel

@@ -80,7 +80,7 @@ func offset(t testing.TB, f *os.File) int64 {
 	return at
 }
 
-// An arrival is what a reader got until the end.
+// An arrival is all that a reader got until the end.
 type arrival struct {
 	n   int64
 	sum uint32
@@ -133,7 +133,7 @@ func wantDeclined(t testing.TB, n int64, handled bool, err error) {
 	}
 }
 
-// since returns what the counters have counted since before.
+// since returns the counters' increase since before.
 func since(before Stats) Stats {
 	now := ReadStats()
 	return Stats{
@@ -150,7 +150,7 @@ func since(before Stats) Stats {
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// A transferResult is what SendFile and Splice return.
+// A transferResult is the result of SendFile and Splice.
 type transferResult struct {
 	n       int64
 	handled bool

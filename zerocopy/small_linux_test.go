@@ -192,7 +192,7 @@ func TestSmallMessagesFail(t *testing.T) {
 	}
 }
 
-// TestSmallMessagesFullDestination: what a destination doesn't take at once is kept
+// TestSmallMessagesFullDestination: bytes that a destination doesn't take at once are kept
 // for it, and nothing is read meanwhile.
 func TestSmallMessagesFullDestination(t *testing.T) {
 	c := converse(t, links["unix"](t), links["unix"](t))

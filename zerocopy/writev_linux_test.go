@@ -181,7 +181,7 @@ func TestWritevAllocations(t *testing.T) {
 	}
 }
 
-// What was written is not kept alive by the list that told the kernel of it.
+// Written bytes are not kept alive by the list that told the kernel of them.
 func TestWritevKeepsNothing(t *testing.T) {
 	fd, _ := streamPair(t)
 	v := [][]byte{make([]byte, 10), make([]byte, 20), make([]byte, 30)}

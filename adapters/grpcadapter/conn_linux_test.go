@@ -22,7 +22,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// readyReader is what grpc-go looks for, copied from its package
+// readyReader is the interface that grpc-go looks for, as in its package
 // internal/transport/readyreader.
 type readyReader interface {
 	ReadOnReady(bufSize int, pool mem.BufferPool) (b *[]byte, n int, err error)
@@ -30,7 +30,7 @@ type readyReader interface {
 
 var _ readyReader = (*Conn)(nil)
 
-// countingPool counts what is out. Its buffers are never reused, so that a user of
+// countingPool counts the buffers that are out. Its buffers are never reused, so that a user of
 // one that was put back would find it changed.
 type countingPool struct {
 	out, gets atomic.Int64
@@ -135,13 +135,13 @@ func TestChannelzMakesNoReadSpeculative(t *testing.T) {
 			t.Fatalf("round %d: %v", i, err)
 		}
 	}
-	// The first read may find nothing: what there was before nobody knows.
+	// The first read may find nothing: ready may be left over from before.
 	if got := pool.gets.Load(); got > rounds+1 {
 		t.Errorf("%d reads took %d buffers, want one each", rounds, got)
 	}
 }
 
-// TestReadOnReadyTakesAllThereIs reads with buffers shorter and longer than what
+// TestReadOnReadyTakesAllThereIs reads with buffers shorter and longer than the data that
 // was sent: no byte is lost, and each read is one.
 func TestReadOnReadyTakesAllThereIs(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
@@ -178,7 +178,7 @@ func TestReadOnReadyTakesAllThereIs(t *testing.T) {
 func TestReadOnReadyFailsAsRead(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		want error // what the error wraps
+		want error // the error that it wraps
 		set  func(c *Conn, client net.Conn)
 	}{
 		{"end of stream", io.EOF, func(c *Conn, client net.Conn) { client.Close() }},
@@ -334,7 +334,7 @@ func (p *fixedPool) Get(int) *[]byte { return &p.b }
 func (p *fixedPool) Put(*[]byte)     {}
 
 // TestConnHasAllOfPercore: the embedding must not be replaced by something that
-// hides what libraries look for.
+// hides the methods that libraries look for.
 func TestConnHasAllOfPercore(t *testing.T) {
 	c, _ := pairOf(t, testnet.TCP4)
 	var conn net.Conn = c

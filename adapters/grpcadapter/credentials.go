@@ -13,11 +13,11 @@ import (
 // Credentials returns c with connections that hold no read buffer while they wait:
 // for TLS, whose connections grpc-go otherwise reads through 32 KiB each for as long
 // as they live. It is for grpc.Creds and grpc.WithTransportCredentials, on any
-// listener, and changes nothing of the handshake or of what c says of itself:
+// listener, and changes neither the handshake nor c's own description:
 //
 //	creds := grpcadapter.Credentials(credentials.NewTLS(config))
 //
-// What remains of an idle connection besides grpc-go's own and half a KiB here is
+// The rest of an idle connection's memory, besides grpc-go's own and half a KiB here, is
 // crypto/tls's.
 func Credentials(c credentials.TransportCredentials) credentials.TransportCredentials {
 	if xds, ok := c.(interface{ UsesXDS() bool }); ok && xds.UsesXDS() {
@@ -26,7 +26,7 @@ func Credentials(c credentials.TransportCredentials) credentials.TransportCreden
 	return &sparingCredentials{c}
 }
 
-// sparingCredentials makes sparingConns of what a handshake has put on top of a
+// sparingCredentials makes sparingConns of the connections that a handshake has put on top of a
 // connection.
 type sparingCredentials struct {
 	credentials.TransportCredentials
@@ -66,17 +66,17 @@ func spare(raw, conn net.Conn) net.Conn {
 	return &sparingConn{Conn: conn}
 }
 
-// firstBytes is what an idle connection holds instead of a read buffer. The frames
-// of a small call fit: some 200 bytes of headers and a message of as many. What is
-// larger costs a copy of so much more.
+// firstBytes is the array that an idle connection holds instead of a read buffer. The frames
+// of a small call fit: some 200 bytes of headers and a message of as many. What is larger
+// costs a copy of so much more.
 const firstBytes = 512
 
-// sparingConn reads from a connection that can't say whether it has something: it
-// waits with a small buffer of its own, and takes one from the pool for what came.
+// sparingConn reads from a connection that can't say whether it has something: it waits with
+// a small buffer of its own, and takes one from the pool for the bytes that came.
 type sparingConn struct {
 	net.Conn
 
-	mu    sync.Mutex // serializes ReadOnReady; guards what follows
+	mu    sync.Mutex // serializes ReadOnReady; guards the fields below
 	first [firstBytes]byte
 	more  bool // the last read filled its buffer: there may be more, without waiting
 }
@@ -88,9 +88,9 @@ type sparingSocketConn struct {
 	syscall.Conn
 }
 
-// ReadOnReady is as that of [Conn], whatever the connection is. It takes a buffer
-// before there is something to read only after a read that filled its buffer to the
-// last byte: mostly there is more then.
+// ReadOnReady is as that of [Conn], for any connection. It takes a buffer before
+// there is something to read only after a read that filled its buffer to the last
+// byte: mostly there is more then.
 func (c *sparingConn) ReadOnReady(bufSize int, pool mem.BufferPool) (*[]byte, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

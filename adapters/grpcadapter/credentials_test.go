@@ -20,7 +20,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// onReady is what ReadOnReady returns connections by.
+// onReady has ReadOnReady's signature.
 type onReady interface {
 	net.Conn
 	ReadOnReady(bufSize int, pool mem.BufferPool) (b *[]byte, n int, err error)
@@ -142,7 +142,7 @@ func TestSparingReadWaitsWithoutBuffer(t *testing.T) {
 	}
 }
 
-// balancePool counts what is out.
+// balancePool counts the buffers that are out.
 type balancePool struct{ out atomic.Int64 }
 
 func (p *balancePool) Get(length int) *[]byte {
@@ -153,7 +153,7 @@ func (p *balancePool) Get(length int) *[]byte {
 
 func (p *balancePool) Put(*[]byte) { p.out.Add(-1) }
 
-// TestCredentialsAreTheSame: Credentials say of themselves what those inside say,
+// TestCredentialsAreTheSame: Credentials describe themselves as those inside do,
 // and leave connections alone on which nothing was put.
 func TestCredentialsAreTheSame(t *testing.T) {
 	testnet.NoLeaks(t)

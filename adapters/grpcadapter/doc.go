@@ -1,10 +1,10 @@
 // Package grpcadapter makes an unchanged grpc.Server, and an unchanged
 // grpc.ClientConn, cheaper on percore than on package net.
 //
-// Both work on percore without it: srv.Serve takes what percore.Listen returns,
+// Both work on percore without it: srv.Serve takes percore.Listen's listeners,
 // and grpc.WithContextDialer takes a percore.Dialer. But grpc-go does some things
-// only for package net's connections, which it knows by their types. Here
-// they are for percore's:
+// only for package net's connections, which it knows by their types. Here they
+// are for percore's:
 //
 //   - Reading without holding a buffer. grpc-go reads through 32 KiB per
 //     connection, unless it can wait for data without them. The connections of

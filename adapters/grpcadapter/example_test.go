@@ -16,7 +16,7 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter"
 )
 
-// A server and a client on percore: what is new are Listen, ServerOptions, Serve
+// A server and a client on percore. The new parts are Listen, ServerOptions, Serve
 // and DialOptions.
 func Example() {
 	lis, err := grpcadapter.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +59,7 @@ func ExampleKeepaliveParams() {
 }
 
 // A client with keep-alive parameters, and connections from an address of its
-// choice. This example is not run, for want of a server.
+// choice. This example is not run, because it has no server.
 func ExampleDialOptions() {
 	opts := grpcadapter.DialOptions(
 		grpcadapter.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Minute, Timeout: 5 * time.Second}),

@@ -100,7 +100,7 @@ func TestClientReadsOnReady(t *testing.T) {
 	}
 }
 
-// readBufferBytes is what grpc-go reads through by default (defaultReadBufSize).
+// readBufferBytes is the size of grpc-go's read buffer (defaultReadBufSize).
 const readBufferBytes = 32 << 10
 
 // TestIdleConnectionHoldsNoReadBuffer compares the heap of idle connections that
@@ -137,7 +137,7 @@ func sparingTLS(config *tls.Config) credentials.TransportCredentials {
 }
 
 // idleHeap returns the heap bytes per connection after each has answered a ping.
-// The clients are bare sockets; what they know of TLS is forgotten.
+// The clients are bare sockets; their TLS state is dropped.
 func idleHeap(t testing.TB, listen testnet.ListenFunc, secure func(*tls.Config) credentials.TransportCredentials) int64 {
 	const connections = 200
 	serverCredentials := insecure.NewCredentials()
@@ -169,7 +169,7 @@ func idleHeap(t testing.TB, listen testnet.ListenFunc, secure func(*tls.Config) 
 	return (after - before) / connections
 }
 
-// heap returns the bytes in use after what sync.Pools hold is gone.
+// heap returns the bytes in use after the contents of sync.Pools are gone.
 func heap() int64 {
 	for range 3 {
 		runtime.GC()
@@ -179,7 +179,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// What an HTTP/2 client says first, and some frames (RFC 9113, 3.4 and 6).
+// An HTTP/2 client's first words, and some frames (RFC 9113, 3.4 and 6).
 const (
 	clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 	settings0     = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"

@@ -180,10 +180,10 @@ func TestDialerKeepAlive(t *testing.T) {
 	}
 }
 
-// TestPeerThatStopsAcknowledging floods a client whose kernel soon takes nothing
-// more, since nobody reads there. TCP_USER_TIMEOUT is what ends such a connection
-// (Linux counts a window that stays closed as well, since 5.11): grpc-go's pings
-// are hours away. It must end on percore as it does on net.
+// TestPeerThatStopsAcknowledging floods a client whose kernel soon takes nothing more,
+// since its program does not read. TCP_USER_TIMEOUT is what ends such a connection
+// (Linux counts a window that stays closed as well, since 5.11): grpc-go's pings are
+// hours away. It must end on percore as it does on net.
 func TestPeerThatStopsAcknowledging(t *testing.T) {
 	kp := keepalive.ServerParameters{Timeout: 300 * time.Millisecond}
 	for _, arm := range []struct {

@@ -100,7 +100,7 @@ func (s settings) wrap(c net.Conn) net.Conn {
 	return &Conn{pc}
 }
 
-// Server is what [Serve] runs: a *grpc.Server, or an *xds.GRPCServer.
+// Server is the kind of server that [Serve] runs: a *grpc.Server, or an *xds.GRPCServer.
 type Server interface {
 	Serve(net.Listener) error
 }
@@ -132,7 +132,7 @@ func Serve(srv Server, lis net.Listener) error {
 }
 
 // split returns a listener per socket, or nil if there is nothing to gain, or if it
-// fails: then srv.Serve will say what is wrong, or do without.
+// fails: then srv.Serve returns the error, or does without.
 func split(lis net.Listener) []net.Listener {
 	l, ok := lis.(*percoreListener)
 	if !ok || l.Stats().Sockets < 2 {

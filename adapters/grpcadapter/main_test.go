@@ -96,7 +96,7 @@ func startServer(t testing.TB, serve serveFunc, lis net.Listener, opts ...grpc.S
 }
 
 // dialServer returns a client of the server on lis, which is closed when the test
-// ends. What is in opts takes precedence.
+// ends. Options in opts take precedence.
 func dialServer(t testing.TB, lis net.Listener, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	target := "passthrough:///" + lis.Addr().String()
@@ -118,7 +118,7 @@ func callContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// callUnary sends a message and compares what comes back.
+// callUnary sends a message and compares the answer.
 func callUnary(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ...grpc.CallOption) error {
 	out := new(wrapperspb.BytesValue)
 	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), out, opts...); err != nil {
@@ -134,7 +134,7 @@ func openChat(ctx context.Context, cc *grpc.ClientConn) (grpc.ClientStream, erro
 	return cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
 }
 
-// say sends a message on a chat and compares what comes back.
+// say sends a message on a chat and compares the answer.
 func say(stream grpc.ClientStream, message []byte) error {
 	if err := stream.SendMsg(wrapperspb.Bytes(message)); err != nil {
 		return fmt.Errorf("sending: %w", err)

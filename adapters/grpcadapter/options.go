@@ -10,7 +10,7 @@ import (
 	"github.com/percore/percore"
 )
 
-// ServerOptions returns what suits a server on percore:
+// ServerOptions returns the options for a server on percore:
 //
 //   - experimental.BufferPool([BufferPool]()): messages are received in buffers
 //     of percore's pool, which, unlike grpc-go's, doesn't overwrite each with
@@ -29,7 +29,7 @@ import (
 // is something in it, and a server that receives large messages makes half the
 // system calls with grpc.ReadBufferSize(64<<10).
 //
-// None of it changes what the server does. Options that follow these take
+// None of it changes the server's behaviour. Options that follow these take
 // precedence:
 //
 //	srv := grpc.NewServer(append(grpcadapter.ServerOptions(), grpc.Creds(creds))...)
@@ -39,7 +39,7 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// DialOptions returns what suits a client on percore:
+// DialOptions returns the options for a client on percore:
 //
 //   - grpc.WithContextDialer: connections are percore's (see [Conn]), over TCP and
 //     unix sockets, with the keep-alive that grpc-go's own dialer sets. With any
@@ -66,7 +66,7 @@ func DialOptions(opts ...DialerOption) []grpc.DialOption {
 // DialerOption is an option of [DialOptions].
 type DialerOption func(*dialing)
 
-// WithDialer has the connections made by d, for those who need another local
+// WithDialer has the connections made by d, for clients that need another local
 // address, time-out, hook or group of loops. d must not be changed any more.
 func WithDialer(d *percore.Dialer) DialerOption {
 	return func(dialing *dialing) { dialing.dialer = d }
@@ -93,7 +93,7 @@ var defaultDialer = &percore.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1},
 }
 
-// dial is for grpc.WithContextDialer, which says what target looks like.
+// dial is for grpc.WithContextDialer, which documents the form of target.
 func (d *dialing) dial(ctx context.Context, target string) (net.Conn, error) {
 	c, err := d.dialer.DialTarget(ctx, target)
 	if err != nil {

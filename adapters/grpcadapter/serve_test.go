@@ -141,8 +141,8 @@ func TestServeGracefully(t *testing.T) {
 	}
 }
 
-// TestServeErrors: what Serve returns is what grpc.Server.Serve returns in the
-// same case.
+// TestServeErrors: Serve returns the same as grpc.Server.Serve in the same
+// case.
 func TestServeErrors(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -207,7 +207,7 @@ func TestServeStoppedWhileStarting(t *testing.T) {
 
 var errBroken = errors.New("the socket is broken")
 
-// TestOutcome goes through what several calls of Serve can return together.
+// TestOutcome goes through the results that several calls of Serve can have together.
 func TestOutcome(t *testing.T) {
 	closed := fmt.Errorf("accept: %w", net.ErrClosed)
 	for _, test := range []struct {
@@ -263,10 +263,10 @@ func TestForeignListener(t *testing.T) {
 	}
 }
 
-// socketListener is somebody else's listener that shows its socket.
+// socketListener is a foreign listener that shows its socket.
 type socketListener struct{ *net.TCPListener }
 
-// limitedListener is somebody else's listener.
+// limitedListener is a foreign listener.
 type limitedListener struct {
 	net.Listener
 	accepted atomic.Int64
