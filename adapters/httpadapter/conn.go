@@ -11,10 +11,12 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/pool"
 )
 
 // conn is a connection of percore's as net/http and the user see it: one object
@@ -39,10 +41,12 @@ import (
 //	busy      net/http    a request is under way                  StateIdle: idle; StateHijacked: hijacked
 //	idle      net/http    it waits for the next request, or is    a Read: busy, passed, ending;
 //	                      about to                                SetReadDeadline, again: busy
-//	ending    net/http    its waiting Read was told io.EOF        Close: ended
+//	ending    net/http    its waiting Read was told io.EOF        Close: ended; any other call but
+//	                                                              Read: shut
 //	ended     net/http    it has closed its lease                 StateClosed: parked; fresh if
 //	                                                              nothing was ever read; closed if
-//	                                                              nobody would take it another time
+//	                                                              nobody would take it another time;
+//	                                                              any call but Read: shut
 //	passed    net/http    it speaks HTTP/2: never parked          Close: shut
 //	shut      net/http    closed; StateClosed is still to come    StateClosed: closed
 //	cut       net/http    the same, since arrived, or since       SetReadDeadline: shut;
@@ -274,7 +278,7 @@ func (c *conn) lease() net.Conn {
 		return c.more.lease
 	}
 	now := c.feed.lend(c)
-	to := w.to(stateOpening).clear(lively)
+	to := w.to(stateOpening).clear(lively | dated)
 	if w.has(began) {
 		c.feed.server.stats.unparks.Add(1)
 		if w.since(now) < patience {
@@ -505,9 +509,9 @@ func (c *conn) leaseClosed() (parked bool) {
 			c.set(stateFresh)
 		}
 		_ = c.Conn.SetReadDeadline(c.real.get().time())
-		if s.srv.WriteTimeout > 0 {
-			// net/http has set it if nothing came of the lease. It would not pass unnoticed:
-			// crypto/tls answers a KeyUpdate as it reads.
+		if !c.load().has(dated) {
+			// Nothing came of the lease, and net/http may have set it all the same. It would
+			// not pass unnoticed: crypto/tls answers a KeyUpdate as it reads.
 			_ = c.Conn.SetWriteDeadline(time.Time{})
 		}
 		c.mu.Unlock()
@@ -544,6 +548,29 @@ func (c *conn) endLease() bool {
 	}
 	c.set(stateEnded)
 	return true
+}
+
+// mustLast closes the connection if net/http was told io.EOF to park it. As far as it is
+// known net/http closes its lease then and calls nothing else. A lease that is used all the
+// same can't be given back: an answer would be that to the next request, a deadline the next
+// one's, and a half-close for good.
+func (c *conn) mustLast() {
+	if c.load().ending() {
+		c.shutLease()
+	}
+}
+
+// shutLease closes the connection instead of parking it.
+func (c *conn) shutLease() {
+	c.mu.Lock()
+	ending := c.load().ending()
+	if ending {
+		c.change(word.shut)
+	}
+	c.mu.Unlock()
+	if ending {
+		_ = c.Conn.Close()
+	}
 }
 
 // shut closes the connection for good.
@@ -623,6 +650,9 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	switch w := c.load(); {
 	case w.state() == stateBusy && !w.has(heading):
 		return c.Conn.SetReadDeadline(t)
+	case w.ending():
+		c.shutLease()
+		return c.Conn.SetReadDeadline(t)
 	case w.state() == stateIdle && !w.has(dated) && !w.has(waiting):
 		// net/http's, or as good: nobody can be severing this. If the user's came between,
 		// and before the next line, the two were set at the same time.
@@ -653,15 +683,16 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 				return nil // too early: see resume
 			}
 			// net/http counts from when it has got the connection. We count from when it
-			// was accepted.
+			// was accepted. Over TLS both count from when hands were shaken, which net/http
+			// may do again, in vain, with a deadline that it takes back.
 			at, real := instantOf(t), c.real.get()
-			if real != 0 && (at == 0 || real < at) {
+			if !c.isTLS() && real != 0 && (at == 0 || real < at) {
 				return nil
 			}
 			c.real.set(at)
 			now = !w.has(severed)
 		case stateEnding, stateEnded:
-			c.real.set(instantOf(t))
+			c.real.set(instantOf(t)) // since just now: it is as if the call had come later
 			return nil
 		case stateCut:
 			to = w.to(stateShut) // a whole header came all the same
@@ -692,6 +723,67 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
+// SetWriteDeadline is percore.Conn's. net/http calls it even if its first Read of a
+// lease fails; leaseClosed makes up for that.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	if w := c.load(); w.ending() && w.has(dated) {
+		c.shutLease()
+	}
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// The following are percore.Conn's, for a lease that lasts.
+
+func (c *conn) Write(b []byte) (int, error) {
+	c.mustLast()
+	return c.Conn.Write(b)
+}
+
+func (c *conn) WriteBuffers(v *net.Buffers) (int64, error) {
+	c.mustLast()
+	return c.Conn.WriteBuffers(v)
+}
+
+func (c *conn) ReadBuffer(n int) (*pool.Buffer, error) {
+	c.mustLast()
+	return c.Conn.ReadBuffer(n)
+}
+
+func (c *conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
+	c.mustLast()
+	return c.Conn.ReadReady(lend, takeBack)
+}
+
+func (c *conn) ReadFrom(r io.Reader) (int64, error) {
+	c.mustLast()
+	return c.Conn.ReadFrom(r)
+}
+
+func (c *conn) CloseRead() error {
+	c.mustLast()
+	return c.Conn.CloseRead()
+}
+
+func (c *conn) CloseWrite() error {
+	c.mustLast()
+	return c.Conn.CloseWrite()
+}
+
+func (c *conn) SetLinger(sec int) error {
+	c.mustLast()
+	return c.Conn.SetLinger(sec)
+}
+
+func (c *conn) File() (*os.File, error) {
+	c.mustLast()
+	return c.Conn.File()
+}
+
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	c.mustLast()
+	return c.Conn.SyscallConn()
+}
+
 // errNotHijacked is what the readiness callback of a connection that net/http
 // uses fails with: it has one already.
 var errNotHijacked = errors.New("httpadapter: the readiness callback is free once the connection is hijacked")
@@ -720,6 +812,7 @@ func (c *conn) CancelOnReadable() bool {
 // WriteTo is percore.Conn's. It shows it what is under a conn, so that the kernel
 // can move bytes from one to the other.
 func (c *conn) WriteTo(w io.Writer) (int64, error) {
+	c.mustLast()
 	if to, ok := w.(*conn); ok && !to.isTLS() {
 		w = to.Conn
 	}

@@ -55,6 +55,12 @@
 //
 // A connection that has not sent a byte yet holds no goroutine either.
 //
+// net/http promises none of these calls. So before a [Server] serves its first connection,
+// scripts of requests are played to the net/http of this process, on connections in memory:
+// once per process, for a millisecond or two. If its calls differ from those that
+// parking relies on, nothing is parked and net/http gets all connections as they are. A line
+// in the http.Server's ErrorLog says so, and [Stats] has Unsafe.
+//
 // # Time-outs
 //
 // IdleTimeout goes on while a connection is parked. ReadHeaderTimeout and

@@ -23,6 +23,9 @@ type Option func(*config)
 type config struct {
 	parkAfter time.Duration
 	listen    percore.ListenConfig
+
+	// checkNetHTTP returns why connections must not be parked, or nil. Tests replace it.
+	checkNetHTTP func() error
 }
 
 // ParkAfter sets for how long a connection waits for its next request before it

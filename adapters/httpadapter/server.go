@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,8 @@ type Server struct {
 	config
 
 	// written by install, before anything reads it
-	user hooks
+	user  hooks
+	parks bool // connections may be parked
 
 	// atomic
 	keepAlivesOff atomic.Bool
@@ -56,7 +58,7 @@ type hooks struct {
 // closed, which happens right afterwards, and SetKeepAlivesEnabled leaves them
 // open until their next request.
 func Wrap(srv *http.Server, opts ...Option) *Server {
-	s := &Server{srv: srv, config: config{parkAfter: DefaultParkAfter}}
+	s := &Server{srv: srv, config: config{parkAfter: DefaultParkAfter, checkNetHTTP: errParking}}
 	for _, opt := range opts {
 		opt(&s.config)
 	}
@@ -196,8 +198,10 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 	}
 }
 
-// install puts the Server's functions in the place of the user's.
+// install puts the Server's functions in the place of the user's, and finds out whether
+// connections may be parked.
 func (s *Server) install() {
+	s.parks = s.canPark()
 	s.user = hooks{s.srv.ConnState, s.srv.ConnContext, s.srv.BaseContext}
 	s.srv.ConnState = s.connState
 	if s.user.connContext != nil {
@@ -206,6 +210,21 @@ func (s *Server) install() {
 	if s.user.baseContext != nil {
 		s.srv.BaseContext = s.baseContext
 	}
+}
+
+// canPark reports whether connections may be parked. It says so in the log if net/http is the
+// reason that they may not.
+func (s *Server) canPark() bool {
+	if !canPark || s.parkAfter < 0 {
+		return false
+	}
+	err := s.checkNetHTTP()
+	if err != nil {
+		s.stats.unsafe.Store(true)
+		s.logf("httpadapter: idle connections keep their goroutines and buffers: they can't be parked, "+
+			"because net/http of %s does not wait for requests in the way that parking relies on: %v", runtime.Version(), err)
+	}
+	return err == nil
 }
 
 // connState is the http.Server's ConnState. It runs on net/http's goroutines and

@@ -368,7 +368,7 @@ const (
 // accepted takes a new connection in.
 func (f *feed) accepted(nc net.Conn) {
 	pc, ok := nc.(*percore.Conn)
-	if ok && canPark && f.server.parkAfter >= 0 {
+	if ok && f.server.parks {
 		f.newConn(pc).start()
 		return
 	}

@@ -18,6 +18,11 @@ type Stats struct {
 	HTTP2    uint64 // connections that speak HTTP/2, or another protocol that ALPN chose
 	Hijacked uint64 // connections that were hijacked
 	Buffered uint64 // waits for a request of which net/http had some bytes already
+
+	// Unsafe says that nothing is parked in this process: its net/http does not wait for
+	// requests in the way that parking relies on. The http.Server's ErrorLog has a line that
+	// says what is different.
+	Unsafe bool
 }
 
 // counters are Stats as they are counted.
@@ -26,6 +31,7 @@ type counters struct {
 	parks, unparks           atomic.Uint64
 	foreign, http2, hijacked atomic.Uint64
 	buffered                 atomic.Uint64
+	unsafe                   atomic.Bool
 }
 
 // gauge counts a connection that comes into a state, or leaves it.
@@ -54,5 +60,6 @@ func (s *Server) Stats() Stats {
 		HTTP2:    n.http2.Load(),
 		Hijacked: n.hijacked.Load(),
 		Buffered: n.buffered.Load(),
+		Unsafe:   n.unsafe.Load(),
 	}
 }

@@ -56,6 +56,9 @@ func (w word) clear(fl word) word   { return w &^ fl }
 // mayPark reports whether a Read waits that may be ended to park the connection.
 func (w word) mayPark() bool { return w&(parkable|severed) == parkable }
 
+// ending reports whether net/http was told io.EOF so that the connection is parked.
+func (w word) ending() bool { return w.state() == stateEnding || w.state() == stateEnded }
+
 // resuming reports whether a connection waits, as net/http would have it if it hadn't
 // been parked, for its next request: no whole header has come since.
 func (w word) resuming() bool {

@@ -1,0 +1,281 @@
+package httpadapter
+
+import (
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Parking relies on the calls by which net/http waits for a request, and net/http promises
+// none of them. A test of this package says what one version of Go does, and a program
+// chooses its own. So the first Server of a process has the canary look at the net/http that
+// it runs on: a private http.Server serves short scripts of requests on connections in
+// memory, and each of its calls is compared with the one that parking relies on. If one
+// differs, nothing is parked in this process.
+//
+// The calls are these; what net/http does while a handler runs is of no importance:
+//
+//	StateNew
+//	SetReadDeadline     the header's, if there is one
+//	Read                ... until it has all of the header
+//	SetReadDeadline     the request's, or none
+//	SetWriteDeadline    if there is one
+//	StateActive
+//	Write               all of the answer
+//	StateIdle
+//	SetReadDeadline     the wait's, or none
+//	Read                into a slice as long as the buffer, less what is in it, until there
+//	                    are peekBytes, and not at all if they are there
+//	SetReadDeadline     the header's, or none
+//	Read                ... and so on
+//
+// If the Read of the wait, or the first of all, returns io.EOF: Close, StateClosed, and
+// nothing else.
+
+// errParking returns why nothing may be parked in this process, or nil.
+var errParking = sync.OnceValue(playScripts)
+
+// playScripts plays all scripts and returns the first difference.
+func playScripts() error {
+	var played []*canaryConn
+	for _, l := range canaryLimits {
+		conns := l.play()
+		if err := firstDifference(conns); err != nil {
+			return err
+		}
+		played = append(played, conns...)
+	}
+	return firstDifference(played) // a call after the last may have come by now
+}
+
+func firstDifference(conns []*canaryConn) error {
+	for _, c := range conns {
+		if err := c.err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limits are the time-outs of an http.Server. They are hours, and differ from each other,
+// so that a deadline says which it is made of.
+type limits struct{ idle, header, read, write time.Duration }
+
+var canaryLimits = []limits{
+	{},
+	{idle: 2 * time.Hour},
+	{header: 3 * time.Hour},
+	{read: 4 * time.Hour},
+	{write: 5 * time.Hour},
+	{idle: 2 * time.Hour, header: 3 * time.Hour, read: 4 * time.Hour, write: 5 * time.Hour},
+}
+
+// A script is what a client sends on one connection, request by request. "|" marks where
+// the bytes come to an end that a Read finds. After the last request Read returns io.EOF,
+// as it does when a connection is to be parked.
+type script []string
+
+const (
+	canaryGet  = "GET / HTTP/1.1\r\nHost: canary\r\n\r\n"
+	canaryPost = "POST / HTTP/1.1\r\nHost: canary\r\n"
+)
+
+// The scripts are short for all time-outs, and long for none and for all.
+var (
+	silentScript = script{} // the end comes before the first request
+
+	shortScript = script{
+		"|" + canaryGet,
+		"|" + canaryGet,
+		"|GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: canary\r\n|\r\n",
+	}
+
+	longScript = script{
+		"|" + canaryGet,
+		"|" + canaryGet,
+		// Some of a request comes after the wait has begun.
+		"|G|ET / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"|GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"|GET |/ HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"|GET / HTTP/1.1\r\nHost: canary\r\n|\r\n",
+		// Some of it comes together with the request before. What follows must not be taken
+		// for a request: of the last it could be the body.
+		"G|ET / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"GET |/ HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"GET / HTTP/1.1\r\n|Host: canary\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: canary\r\n|\r\n",
+		canaryPost + "Content-Length: 4\r\n|\r\nbody",
+		// Bodies, read by the handler or by net/http, and an empty line after them.
+		"|" + canaryPost + "Content-Length: 0\r\n\r\n",
+		"|\r\n|" + canaryGet,
+		"|" + canaryPost + "Content-Length: 4\r\n\r\nbody",
+		"|" + canaryGet,
+		canaryPost + "Content-Length: 4\r\n\r\nbo|dy",
+		"P|OST / HTTP/1.1\r\nHost: canary\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+		"|" + canaryPost + "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n|body",
+		"|HEAD / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"|GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+		"|" + canaryGet,
+	}
+)
+
+// play plays scripts to an http.Server with these time-outs.
+func (l limits) play() []*canaryConn {
+	srv := &http.Server{
+		Handler:           http.HandlerFunc(canaryHandler),
+		ErrorLog:          log.New(io.Discard, "", 0),
+		ConnState:         canaryConnState,
+		Protocols:         new(http.Protocols), // HTTP/1 alone: the rest is not parked, and takes time to set up
+		IdleTimeout:       l.idle,
+		ReadHeaderTimeout: l.header,
+		ReadTimeout:       l.read,
+		WriteTimeout:      l.write,
+	}
+	srv.Protocols.SetHTTP1(true)
+	var conns []*canaryConn
+	leases := &canaryListener{}
+	plain := func(s script) {
+		c := newCanaryConn(s, s.calls(l, nil))
+		conns, leases.conns = append(conns, c), append(leases.conns, &canaryTCPConn{c})
+	}
+	overTLS := func(s script) {
+		c := newCanaryConn(s, s.calls(l, nil), s.calls(l, l.handshake()))
+		conns, leases.conns = append(conns, c), append(leases.conns, &canaryTLSConn{c})
+	}
+	plain(silentScript)
+	plain(l.script())
+	overTLS(silentScript)
+	overTLS(shortScript)
+	_ = srv.Serve(leases) // which returns when there are no more; the connections go on
+	for _, c := range conns {
+		c.await()
+	}
+	_ = srv.Close() // of which no connection that it knows to be closed hears
+	for _, c := range conns {
+		c.end()
+	}
+	return conns
+}
+
+// script returns the long script if all time-outs are the same in being there or not.
+func (l limits) script() script {
+	if (l.idle > 0) == (l.header > 0) && (l.header > 0) == (l.write > 0) {
+		return longScript
+	}
+	return shortScript
+}
+
+func canaryHandler(rw http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Expect") != "" {
+		_, _ = io.Copy(io.Discard, r.Body) // else net/http does it
+	}
+	_, _ = io.WriteString(rw, "tweet")
+}
+
+func canaryConnState(nc net.Conn, state http.ConnState) {
+	switch nc := nc.(type) {
+	case *canaryTCPConn:
+		nc.told(state)
+	case *canaryTLSConn:
+		nc.told(state)
+	}
+}
+
+// handshake returns the deadlines that net/http sets from Go 1.27 on for the handshake of any
+// connection that has a ConnectionState. Here it is over by then.
+func (l limits) handshake() []string {
+	limit := time.Duration(0)
+	for _, d := range []time.Duration{l.header, l.read, l.write} {
+		if d > 0 && (limit == 0 || d < limit) {
+			limit = d
+		}
+	}
+	if limit == 0 {
+		return nil
+	}
+	return []string{
+		deadlineCall("Read", limit), deadlineCall("Write", limit),
+		deadlineCall("Read", 0), deadlineCall("Write", 0),
+	}
+}
+
+// calls returns the calls that parking relies on. The first are those of a handshake.
+func (s script) calls(l limits, handshake []string) []string {
+	calls := append([]string{http.StateNew.String()}, handshake...)
+	call := func(names ...string) { calls = append(calls, names...) }
+	idle, header := l.idle, l.header
+	if idle == 0 {
+		idle = l.read
+	}
+	if header == 0 {
+		header = l.read
+	}
+	pieces, ends := s.pieces()
+	have := 0 // bytes that net/http has of the request
+	read := func(name string) { call(name); have += len(pieces[0]); pieces = pieces[1:] }
+	begin := 0
+	for i, end := range ends {
+		switch {
+		case i == 0 && header > 0:
+			call(deadlineCall("Read", header))
+		case i > 0:
+			call(deadlineCall("Read", idle))
+			for have < peekBytes {
+				read(readCall(readBytes - have))
+			}
+			call(deadlineCall("Read", header))
+		}
+		for have < end.header-begin {
+			read("Read")
+		}
+		call(deadlineCall("Read", l.read))
+		if l.write > 0 {
+			call(deadlineCall("Write", l.write))
+		}
+		call(http.StateActive.String())
+		for have < end.request-begin {
+			read("Read")
+			calls = calls[:len(calls)-1] // that is the body
+		}
+		have -= end.request - begin
+		begin = end.request
+		call("Write", http.StateIdle.String())
+	}
+	if len(ends) > 0 {
+		call(deadlineCall("Read", idle), readCall(readBytes))
+	} else {
+		if header > 0 {
+			call(deadlineCall("Read", header))
+		}
+		call("Read")
+		if l.write > 0 {
+			call(deadlineCall("Write", l.write))
+		}
+	}
+	call("Close", http.StateClosed.String())
+	return calls
+}
+
+// ends says where in the stream a header and its request end.
+type ends struct{ header, request int }
+
+// pieces returns what each Read finds, and the requests' ends.
+func (s script) pieces() (pieces []string, all []ends) {
+	stream := strings.Join(s, "")
+	at := 0
+	for _, request := range s {
+		text := strings.ReplaceAll(request, "|", "")
+		all = append(all, ends{at + strings.Index(text, "\r\n\r\n") + len("\r\n\r\n"), at + len(text)})
+		at += len(text)
+	}
+	if stream == "" {
+		return nil, nil
+	}
+	return strings.Split(stream, "|")[1:], all
+}

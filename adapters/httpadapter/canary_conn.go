@@ -1,0 +1,316 @@
+package httpadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// canaryListener is a listener of some connections.
+type canaryListener struct{ conns []net.Conn }
+
+func (l *canaryListener) Accept() (net.Conn, error) {
+	if len(l.conns) == 0 {
+		return nil, net.ErrClosed
+	}
+	c := l.conns[0]
+	l.conns = l.conns[1:]
+	return c, nil
+}
+
+func (l *canaryListener) Close() error   { return nil }
+func (l *canaryListener) Addr() net.Addr { return rehearsalAddr{} }
+
+// canaryConn is a connection in memory, on which a client plays a script. It compares each
+// call with those that it expects, and fails all of them from the first that differs.
+type canaryConn struct {
+	// immutable
+	ends []ends
+	done chan struct{} // closed when all calls were made, or one differed
+
+	mu     sync.Mutex
+	change sync.Cond // of what follows
+
+	// guarded by mu
+	pieces    []string   // what Reads will find
+	given     int        // bytes that Reads have found
+	expected  [][]string // calls: alternatives that agree with those made
+	made      []string   // calls
+	differs   error
+	answered  int  // requests: StateIdle was told
+	busy      bool // StateActive was told, and StateIdle was not
+	past      bool // the read deadline is over
+	closed    bool
+	completed bool // done is closed
+}
+
+func newCanaryConn(s script, expected ...[]string) *canaryConn {
+	c := &canaryConn{done: make(chan struct{}), expected: expected}
+	c.change.L = &c.mu
+	c.pieces, c.ends = s.pieces()
+	return c
+}
+
+// Waiting is done in steps, so that a process that was stopped for a while does not take
+// that for net/http's slowness. What takes a millisecond may take all of them together.
+const (
+	canarySteps = 100
+	canaryStep  = 50 * time.Millisecond
+)
+
+// await waits until net/http is done with the connection.
+func (c *canaryConn) await() {
+	timer := time.NewTimer(canaryStep)
+	defer timer.Stop()
+	for range canarySteps {
+		select {
+		case <-c.done:
+			return
+		case <-timer.C:
+			timer.Reset(canaryStep)
+		}
+	}
+}
+
+// end fails all calls that are still made, or wait.
+func (c *canaryConn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if !c.completed {
+		c.fail("nothing")
+	}
+	c.change.Broadcast()
+}
+
+// err returns the first difference.
+func (c *canaryConn) err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.differs
+}
+
+// call notes a call. It fails if another was expected.
+func (c *canaryConn) call(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.callLocked(name)
+}
+
+func (c *canaryConn) callLocked(name string) error {
+	if c.differs != nil {
+		return net.ErrClosed
+	}
+	n := len(c.made)
+	differs := func(calls []string) bool { return len(calls) <= n || calls[n] != name }
+	if !slices.ContainsFunc(c.expected, func(calls []string) bool { return !differs(calls) }) {
+		return c.fail(name)
+	}
+	c.expected = slices.DeleteFunc(c.expected, differs)
+	c.made = append(c.made, name)
+	if len(c.made) == len(c.expected[0]) {
+		c.complete()
+	}
+	return nil
+}
+
+// fail notes that something else came than the call that was expected.
+func (c *canaryConn) fail(got string) error {
+	want := "nothing"
+	if n := len(c.made); n < len(c.expected[0]) {
+		want = c.expected[0][n]
+	}
+	last := c.made[max(0, len(c.made)-3):]
+	c.differs = fmt.Errorf("after %q came %q, and not %q", strings.Join(last, ", "), got, want)
+	c.closed = true
+	c.complete()
+	c.change.Broadcast()
+	return net.ErrClosed
+}
+
+func (c *canaryConn) complete() {
+	if !c.completed {
+		c.completed = true
+		close(c.done)
+	}
+}
+
+// told is net/http's ConnState.
+func (c *canaryConn) told(state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch err := c.callLocked(state.String()); {
+	case err != nil:
+	case state == http.StateActive:
+		c.busy = true
+	case state == http.StateIdle:
+		c.busy = false
+		c.answered++
+	}
+}
+
+// Read returns the next piece of the script.
+func (c *canaryConn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy {
+		// It reads the body, or waits for the client to go away.
+		for c.given >= c.ends[c.answered].request && !c.past && !c.closed {
+			c.change.Wait()
+		}
+		switch {
+		case c.closed:
+			return 0, net.ErrClosed
+		case c.past:
+			return 0, os.ErrDeadlineExceeded
+		}
+	} else if err := c.callLocked(c.readCall(len(p))); err != nil {
+		return 0, err
+	}
+	if len(c.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, c.pieces[0])
+	c.given += n
+	if c.pieces[0] = c.pieces[0][n:]; c.pieces[0] == "" {
+		c.pieces = c.pieces[1:]
+	}
+	return n, nil
+}
+
+// readCall returns what a Read is called: with its size if net/http waits for a request.
+func (c *canaryConn) readCall(size int) string {
+	if c.answered > 0 && c.given-c.ends[c.answered-1].request < peekBytes {
+		return readCall(size)
+	}
+	return "Read"
+}
+
+func readCall(size int) string { return "Read of " + strconv.Itoa(size) + " bytes" }
+
+// Write takes the answer.
+func (c *canaryConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, net.ErrClosed
+	}
+	if c.busy && len(c.made) > 0 && c.made[len(c.made)-1] == "Write" {
+		return len(p), nil
+	}
+	return len(p), c.callLocked("Write")
+}
+
+// Close notes that net/http has closed the connection.
+func (c *canaryConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.callLocked("Close")
+	c.closed = true
+	c.change.Broadcast()
+	return err
+}
+
+// SetReadDeadline notes a deadline, unless a handler runs.
+func (c *canaryConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := timeLeft(t)
+	c.past = left < 0
+	c.change.Broadcast()
+	if c.busy {
+		return nil
+	}
+	return c.callLocked(deadlineCall("Read", left))
+}
+
+// SetWriteDeadline notes a deadline, unless a handler runs.
+func (c *canaryConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy {
+		return nil
+	}
+	return c.callLocked(deadlineCall("Write", timeLeft(t)))
+}
+
+// timeLeft returns how far off a deadline is, in hours if that is what it was made of: 0 for
+// none, and less for the past.
+func timeLeft(t time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	left := time.Until(t)
+	if left <= 0 {
+		return -1
+	}
+	if hours := left.Round(time.Hour); hours > 0 && (left-hours).Abs() < 10*time.Minute {
+		return hours
+	}
+	return left
+}
+
+func deadlineCall(direction string, left time.Duration) string {
+	switch {
+	case left < 0:
+		return "Set" + direction + "Deadline(the past)"
+	case left == 0:
+		return "Set" + direction + "Deadline(none)"
+	}
+	return "Set" + direction + "Deadline(in " + left.String() + ")"
+}
+
+// SetDeadline is a call that net/http doesn't make.
+func (c *canaryConn) SetDeadline(time.Time) error { return c.call("SetDeadline") }
+
+// CloseWrite is a call that net/http makes only in the middle of a request.
+func (c *canaryConn) CloseWrite() error { return c.call("CloseWrite") }
+
+// NetConn is a call that net/http doesn't make.
+func (c *canaryConn) NetConn() net.Conn {
+	_ = c.call("NetConn")
+	return nil
+}
+
+func (c *canaryConn) LocalAddr() net.Addr  { return rehearsalAddr{} }
+func (c *canaryConn) RemoteAddr() net.Addr { return rehearsalAddr{} }
+
+// canaryTCPConn has the methods of a plain lease that net/http might look for.
+type canaryTCPConn struct{ *canaryConn }
+
+func (c *canaryTCPConn) CloseRead() error                  { return c.call("CloseRead") }
+func (c *canaryTCPConn) File() (*os.File, error)           { return nil, c.call("File") }
+func (c *canaryTCPConn) MultipathTCP() (bool, error)       { return false, c.call("MultipathTCP") }
+func (c *canaryTCPConn) ReadFrom(io.Reader) (int64, error) { return 0, c.call("ReadFrom") }
+func (c *canaryTCPConn) SetKeepAlive(bool) error           { return c.call("SetKeepAlive") }
+func (c *canaryTCPConn) SetKeepAliveConfig(net.KeepAliveConfig) error {
+	return c.call("SetKeepAliveConfig")
+}
+func (c *canaryTCPConn) SetKeepAlivePeriod(time.Duration) error { return c.call("SetKeepAlivePeriod") }
+func (c *canaryTCPConn) SetLinger(int) error                    { return c.call("SetLinger") }
+func (c *canaryTCPConn) SetNoDelay(bool) error                  { return c.call("SetNoDelay") }
+func (c *canaryTCPConn) SetReadBuffer(int) error                { return c.call("SetReadBuffer") }
+func (c *canaryTCPConn) SetWriteBuffer(int) error               { return c.call("SetWriteBuffer") }
+func (c *canaryTCPConn) SyscallConn() (syscall.RawConn, error)  { return nil, c.call("SyscallConn") }
+func (c *canaryTCPConn) WriteTo(io.Writer) (int64, error)       { return 0, c.call("WriteTo") }
+
+// canaryTLSConn has the methods of a lease over TLS.
+type canaryTLSConn struct{ *canaryConn }
+
+func (c *canaryTLSConn) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{HandshakeComplete: true}
+}
+func (c *canaryTLSConn) Handshake() error                       { return nil }
+func (c *canaryTLSConn) HandshakeContext(context.Context) error { return nil }
+func (c *canaryTLSConn) OCSPResponse() []byte                   { return nil }
+func (c *canaryTLSConn) VerifyHostname(string) error            { return nil }

@@ -1,0 +1,457 @@
+//go:build !percore_net
+
+package httpadapter
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/invariants"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// Whatever net/http does while it waits for a request, connections are parked rightly or
+// not at all. TestChangedNetHTTP shows that with versions of net/http's server that differ
+// from this toolchain's in one small way each: it copies server.go, puts all the changes
+// into the copy, each behind a variable of the environment, and builds this package's
+// tests with it (go test -overlay). So net/http is compiled once. The test binary then runs
+// TestUnderChange once per change.
+
+// changeVariable says which change is in force, and canaryVariable that the canary is not.
+const (
+	changeVariable = "PERCORE_TEST_CHANGE"
+	canaryVariable = "PERCORE_TEST_NO_CANARY"
+)
+
+// An edit replaces a text of net/http/server.go that occurs once.
+type edit struct{ old, new string }
+
+// edits make server.go do what the environment says. In the texts that they are made of,
+// change is net/http's copy of the variable.
+var edits = []edit{
+	{
+		"import (\n",
+		"import (\n\tchangeos \"os\"\n\tchangesyscall \"syscall\"\n",
+	},
+	{
+		"// Serve a new connection.\nfunc (c *conn) serve(",
+		"var change = changeos.Getenv(\"" + changeVariable + "\")\n\nfunc (c *conn) serve(",
+	},
+	{ // the end of a connection
+		`
+			c.close()
+			c.setState(c.rwc, StateClosed, runHooks)
+`, `
+			if change == "StateClosed before Close" {
+				c.setState(c.rwc, StateClosed, runHooks)
+				c.close()
+				return
+			}
+			if change != "no Close" {
+				c.close()
+			}
+			c.setState(c.rwc, StateClosed, runHooks)
+			if change == "a deadline after StateClosed" {
+				c.rwc.SetReadDeadline(time.Now().Add(time.Millisecond))
+			}
+`,
+	},
+	{ // the end of a request
+		`
+		w.finishRequest()
+		c.rwc.SetWriteDeadline(time.Time{})
+`, `
+		if change == "StateIdle before the answer" {
+			c.setState(c.rwc, StateIdle, runHooks)
+		}
+		w.finishRequest()
+		c.rwc.SetWriteDeadline(time.Time{})
+`,
+	},
+	{
+		`
+		c.setState(c.rwc, StateIdle, runHooks)
+		c.curReq.Store(nil)
+`, `
+		if change != "StateIdle before the answer" {
+			c.setState(c.rwc, StateIdle, runHooks)
+		}
+		c.curReq.Store(nil)
+`,
+	},
+	{ // the wait for the next
+		`
+		if _, err := c.bufr.Peek(4); err != nil {
+			return
+		}
+
+		if d := c.server.readHeaderTimeout(); d > 0 {
+			c.rwc.SetReadDeadline(time.Now().Add(d))
+		} else {
+			c.rwc.SetReadDeadline(time.Time{})
+		}
+`, `
+		peek := 4
+		switch change {
+		case "peek of 1":
+			peek = 1
+		case "peek of 16":
+			peek = 16
+		case "two deadlines":
+			c.rwc.SetReadDeadline(time.Time{})
+		case "wait by SyscallConn":
+			if sc, ok := c.rwc.(changesyscall.Conn); ok && c.bufr.Buffered() == 0 {
+				if rc, err := sc.SyscallConn(); err == nil {
+					var b [1]byte
+					rc.Read(func(fd uintptr) bool {
+						n, _, err := changesyscall.Recvfrom(int(fd), b[:], changesyscall.MSG_PEEK|changesyscall.MSG_DONTWAIT)
+						return n >= 0 && err == nil || err != changesyscall.EAGAIN
+					})
+				}
+			}
+		case "bytes set aside":
+			// What is buffered is kept elsewhere, and the wait is for more.
+			if n := c.bufr.Buffered(); n > 0 && n < 4 {
+				p, _ := c.bufr.Peek(n)
+				aside := string(p)
+				c.bufr.Discard(n)
+				if _, err := c.bufr.Peek(1); err != nil {
+					return
+				}
+				p, _ = c.bufr.Peek(c.bufr.Buffered())
+				c.bufr = newBufioReader(io.MultiReader(strings.NewReader(aside+string(p)), c.r))
+			}
+		case "probe":
+			// No buffer is kept for longer than it takes to see that nothing comes.
+			c.rwc.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			_, err := c.bufr.Peek(4)
+			if ne, ok := err.(net.Error); ok && ne.Timeout() {
+				err = nil
+				if d := c.server.idleTimeout(); d > 0 {
+					c.rwc.SetReadDeadline(time.Now().Add(d))
+				} else {
+					c.rwc.SetReadDeadline(time.Time{})
+				}
+				if c.bufr.Buffered() == 0 {
+					putBufioReader(c.bufr)
+					c.bufr = nil
+					if _, err = c.rwc.Read(c.r.byteBuf[:]); err == nil {
+						c.r.hasByte = true
+						c.bufr = newBufioReader(c.r)
+					}
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+		if _, err := c.bufr.Peek(peek); err != nil {
+			switch change {
+			case "an answer to the end":
+				io.WriteString(c.rwc, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+			case "CloseWrite at the end":
+				if tcp, ok := c.rwc.(closeWriter); ok {
+					tcp.CloseWrite()
+				}
+			case "a read after the end":
+				c.rwc.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+				io.Copy(io.Discard, c.rwc)
+			}
+			return
+		}
+
+		if d := c.server.readHeaderTimeout(); d > 0 {
+			c.rwc.SetReadDeadline(time.Now().Add(d))
+		} else if change != "one deadline" {
+			c.rwc.SetReadDeadline(time.Time{})
+		}
+`,
+	},
+	{ // buffers
+		`
+	return bufio.NewReader(r)
+`, `
+	switch change {
+	case "smaller buffers":
+		return bufio.NewReaderSize(r, 2048)
+	case "larger buffers":
+		return bufio.NewReaderSize(r, 8192)
+	}
+	return bufio.NewReader(r)
+`,
+	},
+	{
+		`
+	c.bufw = newBufioWriterSize(checkConnErrorWriter{c}, 4<<10)
+`, `
+	c.bufw = newBufioWriterSize(checkConnErrorWriter{c}, 4<<10)
+	if change == "larger buffers for answers" {
+		c.bufw = newBufioWriterSize(checkConnErrorWriter{c}, 16<<10)
+	}
+`,
+	},
+}
+
+// changes are what the edits know. Those that matter to parking are noticed; with the
+// others connections are parked.
+var changes = []struct {
+	name    string
+	noticed bool
+}{
+	{"", false}, // none
+	{"larger buffers for answers", false},
+	{"one deadline", true}, // before the body of a request could be served as one
+	{"two deadlines", true},
+	{"probe", true}, // as Go 1.28 is going to have it
+	{"peek of 1", true},
+	{"peek of 16", true},
+	{"smaller buffers", true},
+	{"larger buffers", true},
+	{"bytes set aside", true},
+	{"wait by SyscallConn", true},
+	{"StateIdle before the answer", true},
+	{"an answer to the end", true},
+	{"CloseWrite at the end", true},
+	{"a read after the end", true},
+	{"StateClosed before Close", true},
+	{"no Close", true},
+	{"a deadline after StateClosed", true},
+}
+
+func TestChangedNetHTTP(t *testing.T) {
+	needParking(t)
+	if testing.Short() || raceEnabled || invariants.Enabled || runtime.GOARCH == "386" {
+		t.Skip("net/http is compiled once more for this, which takes a while: the plain test does it")
+	}
+	binary := buildChanged(t)
+	for _, c := range changes {
+		t.Run("change="+c.name, func(t *testing.T) {
+			out, err := runChanged(binary, c.name)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if noticed := strings.Contains(out, "canary: noticed"); noticed != c.noticed {
+				t.Errorf("the canary noticed it: %t, want %t\n%s", noticed, c.noticed, out)
+			}
+		})
+	}
+	// Should the canary miss something, a lease that is used after its end is not parked.
+	t.Run("without a canary", func(t *testing.T) {
+		if out, err := runChanged(binary, "one deadline", canaryVariable+"=1"); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// buildChanged builds this package's tests on a net/http with all changes.
+func buildChanged(t *testing.T) (binary string) {
+	t.Helper()
+	goroot := goCommand(t, "env", "GOROOT")
+	if version := goCommand(t, "env", "GOVERSION"); version != strings.Fields(runtime.Version())[0] {
+		t.Skipf("the go command here is %s, and this is built by %s", version, runtime.Version())
+	}
+	name := filepath.Join(goroot, "src", "net", "http", "server.go")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := string(text)
+	for _, e := range edits {
+		if n := strings.Count(changed, e.old); n != 1 {
+			t.Fatalf("%s of %s has this text %d times, want once. net/http is another than the changes here are made for: "+
+				"adapt them (the canary looks after users meanwhile).\n%s", name, runtime.Version(), n, e.old)
+		}
+		changed = strings.Replace(changed, e.old, e.new, 1)
+	}
+	dir := t.TempDir()
+	copied, overlay := filepath.Join(dir, "server.go"), filepath.Join(dir, "overlay.json")
+	replaced, err := json.Marshal(map[string]map[string]string{"Replace": {name: copied}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, data := range map[string][]byte{copied: []byte(changed), overlay: replaced} {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary = filepath.Join(dir, "changed.test")
+	goCommand(t, "test", "-c", "-overlay", overlay, "-o", binary, ".")
+	return binary
+}
+
+// goCommand runs the go command and returns what it prints.
+func goCommand(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("go", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func runChanged(binary, change string, env ...string) (string, error) {
+	cmd := exec.Command(binary, "-test.run=^TestUnderChange$", "-test.v", "-test.timeout=2m")
+	cmd.Env = append(append(os.Environ(), changeVariable+"="+change), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestUnderChange is what the changed net/http is tested with. Clients pause wherever a
+// connection could be parked and must not be. Each request must be served, once and as it was
+// sent, and be answered.
+func TestUnderChange(t *testing.T) {
+	change, ok := os.LookupEnv(changeVariable)
+	if !ok {
+		t.Skip("only with a changed net/http: see TestChangedNetHTTP")
+	}
+	if err := errParking(); err != nil {
+		t.Logf("canary: noticed: %v", err)
+	}
+	if change == "no Close" {
+		return // nothing ends connections then
+	}
+	play := playPauses
+	if os.Getenv(canaryVariable) != "" {
+		play = playWithoutCanary
+	}
+	for _, overTLS := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS=%t", overTLS), func(t *testing.T) {
+			t.Parallel()
+			play(t, change, overTLS)
+		})
+	}
+}
+
+// pausedStream is what a client sends on a connection, with pauses, and the answers.
+type pausedStream struct {
+	pieces []string
+	want   []string
+}
+
+var pausedStreams = []pausedStream{
+	{ // its body would be a request, were what precedes it forgotten
+		[]string{
+			"POST /a HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" +
+				fmt.Sprintf("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n", len(request("/smuggled"))),
+			"\r\n" + request("/smuggled"),
+		},
+		[]string{"POST /a ", "POST /b " + request("/smuggled")},
+	},
+	{
+		[]string{request("/a"), request("/b"), request("/c")},
+		[]string{"GET /a ", "GET /b ", "GET /c "},
+	},
+	{
+		[]string{request("/a") + "GE", "T /b HTTP/1.1\r\nHost: test\r\n\r\n" + "G", "ET", " /c HTTP/1.1\r\nHost: test\r\n\r\n"},
+		[]string{"GET /a ", "GET /b ", "GET /c "},
+	},
+	{
+		[]string{request("/a") + "GET ", "/b HTTP/1.1\r\nHost: test\r\n\r\n" + "GET /c HTTP/1.1\r\n", "Host: test\r\n\r\n"},
+		[]string{"GET /a ", "GET /b ", "GET /c "},
+	},
+	{
+		[]string{
+			"POST /a HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbo", "dy",
+			"\r\nGET /b HTTP/1.1\r\nHost: test\r\n\r\n", request("/c"),
+		},
+		[]string{"POST /a body", "GET /b ", "GET /c "},
+	},
+	{ // as many bytes as a buffer has
+		[]string{request("/a") + longRequest[:readBytes], longRequest[readBytes:], request("/c")},
+		[]string{"GET /a ", "GET /b ", "GET /c "},
+	},
+}
+
+var longRequest = "GET /b HTTP/1.1\r\nHost: test\r\nLong: " + strings.Repeat("x", readBytes) + "\r\n\r\n"
+
+// playPauses plays the streams, each on a connection of its own.
+func playPauses(t *testing.T, change string, overTLS bool) {
+	f, seen, dial := startSeeing(t, overTLS)
+	pause := func() { time.Sleep(20 * time.Millisecond) } // for a connection to be parked
+	if change == "probe" {
+		pause = func() { time.Sleep(80 * time.Millisecond) }
+	}
+	var playing sync.WaitGroup
+	for _, s := range pausedStreams {
+		c := dial()
+		playing.Go(func() {
+			for _, piece := range s.pieces {
+				c.send(piece)
+				pause()
+			}
+			for _, want := range s.want {
+				if got := c.answer(); got != want {
+					t.Errorf("got the answer %q, want %q", got, want)
+				}
+			}
+			pause()
+			if got := seen(c); !slices.Equal(got, s.want) {
+				t.Errorf("the handler saw %q, want %q", got, s.want)
+			}
+		})
+	}
+	playing.Wait()
+	stats := f.server.Stats()
+	if want := errParking() != nil; stats.Unsafe != want {
+		t.Errorf("Stats.Unsafe: got %t, want %t", stats.Unsafe, want)
+	}
+	if !stats.Unsafe {
+		f.awaitParked(len(pausedStreams))
+	} else if stats.Parks > 0 {
+		t.Errorf("connections were parked %d times, want never", stats.Parks)
+	}
+}
+
+// playWithoutCanary sends the beginning of a request, for which the connection would be parked.
+// net/http answers it: it was cut short.
+func playWithoutCanary(t *testing.T, _ string, overTLS bool) {
+	f, seen, dial := startSeeing(t, overTLS, func(c *config) { c.checkNetHTTP = func() error { return nil } })
+	c := dial()
+	c.send(pausedStreams[0].pieces[0])
+	testnet.Eventually(t, "the connection being closed", func() bool { return f.server.Stats().Conns == 0 })
+	if got, want := seen(c), pausedStreams[0].want[:1]; !slices.Equal(got, want) {
+		t.Errorf("the handler saw %q, want %q", got, want)
+	}
+	if n := f.server.Stats().Parks; n > 0 {
+		t.Errorf("the connection was parked %d times, want never", n)
+	}
+}
+
+// startSeeing starts a server. seen says which requests of a client its handler saw.
+func startSeeing(t *testing.T, overTLS bool, opts ...Option) (f *fixture, seen func(*client) []string, dial func() *client) {
+	var mu sync.Mutex
+	requests := make(map[string][]string) // by address
+	handler := func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("%s %s: reading the body: %v", r.Method, r.URL.Path, err)
+		}
+		what := fmt.Sprintf("%s %s %s", r.Method, r.URL.Path, body)
+		mu.Lock()
+		requests[r.RemoteAddr] = append(requests[r.RemoteAddr], what)
+		mu.Unlock()
+		io.WriteString(rw, what)
+	}
+	seen = func(c *client) []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return requests[c.LocalAddr().String()]
+	}
+	if !overTLS {
+		f = start(t, handler, nil, opts...)
+		return f, seen, f.dial
+	}
+	f, config := startTLS(t, handler, nil, opts...)
+	return f, seen, func() *client { return f.dialTLS(config) }
+}
