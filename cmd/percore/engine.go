@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,13 +56,46 @@ func newServeEngine(name string, loops int, plain bool) (*serveEngine, error) {
 	return e, nil
 }
 
+// An openListener is a listener for the servers. They get the one in it, not this
+// one: the adapters recognize percore's by its type.
+type openListener struct {
+	net.Listener
+	accepted func() uint64 // tells how many connections it has accepted
+}
+
 // listen opens a TCP listener. Its errors are net's on both engines.
-func (e *serveEngine) listen(ctx context.Context, address string) (net.Listener, error) {
-	if e.name == engineNet {
-		return net.Listen("tcp", address)
+func (e *serveEngine) listen(ctx context.Context, address string) (openListener, error) {
+	var lc interface {
+		Listen(ctx context.Context, network, address string) (net.Listener, error)
+	} = &net.ListenConfig{}
+	if e.name != engineNet {
+		lc = &percore.ListenConfig{Group: e.group}
 	}
-	lc := percore.ListenConfig{Group: e.group}
-	return lc.Listen(ctx, "tcp", address)
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return openListener{}, err
+	}
+	if l, ok := l.(*percore.Listener); ok && e.group != nil {
+		return openListener{l, func() uint64 { return l.Stats().Accepted }}, nil
+	}
+	counting := &countingListener{Listener: l}
+	return openListener{counting, counting.accepted.Load}, nil
+}
+
+// countingListener counts the connections of a listener that doesn't do so itself,
+// and hands them out as they are: servers look for methods beyond net.Conn's.
+type countingListener struct {
+	net.Listener
+	accepted atomic.Uint64
+}
+
+// Accept is net.Listener's.
+func (l *countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted.Add(1)
+	}
+	return c, err
 }
 
 // webServer has the methods that an http.Server and its adapter share here.

@@ -184,8 +184,8 @@ type demo struct {
 
 	root         *os.Root
 	engine       *serveEngine
-	httpListener net.Listener
-	grpcListener net.Listener
+	httpListener openListener
+	grpcListener openListener
 
 	httpServer webServer
 	grpcServer *grpc.Server
@@ -195,14 +195,8 @@ type demo struct {
 	serving sync.WaitGroup
 	failed  chan error // a server's Serve returned before it was told to
 
-	httpTraffic traffic
-	grpcTraffic traffic
-}
-
-// traffic holds the summary's counts of one server.
-type traffic struct {
-	connections atomic.Uint64
-	requests    atomic.Uint64
+	httpRequests atomic.Uint64
+	grpcRequests atomic.Uint64
 }
 
 // newDemo opens the directory and both listeners, in this order: the mistake
@@ -226,8 +220,8 @@ func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, 
 	if d.grpcListener, err = d.listen(ctx, "grpc", opts.grpcAddress); err != nil {
 		return nil, err
 	}
-	d.httpServer = d.engine.runHTTP(newHTTPServer(d.root, &d.httpTraffic, d.log), opts.park)
-	d.grpcServer, d.health = newGRPCServer(&d.grpcTraffic, d.log, d.engine.grpcOptions()...)
+	d.httpServer = d.engine.runHTTP(newHTTPServer(d.root, &d.httpRequests, d.log), opts.park)
+	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine.grpcOptions()...)
 	return d, nil
 }
 
@@ -252,13 +246,13 @@ func openDir(dir string) (*os.Root, error) {
 }
 
 // listen opens the listener of the server that the flag called name configures.
-func (d *demo) listen(ctx context.Context, name, address string) (net.Listener, error) {
+func (d *demo) listen(ctx context.Context, name, address string) (openListener, error) {
 	l, err := d.engine.listen(ctx, address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s is already in use; choose another address with -%s (%w)", address, name, err)
+		return l, fmt.Errorf("%s is already in use; choose another address with -%s (%w)", address, name, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("-%s: %w", name, err)
+		return l, fmt.Errorf("-%s: %w", name, err)
 	}
 	return l, nil
 }
@@ -266,15 +260,15 @@ func (d *demo) listen(ctx context.Context, name, address string) (net.Listener, 
 // start lets both servers accept connections and returns at once.
 func (d *demo) start() {
 	d.started = time.Now()
-	d.serve("HTTP", d.httpServer.Serve, d.httpListener, &d.httpTraffic)
+	d.serve("HTTP", d.httpServer.Serve, d.httpListener)
 	serveGRPC := func(l net.Listener) error { return d.engine.serveGRPC(d.grpcServer, l) }
-	d.serve("gRPC", serveGRPC, d.grpcListener, &d.grpcTraffic)
+	d.serve("gRPC", serveGRPC, d.grpcListener)
 }
 
 // serve runs one server's Serve on l in a goroutine of its own.
-func (d *demo) serve(name string, serveOn func(net.Listener) error, l net.Listener, t *traffic) {
+func (d *demo) serve(name string, serveOn func(net.Listener) error, l openListener) {
 	d.serving.Go(func() {
-		err := serveOn(countingListener{Listener: l, accepted: &t.connections})
+		err := serveOn(l.Listener)
 		// grpc returns nil and net/http ErrServerClosed after an orderly stop.
 		if err != nil && !errors.Is(err, http.ErrServerClosed) {
 			d.failed <- fmt.Errorf("%s server: %w", name, err)
@@ -366,10 +360,9 @@ func (d *demo) shutdownGRPC(ctx context.Context) {
 // printSummary tells the totals since start.
 func (d *demo) printSummary(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	h, g := &d.httpTraffic, &d.grpcTraffic
 	fmt.Fprintf(table, "\nuptime\t%s\n", time.Since(d.started).Round(time.Millisecond))
-	printCount(table, "connections", h.connections.Load(), g.connections.Load())
-	printCount(table, "requests", h.requests.Load(), g.requests.Load())
+	printCount(table, "connections", d.httpListener.accepted(), d.grpcListener.accepted())
+	printCount(table, "requests", d.httpRequests.Load(), d.grpcRequests.Load())
 	fmt.Fprintf(table, "parked\t%s\n", d.engine.parked(d.httpServer))
 	fmt.Fprintf(table, "not copied\t%s\n", d.engine.zeroCopied())
 	fmt.Fprintf(table, "events per wake-up\t%s\n", d.engine.eventsPerWakeup())
@@ -384,8 +377,8 @@ func printCount(w io.Writer, name string, overHTTP, overGRPC uint64) {
 // release closes all that newDemo opened, as far as it came. Where the servers ran,
 // they have closed their listeners already.
 func (d *demo) release() {
-	for _, l := range []net.Listener{d.httpListener, d.grpcListener} {
-		if l != nil {
+	for _, l := range []openListener{d.httpListener, d.grpcListener} {
+		if l.Listener != nil {
 			_ = l.Close()
 		}
 	}
@@ -395,19 +388,4 @@ func (d *demo) release() {
 	if d.root != nil {
 		_ = d.root.Close()
 	}
-}
-
-// countingListener counts the connections it hands out, and hands them out as
-// they are: servers look for methods beyond net.Conn's on them.
-type countingListener struct {
-	net.Listener
-	accepted *atomic.Uint64
-}
-
-func (l countingListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err == nil {
-		l.accepted.Add(1)
-	}
-	return c, err
 }

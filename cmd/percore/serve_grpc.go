@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,8 +27,8 @@ var grpcServices = []string{
 }
 
 // newGRPCServer is an ordinary grpc.Server: nothing in it knows the kind of its listener.
-func newGRPCServer(t *traffic, log *slog.Logger, opts ...grpc.ServerOption) (*grpc.Server, *health.Server) {
-	observer := callObserver{t, log}
+func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, opts ...grpc.ServerOption) (*grpc.Server, *health.Server) {
+	observer := callObserver{requests, log}
 	srv := grpc.NewServer(append(opts,
 		grpc.UnaryInterceptor(observer.unary),
 		grpc.StreamInterceptor(observer.stream),
@@ -44,12 +45,12 @@ func newGRPCServer(t *traffic, log *slog.Logger, opts ...grpc.ServerOption) (*gr
 
 // callObserver counts calls, and logs them at debug level.
 type callObserver struct {
-	traffic *traffic
-	log     *slog.Logger
+	requests *atomic.Uint64
+	log      *slog.Logger
 }
 
 func (o callObserver) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	o.traffic.requests.Add(1)
+	o.requests.Add(1)
 	begin := time.Now()
 	resp, err := handler(ctx, req)
 	o.logCall(ctx, info.FullMethod, begin, err)
@@ -57,7 +58,7 @@ func (o callObserver) unary(ctx context.Context, req any, info *grpc.UnaryServer
 }
 
 func (o callObserver) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	o.traffic.requests.Add(1)
+	o.requests.Add(1)
 	begin := time.Now()
 	err := handler(srv, ss)
 	o.logCall(ss.Context(), info.FullMethod, begin, err)

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,7 +36,7 @@ var httpEndpoints = []struct{ Path, About string }{
 }
 
 // newHTTPServer is an ordinary http.Server: nothing in it knows the kind of its listener.
-func newHTTPServer(root *os.Root, t *traffic, log *slog.Logger) *http.Server {
+func newHTTPServer(root *os.Root, requests *atomic.Uint64, log *slog.Logger) *http.Server {
 	s := &site{
 		root:     root,
 		files:    http.FileServer(rootFS{root}),
@@ -47,7 +48,7 @@ func newHTTPServer(root *os.Root, t *traffic, log *slog.Logger) *http.Server {
 	mux.HandleFunc("GET /clock", s.serveClock)
 	mux.HandleFunc("GET /download", serveDownload)
 	srv := &http.Server{
-		Handler:           countRequests(mux, t, log),
+		Handler:           countRequests(mux, requests, log),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
@@ -59,9 +60,9 @@ func newHTTPServer(root *os.Root, t *traffic, log *slog.Logger) *http.Server {
 
 // countRequests counts next's requests, and logs them at debug level. It hands
 // the ResponseWriter on as it is: wrapped, it would have no sendfile.
-func countRequests(next http.Handler, t *traffic, log *slog.Logger) http.Handler {
+func countRequests(next http.Handler, requests *atomic.Uint64, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		t.requests.Add(1)
+		requests.Add(1)
 		if log.Enabled(r.Context(), slog.LevelDebug) {
 			begin := time.Now()
 			defer func() {

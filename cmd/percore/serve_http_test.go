@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -151,7 +152,7 @@ func testHandler(t *testing.T, dir string) http.Handler {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = root.Close() })
-	return newHTTPServer(root, new(traffic), slog.New(slog.DiscardHandler)).Handler
+	return newHTTPServer(root, new(atomic.Uint64), slog.New(slog.DiscardHandler)).Handler
 }
 
 func testEcho(t *testing.T, s *servers) {

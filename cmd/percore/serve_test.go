@@ -285,11 +285,33 @@ func TestServeParks(t *testing.T) {
 			if got := d.engine.parked(d.httpServer); !regexp.MustCompile(want).MatchString(got) {
 				t.Errorf("the summary: got %q, want something that matches %q", got, want)
 			}
-			if got := d.httpTraffic.connections.Load(); got != 1 {
+			if got := d.httpListener.accepted(); got != 1 {
 				t.Errorf("connections: got %d, want 1: the second request on the same", got)
 			}
 		})
 	}
+}
+
+// The servers get percore's own listener, which tells the adapters its loops: each
+// accepts by itself.
+func TestServeShowsListener(t *testing.T) {
+	d, err := newDemo(t.Context(), serveOptions{
+		httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore, loops: 2,
+	}, io.Discard)
+	if err != nil {
+		t.Fatalf("newDemo: %v", err)
+	}
+	defer d.release()
+	if d.engine.group == nil {
+		t.Skip("without loops there is nothing to tell")
+	}
+	d.serve("test", func(l net.Listener) error {
+		if _, ok := l.(*percore.Listener); !ok {
+			t.Errorf("Serve got a %T, want a *percore.Listener", l)
+		}
+		return nil
+	}, d.httpListener)
+	d.serving.Wait()
 }
 
 // Requests and calls that are under way when the signal comes are completed;
