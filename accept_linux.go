@@ -150,9 +150,11 @@ func (l *listener) reportPutOff(err error) {
 	}
 }
 
-// warnAcceptError is the default of ListenConfig.OnAcceptError.
-func warnAcceptError(err error) {
-	slog.Warn("percore: accepting connections is put off; the listener recovers by itself", "error", err)
+// warnAcceptError is the default of ListenConfig.OnAcceptError. It names the listener,
+// since a program may have several and the error is about the process.
+func (l *listener) warnAcceptError(err error) {
+	slog.Warn("percore: accepting connections is put off; the listener recovers by itself",
+		"network", l.network, "address", l.addr.String(), "error", err)
 }
 
 // control calls f with a listening socket, which stays open meanwhile.

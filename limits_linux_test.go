@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -105,6 +107,30 @@ func init() {
 			}
 		}
 		ln.Close()
+	}
+}
+
+// TestAcceptWarning: the warning that programs get without an OnAcceptError names
+// the listener and the error, in one line.
+func TestAcceptWarning(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	network, address := testnet.Address(t, testnet.TCP4)
+	ln, err := Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ln.(*Listener).listener.report(syscall.EMFILE)
+	got := log.String()
+	if strings.Count(got, "\n") != 1 {
+		t.Errorf("got %q, want one line", got)
+	}
+	for _, want := range []string{"level=WARN", "network=" + network + " ", "address=" + ln.Addr().String() + " ", `error="` + syscall.EMFILE.Error() + `"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got the warning %q, want one with %s", got, want)
+		}
 	}
 }
 

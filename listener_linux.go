@@ -178,7 +178,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		report:      lc.OnAcceptError,
 	}
 	if l.report == nil {
-		l.report = warnAcceptError
+		l.report = l.warnAcceptError
 	}
 	if err := l.add(lc, nl); err != nil {
 		group.Release()

@@ -25,8 +25,9 @@
 //	splice=0    sockets and pipes are read and written
 //	writev=0    slices are written one by one
 //
-// As with GODEBUG, settings that are not understood are ignored without a word,
-// and of two for the same feature the later one counts. [Features] tells what is
+// Settings that this version does not know are ignored; a warning names them when
+// the program starts. Of two for the same feature the later one counts, as with
+// GODEBUG. [Features] tells what is
 // on, and if not why not: a feature that the kernel has been found not to have is
 // turned off, too.
 package zerocopy

@@ -32,27 +32,27 @@ func on(features []*fastpath.Feature) string {
 
 func TestSettings(t *testing.T) {
 	const all = "sendfile splice writev"
-	for _, c := range []struct{ settings, want string }{
-		{"", all},
-		{"splice=0", "sendfile writev"},
-		{"splice=0,sendfile=0", "writev"},
-		{"sendfile=0,splice=0,writev=0", ""},
-		{"splice=1", all},
-		{"splice=0,splice=1", all},
-		{"splice=1,splice=0", "sendfile writev"},
-		{"splice", all},
-		{"splice=", all},
-		{"splice=false", all},
-		{"splice=00", all},
-		{"SPLICE=0", all},
-		{" splice=0", all}, // GODEBUG knows no spaces either
-		{"future=0,writev=0,,=,a=b=c", "sendfile splice"},
+	for _, c := range []struct{ settings, want, unknown string }{
+		{"", all, ""},
+		{"splice=0", "sendfile writev", ""},
+		{"splice=0,sendfile=0", "writev", ""},
+		{"sendfile=0,splice=0,writev=0", "", ""},
+		{"splice=1", all, ""},
+		{"splice=0,splice=1", all, ""},
+		{"splice=1,splice=0", "sendfile writev", ""},
+		{"splice", all, "splice"},
+		{"splice=", all, "splice="},
+		{"splice=false", all, "splice=false"},
+		{"splice=00", all, "splice=00"},
+		{"SPLICE=0", all, "SPLICE=0"},
+		{" splice=0", all, " splice=0"}, // GODEBUG knows no spaces either
+		{"future=0,writev=0,,=,a=b=c", "sendfile splice", "future=0,=,a=b=c"},
 	} {
 		t.Run(c.settings, func(t *testing.T) {
 			features := fastpath.NewFeatures()
-			fastpath.Apply(c.settings, features)
-			if got := on(features); got != c.want {
-				t.Errorf("PERCOREDEBUG=%s: got on: %q, want %q", c.settings, got, c.want)
+			unknown := strings.Join(fastpath.Apply(c.settings, features), ",")
+			if got := on(features); got != c.want || unknown != c.unknown {
+				t.Errorf("PERCOREDEBUG=%s: got on: %q, unknown: %q, want %q, %q", c.settings, got, unknown, c.want, c.unknown)
 			}
 		})
 	}
@@ -85,12 +85,24 @@ func TestEnvironment(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("all features are Linux's")
 	}
-	child := testnet.StartChild(t, "features", "PERCOREDEBUG=splice=0,writev=0")
-	out, err := io.ReadAll(child.Stdout)
-	if got, want := string(out), "sendfile"; got != want || err != nil {
-		t.Errorf("on in a process with splice=0,writev=0: got %q, %v, want %q", got, err, want)
-	}
-	if err := child.Wait(); err != nil {
-		t.Error(err)
+	for _, c := range []struct {
+		settings, want string
+		warnings       int
+	}{
+		{"splice=0,writev=0", "sendfile", 0},
+		{"splice=0,future=0,write=0,writev=0", "sendfile", 1},
+	} {
+		child := testnet.StartChild(t, "features", "PERCOREDEBUG="+c.settings)
+		out, err := io.ReadAll(child.Stdout)
+		if got := string(out); got != c.want || err != nil {
+			t.Errorf("on in a process with %s: got %q, %v, want %q", c.settings, got, err, c.want)
+		}
+		if err := child.Wait(); err != nil {
+			t.Error(err)
+		}
+		got := child.Stderr()
+		if strings.Count(got, "\n") != c.warnings || c.warnings > 0 && !strings.Contains(got, "unknown=\"future=0,write=0\"") {
+			t.Errorf("standard error with %s: got %q, want %d lines that name the unknown settings", c.settings, got, c.warnings)
+		}
 	}
 }

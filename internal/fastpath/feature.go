@@ -9,8 +9,10 @@
 package fastpath
 
 import (
+	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -49,7 +51,10 @@ var All = []*Feature{Sendfile, Splice, Writev}
 const variable = "PERCOREDEBUG"
 
 func init() {
-	apply(os.Getenv(variable), All)
+	if unknown := apply(os.Getenv(variable), All); len(unknown) > 0 {
+		slog.Warn("percore: "+variable+" has settings that this version does not know; it ignores them",
+			"unknown", strings.Join(unknown, ","), "known", strings.Join(names(All), ","))
+	}
 	if runtime.GOOS != "linux" {
 		for _, f := range All {
 			f.Refuse(syscall.ENOSYS)
@@ -58,18 +63,30 @@ func init() {
 }
 
 // apply sets the switches as a value of PERCOREDEBUG says: settings of the form
-// name=0 or name=1, separated by commas. As with GODEBUG, what is not understood
-// is ignored, so that a setting for another version does no harm, and of two
-// settings for the same name the later one counts.
-func apply(settings string, features []*Feature) {
+// name=0 or name=1, separated by commas. As with GODEBUG, of two settings for the
+// same name the later one counts, and a setting for another version does no harm:
+// apply ignores settings that name no feature or have another value. It returns them.
+func apply(settings string, features []*Feature) (unknown []string) {
 	for setting := range strings.SplitSeq(settings, ",") {
 		name, value, _ := strings.Cut(setting, "=")
-		for _, f := range features {
-			if f.name == name && (value == "0" || value == "1") {
-				f.switchedOff.Store(value == "0")
-			}
+		i := slices.IndexFunc(features, func(f *Feature) bool { return f.name == name })
+		switch {
+		case setting == "":
+		case i < 0 || value != "0" && value != "1":
+			unknown = append(unknown, setting)
+		default:
+			features[i].switchedOff.Store(value == "0")
 		}
 	}
+	return unknown
+}
+
+// names returns the features' names.
+func names(features []*Feature) (names []string) {
+	for _, f := range features {
+		names = append(names, f.name)
+	}
+	return names
 }
 
 // Name returns what PERCOREDEBUG calls the feature.
