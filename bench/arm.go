@@ -15,10 +15,22 @@ type Arm struct {
 	Engine     target.Engine `json:"engine"`
 	Env        []string      `json:"env,omitempty"`        // KEY=VALUE, on top of the harness's own
 	Executable string        `json:"executable,omitempty"` // "" for the running one
+	IdleOnly   bool          `json:"idleOnly,omitempty"`   // not in scenarios without idle connections
 
 	// The arm's first server's own report; 0 until then.
 	GOMAXPROCS int `json:"gomaxprocs"`
 	Loops      int `json:"loops"`
+}
+
+// DefaultArms returns the arms of a run for which none are named: percore and net, and
+// where connections are idle, which the adapters are for, percore with them.
+func DefaultArms() []Arm {
+	arms, err := ParseArms("percore+adapter,percore,net")
+	if err != nil {
+		panic(err) // a constant
+	}
+	arms[0].IdleOnly = true
+	return arms
 }
 
 // ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is

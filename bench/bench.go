@@ -17,7 +17,7 @@ import (
 
 // Config lists the measurements and their length.
 type Config struct {
-	Arms     []Arm          // at least one; the first is compared with each other
+	Arms     []Arm          // at least one; the first of a scenario is compared with each other
 	Match    *regexp.Regexp // of all scenarios, those whose name matches; nil for the core set
 	Rounds   int            // samples per scenario and arm
 	Duration time.Duration  // of a measured window
@@ -54,8 +54,8 @@ type Progress struct {
 	Round       int // from 1
 }
 
-// check returns the first mistake in a configuration.
-func (cfg *Config) check() error {
+// Check returns the first mistake in a configuration: what no machine could run.
+func (cfg *Config) Check() error {
 	switch {
 	case len(cfg.Arms) == 0:
 		return errors.New("no arm to measure")
@@ -65,8 +65,18 @@ func (cfg *Config) check() error {
 		return errors.New("durations must be positive")
 	case cfg.Idle < 1:
 		return fmt.Errorf("%d idle connections: need at least one", cfg.Idle)
+	case !slices.ContainsFunc(Scenarios(cfg.Idle), cfg.wants):
+		return fmt.Errorf("no scenario matches %q", cfg.Match)
 	}
 	return nil
+}
+
+// wants reports whether the user asked for sc.
+func (cfg *Config) wants(sc Scenario) bool {
+	if cfg.Match == nil {
+		return sc.Core
+	}
+	return cfg.Match.MatchString(sc.Name)
 }
 
 // runner is a run in progress. It is used by one goroutine.
@@ -93,7 +103,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("the benchmark needs Linux: on %s percore is package net", runtime.GOOS)
 	}
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	exe, err := os.Executable()
@@ -135,7 +145,7 @@ func (r *runner) choose() ([]Scenario, error) {
 	var chosen []Scenario
 	allowed := systemLimits()
 	for _, sc := range Scenarios(r.cfg.Idle) {
-		if !r.wanted(sc) {
+		if !r.cfg.wants(sc) {
 			continue
 		}
 		why := allowed.allow(sc)
@@ -148,27 +158,34 @@ func (r *runner) choose() ([]Scenario, error) {
 		}
 		chosen = append(chosen, sc)
 	}
-	r.total = len(chosen) * r.cfg.Rounds * len(r.cfg.Arms)
-	switch {
-	case len(chosen) > 0:
-		return chosen, nil
-	case len(r.skipped) > 0:
+	for _, sc := range chosen {
+		r.total += r.samples(sc)
+	}
+	if len(chosen) == 0 {
 		return nil, fmt.Errorf("nothing to run: %s: %s", r.skipped[0].Scenario, r.skipped[0].Skipped)
 	}
-	return nil, fmt.Errorf("no scenario matches %q", r.cfg.Match)
+	return chosen, nil
 }
 
-// wanted reports whether the user asked for sc.
-func (r *runner) wanted(sc Scenario) bool {
-	if r.cfg.Match == nil {
-		return sc.Core
+// arms returns the arms that take part in sc.
+func (r *runner) arms(sc Scenario) []*Arm {
+	var arms []*Arm
+	for i := range r.cfg.Arms {
+		if arm := &r.cfg.Arms[i]; sc.aboutIdle() || !arm.IdleOnly {
+			arms = append(arms, arm)
+		}
 	}
-	return r.cfg.Match.MatchString(sc.Name)
+	return arms
 }
+
+// samples returns the number of samples to take of sc.
+func (r *runner) samples(sc Scenario) int { return r.cfg.Rounds * len(r.arms(sc)) }
 
 // skip records that sc is not run.
 func (r *runner) skip(sc Scenario, why error) {
-	r.skipped = append(r.skipped, Result{Scenario: sc.Name, Headline: sc.headline(), Skipped: why.Error()})
+	res := sc.result()
+	res.Skipped = why.Error()
+	r.skipped = append(r.skipped, res)
 	if r.cfg.Skipped != nil {
 		r.cfg.Skipped(sc.Name, why.Error())
 	}
@@ -214,10 +231,11 @@ func (r *runner) writeFiles() error {
 
 // runAll runs the scenarios one after the other.
 func (r *runner) runAll(ctx context.Context, scenarios []Scenario) error {
-	failed, first := 0, error(nil)
-	for i, sc := range scenarios {
-		r.done = i * r.cfg.Rounds * len(r.cfg.Arms)
-		res := Result{Scenario: sc.Name, Headline: sc.headline(), Samples: map[string][]Sample{}}
+	failed, first, next := 0, error(nil), 0
+	for _, sc := range scenarios {
+		r.done, next = next, next+r.samples(sc) // the one before may have failed early
+		res := sc.result()
+		res.Samples = map[string][]Sample{}
 		err := r.runScenario(ctx, sc, &res)
 		if ctx.Err() != nil {
 			if res.Measured() {
@@ -253,12 +271,11 @@ func (r *runner) runScenario(ctx context.Context, sc Scenario, res *Result) erro
 		}
 		res.Rate = roundDown(rate * sc.share)
 	}
-	if sc.pause > 0 {
-		res.Rate = float64(sc.job.Conns) / sc.pause.Seconds()
+	if rate := sc.rate(); rate > 0 {
+		res.Rate = rate
 	}
 	for round := range r.cfg.Rounds {
-		for i := range r.cfg.Arms {
-			arm := &r.cfg.Arms[i]
+		for _, arm := range r.arms(sc) {
 			if r.cfg.Progress != nil {
 				r.cfg.Progress(Progress{Done: r.done, Total: r.total, Scenario: sc.Name, Arm: arm.Name, Round: round + 1})
 			}

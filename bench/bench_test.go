@@ -358,7 +358,7 @@ func checkResult(t *testing.T, rep *Report, res *Result) {
 			t.Errorf("%s on %s: latencies there: %t, error %v", res.Scenario, arm.Name, h != nil, err)
 		}
 	}
-	open := strings.Contains(res.Scenario, "load=") || strings.Contains(res.Scenario, "/unpark/")
+	open := strings.Contains(res.Scenario, "load=") || strings.Contains(res.Scenario, "/unpark/") || strings.Contains(res.Scenario, "/sparse/")
 	if open != (res.Rate > 0) {
 		t.Errorf("%s: rate %v", res.Scenario, res.Rate)
 	}

@@ -26,7 +26,7 @@ type Report struct {
 	SplitCPUs bool      `json:"split_cpus,omitempty"` // see Config
 	Stopped   string    `json:"stopped,omitempty"`    // why the run ended before its time
 	Profiled  bool      `json:"profiled,omitempty"`
-	Arms      []Arm     `json:"arms"` // the first is compared with each other
+	Arms      []Arm     `json:"arms"` // see ArmsOf
 	Results   []Result  `json:"results"`
 }
 
@@ -45,6 +45,7 @@ type Host struct {
 // Result is the samples of one scenario.
 type Result struct {
 	Scenario string              `json:"scenario"`
+	Idle     bool                `json:"idle,omitempty"` // it has connections that are idle for a while
 	Headline []string            `json:"headline"`       // the metrics it is about
 	Rate     float64             `json:"rate,omitempty"` // operations per second of an open loop
 	Samples  map[string][]Sample `json:"samples"`        // by arm, one per round in order
@@ -60,6 +61,18 @@ type Sample struct {
 	// Latency is all latencies: an HDR histogram in nanoseconds, V2 compressed,
 	// base64. It is empty when the load generator doesn't give them.
 	Latency string `json:"latency,omitempty"`
+}
+
+// ArmsOf returns the arms that take part in a scenario. The first is compared with
+// each other one.
+func (rep *Report) ArmsOf(res *Result) []Arm {
+	var arms []Arm
+	for _, arm := range rep.Arms {
+		if res.Idle || !arm.IdleOnly {
+			arms = append(arms, arm)
+		}
+	}
+	return arms
 }
 
 // Values returns one metric of one arm, a value per sample in order.

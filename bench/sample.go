@@ -52,7 +52,9 @@ func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, erro
 		return nil, err
 	}
 	st.server, st.addr = server, started.Addr
-	arm.GOMAXPROCS, arm.Loops = started.GOMAXPROCS, started.Loops
+	if spec.Procs == 0 {
+		arm.GOMAXPROCS, arm.Loops = started.GOMAXPROCS, started.Loops
+	}
 	return st, nil
 }
 
@@ -129,8 +131,8 @@ func (r *runner) sample(ctx context.Context, sc Scenario, arm *Arm, round int, r
 func (r *runner) capacity(ctx context.Context, sc Scenario) (float64, error) {
 	closed := sc
 	closed.share = 0
-	arm := &r.cfg.Arms[len(r.cfg.Arms)-1]
-	st, err := r.setUp(ctx, closed, arm)
+	arms := r.arms(sc)
+	st, err := r.setUp(ctx, closed, arms[len(arms)-1])
 	if err != nil {
 		return 0, err
 	}
@@ -147,10 +149,11 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 	if err := r.connect(ctx, sc, st); err != nil {
 		return Sample{}, err
 	}
-	ph := load.Phase{Duration: r.cfg.Warmup, Grace: r.cfg.Hung, Rate: rate, Seed: 1, InTurn: sc.pause > 0}
-	if ph.InTurn {
-		ph.Duration = max(ph.Duration, 2*sc.pause) // so that all connections have been used
+	ph := load.Phase{
+		Duration: r.cfg.Warmup, Grace: r.cfg.Hung, Rate: rate, Seed: 1, InTurn: sc.pause > 0,
+		PauseMin: sc.pauseMin, PauseMax: sc.pauseMax,
 	}
+	ph.Duration = max(ph.Duration, 2*sc.pause, 2*sc.pauseMax) // so that all connections have been used
 	if ph.Duration > 0 {
 		if _, err := st.gen.phase(ctx, ph); err != nil {
 			return Sample{}, err

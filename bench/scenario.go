@@ -27,16 +27,40 @@ type Scenario struct {
 	// pause makes it an open loop in which connections are used in turn, each
 	// once per this time.
 	pause time.Duration
+
+	// pauseMin and pauseMax make it an open loop in which each connection pauses for
+	// a random time between them, independently of the others.
+	pauseMin, pauseMax time.Duration
 }
 
 // open reports whether the load of sc is an open loop.
-func (sc Scenario) open() bool { return sc.share > 0 || sc.pause > 0 }
+func (sc Scenario) open() bool { return sc.share > 0 || sc.pause > 0 || sc.pauseMax > 0 }
+
+// aboutIdle reports whether sc is about connections that are idle for a while, for
+// which the adapters are.
+func (sc Scenario) aboutIdle() bool { return sc.idle > 0 || sc.pause > 0 || sc.pauseMax > 0 }
+
+// rate returns the operations per second of an open loop whose pauses say so, else 0.
+func (sc Scenario) rate() float64 {
+	pause := max(sc.pause, (sc.pauseMin+sc.pauseMax)/2)
+	if pause == 0 {
+		return 0
+	}
+	return float64(sc.job.Conns) / pause.Seconds()
+}
+
+// result returns the result of a scenario without its samples.
+func (sc Scenario) result() Result {
+	return Result{Scenario: sc.Name, Idle: sc.aboutIdle(), Headline: sc.headline()}
+}
 
 // headline names the metrics that a scenario is about.
 func (sc Scenario) headline() []string {
 	switch {
 	case sc.memory:
 		return []string{MetricResident, MetricHeap, MetricGoroutines}
+	case sc.spec.Computing: // which takes all processor time that there is
+		return []string{MetricRate, MetricP50, MetricP99}
 	case sc.open():
 		return []string{MetricCPU, MetricP50, MetricP99, MetricP999}
 	}
@@ -52,7 +76,7 @@ func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
 		keepAlive(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
-		transfers(), proxying(), idling(idle), waking(idle),
+		bursting(), transfers(), proxying(), besideComputing(), idling(idle), waking(idle), sparse(idle),
 	} {
 		all = append(all, part...)
 	}
@@ -167,6 +191,40 @@ func streaming() []Scenario {
 	return all
 }
 
+// bursting is answers of many small slices, by net.Buffers.
+func bursting() []Scenario {
+	var all []Scenario
+	for _, b := range []struct{ slices, bytes, conns int }{
+		{16, 256, 64},  // a message and its parts
+		{1024, 512, 8}, // a message broker's flush
+	} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("buffers/%dx%dB/conns=%d", b.slices, b.bytes, b.conns),
+			spec: target.Spec{App: target.AppBuffers, Slices: b.slices, SliceBytes: b.bytes},
+			job:  load.Job{Kind: load.KindBurst, Conns: b.conns, Payload: b.slices * b.bytes},
+		})
+	}
+	return all
+}
+
+// besideComputing is requests to a server whose other goroutines keep every
+// processor busy: how long a request waits for its turn.
+func besideComputing() []Scenario {
+	var all []Scenario
+	for _, procs := range []int{1, 0} {
+		name := "computing/http/conns=16"
+		if procs > 0 {
+			name += fmt.Sprintf("/procs=%d", procs)
+		}
+		all = append(all, Scenario{
+			Name: name,
+			spec: target.Spec{App: target.AppHTTP, Procs: procs, Computing: true},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 16},
+		})
+	}
+	return all
+}
+
 // fileSizes are the downloads, by the names their files have in the directory
 // that the file server serves.
 var fileSizes = []struct {
@@ -273,5 +331,18 @@ func waking(idle int) []Scenario {
 		spec:  target.Spec{App: target.AppHTTP},
 		job:   load.Job{Kind: load.KindHTTP, Conns: n},
 		pause: wakingPause,
+	}}
+}
+
+// sparse is many connections with a request now and then, more often than the
+// adapter gives a connection up as idle and less often than it takes to be busy.
+func sparse(idle int) []Scenario {
+	n := max(wakingMin, idle*2/5) // 4,000 by default, which are 10,000 requests a second
+	return []Scenario{{
+		Name:     fmt.Sprintf("http/sparse/conns=%d", n),
+		spec:     target.Spec{App: target.AppHTTP},
+		job:      load.Job{Kind: load.KindHTTP, Conns: n},
+		pauseMin: 200 * time.Millisecond,
+		pauseMax: 600 * time.Millisecond,
 	}}
 }

@@ -116,7 +116,7 @@ func svg(p *plot.Plot, width, height vg.Length, alt string) (template.HTML, erro
 
 // forest draws one metric's ratios over all scenarios, with their intervals. It
 // returns "" when no scenario has the metric.
-func forest(rep *bench.Report, base string, m bench.Metric) (template.HTML, error) {
+func forest(rep *bench.Report, between pair, m bench.Metric) (template.HTML, error) {
 	var (
 		names  []string
 		points []bench.Comparison
@@ -126,7 +126,7 @@ func forest(rep *bench.Report, base string, m bench.Metric) (template.HTML, erro
 		if !slices.Contains(res.Headline, m.Name) {
 			continue
 		}
-		if c := res.Compare(rep.Arms[0].Name, base, m); c.Ratio.Pairs > 0 && c.Ratio.Lo > 0 {
+		if c := compare(rep, res, between, m); c.Ratio.Pairs > 0 && c.Ratio.Lo > 0 {
 			names, points = append(names, res.Scenario), append(points, c)
 		}
 	}
@@ -140,7 +140,7 @@ func forest(rep *bench.Report, base string, m bench.Metric) (template.HTML, erro
 	if m.HigherIsBetter {
 		better = "right is better"
 	}
-	title := fmt.Sprintf("%s: %s / %s (%s)", m.Label, rep.Arms[0].Name, base, better)
+	title := fmt.Sprintf("%s: %v (%s)", m.Label, between, better)
 	p := newPlot(title)
 	addGrid(p, true, true)
 	if err := addRatios(p, points); err != nil {

@@ -38,8 +38,8 @@ func CSV(w io.Writer, rep *bench.Report) error {
 
 // Benchstat writes the samples in the Go benchmark format
 // (golang.org/design/14313-benchmark-format). The arm is the last part of the
-// name, so that "benchstat -col /arm FILE" compares the arms. The first arm comes
-// last, because benchstat compares with the one that it sees first.
+// name, so that "benchstat -col /arm FILE" compares the arms. The last arm comes
+// first, because benchstat compares with the one that it sees first.
 func Benchstat(w io.Writer, rep *bench.Report) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "goos: %s\ngoarch: %s\npkg: github.com/percore/percore/bench\ncpu: %s\n", rep.Host.OS, rep.Host.Arch, rep.Host.CPU)
@@ -50,9 +50,10 @@ func Benchstat(w io.Writer, rep *bench.Report) error {
 		}
 		fmt.Fprintf(out, "Unit %s better=%s\n", m.Name, better)
 	}
-	last := *rep
-	last.Arms = append(slices.Clone(rep.Arms[1:]), rep.Arms[0])
-	eachSample(&last, func(res *bench.Result, arm bench.Arm, _ int, s bench.Sample) {
+	reversed := *rep
+	reversed.Arms = slices.Clone(rep.Arms)
+	slices.Reverse(reversed.Arms)
+	eachSample(&reversed, func(res *bench.Result, arm bench.Arm, _ int, s bench.Sample) {
 		name := strings.ToUpper(res.Scenario[:1]) + res.Scenario[1:]
 		fmt.Fprintf(out, "Benchmark%s/arm=%s-%d\t1", name, arm.Name, arm.GOMAXPROCS)
 		for _, m := range bench.Metrics() {

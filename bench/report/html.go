@@ -25,7 +25,7 @@ type pageData struct {
 	Facts    []fact
 	Summary  []string
 	Charts   []template.HTML
-	Bases    []string
+	Pairs    []pair
 	Rows     []pageRow
 	Scenario []pageScenario
 }
@@ -55,10 +55,7 @@ type pageScenario struct {
 
 // HTML writes the report as a page that needs no network.
 func HTML(w io.Writer, rep *bench.Report) error {
-	data := pageData{Rep: rep, Title: pageTitle(rep), Facts: facts(rep), Summary: summary(rep)}
-	for _, base := range rep.Arms[1:] {
-		data.Bases = append(data.Bases, base.Name)
-	}
+	data := pageData{Rep: rep, Title: pageTitle(rep), Facts: facts(rep), Summary: summary(rep), Pairs: pairs(rep)}
 	var err error
 	if data.Charts, err = charts(rep); err != nil {
 		return err
@@ -96,10 +93,10 @@ func charts(rep *bench.Report) ([]template.HTML, error) {
 		}
 		return err
 	}
-	for _, base := range rep.Arms[1:] {
+	for _, p := range pairs(rep) {
 		for _, name := range []string{bench.MetricCPU, bench.MetricRate, bench.MetricP50, bench.MetricP99, bench.MetricResident} {
 			m, _ := bench.MetricNamed(name)
-			if err := add(forest(rep, base.Name, m)); err != nil {
+			if err := add(forest(rep, p, m)); err != nil {
 				return nil, err
 			}
 		}
@@ -188,8 +185,8 @@ func metricRows(rep *bench.Report, res *bench.Result, all bool) []pageRow {
 		for _, arm := range rep.Arms {
 			row.Arms = append(row.Arms, median(res.Values(arm.Name, m.Name), m.Unit))
 		}
-		for _, base := range rep.Arms[1:] {
-			c := res.Compare(rep.Arms[0].Name, base.Name, m)
+		for _, p := range pairs(rep) {
+			c := compare(rep, res, p, m)
 			row.Compared = append(row.Compared, pageComparison{ratio(c), verdict(c), verdictClass(c)})
 		}
 		rows = append(rows, row)

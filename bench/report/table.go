@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -55,21 +56,22 @@ func tableResult(g *grid, rep *bench.Report, res *bench.Result, all bool) {
 	if !res.Measured() {
 		return
 	}
+	arms := rep.ArmsOf(res)
 	head := []string{""}
-	for _, arm := range rep.Arms {
+	for _, arm := range arms {
 		head = append(head, arm.Name)
 	}
-	for _, base := range rep.Arms[1:] {
-		head = append(head, rep.Arms[0].Name+" / "+base.Name, "")
+	for _, base := range arms[1:] {
+		head = append(head, pair{arms[0].Name, base.Name}.String(), "")
 	}
 	g.row(head...)
 	for _, m := range shown(rep, res, all) {
 		row := []string{"  " + m.Label}
-		for _, arm := range rep.Arms {
+		for _, arm := range arms {
 			row = append(row, median(res.Values(arm.Name, m.Name), m.Unit))
 		}
-		for _, base := range rep.Arms[1:] {
-			c := res.Compare(rep.Arms[0].Name, base.Name, m)
+		for _, base := range arms[1:] {
+			c := res.Compare(arms[0].Name, base.Name, m)
 			row = append(row, ratio(c), verdict(c))
 		}
 		g.row(row...)
@@ -107,6 +109,43 @@ func shown(rep *bench.Report, res *bench.Result, all bool) []bench.Metric {
 	return ms
 }
 
+// A pair is two arms that are compared.
+type pair struct{ arm, base string }
+
+func (p pair) String() string { return p.arm + " / " + p.base }
+
+// pairsOf returns the pairs of one scenario.
+func pairsOf(rep *bench.Report, res *bench.Result) []pair {
+	var all []pair
+	arms := rep.ArmsOf(res)
+	for _, base := range arms[1:] {
+		all = append(all, pair{arms[0].Name, base.Name})
+	}
+	return all
+}
+
+// pairs returns the pairs of all scenarios.
+func pairs(rep *bench.Report) []pair {
+	var all []pair
+	for i := range rep.Results {
+		for _, p := range pairsOf(rep, &rep.Results[i]) {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// compare compares the arms of p in one metric of a scenario. There are no pairs in
+// the comparison if the scenario compares others.
+func compare(rep *bench.Report, res *bench.Result, p pair, m bench.Metric) bench.Comparison {
+	if !slices.Contains(pairsOf(rep, res), p) {
+		return bench.Comparison{}
+	}
+	return res.Compare(p.arm, p.base, m)
+}
+
 // otherMax is the share of the machine, in percent, that other processes may use
 // before the report says that it was disturbed.
 const otherMax = 5
@@ -114,10 +153,10 @@ const otherMax = 5
 // summary counts the verdicts, names the losses and adds the warnings.
 func summary(rep *bench.Report) []string {
 	var lines []string
-	for _, base := range rep.Arms[1:] {
-		count, lost := tally(rep, base.Name)
+	for _, p := range pairs(rep) {
+		count, lost := tally(rep, p)
 		line := fmt.Sprintf("%s against %s: %d better, %d worse, %d ≈ (the spread leaves it open)",
-			rep.Arms[0].Name, base.Name, count[bench.Better], count[bench.Worse], count[bench.Undecided])
+			p.arm, p.base, count[bench.Better], count[bench.Worse], count[bench.Undecided])
 		if len(lost) > 0 {
 			line += "; worse in " + strings.Join(lost, ", ")
 		}
@@ -135,14 +174,14 @@ func summary(rep *bench.Report) []string {
 	return lines
 }
 
-// tally counts the verdicts on the headline metrics against base, and names the
-// scenarios and metrics that are worse.
-func tally(rep *bench.Report, base string) (count map[bench.Verdict]int, lost []string) {
+// tally counts the verdicts on the headline metrics of p, and names the scenarios and
+// metrics that are worse.
+func tally(rep *bench.Report, p pair) (count map[bench.Verdict]int, lost []string) {
 	count = map[bench.Verdict]int{}
 	for i := range rep.Results {
 		res := &rep.Results[i]
 		for _, m := range shown(rep, res, false) {
-			c := res.Compare(rep.Arms[0].Name, base, m)
+			c := compare(rep, res, p, m)
 			if c.Ratio.Pairs == 0 {
 				continue
 			}

@@ -110,7 +110,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are printed by the caller, once
 	var (
-		arms  = fs.String("arms", "percore,net", "what to compare, the first with each other: net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); net,net is a control")
+		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, and before them\npercore+adapter in scenarios about idle connections): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); net,net is a control")
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
 		full  = fs.Bool("full", false, "all scenarios instead of the core set")
 		quick = fs.Bool("quick", false, "a first impression in about a minute: short windows, three rounds, a tenth of the idle connections")
@@ -155,7 +155,10 @@ func parseBench(args []string) (*benchFlags, error) {
 	if err := setArms(&f.cfg, *arms, env, exe); err != nil {
 		return nil, err
 	}
-	return f, bench.CheckClient(f.cfg.Client)
+	if err := bench.CheckClient(f.cfg.Client); err != nil {
+		return nil, err
+	}
+	return f, f.cfg.Check()
 }
 
 // printBenchHelp explains the command on standard output: help that was asked
@@ -166,6 +169,10 @@ func printBenchHelp(fs *flag.FlagSet) {
 Each sample runs the same server on one of them, in a process of its own; they
 take turns. A difference is called better or worse only if the spread of the
 rounds leaves no doubt. More in docs/BENCHMARKS.md.
+
+The exit status is 0 if everything that was run was measured, 1 if a scenario
+failed, the run was stopped or there was nothing that this machine can run, and 2
+if the command line makes no sense.
 
 Flags:`)
 	fs.SetOutput(os.Stdout)
@@ -202,11 +209,14 @@ func setMatch(cfg *bench.Config, run string, full bool) error {
 	return nil
 }
 
-// setArms chooses the arms of the comparison.
+// setArms chooses the arms of the comparison; list is "" for the default.
 func setArms(cfg *bench.Config, list string, env, exe []string) error {
-	var err error
-	if cfg.Arms, err = bench.ParseArms(list); err != nil {
-		return err
+	cfg.Arms = bench.DefaultArms()
+	if list != "" {
+		var err error
+		if cfg.Arms, err = bench.ParseArms(list); err != nil {
+			return err
+		}
 	}
 	for _, s := range env {
 		if err := bench.SetEnv(cfg.Arms, s); err != nil {
@@ -274,8 +284,10 @@ func benchWithProgress(ctx context.Context, cfg bench.Config) (*bench.Report, er
 		fmt.Fprintf(os.Stderr, "percore bench: not running %s: %s\n", scenario, why)
 	}
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		scenario := ""
 		cfg.Progress = func(p bench.Progress) {
-			if p.Round == 1 && p.Arm == cfg.Arms[0].Name {
+			if p.Scenario != scenario {
+				scenario = p.Scenario
 				fmt.Fprintf(os.Stderr, "%d of %d samples, now %s\n", p.Done, p.Total, p.Scenario)
 			}
 		}

@@ -96,6 +96,11 @@ func TestBenchUsage(t *testing.T) {
 		{[]string{"-env", "nobody:A=b"}, `no arm is called "nobody"`},
 		{[]string{"-exe", "percore"}, "want ARM:PATH"},
 		{[]string{"-rounds", "many"}, "invalid value"},
+		{[]string{"-rounds", "0"}, "0 rounds: need at least one"},
+		{[]string{"-duration", "0s"}, "durations must be positive"},
+		{[]string{"-idle", "-1"}, "-1 idle connections: need at least one"},
+		{[]string{"-run", "gopher"}, `no scenario matches "gopher"`},
+		{[]string{"-list", "-run", "gopher"}, `no scenario matches "gopher"`},
 	} {
 		r := benchCommand(t, c.args...)
 		if code := r.run(t); code != exitUsage {
@@ -183,6 +188,46 @@ func TestBenchLimits(t *testing.T) {
 	r = limited("^idle/http/")
 	if code := r.run(t); code != exitFailure || !strings.Contains(r.stderr.String(), "nothing to run") {
 		t.Errorf("exit status %d, stderr %q; want %d and nothing to run", code, &r.stderr, exitFailure)
+	}
+}
+
+// TestBenchFailure: a scenario that fails shows in the exit status, and the others
+// are measured and printed all the same.
+func TestBenchFailure(t *testing.T) {
+	needLinux(t)
+	r := benchCommand(t, benchQuickly("-arms", "net,net", "-exe", "net#2:/no/such/program", "-run", "^echo/128B/conns=1$")...)
+	if code := r.run(t); code != exitFailure || !strings.Contains(r.stderr.String(), "start the net#2 server") {
+		t.Errorf("exit status %d, stderr %q; want %d and why the server did not start", code, &r.stderr, exitFailure)
+	}
+	if !strings.Contains(r.stdout.String(), "FAILED") || !strings.Contains(r.stdout.String(), "cpu/op") {
+		t.Errorf("stdout %q, want the failure and what was measured", &r.stdout)
+	}
+}
+
+// TestBenchDefaultArms: the adapter takes part where connections are idle, which it is
+// for, and nowhere else.
+func TestBenchDefaultArms(t *testing.T) {
+	needLinux(t)
+	r := benchCommand(t, benchQuickly("-run", "^(echo/128B/conns=1|idle/http/.*)$")...)
+	if code := r.run(t); code != exitOK {
+		t.Fatalf("exit status %d: %s", code, &r.stderr)
+	}
+	echo, idle, _ := strings.Cut(r.stdout.String(), "\nidle/http/")
+	for _, c := range []struct {
+		name, table, pair string
+		want              bool
+	}{
+		{"echo", echo, "percore / net", true},
+		{"echo", echo, "percore+adapter / net", false},
+		{"idle", idle, "percore+adapter / percore", true},
+		{"idle", idle, "percore+adapter / net", true},
+	} {
+		if got := strings.Contains(c.table, c.pair); got != c.want {
+			t.Errorf("%s compares %s: got %t, want %t, in:\n%s", c.name, c.pair, got, c.want, &r.stdout)
+		}
+	}
+	if !strings.Contains(r.stderr.String(), "of 5 samples") {
+		t.Errorf("stderr %q, want the number of samples, two arms and three", &r.stderr)
 	}
 }
 

@@ -21,7 +21,7 @@ func run(sessions []session, ph Phase) (Result, error) {
 		err error
 	)
 	cpu, began := processCPU(), time.Now()
-	if ph.Rate > 0 {
+	if ph.open() {
 		m, err = openLoop(sessions, ph, sleep)
 	} else {
 		m, err = closedLoop(sessions, ph)

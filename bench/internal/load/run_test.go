@@ -158,6 +158,38 @@ func TestPoisson(t *testing.T) {
 	}
 }
 
+// TestPausing looks at the pauses of each session and at the order of all arrivals.
+func TestPausing(t *testing.T) {
+	const sessions, d = 50, 10 * time.Second
+	const shortest, longest = 200 * time.Millisecond, 600 * time.Millisecond
+	a := pausing(sessions, shortest, longest, d, 7)
+	if b := pausing(sessions, shortest, longest, d, 7); fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Error("equal seeds gave different schedules")
+	}
+	if b := pausing(sessions, shortest, longest, d, 8); fmt.Sprint(a) == fmt.Sprint(b) {
+		t.Error("different seeds gave the same schedule")
+	}
+	last := make(map[int]time.Duration)
+	for i, due := range a {
+		if i > 0 && due.at < a[i-1].at || due.at >= d {
+			t.Fatalf("arrival %d is at %v, after one at %v, in a phase of %v", i, due.at, a[i-1].at, d)
+		}
+		before, used := last[due.queue]
+		if pause := due.at - before; used && pause < shortest || pause > longest {
+			t.Errorf("session %d was left alone for %v, want %v to %v", due.queue, pause, shortest, longest)
+		}
+		last[due.queue] = due.at
+	}
+	if len(last) != sessions {
+		t.Errorf("%d sessions were used, want %d", len(last), sessions)
+	}
+	for i, at := range last {
+		if d-at > longest {
+			t.Errorf("session %d was used at %v for the last time, of %v", i, at, d)
+		}
+	}
+}
+
 // TestErrorEndsPhase lets one of many sessions fail: the phase ends with its
 // error long before its time.
 func TestErrorEndsPhase(t *testing.T) {

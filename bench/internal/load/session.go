@@ -34,6 +34,8 @@ func newOpener(job Job) (opener, error) {
 		return httpCloseOpener(job), nil
 	case KindEcho:
 		return echoOpener(job)
+	case KindBurst:
+		return burstOpener(job)
 	case KindGRPCUnary, KindGRPCStream:
 		return grpcOpener(job), nil
 	}

@@ -15,6 +15,7 @@ const (
 	KindHTTP       = "http"        // a GET, or a POST of Payload bytes, on keep-alive connections
 	KindHTTPClose  = "http-close"  // one connection per GET
 	KindEcho       = "echo"        // write Payload bytes, read them back
+	KindBurst      = "burst"       // write one byte, read Payload bytes
 	KindGRPCUnary  = "grpc-unary"  // unary RPC with Payload bytes
 	KindGRPCStream = "grpc-stream" // one message of Payload bytes there and back on an open stream
 )
@@ -57,7 +58,16 @@ type Phase struct {
 	// each is left alone until all others have been used. The next phase goes on
 	// where this one ended.
 	InTurn bool `json:"inTurn,omitempty"`
+
+	// PauseMin and PauseMax, if set, make an open loop in which each session begins
+	// an operation, is left alone for a random time between them, begins the next,
+	// and so on, independently of the others. Rate doesn't count then.
+	PauseMin time.Duration `json:"pauseMin,omitempty"`
+	PauseMax time.Duration `json:"pauseMax,omitempty"`
 }
+
+// open reports whether the phase is an open loop.
+func (ph *Phase) open() bool { return ph.Rate > 0 || ph.PauseMax > 0 }
 
 // Result holds a phase's measurements.
 type Result struct {

@@ -67,6 +67,9 @@ func (p *process) start(spec Spec) (Started, error) {
 	if err != nil {
 		return Started{}, err
 	}
+	if spec.Procs > 0 {
+		runtime.GOMAXPROCS(spec.Procs) // before the engine counts them
+	}
 	l, err := listen(spec.Engine)
 	if err != nil {
 		return Started{}, err
@@ -76,6 +79,11 @@ func (p *process) start(spec Spec) (Started, error) {
 		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.Serve(l))
 		os.Exit(1)
 	}()
+	if spec.Computing {
+		for range runtime.GOMAXPROCS(0) {
+			go compute()
+		}
+	}
 	return Started{
 		Addr:       l.Addr().String(),
 		GOMAXPROCS: runtime.GOMAXPROCS(0),

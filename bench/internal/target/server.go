@@ -30,6 +30,8 @@ func newServer(spec Spec) (server, error) {
 		return perConn(func(c net.Conn) error { return proxy(c, spec.Backend) }), nil
 	case AppEcho:
 		return perConn(echo), nil
+	case AppBuffers:
+		return perConn(func(c net.Conn) error { return burst(c, spec.Slices, spec.SliceBytes) }), nil
 	case AppGRPC:
 		return newGRPCServer(spec.Engine.Adapter), nil
 	}
@@ -75,6 +77,28 @@ func echo(c net.Conn) error {
 			return nil
 		}
 		if err != nil {
+			return err
+		}
+	}
+}
+
+// burst answers each byte that it reads with slices of size bytes, by one
+// net.Buffers.WriteTo, until the client is done.
+func burst(c net.Conn, slices, size int) error {
+	request, slice := make([]byte, 1), make([]byte, size)
+	answer := make(net.Buffers, slices)
+	for {
+		if _, err := c.Read(request); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		for i := range answer {
+			answer[i] = slice
+		}
+		rest := answer // WriteTo takes away what it has written
+		if _, err := rest.WriteTo(c); err != nil {
 			return err
 		}
 	}

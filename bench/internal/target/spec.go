@@ -21,6 +21,16 @@ type Spec struct {
 	// the same work even when the clock speed drifts between them.
 	SpinIterations int64 `json:"spinIterations,omitempty"`
 
+	// Slices and SliceBytes are the answer of AppBuffers: the number and the length
+	// of the slices of a net.Buffers.
+	Slices     int `json:"slices,omitempty"`
+	SliceBytes int `json:"sliceBytes,omitempty"`
+
+	// Procs is the server's GOMAXPROCS, 0 for Go's own. Computing adds goroutines
+	// that never wait, one per processor.
+	Procs     int  `json:"procs,omitempty"`
+	Computing bool `json:"computing,omitempty"`
+
 	Timeouts bool   `json:"timeouts,omitempty"` // set the four time-outs of http.Server
 	TLS      bool   `json:"tls,omitempty"`      // serve HTTPS; AppHTTP only
 	Dir      string `json:"dir,omitempty"`      // what AppFiles serves
@@ -36,6 +46,7 @@ const (
 	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
 	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions with Spec.Backend
 	AppEcho      = "echo"       // bytes back as they come
+	AppBuffers   = "buffers"    // for each byte Spec.Slices slices, by net.Buffers.WriteTo
 	AppGRPC      = "grpc"       // grpc-go: the Echo service
 )
 
@@ -44,8 +55,8 @@ type Engine struct {
 	Name string `json:"name"` // EngineNet or EnginePercore
 
 	// Adapter runs the server through percore's adapter for its kind: grpcadapter,
-	// or httpadapter, which parks idle connections. AppEcho and AppProxyTCP have
-	// none. On EngineNet there remain of it, for AppGRPC, the options that the
+	// or httpadapter, which parks idle connections. AppEcho, AppBuffers and
+	// AppProxyTCP have none. On EngineNet there remain of it, for AppGRPC, the options that the
 	// adapter gives the server, and, for HTTP, nothing: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
 

@@ -22,6 +22,13 @@ func Spin(iterations int64) uint64 {
 	return x
 }
 
+// compute burns processor time for ever.
+func compute() {
+	for {
+		runtime.KeepAlive(Spin(1 << 20))
+	}
+}
+
 // CalibrateSpin finds how many iterations of Spin take d of processor time on
 // this machine. It takes the fastest of several trials by the thread's own
 // processor time: other work on the machine can only make a trial slower.

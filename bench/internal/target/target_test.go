@@ -239,3 +239,23 @@ func TestProxyTCPHalfClose(t *testing.T) {
 		t.Errorf("%d bytes came back, error %v; want %d", len(got), err, len(msg))
 	}
 }
+
+// TestBurst asks twice and must get all slices each time.
+func TestBurst(t *testing.T) {
+	c, err := net.Dial("tcp", serve(t, Spec{App: AppBuffers, Slices: 7, SliceBytes: 100}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	for range 2 {
+		io.WriteString(c, "x")
+		if n, err := io.ReadFull(c, make([]byte, 700)); err != nil {
+			t.Fatalf("got %d bytes, error %v; want 700", n, err)
+		}
+	}
+	c.(*net.TCPConn).CloseWrite()
+	if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
+		t.Errorf("got %d bytes more, error %v; want the end", len(rest), err)
+	}
+}
