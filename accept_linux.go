@@ -162,39 +162,6 @@ func (l *listener) control(index int, f func(fd uintptr)) error {
 	return l.all.ready.Use(func() { f(uintptr(l.sockets[index])) })
 }
 
-// files returns copies of the first n sockets, of all if n < 0. Their
-// descriptors stay non-blocking, also when they are asked for by Fd: the flag is
-// the socket's, and this listener's accept4 must not block either.
-func (l *listener) files(n int) ([]*os.File, error) {
-	if n < 0 {
-		n = len(l.sockets)
-	}
-	files := make([]*os.File, 0, n)
-	for i := range n {
-		f, err := l.dup(i)
-		if err != nil {
-			for _, f := range files {
-				f.Close()
-			}
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	return files, nil
-}
-
-func (l *listener) dup(index int) (*os.File, error) {
-	var fd int
-	var errno syscall.Errno
-	if err := l.control(index, func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
-		return nil, err
-	}
-	if errno != 0 {
-		return nil, os.NewSyscallError("fcntl", errno)
-	}
-	return os.NewFile(uintptr(fd), l.network+":"+l.addr.String()+"->"), nil // net's name for it
-}
-
 // rawListener is what a listener's SyscallConn returns.
 type rawListener struct {
 	l      *listener
@@ -202,6 +169,7 @@ type rawListener struct {
 }
 
 func (r rawListener) Control(f func(fd uintptr)) error {
+	r.l.copied.some.Store(true)
 	for i := range r.l.sockets {
 		err := r.l.control(i, func(fd uintptr) {
 			f(fd)

@@ -3,23 +3,26 @@
 package percore_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
+	"syscall"
 
 	"github.com/percore/percore"
 )
 
-// A port changes hands without a connection being refused or reset: the successor gets
-// copies of all sockets, and with them the connections that wait in their backlogs.
-// Between processes the files travel by exec.Cmd.ExtraFiles, say.
-func ExampleFileListener() {
+// A port changes hands without a connection being refused or reset: the
+// successor gets copies of all sockets, and with them the connections that wait in
+// their backlogs. Between processes the files travel by exec.Cmd.ExtraFiles, for
+// instance.
+func ExampleFileListeners() {
 	old, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	waiting, err := net.Dial("tcp", old.Addr().String()) // it is not accepted yet
+	waiting, err := net.Dial("tcp", old.Addr().String()) // is not accepted yet
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -29,20 +32,40 @@ func ExampleFileListener() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, f := range files {
-		ln, err := percore.FileListener(f)
-		if err != nil {
-			log.Fatal(err)
-		}
-		defer ln.Close()
-		f.Close()
-		go greet(ln)
+	ln, err := percore.FileListeners(files...)
+	if err != nil {
+		log.Fatal(err)
 	}
+	defer ln.Close()
+	for _, f := range files {
+		f.Close() // FileListeners has copies
+	}
+	go greet(ln)
 	old.Close()
 
 	greeting, err := io.ReadAll(waiting)
 	fmt.Printf("%s, %v\n", greeting, err)
 	// Output: hello from the successor, <nil>
+}
+
+// Control is called for each of the listener's sockets, so that what it sets holds
+// for all connections. Connections inherit most options from the socket.
+func ExampleListener_SyscallConn() {
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ln.Close()
+	raw, err := ln.(*percore.Listener).SyscallConn()
+	if err != nil {
+		log.Fatal(err)
+	}
+	var failure error
+	err = raw.Control(func(fd uintptr) {
+		failure = errors.Join(failure, syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10))
+	})
+	fmt.Println(err, failure)
+	// Output: <nil> <nil>
 }
 
 // greet says hello to every client until ln is closed.

@@ -4,8 +4,10 @@ package percore
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -16,7 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
 )
 
 // load is clients that connect, ask for their server's name, and disconnect, for as long
@@ -107,49 +112,302 @@ func serveName(ln net.Listener, name string) {
 	}
 }
 
+// copyOf returns copies of ln's sockets, which are closed when the test ends.
+func copyOf(t testing.TB, ln *Listener) []*os.File {
+	t.Helper()
+	files, err := ln.Files()
+	if err != nil {
+		t.Fatalf("Files: %v", err)
+	}
+	t.Cleanup(func() { closeAll(files) })
+	return files
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// accepting returns the listeners to call Accept on: ln, or one for each loop.
+func accepting(t testing.TB, ln *Listener, perLoop bool) []*Listener {
+	t.Helper()
+	if !perLoop {
+		return []*Listener{ln}
+	}
+	parts, err := ln.PerLoop()
+	if err != nil {
+		t.Fatalf("PerLoop: %v", err)
+	}
+	return parts
+}
+
 // TestHandOver hands the sockets of a listener to a successor again and again,
-// under load. No client may notice.
+// under load: to one with as many loops as there are sockets, fewer, or more, by one
+// goroutine and by one per loop. No client may notice.
 func TestHandOver(t *testing.T) {
 	testnet.NoLeaks(t)
 	const generations = 30
-	lns := []*Listener{listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")}
+	groups := []*loop.Group{newGroup(t, 3), newGroup(t, 1), newGroup(t, 2), newGroup(t, 5)}
+	ln := listen(t, ListenConfig{Group: groups[0]}, "tcp4", "127.0.0.1:0")
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	serving.Go(func() { serveName(lns[0], "0") })
-	load := startLoad(t, lns[0].Addr().String())
+	serving.Go(func() { serveName(ln, "0") })
+	load := startLoad(t, ln.Addr().String())
 	load.awaitServer("0")
-	for generation := range generations {
-		name := strconv.Itoa(generation + 1)
-		var heirs []*Listener
-		for _, ln := range lns {
-			files, err := ln.Files()
-			if err != nil {
-				t.Fatalf("Files: %v", err)
-			}
-			for _, f := range files {
-				heir, err := FileListener(f)
-				f.Close()
-				if err != nil {
-					t.Fatalf("FileListener: %v", err)
-				}
-				t.Cleanup(func() { heir.Close() })
-				heirs = append(heirs, heir.(*Listener))
-			}
+	for generation := 1; generation <= generations; generation++ {
+		name := strconv.Itoa(generation)
+		files, err := ln.Files()
+		if err != nil || len(files) != 3 {
+			t.Fatalf("Files: got %d, %v, want 3", len(files), err)
 		}
-		for _, heir := range heirs {
-			serving.Go(func() { serveName(heir, name) })
+		lc := ListenConfig{Group: groups[generation%len(groups)]}
+		heir, err := lc.FileListeners(files...)
+		closeAll(files)
+		if err != nil {
+			t.Fatalf("FileListeners: %v", err)
 		}
-		for _, ln := range lns {
-			if err := ln.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+		t.Cleanup(func() { heir.Close() })
+		for _, part := range accepting(t, heir.(*Listener), generation%3 == 0) {
+			serving.Go(func() { serveName(part, name) })
+		}
+		if err := ln.Close(); err != nil {
+			t.Errorf("Close: %v", err)
 		}
 		load.awaitServer(name)
-		lns = heirs
+		ln = heir.(*Listener)
 	}
 	load.stop()
-	for _, ln := range lns {
-		ln.Close()
+	ln.Close()
+}
+
+// TestFileListenersPlaceConnections makes listeners of three sockets on several
+// numbers of loops, and connections, all of which must come out, on all loops.
+func TestFileListenersPlaceConnections(t *testing.T) {
+	const sockets = 3
+	for _, loops := range []int{1, 2, 3, 4, 7} {
+		for _, perLoop := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d loops, per loop %t", loops, perLoop), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				group := newGroup(t, loops)
+				old := listen(t, ListenConfig{Group: newGroup(t, sockets)}, "tcp4", "127.0.0.1:0")
+				ln, err := (&ListenConfig{Group: group, LeastLoaded: true}).FileListeners(copyOf(t, old)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer ln.Close()
+				if got := ln.(*Listener).Stats().Sockets; got != sockets {
+					t.Errorf("got %d sockets, want %d", got, sockets)
+				}
+				old.Close()
+
+				const conns = 84
+				var clients []net.Conn
+				for range conns {
+					clients = append(clients, testnet.Dial(t, ln))
+				}
+				servers := make(chan net.Conn, conns)
+				for _, part := range accepting(t, ln.(*Listener), perLoop) {
+					go func() {
+						for {
+							c, err := part.Accept()
+							if err != nil {
+								return
+							}
+							servers <- c
+						}
+					}()
+				}
+				for range clients {
+					defer testnet.Receive(t, "Accept", servers).Close()
+				}
+				for i := range loops {
+					if got := group.Loop(i).Descriptors(); got < conns/loops/2 {
+						t.Errorf("loop %d has %d connections of %d, want about %d", i, got, conns, conns/loops)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestFileListenersMixed refuses what can't be one listener.
+func TestFileListenersMixed(t *testing.T) {
+	tcp := func(t *testing.T) *os.File { return fileOf(t, testnet.Listen(t, openNet, testnet.TCP4)) }
+	// An accepted connection has the listener's address.
+	connection := func(t *testing.T) (listening, connected *os.File) {
+		ln := testnet.Listen(t, openNet, testnet.TCP4)
+		c, _ := testnet.Connect(t, ln)
+		f, err := c.(*net.TCPConn).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return fileOf(t, ln), f
+	}
+	for _, test := range []struct {
+		name  string
+		files func(t *testing.T) []*os.File
+		want  string // in the error
+	}{
+		{"nothing", func(*testing.T) []*os.File { return nil }, "no files"},
+		{"nil", func(*testing.T) []*os.File { return []*os.File{nil} }, "invalid argument"},
+		{"a socket and nil", func(t *testing.T) []*os.File { return []*os.File{tcp(t), nil} }, "file 2 of 2 (nil): "},
+		{"two addresses", func(t *testing.T) []*os.File {
+			return []*os.File{tcp(t), tcp(t)}
+		}, "file 2 of 2 (tcp4:127.0.0.1:"},
+		{"two networks", func(t *testing.T) []*os.File {
+			return []*os.File{tcp(t), fileOf(t, testnet.Listen(t, openNet, testnet.Unix))}
+		}, "file 2 of 2 (unix:"},
+		{"one socket twice", func(t *testing.T) []*os.File {
+			ln := listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0")
+			return append(copyOf(t, ln), copyOf(t, ln)...)
+		}, "the same socket as file 1"},
+		{"a connection first", func(t *testing.T) []*os.File {
+			listening, connected := connection(t)
+			return []*os.File{connected, listening}
+		}, "file 1 of 2 (tcp4:127.0.0.1:"},
+		{"a connection", func(t *testing.T) []*os.File {
+			listening, connected := connection(t)
+			return []*os.File{listening, connected}
+		}, "file 2 of 2 (tcp4:127.0.0.1:"},
+		{"Multipath TCP and TCP", func(t *testing.T) []*os.File {
+			group := newGroup(t, 1)
+			multipath := ListenConfig{ReusePort: true, Group: group}
+			multipath.SetMultipathTCP(true)
+			first := listen(t, multipath, "tcp4", "127.0.0.1:0")
+			if first.listener.origin.kind == loop.TCP {
+				t.Skip("this kernel has no Multipath TCP")
+			}
+			second := listen(t, ListenConfig{ReusePort: true, Group: group}, "tcp4", first.Addr().String())
+			return append(copyOf(t, first), copyOf(t, second)...)
+		}, "Multipath TCP"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln, err := FileListeners(test.files(t)...)
+			if err == nil {
+				ln.Close()
+			}
+			var op *net.OpError
+			if !errors.As(err, &op) || op.Op != "file" || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an OpError of %q that contains %q", err, "file", test.want)
+			}
+		})
+	}
+}
+
+// TestFileListenersKeepsTheFiles: the files stay their owner's, and closing the
+// listener closes neither them nor the sockets.
+func TestFileListenersKeepsTheFiles(t *testing.T) {
+	testnet.NoLeaks(t)
+	old := listen(t, ListenConfig{Group: newGroup(t, 3)}, "tcp4", "127.0.0.1:0")
+	files := copyOf(t, old)
+	ln, err := FileListeners(files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	for range 8 {
+		connect(t, old)
+	}
+	for _, f := range files {
+		if err := f.Close(); err != nil {
+			t.Errorf("closing a file: %v", err)
+		}
+	}
+}
+
+// warnings replaces slog's default logger, for the test, by one that keeps what it
+// is told.
+func warnings(t *testing.T) *strings.Builder {
+	text := new(strings.Builder)
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(text, nil)))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	return text
+}
+
+// TestCloseReportsLostSockets: a part of the sockets has changed hands when the
+// listener is closed.
+func TestCloseReportsLostSockets(t *testing.T) {
+	file := func(t *testing.T, ln *Listener) []*os.File {
+		f, err := ln.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*os.File{f}
+	}
+	files := func(t *testing.T, ln *Listener) []*os.File { return copyOf(t, ln) }
+	for _, test := range []struct {
+		name   string
+		copies func(t *testing.T, ln *Listener) []*os.File // that are open when the listener is closed
+		want   bool
+	}{
+		{"File", file, true},
+		{"a copy of a descriptor", func(t *testing.T, ln *Listener) []*os.File { // as tableflip makes it
+			raw, err := ln.SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var last *os.File
+			if err := raw.Control(func(fd uintptr) {
+				if last != nil {
+					last.Close()
+				}
+				copied, err := unix.Dup(int(fd))
+				if err != nil {
+					t.Error(err)
+				}
+				last = os.NewFile(uintptr(copied), "copy")
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return []*os.File{last}
+		}, true},
+		{"Files", files, false},
+		{"File and Files", func(t *testing.T, ln *Listener) []*os.File {
+			return append(file(t, ln), files(t, ln)...)
+		}, false},
+		{"nothing", func(*testing.T, *Listener) []*os.File { return nil }, false},
+		{"File, closed", func(t *testing.T, ln *Listener) []*os.File {
+			closeAll(file(t, ln))
+			return nil
+		}, false},
+		{"an option", func(t *testing.T, ln *Listener) []*os.File {
+			raw, err := ln.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(uintptr) {})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		}, false},
+	} {
+		for _, address := range []string{"tcp4 127.0.0.1:0", "tcp 127.0.0.1:0", "tcp :0", "tcp6 [::1]:0", "unix"} {
+			t.Run(test.name+" "+address, func(t *testing.T) {
+				network, address, _ := strings.Cut(address, " ")
+				if network == "tcp6" && !testnet.HasIPv6() {
+					t.Skip("this machine has no IPv6 loopback address")
+				}
+				if network == "unix" {
+					address = abstractName("lost")
+				}
+				testnet.NoLeaks(t)
+				text := warnings(t)
+				ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, network, address)
+				_, client := connect(t, ln) // is on the same port, and no reason
+				defer client.Close()
+				copies := test.copies(t, ln)
+				ln.Close()
+				want := test.want && network != "unix"
+				if got := text.String(); strings.Contains(got, "FileListeners") != want || strings.Count(got, "\n") > 1 {
+					t.Errorf("got log %q, want a line about lost sockets: %t", got, want)
+				}
+				closeAll(copies)
+			})
+		}
 	}
 }
 
@@ -163,23 +421,20 @@ func init() {
 		if err != nil {
 			exitChild(fdsInherited, err)
 		}
-		var lns []net.Listener
-		var serving sync.WaitGroup
+		var files []*os.File
 		for i := range n {
-			f := os.NewFile(uintptr(3+i), "inherited") // os/exec puts ExtraFiles there
-			ln, err := FileListener(f)
-			if err != nil {
-				exitChild("FileListener", err)
-			}
-			f.Close()
-			lns = append(lns, ln)
-			serving.Go(func() { serveName(ln, "successor") })
+			files = append(files, os.NewFile(uintptr(3+i), "inherited")) // os/exec puts ExtraFiles there
 		}
+		ln, err := FileListeners(files...)
+		if err != nil {
+			exitChild("FileListeners", err)
+		}
+		closeAll(files)
+		var serving sync.WaitGroup
+		serving.Go(func() { serveName(ln, "successor") })
 		fmt.Println("ready")
 		io.Copy(io.Discard, os.Stdin)
-		for _, ln := range lns {
-			ln.Close()
-		}
+		ln.Close()
 		serving.Wait()
 	}
 }
@@ -215,9 +470,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer successor.Process.Kill()
-	for _, f := range files {
-		f.Close()
-	}
+	closeAll(files)
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the successor: got %q, %v, want it to be ready", line, err)
 	}

@@ -2,9 +2,11 @@ package percore
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -127,6 +129,8 @@ func (lc *ListenConfig) netConfig(control func(network, address string, c syscal
 //
 // Accepted connections get TCP_NODELAY and keep-alive as package net sets them,
 // by way of the listening socket, which keeps these options afterwards.
+//
+// All sockets of a listener that has several ([Listener.Files]) go to FileListeners.
 func FileListener(f *os.File) (net.Listener, error) {
 	var lc ListenConfig
 	return lc.FileListener(f)
@@ -135,7 +139,35 @@ func FileListener(f *os.File) (net.Listener, error) {
 // FileListener is the function FileListener with lc's options; Control, ReusePort
 // and SetMultipathTCP come too late for it.
 func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
-	impl, err := lc.fileListener(f)
+	return lc.FileListeners(f)
+}
+
+// FileListeners is [FileListener] for several files: one listener on copies of
+// their sockets, as [Listener.Files] of a predecessor returns them. The caller still
+// owns the files. All must listen on the same address, and no two may be the same
+// socket; otherwise FileListeners fails with an error that names the file, and
+// keeps nothing.
+//
+// The number of files need not be that of the loops.
+//
+// Where percore is package net (off Linux, build tag percore_net), a connection that
+// was accepted from one of several sockets, and is waiting for a call of Accept, is
+// closed by Close.
+func FileListeners(files ...*os.File) (net.Listener, error) {
+	var lc ListenConfig
+	return lc.FileListeners(files...)
+}
+
+// FileListeners is the function FileListeners with lc's options; Control, ReusePort
+// and SetMultipathTCP come too late for it.
+func (lc *ListenConfig) FileListeners(files ...*os.File) (net.Listener, error) {
+	if len(files) == 0 {
+		return nil, fileOpError(nil, errors.New("no files"))
+	}
+	if i := slices.Index(files, nil); i >= 0 {
+		return nil, fileError(files, i, fileOpError(nil, os.ErrInvalid))
+	}
+	impl, err := lc.fileListener(files)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +247,12 @@ func (l *Listener) SetDeadline(t time.Time) error {
 }
 
 // SyscallConn returns a raw connection that supports only Control, which calls
-// its function for each of the listener's sockets.
+// its function for each of the listener's sockets, one after the other, so that an
+// option that it sets holds for all connections. The sockets are not closed
+// meanwhile; Control fails with [net.ErrClosed] after Close.
+//
+// Code that duplicates the descriptor to hand the port over, as it may with package
+// net's listeners, ends up with the last socket, or with several: see File.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL
@@ -224,9 +261,17 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 }
 
 // File returns a copy of the listener's first socket, which the caller must
-// close. To hand a port over to another process take [Listener.Files]: what
-// waits in the backlog of a socket that is left behind is lost. Its descriptor is
-// non-blocking and stays so, also when it is asked for by Fd.
+// close. Its descriptor is non-blocking and stays so, also when it is asked for by
+// Fd.
+//
+// To hand a port over take [Listener.Files], and give all to [FileListeners]. A
+// successor that has only one of several sockets gets only the connections that the
+// kernel assigns to it. Those that wait on the others are reset when this listener is
+// closed, except where net.ipv4.tcp_migrate_req is 1 (Linux 5.14). Close logs a warning (slog's
+// default logger) if that has happened: File, or Control of SyscallConn, was called
+// and Files was not, and the address is listened on after Close. Tools that carry
+// one descriptor per listener can have a listener with one socket:
+// [FileListener] of package net's.
 func (l *Listener) File() (*os.File, error) {
 	if !l.ok() {
 		return nil, syscall.EINVAL

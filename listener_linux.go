@@ -33,6 +33,9 @@ type listener struct {
 	// atomic
 	accepted, putOffs atomic.Uint64
 	unlink            atomic.Bool // remove the unix socket's file on close
+	copied            struct {    // the sockets that code outside has had a chance to copy
+		some, all atomic.Bool
+	}
 
 	mu struct {
 		sync.Mutex
@@ -103,40 +106,6 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	return l, nil
 }
 
-func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
-	nl, err := net.FileListener(f)
-	if err != nil {
-		return nil, err
-	}
-	if ua, ok := nl.Addr().(*net.UnixAddr); ok && ua.Net != "unix" {
-		nl.Close()
-		err = errors.New("percore serves stream sockets only; use net.FileListener for " + ua.Net)
-		return nil, &net.OpError{Op: "file", Net: "file+net", Addr: ua, Err: err}
-	}
-	l, err := lc.adopt(nl.Addr().Network(), nl)
-	if err == nil {
-		if err = l.checkListens(); err == nil {
-			err = l.open()
-		}
-		if err != nil {
-			l.close()
-		}
-	}
-	if err != nil {
-		return nil, &net.OpError{Op: "file", Net: "file+net", Addr: nl.Addr(), Err: err}
-	}
-	return l, nil
-}
-
-// checkListens fails if the socket is a connection's, on which Accept would wait
-// for ever.
-func (l *listener) checkListens() error {
-	if listens, errno := sys.GetsockoptInt(l.sockets[0], unix.SOL_SOCKET, unix.SO_ACCEPTCONN); errno == 0 && listens == 0 {
-		return syscall.EINVAL
-	}
-	return nil
-}
-
 // control is the hook that package net calls before it binds a socket.
 func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.RawConn) error {
 	if !reusePort {
@@ -184,10 +153,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		group.Release()
 		return nil, err
 	}
-	if proto, _ := sys.GetsockoptInt(l.sockets[0], unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
-		l.origin.kind = loop.TCP // and not MPTCP, which an inherited socket may be
-		l.origin.altered.Store(!sys.IsPlainTCP(l.sockets[0]))
-	}
+	l.origin.kind = l.kindOf(l.sockets[0])
 	return l, nil
 }
 
@@ -290,9 +256,11 @@ func (l *listener) close() {
 			a.ready.Close() // waits until nobody uses the sockets
 		}
 	}
+	leaving := l.leave()
 	for _, fd := range l.sockets {
 		sys.Close(fd)
 	}
+	leaving.left()
 	l.group.Release()
 }
 

@@ -17,7 +17,7 @@ type listener struct {
 	// immutable
 	network string
 	addr    net.Addr
-	inner   streamListener
+	inner   streamListener // a *merged if there are several sockets
 	all     *acceptor
 
 	// atomic
@@ -47,12 +47,26 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	return l, nil
 }
 
-func (lc *ListenConfig) fileListener(f *os.File) (*listener, error) {
-	nl, err := net.FileListener(f)
-	if err != nil {
-		return nil, err
+func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
+	var all []streamListener
+	for i, f := range files {
+		nl, err := net.FileListener(f)
+		if err == nil {
+			all = append(all, nl.(streamListener))
+			err = checkFile(files, i, nl.Addr(), all[0].Addr())
+		}
+		if err != nil {
+			for _, l := range all {
+				l.Close()
+			}
+			return nil, fileError(files, i, err)
+		}
 	}
-	return newListener(nl.Addr().Network(), nl), nil
+	inner := all[0]
+	if len(all) > 1 {
+		inner = newMerged(all)
+	}
+	return newListener(inner.Addr().Network(), inner), nil
 }
 
 func newListener(network string, nl net.Listener) *listener {
@@ -78,21 +92,42 @@ func (l *listener) close() {
 		return // by one that PerLoop returned, or the one it was called on
 	}
 	l.mu.closed = true
-	if ul, ok := l.inner.(*net.UnixListener); ok {
-		ul.SetUnlinkOnClose(l.unlink.Load())
+	for _, inner := range l.sockets() {
+		if ul, ok := inner.(*net.UnixListener); ok {
+			ul.SetUnlinkOnClose(l.unlink.Load())
+		}
 	}
 	l.inner.Close()
 }
 
+// sockets returns a listener of package net for each socket.
+func (l *listener) sockets() []streamListener {
+	if m, ok := l.inner.(*merged); ok {
+		return m.all
+	}
+	return []streamListener{l.inner}
+}
+
 func (l *listener) rawConn(*holder) (syscall.RawConn, error) { return l.inner.SyscallConn() }
 
-// files returns a copy of the only socket, however many are asked for.
-func (l *listener) files(int) ([]*os.File, error) {
-	f, err := l.inner.File()
-	if err != nil {
-		return nil, err
+// files returns copies of the first n sockets, of all if n < 0.
+func (l *listener) files(n int) ([]*os.File, error) {
+	sockets := l.sockets()
+	if n < 0 {
+		n = len(sockets)
 	}
-	return []*os.File{f}, nil
+	var files []*os.File
+	for _, socket := range sockets[:n] {
+		f, err := socket.File()
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
 }
 
 // perLoop returns one listener that accepts what the one it is called on

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,6 +51,9 @@ func (w *warningLog) WithGroup(string) slog.Handler            { return w }
 
 func (w *warningLog) Handle(_ context.Context, record slog.Record) error {
 	line := record.Message
+	if strings.Contains(line, "FileListeners") {
+		return nil // a script hands over a port by File, as it does on net
+	}
 	record.Attrs(func(a slog.Attr) bool {
 		line += " " + a.String()
 		return true

@@ -8,6 +8,7 @@ replace github.com/percore/percore => ../..
 
 require (
 	connectrpc.com/connect v1.21.1
+	github.com/cloudflare/tableflip v1.2.3
 	github.com/coder/websocket v1.8.15
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0

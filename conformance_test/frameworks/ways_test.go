@@ -22,7 +22,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+func TestMain(m *testing.M) { testnet.Main(m, testnet.WithChild("tableflip", runTableflip)) }
 
 // A way is how an http.Server is run.
 type way struct {

@@ -16,6 +16,8 @@ const (
 	OpEpollPwait
 	OpEventfd2
 	OpPpoll
+	OpSocket
+	OpBind
 	OpFcntl
 	OpGetsockname
 	OpGetsockopt
@@ -39,6 +41,8 @@ var opNames = [numOps]string{
 	OpEpollPwait:   "epoll_pwait",
 	OpEventfd2:     "eventfd2",
 	OpPpoll:        "ppoll",
+	OpSocket:       "socket",
+	OpBind:         "bind",
 	OpFcntl:        "fcntl",
 	OpGetsockname:  "getsockname",
 	OpGetsockopt:   "getsockopt",

@@ -217,6 +217,24 @@ func IsPlainTCP(fd int) bool {
 	return errno == 0 && lowat <= 1
 }
 
+// Socket is socket(2) of a stream socket, with SOCK_CLOEXEC.
+func Socket(family int) (int, syscall.Errno) {
+	if errno := injected(OpSocket, -1); errno != 0 {
+		return -1, errno
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	return fd, errnoOf(err)
+}
+
+// Bind is bind(2). sa and salen are as Getsockname gives them.
+func Bind(fd int, sa *unix.RawSockaddrAny, salen uint32) syscall.Errno {
+	if errno := injected(OpBind, fd); errno != 0 {
+		return errno
+	}
+	_, _, errno := syscall.Syscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(sa)), uintptr(salen))
+	return errno
+}
+
 // Getsockname is getsockname(2).
 func Getsockname(fd int, sa *unix.RawSockaddrAny) (salen uint32, errno syscall.Errno) {
 	if FaultsEnabled {

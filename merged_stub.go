@@ -1,0 +1,160 @@
+//go:build !linux || percore_net
+
+package percore
+
+import (
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// merged accepts from several sockets that listen on one address: those of a
+// predecessor that ran on the engine. Package net can't wait for several sockets at
+// once, so that a goroutine per socket accepts a connection and then waits for a call
+// of Accept.
+type merged struct {
+	streamListener // the first: its address and File
+	all            []streamListener
+
+	accepted chan acceptResult
+	closed   chan struct{}
+	begin    sync.Once // starts the goroutines
+	end      sync.Once
+	running  sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		deadline time.Time
+		changed  chan struct{} // closed when the deadline is moved
+	}
+}
+
+type acceptResult struct {
+	conn net.Conn
+	err  error
+}
+
+func newMerged(all []streamListener) *merged {
+	m := &merged{streamListener: all[0], all: all, accepted: make(chan acceptResult), closed: make(chan struct{})}
+	m.mu.changed = make(chan struct{})
+	return m
+}
+
+// Accept returns the next connection of any socket.
+func (m *merged) Accept() (net.Conn, error) {
+	m.begin.Do(func() {
+		for _, l := range m.all {
+			m.running.Go(func() { m.acceptFrom(l) })
+		}
+	})
+	for {
+		if a, ok := m.next(); ok {
+			return a.conn, a.err
+		}
+	}
+}
+
+// next returns what Accept returns, or false if the deadline was moved meanwhile.
+func (m *merged) next() (acceptResult, bool) {
+	m.mu.Lock()
+	deadline, changed := m.mu.deadline, m.mu.changed
+	m.mu.Unlock()
+	select {
+	case <-m.closed: // takes precedence over the rest
+		return acceptResult{err: m.opError(net.ErrClosed)}, true
+	default:
+	}
+	var expired <-chan time.Time
+	if !deadline.IsZero() {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return acceptResult{err: m.opError(os.ErrDeadlineExceeded)}, true
+		}
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case a := <-m.accepted:
+		return a, true
+	case <-m.closed:
+		return acceptResult{err: m.opError(net.ErrClosed)}, true
+	case <-expired:
+		return acceptResult{err: m.opError(os.ErrDeadlineExceeded)}, true
+	case <-changed:
+		return acceptResult{}, false
+	}
+}
+
+// acceptFrom hands over what it accepts from a socket until that is closed.
+func (m *merged) acceptFrom(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		select {
+		case m.accepted <- acceptResult{c, err}:
+		case <-m.closed:
+			if err == nil {
+				c.Close()
+			}
+			return
+		}
+	}
+}
+
+// SetDeadline sets the time from which Accept fails.
+func (m *merged) SetDeadline(t time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.deadline = t
+	close(m.mu.changed)
+	m.mu.changed = make(chan struct{})
+	return nil
+}
+
+// Close closes all sockets. When it returns, the goroutines have ended.
+func (m *merged) Close() error {
+	m.end.Do(func() {
+		m.begin.Do(func() {}) // none start from now on
+		close(m.closed)
+		for _, l := range m.all {
+			l.Close()
+		}
+	})
+	m.running.Wait()
+	return nil
+}
+
+func (m *merged) opError(err error) error {
+	return &net.OpError{Op: "accept", Net: m.Addr().Network(), Addr: m.Addr(), Err: err}
+}
+
+// SyscallConn returns a raw connection whose Control is called for each socket.
+func (m *merged) SyscallConn() (syscall.RawConn, error) {
+	all := make(rawConns, 0, len(m.all))
+	for _, l := range m.all {
+		raw, err := l.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, raw)
+	}
+	return all, nil
+}
+
+// rawConns are those of several listening sockets. Read and Write fail on the
+// first as they do on every other.
+type rawConns []syscall.RawConn
+
+func (r rawConns) Control(f func(fd uintptr)) error {
+	for _, raw := range r {
+		if err := raw.Control(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r rawConns) Read(f func(fd uintptr) bool) error  { return r[0].Read(f) }
+func (r rawConns) Write(f func(fd uintptr) bool) error { return r[0].Write(f) }
