@@ -488,3 +488,15 @@ func TestForeignTLS(t *testing.T) {
 		t.Errorf("got %+v, want one foreign connection", got)
 	}
 }
+
+// From Go 1.27 on net/http sets deadlines for a handshake that is over, and takes them back. None
+// is left: a WriteTimeout limits the handshake, but not the wait for the first request.
+func TestTLSDeadlineOfHandshakeIsTakenBack(t *testing.T) {
+	needParking(t)
+	f, config := startTLS(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = time.Hour })
+	f.dialTLS(config)
+	f.awaitWaiting(1) // leased, and given back
+	if at := f.conn().real.get(); at != 0 {
+		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at.time()))
+	}
+}
