@@ -257,6 +257,15 @@ func (c *Conn) deadlineError(err error) error {
 // blocks as ever. f may arm the callback again. While it is armed the
 // connection is not garbage.
 //
+// f is called for bytes that are in the kernel, not for bytes that a reader above c
+// has taken from there and buffers. Two messages may arrive together: if the reader
+// takes both and returns the first, and the callback is armed then, f is not called
+// until the peer sends more, and the second message waits, for ever if the peer waits
+// for the answer. So read until nothing is buffered before arming
+// ([bufio.Reader.Buffered]; see the example). Some readers buffer and don't tell how
+// much, crypto/tls and github.com/gorilla/websocket among them: don't arm below these,
+// but keep a goroutine in their Read.
+//
 // Only one callback can be armed at a time. On a connection that is closed or
 // past its read deadline OnReadable fails and does not call f. It always does on
 // anything but Linux, with an error that wraps [errors.ErrUnsupported].

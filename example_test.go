@@ -1,12 +1,14 @@
 package percore_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/percore/percore"
@@ -104,26 +106,32 @@ func ExampleListener_PerLoop() {
 
 // A connection that waits for its client holds neither a goroutine nor a buffer
 // here; both exist only while there is something to read.
+//
+// The client's first two messages come in one packet, so that the reader has both when
+// it returns the first. The callback would not be called for the second: there is
+// nothing left in the kernel. So it is armed when nothing is buffered.
 func ExampleConn_OnReadable() {
 	done := make(chan struct{})
 	var await func(c *percore.Conn)
 	serve := func(c *percore.Conn) {
-		buf := make([]byte, 512)
-		n, err := c.Read(buf)
-		if err != nil {
-			fmt.Println(err)
-			c.Close()
-			close(done)
-			return
+		r := bufio.NewReader(c)
+		for more := true; more; more = r.Buffered() > 0 {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				fmt.Println(err)
+				c.Close()
+				close(done)
+				return
+			}
+			fmt.Print(line)
+			c.Write([]byte{'.'})
 		}
-		fmt.Printf("%s\n", buf[:n])
-		c.Write([]byte{'.'})
-		await(c)
+		await(c) // without r, which is empty
 	}
 	await = func(c *percore.Conn) {
-		// The callback must not block. Read reports the same error, and so it
-		// does if nothing was armed: a closed connection fails there, and off
-		// Linux, where there are no callbacks, it is Read that waits.
+		// The callback must not block. An error that it is told comes out of Read, too.
+		// So it does if nothing was armed: a closed connection fails there, and off
+		// Linux, where there are no callbacks, Read waits.
 		if err := c.OnReadable(func(error) { go serve(c) }); err != nil {
 			go serve(c)
 		}
@@ -144,14 +152,15 @@ func ExampleConn_OnReadable() {
 	}
 	await(c)
 
-	for _, text := range []string{"one", "two"} {
+	for _, text := range []string{"one\ntwo\n", "three\n"} {
 		io.WriteString(client, text)
-		io.ReadFull(client, make([]byte, 1)) // the answer
+		io.ReadFull(client, make([]byte, strings.Count(text, "\n"))) // the answers
 	}
 	client.Close()
 	<-done
 	// Output:
 	// one
 	// two
+	// three
 	// EOF
 }

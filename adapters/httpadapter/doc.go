@@ -46,7 +46,11 @@
 //     the line break after a POST;
 //   - hijacked connections, which are the user's. They have all methods of
 //     [percore.Conn], OnReadable among them, by which a hub of WebSockets can wait
-//     without goroutines, too;
+//     without goroutines, too, but only below a reader that buffers nothing, or tells
+//     what it buffers: OnReadable is about bytes in the kernel. Below one that has taken two
+//     messages and returned one (gorilla/websocket, crypto/tls, a bufio.Reader such as
+//     Hijack's) it does not report the second, which then waits until the client
+//     sends more;
 //   - HTTP/2 connections, over TLS and not: a protocol that shares a connection among
 //     many requests keeps state for it;
 //   - connections that are not a *percore.Conn: those of wrappers, such as
