@@ -129,7 +129,7 @@ func numberOf(c net.Conn) (n uint32, err error) {
 }
 
 // TestBacklogKeepsConnections leaves connections where the kernel puts them until
-// somebody accepts, and then accepts each of them once.
+// the first Accept, and then accepts each of them once.
 func TestBacklogKeepsConnections(t *testing.T) {
 	const dialed = 64
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
@@ -231,7 +231,7 @@ func TestManyAcceptors(t *testing.T) {
 	}
 }
 
-// TestAcceptDeadline checks that a listener's deadline does what it does to
+// TestAcceptDeadline checks that a listener's deadline has the same effect on
 // package net's, in the same table.
 func TestAcceptDeadline(t *testing.T) {
 	type deadliner interface {
@@ -505,7 +505,7 @@ func TestPerLoop(t *testing.T) {
 }
 
 // TestPerLoopClose closes every listener of a family once, in every order, and
-// then again: each of them is a listener to the one who holds it.
+// then again: each of them is a listener to its holder.
 func TestPerLoopClose(t *testing.T) {
 	for first := range 3 {
 		t.Run(fmt.Sprint(first), func(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// bufferErrnos lists what the man page of each call that WriteBuffers and ReadBuffer
+// bufferErrnos lists the errors that the man page of each call that WriteBuffers and ReadBuffer
 // make says that it can fail with.
 var bufferErrnos = map[string][]syscall.Errno{
 	"read":   errnosOf["read"],
@@ -34,7 +34,7 @@ var bufferErrnos = map[string][]syscall.Errno{
 // A bufferSession is a connection to a client that reads nothing until the server,
 // which sends more than fits, has closed it.
 type bufferSession struct {
-	sent     []byte // what the server's calls say was taken
+	sent     []byte // how much the server's calls say was taken
 	failures []error
 	got      []byte
 	gotErr   error
@@ -97,7 +97,7 @@ func (s *bufferSession) serve(c *Conn, client net.Conn) {
 	}
 }
 
-// judge says what is wrong with what has come of the session.
+// judge returns the mistakes in the session's outcome.
 func (s *bufferSession) judge(f *fault) (complaints []string) {
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	if !bytes.HasPrefix(s.sent, s.got) {
@@ -123,8 +123,7 @@ func (s *bufferSession) judge(f *fault) (complaints []string) {
 	return complaints
 }
 
-// spuriousEdge does what has to happen for EAGAIN to be true; see
-// session.spuriousEAGAIN.
+// spuriousEdge makes EAGAIN true; see session.spuriousEAGAIN.
 func spuriousEdge(op string, fd int) bool {
 	switch op {
 	case "read":
@@ -176,7 +175,7 @@ func playBufferFault(t *testing.T, op string, errno syscall.Errno, n int64, fds,
 			t.Error(err)
 		}
 	})
-	// What is still held now is let go of when the peer is gone, fault or not.
+	// Buffers that are still held now are let go of when the peer is gone, fault or not.
 	testnet.Eventually(t, fmt.Sprintf("the release of all buffers after %v", hit.Load()), func() bool { return pool.ReadStats().BuffersInUse == 0 })
 	restore()
 	complaints := s.judge(hit.Load())

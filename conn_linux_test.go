@@ -245,7 +245,7 @@ func TestGarbageListener(t *testing.T) {
 	}
 }
 
-// TestGarbageListenerFile drops a listener on a unix socket whose file somebody has
+// TestGarbageListenerFile drops a listener on a unix socket whose file another program has
 // replaced by his own: the file stays, as it does on package net.
 func TestGarbageListenerFile(t *testing.T) {
 	for name, open := range map[string]opener{"net": openNet, "percore": Listen} {
@@ -290,7 +290,7 @@ func TestNoGarbageListener(t *testing.T) {
 	collect := func() {
 		for range 5 {
 			runtime.GC()
-			time.Sleep(time.Millisecond) // for what the collector would start
+			time.Sleep(time.Millisecond) // for the goroutines that the collector would start
 		}
 	}
 	t.Run("SyscallConn", func(t *testing.T) {
@@ -616,7 +616,7 @@ func TestOnReadable(t *testing.T) {
 	}
 }
 
-// TestOnReadableQuiet checks that nothing but what it waits for calls it.
+// TestOnReadableQuiet checks that nothing except its own event calls it.
 func TestOnReadableQuiet(t *testing.T) {
 	testnet.NoLeaks(t)
 	c, client := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))

@@ -83,7 +83,7 @@ func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (w
 // errInvalidWrite is io.Copy's error for a writer whose count can't be true.
 var errInvalidWrite = errors.New("invalid write result")
 
-// copyMemory is what a copy from a connection reads into. While it waits it is as
+// copyMemory is the memory that a copy from a connection reads into. While it waits it is as
 // follows. In between, memory is lent.
 //
 //	shown  busy   lent next                         after takeBack
@@ -106,7 +106,7 @@ type copyMemory struct {
 
 const (
 	// smallCopyBytes is enough for a message of an interactive protocol. Allocating it
-	// takes a small part of what it takes to read and write one.
+	// takes a small part of the time that reading and writing one takes.
 	smallCopyBytes = 1 << 10
 
 	// smallReadsMax is how many small reads in a row it takes to expect another: as many
@@ -171,7 +171,7 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which
-// would call it again. They count what is copied; of two in one copy only the
+// would call it again. They count the copied bytes; of two in one copy only the
 // former does.
 type (
 	connWithoutReadFrom struct{ c *Conn }
@@ -195,7 +195,7 @@ func (r connWithoutWriteTo) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// counts reports whether w counts what is copied to it.
+// counts reports whether w counts the bytes that are copied to it.
 func counts(w io.Writer) bool {
 	switch w.(type) {
 	case *Conn, connWithoutReadFrom:

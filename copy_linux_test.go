@@ -117,7 +117,7 @@ func carelessly(t *testing.T, f func()) {
 	testnet.Receive(t, "the end of a careless copy", done)
 }
 
-// TestCopiesShareNothing has unknown readers and writers keep what they got, in
+// TestCopiesShareNothing has unknown readers and writers keep their slices, in
 // every way to end, and looks for it in later copies of other connections.
 func TestCopiesShareNothing(t *testing.T) {
 	defer fastpath.Splice.Force(false)()
@@ -205,7 +205,7 @@ func wantUntouched(t *testing.T, h *hoard) {
 			t.Fatalf("a writer got %.40q..., want what its own client had sent: memory of another copy was lent to this one", got)
 		}
 
-		// What connections, ReadBuffer and gRPC use.
+		// The pool that connections, ReadBuffer and gRPC use.
 		for _, n := range []int{smallCopyBytes, copyBytes} {
 			b := pool.Get(n)
 			if h.has(b.Bytes()) {
@@ -310,8 +310,8 @@ func TestAbandonedReadInHTTP(t *testing.T) {
 	}
 }
 
-// keepingConn keeps what it is given to read into and to write, and overwrites what
-// it read into whenever any connection of the kind reads.
+// keepingConn keeps the slices that it is given to read into and to write, and overwrites those
+// that it read into whenever any connection of the kind reads.
 type keepingConn struct {
 	net.Conn
 	h *hoard
@@ -374,7 +374,7 @@ func TestAbandonedReadInReverseProxy(t *testing.T) {
 			}
 			head = append(head, one[0])
 		}
-		go c.Write(data) // not before: ReverseProxy drops what came with the request
+		go c.Write(data) // not before: ReverseProxy drops bytes that came with the request
 		got := make([]byte, len(data))
 		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("got %.40q..., %v, want back what was sent", got, err)
@@ -415,7 +415,7 @@ func overTLS(t testing.TB, pair func() (near, far net.Conn)) func() (near, far n
 	}
 }
 
-// asUnknown hides what a connection is.
+// asUnknown hides a connection's type.
 func asUnknown(pair func() (near, far net.Conn)) func() (near, far net.Conn) {
 	return func() (near, far net.Conn) {
 		near, far = pair()
@@ -514,7 +514,7 @@ func TestIdleCopyIsGarbage(t *testing.T) {
 	})
 }
 
-// TestCopyMemory follows what is lent to unknown code, read by read.
+// TestCopyMemory follows the memory that is lent to unknown code, read by read.
 func TestCopyMemory(t *testing.T) {
 	m := &copyMemory{shown: true}
 	read := func(n, wantLent int) {

@@ -534,8 +534,8 @@ func init() {
 	}
 }
 
-// TestIdleDialedConnBudget measures the heap that a dialed connection takes while
-// nobody reads it: that of an accepted one, and the two addresses that package
+// TestIdleDialedConnBudget measures the heap that a dialed connection takes while no
+// goroutine reads it: that of an accepted one, and the two addresses that package
 // net has made. No goroutine.
 func TestIdleDialedConnBudget(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -644,8 +644,8 @@ func TestDialOutOfDescriptors(t *testing.T) {
 }
 
 // TestDialStorm dials from many goroutines at once, with contexts that end at
-// random moments, to listeners that come and go: whatever Dial returns is one of
-// the ends that it has on net, a connection that it returns works or ends, and
+// random moments, to listeners that come and go: Dial's result is one of the
+// ends that it has on net, a connection that it returns works or ends, and
 // nothing is left behind.
 func TestDialStorm(t *testing.T) {
 	for _, procs := range []int{1, 2, 8} {

@@ -6,15 +6,14 @@
 //	l, err := percore.Listen("tcp", ":8080") // was net.Listen
 //	http.Serve(l, handler)
 //
-// # What holds
+// # Guarantees
 //
 // Everything that package net promises of a Listener and a Conn: blocking
 // calls, deadlines, half-close, concurrency, addresses, error types and texts.
 // The differences are in one table in the README.
 //
-// Connections that wait keep what the code above them keeps: a goroutine in Read and
-// its buffers. Package adapters/httpadapter, [Conn.OnReadable] and [Conn.ReadReady] do
-// without.
+// Connections that wait keep the things that the code above them keeps: a goroutine in Read and
+// its buffers. Package adapters/httpadapter, [Conn.OnReadable] and [Conn.ReadReady] do without.
 //
 // # How it works
 //

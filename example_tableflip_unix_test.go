@@ -39,7 +39,7 @@ func ExampleListener_Files_tableflip() {
 	// Output: hello from the successor, <nil>
 }
 
-// fileCarrier is what *tableflip.Fds has for files.
+// fileCarrier has the methods of *tableflip.Fds for files.
 type fileCarrier interface {
 	AddFile(name string, f *os.File) error // keeps a copy
 	File(name string) (*os.File, error)    // returns a copy, or nil

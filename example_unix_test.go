@@ -48,7 +48,7 @@ func ExampleFileListeners() {
 	// Output: hello from the successor, <nil>
 }
 
-// Control is called for each of the listener's sockets, so that what it sets holds
+// Control is called for each of the listener's sockets, so that an option that it sets holds
 // for all connections. Connections inherit most options from the socket.
 func ExampleListener_SyscallConn() {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")

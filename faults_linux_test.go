@@ -45,10 +45,9 @@ var (
 	faultSeed  = flag.Uint64("faults.seed", 0, "TestFaultStorm: play only this seed")
 )
 
-// errnosOf lists what the man page of each call says that it can fail with, and
-// for recv and send what tcp(7) and ip(7) add. epoll_pwait's EBADF, EFAULT and
-// EINVAL are left out: they would be our own mistakes, and the loop says so by
-// a panic.
+// errnosOf lists the errors in the man page of each call, and for recv and send those that tcp(7)
+// and ip(7) add. epoll_pwait's EBADF, EFAULT and EINVAL are left out: they would be our own
+// mistakes, and the loop says so by a panic.
 var errnosOf = map[string][]syscall.Errno{
 	"read": {
 		unix.EAGAIN, unix.EINTR, unix.EBADF, unix.ECONNREFUSED, unix.EFAULT, unix.EINVAL, unix.ENOMEM, unix.ENOTCONN,
@@ -371,9 +370,9 @@ func (s *session) clientOnce(addr net.Addr) (answered bool, err error) {
 	return true, nil
 }
 
-// spuriousEAGAIN does what has to happen for EAGAIN to be true to what the
-// kernel promises of it: that there will be an event. It reports false if it
-// can't: then it would be no fault of the kernel's but a lie.
+// spuriousEAGAIN makes EAGAIN true to the facts that the kernel promises of it:
+// that there will be an event. It reports false if it can't: then it would be
+// no fault of the kernel's but a lie.
 func (s *session) spuriousEAGAIN(op string, fd int) bool {
 	switch op {
 	case "read":
@@ -560,7 +559,7 @@ func complaintsAbout(err error, op string, f *fault) (complaints []string) {
 	return complaints
 }
 
-// settle waits until all that a session started has ended, and says what has
+// settle waits until all that a session started has ended, and names all that has
 // not.
 func settle(fds, goroutines int) string {
 	if g := defaultGroup.group; g != nil {
@@ -663,8 +662,8 @@ func sweep(t *testing.T, network, op string, fds, goroutines int) {
 	t.Logf("%s: %d faults", op, hits)
 }
 
-// TestFaultStorm fails calls at random, several in a session. What becomes of it
-// can't be foretold; but it ends, leaves nothing behind, and no byte is wrong.
+// TestFaultStorm fails calls at random, several in a session. Its outcome can't
+// be foretold; but it ends, leaves nothing behind, and no byte is wrong.
 func TestFaultStorm(t *testing.T) {
 	const sessions = 300
 	for _, network := range []string{"tcp4", "unix"} {
@@ -789,7 +788,7 @@ func TestAcceptFaults(t *testing.T) {
 }
 
 // TestAcceptPutOffEnds has Accept fail for lack of descriptors for as long as it
-// takes: what ends an Accept that waits must end one that pauses, too.
+// takes: events that end an Accept that waits must end one that pauses, too.
 func TestAcceptPutOffEnds(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		for name, tt := range map[string]struct {

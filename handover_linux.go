@@ -95,7 +95,7 @@ func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error 
 	return nil
 }
 
-// kindOf returns what reads on the connections of a listening socket can rely on.
+// kindOf returns the promises that reads on the connections of a listening socket can rely on.
 func (l *listener) kindOf(socket int) loop.StreamKind {
 	proto, _ := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if proto != unix.IPPROTO_TCP {
@@ -155,7 +155,7 @@ func (l *listener) dup(index int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.network+":"+l.addr.String()+"->"), nil // net's name for it
 }
 
-// leaving is what close must know of a listener, a part of whose sockets may have
+// leaving is close's knowledge of a listener, a part of whose sockets may have
 // been handed over, to find out afterwards whether that is so.
 type leaving struct {
 	name   string // of the address
@@ -170,7 +170,7 @@ type leaving struct {
 //
 // A program that hands over a listener by File, or by a copy that it makes in
 // SyscallConn's Control, as it does with package net, hands over one of the sockets.
-// Neither method can know what the copy is for. But if, after Close, a socket listens
+// Neither method can know the purpose of the copy. But if, after Close, a socket listens
 // at the address, then the port has changed hands without the other sockets.
 func (l *listener) leave() *leaving {
 	if len(l.sockets) < 2 || l.copied.all.Load() || !l.copied.some.Load() {

@@ -92,8 +92,8 @@ func askName(address string) (string, error) {
 	return strings.TrimSuffix(name, "\n"), err
 }
 
-// serveName answers what askName asks until ln is closed, and then finishes what
-// it has begun.
+// serveName answers askName until ln is closed, and then finishes all that it
+// has begun.
 func serveName(ln net.Listener, name string) {
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -231,7 +231,7 @@ func TestFileListenersPlaceConnections(t *testing.T) {
 	}
 }
 
-// TestFileListenersMixed refuses what can't be one listener.
+// TestFileListenersMixed refuses sockets that can't be one listener.
 func TestFileListenersMixed(t *testing.T) {
 	tcp := func(t *testing.T) *os.File { return fileOf(t, testnet.Listen(t, openNet, testnet.TCP4)) }
 	// An accepted connection has the listener's address.
@@ -318,7 +318,7 @@ func TestFileListenersKeepsTheFiles(t *testing.T) {
 	}
 }
 
-// warnings replaces slog's default logger, for the test, by one that keeps what it
+// warnings replaces slog's default logger, for the test, by one that keeps the lines that it
 // is told.
 func warnings(t *testing.T) *strings.Builder {
 	text := new(strings.Builder)

@@ -42,8 +42,8 @@ func openReusePort(network, address string) (net.Listener, error) {
 // abstractName returns an abstract unix address that no other run of the tests uses.
 func abstractName(name string) string { return fmt.Sprintf("@percore-test-%s-%d", name, os.Getpid()) }
 
-// TestBusyPort listens twice on one address: what package net says of its own
-// listeners is what everybody has to say.
+// TestBusyPort listens twice on one address: all pairs of listeners have to fail as two of package
+// net's do.
 func TestBusyPort(t *testing.T) {
 	addresses := []struct{ network, first, second string }{
 		{"tcp4", "127.0.0.1:0", "127.0.0.1:PORT"},

@@ -60,7 +60,7 @@ func TestStubPerLoopIsTheListener(t *testing.T) {
 			t.Fatalf("got %d listeners, %v, want 1", len(split), err)
 		}
 		connect(t, split[0])
-		connect(t, ln) // which goes on accepting what the other does
+		connect(t, ln) // which goes on accepting as the other does
 		if got, want := split[0].Addr(), ln.Addr(); got != want {
 			t.Errorf("got address %v, want %v", got, want)
 		}

@@ -56,7 +56,7 @@ func (m *merged) Accept() (net.Conn, error) {
 	}
 }
 
-// next returns what Accept returns, or false if the deadline was moved meanwhile.
+// next returns Accept's result, or false if the deadline was moved meanwhile.
 func (m *merged) next() (acceptResult, bool) {
 	m.mu.Lock()
 	deadline, changed := m.mu.deadline, m.mu.changed
@@ -88,7 +88,7 @@ func (m *merged) next() (acceptResult, bool) {
 	}
 }
 
-// acceptFrom hands over what it accepts from a socket until that is closed.
+// acceptFrom hands over the connections that it accepts from a socket until that is closed.
 func (m *merged) acceptFrom(l net.Listener) {
 	for {
 		c, err := l.Accept()

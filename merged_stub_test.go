@@ -69,7 +69,7 @@ func mergedListener(t *testing.T, files []*os.File) *Listener {
 	return ln.(*Listener)
 }
 
-// TestMergedAcceptsFromAll accepts what has waited at each socket, and more.
+// TestMergedAcceptsFromAll accepts the connections that have waited at each socket, and more.
 func TestMergedAcceptsFromAll(t *testing.T) {
 	testnet.NoLeaks(t)
 	sockets := openSockets(t, 3, 4)
@@ -173,7 +173,7 @@ func TestMergedHandsAllSocketsOn(t *testing.T) {
 	}
 }
 
-// TestMergedRefuses: what can't be one listener leaves nothing open.
+// TestMergedRefuses: sockets that can't be one listener leave nothing open.
 func TestMergedRefuses(t *testing.T) {
 	testnet.NoLeaks(t)
 	a, b := filesOf(openSockets(t, 2, 0)), filesOf(openSockets(t, 1, 0))

@@ -21,7 +21,7 @@ type sock struct {
 	tcp  *net.TCPConn // immutable; the same connection if it is TCP, else nil
 }
 
-// streamConn is what *net.TCPConn and *net.UnixConn have in common.
+// streamConn has the methods that *net.TCPConn and *net.UnixConn share.
 type streamConn interface {
 	net.Conn
 	syscall.Conn
@@ -54,8 +54,8 @@ func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t
 func (s *sock) setReadDeadline(t time.Time) error  { return s.conn.SetReadDeadline(t) }
 func (s *sock) setWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
 
-// errNoReadiness is what OnReadable fails with: package net has no way to learn
-// of readiness but to read, with a goroutine and a buffer that wait.
+// errNoReadiness is OnReadable's error: package net has no way to learn of
+// readiness but to read, with a goroutine and a buffer that wait.
 var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's engine, which is on Linux only: %w", errors.ErrUnsupported)
 
 func (s *sock) onReadable(*Conn, func(error)) error  { return errNoReadiness }

@@ -13,8 +13,8 @@ import (
 )
 
 // rawAddr is an address as the kernel gives it, without pointers: 24 bytes for
-// what would be over 100 as a *net.TCPAddr, which is only made when a caller
-// asks for it. family is 0 (AF_UNSPEC) when nothing is known.
+// where a *net.TCPAddr takes over 100, which is only made when a caller asks
+// for it. family is 0 (AF_UNSPEC) when nothing is known.
 type rawAddr struct {
 	ip     [16]byte // IPv4: the first 4
 	scope  uint32   // IPv6 zone, as an interface's index

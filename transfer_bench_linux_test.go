@@ -15,8 +15,8 @@ import (
 
 // The benchmarks of transfers have their peers in another process, so that the CPU
 // time of this one, which they report, is that of the transfer. Each has three
-// arms: net, percore, and percore with a reader whose type is hidden, which is
-// what a copy through a buffer costs in the same place.
+// arms: net, percore, and percore with a reader whose type is hidden, which is the
+// price of a copy through a buffer in the same place.
 
 func init() { children["bench peer"] = benchPeer }
 

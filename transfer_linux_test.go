@@ -86,7 +86,7 @@ func upgradedBodyOf(t testing.TB, ahead string) (body io.ReadWriteCloser, server
 	return resp.Body.(io.ReadWriteCloser), server
 }
 
-// TestHiddenTypes fails when a version of Go names or lays out otherwise what its
+// TestHiddenTypes fails when a version of Go names or lays out otherwise the types that its
 // packages wrap ends in: then hiddenTypes has to follow, or bytes are copied.
 func TestHiddenTypes(t *testing.T) {
 	a, _ := testnet.Pair(t, net.Listen, testnet.TCP4)
@@ -118,7 +118,7 @@ func TestHiddenTypes(t *testing.T) {
 	}
 }
 
-// TestEndsAreExact: what only looks like a socket, because it embeds one, must not
+// TestEndsAreExact: a value that only looks like a socket, because it embeds one, must not
 // be moved past.
 func TestEndsAreExact(t *testing.T) {
 	a, b := testnet.Pair(t, net.Listen, testnet.TCP4)
@@ -261,7 +261,7 @@ func TestTransfers(t *testing.T) {
 }
 
 // TestTransfersOfFiles has sendfile used for whole files and parts of them, and
-// splice for what is received into a file.
+// splice for bytes that are received into a file.
 func TestTransfersOfFiles(t *testing.T) {
 	const size = 300_000
 	data := noise(size)
@@ -371,7 +371,7 @@ func TestTransfersByDetour(t *testing.T) {
 	}
 }
 
-// TestHasFields: a type with another field than expected is not what is expected.
+// TestHasFields: a type with another field than expected is refused.
 func TestHasFields(t *testing.T) {
 	type other struct{ A, B, C int }
 	for _, c := range []struct {
@@ -420,7 +420,7 @@ func TestTransferOfWhatWasReadAhead(t *testing.T) {
 	}
 }
 
-// TestTransferOverBlockingDescriptor: who has the descriptor can make the socket
+// TestTransferOverBlockingDescriptor: a user that has the descriptor can make the socket
 // blocking. A transfer inside the kernel could then not be interrupted.
 func TestTransferOverBlockingDescriptor(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -525,8 +525,8 @@ func wantNoPipes(t *testing.T) {
 	})
 }
 
-// transferUnderFire copies from a connection or a file to a connection while
-// something happens to one of them, and checks that what arrived is a prefix.
+// transferUnderFire copies from a connection or a file to a connection while something
+// happens to one of them, and checks that the bytes that arrived are a prefix.
 func transferUnderFire(t *testing.T, random *rand.Rand, data []byte) {
 	ln, err := Listen("tcp", "127.0.0.1:0")
 	if err != nil {

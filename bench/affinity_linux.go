@@ -38,9 +38,8 @@ func splitProcessors() (server, load processors, err error) {
 	return &first, &second, nil
 }
 
-// startOn starts cmd on the given processors: a child inherits what the thread
-// that starts it may use (sched_setaffinity(2)). A Go program takes GOMAXPROCS
-// from that.
+// startOn starts cmd on the given processors: a child inherits the processors that the thread
+// that starts it may use (sched_setaffinity(2)). A Go program takes GOMAXPROCS from that.
 func startOn(on processors, cmd *exec.Cmd) error {
 	if on == nil {
 		return cmd.Start()

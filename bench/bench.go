@@ -54,7 +54,7 @@ type Progress struct {
 	Round       int // from 1
 }
 
-// Check returns the first mistake in a configuration: what no machine could run.
+// Check returns the first mistake in a configuration: one that no machine could run.
 func (cfg *Config) Check() error {
 	switch {
 	case len(cfg.Arms) == 0:

@@ -260,7 +260,7 @@ func serverMetrics(m map[string]float64, before, after target.Usage, seen observ
 	}
 }
 
-// idleWarmup is the load before the memory of an empty server is taken: what the
+// idleWarmup is the load before the memory of an empty server is taken: the memory that the
 // first requests of a process allocate once is not the connections'.
 const idleWarmup = 100 * time.Millisecond
 

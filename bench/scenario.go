@@ -278,8 +278,8 @@ func proxying() []Scenario {
 	}
 }
 
-// idling is connections on which nothing happens: what they occupy, and what
-// they cost those on which something does.
+// idling is connections on which nothing happens: their memory, and the they
+// cost those on which something does.
 func idling(idle int) []Scenario {
 	one := func(kind string, tls bool) load.Job {
 		return load.Job{Kind: kind, Conns: 1, Payload: 0, TLS: tls}
@@ -321,9 +321,9 @@ const (
 	wakingMin = 100
 )
 
-// waking is requests on connections that were idle for a while: what parking a
-// connection and waking it up again costs a request, if the adapter parks. Without
-// it the same requests come on connections whose goroutines have waited.
+// waking is requests on connections that were idle for a while: the price of parking a
+// connection and waking it up again costs a request, if the adapter parks. Without it
+// the same requests come on connections whose goroutines have waited.
 func waking(idle int) []Scenario {
 	n := max(wakingMin, idle/5) // 2,000 by default, which are 8,000 requests a second
 	return []Scenario{{

@@ -46,7 +46,7 @@ func (e engine) connect(t testing.TB, ln net.Listener) (tested, peer net.Conn) {
 	return tested, accepted.conn
 }
 
-// dialedEnd returns which of what connect returned has dialed: the kernel has
+// dialedEnd returns which of connect's two ends has dialed: the kernel has
 // chosen its port.
 func (e engine) dialedEnd(tested, peer net.Conn) net.Conn {
 	if e.dial != nil {
@@ -56,7 +56,7 @@ func (e engine) dialedEnd(tested, peer net.Conn) net.Conn {
 }
 
 // playDialed plays a script of the differential suite once more, if it makes
-// connections, with the dialed ends under test. What the script shows it has
+// connections, with the dialed ends under test. The script's own facts have
 // shown with accepted ends; to show it here, too, it would have to name the
 // addresses the other way round. A unix socket is a unix socket and one IP is
 // like the other: two kinds will do.

@@ -25,7 +25,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A dialUse is who dials, net or percore, and what the server is on: what a
+// A dialUse is the package that dials, net or percore, and the server's engine: the things that a
 // library makes of a dialed connection must not depend on either.
 type dialUse struct {
 	name   string

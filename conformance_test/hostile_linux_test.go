@@ -365,7 +365,7 @@ func TestHostileExhaustionOwnProcess(t *testing.T) {
 }
 
 // scarceAndStubborn is the child of TestHostileExhaustionOwnProcess. It prints
-// what goes wrong.
+// the errors.
 func scarceAndStubborn() {
 	limitFiles()
 	ln, err := percoreEngine.listen("tcp", "127.0.0.1:0")

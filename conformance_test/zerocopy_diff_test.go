@@ -53,8 +53,8 @@ var places = []place{
 	}},
 }
 
-// A side is one end of a copy: near is what is copied from or to, far what feeds
-// it or reads what arrives.
+// A side is one end of a copy: near is the end that is copied from or to, far feeds it or reads the
+// arriving bytes.
 type side struct {
 	place
 	near io.ReadWriteCloser

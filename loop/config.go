@@ -35,7 +35,7 @@ func (s Strategy) String() string {
 	return fmt.Sprintf("Strategy(%d)", uint8(s))
 }
 
-// Config says how the loops of a [Group] run. The zero value is what
+// Config says how the loops of a [Group] run. The zero value is the configuration that
 // percore.Listen uses.
 type Config struct {
 	// Loops is the number of loops. 0 means one per processor that the Go
@@ -98,7 +98,7 @@ type Stats struct {
 }
 
 var (
-	// ErrClosed is what a call on a closed descriptor, or one that was closed
+	// ErrClosed is the error of a call on a closed descriptor, or one that was closed
 	// while the call waited, fails with. It is [net.ErrClosed].
 	ErrClosed = net.ErrClosed
 

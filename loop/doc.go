@@ -1,12 +1,11 @@
 // Package loop is percore's engine: it waits for descriptors to become ready,
 // on as many loops as the load needs, and wakes the goroutines that use them.
 //
-// A loop knows readiness, never bytes. It harvests epoll events, marks the
-// descriptors they belong to as ready and wakes whoever waits for that; the
-// goroutine that called Read then makes the system call itself, into its own
-// slice, on its own core. That keeps every loop iteration short: a busy
-// connection costs its loop no more than one event per wake-up, so it can't
-// starve the others.
+// A loop knows readiness, never bytes. It harvests epoll events, marks the descriptors
+// they belong to as ready and wakes the goroutines that wait for that; the goroutine
+// that called Read then makes the system call itself, into its own slice, on its own
+// core. That keeps every loop iteration short: a busy connection costs its loop no
+// more than one event per wake-up, so it can't starve the others.
 //
 // The parts, in the order in which an event meets them:
 //

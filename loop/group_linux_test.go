@@ -262,7 +262,7 @@ func TestLeastLoaded(t *testing.T) {
 			t.Errorf("least loaded: got loop %d, want 0", got)
 		}
 	}
-	g.next.Store(^uint32(0)) // counting round what a uint32 holds is no reason to fail
+	g.next.Store(^uint32(0)) // counting past the end of a uint32 is no reason to fail
 	for range 3 {
 		if got := g.LeastLoaded().Index(); got != 0 {
 			t.Errorf("least loaded: got loop %d, want 0", got)
@@ -279,7 +279,7 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	nested := newTestGroup(t, Config{Loops: 5})
-	nested.first = 2 // whatever the machine
+	nested.first = 2 // on any machine
 	defer set(nested, make([]int, 5))
 	for _, tt := range []struct {
 		loads []int
@@ -288,7 +288,7 @@ func TestPlace(t *testing.T) {
 		{[]int{0, 0, 0, 0, 0}, 0},
 		{[]int{31, 0, 0, 0, 0}, 0},
 		{[]int{32, 0, 0, 0, 0}, 1},
-		{[]int{31, 32, 0, 0, 0}, 0}, // what has left makes room again
+		{[]int{31, 32, 0, 0, 0}, 0}, // descriptors that have left make room again
 		{[]int{33, 32, 0, 0, 0}, 1},
 		{[]int{32, 33, 0, 0, 0}, 0},
 		{[]int{1023, 1024, 0, 0, 0}, 0},
@@ -350,7 +350,7 @@ func TestUnusedLoops(t *testing.T) {
 		}()
 		return runtime.NumGoroutine(), testnet.CountFDs(), m.HeapAlloc
 	}
-	measure(1) // whatever the first use of anything leaves
+	measure(1) // the leftovers of first uses
 	goroutines, fds, bytes := measure(1)
 	const more = 1000
 	manyGoroutines, manyFDs, manyBytes := measure(1 + more)

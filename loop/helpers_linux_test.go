@@ -139,10 +139,10 @@ func netConn(t testing.TB, sysfd int) net.Conn {
 	return c
 }
 
-// bufferBytes makes the kernel's buffers small (the kernel doubles it, and what it
+// bufferBytes makes the kernel's buffers small (the kernel doubles it, and the size that it
 // doubles isn't all for data): manyBytes are more than one side's for sending and the
-// other's for receiving hold. Left alone TCP would let both grow to megabytes, the
-// latter when the reader takes much.
+// other's for receiving hold. Left alone TCP would let both grow to megabytes, the latter
+// when the reader takes much.
 const bufferBytes = 128 << 10
 
 var manyBytes = make([]byte, 2<<20)

@@ -42,7 +42,7 @@ func newEventFD(t testing.TB, l *Loop, then func(*eventFD)) *eventFD {
 	return e
 }
 
-// OnReadable uses up what the event is about, so that arming finds nothing.
+// OnReadable uses up the event's data, so that arming finds nothing.
 func (e *eventFD) OnReadable(err error) {
 	if err != nil {
 		return
@@ -148,8 +148,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// The kernel goes on to report a file that was closed while a duplicate of it
-// is open. Such events are dropped, and don't reach who has the slot now.
+// The kernel goes on to report a file that was closed while a duplicate of it is
+// open. Such events are dropped, and don't reach the slot's present descriptor.
 func TestStaleEvents(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
@@ -432,7 +432,7 @@ func TestSubmitOrder(t *testing.T) {
 				t.Errorf("goroutine %d: %d tasks were run, want %d", i, n, each)
 			}
 		}
-		// settle's own are counted too, perhaps but for the last one.
+		// settle's own are counted too, perhaps except the last one.
 		if n := g.Stats().Tasks; n < goroutines*each || n > goroutines*each+3 {
 			t.Errorf("Stats().Tasks: got %d, want %d and up to 3", n, goroutines*each)
 		}
@@ -580,8 +580,8 @@ func TestBusyPollAdapts(t *testing.T) {
 	})
 }
 
-// A pinned loop's thread may run on one processor only, and nobody else's
-// thread is affected.
+// A pinned loop's thread may run on one processor only, and no other's thread
+// is affected.
 func TestPin(t *testing.T) {
 	var may unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &may); err != nil {

@@ -455,7 +455,8 @@ func (w *fdWorld) both(a, b step) {
 	w.compare(models...)
 }
 
-// do returns the function that carries a step out. It registers what the step begins before.
+// do returns the function that carries a step out. It registers the calls that the step begins
+// before.
 func (w *fdWorld) do(s step) func() {
 	f := w.f
 	switch s.op {
@@ -611,7 +612,7 @@ func (w *fdWorld) peerRead() {
 	}
 }
 
-// compare checks that what was under way has met the fate that one of the
+// compare checks that each call under way has met the fate that one of the
 // models says.
 func (w *fdWorld) compare(models ...*fdModel) {
 	w.compareRead(models)

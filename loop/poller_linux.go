@@ -44,7 +44,7 @@ func newEpoll() (epoll, error) {
 
 func (e *epoll) ctl(op, fd int, events uint32, t token) syscall.Errno {
 	// The 64 bits of user data are a token, never a pointer: the garbage
-	// collector doesn't see what the kernel keeps.
+	// collector doesn't see the kernel's memory.
 	ev := unix.EpollEvent{Events: events, Fd: int32(t.slot), Pad: int32(t.gen)}
 	return sys.EpollCtl(e.fd, op, fd, &ev)
 }
@@ -70,19 +70,19 @@ func (e *epoll) one() (token, Readiness) {
 	}
 }
 
-// tokenOf returns what ctl put into an event.
+// tokenOf returns the token that ctl put into an event.
 func tokenOf(ev *unix.EpollEvent) token {
 	return token{slot: uint32(ev.Fd), gen: uint32(ev.Pad)}
 }
 
-// poller is a loop's epoll and the eventfd that interrupts it. Only whoever polls
-// the loop calls harvest, event and the wait functions; the others may be called
-// from anywhere.
+// poller is a loop's epoll and the eventfd that interrupts it. Only the goroutine that polls
+// the loop calls harvest, event and the wait functions; the others may be called from
+// anywhere.
 type poller struct {
 	epoll
 	wakefd int
 
-	// owned by whoever polls
+	// owned by the goroutine that polls
 	events  []unix.EpollEvent
 	blocked bool // the next harvest sleeps until there is an event
 	grow    bool // the last harvest filled the array
@@ -96,10 +96,10 @@ const (
 	eventsMax = 1024
 )
 
-// interest is what every descriptor is registered for, once. Room to write is
-// added when a write first has to wait for it: registered from the start,
-// EPOLLOUT would be an event for every new connection, since it is ready at
-// once, and one for each time that the peer on a unix socket reads.
+// interest is the set of events that every descriptor is registered for, once. Room to write is
+// added when a write first has to wait for it: registered from the start, EPOLLOUT would be an
+// event for every new connection, since it is ready at once, and one for each time that the
+// peer on a unix socket reads.
 //
 // EPOLLRDHUP tells of a peer's FIN, after which reads must not wait for another
 // edge. EPOLLPRI tells of TCP urgent data: a read stops short at the urgent
@@ -128,7 +128,7 @@ func (p *poller) init() error {
 	if p.wakefd, errno = sys.Eventfd(); errno != 0 {
 		return fmt.Errorf("loop: can't make an eventfd: %w", os.NewSyscallError("eventfd2", errno))
 	}
-	// Edge-triggered: each write is an edge, so nobody has to read it.
+	// Edge-triggered: each write is an edge, so it need not be read.
 	if errno = p.ctl(unix.EPOLL_CTL_ADD, p.wakefd, unix.EPOLLIN|unix.EPOLLET, wakeToken); errno != 0 {
 		return fmt.Errorf("loop: can't watch the eventfd: %w", os.NewSyscallError("epoll_ctl", errno))
 	}
@@ -143,10 +143,9 @@ func (p *poller) close() {
 	}
 }
 
-// waitNested calls pass now and each time the runtime's poller says that there
-// are events, until pass reports true. In between the caller is parked. pass is
-// called before each wait, since the runtime forgets at the start what it had to
-// say before.
+// waitNested calls pass now and each time the runtime's poller says that there are events,
+// until pass reports true. In between the caller is parked. pass is called before each
+// wait, since the runtime forgets at the start the events that it had to say before.
 func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 	for {
 		err := p.raw.Read(pass)
@@ -154,10 +153,10 @@ func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 			return
 		}
 		if err != os.ErrDeadlineExceeded {
-			// The file is closed by nobody but close, after this.
+			// Only close closes the file, after this.
 			panic("loop: the runtime's poller gave up on an epoll descriptor: " + err.Error())
 		}
-		// kick. Whatever it was for had happened before: pass finds it.
+		// kick. Its cause happened before: pass finds it.
 		_ = p.file.SetReadDeadline(time.Time{})
 		if pass(0) {
 			return
@@ -165,7 +164,7 @@ func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 	}
 }
 
-// kick makes waitNested, whoever is in it, call pass once more: by the runtime's
+// kick makes waitNested call pass once more, on whichever goroutine it runs: by the runtime's
 // own means, without a system call.
 func (p *poller) kick() { _ = p.file.SetReadDeadline(longAgo) }
 
@@ -200,7 +199,7 @@ func (p *poller) harvest() (n int, full bool) {
 	return n, full
 }
 
-// event returns what the i-th harvested event says, and of whom.
+// event returns the i-th harvested event: its token and its readiness.
 func (p *poller) event(i int) (token, Readiness) {
 	ev := &p.events[i]
 	return tokenOf(ev), readiness(ev.Events)
@@ -231,7 +230,7 @@ func (p *poller) add(fd int, t token) syscall.Errno {
 }
 
 // watchWrites adds room to write. The kernel looks at the descriptor anew, so
-// that what it is ready for now counts as an edge.
+// that its present readiness counts as an edge.
 func (p *poller) watchWrites(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
 }

@@ -207,7 +207,7 @@ func TestWithIsInterrupted(t *testing.T) {
 	})
 }
 
-// TestWithPanic: a panic of fn leaves the descriptor usable, and what there was to
+// TestWithPanic: a panic of fn leaves the descriptor usable, and the bytes that there were to
 // read is not forgotten.
 func TestWithPanic(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {

@@ -146,10 +146,10 @@ func (w *wheel) next() (at int64, ok bool) {
 // tick. A call with a now in an earlier tick than a previous one's does
 // nothing.
 //
-// expire may add and remove any timers, its own included, but must not call advance.
-// A timer that it removes does not expire, even if it was about to. What it adds
-// doesn't expire before the next call, whatever its time: a timer that always
-// re-arms itself in the past doesn't keep advance from returning.
+// expire may add and remove any timers, its own included, but must not call advance. A timer that
+// it removes does not expire, even if it was about to. A timer that it adds doesn't expire before
+// the next call, early or late: a timer that always re-arms itself in the past doesn't keep advance
+// from returning.
 //
 // A call takes O(1) per timer that expires or cascades, however long ago the
 // last one was.
@@ -250,9 +250,9 @@ func dueTick(at int64) int64 {
 	return tick
 }
 
-// tickOfNow returns the last tick that doesn't begin after now. At the end of
-// time it is the one that would begin a nanosecond later: what is due after the
-// last tick's beginning, such as a timer for math.MaxInt64, would never expire.
+// tickOfNow returns the last tick that doesn't begin after now. At the end of time
+// it is the one that would begin a nanosecond later: the timers due after the last
+// tick's beginning, such as a timer for math.MaxInt64, would never expire.
 func tickOfNow(now int64) int64 {
 	if now == math.MaxInt64 {
 		return dueTick(now)

@@ -128,7 +128,7 @@ func (p *wheelPair) unset(id int) {
 	p.wheel.remove(&p.timers[id])
 }
 
-// advance advances both, checks what expires and afterwards everything else,
+// advance advances both, checks the expired timers and afterwards everything else,
 // and returns how many expired.
 func (p *wheelPair) advance(now int64) int {
 	p.t.Helper()

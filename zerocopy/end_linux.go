@@ -16,7 +16,7 @@ var (
 	errFileType = errors.New("zerocopy: not a descriptor of a kind that can be spliced")
 )
 
-// knownNonblocking is a RawConn of somebody who knows that the descriptor is a
+// knownNonblocking is a RawConn whose owner knows that the descriptor is a
 // stream socket in non-blocking mode, so that the kernel need not be asked.
 type knownNonblocking interface{ Nonblocking() bool }
 

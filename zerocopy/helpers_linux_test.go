@@ -27,7 +27,7 @@ func content(n int) []byte {
 	return b
 }
 
-// A link is a way from one place to another: what is written to in can be read
+// A link is a way from one place to another: bytes that are written to in can be read
 // from out.
 type link struct {
 	in  io.WriteCloser
@@ -108,7 +108,7 @@ func readAll(r io.Reader) <-chan arrival {
 }
 
 // wantArrival closes the near end of a link and fails the test unless data was
-// what arrived.
+// the bytes that arrived.
 func wantArrival(t testing.TB, near io.Closer, arriving <-chan arrival, data []byte) {
 	t.Helper()
 	near.Close()

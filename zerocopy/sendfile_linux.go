@@ -17,7 +17,7 @@ const sendfileBytesMax = 4 << 20
 
 // SendFile sends up to limit bytes of the file src, from its current offset, to
 // the stream socket dst, with sendfile(2). A negative limit means until the end
-// of the file. The offset ends behind what was sent. It returns early, and
+// of the file. The offset ends behind the sent bytes. It returns early, and
 // without an error, at the end of the file.
 //
 // It blocks while dst takes no more, until dst's write deadline passes or dst is
@@ -62,7 +62,7 @@ type sending struct {
 	why    error // why sendfile can't be used
 	failed error // why it failed
 
-	// what it comes to
+	// its result
 	n       int64
 	handled bool
 	err     error
@@ -70,7 +70,7 @@ type sending struct {
 	readFunc, writeFunc func(fd uintptr) (done bool) // the methods, as the RawConns want them
 }
 
-// sendings are those that nobody uses: a small file costs no allocation.
+// sendings are those without a user: a small file costs no allocation.
 var sendings = sync.Pool{New: func() any {
 	t := new(sending)
 	t.readFunc, t.writeFunc = t.read, t.write
@@ -97,7 +97,7 @@ func (t *sending) read(in uintptr) (done bool) {
 	return true
 }
 
-// write sends what dst takes. It is not done if dst is full.
+// write sends as much as dst takes. It is not done if dst is full.
 func (t *sending) write(out uintptr) (done bool) {
 	if !t.begun {
 		t.begun = true

@@ -65,7 +65,7 @@ func TestSendFileSizes(t *testing.T) {
 	}
 }
 
-// TestSendFileHuge sends more than what fits into 31 bits, and into a call.
+// TestSendFileHuge sends more than fits into 31 bits, and into a call.
 func TestSendFileHuge(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("too heavy for -short and -race")
@@ -127,7 +127,7 @@ func TestSendFileOfChangingSize(t *testing.T) {
 			arrived := testnet.Receive(t, "the reader", arriving)
 			want := arrivalOf(append(data[:len(data):len(data)], "more"...)[:got.n])
 			if c.name == "shrinks" {
-				want.sum = arrived.sum // what is cut off turns to zeros even in the socket's buffer
+				want.sum = arrived.sum // bytes that are cut off turn to zeros even in the socket's buffer
 			}
 			if arrived != want {
 				t.Errorf("arrived: got %v, want %v", arrived, want)

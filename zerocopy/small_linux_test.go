@@ -92,7 +92,7 @@ func TestSmallMessages(t *testing.T) {
 		last = counted()
 		c.say(1 << 20)
 		c.say(1 << 20)
-		if got := counted() - last; got > 2*copyBytes { // the first read, and what was there of the first message for it
+		if got := counted() - last; got > 2*copyBytes { // the first read, and the part of the first message that was there for it
 			t.Errorf("large messages: got %d bytes copied, want %d at most", got, 2*copyBytes)
 		}
 		random := rand.New(rand.NewPCG(1, 2))
@@ -113,7 +113,7 @@ func TestSmallMessages(t *testing.T) {
 	})
 }
 
-// TestSmallMessagesLimit has the limit come in the middle of one: what is behind it
+// TestSmallMessagesLimit has the limit come in the middle of one: bytes behind it
 // stays.
 func TestSmallMessagesLimit(t *testing.T) {
 	src, dst := links["tcp"](t), links["tcp"](t)

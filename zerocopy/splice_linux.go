@@ -36,7 +36,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 // of a pool. A negative limit means until the end of the stream. Both can be
 // stream sockets and pipes; dst can also be a regular file, which is written to
 // at its current offset. It returns, without an error, at the limit or at src's
-// end. What it is to do when src ends, CloseWrite on dst say, is the caller's.
+// end. The end of src is the caller's business, CloseWrite on dst say.
 //
 // It blocks while src has nothing or dst takes no more, until the deadline
 // passes, src's reading or dst's writing one, or the one waited for is closed.
@@ -52,7 +52,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 // was, and Marked() bool says whether there may be TCP urgent data, which Splice stops
 // at ([ErrUnfinished]) instead of waiting there.
 //
-// n counts what arrived at dst. If dst fails what had been taken from src and
+// n counts the bytes that arrived at dst. If dst fails, bytes that had been taken from src and
 // not been delivered is lost, as it is with a copy through a buffer.
 //
 // See the package's documentation for handled, and Error and ErrUnfinished for
@@ -167,7 +167,7 @@ func (t *splicing) giveBack() {
 	}
 }
 
-// drain moves what src has into the pipe. It is not done if that is nothing.
+// drain moves src's bytes into the pipe. It is not done if there are none.
 func (t *splicing) drain(in uintptr) (done bool) {
 	if t.small >= smallRun && !t.notASock {
 		if done = t.receive(int(in)); !t.notASock {
@@ -206,7 +206,7 @@ func (t *splicing) drain(in uintptr) (done bool) {
 	}
 }
 
-// room returns how much to take from src at once: size, or what the limit leaves.
+// room returns how much to take from src at once: size, or the rest of the limit.
 func (t *splicing) room(size int) int {
 	if t.limit >= 0 {
 		return int(min(int64(size), t.limit-t.n))
@@ -265,7 +265,7 @@ func (t *splicing) end(in int) {
 	}
 }
 
-// pump moves what is in the pipe to dst. It is not done if dst is full.
+// pump moves the pipe's bytes to dst. It is not done if dst is full.
 func (t *splicing) pump(out uintptr) (done bool) {
 	if t.copying != nil {
 		if done = t.write(int(out)); done {
@@ -299,7 +299,7 @@ func (t *splicing) pump(out uintptr) (done bool) {
 	return true
 }
 
-// unload moves what is in the pipe to dst by reading and writing: dst does not
+// unload moves the pipe's bytes to dst by reading and writing: dst does not
 // take it otherwise, and src can't have it back.
 func (t *splicing) unload(out int) (done bool) {
 	if t.buf == nil {
@@ -322,7 +322,7 @@ func (t *splicing) unload(out int) (done bool) {
 	return true
 }
 
-// write writes what was read. It is not done if dst is full.
+// write writes the bytes that were read. It is not done if dst is full.
 func (t *splicing) write(out int) (done bool) {
 	for len(t.carry) > 0 {
 		send := sys.Send

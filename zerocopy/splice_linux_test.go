@@ -20,7 +20,7 @@ import (
 const pipeBytes = 1 << 20
 
 // onEveryRoute runs test with a source and a destination of each kind, made anew by
-// every call of open: what is written to src.in is to be spliced from src.out to
+// every call of open: bytes written to src.in are to be spliced from src.out to
 // dst.in and read from dst.out.
 func onEveryRoute(t *testing.T, test func(t *testing.T, open func() (src, dst link))) {
 	for from, newSource := range links {

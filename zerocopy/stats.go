@@ -5,8 +5,8 @@ import (
 	"github.com/percore/percore/internal/pipes"
 )
 
-// Stats counts what went which way since the program started. The counts are of
-// the whole process and only grow, but for PipesIdle.
+// Stats counts the bytes by their way since the program started. The counts are of
+// the whole process and only grow, except PipesIdle.
 type Stats struct {
 	SendfileBytes     uint64 // bytes sent by sendfile
 	SendfileTransfers uint64 // transfers that sendfile handled

@@ -120,7 +120,7 @@ func TestWritev(t *testing.T) {
 	}
 }
 
-// A call that stops in the middle leaves what was not written, as package net's
+// A call that stops in the middle leaves the unwritten bytes, as package net's
 // WriteTo does.
 func TestWritevPartial(t *testing.T) {
 	fd, peer := streamPair(t)

@@ -19,12 +19,12 @@ const (
 	Destination
 )
 
-// Error is why a transfer failed: what the calls at one of its ends came to. Err
-// is a [syscall.Errno], or what the end's RawConn returned, without package net's
+// Error is why a transfer failed: the error of the calls at one of its ends. Err is a
+// [syscall.Errno], or the error of the end's RawConn, without package net's
 // *net.OpError around it: [os.ErrDeadlineExceeded], [net.ErrClosed] and so on.
 //
 // sendfile(2) does not say which end its errno is about. It is taken for the
-// destination's, but for EIO.
+// destination's, except EIO.
 type Error struct {
 	End End
 	Err error

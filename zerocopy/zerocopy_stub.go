@@ -8,7 +8,7 @@ import (
 )
 
 // SendFile declines: the platform has no sendfile(2) with Linux's semantics. (Its
-// package net may use what it has, and percore uses package net there.)
+// package net may use its own, and percore uses package net there.)
 func SendFile(_, _ syscall.RawConn, limit int64) (n int64, handled bool, err error) {
 	return 0, limit == 0, errors.ErrUnsupported
 }

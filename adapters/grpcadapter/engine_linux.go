@@ -15,12 +15,12 @@ import (
 )
 
 // connsAreNets says whether percore's connections are package net's within, for
-// which grpc-go does itself what this package does.
+// which grpc-go does the work of this package itself.
 const connsAreNets = false
 
 // Listen is [WrapListener] of percore.Listen: it takes the networks and addresses
-// that net.Listen takes and fails with what net.Listen fails with, and its
-// connections are *[Conn].
+// that net.Listen takes and fails with net.Listen's errors, and its connections
+// are *[Conn].
 func Listen(network, address string) (net.Listener, error) {
 	l, err := percore.Listen(network, address)
 	if err != nil {

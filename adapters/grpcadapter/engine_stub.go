@@ -11,7 +11,7 @@ import (
 )
 
 // connsAreNets says whether percore's connections are package net's within, for
-// which grpc-go does itself what this package does.
+// which grpc-go does the work of this package itself.
 const connsAreNets = true
 
 // Listen is net.Listen here: grpc-go does for package net's connections what this

@@ -34,7 +34,7 @@ const (
 	leaveUnchanged = -1
 )
 
-// userTimeout is what grpc-go sets TCP_USER_TIMEOUT to for the parameters of a
+// userTimeout is grpc-go's value of TCP_USER_TIMEOUT for the parameters of a
 // server or client (NewServerTransport, NewHTTP2Client in its internal/transport).
 func userTimeout(every, timeout time.Duration) time.Duration {
 	switch {

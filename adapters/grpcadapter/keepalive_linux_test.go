@@ -56,7 +56,7 @@ func tcpUserTimeout(t *testing.T, c net.Conn) time.Duration {
 	return time.Duration(socketOption(t, c, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)) * time.Millisecond
 }
 
-// TestServerUserTimeout compares with what grpc-go sets on package net's
+// TestServerUserTimeout compares with the value that grpc-go sets on package net's
 // connections when the server has the same parameters.
 func TestServerUserTimeout(t *testing.T) {
 	for _, test := range []struct {
@@ -181,9 +181,9 @@ func TestDialerKeepAlive(t *testing.T) {
 }
 
 // TestPeerThatStopsAcknowledging floods a client whose kernel soon takes nothing more,
-// since its program does not read. TCP_USER_TIMEOUT is what ends such a connection
-// (Linux counts a window that stays closed as well, since 5.11): grpc-go's pings are
-// hours away. It must end on percore as it does on net.
+// since its program does not read. TCP_USER_TIMEOUT ends such a connection (Linux
+// counts a window that stays closed as well, since 5.11): grpc-go's pings are hours
+// away. It must end on percore as it does on net.
 func TestPeerThatStopsAcknowledging(t *testing.T) {
 	kp := keepalive.ServerParameters{Timeout: 300 * time.Millisecond}
 	for _, arm := range []struct {

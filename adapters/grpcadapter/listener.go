@@ -13,14 +13,13 @@ import (
 
 // WrapListener returns a listener whose connections are [Conn] wherever l's are
 // *percore.Conn; it is for listeners that percore.ListenConfig or
-// percore.FileListener made. Other connections pass through unchanged. The
-// listener has l's other methods if l is a *percore.Listener (of which AcceptConn
-// and PerLoop return percore's own types, without what is added here), and is l
-// itself where the connections are package net's for certain.
+// percore.FileListener made. Other connections pass through unchanged. The listener has
+// l's other methods if l is a *percore.Listener (of which AcceptConn and PerLoop return
+// percore's own types, without the additions of this package), and is l itself where the
+// connections are package net's for certain.
 //
-// WrapListener sets TCP_USER_TIMEOUT on accepted TCP connections, to what grpc-go
-// sets it to with the server's default parameters, 20 seconds; see
-// [KeepaliveParams].
+// WrapListener sets TCP_USER_TIMEOUT on accepted TCP connections, to the value that grpc-go
+// sets it to with the server's default parameters, 20 seconds; see [KeepaliveParams].
 func WrapListener(l net.Listener, opts ...ListenerOption) net.Listener {
 	s := settings{userTimeout: pingTimeout}
 	for _, opt := range opts {
@@ -106,9 +105,9 @@ type Server interface {
 }
 
 // Serve is srv.Serve(lis) with one goroutine per socket to accept connections
-// instead of one for all. The server is still one: Stop
-// and GracefulStop end all of it, and Serve returns what srv.Serve would, once all
-// of it has ended. The listener is closed then.
+// instead of one for all. The server is still one: Stop and GracefulStop end all
+// of it, and Serve returns srv.Serve's result, once all of it has ended. The
+// listener is closed then.
 //
 // It does so for a listener with several sockets (see percore.Listener.PerLoop)
 // that [Listen] or [WrapListener] returned, or for a *percore.Listener, which it

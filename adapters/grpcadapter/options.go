@@ -87,7 +87,7 @@ func newDialing(opts []DialerOption) *dialing {
 	return d
 }
 
-// defaultDialer sets what grpc-go's own dialer sets: keep-alive is on, with the
+// defaultDialer sets the options that grpc-go's own dialer sets: keep-alive is on, with the
 // system's parameters instead of Go's.
 var defaultDialer = &percore.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1},

@@ -230,8 +230,8 @@ func TestOutcome(t *testing.T) {
 }
 
 // TestForeignListener: connections that aren't percore's pass through unchanged,
-// whatever they are wrapped in, and those of a wrapping listener that are percore's
-// are recognized.
+// in any wrapping, and those of a wrapping listener that are percore's are
+// recognized.
 func TestForeignListener(t *testing.T) {
 	testnet.NoLeaks(t)
 	nl := testnet.Listen(t, net.Listen, testnet.TCP4)

@@ -33,7 +33,7 @@ func serveDownload(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, &generated{size: size})
 }
 
-// byteUnits are the units parseByteSize knows. A bare letter means what it
+// byteUnits are the units parseByteSize knows. A bare letter means the same as it
 // means to dd and to head.
 var byteUnits = map[string]int64{
 	"": 1, "b": 1,

@@ -125,7 +125,7 @@ var indexHTML = template.Must(template.New("index").Parse(`<!doctype html>
 {{if .More}}<p>There are more.</p>{{end}}
 `))
 
-// serveIndex tells browsers in HTML and everybody else in plain text what there
+// serveIndex lists for browsers in HTML and for other clients in plain text all there
 // is.
 func (s *site) serveIndex(w http.ResponseWriter, r *http.Request) {
 	page, err := s.indexPage()

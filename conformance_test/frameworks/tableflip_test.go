@@ -118,7 +118,7 @@ func listenOne(fds *tableflip.Fds, network, address string) (net.Listener, error
 	return fds.ListenWithCallback(network, address, percore.Listen)
 }
 
-// answerPID tells each client who serves it, until ln is closed.
+// answerPID tells each client the process that serves it, until ln is closed.
 func answerPID(ln net.Listener) {
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -136,7 +136,7 @@ func answerPID(ln net.Listener) {
 	}
 }
 
-// askPID asks who serves a new connection.
+// askPID asks for the process that serves a new connection.
 func askPID(address string) (pid int, err error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -155,7 +155,7 @@ func askPID(address string) (pid int, err error) {
 // flipping is a chain of processes that tableflip makes.
 type flipping struct {
 	*testing.T
-	lines chan string // what they say
+	lines chan string // their output
 }
 
 func startFlipping(t *testing.T, mode string) *flipping {

@@ -24,7 +24,7 @@ import (
 //	switchedOff  refusal   the feature is
 //	false        0         on
 //	true         any       off: by PERCOREDEBUG, or by a test
-//	false        an errno  off: what the kernel said, once and for all
+//	false        an errno  off: the kernel's answer, once and for all
 //
 // A refusal that concerns one descriptor only (EINVAL from a file system that
 // can't splice, say) is for the caller to remember, if at all.
@@ -89,7 +89,7 @@ func names(features []*Feature) (names []string) {
 	return names
 }
 
-// Name returns what PERCOREDEBUG calls the feature.
+// Name returns the feature's name in PERCOREDEBUG.
 func (f *Feature) Name() string { return f.name }
 
 // On reports whether the feature may be used.
@@ -110,9 +110,9 @@ func (f *Feature) WhyOff() string {
 // have it, or a filter forbids it, and says so by errno.
 func (f *Feature) Refuse(errno syscall.Errno) { f.refusal.CompareAndSwap(0, uint32(errno)) }
 
-// Force turns the feature on or off for a test, whatever the environment and the
-// kernel said, until restore is called. Tests that use it must not run in
-// parallel with others.
+// Force turns the feature on or off for a test, in spite of the environment and the
+// kernel said, until restore is called. Tests that use it must not run in parallel
+// with others.
 func (f *Feature) Force(on bool) (restore func()) {
 	off, errno := f.switchedOff.Load(), f.refusal.Load()
 	f.switchedOff.Store(!on)

@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// TestRelease: those who get a release of grpcadapter made as docs/RELEASING.md says
+// TestRelease: users that get a release of grpcadapter made as docs/RELEASING.md says
 // get the percore of the same version with it, and every package is found. The downloads
 // are without the results of benchmarks.
 func TestRelease(t *testing.T) {
@@ -89,9 +89,9 @@ func main() {
 	}
 }
 
-// An importer is a module of somebody else's, in a temporary folder, for which the go
-// command finds modules in a proxy of the test's own first, then in the module cache.
-// It has a module cache of its own, since what the test publishes is made up.
+// An importer is a foreign module, in a temporary folder, for which the go command
+// finds modules in a proxy of the test's own first, then in the module cache. It has
+// a module cache of its own, since the test publishes made-up versions.
 type importer struct {
 	t          *testing.T
 	dir, proxy string

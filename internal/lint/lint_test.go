@@ -43,14 +43,14 @@ func TestRules(t *testing.T) {
 }
 
 // A layer is a folder of packages and the layers that it may import besides
-// itself. What is not listed must not be imported.
+// itself. Layers that are not listed must not be imported.
 type layer struct {
 	dir  string
 	uses []string
 }
 
 // layers is the import direction: adapters → root → {loop, zerocopy, pool} →
-// internal. The programs on top may use everything below, and nobody uses them.
+// internal. The programs on top may use everything below, and nothing uses them.
 var layers = []layer{
 	{"internal", nil},
 	{"loop", []string{"internal"}},
@@ -61,10 +61,10 @@ var layers = []layer{
 	{"adapters/grpcadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"bench", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter"}},
 	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "bench"}},
-	{"conformance_test", nil}, // has tests only, and they use what they test
+	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
-// library are the packages that people import. What these pull in they pull in.
+// library are the packages that people import, with all that these import.
 var library = []string{".", "loop", "zerocopy", "pool"}
 
 // layerOf returns the layer that a folder belongs to, or nil.
@@ -77,8 +77,8 @@ func layerOf(dir string) *layer {
 	return nil
 }
 
-// importDirection: a package imports only the layers below its own. Tests may
-// import what they like: Go itself refuses cycles.
+// importDirection: a package imports only the layers below its own. Tests may import everything: Go
+// itself refuses cycles.
 func importDirection(t *testing.T, tr *tree) {
 	for _, f := range tr.files {
 		if modules[f.module].free {
@@ -117,7 +117,7 @@ func localDir(importPath string) (dir string, ok bool) {
 }
 
 // homesOfProtocols: net/http and gRPC are known to their adapters, and to
-// programs and tests, but not to what serves them both.
+// programs and tests, but not to the engine, which serves them both.
 func homesOfProtocols(t *testing.T, tr *tree) {
 	homes := map[string][]string{
 		"net/http":               {"adapters/httpadapter", "bench", "cmd"},
@@ -169,8 +169,8 @@ type dependency struct {
 }
 
 // dependencies are the modules that ours may require, see modules. One that a single file
-// wraps can be replaced there; those that are wrapped by nobody are what this
-// project is about.
+// wraps can be replaced there; those without a wrapper are the servers that this project
+// is about.
 var dependencies = map[string]dependency{
 	"golang.org/x/sys":                        {dirs: []string{"."}, why: "system calls; in _linux files only, see platforms"},
 	"golang.org/x/net":                        {dirs: []string{"conformance_test"}, why: "nettest"},
@@ -254,7 +254,7 @@ var modules = map[string]module{
 // workspace would choose other versions for them than their go.mod does.
 const tools = "tools"
 
-// modFile is what go mod edit -json and go work edit -json print, as far as the
+// modFile is the output of go mod edit -json and go work edit -json, as far as the
 // rules read it.
 type modFile struct {
 	Module  struct{ Path string }
@@ -278,7 +278,7 @@ func (tr *tree) readModFile(t *testing.T, kind, name string) modFile {
 	return mod
 }
 
-// requirements: each module requires directly what modules says, and takes those of
+// requirements: each module requires directly the modules in modules, and takes those of
 // ours from this checkout, with and without the workspace, unless they are released.
 func requirements(t *testing.T, tr *tree) {
 	root := tr.readModFile(t, "mod", "go.mod")
@@ -358,7 +358,7 @@ func workspace(t *testing.T, tr *tree) {
 	}
 }
 
-// kernelEpoll matches what packages sys and unix call the kernel's epoll by.
+// kernelEpoll matches the names of the kernel's epoll in packages sys and unix.
 var kernelEpoll = regexp.MustCompile(`EPOLL|^Epoll`)
 
 // epollHasOneHome: one file knows how the kernel is asked for events. The seam
@@ -377,7 +377,7 @@ func epollHasOneHome(t *testing.T, tr *tree) {
 	}
 }
 
-// platforms: _linux.go for what needs Linux, _stub.go for the rest. Every folder
+// platforms: _linux.go for code that needs Linux, _stub.go for the rest. Every folder
 // with the one has the other.
 func platforms(t *testing.T, tr *tree) {
 	others := []string{"darwin", "windows", "freebsd"}
@@ -398,7 +398,7 @@ func platforms(t *testing.T, tr *tree) {
 				t.Errorf("%s: it must be built on everything but Linux: //go:build !linux", f.name)
 			}
 		case strings.HasSuffix(f.stem(), "_unix") && f.isTest():
-			// Tests of what Windows does not have.
+			// Tests of things that Windows does not have.
 		case !onLinux || elsewhere < len(others):
 			t.Errorf("%s: it is built on some platforms only; name it _linux.go or _stub.go", f.name)
 		}
@@ -445,8 +445,8 @@ func buildTags(t *testing.T, tr *tree) {
 	}
 }
 
-// fallbackTag: where the tag percore_net counts, it does on Linux exactly what
-// another platform does.
+// fallbackTag: where the tag percore_net counts, it does on Linux exactly the same as another
+// platform.
 func fallbackTag(t *testing.T, tr *tree) {
 	const tag = "percore_net"
 	counts := 0
@@ -470,7 +470,7 @@ func fallbackTag(t *testing.T, tr *tree) {
 	}
 }
 
-// packageComments: every package says what it is for, in a file that is always
+// packageComments: every package says its purpose, in a file that is always
 // built, so that go doc shows it on every platform.
 func packageComments(t *testing.T, tr *tree) {
 	for dir, files := range tr.byDir() {
@@ -587,7 +587,7 @@ func checksLeaks(f *goFile) bool {
 	return found
 }
 
-// looseEnds: what is left to do is an issue, not a comment that nobody reads.
+// looseEnds: unfinished work is an issue, not a comment without a reader.
 func looseEnds(t *testing.T, tr *tree) {
 	// Put together, so as not to find themselves.
 	marker := regexp.MustCompile(`\b(` + strings.Join([]string{"TO" + "DO", "FIX" + "ME", "X" + "XX"}, "|") + `)\b`)
@@ -598,9 +598,9 @@ func looseEnds(t *testing.T, tr *tree) {
 	})
 }
 
-// machinePaths: no file depends on, or gives away, where somebody keeps things.
+// machinePaths: no file depends on, or gives away, the folders of one machine.
 func machinePaths(t *testing.T, tr *tree) {
-	// The folders under which people and build machines keep what is theirs.
+	// The folders under which people and build machines keep their own files.
 	pattern := regexp.MustCompile(`(^|[^\w./-])((/(home|Users|root|work|workspace|builds)|[A-Z]:\\Users)[/\\][\w.-]+)`)
 	tr.eachLine(func(name string, number int, line string) {
 		if found := pattern.FindStringSubmatch(line); found != nil {

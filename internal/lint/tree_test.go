@@ -261,8 +261,8 @@ type listed struct {
 }
 
 // deps returns the packages and everything they import, directly or not, when
-// built for goos. It asks the module alone, as it is for those who import it, not
-// the workspace.
+// built for goos. It asks the module alone, as it is for its importers, not the
+// workspace.
 func (tr *tree) deps(t *testing.T, goos string, packages ...string) []listed {
 	t.Helper()
 	var all []listed

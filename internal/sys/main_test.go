@@ -1,4 +1,4 @@
-package sys_test // not sys: what it imports imports that
+package sys_test // not sys: its imports import that
 
 import (
 	"testing"

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writev is sendmsg(2) of several slices, with what writev(2) would send and the
+// Writev is sendmsg(2) of several slices, with the bytes of writev(2) and the
 // flags of [Send]. There are at most 1024 of them (UIO_MAXIOV), none empty. n is 0
 // when it fails.
 func Writev(fd int, iov []unix.Iovec) (n int, errno syscall.Errno) {

@@ -4,11 +4,11 @@ package sys
 
 import "syscall"
 
-// The engine runs on Linux only. These few calls exist elsewhere so that what
-// is written on top of them compiles; nothing there ever gets a descriptor to
-// call them with.
+// The engine runs on Linux only. These few calls exist elsewhere so that the code that
+// is written on top of them compiles; nothing there ever gets a descriptor to call
+// them with.
 
-// errUnsupported is what every call fails with off Linux.
+// errUnsupported is the error of every call off Linux.
 const errUnsupported = syscall.ENOSYS
 
 // Recv is not available on this platform.

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls that move bytes inside the kernel, and what they need. Those that
+// The calls that move bytes inside the kernel, and their helpers. Those that
 // move bytes tell the scheduler: a file has to come from a disk, and a megabyte
 // takes its time even where it is not copied.
 
@@ -112,7 +112,7 @@ func Peek(fd int) (n int, errno syscall.Errno) {
 	return int(r), 0
 }
 
-// Read is read(2), of what is not a socket. n is 0 when it fails.
+// Read is read(2), of a descriptor that is not a socket. n is 0 when it fails.
 func Read(fd int, p []byte) (n int, errno syscall.Errno) {
 	if FaultsEnabled {
 		if errno = injected(OpRead, fd); errno != 0 {
@@ -123,7 +123,7 @@ func Read(fd int, p []byte) (n int, errno syscall.Errno) {
 	return max(n, 0), errnoOf(err)
 }
 
-// Write is write(2), of what need not be a socket. n is 0 when it fails.
+// Write is write(2), of a descriptor that need not be a socket. n is 0 when it fails.
 func Write(fd int, p []byte) (n int, errno syscall.Errno) {
 	if FaultsEnabled {
 		if errno = injected(OpWrite, fd); errno != 0 {

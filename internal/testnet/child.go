@@ -68,7 +68,7 @@ func StartChild(t testing.TB, name string, env ...string) *ChildProcess {
 // PID returns the process's number.
 func (c *ChildProcess) PID() int { return c.cmd.Process.Pid }
 
-// Stderr returns what the helper wrote to its standard error. Wait must have returned.
+// Stderr returns the helper's standard error. Wait must have returned.
 func (c *ChildProcess) Stderr() string { return c.errors.String() }
 
 // Wait closes the helper's standard input, which asks it to finish, and waits

@@ -1,5 +1,5 @@
 // Package latency records how long operations took, in HDR histograms: three
-// significant digits over the whole range, whatever the values turn out to be.
+// significant digits over the whole range of values.
 package latency
 
 import (

@@ -97,7 +97,7 @@ func burst(c net.Conn, slices, size int) error {
 		for i := range answer {
 			answer[i] = slice
 		}
-		rest := answer // WriteTo takes away what it has written
+		rest := answer // WriteTo takes the written slices away
 		if _, err := rest.WriteTo(c); err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ type Spec struct {
 
 	Timeouts bool   `json:"timeouts,omitempty"` // set the four time-outs of http.Server
 	TLS      bool   `json:"tls,omitempty"`      // serve HTTPS; AppHTTP only
-	Dir      string `json:"dir,omitempty"`      // what AppFiles serves
+	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 }
 
