@@ -312,9 +312,10 @@ func (c *Conn) CancelOnReadable() bool {
 
 // SyscallConn returns a raw connection, whose Read and Write wait for readiness
 // by this connection's loop. The descriptor must not be closed or kept beyond
-// the call it was given to. If what was done to the socket changes what a short
-// read means (TCP_ULP, SO_RCVLOWAT), and after Read or Write of the raw
-// connection, reads ask the kernel each time, as package net does.
+// the call it was given to. After each call the kernel is asked whether the socket
+// still is a plain one. If a short read does not mean any more that nothing is left
+// (TCP_ULP, SO_RCVLOWAT), reads ask the kernel each time from then on, as package net
+// does.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if !c.ok() {
 		return nil, syscall.EINVAL

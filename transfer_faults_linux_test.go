@@ -316,3 +316,64 @@ func TestSmallMessageFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestReadCostsAfterCopyFromNet has package net try its own short cuts on a percore
+// connection, by its raw descriptor, and drivers look whether it is alive: the reads
+// that follow cost one recv each, as before.
+func TestReadCostsAfterCopyFromNet(t *testing.T) {
+	testnet.NoLeaks(t)
+	const text, messages = "some text", 20
+	sink := testnet.Listen(t, net.Listen, testnet.TCP4)
+	for name, use := range map[string]func(t *testing.T, c *Conn, client net.Conn){
+		"io.CopyN to net": func(t *testing.T, c *Conn, client net.Conn) {
+			if _, err := io.WriteString(client, text); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := io.CopyN(testnet.Dial(t, sink), c, int64(len(text))); n != int64(len(text)) || err != nil {
+				t.Fatalf("CopyN: got %d, %v, want %d", n, err, len(text))
+			}
+		},
+		"connCheck": func(t *testing.T, c *Conn, _ net.Conn) {
+			raw, err := c.SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b [len(text)]byte
+			if err := raw.Read(func(fd uintptr) bool {
+				_, _ = unix.Read(int(fd), b[:])
+				return true
+			}); err != nil {
+				t.Fatalf("raw Read: %v", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, client := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))
+			use(t, c, client)
+			var reads atomic.Int64
+			defer sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+				if op == sys.OpRead {
+					reads.Add(1)
+				}
+				return 0
+			})()
+			for range messages {
+				read := make(chan error, 1)
+				testnet.GoBlocked(t, "Read", func() {
+					_, err := c.Read(make([]byte, 100))
+					read <- err
+				})
+				if _, err := io.WriteString(client, text); err != nil {
+					t.Fatal(err)
+				}
+				if err := testnet.Receive(t, "Read", read); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// One finds out what the raw call left behind, and one may follow a late edge.
+			if n := reads.Load(); n > messages+2 {
+				t.Errorf("got %d calls of recv for %d messages, want %d at most", n, messages, messages+2)
+			}
+		})
+	}
+}

@@ -72,6 +72,40 @@ func isOp(want sys.Op, sysfd int) func(op sys.Op, fd int) bool {
 	return func(op sys.Op, fd int) bool { return op == want && fd == sysfd }
 }
 
+// A loan of the raw descriptor that changes nothing costs the reads after it one recv
+// together: the one that finds out what the loan left behind.
+func TestReadCostsAfterRawCalls(t *testing.T) {
+	const loans, messages = 20, 5
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		for name, call := range rawCalls {
+			a, b := tcpPair(t)
+			calls := countCalls(t, a)
+			f := newTestFD(t, g.Loop(0), a, TCP)
+			peer := netConn(t, b)
+			for range loans {
+				if err := call(f, func(uintptr) {}); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				for range messages {
+					read := start(func() (int, error) { return f.Read(make([]byte, 64)) })
+					awaitWaiting(t, &f.rd)
+					mustWrite(t, peer, "message")
+					if r := await(t, "Read", read); r.n != 7 || r.err != nil {
+						t.Fatalf("Read: got %v, want 7, nil", r)
+					}
+				}
+			}
+			want := loans * messages
+			if name == "RawRead" {
+				want += loans
+			}
+			if n := calls.of(sys.OpRead); n != want {
+				t.Errorf("recv calls for %d messages and %d times %s: got %d, want %d", loans*messages, loans, name, n, want)
+			}
+		}
+	})
+}
+
 // The short read of a TCP stream has used up all there was, and the engine
 // remembers: one message costs one recv, and no other call, where package net
 // makes two. On other streams it can't know, and asks.
@@ -115,32 +149,24 @@ func TestReadCosts(t *testing.T) {
 	})
 }
 
-// Once the user has had the raw descriptor for reads or writes of his own, or a
-// duplicate, reads ask the kernel; not if he only looked at the socket.
+// Once the user has changed the socket, or has a duplicate, reads ask the kernel.
 func TestReadCostsExposed(t *testing.T) {
 	const messages = 20
-	for name, c := range map[string]struct {
-		expose func(f *FD) error
-		asks   bool
-	}{
-		"RawControl that looks": {func(f *FD) error {
-			return f.RawControl(func(fd uintptr) { _, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TYPE) })
-		}, false},
-		"RawControl that changes": {func(f *FD) error {
-			return f.RawControl(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 2) })
-		}, true},
-		"RawRead":  {func(f *FD) error { return f.RawRead(func(uintptr) bool { return true }) }, true},
-		"RawWrite": {func(f *FD) error { return f.RawWrite(func(uintptr) bool { return true }) }, true},
-		"Dup": {func(f *FD) error {
+	exposures := map[string]func(f *FD) error{
+		"Dup": func(f *FD) error {
 			fd, err := f.Dup()
 			unix.Close(fd)
 			return err
-		}, true},
-	} {
+		},
+	}
+	for name, call := range rawCalls {
+		exposures[name] = func(f *FD) error { return call(f, changeLowWater(t)) }
+	}
+	for name, expose := range exposures {
 		t.Run(name, func(t *testing.T) {
 			g := newTestGroup(t, Config{Loops: 1})
 			f, peer := newPair(t, g.Loop(0), overTCP)
-			if err := c.expose(f); err != nil {
+			if err := expose(f); err != nil {
 				t.Fatal(err)
 			}
 			calls := countCalls(t, int(f.sysfd))
@@ -150,12 +176,9 @@ func TestReadCostsExposed(t *testing.T) {
 				mustWrite(t, peer, "message")
 				await(t, "Read", read)
 			}
-			want := messages
-			if c.asks {
-				want *= 2 // one more each that finds nothing
-			}
-			if n := calls.of(sys.OpRead); n != want {
-				t.Errorf("recv calls for %d messages: got %d, want %d", messages, n, want)
+			// One more each that finds nothing.
+			if n := calls.of(sys.OpRead); n != 2*messages {
+				t.Errorf("recv calls for %d messages: got %d, want %d", messages, n, 2*messages)
 			}
 		})
 	}

@@ -297,7 +297,8 @@ func (f *FD) rawIO(s *side, fn func(fd uintptr) bool) error {
 	if err := s.check(f); err != nil {
 		return err
 	}
-	f.expose()
+	f.lend()
+	defer f.takeStock()
 	defer s.give(f) // what fn left behind is not known
 	for {
 		s.take()
@@ -392,40 +393,39 @@ func (f *FD) Closed() bool { return f.closed() }
 
 // RawControl calls fn with the descriptor, which stays open meanwhile. fn must
 // not close it or keep it.
-//
-// Most of those who come by here only look: gRPC at four options of every
-// connection it gets. So what fn did to the socket is not assumed but asked for.
 func (f *FD) RawControl(fn func(fd uintptr)) error {
 	if err := f.incref(); err != nil {
 		return err
 	}
 	defer f.decref()
-	f.exposed.Store(true)
-	f.rd.state.Or(lent)
+	f.lend()
 	defer f.takeStock() // fn may panic
 	fn(uintptr(f.sysfd))
 	return nil
 }
 
-// takeStock ends a loan. If the socket is not what it was a reader is woken, too:
-// it may have trusted a short read after the end of another loan, during this one.
+// lend begins a loan of the raw descriptor to the user's code, which takeStock
+// ends. Most loans change nothing: gRPC looks at four options of every connection
+// it gets, database drivers look for a byte before each use, and net.TCPConn's
+// ReadFrom tries whether sendfile can read from here. So the effect on the socket is
+// not assumed but asked for, at the end. Until then a short read is not trusted.
+func (f *FD) lend() {
+	f.exposed.Store(true)
+	f.rd.state.Or(lent)
+}
+
+// takeStock ends a loan. On a stream whose short reads prove nothing anyway the next
+// read asks the kernel, whatever the loan was for (SO_RCVLOWAT). On a TCP socket that
+// is not plain any more, a reader that waits is woken, too: it may have trusted a short
+// read after the end of another loan, during this one.
 func (f *FD) takeStock() {
-	if f.stream != TCP || !sys.IsPlainTCP(int(f.sysfd)) {
+	if f.stream != TCP || f.rd.state.Load()&speculate != 0 {
+		f.rd.give(f)
+	} else if !sys.IsPlainTCP(int(f.sysfd)) {
 		f.rd.wake(f, ready|speculate)
 		f.rd.give(f) // to a callback, too
 	}
 	f.rd.state.And(^lent)
-}
-
-// expose notes that the user has had the raw descriptor. From then on a short
-// read proves nothing (he may have made it a TLS socket, tcp(7) TCP_ULP), and
-// closing it may leave a duplicate registered.
-func (f *FD) expose() {
-	if f.rd.state.Load()&speculate == 0 { // exposed alone doesn't say so: RawControl sets it, too
-		f.rd.state.Or(speculate)
-		f.rd.give(f)
-	}
-	f.exposed.Store(true)
 }
 
 // Control is RawControl for callers that vouch for fn: that it neither
@@ -444,12 +444,18 @@ func (f *FD) Control(fn func(fd int) syscall.Errno) error {
 
 // Dup returns a duplicate of the descriptor, close-on-exec, which the caller
 // owns. The two share their file status flags, O_NONBLOCK among them.
+//
+// A duplicate is a loan without an end: its owner may make the socket a TLS socket
+// at any time (tcp(7), TCP_ULP). So a short read proves nothing from now on, and a
+// close leaves the duplicate registered.
 func (f *FD) Dup() (int, error) {
 	if err := f.incref(); err != nil {
 		return -1, err
 	}
 	defer f.decref()
-	f.expose()
+	f.exposed.Store(true)
+	f.rd.state.Or(speculate)
+	f.rd.give(f)
 	fd, errno := sys.Dup(int(f.sysfd))
 	if errno != 0 {
 		return -1, errno

@@ -576,54 +576,73 @@ func TestRawPanic(t *testing.T) {
 	})
 }
 
-// TestRawControlThatLooks: a function that only looks at the socket costs its reads nothing
-// afterwards. gRPC does so with every connection.
-func TestRawControlThatLooks(t *testing.T) {
+// rawCalls are the ways to lend out the raw descriptor. Each calls fn once.
+var rawCalls = map[string]func(f *FD, fn func(fd uintptr)) error{
+	"RawControl": (*FD).RawControl,
+	"RawRead":    func(f *FD, fn func(uintptr)) error { return f.RawRead(func(fd uintptr) bool { fn(fd); return true }) },
+	"RawWrite":   func(f *FD, fn func(uintptr)) error { return f.RawWrite(func(fd uintptr) bool { fn(fd); return true }) },
+}
+
+// A loan that only looks at the socket costs its reads nothing afterwards. gRPC's
+// Control, database drivers' Read and net.TCPConn's ReadFrom are such loans.
+func TestRawCallThatLooks(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		f, peer := newPair(t, g.Loop(0), overTCP)
-		during := uint32(0)
-		err := f.RawControl(func(fd uintptr) {
-			during = f.rd.state.Load()
-			_, _ = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO)
-		})
-		if err != nil {
-			t.Fatalf("RawControl: %v", err)
-		}
-		if during&lent == 0 {
-			t.Errorf("state during RawControl: got %05b, want lent in it", during)
-		}
-		mustWrite(t, peer, "x")
-		mustRead(t, f, "x")
-		if st := f.rd.state.Load(); st&(ready|speculate|lent) != 0 {
-			t.Errorf("state after RawControl and a short read: got %05b, want drained and nothing else", st)
+		for name, call := range rawCalls {
+			f, peer := newPair(t, g.Loop(0), overTCP)
+			during := uint32(0)
+			if err := call(f, func(fd uintptr) {
+				during = f.rd.state.Load()
+				_, _ = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO)
+				_, _, _ = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			}); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if during&lent == 0 {
+				t.Errorf("state during %s: got %05b, want lent in it", name, during)
+			}
+			mustWrite(t, peer, "x")
+			mustRead(t, f, "x")
+			if st := f.rd.state.Load(); st&(ready|speculate|lent) != 0 {
+				t.Errorf("state after %s and a short read: got %05b, want drained and nothing else", name, st)
+			}
 		}
 	})
 }
 
-// TestRawControlThatChanges: a short read of a socket on which it means nothing
-// any more is not trusted, and a reader that trusted one is woken.
-func TestRawControlThatChanges(t *testing.T) {
+// changeLowWater makes a short read prove nothing.
+func changeLowWater(t *testing.T) func(fd uintptr) {
+	return func(fd uintptr) {
+		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 2); err != nil {
+			t.Errorf("SO_RCVLOWAT: %v", err)
+		}
+	}
+}
+
+// A short read of a socket on which it means nothing any more is not trusted, and a
+// reader that trusted one is woken.
+func TestRawCallThatChanges(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		f, peer := newPair(t, g.Loop(0), overTCP)
-		read := make(chan error, 1)
-		testnet.GoBlocked(t, "Read", func() {
-			_, err := f.Read(make([]byte, 10))
-			read <- err
-		})
-		err := f.RawControl(func(fd uintptr) {
-			if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 2); err != nil {
-				t.Errorf("SO_RCVLOWAT: %v", err)
+		for name, call := range rawCalls {
+			f, peer := newPair(t, g.Loop(0), overTCP)
+			read := make(chan error, 1)
+			if name != "RawRead" { // which waits for the reader
+				testnet.GoBlocked(t, "Read", func() {
+					_, err := f.Read(make([]byte, 10))
+					read <- err
+				})
 			}
-		})
-		if err != nil {
-			t.Fatalf("RawControl: %v", err)
-		}
-		if st := f.rd.state.Load(); st&speculate == 0 || st&lent != 0 {
-			t.Errorf("state after RawControl: got %05b, want speculate and not lent", st)
-		}
-		mustWrite(t, peer, "xy")
-		if err := testnet.Receive(t, "Read", read); err != nil {
-			t.Errorf("Read: %v", err)
+			if err := call(f, changeLowWater(t)); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if st := f.rd.state.Load(); st&speculate == 0 || st&lent != 0 {
+				t.Errorf("state after %s: got %05b, want speculate and not lent", name, st)
+			}
+			mustWrite(t, peer, "xy")
+			if name == "RawRead" {
+				mustRead(t, f, "xy")
+			} else if err := testnet.Receive(t, "Read", read); err != nil {
+				t.Errorf("Read after %s: %v", name, err)
+			}
 		}
 	})
 }

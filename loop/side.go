@@ -19,7 +19,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	hangup     the peer sends nothing more: there is no further edge, and so a
 //	           short read leaves ready on, until the end has been read
 //	speculate  a short read does not mean that nothing is left
-//	lent       the same, for as long as the user has the descriptor in his hands
+//	lent       the same, for as long as the user's code has the raw descriptor
 //
 // Who changes it:
 //
@@ -29,8 +29,9 @@ var errTimeout = os.ErrDeadlineExceeded
 //	                               that there is no need to
 //	the loop (an edge)     ready: on; waiting: off, and then it owes the parked
 //	                       goroutine exactly one token; hangup, speculate: on
-//	RawControl             lent: on, and off; speculate, ready: on
-//	Dup, RawRead, RawWrite speculate, ready: on
+//	RawControl, RawRead,   lent: on, and off; then speculate and ready: on if the socket
+//	RawWrite               is not what it was (see FD.takeStock)
+//	Dup                    speculate, ready: on
 //	NotifyReadable         ready: off, and on again (see FD.recheck)
 //	a deadline, Close      waiting: off, and then they owe the token
 //
