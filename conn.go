@@ -128,7 +128,8 @@ func (c *Conn) ReadBuffer(n int) (*pool.Buffer, error) {
 // ReadReady returns n > 0.
 //
 // Both run on the caller's goroutine, before ReadReady returns, and must not read
-// from c. If lend returns an empty slice ReadReady returns 0 and nil.
+// from c. If lend returns an empty slice ReadReady returns 0 and nil. lend may block:
+// Close does not wait for it, and ReadReady then calls takeBack and fails.
 //
 // Off Linux lend is called first, since package net can't wait without memory.
 func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {

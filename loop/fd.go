@@ -16,7 +16,8 @@ import (
 // [os.ErrDeadlineExceeded]; wrapping them is the caller's.
 //
 // All methods are safe for concurrent use. Reads are serialized among
-// themselves, and so are writes, each for the whole call.
+// themselves, and so are writes, each for the whole call, except that ReadReady lets
+// other reads go first while it asks for memory.
 //
 // # Life
 //
@@ -145,16 +146,25 @@ func (f *FD) read(p []byte) (int, error) {
 		return 0, err
 	}
 	for {
-		if !f.rd.take() {
-			if err := f.wait(&f.rd); err != nil {
-				return 0, err
-			}
-			continue
+		if err := f.awaitRead(); err != nil {
+			return 0, err
 		}
+		f.rd.take()
 		if n, done, err := f.recv(p); done {
 			return n, err
 		}
 	}
+}
+
+// awaitRead waits, for a caller who holds the reading side, until a read may find
+// something.
+func (f *FD) awaitRead() error {
+	for f.rd.state.Load()&ready == 0 {
+		if err := f.wait(&f.rd); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recv makes the system call of a read that took ready, and puts ready on again
@@ -191,29 +201,20 @@ func (f *FD) recv(p []byte) (n int, done bool, err error) {
 //
 // Both run on the caller's goroutine and must not read from f. They are called
 // any number of times, in turn, not at all if the call fails before there is
-// anything. If lend returns an empty slice ReadReady returns 0 and nil.
-func (f *FD) ReadReady(lend func() []byte, takeBack func()) (n int, err error) {
-	if err := f.lock(&f.rd); err != nil {
-		return 0, err
-	}
-	defer f.unlock(&f.rd) // lend may panic
-	if err := f.rd.check(f); err != nil {
-		return 0, err
-	}
+// anything. If lend returns an empty slice ReadReady returns 0 and nil. lend may
+// block: neither Close nor other reads wait for it, and the latter may read what it
+// was called for.
+func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	for {
-		if f.rd.state.Load()&ready == 0 {
-			if err := f.wait(&f.rd); err != nil {
-				return 0, err
-			}
-			continue
+		if err := f.awaitReadable(); err != nil {
+			return 0, err
 		}
-		p := lend() // before take: if it panics, the next read still knows
+		p := lend()
 		if len(p) == 0 {
 			takeBack()
 			return 0, nil
 		}
-		f.rd.take()
-		n, done, err := f.recv(p)
+		n, done, err := f.tryRead(p)
 		if n == 0 {
 			takeBack()
 		}
@@ -221,6 +222,33 @@ func (f *FD) ReadReady(lend func() []byte, takeBack func()) (n int, err error) {
 			return n, err
 		}
 	}
+}
+
+// awaitReadable waits until a read may find something, and leaves it to that.
+func (f *FD) awaitReadable() error {
+	if err := f.lock(&f.rd); err != nil {
+		return err
+	}
+	defer f.unlock(&f.rd)
+	if err := f.rd.check(f); err != nil {
+		return err
+	}
+	return f.awaitRead()
+}
+
+// tryRead is a Read that does not wait. It isn't done if there is nothing to read.
+func (f *FD) tryRead(p []byte) (n int, done bool, err error) {
+	if err := f.lock(&f.rd); err != nil {
+		return 0, true, err
+	}
+	defer f.unlock(&f.rd)
+	if err := f.rd.check(f); err != nil {
+		return 0, true, err
+	}
+	if !f.rd.take() {
+		return 0, false, nil // another read was faster
+	}
+	return f.recv(p)
 }
 
 // Write writes all of p, waiting whenever the kernel's buffer is full. If it
@@ -327,12 +355,10 @@ func (f *FD) ReadWith(fn func(fd uintptr) (done bool)) error {
 		return err
 	}
 	for {
-		if !f.rd.take() {
-			if err := f.wait(&f.rd); err != nil {
-				return err
-			}
-			continue
+		if err := f.awaitRead(); err != nil {
+			return err
 		}
+		f.rd.take()
 		if f.callWith(fn) {
 			return nil
 		}

@@ -99,6 +99,46 @@ func TestReadReadyCut(t *testing.T) {
 	})
 }
 
+// Memory that is long in coming (a limit on it, say) holds up its ReadReady only:
+// Close and other reads don't wait, and nothing is read into it afterwards.
+func TestReadReadyLendBlocks(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(t *testing.T, f *FD)
+		want      error
+	}{
+		"Close": {func(t *testing.T, f *FD) { closeFD(t, f) }, ErrClosed},
+		"a read, and Close": {func(t *testing.T, f *FD) {
+			mustRead(t, f, "text")
+			closeFD(t, f)
+		}, ErrClosed},
+		"a deadline": {func(t *testing.T, f *FD) { _ = f.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
+				mustWrite(t, peer, "text")
+				l := newLender(8)
+				asked, found := make(chan struct{}), make(chan struct{})
+				reading := start(func() (int, error) {
+					return f.ReadReady(func() []byte {
+						close(asked)
+						<-found
+						return l.lend()
+					}, l.takeBack)
+				})
+				testnet.Receive(t, "lend", asked)
+				c.meanwhile(t, f)
+				close(found)
+				if r := await(t, "ReadReady", reading); r != (result{0, c.want}) || l.held() != 0 {
+					t.Errorf("ReadReady: got %v, memory in use %d times, want 0, %v, none", r, l.held(), c.want)
+				}
+				if string(l.memory) != string(make([]byte, 8)) {
+					t.Errorf("the memory was written to: %q", l.memory)
+				}
+			})
+		})
+	}
+}
+
 // Ready with nothing to read: the memory is given back before the wait.
 func TestReadReadySpurious(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
