@@ -30,18 +30,22 @@ func Listen(network, address string) (net.Listener, error) {
 }
 
 // setUserTimeout sets for how long data may remain unacknowledged, in whole
-// milliseconds (tcp(7), TCP_USER_TIMEOUT).
-func setUserTimeout(c *percore.Conn, d time.Duration) error {
+// milliseconds (tcp(7), TCP_USER_TIMEOUT): on a connection, or on a listener's sockets,
+// from which the kernel hands it on to accepted connections.
+func setUserTimeout(c syscall.Conn, d time.Duration) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var errno syscall.Errno
+	var failure syscall.Errno
 	err = raw.Control(func(fd uintptr) {
-		errno = sys.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d/time.Millisecond))
+		errno := sys.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d/time.Millisecond))
+		if errno != 0 {
+			failure = errno
+		}
 	})
-	if err == nil && errno != 0 {
-		err = os.NewSyscallError("setsockopt", errno)
+	if err == nil && failure != 0 {
+		err = os.NewSyscallError("setsockopt", failure)
 	}
 	return err
 }

@@ -5,9 +5,8 @@ package grpcadapter
 import (
 	"errors"
 	"net"
+	"syscall"
 	"time"
-
-	"github.com/percore/percore"
 )
 
 // connsAreNets says whether percore's connections are package net's within, for
@@ -19,4 +18,4 @@ const connsAreNets = true
 func Listen(network, address string) (net.Listener, error) { return net.Listen(network, address) }
 
 // setUserTimeout is never called where connections are package net's.
-func setUserTimeout(*percore.Conn, time.Duration) error { return errors.ErrUnsupported }
+func setUserTimeout(syscall.Conn, time.Duration) error { return errors.ErrUnsupported }

@@ -92,6 +92,38 @@ func TestServerUserTimeout(t *testing.T) {
 	}
 }
 
+// TestUserTimeoutIsInherited: every socket of a listener hands the option on, and so do
+// the parts that Serve runs on.
+func TestUserTimeoutIsInherited(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := WrapListener(listenOnLoops(t, 3, testnet.TCP4))
+	all := append([]net.Listener{lis}, split(lis)...)
+	if len(all) != 4 {
+		t.Fatalf("got %d parts, want 3", len(all)-1)
+	}
+	accepted := make(chan net.Conn)
+	for _, part := range all {
+		go func() {
+			for {
+				c, err := part.Accept()
+				if err != nil {
+					return
+				}
+				accepted <- c
+			}
+		}()
+	}
+	for range 16 {
+		client := testnet.Dial(t, lis)
+		c := testnet.Receive(t, "Accept", accepted)
+		if got := tcpUserTimeout(t, c); got != pingTimeout {
+			t.Errorf("got %v, want %v", got, pingTimeout)
+		}
+		c.Close()
+		client.Close()
+	}
+}
+
 // TestClientUserTimeout is TestServerUserTimeout for clients.
 func TestClientUserTimeout(t *testing.T) {
 	for _, test := range []struct {

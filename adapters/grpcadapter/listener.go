@@ -18,8 +18,11 @@ import (
 // percore's own types, without the additions of this package), and is l itself where the
 // connections are package net's for certain.
 //
-// WrapListener sets TCP_USER_TIMEOUT on accepted TCP connections, to the value that grpc-go
-// sets it to with the server's default parameters, 20 seconds; see [KeepaliveParams].
+// Accepted TCP connections have TCP_USER_TIMEOUT set to the value that grpc-go
+// sets it to with the server's default parameters, 20 seconds; see [KeepaliveParams]. WrapListener
+// sets it on the sockets of a *percore.Listener, from which connections inherit it, so that
+// they cost no system call for it; the sockets keep it. On a *percore.Conn from any
+// other listener it is set one by one.
 func WrapListener(l net.Listener, opts ...ListenerOption) net.Listener {
 	s := settings{userTimeout: pingTimeout}
 	for _, opt := range opts {
@@ -60,7 +63,7 @@ func wrapListener(l net.Listener, s settings) net.Listener {
 		if connsAreNets {
 			return l
 		}
-		return &percoreListener{l, s}
+		return &percoreListener{l, s.inherited(l)}
 	case *net.TCPListener, *net.UnixListener, *percoreListener, *foreignListener, *foreignSocketListener:
 		return l
 	}
@@ -77,6 +80,15 @@ func (l *percoreListener) Accept() (net.Conn, error) { return l.settings.accept(
 // Accept waits for the next connection, a *[Conn] if it is percore's.
 func (l *foreignListener) Accept() (net.Conn, error) { return l.settings.accept(l.Listener) }
 
+// inherited sets on l's sockets what connections inherit, and returns what remains to be
+// set on each.
+func (s settings) inherited(l *percore.Listener) settings {
+	if _, isTCP := l.Addr().(*net.TCPAddr); isTCP && s.userTimeout >= 0 && setUserTimeout(l, s.userTimeout) == nil {
+		s.userTimeout = leaveUnchanged
+	}
+	return s
+}
+
 func (s settings) accept(l net.Listener) (net.Conn, error) {
 	c, err := l.Accept()
 	if err != nil {
@@ -92,7 +104,10 @@ func (s settings) wrap(c net.Conn) net.Conn {
 		return c
 	}
 	// By its address, which accept4 has brought, since unix sockets have no such
-	// option. That the kernel refuses is no reason to do without the connection.
+	// option. That the kernel refuses is no reason to do without the connection. A
+	// dialed connection gets it here, when it is made, as from grpc-go: set before, it
+	// would also limit the time that connecting may take (Linux 6.18: with 300 ms,
+	// connect fails after a lost packet).
 	if _, isTCP := pc.RemoteAddr().(*net.TCPAddr); isTCP && s.userTimeout >= 0 {
 		_ = setUserTimeout(pc, s.userTimeout)
 	}
