@@ -613,7 +613,7 @@ func (f *FD) Close() error {
 	f.wr.interrupt(f)
 	f.rd.drain()
 	f.wr.drain()
-	p := getParker()
+	p := getParker(f.loop)
 	defer putParker(p)
 	f.rd.parker = p // nobody waits to read any more
 	last, err := f.drop()

@@ -56,6 +56,12 @@ func NewGroup(c Config) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	var g *Group
+	outside(func() { g, err = newGroup(c) })
+	return g, err
+}
+
+func newGroup(c Config) (*Group, error) {
 	g := &Group{config: c, stopped: make(chan struct{})}
 	g.first = min(max(2, (runtime.GOMAXPROCS(0)+procsPerLoop-1)/procsPerLoop), c.Loops)
 	g.refs.Store(1)

@@ -48,7 +48,7 @@ type Loop struct {
 	group *Group
 	index int
 
-	// immutable from start on
+	// immutable once the loop has started
 	poller *poller
 	timers timers
 	baton  baton
@@ -97,7 +97,6 @@ type delivery struct {
 func newLoop(g *Group, index int) *Loop {
 	l := &Loop{group: g, index: index, busyPoll: g.config.BusyPoll}
 	l.ownPass, l.ledPass = l.pass, l.passLed
-	l.baton.recall = make(chan struct{}, 1)
 	return l
 }
 
@@ -116,12 +115,20 @@ func (l *Loop) start() error {
 	if l.started.Load() {
 		return nil
 	}
+	var err error
+	outside(func() { err = l.begin() })
+	return err
+}
+
+// begin is start for its first caller, outside of any bubble.
+func (l *Loop) begin() error {
 	p, err := newPoller()
 	if err != nil {
 		return err
 	}
 	l.poller = p
-	l.timers.init()
+	l.baton.recall = make(chan struct{}, 1)
+	l.timers.init(l)
 	l.group.running.Add(1)
 	l.started.Store(true)
 	go l.run()

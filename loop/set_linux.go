@@ -17,7 +17,6 @@ type Set struct {
 		sync.Mutex
 		deadline time.Time
 		closed   bool
-		changed  chan struct{} // closed when one of these changes; nil: nobody pauses
 	}
 }
 
@@ -68,45 +67,36 @@ func (s *Set) Wait(try func(i int, r Readiness) (done bool)) error {
 }
 
 // Pause waits for the given time, whatever the descriptors are ready for. It fails
-// as Wait does, and as early.
+// as Wait does, and some milliseconds later at most.
 func (s *Set) Pause(d time.Duration) error {
 	for end := time.Now().Add(d); ; {
-		deadline, changed, err := s.pausing()
-		if err != nil {
+		if err := s.failed(); err != nil {
 			return err
 		}
-		wake, timeout := end, error(nil)
-		if !deadline.IsZero() && deadline.Before(end) {
-			wake, timeout = deadline, os.ErrDeadlineExceeded
+		left := time.Until(end)
+		if left <= 0 {
+			return nil
 		}
-		select {
-		case <-time.After(time.Until(wake)):
-			return timeout
-		case <-changed:
-		}
+		time.Sleep(min(left, pauseStep))
 	}
 }
 
-// pausing returns the deadline, and a channel that is closed when it is moved or the
-// set is closed.
-func (s *Set) pausing() (deadline time.Time, changed <-chan struct{}, err error) {
+// pauseStep is how long Pause sleeps before it looks again. Nothing wakes it, so that Close
+// and SetDeadline may be called inside a bubble of testing/synctest and Pause outside,
+// or the other way round.
+const pauseStep = 2 * time.Millisecond
+
+// failed returns what Pause fails with now, if anything.
+func (s *Set) failed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.closed {
-		return time.Time{}, nil, ErrClosed
+	switch {
+	case s.mu.closed:
+		return ErrClosed
+	case !s.mu.deadline.IsZero() && time.Until(s.mu.deadline) <= 0:
+		return os.ErrDeadlineExceeded
 	}
-	if s.mu.changed == nil {
-		s.mu.changed = make(chan struct{})
-	}
-	return s.mu.deadline, s.mu.changed, nil
-}
-
-// changedLocked wakes those who pause.
-func (s *Set) changedLocked() {
-	if s.mu.changed != nil {
-		close(s.mu.changed)
-		s.mu.changed = nil
-	}
+	return nil
 }
 
 // Use calls f, which may use the descriptors: Close waits for it. It fails with
@@ -127,7 +117,6 @@ func (s *Set) SetDeadline(t time.Time) error {
 		return ErrClosed
 	}
 	s.mu.deadline = t
-	s.changedLocked()
 	return nil
 }
 
@@ -135,7 +124,6 @@ func (s *Set) SetDeadline(t time.Time) error {
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.mu.closed = true
-	s.changedLocked()
 	s.mu.Unlock()
 	s.epoll.file.Close() // without the lock, since it waits for try
 }

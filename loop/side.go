@@ -187,7 +187,7 @@ func (s *side) wait(f *FD) error {
 	if err := s.check(f); err != nil {
 		return err
 	}
-	p := getParker()
+	p := getParker(f.loop)
 	s.parker = p
 	defer func() {
 		s.parker = nil // or it would keep a channel that the pool has let go of
@@ -243,7 +243,13 @@ func (s *side) setDeadline(f *FD, at int64) {
 // parkers are the channels that goroutines wait on, one for each that is
 // waiting and no more: a descriptor that nobody reads has none. A channel holds
 // one token and is empty whenever it is in the pool.
-var parkers = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+var parkers sync.Pool
 
-func getParker() chan struct{}  { return parkers.Get().(chan struct{}) }
+func getParker(l *Loop) chan struct{} {
+	if p, ok := parkers.Get().(chan struct{}); ok {
+		return p
+	}
+	return l.newParker()
+}
+
 func putParker(p chan struct{}) { parkers.Put(p) }

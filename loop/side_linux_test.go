@@ -143,7 +143,7 @@ func TestSideWaitReturnsAtOnce(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			trackParkers(t)
-			putParker(getParker())
+			putParker(getParker(nil))
 			f := newLooplessFD()
 			tt.set(f)
 			r := await(t, "wait", startErr(func() error { return f.rd.wait(f) }))

@@ -31,8 +31,8 @@ func deadlineOf(t time.Time) int64 {
 	case t.Unix() <= 1:
 		return expired
 	}
-	at := monotime.Of(t)
-	if at <= monotime.Now() {
+	at, passed := monotime.Of(t)
+	if passed {
 		return expired
 	}
 	return at
@@ -42,6 +42,8 @@ func deadlineOf(t time.Time) int64 {
 // runtime timer is armed for the wheel's next event and for nothing when the
 // wheel is empty: no loop ticks.
 type timers struct {
+	loop *Loop // immutable
+
 	mu struct {
 		sync.Mutex
 		wheel   *wheel
@@ -51,7 +53,8 @@ type timers struct {
 	}
 }
 
-func (ts *timers) init() {
+func (ts *timers) init(l *Loop) {
+	ts.loop = l
 	ts.mu.wheel = new(wheel)
 	ts.mu.timer = time.AfterFunc(math.MaxInt64, ts.expire)
 	ts.mu.timer.Stop()
@@ -128,6 +131,10 @@ func (ts *timers) dueLocked(t *timer, n int64) {
 func (ts *timers) scheduleLocked() {
 	at, ok := ts.mu.wheel.next()
 	if !ok || ts.mu.stopped || ts.mu.fires != 0 && ts.mu.fires <= at {
+		return
+	}
+	if monotime.InBubble() {
+		ts.loop.Submit(ts.expire) // which comes back here; Reset would go by the bubble's clock
 		return
 	}
 	ts.mu.fires = at

@@ -15,7 +15,8 @@ func instantOf(t time.Time) instant {
 	if t.IsZero() {
 		return 0
 	}
-	return instant(monotime.Of(t))
+	at, _ := monotime.Of(t)
+	return instant(at)
 }
 
 func (at instant) time() time.Time {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 )
 
 // service is one call of Serve: a listener, its connections, and the feeds by
@@ -27,6 +28,7 @@ type service struct {
 	base     context.Context
 	ctx      context.Context // of connections, before the user's ConnContext
 	feeds    []*feed
+	parks    bool          // not in a bubble of testing/synctest, since loops, which are outside, can't reach a feed there
 	served   chan error    // what net/http's Serve returned, for each feed
 	done     chan struct{} // closed with the last reference
 
@@ -40,6 +42,7 @@ type service struct {
 
 func (s *Server) newService(l net.Listener, config *tls.Config) *service {
 	sv := &service{server: s, listener: l, tls: config, base: context.Background(), done: make(chan struct{})}
+	sv.parks = s.parks && !monotime.InBubble()
 	if s.user.baseContext != nil {
 		sv.base = s.user.baseContext(l)
 		if sv.base == nil {
@@ -368,7 +371,7 @@ const (
 // accepted takes a new connection in.
 func (f *feed) accepted(nc net.Conn) {
 	pc, ok := nc.(*percore.Conn)
-	if ok && f.server.parks {
+	if ok && f.service.parks {
 		f.newConn(pc).start()
 		return
 	}

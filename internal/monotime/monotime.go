@@ -12,8 +12,19 @@ import (
 // is never near it.
 var epoch = time.Now().Add(-time.Second)
 
-// Now reads the clock.
-func Now() int64 { return int64(time.Since(epoch)) }
+// Now reads the clock. In a bubble of testing/synctest, where package time has a clock of
+// its own, it is the real clock all the same: the kernel and the rest of the program go
+// by that.
+func Now() int64 {
+	if n := int64(time.Since(epoch)); n > 0 {
+		return n
+	}
+	return nowInBubble()
+}
+
+// InBubble reports whether the calling goroutine is in a bubble of testing/synctest. It
+// goes by the bubble's clock, which begins in the year 2000 and so is behind epoch.
+func InBubble() bool { return time.Since(epoch) <= 0 }
 
 // After returns the time that is d from now.
 func After(d time.Duration) int64 {
@@ -26,12 +37,17 @@ func After(d time.Duration) int64 {
 
 // Of translates t, as package net does: a time with a monotonic reading is compared
 // by that, any other by the wall clock as it is now. What was before the clock began
-// becomes its first nanosecond.
-func Of(t time.Time) int64 {
+// becomes its first nanosecond. In a bubble the distance to t is the bubble's clock's.
+// passed reports whether t is not after the present.
+func Of(t time.Time) (at int64, passed bool) {
 	if t != t.Round(0) { // it has a monotonic reading, which Round(0) strips
-		return max(int64(t.Sub(epoch)), 1)
+		if n := int64(time.Since(epoch)); n > 0 {
+			at = max(int64(t.Sub(epoch)), 1)
+			return at, at <= n
+		}
 	}
-	return After(time.Until(t)) // which looks at the clock second: late, if the goroutine is held up, never early
+	d := time.Until(t) // before After reads the clock: late, if the goroutine is held up, never early
+	return After(d), d <= 0
 }
 
 // Time translates at back; the result has a monotonic reading unless it is too late

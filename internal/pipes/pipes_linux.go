@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -57,7 +58,7 @@ type pool struct {
 	open  int         // idle and lent
 	low   int         // the fewest that were idle since the last trim: these were not needed
 	timer *time.Timer // calls trim
-	timed bool        // timer is set: as long as any pipe is idle, and until it next goes off
+	timed bool        // timer is set: while pipes are idle, and until it next goes off; not by a put in a bubble
 }
 
 var pipes = pool{pause: trimPause}
@@ -109,7 +110,9 @@ func (pp *pool) put(p *Pipe) {
 	pp.mu.Lock()
 	if p.Inside == 0 && len(pp.idle) < idleMax {
 		pp.idle = append(pp.idle, p)
-		if !pp.timed {
+		// A timer made or reset in a bubble of testing/synctest would go by the bubble's
+		// clock, and be out of reach from outside.
+		if !pp.timed && !monotime.InBubble() {
 			pp.timed = true
 			pp.trimLater()
 		}

@@ -173,6 +173,14 @@ func Eventfd() (int, syscall.Errno) {
 	return fd, errnoOf(err)
 }
 
+// ClockMonotonic reads the clock that package time's monotonic readings are from
+// (clock_gettime(2), CLOCK_MONOTONIC), in nanoseconds. It can't fail.
+func ClockMonotonic() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}
+
 // Dup is fcntl(2) F_DUPFD_CLOEXEC.
 func Dup(fd int) (int, syscall.Errno) {
 	if FaultsEnabled {

@@ -1,0 +1,45 @@
+package monotime_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/percore/percore/internal/monotime"
+)
+
+// The clock is the same on both sides of a bubble's border, and distances are the bubble's.
+func TestBubble(t *testing.T) {
+	outside := time.Now().Add(time.Hour)
+	before := Now()
+	synctest.Test(t, func(t *testing.T) {
+		if !InBubble() {
+			t.Error("InBubble: got false inside")
+		}
+		time.Sleep(10 * 365 * 24 * time.Hour) // takes no time outside
+		now := Now()
+		if now < before || now > before+int64(time.Hour) {
+			t.Errorf("got %d inside after %d outside", now, before)
+		}
+		if at, passed := Of(time.Now().Add(time.Hour)); passed || at < now+int64(time.Hour) || at > Now()+int64(time.Hour) {
+			t.Errorf("in an hour: got %d, %t at %d", at, passed, now)
+		}
+		if at, passed := Of(time.Now()); !passed || at > Now() {
+			t.Errorf("now: got %d, %t at %d, want it to have passed", at, passed, now)
+		}
+		// Package net would wait until the bubble's clock gets there.
+		if at, passed := Of(outside); passed || at < now+int64(10*365*24*time.Hour) {
+			t.Errorf("a time of outside: got %d, %t at %d", at, passed, now)
+		}
+		before = now
+	})
+	if InBubble() {
+		t.Error("InBubble: got true outside")
+	}
+	if now := Now(); now < before {
+		t.Errorf("got %d outside after %d inside", now, before)
+	}
+	if at, passed := Of(time.Date(2000, 1, 1, 0, 0, 1, 0, time.UTC)); !passed {
+		t.Errorf("a time of a bubble, outside: got %d, want it to have passed", at)
+	}
+}
