@@ -256,7 +256,8 @@ func (c *Conn) deadlineError(err error) error {
 // block. Typically it hands the connection to a goroutine of a pool. f is never
 // called from within OnReadable. A nil may be spurious, in which case a read
 // blocks as ever. f may arm the callback again. While it is armed the
-// connection is not garbage.
+// connection is not garbage. The loop's goroutine is in no bubble of testing/synctest:
+// f must not use channels and timers that were made in one.
 //
 // f is called for bytes that are in the kernel, not for bytes that a reader above c
 // has taken from there and buffers. Two messages may arrive together: if the reader
