@@ -1,49 +1,34 @@
-// Package pool lends out reference-counted byte buffers and takes them back.
+// Package pool lends out byte buffers and takes them back.
 //
-// A Buffer starts with one reference, its owner's. Whoever passes it on to be
-// used later calls Retain for them, and everybody calls Release once when done;
-// the last Release gives the memory back to the pool, where the next Get finds
-// it. Slice makes a view of part of a buffer that shares its bytes and keeps
-// them alive.
+// A [Buffer] starts with one reference, its owner's. An owner that passes it on to
+// another user calls Retain for that user, and each calls Release once when done.
+// After the last Release the next Get of that size gets the memory.
 //
 //	b := pool.Get(n)
 //	defer b.Release()
 //	m, err := conn.Read(b.Bytes())
 //
-// # Kinds
+// [Pool.GetBytes] and [Pool.PutBytes] lend bare slices, for interfaces that know
+// nothing of references, such as gRPC's mem.BufferPool. [Growable] is a buffer that
+// grows as it is written to.
 //
-//   - Get: a fixed capacity, the next power of two from ClassBytesMin to
-//     ClassBytesMax. What is larger is allocated for this one use and never kept.
-//   - Growable: starts empty and grows as it is written to.
-//   - GetBytes and PutBytes: the same memory as a bare *[]byte, for interfaces
-//     that know nothing of reference counts, such as gRPC's mem.BufferPool.
-//
-// Memory is handed out as its last user left it: it is not zeroed, and an owner
-// of secrets clears them before Release.
+// Memory comes as its last user left it: it is not zeroed, and an owner of secrets
+// clears them before Release. Code that may hold on to memory after it said that it
+// was done, as abandoned Reads do, must not be given memory of a pool.
 //
 // # What is kept
 //
-// A pool keeps at most Config.KeptBytesMax bytes in released buffers, and the
-// garbage collector takes back what two collections in a row find unused, so
-// that an idle process keeps nothing. What is in use is not limited. Stats tells
-// how much there is of both.
+// Released memory waits in a sync.Pool for each size, from which the garbage
+// collector takes what two collections in a row find unused. So a pool keeps at
+// most what was in use a short time ago, and an idle process keeps nothing.
+// Config.KeptBytesMax bounds it further. Memory in use is not limited.
 //
 // # Mistakes
 //
-// One Release too many panics, always. Other use after the last Release panics
-// in a checking build (-tags invariants), which also fills released memory with
-// 0xCC, panics if that was written to when the memory is handed out again, and
-// remembers the stack of each acquire, retain and release to print them with
-// such a panic. A buffer that is never released is only lost to the pool: the
-// garbage collector takes it and Stats.Leaked counts it. Leaks lists the buffers
-// still out, in a checking build with these stacks.
-//
-// # Concurrency
-//
-// A Pool may be used by any number of goroutines; no method waits for another
-// goroutine for longer than it takes to count or to list buffers. For a Buffer
-// the rules are those of a slice: Retain, Release, Slice, Bytes, Len and Cap may
-// be called at the same time by all who hold a reference; what changes it,
-// SetLen, Grow, Write, WriteString and ReadFrom, may not run at the same time as
-// anything but Retain and Release.
+// A Release too many panics. A buffer that is never released is lost to the pool
+// only: the garbage collector takes it, and Stats.Leaked counts it. Of 1 in
+// Config.LeakSampleEvery buffers the pool remembers the stack that got it, and Leaks
+// lists it if the buffer leaks. A checking build (-tags invariants) remembers it of all, fills
+// released memory with 0xCC, and panics at the use of a released buffer and, when
+// memory is lent again, if it was written to after its release.
 package pool

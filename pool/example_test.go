@@ -2,7 +2,6 @@ package pool_test
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/percore/percore/pool"
 )
@@ -11,15 +10,16 @@ func Example() {
 	b := pool.Get(5)
 	defer b.Release()
 	copy(b.Bytes(), "hello")
-	fmt.Printf("%s, %d of %d bytes\n", b.Bytes(), b.Len(), b.Cap())
+	fmt.Printf("%s, %d of %d bytes\n", b.Bytes(), len(b.Bytes()), cap(b.Bytes()))
 	// Output: hello, 5 of 1024 bytes
 }
 
 // A buffer that outlives the function which got it: each receiver has a reference
 // of its own, and the last one to finish returns the memory.
 func ExampleBuffer_Retain() {
-	b := pool.Get(0)
-	b.WriteString("breaking news")
+	p := pool.New(pool.Config{})
+	b := p.Get(4)
+	copy(b.Bytes(), "news")
 	done := make(chan bool)
 	for range 3 {
 		b.Retain()
@@ -29,36 +29,33 @@ func ExampleBuffer_Retain() {
 			_ = b.Bytes() // send it
 		}()
 	}
-	b.Release() // our own
+	b.Release() // the first one's
 	for range 3 {
 		<-done
 	}
-	fmt.Println(pool.ReadStats().BuffersInUse, "in use")
+	fmt.Println(p.Stats().BuffersInUse, "in use")
 	// Output: 0 in use
 }
 
-// A parser passes on the body of a message and lets go of the rest.
-func ExampleBuffer_Slice() {
-	message := pool.Growable()
-	message.ReadFrom(strings.NewReader("length: 5\n\nhello"))
-	start := strings.Index(string(message.Bytes()), "\n\n") + 2
-	body := message.Slice(start, message.Len())
-	message.Release()
+// A program that limits what is kept, and looks for leaks at little cost.
+func ExamplePool_Configure() {
+	pool.Default().Configure(pool.Config{KeptBytesMax: 64 << 20, LeakSampleEvery: 1000})
+	defer pool.Default().Configure(pool.Config{})
 
-	fmt.Printf("%s\n", body.Bytes())
-	body.Release()
-	// Output: hello
+	// Every now and then:
+	for _, leak := range pool.Default().Leaks() {
+		fmt.Println("lost:", leak)
+	}
+	// Output:
 }
 
-// An implementation of gRPC's mem.BufferPool needs no more than this.
-func ExamplePool_GetBytes() {
-	p := pool.New(pool.Config{})
-	data := p.GetBytes(3)
-	copy(*data, "raw")
-	fmt.Printf("%s, in use: %d bytes\n", *data, p.Stats().BytesInUse)
-	p.PutBytes(data)
-	fmt.Printf("in use: %d bytes\n", p.Stats().BytesInUse)
-	// Output:
-	// raw, in use: 1024 bytes
-	// in use: 0 bytes
+// An answer whose length is not known beforehand.
+func ExampleGrowable() {
+	var answer pool.Growable
+	defer answer.Release()
+	for i := range 3 {
+		fmt.Fprintf(&answer, "line %d;", i)
+	}
+	fmt.Printf("%s\n", answer.Bytes())
+	// Output: line 0;line 1;line 2;
 }

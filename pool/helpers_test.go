@@ -1,9 +1,9 @@
 package pool_test
 
 import (
-	"bytes"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -44,43 +44,34 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// checkBalanced fails the test unless everything handed out by p was released.
-func checkBalanced(t *testing.T, p *pool.Pool) {
+// withoutGC keeps the collector from running by itself until the test ends.
+func withoutGC(t *testing.T) {
+	percent := debug.SetGCPercent(-1)
+	t.Cleanup(func() { debug.SetGCPercent(percent) })
+}
+
+// getMany gets count buffers of n bytes.
+func getMany(p *pool.Pool, count, n int) []*pool.Buffer {
+	buffers := make([]*pool.Buffer, count)
+	for i := range buffers {
+		buffers[i] = p.Get(n)
+	}
+	return buffers
+}
+
+func releaseAll(buffers []*pool.Buffer) {
+	for _, b := range buffers {
+		b.Release()
+	}
+}
+
+// checkIdle fails the test unless all that p handed out was released.
+func checkIdle(t *testing.T, p *pool.Pool) {
 	t.Helper()
-	s := p.Stats()
-	if s.Gets != s.Releases || s.BuffersInUse != 0 || s.BytesInUse != 0 || s.Leaked != 0 {
-		t.Errorf("counters don't balance: %+v", s)
+	if s := p.Stats(); s.BuffersInUse != 0 || s.BytesInUse != 0 || s.Leaked != 0 {
+		t.Errorf("got %+v, want nothing in use and nothing leaked", s)
 	}
 	if err := p.CheckLeaks(); err != nil {
-		t.Errorf("CheckLeaks: %v", err)
-	}
-	if s.BytesKept > s.BytesKeptMax {
-		t.Errorf("kept %d bytes, want at most %d", s.BytesKept, s.BytesKeptMax)
-	}
-}
-
-// pattern returns n bytes that differ from those of another seed.
-func pattern(seed, n int) []byte {
-	p := make([]byte, n)
-	for i := range p {
-		p[i] = byte(seed*31 + i*7 + i>>8)
-	}
-	return p
-}
-
-func checkBytes(t *testing.T, what string, got, want []byte) {
-	t.Helper()
-	if bytes.Equal(got, want) {
-		return
-	}
-	if len(got) != len(want) {
-		t.Errorf("%s: got %d bytes, want %d", what, len(got), len(want))
-		return
-	}
-	for i := range got {
-		if got[i] != want[i] {
-			t.Errorf("%s: byte %d is %#x, want %#x", what, i, got[i], want[i])
-			return
-		}
+		t.Error(err)
 	}
 }

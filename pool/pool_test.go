@@ -1,14 +1,12 @@
 package pool_test
 
 import (
-	"go/parser"
-	"go/token"
-	"os/exec"
-	"path/filepath"
+	"bytes"
+	"math/rand/v2"
 	"runtime"
-	"runtime/debug"
-	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/percore/percore/internal/invariants"
@@ -17,449 +15,332 @@ import (
 
 func TestGetCapacity(t *testing.T) {
 	p := pool.New(pool.Config{})
-	for _, test := range []struct{ n, capacity int }{
-		{0, 1 << 10},
-		{1, 1 << 10},
-		{1<<10 - 1, 1 << 10},
-		{1 << 10, 1 << 10},
-		{1<<10 + 1, 2 << 10},
-		{4096, 4096},
-		{4097, 8192},
-		{32 << 10, 32 << 10},
-		{1<<19 + 1, 1 << 20},
-		{1 << 20, 1 << 20},
-		{1<<20 + 1, 1<<20 + 1},
-		{3<<20 + 5, 3<<20 + 5},
+	for _, c := range []struct{ n, want int }{
+		{0, 1024}, {1, 1024}, {1024, 1024}, {1025, 2048}, {4096, 4096}, {4097, 8192}, {32 << 10, 32 << 10},
+		{1<<20 - 1, 1 << 20}, {1 << 20, 1 << 20}, {1<<20 + 1, 1<<20 + 1}, {5 << 20, 5 << 20},
 	} {
-		for _, use := range []string{"first", "second"} {
-			b := p.Get(test.n)
-			if b.Len() != test.n || len(b.Bytes()) != test.n {
-				t.Errorf("%s Get(%d): Len %d, len(Bytes) %d", use, test.n, b.Len(), len(b.Bytes()))
-			}
-			if b.Cap() != test.capacity || cap(b.Bytes()) != test.capacity {
-				t.Errorf("%s Get(%d): Cap %d, cap(Bytes) %d, want %d", use, test.n, b.Cap(), cap(b.Bytes()), test.capacity)
+		b := p.Get(c.n)
+		if len(b.Bytes()) != c.n || cap(b.Bytes()) != c.want {
+			t.Errorf("Get(%d): got %d of %d bytes, want a capacity of %d", c.n, len(b.Bytes()), cap(b.Bytes()), c.want)
+		}
+		b.Release()
+		raw := p.GetBytes(c.n)
+		if len(*raw) != c.n || cap(*raw) != c.want {
+			t.Errorf("GetBytes(%d): got %d of %d bytes, want a capacity of %d", c.n, len(*raw), cap(*raw), c.want)
+		}
+		p.PutBytes(raw)
+	}
+	mustPanic(t, "negative", func() { p.Get(-1) })
+	mustPanic(t, "negative", func() { p.GetBytes(-1) })
+	checkIdle(t, p)
+}
+
+func TestReferences(t *testing.T) {
+	p := pool.New(pool.Config{})
+	for _, n := range []int{100, 2 << 20} {
+		b := p.Get(n)
+		b.Retain()
+		b.Retain()
+		for range 3 {
+			if got := p.Stats().BuffersInUse; got != 1 {
+				t.Errorf("with references left: got %d buffers in use, want 1", got)
 			}
 			b.Release()
 		}
+		checkIdle(t, p)
+		mustPanic(t, "Release of a released buffer", b.Release)
+		mustPanic(t, "Retain of a released buffer", b.Retain)
+		checkIdle(t, p)
 	}
-	checkBalanced(t, p)
 }
 
-func TestGetNegative(t *testing.T) {
-	mustPanic(t, "negative length", func() { pool.Get(-1) })
+// TestConcurrentDoubleRelease: however the calls meet, there are as many panics as
+// there are Releases too many.
+func TestConcurrentDoubleRelease(t *testing.T) {
+	p := pool.New(pool.Config{})
+	const references, releases = 3, 8
+	for range 200 {
+		b := p.Get(1)
+		for range references - 1 {
+			b.Retain()
+		}
+		var panics atomic.Int32
+		var calls sync.WaitGroup
+		for range releases {
+			calls.Go(func() {
+				if panicOf(b.Release) != "" {
+					panics.Add(1)
+				}
+			})
+		}
+		calls.Wait()
+		if got := panics.Load(); got != releases-references {
+			t.Fatalf("%d Releases of %d references: got %d panics, want %d", releases, references, got, releases-references)
+		}
+	}
+	checkIdle(t, p)
 }
 
-func TestDefault(t *testing.T) {
-	before := pool.Default().Stats()
-	b, g, raw := pool.Get(10), pool.Growable(), pool.GetBytes(10)
-	if got, want := pool.ReadStats().Gets-before.Gets, uint64(3); got != want {
-		t.Errorf("the package's functions got %d buffers of the default pool, want %d", got, want)
+func TestSetLen(t *testing.T) {
+	p := pool.New(pool.Config{})
+	b := p.Get(10)
+	defer b.Release()
+	copy(b.Bytes(), "0123456789")
+	b.SetLen(4)
+	if got := string(b.Bytes()); got != "0123" {
+		t.Errorf("after SetLen(4): got %q", got)
 	}
-	if got := len(pool.Leaks()); got != 3 {
-		t.Errorf("Leaks lists %d buffers, want 3", got)
+	b.SetLen(cap(b.Bytes()))
+	if got := b.Bytes(); len(got) != 1024 || string(got[:10]) != "0123456789" {
+		t.Errorf("after SetLen of the capacity: got %d bytes, %q, want 1024 with all of the old ones", len(got), got[:10])
 	}
-	if err := pool.CheckLeaks(); err == nil || !strings.Contains(err.Error(), "1024 bytes") {
-		t.Errorf("CheckLeaks with buffers in use: got %v", err)
+	for _, n := range []int{-1, 1025} {
+		mustPanic(t, "SetLen", func() { b.SetLen(n) })
 	}
-	b.Release()
-	g.Release()
-	pool.PutBytes(raw)
-	if err := pool.CheckLeaks(); err != nil {
-		t.Errorf("CheckLeaks: %v", err)
+}
+
+// TestReuse: what is released is lent again, even while long-lived buffers hold more
+// than that, and however many there are at once.
+func TestReuse(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has sync.Pool drop things at random")
+	}
+	withoutGC(t)
+	p := pool.New(pool.Config{})
+	longLived := getMany(p, 64, 1<<20)
+	defer releaseAll(longLived)
+	for _, held := range []int{1, 512, 2048} {
+		releaseAll(getMany(p, held, 4096))
+		before := p.Stats()
+		const rounds = 5
+		for range rounds {
+			releaseAll(getMany(p, held, 4096))
+		}
+		after := p.Stats()
+		// Each P keeps one to itself, which the others don't find.
+		if got, most := int(after.Misses-before.Misses), rounds*runtime.GOMAXPROCS(0); got > most {
+			t.Errorf("%d held: got %d misses in %d gets, want %d at most", held, got, after.Gets-before.Gets, most)
+		}
 	}
 }
 
 func TestStats(t *testing.T) {
-	// No test can count on hits: a collection may empty the caches at any time. But
-	// gets, releases and what is in use are exact.
+	withoutGC(t)
 	p := pool.New(pool.Config{})
-	a, b := p.Get(5000), p.Get(1)
-	over := p.Get(2 << 20)
-	raw := p.GetBytes(100)
-	g := p.Growable()
-	g.Grow(3000)
-	p.PutBytes(new(make([]byte, 4096)))
+	buffers := append(getMany(p, 3, 5000), getMany(p, 1, 3<<20)...)
+	raw := p.GetBytes(2000)
 	s := p.Stats()
-	want := pool.Stats{
-		Gets: 5, Misses: 3, Oversize: 1, Foreign: 1,
-		BuffersInUse: 5,
-		BytesInUse:   8192 + 1024 + 2<<20 + 1024 + int64(g.Cap()),
-		BytesKeptMax: 16 << 20 * int64(runtime.GOMAXPROCS(0)),
-	}
+	want := pool.Stats{Gets: 5, Misses: 5, BuffersInUse: 5, BytesInUse: 3*8192 + 3<<20 + 2048}
 	if s != want {
-		t.Errorf("in use:\n got %+v\nwant %+v", s, want)
-	}
-	a.Retain()
-	a.Release() // not the last one
-	if got := p.Stats(); got != want {
-		t.Errorf("after Retain and Release:\n got %+v\nwant %+v", got, want)
-	}
-	for _, buf := range []*pool.Buffer{a, b, over, g} {
-		buf.Release()
+		t.Errorf("in use: got %+v, want %+v", s, want)
 	}
 	p.PutBytes(raw)
+	releaseAll(buffers)
 	s = p.Stats()
-	want.Releases, want.BuffersInUse, want.BytesInUse, want.BytesKept = 5, 0, 0, 8192+1024+1024
-	if !raceEnabled && s.BytesKept > want.BytesKept || s.BytesKept < 0 {
-		t.Errorf("kept %d bytes, want at most %d", s.BytesKept, want.BytesKept)
-	}
-	s.BytesKept = want.BytesKept
+	want = pool.Stats{Gets: 5, Misses: 5, BytesKept: 3 * 8192}
 	if s != want {
-		t.Errorf("released:\n got %+v\nwant %+v", s, want)
+		t.Errorf("released: got %+v, want %+v", s, want)
+	}
+	// An idle pool keeps nothing, and its counts stay.
+	buffers = nil
+	eventually(t, "an idle pool keeps nothing", func() bool { return p.Stats().BytesKept == 0 })
+	want = pool.Stats{Gets: 5, Misses: 5}
+	if s := p.Stats(); s != want {
+		t.Errorf("collected: got %+v, want %+v", s, want)
 	}
 }
 
-// holdAndRelease has n buffers in use at once.
-func holdAndRelease(p *pool.Pool, n, length int) {
-	held := make([]*pool.Buffer, n)
-	for i := range held {
-		held[i] = p.Get(length)
+// TestDefault: the package's functions are those of one pool.
+func TestDefault(t *testing.T) {
+	before := pool.Default().Stats()
+	b, raw := pool.Get(1), pool.GetBytes(1)
+	if got := pool.ReadStats(); got.BuffersInUse-before.BuffersInUse != 2 || got.Gets-before.Gets != 2 {
+		t.Errorf("got %+v after %+v, want two buffers more", got, before)
 	}
-	for _, b := range held {
-		b.Release()
-	}
+	b.Release()
+	pool.PutBytes(raw)
 }
 
-func TestKeptBytesMax(t *testing.T) {
-	for _, max := range []int64{-1, 1, 1 << 10, 64 << 10, 1<<20 + 7, 8 << 20} {
-		p := pool.New(pool.Config{KeptBytesMax: max})
-		for _, length := range []int{1 << 10, 4 << 10, 64 << 10, 1 << 20} {
-			holdAndRelease(p, 16<<20/length/2, length) // 8 MiB
-			s := p.Stats()
-			if s.BytesKept > s.BytesKeptMax || s.BytesKeptMax > max && max > 0 {
-				t.Errorf("KeptBytesMax %d, 8 MiB in buffers of %d: keeps %d, limit %d", max, length, s.BytesKept, s.BytesKeptMax)
-			}
-		}
-		checkBalanced(t, p)
-	}
-}
+//go:noinline
+func loseOne(p *pool.Pool, n int) { p.Get(n).Bytes()[0] = 1 }
 
-// TestKeptForReal doesn't believe the counters: it counts what Get finds.
-func TestKeptForReal(t *testing.T) {
-	for _, max := range []int64{256 << 10, 4 << 20} {
-		p := pool.New(pool.Config{KeptBytesMax: max})
-		const length = 16 << 10
-		count := int(4 * max / length)
-		for range 3 {
-			holdAndRelease(p, count, length)
+func TestLeaks(t *testing.T) {
+	for _, every := range []int{0, 1} {
+		p := pool.New(pool.Config{LeakSampleEvery: every})
+		const lost = 5
+		for range lost {
+			loseOne(p, 5000)
 		}
-		before := p.Stats()
-		held := make([]*pool.Buffer, count)
-		for i := range held {
-			held[i] = p.Get(length)
-		}
-		after := p.Stats()
-		hits := int64(after.Gets - before.Gets - (after.Misses - before.Misses))
-		if hits*length > max || hits == 0 && !raceEnabled {
-			t.Errorf("KeptBytesMax %d: Get found %d bytes, want at most that, but some", max, hits*length)
-		}
-		for _, b := range held {
-			b.Release()
-		}
-		checkBalanced(t, p)
-	}
-}
-
-func TestKeepNothing(t *testing.T) {
-	p := pool.New(pool.Config{KeptBytesMax: -1})
-	for range 10 {
 		p.Get(1).Release()
-		p.PutBytes(p.GetBytes(1))
-		g := p.Growable()
-		g.Write(make([]byte, 1000))
-		g.Release()
-	}
-	if s := p.Stats(); s.Misses != 20 || s.BytesKept != 0 || s.Gets != 30 || s.Releases != 30 {
-		t.Errorf("a pool that keeps nothing: %+v", s)
-	}
-}
-
-// TestReuse gets what was just released, both as a resident and as an overflow
-// buffer.
-func TestReuse(t *testing.T) {
-	if raceEnabled {
-		t.Skip("sync.Pool drops buffers at random under the race detector")
-	}
-	const max = 1 << 20
-	for _, test := range []struct {
-		name string
-		held int // bytes in use meanwhile
-	}{
-		{"residents", 0},
-		{"overflow", max},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			p := pool.New(pool.Config{KeptBytesMax: max})
-			var held []*pool.Buffer
-			for range test.held / 4096 {
-				held = append(held, p.Get(4096))
-			}
-			before := p.Stats()
-			const rounds = 10000
-			for range rounds {
-				p.Get(4096).Release()
-			}
-			// A collection in between costs a miss or two, and so does every change of P.
-			misses := p.Stats().Misses - before.Misses
-			if misses > rounds/10 {
-				t.Errorf("%d of %d Gets missed, want hardly any", misses, rounds)
-			}
-			for _, b := range held {
-				b.Release()
-			}
-			checkBalanced(t, p)
-		})
-	}
-}
-
-// TestCollection: what is kept is dropped by the collector when nobody wants it,
-// and its share of the limit is there again.
-func TestCollection(t *testing.T) {
-	p := pool.New(pool.Config{KeptBytesMax: 1 << 20})
-	for round := range 3 {
-		holdAndRelease(p, 1024, 1<<10) // residents and overflow buffers
-		// That is 512 and 256 KiB, unless a collection comes in between.
-		if kept := p.Stats().BytesKept; !raceEnabled && (kept <= 512<<10 || kept > 1<<20) {
-			t.Errorf("round %d: %d bytes kept, want about 768 KiB", round, kept)
+		eventually(t, "the leaks are counted", func() bool { return p.Stats().Leaked == lost })
+		s := p.Stats()
+		if s.BuffersInUse != 0 || s.Gets != lost+1 {
+			t.Errorf("got %+v, want nothing in use after %d gets", s, lost+1)
 		}
-		eventually(t, "the collector takes what is kept", func() bool { return p.Stats().BytesKept == 0 })
-	}
-	if s := p.Stats(); s.Gets != 3*1024 || s.Releases != 3*1024 || s.Leaked != 0 {
-		t.Errorf("after collections: %+v", s)
-	}
-	checkBalanced(t, p)
-}
-
-// TestAbandonedPool: a Pool that is no longer used doesn't stay in memory because
-// of the cleanups of its buffers.
-func TestAbandonedPool(t *testing.T) {
-	gone := make(chan struct{})
-	func() {
-		p := pool.New(pool.Config{})
-		runtime.AddCleanup(p, func(ch chan struct{}) { close(ch) }, gone)
-		holdAndRelease(p, 10, 4096)
-		p.Growable().Release()
-		p.PutBytes(p.GetBytes(1))
-	}()
-	eventually(t, "the pool is collected", func() bool {
-		select {
-		case <-gone:
-			return true
-		default:
-			return false
+		leaks := p.Leaks()
+		if every == 0 && !invariants.Enabled {
+			if len(leaks) != 0 {
+				t.Errorf("without samples: got %d leaks listed, want 0", len(leaks))
+			}
+			continue
 		}
-	})
-}
-
-func TestLeaked(t *testing.T) {
-	p := pool.New(pool.Config{KeptBytesMax: 64 << 10})
-	func() {
-		p.Get(4096).Retain()    // a resident
-		holdAndLose(p, 32<<10)  // so is this
-		p.Get(32 << 10)         // not this
-		p.Get(2 << 20)          // oversize
-		p.Growable().Grow(1000) // growable
-		p.GetBytes(100)         // raw
-		p.Get(100).Slice(1, 10) // with a slice
-	}()
-	eventually(t, "7 leaks are found", func() bool { return p.Stats().Leaked == 7 })
-	s := p.Stats()
-	if s.Gets != 7 || s.Releases != 0 || s.BuffersInUse != 0 || s.BytesInUse != 0 || s.BytesKept != 0 {
-		t.Errorf("after 7 leaks: %+v", s)
-	}
-	if err := p.CheckLeaks(); err == nil || !strings.Contains(err.Error(), "7 buffers were garbage-collected") {
-		t.Errorf("CheckLeaks: got %v", err)
-	}
-	// The resident part, 32 KiB, is free again: the overflow part has but 16.
-	holdAndRelease(p, 64, 1024)
-	if s := p.Stats(); !raceEnabled && s.BytesKept <= 16<<10 || s.BytesKept > s.BytesKeptMax {
-		t.Errorf("after the leaks the pool keeps %d bytes, want about 48 KiB", s.BytesKept)
+		if len(leaks) != lost {
+			t.Fatalf("got %d leaks listed, want %d", len(leaks), lost)
+		}
+		for _, l := range leaks {
+			text := l.String()
+			if first := strings.Index(text, "loseOne"); l.Bytes != 8192 || first < 0 || strings.Contains(text[:first], "\n\t\t") {
+				t.Errorf("got %s, want 8192 bytes and a stack that begins with loseOne", text)
+			}
+		}
+		if err := p.CheckLeaks(); err == nil || !strings.Contains(err.Error(), "loseOne") {
+			t.Errorf("CheckLeaks: got %v, want the stack", err)
+		}
 	}
 }
 
-func holdAndLose(p *pool.Pool, n int) { p.Get(n).Bytes()[0] = 1 }
+// TestCheckLeaksOfBuffersInUse lists those that are only late, too.
+func TestCheckLeaksOfBuffersInUse(t *testing.T) {
+	p := pool.New(pool.Config{LeakSampleEvery: 1})
+	b, raw := p.Get(1), p.GetBytes(1)
+	if err := p.CheckLeaks(); err == nil || !strings.Contains(err.Error(), "2 buffers are in use") || !strings.Contains(err.Error(), "TestCheckLeaks") {
+		t.Errorf("got %v, want an error with both buffers and a stack", err)
+	}
+	b.Release()
+	p.PutBytes(raw)
+	checkIdle(t, p)
+}
 
-// TestBytesOutliveLeak: the bytes of a lost buffer stay valid for who has them.
-func TestBytesOutliveLeak(t *testing.T) {
-	p := pool.New(pool.Config{})
-	want := pattern(1, 4096)
-	bytes := p.Get(4096).Bytes()
-	copy(bytes, want)
-	for range 5 {
-		runtime.GC()
-		holdAndRelease(p, 100, 4096)
+// TestKeptBytesMax: no more is kept than the limit allows, and as much as it allows.
+func TestKeptBytesMax(t *testing.T) {
+	withoutGC(t)
+	const bytesMax = 256 << 10
+	p := pool.New(pool.Config{KeptBytesMax: bytesMax})
+	for range 3 {
+		releaseAll(getMany(p, 100, 32<<10))
+		s := p.Stats()
+		if s.BytesKeptMax != bytesMax || s.BytesKept > bytesMax || !raceEnabled && s.BytesKept < bytesMax-(32<<10) {
+			t.Errorf("got %d bytes kept of %d, want about %d", s.BytesKept, s.BytesKeptMax, bytesMax)
+		}
 	}
-	checkBytes(t, "bytes of a lost buffer", bytes, want)
-	if leaked := p.Stats().Leaked; leaked != 0 {
-		t.Errorf("%d buffers count as leaked while their bytes are in use", leaked)
+	// What the collector takes makes room. Two collections empty a sync.Pool.
+	for range 3 {
+		eventually(t, "all is collected", func() bool { return p.Stats().BytesKept == 0 })
+		releaseAll(getMany(p, 100, 16<<10))
+		if got := p.Stats().BytesKept; got > bytesMax || !raceEnabled && got < bytesMax-(16<<10) {
+			t.Errorf("after a collection: got %d bytes kept, want about %d", got, bytesMax)
+		}
 	}
-	runtime.KeepAlive(bytes)
+	p.Configure(pool.Config{KeptBytesMax: -1})
+	before := p.Stats()
+	releaseAll(getMany(p, 100, 64<<10))
+	if got := p.Stats(); got.BytesKept > before.BytesKept {
+		t.Errorf("with nothing to be kept: got %d bytes kept, want the %d from before", got.BytesKept, before.BytesKept)
+	}
+	p.Configure(pool.Config{})
+	releaseAll(getMany(p, 100, 64<<10))
+	if got := p.Stats(); got.BytesKept < 100*32<<10 || got.BytesKeptMax != 0 {
+		t.Errorf("without a limit: got %d bytes kept, at most %d, want all", got.BytesKept, got.BytesKeptMax)
+	}
 }
 
 func TestGetBytes(t *testing.T) {
+	withoutGC(t)
 	p := pool.New(pool.Config{})
-	for _, n := range []int{0, 1, 1024, 1025, 1 << 20, 1<<20 + 1} {
-		for _, test := range []struct {
-			name string
-			put  func(bytes *[]byte)
-		}{
-			{"as it came", func(bytes *[]byte) { p.PutBytes(bytes) }},
-			{"resliced", func(bytes *[]byte) { *bytes = (*bytes)[:n/2]; p.PutBytes(bytes) }},
-			{"extended", func(bytes *[]byte) { *bytes = (*bytes)[:cap(*bytes)]; p.PutBytes(bytes) }},
-			{"another variable", func(bytes *[]byte) { other := *bytes; p.PutBytes(&other); runtime.KeepAlive(bytes) }},
-			{"original changed", func(bytes *[]byte) { other := *bytes; *bytes = nil; p.PutBytes(&other); runtime.KeepAlive(bytes) }},
-		} {
-			before := p.Stats()
-			bytes := p.GetBytes(n)
-			if len(*bytes) != n {
-				t.Errorf("GetBytes(%d) has %d bytes", n, len(*bytes))
-			}
-			test.put(bytes)
-			after := p.Stats()
-			if after.Releases != before.Releases+1 || after.BuffersInUse != 0 || after.Foreign != 0 {
-				t.Errorf("GetBytes(%d), PutBytes %s: %+v", n, test.name, after)
-			}
-			b := p.Get(n) // perhaps the same memory
-			if b.Len() != n || b.Cap() < n {
-				t.Errorf("Get(%d) after PutBytes %s: Len %d, Cap %d", n, test.name, b.Len(), b.Cap())
-			}
-			b.Release()
-		}
-	}
-	checkBalanced(t, p)
-}
-
-// TestPutBytesForeign puts slices that aren't the pool's, or not whole.
-func TestPutBytesForeign(t *testing.T) {
-	p, other := pool.New(pool.Config{}), pool.New(pool.Config{})
-	mine, others := p.GetBytes(4096), other.GetBytes(4096)
-	whole := *mine
-	for i, foreign := range [][]byte{
-		nil,
-		{},
-		make([]byte, 0, 1),
-		make([]byte, 1024),
-		make([]byte, 4096),
-		make([]byte, 2<<20),
-		*others,
-		whole[1:],
-		whole[:100:100],
-		whole[:4095:4095],
-		append(whole, 1), // too long: moved to new memory
-	} {
-		p.PutBytes(&foreign)
-		if s := p.Stats(); s.Foreign != uint64(i+1) || s.BuffersInUse != 1 {
-			t.Errorf("slice %d (len %d, cap %d): %+v", i, len(foreign), cap(foreign), s)
-		}
-	}
-	p.PutBytes(mine)
-	other.PutBytes(others)
-	checkBalanced(t, p)
-	checkBalanced(t, other)
-}
-
-func TestPutBytesMisuse(t *testing.T) {
-	// The pool doesn't know any more what the collector took from its cache.
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	p := pool.New(pool.Config{})
-	raw := p.GetBytes(100)
-	again := *raw
+	raw := p.GetBytes(3000)
+	first := &(*raw)[0]
+	*raw = (*raw)[:10] // a prefix, as gRPC gives it back
 	p.PutBytes(raw)
-	mustPanic(t, "put already", func() { p.PutBytes(&again) })
-
-	// It was GetBytes' before, and is a Buffer's now. A checking build, or a cache
-	// that lost it, may have given us another one; then it is not known as raw at all.
-	b := p.Get(100)
-	bytes := b.Bytes()
-	if message := panicOf(func() { p.PutBytes(&bytes) }); message == "" && p.Stats().Foreign == 0 {
-		t.Error("PutBytes took what belongs to a Buffer")
+	checkIdle(t, p)
+	again := p.GetBytes(4000)
+	if !raceEnabled && &(*again)[0] != first {
+		t.Error("got other memory than was put, want the same")
 	}
-	if s := p.Stats(); s.BuffersInUse != 1 {
-		t.Errorf("in use: %d buffers, want 1", s.BuffersInUse)
-	}
-	b.Release()
-	checkBalanced(t, p)
-}
-
-// TestPutBytesOfLost puts a copy of a slice whose pointer is gone: the pool counts
-// it as a stranger's, and as a leak when the bytes are gone too.
-func TestPutBytesOfLost(t *testing.T) {
-	p := pool.New(pool.Config{})
-	bytes := *p.GetBytes(100)
-	eventually(t, "the pool loses track of the buffer", func() bool {
-		probe := bytes
-		before := p.Stats().Foreign
-		if p.Stats().BuffersInUse > 0 {
-			p.PutBytes(&probe)
+	p.PutBytes(again)
+	for _, s := range [][]byte{nil, make([]byte, 100), make([]byte, 10, 3000), (*p.GetBytes(3000))[1:]} {
+		before := p.Stats()
+		p.PutBytes(&s)
+		if after := p.Stats(); after.Foreign != before.Foreign+1 || after.BuffersInUse != before.BuffersInUse {
+			t.Errorf("a slice of capacity %d: got %+v after %+v, want it counted as foreign", cap(s), after, before)
 		}
-		return p.Stats().Foreign > before || p.Stats().BuffersInUse == 0
-	})
-	runtime.KeepAlive(bytes)
+	}
+	large := make([]byte, 2<<20)
+	p.PutBytes(&large)
 }
 
-// TestAllocations: the fast paths don't allocate.
+// TestLostBytes: bytes that were never put are no longer in use when the collector
+// has them, and what was kept meanwhile makes no difference.
+func TestLostBytes(t *testing.T) {
+	p := pool.New(pool.Config{})
+	const lost, kept = 5, 7
+	var raws []*[]byte
+	for range lost + kept {
+		raws = append(raws, p.GetBytes(5000))
+	}
+	for _, raw := range raws[:kept] {
+		p.PutBytes(raw)
+	}
+	if got := p.Stats().BuffersInUse; got != lost {
+		t.Errorf("got %d in use, want %d", got, lost)
+	}
+	runtime.KeepAlive(raws)
+	raws = nil
+	eventually(t, "lost bytes are counted", func() bool { return p.Stats().BuffersInUse == 0 })
+	if s := p.Stats(); s.Leaked != lost {
+		t.Errorf("got %+v, want %d leaked", s, lost)
+	}
+	raw := p.GetBytes(5000)
+	if got := p.Stats(); got.BuffersInUse != 1 || got.Leaked != lost {
+		t.Errorf("then another: got %+v, want 1 in use and %d leaked", got, lost)
+	}
+	p.PutBytes(raw)
+}
+
+func TestGrowable(t *testing.T) {
+	var model bytes.Buffer
+	var g pool.Growable
+	defer g.Release()
+	for round := range 20 {
+		if g.Len() != 0 || len(g.Bytes()) != 0 {
+			t.Fatalf("round %d: got %d bytes at the beginning, want 0", round, g.Len())
+		}
+		model.Reset()
+		before := pool.GrowablesInUse()
+		for i := range 50 {
+			piece := bytes.Repeat([]byte{byte(i)}, rand.IntN(3000))
+			if i%2 == 0 {
+				g.Write(piece)
+			} else {
+				g.WriteString(string(piece))
+			}
+			model.Write(piece)
+		}
+		if !bytes.Equal(g.Bytes(), model.Bytes()) || g.Len() != model.Len() {
+			t.Fatalf("round %d: got %d bytes, want the %d that were written", round, g.Len(), model.Len())
+		}
+		if got := pool.GrowablesInUse() - before; got != 1 {
+			t.Errorf("got %d more in use, want 1", got)
+		}
+		g.Release()
+		g.Release()
+		if got := pool.GrowablesInUse() - before; got != 0 {
+			t.Errorf("after Release: got %d more in use, want 0", got)
+		}
+	}
+}
+
 func TestAllocations(t *testing.T) {
 	if raceEnabled || invariants.Enabled {
-		t.Skip("the race detector and the checking build allocate")
+		t.Skip("the race detector has sync.Pool drop things; a checking build keeps stacks")
 	}
-	p := pool.New(pool.Config{})
-	chunk := make([]byte, 100)
-	for _, test := range []struct {
-		name string
-		f    func()
-	}{
-		{"Get", func() { p.Get(4096).Release() }},
-		{"Get, Retain", func() { b := p.Get(1); b.Retain(); b.Release(); b.Release() }},
-		{"Slice", func() { b := p.Get(100); b.Slice(1, 50).Release(); b.Release() }},
-		{"Write", func() { b := p.Get(0); b.Write(chunk); b.Release() }},
-		{"Growable", func() { g := p.Growable(); g.Write(chunk); g.Release() }},
-		{"GetBytes", func() { p.PutBytes(p.GetBytes(4096)) }},
+	withoutGC(t)
+	for name, f := range map[string]func(){
+		"Get":            func() { pool.Get(4096).Release() },
+		"GetBytes":       func() { pool.PutBytes(pool.GetBytes(4096)) },
+		"Growable.Write": func() { var g pool.Growable; g.WriteString("x"); g.Release() },
 	} {
-		// AllocsPerRun rounds down, so a collection in between does no harm.
-		if got := testing.AllocsPerRun(1000, test.f); got != 0 {
-			t.Errorf("%s: %v allocations, want 0", test.name, got)
+		if n := testing.AllocsPerRun(1000, f); n > 0 {
+			t.Errorf("%s: got %v allocations, want 0", name, n)
 		}
-	}
-	checkBalanced(t, p)
-}
-
-// TestInlining: the accessors are called once per read and write; they must
-// remain inlinable.
-func TestInlining(t *testing.T) {
-	if invariants.Enabled {
-		t.Skip("the accessors check in this build")
-	}
-	out, err := exec.Command("go", "build", "-gcflags=-m", ".").CombinedOutput()
-	if err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	for _, method := range []string{"Bytes", "Len", "Cap"} {
-		if want := "can inline (*Buffer)." + method; !strings.Contains(string(out), want+"\n") {
-			t.Errorf("the compiler doesn't say %q", want)
-		}
-	}
-}
-
-// TestOneImporter: bytebufferpool stays behind one file.
-func TestOneImporter(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var importers []string
-	for _, name := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, spec := range f.Imports {
-			path, _ := strconv.Unquote(spec.Path.Value)
-			if strings.Contains(path, "bytebufferpool") && !strings.HasSuffix(name, "_test.go") {
-				importers = append(importers, name)
-			}
-		}
-	}
-	if got := strings.Join(importers, " "); got != "growable.go" {
-		t.Errorf("bytebufferpool is imported by %q, want growable.go alone", got)
 	}
 }

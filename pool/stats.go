@@ -2,83 +2,115 @@ package pool
 
 import (
 	"fmt"
-
-	"github.com/percore/percore/internal/invariants"
+	"runtime"
+	"slices"
+	"strings"
 )
 
-// Stats is what a Pool has done since New and what it holds. Counters that end in
-// use, kept or max say how things stand; the others only grow.
+// Stats is what a Pool has done since New and what it holds.
 type Stats struct {
-	Gets     uint64 // buffers handed out by Get, GetBytes and Growable
-	Misses   uint64 // Gets up to ClassBytesMax for which memory had to be allocated
-	Oversize uint64 // Gets above ClassBytesMax, always allocated
-	Releases uint64 // buffers that lost their last reference in Release or PutBytes
-	Leaked   uint64 // buffers garbage-collected before that
-	Foreign  uint64 // slices passed to PutBytes that the pool didn't know
+	// These only grow.
+	Gets    uint64 // buffers handed out by Get and GetBytes
+	Misses  uint64 // of these: those for which memory was allocated
+	Leaked  uint64 // buffers that the garbage collector took while they were in use
+	Foreign uint64 // slices passed to PutBytes that can't be from GetBytes
 
-	BuffersInUse int   // buffers with at least one reference; slices don't count
+	// These say how things stand.
+	BuffersInUse int   // handed out and not released
 	BytesInUse   int64 // their capacity
-	BytesKept    int64 // capacity of released buffers kept for later; growable ones aside
-	BytesKeptMax int64 // never exceeded by BytesKept and the growable ones together
+	BytesKept    int64 // capacity of released buffers of Get that the collector has not taken
+	BytesKeptMax int64 // Config.KeptBytesMax
 }
 
-// Stats counts the buffers of the pool, which takes time in proportion to their
-// number (some microseconds for a thousand), during which a Get that has to
-// allocate waits; others don't. While buffers are being handed out and released,
-// what is in use and kept need not stem from exactly the same moment.
-//
-// The bytes of released growable buffers are not in BytesKept, for bytebufferpool
-// holds them and tells nothing, but they are bounded along with it.
+// Stats counts the buffers of the pool. That takes about 50 ns for each, during which
+// a Get that has to allocate waits; others don't. While buffers are handed out and
+// released, the numbers need not stem from exactly the same moment. A buffer of
+// GetBytes that is lost may count as in use for as long as others of its size are
+// kept.
 func (p *Pool) Stats() Stats {
-	s := Stats{Foreign: p.foreign.Load(), BytesKeptMax: p.keptBytesMax}
-	// All at once, lest a resident that moved its budget to another class while we
-	// count there be counted twice.
-	p.lockClasses()
-	defer p.unlockClasses()
-	for i := range p.classes {
-		p.classes[i].addStatsLocked(&s)
+	var s Stats
+	config := p.config.Load()
+	if config != nil {
+		s.BytesKeptMax = config.KeptBytesMax
 	}
-	for i := range oversizeClass {
-		s.Misses += p.classes[i].mu.misses
-	}
-	s.Oversize = p.classes[oversizeClass].mu.misses
-	s.Releases = s.Gets - s.Leaked - uint64(s.BuffersInUse)
-	s.BytesKept += p.overflow.taken.Load()
-	if invariants.Enabled && (s.BytesKept > s.BytesKeptMax || s.BytesInUse < 0) {
-		panic(fmt.Sprintf("pool: invariant violated: %+v", s))
-	}
-	return s
-}
-
-// addStatsLocked adds what the class counted and what its buffers carry, except
-// for what overflow buffers keep, which their budget knows exactly.
-func (c *class) addStatsLocked(s *Stats) {
-	s.Gets += c.mu.gets
-	s.Leaked += c.mu.leaked
-	c.eachLocked(func(rec *record) {
-		state := rec.state.Load()
-		s.Gets += state / oneGet
+	r := &p.roster
+	r.mu.Lock()
+	r.sweepLocked(func(rec *record) {
+		references, gets := rec.look()
+		s.Gets += gets
 		switch {
-		case uint32(state) > 0:
+		case references > 0:
 			s.BuffersInUse++
-			s.BytesInUse += rec.bytes.Load()
-		case rec.resident && c != &c.pool.classes[growableClass]:
-			s.BytesKept += int64(c.bytes)
+			s.BytesInUse += rec.bytes
+		case rec.kept():
+			s.BytesKept += rec.bytes
 		}
 	})
+	s.Gets += r.gets
+	s.Misses, s.Leaked = r.misses, r.leaked
+	s.Foreign = p.foreign.Load()
+	for i := range p.bare {
+		p.bare[i].addToLocked(&s, ClassBytesMin<<i)
+	}
+	p.kept.Store(s.BytesKept)
+	r.mu.Unlock()
+	return s
 }
 
 // ReadStats is Default().Stats().
 func ReadStats() Stats { return shared.Stats() }
 
-func (p *Pool) lockClasses() {
-	for i := range p.classes {
-		p.classes[i].mu.Lock()
-	}
+// Leak is a buffer of Get that has not been released, or not yet.
+type Leak struct {
+	Bytes int64     // its capacity
+	Stack []uintptr // of the goroutine that got it, if it was sampled; see runtime.CallersFrames
 }
 
-func (p *Pool) unlockClasses() {
-	for i := range p.classes {
-		p.classes[i].mu.Unlock()
+// String describes the leak in a line, followed by the stack if there is one.
+func (l Leak) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "a buffer of %d bytes", l.Bytes)
+	if len(l.Stack) == 0 {
+		return s.String()
 	}
+	s.WriteString(", which was got by")
+	frames := runtime.CallersFrames(l.Stack)
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		fmt.Fprintf(&s, "\n\t%s\n\t\t%s:%d", frame.Function, frame.File, frame.Line)
+	}
+	return s.String()
 }
+
+// Leaks lists the buffers that leaked, of those that were sampled: the first
+// leaksMax. It takes as long as Stats.
+func (p *Pool) Leaks() []Leak {
+	p.roster.mu.Lock()
+	defer p.roster.mu.Unlock()
+	p.roster.sweepLocked(func(*record) {})
+	return slices.Clone(p.roster.leaks)
+}
+
+// CheckLeaks returns an error that describes the buffers in use and those that
+// leaked, or nil. Tests call it at their end.
+func (p *Pool) CheckLeaks() error {
+	var report strings.Builder
+	p.roster.mu.Lock()
+	p.roster.sweepLocked(func(rec *record) {
+		if rec.references() > 0 {
+			fmt.Fprintln(&report, "in use:", rec.leak())
+		}
+	})
+	p.roster.mu.Unlock()
+	for _, l := range p.Leaks() {
+		fmt.Fprintln(&report, "garbage-collected without being released:", l)
+	}
+	if s := p.Stats(); s.BuffersInUse > 0 || s.Leaked > 0 {
+		return fmt.Errorf("pool: %d buffers are in use and %d leaked\n%s", s.BuffersInUse, s.Leaked, report.String())
+	}
+	return nil
+}
+
+// CheckLeaks is Default().CheckLeaks().
+func CheckLeaks() error { return shared.CheckLeaks() }

@@ -112,27 +112,33 @@ func TestNoBufferLeft(t *testing.T) {
 	testnet.Eventually(t, "all buffers being back", func() bool { return inUse() <= before.BuffersInUse })
 }
 
-// BenchmarkBufferPool compares with the pool that grpc-go uses otherwise.
+// BenchmarkBufferPool compares with the pool that grpc-go uses otherwise, at its
+// sizes and between them, for some buffers at once and for many. An operation is a
+// Get and a Put.
 func BenchmarkBufferPool(b *testing.B) {
-	for _, arm := range []struct {
-		name string
-		pool mem.BufferPool
-	}{{"grpc", mem.DefaultBufferPool()}, {"percore", BufferPool()}} {
-		for _, size := range []int{2 << 10, 16 << 10, 32 << 10, 100_000, 1 << 20, 4 << 20} {
-			b.Run(fmt.Sprintf("%s/%d", arm.name, size), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					arm.pool.Put(arm.pool.Get(size))
-				}
-			})
-			b.Run(fmt.Sprintf("%s/%d/parallel", arm.name, size), func(b *testing.B) {
-				b.ReportAllocs()
-				b.RunParallel(func(pb *testing.PB) {
-					for pb.Next() {
-						arm.pool.Put(arm.pool.Get(size))
+	for _, size := range []int{100, 256, 1000, 4 << 10, 5000, 16 << 10, 32 << 10, 100_000, 1 << 20, 4 << 20} {
+		for _, held := range []int{1, 512, 2048} {
+			if held*size > 256<<20 {
+				continue
+			}
+			for _, arm := range []struct {
+				name string
+				pool mem.BufferPool
+			}{{"percore", BufferPool()}, {"grpc", mem.DefaultBufferPool()}} {
+				b.Run(fmt.Sprintf("%d/held=%d/%s", size, held, arm.name), func(b *testing.B) {
+					buffers := make([]*[]byte, held)
+					b.ReportAllocs()
+					for left := b.N; left > 0; left -= held {
+						n := min(held, left)
+						for i := range n {
+							buffers[i] = arm.pool.Get(size)
+						}
+						for i := range n {
+							arm.pool.Put(buffers[i])
+						}
 					}
 				})
-			})
+			}
 		}
 	}
 }

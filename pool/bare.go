@@ -1,0 +1,96 @@
+package pool
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// bareClass is the bare slices of one capacity. They are apart from the buffers of
+// Get: a *[]byte doesn't lead to a record, so that these are counted all together.
+type bareClass struct {
+	cache sync.Pool // *[]byte
+
+	_         [64]byte // the counters are written by all processors, the above by each its own part
+	misses    atomic.Int64
+	gets      atomic.Int64
+	collected atomic.Int64 // of misses: those that the collector has taken
+	_         [64]byte
+	puts      atomic.Int64
+	_         [64]byte
+
+	lost int64 // guarded by roster.mu; see addToLocked
+}
+
+// GetBytes is Default().GetBytes(n).
+func GetBytes(n int) *[]byte { return shared.GetBytes(n) }
+
+// PutBytes is Default().PutBytes(bytes).
+func PutBytes(bytes *[]byte) { shared.PutBytes(bytes) }
+
+// GetBytes returns n bytes, of the capacities that Get has, for interfaces that pass
+// on bare slices, such as gRPC's mem.BufferPool. The caller owns them until it calls
+// PutBytes, and may reslice them in place. It does not block.
+func (p *Pool) GetBytes(n int) *[]byte {
+	class := classOf(n)
+	if class == oversize {
+		b := make([]byte, n)
+		return &b
+	}
+	c := &p.bare[class]
+	b, hit := c.cache.Get().(*[]byte)
+	if !hit {
+		b = new([]byte)
+		*b = make([]byte, ClassBytesMin<<class)
+		c.misses.Add(1)
+		runtime.AddCleanup(b, func(c *bareClass) { c.collected.Add(1) }, c)
+	}
+	c.gets.Add(1)
+	noteLent(b)
+	*b = (*b)[:n]
+	checkUntouched(*b, hit)
+	return b
+}
+
+// PutBytes takes back what GetBytes handed out: the pointer, and in it a prefix of
+// the bytes with their full capacity. The caller must not use either any more. A
+// slice of another capacity than GetBytes's can't be one of them, and is left to the
+// collector. PutBytes can't tell bytes that were put already, except in a checking
+// build, where it panics. It does not block.
+func (p *Pool) PutBytes(bytes *[]byte) {
+	n := cap(*bytes)
+	class := classOf(n)
+	switch {
+	case class == oversize:
+		return
+	case n != ClassBytesMin<<class:
+		p.foreign.Add(1)
+		return
+	}
+	notePut(bytes)
+	poison(*bytes)
+	c := &p.bare[class]
+	c.puts.Add(1)
+	c.cache.Put(bytes)
+}
+
+// addToLocked adds to s what the class of the given capacity counted. What is out
+// can't be more than exists: where it seems to be, as many were lost. So the counts
+// are right as soon as the collector has taken what was lost and what was kept. They
+// are read in this order so that nothing seems lost that isn't.
+func (c *bareClass) addToLocked(s *Stats, bytes int) {
+	collected := c.collected.Load()
+	gets := c.gets.Load()
+	out := gets - c.puts.Load() - c.lost
+	misses := c.misses.Load()
+	if exist := misses - collected; out > exist {
+		c.lost += out - exist
+		out = exist
+	}
+	out = max(out, 0) // callers have put what they didn't get
+	s.Gets += uint64(gets)
+	s.Misses += uint64(misses)
+	s.Leaked += uint64(c.lost)
+	s.BuffersInUse += int(out)
+	s.BytesInUse += out * int64(bytes)
+}
