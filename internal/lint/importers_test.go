@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// theirs are versions of modules that percore's tests and programs use newer ones of.
+// theirs are an importer's versions of modules. Percore's tests and programs use newer
+// ones.
 var theirs = []string{
 	"golang.org/x/net v0.26.0",
 	"golang.org/x/text v0.16.0",

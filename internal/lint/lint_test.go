@@ -231,8 +231,9 @@ type module struct {
 	free     bool     // it may require and import anything: no package of ours imports it
 }
 
-// modules are the modules by their folders. Those who import percore or httpadapter
-// get the root's requirements into their own module graph, and those of no other.
+// modules are the modules by their folders. The requirements of the root, and of no
+// other module, get into the module graph of a program that imports percore or
+// httpadapter.
 var modules = map[string]module{
 	".":                    {requires: []string{"github.com/valyala/bytebufferpool", "go.uber.org/goleak", "golang.org/x/sys"}},
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
@@ -283,7 +284,7 @@ func (tr *tree) readModFile(t *testing.T, kind, name string) modFile {
 func requirements(t *testing.T, tr *tree) {
 	root := tr.readModFile(t, "mod", "go.mod")
 	if len(root.Replace)+len(root.Exclude) > 0 {
-		t.Errorf("go.mod: it must neither replace nor exclude: that has no effect for those who import the module")
+		t.Errorf("go.mod: it must neither replace nor exclude: that has no effect for importers")
 	}
 	for dir := range modules {
 		if !slices.Contains(tr.modules, dir) {
@@ -316,7 +317,7 @@ func requirements(t *testing.T, tr *tree) {
 			case !r.Indirect:
 				direct = append(direct, r.Path)
 			case dir == ".":
-				t.Errorf("%s: got the indirect requirement of %s, want none: it weighs on those who import percore", name, r.Path)
+				t.Errorf("%s: got the indirect requirement of %s, want none: it weighs on importers of percore", name, r.Path)
 			}
 		}
 		for _, dep := range direct {
