@@ -61,6 +61,21 @@ func (a *acceptor) accept() (*Conn, error) {
 	}
 }
 
+// withNetBuffers makes a netConn of c. Where descriptors or memory are lacking c waits for
+// them, as the connections in the backlog do. It fails if the listener is closed meanwhile.
+func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
+	for delay := putOffMin; ; delay = min(2*delay, putOffMax) {
+		tc, err := c.sock.netHalf()
+		if err == nil {
+			return &netConn{tc, c}, nil
+		}
+		a.listener.reportPutOff(err)
+		if err := a.ready.Pause(delay); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // try waits for a connection. putOff says that there is one, or was, and err why
 // it can't be had now.
 func (a *acceptor) try() (c *Conn, putOff bool, err error) {

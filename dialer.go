@@ -30,7 +30,7 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 	return d.Dial(network, address)
 }
 
-// Dialer has options for connecting. All fields except Group, and all
+// Dialer has options for connecting. All fields except Group and NetBuffers, and all
 // methods except DialTarget, are net.Dialer's (whose deprecated DualStack and
 // Cancel are left out) and mean the same. The zero value dials without options. Its
 // methods are safe for concurrent use.
@@ -86,6 +86,11 @@ type Dialer struct {
 	// start of the default group each time by a Group of its own.
 	Group *loop.Group
 
+	// NetBuffers has Dial and DialContext return connections on which net.Buffers.WriteTo
+	// makes one writev(2); see [ListenConfig]. The connection that package net has made
+	// then stays, and writes. Without effect on unix sockets, and on DialTCP.
+	NetBuffers bool
+
 	multipathTCP choice
 }
 
@@ -129,9 +134,14 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	default:
 		return nc, nil
 	}
-	c, err := d.takeOver(network, nc)
+	tc, keep := nc.(*net.TCPConn)
+	keep = keep && d.NetBuffers
+	c, err := d.takeOver(network, nc, keep)
 	if err != nil {
 		return nil, err
+	}
+	if keep {
+		return &netConn{tc, c}, nil
 	}
 	return c, nil
 }
@@ -162,7 +172,7 @@ func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip
 	if err != nil {
 		return nil, err
 	}
-	return d.takeOver(network, nc)
+	return d.takeOver(network, nc, false)
 }
 
 // DialUnix is DialContext for unix addresses. The network must be "unix": the
@@ -177,7 +187,7 @@ func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net
 	if err != nil {
 		return nil, err
 	}
-	return d.takeOver(network, nc)
+	return d.takeOver(network, nc, false)
 }
 
 // DialUDP is net.Dialer's: its connection is package net's.
@@ -209,10 +219,10 @@ func (d *Dialer) netDialer() *net.Dialer {
 	return nd
 }
 
-// takeOver makes a Conn of package net's connection, which must not be used any more
-// then.
-func (d *Dialer) takeOver(network string, nc net.Conn) (*Conn, error) {
-	c, err := d.adopt(network, nc)
+// takeOver makes a Conn of package net's connection. That one is closed if it fails, and
+// otherwise unless keep is set.
+func (d *Dialer) takeOver(network string, nc net.Conn, keep bool) (*Conn, error) {
+	c, err := d.adopt(network, nc, keep)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Addr: nc.RemoteAddr(), Err: err}
 	}

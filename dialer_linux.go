@@ -12,15 +12,19 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// adopt makes a Conn of a duplicate of nc's descriptor, and closes nc in any
-// case: package net gives no descriptor away. The duplicate is the same open
+// adopt makes a Conn of a duplicate of nc's descriptor, and closes nc unless keep is set
+// and it succeeds: package net gives no descriptor away. The duplicate is the same open
 // file, with all that was set on it, connected as before; what closing nc undoes
 // is the registration with the runtime's poller.
 //
 // It fails for want of descriptors or memory, and then the peer sees a
 // connection that is closed at once.
-func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
-	defer nc.Close()
+func (d *Dialer) adopt(network string, nc net.Conn, keep bool) (c *Conn, err error) {
+	defer func() {
+		if !keep || err != nil {
+			nc.Close()
+		}
+	}()
 	group, err := acquireGroup(d.Group)
 	if err != nil {
 		return nil, err
@@ -30,9 +34,12 @@ func (d *Dialer) adopt(network string, nc net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(group.Place(), fd, d.origin(network, fd), nil)
+	c, err = newConn(group.Place(), fd, d.origin(network, fd), nil)
 	if err != nil {
 		return nil, err
+	}
+	if keep {
+		_ = c.sock.fd.RawControl(func(uintptr) {}) // there is a duplicate, see netHalf
 	}
 	// Package net has asked for both already, and knows the answer for a peer that
 	// has vanished since: the address that was dialed.

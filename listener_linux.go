@@ -26,6 +26,7 @@ type listener struct {
 	group       *loop.Group // holds a reference
 	origin      *origin
 	leastLoaded bool // ListenConfig.LeastLoaded
+	netBuffers  bool // Accept returns netConns
 	report      func(error)
 	sockets     []int     // listening: one per loop, or one for all; closed by close
 	all         *acceptor // from all sockets
@@ -144,6 +145,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		group:       group,
 		origin:      &origin{net: network},
 		leastLoaded: lc.LeastLoaded,
+		netBuffers:  lc.NetBuffers && nl.Addr().Network() == "tcp",
 		report:      lc.OnAcceptError,
 	}
 	if l.report == nil {

@@ -20,6 +20,8 @@ type listener struct {
 	inner   streamListener // a *merged if there are several sockets
 	all     *acceptor
 
+	netBuffers bool // Accept returns netConns
+
 	// atomic
 	unlink atomic.Bool // remove the unix socket's file on close
 
@@ -42,7 +44,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	if err != nil {
 		return nil, err
 	}
-	l := newListener(network, nl)
+	l := lc.newListener(network, nl)
 	l.unlink.Store(true)
 	return l, nil
 }
@@ -66,12 +68,18 @@ func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
 	if len(all) > 1 {
 		inner = newMerged(all)
 	}
-	return newListener(inner.Addr().Network(), inner), nil
+	return lc.newListener(inner.Addr().Network(), inner), nil
 }
 
-func newListener(network string, nl net.Listener) *listener {
+func (lc *ListenConfig) newListener(network string, nl net.Listener) *listener {
 	inner := nl.(streamListener)
-	return &listener{network: network, addr: nl.Addr(), inner: inner, all: &acceptor{inner}}
+	return &listener{
+		network:    network,
+		addr:       nl.Addr(),
+		inner:      inner,
+		all:        &acceptor{inner},
+		netBuffers: lc.NetBuffers && nl.Addr().Network() == "tcp",
+	}
 }
 
 // acceptor is where Accept takes connections from.
@@ -84,6 +92,9 @@ func (a *acceptor) accept() (*Conn, error) {
 	}
 	return newConn(nc), nil
 }
+
+// withNetBuffers makes a netConn of c, whose two halves are the same.
+func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) { return &netConn{c.sock.tcp, c}, nil }
 
 func (l *listener) close() {
 	l.mu.Lock()

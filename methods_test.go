@@ -16,6 +16,8 @@ func TestMethodSets(t *testing.T) {
 		without map[string]bool
 	}{
 		{(*Conn)(nil), (*net.TCPConn)(nil), nil},
+		{(*netConn)(nil), (*net.TCPConn)(nil), nil},
+		{(*netConn)(nil), (*Conn)(nil), nil},
 		{(*Listener)(nil), (*net.TCPListener)(nil), map[string]bool{"AcceptTCP": true}},
 		{(*Listener)(nil), (*net.UnixListener)(nil), map[string]bool{"AcceptUnix": true}},
 	} {

@@ -195,6 +195,44 @@ func (s *sock) file() (*os.File, error) {
 	return f, nil
 }
 
+// setByFileConn are the options that net.FileConn sets on a connection, level and name.
+var setByFileConn = [...][2]int{
+	{unix.IPPROTO_TCP, unix.TCP_NODELAY},
+	{unix.SOL_SOCKET, unix.SO_KEEPALIVE},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPCNT},
+}
+
+// netHalf returns a connection of package net's on a duplicate of the descriptor, for a
+// netConn. The socket's options stay as they are.
+func (s *sock) netHalf() (*net.TCPConn, error) {
+	var fd int
+	var errno syscall.Errno
+	// Not Control: now that there is a duplicate, closing the descriptor does not take it
+	// out of epoll.
+	if err := s.fd.RawControl(func(own uintptr) { fd, errno = sys.Dup(int(own)) }); err != nil {
+		return nil, err
+	}
+	if errno != 0 {
+		return nil, os.NewSyscallError("fcntl", errno)
+	}
+	f := os.NewFile(uintptr(fd), "percore")
+	defer f.Close()
+	var options [len(setByFileConn)]int
+	for i, o := range setByFileConn {
+		options[i], _ = sys.GetsockoptInt(fd, o[0], o[1])
+	}
+	nc, err := net.FileConn(f) // on another duplicate
+	if err != nil {
+		return nil, inner(err)
+	}
+	for i, o := range setByFileConn {
+		_ = sys.SetsockoptInt(fd, o[0], o[1], options[i])
+	}
+	return nc.(*net.TCPConn), nil
+}
+
 // dupOf returns a duplicate of the descriptor of package net's connection or
 // listener.
 func dupOf(c syscall.Conn) (int, error) {

@@ -29,6 +29,9 @@ func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
 		}
 		source = limited.R
 	}
+	if c, ok := source.(*netConn); ok {
+		source = c.read
+	}
 	from, ok := endOf(source)
 	if ok {
 		if n, err = from.copyBuffered(c, r); err != nil {
@@ -154,6 +157,8 @@ func endOf(v any) (end, bool) {
 		return connEnd(v.c)
 	case *net.TCPConn:
 		return rawEnd(end{peer: v}, v, v == nil)
+	case *netConn: // to copy to; readFrom knows its other half
+		return rawEnd(end{peer: v.tcpConn}, v.tcpConn, false)
 	case *net.UnixConn:
 		return rawEnd(end{peer: v, unix: true}, v, v == nil || !isStream(v))
 	case *os.File:

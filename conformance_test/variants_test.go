@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ var variants = []variant{
 	{name: "oneloop", loops: loop.Config{Loops: 1}},
 	{name: "manyloops", loops: loop.Config{Loops: 7}},
 	{name: "leastloaded", config: percore.ListenConfig{LeastLoaded: true}},
+	{name: "netbuffers", config: percore.ListenConfig{NetBuffers: true}},
 }
 
 // start starts the variant's loops and returns the engine that runs on them.
@@ -51,7 +53,7 @@ func (v variant) start() (e engine, stop func(), err error) {
 		lc.Control, lc.KeepAlive, lc.KeepAliveConfig = config.Control, config.KeepAlive, config.KeepAliveConfig
 		return &lc
 	}
-	return engine{
+	e = engine{
 		name: "percore",
 		listen: func(network, address string) (net.Listener, error) {
 			return with(net.ListenConfig{}).Listen(context.Background(), network, address)
@@ -60,7 +62,30 @@ func (v variant) start() (e engine, stop func(), err error) {
 			return with(config).Listen(ctx, network, address)
 		},
 		fileListener: with(net.ListenConfig{}).FileListener,
-	}, group.Close, nil
+	}
+	if v.config.NetBuffers {
+		e = e.onTCP()
+	}
+	return e, group.Close, nil
+}
+
+// onTCP is e with "tcp" in the place of "tcp4" and "tcp6" where that makes no other
+// difference: the errors of writes name no other network with NetBuffers.
+func (e engine) onTCP() engine {
+	loopback := func(network, address string) string {
+		if strings.HasPrefix(address, "127.") || strings.HasPrefix(address, "[::1]:") {
+			return strings.TrimRight(network, "46")
+		}
+		return network
+	}
+	listen, configured := e.listen, e.configured
+	e.listen = func(network, address string) (net.Listener, error) {
+		return listen(loopback(network, address), address)
+	}
+	e.configured = func(ctx context.Context, config net.ListenConfig, network, address string) (net.Listener, error) {
+		return configured(ctx, config, loopback(network, address), address)
+	}
+	return e
 }
 
 // useVariant makes the package test the variant that the environment names.
@@ -79,7 +104,10 @@ func useVariant() {
 			os.Exit(2)
 		}
 		percoreEngine = e
-		engines[1] = e
+		if v.config.NetBuffers {
+			netEngine = netEngine.onTCP()
+		}
+		engines[0], engines[1] = netEngine, e
 		return
 	}
 	fmt.Fprintf(os.Stderr, "%s=%s: no such variant of the engine\n", variantVariable, name)

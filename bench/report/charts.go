@@ -3,13 +3,10 @@ package report
 import (
 	"bytes"
 	"fmt"
-	"html"
 	"html/template"
 	"image/color"
 	"math"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -111,28 +108,10 @@ func svg(p *plot.Plot, width, height vg.Length, alt string) (template.HTML, erro
 		return "", fmt.Errorf("draw %q: no SVG came out", alt)
 	}
 	// The prolog has no place inside HTML, and the size is the page's business.
+	// The fonts fall back on others of the same metrics.
 	s = fmt.Sprintf(`<svg role="img" aria-label="%s" style="max-width:%.0fpt" `, template.HTMLEscapeString(alt), width.Points()) + s[j:]
-	return template.HTML(fixLabels(s)), nil // all text in it came through the SVG writer, which escapes it
-}
-
-// label matches a text as the SVG writer has it.
-var label = regexp.MustCompile(`<text ([^>]*font-family:)Liberation Sans(;[^>]*font-size:([0-9.]+)px[^>]*>)([^<]*)</text>`)
-
-// fixLabels says how long each text of an SVG is. The plot has laid them out by the
-// metrics of Liberation Sans, a label of the axis by its left end: where the browser
-// takes another font, its letters are stretched or narrowed to the same length, so that
-// labels end at the axis and cover nothing.
-func fixLabels(svg string) string {
-	return label.ReplaceAllStringFunc(svg, func(s string) string {
-		m := label.FindStringSubmatch(s)
-		size, err := strconv.ParseFloat(m[3], 64)
-		if err != nil {
-			return s
-		}
-		face := font.DefaultCache.Lookup(font.Font{Typeface: plot.DefaultFont.Typeface, Variant: "Sans"}, vg.Points(size))
-		return fmt.Sprintf(`<text textLength="%.4g" lengthAdjust="spacingAndGlyphs" %sLiberation Sans,Arial,Helvetica,sans-serif%s%s</text>`,
-			face.Width(html.UnescapeString(m[4])).Points(), m[1], m[2], m[4])
-	})
+	s = strings.ReplaceAll(s, "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;")
+	return template.HTML(s), nil // all text in it came through the SVG writer, which escapes it
 }
 
 // forest draws one metric's ratios over all scenarios, with their intervals. It

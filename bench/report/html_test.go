@@ -9,12 +9,10 @@ import (
 	"image/color"
 	"image/png"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -109,46 +107,6 @@ func browse(t *testing.T, page string, args ...string) []byte {
 		t.Fatalf("%s: %v\n%s", exe, err, stderr.Bytes())
 	}
 	return out
-}
-
-// TestHTMLLabels: every text has its length, and the labels of an axis end in line.
-func TestHTMLLabels(t *testing.T) {
-	page := examplePage(t)
-	if all, fixed := strings.Count(page, "<text "), strings.Count(page, `<text textLength="`); all == 0 || all != fixed {
-		t.Errorf("%d of %d texts have a length, want all", fixed, all)
-	}
-	chart := regexp.MustCompile(`(?s)<svg .*?</svg>`).FindString(page)
-	ends := make(map[float64]bool)
-	labels := regexp.MustCompile(`<text textLength="([0-9.]+)"[^>]* x="([0-9.]+)"[^>]*>[a-z]+/[^< ]*=[^< ]*</text>`).FindAllStringSubmatch(chart, -1)
-	for _, m := range labels {
-		length, err1 := strconv.ParseFloat(m[1], 64)
-		x, err2 := strconv.ParseFloat(m[2], 64)
-		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
-		}
-		ends[math.Round(x+length)] = true
-	}
-	if len(labels) < 2 || len(ends) != 1 {
-		t.Errorf("%d labels of scenarios end at %v, want two or more that end in line", len(labels), ends)
-	}
-}
-
-// TestHTMLOtherFont lets a browser show the page in a font that is wider than the one
-// that it was laid out for: the labels must end in line, and left of the grid.
-func TestHTMLOtherFont(t *testing.T) {
-	page := regexp.MustCompile(`<meta http-equiv="Content-Security-Policy"[^>]*>`).ReplaceAllString(examplePage(t), "")
-	page = strings.ReplaceAll(page, "Liberation Sans,Arial,Helvetica,sans-serif", "monospace")
-	page = strings.Replace(page, "</body>", `<script>
-const chart = document.querySelector("figure.chart svg");
-const ends = [...chart.querySelectorAll("text")].filter(e => /^[a-z]+\/\S*=/.test(e.textContent)).map(e => e.getBoundingClientRect().right);
-const grid = Math.min(...[...chart.querySelectorAll("path")].map(e => e.getBoundingClientRect()).filter(r => r.width < 1 && r.height > 20).map(r => r.left));
-document.title = ["labels", ends.length, Math.max(...ends) - Math.min(...ends) < 2, Math.max(...ends) < grid].join(" ");
-</script></body>`, 1)
-	dom := browse(t, page, "--dump-dom")
-	got := regexp.MustCompile(`<title>(.*?)</title>`).FindSubmatch(dom)
-	if got == nil || !regexp.MustCompile(`^labels [1-9][0-9]* true true$`).Match(got[1]) {
-		t.Errorf("the browser says %q, want labels that end in line and left of the grid", got)
-	}
 }
 
 // TestHTMLInBrowser lets a browser lay the page out and asks it for the result.

@@ -1,0 +1,110 @@
+package percore
+
+import (
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore/pool"
+)
+
+// netConn is a TCP connection with NetBuffers (see [ListenConfig]): it has the methods of a
+// Conn, and one more, which package net keeps to itself and net.Buffers looks for. The
+// only way to have that one is to embed a connection of package net's. So there are two
+// halves, each with a descriptor of its own of the one socket:
+//
+//	half    methods                                     waits with
+//	write   Write, ReadFrom, CloseWrite,                package net, the runtime's poller
+//	        SetWriteDeadline, net.Buffers, options
+//	read    Read, WriteTo, CloseRead, SetReadDeadline,  a Conn, its loop
+//	        OnReadable, addresses
+//	both    Close, SetDeadline, SyscallConn
+//
+// Writes are serialized among themselves, since none goes by way of the Conn. A method
+// that a later version of Go adds to net.TCPConn is promoted as it is: it works on the
+// socket, but reads that it makes heed neither the Conn's reads nor their deadline.
+type netConn struct {
+	*tcpConn
+	read *Conn
+}
+
+// tcpConn is a name for the embedded field that nothing outside can select.
+type tcpConn = net.TCPConn
+
+var (
+	_ net.Conn      = (*netConn)(nil)
+	_ io.ReaderFrom = (*netConn)(nil)
+	_ io.WriterTo   = (*netConn)(nil)
+	_ syscall.Conn  = (*netConn)(nil)
+)
+
+func (c *netConn) Read(b []byte) (int, error)             { return c.read.Read(b) }
+func (c *netConn) ReadBuffer(n int) (*pool.Buffer, error) { return c.read.ReadBuffer(n) }
+func (c *netConn) WriteTo(w io.Writer) (int64, error)     { return c.read.WriteTo(w) }
+func (c *netConn) CloseRead() error                       { return c.read.CloseRead() }
+func (c *netConn) SetReadDeadline(t time.Time) error      { return c.read.SetReadDeadline(t) }
+func (c *netConn) LocalAddr() net.Addr                    { return c.read.LocalAddr() }
+func (c *netConn) RemoteAddr() net.Addr                   { return c.read.RemoteAddr() }
+func (c *netConn) File() (*os.File, error)                { return c.read.File() }
+
+func (c *netConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
+	return c.read.ReadReady(lend, takeBack)
+}
+
+// WriteBuffers is what v.WriteTo comes to.
+func (c *netConn) WriteBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(c.tcpConn) }
+
+func (c *netConn) WriteBuffer(b *pool.Buffer) (int, error) {
+	defer b.Release()
+	return c.tcpConn.Write(b.Bytes())
+}
+
+// Close closes both halves. The socket is closed with the second, package net's: what
+// SetLinger asks for happens there, and which of several calls of Close has closed the
+// connection is decided there. Reads and writes that are blocked end with their half.
+func (c *netConn) Close() error {
+	if !onNet { // there the two are one
+		_ = c.read.Close()
+	}
+	return c.tcpConn.Close()
+}
+
+func (c *netConn) SetDeadline(t time.Time) error {
+	if err := c.read.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.tcpConn.SetWriteDeadline(t)
+}
+
+// OnReadable keeps c from being collected until f is called, as Conn's does.
+func (c *netConn) OnReadable(f func(error)) error {
+	return c.read.OnReadable(func(err error) {
+		f(err)
+		runtime.KeepAlive(c)
+	})
+}
+
+func (c *netConn) NotifyReadable(h ReadableHandler) error { return c.read.NotifyReadable(h) }
+func (c *netConn) CancelOnReadable() bool                 { return c.read.CancelOnReadable() }
+
+// SyscallConn returns a raw connection of which each method waits, and excludes calls of
+// its direction, with the half that it belongs to.
+func (c *netConn) SyscallConn() (syscall.RawConn, error) {
+	write, err := c.tcpConn.SyscallConn()
+	if err != nil || onNet {
+		return write, err
+	}
+	read, err := c.read.SyscallConn()
+	return netRawConn{read, write}, err
+}
+
+// netRawConn is what a netConn's SyscallConn returns.
+type netRawConn struct {
+	syscall.RawConn // the read half's
+	write           syscall.RawConn
+}
+
+func (r netRawConn) Write(f func(fd uintptr) (done bool)) error { return r.write.Write(f) }

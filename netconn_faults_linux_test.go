@@ -1,0 +1,64 @@
+//go:build percore_faults && !percore_net
+
+package percore
+
+import (
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A connection for whose second descriptor there is no room is not lost: Accept waits for
+// it, and is ended by Close.
+func TestNetBuffersWithoutDescriptors(t *testing.T) {
+	for _, recovers := range []bool{true, false} {
+		testnet.NoLeaks(t)
+		var reports, calls atomic.Int32
+		lc := ListenConfig{NetBuffers: true, Group: newGroup(t, 2), OnAcceptError: func(error) { reports.Add(1) }}
+		ln, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		restore := sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+			if op.String() == "fcntl" && (calls.Add(1) <= 3 || !recovers) {
+				return unix.EMFILE
+			}
+			return 0
+		})
+		defer restore()
+		peer := testnet.Dial(t, ln)
+		type accepted struct {
+			c   net.Conn
+			err error
+		}
+		outcome := make(chan accepted, 1)
+		go func() {
+			c, err := ln.Accept()
+			outcome <- accepted{c, err}
+		}()
+		testnet.Eventually(t, "three attempts", func() bool { return calls.Load() >= 3 })
+		if !recovers {
+			ln.Close()
+		}
+		a := testnet.Receive(t, "Accept", outcome)
+		if !recovers {
+			wantErr(t, "Accept", a.err, "accept", net.ErrClosed)
+			if _, err := peer.Read(make([]byte, 1)); err == nil {
+				t.Error("the connection that was waiting is still there")
+			}
+			continue
+		}
+		if a.err != nil {
+			t.Fatalf("Accept: got %v, want the connection", a.err)
+		}
+		a.c.Close()
+		testnet.Eventually(t, "the report", func() bool { return reports.Load() == 1 })
+	}
+}
