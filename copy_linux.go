@@ -3,10 +3,12 @@
 package percore
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"runtime"
+	"strings"
 	"weak"
 
 	"github.com/percore/percore/internal/fastpath"
@@ -24,12 +26,13 @@ import (
 //     because each io.Copy has a buffer of its own.
 //
 // The ends that endOf knows pass their memory to the kernel and to nothing else. So
-// there are three cases:
+// there are four cases:
 //
-//	from              to             memory
-//	a *Conn           a known end    of package pool
-//	a *Conn           unknown code   the copy's own; see copyMemory
-//	everything else   a *Conn        io.Copy's, which it holds while the reader waits
+//	from                to             memory
+//	a *Conn             a known end    of package pool
+//	a *Conn             unknown code   the copy's own; see copyMemory
+//	bytes in memory     a *Conn        of package pool; nothing waits
+//	everything else     a *Conn        io.Copy's, which it holds while the reader waits
 
 // copyBytes is the size of the memory that bytes are copied through: io.Copy's.
 const copyBytes = 32 << 10
@@ -88,9 +91,9 @@ var errInvalidWrite = errors.New("invalid write result")
 //
 //	shown  busy   lent next                         after takeBack
 //	false         a buffer of package pool          in the pool
-//	true   0      new, smallCopyBytes               garbage
-//	true   > 0    *large, or new if it was          garbage, to which large points as
-//	              collected, copyBytes              long as the collector leaves it
+//	true   0      *small, or new if that was        garbage, to which small and large
+//	              collected                         point for as long as the collector
+//	true   > 0    *large, the same                  leaves it
 //
 // So a copy to unknown code that goes on and on allocates next to nothing, and one
 // that idles has nothing after the next garbage collection.
@@ -101,12 +104,14 @@ type copyMemory struct {
 	pooled *pool.Buffer
 
 	busy  int // reads that may be small before the next is expected to be
+	small weak.Pointer[[smallCopyBytes]byte]
 	large weak.Pointer[[copyBytes]byte]
 }
 
 const (
 	// smallCopyBytes is enough for a message of an interactive protocol. Allocating it
-	// takes a small part of the time that reading and writing one takes.
+	// for each, where messages are rarer than garbage collections, takes a small part of
+	// the time that reading and writing one takes.
 	smallCopyBytes = 1 << 10
 
 	// smallReadsMax is how many small reads in a row it takes to expect another: as many
@@ -123,16 +128,22 @@ func (m *copyMemory) lend() []byte {
 		m.pooled = pool.Get(copyBytes)
 		m.lent = m.pooled.Bytes()
 	case m.busy == 0:
-		m.lent = make([]byte, smallCopyBytes)
+		m.lent = valueOrNew(&m.small)[:]
 	default:
-		p := m.large.Value()
-		if p == nil {
-			p = new([copyBytes]byte)
-			m.large = weak.Make(p)
-		}
-		m.lent = p[:]
+		m.lent = valueOrNew(&m.large)[:]
 	}
 	return m.lent
+}
+
+// valueOrNew returns the value that w points to, or points it to a new one if that was
+// collected.
+func valueOrNew[T any](w *weak.Pointer[T]) *T {
+	p := w.Value()
+	if p == nil {
+		p = new(T)
+		*w = weak.Make(p)
+	}
+	return p
 }
 
 // takeBack takes the memory back, if any is lent: the copy is about to wait.
@@ -157,6 +168,17 @@ func (m *copyMemory) judge(n int) {
 	if n < copyBytes {
 		m.takeBack()
 	}
+}
+
+// copyBytesOf copies from r, which reads from source and nothing else, to w.
+func copyBytesOf(source, r io.Reader, w io.Writer) (int64, error) {
+	switch source.(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader: // http.ServeContent has such, for one
+		b := pool.Get(copyBytes)
+		defer b.Release()
+		return io.CopyBuffer(w, r, b.Bytes())
+	}
+	return io.Copy(w, r)
 }
 
 // asReadFrom wraps an error as ReadFrom of c does.

@@ -545,6 +545,38 @@ func TestCopyMemory(t *testing.T) {
 	}
 }
 
+// TestCopyOfBytesInMemory: what is in memory goes through pooled memory, as
+// http.ServeContent hands it over and by itself, and none of that is left.
+func TestCopyOfBytesInMemory(t *testing.T) {
+	data := noise(3*copyBytes + 100)
+	for name, source := range map[string]func() io.Reader{
+		"bytes.Reader":   func() io.Reader { return bytes.NewReader(data) },
+		"bytes.Buffer":   func() io.Reader { return bytes.NewBuffer(slices.Clone(data)) },
+		"strings.Reader": func() io.Reader { return strings.NewReader(string(data)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, peer := accepted(t, testnet.TCP4)
+			received := receiving(peer)
+			before := pool.ReadStats()
+			if n, err := conn.ReadFrom(source()); n != int64(len(data)) || err != nil {
+				t.Errorf("got %d, %v, want %d", n, err, len(data))
+			}
+			r := &io.LimitedReader{R: source(), N: copyBytes + 1}
+			if n, err := conn.ReadFrom(r); n != copyBytes+1 || r.N != 0 || err != nil {
+				t.Errorf("limited: got %d, %d left, %v, want %d", n, r.N, err, copyBytes+1)
+			}
+			after := pool.ReadStats()
+			if after.Gets == before.Gets || after.BuffersInUse > before.BuffersInUse {
+				t.Errorf("got %+v after %+v, want buffers used and released", after, before)
+			}
+			conn.Close()
+			if got, want := received(), append(slices.Clone(data), data[:copyBytes+1]...); !bytes.Equal(got, want) {
+				t.Errorf("received %d bytes, the right ones: false, want %d", len(got), len(want))
+			}
+		})
+	}
+}
+
 // TestCopyFaultsOfWriters: a writer's errors and lies come out as io.Copy has them.
 func TestCopyFaultsOfWriters(t *testing.T) {
 	for _, c := range []struct {

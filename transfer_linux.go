@@ -53,7 +53,7 @@ func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
 	if from.conn != nil {
 		m, err = copyFrom(from.conn, connWithoutReadFrom{c}, new(copyMemory), limited)
 	} else {
-		m, err = io.Copy(connWithoutReadFrom{c}, r)
+		m, err = copyBytesOf(source, r, connWithoutReadFrom{c})
 	}
 	return n + m, c.copyError("readfrom", err)
 }
