@@ -59,6 +59,10 @@ import (
 // gives a lease back. Should that one be the user's, net/http's is the second and
 // closes it all the same.
 //
+// The states hijacked and closed are entered once (see endLocked), whatever the user
+// tells ConnState: net/http's StateHijacked and StateClosed come only where the table
+// has them, and all other calls of them change nothing.
+//
 // In the state ended nobody of net/http refers to the lease any more but the
 // goroutine that is in the ConnState hook: it was taken out of the list of
 // connections that Shutdown and Close go through before. So no Close of an old
@@ -162,7 +166,7 @@ func (c *conn) start() {
 		c.arm()
 		return
 	}
-	c.set(stateClosed) // by the user's hook, or since the server is shut down
+	c.endLocked(stateClosed) // by the user's hook, or since the server is shut down
 	c.mu.Unlock()
 	_ = c.Conn.Close()
 	c.bury()
@@ -210,6 +214,19 @@ func (c *conn) change(to func(w word) word) {
 
 // set changes the state only. The caller holds mu.
 func (c *conn) set(state uint32) { c.change(func(w word) word { return w.to(state) }) }
+
+// endLocked gives the connection up: it becomes hijacked or closed, which it stays, and
+// the service no longer waits for it. It does nothing the second time. The caller
+// holds mu.
+func (c *conn) endLocked(state uint32) {
+	switch c.state() {
+	case stateHijacked, stateClosed:
+		return
+	}
+	c.feed.forget(c)
+	c.set(state)
+	c.feed.service.release()
+}
 
 // arm has the engine call woken when there is something to read.
 func (c *conn) arm() {
@@ -274,11 +291,11 @@ func (c *conn) lease() net.Conn {
 		if c.more.tls.ConnectionState().HandshakeComplete {
 			c.feed.server.stats.http2.Add(1)
 		} // else it is to be told off
-		c.set(statePassed)
+		c.swap(w, w.to(statePassed).set(unannounced)) // as below
 		return c.more.lease
 	}
 	now := c.feed.lend(c)
-	to := w.to(stateOpening).clear(lively | dated)
+	to := w.to(stateOpening).clear(lively | dated).set(unannounced)
 	if w.has(began) {
 		c.feed.server.stats.unparks.Add(1)
 		if w.since(now) < patience {
@@ -474,34 +491,56 @@ func (c *conn) startHeader() {
 	_ = c.Conn.SetReadDeadline(c.real.get().time())
 }
 
-// idle is net/http's StateIdle.
+// idle is net/http's StateIdle, which follows the end of an answer.
 func (c *conn) idle() {
 	for {
 		w := c.load()
-		if w.state() != stateBusy || c.swap(w, w.finish()) {
+		if w.state() != stateBusy || !w.has(answered) || c.swap(w, w.finish()) {
 			return
 		}
 	}
 }
 
-// hijacked is net/http's StateHijacked.
-func (c *conn) hijacked() {
-	c.mu.Lock()
-	c.feed.forget(c)
-	c.set(stateHijacked)
-	c.mu.Unlock()
-	c.feed.server.stats.hijacked.Add(1)
-	c.feed.service.release()
+// announced is net/http's StateNew, which comes once per lease. It reports whether that
+// is what the call is.
+func (c *conn) announced() bool {
+	for {
+		w := c.load()
+		switch {
+		case !w.has(unannounced):
+			return false
+		case c.swap(w, w.clear(unannounced)):
+			return true
+		}
+	}
 }
 
-// leaseClosed is net/http's StateClosed: the goroutine that served the lease has
-// done its last with it. It reports whether the connection is parked now.
-// Otherwise it is closed.
+// hijacked is net/http's StateHijacked, which comes while a request is under way.
+func (c *conn) hijacked() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch w := c.load(); w.state() {
+	case stateIdle:
+		if w.has(waiting) {
+			return
+		} // else the request may have been answered, or the user have told StateIdle
+	case stateArrived, stateBusy, statePassed, stateShut, stateCut:
+	default:
+		return
+	}
+	c.endLocked(stateHijacked)
+	c.feed.server.stats.hijacked.Add(1)
+}
+
+// leaseClosed is net/http's StateClosed: the goroutine that served the lease, which
+// it has closed, has done its last with it. It reports whether the connection is parked
+// now. Otherwise it is closed, or the call is the user's.
 func (c *conn) leaseClosed() (parked bool) {
 	s := c.feed.server
 	c.mu.Lock()
+	state := c.state()
 	// Kept first, then asked: SetKeepAlivesEnabled does it the other way round.
-	if c.state() == stateEnded && c.feed.takeBack(c) && !s.keepAlivesOff.Load() {
+	if state == stateEnded && c.feed.takeBack(c) && !s.keepAlivesOff.Load() {
 		if c.load().has(began) {
 			c.set(stateParked)
 			s.stats.parks.Add(1)
@@ -518,14 +557,14 @@ func (c *conn) leaseClosed() (parked bool) {
 		c.arm()
 		return true
 	}
-	given := c.state() == stateEnded
-	c.feed.forget(c)
-	c.set(stateClosed)
-	c.mu.Unlock()
-	if given {
-		_ = c.identity().Close()
+	switch state {
+	case stateEnded, stateShut, stateCut:
+		c.endLocked(stateClosed)
 	}
-	c.feed.service.release()
+	c.mu.Unlock()
+	if state == stateEnded {
+		_ = c.identity().Close() // which has not been done: only the lease was closed
+	}
 	return false
 }
 
@@ -579,8 +618,7 @@ func (c *conn) shut() error {
 	kept := false
 	switch c.state() {
 	case stateFresh, stateShaking, stateQueued, stateParked:
-		c.feed.forget(c)
-		c.set(stateClosed)
+		c.endLocked(stateClosed)
 		kept = true
 	case stateHijacked, stateClosed:
 	default: // who has it tells the user
@@ -597,11 +635,9 @@ func (c *conn) shut() error {
 // bury tells the user that the connection is closed, when net/http can't. It may
 // be called where the user must not be, with locks held.
 func (c *conn) bury() {
-	sv := c.feed.service
-	if sv.server.user.connState != nil {
-		go sv.server.tell(c.identity(), http.StateClosed)
+	if s := c.feed.server; s.user.connState != nil {
+		go s.tell(c.identity(), http.StateClosed)
 	}
-	sv.release()
 }
 
 // hangUp closes a connection that is kept, as net/http closes an idle one: over
@@ -723,11 +759,20 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// SetWriteDeadline is percore.Conn's. net/http calls it even if its first Read of a
-// lease fails; leaseClosed makes up for that.
+// SetWriteDeadline sets the write deadline. net/http takes it away when a request is
+// answered: without that a StateIdle is not net/http's. It also sets it if its first Read
+// of a lease fails; leaseClosed makes up for that.
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	if w := c.load(); w.ending() && w.has(dated) {
+	switch w := c.load(); {
+	case w.ending() && w.has(dated):
 		c.shutLease()
+	case w.state() == stateBusy && t.IsZero():
+		c.change(func(w word) word {
+			if w.state() == stateBusy {
+				w = w.set(answered)
+			}
+			return w
+		})
 	}
 	return c.Conn.SetWriteDeadline(t)
 }

@@ -232,6 +232,10 @@ func (s *Server) canPark() bool {
 // connState is the http.Server's ConnState. It runs on net/http's goroutines and
 // moves connections from one state to the next; the user is told what has
 // happened to the connection, but not what to a lease of it.
+//
+// A program may call it, too, as httptest.Server and golang.org/x/net/http2 do for
+// connections that are theirs. A call that net/http does not make in the connection's
+// state is the program's: the user hears of it and nothing else happens.
 func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	c := s.ours(nc)
 	if c == nil {
@@ -240,7 +244,9 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateNew:
-		return // the user was told when it was accepted
+		if c.announced() {
+			return // the user was told when it was accepted
+		}
 	case http.StateActive:
 		if st := c.state(); st == stateArrived || st == stateCut {
 			// The first bytes make no request, and nothing came after them. When net/http
@@ -303,7 +309,9 @@ func (s *Server) ours(nc net.Conn) *conn {
 	case *tlsConn:
 		c = nc.conn
 	case *tls.Conn:
-		c, _ = nc.NetConn().(*conn)
+		if nc != nil {
+			c, _ = nc.NetConn().(*conn)
+		}
 	}
 	if c == nil || c.feed.server != s {
 		return nil

@@ -3,8 +3,8 @@ package httpadapter
 // word is what a conn is and does, packed so that a Read can see it at a glance:
 //
 //	bits    what
-//	0-7     the state: see conn
-//	8-15    flags
+//	0-4     the state: see conn
+//	5-15    flags
 //	16-17   the method of the last request: see method
 //	18-31   when the last wait for a request began, in ticks: see sweeper
 type word uint32
@@ -29,18 +29,20 @@ const (
 )
 
 const (
-	began    word = 1 << (8 + iota) // a request has been answered, ever
-	dated                           // idle: the deadline was set since StateIdle
-	waiting                         // opening, idle: a Read waits for a first byte, and
-	parkable                        // may be ended to park the connection, which
-	severed                         // is being done: the engine's deadline has passed
-	lively                          // opening to idle: it was parked in vain, for too short a time
-	sniffed                         // the method is that of the request under way
-	heading                         // arrived, busy: net/http has not got all of the lease's first header
+	began       word = 1 << (5 + iota) // a request has been answered, ever
+	dated                              // idle: the deadline was set since StateIdle
+	waiting                            // opening, idle: a Read waits for a first byte, and
+	parkable                           // may be ended to park the connection, which
+	severed                            // is being done: the engine's deadline has passed
+	lively                             // opening to idle: it was parked in vain, for too short a time
+	sniffed                            // the method is that of the request under way
+	heading                            // arrived, busy: net/http has not got all of the lease's first header
+	answered                           // busy: net/http has taken the write deadline of the request away
+	unannounced                        // opening, passed: net/http has not told StateNew of the lease
 )
 
 const (
-	stateMask   = 1<<8 - 1
+	stateMask   = 1<<5 - 1
 	methodShift = 16
 	methodMask  = 1<<18 - 1<<methodShift
 	tickShift   = 18
@@ -83,7 +85,7 @@ func (w word) since(tick uint32) uint32 { return (tick - uint32(w>>tickShift)) &
 // them; passed if they are HTTP/2's.
 func (w word) begin(p []byte, size int) word {
 	from := w.state()
-	w = w.clear(waiting | parkable | severed).to(stateBusy)
+	w = w.clear(waiting | parkable | severed | answered).to(stateBusy)
 	switch {
 	case from == stateOpening:
 		if w.has(began) {
@@ -103,7 +105,7 @@ func (w word) finish() word {
 	if !w.has(sniffed) {
 		w = w.withMethod(methodUnknown) // of a pipelined request, whose first bytes were not seen as such
 	}
-	return w.clear(sniffed | dated | heading).set(began).to(stateIdle)
+	return w.clear(sniffed | dated | heading | answered).set(began).to(stateIdle)
 }
 
 // shut returns what becomes of a lease when the connection is closed.

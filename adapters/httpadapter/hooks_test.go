@@ -1,0 +1,260 @@
+package httpadapter
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// allStates are what ConnState may be told, and one that it may not.
+var allStates = []http.ConnState{
+	http.StateNew, http.StateActive, http.StateIdle, http.StateHijacked, http.StateClosed, 99,
+}
+
+// heardBy returns the states that ConnState has been told of c.
+func (f *fixture) heardBy(c net.Conn) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.states[c])
+}
+
+// tellAll tells the http.Server's ConnState all states of c, twice, and checks that
+// the user's hook hears each of them.
+func (f *fixture) tellAll(c net.Conn, states ...http.ConnState) {
+	f.Helper()
+	for _, state := range states {
+		for range 2 {
+			before := len(f.heardBy(c))
+			f.srv.ConnState(c, state)
+			if heard := f.heardBy(c); len(heard) == before || !slices.Contains(heard[before:], state.String()) {
+				f.Errorf("the hook hears %v after %d states, want %q", heard, before, state)
+			}
+		}
+	}
+}
+
+// TestToldByTheUser: a program that calls srv.ConnState is heard by its own hook. Nothing
+// else happens, whatever state the connection is in.
+func TestToldByTheUser(t *testing.T) {
+	needParking(t)
+	type serving struct {
+		f       *fixture
+		conn    net.Conn // the server's end
+		client  *client
+		release chan struct{} // lets the handler of /wait go on
+	}
+	for _, tt := range []struct {
+		name  string
+		reach func(s *serving) // brings the connection into a state
+		after func(s *serving) // shows that all is well
+	}{
+		{"waiting", func(s *serving) { s.f.awaitWaiting(1) }, nil},
+		{"parked", func(s *serving) {
+			s.client.get("/")
+			s.f.awaitParked(1)
+		}, nil},
+		{"active", func(s *serving) {
+			s.client.send(request("/wait"))
+			testnet.Eventually(s.f, "the request being active", func() bool {
+				return slices.Contains(s.f.heardBy(s.conn), "active")
+			})
+		}, func(s *serving) {
+			close(s.release)
+			if got := s.client.answer(); got != "/wait" {
+				s.f.Errorf("got %q, want %q", got, "/wait")
+			}
+		}},
+		{"closed", func(s *serving) {
+			s.client.get("/")
+			s.f.awaitParked(1)
+			s.conn.Close()
+			s.client.awaitEOF()
+			testnet.Eventually(s.f, "the end being told", func() bool {
+				return slices.Contains(s.f.heardBy(s.conn), "closed")
+			})
+		}, func(*serving) {}},
+	} {
+		for _, overTLS := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %t", tt.name, overTLS), func(t *testing.T) {
+				s := &serving{release: make(chan struct{})}
+				conns := make(chan net.Conn, 1)
+				handler := func(rw http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/wait" {
+						<-s.release
+					}
+					io.WriteString(rw, r.URL.Path)
+				}
+				configure := func(f *fixture) {
+					f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+						f.connState(c, state)
+						select {
+						case conns <- c:
+						default:
+						}
+					}
+				}
+				if overTLS {
+					var config *tls.Config
+					s.f, config = startTLS(t, handler, configure)
+					if tt.name == "waiting" {
+						s.client = s.f.dial()
+						defer func() { s.client.Close() }()
+					} else {
+						s.client = s.f.dialTLS(config)
+					}
+				} else {
+					s.f = start(t, handler, configure)
+					s.client = s.f.dial()
+				}
+				s.conn = testnet.Receive(t, "the connection", conns)
+				tt.reach(s)
+				told := allStates
+				if tt.name == "active" {
+					// StateHijacked is what net/http may tell now: see TestToldHijacked.
+					told = slices.DeleteFunc(slices.Clone(told), func(st http.ConnState) bool { return st == http.StateHijacked })
+				}
+				s.f.tellAll(s.conn, told...)
+				if tt.after != nil {
+					tt.after(s)
+				}
+				if tt.name != "closed" && !(overTLS && tt.name == "waiting") {
+					if got := s.client.get("/"); got != "/" {
+						t.Errorf("got %q, want %q", got, "/")
+					}
+					s.f.awaitParked(1)
+					if got := s.f.server.Stats(); got.Conns != 1 || got.Hijacked != 0 {
+						t.Errorf("got %+v, want one connection that isn't hijacked", got)
+					}
+				}
+				s.f.shutdown()
+				testnet.Eventually(t, "the connection being given up", func() bool { return s.f.server.Stats().Conns == 0 })
+				s.f.tellAll(s.conn, allStates...) // after the end
+			})
+		}
+	}
+}
+
+// TestToldHijacked: net/http gives a connection away once, however often the user
+// says so, before and after.
+func TestToldHijacked(t *testing.T) {
+	hijacked := make(chan net.Conn, 1)
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		c, _, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Errorf("Hijack: %v", err)
+		}
+		hijacked <- c
+	}, nil)
+	c := f.dial()
+	c.send(request("/"))
+	conn := testnet.Receive(t, "the hijacked connection", hijacked)
+	f.tellAll(conn, allStates...)
+	if canPark {
+		if got := f.server.Stats(); got.Conns != 0 || got.Hijacked != 1 {
+			t.Errorf("got %+v, want one connection, hijacked once", got)
+		}
+	}
+	io.WriteString(conn, "hello")
+	conn.Close()
+	if got, _ := io.ReadAll(c.br); string(got) != "hello" {
+		t.Errorf("got %q, want %q", got, "hello")
+	}
+	f.tellAll(conn, allStates...) // as httptest.Server does with StateClosed
+}
+
+// TestToldOfStrangers: connections that are not the server's are the user's affair.
+func TestToldOfStrangers(t *testing.T) {
+	f := start(t, echoPath, nil)
+	f.dial().get("/") // until then ConnState is the user's own
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	for _, c := range []net.Conn{a, tls.Server(b, &tls.Config{}), (*tls.Conn)(nil), nil} {
+		f.tellAll(c, allStates...)
+	}
+}
+
+// TestToldConcurrently has the user tell all states of all connections while these
+// serve requests and are parked: answers, parking and the end are not affected. The
+// bodies come in pieces, for a wait that is not the one for a request to be there.
+func TestToldConcurrently(t *testing.T) {
+	needParking(t)
+	const clients = 8
+	requests := 60
+	if testing.Short() {
+		requests = 20
+	}
+	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprintf(rw, "%s %v", body, err)
+	}, func(f *fixture) {
+		// Not the fixture's: there are too many calls to note.
+		f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.states[c] = nil
+		}
+	}, ParkAfter(0))
+	var talking, telling sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range clients {
+		c := f.dial()
+		talking.Go(func() {
+			for n := range requests {
+				_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+				want := fmt.Sprintf("%d of %d", n, i)
+				text := fmt.Sprintf("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", len(want), want)
+				cut := len(text) - len(want)/2
+				for _, piece := range []string{text[:cut], text[cut:]} {
+					if _, err := io.WriteString(c.Conn, piece); err != nil {
+						t.Errorf("client %d, request %d: %v", i, n, err)
+						return
+					}
+					time.Sleep(time.Duration(n%3) * 100 * time.Microsecond)
+				}
+				resp, err := http.ReadResponse(c.br, nil)
+				if err != nil {
+					t.Errorf("client %d, request %d: %v", i, n, err)
+					return
+				}
+				if got, err := io.ReadAll(resp.Body); string(got) != want+" <nil>" || err != nil {
+					t.Errorf("client %d, request %d: got %q, %v, want %q", i, n, got, err, want)
+					return
+				}
+			}
+		})
+	}
+	// StateHijacked is what net/http itself may tell of a request under way.
+	told := slices.DeleteFunc(slices.Clone(allStates), func(s http.ConnState) bool { return s == http.StateHijacked })
+	for range 2 {
+		telling.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for c := range f.snapshot() {
+					f.srv.ConnState(c, told[rand.IntN(len(told))])
+				}
+			}
+		})
+	}
+	testnet.Within(t, "the clients", talking.Wait)
+	close(stop)
+	telling.Wait()
+	if !t.Failed() {
+		f.awaitParked(clients)
+	}
+	f.shutdown()
+	testnet.Eventually(t, "all connections being given up", func() bool { return f.server.Stats().Conns == 0 })
+}
