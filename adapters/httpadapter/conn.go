@@ -117,33 +117,45 @@ var readBytes = bufio.NewReader(nil).Size()
 // it closes without an answer.
 const peekBytes = 4
 
-// newConn makes a connection that nobody knows yet, and counts it.
+// newConn makes a connection, counts it and tells the user of it.
 func (f *feed) newConn(pc *percore.Conn) *conn {
 	sv := f.service
 	c := &conn{Conn: pc, feed: f, index: -1}
 	if sv.tls != nil {
 		c.more = &more{ctx: sv.ctx, tls: tls.Server(c, sv.tls)}
 	}
-	if sv.server.user.connContext != nil {
-		ctx := sv.server.user.connContext(sv.ctx, c.identity())
-		if ctx == nil {
-			panic("ConnContext returned nil")
-		}
-		if c.more == nil {
-			c.more = &more{}
-		}
-		c.more.ctx = ctx
-	}
 	sv.refs.Add(1)
 	sv.server.stats.conns.Add(1)
+	c.introduce()
 	return c
 }
 
-// start tells the user of a new connection and lets it wait for its first byte,
-// for as long as net/http gives it: for TLS that is for all of the handshake.
+// introduce calls the user's ConnContext and ConnState, for one connection of the
+// service after the other, as net/http does.
+func (c *conn) introduce() {
+	sv := c.feed.service
+	user := &sv.server.user
+	if user.connContext == nil && user.connState == nil {
+		return
+	}
+	sv.introducing.Lock()
+	defer sv.introducing.Unlock()
+	if user.connContext != nil {
+		if c.more == nil {
+			c.more = &more{}
+		}
+		c.more.ctx = user.connContext(sv.ctx, c.identity())
+		if c.more.ctx == nil {
+			panic("ConnContext returned nil")
+		}
+	}
+	sv.server.tell(c.identity(), http.StateNew)
+}
+
+// start lets a new connection wait for its first byte, for as long as net/http gives
+// it: for TLS that is for all of the handshake.
 func (c *conn) start() {
 	s := c.feed.server
-	s.tell(c.identity(), http.StateNew)
 	c.mu.Lock()
 	if limit := s.firstByteTimeout(c.isTLS()); limit > 0 {
 		at := instant(monotime.After(limit))

@@ -1,18 +1,24 @@
 package httpadapter
 
 import (
+	"bufio"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
 )
 
 // allStates are what ConnState may be told, and one that it may not.
@@ -257,4 +263,217 @@ func TestToldConcurrently(t *testing.T) {
 	}
 	f.shutdown()
 	testnet.Eventually(t, "all connections being given up", func() bool { return f.server.Stats().Conns == 0 })
+}
+
+// listenOnLoops listens with as many loops as given, for as many accept loops.
+func (f *fixture) listenOnLoops(n int) {
+	f.Helper()
+	group, err := loop.NewGroup(loop.Config{Loops: n})
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer group.Close() // the listener holds it
+	f.ln.Close()
+	f.ln, err = (&percore.ListenConfig{Group: group}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// TestHooksOneAtATime: ConnContext and StateNew of one Serve never overlap, and those of a
+// connection follow each other. So a counter of connections in them needs no lock.
+func TestHooksOneAtATime(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		listen func(f *fixture)
+		opts   []Option
+	}{
+		{"percore's connections", func(f *fixture) { f.listenOnLoops(4) }, nil},
+		{"never parked", func(f *fixture) { f.listenOnLoops(4) }, []Option{ParkAfter(-1)}},
+		{"wrapped", func(f *fixture) { f.ln = wrapping{f.ln} }, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const conns = 60
+			type key struct{}
+			var inside atomic.Int32
+			next := 0 // what the hooks change without a lock
+			introduced := make(map[net.Conn]int)
+			enter := func(what string) (leave func()) {
+				if n := inside.Add(1); n > 1 {
+					t.Errorf("%s runs beside %d other calls", what, n-1)
+				}
+				time.Sleep(50 * time.Microsecond)
+				return func() { inside.Add(-1) }
+			}
+			f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(rw, r.Context().Value(key{}))
+			}, func(f *fixture) {
+				tt.listen(f)
+				f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+					defer enter("ConnContext")()
+					next++
+					introduced[c] = next
+					return context.WithValue(ctx, key{}, next)
+				}
+				f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+					if state != http.StateNew {
+						return
+					}
+					defer enter("StateNew")()
+					if introduced[c] != next {
+						t.Errorf("StateNew of connection %d follows ConnContext of connection %d", introduced[c], next)
+					}
+				}
+			}, tt.opts...)
+			var wg sync.WaitGroup
+			answers := make(chan string, conns)
+			for range conns {
+				c := f.dial()
+				wg.Go(func() {
+					if _, err := io.WriteString(c.Conn, request("/")); err != nil {
+						t.Error(err)
+						return
+					}
+					resp, err := http.ReadResponse(c.br, nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					body, _ := io.ReadAll(resp.Body)
+					answers <- string(body)
+				})
+			}
+			testnet.Within(t, "the clients", wg.Wait)
+			close(answers)
+			seen := make(map[string]bool)
+			for a := range answers {
+				if seen[a] {
+					t.Errorf("two connections have the number %s", a)
+				}
+				seen[a] = true
+			}
+		})
+	}
+}
+
+// TestHookBlocks: while a hook waits no other of the same Serve is called. Hooks of
+// another Serve are, and what has been served so far goes on.
+func TestHookBlocks(t *testing.T) {
+	entered, release := make(chan net.Conn, 10), make(chan struct{})
+	var block atomic.Bool
+	f := start(t, echoPath, func(f *fixture) {
+		f.listenOnLoops(4)
+		f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+			f.connState(c, state)
+			if state == http.StateNew && block.Load() && c.LocalAddr().String() == f.ln.Addr().String() {
+				entered <- c
+				<-release
+			}
+		}
+	})
+	old := f.dial()
+	old.get("/")
+	block.Store(true)
+	for range 4 {
+		f.dial()
+	}
+	testnet.Receive(t, "the hook", entered)
+	if got := old.get("/old"); got != "/old" {
+		t.Errorf("a connection of before: got %q, want %q", got, "/old")
+	}
+	other, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- f.server.Serve(other) }()
+	nc := testnet.Dial(t, other)
+	defer nc.Close()
+	c := &client{nc, t, bufio.NewReader(nc)}
+	if got := c.get("/other"); got != "/other" {
+		t.Errorf("another Serve: got %q, want %q", got, "/other")
+	}
+	select {
+	case <-entered:
+		t.Error("two hooks of one Serve wait at the same time")
+	default:
+	}
+	block.Store(false)
+	close(release)
+	f.shutdown()
+	testnet.Receive(t, "the other Serve", served)
+}
+
+// TestHookCallsServer: a hook may call what starts and stops the server.
+func TestHookCallsServer(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		call func(s *Server)
+	}{
+		{"SetKeepAlivesEnabled", func(s *Server) { s.SetKeepAlivesEnabled(false) }},
+		{"Shutdown", func(s *Server) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel() // it would wait for Serve
+			_ = s.Shutdown(ctx)
+		}},
+		{"Close", func(s *Server) { s.Close() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			needParking(t) // else Serve waits for the hook, and Close for Serve, as on net/http
+			f := start(t, echoPath, func(f *fixture) {
+				f.listenOnLoops(2)
+				f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+					f.connState(c, state)
+					if state == http.StateNew {
+						tt.call(f.server)
+					}
+				}
+			})
+			c := f.dial()
+			if tt.name == "SetKeepAlivesEnabled" {
+				if got := c.get("/x"); got != "/x" {
+					t.Errorf("got %q, want %q", got, "/x")
+				}
+				return
+			}
+			c.awaitEOF()
+			f.awaitStates("new closed")
+		})
+	}
+}
+
+// TestServeReturnsAfterStateNew: when a listener fails Serve returns after the user has
+// been told of every connection that it accepted. The hook needs no lock for that.
+func TestServeReturnsAfterStateNew(t *testing.T) {
+	for _, overTLS := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			const conns = 3
+			for range 20 {
+				told := 0
+				srv := &http.Server{Handler: http.HandlerFunc(echoPath), ErrorLog: log.New(io.Discard, "", 0)}
+				srv.ConnState = func(_ net.Conn, state http.ConnState) {
+					if state == http.StateNew {
+						told++
+					}
+				}
+				l := &listOf{}
+				for range conns {
+					a, b := net.Pipe()
+					b.Close()
+					l.conns = append(l.conns, a)
+				}
+				server := Wrap(srv)
+				if overTLS {
+					srv.TLSConfig, _ = testnet.TLS(t)
+					_ = server.ServeTLS(l, "", "")
+				} else {
+					_ = server.Serve(l)
+				}
+				if told != conns {
+					t.Fatalf("Serve returns when %d of %d connections were told", told, conns)
+				}
+			}
+		})
+	}
 }

@@ -36,6 +36,11 @@ type service struct {
 	refs  atomic.Int64 // accept loops and connections
 	ended atomic.Bool  // net/http has closed a feed: it shuts down, or could not start
 
+	// introducing is held while the user is told of a new connection: net/http calls
+	// ConnContext, and ConnState with StateNew, on one goroutine. The hooks may block, and
+	// may call the Server's methods, none of which needs it.
+	introducing sync.Mutex
+
 	closeOnce sync.Once
 	closeErr  error // guarded by closeOnce
 }
@@ -51,7 +56,7 @@ func (s *Server) newService(l net.Listener, config *tls.Config) *service {
 	}
 	sv.ctx = context.WithValue(sv.base, http.ServerContextKey, s.srv)
 	for _, from := range perLoop(l) {
-		f := &feed{service: sv, server: s, from: from, wake: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}
+		f := &feed{service: sv, server: s, from: from, wake: make(chan struct{}, 1), told: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}
 		f.sweeper = newSweeper(s.parkAfter, f.sweep)
 		sv.feeds = append(sv.feeds, f)
 	}
@@ -84,6 +89,7 @@ func (sv *service) run() error {
 	for _, f := range sv.feeds {
 		go func() {
 			sv.served <- sv.server.srv.Serve(f)
+			f.introduced()
 			f.closeKept()
 		}()
 		go func() {
@@ -147,6 +153,10 @@ type feed struct {
 	from        net.Listener
 	wake        chan struct{} // has a token if ready or closed may have changed
 	parksAtOnce bool
+	told        chan struct{} // has a token when a connection that isn't ours was introduced, or never will be
+
+	// owned by the goroutine that net/http accepts on
+	introduces bool // net/http is telling the user of a connection that isn't ours
 
 	sweeper sweeper
 
@@ -159,8 +169,9 @@ type feed struct {
 	}
 }
 
-// Accept returns the next connection that has something to read.
+// Accept returns the next connection that has something to read, or isn't ours.
 func (f *feed) Accept() (net.Conn, error) {
+	f.introduced()
 	for {
 		nc, closed := f.next()
 		switch {
@@ -172,6 +183,7 @@ func (f *feed) Accept() (net.Conn, error) {
 		}
 		c, ok := nc.(*conn)
 		if !ok {
+			f.introduces = true
 			return nc, nil
 		}
 		if lease := c.lease(); lease != nil {
@@ -337,6 +349,7 @@ func (f *feed) closeKept() {
 	for _, nc := range ready {
 		if _, ok := nc.(*conn); !ok {
 			nc.Close()
+			f.told <- struct{}{}
 		}
 	}
 }
@@ -381,7 +394,26 @@ func (f *feed) accepted(nc net.Conn) {
 	if f.service.tls != nil {
 		nc = tls.Server(nc, f.service.tls)
 	}
+	f.introduce(nc)
+}
+
+// introduce has net/http take a connection that isn't ours, and returns when the user
+// has been told of it: of one of the service's at a time, and before Serve returns.
+func (f *feed) introduce(nc net.Conn) {
+	f.service.introducing.Lock()
+	defer f.service.introducing.Unlock()
 	if !f.push(nc) {
 		nc.Close()
+		return
+	}
+	<-f.told
+}
+
+// introduced lets introduce go on when net/http has told the user of the connection,
+// which it does before it accepts the next, or returns.
+func (f *feed) introduced() {
+	if f.introduces {
+		f.introduces = false
+		f.told <- struct{}{}
 	}
 }
