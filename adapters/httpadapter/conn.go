@@ -644,12 +644,21 @@ func (c *conn) shut() error {
 	return err
 }
 
-// bury tells the user that the connection is closed, when net/http can't. It may
-// be called where the user must not be, with locks held.
+// bury tells the user that the connection is closed, when net/http can't, and the log of
+// a handshake that failed, before. It may be called where the user must not be, with
+// locks held.
 func (c *conn) bury() {
-	if s := c.feed.server; s.user.connState != nil {
-		go s.tell(c.identity(), http.StateClosed)
+	s := c.feed.server
+	unshaken := c.isTLS() && !c.load().has(began) // perhaps
+	if !unshaken && s.user.connState == nil {
+		return
 	}
+	go func() {
+		if unshaken {
+			c.logHandshake()
+		}
+		s.tell(c.identity(), http.StateClosed)
+	}()
 }
 
 // hangUp closes a connection that is kept, as net/http closes an idle one: over

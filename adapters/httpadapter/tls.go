@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net/http"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -37,19 +38,17 @@ func (t *tlsConn) Close() error {
 // handshake shakes hands as net/http's server would. If it fails, net/http tells
 // the log, and a client that spoke plain HTTP.
 func (c *conn) handshake() {
-	tc := c.more.tls
 	defer func() {
 		if err := recover(); err != nil {
 			c.feed.server.logPanic(c, err)
-			c.hangUp()
+			c.abortHandshake()
 		}
 	}()
-	ctx := context.WithValue(c.more.ctx, http.LocalAddrContextKey, c.LocalAddr())
-	err := tc.HandshakeContext(ctx)
+	tc, err := c.more.tls, c.shakeHands()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state() != stateShaking {
-		return // closed meanwhile
+		return // closed meanwhile: see logHandshake
 	}
 	c.more.lease = tc
 	if err == nil {
@@ -62,6 +61,54 @@ func (c *conn) handshake() {
 		}
 	}
 	c.queueLocked()
+}
+
+// shakeHands is the handshake, or its outcome once it is over.
+func (c *conn) shakeHands() error {
+	ctx := context.WithValue(c.more.ctx, http.LocalAddrContextKey, c.LocalAddr())
+	return c.more.tls.HandshakeContext(ctx)
+}
+
+// logHandshake tells the log of a handshake that failed, if it did, as net/http would of
+// a connection that it had. The connection is closed: a handshake that is under way, or
+// was still to come, ends at once.
+func (c *conn) logHandshake() {
+	s := c.feed.server
+	defer func() {
+		if err := recover(); err != nil {
+			s.logPanic(c, err)
+		}
+	}()
+	err := c.shakeHands()
+	if err == nil {
+		return
+	}
+	reason := err.Error()
+	if re, ok := err.(tls.RecordHeaderError); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
+		reason = "client sent an HTTP request to an HTTPS server"
+	}
+	s.logf("http: TLS handshake error from %s: %v", c.RemoteAddr(), reason)
+}
+
+// looksLikeHTTP reports whether the bytes in the place of a TLS record's header begin a
+// request, of those that net/http knows here.
+func looksLikeHTTP(header [5]byte) bool {
+	return slices.Contains([]string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO"}, string(header[:]))
+}
+
+// abortHandshake closes a connection whose handshake panicked. The handshake must not be
+// asked for its outcome then: it would begin anew.
+func (c *conn) abortHandshake() {
+	c.mu.Lock()
+	shaking := c.state() == stateShaking
+	if shaking {
+		c.endLocked(stateClosed)
+	}
+	c.mu.Unlock()
+	if shaking {
+		_ = c.identity().Close()
+		c.feed.server.tell(c.identity(), http.StateClosed)
+	}
 }
 
 // isHTTP1 reports whether net/http serves HTTP/1 on a connection for which ALPN

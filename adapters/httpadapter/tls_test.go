@@ -500,3 +500,162 @@ func TestTLSDeadlineOfHandshakeIsTakenBack(t *testing.T) {
 		t.Errorf("the connection has a read deadline, %v from now, want none", time.Until(at.time()))
 	}
 }
+
+// TestTLSClosedInHandshake: a handshake that fails as its connection is closed, by
+// whatever side, is logged once, before the user hears of the end.
+func TestTLSClosedInHandshake(t *testing.T) {
+	const closed = "use of closed network connection\n"
+	for _, tt := range []struct {
+		name  string
+		send  string // by the client
+		close func(f *fixture, conn net.Conn, client *client)
+		want  string
+	}{
+		{"Close before a byte", "", func(f *fixture, _ net.Conn, _ *client) { f.server.Close() }, closed},
+		{"Shutdown before a byte", "", func(f *fixture, _ net.Conn, _ *client) { f.shutdown() }, closed},
+		{"user before a byte", "", func(_ *fixture, conn net.Conn, _ *client) { conn.Close() }, closed},
+		{"peer before a byte", "", func(_ *fixture, _ net.Conn, client *client) { client.Close() }, "EOF\n"},
+		{"Close", "\x16\x03\x01\x02\x00", func(f *fixture, _ net.Conn, _ *client) { f.server.Close() }, closed},
+		{"Shutdown", "\x16\x03\x01\x02\x00", func(f *fixture, _ net.Conn, _ *client) { f.shutdown() }, closed},
+		{"user", "\x16\x03\x01\x02\x00", func(_ *fixture, conn net.Conn, _ *client) { conn.Close() }, closed},
+		{"peer", "\x16\x03\x01\x02\x00", func(_ *fixture, _ net.Conn, client *client) { client.Close() }, "EOF\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			needParking(t) // else Shutdown waits, as net/http does
+			conns := make(chan net.Conn, 1)
+			f, _ := startTLS(t, echoPath, func(f *fixture) {
+				f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+					switch state {
+					case http.StateNew:
+						conns <- c
+					case http.StateClosed:
+						if log := f.log.String(); log == "" {
+							t.Error("StateClosed is told before the log")
+						}
+					}
+					f.connState(c, state)
+				}
+			})
+			client := f.dial()
+			conn := testnet.Receive(t, "the connection", conns)
+			c := f.server.ours(conn)
+			want := stateFresh
+			if tt.send != "" {
+				client.send(tt.send)
+				want = stateShaking
+			}
+			testnet.Eventually(t, "the handshake being waited for", func() bool { return c.state() == want })
+			tt.close(f, conn, client)
+			f.awaitStates("new closed")
+			got := f.log.String()
+			if !strings.HasPrefix(got, "http: TLS handshake error from 127.0.0.1:") || !strings.HasSuffix(got, tt.want) || strings.Count(got, "\n") != 1 {
+				t.Errorf("got log %q, want a TLS handshake error, %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestTLSClosedAfterFailing: the same if the handshake has failed when the connection is
+// closed, and net/http has not taken it yet.
+func TestTLSClosedAfterFailing(t *testing.T) {
+	needParking(t)
+	for _, tt := range []struct{ send, want string }{
+		{"GET / HTTP/1.1\r\n\r\n", "client sent an HTTP request to an HTTPS server\n"},
+		{"something else", "tls: first record does not look like a TLS handshake\n"},
+	} {
+		f, _ := startTLS(t, echoPath, nil)
+		client := f.dial()
+		f.awaitWaiting(1)
+		var c *conn
+		for nc := range f.snapshot() {
+			c = f.server.ours(nc)
+		}
+		if !c.Conn.CancelOnReadable() {
+			t.Fatal("the callback is not armed")
+		}
+		client.send(tt.send)
+		if err := c.shakeHands(); err == nil {
+			t.Fatal("the handshake succeeds")
+		}
+		c.mu.Lock()
+		c.more.lease = c.more.tls
+		c.set(stateQueued) // and not in the queue
+		c.mu.Unlock()
+		f.server.Close()
+		f.awaitStates("new closed")
+		if got := f.log.String(); !strings.HasPrefix(got, "http: TLS handshake error from 127.0.0.1:") || !strings.HasSuffix(got, tt.want) {
+			t.Errorf("got log %q, want a TLS handshake error, %q", got, tt.want)
+		}
+	}
+}
+
+// TestTLSRefusedByTheClient closes connections as their handshakes fail: none is lost
+// to the log.
+func TestTLSRefusedByTheClient(t *testing.T) {
+	for range 20 {
+		conns := make(chan net.Conn, 1)
+		f, config := startTLS(t, echoPath, func(f *fixture) {
+			f.srv.ConnState = func(c net.Conn, state http.ConnState) {
+				f.connState(c, state)
+				if state == http.StateNew {
+					conns <- c
+				}
+			}
+		})
+		config.ServerName = "other.test"
+		if err := tls.Client(f.dial().Conn, config).Handshake(); err == nil {
+			t.Fatal("the client's handshake succeeds with another server's name")
+		}
+		testnet.Receive(t, "the connection", conns).Close()
+		f.awaitStates("new closed")
+		if got := f.log.String(); strings.Count(got, "http: TLS handshake error from 127.0.0.1:") != 1 {
+			t.Errorf("got log %q, want one TLS handshake error", got)
+		}
+	}
+}
+
+// TestTLSHandshakePanics: a panic of the user's in a handshake is logged, and ends the
+// connection.
+func TestTLSHandshakePanics(t *testing.T) {
+	f, config := startTLS(t, echoPath, func(f *fixture) {
+		f.srv.TLSConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { panic("too much") }
+	})
+	if err := tls.Client(f.dial().Conn, config).Handshake(); err == nil {
+		t.Fatal("the client's handshake succeeds")
+	}
+	f.awaitStates("new closed")
+	got := f.log.String()
+	if !strings.HasPrefix(got, "http: panic serving 127.0.0.1:") || !strings.Contains(got, ": too much\n") || strings.Contains(got, "handshake error") {
+		t.Errorf("got log %q, want a panic, and no other error", got)
+	}
+}
+
+// TestTLSShutdownInCallback: Shutdown does not wait for a handshake that is in the
+// user's hands. Its end is logged when it comes.
+func TestTLSShutdownInCallback(t *testing.T) {
+	needParking(t)
+	entered, release := make(chan bool, 1), make(chan struct{})
+	f, config := startTLS(t, echoPath, func(f *fixture) {
+		f.srv.TLSConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			entered <- true
+			<-release
+			return nil, nil
+		}
+	})
+	c := f.dial()
+	shaken := make(chan error, 1)
+	go func() { shaken <- tls.Client(c.Conn, config).Handshake() }()
+	testnet.Receive(t, "the callback", entered)
+	f.shutdown()
+	if got := f.log.String(); got != "" {
+		t.Errorf("got log %q during the handshake", got)
+	}
+	close(release)
+	f.awaitStates("new closed")
+	if got := f.log.String(); strings.Count(got, "http: TLS handshake error from 127.0.0.1:") != 1 {
+		t.Errorf("got log %q, want one TLS handshake error", got)
+	}
+	if err := testnet.Receive(t, "the client's handshake", shaken); err == nil {
+		t.Error("the client's handshake succeeds")
+	}
+}
