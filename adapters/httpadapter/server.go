@@ -155,7 +155,7 @@ func (s *Server) Close() error {
 	services := s.close()
 	err := s.srv.Close()
 	for _, sv := range services {
-		sv.closeKept()
+		sv.close()
 	}
 	return err
 }

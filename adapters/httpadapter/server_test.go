@@ -412,6 +412,24 @@ func (l *listOf) Accept() (net.Conn, error) {
 func (l *listOf) Close() error   { return nil }
 func (l *listOf) Addr() net.Addr { return &net.TCPAddr{} }
 
+// TestCloseBeforeNetHTTPAccepts: Close ends a Serve that has only just begun.
+func TestCloseBeforeNetHTTPAccepts(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Wrap(&http.Server{})
+	s.installed.Do(s.install)
+	sv := s.newService(ln, nil)
+	s.Close()
+	served := make(chan error, 1)
+	go func() { served <- sv.run() }()
+	if err := testnet.Receive(t, "Serve", served); err != http.ErrServerClosed {
+		t.Errorf("Serve: got %v, want %v", err, http.ErrServerClosed)
+	}
+}
+
 // TestListenerClosed: connections outlive their listener, as with net/http, and
 // Shutdown still finds them.
 func TestListenerClosed(t *testing.T) {

@@ -125,10 +125,12 @@ func (sv *service) release() {
 	close(sv.done)
 }
 
-// closeKept closes all connections that net/http does not have at the moment,
-// and from now on those that it gives back.
-func (sv *service) closeKept() {
+// close ends the service: the listener, all connections that net/http does not have at
+// the moment, and from now on those that it gives back. net/http itself closes only the
+// feeds that it has begun to accept from.
+func (sv *service) close() {
 	for _, f := range sv.feeds {
+		_ = f.Close()
 		f.closeKept()
 	}
 }
@@ -208,8 +210,8 @@ func (f *feed) next() (nc net.Conn, closed bool) {
 	return nc, false
 }
 
-// Close is called by net/http only, when it shuts down, with the server's lock
-// held, and when it could not start.
+// Close is called by net/http when it shuts down, with the server's lock held, and when
+// it could not start; and when the Server is closed.
 func (f *feed) Close() error {
 	if !f.close() {
 		return nil // it was not needed any more
