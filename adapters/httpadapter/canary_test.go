@@ -215,7 +215,7 @@ func newBorrowed(t *testing.T) *borrowed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		f.service.closeKept()
+		f.service.close()
 		lease.Close()
 		ln.Close()
 	})

@@ -307,11 +307,11 @@ func (c *conn) lease() net.Conn {
 		return c.more.lease
 	}
 	now := c.feed.lend(c)
-	to := w.to(stateOpening).clear(lively | dated).set(unannounced)
+	to := w.to(stateOpening).clear(recentlyUsed | dated).set(unannounced)
 	if w.has(began) {
 		c.feed.server.stats.unparks.Add(1)
-		if w.since(now) < patience {
-			to = to.set(lively)
+		if w.since(now) < parkTicksRecent {
+			to = to.set(recentlyUsed)
 		}
 	}
 	c.swap(w, to) // which nobody else changes in queued without mu

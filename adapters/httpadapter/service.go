@@ -3,6 +3,7 @@ package httpadapter
 import (
 	"context"
 	"crypto/tls"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -164,8 +165,8 @@ type feed struct {
 
 	mu struct {
 		sync.Mutex
-		kept   roster     // that net/http does not have
-		lent   roster     // that it has, but for those that it never gives back
+		kept   connSet    // that net/http does not have
+		lent   connSet    // that it has, but for those that it never gives back
 		ready  []net.Conn // for Accept, oldest first: *conn that are queued, and what isn't ours
 		closed bool
 	}
@@ -275,7 +276,7 @@ func (f *feed) lend(c *conn) (tick uint32) {
 	defer f.mu.Unlock()
 	f.mu.kept.remove(c)
 	f.mu.lent.add(c)
-	f.sweeper.joinedLocked(len(f.mu.lent))
+	f.sweeper.joinedLocked(f.mu.lent.len)
 	return f.sweeper.ticks.Load()
 }
 
@@ -293,56 +294,39 @@ func (f *feed) forget(c *conn) {
 	switch {
 	case f.mu.kept.remove(c):
 	case f.mu.lent.remove(c):
-		f.sweeper.leftLocked(len(f.mu.lent))
+		f.sweeper.leftLocked(f.mu.lent.len)
 	}
 }
 
-// roster is a set of connections, each of which is in one at the most. conn.index is
-// its place.
-type roster []*conn
-
-func (r *roster) add(c *conn) {
-	c.index = int32(len(*r))
-	*r = append(*r, c)
-}
-
-// remove reports whether c was in r.
-func (r *roster) remove(c *conn) bool {
-	last := len(*r) - 1
-	if i := int(c.index); i < 0 || i > last || (*r)[i] != c {
-		return false
+// each calls do for the connections that are in set, one of the feed's, from the
+// beginning of the call to its end. It may call it for others, and twice for one. The
+// caller does not hold mu, nor does do run with it: no matter how many connections there
+// are, others don't wait for it.
+func (f *feed) each(set *connSet, do func(c *conn)) {
+	var part [connsPerChunk]*conn
+	for n, end := 0, math.MaxInt; ; {
+		f.mu.Lock()
+		n, end = set.slice(&part, end)
+		f.mu.Unlock()
+		for _, c := range part[:n] {
+			do(c)
+		}
+		if end == 0 {
+			return
+		}
 	}
-	moved := (*r)[last]
-	(*r)[c.index] = moved
-	moved.index = c.index
-	(*r)[last] = nil
-	*r = (*r)[:last]
-	c.index = -1
-	return true
-}
-
-// conns returns the connections that are in r, one of the feed's, at present.
-func (f *feed) conns(r *roster) []*conn {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]*conn(nil), *r...)
 }
 
 // closeConns closes those of the kept connections that hangUp is for, and those that
 // net/http has and would close if it knew of their past.
 func (f *feed) closeConns(hangUp func(c *conn)) {
-	for _, c := range f.conns(&f.mu.kept) {
-		hangUp(c)
-	}
-	for _, c := range f.conns(&f.mu.lent) {
-		c.closeResuming()
-	}
+	f.each(&f.mu.kept, hangUp)
+	f.each(&f.mu.lent, (*conn).closeResuming)
 }
 
 // closeKept closes what net/http would close if it knew of it, now that it takes no
-// more: what is kept, queued, or was parked until just now.
+// more, because f is closed: what is kept, queued, or was parked until just now.
 func (f *feed) closeKept() {
-	f.close()
 	f.closeConns((*conn).hangUp)
 	f.mu.Lock()
 	ready := f.mu.ready

@@ -17,19 +17,29 @@ import (
 //
 // Time is counted in ticks, ticksToPark to the time after which a connection is to
 // be parked, and read once per sweep. So the tick that a Read notes is old by up to
-// the time between two sweeps, and the Read waits for less than its patience by as
+// the time between two sweeps, and the Read waits for less than the ticks below by as
 // much.
 //
-//	waiting connections    patience             time to the next sweep
-//	up to crowd            24 ticks, of which   8 ticks
-//	                       it waits 16 to 24
-//	n times that           24 / n, at least 2   a third of the patience
+//	connections                   wait for at most          time to the next sweep
+//	recently used                 112 ticks: 104 to 112     8 ticks
+//	others, up to crowdMin        24 ticks: 16 to 24        8 ticks
+//	others, n times crowdMin      24 / n, at least 2        a third of that
 //
-// So of connections that come in great number for a request each, few wait at the
-// same time. That matters for good, since the runtime never frees what describes a
-// goroutine. But it would be wrong for connections in steady use, which being parked
-// costs most: one that came back within the full patience is lively. It is given all
-// of that the next time, and doesn't count as waiting.
+// A connection is recently used when it was parked in vain: its next request came
+// before it would have waited for 112 ticks. Being parked costs about as much as a
+// request, so a connection with a request every half second, of which there may be
+// thousands, would pay twice for each. Now it is parked once. The price is memory: what
+// goes quiet after steady use keeps its goroutine and its buffers for seven times the time
+// to park.
+//
+// The others are parked sooner if they are many. Of connections that come in great number
+// for a request each, few wait at the same time then. That matters for good, because
+// the runtime never frees the descriptions of goroutines.
+//
+// # Without holding others up
+//
+// The loop needs feed.mu for each connection that wakes up. So a sweep holds it only to
+// copy a chunk of connections, and looks at them without it.
 type sweeper struct {
 	// immutable
 	tick time.Duration
@@ -38,20 +48,23 @@ type sweeper struct {
 	ticks atomic.Uint32 // when the clock was last read
 
 	// guarded by feed.mu
-	timer   *time.Timer // runs while net/http has connections
-	hurried bool        // the next sweep was brought forward
+	timer    *time.Timer // runs while net/http has connections, but not during a sweep
+	sweeping bool        // when it ends the sweep sets the timer
+	hurried  bool        // the next sweep was brought forward, or will be
 }
 
 const (
 	ticksToPark = 16
 	sweepTicks  = ticksToPark / 2
-	patience    = ticksToPark + sweepTicks // ticks
-	patienceMin = 2                        // ticks
 
-	// crowd is how many connections of a feed may wait at the same time before they
-	// are parked sooner. With net/http's buffers and their stacks that many take a
-	// megabyte.
-	crowd = 32
+	parkTicks       = ticksToPark + sweepTicks
+	parkTicksMin    = 2               // in a crowd
+	parkTicksRecent = 7 * ticksToPark // of recently used connections; see DefaultParkAfter
+
+	// crowdMin is how many connections of a feed that are not recently used may wait at
+	// the same time before they are parked sooner. With net/http's buffers and their stacks
+	// that many take a megabyte.
+	crowdMin = 32
 
 	// tickMin keeps sweeps apart if the time to park is very short.
 	tickMin = 64 * time.Microsecond
@@ -80,13 +93,15 @@ func (s *sweeper) read() uint32 {
 // joinedLocked is told of one more connection: there are n now.
 func (s *sweeper) joinedLocked(n int) {
 	switch {
-	case n == 1:
+	case n == 1 && !s.sweeping:
 		s.read()
 		s.hurried = false
 		s.timer.Reset(sweepTicks * s.tick)
-	case n%crowd == 0 && !s.hurried:
+	case n%crowdMin == 0 && !s.hurried:
 		s.hurried = true
-		s.timer.Reset(max(s.tick, time.Duration(n)*pausePerConn))
+		if !s.sweeping {
+			s.sweepAfterLocked(s.tick, n)
+		}
 	}
 }
 
@@ -97,54 +112,74 @@ func (s *sweeper) leftLocked(n int) {
 	}
 }
 
+// sweepAfterLocked has the next sweep, of n connections, come after pause, or later if
+// they are many.
+func (s *sweeper) sweepAfterLocked(pause time.Duration, n int) {
+	s.timer.Reset(max(pause, time.Duration(n)*pausePerConn))
+}
+
 // sweep is what the timer does.
 func (f *feed) sweep() {
-	due, limit := f.overdue()
-	for _, o := range due {
-		o.conn.sever(o.seen)
-	}
-	pause := time.Duration(max(limit/(patience/sweepTicks), 1)) * f.sweeper.tick
+	tick, gap := f.beginSweep()
+	f.endSweep(f.parkOverdue(tick, gap, (*conn).sever))
+}
+
+// beginSweep returns the time, and how much later it is than the ticks that Reads have
+// noted since the last sweep.
+func (f *feed) beginSweep() (tick, gap uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sweeper.hurried = false
-	if n := len(f.mu.lent); n > 0 {
-		f.sweeper.timer.Reset(max(pause, time.Duration(n)*pausePerConn))
-	}
+	s := &f.sweeper
+	s.sweeping, s.hurried = true, false
+	last := s.ticks.Load()
+	tick = s.read() // with mu: the clock must not seem to go back
+	return tick, (tick - last) & tickMask
 }
 
-// overdueConn is a connection that waits for a request, as the sweeper saw it.
-type overdueConn struct {
-	conn *conn
-	seen word
-}
-
-// overdue returns those that have waited for long enough, and for how many ticks
-// those may that are not lively.
-func (f *feed) overdue() (due []overdueConn, limit uint32) {
+// endSweep sets the timer for the next sweep. limit is for how many ticks the
+// connections wait that are not recently used.
+func (f *feed) endSweep(limit uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	last := f.sweeper.ticks.Load()
-	tick := f.sweeper.read() // with mu: the clock must not seem to go back
-	return f.overdueLocked(tick, (tick-last)&tickMask)
+	s := &f.sweeper
+	s.sweeping = false
+	pause := time.Duration(max(limit/(parkTicks/sweepTicks), 1)) * s.tick
+	if s.hurried {
+		pause = s.tick
+	}
+	if n := f.mu.lent.len; n > 0 {
+		s.sweepAfterLocked(pause, n)
+	}
 }
 
-// overdueLocked is overdue at a tick, which is gap ticks later than those that Reads
-// have noted since the last sweep. One that has noted the last tick may have begun
-// just now.
-func (f *feed) overdueLocked(tick, gap uint32) (due []overdueConn, limit uint32) {
-	full := max(patience, gap+1)
-	waiting := 0
-	for _, c := range f.mu.lent {
-		if w := c.load(); w.mayPark() && !w.has(lively) {
-			waiting++
-		}
-	}
-	limit = max(patience*crowd/uint32(max(waiting, crowd)), patienceMin)
-	for _, c := range f.mu.lent {
+// parkOverdue calls park for the connections that have waited for long enough at a tick,
+// with what they were doing, and returns for how many ticks those may wait that are
+// not recently used. The tick is gap later than those that Reads have noted since the
+// last sweep: one that has noted the last tick may have begun just now.
+func (f *feed) parkOverdue(tick, gap uint32, park func(c *conn, seen word)) (limit uint32) {
+	others := 0
+	f.each(&f.mu.lent, func(c *conn) {
 		w := c.load()
-		if since := w.since(tick); w.mayPark() && (since >= full || since >= limit && limit < patience && !w.has(lively)) {
-			due = append(due, overdueConn{c, w})
+		if !w.mayPark() {
+			return
 		}
+		limit := uint32(parkTicksRecent)
+		if !w.has(recentlyUsed) {
+			limit = parkTicks
+			others++
+		}
+		if w.since(tick) >= max(limit, gap+1) {
+			park(c, w)
+		}
+	})
+	limit = max(parkTicks*crowdMin/uint32(max(others, crowdMin)), parkTicksMin)
+	if limit == parkTicks {
+		return limit
 	}
-	return due, limit
+	f.each(&f.mu.lent, func(c *conn) {
+		if w := c.load(); w.mayPark() && !w.has(recentlyUsed) && w.since(tick) >= limit {
+			park(c, w)
+		}
+	})
+	return limit
 }

@@ -3,8 +3,11 @@ package httpadapter
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,7 +33,11 @@ func (f *feed) lendWaiting(n int, w word) {
 }
 
 func TestOverdue(t *testing.T) {
-	const waits = waiting | parkable
+	const (
+		waits       = waiting | parkable
+		waitsAgain  = waits | recentlyUsed
+		parkTicksIn = parkTicks / 4 // in a crowd of four times crowdMin
+	)
 	type group struct {
 		n     int
 		what  word
@@ -43,45 +50,196 @@ func TestOverdue(t *testing.T) {
 		wantLimit uint32
 		gap       uint32 // since the last sweep; 0: sweepTicks
 	}{
-		{"nobody", nil, 0, patience, 0},
-		{"not yet", []group{{1, waits, patience - 1}}, 0, patience, 0},
-		{"just now", []group{{1, waits, patience}}, 1, patience, 0},
-		{"long ago", []group{{1, waits, tickMask}}, 1, patience, 0},
-		{"crowd", []group{{crowd, waits, patience - 1}}, 0, patience, 0},
-		{"twice the crowd", []group{{crowd, waits, patience/2 - 1}, {crowd, waits, patience / 2}}, crowd, patience / 2, 0},
-		{"many times the crowd", []group{{99 * crowd, waits, patienceMin - 1}, {crowd, waits, patienceMin}}, crowd, patienceMin, 0},
-		{"lively ones", []group{{9 * crowd, waits | lively, patience - 1}, {1, waits | lively, patience}}, 1, patience, 0},
-		{"lively ones among many", []group{{4 * crowd, waits, patience / 4}, {1, waits | lively, patience - 1}}, 4 * crowd, patience / 4, 0},
-		{"busy ones", []group{{9 * crowd, sniffed, patience}}, 0, patience, 0},
-		{"ones with a part of a request", []group{{9 * crowd, waiting, patience}}, 0, patience, 0},
-		{"severed ones", []group{{9 * crowd, waits | severed, patience}}, 0, patience, 0},
-		{"after a sweep that came late", []group{{1, waits, patience + 5}, {1, waits | lively, patience + 5}}, 0, patience, patience + 5},
-		{"before a sweep that came late", []group{{1, waits, patience + 6}, {1, waits | lively, patience + 6}}, 2, patience, patience + 5},
+		{"nobody", nil, 0, parkTicks, 0},
+		{"not yet", []group{{1, waits, parkTicks - 1}}, 0, parkTicks, 0},
+		{"just now", []group{{1, waits, parkTicks}}, 1, parkTicks, 0},
+		{"long ago", []group{{1, waits, tickMask}}, 1, parkTicks, 0},
+		{"crowd", []group{{crowdMin, waits, parkTicks - 1}}, 0, parkTicks, 0},
+		{"twice the crowd", []group{{crowdMin, waits, parkTicks/2 - 1}, {crowdMin, waits, parkTicks / 2}}, crowdMin, parkTicks / 2, 0},
+		{"many times the crowd", []group{{99 * crowdMin, waits, parkTicksMin - 1}, {crowdMin, waits, parkTicksMin}}, crowdMin, parkTicksMin, 0},
+		{"recently used, not yet", []group{{1, waitsAgain, parkTicksRecent - 1}}, 0, parkTicks, 0},
+		{"recently used", []group{{9 * crowdMin, waitsAgain, parkTicksRecent - 1}, {1, waitsAgain, parkTicksRecent}}, 1, parkTicks, 0},
+		{"recently used among many", []group{{4 * crowdMin, waits, parkTicksIn}, {1, waitsAgain, parkTicksRecent - 1}}, 4 * crowdMin, parkTicksIn, 0},
+		{"busy ones", []group{{9 * crowdMin, sniffed, parkTicks}}, 0, parkTicks, 0},
+		{"ones with a part of a request", []group{{9 * crowdMin, waiting, parkTicks}}, 0, parkTicks, 0},
+		{"severed ones", []group{{9 * crowdMin, waits | severed, parkTicks}}, 0, parkTicks, 0},
+		{"after a sweep that came late", []group{{1, waits, 200}, {1, waitsAgain, 200}}, 0, parkTicks, 200},
+		{"before a sweep that came late", []group{{1, waits, 201}, {1, waitsAgain, 201}}, 2, parkTicks, 200},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, tick := range []uint32{0, 1, patience, tickMask} { // ticks go round
+			for _, tick := range []uint32{0, 1, parkTicks, tickMask} { // ticks go round
 				f := newSweptFeed()
 				for _, g := range tt.groups {
 					f.lendWaiting(g.n, g.what.to(stateIdle).at((tick-g.since)&tickMask))
 				}
-				due, limit := f.overdueLocked(tick, cmp.Or(tt.gap, sweepTicks))
+				due := make(map[*conn]bool)
+				limit := f.parkOverdue(tick, cmp.Or(tt.gap, sweepTicks), func(c *conn, seen word) {
+					due[c] = true
+					if !seen.mayPark() {
+						t.Errorf("at tick %d: got %v overdue", tick, seen)
+					}
+				})
 				if len(due) != tt.due || limit != tt.wantLimit {
 					t.Errorf("at tick %d: got %d overdue, limit %d, want %d, %d", tick, len(due), limit, tt.due, tt.wantLimit)
-				}
-				for _, o := range due {
-					if !o.seen.mayPark() {
-						t.Errorf("at tick %d: got %v overdue", tick, o.seen)
-					}
 				}
 			}
 		})
 	}
 }
 
+// traffic is what some connections do in a time that is counted in ticks: each waits,
+// sends its next request, and waits again. They have no sockets: the feed, the words and
+// the sweeper are the real ones.
+type traffic struct {
+	*feed
+	conns []trafficConn
+	tick  uint32
+	parks int
+}
+
+type trafficConn struct {
+	*conn
+	next uint32 // when its next request comes
+}
+
+func newTraffic(n int) *traffic {
+	tr := &traffic{feed: newSweptFeed()}
+	tr.lendWaiting(1, word(0).to(stateBusy)) // so that the clock is never read
+	for range n {
+		c := &conn{feed: tr.feed, index: -1}
+		c.set(stateQueued)
+		tr.conns = append(tr.conns, trafficConn{conn: c})
+	}
+	return tr
+}
+
+// request is a request and its answer.
+func (c *trafficConn) request() {
+	if c.state() == stateParked {
+		c.set(stateQueued)
+	}
+	if c.state() == stateQueued {
+		c.lease()
+		c.beginWait(readBytes)
+	}
+	_, _ = c.endWait([]byte("GET / "), readBytes, nil)
+	c.set(stateBusy) // arrived: SetReadDeadline
+	_ = c.SetWriteDeadline(time.Time{})
+	c.idle()
+	_ = c.SetReadDeadline(time.Time{})
+	c.beginWait(readBytes)
+}
+
+// park gives the connection back, as sever, net/http and leaseClosed do.
+func (tr *traffic) park(c *conn, seen word) {
+	if !c.swap(seen, seen.set(severed)) {
+		return
+	}
+	_, _ = c.endWait(nil, readBytes, os.ErrDeadlineExceeded)
+	c.takeBack()
+	c.set(stateParked)
+	tr.parks++
+}
+
+func (c *conn) takeBack() { c.feed.takeBack(c) }
+
+// run lets some time go by, with sweeps, and requests as pause says for each connection.
+// It returns how many there were.
+func (tr *traffic) run(ticks uint32, pause func() uint32) (requests int) {
+	for end := tr.tick + ticks; tr.tick != end; tr.tick++ {
+		if tr.tick%sweepTicks == 0 {
+			gap := tr.tick - tr.sweeper.ticks.Load()
+			tr.sweeper.ticks.Store(tr.tick)
+			tr.parkOverdue(tr.tick, gap, tr.park)
+		}
+		for i := range tr.conns {
+			if c := &tr.conns[i]; c.next == tr.tick && pause != nil {
+				c.request()
+				c.next += pause()
+				requests++
+			}
+		}
+	}
+	return requests
+}
+
+// TestSparseTraffic: connections that send a request now and then, though less often than
+// a connection is parked, are parked once, however many they are. All are parked soon
+// after they have gone quiet, within a second by default.
+func TestSparseTraffic(t *testing.T) {
+	const (
+		conns  = 600 // many times crowdMin
+		second = uint32(ticksToPark * time.Second / DefaultParkAfter)
+	)
+	rng := rand.New(rand.NewPCG(1, 0))
+	between := func(least, most uint32) func() uint32 {
+		return func() uint32 { return least + rng.Uint32N(most-least+1) }
+	}
+	for _, tt := range []struct {
+		name        string
+		least, most uint32 // between two requests
+		once        bool   // each is parked after its first request, and not again
+	}{
+		{"0.2 to 0.6 s", second / 5, second * 3 / 5, true},
+		{"0.02 to 0.06 s", second / 50, second * 3 / 50, true},
+		{"5 s", 5 * second, 5 * second, false}, // rare enough to be worth its memory
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := newTraffic(conns)
+			for i := range tr.conns {
+				tr.conns[i].next = rng.Uint32N(tt.most)
+			}
+			requests := tr.run(5*tt.most, between(tt.least, tt.most))
+			t.Logf("%d connections, %d requests, %d parks", conns, requests, tr.parks)
+			if tt.once && tr.parks > conns {
+				t.Errorf("got %d parks of %d connections in steady use", tr.parks, conns)
+			}
+			if !tt.once && tr.parks < requests-conns {
+				t.Errorf("got %d parks in %d requests, want one after each", tr.parks, requests)
+			}
+			tr.run(second, nil)
+			for i := range tr.conns {
+				if got := tr.conns[i].state(); got != stateParked {
+					t.Fatalf("connection %d is in state %d a second after its last request, want %d, parked", i, got, stateParked)
+				}
+			}
+		})
+	}
+}
+
+// TestSweepHoldsNobodyUp: however many connections there are, a sweep looks at them, and
+// parks them, without the feed's lock.
+func TestSweepHoldsNobodyUp(t *testing.T) {
+	const n = 10 * connsPerChunk
+	f := newSweptFeed()
+	f.lendWaiting(n, (waiting | parkable).to(stateIdle))
+	parked := 0
+	f.parkOverdue(parkTicksRecent, 1, func(c *conn, _ word) {
+		if !f.mu.TryLock() {
+			t.Fatal("the feed's lock is held")
+		}
+		f.mu.lent.remove(c)
+		f.mu.Unlock()
+		parked++
+	})
+	if parked != n || f.mu.lent.len != 0 {
+		t.Errorf("got %d parked, %d left, want %d and none", parked, f.mu.lent.len, n)
+	}
+	var part [connsPerChunk]*conn
+	f.lendWaiting(n, 0)
+	for left, end := n, n+1; end > 0; {
+		var got int
+		if got, end = f.mu.lent.slice(&part, end); got > connsPerChunk || got < min(left, connsPerChunk) {
+			t.Fatalf("got a slice of %d of %d connections, want %d at most", got, left, connsPerChunk)
+		}
+		left -= connsPerChunk
+	}
+}
+
 // TestHurriedSweepsKeepApart: however often a crowd joins, sweeps of many connections
 // leave the processor to others.
 func TestHurriedSweepsKeepApart(t *testing.T) {
-	const n = 100 * crowd
+	const n = 100 * crowdMin
 	f := newSweptFeed()
 	var sweeps atomic.Int64
 	f.sweeper = newSweeper(time.Nanosecond, func() { sweeps.Add(1); f.sweep() })
@@ -104,7 +262,7 @@ func TestHurriedSweepsKeepApart(t *testing.T) {
 // TestWord checks that no part of a word gets into another one's way.
 func TestWord(t *testing.T) {
 	for _, full := range []word{0, ^word(0)} {
-		for _, flag := range []word{began, dated, waiting, parkable, severed, lively, sniffed, heading} {
+		for _, flag := range []word{began, dated, waiting, parkable, severed, recentlyUsed, sniffed, heading, answered, unannounced} {
 			w := full.to(stateIdle).at(tickMask - 1).withMethod(methodPOST)
 			before := fmt.Sprint(w.state(), w.since(0), w.method())
 			for range 2 {
@@ -125,36 +283,78 @@ func TestWord(t *testing.T) {
 	}
 }
 
-// TestRoster compares a roster with a map.
-func TestRoster(t *testing.T) {
-	var r, other roster
-	conns := make([]conn, 5)
+// TestConnSet compares a connSet with a map.
+func TestConnSet(t *testing.T) {
+	var s, other connSet
+	rng := rand.New(rand.NewPCG(1, 0))
+	conns := make([]conn, 5*connsPerChunk)
 	for i := range conns {
 		conns[i].index = -1
 	}
-	for program := range 1 << 10 { // each bit says whether a connection joins or leaves
-		in := make(map[*conn]bool)
-		for step := range 10 {
-			c := &conns[step%len(conns)]
-			if program>>step&1 == 1 && !in[c] {
-				r.add(c)
-				in[c] = true
-			} else if got := r.remove(c); got != in[c] {
-				t.Fatalf("program %b, step %d: remove reports %t, want %t", program, step, got, in[c])
-			} else {
-				delete(in, c)
+	in := make(map[*conn]bool)
+	for step := range 200 * len(conns) {
+		c := &conns[rng.IntN(len(conns))]
+		// The number goes up and down, from 0 to all and back.
+		if grows := step/(10*len(conns))%2 == 0; grows && !in[c] {
+			s.add(c)
+			in[c] = true
+		} else if !grows || rng.IntN(4) == 0 {
+			if got := s.remove(c); got != in[c] {
+				t.Fatalf("step %d: remove reports %t, want %t", step, got, in[c])
 			}
-			if len(r) != len(in) {
-				t.Fatalf("program %b, step %d: got %d connections, want %d", program, step, len(r), len(in))
+			delete(in, c)
+		}
+		if s.len != len(in) || other.remove(c) {
+			t.Fatalf("step %d: got %d connections, want %d", step, s.len, len(in))
+		}
+		if spare := len(s.chunks) - (s.len+connsPerChunk-1)/connsPerChunk; spare < 0 || spare > 1 {
+			t.Fatalf("step %d: got %d chunks for %d connections", step, len(s.chunks), s.len)
+		}
+		if step%connsPerChunk != 0 {
+			continue
+		}
+		for i := range len(s.chunks) * connsPerChunk {
+			if c := *s.at(i); (i < s.len) != in[c] || c != nil && int(c.index) != i {
+				t.Fatalf("step %d: wrong connection at %d of %d", step, i, s.len)
 			}
-			for i, c := range r {
-				if !in[c] || int(c.index) != i || other.remove(c) {
-					t.Fatalf("program %b, step %d: wrong connection at %d", program, step, i)
+		}
+	}
+}
+
+// TestConnSetSlices: while connections join and leave, those that stay are seen.
+func TestConnSetSlices(t *testing.T) {
+	var part [connsPerChunk]*conn
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		var s connSet
+		conns := make([]conn, 1+rng.IntN(5*connsPerChunk))
+		stays := make(map[*conn]bool)
+		for i := range conns {
+			s.add(&conns[i])
+			stays[&conns[i]] = true
+		}
+		seen := make(map[*conn]bool)
+		for n, end := 0, math.MaxInt; ; {
+			n, end = s.slice(&part, end)
+			for _, c := range part[:n] {
+				seen[c] = true
+			}
+			if end == 0 {
+				break
+			}
+			for range rng.IntN(2 * connsPerChunk) {
+				c := &conns[rng.IntN(len(conns))]
+				if s.remove(c) {
+					delete(stays, c)
+				} else {
+					s.add(c)
 				}
 			}
 		}
-		for c := range in {
-			r.remove(c)
+		for c := range stays {
+			if !seen[c] {
+				t.Fatalf("seed %d: connection %d was not seen", seed, c.index)
+			}
 		}
 	}
 }
@@ -184,9 +384,9 @@ func (c *conn) severNow() {
 // never is a time to park after which no sweep comes during a test.
 const never = 1000 * time.Hour
 
-// TestLively: a connection that was parked in vain has all the patience next time,
+// TestRecentlyUsed: a connection that was parked in vain waits for longer the next time,
 // and only then.
-func TestLively(t *testing.T) {
+func TestRecentlyUsed(t *testing.T) {
 	needParking(t)
 	f, conns := startNoting(t, ParkAfter(never))
 	client := f.dial()
@@ -194,7 +394,7 @@ func TestLively(t *testing.T) {
 	for _, tt := range []struct {
 		away uint32 // ticks for which it is idle
 		want bool
-	}{{1, true}, {patience - 1, true}, {patience, false}, {3, true}, {tickMask, false}} {
+	}{{1, true}, {parkTicksRecent - 1, true}, {parkTicksRecent, false}, {3, true}, {tickMask, false}} {
 		client.get("/")
 		testnet.Eventually(t, "the connection being parked", func() bool {
 			c.severNow()
@@ -204,8 +404,8 @@ func TestLively(t *testing.T) {
 			return w.state() == stateParked && c.swap(w, w.at((c.feed.sweeper.read()-tt.away)&tickMask))
 		})
 		client.get("/")
-		if got := c.load().has(lively); got != tt.want {
-			t.Errorf("back after %d ticks: got lively %t, want %t", tt.away, got, tt.want)
+		if got := c.load().has(recentlyUsed); got != tt.want {
+			t.Errorf("back after %d ticks: got recently used %t, want %t", tt.away, got, tt.want)
 		}
 	}
 }
@@ -238,8 +438,8 @@ func TestSweeperRests(t *testing.T) {
 	f.awaitParked(1)
 	feed.mu.Lock()
 	defer feed.mu.Unlock()
-	if feed.sweeper.timer.Stop() || len(feed.mu.lent) > 0 {
-		t.Errorf("got a running timer, or %d connections lent, want neither", len(feed.mu.lent))
+	if feed.sweeper.timer.Stop() || feed.mu.lent.len > 0 {
+		t.Errorf("got a running timer, or %d connections lent, want neither", feed.mu.lent.len)
 	}
 }
 
@@ -249,9 +449,9 @@ func TestSweeperHurries(t *testing.T) {
 	s := newSweeper(never, func() {})
 	defer s.timer.Stop()
 	for range 2 {
-		for n := 1; n <= 2*crowd; n++ {
+		for n := 1; n <= 2*crowdMin; n++ {
 			s.joinedLocked(n)
-			if want := n >= crowd; s.hurried != want {
+			if want := n >= crowdMin; s.hurried != want {
 				t.Fatalf("%d connections: got hurried %t, want %t", n, s.hurried, want)
 			}
 		}

@@ -29,16 +29,16 @@ const (
 )
 
 const (
-	began       word = 1 << (5 + iota) // a request has been answered, ever
-	dated                              // idle: the deadline was set since StateIdle
-	waiting                            // opening, idle: a Read waits for a first byte, and
-	parkable                           // may be ended to park the connection, which
-	severed                            // is being done: the engine's deadline has passed
-	lively                             // opening to idle: it was parked in vain, for too short a time
-	sniffed                            // the method is that of the request under way
-	heading                            // arrived, busy: net/http has not got all of the lease's first header
-	answered                           // busy: net/http has taken the write deadline of the request away
-	unannounced                        // opening, passed: net/http has not told StateNew of the lease
+	began        word = 1 << (5 + iota) // a request has been answered, ever
+	dated                               // idle: the deadline was set since StateIdle
+	waiting                             // opening, idle: a Read waits for a first byte, and
+	parkable                            // may be ended to park the connection, which
+	severed                             // is being done: the engine's deadline has passed
+	recentlyUsed                        // opening to idle: it was parked in vain: see sweeper
+	sniffed                             // the method is that of the request under way
+	heading                             // arrived, busy: net/http has not got all of the lease's first header
+	answered                            // busy: net/http has taken the write deadline of the request away
+	unannounced                         // opening, passed: net/http has not told StateNew of the lease
 )
 
 const (
