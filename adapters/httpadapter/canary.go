@@ -26,6 +26,7 @@ import (
 //	SetWriteDeadline    if there is one
 //	StateActive
 //	Write               all of the answer
+//	SetWriteDeadline    none
 //	StateIdle
 //	SetReadDeadline     the wait's, or none
 //	Read                into a slice as long as the buffer, less what is in it, until there
@@ -245,7 +246,7 @@ func (s script) calls(l limits, handshake []string) []string {
 		}
 		have -= end.request - begin
 		begin = end.request
-		call("Write", http.StateIdle.String())
+		call("Write", deadlineCall("Write", 0), http.StateIdle.String())
 	}
 	if len(ends) > 0 {
 		call(deadlineCall("Read", idle), readCall(readBytes))

@@ -205,11 +205,14 @@ func (c *canaryConn) Write(p []byte) (int, error) {
 	if c.closed {
 		return 0, net.ErrClosed
 	}
-	if c.busy && len(c.made) > 0 && c.made[len(c.made)-1] == "Write" {
+	if c.busy && c.written() {
 		return len(p), nil
 	}
 	return len(p), c.callLocked("Write")
 }
+
+// written reports whether the last call was a Write. The caller holds mu.
+func (c *canaryConn) written() bool { return len(c.made) > 0 && c.made[len(c.made)-1] == "Write" }
 
 // Close notes that net/http has closed the connection.
 func (c *canaryConn) Close() error {
@@ -234,11 +237,12 @@ func (c *canaryConn) SetReadDeadline(t time.Time) error {
 	return c.callLocked(deadlineCall("Read", left))
 }
 
-// SetWriteDeadline notes a deadline, unless a handler runs.
+// SetWriteDeadline notes a deadline, unless a handler runs: when one has run, and the
+// answer is written, net/http takes it away.
 func (c *canaryConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy {
+	if c.busy && !(t.IsZero() && c.written()) {
 		return nil
 	}
 	return c.callLocked(deadlineCall("Write", timeLeft(t)))

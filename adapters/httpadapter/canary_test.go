@@ -228,7 +228,9 @@ func (b *borrowed) awaitEnd() {
 	if _, err := b.Read(p); err != nil {
 		b.client.t.Fatal(err)
 	}
+	_ = b.SetReadDeadline(time.Time{})
 	b.server.connState(b.conn, http.StateActive)
+	_ = b.SetWriteDeadline(time.Time{})
 	b.server.connState(b.conn, http.StateIdle)
 	_ = b.SetReadDeadline(time.Time{})
 	if n, err := b.Read(p); n != 0 || err != io.EOF {

@@ -47,7 +47,9 @@ import (
 //	                                                              nothing was ever read; closed if
 //	                                                              nobody would take it another time;
 //	                                                              any call but Read: shut
-//	passed    net/http    it speaks HTTP/2: never parked          Close: shut
+//	passed    net/http    it speaks HTTP/2, or has failed to      Close: shut; StateClosed: closed, if
+//	                      shake hands: never parked               the user's Close of the *tls.Conn is
+//	                                                              under way, and net/http's does nothing
 //	shut      net/http    closed; StateClosed is still to come    StateClosed: closed
 //	cut       net/http    the same, since arrived, or since       SetReadDeadline: shut;
 //	                      opening after parking                   StateClosed: closed
@@ -178,10 +180,13 @@ func (c *conn) start() {
 		c.arm()
 		return
 	}
-	c.endLocked(stateClosed) // by the user's hook, or since the server is shut down
+	ended := c.endLocked(stateClosed) // by the user's hook, or since the server is shut down
 	c.mu.Unlock()
 	_ = c.Conn.Close()
 	c.bury()
+	if ended {
+		c.feed.service.release()
+	}
 }
 
 // identity is what the user's hooks get: what package net and crypto/tls would
@@ -227,17 +232,17 @@ func (c *conn) change(to func(w word) word) {
 // set changes the state only. The caller holds mu.
 func (c *conn) set(state uint32) { c.change(func(w word) word { return w.to(state) }) }
 
-// endLocked gives the connection up: it becomes hijacked or closed, which it stays, and
-// the service no longer waits for it. It does nothing the second time. The caller
-// holds mu.
-func (c *conn) endLocked(state uint32) {
+// endLocked gives the connection up: it becomes hijacked or closed, which it stays. It
+// reports false if it was that already. Otherwise the caller, who holds mu, releases the
+// service, when it has closed the connection: Shutdown waits for that.
+func (c *conn) endLocked(state uint32) (ended bool) {
 	switch c.state() {
 	case stateHijacked, stateClosed:
-		return
+		return false
 	}
 	c.feed.forget(c)
 	c.set(state)
-	c.feed.service.release()
+	return true
 }
 
 // arm has the engine call woken when there is something to read.
@@ -540,8 +545,10 @@ func (c *conn) hijacked() {
 	default:
 		return
 	}
-	c.endLocked(stateHijacked)
-	c.feed.server.stats.hijacked.Add(1)
+	if c.endLocked(stateHijacked) {
+		c.feed.server.stats.hijacked.Add(1)
+		c.feed.service.release()
+	}
 }
 
 // leaseClosed is net/http's StateClosed: the goroutine that served the lease, which
@@ -569,13 +576,17 @@ func (c *conn) leaseClosed() (parked bool) {
 		c.arm()
 		return true
 	}
+	ended := false
 	switch state {
-	case stateEnded, stateShut, stateCut:
-		c.endLocked(stateClosed)
+	case stateEnded, statePassed, stateShut, stateCut:
+		ended = c.endLocked(stateClosed)
 	}
 	c.mu.Unlock()
 	if state == stateEnded {
 		_ = c.identity().Close() // which has not been done: only the lease was closed
+	}
+	if ended {
+		c.feed.service.release()
 	}
 	return false
 }
@@ -630,8 +641,7 @@ func (c *conn) shut() error {
 	kept := false
 	switch c.state() {
 	case stateFresh, stateShaking, stateQueued, stateParked:
-		c.endLocked(stateClosed)
-		kept = true
+		kept = c.endLocked(stateClosed)
 	case stateHijacked, stateClosed:
 	default: // who has it tells the user
 		c.change(word.shut)
@@ -640,8 +650,20 @@ func (c *conn) shut() error {
 	err := c.Conn.Close()
 	if kept {
 		c.bury()
+		c.feed.service.release()
 	}
 	return err
+}
+
+// shutFirst notes that a lease is about to be closed.
+func (c *conn) shutFirst() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.state() {
+	case stateHijacked, stateClosed:
+	default:
+		c.change(word.shut)
+	}
 }
 
 // bury tells the user that the connection is closed, when net/http can't, and the log of

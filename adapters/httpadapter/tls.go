@@ -32,6 +32,9 @@ func (t *tlsConn) Close() error {
 	if t.conn.endLease() {
 		return nil
 	}
+	// If the user's Close of the *tls.Conn is under way this one does nothing, and StateClosed
+	// may come before the connection is closed.
+	t.conn.shutFirst()
 	return t.Conn.Close()
 }
 
@@ -100,14 +103,12 @@ func looksLikeHTTP(header [5]byte) bool {
 // asked for its outcome then: it would begin anew.
 func (c *conn) abortHandshake() {
 	c.mu.Lock()
-	shaking := c.state() == stateShaking
-	if shaking {
-		c.endLocked(stateClosed)
-	}
+	ended := c.state() == stateShaking && c.endLocked(stateClosed)
 	c.mu.Unlock()
-	if shaking {
+	if ended {
 		_ = c.identity().Close()
 		c.feed.server.tell(c.identity(), http.StateClosed)
+		c.feed.service.release()
 	}
 }
 
