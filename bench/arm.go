@@ -103,12 +103,14 @@ func (a *Arm) setOption(option string) error {
 		a.Engine.LeastLoaded = true
 	case "mptcp":
 		a.Engine.MPTCP = true
+	case "netbuffers":
+		a.Engine.NetBuffers = true
 	case "loops":
 		a.Engine.Loops, err = strconv.Atoi(value)
 	case "busypoll":
 		a.Engine.BusyPoll, err = time.ParseDuration(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, thread, pin, leastloaded, mptcp, loops=N and busypoll=DURATION", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
 	}
 	return err
 }

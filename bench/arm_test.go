@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp,percore+adapter,net-nomptcp+adapter")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,10 +20,10 @@ func TestParseArms(t *testing.T) {
 		{Name: "net", Engine: target.Engine{Name: "net"}},
 		{Name: "net#2", Engine: target.Engine{Name: "net"}},
 		{
-			Name: "percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp",
+			Name: "percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers",
 			Engine: target.Engine{
 				Name: "percore", Thread: true, Pin: true, Loops: 4,
-				BusyPoll: 50 * time.Microsecond, LeastLoaded: true, MPTCP: true,
+				BusyPoll: 50 * time.Microsecond, LeastLoaded: true, MPTCP: true, NetBuffers: true,
 			},
 		},
 		{Name: "percore+adapter", Engine: target.Engine{Name: "percore", Adapter: true}},

@@ -37,7 +37,7 @@ func (e Engine) listen(network, addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	lc := percore.ListenConfig{Group: g, LeastLoaded: e.LeastLoaded}
+	lc := percore.ListenConfig{Group: g, LeastLoaded: e.LeastLoaded, NetBuffers: e.NetBuffers}
 	lc.SetMultipathTCP(e.MPTCP)
 	return lc.Listen(context.Background(), network, addr)
 }

@@ -67,6 +67,7 @@ type Engine struct {
 	BusyPoll    time.Duration `json:"busyPoll,omitempty"`
 	LeastLoaded bool          `json:"leastLoaded,omitempty"`
 	MPTCP       bool          `json:"mptcp,omitempty"`
+	NetBuffers  bool          `json:"netBuffers,omitempty"` // percore.ListenConfig.NetBuffers
 }
 
 // The engines there are.
