@@ -94,7 +94,7 @@ func (a *acceptor) try() (c *Conn, putOff bool, err error) {
 	err = a.ready.Wait(func(i int, r loop.Readiness) bool {
 		from = unix.RawSockaddrAny{} // unixAddr relies on it
 		index = i
-		nfd, _, errno = sys.Accept4(a.sockets[i], &from)
+		nfd, errno = sys.Accept4(a.sockets[i], &from)
 		if errno == syscall.EAGAIN && r&loop.Hangup != 0 {
 			errno = syscall.EINVAL // a unix socket that was shut down; a TCP one says so itself
 		}

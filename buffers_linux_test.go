@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/invariants"
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/pool"
 )
@@ -35,7 +36,7 @@ func someBytes(id uint64, n int) []byte {
 
 // TestBufferAllocs checks that none of the calls allocates.
 func TestBufferAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector's sync.Pool allocates")
 	}
 	if invariants.Enabled {

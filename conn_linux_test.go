@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )
@@ -871,7 +872,7 @@ func startEcho(c net.Conn) (ended <-chan struct{}) {
 
 // TestAllocs checks that a server's calls for each request allocate nothing.
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector's sync.Pool allocates")
 	}
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {

@@ -21,6 +21,7 @@ import (
 	"weak"
 
 	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/pool"
 	"github.com/percore/percore/zerocopy"
@@ -425,7 +426,7 @@ func asUnknown(pair func() (near, far net.Conn)) func() (near, far net.Conn) {
 
 // idleCopies is how many copies of a kind wait at once.
 func idleCopies() int {
-	if raceEnabled || testing.Short() {
+	if race.Enabled || testing.Short() {
 		return 80
 	}
 	return 800

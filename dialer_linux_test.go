@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )
@@ -556,7 +557,7 @@ func TestIdleDialedConnBudget(t *testing.T) {
 // TestDialAllocs checks that a dialed connection reads and writes without
 // allocating, as an accepted one does.
 func TestDialAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector's sync.Pool allocates")
 	}
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
@@ -661,7 +662,7 @@ func TestDialStorm(t *testing.T) {
 
 func dialStorm(t *testing.T, kind testnet.Kind) {
 	rounds, dialers := 6, 8
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		rounds = 2
 	}
 	for range rounds {

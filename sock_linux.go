@@ -177,11 +177,11 @@ func (s *sock) file() (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), "percore")
 	defer f.Close()
-	blocking, errno := sys.IsBlocking(fd)
+	flags, errno := sys.StatusFlags(fd)
 	if errno != 0 {
 		return nil, syscallError("fcntl", errno)
 	}
-	if blocking {
+	if flags&unix.O_NONBLOCK == 0 {
 		defer sys.SetNonblock(fd, false) // net.FileConn turns it non-blocking
 	}
 	nc, err := net.FileConn(f)

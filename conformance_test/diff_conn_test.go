@@ -717,44 +717,6 @@ func TestDiffAddrs(t *testing.T) {
 	}})
 }
 
-// TestConnHasMethodsOfTCPConn compares method sets: libraries probe for these
-// methods with interfaces, so each must exist with the very same signature.
-func TestConnHasMethodsOfTCPConn(t *testing.T) {
-	testnet.NoLeaks(t)
-	server, _ := testnet.Pair(t, percoreEngine.listen, testnet.TCP4)
-	missing := missingMethods(reflect.TypeFor[*net.TCPConn](), reflect.TypeOf(server))
-	if len(missing) > 0 {
-		t.Errorf("%T lacks methods of *net.TCPConn:\n%s", server, strings.Join(missing, "\n"))
-	}
-	ln := testnet.Listen(t, percoreEngine.listen, testnet.TCP4)
-	missing = missingMethods(reflect.TypeFor[*net.TCPListener](), reflect.TypeOf(ln))
-	for _, m := range missing {
-		if !strings.HasPrefix(m, "AcceptTCP ") { // its result is net's own type
-			t.Errorf("%T lacks %s", ln, m)
-		}
-	}
-}
-
-// missingMethods lists the exported methods of want that got doesn't have with
-// the same parameters and results.
-func missingMethods(want, got reflect.Type) []string {
-	var missing []string
-	for m := range want.Methods() {
-		wantType := m.Type.String()
-		other, ok := got.MethodByName(m.Name)
-		if !ok {
-			missing = append(missing, m.Name+" "+wantType)
-			continue
-		}
-		// The receiver is the first parameter, and differs.
-		gotType := strings.Replace(other.Type.String(), got.String(), want.String(), 1)
-		if gotType != wantType {
-			missing = append(missing, m.Name+" "+wantType+", has "+gotType)
-		}
-	}
-	return missing
-}
-
 // TestDiffUnusableValues calls methods on zero connections and listeners, which
 // net answers with EINVAL rather than a panic.
 func TestDiffUnusableValues(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/webserver"
 )
 
 // A webStage is an http.Server on a listener of the stage, all of whose traces
@@ -25,7 +26,7 @@ import (
 type webStage struct {
 	*stage
 	ln     net.Listener
-	server webServer
+	server webserver.Server
 	served chan error
 
 	mu     sync.Mutex

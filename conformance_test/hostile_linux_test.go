@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -144,7 +145,7 @@ func (c *crowdProcess) order(format string, args ...any) {
 // each of the two processes, and patience.
 func crowdSize(t testing.TB) int {
 	size := 15_000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		size = 1000
 	}
 	var limit unix.Rlimit

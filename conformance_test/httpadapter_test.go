@@ -1,25 +1,16 @@
 package conformance
 
 import (
-	"context"
-	"net"
 	"net/http"
 	"testing"
 
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/webserver"
 )
 
-// A webServer has the methods that an http.Server and an httpadapter.Server share.
-type webServer interface {
-	Serve(l net.Listener) error
-	ServeTLS(l net.Listener, certFile, keyFile string) error
-	Shutdown(ctx context.Context) error
-	Close() error
-}
-
 // wrap returns the server that stands for srv on the engine.
-func (e engine) wrap(srv *http.Server) webServer {
+func (e engine) wrap(srv *http.Server) webserver.Server {
 	if e.serve != nil {
 		return e.serve(srv)
 	}
@@ -31,7 +22,7 @@ func (e engine) wrap(srv *http.Server) webServer {
 func parkingEngine() engine {
 	e := percoreEngine
 	e.name = "httpadapter"
-	e.serve = func(srv *http.Server) webServer { return httpadapter.Wrap(srv, httpadapter.ParkAfter(0)) }
+	e.serve = func(srv *http.Server) webserver.Server { return httpadapter.Wrap(srv, httpadapter.ParkAfter(0)) }
 	return e
 }
 

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/webserver"
 )
 
 // A protocol is a way for net/http's client to talk to an http.Server.
@@ -55,7 +56,7 @@ func (p protocol) enabled() *http.Protocols {
 // A web is an http.Server with a client for it.
 type web struct {
 	ln        net.Listener
-	server    webServer
+	server    webserver.Server
 	client    *http.Client
 	transport *http.Transport
 	url       string

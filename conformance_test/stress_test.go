@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -26,7 +27,7 @@ import (
 
 // rounds scales how often something is repeated.
 func rounds(n int) int {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		return max(1, n/4)
 	}
 	return n

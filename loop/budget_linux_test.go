@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/percore/percore/internal/race"
 )
 
 // An idle connection costs its FD and little else: 10,000 of them cost 1.9 MB at this limit. 192 is
@@ -21,7 +23,7 @@ func TestFDSize(t *testing.T) {
 // The data path does not allocate, and neither do deadlines: servers set several
 // per request.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for _, engine := range engines {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -348,7 +349,7 @@ func TestCutWrite(t *testing.T) {
 // Memory may have no more behind it from somewhere on: a mapping of a file that has
 // been cut short meanwhile. A write says so, and doesn't wait for room.
 func TestWriteFromMemoryThatIsGone(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector has no shadow of mapped memory: run it without -race")
 	}
 	const size, left = 256 << 10, 128 << 10

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -241,7 +242,7 @@ func TestReadReadyTogether(t *testing.T) {
 }
 
 func TestReadReadyAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {

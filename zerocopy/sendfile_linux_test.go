@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -67,7 +68,7 @@ func TestSendFileSizes(t *testing.T) {
 
 // TestSendFileHuge sends more than fits into 31 bits, and into a call.
 func TestSendFileHuge(t *testing.T) {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		t.Skip("too heavy for -short and -race")
 	}
 	const size = 3 << 30

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -161,7 +162,7 @@ func TestWritevErrors(t *testing.T) {
 }
 
 func TestWritevAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector's sync.Pool allocates")
 	}
 	fd, peer := streamPair(t)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -37,7 +38,7 @@ func TestConnSize(t *testing.T) {
 // and of the goroutines that served the requests the runtime keeps some. The
 // clients are raw descriptors, which cost nothing in this process's heap.
 func TestParkedBudget(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	const (

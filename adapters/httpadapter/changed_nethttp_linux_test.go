@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/invariants"
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -231,7 +232,7 @@ var changes = []struct {
 
 func TestChangedNetHTTP(t *testing.T) {
 	needParking(t)
-	if testing.Short() || raceEnabled || invariants.Enabled || runtime.GOARCH == "386" {
+	if testing.Short() || race.Enabled || invariants.Enabled || runtime.GOARCH == "386" {
 		t.Skip("net/http is compiled once more for this, which takes a while: the plain test does it")
 	}
 	binary := buildChanged(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/webserver"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/zerocopy"
 )
@@ -98,16 +99,9 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// webServer has the methods that an http.Server and its adapter share here.
-type webServer interface {
-	Serve(l net.Listener) error
-	Shutdown(ctx context.Context) error
-	Close() error
-}
-
 // runHTTP returns the server that runs srv. It parks connections that have waited for their
 // next request for park.
-func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration) webServer {
+func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration) webserver.Server {
 	if e.plain {
 		return srv
 	}
@@ -158,7 +152,7 @@ func (e *serveEngine) eventsPerWakeup() string {
 }
 
 // parked tells how often connections of srv, which runHTTP returned, were parked.
-func (e *serveEngine) parked(srv webServer) string {
+func (e *serveEngine) parked(srv webserver.Server) string {
 	adapter, ok := srv.(*httpadapter.Server)
 	switch {
 	case e.group == nil:

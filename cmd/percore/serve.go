@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/webserver"
 )
 
 // The defaults of serve's flags. Loopback only: serving a directory to the
@@ -187,7 +188,7 @@ type demo struct {
 	httpListener openListener
 	grpcListener openListener
 
-	httpServer webServer
+	httpServer webserver.Server
 	grpcServer *grpc.Server
 	health     *health.Server
 

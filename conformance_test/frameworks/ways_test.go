@@ -20,6 +20,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/webserver"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m, testnet.WithChild("tableflip", runTableflip)) }
@@ -28,28 +29,20 @@ func TestMain(m *testing.M) { testnet.Main(m, testnet.WithChild("tableflip", run
 type way struct {
 	name   string
 	listen testnet.ListenFunc
-	wrap   func(srv *http.Server) webServer
-}
-
-// webServer has the methods that an http.Server and an httpadapter.Server share.
-type webServer interface {
-	Serve(l net.Listener) error
-	ServeTLS(l net.Listener, certFile, keyFile string) error
-	Shutdown(ctx context.Context) error
-	Close() error
+	wrap   func(srv *http.Server) webserver.Server
 }
 
 // ways are all there are. The others are compared with the first.
 var ways = []way{
 	{"net", net.Listen, plain},
 	{"percore", percore.Listen, plain},
-	{"httpadapter", percore.Listen, func(srv *http.Server) webServer { return httpadapter.Wrap(srv) }},
-	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) webServer {
+	{"httpadapter", percore.Listen, func(srv *http.Server) webserver.Server { return httpadapter.Wrap(srv) }},
+	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) webserver.Server {
 		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0))
 	}},
 }
 
-func plain(srv *http.Server) webServer { return srv }
+func plain(srv *http.Server) webserver.Server { return srv }
 
 // A stage is a script's view of the way it runs on, and its notes.
 type stage struct {

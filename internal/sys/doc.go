@@ -21,5 +21,5 @@
 //
 // Under the build tag percore_faults, [Inject] installs a function that is asked
 // before every call and may make it fail; see faults_on.go. Without the tag the
-// hook is a constant false that the compiler removes.
+// answer is a constant, and the compiler removes the question.
 package sys

@@ -7,9 +7,6 @@ import (
 	"syscall"
 )
 
-// FaultsEnabled reports whether this build can inject faults.
-const FaultsEnabled = true
-
 var hook atomic.Pointer[func(op Op, fd int) syscall.Errno]
 
 // Inject makes f decide the fate of every call from now on, until the returned

@@ -5,22 +5,22 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/race"
 )
 
 // Writev is sendmsg(2) of several slices, with the bytes of writev(2) and the
 // flags of [Send]. There are at most 1024 of them (UIO_MAXIOV), none empty. n is 0
 // when it fails.
 func Writev(fd int, iov []unix.Iovec) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpWritev, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpWritev, fd); errno != 0 {
+		return 0, errno
 	}
 	raceRelease()
 	total := uint64(0)
 	for i := range iov {
 		total += uint64(iov[i].Len)
-		raceTaken(unsafe.Slice(iov[i].Base, iov[i].Len))
+		race.ReadRange(unsafe.Slice(iov[i].Base, iov[i].Len))
 	}
 	msg := unix.Msghdr{Iov: unsafe.SliceData(iov)}
 	msg.SetIovlen(len(iov))

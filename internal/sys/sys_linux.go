@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/race"
 )
 
 // rawBytesMax is the longest transfer made behind the scheduler's back. Copying
@@ -30,10 +32,8 @@ func base(p []byte) unsafe.Pointer {
 // which anyone who holds a duplicate can do (os.File.Fd does), and a blocking
 // call made behind the scheduler's back would hold a processor with it.
 func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpRead, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpRead, fd); errno != 0 {
+		return 0, errno
 	}
 	var r uintptr
 	if len(p) <= rawBytesMax {
@@ -44,7 +44,7 @@ func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
-	raceFilled(p[:r])
+	race.WriteRange(p[:r])
 	raceAcquire(fd)
 	return int(r), 0
 }
@@ -54,10 +54,8 @@ func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
 // that would take a pending error away. If it fails the answer is yes, and the
 // recv will tell.
 func Readable(fd int) bool {
-	if FaultsEnabled {
-		if errno := injected(OpPpoll, fd); errno != 0 {
-			return true
-		}
+	if errno := injected(OpPpoll, fd); errno != 0 {
+		return true
 	}
 	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}
 	var atOnce unix.Timespec
@@ -71,13 +69,11 @@ const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 
 // Send is send(2) with MSG_DONTWAIT and MSG_NOSIGNAL. n is 0 when it fails.
 func Send(fd int, p []byte) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpWrite, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpWrite, fd); errno != 0 {
+		return 0, errno
 	}
 	raceRelease()
-	raceTaken(p)
+	race.ReadRange(p)
 	var r uintptr
 	if len(p) <= rawBytesMax {
 		r, _, errno = syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)
@@ -98,30 +94,26 @@ func Notify(eventfd int) {
 }
 
 // Accept4 is accept4(2) with SOCK_NONBLOCK|SOCK_CLOEXEC. It fills sa with the
-// peer's address and returns the length the kernel gave for it.
-func Accept4(fd int, sa *unix.RawSockaddrAny) (nfd int, salen uint32, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpAccept4, fd); errno != 0 {
-			return -1, 0, errno
-		}
+// peer's address.
+func Accept4(fd int, sa *unix.RawSockaddrAny) (nfd int, errno syscall.Errno) {
+	if errno = injected(OpAccept4, fd); errno != 0 {
+		return -1, errno
 	}
-	salen = unix.SizeofSockaddrAny
+	salen := uint32(unix.SizeofSockaddrAny)
 	// Not behind the scheduler's back: others may hold copies of a listening
 	// socket and make it blocking, and accept has no flag against that.
 	r, _, errno := syscall.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(sa)),
 		uintptr(unsafe.Pointer(&salen)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
-		return -1, 0, errno
+		return -1, errno
 	}
-	return int(r), salen, 0
+	return int(r), 0
 }
 
 // EpollCreate1 is epoll_create1(2) with EPOLL_CLOEXEC.
 func EpollCreate1() (int, syscall.Errno) {
-	if FaultsEnabled {
-		if errno := injected(OpEpollCreate1, -1); errno != 0 {
-			return -1, errno
-		}
+	if errno := injected(OpEpollCreate1, -1); errno != 0 {
+		return -1, errno
 	}
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	return fd, errnoOf(err)
@@ -129,10 +121,8 @@ func EpollCreate1() (int, syscall.Errno) {
 
 // EpollCtl is epoll_ctl(2).
 func EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
-	if FaultsEnabled {
-		if errno := injected(OpEpollCtl, fd); errno != 0 {
-			return errno
-		}
+	if errno := injected(OpEpollCtl, fd); errno != 0 {
+		return errno
 	}
 	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd),
 		uintptr(unsafe.Pointer(ev)), 0, 0)
@@ -143,10 +133,8 @@ func EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 // there is an event, otherwise it only harvests what is there. events must not
 // be empty.
 func EpollPwait(epfd int, events []unix.EpollEvent, block bool) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpEpollPwait, epfd); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpEpollPwait, epfd); errno != 0 {
+		return 0, errno
 	}
 	var r uintptr
 	if block {
@@ -164,10 +152,8 @@ func EpollPwait(epfd int, events []unix.EpollEvent, block bool) (n int, errno sy
 
 // Eventfd is eventfd(2) with EFD_NONBLOCK|EFD_CLOEXEC and a count of 0.
 func Eventfd() (int, syscall.Errno) {
-	if FaultsEnabled {
-		if errno := injected(OpEventfd2, -1); errno != 0 {
-			return -1, errno
-		}
+	if errno := injected(OpEventfd2, -1); errno != 0 {
+		return -1, errno
 	}
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	return fd, errnoOf(err)
@@ -183,10 +169,8 @@ func ClockMonotonic() int64 {
 
 // Dup is fcntl(2) F_DUPFD_CLOEXEC.
 func Dup(fd int) (int, syscall.Errno) {
-	if FaultsEnabled {
-		if errno := injected(OpFcntl, fd); errno != 0 {
-			return -1, errno
-		}
+	if errno := injected(OpFcntl, fd); errno != 0 {
+		return -1, errno
 	}
 	nfd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	return nfd, errnoOf(err)
@@ -194,23 +178,10 @@ func Dup(fd int) (int, syscall.Errno) {
 
 // SetNonblock sets or clears O_NONBLOCK with fcntl(2).
 func SetNonblock(fd int, nonblock bool) syscall.Errno {
-	if FaultsEnabled {
-		if errno := injected(OpFcntl, fd); errno != 0 {
-			return errno
-		}
+	if errno := injected(OpFcntl, fd); errno != 0 {
+		return errno
 	}
 	return errnoOf(unix.SetNonblock(fd, nonblock))
-}
-
-// IsBlocking asks with fcntl(2) whether O_NONBLOCK is off.
-func IsBlocking(fd int) (bool, syscall.Errno) {
-	if FaultsEnabled {
-		if errno := injected(OpFcntl, fd); errno != 0 {
-			return false, errno
-		}
-	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	return flags&unix.O_NONBLOCK == 0, errnoOf(err)
 }
 
 // IsPlainTCP reports whether a read on a TCP socket gives all that has arrived:
@@ -245,10 +216,8 @@ func Bind(fd int, sa *unix.RawSockaddrAny, salen uint32) syscall.Errno {
 
 // Getsockname is getsockname(2).
 func Getsockname(fd int, sa *unix.RawSockaddrAny) (salen uint32, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpGetsockname, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpGetsockname, fd); errno != 0 {
+		return 0, errno
 	}
 	salen = unix.SizeofSockaddrAny
 	_, _, errno = syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(sa)),
@@ -258,10 +227,8 @@ func Getsockname(fd int, sa *unix.RawSockaddrAny) (salen uint32, errno syscall.E
 
 // GetsockoptInt is getsockopt(2) of an int.
 func GetsockoptInt(fd, level, opt int) (int, syscall.Errno) {
-	if FaultsEnabled {
-		if errno := injected(OpGetsockopt, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno := injected(OpGetsockopt, fd); errno != 0 {
+		return 0, errno
 	}
 	v, err := unix.GetsockoptInt(fd, level, opt)
 	return v, errnoOf(err)
@@ -269,30 +236,24 @@ func GetsockoptInt(fd, level, opt int) (int, syscall.Errno) {
 
 // SetsockoptInt is setsockopt(2) of an int.
 func SetsockoptInt(fd, level, opt, value int) syscall.Errno {
-	if FaultsEnabled {
-		if errno := injected(OpSetsockopt, fd); errno != 0 {
-			return errno
-		}
+	if errno := injected(OpSetsockopt, fd); errno != 0 {
+		return errno
 	}
 	return errnoOf(unix.SetsockoptInt(fd, level, opt, value))
 }
 
 // SetsockoptLinger is setsockopt(2) SO_LINGER.
 func SetsockoptLinger(fd int, l *unix.Linger) syscall.Errno {
-	if FaultsEnabled {
-		if errno := injected(OpSetsockopt, fd); errno != 0 {
-			return errno
-		}
+	if errno := injected(OpSetsockopt, fd); errno != 0 {
+		return errno
 	}
 	return errnoOf(unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, l))
 }
 
 // Shutdown is shutdown(2).
 func Shutdown(fd, how int) syscall.Errno {
-	if FaultsEnabled {
-		if errno := injected(OpShutdown, fd); errno != 0 {
-			return errno
-		}
+	if errno := injected(OpShutdown, fd); errno != 0 {
+		return errno
 	}
 	return errnoOf(unix.Shutdown(fd, how))
 }
@@ -301,10 +262,8 @@ func Shutdown(fd, how int) syscall.Errno {
 // for as long as SO_LINGER says.
 func Close(fd int) syscall.Errno {
 	errno := errnoOf(unix.Close(fd))
-	if FaultsEnabled {
-		if e := injected(OpClose, fd); e != 0 {
-			return e
-		}
+	if e := injected(OpClose, fd); e != 0 {
+		return e
 	}
 	return errno
 }

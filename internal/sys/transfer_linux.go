@@ -14,10 +14,8 @@ import (
 // Sendfile is sendfile(2) from the current offset of in, which it moves. n is 0
 // when it fails.
 func Sendfile(out, in, count int) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpSendfile, out); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpSendfile, out); errno != 0 {
+		return 0, errno
 	}
 	raceRelease()
 	n, err := unix.Sendfile(out, in, nil, count)
@@ -28,10 +26,8 @@ func Sendfile(out, in, count int) (n int, errno syscall.Errno) {
 // about pipes: a socket or a file blocks unless its descriptor is non-blocking.
 // n is 0 when it fails.
 func Splice(out, in, count int) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpSplice, in); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpSplice, in); errno != 0 {
+		return 0, errno
 	}
 	raceRelease()
 	m, err := unix.Splice(in, nil, out, nil, count, unix.SPLICE_F_NONBLOCK)
@@ -43,10 +39,8 @@ func Splice(out, in, count int) (n int, errno syscall.Errno) {
 
 // Pipe2 is pipe2(2) with O_NONBLOCK|O_CLOEXEC: r is the end to read from.
 func Pipe2() (r, w int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpPipe2, -1); errno != 0 {
-			return -1, -1, errno
-		}
+	if errno = injected(OpPipe2, -1); errno != 0 {
+		return -1, -1, errno
 	}
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
@@ -58,10 +52,8 @@ func Pipe2() (r, w int, errno syscall.Errno) {
 // SetPipeSize is fcntl(2) F_SETPIPE_SZ and, where that fails, F_GETPIPE_SZ. It
 // returns how many bytes the pipe holds at most.
 func SetPipeSize(fd, size int) (int, syscall.Errno) {
-	if FaultsEnabled {
-		if errno := injected(OpFcntl, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno := injected(OpFcntl, fd); errno != 0 {
+		return 0, errno
 	}
 	got, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, size)
 	if err != nil {
@@ -72,10 +64,8 @@ func SetPipeSize(fd, size int) (int, syscall.Errno) {
 
 // StatusFlags is fcntl(2) F_GETFL: O_NONBLOCK, O_APPEND and so on.
 func StatusFlags(fd int) (flags int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno := injected(OpFcntl, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno := injected(OpFcntl, fd); errno != 0 {
+		return 0, errno
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	return flags, errnoOf(err)
@@ -84,10 +74,8 @@ func StatusFlags(fd int) (flags int, errno syscall.Errno) {
 // FileType is fstat(2)'s S_IFMT part of st_mode: S_IFREG, S_IFIFO, S_IFSOCK and
 // so on.
 func FileType(fd int) (mode uint32, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno := injected(OpFstat, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno := injected(OpFstat, fd); errno != 0 {
+		return 0, errno
 	}
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
@@ -97,10 +85,8 @@ func FileType(fd int) (mode uint32, errno syscall.Errno) {
 // Peek asks recv(2), with MSG_PEEK and MSG_DONTWAIT, for one byte: n is 1 if
 // there is one, which stays there, and 0 at the end of the stream.
 func Peek(fd int) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpRead, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpRead, fd); errno != 0 {
+		return 0, errno
 	}
 	var b [1]byte
 	r, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1,
@@ -114,10 +100,8 @@ func Peek(fd int) (n int, errno syscall.Errno) {
 
 // Read is read(2), of a descriptor that is not a socket. n is 0 when it fails.
 func Read(fd int, p []byte) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpRead, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpRead, fd); errno != 0 {
+		return 0, errno
 	}
 	n, err := syscall.Read(fd, p)
 	return max(n, 0), errnoOf(err)
@@ -125,10 +109,8 @@ func Read(fd int, p []byte) (n int, errno syscall.Errno) {
 
 // Write is write(2), of a descriptor that need not be a socket. n is 0 when it fails.
 func Write(fd int, p []byte) (n int, errno syscall.Errno) {
-	if FaultsEnabled {
-		if errno = injected(OpWrite, fd); errno != 0 {
-			return 0, errno
-		}
+	if errno = injected(OpWrite, fd); errno != 0 {
+		return 0, errno
 	}
 	n, err := syscall.Write(fd, p)
 	return max(n, 0), errnoOf(err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/webserver"
 )
 
 // newHTTPServer returns an http.Server as a user would write it: nothing but the
@@ -48,26 +49,20 @@ func newHTTPServer(spec Spec) (server, error) {
 
 // httpServer is an http.Server, or one in its adapter, that may speak TLS.
 type httpServer struct {
-	webServer
+	webserver.Server
 	overTLS bool
-}
-
-// webServer has the methods that an http.Server and its adapter share here.
-type webServer interface {
-	Serve(l net.Listener) error
-	ServeTLS(l net.Listener, certFile, keyFile string) error
 }
 
 func (s httpServer) Serve(l net.Listener) error {
 	if s.overTLS {
 		return s.ServeTLS(l, "", "")
 	}
-	return s.webServer.Serve(l)
+	return s.Server.Serve(l)
 }
 
 // unparks returns how many parked connections were used again.
 func (s httpServer) unparks() uint64 {
-	if a, ok := s.webServer.(*httpadapter.Server); ok {
+	if a, ok := s.Server.(*httpadapter.Server); ok {
 		return a.Stats().Unparks
 	}
 	return 0

@@ -187,7 +187,7 @@ func parksIfWanted(t *testing.T, spec Spec) {
 	get()
 	parks := spec.Engine.Name == EnginePercore && spec.Engine.Adapter
 	if parks && runtime.GOOS == "linux" {
-		a := srv.(httpServer).webServer.(*httpadapter.Server)
+		a := srv.(httpServer).Server.(*httpadapter.Server)
 		testnet.Eventually(t, "the connection being parked", func() bool { return a.Stats().Parked == 1 })
 	}
 	get()

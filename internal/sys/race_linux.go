@@ -1,11 +1,9 @@
-//go:build race
-
 package sys
 
 import (
-	"runtime"
 	"syscall"
-	"unsafe"
+
+	"github.com/percore/percore/internal/race"
 )
 
 // The race detector must see a write to a connection happen before the read of its
@@ -18,7 +16,9 @@ import (
 // raceRelease makes everything up to now happen before every raceAcquire that comes
 // later. It goes before the call that hands bytes to the kernel.
 func raceRelease() {
-	_, _ = syscall.Write(-1, nil) // fails (EBADF), once the detector knows
+	if race.Enabled {
+		_, _ = syscall.Write(-1, nil) // fails (EBADF), once the detector knows
+	}
 }
 
 // raceAcquire is raceRelease's counterpart, for after the call that got bytes, or
@@ -26,19 +26,7 @@ func raceRelease() {
 // to know, so fd has to be good for reading. On a socket or a pipe it then succeeds
 // at once, and takes neither data nor a pending error away.
 func raceAcquire(fd int) {
-	_, _ = syscall.Read(fd, nil)
-}
-
-// raceFilled tells the race detector that the kernel has written p.
-func raceFilled(p []byte) {
-	if len(p) > 0 {
-		runtime.RaceWriteRange(unsafe.Pointer(&p[0]), len(p))
-	}
-}
-
-// raceTaken tells the race detector that the kernel reads p.
-func raceTaken(p []byte) {
-	if len(p) > 0 {
-		runtime.RaceReadRange(unsafe.Pointer(&p[0]), len(p))
+	if race.Enabled {
+		_, _ = syscall.Read(fd, nil)
 	}
 }

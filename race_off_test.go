@@ -1,7 +1,0 @@
-//go:build !race
-
-package percore
-
-// raceEnabled says that the race detector is watching. It makes sync.Pool
-// forget things at random, so that allocations can't be counted.
-const raceEnabled = false
