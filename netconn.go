@@ -62,14 +62,16 @@ func (c *netConn) WriteBuffer(b *pool.Buffer) (int, error) {
 	return c.tcpConn.Write(b.Bytes())
 }
 
-// Close closes both halves. The socket is closed with the second, package net's: what
-// SetLinger asks for happens there, and which of several calls of Close has closed the
-// connection is decided there. Reads and writes that are blocked end with their half.
+// Close closes both halves, the write half first: a read that fails because of Close must
+// not find that a write still works, as when net/http ends a handler because of it. The
+// write half also decides which of several calls of Close has closed the connection. The
+// socket is closed with the read half.
 func (c *netConn) Close() error {
+	err := c.tcpConn.Close()
 	if !onNet { // there the two are one
 		_ = c.read.Close()
 	}
-	return c.tcpConn.Close()
+	return err
 }
 
 func (c *netConn) SetDeadline(t time.Time) error {

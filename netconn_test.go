@@ -170,6 +170,24 @@ func TestNetBuffersInterrupts(t *testing.T) {
 	}
 }
 
+// When Close ends a read, a write does not work any more.
+func TestNetBuffersCloseEndsWritesFirst(t *testing.T) {
+	testnet.NoLeaks(t)
+	for range 50 {
+		tested, _ := netBuffersPair(t, false)
+		written := make(chan error, 1)
+		testnet.GoBlocked(t, "Read", func() {
+			tested.Read(make([]byte, 1))
+			_, err := tested.Write([]byte("late"))
+			written <- err
+		})
+		tested.Close()
+		if err := testnet.Receive(t, "the write", written); !errors.Is(err, net.ErrClosed) {
+			t.Fatalf("a write after a read that Close ended: got %v, want net.ErrClosed", err)
+		}
+	}
+}
+
 // The peer reads the end, or a reset, as on package net, though the socket has two
 // descriptors.
 func TestNetBuffersClose(t *testing.T) {
