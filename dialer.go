@@ -83,7 +83,8 @@ type Dialer struct {
 	// Group is the loops that the connections run on, each on the one with the
 	// fewest; nil means the default group. A program that has neither a listener
 	// nor a connection for much of the time, and dials often, spares itself the
-	// start of the default group each time by a Group of its own.
+	// start of the default group each time by a Group of its own. With a Group that has
+	// ended dialing fails before it connects.
 	Group *loop.Group
 
 	// NetBuffers has Dial and DialContext return connections on which net.Buffers.WriteTo
@@ -125,14 +126,18 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // Dial. It fails when ctx, which must not be nil, ends before it is connected.
 // After that ctx has no effect on the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	nc, err := d.netDialer().DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
 	switch network {
 	case "tcp", "tcp4", "tcp6", "unix":
 	default:
-		return nc, nil
+		return d.netDialer().DialContext(ctx, network, address)
+	}
+	if err := d.hold(network); err != nil {
+		return nil, err
+	}
+	defer d.release()
+	nc, err := d.netDialer().DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
 	}
 	tc, keep := nc.(*net.TCPConn)
 	keep = keep && d.NetBuffers
@@ -168,6 +173,10 @@ func parseTarget(target string) (network, address string) {
 // DialTCP is DialContext for addresses that need no resolving; the network is
 // "tcp", "tcp4" or "tcp6". The zero laddr leaves the choice to the kernel.
 func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (*Conn, error) {
+	if err := d.hold(network); err != nil {
+		return nil, err
+	}
+	defer d.release()
 	nc, err := d.netDialer().DialTCP(ctx, network, laddr, raddr)
 	if err != nil {
 		return nil, err
@@ -183,6 +192,10 @@ func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net
 		err := errors.New("percore dials stream sockets only; use net.Dialer for " + network)
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
+	if err := d.hold(network); err != nil {
+		return nil, err
+	}
+	defer d.release()
 	nc, err := d.netDialer().DialUnix(ctx, network, laddr, raddr)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,21 @@ import (
 	"github.com/percore/percore/loop"
 )
 
+// hold keeps the dialer's own group until release, so that a group that has ended is
+// found out before there is a connection. The default group never ends for a dialer.
+func (d *Dialer) hold(network string) error {
+	if d.Group != nil && !d.Group.Retain() {
+		return &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Err: loop.ErrStopped}
+	}
+	return nil
+}
+
+func (d *Dialer) release() {
+	if d.Group != nil {
+		d.Group.Release()
+	}
+}
+
 // adopt makes a Conn of a duplicate of nc's descriptor, and closes nc unless keep is set
 // and it succeeds: package net gives no descriptor away. The duplicate is the same open
 // file, with all that was set on it, connected as before; what closing nc undoes

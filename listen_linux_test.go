@@ -1047,3 +1047,19 @@ func TestLowWaterMark(t *testing.T) {
 		})
 	}
 }
+
+// A nil context does where nothing has to be resolved, as on package net: for each of
+// the sockets.
+func TestListenNilContext(t *testing.T) {
+	testnet.NoLeaks(t)
+	var none context.Context
+	for _, lc := range []interface {
+		Listen(ctx context.Context, network, address string) (net.Listener, error)
+	}{new(net.ListenConfig), &ListenConfig{Group: newGroup(t, 3)}} {
+		ln, err := lc.Listen(none, "tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatalf("%T: %v", lc, err)
+		}
+		ln.Close()
+	}
+}

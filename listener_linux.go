@@ -95,7 +95,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	}
 	l.unlink.Store(isUnix)
 	if !isUnix {
-		err = l.multiply(ctx, lc)
+		err = l.multiply(lc)
 	}
 	if err == nil {
 		err = l.open()
@@ -166,7 +166,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 // has claimed less by then: a connection that somebody has made from the same
 // port, say. With what sockets there are the listener works as one over a unix
 // socket does; package net, which needs one only, would not fail here either.
-func (l *listener) multiply(ctx context.Context, lc *ListenConfig) error {
+func (l *listener) multiply(lc *ListenConfig) error {
 	others := l.group.Len() - 1
 	if others == 0 {
 		return nil
@@ -176,9 +176,10 @@ func (l *listener) multiply(ctx context.Context, lc *ListenConfig) error {
 		return os.NewSyscallError("setsockopt", errno)
 	}
 	config := lc.netConfig(lc.control(true))
-	ctx = context.WithoutCancel(ctx) // package net, which binds once, would have listened by now
 	for range others {
-		nl, err := config.Listen(ctx, l.network, l.addr.String())
+		// Without the caller's context, which is for resolving: package net, which binds
+		// once, would have listened by now.
+		nl, err := config.Listen(context.Background(), l.network, l.addr.String())
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil
 		}

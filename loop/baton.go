@@ -15,8 +15,9 @@ import "sync/atomic"
 //	          about to                              nobody waits for it: free
 //	free      nobody                                wait: byWaiter
 //	                                                a callback, a task: byLoop
-//	byWaiter  a goroutine in FD.wait                it has what it waited for: free, and
-//	                                                byLoop at once if anybody is left waiting
+//	byWaiter  a goroutine in FD.wait                it has what it waited for, or an event finds
+//	                                                other descriptors there: free, and byLoop at
+//	                                                once if anybody is left waiting
 //
 // The invariant is that nobody waits while it is free. It holds because whoever
 // starts to wait says so first (waiting, callback, the task queue) and looks at
@@ -66,7 +67,9 @@ func (l *Loop) lead(f *FD, s *side) {
 }
 
 // passLed is pass for a goroutine that leads. It runs no foreign code: tasks and
-// callbacks are left to the loop's goroutine.
+// callbacks are left to the loop's goroutine. So are all events once there is another
+// descriptor: the leader, which waits for its own only, would be woken for each of
+// them, at twice the cost if it is locked to its thread.
 func (l *Loop) passLed(uintptr) (done bool) {
 	l.wakeups.Add(1)
 	s := l.baton.leader.Load()
@@ -75,7 +78,7 @@ func (l *Loop) passLed(uintptr) (done bool) {
 		n, more = l.poller.harvest()
 		l.dispatch(n)
 	}
-	return s.state.Load()&waiting == 0 || l.tasks.woken.Load()
+	return s.state.Load()&waiting == 0 || l.tasks.woken.Load() || l.descriptors.Load() > 1
 }
 
 // awaited reports whether anybody may wait for an event, where f is the only

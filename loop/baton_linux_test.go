@@ -224,6 +224,31 @@ func TestBatonWithWaiter(t *testing.T) {
 	}
 }
 
+// A leader that goes on waiting hands over once there are other descriptors: it would
+// be woken for each of their events, on a thread of its own perhaps.
+func TestBatonLeaderGivesUp(t *testing.T) {
+	f, peer := newLonePair(t, overTCP)
+	read := start(func() (int, error) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		return f.Read(make([]byte, 8))
+	})
+	awaitHolder(t, f.loop, byWaiter)
+	other, otherPeer := newPair(t, f.loop, overTCP)
+	ping(t, other, otherPeer)
+	awaitHolder(t, f.loop, byLoop)
+	for range 10 {
+		ping(t, other, otherPeer)
+		if holder := f.loop.baton.holder.Load(); holder != byLoop {
+			t.Errorf("with two descriptors: got holder %d, want %d, the loop's goroutine", holder, byLoop)
+		}
+	}
+	mustWrite(t, peer, "last")
+	if r := await(t, "Read", read); r != (result{4, nil}) {
+		t.Errorf("Read of the leader: got %v, want 4", r)
+	}
+}
+
 // A reader keeps pinging over one descriptor, in and out of polling, while all
 // else happens on its loop.
 func TestBatonStress(t *testing.T) {

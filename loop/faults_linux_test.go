@@ -149,6 +149,22 @@ func TestReadCosts(t *testing.T) {
 	})
 }
 
+// A kernel that has no TCP_ULP (before 4.13) has plain TCP sockets only. Any other
+// failure leaves open what the socket is.
+func TestNoULP(t *testing.T) {
+	for errno, trusted := range map[syscall.Errno]bool{syscall.ENOPROTOOPT: true, syscall.EPERM: false} {
+		g := newTestGroup(t, Config{Loops: 1})
+		f, _ := newPair(t, g.Loop(0), overTCP)
+		failed := failNth(t, 1, errno, isOp(sys.OpGetsockopt, int(f.sysfd)), nil)
+		if err := f.RawControl(func(uintptr) {}); err != nil {
+			t.Fatalf("RawControl: %v", err)
+		}
+		if f.rd.trusted() != trusted || !failed.Load() {
+			t.Errorf("after getsockopt failed with %v: got short reads trusted %t, want %t", errno, f.rd.trusted(), trusted)
+		}
+	}
+}
+
 // Once the user has changed the socket, or has a duplicate, reads ask the kernel.
 func TestReadCostsExposed(t *testing.T) {
 	const messages = 20

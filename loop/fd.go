@@ -114,16 +114,20 @@ func (f *FD) onReady(r Readiness) {
 			bits |= speculate
 		}
 		f.rd.signal(bits)
-		if h := f.rd.takeCallback(); h != nil {
-			if f.loop.onLoop() {
-				h.OnReadable(nil)
-			} else {
-				f.loop.Submit(func() { h.OnReadable(nil) })
-			}
-		}
 	}
 	if r&Writable != 0 {
 		f.wr.signal(ready)
+	}
+	if r&Readable == 0 {
+		return
+	}
+	// Last, since a callback may not return (runtime.Goexit).
+	if h := f.rd.takeCallback(); h != nil {
+		if f.loop.onLoop() {
+			h.OnReadable(nil)
+		} else {
+			f.loop.Submit(func() { h.OnReadable(nil) })
+		}
 	}
 }
 
@@ -663,7 +667,7 @@ func (f *FD) destroy() error {
 		f.loop.timers.disarm(f)
 	}
 	f.loop.vacate(f.token)
-	if f.exposed.Load() {
+	if f.exposed.Load() || closeIsDear {
 		f.loop.poller.del(int(f.sysfd))
 	}
 	errno := sys.Close(int(f.sysfd))

@@ -60,6 +60,7 @@ type Loop struct {
 	sole  *FD        // the last harvest had one event, and it was for this
 
 	// owned by the loop's goroutine
+	running  []func()      // the tasks that are being run; empty between passes
 	stopping bool          // set by the task that stop submits
 	busyPoll time.Duration // for how long to spin at present; adapts up to Config.BusyPoll
 
@@ -81,7 +82,6 @@ type Loop struct {
 		queue []func()
 		woken atomic.Bool // the eventfd was written and the queue has not been taken since
 		ended bool        // the loop has returned; the eventfd is closed, or about to be
-		spare []func()
 		run   atomic.Uint64
 	}
 }
@@ -131,7 +131,7 @@ func (l *Loop) begin() error {
 	l.timers.init(l)
 	l.group.running.Add(1)
 	l.started.Store(true)
-	go l.run()
+	go l.run(false)
 	return nil
 }
 
@@ -227,11 +227,26 @@ func (l *Loop) Submit(task func()) {
 // stop makes run return once the tasks submitted before it have run.
 func (l *Loop) stop() { l.Submit(func() { l.stopping = true }) }
 
-// run is the loop's goroutine.
-func (l *Loop) run() {
+// run is the loop's goroutine. A callback or a task that ends it (runtime.Goexit:
+// testing.T's FailNow, say) ends itself only: another goroutine goes on where it was,
+// resumed.
+func (l *Loop) run(resumed bool) {
+	ended := false
+	defer func() {
+		if !ended {
+			go l.run(true)
+		}
+	}()
 	if l.group.config.Pin {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its affinity with it
 		pinThread(l.index)
+	}
+	if resumed {
+		l.deliver()
+		l.runQueue()
+		for !l.stopping && l.harvest() {
+			// Without a wait: the goroutine before may have taken the news that there is more.
+		}
 	}
 	for !l.stopping {
 		if l.group.config.Strategy == Thread {
@@ -250,6 +265,7 @@ func (l *Loop) run() {
 	l.tasks.Unlock()
 	l.poller.close()
 	l.group.loopEnded()
+	ended = true
 }
 
 // pass is what the loop's goroutine does each time it was woken: it harvests,
@@ -310,8 +326,16 @@ func (l *Loop) dispatch(n int) {
 	if stale > 0 {
 		l.stale.Add(uint64(stale))
 	}
-	for i := range l.batch {
-		d := l.batch[i]
+	l.deliver()
+}
+
+// deliver tells the descriptors of the batch what their events say. It goes on where
+// a callback left it that did not return.
+func (l *Loop) deliver() {
+	for i, d := range l.batch {
+		if d.fd == nil {
+			continue
+		}
 		l.batch[i] = delivery{} // do not keep a closed descriptor alive
 		d.fd.onReady(d.ready)
 		if len(l.batch) == 1 {
@@ -329,25 +353,31 @@ func (l *Loop) onLoop() bool { return l.baton.holder.Load() == byLoop }
 // get their turn in between.
 func (l *Loop) runTasks() bool {
 	l.tasks.Lock()
-	queue := l.tasks.queue
-	l.tasks.queue = l.tasks.spare
+	l.running, l.tasks.queue = l.tasks.queue, l.running
 	l.tasks.woken.Store(false)
 	l.tasks.Unlock()
-	for i, task := range queue {
-		queue[i] = nil
-		task()
+	return l.runQueue()
+}
+
+// runQueue runs the tasks in running, and leaves an empty array there for the next
+// ones. It goes on where a task left it that did not return.
+func (l *Loop) runQueue() bool {
+	for i, task := range l.running {
+		if task != nil {
+			l.running[i] = nil
+			task()
+		}
 	}
-	if len(queue) > 0 {
-		l.tasks.run.Add(uint64(len(queue)))
+	n := len(l.running)
+	if n > 0 {
+		l.tasks.run.Add(uint64(n))
 	}
-	// A burst's large array is not kept; only the goroutine that runs this
-	// touches spare, and only under the lock when it is handed to queue.
-	if cap(queue) <= taskQueueKept {
-		l.tasks.spare = queue[:0]
+	if cap(l.running) <= taskQueueKept { // a burst's large array is not kept
+		l.running = l.running[:0]
 	} else {
-		l.tasks.spare = nil
+		l.running = nil
 	}
-	return len(queue) > 0
+	return n > 0
 }
 
 // taskQueueKept is the largest task queue that is reused, in tasks: 8 KiB.

@@ -151,6 +151,8 @@ func TestReadiness(t *testing.T) {
 // The kernel goes on to report a file that was closed while a duplicate of it is
 // open. Such events are dropped, and don't reach the slot's present descriptor.
 func TestStaleEvents(t *testing.T) {
+	defer func(was bool) { closeIsDear = was }(closeIsDear)
+	closeIsDear = false
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
 		old := newEventFD(t, l, nil)
@@ -205,6 +207,29 @@ func TestCloseDuplicated(t *testing.T) {
 			t.Errorf("events after Close: got %d, want 0", n)
 		}
 	})
+}
+
+// Where close(2) of a registered descriptor is dear it is taken out before.
+func TestCloseIsDear(t *testing.T) {
+	defer func(was bool) { closeIsDear = was }(closeIsDear)
+	closeIsDear = true
+	g := newTestGroup(t, Config{Loops: 1})
+	l := g.Loop(0)
+	newEventFD(t, l, nil) // so that the group lives on, and polls
+	e := newEventFD(t, l, nil)
+	duplicate, err := unix.FcntlInt(uintptr(e.sysfd), unix.F_DUPFD_CLOEXEC, 0) // of which the FD knows nothing
+	if err != nil {
+		t.Fatalf("fcntl: %v", err)
+	}
+	defer unix.Close(duplicate)
+	closeFD(t, e.FD)
+	settle(t, l)
+	before := g.Stats().Events
+	fire(duplicate)
+	settle(t, l)
+	if n := g.Stats().Events - before; n != 0 {
+		t.Errorf("events after Close: got %d, want 0", n)
+	}
 }
 
 // Slots are reused, however many come and go; each event finds its owner.
@@ -523,7 +548,7 @@ func TestSubmitBurst(t *testing.T) {
 		kept := make(chan int, 1)
 		l.Submit(func() {
 			l.tasks.Lock()
-			kept <- max(cap(l.tasks.queue), cap(l.tasks.spare))
+			kept <- max(cap(l.tasks.queue), cap(l.running))
 			l.tasks.Unlock()
 		})
 		if n := testnet.Receive(t, "a task", kept); n > taskQueueKept {
@@ -577,6 +602,67 @@ func TestBusyPollAdapts(t *testing.T) {
 			t.Errorf("busy-poll time of an idle loop: got %v, want %v or more", got, most/16)
 		}
 		return got < most
+	})
+}
+
+// A callback or a task that ends its goroutine, as testing.T's FailNow does, ends
+// neither the loop nor what the loop had found with it.
+func TestGoexit(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		const crowd = 3 * eventsMin
+		l := g.Loop(0)
+		fds := make([]*eventFD, crowd)
+		for i := range fds {
+			fds[i] = newEventFD(t, l, nil)
+		}
+		for range 5 {
+			leaving := make([]*eventFD, 3)
+			for i := range leaving {
+				leaving[i] = newEventFD(t, l, func(*eventFD) { runtime.Goexit() })
+			}
+			before := fds[0].calls.Load()
+			var run atomic.Int32
+			release := holdLoop(t, l)
+			for i, e := range fds { // one batch, with those that leave in between
+				e.fire()
+				if i%eventsMin == 1 {
+					leaving[i/eventsMin].fire()
+				}
+			}
+			for i := range 10 {
+				l.Submit(func() { run.Add(1) })
+				if i%3 == 0 {
+					l.Submit(runtime.Goexit)
+				}
+			}
+			release()
+			for _, e := range fds {
+				e.awaitCalls(t, before+1)
+			}
+			eventually(t, "all tasks are run", func() bool { return run.Load() == 10 })
+			for _, e := range leaving {
+				closeFD(t, e.FD)
+			}
+		}
+		settle(t, l)
+	})
+}
+
+// A task that does not return may be what the eventfd has told the loop of: those
+// behind it must not wait for another.
+func TestGoexitBeforeTasks(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		l := g.Loop(0)
+		for range 20 {
+			e := newEventFD(t, l, func(*eventFD) { runtime.Goexit() })
+			release := holdLoop(t, l)
+			e.fire()
+			done := make(chan struct{})
+			l.Submit(func() { close(done) })
+			release()
+			testnet.Receive(t, "a task is run", done)
+			closeFD(t, e.FD)
+		}
 	})
 }
 

@@ -235,7 +235,12 @@ func (p *poller) watchWrites(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
 }
 
-// del takes fd out, for the case that closing it doesn't.
+// closeIsDear says that close(2) of a descriptor that is registered takes a lock of
+// the whole machine (fs/eventpoll.c, epmutex; since Linux 6.4 it takes none). Taking
+// the descriptor out first doesn't.
+var closeIsDear = sys.KernelBefore(6, 4)
+
+// del takes fd out, for the case that closing it doesn't, or is dear.
 func (p *poller) del(fd int) { p.ctl(unix.EPOLL_CTL_DEL, fd, 0, token{}) }
 
 // wake makes a waiting loop pass.

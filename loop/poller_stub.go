@@ -12,6 +12,8 @@ import (
 // method is ever called.
 type poller struct{}
 
+const closeIsDear = false
+
 var wakeToken = token{slot: ^uint32(0), gen: ^uint32(0)}
 
 func newPoller() (*poller, error) {

@@ -13,6 +13,8 @@ import (
 type Set struct {
 	epoll epoll // immutable; knows the deadline, too
 
+	users sync.WaitGroup // calls that use the descriptors; added to under mu, while the set is open
+
 	mu struct {
 		sync.Mutex
 		deadline time.Time
@@ -47,7 +49,12 @@ func NewSet(fds []int) (*Set, error) {
 // Wait fails with [ErrClosed] if the set is closed and with
 // [os.ErrDeadlineExceeded] after the deadline, as soon as try is not running.
 func (s *Set) Wait(try func(i int, r Readiness) (done bool)) error {
+	closed := false
 	err := s.epoll.raw.Read(func(uintptr) bool {
+		if closed = !s.enter(); closed {
+			return true
+		}
+		defer s.users.Done()
 		for {
 			// Level-triggered, so nothing is forgotten when Wait returns with
 			// some left; and looked at again before each wait.
@@ -60,7 +67,7 @@ func (s *Set) Wait(try func(i int, r Readiness) (done bool)) error {
 			}
 		}
 	})
-	if err != nil && err != os.ErrDeadlineExceeded {
+	if closed || err != nil && err != os.ErrDeadlineExceeded {
 		return ErrClosed // the only other way in which waiting on a file fails
 	}
 	return err
@@ -102,10 +109,24 @@ func (s *Set) failed() error {
 // Use calls f, which may use the descriptors: Close waits for it. It fails with
 // [ErrClosed] if the set is closed.
 func (s *Set) Use(f func()) error {
-	if s.epoll.raw.Control(func(uintptr) { f() }) != nil {
+	if !s.enter() {
 		return ErrClosed
 	}
+	defer s.users.Done()
+	f()
 	return nil
+}
+
+// enter begins a use of the descriptors, unless the set is closed: os.File's Close
+// does not promise to wait for the functions of its RawConn.
+func (s *Set) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return false
+	}
+	s.users.Add(1)
+	return true
 }
 
 // SetDeadline sets the time from which Wait and Pause fail. The zero time means
@@ -120,10 +141,12 @@ func (s *Set) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Close closes the set. When it returns, no try is running and none will.
+// Close closes the set. When it returns, no function of Wait and Use is running, and
+// none will.
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.mu.closed = true
 	s.mu.Unlock()
-	s.epoll.file.Close() // without the lock, since it waits for try
+	s.epoll.file.Close() // wakes the callers of Wait
+	s.users.Wait()
 }

@@ -237,3 +237,45 @@ func TestNewSetFails(t *testing.T) {
 		t.Errorf("NewSet(-1): got %v, %v, want nil, epoll_ctl: %v", s, err, syscall.EBADF)
 	}
 }
+
+// Close waits for the functions of Wait and Use, whatever os.File's Close does: after
+// Fd it doesn't.
+func TestSetCloseWaitsByItself(t *testing.T) {
+	for name, use := range map[string]func(s *Set, fds []int, f func()) error{
+		"Wait": func(s *Set, fds []int, f func()) error {
+			fire(fds[0])
+			return s.Wait(func(int, Readiness) bool { f(); return true })
+		},
+		"Use": func(s *Set, _ []int, f func()) error { return s.Use(f) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, fds := newTestSet(t, 1)
+			s.epoll.file.Fd()
+			running, finish := make(chan struct{}), make(chan struct{})
+			var finished atomic.Bool
+			using := startErr(func() error {
+				return use(s, fds, func() {
+					close(running)
+					<-finish
+					finished.Store(true)
+				})
+			})
+			testnet.Receive(t, "the function", running)
+			closed := make(chan bool, 1)
+			testnet.GoBlocked(t, "Close", func() {
+				s.Close()
+				closed <- finished.Load()
+			})
+			if err := s.Use(func() { t.Error("called on a closed set") }); err != ErrClosed {
+				t.Errorf("Use of a closed set: got %v, want %v", err, ErrClosed)
+			}
+			close(finish)
+			if !testnet.Receive(t, "Close", closed) {
+				t.Error("Close returned while the function was running")
+			}
+			if r := await(t, name, using); r.err != nil {
+				t.Errorf("%s: got %v, want nil", name, r.err)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"fmt"
 	"syscall"
 	"unsafe"
 
@@ -119,12 +120,14 @@ func EpollCreate1() (int, syscall.Errno) {
 	return fd, errnoOf(err)
 }
 
-// EpollCtl is epoll_ctl(2).
+// EpollCtl is epoll_ctl(2). It tells the scheduler: an ADD to an epoll instance that is
+// watched by another takes a lock of the whole machine (fs/eventpoll.c,
+// epnested_mutex), and sleeps while another process has it.
 func EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	if errno := injected(OpEpollCtl, fd); errno != 0 {
 		return errno
 	}
-	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd),
+	_, _, errno := syscall.Syscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd),
 		uintptr(unsafe.Pointer(ev)), 0, 0)
 	return errno
 }
@@ -185,11 +188,12 @@ func SetNonblock(fd int, nonblock bool) syscall.Errno {
 }
 
 // IsPlainTCP reports whether a read on a TCP socket gives all that has arrived:
-// nobody has put a protocol on top (TCP_ULP, whose value is 0, as a number, if
-// there is none) or has data wait for more (socket(7), SO_RCVLOWAT).
+// there is no protocol on top (TCP_ULP, whose value is 0, as a number, if there is
+// none), and data need not wait for more (socket(7), SO_RCVLOWAT). A kernel before
+// 4.13 has no TCP_ULP (ENOPROTOOPT), and so no protocol on top.
 func IsPlainTCP(fd int) bool {
 	ulp, errno := GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_ULP)
-	if errno != 0 || ulp != 0 {
+	if errno != syscall.ENOPROTOOPT && (errno != 0 || ulp != 0) {
 		return false
 	}
 	lowat, errno := GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT)
@@ -266,6 +270,25 @@ func Close(fd int) syscall.Errno {
 		return e
 	}
 	return errno
+}
+
+// KernelBefore reports whether the kernel is older than the given version. One whose
+// version can't be told counts as new.
+func KernelBefore(major, minor int) bool {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	return releaseBefore(unix.ByteSliceToString(name.Release[:]), major, minor)
+}
+
+// releaseBefore is KernelBefore for a release as uname(2) gives it ("6.1.0-18-amd64").
+func releaseBefore(release string, major, minor int) bool {
+	var isMajor, isMinor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &isMajor, &isMinor); n != 2 {
+		return false
+	}
+	return isMajor < major || isMajor == major && isMinor < minor
 }
 
 // errnoOf unwraps what package unix returns, which is an Errno or nil.
