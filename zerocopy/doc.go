@@ -21,9 +21,10 @@
 //
 //	PERCOREDEBUG=splice=0,sendfile=0
 //
-//	sendfile=0  files are read and written
-//	splice=0    sockets and pipes are read and written
-//	writev=0    slices are written one by one
+//	sendfile=0    files are read and written
+//	splice=0      sockets and pipes are read and written
+//	writev=0      slices are written one by one
+//	rawsyscall=0  the scheduler is told of each send and receive, not only of long ones
 //
 // Settings that this version does not know are ignored; a warning names them when
 // the program starts. Of two for the same feature the later one counts, as with

@@ -31,22 +31,22 @@ func on(features []*fastpath.Feature) string {
 }
 
 func TestSettings(t *testing.T) {
-	const all = "sendfile splice writev"
+	const all = "sendfile splice writev rawsyscall"
 	for _, c := range []struct{ settings, want, unknown string }{
 		{"", all, ""},
-		{"splice=0", "sendfile writev", ""},
-		{"splice=0,sendfile=0", "writev", ""},
-		{"sendfile=0,splice=0,writev=0", "", ""},
+		{"splice=0", "sendfile writev rawsyscall", ""},
+		{"splice=0,sendfile=0", "writev rawsyscall", ""},
+		{"sendfile=0,splice=0,writev=0,rawsyscall=0", "", ""},
 		{"splice=1", all, ""},
 		{"splice=0,splice=1", all, ""},
-		{"splice=1,splice=0", "sendfile writev", ""},
+		{"splice=1,splice=0", "sendfile writev rawsyscall", ""},
 		{"splice", all, "splice"},
 		{"splice=", all, "splice="},
 		{"splice=false", all, "splice=false"},
 		{"splice=00", all, "splice=00"},
 		{"SPLICE=0", all, "SPLICE=0"},
 		{" splice=0", all, " splice=0"}, // GODEBUG knows no spaces either
-		{"future=0,writev=0,,=,a=b=c", "sendfile splice", "future=0,=,a=b=c"},
+		{"future=0,writev=0,,=,a=b=c", "sendfile splice rawsyscall", "future=0,=,a=b=c"},
 	} {
 		t.Run(c.settings, func(t *testing.T) {
 			features := fastpath.NewFeatures()
@@ -89,8 +89,8 @@ func TestEnvironment(t *testing.T) {
 		settings, want string
 		warnings       int
 	}{
-		{"splice=0,writev=0", "sendfile", 0},
-		{"splice=0,future=0,write=0,writev=0", "sendfile", 1},
+		{"splice=0,writev=0", "sendfile rawsyscall", 0},
+		{"splice=0,future=0,write=0,writev=0", "sendfile rawsyscall", 1},
 	} {
 		child := testnet.StartChild(t, "features", "PERCOREDEBUG="+c.settings)
 		out, err := io.ReadAll(child.Stdout)

@@ -41,10 +41,13 @@ var (
 	Sendfile = &Feature{name: "sendfile"}
 	Splice   = &Feature{name: "splice"}
 	Writev   = &Feature{name: "writev"}
+
+	// RawSyscall is to send and receive small messages without telling Go's scheduler.
+	RawSyscall = &Feature{name: "rawsyscall"}
 )
 
 // All lists the features.
-var All = []*Feature{Sendfile, Splice, Writev}
+var All = []*Feature{Sendfile, Splice, Writev, RawSyscall}
 
 // variable is the environment variable that switches features off. It is read
 // once, when the program starts.

@@ -6,4 +6,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+// children are the helpers that run in processes of their own.
+var children []testnet.Option
+
+func TestMain(m *testing.M) { testnet.Main(m, children...) }

@@ -7,13 +7,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/race"
 )
 
-// rawBytesMax is the longest transfer made behind the scheduler's back. Copying
-// 64 KiB takes some 10 µs, the time after which sysmon would first look at a
-// goroutine in a system call (20 µs); a longer copy would delay others.
-const rawBytesMax = 64 << 10
+// rawBytesMax is the longest transfer made behind the scheduler's back, in bytes: a
+// page, so that it touches two pages of memory at most. Each of them may have to be
+// brought in first, from a mapped file or from swap, and meanwhile the call keeps its
+// processor from all other goroutines, and a garbage collection from starting. A
+// page is also net/http's buffer, of either direction.
+const rawBytesMax = 4 << 10
+
+// isRaw reports whether a transfer of n bytes is made behind the scheduler's back.
+func isRaw(n int) bool { return n <= rawBytesMax && fastpath.RawSyscall.On() }
 
 // zero is what an empty slice points to: the kernel wants a valid address even
 // for a length of 0.
@@ -37,7 +43,7 @@ func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
 		return 0, errno
 	}
 	var r uintptr
-	if len(p) <= rawBytesMax {
+	if isRaw(len(p)) {
 		r, _, errno = syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 	} else {
 		r, _, errno = syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
@@ -76,7 +82,7 @@ func Send(fd int, p []byte) (n int, errno syscall.Errno) {
 	raceRelease()
 	race.ReadRange(p)
 	var r uintptr
-	if len(p) <= rawBytesMax {
+	if isRaw(len(p)) {
 		r, _, errno = syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)
 	} else {
 		r, _, errno = syscall.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)

@@ -1,0 +1,155 @@
+package sys_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func init() { children = append(children, testnet.WithChild("page faults", servePageFaults)) }
+
+// The structures and numbers of <linux/userfaultfd.h>.
+type (
+	uffdioAPI      struct{ api, features, ioctls uint64 }
+	uffdioRegister struct{ start, length, mode, ioctls uint64 }
+	uffdioCopy     struct {
+		dst, src, length, mode uint64
+		copied                 int64
+	}
+	uffdMsg struct {
+		event          uint8
+		_              [7]byte
+		flags, address uint64
+		_              [8]byte
+	}
+)
+
+const (
+	uffdAPI               = 0xAA
+	ioctlAPI              = 0xC018AA3F
+	ioctlRegister         = 0xC020AA00
+	ioctlCopy             = 0xC028AA03
+	uffdioRegisterMissing = 1
+)
+
+func ioctl(fd, request uintptr, arg unsafe.Pointer) {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, request, uintptr(arg)); errno != 0 {
+		fmt.Fprintf(os.Stderr, "ioctl %#x: %v\n", request, errno)
+		os.Exit(1)
+	}
+}
+
+// pagedMemory returns memory whose pages are not there before a goroutine of this
+// process has delivered them, or why it can't be had.
+func pagedMemory(size int) ([]byte, error) {
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return nil, os.NewSyscallError("userfaultfd", errno)
+	}
+	ioctl(fd, ioctlAPI, unsafe.Pointer(&uffdioAPI{api: uffdAPI}))
+	page := os.Getpagesize()
+	memory, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	start := uint64(uintptr(unsafe.Pointer(&memory[0])))
+	ioctl(fd, ioctlRegister, unsafe.Pointer(&uffdioRegister{start: start, length: uint64(size+page) &^ uint64(page-1), mode: uffdioRegisterMissing}))
+	contents, err := unix.Mmap(-1, 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	source := uint64(uintptr(unsafe.Pointer(&contents[0])))
+	go func() {
+		var m uffdMsg
+		for {
+			_, err := unix.Read(int(fd), unsafe.Slice((*byte)(unsafe.Pointer(&m)), unsafe.Sizeof(m)))
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			ioctl(fd, ioctlCopy, unsafe.Pointer(&uffdioCopy{dst: m.address &^ uint64(page-1), src: source, length: uint64(page)}))
+		}
+	}()
+	return memory[:size], nil
+}
+
+// servePageFaults makes a call with memory that another goroutine of the only
+// processor has to deliver, as a FUSE server or a pager in the process does.
+func servePageFaults() {
+	runtime.GOMAXPROCS(1)
+	call := os.Getenv("CALL")
+	var size int
+	fmt.Sscan(os.Getenv("SIZE"), &size)
+	memory, err := pagedMemory(size)
+	if err != nil {
+		fmt.Print("skip: ", err)
+		os.Exit(0) // before the leak checks: the goroutine and its descriptor go with the process
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		fmt.Print("skip: ", err)
+		os.Exit(0)
+	}
+	var n int
+	var errno syscall.Errno
+	switch call {
+	case "Send":
+		n, errno = sys.Send(fds[0], memory)
+	case "Recv":
+		_, _ = unix.Write(fds[1], make([]byte, size))
+		n, errno = sys.Recv(fds[0], memory)
+	case "Writev":
+		iov := unix.Iovec{Base: &memory[0]}
+		iov.SetLen(size)
+		n, errno = sys.Writev(fds[0], []unix.Iovec{iov})
+	}
+	fmt.Printf("%d bytes, errno %d", n, errno)
+	os.Exit(0)
+}
+
+// A call that waits for its memory leaves its processor to others, for instance to
+// the goroutine that delivers the memory, unless it is a short one.
+func TestPageFaults(t *testing.T) {
+	for _, c := range []struct {
+		call, env string
+		size      int
+	}{
+		{"Send", "", 64 << 10},
+		{"Send", "", 4<<10 + 1},
+		{"Send", "PERCOREDEBUG=rawsyscall=0", 100},
+		{"Recv", "", 16 << 10},
+		{"Recv", "PERCOREDEBUG=rawsyscall=0", 100},
+		{"Writev", "", 100},
+	} {
+		t.Run(fmt.Sprintf("%s %d %s", c.call, c.size, c.env), func(t *testing.T) {
+			child := testnet.StartChild(t, "page faults", "CALL="+c.call, fmt.Sprint("SIZE=", c.size), c.env)
+			answer := make(chan string, 1)
+			go func() {
+				b, _ := io.ReadAll(child.Stdout)
+				answer <- string(b)
+			}()
+			got := testnet.Receive(t, "the answer of a process with page faults", answer)
+			if reason, ok := strings.CutPrefix(got, "skip: "); ok {
+				t.Skipf("no memory to page: %s", reason)
+			}
+			if want := fmt.Sprintf("%d bytes, errno 0", c.size); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if err := child.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
