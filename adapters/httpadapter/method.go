@@ -17,18 +17,18 @@ const (
 	methodOther
 )
 
-func (w word) method() method { return method(w & methodMask >> methodShift) }
+func (s connState) method() method { return method(s & methodMask >> methodShift) }
 
-func (w word) withMethod(m method) word { return w&^methodMask | word(m)<<methodShift }
+func (s connState) withMethod(m method) connState { return s&^methodMask | connState(m)<<methodShift }
 
 // sniff notes the method of a request of which p is the beginning, as far as it
-// goes. If that is HTTP/2's, with prior knowledge, the state is passed.
-func (w word) sniff(p []byte) word {
+// goes. If that is HTTP/2's, with prior knowledge, the state is http2.
+func (s connState) sniff(p []byte) connState {
 	m := methodUnknown
 	switch {
 	case mayBegin(p, "PRI "):
 		if len(p) >= len("PRI ") {
-			w = w.to(statePassed)
+			s = s.to(stateHTTP2)
 		}
 	case mayBegin(p, "POST "):
 		if len(p) >= len("POST ") {
@@ -37,14 +37,14 @@ func (w word) sniff(p []byte) word {
 	default:
 		m = methodOther
 	}
-	return w.set(sniffed).withMethod(m)
+	return s.set(sniffed).withMethod(m)
 }
 
 // skipNewlines returns p, the bytes after the last request, without what net/http
 // skips. It returns nothing if that can't be known from so few.
-func (w word) skipNewlines(p []byte) []byte {
+func (s connState) skipNewlines(p []byte) []byte {
 	switch {
-	case w.method() == methodOther:
+	case s.method() == methodOther:
 		return p
 	case len(p) < peekBytes:
 		return nil

@@ -248,14 +248,14 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 			return // the user was told when it was accepted
 		}
 	case http.StateActive:
-		if st := c.state(); st == stateArrived || st == stateCut {
+		if st := c.state(); st == stateArrived || st == stateClosedInHeader {
 			// The first bytes make no request, and nothing came after them. When net/http
 			// has waited for them itself it says no StateActive then, since it looks
 			// only for what it reads afterwards. (It does say it of a header that it
 			// can parse but refuses, such as one without Host. There is no way to tell.)
 			return
 		}
-		c.understood()
+		c.headerComplete()
 	case http.StateIdle:
 		// The user first: a deadline that he sets now is one that net/http replaces.
 		s.tell(c.identity(), state)

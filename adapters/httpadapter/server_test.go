@@ -336,9 +336,7 @@ func TestKeepAlivesOffWhileQueued(t *testing.T) {
 	client.get("/")
 	f.awaitParked(1)
 	c := f.conn()
-	c.mu.Lock()
-	c.set(stateQueued)
-	c.mu.Unlock()
+	c.changeLocked(connState.enqueue)
 	f.server.SetKeepAlivesEnabled(false)
 	client.awaitEOF()
 	f.awaitStates("new active idle closed")
@@ -467,9 +465,7 @@ func between(t *testing.T, f func(server *Server, c *conn)) {
 	client.get("/")
 	c := testnet.Receive(t, "the connection", conns).(*conn)
 	testnet.Eventually(t, "net/http waiting", func() bool { return c.load().has(waiting) })
-	c.mu.Lock()
-	c.set(stateEnding)
-	c.mu.Unlock()
+	c.changeLocked(func(s connState) (connState, bool) { return s.endWait(nil, readBytes, true), true })
 	f(fx.server, c)
 	client.awaitEOF()
 	fx.awaitStates("new active idle closed")
@@ -479,12 +475,12 @@ func between(t *testing.T, f func(server *Server, c *conn)) {
 // other is meant.
 func TestCloseWhileParking(t *testing.T) {
 	between(t, func(_ *Server, c *conn) {
-		for i, want := range []uint32{stateEnded, stateShut} {
+		for i, want := range []state{stateEnded, stateShut} {
 			if err := c.Close(); err != nil {
 				t.Errorf("Close %d: %v", i, err)
 			}
 			if got := c.state(); got != want && got != stateClosed {
-				t.Errorf("Close %d: got state %d, want %d", i, got, want)
+				t.Errorf("Close %d: got state %v, want %v", i, got, want)
 			}
 		}
 	})
@@ -504,7 +500,7 @@ func TestActiveWhileClosing(t *testing.T) {
 			client.get("/")
 			c := f.conn()
 			testnet.Eventually(t, "the connection being parked", func() bool {
-				c.severNow()
+				c.expireNow()
 				return f.server.Stats().Parked == 1
 			})
 			testnet.Eventually(t, "net/http waiting for a byte", func() bool {
@@ -514,9 +510,7 @@ func TestActiveWhileClosing(t *testing.T) {
 				w := c.load()
 				return w.state() == stateOpening && w.has(waiting)
 			})
-			c.mu.Lock()
-			c.change(word.shut) // and the socket's Close comes too late
-			c.mu.Unlock()
+			c.changeLocked(connState.close) // and the socket's Close comes too late
 			client.send(tt.send)
 			_ = client.Conn.(*net.TCPConn).CloseWrite()
 			io.Copy(io.Discard, client.br)

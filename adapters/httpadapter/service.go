@@ -189,7 +189,7 @@ func (f *feed) Accept() (net.Conn, error) {
 			f.introduces = true
 			return nc, nil
 		}
-		if lease := c.lease(); lease != nil {
+		if lease := c.lend(); lease != nil {
 			return lease, nil
 		}
 	}
@@ -321,7 +321,7 @@ func (f *feed) each(set *connSet, do func(c *conn)) {
 // net/http has and would close if it knew of their past.
 func (f *feed) closeConns(hangUp func(c *conn)) {
 	f.each(&f.mu.kept, hangUp)
-	f.each(&f.mu.lent, (*conn).closeResuming)
+	f.each(&f.mu.lent, (*conn).hangUpResuming)
 }
 
 // closeKept closes what net/http would close if it knew of it, now that it takes no

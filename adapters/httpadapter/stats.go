@@ -35,13 +35,13 @@ type counters struct {
 }
 
 // gauge counts a connection that comes into a state, or leaves it.
-func (n *counters) gauge(state uint32, by int64) {
-	switch state {
+func (n *counters) gauge(s state, by int64) {
+	switch s {
 	case stateFresh:
 		n.waiting.Add(by)
 	case stateParked:
 		n.parked.Add(by)
-	case statePassed, stateHijacked, stateClosed:
+	case stateHTTP2, stateHijacked, stateClosed:
 		n.conns.Add(-by)
 	}
 }

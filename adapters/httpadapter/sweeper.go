@@ -121,7 +121,7 @@ func (s *sweeper) sweepAfterLocked(pause time.Duration, n int) {
 // sweep is what the timer does.
 func (f *feed) sweep() {
 	tick, gap := f.beginSweep()
-	f.endSweep(f.parkOverdue(tick, gap, (*conn).sever))
+	f.endSweep(f.parkOverdue(tick, gap, (*conn).expireRead))
 }
 
 // beginSweep returns the time, and how much later it is than the ticks that Reads have
@@ -156,7 +156,7 @@ func (f *feed) endSweep(limit uint32) {
 // with what they were doing, and returns for how many ticks those may wait that are
 // not recently used. The tick is gap later than those that Reads have noted since the
 // last sweep: one that has noted the last tick may have begun just now.
-func (f *feed) parkOverdue(tick, gap uint32, park func(c *conn, seen word)) (limit uint32) {
+func (f *feed) parkOverdue(tick, gap uint32, park func(c *conn, seen connState)) (limit uint32) {
 	others := 0
 	f.each(&f.mu.lent, func(c *conn) {
 		w := c.load()

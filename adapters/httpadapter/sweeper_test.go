@@ -2,7 +2,7 @@ package httpadapter
 
 import (
 	"cmp"
-	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -23,11 +23,11 @@ func newSweptFeed() *feed {
 	return f
 }
 
-// lendWaiting adds n connections that net/http has had in the state that word says.
-func (f *feed) lendWaiting(n int, w word) {
+// lendWaiting adds n connections that net/http has had in the given state.
+func (f *feed) lendWaiting(n int, s connState) {
 	for range n {
 		c := &conn{feed: f, index: -1}
-		c.packed.Store(uint32(w))
+		c.packed.Store(uint32(s))
 		f.mu.lent.add(c)
 	}
 }
@@ -40,7 +40,7 @@ func TestOverdue(t *testing.T) {
 	)
 	type group struct {
 		n     int
-		what  word
+		what  connState
 		since uint32 // ticks ago
 	}
 	for _, tt := range []struct {
@@ -62,7 +62,7 @@ func TestOverdue(t *testing.T) {
 		{"recently used among many", []group{{4 * crowdMin, waits, parkTicksIn}, {1, waitsAgain, parkTicksRecent - 1}}, 4 * crowdMin, parkTicksIn, 0},
 		{"busy ones", []group{{9 * crowdMin, sniffed, parkTicks}}, 0, parkTicks, 0},
 		{"ones with a part of a request", []group{{9 * crowdMin, waiting, parkTicks}}, 0, parkTicks, 0},
-		{"severed ones", []group{{9 * crowdMin, waits | severed, parkTicks}}, 0, parkTicks, 0},
+		{"expired ones", []group{{9 * crowdMin, waits | expired, parkTicks}}, 0, parkTicks, 0},
 		{"after a sweep that came late", []group{{1, waits, 200}, {1, waitsAgain, 200}}, 0, parkTicks, 200},
 		{"before a sweep that came late", []group{{1, waits, 201}, {1, waitsAgain, 201}}, 2, parkTicks, 200},
 	} {
@@ -73,7 +73,7 @@ func TestOverdue(t *testing.T) {
 					f.lendWaiting(g.n, g.what.to(stateIdle).at((tick-g.since)&tickMask))
 				}
 				due := make(map[*conn]bool)
-				limit := f.parkOverdue(tick, cmp.Or(tt.gap, sweepTicks), func(c *conn, seen word) {
+				limit := f.parkOverdue(tick, cmp.Or(tt.gap, sweepTicks), func(c *conn, seen connState) {
 					due[c] = true
 					if !seen.mayPark() {
 						t.Errorf("at tick %d: got %v overdue", tick, seen)
@@ -104,10 +104,10 @@ type trafficConn struct {
 
 func newTraffic(n int) *traffic {
 	tr := &traffic{feed: newSweptFeed()}
-	tr.lendWaiting(1, word(0).to(stateBusy)) // so that the clock is never read
+	tr.lendWaiting(1, in(stateBusy)) // so that the clock is never read
 	for range n {
 		c := &conn{feed: tr.feed, index: -1}
-		c.set(stateQueued)
+		c.packed.Store(uint32(in(stateQueued)))
 		tr.conns = append(tr.conns, trafficConn{conn: c})
 	}
 	return tr
@@ -115,33 +115,29 @@ func newTraffic(n int) *traffic {
 
 // request is a request and its answer.
 func (c *trafficConn) request() {
-	if c.state() == stateParked {
-		c.set(stateQueued)
-	}
+	c.change(connState.enqueue)
 	if c.state() == stateQueued {
-		c.lease()
+		c.lend()
 		c.beginWait(readBytes)
 	}
 	_, _ = c.endWait([]byte("GET / "), readBytes, nil)
-	c.set(stateBusy) // arrived: SetReadDeadline
+	c.change(connState.readMore)
 	_ = c.SetWriteDeadline(time.Time{})
 	c.idle()
 	_ = c.SetReadDeadline(time.Time{})
 	c.beginWait(readBytes)
 }
 
-// park gives the connection back, as sever, net/http and leaseClosed do.
-func (tr *traffic) park(c *conn, seen word) {
-	if !c.swap(seen, seen.set(severed)) {
+// park gives the connection back, as expireRead, net/http and leaseClosed do.
+func (tr *traffic) park(c *conn, seen connState) {
+	c.expireRead(seen)
+	if _, err := c.endWait(nil, readBytes, os.ErrDeadlineExceeded); err != io.EOF {
 		return
 	}
-	_, _ = c.endWait(nil, readBytes, os.ErrDeadlineExceeded)
-	c.takeBack()
-	c.set(stateParked)
+	c.endLease()
+	c.keepLocked()
 	tr.parks++
 }
-
-func (c *conn) takeBack() { c.feed.takeBack(c) }
 
 // run lets some time go by, with sweeps, and requests as pause says for each connection.
 // It returns how many there were.
@@ -214,7 +210,7 @@ func TestSweepHoldsNobodyUp(t *testing.T) {
 	f := newSweptFeed()
 	f.lendWaiting(n, (waiting | parkable).to(stateIdle))
 	parked := 0
-	f.parkOverdue(parkTicksRecent, 1, func(c *conn, _ word) {
+	f.parkOverdue(parkTicksRecent, 1, func(c *conn, _ connState) {
 		if !f.mu.TryLock() {
 			t.Fatal("the feed's lock is held")
 		}
@@ -243,7 +239,7 @@ func TestHurriedSweepsKeepApart(t *testing.T) {
 	f := newSweptFeed()
 	var sweeps atomic.Int64
 	f.sweeper = newSweeper(time.Nanosecond, func() { sweeps.Add(1); f.sweep() })
-	f.lendWaiting(n, word(0).to(stateBusy))
+	f.lendWaiting(n, in(stateBusy))
 	begin := time.Now()
 	for time.Since(begin) < 20*n*pausePerConn {
 		f.mu.Lock()
@@ -256,30 +252,6 @@ func TestHurriedSweepsKeepApart(t *testing.T) {
 	f.mu.Unlock()
 	if got, most := sweeps.Load(), int64(time.Since(begin)/(n*pausePerConn))+1; got > most {
 		t.Errorf("got %d sweeps, want %d at most", got, most)
-	}
-}
-
-// TestWord checks that no part of a word gets into another one's way.
-func TestWord(t *testing.T) {
-	for _, full := range []word{0, ^word(0)} {
-		for _, flag := range []word{began, dated, waiting, parkable, severed, recentlyUsed, sniffed, heading, answered, unannounced} {
-			w := full.to(stateIdle).at(tickMask - 1).withMethod(methodPOST)
-			before := fmt.Sprint(w.state(), w.since(0), w.method())
-			for range 2 {
-				w = w.set(flag)
-				if !w.has(flag) || w&^flag != w.clear(flag) || w.clear(flag).has(flag) {
-					t.Errorf("flag %b of %b", flag, w)
-				}
-				if got := fmt.Sprint(w.state(), w.since(0), w.method()); got != before {
-					t.Errorf("with flag %b: got %s, want %s", flag, got, before)
-				}
-				w = w.clear(flag)
-			}
-		}
-		w := full.at(5).to(stateClosed).withMethod(methodOther)
-		if w.since(7) != 2 || w.since(4) != tickMask || w.state() != stateClosed || w.method() != methodOther {
-			t.Errorf("got state %d, method %d, %d and %d ticks", w.state(), w.method(), w.since(7), w.since(4))
-		}
 	}
 }
 
@@ -373,11 +345,11 @@ func startNoting(t *testing.T, opts ...Option) (*fixture, <-chan *conn) {
 	return f, conns
 }
 
-// severNow ends the wait of c, if it waits. One end may not be enough for it to be
+// expireNow ends the wait of c, if it waits. One end may not be enough for it to be
 // parked: the engine may wake it again for nothing.
-func (c *conn) severNow() {
+func (c *conn) expireNow() {
 	if w := c.load(); w.mayPark() {
-		c.sever(w)
+		c.expireRead(w)
 	}
 }
 
@@ -397,7 +369,7 @@ func TestRecentlyUsed(t *testing.T) {
 	}{{1, true}, {parkTicksRecent - 1, true}, {parkTicksRecent, false}, {3, true}, {tickMask, false}} {
 		client.get("/")
 		testnet.Eventually(t, "the connection being parked", func() bool {
-			c.severNow()
+			c.expireNow()
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			w := c.load()
@@ -410,8 +382,8 @@ func TestRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestSeverOutdated: what the sweeper saw counts only while the same wait goes on.
-func TestSeverOutdated(t *testing.T) {
+// TestExpireOutdated: what the sweeper saw counts only while the same wait goes on.
+func TestExpireOutdated(t *testing.T) {
 	needParking(t)
 	f, conns := startNoting(t, ParkAfter(never))
 	f.dial().get("/")
@@ -419,12 +391,12 @@ func TestSeverOutdated(t *testing.T) {
 	testnet.Eventually(t, "net/http waiting", func() bool { return c.load().mayPark() })
 	seen := c.load()
 	c.swap(seen, seen.at((1-seen.since(0))&tickMask))
-	c.sever(seen)
-	if w := c.load(); w.has(severed) || w == seen {
+	c.expireRead(seen)
+	if w := c.load(); w.has(expired) || w == seen {
 		t.Error("a wait was ended that began after the sweep")
 	}
 	testnet.Eventually(t, "the connection being parked", func() bool {
-		c.severNow()
+		c.expireNow()
 		return f.server.Stats().Parked == 1
 	})
 }

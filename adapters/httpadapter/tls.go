@@ -63,7 +63,7 @@ func (c *conn) handshake() {
 			c.more.lease = &tlsConn{tc, c}
 		}
 	}
-	c.queueLocked()
+	c.enqueueLocked()
 }
 
 // shakeHands is the handshake, or its outcome once it is over.
@@ -103,7 +103,7 @@ func looksLikeHTTP(header [5]byte) bool {
 // asked for its outcome then: it would begin anew.
 func (c *conn) abortHandshake() {
 	c.mu.Lock()
-	ended := c.state() == stateShaking && c.endLocked(stateClosed)
+	ended := c.state() == stateShaking && c.endLocked(connState.close)
 	c.mu.Unlock()
 	if ended {
 		_ = c.identity().Close()

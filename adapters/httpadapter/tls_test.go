@@ -579,7 +579,7 @@ func TestTLSClosedAfterFailing(t *testing.T) {
 		}
 		c.mu.Lock()
 		c.more.lease = c.more.tls
-		c.set(stateQueued) // and not in the queue
+		c.change(connState.enqueue) // and not in the queue
 		c.mu.Unlock()
 		f.server.Close()
 		f.awaitStates("new closed")

@@ -1,0 +1,385 @@
+package httpadapter
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/pool"
+)
+
+// readBytes is the size of net/http's read buffer, which it makes by
+// bufio.NewReader. While it waits for the next request it reads only if it has
+// less than four bytes, into all the room there is: so if the slice is this long
+// the buffer is empty. Were the size another one, no slice would have this
+// length, and nothing be parked.
+var readBytes = bufio.NewReader(nil).Size()
+
+// peekBytes is how many bytes net/http wants to have of the next request before it
+// takes the connection for active: with fewer, followed by the end or an error,
+// it closes without an answer.
+const peekBytes = 4
+
+// Read reads for net/http, or for crypto/tls.
+func (c *conn) Read(p []byte) (int, error) {
+	switch st := c.state(); {
+	case st == stateNew && c.isTLS():
+		c.more.begun.Store(true)
+		return c.Conn.Read(p)
+	case st == stateBusy || c.isTLS():
+		return c.Conn.Read(p)
+	}
+	return c.read(c.Conn, p)
+}
+
+// read reads from r, which is the connection or the TLS above it.
+func (c *conn) read(r io.Reader, p []byte) (int, error) {
+	switch s := c.load(); {
+	case s.ending():
+		return 0, io.EOF
+	case s.waits() && len(p) > 0:
+		return c.awaitRequest(r, p)
+	case s.state() == stateArrived:
+		n, err := r.Read(p)
+		if n > 0 {
+			c.changeLocked(connState.readMore)
+		}
+		return n, err
+	}
+	return r.Read(p)
+}
+
+// awaitRequest reads the first bytes of a request, or what net/http believes to
+// be: io.EOF when it is time to park.
+func (c *conn) awaitRequest(r io.Reader, p []byte) (int, error) {
+	c.beginWait(len(p))
+	n, err := r.Read(p)
+	if s := c.load(); s.state() == stateOpening && s.has(began) { // which only this goroutine changes
+		n, err = c.resume(r, p, n, err)
+	}
+	return c.endWait(p[:n], len(p), err)
+}
+
+// beginWait notes that a Read into a slice of size bytes waits for a request.
+func (c *conn) beginWait(size int) {
+	f := c.feed
+	s, ok := c.change(func(s connState) (connState, bool) { return s.beginWait(size, f.sweeper.ticks.Load()) })
+	switch {
+	case !ok || s.state() == stateOpening:
+	case s.has(parkable) && f.parksAtOnce:
+		c.expireRead(s)
+	case s.has(dated) && size != readBytes:
+		f.server.stats.buffered.Add(1)
+	}
+}
+
+// longAgo is a deadline that the engine knows to be over without a clock.
+var longAgo = time.Unix(1, 0)
+
+// expireRead has the engine end the Read, waiting or about to, of a connection that was seen,
+// if that still waits: the next wait would have noted another tick.
+func (c *conn) expireRead(seen connState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if to, ok := seen.expireRead(); ok && c.swap(seen, to) {
+		_ = c.Conn.SetReadDeadline(longAgo)
+	}
+}
+
+// endWait decides what comes of a Read that waited for a request: data, of which
+// it read p into a slice of size bytes, an error, or parking.
+func (c *conn) endWait(p []byte, size int, err error) (int, error) {
+	if s := c.load(); s.state() == stateIdle && !s.has(expired) && len(p) > 0 {
+		if to := s.endWait(p, size, false); to.state() == stateBusy && c.swap(s, to) {
+			return len(p), err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.load() // which does not change now: we have mu, and serve the lease
+	timeToPark := c.endedByUs(s, err)
+	to := s.endWait(p, size, timeToPark)
+	if to.state() == stateHTTP2 {
+		c.feed.forget(c)
+		c.feed.server.stats.http2.Add(1)
+	}
+	c.swap(s, to)
+	switch {
+	case to.state() == stateEnding:
+		return 0, io.EOF
+	case s.has(expired):
+		_ = c.Conn.SetReadDeadline(c.real.get().time())
+	}
+	if timeToPark {
+		err = nil // crypto/tls looks for more than the data that it has
+	}
+	return len(p), err
+}
+
+// endedByUs reports whether a Read failed because it is time to park.
+func (c *conn) endedByUs(s connState, err error) bool {
+	return s.has(expired) && isTimeout(err) && !c.real.get().passed()
+}
+
+// resume makes of the first n bytes after parking what net/http would have made of
+// them if it had waited itself. It had read four bytes before it took the
+// connection for active; and if the last request was a POST, it would skip the
+// empty line that some old clients send after its body. It returns no bytes if it
+// returns an error.
+func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
+	if n == 0 {
+		return 0, err
+	}
+	err = c.stopParking(err)
+	for n < peekBytes && n < len(p) && err == nil {
+		var m int
+		m, err = r.Read(p[n:])
+		n += m
+	}
+	if n < peekBytes && err != nil {
+		return 0, err
+	}
+	c.startHeader()
+	n = copy(p, c.load().skipNewlines(p[:n]))
+	for n == 0 && err == nil {
+		n, err = r.Read(p)
+	}
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+// stopParking has a Read that waits go on for as long as net/http would wait, because it
+// has bytes that no buffer but net/http's has. It returns the Read's error unless that is that
+// it is time to park.
+func (c *conn) stopParking(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.load()
+	c.swap(s, s.resume())
+	if s.has(expired) {
+		_ = c.Conn.SetReadDeadline(c.real.get().time())
+	}
+	if c.endedByUs(s, err) {
+		return nil
+	}
+	return err
+}
+
+// startHeader sets the deadline for a header that has begun after parking.
+func (c *conn) startHeader() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.real.set(c.feed.server.headerDeadline())
+	_ = c.Conn.SetReadDeadline(c.real.get().time())
+}
+
+// changeLocked is change while nothing else changes that the lease's goroutine doesn't.
+func (c *conn) changeLocked(event func(connState) (connState, bool)) (connState, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.change(event)
+}
+
+// announced is net/http's StateNew. It reports whether that is what the call is.
+func (c *conn) announced() bool {
+	_, ok := c.change(connState.announce)
+	return ok
+}
+
+// headerComplete is net/http's StateActive: it has got all of a header. SetReadDeadline
+// may have noted that before.
+func (c *conn) headerComplete() { c.change(connState.completeHeader) }
+
+// idle is net/http's StateIdle, which follows the end of an answer.
+func (c *conn) idle() { c.change(connState.finish) }
+
+// SetReadDeadline sets the read deadline, of which there are several: see conn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mustLast()
+	if s := c.load(); s.servedAlone() {
+		if ok, err := c.trySetReadDeadline(s, t); ok {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if ok, err := c.trySetReadDeadline(c.load(), t); ok {
+			return err
+		}
+	}
+}
+
+// trySetReadDeadline sets the read deadline of a connection that was seen, and reports
+// false if that has changed.
+func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err error) {
+	to, use := seen.setReadDeadline()
+	if use == deadlineReal || use == deadlineFirst && c.isFirst(t) {
+		c.real.set(instantOf(t))
+	}
+	if to != seen && !c.swap(seen, to) {
+		return false, nil
+	}
+	switch {
+	case use == deadlineEarly, to.has(expired), to.ending():
+		return true, nil // the engine gets the real one when the Read, or the lease, has ended
+	case use == deadlineFirst:
+		t = c.real.get().time()
+	case use == deadlineRequest:
+		t = c.feed.server.requestDeadline(t, c.real.get())
+	}
+	return true, c.Conn.SetReadDeadline(t)
+}
+
+// isFirst reports whether the deadline that net/http sets for the first header of a
+// connection counts. net/http counts from when it has got the connection, we from when it was
+// accepted: of the two the earlier counts. Over TLS both count from when hands were shaken, which
+// net/http may do again, in vain, with a deadline that it takes back.
+func (c *conn) isFirst(t time.Time) bool {
+	at, real := instantOf(t), c.real.get()
+	return c.isTLS() || real == 0 || at != 0 && at <= real
+}
+
+// SetDeadline sets the read and the write deadline.
+func (c *conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// SetWriteDeadline sets the write deadline. net/http takes it away when a request is
+// answered: without that a StateIdle is not net/http's. It sets it even if its first Read of
+// a lease fails: keepLocked makes up for that.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	if s := c.load(); s.has(dated) {
+		c.mustLast()
+	}
+	if t.IsZero() {
+		c.change(connState.answer)
+	}
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// mustLast closes the connection if net/http was told io.EOF to park it. As far as it is
+// known net/http closes its lease then and calls nothing else. A lease that is used all the
+// same can't be given back: an answer would be that to the next request, a deadline the next
+// one's, and a half-close for good.
+func (c *conn) mustLast() {
+	if c.load().ending() {
+		c.closeEnding()
+	}
+}
+
+func (c *conn) closeEnding() {
+	_, ending := c.changeLocked(func(s connState) (connState, bool) {
+		to, _ := s.close()
+		return to, s.ending()
+	})
+	if ending {
+		_ = c.Conn.Close()
+	}
+}
+
+// The following are percore.Conn's, for a lease that lasts.
+
+func (c *conn) Write(b []byte) (int, error) {
+	c.mustLast()
+	return c.Conn.Write(b)
+}
+
+func (c *conn) WriteBuffers(v *net.Buffers) (int64, error) {
+	c.mustLast()
+	return c.Conn.WriteBuffers(v)
+}
+
+func (c *conn) ReadBuffer(n int) (*pool.Buffer, error) {
+	c.mustLast()
+	return c.Conn.ReadBuffer(n)
+}
+
+func (c *conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
+	c.mustLast()
+	return c.Conn.ReadReady(lend, takeBack)
+}
+
+func (c *conn) ReadFrom(r io.Reader) (int64, error) {
+	c.mustLast()
+	return c.Conn.ReadFrom(r)
+}
+
+// WriteTo is percore.Conn's. It shows it what is under a conn, so that the kernel
+// can move bytes from one to the other.
+func (c *conn) WriteTo(w io.Writer) (int64, error) {
+	c.mustLast()
+	if to, ok := w.(*conn); ok && !to.isTLS() {
+		w = to.Conn
+	}
+	return c.Conn.WriteTo(w)
+}
+
+func (c *conn) CloseRead() error {
+	c.mustLast()
+	return c.Conn.CloseRead()
+}
+
+func (c *conn) CloseWrite() error {
+	c.mustLast()
+	return c.Conn.CloseWrite()
+}
+
+func (c *conn) SetLinger(sec int) error {
+	c.mustLast()
+	return c.Conn.SetLinger(sec)
+}
+
+func (c *conn) File() (*os.File, error) {
+	c.mustLast()
+	return c.Conn.File()
+}
+
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	c.mustLast()
+	return c.Conn.SyscallConn()
+}
+
+// NetConn returns the percore.Conn. Closing it closes the connection; reading from
+// it and setting its read deadline get in net/http's way.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
+// errNotHijacked is what the readiness callback of a connection that net/http
+// uses fails with: it has one already.
+var errNotHijacked = errors.New("httpadapter: the readiness callback is free once the connection is hijacked")
+
+// OnReadable is percore.Conn's, on a hijacked connection. Otherwise it fails.
+func (c *conn) OnReadable(f func(error)) error {
+	if c.state() != stateHijacked {
+		return errNotHijacked
+	}
+	return c.Conn.OnReadable(f)
+}
+
+// NotifyReadable is percore.Conn's, on a hijacked connection. Otherwise it fails.
+func (c *conn) NotifyReadable(h percore.ReadableHandler) error {
+	if c.state() != stateHijacked {
+		return errNotHijacked
+	}
+	return c.Conn.NotifyReadable(h)
+}
+
+// CancelOnReadable is percore.Conn's, on a hijacked connection.
+func (c *conn) CancelOnReadable() bool {
+	return c.state() == stateHijacked && c.Conn.CancelOnReadable()
+}
+
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
+}

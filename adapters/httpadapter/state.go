@@ -1,0 +1,420 @@
+package httpadapter
+
+import (
+	"fmt"
+
+	"github.com/percore/percore/internal/invariants"
+)
+
+// state is where a connection is on its way between the engine, net/http and the user.
+//
+//	state           held by      meaning                                 leaves by
+//	new             accept loop  the user's hooks are told               keep: fresh, or shaking if a
+//	                                                                     hook has begun to
+//	fresh           connQueue    nothing was ever read; callback armed   shake: shaking, over TLS;
+//	                                                                     enqueue: queued
+//	shaking         connQueue    a goroutine of ours shakes hands (TLS)  enqueue: queued
+//	queued          connQueue    it waits for net/http's Accept          lend: opening; lendForGood: http2
+//	parked          connQueue    between two requests; callback armed    enqueue: queued
+//	opening         net/http     leased, and nothing was read yet        endWait: busy, arrived, http2, ending
+//	arrived         net/http     it has the first bytes since parking,   readMore, setReadDeadline: busy
+//	                             and no more yet
+//	busy            net/http     a request is under way                  finish: idle
+//	idle            net/http     it waits for the next request, or is    endWait: busy, http2, ending;
+//	                             about to                                setReadDeadline, again: busy
+//	ending          net/http     its waiting Read was told io.EOF        endLease: ended
+//	ended           net/http     it has closed its lease                 giveBack: parked, or fresh if
+//	                                                                     nothing was ever read
+//	http2           net/http     it speaks HTTP/2, or has failed to      close: shut; endForGood: closed, if
+//	                             shake hands: never parked               the user's Close of the *tls.Conn is
+//	                                                                     under way, and net/http's does nothing
+//	shut            net/http     closed; StateClosed is still to come    endForGood: closed
+//	closedInHeader  net/http     the same, since arrived, or since       setReadDeadline: shut;
+//	                             opening after parking                   endForGood: closed
+//	hijacked        the user     all calls go straight through           (final)
+//	closed          -            StateClosed was told, or will be        (final)
+//
+// Besides:
+//
+//   - close leaves every state but the final ones. A connection that net/http has becomes shut or
+//     closedInHeader, because net/http tells StateClosed; any other becomes closed. The
+//     exception is the first Close in ending, by which net/http gives a lease back. Should that
+//     be the user's, net/http's is the second and closes the connection all the same.
+//   - hijack leaves every state in which a handler may run.
+//   - endForGood leaves ended, too, when net/http accepts no more.
+//
+// In ended the goroutine that is in the ConnState hook is the last part of net/http that
+// refers to the lease: net/http took it out of the list of connections that Shutdown and
+// Close go through before. So no Close of an old lease can hit a new one.
+type state uint8
+
+const (
+	stateNew state = iota
+	stateFresh
+	stateShaking
+	stateQueued
+	stateParked
+	stateOpening
+	stateArrived
+	stateBusy
+	stateIdle
+	stateEnding
+	stateEnded
+	stateHTTP2
+	stateShut
+	stateClosedInHeader
+	stateHijacked
+	stateClosed
+
+	stateCount = iota
+)
+
+var stateNames = [stateCount]string{
+	"new", "fresh", "shaking", "queued", "parked", "opening", "arrived", "busy", "idle", "ending", "ended",
+	"http2", "shut", "closedInHeader", "hijacked", "closed",
+}
+
+func (s state) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// states is a set of states.
+type states uint32
+
+func setOf(list ...state) (set states) {
+	for _, s := range list {
+		set |= 1 << s
+	}
+	return set
+}
+
+func (set states) has(s state) bool { return set>>s&1 != 0 }
+
+// The states of connections that the adapter keeps, that a handler may have, and in which no
+// Read waits for a request. (It may wait, until it fails, once the connection is closed.)
+var (
+	keptStates       = setOf(stateFresh, stateShaking, stateQueued, stateParked)
+	waitlessStates   = keptStates | setOf(stateNew, stateArrived, stateBusy, stateEnding, stateEnded, stateHTTP2, stateHijacked)
+	hijackableStates = setOf(stateArrived, stateBusy, stateIdle, stateHTTP2, stateShut, stateClosedInHeader)
+)
+
+// edges is the table above: where each state may lead.
+var edges = [stateCount]states{
+	stateNew:            setOf(stateFresh, stateShaking, stateShut),
+	stateFresh:          setOf(stateShaking, stateQueued, stateClosed),
+	stateShaking:        setOf(stateQueued, stateClosed),
+	stateQueued:         setOf(stateOpening, stateHTTP2, stateClosed),
+	stateParked:         setOf(stateQueued, stateClosed),
+	stateOpening:        setOf(stateBusy, stateArrived, stateHTTP2, stateEnding, stateShut, stateClosedInHeader),
+	stateArrived:        setOf(stateBusy, stateClosedInHeader, stateHijacked),
+	stateBusy:           setOf(stateIdle, stateShut, stateHijacked),
+	stateIdle:           setOf(stateBusy, stateHTTP2, stateEnding, stateShut, stateHijacked),
+	stateEnding:         setOf(stateEnded, stateShut),
+	stateEnded:          setOf(stateParked, stateFresh, stateShut, stateClosed),
+	stateHTTP2:          setOf(stateShut, stateHijacked, stateClosed),
+	stateShut:           setOf(stateClosed, stateHijacked),
+	stateClosedInHeader: setOf(stateShut, stateClosed, stateHijacked),
+}
+
+// connState is a state and what goes with it, packed into a word, so that a request changes
+// it by compare-and-swap and a Read sees all of it at once:
+//
+//	bits    meaning
+//	0-4     the state
+//	5-15    flags
+//	16-17   the method of the last request: see method
+//	18-31   when the last wait for a request began, in ticks: see sweeper
+//
+// Every change is one of the functions below. They are pure: what they say becomes of a
+// connState happens when conn swaps it. The ones that return false have no meaning in the
+// state at hand: another goroutine was faster, or the call is not what it would be
+// if net/http made it.
+type connState uint32
+
+const (
+	began        connState = 1 << (5 + iota) // a request has been answered, ever
+	dated                                    // idle: the deadline was set since StateIdle
+	waiting                                  // opening, idle: a Read waits for a first byte, and
+	parkable                                 // may be ended to park the connection, which
+	expired                                  // is being done: the engine's deadline has passed
+	recentlyUsed                             // opening to idle: it was parked in vain: see sweeper
+	sniffed                                  // the method is that of the request under way
+	inHeader                                 // arrived, busy: net/http has not got all of the lease's first header
+	answered                                 // busy: net/http has taken the write deadline of the request away
+	unannounced                              // opening, http2: net/http has not told StateNew of the lease
+)
+
+const (
+	stateMask   = 1<<5 - 1
+	methodShift = 16
+	methodMask  = 1<<18 - 1<<methodShift
+	tickShift   = 18
+	tickMask    = 1<<(32-tickShift) - 1
+)
+
+func (s connState) state() state                  { return state(s & stateMask) }
+func (s connState) has(flags connState) bool      { return s&flags == flags }
+func (s connState) to(st state) connState         { return s&^stateMask | connState(st) }
+func (s connState) set(flags connState) connState { return s | flags }
+func (s connState) clear(fl connState) connState  { return s &^ fl }
+
+// String is for failures.
+func (s connState) String() string {
+	text := s.state().String()
+	for i, name := range []string{
+		"began", "dated", "waiting", "parkable", "expired", "recentlyUsed", "sniffed", "inHeader", "answered", "unannounced",
+	} {
+		if s.has(began << i) {
+			text += " " + name
+		}
+	}
+	return text
+}
+
+// checkChange panics if from must not become to, in a checking build.
+func checkChange(from, to connState) {
+	if !invariants.Enabled {
+		return
+	}
+	switch a, b := from.state(), to.state(); {
+	case a != b && !edges[a].has(b):
+		panic(fmt.Sprintf("httpadapter: %v became %v, which is no edge of the table", from, to))
+	case to.has(parkable) && !to.has(waiting):
+		panic(fmt.Sprintf("httpadapter: %v became %v: no Read waits that could be ended", from, to))
+	case to.has(expired) && !to.has(parkable):
+		panic(fmt.Sprintf("httpadapter: %v became %v: a Read is being ended that must not be", from, to))
+	case to.has(waiting) && waitlessStates.has(b):
+		panic(fmt.Sprintf("httpadapter: %v became %v while a Read waits for a request", from, to))
+	}
+}
+
+// # With the adapter
+
+// keep is for a connection that the user was told of.
+func (s connState) keep(shaking bool) (connState, bool) {
+	if shaking {
+		return s.to(stateShaking), s.state() == stateNew
+	}
+	return s.to(stateFresh), s.state() == stateNew
+}
+
+// shake is for a connection over TLS that has something to read, or no more time.
+func (s connState) shake() (connState, bool) { return s.to(stateShaking), s.state() == stateFresh }
+
+// enqueue is for a connection that has something to read, or whose handshake is over.
+func (s connState) enqueue() (connState, bool) {
+	switch s.state() {
+	case stateFresh, stateShaking, stateParked:
+		return s.to(stateQueued), true
+	}
+	return s, false
+}
+
+// lend is for a connection that net/http accepts at the given tick.
+func (s connState) lend(tick uint32) (connState, bool) {
+	to := s.to(stateOpening).clear(recentlyUsed | dated).set(unannounced)
+	if s.has(began) && s.since(tick) < parkTicksRecent {
+		to = to.set(recentlyUsed)
+	}
+	return to, s.state() == stateQueued
+}
+
+// lendForGood is for a connection that net/http accepts and never gives back: HTTP/2, or a
+// handshake that failed, which it tells the log and the client.
+func (s connState) lendForGood() (connState, bool) {
+	return s.to(stateHTTP2).set(unannounced), s.state() == stateQueued
+}
+
+// # With net/http: the wait for a request
+
+// announce is net/http's StateNew, which comes once per lease.
+func (s connState) announce() (connState, bool) { return s.clear(unannounced), s.has(unannounced) }
+
+// waits reports whether a Read would wait for a request.
+func (s connState) waits() bool { return s.state() == stateOpening || s.state() == stateIdle }
+
+// beginWait is for a Read into a slice of size bytes, at the given tick. If none of these is a
+// part of the request the connection may be parked meanwhile.
+//
+// In idle one deadline was set, the wait's own, and the slice is as long as the buffer of
+// net/http, so that this is empty. With no deadline net/http is not as it is known, and waits
+// for as long as it likes.
+func (s connState) beginWait(size int, tick uint32) (connState, bool) {
+	to := s.set(waiting)
+	if s.state() == stateOpening || s.has(dated) && size == readBytes {
+		to = to.set(parkable).at(tick)
+	}
+	return to, s.waits()
+}
+
+// mayPark reports whether a Read waits that may be ended to park the connection.
+func (s connState) mayPark() bool { return s&(parkable|expired) == parkable }
+
+// expireRead is for a Read that has waited for long enough.
+func (s connState) expireRead() (connState, bool) { return s.set(expired), s.mayPark() }
+
+// resume is for the first byte after parking, of which net/http knows nothing yet.
+func (s connState) resume() connState { return s.clear(parkable | expired) }
+
+// endWait is for a Read that has found p in a slice of size bytes, or nothing. Then the
+// connection is to be parked, or not, because the Read failed otherwise.
+func (s connState) endWait(p []byte, size int, park bool) connState {
+	to := s.clear(waiting | parkable | expired)
+	switch {
+	case !s.waits(): // closed meanwhile
+	case len(p) > 0:
+		return to.begin(p, size)
+	case park:
+		return to.to(stateEnding)
+	}
+	return to
+}
+
+// begin is for the first bytes of a request.
+func (s connState) begin(p []byte, size int) connState {
+	to := s.clear(answered).to(stateBusy)
+	switch {
+	case s.state() == stateOpening:
+		if s.has(began) {
+			to = to.to(stateArrived)
+		}
+		return to.set(inHeader).sniff(p)
+	case size == readBytes:
+		return to.sniff(s.skipNewlines(p))
+	}
+	return to.sniff(nil) // it began before p
+}
+
+// at notes that a wait begins at the given tick.
+func (s connState) at(tick uint32) connState {
+	return s&^(tickMask<<tickShift) | connState(tick)<<tickShift
+}
+
+// since returns how many ticks ago, seen from the given one, the wait began. It goes
+// round after tickMask ticks.
+func (s connState) since(tick uint32) uint32 { return (tick - uint32(s>>tickShift)) & tickMask }
+
+// # With net/http: a request
+
+// readMore is for what follows the first bytes since parking.
+func (s connState) readMore() (connState, bool) { return s.to(stateBusy), s.state() == stateArrived }
+
+// completeHeader is for a header that net/http has got all of.
+func (s connState) completeHeader() (connState, bool) { return s.clear(inHeader), true }
+
+// answer is for a request whose write deadline net/http takes away: it is answered.
+func (s connState) answer() (connState, bool) { return s.set(answered), s.state() == stateBusy }
+
+// finish is net/http's StateIdle.
+func (s connState) finish() (connState, bool) {
+	if !s.has(sniffed) {
+		s = s.withMethod(methodUnknown) // of a pipelined request, whose first bytes were not seen as such
+	}
+	to := s.clear(sniffed | dated | inHeader | answered).set(began).to(stateIdle)
+	return to, s.state() == stateBusy && s.has(answered)
+}
+
+// resuming reports whether a connection waits, as net/http would have it if it hadn't
+// been parked, for its next request: no whole header has come since.
+func (s connState) resuming() bool {
+	switch s.state() {
+	case stateOpening:
+		return s.has(began)
+	case stateArrived, stateBusy:
+		return s.has(began | inHeader)
+	}
+	return false
+}
+
+// deadlineUse is what a read deadline is that is set.
+type deadlineUse uint8
+
+const (
+	deadlinePlain   deadlineUse = iota // for the engine, as it is
+	deadlineReal                       // the one that goes on while the connection is parked
+	deadlineFirst                      // net/http's for the first header of a new connection
+	deadlineRequest                    // net/http's for all of a request whose header it has got
+	deadlineEarly                      // net/http's for a header that has not begun
+)
+
+// servedAlone reports whether the goroutine that serves the lease is the only one, except for a
+// Close, that changes the connection: SetReadDeadline needs no lock. If the user sets a deadline
+// at the same time either may win.
+func (s connState) servedAlone() bool {
+	return s.state() == stateBusy && !s.has(inHeader) || s.state() == stateIdle && s&(dated|waiting) == 0
+}
+
+// setReadDeadline is for a read deadline, of which there are several: see conn.
+func (s connState) setReadDeadline() (connState, deadlineUse) {
+	switch s.state() {
+	case stateNew, stateFresh, stateShaking, stateQueued, stateParked, stateEnding, stateEnded:
+		return s, deadlineReal
+	case stateOpening:
+		if s.has(began) {
+			return s, deadlineEarly
+		}
+		return s, deadlineFirst
+	case stateIdle:
+		if s.has(dated) && !s.has(waiting) {
+			// net/http has set the deadline of the wait, and now that of the header: it has
+			// seen all that it wanted of the next request in its buffer, without a Read.
+			return s.to(stateBusy), deadlinePlain
+		}
+		return s.set(dated), deadlineReal
+	case stateArrived, stateBusy:
+		if s.has(inHeader) {
+			return s.to(stateBusy).clear(inHeader), deadlineRequest
+		}
+		return s.to(stateBusy), deadlinePlain
+	case stateClosedInHeader:
+		return s.to(stateShut), deadlinePlain // a whole header came all the same
+	}
+	return s, deadlinePlain
+}
+
+// # The end of a lease, and of all
+
+// ending reports whether net/http was told io.EOF so that the connection is parked.
+func (s connState) ending() bool { return s.state() == stateEnding || s.state() == stateEnded }
+
+// endLease is for a Close of what net/http was told the end of.
+func (s connState) endLease() (connState, bool) { return s.to(stateEnded), s.state() == stateEnding }
+
+// giveBack is for a lease that net/http is done with.
+func (s connState) giveBack() (connState, bool) {
+	if s.has(began) {
+		return s.to(stateParked), s.state() == stateEnded
+	}
+	return s.to(stateFresh), s.state() == stateEnded
+}
+
+// hijack is net/http's StateHijacked. In idle a StateIdle was the user's, unless a Read waits.
+func (s connState) hijack() (connState, bool) {
+	return s.to(stateHijacked), hijackableStates.has(s.state()) && !s.has(waiting)
+}
+
+// close is for a connection that is closed for good.
+func (s connState) close() (connState, bool) {
+	switch st := s.state(); {
+	case keptStates.has(st):
+		return s.to(stateClosed), true
+	case st == stateHijacked || st == stateClosed:
+		return s, false
+	case st == stateOpening && s.has(began), st == stateArrived, st == stateClosedInHeader:
+		return s.to(stateClosedInHeader), true
+	}
+	return s.to(stateShut), true
+}
+
+// endForGood is for a connection that will not be used again: net/http is done with it, or
+// never gets it.
+func (s connState) endForGood() (connState, bool) {
+	switch s.state() {
+	case stateEnded, stateHTTP2, stateShut, stateClosedInHeader:
+		return s.to(stateClosed), true
+	}
+	return s, false
+}

@@ -1,0 +1,261 @@
+package httpadapter
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/percore/percore/internal/invariants"
+)
+
+// in returns a connState: a state with flags.
+func in(s state, flags ...connState) (cs connState) {
+	cs = cs.to(s)
+	for _, f := range flags {
+		cs = cs.set(f)
+	}
+	return cs
+}
+
+// event is a change of a connState, with whatever the change needs to know.
+type event struct {
+	name  string
+	apply func(s connState) (connState, bool)
+}
+
+// always is an event that has a meaning in each state.
+func always(f func(s connState) connState) func(connState) (connState, bool) {
+	return func(s connState) (connState, bool) { return f(s), true }
+}
+
+// events are all of them.
+func events() []event {
+	get := []byte("GET / HTTP/1.1\r\n")
+	h2 := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	return []event{
+		{"keep", func(s connState) (connState, bool) { return s.keep(false) }},
+		{"keep, shaking", func(s connState) (connState, bool) { return s.keep(true) }},
+		{"shake", connState.shake},
+		{"enqueue", connState.enqueue},
+		{"lend", func(s connState) (connState, bool) { return s.lend(parkTicksRecent) }},
+		{"lendForGood", connState.lendForGood},
+		{"announce", connState.announce},
+		{"beginWait, empty buffer", func(s connState) (connState, bool) { return s.beginWait(readBytes, 7) }},
+		{"beginWait", func(s connState) (connState, bool) { return s.beginWait(readBytes-1, 7) }},
+		{"expireRead", connState.expireRead},
+		{"endWait, request", always(func(s connState) connState { return s.endWait(get, readBytes, false) })},
+		{"endWait, rest of a request", always(func(s connState) connState { return s.endWait(get, readBytes-1, false) })},
+		{"endWait, HTTP/2", always(func(s connState) connState { return s.endWait(h2, readBytes, false) })},
+		{"endWait, park", always(func(s connState) connState { return s.endWait(nil, readBytes, true) })},
+		{"endWait, error", always(func(s connState) connState { return s.endWait(nil, readBytes, false) })},
+		{"readMore", connState.readMore},
+		{"completeHeader", connState.completeHeader},
+		{"answer", connState.answer},
+		{"finish", connState.finish},
+		{"setReadDeadline", always(func(s connState) connState { to, _ := s.setReadDeadline(); return to })},
+		{"endLease", connState.endLease},
+		{"giveBack", connState.giveBack},
+		{"hijack", connState.hijack},
+		{"close", connState.close},
+		{"endForGood", connState.endForGood},
+	}
+}
+
+func TestStateChanges(t *testing.T) {
+	const none = "-" // the event has no meaning
+	for _, tt := range []struct {
+		from  connState
+		event string
+		want  string
+	}{
+		{in(stateNew), "keep", "fresh"},
+		{in(stateNew), "keep, shaking", "shaking"},
+		{in(stateShut), "keep", none},
+		{in(stateFresh), "shake", "shaking"},
+		{in(stateParked, began), "shake", none},
+		{in(stateFresh), "enqueue", "queued"},
+		{in(stateShaking), "enqueue", "queued"},
+		{in(stateParked, began), "enqueue", "queued began"},
+		{in(stateClosed), "enqueue", none},
+
+		// What a lease leaves behind does not count for the next.
+		{in(stateQueued), "lend", "opening unannounced"},
+		{in(stateQueued, began, dated, recentlyUsed), "lend", "opening began unannounced"},
+		{in(stateQueued, began).at(1), "lend", "opening began recentlyUsed unannounced"},
+		{in(stateClosed), "lend", none},
+		{in(stateQueued), "lendForGood", "http2 unannounced"},
+		{in(stateOpening, unannounced), "announce", "opening"},
+		{in(stateOpening), "announce", none},
+
+		// One deadline and an empty buffer: nothing less may be parked.
+		{in(stateIdle, began, dated), "beginWait, empty buffer", "idle began dated waiting parkable"},
+		{in(stateIdle, began, dated), "beginWait", "idle began dated waiting"},
+		{in(stateIdle, began), "beginWait, empty buffer", "idle began waiting"},
+		{in(stateBusy, began, dated), "beginWait, empty buffer", none},
+		{in(stateOpening), "beginWait, empty buffer", "opening waiting parkable"},
+		{in(stateOpening, began), "beginWait", "opening began waiting parkable"},
+		{in(stateShut, dated), "beginWait, empty buffer", none},
+		{in(stateIdle, dated), "setReadDeadline", "busy dated"},
+		{in(stateIdle), "setReadDeadline", "idle dated"},
+		{in(stateIdle, dated, waiting), "setReadDeadline", "idle dated waiting"},
+
+		{in(stateIdle, dated, waiting, parkable), "expireRead", "idle dated waiting parkable expired"},
+		{in(stateIdle, dated, waiting, parkable, expired), "expireRead", none},
+		{in(stateIdle, dated, waiting), "expireRead", none},
+		{in(stateBusy, dated), "expireRead", none},
+
+		{in(stateIdle, began, dated, waiting, parkable, expired), "endWait, park", "ending began dated"},
+		{in(stateIdle, began, dated, waiting, parkable), "endWait, error", "idle began dated"},
+		{in(stateIdle, began, dated, waiting, parkable, expired), "endWait, request", "busy began dated sniffed"},
+		{in(stateIdle, began, dated, waiting), "endWait, rest of a request", "busy began dated sniffed"},
+		{in(stateIdle, began, dated, waiting, parkable), "endWait, HTTP/2", "http2 began dated sniffed"},
+		{in(stateOpening, waiting, parkable), "endWait, request", "busy sniffed inHeader"},
+		{in(stateOpening, began, waiting, parkable), "endWait, request", "arrived began sniffed inHeader"},
+		{in(stateOpening, waiting, parkable, expired), "endWait, park", "ending"},
+		{in(stateShut, began, dated, waiting, parkable, expired), "endWait, park", "shut began dated"},
+		{in(stateClosedInHeader, began, waiting, parkable), "endWait, request", "closedInHeader began"},
+
+		{in(stateArrived, began, inHeader), "readMore", "busy began inHeader"},
+		{in(stateArrived, began, inHeader), "setReadDeadline", "busy began"},
+		{in(stateBusy, inHeader), "setReadDeadline", "busy"},
+		{in(stateBusy, inHeader), "completeHeader", "busy"},
+		{in(stateBusy), "answer", "busy answered"},
+		{in(stateIdle), "answer", none},
+		{in(stateBusy, dated, sniffed, answered), "finish", "idle began"},
+		{in(stateBusy), "finish", none}, // the user's
+		{in(stateParked, began), "finish", none},
+
+		{in(stateEnding, began, dated), "endLease", "ended began dated"},
+		{in(stateIdle, began, dated), "endLease", none},
+		{in(stateEnded, began, dated), "giveBack", "parked began dated"},
+		{in(stateEnded), "giveBack", "fresh"},
+		{in(stateEnding, began), "giveBack", none},
+
+		{in(stateBusy), "hijack", "hijacked"},
+		{in(stateIdle, began), "hijack", "hijacked began"},
+		{in(stateIdle, began, waiting), "hijack", none},
+		{in(stateParked, began), "hijack", none},
+		{in(stateHijacked), "hijack", none},
+
+		{in(stateNew), "close", "shut"},
+		{in(stateFresh), "close", "closed"},
+		{in(stateParked, began), "close", "closed began"},
+		{in(stateOpening), "close", "shut"},
+		{in(stateOpening, began), "close", "closedInHeader began"},
+		{in(stateArrived, began), "close", "closedInHeader began"},
+		{in(stateIdle, began, waiting), "close", "shut began waiting"},
+		{in(stateEnding, began), "close", "shut began"},
+		{in(stateEnded, began), "close", "shut began"},
+		{in(stateHijacked), "close", none},
+		{in(stateClosed), "close", none},
+		{in(stateClosedInHeader, began), "setReadDeadline", "shut began"},
+		{in(stateShut), "endForGood", "closed"},
+		{in(stateClosedInHeader), "endForGood", "closed"},
+		{in(stateEnded), "endForGood", "closed"},
+		{in(stateBusy), "endForGood", none},
+		{in(stateHijacked), "endForGood", none},
+	} {
+		got := none
+		if to, ok := find(t, tt.event).apply(tt.from); ok {
+			got = to.String()
+		}
+		if got != tt.want {
+			t.Errorf("%v, %s: got %s, want %s", tt.from, tt.event, got, tt.want)
+		}
+	}
+}
+
+func find(t *testing.T, name string) event {
+	t.Helper()
+	for _, e := range events() {
+		if e.name == name {
+			return e
+		}
+	}
+	t.Fatalf("no event %q", name)
+	panic("unreachable")
+}
+
+// Every change, from any state with any flags, is an edge of the table, and each edge is a change.
+func TestStateEdges(t *testing.T) {
+	var seen [stateCount]states
+	for from := range connState(1) << methodShift {
+		if from.state() >= stateCount {
+			continue
+		}
+		for _, e := range events() {
+			to, ok := e.apply(from)
+			a, b := from.state(), to.state()
+			if !ok || a == b {
+				continue
+			}
+			if !edges[a].has(b) {
+				t.Fatalf("%v, %s: became %v, which is no edge of the table", from, e.name, to)
+			}
+			seen[a] |= setOf(b)
+		}
+	}
+	for s := range stateCount {
+		for to := range stateCount {
+			if s, to := state(s), state(to); edges[s].has(to) && !seen[s].has(to) {
+				t.Errorf("nothing makes %v of %v, want a change or no edge", to, s)
+			}
+		}
+	}
+}
+
+// The names are those of the constants.
+func TestStateNames(t *testing.T) {
+	if got, want := in(stateClosed, began, unannounced).String(), "closed began unannounced"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := state(stateCount).String(), "state(16)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestStatePacking checks that no part of a connState gets into another one's way.
+func TestStatePacking(t *testing.T) {
+	for _, full := range []connState{0, ^connState(0)} {
+		for _, flag := range []connState{began, dated, waiting, parkable, expired, recentlyUsed, sniffed, inHeader, answered, unannounced} {
+			w := full.to(stateIdle).at(tickMask - 1).withMethod(methodPOST)
+			before := fmt.Sprint(w.state(), w.since(0), w.method())
+			for range 2 {
+				w = w.set(flag)
+				if !w.has(flag) || w&^flag != w.clear(flag) || w.clear(flag).has(flag) {
+					t.Errorf("flag %v of %v", flag, w)
+				}
+				if got := fmt.Sprint(w.state(), w.since(0), w.method()); got != before {
+					t.Errorf("with flag %b: got %s, want %s", flag, got, before)
+				}
+				w = w.clear(flag)
+			}
+		}
+		w := full.at(5).to(stateClosed).withMethod(methodOther)
+		if w.since(7) != 2 || w.since(4) != tickMask || w.state() != stateClosed || w.method() != methodOther {
+			t.Errorf("got state %v, method %d, %d and %d ticks", w.state(), w.method(), w.since(7), w.since(4))
+		}
+	}
+}
+
+// A checking build does not let a state become just any other.
+func TestStateChecks(t *testing.T) {
+	if !invariants.Enabled {
+		t.Skip("only with -tags invariants")
+	}
+	for _, bad := range []struct{ from, to connState }{
+		{in(stateParked), in(stateBusy)},
+		{in(stateClosed), in(stateQueued)},
+		{in(stateIdle), in(stateIdle, parkable)},
+		{in(stateIdle, waiting), in(stateIdle, waiting, expired)},
+		{in(stateIdle, waiting), in(stateBusy, waiting)},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%v became %v without a panic", bad.from, bad.to)
+				}
+			}()
+			checkChange(bad.from, bad.to)
+		}()
+	}
+}
