@@ -104,6 +104,13 @@
 //     request, up to 4 KiB, if it is the first after parking, as for the first of all.
 //   - If Protocols has UnencryptedHTTP2, a connection may switch to it not only with
 //     its first request but with the first after parking, too.
+//   - A Flush of a ResponseWriter after its handler has returned, which is wrong, panics
+//     if the connection was parked since. With net/http it does so when the connection
+//     has ended, and does nothing before.
+//   - A read deadline that the user sets on a connection that was parked has no effect from
+//     the moment when the next request begins to come until four bytes of it are there.
+//   - A program that itself tells srv.ConnState StateHijacked of a connection with a request
+//     under way keeps it from being parked. All else that it tells only its own hook hears.
 //
 // # Costs
 //

@@ -59,10 +59,29 @@ func (c *conn) read(r io.Reader, p []byte) (int, error) {
 func (c *conn) awaitRequest(r io.Reader, p []byte) (int, error) {
 	c.beginWait(len(p))
 	n, err := r.Read(p)
-	if s := c.load(); s.state() == stateOpening && s.has(began) { // which only this goroutine changes
-		n, err = c.resume(r, p, n, err)
+	if s := c.load(); s.state() == stateOpening { // which only this goroutine changes
+		if s.has(began) {
+			n, err = c.resume(r, p, n, err)
+		}
+		if n > 0 && n < len(http2Begin) && err == nil && mayBegin(p, http2Begin[:n]) {
+			n = c.completeBegin(r, p, n)
+		}
 	}
 	return c.endWait(p[:n], len(p), err)
+}
+
+// completeBegin reads on after the first n bytes of a lease, which may be HTTP/2's, until
+// they show whether they are. It returns how many it has then. An error comes again.
+func (c *conn) completeBegin(r io.Reader, p []byte, n int) int {
+	_ = c.stopParking(nil)
+	for n < min(len(http2Begin), len(p)) && mayBegin(p[:n], http2Begin) {
+		m, err := r.Read(p[n:])
+		n += m
+		if err != nil {
+			break
+		}
+	}
+	return n
 }
 
 // beginWait notes that a Read into a slice of size bytes waits for a request.

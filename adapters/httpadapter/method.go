@@ -17,6 +17,9 @@ const (
 	methodOther
 )
 
+// http2Begin is how a client begins that speaks HTTP/2 with prior knowledge (RFC 9113, 3.4).
+const http2Begin = "PRI "
+
 func (s connState) method() method { return method(s & methodMask >> methodShift) }
 
 func (s connState) withMethod(m method) connState { return s&^methodMask | connState(m)<<methodShift }
@@ -26,8 +29,8 @@ func (s connState) withMethod(m method) connState { return s&^methodMask | connS
 func (s connState) sniff(p []byte) connState {
 	m := methodUnknown
 	switch {
-	case mayBegin(p, "PRI "):
-		if len(p) >= len("PRI ") {
+	case mayBegin(p, http2Begin):
+		if len(p) >= len(http2Begin) {
 			s = s.to(stateHTTP2)
 		}
 	case mayBegin(p, "POST "):

@@ -410,6 +410,64 @@ func (l *listOf) Accept() (net.Conn, error) {
 func (l *listOf) Close() error   { return nil }
 func (l *listOf) Addr() net.Addr { return &net.TCPAddr{} }
 
+// TestPrefaceInPieces: a connection that speaks HTTP/2 is recognised however its first
+// bytes arrive, and never parked.
+func TestPrefaceInPieces(t *testing.T) {
+	needParking(t)
+	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	for cut := range len(http2Begin) + 1 {
+		t.Run(fmt.Sprint(cut), func(t *testing.T) {
+			conns := make(chan *conn, 1)
+			f := start(t, echoPath, func(f *fixture) {
+				f.srv.Protocols = new(http.Protocols)
+				f.srv.Protocols.SetHTTP1(true)
+				f.srv.Protocols.SetUnencryptedHTTP2(true)
+				f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
+					if state == http.StateNew {
+						conns <- nc.(*conn)
+					}
+				}
+			}, ParkAfter(0))
+			client := f.dial()
+			c := testnet.Receive(t, "the connection", conns)
+			if cut > 0 {
+				client.send(preface[:cut])
+				testnet.Eventually(t, "the first bytes being read", func() bool { return c.state() > stateQueued })
+			}
+			client.send(preface[cut:] + "\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and SETTINGS
+			settings := make([]byte, 9)
+			if _, err := io.ReadFull(client.br, settings); err != nil || settings[3] != 4 {
+				t.Fatalf("got %q, %v, want the server's SETTINGS", settings, err)
+			}
+			if got := f.server.Stats(); got.HTTP2 != 1 || c.state() != stateHTTP2 {
+				t.Errorf("got state %s, %+v, want %s", c.state(), got, stateHTTP2)
+			}
+		})
+	}
+}
+
+// TestBeginOfPrefaceAlone: what looks like HTTP/2 at first is served or refused as ever.
+func TestBeginOfPrefaceAlone(t *testing.T) {
+	for _, tt := range []struct{ pieces, want string }{
+		{"P|OST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n", "200 OK"},
+		{"PR|OPFIND / HTTP/1.1\r\nHost: test\r\n\r\n", "200 OK"},
+		{"P|\r\n\r\n", "400 Bad Request"},
+		{"PRI|", "400 Bad Request"},
+	} {
+		f := start(t, echoPath, nil, ParkAfter(0))
+		c := f.dial()
+		for piece := range strings.SplitSeq(tt.pieces, "|") {
+			c.send(piece)
+			time.Sleep(time.Millisecond)
+		}
+		_ = c.Conn.(*net.TCPConn).CloseWrite()
+		got, err := io.ReadAll(c.br)
+		if err != nil || !strings.Contains(string(got), tt.want) {
+			t.Errorf("%q: got %q, %v, want %q", tt.pieces, got, err, tt.want)
+		}
+	}
+}
+
 // TestCloseBeforeNetHTTPAccepts: Close ends a Serve that has only just begun.
 func TestCloseBeforeNetHTTPAccepts(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -905,9 +963,25 @@ func TestForeignConns(t *testing.T) {
 	if got := f.server.Stats(); got.Foreign != 1 || got.Conns != 0 || got.Parks != 0 {
 		t.Errorf("got %+v, want one foreign connection, not parked", got)
 	}
+	other := f.dial()
+	other.get("/")
+	const want = "httpadapter: connections of type httpadapter.wrapped are served but not parked: "
+	if got := f.log.String(); canPark && (!strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1) {
+		t.Errorf("got log %q, want %q, once", got, want)
+	}
 	f.shutdown()
 	c.awaitEOF()
-	f.awaitStates("new active idle active idle active idle closed")
+	other.awaitEOF()
+	testnet.Eventually(t, "the states", func() bool {
+		ends := 0
+		for _, states := range f.snapshot() {
+			switch strings.Join(states, " ") {
+			case "new active idle active idle active idle closed", "new active idle closed":
+				ends++
+			}
+		}
+		return ends == 2
+	})
 }
 
 // failing is a listener whose Accept fails for a while.

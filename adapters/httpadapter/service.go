@@ -34,8 +34,9 @@ type service struct {
 	done     chan struct{} // closed with the last reference
 
 	// atomic
-	refs  atomic.Int64 // accept loops and connections
-	ended atomic.Bool  // net/http has closed a feed: it shuts down, or could not start
+	refs    atomic.Int64 // accept loops and connections
+	ended   atomic.Bool  // net/http has closed a feed: it shuts down, or could not start
+	foreign atomic.Bool  // connections of other types were met, and the log was told
 
 	// introducing is held while the user is told of a new connection: net/http calls
 	// ConnContext, and ConnState with StateNew, on one goroutine. The hooks may block, and
@@ -376,11 +377,22 @@ func (f *feed) accepted(nc net.Conn) {
 	}
 	if !ok {
 		f.server.stats.foreign.Add(1)
+		f.service.warnForeign(nc)
 	}
 	if f.service.tls != nil {
 		nc = tls.Server(nc, f.service.tls)
 	}
 	f.introduce(nc)
+}
+
+// warnForeign tells the log, once, that connections could be parked but for their type.
+func (sv *service) warnForeign(nc net.Conn) {
+	if !sv.parks || !sv.foreign.CompareAndSwap(false, true) {
+		return
+	}
+	sv.server.logf("httpadapter: connections of type %T are served but not parked: "+
+		"while idle they keep a goroutine and buffers, as with net/http. Only a *percore.Conn is parked: "+
+		"give Serve the listener that percore.Listen returns, without a wrapper", nc)
 }
 
 // introduce has net/http take a connection that isn't ours, and returns when the user
