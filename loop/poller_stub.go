@@ -32,5 +32,3 @@ func (p *poller) del(int)                              {}
 func (p *poller) wake()                                {}
 
 func pinThread(int) {}
-
-func readyFor(int) Readiness { return 0 }
