@@ -19,7 +19,7 @@ import (
 // acceptor is where Accept takes connections from: the listener's sockets, or
 // one of them. There is no goroutine behind it and no queue: the goroutine that
 // calls Accept waits until one of the sockets is readable and calls accept4
-// itself. Connections that nobody accepts stay in the kernel's backlog, where
+// itself. Connections that are not accepted stay in the kernel's backlog, where
 // they are bounded, and where a successor that got the sockets finds them.
 type acceptor struct {
 	listener *listener
@@ -140,10 +140,9 @@ func isSkipped(errno syscall.Errno) bool {
 	return false
 }
 
-// isBroken reports whether an error of accept4 says that the socket does not
-// listen: somebody shut it down. What is neither skipped nor broken is put off:
-// EMFILE, ENFILE, ENOBUFS, ENOMEM; EPERM of a firewall; and whatever else a
-// kernel comes up with, of which all that can be said is not to spin on it.
+// isBroken reports whether an error of accept4 says that the socket does not listen: it was shut
+// down. An error that is neither skipped nor broken is put off: EMFILE, ENFILE, ENOBUFS, ENOMEM;
+// EPERM of a firewall; and errors of future kernels, on which Accept must not spin.
 func isBroken(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.EBADF, syscall.EFAULT, syscall.EINVAL, syscall.ENOTSOCK:
@@ -153,8 +152,7 @@ func isBroken(errno syscall.Errno) bool {
 }
 
 // reportPutOff counts, and tells the user once per period. It does so on a
-// goroutine of its own, since what he does there may well be to close the
-// listener.
+// goroutine of its own, since the user may close the listener.
 func (l *listener) reportPutOff(err error) {
 	l.putOffs.Add(1)
 	l.mu.Lock()
@@ -177,10 +175,10 @@ func (l *listener) control(index int, f func(fd uintptr)) error {
 	return l.all.ready.Use(func() { f(uintptr(l.sockets[index])) })
 }
 
-// rawListener is what a listener's SyscallConn returns.
+// rawListener is the result of a listener's SyscallConn.
 type rawListener struct {
 	l      *listener
-	holder *holder // who has this can still use the sockets
+	holder *holder // the owner of this can still use the sockets
 }
 
 func (r rawListener) Control(f func(fd uintptr)) error {

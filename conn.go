@@ -13,9 +13,9 @@ import (
 )
 
 // Conn is a connection accepted by a [Listener] or made by a [Dialer]. It implements [net.Conn] and
-// has all methods of *net.TCPConn, with the same semantics, so that what
-// libraries look for by interface is there. On a connection over a unix socket
-// those that set TCP options fail as the kernel has it.
+// has all methods of *net.TCPConn, with the same semantics, so that libraries find the interfaces
+// that they look for. On a connection over a unix socket those that set TCP options fail as the
+// kernel has it.
 //
 // All methods are safe for concurrent use. Reads don't disturb writes; one
 // Write's bytes are not interleaved with another's.
@@ -25,7 +25,7 @@ type Conn struct {
 	sock sock
 }
 
-// Lock in what servers and libraries look for by interface.
+// Lock in the interfaces that servers and libraries look for.
 var (
 	_ net.Conn      = (*Conn)(nil)
 	_ io.ReaderFrom = (*Conn)(nil)
@@ -85,12 +85,12 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-// WriteTo copies from the connection to w until the stream ends or one of the
-// two fails, and returns how many bytes w took. It blocks as Read and w do. It
-// implements [io.WriterTo]. While it waits for the peer it holds no memory; what w is
-// given was lent to nothing else. Where w is one of the types that ReadFrom knows, the kernel
-// moves the bytes by itself; if w fails, up to a megabyte that had been taken from the
-// connection is lost, where a copy through a buffer loses 32 KiB.
+// WriteTo copies from the connection to w until the stream ends or one of the two fails, and
+// returns how many bytes w took. It blocks as Read and w do. It implements [io.WriterTo]. While it
+// waits for the peer it holds no memory; the memory that w is given is lent to nothing else. Where
+// w is one of the types that ReadFrom knows, the kernel moves the bytes by itself; if w fails, up
+// to a megabyte that had been taken from the connection is lost, where a copy through a buffer
+// loses 32 KiB.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -100,12 +100,11 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// ReadBuffer is Read into a buffer of [pool.Default] of up to n bytes, which it
-// takes only once there is something to read: a connection that waits holds
-// none. On return the buffer has the length of what was read, at least 1 byte,
-// and is the caller's, who must Release it; if ReadBuffer fails there is none. It
-// fails as Read does. With n = 0 it returns an empty buffer at once. It panics if n
-// is negative.
+// ReadBuffer is Read into a buffer of [pool.Default] of up to n bytes, which it takes only once
+// there is something to read: a connection that waits holds none. On return the buffer has the
+// length of the bytes read, at least 1, and is the caller's, which must Release it; if ReadBuffer
+// fails there is none. It fails as Read does. With n = 0 it returns an empty buffer at once. It
+// panics if n is negative.
 //
 // Off Linux the buffer is taken first, since package net can't wait without one.
 func (c *Conn) ReadBuffer(n int) (*pool.Buffer, error) {
@@ -120,12 +119,11 @@ func (c *Conn) ReadBuffer(n int) (*pool.Buffer, error) {
 	return b, err
 }
 
-// ReadReady is Read into memory of the caller's that is found only once there is
-// something to read. lend returns it; what was read is at its start. takeBack is
-// called if nothing was read into what lend returned last: it turned out that
-// there was nothing, and ReadReady waits again; the stream has ended; or reading
-// failed. So there is memory in use, and the caller's to look after, exactly if
-// ReadReady returns n > 0.
+// ReadReady is Read into memory of the caller's that is found only once there is something to read.
+// lend returns it; the bytes read are at its start. takeBack is called if nothing was read into the
+// memory that lend returned last: it turned out that there was nothing, and ReadReady waits again;
+// the stream has ended; or reading failed. So there is memory in use, and the caller's to look
+// after, exactly if ReadReady returns n > 0.
 //
 // Both run on the caller's goroutine, before ReadReady returns, and must not read
 // from c. If lend returns an empty slice ReadReady returns 0 and nil. lend may block:
@@ -146,7 +144,7 @@ func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 
 // WriteBuffers writes the slices of v one after the other, as one Write of all of
 // them together would, without copying them into one: the kernel takes up to 1024
-// at a time (writev(2)). It takes what was written out of v and its slices, as
+// at a time (writev(2)). It takes the written bytes out of v and its slices, as
 // v.WriteTo does, and keeps nothing; v[i][j] stays as it is. If it fails it returns
 // how many bytes the kernel had taken until then.
 //
@@ -281,15 +279,15 @@ func (c *Conn) OnReadable(f func(error)) error {
 	return nil
 }
 
-// ReadableHandler is what [Conn.NotifyReadable] calls.
+// ReadableHandler is the handler for [Conn.NotifyReadable].
 type ReadableHandler = loop.ReadableHandler
 
-// NotifyReadable is OnReadable for those who keep many connections waiting: it calls
+// NotifyReadable is OnReadable for programs that keep many connections waiting: it calls
 // h.OnReadable, once, on the goroutine of a loop, which must not be blocked, and fails
 // as OnReadable does. It costs 16 bytes until then if h is an object that is there
-// anyway. To save more, the connection forgets its addresses and looks them up
-// again when asked; they are equal, but not the same objects. h must hold the
-// Conn: a Conn that nothing else refers to is garbage, and closed, while it waits.
+// anyway. To save more, the connection forgets its addresses and looks them up again
+// when asked; they are equal, but not the same objects. h must hold the Conn: a Conn
+// that nothing else refers to is garbage, and closed, while it waits.
 func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -345,7 +343,7 @@ func (c *Conn) SetNoDelay(noDelay bool) error {
 	return c.setting("set", func(s *sock) error { return s.setNoDelay(noDelay) })
 }
 
-// SetLinger says what Close does with data that is not sent or not acknowledged
+// SetLinger decides the fate of data that at Close is not sent or not acknowledged
 // yet. Below 0 (the default) it is sent in the background; with 0 it is thrown
 // away and the peer's connection is reset; above 0 Close may block for up to sec
 // seconds (socket(7), SO_LINGER).

@@ -17,7 +17,7 @@ import (
 // network the connection, whose data is no stream, is package net's.
 //
 // The connection runs on the default group of loops, which starts with the first
-// connection or listener and ends with the last. It is the client's half of what
+// connection or listener and ends with the last. It is the client's half of the thing that
 // [Listen] is the server's: everything in [Conn] holds for both.
 func Dial(network, address string) (net.Conn, error) {
 	var d Dialer

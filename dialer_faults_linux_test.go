@@ -21,11 +21,10 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// TestDialFaults fails each of our system calls during a Dial, with each errno
-// that its man page lists, one at a time. Either Dial says so, as package net
-// would, or the connection works; in neither case is anything left behind, and
-// where Dial fails the peer sees the connection close. What becomes of a
-// connection later is TestFaultSweep's.
+// TestDialFaults fails each of our system calls during a Dial, with each errno that its man page
+// lists, one at a time. Either Dial says so, as package net would, or the connection works; in
+// neither case is anything left behind, and where Dial fails the peer sees the connection close.
+// The later life of a connection is TestFaultSweep's.
 func TestDialFaults(t *testing.T) {
 	for _, network := range []string{"tcp4", "unix"} {
 		for _, group := range []string{"default group", "running group"} {

@@ -32,7 +32,7 @@ func (d *Dialer) release() {
 // file, with all that was set on it, connected as before; what closing nc undoes
 // is the registration with the runtime's poller.
 //
-// It fails for want of descriptors or memory, and then the peer sees a
+// It fails if the process is out of descriptors or memory, and then the peer sees a
 // connection that is closed at once.
 func (d *Dialer) adopt(network string, nc net.Conn, keep bool) (c *Conn, err error) {
 	defer func() {
@@ -77,7 +77,7 @@ var (
 	}
 )
 
-// origin returns the origin of a connection. The socket is asked what it is:
+// origin returns the origin of a connection. The socket is asked for its kind:
 // whether it is to be Multipath TCP depends on GODEBUG, and package net falls
 // back on TCP.
 func (d *Dialer) origin(network string, fd int) *origin {

@@ -14,11 +14,10 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// Listen announces on a local address and returns a listener whose connections
-// are *[Conn]. It takes what net.Listen takes, and fails with what net.Listen
-// fails with: networks "tcp", "tcp4", "tcp6" and "unix"; host names, service
-// names, an empty host for all addresses, port 0 for one of the kernel's choice.
-// On any other network the listener, if there is one ("unixpacket", whose
+// Listen announces on a local address and returns a listener whose connections are *[Conn]. It
+// takes net.Listen's arguments, and fails with net.Listen's errors: networks "tcp", "tcp4", "tcp6"
+// and "unix"; host names, service names, an empty host for all addresses, port 0 for one of the
+// kernel's choice. On any other network the listener, if there is one ("unixpacket", whose
 // connections are no streams), is package net's.
 //
 // The listener runs on the default group of loops, up to one per GOMAXPROCS, which
@@ -50,11 +49,11 @@ type ListenConfig struct {
 	// means the default group.
 	Group *loop.Group
 
-	// ReusePort shares a port that is in use, if whoever uses it belongs to the
-	// same user and shares it too (socket(7), SO_REUSEPORT). Otherwise a port
-	// that is in use is an error, as it is with package net. Listeners with
-	// several sockets, one per loop, always share theirs in this sense: a
-	// process of the same user that insists can join in.
+	// ReusePort shares a port that is in use, if its user belongs to the same
+	// user and shares it too (socket(7), SO_REUSEPORT). Otherwise a port that
+	// is in use is an error, as it is with package net. Listeners with several
+	// sockets, one per loop, always share theirs in this sense: a process of
+	// the same user that insists can join in.
 	ReusePort bool
 
 	// LeastLoaded places each new connection on the loop with the fewest, so that all
@@ -120,28 +119,27 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 func newListenerOf(impl *listener) *Listener {
 	h := &holder{impl}
 	runtime.SetFinalizer(h, func(h *holder) {
-		h.listener.unlink.Store(false) // the file may be somebody else's by now
+		h.listener.unlink.Store(false) // the file may be another listener's by now
 		h.listener.close()
 	})
 	return &Listener{listener: impl, acceptor: impl.all, holder: h}
 }
 
 // holder is held by a Listener and those that PerLoop makes of it, and by nothing
-// else: when the garbage collector finds it, nobody can accept any more, and the
+// else: when the garbage collector finds it, no goroutine can accept any more, and the
 // sockets are closed, as package net's are; the file of a unix socket stays.
 type holder struct{ listener *listener }
 
-// netConfig is what package net gets to make a socket.
+// netConfig returns the configuration by which package net makes a socket.
 func (lc *ListenConfig) netConfig(control func(network, address string, c syscall.RawConn) error) *net.ListenConfig {
 	config := &net.ListenConfig{Control: control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
 	config.SetMultipathTCP(lc.multipathTCP)
 	return config
 }
 
-// FileListener returns a listener on a copy of f, a listening socket that was
-// inherited or made by a service manager. It fails with what net.FileListener
-// fails with. The caller still owns f. Closing the listener does not remove the
-// file of a unix socket.
+// FileListener returns a listener on a copy of f, a listening socket that was inherited or made by
+// a service manager. It fails with net.FileListener's errors. The caller still owns f. Closing the
+// listener does not remove the file of a unix socket.
 //
 // Accepted connections get TCP_NODELAY and keep-alive as package net sets them,
 // by way of the listening socket, which keeps these options afterwards.
@@ -190,8 +188,8 @@ func (lc *ListenConfig) FileListeners(files ...*os.File) (net.Listener, error) {
 	return newListenerOf(impl), nil
 }
 
-// Listener accepts connections. It implements [net.Listener] and has the methods
-// of *net.TCPListener and *net.UnixListener but for AcceptTCP and AcceptUnix, in whose
+// Listener accepts connections. It implements [net.Listener] and has the methods of
+// *net.TCPListener and *net.UnixListener except AcceptTCP and AcceptUnix, in whose
 // place is AcceptConn. All are safe for concurrent use.
 type Listener struct {
 	listener *listener
@@ -341,8 +339,8 @@ func (l *Listener) SetUnlinkOnClose(unlink bool) {
 // loop.Thread, a socket per loop, and without LeastLoaded, those of the i-th listener go to
 // loop i.
 //
-// The listeners share their sockets with l: closing any of them, or l, closes all,
-// since the kernel would reset what waits in the backlog of a socket that is closed
+// The listeners share their sockets with l: closing any of them, or l, closes all, since
+// the kernel would reset the connections in the backlog of a socket that is closed
 // alone. Each has a deadline of its own. PerLoop fails when the process is out of
 // descriptors and when l is closed.
 //
@@ -362,7 +360,7 @@ func (l *Listener) PerLoop() ([]*Listener, error) {
 	return split, nil
 }
 
-// ListenerStats counts what a listener has done.
+// ListenerStats counts the work of a listener.
 type ListenerStats struct {
 	Sockets  int    // listening sockets
 	Accepted uint64 // connections accepted from the kernel

@@ -18,7 +18,7 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// listener is what a Listener and its per-loop listeners share.
+// listener is the part that a Listener and its per-loop listeners share.
 type listener struct {
 	// immutable
 	network     string
@@ -46,7 +46,7 @@ type listener struct {
 	}
 }
 
-// defaultGroup is the group of loops of those who don't bring their own.
+// defaultGroup is the group of loops of listeners that don't bring their own.
 var defaultGroup struct {
 	sync.Mutex
 	group *loop.Group
@@ -75,7 +75,7 @@ func acquireGroup(group *loop.Group) (*loop.Group, error) {
 }
 
 func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*listener, error) {
-	// Package net resolves, checks and binds, and says what is wrong. The first
+	// Package net resolves, checks and binds, and makes the errors. The first
 	// socket must not have SO_REUSEPORT while it is bound, or a port that is in
 	// use by another server of this kind would be shared instead of refused.
 	first, err := lc.netConfig(lc.control(lc.ReusePort)).Listen(ctx, network, address)
@@ -162,10 +162,9 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 // multiply binds a socket for each of the other loops to the address of the
 // first.
 //
-// The kernel may refuse the port to these though it gave it to the first, which
-// has claimed less by then: a connection that somebody has made from the same
-// port, say. With what sockets there are the listener works as one over a unix
-// socket does; package net, which needs one only, would not fail here either.
+// The kernel may refuse the port to these though it gave it to the first, which has claimed less by
+// then: a connection made from the same port, say. With the sockets that it has the listener works
+// as one over a unix socket does; package net, which needs one only, would not fail here either.
 func (l *listener) multiply(lc *ListenConfig) error {
 	others := l.group.Len() - 1
 	if others == 0 {
@@ -193,7 +192,7 @@ func (l *listener) multiply(lc *ListenConfig) error {
 	return nil
 }
 
-// inner returns what a net.OpError wraps, for an error that is wrapped again.
+// inner returns the error in a net.OpError, for one that is wrapped again.
 func inner(err error) error {
 	if op, ok := err.(*net.OpError); ok {
 		return op.Err
@@ -215,10 +214,10 @@ func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 	return nil
 }
 
-// setInherited sets on a listening socket what package net sets on every
-// connection: on Linux they inherit it, so that accepting one costs no further
-// system calls. Like package net it lets the connections do without what the
-// kernel refuses.
+// setInherited sets on a listening socket the options that package net sets on every
+// connection: on Linux they inherit it, so that accepting one costs no further system
+// calls. Like package net it lets the connections do without options that the kernel
+// refuses.
 func (lc *ListenConfig) setInherited(fd int) {
 	_ = sys.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	keepAlive := lc.KeepAliveConfig
@@ -256,7 +255,7 @@ func (l *listener) close() {
 	}
 	for _, a := range acceptors {
 		if a != nil {
-			a.ready.Close() // waits until nobody uses the sockets
+			a.ready.Close() // waits until no call uses the sockets
 		}
 	}
 	leaving := l.leave()

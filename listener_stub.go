@@ -31,7 +31,7 @@ type listener struct {
 	}
 }
 
-// streamListener is what *net.TCPListener and *net.UnixListener have in common.
+// streamListener has the methods that *net.TCPListener and *net.UnixListener share.
 type streamListener interface {
 	net.Listener
 	syscall.Conn
@@ -141,7 +141,7 @@ func (l *listener) files(n int) ([]*os.File, error) {
 	return files, nil
 }
 
-// perLoop returns one listener that accepts what the one it is called on
+// perLoop returns one listener that accepts the connections that the one it is called on
 // accepts: there are no loops to have one each.
 func (l *listener) perLoop() ([]*acceptor, error) {
 	l.mu.Lock()

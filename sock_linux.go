@@ -25,9 +25,9 @@ const onNet = false
 // os.ErrDeadlineExceeded.
 //
 // The Conn, which users hold, and the loop.FD, which the loop's table holds, are
-// two objects so that the garbage collector can find a Conn that nobody holds
-// any more. Together they are 240 bytes, and an idle connection has
-// nothing else.
+// two objects so that the garbage collector can find a Conn that no object holds
+// any more. Together they are 240 bytes, and an idle connection has nothing
+// else.
 type sock struct {
 	// immutable
 	fd     *loop.FD
@@ -38,13 +38,13 @@ type sock struct {
 	addrs atomic.Pointer[addrPair] // set when first asked for, at the latest by Close
 }
 
-// origin is what the connections of one listener, or many dialed ones, share.
+// origin is the part that the connections of one listener, or many dialed ones, share.
 type origin struct {
 	net  string // the network as the user gave it
 	kind loop.StreamKind
 
-	// The sockets are not as package net makes them: the user's hook, or whoever the
-	// listening socket is from, has seen to it that a read finds what no edge announces.
+	// The sockets are not as package net makes them: the user's hook, or the process that the
+	// listening socket is from, has seen to it that a read finds bytes that no edge announces.
 	altered atomic.Bool
 }
 
@@ -72,7 +72,7 @@ func newConn(l *loop.Loop, nfd int, o *origin, peer *unix.RawSockaddrAny) (*Conn
 	}
 	c.sock.fd = fd
 	if o.altered.Load() {
-		_ = fd.RawControl(func(uintptr) {}) // finds out what that means for reads
+		_ = fd.RawControl(func(uintptr) {}) // finds out the consequences for reads
 	}
 	runtime.SetFinalizer(c, (*Conn).Close)
 	return c, nil
@@ -153,7 +153,7 @@ func (s *sock) notifyReadable(h ReadableHandler) error {
 	return nil
 }
 
-// forgetAddrs drops what pair remembers if it can be found out again, for a
+// forgetAddrs drops the addresses that pair remembers if they can be found out again, for a
 // connection that is going to wait for long.
 func (s *sock) forgetAddrs() {
 	if p := s.addrs.Load(); s.peer.family != unix.AF_UNSPEC && p != nil && !p.last {
@@ -165,11 +165,10 @@ func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
 
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 
-// file goes by way of package net, so that the file is what a net.Conn's would
-// be in every respect: its name, and that its Fd method makes the descriptor
-// blocking. The latter concerns the connection too, since the two share the
-// flag, and does it no harm: see sys.Recv. If it is blocking already, because of
-// an earlier file, whoever has that one relies on it.
+// file goes by way of package net, so that the file is as a net.Conn's in every respect: its name,
+// and that its Fd method makes the descriptor blocking. The latter concerns the connection too,
+// since the two share the flag, and does it no harm: see sys.Recv. If it is blocking already,
+// because of an earlier file, the owner of that one relies on it.
 func (s *sock) file() (*os.File, error) {
 	fd, err := s.fd.Dup()
 	if err != nil {
@@ -323,7 +322,7 @@ func (s *sock) multipathTCP() bool {
 	return is
 }
 
-// rawConn is what SyscallConn returns.
+// rawConn is the result of SyscallConn.
 type rawConn struct{ c *Conn }
 
 func (r rawConn) Control(f func(fd uintptr)) error {
@@ -376,7 +375,7 @@ const (
 	keepAliveCount    = 9
 )
 
-// setKeepAliveParams sets what config doesn't leave alone: 0 means the default,
+// setKeepAliveParams sets all that config doesn't leave alone: 0 means the default,
 // below 0 means don't touch. The kernel wants whole seconds; they are rounded up
 // (tcp(7), TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT).
 func setKeepAliveParams(fd int, config net.KeepAliveConfig) syscall.Errno {

@@ -23,14 +23,14 @@ import (
 
 // TestTransferFaults copies with io.Copy, over every sort of route, while one
 // system call fails: the N-th of its kind, for every N, with each errno that its
-// man page lists, and what the sockets add. What it leads to is one of three:
+// man page lists, and those that the sockets add. There are three outcomes:
 //
 //	nothing     the call is made again
 //	a copy      the kernel refuses: all bytes arrive, once, the rest by reading and
 //	            writing
-//	an error    with the errno, and a count of what arrived
+//	an error    with the errno, and a count of the bytes that arrived
 //
-// Nothing hangs, nothing leaks, and what arrived is the beginning of what was
+// Nothing hangs, nothing leaks, and the bytes that arrived are the beginning of those that were
 // sent.
 
 // transferErrnos lists the errors of the calls that only transfers make. For the
@@ -204,9 +204,9 @@ func transferFails(op string, errno syscall.Errno) bool {
 	return true
 }
 
-// bringAboutEAGAIN does what has to happen for EAGAIN to be true to what the
-// kernel promises of it, that there will be an event, and reports false if it
-// can't: see session.spuriousEAGAIN.
+// bringAboutEAGAIN makes EAGAIN true to the facts that the kernel promises of
+// it, that there will be an event, and reports false if it can't: see
+// session.spuriousEAGAIN.
 func (r *openRoute) bringAboutEAGAIN(op string, fd int) bool {
 	switch {
 	case op == "splice" && fd == r.src:

@@ -18,7 +18,7 @@ import (
 	"github.com/percore/percore/zerocopy"
 )
 
-// readFrom has the kernel move what it can move by itself, and copies the rest,
+// readFrom has the kernel move the bytes that it can move by itself, and copies the rest,
 // or all of it, through memory. Its errors are of the third layer.
 func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
 	source, limit := r, int64(-1)
@@ -80,7 +80,7 @@ func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
 }
 
 // transferFrom has the kernel move up to limit bytes of from to c. If it isn't
-// done, what is left, after n bytes, has to be copied.
+// done, the rest, after n bytes, has to be copied.
 func (s *sock) transferFrom(c *Conn, from *end, limit int64) (n int64, done bool, err error) {
 	defer runtime.KeepAlive(from.conn)
 	if from.file != nil {
@@ -110,8 +110,8 @@ func finished(n int64, handled bool, err error) (int64, bool, error) {
 	return n, true, err
 }
 
-// vouched is a connection's RawConn for what zerocopy does with it, which does
-// not change what the engine knows of the socket.
+// vouched is a connection's RawConn for package zerocopy, which does nothing that would invalidate
+// the engine's knowledge of the socket.
 type vouched struct{ fd *loop.FD }
 
 func (v vouched) Control(f func(fd uintptr)) error           { return v.fd.RawControl(f) }
@@ -124,19 +124,19 @@ func (v vouched) Drained() { v.fd.Drained() }
 // Marked reports whether what follows may be behind an urgent mark.
 func (v vouched) Marked() bool { return v.fd.Marked() }
 
-// Nonblocking reports whether the socket can't be in blocking mode: only somebody
-// who has had the descriptor can have changed that.
+// Nonblocking reports whether the socket can't be in blocking mode: only a user that has had the
+// descriptor can have changed that.
 func (v vouched) Nonblocking() bool { return !v.fd.Exposed() }
 
 // Closed reports whether the connection is being closed.
 func (v vouched) Closed() bool { return v.fd.Closed() }
 
-// An end is what a connection's bytes come from or go to, if the kernel knows it.
+// An end is the source or the destination of a connection's bytes, if the kernel knows it.
 type end struct {
 	raw    syscall.RawConn
 	unix   bool // a stream over a unix socket, as opposed to TCP
 	hidden hiding
-	ahead  reflect.Value // of an upgradedBody: the *bufio.Reader with what was read ahead, or nil
+	ahead  reflect.Value // of an upgradedBody: the *bufio.Reader with the bytes that were read ahead, or nil
 
 	// which of them it is
 	conn *Conn
@@ -186,13 +186,13 @@ func rawEnd(e end, c syscall.Conn, unfit bool) (end, bool) {
 	return e, err == nil
 }
 
-// isStream tells a stream from what delivers packets.
+// isStream tells a stream from a socket that delivers packets.
 func isStream(c *net.UnixConn) bool {
 	a := c.LocalAddr()
 	return a != nil && a.Network() == "unix"
 }
 
-// copyBuffered copies to c what an upgradedBody has read ahead. r is the body, or
+// copyBuffered copies to c the bytes that an upgradedBody has read ahead. r is the body, or
 // a LimitedReader around it.
 func (e *end) copyBuffered(c *Conn, r io.Reader) (n int64, err error) {
 	if e.hidden != upgradedBody || e.ahead.IsNil() {
@@ -272,7 +272,7 @@ func (e *end) takenError(c *Conn, err error) error {
 	return c.copyError("writeto", err)
 }
 
-// copyingError is what reading from the one end or writing to the other would
+// copyingError is the error that reading from the one end or writing to the other would
 // have failed with.
 func copyingError(from, to *end, why *zerocopy.Error) error {
 	if why.End == zerocopy.Source {
@@ -309,7 +309,7 @@ func (e *end) pathError(op string, err error) error {
 	return &os.PathError{Op: op, Path: e.file.Name(), Err: err}
 }
 
-// fileClosing is what the RawConn of a closed file says, where the file's other
+// fileClosing is the error of the RawConn of a closed file, where the file's other
 // methods have os.ErrClosed (internal/poll.ErrFileClosing).
 const fileClosing = "use of closed file"
 
@@ -332,26 +332,26 @@ type hiding uint8
 const (
 	inTheOpen hiding = iota
 
-	// In these two io.Copy gets what WriteTo of a connection or of a file could not
+	// In these two io.Copy gets the ends that WriteTo of a connection or of a file could not
 	// do by itself.
 	tcpConnWithoutWriteTo
 	fileWithoutWriteTo
 
-	// And in these two what ReadFrom could not do.
+	// And in these two those that ReadFrom could not do.
 	tcpConnWithoutReadFrom
 	fileWithoutReadFrom
 
 	// upgradedBody is the body of a response that says 101 Switching Protocols:
 	// net/http's connection to a server, behind a bufio.Reader for as long as that
 	// has something. Reads and writes go straight to the connection otherwise. It is
-	// what httputil.ReverseProxy copies from and to.
+	// the end that httputil.ReverseProxy copies from and to.
 	upgradedBody
 )
 
 // A hiddenType is a private type as this version of Go has it.
 type hiddenType struct {
 	as     hiding
-	field  int // the end, or what the end is to be found in
+	field  int // the end, or the value that the end is to be found in
 	reader int // of an upgradedBody: the bufio.Reader
 }
 

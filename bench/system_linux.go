@@ -50,7 +50,7 @@ type cpuClock struct {
 const userHZ = 100
 
 // machineCPU reads how busy all processors have been since boot: the first line
-// of /proc/stat but for idle and iowait (proc(5)). It returns a zero clock if
+// of /proc/stat except idle and iowait (proc(5)). It returns a zero clock if
 // that can't be read.
 func machineCPU() cpuClock {
 	b, err := os.ReadFile("/proc/stat")

@@ -70,9 +70,9 @@ type modelEnd struct {
 	readShut, writeShut       bool // half-closed by this end
 	closed                    bool
 
-	// torn is set once the connection may be reset: the peer closed with unread
-	// data, or one end was written to when it was deaf. What exactly the kernel
-	// says from then on, and how much of the data survives, is not in the model.
+	// torn is set once the connection may be reset: the peer closed with unread data, or one end
+	// was written to when it was deaf. The kernel's exact errors from then on, and how much of the
+	// data survives, are not in the model.
 	torn bool
 }
 

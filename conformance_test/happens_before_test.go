@@ -28,7 +28,7 @@ type percoreConn interface {
 }
 
 // raceWrites are the ways to send some bytes. prepare runs before the variable is
-// touched, and what it returns sends.
+// touched, and the bytes that it returns sends.
 var raceWrites = []struct {
 	name    string
 	lacking bool

@@ -2,27 +2,26 @@ package loop
 
 import "sync/atomic"
 
-// baton says who polls a loop. Usually its goroutine does. But when there is
-// only one descriptor to wait for, waking the loop's goroutine so that it can
-// wake the one that reads costs more than all else together: two switches, and
-// often a thread that the scheduler starts to look for more work. Then the
-// goroutine that waits in Read polls the loop itself, in the place of the loop's
-// goroutine, which stands down (leader and followers; the leader keeps what it
-// finds for itself).
+// baton names the goroutine that polls a loop. Usually that is the loop's own. But when there is
+// only one descriptor to wait for, waking the loop's goroutine so that it can wake the one that
+// reads costs more than all else together: two switches, and often a thread that the scheduler
+// starts to look for more work. Then the goroutine that waits in Read polls the loop itself, in
+// the place of the loop's goroutine, which stands down (leader and followers; the leader keeps
+// what it finds for itself).
 //
-//	holder    who polls                             leaves by
+//	holder    poller                                leaves by
 //	byLoop    the loop's goroutine, or it is        standDown: there is one descriptor and
-//	          about to                              nobody waits for it: free
-//	free      nobody                                wait: byWaiter
+//	          about to                              none waits for it: free
+//	free      none                                  wait: byWaiter
 //	                                                a callback, a task: byLoop
 //	byWaiter  a goroutine in FD.wait                it has what it waited for, or an event finds
 //	                                                other descriptors there: free, and byLoop at
-//	                                                once if anybody is left waiting
+//	                                                once if another is left waiting
 //
-// The invariant is that nobody waits while it is free. It holds because whoever
-// starts to wait says so first (waiting, callback, the task queue) and looks at
-// the baton after, and whoever frees it does that first and looks for those who
-// wait after: one of the two sees the other, and cover or lead does the rest.
+// The invariant is that no goroutine waits while it is free. It holds because a waiter says so
+// first (waiting, callback, the task queue) and looks at the baton after, and the holder frees it
+// first and looks for waiters after: one of the two sees the other, and cover or lead does the
+// rest.
 type baton struct {
 	holder atomic.Uint32
 	leader atomic.Pointer[side] // whose goroutine polls, while byWaiter
@@ -35,9 +34,9 @@ const (
 	byWaiter
 )
 
-// standDown frees the baton, which the loop's goroutine holds, if the loop has
-// nobody to look after but f, whose goroutine it has just woken. It reports
-// whether to wait on recall; then somebody else polls, or nobody needs to.
+// standDown frees the baton, which the loop's goroutine holds, if the loop has no
+// descriptor to look after except f, whose goroutine it has just woken. It reports
+// whether to wait on recall; then another goroutine polls, or none needs to.
 func (l *Loop) standDown(f *FD) bool {
 	if f == nil || l.descriptors.Load() != 1 || l.group.config.Strategy != Nested || l.group.config.BusyPoll > 0 {
 		return false
@@ -49,9 +48,9 @@ func (l *Loop) standDown(f *FD) bool {
 	return true
 }
 
-// lead polls the loop until the caller, who has published that he waits for s,
+// lead polls the loop until the caller, which has published that it waits for s,
 // is woken, or until others need the loop's goroutine. It does nothing if
-// somebody polls already.
+// another goroutine polls already.
 func (l *Loop) lead(f *FD, s *side) {
 	if !l.baton.holder.CompareAndSwap(free, byWaiter) {
 		return
@@ -73,7 +72,7 @@ func (l *Loop) lead(f *FD, s *side) {
 func (l *Loop) passLed(uintptr) (done bool) {
 	l.wakeups.Add(1)
 	s := l.baton.leader.Load()
-	for more := s.state.Load()&waiting != 0; more; { // or kick has woken it: what else there is waits for the next to poll
+	for more := s.state.Load()&waiting != 0; more; { // or kick has woken it: other events wait for the next poll
 		var n int
 		n, more = l.poller.harvest()
 		l.dispatch(n)
@@ -81,13 +80,13 @@ func (l *Loop) passLed(uintptr) (done bool) {
 	return s.state.Load()&waiting == 0 || l.tasks.woken.Load() || l.descriptors.Load() > 1
 }
 
-// awaited reports whether anybody may wait for an event, where f is the only
+// awaited reports whether there may be a waiter for an event, where f is the only
 // descriptor if there is only one.
 func (l *Loop) awaited(f *FD) bool {
 	return l.descriptors.Load() > 1 || l.tasks.woken.Load() || f.rd.awaited() || f.wr.awaited()
 }
 
-// cover has the loop's goroutine poll if nobody does.
+// cover has the loop's goroutine poll if no other does.
 func (l *Loop) cover() {
 	if l.baton.holder.Load() == free && l.baton.holder.CompareAndSwap(free, byLoop) {
 		l.baton.recall <- struct{}{}

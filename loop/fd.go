@@ -331,7 +331,7 @@ func (f *FD) rawIO(s *side, fn func(fd uintptr) bool) error {
 	}
 	f.lend()
 	defer f.takeStock()
-	defer s.give(f) // what fn left behind is not known
+	defer s.give(f) // the state that fn left behind is not known
 	for {
 		s.take()
 		if fn(uintptr(f.sysfd)) {
@@ -343,8 +343,8 @@ func (f *FD) rawIO(s *side, fn func(fd uintptr) bool) error {
 	}
 }
 
-// ReadWith is RawRead for callers that vouch for fn: that it neither duplicates
-// the descriptor nor changes what its reads and writes mean, and that it reports
+// ReadWith is RawRead for callers that vouch for fn: that it neither duplicates the
+// descriptor nor changes the meaning of its reads and writes, and that it reports
 // false only after a system call on the descriptor has said EAGAIN. So what the
 // engine knows of the descriptor stays true: fn is not called before there may be
 // something to read, and the reads that follow are not slower for it.
@@ -403,7 +403,7 @@ func (f *FD) WriteWith(fn func(fd uintptr) (done bool)) error {
 		return err
 	}
 	for {
-		f.wr.take() // what is older than this call of fn is no news
+		f.wr.take() // an edge older than this call of fn is no news
 		if fn(uintptr(f.sysfd)) {
 			return nil
 		}
@@ -413,7 +413,7 @@ func (f *FD) WriteWith(fn func(fd uintptr) (done bool)) error {
 	}
 }
 
-// Exposed reports whether somebody else has had the raw descriptor, and may have
+// Exposed reports whether the user has had the raw descriptor, and may have
 // made it blocking.
 func (f *FD) Exposed() bool { return f.exposed.Load() }
 
@@ -459,7 +459,7 @@ func (f *FD) takeStock() {
 }
 
 // Control is RawControl for callers that vouch for fn: that it neither
-// duplicates the descriptor nor changes what its reads and writes mean.
+// duplicates the descriptor nor changes the meaning of its reads and writes.
 func (f *FD) Control(fn func(fd int) syscall.Errno) error {
 	if err := f.incref(); err != nil {
 		return err
@@ -541,7 +541,7 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *side) error {
 // fn is not called.
 func (f *FD) OnReadable(fn func(error)) error { return f.NotifyReadable(readableFunc(fn)) }
 
-// ReadableHandler is what NotifyReadable calls.
+// ReadableHandler is the handler for NotifyReadable.
 type ReadableHandler interface {
 	// OnReadable runs on the loop's goroutine and must not block.
 	OnReadable(err error)
@@ -567,7 +567,7 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 	if !s.callback.CompareAndSwap(nil, &h) {
 		return ErrArmed
 	}
-	// Published. What happened before that, nobody tells h about but this call.
+	// Published. Only this call tells h about events before that.
 	switch {
 	case s.check(f) != nil:
 		s.interrupt(f)
@@ -580,7 +580,7 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 
 // recheck finds out what a ready that may be old is worth: after a read that is
 // not trusted to have used everything up, most often nothing. It is turned off
-// before the kernel is asked, as for a read, and on again for whoever waits. For a
+// before the kernel is asked, as for a read, and on again for the waiter. For a
 // read it stays on if the user may have set SO_RCVLOWAT, which poll(2) heeds and
 // recv(2) does not.
 func (f *FD) recheck() {
@@ -619,7 +619,7 @@ func (f *FD) Close() error {
 	f.wr.drain()
 	p := getParker(f.loop)
 	defer putParker(p)
-	f.rd.parker = p // nobody waits to read any more
+	f.rd.parker = p // no goroutine waits to read any more
 	last, err := f.drop()
 	if !last {
 		<-p
@@ -661,7 +661,7 @@ func (f *FD) drop() (last bool, err error) {
 	return false, nil
 }
 
-// destroy gives everything back. It runs once, when nobody else uses f.
+// destroy gives everything back. It runs once, when f has no other user.
 func (f *FD) destroy() error {
 	if f.timed {
 		f.loop.timers.disarm(f)

@@ -32,9 +32,9 @@ type Group struct {
 
 // How [Group.Place] fills loops.
 const (
-	// procsPerLoop is how many processors one loop keeps busy. Waking a goroutine costs
-	// a loop about half a microsecond; what the goroutine does then, a recv and a send
-	// at the least, costs ten times as much. 4 leaves more than half of a loop's time.
+	// procsPerLoop is how many processors one loop keeps busy. Waking a goroutine costs a loop
+	// about half a microsecond; the goroutine's own work, a recv and a send at the least, costs ten
+	// times as much. 4 leaves more than half of a loop's time.
 	procsPerLoop = 4
 
 	// portionMin is how many descriptors a loop gets before another starts. With 32

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Readiness is what an event says about a descriptor.
+// Readiness is the content of an event about a descriptor.
 //
 // Events may be spurious: a descriptor may turn out not to be ready, because
-// somebody else used it up in between. They are edges: one is delivered when
+// another call used it up in between. They are edges: one is delivered when
 // something changed, not again for as long as it stays so.
 type Readiness uint8
 
@@ -55,7 +55,7 @@ type Loop struct {
 	// The methods pass and passLed as values, made once: a wait allocates nothing.
 	ownPass, ledPass func(uintptr) (done bool)
 
-	// owned by whoever polls: see baton
+	// owned by the goroutine that polls: see baton
 	batch []delivery // events of one harvest, looked up
 	sole  *FD        // the last harvest had one event, and it was for this
 
@@ -268,7 +268,7 @@ func (l *Loop) run(resumed bool) {
 	ended = true
 }
 
-// pass is what the loop's goroutine does each time it was woken: it harvests,
+// pass is the work of the loop's goroutine each time it was woken: it harvests,
 // dispatches and runs tasks until nothing is left. It reports whether to stop
 // polling.
 //
@@ -345,10 +345,10 @@ func (l *Loop) deliver() {
 	l.batch = l.batch[:0]
 }
 
-// onLoop reports, to whoever polls, whether that is the loop's goroutine.
+// onLoop reports, to the goroutine that polls, whether it is the loop's own.
 func (l *Loop) onLoop() bool { return l.baton.holder.Load() == byLoop }
 
-// runTasks runs what was submitted until now and reports whether there was
+// runTasks runs the tasks submitted until now and reports whether there was
 // anything. Tasks that tasks submit come with the next harvest, so that events
 // get their turn in between.
 func (l *Loop) runTasks() bool {

@@ -76,7 +76,7 @@ func TestHangupAfterEAGAIN(t *testing.T) {
 	}
 }
 
-// A callback armed while a read is under way must hear of what that read leaves
+// A callback armed while a read is under way must hear of the bytes that the read leaves
 // behind.
 func TestOnReadableDuringRead(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})

@@ -8,8 +8,8 @@ import (
 )
 
 // Set is a fixed number of descriptors that goroutines wait on as on one, parked
-// in the Go runtime's poller; no loop is involved. It is what a listener with
-// several sockets waits on. All methods are safe for concurrent use.
+// in the Go runtime's poller; no loop is involved. A listener with several
+// sockets waits on. All methods are safe for concurrent use.
 type Set struct {
 	epoll epoll // immutable; knows the deadline, too
 
@@ -73,8 +73,8 @@ func (s *Set) Wait(try func(i int, r Readiness) (done bool)) error {
 	return err
 }
 
-// Pause waits for the given time, whatever the descriptors are ready for. It fails
-// as Wait does, and some milliseconds later at most.
+// Pause waits for the given time, ready descriptors or not. It fails as Wait
+// does, and some milliseconds later at most.
 func (s *Set) Pause(d time.Duration) error {
 	for end := time.Now().Add(d); ; {
 		if err := s.failed(); err != nil {

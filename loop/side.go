@@ -6,22 +6,22 @@ import (
 	"sync/atomic"
 )
 
-// errTimeout is what a call fails with once its deadline has passed.
+// errTimeout is a call's error once its deadline has passed.
 var errTimeout = os.ErrDeadlineExceeded
 
 // side is one direction, reading or writing, of an FD: whether the kernel may
-// have something for it, who waits for that, and until when.
+// have something for it, and the goroutine that waits for that, and until when.
 //
 // Its state is a word of bits:
 //
-//	ready      an edge came since somebody last tried: a system call may succeed
+//	ready      an edge came since the last try: a system call may succeed
 //	waiting    a goroutine is parked, or about to be, on the channel in parker
 //	hangup     the peer sends nothing more: there is no further edge, and so a
 //	           short read leaves ready on, until the end has been read
 //	speculate  a short read does not mean that nothing is left
 //	lent       the same, for as long as the user's code has the raw descriptor
 //
-// Who changes it:
+// The parties that change it:
 //
 //	the call under way     ready:  off before each system call, on again after any
 //	(holds mu)                     that may have left something behind (see FD.read)
@@ -35,9 +35,9 @@ var errTimeout = os.ErrDeadlineExceeded
 //	NotifyReadable         ready: off, and on again (see FD.recheck)
 //	a deadline, Close      waiting: off, and then they owe the token
 //
-// So whoever clears waiting, by a compare-and-swap, decides alone how the wait
-// ends, and a goroutine that sees waiting cleared by another always takes the
-// token from its channel before it goes on.
+// So the party that clears waiting, by a compare-and-swap, decides alone how the wait
+// ends, and a goroutine that sees waiting cleared by another always takes the token
+// from its channel before it goes on.
 //
 // Two orders keep wake-ups from being lost. ready is cleared before the system
 // call, never after it: an edge that comes in between sets it again, at the
@@ -52,12 +52,12 @@ type side struct {
 	deadline atomic.Int64 // see timers.go
 	callback atomic.Pointer[ReadableHandler]
 
-	// written by the holder of mu before it sets waiting; read by whoever clears it.
-	// Reading's is Close's as well, who has drained both sides by then; read by
-	// whoever drops the last reference.
+	// written by the holder of mu before it sets waiting; read by the party that clears it.
+	// Reading's is Close's as well, which has drained both sides by then; read by the call that
+	// drops the last reference.
 	parker chan struct{}
 
-	// guarded by the loop's timers, but for timer.at, which is atomic: when the timer
+	// guarded by the loop's timers, except timer.at, which is atomic: when the timer
 	// is due, 0 if it isn't in the wheel
 	timer timer
 }
@@ -83,8 +83,8 @@ func (s *side) take() bool {
 // there was.
 func (s *side) trusted() bool { return s.state.Load()&(speculate|hangup|lent) == 0 }
 
-// give says that a system call may succeed without another edge. What it says is
-// also for a callback that was armed since take.
+// give says that a system call may succeed without another edge. It tells a callback, too, that was
+// armed since take.
 func (s *side) give(f *FD) {
 	if s.state.Load()&ready == 0 {
 		s.state.Or(ready)
@@ -94,13 +94,13 @@ func (s *side) give(f *FD) {
 	}
 }
 
-// signal sets bits, ready among them, and wakes a parked goroutine. It is for
-// whoever polls the loop.
+// signal sets bits, ready among them, and wakes a parked goroutine. It is for the goroutine that
+// polls the loop.
 func (s *side) signal(bits uint32) {
 	for {
 		old := s.state.Load()
 		if old&(bits|waiting) == bits {
-			return // nothing new, and nobody to wake
+			return // nothing new, and no waiter to wake
 		}
 		if s.state.CompareAndSwap(old, (old|bits)&^waiting) {
 			if old&waiting != 0 {
@@ -111,7 +111,7 @@ func (s *side) signal(bits uint32) {
 	}
 }
 
-// wake is signal for those who don't poll: the goroutine that waits may be the one
+// wake is signal for goroutines that don't poll: the goroutine that waits may be the one
 // that does, and then it is not on its channel.
 func (s *side) wake(f *FD, bits uint32) {
 	s.signal(bits)
@@ -119,7 +119,7 @@ func (s *side) wake(f *FD, bits uint32) {
 }
 
 // takeCallback disarms the callback and returns it, or nil if there is none (any
-// more). Whoever gets it calls it, on the loop.
+// more). Its receiver calls it, on the loop.
 func (s *side) takeCallback() ReadableHandler {
 	if s.callback.Load() == nil {
 		return nil
@@ -131,7 +131,7 @@ func (s *side) takeCallback() ReadableHandler {
 }
 
 // interrupt is for Close and deadlines: it wakes a parked goroutine without
-// saying that anything is ready. Whoever is woken looks for itself what happened;
+// saying that anything is ready. A woken goroutine looks for the reason itself;
 // for a callback, which can't, that is done here: the deadline may have been
 // moved since.
 func (s *side) interrupt(f *FD) {
@@ -180,9 +180,9 @@ func (s *side) check(f *FD) error {
 	return nil
 }
 
-// wait parks the caller, who holds mu, until there is an edge. It fails if the
-// descriptor is closed or the deadline passes first. An edge wins over both:
-// what can be read is read. nil may come too often; the caller tries again.
+// wait parks the caller, which holds mu, until there is an edge. It fails if the descriptor is
+// closed or the deadline passes first. An edge wins over both: available bytes are read. nil may
+// come too often; the caller tries again.
 func (s *side) wait(f *FD) error {
 	if err := s.check(f); err != nil {
 		return err
@@ -219,7 +219,7 @@ func (s *side) awaited() bool {
 // later, or away, is one store: the wheel finds out when the entry comes due.
 //
 // The deadline is stored before timer.at is read, and the wheel clears timer.at
-// before it reads the deadline: one of the two sees what the other did.
+// before it reads the deadline: one of the two sees the other's step.
 func (s *side) setDeadline(f *FD, at int64) {
 	s.deadline.Store(at)
 	var act bool
@@ -241,7 +241,7 @@ func (s *side) setDeadline(f *FD, at int64) {
 }
 
 // parkers are the channels that goroutines wait on, one for each that is
-// waiting and no more: a descriptor that nobody reads has none. A channel holds
+// waiting and no more: a descriptor that is not read has none. A channel holds
 // one token and is empty whenever it is in the pool.
 var parkers sync.Pool
 

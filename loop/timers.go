@@ -82,8 +82,7 @@ func (ts *timers) arm(s *side) {
 	ts.scheduleLocked()
 }
 
-// disarm takes the entries of f out of the wheel. f is closed, so that nobody
-// arms them again.
+// disarm takes the entries of f out of the wheel. f is closed, so no call arms them again.
 func (ts *timers) disarm(f *FD) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()

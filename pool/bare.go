@@ -52,9 +52,9 @@ func (p *Pool) GetBytes(n int) *[]byte {
 	return b
 }
 
-// PutBytes takes back what GetBytes handed out: the pointer, and in it a prefix of
-// the bytes with their full capacity. The caller must not use either any more. A
-// slice of another capacity than GetBytes's can't be one of them, and is left to the
+// PutBytes takes back a slice of GetBytes: the pointer, and in it a prefix of the
+// bytes with their full capacity. The caller must not use either any more. A slice
+// of another capacity than GetBytes's can't be one of them, and is left to the
 // collector. PutBytes can't tell bytes that were put already, except in a checking
 // build, where it panics. It does not block.
 func (p *Pool) PutBytes(bytes *[]byte) {
@@ -74,10 +74,10 @@ func (p *Pool) PutBytes(bytes *[]byte) {
 	c.cache.Put(bytes)
 }
 
-// addToLocked adds to s what the class of the given capacity counted. What is out
-// can't be more than exists: where it seems to be, as many were lost. So the counts
-// are right as soon as the collector has taken what was lost and what was kept. They
-// are read in this order so that nothing seems lost that isn't.
+// addToLocked adds to s the counts of the class of the given capacity. The bytes that are out
+// can't be more than exists: where it seems to be, as many were lost. So the counts are right
+// as soon as the collector has taken the lost and the kept buffers. They are read in this
+// order so that nothing seems lost that isn't.
 func (c *bareClass) addToLocked(s *Stats, bytes int) {
 	collected := c.collected.Load()
 	gets := c.gets.Load()
@@ -87,7 +87,7 @@ func (c *bareClass) addToLocked(s *Stats, bytes int) {
 		c.lost += out - exist
 		out = exist
 	}
-	out = max(out, 0) // callers have put what they didn't get
+	out = max(out, 0) // callers have put slices that they didn't get
 	s.Gets += uint64(gets)
 	s.Misses += uint64(misses)
 	s.Leaked += uint64(c.lost)

@@ -27,9 +27,9 @@ func (b *Buffer) Bytes() []byte {
 	return b.bytes
 }
 
-// SetLen changes the length to n: it keeps the first n bytes, or exposes what
-// happens to lie behind the last one. It needs exclusive use of the buffer. It
-// panics unless 0 ≤ n ≤ the capacity.
+// SetLen changes the length to n: it keeps the first n bytes, or exposes the bytes that
+// happens to lie behind the last one. It needs exclusive use of the buffer. It panics
+// unless 0 ≤ n ≤ the capacity.
 func (b *Buffer) SetLen(n int) {
 	b.mustLive("SetLen")
 	if n < 0 || n > cap(b.bytes) {

@@ -8,14 +8,14 @@ import (
 	"github.com/percore/percore/internal/invariants"
 )
 
-// What a checking build does besides. In other builds invariants.Enabled is a
+// The additional checks of a checking build. In other builds invariants.Enabled is a
 // constant false, and the compiler removes all of it.
 
 // poisonByte fills released memory: an address made of it is not canonical, a length
 // absurd, a character no UTF-8.
 const poisonByte = 0xCC
 
-// defaultSampleEvery is what Config.LeakSampleEvery stands for if it is 0.
+// defaultSampleEvery is the meaning of a Config.LeakSampleEvery of 0.
 var defaultSampleEvery = map[bool]int{true: 1}[invariants.Enabled]
 
 // poison fills the memory of s, up to its capacity.

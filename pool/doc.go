@@ -16,12 +16,12 @@
 // clears them before Release. Code that may hold on to memory after it said that it
 // was done, as abandoned Reads do, must not be given memory of a pool.
 //
-// # What is kept
+// # Kept memory
 //
-// Released memory waits in a sync.Pool for each size, from which the garbage
-// collector takes what two collections in a row find unused. So a pool keeps at
-// most what was in use a short time ago, and an idle process keeps nothing.
-// Config.KeptBytesMax bounds it further. Memory in use is not limited.
+// Released memory waits in a sync.Pool for each size, from which the garbage collector takes a
+// buffer that two collections in a row find unused. So a pool keeps at most the buffers in use a
+// short time ago, and an idle process keeps nothing. Config.KeptBytesMax bounds it further. Memory
+// in use is not limited.
 //
 // # Mistakes
 //

@@ -37,7 +37,7 @@ func ExampleBuffer_Retain() {
 	// Output: 0 in use
 }
 
-// A program that limits what is kept, and looks for leaks at little cost.
+// A program that limits the kept bytes, and looks for leaks at little cost.
 func ExamplePool_Configure() {
 	pool.Default().Configure(pool.Config{KeptBytesMax: 64 << 20, LeakSampleEvery: 1000})
 	defer pool.Default().Configure(pool.Config{})

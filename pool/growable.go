@@ -7,7 +7,7 @@ import (
 )
 
 // Only this file knows bytebufferpool, which learns the size that new buffers should
-// start with, and leaves to the collector what is larger than most.
+// start with, and leaves to the collector buffers that are larger than most.
 
 // Growable is a buffer that grows as it is written to. The zero value is empty and
 // holds no memory: the first write takes some from a pool that all Growables share.
@@ -41,7 +41,7 @@ func (g *Growable) Write(p []byte) (int, error) { return g.grow().Write(p) }
 // WriteString appends s. It never fails.
 func (g *Growable) WriteString(s string) (int, error) { return g.grow().WriteString(s) }
 
-// Bytes returns what was written, without copying. The slice is valid until the next
+// Bytes returns the written bytes, without copying. The slice is valid until the next
 // write or Release.
 func (g *Growable) Bytes() []byte {
 	if g.buffer == nil {

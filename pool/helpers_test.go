@@ -20,7 +20,7 @@ func mustPanic(t *testing.T, want string, f func()) {
 	}
 }
 
-// panicOf returns what f panics with as text, and "" if it returns.
+// panicOf returns f's panic value as text, and "" if it returns.
 func panicOf(f func()) (message string) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -110,7 +110,7 @@ func runModel(t *testing.T, program []byte) {
 }
 
 // TestStress hands buffers from goroutine to goroutine, while the collector runs and
-// the counters are read. Each goroutine finds what the one before wrote.
+// the counters are read. Each goroutine finds the bytes that the one before wrote.
 func TestStress(t *testing.T) {
 	p := pool.New(pool.Config{LeakSampleEvery: 3})
 	mail := make(chan *pool.Buffer, 16)

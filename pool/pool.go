@@ -29,7 +29,7 @@ type Config struct {
 	// KeptBytesMax limits the bytes in released buffers of Get. With 0 nothing but the
 	// garbage collector does; with a negative number nothing is kept. The limit costs
 	// two operations on a word that all processors share for each Get and Release, and
-	// may be exceeded by what was released since the last garbage collection.
+	// may be exceeded by buffers that were released since the last garbage collection.
 	KeptBytesMax int64
 
 	// LeakSampleEvery says of 1 in how many Gets, on average, the stack is remembered,
@@ -69,7 +69,7 @@ func (p *Pool) Configure(config Config) {
 		return
 	}
 	p.config.Store(&config)
-	p.Stats() // counts what is kept
+	p.Stats() // counts the kept bytes
 }
 
 // shared is the pool of the package's functions.
@@ -152,7 +152,7 @@ func (p *Pool) mayKeep(n int) bool {
 		return true
 	}
 	p.kept.Add(-int64(n))
-	// The collector may have taken some of what was counted as kept. It takes it away
+	// The collector may have taken some of the buffers that were counted as kept. It takes it away
 	// when it has run, so counting again before would find the same.
 	if p.roster.outdated() {
 		p.Stats()

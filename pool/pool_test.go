@@ -99,7 +99,7 @@ func TestSetLen(t *testing.T) {
 	}
 }
 
-// TestReuse: what is released is lent again, even while long-lived buffers hold more
+// TestReuse: a released buffer is lent again, even while long-lived buffers hold more
 // than that, and however many there are at once.
 func TestReuse(t *testing.T) {
 	if raceEnabled {
@@ -223,7 +223,7 @@ func TestKeptBytesMax(t *testing.T) {
 			t.Errorf("got %d bytes kept of %d, want about %d", s.BytesKept, s.BytesKeptMax, bytesMax)
 		}
 	}
-	// What the collector takes makes room. Two collections empty a sync.Pool.
+	// Buffers that the collector takes make room. Two collections empty a sync.Pool.
 	for range 3 {
 		eventually(t, "all is collected", func() bool { return p.Stats().BytesKept == 0 })
 		releaseAll(getMany(p, 100, 16<<10))
@@ -269,7 +269,7 @@ func TestGetBytes(t *testing.T) {
 }
 
 // TestLostBytes: bytes that were never put are no longer in use when the collector
-// has them, and what was kept meanwhile makes no difference.
+// has them, and buffers kept meanwhile make no difference.
 func TestLostBytes(t *testing.T) {
 	p := pool.New(pool.Config{})
 	const lost, kept = 5, 7

@@ -8,20 +8,20 @@ import (
 	"weak"
 )
 
-// record is what the pool knows of one buffer. It is apart from the buffer, so that
+// record is the pool's knowledge of one buffer. It is apart from the buffer, so that
 // the counts outlive it.
 //
-//	refs         the buffer is                   who changes it
+//	refs         the buffer is                   changed by
 //	0            kept                            begin: to 1
 //	1 and more   in use                          Retain: +1, Release: -1
-//	dropped      nobody's, and never lent again  drop: from 0
+//	dropped      unowned, and never lent again  drop: from 0
 //
 // begin's writes are plain ones, though Stats may read the words at the same time.
-// That is what makes Get as quick as it is: an atomic one would add a third to a Get
-// and Release. It is safe because a buffer that is handed out has one user, to whom
-// sync.Pool has passed all earlier writes, and because a read of a machine word finds
-// a value that was written (go.dev/ref/mem, "Implementation Restrictions for Programs
-// Containing Data Races"). At worst Stats misses a Get that is just returning.
+// Get owes its speed to that: an atomic one would add a third to a Get and Release.
+// It is safe because a buffer that is handed out has one user, to whom sync.Pool has
+// passed all earlier writes, and because a read of a machine word finds a value that
+// was written (go.dev/ref/mem, "Implementation Restrictions for Programs Containing
+// Data Races"). At worst Stats misses a Get that is just returning.
 type record struct {
 	refs  uint32
 	gets  uint // how often it was handed out
@@ -60,7 +60,7 @@ func (r *record) drop() { atomic.StoreUint32(&r.refs, dropped) }
 // frames deep.
 const stackMax = 32
 
-// sample remembers, 1 in every times, who gets the buffer. It is called by observe,
+// sample remembers, 1 in every times, the stack of the buffer's user. It is called by observe,
 // by Get, by that.
 func (r *record) sample(every int) {
 	switch {

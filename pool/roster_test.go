@@ -30,7 +30,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestRosterStaysSmall: the records of dead buffers go, whoever asks.
+// TestRosterStaysSmall: the records of dead buffers go with every call.
 func TestRosterStaysSmall(t *testing.T) {
 	p := New(Config{KeptBytesMax: -1})
 	const gets = 20_000

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Stats is what a Pool has done since New and what it holds.
+// Stats counts a Pool's work since New and the buffers that it holds.
 type Stats struct {
 	// These only grow.
 	Gets    uint64 // buffers handed out by Get and GetBytes

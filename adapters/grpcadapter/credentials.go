@@ -67,7 +67,7 @@ func spare(raw, conn net.Conn) net.Conn {
 }
 
 // firstBytes is the array that an idle connection holds instead of a read buffer. The frames
-// of a small call fit: some 200 bytes of headers and a message of as many. What is larger
+// of a small call fit: some 200 bytes of headers and a message of as many. A larger one
 // costs a copy of so much more.
 const firstBytes = 512
 

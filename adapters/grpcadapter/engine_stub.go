@@ -13,7 +13,7 @@ import (
 // which grpc-go does the work of this package itself.
 const connsAreNets = true
 
-// Listen is net.Listen here: grpc-go does for package net's connections what this
+// Listen is net.Listen here: grpc-go does for package net's connections the work that this
 // package does for percore's on Linux.
 func Listen(network, address string) (net.Listener, error) { return net.Listen(network, address) }
 

@@ -14,7 +14,7 @@ import (
 //
 //   - experimental.BufferPool([BufferPool]()): messages are received in buffers
 //     of percore's pool, which, unlike grpc-go's, doesn't overwrite each with
-//     zeros before it is used, and counts what is out.
+//     zeros before it is used, and counts the buffers that are out.
 //
 // grpc.WriteBufferSize is left at grpc-go's 32 KiB, too: 64 KiB make half the system
 // calls for large messages, and took a tenth more processor time for 1 MiB
@@ -22,10 +22,10 @@ import (
 // grpc-go shares these buffers between all connections already, and one is held only
 // while there is something in it.
 //
-// grpc.ReadBufferSize is left at grpc-go's 32 KiB: with TLS, but for [Credentials],
-// each connection holds as much all the time. Otherwise it is held only while there
-// is something in it, and a server that receives large messages makes half the
-// system calls with grpc.ReadBufferSize(64<<10).
+// grpc.ReadBufferSize is left at grpc-go's 32 KiB: with TLS, except with [Credentials],
+// each connection holds as much all the time. Otherwise it is held only while there is
+// something in it, and a server that receives large messages makes half the system
+// calls with grpc.ReadBufferSize(64<<10).
 //
 // None of it changes the server's behaviour. Options that follow these take
 // precedence:

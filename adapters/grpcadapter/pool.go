@@ -8,13 +8,12 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// BufferPool returns percore's default pool (see package pool) in the shape that
-// grpc-go uses pools in: experimental.BufferPool, experimental.WithBufferPool and
-// mem.NewBuffer take it. It is as quick as grpc-go's own or quicker, because it
-// doesn't overwrite a buffer with zeros before each use, and pool.Stats counts what
-// gRPC has out: a mem.Buffer has one from when it is made until its last Free. Those
-// that grpc-go never frees, as what a stream has received when it is cut off before
-// it is read, are the garbage collector's, and count as leaked.
+// BufferPool returns percore's default pool (see package pool) in the shape that grpc-go uses pools
+// in: experimental.BufferPool, experimental.WithBufferPool and mem.NewBuffer take it. It is as
+// quick as grpc-go's own or quicker, because it doesn't overwrite a buffer with zeros before each
+// use, and pool.Stats counts the buffers that gRPC has out: a mem.Buffer has one from when it is
+// made until its last Free. Those that grpc-go never frees, as those that a stream has received
+// when it is cut off before it is read, are the garbage collector's, and count as leaked.
 //
 // As with grpc-go's own pool, a codec must not keep what it was given to decode
 // without a reference (mem.Buffer.Ref): the bytes become those of other messages, of
@@ -45,7 +44,7 @@ type smallPool struct {
 	cache sync.Pool // *[]byte
 }
 
-// large is what was grpc-go's pool before the program could make it this one.
+// large is grpc-go's pool from before the program could make it this one.
 var large = mem.DefaultBufferPool()
 
 // Get returns a buffer of the given length.

@@ -13,7 +13,7 @@ import (
 // inUse returns how many buffers of percore's default pool are out.
 func inUse() int { return pool.ReadStats().BuffersInUse }
 
-// TestBufferPoolLengths: a buffer has the length asked for, and what is worth
+// TestBufferPoolLengths: a buffer has the length asked for, and one that is worth
 // pooling comes from the pool and goes back.
 func TestBufferPoolLengths(t *testing.T) {
 	p := BufferPool()

@@ -31,7 +31,7 @@ func TestConnSize(t *testing.T) {
 	}
 }
 
-// TestParkedBudget measures what a connection costs that is parked after a
+// TestParkedBudget measures the memory of a connection that is parked after a
 // request, here and in the engine: 192 bytes in loop.FD, 48 in percore.Conn, 24 in
 // the loop's table, 48 in conn, 16 in the armed callback, 8 in the list of kept
 // connections make 336. The tables are up to a quarter larger than they need to be,
@@ -43,7 +43,7 @@ func TestParkedBudget(t *testing.T) {
 	}
 	const (
 		n            = 6000
-		few          = 500 // to warm up: the runtime keeps what goroutines it has ever had at once
+		few          = 500 // to warm up: the runtime keeps all goroutines that it has ever had at once
 		heapBytesMax = 384
 	)
 	var limit unix.Rlimit
@@ -146,9 +146,8 @@ func serveWrapped(after time.Duration) func(*http.Server, net.Listener) func() {
 	}
 }
 
-// BenchmarkRequest is a request on each of a few connections in turn: what the
-// adapter adds to it, and what parking and waking up adds, in processor time of
-// the process, clients included.
+// BenchmarkRequest is a request on each of a few connections in turn: the adapter's addition to it,
+// and that of parking and waking up, in processor time of the process, clients included.
 func BenchmarkRequest(b *testing.B) {
 	const conns = 32
 	for _, arm := range arms {

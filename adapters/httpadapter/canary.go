@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Parking relies on the calls by which net/http waits for a request, and net/http promises
-// none of them. A test of this package says what one version of Go does, and a program
-// chooses its own. So the first Server of a process has the canary look at the net/http that
-// it runs on: a private http.Server serves short scripts of requests on connections in
-// memory, and each of its calls is compared with the one that parking relies on. If one
-// differs, nothing is parked in this process.
+// Parking relies on the calls by which net/http waits for a request, and net/http promises none
+// of them. A test of this package proves the behaviour of one version of Go, and a program
+// chooses its own. So the first Server of a process has the canary look at the net/http that it
+// runs on: a private http.Server serves short scripts of requests on connections in memory, and
+// each of its calls is compared with the one that parking relies on. If one differs, nothing is
+// parked in this process.
 //
-// The calls are these; what net/http does while a handler runs is of no importance:
+// The calls are these; net/http's calls while a handler runs are of no importance:
 //
 //	StateNew
 //	SetReadDeadline     the header's, if there is one
@@ -29,7 +29,7 @@ import (
 //	SetWriteDeadline    none
 //	StateIdle
 //	SetReadDeadline     the wait's, or none
-//	Read                into a slice as long as the buffer, less what is in it, until there
+//	Read                into a slice as long as the free part of the buffer, until there
 //	                    are peekBytes, and not at all if they are there
 //	SetReadDeadline     the header's, or none
 //	Read                ... and so on
@@ -75,9 +75,9 @@ var canaryLimits = []limits{
 	{idle: 2 * time.Hour, header: 3 * time.Hour, read: 4 * time.Hour, write: 5 * time.Hour},
 }
 
-// A script is what a client sends on one connection, request by request. "|" marks where
-// the bytes come to an end that a Read finds. After the last request Read returns io.EOF,
-// as it does when a connection is to be parked.
+// A script is a client's bytes on one connection, request by request. "|" marks where the
+// bytes come to an end that a Read finds. After the last request Read returns io.EOF, as
+// it does when a connection is to be parked.
 type script []string
 
 const (
@@ -104,7 +104,7 @@ var (
 		"|GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
 		"|GET |/ HTTP/1.1\r\nHost: canary\r\n\r\n",
 		"|GET / HTTP/1.1\r\nHost: canary\r\n|\r\n",
-		// Some of it comes together with the request before. What follows must not be taken
+		// Some of it comes together with the request before. The rest must not be taken
 		// for a request: of the last it could be the body.
 		"G|ET / HTTP/1.1\r\nHost: canary\r\n\r\n",
 		"GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
@@ -266,7 +266,7 @@ func (s script) calls(l limits, handshake []string) []string {
 // ends says where in the stream a header and its request end.
 type ends struct{ header, request int }
 
-// pieces returns what each Read finds, and the requests' ends.
+// pieces returns the bytes that each Read finds, and the requests' ends.
 func (s script) pieces() (pieces []string, all []ends) {
 	stream := strings.Join(s, "")
 	at := 0

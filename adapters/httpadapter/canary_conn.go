@@ -39,10 +39,10 @@ type canaryConn struct {
 	done chan struct{} // closed when all calls were made, or one differed
 
 	mu     sync.Mutex
-	change sync.Cond // of what follows
+	change sync.Cond // of the fields below
 
 	// guarded by mu
-	pieces    []string   // what Reads will find
+	pieces    []string   // the bytes that Reads will find
 	given     int        // bytes that Reads have found
 	expected  [][]string // calls: alternatives that agree with those made
 	made      []string   // calls
@@ -62,7 +62,7 @@ func newCanaryConn(s script, expected ...[]string) *canaryConn {
 }
 
 // Waiting is done in steps, so that a process that was stopped for a while does not take
-// that for net/http's slowness. What takes a millisecond may take all of them together.
+// that for net/http's slowness. Work of a millisecond may take all of them together.
 const (
 	canarySteps = 100
 	canaryStep  = 50 * time.Millisecond
@@ -188,7 +188,7 @@ func (c *canaryConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readCall returns what a Read is called: with its size if net/http waits for a request.
+// readCall returns the name of a Read: with its size if net/http waits for a request.
 func (c *canaryConn) readCall(size int) string {
 	if c.answered > 0 && c.given-c.ends[c.answered-1].request < peekBytes {
 		return readCall(size)
@@ -248,7 +248,7 @@ func (c *canaryConn) SetWriteDeadline(t time.Time) error {
 	return c.callLocked(deadlineCall("Write", timeLeft(t)))
 }
 
-// timeLeft returns how far off a deadline is, in hours if that is what it was made of: 0 for
+// timeLeft returns how far off a deadline is, in hours if it was made of hours: 0 for
 // none, and less for the past.
 func timeLeft(t time.Time) time.Duration {
 	if t.IsZero() {

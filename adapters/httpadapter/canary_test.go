@@ -51,7 +51,7 @@ func TestCanaryWithoutAnswer(t *testing.T) {
 	})
 }
 
-// net/http looks for methods of what it is given. The canary has those of a lease, except the ones
+// net/http looks for methods of its connections. The canary has those of a lease, except the ones
 // that are percore's own, which no package of the standard library knows.
 func TestCanaryHasMethodsOfLeases(t *testing.T) {
 	ours := []string{
@@ -164,7 +164,7 @@ func TestLeaseUsedAfterItsEnd(t *testing.T) {
 			})
 		}
 	}
-	// These are the calls that net/http makes, and what nobody can mind.
+	// These are the calls that net/http makes, and harmless ones.
 	for name, use := range map[string]func(c *conn){
 		"nothing": func(c *conn) {},
 		"Read":    func(c *conn) { c.Read(make([]byte, 1)) },

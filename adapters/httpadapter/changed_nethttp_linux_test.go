@@ -22,11 +22,11 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// Whatever net/http does while it waits for a request, connections are parked rightly or
-// not at all. TestChangedNetHTTP shows that with versions of net/http's server that differ
-// from this toolchain's in one small way each: it copies server.go, puts all the changes
-// into the copy, each behind a variable of the environment, and builds this package's
-// tests with it (go test -overlay). So net/http is compiled once. The test binary then runs
+// However net/http waits for a request, connections are parked rightly or not at all.
+// TestChangedNetHTTP shows that with versions of net/http's server that differ from this
+// toolchain's in one small way each: it copies server.go, puts all the changes into the
+// copy, each behind a variable of the environment, and builds this package's tests with it
+// (go test -overlay). So net/http is compiled once. The test binary then runs
 // TestUnderChange once per change.
 
 // changeVariable says which change is in force, and canaryVariable that the canary is not.
@@ -38,7 +38,7 @@ const (
 // An edit replaces a text of net/http/server.go that occurs once.
 type edit struct{ old, new string }
 
-// edits make server.go do what the environment says. In the texts that they are made of,
+// edits make server.go follow the environment. In the texts that they are made of,
 // change is net/http's copy of the variable.
 var edits = []edit{
 	{
@@ -124,7 +124,7 @@ var edits = []edit{
 				}
 			}
 		case "bytes set aside":
-			// What is buffered is kept elsewhere, and the wait is for more.
+			// Buffered bytes are kept elsewhere, and the wait is for more.
 			if n := c.bufr.Buffered(); n > 0 && n < 4 {
 				p, _ := c.bufr.Peek(n)
 				aside := string(p)
@@ -206,7 +206,7 @@ var edits = []edit{
 	},
 }
 
-// changes are what the edits know. Those that matter to parking are noticed; with the
+// changes are the names that the edits know. Those that matter to parking are noticed; with the
 // others connections are parked.
 var changes = []struct {
 	name    string
@@ -300,7 +300,7 @@ func buildChanged(t *testing.T) (binary string) {
 	return binary
 }
 
-// goCommand runs the go command and returns what it prints.
+// goCommand runs the go command and returns its output.
 func goCommand(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("go", args...).CombinedOutput()
@@ -317,9 +317,9 @@ func runChanged(binary, change string, env ...string) (string, error) {
 	return string(out), err
 }
 
-// TestUnderChange is what the changed net/http is tested with. Clients pause wherever a
-// connection could be parked and must not be. Each request must be served, once and as it was
-// sent, and be answered.
+// TestUnderChange is the test of the changed net/http. Clients pause wherever a connection
+// could be parked and must not be. Each request must be served, once and as it was sent, and
+// be answered.
 func TestUnderChange(t *testing.T) {
 	change, ok := os.LookupEnv(changeVariable)
 	if !ok {
@@ -343,14 +343,14 @@ func TestUnderChange(t *testing.T) {
 	}
 }
 
-// pausedStream is what a client sends on a connection, with pauses, and the answers.
+// pausedStream is a client's bytes on a connection, with pauses, and the answers.
 type pausedStream struct {
 	pieces []string
 	want   []string
 }
 
 var pausedStreams = []pausedStream{
-	{ // its body would be a request, were what precedes it forgotten
+	{ // its body would be a request, were the header before it forgotten
 		[]string{
 			"POST /a HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" +
 				fmt.Sprintf("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n", len(request("/smuggled"))),

@@ -34,7 +34,7 @@ type atomicInstant struct{ v atomic.Int64 }
 
 func (a *atomicInstant) get() instant { return instant(a.v.Load()) }
 
-// set costs less if that is what it is already: most connections never have a deadline.
+// set costs less if the deadline is the same already: most connections never have a deadline.
 func (a *atomicInstant) set(at instant) {
 	if a.get() != at {
 		a.v.Store(int64(at))
@@ -67,7 +67,7 @@ func (s *Server) requestDeadline(t time.Time, header instant) time.Time {
 }
 
 // firstByteTimeout returns how long a connection may take for its first byte, or
-// 0: over TLS what net/http gives to the handshake, else to the header.
+// 0: over TLS net/http's limit of the handshake, else of the header.
 func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
 	if !overTLS {
 		return s.headerTimeout()

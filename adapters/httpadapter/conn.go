@@ -15,11 +15,11 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// conn is a connection of percore's as net/http and the user see it: one object
-// from Accept to Close, however often it is parked, so that a program that keeps it as the
-// key of a map, or in a context, finds it again. net/http is given a lease: the same conn,
-// which it takes for a new connection each time. Over TLS the lease is a *tlsConn, and
-// this is what the *tls.Conn reads from.
+// conn is a connection of percore's as net/http and the user see it: one object from
+// Accept to Close, however often it is parked, so that a program that keeps it as the key
+// of a map, or in a context, finds it again. net/http is given a lease: the same conn,
+// which it takes for a new connection each time. Over TLS the lease is a *tlsConn, and the
+// *tls.Conn reads from this.
 //
 // state.go has the states and all changes of them. Here a connection waits without net/http,
 // and ends; lease.go has the calls that net/http makes.
@@ -53,19 +53,19 @@ type conn struct {
 	real atomicInstant // the read deadline that net/http or the user has set
 }
 
-// more is what only some connections need.
+// more holds the parts that only some connections need.
 type more struct {
-	ctx   context.Context // what the user's ConnContext returned
+	ctx   context.Context // the result of the user's ConnContext
 	tls   *tls.Conn       // the connection as the user sees it
-	lease net.Conn        // what net/http gets, once hands are shaken: tls itself, or a *tlsConn
+	lease net.Conn        // the lease for net/http, once hands are shaken: tls itself, or a *tlsConn
 	begun atomic.Bool     // a hook of the user's has begun to shake hands
 }
 
-// load returns the state and what goes with it.
+// load returns the state and its bits.
 func (c *conn) load() connState { return connState(c.packed.Load()) }
 
 // loadLocked is load after a change that is under way. (endOfLease holds mu until it is clear
-// what becomes of the connection.)
+// the connection's fate.)
 func (c *conn) loadLocked() connState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *conn) loadLocked() connState {
 // state returns the state.
 func (c *conn) state() state { return c.load().state() }
 
-// swap changes the state and what goes with it unless another goroutine was faster.
+// swap changes the state and its bits unless another goroutine was faster.
 func (c *conn) swap(from, to connState) bool {
 	if !c.packed.CompareAndSwap(uint32(from), uint32(to)) {
 		return false
@@ -89,7 +89,7 @@ func (c *conn) swap(from, to connState) bool {
 	return true
 }
 
-// change makes a change, however many others are made meanwhile. It returns what became of
+// change makes a change, however many others are made meanwhile. It returns the result of
 // the connection, and false if the change has no meaning in the state at hand.
 func (c *conn) change(event func(connState) (connState, bool)) (connState, bool) {
 	for {
@@ -103,8 +103,8 @@ func (c *conn) change(event func(connState) (connState, bool)) (connState, bool)
 	}
 }
 
-// identity is what the user's hooks get: what package net and crypto/tls would
-// have made.
+// identity is the connection that the user's hooks get: the one that package net and crypto/tls
+// would have made.
 func (c *conn) identity() net.Conn {
 	if c.isTLS() {
 		return c.more.tls
@@ -166,7 +166,7 @@ func (c *conn) start() {
 		}
 		return
 	}
-	// If a hook has begun to shake hands crypto/tls may have in its buffer what is to come.
+	// If a hook has begun to shake hands crypto/tls may have the next bytes in its buffer.
 	shaking := c.isTLS() && c.more.begun.Load()
 	c.change(func(s connState) (connState, bool) { return s.keep(shaking) })
 	c.mu.Unlock()
@@ -209,7 +209,7 @@ type waker conn
 func (w *waker) OnReadable(err error) { (*conn)(w).woken(err) }
 
 // woken ends a wait of the states fresh and parked. It runs on the engine's loop:
-// whatever may block is done elsewhere.
+// calls that may block are made elsewhere.
 func (c *conn) woken(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -321,8 +321,8 @@ func (c *conn) hijacked() {
 }
 
 // endLocked gives the connection up if the event hijacks or closes it, as which it stays, and
-// reports whether it does. Then the caller, who holds mu, releases the service, when it has closed
-// the connection: Shutdown waits for that.
+// reports whether it does. Then the caller, which holds mu, releases the service, when it has
+// closed the connection: Shutdown waits for that.
 func (c *conn) endLocked(event func(connState) (connState, bool)) (ended bool) {
 	to, ok := c.change(event)
 	if !ok || to.state() != stateClosed && to.state() != stateHijacked {
@@ -342,7 +342,7 @@ func (c *conn) Close() error {
 }
 
 // endLease notes that net/http has closed the lease that it was told the end of,
-// and reports false if that is not what a Close means.
+// and reports false if a Close means something else.
 func (c *conn) endLease() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

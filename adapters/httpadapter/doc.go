@@ -7,20 +7,20 @@
 //
 // Handlers, middleware and hooks stay as they are.
 //
-// # What happens
+// # How it works
 //
 // net/http serves each connection on a goroutine of its own, which between two
 // requests waits in Read with two buffers of 4 KiB in its hands. Here that Read
-// returns io.EOF when it has waited for [ParkAfter]. net/http takes that
-// for the end of the connection: its goroutine closes the connection and returns,
-// and its buffers go back to their pools. But what it closed was a lease; the
-// engine still has the socket, and calls back when there is something to read.
-// Then Accept hands the same connection to net/http once more, as if it were new.
+// returns io.EOF when it has waited for [ParkAfter]. net/http takes that for the
+// end of the connection: its goroutine closes the connection and returns, and its
+// buffers go back to their pools. But it closed a lease only; the engine still
+// has the socket, and calls back when there is something to read. Then Accept
+// hands the same connection to net/http once more, as if it were new.
 //
-// What net/http knew of the connection and forgets thereby is kept here, or made
+// net/http forgets its knowledge of the connection by that. It is kept here, or made
 // up for:
 //
-//   - Hooks are told what happens to connections, not to leases: ConnState says
+//   - Hooks are told of connections, not of leases: ConnState says
 //     StateNew and StateClosed once, ConnContext is called once, BaseContext
 //     once per Serve. All get the same net.Conn, which may be kept as a key.
 //   - After a request net/http waits for four bytes of the next before it takes the
@@ -31,7 +31,7 @@
 //     clients send, and after other requests it refuses it. While parked it forgets,
 //     so the method is remembered, and the line skipped, here.
 //
-// # What is never parked
+// # Connections that are never parked
 //
 // Nothing is parked unless it is certain that net/http waits for a new request and
 // has none of its bytes. Three things say so together: StateIdle came, and after it
@@ -47,7 +47,7 @@
 //   - hijacked connections, which are the user's. They have all methods of
 //     [percore.Conn], OnReadable among them, by which a hub of WebSockets can wait
 //     without goroutines, too, but only below a reader that buffers nothing, or tells
-//     what it buffers: OnReadable is about bytes in the kernel. Below one that has taken two
+//     its own buffer: OnReadable is about bytes in the kernel. Below one that has taken two
 //     messages and returned one (gorilla/websocket, crypto/tls, a bufio.Reader such as
 //     Hijack's) it does not report the second, which then waits until the client
 //     sends more;
@@ -79,10 +79,10 @@
 // byte, within the time that net/http would give it. If it results in HTTP/1,
 // net/http gets a connection that has a ConnectionState, from which it fills
 // Request.TLS; it is parked above TLS, so that the session goes on. Its *tls.Conn
-// stays, which is most of what a parked connection costs then: some kilobytes,
+// stays, which is most of a parked connection's memory then: some kilobytes,
 // depending on the largest record that was read. Otherwise, and for failed
-// handshakes, net/http gets the *tls.Conn. The hooks always do, as they would
-// from net/http; only Hijack returns a type of this package with the methods of
+// handshakes, net/http gets the *tls.Conn. The hooks always do, as they would from
+// net/http; only Hijack returns a type of this package with the methods of
 // *tls.Conn.
 //
 // # Differences
@@ -93,14 +93,14 @@
 //     those that are more than five seconds old.
 //   - The context that is cancelled when a connection ends, from which those of its
 //     requests derive, is also cancelled when it is parked. Requests have their own,
-//     which ends with the request, so that nobody notices but who finds the parent.
+//     which ends with the request, so that only a handler that finds the parent notices.
 //   - A header that is refused though it can be parsed, for lack of a Host say, is
 //     answered without StateActive if it is the first after parking; one that
 //     consists of empty lines and then ends, after a POST, likewise.
 //   - An empty line before the first request after parking is skipped not only
 //     after a POST but also when the method of the last request could not be seen,
 //     mostly because it was pipelined.
-//   - MaxHeaderBytes also counts what net/http reads while it waits for the next
+//   - MaxHeaderBytes also counts the bytes that net/http reads while it waits for the next
 //     request, up to 4 KiB, if it is the first after parking, as for the first of all.
 //   - If Protocols has UnencryptedHTTP2, a connection may switch to it not only with
 //     its first request but with the first after parking, too.

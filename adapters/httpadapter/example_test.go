@@ -14,7 +14,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter"
 )
 
-// An http.Server as it was, but for one line.
+// An http.Server as it was, except for one line.
 func Example() {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(rw, "hello, %s", r.URL.Path)
@@ -64,7 +64,7 @@ func ExampleServer_Shutdown() {
 	<-down
 }
 
-// Who keeps many connections that seldom speak parks them soon; who has few and
+// A program with many connections that seldom speak parks them soon; one with few and
 // wants the last microsecond, late.
 func ExampleParkAfter() {
 	srv := &http.Server{Addr: ":8080"}

@@ -31,7 +31,7 @@ type fixture struct {
 	log    lockedBuffer
 
 	mu     sync.Mutex
-	states map[net.Conn][]string // guarded by mu; what ConnState has said
+	states map[net.Conn][]string // guarded by mu; ConnState's calls
 }
 
 // start serves handler until the test ends. configure may change everything
@@ -129,7 +129,7 @@ func (f *fixture) dial() *client {
 	return &client{c, f, bufio.NewReader(c)}
 }
 
-// send gives what follows its time: all of a test may take longer.
+// send gives the next steps their time: all of a test may take longer.
 func (c *client) send(text string) {
 	c.t.Helper()
 	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
@@ -192,7 +192,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// wantServed checks what Serve returns, for a fixture that has ended, and puts it
+// wantServed checks Serve's result, for a fixture that has ended, and puts it
 // back for the cleanup.
 func (f *fixture) wantServed(want error) {
 	f.Helper()

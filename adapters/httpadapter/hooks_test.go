@@ -21,7 +21,7 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// allStates are what ConnState may be told, and one that it may not.
+// allStates are the states that ConnState may be told, and one that it may not.
 var allStates = []http.ConnState{
 	http.StateNew, http.StateActive, http.StateIdle, http.StateHijacked, http.StateClosed, 99,
 }
@@ -49,7 +49,7 @@ func (f *fixture) tellAll(c net.Conn, states ...http.ConnState) {
 }
 
 // TestToldByTheUser: a program that calls srv.ConnState is heard by its own hook. Nothing
-// else happens, whatever state the connection is in.
+// else happens, in any state of the connection.
 func TestToldByTheUser(t *testing.T) {
 	needParking(t)
 	type serving struct {
@@ -125,7 +125,7 @@ func TestToldByTheUser(t *testing.T) {
 				tt.reach(s)
 				told := allStates
 				if tt.name == "active" {
-					// StateHijacked is what net/http may tell now: see TestToldHijacked.
+					// net/http may tell StateHijacked now: see TestToldHijacked.
 					told = slices.DeleteFunc(slices.Clone(told), func(st http.ConnState) bool { return st == http.StateHijacked })
 				}
 				s.f.tellAll(s.conn, told...)
@@ -239,7 +239,7 @@ func TestToldConcurrently(t *testing.T) {
 			}
 		})
 	}
-	// StateHijacked is what net/http itself may tell of a request under way.
+	// net/http itself may tell StateHijacked of a request under way.
 	told := slices.DeleteFunc(slices.Clone(allStates), func(s http.ConnState) bool { return s == http.StateHijacked })
 	for range 2 {
 		telling.Go(func() {
@@ -296,7 +296,7 @@ func TestHooksOneAtATime(t *testing.T) {
 			const conns = 60
 			type key struct{}
 			var inside atomic.Int32
-			next := 0 // what the hooks change without a lock
+			next := 0 // the variables that the hooks change without a lock
 			introduced := make(map[net.Conn]int)
 			enter := func(what string) (leave func()) {
 				if n := inside.Add(1); n > 1 {
@@ -357,7 +357,7 @@ func TestHooksOneAtATime(t *testing.T) {
 }
 
 // TestHookBlocks: while a hook waits no other of the same Serve is called. Hooks of
-// another Serve are, and what has been served so far goes on.
+// another Serve are, and requests under way go on.
 func TestHookBlocks(t *testing.T) {
 	entered, release := make(chan net.Conn, 10), make(chan struct{})
 	var block atomic.Bool
@@ -404,7 +404,7 @@ func TestHookBlocks(t *testing.T) {
 	testnet.Receive(t, "the other Serve", served)
 }
 
-// TestHookCallsServer: a hook may call what starts and stops the server.
+// TestHookCallsServer: a hook may call the methods that start and stop the server.
 func TestHookCallsServer(t *testing.T) {
 	for _, tt := range []struct {
 		name string

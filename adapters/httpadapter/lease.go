@@ -54,7 +54,7 @@ func (c *conn) read(r io.Reader, p []byte) (int, error) {
 	return r.Read(p)
 }
 
-// awaitRequest reads the first bytes of a request, or what net/http believes to
+// awaitRequest reads the first bytes of a request, or of bytes that net/http believes to
 // be: io.EOF when it is time to park.
 func (c *conn) awaitRequest(r io.Reader, p []byte) (int, error) {
 	c.beginWait(len(p))
@@ -110,7 +110,7 @@ func (c *conn) expireRead(seen connState) {
 	}
 }
 
-// endWait decides what comes of a Read that waited for a request: data, of which
+// endWait decides the result of a Read that waited for a request: data, of which
 // it read p into a slice of size bytes, an error, or parking.
 func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	if s := c.load(); s.state() == stateIdle && !s.has(expired) && len(p) > 0 {
@@ -145,7 +145,7 @@ func (c *conn) endedByUs(s connState, err error) bool {
 	return s.has(expired) && isTimeout(err) && !c.real.get().passed()
 }
 
-// resume makes of the first n bytes after parking what net/http would have made of
+// resume treats the first n bytes after parking as net/http would have treated
 // them if it had waited itself. It had read four bytes before it took the
 // connection for active; and if the last request was a POST, it would skip the
 // empty line that some old clients send after its body. It returns no bytes if it
@@ -206,7 +206,7 @@ func (c *conn) changeLocked(event func(connState) (connState, bool)) (connState,
 	return c.change(event)
 }
 
-// announced is net/http's StateNew. It reports whether that is what the call is.
+// announced is net/http's StateNew. It reports whether the call is that.
 func (c *conn) announced() bool {
 	_, ok := c.change(connState.announce)
 	return ok
@@ -334,7 +334,7 @@ func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 	return c.Conn.ReadFrom(r)
 }
 
-// WriteTo is percore.Conn's. It shows it what is under a conn, so that the kernel
+// WriteTo is percore.Conn's. It shows it the connection under a conn, so that the kernel
 // can move bytes from one to the other.
 func (c *conn) WriteTo(w io.Writer) (int64, error) {
 	c.mustLast()
@@ -373,7 +373,7 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 // it and setting its read deadline get in net/http's way.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// errNotHijacked is what the readiness callback of a connection that net/http
+// errNotHijacked is the error of the readiness callback of a connection that net/http
 // uses fails with: it has one already.
 var errNotHijacked = errors.New("httpadapter: the readiness callback is free once the connection is hijacked")
 

@@ -2,13 +2,13 @@ package httpadapter
 
 import "bytes"
 
-// method is what is remembered of the last request while its connection is
-// parked: net/http skips an empty line before a request if the last one was a
-// POST, and answers it with "400 Bad Request" otherwise.
+// method is the memory of the last request while its connection is parked:
+// net/http skips an empty line before a request if the last one was a POST, and
+// answers it with "400 Bad Request" otherwise.
 //
 // It isn't known if the request was pipelined, or if its first byte was read by
 // net/http while it still answered the one before, or came alone. Then the line is
-// skipped, too, which is what RFC 9112, 2.2, asks for in any case.
+// skipped, too, as RFC 9112, 2.2, asks for in any case.
 type method uint8
 
 const (
@@ -43,7 +43,7 @@ func (s connState) sniff(p []byte) connState {
 	return s.set(sniffed).withMethod(m)
 }
 
-// skipNewlines returns p, the bytes after the last request, without what net/http
+// skipNewlines returns p, the bytes after the last request, without those that net/http
 // skips. It returns nothing if that can't be known from so few.
 func (s connState) skipNewlines(p []byte) []byte {
 	switch {

@@ -23,17 +23,17 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The model of a parking server is one that does not park: net/http on package
-// net. A program is what a client does on one connection: requests, cut anywhere,
-// pauses about as long as it takes to park, pipelining, and an end of some kind. It
-// is played to both, and all that anybody can see must be the same: the bytes that
-// come back, how the connection ends, what the handlers saw, the states, the log.
+// The model of a parking server is one that does not park: net/http on package net.
+// A program is a client's steps on one connection: requests, cut anywhere, pauses
+// about as long as it takes to park, pipelining, and an end of some kind. It is
+// played to both, and all that can be seen must be the same: the bytes that come
+// back, how the connection ends, the handlers' requests, the states, the log.
 //
-// What the programs leave out is what is left to chance on package net, too: bytes
+// The programs leave out things that are left to chance on package net, too: bytes
 // that are under way when the server closes, resets in the middle of a request, and
-// time-outs. And one thing in which the adapter differs: a header that can be
-// parsed but is refused, as one without Host is, when it is the first after parking,
-// is answered without a StateActive.
+// time-outs. And one thing in which the adapter differs: a header that can be parsed
+// but is refused, as one without Host is, when it is the first after parking, is
+// answered without a StateActive.
 
 // program is a client's side of a connection.
 type program struct {
@@ -44,7 +44,7 @@ type program struct {
 	partial   int // bytes of another request to send before a half-close
 }
 
-// step is a request with what surrounds it.
+// step is a request with its surroundings.
 type step struct {
 	request int // index into requests, or endingRequests if last
 	last    bool
@@ -397,7 +397,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// FuzzPrograms plays whatever programs the fuzzer thinks of.
+// FuzzPrograms plays the fuzzer's programs.
 func FuzzPrograms(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 0, 1, 1, 3, 0, 10, 0, 5, 5, 0, 0})

@@ -10,11 +10,11 @@ import (
 // before it is parked, unless [ParkAfter] says otherwise.
 //
 // Being parked and waking up again costs some 10 µs of processor time, about as much as a
-// request. At this value a connection does it once every 0.7 s at the most, which is less
-// than a hundredth of a percent of a processor: one whose requests come closer to each
-// other is parked once and then no more (see [ParkAfter]). What that costs in turn is the
-// memory of the connections that were used within the last tenth of a second, or the last 0.7 s
-// if they are in steady use: of 10,000 that send a request every 10 s each, a hundred.
+// request. At this value a connection does it once every 0.7 s at the most, which is less than
+// a hundredth of a percent of a processor: one whose requests come closer to each other is
+// parked once and then no more (see [ParkAfter]). The price in turn is the memory of the
+// connections that were used within the last tenth of a second, or the last 0.7 s if they are
+// in steady use: of 10,000 that send a request every 10 s each, a hundred.
 const DefaultParkAfter = 100 * time.Millisecond
 
 // An Option changes how a [Server] runs.

@@ -103,7 +103,7 @@ func (s *Server) listenOn(byDefault string) (net.Listener, error) {
 
 // Serve serves the connections of l, as [http.Server.Serve] does: it returns
 // when l fails, or with [http.ErrServerClosed] after Shutdown or Close, and
-// closes l. Connections go on when l was closed by somebody else.
+// closes l. Connections go on when l was closed otherwise.
 //
 // Connections are parked if they are *percore.Conn. Those of other types, such as
 // the wrappers that netutil.LimitListener and PROXY-protocol listeners make, are
@@ -160,7 +160,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// close notes that the server is closed and returns what it serves.
+// close notes that the server is closed and returns its services.
 func (s *Server) close() []*service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,9 +229,8 @@ func (s *Server) canPark() bool {
 	return err == nil
 }
 
-// connState is the http.Server's ConnState. It runs on net/http's goroutines and
-// moves connections from one state to the next; the user is told what has
-// happened to the connection, but not what to a lease of it.
+// connState is the http.Server's ConnState. It runs on net/http's goroutines and moves connections
+// from one state to the next; the user is told of the connection, but not of a lease of it.
 //
 // A program may call it, too, as httptest.Server and golang.org/x/net/http2 do for
 // connections that are theirs. A call that net/http does not make in the connection's
@@ -250,9 +249,9 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	case http.StateActive:
 		if st := c.state(); st == stateArrived || st == stateClosedInHeader {
 			// The first bytes make no request, and nothing came after them. When net/http
-			// has waited for them itself it says no StateActive then, since it looks
-			// only for what it reads afterwards. (It does say it of a header that it
-			// can parse but refuses, such as one without Host. There is no way to tell.)
+			// has waited for them itself it says no StateActive then, since it looks only
+			// for bytes that it reads afterwards. (It does say it of a header that it can
+			// parse but refuses, such as one without Host. There is no way to tell.)
 			return
 		}
 		c.headerComplete()
@@ -328,7 +327,7 @@ func (s *Server) logf(format string, args ...any) {
 	}
 }
 
-// tlsConfig returns what [http.Server.ServeTLS] would make of the http.Server's
+// tlsConfig returns the configuration that [http.Server.ServeTLS] would make of the http.Server's
 // TLSConfig and the certificate.
 //
 // net/http sets up HTTP/2, and finds fault with certificates, in ServeTLS only,
@@ -380,7 +379,7 @@ func (rehearsal) Addr() net.Addr            { return rehearsalAddr{} }
 func (rehearsalAddr) Network() string { return "rehearsal" }
 func (rehearsalAddr) String() string  { return "rehearsal" }
 
-// protocols returns what srv speaks, once net/http has set up HTTP/2: it has then
+// protocols returns the protocols that srv speaks, once net/http has set up HTTP/2: it has then
 // put it into TLSNextProto unless it is switched off in one of several ways.
 func protocols(srv *http.Server) http.Protocols {
 	if srv.Protocols != nil {

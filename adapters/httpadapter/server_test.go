@@ -23,7 +23,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// Leases have what net/http and handlers look for.
+// Leases have the methods that net/http and handlers look for.
 var _ interface {
 	net.Conn
 	io.ReaderFrom
@@ -93,7 +93,7 @@ func TestSplitRequests(t *testing.T) {
 	}
 }
 
-// TestIdentity: who keeps the net.Conn of the hooks, or what he put into the
+// TestIdentity: a user that keeps the net.Conn of the hooks, or the value put into the
 // context, finds the same again for the whole life of the connection.
 func TestIdentity(t *testing.T) {
 	type key struct{}
@@ -184,7 +184,7 @@ func TestBaseContext(t *testing.T) {
 	}
 }
 
-// TestHijackedConn uses what a percore connection has beyond net.Conn, and the
+// TestHijackedConn uses the methods that a percore connection has beyond net.Conn, and the
 // readiness callback, which is free then.
 func TestHijackedConn(t *testing.T) {
 	needParking(t)
@@ -327,8 +327,8 @@ func TestSetKeepAlivesEnabled(t *testing.T) {
 	f.awaitParked(1)
 }
 
-// TestKeepAlivesOffWhileQueued: what has just been woken, and net/http has not taken
-// yet, is as idle as what is parked.
+// TestKeepAlivesOffWhileQueued: a connection that has just been woken, and that net/http has not
+// taken yet, is as idle as a parked one.
 func TestKeepAlivesOffWhileQueued(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, nil)
@@ -342,9 +342,9 @@ func TestKeepAlivesOffWhileQueued(t *testing.T) {
 	f.awaitStates("new active idle closed")
 }
 
-// TestIdleWithPartOfHeader: net/http takes a connection for idle until it has all of
-// the next header, and closes it with the others. What was parked just before it must
-// not take for new.
+// TestIdleWithPartOfHeader: net/http takes a connection for idle until it has all of the
+// next header, and closes it with the others. One that was parked just before it must not
+// take for new.
 func TestIdleWithPartOfHeader(t *testing.T) {
 	needParking(t)
 	for _, part := range []string{"GE", "GET / HTTP/1.1\r\n"} {
@@ -373,7 +373,7 @@ func TestIdleWithPartOfHeader(t *testing.T) {
 	}
 }
 
-// TestListenerEnds: what a listener has given out before it failed is served, be it
+// TestListenerEnds: a connection that a listener has given out before it failed is served, be it
 // nothing that is ever parked.
 func TestListenerEnds(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -446,7 +446,7 @@ func TestPrefaceInPieces(t *testing.T) {
 	}
 }
 
-// TestBeginOfPrefaceAlone: what looks like HTTP/2 at first is served or refused as ever.
+// TestBeginOfPrefaceAlone: a request that looks like HTTP/2 at first is served or refused as ever.
 func TestBeginOfPrefaceAlone(t *testing.T) {
 	for _, tt := range []struct{ pieces, want string }{
 		{"P|OST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n", "200 OK"},
@@ -544,7 +544,7 @@ func TestCloseWhileParking(t *testing.T) {
 	})
 }
 
-// TestActiveWhileClosing: what has come as somebody closes the connection makes it active
+// TestActiveWhileClosing: bytes that have come as the connection is closed make it active
 // if it is a request, and not if it is the beginning of one.
 func TestActiveWhileClosing(t *testing.T) {
 	needParking(t)
@@ -689,7 +689,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// wantOfTimeout checks what comes of a time-out. On a machine that is busy a short one
+// wantOfTimeout checks the outcome of a time-out. On a machine that is busy a short one
 // may pass before the client has said anything. So a wrong outcome counts when a long
 // one has it, too.
 func wantOfTimeout(t *testing.T, want string, shortest time.Duration, outcome func(d time.Duration) string) {
@@ -715,7 +715,7 @@ func (tt timeoutTest) want() string {
 	return fmt.Sprintf(`states %s, then "" <nil>, log ""`, tt.states)
 }
 
-// outcome tells what comes of a time-out of d.
+// outcome tells the outcome of a time-out of d.
 func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
 	f := start(t, echoPath, func(f *fixture) { tt.configure(f.srv, d) })
 	c := f.dial()
@@ -763,9 +763,9 @@ func TestEndlessTimeouts(t *testing.T) {
 	}
 }
 
-// TestReadTimeoutOfBody: ReadTimeout begins with the fourth byte of a request that
-// comes after parking, and for a new connection when it is accepted, also for what
-// comes after the header.
+// TestReadTimeoutOfBody: ReadTimeout begins with the fourth byte of a request that comes
+// after parking, and for a new connection when it is accepted, also for bytes that comes
+// after the header.
 func TestReadTimeoutOfBody(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -852,7 +852,7 @@ func TestDeadlineInIdleHook(t *testing.T) {
 	}
 }
 
-// TestHeaderTimeStartsWithTheRequest: time spent parked does not count. And what has
+// TestHeaderTimeStartsWithTheRequest: time spent parked does not count. And bytes that have
 // begun is not parked, be it the empty line after a POST.
 func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 	needParking(t)
@@ -875,7 +875,7 @@ func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 				return w.state() == stateOpening && w.has(waiting) && !w.has(parkable)
 			})
 			parks := f.server.Stats().Parks
-			time.Sleep(DefaultParkAfter) // a hundred times what a Read without a byte may wait for
+			time.Sleep(DefaultParkAfter) // a hundred times the wait of a Read without a byte
 			if got := f.server.Stats(); got.Parked != 0 || got.Parks != parks {
 				t.Errorf("got %+v, want nothing parked with a part of a request read", got)
 			}
@@ -1075,7 +1075,7 @@ func TestEmptyLine(t *testing.T) {
 	}
 }
 
-// TestEndsUnparked: what net/http says nothing about at the end of an idle
+// TestEndsUnparked: ends that net/http says nothing about after an idle
 // connection, it says nothing about after parking either.
 func TestEndsUnparked(t *testing.T) {
 	for _, rest := range []string{"", "G", "GET", "\r\n"} {
@@ -1142,7 +1142,7 @@ func (l failingClose) Close() error {
 	return errClose
 }
 
-// TestShutdownReportsListener: Shutdown returns what the listener's Close did, and not
+// TestShutdownReportsListener: Shutdown returns the error of the listener's Close, and not
 // before all is closed.
 func TestShutdownReportsListener(t *testing.T) {
 	needParking(t)

@@ -30,7 +30,7 @@ type service struct {
 	ctx      context.Context // of connections, before the user's ConnContext
 	feeds    []*feed
 	parks    bool          // not in a bubble of testing/synctest, since loops, which are outside, can't reach a feed there
-	served   chan error    // what net/http's Serve returned, for each feed
+	served   chan error    // the results of net/http's Serve, for each feed
 	done     chan struct{} // closed with the last reference
 
 	// atomic
@@ -100,7 +100,7 @@ func (sv *service) run() error {
 		}()
 	}
 	err := <-failed
-	// End the other loops. What it says is of no interest, now or to a Close later.
+	// End the other loops. Its error is of no interest, now or to a Close later.
 	sv.closeOnce.Do(func() { sv.listener.Close() })
 	for range sv.feeds[1:] {
 		<-failed
@@ -167,8 +167,8 @@ type feed struct {
 	mu struct {
 		sync.Mutex
 		kept   connSet    // that net/http does not have
-		lent   connSet    // that it has, but for those that it never gives back
-		ready  []net.Conn // for Accept, oldest first: *conn that are queued, and what isn't ours
+		lent   connSet    // that it has, except those that it never gives back
+		ready  []net.Conn // for Accept, oldest first: *conn that are queued, and foreign ones
 		closed bool
 	}
 }
@@ -201,7 +201,7 @@ func (f *feed) next() (nc net.Conn, closed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.mu.ready) == 0 || f.service.ended.Load() {
-		return nil, f.mu.closed // what was accepted before the last release is still served
+		return nil, f.mu.closed // connections accepted before the last release are still served
 	}
 	nc = f.mu.ready[0]
 	f.mu.ready[0] = nil
@@ -325,8 +325,8 @@ func (f *feed) closeConns(hangUp func(c *conn)) {
 	f.each(&f.mu.lent, (*conn).hangUpResuming)
 }
 
-// closeKept closes what net/http would close if it knew of it, now that it takes no
-// more, because f is closed: what is kept, queued, or was parked until just now.
+// closeKept closes the connections that net/http would close if it knew of them, now that it takes
+// no more, because f is closed: those that are kept, queued, or were parked until just now.
 func (f *feed) closeKept() {
 	f.closeConns((*conn).hangUp)
 	f.mu.Lock()
@@ -385,7 +385,7 @@ func (f *feed) accepted(nc net.Conn) {
 	f.introduce(nc)
 }
 
-// warnForeign tells the log, once, that connections could be parked but for their type.
+// warnForeign tells the log, once, that connections could be parked if not for their type.
 func (sv *service) warnForeign(nc net.Conn) {
 	if !sv.parks || !sv.foreign.CompareAndSwap(false, true) {
 		return

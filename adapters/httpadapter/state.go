@@ -119,7 +119,7 @@ var edges = [stateCount]states{
 	stateClosedInHeader: setOf(stateShut, stateClosed, stateHijacked),
 }
 
-// connState is a state and what goes with it, packed into a word, so that a request changes
+// connState is a state and its bits, packed into a word, so that a request changes
 // it by compare-and-swap and a Read sees all of it at once:
 //
 //	bits    meaning
@@ -128,10 +128,9 @@ var edges = [stateCount]states{
 //	16-17   the method of the last request: see method
 //	18-31   when the last wait for a request began, in ticks: see sweeper
 //
-// Every change is one of the functions below. They are pure: what they say becomes of a
-// connState happens when conn swaps it. The ones that return false have no meaning in the
-// state at hand: another goroutine was faster, or the call is not what it would be
-// if net/http made it.
+// Every change is one of the functions below. They are pure: their result takes effect when conn
+// swaps it in. The ones that return false have no meaning in the state at hand: another goroutine
+// was faster, or the call is not the one that it would be if net/http made it.
 type connState uint32
 
 const (
@@ -299,7 +298,7 @@ func (s connState) since(tick uint32) uint32 { return (tick - uint32(s>>tickShif
 
 // # With net/http: a request
 
-// readMore is for what follows the first bytes since parking.
+// readMore is for the bytes after the first ones since parking.
 func (s connState) readMore() (connState, bool) { return s.to(stateBusy), s.state() == stateArrived }
 
 // completeHeader is for a header that net/http has got all of.
@@ -329,7 +328,7 @@ func (s connState) resuming() bool {
 	return false
 }
 
-// deadlineUse is what a read deadline is that is set.
+// deadlineUse is the purpose of a read deadline that is set.
 type deadlineUse uint8
 
 const (
@@ -380,7 +379,7 @@ func (s connState) setReadDeadline() (connState, deadlineUse) {
 // ending reports whether net/http was told io.EOF so that the connection is parked.
 func (s connState) ending() bool { return s.state() == stateEnding || s.state() == stateEnded }
 
-// endLease is for a Close of what net/http was told the end of.
+// endLease is for a Close of a lease that net/http was told the end of.
 func (s connState) endLease() (connState, bool) { return s.to(stateEnded), s.state() == stateEnding }
 
 // giveBack is for a lease that net/http is done with.

@@ -16,7 +16,7 @@ func in(s state, flags ...connState) (cs connState) {
 	return cs
 }
 
-// event is a change of a connState, with whatever the change needs to know.
+// event is a change of a connState, with the change's arguments.
 type event struct {
 	name  string
 	apply func(s connState) (connState, bool)
@@ -77,7 +77,7 @@ func TestStateChanges(t *testing.T) {
 		{in(stateParked, began), "enqueue", "queued began"},
 		{in(stateClosed), "enqueue", none},
 
-		// What a lease leaves behind does not count for the next.
+		// A lease's leftovers do not count for the next.
 		{in(stateQueued), "lend", "opening unannounced"},
 		{in(stateQueued, began, dated, recentlyUsed), "lend", "opening began unannounced"},
 		{in(stateQueued, began).at(1), "lend", "opening began recentlyUsed unannounced"},

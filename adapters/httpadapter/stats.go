@@ -2,8 +2,8 @@ package httpadapter
 
 import "sync/atomic"
 
-// Stats counts what a [Server] has done with its connections. The counters are
-// read one after the other, not in one instant.
+// Stats counts the fates of a [Server]'s connections. The counters are read one
+// after the other, not in one instant.
 type Stats struct {
 	Conns   int // connections open now that can be parked: not hijacked, not HTTP/2
 	Waiting int // of these, waiting for their first byte, without a goroutine
@@ -21,7 +21,7 @@ type Stats struct {
 
 	// Unsafe says that nothing is parked in this process: its net/http does not wait for
 	// requests in the way that parking relies on. The http.Server's ErrorLog has a line that
-	// says what is different.
+	// names the difference.
 	Unsafe bool
 }
 

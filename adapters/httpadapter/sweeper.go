@@ -118,7 +118,7 @@ func (s *sweeper) sweepAfterLocked(pause time.Duration, n int) {
 	s.timer.Reset(max(pause, time.Duration(n)*pausePerConn))
 }
 
-// sweep is what the timer does.
+// sweep is the timer's function.
 func (f *feed) sweep() {
 	tick, gap := f.beginSweep()
 	f.endSweep(f.parkOverdue(tick, gap, (*conn).expireRead))
@@ -153,9 +153,9 @@ func (f *feed) endSweep(limit uint32) {
 }
 
 // parkOverdue calls park for the connections that have waited for long enough at a tick,
-// with what they were doing, and returns for how many ticks those may wait that are
-// not recently used. The tick is gap later than those that Reads have noted since the
-// last sweep: one that has noted the last tick may have begun just now.
+// with their states, and returns for how many ticks those may wait that are not recently
+// used. The tick is gap later than those that Reads have noted since the last sweep: one
+// that has noted the last tick may have begun just now.
 func (f *feed) parkOverdue(tick, gap uint32, park func(c *conn, seen connState)) (limit uint32) {
 	others := 0
 	f.each(&f.mu.lent, func(c *conn) {

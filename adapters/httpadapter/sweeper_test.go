@@ -15,7 +15,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// newSweptFeed makes a feed that nobody accepts from, and whose sweeper never sweeps
+// newSweptFeed makes a feed without an acceptor, and whose sweeper never sweeps
 // by itself.
 func newSweptFeed() *feed {
 	f := &feed{server: new(Server)}
@@ -87,9 +87,9 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
-// traffic is what some connections do in a time that is counted in ticks: each waits,
-// sends its next request, and waits again. They have no sockets: the feed, the words and
-// the sweeper are the real ones.
+// traffic is the requests of some connections in a time that is counted in ticks: each waits,
+// sends its next request, and waits again. They have no sockets: the feed, the words and the
+// sweeper are the real ones.
 type traffic struct {
 	*feed
 	conns []trafficConn
@@ -382,7 +382,7 @@ func TestRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestExpireOutdated: what the sweeper saw counts only while the same wait goes on.
+// TestExpireOutdated: the sweeper's view counts only while the same wait goes on.
 func TestExpireOutdated(t *testing.T) {
 	needParking(t)
 	f, conns := startNoting(t, ParkAfter(never))

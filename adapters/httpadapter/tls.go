@@ -15,9 +15,9 @@ import (
 // for any other protocol that ALPN chose, and to report a handshake that failed.
 //
 // Parking needs no look inside the *tls.Conn, which stays as it is. When its Read
-// reads from the connection it has used up all that it has buffered, but for the
+// reads from the connection it has used up all that it has buffered, except the
 // beginning of a record; so if there is nothing to read, nothing more can come out
-// of it until there is, which is what the engine watches for. A time-out leaves it
+// of it until there is, and the engine watches for that. A time-out leaves it
 // intact.
 type tlsConn struct {
 	*tls.Conn

@@ -129,7 +129,7 @@ func (c *cutting) Write(p []byte) (int, error) {
 	return n + m, err
 }
 
-// holding sends what is written to it at first and keeps what comes later.
+// holding sends the bytes that are written to it at first and keeps later ones.
 type holding struct {
 	net.Conn
 	passes int // writes that are still sent; negative: all
@@ -145,7 +145,7 @@ func (c *holding) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// dialHolding is dialTLS, but for the handshake, with what is written in between.
+// dialHolding is dialTLS, except for the handshake, with the bytes written in between.
 func (f *fixture) dialHolding(config *tls.Config, passes int) (*client, *holding) {
 	raw := &holding{Conn: f.dial().Conn, passes: passes}
 	c := tls.Client(raw, config)
@@ -337,7 +337,7 @@ func TestTLSGetCertificate(t *testing.T) {
 	if got := c.Conn.(*tls.Conn).ConnectionState().NegotiatedProtocol; got != "acme-tls/1" || !challenged.Load() {
 		t.Errorf("got protocol %q, challenged %t, want acme-tls/1", got, challenged.Load())
 	}
-	c.awaitEOF() // nobody serves that protocol
+	c.awaitEOF() // that protocol has no server
 	for name, log := range map[string]string{"panic": "http: panic serving 127.0.0.1:", "unknown": "http: TLS handshake error from 127.0.0.1:"} {
 		wrong := config.Clone()
 		wrong.ServerName = name
@@ -368,8 +368,8 @@ func TestTLSStalledHandshake(t *testing.T) {
 	}
 }
 
-// TestTLSHandshakeInHook: a hook may shake hands itself. What crypto/tls has read
-// beyond that, or what it has found wrong, must not be waited for.
+// TestTLSHandshakeInHook: a hook may shake hands itself. Bytes that crypto/tls has read beyond
+// that, or an error that it has found, must not be waited for.
 func TestTLSHandshakeInHook(t *testing.T) {
 	results := make(chan error, 1)
 	shake := func(f *fixture) {
@@ -380,7 +380,7 @@ func TestTLSHandshakeInHook(t *testing.T) {
 	}
 	t.Run("done", func(t *testing.T) {
 		f, config := startTLS(t, echoPath, shake)
-		c, raw := f.dialHolding(config, 1) // the first flight goes out, what comes after it doesn't
+		c, raw := f.dialHolding(config, 1) // the first flight goes out, later bytes don't
 		if err := c.Conn.(*tls.Conn).Handshake(); err != nil {
 			t.Fatal(err)
 		}
@@ -441,7 +441,7 @@ func TestTLSIdleTimeout(t *testing.T) {
 	f.awaitStates("new active idle closed")
 }
 
-// TestTLSHijack: what is hijacked is the connection above TLS.
+// TestTLSHijack: Hijack returns the connection above TLS.
 func TestTLSHijack(t *testing.T) {
 	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
 		conn, buffered, err := http.NewResponseController(rw).Hijack()
@@ -502,7 +502,7 @@ func TestTLSDeadlineOfHandshakeIsTakenBack(t *testing.T) {
 }
 
 // TestTLSClosedInHandshake: a handshake that fails as its connection is closed, by
-// whatever side, is logged once, before the user hears of the end.
+// either side, is logged once, before the user hears of the end.
 func TestTLSClosedInHandshake(t *testing.T) {
 	const closed = "use of closed network connection\n"
 	for _, tt := range []struct {

@@ -44,7 +44,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run carries out the command line and returns the exit status. What was asked
+// run carries out the command line and returns the exit status. The output that was asked
 // for goes to stdout, complaints go to stderr.
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {

@@ -1,8 +1,7 @@
-// Package fastpath holds what the kernel's short cuts for moving bytes have in
-// common: the switches that turn each of them off, and the counters that tell
-// what went which way. The short cuts themselves are in package zerocopy and
-// under percore's connections; [zerocopy.ReadStats] and [zerocopy.Features] are
-// the public view of what is here.
+// Package fastpath holds the common part of the kernel's short cuts for moving bytes: the switches
+// that turn each of them off, and the counters of the bytes that went each way. The short cuts
+// themselves are in package zerocopy and under percore's connections; [zerocopy.ReadStats] and
+// [zerocopy.Features] are the public view of this package.
 //
 // [zerocopy.ReadStats]: https://pkg.go.dev/github.com/percore/percore/zerocopy#ReadStats
 // [zerocopy.Features]: https://pkg.go.dev/github.com/percore/percore/zerocopy#Features

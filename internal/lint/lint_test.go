@@ -37,6 +37,7 @@ func TestRules(t *testing.T) {
 		{"leak checks", leakChecks},
 		{"loose ends", looseEnds},
 		{"machine paths", machinePaths},
+		{"language", language},
 	} {
 		t.Run(rule.name, func(t *testing.T) { rule.check(t, tr) })
 	}

@@ -35,8 +35,8 @@ func After(d time.Duration) int64 {
 	return max(n+int64(d), 1)
 }
 
-// Of translates t, as package net does: a time with a monotonic reading is compared
-// by that, any other by the wall clock as it is now. What was before the clock began
+// Of translates t, as package net does: a time with a monotonic reading is compared by
+// that, any other by the wall clock as it is now. A time before the clock began
 // becomes its first nanosecond. In a bubble the distance to t is the bubble's clock's.
 // passed reports whether t is not after the present.
 func Of(t time.Time) (at int64, passed bool) {

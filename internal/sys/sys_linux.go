@@ -21,7 +21,7 @@ const rawBytesMax = 4 << 10
 // isRaw reports whether a transfer of n bytes is made behind the scheduler's back.
 func isRaw(n int) bool { return n <= rawBytesMax && fastpath.RawSyscall.On() }
 
-// zero is what an empty slice points to: the kernel wants a valid address even
+// zero is the target of an empty slice: the kernel wants a valid address even
 // for a length of 0.
 var zero byte
 
@@ -34,10 +34,9 @@ func base(p []byte) unsafe.Pointer {
 
 // Recv is recv(2) with MSG_DONTWAIT. n is 0 when it fails.
 //
-// It does what read(2) on a non-blocking socket does, and is a little cheaper;
-// but it also does not block on a socket that somebody else made blocking,
-// which anyone who holds a duplicate can do (os.File.Fd does), and a blocking
-// call made behind the scheduler's back would hold a processor with it.
+// It is read(2) on a non-blocking socket, and a little cheaper; but it also does not block on a
+// socket that was made blocking elsewhere, which the holder of a duplicate can do (os.File.Fd
+// does), and a blocking call made behind the scheduler's back would hold a processor with it.
 func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
 	if errno = injected(OpRead, fd); errno != 0 {
 		return 0, errno
@@ -94,7 +93,7 @@ func Send(fd int, p []byte) (n int, errno syscall.Errno) {
 }
 
 // Notify adds 1 to an eventfd (eventfd(2)). It can fail only when the 64-bit
-// counter is full, which nobody lives to see.
+// counter is full, which takes centuries.
 func Notify(eventfd int) {
 	one := uint64(1)
 	syscall.RawSyscall(unix.SYS_WRITE, uintptr(eventfd), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
@@ -138,9 +137,9 @@ func EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	return errno
 }
 
-// EpollPwait is epoll_pwait(2) without a signal mask: with block it sleeps until
-// there is an event, otherwise it only harvests what is there. events must not
-// be empty.
+// EpollPwait is epoll_pwait(2) without a signal mask: with block it sleeps until there
+// is an event, otherwise it only takes the events that are there. events must not be
+// empty.
 func EpollPwait(epfd int, events []unix.EpollEvent, block bool) (n int, errno syscall.Errno) {
 	if errno = injected(OpEpollPwait, epfd); errno != 0 {
 		return 0, errno
@@ -268,8 +267,8 @@ func Shutdown(fd, how int) syscall.Errno {
 	return errnoOf(unix.Shutdown(fd, how))
 }
 
-// Close is close(2). The descriptor is gone whatever it returns; it can block
-// for as long as SO_LINGER says.
+// Close is close(2). The descriptor is gone even if it fails; it can block for
+// as long as SO_LINGER says.
 func Close(fd int) syscall.Errno {
 	errno := errnoOf(unix.Close(fd))
 	if e := injected(OpClose, fd); e != 0 {
@@ -297,7 +296,7 @@ func releaseBefore(release string, major, minor int) bool {
 	return isMajor < major || isMajor == major && isMinor < minor
 }
 
-// errnoOf unwraps what package unix returns, which is an Errno or nil.
+// errnoOf unwraps package unix' errors, which are an Errno or nil.
 func errnoOf(err error) syscall.Errno {
 	if err == nil {
 		return 0

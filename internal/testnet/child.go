@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// runChild runs the named helper instead of the tests and exits. What the
-// helper leaves behind makes it fail, as it does with tests.
+// runChild runs the named helper instead of the tests and exits. A leak of the helper's makes it
+// fail, as it does with tests.
 func (h *harness) runChild(name string) {
 	run, ok := h.children[name]
 	if !ok {

@@ -1,0 +1,81 @@
+package lint
+
+import (
+	"go/ast"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A stretch is a line of prose, in a comment or a document, and its place.
+type stretch struct{ at, text string }
+
+// vague matches the words that stand where a thing should be named: the loop, the reader, the caller.
+var vague = regexp.MustCompile(`(?i)\b(whoever|whomever|nobody|somebody|anybody|everybody|someone|anyone|thereby|for want of|but for)\b`)
+
+// clauseFirst matches the beginning of a sentence whose subject is a clause, at the beginning of a
+// comment or behind another sentence; questions are none.
+var clauseFirst = regexp.MustCompile(`(?:^|[.;:] )(?:What|Who) [^?]*$`)
+
+// wordsPerClauseMin is how many words a folder's comments have at least for each clause that begins
+// with "what". In the comments of package net it is 5,000.
+const wordsPerClauseMin = 400
+
+var clause = regexp.MustCompile(`(?i)\bwhat\b`)
+
+// language: the subject of a sentence is a named thing. A reader stumbles where a clause, or a person,
+// stands for a goroutine, a caller or a value.
+func language(t *testing.T, tr *tree) {
+	words, clauses := make(map[string]int), make(map[string][]string)
+	for _, s := range tr.prose() {
+		if found := vague.FindString(s.text); found != "" {
+			t.Errorf("%s: %q; name the thing that is meant, or say it in simpler words: %s", s.at, found, s.text)
+		}
+		if clauseFirst.MatchString(s.text) {
+			t.Errorf("%s: a sentence begins with a clause; begin it with the thing that is meant: %s", s.at, s.text)
+		}
+		dir := path.Dir(s.at)
+		words[dir] += len(strings.Fields(s.text))
+		for range clause.FindAllString(s.text, -1) {
+			clauses[dir] = append(clauses[dir], s.at)
+		}
+	}
+	for dir, at := range clauses {
+		if most := 1 + words[dir]/wordsPerClauseMin; len(at) > most {
+			t.Errorf("%s: %d clauses begin with \"what\" in %d words, want %d at most; name the things that are meant: %q", dir, len(at), words[dir], most, at)
+		}
+	}
+}
+
+// prose returns the lines of all comments and documents, without code and quotations.
+func (tr *tree) prose() (all []stretch) {
+	for _, f := range tr.files {
+		if ast.IsGenerated(f.syntax) {
+			continue
+		}
+		for _, group := range f.syntax.Comments {
+			for _, c := range group.List {
+				all = append(all, stretch{tr.at(c.Pos()), quoted.ReplaceAllString(strings.TrimSpace(strings.TrimPrefix(c.Text, "//")), "")})
+			}
+		}
+	}
+	inCode := false
+	tr.eachLine(func(name string, number int, line string) {
+		if path.Ext(name) != ".md" {
+			return
+		}
+		if strings.HasPrefix(line, "```") {
+			inCode = !inCode
+			return
+		}
+		if !inCode && !strings.HasPrefix(line, "    ") {
+			all = append(all, stretch{name + ":" + strconv.Itoa(number), quoted.ReplaceAllString(line, "")})
+		}
+	})
+	return all
+}
+
+// quoted matches code and quotations in prose.
+var quoted = regexp.MustCompile("`[^`]*`|\"[^\"]*\"")
