@@ -429,6 +429,7 @@ func playWithoutCanary(t *testing.T, _ string, overTLS bool) {
 	f, seen, dial := startSeeing(t, overTLS, func(c *config) { c.checkNetHTTP = func() error { return nil } })
 	c := dial()
 	c.send(pausedStreams[0].pieces[0])
+	testnet.Eventually(t, "the first request being served", func() bool { return len(seen(c)) > 0 }) // so it was accepted
 	testnet.Eventually(t, "the connection being closed", func() bool { return f.server.Stats().Conns == 0 })
 	if got, want := seen(c), pausedStreams[0].want[:1]; !slices.Equal(got, want) {
 		t.Errorf("the handler saw %q, want %q", got, want)
