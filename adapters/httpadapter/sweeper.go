@@ -28,9 +28,9 @@ import (
 // A connection is recently used when it was parked in vain: its next request came
 // before it would have waited for 112 ticks. Being parked costs about as much as a
 // request, so a connection with a request every half second, of which there may be
-// thousands, would pay twice for each. Now it is parked once. The price is memory: what
-// goes quiet after steady use keeps its goroutine and its buffers for seven times the time
-// to park.
+// thousands, would pay twice for each. So it is parked once only. The price is memory: a
+// connection that goes quiet after steady use keeps its goroutine and its buffers for
+// seven times the time to park.
 //
 // The others are parked sooner if they are many. Of connections that come in great number
 // for a request each, few wait at the same time then. That matters for good, because
