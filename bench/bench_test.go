@@ -328,6 +328,7 @@ func TestEveryScenario(t *testing.T) {
 // it, with the adapter on percore and nowhere else.
 func TestAdapterParks(t *testing.T) {
 	cfg := quick(t, "percore+adapter,percore,net+adapter", "^http/unpark/")
+	cfg.Duration = wakingPause // each connection gets a request after a part of it, most when they are parked
 	rep, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -312,9 +312,9 @@ func idling(idle int) []Scenario {
 
 const (
 	// wakingPause is how long a connection of waking is left alone between two
-	// requests: well over httpadapter.DefaultParkAfter, because arrivals are
-	// random and no connection may be so early that it isn't parked.
-	wakingPause = 250 * time.Millisecond
+	// requests: well over seven times httpadapter.DefaultParkAfter, within which a
+	// connection counts as in steady use and is not parked, because arrivals are random.
+	wakingPause = time.Second
 
 	// wakingMin is the fewest connections of waking: a turn of so many random
 	// arrivals takes the pause within a tenth.
@@ -325,7 +325,7 @@ const (
 // connection and waking it up again costs a request, if the adapter parks. Without it
 // the same requests come on connections whose goroutines have waited.
 func waking(idle int) []Scenario {
-	n := max(wakingMin, idle/5) // 2,000 by default, which are 8,000 requests a second
+	n := max(wakingMin, idle/5) // 2,000 by default, which are 2,000 requests a second
 	return []Scenario{{
 		Name:  fmt.Sprintf("http/unpark/conns=%d", n),
 		spec:  target.Spec{App: target.AppHTTP},
