@@ -299,6 +299,20 @@ func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	return nil
 }
 
+// AtEnd reports whether the peer has ended the stream, or reset it, and no byte of it is
+// unread: the next Read returns [io.EOF], or the error, at once. It takes neither away, and
+// doesn't block. It is for a callback of OnReadable that has something cheaper to do with such
+// a connection than to hand it to a goroutine. false proves nothing: the news may be under
+// way, or the connection is closed, or nothing waits for it, so that it is not polled. Off Linux AtEnd is always false.
+func (c *Conn) AtEnd() bool {
+	if !c.ok() {
+		return false
+	}
+	end := c.sock.atEnd()
+	runtime.KeepAlive(c)
+	return end
+}
+
 // CancelOnReadable disarms the callback. It reports false if there is none (any
 // more): then it was called, or is being called, or was never armed.
 func (c *Conn) CancelOnReadable() bool {

@@ -1005,3 +1005,53 @@ func TestConnRace(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestAtEnd: the end is reported once no byte is before it, be it an end of the peer's writing or a
+// reset, and reading finds it afterwards.
+func TestAtEnd(t *testing.T) {
+	for _, kind := range testnet.Kinds() {
+		for _, reset := range []bool{false, true} {
+			if reset && !kind.IsTCP() {
+				continue // which knows none
+			}
+			t.Run(fmt.Sprintf("%s/reset=%t", kind, reset), func(t *testing.T) {
+				server, client := accept(t, listenKindIn(t, ListenConfig{}, kind))
+				defer server.Close()
+				if server.AtEnd() {
+					t.Error("open: got the end")
+				}
+				if !reset {
+					if _, err := client.Write([]byte("last")); err != nil {
+						t.Fatal(err)
+					}
+				} else if err := client.(*net.TCPConn).SetLinger(0); err != nil {
+					t.Fatal(err)
+				}
+				client.Close()
+				if !reset {
+					if server.AtEnd() {
+						t.Error("with bytes before it: got the end")
+					}
+					if _, err := io.ReadFull(server, make([]byte, len("last"))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				testnet.Eventually(t, "the end", func() bool {
+					called := make(chan error, 1) // a connection that nothing waits for is not polled
+					if err := server.OnReadable(func(err error) { called <- err }); err != nil {
+						t.Fatal(err)
+					}
+					testnet.Receive(t, "the callback", called)
+					return server.AtEnd()
+				})
+				if n, err := server.Read(make([]byte, 1)); n != 0 || err == nil {
+					t.Errorf("Read: got %d, %v, want the end", n, err)
+				}
+				server.Close()
+				if server.AtEnd() {
+					t.Error("closed: got the end")
+				}
+			})
+		}
+	}
+}

@@ -163,6 +163,8 @@ func (s *sock) forgetAddrs() {
 
 func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
 
+func (s *sock) atEnd() bool { return s.fd.AtEnd() }
+
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 
 // file goes by way of package net, so that the file is as a net.Conn's in every respect: its name,

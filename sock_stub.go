@@ -61,6 +61,7 @@ var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's eng
 func (s *sock) onReadable(*Conn, func(error)) error  { return errNoReadiness }
 func (s *sock) notifyReadable(ReadableHandler) error { return errNoReadiness }
 func (s *sock) cancelOnReadable() bool               { return false }
+func (s *sock) atEnd() bool                          { return false }
 
 func (s *sock) rawConn(*Conn) (syscall.RawConn, error) { return s.conn.SyscallConn() }
 func (s *sock) file() (*os.File, error)                { return s.conn.File() }

@@ -594,6 +594,22 @@ func (f *FD) recheck() {
 	}
 }
 
+// AtEnd reports whether the peer has ended the stream, or reset it, and no byte of it is
+// unread: the next read finds the end, or the error, at once. It takes neither away and
+// doesn't wait. false proves nothing: the news may be under way, or nothing waits for the
+// descriptor, so that it is not polled.
+func (f *FD) AtEnd() bool {
+	if f.rd.state.Load()&hangup == 0 {
+		return false
+	}
+	unread := 0
+	err := f.Control(func(fd int) (errno syscall.Errno) {
+		unread, errno = sys.Unread(fd)
+		return errno
+	})
+	return err == nil && unread == 0
+}
+
 // CancelOnReadable disarms the callback and reports whether there was one: then
 // it is not called any more. Otherwise it was called, or is about to be.
 func (f *FD) CancelOnReadable() bool { return f.rd.callback.Swap(nil) != nil }

@@ -55,7 +55,7 @@ func TestCanaryWithoutAnswer(t *testing.T) {
 // that are percore's own, which no package of the standard library knows.
 func TestCanaryHasMethodsOfLeases(t *testing.T) {
 	ours := []string{
-		"OnReadable", "NotifyReadable", "CancelOnReadable",
+		"OnReadable", "NotifyReadable", "CancelOnReadable", "AtEnd",
 		"ReadBuffer", "ReadReady", "WriteBuffers",
 	}
 	for _, pair := range []struct{ lease, canary any }{{&conn{}, &canaryTCPConn{}}, {&tlsConn{}, &canaryTLSConn{}}} {

@@ -224,6 +224,9 @@ func (c *conn) woken(err error) {
 		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
 		// behind our back.
 		go c.hangUp()
+	case st == stateParked && !c.isTLS() && c.Conn.AtEnd():
+		// The client has gone. net/http, with a lease, would find out and close.
+		go c.hangUp()
 	default:
 		c.enqueueLocked()
 	}

@@ -53,8 +53,47 @@ func TestParksBetweenRequests(t *testing.T) {
 	c.Close()
 	f.awaitStates("new" + strings.Repeat(" active idle", requests) + " closed")
 	// The engine may wake it for nothing, too.
-	if got := f.server.Stats(); got.Parks < requests || got.Unparks != got.Parks {
-		t.Errorf("got %d parks and %d unparks, want %d each, or more: the last to find the connection closed", got.Parks, got.Unparks, requests)
+	if got := f.server.Stats(); got.Parks < requests || got.Unparks != got.Parks-1 {
+		t.Errorf("got %d parks and %d unparks, want %d, or more, and one less", got.Parks, got.Unparks, requests)
+	}
+}
+
+// TestClientLeavesWhileParked: net/http gets no lease to find the end of the connection, but it
+// gets one for a request that comes together with the end.
+func TestClientLeavesWhileParked(t *testing.T) {
+	needParking(t)
+	for _, tt := range []struct {
+		name   string
+		leave  func(c *client)
+		leases uint64
+		states string
+	}{
+		{"by closing", func(c *client) { c.Close() }, 0, ""},
+		{"by a reset", func(c *client) { _ = c.Conn.(*net.TCPConn).SetLinger(0); c.Close() }, 0, ""},
+		{"by half", func(c *client) { _ = c.Conn.(*net.TCPConn).CloseWrite(); c.awaitEOF() }, 0, ""},
+		{"with a request", func(c *client) {
+			c.send(request("/last"))
+			_ = c.Conn.(*net.TCPConn).CloseWrite()
+			if got := c.answer(); got != "/last" {
+				t.Errorf("got the answer %q, want /last", got)
+			}
+			c.awaitEOF()
+		}, 1, " active idle"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := start(t, echoPath, nil)
+			c := f.dial()
+			c.get("/first")
+			f.awaitParked(1)
+			before := f.server.Stats()
+			tt.leave(c)
+			f.awaitStates("new active idle" + tt.states + " closed")
+			got := f.server.Stats()
+			// The engine may wake it for nothing, too, and it is parked again.
+			if leases := got.Unparks - before.Unparks - (got.Parks - before.Parks); leases > tt.leases {
+				t.Errorf("got %d leases, want %d at most", leases, tt.leases)
+			}
+		})
 	}
 }
 

@@ -251,6 +251,13 @@ func SetsockoptInt(fd, level, opt, value int) syscall.Errno {
 	return errnoOf(unix.SetsockoptInt(fd, level, opt, value))
 }
 
+// Unread asks how many bytes of a stream socket have arrived and are not read yet:
+// ioctl(2) SIOCINQ (tcp(7), unix(7)).
+func Unread(fd int) (int, syscall.Errno) {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	return n, errnoOf(err)
+}
+
 // SetsockoptLinger is setsockopt(2) SO_LINGER.
 func SetsockoptLinger(fd int, l *unix.Linger) syscall.Errno {
 	if errno := injected(OpSetsockopt, fd); errno != 0 {

@@ -23,6 +23,9 @@ func Send(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
 // IsPlainTCP says no.
 func IsPlainTCP(int) bool { return false }
 
+// Unread is not available on this platform.
+func Unread(int) (int, syscall.Errno) { return 0, errUnsupported }
+
 // Dup is not available on this platform.
 func Dup(int) (int, syscall.Errno) { return -1, errUnsupported }
 
