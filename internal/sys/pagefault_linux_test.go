@@ -129,7 +129,7 @@ func TestPageFaults(t *testing.T) {
 		{"Send", "", 64 << 10},
 		{"Send", "", 4<<10 + 1},
 		{"Send", "PERCOREDEBUG=rawsyscall=0", 100},
-		{"Recv", "", 16 << 10},
+		{"Recv", "", 64<<10 + 1},
 		{"Recv", "PERCOREDEBUG=rawsyscall=0", 100},
 		{"Writev", "", 100},
 	} {
