@@ -303,7 +303,8 @@ func (c *Conn) NotifyReadable(h ReadableHandler) error {
 // unread: the next Read returns [io.EOF], or the error, at once. It takes neither away, and
 // doesn't block. It is for a callback of OnReadable that has something cheaper to do with such
 // a connection than to hand it to a goroutine. false proves nothing: the news may be under
-// way, or the connection is closed, or nothing waits for it, so that it is not polled. Off Linux AtEnd is always false.
+// way, or the connection is closed, or nothing waits for it, so that it is not polled. Off Linux
+// AtEnd is always false.
 func (c *Conn) AtEnd() bool {
 	if !c.ok() {
 		return false

@@ -14,7 +14,7 @@
 // exitsyscall on every request. The price is that neither the scheduler nor a
 // garbage collection's stop-the-world can take the processor away until the
 // call returns, and a call that touches memory that is not there waits for it (a
-// mapped file, swap). So transfers longer than [rawBytesMax], and those of several
+// mapped file, swap). So transfers longer than [rawSendBytesMax] or [rawRecvBytesMax], and those of several
 // slices, go the usual way, as do all with PERCOREDEBUG=rawsyscall=0. Calls that can
 // wait for more than memory (close(2) with SO_LINGER, epoll_ctl, which takes a lock
 // of the machine, a waiting epoll_pwait) always do.

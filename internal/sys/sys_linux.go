@@ -11,21 +11,22 @@ import (
 	"github.com/percore/percore/internal/race"
 )
 
-// rawBytesMax is the longest transfer made behind the scheduler's back, in bytes: a
+// rawSendBytesMax is the longest write made behind the scheduler's back, in bytes: a
 // page, so that it touches two pages of memory at most. Each of them may have to be
 // brought in first, from a mapped file or from swap, and meanwhile the call keeps its
 // processor from all other goroutines, and a garbage collection from starting. A
 // page is also net/http's buffer, of either direction.
-const rawBytesMax = 4 << 10
+const rawSendBytesMax = 4 << 10
 
-// rawRecvBytesMax is rawBytesMax for reading, in bytes of the caller's slice. It is larger,
+// rawRecvBytesMax is rawSendBytesMax for reading, in bytes of the caller's slice. It is larger,
 // because servers read small messages into large slices, gRPC into 32 KiB: the kernel touches
 // only as much of a slice as it fills, and a slice to read into is seldom memory of a file.
 // With 4 KiB a unary gRPC call costs an eighth more processor time.
 const rawRecvBytesMax = 64 << 10
 
-// isRaw reports whether a transfer of n bytes is made behind the scheduler's back.
-func isRaw(n int) bool { return n <= rawBytesMax && fastpath.RawSyscall.On() }
+// isRaw reports whether a transfer of n bytes is made behind the scheduler's back, as those of
+// up to bytesMax are.
+func isRaw(n, bytesMax int) bool { return n <= bytesMax && fastpath.RawSyscall.On() }
 
 // zero is the target of an empty slice: the kernel wants a valid address even
 // for a length of 0.
@@ -48,7 +49,7 @@ func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
 		return 0, errno
 	}
 	var r uintptr
-	if len(p) <= rawRecvBytesMax && fastpath.RawSyscall.On() {
+	if isRaw(len(p), rawRecvBytesMax) {
 		r, _, errno = syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 	} else {
 		r, _, errno = syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
@@ -87,7 +88,7 @@ func Send(fd int, p []byte) (n int, errno syscall.Errno) {
 	raceRelease()
 	race.ReadRange(p)
 	var r uintptr
-	if isRaw(len(p)) {
+	if isRaw(len(p), rawSendBytesMax) {
 		r, _, errno = syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)
 	} else {
 		r, _, errno = syscall.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)
