@@ -23,13 +23,13 @@ import (
 // they are bounded, and where a successor that got the sockets finds them.
 type acceptor struct {
 	listener *listener
-	ready    *loop.Set // of sockets
-	sockets  []int     // descriptors, the listener's
-	first    int       // the index of sockets[0] among the listener's
+	ready    *loop.AcceptPoller // of sockets
+	sockets  []int              // descriptors, the listener's
+	first    int                // the index of sockets[0] among the listener's
 }
 
 func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
-	ready, err := loop.NewSet(sockets)
+	ready, err := loop.NewAcceptPoller(sockets)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +40,8 @@ func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
 // again: doubling, as net/http does, so that a short dip costs little and a long
 // one no processor time. The user is told once per period.
 const (
-	putOffMin    = 5 * time.Millisecond
-	putOffMax    = time.Second
+	backoffMin   = 5 * time.Millisecond
+	backoffMax   = time.Second
 	reportPeriod = time.Minute
 )
 
@@ -49,13 +49,13 @@ const (
 func (a *acceptor) accept() (*Conn, error) {
 	delay := time.Duration(0)
 	for {
-		c, putOff, err := a.try()
-		if !putOff {
+		c, backoff, err := a.try()
+		if !backoff {
 			return c, err
 		}
-		a.listener.reportPutOff(err)
-		delay = min(max(2*delay, putOffMin), putOffMax)
-		if err := a.ready.Pause(delay); err != nil {
+		a.listener.reportBackoff(err)
+		delay = min(max(2*delay, backoffMin), backoffMax)
+		if err := a.ready.Backoff(delay); err != nil {
 			return nil, err
 		}
 	}
@@ -64,21 +64,21 @@ func (a *acceptor) accept() (*Conn, error) {
 // withNetBuffers makes a netConn of c. Where descriptors or memory are lacking c waits for
 // them, as the connections in the backlog do. It fails if the listener is closed meanwhile.
 func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
-	for delay := putOffMin; ; delay = min(2*delay, putOffMax) {
+	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
 		tc, err := c.sock.netHalf()
 		if err == nil {
 			return &netConn{tc, c}, nil
 		}
-		a.listener.reportPutOff(err)
-		if err := a.ready.Pause(delay); err != nil {
+		a.listener.reportBackoff(err)
+		if err := a.ready.Backoff(delay); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// try waits for a connection. putOff says that there is one, or was, and err why
+// try waits for a connection. backoff says that there is one, or was, and err why
 // it can't be had now.
-func (a *acceptor) try() (c *Conn, putOff bool, err error) {
+func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 	var (
 		from  unix.RawSockaddrAny
 		index int
@@ -106,7 +106,7 @@ func (a *acceptor) try() (c *Conn, putOff bool, err error) {
 	if errno != 0 {
 		return nil, !isBroken(errno), os.NewSyscallError("accept4", errno)
 	}
-	c, err = newConn(a.loopFor(index), nfd, a.listener.origin, &from)
+	c, err = newConn(a.loopFor(index), nfd, a.listener.connOptions, &from)
 	if err != nil {
 		return nil, true, err
 	}
@@ -141,8 +141,9 @@ func isSkipped(errno syscall.Errno) bool {
 }
 
 // isBroken reports whether an error of accept4 says that the socket does not listen: it was shut
-// down. An error that is neither skipped nor broken is put off: EMFILE, ENFILE, ENOBUFS, ENOMEM;
-// EPERM of a firewall; and errors of future kernels, on which Accept must not spin.
+// down. Accept backs off after an error that is neither skipped nor broken: EMFILE, ENFILE,
+// ENOBUFS, ENOMEM; EPERM of a firewall; and errors of future kernels, on which Accept must not
+// spin.
 func isBroken(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.EBADF, syscall.EFAULT, syscall.EINVAL, syscall.ENOTSOCK:
@@ -151,10 +152,10 @@ func isBroken(errno syscall.Errno) bool {
 	return false
 }
 
-// reportPutOff counts, and tells the user once per period. It does so on a
+// reportBackoff counts, and tells the user once per period. It does so on a
 // goroutine of its own, since the user may close the listener.
-func (l *listener) reportPutOff(err error) {
-	l.putOffs.Add(1)
+func (l *listener) reportBackoff(err error) {
+	l.backoffs.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := time.Now(); now.Sub(l.mu.reported) >= reportPeriod {
@@ -186,8 +187,8 @@ func (r rawListener) Control(f func(fd uintptr)) error {
 	for i := range r.l.sockets {
 		err := r.l.control(i, func(fd uintptr) {
 			f(fd)
-			if r.l.origin.kind == loop.TCP && !sys.IsPlainTCP(int(fd)) {
-				r.l.origin.altered.Store(true) // connections inherit it
+			if r.l.connOptions.kind == loop.TCP && !sys.IsPlainTCP(int(fd)) {
+				r.l.connOptions.altered.Store(true) // connections inherit it
 			}
 		})
 		if err != nil {

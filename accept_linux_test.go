@@ -156,8 +156,8 @@ func TestBacklogKeepsConnections(t *testing.T) {
 				t.Errorf("connection %d: got it %d times, want once", i, n)
 			}
 		}
-		if s := ln.Stats(); s.Accepted != dialed || s.PutOff != 0 {
-			t.Errorf("got %+v, want %d accepted and none put off", s, dialed)
+		if s := ln.Stats(); s.Accepted != dialed || s.Backoffs != 0 {
+			t.Errorf("got %+v, want %d accepted and no backoff", s, dialed)
 		}
 	})
 }
@@ -762,8 +762,8 @@ func TestCloseDuringAccept(t *testing.T) {
 		all.Go(func() { ln.Close() })
 		testnet.Within(t, "a round", all.Wait)
 		client.Close()
-		if got := ln.Stats().PutOff; got != 0 {
-			t.Errorf("round %d: got %d put off, want 0", round, got)
+		if got := ln.Stats().Backoffs; got != 0 {
+			t.Errorf("round %d: got %d backoffs, want 0", round, got)
 		}
 	}
 }

@@ -25,14 +25,14 @@ import (
 //     that it returned without an error proves nothing. Package net forgives that,
 //     because each io.Copy has a buffer of its own.
 //
-// The ends that endOf knows pass their memory to the kernel and to nothing else. So
+// The endpoints that endpointOf knows pass their memory to the kernel and to nothing else. So
 // there are four cases:
 //
-//	from                to             memory
-//	a *Conn             a known end    of package pool
-//	a *Conn             unknown code   the copy's own; see copyMemory
-//	bytes in memory     a *Conn        of package pool; nothing waits
-//	everything else     a *Conn        io.Copy's, which it holds while the reader waits
+//	from                to                memory
+//	a *Conn             a known endpoint  of package pool
+//	a *Conn             unknown code      the copy's own; see copyMemory
+//	bytes in memory     a *Conn           of package pool; nothing waits
+//	everything else     a *Conn           io.Copy's, which it holds while the reader waits
 
 // copyBytes is the size of the memory that bytes are copied through: io.Copy's.
 const copyBytes = 32 << 10
@@ -78,7 +78,7 @@ func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (w
 		case wrote < n:
 			return written, io.ErrShortWrite
 		}
-		m.judge(n)
+		m.adapt(n)
 	}
 	return written, nil
 }
@@ -155,9 +155,9 @@ func (m *copyMemory) takeBack() {
 	m.lent = nil
 }
 
-// judge decides, by a read of n bytes, whether to lend the same memory for the next,
+// adapt decides, by a read of n bytes, whether to lend the same memory for the next,
 // and how much to lend to unknown code after that.
-func (m *copyMemory) judge(n int) {
+func (m *copyMemory) adapt(n int) {
 	if n >= smallCopyBytes {
 		m.busy = smallReadsMax
 	} else {
@@ -183,14 +183,14 @@ func copyBytesOf(source, r io.Reader, w io.Writer) (int64, error) {
 
 // asReadFrom wraps an error as ReadFrom of c does.
 func asReadFrom(c *net.TCPConn, err error) error {
-	_, err = c.ReadFrom(failing{err})
+	_, err = c.ReadFrom(errReader{err})
 	return err
 }
 
-// failing is a reader that fails.
-type failing struct{ err error }
+// errReader is a reader that fails.
+type errReader struct{ err error }
 
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
+func (f errReader) Read([]byte) (int, error) { return 0, f.err }
 
 // connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which
 // would call it again. They count the copied bytes; of two in one copy only the

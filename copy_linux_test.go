@@ -523,7 +523,7 @@ func TestCopyMemory(t *testing.T) {
 		if got := len(m.lend()); got != wantLent {
 			t.Errorf("before a read of %d: got %d bytes lent, want %d", n, got, wantLent)
 		}
-		m.judge(n)
+		m.adapt(n)
 		if kept := m.lent != nil; kept != (n == copyBytes) {
 			t.Errorf("after a read of %d: got memory held %t, want it only when there is more to come", n, kept)
 		}

@@ -49,7 +49,7 @@ func (d *Dialer) adopt(network string, nc net.Conn, keep bool) (c *Conn, err err
 	if err != nil {
 		return nil, err
 	}
-	c, err = newConn(group.Place(), fd, d.origin(network, fd), nil)
+	c, err = newConn(group.Place(), fd, d.connOptions(network, fd), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +62,14 @@ func (d *Dialer) adopt(network string, nc net.Conn, keep bool) (c *Conn, err err
 	return c, nil
 }
 
-// The origins of dialed connections, except altered ones.
+// The options of dialed connections, except altered ones.
 var (
-	dialedTCP = map[string]*origin{
+	dialedTCP = map[string]*connOptions{
 		"tcp":  {net: "tcp", kind: loop.TCP},
 		"tcp4": {net: "tcp4", kind: loop.TCP},
 		"tcp6": {net: "tcp6", kind: loop.TCP},
 	}
-	dialedPlain = map[string]*origin{
+	dialedPlain = map[string]*connOptions{
 		"tcp":  {net: "tcp"}, // Multipath TCP
 		"tcp4": {net: "tcp4"},
 		"tcp6": {net: "tcp6"},
@@ -77,17 +77,17 @@ var (
 	}
 )
 
-// origin returns the origin of a connection. The socket is asked for its kind:
+// connOptions returns the options of a connection. The socket is asked for its kind:
 // whether it is to be Multipath TCP depends on GODEBUG, and package net falls
 // back on TCP.
-func (d *Dialer) origin(network string, fd int) *origin {
+func (d *Dialer) connOptions(network string, fd int) *connOptions {
 	dialed, altered := dialedPlain[network], false
 	if proto, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {
 		dialed = dialedTCP[network]
 		altered = (d.Control != nil || d.ControlContext != nil) && !sys.IsPlainTCP(fd)
 	}
 	if altered {
-		dialed = &origin{net: dialed.net, kind: dialed.kind}
+		dialed = &connOptions{net: dialed.net, kind: dialed.kind}
 		dialed.altered.Store(true)
 	}
 	return dialed

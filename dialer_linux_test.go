@@ -449,7 +449,7 @@ func TestDialMultipathTCP(t *testing.T) {
 			if got, err := ours.MultipathTCP(); got != want || err != nil {
 				t.Errorf("got MPTCP %t, %v, want %t", got, err, want)
 			}
-			if got := ours.sock.origin.kind; (got == loop.TCP) == (test.ours && kernelHasMPTCP(t)) {
+			if got := ours.sock.options.kind; (got == loop.TCP) == (test.ours && kernelHasMPTCP(t)) {
 				t.Errorf("got a stream of kind %d with MPTCP asked for: %t", got, test.ours)
 			}
 			go func() {

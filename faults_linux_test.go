@@ -436,7 +436,7 @@ const (
 	noListener                 // Listen fails with the errno
 	eitherOr                   // one of the two above: an option that Listen sets may be one that net does without
 	noAccept                   // Accept fails with the errno
-	putOff                     // accepting is put off and reported, and then all is well
+	backsOff                   // accepting backs off, it is reported, and then all is well
 	stepFails                  // the step fails with the errno, wrapped as by net
 	closingFail                // Close may say so, and all is well
 )
@@ -462,7 +462,7 @@ func expected(f *fault) outcome {
 	case f.op == "accept4" && isBroken(f.errno):
 		return noAccept
 	case f.at == atAccept:
-		return putOff
+		return backsOff
 	case f.at == atClose:
 		return invisible // deregistering: the descriptor is closed anyway
 	}
@@ -524,11 +524,11 @@ func (s *session) judge(f *fault) (complaints []string) {
 		complain("the client: got %v, want success %t", s.clientErr, wantClient)
 	}
 
-	wantPutOff := want == putOff
-	if got := s.stats.PutOff > 0; got != wantPutOff || s.reports.Load() > 1 {
-		complain("got %d put off, %d reports, want any: %t", s.stats.PutOff, s.reports.Load(), wantPutOff)
+	wantBackoff := want == backsOff
+	if got := s.stats.Backoffs > 0; got != wantBackoff || s.reports.Load() > 1 {
+		complain("got %d backoffs, %d reports, want any: %t", s.stats.Backoffs, s.reports.Load(), wantBackoff)
 	}
-	if wantPutOff && s.reports.Load() == 1 && !errors.Is(*s.reported.Load(), f.errno) {
+	if wantBackoff && s.reports.Load() == 1 && !errors.Is(*s.reported.Load(), f.errno) {
 		complain("got a report of %v, want one of %v", *s.reported.Load(), f.errno)
 	}
 	for what, err := range map[string]error{"Close": s.closeErr, "Close of the listener": s.lnCloseErr} {
@@ -774,22 +774,22 @@ func TestAcceptFaults(t *testing.T) {
 				if got := calls.Load(); got <= times {
 					t.Errorf("got %d calls of accept4, want more than the %d that failed", got, times)
 				}
-				wantPutOff, wantReports := uint64(times), int32(1)
+				wantBackoff, wantReports := uint64(times), int32(1)
 				if isSkipped(errno) || errno == unix.EAGAIN {
-					wantPutOff, wantReports = 0, 0
+					wantBackoff, wantReports = 0, 0
 				}
 				testnet.Eventually(t, "the report", func() bool { return reports.Load() == wantReports })
-				if got := ln.Stats().PutOff; got != wantPutOff {
-					t.Errorf("got put off %d times, want %d", got, wantPutOff)
+				if got := ln.Stats().Backoffs; got != wantBackoff {
+					t.Errorf("got %d backoffs, want %d", got, wantBackoff)
 				}
 			})
 		})
 	}
 }
 
-// TestAcceptPutOffEnds has Accept fail for lack of descriptors for as long as it
+// TestAcceptBackoffEnds has Accept fail for lack of descriptors for as long as it
 // takes: events that end an Accept that waits must end one that pauses, too.
-func TestAcceptPutOffEnds(t *testing.T) {
+func TestAcceptBackoffEnds(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		for name, tt := range map[string]struct {
 			end  func(ln *Listener)
@@ -813,7 +813,7 @@ func TestAcceptPutOffEnds(t *testing.T) {
 					accepted <- err
 				}()
 				// By now the pauses are so long that the end most likely comes in one.
-				testnet.Eventually(t, "a pause of 80 ms", func() bool { return ln.Stats().PutOff >= 5 })
+				testnet.Eventually(t, "a pause of 80 ms", func() bool { return ln.Stats().Backoffs >= 5 })
 				tt.end(ln)
 				wantErr(t, "Accept", testnet.Receive(t, "Accept", accepted), "accept", tt.want)
 			})

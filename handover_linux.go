@@ -89,7 +89,7 @@ func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error 
 	if err := checkListens(socket); err != nil {
 		return fileOpError(l.addr, err)
 	}
-	if kind := l.kindOf(socket); kind != l.origin.kind {
+	if kind := l.kindOf(socket); kind != l.connOptions.kind {
 		return fileOpError(l.addr, errors.New("one is Multipath TCP and the other is not"))
 	}
 	return nil
@@ -102,7 +102,7 @@ func (l *listener) kindOf(socket int) loop.StreamKind {
 		return loop.Plain // of MPTCP, too, which an inherited socket may be
 	}
 	if !sys.IsPlainTCP(socket) {
-		l.origin.altered.Store(true)
+		l.connOptions.altered.Store(true)
 	}
 	return loop.TCP
 }

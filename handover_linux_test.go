@@ -276,7 +276,7 @@ func TestFileListenersMixed(t *testing.T) {
 			multipath := ListenConfig{ReusePort: true, Group: group}
 			multipath.SetMultipathTCP(true)
 			first := listen(t, multipath, "tcp4", "127.0.0.1:0")
-			if first.listener.origin.kind == loop.TCP {
+			if first.listener.connOptions.kind == loop.TCP {
 				t.Skip("this kernel has no Multipath TCP")
 			}
 			second := listen(t, ListenConfig{ReusePort: true, Group: group}, "tcp4", first.Addr().String())

@@ -55,11 +55,11 @@ func cpuTime() time.Duration {
 
 // starvedStatus is the report of TestOutOfDescriptors' helper.
 type starvedStatus struct {
-	Accepted, PutOff uint64
-	Reports          int32  // calls of OnAcceptError
-	Report           string // the last one's error
-	Errno            int
-	Elapsed, CPU     time.Duration
+	Accepted, Backoffs uint64
+	Reports            int32  // calls of OnAcceptError
+	Report             string // the last one's error
+	Errno              int
+	Elapsed, CPU       time.Duration
 }
 
 // acceptGoroutines is how many goroutines accept in that helper, and serverDescriptors
@@ -92,7 +92,7 @@ func init() {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			s := ln.(*Listener).Stats()
 			status := starvedStatus{
-				Accepted: s.Accepted, PutOff: s.PutOff, Reports: reports.Load(),
+				Accepted: s.Accepted, Backoffs: s.Backoffs, Reports: reports.Load(),
 				Elapsed: time.Since(begin), CPU: cpuTime(),
 			}
 			if err := report.Load(); err != nil {
@@ -170,7 +170,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	testnet.Eventually(t, "running out of descriptors", func() bool {
 		before = ask()
 		// The last connection may have been accepted and not been counted yet.
-		return before.PutOff >= 3 && before.Accepted == serverDescriptors && before.Reports > 0
+		return before.Backoffs >= 3 && before.Accepted == serverDescriptors && before.Reports > 0
 	})
 	time.Sleep(500 * time.Millisecond) // to see its behaviour meanwhile
 	after := ask()
@@ -182,8 +182,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	// Doubling from 5 ms to 1 s it tries 8 times in the first second and then
 	// once a second, in each goroutine. One that spins tries a million times.
-	if triesMax := uint64(acceptGoroutines * (10 + 2*int(after.Elapsed/time.Second))); after.PutOff > triesMax {
-		t.Errorf("tried %d times in %v, want at most %d", after.PutOff, after.Elapsed, triesMax)
+	if triesMax := uint64(acceptGoroutines * (10 + 2*int(after.Elapsed/time.Second))); after.Backoffs > triesMax {
+		t.Errorf("tried %d times in %v, want at most %d", after.Backoffs, after.Elapsed, triesMax)
 	}
 	if used, passed := after.CPU-before.CPU, after.Elapsed-before.Elapsed; used > passed/2 {
 		t.Errorf("used %v of processor time in %v of waiting", used, passed)

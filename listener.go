@@ -65,7 +65,7 @@ type ListenConfig struct {
 	LeastLoaded bool
 
 	// OnAcceptError, if not nil, is told when accepting fails for lack of
-	// descriptors or memory and is put off: at first, and once a minute while
+	// descriptors or memory and backs off: at first, and once a minute while
 	// it lasts. Such errors don't come out of Accept, which waits and recovers by
 	// itself. It is called on a goroutine of its own. nil means a warning to
 	// slog's default logger.
@@ -364,7 +364,7 @@ func (l *Listener) PerLoop() ([]*Listener, error) {
 type ListenerStats struct {
 	Sockets  int    // listening sockets
 	Accepted uint64 // connections accepted from the kernel
-	PutOff   uint64 // times that accepting failed for lack of resources and was put off
+	Backoffs uint64 // times that accepting failed for lack of resources and waited
 
 	// Loops is about the group of loops, which other listeners may share.
 	Loops loop.Stats

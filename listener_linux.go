@@ -24,7 +24,7 @@ type listener struct {
 	network     string
 	addr        net.Addr
 	group       *loop.Group // holds a reference
-	origin      *origin
+	connOptions *connOptions
 	leastLoaded bool // ListenConfig.LeastLoaded
 	netBuffers  bool // Accept returns netConns
 	report      func(error)
@@ -32,9 +32,9 @@ type listener struct {
 	all         *acceptor // from all sockets
 
 	// atomic
-	accepted, putOffs atomic.Uint64
-	unlink            atomic.Bool // remove the unix socket's file on close
-	copied            struct {    // the sockets that code outside has had a chance to copy
+	accepted, backoffs atomic.Uint64
+	unlink             atomic.Bool // remove the unix socket's file on close
+	copied             struct {    // the sockets that code outside has had a chance to copy
 		some, all atomic.Bool
 	}
 
@@ -95,7 +95,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	}
 	l.unlink.Store(isUnix)
 	if !isUnix {
-		err = l.multiply(lc)
+		err = l.bindReusePort(lc)
 	}
 	if err == nil {
 		err = l.open()
@@ -143,7 +143,7 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		network:     network,
 		addr:        nl.Addr(),
 		group:       group,
-		origin:      &origin{net: network},
+		connOptions: &connOptions{net: network},
 		leastLoaded: lc.LeastLoaded,
 		netBuffers:  lc.NetBuffers && nl.Addr().Network() == "tcp",
 		report:      lc.OnAcceptError,
@@ -155,17 +155,17 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		group.Release()
 		return nil, err
 	}
-	l.origin.kind = l.kindOf(l.sockets[0])
+	l.connOptions.kind = l.kindOf(l.sockets[0])
 	return l, nil
 }
 
-// multiply binds a socket for each of the other loops to the address of the
+// bindReusePort binds a socket for each of the other loops to the address of the
 // first.
 //
 // The kernel may refuse the port to these though it gave it to the first, which has claimed less by
 // then: a connection made from the same port, say. With the sockets that it has the listener works
 // as one over a unix socket does; package net, which needs one only, would not fail here either.
-func (l *listener) multiply(lc *ListenConfig) error {
+func (l *listener) bindReusePort(lc *ListenConfig) error {
 	others := l.group.Len() - 1
 	if others == 0 {
 		return nil
@@ -306,7 +306,7 @@ func (l *listener) stats() ListenerStats {
 	return ListenerStats{
 		Sockets:  len(l.sockets),
 		Accepted: l.accepted.Load(),
-		PutOff:   l.putOffs.Load(),
+		Backoffs: l.backoffs.Load(),
 		Loops:    l.group.Stats(),
 	}
 }

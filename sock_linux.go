@@ -30,16 +30,16 @@ const onNet = false
 // else.
 type sock struct {
 	// immutable
-	fd     *loop.FD
-	origin *origin
-	peer   rawAddr // as accept4 gave it
+	fd      *loop.FD
+	options *connOptions
+	peer    rawAddr // as accept4 gave it
 
 	// atomic
 	addrs atomic.Pointer[addrPair] // set when first asked for, at the latest by Close
 }
 
-// origin is the part that the connections of one listener, or many dialed ones, share.
-type origin struct {
+// connOptions are the options that the connections of one listener, or many dialed ones, share.
+type connOptions struct {
 	net  string // the network as the user gave it
 	kind loop.StreamKind
 
@@ -56,8 +56,8 @@ type addrPair struct {
 
 // newConn makes a connection of nfd, which it then owns, on the loop l. peer is
 // nil for a connection whose address has to be asked for when it is wanted.
-func newConn(l *loop.Loop, nfd int, o *origin, peer *unix.RawSockaddrAny) (*Conn, error) {
-	c := &Conn{sock{origin: o}}
+func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (*Conn, error) {
+	c := &Conn{sock{options: o}}
 	if peer != nil {
 		if peer.Addr.Family == unix.AF_UNIX {
 			c.sock.addrs.Store(&addrPair{local: localAddrOf(nfd), remote: unixAddr(peer)})
@@ -79,7 +79,7 @@ func newConn(l *loop.Loop, nfd int, o *origin, peer *unix.RawSockaddrAny) (*Conn
 }
 
 func (s *sock) ok() bool        { return s.fd != nil }
-func (s *sock) network() string { return s.origin.net }
+func (s *sock) network() string { return s.options.net }
 
 func (s *sock) read(b []byte) (int, error) {
 	n, err := s.fd.Read(b)

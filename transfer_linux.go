@@ -32,7 +32,7 @@ func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
 	if c, ok := source.(*netConn); ok {
 		source = c.read
 	}
-	from, ok := endOf(source)
+	from, ok := endpointOf(source)
 	if ok {
 		if n, err = from.copyBuffered(c, r); err != nil {
 			return n, c.copyError("readfrom", err)
@@ -60,7 +60,7 @@ func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
 
 // writeTo is readFrom in the other direction.
 func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
-	to, known := endOf(w)
+	to, known := endpointOf(w)
 	if known {
 		var done bool
 		if n, done, err = s.transferTo(c, &to); done {
@@ -81,7 +81,7 @@ func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
 
 // transferFrom has the kernel move up to limit bytes of from to c. If it isn't
 // done, the rest, after n bytes, has to be copied.
-func (s *sock) transferFrom(c *Conn, from *end, limit int64) (n int64, done bool, err error) {
+func (s *sock) transferFrom(c *Conn, from *endpoint, limit int64) (n int64, done bool, err error) {
 	defer runtime.KeepAlive(from.conn)
 	if from.file != nil {
 		n, done, err = finished(zerocopy.SendFile(vouched{s.fd}, from.raw, limit))
@@ -94,8 +94,8 @@ func (s *sock) transferFrom(c *Conn, from *end, limit int64) (n int64, done bool
 	return n, done, from.splicedError(c, err)
 }
 
-// transferTo has the kernel move all of c to the end to.
-func (s *sock) transferTo(c *Conn, to *end) (n int64, done bool, err error) {
+// transferTo has the kernel move all of c to the endpoint to.
+func (s *sock) transferTo(c *Conn, to *endpoint) (n int64, done bool, err error) {
 	defer runtime.KeepAlive(to.conn)
 	n, done, err = finished(zerocopy.Splice(to.raw, vouched{s.fd}, -1))
 	return n, done, to.takenError(c, err)
@@ -131,8 +131,8 @@ func (v vouched) Nonblocking() bool { return !v.fd.Exposed() }
 // Closed reports whether the connection is being closed.
 func (v vouched) Closed() bool { return v.fd.Closed() }
 
-// An end is the source or the destination of a connection's bytes, if the kernel knows it.
-type end struct {
+// An endpoint is the source or the destination of a connection's bytes, if the kernel knows it.
+type endpoint struct {
 	raw    syscall.RawConn
 	unix   bool // a stream over a unix socket, as opposed to TCP
 	hidden hiding
@@ -144,42 +144,42 @@ type end struct {
 	file *os.File
 }
 
-// endOf returns the end that v is.
+// endpointOf returns the endpoint that v is.
 //
 // It goes by the exact type. A TLS connection, or one that peeks, often embeds a
 // *net.TCPConn and has its SyscallConn, too; to move bytes past it would corrupt
 // the stream.
-func endOf(v any) (end, bool) {
+func endpointOf(v any) (endpoint, bool) {
 	switch v := v.(type) {
 	case *Conn:
-		return connEnd(v)
+		return connEndpoint(v)
 	case connWithoutWriteTo:
-		return connEnd(v.c)
+		return connEndpoint(v.c)
 	case *net.TCPConn:
-		return rawEnd(end{peer: v}, v, v == nil)
+		return rawEndpoint(endpoint{peer: v}, v, v == nil)
 	case *netConn: // to copy to; readFrom knows its other half
-		return rawEnd(end{peer: v.tcpConn}, v.tcpConn, false)
+		return rawEndpoint(endpoint{peer: v.tcpConn}, v.tcpConn, false)
 	case *net.UnixConn:
-		return rawEnd(end{peer: v, unix: true}, v, v == nil || !isStream(v))
+		return rawEndpoint(endpoint{peer: v, unix: true}, v, v == nil || !isStream(v))
 	case *os.File:
-		return rawEnd(end{file: v}, v, v == nil)
+		return rawEndpoint(endpoint{file: v}, v, v == nil)
 	}
 	if h := hidingOf(v); h != nil {
-		return h.endOf(v)
+		return h.endpointOf(v)
 	}
-	return end{}, false
+	return endpoint{}, false
 }
 
-func connEnd(c *Conn) (end, bool) {
+func connEndpoint(c *Conn) (endpoint, bool) {
 	if !c.ok() {
-		return end{}, false
+		return endpoint{}, false
 	}
-	return end{conn: c, unix: c.isUnix(), raw: vouched{c.sock.fd}}, true
+	return endpoint{conn: c, unix: c.isUnix(), raw: vouched{c.sock.fd}}, true
 }
 
-func rawEnd(e end, c syscall.Conn, unfit bool) (end, bool) {
+func rawEndpoint(e endpoint, c syscall.Conn, unfit bool) (endpoint, bool) {
 	if unfit {
-		return end{}, false
+		return endpoint{}, false
 	}
 	raw, err := c.SyscallConn()
 	e.raw = raw
@@ -194,7 +194,7 @@ func isStream(c *net.UnixConn) bool {
 
 // copyBuffered copies to c the bytes that an upgradedBody has read ahead. r is the body, or
 // a LimitedReader around it.
-func (e *end) copyBuffered(c *Conn, r io.Reader) (n int64, err error) {
+func (e *endpoint) copyBuffered(c *Conn, r io.Reader) (n int64, err error) {
 	if e.hidden != upgradedBody || e.ahead.IsNil() {
 		return 0, nil
 	}
@@ -221,7 +221,7 @@ func (e *end) copyBuffered(c *Conn, r io.Reader) (n int64, err error) {
 // of reads and writes.
 
 // sentError is the error of a sendfile from e to c.
-func (e *end) sentError(c *Conn, err error) error {
+func (e *endpoint) sentError(c *Conn, err error) error {
 	why, ok := err.(*zerocopy.Error)
 	switch {
 	case !ok:
@@ -230,25 +230,25 @@ func (e *end) sentError(c *Conn, err error) error {
 		// On net it would be the file that called sendfile: os.File.WriteTo.
 		return e.pathError("read", syscallError("sendfile", why.Err))
 	case c.isUnix():
-		return c.copyError("readfrom", copyingError(e, &end{conn: c}, why))
+		return c.copyError("readfrom", copyingError(e, &endpoint{conn: c}, why))
 	}
 	return c.copyError("readfrom", syscallError("sendfile", why.Err))
 }
 
 // splicedError is the error of a splice from e to c.
-func (e *end) splicedError(c *Conn, err error) error {
+func (e *endpoint) splicedError(c *Conn, err error) error {
 	why, ok := err.(*zerocopy.Error)
 	switch {
 	case !ok:
 		return err
 	case e.file != nil, e.hidden == upgradedBody, c.isUnix() && e.unix:
-		return c.copyError("readfrom", copyingError(e, &end{conn: c}, why))
+		return c.copyError("readfrom", copyingError(e, &endpoint{conn: c}, why))
 	}
 	return c.copyError("readfrom", syscallError("splice", why.Err))
 }
 
 // takenError is the error of a splice from c to e.
-func (e *end) takenError(c *Conn, err error) error {
+func (e *endpoint) takenError(c *Conn, err error) error {
 	why, ok := err.(*zerocopy.Error)
 	if !ok {
 		return err
@@ -260,7 +260,7 @@ func (e *end) takenError(c *Conn, err error) error {
 	case e.hidden == fileWithoutReadFrom:
 		return e.pathError("write", err)
 	case e.hidden == upgradedBody, c.isUnix() && e.unix:
-		err = copyingError(&end{conn: c}, e, why)
+		err = copyingError(&endpoint{conn: c}, e, why)
 	case e.file != nil:
 		err = e.pathError("write", err)
 	case e.unix: // net.TCPConn.WriteTo knows unix connections
@@ -274,14 +274,14 @@ func (e *end) takenError(c *Conn, err error) error {
 
 // copyingError is the error that reading from the one end or writing to the other would
 // have failed with.
-func copyingError(from, to *end, why *zerocopy.Error) error {
+func copyingError(from, to *endpoint, why *zerocopy.Error) error {
 	if why.End == zerocopy.Source {
 		return from.ioError("read", why.Err)
 	}
 	return to.ioError("write", why.Err)
 }
 
-func (e *end) ioError(op string, err error) error {
+func (e *endpoint) ioError(op string, err error) error {
 	switch {
 	case e.conn != nil:
 		return e.conn.opError(op, syscallError(op, err))
@@ -294,7 +294,7 @@ func (e *end) ioError(op string, err error) error {
 
 // copiedError is the error of a copy to e. On net some ends do it themselves, by a
 // method ReadFrom.
-func (e *end) copiedError(err error) error {
+func (e *endpoint) copiedError(err error) error {
 	if c, ok := e.peer.(*net.TCPConn); ok && e.hidden == inTheOpen {
 		return asReadFrom(c, err)
 	}
@@ -302,7 +302,7 @@ func (e *end) copiedError(err error) error {
 }
 
 // pathError is os.File's third layer.
-func (e *end) pathError(op string, err error) error {
+func (e *endpoint) pathError(op string, err error) error {
 	if err.Error() == fileClosing {
 		err = os.ErrClosed
 	}
@@ -326,7 +326,7 @@ func (c *Conn) copyError(op string, err error) error {
 	return c.opError(op, err)
 }
 
-// hiding is a private type of the standard library in which an end arrives.
+// hiding is a private type of the standard library in which an endpoint arrives.
 type hiding uint8
 
 const (
@@ -372,7 +372,7 @@ var hiddenTypes = map[string]struct {
 // packages is, or a nil one.
 var knownTypes sync.Map
 
-// hidingOf returns how v hides an end, or nil if it doesn't.
+// hidingOf returns how v hides an endpoint, or nil if it doesn't.
 func hidingOf(v any) *hiddenType {
 	t := reflect.TypeOf(v)
 	if t == nil {
@@ -409,19 +409,19 @@ func hasFields(s reflect.Type, names []string) bool {
 	return true
 }
 
-// endOf returns the end in v.
-func (h *hiddenType) endOf(v any) (end, bool) {
+// endpointOf returns the endpoint in v.
+func (h *hiddenType) endpointOf(v any) (endpoint, bool) {
 	s := reflect.Indirect(reflect.ValueOf(v))
 	if !s.IsValid() {
-		return end{}, false
+		return endpoint{}, false
 	}
 	field := s.Field(h.field) // exported, though its struct is not
 	if !field.CanInterface() {
-		return end{}, false
+		return endpoint{}, false
 	}
-	e, ok := endOf(field.Interface())
+	e, ok := endpointOf(field.Interface())
 	if !ok || e.hidden != inTheOpen || (h.as == upgradedBody && e.file != nil) {
-		return end{}, false
+		return endpoint{}, false
 	}
 	e.hidden = h.as
 	if h.as == upgradedBody {

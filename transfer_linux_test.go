@@ -106,7 +106,7 @@ func TestHiddenTypes(t *testing.T) {
 		{"net/http's upgraded body", body, upgradedBody, false},
 	} {
 		for range 2 { // the second time from the cache
-			e, ok := endOf(c.v)
+			e, ok := endpointOf(c.v)
 			if !ok || e.hidden != c.as {
 				t.Errorf("%s hands over a %T: got %t as %d, want it recognized, as %d", c.name, c.v, ok, e.hidden, c.as)
 				continue
@@ -142,13 +142,13 @@ func TestEndsAreExact(t *testing.T) {
 		tcpConnWithoutWriteTo{a.(*net.TCPConn)}, peeking{ours}, &peeking{ours}, struct{ *Conn }{ours}, bufio.NewReader(a),
 		io.LimitReader(a, 10), struct{ io.ReadWriteCloser }{body}, new(bytes.Buffer), strings.NewReader(""), *a.(*net.TCPConn),
 	} {
-		if e, ok := endOf(v); ok {
-			t.Errorf("%T: got %+v, want it not to be an end", v, e)
+		if e, ok := endpointOf(v); ok {
+			t.Errorf("%T: got %+v, want it not to be an endpoint", v, e)
 		}
 	}
 	for _, v := range []any{a, ours, connWithoutWriteTo{c: ours}, testnet.TempFile(t, nil)} {
-		if _, ok := endOf(v); !ok {
-			t.Errorf("%T: got no end, want one", v)
+		if _, ok := endpointOf(v); !ok {
+			t.Errorf("%T: got no endpoint, want one", v)
 		}
 	}
 }

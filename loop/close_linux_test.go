@@ -19,7 +19,7 @@ import (
 )
 
 func TestCloseWakesCalls(t *testing.T) {
-	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *side, call func() (int, error), _ func(time.Time) error) {
+	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *half, call func() (int, error), _ func(time.Time) error) {
 		blocked := start(call)
 		awaitWaiting(t, s)
 		queued := start(call) // waits for the first one to end

@@ -92,7 +92,7 @@ type Stats struct {
 	Loops       int    // loops in the group, started or not
 	Descriptors int    // descriptors registered now
 	Wakeups     uint64 // times a loop was woken from waiting
-	Events      uint64 // readiness events harvested from the kernel
+	Events      uint64 // readiness events taken from the kernel
 	Stale       uint64 // events dropped because their descriptor had been closed
 	Tasks       uint64 // tasks run that Submit handed over
 }

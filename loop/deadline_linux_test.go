@@ -65,18 +65,18 @@ func wantTimeout(t testing.TB, what string, ch <-chan result, deadline time.Time
 // write more than the kernel takes.
 var blockedCalls = []struct {
 	name string
-	side func(f *FD) *side
+	half func(f *FD) *half
 	call func(f *FD) (int, error)
 	set  func(f *FD, t time.Time) error
 }{
-	{"Read", func(f *FD) *side { return &f.rd }, func(f *FD) (int, error) { return f.Read(make([]byte, 8)) }, (*FD).SetReadDeadline},
-	{"Write", func(f *FD) *side { return &f.wr }, func(f *FD) (int, error) { return f.Write(manyBytes) }, (*FD).SetWriteDeadline},
-	{"RawRead", func(f *FD) *side { return &f.rd }, func(f *FD) (int, error) { return 0, f.RawRead(func(uintptr) bool { return false }) }, (*FD).SetReadDeadline},
-	{"RawWrite", func(f *FD) *side { return &f.wr }, rawWriteForever, (*FD).SetWriteDeadline},
-	{"ReadWith", func(f *FD) *side { return &f.rd }, func(f *FD) (int, error) { return 0, f.ReadWith(func(uintptr) bool { return false }) }, (*FD).SetReadDeadline},
-	{"WriteWith", func(f *FD) *side { return &f.wr }, func(f *FD) (int, error) { return 0, f.WriteWith(func(uintptr) bool { return false }) }, (*FD).SetWriteDeadline},
-	{"Read, both", func(f *FD) *side { return &f.rd }, func(f *FD) (int, error) { return f.Read(make([]byte, 8)) }, (*FD).SetDeadline},
-	{"Write, both", func(f *FD) *side { return &f.wr }, func(f *FD) (int, error) { return f.Write(manyBytes) }, (*FD).SetDeadline},
+	{"Read", func(f *FD) *half { return &f.rd }, func(f *FD) (int, error) { return f.Read(make([]byte, 8)) }, (*FD).SetReadDeadline},
+	{"Write", func(f *FD) *half { return &f.wr }, func(f *FD) (int, error) { return f.Write(manyBytes) }, (*FD).SetWriteDeadline},
+	{"RawRead", func(f *FD) *half { return &f.rd }, func(f *FD) (int, error) { return 0, f.RawRead(func(uintptr) bool { return false }) }, (*FD).SetReadDeadline},
+	{"RawWrite", func(f *FD) *half { return &f.wr }, rawWriteForever, (*FD).SetWriteDeadline},
+	{"ReadWith", func(f *FD) *half { return &f.rd }, func(f *FD) (int, error) { return 0, f.ReadWith(func(uintptr) bool { return false }) }, (*FD).SetReadDeadline},
+	{"WriteWith", func(f *FD) *half { return &f.wr }, func(f *FD) (int, error) { return 0, f.WriteWith(func(uintptr) bool { return false }) }, (*FD).SetWriteDeadline},
+	{"Read, both", func(f *FD) *half { return &f.rd }, func(f *FD) (int, error) { return f.Read(make([]byte, 8)) }, (*FD).SetDeadline},
+	{"Write, both", func(f *FD) *half { return &f.wr }, func(f *FD) (int, error) { return f.Write(manyBytes) }, (*FD).SetDeadline},
 }
 
 func rawWriteForever(f *FD) (int, error) {
@@ -84,18 +84,18 @@ func rawWriteForever(f *FD) (int, error) {
 }
 
 // onEveryBlockedCall runs test for every blocking call, engine and transport.
-func onEveryBlockedCall(t *testing.T, test func(t *testing.T, f *FD, s *side, call func() (int, error), set func(time.Time) error)) {
+func onEveryBlockedCall(t *testing.T, test func(t *testing.T, f *FD, s *half, call func() (int, error), set func(time.Time) error)) {
 	for _, c := range blockedCalls {
 		t.Run(c.name, func(t *testing.T) {
 			onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
-				test(t, f, c.side(f), func() (int, error) { return c.call(f) }, func(at time.Time) error { return c.set(f, at) })
+				test(t, f, c.half(f), func() (int, error) { return c.call(f) }, func(at time.Time) error { return c.set(f, at) })
 			})
 		})
 	}
 }
 
 func TestDeadlinePast(t *testing.T) {
-	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *side, call func() (int, error), set func(time.Time) error) {
+	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *half, call func() (int, error), set func(time.Time) error) {
 		blocked := start(call)
 		awaitWaiting(t, s)
 		past := time.Now()
@@ -111,7 +111,7 @@ func TestDeadlinePast(t *testing.T) {
 }
 
 func TestDeadlineFuture(t *testing.T) {
-	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *side, call func() (int, error), set func(time.Time) error) {
+	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *half, call func() (int, error), set func(time.Time) error) {
 		deadline := time.Now().Add(10 * time.Millisecond)
 		_ = set(deadline)
 		wantTimeout(t, "the blocked call", start(call), deadline)
@@ -124,7 +124,7 @@ func TestDeadlineFuture(t *testing.T) {
 }
 
 func TestDeadlineMovedWhileWaiting(t *testing.T) {
-	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *side, call func() (int, error), set func(time.Time) error) {
+	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *half, call func() (int, error), set func(time.Time) error) {
 		blocked := start(call)
 		awaitWaiting(t, s)
 		_ = set(time.Now().Add(time.Hour))
@@ -149,7 +149,7 @@ func TestDeadlineMovedWhileWaiting(t *testing.T) {
 // A deadline that is taken away must not end anything, also when its entry in
 // the wheel comes due.
 func TestDeadlineCleared(t *testing.T) {
-	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *side, call func() (int, error), set func(time.Time) error) {
+	onEveryBlockedCall(t, func(t *testing.T, f *FD, s *half, call func() (int, error), set func(time.Time) error) {
 		var blocked <-chan result
 		for inTime := false; !inTime; {
 			blocked = start(call)

@@ -1,7 +1,7 @@
 // Package loop is percore's engine: it waits for descriptors to become ready,
 // on as many loops as the load needs, and wakes the goroutines that use them.
 //
-// A loop knows readiness, never bytes. It harvests epoll events, marks the descriptors
+// A loop knows readiness, never bytes. It polls epoll for events, marks the descriptors
 // they belong to as ready and wakes the goroutines that wait for that; the goroutine
 // that called Read then makes the system call itself, into its own slice, on its own
 // core. That keeps every loop iteration short: a busy connection costs its loop no
@@ -11,10 +11,10 @@
 //
 //	poller   the kernel's side: epoll and the eventfd (poller_linux.go is the
 //	         only file that names EPOLL*)
-//	Loop     harvests, dispatches to FDs, runs submitted tasks
+//	Loop     polls, dispatches to FDs, runs submitted tasks
 //	FD       a stream descriptor with the semantics of package net: blocking
 //	         calls, deadlines, close from anywhere
-//	side     one direction of an FD: readiness and the goroutine that waits (a table there)
+//	half     one direction of an FD: readiness and the goroutine that waits (a table there)
 //	wheel    the deadlines of a loop's descriptors
 //	Group    the loops of a process, and when they end
 //
@@ -23,7 +23,7 @@
 // By default no thread of the engine's ever sleeps in epoll_wait. A loop's epoll descriptor is
 // itself handed to the Go runtime's poller, which is an epoll too: when one of
 // the loop's descriptors becomes ready the epoll descriptor becomes readable,
-// the runtime wakes the loop's goroutine, and that harvests without blocking.
+// the runtime wakes the loop's goroutine, and that polls without blocking.
 // See [Strategy] for the alternative and docs/decisions for the measurements.
 //
 // # Platforms

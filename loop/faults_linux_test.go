@@ -72,17 +72,17 @@ func isOp(want sys.Op, sysfd int) func(op sys.Op, fd int) bool {
 	return func(op sys.Op, fd int) bool { return op == want && fd == sysfd }
 }
 
-// A loan of the raw descriptor that changes nothing costs the reads after it one recv
-// together: the one that finds out what the loan left behind.
+// A use of the raw descriptor that changes nothing costs the reads after it one recv
+// together: the one that finds out what the use left behind.
 func TestReadCostsAfterRawCalls(t *testing.T) {
-	const loans, messages = 20, 5
+	const uses, messages = 20, 5
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for name, call := range rawCalls {
 			a, b := tcpPair(t)
 			calls := countCalls(t, a)
 			f := newTestFD(t, g.Loop(0), a, TCP)
 			peer := netConn(t, b)
-			for range loans {
+			for range uses {
 				if err := call(f, func(uintptr) {}); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
@@ -95,12 +95,12 @@ func TestReadCostsAfterRawCalls(t *testing.T) {
 					}
 				}
 			}
-			want := loans * messages
+			want := uses * messages
 			if name == "RawRead" {
-				want += loans
+				want += uses
 			}
 			if n := calls.of(sys.OpRead); n != want {
-				t.Errorf("recv calls for %d messages and %d times %s: got %d, want %d", loans*messages, loans, name, n, want)
+				t.Errorf("recv calls for %d messages and %d times %s: got %d, want %d", uses*messages, uses, name, n, want)
 			}
 		}
 	})
@@ -152,15 +152,15 @@ func TestReadCosts(t *testing.T) {
 // A kernel that has no TCP_ULP (before 4.13) has plain TCP sockets only. Any other
 // failure leaves open what the socket is.
 func TestNoULP(t *testing.T) {
-	for errno, trusted := range map[syscall.Errno]bool{syscall.ENOPROTOOPT: true, syscall.EPERM: false} {
+	for errno, reliable := range map[syscall.Errno]bool{syscall.ENOPROTOOPT: true, syscall.EPERM: false} {
 		g := newTestGroup(t, Config{Loops: 1})
 		f, _ := newPair(t, g.Loop(0), overTCP)
 		failed := failNth(t, 1, errno, isOp(sys.OpGetsockopt, int(f.sysfd)), nil)
 		if err := f.RawControl(func(uintptr) {}); err != nil {
 			t.Fatalf("RawControl: %v", err)
 		}
-		if f.rd.trusted() != trusted || !failed.Load() {
-			t.Errorf("after getsockopt failed with %v: got short reads trusted %t, want %t", errno, f.rd.trusted(), trusted)
+		if f.rd.shortReadReliable() != reliable || !failed.Load() {
+			t.Errorf("after getsockopt failed with %v: got short reads reliable %t, want %t", errno, f.rd.shortReadReliable(), reliable)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func TestEdgeAfterEAGAIN(t *testing.T) {
 			for _, hangUp := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/hang-up %t", tr.name, hangUp), func(t *testing.T) {
 					f, peer := newPair(t, g.Loop(0), tr)
-					f.rd.give(f) // so that it asks the kernel first
+					f.rd.setReady(f) // so that it asks the kernel first
 					failed := failNth(t, 1, syscall.EAGAIN, isOp(sys.OpRead, int(f.sysfd)), func() {
 						if hangUp {
 							peer.Close()
@@ -548,7 +548,7 @@ func TestLoopStartFails(t *testing.T) {
 func TestNewSetCallFails(t *testing.T) {
 	for nth := 1; nth <= 5; nth++ {
 		before := testnet.CountFDs()
-		_, fds := newTestSet(t, 3)
+		_, fds := newTestAcceptPoller(t, 3)
 		var seen atomic.Int64
 		restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {
 			if op != sys.OpClose && seen.Add(1) == int64(nth) {
@@ -556,23 +556,23 @@ func TestNewSetCallFails(t *testing.T) {
 			}
 			return 0
 		})
-		s, err := NewSet(fds)
+		s, err := NewAcceptPoller(fds)
 		restore()
 		if s != nil || !errors.Is(err, syscall.ENOMEM) {
-			t.Errorf("call %d: NewSet: got %v, %v, want nil, %v", nth, s, err, syscall.ENOMEM)
+			t.Errorf("call %d: NewAcceptPoller: got %v, %v, want nil, %v", nth, s, err, syscall.ENOMEM)
 		}
-		if after := testnet.CountFDs(); after != before+4 { // the eventfds and the set that newTestSet made
+		if after := testnet.CountFDs(); after != before+4 { // the eventfds and the AcceptPoller that newTestAcceptPoller made
 			t.Errorf("call %d: %d descriptors are left, want 0", nth, after-before-4)
 		}
 	}
 }
 
-// A readiness that isn't trusted is checked by a call that takes nothing away,
+// A readiness that may be old is checked by a call that takes nothing away,
 // and if that fails the callback is called: better once for nothing than never.
 func TestFailingPeek(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, _ := newPair(t, g.Loop(0), overUnix)
-	f.rd.give(f)
+	f.rd.setReady(f)
 	failed := failNth(t, 1, syscall.ENOMEM, isOp(sys.OpPpoll, int(f.sysfd)), nil)
 	wantCalled(t, arm(t, f), nil)
 	if !failed.Load() {

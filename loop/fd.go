@@ -29,10 +29,10 @@ import (
 //	0, closed         the descriptor is closed, the slot    (final)
 //	                  is free, and no call touches it again
 //
-// A read or a write holds its side instead of a reference. The call that drops the
+// A read or a write holds its half instead of a reference. The call that drops the
 // last reference closes the descriptor, and Close drops its own only when it has
-// had both sides, so the number can't be reused while a call or the loop still goes
-// by it. The order is: mark closed, wake the waiters, wait for the sides and for
+// had both halves, so the number can't be reused while a call or the loop still goes
+// by it. The order is: mark closed, wake the waiters, wait for the halves and for
 // the last reference, take the timers and the registration away, close.
 type FD struct {
 	// immutable
@@ -54,7 +54,7 @@ type FD struct {
 	// guarded by rd.mu
 	drained bool // what the function of a ReadWith says: see Drained
 
-	rd, wr side
+	rd, wr half
 }
 
 const (
@@ -62,7 +62,7 @@ const (
 	lifeRefs          = lifeClosed - 1
 )
 
-// StreamKind says how far a short read can be trusted.
+// StreamKind says how much a short read proves.
 type StreamKind uint8
 
 const (
@@ -86,9 +86,9 @@ func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 	f := &FD{loop: l, sysfd: int32(sysfd), stream: kind}
 	f.rd.timer.owner, f.wr.timer.owner = f, f
 	if kind != TCP {
-		f.rd.state.Store(speculate)
+		f.rd.state.Store(shortReadUnreliable)
 	}
-	t, err := l.claim(f)
+	t, err := l.allocSlot(f)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (f *FD) onReady(r Readiness) {
 			bits |= hangup
 		}
 		if r&Urgent != 0 {
-			bits |= speculate
+			bits |= shortReadUnreliable
 		}
 		f.rd.signal(bits)
 	}
@@ -153,14 +153,14 @@ func (f *FD) read(p []byte) (int, error) {
 		if err := f.awaitRead(); err != nil {
 			return 0, err
 		}
-		f.rd.take()
+		f.rd.clearReady()
 		if n, done, err := f.recv(p); done {
 			return n, err
 		}
 	}
 }
 
-// awaitRead waits, for a caller who holds the reading side, until a read may find
+// awaitRead waits, for a caller who holds the read half, until a read may find
 // something.
 func (f *FD) awaitRead() error {
 	for f.rd.state.Load()&ready == 0 {
@@ -171,7 +171,7 @@ func (f *FD) awaitRead() error {
 	return nil
 }
 
-// recv makes the system call of a read that took ready, and puts ready on again
+// recv makes the system call of a read that cleared ready, and sets ready again
 // if there may be more. It isn't done if there was nothing to read.
 func (f *FD) recv(p []byte) (n int, done bool, err error) {
 	if len(p) > maxRW {
@@ -181,10 +181,10 @@ func (f *FD) recv(p []byte) (n int, done bool, err error) {
 	if errno == syscall.EAGAIN {
 		return 0, false, nil
 	}
-	if 0 < n && n < len(p) && f.rd.trusted() {
+	if 0 < n && n < len(p) && f.rd.shortReadReliable() {
 		return n, true, nil // drained: the next read waits for an edge without asking the kernel
 	}
-	f.rd.give(f)
+	f.rd.setReady(f)
 	switch {
 	case errno == syscall.EINTR:
 		return 0, false, nil
@@ -249,7 +249,7 @@ func (f *FD) tryRead(p []byte) (n int, done bool, err error) {
 	if err := f.rd.check(f); err != nil {
 		return 0, true, err
 	}
-	if !f.rd.take() {
+	if !f.rd.clearReady() {
 		return 0, false, nil // another read was faster
 	}
 	return f.recv(p)
@@ -290,20 +290,20 @@ func (f *FD) write(p []byte) (int, error) {
 		}
 		// The buffer is full, and the kernel knows that we want to hear of room. ready is
 		// what is left from before, or an edge since: one more try uses it up.
-		if f.wr.take() {
+		if f.wr.clearReady() {
 			continue
 		}
 		if err := f.wait(&f.wr); err != nil {
 			return done, err
 		}
-		f.wr.take()
+		f.wr.clearReady()
 	}
 }
 
 // wait parks the caller, who holds s, until there may be something to do. The
 // first wait for room to write extends the registration, which is an edge if
 // there is room by now.
-func (f *FD) wait(s *side) error {
+func (f *FD) wait(s *half) error {
 	if s == &f.wr && !f.watchesWrites {
 		if err := f.loop.watchWrites(f.token, int(f.sysfd)); err != nil {
 			return err
@@ -315,13 +315,13 @@ func (f *FD) wait(s *side) error {
 
 // RawRead calls fn with the descriptor until it reports true, waiting before
 // each further call until the descriptor may be readable. It holds the reading
-// side meanwhile. fn must not close the descriptor or keep it.
+// half meanwhile. fn must not close the descriptor or keep it.
 func (f *FD) RawRead(fn func(fd uintptr) (done bool)) error { return f.rawIO(&f.rd, fn) }
 
 // RawWrite is RawRead for writing.
 func (f *FD) RawWrite(fn func(fd uintptr) (done bool)) error { return f.rawIO(&f.wr, fn) }
 
-func (f *FD) rawIO(s *side, fn func(fd uintptr) bool) error {
+func (f *FD) rawIO(s *half, fn func(fd uintptr) bool) error {
 	if err := f.lock(s); err != nil {
 		return err
 	}
@@ -329,11 +329,11 @@ func (f *FD) rawIO(s *side, fn func(fd uintptr) bool) error {
 	if err := s.check(f); err != nil {
 		return err
 	}
-	f.lend()
-	defer f.takeStock()
-	defer s.give(f) // the state that fn left behind is not known
+	f.beginRaw()
+	defer f.endRaw()
+	defer s.setReady(f) // the state that fn left behind is not known
 	for {
-		s.take()
+		s.clearReady()
 		if fn(uintptr(f.sysfd)) {
 			return nil
 		}
@@ -349,7 +349,7 @@ func (f *FD) rawIO(s *side, fn func(fd uintptr) bool) error {
 // engine knows of the descriptor stays true: fn is not called before there may be
 // something to read, and the reads that follow are not slower for it.
 //
-// The side is held from the first call of fn to the last, waiting included.
+// The half is held from the first call of fn to the last, waiting included.
 func (f *FD) ReadWith(fn func(fd uintptr) (done bool)) error {
 	if err := f.lock(&f.rd); err != nil {
 		return err
@@ -362,7 +362,7 @@ func (f *FD) ReadWith(fn func(fd uintptr) (done bool)) error {
 		if err := f.awaitRead(); err != nil {
 			return err
 		}
-		f.rd.take()
+		f.rd.clearReady()
 		if f.callWith(fn) {
 			return nil
 		}
@@ -376,15 +376,15 @@ func (f *FD) Drained() { f.drained = true }
 // Marked reports, to ReadWith's fn, whether there may be an urgent mark in the stream:
 // there splice(2) says EAGAIN (0 if the end is near), however much is behind it, while
 // a read goes on.
-func (f *FD) Marked() bool { return f.stream == TCP && f.rd.state.Load()&speculate != 0 }
+func (f *FD) Marked() bool { return f.stream == TCP && f.rd.state.Load()&shortReadUnreliable != 0 }
 
-// callWith calls fn, which took ready, and puts it on again unless fn has found
+// callWith calls fn after ready was cleared, and sets it again unless fn has found
 // nothing to read, or says that nothing is left: otherwise that is not known.
 func (f *FD) callWith(fn func(fd uintptr) bool) (done bool) {
 	done, f.drained = true, false // if fn panics
 	defer func() {
-		if done && !(f.drained && f.rd.trusted()) {
-			f.rd.give(f)
+		if done && !(f.drained && f.rd.shortReadReliable()) {
+			f.rd.setReady(f)
 		}
 	}()
 	done = fn(uintptr(f.sysfd))
@@ -403,7 +403,7 @@ func (f *FD) WriteWith(fn func(fd uintptr) (done bool)) error {
 		return err
 	}
 	for {
-		f.wr.take() // an edge older than this call of fn is no news
+		f.wr.clearReady() // an edge older than this call of fn is no news
 		if fn(uintptr(f.sysfd)) {
 			return nil
 		}
@@ -428,34 +428,34 @@ func (f *FD) RawControl(fn func(fd uintptr)) error {
 		return err
 	}
 	defer f.decref()
-	f.lend()
-	defer f.takeStock() // fn may panic
+	f.beginRaw()
+	defer f.endRaw() // fn may panic
 	fn(uintptr(f.sysfd))
 	return nil
 }
 
-// lend begins a loan of the raw descriptor to the user's code, which takeStock
-// ends. Most loans change nothing: gRPC looks at four options of every connection
+// beginRaw begins a use of the raw descriptor by the user's code, which endRaw
+// ends. Most uses change nothing: gRPC looks at four options of every connection
 // it gets, database drivers look for a byte before each use, and net.TCPConn's
 // ReadFrom tries whether sendfile can read from here. So the effect on the socket is
-// not assumed but asked for, at the end. Until then a short read is not trusted.
-func (f *FD) lend() {
+// not assumed but asked for, at the end. Until then a short read is not relied on.
+func (f *FD) beginRaw() {
 	f.exposed.Store(true)
-	f.rd.state.Or(lent)
+	f.rd.state.Or(rawInUse)
 }
 
-// takeStock ends a loan. On a stream whose short reads prove nothing anyway the next
-// read asks the kernel, whatever the loan was for (SO_RCVLOWAT). On a TCP socket that
-// is not plain any more, a reader that waits is woken, too: it may have trusted a short
-// read after the end of another loan, during this one.
-func (f *FD) takeStock() {
-	if f.stream != TCP || f.rd.state.Load()&speculate != 0 {
-		f.rd.give(f)
+// endRaw ends a use. On a stream whose short reads prove nothing anyway the next
+// read asks the kernel, whatever the use was for (SO_RCVLOWAT). On a TCP socket that
+// is not plain any more, a reader that waits is woken, too: it may have relied on a short
+// read after the end of another use, during this one.
+func (f *FD) endRaw() {
+	if f.stream != TCP || f.rd.state.Load()&shortReadUnreliable != 0 {
+		f.rd.setReady(f)
 	} else if !sys.IsPlainTCP(int(f.sysfd)) {
-		f.rd.wake(f, ready|speculate)
-		f.rd.give(f) // to a callback, too
+		f.rd.wake(f, ready|shortReadUnreliable)
+		f.rd.setReady(f) // to a callback, too
 	}
-	f.rd.state.And(^lent)
+	f.rd.state.And(^rawInUse)
 }
 
 // Control is RawControl for callers that vouch for fn: that it neither
@@ -475,7 +475,7 @@ func (f *FD) Control(fn func(fd int) syscall.Errno) error {
 // Dup returns a duplicate of the descriptor, close-on-exec, which the caller
 // owns. The two share their file status flags, O_NONBLOCK among them.
 //
-// A duplicate is a loan without an end: its owner may make the socket a TLS socket
+// A duplicate is a use without an end: its owner may make the socket a TLS socket
 // at any time (tcp(7), TCP_ULP). So a short read proves nothing from now on, and a
 // close leaves the duplicate registered.
 func (f *FD) Dup() (int, error) {
@@ -484,8 +484,8 @@ func (f *FD) Dup() (int, error) {
 	}
 	defer f.decref()
 	f.exposed.Store(true)
-	f.rd.state.Or(speculate)
-	f.rd.give(f)
+	f.rd.state.Or(shortReadUnreliable)
+	f.rd.setReady(f)
 	fd, errno := sys.Dup(int(f.sysfd))
 	if errno != 0 {
 		return -1, errno
@@ -510,7 +510,7 @@ func (f *FD) SetReadDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd
 // SetWriteDeadline is SetReadDeadline for writes.
 func (f *FD) SetWriteDeadline(t time.Time) error { return f.setDeadlines(t, nil, &f.wr) }
 
-func (f *FD) setDeadlines(t time.Time, rd, wr *side) error {
+func (f *FD) setDeadlines(t time.Time, rd, wr *half) error {
 	if f.closed() {
 		return ErrClosed
 	}
@@ -574,12 +574,12 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 	case s.state.Load()&ready != 0:
 		f.recheck()
 	}
-	f.loop.cover()
+	f.loop.ensurePolled()
 	return nil
 }
 
-// recheck finds out what a ready that may be old is worth: after a read that is
-// not trusted to have used everything up, most often nothing. It is turned off
+// recheck finds out what a ready that may be old is worth: after a read that need
+// not have used everything up, most often nothing. It is turned off
 // before the kernel is asked, as for a read, and on again for the waiter. For a
 // read it stays on if the user may have set SO_RCVLOWAT, which poll(2) heeds and
 // recv(2) does not.
@@ -590,7 +590,7 @@ func (f *FD) recheck() {
 		f.rd.wake(f, ready)
 	}
 	if readable {
-		f.rd.give(f)
+		f.rd.setReady(f)
 	}
 }
 
@@ -682,7 +682,7 @@ func (f *FD) destroy() error {
 	if f.timed {
 		f.loop.timers.disarm(f)
 	}
-	f.loop.vacate(f.token)
+	f.loop.freeSlot(f.token)
 	if f.exposed.Load() || closeIsDear {
 		f.loop.poller.del(int(f.sysfd))
 	}
@@ -694,10 +694,10 @@ func (f *FD) destroy() error {
 	return nil
 }
 
-// lock takes the side for a call. As long as it is held the descriptor stays
+// lock takes the half for a call. As long as it is held the descriptor stays
 // open, which saves a read or a write a reference of its own: Close takes both
-// sides before it lets go.
-func (f *FD) lock(s *side) error {
+// halves before it lets go.
+func (f *FD) lock(s *half) error {
 	s.mu.Lock()
 	if f.closed() {
 		s.mu.Unlock()
@@ -706,17 +706,17 @@ func (f *FD) lock(s *side) error {
 	return nil
 }
 
-func (f *FD) unlock(s *side) { s.mu.Unlock() }
+func (f *FD) unlock(s *half) { s.mu.Unlock() }
 
-// drain waits for the calls that hold the side or are in line for it. Those in
+// drain waits for the calls that hold the half or are in line for it. Those in
 // line find the descriptor closed.
-func (s *side) drain() {
+func (s *half) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 }
 
-// sideOf returns the side that t is the timer of.
-func (f *FD) sideOf(t *timer) *side {
+// halfOf returns the half that t is the timer of.
+func (f *FD) halfOf(t *timer) *half {
 	if t == &f.wr.timer {
 		return &f.wr
 	}

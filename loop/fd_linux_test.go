@@ -584,8 +584,8 @@ var rawCalls = map[string]func(f *FD, fn func(fd uintptr)) error{
 	"RawWrite":   func(f *FD, fn func(uintptr)) error { return f.RawWrite(func(fd uintptr) bool { fn(fd); return true }) },
 }
 
-// A loan that only looks at the socket costs its reads nothing afterwards. gRPC's
-// Control, database drivers' Read and net.TCPConn's ReadFrom are such loans.
+// A use of the raw descriptor that only looks at the socket costs its reads nothing afterwards.
+// gRPC's Control, database drivers' Read and net.TCPConn's ReadFrom are such uses.
 func TestRawCallThatLooks(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for name, call := range rawCalls {
@@ -598,12 +598,12 @@ func TestRawCallThatLooks(t *testing.T) {
 			}); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if during&lent == 0 {
-				t.Errorf("state during %s: got %05b, want lent in it", name, during)
+			if during&rawInUse == 0 {
+				t.Errorf("state during %s: got %05b, want rawInUse in it", name, during)
 			}
 			mustWrite(t, peer, "x")
 			mustRead(t, f, "x")
-			if st := f.rd.state.Load(); st&(ready|speculate|lent) != 0 {
+			if st := f.rd.state.Load(); st&(ready|shortReadUnreliable|rawInUse) != 0 {
 				t.Errorf("state after %s and a short read: got %05b, want drained and nothing else", name, st)
 			}
 		}
@@ -619,8 +619,8 @@ func changeLowWater(t *testing.T) func(fd uintptr) {
 	}
 }
 
-// A short read of a socket on which it means nothing any more is not trusted, and a
-// reader that trusted one is woken.
+// A short read of a socket on which it means nothing any more is not relied on, and a
+// reader that relied on one is woken.
 func TestRawCallThatChanges(t *testing.T) {
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		for name, call := range rawCalls {
@@ -635,8 +635,8 @@ func TestRawCallThatChanges(t *testing.T) {
 			if err := call(f, changeLowWater(t)); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if st := f.rd.state.Load(); st&speculate == 0 || st&lent != 0 {
-				t.Errorf("state after %s: got %05b, want speculate and not lent", name, st)
+			if st := f.rd.state.Load(); st&shortReadUnreliable == 0 || st&rawInUse != 0 {
+				t.Errorf("state after %s: got %05b, want shortReadUnreliable and not rawInUse", name, st)
 			}
 			mustWrite(t, peer, "xy")
 			if name == "RawRead" {
@@ -779,7 +779,7 @@ func TestUrgentDataAtOnce(t *testing.T) {
 		}
 		_, _ = unix.Write(b, []byte("after"))
 		f := newTestFD(t, g.Loop(0), a, TCP)
-		awaitBits(t, f, ready|speculate)
+		awaitBits(t, f, ready|shortReadUnreliable)
 		mustRead(t, f, "before")
 		mustRead(t, f, "after")
 	})

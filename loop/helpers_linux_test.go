@@ -264,16 +264,16 @@ func eventually(t testing.TB, what string, condition func() bool) {
 }
 
 // awaitWaiting returns when a goroutine is parked on s, or about to be.
-func awaitWaiting(t testing.TB, s *side) {
+func awaitWaiting(t testing.TB, s *half) {
 	t.Helper()
 	eventually(t, "a call waits", func() bool { return s.state.Load()&waiting != 0 })
 }
 
-// awaitBits returns when all the bits of f's reading side are on.
+// awaitBits returns when all the bits of f's read half are on.
 func awaitBits(t testing.TB, f *FD, bits uint32) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("bits %04b of the state are on", bits), func() bool {
-		f.loop.Submit(func() {}) // no goroutine need poll while none waits: see baton
+		f.loop.Submit(func() {}) // no goroutine need poll while none waits: see ownership
 		return f.rd.state.Load()&bits == bits
 	})
 }
@@ -282,7 +282,7 @@ func awaitBits(t testing.TB, f *FD, bits uint32) {
 // called, and run all tasks that they led to.
 func settle(t testing.TB, l *Loop) {
 	t.Helper()
-	// The first task is run after a harvest that may have been under way; what
+	// The first task is run after a poll that may have been under way; what
 	// comes before the second is a whole one.
 	for range 3 {
 		done := make(chan struct{})
@@ -324,10 +324,10 @@ func mustRead(t testing.TB, f *FD, want string) {
 	}
 }
 
-// collide calls a and b in the same moment, give or take the time that either
-// takes, up to rounds times, less often where a round takes long: before each
-// round prepare, after it check, which reports whether to go on. a is called on the caller's goroutine, like prepare and
-// check, b always on one other.
+// collide calls a and b in the same moment, give or take the time that either takes, up to rounds
+// times, less often where a round takes long: before each round prepare, after it check, which
+// reports whether to go on. a is called on the caller's goroutine, like prepare and check, b always
+// on one other.
 //
 // Mistakes between two instructions show up in a few of a thousand rounds on
 // two processors.

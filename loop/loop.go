@@ -33,7 +33,7 @@ type token struct{ slot, gen uint32 }
 //	f    n    events of generation n go to f; older ones are dropped
 //
 // Freeing a slot sets fd to nil and adds 1 to gen. gen wraps after 2^32 reuses of
-// one slot, far more than the one batch of events (harvested, not yet dispatched)
+// one slot, far more than the one batch of events (polled, not yet dispatched)
 // that can outlive a registration.
 type slot struct {
 	fd  *FD
@@ -51,13 +51,13 @@ type Loop struct {
 	// immutable once the loop has started
 	poller *poller
 	timers timers
-	baton  baton
+	owner  ownership
 	// The methods pass and passLed as values, made once: a wait allocates nothing.
 	ownPass, ledPass func(uintptr) (done bool)
 
-	// owned by the goroutine that polls: see baton
-	batch []delivery // events of one harvest, looked up
-	sole  *FD        // the last harvest had one event, and it was for this
+	// owned by the goroutine that polls: see ownership
+	batch []delivery // events of one poll, looked up
+	sole  *FD        // the last poll had one event, and it was for this
 
 	// owned by the loop's goroutine
 	running  []func()      // the tasks that are being run; empty between passes
@@ -127,7 +127,7 @@ func (l *Loop) begin() error {
 		return err
 	}
 	l.poller = p
-	l.baton.recall = make(chan struct{}, 1)
+	l.owner.resume = make(chan struct{}, 1)
 	l.timers.init(l)
 	l.group.running.Add(1)
 	l.started.Store(true)
@@ -144,14 +144,14 @@ func (l *Loop) Group() *Group { return l.group }
 // Descriptors returns how many descriptors are registered.
 func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
 
-// add registers sysfd with the kernel, for a slot claimed before; if it fails it
-// gives the slot back.
+// add registers sysfd with the kernel, for a slot allocated before; if it fails it
+// frees the slot.
 func (l *Loop) add(t token, sysfd int) error {
 	errno := l.poller.add(sysfd, t)
 	if errno == 0 {
 		return nil
 	}
-	l.vacate(t)
+	l.freeSlot(t)
 	l.group.Release()
 	return os.NewSyscallError("epoll_ctl", errno)
 }
@@ -166,8 +166,8 @@ func (l *Loop) watchWrites(t token, sysfd int) error {
 	return nil
 }
 
-// claim puts f into a free slot and takes a reference to the group.
-func (l *Loop) claim(f *FD) (token, error) {
+// allocSlot puts f into a free slot and takes a reference to the group.
+func (l *Loop) allocSlot(f *FD) (token, error) {
 	if err := l.start(); err != nil {
 		return token{}, err
 	}
@@ -188,8 +188,8 @@ func (l *Loop) claim(f *FD) (token, error) {
 	return token{slot: uint32(len(s.table) - 1)}, nil
 }
 
-// vacate frees t's slot and starts its next generation.
-func (l *Loop) vacate(t token) {
+// freeSlot frees t's slot and starts its next generation.
+func (l *Loop) freeSlot(t token) {
 	s := &l.slots
 	s.Lock()
 	defer s.Unlock()
@@ -220,7 +220,7 @@ func (l *Loop) Submit(task func()) {
 	if !l.tasks.woken.Load() {
 		l.tasks.woken.Store(true)
 		l.poller.wake() // under the lock, so that the eventfd is still ours
-		l.cover()
+		l.ensurePolled()
 	}
 }
 
@@ -244,7 +244,7 @@ func (l *Loop) run(resumed bool) {
 	if resumed {
 		l.deliver()
 		l.runQueue()
-		for !l.stopping && l.harvest() {
+		for !l.stopping && l.poll() {
 			// Without a wait: the goroutine before may have taken the news that there is more.
 		}
 	}
@@ -255,7 +255,7 @@ func (l *Loop) run(resumed bool) {
 		}
 		l.poller.waitNested(l.ownPass)
 		if !l.stopping {
-			<-l.baton.recall // it stood down
+			<-l.owner.resume // pass has released the polling
 		}
 	}
 	l.timers.stop()
@@ -268,18 +268,18 @@ func (l *Loop) run(resumed bool) {
 	ended = true
 }
 
-// pass is the work of the loop's goroutine each time it was woken: it harvests,
+// pass is the work of the loop's goroutine each time it was woken: it polls,
 // dispatches and runs tasks until nothing is left. It reports whether to stop
 // polling.
 //
-// The last harvest must come back short. Under Nested the runtime's poller has
+// The last poll must come back short. Under Nested the runtime's poller has
 // been told once, by an edge, that this loop's epoll descriptor is readable; a
 // new edge is raised only by an event that comes later. Leaving an event behind
 // would strand it until then.
 func (l *Loop) pass(uintptr) (done bool) {
 	l.wakeups.Add(1)
 	for !l.stopping {
-		if l.harvest() {
+		if l.poll() {
 			continue
 		}
 		if l.group.config.BusyPoll > 0 && l.spin() {
@@ -287,20 +287,20 @@ func (l *Loop) pass(uintptr) (done bool) {
 		}
 		f := l.sole
 		l.sole = nil // do not keep a closed descriptor alive
-		return l.standDown(f)
+		return l.releasePoll(f)
 	}
 	return true
 }
 
-// harvest takes one batch of events from the kernel, dispatches it, and runs the
+// poll takes one batch of events from the kernel, dispatches it, and runs the
 // tasks submitted meanwhile. It reports whether there may be more to do at once.
-func (l *Loop) harvest() (more bool) {
-	n, full := l.poller.harvest()
+func (l *Loop) poll() (more bool) {
+	n, full := l.poller.poll()
 	l.dispatch(n)
 	return l.runTasks() || full
 }
 
-// dispatch tells the descriptors of the first n harvested events.
+// dispatch tells the descriptors of the first n polled events.
 func (l *Loop) dispatch(n int) {
 	l.sole = nil
 	if n == 0 {
@@ -346,10 +346,10 @@ func (l *Loop) deliver() {
 }
 
 // onLoop reports, to the goroutine that polls, whether it is the loop's own.
-func (l *Loop) onLoop() bool { return l.baton.holder.Load() == byLoop }
+func (l *Loop) onLoop() bool { return l.owner.state.Load() == ownedByLoop }
 
 // runTasks runs the tasks submitted until now and reports whether there was
-// anything. Tasks that tasks submit come with the next harvest, so that events
+// anything. Tasks that tasks submit come with the next poll, so that events
 // get their turn in between.
 func (l *Loop) runTasks() bool {
 	l.tasks.Lock()
@@ -391,7 +391,7 @@ func (l *Loop) spin() bool {
 	maxSpin := l.group.config.BusyPoll
 	for start := time.Now(); time.Since(start) < l.busyPoll; {
 		runtime.Gosched()
-		if n, _ := l.poller.harvest(); n > 0 {
+		if n, _ := l.poller.poll(); n > 0 {
 			l.dispatch(n)
 			l.busyPoll = min(2*l.busyPoll, maxSpin)
 			return true

@@ -268,10 +268,10 @@ func TestSlotReuse(t *testing.T) {
 	}
 }
 
-// The last harvest has to come back short. Nested, the runtime tells a loop of
+// The last poll has to come back short. Nested, the runtime tells a loop of
 // everything that happens while it is busy by one edge: if it went to sleep
-// after a full harvest, the rest would be stranded.
-func TestLastHarvest(t *testing.T) {
+// after a full poll, the rest would be stranded.
+func TestLastPoll(t *testing.T) {
 	const crowd = 20 * eventsMin
 	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
 		l := g.Loop(0)
@@ -372,7 +372,7 @@ func TestEventArrayGrows(t *testing.T) {
 			}
 		}
 		if n := size(); n != eventsMax {
-			t.Errorf("event array after harvests of %d: got %d, want %d", crowd, n, eventsMax)
+			t.Errorf("event array after polls of %d: got %d, want %d", crowd, n, eventsMax)
 		}
 	})
 }

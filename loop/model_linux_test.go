@@ -534,7 +534,7 @@ var errCancelled = fmt.Errorf("the callback was cancelled")
 
 // setDeadline carries out a step that moves a deadline. One that is soon it
 // waits for.
-func (w *fdWorld) setDeadline(s step, set func(time.Time) error, sides ...*side) {
+func (w *fdWorld) setDeadline(s step, set func(time.Time) error, halves ...*half) {
 	at := time.Time{}
 	switch s.deadlineKind() {
 	case deadlineFar:
@@ -548,8 +548,8 @@ func (w *fdWorld) setDeadline(s step, set func(time.Time) error, sides ...*side)
 		return
 	}
 	eventually(w.t, "the deadline passes", func() bool {
-		for _, side := range sides {
-			if side.deadline.Load() != expired && !w.f.closed() {
+		for _, half := range halves {
+			if half.deadline.Load() != expired && !w.f.closed() {
 				return false
 			}
 		}
@@ -626,7 +626,7 @@ func (w *fdWorld) compare(models ...*fdModel) {
 
 // outcome waits for a call if the models agree that it ends, or for it to be
 // parked or to end if they don't, and returns its fate.
-func (w *fdWorld) outcome(what string, ch <-chan result, s *side, fates []fate) (result, fate) {
+func (w *fdWorld) outcome(what string, ch <-chan result, s *half, fates []fate) (result, fate) {
 	allowed := func(f fate) bool {
 		for _, a := range fates {
 			if a == f {

@@ -13,7 +13,7 @@ import (
 // own is made outside, even if the first Listen of a program is inside one:
 //
 //	a group and its channel; a loop's goroutine,
-//	poller, baton and timer                      by a cleanup: see outside
+//	poller, resume channel and timer             by a cleanup: see outside
 //	parkers                                      on the loop's goroutine: see newParker
 //	arming the runtime timer                     on the loop's goroutine: see scheduleLocked
 //

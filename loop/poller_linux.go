@@ -54,7 +54,7 @@ func (e *epoll) addLevel(fd int, t token) syscall.Errno {
 	return e.ctl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, t)
 }
 
-// one harvests a single event without waiting; its readiness is 0 if there is
+// one takes a single event without waiting; its readiness is 0 if there is
 // none. Level-triggered descriptors that stay ready take turns.
 func (e *epoll) one() (token, Readiness) {
 	var ev [1]unix.EpollEvent
@@ -76,7 +76,7 @@ func tokenOf(ev *unix.EpollEvent) token {
 }
 
 // poller is a loop's epoll and the eventfd that interrupts it. Only the goroutine that polls
-// the loop calls harvest, event and the wait functions; the others may be called from
+// the loop calls poll, event and the wait functions; the others may be called from
 // anywhere.
 type poller struct {
 	epoll
@@ -84,8 +84,8 @@ type poller struct {
 
 	// owned by the goroutine that polls
 	events  []unix.EpollEvent
-	blocked bool // the next harvest sleeps until there is an event
-	grow    bool // the last harvest filled the array
+	blocked bool // the next poll sleeps until there is an event
+	grow    bool // the last poll filled the array
 }
 
 // The event array starts small, since most wake-ups bring a few events, and
@@ -171,16 +171,16 @@ func (p *poller) kick() { _ = p.file.SetReadDeadline(longAgo) }
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// waitBlocking calls pass, whose first harvest sleeps in epoll_pwait.
+// waitBlocking calls pass, whose first poll sleeps in epoll_pwait.
 func (p *poller) waitBlocking(pass func(uintptr) (done bool)) {
 	p.blocked = true
 	pass(0)
 }
 
-// harvest takes the events that there are, as many as fit the array, and says
+// poll takes the events that there are, as many as fit the array, and says
 // how many and whether the array was full: then there may be more, and the
 // array is larger the next time.
-func (p *poller) harvest() (n int, full bool) {
+func (p *poller) poll() (n int, full bool) {
 	if len(p.events) < eventsMax && p.grow {
 		p.events = make([]unix.EpollEvent, 2*len(p.events))
 	}
@@ -199,7 +199,7 @@ func (p *poller) harvest() (n int, full bool) {
 	return n, full
 }
 
-// event returns the i-th harvested event: its token and its readiness.
+// event returns the i-th polled event: its token and its readiness.
 func (p *poller) event(i int) (token, Readiness) {
 	ev := &p.events[i]
 	return tokenOf(ev), readiness(ev.Events)

@@ -24,7 +24,7 @@ func (p *poller) close()                               {}
 func (p *poller) waitNested(func(uintptr) bool)        {}
 func (p *poller) waitBlocking(func(uintptr) bool)      {}
 func (p *poller) kick()                                {}
-func (p *poller) harvest() (int, bool)                 { return 0, false }
+func (p *poller) poll() (int, bool)                    { return 0, false }
 func (p *poller) event(int) (token, Readiness)         { return token{}, 0 }
 func (p *poller) add(int, token) syscall.Errno         { return syscall.ENOSYS }
 func (p *poller) watchWrites(int, token) syscall.Errno { return syscall.ENOSYS }

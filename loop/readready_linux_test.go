@@ -144,7 +144,7 @@ func TestReadReadyLendBlocks(t *testing.T) {
 func TestReadReadySpurious(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		l := newLender(8)
-		f.rd.give(f)
+		f.rd.setReady(f)
 		waiting := l.startBlocked(t, f)
 		if lent, held := l.lent.Load(), l.held(); lent == 0 || held != 0 {
 			t.Errorf("after an edge without data: got memory lent %d times and in use %d times, want it lent and given back", lent, held)

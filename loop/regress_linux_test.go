@@ -125,8 +125,8 @@ func TestDupExposes(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		if st := f.rd.state.Load(); st&(speculate|ready) != speculate|ready {
-			t.Errorf("%s: state is %04b: the next read trusts in an edge, want not", name, st)
+		if st := f.rd.state.Load(); st&(shortReadUnreliable|ready) != shortReadUnreliable|ready {
+			t.Errorf("%s: state is %04b: the next read relies on an edge, want not", name, st)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestWakeOfWhoPolls(t *testing.T) {
 				_, err := f.Read(make([]byte, 1))
 				read <- err
 			})
-			eventually(t, "the reader polls", func() bool { return f.loop.baton.leader.Load() == &f.rd })
+			eventually(t, "the reader polls", func() bool { return f.loop.owner.leader.Load() == &f.rd })
 			wake(t, f)
 			testnet.Within(t, "Close", func() { _ = f.Close() })
 			if err := testnet.Receive(t, "Read", read); err != ErrClosed {

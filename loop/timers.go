@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// A side's deadline, as monotime has it:
+// A half's deadline, as monotime has it:
 //
 //	value           meaning                        set by
 //	0 noDeadline    calls wait for as long as it takes   SetDeadline(time.Time{})
@@ -69,7 +69,7 @@ func (ts *timers) stop() {
 }
 
 // arm makes sure that s's entry in the wheel is no later than its deadline.
-func (ts *timers) arm(s *side) {
+func (ts *timers) arm(s *half) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	at := s.deadline.Load() // it may have moved since the caller looked
@@ -108,8 +108,8 @@ func (ts *timers) expire() {
 // deadline has come, or it was moved later or away since (a move to later only
 // stores the new time) and the entry follows it now.
 func (ts *timers) dueLocked(t *timer, n int64) {
-	s := t.owner.sideOf(t)
-	s.timer.at.Store(0) // before deadline is loaded: see side.setDeadline
+	s := t.owner.halfOf(t)
+	s.timer.at.Store(0) // before deadline is loaded: see half.setDeadline
 	for {
 		at := s.deadline.Load()
 		switch {

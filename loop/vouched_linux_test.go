@@ -76,8 +76,8 @@ func TestReadWithKnowsDrained(t *testing.T) {
 	if calls != 1 {
 		t.Errorf("got %d calls of fn, want 1: the kernel need not be asked while there is nothing", calls)
 	}
-	if bits := f.rd.state.Load(); bits&speculate != 0 {
-		t.Errorf("state: got %#b, want no speculation", bits)
+	if bits := f.rd.state.Load(); bits&shortReadUnreliable != 0 {
+		t.Errorf("state: got %#b, want shortReadUnreliable off", bits)
 	}
 }
 
@@ -102,14 +102,14 @@ func readMessage(t *testing.T, f *FD, peer net.Conn, then func()) {
 }
 
 // TestDrained: after a function has said so, the next one isn't called before there is
-// something new, unless its word can't be trusted.
+// something new, unless a short read is unreliable.
 func TestDrained(t *testing.T) {
 	for _, tt := range []struct {
-		name    string
-		over    transport
-		says    bool
-		before  func(t *testing.T, f *FD, peer net.Conn) // the message is there, and read
-		trusted bool
+		name     string
+		over     transport
+		says     bool
+		before   func(t *testing.T, f *FD, peer net.Conn) // the message is there, and read
+		reliable bool
 	}{
 		{"said", overTCP, true, nil, true},
 		{"not said", overTCP, false, nil, false},
@@ -120,7 +120,7 @@ func TestDrained(t *testing.T) {
 			}
 			testnet.Eventually(t, "the hangup", func() bool { return f.rd.state.Load()&hangup != 0 })
 		}, false},
-		{"the user has the descriptor", overTCP, true, func(t *testing.T, f *FD, _ net.Conn) { f.rd.state.Or(lent) }, false},
+		{"the user has the descriptor", overTCP, true, func(t *testing.T, f *FD, _ net.Conn) { f.rd.state.Or(rawInUse) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newTestGroup(t, Config{Loops: 1})
@@ -133,8 +133,8 @@ func TestDrained(t *testing.T) {
 					f.Drained()
 				}
 			})
-			if got := f.rd.state.Load()&ready == 0; got != tt.trusted {
-				t.Errorf("got trusted %t, want %t", got, tt.trusted)
+			if got := f.rd.state.Load()&ready == 0; got != tt.reliable {
+				t.Errorf("got reliable %t, want %t", got, tt.reliable)
 			}
 			if f.rd.state.Load()&hangup == 0 {
 				mustWrite(t, peer, "next")
@@ -157,7 +157,7 @@ func TestDrainedIsForgotten(t *testing.T) {
 			}
 		})
 		if got := f.rd.state.Load()&ready == 0; got != says {
-			t.Errorf("said %t: got trusted %t", says, got)
+			t.Errorf("said %t: got reliable %t", says, got)
 		}
 	}
 }

@@ -16,9 +16,9 @@ import (
 // errUrgent is why a transfer ends at a mark in the stream that is not its end.
 var errUrgent = errors.New("zerocopy: splice stopped at urgent data")
 
-// unloadBytes is the size of the buffer by which a pipe is emptied that can't be
+// drainByCopyBytes is the size of the buffer by which a pipe is emptied that can't be
 // spliced from.
-const unloadBytes = 32 << 10
+const drainByCopyBytes = 32 << 10
 
 // Small messages are copied. That takes two system calls a message; with splice it
 // is three, since a splice that moved little does not mean that nothing is left, as
@@ -94,7 +94,7 @@ func splice(dst, src syscall.RawConn, limit int64) (int64, bool, error) {
 			return unfinished(t.n, t.why)
 		case t.errno != 0:
 			return t.n, true, &Error{Source, t.errno}
-		case t.inside() == 0:
+		case t.buffered() == 0:
 			return t.n, true, nil // the end of src
 		}
 		if err := dst.Write(pump); err != nil {
@@ -143,16 +143,16 @@ type splicing struct {
 	errno  syscall.Errno // why src failed
 	failed error         // why dst failed
 
-	buf   []byte // by which pump empties the pipe if dst refuses splice
-	carry []byte // read, from the pipe or to be copied, and not yet written
+	buf     []byte // by which pump empties the pipe if dst refuses splice
+	pending []byte // read, from the pipe or to be copied, and not yet written
 }
 
-// inside returns how many bytes were taken from src and have not arrived.
-func (t *splicing) inside() int {
+// buffered returns how many bytes were taken from src and have not arrived.
+func (t *splicing) buffered() int {
 	if t.pipe != nil {
-		return t.pipe.Inside + len(t.carry)
+		return t.pipe.Buffered + len(t.pending)
 	}
-	return len(t.carry)
+	return len(t.pending)
 }
 
 // giveBack gives the pipe, or the buffer, back.
@@ -200,8 +200,8 @@ func (t *splicing) drain(in uintptr) (done bool) {
 		case n == 0:
 			t.end(int(in))
 		}
-		t.pipe.Inside += n
-		t.judge(n, smallMax)
+		t.pipe.Buffered += n
+		t.countSmall(n, smallMax)
 		return true
 	}
 }
@@ -214,8 +214,8 @@ func (t *splicing) room(size int) int {
 	return size
 }
 
-// judge notes whether a message of n bytes was small.
-func (t *splicing) judge(n, most int) {
+// countSmall notes whether a message of n bytes was small.
+func (t *splicing) countSmall(n, most int) {
 	if n <= most {
 		t.small++
 	} else {
@@ -245,8 +245,8 @@ func (t *splicing) receive(in int) (done bool) {
 		case 0 < n && n < len(p) && t.src != nil:
 			t.src.Drained()
 		}
-		t.carry = p[:n]
-		t.judge(n, copyBytes-1)
+		t.pending = p[:n]
+		t.countSmall(n, copyBytes-1)
 		return true
 	}
 }
@@ -274,11 +274,11 @@ func (t *splicing) pump(out uintptr) (done bool) {
 		return done
 	}
 	if t.why != nil {
-		return t.unload(int(out))
+		return t.drainByCopy(int(out))
 	}
-	for t.pipe.Inside > 0 {
-		n, errno := sys.Splice(int(out), t.pipe.R, t.pipe.Inside)
-		t.pipe.Inside -= n
+	for t.pipe.Buffered > 0 {
+		n, errno := sys.Splice(int(out), t.pipe.R, t.pipe.Buffered)
+		t.pipe.Buffered -= n
 		t.n += int64(n)
 		fastpath.SpliceBytes.Add(uint64(n))
 		switch {
@@ -287,7 +287,7 @@ func (t *splicing) pump(out uintptr) (done bool) {
 			return false
 		case refuses(errno):
 			t.refuse(errno)
-			return t.unload(int(out))
+			return t.drainByCopy(int(out))
 		case errno != 0:
 			t.failed = errno
 			return true
@@ -299,21 +299,21 @@ func (t *splicing) pump(out uintptr) (done bool) {
 	return true
 }
 
-// unload moves the pipe's bytes to dst by reading and writing: dst does not
+// drainByCopy moves the pipe's bytes to dst by reading and writing: dst does not
 // take it otherwise, and src can't have it back.
-func (t *splicing) unload(out int) (done bool) {
+func (t *splicing) drainByCopy(out int) (done bool) {
 	if t.buf == nil {
-		t.buf = make([]byte, unloadBytes)
+		t.buf = make([]byte, drainByCopyBytes)
 	}
-	for t.failed == nil && t.inside() > 0 {
-		if len(t.carry) == 0 {
+	for t.failed == nil && t.buffered() > 0 {
+		if len(t.pending) == 0 {
 			n, errno := sys.Read(t.pipe.R, t.buf)
 			if errno != 0 && errno != unix.EINTR {
 				t.failed = errno
 				return true
 			}
-			t.pipe.Inside -= n
-			t.carry = t.buf[:n]
+			t.pipe.Buffered -= n
+			t.pending = t.buf[:n]
 		}
 		if !t.write(out) {
 			return false
@@ -324,13 +324,13 @@ func (t *splicing) unload(out int) (done bool) {
 
 // write writes the bytes that were read. It is not done if dst is full.
 func (t *splicing) write(out int) (done bool) {
-	for len(t.carry) > 0 {
+	for len(t.pending) > 0 {
 		send := sys.Send
 		if t.notASock {
 			send = sys.Write
 		}
-		n, errno := send(out, t.carry)
-		t.carry = t.carry[n:]
+		n, errno := send(out, t.pending)
+		t.pending = t.pending[n:]
 		t.n += int64(n)
 		fastpath.CopiedBytes.Add(uint64(n))
 		switch {

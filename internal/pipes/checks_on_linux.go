@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mustBeAsEmptyAsItSays panics if p holds other than p.Inside bytes.
+// mustBeAsEmptyAsItSays panics if p holds other than p.Buffered bytes.
 func (p *Pipe) mustBeAsEmptyAsItSays() {
-	if n, err := unix.IoctlGetInt(p.R, unix.TIOCINQ); err != nil || n != p.Inside {
-		panic(fmt.Sprintf("pipes: a pipe that should have %d bytes in it has %d (%v)", p.Inside, n, err))
+	if n, err := unix.IoctlGetInt(p.R, unix.TIOCINQ); err != nil || n != p.Buffered {
+		panic(fmt.Sprintf("pipes: a pipe that should have %d bytes in it has %d (%v)", p.Buffered, n, err))
 	}
 }

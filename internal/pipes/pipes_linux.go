@@ -43,7 +43,7 @@ var errOpenMax = errors.New("too many pipes are in use")
 type Pipe struct {
 	R, W     int
 	Capacity int // in bytes, if the pages that they come in are full
-	Inside   int // bytes in it, for its owner to keep: those that went in less those that came out
+	Buffered int // bytes in it, for its owner to keep: those that went in less those that came out
 }
 
 // pool lends pipes, the one used last first, and keeps those that come back
@@ -108,7 +108,7 @@ func (pp *pool) get() (*Pipe, error) {
 func (pp *pool) put(p *Pipe) {
 	p.mustBeAsEmptyAsItSays()
 	pp.mu.Lock()
-	if p.Inside == 0 && len(pp.idle) < idleMax {
+	if p.Buffered == 0 && len(pp.idle) < idleMax {
 		pp.idle = append(pp.idle, p)
 		// A timer made or reset in a bubble of testing/synctest would go by the bubble's
 		// clock, and be out of reach from outside.

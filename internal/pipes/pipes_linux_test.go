@@ -65,7 +65,7 @@ func TestPoolKeepsEmptyPipesOnly(t *testing.T) {
 	if _, err := unix.Write(full.W, []byte("left over")); err != nil {
 		t.Fatal(err)
 	}
-	full.Inside = 9
+	full.Buffered = 9
 	p.Put(full)
 	wantState(t, "with bytes in it", p, 0, 1)
 	if isOpen(full.R) || isOpen(full.W) {
@@ -154,13 +154,13 @@ func TestPoolConcurrently(t *testing.T) {
 				if n, err := unix.Write(q.W, []byte{byte(i)}); n != 1 || err != nil {
 					t.Errorf("Write: got %d, %v", n, err)
 				}
-				q.Inside = 1
+				q.Buffered = 1
 				var b [2]byte
 				if j%3 > 0 {
 					if n, err := unix.Read(q.R, b[:]); n != 1 || b[0] != byte(i) || err != nil {
 						t.Errorf("Read: got %d bytes, %d, %v, want what only this goroutine wrote, %d", n, b[0], err, i)
 					}
-					q.Inside = 0
+					q.Buffered = 0
 				}
 				p.Put(q)
 				if j%50 == 0 {

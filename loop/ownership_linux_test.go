@@ -24,12 +24,12 @@ func newLonePair(t *testing.T, tr transport) (*FD, net.Conn) {
 	f, peer := newPair(t, g.Loop(0), tr)
 	for led := false; !led; {
 		ping(t, f, peer)
-		awaitHolder(t, f.loop, free)
-		// The loop's goroutine may only be about to stand down. If it sees a waiter before the
-		// waiter sees that no goroutine polls, it goes on polling: once more, then.
+		awaitOwner(t, f.loop, unowned)
+		// The loop's goroutine may only be about to release the polling. If it sees a waiter before
+		// the waiter sees that no goroutine polls, it goes on polling: once more, then.
 		read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
-		eventually(t, "anybody polls", func() bool { return f.loop.baton.holder.Load() != free })
-		led = f.loop.baton.holder.Load() == byWaiter
+		eventually(t, "a goroutine polls", func() bool { return f.loop.owner.state.Load() != unowned })
+		led = f.loop.owner.state.Load() == ownedByWaiter
 		mustWrite(t, peer, "pong")
 		if r := await(t, "Read", read); r.n != 4 || r.err != nil {
 			t.Fatalf("Read: got %v, want 4, nil", r)
@@ -45,34 +45,34 @@ func ping(t *testing.T, f *FD, peer net.Conn) {
 	mustRead(t, f, "ping")
 }
 
-func awaitHolder(t *testing.T, l *Loop, want uint32) {
+func awaitOwner(t *testing.T, l *Loop, want uint32) {
 	t.Helper()
-	names := [...]string{byLoop: "the loop's goroutine", free: "nobody", byWaiter: "a waiter"}
-	eventually(t, names[want]+" polls", func() bool { return l.baton.holder.Load() == want })
+	names := [...]string{ownedByLoop: "the loop's goroutine", unowned: "no goroutine", ownedByWaiter: "a waiter"}
+	eventually(t, names[want]+" polls", func() bool { return l.owner.state.Load() == want })
 }
 
 // A goroutine that waits for the only descriptor polls itself, and the loop's
 // goroutine is left alone.
-func TestBatonOnePingsAlone(t *testing.T) {
+func TestPollOwnershipOnePingsAlone(t *testing.T) {
 	for _, tr := range []transport{overTCP, overUnix} {
 		t.Run(tr.name, func(t *testing.T) {
 			f, peer := newLonePair(t, tr)
 			for range 100 {
 				read := start(func() (int, error) { return f.Read(make([]byte, 8)) })
-				awaitHolder(t, f.loop, byWaiter)
+				awaitOwner(t, f.loop, ownedByWaiter)
 				mustWrite(t, peer, "ping")
 				if r := await(t, "Read", read); r.n != 4 || r.err != nil {
 					t.Fatalf("Read: got %v, want 4, nil", r)
 				}
-				awaitHolder(t, f.loop, free)
+				awaitOwner(t, f.loop, unowned)
 			}
 		})
 	}
 }
 
-// batonEvents are the events that a loop must look after even though it has stood down, or
-// a waiter polls in its place.
-var batonEvents = []struct {
+// ownershipEvents are the events that a loop must look after even though it has released the
+// polling, or a waiter polls in its place.
+var ownershipEvents = []struct {
 	name string
 	do   func(t *testing.T, f *FD, peer net.Conn)
 }{
@@ -190,8 +190,8 @@ var batonEvents = []struct {
 }
 
 // No goroutine polls when the event comes.
-func TestBatonFree(t *testing.T) {
-	for _, event := range batonEvents {
+func TestPollUnowned(t *testing.T) {
+	for _, event := range ownershipEvents {
 		t.Run(event.name, func(t *testing.T) {
 			f, peer := newLonePair(t, overTCP)
 			event.do(t, f, peer)
@@ -201,12 +201,12 @@ func TestBatonFree(t *testing.T) {
 
 // A goroutine in Read polls when the event comes. It goes on waiting, or is
 // woken, as it would be if the loop's goroutine did.
-func TestBatonWithWaiter(t *testing.T) {
-	for _, event := range batonEvents {
+func TestPollOwnershipWithWaiter(t *testing.T) {
+	for _, event := range ownershipEvents {
 		t.Run(event.name, func(t *testing.T) {
 			f, peer := newLonePair(t, overTCP)
 			read := start(func() (int, error) { return f.Read(make([]byte, 1)) })
-			awaitHolder(t, f.loop, byWaiter)
+			awaitOwner(t, f.loop, ownedByWaiter)
 			event.do(t, f, peer)
 			if f.closed() {
 				if r := await(t, "Read", read); r.err != ErrClosed {
@@ -226,21 +226,21 @@ func TestBatonWithWaiter(t *testing.T) {
 
 // A leader that goes on waiting hands over once there are other descriptors: it would
 // be woken for each of their events, on a thread of its own perhaps.
-func TestBatonLeaderGivesUp(t *testing.T) {
+func TestPollOwnershipLeaderGivesUp(t *testing.T) {
 	f, peer := newLonePair(t, overTCP)
 	read := start(func() (int, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		return f.Read(make([]byte, 8))
 	})
-	awaitHolder(t, f.loop, byWaiter)
+	awaitOwner(t, f.loop, ownedByWaiter)
 	other, otherPeer := newPair(t, f.loop, overTCP)
 	ping(t, other, otherPeer)
-	awaitHolder(t, f.loop, byLoop)
+	awaitOwner(t, f.loop, ownedByLoop)
 	for range 10 {
 		ping(t, other, otherPeer)
-		if holder := f.loop.baton.holder.Load(); holder != byLoop {
-			t.Errorf("with two descriptors: got holder %d, want %d, the loop's goroutine", holder, byLoop)
+		if owner := f.loop.owner.state.Load(); owner != ownedByLoop {
+			t.Errorf("with two descriptors: got owner %d, want %d, the loop's goroutine", owner, ownedByLoop)
 		}
 	}
 	mustWrite(t, peer, "last")
@@ -251,7 +251,7 @@ func TestBatonLeaderGivesUp(t *testing.T) {
 
 // A reader keeps pinging over one descriptor, in and out of polling, while all
 // else happens on its loop.
-func TestBatonStress(t *testing.T) {
+func TestPollOwnershipStress(t *testing.T) {
 	for _, tr := range []transport{overTCP, overUnix} {
 		t.Run(tr.name, func(t *testing.T) {
 			g := newTestGroup(t, Config{Loops: 1})

@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// newTestSet makes a set of n eventfds that start at 0: not ready.
-func newTestSet(t *testing.T, n int) (*Set, []int) {
+// newTestAcceptPoller makes an AcceptPoller of n eventfds that start at 0: not ready.
+func newTestAcceptPoller(t *testing.T, n int) (*AcceptPoller, []int) {
 	t.Helper()
 	fds := make([]int, n)
 	for i := range fds {
@@ -26,9 +26,9 @@ func newTestSet(t *testing.T, n int) (*Set, []int) {
 		t.Cleanup(func() { unix.Close(fd) })
 		fds[i] = fd
 	}
-	s, err := NewSet(fds)
+	s, err := NewAcceptPoller(fds)
 	if err != nil {
-		t.Fatalf("NewSet: %v", err)
+		t.Fatalf("NewAcceptPoller: %v", err)
 	}
 	t.Cleanup(s.Close)
 	return s, fds
@@ -40,8 +40,8 @@ func takeOne(fd int) bool {
 	return err == nil
 }
 
-func TestSetWait(t *testing.T) {
-	s, fds := newTestSet(t, 3)
+func TestAcceptPollerWait(t *testing.T) {
+	s, fds := newTestAcceptPoller(t, 3)
 	for i, fd := range fds {
 		waited := make(chan int, 1)
 		done := startErr(func() error {
@@ -64,8 +64,8 @@ func TestSetWait(t *testing.T) {
 }
 
 // Connections that one caller leaves, the next one finds, without another edge.
-func TestSetWaitLeavesSome(t *testing.T) {
-	s, fds := newTestSet(t, 2)
+func TestAcceptPollerWaitLeavesSome(t *testing.T) {
+	s, fds := newTestAcceptPoller(t, 2)
 	for range 3 {
 		fire(fds[0])
 		fire(fds[1])
@@ -88,9 +88,9 @@ func TestSetWaitLeavesSome(t *testing.T) {
 }
 
 // Many wait; each event is for one of them, none is lost.
-func TestSetWaitMany(t *testing.T) {
+func TestAcceptPollerWaitMany(t *testing.T) {
 	const waiters, events = 8, 2_000
-	s, fds := newTestSet(t, 4)
+	s, fds := newTestAcceptPoller(t, 4)
 	var taken atomic.Int64
 	var running sync.WaitGroup
 	for range waiters {
@@ -119,8 +119,8 @@ func TestSetWaitMany(t *testing.T) {
 	}
 }
 
-func TestSetDeadline(t *testing.T) {
-	s, fds := newTestSet(t, 1)
+func TestAcceptPollerDeadline(t *testing.T) {
+	s, fds := newTestAcceptPoller(t, 1)
 	never := func(int, Readiness) bool { t.Error("try is called with nothing ready"); return true }
 	deadline := time.Now().Add(10 * time.Millisecond)
 	if err := s.SetDeadline(deadline); err != nil {
@@ -135,51 +135,51 @@ func TestSetDeadline(t *testing.T) {
 	}
 }
 
-// A pause ends early with every event that ends a wait.
-func TestSetPause(t *testing.T) {
+// Backoff ends early with every event that ends a wait.
+func TestAcceptPollerBackoff(t *testing.T) {
 	past, never := time.Unix(1, 0), time.Time{}
 	for name, tt := range map[string]struct {
-		before, meanwhile func(s *Set)
+		before, meanwhile func(s *AcceptPoller)
 		want              error
 	}{
-		"deadline that passes":         {before: func(s *Set) { _ = s.SetDeadline(time.Now().Add(time.Millisecond)) }, want: errTimeout},
-		"deadline that has passed":     {before: func(s *Set) { _ = s.SetDeadline(past) }, want: errTimeout},
-		"deadline moved to the past":   {meanwhile: func(s *Set) { _ = s.SetDeadline(past) }, want: errTimeout},
-		"deadline moved several times": {meanwhile: func(s *Set) { _ = s.SetDeadline(never); _ = s.SetDeadline(time.Now().Add(time.Millisecond)) }, want: errTimeout},
-		"closed":                       {before: func(s *Set) { s.Close() }, want: ErrClosed},
-		"Close":                        {meanwhile: func(s *Set) { s.Close() }, want: ErrClosed},
+		"deadline that passes":         {before: func(s *AcceptPoller) { _ = s.SetDeadline(time.Now().Add(time.Millisecond)) }, want: errTimeout},
+		"deadline that has passed":     {before: func(s *AcceptPoller) { _ = s.SetDeadline(past) }, want: errTimeout},
+		"deadline moved to the past":   {meanwhile: func(s *AcceptPoller) { _ = s.SetDeadline(past) }, want: errTimeout},
+		"deadline moved several times": {meanwhile: func(s *AcceptPoller) { _ = s.SetDeadline(never); _ = s.SetDeadline(time.Now().Add(time.Millisecond)) }, want: errTimeout},
+		"closed":                       {before: func(s *AcceptPoller) { s.Close() }, want: ErrClosed},
+		"Close":                        {meanwhile: func(s *AcceptPoller) { s.Close() }, want: ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := newTestSet(t, 1)
+			s, _ := newTestAcceptPoller(t, 1)
 			if tt.before != nil {
 				tt.before(s)
 			}
-			paused := make(chan error, 1)
-			testnet.GoBlocked(t, "Pause", func() { paused <- s.Pause(time.Hour) })
+			backedOff := make(chan error, 1)
+			testnet.GoBlocked(t, "Backoff", func() { backedOff <- s.Backoff(time.Hour) })
 			if tt.meanwhile != nil {
 				tt.meanwhile(s)
 			}
-			if err := testnet.Receive(t, "Pause", paused); err != tt.want {
-				t.Errorf("Pause: got %v, want %v", err, tt.want)
+			if err := testnet.Receive(t, "Backoff", backedOff); err != tt.want {
+				t.Errorf("Backoff: got %v, want %v", err, tt.want)
 			}
 		})
 	}
 	t.Run("to its end", func(t *testing.T) {
-		s, fds := newTestSet(t, 1)
+		s, fds := newTestAcceptPoller(t, 1)
 		fire(fds[0]) // which is of no interest
 		_ = s.SetDeadline(time.Now().Add(time.Hour))
 		begin := time.Now()
-		if err := s.Pause(5 * time.Millisecond); err != nil {
-			t.Errorf("Pause: got %v, want nil", err)
+		if err := s.Backoff(5 * time.Millisecond); err != nil {
+			t.Errorf("Backoff: got %v, want nil", err)
 		}
 		if took := time.Since(begin); took < 5*time.Millisecond {
-			t.Errorf("Pause: took %v, want 5ms or more", took)
+			t.Errorf("Backoff: took %v, want 5ms or more", took)
 		}
 	})
 }
 
-func TestSetClose(t *testing.T) {
-	s, _ := newTestSet(t, 1)
+func TestAcceptPollerClose(t *testing.T) {
+	s, _ := newTestAcceptPoller(t, 1)
 	never := func(int, Readiness) bool { t.Error("try is called with nothing ready"); return true }
 	blocked := startErr(func() error { return s.Wait(never) })
 	queued := startErr(func() error { return s.Wait(never) })
@@ -200,8 +200,8 @@ func TestSetClose(t *testing.T) {
 }
 
 // Close waits for a try under way.
-func TestSetCloseWaits(t *testing.T) {
-	s, fds := newTestSet(t, 1)
+func TestAcceptPollerCloseWaits(t *testing.T) {
+	s, fds := newTestAcceptPoller(t, 1)
 	fire(fds[0])
 	inside, leave := make(chan struct{}), make(chan struct{})
 	waited := startErr(func() error {
@@ -231,25 +231,25 @@ func TestSetCloseWaits(t *testing.T) {
 
 func TestNewSetFails(t *testing.T) {
 	testnet.NoLeaks(t)
-	s, err := NewSet([]int{-1})
+	s, err := NewAcceptPoller([]int{-1})
 	var se *os.SyscallError
 	if s != nil || !errors.As(err, &se) || se.Syscall != "epoll_ctl" || se.Err != syscall.EBADF {
-		t.Errorf("NewSet(-1): got %v, %v, want nil, epoll_ctl: %v", s, err, syscall.EBADF)
+		t.Errorf("NewAcceptPoller(-1): got %v, %v, want nil, epoll_ctl: %v", s, err, syscall.EBADF)
 	}
 }
 
 // Close waits for the functions of Wait and Use, whatever os.File's Close does: after
 // Fd it doesn't.
-func TestSetCloseWaitsByItself(t *testing.T) {
-	for name, use := range map[string]func(s *Set, fds []int, f func()) error{
-		"Wait": func(s *Set, fds []int, f func()) error {
+func TestAcceptPollerCloseWaitsByItself(t *testing.T) {
+	for name, use := range map[string]func(s *AcceptPoller, fds []int, f func()) error{
+		"Wait": func(s *AcceptPoller, fds []int, f func()) error {
 			fire(fds[0])
 			return s.Wait(func(int, Readiness) bool { f(); return true })
 		},
-		"Use": func(s *Set, _ []int, f func()) error { return s.Use(f) },
+		"Use": func(s *AcceptPoller, _ []int, f func()) error { return s.Use(f) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, fds := newTestSet(t, 1)
+			s, fds := newTestAcceptPoller(t, 1)
 			s.epoll.file.Fd()
 			running, finish := make(chan struct{}), make(chan struct{})
 			var finished atomic.Bool
@@ -266,8 +266,8 @@ func TestSetCloseWaitsByItself(t *testing.T) {
 				s.Close()
 				closed <- finished.Load()
 			})
-			if err := s.Use(func() { t.Error("called on a closed set") }); err != ErrClosed {
-				t.Errorf("Use of a closed set: got %v, want %v", err, ErrClosed)
+			if err := s.Use(func() { t.Error("called after Close") }); err != ErrClosed {
+				t.Errorf("Use after Close: got %v, want %v", err, ErrClosed)
 			}
 			close(finish)
 			if !testnet.Receive(t, "Close", closed) {

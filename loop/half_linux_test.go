@@ -12,7 +12,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The tests of this file drive a side by hand, without a loop and without a
+// The tests of this file drive a half by hand, without a loop and without a
 // descriptor: edges, deadlines and Close come when the test wants them to.
 
 // newLooplessFD returns a descriptor that no loop knows: nothing happens to it
@@ -48,7 +48,7 @@ func trackParkers(t *testing.T) {
 		}
 		for i, p := range made {
 			if len(p) != 0 {
-				t.Errorf("channel %d of %d holds a token that nobody took", i, len(made))
+				t.Errorf("channel %d of %d holds a token that no waiter took", i, len(made))
 			}
 		}
 	})
@@ -56,31 +56,31 @@ func trackParkers(t *testing.T) {
 
 // tryPark is wait, up to where it would block: it returns the channel that the
 // token has to come on.
-func tryPark(s *side) chan struct{} {
+func tryPark(s *half) chan struct{} {
 	p := make(chan struct{}, 1)
 	s.parker = p
 	s.state.Or(waiting)
 	return p
 }
 
-func TestSideSignal(t *testing.T) {
+func TestHalfSignal(t *testing.T) {
 	tests := []struct{ before, bits, after uint32 }{
 		{0, ready, ready},
 		{0, ready | hangup, ready | hangup},
-		{0, ready | speculate, ready | speculate},
+		{0, ready | shortReadUnreliable, ready | shortReadUnreliable},
 		{ready, ready, ready},
 		{ready, ready | hangup, ready | hangup},
 		{hangup, ready, ready | hangup},
-		{speculate, ready | hangup, ready | hangup | speculate},
+		{shortReadUnreliable, ready | hangup, ready | hangup | shortReadUnreliable},
 		{waiting, ready, ready},
 		{waiting | ready, ready, ready},
 		{waiting | hangup, ready | hangup, ready | hangup},
-		{waiting | speculate, ready, ready | speculate},
-		{waiting | ready | hangup | speculate, ready, ready | hangup | speculate},
+		{waiting | shortReadUnreliable, ready, ready | shortReadUnreliable},
+		{waiting | ready | hangup | shortReadUnreliable, ready, ready | hangup | shortReadUnreliable},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%04b+%04b", tt.before, tt.bits), func(t *testing.T) {
-			var s side
+			var s half
 			p := tryPark(&s)
 			s.state.Store(tt.before)
 			s.signal(tt.bits)
@@ -94,7 +94,7 @@ func TestSideSignal(t *testing.T) {
 	}
 }
 
-func TestSideInterrupt(t *testing.T) {
+func TestHalfInterrupt(t *testing.T) {
 	for before := range uint32(16) {
 		t.Run(fmt.Sprintf("%04b", before), func(t *testing.T) {
 			f := newLooplessFD()
@@ -112,21 +112,21 @@ func TestSideInterrupt(t *testing.T) {
 	}
 }
 
-func TestSideTakeUsesUpReady(t *testing.T) {
-	var s side
-	if s.take() {
-		t.Error("take of a new side: got true, want false: nothing is ready")
+func TestHalfClearReadyUsesItUp(t *testing.T) {
+	var s half
+	if s.clearReady() {
+		t.Error("clearReady of a new half: got true, want false: nothing is ready")
 	}
 	s.signal(ready)
-	if !s.take() {
-		t.Error("take after an edge: got false, want true")
+	if !s.clearReady() {
+		t.Error("clearReady after an edge: got false, want true")
 	}
-	if s.take() {
-		t.Error("second take after an edge: got true, want false")
+	if s.clearReady() {
+		t.Error("second clearReady after an edge: got true, want false")
 	}
 }
 
-func TestSideWaitReturnsAtOnce(t *testing.T) {
+func TestHalfWaitReturnsAtOnce(t *testing.T) {
 	tests := []struct {
 		name string
 		set  func(f *FD)
@@ -160,10 +160,10 @@ func TestSideWaitReturnsAtOnce(t *testing.T) {
 // A waiter goes through all events that wake it, in any interleaving: no wake-up is
 // lost, none is delivered twice.
 //
-// Producers count up and signal; one consumer takes and waits, as Read does,
+// Producers count up and signal; one consumer clears ready and waits, as Read does,
 // and is done when it has seen all. Meanwhile others interrupt it, set
 // deadlines in the past and take them back.
-func TestSideStress(t *testing.T) {
+func TestHalfStress(t *testing.T) {
 	const producers, items = 4, 20_000
 	trackParkers(t)
 	f := newLooplessFD()
@@ -211,7 +211,7 @@ func TestSideStress(t *testing.T) {
 	timeouts, woken := 0, 0
 	testnet.Within(t, "the consumer", func() {
 		for got := int64(0); got < producers*items; {
-			if s.take() {
+			if s.clearReady() {
 				got += available.Swap(0)
 				continue
 			}
@@ -235,7 +235,7 @@ func TestSideStress(t *testing.T) {
 }
 
 // Each wait gets exactly one token, however many would like to end it at once.
-func TestSideOneTokenPerWait(t *testing.T) {
+func TestHalfOneTokenPerWait(t *testing.T) {
 	const rounds = 5_000
 	trackParkers(t)
 	f := newLooplessFD()
@@ -271,7 +271,7 @@ func TestSideOneTokenPerWait(t *testing.T) {
 // Close and a deadline come, each alone, in the very moment in which a goroutine begins to wait:
 // the second must see the first, and the token that is owed for a wait that was given up is taken
 // all the same.
-func TestSideWaitAgainstInterrupt(t *testing.T) {
+func TestHalfWaitAgainstInterrupt(t *testing.T) {
 	causes := []struct {
 		name string
 		come func(f *FD)
