@@ -1,0 +1,350 @@
+package http1
+
+import "bytes"
+
+// A Verdict says what [Scan] found at the start of some bytes.
+type Verdict uint8
+
+const (
+	// Incomplete bytes are the beginning of a header that [Scan] may take once more bytes are there.
+	Incomplete Verdict = iota
+
+	// Plain bytes begin with a whole header that the subset has.
+	Plain
+
+	// The others name the first thing that the subset does not have. net/http decides what becomes
+	// of the request.
+
+	TooLong   // the header is longer than the limit
+	LineEnd   // a line that does not end in CRLF, or an empty line before the request
+	Method    // not a token, or CONNECT, PRI
+	Target    // not a path: absolute, authority or asterisk form, or control characters
+	Version   // another version than HTTP/1.1
+	FieldName // not a token, or followed by a space; a folded line begins so, too
+	FieldByte // a control character in a value
+	Host      // none, several, or not a plain host and port
+	Length    // Content-Length twice, or not a plain number
+	Coding    // Transfer-Encoding, Trailer
+	Option    // Connection with anything but one keep-alive or close
+	Expect    // Expect
+	Upgrade   // Upgrade, HTTP2-Settings
+	Pragma    // Pragma: net/http may add a Cache-Control for it
+	Fields    // more fields than the subset takes
+
+	Verdicts // the number of verdicts
+)
+
+var verdictNames = [Verdicts]string{
+	"incomplete", "plain", "too long", "line end", "method", "target", "version", "field name",
+	"field byte", "host", "length", "coding", "connection option", "expect", "upgrade", "pragma",
+	"number of fields",
+}
+
+// String returns the verdict in words.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// fieldsMax is the number of fields that the subset takes. Browsers send up to twenty. It bounds the
+// array of a [Head], and is below every limit that net/http has for them.
+const fieldsMax = 48
+
+// field is a line of the header: name and value as offsets into the head.
+type field struct{ name, nameEnd, value, valueEnd uint32 }
+
+// A Head is a header that [Scan] took: where its parts are. It refers to no memory, and is valid for
+// the bytes that were scanned and for each copy of them.
+type Head struct {
+	Bytes         int   // length of the header, with the empty line at its end
+	ContentLength int64 // of the body behind it, in bytes; 0 without a Content-Length
+	Close         bool  // the client asks that the connection be closed after the answer
+
+	method, target int  // where the two end; the target begins one byte after the method's end
+	query          int  // where the first "?" of the target is; -1 without one
+	escaped        bool // the target has a byte that package url treats in a way of its own
+	hasLength      bool
+	host           field
+	fields         [fieldsMax]field
+	count          int
+}
+
+// Scan looks for a whole header at the start of p, of limitBytes at most. h is valid exactly if it
+// returns Plain.
+//
+// Scan starts anew with each call, so a caller that gets a header byte by byte should not call it for
+// each of them: before the empty line is there, [MayEnd] is false.
+func (h *Head) Scan(p []byte, limitBytes int) Verdict {
+	if len(p) > limitBytes {
+		p = p[:limitBytes]
+	}
+	v := h.scan(p)
+	if v == Incomplete && len(p) == limitBytes {
+		return TooLong
+	}
+	return v
+}
+
+func (h *Head) scan(p []byte) Verdict {
+	h.ContentLength, h.hasLength, h.Close, h.host, h.count = 0, false, false, field{}, 0
+	pos, v := h.scanRequestLine(p)
+	for v == Plain {
+		end := bytes.IndexByte(p[pos:], '\n')
+		switch {
+		case end < 0:
+			return Incomplete
+		case end == 0 || p[pos+end-1] != '\r':
+			return LineEnd
+		case end == 1:
+			h.Bytes = pos + 2
+			if h.host.nameEnd == 0 {
+				return Host
+			}
+			return Plain
+		}
+		v = h.scanField(p, pos, pos+end-1)
+		pos += end + 1
+	}
+	return v
+}
+
+// scanRequestLine takes "GET /path?query HTTP/1.1" CR LF, and returns where the next line begins.
+func (h *Head) scanRequestLine(p []byte) (next int, v Verdict) {
+	i := 0
+	for i < len(p) && isToken[p[i]] {
+		i++
+	}
+	if i == len(p) {
+		return 0, Incomplete
+	}
+	h.method = i
+	if p[i] == '\r' || p[i] == '\n' {
+		return 0, LineEnd
+	}
+	if i == 0 || p[i] != ' ' || isOddMethod(p[:i]) {
+		return 0, Method
+	}
+	i++
+	if i < len(p) && p[i] != '/' {
+		return 0, Target
+	}
+	h.query, h.escaped = -1, false
+	for ; i < len(p) && p[i] > ' ' && p[i] != 0x7f; i++ {
+		switch {
+		case h.query >= 0: // a query stays as it is
+		case p[i] == '?':
+			h.query = i
+		case !isPath[p[i]]:
+			h.escaped = true
+		}
+	}
+	if i == len(p) {
+		return 0, Incomplete
+	}
+	h.target = i
+	if p[i] != ' ' {
+		return 0, Target
+	}
+	if h.query == i-1 {
+		h.escaped = true // "?" alone: url.URL.ForceQuery
+	}
+	const rest = " HTTP/1.1\r\n"
+	for j := 0; j < len(rest); j++ {
+		if i+j == len(p) {
+			return 0, Incomplete
+		}
+		if p[i+j] != rest[j] {
+			if rest[j] == '\r' || rest[j] == '\n' {
+				return 0, LineEnd
+			}
+			return 0, Version
+		}
+	}
+	return i + len(rest), Plain
+}
+
+// isOddMethod reports whether a method gives the target another meaning.
+func isOddMethod(m []byte) bool { return string(m) == "CONNECT" || string(m) == "PRI" }
+
+// scanField takes the line from start to end, without its CRLF.
+func (h *Head) scanField(p []byte, start, end int) Verdict {
+	i := start
+	for i < end && isToken[p[i]] {
+		i++
+	}
+	if i == start || i == end || p[i] != ':' {
+		return FieldName
+	}
+	if h.count == fieldsMax {
+		return Fields
+	}
+	f := field{name: uint32(start), nameEnd: uint32(i)}
+	i++
+	for i < end && (p[i] == ' ' || p[i] == '\t') {
+		i++
+	}
+	for end > i && (p[end-1] == ' ' || p[end-1] == '\t') {
+		end--
+	}
+	f.value, f.valueEnd = uint32(i), uint32(end)
+	for _, c := range p[i:end] {
+		if !isValue[c] {
+			return FieldByte
+		}
+	}
+	h.fields[h.count] = f
+	h.count++
+	return h.heed(p, f)
+}
+
+// heed deals with the fields that decide how a message is framed, where it ends, or where it goes.
+func (h *Head) heed(p []byte, f field) Verdict {
+	name, value := p[f.name:f.nameEnd], p[f.value:f.valueEnd]
+	switch len(name) {
+	case len("Host"):
+		if equalFold(name, "host") {
+			if h.host.nameEnd != 0 || !isHost(value) {
+				return Host
+			}
+			h.host = f
+		}
+	case len("Expect"): // and Pragma
+		if equalFold(name, "expect") {
+			return Expect
+		}
+		if equalFold(name, "pragma") {
+			return Pragma
+		}
+	case len("Upgrade"): // and Trailer
+		if equalFold(name, "upgrade") {
+			return Upgrade
+		}
+		if equalFold(name, "trailer") {
+			return Coding
+		}
+	case len("Connection"):
+		if equalFold(name, "connection") {
+			return h.heedConnection(value)
+		}
+	case len("HTTP2-Settings"): // and Content-Length
+		if equalFold(name, "http2-settings") {
+			return Upgrade
+		}
+		if equalFold(name, "content-length") {
+			return h.heedLength(value)
+		}
+	case len("Transfer-Encoding"):
+		if equalFold(name, "transfer-encoding") {
+			return Coding
+		}
+	}
+	return Plain
+}
+
+func (h *Head) heedConnection(value []byte) Verdict {
+	switch {
+	case equalFold(value, "close"):
+		h.Close = true
+	case !equalFold(value, "keep-alive"):
+		return Option
+	}
+	return Plain
+}
+
+// lengthDigitsMax is how many digits a Content-Length may have here: 10^15 - 1 bytes fit an int64 and
+// are more than any body has.
+const lengthDigitsMax = 15
+
+func (h *Head) heedLength(value []byte) Verdict {
+	if h.hasLength || len(value) == 0 || len(value) > lengthDigitsMax {
+		return Length
+	}
+	n := int64(0)
+	for _, c := range value {
+		if c < '0' || c > '9' {
+			return Length
+		}
+		n = 10*n + int64(c-'0')
+	}
+	h.hasLength, h.ContentLength = true, n
+	return Plain
+}
+
+// isHost reports whether a value is a host name or an IPv4 address, with or without a port: letters,
+// digits, dots, hyphens and underscores, one colon and digits; or an IPv6 address in brackets. Other
+// values that net/http takes go to net/http.
+func isHost(v []byte) bool {
+	i := 0
+	if len(v) > 0 && v[0] == '[' {
+		for i = 1; i < len(v) && (v[i] == ':' || v[i] == '.' || isHex(v[i])); i++ {
+		}
+		if i == 1 || i == len(v) || v[i] != ']' {
+			return false
+		}
+		i++
+	} else {
+		for i < len(v) && isHostByte[v[i]] {
+			i++
+		}
+	}
+	if i == 0 {
+		return false
+	}
+	if i == len(v) {
+		return true
+	}
+	if v[i] != ':' || i+1 == len(v) {
+		return false
+	}
+	for _, c := range v[i+1:] {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// equalFold reports whether b is the lower-case ASCII string s in any case.
+func equalFold(b []byte, s string) bool {
+	if len(b) != len(s) {
+		return false
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != s[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Which bytes a part may have.
+var (
+	isToken    = set("!#$%&'*+-.^_`|~", alphanumeric) // RFC 9110, section 5.6.2
+	isHostByte = set("-._", alphanumeric)
+
+	// isPath has the bytes that package url leaves alone in a path (shouldEscape).
+	isPath = set("/-._~$&+,=:;@", alphanumeric)
+
+	// isValue has the bytes of a field's value: visible ones, space, tab, and those from 0x80 on.
+	isValue = func() (t [256]bool) {
+		for c := range t {
+			t[c] = c >= ' ' && c != 0x7f || c == '\t'
+		}
+		return t
+	}()
+)
+
+const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+func set(lists ...string) (t [256]bool) {
+	for _, list := range lists {
+		for i := range len(list) {
+			t[list[i]] = true
+		}
+	}
+	return t
+}
