@@ -305,12 +305,14 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// equalFold reports whether b is the lower-case ASCII string s in any case.
-func equalFold(b []byte, s string) bool {
+// equalFold reports whether b is the lower-case string s in any case. Only ASCII letters have cases
+// here.
+func equalFold[T []byte | string](b T, s string) bool {
 	if len(b) != len(s) {
 		return false
 	}
-	for i, c := range b {
+	for i := range len(b) {
+		c := b[i]
 		if 'A' <= c && c <= 'Z' {
 			c += 'a' - 'A'
 		}
