@@ -69,8 +69,9 @@ type Head struct {
 // Scan looks for a whole header at the start of p, of limitBytes at most. h is valid exactly if it
 // returns Plain.
 //
-// Scan starts anew with each call, so a caller that gets a header byte by byte should not call it for
-// each of them: before the empty line is there, [MayEnd] is false.
+// Scan starts anew with each call. Only a line feed can make an incomplete header whole, so a caller
+// that gets a header in small pieces calls Scan again when a piece has one, and when limitBytes are
+// there; that is once per line at most, and the subset limits the lines.
 func (h *Head) Scan(p []byte, limitBytes int) Verdict {
 	if len(p) > limitBytes {
 		p = p[:limitBytes]
