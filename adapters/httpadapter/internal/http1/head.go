@@ -1,6 +1,9 @@
 package http1
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // A Verdict says what [Scan] found at the start of some bytes.
 type Verdict uint8
@@ -44,7 +47,7 @@ var verdictNames = [Verdicts]string{
 func (v Verdict) String() string { return verdictNames[v] }
 
 // fieldsMax is the number of fields that the subset takes. Browsers send up to twenty. It bounds the
-// array of a [Head], and is below every limit that net/http has for them.
+// array of a [Head], and is below net/http's own limit, http.DefaultMaxHeaderValueCount (Go 1.27).
 const fieldsMax = 48
 
 // field is a line of the header: name and value as offsets into the head.
@@ -56,18 +59,23 @@ type Head struct {
 	Bytes         int   // length of the header, with the empty line at its end
 	ContentLength int64 // of the body behind it, in bytes; 0 without a Content-Length
 	Close         bool  // the client asks that the connection be closed after the answer
+	Fields        int   // how many fields there are, Host among them
 
 	method, target int  // where the two end; the target begins one byte after the method's end
 	query          int  // where the first "?" of the target is; -1 without one
 	escaped        bool // the target has a byte that package url treats in a way of its own
+	odd            bool // a field's name is not in its canonical form
 	hasLength      bool
-	host           field
+	host           int // the index of the Host field; -1 without one
 	fields         [fieldsMax]field
-	count          int
 }
 
 // Scan looks for a whole header at the start of p, of limitBytes at most. h is valid exactly if it
 // returns Plain.
+//
+// A limit of http.Server.MaxHeaderBytes, or of http.DefaultMaxHeaderBytes if that is not positive,
+// takes no header that net/http answers with 431: net/http's own limit is 4,096 bytes more. A server
+// that has set MaxHeaderValueCount (Go 1.27) wants h.Fields compared with it as well.
 //
 // Scan starts anew with each call. Only a line feed can make an incomplete header whole, so a caller
 // that gets a header in small pieces calls Scan again when a piece has one, and when limitBytes are
@@ -84,7 +92,7 @@ func (h *Head) Scan(p []byte, limitBytes int) Verdict {
 }
 
 func (h *Head) scan(p []byte) Verdict {
-	h.ContentLength, h.hasLength, h.Close, h.host, h.count = 0, false, false, field{}, 0
+	h.ContentLength, h.hasLength, h.Close, h.host, h.Fields, h.odd = 0, false, false, -1, 0, false
 	pos, v := h.scanRequestLine(p)
 	for v == Plain {
 		end := bytes.IndexByte(p[pos:], '\n')
@@ -95,7 +103,7 @@ func (h *Head) scan(p []byte) Verdict {
 			return LineEnd
 		case end == 1:
 			h.Bytes = pos + 2
-			if h.host.nameEnd == 0 {
+			if h.host < 0 {
 				return Host
 			}
 			return Plain
@@ -166,17 +174,30 @@ func isOddMethod(m []byte) bool { return string(m) == "CONNECT" || string(m) == 
 
 // scanField takes the line from start to end, without its CRLF.
 func (h *Head) scanField(p []byte, start, end int) Verdict {
-	i := start
-	for i < end && isToken[p[i]] {
-		i++
+	i, at, changed := start, wordStart, byte(0)
+	for ; i < end; i++ {
+		c := p[i]
+		written := canonical[at][c]
+		if written == 0 {
+			break
+		}
+		changed |= c ^ written
+		at = wordRest
+		if c == '-' {
+			at = wordStart
+		}
 	}
 	if i == start || i == end || p[i] != ':' {
 		return FieldName
 	}
-	if h.count == fieldsMax {
+	if h.Fields == fieldsMax {
 		return Fields
 	}
-	f := field{name: uint32(start), nameEnd: uint32(i)}
+	if changed != 0 {
+		h.odd = true
+	}
+	f := &h.fields[h.Fields]
+	f.name, f.nameEnd = uint32(start), uint32(i)
 	i++
 	for i < end && (p[i] == ' ' || p[i] == '\t') {
 		i++
@@ -185,26 +206,49 @@ func (h *Head) scanField(p []byte, start, end int) Verdict {
 		end--
 	}
 	f.value, f.valueEnd = uint32(i), uint32(end)
-	for _, c := range p[i:end] {
-		if !isValue[c] {
-			return FieldByte
+	if !isValue(p[i:end]) {
+		return FieldByte
+	}
+	h.Fields++
+	return h.heed(p[start:f.nameEnd], p[i:end])
+}
+
+// isValue reports whether a field's value has only visible bytes, spaces, tabs, and bytes from 0x80 on.
+// It looks at eight bytes at a time: most values have no tab, and need no second look.
+func isValue(v []byte) bool {
+	for len(v) >= 8 {
+		x := binary.LittleEndian.Uint64(v)
+		del := x ^ 0x7f*ones
+		control := (x-' '*ones)&^x | (del-ones)&^del // the high bits of bytes below a space, and of DEL
+		if control&(0x80*ones) != 0 && !isValueBytes(v[:8]) {
+			return false
+		}
+		v = v[8:]
+	}
+	return isValueBytes(v)
+}
+
+// ones has 1 in each of its bytes.
+const ones = 0x0101010101010101
+
+func isValueBytes(v []byte) bool {
+	for _, c := range v {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
 		}
 	}
-	h.fields[h.count] = f
-	h.count++
-	return h.heed(p, f)
+	return true
 }
 
 // heed deals with the fields that decide how a message is framed, where it ends, or where it goes.
-func (h *Head) heed(p []byte, f field) Verdict {
-	name, value := p[f.name:f.nameEnd], p[f.value:f.valueEnd]
+func (h *Head) heed(name, value []byte) Verdict {
 	switch len(name) {
 	case len("Host"):
 		if equalFold(name, "host") {
-			if h.host.nameEnd != 0 || !isHost(value) {
+			if h.host >= 0 || !isHost(value) {
 				return Host
 			}
-			h.host = f
+			h.host = h.Fields - 1
 		}
 	case len("Expect"): // and Pragma
 		if equalFold(name, "expect") {
@@ -332,13 +376,29 @@ var (
 	// isPath has the bytes that package url leaves alone in a path (shouldEscape).
 	isPath = set("/-._~$&+,=:;@", alphanumeric)
 
-	// isValue has the bytes of a field's value: visible ones, space, tab, and those from 0x80 on.
-	isValue = func() (t [256]bool) {
-		for c := range t {
-			t[c] = c >= ' ' && c != 0x7f || c == '\t'
+	// canonical has the bytes of a field's name as the canonical form has them, at the start of a word
+	// and behind it; 0 for those that a name can't have.
+	canonical = func() (t [2][256]byte) {
+		for c, ok := range isToken {
+			if !ok {
+				continue
+			}
+			t[wordStart][c], t[wordRest][c] = byte(c), byte(c)
+			if 'a' <= c && c <= 'z' {
+				t[wordStart][c] -= 'a' - 'A'
+			}
+			if 'A' <= c && c <= 'Z' {
+				t[wordRest][c] += 'a' - 'A'
+			}
 		}
 		return t
 	}()
+)
+
+// Places in a field's name.
+const (
+	wordStart = iota // the first byte, and each behind a hyphen
+	wordRest
 )
 
 const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

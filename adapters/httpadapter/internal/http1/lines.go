@@ -11,16 +11,17 @@ import (
 type kind uint8
 
 const (
-	ordinary kind = iota // the handler's alone
-	connection
-	contentEncoding
+	connection kind = iota
 	contentLength
 	contentType
-	date
-	trailer
-	trailerPrefix // a name that begins with [http.TrailerPrefix]
 	transferEncoding
-	kindCount
+	contentEncoding
+	date
+	trailer // Trailer, or a name that begins with [http.TrailerPrefix]
+	ordinary
+
+	// droppable is how many kinds, the first ones, may have to go. They are in the order of their names.
+	droppable = transferEncoding + 1
 )
 
 // kindOf returns the kind of a field by its canonical name.
@@ -42,86 +43,111 @@ func kindOf(name string) kind {
 		return transferEncoding
 	}
 	if strings.HasPrefix(name, http.TrailerPrefix) {
-		return trailerPrefix
+		return trailer
 	}
 	return ordinary
 }
 
 // kinds is a set of kinds.
-type kinds uint16
+type kinds uint8
 
 func (ks *kinds) set(k kind)     { *ks |= 1 << k }
 func (ks kinds) has(k kind) bool { return ks&(1<<k) != 0 }
 
-// lines is a header as it was at one moment: its lines in the order of their names, and the parts that
-// a decision may take out or needs to know. A handler may change the header afterwards, so it is either
-// this or a copy of the map.
-type lines struct {
-	text     []byte
-	spans    []span
-	spanned  [4]span // memory for spans, enough for most answers
-	present  kinds
-	values   [kindCount]string // the first value of each
-	trailer  []string          // all values of Trailer
-	upgrades bool              // Connection: Upgrade, and Upgrade
+// A snapshot has all that the decisions about an answer need of its header as it was at WriteHeader.
+// The handler may change the header afterwards.
+type snapshot struct {
+	connection string   // the first value of Connection
+	coding     string   // the first value of Transfer-Encoding
+	trailers   []string // the canonical names that Trailer declares
+	lines      [droppable]span
+	present    kinds
+	encoded    bool // Content-Encoding has a value
+	upgrades   bool // Connection: Upgrade, and Upgrade
 }
 
-// span is a part of the text that is of one kind.
-type span struct {
-	kind       kind
-	start, end int
+// span is where a field's lines are among the bytes for the connection.
+type span struct{ start, end int }
+
+// has reports whether the header has a field of this kind, be it without values.
+func (s *snapshot) has(k kind) bool { return s.present.has(k) }
+
+// take appends the lines of h to b, in the order of their names.
+func (s *snapshot) take(b []byte, h http.Header) []byte {
+	var most [namesInline]string
+	for _, name := range sortedNames(h, most[:0]) {
+		start, values := len(b), h[name]
+		b = appendField(b, name, values)
+		if k := kindOf(name); k != ordinary {
+			s.note(k, name, values, span{start, len(b)})
+		}
+	}
+	if s.has(connection) {
+		s.upgrades = isUpgrade(h)
+	}
+	return b
 }
 
-// take takes h down.
-func (l *lines) take(h http.Header) {
-	var most [16]string
-	names := most[:0]
+// note remembers a field that the server has a say in.
+func (s *snapshot) note(k kind, name string, values []string, at span) {
+	value := ""
+	if len(values) > 0 {
+		value = values[0]
+	}
+	switch k {
+	case connection:
+		s.connection = value
+	case transferEncoding:
+		s.coding = value
+	case contentEncoding:
+		s.encoded = value != ""
+	case trailer:
+		if name == "Trailer" {
+			if len(values) == 0 {
+				return
+			}
+			s.declareTrailers(values)
+		}
+	}
+	s.present.set(k)
+	if k < droppable {
+		s.lines[k] = at
+	}
+}
+
+// dropFrom takes the lines of some kinds out of b, to which take appended them.
+func (s *snapshot) dropFrom(b []byte, drop kinds) []byte {
+	for k := int(droppable) - 1; k >= 0; k-- { // from the last one, so that the places before it stay
+		if at := s.lines[k]; drop.has(kind(k)) && at.end > at.start {
+			b = append(b[:at.start], b[at.end:]...)
+		}
+	}
+	return b
+}
+
+// appendInformation appends the lines of an answer of 1xx, which has no body (RFC 8297).
+func appendInformation(b []byte, h http.Header) []byte {
+	var most [namesInline]string
+	for _, name := range sortedNames(h, most[:0]) {
+		if k := kindOf(name); k != contentLength && k != transferEncoding {
+			b = appendField(b, name, h[name])
+		}
+	}
+	return b
+}
+
+// namesInline is the number of names that are sorted without an allocation.
+const namesInline = 16
+
+// sortedNames appends the names of h to names, which is empty, in order.
+func sortedNames(h http.Header, names []string) []string {
 	for name := range h {
 		names = append(names, name)
 	}
-	slices.Sort(names)
-	l.spans = l.spanned[:0]
-	for _, name := range names {
-		l.add(name, h[name])
+	if len(names) > 1 {
+		slices.Sort(names)
 	}
-	l.upgrades = first(h, "Upgrade") != "" && slices.ContainsFunc(h["Connection"], func(v string) bool { return listHas(v, "upgrade") })
-}
-
-// add adds a field.
-func (l *lines) add(name string, values []string) {
-	k := kindOf(name)
-	if k != ordinary {
-		l.present.set(k)
-		if len(values) > 0 {
-			l.values[k] = values[0]
-		}
-	}
-	if k == trailer {
-		l.trailer = values
-	}
-	start := len(l.text)
-	l.text = appendField(l.text, name, values)
-	if k != ordinary {
-		l.spans = append(l.spans, span{k, start, len(l.text)})
-	}
-}
-
-// has reports whether the header has a field of this kind, be it without values.
-func (l *lines) has(k kind) bool { return l.present.has(k) }
-
-// value returns the first value of the field of this kind.
-func (l *lines) value(k kind) string { return l.values[k] }
-
-// appendTo appends the lines without those of the kinds to drop.
-func (l *lines) appendTo(b []byte, drop kinds) []byte {
-	pos := 0
-	for _, s := range l.spans {
-		if drop.has(s.kind) {
-			b = append(b, l.text[pos:s.start]...)
-			pos = s.end
-		}
-	}
-	return append(b, l.text[pos:]...)
+	return names
 }
 
 // appendField appends a line for each value. A name that is no token is left out, as net/http leaves
@@ -141,7 +167,7 @@ func appendField(b []byte, name string, values []string) []byte {
 
 // withoutBreaks makes spaces of the line breaks in a value.
 func withoutBreaks(v string) string {
-	if !strings.ContainsAny(v, "\r\n") {
+	if strings.IndexByte(v, '\n') < 0 && strings.IndexByte(v, '\r') < 0 {
 		return v
 	}
 	return strings.NewReplacer("\n", " ", "\r", " ").Replace(v)
@@ -164,18 +190,21 @@ func first(h http.Header, name string) string {
 	return ""
 }
 
-// listHas reports whether a list of tokens separated by commas has this one, in any case.
-func listHas(list, token string) bool {
-	for t := range strings.SplitSeq(list, ",") {
-		if equalFold(textproto.TrimString(t), token) {
-			return true
-		}
-	}
-	return false
+// isUpgrade reports whether a header changes the protocol, if the status is 101.
+func isUpgrade(h http.Header) bool {
+	return first(h, "Upgrade") != "" &&
+		slices.ContainsFunc(h["Connection"], func(list string) bool {
+			for token := range strings.SplitSeq(list, ",") {
+				if equalFold(strings.Trim(token, " \t"), "upgrade") {
+					return true
+				}
+			}
+			return false
+		})
 }
 
-// hasToken is listHas for lists that may also be separated by white space, as net/http reads the
-// Connection field of an answer.
+// hasToken reports whether a list has a token, in any case. As net/http reads the Connection field of
+// an answer, spaces separate tokens as commas do.
 func hasToken(list, token string) bool {
 	for t := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
 		if equalFold(t, token) {
@@ -185,12 +214,14 @@ func hasToken(list, token string) bool {
 	return false
 }
 
-// declareTrailers notes the names in a value of Trailer that may be trailers.
-func (w *Response) declareTrailers(v string) {
-	for name := range strings.SplitSeq(v, ",") {
-		name = http.CanonicalHeaderKey(textproto.TrimString(name))
-		if name != "" && !strings.HasPrefix(name, "If-") && !slices.Contains(neverTrailers, name) {
-			w.trailers = append(w.trailers, name)
+// declareTrailers notes the names in the values of Trailer that may be trailers.
+func (s *snapshot) declareTrailers(values []string) {
+	for _, v := range values {
+		for name := range strings.SplitSeq(v, ",") {
+			name = http.CanonicalHeaderKey(textproto.TrimString(name))
+			if name != "" && !strings.HasPrefix(name, "If-") && !slices.Contains(neverTrailers, name) {
+				s.trailers = append(s.trailers, name)
+			}
 		}
 	}
 }
@@ -221,10 +252,7 @@ func (w *Response) appendTrailers() {
 	for _, name := range w.trailers {
 		add(name, w.header[name])
 	}
-	if t == nil {
-		return
+	for _, name := range sortedNames(t, nil) {
+		w.out = appendField(w.out, name, t[name])
 	}
-	var sorted lines
-	sorted.take(t)
-	w.out = sorted.appendTo(w.out, 0)
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
-// A Message is the memory of one request: all that its http.Request refers to and that need not be
-// allocated by itself. It is never used for a second request, since handlers may keep any part.
+// A Message is the memory of one request: the http.Request, and all that it refers to and that need
+// not be allocated by itself. It is never used for a second request, since handlers may keep any part.
 type Message struct {
-	url    url.URL
-	values [valuesInline]string
+	request http.Request
+	url     url.URL
+	values  [valuesInline]string
 }
 
 // valuesInline is the number of fields whose values lie in the Message itself. Browsers send about
@@ -18,16 +20,18 @@ type Message struct {
 const valuesInline = 12
 
 // blank is where every request begins: [http.Request.WithContext] is the only way to give one a
-// context, and it makes a copy.
+// context.
 var blank http.Request
 
-// Request makes the request of the head h, which was scanned at the start of p, in m. It copies all
-// that it needs, once, so p may be overwritten afterwards. The request has no Body yet, no RemoteAddr
-// and no TLS; its other fields are those that net/http sets.
+// Request makes the request of the head h, which was scanned at the start of p, in m, which must be
+// new. It copies all that it needs, once, so p may be overwritten afterwards.
+//
+// All fields are as net/http sets them, except RemoteAddr, TLS, and the Body of a request that has
+// content: these are the caller's to set.
 //
 // It reports false if the target is none for package url; then the request is net/http's to refuse.
 func (h *Head) Request(ctx context.Context, p []byte, m *Message) (r *http.Request, ok bool) {
-	head := string(p[:h.Bytes])
+	head := h.text(p)
 	uri := head[h.method+1 : h.target]
 	u := &m.url
 	if h.escaped {
@@ -38,34 +42,71 @@ func (h *Head) Request(ctx context.Context, p []byte, m *Message) (r *http.Reque
 	} else if u.Path = uri; h.query >= 0 {
 		u.Path, u.RawQuery = head[h.method+1:h.query], head[h.query+1:h.target]
 	}
-	r = blank.WithContext(ctx)
+	m.request = *blank.WithContext(ctx)
+	r = &m.request
 	r.Method = methodOf(head[:h.method])
 	r.URL = u
 	r.RequestURI = uri
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
-	r.Host = head[h.host.value:h.host.valueEnd]
+	host := h.fields[h.host]
+	r.Host = head[host.value:host.valueEnd]
 	r.ContentLength = h.ContentLength
 	r.Close = h.Close
 	r.Header = h.header(head, m)
+	if h.ContentLength == 0 {
+		r.Body = http.NoBody
+	}
 	return r, true
+}
+
+// text returns the header with the names of its fields in their canonical form. The request is made
+// of parts of it.
+func (h *Head) text(p []byte) string {
+	if !h.odd {
+		return string(p[:h.Bytes])
+	}
+	var b strings.Builder
+	b.Grow(h.Bytes)
+	pos := uint32(0)
+	for i := range h.Fields {
+		f := &h.fields[i]
+		b.Write(p[pos:f.name])
+		at := wordStart
+		for _, c := range p[f.name:f.nameEnd] {
+			b.WriteByte(canonical[at][c])
+			at = wordRest
+			if c == '-' {
+				at = wordStart
+			}
+		}
+		pos = f.nameEnd
+	}
+	b.Write(p[pos:h.Bytes])
+	return b.String()
 }
 
 // header makes the Header, without Host, which net/http takes out.
 func (h *Head) header(head string, m *Message) http.Header {
 	values := m.values[:]
-	if h.count > len(values) {
-		values = make([]string, h.count)
+	if h.Fields > len(values) {
+		values = make([]string, h.Fields)
 	}
-	header := make(http.Header, h.count-1)
-	for i, f := range h.fields[:h.count] {
-		if f == h.host {
+	header := make(http.Header, h.Fields-1)
+	var seen uint64 // a bit for each name so far; two names may share one
+	for i := range h.Fields {
+		if i == h.host {
 			continue
 		}
-		name, value := canonical(head[f.name:f.nameEnd]), head[f.value:f.valueEnd]
-		if vv, ok := header[name]; ok {
-			header[name] = append(vv, value)
-			continue
+		f := &h.fields[i]
+		name, value := head[f.name:f.nameEnd], head[f.value:f.valueEnd]
+		bit := uint64(1) << ((uint(len(name)) + 3*uint(name[0]) + 7*uint(name[len(name)-1])) % 64)
+		if seen&bit != 0 {
+			if vv, ok := header[name]; ok {
+				header[name] = append(vv, value)
+				continue
+			}
 		}
+		seen |= bit
 		values[i] = value
 		header[name] = values[i : i+1 : i+1] // an append must not reach the next field's value
 	}
@@ -83,18 +124,4 @@ func methodOf(s string) string {
 		return http.MethodHead
 	}
 	return s
-}
-
-// canonical returns a field's name in its canonical form: a part of the header if it has that form
-// already, and if not a string that is there for all requests, or a new one.
-func canonical(name string) string {
-	upper := true
-	for i := range len(name) {
-		c := name[i]
-		if upper && 'a' <= c && c <= 'z' || !upper && 'A' <= c && c <= 'Z' {
-			return http.CanonicalHeaderKey(name)
-		}
-		upper = c == '-'
-	}
-	return name
 }

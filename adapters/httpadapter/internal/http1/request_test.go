@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +50,36 @@ var requests = []struct {
 	{"path like an authority", "GET //evil.org/x HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
 	{"IPv6", "GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", Plain},
 	{"underscore in a name", "GET / HTTP/1.1\r\nHost: h\r\nContent_Length: 5\r\n\r\n", Plain},
+
+	{"fragment", "GET /a#b HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"parameters of a segment", "GET /a;b=c/d:e@f HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"half an escape", "GET /% HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"wrong escape", "GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"escaped NUL", "GET /%00 HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"wrong escape in the query", "GET /?%zz HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"dots", "GET /../a/./%2e%2E//b HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"backslash", "GET /\\a HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"asterisk in a path", "GET /* HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"target beyond ASCII", "GET /\xc3\xa4?\xff HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"three slashes", "GET ///a HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"absolute form in a path", "GET /http://a/ HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"lower-case method", "get / HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"method of signs", "!#$%&'*+-.^_`|~ / HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"OPTIONS of a path", "OPTIONS /* HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"length of a GET", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", Plain},
+	{"length of a HEAD", "HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", Plain},
+	{"longest length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999999999\r\n\r\n", Plain},
+	{"long name", "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("n", 300) + "-n: v\r\n\r\n", Plain},
+	{"signs in names", "GET / HTTP/1.1\r\nHost: h\r\n!#$%&'*+-.^_`|~: v\r\n-: 1\r\n--a: 2\r\n7a-b7C: 3\r\n\r\n", Plain},
+	{"names in any case", "gEt / HTTP/1.1\r\nhOST: h\r\ncontent-LENGTH: 0\r\nx-a: 1\r\nX-a: 2\r\netag: 3\r\nwww-authenticate: 4\r\n\r\n", Plain},
+	{"names that share a bit", "GET / HTTP/1.1\r\nAb: 1\r\nHost: h\r\nAb: 2\r\nBa: 3\r\nXx: 4\r\nAb: 5\r\n\r\n", Plain},
+	{"many plain fields", "GET / HTTP/1.1\r\n" + manyFields(fieldsMax-1) + "Host: h\r\n\r\n", Plain},
+	{"tab in a value", "GET / HTTP/1.1\r\nHost: h\r\nA: 1234567\t90123456\t\r\n\r\n", Plain},
+	{"cookies", "GET / HTTP/1.1\r\nHost: h\r\nCookie: a=1\r\nCookie: b=2\r\n\r\n", Plain},
+	{"TE", "GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\n\r\n", Plain},
+	{"Keep-Alive", "GET / HTTP/1.1\r\nHost: h\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\n\r\n", Plain},
+	{"underscore in a host", "GET / HTTP/1.1\r\nHost: a_b.c-d:0\r\n\r\n", Plain},
+	{"coding with an underscore", "GET / HTTP/1.1\r\nHost: h\r\nTransfer_Encoding: chunked\r\n\r\n", Plain},
 
 	{"nothing", "", Incomplete},
 	{"part of a method", "GE", Incomplete},
@@ -113,6 +145,46 @@ var requests = []struct {
 	{"folded first line", "GET / HTTP/1.1\r\n Host: h\r\n\r\n", FieldName},
 	{"space before a colon", "GET / HTTP/1.1\r\nHost : h\r\n\r\n", FieldName},
 	{"no colon", "GET / HTTP/1.1\r\nHost: h\r\nA\r\n\r\n", FieldName},
+	{"DEL in a value", "GET / HTTP/1.1\r\nHost: h\r\nA: 12345\x7f789\r\n\r\n", FieldByte},
+	{"escape in a value", "GET / HTTP/1.1\r\nHost: h\r\nA: 1234567890\x1b\r\n\r\n", FieldByte},
+	{"tab before a colon", "GET / HTTP/1.1\r\nHost: h\r\nA\t: b\r\n\r\n", FieldName},
+	{"tab behind a method", "GET\t/ HTTP/1.1\r\nHost: h\r\n\r\n", Method},
+	{"space first", " GET / HTTP/1.1\r\nHost: h\r\n\r\n", Method},
+	{"method beyond ASCII", "G\xc3\x8bT / HTTP/1.1\r\nHost: h\r\n\r\n", Method},
+	{"method with a slash", "GET/ / HTTP/1.1\r\nHost: h\r\n\r\n", Method},
+	{"space behind the version", "GET / HTTP/1.1 \r\nHost: h\r\n\r\n", LineEnd},
+	{"tab before the version", "GET /\tHTTP/1.1\r\nHost: h\r\n\r\n", Target},
+	{"two spaces before the version", "GET /  HTTP/1.1\r\nHost: h\r\n\r\n", Version},
+	{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: h\r\n\r\n", Version},
+	{"HTTP/2.0", "GET / HTTP/2.0\r\nHost: h\r\n\r\n", Version},
+	{"HTTP/01.1", "GET / HTTP/01.1\r\nHost: h\r\n\r\n", Version},
+	{"HTTP/0.9", "GET /\r\n", Target},
+	{"DEL in the target", "GET /\x7f HTTP/1.1\r\nHost: h\r\n\r\n", Target},
+	{"CR in the target", "GET /\ra HTTP/1.1\r\nHost: h\r\n\r\n", Target},
+	{"query only", "GET ?a HTTP/1.1\r\nHost: h\r\n\r\n", Target},
+	{"fragment only", "GET #a HTTP/1.1\r\nHost: h\r\n\r\n", Target},
+	{"absolute form of another host", "GET http://a@b:80/ HTTP/1.1\r\nHost: h\r\n\r\n", Target},
+	{"CONNECT of a path", "CONNECT /_goRPC_ HTTP/1.1\r\nHost: h\r\n\r\n", Method},
+	{"host with a slash", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", Host},
+	{"host beyond ASCII", "GET / HTTP/1.1\r\nHost: \xc3\xa4\r\n\r\n", Host},
+	{"host with a space", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", Host},
+	{"port of letters", "GET / HTTP/1.1\r\nHost: a:b\r\n\r\n", Host},
+	{"two ports", "GET / HTTP/1.1\r\nHost: a:1:2\r\n\r\n", Host},
+	{"open bracket", "GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", Host},
+	{"zone", "GET / HTTP/1.1\r\nHost: [fe80::1%25lo]\r\n\r\n", Host},
+	{"escape in the host", "GET / HTTP/1.1\r\nHost: a%2eb\r\n\r\n", Host},
+	{"empty host and another", "GET / HTTP/1.1\r\nHost:\r\nHost: a\r\n\r\n", Host},
+	{"identity", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: identity\r\nContent-Length: 1\r\n\r\na", Coding},
+	{"list of codings", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", Coding},
+	{"empty coding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n\r\n", Coding},
+	{"folded coding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n chunked\r\n\r\n", Coding},
+	{"one digit too many", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0000000000000001\r\n\r\na", Length},
+	{"space in a length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1 1\r\n\r\na", Length},
+	{"fraction", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1.0\r\n\r\na", Length},
+	{"empty option", "GET / HTTP/1.1\r\nHost: h\r\nConnection:\r\n\r\n", Option},
+	{"close among options", "GET / HTTP/1.1\r\nHost: h\r\nConnection: close, TE\r\n\r\n", Option},
+	{"other expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect: x\r\n\r\n", Expect},
+	{"empty expectation", "GET / HTTP/1.1\r\nHost: h\r\nExpect:\r\n\r\n", Expect},
 	{"no name", "GET / HTTP/1.1\r\nHost: h\r\n: b\r\n\r\n", FieldName},
 	{"name beyond ASCII", "GET / HTTP/1.1\r\nHost: h\r\n\xc3\xa4: b\r\n\r\n", FieldName},
 }
@@ -146,22 +218,17 @@ func TestByteByByte(t *testing.T) {
 	}
 }
 
-// asNetHTTP reads a request as net/http's server does, up to the call of the handler, and returns how
-// many bytes it takes. net/http does the last steps itself in TestServer.
-func asNetHTTP(p []byte) (*http.Request, int, error) {
-	rest := bytes.NewReader(p)
-	buf := bufio.NewReader(rest)
-	r, err := http.ReadRequest(buf)
-	if err != nil {
-		return nil, 0, err
+// manyFields returns n lines, each with a name of its own.
+func manyFields(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "X%d: %d\r\n", i, i)
 	}
-	r.Header.Del("Host")
-	return r, len(p) - rest.Len() - buf.Buffered(), nil
+	return b.String()
 }
 
-// asHere reads the request that h was scanned from.
-func asHere(t *testing.T, h *Head, p []byte) *http.Request {
-	t.Helper()
+// asHere reads the request that h was scanned from; nil if it is none.
+func asHere(h *Head, p []byte) *http.Request {
 	scanned := bytes.Clone(p)
 	r, ok := h.Request(context.Background(), scanned, new(Message))
 	if !ok {
@@ -173,41 +240,152 @@ func asHere(t *testing.T, h *Head, p []byte) *http.Request {
 	return r
 }
 
-// describe renders all fields of a request that a parser sets.
+// describe renders all fields of a request that the parser decides on; of the body, whether there is
+// one.
 func describe(r *http.Request) string {
-	body := "no body"
-	if r.ContentLength != 0 {
-		body = "body"
+	var b strings.Builder
+	v := reflect.ValueOf(*r)
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		switch {
+		case !f.IsExported() || f.Name == "RemoteAddr":
+		case f.Name == "Body":
+			fmt.Fprintf(&b, " none=%v", r.Body == http.NoBody)
+		case f.Name == "URL":
+			fmt.Fprintf(&b, " %#v", *r.URL)
+		default:
+			fmt.Fprintf(&b, " %s=%#v", f.Name, v.Field(i).Interface())
+		}
 	}
-	return fmt.Sprintf("%q %#v %q %d.%d %#v %s %d %v %v %q %#v %q", r.Method, *r.URL, r.Proto, r.ProtoMajor, r.ProtoMinor,
-		r.Header, body, r.ContentLength, r.TransferEncoding, r.Close, r.Host, r.Trailer, r.RequestURI)
+	return b.String()
 }
 
-// wantSame checks that the two parsers agree about p, if this one takes it.
-func wantSame(t *testing.T, p []byte) {
+// netHTTP is a server of net/http that says which requests its handler gets.
+type netHTTP struct {
+	conns pipes
+	srv   *http.Server
+	ended sync.WaitGroup
+}
+
+// requestKey is the context key of the channel that a connection's requests go to.
+type requestKey struct{}
+
+// servedConn is a connection of netHTTP.
+type servedConn struct {
+	net.Conn
+	requests chan *http.Request
+}
+
+func startNetHTTP(t testing.TB) *netHTTP {
+	s := &netHTTP{conns: make(pipes)}
+	s.srv = &http.Server{
+		ErrorLog: log.New(io.Discard, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, requestKey{}, c.(servedConn).requests)
+		},
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			select {
+			case r.Context().Value(requestKey{}).(chan *http.Request) <- r:
+			default: // not the first one
+			}
+			panic(http.ErrAbortHandler)
+		}),
+	}
+	s.ended.Go(func() { _ = s.srv.Serve(s.conns) })
+	t.Cleanup(func() {
+		_ = s.srv.Close()
+		s.ended.Wait()
+	})
+	return s
+}
+
+// serve has the server serve the bytes, and returns the first request that its handler gets; nil if it
+// refuses them.
+func (s *netHTTP) serve(t testing.TB, p []byte) *http.Request {
+	t.Helper()
+	client, server := net.Pipe()
+	conn := servedConn{server, make(chan *http.Request, 1)}
+	s.conns <- conn
+	var ended sync.WaitGroup
+	closed := make(chan struct{})
+	ended.Go(func() { _, _ = client.Write(p) })
+	ended.Go(func() {
+		_, _ = io.Copy(io.Discard, client)
+		close(closed)
+	})
+	defer ended.Wait()
+	defer client.Close()
+	var r *http.Request
+	select {
+	case r = <-conn.requests:
+	case <-closed:
+		select {
+		case r = <-conn.requests:
+		default:
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("net/http neither serves nor refuses %q", p)
+	}
+	return r
+}
+
+// consumed returns how many bytes net/http reads of a header.
+func consumed(p []byte) int {
+	rest := bytes.NewReader(p)
+	buf := bufio.NewReader(rest)
+	if _, err := http.ReadRequest(buf); err != nil {
+		return -1
+	}
+	return len(p) - rest.Len() - buf.Buffered()
+}
+
+// wantSame checks that a handler gets the same request here as on net/http, if this package takes it.
+func (s *netHTTP) wantSame(t *testing.T, p []byte) {
 	t.Helper()
 	var h Head
 	if h.Scan(p, limitBytes) != Plain {
 		return
 	}
-	got := asHere(t, &h, p)
-	want, wantBytes, err := asNetHTTP(p)
+	got, want := asHere(&h, p), s.serve(t, p)
 	switch {
-	case err != nil && got == nil:
-	case err != nil:
-		t.Errorf("%q: taken, and net/http refuses it: %v", p, err)
+	case got == nil && want == nil:
+	case want == nil:
+		t.Errorf("%q: taken, and net/http refuses it", p)
 	case got == nil:
 		t.Errorf("%q: no request, and net/http makes one: %s", p, describe(want))
 	case describe(got) != describe(want):
 		t.Errorf("%q:\n got %s\nwant %s", p, describe(got), describe(want))
-	case h.Bytes != wantBytes:
-		t.Errorf("%q: got %d bytes, want net/http's %d", p, h.Bytes, wantBytes)
+	case h.Bytes != consumed(p):
+		t.Errorf("%q: got %d bytes, want net/http's %d", p, h.Bytes, consumed(p))
 	}
 }
 
 func TestSameRequest(t *testing.T) {
+	s := startNetHTTP(t)
 	for _, r := range requests {
-		wantSame(t, []byte(r.head))
+		s.wantSame(t, []byte(r.head))
+	}
+}
+
+// TestSameBytes: each byte at each kind of place in a header, by itself and among others.
+func TestSameBytes(t *testing.T) {
+	s := startNetHTTP(t)
+	for _, format := range []string{
+		"%s / HTTP/1.1\r\nHost: h\r\n\r\n", "G%sT / HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET %s HTTP/1.1\r\nHost: h\r\n\r\n", "GET /%s HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /a%sb/c HTTP/1.1\r\nHost: h\r\n\r\n", "GET /?%s HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /?a%sb HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.%s\r\nHost: h\r\n\r\n",
+		"GET / HTTP/1.1%s\r\nHost: h\r\n\r\n", "GET / HTTP/1.1\r\nHost: %s\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a%sb\r\n\r\n", "GET / HTTP/1.1\r\nHost: a:%s\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: [%s]\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\n%s: b\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: h\r\nA%sa: b\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nA: %s\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: h\r\nA: b%sc\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nA: 123%s5678\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: h\r\nA: b\r%s\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1%s\r\n\r\nx",
+		"GET / HTTP/1.1\r\nHost: h\r\nConnection: close%s\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\n\r%s\n",
+	} {
+		for c := range 256 {
+			s.wantSame(t, fmt.Appendf(nil, format, string([]byte{byte(c)})))
+		}
 	}
 }
 
@@ -216,7 +394,8 @@ func FuzzSameRequest(f *testing.F) {
 	for _, r := range requests {
 		f.Add([]byte(r.head))
 	}
-	f.Fuzz(wantSame)
+	s := startNetHTTP(f)
+	f.Fuzz(func(t *testing.T, p []byte) { s.wantSame(t, p) })
 }
 
 // FuzzSameFields builds requests out of parts, since a fuzzer of bytes seldom gets a whole one.
@@ -224,79 +403,25 @@ func FuzzSameFields(f *testing.F) {
 	f.Add("GET", "/a?b", "h:80", "Content-Length", "5", "X-Y", "z")
 	f.Add("POST", "/%2f", "[::1]", "connection", "close", "Connection", "keep-alive")
 	f.Add("HEAD", "/é\"<>", "a_b", "Transfer-Encoding", "chunked", "content-length", "007")
+	f.Add("CONNECT", "//a:b@c/;d#e", "a:0", "expect", "", "Pragma", "no-cache")
+	s := startNetHTTP(f)
 	f.Fuzz(func(t *testing.T, method, target, host, name1, value1, name2, value2 string) {
-		wantSame(t, fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\n%s: %s\r\n\r\nrest", method, target, host, name1, value1, name2, value2))
+		s.wantSame(t, fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n%s: %s\r\n%s: %s\r\n\r\nrest", method, target, host, name1, value1, name2, value2))
 	})
 }
 
-// TestServer: a handler of net/http's server sees the same request.
-func TestServer(t *testing.T) {
-	for _, r := range requests {
+// TestLimit: a header of as many bytes as the limit is taken, a longer one is not.
+func TestLimit(t *testing.T) {
+	head := []byte("GET /" + strings.Repeat("x", 500) + " HTTP/1.1\r\nHost: h\r\n\r\nbody")
+	whole := len(head) - len("body")
+	for limit, want := range map[int]Verdict{
+		whole - 1: TooLong, whole: Plain, whole + 1: Plain, 10: TooLong, 0: TooLong,
+	} {
 		var h Head
-		if h.Scan([]byte(r.head), limitBytes) != Plain {
-			continue
-		}
-		got := asHere(t, &h, []byte(r.head))
-		if want := served(t, r.head); describe(got) != describe(want) {
-			t.Errorf("%s:\n got %s\nwant %s", r.name, describe(got), describe(want))
+		if got := h.Scan(head, limit); got != want {
+			t.Errorf("limit of %d bytes, header of %d: got %v, want %v", limit, whole, got, want)
 		}
 	}
-}
-
-// served has net/http's server serve the bytes, and returns the request that its handler gets.
-func served(t *testing.T, head string) *http.Request {
-	t.Helper()
-	requests := make(chan *http.Request, 16)
-	client, server := net.Pipe()
-	defer client.Close()
-	listener := &oneConn{conn: server, closed: make(chan struct{})}
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests <- r.Clone(context.Background())
-	})}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = srv.Serve(listener)
-	}()
-	defer func() {
-		_ = srv.Close()
-		<-ended
-	}()
-	go func() { _, _ = io.Copy(io.Discard, client) }()
-	go func() { _, _ = io.WriteString(client, head) }()
-	select {
-	case r := <-requests:
-		return r
-	case <-time.After(10 * time.Second):
-		t.Fatalf("net/http does not serve %q", head)
-		return nil
-	}
-}
-
-// oneConn is a listener with one connection.
-type oneConn struct {
-	conn   net.Conn
-	closed chan struct{}
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	if c := l.conn; c != nil {
-		l.conn = nil
-		return c, nil
-	}
-	<-l.closed
-	return nil, net.ErrClosed
-}
-
-func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (l *oneConn) Close() error {
-	select {
-	case <-l.closed:
-	default:
-		close(l.closed)
-	}
-	return nil
 }
 
 // TestValuesApart: an append to one field's values does not reach another's.
@@ -322,21 +447,5 @@ func TestVerdictNames(t *testing.T) {
 			t.Errorf("verdicts %d and %d: got the same name %q", other, v, v)
 		}
 		seen[v.String()] = v
-	}
-}
-
-func BenchmarkRequest(b *testing.B) {
-	for _, i := range []int{0, 1, 2} {
-		head := []byte(requests[i].head)
-		b.Run(requests[i].name, func(b *testing.B) {
-			b.ReportAllocs()
-			var h Head
-			for b.Loop() {
-				if h.Scan(head, 4<<10) != Plain {
-					b.Fatal("not taken")
-				}
-				h.Request(context.Background(), head, new(Message))
-			}
-		})
 	}
 }

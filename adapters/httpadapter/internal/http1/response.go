@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"path"
@@ -8,11 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 )
 
 // A Conn is the connection of a [Response]. Its Write sends bytes of answers, and blocks; once it has
 // failed it fails for good. If it is an [io.ReaderFrom] as well, bodies from files go that way.
+//
+// The Response calls it from the goroutine of the handler only.
 type Conn interface {
 	io.Writer
 
@@ -24,69 +26,93 @@ type Conn interface {
 	// whether the rest of the body was too long to be read.
 	FinishBody() (reusable, tooLong bool)
 
+	// AppendDate appends the time in [http.TimeFormat]. A [Date] does it.
+	AppendDate(b []byte) []byte
+
 	// Logf writes a line to the server's error log.
 	Logf(format string, args ...any)
 }
 
 // A Response is the answer to one request: the bytes that net/http sends for the same calls. It
-// implements http.ResponseWriter, http.Flusher, io.StringWriter and io.ReaderFrom. Hijacking and
-// deadlines are its owner's.
+// implements http.ResponseWriter, http.Flusher, io.StringWriter and io.ReaderFrom. Deadlines are its
+// owner's, and so is the connection once the owner has called Detach.
 //
-// Handlers may keep a Response, so it is never used for a second request. Calls after Finish have no
-// effect on the connection.
+// Handlers may keep a Response, so it is never used for a second request. It holds no buffer before
+// the handler writes, nor between a Flush and the next Write. As with net/http, a handler's calls must
+// not run at the same time; calls after Finish or Detach have no effect on the connection.
 //
 // # States
 //
 //	state      wrote  sent   meaning                               leaves by
 //	open       no     no     the handler may change the header     WriteHeader, the first Write, Flush
-//	decided    yes    no     status and header are fixed, the      bodyBytesMax of body, Flush, Finish
+//	decided    yes    no     status and header are fixed, their    bodyBytesMax of body, Flush, Finish
+//	                         lines lie at the end of out; the
 //	                         beginning of the body waits
-//	streaming  yes    yes    the header is sent, or in out         Finish
-//	finished   yes    yes    the handler has returned              (final)
+//	streaming  yes    yes    the header is sent, or whole in out   Finish, Detach
+//
+//	phase      meaning                                             leaves by
+//	handling   the handler runs                                    Finish, Detach
+//	finished   the handler has returned                            (final)
+//	detached   the handler has the connection                      (final)
 //
 // A body that ends before it has more than bodyBytesMax bytes is sent with its length. A longer one,
 // or one that is flushed, is sent in chunks if the handler has not declared its length.
 type Response struct {
-	conn Conn
-	req  *http.Request
+	conn   Conn
+	header http.Header // the handler's; nil before it asks for it
+	body   []byte      // the beginning of the body, or of the next chunk; memory of bodies
+	out    []byte      // bytes for the connection
+	err    error       // why the connection failed
 
-	header       http.Header // the handler's
-	calledHeader bool        // the handler has asked for header
-	lines        lines       // the header as it was at WriteHeader
+	length   int64 // of the body: declared, or of one that has ended; -1: not known
+	written  int64 // bytes of the body that the handler has written
+	snapshot       // of the header, at WriteHeader
 
-	status   int
-	length   int64    // declared, or of a body that has ended; -1: not known
-	written  int64    // bytes of the body that the handler has written
-	trailers []string // the canonical names that the Trailer field declares
+	phase  atomic.Uint32
+	status int
 
-	wrote, sent bool
-	chunking    bool
-	closes      bool // the connection is closed after the answer
-	fullDuplex  bool
-
-	body []byte // the beginning of the body, or of the next chunk
-	out  []byte // bytes for the connection
-	err  error  // why the connection failed
-
-	finished atomic.Bool
+	isHead     bool // the request's method is HEAD
+	hasBody    bool // the request has a body
+	closes     bool // the connection is closed after the answer
+	fullDuplex bool
+	wrote      bool
+	sent       bool
+	chunking   bool
+	pooled     bool // out is memory of outs
 }
+
+const (
+	handling = iota
+	finished
+	detached
+)
 
 // bodyBytesMax is how many bytes of a body wait for more, and the size of most chunks: net/http's
 // bufferBeforeChunkingSize.
 const bodyBytesMax = 2048
 
-// outBytesMax is how many bytes wait for the connection.
+// outBytesMax is how many bytes wait for the connection: as many as with net/http.
 const outBytesMax = 4096
 
-// NewResponse returns the answer to r on conn. out, which may be nil, is memory for the bytes that wait
-// for the connection; see [Response.Out].
+// NewResponse returns the answer to r on conn.
+//
+// out may have bytes of earlier answers, which are sent before those of this one, and memory behind
+// them, which the answer uses; it belongs to the Response until [Response.Out] returns it, and bytes in
+// it wait as long as the handler does. Without it the Response takes memory from a pool when it needs
+// some; see [ReleaseOut].
 func NewResponse(conn Conn, r *http.Request, out []byte) *Response {
-	return &Response{conn: conn, req: r, header: make(http.Header), length: -1, out: out}
+	// The handler may change r, so all that is asked of it is asked here.
+	return &Response{
+		conn: conn, out: out, length: -1,
+		isHead: r.Method == http.MethodHead, hasBody: r.ContentLength != 0, closes: r.Close,
+	}
 }
 
 // Header returns the handler's header. Changes after WriteHeader have no effect, except on trailers.
 func (w *Response) Header() http.Header {
-	w.calledHeader = true
+	if w.header == nil {
+		w.header = make(http.Header)
+	}
 	return w.header
 }
 
@@ -94,7 +120,11 @@ func (w *Response) Header() http.Header {
 // may follow.
 func (w *Response) WriteHeader(status int) {
 	switch {
-	case w.finished.Load():
+	case w.phase.Load() == finished:
+		return
+	case w.phase.Load() == detached:
+		fn, file, line := caller()
+		w.conn.Logf("http: response.WriteHeader on hijacked connection from %s (%s:%d)", fn, file, line)
 		return
 	case w.wrote:
 		fn, file, line := caller()
@@ -103,62 +133,47 @@ func (w *Response) WriteHeader(status int) {
 	case status < 100 || status > 999:
 		panic("invalid WriteHeader code " + strconv.Itoa(status)) // as net/http does: the handler's mistake
 	}
+	w.takeOut()
 	if status < 200 && status != http.StatusSwitchingProtocols {
-		w.inform(status)
+		w.out = appendStatusLine(w.out, status)
+		w.out = appendInformation(w.out, w.header)
+		w.out = append(w.out, crlf...)
+		w.flushOut()
+		w.releaseIdle()
 		return
 	}
 	w.wrote, w.status = true, status
-	if w.calledHeader {
-		w.lines.take(w.header)
-	}
-	if v := first(w.header, "Content-Length"); v != "" {
-		if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 {
-			w.length = n
-		} else {
-			w.conn.Logf("http: invalid Content-Length of %q", v)
-			w.header.Del("Content-Length")
-		}
+	w.out = appendStatusLine(w.out, status)
+	if len(w.header) > 0 {
+		w.takeHeader()
 	}
 }
 
-// inform sends an answer of 1xx, with the header as it is now (RFC 8297).
-func (w *Response) inform(status int) {
-	var now lines
-	now.take(w.header)
-	w.out = appendStatusLine(w.out, status)
-	w.out = now.appendTo(w.out, 1<<contentLength|1<<transferEncoding)
-	w.out = append(w.out, crlf...)
-	w.flushOut()
+// takeHeader appends the lines of the header and remembers all that later decisions need of it.
+func (w *Response) takeHeader() {
+	w.out = w.snapshot.take(w.out, w.header)
+	v := first(w.header, "Content-Length")
+	if v == "" {
+		return
+	}
+	if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 {
+		w.length = n
+		return
+	}
+	w.conn.Logf("http: invalid Content-Length of %q", v)
+	w.header.Del("Content-Length")
 }
 
 // Write appends p to the body.
-func (w *Response) Write(p []byte) (int, error) { return write(w, p) }
-
-// WriteString is Write for a string.
-func (w *Response) WriteString(s string) (int, error) { return write(w, s) }
-
-func write[T []byte | string](w *Response, p T) (n int, err error) {
-	if w.finished.Load() {
-		return 0, http.ErrHijacked
-	}
-	if !w.wrote {
-		w.WriteHeader(http.StatusOK)
-	}
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if !bodyAllowed(w.status) {
-		return 0, http.ErrBodyNotAllowed
-	}
-	w.written += int64(len(p))
-	if w.length >= 0 && w.written > w.length {
-		return 0, http.ErrContentLength
+func (w *Response) Write(p []byte) (n int, err error) {
+	if err := w.admit(len(p)); err != nil || len(p) == 0 {
+		return 0, err
 	}
 	// The chunks must be those of a bufio.Writer of bodyBytesMax.
 	for len(p) > bodyBytesMax-len(w.body) && w.err == nil {
 		m := len(p)
 		if len(w.body) == 0 {
-			w.emit([]byte(p))
+			w.emit(p)
 		} else {
 			m = bodyBytesMax - len(w.body)
 			w.body = append(w.body, p[:m]...)
@@ -170,38 +185,125 @@ func write[T []byte | string](w *Response, p T) (n int, err error) {
 	if w.err != nil {
 		return n, w.err
 	}
-	w.body = append(w.body, p...)
+	w.body = append(w.takeBody(), p...)
 	return n + len(p), nil
 }
 
+// WriteString appends s to the body. Of a long string all chunks have bodyBytesMax bytes, since a
+// bufio.Writer copies strings.
+func (w *Response) WriteString(s string) (n int, err error) {
+	if err := w.admit(len(s)); err != nil || len(s) == 0 {
+		return 0, err
+	}
+	for len(s) > bodyBytesMax-len(w.body) && w.err == nil {
+		m := bodyBytesMax - len(w.body)
+		w.body = append(w.takeBody(), s[:m]...)
+		w.emitBody()
+		n += m
+		s = s[m:]
+	}
+	if w.err != nil {
+		return n, w.err
+	}
+	w.body = append(w.takeBody(), s...)
+	return n + len(s), nil
+}
+
+// errFinished is the error of a Write after the handler has returned.
+var errFinished = errors.New("http: the handler has returned; write the answer before that")
+
+// admit decides whether n more bytes may be written.
+func (w *Response) admit(n int) error {
+	if p := w.phase.Load(); p != handling {
+		if p == finished {
+			return errFinished
+		}
+		if n > 0 {
+			fn, file, line := caller()
+			w.conn.Logf("http: response.Write on hijacked connection from %s (%s:%d)", fn, file, line)
+		}
+		return http.ErrHijacked
+	}
+	if !w.wrote {
+		w.WriteHeader(http.StatusOK)
+	}
+	if n == 0 {
+		return nil
+	}
+	if !bodyAllowed(w.status) {
+		return http.ErrBodyNotAllowed
+	}
+	w.written += int64(n)
+	if w.length >= 0 && w.written > w.length {
+		return http.ErrContentLength
+	}
+	return nil
+}
+
 // ReadFrom appends all of r to the body. If the length of the body is known and conn can, bytes from
-// the 512th on go straight from r to the connection.
+// the 512th on go straight from r to the connection, as many as the length allows.
 func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	to, ok := w.conn.(io.ReaderFrom)
-	if !ok {
-		return io.Copy(justWriter{w}, r)
+	if !ok || w.phase.Load() != handling {
+		return w.copy(r)
 	}
 	if !w.sent {
 		// Not before r has something, and enough of it to tell what it is.
-		n, err = io.Copy(justWriter{w}, io.LimitReader(r, sniffBytes))
+		n, err = w.copy(io.LimitReader(r, sniffBytes))
 		if err != nil || n < sniffBytes {
 			return n, err
 		}
 	}
-	if err := w.FlushError(); err != nil {
-		return n, err
+	_ = w.FlushError() // a failure is kept in w.err
+	var m int64
+	switch {
+	case w.chunking || !bodyAllowed(w.status) || w.isHead:
+		m, err = w.copy(r)
+	case w.err != nil:
+		err = w.err
+	case w.length < 0:
+		m, err = to.ReadFrom(r)
+		w.written += m
+	default:
+		m, err = w.readRest(to, r)
 	}
-	if w.chunking || !bodyAllowed(w.status) || w.isHead() || w.finished.Load() {
-		m, err := io.Copy(justWriter{w}, r)
-		return n + m, err
-	}
-	m, err := to.ReadFrom(r)
-	w.written += m
 	return n + m, err
 }
 
 // sniffBytes is how many bytes [http.DetectContentType] looks at.
 const sniffBytes = 512
+
+// readRest moves bytes of r up to the declared length, and reports http.ErrContentLength if r has
+// more, as net/http does since Go 1.27. Before that its body went beyond the length, which a client
+// reads as the beginning of the next answer.
+func (w *Response) readRest(to io.ReaderFrom, r io.Reader) (n int64, err error) {
+	left := w.length - w.written
+	if limited, ok := r.(*io.LimitedReader); !ok {
+		n, err = to.ReadFrom(&io.LimitedReader{R: r, N: left})
+	} else {
+		beyond := max(limited.N-left, 0)
+		limited.N -= beyond
+		n, err = to.ReadFrom(limited)
+		limited.N += beyond
+	}
+	w.written += n
+	if w.written == w.length {
+		if extra, _ := r.Read(make([]byte, 1)); err == nil && extra > 0 {
+			err = http.ErrContentLength
+		}
+	}
+	return n, err
+}
+
+// copy appends all of r to the body by Write.
+func (w *Response) copy(r io.Reader) (int64, error) {
+	if !isTrusted(r) {
+		return io.Copy(justWriter{w}, r)
+	}
+	buf := copies.Get().(*[copyBytes]byte)
+	defer copies.Put(buf)
+	return io.CopyBuffer(justWriter{w}, r, buf[:])
+}
 
 // justWriter hides ReadFrom from io.Copy.
 type justWriter struct{ w *Response }
@@ -213,7 +315,7 @@ func (w *Response) Flush() { _ = w.FlushError() }
 
 // FlushError sends the header and all of the body that was written.
 func (w *Response) FlushError() error {
-	if w.finished.Load() {
+	if w.phase.Load() != handling {
 		return nil
 	}
 	if !w.wrote {
@@ -222,45 +324,69 @@ func (w *Response) FlushError() error {
 	w.emitBody()
 	w.sendHeader(nil)
 	w.flushOut()
+	w.releaseIdle()
 	return w.err
 }
 
 // EnableFullDuplex keeps the answer from waiting for the request's body.
 func (w *Response) EnableFullDuplex() { w.fullDuplex = true }
 
+// Detach gives the connection away, to a handler that hijacks it. A header that was decided on is
+// sent; a body that waits is dropped, as with net/http. Afterwards the connection is the handler's:
+// Write returns http.ErrHijacked, and the Response must not be finished.
+//
+// It returns http.ErrHijacked if the handler has the connection already, and panics if the handler
+// has returned, which is the handler's mistake.
+func (w *Response) Detach() error {
+	switch w.phase.Load() {
+	case finished:
+		panic("net/http: Hijack called after ServeHTTP finished")
+	case detached:
+		return http.ErrHijacked
+	}
+	if w.wrote {
+		w.sendHeader(nil)
+	}
+	w.flushOut()
+	w.phase.Store(detached)
+	w.body = w.body[:0]
+	w.releaseIdle()
+	return nil
+}
+
 // Finish ends the answer after the handler has returned. The last bytes may be in Out afterwards, so
 // that several answers can be sent at once. reusable reports whether the connection can serve another
-// request.
+// request. Files of the request's MultipartForm are the owner's to remove.
 func (w *Response) Finish() (reusable bool) {
 	if !w.wrote {
 		w.WriteHeader(http.StatusOK)
 	}
-	w.finished.Store(true)
+	w.phase.Store(finished)
 	w.emitBody()
 	w.sendHeader(nil)
 	if w.chunking {
-		w.out = append(w.out, "0\r\n"...)
+		w.out = append(w.takeOut(), "0\r\n"...)
 		w.appendTrailers()
 		w.out = append(w.out, crlf...)
 	}
-	short := !w.isHead() && w.length >= 0 && bodyAllowed(w.status) && w.length != w.written
+	w.releaseBody()
+	short := !w.isHead && w.length >= 0 && bodyAllowed(w.status) && w.length != w.written
 	return !w.closes && !short && w.err == nil
 }
 
 // Wrote reports whether a status was decided on.
 func (w *Response) Wrote() bool { return w.wrote }
 
-// Out returns the bytes that wait for the connection, and forgets them.
+// Out returns the bytes that wait for the connection, and forgets them. They are the caller's, who may
+// hand their memory to [ReleaseOut] when they are sent, or to the next Response.
 func (w *Response) Out() []byte {
 	out := w.out
-	w.out = nil
+	w.out, w.pooled = nil, false
 	return out
 }
 
 // CloseAfter has the connection closed after the answer.
 func (w *Response) CloseAfter() { w.closes = true }
-
-func (w *Response) isHead() bool { return w.req.Method == http.MethodHead }
 
 // emitBody sends the part of the body that waits.
 func (w *Response) emitBody() {
@@ -273,23 +399,32 @@ func (w *Response) emitBody() {
 // emit sends p, as a chunk if need be, behind the header.
 func (w *Response) emit(p []byte) {
 	w.sendHeader(p)
-	if w.isHead() {
-		return
-	}
-	if w.chunking {
-		w.out = strconv.AppendUint(w.out, uint64(len(p)), 16)
+	switch {
+	case w.isHead:
+	case !w.chunking:
+		w.push(p)
+	default:
+		w.out = strconv.AppendUint(w.takeOut(), uint64(len(p)), 16)
 		w.out = append(w.out, crlf...)
+		w.push(p)
+		w.out = append(w.takeOut(), crlf...)
 	}
-	if len(w.out)+len(p) > outBytesMax {
+}
+
+// push sends p by pieces of outBytesMax, as a bufio.Writer of that size does; the rest waits in out.
+func (w *Response) push(p []byte) {
+	for len(p) > outBytesMax-len(w.out) && w.err == nil {
+		if len(w.out) == 0 {
+			w.send(p)
+			return
+		}
+		n := max(outBytesMax-len(w.out), 0)
+		w.out = append(w.out, p[:n]...)
 		w.flushOut()
+		p = p[n:]
 	}
-	if len(p) > outBytesMax {
-		w.send(p)
-	} else {
-		w.out = append(w.out, p...)
-	}
-	if w.chunking {
-		w.out = append(w.out, crlf...)
+	if w.err == nil {
+		w.out = append(w.takeOut(), p...)
 	}
 }
 
@@ -306,34 +441,29 @@ func (w *Response) send(p []byte) {
 	}
 }
 
-// sendHeader decides how the body is framed and sends the header. p is the beginning of the body, or
-// all of it if the handler has returned.
+// sendHeader decides how the body is framed and completes the header. p is the beginning of the body,
+// or all of it if the handler has returned.
 func (w *Response) sendHeader(p []byte) {
 	if w.sent {
 		return
 	}
 	w.sent = true
-	l := &w.lines
 	keepAlives := w.conn.KeepAlives()
 	allowed := bodyAllowed(w.status)
 	var drop kinds // of the handler's lines
 	var add extra
 
-	for _, v := range l.trailer {
-		w.declareTrailers(v)
-	}
-	drop.set(trailerPrefix)
-	coding := l.value(transferEncoding)
-	if w.finished.Load() && !l.has(trailerPrefix) && !l.has(trailer) && coding == "" && allowed &&
-		!l.has(contentLength) && (!w.isHead() || len(p) > 0) {
+	coding := w.coding
+	if w.phase.Load() == finished && !w.has(trailer) && coding == "" && allowed && !w.has(contentLength) &&
+		(!w.isHead || len(p) > 0) {
 		w.length = int64(len(p))
 		add.length = true
 	}
 	hasLength := w.length >= 0
-	if w.req.Close || l.value(connection) == "close" || !keepAlives {
+	if w.connection == "close" || !keepAlives {
 		w.closes = true
 	}
-	if w.req.ContentLength != 0 && !w.closes && !w.fullDuplex {
+	if w.hasBody && !w.closes && !w.fullDuplex {
 		reusable, tooLong := w.conn.FinishBody()
 		if !reusable || tooLong {
 			w.closes = true
@@ -349,11 +479,8 @@ func (w *Response) sendHeader(p []byte) {
 		if w.status == http.StatusNotModified {
 			drop.set(contentType)
 		}
-	} else if l.value(contentEncoding) == "" && !l.has(contentType) && coding == "" && len(p) > 0 {
+	} else if !w.encoded && !w.has(contentType) && coding == "" && len(p) > 0 {
 		add.contentType = http.DetectContentType(p)
-	}
-	if !l.has(date) {
-		add.date = true
 	}
 	if hasLength && coding != "" && coding != "identity" {
 		w.conn.Logf("http: WriteHeader called with both Transfer-Encoding of %q and a Content-Length of %d", coding, w.length)
@@ -361,7 +488,7 @@ func (w *Response) sendHeader(p []byte) {
 		hasLength = false
 	}
 	switch {
-	case w.isHead() || !allowed || hasLength:
+	case w.isHead || !allowed || hasLength:
 		drop.set(transferEncoding)
 	case coding == "identity": // the end of the connection is the end of the body
 		w.closes = true
@@ -369,64 +496,61 @@ func (w *Response) sendHeader(p []byte) {
 	default:
 		w.chunking = true
 		add.chunked = true
+		drop.set(contentLength)
 		if coding == "chunked" {
 			drop.set(transferEncoding)
 		}
 	}
-	if w.chunking {
-		drop.set(contentLength)
-	}
-	upgraded := w.status == http.StatusSwitchingProtocols && l.upgrades
-	if w.closes && (!keepAlives || !hasToken(l.value(connection), "close")) && !upgraded {
+	upgraded := w.status == http.StatusSwitchingProtocols && w.upgrades
+	if w.closes && (!keepAlives || !hasToken(w.connection, "close")) && !upgraded {
 		drop.set(connection)
 		add.connection = "close"
 	}
-	w.out = appendStatusLine(w.out, w.status)
-	w.out = l.appendTo(w.out, drop)
+	w.out = w.dropFrom(w.out, drop)
+	if !w.has(date) {
+		w.out = append(w.out, "Date: "...)
+		w.out = w.conn.AppendDate(w.out)
+		w.out = append(w.out, crlf...)
+	}
 	w.out = add.appendTo(w.out, w.length)
 	w.out = append(w.out, crlf...)
 }
 
 const crlf = "\r\n"
 
-// extra are the lines that come behind the handler's.
+// extra are the lines that come behind the handler's, besides Date.
 type extra struct {
-	date, length, chunked   bool
+	length, chunked         bool
 	contentType, connection string
 }
 
 // appendTo appends the lines in net/http's order.
 func (e *extra) appendTo(b []byte, length int64) []byte {
-	if e.date {
-		b = append(b, "Date: "...)
-		b = time.Now().UTC().AppendFormat(b, http.TimeFormat)
-		b = append(b, crlf...)
-	}
 	if e.length {
 		b = append(b, "Content-Length: "...)
 		b = strconv.AppendInt(b, length, 10)
 		b = append(b, crlf...)
 	}
-	b = appendLine(b, "Content-Type", e.contentType)
-	b = appendLine(b, "Connection", e.connection)
+	if e.contentType != "" {
+		b = append(b, "Content-Type: "...)
+		b = append(b, e.contentType...)
+		b = append(b, crlf...)
+	}
+	if e.connection != "" {
+		b = append(b, "Connection: "...)
+		b = append(b, e.connection...)
+		b = append(b, crlf...)
+	}
 	if e.chunked {
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 	}
 	return b
 }
 
-// appendLine appends a line, none if there is no value.
-func appendLine(b []byte, name, value string) []byte {
-	if value == "" {
-		return b
-	}
-	b = append(b, name...)
-	b = append(b, ": "...)
-	b = append(b, value...)
-	return append(b, crlf...)
-}
-
 func appendStatusLine(b []byte, status int) []byte {
+	if status == http.StatusOK {
+		return append(b, "HTTP/1.1 200 OK\r\n"...)
+	}
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	if text := http.StatusText(status); text != "" {
@@ -444,18 +568,21 @@ func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// caller returns the function outside of this package and net/http that made a call.
+// caller returns the function that made a call of a Response, past the adapter and net/http.
 func caller() (fn, file string, line int) {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 	for {
 		frame, more := frames.Next()
-		inside := strings.HasPrefix(frame.Function, "net/http.") || strings.HasPrefix(frame.Function, self)
-		if !inside || !more {
+		if !isInside(frame.Function) || !more {
 			return frame.Function, path.Base(frame.File), frame.Line
 		}
 	}
 }
 
-// self is how the functions of the adapter begin.
-const self = "github.com/percore/percore/adapters/httpadapter"
+// isInside reports whether a function is net/http's, a Response's, or a method of the adapter.
+func isInside(fn string) bool {
+	const adapter = "github.com/percore/percore/adapters/httpadapter"
+	return strings.HasPrefix(fn, "net/http.") || strings.HasPrefix(fn, adapter+"/internal/http1.(*Response)") ||
+		strings.HasPrefix(fn, adapter+".(")
+}

@@ -9,92 +9,234 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // wire is a Conn in memory.
 type wire struct {
 	bytes.Buffer
-	body io.Reader
-	log  *bytes.Buffer
+	off  bool // SetKeepAlivesEnabled(false)
+	body *body
+	log  bytes.Buffer
+	date Date
 }
 
-func (c *wire) KeepAlives() bool { return true }
+func (c *wire) KeepAlives() bool { return !c.off }
+
+// keptBytesMax is how much of a request's body net/http reads to keep a connection.
+const keptBytesMax = 256 << 10
 
 func (c *wire) FinishBody() (reusable, tooLong bool) {
-	n, err := io.CopyN(io.Discard, c.body, 256<<10+1)
-	return errors.Is(err, io.EOF), n > 256<<10
-}
-
-func (c *wire) Logf(format string, args ...any) { fmt.Fprintf(c.log, format+"\n", args...) }
-
-// A step is one thing that a handler does.
-type step func(w http.ResponseWriter, note func(format string, args ...any))
-
-// steps are what a program of the tests is made of.
-var steps = []step{
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("Content-Type", "text/x") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("X-One", "1\r\nX-Injected: 2") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Add("A-Many", " a ") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header()["odd name"] = []string{"x"} },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header()["lower"] = []string{"x", "y"} },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header()["Date"] = nil },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header()["Content-Type"] = nil },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("Content-Length", "5") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("Content-Length", "none") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("Content-Encoding", "gzip") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("Transfer-Encoding", "identity") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("Transfer-Encoding", "chunked") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("Connection", "close") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("Connection", "Close, x") },
-	func(w http.ResponseWriter, _ func(string, ...any)) {
-		w.Header().Set("Trailer", "X-T, Content-Length,, x-u")
-	},
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set("X-T", "t") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.Header().Set(http.TrailerPrefix+"X-P", "p") },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.WriteHeader(200) },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.WriteHeader(204) },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.WriteHeader(304) },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.WriteHeader(404) },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.WriteHeader(599) },
-	func(w http.ResponseWriter, _ func(string, ...any)) { w.WriteHeader(103) },
-	func(w http.ResponseWriter, note func(string, ...any)) { noteWrite(w, note, "", false) },
-	func(w http.ResponseWriter, note func(string, ...any)) { noteWrite(w, note, "hello", false) },
-	func(w http.ResponseWriter, note func(string, ...any)) { noteWrite(w, note, "<html>", true) },
-	func(w http.ResponseWriter, note func(string, ...any)) {
-		noteWrite(w, note, strings.Repeat("x", 2000), false)
-	},
-	func(w http.ResponseWriter, note func(string, ...any)) {
-		noteWrite(w, note, strings.Repeat("y", 2048), true)
-	},
-	func(w http.ResponseWriter, note func(string, ...any)) {
-		noteWrite(w, note, strings.Repeat("z", 9000), false)
-	},
-	func(w http.ResponseWriter, note func(string, ...any)) {
-		note("flush %v", http.NewResponseController(w).Flush())
-	},
-	func(w http.ResponseWriter, note func(string, ...any)) {
-		n, err := io.Copy(w, io.LimitReader(strings.NewReader(strings.Repeat("c", 3000)), 3000))
-		note("copied %d %v", n, err)
-	},
-	func(w http.ResponseWriter, note func(string, ...any)) { http.Error(w, "no", 500) },
-	func(w http.ResponseWriter, note func(string, ...any)) { w.Header().Set("Upgrade", "x") },
-}
-
-func noteWrite(w http.ResponseWriter, note func(string, ...any), s string, asString bool) {
-	var n int
-	var err error
-	if asString {
-		n, err = io.WriteString(w, s)
-	} else {
-		n, err = w.Write([]byte(s))
+	switch {
+	case c.body.closed:
+		return c.body.left == 0, false
+	case c.body.left >= keptBytesMax:
+		return false, true
 	}
-	note("wrote %d %v", n, err)
+	_ = c.body.Close()
+	return true, false
 }
+
+func (c *wire) AppendDate(b []byte) []byte { return c.date.Append(b, time.Now()) }
+
+func (c *wire) Logf(format string, args ...any) { fmt.Fprintf(&c.log, format+"\n", args...) }
+
+// A narrowWire is a wire that is no io.ReaderFrom, as a *tls.Conn is none.
+type narrowWire struct{ Conn }
+
+// body is a request's body in memory.
+type body struct {
+	r      *bytes.Reader
+	left   int
+	closed bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.r.Read(p)
+	b.left -= n
+	if b.left == 0 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	if !b.closed && b.left < keptBytesMax {
+		b.left = 0
+	}
+	b.closed = true
+	return nil
+}
+
+// A stage is where a program runs: a request and its answer.
+type stage struct {
+	http.ResponseWriter
+	r     *http.Request
+	notes *strings.Builder
+}
+
+func (s *stage) note(format string, args ...any) { fmt.Fprintf(s.notes, format+"\n", args...) }
+
+func (s *stage) set(name string, values ...string) { s.Header()[name] = values }
+
+func (s *stage) write(text string) {
+	n, err := s.Write([]byte(text))
+	s.note("wrote %d %v", n, err)
+}
+
+func (s *stage) writeString(text string) {
+	n, err := io.WriteString(s.ResponseWriter, text)
+	s.note("wrote string %d %v", n, err)
+}
+
+func (s *stage) copy(r io.Reader) {
+	n, err := io.Copy(s.ResponseWriter, r)
+	s.note("copied %d %v", n, err)
+}
+
+func (s *stage) writeHeader(status int) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.note("panic %v", p)
+		}
+	}()
+	s.WriteHeader(status)
+}
+
+// steps are what the programs of the tests are made of.
+var steps = []func(*stage){
+	func(s *stage) { s.set("Content-Type", "text/x") },
+	func(s *stage) { s.set("X-One", "1\r\nX-Injected: 2") },
+	func(s *stage) { s.Header().Add("A-Many", " a ") },
+	func(s *stage) { s.set("odd name", "x") },
+	func(s *stage) { s.set("lower", "x", "y") },
+	func(s *stage) { s.set("Date") },
+	func(s *stage) { s.set("Content-Type") },
+	func(s *stage) { s.set("Content-Length", "5") },
+	func(s *stage) { s.set("Content-Length", "none") },
+	func(s *stage) { s.set("Content-Encoding", "gzip") },
+	func(s *stage) { s.set("Transfer-Encoding", "identity") },
+	func(s *stage) { s.set("Transfer-Encoding", "chunked") },
+	func(s *stage) { s.set("Connection", "close") },
+	func(s *stage) { s.set("Connection", "Close, x") },
+	func(s *stage) { s.set("Trailer", "X-T, Content-Length,, x-u") },
+	func(s *stage) { s.set("X-T", "t") },
+	func(s *stage) { s.set(http.TrailerPrefix+"X-P", "p") },
+	func(s *stage) { s.writeHeader(200) },
+	func(s *stage) { s.writeHeader(204) },
+	func(s *stage) { s.writeHeader(304) },
+	func(s *stage) { s.writeHeader(404) },
+	func(s *stage) { s.writeHeader(599) },
+	func(s *stage) { s.writeHeader(103) },
+	func(s *stage) { s.write("") },
+	func(s *stage) { s.write("hello") },
+	func(s *stage) { s.writeString("<html>") },
+	func(s *stage) { s.write(strings.Repeat("x", 2000)) },
+	func(s *stage) { s.writeString(strings.Repeat("y", 2048)) },
+	func(s *stage) { s.write(strings.Repeat("z", 9000)) },
+	func(s *stage) { s.note("flush %v", http.NewResponseController(s.ResponseWriter).Flush()) },
+	func(s *stage) { s.copy(io.LimitReader(strings.NewReader(strings.Repeat("c", 3000)), 3000)) },
+	func(s *stage) { http.Error(s.ResponseWriter, "no", 500) },
+	func(s *stage) { s.set("Upgrade", "x") },
+	func(s *stage) { s.set("Date", "a", "b") },
+	func(s *stage) { s.set("Content-Type", "") },
+	func(s *stage) { s.set("Content-Length", "-5") },
+	func(s *stage) { s.set("Content-Length", "+5", "6") },
+	func(s *stage) { s.set("Content-Length", "4000") },
+	func(s *stage) { s.set("Content-Length", "0") },
+	func(s *stage) { s.set("Content-Length", "") },
+	func(s *stage) { s.set("Content-Length") },
+	func(s *stage) { s.set("content-length", "7") },
+	func(s *stage) { s.set("Content-Encoding", "") },
+	func(s *stage) { s.set("Transfer-Encoding", "gzip", "chunked") },
+	func(s *stage) { s.set("Transfer-Encoding", "") },
+	func(s *stage) { s.set("Connection", "keep-alive") },
+	func(s *stage) { s.set("Connection", "x", "close") },
+	func(s *stage) { s.set("Connection", "x", "y,\tUPGRADE ") },
+	func(s *stage) { s.set("Connection", "Upgrade\n") },
+	func(s *stage) { s.set("Connection") },
+	func(s *stage) { s.set("Keep-Alive", "timeout=5") },
+	func(s *stage) { s.set("Trailer") },
+	func(s *stage) { s.set("Trailer", "If-Match", " ,", "X-T", "x-t") },
+	func(s *stage) { s.set(http.TrailerPrefix+"X-T", "1", " 2\n3 ") },
+	func(s *stage) { s.set(http.TrailerPrefix) },
+	func(s *stage) { s.set(http.TrailerPrefix+"no token", "x") },
+	func(s *stage) { s.set("", "x") },
+	func(s *stage) { s.set("X-Empty") },
+	func(s *stage) { s.set("X-Spaces", "\t\r\n a\tb \n", "", "\x00\xff") },
+	func(s *stage) { s.set("colon:", "x") },
+	func(s *stage) { s.set("Large", strings.Repeat("l", 5000)) },
+	func(s *stage) {
+		for i := range 20 {
+			s.set(fmt.Sprintf("N%d", i*7%20), "v")
+		}
+	},
+	func(s *stage) { clear(s.Header()) },
+	func(s *stage) {
+		if v := s.Header()["A-Many"]; len(v) > 0 {
+			v[0] = "changed"
+		}
+	},
+	func(s *stage) { s.writeHeader(101) },
+	func(s *stage) { s.writeHeader(100) },
+	func(s *stage) { s.writeHeader(199) },
+	func(s *stage) { s.writeHeader(99) },
+	func(s *stage) { s.writeHeader(1000) },
+	func(s *stage) { s.writeHeader(999) },
+	func(s *stage) { s.writeHeader(201) },
+	func(s *stage) { s.writeString("") },
+	func(s *stage) { s.writeString(strings.Repeat("s", 9000)) },
+	func(s *stage) { s.write(strings.Repeat("t", 2049)) },
+	func(s *stage) { s.writeString(strings.Repeat("u", 48)) },
+	func(s *stage) { s.write("\x00\x01\x02") },
+	func(s *stage) { s.write(strings.Repeat("v", 70000)) },
+	func(s *stage) { s.copy(strings.NewReader(strings.Repeat("d", 5000))) },
+	func(s *stage) { s.copy(io.LimitReader(strings.NewReader(strings.Repeat("e", 600)), 511)) },
+	func(s *stage) { s.copy(struct{ io.Reader }{strings.NewReader(strings.Repeat("f", 40000))}) },
+	func(s *stage) { s.copy(iotestErrReader(700)) },
+	func(s *stage) { s.copy(strings.NewReader("")) },
+	func(s *stage) { http.NotFound(s.ResponseWriter, s.r) },
+	func(s *stage) { http.Redirect(s.ResponseWriter, s.r, "/elsewhere", http.StatusFound) },
+	func(s *stage) {
+		http.ServeContent(s.ResponseWriter, s.r, "x.txt", time.Time{}, strings.NewReader(strings.Repeat("g", 3000)))
+	},
+	func(s *stage) {
+		n, err := io.ReadAll(s.r.Body)
+		s.note("read %d %v", len(n), err)
+	},
+	func(s *stage) {
+		n, err := s.r.Body.Read(make([]byte, 1))
+		s.note("read %d %v", n, err)
+	},
+	func(s *stage) { s.note("close %v", s.r.Body.Close()) },
+	func(s *stage) {
+		if s.r.Body == http.NoBody { // Go 1.26 panics if it has read a body before it reads a request
+			s.note("full duplex %v", http.NewResponseController(s.ResponseWriter).EnableFullDuplex())
+		}
+	},
+	func(s *stage) { s.r.Close = !s.r.Close },
+	func(s *stage) { s.r.Header.Set("Connection", "close") },
+}
+
+// iotestErrReader reads n bytes and fails then.
+func iotestErrReader(n int) io.Reader {
+	return io.MultiReader(strings.NewReader(strings.Repeat("h", n)), failing{})
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("no more") }
 
 // program is a handler that takes steps, one for each byte, and what it notes.
 func program(code []byte, notes *strings.Builder) http.HandlerFunc {
@@ -103,23 +245,46 @@ func program(code []byte, notes *strings.Builder) http.HandlerFunc {
 			fmt.Fprint(w, "the end")
 			return
 		}
+		s := &stage{w, r, notes}
 		for _, op := range code {
-			steps[int(op)%len(steps)](w, func(format string, args ...any) { fmt.Fprintf(notes, format+"\n", args...) })
+			steps[int(op)%len(steps)](s)
 		}
 	}
 }
 
-// outcome is what came of a program: the bytes on the wire, the handler's notes, the error log.
+// A setting is how a server and its connection are set up.
+type setting struct {
+	off    bool // keep-alive is off
+	narrow bool // the connection is no io.ReaderFrom
+}
+
+// outcome is the bytes on the wire, the handler's notes and the error log.
 type outcome struct{ wire, notes, log string }
 
-var dates = regexp.MustCompile(`(?m)^Date: .*\r$`)
+var dates = regexp.MustCompile(`(?m)^Date: .{29}\r$`)
 
-// here serves the requests by this package.
-func here(t testing.TB, input []byte, code []byte) outcome {
+func newOutcome(wire, notes, log string) outcome {
+	return outcome{dates.ReplaceAllString(wire, "Date: now\r"), notes, log}
+}
+
+// controlled is a Response with the part of http.ResponseController that is its owner's.
+type controlled struct{ *Response }
+
+func (w controlled) EnableFullDuplex() error {
+	w.Response.EnableFullDuplex()
+	return nil
+}
+
+// here serves the requests by this package. The answers lie in out together, as those of pipelined
+// requests may.
+func here(t testing.TB, input []byte, handler http.Handler, with setting, notes *strings.Builder) outcome {
 	t.Helper()
-	var notes strings.Builder
-	c := &wire{log: new(bytes.Buffer)}
-	handler := program(code, &notes)
+	c := &wire{off: with.off}
+	conn := Conn(c)
+	if with.narrow {
+		conn = narrowWire{c}
+	}
+	var out []byte
 	for len(input) > 0 {
 		var h Head
 		if v := h.Scan(input, 4<<10); v != Plain {
@@ -127,55 +292,77 @@ func here(t testing.TB, input []byte, code []byte) outcome {
 		}
 		r, _ := h.Request(context.Background(), input, new(Message))
 		input = input[h.Bytes:]
-		body := bytes.NewReader(input[:h.ContentLength])
+		c.body = &body{r: bytes.NewReader(input[:h.ContentLength]), left: int(h.ContentLength)}
 		input = input[h.ContentLength:]
-		c.body = body
-		r.Body = io.NopCloser(body)
-		w := NewResponse(c, r, nil)
-		handler(w, r)
+		if h.ContentLength > 0 {
+			r.Body = c.body
+		}
+		w := NewResponse(conn, r, out)
+		handler.ServeHTTP(controlled{w}, r)
 		reusable := w.Finish()
-		_, _ = c.Write(w.Out())
-		if !reusable {
+		if w.body != nil {
+			t.Error("Finish: the body's memory is still held")
+		}
+		out = w.Out()
+		if !reusable || with.off {
 			break
 		}
 	}
-	return outcome{dates.ReplaceAllString(c.String(), "Date: now\r"), notes.String(), callers.ReplaceAllString(c.log.String(), "")}
+	_, _ = c.Write(out)
+	ReleaseOut(out)
+	return newOutcome(c.String(), notes.String(), c.log.String())
 }
 
-// callers matches the part of a log line that says where a call came from.
-var callers = regexp.MustCompile(` from .*`)
-
-// onNetHTTP serves the requests by net/http.
-func onNetHTTP(t testing.TB, input []byte, code []byte) outcome {
+// onNetHTTP serves the requests by net/http, on a connection in memory. The last one must end it.
+func onNetHTTP(t testing.TB, input []byte, handler http.Handler, with setting, notes *strings.Builder) outcome {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var (
-		notes strings.Builder
 		lines bytes.Buffer
 		ended sync.WaitGroup
 	)
-	srv := &http.Server{Handler: program(code, &notes), ErrorLog: log.New(&lines, "", 0)}
-	ended.Go(func() { _ = srv.Serve(ln) })
-	nc, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	l := make(pipes, 1)
+	srv := &http.Server{Handler: handler, ErrorLog: log.New(&lines, "", 0)}
+	srv.SetKeepAlivesEnabled(!with.off)
+	ended.Go(func() { _ = srv.Serve(l) })
+	client, server := net.Pipe()
+	if !with.narrow {
+		server = wideConn{server}
 	}
-	_ = nc.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := nc.Write(input); err != nil {
-		t.Fatal(err)
-	}
-	_ = nc.(*net.TCPConn).CloseWrite()
-	got, err := io.ReadAll(nc)
+	l <- server
+	_ = client.SetDeadline(time.Now().Add(time.Minute))
+	ended.Go(func() { _, _ = client.Write(input) })
+	got, err := io.ReadAll(client)
 	if err != nil {
 		t.Fatalf("reading net/http's answer: %v", err)
 	}
-	nc.Close()
+	client.Close()
 	_ = srv.Shutdown(context.Background())
 	ended.Wait()
-	return outcome{dates.ReplaceAllString(string(got), "Date: now\r"), notes.String(), callers.ReplaceAllString(lines.String(), "")}
+	return newOutcome(string(got), notes.String(), lines.String())
+}
+
+// pipes is a listener of the connections that it is sent.
+type pipes chan net.Conn
+
+func (l pipes) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (l pipes) Close() error {
+	close(l)
+	return nil
+}
+
+// wideConn is a connection that is an io.ReaderFrom, as a *net.TCPConn is.
+type wideConn struct{ net.Conn }
+
+func (c wideConn) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{c.Conn}, r)
 }
 
 // starts are the requests that programs answer.
@@ -184,32 +371,84 @@ var starts = []string{
 	"HEAD / HTTP/1.1\r\nHost: h\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
 	"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",
+	"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("b", 200000),
+	"GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\nRange: bytes=1-2\r\n\r\n",
 }
 
+// tooLong is a start with more body than net/http reads to keep a connection. net/http waits for half
+// a second before it closes such a one.
+var tooLong = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("b", 300000)
+
 // wantSameAnswer runs a program both ways.
-func wantSameAnswer(t testing.TB, start byte, code []byte) {
+func wantSameAnswer(t testing.TB, start string, with setting, code []byte) {
 	t.Helper()
-	if len(code) > 12 {
-		code = code[:12]
+	if beyondLength(code) {
+		with.narrow = true
 	}
-	input := []byte(starts[int(start)%len(starts)] + "GET /end HTTP/1.1\r\nHost: h\r\n\r\n")
-	if got, want := here(t, input, code), onNetHTTP(t, input, code); got != want {
-		t.Errorf("%q, steps %v:\n got %+q\nwant %+q", input, code, got, want)
+	input := []byte(start + "GET /end HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	var gotNotes, wantNotes strings.Builder
+	got := here(t, input, program(code, &gotNotes), with, &gotNotes)
+	want := onNetHTTP(t, input, program(code, &wantNotes), with, &wantNotes)
+	if got != want {
+		t.Errorf("%.80q, %+v, steps %v:\n got %s\nwant %s", start, with, code, brief(got), brief(want))
 	}
 }
+
+// brief shortens the runs of one byte in an outcome.
+func brief(o outcome) string {
+	var b strings.Builder
+	text := fmt.Sprintf("%+q", o)
+	for i := 0; i < len(text); {
+		n := len(text[i:]) - len(strings.TrimLeft(text[i:], text[i:i+1]))
+		if n > 40 {
+			fmt.Fprintf(&b, "(%d times %c)", n, text[i])
+		} else {
+			b.WriteString(text[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// beyondLength reports whether a program may copy more than its declared length, which Go 1.26 sends and
+// later ones don't.
+func beyondLength(code []byte) bool {
+	const first, last = 77, 81 // the steps that copy
+	lengths, copies := false, false
+	for _, op := range code {
+		step := int(op) % len(steps)
+		lengths = lengths || step == 7 || 35 < step && step < 39 || step == serveContent
+		copies = copies || step == 30 || first <= step && step <= last || step == serveContent
+	}
+	return lengths && copies && strings.HasPrefix(runtime.Version(), "go1.26")
+}
+
+// serveContent is the index of the step that declares a length and copies as much.
+const serveContent = 84
 
 // TestSameAnswer: each step by itself, each pair of steps, and some triples.
 func TestSameAnswer(t *testing.T) {
-	for start := range starts {
-		wantSameAnswer(t, byte(start), nil)
+	settings := []setting{{}, {narrow: true}, {off: true}}
+	for i, start := range starts {
+		wantSameAnswer(t, start, setting{}, nil)
 		for a := range steps {
-			wantSameAnswer(t, byte(start), []byte{byte(a)})
+			wantSameAnswer(t, start, settings[(a+i)%len(settings)], []byte{byte(a)})
 		}
 	}
+	n := 0
 	for a := range steps {
 		for b := range steps {
-			wantSameAnswer(t, byte(a+b), []byte{byte(a), byte(b), 24})
+			n++
+			wantSameAnswer(t, starts[n%len(starts)], settings[n%7%len(settings)], []byte{byte(a), byte(b), 24})
 		}
+	}
+}
+
+// TestSameAnswerToLongBody: the rest of a body that is too long to be read closes the connection, and
+// the answer says so.
+func TestSameAnswerToLongBody(t *testing.T) {
+	for _, code := range [][]byte{{24}, {13, 24}, {45, 28}, {85, 24}, {86, 24}, {87, 24}, {47, 32, 64}} {
+		wantSameAnswer(t, tooLong, setting{}, code)
 	}
 }
 
@@ -217,12 +456,124 @@ func FuzzSameAnswer(f *testing.F) {
 	f.Add(byte(0), []byte{14, 24, 29, 15})
 	f.Add(byte(1), []byte{7, 24})
 	f.Add(byte(3), []byte{26, 26, 16, 28})
-	f.Fuzz(func(t *testing.T, start byte, code []byte) { wantSameAnswer(t, start, code) })
+	f.Add(byte(10), []byte{2, 17, 63, 15, 24})
+	f.Fuzz(func(t *testing.T, kind byte, code []byte) {
+		if len(code) > 12 {
+			code = code[:12]
+		}
+		wantSameAnswer(t, starts[int(kind&0x3f)%len(starts)], setting{off: kind&0x80 != 0, narrow: kind&0x40 != 0}, code)
+	})
+}
+
+// TestReadFromWithLength: a file's bytes go straight to the connection, and never beyond the declared
+// length (Go 1.27).
+func TestReadFromWithLength(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(name, bytes.Repeat([]byte("0123456789"), 200), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		limited    bool
+		length, n  int64
+		written    int
+		err        error
+		wantReused bool
+	}{
+		{false, 2000, 2000, 2000, nil, true},
+		{true, 2000, 2000, 2000, nil, true},
+		{false, 2001, 2000, 2000, nil, false},
+		{false, 1999, 1999, 1999, http.ErrContentLength, true},
+		{true, 1999, 1999, 1999, http.ErrContentLength, true},
+		{false, 100, 0, 0, http.ErrContentLength, false},
+	} {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r io.Reader = f
+		limited := &io.LimitedReader{R: f, N: 2000}
+		if test.limited {
+			r = limited
+		}
+		c := new(wire)
+		req, _ := http.NewRequest("GET", "/", nil)
+		w := NewResponse(c, req, nil)
+		w.Header().Set("Content-Length", fmt.Sprint(test.length))
+		n, err := w.ReadFrom(r)
+		reused := w.Finish()
+		_, _ = c.Write(w.Out())
+		_, sent, _ := bytes.Cut(c.Bytes(), []byte("\r\n\r\n"))
+		if n != test.n || !errors.Is(err, test.err) || len(sent) != test.written || reused != test.wantReused {
+			t.Errorf("%+v: got %d bytes, %v, %d on the wire, reusable %v", test, n, err, len(sent), reused)
+		}
+		if left := limited.N; test.limited && test.err != nil && left != 0 {
+			t.Errorf("%+v: got a limit of %d afterwards, want 0: one more byte was read", test, left)
+		}
+		f.Close()
+	}
+}
+
+// TestDetach: a hijacked connection gets the header that was decided on, and nothing else afterwards.
+func TestDetach(t *testing.T) {
+	hijack := func(w http.ResponseWriter) io.WriteCloser {
+		if h, ok := w.(http.Hijacker); ok {
+			c, _, err := h.Hijack()
+			if err != nil {
+				return nil
+			}
+			return c
+		}
+		own := w.(controlled)
+		if own.Detach() != nil {
+			return nil
+		}
+		return struct {
+			io.Writer
+			io.Closer
+		}{own.conn, io.NopCloser(nil)}
+	}
+	for _, before := range [][]byte{nil, {24}, {2, 17}, {24, 29, 24}, {22}, {32, 47, 64}} {
+		handler := func(notes *strings.Builder) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				program(before, notes)(w, r)
+				c := hijack(w)
+				s := &stage{w, r, notes}
+				s.write("")
+				s.write("lost")
+				s.writeString("lost")
+				s.writeHeader(500)
+				s.note("again %v", hijack(w) == nil)
+				_, _ = io.WriteString(c, "raw")
+				c.Close()
+			})
+		}
+		var gotNotes, wantNotes strings.Builder
+		c := new(wire)
+		r, _ := http.NewRequest("GET", "/", nil)
+		handler(&gotNotes).ServeHTTP(controlled{NewResponse(c, r, nil)}, r)
+		got := newOutcome(c.String(), gotNotes.String(), c.log.String())
+		want := onNetHTTP(t, []byte(starts[0]), handler(&wantNotes), setting{}, &wantNotes)
+		if got != want {
+			t.Errorf("steps %v:\n got %+q\nwant %+q", before, got, want)
+		}
+	}
+}
+
+// TestFullDuplex: the answer does not wait for the request's body.
+func TestFullDuplex(t *testing.T) {
+	c := &wire{body: &body{r: bytes.NewReader([]byte("abc")), left: 3}}
+	r, _ := http.NewRequest("POST", "/", strings.NewReader("abc"))
+	w := NewResponse(c, r, nil)
+	w.EnableFullDuplex()
+	w.Flush()
+	if c.body.closed {
+		t.Error("the body is read before the answer is sent")
+	}
 }
 
 // TestAfterFinish: a handler's stray calls reach nothing.
 func TestAfterFinish(t *testing.T) {
-	c := &wire{log: new(bytes.Buffer)}
+	c := new(wire)
 	r, _ := http.NewRequest("GET", "/", nil)
 	w := NewResponse(c, r, nil)
 	_, _ = w.Write([]byte("answer"))
@@ -232,6 +583,9 @@ func TestAfterFinish(t *testing.T) {
 	if n, err := w.Write([]byte("stray")); n != 0 || err == nil {
 		t.Errorf("Write: got %d, %v, want an error", n, err)
 	}
+	if n, err := w.WriteString("stray"); n != 0 || err == nil {
+		t.Errorf("WriteString: got %d, %v, want an error", n, err)
+	}
 	w.Flush()
 	w.WriteHeader(500)
 	_, _ = w.ReadFrom(strings.NewReader("stray"))
@@ -240,17 +594,105 @@ func TestAfterFinish(t *testing.T) {
 	}
 }
 
-func BenchmarkResponse(b *testing.B) {
-	b.ReportAllocs()
+// TestWaitingHoldsNothing: a Response has no memory for bytes before the handler writes, nor between a
+// Flush and the next Write.
+func TestWaitingHoldsNothing(t *testing.T) {
+	const sizeMax = 256
+	if size := unsafe.Sizeof(Response{}); size > sizeMax {
+		t.Errorf("Response: got %d bytes, want %d at most", size, sizeMax)
+	}
 	r, _ := http.NewRequest("GET", "/", nil)
-	c := &wire{log: new(bytes.Buffer)}
-	out := make([]byte, 0, 4096)
-	hello := []byte("Hello, world\n")
-	for b.Loop() {
-		w := NewResponse(c, r, out[:0])
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write(hello)
-		w.Finish()
-		out = w.Out()
+	w := NewResponse(new(wire), r, nil)
+	for _, do := range []func(){
+		func() {},
+		func() { w.Header().Set("A", "b") },
+		func() { w.WriteHeader(103) },
+		func() { _, _ = w.Write([]byte("x")); w.Flush() },
+		func() { _, _ = w.WriteString(strings.Repeat("x", 10000)); w.Flush() },
+	} {
+		do()
+		if w.body != nil || w.out != nil {
+			t.Errorf("got %d and %d bytes of memory, want none", cap(w.body), cap(w.out))
+		}
 	}
 }
+
+// failingWire is a wire whose client has gone.
+type failingWire struct{ wire }
+
+func (c *failingWire) Write([]byte) (int, error)         { return 0, net.ErrClosed }
+func (c *failingWire) ReadFrom(io.Reader) (int64, error) { return 0, net.ErrClosed }
+
+// TestFailingConn: a handler learns that the connection has failed, and the connection is not used
+// again.
+func TestFailingConn(t *testing.T) {
+	for name, write := range map[string]func(w *Response) error{
+		"Write":       func(w *Response) error { _, err := w.Write(make([]byte, 10000)); return err },
+		"WriteString": func(w *Response) error { _, err := w.WriteString(strings.Repeat("x", 10000)); return err },
+		"ReadFrom":    func(w *Response) error { _, err := w.ReadFrom(bytes.NewReader(make([]byte, 10000))); return err },
+		"Flush":       func(w *Response) error { return w.FlushError() },
+	} {
+		r, _ := http.NewRequest("GET", "/", nil)
+		w := NewResponse(new(failingWire), r, nil)
+		if err := write(w); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: got %v, want net.ErrClosed", name, err)
+		}
+		if w.Finish() {
+			t.Errorf("%s: got a reusable connection", name)
+		}
+	}
+}
+
+// TestDate: the text is that of the second.
+func TestDate(t *testing.T) {
+	var d Date
+	start := time.Date(2026, 11, 22, 23, 59, 58, 0, time.FixedZone("X", 3600))
+	for i := range 8 {
+		now := start.Add(time.Duration(i) * 500 * time.Millisecond)
+		if got, want := string(d.Append([]byte("x"), now)), "x"+now.UTC().Format(http.TimeFormat); got != want {
+			t.Errorf("Append: got %q, want %q", got, want)
+		}
+	}
+}
+
+// BenchmarkServe parses a request and answers it, in memory.
+func BenchmarkServe(b *testing.B) {
+	hello := []byte("Hello, world\n")
+	for _, head := range []struct{ name, text string }{{"bare", bare}, {"browser", browser}} {
+		b.Run(head.name, func(b *testing.B) {
+			c := new(quietWire)
+			p := []byte(head.text)
+			var h Head
+			b.ReportAllocs()
+			for b.Loop() {
+				if h.Scan(p, 4<<10) != Plain {
+					b.Fatal("not taken")
+				}
+				r, _ := h.Request(context.Background(), p, new(Message))
+				w := NewResponse(c, r, nil)
+				w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+				_, _ = w.Write(hello)
+				w.Finish()
+				out := w.Out()
+				_, _ = c.Write(out)
+				ReleaseOut(out)
+			}
+		})
+	}
+}
+
+// quietWire is a wire that keeps nothing.
+type quietWire struct{ wire }
+
+func (c *quietWire) Write(p []byte) (int, error) { return len(p), nil }
+
+// bare is a request of wrk, browser one with ten more fields.
+const (
+	bare    = "GET /hello HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n"
+	browser = "GET /hello HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nConnection: keep-alive\r\nCache-Control: max-age=0\r\n" +
+		"sec-ch-ua: \"Chromium\";v=\"146\", \"Not-A.Brand\";v=\"24\"\r\nsec-ch-ua-mobile: ?0\r\n" +
+		"Upgrade-Insecure-Requests: 1\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 " +
+		"(KHTML, like Gecko) Chrome/146.0.0.0 Safari/537.36\r\nAccept: text/html,application/xhtml+xml,application/xml;" +
+		"q=0.9,image/avif,image/webp,*/*;q=0.8\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n" +
+		"Accept-Language: en-GB,en;q=0.9\r\nCookie: session=0123456789abcdef; theme=dark\r\n\r\n"
+)

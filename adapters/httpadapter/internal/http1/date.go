@@ -1,0 +1,28 @@
+package http1
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// A Date renders the time for answers, once for each second. It may be used by several goroutines at
+// once.
+type Date struct{ last atomic.Pointer[rendered] }
+
+// rendered is a second, since 1970, and its text. It is not changed.
+type rendered struct {
+	unix int64
+	text [len(http.TimeFormat)]byte
+}
+
+// Append appends now in [http.TimeFormat].
+func (d *Date) Append(b []byte, now time.Time) []byte {
+	r := d.last.Load()
+	if r == nil || r.unix != now.Unix() {
+		r = &rendered{unix: now.Unix()}
+		now.UTC().AppendFormat(r.text[:0], http.TimeFormat)
+		d.last.Store(r)
+	}
+	return append(b, r.text[:]...)
+}
