@@ -3,9 +3,11 @@ package sys_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -16,7 +18,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-func init() { children = append(children, testnet.WithChild("page faults", servePageFaults)) }
+func init() {
+	children = append(children,
+		testnet.WithChild("page faults", servePageFaults), testnet.WithChild("a locked socket", serveLockedSocket))
+}
 
 // The structures and numbers of <linux/userfaultfd.h>.
 type (
@@ -50,8 +55,9 @@ func ioctl(fd, request uintptr, arg unsafe.Pointer) {
 }
 
 // pagedMemory returns memory whose pages are not there before a goroutine of this
-// process has delivered them, or why it can't be had.
-func pagedMemory(size int) ([]byte, error) {
+// process has delivered them, or why it can't be had. It calls before first, when a
+// page is missed.
+func pagedMemory(size int, before func()) ([]byte, error) {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {
 		return nil, os.NewSyscallError("userfaultfd", errno)
@@ -79,6 +85,7 @@ func pagedMemory(size int) ([]byte, error) {
 			if err != nil {
 				return
 			}
+			before()
 			ioctl(fd, ioctlCopy, unsafe.Pointer(&uffdioCopy{dst: m.address &^ uint64(page-1), src: source, length: uint64(page)}))
 		}
 	}()
@@ -92,7 +99,7 @@ func servePageFaults() {
 	call := os.Getenv("CALL")
 	var size int
 	fmt.Sscan(os.Getenv("SIZE"), &size)
-	memory, err := pagedMemory(size)
+	memory, err := pagedMemory(size, func() {})
 	if err != nil {
 		fmt.Print("skip: ", err)
 		os.Exit(0) // before the leak checks: the goroutine and its descriptor go with the process
@@ -145,6 +152,82 @@ func TestPageFaults(t *testing.T) {
 				t.Skipf("no memory to page: %s", reason)
 			}
 			if want := fmt.Sprintf("%d bytes, errno 0", c.size); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if err := child.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// serveLockedSocket makes a call on a socket of which a write waits for its memory, which
+// another goroutine of the only processor delivers then.
+func serveLockedSocket() {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		fmt.Print("skip: ", err)
+		os.Exit(0)
+	}
+	c, err := net.Dial("tcp4", ln.Addr().String())
+	if err != nil {
+		fmt.Print("skip: ", err)
+		os.Exit(0)
+	}
+	f, err := c.(*net.TCPConn).File()
+	if err != nil {
+		fmt.Print("skip: ", err)
+		os.Exit(0)
+	}
+	fd := int(f.Fd())
+	runtime.GOMAXPROCS(1)
+	missed, calling, called := make(chan bool), make(chan bool, 1), make(chan syscall.Errno)
+	go func() {
+		<-missed
+		calling <- true
+		switch os.Getenv("CALL") {
+		case "Getsockname":
+			_, errno := sys.Getsockname(fd, new(unix.RawSockaddrAny))
+			called <- errno
+		case "Peek":
+			_, errno := sys.Peek(fd)
+			called <- errno
+		}
+	}()
+	var once sync.Once
+	memory, err := pagedMemory(8<<10, func() {
+		once.Do(func() {
+			missed <- true
+			<-calling
+		})
+	})
+	if err != nil {
+		fmt.Print("skip: ", err)
+		os.Exit(0)
+	}
+	if _, errno := sys.Send(fd, memory); errno != 0 {
+		fmt.Printf("Send: errno %d", errno)
+	}
+	fmt.Printf("errno %d", <-called)
+	os.Exit(0)
+}
+
+// The kernel has a socket locked while a write to it waits for its memory. A call that
+// waits for the lock leaves its processor to others.
+func TestLockedSocket(t *testing.T) {
+	for call, errno := range map[string]syscall.Errno{"Getsockname": 0, "Peek": syscall.EAGAIN} {
+		t.Run(call, func(t *testing.T) {
+			child := testnet.StartChild(t, "a locked socket", "CALL="+call)
+			answer := make(chan string, 1)
+			go func() {
+				b, _ := io.ReadAll(child.Stdout)
+				answer <- string(b)
+			}()
+			got := testnet.Receive(t, "the answer of a process with a locked socket", answer)
+			if reason, ok := strings.CutPrefix(got, "skip: "); ok {
+				t.Skipf("no such socket: %s", reason)
+			}
+			if want := fmt.Sprintf("errno %d", errno); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 			if err := child.Wait(); err != nil {

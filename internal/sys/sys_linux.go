@@ -230,13 +230,14 @@ func Bind(fd int, sa *unix.RawSockaddrAny, salen uint32) syscall.Errno {
 	return errno
 }
 
-// Getsockname is getsockname(2).
+// Getsockname is getsockname(2). It tells the scheduler: the kernel locks the socket for it
+// (inet_getname in net/ipv4/af_inet.c), and a long write that waits for its memory has the lock.
 func Getsockname(fd int, sa *unix.RawSockaddrAny) (salen uint32, errno syscall.Errno) {
 	if errno = injected(OpGetsockname, fd); errno != 0 {
 		return 0, errno
 	}
 	salen = unix.SizeofSockaddrAny
-	_, _, errno = syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(sa)),
+	_, _, errno = syscall.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(sa)),
 		uintptr(unsafe.Pointer(&salen)))
 	return salen, errno
 }

@@ -83,13 +83,14 @@ func FileType(fd int) (mode uint32, errno syscall.Errno) {
 }
 
 // Peek asks recv(2), with MSG_PEEK and MSG_DONTWAIT, for one byte: n is 1 if
-// there is one, which stays there, and 0 at the end of the stream.
+// there is one, which stays there, and 0 at the end of the stream. It tells the scheduler,
+// for the reason that Getsockname does.
 func Peek(fd int) (n int, errno syscall.Errno) {
 	if errno = injected(OpRead, fd); errno != 0 {
 		return 0, errno
 	}
 	var b [1]byte
-	r, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1,
+	r, _, errno := syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1,
 		unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
