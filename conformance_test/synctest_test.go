@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,6 +211,69 @@ func TestSynctestAcceptDeadline(t *testing.T) {
 			}
 			ln.Close()
 		})
+	})
+}
+
+// TestSynctestListener accepts from one listener outside of bubbles, in one, and in another.
+func TestSynctestListener(t *testing.T) {
+	inBubbles(t, func(t *testing.T, b *bubbled) {
+		var ln net.Listener
+		wantAccept := func(t *testing.T) {
+			client, err := b.dial(ln.Addr().Network(), ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantPingPong(t, server, client)
+			if raw, err := ln.(syscall.Conn).SyscallConn(); err != nil || raw.Control(func(uintptr) {}) != nil {
+				t.Error("the listener's raw connection can't be had")
+			}
+			closeAll(server, client)
+		}
+		for _, begin := range []func(t *testing.T, f func(t *testing.T)){
+			func(t *testing.T, f func(t *testing.T)) { f(t) },
+			func(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) },
+		} {
+			begin(t, func(t *testing.T) {
+				var err error
+				if ln, err = b.listen(b.network, b.address); err != nil {
+					t.Fatal(err)
+				}
+				wantAccept(t)
+			})
+			synctest.Test(t, wantAccept)
+			wantAccept(t)
+			synctest.Test(t, wantAccept)
+			ln.Close()
+		}
+	})
+}
+
+// TestSynctestListenerCloses closes a listener, on one side of a bubble's border, from which
+// both sides accept.
+func TestSynctestListenerCloses(t *testing.T) {
+	inBubbles(t, func(t *testing.T, b *bubbled) {
+		ln, err := b.listen(b.network, b.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantClosed := func() {
+			if c, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Accept: got %v, %v, want %v", c, err, net.ErrClosed)
+			}
+		}
+		var outside sync.WaitGroup
+		outside.Go(wantClosed)
+		synctest.Test(t, func(t *testing.T) {
+			var inside sync.WaitGroup
+			inside.Go(wantClosed)
+			ln.Close()
+			inside.Wait()
+		})
+		outside.Wait()
 	})
 }
 

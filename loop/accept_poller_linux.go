@@ -13,7 +13,7 @@ import (
 type AcceptPoller struct {
 	epoll epoll // immutable; knows the deadline, too
 
-	users sync.WaitGroup // calls that use the descriptors; added to under mu, while it is open
+	users users // calls that use the descriptors; added to under mu, while it is open
 
 	mu struct {
 		sync.Mutex
