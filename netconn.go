@@ -57,11 +57,6 @@ func (c *netConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 // WriteBuffers is what v.WriteTo comes to.
 func (c *netConn) WriteBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(c.tcpConn) }
 
-func (c *netConn) WriteBuffer(b *pool.Buffer) (int, error) {
-	defer b.Release()
-	return c.tcpConn.Write(b.Bytes())
-}
-
 // Close closes both halves, the write half first: a read that fails because of Close must
 // not find that a write still works, as when net/http ends a handler because of it. The
 // write half also decides which of several calls of Close has closed the connection. The

@@ -239,7 +239,6 @@ func TestNetBuffersMethods(t *testing.T) {
 		net.Conn
 		ReadBuffer(n int) (*pool.Buffer, error)
 		ReadReady(lend func() []byte, takeBack func()) (int, error)
-		WriteBuffer(b *pool.Buffer) (int, error)
 		WriteBuffers(v *net.Buffers) (int64, error)
 		CloseWrite() error
 		File() (*os.File, error)
@@ -260,10 +259,8 @@ func TestNetBuffersMethods(t *testing.T) {
 				t.Errorf("%s: got %q, %v, want \"text\"", what, got, err)
 			}
 		}
-		b := pool.Get(4)
-		copy(b.Bytes(), "text")
-		if n, err := c.WriteBuffer(b); n != 4 || err != nil {
-			t.Errorf("WriteBuffer: got %d, %v", n, err)
+		if n, err := c.Write([]byte("text")); n != 4 || err != nil {
+			t.Errorf("Write: got %d, %v", n, err)
 		}
 		echo("ReadReady", func() (string, error) {
 			p := make([]byte, 4)
