@@ -515,13 +515,12 @@ func TestTransfersUnderFire(t *testing.T) {
 	wantNoPipes(t)
 }
 
-// wantNoPipes waits until no pipe is lent: one that the pool closes for being idle is
-// not counted as idle or closed for a moment.
+// wantNoPipes waits until no pipe is lent.
 func wantNoPipes(t *testing.T) {
 	t.Helper()
 	testnet.Eventually(t, "no pipe is lent any more", func() bool {
 		s := zerocopy.ReadStats()
-		return int(s.PipesMade-s.PipesClosed) == s.PipesIdle
+		return s.PipesOpen == s.PipesIdle
 	})
 }
 

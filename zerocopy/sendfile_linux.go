@@ -34,7 +34,6 @@ func SendFile(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err
 		return 0, true, nil
 	}
 	if !fastpath.Sendfile.On() {
-		fastpath.SendfileDeclined.Add(1)
 		return 0, false, errSwitchedOff
 	}
 	t := sendings.Get().(*sending)
@@ -45,11 +44,6 @@ func SendFile(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err
 	n, handled, err = t.n, t.handled, t.err
 	*t = sending{readFunc: t.readFunc, writeFunc: t.writeFunc}
 	sendings.Put(t)
-	if handled {
-		fastpath.SendfileTransfers.Add(1)
-	} else {
-		fastpath.SendfileDeclined.Add(1)
-	}
 	return n, handled, err
 }
 

@@ -53,7 +53,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 // at ([ErrUnfinished]) instead of waiting there.
 //
 // n counts the bytes that arrived at dst. If dst fails, bytes that had been taken from src and
-// not been delivered is lost, as it is with a copy through a buffer.
+// not been delivered are lost, as they are with a copy through a buffer.
 //
 // See the package's documentation for handled, and Error and ErrUnfinished for
 // the errors. Descriptors in blocking mode are declined, as are other sockets
@@ -62,16 +62,6 @@ func Splice(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err e
 	if limit == 0 {
 		return 0, true, nil
 	}
-	n, handled, err = splice(dst, src, limit)
-	if handled {
-		fastpath.SpliceTransfers.Add(1)
-	} else {
-		fastpath.SpliceDeclined.Add(1)
-	}
-	return n, handled, err
-}
-
-func splice(dst, src syscall.RawConn, limit int64) (int64, bool, error) {
 	if !fastpath.Splice.On() {
 		return 0, false, errSwitchedOff
 	}

@@ -45,8 +45,8 @@ func TestSplice(t *testing.T) {
 			before := ReadStats()
 			n, handled, err := Splice(raw(t, dst.in), raw(t, src.out), -1)
 			wantTransfer(t, n, handled, err, int64(size))
-			if got := since(before); got.SpliceBytes != uint64(size) || got.SpliceTransfers != 1 || got.CopiedBytes != 0 {
-				t.Errorf("counted: got %+v, want %d bytes in one transfer by splice, none copied", got, size)
+			if got := since(before); got != (Stats{SpliceBytes: uint64(size)}) {
+				t.Errorf("counted: got %+v, want %d bytes by splice, none copied", got, size)
 			}
 			wantArrival(t, dst.in, arriving, data)
 		}
@@ -172,8 +172,8 @@ func TestSpliceDeclines(t *testing.T) {
 			before := ReadStats()
 			n, handled, err := Splice(raw(t, dst), raw(t, src), 10)
 			wantDeclined(t, n, handled, err)
-			if got := since(before); got.SpliceDeclined != 1 || got.SpliceTransfers != 0 || got.SpliceBytes != 0 {
-				t.Errorf("counted: got %+v, want one that was declined", got)
+			if got := since(before); got != (Stats{}) {
+				t.Errorf("counted: got %+v, want nothing moved", got)
 			}
 			wantUntouched(t, src)
 		})
@@ -271,8 +271,8 @@ func TestSpliceFailsAtTheDestination(t *testing.T) {
 			if r.n == 0 || !r.handled || !ok || why.End != Destination || why.Err != c.want {
 				t.Errorf("got %+v, want some bytes and %v, of the destination", r, c.want)
 			}
-			if s := ReadStats(); s.PipesIdle != 0 || pipesInUse() != 0 {
-				t.Errorf("got %d pipes in the pool and %d lent, want that one closed", s.PipesIdle, pipesInUse())
+			if s := ReadStats(); s.PipesOpen != 0 {
+				t.Errorf("got %d pipes open, %d of them idle, want that one closed", s.PipesOpen, s.PipesIdle)
 			}
 			if c.want == os.ErrDeadlineExceeded {
 				wantArrival(t, dst.in, readAll(dst.out), data[:r.n])

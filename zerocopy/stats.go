@@ -5,46 +5,31 @@ import (
 	"github.com/percore/percore/internal/pipes"
 )
 
-// Stats counts the bytes by their way since the program started. The counts are of
-// the whole process and only grow, except PipesIdle.
+// Stats counts the bytes by their way since the program started, and the pipes. The
+// counts are of the whole process. Those of bytes and calls only grow.
 type Stats struct {
-	SendfileBytes     uint64 // bytes sent by sendfile
-	SendfileTransfers uint64 // transfers that sendfile handled
-	SendfileDeclined  uint64 // transfers it did not, with nothing consumed
+	SendfileBytes uint64 // bytes sent by sendfile
+	SpliceBytes   uint64 // bytes that arrived by splice
+	CopiedBytes   uint64 // bytes that ReadFrom and WriteTo of a percore.Conn, or Splice, moved through a buffer
+	WritevBytes   uint64 // bytes written by writev
+	WritevCalls   uint64 // system calls that took
 
-	SpliceBytes     uint64 // bytes that arrived by splice
-	SpliceTransfers uint64 // transfers that splice handled
-	SpliceDeclined  uint64 // transfers it did not, with nothing consumed
-
-	PipesMade   uint64 // pipes made to splice through
-	PipesClosed uint64 // of these: closed again
-	PipesIdle   int    // pipes that are open and unused now
-
-	CopiedBytes uint64 // bytes that ReadFrom and WriteTo of a percore.Conn, or Splice, moved through a buffer
-
-	WritevBytes uint64 // bytes written by writev
-	WritevCalls uint64 // system calls that took
+	PipesOpen int // pipes to splice through that are open now
+	PipesIdle int // of these: unused
 }
 
-// ReadStats returns the counters. The counts are not taken at one instant.
+// ReadStats returns the counters. The counts are not taken at one instant, except those
+// of pipes.
 func ReadStats() Stats {
+	open, idle := pipes.Count()
 	return Stats{
-		SendfileBytes:     fastpath.SendfileBytes.Load(),
-		SendfileTransfers: fastpath.SendfileTransfers.Load(),
-		SendfileDeclined:  fastpath.SendfileDeclined.Load(),
-
-		SpliceBytes:     fastpath.SpliceBytes.Load(),
-		SpliceTransfers: fastpath.SpliceTransfers.Load(),
-		SpliceDeclined:  fastpath.SpliceDeclined.Load(),
-
-		PipesMade:   fastpath.PipesMade.Load(),
-		PipesClosed: fastpath.PipesClosed.Load(),
-		PipesIdle:   pipes.Idle(),
-
-		CopiedBytes: fastpath.CopiedBytes.Load(),
-
-		WritevBytes: fastpath.WritevBytes.Load(),
-		WritevCalls: fastpath.WritevCalls.Load(),
+		SendfileBytes: fastpath.SendfileBytes.Load(),
+		SpliceBytes:   fastpath.SpliceBytes.Load(),
+		CopiedBytes:   fastpath.CopiedBytes.Load(),
+		WritevBytes:   fastpath.WritevBytes.Load(),
+		WritevCalls:   fastpath.WritevCalls.Load(),
+		PipesOpen:     open,
+		PipesIdle:     idle,
 	}
 }
 

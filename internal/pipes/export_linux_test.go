@@ -29,9 +29,12 @@ func (p *Pool) Drain() { p.drain() }
 // Trim is the timer's function.
 func (p *Pool) Trim() { p.trim() }
 
-// State returns how many pipes there are, and whether the timer runs.
-func (p *Pool) State() (idle, open int, timed bool) {
+// Count returns how many pipes are open, and how many of these are unused.
+func (p *Pool) Count() (open, idle int) { return p.count() }
+
+// Timed reports whether the timer runs.
+func (p *Pool) Timed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.idle), p.open, p.timed
+	return p.timed
 }

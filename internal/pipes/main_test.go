@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { testnet.Main(m) }
 func TestDrainWhenEmpty(t *testing.T) {
 	pipes.Drain()
 	pipes.Drain()
-	if n := pipes.Idle(); n != 0 {
-		t.Errorf("Idle: got %d, want 0", n)
+	if open, idle := pipes.Count(); open != 0 || idle != 0 {
+		t.Errorf("Count: got %d open and %d idle, want none", open, idle)
 	}
 }

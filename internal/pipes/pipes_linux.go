@@ -6,7 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/sys"
 )
@@ -74,11 +73,13 @@ func Put(p *Pipe) { pipes.put(p) }
 // unused for some seconds.
 func Drain() { pipes.drain() }
 
-// Idle returns how many pipes are open and unused.
-func Idle() int {
-	pipes.mu.Lock()
-	defer pipes.mu.Unlock()
-	return len(pipes.idle)
+// Count returns how many pipes are open, and how many of these are unused.
+func Count() (open, idle int) { return pipes.count() }
+
+func (pp *pool) count() (open, idle int) {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	return pp.open, len(pp.idle)
 }
 
 func (pp *pool) get() (*Pipe, error) {
@@ -175,7 +176,6 @@ func newPipe() (*Pipe, error) {
 	if errno != 0 {
 		return nil, errno
 	}
-	fastpath.PipesMade.Add(1)
 	p := &Pipe{R: r, W: w}
 	p.Capacity, errno = sys.SetPipeSize(r, capacityBytes)
 	if errno == 0 && p.Capacity < capacityBytesMin {
@@ -191,5 +191,4 @@ func newPipe() (*Pipe, error) {
 func (p *Pipe) close() {
 	sys.Close(p.R)
 	sys.Close(p.W)
-	fastpath.PipesClosed.Add(1)
 }

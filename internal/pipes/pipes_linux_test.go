@@ -31,7 +31,7 @@ func get(t *testing.T, p *pipes.Pool) *pipes.Pipe {
 
 func wantState(t *testing.T, when string, p *pipes.Pool, idle, open int) {
 	t.Helper()
-	if gotIdle, gotOpen, _ := p.State(); gotIdle != idle || gotOpen != open {
+	if gotOpen, gotIdle := p.Count(); gotIdle != idle || gotOpen != open {
 		t.Errorf("%s: got %d idle of %d open, want %d of %d", when, gotIdle, gotOpen, idle, open)
 	}
 }
@@ -131,11 +131,11 @@ func TestPoolTrim(t *testing.T) {
 	}
 	p.Trim()
 	wantState(t, "none used", p, 0, 0)
-	if _, _, timed := p.State(); timed {
+	if p.Timed() {
 		t.Error("the timer runs though nothing is idle")
 	}
 	p.Put(get(t, p))
-	if _, _, timed := p.State(); !timed {
+	if !p.Timed() {
 		t.Error("the timer does not run though a pipe is idle")
 	}
 }
@@ -170,7 +170,7 @@ func TestPoolConcurrently(t *testing.T) {
 		})
 	}
 	testnet.Within(t, "the goroutines", wg.Wait)
-	idle, open, _ := p.State()
+	open, idle := p.Count()
 	if idle != open {
 		t.Errorf("got %d idle of %d open, want all idle", idle, open)
 	}
