@@ -41,7 +41,7 @@ func (p *Pool) GetBytes(n int) *[]byte {
 	b, hit := c.cache.Get().(*[]byte)
 	if !hit {
 		b = new([]byte)
-		*b = make([]byte, ClassBytesMin<<class)
+		*b = make([]byte, classBytesMin<<class)
 		c.misses.Add(1)
 		runtime.AddCleanup(b, func(c *bareClass) { c.collected.Add(1) }, c)
 	}
@@ -63,7 +63,7 @@ func (p *Pool) PutBytes(bytes *[]byte) {
 	switch {
 	case class == oversize:
 		return
-	case n != ClassBytesMin<<class:
+	case n != classBytesMin<<class:
 		p.foreign.Add(1)
 		return
 	}

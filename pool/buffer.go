@@ -28,7 +28,7 @@ func (b *Buffer) Bytes() []byte {
 }
 
 // SetLen changes the length to n: it keeps the first n bytes, or exposes the bytes that
-// happens to lie behind the last one. It needs exclusive use of the buffer. It panics
+// happen to lie behind the last one. It needs exclusive use of the buffer. It panics
 // unless 0 ≤ n ≤ the capacity.
 func (b *Buffer) SetLen(n int) {
 	b.mustLive("SetLen")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/pool"
 )
 
@@ -33,7 +34,7 @@ func getUntilPanic(get func()) string {
 }
 
 func TestWriteAfterRelease(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector has sync.Pool drop things at random")
 	}
 	withoutGC(t)

@@ -37,6 +37,24 @@ func ExampleBuffer_Retain() {
 	// Output: 0 in use
 }
 
+// An interface that passes on bare slices, such as gRPC's mem.BufferPool.
+func ExampleGetBytes() {
+	b := pool.GetBytes(3000)
+	fmt.Printf("%d of %d bytes\n", len(*b), cap(*b))
+	*b = (*b)[:10] // a part will do, as long as it is the first
+	pool.PutBytes(b)
+	// Output: 3000 of 4096 bytes
+}
+
+// A test that fails if a buffer was not released. TestMain can ask so for a whole package.
+func ExampleCheckLeaks() {
+	pool.Get(100).Release()
+	if err := pool.CheckLeaks(); err != nil {
+		fmt.Println("FAIL:", err)
+	}
+	// Output:
+}
+
 // A program that limits the kept bytes, and looks for leaks at little cost.
 func ExamplePool_Configure() {
 	pool.Default().Configure(pool.Config{KeptBytesMax: 64 << 20, LeakSampleEvery: 1000})

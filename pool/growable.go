@@ -19,12 +19,9 @@ type Growable struct{ buffer *bytebufferpool.ByteBuffer }
 // memory.
 var growing bytebufferpool.Pool
 
-// growables counts those that hold memory.
+// growables counts those that hold memory. A Growable that was lost without Release counts
+// for good.
 var growables atomic.Int64
-
-// GrowablesInUse returns how many Growables hold memory. One that was lost without
-// Release counts for good.
-func GrowablesInUse() int { return int(growables.Load()) }
 
 // grow returns the buffer, which it takes from the pool if there is none yet.
 func (g *Growable) grow() *bytebufferpool.ByteBuffer {

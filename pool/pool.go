@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// ClassBytesMin is the smallest capacity handed out. A buffer has some 200 bytes of
-	// bookkeeping, which should not exceed a quarter of its memory.
-	ClassBytesMin = 1 << classShiftMin
-
 	// ClassBytesMax is the largest capacity that is kept: the most that a pipe holds
 	// without privileges (pipe(7), fs.pipe-max-size) and the top of gRPC's own pool.
 	// Above it zeroing and faulting in the memory costs far more than allocating it.
 	ClassBytesMax = 1 << classShiftMax
+
+	// classBytesMin is the smallest capacity handed out. A buffer has some 200 bytes of
+	// bookkeeping, which should not exceed a quarter of its memory.
+	classBytesMin = 1 << classShiftMin
 
 	classShiftMin = 10
 	classShiftMax = 20
@@ -83,7 +83,7 @@ func Default() *Pool { return shared }
 func Get(n int) *Buffer { return shared.Get(n) }
 
 // Get returns a buffer of n bytes with one reference, the caller's, who must
-// Release it. Its capacity is the smallest power of two, from ClassBytesMin to
+// Release it. Its capacity is the smallest power of two, from 1 KiB to
 // ClassBytesMax, that holds n; above that it is n. The bytes are as their last user
 // left them. Get panics if n is negative. It does not block.
 func (p *Pool) Get(n int) *Buffer {
@@ -103,7 +103,7 @@ func (p *Pool) Get(n int) *Buffer {
 
 // classOf returns the class of buffers of n bytes.
 func classOf(n int) int {
-	if n <= ClassBytesMin {
+	if n <= classBytesMin {
 		if n < 0 {
 			panic("pool: Get of a negative length")
 		}
@@ -116,7 +116,7 @@ func classOf(n int) int {
 func (p *Pool) allocate(class, n int) *Buffer {
 	capacity := n
 	if class < oversize {
-		capacity = ClassBytesMin << class
+		capacity = classBytesMin << class
 	}
 	b := &Buffer{bytes: make([]byte, capacity), pool: p, class: class}
 	p.roster.add(b, capacity)
@@ -152,8 +152,8 @@ func (p *Pool) mayKeep(n int) bool {
 		return true
 	}
 	p.kept.Add(-int64(n))
-	// The collector may have taken some of the buffers that were counted as kept. It takes it away
-	// when it has run, so counting again before would find the same.
+	// The collector may have taken some of the buffers that were counted as kept. Unless it
+	// has run since the last count, another one would find the same.
 	if p.roster.outdated() {
 		p.Stats()
 	}

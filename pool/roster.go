@@ -60,8 +60,8 @@ func (r *record) drop() { atomic.StoreUint32(&r.refs, dropped) }
 // frames deep.
 const stackMax = 32
 
-// sample remembers, 1 in every times, the stack of the buffer's user. It is called by observe,
-// by Get, by that.
+// sample remembers, 1 in every times, the stack of the buffer's user, which has called Get,
+// which has called observe.
 func (r *record) sample(every int) {
 	switch {
 	case every > 0 && (every == 1 || rand.IntN(every) == 0):

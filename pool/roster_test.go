@@ -58,8 +58,8 @@ func TestClassOf(t *testing.T) {
 			if n <= ClassBytesMax {
 				t.Fatalf("%d bytes: got the class of those that are not kept", n)
 			}
-		case ClassBytesMin<<class < n, class > 0 && ClassBytesMin<<(class-1) >= n:
-			t.Fatalf("%d bytes: got the class of %d", n, ClassBytesMin<<class)
+		case classBytesMin<<class < n, class > 0 && classBytesMin<<(class-1) >= n:
+			t.Fatalf("%d bytes: got the class of %d", n, classBytesMin<<class)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -19,7 +20,6 @@ type Stats struct {
 	BuffersInUse int   // handed out and not released
 	BytesInUse   int64 // their capacity
 	BytesKept    int64 // capacity of released buffers of Get that the collector has not taken
-	BytesKeptMax int64 // Config.KeptBytesMax
 }
 
 // Stats counts the buffers of the pool. That takes about 50 ns for each, during which
@@ -29,10 +29,6 @@ type Stats struct {
 // kept.
 func (p *Pool) Stats() Stats {
 	var s Stats
-	config := p.config.Load()
-	if config != nil {
-		s.BytesKeptMax = config.KeptBytesMax
-	}
 	r := &p.roster
 	r.mu.Lock()
 	r.sweepLocked(func(rec *record) {
@@ -50,7 +46,7 @@ func (p *Pool) Stats() Stats {
 	s.Misses, s.Leaked = r.misses, r.leaked
 	s.Foreign = p.foreign.Load()
 	for i := range p.bare {
-		p.bare[i].addToLocked(&s, ClassBytesMin<<i)
+		p.bare[i].addToLocked(&s, classBytesMin<<i)
 	}
 	p.kept.Store(s.BytesKept)
 	r.mu.Unlock()
@@ -112,5 +108,12 @@ func (p *Pool) CheckLeaks() error {
 	return nil
 }
 
-// CheckLeaks is Default().CheckLeaks().
-func CheckLeaks() error { return shared.CheckLeaks() }
+// CheckLeaks is Default().CheckLeaks(), and its error names Growables that hold memory,
+// too.
+func CheckLeaks() error {
+	err := shared.CheckLeaks()
+	if n := growables.Load(); n > 0 {
+		err = errors.Join(err, fmt.Errorf("pool: %d Growables hold memory: call Release on each", n))
+	}
+	return err
+}
