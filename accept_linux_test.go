@@ -128,6 +128,23 @@ func numberOf(c net.Conn) (n uint32, err error) {
 	return n, err
 }
 
+// acceptNumbers passes the number of each connection of ln to take, until ln is closed.
+func acceptNumbers(t testing.TB, ln net.Listener, take func(n uint32)) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			wantErr(t, "Accept", err, "accept", net.ErrClosed)
+			return
+		}
+		if n, err := numberOf(c); err != nil {
+			t.Errorf("reading: %v", err)
+		} else {
+			take(n)
+		}
+		c.Close()
+	}
+}
+
 // TestBacklogKeepsConnections leaves connections where the kernel puts them until
 // the first Accept, and then accepts each of them once.
 func TestBacklogKeepsConnections(t *testing.T) {
@@ -196,22 +213,7 @@ func TestManyAcceptors(t *testing.T) {
 				var accepting sync.WaitGroup
 				for _, ln := range lns {
 					for range acceptors {
-						accepting.Go(func() {
-							for {
-								c, err := ln.Accept()
-								if err != nil {
-									wantErr(t, "Accept", err, "accept", net.ErrClosed)
-									return
-								}
-								n, err := numberOf(c)
-								if err != nil {
-									t.Errorf("reading: %v", err)
-								} else {
-									seen[n].Add(1)
-								}
-								c.Close()
-							}
-						})
+						accepting.Go(func() { acceptNumbers(t, ln, func(n uint32) { seen[n].Add(1) }) })
 					}
 				}
 				for i, c := range dialMany(t, ln, dialed) {
@@ -471,21 +473,7 @@ func TestPerLoop(t *testing.T) {
 			if sub.Addr() != ln.Addr() {
 				t.Errorf("listener %d: got address %v, want %v", i, sub.Addr(), ln.Addr())
 			}
-			accepting.Go(func() {
-				for {
-					c, err := sub.AcceptConn()
-					if err != nil {
-						wantErr(t, "Accept", err, "accept", net.ErrClosed)
-						return
-					}
-					n, err := numberOf(c)
-					if err != nil {
-						t.Errorf("reading: %v", err)
-					}
-					accepted <- n
-					c.Close()
-				}
-			})
+			accepting.Go(func() { acceptNumbers(t, sub, func(n uint32) { accepted <- n }) })
 		}
 		clients = append(clients, dialMany(t, ln, late)...)
 		seen := make(map[uint32]int)

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,7 +54,7 @@ func (l *load) stop() {
 
 func (l *load) client() {
 	for !l.stopped.Load() {
-		name, err := askName(l.address)
+		name, err := testnet.AskName(l.address)
 		if err != nil {
 			l.t.Errorf("a client: got %v, want to be served", err)
 			return
@@ -74,42 +73,6 @@ func (l *load) awaitServer(name string) {
 		defer l.mu.Unlock()
 		return l.mu.served[name] >= 5 || l.t.Failed()
 	})
-}
-
-// askName asks for the server of a new connection.
-func askName(address string) (string, error) {
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	c.(*net.TCPConn).SetLinger(0) // or the ports run out
-	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	if _, err := io.WriteString(c, "who\n"); err != nil {
-		return "", err
-	}
-	name, err := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimSuffix(name, "\n"), err
-}
-
-// serveName answers askName until ln is closed, and then finishes all that it
-// has begun.
-func serveName(ln net.Listener, name string) {
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		serving.Go(func() {
-			defer c.Close()
-			if _, err := bufio.NewReader(c).ReadString('\n'); err == nil {
-				fmt.Fprintln(c, name)
-				io.Copy(io.Discard, c)
-			}
-		})
-	}
 }
 
 // copyOf returns copies of ln's sockets, which are closed when the test ends.
@@ -152,7 +115,7 @@ func TestHandOver(t *testing.T) {
 	ln := listen(t, ListenConfig{Group: groups[0]}, "tcp4", "127.0.0.1:0")
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	serving.Go(func() { serveName(ln, "0") })
+	serving.Go(func() { testnet.ServeName(ln, "0") })
 	load := startLoad(t, ln.Addr().String())
 	load.awaitServer("0")
 	for generation := 1; generation <= generations; generation++ {
@@ -169,7 +132,7 @@ func TestHandOver(t *testing.T) {
 		}
 		t.Cleanup(func() { heir.Close() })
 		for _, part := range accepting(t, heir.(*Listener), generation%3 == 0) {
-			serving.Go(func() { serveName(part, name) })
+			serving.Go(func() { testnet.ServeName(part, name) })
 		}
 		if err := ln.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -431,7 +394,7 @@ func init() {
 		}
 		closeAll(files)
 		var serving sync.WaitGroup
-		serving.Go(func() { serveName(ln, "successor") })
+		serving.Go(func() { testnet.ServeName(ln, "successor") })
 		fmt.Println("ready")
 		io.Copy(io.Discard, os.Stdin)
 		ln.Close()
@@ -445,7 +408,7 @@ func TestRestart(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
 	var serving sync.WaitGroup
-	serving.Go(func() { serveName(ln, "predecessor") })
+	serving.Go(func() { testnet.ServeName(ln, "predecessor") })
 	load := startLoad(t, ln.Addr().String())
 	load.awaitServer("predecessor")
 

@@ -98,7 +98,7 @@ func TestDialNettestConn(t *testing.T) {
 func TestDialRandomPrograms(t *testing.T) {
 	for _, e := range []engine{percoreDialing, percoreBoth} {
 		testnet.NoLeaks(t)
-		runRandomPrograms(t, e, 5000, rounds(200))
+		runRandom(t, e, runProgram, 5000, rounds(200))
 	}
 }
 

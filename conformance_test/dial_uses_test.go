@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -258,23 +257,8 @@ func tunnel(t *testing.T, u dialUse, rw http.ResponseWriter, address string) {
 // one.
 func TestDialReverseProxy(t *testing.T) {
 	onEachDialUse(t, func(t *testing.T, u dialUse) {
-		backend, _ := dialedWeb(t, u, protocols[0], http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Upgrade") != "" {
-				upgradeToEcho(rw, r)
-				return
-			}
-			digestOrPattern(rw, r)
-		}))
-		target, err := url.Parse(backend.url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proxy := &httputil.ReverseProxy{
-			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport: backend.transport,
-			ErrorLog:  log.New(io.Discard, "", 0),
-		}
-		front, _ := dialedWeb(t, u, protocols[0], proxy)
+		backend, _ := dialedWeb(t, u, protocols[0], http.HandlerFunc(digestOrUpgrade))
+		front, _ := dialedWeb(t, u, protocols[0], backend.proxy(t))
 		front.tryBodies(t, 0, 10, 2<<20)
 		tryUpgrade(t, front)
 	})

@@ -38,22 +38,36 @@ type script struct {
 
 var onTCP = []testnet.Kind{testnet.TCP4, testnet.TCP6}
 
-// playScripts runs every script as a subtest per kind.
+// playScripts plays every script on net and on percore, with accepted connections and with
+// dialed ones, as a subtest per kind.
 func playScripts(t *testing.T, scripts []script) {
+	playScriptsOn(t, percoreEngine, scripts)
 	for _, sc := range scripts {
-		kinds := sc.kinds
-		if len(kinds) == 0 {
-			kinds = testnet.Kinds()
-		}
-		for _, kind := range kinds {
-			t.Run(sc.name+"/"+string(kind), func(t *testing.T) {
-				testnet.NoLeaks(t)
-				testnet.Address(t, kind) // skips where the kind is missing
-				compareEngines(t, sc, kind, netEngine, percoreEngine)
-			})
+		for _, kind := range sc.allKinds() {
 			playDialed(t, sc, kind)
 		}
 	}
+}
+
+// playScriptsOn plays every script on net and on e, as a subtest per kind.
+func playScriptsOn(t *testing.T, e engine, scripts []script) {
+	for _, sc := range scripts {
+		for _, kind := range sc.allKinds() {
+			t.Run(sc.name+"/"+string(kind), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				testnet.Address(t, kind) // skips where the kind is missing
+				compareEngines(t, sc, kind, netEngine, e)
+			})
+		}
+	}
+}
+
+// allKinds returns the kinds that the script is played on.
+func (sc script) allKinds() []testnet.Kind {
+	if len(sc.kinds) == 0 {
+		return testnet.Kinds()
+	}
+	return sc.kinds
 }
 
 // compareEngines fails the test if the script goes differently on e than on

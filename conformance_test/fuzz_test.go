@@ -35,13 +35,13 @@ func FuzzConn(f *testing.F) {
 // TestRandomPrograms runs more of them than the fuzz target's seeds, always the
 // same ones.
 func TestRandomPrograms(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e engine) { runRandomPrograms(t, e, 100, rounds(400)) })
+	onEachEngine(t, func(t *testing.T, e engine) { runRandom(t, e, runProgram, 100, rounds(400)) })
 }
 
-// runRandomPrograms runs those of count seeds from first on.
-func runRandomPrograms(t *testing.T, e engine, first uint64, count int) {
+// runRandom runs the random programs of count seeds from first on.
+func runRandom(t *testing.T, e engine, run func(*testing.T, engine, []byte), first uint64, count int) {
 	for seed := first; seed < first+uint64(count); seed++ {
-		runProgram(t, e, randomProgram(seed))
+		run(t, e, randomProgram(seed))
 		if t.Failed() {
 			t.Fatalf("with the program of seed %d", seed)
 		}

@@ -42,19 +42,5 @@ func onEachWebEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind
 // with net.
 func playWebScripts(t *testing.T, scripts []script) {
 	playScripts(t, scripts)
-	t.Run("httpadapter", func(t *testing.T) {
-		for _, sc := range scripts {
-			kinds := sc.kinds
-			if len(kinds) == 0 {
-				kinds = testnet.Kinds()
-			}
-			for _, kind := range kinds {
-				t.Run(sc.name+"/"+string(kind), func(t *testing.T) {
-					testnet.NoLeaks(t)
-					testnet.Address(t, kind) // skips where the kind is missing
-					compareEngines(t, sc, kind, netEngine, parkingEngine())
-				})
-			}
-		}
-	})
+	t.Run("httpadapter", func(t *testing.T) { playScriptsOn(t, parkingEngine(), scripts) })
 }

@@ -750,24 +750,34 @@ func TestHTTPFileServer(t *testing.T) {
 func TestHTTPReverseProxy(t *testing.T) {
 	onEachWebEngine(t, func(t *testing.T, e engine) {
 		plain := protocols[0]
-		backend := startWeb(t, e, plain, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Upgrade") != "" {
-				upgradeToEcho(rw, r)
-				return
-			}
-			digestOrPattern(rw, r)
-		}))
-		target, err := url.Parse(backend.url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proxy := httputil.NewSingleHostReverseProxy(target)
-		proxy.Transport = backend.transport
-		proxy.ErrorLog = log.New(io.Discard, "", 0)
-		front := startWeb(t, e, plain, proxy)
+		backend := startWeb(t, e, plain, http.HandlerFunc(digestOrUpgrade))
+		front := startWeb(t, e, plain, backend.proxy(t))
 		front.tryBodies(t, 0, 10, 2<<20)
 		tryUpgrade(t, front)
 	})
+}
+
+// digestOrUpgrade is upgradeToEcho for an Upgrade, and digestOrPattern for all else.
+func digestOrUpgrade(rw http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "" {
+		upgradeToEcho(rw, r)
+		return
+	}
+	digestOrPattern(rw, r)
+}
+
+// proxy returns httputil's proxy for the server.
+func (w *web) proxy(t testing.TB) http.Handler {
+	t.Helper()
+	target, err := url.Parse(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: w.transport,
+		ErrorLog:  log.New(io.Discard, "", 0),
+	}
 }
 
 // TestHTTPTLSState checks the facts that net/http learns from its connections: the TLS

@@ -129,7 +129,7 @@ func TestVariants(t *testing.T) {
 			}
 			t.Cleanup(stop)
 			t.Run("nettest", func(t *testing.T) { nettest.TestConn(t, makePipe(t, e, testnet.TCP4, "server", plain)) })
-			t.Run("random programs", func(t *testing.T) { runRandomPrograms(t, e, 200, rounds(100)) })
+			t.Run("random programs", func(t *testing.T) { runRandom(t, e, runProgram, 200, rounds(100)) })
 			t.Run("conn", func(t *testing.T) { stressConn(t, e) })
 			t.Run("listener", func(t *testing.T) { stressListener(t, e) })
 			t.Run("aborted reads", func(t *testing.T) { stressAbortedReads(t, e) })

@@ -38,14 +38,7 @@ func FuzzTransfers(f *testing.F) {
 // TestRandomTransfers runs more of them than the fuzz target's seeds, always the
 // same ones.
 func TestRandomTransfers(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e engine) {
-		for seed := uint64(1000); seed < 1000+uint64(rounds(600)); seed++ {
-			runTransfers(t, e, randomProgram(seed))
-			if t.Failed() {
-				t.Fatalf("with the program of seed %d", seed)
-			}
-		}
-	})
+	onEachEngine(t, func(t *testing.T, e engine) { runRandom(t, e, runTransfers, 1000, rounds(600)) })
 }
 
 // A modelStream is one direction of a connection or of a pipe: what was written

@@ -6,11 +6,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -134,14 +131,7 @@ func TestZeroCopyReverseProxy(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, e engine) {
 		plain := protocols[0]
 		backend := startWeb(t, e, plain, http.HandlerFunc(upgradeToSpliceEcho))
-		target, err := url.Parse(backend.url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proxy := httputil.NewSingleHostReverseProxy(target)
-		proxy.Transport = backend.transport
-		proxy.ErrorLog = log.New(io.Discard, "", 0)
-		front := startWeb(t, e, plain, proxy)
+		front := startWeb(t, e, plain, backend.proxy(t))
 
 		before := zerocopy.ReadStats()
 		body := upgrade(t, front)

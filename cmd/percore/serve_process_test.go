@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -188,28 +187,15 @@ func (s *servers) fetch(method, path string, header http.Header, body io.Reader)
 }
 
 // keepAlive connects to the HTTP server and returns a function that makes a request on that
-// connection. An http.Transport closes a connection rather than use it again if the
-// goroutine that has written a request hasn't said so 50 ms after the response.
-func (s *servers) keepAlive() (get func(path string)) {
+// connection.
+func (s *servers) keepAlive() (get func(path string) (body string)) {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.baseURL, "http://"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	in := bufio.NewReader(conn)
-	return func(path string) {
-		s.t.Helper()
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			s.t.Fatalf("GET %s: %v", path, err)
-		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-			s.t.Errorf("GET %s: got %s, %v, want 200 and all of the response", path, resp.Status, err)
-		}
-	}
+	return testnet.KeepAlive(s.t, conn)
 }
 
 // submatch returns the match of the parentheses of pattern in s.

@@ -36,21 +36,6 @@ var whoAmI = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s", r.RemoteAddr, r.URL.Path)
 })
 
-// exchange sends a request on a connection and returns the response's body.
-func exchange(s *stage, c net.Conn, r *bufio.Reader, path string) string {
-	s.Helper()
-	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		s.Fatalf("GET %s: %v", path, err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.Fatalf("GET %s: %v", path, err)
-	}
-	return string(body)
-}
-
 // TestLimitListener has two connections at once, however many there are, and the
 // third when one is closed: parked ones would count, too, but aren't, since the
 // listener's connections are its own.
@@ -63,9 +48,9 @@ func TestLimitListener(t *testing.T) {
 		for range 2 {
 			c := s.dial(st)
 			conns = append(conns, c)
-			r := bufio.NewReader(c)
+			get := testnet.KeepAlive(s, c)
 			for range 3 {
-				s.want("a page", exchange(s, c, r, "/x"), c.LocalAddr().String()+" /x")
+				s.want("a page", get("/x"), c.LocalAddr().String()+" /x")
 			}
 		}
 		third, answer := s.dial(st), make(chan string, 1)
@@ -104,10 +89,10 @@ func TestProxyProtocol(t *testing.T) {
 				if _, err := proxyproto.HeaderProxyFromAddrs(version, from, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80}).WriteTo(c); err != nil {
 					s.Fatal(err)
 				}
-				r := bufio.NewReader(c)
+				get := testnet.KeepAlive(s, c)
 				for i := range 3 {
 					path := fmt.Sprint("/", i)
-					s.expect("192.0.2.7:4711 "+path, "%s", exchange(s, c, r, path))
+					s.expect("192.0.2.7:4711 "+path, "%s", get(path))
 				}
 			})
 		})
@@ -143,9 +128,9 @@ func TestAutocert(t *testing.T) {
 			if protocol != "http/1.1" {
 				continue
 			}
-			r := bufio.NewReader(c)
+			get := testnet.KeepAlive(s, c)
 			for range 2 {
-				s.want("a page", exchange(s, c, r, "/x"), c.LocalAddr().String()+" /x")
+				s.want("a page", get("/x"), c.LocalAddr().String()+" /x")
 				st.awaitParked(1)
 			}
 		}

@@ -10,12 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cloudflare/tableflip"
 
@@ -58,7 +58,7 @@ func serveTableflip(mode string) error {
 		return err
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { answerPID(ln) })
+	serving.Go(func() { testnet.ServeName(ln, strconv.Itoa(os.Getpid())) })
 	if err := upgrader.Ready(); err != nil {
 		return err
 	}
@@ -118,40 +118,6 @@ func listenOne(fds *tableflip.Fds, network, address string) (net.Listener, error
 	return fds.ListenWithCallback(network, address, percore.Listen)
 }
 
-// answerPID tells each client the process that serves it, until ln is closed.
-func answerPID(ln net.Listener) {
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		serving.Go(func() {
-			defer c.Close()
-			if _, err := bufio.NewReader(c).ReadString('\n'); err == nil {
-				fmt.Fprintln(c, os.Getpid())
-			}
-		})
-	}
-}
-
-// askPID asks for the process that serves a new connection.
-func askPID(address string) (pid int, err error) {
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	if _, err := io.WriteString(c, "who\n"); err != nil {
-		return 0, err
-	}
-	_, err = fmt.Fscan(c, &pid)
-	c.(*net.TCPConn).SetLinger(0) // or the ports run out
-	return pid, err
-}
-
 // flipping is a chain of processes that tableflip makes.
 type flipping struct {
 	*testing.T
@@ -198,14 +164,14 @@ func TestTableflip(t *testing.T) {
 	f := startFlipping(t, "Files")
 	pid, address := f.serving()
 	var stopped atomic.Bool
-	var served sync.Map // of processes
+	var served sync.Map // of the numbers of processes
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer stopped.Store(true)
 	for range 6 {
 		clients.Go(func() {
 			for !stopped.Load() {
-				pid, err := askPID(address)
+				pid, err := testnet.AskName(address)
 				if err != nil {
 					t.Errorf("a client: got %v, want to be served", err)
 					return
@@ -216,14 +182,14 @@ func TestTableflip(t *testing.T) {
 	}
 	for range 4 {
 		testnet.Eventually(t, fmt.Sprintf("a client of process %d", pid), func() bool {
-			_, ok := served.Load(pid)
+			_, ok := served.Load(strconv.Itoa(pid))
 			return ok || t.Failed()
 		})
 		f.flip(pid)
 		pid, _ = f.serving()
 	}
 	testnet.Eventually(t, "a client of the last process", func() bool {
-		_, ok := served.Load(pid)
+		_, ok := served.Load(strconv.Itoa(pid))
 		return ok || t.Failed()
 	})
 }

@@ -7,12 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // A stretch is a line of prose, in a comment or a document, and its place.
 type stretch struct{ at, text string }
 
-// vague matches the words that stand where a thing should be named: the loop, the reader, the caller.
+// vague matches the words that stand where a thing should be named: the loop, the reader, the
+// caller.
 var vague = regexp.MustCompile(`(?i)\b(whoever|whomever|nobody|somebody|anybody|everybody|someone|anyone|thereby|for want of|but for)\b`)
 
 // clauseFirst matches the beginning of a sentence whose subject is a clause, at the beginning of a
@@ -25,8 +27,8 @@ const wordsPerClauseMin = 400
 
 var clause = regexp.MustCompile(`(?i)\bwhat\b`)
 
-// language: the subject of a sentence is a named thing. A reader stumbles where a clause, or a person,
-// stands for a goroutine, a caller or a value.
+// language: the subject of a sentence is a named thing. A reader stumbles where a clause, or a
+// person, stands for a goroutine, a caller or a value.
 func language(t *testing.T, tr *tree) {
 	words, clauses := make(map[string]int), make(map[string][]string)
 	for _, s := range tr.prose() {
@@ -79,3 +81,29 @@ func (tr *tree) prose() (all []stretch) {
 
 // quoted matches code and quotations in prose.
 var quoted = regexp.MustCompile("`[^`]*`|\"[^\"]*\"")
+
+// columnsMax is how long a line of prose may be. A tab counts as four columns.
+const columnsMax = 100
+
+// table matches a comment with columns of its own, or code.
+var table = regexp.MustCompile(`//(.*\S)?  +\S`)
+
+// wrapping: lines of prose are short. Tables, code and comments behind code are no prose.
+func wrapping(t *testing.T, tr *tree) {
+	inCode := false
+	tr.eachLine(func(name string, number int, line string) {
+		isProse := false
+		switch path.Ext(name) {
+		case ".md":
+			if strings.HasPrefix(line, "```") {
+				inCode = !inCode
+			}
+			isProse = !inCode && !strings.HasPrefix(line, "    ") && !strings.HasPrefix(line, "|")
+		case ".go":
+			isProse = strings.HasPrefix(strings.TrimLeft(line, "\t"), "// ") && !table.MatchString(line) && !strings.HasSuffix(name, ".pb.go")
+		}
+		if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")); isProse && n > columnsMax {
+			t.Errorf("%s:%d: got %d columns, want %d at most; wrap the paragraph", name, number, n, columnsMax)
+		}
+	})
+}

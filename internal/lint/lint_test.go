@@ -23,7 +23,6 @@ func TestRules(t *testing.T) {
 		check func(*testing.T, *tree)
 	}{
 		{"import direction", importDirection},
-		{"homes of protocols", homesOfProtocols},
 		{"what importers get", whatImportersGet},
 		{"homes of dependencies", homesOfDependencies},
 		{"requirements", requirements},
@@ -38,6 +37,7 @@ func TestRules(t *testing.T) {
 		{"loose ends", looseEnds},
 		{"machine paths", machinePaths},
 		{"language", language},
+		{"wrapping", wrapping},
 	} {
 		t.Run(rule.name, func(t *testing.T) { rule.check(t, tr) })
 	}
@@ -65,9 +65,6 @@ var layers = []layer{
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
-// library are the packages that people import, with all that these import.
-var library = []string{".", "loop", "zerocopy", "pool"}
-
 // layerOf returns the layer that a folder belongs to, or nil.
 func layerOf(dir string) *layer {
 	for i, l := range layers {
@@ -78,8 +75,8 @@ func layerOf(dir string) *layer {
 	return nil
 }
 
-// importDirection: a package imports only the layers below its own. Tests may import everything: Go
-// itself refuses cycles.
+// importDirection: a package imports only the layers below its own. Tests may import everything:
+// Go itself refuses cycles.
 func importDirection(t *testing.T, tr *tree) {
 	for _, f := range tr.files {
 		if modules[f.module].free {
@@ -117,113 +114,66 @@ func localDir(importPath string) (dir string, ok bool) {
 	return strings.CutPrefix(importPath, modulePath+"/")
 }
 
-// homesOfProtocols: net/http and gRPC are known to their adapters, and to
-// programs and tests, but not to the engine, which serves them both.
-func homesOfProtocols(t *testing.T, tr *tree) {
-	homes := map[string][]string{
-		"net/http":               {"adapters/httpadapter", "bench", "cmd"},
-		"google.golang.org/grpc": {"adapters/grpcadapter", "bench", "cmd"},
+// importers are the packages that programs import, with the packages of the standard library
+// that must not come along.
+var importers = []struct{ packages, banned []string }{
+	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag"}},
+	{[]string{"./adapters/httpadapter"}, []string{"testing", "flag"}},
+}
+
+// whatImportersGet: importing percore, one of the packages under it, or httpadapter brings
+// in the standard library and these modules, and neither the testing flags nor, except by
+// httpadapter, an HTTP server.
+func whatImportersGet(t *testing.T, tr *tree) {
+	linked := []string{modulePath, "golang.org/x/sys", "github.com/valyala/bytebufferpool"}
+	for _, goos := range []string{"linux", "darwin", "windows", "freebsd"} {
+		for _, im := range importers {
+			for _, p := range tr.deps(t, goos, im.packages...) {
+				switch {
+				case p.Standard && slices.Contains(im.banned, p.ImportPath):
+					t.Errorf("importing %q on %s brings in %s, which its users don't need; find its importer by: go mod why %s",
+						im.packages, goos, p.ImportPath, p.ImportPath)
+				case !p.Standard && (p.Module == nil || !slices.Contains(linked, p.Module.Path)):
+					t.Errorf("importing %q on %s brings in %s, which is of none of the modules %q; move the code that needs it to another module, or to a test",
+						im.packages, goos, p.ImportPath, linked)
+				}
+			}
+		}
 	}
+}
+
+// homes are the modules of others that a single file wraps, so that another can be put in
+// their place there. The list of modules says which ones may be required at all.
+var homes = map[string]string{
+	"github.com/HdrHistogram/hdrhistogram-go": "bench/internal/latency/latency.go",
+	"github.com/schollz/progressbar/v3":       "cmd/percore/bench.go",
+	"github.com/valyala/bytebufferpool":       "pool/growable.go",
+	"go.uber.org/goleak":                      "internal/testnet/main.go",
+	"golang.org/x/term":                       "cmd/percore/bench.go",
+	"gonum.org/v1/plot":                       "bench/report/charts.go",
+}
+
+// homesOfDependencies: a module that has a home is imported there, and in tests.
+func homesOfDependencies(t *testing.T, tr *tree) {
+	used := make(map[string]bool)
 	for _, f := range tr.files {
 		if f.isTest() || modules[f.module].free {
 			continue
 		}
 		f.imports(func(p string, pos token.Pos) {
-			for protocol, dirs := range homes {
-				if isIn(p, protocol) && !slices.ContainsFunc(dirs, func(dir string) bool { return isIn(f.dir(), dir) }) {
-					t.Errorf("%s: %s may be imported in %q only; what needs it belongs there", tr.at(pos), p, dirs)
+			for module, home := range homes {
+				if isIn(p, module) && f.name != home {
+					t.Errorf("%s: only %s may import %s; give it a function for what is needed", tr.at(pos), home, module)
 				}
+				used[module] = used[module] || isIn(p, module)
 			}
 		})
 	}
-}
-
-// whatImportersGet: importing percore or one of the packages under it brings in
-// the standard library and these modules, and neither an HTTP server nor the
-// testing flags.
-func whatImportersGet(t *testing.T, tr *tree) {
-	modules := []string{modulePath, "golang.org/x/sys", "github.com/valyala/bytebufferpool"}
-	banned := []string{"net/http", "testing", "flag"}
-	var packages []string
-	for dir := range tr.byDir() {
-		if slices.Contains(library, dir) {
-			packages = append(packages, "./"+dir)
+	for module, home := range homes {
+		if !used[module] {
+			t.Errorf("%s does not import %s; take it out of homes", home, module)
 		}
 	}
-	for _, goos := range []string{"linux", "darwin", "windows", "freebsd"} {
-		for _, p := range tr.deps(t, goos, packages...) {
-			switch {
-			case p.Standard && slices.Contains(banned, p.ImportPath):
-				t.Errorf("importing percore on %s brings in %s, which its users don't need; find who imports it by: go mod why %s", goos, p.ImportPath, p.ImportPath)
-			case !p.Standard && (p.Module == nil || !slices.Contains(modules, p.Module.Path)):
-				t.Errorf("importing percore on %s brings in %s, which is of none of the modules %q; move what needs it to an adapter, to cmd or to a test", goos, p.ImportPath, modules)
-			}
-		}
-	}
-}
-
-// A dependency is a module of others, and the folders whose packages may import it.
-type dependency struct {
-	dirs  []string
-	files int // how many files, tests aside, may import it; 0: any number
-	why   string
-}
-
-// dependencies are the modules that ours may require, see modules. One that a single file
-// wraps can be replaced there; those without a wrapper are the servers that this project
-// is about.
-var dependencies = map[string]dependency{
-	"golang.org/x/sys":                        {dirs: []string{"."}, why: "system calls; in _linux files only, see platforms"},
-	"golang.org/x/net":                        {dirs: []string{"conformance_test"}, why: "nettest"},
-	"golang.org/x/term":                       {dirs: []string{"cmd"}, files: 1, why: "whether the output is a terminal"},
-	"google.golang.org/grpc":                  {dirs: []string{"adapters/grpcadapter", "bench", "cmd", "conformance_test"}, why: "what is served"},
-	"google.golang.org/protobuf":              {dirs: []string{"adapters/grpcadapter", "bench", "cmd", "conformance_test"}, why: "gRPC's messages"},
-	"github.com/valyala/bytebufferpool":       {dirs: []string{"pool"}, files: 1, why: "growable buffers"},
-	"go.uber.org/goleak":                      {dirs: []string{"internal/testnet"}, files: 1, why: "leaked goroutines"},
-	"github.com/HdrHistogram/hdrhistogram-go": {dirs: []string{"bench"}, files: 1, why: "latencies"},
-	"github.com/schollz/progressbar/v3":       {dirs: []string{"cmd"}, files: 1, why: "the progress of a benchmark"},
-	"gonum.org/v1/plot":                       {dirs: []string{"bench/report"}, files: 1, why: "charts"},
-}
-
-// homesOfDependencies: every import from outside is of a module in dependencies,
-// and where that says.
-func homesOfDependencies(t *testing.T, tr *tree) {
-	importers := make(map[string][]string)
-	for _, f := range tr.files {
-		if modules[f.module].free {
-			continue
-		}
-		f.imports(func(p string, pos token.Pos) {
-			if first, _, _ := strings.Cut(p, "/"); !strings.Contains(first, ".") || isIn(p, modulePath) {
-				return // of the standard library, or ours
-			}
-			module := moduleOf(p)
-			d, ok := dependencies[module]
-			switch {
-			case !ok:
-				t.Errorf("%s: %s is of no module in dependencies; do without, or add it there with a reason", tr.at(pos), p)
-			case !slices.ContainsFunc(d.dirs, func(dir string) bool { return dir == "." || isIn(f.dir(), dir) }):
-				t.Errorf("%s: %s may be imported in %q only (%s)", tr.at(pos), p, d.dirs, d.why)
-			case !f.isTest() && !slices.Contains(importers[module], f.name):
-				importers[module] = append(importers[module], f.name)
-			}
-		})
-	}
-	for module, files := range importers {
-		if limit := dependencies[module].files; limit > 0 && len(files) > limit {
-			t.Errorf("%s is imported by %q; %d may: go through that one", module, files, limit)
-		}
-	}
-}
-
-// moduleOf returns the module in dependencies that a package is of, or "".
-func moduleOf(importPath string) string {
-	for module := range dependencies {
-		if isIn(importPath, module) {
-			return module
-		}
-	}
-	return ""
 }
 
 // A module is one of this repository's.
@@ -292,7 +242,6 @@ func requirements(t *testing.T, tr *tree) {
 			t.Errorf("%s: it has no go.mod; take it out of modules", dir)
 		}
 	}
-	required := make(map[string]bool)
 	for _, dir := range tr.modules {
 		name := path.Join(dir, "go.mod")
 		mod := tr.readModFile(t, "mod", name)
@@ -321,16 +270,8 @@ func requirements(t *testing.T, tr *tree) {
 				t.Errorf("%s: got the indirect requirement of %s, want none: it weighs on importers of percore", name, r.Path)
 			}
 		}
-		for _, dep := range direct {
-			required[dep] = true
-		}
 		if slices.Sort(direct); !m.free && !slices.Equal(direct, m.requires) {
 			t.Errorf("%s: got the direct requirements %q, want %q; do without, move what needs it to another module, or change modules", name, direct, m.requires)
-		}
-	}
-	for dep := range dependencies {
-		if !required[dep] {
-			t.Errorf("no go.mod requires %s directly; take it out of dependencies, or run: .ci/run tidy", dep)
 		}
 	}
 }

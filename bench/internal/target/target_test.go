@@ -1,14 +1,12 @@
 package target
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -165,32 +163,25 @@ func parksIfWanted(t *testing.T, spec Spec) {
 		l.Close()
 		testnet.Receive(t, "the server ending", done)
 	}()
-	// Not an http.Transport, which closes a connection rather than use it again if its
-	// own goroutines are slow.
 	c := testnet.Dial(t, l)
 	if spec.TLS {
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	in := bufio.NewReader(c)
-	get := func() {
-		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if body, err := io.ReadAll(resp.Body); !bytes.Equal(body, helloBody) || err != nil {
-			t.Errorf("the answer: got %q, %v, want %q", body, err, helloBody)
+	get := testnet.KeepAlive(t, c)
+	wantHello := func() {
+		t.Helper()
+		if body := get("/"); body != string(helloBody) {
+			t.Errorf("the answer: got %q, want %q", body, helloBody)
 		}
 	}
-	get()
+	wantHello()
 	parks := spec.Engine.Name == EnginePercore && spec.Engine.Adapter
 	if parks && runtime.GOOS == "linux" {
 		a := srv.(httpServer).Server.(*httpadapter.Server)
 		testnet.Eventually(t, "the connection being parked", func() bool { return a.Stats().Parked == 1 })
 	}
-	get()
+	wantHello()
 	if got := srv.(httpServer).unparks() > 0; got != (parks && runtime.GOOS == "linux") {
 		t.Errorf("used again after it was parked: got %t, want %t", got, parks)
 	}

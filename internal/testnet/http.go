@@ -1,0 +1,35 @@
+package testnet
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// KeepAlive returns a function that makes a GET request on c and returns the body of the
+// response. It ends the test unless the response comes, with the status 200. It is for the
+// test's goroutine.
+//
+// An http.Transport would not do: it closes a connection rather than use it again if the
+// goroutine that has written a request hasn't said so 50 ms after the response.
+func KeepAlive(t testing.TB, c net.Conn) (get func(path string) (body string)) {
+	in := bufio.NewReader(c)
+	return func(path string) string {
+		t.Helper()
+		c.SetDeadline(time.Now().Add(HangTimeout))
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("GET %s: %v", path, err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("GET %s: got %s, %v, want 200 and all of the response", path, resp.Status, err)
+		}
+		return string(body)
+	}
+}
