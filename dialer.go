@@ -17,8 +17,8 @@ import (
 // network the connection, whose data is no stream, is package net's.
 //
 // The connection runs on the default group of loops, which starts with the first
-// connection or listener and ends with the last. It is the client's half of the thing that
-// [Listen] is the server's: everything in [Conn] holds for both.
+// connection or listener and ends with the last. Dialed and accepted connections are
+// alike: everything in [Conn] holds for both.
 func Dial(network, address string) (net.Conn, error) {
 	var d Dialer
 	return d.Dial(network, address)

@@ -202,9 +202,9 @@ var _ net.Listener = (*Listener)(nil)
 
 func (l *Listener) ok() bool { return l != nil && l.listener != nil }
 
-// Accept waits for the next connection, a *[Conn] unless NetBuffers is set ([ListenConfig]). Any number of goroutines may
-// call it. It fails with [net.ErrClosed] once the listener is closed, and with
-// [os.ErrDeadlineExceeded] once its deadline has passed.
+// Accept waits for the next connection, a *[Conn] unless NetBuffers is set ([ListenConfig]).
+// Any number of goroutines may call it. It fails with [net.ErrClosed] once the listener is
+// closed, and with [os.ErrDeadlineExceeded] once its deadline has passed.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err == nil && l.listener.netBuffers {

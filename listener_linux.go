@@ -215,8 +215,8 @@ func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 }
 
 // setInherited sets on a listening socket the options that package net sets on every
-// connection: on Linux they inherit it, so that accepting one costs no further system
-// calls. Like package net it lets the connections do without options that the kernel
+// connection: on Linux connections inherit them, so that accepting one costs no further
+// system calls. Like package net it lets the connections do without options that the kernel
 // refuses.
 func (lc *ListenConfig) setInherited(fd int) {
 	_ = sys.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)

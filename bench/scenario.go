@@ -278,8 +278,8 @@ func proxying() []Scenario {
 	}
 }
 
-// idling is connections on which nothing happens: their memory, and the they
-// cost those on which something does.
+// idling is connections on which nothing happens: their memory, and their cost for those
+// on which something does.
 func idling(idle int) []Scenario {
 	one := func(kind string, tls bool) load.Job {
 		return load.Job{Kind: kind, Conns: 1, Payload: 0, TLS: tls}

@@ -107,8 +107,8 @@ func (s *Server) listenOn(byDefault string) (net.Listener, error) {
 //
 // Connections are parked if they are *percore.Conn. Those of other types, such as
 // the wrappers that netutil.LimitListener and PROXY-protocol listeners make, are
-// served as they are; [Stats] counts them, and the first of a Serve is logged. A *percore.Listener is accepted from
-// by one goroutine per socket.
+// served as they are; [Stats] counts them, and the first of a Serve is logged. A
+// *percore.Listener is accepted from by one goroutine per socket.
 func (s *Server) Serve(l net.Listener) error { return s.serve(l, nil) }
 
 // ServeTLS is Serve for TLS, with certificates as [http.Server.ServeTLS] takes

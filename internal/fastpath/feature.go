@@ -113,7 +113,7 @@ func (f *Feature) WhyOff() string {
 func (f *Feature) Refuse(errno syscall.Errno) { f.refusal.CompareAndSwap(0, uint32(errno)) }
 
 // Force turns the feature on or off for a test, in spite of the environment and the
-// kernel said, until restore is called. Tests that use it must not run in parallel
+// kernel, until restore is called. Tests that use it must not run in parallel
 // with others.
 func (f *Feature) Force(on bool) (restore func()) {
 	off, errno := f.switchedOff.Load(), f.refusal.Load()

@@ -2,7 +2,7 @@
 // `-tags invariants`.
 //
 // A checking build looks for misuse that would be too dear to look for in every build: it
-// keeps stacks, poisons freed memory, asserts the claims that a comment claims. Enabled is a
+// keeps stacks, poisons freed memory, asserts the claims of comments. Enabled is a
 // constant, so that in an ordinary build the compiler removes all that it guards.
 //
 // The tag may add checks and records. It must never choose another algorithm or

@@ -121,9 +121,9 @@ func poisson(rate float64, d time.Duration, seed uint64) []time.Duration {
 }
 
 // pace sends every time of the schedule to the queues, one after the other, when it
-// has come, and records by how much it was late itself. It sleeps with a thread of its own, because the
-// runtime's timers won't do: an idle Go program waits in epoll_wait, whose
-// resolution is a millisecond.
+// has come, and records by how much it was late itself. It sleeps with a thread of its
+// own, because the runtime's timers won't do: an idle Go program waits in epoll_wait,
+// whose resolution is a millisecond.
 func (c *crew) pace(schedule []arrival, queues []chan time.Time, late *latency.Shard, sleep func(time.Duration)) {
 	defer late.Flush()
 	runtime.LockOSThread()
