@@ -47,7 +47,8 @@ var verdictNames = [Verdicts]string{
 func (v Verdict) String() string { return verdictNames[v] }
 
 // fieldsMax is the number of fields that the subset takes. Browsers send up to twenty. It bounds the
-// array of a [Head], and is below net/http's own limit, http.DefaultMaxHeaderValueCount (Go 1.27).
+// array of a [Head], fits the bits of Head.odd, and is below net/http's own limit,
+// http.DefaultMaxHeaderValueCount (Go 1.27).
 const fieldsMax = 48
 
 // field is a line of the header: name and value as offsets into the head.
@@ -64,9 +65,9 @@ type Head struct {
 	method, target int  // where the two end; the target begins one byte after the method's end
 	query          int  // where the first "?" of the target is; -1 without one
 	escaped        bool // the target has a byte that package url treats in a way of its own
-	odd            bool // a field's name is not in its canonical form
 	hasLength      bool
-	host           int // the index of the Host field; -1 without one
+	host           int    // the index of the Host field; -1 without one
+	odd            uint64 // a bit for each field whose name is not in its canonical form
 	fields         [fieldsMax]field
 }
 
@@ -92,7 +93,7 @@ func (h *Head) Scan(p []byte, limitBytes int) Verdict {
 }
 
 func (h *Head) scan(p []byte) Verdict {
-	h.ContentLength, h.hasLength, h.Close, h.host, h.Fields, h.odd = 0, false, false, -1, 0, false
+	h.ContentLength, h.hasLength, h.Close, h.host, h.Fields, h.odd = 0, false, false, -1, 0, 0
 	pos, v := h.scanRequestLine(p)
 	for v == Plain {
 		end := bytes.IndexByte(p[pos:], '\n')
@@ -194,7 +195,7 @@ func (h *Head) scanField(p []byte, start, end int) Verdict {
 		return Fields
 	}
 	if changed != 0 {
-		h.odd = true
+		h.odd |= 1 << h.Fields
 	}
 	f := &h.fields[h.Fields]
 	f.name, f.nameEnd = uint32(start), uint32(i)

@@ -67,19 +67,19 @@ type snapshot struct {
 }
 
 // span is where a field's lines are among the bytes for the connection.
-type span struct{ start, end int }
+type span struct{ start, end uint32 }
 
 // has reports whether the header has a field of this kind, be it without values.
 func (s *snapshot) has(k kind) bool { return s.present.has(k) }
 
 // take appends the lines of h to b, in the order of their names.
 func (s *snapshot) take(b []byte, h http.Header) []byte {
-	var most [namesInline]string
-	for _, name := range sortedNames(h, most[:0]) {
-		start, values := len(b), h[name]
-		b = appendField(b, name, values)
-		if k := kindOf(name); k != ordinary {
-			s.note(k, name, values, span{start, len(b)})
+	var most [fieldsInline]entry
+	for _, f := range sorted(h, most[:0]) {
+		start := len(b)
+		b = appendField(b, f)
+		if k := kindOf(f.name); k != ordinary {
+			s.note(k, f, span{uint32(start), uint32(len(b))})
 		}
 	}
 	if s.has(connection) {
@@ -89,10 +89,10 @@ func (s *snapshot) take(b []byte, h http.Header) []byte {
 }
 
 // note remembers a field that the server has a say in.
-func (s *snapshot) note(k kind, name string, values []string, at span) {
+func (s *snapshot) note(k kind, f entry, at span) {
 	value := ""
-	if len(values) > 0 {
-		value = values[0]
+	if len(f.values) > 0 {
+		value = f.values[0]
 	}
 	switch k {
 	case connection:
@@ -102,11 +102,11 @@ func (s *snapshot) note(k kind, name string, values []string, at span) {
 	case contentEncoding:
 		s.encoded = value != ""
 	case trailer:
-		if name == "Trailer" {
-			if len(values) == 0 {
+		if f.name == "Trailer" {
+			if len(f.values) == 0 {
 				return
 			}
-			s.declareTrailers(values)
+			s.declareTrailers(f.values)
 		}
 	}
 	s.present.set(k)
@@ -127,37 +127,43 @@ func (s *snapshot) dropFrom(b []byte, drop kinds) []byte {
 
 // appendInformation appends the lines of an answer of 1xx, which has no body (RFC 8297).
 func appendInformation(b []byte, h http.Header) []byte {
-	var most [namesInline]string
-	for _, name := range sortedNames(h, most[:0]) {
-		if k := kindOf(name); k != contentLength && k != transferEncoding {
-			b = appendField(b, name, h[name])
+	var most [fieldsInline]entry
+	for _, f := range sorted(h, most[:0]) {
+		if k := kindOf(f.name); k != contentLength && k != transferEncoding {
+			b = appendField(b, f)
 		}
 	}
 	return b
 }
 
-// namesInline is the number of names that are sorted without an allocation.
-const namesInline = 16
+// entry is a field of a header.
+type entry struct {
+	name   string
+	values []string
+}
 
-// sortedNames appends the names of h to names, which is empty, in order.
-func sortedNames(h http.Header, names []string) []string {
-	for name := range h {
-		names = append(names, name)
+// fieldsInline is the number of fields that are sorted without an allocation.
+const fieldsInline = 12
+
+// sorted appends the fields of h to fields, which is empty, in the order of their names.
+func sorted(h http.Header, fields []entry) []entry {
+	for name, values := range h {
+		fields = append(fields, entry{name, values})
 	}
-	if len(names) > 1 {
-		slices.Sort(names)
+	if len(fields) > 1 {
+		slices.SortFunc(fields, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	}
-	return names
+	return fields
 }
 
 // appendField appends a line for each value. A name that is no token is left out, as net/http leaves
 // it out; line breaks in a value become spaces.
-func appendField(b []byte, name string, values []string) []byte {
-	if !isTokenString(name) {
+func appendField(b []byte, f entry) []byte {
+	if !isTokenString(f.name) {
 		return b
 	}
-	for _, v := range values {
-		b = append(b, name...)
+	for _, v := range f.values {
+		b = append(b, f.name...)
 		b = append(b, ": "...)
 		b = append(b, textproto.TrimString(withoutBreaks(v))...)
 		b = append(b, crlf...)
@@ -252,7 +258,7 @@ func (w *Response) appendTrailers() {
 	for _, name := range w.trailers {
 		add(name, w.header[name])
 	}
-	for _, name := range sortedNames(t, nil) {
-		w.out = appendField(w.out, name, t[name])
+	for _, f := range sorted(t, nil) {
+		w.out = appendField(w.out, f)
 	}
 }

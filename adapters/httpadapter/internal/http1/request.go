@@ -2,6 +2,7 @@ package http1
 
 import (
 	"context"
+	"math/bits"
 	"net/http"
 	"net/url"
 	"strings"
@@ -62,14 +63,14 @@ func (h *Head) Request(ctx context.Context, p []byte, m *Message) (r *http.Reque
 // text returns the header with the names of its fields in their canonical form. The request is made
 // of parts of it.
 func (h *Head) text(p []byte) string {
-	if !h.odd {
+	if h.odd == 0 {
 		return string(p[:h.Bytes])
 	}
 	var b strings.Builder
 	b.Grow(h.Bytes)
 	pos := uint32(0)
-	for i := range h.Fields {
-		f := &h.fields[i]
+	for left := h.odd; left != 0; left &= left - 1 {
+		f := &h.fields[bits.TrailingZeros64(left)]
 		b.Write(p[pos:f.name])
 		at := wordStart
 		for _, c := range p[f.name:f.nameEnd] {

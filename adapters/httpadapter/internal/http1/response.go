@@ -35,11 +35,11 @@ type Conn interface {
 
 // A Response is the answer to one request: the bytes that net/http sends for the same calls. It
 // implements http.ResponseWriter, http.Flusher, io.StringWriter and io.ReaderFrom. Deadlines are its
-// owner's, and so is the connection once the owner has called Detach.
+// owner's, and so is hijacking, except [Response.End].
 //
 // Handlers may keep a Response, so it is never used for a second request. It holds no buffer before
 // the handler writes, nor between a Flush and the next Write. As with net/http, a handler's calls must
-// not run at the same time; calls after Finish or Detach have no effect on the connection.
+// not run at the same time; calls after Finish or End have no effect on the connection.
 //
 // # States
 //
@@ -48,12 +48,12 @@ type Conn interface {
 //	decided    yes    no     status and header are fixed, their    bodyBytesMax of body, Flush, Finish
 //	                         lines lie at the end of out; the
 //	                         beginning of the body waits
-//	streaming  yes    yes    the header is sent, or whole in out   Finish, Detach
+//	streaming  yes    yes    the header is sent, or whole in out   Finish, End
 //
 //	phase      meaning                                             leaves by
-//	handling   the handler runs                                    Finish, Detach
+//	handling   the handler runs                                    Finish, End
 //	finished   the handler has returned                            (final)
-//	detached   the handler has the connection                      (final)
+//	hijacked   the handler has the connection                      (final)
 //
 // A body that ends before it has more than bodyBytesMax bytes is sent with its length. A longer one,
 // or one that is flushed, is sent in chunks if the handler has not declared its length.
@@ -84,7 +84,7 @@ type Response struct {
 const (
 	handling = iota
 	finished
-	detached
+	hijacked
 )
 
 // bodyBytesMax is how many bytes of a body wait for more, and the size of most chunks: net/http's
@@ -122,7 +122,7 @@ func (w *Response) WriteHeader(status int) {
 	switch {
 	case w.phase.Load() == finished:
 		return
-	case w.phase.Load() == detached:
+	case w.phase.Load() == hijacked:
 		fn, file, line := caller()
 		w.conn.Logf("http: response.WriteHeader on hijacked connection from %s (%s:%d)", fn, file, line)
 		return
@@ -331,27 +331,17 @@ func (w *Response) FlushError() error {
 // EnableFullDuplex keeps the answer from waiting for the request's body.
 func (w *Response) EnableFullDuplex() { w.fullDuplex = true }
 
-// Detach gives the connection away, to a handler that hijacks it. A header that was decided on is
-// sent; a body that waits is dropped, as with net/http. Afterwards the connection is the handler's:
-// Write returns http.ErrHijacked, and the Response must not be finished.
-//
-// It returns http.ErrHijacked if the handler has the connection already, and panics if the handler
-// has returned, which is the handler's mistake.
-func (w *Response) Detach() error {
-	switch w.phase.Load() {
-	case finished:
-		panic("net/http: Hijack called after ServeHTTP finished")
-	case detached:
-		return http.ErrHijacked
-	}
+// End ends the answer where it is, because the handler hijacks the connection. A header that was
+// decided on is sent; a body that waits is dropped, as with net/http. Afterwards Write returns
+// http.ErrHijacked, and the Response must not be finished.
+func (w *Response) End() {
 	if w.wrote {
 		w.sendHeader(nil)
 	}
 	w.flushOut()
-	w.phase.Store(detached)
+	w.phase.Store(hijacked)
 	w.body = w.body[:0]
 	w.releaseIdle()
-	return nil
 }
 
 // Finish ends the answer after the handler has returned. The last bytes may be in Out afterwards, so
