@@ -16,7 +16,7 @@ func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
 
 func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 	var stopped error
-	err = s.fd.WriteWith(func(fd uintptr) (done bool) {
+	err = s.fd.Stream().Write(func(fd uintptr) (done bool) {
 		var wrote int64
 		wrote, stopped = zerocopy.Writev(int(fd), (*[][]byte)(v))
 		n += wrote

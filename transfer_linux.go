@@ -84,20 +84,20 @@ func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
 func (s *sock) transferFrom(c *Conn, from *endpoint, limit int64) (n int64, done bool, err error) {
 	defer runtime.KeepAlive(from.conn)
 	if from.file != nil {
-		n, done, err = finished(zerocopy.SendFile(vouched{s.fd}, from.raw, limit))
+		n, done, err = finished(zerocopy.SendFile(s.fd.Stream(), from.raw, limit))
 		if done || n > 0 {
 			return n, done, from.sentError(c, err)
 		}
 		// A file that sendfile can't read may be a pipe.
 	}
-	n, done, err = finished(zerocopy.Splice(vouched{s.fd}, from.raw, limit))
+	n, done, err = finished(zerocopy.Splice(s.fd.Stream(), from.raw, limit))
 	return n, done, from.splicedError(c, err)
 }
 
 // transferTo has the kernel move all of c to the endpoint to.
 func (s *sock) transferTo(c *Conn, to *endpoint) (n int64, done bool, err error) {
 	defer runtime.KeepAlive(to.conn)
-	n, done, err = finished(zerocopy.Splice(to.raw, vouched{s.fd}, -1))
+	n, done, err = finished(zerocopy.Splice(to.raw, s.fd.Stream(), -1))
 	return n, done, to.takenError(c, err)
 }
 
@@ -110,26 +110,8 @@ func finished(n int64, handled bool, err error) (int64, bool, error) {
 	return n, true, err
 }
 
-// vouched is a connection's RawConn for package zerocopy, which does nothing that would invalidate
-// the engine's knowledge of the socket.
-type vouched struct{ fd *loop.FD }
-
-func (v vouched) Control(f func(fd uintptr)) error           { return v.fd.RawControl(f) }
-func (v vouched) Read(f func(fd uintptr) (done bool)) error  { return v.fd.ReadWith(f) }
-func (v vouched) Write(f func(fd uintptr) (done bool)) error { return v.fd.WriteWith(f) }
-
-// Drained notes, within a Read, that nothing is left to read.
-func (v vouched) Drained() { v.fd.Drained() }
-
-// Marked reports whether what follows may be behind an urgent mark.
-func (v vouched) Marked() bool { return v.fd.Marked() }
-
-// Nonblocking reports whether the socket can't be in blocking mode: only a user that has had the
-// descriptor can have changed that.
-func (v vouched) Nonblocking() bool { return !v.fd.Exposed() }
-
-// Closed reports whether the connection is being closed.
-func (v vouched) Closed() bool { return v.fd.Closed() }
+// A connection tells package zerocopy of its socket.
+var _ zerocopy.Stream = loop.Stream{}
 
 // An endpoint is the source or the destination of a connection's bytes, if the kernel knows it.
 type endpoint struct {
@@ -174,7 +156,7 @@ func connEndpoint(c *Conn) (endpoint, bool) {
 	if !c.ok() {
 		return endpoint{}, false
 	}
-	return endpoint{conn: c, unix: c.isUnix(), raw: vouched{c.sock.fd}}, true
+	return endpoint{conn: c, unix: c.isUnix(), raw: c.sock.fd.Stream()}, true
 }
 
 func rawEndpoint(e endpoint, c syscall.Conn, unfit bool) (endpoint, bool) {

@@ -246,7 +246,7 @@ func TestTransfers(t *testing.T) {
 						t.Errorf("used: got %s, want %s", got, want)
 					}
 					for _, end := range []any{near, sink} {
-						if c, ok := end.(*Conn); ok && c.sock.fd.Exposed() {
+						if c, ok := end.(*Conn); ok && !c.sock.fd.Stream().Nonblocking() {
 							t.Error("the connection's descriptor counts as exposed: reads will be slower from now on")
 						}
 					}

@@ -82,7 +82,7 @@ func TestCloseWaits(t *testing.T) {
 		})
 		<-inside
 		closed := startErr(f.Close)
-		eventually(t, "Close has begun", f.closed)
+		eventually(t, "Close has begun", f.life.closed)
 		if n, err := unix.Read(b, make([]byte, 1)); err != unix.EAGAIN {
 			t.Errorf("peer reading before the last call left: got %d, %v, want %v", n, err, unix.EAGAIN)
 		}

@@ -73,8 +73,8 @@ var blockedCalls = []struct {
 	{"Write", func(f *FD) *half { return &f.wr }, func(f *FD) (int, error) { return f.Write(manyBytes) }, (*FD).SetWriteDeadline},
 	{"RawRead", func(f *FD) *half { return &f.rd }, func(f *FD) (int, error) { return 0, f.RawRead(func(uintptr) bool { return false }) }, (*FD).SetReadDeadline},
 	{"RawWrite", func(f *FD) *half { return &f.wr }, rawWriteForever, (*FD).SetWriteDeadline},
-	{"ReadWith", func(f *FD) *half { return &f.rd }, func(f *FD) (int, error) { return 0, f.ReadWith(func(uintptr) bool { return false }) }, (*FD).SetReadDeadline},
-	{"WriteWith", func(f *FD) *half { return &f.wr }, func(f *FD) (int, error) { return 0, f.WriteWith(func(uintptr) bool { return false }) }, (*FD).SetWriteDeadline},
+	{"Stream.Read", func(f *FD) *half { return &f.rd }, func(f *FD) (int, error) { return 0, f.Stream().Read(func(uintptr) bool { return false }) }, (*FD).SetReadDeadline},
+	{"Stream.Write", func(f *FD) *half { return &f.wr }, func(f *FD) (int, error) { return 0, f.Stream().Write(func(uintptr) bool { return false }) }, (*FD).SetWriteDeadline},
 	{"Read, both", func(f *FD) *half { return &f.rd }, func(f *FD) (int, error) { return f.Read(make([]byte, 8)) }, (*FD).SetDeadline},
 	{"Write, both", func(f *FD) *half { return &f.wr }, func(f *FD) (int, error) { return f.Write(manyBytes) }, (*FD).SetDeadline},
 }

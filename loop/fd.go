@@ -18,32 +18,16 @@ import (
 // All methods are safe for concurrent use. Reads are serialized among
 // themselves, and so are writes, each for the whole call, except that ReadReady lets
 // other reads go first while it asks for memory.
-//
-// # Life
-//
-//	life              meaning                               leaves by
-//	refs, open        in use; refs calls other than reads   Close: sets closed, adds 1
-//	                  and writes are under way
-//	refs, closed      calls fail; those under way are       the last call's decref
-//	                  being woken and leave
-//	0, closed         the descriptor is closed, the slot    (final)
-//	                  is free, and no call touches it again
-//
-// A read or a write holds its half instead of a reference. The call that drops the
-// last reference closes the descriptor, and Close drops its own only when it has
-// had both halves, so the number can't be reused while a call or the loop still goes
-// by it. The order is: mark closed, wake the waiters, wait for the halves and for
-// the last reference, take the timers and the registration away, close.
 type FD struct {
 	// immutable
-	loop   *Loop
-	token  token
-	sysfd  int32
-	stream StreamKind
+	loop  *Loop
+	token token
+	sysfd int32
+	kind  StreamKind
 
 	// atomic
-	life    atomic.Uint32 // see the table; lifeClosed | number of references
-	exposed atomic.Bool   // the raw descriptor was handed to the user, who may have duplicated it
+	life    life
+	exposed atomic.Bool // the raw descriptor was handed to the user, who may have duplicated it
 
 	// guarded by the loop's timers
 	timed bool // a deadline was in the wheel once
@@ -52,15 +36,10 @@ type FD struct {
 	watchesWrites bool // the registration includes room to write
 
 	// guarded by rd.mu
-	drained bool // what the function of a ReadWith says: see Drained
+	drained bool // the function of a Stream's Read says so: see Stream.Drained
 
 	rd, wr half
 }
-
-const (
-	lifeClosed uint32 = 1 << 31
-	lifeRefs          = lifeClosed - 1
-)
 
 // StreamKind says how much a short read proves.
 type StreamKind uint8
@@ -83,7 +62,7 @@ const maxRW = 1 << 30
 // NewFD registers sysfd, a connected, non-blocking, close-on-exec stream
 // socket, and owns it from then on; if it fails the caller still does.
 func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
-	f := &FD{loop: l, sysfd: int32(sysfd), stream: kind}
+	f := &FD{loop: l, sysfd: int32(sysfd), kind: kind}
 	f.rd.timer.owner, f.wr.timer.owner = f, f
 	if kind != TCP {
 		f.rd.state.Store(shortReadUnreliable)
@@ -133,42 +112,25 @@ func (f *FD) onReady(r Readiness) {
 
 // Read reads up to len(p) bytes, waiting until there are any. It returns 0 and
 // io.EOF at the end of the stream, and 0 and nil for an empty p, at once.
-func (f *FD) Read(p []byte) (int, error) {
-	if err := f.lock(&f.rd); err != nil {
+func (f *FD) Read(p []byte) (n int, err error) {
+	switch err := f.begin(&f.rd); {
+	case err == errTimeout && len(p) == 0:
+		return 0, nil // no deadline holds for a read of nothing, as in package net
+	case err != nil:
 		return 0, err
 	}
-	n, err := f.read(p)
-	f.unlock(&f.rd)
+	var interrupted error
+	if len(p) > 0 {
+		interrupted = f.waitThenTry(func(uintptr) (done bool) {
+			n, done, err = f.recv(p)
+			return done
+		})
+	}
+	f.end(&f.rd)
+	if interrupted != nil {
+		return 0, interrupted
+	}
 	return n, err
-}
-
-func (f *FD) read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if err := f.rd.check(f); err != nil {
-		return 0, err
-	}
-	for {
-		if err := f.awaitRead(); err != nil {
-			return 0, err
-		}
-		f.rd.clearReady()
-		if n, done, err := f.recv(p); done {
-			return n, err
-		}
-	}
-}
-
-// awaitRead waits, for a caller who holds the read half, until a read may find
-// something.
-func (f *FD) awaitRead() error {
-	for f.rd.state.Load()&ready == 0 {
-		if err := f.wait(&f.rd); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // recv makes the system call of a read that cleared ready, and sets ready again
@@ -230,25 +192,19 @@ func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 
 // awaitReadable waits until a read may find something, and leaves it to that.
 func (f *FD) awaitReadable() error {
-	if err := f.lock(&f.rd); err != nil {
+	if err := f.begin(&f.rd); err != nil {
 		return err
 	}
-	defer f.unlock(&f.rd)
-	if err := f.rd.check(f); err != nil {
-		return err
-	}
-	return f.awaitRead()
+	defer f.end(&f.rd)
+	return f.awaitReady()
 }
 
 // tryRead is a Read that does not wait. It isn't done if there is nothing to read.
 func (f *FD) tryRead(p []byte) (n int, done bool, err error) {
-	if err := f.lock(&f.rd); err != nil {
+	if err := f.begin(&f.rd); err != nil {
 		return 0, true, err
 	}
-	defer f.unlock(&f.rd)
-	if err := f.rd.check(f); err != nil {
-		return 0, true, err
-	}
+	defer f.end(&f.rd)
 	if !f.rd.clearReady() {
 		return 0, false, nil // another read was faster
 	}
@@ -257,240 +213,117 @@ func (f *FD) tryRead(p []byte) (n int, done bool, err error) {
 
 // Write writes all of p, waiting whenever the kernel's buffer is full. If it
 // fails it returns how much of p the kernel had taken.
-func (f *FD) Write(p []byte) (int, error) {
-	if err := f.lock(&f.wr); err != nil {
+func (f *FD) Write(p []byte) (n int, err error) {
+	if err := f.begin(&f.wr); err != nil {
 		return 0, err
 	}
-	n, err := f.write(p)
-	f.unlock(&f.wr)
+	interrupted := f.tryThenWait(&f.wr, func(uintptr) (done bool) {
+		var sent int
+		sent, done, err = f.send(p[n:])
+		n += sent
+		return done
+	})
+	f.end(&f.wr)
+	if interrupted != nil {
+		return n, interrupted
+	}
 	return n, err
 }
 
-func (f *FD) write(p []byte) (int, error) {
-	if err := f.wr.check(f); err != nil {
-		return 0, err
-	}
-	done := 0
+// send makes the system calls of a write, until the kernel has taken all of p. It isn't
+// done when the kernel's buffer is full.
+func (f *FD) send(p []byte) (n int, done bool, err error) {
 	for {
-		chunk := p[done:]
-		if len(chunk) > maxRW {
-			chunk = chunk[:maxRW]
-		}
-		n, errno := sys.Send(int(f.sysfd), chunk)
-		done += n
+		sent, errno := sys.Send(int(f.sysfd), p[n:min(len(p), n+maxRW)])
+		n += sent
 		switch {
-		case errno == 0 && done == len(p):
-			return done, nil
-		case errno == 0 && n == 0:
-			return done, io.ErrUnexpectedEOF
-		case errno == syscall.EINTR, errno == 0:
-			continue // a part: no more room, or no more memory behind p (EFAULT), of which no edge would tell
-		case errno != 0 && errno != syscall.EAGAIN:
-			return done, errno
+		case errno == syscall.EAGAIN:
+			return n, false, nil // and the kernel has noted that room is wanted: it will be an edge
+		case errno == syscall.EINTR:
+		case errno != 0:
+			return n, true, errno
+		case n == len(p):
+			return n, true, nil
+		case sent == 0:
+			return n, true, io.ErrUnexpectedEOF
 		}
-		// The buffer is full, and the kernel knows that we want to hear of room. ready is
-		// what is left from before, or an edge since: one more try uses it up.
-		if f.wr.clearReady() {
-			continue
-		}
-		if err := f.wait(&f.wr); err != nil {
-			return done, err
-		}
-		f.wr.clearReady()
+		// A part was taken: there is no more room, or no more memory behind p (EFAULT), of
+		// which no edge would tell.
 	}
 }
 
-// wait parks the caller, who holds s, until there may be something to do. The
+// begin takes the half for a call, or returns why the call must not even try. As long as
+// the half is held the descriptor stays open, which saves a read or a write a reference of
+// its own: Close takes both halves before it lets go.
+func (f *FD) begin(h *half) error {
+	h.mu.Lock()
+	if err := h.check(f); err != nil {
+		h.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// end ends what begin began.
+func (f *FD) end(h *half) { h.mu.Unlock() }
+
+// waitThenTry is the loop of reads: it calls try with the descriptor each time that a read
+// may find something, until try reports true. It fails if the wait does. The caller
+// holds the read half.
+//
+// Ready is cleared before the system call that try makes, never after it: see half.
+func (f *FD) waitThenTry(try func(fd uintptr) (done bool)) error {
+	for {
+		if err := f.awaitReady(); err != nil {
+			return err
+		}
+		f.rd.clearReady()
+		if try(uintptr(f.sysfd)) {
+			return nil
+		}
+	}
+}
+
+// tryThenWait is the loop of writes, for which there is room most of the time, and of raw
+// calls: it calls try at once, and then each time that there may be something to do,
+// until try reports true. It fails if the wait does. The caller holds h.
+//
+// Ready is cleared before the system call that try makes, never after it: see half. An edge that
+// came before is used up by that call, and one that comes after it ends the wait at once.
+func (f *FD) tryThenWait(h *half, try func(fd uintptr) (done bool)) error {
+	for {
+		h.clearReady()
+		if try(uintptr(f.sysfd)) {
+			return nil
+		}
+		if err := f.wait(h); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitReady waits, for a caller that holds the read half, until a read may find
+// something.
+func (f *FD) awaitReady() error {
+	for f.rd.state.Load()&ready == 0 {
+		if err := f.wait(&f.rd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait parks the caller, which holds h, until there may be something to do. The
 // first wait for room to write extends the registration, which is an edge if
 // there is room by now.
-func (f *FD) wait(s *half) error {
-	if s == &f.wr && !f.watchesWrites {
+func (f *FD) wait(h *half) error {
+	if h == &f.wr && !f.watchesWrites {
 		if err := f.loop.watchWrites(f.token, int(f.sysfd)); err != nil {
 			return err
 		}
 		f.watchesWrites = true
 	}
-	return s.wait(f)
-}
-
-// RawRead calls fn with the descriptor until it reports true, waiting before
-// each further call until the descriptor may be readable. It holds the reading
-// half meanwhile. fn must not close the descriptor or keep it.
-func (f *FD) RawRead(fn func(fd uintptr) (done bool)) error { return f.rawIO(&f.rd, fn) }
-
-// RawWrite is RawRead for writing.
-func (f *FD) RawWrite(fn func(fd uintptr) (done bool)) error { return f.rawIO(&f.wr, fn) }
-
-func (f *FD) rawIO(s *half, fn func(fd uintptr) bool) error {
-	if err := f.lock(s); err != nil {
-		return err
-	}
-	defer f.unlock(s) // fn may panic
-	if err := s.check(f); err != nil {
-		return err
-	}
-	f.beginRaw()
-	defer f.endRaw()
-	defer s.setReady(f) // the state that fn left behind is not known
-	for {
-		s.clearReady()
-		if fn(uintptr(f.sysfd)) {
-			return nil
-		}
-		if err := f.wait(s); err != nil {
-			return err
-		}
-	}
-}
-
-// ReadWith is RawRead for callers that vouch for fn: that it neither duplicates the
-// descriptor nor changes the meaning of its reads and writes, and that it reports
-// false only after a system call on the descriptor has said EAGAIN. So what the
-// engine knows of the descriptor stays true: fn is not called before there may be
-// something to read, and the reads that follow are not slower for it.
-//
-// The half is held from the first call of fn to the last, waiting included.
-func (f *FD) ReadWith(fn func(fd uintptr) (done bool)) error {
-	if err := f.lock(&f.rd); err != nil {
-		return err
-	}
-	defer f.unlock(&f.rd) // fn may panic
-	if err := f.rd.check(f); err != nil {
-		return err
-	}
-	for {
-		if err := f.awaitRead(); err != nil {
-			return err
-		}
-		f.rd.clearReady()
-		if f.callWith(fn) {
-			return nil
-		}
-	}
-}
-
-// Drained is for the function of a ReadWith: its last read from the descriptor has
-// returned something, but less than it asked for.
-func (f *FD) Drained() { f.drained = true }
-
-// Marked reports, to ReadWith's fn, whether there may be an urgent mark in the stream:
-// there splice(2) says EAGAIN (0 if the end is near), however much is behind it, while
-// a read goes on.
-func (f *FD) Marked() bool { return f.stream == TCP && f.rd.state.Load()&shortReadUnreliable != 0 }
-
-// callWith calls fn after ready was cleared, and sets it again unless fn has found
-// nothing to read, or says that nothing is left: otherwise that is not known.
-func (f *FD) callWith(fn func(fd uintptr) bool) (done bool) {
-	done, f.drained = true, false // if fn panics
-	defer func() {
-		if done && !(f.drained && f.rd.shortReadReliable()) {
-			f.rd.setReady(f)
-		}
-	}()
-	done = fn(uintptr(f.sysfd))
-	return done
-}
-
-// WriteWith is ReadWith for writing. fn is called at once: there is room most of
-// the time. Before it reports false the kernel must have refused to take more
-// with EAGAIN, or there will be no edge to wait for.
-func (f *FD) WriteWith(fn func(fd uintptr) (done bool)) error {
-	if err := f.lock(&f.wr); err != nil {
-		return err
-	}
-	defer f.unlock(&f.wr) // fn may panic
-	if err := f.wr.check(f); err != nil {
-		return err
-	}
-	for {
-		f.wr.clearReady() // an edge older than this call of fn is no news
-		if fn(uintptr(f.sysfd)) {
-			return nil
-		}
-		if err := f.wait(&f.wr); err != nil {
-			return err
-		}
-	}
-}
-
-// Exposed reports whether the user has had the raw descriptor, and may have
-// made it blocking.
-func (f *FD) Exposed() bool { return f.exposed.Load() }
-
-// Closed reports whether Close was called: for a function of ReadWith or WriteWith
-// that is long about it, since Close waits for it.
-func (f *FD) Closed() bool { return f.closed() }
-
-// RawControl calls fn with the descriptor, which stays open meanwhile. fn must
-// not close it or keep it.
-func (f *FD) RawControl(fn func(fd uintptr)) error {
-	if err := f.incref(); err != nil {
-		return err
-	}
-	defer f.decref()
-	f.beginRaw()
-	defer f.endRaw() // fn may panic
-	fn(uintptr(f.sysfd))
-	return nil
-}
-
-// beginRaw begins a use of the raw descriptor by the user's code, which endRaw
-// ends. Most uses change nothing: gRPC looks at four options of every connection
-// it gets, database drivers look for a byte before each use, and net.TCPConn's
-// ReadFrom tries whether sendfile can read from here. So the effect on the socket is
-// not assumed but asked for, at the end. Until then a short read is not relied on.
-func (f *FD) beginRaw() {
-	f.exposed.Store(true)
-	f.rd.state.Or(rawInUse)
-}
-
-// endRaw ends a use. On a stream whose short reads prove nothing anyway the next
-// read asks the kernel, whatever the use was for (SO_RCVLOWAT). On a TCP socket that
-// is not plain any more, a reader that waits is woken, too: it may have relied on a short
-// read after the end of another use, during this one.
-func (f *FD) endRaw() {
-	if f.stream != TCP || f.rd.state.Load()&shortReadUnreliable != 0 {
-		f.rd.setReady(f)
-	} else if !sys.IsPlainTCP(int(f.sysfd)) {
-		f.rd.wake(f, ready|shortReadUnreliable)
-		f.rd.setReady(f) // to a callback, too
-	}
-	f.rd.state.And(^rawInUse)
-}
-
-// Control is RawControl for callers that vouch for fn: that it neither
-// duplicates the descriptor nor changes the meaning of its reads and writes.
-func (f *FD) Control(fn func(fd int) syscall.Errno) error {
-	if err := f.incref(); err != nil {
-		return err
-	}
-	errno := fn(int(f.sysfd))
-	f.decref()
-	if errno != 0 {
-		return errno
-	}
-	return nil
-}
-
-// Dup returns a duplicate of the descriptor, close-on-exec, which the caller
-// owns. The two share their file status flags, O_NONBLOCK among them.
-//
-// A duplicate is a use without an end: its owner may make the socket a TLS socket
-// at any time (tcp(7), TCP_ULP). So a short read proves nothing from now on, and a
-// close leaves the duplicate registered.
-func (f *FD) Dup() (int, error) {
-	if err := f.incref(); err != nil {
-		return -1, err
-	}
-	defer f.decref()
-	f.exposed.Store(true)
-	f.rd.state.Or(shortReadUnreliable)
-	f.rd.setReady(f)
-	fd, errno := sys.Dup(int(f.sysfd))
-	if errno != 0 {
-		return -1, errno
-	}
-	return fd, nil
+	return h.wait(f)
 }
 
 // Shutdown is shutdown(2).
@@ -511,7 +344,7 @@ func (f *FD) SetReadDeadline(t time.Time) error { return f.setDeadlines(t, &f.rd
 func (f *FD) SetWriteDeadline(t time.Time) error { return f.setDeadlines(t, nil, &f.wr) }
 
 func (f *FD) setDeadlines(t time.Time, rd, wr *half) error {
-	if f.closed() {
+	if f.life.closed() {
 		return ErrClosed
 	}
 	at := deadlineOf(t)
@@ -524,110 +357,19 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *half) error {
 	return nil
 }
 
-// OnReadable arms a one-shot readiness callback: fn is called once, when a read
-// may find data, the end of the stream or an error (with nil), when the read
-// deadline passes (with [os.ErrDeadlineExceeded]) or when the descriptor is
-// closed (with [ErrClosed]), whichever is first. Nothing waits meanwhile: no
-// goroutine, no buffer.
-//
-// fn runs on the loop's goroutine, never within OnReadable, and must not block:
-// typically it hands the connection to a goroutine. It may arm again. A nil may
-// be spurious; a read then waits as ever. If there is something to read already,
-// fn is called soon. Reads may go on while a callback is armed, and may take
-// away what it was called for.
-//
-// It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a
-// closed descriptor and with [os.ErrDeadlineExceeded] after the deadline; then
-// fn is not called.
-func (f *FD) OnReadable(fn func(error)) error { return f.NotifyReadable(readableFunc(fn)) }
-
-// ReadableHandler is the handler for NotifyReadable.
-type ReadableHandler interface {
-	// OnReadable runs on the loop's goroutine and must not block.
-	OnReadable(err error)
-}
-
-// readableFunc is a function as a ReadableHandler.
-type readableFunc func(error)
-
-func (fn readableFunc) OnReadable(err error) { fn(err) }
-
-// NotifyReadable is OnReadable for a handler instead of a function: with one that
-// is there already, as the object that owns the descriptor is, an armed callback
-// costs 16 bytes.
-func (f *FD) NotifyReadable(h ReadableHandler) error {
-	if err := f.incref(); err != nil {
-		return err
-	}
-	defer f.decref()
-	s := &f.rd
-	if err := s.check(f); err != nil {
-		return err
-	}
-	if !s.callback.CompareAndSwap(nil, &h) {
-		return ErrArmed
-	}
-	// Published. Only this call tells h about events before that.
-	switch {
-	case s.check(f) != nil:
-		s.interrupt(f)
-	case s.state.Load()&ready != 0:
-		f.recheck()
-	}
-	f.loop.ensurePolled()
-	return nil
-}
-
-// recheck finds out what a ready that may be old is worth: after a read that need
-// not have used everything up, most often nothing. It is turned off
-// before the kernel is asked, as for a read, and on again for the waiter. For a
-// read it stays on if the user may have set SO_RCVLOWAT, which poll(2) heeds and
-// recv(2) does not.
-func (f *FD) recheck() {
-	f.rd.state.And(^ready)
-	readable := sys.Readable(int(f.sysfd))
-	if readable || f.exposed.Load() {
-		f.rd.wake(f, ready)
-	}
-	if readable {
-		f.rd.setReady(f)
-	}
-}
-
-// AtEnd reports whether the peer has ended the stream, or reset it, and no byte of it is
-// unread: the next read finds the end, or the error, at once. It takes neither away and
-// doesn't wait. false proves nothing: the news may be under way, or nothing waits for the
-// descriptor, so that it is not polled.
-func (f *FD) AtEnd() bool {
-	if f.rd.state.Load()&hangup == 0 {
-		return false
-	}
-	unread := 0
-	err := f.Control(func(fd int) (errno syscall.Errno) {
-		unread, errno = sys.Unread(fd)
-		return errno
-	})
-	return err == nil && unread == 0
-}
-
-// CancelOnReadable disarms the callback and reports whether there was one: then
-// it is not called any more. Otherwise it was called, or is about to be.
-func (f *FD) CancelOnReadable() bool { return f.rd.callback.Swap(nil) != nil }
-
 // Close closes the descriptor. Calls under way are woken and fail with
 // [ErrClosed], and so does every call from now on, Close included. When it
 // returns, the descriptor is closed in the kernel; with SO_LINGER that can take
 // as long as set there. It returns close(2)'s error, if it was this call that
 // made it.
+//
+// The order is: mark closed, wake the waiters, wait for the halves and for the last
+// reference, take the timers and the registration away, close. The call that drops the last
+// reference closes the descriptor, and Close drops its own only when it has had both halves:
+// the number can't be reused while a call or the loop still goes by it.
 func (f *FD) Close() error {
-	for {
-		old := f.life.Load()
-		if old&lifeClosed != 0 {
-			return ErrClosed
-		}
-		if f.life.CompareAndSwap(old, (old+1)|lifeClosed) {
-			break
-		}
+	if !f.life.close() {
+		return ErrClosed
 	}
 	f.rd.interrupt(f)
 	f.wr.interrupt(f)
@@ -636,45 +378,26 @@ func (f *FD) Close() error {
 	p := getParker(f.loop)
 	defer putParker(p)
 	f.rd.parker = p // no goroutine waits to read any more
-	last, err := f.drop()
-	if !last {
-		<-p
+	if f.life.drop() {
+		return f.destroy()
 	}
-	return err
+	<-p
+	return nil
 }
 
-// closed reports whether Close was called.
-func (f *FD) closed() bool { return f.life.Load()&lifeClosed != 0 }
-
-// incref takes a reference, so that the descriptor stays open.
-func (f *FD) incref() error {
-	for {
-		old := f.life.Load()
-		if old&lifeClosed != 0 {
-			return ErrClosed
-		}
-		if old&lifeRefs == lifeRefs {
-			panic("loop: too many concurrent calls on one descriptor")
-		}
-		if f.life.CompareAndSwap(old, old+1) {
-			return nil
-		}
-	}
+// drain waits for the calls that hold the half or are in line for it. Those in
+// line find the descriptor closed.
+func (h *half) drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 }
 
-// decref drops the reference of a call.
+// decref drops the reference of a call. If it is the last one, Close waits for it.
 func (f *FD) decref() {
-	if last, _ := f.drop(); last { // Close, which waits, can't know an error of close(2): as in package net
+	if f.life.drop() {
+		_ = f.destroy() // Close can't know an error of close(2) here: as in package net
 		f.rd.parker <- struct{}{}
 	}
-}
-
-// drop drops a reference. The last one to a closed descriptor destroys it.
-func (f *FD) drop() (last bool, err error) {
-	if f.life.Add(^uint32(0)) == lifeClosed {
-		return true, f.destroy()
-	}
-	return false, nil
 }
 
 // destroy gives everything back. It runs once, when f has no other user.
@@ -692,27 +415,6 @@ func (f *FD) destroy() error {
 		return errno
 	}
 	return nil
-}
-
-// lock takes the half for a call. As long as it is held the descriptor stays
-// open, which saves a read or a write a reference of its own: Close takes both
-// halves before it lets go.
-func (f *FD) lock(s *half) error {
-	s.mu.Lock()
-	if f.closed() {
-		s.mu.Unlock()
-		return ErrClosed
-	}
-	return nil
-}
-
-func (f *FD) unlock(s *half) { s.mu.Unlock() }
-
-// drain waits for the calls that hold the half or are in line for it. Those in
-// line find the descriptor closed.
-func (s *half) drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 }
 
 // halfOf returns the half that t is the timer of.

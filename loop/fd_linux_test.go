@@ -308,7 +308,7 @@ func TestCutWrite(t *testing.T) {
 		t.Run(cut.name, func(t *testing.T) {
 			p := newStream(1).next(total)
 			onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-				if cut.want == syscall.EPIPE && f.stream != TCP {
+				if cut.want == syscall.EPIPE && f.kind != TCP {
 					t.Skip("shutdown(2) does not wake those who wait to write to a unix socket")
 				}
 				written := start(func() (int, error) { return f.Write(p) })
@@ -493,7 +493,7 @@ func TestRawWrite(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) { writeMuch(t, "RawWrite", peer, f.RawWrite) })
 }
 
-// writeMuch writes more than fits by write, which is RawWrite or WriteWith, and wants
+// writeMuch writes more than fits by write, which is RawWrite or Stream.Write, and wants
 // all of it to arrive.
 func writeMuch(t *testing.T, name string, peer net.Conn, write func(fn func(fd uintptr) (done bool)) error) {
 	t.Helper()

@@ -174,7 +174,7 @@ func (h *half) clearWaiting() bool {
 // check returns why a call must not even try: the descriptor is closed, or the
 // deadline has passed.
 func (h *half) check(f *FD) error {
-	if f.closed() {
+	if f.life.closed() {
 		return ErrClosed
 	}
 	if h.deadline.Load() == expired {
@@ -232,7 +232,7 @@ func (h *half) setDeadline(f *FD, at int64) {
 		armed := h.timer.at.Load()
 		act = armed == 0 || armed > at
 	}
-	if !act || f.incref() != nil { // closed meanwhile: Close does all that is left to do
+	if !act || f.life.incref() != nil { // closed meanwhile: Close does all that is left to do
 		return
 	}
 	if at == expired {

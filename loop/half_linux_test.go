@@ -100,7 +100,7 @@ func TestHalfInterrupt(t *testing.T) {
 			f := newLooplessFD()
 			p := tryPark(&f.rd)
 			f.rd.state.Store(before)
-			f.life.Store(lifeClosed)
+			f.life.word.Store(lifeClosed)
 			f.rd.interrupt(f)
 			if got, want := f.rd.state.Load(), before&^waiting; got != want {
 				t.Errorf("state: got %04b, want %04b", got, want)
@@ -133,10 +133,10 @@ func TestHalfWaitReturnsAtOnce(t *testing.T) {
 		want error
 	}{
 		{"ready", func(f *FD) { f.rd.signal(ready) }, nil},
-		{"closed", func(f *FD) { f.life.Store(lifeClosed | 1) }, ErrClosed},
+		{"closed", func(f *FD) { f.life.word.Store(lifeClosed | 1) }, ErrClosed},
 		{"expired", func(f *FD) { f.rd.deadline.Store(expired) }, os.ErrDeadlineExceeded},
 		{"closed and expired", func(f *FD) {
-			f.life.Store(lifeClosed | 1)
+			f.life.word.Store(lifeClosed | 1)
 			f.rd.deadline.Store(expired)
 		}, ErrClosed},
 	}
@@ -278,7 +278,7 @@ func TestHalfWaitAgainstInterrupt(t *testing.T) {
 		want error
 	}{
 		{"closed", func(f *FD) {
-			f.life.Store(lifeClosed | 1)
+			f.life.word.Store(lifeClosed | 1)
 			f.rd.interrupt(f)
 		}, ErrClosed},
 		{"deadline", func(f *FD) { f.rd.setDeadline(f, expired) }, errTimeout},
@@ -290,7 +290,7 @@ func TestHalfWaitAgainstInterrupt(t *testing.T) {
 			var err error
 			collide(t, 20_000,
 				func() {
-					f.life.Store(1)
+					f.life.word.Store(1)
 					f.rd.deadline.Store(noDeadline)
 				},
 				func() {

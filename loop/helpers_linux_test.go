@@ -109,7 +109,7 @@ func newTestFD(t testing.TB, l *Loop, sysfd int, kind StreamKind) *FD {
 		t.Fatalf("NewFD: %v", err)
 	}
 	t.Cleanup(func() {
-		if !f.closed() {
+		if !f.life.closed() {
 			closeFD(t, f)
 		}
 	})

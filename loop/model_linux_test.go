@@ -313,7 +313,7 @@ func playFD(t *testing.T, program []byte) {
 	defer func() {
 		unix.Close(b)
 		for _, f := range []*FD{w.f, company} {
-			if f != nil && !f.closed() {
+			if f != nil && !f.life.closed() {
 				_ = f.Close()
 			}
 		}
@@ -465,7 +465,7 @@ func (w *fdWorld) do(s step) func() {
 		fill(p, w.peerWrote)
 		w.peerWrote += len(p)
 		return func() {
-			if n, err := unix.Write(w.peer, p); (n != len(p) || err != nil) && !f.closed() {
+			if n, err := unix.Write(w.peer, p); (n != len(p) || err != nil) && !f.life.closed() {
 				w.t.Errorf("peer: write of %d bytes: got %d, %v", len(p), n, err)
 			}
 		}
@@ -549,7 +549,7 @@ func (w *fdWorld) setDeadline(s step, set func(time.Time) error, halves ...*half
 	}
 	eventually(w.t, "the deadline passes", func() bool {
 		for _, half := range halves {
-			if half.deadline.Load() != expired && !w.f.closed() {
+			if half.deadline.Load() != expired && !w.f.life.closed() {
 				return false
 			}
 		}

@@ -392,7 +392,7 @@ func TestOnReadableAgainstInterrupt(t *testing.T) {
 	for _, deadline := range []bool{false, true} {
 		g := newTestGroup(t, Config{Loops: 1})
 		f, _ := newPair(t, g.Loop(0), overTCP)
-		if err := f.incref(); err != nil { // so that the last call does not destroy it
+		if err := f.life.incref(); err != nil { // so that the last call does not destroy it
 			t.Fatal(err)
 		}
 		called := make(chan error, 1)
@@ -403,7 +403,7 @@ func TestOnReadableAgainstInterrupt(t *testing.T) {
 		}
 		collide(t, 20_000,
 			func() {
-				f.life.And(^lifeClosed)
+				f.life.word.And(^lifeClosed)
 				f.rd.deadline.Store(noDeadline)
 			},
 			func() {
@@ -416,7 +416,7 @@ func TestOnReadableAgainstInterrupt(t *testing.T) {
 					_ = f.SetReadDeadline(time.Unix(1, 0))
 					return
 				}
-				f.life.Or(lifeClosed) // Close's steps, without those that can't be undone
+				f.life.word.Or(lifeClosed) // Close's steps, without those that can't be undone
 				f.rd.interrupt(f)
 			},
 			func(round int) bool {
@@ -425,7 +425,7 @@ func TestOnReadableAgainstInterrupt(t *testing.T) {
 				}
 				return !t.Failed()
 			})
-		f.life.And(^lifeClosed)
+		f.life.word.And(^lifeClosed)
 		f.decref()
 	}
 }
@@ -469,7 +469,7 @@ func onReadableRound(t *testing.T, g *Group, tr transport) {
 				t.Errorf("the callback is called again, with %v", err)
 			case err == nil:
 			case errors.Is(err, os.ErrDeadlineExceeded) && expiredOnce.Load():
-			case errors.Is(err, ErrClosed) && f.closed():
+			case errors.Is(err, ErrClosed) && f.life.closed():
 			default:
 				t.Errorf("the callback is called with %v for no reason", err)
 			}

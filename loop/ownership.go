@@ -42,7 +42,7 @@ func (l *Loop) releasePoll(f *FD) bool {
 		return false
 	}
 	l.owner.state.Store(unowned)
-	if l.awaited(f) || f.closed() { // if it is closed, the one descriptor may be another
+	if l.awaited(f) || f.life.closed() { // if it is closed, the one descriptor may be another
 		return !l.owner.state.CompareAndSwap(unowned, ownedByLoop)
 	}
 	return true

@@ -208,7 +208,7 @@ func TestPollOwnershipWithWaiter(t *testing.T) {
 			read := start(func() (int, error) { return f.Read(make([]byte, 1)) })
 			awaitOwner(t, f.loop, ownedByWaiter)
 			event.do(t, f, peer)
-			if f.closed() {
+			if f.life.closed() {
 				if r := await(t, "Read", read); r.err != ErrClosed {
 					t.Errorf("Read: got %v, want %v", r, ErrClosed)
 				}

@@ -16,13 +16,33 @@ var (
 	errFileType = errors.New("zerocopy: not a descriptor of a kind that can be spliced")
 )
 
-// knownNonblocking is a RawConn whose owner knows that the descriptor is a
-// stream socket in non-blocking mode, so that the kernel need not be asked.
-type knownNonblocking interface{ Nonblocking() bool }
+// conn is one end of a transfer, and its owner if that tells of it.
+type conn struct {
+	syscall.RawConn
+	owner Stream // nil if there is none
+}
 
-func isKnown(c syscall.RawConn) bool {
-	known, ok := c.(knownNonblocking)
-	return ok && known.Nonblocking()
+// connOf is the one place where a Stream is told from other ends.
+func connOf(c syscall.RawConn) conn {
+	owner, _ := c.(Stream)
+	return conn{c, owner}
+}
+
+// isKnown reports whether c is known to be a stream socket in non-blocking mode, so that
+// the kernel need not be asked.
+func (c conn) isKnown() bool { return c.owner != nil && c.owner.Nonblocking() }
+
+// isMarked reports whether there may be a mark of urgent data in c's stream.
+func (c conn) isMarked() bool { return c.owner != nil && c.owner.Marked() }
+
+// isClosed reports whether c is known to be being closed.
+func (c conn) isClosed() bool { return c.owner != nil && c.owner.Closed() }
+
+// drained tells c's owner that a read has used up all there was.
+func (c conn) drained() {
+	if c.owner != nil {
+		c.owner.Drained()
+	}
 }
 
 // mustNotBlock returns an error for a descriptor in blocking mode: a call that
@@ -44,8 +64,8 @@ func mustNotBlock(fd int) error {
 // stream socket or a pipe, in non-blocking mode, and a destination a regular file
 // as well. One that is closed passes: it is for the transfer to fail as the reads
 // or writes would, at the time when they would.
-func examine(c syscall.RawConn, end End) error {
-	if isKnown(c) {
+func examine(c conn, end End) error {
+	if c.isKnown() {
 		return nil
 	}
 	var unfit error

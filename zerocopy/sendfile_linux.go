@@ -22,9 +22,9 @@ const sendfileBytesMax = 4 << 20
 //
 // It blocks while dst takes no more, until dst's write deadline passes or dst is
 // closed; the file may also have to come from a disk, which nothing interrupts.
-// Other writes to dst wait meanwhile, and so do reads of src. If dst has a method
-// Closed() bool, it is asked now and then while the peer reads so fast that there
-// is nothing to wait for.
+// Other writes to dst wait meanwhile, and so do reads of src. A dst that is a
+// [Stream] is asked now and then whether it was closed, while the peer reads so fast
+// that there is nothing to wait for.
 //
 // See the package's documentation for handled, and Error and ErrUnfinished for
 // the errors. Files that sendfile can't read are declined: pipes, sockets, those
@@ -37,7 +37,7 @@ func SendFile(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err
 		return 0, false, errSwitchedOff
 	}
 	t := sendings.Get().(*sending)
-	t.dst, t.limit = dst, limit
+	t.dst, t.limit = connOf(dst), limit
 	if rerr := src.Read(t.readFunc); rerr != nil { // then read was not called
 		t.err = plain(rerr)
 	}
@@ -49,7 +49,7 @@ func SendFile(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err
 
 // sending is a transfer by sendfile.
 type sending struct {
-	dst    syscall.RawConn
+	dst    conn
 	limit  int64 // negative: none
 	in     int
 	begun  bool  // dst could be written to
@@ -95,7 +95,7 @@ func (t *sending) read(in uintptr) (done bool) {
 func (t *sending) write(out uintptr) (done bool) {
 	if !t.begun {
 		t.begun = true
-		if !isKnown(t.dst) {
+		if !t.dst.isKnown() {
 			if t.why = mustNotBlock(int(out)); t.why != nil {
 				return true
 			}
@@ -114,7 +114,7 @@ func (t *sending) write(out uintptr) (done bool) {
 			if n == 0 || t.n == t.limit {
 				return true
 			}
-			if c, ok := t.dst.(interface{ Closed() bool }); ok && c.Closed() {
+			if t.dst.isClosed() {
 				t.failed = net.ErrClosed
 				return true
 			}

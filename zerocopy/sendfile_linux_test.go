@@ -274,6 +274,8 @@ func (s *sink) Write(f func(fd uintptr) (done bool)) error {
 	return nil
 }
 
+func (s *sink) Drained()          {}
+func (s *sink) Marked() bool      { return false }
 func (s *sink) Nonblocking() bool { return true }
 func (s *sink) Closed() bool {
 	s.open--

@@ -217,8 +217,10 @@ type told struct {
 	drained int
 }
 
-func (t *told) Drained()     { t.drained++ }
-func (t *told) Marked() bool { return false }
+func (t *told) Drained()          { t.drained++ }
+func (t *told) Marked() bool      { return false }
+func (t *told) Nonblocking() bool { return false }
+func (t *told) Closed() bool      { return false }
 
 // TestDrained: the source is told exactly when a short read has emptied it.
 func TestDrained(t *testing.T) {

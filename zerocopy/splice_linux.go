@@ -47,10 +47,8 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 // Between sockets, small messages that follow each other, of up to 4 KiB, are copied,
 // which is cheaper; [Stats] counts them.
 //
-// A src may know more than a raw connection does, by two methods that are called within
-// the function given to its Read: Drained() is told when a read has used up all there
-// was, and Marked() bool says whether there may be TCP urgent data, which Splice stops
-// at ([ErrUnfinished]) instead of waiting there.
+// At a mark of TCP urgent data in a src that is a [Stream], Splice stops
+// ([ErrUnfinished]) instead of waiting there.
 //
 // n counts the bytes that arrived at dst. If dst fails, bytes that had been taken from src and
 // not been delivered are lost, as they are with a copy through a buffer.
@@ -65,14 +63,14 @@ func Splice(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err e
 	if !fastpath.Splice.On() {
 		return 0, false, errSwitchedOff
 	}
-	if err := examine(src, Source); err != nil {
+	from, to := connOf(src), connOf(dst)
+	if err := examine(from, Source); err != nil {
 		return 0, false, err
 	}
-	if err := examine(dst, Destination); err != nil {
+	if err := examine(to, Destination); err != nil {
 		return 0, false, err
 	}
-	t := splicing{limit: limit}
-	t.src, _ = src.(stream)
+	t := splicing{src: from, limit: limit}
 	defer t.giveBack()
 	drain, pump := t.drain, t.pump // closures: one of each for the whole transfer
 	for t.n != limit {
@@ -100,12 +98,6 @@ func Splice(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err e
 	return t.n, true, nil
 }
 
-// stream is a source that knows more than a raw descriptor does.
-type stream interface {
-	Drained()     // wants to know that a read has used it up
-	Marked() bool // whether there may be an urgent mark (tcp(7), SO_OOBINLINE)
-}
-
 // splicing is a transfer by splice. It alternates:
 //
 //	drain   src → pipe   begins with the pipe empty, or without one, so that EAGAIN
@@ -118,9 +110,9 @@ type stream interface {
 // A transfer that ends elsewhere than after a pump, or before one, leaves bytes
 // in the pipe, which is then closed.
 type splicing struct {
-	src   stream // nil if it is none
-	limit int64  // negative: none
-	n     int64  // arrived
+	src   conn
+	limit int64 // negative: none
+	n     int64 // arrived
 
 	// at most one of the two; nil while none is needed
 	pipe    *pipes.Pipe
@@ -175,7 +167,7 @@ func (t *splicing) drain(in uintptr) (done bool) {
 		case errno == unix.EINTR:
 			continue
 		case errno == unix.EAGAIN:
-			if t.src != nil && t.src.Marked() {
+			if t.src.isMarked() {
 				if ahead, _ := sys.Peek(int(in)); ahead > 0 {
 					t.why = errUrgent
 					return true
@@ -232,8 +224,8 @@ func (t *splicing) receive(in int) (done bool) {
 			return false
 		case errno != 0:
 			t.errno = errno
-		case 0 < n && n < len(p) && t.src != nil:
-			t.src.Drained()
+		case 0 < n && n < len(p):
+			t.src.drained()
 		}
 		t.pending = p[:n]
 		t.countSmall(n, copyBytes-1)

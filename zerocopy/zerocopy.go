@@ -1,6 +1,9 @@
 package zerocopy
 
-import "errors"
+import (
+	"errors"
+	"syscall"
+)
 
 // ErrUnfinished is wrapped by the error of a transfer that the kernel refused to
 // go on with: n bytes have arrived, nothing else was consumed, and the rest can
@@ -9,6 +12,32 @@ var ErrUnfinished = errors.New("zerocopy: unfinished: the rest has to go another
 
 // errSwitchedOff is why a function declines whose feature is off.
 var errSwitchedOff = errors.New("zerocopy: the feature is off")
+
+// Stream is an end whose owner knows more of it than its descriptor tells: a stream
+// socket, whose functions are told of its state and tell of it in turn. [SendFile] and
+// [Splice] ask for it once per transfer; any other [syscall.RawConn] will do.
+//
+// The methods besides RawConn's don't block. All may be called from any goroutine, except
+// that Drained and Marked are called within a function given to Read.
+type Stream interface {
+	syscall.RawConn
+
+	// Nonblocking reports whether the socket is known to be in non-blocking mode. If
+	// not, the kernel is asked.
+	Nonblocking() bool
+
+	// Closed reports whether the socket is being closed: a function given to Read or Write
+	// that has gone on for long returns then.
+	Closed() bool
+
+	// Drained says that the last read of the function has returned something, but less
+	// than it asked for: nothing is left.
+	Drained()
+
+	// Marked reports whether there may be a mark of TCP urgent data in the stream (tcp(7),
+	// SO_OOBINLINE). There splice(2) says EAGAIN, however much is behind it.
+	Marked() bool
+}
 
 // End is one end of a transfer.
 type End uint8

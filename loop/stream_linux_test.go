@@ -12,7 +12,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// readOnce is a function for ReadWith: one read into p.
+// readOnce is a function for Stream.Read: one read into p.
 func readOnce(p []byte, n, calls *int) func(fd uintptr) bool {
 	return func(fd uintptr) bool {
 		*calls++
@@ -22,44 +22,44 @@ func readOnce(p []byte, n, calls *int) func(fd uintptr) bool {
 	}
 }
 
-func TestReadWith(t *testing.T) {
+func TestStreamRead(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		p := make([]byte, 8)
 		var n, calls int
-		reading := startErr(func() error { return f.ReadWith(readOnce(p, &n, &calls)) })
+		reading := startErr(func() error { return f.Stream().Read(readOnce(p, &n, &calls)) })
 		awaitWaiting(t, &f.rd)
 		read := start(func() (int, error) { return f.Read(make([]byte, 8)) }) // has to wait for its turn
 		mustWrite(t, peer, "with")
-		if r := await(t, "ReadWith", reading); r.err != nil || string(p[:n]) != "with" {
-			t.Errorf("ReadWith: got %q, %v, want \"with\"", p[:n], r.err)
+		if r := await(t, "Stream.Read", reading); r.err != nil || string(p[:n]) != "with" {
+			t.Errorf("Stream.Read: got %q, %v, want \"with\"", p[:n], r.err)
 		}
 		mustWrite(t, peer, "data")
 		if r := await(t, "Read", read); r.n != 4 || r.err != nil {
 			t.Errorf("Read: got %v, want 4, nil", r)
 		}
-		if f.exposed.Load() || f.Exposed() {
+		if f.exposed.Load() || !f.Stream().Nonblocking() {
 			t.Error("the descriptor counts as exposed")
 		}
 	})
 }
 
-// TestReadWithLeavesSomething has fn read a part: the next read must find the rest
+// TestStreamReadLeavesSomething has fn read a part: the next read must find the rest
 // though no edge announces it.
-func TestReadWithLeavesSomething(t *testing.T) {
+func TestStreamReadLeavesSomething(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		mustWrite(t, peer, "part rest")
 		p := make([]byte, 5)
 		var n, calls int
-		if err := f.ReadWith(readOnce(p, &n, &calls)); err != nil || string(p[:n]) != "part " {
-			t.Fatalf("ReadWith: got %q, %v, want \"part \"", p[:n], err)
+		if err := f.Stream().Read(readOnce(p, &n, &calls)); err != nil || string(p[:n]) != "part " {
+			t.Fatalf("Stream.Read: got %q, %v, want \"part \"", p[:n], err)
 		}
 		mustRead(t, f, "rest")
 	})
 }
 
-// TestReadWithKnowsDrained: where a read has taken everything, fn isn't called
+// TestStreamReadKnowsDrained: where a read has taken everything, fn isn't called
 // before there is something, and afterwards a short read still proves something.
-func TestReadWithKnowsDrained(t *testing.T) {
+func TestStreamReadKnowsDrained(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, peer := newPair(t, g.Loop(0), overTCP)
 	mustWrite(t, peer, "first")
@@ -67,11 +67,11 @@ func TestReadWithKnowsDrained(t *testing.T) {
 	settle(t, f.loop)
 	p := make([]byte, 64)
 	var n, calls int
-	reading := startErr(func() error { return f.ReadWith(readOnce(p, &n, &calls)) })
+	reading := startErr(func() error { return f.Stream().Read(readOnce(p, &n, &calls)) })
 	awaitWaiting(t, &f.rd)
 	mustWrite(t, peer, "second")
-	if r := await(t, "ReadWith", reading); r.err != nil || string(p[:n]) != "second" {
-		t.Fatalf("ReadWith: got %q, %v, want \"second\"", p[:n], r.err)
+	if r := await(t, "Stream.Read", reading); r.err != nil || string(p[:n]) != "second" {
+		t.Fatalf("Stream.Read: got %q, %v, want \"second\"", p[:n], r.err)
 	}
 	if calls != 1 {
 		t.Errorf("got %d calls of fn, want 1: the kernel need not be asked while there is nothing", calls)
@@ -81,7 +81,7 @@ func TestReadWithKnowsDrained(t *testing.T) {
 	}
 }
 
-// readMessage has a ReadWith read the peer's bytes, and calls then within it.
+// readMessage has a Stream's Read read the peer's bytes, and calls then within it.
 func readMessage(t *testing.T, f *FD, peer net.Conn, then func()) {
 	t.Helper()
 	mustWrite(t, peer, "message")
@@ -89,7 +89,7 @@ func readMessage(t *testing.T, f *FD, peer net.Conn, then func()) {
 	p := make([]byte, 64)
 	var n, calls int
 	read := readOnce(p, &n, &calls)
-	err := f.ReadWith(func(fd uintptr) bool {
+	err := f.Stream().Read(func(fd uintptr) bool {
 		if !read(fd) {
 			return false
 		}
@@ -101,9 +101,9 @@ func readMessage(t *testing.T, f *FD, peer net.Conn, then func()) {
 	}
 }
 
-// TestDrained: after a function has said so, the next one isn't called before there is
+// TestStreamDrained: after a function has said so, the next one isn't called before there is
 // something new, unless a short read is unreliable.
-func TestDrained(t *testing.T) {
+func TestStreamDrained(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		over     transport
@@ -130,7 +130,7 @@ func TestDrained(t *testing.T) {
 					tt.before(t, f, peer)
 				}
 				if tt.says {
-					f.Drained()
+					f.Stream().Drained()
 				}
 			})
 			if got := f.rd.state.Load()&ready == 0; got != tt.reliable {
@@ -146,14 +146,14 @@ func TestDrained(t *testing.T) {
 	}
 }
 
-// TestDrainedIsForgotten: it holds for the call in which it was said.
-func TestDrainedIsForgotten(t *testing.T) {
+// TestStreamDrainedIsForgotten: it holds for the call in which it was said.
+func TestStreamDrainedIsForgotten(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, peer := newPair(t, g.Loop(0), overTCP)
 	for _, says := range []bool{true, false} {
 		readMessage(t, f, peer, func() {
 			if says {
-				f.Drained()
+				f.Stream().Drained()
 			}
 		})
 		if got := f.rd.state.Load()&ready == 0; got != says {
@@ -162,12 +162,12 @@ func TestDrainedIsForgotten(t *testing.T) {
 	}
 }
 
-func TestReadWithAtTheEnd(t *testing.T) {
+func TestStreamReadAtTheEnd(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		_ = peer.Close()
 		n, calls := -1, 0
-		if err := f.ReadWith(readOnce(make([]byte, 8), &n, &calls)); err != nil || n != 0 {
-			t.Errorf("ReadWith: got %d, %v, want 0: the end", n, err)
+		if err := f.Stream().Read(readOnce(make([]byte, 8), &n, &calls)); err != nil || n != 0 {
+			t.Errorf("Stream.Read: got %d, %v, want 0: the end", n, err)
 		}
 		if n, err := f.Read(make([]byte, 8)); n != 0 || err != io.EOF {
 			t.Errorf("Read: got %d, %v, want 0, EOF", n, err)
@@ -175,46 +175,46 @@ func TestReadWithAtTheEnd(t *testing.T) {
 	})
 }
 
-func TestWriteWith(t *testing.T) {
+func TestStreamWrite(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
-		writeMuch(t, "WriteWith", peer, f.WriteWith)
-		if f.Exposed() {
+		writeMuch(t, "Stream.Write", peer, f.Stream().Write)
+		if !f.Stream().Nonblocking() {
 			t.Error("the descriptor counts as exposed")
 		}
 	})
 }
 
-func TestWithIsInterrupted(t *testing.T) {
+func TestStreamIsInterrupted(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, _ net.Conn) {
 		called := func(uintptr) bool { t.Error("called past the deadline"); return true }
 		_ = f.SetDeadline(time.Unix(1, 0))
-		if err := f.ReadWith(called); err != os.ErrDeadlineExceeded {
-			t.Errorf("ReadWith past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
+		if err := f.Stream().Read(called); err != os.ErrDeadlineExceeded {
+			t.Errorf("Stream.Read past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
 		}
-		if err := f.WriteWith(called); err != os.ErrDeadlineExceeded {
-			t.Errorf("WriteWith past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
+		if err := f.Stream().Write(called); err != os.ErrDeadlineExceeded {
+			t.Errorf("Stream.Write past the deadline: got %v, want %v", err, os.ErrDeadlineExceeded)
 		}
 		_ = f.SetDeadline(time.Time{})
-		reading := startErr(func() error { return f.ReadWith(called) })
+		reading := startErr(func() error { return f.Stream().Read(called) })
 		awaitWaiting(t, &f.rd)
 		closeFD(t, f)
-		if r := await(t, "ReadWith", reading); r.err != ErrClosed {
-			t.Errorf("ReadWith: got %v, want %v", r.err, ErrClosed)
+		if r := await(t, "Stream.Read", reading); r.err != ErrClosed {
+			t.Errorf("Stream.Read: got %v, want %v", r.err, ErrClosed)
 		}
-		if err := f.WriteWith(called); err != ErrClosed {
-			t.Errorf("WriteWith when closed: got %v, want %v", err, ErrClosed)
+		if err := f.Stream().Write(called); err != ErrClosed {
+			t.Errorf("Stream.Write when closed: got %v, want %v", err, ErrClosed)
 		}
 	})
 }
 
-// TestWithPanic: a panic of fn leaves the descriptor usable, and the bytes that there were to
+// TestStreamPanic: a panic of fn leaves the descriptor usable, and the bytes that there were to
 // read is not forgotten.
-func TestWithPanic(t *testing.T) {
+func TestStreamPanic(t *testing.T) {
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		mustWrite(t, peer, "data")
 		for name, call := range map[string]func(){
-			"ReadWith":  func() { _ = f.ReadWith(func(uintptr) bool { panic("mine") }) },
-			"WriteWith": func() { _ = f.WriteWith(func(uintptr) bool { panic("mine") }) },
+			"Stream.Read":  func() { _ = f.Stream().Read(func(uintptr) bool { panic("mine") }) },
+			"Stream.Write": func() { _ = f.Stream().Write(func(uintptr) bool { panic("mine") }) },
 		} {
 			func() {
 				defer func() {

@@ -1,0 +1,97 @@
+package loop
+
+import (
+	"syscall"
+
+	"github.com/percore/percore/internal/sys"
+)
+
+// OnReadable arms a one-shot readiness callback: fn is called once, when a read
+// may find data, the end of the stream or an error (with nil), when the read
+// deadline passes (with [os.ErrDeadlineExceeded]) or when the descriptor is
+// closed (with [ErrClosed]), whichever is first. Nothing waits meanwhile: no
+// goroutine, no buffer.
+//
+// fn runs on the loop's goroutine, never within OnReadable, and must not block:
+// typically it hands the connection to a goroutine. It may arm again. A nil may
+// be spurious; a read then waits as ever. If there is something to read already,
+// fn is called soon. Reads may go on while a callback is armed, and may take
+// away what it was called for.
+//
+// It fails with [ErrArmed] if a callback is armed already, with [ErrClosed] on a
+// closed descriptor and with [os.ErrDeadlineExceeded] after the deadline; then
+// fn is not called.
+func (f *FD) OnReadable(fn func(error)) error { return f.NotifyReadable(readableFunc(fn)) }
+
+// ReadableHandler is the handler for NotifyReadable.
+type ReadableHandler interface {
+	// OnReadable runs on the loop's goroutine and must not block.
+	OnReadable(err error)
+}
+
+// readableFunc is a function as a ReadableHandler.
+type readableFunc func(error)
+
+func (fn readableFunc) OnReadable(err error) { fn(err) }
+
+// NotifyReadable is OnReadable for a handler instead of a function: with one that
+// is there already, as the object that owns the descriptor is, an armed callback
+// costs 16 bytes.
+func (f *FD) NotifyReadable(h ReadableHandler) error {
+	if err := f.life.incref(); err != nil {
+		return err
+	}
+	defer f.decref()
+	rd := &f.rd
+	if err := rd.check(f); err != nil {
+		return err
+	}
+	if !rd.callback.CompareAndSwap(nil, &h) {
+		return ErrArmed
+	}
+	// Published. Only this call tells h about events before that.
+	switch {
+	case rd.check(f) != nil:
+		rd.interrupt(f)
+	case rd.state.Load()&ready != 0:
+		f.recheck()
+	}
+	f.loop.ensurePolled()
+	return nil
+}
+
+// recheck finds out what a ready that may be old is worth: after a read that need
+// not have used everything up, most often nothing. It is turned off
+// before the kernel is asked, as for a read, and on again for the waiter. For a
+// read it stays on if the user may have set SO_RCVLOWAT, which poll(2) heeds and
+// recv(2) does not.
+func (f *FD) recheck() {
+	f.rd.state.And(^ready)
+	readable := sys.Readable(int(f.sysfd))
+	if readable || f.exposed.Load() {
+		f.rd.wake(f, ready)
+	}
+	if readable {
+		f.rd.setReady(f)
+	}
+}
+
+// AtEnd reports whether the peer has ended the stream, or reset it, and no byte of it is
+// unread: the next read finds the end, or the error, at once. It takes neither away and
+// doesn't wait. false proves nothing: the news may be under way, or nothing waits for the
+// descriptor, so that it is not polled.
+func (f *FD) AtEnd() bool {
+	if f.rd.state.Load()&hangup == 0 {
+		return false
+	}
+	unread := 0
+	err := f.Control(func(fd int) (errno syscall.Errno) {
+		unread, errno = sys.Unread(fd)
+		return errno
+	})
+	return err == nil && unread == 0
+}
+
+// CancelOnReadable disarms the callback and reports whether there was one: then
+// it is not called any more. Otherwise it was called, or is about to be.
+func (f *FD) CancelOnReadable() bool { return f.rd.callback.Swap(nil) != nil }
