@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,12 +23,17 @@ import (
 // A program is sequential, so that its outcomes are determined; TestStressConn
 // does the same at once.
 func FuzzConn(f *testing.F) {
+	fuzzPrograms(f, runProgram)
+}
+
+// fuzzPrograms runs programs on each engine.
+func fuzzPrograms(f *testing.F, run func(*testing.T, engine, []byte)) {
 	for seed := range uint64(20) {
 		f.Add(randomProgram(seed))
 	}
 	f.Fuzz(func(t *testing.T, program []byte) {
 		for _, e := range engines {
-			runProgram(t, e, program)
+			run(t, e, program)
 		}
 	})
 }
@@ -55,6 +61,27 @@ func randomProgram(seed uint64) []byte {
 		program[i] = byte(r.Uint32())
 	}
 	return program
+}
+
+// The outcomes of a program's operations, for the case that one is not the model's.
+type outcomes struct {
+	t     *testing.T
+	trace []string
+}
+
+// String returns a line for each outcome.
+func (o *outcomes) String() string { return "\t" + strings.Join(o.trace, "\n\t") }
+
+// want checks a result against the errors that the model allows; nil stands for success.
+func (o *outcomes) want(what string, n int64, err error, allowed ...error) {
+	o.t.Helper()
+	o.trace = append(o.trace, fmt.Sprintf("%s: %d, %v", what, n, err))
+	for _, a := range allowed {
+		if err == a || a != nil && errors.Is(err, a) {
+			return
+		}
+	}
+	o.t.Errorf("%s: got %d, %v, want one of %v", what, n, err, allowed)
 }
 
 // A modelEnd is one end of the connection with its expected state.
@@ -85,10 +112,9 @@ func (e *modelEnd) waiting() int { return e.peer.sent - e.received }
 
 // A machine runs one program.
 type machine struct {
-	t     *testing.T
-	kind  testnet.Kind
-	ends  [2]*modelEnd
-	trace []string
+	*outcomes
+	kind testnet.Kind
+	ends [2]*modelEnd
 }
 
 // maxInFlight bounds the bytes that are written and not read, so that no write blocks.
@@ -100,7 +126,7 @@ func runProgram(t *testing.T, e engine, program []byte) {
 	if len(program) == 0 {
 		return
 	}
-	m := &machine{t: t, kind: []testnet.Kind{testnet.TCP4, testnet.Unix}[program[0]%2]}
+	m := &machine{outcomes: &outcomes{t: t}, kind: []testnet.Kind{testnet.TCP4, testnet.Unix}[program[0]%2]}
 	ln := testnet.Listen(t, e.listen, m.kind)
 	server, client := e.connect(t, ln)
 	defer ln.Close()
@@ -115,16 +141,8 @@ func runProgram(t *testing.T, e engine, program []byte) {
 		}
 	})
 	if t.Failed() {
-		t.Logf("on %s over %s:\n%s", e.name, m.kind, bytes.Join(m.lines(), []byte("\n")))
+		t.Logf("on %s over %s:\n%s", e.name, m.kind, m.outcomes)
 	}
-}
-
-func (m *machine) lines() [][]byte {
-	var lines [][]byte
-	for _, line := range m.trace {
-		lines = append(lines, []byte("\t"+line))
-	}
-	return lines
 }
 
 // step performs one operation: the low bit of op says on which end.
@@ -156,17 +174,6 @@ func (m *machine) step(op byte, arg int) {
 	}
 }
 
-// want checks an error against those the model allows; nil stands for success.
-func (m *machine) want(what string, n int, err error, allowed ...error) {
-	m.trace = append(m.trace, fmt.Sprintf("%s: %d, %v", what, n, err))
-	for _, a := range allowed {
-		if err == a || a != nil && errors.Is(err, a) {
-			return
-		}
-	}
-	m.t.Errorf("%s: got %d, %v, want one of %v", what, n, err, allowed)
-}
-
 func (m *machine) write(e *modelEnd, size int) {
 	if e.sent-e.peer.received+size > maxInFlight || e.sent+size > muchData {
 		return
@@ -176,34 +183,34 @@ func (m *machine) write(e *modelEnd, size int) {
 	wantN := 0
 	switch {
 	case e.closed:
-		m.want(what, n, err, net.ErrClosed)
+		m.want(what, int64(n), err, net.ErrClosed)
 	case e.writeExpired:
-		m.want(what, n, err, os.ErrDeadlineExceeded)
+		m.want(what, int64(n), err, os.ErrDeadlineExceeded)
 	case e.torn:
-		m.want(what, n, err, nil, syscall.EPIPE, syscall.ECONNRESET)
+		m.want(what, int64(n), err, nil, syscall.EPIPE, syscall.ECONNRESET)
 		wantN = n
 	case e.writeShut && size == 0 && !m.kind.IsTCP():
-		m.want(what, n, err, nil, syscall.EPIPE)
+		m.want(what, int64(n), err, nil, syscall.EPIPE)
 	case e.writeShut && m.kind.IsTCP() && e.peer.closed:
 		// A peer that waits for our FIN after close(2) may be forgotten, and answer it
 		// with a reset, if too many do (tcp_max_tw_buckets in tcp(7)).
-		m.want(what, n, err, syscall.EPIPE, syscall.ECONNRESET)
+		m.want(what, int64(n), err, syscall.EPIPE, syscall.ECONNRESET)
 	case e.writeShut:
-		m.want(what, n, err, syscall.EPIPE)
+		m.want(what, int64(n), err, syscall.EPIPE)
 	case m.kind.IsTCP() && e.peer.isDeaf():
-		m.want(what, n, err, nil)
+		m.want(what, int64(n), err, nil)
 		if size > 0 {
 			e.torn, e.peer.torn = true, true
 		}
 		wantN = size
 	case !m.kind.IsTCP() && (e.peer.closed || e.peer.readShut):
 		if size == 0 {
-			m.want(what, n, err, nil, syscall.EPIPE)
+			m.want(what, int64(n), err, nil, syscall.EPIPE)
 			break
 		}
-		m.want(what, n, err, syscall.EPIPE)
+		m.want(what, int64(n), err, syscall.EPIPE)
 	default:
-		m.want(what, n, err, nil)
+		m.want(what, int64(n), err, nil)
 		wantN = size
 	}
 	if n != wantN {
@@ -221,22 +228,22 @@ func (m *machine) read(e *modelEnd, size int) {
 	n, err := e.conn.Read(buf)
 	switch {
 	case e.closed:
-		m.want(what, n, err, net.ErrClosed)
+		m.want(what, int64(n), err, net.ErrClosed)
 	case size == 0:
-		m.want(what, n, err, nil)
+		m.want(what, int64(n), err, nil)
 	case e.readExpired:
-		m.want(what, n, err, os.ErrDeadlineExceeded)
+		m.want(what, int64(n), err, os.ErrDeadlineExceeded)
 	case e.torn:
-		m.want(what, n, err, nil, io.EOF, syscall.ECONNRESET)
+		m.want(what, int64(n), err, nil, io.EOF, syscall.ECONNRESET)
 	case e.waiting() > 0 && e.readShut:
-		m.want(what, n, err, nil, io.EOF)
+		m.want(what, int64(n), err, nil, io.EOF)
 	case e.waiting() > 0:
-		m.want(what, n, err, nil)
+		m.want(what, int64(n), err, nil)
 		if n == 0 {
 			m.t.Errorf("%s: got nothing, want some of %d bytes", what, e.waiting())
 		}
 	default:
-		m.want(what, n, err, io.EOF)
+		m.want(what, int64(n), err, io.EOF)
 	}
 	m.take(e, what, buf[:n])
 }
@@ -291,20 +298,20 @@ func (m *machine) blockedRead(e *modelEnd, arg int) {
 	case 0, 1:
 		m.write(e.peer, 1+arg)
 		got := <-outcome
-		m.want(what, got.n, got.err, nil)
+		m.want(what, int64(got.n), got.err, nil)
 		m.take(e, what, buf[:got.n])
 	case 2:
 		m.closeWrite(e.peer)
 		got := <-outcome
-		m.want(what, got.n, got.err, io.EOF)
+		m.want(what, int64(got.n), got.err, io.EOF)
 	case 3:
 		m.closeRead(e)
 		got := <-outcome
-		m.want(what, got.n, got.err, io.EOF)
+		m.want(what, int64(got.n), got.err, io.EOF)
 	case 4:
 		m.close(e)
 		got := <-outcome
-		m.want(what, got.n, got.err, net.ErrClosed)
+		m.want(what, int64(got.n), got.err, net.ErrClosed)
 	}
 }
 
@@ -316,7 +323,7 @@ func (m *machine) abortedRead(e *modelEnd) {
 	outcome := m.beginRead(e, make([]byte, 16))
 	m.setReadDeadline(e, 0)
 	got := <-outcome
-	m.want(e.name+".Read, aborted", got.n, got.err, os.ErrDeadlineExceeded)
+	m.want(e.name+".Read, aborted", int64(got.n), got.err, os.ErrDeadlineExceeded)
 }
 
 // timedRead is a read whose deadline passes while it waits.
@@ -330,7 +337,7 @@ func (m *machine) timedRead(e *modelEnd) {
 	if now := time.Now(); now.Before(deadline) {
 		m.t.Errorf("%s.Read ended %v before its deadline", e.name, deadline.Sub(now))
 	}
-	m.want(e.name+".Read, timed", n, err, os.ErrDeadlineExceeded)
+	m.want(e.name+".Read, timed", int64(n), err, os.ErrDeadlineExceeded)
 	e.readExpired = true
 }
 

@@ -2,12 +2,10 @@ package conformance
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,14 +23,7 @@ import (
 // is made with the fast paths or without, as the program says; the model doesn't
 // know the difference.
 func FuzzTransfers(f *testing.F) {
-	for seed := range uint64(20) {
-		f.Add(randomProgram(seed))
-	}
-	f.Fuzz(func(t *testing.T, program []byte) {
-		for _, e := range engines {
-			runTransfers(t, e, program)
-		}
-	})
+	fuzzPrograms(f, runTransfers)
 }
 
 // TestRandomTransfers runs more of them than the fuzz target's seeds, always the
@@ -66,10 +57,9 @@ type modelPlace struct {
 
 // A transferMachine runs one program.
 type transferMachine struct {
-	t      *testing.T
+	*outcomes
 	places []*modelPlace
 	next   int // of the pattern: the next byte to be written
-	trace  []string
 
 	file    *os.File
 	content []byte
@@ -83,7 +73,7 @@ func runTransfers(t *testing.T, e engine, program []byte) {
 	if len(program) == 0 {
 		return
 	}
-	m := &transferMachine{t: t}
+	m := &transferMachine{outcomes: &outcomes{t: t}}
 	defer m.closeAll()
 	kinds := []testnet.Kind{testnet.TCP4, testnet.Unix}
 	m.addConn("a", e, kinds[program[0]&1])
@@ -98,7 +88,7 @@ func runTransfers(t *testing.T, e engine, program []byte) {
 		m.drain()
 	})
 	if t.Failed() {
-		t.Logf("program %x on %s:\n\t%s", program, e.name, strings.Join(m.trace, "\n\t"))
+		t.Logf("program %x on %s:\n%s", program, e.name, m.outcomes)
 	}
 }
 
@@ -174,18 +164,6 @@ func (m *transferMachine) fresh(n int) []byte {
 	return pattern(m.next)[m.next-n:]
 }
 
-// note keeps an outcome for the case that something fails, and checks it against
-// the errors that the model allows; nil stands for success.
-func (m *transferMachine) note(what string, n int64, err error, allowed ...error) {
-	m.trace = append(m.trace, fmt.Sprintf("%s: %d, %v", what, n, err))
-	for _, a := range allowed {
-		if err == a || a != nil && errors.Is(err, a) {
-			return
-		}
-	}
-	m.t.Errorf("%s: got %d, %v, want one of %v", what, n, err, allowed)
-}
-
 func (m *transferMachine) wantCount(what string, got, want int64) {
 	if got != want {
 		m.t.Errorf("%s: got a count of %d, want %d", what, got, want)
@@ -208,7 +186,7 @@ func (m *transferMachine) provide(p *modelPlace, size int) {
 	}
 	data := m.fresh(size)
 	n, err := p.farW.Write(data)
-	m.note(fmt.Sprintf("provide %d to %s", size, p.name), int64(n), err, nil)
+	m.want(fmt.Sprintf("provide %d to %s", size, p.name), int64(n), err, nil)
 	p.in.queue = append(p.in.queue, data...)
 }
 
@@ -220,11 +198,11 @@ func (m *transferMachine) nearWrite(p *modelPlace, size int) {
 	n, err := p.nearW.Write(data)
 	what := fmt.Sprintf("%s.Write(%d)", p.name, size)
 	if p.writeExpired && (size > 0 || err != nil) {
-		m.note(what, int64(n), err, os.ErrDeadlineExceeded)
+		m.want(what, int64(n), err, os.ErrDeadlineExceeded)
 		m.wantCount(what, int64(n), 0)
 		return
 	}
-	m.note(what, int64(n), err, nil)
+	m.want(what, int64(n), err, nil)
 	p.out.queue = append(p.out.queue, data...)
 }
 
@@ -237,11 +215,11 @@ func (m *transferMachine) nearRead(p *modelPlace, size int) {
 	what := fmt.Sprintf("%s.Read(%d)", p.name, size)
 	switch {
 	case p.readExpired:
-		m.note(what, int64(n), err, os.ErrDeadlineExceeded)
+		m.want(what, int64(n), err, os.ErrDeadlineExceeded)
 	case len(p.in.queue) == 0:
-		m.note(what, int64(n), err, io.EOF)
+		m.want(what, int64(n), err, io.EOF)
 	default:
-		m.note(what, int64(n), err, nil)
+		m.want(what, int64(n), err, nil)
 	}
 	m.wantBytes(what, &p.in, buf[:n])
 }
@@ -255,7 +233,7 @@ func (m *transferMachine) farRead(p *modelPlace, size int) {
 	buf := make([]byte, size)
 	n, err := io.ReadFull(p.farR, buf)
 	what := fmt.Sprintf("reading %d at %s's far end", size, p.name)
-	m.note(what, int64(n), err, nil)
+	m.want(what, int64(n), err, nil)
 	m.wantBytes(what, &p.out, buf[:n])
 }
 
@@ -288,23 +266,23 @@ func (m *transferMachine) copied(what string, p, q *modelPlace, r io.Reader, n i
 	got, err := io.Copy(q.nearW, r)
 	switch {
 	case never: // nothing is asked for, so no system call is made
-		m.note(what, got, err, nil)
+		m.want(what, got, err, nil)
 	case p.closed:
-		m.note(what, got, err, net.ErrClosed, os.ErrClosed)
+		m.want(what, got, err, net.ErrClosed, os.ErrClosed)
 		n = 0
 	case p.readExpired:
-		m.note(what, got, err, os.ErrDeadlineExceeded)
+		m.want(what, got, err, os.ErrDeadlineExceeded)
 		n = 0
 	case n > 0 && q.closed:
-		m.note(what, got, err, net.ErrClosed, os.ErrClosed)
+		m.want(what, got, err, net.ErrClosed, os.ErrClosed)
 		n, p.in.lost = 0, true
 	case n > 0 && q.writeExpired:
-		m.note(what, got, err, os.ErrDeadlineExceeded)
+		m.want(what, got, err, os.ErrDeadlineExceeded)
 		n, p.in.lost = 0, true
 	case q.closed || q.writeExpired: // the model does not say whether a call looks, if nothing comes
-		m.note(what, got, err, nil, net.ErrClosed, os.ErrClosed, os.ErrDeadlineExceeded)
+		m.want(what, got, err, nil, net.ErrClosed, os.ErrClosed, os.ErrDeadlineExceeded)
 	default:
-		m.note(what, got, err, nil)
+		m.want(what, got, err, nil)
 	}
 	m.wantCount(what, got, int64(n))
 	q.out.queue = append(q.out.queue, p.in.queue[:n]...)
@@ -327,15 +305,15 @@ func (m *transferMachine) copyFromFile(q *modelPlace, arg, size int) {
 	what := fmt.Sprintf("copy %d from the file at %d to %s", size, m.offset, q.name)
 	switch {
 	case n == 0:
-		m.note(what, got, err, nil, net.ErrClosed, os.ErrClosed, os.ErrDeadlineExceeded)
+		m.want(what, got, err, nil, net.ErrClosed, os.ErrClosed, os.ErrDeadlineExceeded)
 	case q.closed:
-		m.note(what, got, err, net.ErrClosed, os.ErrClosed)
+		m.want(what, got, err, net.ErrClosed, os.ErrClosed)
 		n, m.unknown = 0, true
 	case q.writeExpired:
-		m.note(what, got, err, os.ErrDeadlineExceeded)
+		m.want(what, got, err, os.ErrDeadlineExceeded)
 		n, m.unknown = 0, true
 	default:
-		m.note(what, got, err, nil)
+		m.want(what, got, err, nil)
 		m.wantCount(what+", the limit", limited.N, int64(size-n))
 	}
 	m.wantCount(what, got, int64(n))
@@ -359,13 +337,13 @@ func (m *transferMachine) copyToFile(p *modelPlace) {
 	n := len(p.in.queue)
 	switch {
 	case p.closed:
-		m.note(what, got, err, net.ErrClosed, os.ErrClosed)
+		m.want(what, got, err, net.ErrClosed, os.ErrClosed)
 		n = 0
 	case p.readExpired:
-		m.note(what, got, err, os.ErrDeadlineExceeded)
+		m.want(what, got, err, os.ErrDeadlineExceeded)
 		n = 0
 	default:
-		m.note(what, got, err, nil)
+		m.want(what, got, err, nil)
 	}
 	m.wantCount(what, got, int64(n))
 	content, err := os.ReadFile(f.Name())
@@ -386,10 +364,10 @@ func (m *transferMachine) expire(p *modelPlace, arg int) {
 	}
 	if arg&0x20 != 0 {
 		p.readExpired = !at.IsZero()
-		m.note(fmt.Sprintf("%s.SetReadDeadline(%v)", p.name, at), 0, p.nearR.(interface{ SetReadDeadline(time.Time) error }).SetReadDeadline(at), nil)
+		m.want(fmt.Sprintf("%s.SetReadDeadline(%v)", p.name, at), 0, p.nearR.(interface{ SetReadDeadline(time.Time) error }).SetReadDeadline(at), nil)
 	} else {
 		p.writeExpired = !at.IsZero()
-		m.note(fmt.Sprintf("%s.SetWriteDeadline(%v)", p.name, at), 0, p.nearW.(interface{ SetWriteDeadline(time.Time) error }).SetWriteDeadline(at), nil)
+		m.want(fmt.Sprintf("%s.SetWriteDeadline(%v)", p.name, at), 0, p.nearW.(interface{ SetWriteDeadline(time.Time) error }).SetWriteDeadline(at), nil)
 	}
 }
 
@@ -403,7 +381,7 @@ func (m *transferMachine) end(p *modelPlace) {
 	if c, ok := p.farW.(interface{ CloseWrite() error }); ok {
 		end = c.CloseWrite
 	}
-	m.note("the end of what comes to "+p.name, 0, end(), nil)
+	m.want("the end of what comes to "+p.name, 0, end(), nil)
 }
 
 // close closes p. Bytes under way to either side are forgotten.
@@ -412,7 +390,7 @@ func (m *transferMachine) close(p *modelPlace) {
 		return
 	}
 	p.closed = true
-	m.note(p.name+".Close", 0, p.nearR.Close(), nil)
+	m.want(p.name+".Close", 0, p.nearR.Close(), nil)
 	p.nearW.Close()
 	p.in.queue, p.out.queue = nil, nil
 }

@@ -8,15 +8,15 @@
 //
 // # Which calls tell the scheduler
 //
-// Recv and Send without waiting, a zero-timeout epoll_pwait and the address look-ups never
-// wait for an event, so they are made without telling the Go scheduler (RawSyscall): that
-// saves entersyscall and exitsyscall on every request. The price is that neither the
+// Recv, Send and Readable and a zero-timeout epoll_pwait never wait for an event, so they
+// are made without telling the Go scheduler (RawSyscall): that saves entersyscall and
+// exitsyscall on every request. The price is that neither the
 // scheduler nor a garbage collection's stop-the-world can take the processor away until the
 // call returns, and a call that touches memory that is not there waits for it (a mapped
 // file, swap). So transfers longer than [rawSendBytesMax] or [rawRecvBytesMax], and those of
 // several slices, go the usual way, as do all with PERCOREDEBUG=rawsyscall=0. Calls that can
-// wait for more than memory (close(2) with SO_LINGER, epoll_ctl, which takes a lock of the
-// machine, a waiting epoll_pwait) always do.
+// wait for more than memory always do: close(2) with SO_LINGER, epoll_ctl, which takes a lock
+// of the machine, getsockname, which takes the socket's, a waiting epoll_pwait.
 //
 // # Fault injection
 //
