@@ -276,7 +276,8 @@ type servedConn struct {
 	requests chan *http.Request
 }
 
-func startNetHTTP(t testing.TB) *netHTTP {
+// startNetHTTP starts a server, after set has changed its settings.
+func startNetHTTP(t testing.TB, set ...func(*http.Server)) *netHTTP {
 	s := &netHTTP{conns: make(pipes)}
 	s.srv = &http.Server{
 		ErrorLog: log.New(io.Discard, "", 0),
@@ -290,6 +291,9 @@ func startNetHTTP(t testing.TB) *netHTTP {
 			}
 			panic(http.ErrAbortHandler)
 		}),
+	}
+	for _, set := range set {
+		set(s.srv)
 	}
 	s.ended.Go(func() { _ = s.srv.Serve(s.conns) })
 	t.Cleanup(func() {
@@ -414,12 +418,38 @@ func FuzzSameFields(f *testing.F) {
 func TestLimit(t *testing.T) {
 	head := []byte("GET /" + strings.Repeat("x", 500) + " HTTP/1.1\r\nHost: h\r\n\r\nbody")
 	whole := len(head) - len("body")
+	s := startNetHTTP(t, func(srv *http.Server) { srv.MaxHeaderBytes = whole })
+	if s.serve(t, head) == nil {
+		t.Errorf("net/http refuses a header of %d bytes, its limit", whole)
+	}
 	for limit, want := range map[int]Verdict{
 		whole - 1: TooLong, whole: Plain, whole + 1: Plain, 10: TooLong, 0: TooLong,
 	} {
 		var h Head
 		if got := h.Scan(head, limit); got != want {
 			t.Errorf("limit of %d bytes, header of %d: got %v, want %v", limit, whole, got, want)
+		}
+	}
+}
+
+// TestFieldCount: net/http counts fields as Head.Fields does, from Go 1.27 on.
+func TestFieldCount(t *testing.T) {
+	const most = 4
+	s := startNetHTTP(t, func(srv *http.Server) {
+		limit := reflect.ValueOf(srv).Elem().FieldByName("MaxHeaderValueCount")
+		if !limit.IsValid() {
+			t.Skip("this version of Go has no limit")
+		}
+		limit.SetInt(most)
+	})
+	for n := range 8 {
+		p := []byte("GET / HTTP/1.1\r\n" + strings.Repeat("A: b, c\r\n", n) + "Host: h\r\n\r\n")
+		var h Head
+		if v := h.Scan(p, limitBytes); v != Plain {
+			t.Fatalf("%d fields: got %v, want plain", n, v)
+		}
+		if got, want := h.Fields <= most, s.serve(t, p) != nil; got != want {
+			t.Errorf("%d fields: got %d, and net/http takes %d; it takes them: %v", n, h.Fields, most, want)
 		}
 	}
 }

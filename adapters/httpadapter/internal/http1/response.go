@@ -48,11 +48,11 @@ type Conn interface {
 //	decided    yes    no     status and header are fixed, their    bodyBytesMax of body, Flush, Finish
 //	                         lines lie at the end of out; the
 //	                         beginning of the body waits
-//	streaming  yes    yes    the header is sent, or whole in out   Finish, End
+//	streaming  yes    yes    the header is sent, or whole in out   Finish, End, Abort
 //
 //	phase      meaning                                             leaves by
-//	handling   the handler runs                                    Finish, End
-//	finished   the handler has returned                            (final)
+//	handling   the handler runs                                    Finish, End, Abort
+//	finished   the handler has returned or panicked                (final)
 //	hijacked   the handler has the connection                      (final)
 //
 // A body that ends before it has more than bodyBytesMax bytes is sent with its length. A longer one,
@@ -68,8 +68,9 @@ type Response struct {
 	written  int64 // bytes of the body that the handler has written
 	snapshot       // of the header, at WriteHeader
 
-	phase  atomic.Uint32
-	status int
+	phase    atomic.Uint32
+	headerAt uint32 // where the header begins in out, until it is whole
+	status   int
 
 	isHead     bool // the request's method is HEAD
 	hasBody    bool // the request has a body
@@ -101,11 +102,16 @@ const outBytesMax = 4096
 // it wait as long as the handler does. Without it the Response takes memory from a pool when it needs
 // some; see [ReleaseOut].
 func NewResponse(conn Conn, r *http.Request, out []byte) *Response {
+	w := new(Response)
+	w.Init(conn, r, out)
+	return w
+}
+
+// Init is [NewResponse] for a Response that is part of another allocation, and new.
+func (w *Response) Init(conn Conn, r *http.Request, out []byte) {
+	w.conn, w.out, w.length = conn, out, -1
 	// The handler may change r, so all that is asked of it is asked here.
-	return &Response{
-		conn: conn, out: out, length: -1,
-		isHead: r.Method == http.MethodHead, hasBody: r.ContentLength != 0, closes: r.Close,
-	}
+	w.isHead, w.hasBody, w.closes = r.Method == http.MethodHead, r.ContentLength != 0, r.Close
 }
 
 // Header returns the handler's header. Changes after WriteHeader have no effect, except on trailers.
@@ -142,7 +148,7 @@ func (w *Response) WriteHeader(status int) {
 		w.releaseIdle()
 		return
 	}
-	w.wrote, w.status = true, status
+	w.wrote, w.status, w.headerAt = true, status, uint32(len(w.out))
 	w.out = appendStatusLine(w.out, status)
 	if len(w.header) > 0 {
 		w.takeHeader()
@@ -210,7 +216,7 @@ func (w *Response) WriteString(s string) (n int, err error) {
 }
 
 // errFinished is the error of a Write after the handler has returned.
-var errFinished = errors.New("http: the handler has returned; write the answer before that")
+var errFinished = errors.New("http: the handler has returned, write the answer before that")
 
 // admit decides whether n more bytes may be written.
 func (w *Response) admit(n int) error {
@@ -364,11 +370,22 @@ func (w *Response) Finish() (reusable bool) {
 	return !w.closes && !short && w.err == nil
 }
 
+// Abort ends the answer where it is, because the handler has panicked or ended its goroutine. The bytes
+// that net/http sends then are in Out: whole chunks, and no header that waits for its body. The
+// connection is of no more use.
+func (w *Response) Abort() {
+	w.phase.Store(finished)
+	if w.wrote && !w.sent {
+		w.out = w.out[:w.headerAt]
+	}
+	w.releaseBody()
+}
+
 // Wrote reports whether a status was decided on.
 func (w *Response) Wrote() bool { return w.wrote }
 
-// Out returns the bytes that wait for the connection, and forgets them. They are the caller's, who may
-// hand their memory to [ReleaseOut] when they are sent, or to the next Response.
+// Out returns the bytes that wait for the connection after Finish or Abort, and forgets them. They are
+// the caller's, which may hand their memory to [ReleaseOut] when they are sent, or to the next Response.
 func (w *Response) Out() []byte {
 	out := w.out
 	w.out, w.pooled = nil, false

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/percore/percore/internal/race"
 )
 
 // wire is a Conn in memory.
@@ -513,6 +515,37 @@ func TestReadFromWithLength(t *testing.T) {
 	}
 }
 
+// TestPanic: of an answer that a panic ends the client gets as much as from net/http.
+func TestPanic(t *testing.T) {
+	for _, before := range [][]byte{nil, {24}, {2, 17}, {2, 24}, {26, 26}, {28}, {24, 29}, {24, 29, 24}, {28, 24}, {22, 2}, {37, 26, 25}, {76, 26}} {
+		handler := func(notes *strings.Builder) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				program(before, notes)(w, r)
+				panic(http.ErrAbortHandler)
+			})
+		}
+		var gotNotes, wantNotes strings.Builder
+		c := new(wire)
+		r, _ := http.NewRequest("GET", "/", nil)
+		w := NewResponse(c, r, []byte("earlier"))
+		func() {
+			defer func() {
+				_ = recover()
+				w.Abort()
+			}()
+			handler(&gotNotes).ServeHTTP(controlled{w}, r)
+		}()
+		_, _ = w.Write([]byte("stray"))
+		_, _ = c.Write(w.Out())
+		got := newOutcome(c.String(), gotNotes.String(), c.log.String())
+		want := onNetHTTP(t, []byte(starts[0]), handler(&wantNotes), setting{}, &wantNotes)
+		want.wire = "earlier" + want.wire
+		if got != want {
+			t.Errorf("steps %v:\n got %s\nwant %s", before, brief(got), brief(want))
+		}
+	}
+}
+
 // TestHijack: a hijacked connection gets the header that was decided on, and nothing else afterwards.
 func TestHijack(t *testing.T) {
 	for _, before := range [][]byte{nil, {24}, {2, 17}, {24, 29, 24}, {22}, {32, 47, 64}} {
@@ -654,27 +687,55 @@ func TestDate(t *testing.T) {
 	}
 }
 
+// TestAllocations: the allocations of a request and its answer, the handler's own among them.
+func TestAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector makes pools forget")
+	}
+	for _, test := range []struct {
+		name, head string
+		most       float64 // Message, text, Header; Response, its Header (two), the handler's value
+	}{
+		{"bare", bare, 7},
+		{"browser", browser, 10}, // and the parts of a larger map
+	} {
+		c, p := new(quietWire), []byte(test.head)
+		got := testing.AllocsPerRun(100, func() { serveHello(t, c, p) })
+		if got > test.most {
+			t.Errorf("%s: got %v allocations, want %v at most", test.name, got, test.most)
+		}
+	}
+}
+
+// serveHello parses a request and answers it.
+func serveHello(t testing.TB, c Conn, p []byte) {
+	var h Head
+	if h.Scan(p, 4<<10) != Plain {
+		t.Fatal("not taken")
+	}
+	r, _ := h.Request(context.Background(), p, new(Message))
+	w := NewResponse(c, r, nil)
+	hello.ServeHTTP(w, r)
+	w.Finish()
+	out := w.Out()
+	_, _ = c.Write(out)
+	ReleaseOut(out)
+}
+
+// hello is a handler whose code the compiler does not see through.
+var hello http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "Hello, world\n")
+})
+
 // BenchmarkServe parses a request and answers it, in memory.
 func BenchmarkServe(b *testing.B) {
-	hello := []byte("Hello, world\n")
 	for _, head := range []struct{ name, text string }{{"bare", bare}, {"browser", browser}} {
 		b.Run(head.name, func(b *testing.B) {
-			c := new(quietWire)
-			p := []byte(head.text)
-			var h Head
+			c, p := new(quietWire), []byte(head.text)
 			b.ReportAllocs()
 			for b.Loop() {
-				if h.Scan(p, 4<<10) != Plain {
-					b.Fatal("not taken")
-				}
-				r, _ := h.Request(context.Background(), p, new(Message))
-				w := NewResponse(c, r, nil)
-				w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-				_, _ = w.Write(hello)
-				w.Finish()
-				out := w.Out()
-				_, _ = c.Write(out)
-				ReleaseOut(out)
+				serveHello(b, c, p)
 			}
 		})
 	}
