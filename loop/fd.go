@@ -396,7 +396,7 @@ func (h *half) drain() {
 func (f *FD) decref() {
 	if f.life.drop() {
 		_ = f.destroy() // Close can't know an error of close(2) here: as in package net
-		f.rd.parker <- struct{}{}
+		f.rd.wakeParked()
 	}
 }
 

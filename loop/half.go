@@ -107,7 +107,7 @@ func (h *half) signal(bits uint32) {
 		}
 		if h.state.CompareAndSwap(old, (old|bits)&^waiting) {
 			if old&waiting != 0 {
-				h.parker <- struct{}{}
+				h.wakeParked()
 			}
 			return
 		}
@@ -139,7 +139,7 @@ func (h *half) takeCallback() ReadableHandler {
 // moved since.
 func (h *half) interrupt(f *FD) {
 	if h.clearWaiting() {
-		h.parker <- struct{}{}
+		h.wakeParked()
 		f.loop.kick(h)
 	}
 	for {
@@ -169,6 +169,13 @@ func (h *half) clearWaiting() bool {
 			return true
 		}
 	}
+}
+
+// wakeParked sends the token for the wait that the caller has ended by clearing waiting. It
+// doesn't block: the channel is empty, and holds one.
+func (h *half) wakeParked() {
+	checkOwed(h.parker)
+	h.parker <- struct{}{}
 }
 
 // check returns why a call must not even try: the descriptor is closed, or the
@@ -201,6 +208,7 @@ func (h *half) wait(f *FD) error {
 		if old&ready != 0 {
 			return nil
 		}
+		checkNotWaiting(old)
 		if h.state.CompareAndSwap(old, old|waiting) {
 			break
 		}
@@ -210,6 +218,7 @@ func (h *half) wait(f *FD) error {
 	}
 	f.loop.lead(f, h)
 	<-p
+	checkNotWaiting(h.state.Load())
 	return nil
 }
 
@@ -250,9 +259,13 @@ var parkers sync.Pool
 
 func getParker(l *Loop) chan struct{} {
 	if p, ok := parkers.Get().(chan struct{}); ok {
+		checkParker(p)
 		return p
 	}
 	return l.newParker()
 }
 
-func putParker(p chan struct{}) { parkers.Put(p) }
+func putParker(p chan struct{}) {
+	checkParker(p)
+	parkers.Put(p)
+}

@@ -35,6 +35,7 @@ func (l *life) incref() error {
 			panic("loop: too many concurrent calls on one descriptor")
 		}
 		if l.word.CompareAndSwap(old, old+1) {
+			checkLife(old, old+1)
 			return nil
 		}
 	}
@@ -49,6 +50,7 @@ func (l *life) close() bool {
 			return false
 		}
 		if l.word.CompareAndSwap(old, (old+1)|lifeClosed) {
+			checkLife(old, (old+1)|lifeClosed)
 			return true
 		}
 	}
@@ -56,4 +58,8 @@ func (l *life) close() bool {
 
 // drop gives a reference up and reports whether it was the last one of a closed
 // descriptor: its caller gives the descriptor back.
-func (l *life) drop() (last bool) { return l.word.Add(^uint32(0)) == lifeClosed }
+func (l *life) drop() (last bool) {
+	left := l.word.Add(^uint32(0))
+	checkLife(left+1, left)
+	return left == lifeClosed
+}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/percore/percore/internal/invariants"
 )
 
 // Readiness is the content of an event about a descriptor.
@@ -68,6 +70,7 @@ type Loop struct {
 	wakeups, events, stale atomic.Uint64
 	descriptors            atomic.Int64
 	started                atomic.Bool // start has succeeded
+	dispatching            atomic.Bool // in a checking build: see checkDispatch
 
 	starting sync.Mutex // held by start
 
@@ -181,6 +184,7 @@ func (l *Loop) allocSlot(f *FD) (token, error) {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
 		s.free = s.free[:n-1]
+		checkAlloc(s.table, i)
 		s.table[i].fd = f
 		return token{slot: i, gen: s.table[i].gen}, nil
 	}
@@ -194,6 +198,7 @@ func (l *Loop) freeSlot(t token) {
 	s.Lock()
 	defer s.Unlock()
 	l.descriptors.Add(-1)
+	checkFree(s.table, s.free, t)
 	s.table[t.slot] = slot{gen: t.gen + 1}
 	s.free = append(s.free, t.slot)
 }
@@ -295,6 +300,7 @@ func (l *Loop) pass(uintptr) (done bool) {
 // poll takes one batch of events from the kernel, dispatches it, and runs the
 // tasks submitted meanwhile. It reports whether there may be more to do at once.
 func (l *Loop) poll() (more bool) {
+	checkOwner(&l.owner, ownedByLoop)
 	n, full := l.poller.poll()
 	l.dispatch(n)
 	return l.runTasks() || full
@@ -302,6 +308,10 @@ func (l *Loop) poll() (more bool) {
 
 // dispatch tells the descriptors of the first n polled events.
 func (l *Loop) dispatch(n int) {
+	if invariants.Enabled {
+		checkDispatch(l)
+		defer l.dispatching.Store(false)
+	}
 	l.sole = nil
 	if n == 0 {
 		return

@@ -41,6 +41,7 @@ func (l *Loop) releasePoll(f *FD) bool {
 	if f == nil || l.descriptors.Load() != 1 || l.group.config.Strategy != Nested || l.group.config.BusyPoll > 0 {
 		return false
 	}
+	checkOwner(&l.owner, ownedByLoop)
 	l.owner.state.Store(unowned)
 	if l.awaited(f) || f.life.closed() { // if it is closed, the one descriptor may be another
 		return !l.owner.state.CompareAndSwap(unowned, ownedByLoop)
@@ -59,6 +60,7 @@ func (l *Loop) lead(f *FD, h *half) {
 	l.poller.waitNested(l.ledPass)
 	l.sole = nil
 	l.owner.leader.Store(nil)
+	checkOwner(&l.owner, ownedByWaiter)
 	l.owner.state.Store(unowned)
 	if l.awaited(f) {
 		l.ensurePolled()
@@ -70,6 +72,7 @@ func (l *Loop) lead(f *FD, h *half) {
 // descriptor: the leader, which waits for its own only, would be woken for each of
 // them, at twice the cost if it is locked to its thread.
 func (l *Loop) passLed(uintptr) (done bool) {
+	checkOwner(&l.owner, ownedByWaiter)
 	l.wakeups.Add(1)
 	h := l.owner.leader.Load()
 	for more := h.state.Load()&waiting != 0; more; { // or kick has woken it: other events wait for the next poll
@@ -89,6 +92,7 @@ func (l *Loop) awaited(f *FD) bool {
 // ensurePolled has the loop's goroutine poll if no other does.
 func (l *Loop) ensurePolled() {
 	if l.owner.state.Load() == unowned && l.owner.state.CompareAndSwap(unowned, ownedByLoop) {
+		checkResume(&l.owner)
 		l.owner.resume <- struct{}{}
 	}
 }

@@ -167,6 +167,7 @@ func (w *wheel) advance(now int64, expire func(*timer)) {
 		w.remove(t)
 		expire(t)
 	}
+	checkWheel(w)
 }
 
 // collect moves the cursor to target, and the timers due by then to the due list.
