@@ -25,11 +25,20 @@ import (
 // wire is a Conn in memory.
 type wire struct {
 	bytes.Buffer
-	off  bool // SetKeepAlivesEnabled(false)
-	body *body
-	log  bytes.Buffer
-	date Date
+	off    bool // SetKeepAlivesEnabled(false)
+	body   *body
+	log    bytes.Buffer
+	date   Date
+	writes writeSizes
 }
+
+func (c *wire) Write(p []byte) (int, error) {
+	c.writes = append(c.writes, len(p))
+	return c.Buffer.Write(p)
+}
+
+// writeSizes are the sizes of the writes to a connection.
+type writeSizes []int
 
 func (c *wire) KeepAlives() bool { return !c.off }
 
@@ -260,13 +269,18 @@ type setting struct {
 	narrow bool // the connection is no io.ReaderFrom
 }
 
-// outcome is the bytes on the wire, the handler's notes and the error log.
-type outcome struct{ wire, notes, log string }
+// outcome is the bytes on the wire, the handler's notes, the error log, and the sizes of the writes if
+// these are to be net/http's.
+type outcome struct{ wire, notes, log, writes string }
 
 var dates = regexp.MustCompile(`(?m)^Date: .{29}\r$`)
 
-func newOutcome(wire, notes, log string) outcome {
-	return outcome{dates.ReplaceAllString(wire, "Date: now\r"), notes, log}
+func newOutcome(wire, notes, log string, writes writeSizes) outcome {
+	o := outcome{dates.ReplaceAllString(wire, "Date: now\r"), notes, log, fmt.Sprint(writes)}
+	if strings.Contains(wire, strings.Repeat("l", 5000)) {
+		o.writes = "" // net/http sends a large header in pieces
+	}
+	return o
 }
 
 // controlled is a Response with the part of http.ResponseController that is its owner's.
@@ -278,7 +292,7 @@ func (w controlled) EnableFullDuplex() error {
 }
 
 // here serves the requests by this package. The answers lie in out together, as those of pipelined
-// requests may.
+// requests may, unless the connection is narrow: then the sizes of writes are compared.
 func here(t testing.TB, input []byte, handler http.Handler, with setting, notes *strings.Builder) outcome {
 	t.Helper()
 	c := &wire{off: with.off}
@@ -306,13 +320,23 @@ func here(t testing.TB, input []byte, handler http.Handler, with setting, notes 
 			t.Error("Finish: the body's memory is still held")
 		}
 		out = w.Out()
+		if with.narrow && len(out) > 0 {
+			_, _ = c.Write(out)
+			ReleaseOut(out)
+			out = nil
+		}
 		if !reusable || with.off {
 			break
 		}
 	}
-	_, _ = c.Write(out)
-	ReleaseOut(out)
-	return newOutcome(c.String(), notes.String(), c.log.String())
+	if len(out) > 0 {
+		_, _ = c.Write(out)
+		ReleaseOut(out)
+	}
+	if !with.narrow {
+		c.writes = nil
+	}
+	return newOutcome(c.String(), notes.String(), c.log.String(), c.writes)
 }
 
 // onNetHTTP serves the requests by net/http, on a connection in memory. The last one must end it.
@@ -327,10 +351,12 @@ func onNetHTTP(t testing.TB, input []byte, handler http.Handler, with setting, n
 	srv.SetKeepAlivesEnabled(!with.off)
 	ended.Go(func() { _ = srv.Serve(l) })
 	client, server := net.Pipe()
-	if !with.narrow {
-		server = wideConn{server}
+	var writes writeSizes
+	if with.narrow {
+		l <- narrowConn{server, &writes}
+	} else {
+		l <- wideConn{server}
 	}
-	l <- server
 	_ = client.SetDeadline(time.Now().Add(time.Minute))
 	ended.Go(func() { _, _ = client.Write(input) })
 	got, err := io.ReadAll(client)
@@ -340,7 +366,7 @@ func onNetHTTP(t testing.TB, input []byte, handler http.Handler, with setting, n
 	client.Close()
 	_ = srv.Shutdown(context.Background())
 	ended.Wait()
-	return newOutcome(string(got), notes.String(), lines.String())
+	return newOutcome(string(got), notes.String(), lines.String(), writes)
 }
 
 // pipes is a listener of the connections that it is sent.
@@ -358,6 +384,17 @@ func (l pipes) Addr() net.Addr { return &net.TCPAddr{} }
 func (l pipes) Close() error {
 	close(l)
 	return nil
+}
+
+// narrowConn is a connection that notes the sizes of the writes.
+type narrowConn struct {
+	net.Conn
+	writes *writeSizes
+}
+
+func (c narrowConn) Write(p []byte) (int, error) {
+	*c.writes = append(*c.writes, len(p))
+	return c.Conn.Write(p)
 }
 
 // wideConn is a connection that is an io.ReaderFrom, as a *net.TCPConn is.
@@ -537,7 +574,7 @@ func TestPanic(t *testing.T) {
 		}()
 		_, _ = w.Write([]byte("stray"))
 		_, _ = c.Write(w.Out())
-		got := newOutcome(c.String(), gotNotes.String(), c.log.String())
+		got := newOutcome(c.String(), gotNotes.String(), c.log.String(), nil)
 		want := onNetHTTP(t, []byte(starts[0]), handler(&wantNotes), setting{}, &wantNotes)
 		want.wire = "earlier" + want.wire
 		if got != want {
@@ -567,7 +604,7 @@ func TestHijack(t *testing.T) {
 		c := new(wire)
 		r, _ := http.NewRequest("GET", "/", nil)
 		handler(&gotNotes).ServeHTTP(controlled{NewResponse(c, r, nil)}, r)
-		got := newOutcome(c.String(), gotNotes.String(), c.log.String())
+		got := newOutcome(c.String(), gotNotes.String(), c.log.String(), nil)
 		want := onNetHTTP(t, []byte(starts[0]), handler(&wantNotes), setting{}, &wantNotes)
 		if got != want {
 			t.Errorf("steps %v:\n got %+q\nwant %+q", before, got, want)
