@@ -139,7 +139,14 @@ func (f *FD) recv(p []byte) (n int, done bool, err error) {
 	if len(p) > maxRW {
 		p = p[:maxRW]
 	}
-	n, errno := sys.Recv(int(f.sysfd), p)
+	long := sys.IsLongRecv(len(p))
+	if long {
+		f.rd.state.Or(longCall)
+	}
+	n, errno := sys.Recv(int(f.sysfd), p, f.wr.state.Load()&longCall != 0)
+	if long {
+		f.rd.state.And(^longCall)
+	}
 	if errno == syscall.EAGAIN {
 		return 0, false, nil
 	}
@@ -234,7 +241,15 @@ func (f *FD) Write(p []byte) (n int, err error) {
 // done when the kernel's buffer is full.
 func (f *FD) send(p []byte) (n int, done bool, err error) {
 	for {
-		sent, errno := sys.Send(int(f.sysfd), p[n:min(len(p), n+maxRW)])
+		chunk := p[n:min(len(p), n+maxRW)]
+		long := sys.IsLongSend(len(chunk))
+		if long {
+			f.wr.state.Or(longCall)
+		}
+		sent, errno := sys.Send(int(f.sysfd), chunk, f.rd.state.Load()&longCall != 0)
+		if long {
+			f.wr.state.And(^longCall)
+		}
 		n += sent
 		switch {
 		case errno == syscall.EAGAIN:

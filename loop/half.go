@@ -20,6 +20,8 @@ var errTimeout = os.ErrDeadlineExceeded
 //	                     short read leaves ready on, until the end has been read
 //	shortReadUnreliable  a short read does not mean that nothing is left
 //	rawInUse             the same, for as long as the user's code has the raw descriptor
+//	longCall             a system call is under way that may wait for memory, with the
+//	                     socket locked: the other half's calls tell the scheduler
 //
 // The parties that change it:
 //
@@ -27,6 +29,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	(holds mu)                      that may have left something behind (see FD.recv)
 //	                       waiting: on before parking; off again if it turns out
 //	                                that there is no need to
+//	                       longCall: on before a long system call, and off after it
 //	the loop (an edge)     ready:   on; waiting: off, and then it owes the parked
 //	                                goroutine exactly one token
 //	                       hangup, shortReadUnreliable: on
@@ -69,6 +72,7 @@ const (
 	hangup
 	shortReadUnreliable
 	rawInUse
+	longCall
 )
 
 // clearReady reports whether a system call may succeed, and uses the news up.

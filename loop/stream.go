@@ -58,7 +58,11 @@ func (s Stream) Write(fn func(fd uintptr) (done bool)) error {
 		return err
 	}
 	defer f.end(&f.wr) // fn may panic
-	return f.tryThenWait(&f.wr, fn)
+	return f.tryThenWait(&f.wr, func(fd uintptr) bool {
+		f.wr.state.Or(longCall) // a writev, say
+		defer f.wr.state.And(^longCall)
+		return fn(fd)
+	})
 }
 
 // Drained is for the function of a Read: its last read from the descriptor has

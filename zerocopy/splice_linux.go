@@ -211,7 +211,7 @@ func (t *splicing) receive(in int) (done bool) {
 	t.copying = copyBuffers.Get().(*[copyBytes]byte)
 	p := t.copying[:t.room(copyBytes)]
 	for {
-		n, errno := sys.Recv(in, p)
+		n, errno := sys.Recv(in, p, false)
 		switch {
 		case errno == unix.EINTR:
 			continue
@@ -307,11 +307,13 @@ func (t *splicing) drainByCopy(out int) (done bool) {
 // write writes the bytes that were read. It is not done if dst is full.
 func (t *splicing) write(out int) (done bool) {
 	for len(t.pending) > 0 {
-		send := sys.Send
+		var n int
+		var errno syscall.Errno
 		if t.notASock {
-			send = sys.Write
+			n, errno = sys.Write(out, t.pending)
+		} else {
+			n, errno = sys.Send(out, t.pending, false)
 		}
-		n, errno := send(out, t.pending)
 		t.pending = t.pending[n:]
 		t.n += int64(n)
 		fastpath.CopiedBytes.Add(uint64(n))

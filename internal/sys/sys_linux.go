@@ -25,8 +25,19 @@ const rawSendBytesMax = 4 << 10
 const rawRecvBytesMax = 64 << 10
 
 // isRaw reports whether a transfer of n bytes is made behind the scheduler's back, as those of
-// up to bytesMax are.
-func isRaw(n, bytesMax int) bool { return n <= bytesMax && fastpath.RawSyscall.On() }
+// up to bytesMax are, unless the scheduler is to be told.
+func isRaw(n, bytesMax int, tell bool) bool {
+	return n <= bytesMax && !tell && fastpath.RawSyscall.On()
+}
+
+// IsLongRecv and IsLongSend report whether a transfer of n bytes may wait for more memory than
+// a few pages. The kernel has the socket locked meanwhile (tcp_sendmsg and tcp_recvmsg in
+// net/ipv4/tcp.c), so that a transfer in the other direction waits, too, and is to tell the
+// scheduler.
+func IsLongRecv(n int) bool { return n > rawRecvBytesMax }
+
+// IsLongSend is IsLongRecv for sending.
+func IsLongSend(n int) bool { return n > rawSendBytesMax }
 
 // zero is the target of an empty slice: the kernel wants a valid address even
 // for a length of 0.
@@ -39,17 +50,18 @@ func base(p []byte) unsafe.Pointer {
 	return unsafe.Pointer(unsafe.SliceData(p))
 }
 
-// Recv is recv(2) with MSG_DONTWAIT. n is 0 when it fails.
+// Recv is recv(2) with MSG_DONTWAIT. n is 0 when it fails. With tell the scheduler is told in
+// any case: see IsLongRecv.
 //
 // It is read(2) on a non-blocking socket, and a little cheaper; but it also does not block on a
 // socket that was made blocking elsewhere, which the holder of a duplicate can do (os.File.Fd
 // does), and a blocking call made behind the scheduler's back would hold a processor with it.
-func Recv(fd int, p []byte) (n int, errno syscall.Errno) {
+func Recv(fd int, p []byte, tell bool) (n int, errno syscall.Errno) {
 	if errno = injected(OpRead, fd); errno != 0 {
 		return 0, errno
 	}
 	var r uintptr
-	if isRaw(len(p), rawRecvBytesMax) {
+	if isRaw(len(p), rawRecvBytesMax, tell) {
 		r, _, errno = syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 	} else {
 		r, _, errno = syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
@@ -80,15 +92,16 @@ func Readable(fd int) bool {
 // SIGPIPE, which the Go runtime would only throw away.
 const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 
-// Send is send(2) with MSG_DONTWAIT and MSG_NOSIGNAL. n is 0 when it fails.
-func Send(fd int, p []byte) (n int, errno syscall.Errno) {
+// Send is send(2) with MSG_DONTWAIT and MSG_NOSIGNAL. n is 0 when it fails. With tell the
+// scheduler is told in any case: see IsLongRecv.
+func Send(fd int, p []byte, tell bool) (n int, errno syscall.Errno) {
 	if errno = injected(OpWrite, fd); errno != 0 {
 		return 0, errno
 	}
 	raceRelease()
 	race.ReadRange(p)
 	var r uintptr
-	if isRaw(len(p), rawSendBytesMax) {
+	if isRaw(len(p), rawSendBytesMax, tell) {
 		r, _, errno = syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)
 	} else {
 		r, _, errno = syscall.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(base(p)), uintptr(len(p)), sendFlags, 0, 0)

@@ -12,13 +12,19 @@ import "syscall"
 const errUnsupported = syscall.ENOSYS
 
 // Recv is not available on this platform.
-func Recv(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
+func Recv(int, []byte, bool) (int, syscall.Errno) { return 0, errUnsupported }
+
+// IsLongRecv says no.
+func IsLongRecv(int) bool { return false }
+
+// IsLongSend says no.
+func IsLongSend(int) bool { return false }
 
 // Readable is not available on this platform.
 func Readable(int) bool { return true }
 
 // Send is not available on this platform.
-func Send(int, []byte) (int, syscall.Errno) { return 0, errUnsupported }
+func Send(int, []byte, bool) (int, syscall.Errno) { return 0, errUnsupported }
 
 // IsPlainTCP says no.
 func IsPlainTCP(int) bool { return false }
