@@ -13,7 +13,7 @@ import (
 // nothing to keep in it.
 var (
 	bodies = sync.Pool{New: func() any { return new([bodyBytesMax]byte) }}
-	outs   = sync.Pool{New: func() any { return new([outBytesMax]byte) }}
+	outs   = sync.Pool{New: func() any { return new([outBytesCap]byte) }}
 	copies = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 )
 
@@ -39,7 +39,7 @@ func (w *Response) releaseBody() {
 // takeOut returns out with memory, unless its owner brought some.
 func (w *Response) takeOut() []byte {
 	if cap(w.out) == 0 {
-		w.out, w.pooled = outs.Get().(*[outBytesMax]byte)[:0], true
+		w.out, w.pooled = outs.Get().(*[outBytesCap]byte)[:0], true
 	}
 	return w.out
 }
@@ -58,8 +58,8 @@ func (w *Response) releaseIdle() {
 // ReleaseOut gives the memory of bytes from [Response.Out] back once they are sent. Memory of another
 // size goes to the garbage collector.
 func ReleaseOut(out []byte) {
-	if cap(out) == outBytesMax {
-		outs.Put((*[outBytesMax]byte)(out[:outBytesMax]))
+	if cap(out) == outBytesCap {
+		outs.Put((*[outBytesCap]byte)(out[:outBytesCap]))
 	}
 }
 

@@ -95,6 +95,10 @@ const bodyBytesMax = 2048
 // outBytesMax is how many bytes wait for the connection: as many as with net/http.
 const outBytesMax = 4096
 
+// outBytesCap has room for the longest frame of a chunk behind outBytesMax, so that one never has the
+// memory grow: a size of 16 digits, the end of the body, three line breaks.
+const outBytesCap = outBytesMax + 32
+
 // NewResponse returns the answer to r on conn.
 //
 // out may have bytes of earlier answers, which are sent before those of this one, and memory behind
@@ -144,6 +148,7 @@ func (w *Response) WriteHeader(status int) {
 		w.out = appendStatusLine(w.out, status)
 		w.out = appendInformation(w.out, w.header)
 		w.out = append(w.out, crlf...)
+		w.settle()
 		w.flushOut()
 		w.releaseIdle()
 		return
@@ -364,6 +369,7 @@ func (w *Response) Finish() (reusable bool) {
 		w.out = append(w.takeOut(), "0\r\n"...)
 		w.appendTrailers()
 		w.out = append(w.out, crlf...)
+		w.settle()
 	}
 	w.releaseBody()
 	short := !w.isHead && w.length >= 0 && bodyAllowed(w.status) && w.length != w.written
@@ -413,8 +419,10 @@ func (w *Response) emit(p []byte) {
 	default:
 		w.out = strconv.AppendUint(w.takeOut(), uint64(len(p)), 16)
 		w.out = append(w.out, crlf...)
+		w.settle()
 		w.push(p)
 		w.out = append(w.takeOut(), crlf...)
+		w.settle()
 	}
 }
 
@@ -432,6 +440,15 @@ func (w *Response) push(p []byte) {
 	}
 	if w.err == nil {
 		w.out = append(w.takeOut(), p...)
+	}
+}
+
+// settle sends what is in out beyond outBytesMax, by pieces of as many: frames and headers are appended
+// before it is known whether they fit.
+func (w *Response) settle() {
+	for len(w.out) > outBytesMax {
+		w.send(w.out[:outBytesMax])
+		w.out = append(w.out[:0], w.out[outBytesMax:]...)
 	}
 }
 
@@ -521,6 +538,7 @@ func (w *Response) sendHeader(p []byte) {
 	}
 	w.out = add.appendTo(w.out, w.length)
 	w.out = append(w.out, crlf...)
+	w.settle()
 }
 
 const crlf = "\r\n"
