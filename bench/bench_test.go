@@ -354,7 +354,7 @@ func checkResult(t *testing.T, rep *Report, res *Result) {
 				t.Errorf("%s on %s: %s = %v, want one figure", res.Scenario, arm.Name, metric, v)
 			}
 		}
-		memory := strings.HasPrefix(res.Scenario, "idle/")
+		memory := strings.HasPrefix(res.Scenario, "idle/") || strings.HasPrefix(res.Scenario, "http/waiting/")
 		if h, err := res.Latencies(arm.Name); err != nil || memory != (h == nil) {
 			t.Errorf("%s on %s: latencies there: %t, error %v", res.Scenario, arm.Name, h != nil, err)
 		}

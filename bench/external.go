@@ -45,7 +45,7 @@ func clientCan(client string, sc Scenario) error {
 	if client == ClientBuiltin {
 		return nil
 	}
-	plain := sc.job == load.Job{Kind: load.KindHTTP, Conns: sc.job.Conns, Path: sc.job.Path}
+	plain := sc.job == load.Job{Kind: load.KindHTTP, Conns: sc.job.Conns, Path: sc.job.Path, Browser: sc.job.Browser}
 	if !plain || sc.idle > 0 || sc.open() || sc.spec.App == target.AppUpload {
 		return fmt.Errorf("%s can't make this load", client)
 	}
@@ -112,10 +112,18 @@ func (g *external) args(ph load.Phase) []string {
 	seconds := func(d time.Duration) string { return strconv.Itoa(max(1, int(d.Round(time.Second)/time.Second))) }
 	conns, t := strconv.Itoa(g.job.Conns), strconv.Itoa(min(threads, g.job.Conns))
 	url := "http://" + g.job.Addr + "/" + strings.TrimPrefix(g.job.Path, "/")
+	args := []string{"-c", conns, "-t", t}
 	if g.client == ClientH2load {
-		return []string{"--h1", "-c", conns, "-t", t, "-D", seconds(ph.Duration), url}
+		args = append(args, "--h1", "-D", seconds(ph.Duration))
+	} else {
+		args = append(args, "-d", seconds(ph.Duration)+"s", "--timeout", seconds(ph.Grace)+"s", "--latency")
 	}
-	return []string{"-c", conns, "-t", t, "-d", seconds(ph.Duration) + "s", "--timeout", seconds(ph.Grace) + "s", "--latency", url}
+	if g.job.Browser {
+		for _, field := range load.BrowserHeader { // both take -H
+			args = append(args, "-H", field)
+		}
+	}
+	return append(args, url)
 }
 
 var (

@@ -2,9 +2,12 @@ package bench
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/percore/percore/bench/internal/load"
 )
 
 const wrkOutput = `Running 1s test @ http://127.0.0.1:8765/
@@ -71,6 +74,28 @@ func TestParseClientErrors(t *testing.T) {
 	} {
 		if _, err := c.parse(c.out); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error %v, want one with %q", err, c.want)
+		}
+	}
+}
+
+// TestClientArgs: external clients send a browser's header where the scenario does.
+func TestClientArgs(t *testing.T) {
+	for _, client := range []string{ClientWrk, ClientH2load} {
+		for _, browser := range []bool{false, true} {
+			g := newExternal(client, nil, load.Job{Kind: load.KindHTTP, Addr: "h:1", Conns: 8, Browser: browser})
+			args := g.args(load.Phase{Duration: time.Second, Grace: time.Second})
+			if got, want := args[len(args)-1], "http://h:1/"; got != want {
+				t.Errorf("%s, browser=%t: got %q as last argument, want %q", client, browser, got, want)
+			}
+			var header []string
+			for i, arg := range args[:len(args)-1] {
+				if arg == "-H" {
+					header = append(header, args[i+1])
+				}
+			}
+			if browser != slices.Equal(header, load.BrowserHeader) {
+				t.Errorf("%s, browser=%t: got the fields %q", client, browser, header)
+			}
 		}
 	}
 }

@@ -264,7 +264,7 @@ func serverMetrics(m map[string]float64, before, after target.Usage, seen observ
 // first requests of a process allocate once is not the connections'.
 const idleWarmup = 100 * time.Millisecond
 
-// idleSample measures the memory of idle connections, each after one request.
+// idleSample measures the memory of idle connections.
 func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample, error) {
 	if err := r.connect(ctx, sc, st); err != nil {
 		return Sample{}, err
@@ -277,9 +277,7 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 	if err := st.server.call(ctx, target.OpMemory, nil, &empty, r.cfg.Hung); err != nil {
 		return Sample{}, err
 	}
-	job := sc.job
-	job.Addr = st.addr
-	if err := gen.openIdle(ctx, job, sc.idle); err != nil {
+	if err := r.fill(ctx, sc, st); err != nil {
 		return Sample{}, err
 	}
 	select {
@@ -291,7 +289,7 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 		return Sample{}, err
 	}
 	// A server that had hung up on them would have looked cheap.
-	if err := gen.call(ctx, load.OpRevive, nil, nil, openMax); err != nil {
+	if err := r.revive(ctx, sc, st); err != nil {
 		return Sample{}, err
 	}
 	perConn := func(full, empty int64) float64 { return float64(full-empty) / float64(sc.idle) }
@@ -301,6 +299,33 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 		MetricStack:      perConn(full.Stack, empty.Stack),
 		MetricGoroutines: perConn(full.Goroutines, empty.Goroutines),
 	}}, nil
+}
+
+// fill opens the idle connections of sc. Each has had one request; or, where sc is about
+// handlers that wait, has one whose handler waits.
+func (r *runner) fill(ctx context.Context, sc Scenario, st *stage) error {
+	gen, job := st.gen.(*builtin), sc.job
+	job.Addr = st.addr
+	if !sc.waiting {
+		return gen.openIdle(ctx, job, sc.idle)
+	}
+	job.Conns, job.Path = sc.idle, target.WaitPath
+	if err := gen.call(ctx, load.OpAsk, job, nil, openMax); err != nil {
+		return err
+	}
+	return st.server.call(ctx, target.OpAwait, target.Waiting{Handlers: sc.idle}, nil, openMax)
+}
+
+// revive uses every connection of fill once more, or has the handlers that wait answer.
+func (r *runner) revive(ctx context.Context, sc Scenario, st *stage) error {
+	gen := st.gen.(*builtin)
+	if !sc.waiting {
+		return gen.call(ctx, load.OpRevive, nil, nil, openMax)
+	}
+	if err := st.server.call(ctx, target.OpRelease, nil, nil, r.cfg.Hung); err != nil {
+		return err
+	}
+	return gen.call(ctx, load.OpAnswers, nil, nil, openMax)
 }
 
 // profilePath is the file for the server's profile in one sample, "" for none.

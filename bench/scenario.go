@@ -19,6 +19,7 @@ type Scenario struct {
 	backend *target.Spec  // a second server, always on package net, for spec to talk to
 	idle    int           // idle connections besides those of job
 	memory  bool          // measure the memory of the idle connections, not a window
+	waiting bool          // with memory: the idle connections have a request whose handler waits
 
 	// share makes it an open loop, at this share of the rate that the last arm
 	// reaches in a closed loop; 0 for a closed loop.
@@ -75,8 +76,8 @@ func (sc Scenario) conns() int { return sc.job.Conns + sc.idle }
 func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
-		keepAlive(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
-		bursting(), transfers(), proxying(), besideComputing(), idling(idle), waking(idle), sparse(idle),
+		keepAlive(), browsing(), documents(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
+		bursting(), transfers(), proxying(), besideComputing(), idling(idle), waiting(idle), waking(idle), sparse(idle),
 	} {
 		all = append(all, part...)
 	}
@@ -107,6 +108,34 @@ func keepAlive() []Scenario {
 		job:   load.Job{Kind: load.KindHTTP, Conns: 64},
 		share: 0.5,
 	})
+}
+
+// browsing is small requests with the header fields of a browser.
+func browsing() []Scenario {
+	var all []Scenario
+	for _, n := range []int{64, 512} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("http/browser/conns=%d", n),
+			Core: n == 64,
+			spec: target.Spec{App: target.AppHTTP},
+			job:  load.Job{Kind: load.KindHTTP, Conns: n, Browser: true},
+		})
+	}
+	return all
+}
+
+// documents is answers in JSON: one that net/http announces by its length, and one that
+// is longer than net/http waits for and goes out in chunks.
+func documents() []Scenario {
+	var all []Scenario
+	for _, kib := range []int{1, 32} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("http/json/%dKiB/conns=64", kib),
+			spec: target.Spec{App: target.AppJSON, JSONBytes: kib << 10},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 64},
+		})
+	}
+	return all
 }
 
 // oneRequest is one request per connection.
@@ -308,6 +337,17 @@ func idling(idle int) []Scenario {
 			job:  load.Job{Kind: load.KindHTTP, Conns: 64}, idle: many,
 		},
 	}
+}
+
+// waiting is requests whose handlers wait, as long polls do: their memory.
+func waiting(idle int) []Scenario {
+	n := max(1, idle*2/5) // 4,000 by default
+	return []Scenario{{
+		Name: fmt.Sprintf("http/waiting/conns=%d", n),
+		spec: target.Spec{App: target.AppWaiting},
+		job:  load.Job{Kind: load.KindHTTP, Conns: 1},
+		idle: n, memory: true, waiting: true,
+	}}
 }
 
 const (

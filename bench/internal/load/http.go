@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -8,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httputil"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -49,10 +52,29 @@ func startTLS(c net.Conn) (net.Conn, error) {
 }
 
 func (s *httpSession) op() error {
-	if _, err := s.conn.Write(s.req); err != nil {
+	if err := s.send(); err != nil {
 		return err
 	}
-	return s.resp.read(s.conn)
+	return s.receive()
+}
+
+// send is the first half of op, receive the second.
+func (s *httpSession) send() error {
+	_, err := s.conn.Write(s.req)
+	return err
+}
+
+func (s *httpSession) receive() error { return s.resp.read(s.conn) }
+
+// sendRequests sends the request of every session and reads no answer. The sessions are
+// httpSessions.
+func sendRequests(sessions []session) error {
+	return each(sessions, "send request", func(s session) error { return s.(*httpSession).send() })
+}
+
+// readAnswers reads the answers to the requests of sendRequests.
+func readAnswers(sessions []session) error {
+	return each(sessions, "read answer", func(s session) error { return s.(*httpSession).receive() })
 }
 
 func (s *httpSession) setDeadline(t time.Time) { s.conn.SetDeadline(t) }
@@ -61,6 +83,9 @@ func (s *httpSession) close()                  { s.conn.Close() }
 // request is the bytes of a GET or, where the job has a payload, of a POST.
 // Extra is header lines, each ending in CRLF.
 func request(job Job, extra string) []byte {
+	if job.Browser {
+		extra += strings.Join(BrowserHeader, "\r\n") + "\r\n"
+	}
 	path := job.Path
 	if path == "" {
 		path = "/"
@@ -112,15 +137,19 @@ func (s *httpCloseSession) op() error {
 func (s *httpCloseSession) setDeadline(t time.Time) { s.deadline = t }
 func (s *httpCloseSession) close()                  {}
 
-// responseReader reads HTTP responses with a Content-Length from a connection
-// that carries one response at a time. A header block as long as the last one
-// is taken to announce as long a body, so that the common response costs one
-// comparison of its status line and one of its blank line.
+// responseReader reads HTTP responses with a Content-Length, or in chunks, from a
+// connection that carries one response at a time. A header block as long as the last one
+// is taken to announce as long a body, or chunks again, so that the common response costs
+// one comparison of its status line and one of its blank line.
 type responseReader struct {
 	buf     []byte
-	header  int // length of the last header block, with its blank line
-	content int // length of the last body
+	header  int           // length of the last header block, with its blank line
+	content int           // length of the last body; inChunks if the body told it itself
+	chunks  *bufio.Reader // of bodies in chunks; nil before the first
 }
+
+// inChunks is a responseReader's content for bodies whose length is not announced.
+const inChunks = -1
 
 const (
 	// headerMax is the first size of a reader's buffer: thousands of idle
@@ -130,6 +159,11 @@ const (
 	// bodyChunk is its size once a longer body was announced: a download is read
 	// in few system calls, as a client would that wants it fast.
 	bodyChunk = 128 << 10
+
+	// chunkedBuffer is the size of the buffer for bodies in chunks.
+	chunkedBuffer = 32 << 10
+
+	crlf = "\r\n" // after the last chunk
 )
 
 var (
@@ -170,7 +204,7 @@ func (r *responseReader) known(n int) bool {
 		bytes.Equal(r.buf[r.header-len(blankLine):r.header], blankLine)
 }
 
-// parse looks for a complete header block of a 200 with a Content-Length and
+// parse looks for a complete header block of a 200 that announces its body and
 // remembers its shape.
 func (r *responseReader) parse(b []byte) bool {
 	if !bytes.HasPrefix(b, statusOK) {
@@ -182,12 +216,17 @@ func (r *responseReader) parse(b []byte) bool {
 	}
 	for line := range bytes.SplitSeq(b[:end], []byte("\r\n")) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
-		if !bytes.EqualFold(name, []byte("Content-Length")) {
+		value = bytes.TrimSpace(value)
+		length := inChunks
+		switch {
+		case bytes.EqualFold(name, []byte("Content-Length")):
+			var err error
+			if length, err = strconv.Atoi(string(value)); err != nil || length < 0 {
+				return false
+			}
+		case bytes.EqualFold(name, []byte("Transfer-Encoding")) && bytes.EqualFold(value, []byte("chunked")):
+		default:
 			continue
-		}
-		length, err := strconv.Atoi(string(bytes.TrimSpace(value)))
-		if err != nil || length < 0 {
-			return false
 		}
 		r.header, r.content = end+len(blankLine), length
 		return true
@@ -197,6 +236,9 @@ func (r *responseReader) parse(b []byte) bool {
 
 // body reads the part of the response's body that is not among the n bytes read so far.
 func (r *responseReader) body(c io.Reader, n int) error {
+	if r.content == inChunks {
+		return r.chunkedBody(io.MultiReader(bytes.NewReader(r.buf[r.header:n]), c))
+	}
 	rest := r.header + r.content - n
 	if rest < 0 {
 		return fmt.Errorf("%d bytes more than the response announced", -rest)
@@ -210,6 +252,29 @@ func (r *responseReader) body(c io.Reader, n int) error {
 		if err != nil && rest > 0 {
 			return fmt.Errorf("read body: %w", unexpectedEOF(err))
 		}
+	}
+	return nil
+}
+
+// chunkedBody reads a body in chunks from in, which ends with the connection.
+func (r *responseReader) chunkedBody(in io.Reader) error {
+	if r.chunks == nil {
+		r.chunks = bufio.NewReaderSize(nil, chunkedBuffer)
+	}
+	r.chunks.Reset(in)
+	if _, err := io.Copy(io.Discard, httputil.NewChunkedReader(r.chunks)); err != nil {
+		return fmt.Errorf("read body: %w", unexpectedEOF(err))
+	}
+	end, err := r.chunks.Peek(len(crlf)) // no server here sends trailers
+	if err != nil {
+		return fmt.Errorf("read body: %w", unexpectedEOF(err))
+	}
+	if string(end) != crlf {
+		return fmt.Errorf("%q after the last chunk, want an empty line", end)
+	}
+	r.chunks.Discard(len(crlf))
+	if more := r.chunks.Buffered(); more > 0 {
+		return fmt.Errorf("%d bytes more than the response announced", more)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"testing/iotest"
 )
 
+const chunked = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+
 const response = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\ncontent-length:  5\r\nDate: today\r\n\r\nhello"
 
 // pieces reads a string in pieces of n bytes, and then fails if more is asked for.
@@ -28,13 +30,13 @@ func (p *pieces) Read(b []byte) (int, error) {
 }
 
 // TestResponseReaderPieces cuts responses everywhere, the known shape as well as
-// one that is not known yet.
+// one that is not known yet, with a length and in chunks.
 func TestResponseReaderPieces(t *testing.T) {
 	long := strings.Replace(response, "5\r", "5000\r", 1)
 	long = strings.TrimSuffix(long, "hello") + strings.Repeat("x", 5000)
-	for n := 1; n <= len(response); n++ {
+	for n := 1; n <= max(len(response), len(chunked)); n++ {
 		var r responseReader
-		for i, s := range []string{response, response, long, long, response} {
+		for i, s := range []string{response, response, long, long, response, chunked, chunked, response} {
 			if err := r.read(&pieces{t, s, n}); err != nil {
 				t.Fatalf("pieces of %d, response %d: %v", n, i, err)
 			}
@@ -56,6 +58,11 @@ func TestResponseReaderErrors(t *testing.T) {
 		{"error", response[:30], boom, "boom"},
 		{"more than announced", response + "!", nil, "1 bytes more"},
 		{"no length", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", headerMax), nil, "without a length"},
+		{"end in a chunk", strings.TrimSuffix(chunked, "o\r\n0\r\n\r\n"), io.EOF, "unexpected EOF"},
+		{"end after the last chunk", strings.TrimSuffix(chunked, "\r\n"), io.EOF, "unexpected EOF"},
+		{"a trailer", strings.TrimSuffix(chunked, "\r\n") + "X: y\r\n\r\n", io.EOF, `"X:" after the last chunk`},
+		{"more than the chunks", chunked + "!", io.EOF, "1 bytes more"},
+		{"bad chunk", strings.Replace(chunked, "3\r", "x\r", 1), io.EOF, "invalid byte in chunk length"},
 		{"bad length", "HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n", io.EOF, "unexpected EOF"},
 	} {
 		in := io.Reader(strings.NewReader(c.in))
@@ -91,6 +98,7 @@ func TestRequest(t *testing.T) {
 		{Job{Addr: "h:1"}, "", "GET / HTTP/1.1\r\nHost: h:1\r\n\r\n"},
 		{Job{Addr: "h:1", Path: "/f"}, "X: y\r\n", "GET /f HTTP/1.1\r\nHost: h:1\r\nX: y\r\n\r\n"},
 		{Job{Addr: "h:1", Payload: 3}, "", "POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nxxx"},
+		{Job{Addr: "h:1", Browser: true}, "X: y\r\n", "GET / HTTP/1.1\r\nHost: h:1\r\nX: y\r\n" + strings.Join(BrowserHeader, "\r\n") + "\r\n\r\n"},
 	} {
 		if got := request(c.job, c.extra); !bytes.Equal(got, []byte(c.want)) {
 			t.Errorf("request(%+v, %q) = %q, want %q", c.job, c.extra, got, c.want)

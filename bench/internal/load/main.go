@@ -28,6 +28,7 @@ func Main(r io.Reader, w io.Writer) int {
 type process struct {
 	busy []session // driven by OpRun
 	idle []session // left alone
+	open []session // with a request that is not answered yet
 }
 
 // handle answers one control request.
@@ -56,6 +57,14 @@ func (p *process) handle(op string, body json.RawMessage) (any, error) {
 		return nil, p.openIdle(job)
 	case OpRevive:
 		return nil, useOnce(p.idle)
+	case OpAsk:
+		var job Job
+		if err := json.Unmarshal(body, &job); err != nil {
+			return nil, err
+		}
+		return nil, p.ask(job)
+	case OpAnswers:
+		return nil, readAnswers(p.open)
 	}
 	return nil, fmt.Errorf("unknown request %q", op)
 }
@@ -90,8 +99,22 @@ func (p *process) openIdle(job Job) error {
 	return useOnce(sessions)
 }
 
+// ask opens sessions and sends a request on each.
+func (p *process) ask(job Job) error {
+	if job.Kind != KindHTTP {
+		return fmt.Errorf("requests of kind %q can't be left open: want %q", job.Kind, KindHTTP)
+	}
+	sessions, err := open(job)
+	if err != nil {
+		return err
+	}
+	p.open = append(p.open, sessions...)
+	return sendRequests(sessions)
+}
+
 // close hangs up.
 func (p *process) close() {
 	closeAll(p.busy)
 	closeAll(p.idle)
+	closeAll(p.open)
 }

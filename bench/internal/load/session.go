@@ -73,10 +73,15 @@ func open(job Job) ([]session, error) {
 
 // useOnce performs one operation in every session.
 func useOnce(sessions []session) error {
+	return each(sessions, "use idle connection", session.op)
+}
+
+// each calls f for every session, a few at a time. deed is for the error, if f returns one.
+func each(sessions []session, deed string, f func(session) error) error {
 	return parallel(len(sessions), func(i int) error {
 		sessions[i].setDeadline(time.Now().Add(dialTimeout))
-		if err := sessions[i].op(); err != nil {
-			return fmt.Errorf("use idle connection %d of %d: %w", i+1, len(sessions), err)
+		if err := f(sessions[i]); err != nil {
+			return fmt.Errorf("%s %d of %d: %w", deed, i+1, len(sessions), err)
 		}
 		sessions[i].setDeadline(time.Time{})
 		return nil

@@ -8,6 +8,8 @@ const (
 	OpRun     = "run"     // Phase → Result
 	OpIdle    = "idle"    // Job → nothing; opens Conns idle connections, each used once
 	OpRevive  = "revive"  // nothing → nothing; uses every idle connection once more
+	OpAsk     = "ask"     // Job → nothing; opens Conns connections, sends a request on each
+	OpAnswers = "answers" // nothing → nothing; reads the answers to OpAsk's requests
 )
 
 // The kinds of load there are.
@@ -29,6 +31,21 @@ type Job struct {
 	Payload int    `json:"payload,omitempty"` // bytes per message, or per request body
 	Path    string `json:"path,omitempty"`    // HTTP request path; "" means "/"
 	TLS     bool   `json:"tls,omitempty"`     // HTTP only
+	Browser bool   `json:"browser,omitempty"` // HTTP only: with BrowserHeader
+}
+
+// BrowserHeader is the header fields, one a line, that a browser sends besides Host.
+var BrowserHeader = []string{
+	"Connection: keep-alive",
+	"Cache-Control: max-age=0",
+	`sec-ch-ua: "Chromium";v="146", "Not-A.Brand";v="24"`,
+	"sec-ch-ua-mobile: ?0",
+	"Upgrade-Insecure-Requests: 1",
+	"User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/146.0.0.0 Safari/537.36",
+	"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+	"Accept-Encoding: gzip, deflate, br, zstd",
+	"Accept-Language: en-GB,en;q=0.9",
+	"Cookie: session=0123456789abcdef; theme=dark",
 }
 
 // workers is the number of operations that may be open at once.

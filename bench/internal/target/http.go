@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/big"
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter"
@@ -28,6 +30,7 @@ func newHTTPServer(spec Spec) (server, error) {
 		return nil, err
 	}
 	srv := &http.Server{Handler: h}
+	poll, _ := h.(*longPoll)
 	if spec.Timeouts {
 		srv.ReadHeaderTimeout = 5 * time.Second
 		srv.ReadTimeout = 30 * time.Second
@@ -42,15 +45,16 @@ func newHTTPServer(spec Spec) (server, error) {
 		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
 	}
 	if spec.Engine.Adapter {
-		return httpServer{httpadapter.Wrap(srv), spec.TLS}, nil
+		return httpServer{httpadapter.Wrap(srv), spec.TLS, poll}, nil
 	}
-	return httpServer{srv, spec.TLS}, nil
+	return httpServer{srv, spec.TLS, poll}, nil
 }
 
 // httpServer is an http.Server, or one in its adapter, that may speak TLS.
 type httpServer struct {
 	webserver.Server
 	overTLS bool
+	poll    *longPoll // the handler of AppWaiting, else nil
 }
 
 func (s httpServer) Serve(l net.Listener) error {
@@ -73,6 +77,10 @@ func handler(spec Spec) (http.Handler, error) {
 	switch spec.App {
 	case AppHTTP:
 		return http.HandlerFunc(hello), nil
+	case AppJSON:
+		return document(spec.JSONBytes)
+	case AppWaiting:
+		return newLongPoll(), nil
 	case AppSpin:
 		return spinner(spec.SpinIterations), nil
 	case AppFiles:
@@ -92,6 +100,73 @@ var helloBody = []byte("Hello, world!\n")
 func hello(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.Write(helloBody)
+}
+
+// record is an element of document's list.
+type record struct {
+	ID    int      `json:"id"`
+	Name  string   `json:"name"`
+	Email string   `json:"email"`
+	Tags  []string `json:"tags"`
+}
+
+// document returns a handler that answers with a JSON document of about size bytes, a list
+// of records. The list is encoded once, because the encoder's cost is not the server's. The
+// handler does not announce the length, as most handlers don't.
+func document(size int) (http.HandlerFunc, error) {
+	r := record{1000, "Ada Lovelace", "ada@example.org", []string{"first", "analyst"}}
+	one, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]record, max(1, size/(len(one)+len(","))))
+	for i := range list {
+		list[i] = r
+		list[i].ID += i
+	}
+	doc, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(doc)
+	}, nil
+}
+
+// longPoll says hello, on WaitPath not until it is released.
+type longPoll struct {
+	arrived  chan struct{} // has an element for each handler that began to wait
+	released chan struct{} // closed by release
+	release  func()        // ends all waits
+}
+
+// waitersMax is the most handlers that longPoll counts: more than a machine has ports.
+const waitersMax = 1 << 16
+
+func newLongPoll() *longPoll {
+	p := &longPoll{arrived: make(chan struct{}, waitersMax), released: make(chan struct{})}
+	p.release = sync.OnceFunc(func() { close(p.released) })
+	return p
+}
+
+func (p *longPoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == WaitPath {
+		p.arrived <- struct{}{}
+		select {
+		case <-p.released:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	hello(w, r)
+}
+
+// await blocks until n handlers have begun to wait. It is called once.
+func (p *longPoll) await(n int) {
+	for range n {
+		<-p.arrived
+	}
 }
 
 // spinner returns a handler that burns iterations of Spin and then says hello.

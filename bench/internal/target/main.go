@@ -46,6 +46,14 @@ func (p *process) handle(op string, body json.RawMessage) (any, error) {
 		return p.usage()
 	case OpMemory:
 		return memory()
+	case OpAwait:
+		var waiting Waiting
+		if err := json.Unmarshal(body, &waiting); err != nil {
+			return nil, err
+		}
+		return nil, p.poll(func(poll *longPoll) { poll.await(waiting.Handlers) })
+	case OpRelease:
+		return nil, p.poll(func(poll *longPoll) { poll.release() })
 	case OpProfileStart:
 		var prof Profile
 		if err := json.Unmarshal(body, &prof); err != nil {
@@ -103,6 +111,16 @@ func (p *process) usage() (Usage, error) {
 		u.Unparks = s.unparks()
 	}
 	return u, nil
+}
+
+// poll calls f with the handler whose requests wait, if the server has it.
+func (p *process) poll(f func(*longPoll)) error {
+	s, ok := p.server.(httpServer)
+	if !ok || s.poll == nil {
+		return errors.New("the server has no handlers that wait")
+	}
+	f(s.poll)
+	return nil
 }
 
 // profileStart begins a CPU profile of this process into path.

@@ -24,7 +24,7 @@ func (f serverFunc) Serve(l net.Listener) error { return f(l) }
 // of adapters.
 func newServer(spec Spec) (server, error) {
 	switch spec.App {
-	case AppHTTP, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
+	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
 		return newHTTPServer(spec)
 	case AppProxyTCP:
 		return perConn(func(c net.Conn) error { return proxy(c, spec.Backend) }), nil

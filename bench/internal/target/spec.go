@@ -7,6 +7,8 @@ const (
 	OpStart        = "start"         // Spec → Started
 	OpUsage        = "usage"         // nothing → Usage
 	OpMemory       = "memory"        // nothing → Memory
+	OpAwait        = "await"         // Waiting → nothing, once so many handlers wait; AppWaiting only
+	OpRelease      = "release"       // nothing → nothing; ends the waits; AppWaiting only
 	OpProfileStart = "profile-start" // Profile → nothing
 	OpProfileStop  = "profile-stop"  // nothing → nothing
 )
@@ -26,6 +28,8 @@ type Spec struct {
 	Slices     int `json:"slices,omitempty"`
 	SliceBytes int `json:"sliceBytes,omitempty"`
 
+	JSONBytes int `json:"jsonBytes,omitempty"` // the length of AppJSON's answer, roughly
+
 	// Procs is the server's GOMAXPROCS, 0 for Go's own. Computing adds goroutines
 	// that never wait, one per processor.
 	Procs     int  `json:"procs,omitempty"`
@@ -40,6 +44,8 @@ type Spec struct {
 // The servers there are.
 const (
 	AppHTTP      = "http"       // net/http: a short text
+	AppJSON      = "json"       // net/http: a JSON document of Spec.JSONBytes
+	AppWaiting   = "waiting"    // net/http: the short text; on WaitPath, once OpRelease has come
 	AppSpin      = "spin"       // net/http: burns Spec.SpinIterations, then the short text
 	AppFiles     = "files"      // net/http: http.FileServer on Spec.Dir
 	AppUpload    = "upload"     // net/http: reads the body, then the short text
@@ -49,6 +55,9 @@ const (
 	AppBuffers   = "buffers"    // for each byte Spec.Slices slices, by net.Buffers.WriteTo
 	AppGRPC      = "grpc"       // grpc-go: the Echo service
 )
+
+// WaitPath is the path on which AppWaiting waits.
+const WaitPath = "/wait"
 
 // Engine is the engine that a server listens on.
 type Engine struct {
@@ -81,6 +90,11 @@ type Started struct {
 	Addr       string `json:"addr"`
 	GOMAXPROCS int    `json:"gomaxprocs"`
 	Loops      int    `json:"loops"` // event loops of the engine; 0 for EngineNet
+}
+
+// Waiting is a number of handlers that wait.
+type Waiting struct {
+	Handlers int `json:"handlers"`
 }
 
 // Profile names the file that a CPU profile of the process is written to.

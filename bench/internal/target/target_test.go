@@ -2,11 +2,15 @@ package target
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -110,6 +114,9 @@ func TestRequests(t *testing.T) {
 		{OpStart, `{"app":"http","engine":{"name":"gnet"}}`, "unknown engine"},
 		{OpStart, `[]`, "cannot unmarshal"},
 		{OpProfileStop, "null", "no profile"},
+		{OpAwait, "[]", "cannot unmarshal"},
+		{OpAwait, `{"handlers":1}`, "no handlers that wait"},
+		{OpRelease, "null", "no handlers that wait"},
 		{OpProfileStart, `{"path":"` + filepath.Join(t.TempDir(), "no", "such") + `"}`, "no such file"},
 	} {
 		p := &process{}
@@ -228,6 +235,81 @@ func TestProxyTCPHalfClose(t *testing.T) {
 	got, err := io.ReadAll(c)
 	if err != nil || string(got) != msg {
 		t.Errorf("%d bytes came back, error %v; want %d", len(got), err, len(msg))
+	}
+}
+
+// TestLongPoll: requests of the one path wait until they are released, or until their
+// client leaves, and requests of others don't wait.
+func TestLongPoll(t *testing.T) {
+	testnet.NoLeaks(t)
+	poll := newLongPoll()
+	srv := httptest.NewServer(poll)
+	defer srv.Close()
+	client := srv.Client()
+	get := func(ctx context.Context, path string) (string, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+path, nil)
+		if err != nil {
+			return "", err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return string(body), err
+	}
+	leaving, leave := context.WithCancel(t.Context())
+	waited := make(chan error, 3)
+	for _, ctx := range []context.Context{t.Context(), leaving, t.Context()} {
+		go func() {
+			body, err := get(ctx, WaitPath)
+			if err == nil && body != string(helloBody) {
+				err = fmt.Errorf("got %q, want %q", body, helloBody)
+			}
+			waited <- err
+		}()
+	}
+	poll.await(3)
+	if body, err := get(t.Context(), "/"); err != nil || body != string(helloBody) {
+		t.Errorf("beside the waits: got %q, %v, want %q", body, err, helloBody)
+	}
+	select {
+	case err := <-waited:
+		t.Errorf("a request ended before the release: %v", err)
+	default:
+	}
+	leave()
+	if err := testnet.Receive(t, "the request without a client ending", waited); !errors.Is(err, context.Canceled) {
+		t.Errorf("the request without a client: got %v, want %v", err, context.Canceled)
+	}
+	poll.release()
+	for range 2 {
+		if err := testnet.Receive(t, "a released request ending", waited); err != nil {
+			t.Errorf("a released request: %v", err)
+		}
+	}
+}
+
+// TestDocument: the answer is JSON of about the length that was asked for.
+func TestDocument(t *testing.T) {
+	for _, size := range []int{1, 1 << 10, 32 << 10} {
+		h, err := document(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := httptest.NewRecorder()
+		h(rec, nil)
+		var list []record
+		if err := json.Unmarshal(rec.Body.Bytes(), &list); err != nil || len(list) == 0 {
+			t.Errorf("%d bytes: got %d records, %v, want some", size, len(list), err)
+		}
+		if got := rec.Body.Len(); size > 1 && (got < size*9/10 || got > size*11/10) {
+			t.Errorf("%d bytes: got %d, want about as many", size, got)
+		}
+		if got := rec.Header().Get("Content-Type"); got != "application/json" {
+			t.Errorf("%d bytes: got Content-Type %q, want application/json", size, got)
+		}
 	}
 }
 
