@@ -37,8 +37,9 @@ func DefaultArms() []Arm {
 // net with GODEBUG=multipathtcp=0) or "percore", with options as in
 // "percore+thread+pin+loops=4". All three have the option "adapter": servers run
 // through percore's adapter for them, if there is one; on net that leaves what the
-// adapter sets up of the server itself. An arm that is named twice gets "#2" and so
-// on, which makes "net,net" a control.
+// adapter sets up of the server itself. "fasthttp" is the server of package fasthttp
+// on net, and "percore+fasthttp" the same on percore. An arm that is named twice gets
+// "#2" and so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -66,10 +67,25 @@ func parseArm(name string) (Arm, error) {
 		arm.Engine.Name, arm.Env = target.EngineNet, []string{"GODEBUG=multipathtcp=0"}
 	case "percore":
 		arm.Engine.Name = target.EnginePercore
+	case "fasthttp":
+		arm.Engine.Name, arm.Engine.FastHTTP = target.EngineNet, true
 	default:
-		return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp or percore, with options after a +", name)
+		return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp, fasthttp or percore, with options after a +", name)
 	}
-	return arm, arm.setOptions(options)
+	if err := arm.setOptions(options); err != nil {
+		return arm, err
+	}
+	if arm.Engine.FastHTTP && arm.Engine.Adapter {
+		return arm, fmt.Errorf("arm %q: fasthttp has no adapter", name)
+	}
+	return arm, nil
+}
+
+// takesPart reports whether the arm is measured in sc.
+func (a *Arm) takesPart(sc Scenario) bool {
+	spec := sc.spec
+	spec.Engine = a.Engine
+	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly)
 }
 
 // setOptions applies an arm's options: those after the first +.
@@ -95,6 +111,8 @@ func (a *Arm) setOption(option string) error {
 	switch key {
 	case "adapter":
 		a.Engine.Adapter = true
+	case "fasthttp":
+		a.Engine.FastHTTP = true
 	case "thread":
 		a.Engine.Thread = true
 	case "pin":
@@ -110,7 +128,7 @@ func (a *Arm) setOption(option string) error {
 	case "busypoll":
 		a.Engine.BusyPoll, err = time.ParseDuration(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, fasthttp, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
 	}
 	return err
 }

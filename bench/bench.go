@@ -152,6 +152,9 @@ func (r *runner) choose() ([]Scenario, error) {
 		if why == nil {
 			why = clientCan(r.cfg.Client, sc)
 		}
+		if why == nil && len(r.arms(sc)) == 0 {
+			why = errors.New("no arm has a server for it")
+		}
 		if why != nil {
 			r.skip(sc, why)
 			continue
@@ -171,7 +174,7 @@ func (r *runner) choose() ([]Scenario, error) {
 func (r *runner) arms(sc Scenario) []*Arm {
 	var arms []*Arm
 	for i := range r.cfg.Arms {
-		if arm := &r.cfg.Arms[i]; sc.aboutIdle() || !arm.IdleOnly {
+		if arm := &r.cfg.Arms[i]; arm.takesPart(sc) {
 			arms = append(arms, arm)
 		}
 	}

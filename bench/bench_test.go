@@ -344,6 +344,32 @@ func TestAdapterParks(t *testing.T) {
 	noChildren(t)
 }
 
+// TestFastHTTP measures fasthttp's servers where there are any: the arm is left out of the
+// other scenarios, and those without an arm are skipped.
+func TestFastHTTP(t *testing.T) {
+	cfg := quick(t, "percore+fasthttp,fasthttp", "^(http/(keepalive|timeouts|browser)/conns=64|http/open|http/close|idle/http/|echo/128B/conns=1$)")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := 0
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		if res.Scenario == "echo/128B/conns=1" {
+			if res.Measured() || !strings.Contains(res.Skipped, "no arm has a server for it") {
+				t.Errorf("%s: skipped for %q, want it for lack of a server", res.Scenario, res.Skipped)
+			}
+			continue
+		}
+		checkResult(t, rep, res)
+		measured++
+	}
+	if measured != 6 {
+		t.Errorf("%d scenarios were measured, want 6", measured)
+	}
+	noChildren(t)
+}
+
 // checkResult checks that a scenario was measured in full.
 func checkResult(t *testing.T, rep *Report, res *Result) {
 	t.Helper()

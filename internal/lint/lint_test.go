@@ -148,6 +148,7 @@ var homes = map[string]string{
 	"github.com/HdrHistogram/hdrhistogram-go": "bench/internal/latency/latency.go",
 	"github.com/schollz/progressbar/v3":       "cmd/percore/bench.go",
 	"github.com/valyala/bytebufferpool":       "pool/growable.go",
+	"github.com/valyala/fasthttp":             "bench/internal/target/fasthttp.go",
 	"go.uber.org/goleak":                      "internal/testnet/main.go",
 	"golang.org/x/term":                       "cmd/percore/bench.go",
 	"gonum.org/v1/plot":                       "bench/report/charts.go",
@@ -189,7 +190,8 @@ var modules = map[string]module{
 	".":                    {requires: []string{"github.com/valyala/bytebufferpool", "go.uber.org/goleak", "golang.org/x/sys"}},
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"bench": {requires: []string{
-		"github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys", "gonum.org/v1/plot", "google.golang.org/grpc", "google.golang.org/protobuf",
+		"github.com/HdrHistogram/hdrhistogram-go", "github.com/valyala/fasthttp", "golang.org/x/sys", "gonum.org/v1/plot",
+		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"cmd/percore": {requires: []string{
 		"github.com/schollz/progressbar/v3", "golang.org/x/term", "google.golang.org/grpc", "google.golang.org/protobuf",

@@ -21,6 +21,14 @@ import (
 	"github.com/percore/percore/internal/webserver"
 )
 
+// The times of Spec.Timeouts: usual ones, that no request here takes.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 30 * time.Second
+	writeTimeout      = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+)
+
 // newHTTPServer returns an http.Server as a user would write it: nothing but the
 // handler and, if wanted, the time-outs differs from the defaults. The adapter, if
 // wanted, has its default settings.
@@ -32,10 +40,10 @@ func newHTTPServer(spec Spec) (server, error) {
 	srv := &http.Server{Handler: h}
 	poll, _ := h.(*longPoll)
 	if spec.Timeouts {
-		srv.ReadHeaderTimeout = 5 * time.Second
-		srv.ReadTimeout = 30 * time.Second
-		srv.WriteTimeout = 30 * time.Second
-		srv.IdleTimeout = 2 * time.Minute
+		srv.ReadHeaderTimeout = readHeaderTimeout
+		srv.ReadTimeout = readTimeout
+		srv.WriteTimeout = writeTimeout
+		srv.IdleTimeout = idleTimeout
 	}
 	if spec.TLS {
 		cert, err := selfSigned()

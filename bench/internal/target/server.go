@@ -20,9 +20,15 @@ type serverFunc func(l net.Listener) error
 
 func (f serverFunc) Serve(l net.Listener) error { return f(l) }
 
-// newServer returns the server that spec names. It knows nothing of engines, but
-// of adapters.
+// newServer returns the server that spec names. Of engines it knows only the adapter and
+// the package of HTTP.
 func newServer(spec Spec) (server, error) {
+	if !spec.Exists() {
+		return nil, fmt.Errorf("there is no server %q on this engine", spec.App)
+	}
+	if spec.Engine.FastHTTP {
+		return newFastHTTPServer(spec), nil
+	}
 	switch spec.App {
 	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
 		return newHTTPServer(spec)

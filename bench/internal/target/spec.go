@@ -41,6 +41,11 @@ type Spec struct {
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 }
 
+// Exists reports whether there is such a server: fasthttp's has one handler.
+func (s Spec) Exists() bool {
+	return !s.Engine.FastHTTP || s.App == AppHTTP && !s.TLS
+}
+
 // The servers there are.
 const (
 	AppHTTP      = "http"       // net/http: a short text
@@ -68,6 +73,10 @@ type Engine struct {
 	// AppProxyTCP have none. On EngineNet there remain of it, for AppGRPC, the options that the
 	// adapter gives the server, and, for HTTP, nothing: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
+
+	// FastHTTP runs package fasthttp's server in place of net/http's. It is there for
+	// AppHTTP without TLS, see Spec.Exists.
+	FastHTTP bool `json:"fastHTTP,omitempty"`
 
 	// The rest is for EnginePercore; the zero value is percore.Listen's.
 	Loops       int           `json:"loops,omitempty"`

@@ -14,15 +14,21 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+func TestMain(m *testing.M) {
+	new(fasthttp.ResponseHeader).Header() // starts fasthttp's clock, which never stops
+	testnet.Main(m)
+}
 
 // TestSpinIsLinear: twice the iterations must be twice the work, or calibrating
 // would mean nothing. It compares processor time, which other processes don't
@@ -191,6 +197,72 @@ func parksIfWanted(t *testing.T, spec Spec) {
 	wantHello()
 	if got := srv.(httpServer).unparks() > 0; got != (parks && runtime.GOOS == "linux") {
 		t.Errorf("used again after it was parked: got %t, want %t", got, parks)
+	}
+}
+
+// TestFastHTTP: fasthttp's server answers as net/http's, in another order, on each engine,
+// again and again on a connection.
+func TestFastHTTP(t *testing.T) {
+	for _, name := range []string{EngineNet, EnginePercore} {
+		for _, timeouts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,timeouts=%t", name, timeouts), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				spec := Spec{App: AppHTTP, Timeouts: timeouts, Engine: Engine{Name: name}}
+				want := sortedAnswers(t, spec)
+				spec.Engine.FastHTTP = true
+				if got := sortedAnswers(t, spec); !slices.Equal(got, want) {
+					t.Errorf("got the lines %q, want %q", got, want)
+				}
+			})
+		}
+	}
+}
+
+// sortedAnswers returns the lines, in order, of two answers to a spec's server on one
+// connection, without the time.
+func sortedAnswers(t *testing.T, spec Spec) []string {
+	t.Helper()
+	srv, err := newServer(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := listen(spec.Engine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	defer func() {
+		l.Close()
+		testnet.Receive(t, "the server ending", done)
+	}()
+	c := testnet.Dial(t, l)
+	defer c.Close()
+	var lines []string
+	for _, connection := range []string{"keep-alive", "close"} {
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: h\r\nConnection: %s\r\n\r\n", connection)
+	}
+	all, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(all), "\r\n") {
+		if strings.HasPrefix(line, "Date: ") {
+			line = "Date"
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestNoSuchServer: an engine's package of HTTP may not have every server.
+func TestNoSuchServer(t *testing.T) {
+	fast := Engine{Name: EngineNet, FastHTTP: true}
+	for _, spec := range []Spec{{App: AppEcho, Engine: fast}, {App: AppUpload, Engine: fast}, {App: AppHTTP, TLS: true, Engine: fast}} {
+		if _, err := newServer(spec); err == nil || !strings.Contains(err.Error(), "there is no server") {
+			t.Errorf("%+v: error %v, want one that there is no such server", spec, err)
+		}
 	}
 }
 
