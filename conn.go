@@ -3,6 +3,7 @@ package percore
 import (
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"syscall"
@@ -142,6 +143,23 @@ func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	return n, err
 }
 
+// TryRead is Read for callers that wait by [Conn.NotifyReadable] or [Conn.OnReadable]: it does not
+// block. It returns 0 and nil if there is nothing to read, and then there will be a callback when
+// that changes. It may wait for a moment for another read that is under way.
+//
+// Off Linux it fails with an error that wraps [errors.ErrUnsupported].
+func (c *Conn) TryRead(b []byte) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.tryRead(b)
+	if err != nil && err != io.EOF {
+		err = c.opError("read", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
 // WriteBuffers writes the slices of v one after the other, as one Write of all of
 // them together would, without copying them into one: the kernel takes up to 1024
 // at a time (writev(2)). It takes the written bytes out of v and its slices, as
@@ -202,6 +220,16 @@ func (c *Conn) RemoteAddr() net.Addr {
 	a := c.sock.remoteAddr()
 	runtime.KeepAlive(c)
 	return a
+}
+
+// RemoteAddrPort returns the peer's address as a value, at no cost: RemoteAddr may have to allocate
+// it. It is an IPv4 address if RemoteAddr prints one, and the zero AddrPort on a connection of
+// another family than TCP's, or if the address is not known.
+func (c *Conn) RemoteAddrPort() netip.AddrPort {
+	if !c.ok() {
+		return netip.AddrPort{}
+	}
+	return c.sock.remoteAddrPort()
 }
 
 // SetDeadline sets the read and the write deadline. It costs neither an

@@ -3,6 +3,7 @@ package percore
 import (
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"syscall"
@@ -48,6 +49,8 @@ func (c *netConn) CloseRead() error                       { return c.read.CloseR
 func (c *netConn) SetReadDeadline(t time.Time) error      { return c.read.SetReadDeadline(t) }
 func (c *netConn) LocalAddr() net.Addr                    { return c.read.LocalAddr() }
 func (c *netConn) RemoteAddr() net.Addr                   { return c.read.RemoteAddr() }
+func (c *netConn) RemoteAddrPort() netip.AddrPort         { return c.read.RemoteAddrPort() }
+func (c *netConn) TryRead(b []byte) (int, error)          { return c.read.TryRead(b) }
 func (c *netConn) File() (*os.File, error)                { return c.read.File() }
 
 func (c *netConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {

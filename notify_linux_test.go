@@ -4,10 +4,13 @@ package percore
 
 import (
 	"errors"
+	"io"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
@@ -117,5 +120,50 @@ func TestAddrsAgainstClose(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+	}
+}
+
+func TestTryRead(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.Pair(t, Listen, testnet.TCP4)
+	c := server.(*Conn)
+	p := make([]byte, 4)
+	if n, err := c.TryRead(p); n != 0 || err != nil {
+		t.Errorf("with nothing to read: got %d, %v, want 0, nil", n, err)
+	}
+	n := make(notified, 1)
+	for _, want := range []string{"some", "more"} {
+		if err := c.NotifyReadable(n); err != nil {
+			t.Fatalf("NotifyReadable: %v", err)
+		}
+		client.Write([]byte(want))
+		if err := testnet.Receive(t, "the callback", n); err != nil {
+			t.Errorf("the callback: got %v, want nil", err)
+		}
+		if got, err := c.TryRead(p[:0]); got != 0 || err != nil {
+			t.Errorf("into an empty slice: got %d, %v, want 0, nil", got, err)
+		}
+		if got, err := c.TryRead(p); string(p[:got]) != want || err != nil {
+			t.Errorf("got %q, %v, want %q", p[:got], err, want)
+		}
+		if got, err := c.TryRead(p); got != 0 || err != nil {
+			t.Errorf("after the last byte: got %d, %v, want 0, nil", got, err)
+		}
+	}
+	if err := c.NotifyReadable(n); err != nil {
+		t.Fatalf("NotifyReadable: %v", err)
+	}
+	client.Close()
+	testnet.Receive(t, "the callback", n)
+	if got, err := c.TryRead(p); got != 0 || err != io.EOF {
+		t.Errorf("at the end: got %d, %v, want 0, io.EOF", got, err)
+	}
+	_ = c.SetReadDeadline(time.Unix(1, 0))
+	if _, err := c.TryRead(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the deadline: got %v, want os.ErrDeadlineExceeded", err)
+	}
+	c.Close()
+	if _, err := c.TryRead(p); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: got %v, want net.ErrClosed", err)
 	}
 }

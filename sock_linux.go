@@ -5,6 +5,7 @@ package percore
 import (
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -86,6 +87,11 @@ func (s *sock) read(b []byte) (int, error) {
 	return n, syscallError("read", err)
 }
 
+func (s *sock) tryRead(b []byte) (int, error) {
+	n, err := s.fd.TryRead(b)
+	return n, syscallError("read", err)
+}
+
 func (s *sock) write(b []byte) (int, error) {
 	n, err := s.fd.Write(b)
 	return n, syscallError("write", err)
@@ -109,6 +115,13 @@ func (s *sock) closeWrite() error {
 
 func (s *sock) localAddr() net.Addr  { return s.pair().local }
 func (s *sock) remoteAddr() net.Addr { return s.pair().remote }
+
+func (s *sock) remoteAddrPort() netip.AddrPort {
+	if a := s.peer.addrPort(); a.IsValid() {
+		return a
+	}
+	return addrPortOf(s.remoteAddr())
+}
 
 // pair returns the addresses, asking the kernel for the local one the first
 // time.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -50,6 +51,13 @@ func (s *sock) closeWrite() error           { return s.conn.CloseWrite() }
 func (s *sock) localAddr() net.Addr  { return s.conn.LocalAddr() }
 func (s *sock) remoteAddr() net.Addr { return s.conn.RemoteAddr() }
 
+func (s *sock) remoteAddrPort() netip.AddrPort {
+	if s.tcp == nil {
+		return netip.AddrPort{}
+	}
+	return addrPortOf(s.tcp.RemoteAddr())
+}
+
 func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t) }
 func (s *sock) setReadDeadline(t time.Time) error  { return s.conn.SetReadDeadline(t) }
 func (s *sock) setWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
@@ -60,6 +68,7 @@ var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's eng
 
 func (s *sock) onReadable(*Conn, func(error)) error  { return errNoReadiness }
 func (s *sock) notifyReadable(ReadableHandler) error { return errNoReadiness }
+func (s *sock) tryRead([]byte) (int, error)          { return 0, errNoReadiness }
 func (s *sock) cancelOnReadable() bool               { return false }
 func (s *sock) atEnd() bool                          { return false }
 

@@ -4,6 +4,7 @@ package percore
 
 import (
 	"net"
+	"net/netip"
 	"strconv"
 	"unsafe"
 
@@ -54,6 +55,18 @@ func (a *rawAddr) netAddr() net.Addr {
 		return &net.TCPAddr{IP: append(net.IP(nil), a.ip[:]...), Port: int(a.port), Zone: zoneName(a.scope)}
 	}
 	return nil
+}
+
+// addrPort returns the address as a value. It is not valid if the address is not known.
+func (a *rawAddr) addrPort() netip.AddrPort {
+	switch a.family {
+	case unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(a.ip[:4])), a.port)
+	case unix.AF_INET6:
+		ip := netip.AddrFrom16(a.ip).Unmap()
+		return netip.AddrPortFrom(ip.WithZone(zoneName(a.scope)), a.port)
+	}
+	return netip.AddrPort{}
 }
 
 // zoneName is the name of the interface with the index scope, or the index

@@ -197,6 +197,16 @@ func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	}
 }
 
+// TryRead is Read for callers that wait by NotifyReadable: it does not block. It returns 0 and nil if
+// there is nothing to read; then there will be an edge, and a callback, when that changes.
+func (f *FD) TryRead(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, _, err := f.tryRead(p)
+	return n, err
+}
+
 // awaitReadable waits until a read may find something, and leaves it to that.
 func (f *FD) awaitReadable() error {
 	if err := f.begin(&f.rd); err != nil {
