@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 )
 
 // A Conn is the connection of a [Response]. Its Write sends bytes of answers, and blocks; once it has
@@ -37,9 +37,13 @@ type Conn interface {
 // implements http.ResponseWriter, http.Flusher, io.StringWriter and io.ReaderFrom. Deadlines are its
 // owner's, and so is hijacking, except [Response.End].
 //
+// Calls may come from several goroutines, though a handler's must not: a handler that is careless about
+// that spoils its own answer and none of another connection's. No lock is held while a reader of
+// ReadFrom reads.
+//
 // Handlers may keep a Response, so it is never used for a second request. It holds no buffer before
-// the handler writes, nor between a Flush and the next Write. As with net/http, a handler's calls must
-// not run at the same time; calls after Finish or End have no effect on the connection.
+// the handler writes, nor between a Flush and the next Write. Calls after Finish or End have no effect
+// on the connection.
 //
 // # States
 //
@@ -58,6 +62,7 @@ type Conn interface {
 // A body that ends before it has more than bodyBytesMax bytes is sent with its length. A longer one,
 // or one that is flushed, is sent in chunks if the handler has not declared its length.
 type Response struct {
+	mu     sync.Mutex // guards all that follows, except conn, which doesn't change, and header
 	conn   Conn
 	header http.Header // the handler's; nil before it asks for it
 	body   []byte      // the beginning of the body, or of the next chunk; memory of bodies
@@ -68,7 +73,7 @@ type Response struct {
 	written  int64 // bytes of the body that the handler has written
 	snapshot       // of the header, at WriteHeader
 
-	phase    atomic.Uint32
+	phase    uint8
 	headerAt uint32 // where the header begins in out, until it is whole
 	status   int
 
@@ -129,10 +134,16 @@ func (w *Response) Header() http.Header {
 // WriteHeader fixes status and header. A status of 1xx, except 101, is sent at once, and another one
 // may follow.
 func (w *Response) WriteHeader(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock() // it may panic
+	w.writeHeader(status)
+}
+
+func (w *Response) writeHeader(status int) {
 	switch {
-	case w.phase.Load() == finished:
+	case w.phase == finished:
 		return
-	case w.phase.Load() == hijacked:
+	case w.phase == hijacked:
 		fn, file, line := caller()
 		w.conn.Logf("http: response.WriteHeader on hijacked connection from %s (%s:%d)", fn, file, line)
 		return
@@ -177,6 +188,8 @@ func (w *Response) takeHeader() {
 
 // Write appends p to the body.
 func (w *Response) Write(p []byte) (n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err := w.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
@@ -203,6 +216,8 @@ func (w *Response) Write(p []byte) (n int, err error) {
 // WriteString appends s to the body. Of a long string all chunks have bodyBytesMax bytes, since a
 // bufio.Writer copies strings.
 func (w *Response) WriteString(s string) (n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err := w.admit(len(s)); err != nil || len(s) == 0 {
 		return 0, err
 	}
@@ -225,7 +240,7 @@ var errFinished = errors.New("http: the handler has returned, write the answer b
 
 // admit decides whether n more bytes may be written.
 func (w *Response) admit(n int) error {
-	if p := w.phase.Load(); p != handling {
+	if p := w.phase; p != handling {
 		if p == finished {
 			return errFinished
 		}
@@ -236,7 +251,7 @@ func (w *Response) admit(n int) error {
 		return http.ErrHijacked
 	}
 	if !w.wrote {
-		w.WriteHeader(http.StatusOK)
+		w.writeHeader(http.StatusOK)
 	}
 	if n == 0 {
 		return nil
@@ -255,40 +270,71 @@ func (w *Response) admit(n int) error {
 // the 512th on go straight from r to the connection, as many as the length allows.
 func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	to, ok := w.conn.(io.ReaderFrom)
-	if !ok || w.phase.Load() != handling {
+	if !ok || !w.handling() {
 		return w.copy(r)
 	}
-	if !w.sent {
+	if !w.hasSent() {
 		// Not before r has something, and enough of it to tell what it is.
 		n, err = w.copy(io.LimitReader(r, sniffBytes))
 		if err != nil || n < sniffBytes {
 			return n, err
 		}
 	}
-	_ = w.FlushError() // a failure is kept in w.err
+	left, direct, err := w.prepareDirect()
 	var m int64
 	switch {
-	case w.chunking || !bodyAllowed(w.status) || w.isHead:
+	case !direct:
 		m, err = w.copy(r)
-	case w.err != nil:
-		err = w.err
-	case w.length < 0:
+	case err != nil:
+	case left < 0:
 		m, err = to.ReadFrom(r)
-		w.written += m
+		w.wroteDirectly(m)
 	default:
-		m, err = w.readRest(to, r)
+		m, err = w.readRest(to, r, left)
 	}
 	return n + m, err
+}
+
+// prepareDirect sends all that waits, so that the rest of the body can go straight to the connection,
+// and returns how many bytes that may be: -1 if the length is not known. The body can't go there if it
+// is sent in chunks, or not at all.
+func (w *Response) prepareDirect() (left int64, direct bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err = w.flush()
+	left = -1
+	if w.length >= 0 {
+		left = max(w.length-w.written, 0)
+	}
+	return left, !w.chunking && bodyAllowed(w.status) && !w.isHead, err
+}
+
+// wroteDirectly notes that n bytes of the body have gone straight to the connection.
+func (w *Response) wroteDirectly(n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written += n
+}
+
+func (w *Response) handling() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.phase == handling
+}
+
+func (w *Response) hasSent() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sent
 }
 
 // sniffBytes is how many bytes [http.DetectContentType] looks at.
 const sniffBytes = 512
 
-// readRest moves bytes of r up to the declared length, and reports http.ErrContentLength if r has
+// readRest moves up to left bytes of r, as many as the declared length allows, and reports http.ErrContentLength if r has
 // more, as net/http does since Go 1.27. Before that its body went beyond the length, which a client
 // reads as the beginning of the next answer.
-func (w *Response) readRest(to io.ReaderFrom, r io.Reader) (n int64, err error) {
-	left := w.length - w.written
+func (w *Response) readRest(to io.ReaderFrom, r io.Reader, left int64) (n int64, err error) {
 	if limited, ok := r.(*io.LimitedReader); !ok {
 		n, err = to.ReadFrom(&io.LimitedReader{R: r, N: left})
 	} else {
@@ -297,8 +343,8 @@ func (w *Response) readRest(to io.ReaderFrom, r io.Reader) (n int64, err error) 
 		n, err = to.ReadFrom(limited)
 		limited.N += beyond
 	}
-	w.written += n
-	if w.written == w.length {
+	w.wroteDirectly(n)
+	if n == left {
 		if extra, _ := r.Read(make([]byte, 1)); err == nil && extra > 0 {
 			err = http.ErrContentLength
 		}
@@ -326,11 +372,17 @@ func (w *Response) Flush() { _ = w.FlushError() }
 
 // FlushError sends the header and all of the body that was written.
 func (w *Response) FlushError() error {
-	if w.phase.Load() != handling {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flush()
+}
+
+func (w *Response) flush() error {
+	if w.phase != handling {
 		return nil
 	}
 	if !w.wrote {
-		w.WriteHeader(http.StatusOK)
+		w.writeHeader(http.StatusOK)
 	}
 	w.emitBody()
 	w.sendHeader(nil)
@@ -340,17 +392,23 @@ func (w *Response) FlushError() error {
 }
 
 // EnableFullDuplex keeps the answer from waiting for the request's body.
-func (w *Response) EnableFullDuplex() { w.fullDuplex = true }
+func (w *Response) EnableFullDuplex() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fullDuplex = true
+}
 
 // End ends the answer where it is, because the handler hijacks the connection. A header that was
 // decided on is sent; a body that waits is dropped, as with net/http. Afterwards Write returns
 // http.ErrHijacked, and the Response must not be finished.
 func (w *Response) End() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.wrote {
 		w.sendHeader(nil)
 	}
 	w.flushOut()
-	w.phase.Store(hijacked)
+	w.phase = hijacked
 	w.body = w.body[:0]
 	w.releaseIdle()
 }
@@ -359,10 +417,12 @@ func (w *Response) End() {
 // that several answers can be sent at once. reusable reports whether the connection can serve another
 // request. Files of the request's MultipartForm are the owner's to remove.
 func (w *Response) Finish() (reusable bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !w.wrote {
-		w.WriteHeader(http.StatusOK)
+		w.writeHeader(http.StatusOK)
 	}
-	w.phase.Store(finished)
+	w.phase = finished
 	w.emitBody()
 	w.sendHeader(nil)
 	if w.chunking {
@@ -380,7 +440,9 @@ func (w *Response) Finish() (reusable bool) {
 // that net/http sends then are in Out: whole chunks, and no header that waits for its body. The
 // connection is of no more use.
 func (w *Response) Abort() {
-	w.phase.Store(finished)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.phase = finished
 	if w.wrote && !w.sent {
 		w.out = w.out[:w.headerAt]
 	}
@@ -388,18 +450,28 @@ func (w *Response) Abort() {
 }
 
 // Wrote reports whether a status was decided on.
-func (w *Response) Wrote() bool { return w.wrote }
+func (w *Response) Wrote() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wrote
+}
 
 // Out returns the bytes that wait for the connection after Finish or Abort, and forgets them. They are
 // the caller's, which may hand their memory to [ReleaseOut] when they are sent, or to the next Response.
 func (w *Response) Out() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	out := w.out
 	w.out, w.pooled = nil, false
 	return out
 }
 
 // CloseAfter has the connection closed after the answer.
-func (w *Response) CloseAfter() { w.closes = true }
+func (w *Response) CloseAfter() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closes = true
+}
 
 // emitBody sends the part of the body that waits.
 func (w *Response) emitBody() {
@@ -478,7 +550,7 @@ func (w *Response) sendHeader(p []byte) {
 	var add extra
 
 	coding := w.coding
-	if w.phase.Load() == finished && !w.has(trailer) && coding == "" && allowed && !w.has(contentLength) &&
+	if w.phase == finished && !w.has(trailer) && coding == "" && allowed && !w.has(contentLength) &&
 		(!w.isHead || len(p) > 0) {
 		w.length = int64(len(p))
 		add.length = true
