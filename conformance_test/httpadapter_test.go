@@ -26,21 +26,38 @@ func parkingEngine() engine {
 	return e
 }
 
-// onEachWebEngine is onEachEngine with httpadapter as one more.
+// fastPathEngine is percore with httpadapter's fast path, which leaves to net/http the requests that
+// it doesn't take.
+func fastPathEngine() engine {
+	e := percoreEngine
+	e.name = "fast path"
+	e.serve = func(srv *http.Server) webserver.Server { return httpadapter.Wrap(srv, httpadapter.FastPath()) }
+	return e
+}
+
+// adapterEngines are the engines of httpadapter.
+func adapterEngines() []engine { return []engine{parkingEngine(), fastPathEngine()} }
+
+// onEachWebEngine is onEachEngine with httpadapter's as well.
 func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {
 	onEachEngine(t, test)
-	onEngine(t, parkingEngine(), test)
+	for _, e := range adapterEngines() {
+		onEngine(t, e, test)
+	}
 }
 
-// onEachWebEngineAndKind is onEachEngineAndKind with httpadapter as one more.
+// onEachWebEngineAndKind is onEachEngineAndKind with httpadapter's as well.
 func onEachWebEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind testnet.Kind)) {
 	onEachEngineAndKind(t, test)
-	onEngine(t, parkingEngine(), func(t *testing.T, e engine) { onEachKind(t, e, test) })
+	for _, e := range adapterEngines() {
+		onEngine(t, e, func(t *testing.T, e engine) { onEachKind(t, e, test) })
+	}
 }
 
-// playWebScripts is playScripts with httpadapter as one more engine to compare
-// with net.
+// playWebScripts is playScripts with httpadapter's engines compared with net, too.
 func playWebScripts(t *testing.T, scripts []script) {
 	playScripts(t, scripts)
-	t.Run("httpadapter", func(t *testing.T) { playScriptsOn(t, parkingEngine(), scripts) })
+	for _, e := range adapterEngines() {
+		t.Run(e.name, func(t *testing.T) { playScriptsOn(t, e, scripts) })
+	}
 }

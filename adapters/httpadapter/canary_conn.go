@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -296,6 +297,7 @@ func (c *canaryTCPConn) CloseRead() error                  { return c.call("Clos
 func (c *canaryTCPConn) File() (*os.File, error)           { return nil, c.call("File") }
 func (c *canaryTCPConn) MultipathTCP() (bool, error)       { return false, c.call("MultipathTCP") }
 func (c *canaryTCPConn) ReadFrom(io.Reader) (int64, error) { return 0, c.call("ReadFrom") }
+func (c *canaryTCPConn) RemoteAddrPort() netip.AddrPort    { return netip.AddrPort{} }
 func (c *canaryTCPConn) SetKeepAlive(bool) error           { return c.call("SetKeepAlive") }
 func (c *canaryTCPConn) SetKeepAliveConfig(net.KeepAliveConfig) error {
 	return c.call("SetKeepAliveConfig")
@@ -306,6 +308,7 @@ func (c *canaryTCPConn) SetNoDelay(bool) error                  { return c.call(
 func (c *canaryTCPConn) SetReadBuffer(int) error                { return c.call("SetReadBuffer") }
 func (c *canaryTCPConn) SetWriteBuffer(int) error               { return c.call("SetWriteBuffer") }
 func (c *canaryTCPConn) SyscallConn() (syscall.RawConn, error)  { return nil, c.call("SyscallConn") }
+func (c *canaryTCPConn) TryRead([]byte) (int, error)            { return 0, c.call("TryRead") }
 func (c *canaryTCPConn) WriteTo(io.Writer) (int64, error)       { return 0, c.call("WriteTo") }
 
 // canaryTLSConn has the methods of a lease over TLS.

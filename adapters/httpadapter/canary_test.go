@@ -200,7 +200,7 @@ func newBorrowed(t *testing.T) *borrowed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := s.newService(ln, nil).feeds[0]
+	f := s.newServeCall(ln, nil).queues[0]
 	nc := testnet.Dial(t, ln)
 	pc, err := ln.Accept()
 	if err != nil {
@@ -215,7 +215,7 @@ func newBorrowed(t *testing.T) *borrowed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		f.service.close()
+		f.call.close()
 		lease.Close()
 		ln.Close()
 	})

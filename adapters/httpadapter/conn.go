@@ -36,16 +36,22 @@ type conn struct {
 	*percore.Conn // immutable
 
 	// immutable
-	feed *feed
-	more *more // nil on a plain connection without ConnContext
+	queue *connQueue
+	ext   *connExt // nil on a plain connection without ConnContext
 
 	// atomic; changed with mu held and, without it, by the goroutine of net/http that serves
 	// the lease, in opening, busy and idle, and by SetReadDeadline in idle. Changes that both
 	// may make are made by swap. So a request costs no lock.
 	packed atomic.Uint32 // a connState
 
-	// guarded by feed.mu
-	index int32 // in feed.mu.kept or feed.mu.lent; -1: in neither
+	// guarded by queue.mu
+	index int32 // in queue.mu.kept or queue.mu.lent; -1: in neither
+
+	// owned by the worker that has the connection, by the loop when it waits, and by net/http
+	unread *unread // bytes of a request that were read; nil: none
+
+	// atomic
+	current atomic.Pointer[exchange] // the request that a worker serves
 
 	mu sync.Mutex
 
@@ -53,12 +59,19 @@ type conn struct {
 	real atomicInstant // the read deadline that net/http or the user has set
 }
 
-// more holds the parts that only some connections need.
-type more struct {
+// connExt holds the parts that only some connections need.
+type connExt struct {
 	ctx   context.Context // the result of the user's ConnContext
 	tls   *tls.Conn       // the connection as the user sees it
 	lease net.Conn        // the lease for net/http, once hands are shaken: tls itself, or a *tlsConn
 	begun atomic.Bool     // a hook of the user's has begun to shake hands
+}
+
+// unread are bytes of a request that were read and not used: the beginning of a header, while the
+// connection waits for the rest, and what the fast path leaves to net/http.
+type unread struct {
+	bytes []byte
+	dated bool // the deadline for the header was set
 }
 
 // load returns the state and its bits.
@@ -82,7 +95,7 @@ func (c *conn) swap(from, to connState) bool {
 	}
 	checkChange(from, to)
 	if from, to := from.state(), to.state(); from != to {
-		n := &c.feed.server.stats
+		n := &c.queue.server.stats
 		n.gauge(from, -1)
 		n.gauge(to, +1)
 	}
@@ -107,46 +120,46 @@ func (c *conn) change(event func(connState) (connState, bool)) (connState, bool)
 // would have made.
 func (c *conn) identity() net.Conn {
 	if c.isTLS() {
-		return c.more.tls
+		return c.ext.tls
 	}
 	return c
 }
 
-func (c *conn) isTLS() bool { return c.more != nil && c.more.tls != nil }
+func (c *conn) isTLS() bool { return c.ext != nil && c.ext.tls != nil }
 
 // newConn makes a connection, counts it and tells the user of it.
-func (f *feed) newConn(pc *percore.Conn) *conn {
-	sv := f.service
-	c := &conn{Conn: pc, feed: f, index: -1}
-	if sv.tls != nil {
-		c.more = &more{ctx: sv.ctx, tls: tls.Server(c, sv.tls)}
+func (q *connQueue) newConn(pc *percore.Conn) *conn {
+	call := q.call
+	c := &conn{Conn: pc, queue: q, index: -1}
+	if call.tls != nil {
+		c.ext = &connExt{ctx: call.ctx, tls: tls.Server(c, call.tls)}
 	}
-	sv.refs.Add(1)
-	sv.server.stats.conns.Add(1)
+	call.refs.Add(1)
+	call.server.stats.conns.Add(1)
 	c.introduce()
 	return c
 }
 
 // introduce calls the user's ConnContext and ConnState, for one connection of the
-// service after the other, as net/http does.
+// call after the other, as net/http does.
 func (c *conn) introduce() {
-	sv := c.feed.service
-	user := &sv.server.user
+	call := c.queue.call
+	user := &call.server.user
 	if user.connContext == nil && user.connState == nil {
 		return
 	}
-	sv.introducing.Lock()
-	defer sv.introducing.Unlock()
+	call.introducing.Lock()
+	defer call.introducing.Unlock()
 	if user.connContext != nil {
-		if c.more == nil {
-			c.more = &more{}
+		if c.ext == nil {
+			c.ext = &connExt{}
 		}
-		c.more.ctx = user.connContext(sv.ctx, c.identity())
-		if c.more.ctx == nil {
+		c.ext.ctx = user.connContext(call.ctx, c.identity())
+		if c.ext.ctx == nil {
 			panic("ConnContext returned nil")
 		}
 	}
-	sv.server.tell(c.identity(), http.StateNew)
+	call.server.tell(c.identity(), http.StateNew)
 }
 
 // start lets a new connection wait for its first byte, for as long as net/http gives
@@ -154,7 +167,7 @@ func (c *conn) introduce() {
 func (c *conn) start() {
 	c.mu.Lock()
 	c.limitFirstByteLocked()
-	if c.state() != stateNew || !c.feed.keep(c) {
+	if c.state() != stateNew || !c.queue.keep(c) {
 		// The user's hook has closed it, or the server is shut down.
 		c.change(connState.close)
 		ended := c.endLocked(connState.endForGood)
@@ -162,12 +175,12 @@ func (c *conn) start() {
 		_ = c.Conn.Close()
 		c.notifyClosed()
 		if ended {
-			c.feed.service.release()
+			c.queue.call.release()
 		}
 		return
 	}
 	// If a hook has begun to shake hands crypto/tls may have the next bytes in its buffer.
-	shaking := c.isTLS() && c.more.begun.Load()
+	shaking := c.isTLS() && c.ext.begun.Load()
 	c.change(func(s connState) (connState, bool) { return s.keep(shaking) })
 	c.mu.Unlock()
 	if shaking {
@@ -178,7 +191,7 @@ func (c *conn) start() {
 }
 
 func (c *conn) limitFirstByteLocked() {
-	limit := c.feed.server.firstByteTimeout(c.isTLS())
+	limit := c.queue.server.firstByteTimeout(c.isTLS())
 	if limit == 0 {
 		return
 	}
@@ -208,18 +221,30 @@ type waker conn
 // OnReadable implements [percore.ReadableHandler].
 func (w *waker) OnReadable(err error) { (*conn)(w).woken(err) }
 
-// woken ends a wait of the states fresh and parked. It runs on the engine's loop:
-// calls that may block are made elsewhere.
+// woken ends a wait of the states fresh and parked, and tells a request of the fast path that its
+// client has left. It runs on the engine's loop: calls that may block are made elsewhere.
 func (c *conn) woken(err error) {
+	if _, ok := c.change(connState.notify); ok {
+		if x := c.current.Load(); x != nil && (err != nil || c.Conn.AtEnd()) {
+			x.leave()
+		}
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch st := c.state(); {
 	case st != stateFresh && st != stateParked: // closed meanwhile
-	case c.isTLS() && c.more.lease == nil:
+	case c.isTLS() && c.ext.lease == nil:
 		// If err says that time is up the handshake fails at once, and net/http
 		// logs it.
 		c.change(connState.shake)
 		go c.handshake()
+	case errors.Is(err, os.ErrDeadlineExceeded) && !c.real.get().passed() && c.queue.call.fast:
+		// A deadline that a handler has set ended the wait, or was about to, before the request was
+		// answered. It is gone.
+		go c.arm()
+	case c.unread != nil && (err != nil || c.Conn.AtEnd()):
+		c.enqueueLocked() // net/http ends a header that was cut off
 	case err != nil:
 		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
 		// behind our back.
@@ -227,6 +252,9 @@ func (c *conn) woken(err error) {
 	case st == stateParked && !c.isTLS() && c.Conn.AtEnd():
 		// The client has gone. net/http, with a lease, would find out and close.
 		go c.hangUp()
+	case c.queue.call.fast:
+		c.change(connState.serve)
+		c.queue.call.workers.serve(c)
 	default:
 		c.enqueueLocked()
 	}
@@ -235,7 +263,7 @@ func (c *conn) woken(err error) {
 // enqueueLocked gives a kept connection to net/http's Accept.
 func (c *conn) enqueueLocked() {
 	c.change(connState.enqueue)
-	if !c.feed.push(c) {
+	if !c.queue.push(c) {
 		go c.hangUp()
 	}
 }
@@ -248,25 +276,25 @@ func (c *conn) lend() net.Conn {
 	if c.state() != stateQueued {
 		return nil
 	}
-	if c.isTLS() && c.more.lease == net.Conn(c.more.tls) {
+	if c.isTLS() && c.ext.lease == net.Conn(c.ext.tls) {
 		c.lendForGoodLocked()
-		return c.more.lease
+		return c.ext.lease
 	}
-	tick := c.feed.lend(c)
+	tick := c.queue.lend(c)
 	if to, _ := c.change(func(s connState) (connState, bool) { return s.lend(tick) }); to.has(began) {
-		c.feed.server.stats.unparks.Add(1)
+		c.queue.server.stats.unparks.Add(1)
 	}
 	if c.isTLS() {
-		return c.more.lease
+		return c.ext.lease
 	}
 	return c
 }
 
 func (c *conn) lendForGoodLocked() {
-	c.feed.forget(c)
+	c.queue.forget(c)
 	c.change(connState.lendForGood)
-	if c.more.tls.ConnectionState().HandshakeComplete {
-		c.feed.server.stats.http2.Add(1)
+	if c.ext.tls.ConnectionState().HandshakeComplete {
+		c.queue.server.stats.http2.Add(1)
 	} // else net/http tells the log and the client
 }
 
@@ -287,7 +315,7 @@ func (c *conn) leaseClosed() (parked bool) {
 		_ = c.identity().Close()
 	}
 	if ended {
-		c.feed.service.release()
+		c.queue.call.release()
 	}
 	return false
 }
@@ -295,9 +323,9 @@ func (c *conn) leaseClosed() (parked bool) {
 // keepLocked keeps a connection that net/http has given back, and returns false if net/http
 // would never take it another time.
 func (c *conn) keepLocked() bool {
-	s := c.feed.server
+	s := c.queue.server
 	// Kept first, then asked: SetKeepAlivesEnabled does it the other way round.
-	if !c.feed.takeBack(c) || s.keepAlivesOff.Load() {
+	if !c.queue.takeBack(c) || s.keepAlivesOff.Load() {
 		return false
 	}
 	to, _ := c.change(connState.giveBack)
@@ -318,20 +346,20 @@ func (c *conn) hijacked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
-		c.feed.server.stats.hijacked.Add(1)
-		c.feed.service.release()
+		c.queue.server.stats.hijacked.Add(1)
+		c.queue.call.release()
 	}
 }
 
 // endLocked gives the connection up if the event hijacks or closes it, as which it stays, and
-// reports whether it does. Then the caller, which holds mu, releases the service, when it has
+// reports whether it does. Then the caller, which holds mu, releases the call, when it has
 // closed the connection: Shutdown waits for that.
 func (c *conn) endLocked(event func(connState) (connState, bool)) (ended bool) {
 	to, ok := c.change(event)
 	if !ok || to.state() != stateClosed && to.state() != stateHijacked {
 		return false
 	}
-	c.feed.forget(c)
+	c.queue.forget(c)
 	return true
 }
 
@@ -359,11 +387,21 @@ func (c *conn) shut() error {
 	ended := c.endLocked(connState.close)
 	c.mu.Unlock()
 	err := c.Conn.Close()
+	if x := c.current.Load(); x != nil {
+		x.leave() // the callback may have come before
+	}
 	if ended {
 		c.notifyClosed()
-		c.feed.service.release()
+		c.queue.call.release()
 	}
 	return err
+}
+
+// closeServed closes a connection that a worker has, which tells the user.
+func (c *conn) closeServed() {
+	if servedStates.has(c.loadLocked().state()) {
+		_ = c.shut()
+	}
 }
 
 // shutFirst notes that a lease is about to be closed.
@@ -378,7 +416,7 @@ func (c *conn) shutFirst() {
 // of a handshake that failed, before. It may be called where the user must not be, with
 // locks held.
 func (c *conn) notifyClosed() {
-	s := c.feed.server
+	s := c.queue.server
 	unshaken := c.isTLS() && !c.load().has(began) // perhaps
 	if !unshaken && s.user.connState == nil {
 		return

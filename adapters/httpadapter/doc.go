@@ -85,6 +85,38 @@
 // net/http; only Hijack returns a type of this package with the methods of
 // *tls.Conn.
 //
+// # The fast path
+//
+//	httpadapter.Wrap(srv, httpadapter.FastPath())
+//
+// serves plain HTTP/1.1 requests without net/http: this package reads the request, calls srv.Handler,
+// sends the answer, and waits for the next request without a goroutine or a buffer. The handler gets
+// the same *http.Request as from net/http, fresh for each request, and an http.ResponseWriter that
+// makes the same bytes of the same calls: implicit headers, sniffing, chunks, trailers, Flush, Hijack,
+// sendfile, http.ResponseController, http.CloseNotifier. A client that leaves cancels the request's
+// context, which takes no goroutine. Time-outs, hooks, panics, Shutdown and ErrorLog are net/http's.
+//
+// A request is plain if it is HTTP/1.1 without TLS, its target begins with a slash, it has one valid
+// Host and no field among Transfer-Encoding, Trailer, Expect, Upgrade, Pragma and HTTP2-Settings, its
+// Connection is keep-alive or close or missing, and it is, body included, not longer than 4 KiB and in
+// the kernel's buffer as a whole once the header is. All other requests go to net/http with every byte
+// that was read, and so do bytes that are no request: each "400 Bad Request" is net/http's. The
+// connection comes back when it is parked, so FastPath has no effect where nothing is parked.
+// [Server.FastPathStats] counts both kinds by reason.
+//
+// It pays on servers whose requests are small and whose handlers are short; the figures are in the
+// README. Leave it off if most of your requests come over TLS or with large bodies.
+//
+// Apart from the differences below these remain:
+//
+//   - The type of the http.ResponseWriter, and that of Request.Body, are this package's. Code that
+//     asks for interfaces notices nothing.
+//   - If an http.MaxBytesReader meets its limit, and a middleware has put it into a copy of the
+//     request, the connection stays open: the body has been read to its end.
+//   - srv.SetKeepAlivesEnabled, of the http.Server itself, has no effect on the fast path. The
+//     Server's own has.
+//   - A Write after the handler has returned fails; net/http accepts it and drops the bytes.
+//
 // # Differences
 //
 //   - Shutdown closes connections on which no request has begun at once, those that

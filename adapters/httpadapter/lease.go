@@ -29,12 +29,27 @@ const peekBytes = 4
 func (c *conn) Read(p []byte) (int, error) {
 	switch st := c.state(); {
 	case st == stateNew && c.isTLS():
-		c.more.begun.Store(true)
+		c.ext.begun.Store(true)
 		return c.Conn.Read(p)
-	case st == stateBusy || c.isTLS():
+	case c.isTLS(), st == stateBusy && c.unread == nil:
 		return c.Conn.Read(p)
 	}
-	return c.read(c.Conn, p)
+	return c.read((*unreadFirst)(c), p)
+}
+
+// unreadFirst is a conn as a reader of the bytes that the fast path has left to net/http, and then
+// of the connection.
+type unreadFirst conn
+
+func (u *unreadFirst) Read(p []byte) (int, error) {
+	if u.unread != nil {
+		if n := copy(p, u.unread.bytes); n > 0 {
+			u.unread.bytes = u.unread.bytes[n:]
+			return n, nil
+		}
+		u.unread = nil
+	}
+	return u.Conn.Read(p)
 }
 
 // read reads from r, which is the connection or the TLS above it.
@@ -86,7 +101,7 @@ func (c *conn) completeBegin(r io.Reader, p []byte, n int) int {
 
 // beginWait notes that a Read into a slice of size bytes waits for a request.
 func (c *conn) beginWait(size int) {
-	f := c.feed
+	f := c.queue
 	s, ok := c.change(func(s connState) (connState, bool) { return s.beginWait(size, f.sweeper.ticks.Load()) })
 	switch {
 	case !ok || s.state() == stateOpening:
@@ -124,8 +139,8 @@ func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	timeToPark := c.endedByUs(s, err)
 	to := s.endWait(p, size, timeToPark)
 	if to.state() == stateHTTP2 {
-		c.feed.forget(c)
-		c.feed.server.stats.http2.Add(1)
+		c.queue.forget(c)
+		c.queue.server.stats.http2.Add(1)
 	}
 	c.swap(s, to)
 	switch {
@@ -163,7 +178,9 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 	if n < peekBytes && err != nil {
 		return 0, err
 	}
-	c.startHeader()
+	if c.unread == nil || !c.unread.dated {
+		c.startHeader()
+	}
 	n = copy(p, c.load().skipNewlines(p[:n]))
 	for n == 0 && err == nil {
 		n, err = r.Read(p)
@@ -195,7 +212,7 @@ func (c *conn) stopParking(err error) error {
 func (c *conn) startHeader() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.real.set(c.feed.server.headerDeadline())
+	c.real.set(c.queue.server.headerDeadline())
 	_ = c.Conn.SetReadDeadline(c.real.get().time())
 }
 
@@ -252,7 +269,7 @@ func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err err
 	case use == deadlineFirst:
 		t = c.real.get().time()
 	case use == deadlineRequest:
-		t = c.feed.server.requestDeadline(t, c.real.get())
+		t = c.queue.server.requestDeadline(t, c.real.get())
 	}
 	return true, c.Conn.SetReadDeadline(t)
 }
@@ -327,6 +344,11 @@ func (c *conn) ReadBuffer(n int) (*pool.Buffer, error) {
 func (c *conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	c.mustLast()
 	return c.Conn.ReadReady(lend, takeBack)
+}
+
+func (c *conn) TryRead(b []byte) (int, error) {
+	c.mustLast()
+	return c.Conn.TryRead(b)
 }
 
 func (c *conn) ReadFrom(r io.Reader) (int64, error) {

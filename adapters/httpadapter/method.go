@@ -61,7 +61,7 @@ func mayBegin(p []byte, word string) bool {
 	return string(p[:n]) == word[:n]
 }
 
-// leadingNewlines counts the carriage returns and line feeds at the start of p.
+// leadingNewlines counts the carriage returns and line queues at the start of p.
 func leadingNewlines(p []byte) int {
 	return len(p) - len(bytes.TrimLeft(p, "\r\n"))
 }

@@ -23,10 +23,11 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The model of a parking server is one that does not park: net/http on package net.
+// The model of a parking server, with the fast path and without, is one that does not park: net/http
+// on package net.
 // A program is a client's steps on one connection: requests, cut anywhere, pauses
 // about as long as it takes to park, pipelining, and an end of some kind. It is
-// played to both, and all that can be seen must be the same: the bytes that come
+// played to each, and all that can be seen must be the same: the bytes that come
 // back, how the connection ends, the handlers' requests, the states, the log.
 //
 // The programs leave out things that are left to chance on package net, too: bytes
@@ -74,6 +75,10 @@ var requests = []struct {
 	{"P /ok HTTP/1.1\r\nHost: test\r\n\r\n", false},
 	{"POSTS /ok HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n", false},
 	{"OPTIONS * HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"GET /trailer HTTP/1.1\r\nHost: test\r\naccept: a\r\nAccept: b\r\nTE: trailers\r\n\r\n", false},
+	{"GET /none HTTP/1.1\r\nHost: test\r\nConnection: keep-alive\r\n\r\n", false},
+	{"GET /file HTTP/1.1\r\nHost: test\r\nRange: bytes=1-3\r\n\r\n", false},
+	{"PUT /ok?q=1&r=%20 HTTP/1.1\r\nHost: test:80\r\nContent-Length: 3\r\n\r\nput", false},
 }
 
 // endingRequests are the last of their connection. They are sent in one piece,
@@ -86,6 +91,8 @@ var endingRequests = []string{
 	"GET /ok HTTP/3.0\r\nHost: test\r\n\r\n",
 	"GET /hijack HTTP/1.1\r\nHost: test\r\n\r\nafter",
 	"GET /panic HTTP/1.1\r\nHost: test\r\n\r\n",
+	"GET /short HTTP/1.1\r\nHost: test\r\n\r\n",
+	"GET /ok HTTP/1.1\r\nHost: test\r\nHost: test\r\n\r\n",
 }
 
 var endings = []string{"half-close", "close", "reset", "server closes", "server shuts down"}
@@ -140,11 +147,20 @@ func (p program) String() string {
 	return fmt.Sprintf("TLS %t, park after %v, steps %+v, then %s (partial %d)", p.tls, p.parkAfter, p.steps, endings[p.end], p.partial)
 }
 
+// way is how a server is run.
+type way string
+
+const (
+	onNet        way = "net/http on package net"
+	withAdapter  way = "with the adapter"
+	withFastPath way = "with the fast path"
+)
+
 // A performance is a program being played to one server.
 type performance struct {
-	t       testing.TB
-	p       program
-	adapter bool
+	t   testing.TB
+	p   program
+	way way
 
 	mu     sync.Mutex
 	states []string
@@ -193,6 +209,18 @@ func (pf *performance) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(rw, "%d", i)
 			http.NewResponseController(rw).Flush()
 		}
+	case "/trailer":
+		rw.Header().Set("Trailer", "X-End")
+		defer rw.Header().Set("X-End", "yes")
+		defer rw.Header().Set(http.TrailerPrefix+"X-Late", "yes")
+	case "/none":
+		rw.WriteHeader(http.StatusNoContent)
+		return
+	case "/file":
+		http.ServeContent(rw, r, "file.txt", time.Unix(1e9, 0), strings.NewReader("content"))
+		return
+	case "/short":
+		rw.Header().Set("Content-Length", "10")
 	case "/close":
 		rw.Header().Set("Connection", "close")
 	case "/panic":
@@ -221,9 +249,13 @@ func (pf *performance) play() []string {
 		Shutdown(ctx context.Context) error
 		Close() error
 	} = srv
-	if pf.adapter {
+	switch pf.way {
+	case withAdapter:
 		listen = percore.Listen
 		server = Wrap(srv, ParkAfter(pf.p.parkAfter))
+	case withFastPath:
+		listen = percore.Listen
+		server = Wrap(srv, ParkAfter(pf.p.parkAfter), FastPath())
 	}
 	ln, err := listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -367,13 +399,14 @@ func (pf *performance) finish(c net.Conn, tcp *net.TCPConn, br *bufio.Reader, op
 	return fmt.Sprintf("end: %v", err)
 }
 
-// compare plays a program to both servers.
+// compare plays a program to all servers.
 func compare(t testing.TB, p program) {
 	t.Helper()
-	want := (&performance{t: t, p: p}).play()
-	got := (&performance{t: t, p: p, adapter: true}).play()
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("%s\ngot\n%s\nwant\n%s", p, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	want := strings.Join((&performance{t: t, p: p, way: onNet}).play(), "\n")
+	for _, w := range []way{withAdapter, withFastPath} {
+		if got := strings.Join((&performance{t: t, p: p, way: w}).play(), "\n"); got != want {
+			t.Errorf("%s: %s\ngot\n%s\nwant\n%s", w, p, got, want)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ type Option func(*config)
 
 type config struct {
 	parkAfter time.Duration
+	fastPath  bool
 	listen    percore.ListenConfig
 
 	// checkNetHTTP returns why connections must not be parked, or nil. Tests replace it.
@@ -55,3 +56,12 @@ func ParkAfter(d time.Duration) Option {
 func ListenConfig(lc *percore.ListenConfig) Option {
 	return func(c *config) { c.listen = *lc }
 }
+
+// FastPath serves plain HTTP/1.1 requests past net/http: the adapter reads them, calls the
+// http.Server's Handler and answers, byte by byte as net/http would, for less processor time. All
+// that is not plain goes to net/http. The package's documentation says what is plain, and what
+// differs.
+//
+// It has no effect off Linux, with the build tag percore_net, over TLS, and where nothing is parked:
+// below 0 in [ParkAfter], in a bubble of testing/synctest, and if [Stats] has Unsafe.
+func FastPath() Option { return func(c *config) { c.fastPath = true } }

@@ -35,8 +35,8 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
-		services map[*service]struct{} // that still have listeners or connections
-		closed   bool
+		calls  map[*serveCall]struct{} // that still have listeners or connections
+		closed bool
 	}
 }
 
@@ -64,7 +64,7 @@ func Wrap(srv *http.Server, opts ...Option) *Server {
 	for _, opt := range opts {
 		opt(&s.config)
 	}
-	s.mu.services = make(map[*service]struct{})
+	s.mu.calls = make(map[*serveCall]struct{})
 	return s
 }
 
@@ -127,7 +127,7 @@ func (s *Server) serve(l net.Listener, config *tls.Config) error {
 		l.Close()
 		return err
 	}
-	return s.newService(l, config).run()
+	return s.newServeCall(l, config).run()
 }
 
 // Shutdown is [http.Server.Shutdown]: it closes listeners and idle connections,
@@ -137,11 +137,11 @@ func (s *Server) serve(l net.Listener, config *tls.Config) error {
 // once. net/http waits for them for up to five seconds, and then closes them
 // unanswered as well, with or without a request.
 func (s *Server) Shutdown(ctx context.Context) error {
-	services := s.close()
+	calls := s.close()
 	err := s.srv.Shutdown(ctx) // the context's, or a listener's, which is no reason not to wait
-	for _, sv := range services {
+	for _, call := range calls {
 		select {
-		case <-sv.done:
+		case <-call.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -152,24 +152,24 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close is [http.Server.Close]: it closes listeners and connections, parked ones
 // among them, but not hijacked ones.
 func (s *Server) Close() error {
-	services := s.close()
+	calls := s.close()
 	err := s.srv.Close()
-	for _, sv := range services {
-		sv.close()
+	for _, call := range calls {
+		call.close()
 	}
 	return err
 }
 
-// close notes that the server is closed and returns its services.
-func (s *Server) close() []*service {
+// close notes that the server is closed and returns its calls.
+func (s *Server) close() []*serveCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.closed = true
-	var services []*service
-	for sv := range s.mu.services {
-		services = append(services, sv)
+	var calls []*serveCall
+	for call := range s.mu.calls {
+		calls = append(calls, call)
 	}
-	return services
+	return calls
 }
 
 func (s *Server) isClosed() bool {
@@ -190,13 +190,13 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 		return
 	}
 	s.mu.Lock()
-	var services []*service
-	for sv := range s.mu.services {
-		services = append(services, sv)
+	var calls []*serveCall
+	for call := range s.mu.calls {
+		calls = append(calls, call)
 	}
 	s.mu.Unlock()
-	for _, sv := range services {
-		sv.closeIdle()
+	for _, call := range calls {
+		call.closeIdle()
 	}
 }
 
@@ -238,7 +238,9 @@ func (s *Server) canPark() bool {
 func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	c := s.ours(nc)
 	if c == nil {
-		s.tell(nc, state)
+		if _, ok := nc.(*standIn); !ok {
+			s.tell(nc, state)
+		}
 		return
 	}
 	switch state {
@@ -281,16 +283,19 @@ func (s *Server) tell(nc net.Conn, state http.ConnState) {
 // connection was accepted.
 func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
 	if c := s.ours(nc); c != nil {
-		return c.more.ctx
+		return c.ext.ctx
+	}
+	if _, ok := nc.(*standIn); ok {
+		return ctx
 	}
 	return s.user.connContext(ctx, nc)
 }
 
 // baseContext is the http.Server's BaseContext. The user's was called once for
-// all the feeds of a listener.
+// all the queues of a listener.
 func (s *Server) baseContext(l net.Listener) context.Context {
-	if f, ok := l.(*feed); ok && f.server == s {
-		return f.service.base
+	if f, ok := l.(*connQueue); ok && f.server == s {
+		return f.call.base
 	}
 	if l.Addr() == (rehearsalAddr{}) {
 		return context.Background()
@@ -312,7 +317,7 @@ func (s *Server) ours(nc net.Conn) *conn {
 			c, _ = nc.NetConn().(*conn)
 		}
 	}
-	if c == nil || c.feed.server != s {
+	if c == nil || c.queue.server != s {
 		return nil
 	}
 	return c

@@ -516,10 +516,10 @@ func TestCloseBeforeNetHTTPAccepts(t *testing.T) {
 	}
 	s := Wrap(&http.Server{})
 	s.installed.Do(s.install)
-	sv := s.newService(ln, nil)
+	call := s.newServeCall(ln, nil)
 	s.Close()
 	served := make(chan error, 1)
-	go func() { served <- sv.run() }()
+	go func() { served <- call.run() }()
 	if err := testnet.Receive(t, "Serve", served); err != http.ErrServerClosed {
 		t.Errorf("Serve: got %v, want %v", err, http.ErrServerClosed)
 	}

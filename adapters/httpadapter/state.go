@@ -11,11 +11,15 @@ import (
 //	state           held by      meaning                                 leaves by
 //	new             accept loop  the user's hooks are told               keep: fresh, or shaking if a
 //	                                                                     hook has begun to
-//	fresh           connQueue    nothing was ever read; callback armed   shake: shaking, over TLS;
-//	                                                                     enqueue: queued
+//	fresh           connQueue    nothing was ever served; callback armed shake: shaking, over TLS;
+//	                                                                     enqueue: queued; serve: serving
 //	shaking         connQueue    a goroutine of ours shakes hands (TLS)  enqueue: queued
 //	queued          connQueue    it waits for net/http's Accept          lend: opening; lendForGood: http2
-//	parked          connQueue    between two requests; callback armed    enqueue: queued
+//	parked          connQueue    between two requests; callback armed    enqueue: queued; serve: serving
+//	serving         a worker     the fast path reads or serves requests  notify: notified; rest: parked,
+//	                                                                     or fresh; enqueue: queued
+//	notified        a worker     the same, and the callback, armed       resumeServing: serving;
+//	                             while a handler ran, has come           enqueue: queued
 //	opening         net/http     leased, and nothing was read yet        endWait: busy, arrived, http2, ending
 //	arrived         net/http     it has the first bytes since parking,   readMore, setReadDeadline: busy
 //	                             and no more yet
@@ -28,7 +32,8 @@ import (
 //	http2           net/http     it speaks HTTP/2, or has failed to      close: shut; endForGood: closed, if
 //	                             shake hands: never parked               the user's Close of the *tls.Conn is
 //	                                                                     under way, and net/http's does nothing
-//	shut            net/http     closed; StateClosed is still to come    endForGood: closed
+//	shut            net/http,    closed; StateClosed is still to come    endForGood: closed
+//	                a worker
 //	closedInHeader  net/http     the same, since arrived, or since       setReadDeadline: shut;
 //	                             opening after parking                   endForGood: closed
 //	hijacked        the user     all calls go straight through           (final)
@@ -37,7 +42,8 @@ import (
 // Besides:
 //
 //   - close leaves every state but the final ones. A connection that net/http has becomes shut or
-//     closedInHeader, because net/http tells StateClosed; any other becomes closed. The
+//     closedInHeader, because net/http tells StateClosed, and one that a worker has becomes shut;
+//     any other becomes closed. The
 //     exception is the first Close in ending, by which net/http gives a lease back. Should that
 //     be the user's, net/http's is the second and closes the connection all the same.
 //   - hijack leaves every state in which a handler may run.
@@ -54,6 +60,8 @@ const (
 	stateShaking
 	stateQueued
 	stateParked
+	stateServing
+	stateNotified
 	stateOpening
 	stateArrived
 	stateBusy
@@ -70,7 +78,7 @@ const (
 )
 
 var stateNames = [stateCount]string{
-	"new", "fresh", "shaking", "queued", "parked", "opening", "arrived", "busy", "idle", "ending", "ended",
+	"new", "fresh", "shaking", "queued", "parked", "serving", "notified", "opening", "arrived", "busy", "idle", "ending", "ended",
 	"http2", "shut", "closedInHeader", "hijacked", "closed",
 }
 
@@ -93,21 +101,25 @@ func setOf(list ...state) (set states) {
 
 func (set states) has(s state) bool { return set>>s&1 != 0 }
 
-// The states of connections that the adapter keeps, that a handler may have, and in which no
-// Read waits for a request. (It may wait, until it fails, once the connection is closed.)
+// The states of connections that a worker has, that the adapter keeps, that a handler may have,
+// and in which no Read waits for a request. (It may wait, until it fails, once the connection is
+// closed.)
 var (
+	servedStates     = setOf(stateServing, stateNotified)
 	keptStates       = setOf(stateFresh, stateShaking, stateQueued, stateParked)
-	waitlessStates   = keptStates | setOf(stateNew, stateArrived, stateBusy, stateEnding, stateEnded, stateHTTP2, stateHijacked)
-	hijackableStates = setOf(stateArrived, stateBusy, stateIdle, stateHTTP2, stateShut, stateClosedInHeader)
+	waitlessStates   = keptStates | setOf(stateNew, stateServing, stateNotified, stateArrived, stateBusy, stateEnding, stateEnded, stateHTTP2, stateHijacked)
+	hijackableStates = setOf(stateServing, stateNotified, stateArrived, stateBusy, stateIdle, stateHTTP2, stateShut, stateClosedInHeader)
 )
 
 // edges is the table above: where each state may lead.
 var edges = [stateCount]states{
 	stateNew:            setOf(stateFresh, stateShaking, stateShut),
-	stateFresh:          setOf(stateShaking, stateQueued, stateClosed),
+	stateFresh:          setOf(stateShaking, stateQueued, stateServing, stateClosed),
 	stateShaking:        setOf(stateQueued, stateClosed),
 	stateQueued:         setOf(stateOpening, stateHTTP2, stateClosed),
-	stateParked:         setOf(stateQueued, stateClosed),
+	stateParked:         setOf(stateQueued, stateServing, stateClosed),
+	stateServing:        setOf(stateNotified, stateFresh, stateParked, stateQueued, stateShut, stateHijacked),
+	stateNotified:       setOf(stateServing, stateQueued, stateShut, stateHijacked),
 	stateOpening:        setOf(stateBusy, stateArrived, stateHTTP2, stateEnding, stateShut, stateClosedInHeader),
 	stateArrived:        setOf(stateBusy, stateClosedInHeader, stateHijacked),
 	stateBusy:           setOf(stateIdle, stateShut, stateHijacked),
@@ -203,10 +215,11 @@ func (s connState) keep(shaking bool) (connState, bool) {
 // shake is for a connection over TLS that has something to read, or no more time.
 func (s connState) shake() (connState, bool) { return s.to(stateShaking), s.state() == stateFresh }
 
-// enqueue is for a connection that has something to read, or whose handshake is over.
+// enqueue is for a connection that net/http is to have: it has something to read, its handshake is
+// over, or the fast path leaves it.
 func (s connState) enqueue() (connState, bool) {
 	switch s.state() {
-	case stateFresh, stateShaking, stateParked:
+	case stateFresh, stateShaking, stateParked, stateServing, stateNotified:
 		return s.to(stateQueued), true
 	}
 	return s, false
@@ -226,6 +239,41 @@ func (s connState) lend(tick uint32) (connState, bool) {
 func (s connState) lendForGood() (connState, bool) {
 	return s.to(stateHTTP2).set(unannounced), s.state() == stateQueued
 }
+
+// # With a worker
+
+// serve is for a connection of the fast path that has something to read.
+func (s connState) serve() (connState, bool) {
+	return s.to(stateServing), s.state() == stateFresh || s.state() == stateParked
+}
+
+// notify is for the callback that comes while a worker has the connection.
+func (s connState) notify() (connState, bool) { return s.to(stateNotified), s.state() == stateServing }
+
+// resumeServing is for a worker that is about to read.
+func (s connState) resumeServing() (connState, bool) {
+	return s.to(stateServing), servedStates.has(s.state())
+}
+
+// rest is for a connection that waits for more, with the callback armed. Nothing has come since.
+func (s connState) rest() (connState, bool) {
+	if s.has(began) {
+		return s.to(stateParked), s.state() == stateServing
+	}
+	return s.to(stateFresh), s.state() == stateServing
+}
+
+// serveRequest is for a request whose header a worker has.
+func (s connState) serveRequest(method string) (connState, bool) {
+	last := methodOther
+	if method == "POST" {
+		last = methodPOST
+	}
+	return s.withMethod(last), servedStates.has(s.state())
+}
+
+// answerServed is for a request that a worker has answered.
+func (s connState) answerServed() (connState, bool) { return s.set(began), servedStates.has(s.state()) }
 
 // # With net/http: the wait for a request
 
@@ -349,7 +397,7 @@ func (s connState) servedAlone() bool {
 // setReadDeadline is for a read deadline, of which there are several: see conn.
 func (s connState) setReadDeadline() (connState, deadlineUse) {
 	switch s.state() {
-	case stateNew, stateFresh, stateShaking, stateQueued, stateParked, stateEnding, stateEnded:
+	case stateNew, stateFresh, stateShaking, stateQueued, stateParked, stateServing, stateNotified, stateEnding, stateEnded:
 		return s, deadlineReal
 	case stateOpening:
 		if s.has(began) {

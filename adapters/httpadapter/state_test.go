@@ -41,6 +41,13 @@ func events() []event {
 		{"announce", connState.announce},
 		{"beginWait, empty buffer", func(s connState) (connState, bool) { return s.beginWait(readBytes, 7) }},
 		{"beginWait", func(s connState) (connState, bool) { return s.beginWait(readBytes-1, 7) }},
+		{"serve", connState.serve},
+		{"notify", connState.notify},
+		{"resumeServing", connState.resumeServing},
+		{"serveRequest, POST", func(s connState) (connState, bool) { return s.serveRequest("POST") }},
+		{"serveRequest", func(s connState) (connState, bool) { return s.serveRequest("GET") }},
+		{"answerServed", connState.answerServed},
+		{"rest", connState.rest},
 		{"expireRead", connState.expireRead},
 		{"endWait, request", always(func(s connState) connState { return s.endWait(get, readBytes, false) })},
 		{"endWait, rest of a request", always(func(s connState) connState { return s.endWait(get, readBytes-1, false) })},
@@ -76,6 +83,26 @@ func TestStateChanges(t *testing.T) {
 		{in(stateShaking), "enqueue", "queued"},
 		{in(stateParked, began), "enqueue", "queued began"},
 		{in(stateClosed), "enqueue", none},
+
+		{in(stateFresh), "serve", "serving"},
+		{in(stateParked, began), "serve", "serving began"},
+		{in(stateQueued), "serve", none},
+		{in(stateServing), "notify", "notified"},
+		{in(stateNotified), "notify", none},
+		{in(stateParked), "notify", none},
+		{in(stateNotified, began), "resumeServing", "serving began"},
+		{in(stateShut), "resumeServing", none},
+		{in(stateServing), "answerServed", "serving began"},
+		{in(stateNotified), "answerServed", "notified began"},
+		{in(stateShut), "answerServed", none},
+		{in(stateServing), "rest", "fresh"},
+		{in(stateServing, began), "rest", "parked began"},
+		{in(stateNotified, began), "rest", none}, // there is more to read
+		{in(stateServing, began), "enqueue", "queued began"},
+		{in(stateNotified), "enqueue", "queued"},
+		{in(stateServing), "hijack", "hijacked"},
+		{in(stateServing), "close", "shut"},
+		{in(stateNotified, began), "close", "shut began"},
 
 		// A lease's leftovers do not count for the next.
 		{in(stateQueued), "lend", "opening unannounced"},
@@ -208,7 +235,7 @@ func TestStateNames(t *testing.T) {
 	if got, want := in(stateClosed, began, unannounced).String(), "closed began unannounced"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := state(stateCount).String(), "state(16)"; got != want {
+	if got, want := state(stateCount).String(), "state(18)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -25,13 +25,29 @@ type Stats struct {
 	Unsafe bool
 }
 
+// FastPathStats counts the requests of [FastPath], and the connections on which it waits for them.
+type FastPathStats struct {
+	Requests uint64 // that it has served
+	Serving  int    // connections on which a worker reads or serves a request now
+
+	// HandedOver counts the requests that it has left to net/http, by the reason: "body", because the
+	// body had not come whole with the header; "ended", because the stream ended in the middle; or the
+	// part of the header that it does not take: "host", "upgrade", "expect" and others. Reasons that
+	// did not occur are missing.
+	HandedOver map[string]uint64
+}
+
 // counters are Stats as they are counted.
 type counters struct {
 	conns, waiting, parked   atomic.Int64
+	serving                  atomic.Int64
 	parks, unparks           atomic.Uint64
 	foreign, http2, hijacked atomic.Uint64
 	buffered                 atomic.Uint64
 	unsafe                   atomic.Bool
+
+	requests   atomic.Uint64 // that the fast path has served
+	handedOver [reasonCount]atomic.Uint64
 }
 
 // gauge counts a connection that comes into a state, or leaves it.
@@ -41,6 +57,8 @@ func (n *counters) gauge(s state, by int64) {
 		n.waiting.Add(by)
 	case stateParked:
 		n.parked.Add(by)
+	case stateServing, stateNotified:
+		n.serving.Add(by)
 	case stateHTTP2, stateHijacked, stateClosed:
 		n.conns.Add(-by)
 	}
@@ -62,4 +80,16 @@ func (s *Server) Stats() Stats {
 		Buffered: n.buffered.Load(),
 		Unsafe:   n.unsafe.Load(),
 	}
+}
+
+// FastPathStats returns the counters of the fast path.
+func (s *Server) FastPathStats() FastPathStats {
+	n := &s.stats
+	stats := FastPathStats{Requests: n.requests.Load(), Serving: int(n.serving.Load()), HandedOver: make(map[string]uint64)}
+	for r := range n.handedOver {
+		if count := n.handedOver[r].Load(); count > 0 {
+			stats.HandedOver[reason(r).String()] = count
+		}
+	}
+	return stats
 }

@@ -38,7 +38,7 @@ import (
 //
 // # Without holding others up
 //
-// The loop needs feed.mu for each connection that wakes up. So a sweep holds it only to
+// The loop needs queue.mu for each connection that wakes up. So a sweep holds it only to
 // copy a chunk of connections, and looks at them without it.
 type sweeper struct {
 	// immutable
@@ -47,7 +47,7 @@ type sweeper struct {
 	// atomic
 	ticks atomic.Uint32 // when the clock was last read
 
-	// guarded by feed.mu
+	// guarded by queue.mu
 	timer    *time.Timer // runs while net/http has connections, but not during a sweep
 	sweeping bool        // when it ends the sweep sets the timer
 	hurried  bool        // the next sweep was brought forward, or will be
@@ -61,7 +61,7 @@ const (
 	parkTicksMin    = 2               // in a crowd
 	parkTicksRecent = 7 * ticksToPark // of recently used connections; see DefaultParkAfter
 
-	// crowdMin is how many connections of a feed that are not recently used may wait at
+	// crowdMin is how many connections of a queue that are not recently used may wait at
 	// the same time before they are parked sooner. With net/http's buffers and their stacks
 	// that many take a megabyte.
 	crowdMin = 32
@@ -119,17 +119,17 @@ func (s *sweeper) sweepAfterLocked(pause time.Duration, n int) {
 }
 
 // sweep is the timer's function.
-func (f *feed) sweep() {
-	tick, gap := f.beginSweep()
-	f.endSweep(f.parkOverdue(tick, gap, (*conn).expireRead))
+func (q *connQueue) sweep() {
+	tick, gap := q.beginSweep()
+	q.endSweep(q.parkOverdue(tick, gap, (*conn).expireRead))
 }
 
 // beginSweep returns the time, and how much later it is than the ticks that Reads have
 // noted since the last sweep.
-func (f *feed) beginSweep() (tick, gap uint32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := &f.sweeper
+func (q *connQueue) beginSweep() (tick, gap uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := &q.sweeper
 	s.sweeping, s.hurried = true, false
 	last := s.ticks.Load()
 	tick = s.read() // with mu: the clock must not seem to go back
@@ -138,16 +138,16 @@ func (f *feed) beginSweep() (tick, gap uint32) {
 
 // endSweep sets the timer for the next sweep. limit is for how many ticks the
 // connections wait that are not recently used.
-func (f *feed) endSweep(limit uint32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := &f.sweeper
+func (q *connQueue) endSweep(limit uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := &q.sweeper
 	s.sweeping = false
 	pause := time.Duration(max(limit/(parkTicks/sweepTicks), 1)) * s.tick
 	if s.hurried {
 		pause = s.tick
 	}
-	if n := f.mu.lent.len; n > 0 {
+	if n := q.mu.lent.len; n > 0 {
 		s.sweepAfterLocked(pause, n)
 	}
 }
@@ -156,9 +156,9 @@ func (f *feed) endSweep(limit uint32) {
 // with their states, and returns for how many ticks those may wait that are not recently
 // used. The tick is gap later than those that Reads have noted since the last sweep: one
 // that has noted the last tick may have begun just now.
-func (f *feed) parkOverdue(tick, gap uint32, park func(c *conn, seen connState)) (limit uint32) {
+func (q *connQueue) parkOverdue(tick, gap uint32, park func(c *conn, seen connState)) (limit uint32) {
 	others := 0
-	f.each(&f.mu.lent, func(c *conn) {
+	q.each(&q.mu.lent, func(c *conn) {
 		w := c.load()
 		if !w.mayPark() {
 			return
@@ -176,7 +176,7 @@ func (f *feed) parkOverdue(tick, gap uint32, park func(c *conn, seen connState))
 	if limit == parkTicks {
 		return limit
 	}
-	f.each(&f.mu.lent, func(c *conn) {
+	q.each(&q.mu.lent, func(c *conn) {
 		if w := c.load(); w.mayPark() && !w.has(recentlyUsed) && w.since(tick) >= limit {
 			park(c, w)
 		}

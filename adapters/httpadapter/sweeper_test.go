@@ -15,20 +15,20 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// newSweptFeed makes a feed without an acceptor, and whose sweeper never sweeps
+// newSweptQueue makes a queue without an acceptor, and whose sweeper never sweeps
 // by itself.
-func newSweptFeed() *feed {
-	f := &feed{server: new(Server)}
-	f.sweeper = newSweeper(never, func() {})
-	return f
+func newSweptQueue() *connQueue {
+	q := &connQueue{server: new(Server)}
+	q.sweeper = newSweeper(never, func() {})
+	return q
 }
 
 // lendWaiting adds n connections that net/http has had in the given state.
-func (f *feed) lendWaiting(n int, s connState) {
+func (q *connQueue) lendWaiting(n int, s connState) {
 	for range n {
-		c := &conn{feed: f, index: -1}
+		c := &conn{queue: q, index: -1}
 		c.packed.Store(uint32(s))
-		f.mu.lent.add(c)
+		q.mu.lent.add(c)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestOverdue(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, tick := range []uint32{0, 1, parkTicks, tickMask} { // ticks go round
-				f := newSweptFeed()
+				f := newSweptQueue()
 				for _, g := range tt.groups {
 					f.lendWaiting(g.n, g.what.to(stateIdle).at((tick-g.since)&tickMask))
 				}
@@ -88,10 +88,10 @@ func TestOverdue(t *testing.T) {
 }
 
 // traffic is the requests of some connections in a time that is counted in ticks: each waits,
-// sends its next request, and waits again. They have no sockets: the feed, the words and the
+// sends its next request, and waits again. They have no sockets: the queue, the states and the
 // sweeper are the real ones.
 type traffic struct {
-	*feed
+	*connQueue
 	conns []trafficConn
 	tick  uint32
 	parks int
@@ -103,10 +103,10 @@ type trafficConn struct {
 }
 
 func newTraffic(n int) *traffic {
-	tr := &traffic{feed: newSweptFeed()}
+	tr := &traffic{connQueue: newSweptQueue()}
 	tr.lendWaiting(1, in(stateBusy)) // so that the clock is never read
 	for range n {
-		c := &conn{feed: tr.feed, index: -1}
+		c := &conn{queue: tr.connQueue, index: -1}
 		c.packed.Store(uint32(in(stateQueued)))
 		tr.conns = append(tr.conns, trafficConn{conn: c})
 	}
@@ -204,15 +204,15 @@ func TestSparseTraffic(t *testing.T) {
 }
 
 // TestSweepHoldsNobodyUp: however many connections there are, a sweep looks at them, and
-// parks them, without the feed's lock.
+// parks them, without the queue's lock.
 func TestSweepHoldsNobodyUp(t *testing.T) {
 	const n = 10 * connsPerChunk
-	f := newSweptFeed()
+	f := newSweptQueue()
 	f.lendWaiting(n, (waiting | parkable).to(stateIdle))
 	parked := 0
 	f.parkOverdue(parkTicksRecent, 1, func(c *conn, _ connState) {
 		if !f.mu.TryLock() {
-			t.Fatal("the feed's lock is held")
+			t.Fatal("the queue's lock is held")
 		}
 		f.mu.lent.remove(c)
 		f.mu.Unlock()
@@ -236,7 +236,7 @@ func TestSweepHoldsNobodyUp(t *testing.T) {
 // leave the processor to others.
 func TestHurriedSweepsKeepApart(t *testing.T) {
 	const n = 100 * crowdMin
-	f := newSweptFeed()
+	f := newSweptQueue()
 	var sweeps atomic.Int64
 	f.sweeper = newSweeper(time.Nanosecond, func() { sweeps.Add(1); f.sweep() })
 	f.lendWaiting(n, in(stateBusy))
@@ -373,7 +373,7 @@ func TestRecentlyUsed(t *testing.T) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			w := c.load()
-			return w.state() == stateParked && c.swap(w, w.at((c.feed.sweeper.read()-tt.away)&tickMask))
+			return w.state() == stateParked && c.swap(w, w.at((c.queue.sweeper.read()-tt.away)&tickMask))
 		})
 		client.get("/")
 		if got := c.load().has(recentlyUsed); got != tt.want {
@@ -406,12 +406,12 @@ func TestSweeperRests(t *testing.T) {
 	needParking(t)
 	f, conns := startNoting(t)
 	f.dial().get("/")
-	feed := testnet.Receive(t, "the connection", conns).feed
+	queue := testnet.Receive(t, "the connection", conns).queue
 	f.awaitParked(1)
-	feed.mu.Lock()
-	defer feed.mu.Unlock()
-	if feed.sweeper.timer.Stop() || feed.mu.lent.len > 0 {
-		t.Errorf("got a running timer, or %d connections lent, want neither", feed.mu.lent.len)
+	queue.mu.Lock()
+	defer queue.mu.Unlock()
+	if queue.sweeper.timer.Stop() || queue.mu.lent.len > 0 {
+		t.Errorf("got a running timer, or %d connections lent, want neither", queue.mu.lent.len)
 	}
 }
 

@@ -43,24 +43,24 @@ func (t *tlsConn) Close() error {
 func (c *conn) handshake() {
 	defer func() {
 		if err := recover(); err != nil {
-			c.feed.server.logPanic(c, err)
+			c.queue.server.logPanic(c, err)
 			c.abortHandshake()
 		}
 	}()
-	tc, err := c.more.tls, c.shakeHands()
+	tc, err := c.ext.tls, c.shakeHands()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state() != stateShaking {
 		return // closed meanwhile: see logHandshake
 	}
-	c.more.lease = tc
+	c.ext.lease = tc
 	if err == nil {
-		if c.feed.server.firstByteTimeout(true) > 0 { // else the deadlines are the user's
+		if c.queue.server.firstByteTimeout(true) > 0 { // else the deadlines are the user's
 			c.real.set(0)
 			_ = c.Conn.SetDeadline(time.Time{})
 		}
 		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
-			c.more.lease = &tlsConn{tc, c}
+			c.ext.lease = &tlsConn{tc, c}
 		}
 	}
 	c.enqueueLocked()
@@ -68,15 +68,15 @@ func (c *conn) handshake() {
 
 // shakeHands is the handshake, or its outcome once it is over.
 func (c *conn) shakeHands() error {
-	ctx := context.WithValue(c.more.ctx, http.LocalAddrContextKey, c.LocalAddr())
-	return c.more.tls.HandshakeContext(ctx)
+	ctx := context.WithValue(c.ext.ctx, http.LocalAddrContextKey, c.LocalAddr())
+	return c.ext.tls.HandshakeContext(ctx)
 }
 
 // logHandshake tells the log of a handshake that failed, if it did, as net/http would of
 // a connection that it had. The connection is closed: a handshake that is under way, or
 // was still to come, ends at once.
 func (c *conn) logHandshake() {
-	s := c.feed.server
+	s := c.queue.server
 	defer func() {
 		if err := recover(); err != nil {
 			s.logPanic(c, err)
@@ -107,8 +107,8 @@ func (c *conn) abortHandshake() {
 	c.mu.Unlock()
 	if ended {
 		_ = c.identity().Close()
-		c.feed.server.tell(c.identity(), http.StateClosed)
-		c.feed.service.release()
+		c.queue.server.tell(c.identity(), http.StateClosed)
+		c.queue.call.release()
 	}
 }
 

@@ -426,7 +426,7 @@ func TestTLSDeadlineOfHook(t *testing.T) {
 	testnet.Eventually(t, "hands being shaken", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.more.lease != nil
+		return c.ext.lease != nil
 	})
 	if got := c.real.get(); got != instantOf(at) {
 		t.Errorf("got the deadline %d after the handshake, want %d as the hook has set it", got, instantOf(at))
@@ -578,7 +578,7 @@ func TestTLSClosedAfterFailing(t *testing.T) {
 			t.Fatal("the handshake succeeds")
 		}
 		c.mu.Lock()
-		c.more.lease = c.more.tls
+		c.ext.lease = c.ext.tls
 		c.change(connState.enqueue) // and not in the queue
 		c.mu.Unlock()
 		f.server.Close()

@@ -40,6 +40,9 @@ var ways = []way{
 	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) webserver.Server {
 		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0))
 	}},
+	{"httpadapter,fast path", percore.Listen, func(srv *http.Server) webserver.Server {
+		return httpadapter.Wrap(srv, httpadapter.FastPath())
+	}},
 }
 
 func plain(srv *http.Server) webserver.Server { return srv }

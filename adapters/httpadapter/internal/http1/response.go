@@ -331,9 +331,9 @@ func (w *Response) hasSent() bool {
 // sniffBytes is how many bytes [http.DetectContentType] looks at.
 const sniffBytes = 512
 
-// readRest moves up to left bytes of r, as many as the declared length allows, and reports http.ErrContentLength if r has
-// more, as net/http does since Go 1.27. Before that its body went beyond the length, which a client
-// reads as the beginning of the next answer.
+// readRest moves up to left bytes of r, as many as the declared length allows, and reports
+// http.ErrContentLength if r has more, as net/http does since Go 1.27. Before that its body went
+// beyond the length, which a client reads as the beginning of the next answer.
 func (w *Response) readRest(to io.ReaderFrom, r io.Reader, left int64) (n int64, err error) {
 	if limited, ok := r.(*io.LimitedReader); !ok {
 		n, err = to.ReadFrom(&io.LimitedReader{R: r, N: left})

@@ -1,0 +1,264 @@
+package httpadapter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+)
+
+// exchange is a request of the fast path and its answer: the http.ResponseWriter that the handler
+// gets. Handlers may keep it, the request, and all that they can reach from these, so an exchange is
+// never used for a second request. Its memory has no bytes of the connection's buffers, except,
+// while the handler runs, those of the body and of the requests that follow.
+type exchange struct {
+	http1.Response
+
+	// immutable
+	conn   *conn
+	req    *http.Request
+	cancel context.CancelFunc
+	ctx    connContext
+
+	message http1.Message
+	body    requestBody
+
+	// owned by the worker
+	returned bool // the handler has returned, and neither panicked nor ended its goroutine
+
+	mu          sync.Mutex
+	rest        []byte    // bytes behind the request that were read, for Hijack
+	gone        bool      // the client has left
+	closeNotify chan bool // made by CloseNotify
+	hijacked    bool
+	dated       bool // the handler has set the write deadline
+	ended       bool // the handler has returned
+}
+
+// connContext is the parent of a request's context. It finds the local address, which a system call
+// tells, when it is asked for.
+type connContext struct {
+	context.Context
+	conn *conn
+}
+
+func (c *connContext) Value(key any) any {
+	if key == http.LocalAddrContextKey {
+		return c.conn.LocalAddr()
+	}
+	return c.Context.Value(key)
+}
+
+// newExchange makes the exchange of the request at the start of p, whose head was scanned and whose
+// body is in p, too. It returns nil if the request is net/http's to refuse.
+func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
+	x := &exchange{conn: c, ctx: connContext{c.context(), c}}
+	ctx, cancel := context.WithCancel(&x.ctx)
+	req, ok := h.Request(ctx, p, &x.message)
+	if !ok {
+		cancel()
+		return nil
+	}
+	end := h.Bytes + int(h.ContentLength)
+	req.RemoteAddr = c.remoteText()
+	if h.ContentLength > 0 {
+		x.body.left = p[h.Bytes:end]
+		req.Body = &x.body
+	}
+	x.req, x.cancel, x.rest = req, cancel, p[end:]
+	x.Init((*wire)(c), req, nil)
+	return x
+}
+
+// run calls the handler. It reports false if the connection is of no more use: the handler has
+// panicked, or ended its goroutine.
+func (x *exchange) run(handler http.Handler) {
+	defer func() {
+		if x.returned {
+			return
+		}
+		x.Abort()
+		if reason := recover(); reason != nil {
+			x.conn.queue.server.logPanic(x.conn, reason)
+		}
+	}()
+	handler.ServeHTTP(x, x.req)
+	x.returned = true
+}
+
+// leave tells the handler that the client has left. It runs on the loop.
+func (x *exchange) leave() {
+	x.cancel()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.gone {
+		x.gone = true
+		if x.closeNotify != nil {
+			x.closeNotify <- true // has room
+		}
+	}
+}
+
+// end takes the connection's bytes away from the handler, which has returned. It reports whether the
+// handler has hijacked the connection, and whether it has set the write deadline.
+func (x *exchange) end() (hijacked, dated bool) {
+	x.cancel()
+	x.body.end()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ended, x.rest = true, nil
+	return x.hijacked, x.dated
+}
+
+// CloseNotify implements http.CloseNotifier.
+func (x *exchange) CloseNotify() <-chan bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended {
+		panic("net/http: CloseNotify called after ServeHTTP finished")
+	}
+	if x.closeNotify == nil {
+		x.closeNotify = make(chan bool, 1)
+		if x.gone {
+			x.closeNotify <- true
+		}
+	}
+	return x.closeNotify
+}
+
+// Hijack implements http.Hijacker.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.ended:
+		panic("net/http: Hijack called after ServeHTTP finished")
+	case x.hijacked:
+		return nil, nil, http.ErrHijacked
+	}
+	x.hijacked = true
+	x.Response.End()
+	c := x.conn
+	read := append(x.body.take(), x.rest...)
+	c.Conn.CancelOnReadable()
+	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), c), max(len(read), readBytes))
+	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from c afterwards
+	_ = c.SetDeadline(time.Time{})
+	c.hijacked()
+	c.queue.server.tell(c, http.StateHijacked)
+	return c, bufio.NewReadWriter(r, bufio.NewWriter(c)), nil
+}
+
+// SetReadDeadline is for http.ResponseController.
+func (x *exchange) SetReadDeadline(t time.Time) error { return x.conn.SetReadDeadline(t) }
+
+// SetWriteDeadline is for http.ResponseController.
+func (x *exchange) SetWriteDeadline(t time.Time) error {
+	x.mu.Lock()
+	x.dated = true
+	x.mu.Unlock()
+	return x.conn.SetWriteDeadline(t)
+}
+
+// EnableFullDuplex is for http.ResponseController.
+func (x *exchange) EnableFullDuplex() error {
+	x.Response.EnableFullDuplex()
+	return nil
+}
+
+// requestBody is the body of a request that has come whole, with its header. Its bytes are the
+// connection's until the handler has returned, or the answer has begun.
+type requestBody struct {
+	mu    sync.Mutex
+	left  []byte
+	ended bool
+}
+
+// Read implements io.Reader. As with net/http, the last bytes come with io.EOF.
+func (b *requestBody) Read(p []byte) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n = copy(p, b.left)
+	b.left = b.left[n:]
+	if len(b.left) == 0 && (n > 0 || len(p) > 0) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *requestBody) Close() error {
+	b.end()
+	return nil
+}
+
+// end lets go of the bytes.
+func (b *requestBody) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left, b.ended = nil, true
+}
+
+// take returns a copy of the bytes that were not read, and ends the body.
+func (b *requestBody) take() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := bytes.Clone(b.left)
+	b.left, b.ended = nil, true
+	return left
+}
+
+// wire is a conn as the connection of an http1.Response.
+type wire conn
+
+// Write implements http1.Conn.
+func (w *wire) Write(p []byte) (int, error) { return w.Conn.Write(p) }
+
+// ReadFrom implements io.ReaderFrom: files go by sendfile.
+func (w *wire) ReadFrom(r io.Reader) (int64, error) { return w.Conn.ReadFrom(r) }
+
+// KeepAlives implements http1.Conn.
+func (w *wire) KeepAlives() bool { return w.queue.call.keepsAlive() }
+
+// FinishBody implements http1.Conn. The body is there already. A handler that has met the limit of an
+// http.MaxBytesReader has the connection closed, which net/http is told by a method of its own
+// ResponseWriter's.
+func (w *wire) FinishBody() (reusable, tooLong bool) {
+	x := w.current.Load()
+	x.body.end()
+	return !x.hitLimit(), false
+}
+
+// maxBytesReader is the type of the readers that http.MaxBytesReader makes.
+var maxBytesReader = reflect.TypeOf(http.MaxBytesReader(nil, http.NoBody, 0))
+
+// hitLimit reports whether the handler has put an http.MaxBytesReader into the request, and that has
+// met its limit: then each Read, even of no bytes, says so.
+func (x *exchange) hitLimit() bool {
+	if reflect.TypeOf(x.req.Body) != maxBytesReader {
+		return false
+	}
+	var tooLarge *http.MaxBytesError
+	_, err := x.req.Body.Read(nil)
+	return errors.As(err, &tooLarge)
+}
+
+// AppendDate implements http1.Conn.
+func (w *wire) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
+
+// date is shared by all servers.
+var date http1.Date
+
+// Logf implements http1.Conn.
+func (w *wire) Logf(format string, args ...any) { w.queue.server.logf(format, args...) }

@@ -1,0 +1,548 @@
+package httpadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
+)
+
+// startFast is start with the fast path.
+func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture)) *fixture {
+	t.Helper()
+	needParking(t)
+	return start(t, handler, configure, FastPath())
+}
+
+// wantServed waits until the fast path has served n requests, and handed over the given ones.
+func (f *fixture) wantFast(n uint64, handedOver ...string) {
+	f.Helper()
+	want := fmt.Sprint(n, handedOver)
+	got := ""
+	testnet.Eventually(f, "the requests being counted", func() bool {
+		stats := f.server.FastPathStats()
+		var reasons []string
+		for reason, n := range stats.HandedOver {
+			for range n {
+				reasons = append(reasons, reason)
+			}
+		}
+		slices.Sort(reasons)
+		got = fmt.Sprint(stats.Requests, reasons)
+		return got == want || stats.Requests > n || len(reasons) > len(handedOver)
+	})
+	if got != want {
+		f.Errorf("got %s served and handed over, want %s", got, want)
+	}
+}
+
+// A connection that waits between two requests of the fast path has neither goroutine nor buffer.
+func TestFastPathHoldsNothing(t *testing.T) {
+	const conns = 20
+	buffers := pool.ReadStats().BuffersInUse
+	f := startFast(t, echoPath, nil)
+	var clients []*client
+	for i := range conns {
+		c := f.dial()
+		if got := c.get(fmt.Sprint("/", i)); got != fmt.Sprint("/", i) {
+			t.Errorf("got %q", got)
+		}
+		clients = append(clients, c)
+	}
+	clients[0].send("GET /part HTTP/1.1\r\nHo")
+	f.awaitParked(conns)
+	f.wantFast(conns)
+	testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
+	if got := pool.ReadStats().BuffersInUse; got != buffers {
+		t.Errorf("got %d buffers in use, want %d", got, buffers)
+	}
+	clients[0].send("st: test\r\n\r\n")
+	if got := clients[0].answer(); got != "/part" {
+		t.Errorf("got %q, want the answer to a request in two parts", got)
+	}
+	f.wantFast(conns + 1)
+}
+
+// workersLeft counts the workers of all servers.
+func workersLeft() int {
+	buf := make([]byte, 4<<20)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "httpadapter.(*workers).work(")
+}
+
+// Handlers that wait have a worker each, and no more.
+func TestWorkersFollowRequests(t *testing.T) {
+	const n = 50
+	arrived, release := make(chan bool, n), make(chan bool)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		arrived <- true
+		<-release
+	}, nil)
+	var clients []*client
+	for range n {
+		c := f.dial()
+		c.send(request("/"))
+		clients = append(clients, c)
+	}
+	for range n {
+		testnet.Receive(t, "a request", arrived)
+	}
+	if got := workersLeft(); got != n {
+		t.Errorf("got %d workers for %d requests", got, n)
+	}
+	if got := f.server.FastPathStats().Serving; got != n {
+		t.Errorf("got %d connections being served, want %d", got, n)
+	}
+	close(release)
+	for _, c := range clients {
+		c.answer()
+	}
+	testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
+}
+
+// Requests that the fast path doesn't take are net/http's, and the connection comes back.
+func TestHandedOverAndBack(t *testing.T) {
+	for _, tt := range []struct{ name, text, reason string }{
+		{"chunked", "POST /x HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", "coding"},
+		{"expect", "POST /x HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nx", "expect"},
+		{"a body in two parts", "POST /x HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("x", 9000), "body"},
+		{"an upgrade", "GET /x HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "connection option"},
+		{"a long header", "GET /x HTTP/1.1\r\nHost: test\r\nX: " + strings.Repeat("x", 9000) + "\r\n\r\n", "too long"},
+		{"an absolute target", "GET http://test/x HTTP/1.1\r\nHost: test\r\n\r\n", "target"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var remote atomic.Value
+			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				if was := remote.Swap(r.RemoteAddr); was != nil && was != r.RemoteAddr {
+					t.Errorf("got the address %v after %v", r.RemoteAddr, was)
+				}
+				io.Copy(io.Discard, r.Body)
+				echoPath(rw, r)
+			}, nil)
+			c := f.dial()
+			c.get("/1")
+			for range 2 {
+				c.send(tt.text)
+				resp, err := http.ReadResponse(c.br, nil)
+				if err == nil && resp.StatusCode == http.StatusContinue {
+					resp, err = http.ReadResponse(c.br, nil)
+				}
+				if err != nil || resp.StatusCode != http.StatusOK {
+					t.Fatalf("got %v, %v, want an answer", resp, err)
+				}
+				if body, _ := io.ReadAll(resp.Body); string(body) != "/x" {
+					t.Errorf("got %q, want /x", body)
+				}
+				f.awaitParked(1)
+				c.get("/2")
+			}
+			f.wantFast(3, tt.reason, tt.reason)
+			c.Close()
+			f.awaitStates("new active idle" + strings.Repeat(" active idle", 4) + " closed")
+		})
+	}
+}
+
+// TestFastPathContext: a handler finds in its request's context what net/http puts there, and learns
+// there that the client has left. A request that follows is no end.
+func TestFastPathContext(t *testing.T) {
+	type key struct{}
+	waiting := make(chan bool)
+	ended := make(chan error, 1)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if got := ctx.Value(key{}); got != "base, conn" {
+			t.Errorf("got %v, want the hooks' value", got)
+		}
+		if srv, ok := ctx.Value(http.ServerContextKey).(*http.Server); !ok || srv.Handler == nil {
+			t.Errorf("got %v, want the server", srv)
+		}
+		if got := ctx.Value(http.LocalAddrContextKey).(net.Addr).String(); got != r.URL.Query().Get("at") {
+			t.Errorf("got the local address %v, want %v", got, r.URL.Query().Get("at"))
+		}
+		if r.URL.Path != "/wait" {
+			return
+		}
+		gone := rw.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // frameworks use it
+		waiting <- true
+		select {
+		case <-gone:
+			<-ctx.Done()
+			ended <- ctx.Err()
+		case <-waiting:
+			ended <- ctx.Err()
+		}
+	}, func(f *fixture) {
+		f.srv.BaseContext = func(net.Listener) context.Context { return context.WithValue(t.Context(), key{}, "base") }
+		f.srv.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, key{}, fmt.Sprint(ctx.Value(key{}), ", conn"))
+		}
+	})
+	at := "?at=" + f.ln.Addr().String()
+	for _, end := range []string{"pipelined", "half-close", "close", "reset"} {
+		c := f.dial()
+		c.get("/" + at)
+		c.send(request("/wait" + at))
+		testnet.Receive(t, "the handler", waiting)
+		want := context.Canceled
+		switch end {
+		case "pipelined":
+			want = nil
+			c.send(request("/" + at))
+			testnet.Eventually(t, "the request being noticed", func() bool {
+				for nc := range f.snapshot() {
+					if f.server.ours(nc).state() == stateNotified {
+						return true
+					}
+				}
+				return false
+			})
+			waiting <- true
+		case "half-close":
+			_ = c.Conn.(*net.TCPConn).CloseWrite()
+		case "reset":
+			_ = c.Conn.(*net.TCPConn).SetLinger(0)
+			fallthrough
+		case "close":
+			c.Close()
+		}
+		if err := testnet.Receive(t, "the handler's end", ended); err != want {
+			t.Errorf("%s: got %v, want %v", end, err, want)
+		}
+		if end == "pipelined" {
+			c.answer()
+			c.answer()
+			c.Close()
+		}
+	}
+}
+
+// TestFastPathHijack: the user gets the connection with the bytes that were read.
+func TestFastPathHijack(t *testing.T) {
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		nc, buffered, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Errorf("Hijack: %v", err)
+			return
+		}
+		if _, err := rw.Write([]byte("x")); err != http.ErrHijacked {
+			t.Errorf("Write: got %v, want http.ErrHijacked", err)
+		}
+		if _, _, err := http.NewResponseController(rw).Hijack(); err != http.ErrHijacked {
+			t.Errorf("Hijack again: got %v, want http.ErrHijacked", err)
+		}
+		go func() { // as with net/http, it may outlive the handler
+			defer nc.Close()
+			fmt.Fprintf(buffered, "%d buffered, ", buffered.Reader.Buffered())
+			buffered.Flush()
+			io.Copy(nc, buffered)
+		}()
+	}, nil)
+	c := f.dial()
+	c.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody and ")
+	got, _ := c.br.ReadString('d')
+	c.send("more")
+	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	rest, err := io.ReadAll(c.br)
+	if all := got + string(rest); err != nil || all != "9 buffered, body and more" {
+		t.Errorf("got %q, %v", all, err)
+	}
+	testnet.Eventually(t, "the connection being the user's", func() bool { return f.server.Stats().Hijacked == 1 })
+}
+
+// TestFastPathPanics: a handler that panics, or ends its goroutine, closes its connection and no other.
+func TestFastPathPanics(t *testing.T) {
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/panic":
+			panic("a reason")
+		case "/abort":
+			io.WriteString(rw, "part")
+			http.NewResponseController(rw).Flush()
+			panic(http.ErrAbortHandler)
+		case "/goexit":
+			runtime.Goexit()
+		}
+		echoPath(rw, r)
+	}, nil)
+	other := f.dial()
+	for _, path := range []string{"/panic", "/abort", "/goexit"} {
+		other.get("/")
+		c := f.dial()
+		c.get("/")
+		c.send(request(path))
+		rest, err := io.ReadAll(c.br)
+		if err != nil || strings.Contains(string(rest), "\r\n0\r\n") {
+			t.Errorf("%s: got %q, %v, want an end in the middle", path, rest, err)
+		}
+	}
+	testnet.Eventually(t, "the connections being closed", func() bool { return f.server.Stats().Conns == 1 })
+	if log := f.log.String(); strings.Count(log, "http: panic serving") != 1 || !strings.Contains(log, "a reason\ngoroutine ") {
+		t.Errorf("got the log %q, want one panic", log)
+	}
+}
+
+// TestFastPathEnds: Shutdown and Close, the Server's and the http.Server's own, treat requests of the
+// fast path as net/http treats its own.
+func TestFastPathEnds(t *testing.T) {
+	for _, whose := range []string{"Server", "http.Server"} {
+		t.Run("Shutdown of "+whose, func(t *testing.T) {
+			arrived, release := make(chan bool), make(chan bool)
+			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/wait" {
+					arrived <- true
+					<-release
+				}
+			}, nil)
+			idle, busy := f.dial(), f.dial()
+			idle.get("/")
+			busy.send(request("/wait"))
+			testnet.Receive(t, "the request", arrived)
+			ended := make(chan error, 1)
+			go func() {
+				if whose == "Server" {
+					ended <- f.server.Shutdown(t.Context())
+				} else {
+					ended <- f.srv.Shutdown(t.Context())
+				}
+			}()
+			idle.awaitEOF()
+			select {
+			case err := <-ended:
+				t.Errorf("Shutdown returned %v with a request under way", err)
+			case <-time.After(20 * time.Millisecond):
+			}
+			close(release)
+			resp, err := http.ReadResponse(busy.br, nil)
+			if err != nil || !resp.Close {
+				t.Errorf("got %v, %v, want an answer that says that the connection is closed", resp, err)
+			}
+			busy.awaitEOF()
+			if err := testnet.Receive(t, "Shutdown", ended); err != nil {
+				t.Errorf("Shutdown: %v", err)
+			}
+		})
+		t.Run("Close of "+whose, func(t *testing.T) {
+			arrived := make(chan bool)
+			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				arrived <- true
+				<-r.Context().Done()
+			}, nil)
+			c := f.dial()
+			c.send(request("/"))
+			testnet.Receive(t, "the request", arrived)
+			if whose == "Server" {
+				_ = f.server.Close()
+			} else {
+				_ = f.srv.Close()
+			}
+			if _, err := c.br.ReadByte(); err == nil {
+				t.Error("got an answer after Close")
+			}
+		})
+	}
+}
+
+// TestFastPathKeepAlivesOff: the answer under way is the connection's last.
+func TestFastPathKeepAlivesOff(t *testing.T) {
+	arrived, release := make(chan bool), make(chan bool)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			arrived <- true
+			<-release
+		}
+	}, nil)
+	idle, busy := f.dial(), f.dial()
+	idle.get("/")
+	f.awaitParked(1)
+	busy.send(request("/wait"))
+	testnet.Receive(t, "the request", arrived)
+	f.server.SetKeepAlivesEnabled(false)
+	idle.awaitEOF()
+	close(release)
+	resp, err := http.ReadResponse(busy.br, nil)
+	if err != nil || !resp.Close {
+		t.Errorf("got %v, %v, want an answer that says that the connection is closed", resp, err)
+	}
+	busy.awaitEOF()
+}
+
+// TestFastPathTimeouts: each of net/http's time-outs does what it does there. The expected states and
+// answers are those of an http.Server on package net.
+func TestFastPathTimeouts(t *testing.T) {
+	const (
+		short   = 50 * time.Millisecond
+		refused = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
+	)
+	for _, tt := range []struct {
+		name   string
+		set    func(srv *http.Server)
+		first  bool // a whole request comes before
+		send   string
+		states string
+		answer string
+	}{
+		{"idle", func(srv *http.Server) { srv.IdleTimeout = short }, true, "", "new active idle closed", ""},
+		{"idle by ReadTimeout", func(srv *http.Server) { srv.ReadTimeout = short }, true, "", "new active idle closed", ""},
+		{"first byte", func(srv *http.Server) { srv.ReadHeaderTimeout = short }, false, "", "new closed", ""},
+		{"first header", func(srv *http.Server) { srv.ReadHeaderTimeout = short }, false, "GET / HT", "new active closed", refused},
+		{"header", func(srv *http.Server) { srv.ReadHeaderTimeout = short }, true, "GET / HT", "new active idle closed", refused},
+		{"header by ReadTimeout", func(srv *http.Server) { srv.ReadTimeout, srv.IdleTimeout = short, time.Hour }, true, "GET / HT", "new active idle closed", refused},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := startFast(t, echoPath, func(f *fixture) { tt.set(f.srv) })
+			c := f.dial()
+			if tt.first {
+				c.get("/")
+			}
+			for i := range len(tt.send) { // byte by byte, so that each wakes a worker
+				c.send(tt.send[i : i+1])
+			}
+			if rest, err := io.ReadAll(c.br); err != nil || string(rest) != tt.answer {
+				t.Errorf("got %q, %v, want %q", rest, err, tt.answer)
+			}
+			f.awaitStates(tt.states)
+		})
+	}
+	t.Run("write", func(t *testing.T) {
+		failed := make(chan error, 1)
+		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/" {
+				return
+			}
+			for {
+				if _, err := rw.Write(make([]byte, 1<<20)); err != nil {
+					failed <- err
+					return
+				}
+			}
+		}, func(f *fixture) { f.srv.WriteTimeout = short })
+		c := f.dial()
+		c.get("/")
+		c.send(request("/endless"))
+		if err := testnet.Receive(t, "the handler's error", failed); !isTimeout(err) {
+			t.Errorf("got %v, want a time-out", err)
+		}
+	})
+	t.Run("handler", func(t *testing.T) {
+		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(rw)
+			if err := errors.Join(rc.SetReadDeadline(time.Now().Add(-time.Hour)), rc.SetWriteDeadline(time.Now().Add(time.Hour)), rc.EnableFullDuplex()); err != nil {
+				t.Error(err)
+			}
+			<-r.Context().Done()
+			echoPath(rw, r)
+		}, nil)
+		c := f.dial()
+		for range 3 { // a deadline of one request is not the next one's
+			c.get("/")
+			f.awaitParked(1)
+		}
+	})
+}
+
+// TestFastPathLimit: a handler that meets the limit of an http.MaxBytesReader has the connection
+// closed.
+func TestFastPathLimit(t *testing.T) {
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(rw, r.Body, 4)
+		_, err := io.ReadAll(r.Body)
+		fmt.Fprint(rw, err)
+	}, nil)
+	c := f.dial()
+	c.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nfits")
+	if got := c.answer(); got != "<nil>" {
+		t.Errorf("got %q, want no error", got)
+	}
+	c.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\ntoo large")
+	resp, err := http.ReadResponse(c.br, nil)
+	if err != nil || !resp.Close {
+		t.Fatalf("got %v, %v, want an answer that says that the connection is closed", resp, err)
+	}
+	if body, _ := io.ReadAll(resp.Body); string(body) != "http: request body too large" {
+		t.Errorf("got %q", body)
+	}
+	c.awaitEOF()
+	f.wantFast(2)
+}
+
+// TestFastPathFiles: a file goes to the connection as with net/http, and the request after it is served.
+func TestFastPathFiles(t *testing.T) {
+	content := strings.Repeat("0123456789", 100_000)
+	file := testnet.TempFile(t, []byte(content))
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { http.ServeFile(rw, r, file.Name()) }, nil)
+	c := f.dial()
+	for range 3 {
+		if got := c.get("/"); got != content {
+			t.Errorf("got %d bytes, want the file", len(got))
+		}
+	}
+	f.wantFast(3)
+}
+
+// A handler that writes after it has returned changes no later answer.
+func TestFastPathLateWrites(t *testing.T) {
+	wrote := make(chan error, 1)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/late" {
+			ctx := r.Context()
+			go func() {
+				<-ctx.Done() // cancelled when the handler has returned
+				_, err := rw.Write([]byte("late"))
+				wrote <- err
+			}()
+		}
+		echoPath(rw, r)
+	}, nil)
+	c := f.dial()
+	for range 20 {
+		if got := c.get("/late"); got != "/late" && got != "/latelate" {
+			t.Fatalf("got %q", got)
+		}
+		testnet.Receive(t, "the late write", wrote)
+		if got := c.get("/next"); got != "/next" {
+			t.Fatalf("got %q", got)
+		}
+	}
+}
+
+// FastPath leaves TLS to net/http.
+func TestFastPathOff(t *testing.T) {
+	needParking(t)
+	var requests atomic.Int64
+	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { requests.Add(1) })}
+	ts := httptest.NewUnstartedServer(srv.Handler)
+	defer ts.Close()
+	ts.StartTLS()
+	server := Wrap(&http.Server{Handler: srv.Handler, TLSConfig: ts.TLS}, FastPath())
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.ServeTLS(ln, "", "") }()
+	client := ts.Client()
+	resp, err := client.Get("https://" + ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	client.CloseIdleConnections()
+	_ = server.Close()
+	testnet.Receive(t, "Serve", served)
+	if got := server.FastPathStats().Requests; got != 0 || requests.Load() != 1 {
+		t.Errorf("got %d of %d requests on the fast path", got, requests.Load())
+	}
+}

@@ -1,0 +1,349 @@
+package httpadapter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
+)
+
+// turn is the time that a worker gives to a connection: from its wake-up until it waits again, or
+// is given up. It reads the bytes that are there, serves the requests among them, and leaves to
+// net/http all that [http1] does not take.
+//
+// The engine's callback is armed while a handler runs, so that the end of the client's stream is
+// noticed (see woken), and stays armed when the connection waits afterwards. So a request costs one
+// callback.
+type turn struct {
+	c     *conn
+	buf   *[]byte // nil while nothing is buffered
+	have  int     // bytes at the start of buf that were read and not served yet
+	armed bool    // the callback is armed, or it has come and the state is notified
+	begun bool    // the deadline of the header under way was set
+	head  http1.Head
+}
+
+// turnBytes is the size of a worker's buffer, and the longest request, body included, that the fast
+// path takes: net/http reads as many bytes at once, and takes them over in one Read.
+var turnBytes = readBytes
+
+// serve is a worker's turn with c.
+func (c *conn) serve() {
+	t := turn{c: c}
+	over := false
+	defer func() {
+		if !over { // the handler has ended its goroutine
+			t.abandon()
+		}
+	}()
+	t.resume()
+	for t.read() && t.serveBuffered() && t.wait() {
+	}
+	t.release()
+	over = true
+}
+
+// abandon closes the connection after a handler that has not returned, and has called Abort.
+func (t *turn) abandon() {
+	x := t.c.current.Swap(nil)
+	if hijacked, _ := x.end(); !hijacked {
+		t.c.send(x.Out())
+		t.close()
+	}
+	t.release()
+}
+
+// resume takes the bytes that were kept while the connection waited.
+func (t *turn) resume() {
+	if u := t.c.unread; u != nil {
+		t.c.unread = nil
+		t.have, t.begun = copy(t.memory(), u.bytes), u.dated
+	}
+}
+
+// memory returns the buffer.
+func (t *turn) memory() []byte {
+	if t.buf == nil {
+		t.buf = pool.GetBytes(turnBytes)
+	}
+	return (*t.buf)[:turnBytes]
+}
+
+// release gives the buffer back. No handler has a part of it: see exchange.
+func (t *turn) release() {
+	if t.buf != nil {
+		pool.PutBytes(t.buf)
+		t.buf, t.have = nil, 0
+	}
+}
+
+// read reads the bytes that are there, if any. It reports false if the connection is given up.
+func (t *turn) read() bool {
+	if t.c.state() == stateNotified {
+		t.armed = false
+	}
+	if _, ok := t.c.change(connState.resumeServing); !ok {
+		return t.finish() // closed by another
+	}
+	n, err := t.c.Conn.TryRead(t.memory()[t.have:])
+	switch {
+	case err == nil:
+		t.have += n
+		return true
+	case t.have > 0:
+		return t.handOver(reasonEnded) // in the middle of a header
+	}
+	return t.close()
+}
+
+// serveBuffered serves the requests that are there whole. It reports false if the connection is given
+// up.
+func (t *turn) serveBuffered() bool {
+	for t.have > 0 {
+		p := t.memory()[:t.have]
+		limit := t.c.queue.server.headerBytesMax()
+		switch v := t.head.Scan(p, limit); v {
+		case http1.Plain:
+		case http1.Incomplete:
+			return true
+		default:
+			return t.handOver(reasonOf(v))
+		}
+		if t.head.Fields > t.c.queue.call.fieldsMax {
+			return t.handOver(reasonOf(http1.Fields))
+		}
+		if t.head.ContentLength > int64(t.have-t.head.Bytes) {
+			return t.handOver(reasonBody)
+		}
+		if !t.serveRequest(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// serveRequest serves the request at the start of p, whose head was scanned. It reports false if the
+// connection is given up.
+func (t *turn) serveRequest(p []byte) bool {
+	c := t.c
+	s := c.queue.server
+	if c.queue.call.ended.Load() {
+		return t.close() // as net/http does with a request that comes after Shutdown
+	}
+	x := c.newExchange(&t.head, p)
+	if x == nil {
+		return t.handOver(reasonTarget)
+	}
+	s.stats.requests.Add(1)
+	used := t.head.Bytes + int(t.head.ContentLength)
+	t.begin(x)
+	if used == t.have {
+		t.have = 0
+		if t.head.ContentLength == 0 {
+			t.release() // a handler may wait for long
+		}
+	}
+	x.run(s.handler())
+	hijacked, dated := x.end()
+	if hijacked {
+		c.current.Store(nil)
+		return false
+	}
+	reusable := x.returned && x.Finish()
+	c.current.Store(nil)
+	sent := c.send(x.Out())
+	if x.returned && x.req.MultipartForm != nil {
+		_ = x.req.MultipartForm.RemoveAll()
+	}
+	if !sent || !reusable {
+		if x.returned && x.hitLimit() {
+			_ = c.Conn.CloseWrite()
+			time.Sleep(closeDelay)
+		}
+		return t.close()
+	}
+	if dated || s.srv.WriteTimeout > 0 {
+		_ = c.Conn.SetWriteDeadline(time.Time{})
+	}
+	if t.have > 0 {
+		t.have = copy(p, p[used:t.have])
+	}
+	t.begun = false
+	c.change(connState.answerServed)
+	s.tell(c, http.StateIdle)
+	if !c.queue.call.keepsAlive() {
+		return t.close()
+	}
+	c.setRealDeadline(s.idleDeadline())
+	return true
+}
+
+// send writes p, and reports whether that worked.
+func (c *conn) send(p []byte) bool {
+	if len(p) == 0 {
+		return true
+	}
+	_, err := c.Conn.Write(p)
+	http1.ReleaseOut(p)
+	return err == nil
+}
+
+// closeDelay is how long net/http waits, after its last byte, before it closes a connection whose
+// client may still be sending.
+const closeDelay = 500 * time.Millisecond
+
+// begin prepares the connection for a handler.
+func (t *turn) begin(x *exchange) {
+	c := t.c
+	s := c.queue.server
+	c.setRealDeadline(0) // as net/http has it while it watches for the client's end
+	if d := s.srv.WriteTimeout; d > 0 {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
+	}
+	c.current.Store(x)
+	c.change(func(s connState) (connState, bool) { return s.serveRequest(x.req.Method) })
+	s.tell(c, http.StateActive)
+	if !t.armed {
+		t.arm()
+	}
+}
+
+// arm arms the callback. If the connection has ended, or its deadline passed, it is as if the callback
+// had come.
+func (t *turn) arm() {
+	t.armed = true
+	if err := t.c.Conn.NotifyReadable((*waker)(t.c)); err != nil && !errors.Is(err, loop.ErrArmed) {
+		t.c.woken(err)
+	}
+}
+
+// wait lets the connection wait for more. It reports true if there is more already, or may be, and
+// false if the turn is over: the connection is another worker's now, when its time comes.
+func (t *turn) wait() bool {
+	c := t.c
+	t.keepUnread()
+	if !t.armed {
+		t.arm()
+	}
+	if _, ok := c.change(connState.rest); ok {
+		// Waiting first, then asked: Shutdown and SetKeepAlivesEnabled do it the other way round.
+		if !c.queue.call.keepsAlive() {
+			c.hangUp()
+		}
+		return false
+	}
+	c.unread = nil
+	return true // the callback has come, or the connection is closed: see read
+}
+
+// handOver gives the connection to net/http, with the bytes that were read.
+func (t *turn) handOver(r reason) bool {
+	c := t.c
+	c.queue.server.stats.handedOver[r].Add(1)
+	c.Conn.CancelOnReadable()
+	t.keepUnread()
+	c.mu.Lock()
+	closed := c.state() == stateShut
+	if !closed {
+		c.enqueueLocked()
+	}
+	c.mu.Unlock()
+	return closed && t.finish()
+}
+
+// keepUnread keeps the bytes that were read: of a header that is not there whole, or of a request
+// that is net/http's. Once there are a few, the time for the header runs; for the first header of all
+// it has run since the connection was accepted.
+func (t *turn) keepUnread() {
+	c := t.c
+	if t.have == 0 {
+		return
+	}
+	if t.have >= peekBytes && !t.begun {
+		t.begun = true
+		if c.load().has(began) {
+			c.setRealDeadline(c.queue.server.headerDeadline())
+		}
+	}
+	c.unread = &unread{bytes.Clone(t.memory()[:t.have]), t.begun}
+}
+
+// close closes the connection.
+func (t *turn) close() bool {
+	t.c.changeLocked(connState.close)
+	return t.finish()
+}
+
+// finish is for a connection that is closed. It reports false.
+func (t *turn) finish() bool {
+	c := t.c
+	_ = c.Conn.Close()
+	c.mu.Lock()
+	ended := c.endLocked(connState.endForGood)
+	c.mu.Unlock()
+	if ended {
+		c.queue.server.tell(c, http.StateClosed)
+		c.queue.call.release()
+	}
+	return false
+}
+
+// context returns the parent of the contexts of the connection's requests.
+func (c *conn) context() context.Context {
+	if c.ext != nil && c.ext.ctx != nil {
+		return c.ext.ctx
+	}
+	return c.queue.call.ctx
+}
+
+// remoteText returns the peer's address as net/http tells it.
+func (c *conn) remoteText() string {
+	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
+		return at.String()
+	}
+	return c.RemoteAddr().String()
+}
+
+// setRealDeadline sets the read deadline. Most connections never have one.
+func (c *conn) setRealDeadline(at instant) {
+	if c.real.get() != at {
+		c.real.set(at)
+		_ = c.Conn.SetReadDeadline(at.time())
+	}
+}
+
+// idleDeadline returns the deadline of a wait for a request that begins now.
+func (s *Server) idleDeadline() instant {
+	d := s.srv.IdleTimeout
+	if d == 0 {
+		d = s.srv.ReadTimeout
+	}
+	if d <= 0 {
+		return 0
+	}
+	return instant(monotime.After(d))
+}
+
+// handler returns the handler that net/http would call.
+func (s *Server) handler() http.Handler {
+	if s.srv.Handler == nil {
+		return http.DefaultServeMux
+	}
+	return s.srv.Handler
+}
+
+// headerBytesMax returns the longest header that the fast path takes. net/http refuses none that is
+// as short.
+func (s *Server) headerBytesMax() int {
+	if limit := s.srv.MaxHeaderBytes; limit > 0 {
+		return min(limit, turnBytes)
+	}
+	return turnBytes
+}
