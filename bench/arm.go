@@ -33,13 +33,14 @@ func DefaultArms() []Arm {
 	return arms
 }
 
-// ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is
-// net with GODEBUG=multipathtcp=0) or "percore", with options as in
+// ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net
+// with GODEBUG=multipathtcp=0) or "percore", with options as in
 // "percore+thread+pin+loops=4". All three have the option "adapter": servers run
 // through percore's adapter for them, if there is one; on net that leaves what the
-// adapter sets up of the server itself. "fasthttp" is the server of package fasthttp
-// on net, and "percore+fasthttp" the same on percore. An arm that is named twice gets
-// "#2" and so on, which makes "net,net" a control.
+// adapter sets up of the server itself. "percore+fastpath" is "percore+adapter" with
+// the adapter's fast path, for HTTP servers. "fasthttp" is the server of package
+// fasthttp on net, and "percore+fasthttp" the same on percore. An arm that is named
+// twice gets "#2" and so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -111,6 +112,8 @@ func (a *Arm) setOption(option string) error {
 	switch key {
 	case "adapter":
 		a.Engine.Adapter = true
+	case "fastpath":
+		a.Engine.Adapter, a.Engine.FastPath = true, true
 	case "fasthttp":
 		a.Engine.FastHTTP = true
 	case "thread":
@@ -128,7 +131,7 @@ func (a *Arm) setOption(option string) error {
 	case "busypoll":
 		a.Engine.BusyPoll, err = time.ParseDuration(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, fasthttp, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, fasthttp, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +30,7 @@ func TestParseArms(t *testing.T) {
 		{Name: "net-nomptcp+adapter", Engine: target.Engine{Name: "net", Adapter: true}, Env: []string{"GODEBUG=multipathtcp=0"}},
 		{Name: "fasthttp", Engine: target.Engine{Name: "net", FastHTTP: true}},
 		{Name: "percore+fasthttp+pin", Engine: target.Engine{Name: "percore", FastHTTP: true, Pin: true}},
+		{Name: "percore+fastpath+pin", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Pin: true}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -38,16 +39,18 @@ func TestParseArms(t *testing.T) {
 
 func TestParseArmsErrors(t *testing.T) {
 	for list, want := range map[string]string{
-		"":                         `unknown arm ""`,
-		"gnet":                     `unknown arm "gnet"`,
-		"net,":                     `unknown arm ""`,
-		"net+thread":               `unknown option "thread": net has adapter only`,
-		"percore+fast":             `unknown option "fast"`,
-		"percore+loops=many":       "invalid syntax",
-		"percore+busypoll=10":      "missing unit",
-		"fasthttp+pin":             `unknown option "pin"`,
-		"fasthttp+adapter":         "fasthttp has no adapter",
-		"percore+adapter+fasthttp": "fasthttp has no adapter",
+		"":                          `unknown arm ""`,
+		"gnet":                      `unknown arm "gnet"`,
+		"net,":                      `unknown arm ""`,
+		"net+thread":                `unknown option "thread": net has adapter only`,
+		"percore+fast":              `unknown option "fast"`,
+		"percore+loops=many":        "invalid syntax",
+		"percore+busypoll=10":       "missing unit",
+		"net+fastpath":              `unknown option "fastpath": net has adapter only`,
+		"percore+fastpath+fasthttp": "fasthttp has no adapter",
+		"fasthttp+pin":              `unknown option "pin"`,
+		"fasthttp+adapter":          "fasthttp has no adapter",
+		"percore+adapter+fasthttp":  "fasthttp has no adapter",
 	} {
 		if _, err := ParseArms(list); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", list, err, want)

@@ -344,6 +344,31 @@ func TestAdapterParks(t *testing.T) {
 	noChildren(t)
 }
 
+// TestFastPath runs each scenario over HTTP through the adapter's fast path, and sees that
+// it serves small requests and no others.
+func TestFastPath(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	cfg := quick(t, "percore+fastpath,percore+adapter", "^(http|cpu|download|upload|proxy/http|computing|idle/http|idle.busy)")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		checkResult(t, rep, res)
+		want := !strings.HasPrefix(res.Scenario, "upload/") && res.Headline[0] != MetricResident
+		if got := len(res.Values("percore+fastpath", MetricFast)) > 0; got != want {
+			t.Errorf("%s: the fast path served requests: got %t, want %t", res.Scenario, got, want)
+		}
+		if got := res.Values("percore+adapter", MetricFast); len(got) > 0 {
+			t.Errorf("%s: the fast path served requests without the option: %v of each", res.Scenario, got)
+		}
+	}
+	noChildren(t)
+}
+
 // TestFastHTTP measures fasthttp's servers where there are any: the arm is left out of the
 // other scenarios, and those without an arm are skipped.
 func TestFastHTTP(t *testing.T) {

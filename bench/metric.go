@@ -40,6 +40,7 @@ const (
 	MetricWakeups = "wakeups/op"     // of the engine's loops
 	MetricEvents  = "events/wakeup"  // of the engine's loops
 	MetricUnparks = "unparks/op"     // connections that httpadapter had parked
+	MetricFast    = "fastpath/op"    // requests that httpadapter's fast path served
 	MetricLoadCPU = "load-cpu-ns/op" // the load generator's
 	MetricOther   = "other-cpu-%"    // of the machine: used by none of the processes
 
@@ -76,6 +77,7 @@ var metrics = []Metric{
 	{MetricWakeups, "wake-ups/op", Count, false},
 	{MetricEvents, "events/wake-up", Count, true},
 	{MetricUnparks, "un-parked/op", Count, false},
+	{MetricFast, "fast path/op", Count, true},
 	{MetricLoadCPU, "client cpu/op", Nanoseconds, false},
 	{MetricLateP99, "client late p99", Nanoseconds, false},
 	{MetricOther, "other cpu", Percent, false},

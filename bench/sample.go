@@ -254,6 +254,9 @@ func serverMetrics(m map[string]float64, before, after target.Usage, seen observ
 	if unparks := after.Unparks - before.Unparks; unparks > 0 {
 		m[MetricUnparks] = perOp(float64(unparks))
 	}
+	if fast := after.FastPath - before.FastPath; fast > 0 {
+		m[MetricFast] = perOp(float64(fast))
+	}
 	if wakeups := after.Wakeups - before.Wakeups; wakeups > 0 {
 		m[MetricWakeups] = perOp(float64(wakeups))
 		m[MetricEvents] = float64(after.Events-before.Events) / float64(wakeups)

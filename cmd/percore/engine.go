@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -100,12 +103,16 @@ func (l *countingListener) Accept() (net.Conn, error) {
 }
 
 // runHTTP returns the server that runs srv. It parks connections that have waited for their
-// next request for park.
-func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration) webserver.Server {
+// next request for park, and serves plain requests by the adapter's fast path if wanted.
+func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration, fastPath bool) webserver.Server {
 	if e.plain {
 		return srv
 	}
-	return httpadapter.Wrap(srv, httpadapter.ParkAfter(park))
+	options := []httpadapter.Option{httpadapter.ParkAfter(park)}
+	if fastPath {
+		options = append(options, httpadapter.FastPath())
+	}
+	return httpadapter.Wrap(srv, options...)
 }
 
 // grpcOptions returns the options for a grpc.Server that is run by serveGRPC.
@@ -162,6 +169,24 @@ func (e *serveEngine) parked(srv webserver.Server) string {
 	}
 	stats := adapter.Stats()
 	return fmt.Sprintf("%s, woken up %s", plural(stats.Parks, "time"), plural(stats.Unparks, "time"))
+}
+
+// fastPath tells how many requests of srv, which runHTTP returned, took the fast path, and
+// why the others did not.
+func (e *serveEngine) fastPath(srv webserver.Server) string {
+	adapter, ok := srv.(*httpadapter.Server)
+	if e.group == nil || !ok {
+		return e.notAvailable()
+	}
+	stats := adapter.FastPathStats()
+	var others []string
+	for _, reason := range slices.Sorted(maps.Keys(stats.HandedOver)) {
+		others = append(others, fmt.Sprintf("%s %d", reason, stats.HandedOver[reason]))
+	}
+	if len(others) == 0 {
+		return plural(stats.Requests, "request")
+	}
+	return fmt.Sprintf("%s; by net/http, because of: %s", plural(stats.Requests, "request"), strings.Join(others, ", "))
 }
 
 // zeroCopied tells how much never came through this program's memory.

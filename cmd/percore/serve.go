@@ -54,6 +54,8 @@ once) and shows a summary.
                  package for comparison (default ` + enginePercore + `)
   -park TIME     park HTTP connections that have waited this long for their next
                  request: they hold no goroutine and no buffers (default 100ms)
+  -fastpath      serve plain HTTP/1.1 requests by the adapter itself, at less
+                 cost, and leave only the others to net/http
   -plain         run the very same servers straight on percore's listeners,
                  without its adapters; nothing is parked then
   -v             log every request and every call
@@ -74,6 +76,7 @@ type serveOptions struct {
 	loops       int
 	engine      string
 	park        time.Duration
+	fastPath    bool
 	plain       bool
 	verbose     bool
 }
@@ -90,6 +93,7 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.IntVar(&o.loops, "loops", 0, "")
 	flags.StringVar(&o.engine, "engine", enginePercore, "")
 	flags.DurationVar(&o.park, "park", httpadapter.DefaultParkAfter, "")
+	flags.BoolVar(&o.fastPath, "fastpath", false, "")
 	flags.BoolVar(&o.plain, "plain", false, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 	if err := flags.Parse(args); err != nil {
@@ -117,6 +121,12 @@ func (o *serveOptions) check() error {
 	}
 	if o.park < 0 {
 		return fmt.Errorf("-park %v: want a time that is not negative (-plain parks nothing)", o.park)
+	}
+	if o.fastPath && o.plain {
+		return errors.New("-fastpath is an adapter's, and -plain does without adapters: leave out one of them")
+	}
+	if o.fastPath && o.engine == engineNet {
+		return fmt.Errorf("-fastpath: -engine %s has none: leave out one of them", engineNet)
 	}
 	return nil
 }
@@ -221,7 +231,7 @@ func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, 
 	if d.grpcListener, err = d.listen(ctx, "grpc", opts.grpcAddress); err != nil {
 		return nil, err
 	}
-	d.httpServer = d.engine.runHTTP(newHTTPServer(d.root, &d.httpRequests, d.log), opts.park)
+	d.httpServer = d.engine.runHTTP(newHTTPServer(d.root, &d.httpRequests, d.log), opts.park, opts.fastPath)
 	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine.grpcOptions()...)
 	return d, nil
 }
@@ -365,6 +375,9 @@ func (d *demo) printSummary(w io.Writer) {
 	printCount(table, "connections", d.httpListener.accepted(), d.grpcListener.accepted())
 	printCount(table, "requests", d.httpRequests.Load(), d.grpcRequests.Load())
 	fmt.Fprintf(table, "parked\t%s\n", d.engine.parked(d.httpServer))
+	if d.opts.fastPath {
+		fmt.Fprintf(table, "fast path\t%s\n", d.engine.fastPath(d.httpServer))
+	}
 	fmt.Fprintf(table, "not copied\t%s\n", d.engine.zeroCopied())
 	fmt.Fprintf(table, "events per wake-up\t%s\n", d.engine.eventsPerWakeup())
 	table.Flush()

@@ -34,7 +34,7 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "plain", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "plain", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
@@ -101,6 +101,8 @@ func TestMistakes(t *testing.T) {
 		{"unknown engine", []string{"serve", "-engine", "steam"}, exitUsage, "steam"},
 		{"park not a time", []string{"serve", "-park", "soon"}, exitUsage, "-park"},
 		{"park negative", []string{"serve", "-park", "-1s"}, exitUsage, "-park -1s"},
+		{"fast path without the adapter", []string{"serve", "-fastpath", "-plain"}, exitUsage, "-plain"},
+		{"fast path on net", []string{"serve", "-fastpath", "-engine", "net"}, exitUsage, "-engine net"},
 		{"argument", []string{"serve", "public"}, exitUsage, `"public"`},
 		{"http without port", []string{"serve", "-http", "localhost"}, exitUsage, "-http"},
 		{"grpc without host", []string{"serve", "-grpc", "9090"}, exitUsage, "-grpc"},
@@ -242,6 +244,26 @@ func TestServeSummary(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// With -fastpath plain requests are the adapter's and others net/http's, and the summary
+// tells how many there were of each.
+func TestServeFastPath(t *testing.T) {
+	needEngine(t)
+	s := startServers(t, "-fastpath")
+	get := s.keepAlive()
+	for range 2 {
+		get("/echo")
+	}
+	const text = "in chunks"
+	if _, echoed := s.fetch("POST", "/echo", nil, io.MultiReader(strings.NewReader(text))); echoed != text {
+		t.Errorf("the echo: got %q, want %q", echoed, text)
+	}
+	s.stop()
+	const want = `fast path +2 requests; by net/http, because of: [a-z-]+ 1\n`
+	if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
+		t.Errorf("got output\n%s\nwant something that matches %q", got, want)
 	}
 }
 

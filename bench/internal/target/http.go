@@ -52,7 +52,10 @@ func newHTTPServer(spec Spec) (server, error) {
 		}
 		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
 	}
-	if spec.Engine.Adapter {
+	switch {
+	case spec.Engine.FastPath:
+		return httpServer{httpadapter.Wrap(srv, httpadapter.FastPath()), spec.TLS, poll}, nil
+	case spec.Engine.Adapter:
 		return httpServer{httpadapter.Wrap(srv), spec.TLS, poll}, nil
 	}
 	return httpServer{srv, spec.TLS, poll}, nil
@@ -72,12 +75,13 @@ func (s httpServer) Serve(l net.Listener) error {
 	return s.Server.Serve(l)
 }
 
-// unparks returns how many parked connections were used again.
-func (s httpServer) unparks() uint64 {
+// adapted returns how many parked connections were used again, and how many requests the
+// fast path has served; zeros without the adapter.
+func (s httpServer) adapted() (unparks, fastPath uint64) {
 	if a, ok := s.Server.(*httpadapter.Server); ok {
-		return a.Stats().Unparks
+		return a.Stats().Unparks, a.FastPathStats().Requests
 	}
-	return 0
+	return 0, 0
 }
 
 // handler returns the handler of one of the HTTP apps.

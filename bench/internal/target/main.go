@@ -108,7 +108,7 @@ func (p *process) usage() (Usage, error) {
 	stats := loopStats(p.listener)
 	u.Wakeups, u.Events = stats.Wakeups, stats.Events
 	if s, ok := p.server.(httpServer); ok {
-		u.Unparks = s.unparks()
+		u.Unparks, u.FastPath = s.adapted()
 	}
 	return u, nil
 }

@@ -29,9 +29,10 @@ func newServer(spec Spec) (server, error) {
 	if spec.Engine.FastHTTP {
 		return newFastHTTPServer(spec), nil
 	}
-	switch spec.App {
-	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
+	if spec.overHTTP() {
 		return newHTTPServer(spec)
+	}
+	switch spec.App {
 	case AppProxyTCP:
 		return perConn(func(c net.Conn) error { return proxy(c, spec.Backend) }), nil
 	case AppEcho:

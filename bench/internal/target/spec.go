@@ -41,9 +41,25 @@ type Spec struct {
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 }
 
-// Exists reports whether there is such a server: fasthttp's has one handler.
+// Exists reports whether there is such a server: the fast path is HTTP's, and fasthttp's
+// server has one handler.
 func (s Spec) Exists() bool {
-	return !s.Engine.FastHTTP || s.App == AppHTTP && !s.TLS
+	switch {
+	case s.Engine.FastHTTP:
+		return s.App == AppHTTP && !s.TLS
+	case s.Engine.FastPath:
+		return s.overHTTP()
+	}
+	return true
+}
+
+// overHTTP reports whether the server is an http.Server.
+func (s Spec) overHTTP() bool {
+	switch s.App {
+	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
+		return true
+	}
+	return false
 }
 
 // The servers there are.
@@ -73,6 +89,9 @@ type Engine struct {
 	// AppProxyTCP have none. On EngineNet there remain of it, for AppGRPC, the options that the
 	// adapter gives the server, and, for HTTP, nothing: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
+
+	// FastPath is Adapter with httpadapter.FastPath, for HTTP servers; see Spec.Exists.
+	FastPath bool `json:"fastPath,omitempty"`
 
 	// FastHTTP runs package fasthttp's server in place of net/http's. It is there for
 	// AppHTTP without TLS, see Spec.Exists.
@@ -122,6 +141,7 @@ type Usage struct {
 	Wakeups    uint64        `json:"wakeups"`    // of the engine's loops
 	Events     uint64        `json:"events"`     // of the engine's loops
 	Unparks    uint64        `json:"unparks"`    // of httpadapter's connections
+	FastPath   uint64        `json:"fastPath"`   // requests that httpadapter's fast path has served
 }
 
 // CPU is the processor time used, in user space and in the kernel together.

@@ -148,13 +148,15 @@ func TestProfile(t *testing.T) {
 
 // TestHTTPAdapter has the HTTP server of each engine answer twice on a connection,
 // plain and over TLS, with the adapter and without. Only percore with the adapter
-// parks the connection in between, which is waited for.
+// parks the connection in between, which is waited for. On the fast path there is nothing
+// to park.
 func TestHTTPAdapter(t *testing.T) {
 	for _, e := range []Engine{
 		{Name: EngineNet}, {Name: EnginePercore}, {Name: EngineNet, Adapter: true}, {Name: EnginePercore, Adapter: true},
+		{Name: EnginePercore, Adapter: true, FastPath: true},
 	} {
 		for _, overTLS := range []bool{false, true} {
-			name := fmt.Sprintf("%s,adapter=%t,tls=%t", e.Name, e.Adapter, overTLS)
+			name := fmt.Sprintf("%s,adapter=%t,fastpath=%t,tls=%t", e.Name, e.Adapter, e.FastPath, overTLS)
 			t.Run(name, func(t *testing.T) { parksIfWanted(t, Spec{App: AppHTTP, Engine: e, TLS: overTLS}) })
 		}
 	}
@@ -189,14 +191,20 @@ func parksIfWanted(t *testing.T, spec Spec) {
 		}
 	}
 	wantHello()
-	parks := spec.Engine.Name == EnginePercore && spec.Engine.Adapter
-	if parks && runtime.GOOS == "linux" {
+	adapts := spec.Engine.Name == EnginePercore && spec.Engine.Adapter && runtime.GOOS == "linux"
+	fast := adapts && spec.Engine.FastPath && !spec.TLS
+	parks := adapts && !fast
+	if parks {
 		a := srv.(httpServer).Server.(*httpadapter.Server)
 		testnet.Eventually(t, "the connection being parked", func() bool { return a.Stats().Parked == 1 })
 	}
 	wantHello()
-	if got := srv.(httpServer).unparks() > 0; got != (parks && runtime.GOOS == "linux") {
+	unparks, fastPath := srv.(httpServer).adapted()
+	if got := unparks > 0; got != parks {
 		t.Errorf("used again after it was parked: got %t, want %t", got, parks)
+	}
+	if got := fastPath > 0; got != fast {
+		t.Errorf("requests served by the fast path: got %t, want %t", got, fast)
 	}
 }
 
@@ -262,7 +270,10 @@ func sortedAnswers(t *testing.T, spec Spec) []string {
 // TestNoSuchServer: an engine's package of HTTP may not have every server.
 func TestNoSuchServer(t *testing.T) {
 	fast := Engine{Name: EngineNet, FastHTTP: true}
-	for _, spec := range []Spec{{App: AppEcho, Engine: fast}, {App: AppUpload, Engine: fast}, {App: AppHTTP, TLS: true, Engine: fast}} {
+	for _, spec := range []Spec{
+		{App: AppEcho, Engine: fast}, {App: AppUpload, Engine: fast}, {App: AppHTTP, TLS: true, Engine: fast},
+		{App: AppGRPC, Engine: Engine{Name: EnginePercore, Adapter: true, FastPath: true}},
+	} {
 		if _, err := newServer(spec); err == nil || !strings.Contains(err.Error(), "there is no server") {
 			t.Errorf("%+v: error %v, want one that there is no such server", spec, err)
 		}
