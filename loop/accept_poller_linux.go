@@ -42,9 +42,9 @@ func NewAcceptPoller(fds []int) (*AcceptPoller, error) {
 
 // Wait waits until a descriptor is readable and calls try with its index (in the
 // slice given to NewAcceptPoller) and its readiness, again and again until try
-// reports true. Descriptors that stay readable take turns. try must use the readiness
-// up, or report true, and must not call Wait; one caller tries at a time, the
-// others queue up.
+// reports true. [Hangup] says that the socket was shut down. Descriptors that stay
+// readable take turns. try must use the readiness up, or report true, and must not call
+// Wait; one caller tries at a time, the others queue up.
 //
 // Wait fails with [ErrClosed] when it is closed and with
 // [os.ErrDeadlineExceeded] after the deadline, as soon as try is not running.

@@ -18,6 +18,18 @@
 //	wheel    the deadlines of a loop's descriptors
 //	Group    the loops of a process, and when they end
 //
+// # Use
+//
+// Servers and clients whose connections come from percore.Listen or percore.Dial need
+// no more of this package than [Config] and [NewGroup], for percore.ListenConfig.Group
+// and percore.Dialer.Group, and [Group.Stats]; most need nothing of it.
+//
+// The rest is for stream sockets that percore.Listen and percore.Dial don't make: those of
+// other address families (vsock(7)), those that another process hands over (unix(7),
+// SCM_RIGHTS), both ends of a socketpair(2). [Loop.NewFD] gives such a socket blocking
+// calls, deadlines and readiness callbacks; [AcceptPoller] waits for sockets that listen.
+// Errors are raw there: there is no *net.OpError around them.
+//
 // # Waiting
 //
 // By default no thread of the engine's ever sleeps in epoll_wait. A loop's epoll descriptor is
@@ -29,5 +41,5 @@
 // # Platforms
 //
 // The engine needs Linux. Elsewhere the package compiles and [NewGroup] fails
-// with [errors.ErrUnsupported].
+// with [errors.ErrUnsupported]; AcceptPoller is there on Linux only.
 package loop
