@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/zerocopy"
 )
 
 // TestTransferFaults copies with io.Copy, over every sort of route, while one
@@ -149,7 +149,7 @@ func TestTransferFaults(t *testing.T) {
 func transferWithFault(t *testing.T, route transferRoute, data []byte, op string, n int64, errno syscall.Errno) (calls int64, hit bool) {
 	defer fastpath.Sendfile.Force(true)() // ENOSYS turns them off for good
 	defer fastpath.Splice.Force(true)()
-	zerocopy.CloseIdlePipes() // so that one has to be made
+	pipes.Drain() // so that one has to be made
 	r := route.open(t, data)
 	var count atomic.Int64
 	var failed atomic.Bool

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -253,7 +254,7 @@ func TestSpliceFailsAtTheDestination(t *testing.T) {
 		}, syscall.ECONNRESET},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			CloseIdlePipes()
+			pipes.Drain()
 			src, dst := links["tcp"](t), links["tcp"](t)
 			fed := make(chan struct{})
 			go func() {

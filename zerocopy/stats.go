@@ -49,7 +49,3 @@ func Features() []FeatureState {
 	}
 	return states
 }
-
-// CloseIdlePipes closes the pipes that are kept for later transfers. They are
-// closed anyway when they have been unused for some seconds.
-func CloseIdlePipes() { pipes.Drain() }
