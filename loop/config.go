@@ -87,14 +87,13 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // Stats counts the work of the loops of a [Group] since it was made. The
-// counters are read one after the other, not in one instant.
+// counters are read one after the other, not in one instant. Wakeups and Events only
+// grow; the more events there are for each wake-up, the less an event costs.
 type Stats struct {
 	Loops       int    // loops in the group, started or not
 	Descriptors int    // descriptors registered now
 	Wakeups     uint64 // times a loop was woken from waiting
 	Events      uint64 // readiness events taken from the kernel
-	Stale       uint64 // events dropped because their descriptor had been closed
-	Tasks       uint64 // tasks run that Submit handed over
 }
 
 var (

@@ -519,7 +519,7 @@ func TestLoopStartFails(t *testing.T) {
 		})
 		for range 2 * g.Len() { // wherever it starts to look
 			if got := g.LeastLoaded(); got != g.Loop(0) {
-				t.Errorf("least loaded: got loop %d, want loop 0, which has started", got.Index())
+				t.Errorf("least loaded: got loop %d, want loop 0, which has started", got.index)
 			}
 		}
 		a, b := unixPair(t)

@@ -171,8 +171,6 @@ func (g *Group) Stats() Stats {
 		s.Descriptors += l.Descriptors()
 		s.Wakeups += l.wakeups.Load()
 		s.Events += l.events.Load()
-		s.Stale += l.stale.Load()
-		s.Tasks += l.tasks.run.Load()
 	}
 	return s
 }
@@ -220,5 +218,6 @@ func (g *Group) loopEnded() {
 func (g *Group) Close() { g.closeOnce.Do(g.Release) }
 
 // Stopped returns a channel that is closed when all loops have ended and
-// everything they held is given back.
+// everything they held is given back. A program that exits need not wait for it; a test that
+// looks for goroutines or descriptors left behind does.
 func (g *Group) Stopped() <-chan struct{} { return g.stopped }

@@ -67,10 +67,10 @@ type Loop struct {
 	busyPoll time.Duration // for how long to spin at present; adapts up to Config.BusyPoll
 
 	// atomic
-	wakeups, events, stale atomic.Uint64
-	descriptors            atomic.Int64
-	started                atomic.Bool // start has succeeded
-	dispatching            atomic.Bool // in a checking build: see checkDispatch
+	wakeups, events atomic.Uint64
+	descriptors     atomic.Int64
+	started         atomic.Bool // start has succeeded
+	dispatching     atomic.Bool // in a checking build: see checkDispatch
 
 	starting sync.Mutex // held by start
 
@@ -85,7 +85,6 @@ type Loop struct {
 		queue []func()
 		woken atomic.Bool // the eventfd was written and the queue has not been taken since
 		ended bool        // the loop has returned; the eventfd is closed, or about to be
-		run   atomic.Uint64
 	}
 }
 
@@ -138,13 +137,7 @@ func (l *Loop) begin() error {
 	return nil
 }
 
-// Index returns the loop's number in its group, counted from 0.
-func (l *Loop) Index() int { return l.index }
-
-// Group returns the group that the loop belongs to.
-func (l *Loop) Group() *Group { return l.group }
-
-// Descriptors returns how many descriptors are registered.
+// Descriptors returns how many descriptors are registered with the loop now.
 func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
 
 // add registers sysfd with the kernel, for a slot allocated before; if it fails it
@@ -318,24 +311,20 @@ func (l *Loop) dispatch(n int) {
 	}
 	// Look all of them up under one lock, then call without it: a callback may
 	// register a descriptor, or close one.
-	stale := 0
+	found := uint64(0)
 	l.slots.Lock()
 	for i := range n {
 		t, ready := l.poller.event(i)
 		if t == wakeToken {
 			continue // Submit's eventfd: its only message is the wake-up
 		}
+		found++
 		if s := &l.slots.table[t.slot]; s.fd != nil && s.gen == t.gen {
 			l.batch = append(l.batch, delivery{s.fd, ready})
-		} else {
-			stale++
 		}
 	}
 	l.slots.Unlock()
-	l.events.Add(uint64(len(l.batch) + stale))
-	if stale > 0 {
-		l.stale.Add(uint64(stale))
-	}
+	l.events.Add(found)
 	l.deliver()
 }
 
@@ -378,16 +367,13 @@ func (l *Loop) runQueue() bool {
 			task()
 		}
 	}
-	n := len(l.running)
-	if n > 0 {
-		l.tasks.run.Add(uint64(n))
-	}
+	ran := len(l.running) > 0
 	if cap(l.running) <= taskQueueKept { // a burst's large array is not kept
 		l.running = l.running[:0]
 	} else {
 		l.running = nil
 	}
-	return n > 0
+	return ran
 }
 
 // taskQueueKept is the largest task queue that is reused, in tasks: 8 KiB.
