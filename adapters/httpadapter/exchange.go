@@ -74,7 +74,7 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 		req.Body = &x.body
 	}
 	x.req, x.cancel, x.rest = req, cancel, p[end:]
-	x.Init((*wire)(c), req, nil)
+	x.Init((*wire)(x), req, nil)
 	return x
 }
 
@@ -94,16 +94,20 @@ func (x *exchange) run(handler http.Handler) {
 	x.returned = true
 }
 
-// leave tells the handler that the client has left. It runs on the loop.
+// leave tells the handler that the client has left, unless it has hijacked the connection. It runs on
+// the loop, so no call that may block is made with mu held.
 func (x *exchange) leave() {
-	x.cancel()
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.gone {
+	hijacked := x.hijacked
+	if !hijacked && !x.gone {
 		x.gone = true
 		if x.closeNotify != nil {
 			x.closeNotify <- true // has room
 		}
+	}
+	x.mu.Unlock()
+	if !hijacked {
+		x.cancel()
 	}
 }
 
@@ -136,18 +140,12 @@ func (x *exchange) CloseNotify() <-chan bool {
 
 // Hijack implements http.Hijacker.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	switch {
-	case x.ended:
-		panic("net/http: Hijack called after ServeHTTP finished")
-	case x.hijacked:
-		return nil, nil, http.ErrHijacked
+	read, err := x.seize()
+	if err != nil {
+		return nil, nil, err
 	}
-	x.hijacked = true
 	x.Response.End()
 	c := x.conn
-	read := append(x.body.take(), x.rest...)
 	c.Conn.CancelOnReadable()
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), c), max(len(read), readBytes))
 	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from c afterwards
@@ -155,6 +153,21 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c.hijacked()
 	c.queue.server.tell(c, http.StateHijacked)
 	return c, bufio.NewReadWriter(r, bufio.NewWriter(c)), nil
+}
+
+// seize takes the connection from its worker, which leaves it alone when the handler has returned,
+// and returns the bytes that were read and not used.
+func (x *exchange) seize() (read []byte, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.ended:
+		panic("net/http: Hijack called after ServeHTTP finished")
+	case x.hijacked:
+		return nil, http.ErrHijacked
+	}
+	x.hijacked = true
+	return append(x.body.take(), x.rest...), nil
 }
 
 // SetReadDeadline is for http.ResponseController.
@@ -219,25 +232,31 @@ func (b *requestBody) take() []byte {
 	return left
 }
 
-// wire is a conn as the connection of an http1.Response.
-type wire conn
+// wire is an exchange as the connection of its http1.Response.
+type wire exchange
 
-// Write implements http1.Conn.
-func (w *wire) Write(p []byte) (int, error) { return w.Conn.Write(p) }
+// Write implements http1.Conn. As with net/http, a handler whose client can't be written to finds its
+// context cancelled, which is all that a stream's handler may look at.
+func (w *wire) Write(p []byte) (int, error) {
+	n, err := w.conn.Conn.Write(p)
+	if err != nil {
+		w.cancel()
+	}
+	return n, err
+}
 
 // ReadFrom implements io.ReaderFrom: files go by sendfile.
-func (w *wire) ReadFrom(r io.Reader) (int64, error) { return w.Conn.ReadFrom(r) }
+func (w *wire) ReadFrom(r io.Reader) (int64, error) { return w.conn.Conn.ReadFrom(r) }
 
 // KeepAlives implements http1.Conn.
-func (w *wire) KeepAlives() bool { return w.queue.call.keepsAlive() }
+func (w *wire) KeepAlives() bool { return w.conn.queue.call.keepsAlive() }
 
 // FinishBody implements http1.Conn. The body is there already. A handler that has met the limit of an
 // http.MaxBytesReader has the connection closed, which net/http is told by a method of its own
 // ResponseWriter's.
 func (w *wire) FinishBody() (reusable, tooLong bool) {
-	x := w.current.Load()
-	x.body.end()
-	return !x.hitLimit(), false
+	w.body.end()
+	return !(*exchange)(w).hitLimit(), false
 }
 
 // maxBytesReader is the type of the readers that http.MaxBytesReader makes.
@@ -261,4 +280,4 @@ func (w *wire) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
 var date http1.Date
 
 // Logf implements http1.Conn.
-func (w *wire) Logf(format string, args ...any) { w.queue.server.logf(format, args...) }
+func (w *wire) Logf(format string, args ...any) { w.conn.queue.server.logf(format, args...) }

@@ -518,6 +518,111 @@ func TestFastPathLateWrites(t *testing.T) {
 	}
 }
 
+// The client's end is each request's of a pipeline, also if it comes during an earlier one.
+func TestFastPathEndOfPipeline(t *testing.T) {
+	arrived := make(chan bool, 3)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		arrived <- true
+		<-r.Context().Done()
+		echoPath(rw, r)
+	}, nil)
+	c := f.dial()
+	c.send(request("/1") + request("/2") + request("/3"))
+	testnet.Receive(t, "the first request", arrived)
+	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	for _, want := range []string{"/1", "/2", "/3"} {
+		if got := c.answer(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	c.awaitEOF()
+	f.wantFast(3)
+}
+
+// The hook may close the connection that a handler hijacks.
+func TestFastPathCloseInHijack(t *testing.T) {
+	returned := make(chan error, 1)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		_, _, err := http.NewResponseController(rw).Hijack()
+		if ctx := r.Context(); ctx.Err() != nil {
+			t.Errorf("Hijack: got the context's %v", ctx.Err())
+		}
+		returned <- err
+	}, func(f *fixture) {
+		f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
+			f.connState(nc, state)
+			if state == http.StateHijacked {
+				nc.Close()
+			}
+		}
+	})
+	c := f.dial()
+	c.send(request("/"))
+	c.awaitEOF()
+	if err := testnet.Receive(t, "Hijack", returned); err != nil {
+		t.Errorf("Hijack: %v", err)
+	}
+	f.awaitStates("new active hijacked")
+}
+
+// A handler that looks at its context alone ends when its client can't be written to.
+func TestFastPathFailedWrite(t *testing.T) {
+	ended := make(chan bool, 1)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			_, _ = rw.Write(make([]byte, 1<<20))
+		}
+		ended <- true
+	}, func(f *fixture) { f.srv.WriteTimeout = 50 * time.Millisecond })
+	c := f.dial()
+	c.send(request("/endless"))
+	testnet.Receive(t, "the handler's end", ended)
+}
+
+// Without keep-alives a connection's only request is answered however many pieces it comes in.
+func TestFastPathOneRequest(t *testing.T) {
+	f := startFast(t, echoPath, nil)
+	f.server.SetKeepAlivesEnabled(false)
+	c := f.dial()
+	for _, b := range []byte(request("/pieces")) {
+		c.send(string(b))
+		time.Sleep(100 * time.Microsecond)
+	}
+	if got := c.answer(); got != "/pieces" {
+		t.Errorf("got %q", got)
+	}
+	c.awaitEOF()
+	f.awaitStates("new active closed")
+}
+
+// A hook that panics, or ends its goroutine, closes its connection, as with net/http, and no other.
+func TestFastPathHooksPanic(t *testing.T) {
+	for _, state := range []http.ConnState{http.StateActive, http.StateIdle} {
+		for _, end := range []func(){func() { panic("a reason") }, runtime.Goexit} {
+			var ends atomic.Bool
+			f := startFast(t, echoPath, func(f *fixture) {
+				f.srv.ConnState = func(nc net.Conn, s http.ConnState) {
+					f.connState(nc, s)
+					if s == state && ends.CompareAndSwap(true, false) {
+						end()
+					}
+				}
+			})
+			other := f.dial()
+			other.get("/")
+			ends.Store(true)
+			c := f.dial()
+			c.send(request("/"))
+			if state == http.StateIdle {
+				c.answer()
+			}
+			c.awaitEOF()
+			other.get("/")
+			testnet.Eventually(t, "one connection being left", func() bool { return f.server.Stats().Conns == 1 })
+		}
+	}
+}
+
 // FastPath leaves TLS to net/http.
 func TestFastPathOff(t *testing.T) {
 	needParking(t)

@@ -39,7 +39,7 @@ func (c *conn) serve() {
 	t := turn{c: c}
 	over := false
 	defer func() {
-		if !over { // the handler has ended its goroutine
+		if !over {
 			t.abandon()
 		}
 	}()
@@ -50,11 +50,15 @@ func (c *conn) serve() {
 	over = true
 }
 
-// abandon closes the connection after a handler that has not returned, and has called Abort.
+// abandon closes the connection after a handler, or a hook, that has ended its goroutine.
 func (t *turn) abandon() {
-	x := t.c.current.Swap(nil)
-	if hijacked, _ := x.end(); !hijacked {
-		t.c.send(x.Out())
+	hijacked := false
+	if x := t.c.current.Swap(nil); x != nil {
+		if hijacked, _ = x.end(); !hijacked {
+			t.c.send(x.Out())
+		}
+	}
+	if !hijacked && t.c.state() != stateClosed {
 		t.close()
 	}
 	t.release()
@@ -143,7 +147,11 @@ func (t *turn) serveRequest(p []byte) bool {
 	}
 	s.stats.requests.Add(1)
 	used := t.head.Bytes + int(t.head.ContentLength)
-	t.begin(x)
+	if !t.begin(x) {
+		_, _ = x.end()
+		c.current.Store(nil)
+		return t.close()
+	}
 	if used == t.have {
 		t.have = 0
 		if t.head.ContentLength == 0 {
@@ -177,8 +185,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	}
 	t.begun = false
 	c.change(connState.answerServed)
-	s.tell(c, http.StateIdle)
-	if !c.queue.call.keepsAlive() {
+	if !c.tellSafely(http.StateIdle) || !c.queue.call.keepsAlive() {
 		return t.close()
 	}
 	c.setRealDeadline(s.idleDeadline())
@@ -199,8 +206,8 @@ func (c *conn) send(p []byte) bool {
 // client may still be sending.
 const closeDelay = 500 * time.Millisecond
 
-// begin prepares the connection for a handler.
-func (t *turn) begin(x *exchange) {
+// begin prepares the connection for a handler. It reports false if the hook has panicked.
+func (t *turn) begin(x *exchange) bool {
 	c := t.c
 	s := c.queue.server
 	c.setRealDeadline(0) // as net/http has it while it watches for the client's end
@@ -209,10 +216,34 @@ func (t *turn) begin(x *exchange) {
 	}
 	c.current.Store(x)
 	c.change(func(s connState) (connState, bool) { return s.serveRequest(x.req.Method) })
-	s.tell(c, http.StateActive)
+	if !c.tellSafely(http.StateActive) {
+		return false
+	}
 	if !t.armed {
 		t.arm()
+	} else if c.state() == stateNotified && c.Conn.AtEnd() {
+		x.leave() // the callback has come during an earlier request of a pipeline
 	}
+	if c.state() == stateShut {
+		x.leave() // closed before x was there to be told
+	}
+	return true
+}
+
+// tellSafely calls the user's ConnState. It reports false if that has panicked, after which net/http
+// closes the connection, too.
+func (c *conn) tellSafely(state http.ConnState) (ok bool) {
+	s := c.queue.server
+	if s.user.connState == nil {
+		return true
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			s.logPanic(c, reason)
+		}
+	}()
+	s.tell(c, state)
+	return true
 }
 
 // arm arms the callback. If the connection has ended, or its deadline passed, it is as if the callback
@@ -234,8 +265,11 @@ func (t *turn) wait() bool {
 	}
 	if _, ok := c.change(connState.rest); ok {
 		// Waiting first, then asked: Shutdown and SetKeepAlivesEnabled do it the other way round.
-		if !c.queue.call.keepsAlive() {
+		switch call := c.queue.call; {
+		case call.ended.Load():
 			c.hangUp()
+		case !call.keepsAlive():
+			c.hangUpIdle() // a connection's first request is answered all the same
 		}
 		return false
 	}
