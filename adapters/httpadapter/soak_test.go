@@ -1,0 +1,291 @@
+package httpadapter
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
+)
+
+// TestFastPathSoak has many clients do all at once that a client may do: plain requests, pipelines,
+// requests that are net/http's, bytes one by one, upgrades, and ends of every kind. Each answer names
+// its request, so that no byte of another connection's or request's goes unnoticed.
+func TestFastPathSoak(t *testing.T) {
+	clients, rounds := 400, 25
+	if testing.Short() {
+		clients, rounds = 60, 6
+	}
+	buffers := pool.ReadStats().BuffersInUse
+	f := startFast(t, serveSoak, nil)
+	var all []*soaker
+	for i := range clients {
+		all = append(all, &soaker{client: f.dial(), id: i, rng: rand.New(rand.NewPCG(uint64(i), 0))})
+	}
+	var wg sync.WaitGroup
+	for _, s := range all {
+		wg.Go(func() {
+			defer s.Close()
+			for range rounds {
+				if !s.act() {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	testnet.Eventually(t, "all connections being given up", func() bool {
+		s := f.server.Stats()
+		return s.Conns == 0
+	})
+	testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
+	testnet.Eventually(t, "all buffers being given back", func() bool { return pool.ReadStats().BuffersInUse == buffers })
+	f.wantClosedOnce()
+	t.Logf("%+v", f.server.FastPathStats())
+}
+
+// wantClosedOnce checks that the hook was told of the end of each connection, once and last.
+func (f *fixture) wantClosedOnce() {
+	f.Helper()
+	testnet.Eventually(f, "the ends being told", func() bool {
+		for _, states := range f.snapshot() {
+			if last := states[len(states)-1]; last != "closed" && last != "hijacked" {
+				return false
+			}
+		}
+		return true
+	})
+	for _, states := range f.snapshot() {
+		text := strings.Join(states, " ")
+		if strings.Count(text, "new") != 1 || strings.Count(text, "closed")+strings.Count(text, "hijacked") != 1 {
+			f.Errorf("got the states %q", text)
+		}
+	}
+}
+
+// serveSoak answers with the request's path and body, repeated as often as the path says, in several
+// ways.
+func serveSoak(rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client has left
+	}
+	if r.URL.Path == "/upgrade" {
+		nc, buffered, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer nc.Close()
+			_, _ = io.WriteString(nc, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+			_, _ = io.Copy(nc, buffered)
+		}()
+		return
+	}
+	answer := r.RequestURI + " " + string(body) + "\n"
+	switch r.URL.Path {
+	case "/large":
+		answer = strings.Repeat(answer, largeRepeat(answer))
+	case "/flush":
+		for i := range len(answer) {
+			_, _ = io.WriteString(rw, answer[i:i+1])
+			rw.(http.Flusher).Flush()
+		}
+		return
+	case "/wait":
+		time.Sleep(time.Millisecond)
+	case "/gone":
+		<-r.Context().Done()
+	}
+	_, _ = io.WriteString(rw, answer)
+}
+
+// largeRepeat returns how often text makes a large answer.
+func largeRepeat(text string) int { return 1 + 30_000/len(text) }
+
+// soaker is a client of the soak test.
+type soaker struct {
+	*client
+	id, n int // n counts its requests
+	rng   *rand.Rand
+}
+
+// message is a request and the body of its answer.
+type message struct{ text, want string }
+
+// request makes a request of its own kind for path.
+func (s *soaker) request(path string) message {
+	s.n++
+	uri := fmt.Sprintf("%s?%d.%d", path, s.id, s.n)
+	body := ""
+	head := " HTTP/1.1\r\nHost: test\r\n"
+	text := ""
+	switch s.rng.IntN(8) {
+	case 0:
+		body = strings.Repeat("c", 1+s.rng.IntN(20))
+		text = "POST " + uri + head + fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+	case 1: // at the edges of the buffer
+		size := readBytes - 2 + s.rng.IntN(5)
+		text = "GET " + uri + head + "X: "
+		text += strings.Repeat("x", size-len(text)-4) + "\r\n\r\n"
+	case 2:
+		size := readBytes - 2 + s.rng.IntN(5)
+		text = "POST " + uri + head + "Content-Length: "
+		n := size - len(text) - len("1234\r\n\r\n")
+		body = strings.Repeat("b", n)
+		text += fmt.Sprintf("%d\r\n\r\n%s", n, body)
+	case 3:
+		body = strings.Repeat("l", s.rng.IntN(20_000))
+		text = "POST " + uri + head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body)
+	default:
+		text = "GET " + uri + head + "\r\n"
+	}
+	want := uri + " " + body + "\n"
+	if path == "/large" {
+		want = strings.Repeat(want, largeRepeat(want))
+	}
+	return message{text, want}
+}
+
+// act does one thing, and reports whether the connection goes on.
+func (s *soaker) act() bool {
+	_ = s.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	paths := []string{"/", "/", "/", "/large", "/flush", "/wait"}
+	path := paths[s.rng.IntN(len(paths))]
+	tcp := s.Conn.(*net.TCPConn)
+	switch s.rng.IntN(40) {
+	case 0, 1, 2, 3: // a pipeline, cut anywhere
+		var text strings.Builder
+		var all []message
+		for range 1 + s.rng.IntN(30) {
+			m := s.request(paths[s.rng.IntN(3)])
+			all = append(all, m)
+			text.WriteString(m.text)
+		}
+		wrote := make(chan bool)
+		go func() {
+			s.pieces(text.String(), 4)
+			close(wrote)
+		}()
+		ok := true
+		for _, m := range all {
+			ok = ok && s.check(m)
+		}
+		<-wrote
+		return ok
+	case 4: // byte by byte
+		m := message{fmt.Sprintf("GET /?%d.b HTTP/1.1\r\nHost: test\r\n\r\n", s.id), fmt.Sprintf("/?%d.b \n", s.id)}
+		for _, b := range []byte(m.text) {
+			_, _ = s.Write([]byte{b})
+			runtime.Gosched()
+		}
+		return s.check(m)
+	case 5: // the end, half
+		m := s.request(path)
+		s.pieces(m.text, 1)
+		_ = tcp.CloseWrite()
+		if s.check(m) {
+			s.end()
+		}
+		return false
+	case 6: // the end, in the middle of anything
+		m := s.request(path)
+		s.pieces(m.text[:s.rng.IntN(len(m.text))], 2)
+		if s.rng.IntN(2) == 0 {
+			_ = tcp.SetLinger(0)
+		}
+		return false
+	case 7: // the end, during the handler
+		s.pieces(s.request("/gone").text, 1)
+		if s.rng.IntN(2) == 0 {
+			_ = tcp.SetLinger(0)
+		}
+		return false
+	case 8: // the last request, followed by bytes
+		uri := fmt.Sprintf("/?%d.last", s.id)
+		s.pieces("GET "+uri+" HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n", 1)
+		if s.check(message{"", uri + " \n"}) {
+			s.end()
+		}
+		return false
+	case 9:
+		s.upgrade()
+		return false
+	case 10, 11:
+		time.Sleep(time.Duration(s.rng.IntN(3000)) * time.Microsecond) // perhaps parked
+		return true
+	default:
+		m := s.request(path)
+		s.pieces(m.text, 1+s.rng.IntN(3))
+		return s.check(m)
+	}
+}
+
+// pieces sends text in up to n pieces. Failures show when answers are read.
+func (s *soaker) pieces(text string, n int) {
+	for range n - 1 {
+		if len(text) == 0 {
+			return
+		}
+		cut := rand.IntN(len(text))
+		_, _ = io.WriteString(s.Conn, text[:cut])
+		text = text[cut:]
+		time.Sleep(rand.N(300 * time.Microsecond))
+	}
+	_, _ = io.WriteString(s.Conn, text)
+}
+
+// check reads the answer to m and compares it.
+func (s *soaker) check(m message) bool {
+	resp, err := http.ReadResponse(s.br, nil)
+	if err != nil {
+		s.t.Errorf("client %d: %v, want the answer %.60q to %.60q", s.id, err, m.want, m.text)
+		return false
+	}
+	got, err := io.ReadAll(resp.Body)
+	if err != nil || string(got) != m.want {
+		s.t.Errorf("client %d: got %.60q, %v, want %.60q", s.id, got, err, m.want)
+		return false
+	}
+	return true
+}
+
+// end reads to the end of the stream.
+func (s *soaker) end() {
+	if rest, err := io.ReadAll(s.br); err != nil || len(rest) > 0 {
+		s.t.Errorf("client %d: got %.60q, %v, want the end", s.id, rest, err)
+	}
+}
+
+// upgrade takes the connection over for an echo, with bytes that come before the answer.
+func (s *soaker) upgrade() {
+	head := "GET /upgrade HTTP/1.1\r\nHost: test\r\n"
+	if s.rng.IntN(2) == 0 {
+		head += "Connection: Upgrade\r\nUpgrade: echo\r\n" // net/http's
+	}
+	text := strings.Repeat(fmt.Sprintf("echo of %d;", s.id), 1+s.rng.IntN(1000))
+	wrote := make(chan bool)
+	go func() {
+		s.pieces(head+"\r\n"+text, 4)
+		_ = s.Conn.(*net.TCPConn).CloseWrite()
+		close(wrote)
+	}()
+	defer func() { <-wrote }()
+	line, err := s.br.ReadString('\n')
+	if _, discardErr := s.br.Discard(len("\r\n")); err != nil || discardErr != nil || !strings.Contains(line, " 101 ") {
+		s.t.Errorf("client %d: got %q, %v, want an upgrade", s.id, line, errors.Join(err, discardErr))
+		return
+	}
+	if got, err := io.ReadAll(s.br); err != nil || string(got) != text {
+		s.t.Errorf("client %d: got an echo of %d bytes, %v, want %d", s.id, len(got), err, len(text))
+	}
+}
