@@ -175,7 +175,8 @@ func TestFastPathContext(t *testing.T) {
 		if r.URL.Path != "/wait" {
 			return
 		}
-		gone := rw.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // frameworks use it
+		//lint:ignore SA1019 frameworks use it
+		gone := rw.(http.CloseNotifier).CloseNotify()
 		waiting <- true
 		select {
 		case <-gone:
