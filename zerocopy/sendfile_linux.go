@@ -2,6 +2,8 @@ package zerocopy
 
 import (
 	"net"
+	"os"
+	"reflect"
 	"sync"
 	"syscall"
 
@@ -36,15 +38,19 @@ func SendFile(dst, src syscall.RawConn, limit int64) (n int64, handled bool, err
 	if !fastpath.Sendfile.On() {
 		return 0, false, errSwitchedOff
 	}
-	t := sendings.Get().(*sending)
-	t.dst, t.limit = connOf(dst), limit
+	to := connOf(dst)
+	var t *sending
+	if reused := to.owner != nil && reflect.TypeOf(src) == fileRawConn; reused {
+		t = sendings.Get().(*sending)
+		defer t.release()
+	} else {
+		t = newSending()
+	}
+	t.dst, t.limit = to, limit
 	if rerr := src.Read(t.readFunc); rerr != nil { // then read was not called
 		t.err = plain(rerr)
 	}
-	n, handled, err = t.n, t.handled, t.err
-	*t = sending{readFunc: t.readFunc, writeFunc: t.writeFunc}
-	sendings.Put(t)
-	return n, handled, err
+	return t.n, t.handled, t.err
 }
 
 // sending is a transfer by sendfile.
@@ -64,12 +70,28 @@ type sending struct {
 	readFunc, writeFunc func(fd uintptr) (done bool) // the methods, as the RawConns want them
 }
 
-// sendings are those without a user: a small file costs no allocation.
-var sendings = sync.Pool{New: func() any {
+// sendings are those without a user: a small file costs no allocation. A raw connection of another
+// package may keep the functions that it was given and call them later, in the middle of a transfer
+// between others. So a transfer with one has a sending of its own.
+var sendings = sync.Pool{New: func() any { return newSending() }}
+
+// fileRawConn is the type of an os.File's raw connection, which keeps no function.
+var fileRawConn = func() reflect.Type {
+	raw, _ := os.Stdin.SyscallConn() // any file does
+	return reflect.TypeOf(raw)
+}()
+
+func newSending() *sending {
 	t := new(sending)
 	t.readFunc, t.writeFunc = t.read, t.write
 	return t
-}}
+}
+
+// release keeps t for another transfer.
+func (t *sending) release() {
+	*t = sending{readFunc: t.readFunc, writeFunc: t.writeFunc}
+	sendings.Put(t)
+}
 
 // read is called with the source: now dst is wanted.
 func (t *sending) read(in uintptr) (done bool) {

@@ -316,3 +316,47 @@ func TestSendFileHoldsBothEnds(t *testing.T) {
 	}
 	wantArrival(t, l.in, arriving, append(data, "after"...))
 }
+
+// keeping is a raw connection that keeps the function that it was given, though it must not.
+type keeping struct {
+	syscall.RawConn
+	kept func(fd uintptr) (done bool)
+}
+
+func (k *keeping) Read(f func(fd uintptr) (done bool)) error {
+	k.kept = f
+	return k.RawConn.Read(f)
+}
+
+// TestSendFileKeptFunction: a raw connection that calls a function later does no harm to a transfer
+// between others.
+func TestSendFileKeptFunction(t *testing.T) {
+	data := content(5000)
+	first, second := links["tcp"](t), links["tcp"](t)
+	file, secret := testnet.TempFile(t, data), testnet.TempFile(t, []byte("of another connection"))
+	arrivingFirst, arriving := readAll(first.out), readAll(second.out)
+	src := &keeping{RawConn: raw(t, secret)}
+	if _, handled, err := SendFile(raw(t, first.in), src, -1); !handled || err != nil {
+		t.Fatalf("got handled %t, %v", handled, err)
+	}
+	between := &calling{RawConn: raw(t, file), before: func() {
+		seek(t, secret, 0)
+		_ = raw(t, secret).Control(func(fd uintptr) { src.kept(fd) })
+	}}
+	n, handled, err := SendFile(raw(t, second.in), between, -1)
+	wantTransfer(t, n, handled, err, int64(len(data)))
+	wantArrival(t, second.in, arriving, data)
+	_ = first.in.Close()
+	<-arrivingFirst
+}
+
+// calling is a raw connection that calls before, when it is read.
+type calling struct {
+	syscall.RawConn
+	before func()
+}
+
+func (c *calling) Read(f func(fd uintptr) (done bool)) error {
+	c.before()
+	return c.RawConn.Read(f)
+}
