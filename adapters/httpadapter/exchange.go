@@ -23,10 +23,10 @@ type exchange struct {
 	http1.Response
 
 	// immutable
-	conn   *conn
-	req    *http.Request
-	cancel context.CancelFunc
-	ctx    connContext
+	conn       *conn
+	req        *http.Request
+	cancelFunc context.CancelFunc // cancels the context, if its parent can be cancelled; else nil
+	ctx        requestContext
 
 	message http1.Message
 	body    requestBody
@@ -43,28 +43,15 @@ type exchange struct {
 	ended       bool // the handler has returned
 }
 
-// connContext is the parent of a request's context. It finds the local address, which a system call
-// tells, when it is asked for.
-type connContext struct {
-	context.Context
-	conn *conn
-}
-
-func (c *connContext) Value(key any) any {
-	if key == http.LocalAddrContextKey {
-		return c.conn.LocalAddr()
-	}
-	return c.Context.Value(key)
-}
-
 // newExchange makes the exchange of the request at the start of p, whose head was scanned and whose
 // body is in p, too. It returns nil if the request is net/http's to refuse.
 func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
-	x := &exchange{conn: c, ctx: connContext{c.context(), c}}
-	ctx, cancel := context.WithCancel(&x.ctx)
+	x := &exchange{conn: c}
+	ctx, cancel := x.context()
+	x.cancelFunc = cancel
 	req, ok := h.Request(ctx, p, &x.message)
 	if !ok {
-		cancel()
+		x.cancel()
 		return nil
 	}
 	end := h.Bytes + int(h.ContentLength)
@@ -73,7 +60,7 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 		x.body.left = p[h.Bytes:end]
 		req.Body = &x.body
 	}
-	x.req, x.cancel, x.rest = req, cancel, p[end:]
+	x.req, x.rest = req, p[end:]
 	x.Init((*wire)(x), req, nil)
 	return x
 }
@@ -92,6 +79,15 @@ func (x *exchange) run(handler http.Handler) {
 	}()
 	handler.ServeHTTP(x, x.req)
 	x.returned = true
+}
+
+// cancel cancels the request's context.
+func (x *exchange) cancel() {
+	if x.cancelFunc != nil {
+		x.cancelFunc()
+		return
+	}
+	x.ctx.cancel()
 }
 
 // leave tells the handler that the client has left, unless it has hijacked the connection. It runs on
@@ -240,7 +236,7 @@ type wire exchange
 func (w *wire) Write(p []byte) (int, error) {
 	n, err := w.conn.Conn.Write(p)
 	if err != nil {
-		w.cancel()
+		(*exchange)(w).cancel()
 	}
 	return n, err
 }

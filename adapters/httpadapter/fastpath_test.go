@@ -158,6 +158,11 @@ func TestHandedOverAndBack(t *testing.T) {
 // TestFastPathContext: a handler finds in its request's context what net/http puts there, and learns
 // there that the client has left. A request that follows is no end.
 func TestFastPathContext(t *testing.T) {
+	t.Run("background", func(t *testing.T) { testFastPathContext(t, context.Background()) })
+	t.Run("cancellable", func(t *testing.T) { testFastPathContext(t, t.Context()) })
+}
+
+func testFastPathContext(t *testing.T, base context.Context) {
 	type key struct{}
 	waiting := make(chan bool)
 	ended := make(chan error, 1)
@@ -186,7 +191,7 @@ func TestFastPathContext(t *testing.T) {
 			ended <- ctx.Err()
 		}
 	}, func(f *fixture) {
-		f.srv.BaseContext = func(net.Listener) context.Context { return context.WithValue(t.Context(), key{}, "base") }
+		f.srv.BaseContext = func(net.Listener) context.Context { return context.WithValue(base, key{}, "base") }
 		f.srv.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, key{}, fmt.Sprint(ctx.Value(key{}), ", conn"))
 		}

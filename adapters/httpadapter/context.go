@@ -1,0 +1,116 @@
+package httpadapter
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// requestContext is the context of a request of the fast path whose parent is never cancelled. It is a
+// part of the exchange and makes what it needs when it is asked for it: a channel, and the local
+// address, which a system call tells. Contexts that derive from it need no goroutine, since it has the
+// method AfterFunc (see context.AfterFunc).
+type requestContext struct {
+	parent context.Context // immutable
+	conn   *conn           // immutable
+
+	mu    sync.Mutex
+	err   error // context.Canceled once it is
+	done  chan struct{}
+	after map[*func()]struct{} // to be called, each on a goroutine of its own
+}
+
+// Deadline implements context.Context.
+func (c *requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Value implements context.Context.
+func (c *requestContext) Value(key any) any {
+	if key == http.LocalAddrContextKey {
+		return c.conn.LocalAddr()
+	}
+	return c.parent.Value(key)
+}
+
+// Done implements context.Context.
+func (c *requestContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.err != nil {
+			close(c.done)
+		}
+	}
+	return c.done
+}
+
+// Err implements context.Context.
+func (c *requestContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// AfterFunc is for package context. It has f called, on a goroutine of its own, when c is cancelled;
+// stop keeps it from being called, and reports whether it did.
+func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	if c.after == nil {
+		c.after = make(map[*func()]struct{})
+	}
+	c.after[&f] = struct{}{}
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_, stopped := c.after[&f]
+		delete(c.after, &f)
+		return stopped
+	}
+}
+
+// cancel cancels the context. It may be called more than once, and by several goroutines.
+func (c *requestContext) cancel() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = context.Canceled
+	if c.done != nil {
+		close(c.done)
+	}
+	for f := range c.after {
+		go (*f)()
+	}
+	c.after = nil
+}
+
+// localAddrContext is a parent that can be cancelled, with the local address.
+type localAddrContext struct {
+	context.Context
+	conn *conn
+}
+
+// Value implements context.Context.
+func (c localAddrContext) Value(key any) any {
+	if key == http.LocalAddrContextKey {
+		return c.conn.LocalAddr()
+	}
+	return c.Context.Value(key)
+}
+
+// context returns the context of x's request, and the function that cancels it.
+func (x *exchange) context() (context.Context, context.CancelFunc) {
+	parent := x.conn.context()
+	if parent.Done() != nil {
+		return context.WithCancel(localAddrContext{parent, x.conn})
+	}
+	x.ctx.parent, x.ctx.conn = parent, x.conn
+	return &x.ctx, nil
+}
