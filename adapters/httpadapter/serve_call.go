@@ -33,6 +33,7 @@ type serveCall struct {
 	fast      bool // plain requests are served without net/http
 	fieldsMax int  // how many fields net/http takes in the header of a request
 	workers   workers
+	standIn   *standIn      // nil without the fast path
 	parks     bool          // not in a bubble of testing/synctest, since loops, which are outside, can't reach a queue there
 	served    chan error    // the results of net/http's Serve, for each queue
 	done      chan struct{} // closed with the last reference
@@ -69,7 +70,8 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		call.queues = append(call.queues, q)
 	}
 	if call.fast {
-		call.queues[0].standIn = &standIn{call: call}
+		call.standIn = newStandIn(call)
+		call.queues[0].standIn = call.standIn
 	}
 	call.served = make(chan error, len(call.queues))
 	call.refs.Store(int64(len(call.queues)))
@@ -108,11 +110,14 @@ func (call *serveCall) run() error {
 	failed := make(chan error, len(call.queues))
 	for _, q := range call.queues {
 		go func() {
-			call.served <- call.server.srv.Serve(q)
+			err := call.server.srv.Serve(q)
+			call.standIn.settle() // if it was not accepted
+			call.served <- err
 			q.introduced()
 			q.closeKept()
 		}()
 		go func() {
+			call.standIn.await()
 			failed <- q.acceptLoop()
 			call.release()
 		}()

@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,13 +15,35 @@ import (
 // blocks. No handler and no hook hears of it. If net/http of another version proceeds in another way
 // Shutdown just doesn't wait.
 //
-//	stage      what net/http does                            leaves by
-//	accepted   it reads noRequest                            Write: answering
-//	answering  its Write waits, and it is taken for active   the call's end; Close: closed
-//	closed     it is done                                    (final)
+//	stage      meaning                                       leaves by
+//	accepted   net/http reads noRequest; no connection is    Write: answering; Close, or the end of
+//	           accepted yet                                  http.Server.Serve: closed
+//	answering  net/http's Write waits, and it takes the      the call's end; Close: closed
+//	           standIn for active
+//	closed     net/http is done with it                      (final)
 type standIn struct {
-	call      *serveCall  // immutable
-	answering atomic.Bool // set once
+	call      *serveCall    // immutable
+	settled   chan struct{} // closed when the stage accepted is over
+	once      sync.Once     // for settled
+	answering atomic.Bool
+}
+
+func newStandIn(call *serveCall) *standIn {
+	return &standIn{call: call, settled: make(chan struct{})}
+}
+
+// await waits until the stage accepted is over. Before that a Shutdown would not wait.
+func (s *standIn) await() {
+	if s != nil {
+		<-s.settled
+	}
+}
+
+// settle ends the stage accepted.
+func (s *standIn) settle() {
+	if s != nil {
+		s.once.Do(func() { close(s.settled) })
+	}
 }
 
 // noRequest makes net/http answer at once, and not read on.
@@ -31,6 +54,7 @@ func (s *standIn) Read(p []byte) (int, error) { return copy(p, noRequest), nil }
 // Write returns when the call has ended: none of its connections is left.
 func (s *standIn) Write(p []byte) (int, error) {
 	s.answering.Store(true)
+	s.settle()
 	<-s.call.done
 	return len(p), nil
 }
@@ -38,8 +62,13 @@ func (s *standIn) Write(p []byte) (int, error) {
 // Close is net/http's last call, and before that the http.Server's own Close, which closes all
 // connections that net/http knows of. It must not block.
 func (s *standIn) Close() error {
-	if s.answering.Load() {
-		go s.call.closeServed()
+	s.settle()
+	select {
+	case <-s.call.done:
+	default:
+		if s.answering.Load() {
+			go s.call.closeServed()
+		}
 	}
 	return nil
 }
