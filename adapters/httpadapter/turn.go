@@ -194,10 +194,10 @@ func (t *turn) serveRequest(p []byte) bool {
 
 // send writes p, and reports whether that worked.
 func (c *conn) send(p []byte) bool {
-	if len(p) == 0 {
-		return true
+	var err error
+	if len(p) > 0 {
+		_, err = c.Conn.Write(p)
 	}
-	_, err := c.Conn.Write(p)
 	http1.ReleaseOut(p)
 	return err == nil
 }

@@ -456,13 +456,17 @@ func (w *Response) Wrote() bool {
 	return w.wrote
 }
 
-// Out returns the bytes that wait for the connection after Finish or Abort, and forgets them. They are
+// Out returns the bytes that wait for the connection after Finish or Abort, and forgets them. There are
+// none once the connection has failed: the end of the answer would hide that a part is missing. They are
 // the caller's, which may hand their memory to [ReleaseOut] when they are sent, or to the next Response.
 func (w *Response) Out() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := w.out
 	w.out, w.pooled = nil, false
+	if w.err != nil {
+		out = out[:0]
+	}
 	return out
 }
 

@@ -791,3 +791,32 @@ const (
 		"q=0.9,image/avif,image/webp,*/*;q=0.8\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n" +
 		"Accept-Language: en-GB,en;q=0.9\r\nCookie: session=0123456789abcdef; theme=dark\r\n\r\n"
 )
+
+// stumblingWire is a wire of which one Write fails.
+type stumblingWire struct {
+	wire
+	failed bool
+}
+
+func (c *stumblingWire) Write(p []byte) (int, error) {
+	if c.failed {
+		return c.wire.Write(p)
+	}
+	c.failed = true
+	return 0, net.ErrClosed
+}
+
+// Nothing follows a part of an answer that could not be sent, even if the connection works again, as it
+// does when the handler moves a deadline.
+func TestNothingFollowsFailure(t *testing.T) {
+	c := new(stumblingWire)
+	w := NewResponse(c, &http.Request{Method: "GET"}, nil)
+	_, _ = w.Write([]byte("lost"))
+	w.Flush()
+	_, _ = w.Write([]byte("more"))
+	w.Flush()
+	reusable := w.Finish()
+	if out := w.Out(); reusable || len(out) > 0 || c.Len() > 0 {
+		t.Errorf("got %t, %q behind %q, want nothing", reusable, out, c.String())
+	}
+}
