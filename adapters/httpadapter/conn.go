@@ -224,6 +224,9 @@ func (w *waker) OnReadable(err error) { (*conn)(w).woken(err) }
 // woken ends a wait of the states fresh and parked, and tells a request of the fast path that its
 // client has left. It runs on the engine's loop: calls that may block are made elsewhere.
 func (c *conn) woken(err error) {
+	if x := c.current.Load(); x != nil && err == nil && !c.Conn.AtEnd() && x.rearm() {
+		return
+	}
 	if _, ok := c.change(connState.notify); ok {
 		if x := c.current.Load(); x != nil && (err != nil || c.Conn.AtEnd()) {
 			x.leave()

@@ -40,6 +40,7 @@ type exchange struct {
 	closeNotify chan bool // made by CloseNotify
 	hijacked    bool
 	dated       bool // the handler has set the write deadline
+	rearmed     bool // the callback has come once, and was armed again
 	ended       bool // the handler has returned
 }
 
@@ -105,6 +106,19 @@ func (x *exchange) leave() {
 	if !hijacked {
 		x.cancel()
 	}
+}
+
+// rearm arms the callback again when it has come for the first time, and reports whether it did. The
+// first may be about bytes that this request was read with. While the handler runs no bytes are read,
+// so the second is about others, or the end.
+func (x *exchange) rearm() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.rearmed || x.ended || x.hijacked {
+		return false
+	}
+	x.rearmed = true
+	return x.conn.Conn.NotifyReadable((*waker)(x.conn)) == nil
 }
 
 // end takes the connection's bytes away from the handler, which has returned. It reports whether the

@@ -545,6 +545,27 @@ func TestFastPathEndOfPipeline(t *testing.T) {
 	f.wantFast(3)
 }
 
+// A callback about bytes that were read already doesn't hide the client's end.
+func TestFastPathSpuriousCallback(t *testing.T) {
+	arrived := make(chan bool, 1)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		arrived <- true
+		<-r.Context().Done()
+	}, nil)
+	c := f.dial()
+	c.send(request("/"))
+	testnet.Receive(t, "the request", arrived)
+	var served *conn
+	testnet.Eventually(t, "the callback", func() bool {
+		served = f.conn()
+		return served.Conn.CancelOnReadable()
+	})
+	served.woken(nil)
+	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	c.answer()
+	c.awaitEOF()
+}
+
 // The hook may close the connection that a handler hijacks.
 func TestFastPathCloseInHijack(t *testing.T) {
 	returned := make(chan error, 1)
@@ -616,6 +637,7 @@ func TestFastPathHooksPanic(t *testing.T) {
 			})
 			other := f.dial()
 			other.get("/")
+			f.awaitParked(1) // its own hook was called
 			ends.Store(true)
 			c := f.dial()
 			c.send(request("/"))
