@@ -1,0 +1,43 @@
+//go:build percore_faults && !percore_net
+
+package httpadapter
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestFastPathSoakFaults is the soak test with system calls that fail at random: connections end, and
+// no answer is wrong, no client waits, and nothing is left behind.
+func TestFastPathSoakFaults(t *testing.T) {
+	testnet.NoLeaks(t)
+	errnos := map[sys.Op][]syscall.Errno{
+		sys.OpRead:        {unix.EINTR, unix.ECONNRESET, unix.ETIMEDOUT, unix.ENOMEM},
+		sys.OpWrite:       {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOBUFS},
+		sys.OpWritev:      {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOMEM},
+		sys.OpEpollCtl:    {unix.ENOMEM, unix.ENOSPC},
+		sys.OpPpoll:       {unix.EINTR, unix.ENOMEM},
+		sys.OpGetsockname: {unix.ENOBUFS},
+		sys.OpShutdown:    {unix.ENOTCONN},
+		sys.OpClose:       {unix.EINTR, unix.EIO},
+	}
+	restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {
+		of := errnos[op]
+		if len(of) == 0 || rand.IntN(300) != 0 {
+			return 0
+		}
+		return of[rand.IntN(len(of))]
+	})
+	defer restore()
+	clients, rounds := 400, 25
+	if testing.Short() {
+		clients, rounds = 60, 6
+	}
+	soak(t, clients, rounds, true)
+}
