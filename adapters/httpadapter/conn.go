@@ -224,13 +224,15 @@ func (w *waker) OnReadable(err error) { (*conn)(w).woken(err) }
 // woken ends a wait of the states fresh and parked, and tells a request of the fast path that its
 // client has left. It runs on the engine's loop: calls that may block are made elsewhere.
 func (c *conn) woken(err error) {
-	if x := c.current.Load(); x != nil && err == nil && !c.Conn.AtEnd() && x.rearm() {
-		return
+	if x := c.current.Load(); x != nil {
+		switch {
+		case err != nil || c.Conn.AtEnd():
+			x.leave()
+		case x.rearm():
+			return
+		}
 	}
 	if _, ok := c.change(connState.notify); ok {
-		if x := c.current.Load(); x != nil && (err != nil || c.Conn.AtEnd()) {
-			x.leave()
-		}
 		return
 	}
 	c.mu.Lock()

@@ -566,6 +566,33 @@ func TestFastPathSpuriousCallback(t *testing.T) {
 	c.awaitEOF()
 }
 
+// The same between two requests of a pipeline, when there is no handler that the callback could be
+// about.
+func TestFastPathSpuriousCallbackBetween(t *testing.T) {
+	arrived := make(chan bool, 1)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			arrived <- true
+			<-r.Context().Done()
+		}
+	}, func(f *fixture) {
+		f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
+			if state == http.StateIdle {
+				c := nc.(*conn)
+				c.Conn.CancelOnReadable()
+				c.woken(nil)
+			}
+		}
+	})
+	c := f.dial()
+	c.send(request("/") + request("/wait"))
+	testnet.Receive(t, "the request", arrived)
+	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	c.answer()
+	c.answer()
+	c.awaitEOF()
+}
+
 // The hook may close the connection that a handler hijacks.
 func TestFastPathCloseInHijack(t *testing.T) {
 	returned := make(chan error, 1)

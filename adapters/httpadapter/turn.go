@@ -219,10 +219,14 @@ func (t *turn) begin(x *exchange) bool {
 	if !c.tellSafely(http.StateActive) {
 		return false
 	}
+	if t.armed && c.state() == stateNotified {
+		// The callback has come since an earlier request of a pipeline. That may have been about bytes
+		// that were read by then, so it tells this request nothing.
+		c.change(connState.resumeServing)
+		t.armed = false
+	}
 	if !t.armed {
 		t.arm()
-	} else if c.state() == stateNotified && c.Conn.AtEnd() {
-		x.leave() // the callback has come during an earlier request of a pipeline
 	}
 	if c.state() == stateShut {
 		x.leave() // closed before x was there to be told
