@@ -66,8 +66,8 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 	return x
 }
 
-// run calls the handler. It reports false if the connection is of no more use: the handler has
-// panicked, or ended its goroutine.
+// run calls the handler. Unless that has returned afterwards the connection is of no more use: the
+// handler has panicked, or ended its goroutine.
 func (x *exchange) run(handler http.Handler) {
 	defer func() {
 		if x.returned {

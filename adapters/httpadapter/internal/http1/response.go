@@ -449,13 +449,6 @@ func (w *Response) Abort() {
 	w.releaseBody()
 }
 
-// Wrote reports whether a status was decided on.
-func (w *Response) Wrote() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.wrote
-}
-
 // Out returns the bytes that wait for the connection after Finish or Abort, and forgets them. There are
 // none once the connection has failed: the end of the answer would hide that a part is missing. They are
 // the caller's, which may hand their memory to [ReleaseOut] when they are sent, or to the next Response.
@@ -468,13 +461,6 @@ func (w *Response) Out() []byte {
 		out = out[:0]
 	}
 	return out
-}
-
-// CloseAfter has the connection closed after the answer.
-func (w *Response) CloseAfter() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closes = true
 }
 
 // emitBody sends the part of the body that waits.
