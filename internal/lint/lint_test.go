@@ -201,6 +201,7 @@ var modules = map[string]module{
 	}},
 	"conformance_test/frameworks":  {free: true},
 	"conformance_test/grpcinterop": {free: true},
+	"examples":                     {free: true},
 	tools:                          {free: true},
 }
 

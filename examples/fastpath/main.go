@@ -1,0 +1,45 @@
+// Command fastpath serves plain HTTP/1.1 requests past net/http's connection loop: the handlers, the
+// server and its options stay as they are.
+//
+//	go run ./fastpath
+//	curl http://localhost:8080/
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+)
+
+func main() {
+	address := flag.String("addr", "localhost:8080", "address to listen on")
+	flag.Parse()
+
+	ln, err := percore.Listen("tcp", *address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(newServer().Serve(ln))
+}
+
+// newServer wraps the program's server.
+func newServer() *httpadapter.Server {
+	var server *httpadapter.Server
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, r *http.Request) {
+		stats := server.FastPathStats()
+		fmt.Fprintf(w, "%d requests served on the fast path, others by reason: %v\n", stats.Requests, stats.HandedOver)
+	})
+	server = httpadapter.Wrap(&http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+	}, httpadapter.FastPath())
+	return server
+}

@@ -1,0 +1,66 @@
+// Command http is an ordinary http.Server with TLS and HTTP/2 on percore. Idle HTTP/1.1 connections
+// hold no goroutine and no buffers of net/http's.
+//
+//	go run ./http -cert cert.pem -key key.pem
+//	curl -k https://localhost:8443/
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+)
+
+func main() {
+	address := flag.String("addr", "localhost:8443", "address to listen on")
+	cert := flag.String("cert", "cert.pem", "file with the certificate")
+	key := flag.String("key", "key.pem", "file with its key")
+	flag.Parse()
+
+	ln, err := percore.Listen("tcp", *address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := serve(ctx, ln, newServer(), *cert, *key); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// newServer returns the program's server. Nothing in it knows of percore.
+func newServer() *http.Server {
+	return &http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "hello over %s\n", r.Proto)
+		}),
+	}
+}
+
+// serve serves until ctx ends, and then finishes the requests under way.
+func serve(ctx context.Context, ln net.Listener, srv *http.Server, cert, key string) error {
+	adapter := httpadapter.Wrap(srv)
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		stopped <- adapter.Shutdown(ctx)
+	})
+	err := adapter.ServeTLS(ln, cert, key)
+	if stop() || !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-stopped
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"io"
+	"net"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+func TestServe(t *testing.T) {
+	server := testnet.Listen(t, net.Listen, testnet.TCP4)
+	go func() {
+		c, err := server.Accept()
+		if err != nil {
+			return
+		}
+		question, _ := io.ReadAll(c)
+		c.Write(append([]byte("you said: "), question...))
+		c.Close()
+	}()
+	proxy := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	done := make(chan error, 1)
+	go func() { done <- serve(proxy, server.Addr().String()) }()
+
+	c := testnet.Dial(t, proxy)
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(c); err != nil || string(answer) != "you said: hello" {
+		t.Errorf("got %q, %v, want the server's answer", answer, err)
+	}
+	proxy.Close()
+	testnet.Receive(t, "the proxy's end", done)
+}
