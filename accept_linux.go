@@ -91,12 +91,19 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		return nil, false, net.ErrClosed
 	}
 	defer a.listener.group.Release()
-	err = a.ready.Wait(func(i int, r loop.Readiness) bool {
+	admission := a.listener.admission
+	err = a.ready.WaitGated(a.gate(), func(i int, r loop.Readiness) bool {
+		if !admission.acquire() {
+			return false // the gate is shut by now
+		}
 		from = unix.RawSockaddrAny{} // unixAddr relies on it
 		index = i
 		nfd, errno = sys.Accept4(a.sockets[i], &from)
 		if errno == syscall.EAGAIN && r&loop.Hangup != 0 {
 			errno = syscall.EINVAL // a unix socket that was shut down; a TCP one says so itself
+		}
+		if errno != 0 {
+			admission.release()
 		}
 		return errno != syscall.EAGAIN && !isSkipped(errno)
 	})
@@ -108,10 +115,25 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 	}
 	c, err = newConn(a.loopFor(index), nfd, a.listener.connOptions, &from)
 	if err != nil {
+		admission.release()
 		return nil, true, err
 	}
 	a.listener.accepted.Add(1)
 	return c, false, nil
+}
+
+// gate is shut while as many connections are open as may be.
+func (a *acceptor) gate() loop.Gate {
+	admission := a.listener.admission
+	if admission == nil {
+		return nil
+	}
+	return func() loop.GateState {
+		if admission.hasRoom() {
+			return loop.GateOpen
+		}
+		return loop.GateShut
+	}
 }
 
 // loopFor returns the loop for a connection from the socket with the given index. If

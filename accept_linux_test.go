@@ -98,16 +98,6 @@ func forEachShape(t *testing.T, test func(t *testing.T, open func(t testing.TB, 
 	}
 }
 
-// perLoop splits ln.
-func perLoop(t testing.TB, ln *Listener) []*Listener {
-	t.Helper()
-	subs, err := ln.PerLoop()
-	if err != nil {
-		t.Fatalf("PerLoop: %v", err)
-	}
-	return subs
-}
-
 // dialMany makes n connections and sends on each its number.
 func dialMany(t testing.TB, ln net.Listener, n int) []net.Conn {
 	t.Helper()

@@ -29,8 +29,8 @@ func Listen(network, address string) (net.Listener, error) {
 
 // ListenConfig has options for listening. The first three fields and the
 // methods Listen, MultipathTCP and SetMultipathTCP are net.ListenConfig's; the others
-// are about the engine and have no effect on anything but Linux. There is no
-// ListenPacket.
+// are percore's. Those before MaxConns are about the engine and have no effect on anything but
+// Linux. There is no ListenPacket.
 type ListenConfig struct {
 	// Control, if not nil, is called for each socket before it is bound. There
 	// is one socket per loop, so it is called several times, for those after the
@@ -87,6 +87,18 @@ type ListenConfig struct {
 	// no effect.
 	NetBuffers bool
 
+	// MaxConns, if above 0, is how many connections of the listener may be open at a time. At the
+	// limit Accept waits until a connection is closed, as with LimitListener of
+	// golang.org/x/net/netutil; further connections stay in the kernel's backlog, whose length
+	// net.core.somaxconn bounds, and beyond it clients try again for as long as their connect
+	// takes. Close of the listener, and its deadline, end the wait. It costs no goroutine.
+	//
+	// A connection counts from Accept until its Close has returned, or the garbage collector has
+	// closed it; also while package httpadapter has it parked. Copies of its descriptor
+	// (Conn.File) don't count. The limit is for all of the listener's sockets together,
+	// PerLoop's listeners included. Listen fails if MaxConns is below 0.
+	MaxConns int
+
 	multipathTCP bool
 }
 
@@ -103,9 +115,15 @@ func (lc *ListenConfig) SetMultipathTCP(use bool) { lc.multipathTCP = use }
 // address and has no effect on the listener. The result is a *[Listener] on the
 // networks "tcp", "tcp4", "tcp6" and "unix".
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	if err := lc.check(network); err != nil {
+		return nil, err
+	}
 	switch network {
 	case "tcp", "tcp4", "tcp6", "unix":
 	default:
+		if err := lc.checkForeign(network); err != nil {
+			return nil, err
+		}
 		return lc.netConfig(lc.Control).Listen(ctx, network, address)
 	}
 	impl, err := lc.listen(ctx, network, address)
@@ -180,6 +198,9 @@ func (lc *ListenConfig) FileListeners(files ...*os.File) (net.Listener, error) {
 	}
 	if i := slices.Index(files, nil); i >= 0 {
 		return nil, fileError(files, i, fileOpError(nil, os.ErrInvalid))
+	}
+	if err := lc.check("file+net"); err != nil {
+		return nil, err
 	}
 	impl, err := lc.fileListener(files)
 	if err != nil {
@@ -366,11 +387,15 @@ type ListenerStats struct {
 	Accepted uint64 // connections accepted from the kernel
 	Backoffs uint64 // times that accepting failed for lack of resources and waited
 
+	// With MaxConns (see ListenConfig), otherwise 0.
+	Open  int    // connections that count
+	Waits uint64 // times that Accept began to wait because MaxConns were open
+
 	// Loops is about the group of loops, which other listeners may share.
 	Loops loop.Stats
 }
 
-// Stats returns the listener's counters. Off Linux they are all 0.
+// Stats returns the listener's counters. Off Linux all but Open and Waits are 0.
 func (l *Listener) Stats() ListenerStats {
 	if !l.ok() {
 		return ListenerStats{}

@@ -25,6 +25,7 @@ type listener struct {
 	addr        net.Addr
 	group       *loop.Group // holds a reference
 	connOptions *connOptions
+	admission   *admission
 	leastLoaded bool // ListenConfig.LeastLoaded
 	netBuffers  bool // Accept returns netConns
 	report      func(error)
@@ -143,7 +144,6 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		network:     network,
 		addr:        nl.Addr(),
 		group:       group,
-		connOptions: &connOptions{net: network},
 		leastLoaded: lc.LeastLoaded,
 		netBuffers:  lc.NetBuffers && nl.Addr().Network() == "tcp",
 		report:      lc.OnAcceptError,
@@ -151,6 +151,8 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 	if l.report == nil {
 		l.report = l.warnAcceptError
 	}
+	l.admission = lc.admission(l.wake)
+	l.connOptions = &connOptions{net: network, admission: l.admission}
 	if err := l.add(lc, nl); err != nil {
 		group.Release()
 		return nil, err
@@ -238,6 +240,17 @@ func (l *listener) open() (err error) {
 	return err
 }
 
+// wake makes all calls of Accept look again whether there is room.
+func (l *listener) wake() {
+	l.mu.Lock()
+	split := l.mu.split
+	l.mu.Unlock()
+	l.all.ready.Wake()
+	for _, a := range split {
+		a.ready.Wake()
+	}
+}
+
 // close ends the listener. Connections in the backlog are reset by the kernel,
 // unless copies of the sockets are open elsewhere.
 func (l *listener) close() {
@@ -303,10 +316,12 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() ListenerStats {
-	return ListenerStats{
+	s := ListenerStats{
 		Sockets:  len(l.sockets),
 		Accepted: l.accepted.Load(),
 		Backoffs: l.backoffs.Load(),
 		Loops:    l.group.Stats(),
 	}
+	l.admission.addTo(&s)
+	return s
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // listener is a listener of package net.
@@ -20,6 +19,8 @@ type listener struct {
 	inner   streamListener // a *merged if there are several sockets
 	all     *acceptor
 
+	admission *admission
+
 	netBuffers bool // Accept returns netConns
 
 	// atomic
@@ -29,14 +30,6 @@ type listener struct {
 		sync.Mutex
 		closed bool
 	}
-}
-
-// streamListener has the methods that *net.TCPListener and *net.UnixListener share.
-type streamListener interface {
-	net.Listener
-	syscall.Conn
-	SetDeadline(t time.Time) error
-	File() (*os.File, error)
 }
 
 func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*listener, error) {
@@ -73,11 +66,13 @@ func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
 
 func (lc *ListenConfig) newListener(network string, nl net.Listener) *listener {
 	inner := nl.(streamListener)
+	ready, admission := lc.admit(inner)
 	return &listener{
 		network:    network,
 		addr:       nl.Addr(),
 		inner:      inner,
-		all:        &acceptor{inner},
+		all:        &acceptor{ready},
+		admission:  admission,
 		netBuffers: lc.NetBuffers && nl.Addr().Network() == "tcp",
 	}
 }
@@ -108,7 +103,7 @@ func (l *listener) close() {
 			ul.SetUnlinkOnClose(l.unlink.Load())
 		}
 	}
-	l.inner.Close()
+	l.all.ready.Close() // and inner
 }
 
 // sockets returns a listener of package net for each socket.
@@ -152,4 +147,7 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 	return []*acceptor{l.all}, nil
 }
 
-func (l *listener) stats() ListenerStats { return ListenerStats{} }
+func (l *listener) stats() (s ListenerStats) {
+	l.admission.addTo(&s)
+	return s
+}

@@ -43,6 +43,16 @@ func connect(t testing.TB, ln net.Listener) (server *Conn, client net.Conn) {
 	return s.(*Conn), c
 }
 
+// perLoop splits ln.
+func perLoop(t testing.TB, ln *Listener) []*Listener {
+	t.Helper()
+	subs, err := ln.PerLoop()
+	if err != nil {
+		t.Fatalf("PerLoop: %v", err)
+	}
+	return subs
+}
+
 // serveEcho accepts from ln until it is closed and sends all bytes back on each
 // connection.
 func serveEcho(ln net.Listener) {

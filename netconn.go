@@ -65,10 +65,11 @@ func (c *netConn) WriteBuffers(v *net.Buffers) (int64, error) { return v.WriteTo
 // write half also decides which of several calls of Close has closed the connection. The
 // socket is closed with the read half.
 func (c *netConn) Close() error {
-	err := c.tcpConn.Close()
-	if !onNet { // there the two are one
-		_ = c.read.Close()
+	if onNet { // there the two are one
+		return c.read.Close()
 	}
+	err := c.tcpConn.Close()
+	_ = c.read.Close()
 	return err
 }
 

@@ -44,6 +44,8 @@ type connOptions struct {
 	net  string // the network as the user gave it
 	kind loop.StreamKind
 
+	admission *admission // of the listener; nil: none
+
 	// The sockets are not as package net makes them: the user's hook, or the process that the
 	// listening socket is from, has seen to it that a read finds bytes that no edge announces.
 	altered atomic.Bool
@@ -102,7 +104,11 @@ func (s *sock) close(c *Conn) error {
 	p := *s.pair() // afterwards it is too late to ask
 	p.last = true
 	s.addrs.Store(&p)
-	return s.fd.Close()
+	err := s.fd.Close()
+	if err != loop.ErrClosed {
+		s.options.admission.release()
+	}
+	return err
 }
 
 func (s *sock) closeRead() error {

@@ -19,7 +19,7 @@ const onNet = true
 // deadlines and the garbage collector's Close included.
 type sock struct {
 	conn streamConn   // immutable
-	tcp  *net.TCPConn // immutable; the same connection if it is TCP, else nil
+	tcp  *net.TCPConn // immutable; the same connection, or the one in it, if it is TCP, else nil
 }
 
 // streamConn has the methods that *net.TCPConn and *net.UnixConn share.
@@ -36,6 +36,9 @@ type streamConn interface {
 // newConn makes a connection of package net's, which it then owns.
 func newConn(nc net.Conn) *Conn {
 	tcp, _ := nc.(*net.TCPConn)
+	if a, ok := nc.(*admittedTCP); ok {
+		tcp = a.tcpConn
+	}
 	return &Conn{sock{conn: nc.(streamConn), tcp: tcp}}
 }
 

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/percore/percore/internal/monotime"
 )
 
 // AcceptPoller waits for a fixed number of listening sockets as for one. The goroutines
@@ -15,12 +18,28 @@ type AcceptPoller struct {
 
 	users users // calls that use the descriptors; added to under mu, while it is open
 
+	unkicks atomic.Uint64 // how often the user's deadline came back after a Wake; added to under mu
+
 	mu struct {
 		sync.Mutex
 		deadline time.Time
+		at       int64 // deadline, as monotime has it; 0: none
 		closed   bool
+		kicked   bool // the descriptor's deadline is Wake's
 	}
 }
+
+// A Gate is asked before each look at the descriptors whether to look.
+type Gate func() GateState
+
+// GateState is the answer of a [Gate].
+type GateState uint8
+
+const (
+	GateOpen GateState = iota // look at the descriptors
+	GateShut                  // leave them alone until the next Wake
+	GateDone                  // there is nothing more to wait for
+)
 
 // NewAcceptPoller makes an AcceptPoller for non-blocking descriptors, which stay the
 // caller's and must not be closed before it. It fails when the process is out of
@@ -49,6 +68,24 @@ func NewAcceptPoller(fds []int) (*AcceptPoller, error) {
 // Wait fails with [ErrClosed] when it is closed and with
 // [os.ErrDeadlineExceeded] after the deadline, as soon as try is not running.
 func (p *AcceptPoller) Wait(try func(i int, r Readiness) (done bool)) error {
+	return p.WaitGated(nil, try)
+}
+
+// WaitGated is Wait with a gate, which is asked first, after each try that is not done, and after each
+// [AcceptPoller.Wake], and must not block. While it is shut, connections stay where they are. A
+// gate that has reported [GateShut] is asked again only after a Wake, or earlier: so a change that
+// opens it must be made before the call of Wake. nil is a gate that is always open.
+func (p *AcceptPoller) WaitGated(gate Gate, try func(i int, r Readiness) (done bool)) error {
+	for {
+		unkicks := p.unkicks.Load()
+		err := p.wait(gate, try)
+		if err != os.ErrDeadlineExceeded || !p.unkick(unkicks) {
+			return err
+		}
+	}
+}
+
+func (p *AcceptPoller) wait(gate Gate, try func(i int, r Readiness) (done bool)) error {
 	closed := false
 	err := p.epoll.raw.Read(func(uintptr) bool {
 		if closed = !p.enter(); closed {
@@ -56,6 +93,14 @@ func (p *AcceptPoller) Wait(try func(i int, r Readiness) (done bool)) error {
 		}
 		defer p.users.Done()
 		for {
+			if gate != nil {
+				switch gate() {
+				case GateDone:
+					return true
+				case GateShut:
+					return false
+				}
+			}
 			// Level-triggered, so nothing is forgotten when Wait returns with
 			// some left; and looked at again before each wait.
 			t, r := p.epoll.one()
@@ -71,6 +116,39 @@ func (p *AcceptPoller) Wait(try func(i int, r Readiness) (done bool)) error {
 		return ErrClosed // the only other way in which waiting on a file fails
 	}
 	return err
+}
+
+// Wake makes the callers of WaitGated ask their gates again. It doesn't block.
+//
+// It goes by the runtime's own means, without a system call: by a deadline in the past, which
+// the goroutine that it wakes sets back.
+func (p *AcceptPoller) Wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.closed {
+		return
+	}
+	p.mu.kicked = true
+	_ = p.epoll.file.SetReadDeadline(longAgo)
+}
+
+// unkick gives the descriptor the user's deadline back if it has Wake's. It reports whether a wait
+// that began after the given number of unkicks may have timed out because of Wake.
+func (p *AcceptPoller) unkick(before uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := time.Duration(p.mu.at - monotime.Now())
+	if p.mu.kicked {
+		p.mu.kicked = false
+		var deadline time.Time
+		if p.mu.at != 0 {
+			// By the distance: the deadline may have been set on the other side of a bubble's border.
+			deadline = time.Now().Add(left)
+		}
+		_ = p.epoll.file.SetReadDeadline(deadline)
+		p.unkicks.Add(1)
+	}
+	return p.unkicks.Load() != before && (p.mu.at == 0 || left > 0)
 }
 
 // Backoff waits for the given time, ready descriptors or not. It fails as Wait
@@ -137,7 +215,13 @@ func (p *AcceptPoller) SetDeadline(t time.Time) error {
 	if p.mu.closed || p.epoll.file.SetReadDeadline(t) != nil {
 		return ErrClosed
 	}
-	p.mu.deadline = t
+	p.mu.deadline, p.mu.at = t, 0
+	if !t.IsZero() {
+		p.mu.at, _ = monotime.Of(t)
+	}
+	if p.mu.kicked {
+		_ = p.epoll.file.SetReadDeadline(longAgo) // for the waiter that Wake is yet to wake
+	}
 	return nil
 }
 

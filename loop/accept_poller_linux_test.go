@@ -280,3 +280,88 @@ func TestAcceptPollerCloseWaitsByItself(t *testing.T) {
 		})
 	}
 }
+
+// TestAcceptPollerWake has goroutines take as many tokens as a gate lets through, while
+// descriptors are ready all the time: none sleeps while the gate is open.
+func TestAcceptPollerWake(t *testing.T) {
+	const waiters, total = 3, 300
+	s, fds := newTestAcceptPoller(t, 2)
+	for _, fd := range fds {
+		fire(fd)
+	}
+	var room, taken atomic.Int64
+	gate := func() GateState {
+		if room.Load() == 0 {
+			return GateShut
+		}
+		return GateOpen
+	}
+	done := make(chan error, waiters)
+	for range waiters {
+		go func() {
+			for {
+				err := s.WaitGated(gate, func(int, Readiness) bool {
+					room.Add(-1)
+					taken.Add(1)
+					return true
+				})
+				if err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+	}
+	for i := range int64(total) {
+		room.Add(1)
+		s.Wake()
+		if i%3 == 0 {
+			continue // two at once
+		}
+		testnet.Eventually(t, "a wake-up", func() bool { return taken.Load() == i+1 })
+	}
+	s.Close()
+	for range waiters {
+		if err := testnet.Receive(t, "WaitGated", done); err != ErrClosed {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+	}
+}
+
+// TestAcceptPollerWakeKeepsDeadline has Wake come in between a wait and its deadline, and after it.
+func TestAcceptPollerWakeKeepsDeadline(t *testing.T) {
+	s, fds := newTestAcceptPoller(t, 1)
+	shut := func() GateState { return GateShut }
+	fire(fds[0])
+	s.Wake() // nothing waits
+	s.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.Wake()
+			}
+		}
+	}()
+	begin := time.Now()
+	var errs [3]<-chan result
+	for i := range errs {
+		errs[i] = startErr(func() error { return s.WaitGated(shut, nil) })
+	}
+	for _, done := range errs {
+		if r := await(t, "WaitGated", done); r.err != os.ErrDeadlineExceeded || time.Since(begin) < 50*time.Millisecond {
+			t.Errorf("got %v after %v, want a time-out after 50 ms", r.err, time.Since(begin))
+		}
+	}
+	close(stop)
+	<-stopped
+	s.SetDeadline(time.Time{})
+	done := startErr(func() error { return s.WaitGated(func() GateState { return GateDone }, nil) })
+	if r := await(t, "WaitGated", done); r.err != nil {
+		t.Errorf("through a gate that is done: got %v, want nil", r.err)
+	}
+}

@@ -1,0 +1,100 @@
+package percore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+)
+
+// admission is a listener's rules about the connections that it takes, and their count. The
+// listener and its connections share it; nil is a listener without rules.
+//
+// A connection takes a place before the kernel is asked for it, and gives it back once its
+// descriptor is closed. No place is held while Accept waits: another socket's connection may be
+// the next. A wake-up can't be lost: Accept sets full before it looks at open for the last time,
+// and a connection that is closed changes open first and looks at full after.
+type admission struct {
+	// immutable
+	max  int64  // 0: no limit
+	wake func() // makes all calls of Accept look again
+
+	// atomic
+	open  atomic.Int64  // places that are taken
+	full  atomic.Bool   // Accept found no place; the next one that is given back calls wake
+	waits atomic.Uint64 // times that full was set
+}
+
+// check finds mistakes in the options about admission.
+func (lc *ListenConfig) check(network string) error {
+	var err error
+	if lc.MaxConns < 0 {
+		err = fmt.Errorf("MaxConns is %d: want 0, for no limit, or more", lc.MaxConns)
+	}
+	if err != nil {
+		return &net.OpError{Op: "listen", Net: network, Err: err}
+	}
+	return nil
+}
+
+// checkForeign fails if there are rules for a listener that is package net's.
+func (lc *ListenConfig) checkForeign(network string) error {
+	if lc.MaxConns == 0 {
+		return nil
+	}
+	err := errors.New("MaxConns is for the networks tcp and unix")
+	return &net.OpError{Op: "listen", Net: network, Err: err}
+}
+
+// admission returns the rules for a listener, or nil if there are none.
+func (lc *ListenConfig) admission(wake func()) *admission {
+	if lc.MaxConns == 0 {
+		return nil
+	}
+	return &admission{max: int64(lc.MaxConns), wake: wake}
+}
+
+// hasRoom reports whether there is a place. If not, wake is called when there is.
+func (a *admission) hasRoom() bool {
+	if a == nil || a.max == 0 || a.open.Load() < a.max {
+		return true
+	}
+	if !a.full.Swap(true) {
+		a.waits.Add(1)
+	}
+	return a.open.Load() < a.max
+}
+
+// acquire takes a place, and reports false if there is none.
+func (a *admission) acquire() bool {
+	if a == nil {
+		return true
+	}
+	for {
+		open := a.open.Load()
+		if a.max > 0 && open >= a.max {
+			return false
+		}
+		if a.open.CompareAndSwap(open, open+1) {
+			return true
+		}
+	}
+}
+
+// release gives a place back.
+func (a *admission) release() {
+	if a == nil {
+		return
+	}
+	a.open.Add(-1)
+	if a.full.Load() && a.full.Swap(false) {
+		a.wake()
+	}
+}
+
+// addTo fills in the counters.
+func (a *admission) addTo(s *ListenerStats) {
+	if a != nil {
+		s.Open, s.Waits = int(a.open.Load()), a.waits.Load()
+	}
+}

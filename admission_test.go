@@ -1,0 +1,226 @@
+package percore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// onAdmissionListeners runs test with listeners on TCP and unix sockets.
+func onAdmissionListeners(t *testing.T, lc ListenConfig, test func(t *testing.T, ln *Listener)) {
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			network, address := testnet.Address(t, kind)
+			test(t, listen(t, lc, network, address))
+		})
+	}
+}
+
+// takenConn is a result of Accept.
+type takenConn struct {
+	c   net.Conn
+	err error
+}
+
+// goAccept calls Accept on a goroutine and returns when it waits.
+func goAccept(t *testing.T, ln net.Listener) <-chan takenConn {
+	t.Helper()
+	ch := make(chan takenConn, 1)
+	testnet.GoBlocked(t, "Accept", func() {
+		c, err := ln.Accept()
+		ch <- takenConn{c, err}
+	})
+	return ch
+}
+
+// mustAccept accepts a connection, which is closed when the test ends.
+func mustAccept(t *testing.T, ln net.Listener) net.Conn {
+	t.Helper()
+	ch := make(chan takenConn, 1)
+	go func() {
+		c, err := ln.Accept()
+		ch <- takenConn{c, err}
+	}()
+	a := testnet.Receive(t, "Accept", ch)
+	if a.err != nil {
+		t.Fatalf("Accept: %v", a.err)
+	}
+	t.Cleanup(func() { a.c.Close() })
+	return a.c
+}
+
+// TestMaxConns fills a listener: Accept waits until a connection is closed, by Close and only
+// once, and is ended by the deadline and by Close of the listener.
+func TestMaxConns(t *testing.T) {
+	onAdmissionListeners(t, ListenConfig{MaxConns: 2}, func(t *testing.T, ln *Listener) {
+		for range 4 {
+			testnet.Dial(t, ln)
+		}
+		first, second := mustAccept(t, ln), mustAccept(t, ln)
+		if s := ln.Stats(); s.Open != 2 || s.Waits != 0 {
+			t.Errorf("got %d open and %d waits, want 2 and 0", s.Open, s.Waits)
+		}
+		third := goAccept(t, ln)
+		testnet.Eventually(t, "a wait", func() bool { return ln.Stats().Waits == 1 })
+		select {
+		case a := <-third:
+			t.Fatalf("a third connection: got %v, %v", a.c, a.err)
+		default:
+		}
+		first.Close()
+		a := testnet.Receive(t, "the third connection", third)
+		if a.err != nil {
+			t.Fatalf("the third connection: %v", a.err)
+		}
+		defer a.c.Close()
+		if first.Close() == nil {
+			t.Error("a second Close: got nil")
+		}
+		ln.SetDeadline(time.Now().Add(20 * time.Millisecond)) // the second Close must not count
+		_, err := ln.Accept()
+		wantErr(t, "Accept of a fourth", err, "accept", os.ErrDeadlineExceeded)
+		ln.SetDeadline(time.Time{})
+		fourth := goAccept(t, ln)
+		ln.SetDeadline(time.Unix(1, 0))
+		wantErr(t, "Accept past its deadline", testnet.Receive(t, "Accept", fourth).err, "accept", os.ErrDeadlineExceeded)
+		ln.SetDeadline(time.Time{})
+		fourth = goAccept(t, ln)
+		ln.Close()
+		wantErr(t, "Accept after Close", testnet.Receive(t, "Accept", fourth).err, "accept", net.ErrClosed)
+		second.Close()
+		if s := ln.Stats(); s.Open != 1 {
+			t.Errorf("got %d open, want 1", s.Open)
+		}
+	})
+}
+
+// TestMaxConnsOfAllSockets has goroutines accept from each of the sockets at once, and from all
+// together, while more clients come and go than may be there at a time: none is forgotten.
+func TestMaxConnsOfAllSockets(t *testing.T) {
+	const maxConns, clients, rounds = 3, 12, 25
+	onAdmissionListeners(t, ListenConfig{MaxConns: maxConns, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
+		var open, most atomic.Int64
+		var served sync.WaitGroup
+		for _, from := range append(perLoop(t, ln), ln) {
+			served.Go(func() {
+				for {
+					c, err := from.Accept()
+					if err != nil {
+						wantErr(t, "Accept", err, "accept", net.ErrClosed)
+						return
+					}
+					n := open.Add(1)
+					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+					}
+					served.Go(func() {
+						io.Copy(c, c)
+						open.Add(-1)
+						c.Close()
+					})
+				}
+			})
+		}
+		var dialed sync.WaitGroup
+		for range clients {
+			dialed.Go(func() {
+				for range rounds {
+					c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+					if err != nil {
+						t.Errorf("dialing: %v", err)
+						return
+					}
+					if got, err := roundTrip(c, "x"); got != "x" || err != nil {
+						t.Errorf("got %q, %v", got, err)
+					}
+					c.Close()
+				}
+			})
+		}
+		testnet.Within(t, "all clients", dialed.Wait)
+		ln.Close()
+		testnet.Within(t, "the server", served.Wait)
+		if most.Load() > maxConns {
+			t.Errorf("got %d connections at a time, want at most %d", most.Load(), maxConns)
+		}
+		if s := ln.Stats(); s.Open != 0 {
+			t.Errorf("got %d open at the end, want 0", s.Open)
+		}
+	})
+}
+
+// A connection that is forgotten gives its place back.
+func TestMaxConnsForgotten(t *testing.T) {
+	onAdmissionListeners(t, ListenConfig{MaxConns: 1}, func(t *testing.T, ln *Listener) {
+		testnet.Dial(t, ln)
+		testnet.Dial(t, ln)
+		if _, err := ln.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		next := goAccept(t, ln)
+		testnet.Eventually(t, "the next connection", func() bool {
+			runtime.GC()
+			return len(next) == 1
+		})
+		(<-next).c.Close()
+	})
+}
+
+// The connections of NetBuffers count as all others.
+func TestMaxConnsNetBuffers(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := listen(t, ListenConfig{MaxConns: 1, NetBuffers: true}, "tcp", "127.0.0.1:0")
+	for range 5 {
+		testnet.Dial(t, ln)
+		c := mustAccept(t, ln)
+		if s := ln.Stats(); s.Open != 1 {
+			t.Errorf("got %d open, want 1", s.Open)
+		}
+		c.Close()
+		c.Close()
+		if s := ln.Stats(); s.Open != 0 {
+			t.Errorf("got %d open after Close, want 0", s.Open)
+		}
+	}
+}
+
+// TestAdmissionMistakes has options that can't be meant.
+func TestAdmissionMistakes(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, c := range []struct {
+		lc            ListenConfig
+		network, want string
+	}{
+		{ListenConfig{MaxConns: -1}, "tcp", "MaxConns is -1"},
+		{ListenConfig{MaxConns: -1}, "unixpacket", "MaxConns is -1"},
+		{ListenConfig{MaxConns: 1}, "unixpacket", "networks tcp and unix"},
+	} {
+		ln, err := c.lc.Listen(context.Background(), c.network, "127.0.0.1:0")
+		if err == nil {
+			ln.Close()
+		}
+		var operr *net.OpError
+		if !errors.As(err, &operr) || operr.Op != "listen" || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want an error about %q", c.network, err, c.want)
+		}
+	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lc := ListenConfig{MaxConns: -1}
+	if _, err := lc.FileListener(f); err == nil || !strings.Contains(err.Error(), "MaxConns") {
+		t.Errorf("FileListener: got %v, want an error about MaxConns", err)
+	}
+}

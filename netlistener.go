@@ -1,0 +1,174 @@
+package percore
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// streamListener has the methods that *net.TCPListener and *net.UnixListener share.
+type streamListener interface {
+	net.Listener
+	syscall.Conn
+	SetDeadline(t time.Time) error
+	File() (*os.File, error)
+}
+
+// netListener is a listener of package net's with an admission. Its connections have all methods
+// of package net's.
+type netListener struct {
+	streamListener
+	admission *admission // immutable
+
+	mu struct {
+		sync.Mutex
+		closed   bool
+		deadline time.Time
+		changed  chan struct{} // closed, and made anew, when a call of Accept must look again
+	}
+}
+
+// admit returns nl with lc's admission, if it has one.
+func (lc *ListenConfig) admit(nl streamListener) (streamListener, *admission) {
+	l := &netListener{streamListener: nl}
+	l.mu.changed = make(chan struct{})
+	l.admission = lc.admission(l.wake)
+	if l.admission == nil {
+		return nl, nil
+	}
+	return l, l.admission
+}
+
+// wake makes all calls of Accept look again.
+func (l *netListener) wake() { l.change(func() {}) }
+
+func (l *netListener) change(do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	do()
+	close(l.mu.changed)
+	l.mu.changed = make(chan struct{})
+}
+
+// Accept waits until there is room, and then for a connection.
+func (l *netListener) Accept() (net.Conn, error) {
+	if err := l.acquire(); err != nil {
+		return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+	}
+	nc, err := l.streamListener.Accept()
+	if err != nil {
+		l.admission.release()
+		return nil, err
+	}
+	return newAdmitted(nc, l.admission), nil
+}
+
+// acquire waits for a place. It fails when the listener is closed and when its deadline passes.
+func (l *netListener) acquire() error {
+	for {
+		l.mu.Lock()
+		closed, deadline, changed := l.mu.closed, l.mu.deadline, l.mu.changed
+		l.mu.Unlock()
+		switch {
+		case closed:
+			return net.ErrClosed
+		case l.admission.hasRoom():
+			if l.admission.acquire() {
+				return nil
+			}
+			continue
+		}
+		if err := awaitChange(changed, deadline); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitChange waits until changed is closed. It fails when the deadline passes.
+func awaitChange(changed <-chan struct{}, deadline time.Time) error {
+	var expired <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-changed:
+		return nil
+	case <-expired:
+		return os.ErrDeadlineExceeded
+	}
+}
+
+// SetDeadline sets the time from which Accept fails.
+func (l *netListener) SetDeadline(t time.Time) error {
+	err := l.streamListener.SetDeadline(t)
+	if err == nil {
+		l.change(func() { l.mu.deadline = t })
+	}
+	return err
+}
+
+// Close closes the listener and ends Accept.
+func (l *netListener) Close() error {
+	l.change(func() { l.mu.closed = true })
+	return l.streamListener.Close()
+}
+
+// admitted is the part of a connection of package net's that its admission counts.
+type admitted struct {
+	admission *admission
+	collected runtime.Cleanup
+}
+
+// closed gives the place back, unless err says that the connection was closed before.
+func (a *admitted) closed(err error) error {
+	if !errors.Is(err, net.ErrClosed) {
+		a.collected.Stop()
+		a.admission.release()
+	}
+	return err
+}
+
+type (
+	admittedTCP struct {
+		*tcpConn
+		admitted
+	}
+	admittedUnix struct {
+		*unixConn
+		admitted
+	}
+)
+
+// unixConn is a name for an embedded field that nothing outside can select.
+type unixConn = net.UnixConn
+
+// newAdmitted returns nc with a place of a's, which is given back when it is closed, also by the
+// garbage collector: that closes the connection in it. (A finalizer of the result could run while a
+// call on the connection is under way.)
+func newAdmitted(nc net.Conn, a *admission) net.Conn {
+	switch nc := nc.(type) {
+	case *net.TCPConn:
+		return &admittedTCP{nc, admitted{a, runtime.AddCleanup(nc, (*admission).release, a)}}
+	case *net.UnixConn:
+		return &admittedUnix{nc, admitted{a, runtime.AddCleanup(nc, (*admission).release, a)}}
+	}
+	panic("percore: package net accepted a connection of another kind than its listener's")
+}
+
+// Close closes the connection and gives its place back.
+func (c *admittedTCP) Close() error {
+	defer runtime.KeepAlive(c)
+	return c.closed(c.tcpConn.Close())
+}
+
+// Close closes the connection and gives its place back.
+func (c *admittedUnix) Close() error {
+	defer runtime.KeepAlive(c)
+	return c.closed(c.unixConn.Close())
+}
