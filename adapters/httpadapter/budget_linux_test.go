@@ -4,6 +4,7 @@ package httpadapter
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -150,45 +151,62 @@ func serveWrapped(after time.Duration, opts ...Option) func(*http.Server, net.Li
 // BenchmarkRequest is a request on each of a few connections in turn: the adapter's addition to it,
 // and that of parking and waking up, in processor time of the process, clients included.
 func BenchmarkRequest(b *testing.B) {
-	const conns = 32
 	for _, arm := range arms {
-		b.Run(arm.name, func(b *testing.B) {
-			addr := benchServer(b, arm.serve)
-			ask := []byte(request("/"))
-			clients := make([]net.Conn, conns)
-			for i := range clients {
-				c, err := net.Dial(addr.Network(), addr.String())
-				if err != nil {
-					b.Fatal(err)
+		b.Run(arm.name, func(b *testing.B) { benchmarkRequests(b, arm.serve, 0) })
+	}
+}
+
+// BenchmarkOdd is BenchmarkRequest when one request in so many is net/http's.
+func BenchmarkOdd(b *testing.B) {
+	for _, every := range []int{1, 2, 5, 10, 100} {
+		for _, arm := range arms {
+			b.Run(fmt.Sprintf("every=%d/%s", every, arm.name), func(b *testing.B) { benchmarkRequests(b, arm.serve, every) })
+		}
+	}
+}
+
+// benchmarkRequests sends plain requests, and one in so many that is not: none if oddEvery is 0.
+func benchmarkRequests(b *testing.B, serve func(*http.Server, net.Listener) func(), oddEvery int) {
+	const conns = 32
+	addr := benchServer(b, serve)
+	plain := []byte(request("/"))
+	odd := []byte("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+	clients := make([]net.Conn, conns)
+	for i := range clients {
+		c, err := net.Dial(addr.Network(), addr.String())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer c.Close()
+		clients[i] = c
+	}
+	b.ReportAllocs()
+	var begin, end syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &begin)
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for i, c := range clients {
+		wg.Go(func() {
+			answer := make([]byte, 4096)
+			for n := i; n < b.N; n += conns {
+				ask := plain
+				if oddEvery > 0 && n/conns%oddEvery == 0 {
+					ask = odd
 				}
-				defer c.Close()
-				clients[i] = c
+				if _, err := c.Write(ask); err != nil {
+					b.Error(err)
+					return
+				}
+				if _, err := c.Read(answer); err != nil {
+					b.Error(err)
+					return
+				}
 			}
-			b.ReportAllocs()
-			var begin, end syscall.Rusage
-			syscall.Getrusage(syscall.RUSAGE_SELF, &begin)
-			b.ResetTimer()
-			var wg sync.WaitGroup
-			for i, c := range clients {
-				wg.Go(func() {
-					answer := make([]byte, 4096)
-					for n := i; n < b.N; n += conns {
-						if _, err := c.Write(ask); err != nil {
-							b.Error(err)
-							return
-						}
-						if _, err := c.Read(answer); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
-			b.StopTimer()
-			syscall.Getrusage(syscall.RUSAGE_SELF, &end)
-			cpu := time.Duration(end.Utime.Nano() + end.Stime.Nano() - begin.Utime.Nano() - begin.Stime.Nano())
-			b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
 		})
 	}
+	wg.Wait()
+	b.StopTimer()
+	syscall.Getrusage(syscall.RUSAGE_SELF, &end)
+	cpu := time.Duration(end.Utime.Nano() + end.Stime.Nano() - begin.Utime.Nano() - begin.Stime.Nano())
+	b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
 }

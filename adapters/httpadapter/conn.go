@@ -48,7 +48,7 @@ type conn struct {
 	index int32 // in queue.mu.kept or queue.mu.lent; -1: in neither
 
 	// owned by the worker that has the connection, by the loop when it waits, and by net/http
-	unread *unread // bytes of a request that were read; nil: none
+	detour *detour // nil on a connection whose requests were all plain
 
 	// atomic
 	current atomic.Pointer[exchange] // the request that a worker serves
@@ -65,13 +65,6 @@ type connExt struct {
 	tls   *tls.Conn       // the connection as the user sees it
 	lease net.Conn        // the lease for net/http, once hands are shaken: tls itself, or a *tlsConn
 	begun atomic.Bool     // a hook of the user's has begun to shake hands
-}
-
-// unread are bytes of a request that were read and not used: the beginning of a header, while the
-// connection waits for the rest, and what the fast path leaves to net/http.
-type unread struct {
-	bytes []byte
-	dated bool // the deadline for the header was set
 }
 
 // load returns the state and its bits.
@@ -248,7 +241,7 @@ func (c *conn) woken(err error) {
 		// A deadline that a handler has set ended the wait, or was about to, before the request was
 		// answered. It is gone.
 		go c.arm()
-	case c.unread != nil && (err != nil || c.Conn.AtEnd()):
+	case c.hasUnread() && (err != nil || c.Conn.AtEnd()):
 		c.enqueueLocked() // net/http ends a header that was cut off
 	case err != nil:
 		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed

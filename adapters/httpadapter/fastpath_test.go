@@ -155,6 +155,73 @@ func TestHandedOverAndBack(t *testing.T) {
 	}
 }
 
+// A connection that net/http has comes back for its next request, without being parked in between.
+func TestBackAtOnce(t *testing.T) {
+	f := startFastUnparked(t, echoPath)
+	c := f.dial()
+	for n := range 10 {
+		c.send(oddRequest)
+		c.answer()
+		f.awaitParked(1)
+		for range plainMany {
+			c.get("/")
+		}
+		f.wantFast(uint64(n+1)*plainMany, slices.Repeat([]string{"expect"}, n+1)...)
+	}
+	c.Close()
+	f.awaitStates("new" + strings.Repeat(" active idle", 10*(plainMany+1)) + " closed")
+}
+
+const oddRequest = "GET / HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\n\r\n"
+
+// startFastUnparked is startFast for a server on which no connection is parked because it has waited.
+func startFastUnparked(t *testing.T, handler http.HandlerFunc) *fixture {
+	t.Helper()
+	needParking(t)
+	return start(t, handler, nil, FastPath(), ParkAfter(time.Hour))
+}
+
+// A connection whose requests are mostly net/http's comes back ever more rarely.
+func TestBackOff(t *testing.T) {
+	f := startFastUnparked(t, echoPath)
+	c := f.dial()
+	const n = 1000
+	for range n {
+		c.send(oddRequest)
+		c.answer()
+	}
+	if got := f.server.FastPathStats().HandedOver["expect"]; got < 1 || got > 30 {
+		t.Errorf("got %d of %d requests handed over, want few", got, n)
+	}
+	before := f.server.FastPathStats().Requests
+	testnet.Eventually(t, "the connection coming back", func() bool {
+		for range 10 {
+			c.get("/")
+			time.Sleep(time.Millisecond)
+		}
+		return f.server.FastPathStats().Requests > before
+	})
+}
+
+// Requests that net/http has in its buffer are net/http's, and the one after them is not.
+func TestBackBehindPipeline(t *testing.T) {
+	f := startFastUnparked(t, echoPath)
+	c := f.dial()
+	for n := range 3 {
+		c.send(oddRequest + request("/1") + request("/2"))
+		for _, want := range []string{"/", "/1", "/2"} {
+			if got := c.answer(); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		f.awaitParked(1)
+		for range plainMany {
+			c.get("/")
+		}
+		f.wantFast(uint64(n+1)*plainMany, slices.Repeat([]string{"expect"}, n+1)...)
+	}
+}
+
 // TestFastPathContext: a handler finds in its request's context what net/http puts there, and learns
 // there that the client has left. A request that follows is no end.
 func TestFastPathContext(t *testing.T) {

@@ -31,7 +31,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	case st == stateNew && c.isTLS():
 		c.ext.begun.Store(true)
 		return c.Conn.Read(p)
-	case c.isTLS(), st == stateBusy && c.unread == nil:
+	case c.isTLS(), st == stateBusy && !c.hasUnread():
 		return c.Conn.Read(p)
 	}
 	return c.read((*unreadFirst)(c), p)
@@ -42,12 +42,13 @@ func (c *conn) Read(p []byte) (int, error) {
 type unreadFirst conn
 
 func (u *unreadFirst) Read(p []byte) (int, error) {
-	if u.unread != nil {
-		if n := copy(p, u.unread.bytes); n > 0 {
-			u.unread.bytes = u.unread.bytes[n:]
+	if d := u.detour; d != nil {
+		if n := copy(p, d.bytes); n > 0 {
+			if d.bytes = d.bytes[n:]; len(d.bytes) == 0 {
+				d.bytes = nil
+			}
 			return n, nil
 		}
-		u.unread = nil
 	}
 	return u.Conn.Read(p)
 }
@@ -105,7 +106,7 @@ func (c *conn) beginWait(size int) {
 	s, ok := c.change(func(s connState) (connState, bool) { return s.beginWait(size, f.sweeper.ticks.Load()) })
 	switch {
 	case !ok || s.state() == stateOpening:
-	case s.has(parkable) && f.parksAtOnce:
+	case s.has(parkable) && (f.parksAtOnce || c.detour != nil && c.detour.comesBack()):
 		c.expireRead(s)
 	case s.has(dated) && size != readBytes:
 		f.server.stats.buffered.Add(1)
@@ -178,7 +179,7 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 	if n < peekBytes && err != nil {
 		return 0, err
 	}
-	if c.unread == nil || !c.unread.dated {
+	if c.detour == nil || !c.detour.dated {
 		c.startHeader()
 	}
 	n = copy(p, c.load().skipNewlines(p[:n]))

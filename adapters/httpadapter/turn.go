@@ -66,9 +66,8 @@ func (t *turn) abandon() {
 
 // resume takes the bytes that were kept while the connection waited.
 func (t *turn) resume() {
-	if u := t.c.unread; u != nil {
-		t.c.unread = nil
-		t.have, t.begun = copy(t.memory(), u.bytes), u.dated
+	if unread, dated := t.c.takeUnread(); len(unread) > 0 {
+		t.have, t.begun = copy(t.memory(), unread), dated
 	}
 }
 
@@ -184,6 +183,7 @@ func (t *turn) serveRequest(p []byte) bool {
 		t.have = copy(p, p[used:t.have])
 	}
 	t.begun = false
+	c.detour.served()
 	c.change(connState.answerServed)
 	if !c.tellSafely(http.StateIdle) || !c.queue.call.keepsAlive() {
 		return t.close()
@@ -277,7 +277,7 @@ func (t *turn) wait() bool {
 		}
 		return false
 	}
-	c.unread = nil
+	c.takeUnread()
 	return true // the callback has come, or the connection is closed: see read
 }
 
@@ -287,6 +287,7 @@ func (t *turn) handOver(r reason) bool {
 	c.queue.server.stats.handedOver[r].Add(1)
 	c.Conn.CancelOnReadable()
 	t.keepUnread()
+	c.remember().handOver()
 	c.mu.Lock()
 	closed := c.state() == stateShut
 	if !closed {
@@ -310,7 +311,7 @@ func (t *turn) keepUnread() {
 			c.setRealDeadline(c.queue.server.headerDeadline())
 		}
 	}
-	c.unread = &unread{bytes.Clone(t.memory()[:t.have]), t.begun}
+	c.keep(bytes.Clone(t.memory()[:t.have]), t.begun)
 }
 
 // close closes the connection.
