@@ -54,6 +54,7 @@ func measureAllocations(t *testing.T, f, peer *FD) {
 	p := make([]byte, 128)
 	base := time.Now().Add(time.Hour)
 	i := 0
+	never := readableFunc(func(error) {})
 	stop := echo(peer)
 	defer stop()
 	tests := []struct {
@@ -71,6 +72,7 @@ func measureAllocations(t *testing.T, f, peer *FD) {
 		{"deadline in the past", func() { _ = f.SetReadDeadline(time.Unix(1, 0)) }},
 		{"Read past the deadline", func() { _, _ = f.Read(p) }},
 		{"no deadline", func() { _ = f.SetDeadline(time.Time{}) }},
+		{"a callback, again", func() { _ = f.NotifyReadable(never); f.CancelOnReadable() }},
 	}
 	for _, tt := range tests {
 		if n := testing.AllocsPerRun(200, tt.do); n != 0 {

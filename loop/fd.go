@@ -29,6 +29,8 @@ type FD struct {
 	life    life
 	exposed atomic.Bool // the raw descriptor was handed to the user, who may have duplicated it
 
+	unarmed atomic.Pointer[ReadableHandler] // memory for rd.callback while that is nil, or nil
+
 	// guarded by the loop's timers
 	timed bool // a deadline was in the wheel once
 
@@ -101,7 +103,7 @@ func (f *FD) onReady(r Readiness) {
 		return
 	}
 	// Last, since a callback may not return (runtime.Goexit).
-	if h := f.rd.takeCallback(); h != nil {
+	if h := f.takeCallback(); h != nil {
 		if f.loop.onLoop() {
 			h.OnReadable(nil)
 		} else {

@@ -96,8 +96,11 @@ func (h *half) setReady(f *FD) {
 	if h.state.Load()&ready == 0 {
 		h.state.Or(ready)
 	}
-	if cb := h.takeCallback(); cb != nil {
-		f.loop.Submit(func() { cb.OnReadable(nil) })
+	if h != &f.rd {
+		return
+	}
+	if to := f.takeCallback(); to != nil {
+		f.loop.Submit(func() { to.OnReadable(nil) })
 	}
 }
 
@@ -125,18 +128,6 @@ func (h *half) wake(f *FD, bits uint32) {
 	f.loop.kick(h)
 }
 
-// takeCallback disarms the callback and returns it, or nil if there is none (any
-// more). Its receiver calls it, on the loop.
-func (h *half) takeCallback() ReadableHandler {
-	if h.callback.Load() == nil {
-		return nil
-	}
-	if cb := h.callback.Swap(nil); cb != nil {
-		return *cb
-	}
-	return nil
-}
-
 // interrupt is for Close and deadlines: it wakes a parked goroutine without
 // saying that anything is ready. A woken goroutine looks for the reason itself;
 // for a callback, which can't, that is done here: the deadline may have been
@@ -151,12 +142,14 @@ func (h *half) interrupt(f *FD) {
 		if cb == nil {
 			return
 		}
-		err := h.check(f)
-		if err == nil {
+		if h.check(f) == nil {
 			return
 		}
 		if h.callback.CompareAndSwap(cb, nil) {
-			f.loop.Submit(func() { (*cb).OnReadable(err) })
+			// cb may be in use for another callback since it was loaded, and the deadline be moved. Then
+			// there is no error any more, and the call is a spurious one.
+			to, err := f.disarmed(cb), h.check(f)
+			f.loop.Submit(func() { to.OnReadable(err) })
 			return
 		}
 	}

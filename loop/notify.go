@@ -35,8 +35,8 @@ type readableFunc func(error)
 func (fn readableFunc) OnReadable(err error) { fn(err) }
 
 // NotifyReadable is OnReadable for a handler instead of a function: with one that
-// is there already, as the object that owns the descriptor is, an armed callback
-// costs 16 bytes.
+// is there already, as the object that owns the descriptor is, callbacks cost 16 bytes
+// per descriptor, and arming one again allocates nothing.
 func (f *FD) NotifyReadable(h ReadableHandler) error {
 	if err := f.life.incref(); err != nil {
 		return err
@@ -46,7 +46,9 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 	if err := rd.check(f); err != nil {
 		return err
 	}
-	if !rd.callback.CompareAndSwap(nil, &h) {
+	cb := f.newCallback(h)
+	if !rd.callback.CompareAndSwap(nil, cb) {
+		f.disarmed(cb)
 		return ErrArmed
 	}
 	// Published. Only this call tells h about events before that.
@@ -57,6 +59,38 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 		f.recheck()
 	}
 	f.loop.ensurePolled()
+	return nil
+}
+
+// newCallback returns h in memory for rd.callback: that of the last callback, if it is there.
+func (f *FD) newCallback(h ReadableHandler) *ReadableHandler {
+	cb := f.unarmed.Swap(nil)
+	if cb == nil {
+		cb = new(ReadableHandler)
+	}
+	*cb = h
+	return cb
+}
+
+// disarmed returns the handler in cb, which the caller has taken out of rd.callback and so has to
+// itself, and keeps the memory for the next one. It does not keep the handler: the loop's table would
+// hold it then, and a connection that nothing else holds would not be garbage.
+func (f *FD) disarmed(cb *ReadableHandler) ReadableHandler {
+	h := *cb
+	*cb = nil
+	f.unarmed.Store(cb)
+	return h
+}
+
+// takeCallback disarms the callback and returns it, or nil if there is none (any
+// more). Its receiver calls it, on the loop.
+func (f *FD) takeCallback() ReadableHandler {
+	if f.rd.callback.Load() == nil {
+		return nil
+	}
+	if cb := f.rd.callback.Swap(nil); cb != nil {
+		return f.disarmed(cb)
+	}
 	return nil
 }
 
@@ -94,4 +128,4 @@ func (f *FD) AtEnd() bool {
 
 // CancelOnReadable disarms the callback and reports whether there was one: then
 // it is not called any more. Otherwise it was called, or is about to be.
-func (f *FD) CancelOnReadable() bool { return f.rd.callback.Swap(nil) != nil }
+func (f *FD) CancelOnReadable() bool { return f.takeCallback() != nil }
