@@ -45,7 +45,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 		return 0, syscall.EINVAL
 	}
 	n, err := c.sock.read(b)
-	if err != nil && err != io.EOF {
+	if err != nil && err != io.EOF && err != ErrWouldWait {
 		err = c.opError("read", err)
 	}
 	runtime.KeepAlive(c)
@@ -158,6 +158,32 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 	}
 	runtime.KeepAlive(c)
 	return n, err
+}
+
+// ErrWouldWait is the error of reads that find nothing after [Conn.SetNoWait]. It is a [net.Error]
+// that is temporary and no time-out.
+var ErrWouldWait = loop.ErrWouldWait
+
+// SetNoWait decides about reads that find nothing to read: with true they fail with [ErrWouldWait]
+// itself, or one that wraps it, with false, the default, they wait. A read that waits already is not
+// disturbed.
+//
+// It is for a caller that has to know whether a reader above the connection has bytes buffered, as
+// a crypto/tls.Conn or a bufio.Reader, before it arms a callback by [Conn.OnReadable]: a read of that
+// reader that fails with ErrWouldWait has reached the connection, so that nothing is buffered that
+// could be returned. crypto/tls and bufio read on afterwards as if nothing had happened. No other
+// goroutine may be about to read meanwhile: its read would fail as well.
+//
+// Off Linux it fails with an error that wraps [errors.ErrUnsupported].
+func (c *Conn) SetNoWait(noWait bool) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	if err := c.sock.setNoWait(noWait); err != nil {
+		return c.localOpError("set", err)
+	}
+	runtime.KeepAlive(c)
+	return nil
 }
 
 // WriteBuffers writes the slices of v one after the other, as one Write of all of
@@ -290,9 +316,9 @@ func (c *Conn) deadlineError(err error) error {
 // takes both and returns the first, and the callback is armed then, f is not called
 // until the peer sends more, and the second message waits, for ever if the peer waits
 // for the answer. So read until nothing is buffered before arming
-// ([bufio.Reader.Buffered]; see the example). Some readers buffer and don't tell how
-// much, crypto/tls and github.com/gorilla/websocket among them: don't arm below these,
-// but keep a goroutine in their Read.
+// ([bufio.Reader.Buffered]; see the example). Some readers buffer and don't tell how much,
+// crypto/tls among them: [Conn.SetNoWait] finds out. For WebSocket libraries there is package
+// wsadapter.
 //
 // Only one callback can be armed at a time. On a connection that is closed or
 // past its read deadline OnReadable fails and does not call f. It always does on

@@ -42,6 +42,9 @@ func TestStubOnReadableIsUnsupported(t *testing.T) {
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "Linux") {
 			t.Errorf("got %v, want an errors.ErrUnsupported that names Linux", err)
 		}
+		if err := server.SetNoWait(true); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("SetNoWait: got %v, want an errors.ErrUnsupported", err)
+		}
 		if server.CancelOnReadable() {
 			t.Error("CancelOnReadable: got true, want false: nothing was armed")
 		}

@@ -91,6 +91,7 @@ func (c *netConn) OnReadable(f func(error)) error {
 func (c *netConn) NotifyReadable(h ReadableHandler) error { return c.read.NotifyReadable(h) }
 func (c *netConn) AtEnd() bool                            { return c.read.AtEnd() }
 func (c *netConn) CancelOnReadable() bool                 { return c.read.CancelOnReadable() }
+func (c *netConn) SetNoWait(noWait bool) error            { return c.read.SetNoWait(noWait) }
 
 // SyscallConn returns a raw connection of which each method waits, and excludes calls of
 // its direction, with the half that it belongs to.

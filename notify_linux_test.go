@@ -3,6 +3,8 @@
 package percore
 
 import (
+	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -119,6 +121,76 @@ func TestAddrsAgainstClose(t *testing.T) {
 		client.Close()
 		if t.Failed() {
 			return
+		}
+	}
+}
+
+// TestNoWait: a read of a reader that buffers, and of crypto/tls, which reaches the connection says
+// so, and leaves them as they were.
+func TestNoWait(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.Pair(t, Listen, testnet.TCP4)
+	c := server.(*Conn)
+	plain := bufio.NewReader(c)
+	testNoWait(t, c, plain, client)
+
+	config, clientConfig := testnet.TLS(t)
+	tlsServer, tlsClient := tls.Server(c, config), tls.Client(client, clientConfig)
+	shaken := make(chan error, 1)
+	go func() { shaken <- tlsClient.Handshake() }()
+	if err := tlsServer.Handshake(); err != nil {
+		t.Fatalf("the handshake: %v", err)
+	}
+	if err := testnet.Receive(t, "the client's handshake", shaken); err != nil {
+		t.Fatalf("the client's handshake: %v", err)
+	}
+	secret := bufio.NewReader(tlsServer)
+	testNoWait(t, c, secret, tlsClient)
+
+	c.Close()
+	if err := c.SetNoWait(true); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: got %v, want net.ErrClosed", err)
+	}
+}
+
+// testNoWait plays messages of several bytes to r, which reads from c, and reads them byte by byte.
+func testNoWait(t *testing.T, c *Conn, r *bufio.Reader, client net.Conn) {
+	t.Helper()
+	noWait := func(on bool) {
+		if err := c.SetNoWait(on); err != nil {
+			t.Fatalf("SetNoWait(%t): %v", on, err)
+		}
+	}
+	for range 3 {
+		noWait(true)
+		if _, err := r.Peek(1); err != ErrWouldWait {
+			t.Errorf("with nothing to read: got %v, want %v", err, ErrWouldWait)
+		}
+		n := make(notified, 1)
+		if err := c.NotifyReadable(n); err != nil {
+			t.Fatalf("NotifyReadable: %v", err)
+		}
+		client.Write([]byte("two"))
+		testnet.Receive(t, "the callback", n)
+		for _, want := range []byte("two") {
+			if got, err := r.ReadByte(); got != want || err != nil {
+				t.Fatalf("got %q, %v, want %q", got, err, want)
+			}
+		}
+		if _, err := r.Peek(1); err != ErrWouldWait {
+			t.Errorf("after the last byte: got %v, want %v", err, ErrWouldWait)
+		}
+		noWait(false)
+		read := make(chan error, 1)
+		testnet.GoBlocked(t, "a read", func() {
+			_, err := r.ReadByte()
+			read <- err
+		})
+		noWait(true) // leaves a read that waits alone
+		noWait(false)
+		client.Write([]byte("x"))
+		if err := testnet.Receive(t, "the read", read); err != nil {
+			t.Errorf("a read that waits: got %v, want nil", err)
 		}
 	}
 }

@@ -94,6 +94,8 @@ func (s *sock) tryRead(b []byte) (int, error) {
 	return n, syscallError("read", err)
 }
 
+func (s *sock) setNoWait(noWait bool) error { return s.fd.SetNoWait(noWait) }
+
 func (s *sock) write(b []byte) (int, error) {
 	n, err := s.fd.Write(b)
 	return n, syscallError("write", err)

@@ -72,6 +72,7 @@ var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's eng
 func (s *sock) onReadable(*Conn, func(error)) error  { return errNoReadiness }
 func (s *sock) notifyReadable(ReadableHandler) error { return errNoReadiness }
 func (s *sock) tryRead([]byte) (int, error)          { return 0, errNoReadiness }
+func (s *sock) setNoWait(bool) error                 { return errNoReadiness }
 func (s *sock) cancelOnReadable() bool               { return false }
 func (s *sock) atEnd() bool                          { return false }
 

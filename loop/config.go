@@ -107,4 +107,16 @@ var (
 	// ErrArmed is the error of arming a readiness callback when the descriptor
 	// has one already.
 	ErrArmed = errors.New("loop: a readiness callback is already armed on this descriptor")
+
+	// ErrWouldWait is the error of a read that would have to wait, after [FD.SetNoWait]. It is a
+	// temporary [net.Error], so that crypto/tls, which keeps other errors for good, reads on later,
+	// and no time-out: no deadline has passed.
+	ErrWouldWait error = wouldWait{}
 )
+
+// wouldWait is the type of ErrWouldWait.
+type wouldWait struct{}
+
+func (wouldWait) Error() string   { return "there is nothing to read, and the read must not wait" }
+func (wouldWait) Timeout() bool   { return false }
+func (wouldWait) Temporary() bool { return true }

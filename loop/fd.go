@@ -384,6 +384,21 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *half) error {
 	return nil
 }
 
+// SetNoWait decides about reads that find nothing: with true they fail with [ErrWouldWait], with
+// false, the default, they wait. A read that waits already goes on waiting. It is for a caller that
+// reads through layers above the descriptor, which have no TryRead. It fails with [ErrClosed].
+func (f *FD) SetNoWait(on bool) error {
+	if f.life.closed() {
+		return ErrClosed
+	}
+	if on {
+		f.rd.state.Or(noWait)
+	} else {
+		f.rd.state.And(^noWait)
+	}
+	return nil
+}
+
 // Close closes the descriptor. Calls under way are woken and fail with
 // [ErrClosed], and so does every call from now on, Close included. When it
 // returns, the descriptor is closed in the kernel; with SO_LINGER that can take

@@ -22,6 +22,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	rawInUse             the same, for as long as the user's code has the raw descriptor
 //	longCall             a system call is under way that may wait for memory, with the
 //	                     socket locked: the other half's calls tell the scheduler
+//	noWait               a call fails where it would wait
 //
 // The parties that change it:
 //
@@ -36,6 +37,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	RawControl, RawRead,   rawInUse: on, and off; then shortReadUnreliable and ready: on
 //	RawWrite               if the socket is not what it was (see FD.endRaw)
 //	Dup                    shortReadUnreliable, ready: on
+//	SetNoWait              noWait: on, and off
 //	NotifyReadable         ready: off, and on again (see FD.recheck)
 //	a deadline, Close      waiting: off, and then they owe the token
 //
@@ -73,6 +75,7 @@ const (
 	shortReadUnreliable
 	rawInUse
 	longCall
+	noWait
 )
 
 // clearReady reports whether a system call may succeed, and uses the news up.
@@ -193,6 +196,9 @@ func (h *half) check(f *FD) error {
 func (h *half) wait(f *FD) error {
 	if err := h.check(f); err != nil {
 		return err
+	}
+	if h.state.Load()&(ready|noWait) == noWait {
+		return ErrWouldWait
 	}
 	p := getParker(f.loop)
 	h.parker = p

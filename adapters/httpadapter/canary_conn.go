@@ -308,6 +308,7 @@ func (c *canaryTCPConn) SetNoDelay(bool) error                  { return c.call(
 func (c *canaryTCPConn) SetReadBuffer(int) error                { return c.call("SetReadBuffer") }
 func (c *canaryTCPConn) SetWriteBuffer(int) error               { return c.call("SetWriteBuffer") }
 func (c *canaryTCPConn) SyscallConn() (syscall.RawConn, error)  { return nil, c.call("SyscallConn") }
+func (c *canaryTCPConn) SetNoWait(bool) error                   { return c.call("SetNoWait") }
 func (c *canaryTCPConn) TryRead([]byte) (int, error)            { return 0, c.call("TryRead") }
 func (c *canaryTCPConn) WriteTo(io.Writer) (int64, error)       { return 0, c.call("WriteTo") }
 

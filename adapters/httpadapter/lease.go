@@ -396,8 +396,8 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 // it and setting its read deadline get in net/http's way.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// errNotHijacked is the error of the readiness callback of a connection that net/http
-// uses fails with: it has one already.
+// errNotHijacked is the error of the readiness callback, and of SetNoWait, of a connection that
+// net/http uses: the adapter has armed one, and net/http's reads must wait.
 var errNotHijacked = errors.New("httpadapter: the readiness callback is free once the connection is hijacked")
 
 // OnReadable is percore.Conn's, on a hijacked connection. Otherwise it fails.
@@ -414,6 +414,14 @@ func (c *conn) NotifyReadable(h percore.ReadableHandler) error {
 		return errNotHijacked
 	}
 	return c.Conn.NotifyReadable(h)
+}
+
+// SetNoWait is percore.Conn's, on a hijacked connection. Otherwise it fails.
+func (c *conn) SetNoWait(noWait bool) error {
+	if c.state() != stateHijacked {
+		return errNotHijacked
+	}
+	return c.Conn.SetNoWait(noWait)
 }
 
 // CancelOnReadable is percore.Conn's, on a hijacked connection.
