@@ -5,6 +5,7 @@ package percore
 import (
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"syscall"
@@ -50,7 +51,10 @@ func (a *acceptor) accept() (*Conn, error) {
 	delay := time.Duration(0)
 	for {
 		c, backoff, err := a.try()
-		if !backoff {
+		switch {
+		case c == nil && err == nil:
+			continue // it was refused
+		case !backoff:
 			return c, err
 		}
 		a.listener.reportBackoff(err)
@@ -77,7 +81,7 @@ func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
 }
 
 // try waits for a connection. backoff says that there is one, or was, and err why
-// it can't be had now.
+// it can't be had now. Without c and err the connection was refused.
 func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 	var (
 		from  unix.RawSockaddrAny
@@ -113,13 +117,43 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 	if errno != 0 {
 		return nil, !isBroken(errno), os.NewSyscallError("accept4", errno)
 	}
-	c, err = newConn(a.loopFor(index), nfd, a.listener.connOptions, &from)
+	return a.take(nfd, index, &from)
+}
+
+// take makes a connection of nfd, which has a place, and which it owns. Its results are try's.
+func (a *acceptor) take(nfd, index int, from *unix.RawSockaddrAny) (c *Conn, backoff bool, err error) {
+	l := a.listener
+	var local, remote netip.AddrPort
+	if l.admission.asks() || l.admission.tells() {
+		local, remote = socketAddrs(nfd, from)
+	}
+	if l.admission.asks() && !l.admits(nfd, local, remote) {
+		return nil, false, nil
+	}
+	c, err = newConn(a.loopFor(index), nfd, l.connOptions, from)
 	if err != nil {
-		admission.release()
+		l.admission.closed(local, remote)
 		return nil, true, err
 	}
-	a.listener.accepted.Add(1)
+	l.accepted.Add(1)
 	return c, false, nil
+}
+
+// admits asks the user about a connection, and closes it unless it is wanted.
+func (l *listener) admits(nfd int, local, remote netip.AddrPort) (wanted bool) {
+	defer func() { // also if the user's function panics
+		if !wanted {
+			sys.Close(nfd)
+			l.admission.release()
+		}
+	}()
+	return l.admission.admits(local, remote)
+}
+
+// socketAddrs returns the two addresses of a socket that was accepted from an address.
+func socketAddrs(nfd int, from *unix.RawSockaddrAny) (local, remote netip.AddrPort) {
+	peer := parseAddr(from)
+	return addrPortOf(localAddrOf(nfd)), peer.addrPort()
 }
 
 // gate is shut while as many connections are open as may be.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync/atomic"
 )
 
@@ -16,13 +17,16 @@ import (
 // and a connection that is closed changes open first and looks at full after.
 type admission struct {
 	// immutable
-	max  int64  // 0: no limit
-	wake func() // makes all calls of Accept look again
+	max      int64  // 0: no limit
+	wake     func() // makes all calls of Accept look again
+	onAccept func(local, remote netip.AddrPort) bool
+	onClose  func(local, remote netip.AddrPort)
 
 	// atomic
-	open  atomic.Int64  // places that are taken
-	full  atomic.Bool   // Accept found no place; the next one that is given back calls wake
-	waits atomic.Uint64 // times that full was set
+	open    atomic.Int64  // places that are taken
+	full    atomic.Bool   // Accept found no place; the next one that is given back calls wake
+	waits   atomic.Uint64 // times that full was set
+	refused atomic.Uint64 // connections that onAccept did not want
 }
 
 // check finds mistakes in the options about admission.
@@ -39,19 +43,23 @@ func (lc *ListenConfig) check(network string) error {
 
 // checkForeign fails if there are rules for a listener that is package net's.
 func (lc *ListenConfig) checkForeign(network string) error {
-	if lc.MaxConns == 0 {
+	if !lc.hasAdmission() {
 		return nil
 	}
-	err := errors.New("MaxConns is for the networks tcp and unix")
+	err := errors.New("MaxConns, OnAccept and OnClose are for the networks tcp and unix")
 	return &net.OpError{Op: "listen", Net: network, Err: err}
+}
+
+func (lc *ListenConfig) hasAdmission() bool {
+	return lc.MaxConns != 0 || lc.OnAccept != nil || lc.OnClose != nil
 }
 
 // admission returns the rules for a listener, or nil if there are none.
 func (lc *ListenConfig) admission(wake func()) *admission {
-	if lc.MaxConns == 0 {
+	if !lc.hasAdmission() {
 		return nil
 	}
-	return &admission{max: int64(lc.MaxConns), wake: wake}
+	return &admission{max: int64(lc.MaxConns), wake: wake, onAccept: lc.OnAccept, onClose: lc.OnClose}
 }
 
 // hasRoom reports whether there is a place. If not, wake is called when there is.
@@ -92,9 +100,33 @@ func (a *admission) release() {
 	}
 }
 
+// asks reports whether the user's function is to be asked about each connection.
+func (a *admission) asks() bool { return a != nil && a.onAccept != nil }
+
+// admits asks the user, and counts.
+func (a *admission) admits(local, remote netip.AddrPort) bool {
+	if a.onAccept(local, remote) {
+		return true
+	}
+	a.refused.Add(1)
+	return false
+}
+
+// tells reports whether the user wants to be told of each connection that is closed.
+func (a *admission) tells() bool { return a != nil && a.onClose != nil }
+
+// closed tells the user, and gives the place of an admitted connection back: in this order, so that
+// a call of Accept that waits for the place finds the user's count up to date.
+func (a *admission) closed(local, remote netip.AddrPort) {
+	defer a.release()
+	if a.tells() {
+		a.onClose(local, remote)
+	}
+}
+
 // addTo fills in the counters.
 func (a *admission) addTo(s *ListenerStats) {
 	if a != nil {
-		s.Open, s.Waits = int(a.open.Load()), a.waits.Load()
+		s.Open, s.Waits, s.Refused = int(a.open.Load()), a.waits.Load(), a.refused.Load()
 	}
 }

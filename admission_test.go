@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"strings"
@@ -204,6 +205,7 @@ func TestAdmissionMistakes(t *testing.T) {
 		{ListenConfig{MaxConns: -1}, "tcp", "MaxConns is -1"},
 		{ListenConfig{MaxConns: -1}, "unixpacket", "MaxConns is -1"},
 		{ListenConfig{MaxConns: 1}, "unixpacket", "networks tcp and unix"},
+		{ListenConfig{OnAccept: func(netip.AddrPort, netip.AddrPort) bool { return true }}, "unixpacket", "networks tcp and unix"},
 	} {
 		ln, err := c.lc.Listen(context.Background(), c.network, "127.0.0.1:0")
 		if err == nil {
@@ -223,4 +225,96 @@ func TestAdmissionMistakes(t *testing.T) {
 	if _, err := lc.FileListener(f); err == nil || !strings.Contains(err.Error(), "MaxConns") {
 		t.Errorf("FileListener: got %v, want an error about MaxConns", err)
 	}
+}
+
+// TestOnAccept refuses every second connection. Each that was admitted is reported to OnClose
+// once, with the addresses that OnAccept got.
+func TestOnAccept(t *testing.T) {
+	type pair struct{ local, remote netip.AddrPort }
+	var mu sync.Mutex
+	open, asked, closed := map[pair]int{}, 0, 0
+	lc := ListenConfig{
+		OnAccept: func(local, remote netip.AddrPort) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if asked++; asked%2 == 0 {
+				return false
+			}
+			open[pair{local, remote}]++
+			return true
+		},
+		OnClose: func(local, remote netip.AddrPort) {
+			mu.Lock()
+			defer mu.Unlock()
+			open[pair{local, remote}]--
+			closed++
+		},
+	}
+	onAdmissionListeners(t, lc, func(t *testing.T, ln *Listener) {
+		asked, closed = 0, 0
+		for range 5 {
+			client := testnet.Dial(t, ln)
+			c := mustAccept(t, ln)
+			mu.Lock()
+			local, remote := addrPortOf(client.RemoteAddr()), addrPortOf(client.LocalAddr())
+			if n := open[pair{local, remote}]; n != 1 {
+				t.Errorf("%v to %v: got %d, want 1, in %v", remote, local, n, open)
+			}
+			mu.Unlock()
+			refused := testnet.Dial(t, ln)
+			last := goAccept(t, ln)
+			if err := awaitEnd(refused); err != nil {
+				t.Errorf("a refused client: got %v, want the end of the stream", err)
+			}
+			ln.SetDeadline(time.Unix(1, 0))
+			testnet.Receive(t, "Accept", last)
+			ln.SetDeadline(time.Time{})
+			c.Close()
+			c.Close()
+		}
+		for k, n := range open {
+			if n != 0 {
+				t.Errorf("%v: got %d open, want 0", k, n)
+			}
+		}
+		if s := ln.Stats(); s.Refused != 5 || s.Open != 0 || closed != 5 {
+			t.Errorf("got %d refused, %d open, %d closed, want 5, 0, 5", s.Refused, s.Open, closed)
+		}
+	})
+}
+
+// TestOnAcceptPanics has OnAccept panic and close the listener: the connection is closed, its place
+// is free, and all calls end.
+func TestOnAcceptPanics(t *testing.T) {
+	var ln *Listener
+	closes := false
+	lc := ListenConfig{MaxConns: 1, OnAccept: func(netip.AddrPort, netip.AddrPort) bool {
+		if closes {
+			ln.Close()
+			return false
+		}
+		panic("no")
+	}}
+	onAdmissionListeners(t, lc, func(t *testing.T, l *Listener) {
+		ln, closes = l, false
+		accept := func() (err error, panicked any) {
+			defer func() { panicked = recover() }()
+			_, err = ln.Accept()
+			return
+		}
+		client := testnet.Dial(t, ln)
+		if _, panicked := accept(); panicked != "no" {
+			t.Errorf("got %v, want OnAccept's panic", panicked)
+		}
+		if err := awaitEnd(client); err != nil {
+			t.Errorf("the client: got %v, want the end of the stream", err)
+		}
+		if s := ln.Stats(); s.Open != 0 || s.Refused != 0 {
+			t.Errorf("got %+v, want none open", s)
+		}
+		closes = true
+		testnet.Dial(t, ln)
+		err, _ := accept()
+		wantErr(t, "Accept after Close", err, "accept", net.ErrClosed)
+	})
 }

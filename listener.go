@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -98,6 +99,25 @@ type ListenConfig struct {
 	// (Conn.File) don't count. The limit is for all of the listener's sockets together,
 	// PerLoop's listeners included. Listen fails if MaxConns is below 0.
 	MaxConns int
+
+	// OnAccept, if not nil, is asked about each connection before anything is allocated for
+	// it: false has its descriptor closed, and Accept goes on to the next. It is for deny lists
+	// and, with OnClose, for limits per address (see the example). It gets the connection's
+	// addresses, an IPv4 one as such also on an IPv6 socket; on unix sockets both are the zero
+	// AddrPort.
+	//
+	// It is called on the goroutine that calls Accept, so by several at a time if several do,
+	// and should not block: no other connection is accepted meanwhile on that goroutine. It may
+	// close the listener. If it panics the connection is closed, and Accept's caller panics.
+	OnAccept func(local, remote netip.AddrPort) bool
+
+	// OnClose, if not nil, is called once for each connection that was accepted, OnAccept
+	// having returned true, with the same addresses: after its descriptor was closed, by Close,
+	// by the garbage collector, or since there was no memory for it. It is called on the
+	// goroutine that closes the connection, which may be any of the program's, and must
+	// neither block nor panic. It may use no lock that is held while a connection of the
+	// listener is closed.
+	OnClose func(local, remote netip.AddrPort)
 
 	multipathTCP bool
 }
@@ -387,15 +407,16 @@ type ListenerStats struct {
 	Accepted uint64 // connections accepted from the kernel
 	Backoffs uint64 // times that accepting failed for lack of resources and waited
 
-	// With MaxConns (see ListenConfig), otherwise 0.
-	Open  int    // connections that count
-	Waits uint64 // times that Accept began to wait because MaxConns were open
+	// With MaxConns, OnAccept or OnClose (see ListenConfig), otherwise 0.
+	Open    int    // connections that count
+	Waits   uint64 // times that Accept began to wait because MaxConns were open
+	Refused uint64 // connections that OnAccept did not want
 
 	// Loops is about the group of loops, which other listeners may share.
 	Loops loop.Stats
 }
 
-// Stats returns the listener's counters. Off Linux all but Open and Waits are 0.
+// Stats returns the listener's counters. Off Linux all but Open, Waits and Refused are 0.
 func (l *Listener) Stats() ListenerStats {
 	if !l.ok() {
 		return ListenerStats{}

@@ -3,6 +3,7 @@ package percore
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
@@ -54,17 +55,22 @@ func (l *netListener) change(do func()) {
 	l.mu.changed = make(chan struct{})
 }
 
-// Accept waits until there is room, and then for a connection.
+// Accept waits until there is room, and then for a connection that is wanted.
 func (l *netListener) Accept() (net.Conn, error) {
-	if err := l.acquire(); err != nil {
-		return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+	for {
+		if err := l.acquire(); err != nil {
+			return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+		}
+		nc, err := l.streamListener.Accept()
+		if err != nil {
+			l.admission.release()
+			return nil, err
+		}
+		t := &ticket{l.admission, addrPortOf(nc.LocalAddr()), addrPortOf(nc.RemoteAddr())}
+		if t.admits(nc) {
+			return newAdmitted(nc, t), nil
+		}
 	}
-	nc, err := l.streamListener.Accept()
-	if err != nil {
-		l.admission.release()
-		return nil, err
-	}
-	return newAdmitted(nc, l.admission), nil
 }
 
 // acquire waits for a place. It fails when the listener is closed and when its deadline passes.
@@ -119,9 +125,32 @@ func (l *netListener) Close() error {
 	return l.streamListener.Close()
 }
 
+// ticket is a connection's place.
+type ticket struct {
+	admission     *admission
+	local, remote netip.AddrPort
+}
+
+// admits asks the user about the connection, if they want to be asked, and closes it unless it is
+// wanted.
+func (t *ticket) admits(nc net.Conn) (wanted bool) {
+	if !t.admission.asks() {
+		return true
+	}
+	defer func() { // also if the user's function panics
+		if !wanted {
+			nc.Close()
+			t.admission.release()
+		}
+	}()
+	return t.admission.admits(t.local, t.remote)
+}
+
+func (t *ticket) closed() { t.admission.closed(t.local, t.remote) }
+
 // admitted is the part of a connection of package net's that its admission counts.
 type admitted struct {
-	admission *admission
+	ticket    *ticket
 	collected runtime.Cleanup
 }
 
@@ -129,7 +158,7 @@ type admitted struct {
 func (a *admitted) closed(err error) error {
 	if !errors.Is(err, net.ErrClosed) {
 		a.collected.Stop()
-		a.admission.release()
+		a.ticket.closed()
 	}
 	return err
 }
@@ -148,15 +177,15 @@ type (
 // unixConn is a name for an embedded field that nothing outside can select.
 type unixConn = net.UnixConn
 
-// newAdmitted returns nc with a place of a's, which is given back when it is closed, also by the
-// garbage collector: that closes the connection in it. (A finalizer of the result could run while a
-// call on the connection is under way.)
-func newAdmitted(nc net.Conn, a *admission) net.Conn {
+// newAdmitted returns nc with a place, which is given back when it is closed, also by the garbage
+// collector: that closes the connection in it. (A finalizer of the result could run while a call
+// on the connection is under way.)
+func newAdmitted(nc net.Conn, t *ticket) net.Conn {
 	switch nc := nc.(type) {
 	case *net.TCPConn:
-		return &admittedTCP{nc, admitted{a, runtime.AddCleanup(nc, (*admission).release, a)}}
+		return &admittedTCP{nc, admitted{t, runtime.AddCleanup(nc, (*ticket).closed, t)}}
 	case *net.UnixConn:
-		return &admittedUnix{nc, admitted{a, runtime.AddCleanup(nc, (*admission).release, a)}}
+		return &admittedUnix{nc, admitted{t, runtime.AddCleanup(nc, (*ticket).closed, t)}}
 	}
 	panic("percore: package net accepted a connection of another kind than its listener's")
 }

@@ -107,8 +107,12 @@ func (s *sock) close(c *Conn) error {
 	p.last = true
 	s.addrs.Store(&p)
 	err := s.fd.Close()
-	if err != loop.ErrClosed {
-		s.options.admission.release()
+	switch admission := s.options.admission; {
+	case err == loop.ErrClosed:
+	case admission.tells():
+		admission.closed(addrPortOf(p.local), s.remoteAddrPort())
+	default:
+		admission.release()
 	}
 	return err
 }
