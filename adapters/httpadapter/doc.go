@@ -115,8 +115,6 @@
 //     asks for interfaces notices nothing.
 //   - If an http.MaxBytesReader meets its limit, and a middleware has put it into a copy of the
 //     request, the connection stays open: the body has been read to its end.
-//   - srv.SetKeepAlivesEnabled, of the http.Server itself, has no effect on the fast path. The
-//     Server's own has.
 //   - A Write after the handler has returned fails; net/http accepts it and drops the bytes.
 //
 // # Differences

@@ -452,6 +452,26 @@ func TestFastPathKeepAlivesOff(t *testing.T) {
 	busy.awaitEOF()
 }
 
+// The http.Server's own SetKeepAlivesEnabled counts, too, before Serve and after it.
+func TestFastPathKeepAlivesOffByServer(t *testing.T) {
+	f := startFast(t, echoPath, func(f *fixture) { f.srv.SetKeepAlivesEnabled(false) })
+	for _, on := range []bool{false, true, false} {
+		f.srv.SetKeepAlivesEnabled(on)
+		c := f.dial()
+		c.send(request("/"))
+		resp, err := http.ReadResponse(c.br, nil)
+		if err != nil || resp.Close == on {
+			t.Fatalf("with keep-alives %t: got %+v, %v", on, resp, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		if on {
+			c.get("/")
+		} else {
+			c.awaitEOF()
+		}
+	}
+}
+
 // TestFastPathTimeouts: each of net/http's time-outs does what it does there. The expected states and
 // answers are those of an http.Server on package net.
 func TestFastPathTimeouts(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -22,14 +23,14 @@ type Server struct {
 	// immutable
 	srv *http.Server
 	config
+	keepAlivesOff *atomic.Bool // see the function of this name
 
 	// written by install, before anything reads it
 	user  hooks
 	parks bool // connections may be parked
 
 	// atomic
-	keepAlivesOff atomic.Bool
-	stats         counters
+	stats counters
 
 	installed sync.Once
 
@@ -60,7 +61,7 @@ type hooks struct {
 // closed, which happens right afterwards, and SetKeepAlivesEnabled leaves them
 // open until their next request.
 func Wrap(srv *http.Server, opts ...Option) *Server {
-	s := &Server{srv: srv, config: config{parkAfter: DefaultParkAfter, checkNetHTTP: errParking}}
+	s := &Server{srv: srv, config: config{parkAfter: DefaultParkAfter, checkNetHTTP: errParking}, keepAlivesOff: keepAlivesOff(srv)}
 	for _, opt := range opts {
 		opt(&s.config)
 	}
@@ -198,6 +199,31 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 	for _, call := range calls {
 		call.closeIdle()
 	}
+}
+
+// keepAlivesOff returns the flag by which srv knows that its SetKeepAlivesEnabled was called with
+// false. It is a private field of net/http's: if it isn't there, or doesn't follow the calls, then the
+// flag is a new one, and only the Server's own SetKeepAlivesEnabled sets it.
+func keepAlivesOff(srv *http.Server) *atomic.Bool {
+	field := func(of *http.Server) *atomic.Bool {
+		f := reflect.ValueOf(of).Elem().FieldByName("disableKeepAlives")
+		if !f.IsValid() || f.Type() != reflect.TypeFor[atomic.Bool]() {
+			return nil
+		}
+		return (*atomic.Bool)(f.Addr().UnsafePointer())
+	}
+	var trial http.Server
+	flag := field(&trial)
+	if flag == nil {
+		return new(atomic.Bool)
+	}
+	trial.SetKeepAlivesEnabled(false)
+	off := flag.Load()
+	trial.SetKeepAlivesEnabled(true)
+	if !off || flag.Load() {
+		return new(atomic.Bool)
+	}
+	return field(srv)
 }
 
 // install puts the Server's functions in the place of the user's, and finds out whether

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
@@ -669,7 +670,11 @@ func caller() (fn, file string, line int) {
 
 // isInside reports whether a function is net/http's, a Response's, or a method of the adapter.
 func isInside(fn string) bool {
-	const adapter = "github.com/percore/percore/adapters/httpadapter"
-	return strings.HasPrefix(fn, "net/http.") || strings.HasPrefix(fn, adapter+"/internal/http1.(*Response)") ||
-		strings.HasPrefix(fn, adapter+".(")
+	return strings.HasPrefix(fn, "net/http.") || strings.HasPrefix(fn, thisPackage+".(*Response)") || strings.HasPrefix(fn, adapter+".(")
 }
+
+// The import paths of this package and of the adapter, as they are in the names of functions.
+var (
+	thisPackage = reflect.TypeFor[Response]().PkgPath()
+	adapter     = path.Dir(path.Dir(thisPackage))
+)
