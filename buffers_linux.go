@@ -27,3 +27,15 @@ func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 	}
 	return n, syscallError("writev", err)
 }
+
+func (s *sock) tryWriteBuffers(v *net.Buffers) (n int64, err error) {
+	var stopped error
+	err = s.fd.Stream().TryWrite(func(fd uintptr) (done bool) {
+		n, stopped = zerocopy.Writev(int(fd), (*[][]byte)(v))
+		return stopped != syscall.EAGAIN
+	})
+	if err == nil && stopped != syscall.EAGAIN {
+		err = stopped
+	}
+	return n, syscallError("writev", err)
+}

@@ -379,6 +379,69 @@ func (c *Conn) CancelOnReadable() bool {
 	return cancelled
 }
 
+// EventHandler is the handler for [Conn.Watch].
+type EventHandler = loop.EventHandler
+
+// Loop returns the loop that the connection is on, for code that runs there. It is nil off Linux.
+func (c *Conn) Loop() *loop.Loop {
+	if !c.ok() {
+		return nil
+	}
+	return c.sock.loop()
+}
+
+// Watch has *h told of each event on the connection, on the goroutine of a loop, until Unwatch or
+// Close: data, the end or an error to read; and room to write, once a TryWrite has met a full
+// socket. It is for event loops, such as package reactor's: see loop.FD.Watch. The caller holds
+// the connection meanwhile: the garbage collector does not close it.
+//
+// It fails if the connection is watched already, or a callback of OnReadable is armed. Off Linux it
+// always does, with an error that wraps [errors.ErrUnsupported].
+func (c *Conn) Watch(h *EventHandler) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
+	if err := c.sock.watch(c, h); err != nil {
+		return c.localOpError("set", err)
+	}
+	return nil
+}
+
+// Unwatch ends Watch, and reports false if the connection isn't watched. A last event may come
+// after it.
+func (c *Conn) Unwatch() bool { return c.ok() && c.sock.unwatch(c) }
+
+// TryWrite is Write for callers that wait by [Conn.Watch]: it does not block, and returns how much
+// of b the kernel has taken. If that is not all, and err is nil, there will be an event when there
+// is room. It may wait for a moment for another write that is under way.
+//
+// Off Linux it fails with an error that wraps [errors.ErrUnsupported].
+func (c *Conn) TryWrite(b []byte) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.tryWrite(b)
+	if err != nil {
+		err = c.opError("write", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// TryWriteBuffers is WriteBuffers for callers that wait by [Conn.Watch]: it does not block, as
+// TryWrite.
+func (c *Conn) TryWriteBuffers(v *net.Buffers) (int64, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
+	n, err := c.sock.tryWriteBuffers(v)
+	if err != nil {
+		err = c.opError("writev", err)
+	}
+	runtime.KeepAlive(c)
+	return n, err
+}
+
 // SyscallConn returns a raw connection, whose Read and Write wait for readiness
 // by this connection's loop. The descriptor must not be closed or kept beyond
 // the call it was given to. After each call the kernel is asked whether the socket

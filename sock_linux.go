@@ -190,6 +190,31 @@ func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
 
 func (s *sock) atEnd() bool { return s.fd.AtEnd() }
 
+func (s *sock) loop() *loop.Loop { return s.fd.Loop() }
+
+// watch takes the finalizer away: the watcher holds the connection, and a finalizer costs more
+// memory than the Conn.
+func (s *sock) watch(c *Conn, h *EventHandler) error {
+	if err := s.fd.Watch(h); err != nil {
+		return err
+	}
+	runtime.SetFinalizer(c, nil)
+	return nil
+}
+
+func (s *sock) unwatch(c *Conn) bool {
+	if !s.fd.Unwatch() {
+		return false
+	}
+	runtime.SetFinalizer(c, (*Conn).Close)
+	return true
+}
+
+func (s *sock) tryWrite(b []byte) (int, error) {
+	n, err := s.fd.TryWrite(b)
+	return n, syscallError("write", err)
+}
+
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 
 // file goes by way of package net, so that the file is as a net.Conn's in every respect: its name,

@@ -25,12 +25,6 @@ type FD struct {
 	sysfd int32
 	kind  StreamKind
 
-	// atomic
-	life    life
-	exposed atomic.Bool // the raw descriptor was handed to the user, who may have duplicated it
-
-	unarmed atomic.Pointer[ReadableHandler] // memory for rd.callback while that is nil, or nil
-
 	// guarded by the loop's timers
 	timed bool // a deadline was in the wheel once
 
@@ -39,6 +33,12 @@ type FD struct {
 
 	// guarded by rd.mu
 	drained bool // the function of a Stream's Read says so: see Stream.Drained
+
+	// atomic
+	life    life
+	exposed atomic.Bool                     // the raw descriptor was handed to the user, who may have duplicated it
+	watcher atomic.Pointer[EventHandler]    // see Watch
+	unarmed atomic.Pointer[ReadableHandler] // memory for rd.callback while that is nil, or nil
 
 	rd, wr half
 }
@@ -99,10 +99,11 @@ func (f *FD) onReady(r Readiness) {
 	if r&Writable != 0 {
 		f.wr.signal(ready)
 	}
+	// Last, since a callback may not return (runtime.Goexit). There is one of the two at most.
+	f.tellWatcher(r)
 	if r&Readable == 0 {
 		return
 	}
-	// Last, since a callback may not return (runtime.Goexit).
 	if h := f.takeCallback(); h != nil {
 		if f.loop.onLoop() {
 			h.OnReadable(nil)
@@ -344,11 +345,10 @@ func (f *FD) awaitReady() error {
 // first wait for room to write extends the registration, which is an edge if
 // there is room by now.
 func (f *FD) wait(h *half) error {
-	if h == &f.wr && !f.watchesWrites {
-		if err := f.loop.watchWrites(f.token, int(f.sysfd)); err != nil {
+	if h == &f.wr {
+		if err := f.expectRoom(); err != nil {
 			return err
 		}
-		f.watchesWrites = true
 	}
 	return h.wait(f)
 }

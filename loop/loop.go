@@ -63,6 +63,7 @@ type Loop struct {
 
 	// owned by the loop's goroutine
 	running  []func()      // the tasks that are being run; empty between passes
+	deferred []func()      // functions of Defer, for the end of the poll under way
 	stopping bool          // set by the task that stop submits
 	busyPoll time.Duration // for how long to spin at present; adapts up to Config.BusyPoll
 
@@ -296,7 +297,25 @@ func (l *Loop) poll() (more bool) {
 	checkOwner(&l.owner, ownedByLoop)
 	n, full := l.poller.poll()
 	l.dispatch(n)
-	return l.runTasks() || full
+	ran := l.runTasks()
+	l.runDeferred()
+	return ran || full || len(l.deferred) > 0
+}
+
+// Defer has f run once the events and tasks that the loop has at present have been dealt with. It
+// is for code on the loop's goroutine, and costs no wake-up. A function that f defers runs after
+// the next poll, which then does not wait.
+func (l *Loop) Defer(f func()) { l.deferred = append(l.deferred, f) }
+
+// runDeferred runs the functions deferred until now.
+func (l *Loop) runDeferred() {
+	for range len(l.deferred) {
+		f := l.deferred[0]
+		left := copy(l.deferred, l.deferred[1:]) // first, since f may not return (runtime.Goexit)
+		l.deferred[left] = nil
+		l.deferred = l.deferred[:left]
+		f()
+	}
 }
 
 // dispatch tells the descriptors of the first n polled events.

@@ -47,7 +47,7 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 		return err
 	}
 	cb := f.newCallback(h)
-	if !rd.callback.CompareAndSwap(nil, cb) {
+	if f.watcher.Load() != nil || !rd.callback.CompareAndSwap(nil, cb) {
 		f.disarmed(cb)
 		return ErrArmed
 	}

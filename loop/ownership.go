@@ -86,7 +86,7 @@ func (l *Loop) passLed(uintptr) (done bool) {
 // awaited reports whether there may be a waiter for an event, where f is the only
 // descriptor if there is only one.
 func (l *Loop) awaited(f *FD) bool {
-	return l.descriptors.Load() > 1 || l.tasks.woken.Load() || f.rd.awaited() || f.wr.awaited()
+	return l.descriptors.Load() > 1 || l.tasks.woken.Load() || f.rd.awaited() || f.wr.awaited() || f.watcher.Load() != nil
 }
 
 // ensurePolled has the loop's goroutine poll if no other does.

@@ -60,6 +60,7 @@ func (f *FD) endRaw() {
 		f.rd.setReady(f) // to a callback, too
 	}
 	f.rd.state.And(^rawInUse)
+	f.remindWatcher()
 }
 
 // Control is RawControl for callers that vouch for fn: that it neither
@@ -89,6 +90,7 @@ func (f *FD) Dup() (int, error) {
 	f.exposed.Store(true)
 	f.rd.state.Or(shortReadUnreliable)
 	f.rd.setReady(f)
+	f.remindWatcher()
 	fd, errno := sys.Dup(int(f.sysfd))
 	if errno != 0 {
 		return -1, errno

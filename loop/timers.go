@@ -108,6 +108,10 @@ func (ts *timers) expire() {
 // deadline has come, or it was moved later or away since (a move to later only
 // stores the new time) and the entry follows it now.
 func (ts *timers) dueLocked(t *timer, n int64) {
+	if timer := timerOf(t); timer != nil {
+		ts.loop.Submit(timer.f)
+		return
+	}
 	s := t.owner.halfOf(t)
 	s.timer.at.Store(0) // before deadline is loaded: see half.setDeadline
 	for {

@@ -40,7 +40,7 @@ const _ = uint(wheelLevels*wheelSlotBits - (64 - wheelTickBits))
 type timer struct {
 	next, prev *timer
 	at         atomic.Int64 // when it is due, nanoseconds on the caller's monotonic clock; only add writes it here
-	owner      *FD          // the owner of the deadline; the wheel never looks at it
+	owner      *FD          // the owner of the deadline, nil for a Timer's; the wheel never looks at it
 }
 
 // armed reports whether t is in a wheel. It no longer is when expire gets it.

@@ -1,0 +1,101 @@
+package loop
+
+// EventHandler is the handler for [FD.Watch].
+type EventHandler interface {
+	// OnEvent runs on the loop's goroutine and must not block. Events are edges, and may be
+	// spurious: see Readiness.
+	OnEvent(r Readiness)
+}
+
+// Watch has *h told of each event on the descriptor, on the loop's goroutine, until Unwatch
+// or Close. It is for owners that wait for a descriptor all the time: unlike
+// [FD.NotifyReadable] it need not be armed again. h stays the caller's memory, and must not be
+// changed while it is registered.
+//
+// Events that came before are not told: call TryRead after Watch. Room to write is told of once a
+// TryWrite has met a full socket. The owner reads and writes by TryRead, TryWrite and
+// [Stream.TryWrite] only; those wait for a Read or a Write that is under way.
+//
+// It fails with [ErrArmed] if the descriptor is watched already, or a callback of OnReadable is
+// armed, and with [ErrClosed].
+func (f *FD) Watch(h *EventHandler) error {
+	if err := f.life.incref(); err != nil {
+		return err
+	}
+	defer f.decref()
+	if f.rd.callback.Load() != nil || !f.watcher.CompareAndSwap(nil, h) {
+		return ErrArmed
+	}
+	f.loop.ensurePolled()
+	return nil
+}
+
+// Unwatch ends Watch. It reports false if the descriptor isn't watched. A call of OnEvent that is
+// under way, or was put off until the loop runs its tasks, may still come.
+func (f *FD) Unwatch() bool { return f.watcher.Swap(nil) != nil }
+
+// tellWatcher tells the watcher of an event, from the goroutine that polls the loop.
+func (f *FD) tellWatcher(r Readiness) {
+	h := f.watcher.Load()
+	switch {
+	case h == nil:
+	case f.loop.onLoop():
+		(*h).OnEvent(r)
+	default:
+		f.loop.Submit(func() { (*h).OnEvent(r) })
+	}
+}
+
+// remindWatcher has the watcher try again, after the user has had the raw descriptor: the watcher
+// may have relied on a read of a kind that it has changed.
+func (f *FD) remindWatcher() {
+	if h := f.watcher.Load(); h != nil {
+		f.loop.Submit(func() { (*h).OnEvent(Readable | Writable) })
+	}
+}
+
+// TryWrite is Write for callers that learn by Watch that there is room: it does not block. It
+// returns how much of p the kernel has taken. If that is not all, and err is nil, there will be an
+// event when there is room.
+func (f *FD) TryWrite(p []byte) (n int, err error) {
+	if err := f.begin(&f.wr); err != nil {
+		return 0, err
+	}
+	defer f.end(&f.wr)
+	f.wr.clearReady()
+	n, done, err := f.send(p)
+	if !done {
+		err = f.expectRoom()
+	}
+	return n, err
+}
+
+// TryWrite is Write for callers that learn by [FD.Watch] that there is room: fn is called once. If
+// it reports false, there will be an event when there is room.
+func (s Stream) TryWrite(fn func(fd uintptr) (done bool)) error {
+	f := s.fd
+	if err := f.begin(&f.wr); err != nil {
+		return err
+	}
+	defer f.end(&f.wr) // fn may panic
+	f.wr.state.Or(longCall)
+	defer f.wr.state.And(^longCall)
+	f.wr.clearReady()
+	if fn(uintptr(f.sysfd)) {
+		return nil
+	}
+	return f.expectRoom()
+}
+
+// expectRoom extends the registration by room to write, unless it is: which is an edge if there
+// is room by now. The caller holds the write half.
+func (f *FD) expectRoom() error {
+	if f.watchesWrites {
+		return nil
+	}
+	if err := f.loop.watchWrites(f.token, int(f.sysfd)); err != nil {
+		return err
+	}
+	f.watchesWrites = true
+	return nil
+}
