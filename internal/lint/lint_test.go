@@ -60,8 +60,9 @@ var layers = []layer{
 	{".", []string{"loop", "zerocopy", "pool", "internal"}},
 	{"adapters/httpadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"adapters/grpcadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
-	{"bench", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "bench"}},
+	{"adapters/reactor", []string{".", "loop", "pool", "internal"}},
+	{"bench", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "bench"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -118,6 +119,7 @@ func localDir(importPath string) (dir string, ok bool) {
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag"}},
+	{[]string{"./adapters/reactor"}, []string{"net/http", "testing", "flag"}},
 	{[]string{"./adapters/httpadapter"}, []string{"testing", "flag"}},
 }
 

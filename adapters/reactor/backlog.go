@@ -1,0 +1,126 @@
+package reactor
+
+import (
+	"net"
+	"sync"
+
+	"github.com/percore/percore/pool"
+)
+
+// backlog is bytes that a socket has not taken yet: parts, in order, each in a buffer of the pool.
+type backlog struct {
+	parts []part
+	bytes int // in all parts
+}
+
+// part is bytes of a buffer, of which it holds a reference.
+type part struct {
+	buffer *pool.Buffer
+	bytes  []byte // not sent yet; behind them is room for more, unless the buffer is shared
+	shared bool
+}
+
+const (
+	// partsPerSend is how many parts go into one system call.
+	partsPerSend = 16
+
+	// partBytesMin and partBytesMax bound a part's buffer: many small writes share one, and a long
+	// write needs no large piece of memory.
+	partBytesMin = 4 << 10
+	partBytesMax = 64 << 10
+
+	// partsKept is the longest list of parts that is kept for the next backlog.
+	partsKept = 64
+)
+
+var backlogs = sync.Pool{New: func() any { return new(backlog) }}
+
+func newBacklog() *backlog { return backlogs.Get().(*backlog) }
+
+// release gives the backlog and all its buffers back.
+func (b *backlog) release() {
+	for i := range b.parts {
+		b.parts[i].buffer.Release()
+	}
+	if cap(b.parts) > partsKept {
+		b.parts = nil
+	}
+	clear(b.parts)
+	b.parts = b.parts[:0]
+	b.bytes = 0
+	backlogs.Put(b)
+}
+
+// append copies p to the end.
+func (b *backlog) append(p []byte) {
+	b.bytes += len(p)
+	if last := len(b.parts) - 1; last >= 0 && !b.parts[last].shared {
+		tail := &b.parts[last]
+		n := min(len(p), cap(tail.bytes)-len(tail.bytes))
+		tail.bytes = append(tail.bytes, p[:n]...)
+		p = p[n:]
+	}
+	for len(p) > 0 {
+		var new part
+		new, p = partOf(p)
+		b.parts = append(b.parts, new)
+	}
+}
+
+// partOf copies the beginning of p, and returns the rest.
+func partOf(p []byte) (part, []byte) {
+	buffer := pool.Get(min(max(len(p), partBytesMin), partBytesMax))
+	room := buffer.Bytes()
+	n := copy(room, p)
+	return part{buffer: buffer, bytes: room[:n]}, p[n:]
+}
+
+// appendShared puts p, bytes of a buffer, to the end without a copy.
+func (b *backlog) appendShared(buffer *pool.Buffer, p []byte) {
+	buffer.Retain()
+	b.bytes += len(p)
+	b.parts = append(b.parts, part{buffer, p, true})
+}
+
+// prepend copies p and q to the front.
+func (b *backlog) prepend(p, q []byte) {
+	rest := b.parts
+	b.parts = nil
+	b.append(p)
+	b.append(q)
+	b.parts = append(b.parts, rest...)
+}
+
+// prependShared puts p, bytes of a buffer, to the front without a copy.
+func (b *backlog) prependShared(buffer *pool.Buffer, p []byte) {
+	rest := b.parts
+	b.parts = nil
+	b.appendShared(buffer, p)
+	b.parts = append(b.parts, rest...)
+}
+
+// front appends the first parts' bytes to v, as many as fit.
+func (b *backlog) front(v [][]byte) net.Buffers {
+	for i := range b.parts[:min(len(b.parts), cap(v))] {
+		v = append(v, b.parts[i].bytes)
+	}
+	return v
+}
+
+// drop takes n bytes, which were sent, away from the front.
+func (b *backlog) drop(n int) {
+	b.bytes -= n
+	sent := 0
+	for ; n > 0 && n >= len(b.parts[sent].bytes); sent++ {
+		n -= len(b.parts[sent].bytes)
+		b.parts[sent].buffer.Release()
+	}
+	if n > 0 {
+		b.parts[sent].bytes = b.parts[sent].bytes[n:]
+	}
+	if sent > 0 {
+		left := copy(b.parts, b.parts[sent:])
+		clear(b.parts[left:])
+		b.parts = b.parts[:left]
+	}
+}

@@ -1,0 +1,226 @@
+package reactor
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/pool"
+)
+
+// Conn is a connection whose bytes go to a [Handler]. Write, WriteBuffer, Close, CloseAfterWrite,
+// CloseWrite, Go, After, Loop and the methods about addresses and options may be called from any
+// goroutine, and block none. SetContext, Context and Detach are for the connection's loop: its
+// callbacks, and functions of [Loop.Submit] and After.
+//
+// An open connection that waits holds this, a percore.Conn, and nothing else.
+//
+// A connection's phase, which its loop alone changes:
+//
+//	opening   Open has not been called          the loop opens it: open
+//	open      Data is called with what comes    the end of the stream, CloseAfterWrite, an error:
+//	                                            ending; Detach: detached
+//	ending    nothing is read any more; it      all functions of Go have run, and everything is
+//	          waits for Go and for the peer     written, or never will be: closed
+//	closed    Close was called                  (final)
+//	detached  it is another owner's             (final)
+type Conn struct {
+	// immutable
+	loop *Loop
+	sock sock
+
+	// owned by the loop
+	context    any
+	unused     *pool.Buffer // bytes that Data has not used; nil if there are none
+	index      int32        // in Loop.conns
+	phase      phase
+	hungUp     bool // the socket is closed
+	shut       bool // our stream has ended
+	inputEnded bool // the peer has ended its stream
+	offered    bool // Data was called with all of unused, and waits for more
+
+	// atomic
+	asked atomic.Uint32
+
+	// guarded by mu
+	mu         sync.Mutex
+	queued     bool // in the loop's todo
+	collecting bool // the handler runs: writes go to Loop.collected
+	sending    bool // a goroutine writes to the socket, without mu
+	flushing   bool // it writes the backlog
+	blocked    bool // the socket is full: an event will come
+	roomEvent  bool // an event came since the sender's last call
+	refusing   bool // writes fail
+	unsent     *backlog
+	more       *extras // set once
+}
+
+type phase uint8
+
+const (
+	opening phase = iota
+	open
+	ending
+	closed
+	detached
+)
+
+// The bits of Conn.asked: requests to the connection's loop, from any goroutine. Those that are
+// set stay, unless said otherwise. While any is, nothing is read.
+const (
+	askClose uint32 = 1 << iota // close at once
+	askEnd                      // close once everything is written
+	askShut                     // end our stream once everything is written
+	askRoom                     // read no more until the peer has taken half of the backlog, which clears it
+	askWork                     // read no more until there is room in the workers' queue, which clears it
+)
+
+// stopsReading are the requests that make the loop leave bytes in the socket.
+const stopsReading = askClose | askEnd | askRoom | askWork
+
+// extras are the parts of a connection that most connections don't have.
+type extras struct {
+	idle  timeouts
+	tasks tasks
+
+	// guarded by the connection's mu
+	why error // the connection ends for
+}
+
+// extrasLocked returns the connection's extras, which it makes if there are none.
+func (c *Conn) extrasLocked() *extras {
+	if c.more == nil {
+		c.more = new(extras)
+	}
+	return c.more
+}
+
+// Loop returns the connection's loop.
+func (c *Conn) Loop() *Loop { return c.loop }
+
+// Context returns the value of SetContext.
+func (c *Conn) Context() any { return c.context }
+
+// SetContext keeps a value of the handler's with the connection.
+func (c *Conn) SetContext(v any) { c.context = v }
+
+// LocalAddr returns the local address. It is shared by all callers, so do not change it.
+func (c *Conn) LocalAddr() net.Addr { return c.sock.conn.LocalAddr() }
+
+// RemoteAddr returns the peer's address. It is shared by all callers, so do not change it.
+func (c *Conn) RemoteAddr() net.Addr { return c.sock.conn.RemoteAddr() }
+
+// RemoteAddrPort returns the peer's address as a value, at no cost: see percore.Conn.
+func (c *Conn) RemoteAddrPort() netip.AddrPort { return c.sock.conn.RemoteAddrPort() }
+
+// SyscallConn returns a raw connection for options of the socket. It supports only Control: the loop
+// reads and writes.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	raw, err := c.sock.conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return controlOnly{raw}, nil
+}
+
+type controlOnly struct{ syscall.RawConn }
+
+// Read fails.
+func (controlOnly) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
+
+// Write fails.
+func (controlOnly) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
+
+// SetNoDelay is percore.Conn's.
+func (c *Conn) SetNoDelay(on bool) error { return c.sock.conn.SetNoDelay(on) }
+
+// newConn makes a connection that its loop is to open. buffered are bytes that were read from it
+// already.
+func newConn(l *Loop, pc *percore.Conn, buffered []byte) *Conn {
+	c := &Conn{loop: l, sock: newSock(pc)}
+	if len(buffered) > 0 {
+		c.keep(buffered)
+	}
+	return c
+}
+
+// open is the connection's first task on its loop.
+func (c *Conn) open() {
+	l := c.loop
+	l.begin()
+	l.add(c)
+	c.phase = open
+	if c.loop.server.closing.Load() {
+		c.end(askEnd, ErrServerClosed)
+	}
+	c.startTimeouts()
+	c.enter()
+	c.call("Open", func() { l.handler.Open(c) })
+	if c.phase == detached {
+		return
+	}
+	c.read() // what came before the connection was watched
+	c.leave()
+}
+
+// onEvent is called on the loop when there may be something to do.
+func (c *Conn) onEvent(readable, writable bool) {
+	if c.phase != open && c.phase != ending {
+		return // open reads; or the event was under way
+	}
+	c.loop.begin()
+	if writable {
+		c.onRoom()
+	}
+	if readable {
+		c.enter()
+		c.read()
+		c.leave()
+	} else {
+		c.settle()
+	}
+}
+
+// attend is called on the loop because remind was.
+func (c *Conn) attend() {
+	c.mu.Lock()
+	c.queued = false
+	c.mu.Unlock()
+	if c.phase == opening || c.phase == closed || c.phase == detached {
+		return
+	}
+	c.enter()
+	c.read()
+	c.leave()
+}
+
+// enter begins a time in which the handler may run, so that writes are collected.
+func (c *Conn) enter() {
+	c.mu.Lock()
+	c.collecting = true
+	c.loop.collected = c.loop.collected[:0] // not empty if a callback ended the goroutine
+	c.mu.Unlock()
+}
+
+// leave ends it: it sends the collected writes, and does what was asked for meanwhile.
+func (c *Conn) leave() {
+	if c.phase == detached {
+		return
+	}
+	c.mu.Lock()
+	c.collecting = false
+	collected := c.loop.collected
+	c.loop.collected = collected[:0]
+	if len(collected) > 0 {
+		c.sendLocked(collected, nil)
+	} else {
+		c.flushLocked()
+	}
+	c.mu.Unlock()
+	if c.asked.Load() != 0 || c.phase == ending {
+		c.settle()
+	}
+}

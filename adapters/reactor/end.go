@@ -1,0 +1,165 @@
+package reactor
+
+import (
+	"fmt"
+	"net"
+	"runtime/debug"
+	"time"
+)
+
+// Close closes the connection. Written bytes that wait are sent if the socket takes them at once, and
+// dropped if not; so are bytes that the peer sends. The handler's Close is called on the loop, with
+// nil, when the functions of Go have run. Close fails with a [net.OpError] of [net.ErrClosed] if it
+// was called before, or the connection has ended.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked.Load()&askClose != 0 {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.endLocked(askClose, nil)
+	return nil
+}
+
+// CloseAfterWrite closes the connection once the peer's socket has taken everything that was written.
+// Nothing is read any more, and later writes fail. It fails as Close does.
+func (c *Conn) CloseAfterWrite() error { return c.endWriting(askEnd) }
+
+// CloseWrite ends our stream once everything that was written is sent: the peer reads its end.
+// Later writes fail. Data is called as before. It fails as Close does.
+func (c *Conn) CloseWrite() error { return c.endWriting(askShut) }
+
+func (c *Conn) endWriting(how uint32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refusing {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.refusing = true
+	if how == askShut {
+		c.asked.Or(askShut)
+		c.loop.remind(c, false)
+		return nil
+	}
+	c.endLocked(how, nil)
+	return nil
+}
+
+// end has the loop close the connection for a reason: at once (askClose), or when all is written
+// (askEnd). The last reason counts until the connection is closed at once.
+func (c *Conn) end(how uint32, why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked(how, why)
+}
+
+func (c *Conn) endLocked(how uint32, why error) {
+	if c.asked.Load()&askClose != 0 {
+		return
+	}
+	if why != nil || c.more != nil {
+		c.extrasLocked().why = why
+	}
+	c.asked.Or(how)
+	if how == askClose {
+		c.refusing = true
+	}
+	c.loop.remind(c, false)
+}
+
+// settle does, on the loop, what was asked for and can be done by now.
+func (c *Conn) settle() {
+	if c.phase != open && c.phase != ending {
+		return
+	}
+	asked := c.asked.Load()
+	if asked&(askClose|askEnd) != 0 {
+		c.phase = ending
+		c.dropUnused()
+		if c.mayClose(asked) && c.workDone() {
+			c.finish()
+		}
+	} else if asked&askShut != 0 && !c.shut && c.allSent() {
+		c.shut = true
+		if err := c.sock.conn.CloseWrite(); err != nil {
+			c.end(askClose, err)
+		}
+	}
+}
+
+// mayClose reports whether the socket is closed, which it does if it is time to.
+func (c *Conn) mayClose(asked uint32) bool {
+	if c.hungUp {
+		return true
+	}
+	c.mu.Lock()
+	switch {
+	case asked&askClose != 0:
+	case c.unsent != nil || c.sending || !c.refusing && !c.workDoneLocked():
+		c.mu.Unlock()
+		return false
+	}
+	c.refusing = true
+	c.dropUnsentLocked()
+	c.mu.Unlock()
+	c.hungUp = true
+	c.stopTimeouts()
+	_ = c.sock.close()
+	return true
+}
+
+// allSent reports whether nothing that was written waits.
+func (c *Conn) allSent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unsent == nil && !c.sending
+}
+
+// finish calls the handler's Close, last.
+func (c *Conn) finish() {
+	c.phase = closed
+	c.mu.Lock()
+	var why error
+	if c.more != nil {
+		why = c.more.why
+	}
+	c.mu.Unlock()
+	c.loop.remove(c)
+	defer c.loop.server.left()
+	c.call("Close", func() { c.loop.handler.Close(c, why) })
+}
+
+// call calls a method of the handler's, or another function of the user's, on the loop.
+func (c *Conn) call(name string, f func()) {
+	start := c.loop.now()
+	returned := false
+	defer func() {
+		if !returned {
+			c.panicked(name, recover())
+		}
+	}()
+	f()
+	returned = true
+	c.loop.timed(c, name, start)
+}
+
+// panicked closes the connection after a function of the user's has panicked, or ended its
+// goroutine.
+func (c *Conn) panicked(call string, v any) {
+	c.loop.server.config.log.Error("reactor: a handler panicked; its connection is closed",
+		"handler", c.loop.name, "call", call, "peer", c.RemoteAddr(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	c.end(askClose, &PanicError{v})
+}
+
+// badUse is the panic of a Data that reports nonsense.
+type badUse struct{ used, of int }
+
+func (b badUse) String() string {
+	return fmt.Sprintf("Data returned that it has used %d of %d bytes", b.used, b.of)
+}
+
+// logSlow reports a callback that took long.
+func (s *Server) logSlow(c *Conn, call string, took time.Duration) {
+	s.config.log.Warn("reactor: a callback held its loop up; all other connections of the loop waited",
+		"handler", c.loop.name, "call", call, "took", took, "peer", c.RemoteAddr())
+}

@@ -1,0 +1,245 @@
+//go:build !linux || percore_net
+
+package reactor
+
+import (
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/percore/percore"
+)
+
+// engine has the loops of a server. Here they are of its own, one per processor, and get
+// connections in turn.
+type engine struct {
+	loops []*serial
+	next  int
+}
+
+// loopOf returns a loop for a connection. The server's mu serializes the calls.
+func (e *engine) loopOf(*percore.Conn) engineLoop {
+	if e.loops == nil {
+		for range runtime.GOMAXPROCS(0) {
+			e.loops = append(e.loops, new(serial))
+		}
+	}
+	e.next = (e.next + 1) % len(e.loops)
+	return engineLoop{e.loops[e.next]}
+}
+
+// engineLoop is a loop. It is comparable.
+type engineLoop struct{ *serial }
+
+// serial runs functions one at a time, on a goroutine that is there while there are any.
+type serial struct {
+	mu      sync.Mutex
+	queue   []func() // guarded by mu
+	running bool     // guarded by mu
+
+	deferred []func() // owned by the goroutine
+}
+
+// Submit has f run, in the order of the calls.
+func (s *serial) Submit(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, f)
+	if !s.running {
+		s.running = true
+		go s.run()
+	}
+}
+
+// Defer has f run when the functions submitted until now have. It is for those.
+func (s *serial) Defer(f func()) { s.deferred = append(s.deferred, f) }
+
+// AfterFunc has f run after a time.
+func (s *serial) AfterFunc(d time.Duration, f func()) timer {
+	return time.AfterFunc(d, func() { s.Submit(f) })
+}
+
+// run is the goroutine. A function that ends it (runtime.Goexit) ends itself only.
+func (s *serial) run() {
+	ended := false
+	defer func() {
+		if !ended {
+			go s.run()
+		}
+	}()
+	for f := s.take(); f != nil; f = s.take() {
+		f()
+	}
+	ended = true
+}
+
+// take returns the next function, or nil if there is none.
+func (s *serial) take() (f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := &s.queue
+	if len(s.queue) == 0 {
+		from = &s.deferred
+	}
+	if len(*from) == 0 {
+		s.running = false
+		return nil
+	}
+	f = (*from)[0]
+	(*from)[0] = nil
+	*from = (*from)[1:]
+	return f
+}
+
+// timer calls a function after a time.
+type timer = *time.Timer
+
+// sock is a connection's socket, as calls that don't block: one goroutine reads ahead, and one is there
+// while something is written.
+type sock struct {
+	conn *percore.Conn
+	*ahead
+}
+
+// ahead is the two goroutines' part.
+//
+//	direction  state                        leaves by
+//	reading    the reader waits for bytes   it has some, or an error: taken; an event
+//	           taken: tryRead gets them     tryRead, the last: the reader reads on
+//	writing    nothing                      tryWrite: a writer writes
+//	           a writer writes              it is done: written; an event
+//	           written: tryWrite says so    tryWrite: nothing, or it writes on
+type ahead struct {
+	owner  *Conn
+	readOn chan struct{} // tells the reader to go on; holds one
+	stop   chan struct{} // closed when it is to end
+	ended  chan struct{} // closed when it has
+
+	mu       sync.Mutex
+	input    []byte // read and not taken
+	inputErr error
+	writing  chan struct{} // closed by the writer when it is done; nil if there is none
+	written  int
+	writeErr error
+	done     bool // written and writeErr are a result
+}
+
+func newSock(c *percore.Conn) sock {
+	return sock{conn: c, ahead: &ahead{
+		readOn: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+	}}
+}
+
+// aheadBytes is how much is read, or written, at a time.
+const aheadBytes = 16 << 10
+
+// claim has events go to c, which ignores them until it is open.
+func (s *sock) claim(c *Conn) error {
+	s.owner = c
+	go s.readAhead(c)
+	return nil
+}
+
+func (s *sock) readAhead(c *Conn) {
+	defer close(s.ended)
+	buffer := make([]byte, aheadBytes)
+	for {
+		n, err := s.conn.Read(buffer)
+		s.mu.Lock()
+		s.input, s.inputErr = buffer[:n], err
+		s.mu.Unlock()
+		c.loop.engine.Submit(func() { c.onEvent(true, false) })
+		if err != nil {
+			return
+		}
+		select {
+		case <-s.readOn:
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// tryRead returns 0 and nil if there is nothing to read; then an event comes when there is.
+func (s *sock) tryRead(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.input) == 0 {
+		return 0, s.inputErr
+	}
+	n := copy(p, s.input)
+	s.input = s.input[n:]
+	if len(s.input) == 0 && s.inputErr == nil {
+		s.readOn <- struct{}{}
+	}
+	return n, nil
+}
+
+// tryWrite writes p, or its beginning. It says that nothing was written until that is done, and then,
+// when it is called again with the same bytes, how much.
+func (s *sock) tryWrite(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	if s.done {
+		s.done = false
+		if n = s.written; s.writeErr != nil || n == len(p) {
+			return n, s.writeErr
+		}
+	}
+	if s.writing == nil {
+		s.writing = make(chan struct{})
+		chunk := append([]byte(nil), p[n:min(len(p), n+aheadBytes)]...)
+		go s.write(s.writing, chunk)
+	}
+	return n, nil
+}
+
+func (s *sock) write(writing chan struct{}, p []byte) {
+	n, err := s.conn.Write(p)
+	s.mu.Lock()
+	s.writing, s.done, s.written, s.writeErr = nil, true, n, err
+	s.mu.Unlock()
+	close(writing)
+	s.owner.loop.engine.Submit(func() { s.owner.onEvent(false, true) })
+}
+
+// tryWriteBuffers is tryWrite of all slices.
+func (s *sock) tryWriteBuffers(v net.Buffers) (int, error) { return s.tryWrite(slices.Concat(v...)) }
+
+// unwatch ends claim. It returns bytes that were read meanwhile.
+func (s *sock) unwatch() (more []byte) {
+	close(s.stop)
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+	<-s.ended
+	_ = s.conn.SetReadDeadline(time.Time{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.input // an error is found by the next Read, too
+}
+
+// finishWrite waits for the write that is under way, after unwatch, and returns how much of the bytes
+// that were not sent it has sent.
+func (s *sock) finishWrite() int {
+	s.mu.Lock()
+	writing := s.writing
+	s.mu.Unlock()
+	if writing != nil {
+		<-writing
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.done {
+		return 0
+	}
+	s.done = false
+	return s.written
+}
+
+// close closes the connection.
+func (s *sock) close() error {
+	close(s.stop)
+	return s.conn.Close()
+}

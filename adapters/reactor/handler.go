@@ -1,0 +1,46 @@
+package reactor
+
+// Handler is the code of a protocol. Its methods run on the loop of their connection, one at a time
+// for all connections of that loop, and must not block: all other connections of the loop wait
+// meanwhile. Work that takes long goes to [Conn.Go], and code that blocks to a goroutine, after
+// [Conn.Detach].
+//
+// A method that panics ends its connection, and no other; the panic and its stack go to the log.
+type Handler interface {
+	// Open is called first, once.
+	Open(c *Conn)
+
+	// Data is called with bytes that have come, at least one, in order. It returns how many of
+	// them, from the beginning, it is done with. It is called with the rest again at once, until it
+	// returns 0 or nothing is left: so it may take all messages that p has, or one per call. The
+	// bytes that it doesn't use are kept, up to ReadBufferMax, and come again with more.
+	//
+	// p is the loop's: it may be changed, and is valid until Data returns.
+	Data(c *Conn, p []byte) (used int)
+
+	// Close is called last, once, when the connection is closed and no function of [Conn.Go] runs or
+	// will run for it. err says why:
+	//
+	//	nil                    this side closed it: Close, CloseAfterWrite
+	//	io.EOF                 the peer ended the stream, and everything written was sent
+	//	io.ErrUnexpectedEOF    the same, with bytes left that Data hasn't used
+	//	ErrServerClosed        the server was closed or shut down
+	//	ErrReadBufferFull      Data used nothing of ReadBufferMax bytes
+	//	*net.OpError           reading or writing failed, as on a net.Conn; or a time-out passed
+	//	                       (os.ErrDeadlineExceeded)
+	//	*PanicError            a method of the handler, or a function of Go or After, panicked
+	//
+	// It isn't called after a Detach.
+	Close(c *Conn, err error)
+}
+
+// EndHandler is a Handler that goes on when the peer has ended its stream, and may still read:
+// a half-closed connection. Without it the connection is closed then, once everything that was
+// written is sent.
+type EndHandler interface {
+	Handler
+
+	// End is called once, after the last Data, which has left unused bytes. No more bytes come. The
+	// connection stays open until Close or CloseAfterWrite is called.
+	End(c *Conn, unused []byte)
+}

@@ -1,0 +1,82 @@
+package reactor
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// handler is a Handler of functions, each of which may be nil.
+type handler struct {
+	open  func(c *Conn)
+	data  func(c *Conn, p []byte) int
+	close func(c *Conn, err error)
+}
+
+func (h *handler) Open(c *Conn) {
+	if h.open != nil {
+		h.open(c)
+	}
+}
+
+func (h *handler) Data(c *Conn, p []byte) int {
+	if h.data != nil {
+		return h.data(c, p)
+	}
+	return len(p)
+}
+
+func (h *handler) Close(c *Conn, err error) {
+	if h.close != nil {
+		h.close(c, err)
+	}
+}
+
+// echo sends back what comes.
+func echo(c *Conn, p []byte) int {
+	c.Write(p)
+	return len(p)
+}
+
+// serve starts a server, which ends with the test, and returns a function that dials it.
+func serve(t testing.TB, h Handler, options ...Option) (*Server, func() net.Conn) {
+	t.Helper()
+	return serveOn(t, testnet.TCP4, h, options...)
+}
+
+func serveOn(t testing.TB, kind testnet.Kind, h Handler, options ...Option) (*Server, func() net.Conn) {
+	t.Helper()
+	s, err := New(h, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := testnet.Listen(t, percore.Listen, kind)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.Serve(ln); err != ErrServerClosed {
+			t.Errorf("Serve: got %v, want %v", err, ErrServerClosed)
+		}
+	})
+	t.Cleanup(func() {
+		testnet.Within(t, "closing the server", func() {
+			s.Close()
+			serving.Wait()
+		})
+	})
+	return s, func() net.Conn {
+		t.Helper()
+		c := testnet.Dial(t, ln)
+		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		return c
+	}
+}
+
+// closes makes a Close function that tells of its errors.
+func closes() (func(c *Conn, err error), chan error) {
+	ch := make(chan error, 100)
+	return func(c *Conn, err error) { ch <- err }, ch
+}

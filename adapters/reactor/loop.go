@@ -1,0 +1,180 @@
+package reactor
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+)
+
+// readBytes is the size of a loop's buffers: the one that it reads into, and the one that a
+// connection's writes are collected in while its handler runs. A recv(2) of that size does not have to
+// tell the scheduler.
+const readBytes = 64 << 10
+
+// Loop is a loop and the connections of a server on it.
+type Loop struct {
+	// immutable
+	server   *Server
+	engine   engineLoop
+	handler  Handler
+	ender    EndHandler // the handler, if it is one
+	index    int
+	name     string // of the type of handler
+	attendFn func() // the method attend, made once
+
+	// owned by the loop
+	conns     []*Conn // open, in no order
+	input     []byte  // read into; nil until something is
+	feeding   []byte  // what Data is called with, while it runs
+	attending []*Conn // taken from todo and not attended to yet
+	inBatch   bool    // attend will run before the loop waits
+
+	// guarded by the mu of the connection whose handler runs
+	collected []byte
+
+	// atomic
+	longest atomic.Int64 // callback, in nanoseconds
+
+	mu struct {
+		sync.Mutex
+		dispatching bool    // the loop handles events, and attends to todo at the end
+		scheduled   bool    // attend is a task of the loop's
+		todo        []*Conn // to attend to: see Conn.remindLocked
+	}
+}
+
+func newLoop(s *Server, e engineLoop, index int) *Loop {
+	l := &Loop{server: s, engine: e, handler: s.handler, index: index}
+	if s.config.perLoop != nil {
+		l.handler = s.config.perLoop(index)
+	}
+	l.ender, _ = l.handler.(EndHandler)
+	l.name = fmt.Sprintf("%T", l.handler)
+	l.attendFn = l.attend
+	return l
+}
+
+// Submit has f run on the loop's goroutine, soon, as callbacks are. It does not wait. f must not
+// block.
+func (l *Loop) Submit(f func()) { l.engine.Submit(f) }
+
+// Index returns the number that the option PerLoop's function got: 0, 1, and so on.
+func (l *Loop) Index() int { return l.index }
+
+// Handler returns the handler of the loop's connections.
+func (l *Loop) Handler() Handler { return l.handler }
+
+// begin notes that the loop handles events: until the end of the batch writes are only collected,
+// and the loop sends them then.
+func (l *Loop) begin() {
+	if l.inBatch {
+		return
+	}
+	l.inBatch = true
+	l.mu.Lock()
+	l.mu.dispatching = true
+	l.mu.Unlock()
+	l.engine.Defer(l.attendFn)
+}
+
+// attend does what connections wait for at the end of a batch, or as a task of the loop's. Requests
+// that come meanwhile are left to the next round, so that events get their turn.
+func (l *Loop) attend() {
+	l.inBatch = true
+	l.mu.Lock()
+	l.mu.dispatching = true
+	l.mu.scheduled = false
+	l.attending, l.mu.todo = append(l.attending, l.mu.todo...), l.mu.todo[:0]
+	l.mu.Unlock()
+	done := false
+	defer func() {
+		if !done { // a handler has ended the loop's goroutine; another goes on
+			l.engine.Defer(l.attendFn)
+		}
+	}()
+	for len(l.attending) > 0 {
+		last := len(l.attending) - 1
+		c := l.attending[last]
+		l.attending[last] = nil
+		l.attending = l.attending[:last]
+		c.attend()
+	}
+	done = true
+	if cap(l.attending) > attendingKept {
+		l.attending = nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cap(l.mu.todo) > attendingKept && len(l.mu.todo) == 0 {
+		l.mu.todo = nil
+	}
+	if len(l.mu.todo) > 0 {
+		l.engine.Defer(l.attendFn)
+		return
+	}
+	l.mu.dispatching = false
+	l.inBatch = false
+}
+
+// attendingKept is the longest list of connections that is kept for the next batch: 64 KiB.
+const attendingKept = 8 << 10
+
+// remind has attend look after c. If the loop isn't at work, and onlyIfBusy is set, it does nothing
+// and reports false. The caller holds c.mu.
+func (l *Loop) remind(c *Conn, onlyIfBusy bool) bool {
+	if c.queued {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if onlyIfBusy && !l.mu.dispatching {
+		return false
+	}
+	c.queued = true
+	l.mu.todo = append(l.mu.todo, c)
+	if !l.mu.dispatching && !l.mu.scheduled {
+		l.mu.scheduled = true
+		l.engine.Submit(l.attendFn)
+	}
+	return true
+}
+
+// add and remove keep the list of open connections.
+func (l *Loop) add(c *Conn) {
+	c.index = int32(len(l.conns))
+	l.conns = append(l.conns, c)
+}
+
+func (l *Loop) remove(c *Conn) {
+	last := len(l.conns) - 1
+	moved := l.conns[last]
+	l.conns[c.index] = moved
+	moved.index = c.index
+	l.conns[last] = nil
+	l.conns = l.conns[:last]
+}
+
+// readBuffer returns the loop's buffer to read into.
+func (l *Loop) readBuffer() []byte {
+	if l.input == nil {
+		l.input = make([]byte, readBytes)
+	}
+	return l.input
+}
+
+// now is the clock of timed.
+func (l *Loop) now() int64 { return monotime.Now() }
+
+// timed notes how long a callback took that began at start.
+func (l *Loop) timed(c *Conn, call string, start int64) {
+	took := monotime.Now() - start
+	if took > l.longest.Load() {
+		l.longest.Store(took)
+	}
+	if slow := l.server.config.slowCallback; slow > 0 && took > int64(slow) {
+		l.server.logSlow(c, call, time.Duration(took))
+	}
+}

@@ -1,0 +1,94 @@
+package reactor
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Option changes a server. See the functions that return one.
+type Option func(*config)
+
+type config struct {
+	perLoop        func(loop int) Handler
+	readBufferMax  int
+	writeBufferMax int
+	writeLimit     int
+	idleTimeout    time.Duration
+	readTimeout    time.Duration
+	workers        int
+	queueMax       int
+	slowCallback   time.Duration
+	log            *slog.Logger
+}
+
+// The defaults. A connection that reads pipelined requests and answers them holds at most the
+// first two of these, besides what its handler's last answer added.
+const (
+	readBufferMax  = 1 << 20
+	writeBufferMax = 64 << 10
+	writeLimit     = 16 << 20
+)
+
+func newConfig(options []Option) (config, error) {
+	c := config{readBufferMax: readBufferMax, writeBufferMax: writeBufferMax, writeLimit: writeLimit, log: slog.Default()}
+	for _, option := range options {
+		option(&c)
+	}
+	switch {
+	case c.readBufferMax < 1:
+		return c, fmt.Errorf("reactor: ReadBufferMax is %d bytes; it must be 1 at least", c.readBufferMax)
+	case c.writeBufferMax < 1:
+		return c, fmt.Errorf("reactor: WriteBufferMax is %d bytes; it must be 1 at least", c.writeBufferMax)
+	case c.writeLimit < c.writeBufferMax:
+		return c, fmt.Errorf("reactor: WriteLimit is %d bytes; it must be WriteBufferMax, %d, at least", c.writeLimit, c.writeBufferMax)
+	case c.idleTimeout < 0 || c.readTimeout < 0 || c.slowCallback < 0:
+		return c, fmt.Errorf("reactor: a time of an option is negative")
+	case c.workers < 0 || c.queueMax < 0:
+		return c, fmt.Errorf("reactor: Workers(%d, %d) is negative", c.workers, c.queueMax)
+	}
+	return c, nil
+}
+
+// PerLoop gives each loop a handler of its own, so that connections of one loop share state
+// without a lock. make is called once per loop, before its first connection, with 0, 1, and so on;
+// the handler that the server was made with may be nil then.
+func PerLoop(make func(loop int) Handler) Option {
+	return func(c *config) { c.perLoop = make }
+}
+
+// ReadBufferMax is how many unused bytes are kept, and so the longest message that Data can wait
+// for: 1 MiB by default.
+func ReadBufferMax(bytes int) Option { return func(c *config) { c.readBufferMax = bytes } }
+
+// WriteBufferMax is how many written bytes may wait for the peer before reading pauses: 64 KiB by
+// default. It goes on when half of that is left. So a peer that sends requests and does not read the
+// answers is held up, and no memory grows.
+func WriteBufferMax(bytes int) Option { return func(c *config) { c.writeBufferMax = bytes } }
+
+// WriteLimit is how many written bytes may wait for the peer at all: 16 MiB by default. A Write
+// beyond that fails with [ErrWriteBufferFull]. It bounds the memory for a peer to which the server
+// writes without being asked.
+func WriteLimit(bytes int) Option { return func(c *config) { c.writeLimit = bytes } }
+
+// IdleTimeout closes connections on which for that long no byte was read or written. 0, the
+// default, means never.
+func IdleTimeout(d time.Duration) Option { return func(c *config) { c.idleTimeout = d } }
+
+// ReadTimeout closes connections on which Data has left bytes unused for that long: a message that
+// was begun must be complete in that time. 0, the default, means never.
+func ReadTimeout(d time.Duration) Option { return func(c *config) { c.readTimeout = d } }
+
+// Workers is for [Conn.Go]: up to n goroutines run its functions, and up to queueMax functions wait
+// for them. While more wait, connections that call Go aren't read. The default is a goroutine for
+// each connection that has work, and no bound.
+func Workers(n, queueMax int) Option {
+	return func(c *config) { c.workers, c.queueMax = n, queueMax }
+}
+
+// SlowCallback logs each call of the handler that takes longer, since all other connections of the
+// loop wait meanwhile. 0, the default, means none.
+func SlowCallback(d time.Duration) Option { return func(c *config) { c.slowCallback = d } }
+
+// ErrorLog is where panics and slow calls are reported. The default is slog's default logger.
+func ErrorLog(log *slog.Logger) Option { return func(c *config) { c.log = log } }

@@ -1,0 +1,271 @@
+package reactor
+
+import (
+	"net"
+
+	"github.com/percore/percore/pool"
+)
+
+// The bytes that a connection has yet to send are in Loop.collected, while its handler runs, or
+// else in its backlog. One goroutine at a time sends, without a lock: the loop, or the caller of
+// Write if the loop is not at work.
+//
+//	unsent, sending   meaning                             leaves by
+//	nil, no           nothing waits                       Write: sends; or, if the loop is at work,
+//	                                                      unsent, and the loop sends at the end
+//	nil, yes          a Write's bytes are being sent      all taken: nothing waits; not all: unsent
+//	unsent, yes       the backlog is being sent           the same
+//	unsent, no        it is blocked: the socket was full; an event: sends
+//	                  or the loop is about to send        the loop: sends
+//
+// blocked is set by the sender when the socket was full, unless an event came since it asked
+// (roomEvent): so that none is missed.
+
+// collectedMax is how much is collected while a handler runs. A write that would make it more is
+// sent at once, with all before it, and is not copied.
+const collectedMax = 8 << 10
+
+// Write sends p, which it does not keep, to the peer. It does not block: bytes that the socket does
+// not take wait in memory. While the handler runs, or other callbacks of the loop, writes are
+// collected, and sent together afterwards.
+//
+// It takes all of p or nothing: it fails with a [net.OpError] of [net.ErrClosed] once the connection
+// is closed, or is closing, and of [ErrWriteBufferFull] when WriteLimit bytes wait for the peer. An
+// error in sending ends the connection.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refusesLocked(len(p)); err != nil {
+		return 0, c.opError("write", err)
+	}
+	switch {
+	case len(p) == 0:
+	case c.sending || c.unsent != nil:
+		c.backlogLocked().append(p)
+		c.crowdedLocked()
+	case c.collecting:
+		if l := c.loop; len(l.collected)+len(p) <= collectedMax {
+			l.collected = append(l.collected, p...)
+		} else {
+			collected := l.collected
+			l.collected = nil // the handler of another connection may run before it is sent
+			c.sendLocked(collected, p)
+			if c.collecting && l.collected == nil {
+				l.collected = collected[:0]
+			}
+		}
+	case c.loop.remind(c, true):
+		c.backlogLocked().append(p)
+		c.crowdedLocked()
+	default:
+		c.sendLocked(p, nil)
+	}
+	return len(p), nil
+}
+
+// WriteBuffer is Write of b's bytes without copying them, for a message that goes to many
+// connections: each that has to wait for its peer holds a reference to b meanwhile. The bytes must
+// not be changed any more. The caller keeps its own reference.
+func (c *Conn) WriteBuffer(b *pool.Buffer) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := b.Bytes()
+	if err := c.refusesLocked(len(p)); err != nil {
+		return c.opError("write", err)
+	}
+	switch {
+	case len(p) == 0:
+	case c.sending || c.unsent != nil:
+		c.backlogLocked().appendShared(b, p)
+		c.crowdedLocked()
+	case c.collecting:
+		l := c.loop
+		if len(l.collected) > 0 {
+			c.backlogLocked().append(l.collected)
+			l.collected = l.collected[:0]
+		}
+		c.backlogLocked().appendShared(b, p)
+		c.crowdedLocked()
+	case c.loop.remind(c, true):
+		c.backlogLocked().appendShared(b, p)
+		c.crowdedLocked()
+	default:
+		c.sendSharedLocked(b, p)
+	}
+	return nil
+}
+
+// refusesLocked returns why n more bytes can't be written.
+func (c *Conn) refusesLocked(n int) error {
+	if c.refusing {
+		return net.ErrClosed
+	}
+	waiting := n
+	if c.unsent != nil {
+		waiting += c.unsent.bytes
+	}
+	if waiting > c.loop.server.config.writeLimit {
+		return ErrWriteBufferFull
+	}
+	return nil
+}
+
+// opError wraps an error as a net.Conn's.
+func (c *Conn) opError(op string, err error) error {
+	a := c.sock.conn.LocalAddr()
+	network := "tcp"
+	if a != nil {
+		network = a.Network()
+	}
+	return &net.OpError{Op: op, Net: network, Source: a, Addr: c.sock.conn.RemoteAddr(), Err: err}
+}
+
+func (c *Conn) backlogLocked() *backlog {
+	if c.unsent == nil {
+		c.unsent = newBacklog()
+	}
+	return c.unsent
+}
+
+// crowdedLocked stops the reading if too much waits.
+func (c *Conn) crowdedLocked() {
+	if c.unsent.bytes > c.loop.server.config.writeBufferMax && c.asked.Load()&askRoom == 0 {
+		c.asked.Or(askRoom)
+	}
+}
+
+// sendLocked sends p, and then q, and puts the rest into the backlog, which is empty.
+func (c *Conn) sendLocked(p, q []byte) {
+	if c.sending || c.unsent != nil {
+		c.backlogLocked().append(p)
+		c.backlogLocked().append(q)
+		c.flushLocked()
+		return
+	}
+	n, err, full := c.trySendLocked(p, q)
+	if err != nil {
+		c.sendFailedLocked(err)
+		return
+	}
+	if n < len(p)+len(q) {
+		if c.asked.Load()&askClose != 0 {
+			return
+		}
+		b := c.backlogLocked()
+		if n < len(p) {
+			b.prepend(p[n:], q)
+		} else {
+			b.prepend(q[n-len(p):], nil)
+		}
+		c.blocked = full
+		c.crowdedLocked()
+	}
+	c.flushLocked()
+}
+
+// sendSharedLocked is sendLocked for the bytes of a shared buffer.
+func (c *Conn) sendSharedLocked(b *pool.Buffer, p []byte) {
+	n, err, full := c.trySendLocked(p, nil)
+	if err != nil {
+		c.sendFailedLocked(err)
+		return
+	}
+	if n < len(p) && c.asked.Load()&askClose == 0 {
+		c.backlogLocked().prependShared(b, p[n:])
+		c.blocked = full
+		c.crowdedLocked()
+	}
+	c.flushLocked()
+}
+
+// trySendLocked makes the system call, without mu. full says that an event will come.
+func (c *Conn) trySendLocked(p, q []byte) (n int, err error, full bool) {
+	c.sending, c.roomEvent = true, false
+	c.mu.Unlock()
+	if len(q) == 0 {
+		n, err = c.sock.tryWrite(p)
+	} else {
+		n, err = c.sock.tryWriteBuffers(net.Buffers{p, q})
+	}
+	c.mu.Lock()
+	c.sending = false
+	return n, err, !c.roomEvent
+}
+
+// flushLocked sends the backlog, as far as the socket takes it.
+func (c *Conn) flushLocked() {
+	for c.unsent != nil && !c.sending && !c.blocked {
+		b := c.unsent
+		var slices [partsPerSend][]byte
+		v := b.front(slices[:0])
+		want := 0
+		for _, p := range v {
+			want += len(p)
+		}
+		c.sending, c.flushing, c.roomEvent = true, true, false
+		c.mu.Unlock()
+		n, err := c.sendParts(v)
+		c.mu.Lock()
+		c.sending, c.flushing = false, false
+		switch {
+		case c.unsent != b: // it was given up meanwhile
+			b.release()
+			return
+		case err != nil:
+			c.sendFailedLocked(err)
+			return
+		}
+		b.drop(n)
+		if n > 0 {
+			c.touch()
+		}
+		c.blocked = n < want && !c.roomEvent
+		if b.bytes == 0 {
+			c.unsent = nil
+			b.release()
+		}
+		c.roomyLocked()
+	}
+}
+
+func (c *Conn) sendParts(v net.Buffers) (int, error) {
+	if len(v) == 1 {
+		return c.sock.tryWrite(v[0])
+	}
+	return c.sock.tryWriteBuffers(v)
+}
+
+// roomyLocked has the loop go on with what it put off until the peer has taken enough.
+func (c *Conn) roomyLocked() {
+	asked := c.asked.Load()
+	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.writeBufferMax/2) {
+		c.asked.And(^askRoom)
+		c.loop.remind(c, false)
+	} else if c.unsent == nil && asked&(askEnd|askShut) != 0 {
+		c.loop.remind(c, false)
+	}
+}
+
+// sendFailedLocked ends the connection.
+func (c *Conn) sendFailedLocked(err error) {
+	c.dropUnsentLocked()
+	c.endLocked(askClose, err)
+}
+
+// dropUnsentLocked gives the backlog up. If it is being sent, the sender releases it.
+func (c *Conn) dropUnsentLocked() {
+	b := c.unsent
+	c.unsent = nil
+	if b != nil && !c.flushing {
+		b.release()
+	}
+}
+
+// onRoom is called on the loop when the socket may have room.
+func (c *Conn) onRoom() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.roomEvent = true
+	c.blocked = false
+	c.flushLocked()
+}

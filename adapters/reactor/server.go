@@ -1,0 +1,235 @@
+package reactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/percore/percore"
+)
+
+// Server is connections, from any number of listeners, that have one handler. Make it with New. Its
+// methods are safe for concurrent use.
+type Server struct {
+	// immutable
+	config  config
+	handler Handler
+
+	engine  engine
+	workers workers
+	closing atomic.Bool // Shutdown or Close was called; written under mu
+
+	mu struct {
+		sync.Mutex
+		listeners map[*percore.Listener]bool
+		loops     []*Loop
+		conns     int           // not closed or detached, opening ones included
+		empty     chan struct{} // closed when conns becomes 0 while closing; nil if nothing waits for it
+	}
+}
+
+// New makes a server. It fails if an option makes no sense, or there is neither a handler nor
+// the option PerLoop.
+func New(h Handler, options ...Option) (*Server, error) {
+	c, err := newConfig(options)
+	if err != nil {
+		return nil, err
+	}
+	if h == nil && c.perLoop == nil {
+		return nil, errors.New("reactor: there is no handler; pass one, or the option PerLoop")
+	}
+	s := &Server{config: c, handler: h, workers: workers{max: c.workers, queueMax: c.queueMax}}
+	s.mu.listeners = make(map[*percore.Listener]bool)
+	return s, nil
+}
+
+// Serve makes a server, and serves l with it: see [Server.Serve].
+func Serve(l net.Listener, h Handler, options ...Option) error {
+	s, err := New(h, options...)
+	if err != nil {
+		return err
+	}
+	return s.Serve(l)
+}
+
+// Serve accepts connections from l and hands their bytes to the handler, until l is closed or the
+// server is. It blocks, and always returns an error: Accept's, or [ErrServerClosed]. Connections
+// that are open then stay so. It may be called for several listeners, side by side.
+//
+// l must be percore.Listen's, a *[percore.Listener]. Others, tls.NewListener's among them, hide the
+// socket from the loops: Serve refuses them.
+func (s *Server) Serve(l net.Listener) error {
+	pl, ok := l.(*percore.Listener)
+	if !ok {
+		return fmt.Errorf("reactor: Serve needs a listener of percore.Listen, not a %T: loops need the socket itself", l)
+	}
+	if !s.addListener(pl) {
+		pl.Close()
+		return ErrServerClosed
+	}
+	defer s.removeListener(pl)
+	for {
+		c, err := pl.AcceptConn()
+		if err == nil {
+			_, err = s.attach(c, nil)
+		}
+		switch {
+		case s.closing.Load():
+			return ErrServerClosed
+		case err != nil && c == nil:
+			return err
+		}
+	}
+}
+
+// Attach gives the server a connection that other code has used until now, and bytes that were read
+// from it and not used, which Data gets first. c must be a *[percore.Conn], which is the server's
+// from then on, on the loop that it is on: no other code may use it. The handler's Open is called
+// soon. If Attach fails c is as it was.
+func (s *Server) Attach(c net.Conn, buffered []byte) (*Conn, error) {
+	pc, ok := c.(*percore.Conn)
+	if !ok {
+		return nil, fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
+	}
+	return s.attachOrFail(pc, buffered)
+}
+
+func (s *Server) addListener(l *percore.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing.Load() {
+		return false
+	}
+	s.mu.listeners[l] = true
+	return true
+}
+
+func (s *Server) removeListener(l *percore.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.listeners, l)
+}
+
+// attach takes an accepted connection over, or closes it.
+func (s *Server) attach(pc *percore.Conn, buffered []byte) (*Conn, error) {
+	c, err := s.attachOrFail(pc, buffered)
+	if err != nil {
+		pc.Close()
+	}
+	return c, err
+}
+
+func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte) (*Conn, error) {
+	s.mu.Lock()
+	if s.closing.Load() {
+		s.mu.Unlock()
+		return nil, ErrServerClosed
+	}
+	l := s.loopLocked(s.engine.loopOf(pc))
+	s.mu.conns++
+	s.mu.Unlock()
+	c := newConn(l, pc, buffered)
+	if err := c.sock.claim(c); err != nil {
+		c.dropUnused()
+		s.left()
+		return nil, err
+	}
+	l.engine.Submit(c.open)
+	return c, nil
+}
+
+// loopLocked returns the server's part of a loop.
+func (s *Server) loopLocked(e engineLoop) *Loop {
+	for _, l := range s.mu.loops {
+		if l.engine == e {
+			return l
+		}
+	}
+	l := newLoop(s, e, len(s.mu.loops))
+	s.mu.loops = append(s.mu.loops, l)
+	return l
+}
+
+// left counts a connection out.
+func (s *Server) left() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.conns--
+	if s.mu.conns == 0 && s.mu.empty != nil {
+		close(s.mu.empty)
+		s.mu.empty = nil
+	}
+}
+
+// Shutdown closes the listeners, and each connection as soon as the callback under way and the
+// functions of Go have run and everything written is sent; nothing more is read. It waits until the
+// last handler's Close has returned, or ctx is done, and then returns ctx's error. Connections that
+// are left may be closed by Close.
+func (s *Server) Shutdown(ctx context.Context) error { return s.shut(ctx, askEnd) }
+
+// Close closes the listeners and all connections at once, and waits until the last handler's
+// Close has returned. It must not be called by a callback: that waits for itself.
+func (s *Server) Close() error { return s.shut(context.Background(), askClose) }
+
+func (s *Server) shut(ctx context.Context, how uint32) error {
+	s.mu.Lock()
+	s.closing.Store(true)
+	for l := range s.mu.listeners {
+		l.Close()
+	}
+	loops := s.mu.loops
+	var empty chan struct{}
+	if s.mu.conns > 0 {
+		if s.mu.empty == nil {
+			s.mu.empty = make(chan struct{})
+		}
+		empty = s.mu.empty
+	}
+	s.mu.Unlock()
+	if empty == nil {
+		return nil
+	}
+	for _, l := range loops {
+		l.Submit(func() { l.endAll(how) })
+	}
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endAll ends the loop's connections.
+func (l *Loop) endAll(how uint32) {
+	for _, c := range l.conns {
+		if how == askClose || c.asked.Load()&askEnd == 0 {
+			c.end(how, ErrServerClosed)
+		}
+	}
+}
+
+// Each calls f for each open connection, on its loop, soon. It does not wait. f must not block.
+func (s *Server) Each(f func(c *Conn)) {
+	s.mu.Lock()
+	loops := s.mu.loops
+	s.mu.Unlock()
+	for _, l := range loops {
+		l.Submit(func() { l.each(f) })
+	}
+}
+
+func (l *Loop) each(f func(c *Conn)) {
+	l.begin()
+	for i := len(l.conns) - 1; i >= 0; i-- { // f may detach c, which is removed then
+		if i < len(l.conns) {
+			c := l.conns[i]
+			c.enter()
+			c.call("Each", func() { f(c) })
+			c.leave()
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package reactor
+
+import (
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+)
+
+// timeouts are a connection's, if the server has any. There is one timer, which is set for the
+// first of them as seen when it was set; when it fires it finds out whether it is time, so that
+// bytes that come and go move nothing.
+type timeouts struct {
+	active atomic.Int64 // when a byte was last read or written, by the clock of monotime
+
+	// owned by the loop
+	keptSince int64 // when Data last used something of the bytes that are kept; 0 if none are
+	timer     timer
+}
+
+// startTimeouts sets the timer, on the loop.
+func (c *Conn) startTimeouts() {
+	config := &c.loop.server.config
+	if config.idleTimeout == 0 && config.readTimeout == 0 {
+		return
+	}
+	c.mu.Lock()
+	t := &c.extrasLocked().idle
+	c.mu.Unlock()
+	t.active.Store(monotime.Now())
+	if c.unused != nil {
+		t.keptSince = monotime.Now()
+	}
+	if config.idleTimeout > 0 {
+		t.timer = c.loop.engine.AfterFunc(config.idleTimeout, c.checkTimeouts)
+	}
+}
+
+// stopTimeouts ends them.
+func (c *Conn) stopTimeouts() {
+	if c.more != nil && c.more.idle.timer != nil {
+		c.more.idle.timer.Stop()
+	}
+}
+
+// touch notes that bytes were read or written. The caller is the loop, or holds mu.
+func (c *Conn) touch() {
+	if c.loop.server.config.idleTimeout > 0 {
+		c.more.idle.active.Store(monotime.Now())
+	}
+}
+
+// markKept notes that Data has used something, and left something; or that nothing is left.
+func (c *Conn) markKept() {
+	d := c.loop.server.config.readTimeout
+	if d == 0 || c.phase != open {
+		return
+	}
+	t := &c.more.idle
+	if c.unused == nil {
+		t.keptSince = 0
+		return
+	}
+	t.keptSince = monotime.Now()
+	if t.timer == nil {
+		t.timer = c.loop.engine.AfterFunc(d, c.checkTimeouts)
+	} else if idle := c.loop.server.config.idleTimeout; idle == 0 || d < idle {
+		t.timer.Reset(d)
+	}
+}
+
+// checkTimeouts ends the connection if a time has passed, and sets the timer again otherwise.
+func (c *Conn) checkTimeouts() {
+	if c.hungUp || c.phase == closed || c.phase == detached {
+		return
+	}
+	config := &c.loop.server.config
+	t := &c.more.idle
+	now := monotime.Now()
+	left := time.Duration(-1)
+	if d := config.idleTimeout; d > 0 {
+		left = max(0, d-time.Duration(now-t.active.Load()))
+	}
+	if d := config.readTimeout; d > 0 && t.keptSince != 0 {
+		if l := max(0, d-time.Duration(now-t.keptSince)); left < 0 || l < left {
+			left = l
+		}
+	}
+	switch {
+	case left == 0:
+		c.end(askClose, c.opError("read", os.ErrDeadlineExceeded))
+	case left > 0:
+		t.timer.Reset(left)
+	}
+}
+
+// Timer is a call of After that is to come.
+type Timer struct{ timer timer }
+
+// Stop prevents the call, and reports whether it was still to come.
+func (t Timer) Stop() bool { return t.timer.Stop() }
+
+// After has f run on the connection's loop once d has passed, a few milliseconds late at most,
+// unless the connection is closed or detached by then. It does not wait.
+func (c *Conn) After(d time.Duration, f func()) Timer {
+	return Timer{c.loop.engine.AfterFunc(d, func() {
+		if c.hungUp || c.phase != open && c.phase != ending {
+			return
+		}
+		c.loop.begin()
+		c.enter()
+		c.call("After", f)
+		c.leave()
+	})}
+}
