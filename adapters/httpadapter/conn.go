@@ -252,7 +252,7 @@ func (c *conn) woken(err error) {
 		go c.hangUp()
 	case c.queue.call.fast:
 		c.change(connState.serve)
-		c.queue.call.workers.serve(c)
+		c.queue.workers.serve(c)
 	default:
 		c.enqueueLocked()
 	}

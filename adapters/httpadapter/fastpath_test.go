@@ -82,36 +82,6 @@ func workersLeft() int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "httpadapter.(*workers).work(")
 }
 
-// Handlers that wait have a worker each, and no more.
-func TestWorkersFollowRequests(t *testing.T) {
-	const n = 50
-	arrived, release := make(chan bool, n), make(chan bool)
-	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
-		arrived <- true
-		<-release
-	}, nil)
-	var clients []*client
-	for range n {
-		c := f.dial()
-		c.send(request("/"))
-		clients = append(clients, c)
-	}
-	for range n {
-		testnet.Receive(t, "a request", arrived)
-	}
-	if got := workersLeft(); got != n {
-		t.Errorf("got %d workers for %d requests", got, n)
-	}
-	if got := f.server.FastPathStats().Serving; got != n {
-		t.Errorf("got %d connections being served, want %d", got, n)
-	}
-	close(release)
-	for _, c := range clients {
-		c.answer()
-	}
-	testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
-}
-
 // Requests that the fast path doesn't take are net/http's, and the connection comes back.
 func TestHandedOverAndBack(t *testing.T) {
 	for _, tt := range []struct{ name, text, reason string }{

@@ -32,7 +32,7 @@ type serveCall struct {
 	queues    []*connQueue
 	fast      bool // plain requests are served without net/http
 	fieldsMax int  // how many fields net/http takes in the header of a request
-	workers   workers
+	workers   []workers
 	standIn   *standIn      // nil without the fast path
 	parks     bool          // not in a bubble of testing/synctest, since loops, which are outside, can't reach a queue there
 	served    chan error    // the results of net/http's Serve, for each queue
@@ -64,8 +64,11 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		}
 	}
 	call.ctx = context.WithValue(call.base, http.ServerContextKey, s.srv)
-	for _, from := range perLoop(l) {
+	listeners := perLoop(l)
+	call.workers = make([]workers, workerSets(len(listeners)))
+	for i, from := range listeners {
 		q := &connQueue{call: call, server: s, from: from, wake: make(chan struct{}, 1), told: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}
+		q.workers = &call.workers[i%len(call.workers)]
 		q.sweeper = newSweeper(s.parkAfter, q.sweep)
 		call.queues = append(call.queues, q)
 	}
@@ -143,7 +146,9 @@ func (call *serveCall) release() {
 	for _, q := range call.queues {
 		q.close()
 	}
-	call.workers.close()
+	for i := range call.workers {
+		call.workers[i].close()
+	}
 	s := call.server
 	s.mu.Lock()
 	delete(s.mu.calls, call)
@@ -193,6 +198,7 @@ type connQueue struct {
 	server      *Server // the call's, which each request needs
 	from        net.Listener
 	wake        chan struct{} // has a token if ready or closed may have changed
+	workers     *workers      // one of the call's, shared by several queues
 	parksAtOnce bool
 	told        chan struct{} // has a token when a connection that isn't ours was introduced, or never will be
 

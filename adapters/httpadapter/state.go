@@ -16,8 +16,8 @@ import (
 //	shaking         connQueue    a goroutine of ours shakes hands (TLS)  enqueue: queued
 //	queued          connQueue    it waits for net/http's Accept          lend: opening; lendForGood: http2
 //	parked          connQueue    between two requests; callback armed    enqueue: queued; serve: serving
-//	serving         a worker     the fast path reads or serves requests  notify: notified; rest: parked,
-//	                                                                     or fresh; enqueue: queued
+//	serving         a worker     the fast path reads or serves requests, notify: notified; rest: parked,
+//	                or workers   or is about to                          or fresh; enqueue: queued
 //	notified        a worker     the same, and the callback, armed       resumeServing: serving;
 //	                             while a handler ran, has come           enqueue: queued
 //	opening         net/http     leased, and nothing was read yet        endWait: busy, arrived, http2, ending

@@ -28,7 +28,7 @@ type Stats struct {
 // FastPathStats counts the requests of [FastPath], and the connections on which it waits for them.
 type FastPathStats struct {
 	Requests uint64 // that it has served
-	Serving  int    // connections on which a worker reads or serves a request now
+	Serving  int    // connections on which a request is read or served now, or about to be
 
 	// HandedOver counts the requests that it has left to net/http, by the reason: "body", because the
 	// body had not come whole with the header; "ended", because the stream ended in the middle; or the

@@ -1,0 +1,247 @@
+package httpadapter
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// oneProcessor has the test run on a single one.
+func oneProcessor(t *testing.T) {
+	before := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+// flood sends a request on each of n connections, of which the path is the number.
+func (f *fixture) flood(n int) (clients []*client) {
+	f.Helper()
+	for range n {
+		clients = append(clients, f.dial())
+	}
+	f.awaitWaiting(n)
+	for i, c := range clients {
+		c.send(request(fmt.Sprint("/", i)))
+	}
+	return clients
+}
+
+// Hundreds of handlers wait for each other, on one processor: none may stay behind in the queue.
+func TestWorkersBlocked(t *testing.T) {
+	oneProcessor(t)
+	const n = 300
+	arrived := make(chan bool, n)
+	var all sync.WaitGroup
+	all.Add(n)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		arrived <- true
+		all.Done()
+		all.Wait()
+		echoPath(rw, r)
+	}, nil)
+	clients := f.flood(n)
+	for range n {
+		testnet.Receive(t, "a request", arrived)
+	}
+	for i, c := range clients {
+		if got, want := c.answer(), fmt.Sprint("/", i); got != want {
+			t.Errorf("got the answer %q, want %q", got, want)
+		}
+	}
+	f.wantFast(n)
+}
+
+// Handlers that wait have a worker each, and no more.
+func TestWorkersFollowRequests(t *testing.T) {
+	const n = 200
+	for _, procs := range []int{1, 2, 8} {
+		t.Run(fmt.Sprint(procs), func(t *testing.T) {
+			before := runtime.GOMAXPROCS(procs)
+			t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+			arrived, release := make(chan bool, n), make(chan bool)
+			f := startFast(t, func(http.ResponseWriter, *http.Request) {
+				arrived <- true
+				<-release
+			}, nil)
+			clients := f.flood(n)
+			for range n {
+				testnet.Receive(t, "a request", arrived)
+			}
+			if got := workersLeft(); got != n {
+				t.Errorf("got %d workers for %d requests", got, n)
+			}
+			if got := f.server.FastPathStats().Serving; got != n {
+				t.Errorf("got %d connections being served, want %d", got, n)
+			}
+			close(release)
+			for _, c := range clients {
+				c.answer()
+			}
+		})
+	}
+}
+
+// Handlers that don't block and have the only processor don't keep others from being served: the one
+// waits for the other's, and the scheduler takes the processor from it.
+func TestWorkersSpinning(t *testing.T) {
+	oneProcessor(t)
+	const n = 5
+	var served atomic.Int32
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		for served.Load() < n {
+		}
+		echoPath(rw, r)
+	}, nil)
+	for i, c := range f.flood(n) {
+		if got, want := c.answer(), fmt.Sprint("/", i); got != want {
+			t.Errorf("got the answer %q, want %q", got, want)
+		}
+	}
+}
+
+// A worker lets other goroutines of the program run after turnsMax turns. The spare may be before them,
+// and so may workers that were interrupted.
+func TestWorkersYield(t *testing.T) {
+	oneProcessor(t)
+	const n, most = 16 * turnsMax, 4 * turnsMax
+	var mu sync.Mutex
+	turns := make(map[string]int) // by handlers whose goroutine has not run yet
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		for path := range turns {
+			turns[path]++
+		}
+		if len(turns) == 0 {
+			turns[r.URL.Path] = 1
+			go func() {
+				mu.Lock()
+				defer mu.Unlock()
+				if got := turns[r.URL.Path]; got > most {
+					t.Errorf("got %d turns before another goroutine ran, want %d at most", got, most)
+				}
+				delete(turns, r.URL.Path)
+			}()
+		}
+		echoPath(rw, r)
+	}, nil)
+	for _, c := range f.flood(n) {
+		c.answer()
+	}
+	testnet.Eventually(t, "the goroutines' end", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(turns) == 0
+	})
+}
+
+// Handlers that panic, or end their goroutines, take none of the others with them.
+func TestWorkersEnd(t *testing.T) {
+	const n = 100
+	for _, procs := range []int{1, 4} {
+		t.Run(fmt.Sprint(procs), func(t *testing.T) {
+			before := runtime.GOMAXPROCS(procs)
+			t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+			var number atomic.Int32
+			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				switch number.Add(1) % 4 {
+				case 0:
+					runtime.Goexit()
+				case 1:
+					panic(http.ErrAbortHandler)
+				case 2:
+					runtime.Gosched()
+				}
+				echoPath(rw, r)
+			}, nil)
+			answered := 0
+			for i, c := range f.flood(n) {
+				resp, err := http.ReadResponse(c.br, nil)
+				if err != nil {
+					continue
+				}
+				body, _ := io.ReadAll(resp.Body)
+				if got, want := string(body), fmt.Sprint("/", i); got != want {
+					t.Errorf("got the answer %q, want %q", got, want)
+				}
+				answered++
+			}
+			if answered != n/2 {
+				t.Errorf("got %d answers, want %d", answered, n/2)
+			}
+		})
+	}
+}
+
+// Shutdown and Close end the connections that no worker has begun with, besides the others.
+func TestWorkersShutdown(t *testing.T) {
+	const n = 100
+	for _, way := range []string{"Shutdown", "Close"} {
+		for _, procs := range []int{1, 4} {
+			t.Run(fmt.Sprint(way, "/", procs), func(t *testing.T) {
+				before := runtime.GOMAXPROCS(procs)
+				t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+				begun := make(chan bool, n)
+				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+					begun <- true
+					if way == "Close" {
+						<-r.Context().Done()
+						return
+					}
+					echoPath(rw, r)
+				}, nil)
+				clients := f.flood(n)
+				testnet.Receive(t, "a request", begun)
+				if way == "Close" {
+					f.server.Close()
+				} else {
+					f.shutdown()
+				}
+				for i, c := range clients {
+					answer, _ := io.ReadAll(c.br)
+					whole := strings.HasSuffix(string(answer), fmt.Sprint("\r\n\r\n/", i))
+					if len(answer) > 0 && (way == "Close" || !whole) {
+						t.Errorf("got %q on connection %d", answer, i)
+					}
+				}
+				testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
+			})
+		}
+	}
+}
+
+func TestConnRing(t *testing.T) {
+	var r connRing
+	var want []*conn
+	for i := range 5000 {
+		// Longer and longer, and empty again at the end.
+		for range 1 + i%3 {
+			c := &conn{index: int32(i)}
+			r.push(c)
+			want = append(want, c)
+		}
+		if got := r.pop(); got != want[0] {
+			t.Fatalf("got connection %d, want %d", got.index, want[0].index)
+		}
+		want = slices.Delete(want, 0, 1)
+		if r.len != len(want) {
+			t.Fatalf("got the length %d, want %d", r.len, len(want))
+		}
+	}
+	for _, c := range want {
+		if got := r.pop(); got != c {
+			t.Fatalf("got connection %d, want %d", got.index, c.index)
+		}
+	}
+	if r.len != 0 || len(r.array) > ringKept {
+		t.Errorf("got %d connections and an array of %d, want none and %d at most", r.len, len(r.array), ringKept)
+	}
+}
