@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,27 @@ func TestCanary(t *testing.T) {
 	testnet.NoLeaks(t)
 	if err := playScripts(); err != nil {
 		t.Errorf("the calls of net/http (%s) are not those that parking relies on: %v", runtime.Version(), err)
+	}
+}
+
+func TestCanaryOfTLS(t *testing.T) {
+	testnet.NoLeaks(t)
+	if err := errTLS(); err != nil {
+		t.Errorf("crypto/tls (%s) does not read as parking relies on: %v", runtime.Version(), err)
+	}
+}
+
+// A crypto/tls that ends a connection which is dry is found out.
+func TestCanaryOfTLSDiffers(t *testing.T) {
+	identity, err := canaryIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		err := playRecords(identity, version, errors.New("for good"))
+		if want := "nothing behind a part"; err == nil || !strings.Contains(err.Error(), "for good") {
+			t.Errorf("got %v, want a difference at %q", err, want)
+		}
 	}
 }
 
@@ -107,6 +129,27 @@ func TestUnsafe(t *testing.T) {
 	}
 	if f.shutdown(); asked != 1 {
 		t.Errorf("asked %d times, want once", asked)
+	}
+}
+
+// The same over TLS, if it is crypto/tls that differs.
+func TestUnsafeTLS(t *testing.T) {
+	needParking(t)
+	f, config := startTLS(t, echoPath, nil, FastPath(), func(c *config) {
+		c.checkTLS = func() error { return errors.New("it sings") }
+	})
+	c := f.dialTLS(config)
+	for i := range 3 {
+		path := fmt.Sprintf("/%d", i)
+		if got := c.get(path); got != path {
+			t.Errorf("got %q, want %q", got, path)
+		}
+	}
+	if got := f.server.Stats(); !got.Unsafe || got.Parks > 0 || got.Conns > 0 || f.server.FastPathStats().Requests > 0 {
+		t.Errorf("got %+v, want Unsafe and no connection that could be parked", got)
+	}
+	if log := f.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "crypto/tls") || !strings.Contains(log, "it sings") {
+		t.Errorf("got the log %q, want one line that says why nothing is parked", log)
 	}
 }
 
@@ -243,5 +286,15 @@ func BenchmarkCanary(b *testing.B) {
 		if err := playScripts(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func BenchmarkCanaryOfTLS(b *testing.B) {
+	identity, err := canaryIdentity()
+	for b.Loop() {
+		err = errors.Join(err, playRecords(identity, tls.VersionTLS13, percore.ErrWouldWait))
+	}
+	if err != nil {
+		b.Fatal(err)
 	}
 }

@@ -61,10 +61,11 @@ type conn struct {
 
 // connExt holds the parts that only some connections need.
 type connExt struct {
-	ctx   context.Context // the result of the user's ConnContext
-	tls   *tls.Conn       // the connection as the user sees it
-	lease net.Conn        // the lease for net/http, once hands are shaken: tls itself, or a *tlsConn
-	begun atomic.Bool     // a hook of the user's has begun to shake hands
+	ctx    context.Context // the result of the user's ConnContext
+	tls    *tls.Conn       // the connection as the user sees it
+	lease  net.Conn        // the lease for net/http, once hands are shaken: tls itself, or a *tlsConn
+	begun  atomic.Bool     // a hook of the user's has begun to shake hands
+	reader tlsReader       // for the fast path
 }
 
 // load returns the state and its bits.
@@ -217,15 +218,27 @@ func (w *waker) OnReadable(err error) { (*conn)(w).woken(err) }
 // woken ends a wait of the states fresh and parked, and tells a request of the fast path that its
 // client has left. It runs on the engine's loop: calls that may block are made elsewhere.
 func (c *conn) woken(err error) {
-	if x := c.current.Load(); x != nil {
+	x := c.current.Load()
+	if x != nil {
 		switch {
 		case err != nil || c.Conn.AtEnd():
 			x.leave()
+		case c.isTLS():
+			go x.watch()
+			return
 		case x.rearm():
 			return
 		}
 	}
+	c.wakeAfter(x, err)
+}
+
+// wakeAfter is woken when x, the request under way, was told, if there is one.
+func (c *conn) wakeAfter(x *exchange, err error) {
 	if _, ok := c.change(connState.notify); ok {
+		if c.isTLS() {
+			c.watchNext(x)
+		}
 		return
 	}
 	c.mu.Lock()
@@ -398,7 +411,7 @@ func (c *conn) shut() error {
 // closeServed closes a connection that a worker has, which tells the user.
 func (c *conn) closeServed() {
 	if servedStates.has(c.loadLocked().state()) {
-		_ = c.shut()
+		_ = c.identity().Close()
 	}
 }
 

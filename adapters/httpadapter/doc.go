@@ -82,8 +82,15 @@
 // stays, which is most of a parked connection's memory then: some kilobytes,
 // depending on the largest record that was read. Otherwise, and for failed
 // handshakes, net/http gets the *tls.Conn. The hooks always do, as they would from
-// net/http; only Hijack returns a type of this package with the methods of
-// *tls.Conn.
+// net/http; only Hijack, of a request that net/http serves, returns a type of this
+// package with the methods of *tls.Conn.
+//
+// crypto/tls promises little of what that relies on, so it is checked as well, with a client
+// and a server in memory, before the first connection over TLS. If it reads in another way
+// nothing is parked over TLS.
+//
+// The *tls.Conn that a tls.NewListener makes is not a *percore.Conn, and never parked: use
+// ServeTLS.
 //
 // # The fast path
 //
@@ -96,18 +103,23 @@
 // sendfile, http.ResponseController, http.CloseNotifier. A client that leaves cancels the request's
 // context, which takes no goroutine. Time-outs, hooks, panics, Shutdown and ErrorLog are net/http's.
 //
-// A request is plain if it is HTTP/1.1 without TLS, its target begins with a slash, it has one valid
-// Host and no field among Transfer-Encoding, Trailer, Expect, Upgrade, Pragma and HTTP2-Settings, its
-// Connection is keep-alive or close or missing, and it is, body included, not longer than 4 KiB and in
-// the kernel's buffer as a whole once the header is. All other requests go to net/http with every byte
-// that was read, and so do bytes that are no request: each "400 Bad Request" is net/http's. The
+// Over TLS it serves the connections whose handshake has chosen HTTP/1.1, or no protocol; those that
+// speak HTTP/2 are net/http's. Request.TLS is one tls.ConnectionState for all requests of a connection,
+// as with net/http, and Hijack returns the *tls.Conn.
+//
+// A request is plain if it is HTTP/1.1, its target begins with a slash, it has one valid Host and no
+// field among Transfer-Encoding, Trailer, Expect, Upgrade, Pragma and HTTP2-Settings, its Connection is
+// keep-alive or close or missing, and it is, body included, not longer than 4 KiB and in the kernel's
+// buffer as a whole once the header is, over TLS in whole records. All other requests go to net/http
+// with every byte that was read, and so do bytes that are no request: each "400 Bad Request" is
+// net/http's. The
 // connection comes back when net/http waits for the next request, or some requests later if it is
 // handed over again and again. It comes back by being parked, so FastPath has no effect where nothing
 // is parked, and [Stats] counts it.
 // [Server.FastPathStats] counts both kinds by reason.
 //
 // It pays on servers whose requests are small and whose handlers are short; the figures are in the
-// README. Leave it off if most of your requests come over TLS or with large bodies.
+// README. Leave it off if most of your requests come with large bodies.
 //
 // Apart from the differences below these remain:
 //

@@ -57,12 +57,17 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 	}
 	end := h.Bytes + int(h.ContentLength)
 	req.RemoteAddr = c.remoteText()
+	req.TLS = c.tlsState()
 	if h.ContentLength > 0 {
 		x.body.left = p[h.Bytes:end]
 		req.Body = &x.body
 	}
 	x.req, x.rest = req, p[end:]
-	x.Init((*wire)(x), req, nil)
+	if req.TLS == nil {
+		x.Init((*wire)(x), req, nil)
+	} else {
+		x.Init(tlsWire{(*wire)(x)}, req, nil)
+	}
 	return x
 }
 
@@ -157,12 +162,15 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.Response.End()
 	c := x.conn
 	c.Conn.CancelOnReadable()
-	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), c), max(len(read), readBytes))
-	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from c afterwards
-	_ = c.SetDeadline(time.Time{})
+	var peeked [1]byte
+	read = append(read, peeked[:c.takePeeked(peeked[:])]...)
+	nc := c.identity()
+	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), nc), max(len(read), readBytes))
+	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from nc afterwards
+	_ = nc.SetDeadline(time.Time{})
 	c.hijacked()
-	c.queue.server.tell(c, http.StateHijacked)
-	return c, bufio.NewReadWriter(r, bufio.NewWriter(c)), nil
+	c.queue.server.tell(nc, http.StateHijacked)
+	return nc, bufio.NewReadWriter(r, bufio.NewWriter(nc)), nil
 }
 
 // seize takes the connection from its worker, which leaves it alone when the handler has returned,
@@ -248,7 +256,7 @@ type wire exchange
 // Write implements http1.Conn. As with net/http, a handler whose client can't be written to finds its
 // context cancelled, which is all that a stream's handler may look at.
 func (w *wire) Write(p []byte) (int, error) {
-	n, err := w.conn.Conn.Write(p)
+	n, err := w.conn.write(p)
 	if err != nil {
 		(*exchange)(w).cancel()
 	}

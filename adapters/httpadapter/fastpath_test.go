@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -24,8 +25,32 @@ import (
 func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture)) *fixture {
 	t.Helper()
 	needParking(t)
-	return start(t, handler, configure, FastPath())
+	var client *tls.Config
+	f := start(t, handler, func(f *fixture) {
+		if overTLS(t) {
+			f.srv.TLSConfig, client = testnet.TLS(t)
+			if strings.Contains(t.Name(), "/1.2/") {
+				client.MaxVersion = tls.VersionTLS12
+			}
+		}
+		if configure != nil {
+			configure(f)
+		}
+	}, FastPath())
+	f.client = client
+	return f
 }
+
+// shortTimeout returns a time-out, which over TLS limits the handshake, too.
+func shortTimeout(t *testing.T) time.Duration {
+	if overTLS(t) {
+		return time.Second
+	}
+	return 50 * time.Millisecond
+}
+
+// overTLS reports whether a test is run by TestFastPathOverTLS.
+func overTLS(t *testing.T) bool { return strings.HasPrefix(t.Name(), "TestFastPathOverTLS/") }
 
 // wantServed waits until the fast path has served n requests, and handed over the given ones.
 func (f *fixture) wantFast(n uint64, handedOver ...string) {
@@ -254,10 +279,10 @@ func testFastPathContext(t *testing.T, base context.Context) {
 			})
 			waiting <- true
 		case "half-close":
-			_ = c.Conn.(*net.TCPConn).CloseWrite()
+			c.closeWrite()
 		case "reset":
-			_ = c.Conn.(*net.TCPConn).SetLinger(0)
-			fallthrough
+			_ = c.tcp().SetLinger(0)
+			c.tcp().Close()
 		case "close":
 			c.Close()
 		}
@@ -297,7 +322,7 @@ func TestFastPathHijack(t *testing.T) {
 	c.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody and ")
 	got, _ := c.br.ReadString('d')
 	c.send("more")
-	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	c.closeWrite()
 	rest, err := io.ReadAll(c.br)
 	if all := got + string(rest); err != nil || all != "9 buffered, body and more" {
 		t.Errorf("got %q, %v", all, err)
@@ -445,8 +470,8 @@ func TestFastPathKeepAlivesOffByServer(t *testing.T) {
 // TestFastPathTimeouts: each of net/http's time-outs does what it does there. The expected states and
 // answers are those of an http.Server on package net.
 func TestFastPathTimeouts(t *testing.T) {
+	short := shortTimeout(t)
 	const (
-		short   = 50 * time.Millisecond
 		refused = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	)
 	for _, tt := range []struct {
@@ -465,6 +490,9 @@ func TestFastPathTimeouts(t *testing.T) {
 		{"header by ReadTimeout", func(srv *http.Server) { srv.ReadTimeout, srv.IdleTimeout = short, time.Hour }, true, "GET / HT", "new active idle closed", refused},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if overTLS(t) && strings.Contains(tt.name, "by ReadTimeout") {
+				t.Skip("it takes a second, and nothing of it depends on TLS")
+			}
 			f := startFast(t, echoPath, func(f *fixture) { tt.set(f.srv) })
 			c := f.dial()
 			if tt.first {
@@ -592,7 +620,7 @@ func TestFastPathEndOfPipeline(t *testing.T) {
 	c := f.dial()
 	c.send(request("/1") + request("/2") + request("/3"))
 	testnet.Receive(t, "the first request", arrived)
-	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	c.closeWrite()
 	for _, want := range []string{"/1", "/2", "/3"} {
 		if got := c.answer(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -618,7 +646,7 @@ func TestFastPathSpuriousCallback(t *testing.T) {
 		return served.Conn.CancelOnReadable()
 	})
 	served.woken(nil)
-	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	c.closeWrite()
 	c.answer()
 	c.awaitEOF()
 }
@@ -635,7 +663,7 @@ func TestFastPathSpuriousCallbackBetween(t *testing.T) {
 	}, func(f *fixture) {
 		f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
 			if state == http.StateIdle {
-				c := nc.(*conn)
+				c := f.server.ours(nc)
 				c.Conn.CancelOnReadable()
 				c.woken(nil)
 			}
@@ -644,7 +672,7 @@ func TestFastPathSpuriousCallbackBetween(t *testing.T) {
 	c := f.dial()
 	c.send(request("/") + request("/wait"))
 	testnet.Receive(t, "the request", arrived)
-	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	c.closeWrite()
 	c.answer()
 	c.answer()
 	c.awaitEOF()
@@ -684,7 +712,7 @@ func TestFastPathFailedWrite(t *testing.T) {
 			_, _ = rw.Write(make([]byte, 1<<20))
 		}
 		ended <- true
-	}, func(f *fixture) { f.srv.WriteTimeout = 50 * time.Millisecond })
+	}, func(f *fixture) { f.srv.WriteTimeout = shortTimeout(t) })
 	c := f.dial()
 	c.send(request("/endless"))
 	testnet.Receive(t, "the handler's end", ended)
@@ -735,13 +763,14 @@ func TestFastPathHooksPanic(t *testing.T) {
 	}
 }
 
-// FastPath leaves TLS to net/http.
-func TestFastPathOff(t *testing.T) {
+// FastPath leaves HTTP/2 to net/http.
+func TestFastPathHTTP2(t *testing.T) {
 	needParking(t)
 	var requests atomic.Int64
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { requests.Add(1) })}
 	ts := httptest.NewUnstartedServer(srv.Handler)
 	defer ts.Close()
+	ts.EnableHTTP2 = true
 	ts.StartTLS()
 	server := Wrap(&http.Server{Handler: srv.Handler, TLSConfig: ts.TLS}, FastPath())
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
@@ -756,6 +785,9 @@ func TestFastPathOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
+	if resp.ProtoMajor != 2 {
+		t.Errorf("got %s, want HTTP/2", resp.Proto)
+	}
 	client.CloseIdleConnections()
 	_ = server.Close()
 	testnet.Receive(t, "Serve", served)

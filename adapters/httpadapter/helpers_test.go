@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ type fixture struct {
 	ln     net.Listener
 	served chan error
 	log    lockedBuffer
+	client *tls.Config // of clients, if dial shakes hands
 
 	mu     sync.Mutex
 	states map[net.Conn][]string // guarded by mu; ConnState's calls
@@ -122,11 +124,33 @@ type client struct {
 	br *bufio.Reader
 }
 
+// dial connects, and shakes hands if the fixture's clients do.
 func (f *fixture) dial() *client {
+	f.Helper()
+	if f.client != nil {
+		return f.dialTLS(f.client)
+	}
+	return f.dialTCP()
+}
+
+func (f *fixture) dialTCP() *client {
 	f.Helper()
 	c := testnet.Dial(f, f.ln)
 	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	return &client{c, f, bufio.NewReader(c)}
+}
+
+// tcp returns the connection without TLS.
+func (c *client) tcp() *net.TCPConn {
+	if tc, ok := c.Conn.(*tls.Conn); ok {
+		return tc.NetConn().(*net.TCPConn)
+	}
+	return c.Conn.(*net.TCPConn)
+}
+
+// closeWrite ends the stream to the server: over TLS by a close_notify alone.
+func (c *client) closeWrite() {
+	_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
 }
 
 // send gives the next steps their time: all of a test may take longer.

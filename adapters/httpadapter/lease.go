@@ -42,15 +42,23 @@ func (c *conn) Read(p []byte) (int, error) {
 type unreadFirst conn
 
 func (u *unreadFirst) Read(p []byte) (int, error) {
-	if d := u.detour; d != nil {
-		if n := copy(p, d.bytes); n > 0 {
-			if d.bytes = d.bytes[n:]; len(d.bytes) == 0 {
-				d.bytes = nil
-			}
-			return n, nil
-		}
+	if n := (*conn)(u).readUnread(p); n > 0 {
+		return n, nil
 	}
 	return u.Conn.Read(p)
+}
+
+// readUnread moves bytes that the fast path has left to p.
+func (c *conn) readUnread(p []byte) (n int) {
+	if !c.hasUnread() {
+		return 0
+	}
+	d := c.detour
+	n = copy(p, d.bytes)
+	if d.bytes = d.bytes[n:]; len(d.bytes) == 0 {
+		d.bytes = nil
+	}
+	return n
 }
 
 // read reads from r, which is the connection or the TLS above it.
@@ -278,10 +286,14 @@ func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err err
 // isFirst reports whether the deadline that net/http sets for the first header of a
 // connection counts. net/http counts from when it has got the connection, we from when it was
 // accepted: of the two the earlier counts. Over TLS both count from when hands were shaken, which
-// net/http may do again, in vain, with a deadline that it takes back.
+// net/http may do again, in vain, with a deadline that it takes back. A header that the fast path has
+// read a part of has its deadline.
 func (c *conn) isFirst(t time.Time) bool {
 	at, real := instantOf(t), c.real.get()
-	return c.isTLS() || real == 0 || at != 0 && at <= real
+	if c.isTLS() {
+		return !c.hasUnread()
+	}
+	return real == 0 || at != 0 && at <= real
 }
 
 // SetDeadline sets the read and the write deadline.

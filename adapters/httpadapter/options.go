@@ -25,8 +25,9 @@ type config struct {
 	fastPath  bool
 	listen    percore.ListenConfig
 
-	// checkNetHTTP returns why connections must not be parked, or nil. Tests replace it.
-	checkNetHTTP func() error
+	// checkNetHTTP and checkTLS return why connections, and those over TLS, must not be parked, or nil.
+	// Tests replace them.
+	checkNetHTTP, checkTLS func() error
 }
 
 // ParkAfter sets for how long a connection waits for its next request before it
@@ -59,9 +60,9 @@ func ListenConfig(lc *percore.ListenConfig) Option {
 
 // FastPath serves plain HTTP/1.1 requests past net/http: the adapter reads them, calls the
 // http.Server's Handler and answers, byte by byte as net/http would, for less processor time. All
-// that is not plain goes to net/http. The package's documentation says what is plain, and what
-// differs.
+// that is not plain, HTTP/2 among it, goes to net/http. The package's documentation says what is
+// plain, and what differs.
 //
-// It has no effect off Linux, with the build tag percore_net, over TLS, and where nothing is parked:
+// It has no effect off Linux, with the build tag percore_net, and where nothing is parked:
 // below 0 in [ParkAfter], in a bubble of testing/synctest, and if [Stats] has Unsafe.
 func FastPath() Option { return func(c *config) { c.fastPath = true } }

@@ -54,8 +54,8 @@ type serveCall struct {
 
 func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	call := &serveCall{server: s, listener: l, tls: config, base: context.Background(), done: make(chan struct{})}
-	call.parks = s.parks && !monotime.InBubble()
-	call.fast = s.fastPath && call.parks && config == nil && protocols(s.srv).HTTP1()
+	call.parks = s.parks && !monotime.InBubble() && s.canParkTLS(config)
+	call.fast = s.fastPath && call.parks && protocols(s.srv).HTTP1()
 	call.fieldsMax = fieldsMax(s.srv)
 	if s.user.baseContext != nil {
 		call.base = s.user.baseContext(l)

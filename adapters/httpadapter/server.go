@@ -61,7 +61,11 @@ type hooks struct {
 // closed, which happens right afterwards, and SetKeepAlivesEnabled leaves them
 // open until their next request.
 func Wrap(srv *http.Server, opts ...Option) *Server {
-	s := &Server{srv: srv, config: config{parkAfter: DefaultParkAfter, checkNetHTTP: errParking}, keepAlivesOff: keepAlivesOff(srv)}
+	s := &Server{
+		srv:           srv,
+		config:        config{parkAfter: DefaultParkAfter, checkNetHTTP: errParking, checkTLS: errTLS},
+		keepAlivesOff: keepAlivesOff(srv),
+	}
 	for _, opt := range opts {
 		opt(&s.config)
 	}
@@ -251,6 +255,21 @@ func (s *Server) canPark() bool {
 		s.stats.unsafe.Store(true)
 		s.logf("httpadapter: idle connections keep their goroutines and buffers: they can't be parked, "+
 			"because net/http of %s does not wait for requests in the way that parking relies on: %v", runtime.Version(), err)
+	}
+	return err == nil
+}
+
+// canParkTLS reports whether connections may be parked that are served with config, which is nil without
+// TLS, if others may. It says so in the log if crypto/tls is the reason that they may not.
+func (s *Server) canParkTLS(config *tls.Config) bool {
+	if config == nil {
+		return true
+	}
+	err := s.checkTLS()
+	if err != nil {
+		s.stats.unsafe.Store(true)
+		s.logf("httpadapter: idle connections over TLS keep their goroutines and buffers: they can't be parked, "+
+			"because crypto/tls of %s does not read in the way that parking relies on: %v", runtime.Version(), err)
 	}
 	return err == nil
 }

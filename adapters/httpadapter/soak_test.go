@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -171,7 +170,7 @@ func (s *soaker) act() bool {
 	_ = s.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	paths := []string{"/", "/", "/", "/large", "/flush", "/wait"}
 	path := paths[s.rng.IntN(len(paths))]
-	tcp := s.Conn.(*net.TCPConn)
+	tcp := s.tcp()
 	switch s.rng.IntN(40) {
 	case 0, 1, 2, 3: // a pipeline, cut anywhere
 		var text strings.Builder
@@ -202,7 +201,7 @@ func (s *soaker) act() bool {
 	case 5: // the end, half
 		m := s.request(path)
 		s.pieces(m.text, 1)
-		_ = tcp.CloseWrite()
+		s.closeWrite()
 		if s.check(m) {
 			s.end()
 		}
@@ -294,7 +293,7 @@ func (s *soaker) upgrade() {
 	wrote := make(chan bool)
 	go func() {
 		s.pieces(head+"\r\n"+text, 4)
-		_ = s.Conn.(*net.TCPConn).CloseWrite()
+		s.closeWrite()
 		close(wrote)
 	}()
 	defer func() { <-wrote }()

@@ -13,7 +13,7 @@ import (
 //	                                                                     hook has begun to
 //	fresh           connQueue    nothing was ever served; callback armed shake: shaking, over TLS;
 //	                                                                     enqueue: queued; serve: serving
-//	shaking         connQueue    a goroutine of ours shakes hands (TLS)  enqueue: queued
+//	shaking         connQueue    a goroutine of ours shakes hands (TLS)  enqueue: queued; serve: serving
 //	queued          connQueue    it waits for net/http's Accept          lend: opening; lendForGood: http2
 //	parked          connQueue    between two requests; callback armed    enqueue: queued; serve: serving
 //	serving         a worker     the fast path reads or serves requests, notify: notified; rest: parked,
@@ -115,7 +115,7 @@ var (
 var edges = [stateCount]states{
 	stateNew:            setOf(stateFresh, stateShaking, stateShut),
 	stateFresh:          setOf(stateShaking, stateQueued, stateServing, stateClosed),
-	stateShaking:        setOf(stateQueued, stateClosed),
+	stateShaking:        setOf(stateQueued, stateServing, stateClosed),
 	stateQueued:         setOf(stateOpening, stateHTTP2, stateClosed),
 	stateParked:         setOf(stateQueued, stateServing, stateClosed),
 	stateServing:        setOf(stateNotified, stateFresh, stateParked, stateQueued, stateShut, stateHijacked),
@@ -242,9 +242,14 @@ func (s connState) lendForGood() (connState, bool) {
 
 // # With a worker
 
-// serve is for a connection of the fast path that has something to read.
+// serve is for a connection of the fast path that has something to read, or may have it since it has
+// shaken hands.
 func (s connState) serve() (connState, bool) {
-	return s.to(stateServing), s.state() == stateFresh || s.state() == stateParked
+	switch s.state() {
+	case stateFresh, stateShaking, stateParked:
+		return s.to(stateServing), true
+	}
+	return s, false
 }
 
 // notify is for the callback that comes while a worker has the connection.

@@ -19,9 +19,9 @@ type Stats struct {
 	Hijacked uint64 // connections that were hijacked
 	Buffered uint64 // waits for a request of which net/http had some bytes already
 
-	// Unsafe says that nothing is parked in this process: its net/http does not wait for
-	// requests in the way that parking relies on. The http.Server's ErrorLog has a line that
-	// names the difference.
+	// Unsafe says that nothing is parked in this process, or nothing over TLS: its net/http does not
+	// wait for requests, or its crypto/tls does not read, in the way that parking relies on. The
+	// http.Server's ErrorLog has a line that names the difference.
 	Unsafe bool
 }
 

@@ -25,7 +25,19 @@ type tlsConn struct {
 }
 
 // Read reads for net/http.
-func (t *tlsConn) Read(p []byte) (int, error) { return t.conn.read(t.Conn, p) }
+func (t *tlsConn) Read(p []byte) (int, error) {
+	return t.conn.read((*tlsUnreadFirst)(t), p)
+}
+
+// tlsUnreadFirst is unreadFirst over TLS.
+type tlsUnreadFirst tlsConn
+
+func (u *tlsUnreadFirst) Read(p []byte) (int, error) {
+	if n := u.conn.readUnread(p); n > 0 {
+		return n, nil
+	}
+	return u.Conn.Read(p)
+}
 
 // Close closes the connection unless net/http gives a lease back.
 func (t *tlsConn) Close() error {
@@ -61,6 +73,10 @@ func (c *conn) handshake() {
 		}
 		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
 			c.ext.lease = &tlsConn{tc, c}
+			if c.queue.call.fast {
+				c.serveShakenLocked()
+				return
+			}
 		}
 	}
 	c.enqueueLocked()

@@ -35,7 +35,7 @@ func startTLS(t *testing.T, handler http.HandlerFunc, configure func(f *fixture)
 // dialTLS connects and shakes hands.
 func (f *fixture) dialTLS(config *tls.Config) *client {
 	f.Helper()
-	c := tls.Client(f.dial().Conn, config)
+	c := tls.Client(f.dialTCP().Conn, config)
 	if err := c.Handshake(); err != nil {
 		f.Fatalf("handshake: %v", err)
 	}

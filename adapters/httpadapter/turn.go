@@ -95,7 +95,7 @@ func (t *turn) read() bool {
 	if _, ok := t.c.change(connState.resumeServing); !ok {
 		return t.finish() // closed by another
 	}
-	n, err := t.c.Conn.TryRead(t.memory()[t.have:])
+	n, err := t.c.tryRead(t.memory()[t.have:])
 	switch {
 	case err == nil:
 		t.have += n
@@ -171,7 +171,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	}
 	if !sent || !reusable {
 		if x.returned && x.hitLimit() {
-			_ = c.Conn.CloseWrite()
+			c.closeWrite()
 			time.Sleep(closeDelay)
 		}
 		return t.close()
@@ -196,7 +196,7 @@ func (t *turn) serveRequest(p []byte) bool {
 func (c *conn) send(p []byte) bool {
 	var err error
 	if len(p) > 0 {
-		_, err = c.Conn.Write(p)
+		_, err = c.write(p)
 	}
 	http1.ReleaseOut(p)
 	return err == nil
@@ -228,8 +228,8 @@ func (t *turn) begin(x *exchange) bool {
 	if !t.armed {
 		t.arm()
 	}
-	if c.state() == stateShut {
-		x.leave() // closed before x was there to be told
+	if c.ended() || c.state() == stateShut {
+		x.leave() // before x was there to be told
 	}
 	return true
 }
@@ -246,7 +246,7 @@ func (c *conn) tellSafely(state http.ConnState) (ok bool) {
 			s.logPanic(c, reason)
 		}
 	}()
-	s.tell(c, state)
+	s.tell(c.identity(), state)
 	return true
 }
 
@@ -263,6 +263,9 @@ func (t *turn) arm() {
 // false if the turn is over: the connection is another worker's now, when its time comes.
 func (t *turn) wait() bool {
 	c := t.c
+	if c.buffered() {
+		return true
+	}
 	t.keepUnread()
 	if !t.armed {
 		t.arm()
@@ -286,6 +289,7 @@ func (t *turn) handOver(r reason) bool {
 	c := t.c
 	c.queue.server.stats.handedOver[r].Add(1)
 	c.Conn.CancelOnReadable()
+	t.have += c.takePeeked(t.memory()[t.have:])
 	t.keepUnread()
 	c.remember().handOver()
 	c.mu.Lock()
@@ -323,12 +327,12 @@ func (t *turn) close() bool {
 // finish is for a connection that is closed. It reports false.
 func (t *turn) finish() bool {
 	c := t.c
-	_ = c.Conn.Close()
+	c.closeStream()
 	c.mu.Lock()
 	ended := c.endLocked(connState.endForGood)
 	c.mu.Unlock()
 	if ended {
-		c.queue.server.tell(c, http.StateClosed)
+		c.queue.server.tell(c.identity(), http.StateClosed)
 		c.queue.call.release()
 	}
 	return false

@@ -1,0 +1,220 @@
+package httpadapter
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/percore/percore"
+)
+
+// Over TLS connections are parked, and served by the fast path, above crypto/tls, which promises
+// nothing of what that relies on:
+//
+//   - When the connection below fails with a temporary error (percore.ErrWouldWait), Read of a tls.Conn
+//     returns just that error, and all that it has read is there when it goes on.
+//   - Read asks the connection below only when it has given out all that it has.
+//   - A client's farewell is io.EOF, each time.
+//
+// So before the first connection over TLS a server of crypto/tls reads records that a client of
+// crypto/tls has made, in pieces, on a connection in memory: once per process, for a millisecond.
+
+// errTLS returns why nothing may be parked over TLS in this process, or nil.
+var errTLS = sync.OnceValue(func() error {
+	identity, err := canaryIdentity()
+	if err != nil {
+		return err
+	}
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		if err := playRecords(identity, version, percore.ErrWouldWait); err != nil {
+			return fmt.Errorf("%s: %w", tls.VersionName(version), err)
+		}
+	}
+	return nil
+})
+
+// records are a client and a server that have shaken hands.
+type records struct {
+	client, server     *tls.Conn
+	ofServer, ofClient *recordsStream // the connections below
+}
+
+// recordsStream is one side of a connection in memory: until hands are shaken it has the bytes that the
+// other side writes, and then those of the script.
+type recordsStream struct {
+	from, to chan []byte // room enough for a handshake
+	rest     []byte      // bytes that Read finds
+	dry      error       // Read's where they end, once hands are shaken; nil before
+	asked    bool        // Read has returned dry
+	written  []byte      // since hands were shaken
+}
+
+func (s *recordsStream) Read(p []byte) (int, error) {
+	for len(s.rest) == 0 {
+		if s.dry != nil {
+			s.asked = true
+			return 0, s.dry
+		}
+		var ok bool
+		if s.rest, ok = <-s.from; !ok {
+			return 0, io.ErrUnexpectedEOF
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+func (s *recordsStream) Write(p []byte) (int, error) {
+	if s.dry != nil {
+		s.written = append(s.written, p...)
+		return len(p), nil
+	}
+	select {
+	case s.to <- bytes.Clone(p):
+		return len(p), nil
+	default:
+		return 0, io.ErrShortWrite
+	}
+}
+
+func (s *recordsStream) Close() error                     { return nil }
+func (s *recordsStream) LocalAddr() net.Addr              { return rehearsalAddr{} }
+func (s *recordsStream) RemoteAddr() net.Addr             { return rehearsalAddr{} }
+func (s *recordsStream) SetDeadline(time.Time) error      { return nil }
+func (s *recordsStream) SetReadDeadline(time.Time) error  { return nil }
+func (s *recordsStream) SetWriteDeadline(time.Time) error { return nil }
+
+// shakeRecords has a client and a server shake hands. When it returns no goroutine is left.
+func shakeRecords(identity tls.Certificate, version uint16, dry error) (*records, error) {
+	const flights = 64 // more than a handshake has
+	up, down := make(chan []byte, flights), make(chan []byte, flights)
+	r := &records{ofServer: &recordsStream{from: up, to: down}, ofClient: &recordsStream{from: down, to: up}}
+	config := &tls.Config{
+		Certificates:           []tls.Certificate{identity},
+		MinVersion:             version,
+		MaxVersion:             version,
+		CurvePreferences:       []tls.CurveID{tls.CurveP256}, // allowed with every setting of GODEBUG=fips140
+		SessionTicketsDisabled: true,
+		InsecureSkipVerify:     true,
+	}
+	r.server, r.client = tls.Server(r.ofServer, config), tls.Client(r.ofClient, config)
+	shaken := make(chan error, 1)
+	go func() {
+		shaken <- r.client.Handshake()
+		close(up) // if it has failed, the server fails, too
+	}()
+	err := r.server.Handshake()
+	close(down)
+	if err := errors.Join(err, <-shaken); err != nil {
+		return nil, fmt.Errorf("shaking hands: %w", err)
+	}
+	r.ofServer.dry, r.ofClient.dry = dry, dry
+	return r, nil
+}
+
+// make returns the records of text, and of the farewell if there is no text.
+func (r *records) make(text string) []byte {
+	r.ofClient.written = nil
+	if text == "" {
+		_ = r.client.CloseWrite()
+	} else {
+		_, _ = io.WriteString(r.client, text)
+	}
+	return r.ofClient.written
+}
+
+// read reads until the server is dry, and returns all that it finds. size is that of each Read.
+func (r *records) read(size int) (text string, err error) {
+	p := make([]byte, size)
+	for {
+		r.ofServer.asked = false
+		n, err := r.server.Read(p)
+		text += string(p[:n])
+		switch {
+		case err == nil && n > 0:
+		case err == r.ofServer.dry && r.ofServer.asked && len(r.ofServer.rest) == 0:
+			return text, nil
+		case err == io.EOF && len(r.ofServer.rest) == 0:
+			return text, io.EOF
+		default:
+			return text, fmt.Errorf("Read of tls.Conn returned %d, %v, with %d bytes before it and dry %t",
+				n, err, len(r.ofServer.rest), r.ofServer.asked)
+		}
+	}
+}
+
+// delivery are bytes of records, and the text that the server reads when it has got them.
+type delivery struct {
+	name  string
+	bytes []byte
+	size  int // of each Read
+	want  string
+	end   error // io.EOF behind the client's farewell
+}
+
+// deliveries returns the script. The client makes the records in this order.
+func (r *records) deliveries() []delivery {
+	all := []delivery{{"nothing", nil, readBytes, "", nil}}
+	for _, cut := range []int{1, 4, 5, 6, 30, -1} { // in the header, behind it, in the rest
+		record := r.make(canaryGet)
+		if cut < 0 {
+			cut += len(record)
+		}
+		all = append(all,
+			delivery{"a part of a record", record[:cut], readBytes, "", nil},
+			delivery{"nothing behind a part", nil, readBytes, "", nil},
+			delivery{"the rest of a record", record[cut:], readBytes, canaryGet, nil})
+	}
+	a, b, c := r.make(canaryGet), r.make(canaryPost), r.make(canaryGet)
+	large := strings.Repeat("large", 5000)
+	d := r.make(large)
+	last := append(r.make(canaryGet), r.make("")...)
+	return append(all,
+		delivery{"two records and a part", slices.Concat(a, b, c[:7]), readBytes, canaryGet + canaryPost, nil},
+		delivery{"the rest of the third", c[7:], 1, canaryGet, nil},
+		delivery{"records longer than the buffer", d, 999, large, nil},
+		delivery{"a record and a farewell", last, readBytes, canaryGet, io.EOF},
+		delivery{"nothing behind a farewell", nil, readBytes, "", io.EOF})
+}
+
+// playRecords delivers records to a server, whose connection fails with dry where they end, and returns
+// the first difference.
+func playRecords(identity tls.Certificate, version uint16, dry error) error {
+	r, err := shakeRecords(identity, version, dry)
+	if err != nil {
+		return err
+	}
+	for _, d := range r.deliveries() {
+		r.ofServer.rest = d.bytes
+		got, err := r.read(d.size)
+		if got != d.want || err != d.end {
+			return fmt.Errorf("%s: got %d bytes and %v, and not %d and %v", d.name, len(got), err, len(d.want), d.end)
+		}
+	}
+	return nil
+}
+
+// canaryIdentity makes a certificate that nothing trusts.
+func canaryIdentity() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "canary"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
