@@ -112,11 +112,9 @@
 // keep-alive or close or missing, and it is, body included, not longer than 4 KiB and in the kernel's
 // buffer as a whole once the header is, over TLS in whole records. All other requests go to net/http
 // with every byte that was read, and so do bytes that are no request: each "400 Bad Request" is
-// net/http's. The
-// connection comes back when net/http waits for the next request, or some requests later if it is
-// handed over again and again. It comes back by being parked, so FastPath has no effect where nothing
-// is parked, and [Stats] counts it.
-// [Server.FastPathStats] counts both kinds by reason.
+// net/http's. The connection comes back when net/http waits for the next request, or some requests
+// later if it is handed over again and again. It comes back by being parked, so FastPath has no effect
+// where nothing is parked, and [Stats] counts it. [Server.FastPathStats] counts both kinds by reason.
 //
 // It pays on servers whose requests are small and whose handlers are short; the figures are in the
 // README. Leave it off if most of your requests come with large bodies.

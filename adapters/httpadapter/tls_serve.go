@@ -247,7 +247,7 @@ func (c *conn) serveShakenLocked() {
 		c.setRealDeadline(at)
 	}
 	c.change(connState.serve)
-	c.queue.call.workers.serve(c)
+	c.queue.workers.serve(c)
 }
 
 // tlsWire is an exchange over TLS as the connection of its http1.Response: a wire without ReadFrom,
