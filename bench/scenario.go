@@ -76,7 +76,7 @@ func (sc Scenario) conns() int { return sc.job.Conns + sc.idle }
 func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
-		keepAlive(), browsing(), documents(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
+		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
 		bursting(), transfers(), proxying(), besideComputing(), idling(idle), waiting(idle), waking(idle), sparse(idle),
 	} {
 		all = append(all, part...)
@@ -120,6 +120,29 @@ func browsing() []Scenario {
 			spec: target.Spec{App: target.AppHTTP},
 			job:  load.Job{Kind: load.KindHTTP, Conns: n, Browser: true},
 		})
+	}
+	return all
+}
+
+// encrypted is small requests over TLS on connections that stay open: hands are shaken before the
+// window.
+func encrypted() []Scenario {
+	var all []Scenario
+	for _, browser := range []bool{false, true} {
+		name := "https/keepalive"
+		if browser {
+			name = "https/browser"
+		}
+		for _, n := range []int{8, 64, 512} {
+			if browser && n != 64 {
+				continue
+			}
+			all = append(all, Scenario{
+				Name: fmt.Sprintf("%s/conns=%d", name, n),
+				spec: target.Spec{App: target.AppHTTP, TLS: true},
+				job:  load.Job{Kind: load.KindHTTP, Conns: n, Browser: browser, TLS: true},
+			})
+		}
 	}
 	return all
 }

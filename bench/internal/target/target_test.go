@@ -192,7 +192,7 @@ func parksIfWanted(t *testing.T, spec Spec) {
 	}
 	wantHello()
 	adapts := spec.Engine.Name == EnginePercore && spec.Engine.Adapter && runtime.GOOS == "linux"
-	fast := adapts && spec.Engine.FastPath && !spec.TLS
+	fast := adapts && spec.Engine.FastPath
 	parks := adapts && !fast
 	if parks {
 		a := srv.(httpServer).Server.(*httpadapter.Server)
