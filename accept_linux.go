@@ -109,7 +109,11 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		if errno != 0 {
 			admission.release()
 		}
-		return errno != syscall.EAGAIN && !isSkipped(errno)
+		if isSkipped(errno) {
+			a.listener.countSkipped(errno)
+			return false
+		}
+		return errno != syscall.EAGAIN
 	})
 	if err != nil {
 		return nil, false, err
@@ -135,7 +139,7 @@ func (a *acceptor) take(nfd, index int, from *unix.RawSockaddrAny) (c *Conn, bac
 		l.admission.closed(local, remote)
 		return nil, true, err
 	}
-	l.accepted.Add(1)
+	l.count(countAccepted)
 	return c, false, nil
 }
 
@@ -196,6 +200,19 @@ func isSkipped(errno syscall.Errno) bool {
 	return false
 }
 
+// countSkipped counts a connection that was lost. A call that was interrupted has lost none.
+func (l *listener) countSkipped(errno syscall.Errno) {
+	switch errno {
+	case syscall.EINTR:
+	case syscall.ECONNABORTED:
+		l.count(countSkippedAborted)
+	case syscall.EPROTO:
+		l.count(countSkippedProtocol)
+	default:
+		l.count(countSkippedNetwork)
+	}
+}
+
 // isBroken reports whether an error of accept4 says that the socket does not listen: it was shut
 // down. Accept backs off after an error that is neither skipped nor broken: EMFILE, ENFILE,
 // ENOBUFS, ENOMEM; EPERM of a firewall; and errors of future kernels, on which Accept must not
@@ -211,7 +228,7 @@ func isBroken(errno syscall.Errno) bool {
 // reportBackoff counts, and tells the user once per period. It does so on a
 // goroutine of its own, since the user may close the listener.
 func (l *listener) reportBackoff(err error) {
-	l.backoffs.Add(1)
+	l.count(countBackoff)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := time.Now(); now.Sub(l.mu.reported) >= reportPeriod {

@@ -69,6 +69,7 @@ func (a *admission) hasRoom() bool {
 	}
 	if !a.full.Swap(true) {
 		a.waits.Add(1)
+		acceptTotals[countLimitWait].Add(1)
 	}
 	return a.open.Load() < a.max
 }
@@ -109,6 +110,7 @@ func (a *admission) admits(local, remote netip.AddrPort) bool {
 		return true
 	}
 	a.refused.Add(1)
+	acceptTotals[countRefused].Add(1)
 	return false
 }
 
@@ -127,6 +129,6 @@ func (a *admission) closed(local, remote netip.AddrPort) {
 // addTo fills in the counters.
 func (a *admission) addTo(s *ListenerStats) {
 	if a != nil {
-		s.Open, s.Waits, s.Refused = int(a.open.Load()), a.waits.Load(), a.refused.Load()
+		s.Open, s.LimitWaits, s.Refused = int(a.open.Load()), a.waits.Load(), a.refused.Load()
 	}
 }

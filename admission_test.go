@@ -69,11 +69,11 @@ func TestMaxConns(t *testing.T) {
 			testnet.Dial(t, ln)
 		}
 		first, second := mustAccept(t, ln), mustAccept(t, ln)
-		if s := ln.Stats(); s.Open != 2 || s.Waits != 0 {
-			t.Errorf("got %d open and %d waits, want 2 and 0", s.Open, s.Waits)
+		if s := ln.Stats(); s.Open != 2 || s.LimitWaits != 0 {
+			t.Errorf("got %d open and %d waits, want 2 and 0", s.Open, s.LimitWaits)
 		}
 		third := goAccept(t, ln)
-		testnet.Eventually(t, "a wait", func() bool { return ln.Stats().Waits == 1 })
+		testnet.Eventually(t, "a wait", func() bool { return ln.Stats().LimitWaits == 1 })
 		select {
 		case a := <-third:
 			t.Fatalf("a third connection: got %v, %v", a.c, a.err)

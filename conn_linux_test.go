@@ -532,7 +532,7 @@ func TestFileIsACopy(t *testing.T) {
 			// Closed, the connection must not go on being watched by the loop,
 			// whose table its copy keeps it in.
 			c.Close()
-			events := ln.Stats().Loops.Events
+			events := ln.listener.group.Stats().Events
 			if _, err := io.WriteString(f, "and on"); err != nil {
 				t.Errorf("writing to the file after Close: %v", err)
 			}
@@ -549,7 +549,7 @@ func TestFileIsACopy(t *testing.T) {
 			polled := make(chan struct{})
 			c.sock.fd.Loop().Submit(func() { close(polled) })
 			testnet.Receive(t, "the end of a poll", polled)
-			if s := ln.Stats().Loops; s.Events != events || s.Descriptors != 0 {
+			if s := ln.listener.group.Stats(); s.Events != events || s.Descriptors != 0 {
 				t.Errorf("after Close, at %d events: got %+v, want no event more and no descriptor", events, s)
 			}
 			if _, err := io.ReadFull(f, b[:1]); err != nil {

@@ -53,6 +53,7 @@ func (d *Dialer) adopt(network string, nc net.Conn, keep bool) (c *Conn, err err
 	if err != nil {
 		return nil, err
 	}
+	conns.dialed.Add(1)
 	if keep {
 		_ = c.sock.fd.RawControl(func(uintptr) {}) // there is a duplicate, see netHalf
 	}

@@ -401,22 +401,8 @@ func (l *Listener) PerLoop() ([]*Listener, error) {
 	return split, nil
 }
 
-// ListenerStats counts the work of a listener.
-type ListenerStats struct {
-	Sockets  int    // listening sockets
-	Accepted uint64 // connections accepted from the kernel
-	Backoffs uint64 // times that accepting failed for lack of resources and waited
-
-	// With MaxConns, OnAccept or OnClose (see ListenConfig), otherwise 0.
-	Open    int    // connections that count
-	Waits   uint64 // times that Accept began to wait because MaxConns were open
-	Refused uint64 // connections that OnAccept did not want
-
-	// Loops is about the group of loops, which other listeners may share.
-	Loops loop.Stats
-}
-
-// Stats returns the listener's counters. Off Linux all but Open, Waits and Refused are 0.
+// Stats returns the listener's counters, which [ReadStats] has of all listeners. Off Linux all are 0
+// except, with MaxConns, OnAccept or OnClose, Open, LimitWaits and Refused.
 func (l *Listener) Stats() ListenerStats {
 	if !l.ok() {
 		return ListenerStats{}

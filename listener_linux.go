@@ -33,9 +33,9 @@ type listener struct {
 	all         *acceptor // from all sockets
 
 	// atomic
-	accepted, backoffs atomic.Uint64
-	unlink             atomic.Bool // remove the unix socket's file on close
-	copied             struct {    // the sockets that code outside has had a chance to copy
+	counts acceptCounts
+	unlink atomic.Bool // remove the unix socket's file on close
+	copied struct {    // the sockets that code outside has had a chance to copy
 		some, all atomic.Bool
 	}
 
@@ -67,7 +67,7 @@ func acquireGroup(group *loop.Group) (*loop.Group, error) {
 	if d.group != nil && d.group.Retain() {
 		return d.group, nil
 	}
-	group, err := loop.NewGroup(loop.Config{})
+	group, err := loop.NewGroup(loop.Config{Name: "default"})
 	if err != nil {
 		return nil, err
 	}
@@ -237,6 +237,9 @@ func (lc *ListenConfig) setInherited(fd int) {
 // open makes Accept possible, now that all sockets are there.
 func (l *listener) open() (err error) {
 	l.all, err = l.newAcceptor(0, l.sockets)
+	if err == nil {
+		listeners.add(l)
+	}
 	return err
 }
 
@@ -262,6 +265,7 @@ func (l *listener) close() {
 	l.mu.closed = true
 	acceptors := append([]*acceptor{l.all}, l.mu.split...)
 	l.mu.Unlock()
+	listeners.remove(l)
 
 	if l.unlink.Load() {
 		removeSocketFile(l.addr) // before the socket is closed, as package net does
@@ -316,12 +320,15 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() ListenerStats {
+	closed := l.connOptions.closed.Load() // before Accepted: no connection is closed before it counts
 	s := ListenerStats{
-		Sockets:  len(l.sockets),
-		Accepted: l.accepted.Load(),
-		Backoffs: l.backoffs.Load(),
-		Loops:    l.group.Stats(),
+		Network:     l.network,
+		Address:     l.addr.String(),
+		Group:       l.group.Name(),
+		Sockets:     len(l.sockets),
+		AcceptStats: l.counts.read(),
 	}
 	l.admission.addTo(&s)
+	s.Open = int(s.Accepted - closed) // with and without MaxConns
 	return s
 }

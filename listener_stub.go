@@ -24,6 +24,7 @@ type listener struct {
 	netBuffers bool // Accept returns netConns
 
 	// atomic
+	counts acceptCounts
 	unlink atomic.Bool // remove the unix socket's file on close
 
 	mu struct {

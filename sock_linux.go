@@ -49,6 +49,8 @@ type connOptions struct {
 	// The sockets are not as package net makes them: the user's hook, or the process that the
 	// listening socket is from, has seen to it that a read finds bytes that no edge announces.
 	altered atomic.Bool
+
+	closed atomic.Uint64 // connections that were closed
 }
 
 // addrPair is a connection's two addresses.
@@ -78,6 +80,7 @@ func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (
 		_ = fd.RawControl(func(uintptr) {}) // finds out the consequences for reads
 	}
 	runtime.SetFinalizer(c, (*Conn).Close)
+	conns.opened.Add(1)
 	return c, nil
 }
 
@@ -107,11 +110,14 @@ func (s *sock) close(c *Conn) error {
 	p.last = true
 	s.addrs.Store(&p)
 	err := s.fd.Close()
-	switch admission := s.options.admission; {
-	case err == loop.ErrClosed:
-	case admission.tells():
+	if err == loop.ErrClosed {
+		return err
+	}
+	s.options.closed.Add(1)
+	conns.closed.Add(1)
+	if admission := s.options.admission; admission.tells() {
 		admission.closed(addrPortOf(p.local), s.remoteAddrPort())
-	default:
+	} else {
 		admission.release()
 	}
 	return err

@@ -59,6 +59,11 @@ type Config struct {
 	// answered quickly with processor time; a loop that looks in vain looks
 	// for shorter and shorter.
 	BusyPoll time.Duration
+
+	// Name is the group's name in [Stats] and in profiles, whose label percore_group has it.
+	// "" means "group"; the group of percore.Listen is called "default". If another group in
+	// use has the name, "-2", or a higher number, is added.
+	Name string
 }
 
 // Limits of [Config]. A loop that has started costs two descriptors, a goroutine and
@@ -84,16 +89,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.Loops = runtime.GOMAXPROCS(0)
 	}
 	return c, nil
-}
-
-// Stats counts the work of the loops of a [Group] since it was made. The
-// counters are read one after the other, not in one instant. Wakeups and Events only
-// grow; the more events there are for each wake-up, the less an event costs.
-type Stats struct {
-	Loops       int    // loops in the group, started or not
-	Descriptors int    // descriptors registered now
-	Wakeups     uint64 // times a loop was woken from waiting
-	Events      uint64 // readiness events taken from the kernel
 }
 
 var (

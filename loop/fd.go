@@ -106,6 +106,7 @@ func (f *FD) onReady(r Readiness) {
 	}
 	if h := f.takeCallback(); h != nil {
 		if f.loop.onLoop() {
+			f.loop.beginCalls()
 			h.OnReadable(nil)
 		} else {
 			f.loop.Submit(func() { h.OnReadable(nil) })

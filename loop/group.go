@@ -18,6 +18,7 @@ import (
 type Group struct {
 	// immutable
 	config  Config
+	name    string // see enlist
 	loops   []*Loop
 	first   int           // the loops that Place fills in small portions are loops[:first]
 	stopped chan struct{} // closed when the last loop has ended
@@ -69,6 +70,7 @@ func newGroup(c Config) (*Group, error) {
 	for i := range c.Loops {
 		g.loops = append(g.loops, newLoop(g, i))
 	}
+	g.enlist()
 	atOnce := g.loops[:1]
 	if c.Strategy == Thread {
 		atOnce = g.loops
@@ -88,6 +90,9 @@ func (g *Group) Len() int { return len(g.loops) }
 
 // Loop returns loop i, counted from 0.
 func (g *Group) Loop(i int) *Loop { return g.loops[i] }
+
+// Name returns the group's name, as [Stats] has it.
+func (g *Group) Name() string { return g.name }
 
 // Strategy returns how the loops wait for events.
 func (g *Group) Strategy() Strategy { return g.config.Strategy }
@@ -164,17 +169,6 @@ func (g *Group) startedOr(l *Loop) *Loop {
 	return best
 }
 
-// Stats returns the sums over all loops.
-func (g *Group) Stats() Stats {
-	s := Stats{Loops: len(g.loops)}
-	for _, l := range g.loops {
-		s.Descriptors += l.Descriptors()
-		s.Wakeups += l.wakeups.Load()
-		s.Events += l.events.Load()
-	}
-	return s
-}
-
 // Retain takes a reference, so that the group goes on until Release. It reports
 // false if the group has ended or is about to.
 func (g *Group) Retain() bool {
@@ -209,6 +203,7 @@ func (g *Group) Release() {
 // ended.
 func (g *Group) loopEnded() {
 	if g.running.Add(-1) == 0 {
+		g.delist()
 		close(g.stopped)
 	}
 }

@@ -1,8 +1,10 @@
 package loop
 
 import (
+	"context"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +56,7 @@ type Loop struct {
 	poller *poller
 	timers timers
 	owner  ownership
+	labels context.Context // see profilerLabels
 	// The methods pass and passLed as values, made once: a wait allocates nothing.
 	ownPass, ledPass func(uintptr) (done bool)
 
@@ -69,9 +72,15 @@ type Loop struct {
 
 	// atomic
 	wakeups, events atomic.Uint64
+	registered      atomic.Uint64
 	descriptors     atomic.Int64
 	started         atomic.Bool // start has succeeded
 	dispatching     atomic.Bool // in a checking build: see checkDispatch
+	calls           struct {    // of callbacks and tasks, written by the loop's goroutine: see Counts
+		began         atomic.Int64 // when the first of this pass began; 0: there was none
+		time, longest atomic.Int64
+		slow          atomic.Uint64
+	}
 
 	starting sync.Mutex // held by start
 
@@ -132,6 +141,7 @@ func (l *Loop) begin() error {
 	l.poller = p
 	l.owner.resume = make(chan struct{}, 1)
 	l.timers.init(l)
+	l.labels = l.profilerLabels()
 	l.group.running.Add(1)
 	l.started.Store(true)
 	go l.run(false)
@@ -174,6 +184,7 @@ func (l *Loop) allocSlot(f *FD) (token, error) {
 	s := &l.slots
 	s.Lock()
 	defer s.Unlock()
+	l.registered.Add(1)
 	l.descriptors.Add(1)
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
@@ -240,7 +251,9 @@ func (l *Loop) run(resumed bool) {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its affinity with it
 		pinThread(l.index)
 	}
+	pprof.SetGoroutineLabels(l.labels)
 	if resumed {
+		l.endCalls()
 		l.deliver()
 		l.runQueue()
 		for !l.stopping && l.poll() {
@@ -299,6 +312,7 @@ func (l *Loop) poll() (more bool) {
 	l.dispatch(n)
 	ran := l.runTasks()
 	l.runDeferred()
+	l.endCalls()
 	return ran || full || len(l.deferred) > 0
 }
 
@@ -314,6 +328,7 @@ func (l *Loop) runDeferred() {
 		left := copy(l.deferred, l.deferred[1:]) // first, since f may not return (runtime.Goexit)
 		l.deferred[left] = nil
 		l.deferred = l.deferred[:left]
+		l.beginCalls()
 		f()
 	}
 }
@@ -383,6 +398,7 @@ func (l *Loop) runQueue() bool {
 	for i, task := range l.running {
 		if task != nil {
 			l.running[i] = nil
+			l.beginCalls()
 			task()
 		}
 	}

@@ -3,6 +3,7 @@ package loop
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
@@ -43,6 +44,8 @@ func deadlineOf(t time.Time) int64 {
 // wheel is empty: no loop ticks.
 type timers struct {
 	loop *Loop // immutable
+
+	fired atomic.Uint64 // deadlines that have come
 
 	mu struct {
 		sync.Mutex
@@ -123,6 +126,7 @@ func (ts *timers) dueLocked(t *timer, n int64) {
 			ts.mu.wheel.add(&s.timer, at)
 			return
 		case s.deadline.CompareAndSwap(at, expired):
+			ts.fired.Add(1)
 			s.interrupt(t.owner)
 			return
 		}

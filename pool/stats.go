@@ -20,6 +20,7 @@ type Stats struct {
 	BuffersInUse int   // handed out and not released
 	BytesInUse   int64 // their capacity
 	BytesKept    int64 // capacity of released buffers of Get that the collector has not taken
+	KeptBytesMax int64 // Config.KeptBytesMax: the bound of BytesKept; 0: only the collector's work bounds it
 }
 
 // Stats counts the buffers of the pool. That takes about 50 ns for each, during which
@@ -49,6 +50,9 @@ func (p *Pool) Stats() Stats {
 		p.bare[i].addToLocked(&s, classBytesMin<<i)
 	}
 	p.kept.Store(s.BytesKept)
+	if config := p.config.Load(); config != nil {
+		s.KeptBytesMax = config.KeptBytesMax
+	}
 	r.mu.Unlock()
 	return s
 }

@@ -60,6 +60,7 @@ func spare(raw, conn net.Conn) net.Conn {
 	}); ok {
 		return conn
 	}
+	counts.sparing.Add(1)
 	if socket, ok := conn.(syscall.Conn); ok {
 		return &sparingSocketConn{sparingConn{Conn: conn}, socket}
 	}

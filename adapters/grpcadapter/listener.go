@@ -101,8 +101,10 @@ func (s settings) accept(l net.Listener) (net.Conn, error) {
 func (s settings) wrap(c net.Conn) net.Conn {
 	pc, ok := c.(*percore.Conn)
 	if !ok || connsAreNets {
+		counts.foreign.Add(1)
 		return c
 	}
+	counts.conns.Add(1)
 	// By its address, which accept4 has brought, since unix sockets have no such
 	// option. That the kernel refuses is no reason to do without the connection. A
 	// dialed connection gets it here, when it is made, as from grpc-go: set before, it
@@ -129,6 +131,8 @@ type Server interface {
 // wraps. Any other, that on a unix socket included, has one place to accept from,
 // and Serve is srv.Serve with the listener wrapped.
 func Serve(srv Server, lis net.Listener) error {
+	counts.serving.Add(1)
+	defer counts.serving.Add(-1)
 	lis = WrapListener(lis)
 	parts := split(lis)
 	if len(parts) < 2 {

@@ -89,7 +89,7 @@ func (c *conn) swap(from, to connState) bool {
 	}
 	checkChange(from, to)
 	if from, to := from.state(), to.state(); from != to {
-		n := &c.queue.server.stats
+		n := c.queue.server.stats
 		n.gauge(from, -1)
 		n.gauge(to, +1)
 	}

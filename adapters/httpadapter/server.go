@@ -30,7 +30,7 @@ type Server struct {
 	parks bool // connections may be parked
 
 	// atomic
-	stats counters
+	stats *counters // apart, so that they outlive the Server: see enlist
 
 	installed sync.Once
 
@@ -65,6 +65,7 @@ func Wrap(srv *http.Server, opts ...Option) *Server {
 		srv:           srv,
 		config:        config{parkAfter: DefaultParkAfter, checkNetHTTP: errParking, checkTLS: errTLS},
 		keepAlivesOff: keepAlivesOff(srv),
+		stats:         new(counters),
 	}
 	for _, opt := range opts {
 		opt(&s.config)
@@ -233,6 +234,7 @@ func keepAlivesOff(srv *http.Server) *atomic.Bool {
 // install puts the Server's functions in the place of the user's, and finds out whether
 // connections may be parked.
 func (s *Server) install() {
+	s.enlist()
 	s.parks = s.canPark()
 	s.user = hooks{s.srv.ConnState, s.srv.ConnContext, s.srv.BaseContext}
 	s.srv.ConnState = s.connState

@@ -67,7 +67,10 @@ func (n *counters) gauge(s state, by int64) {
 // Stats returns the counters. On anything but Linux connections are not parked,
 // and only Foreign counts.
 func (s *Server) Stats() Stats {
-	n := &s.stats
+	return s.stats.read()
+}
+
+func (n *counters) read() Stats {
 	return Stats{
 		Conns:    int(n.conns.Load()),
 		Waiting:  int(n.waiting.Load()),
@@ -84,7 +87,7 @@ func (s *Server) Stats() Stats {
 
 // FastPathStats returns the counters of the fast path.
 func (s *Server) FastPathStats() FastPathStats {
-	n := &s.stats
+	n := s.stats
 	stats := FastPathStats{Requests: n.requests.Load(), Serving: int(n.serving.Load()), HandedOver: make(map[string]uint64)}
 	for r := range n.handedOver {
 		if count := n.handedOver[r].Load(); count > 0 {

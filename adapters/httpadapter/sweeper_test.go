@@ -18,7 +18,7 @@ import (
 // newSweptQueue makes a queue without an acceptor, and whose sweeper never sweeps
 // by itself.
 func newSweptQueue() *connQueue {
-	q := &connQueue{server: new(Server)}
+	q := &connQueue{server: Wrap(new(http.Server))}
 	q.sweeper = newSweeper(never, func() {})
 	return q
 }

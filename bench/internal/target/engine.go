@@ -46,7 +46,12 @@ func (e Engine) listen(network, addr string) (net.Listener, error) {
 // none.
 func loopStats(l net.Listener) loop.Stats {
 	if pl, ok := l.(*percore.Listener); ok {
-		return pl.Stats().Loops
+		group := pl.Stats().Group
+		for _, s := range loop.ReadStats().Groups {
+			if s.Group == group {
+				return s
+			}
+		}
 	}
 	return loop.Stats{}
 }

@@ -1,0 +1,25 @@
+package grpcadapter
+
+import (
+	"sync/atomic"
+
+	"github.com/percore/percore/internal/figures"
+)
+
+// counts are the figures of all servers and clients of the process.
+var counts struct {
+	conns, foreign, sparing atomic.Uint64
+	serving                 atomic.Int64
+}
+
+func init() {
+	figures.Register("grpc", func() []figures.Figure {
+		const help = "Connections, by whether they are percore's, which hold no read buffer while they wait"
+		return []figures.Figure{
+			{Name: "connections_total", Help: help, Label: "kind", Of: "percore", Value: float64(counts.conns.Load())},
+			{Name: "connections_total", Help: help, Label: "kind", Of: "foreign", Value: float64(counts.foreign.Load())},
+			{Name: "sparing_connections_total", Help: "Connections over TLS that Credentials has relieved of the read buffer", Value: float64(counts.sparing.Load())},
+			{Name: "serve_calls", Help: "Calls of Serve that are under way", Value: float64(counts.serving.Load())},
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package percore
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/percore/percore/internal/figures"
+	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
+	"github.com/percore/percore/zerocopy"
+)
+
+// Stats is the work of percore in this process since it was started. Fields keep their names and
+// units. Those that count ("of type uint64", and times) only grow: closed listeners, ended groups of
+// loops and stopped servers stay in the sums. The rest says how things stand.
+//
+// The figures are read one after the other, not in one instant: a connection that is accepted
+// meanwhile may be in one sum and not yet in another.
+//
+// encoding/json makes an object of it whose keys are the fields' names; times are in nanoseconds.
+type Stats struct {
+	Open   int    // connections that are open, accepted and dialed
+	Dialed uint64 // connections that a Dialer made
+	Closed uint64 // connections that were closed, by their users or by the garbage collector
+
+	Accept    AcceptStats     // sums over all listeners, closed ones included
+	Listeners []ListenerStats // those that are open, in order of their opening
+
+	Loops    loop.ProcessStats // the default group and all others
+	ZeroCopy zerocopy.Stats    // bytes that the kernel moved by itself, and those that were copied
+	Pool     pool.Stats        // the default pool of buffers
+	Adapters []AdapterStats    // of the adapters that the program imports, by name
+}
+
+// AcceptStats counts the connections that listeners have accepted, and the failures to. The
+// listener recovers from each by itself.
+type AcceptStats struct {
+	Accepted uint64 // connections accepted from the kernel
+	Backoffs uint64 // times that Accept waited, because descriptors or memory were lacking
+
+	LimitWaits uint64 // times that Accept began to wait because ListenConfig.MaxConns connections were open
+	Refused    uint64 // connections that ListenConfig.OnAccept did not want
+
+	// Connections that were lost before Accept could return them, by the kernel's reason: the next
+	// one is accepted instead.
+
+	SkippedAborted  uint64 // the peer had gone (ECONNABORTED)
+	SkippedProtocol uint64 // a protocol error (EPROTO)
+	SkippedNetwork  uint64 // a network error that was pending on the connection (ENETDOWN and others of accept(2))
+}
+
+// ListenerStats counts the work of a listener. Those that [Listener.PerLoop] returns are the
+// listener that they are made from.
+type ListenerStats struct {
+	Network string // as it was asked for: "tcp", "tcp4", "tcp6", "unix"
+	Address string
+	Group   string // the name of the group of loops (loop.Stats), which other listeners may share
+	Sockets int    // listening sockets
+	Open    int    // connections that the listener has accepted, also those that outlive it, and that are open
+
+	AcceptStats
+}
+
+// AdapterStats is the figures of one adapter: sums over all its servers in the process.
+type AdapterStats struct {
+	Adapter string // "http", "grpc"
+	Figures []Figure
+}
+
+// Figure is one figure of an adapter. A name that ends in "_total" is a counter, any other says how
+// things stand. Units are part of the name ("_seconds", "_bytes").
+type Figure struct {
+	Name  string
+	Help  string // a line for people
+	Label string // tells figures of the same name apart; "" if there is only one
+	Of    string // the label's value
+	Value float64
+}
+
+// ReadStats returns the figures of the process. It may be called by any goroutine at any time. It
+// holds up no request, except that a request for which the pool has to allocate a buffer waits
+// while the pool counts ([pool.Pool.Stats]). It takes a few microseconds, and some 50 ns for each
+// listener, loop and buffer.
+//
+// Package expvar publishes it by one call, in programs that import expvar:
+//
+//	expvar.Publish("percore", expvar.Func(func() any { return percore.ReadStats() }))
+//
+// Packages metrics/prometheus, a module of its own, and debug show it in other ways.
+//
+// Off Linux, and with the build tag percore_net, there are no loops, and listeners and connections,
+// which are package net's, are not counted: only Pool and Adapters count, and ZeroCopy has
+// the bytes copied.
+func ReadStats() Stats {
+	closed := conns.closed.Load() // first: or more would seem closed than were opened
+	s := Stats{
+		Open:     int(conns.opened.Load() - closed),
+		Dialed:   conns.dialed.Load(),
+		Closed:   closed,
+		Accept:   acceptTotals.read(),
+		Loops:    loop.ReadStats(),
+		ZeroCopy: zerocopy.ReadStats(),
+		Pool:     pool.ReadStats(),
+	}
+	for _, l := range listeners.all() {
+		s.Listeners = append(s.Listeners, l.stats())
+	}
+	for _, a := range figures.Read() {
+		stats := AdapterStats{Adapter: a.Name}
+		for _, f := range a.Figures {
+			stats.Figures = append(stats.Figures, Figure(f))
+		}
+		s.Adapters = append(s.Adapters, stats)
+	}
+	return s
+}
+
+// conns counts the connections of the process.
+var conns struct{ opened, closed, dialed atomic.Uint64 }
+
+// acceptCounts are AcceptStats as they are counted, by acceptCounter: for a listener, and for the
+// process.
+type acceptCounts [acceptCounterCount]atomic.Uint64
+
+type acceptCounter uint8
+
+const (
+	countAccepted acceptCounter = iota
+	countBackoff
+	countLimitWait
+	countRefused
+	countSkippedAborted
+	countSkippedProtocol
+	countSkippedNetwork
+
+	acceptCounterCount = iota
+)
+
+// acceptTotals are the sums over all listeners.
+var acceptTotals acceptCounts
+
+func (n *acceptCounts) read() AcceptStats {
+	return AcceptStats{
+		Accepted:        n[countAccepted].Load(),
+		Backoffs:        n[countBackoff].Load(),
+		LimitWaits:      n[countLimitWait].Load(),
+		Refused:         n[countRefused].Load(),
+		SkippedAborted:  n[countSkippedAborted].Load(),
+		SkippedProtocol: n[countSkippedProtocol].Load(),
+		SkippedNetwork:  n[countSkippedNetwork].Load(),
+	}
+}
+
+// count adds 1 to a counter of the listener's, and to that of the process.
+func (l *listener) count(c acceptCounter) {
+	l.counts[c].Add(1)
+	acceptTotals[c].Add(1)
+}
+
+// openListeners are the listeners of the process that are open. It holds no Listener, so
+// that the garbage collector can find those that are lost.
+type openListeners struct {
+	mu   sync.Mutex
+	open []*listener
+}
+
+var listeners openListeners
+
+func (ls *openListeners) add(l *listener) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.open = append(ls.open, l)
+}
+
+func (ls *openListeners) remove(l *listener) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.open = slices.DeleteFunc(ls.open, func(o *listener) bool { return o == l })
+}
+
+func (ls *openListeners) all() []*listener {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return slices.Clone(ls.open)
+}
