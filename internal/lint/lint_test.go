@@ -61,8 +61,10 @@ var layers = []layer{
 	{"adapters/httpadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"adapters/grpcadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"adapters/reactor", []string{".", "loop", "pool", "internal"}},
+	{"debug", []string{".", "loop", "zerocopy", "pool", "internal"}},
+	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"bench", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "bench"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "bench", "debug", "metrics/prometheus"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -118,9 +120,9 @@ func localDir(importPath string) (dir string, ok bool) {
 // importers are the packages that programs import, with the packages of the standard library
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
-	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag"}},
-	{[]string{"./adapters/reactor"}, []string{"net/http", "testing", "flag"}},
-	{[]string{"./adapters/httpadapter"}, []string{"testing", "flag"}},
+	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./adapters/reactor"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./adapters/httpadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 
 // whatImportersGet: importing percore, one of the packages under it, or httpadapter brings
@@ -148,6 +150,7 @@ func whatImportersGet(t *testing.T, tr *tree) {
 // their place there. The list of modules says which ones may be required at all.
 var homes = map[string]string{
 	"github.com/HdrHistogram/hdrhistogram-go": "bench/internal/latency/latency.go",
+	"github.com/prometheus/client_golang":     "metrics/prometheus/collector.go",
 	"github.com/schollz/progressbar/v3":       "cmd/percore/bench.go",
 	"github.com/valyala/bytebufferpool":       "pool/growable.go",
 	"github.com/valyala/fasthttp":             "bench/internal/target/fasthttp.go",
@@ -201,6 +204,7 @@ var modules = map[string]module{
 	"conformance_test": {requires: []string{
 		"golang.org/x/net", "golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
+	"metrics/prometheus":           {requires: []string{"github.com/prometheus/client_golang"}},
 	"conformance_test/frameworks":  {free: true},
 	"conformance_test/grpcinterop": {free: true},
 	"examples":                     {free: true},

@@ -1,0 +1,252 @@
+package prometheus
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/loop"
+)
+
+// NewCollector returns a collector of the process's figures, for a registry. It reads them each
+// time that it is asked, and keeps nothing. A registry takes one of them.
+func NewCollector() prom.Collector { return collector{} }
+
+// Handler returns a handler for "/metrics" with the metrics of percore, of the Go runtime and of the
+// process, by a registry of its own.
+func Handler() http.Handler {
+	reg := prom.NewRegistry()
+	reg.MustRegister(NewCollector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
+}
+
+type collector struct{}
+
+// Describe implements [prom.Collector].
+func (collector) Describe(descs chan<- *prom.Desc) {
+	for _, m := range fixed() {
+		descs <- m.desc
+	}
+	seen := make(map[string]bool)
+	for _, a := range percore.ReadStats().Adapters {
+		for _, f := range a.Figures {
+			if m := ofAdapter(a.Adapter, f); !seen[m.name] {
+				seen[m.name] = true
+				descs <- m.desc
+			}
+		}
+	}
+}
+
+// Collect implements [prom.Collector].
+func (collector) Collect(metrics chan<- prom.Metric) {
+	for _, s := range samplesOf(percore.ReadStats()) {
+		metrics <- prom.MustNewConstMetric(s.desc, s.kind, s.value, s.labels...)
+	}
+}
+
+// A metric is a name with its help text, labels and type.
+type metric struct {
+	name string
+	desc *prom.Desc
+	kind prom.ValueType
+}
+
+// newMetric makes a metric called "percore_" and name. Its name tells its type.
+func newMetric(name, help string, labels ...string) metric {
+	m := metric{name: "percore_" + name, kind: prom.GaugeValue}
+	if strings.HasSuffix(name, "_total") {
+		m.kind = prom.CounterValue
+	}
+	m.desc = prom.NewDesc(m.name, help, labels, nil)
+	return m
+}
+
+func ofAdapter(adapter string, f percore.Figure) metric {
+	if f.Label == "" {
+		return newMetric(adapter+"_"+f.Name, f.Help)
+	}
+	return newMetric(adapter+"_"+f.Name, f.Help, f.Label)
+}
+
+// The metrics of each kind of thing, with the field that each is.
+var (
+	ofProcess = []struct {
+		metric
+		value func(s *percore.Stats) float64
+	}{
+		{newMetric("open_connections", "Connections that are open, accepted and dialed"),
+			func(s *percore.Stats) float64 { return float64(s.Open) }},
+		{newMetric("accepted_connections_total", "Connections that all listeners have accepted"),
+			func(s *percore.Stats) float64 { return float64(s.Accept.Accepted) }},
+		{newMetric("dialed_connections_total", "Connections that were dialed"),
+			func(s *percore.Stats) float64 { return float64(s.Dialed) }},
+		{newMetric("closed_connections_total", "Connections that were closed"),
+			func(s *percore.Stats) float64 { return float64(s.Closed) }},
+		{newMetric("accept_backoffs_total", "Times that Accept waited because descriptors or memory were lacking"),
+			func(s *percore.Stats) float64 { return float64(s.Accept.Backoffs) }},
+		{newMetric("accept_limit_waits_total", "Times that Accept began to wait because MaxConns connections were open"),
+			func(s *percore.Stats) float64 { return float64(s.Accept.LimitWaits) }},
+		{newMetric("writev_bytes_total", "Bytes written by writev"),
+			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.WritevBytes) }},
+		{newMetric("writev_calls_total", "System calls of writev"),
+			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.WritevCalls) }},
+		{newMetric("pipes_open", "Pipes to splice through that are open"),
+			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.PipesOpen) }},
+		{newMetric("pipes_idle", "Pipes to splice through that are open and unused"),
+			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.PipesIdle) }},
+		{newMetric("pool_gets_total", "Buffers handed out by the pool"),
+			func(s *percore.Stats) float64 { return float64(s.Pool.Gets) }},
+		{newMetric("pool_misses_total", "Buffers handed out for which memory was allocated"),
+			func(s *percore.Stats) float64 { return float64(s.Pool.Misses) }},
+		{newMetric("pool_leaked_buffers_total", "Buffers that the garbage collector took while they were in use"),
+			func(s *percore.Stats) float64 { return float64(s.Pool.Leaked) }},
+		{newMetric("pool_foreign_slices_total", "Slices given to the pool that can't be its own"),
+			func(s *percore.Stats) float64 { return float64(s.Pool.Foreign) }},
+		{newMetric("pool_buffers_in_use", "Buffers handed out and not released"),
+			func(s *percore.Stats) float64 { return float64(s.Pool.BuffersInUse) }},
+		{newMetric("pool_in_use_bytes", "Capacity of the buffers handed out and not released"),
+			func(s *percore.Stats) float64 { return float64(s.Pool.BytesInUse) }},
+		{newMetric("pool_kept_bytes", "Capacity of the released buffers that the pool keeps"),
+			func(s *percore.Stats) float64 { return float64(s.Pool.BytesKept) }},
+		{newMetric("pool_kept_limit_bytes", "The most that the pool keeps; 0 is for as much as the garbage collector leaves"),
+			func(s *percore.Stats) float64 { return float64(s.Pool.KeptBytesMax) }},
+	}
+
+	skipped = newMetric("accept_skipped_connections_total",
+		"Connections that were lost before Accept returned them: the peer had gone (aborted), a protocol error, a network error", "reason")
+	moved = newMetric("moved_bytes_total",
+		"Bytes that io.Copy and http.ServeContent moved, by their path: sendfile, splice, or copy, through memory", "path")
+
+	ofListener = []struct {
+		metric
+		value func(l *percore.ListenerStats) float64
+	}{
+		{newMetric("listener_sockets", "Listening sockets", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.Sockets) }},
+		{newMetric("listener_open_connections", "Connections that the listener has accepted and that are open", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.Open) }},
+		{newMetric("listener_accepted_connections_total", "Connections that the listener has accepted", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.Accepted) }},
+		{newMetric("listener_backoffs_total", "Times that Accept waited because descriptors or memory were lacking", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.Backoffs) }},
+		{newMetric("listener_limit_waits_total", "Times that Accept began to wait because MaxConns connections were open", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.LimitWaits) }},
+	}
+	listenerSkipped = newMetric("listener_skipped_connections_total",
+		"Connections of the listener that were lost before Accept returned them, by the reason", "network", "address", "reason")
+
+	groupLoops = newMetric("group_loops", "Loops of a group, in use or not", "group", "strategy")
+
+	ofLoop = []struct {
+		metric
+		value func(n *loop.Counts) float64
+	}{
+		{newMetric("loop_descriptors", "Descriptors that the loop watches", "group", "loop"),
+			func(n *loop.Counts) float64 { return float64(n.Descriptors) }},
+		{newMetric("loop_registered_descriptors_total", "Descriptors that the loop was given", "group", "loop"),
+			func(n *loop.Counts) float64 { return float64(n.Registered) }},
+		{newMetric("loop_wakeups_total", "Times that the loop was woken from waiting", "group", "loop"),
+			func(n *loop.Counts) float64 { return float64(n.Wakeups) }},
+		{newMetric("loop_events_total", "Readiness events that the loop took from the kernel", "group", "loop"),
+			func(n *loop.Counts) float64 { return float64(n.Events) }},
+		{newMetric("loop_deadlines_total", "Deadlines that came while they were set", "group", "loop"),
+			func(n *loop.Counts) float64 { return float64(n.Deadlines) }},
+		{newMetric("loop_callback_seconds_total", "Time that callbacks and tasks kept the loop from its events", "group", "loop"),
+			func(n *loop.Counts) float64 { return n.CallbackTime.Seconds() }},
+		{newMetric("loop_longest_pass_seconds", "The longest time of callbacks and tasks in one pass", "group", "loop"),
+			func(n *loop.Counts) float64 { return n.LongestPass.Seconds() }},
+		{newMetric("loop_slow_passes_total", "Passes whose callbacks and tasks took 10 ms or more", "group", "loop"),
+			func(n *loop.Counts) float64 { return float64(n.SlowPasses) }},
+	}
+)
+
+// fixed returns the metrics that every program has.
+func fixed() []metric {
+	all := []metric{skipped, moved, listenerSkipped, groupLoops}
+	for _, m := range ofProcess {
+		all = append(all, m.metric)
+	}
+	for _, m := range ofListener {
+		all = append(all, m.metric)
+	}
+	for _, m := range ofLoop {
+		all = append(all, m.metric)
+	}
+	return all
+}
+
+// samplesOf returns the values of all metrics.
+func samplesOf(s percore.Stats) []sample {
+	b := batch{index: make(map[string]int)}
+	for _, m := range ofProcess {
+		b.add(m.metric, m.value(&s))
+	}
+	b.addSkipped(skipped, s.Accept)
+	b.add(moved, float64(s.ZeroCopy.SendfileBytes), "sendfile")
+	b.add(moved, float64(s.ZeroCopy.SpliceBytes), "splice")
+	b.add(moved, float64(s.ZeroCopy.CopiedBytes), "copy")
+	for _, l := range s.Listeners {
+		for _, m := range ofListener {
+			b.add(m.metric, m.value(&l), l.Network, l.Address)
+		}
+		b.addSkipped(listenerSkipped, l.AcceptStats, l.Network, l.Address)
+	}
+	for _, g := range s.Loops.Groups {
+		b.add(groupLoops, float64(g.Loops), g.Group, g.Strategy)
+		for _, l := range g.PerLoop {
+			for _, m := range ofLoop {
+				b.add(m.metric, m.value(&l.Counts), g.Group, strconv.Itoa(l.Loop))
+			}
+		}
+	}
+	for _, a := range s.Adapters {
+		for _, f := range a.Figures {
+			if m := ofAdapter(a.Adapter, f); f.Label == "" {
+				b.add(m, f.Value)
+			} else {
+				b.add(m, f.Value, f.Of)
+			}
+		}
+	}
+	return b.samples
+}
+
+// batch is the samples of one collection. Two samples of one metric with the same labels make one,
+// their sum: Prometheus refuses all metrics otherwise.
+type batch struct {
+	samples []sample
+	index   map[string]int // in samples, by name and labels
+}
+
+type sample struct {
+	metric
+	value  float64
+	labels []string
+}
+
+func (b *batch) add(m metric, value float64, labels ...string) {
+	for i := range labels {
+		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD") // the path of a unix socket need not be; Prometheus insists
+	}
+	key := m.name + "\xff" + strings.Join(labels, "\xff")
+	if i, ok := b.index[key]; ok {
+		b.samples[i].value += value
+		return
+	}
+	b.index[key] = len(b.samples)
+	b.samples = append(b.samples, sample{m, value, labels})
+}
+
+// addSkipped adds the skipped connections, by their reasons, to a metric with some other labels.
+func (b *batch) addSkipped(m metric, s percore.AcceptStats, labels ...string) {
+	n := len(labels)
+	for reason, count := range map[string]uint64{"aborted": s.SkippedAborted, "protocol": s.SkippedProtocol, "network": s.SkippedNetwork} {
+		b.add(m, float64(count), append(labels[:n:n], reason)...)
+	}
+}

@@ -1,0 +1,147 @@
+package prometheus
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/percore/percore"
+	_ "github.com/percore/percore/adapters/httpadapter" // for its figures
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// TestConventions has Prometheus' own linter look at names, units and help texts.
+func TestConventions(t *testing.T) {
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	testnet.Connect(t, ln)
+	problems, err := testutil.CollectAndLint(NewCollector())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestRegistry: a registry that checks descriptions takes the collector, with all kinds of
+// listeners, twice the same address among them.
+func TestRegistry(t *testing.T) {
+	reg := prom.NewPedanticRegistry()
+	reg.MustRegister(NewCollector())
+	if err := reg.Register(NewCollector()); err == nil {
+		t.Error("a registry took a second collector, want it refused")
+	}
+	listen := func(network, address string) net.Listener {
+		ln, err := (&percore.ListenConfig{ReusePort: true}).Listen(t.Context(), network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ln.Close() })
+		return ln
+	}
+	first := listen("tcp", "127.0.0.1:0")
+	if runtime.GOOS == "linux" {
+		listen("tcp", first.Addr().String())
+		listen("unix", filepath.Join(testnet.ShortTempDir(t), "not\xffutf8"))
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gathered := make(map[string]bool)
+	for _, f := range families {
+		gathered[f.GetName()] = true
+	}
+	counted := len(percore.ReadStats().Listeners) > 0
+	for _, m := range fixed() {
+		ofPart := strings.HasPrefix(m.name, "percore_listener_") || strings.HasPrefix(m.name, "percore_loop_") || strings.HasPrefix(m.name, "percore_group_")
+		if !gathered[m.name] && (counted || !ofPart) {
+			t.Errorf("got no %s, want each metric", m.name)
+		}
+	}
+}
+
+// sums are the fields that are not exported because they are the sums of others that are.
+var sums = []string{".Loops.Counts", ".Loops.Groups.Counts"}
+
+// TestEveryField: each number in Stats is a metric, and a metric of its own.
+func TestEveryField(t *testing.T) {
+	s := percore.Stats{
+		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
+		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: "g", PerLoop: []loop.LoopStats{{Loop: 3}}}}},
+		Adapters:  []percore.AdapterStats{{Adapter: "x", Figures: []percore.Figure{{Name: "y", Help: "Help"}}}},
+	}
+	before := lines(s)
+	eachNumber(reflect.ValueOf(&s).Elem(), "", func(path string, v reflect.Value) {
+		old := reflect.New(v.Type()).Elem()
+		old.Set(v)
+		if v.CanInt() {
+			v.SetInt(7e9) // as a time, 7 s
+		} else if v.CanUint() {
+			v.SetUint(7e9)
+		} else {
+			v.SetFloat(7e9)
+		}
+		changed := 0
+		for line := range lines(s) {
+			if !before[line] {
+				changed++
+			}
+		}
+		isSum := slices.ContainsFunc(sums, func(p string) bool { return strings.HasPrefix(path, p) })
+		if changed == 0 && !isSum || changed > 0 && isSum {
+			t.Errorf("%s: %d metrics changed with it; add a metric for it to collector.go, and a row to docs/OPERATIONS.md", path, changed)
+		}
+		v.Set(old)
+	})
+}
+
+// lines returns the metrics of s, a line each.
+func lines(s percore.Stats) map[string]bool {
+	all := make(map[string]bool)
+	for _, m := range samplesOf(s) {
+		all[fmt.Sprint(m.name, m.labels, m.value)] = true
+	}
+	return all
+}
+
+// eachNumber calls visit for the numbers in v, embedded structs and elements of slices included.
+func eachNumber(v reflect.Value, path string, visit func(path string, v reflect.Value)) {
+	switch {
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			eachNumber(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
+		}
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			eachNumber(v.Index(i), path, visit)
+		}
+	case v.CanInt() || v.CanUint() || v.CanFloat():
+		visit(path, v)
+	}
+}
+
+// TestHandler: the page has percore's metrics and the runtime's.
+func TestHandler(t *testing.T) {
+	rec := httptest.NewRecorder()
+	Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	body, _ := io.ReadAll(rec.Body)
+	for _, want := range []string{"\npercore_open_connections ", "\npercore_http_connections{state=\"parked\"} ", "\ngo_goroutines "} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("got %d, %d bytes without %q", rec.Code, len(body), want)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+// Package prometheus exports percore's figures ([percore.ReadStats]) as metrics of Prometheus.
+//
+//	import percoreprom "github.com/percore/percore/metrics/prometheus"
+//
+//	reg.MustRegister(percoreprom.NewCollector())
+//
+// A program that has no registry of its own serves [Handler]:
+//
+//	http.Handle("/metrics", percoreprom.Handler())
+//
+// docs/OPERATIONS.md says what each metric means and which of them to watch, and docs/grafana.json
+// is a dashboard of them.
+//
+// # Names
+//
+// Names and units go by Prometheus' conventions: counters end in "_total", times are in seconds,
+// sizes in bytes. The labels are:
+//
+//	network, address  of a listener, as its Addr has them
+//	group, loop       the name of a group of loops, and the index of a loop in it
+//	reason, path,     as the help texts say
+//	state, kind
+//
+// Figures of listeners with the same network and address, which share a port, are added up. The
+// number of series is bounded by the program: some ten for each listener and each loop in use, and
+// fifty for all else. Counters of a listener or a loop begin at 0 again when another takes its
+// place, as after a restart; those without such labels never do while the process lives.
+//
+// The adapters that the program imports (httpadapter, grpcadapter) have metrics of their own, by
+// the name of the adapter: percore_http_connections.
+//
+// # OpenTelemetry
+//
+// OpenTelemetry's bridge (go.opentelemetry.io/contrib/bridges/prometheus) makes its metrics of
+// those of a registry:
+//
+//	reg := prometheus.NewRegistry()
+//	reg.MustRegister(percoreprom.NewCollector())
+//	reader := metric.NewPeriodicReader(exporter,
+//		metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(reg))))
+//	provider := metric.NewMeterProvider(metric.WithReader(reader))
+//
+// # A module of its own
+//
+// The package is a module of its own, so that percore's importers don't get Prometheus' client.
+package prometheus
