@@ -92,6 +92,8 @@ var (
 			func(s *percore.Stats) float64 { return float64(s.Accept.Backoffs) }},
 		{newMetric("accept_limit_waits_total", "Times that Accept began to wait because MaxConns connections were open"),
 			func(s *percore.Stats) float64 { return float64(s.Accept.LimitWaits) }},
+		{newMetric("accept_refused_connections_total", "Connections that OnAccept did not want"),
+			func(s *percore.Stats) float64 { return float64(s.Accept.Refused) }},
 		{newMetric("writev_bytes_total", "Bytes written by writev"),
 			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.WritevBytes) }},
 		{newMetric("writev_calls_total", "System calls of writev"),
@@ -137,6 +139,8 @@ var (
 			func(l *percore.ListenerStats) float64 { return float64(l.Backoffs) }},
 		{newMetric("listener_limit_waits_total", "Times that Accept began to wait because MaxConns connections were open", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return float64(l.LimitWaits) }},
+		{newMetric("listener_refused_connections_total", "Connections that OnAccept did not want", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.Refused) }},
 	}
 	listenerSkipped = newMetric("listener_skipped_connections_total",
 		"Connections of the listener that were lost before Accept returned them, by the reason", "network", "address", "reason")

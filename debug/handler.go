@@ -1,0 +1,248 @@
+package debug
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/loop"
+)
+
+// Handler returns a handler for the page, at whatever path. By the query it serves
+//
+//	(none)        the page
+//	format=json   the figures as JSON: an object with Time (RFC 3339), Goroutines, and Stats,
+//	              which is percore.Stats
+//	format=parts  the changing part of the page, for its script
+//	file=NAME     the page's script and its style sheet
+//
+// for GET and HEAD. The page loads nothing from elsewhere, and a Content-Security-Policy says so: it
+// works below one that allows no more than scripts and styles of the same origin. Without scripts
+// it shows the figures of the moment.
+func Handler() http.Handler { return http.HandlerFunc(serve) }
+
+// policy allows what the page needs.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+//go:embed page.html page.css page.js
+var files embed.FS
+
+var page = template.Must(template.New("").Funcs(template.FuncMap{
+	"count": count, "bytes": byteCount, "time": seconds, "round": math.Round, "skipped": skipped,
+}).ParseFS(files, "page.html"))
+
+func serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "This page is for GET and HEAD.", http.StatusMethodNotAllowed)
+		return
+	}
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	query := r.URL.Query()
+	switch format, file := query.Get("format"), query.Get("file"); {
+	case file != "":
+		serveFile(w, file)
+	case format == "json":
+		serveJSON(w)
+	case format == "parts":
+		serveTemplate(w, "parts")
+	case format == "":
+		serveTemplate(w, "page")
+	default:
+		http.Error(w, "The formats are json and parts; none is the page.", http.StatusBadRequest)
+	}
+}
+
+// serveFile serves the script or the style sheet.
+func serveFile(w http.ResponseWriter, name string) {
+	types := map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+	if types[name] == "" {
+		http.Error(w, "There is no such file.", http.StatusNotFound)
+		return
+	}
+	data, err := files.ReadFile(name)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", types[name])
+	_, _ = w.Write(data) // fails only when the client is gone
+}
+
+func serveJSON(w http.ResponseWriter) {
+	text, err := json.MarshalIndent(struct {
+		Time       time.Time
+		Goroutines int
+		Stats      percore.Stats
+	}{time.Now(), runtime.NumGoroutine(), percore.ReadStats()}, "", "\t")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(text, '\n'))
+}
+
+// serveTemplate renders a template whole before the first byte is sent.
+func serveTemplate(w http.ResponseWriter, name string) {
+	var out bytes.Buffer
+	if err := page.ExecuteTemplate(&out, name, newView(percore.ReadStats())); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(out.Bytes())
+}
+
+// view is the content of the page.
+type view struct {
+	percore.Stats
+	Program, Version string
+	Now              time.Time
+	Goroutines       int
+	Charts           []chart
+	HasLoops         bool // false off Linux
+	Most             int  // descriptors of the fullest loop
+}
+
+// A chart is a figure of the last minute. The script keeps its history, and shows the increase per
+// second if Value is a counter.
+type chart struct {
+	ID, Title, Unit string
+	Value           float64
+	Counter         bool // the increase per second is shown
+	Ratio           bool // the increase is divided by that of Per instead
+	Per             float64
+}
+
+func newView(s percore.Stats) view {
+	v := view{
+		Stats: s, Program: filepath.Base(os.Args[0]), Version: runtime.Version(),
+		Now: time.Now(), Goroutines: runtime.NumGoroutine(), HasLoops: len(s.Loops.Groups) > 0,
+	}
+	for _, g := range s.Loops.Groups {
+		for _, l := range g.PerLoop {
+			v.Most = max(v.Most, l.Descriptors)
+		}
+	}
+	v.Charts = []chart{
+		{ID: "open", Title: "open connections", Value: float64(s.Open)},
+		{ID: "accepted", Title: "accepted", Unit: "/s", Value: float64(s.Accept.Accepted), Counter: true},
+		{ID: "closed", Title: "closed", Unit: "/s", Value: float64(s.Closed), Counter: true},
+		{ID: "events", Title: "events", Unit: "/s", Value: float64(s.Loops.Events), Counter: true},
+		{ID: "wakeups", Title: "wake-ups", Unit: "/s", Value: float64(s.Loops.Wakeups), Counter: true},
+		{ID: "ratio", Title: "events per wake-up", Value: float64(s.Loops.Events), Counter: true, Per: float64(s.Loops.Wakeups), Ratio: true},
+		{ID: "callbacks", Title: "loops in callbacks", Unit: "ms/s", Value: s.Loops.CallbackTime.Seconds() * 1000, Counter: true},
+		{ID: "gets", Title: "buffers from the pool", Unit: "/s", Value: float64(s.Pool.Gets), Counter: true},
+		{ID: "inuse", Title: "buffers in use", Value: float64(s.Pool.BuffersInUse)},
+		{ID: "moved", Title: "moved by the kernel", Unit: "MB/s", Value: float64(s.ZeroCopy.SendfileBytes+s.ZeroCopy.SpliceBytes) / 1e6, Counter: true},
+		{ID: "goroutines", Title: "goroutines", Value: float64(v.Goroutines)},
+	}
+	for _, a := range s.Adapters {
+		for _, f := range a.Figures {
+			if strings.HasSuffix(f.Name, "_requests_total") && f.Label == "" {
+				v.Charts = append(v.Charts, chart{ID: a.Adapter + f.Name, Title: a.Adapter + ": " + words(f.Name), Unit: "/s", Value: f.Value, Counter: true})
+			}
+			if f.Name == "connections" && f.Of == "parked" {
+				v.Charts = append(v.Charts, chart{ID: a.Adapter + f.Name, Title: a.Adapter + ": parked", Value: f.Value})
+			}
+		}
+	}
+	return v
+}
+
+// words makes a figure's name readable.
+func words(name string) string {
+	return strings.ReplaceAll(strings.TrimSuffix(name, "_total"), "_", " ")
+}
+
+// Words is the figure's name for people. It is for the template.
+func (v view) Words(f percore.Figure) string {
+	name := words(f.Name)
+	if f.Label != "" {
+		name += ", " + f.Of
+	}
+	return name
+}
+
+// Shown reports whether a figure is worth a line: all are, except the parts of a long list that are 0.
+func (v view) Shown(f percore.Figure) bool { return f.Value != 0 || f.Label != "reason" }
+
+// Ratio is for the template: events per wake-up.
+func (v view) Ratio(n loop.Counts) string { return ratio(n.Events, n.Wakeups) }
+
+// count writes a number with its digits in groups of three.
+func count(n any) string {
+	digits := fmt.Sprint(n)
+	if f, ok := n.(float64); ok {
+		digits = strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	whole, rest, _ := strings.Cut(digits, ".")
+	var out strings.Builder
+	for i, d := range whole {
+		if left := len(whole) - i; i > 0 && left%3 == 0 && whole[i-1] != '-' {
+			out.WriteString("\u202f") // a narrow space that does not break
+		}
+		out.WriteRune(d)
+	}
+	if rest != "" {
+		out.WriteString("." + rest)
+	}
+	return out.String()
+}
+
+// byteCount writes a number of bytes in a unit that leaves few digits.
+func byteCount(n any) string {
+	v, err := strconv.ParseFloat(fmt.Sprint(n), 64)
+	if err != nil {
+		return fmt.Sprint(n)
+	}
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if v < 1024 {
+			return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
+		}
+		v /= 1024
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + " TiB"
+}
+
+// seconds writes a time with three digits.
+func seconds(d time.Duration) string {
+	for _, unit := range []time.Duration{time.Hour, time.Second, time.Millisecond, time.Microsecond} {
+		if d >= 100*unit {
+			return d.Round(unit).String()
+		}
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return d.String()
+}
+
+// ratio writes a/b.
+func ratio(a, b uint64) string {
+	if b == 0 {
+		return "–"
+	}
+	return strconv.FormatFloat(float64(a)/float64(b), 'f', 2, 64)
+}
+
+// skipped returns the connections that were lost before Accept returned them.
+func skipped(s percore.AcceptStats) uint64 {
+	return s.SkippedAborted + s.SkippedProtocol + s.SkippedNetwork
+}

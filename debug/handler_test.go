@@ -1,0 +1,132 @@
+package debug
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// get asks the handler, mounted at a path of its own.
+func get(t *testing.T, method, query string) (answer *http.Response, body string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle("/debug/percore", Handler())
+	rec := httptest.NewRecorder()
+	mux.ServeHTTP(rec, httptest.NewRequest(method, "/debug/percore"+query, nil))
+	b, err := io.ReadAll(rec.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec.Result(), string(b)
+}
+
+func TestAnswers(t *testing.T) {
+	for _, c := range []struct {
+		method, query, contentType, part string
+		status                           int
+	}{
+		{"GET", "", "text/html; charset=utf-8", "<h2>Loops</h2>", 200},
+		{"HEAD", "", "text/html; charset=utf-8", "", 200},
+		{"GET", "?format=parts", "text/html; charset=utf-8", "<main id=\"parts\"", 200},
+		{"GET", "?format=json", "application/json", `"Accept": {`, 200},
+		{"GET", "?format=xml", "text/plain; charset=utf-8", "json", 400},
+		{"GET", "?file=page.js", "text/javascript; charset=utf-8", "use strict", 200},
+		{"GET", "?file=page.css", "text/css; charset=utf-8", "prefers-color-scheme", 200},
+		{"GET", "?file=page.html", "text/plain; charset=utf-8", "no such file", 404},
+		{"GET", "?file=../handler.go", "text/plain; charset=utf-8", "no such file", 404},
+		{"POST", "", "text/plain; charset=utf-8", "GET", 405},
+	} {
+		answer, body := get(t, c.method, c.query)
+		if answer.StatusCode != c.status || answer.Header.Get("Content-Type") != c.contentType || !strings.Contains(body, c.part) {
+			t.Errorf("%s %s: got %d, %s, want %d, %s with %q:\n%s", c.method, c.query,
+				answer.StatusCode, answer.Header.Get("Content-Type"), c.status, c.contentType, c.part, body)
+		}
+		if c.status == 200 && (answer.Header.Get("Content-Security-Policy") != policy || answer.Header.Get("X-Content-Type-Options") != "nosniff") {
+			t.Errorf("%s %s: got the header %v, want the policy", c.method, c.query, answer.Header)
+		}
+	}
+}
+
+// TestPolicy: the page needs no more than its policy allows.
+func TestPolicy(t *testing.T) {
+	_, body := get(t, "GET", "")
+	for _, banned := range []string{"style=", "<style", "onclick", "javascript:", "http://", "https://", "src=\"/", "<script>"} {
+		if strings.Contains(body, banned) {
+			t.Errorf("the page has %q, which the policy refuses", banned)
+		}
+	}
+}
+
+// TestEscaped: names that others choose are no markup.
+func TestEscaped(t *testing.T) {
+	const evil = `<script>alert("1")</script>'&`
+	s := percore.Stats{
+		Listeners: []percore.ListenerStats{{Network: "unix", Address: evil, Group: evil}},
+		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: evil, Loops: 2, PerLoop: []loop.LoopStats{{}}}}},
+		Adapters: []percore.AdapterStats{{Adapter: evil, Figures: []percore.Figure{
+			{Name: evil + "_requests_total", Help: evil}, {Name: "x", Help: evil, Label: evil, Of: evil},
+		}}},
+	}
+	var out strings.Builder
+	if err := page.ExecuteTemplate(&out, "page", newView(s)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "<script>") {
+		t.Errorf("got a page with a script of another's: %s", out.String())
+	}
+}
+
+// TestLive: the page has the listener and its group, and the JSON is percore.Stats.
+func TestLive(t *testing.T) {
+	if len(percore.ReadStats().Listeners) > 0 {
+		t.Fatal("a listener is open from an earlier test")
+	}
+	if _, body := get(t, "GET", ""); !strings.Contains(body, "No loop runs") || !strings.Contains(body, "No listener") {
+		t.Errorf("without a listener: got %s, want that it says so", body)
+	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	testnet.Connect(t, ln)
+	answer, body := get(t, "GET", "?format=json")
+	var got struct {
+		Time       time.Time
+		Goroutines int
+		Stats      percore.Stats
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatalf("%d: %v in %s", answer.StatusCode, err, body)
+	}
+	if got.Time.IsZero() || got.Goroutines == 0 {
+		t.Errorf("got %+v, want a time and goroutines", got)
+	}
+	_, body = get(t, "GET", "")
+	if runtime.GOOS == "linux" && len(got.Stats.Listeners) > 0 {
+		if got.Stats.Listeners[0].Accepted != 1 || !strings.Contains(body, ln.Addr().String()) || !strings.Contains(body, "<th>default</th>") {
+			t.Errorf("got %+v and %s, want the listener and its group", got.Stats, body)
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{count(0), "0"}, {count(999), "999"}, {count(uint64(1234567)), "1\u202f234\u202f567"}, {count(-1234), "-1\u202f234"},
+		{count(1234.5), "1\u202f234.5"}, {count(float64(12e6)), "12\u202f000\u202f000"},
+		{byteCount(0), "0 B"}, {byteCount(1536), "1.5 KiB"}, {byteCount(uint64(5 << 40)), "5 TiB"},
+		{seconds(0), "0s"}, {seconds(1234567), "1.23ms"}, {seconds(90 * time.Second), "1m30s"}, {seconds(123456 * time.Nanosecond), "123µs"},
+		{ratio(1, 0), "–"}, {ratio(3, 2), "1.50"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
