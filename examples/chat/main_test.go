@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m, testnet.WithCheck(pool.CheckLeaks)) }
+
+// start serves a chat on three loops and returns the listener.
+func start(t *testing.T) net.Listener {
+	group, err := loop.NewGroup(loop.Config{Loops: 3})
+	if err != nil {
+		t.Skip("no loops: ", err)
+	}
+	defer group.Close()
+	lc := percore.ListenConfig{Group: group, LeastLoaded: true}
+	ln, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newServer()
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ln) }()
+	t.Cleanup(func() {
+		server.Close()
+		testnet.Receive(t, "the server's end", done)
+	})
+	return ln
+}
+
+// TestChat has clients on all loops talk at once: each hears all lines of each other, in order.
+func TestChat(t *testing.T) {
+	ln := start(t)
+	const clients, lines = 12, 50
+	var conns []net.Conn
+	var readers []*bufio.Reader
+	for range clients {
+		c := testnet.Dial(t, ln)
+		conns, readers = append(conns, c), append(readers, bufio.NewReader(c))
+		fmt.Fprintln(c, "hello")
+		readLine(t, readers[len(readers)-1]) // so that it is in a room
+	}
+	done := make(chan bool)
+	for i, c := range conns {
+		go func() {
+			for n := range lines {
+				fmt.Fprintln(c, i, n)
+			}
+			done <- true
+		}()
+		go func() {
+			defer func() { done <- true }()
+			var next [clients]int
+			for range clients * lines {
+				line, err := hear(readers[i])
+				var from, n int
+				if fmt.Sscan(line, &from, &n); err != nil || n != next[from] {
+					t.Errorf("client %d got line %d of client %d, %v, want its line %d", i, n, from, err, next[from])
+					return
+				}
+				next[from]++
+			}
+		}()
+	}
+	for range 2 * clients {
+		testnet.Receive(t, "a client's end", done)
+	}
+}
+
+// hear returns the next line that isn't a greeting.
+func hear(r *bufio.Reader) (line string, err error) {
+	for err == nil && (line == "" || line == "hello\n") {
+		line, err = r.ReadString('\n')
+	}
+	return line, err
+}
+
+func readLine(t *testing.T, r *bufio.Reader) {
+	if _, err := r.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSilentReader has a client that never reads: the others hear everything, and it is cut off.
+func TestSilentReader(t *testing.T) {
+	ln := start(t)
+	silent, talker := testnet.Dial(t, ln), testnet.Dial(t, ln)
+	fmt.Fprintln(silent, "hello")
+	r := bufio.NewReader(talker)
+	readLine(t, r)
+	line := make([]byte, lineMax)
+	for i := range line {
+		line[i] = 'x'
+	}
+	line[len(line)-1] = '\n'
+	for range 4096 { // more than a socket's buffers and WriteLimit hold
+		if _, err := talker.Write(line); err != nil {
+			t.Fatal(err)
+		}
+		readLine(t, r)
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/percore/percore/adapters/reactor"
+)
+
+// handler is the connections of one loop. Its memory is used by one callback at a time.
+type handler struct {
+	store  *store
+	args   [][]byte // of the command that is read
+	answer []byte   // to the commands of one call of Data
+}
+
+// answerKept is the longest answer whose memory the handler keeps.
+const answerKept = 1 << 20
+
+// perLoop makes a loop's handler.
+func (s *store) perLoop(int) reactor.Handler { return &handler{store: s} }
+
+func (h *handler) Open(*reactor.Conn)         {}
+func (h *handler) Close(*reactor.Conn, error) {}
+
+// Data runs the commands that are there whole, and answers them by one Write.
+func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
+	h.answer = h.answer[:0]
+	var err error
+	for used < len(p) && err == nil {
+		var n int
+		h.args, n, err = parse(p[used:], h.args[:0])
+		if n == 0 {
+			break
+		}
+		used += n
+		if len(h.args) > 0 {
+			h.run(h.args[0], h.args[1:])
+		}
+	}
+	if err != nil {
+		h.fail("ERR Protocol error: " + err.Error())
+	}
+	c.Write(h.answer) // an error ends the connection
+	if err != nil {
+		c.CloseAfterWrite()
+	}
+	if cap(h.answer) > answerKept {
+		h.answer = nil
+	}
+	return used
+}
+
+// run appends the answer to a command.
+func (h *handler) run(name []byte, args [][]byte) {
+	switch string(upper(name)) { // which allocates nothing
+	case "GET":
+		if h.want(name, args, 1) {
+			h.answer = h.store.appendValue(h.answer, args[0])
+		}
+	case "SET":
+		if h.want(name, args, 2) {
+			h.store.set(args[0], args[1])
+			h.simple("OK")
+		}
+	case "DEL":
+		h.integer(int64(h.store.remove(args)))
+	case "INCR":
+		if h.want(name, args, 1) {
+			switch n, err := h.store.increment(args[0]); {
+			case errors.Is(err, strconv.ErrSyntax), errors.Is(err, strconv.ErrRange):
+				h.fail("ERR value is not an integer or out of range")
+			default:
+				h.integer(n)
+			}
+		}
+	case "PING":
+		if len(args) == 1 {
+			h.answer = appendBulk(h.answer, args[0])
+		} else {
+			h.simple("PONG")
+		}
+	case "COMMAND": // redis-cli asks what there is
+		h.answer = append(h.answer, "*0\r\n"...)
+	default:
+		h.fail("ERR unknown command '" + printable(name) + "'")
+	}
+}
+
+// want reports whether a command has as many arguments as it needs, and answers if not.
+func (h *handler) want(name []byte, args [][]byte, n int) bool {
+	if len(args) != n {
+		h.fail("ERR wrong number of arguments for '" + printable(name) + "' command")
+	}
+	return len(args) == n
+}
+
+func (h *handler) simple(s string) {
+	h.answer = append(append(append(h.answer, '+'), s...), "\r\n"...)
+}
+
+func (h *handler) fail(s string) {
+	h.answer = append(append(append(h.answer, '-'), s...), "\r\n"...)
+}
+
+func (h *handler) integer(n int64) {
+	h.answer = append(strconv.AppendInt(append(h.answer, ':'), n, 10), "\r\n"...)
+}

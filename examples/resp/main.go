@@ -1,0 +1,40 @@
+// Command resp is a small key-value server that speaks RESP, the protocol of Redis, on package
+// reactor: GET, SET, DEL, INCR and PING. A connection that waits holds some hundred bytes, and the
+// answers to a pipelined burst go out by one system call.
+//
+//	go run ./resp
+//	redis-cli -p 6380 set greeting hello
+//	redis-benchmark -p 6380 -t get,set -P 16
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/reactor"
+	"github.com/percore/percore/loop"
+)
+
+func main() {
+	address := flag.String("addr", "localhost:6380", "address to listen on")
+	loops := flag.Int("loops", 0, "loops; 0 means one per processor")
+	thread := flag.Bool("thread", false, "a thread of its own for each loop")
+	flag.Parse()
+
+	config := loop.Config{Loops: *loops}
+	if *thread {
+		config.Strategy = loop.Thread
+	}
+	group, err := loop.NewGroup(config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	lc := percore.ListenConfig{Group: group}
+	ln, err := lc.Listen(context.Background(), "tcp", *address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(reactor.Serve(ln, nil, reactor.PerLoop(newStore().perLoop), reactor.ReadBufferMax(2*bulkMax)))
+}

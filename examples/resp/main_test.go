@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/reactor"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// start serves a new store and returns the listener.
+func start(t *testing.T) net.Listener {
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	server, err := reactor.New(nil, reactor.PerLoop(newStore().perLoop), reactor.ReadBufferMax(2*bulkMax))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ln) }()
+	t.Cleanup(func() {
+		if err := server.Shutdown(t.Context()); err != nil {
+			server.Close()
+		}
+		testnet.Receive(t, "the server's end", done)
+	})
+	return ln
+}
+
+// conversations are commands and their answers.
+var conversations = map[string][2]string{
+	"values":       {"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nhello\r\n*2\r\n$3\r\nget\r\n$1\r\na\r\n*2\r\n$3\r\nGET\r\n$1\r\nb\r\n", "+OK\r\n$5\r\nhello\r\n$-1\r\n"},
+	"empty value":  {"*3\r\n$3\r\nSET\r\n$1\r\ne\r\n$0\r\n\r\n*2\r\n$3\r\nGET\r\n$1\r\ne\r\n", "+OK\r\n$0\r\n\r\n"},
+	"overwritten":  {"set k long-value\r\nset k x\r\nget k\r\n", "+OK\r\n+OK\r\n$1\r\nx\r\n"},
+	"deleted":      {"set x 1\r\nset y 2\r\ndel x y z\r\nget x\r\n", "+OK\r\n+OK\r\n:2\r\n$-1\r\n"},
+	"numbers":      {"incr n\r\nincr n\r\nget n\r\nset n 9223372036854775807\r\nincr n\r\nset n x\r\nincr n\r\n", ":1\r\n:2\r\n$1\r\n2\r\n+OK\r\n-ERR value is not an integer or out of range\r\n+OK\r\n-ERR value is not an integer or out of range\r\n"},
+	"ping":         {"PING\r\n*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n\r\n", "+PONG\r\n$2\r\nhi\r\n"},
+	"unknown":      {"flushall\r\n", "-ERR unknown command '\"FLUSHALL\"'\r\n"},
+	"arguments":    {"get\r\n", "-ERR wrong number of arguments for '\"GET\"' command\r\n"},
+	"no array":     {"*0\r\nPING\r\n", "+PONG\r\n"},
+	"bad length":   {"*x\r\nPING\r\n", "-ERR Protocol error: invalid length\r\n"},
+	"negative":     {"*-1\r\nPING\r\n", "-ERR Protocol error: invalid length\r\n"},
+	"long length":  {"*1\r\n$99999999999999999999999\r\n", "-ERR Protocol error: invalid length\r\n"},
+	"not a string": {"*1\r\n:1\r\n", "-ERR Protocol error: expected a bulk string\r\n"},
+	"wrong end":    {"*1\r\n$4\r\nPINGxx", "-ERR Protocol error: expected a bulk string\r\n"},
+}
+
+// TestConversations sends each at once, and byte by byte.
+func TestConversations(t *testing.T) {
+	for name, conversation := range conversations {
+		question, want := conversation[0], conversation[1]
+		for _, portion := range []int{len(question), 1} {
+			t.Run(fmt.Sprintf("%s by %d bytes", name, portion), func(t *testing.T) {
+				c := testnet.Dial(t, start(t))
+				for p := range slices.Chunk([]byte(question), portion) {
+					if _, err := c.Write(p); err != nil {
+						break // the server has closed the connection
+					}
+				}
+				c.(*net.TCPConn).CloseWrite()
+				answer, _ := io.ReadAll(c) // which a reset may end
+				if string(answer) != want {
+					t.Errorf("got %q, want %q", answer, want)
+				}
+			})
+		}
+	}
+}
+
+// TestPipelined has clients send all their commands before they read an answer.
+func TestPipelined(t *testing.T) {
+	ln := start(t)
+	const clients, commands = 8, 2000
+	done := make(chan error, clients)
+	for range clients {
+		c := testnet.Dial(t, ln)
+		go func() {
+			_, err := io.WriteString(c, strings.Repeat("INCR shared\r\nPING\r\n", commands))
+			done <- err
+		}()
+		go func() {
+			r := bufio.NewReader(c)
+			for range commands {
+				number, err := r.ReadString('\n')
+				pong, _ := r.ReadString('\n')
+				if err != nil || number[0] != ':' || pong != "+PONG\r\n" {
+					t.Errorf("got %q and %q, %v, want a number and a pong", number, pong, err)
+					break
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 2 * clients {
+		if err := testnet.Receive(t, "a client's end", done); err != nil {
+			t.Error(err)
+		}
+	}
+	c := testnet.Dial(t, ln)
+	io.WriteString(c, "GET shared\r\n")
+	want := "$5\r\n16000\r\n"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// TestRedisBenchmark runs Redis' own client, where it is installed.
+func TestRedisBenchmark(t *testing.T) {
+	program, err := exec.LookPath("redis-benchmark")
+	if err != nil {
+		t.Skip("redis-benchmark is not installed")
+	}
+	host, port, _ := net.SplitHostPort(start(t).Addr().String())
+	out, err := exec.Command(program, "-h", host, "-p", port, "-t", "ping,set,get,incr", "-n", "2000", "-P", "16", "-c", "8", "--csv").CombinedOutput()
+	if err != nil || strings.Count(string(out), "\"INCR\"") != 1 {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, conversation := range conversations {
+		f.Add([]byte(conversation[0]))
+	}
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if len(p) == 0 {
+			return
+		}
+		args, n, err := parse(p, nil)
+		if n < 0 || n > len(p) || err != nil && n != 0 {
+			t.Fatalf("got %d bytes of %d, %v", n, len(p), err)
+		}
+		if n == 0 {
+			return
+		}
+		again, m, err := parse(p[:n], nil)
+		if m != n || err != nil || len(again) != len(args) {
+			t.Errorf("%q: got %d parts in %d bytes, %v, want %d in %d", p[:n], len(again), m, err, len(args), n)
+		}
+		if n > 1 {
+			if _, m, _ := parse(p[:n-1], nil); m != 0 {
+				t.Errorf("%q without its last byte: got %d bytes used, want 0", p[:n], m)
+			}
+		}
+	})
+}
