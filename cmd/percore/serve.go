@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -58,6 +60,12 @@ once) and shows a summary.
                  cost, and leave only the others to net/http
   -plain         run the very same servers straight on percore's listeners,
                  without its adapters; nothing is parked then
+  -tls           serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key
+                 with a self-signed certificate that is made for this run
+  -cert FILE     the certificate for -tls, and those that it depends on, in PEM
+  -key FILE      its private key, in PEM
+  -admin ADDR    HOST:PORT for /metrics, /debug/percore and /debug/pprof (default
+                 ` + defaultAdminAddress + `; "" for none); keep it from the network
   -v             log every request and every call
 
 Try:
@@ -65,6 +73,7 @@ Try:
   curl -d hello http://127.0.0.1:8080/echo
   curl -N http://127.0.0.1:8080/clock
   curl -o /dev/null http://127.0.0.1:8080/download?size=4GiB
+  curl http://` + defaultAdminAddress + `/metrics
   grpcurl -plaintext -d '{"message":"hello"}' 127.0.0.1:9090 percore.echo.v1.Echo/Unary
 `
 
@@ -78,7 +87,12 @@ type serveOptions struct {
 	park        time.Duration
 	fastPath    bool
 	plain       bool
-	verbose     bool
+	tls         bool
+	certFile    string
+	keyFile     string
+
+	adminAddress string // "": none
+	verbose      bool
 }
 
 // parseServeFlags reads serve's command line. Its error is one line for people,
@@ -95,6 +109,10 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.DurationVar(&o.park, "park", httpadapter.DefaultParkAfter, "")
 	flags.BoolVar(&o.fastPath, "fastpath", false, "")
 	flags.BoolVar(&o.plain, "plain", false, "")
+	flags.BoolVar(&o.tls, "tls", false, "")
+	flags.StringVar(&o.certFile, "cert", "", "")
+	flags.StringVar(&o.keyFile, "key", "", "")
+	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -113,6 +131,11 @@ func (o *serveOptions) check() error {
 	if err := checkAddress("grpc", o.grpcAddress); err != nil {
 		return err
 	}
+	if o.adminAddress != "" {
+		if err := checkAddress("admin", o.adminAddress); err != nil {
+			return err
+		}
+	}
 	if o.loops < 0 || o.loops > loopsMax {
 		return fmt.Errorf("-loops %d: want 0 (one per GOMAXPROCS) to %d", o.loops, loopsMax)
 	}
@@ -127,6 +150,12 @@ func (o *serveOptions) check() error {
 	}
 	if o.fastPath && o.engine == engineNet {
 		return fmt.Errorf("-fastpath: -engine %s has none: leave out one of them", engineNet)
+	}
+	if (o.certFile == "") != (o.keyFile == "") {
+		return errors.New("-cert and -key belong together: give both, or none for a self-signed certificate")
+	}
+	if o.certFile != "" && !o.tls {
+		return errors.New("-cert and -key are for -tls: add it, or leave them out")
 	}
 	return nil
 }
@@ -151,6 +180,7 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "percore serve: %v (percore serve -h lists the flags)\n", err)
 		return exitUsage
 	}
+	slog.SetDefault(newLogger(stderr, opts.verbose)) // percore's warnings look like the rest
 	interrupted, stopListening := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stopListening()
 	if err := serve(interrupted, stopListening, opts, stdout, stderr); err != nil {
@@ -195,12 +225,15 @@ type demo struct {
 
 	root         *os.Root
 	engine       *serveEngine
+	certificate  tls.Certificate // with -tls
 	httpListener openListener
 	grpcListener openListener
+	admin        net.Listener // nil: none
 
-	httpServer webserver.Server
-	grpcServer *grpc.Server
-	health     *health.Server
+	httpServer  webserver.Server
+	grpcServer  *grpc.Server
+	health      *health.Server
+	adminServer *http.Server
 
 	started time.Time
 	serving sync.WaitGroup
@@ -213,7 +246,7 @@ type demo struct {
 // newDemo opens the directory and both listeners, in this order: the mistake
 // that is cheapest to make is found first. On an error nothing stays open.
 func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, err error) {
-	d := &demo{opts: opts, log: newLogger(logTo, opts.verbose), failed: make(chan error, 2)}
+	d := &demo{opts: opts, log: newLogger(logTo, opts.verbose), failed: make(chan error, 3)}
 	defer func() {
 		if err != nil {
 			d.release()
@@ -231,7 +264,18 @@ func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, 
 	if d.grpcListener, err = d.listen(ctx, "grpc", opts.grpcAddress); err != nil {
 		return nil, err
 	}
-	d.httpServer = d.engine.runHTTP(newHTTPServer(d.root, &d.httpRequests, d.log), opts.park, opts.fastPath)
+	if d.admin, err = d.listenAdmin(opts.adminAddress); err != nil {
+		return nil, err
+	}
+	site := newHTTPServer(d.root, &d.httpRequests, d.log)
+	if opts.tls {
+		if d.certificate, err = opts.certificate(); err != nil {
+			return nil, err
+		}
+		site.TLSConfig = &tls.Config{Certificates: []tls.Certificate{d.certificate}}
+	}
+	d.httpServer = d.engine.runHTTP(site, opts.park, opts.fastPath)
+	d.adminServer = newAdminServer(d.log)
 	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine.grpcOptions()...)
 	return d, nil
 }
@@ -259,21 +303,33 @@ func openDir(dir string) (*os.Root, error) {
 // listen opens the listener of the server that the flag called name configures.
 func (d *demo) listen(ctx context.Context, name, address string) (openListener, error) {
 	l, err := d.engine.listen(ctx, address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return l, fmt.Errorf("%s is already in use; choose another address with -%s (%w)", address, name, err)
-	}
-	if err != nil {
-		return l, fmt.Errorf("-%s: %w", name, err)
-	}
-	return l, nil
+	return l, listenError(name, address, err)
 }
 
-// start lets both servers accept connections and returns at once.
+// listenError is an error of listening as the user gets it.
+func listenError(name, address string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s is already in use; choose another address with -%s (%w)", address, name, err)
+	}
+	if err != nil {
+		return fmt.Errorf("-%s: %w", name, err)
+	}
+	return nil
+}
+
+// start lets the servers accept connections and returns at once.
 func (d *demo) start() {
 	d.started = time.Now()
-	d.serve("HTTP", d.httpServer.Serve, d.httpListener)
+	serveHTTP := d.httpServer.Serve
+	if d.opts.tls {
+		serveHTTP = func(l net.Listener) error { return d.httpServer.ServeTLS(l, "", "") }
+	}
+	d.serve("HTTP", serveHTTP, d.httpListener)
 	serveGRPC := func(l net.Listener) error { return d.engine.serveGRPC(d.grpcServer, l) }
 	d.serve("gRPC", serveGRPC, d.grpcListener)
+	if d.admin != nil {
+		d.serve("admin", d.adminServer.Serve, openListener{Listener: d.admin})
+	}
 }
 
 // serve runs one server's Serve on l in a goroutine of its own.
@@ -296,13 +352,24 @@ func (d *demo) printAddresses(w io.Writer) {
 	fmt.Fprintf(w, "percore serve: directory %s, engine %s\n\n", dir, d.engine)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	base := baseURL(d.httpListener.Addr())
+	if d.opts.tls {
+		base = "https" + strings.TrimPrefix(base, "http")
+	}
 	for _, e := range httpEndpoints {
 		fmt.Fprintf(table, "  HTTP\t%s%s\t%s\n", base, e.Path, e.About)
 	}
 	for _, s := range grpcServices {
 		fmt.Fprintf(table, "  gRPC\t%s\t%s\n", dialAddress(d.grpcListener.Addr()), s)
 	}
+	if d.admin != nil {
+		for _, e := range adminEndpoints {
+			fmt.Fprintf(table, "  admin\t%s%s\t%s\n", baseURL(d.admin.Addr()), e.Path, e.About)
+		}
+	}
 	table.Flush()
+	if d.opts.tls {
+		fmt.Fprintf(w, "\nThe certificate's SHA-256 is %s\n", fingerprint(d.certificate))
+	}
 	fmt.Fprintf(w, "\nCtrl-C stops the servers and shows a summary.\n")
 }
 
@@ -342,6 +409,7 @@ func (d *demo) shutdown(limit time.Duration) {
 	stopping.Go(func() { d.shutdownHTTP(ctx) })
 	stopping.Go(func() { d.shutdownGRPC(ctx) })
 	stopping.Wait()
+	_ = d.adminServer.Close() // last: it shows what the others wait for
 	d.serving.Wait()
 }
 
@@ -391,7 +459,7 @@ func printCount(w io.Writer, name string, overHTTP, overGRPC uint64) {
 // release closes all that newDemo opened, as far as it came. Where the servers ran,
 // they have closed their listeners already.
 func (d *demo) release() {
-	for _, l := range []openListener{d.httpListener, d.grpcListener} {
+	for _, l := range []openListener{d.httpListener, d.grpcListener, {Listener: d.admin}} {
 		if l.Listener != nil {
 			_ = l.Close()
 		}

@@ -124,7 +124,7 @@ func startServers(t *testing.T, args ...string) *servers {
 		t.Skip("a process can't be interrupted gently on Windows")
 	}
 	dir := t.TempDir()
-	args = append([]string{"serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-dir", dir}, args...)
+	args = append([]string{"serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-dir", dir}, args...)
 	s := &servers{command: startCommand(t, args...), dir: dir}
 	s.stdout.await(t, "Ctrl-C stops")
 	printed := s.stdout.String()

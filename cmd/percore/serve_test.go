@@ -26,7 +26,7 @@ import (
 
 func TestServeDefaults(t *testing.T) {
 	got, err := parseServeFlags(nil)
-	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore", park: 100 * time.Millisecond}
+	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore", park: 100 * time.Millisecond, adminAddress: "127.0.0.1:6060"}
 	if err != nil || got != want {
 		t.Errorf("no flags: got %+v, %v, want %+v, nil", got, err, want)
 	}
@@ -34,12 +34,12 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "plain", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "plain", "tls", "cert", "key", "admin", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
 	}
-	for _, value := range []string{defaultHTTPAddress, defaultGRPCAddress, "(default .)", "(default 0", "(default percore)", "(default 100ms)"} {
+	for _, value := range []string{defaultHTTPAddress, defaultGRPCAddress, defaultAdminAddress, "(default .)", "(default 0", "(default percore)", "(default 100ms)"} {
 		if !strings.Contains(serveUsage, value) {
 			t.Errorf("the help does not tell %q", value)
 		}
@@ -103,6 +103,10 @@ func TestMistakes(t *testing.T) {
 		{"park negative", []string{"serve", "-park", "-1s"}, exitUsage, "-park -1s"},
 		{"fast path without the adapter", []string{"serve", "-fastpath", "-plain"}, exitUsage, "-plain"},
 		{"fast path on net", []string{"serve", "-fastpath", "-engine", "net"}, exitUsage, "-engine net"},
+		{"certificate without key", []string{"serve", "-tls", "-cert", file}, exitUsage, "-key"},
+		{"certificate without TLS", []string{"serve", "-cert", file, "-key", file}, exitUsage, "-tls"},
+		{"certificate that is none", []string{"serve", "-tls", "-cert", file, "-key", file, "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", ""}, exitFailure, file},
+		{"admin without port", []string{"serve", "-admin", "localhost"}, exitUsage, "-admin"},
 		{"argument", []string{"serve", "public"}, exitUsage, `"public"`},
 		{"http without port", []string{"serve", "-http", "localhost"}, exitUsage, "-http"},
 		{"grpc without host", []string{"serve", "-grpc", "9090"}, exitUsage, "-grpc"},
@@ -132,10 +136,10 @@ func TestNoCommand(t *testing.T) {
 func TestServeBusyPort(t *testing.T) {
 	busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
 	for _, engine := range engines {
-		for _, name := range []string{"http", "grpc"} {
+		for _, name := range []string{"http", "grpc", "admin"} {
 			t.Run(engine+" "+name, func(t *testing.T) {
 				args := []string{"serve", "-engine", engine, "-dir", t.TempDir(),
-					"-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-" + name, busy}
+					"-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-" + name, busy}
 				stdout, stderr, status := runCommand(t, args...)
 				if status != exitFailure {
 					t.Errorf("exit status: got %d, want %d", status, exitFailure)
@@ -152,7 +156,7 @@ func TestServeBusyPort(t *testing.T) {
 func TestServeTwiceOnOnePort(t *testing.T) {
 	first := startServers(t)
 	address := strings.TrimPrefix(first.baseURL, "http://")
-	stdout, stderr, status := runCommand(t, "serve", "-dir", t.TempDir(), "-grpc", "127.0.0.1:0", "-http", address)
+	stdout, stderr, status := runCommand(t, "serve", "-dir", t.TempDir(), "-grpc", "127.0.0.1:0", "-admin", "", "-http", address)
 	if status != exitFailure {
 		t.Errorf("exit status of the second: got %d, want %d", status, exitFailure)
 	}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/percore/percore/debug"
+	"github.com/percore/percore/metrics/prometheus"
+)
+
+// defaultAdminAddress is on the loopback interface: the pages show the program's insides.
+const defaultAdminAddress = "127.0.0.1:6060"
+
+// adminEndpoints lists the pages for those who run the server.
+var adminEndpoints = []struct{ Path, About string }{
+	{"/debug/percore", "the engine, live"},
+	{"/metrics", "the same for Prometheus"},
+	{"/debug/pprof/", "profiles of the process"},
+}
+
+// newAdminServer is the server of these pages. It is an http.Server on package net, whatever the
+// engine is: it is asked when something is wrong with that.
+func newAdminServer(log *slog.Logger) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", serveAdminIndex)
+	mux.Handle("GET /metrics", prometheus.Handler())
+	mux.Handle("/debug/percore", debug.Handler())
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// serveAdminIndex lists the pages.
+func serveAdminIndex(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	fmt.Fprint(w, "<!doctype html>\n<meta charset=\"utf-8\">\n<title>percore serve</title>\n<ul>\n")
+	for _, e := range adminEndpoints {
+		fmt.Fprintf(w, "<li><a href=%q>%s</a>: %s</li>\n", e.Path, e.Path, e.About)
+	}
+	fmt.Fprint(w, "</ul>\n")
+}
+
+// listenAdmin opens the listener of the admin server, unless there is to be none.
+func (d *demo) listenAdmin(address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", address)
+	return l, listenError("admin", address, err)
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// startDemo runs the servers in this process until the test ends.
+func startDemo(t *testing.T, opts serveOptions) *demo {
+	t.Helper()
+	testnet.NoLeaks(t)
+	opts.httpAddress, opts.grpcAddress, opts.adminAddress, opts.dir = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
+	d, err := newDemo(t.Context(), opts, io.Discard)
+	if err != nil {
+		t.Fatalf("newDemo: %v", err)
+	}
+	d.start()
+	t.Cleanup(func() {
+		d.shutdown(testnet.HangTimeout)
+		d.release()
+	})
+	return d
+}
+
+// fetchOnce asks for a URL on a connection of its own.
+func fetchOnce(t *testing.T, config *tls.Config, url string) (resp *http.Response, body string) {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Get(url)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	return resp, string(b)
+}
+
+func TestServeAdmin(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			d := startDemo(t, serveOptions{engine: engine})
+			base := baseURL(d.admin.Addr())
+			for path, want := range map[string]string{
+				"/":                           "/debug/pprof/",
+				"/metrics":                    "\npercore_open_connections ",
+				"/debug/percore":              "<h2>Loops</h2>",
+				"/debug/percore?format=json":  `"Listeners"`,
+				"/debug/pprof/":               "goroutine",
+				"/debug/pprof/cmdline":        "",
+				"/debug/pprof/heap?debug=1":   "heap profile",
+				"/debug/pprof/symbol":         "num_symbols",
+				"/debug/pprof/trace?seconds=": "",
+			} {
+				if resp, body := fetchOnce(t, nil, base+path); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
+					t.Errorf("%s: got %s, %d bytes, want 200 and %q", path, resp.Status, len(body), want)
+				}
+			}
+			if resp, _ := fetchOnce(t, nil, base+"/other"); resp.StatusCode != http.StatusNotFound {
+				t.Errorf("/other: got %s, want 404", resp.Status)
+			}
+			if resp, _ := fetchOnce(t, nil, baseURL(d.httpListener.Addr())+"/metrics"); resp.StatusCode != http.StatusNotFound {
+				t.Errorf("the public address: got %s, want 404 for the pages of the admin server", resp.Status)
+			}
+		})
+	}
+}
+
+// TestServeTLS: the certificate is this run's, and HTTP/2 is spoken.
+func TestServeTLS(t *testing.T) {
+	for _, opts := range []serveOptions{{engine: enginePercore}, {engine: enginePercore, fastPath: true}, {engine: enginePercore, plain: true}, {engine: engineNet}} {
+		opts.tls = true
+		t.Run(opts.engine, func(t *testing.T) {
+			d := startDemo(t, opts)
+			config := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
+				if got := fingerprint(tls.Certificate{Certificate: [][]byte{s.PeerCertificates[0].Raw}}); got != fingerprint(d.certificate) {
+					t.Errorf("got the certificate %s, want %s", got, fingerprint(d.certificate))
+				}
+				return s.PeerCertificates[0].VerifyHostname("127.0.0.1")
+			}}
+			url := "https" + strings.TrimPrefix(baseURL(d.httpListener.Addr()), "http") + "/echo"
+			if resp, body := fetchOnce(t, config, url); resp.ProtoMajor != 2 || !strings.Contains(body, "GET /echo HTTP/2.0") {
+				t.Errorf("got %s, %q, want HTTP/2", resp.Proto, body)
+			}
+			config.NextProtos = []string{"http/1.1"}
+			transport := &http.Transport{TLSClientConfig: config}
+			defer transport.CloseIdleConnections()
+			resp, err := (&http.Client{Transport: transport}).Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.ProtoMajor != 1 || resp.StatusCode != http.StatusOK {
+				t.Errorf("got %s, %s, want 200 over HTTP/1.1", resp.Status, resp.Proto)
+			}
+		})
+	}
+}
+
+// TestServeOwnCertificate: -cert and -key take the place of the self-signed one.
+func TestServeOwnCertificate(t *testing.T) {
+	if _, err := selfSigned("not an address"); err != nil {
+		t.Errorf("selfSigned: got %v, want a certificate for this machine's names all the same", err)
+	}
+	o := serveOptions{tls: true, certFile: filepath.Join(t.TempDir(), "cert.pem"), keyFile: "key.pem"}
+	if _, err := o.certificate(); err == nil || !strings.Contains(err.Error(), o.certFile) {
+		t.Errorf("a file that is missing: got %v, want an error that names it", err)
+	}
+}
+
+// TestDashboard: each metric of docs/grafana.json is one that serve has.
+func TestDashboard(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("metrics of loops and listeners are Linux's")
+	}
+	needEngine(t)
+	d := startDemo(t, serveOptions{engine: enginePercore})
+	fetchOnce(t, nil, baseURL(d.httpListener.Addr())+"/echo")
+	_, metrics := fetchOnce(t, nil, baseURL(d.admin.Addr())+"/metrics")
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "grafana.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Title  string
+		Panels []struct {
+			Title, Type string
+			Targets     []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	used := 0
+	for _, p := range dashboard.Panels {
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("panel %q has no expression", p.Title)
+		}
+		for _, target := range p.Targets {
+			names := regexp.MustCompile(`\bpercore_\w+`).FindAllString(target.Expr, -1)
+			if len(names) == 0 {
+				t.Errorf("panel %q: got %s, want a metric of percore's in it", p.Title, target.Expr)
+			}
+			for _, name := range names {
+				used++
+				if !strings.Contains(metrics, "\n"+name+"{") && !strings.Contains(metrics, "\n"+name+" ") {
+					t.Errorf("panel %q: there is no metric %s", p.Title, name)
+				}
+			}
+		}
+	}
+	if used < 20 {
+		t.Errorf("got %d metrics in the dashboard %q, want those of all panels", used, dashboard.Title)
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+)
+
+// selfSignedLife is for how long a certificate that serve makes is valid: for longer than a
+// demonstration runs.
+const selfSignedLife = 30 * 24 * time.Hour
+
+// certificate returns the certificate of -tls: that of the user's files or, without them, one
+// that is made for this run.
+func (o *serveOptions) certificate() (tls.Certificate, error) {
+	if o.certFile == "" {
+		return selfSigned(o.httpAddress)
+	}
+	cert, err := tls.LoadX509KeyPair(o.certFile, o.keyFile)
+	if err != nil {
+		return cert, fmt.Errorf("-cert %s, -key %s: %w", o.certFile, o.keyFile, err)
+	}
+	return cert, nil
+}
+
+// selfSigned makes a certificate for this machine's own names and the host in an address. Its key is
+// nowhere but in this process.
+func selfSigned(address string) (cert tls.Certificate, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return cert, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return cert, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: "percore serve, self-signed"},
+		NotBefore:             now.Add(-time.Hour), // clocks differ
+		NotAfter:              now.Add(selfSignedLife),
+		DNSNames:              []string{"localhost"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+	}
+	if host, _, _ := net.SplitHostPort(address); net.ParseIP(host) != nil {
+		template.IPAddresses = append(template.IPAddresses, net.ParseIP(host))
+	} else if host != "" {
+		template.DNSNames = append(template.DNSNames, host)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return cert, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// fingerprint is by which people recognize a certificate: the SHA-256 of it, as browsers show it.
+func fingerprint(cert tls.Certificate) string {
+	return fmt.Sprintf("% X", sha256.Sum256(cert.Certificate[0]))
+}
