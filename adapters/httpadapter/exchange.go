@@ -44,13 +44,43 @@ type exchange struct {
 	ended       bool // the handler has returned
 }
 
+// Exchanges with memory for the values of a request's fields: as many as most programs send, and as
+// browsers do.
+type (
+	exchangeOfFew struct {
+		exchange
+		values [fieldsFew]string
+	}
+	exchangeOfMany struct {
+		exchange
+		values [fieldsMany]string
+	}
+)
+
+const (
+	fieldsFew  = 3
+	fieldsMany = 12
+)
+
+// allocExchange returns an exchange and memory for the values of that many fields, if they are not more
+// than fieldsMany.
+func allocExchange(fields int) (*exchange, []string) {
+	if fields <= fieldsFew {
+		x := new(exchangeOfFew)
+		return &x.exchange, x.values[:]
+	}
+	x := new(exchangeOfMany)
+	return &x.exchange, x.values[:]
+}
+
 // newExchange makes the exchange of the request at the start of p, whose head was scanned and whose
 // body is in p, too. It returns nil if the request is net/http's to refuse.
 func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
-	x := &exchange{conn: c}
+	x, values := allocExchange(h.Fields - 1)
+	x.conn = c
 	ctx, cancel := x.context()
 	x.cancelFunc = cancel
-	req, ok := h.Request(ctx, p, &x.message)
+	req, ok := h.Request(ctx, p, &x.message, values)
 	if !ok {
 		x.cancel()
 		return nil

@@ -33,6 +33,7 @@ type serveCall struct {
 	fast      bool // plain requests are served without net/http
 	fieldsMax int  // how many fields net/http takes in the header of a request
 	workers   []workers
+	addrTexts *addrTexts    // nil without the fast path
 	standIn   *standIn      // nil without the fast path
 	parks     bool          // not in a bubble of testing/synctest, since loops, which are outside, can't reach a queue there
 	served    chan error    // the results of net/http's Serve, for each queue
@@ -73,6 +74,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		call.queues = append(call.queues, q)
 	}
 	if call.fast {
+		call.addrTexts = new(addrTexts)
 		call.standIn = newStandIn(call)
 		call.queues[0].standIn = call.standIn
 	}

@@ -349,7 +349,8 @@ func (c *conn) context() context.Context {
 // remoteText returns the peer's address as net/http tells it.
 func (c *conn) remoteText() string {
 	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
-		return at.String()
+		call := c.queue.call
+		return call.addrTexts.of(at, call.server.stats.requests.Load())
 	}
 	return c.RemoteAddr().String()
 }

@@ -57,13 +57,34 @@ func (ks kinds) has(k kind) bool { return ks&(1<<k) != 0 }
 // A snapshot has all that the decisions about an answer need of its header as it was at WriteHeader.
 // The handler may change the header afterwards.
 type snapshot struct {
+	values   *fieldValues // nil: the header has none of these fields
+	lines    [droppable]span
+	present  kinds
+	encoded  bool // Content-Encoding has a value
+	upgrades bool // Connection: Upgrade, and Upgrade
+}
+
+// fieldValues are the values that few answers have.
+type fieldValues struct {
 	connection string   // the first value of Connection
 	coding     string   // the first value of Transfer-Encoding
 	trailers   []string // the canonical names that Trailer declares
-	lines      [droppable]span
-	present    kinds
-	encoded    bool // Content-Encoding has a value
-	upgrades   bool // Connection: Upgrade, and Upgrade
+}
+
+// declared returns the values: of a snapshot that has none, empty ones.
+func (s *snapshot) declared() fieldValues {
+	if s.values == nil {
+		return fieldValues{}
+	}
+	return *s.values
+}
+
+// declare returns the values, to be set.
+func (s *snapshot) declare() *fieldValues {
+	if s.values == nil {
+		s.values = new(fieldValues)
+	}
+	return s.values
 }
 
 // span is where a field's lines are among the bytes for the connection.
@@ -96,9 +117,9 @@ func (s *snapshot) note(k kind, f entry, at span) {
 	}
 	switch k {
 	case connection:
-		s.connection = value
+		s.declare().connection = value
 	case transferEncoding:
-		s.coding = value
+		s.declare().coding = value
 	case contentEncoding:
 		s.encoded = value != ""
 	case trailer:
@@ -222,11 +243,12 @@ func hasToken(list, token string) bool {
 
 // declareTrailers notes the names in the values of Trailer that may be trailers.
 func (s *snapshot) declareTrailers(values []string) {
+	to := s.declare()
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
 			name = http.CanonicalHeaderKey(textproto.TrimString(name))
 			if name != "" && !strings.HasPrefix(name, "If-") && !slices.Contains(neverTrailers, name) {
-				s.trailers = append(s.trailers, name)
+				to.trailers = append(to.trailers, name)
 			}
 		}
 	}
@@ -255,7 +277,7 @@ func (w *Response) appendTrailers() {
 			add(rest, values)
 		}
 	}
-	for _, name := range w.trailers {
+	for _, name := range w.declared().trailers {
 		add(name, w.header[name])
 	}
 	for _, f := range sorted(t, nil) {

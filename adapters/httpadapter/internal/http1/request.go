@@ -9,29 +9,27 @@ import (
 )
 
 // A Message is the memory of one request: the http.Request, and all that it refers to and that need
-// not be allocated by itself. It is never used for a second request, since handlers may keep any part.
+// not be allocated by itself, except the values of its fields. It is never used for a second request,
+// since handlers may keep any part.
 type Message struct {
 	request http.Request
 	url     url.URL
-	values  [valuesInline]string
 }
-
-// valuesInline is the number of fields whose values lie in the Message itself. Browsers send about
-// ten, other programs fewer.
-const valuesInline = 12
 
 // blank is where every request begins: [http.Request.WithContext] is the only way to give one a
 // context.
 var blank http.Request
 
-// Request makes the request of the head h, which was scanned at the start of p, in m, which must be
-// new. It copies all that it needs, once, so p may be overwritten afterwards.
+// Request makes the request of the head h, which was scanned at the start of p, in m and values, which
+// must be new. The values of the fields, without Host, lie in values, if there are no more of them than
+// it is long, and else in memory that Request allocates. It copies all that it needs of p, once, so p
+// may be overwritten afterwards.
 //
 // All fields are as net/http sets them, except RemoteAddr, TLS, and the Body of a request that has
 // content: these are the caller's to set.
 //
 // It reports false if the target is none for package url; then the request is net/http's to refuse.
-func (h *Head) Request(ctx context.Context, p []byte, m *Message) (r *http.Request, ok bool) {
+func (h *Head) Request(ctx context.Context, p []byte, m *Message, values []string) (r *http.Request, ok bool) {
 	head := h.text(p)
 	uri := head[h.method+1 : h.target]
 	u := &m.url
@@ -53,7 +51,7 @@ func (h *Head) Request(ctx context.Context, p []byte, m *Message) (r *http.Reque
 	r.Host = head[host.value:host.valueEnd]
 	r.ContentLength = h.ContentLength
 	r.Close = h.Close
-	r.Header = h.header(head, m)
+	r.Header = h.header(head, values)
 	if h.ContentLength == 0 {
 		r.Body = http.NoBody
 	}
@@ -87,10 +85,9 @@ func (h *Head) text(p []byte) string {
 }
 
 // header makes the Header, without Host, which net/http takes out.
-func (h *Head) header(head string, m *Message) http.Header {
-	values := m.values[:]
-	if h.Fields > len(values) {
-		values = make([]string, h.Fields)
+func (h *Head) header(head string, values []string) http.Header {
+	if h.Fields-1 > len(values) {
+		values = make([]string, h.Fields-1)
 	}
 	header := make(http.Header, h.Fields-1)
 	var seen uint64 // a bit for each name so far; two names may share one
@@ -108,8 +105,8 @@ func (h *Head) header(head string, m *Message) http.Header {
 			}
 		}
 		seen |= bit
-		values[i] = value
-		header[name] = values[i : i+1 : i+1] // an append must not reach the next field's value
+		values[0] = value
+		header[name], values = values[:1:1], values[1:] // an append must not reach the next field's value
 	}
 	return header
 }

@@ -230,7 +230,7 @@ func manyFields(n int) string {
 // asHere reads the request that h was scanned from; nil if it is none.
 func asHere(h *Head, p []byte) *http.Request {
 	scanned := bytes.Clone(p)
-	r, ok := h.Request(context.Background(), scanned, new(Message))
+	r, ok := h.Request(context.Background(), scanned, new(Message), make([]string, len(scanned)%13))
 	if !ok {
 		return nil
 	}
@@ -461,11 +461,13 @@ func TestValuesApart(t *testing.T) {
 	if v := h.Scan(head, limitBytes); v != Plain {
 		t.Fatalf("Scan: got %v, want plain", v)
 	}
-	r, _ := h.Request(context.Background(), head, new(Message))
-	r.Header.Add("A", "more")
-	want := http.Header{"A": {"1", "more"}, "B": {"2"}, "C": {"3"}}
-	if !reflect.DeepEqual(r.Header, want) {
-		t.Errorf("Header: got %v, want %v", r.Header, want)
+	for n := range 5 {
+		r, _ := h.Request(context.Background(), head, new(Message), make([]string, n))
+		r.Header.Add("A", "more")
+		want := http.Header{"A": {"1", "more"}, "B": {"2"}, "C": {"3"}}
+		if !reflect.DeepEqual(r.Header, want) {
+			t.Errorf("Header, with memory for %d values: got %v, want %v", n, r.Header, want)
+		}
 	}
 }
 

@@ -540,14 +540,15 @@ func (w *Response) sendHeader(p []byte) {
 	var drop kinds // of the handler's lines
 	var add extra
 
-	coding := w.coding
+	declared := w.declared()
+	coding := declared.coding
 	if w.phase == finished && !w.has(trailer) && coding == "" && allowed && !w.has(contentLength) &&
 		(!w.isHead || len(p) > 0) {
 		w.length = int64(len(p))
 		add.length = true
 	}
 	hasLength := w.length >= 0
-	if w.connection == "close" || !keepAlives {
+	if declared.connection == "close" || !keepAlives {
 		w.closes = true
 	}
 	if w.hasBody && !w.closes && !w.fullDuplex {
@@ -589,7 +590,7 @@ func (w *Response) sendHeader(p []byte) {
 		}
 	}
 	upgraded := w.status == http.StatusSwitchingProtocols && w.upgrades
-	if w.closes && (!keepAlives || !hasToken(w.connection, "close")) && !upgraded {
+	if w.closes && (!keepAlives || !hasToken(declared.connection, "close")) && !upgraded {
 		drop.set(connection)
 		add.connection = "close"
 	}

@@ -302,7 +302,7 @@ func here(t testing.TB, input []byte, handler http.Handler, with setting, notes 
 		if v := h.Scan(input, 4<<10); v != Plain {
 			t.Fatalf("%q: got %v, want plain", input, v)
 		}
-		r, _ := h.Request(context.Background(), input, new(Message))
+		r, _ := h.Request(context.Background(), input, new(Message), make([]string, 12))
 		input = input[h.Bytes:]
 		c.body = &body{r: bytes.NewReader(input[:h.ContentLength]), left: int(h.ContentLength)}
 		input = input[h.ContentLength:]
@@ -729,7 +729,7 @@ func TestAllocations(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, head string
-		most       float64 // Message, text, Header; Response, its Header (two), the handler's value
+		most       float64 // memory, text, Header; Response, its Header (two), the handler's value
 	}{
 		{"bare", bare, 7},
 		{"browser", browser, 10}, // and the parts of a larger map
@@ -748,7 +748,11 @@ func serveHello(t testing.TB, c Conn, p []byte) {
 	if h.Scan(p, 4<<10) != Plain {
 		t.Fatal("not taken")
 	}
-	r, _ := h.Request(context.Background(), p, new(Message))
+	m := new(struct {
+		Message
+		values [12]string
+	})
+	r, _ := h.Request(context.Background(), p, &m.Message, m.values[:])
 	w := NewResponse(c, r, nil)
 	hello.ServeHTTP(w, r)
 	w.Finish()
