@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/loop"
 )
@@ -27,6 +28,7 @@ type acceptor struct {
 	ready    *loop.AcceptPoller // of sockets
 	sockets  []int              // descriptors, the listener's
 	first    int                // the index of sockets[0] among the listener's
+	headers  headers            // with a ProxyProtocol: connections that are not ready for Accept
 }
 
 func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
@@ -95,8 +97,9 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		return nil, false, net.ErrClosed
 	}
 	defer a.listener.group.Release()
+	var received *headerWait
 	admission := a.listener.admission
-	err = a.ready.WaitGated(a.gate(), func(i int, r loop.Readiness) bool {
+	err = a.ready.WaitGated(a.gate(&received), func(i int, r loop.Readiness) bool {
 		if !admission.acquire() {
 			return false // the gate is shut by now
 		}
@@ -118,6 +121,9 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
+	if received != nil {
+		return received.takeReceived(), false, nil
+	}
 	if errno != 0 {
 		return nil, !isBroken(errno), os.NewSyscallError("accept4", errno)
 	}
@@ -126,10 +132,18 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 
 // take makes a connection of nfd, which has a place, and which it owns. Its results are try's.
 func (a *acceptor) take(nfd, index int, from *unix.RawSockaddrAny) (c *Conn, backoff bool, err error) {
+	if a.listener.proxy != nil {
+		return a.takeProxied(nfd, index, from)
+	}
+	return a.takeFrom(nfd, index, from, proxyproto.Header{})
+}
+
+// takeFrom makes a connection with the addresses in h, if there are any.
+func (a *acceptor) takeFrom(nfd, index int, from *unix.RawSockaddrAny, h proxyproto.Header) (c *Conn, backoff bool, err error) {
 	l := a.listener
 	var local, remote netip.AddrPort
 	if l.admission.asks() || l.admission.tells() {
-		local, remote = socketAddrs(nfd, from)
+		local, remote = clientAddrPorts(nfd, from, h)
 	}
 	if l.admission.asks() && !l.admits(nfd, local, remote) {
 		return nil, false, nil
@@ -139,6 +153,7 @@ func (a *acceptor) take(nfd, index int, from *unix.RawSockaddrAny) (c *Conn, bac
 		l.admission.closed(local, remote)
 		return nil, true, err
 	}
+	c.sock.setClient(h)
 	l.count(countAccepted)
 	return c, false, nil
 }
@@ -160,13 +175,17 @@ func socketAddrs(nfd int, from *unix.RawSockaddrAny) (local, remote netip.AddrPo
 	return addrPortOf(localAddrOf(nfd)), peer.addrPort()
 }
 
-// gate is shut while as many connections are open as may be.
-func (a *acceptor) gate() loop.Gate {
+// gate is shut while as many connections are open as may be. It is done, and sets received, when there
+// is a connection whose header was awaited: that has its place already.
+func (a *acceptor) gate(received **headerWait) loop.Gate {
 	admission := a.listener.admission
 	if admission == nil {
 		return nil
 	}
 	return func() loop.GateState {
+		if *received = a.headers.next(); *received != nil {
+			return loop.GateDone
+		}
 		if admission.hasRoom() {
 			return loop.GateOpen
 		}

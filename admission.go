@@ -34,6 +34,8 @@ func (lc *ListenConfig) check(network string) error {
 	var err error
 	if lc.MaxConns < 0 {
 		err = fmt.Errorf("MaxConns is %d: want 0, for no limit, or more", lc.MaxConns)
+	} else if lc.ProxyProtocol != nil {
+		err = lc.ProxyProtocol.check(network)
 	}
 	if err != nil {
 		return &net.OpError{Op: "listen", Net: network, Err: err}
@@ -46,12 +48,12 @@ func (lc *ListenConfig) checkForeign(network string) error {
 	if !lc.hasAdmission() {
 		return nil
 	}
-	err := errors.New("MaxConns, OnAccept and OnClose are for the networks tcp and unix")
+	err := errors.New("MaxConns, OnAccept, OnClose and ProxyProtocol are for the networks tcp and unix")
 	return &net.OpError{Op: "listen", Net: network, Err: err}
 }
 
 func (lc *ListenConfig) hasAdmission() bool {
-	return lc.MaxConns != 0 || lc.OnAccept != nil || lc.OnClose != nil
+	return lc.MaxConns != 0 || lc.OnAccept != nil || lc.OnClose != nil || lc.ProxyProtocol != nil
 }
 
 // admission returns the rules for a listener, or nil if there are none.

@@ -216,15 +216,6 @@ func TestAdmissionMistakes(t *testing.T) {
 			t.Errorf("%s: got %v, want an error about %q", c.network, err, c.want)
 		}
 	}
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	lc := ListenConfig{MaxConns: -1}
-	if _, err := lc.FileListener(f); err == nil || !strings.Contains(err.Error(), "MaxConns") {
-		t.Errorf("FileListener: got %v, want an error about MaxConns", err)
-	}
 }
 
 // TestOnAccept refuses every second connection. Each that was admitted is reported to OnClose

@@ -119,6 +119,11 @@ type ListenConfig struct {
 	// listener is closed.
 	OnClose func(local, remote netip.AddrPort)
 
+	// ProxyProtocol, if not nil, has connections begin with a header of the PROXY protocol, which
+	// replaces their addresses by those of the proxy's client. OnAccept is asked then when the
+	// header has been read, with the client's addresses.
+	ProxyProtocol *ProxyProtocol
+
 	multipathTCP bool
 }
 
@@ -219,11 +224,12 @@ func (lc *ListenConfig) FileListeners(files ...*os.File) (net.Listener, error) {
 	if i := slices.Index(files, nil); i >= 0 {
 		return nil, fileError(files, i, fileOpError(nil, os.ErrInvalid))
 	}
-	if err := lc.check("file+net"); err != nil {
-		return nil, err
-	}
 	impl, err := lc.fileListener(files)
 	if err != nil {
+		return nil, err
+	}
+	if err := lc.check(impl.addr.Network()); err != nil {
+		impl.close()
 		return nil, err
 	}
 	return newListenerOf(impl), nil
@@ -402,7 +408,8 @@ func (l *Listener) PerLoop() ([]*Listener, error) {
 }
 
 // Stats returns the listener's counters, which [ReadStats] has of all listeners. Off Linux all are 0
-// except, with MaxConns, OnAccept or OnClose, Open, LimitWaits and Refused.
+// except, with MaxConns, OnAccept, OnClose or ProxyProtocol, Open, LimitWaits, Refused and
+// BadHeaders.
 func (l *Listener) Stats() ListenerStats {
 	if !l.ok() {
 		return ListenerStats{}

@@ -26,8 +26,10 @@ type listener struct {
 	group       *loop.Group // holds a reference
 	connOptions *connOptions
 	admission   *admission
-	leastLoaded bool // ListenConfig.LeastLoaded
-	netBuffers  bool // Accept returns netConns
+	proxy       *proxyRules  // nil: no headers are awaited
+	awaiting    *connOptions // of connections whose header is awaited
+	leastLoaded bool         // ListenConfig.LeastLoaded
+	netBuffers  bool         // Accept returns netConns
 	report      func(error)
 	sockets     []int     // listening: one per loop, or one for all; closed by close
 	all         *acceptor // from all sockets
@@ -153,6 +155,8 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 	}
 	l.admission = lc.admission(l.wake)
 	l.connOptions = &connOptions{net: network, admission: l.admission}
+	l.proxy = lc.ProxyProtocol.rules(l.addr)
+	l.awaiting = &connOptions{net: network, admission: l.admission, quiet: true}
 	if err := l.add(lc, nl); err != nil {
 		group.Release()
 		return nil, err
@@ -273,6 +277,7 @@ func (l *listener) close() {
 	for _, a := range acceptors {
 		if a != nil {
 			a.ready.Close() // waits until no call uses the sockets
+			a.headers.close()
 		}
 	}
 	leaving := l.leave()
@@ -329,6 +334,7 @@ func (l *listener) stats() ListenerStats {
 		AcceptStats: l.counts.read(),
 	}
 	l.admission.addTo(&s)
+	l.proxy.addTo(&s)
 	s.Open = int(s.Accepted - closed) // with and without MaxConns
 	return s
 }

@@ -16,10 +16,9 @@ type listener struct {
 	// immutable
 	network string
 	addr    net.Addr
-	inner   streamListener // a *merged if there are several sockets
+	sockets []streamListener
 	all     *acceptor
-
-	admission *admission
+	admits  *netListener // all.ready, if there is an admission
 
 	netBuffers bool // Accept returns netConns
 
@@ -38,7 +37,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	if err != nil {
 		return nil, err
 	}
-	l := lc.newListener(network, nl)
+	l := lc.newListener(network, []streamListener{nl.(streamListener)})
 	l.unlink.Store(true)
 	return l, nil
 }
@@ -58,24 +57,23 @@ func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
 			return nil, fileError(files, i, err)
 		}
 	}
-	inner := all[0]
-	if len(all) > 1 {
-		inner = newMerged(all)
-	}
-	return lc.newListener(inner.Addr().Network(), inner), nil
+	return lc.newListener(all[0].Addr().Network(), all), nil
 }
 
-func (lc *ListenConfig) newListener(network string, nl net.Listener) *listener {
-	inner := nl.(streamListener)
-	ready, admission := lc.admit(inner)
-	return &listener{
+func (lc *ListenConfig) newListener(network string, sockets []streamListener) *listener {
+	l := &listener{
 		network:    network,
-		addr:       nl.Addr(),
-		inner:      inner,
-		all:        &acceptor{ready},
-		admission:  admission,
-		netBuffers: lc.NetBuffers && nl.Addr().Network() == "tcp",
+		addr:       sockets[0].Addr(),
+		sockets:    sockets,
+		admits:     lc.admit(sockets),
+		netBuffers: lc.NetBuffers && sockets[0].Addr().Network() == "tcp",
 	}
+	if l.admits != nil {
+		l.all = &acceptor{l.admits}
+	} else {
+		l.all = &acceptor{merge(sockets)}
+	}
+	return l
 }
 
 // acceptor is where Accept takes connections from.
@@ -99,32 +97,23 @@ func (l *listener) close() {
 		return // by one that PerLoop returned, or the one it was called on
 	}
 	l.mu.closed = true
-	for _, inner := range l.sockets() {
-		if ul, ok := inner.(*net.UnixListener); ok {
+	for _, socket := range l.sockets {
+		if ul, ok := socket.(*net.UnixListener); ok {
 			ul.SetUnlinkOnClose(l.unlink.Load())
 		}
 	}
-	l.all.ready.Close() // and inner
+	l.all.ready.Close() // and the sockets
 }
 
-// sockets returns a listener of package net for each socket.
-func (l *listener) sockets() []streamListener {
-	if m, ok := l.inner.(*merged); ok {
-		return m.all
-	}
-	return []streamListener{l.inner}
-}
-
-func (l *listener) rawConn(*holder) (syscall.RawConn, error) { return l.inner.SyscallConn() }
+func (l *listener) rawConn(*holder) (syscall.RawConn, error) { return l.all.ready.SyscallConn() }
 
 // files returns copies of the first n sockets, of all if n < 0.
 func (l *listener) files(n int) ([]*os.File, error) {
-	sockets := l.sockets()
 	if n < 0 {
-		n = len(sockets)
+		n = len(l.sockets)
 	}
 	var files []*os.File
-	for _, socket := range sockets[:n] {
+	for _, socket := range l.sockets[:n] {
 		f, err := socket.File()
 		if err != nil {
 			for _, f := range files {
@@ -149,6 +138,6 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() (s ListenerStats) {
-	l.admission.addTo(&s)
+	l.admits.addTo(&s)
 	return s
 }

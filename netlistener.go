@@ -3,7 +3,6 @@ package percore
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"sync"
@@ -23,7 +22,11 @@ type streamListener interface {
 // of package net's.
 type netListener struct {
 	streamListener
-	admission *admission // immutable
+
+	// immutable
+	admission *admission
+	proxy     *proxyRules // nil: no headers are awaited
+	headers   *merged     // the streamListener, if there is proxy
 
 	mu struct {
 		sync.Mutex
@@ -33,15 +36,29 @@ type netListener struct {
 	}
 }
 
-// admit returns nl with lc's admission, if it has one.
-func (lc *ListenConfig) admit(nl streamListener) (streamListener, *admission) {
-	l := &netListener{streamListener: nl}
+// admit returns a listener of package net's on all sockets with lc's admission, or nil if lc has none.
+func (lc *ListenConfig) admit(all []streamListener) *netListener {
+	l := &netListener{proxy: lc.ProxyProtocol.rules(all[0].Addr())}
 	l.mu.changed = make(chan struct{})
 	l.admission = lc.admission(l.wake)
-	if l.admission == nil {
-		return nl, nil
+	switch {
+	case l.admission == nil:
+		return nil
+	case l.proxy != nil:
+		l.headers = newMergedWith(all, l.proxy)
+		l.streamListener = l.headers
+	default:
+		l.streamListener = merge(all)
 	}
-	return l, l.admission
+	return l
+}
+
+// merge returns a listener on all sockets.
+func merge(all []streamListener) streamListener {
+	if len(all) == 1 {
+		return all[0]
+	}
+	return newMerged(all)
 }
 
 // wake makes all calls of Accept look again.
@@ -61,15 +78,35 @@ func (l *netListener) Accept() (net.Conn, error) {
 		if err := l.acquire(); err != nil {
 			return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
 		}
-		nc, err := l.streamListener.Accept()
-		if err != nil {
+		a := l.next()
+		if a.err != nil {
 			l.admission.release()
-			return nil, err
+			return nil, a.err
 		}
-		t := &ticket{l.admission, addrPortOf(nc.LocalAddr()), addrPortOf(nc.RemoteAddr())}
-		if t.admits(nc) {
-			return newAdmitted(nc, t), nil
+		if a.local == nil {
+			a.local, a.remote = a.conn.LocalAddr(), a.conn.RemoteAddr()
 		}
+		t := &ticket{l.admission, a.local, a.remote}
+		if t.admits(a.conn) {
+			return newAdmitted(a.conn, t), nil
+		}
+	}
+}
+
+// next waits for a connection.
+func (l *netListener) next() acceptResult {
+	if l.headers != nil {
+		return l.headers.acceptResult()
+	}
+	nc, err := l.streamListener.Accept()
+	return acceptResult{conn: nc, err: err}
+}
+
+// addTo adds the counters.
+func (l *netListener) addTo(s *ListenerStats) {
+	if l != nil {
+		l.admission.addTo(s)
+		l.proxy.addTo(s)
 	}
 }
 
@@ -128,7 +165,7 @@ func (l *netListener) Close() error {
 // ticket is a connection's place.
 type ticket struct {
 	admission     *admission
-	local, remote netip.AddrPort
+	local, remote net.Addr // the client's, if there was a PROXY header
 }
 
 // admits asks the user about the connection, if they want to be asked, and closes it unless it is
@@ -143,10 +180,10 @@ func (t *ticket) admits(nc net.Conn) (wanted bool) {
 			t.admission.release()
 		}
 	}()
-	return t.admission.admits(t.local, t.remote)
+	return t.admission.admits(addrPortOf(t.local), addrPortOf(t.remote))
 }
 
-func (t *ticket) closed() { t.admission.closed(t.local, t.remote) }
+func (t *ticket) closed() { t.admission.closed(addrPortOf(t.local), addrPortOf(t.remote)) }
 
 // admitted is the part of a connection of package net's that its admission counts.
 type admitted struct {
@@ -201,3 +238,15 @@ func (c *admittedUnix) Close() error {
 	defer runtime.KeepAlive(c)
 	return c.closed(c.unixConn.Close())
 }
+
+// LocalAddr returns the local address, or the one in the PROXY header.
+func (c *admittedTCP) LocalAddr() net.Addr { return c.ticket.local }
+
+// RemoteAddr returns the peer's address, or the one in the PROXY header.
+func (c *admittedTCP) RemoteAddr() net.Addr { return c.ticket.remote }
+
+// LocalAddr returns the local address, or the one in the PROXY header.
+func (c *admittedUnix) LocalAddr() net.Addr { return c.ticket.local }
+
+// RemoteAddr returns the peer's address, or the one in the PROXY header.
+func (c *admittedUnix) RemoteAddr() net.Addr { return c.ticket.remote }

@@ -45,6 +45,7 @@ type connOptions struct {
 	kind loop.StreamKind
 
 	admission *admission // of the listener; nil: none
+	quiet     bool       // OnClose is not told: the connection has not been let in yet
 
 	// The sockets are not as package net makes them: the user's hook, or the process that the
 	// listening socket is from, has seen to it that a read finds bytes that no edge announces.
@@ -56,7 +57,7 @@ type connOptions struct {
 // addrPair is a connection's two addresses.
 type addrPair struct {
 	local, remote net.Addr
-	last          bool // Close's: never forgotten
+	fixed         bool // the kernel can't tell them, or not any more: never forgotten
 }
 
 // newConn makes a connection of nfd, which it then owns, on the loop l. peer is
@@ -107,7 +108,7 @@ func (s *sock) write(b []byte) (int, error) {
 func (s *sock) close(c *Conn) error {
 	runtime.SetFinalizer(c, nil)
 	p := *s.pair() // afterwards it is too late to ask
-	p.last = true
+	p.fixed = true
 	s.addrs.Store(&p)
 	err := s.fd.Close()
 	if err == loop.ErrClosed {
@@ -115,7 +116,7 @@ func (s *sock) close(c *Conn) error {
 	}
 	s.options.closed.Add(1)
 	conns.closed.Add(1)
-	if admission := s.options.admission; admission.tells() {
+	if admission := s.options.admission; admission.tells() && !s.options.quiet {
 		admission.closed(addrPortOf(p.local), s.remoteAddrPort())
 	} else {
 		admission.release()
@@ -187,7 +188,7 @@ func (s *sock) notifyReadable(h ReadableHandler) error {
 // forgetAddrs drops the addresses that pair remembers if they can be found out again, for a
 // connection that is going to wait for long.
 func (s *sock) forgetAddrs() {
-	if p := s.addrs.Load(); s.peer.family != unix.AF_UNSPEC && p != nil && !p.last {
+	if p := s.addrs.Load(); s.peer.family != unix.AF_UNSPEC && p != nil && !p.fixed {
 		s.addrs.CompareAndSwap(p, nil)
 	}
 }

@@ -57,10 +57,7 @@ func (s *sock) localAddr() net.Addr  { return s.conn.LocalAddr() }
 func (s *sock) remoteAddr() net.Addr { return s.conn.RemoteAddr() }
 
 func (s *sock) remoteAddrPort() netip.AddrPort {
-	if s.tcp == nil {
-		return netip.AddrPort{}
-	}
-	return addrPortOf(s.tcp.RemoteAddr())
+	return addrPortOf(s.conn.RemoteAddr())
 }
 
 func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t) }

@@ -38,6 +38,21 @@ func parseAddr(sa *unix.RawSockaddrAny) rawAddr {
 	return rawAddr{}
 }
 
+// rawAddrOf is parseAddr for an address that the kernel does not know. Without an address it returns
+// the zero rawAddr.
+func rawAddrOf(a netip.AddrPort) rawAddr {
+	switch addr := a.Addr(); {
+	case addr.Is4():
+		r := rawAddr{port: a.Port(), family: unix.AF_INET}
+		ip := addr.As4()
+		copy(r.ip[:], ip[:])
+		return r
+	case addr.Is6():
+		return rawAddr{ip: addr.As16(), port: a.Port(), family: unix.AF_INET6}
+	}
+	return rawAddr{}
+}
+
 // ntohs puts the two bytes of a port, which are in network order in memory, into
 // the host's order.
 func ntohs(port uint16) uint16 {

@@ -40,7 +40,8 @@ type AcceptStats struct {
 	Backoffs uint64 // times that Accept waited, because descriptors or memory were lacking
 
 	LimitWaits uint64 // times that Accept began to wait because ListenConfig.MaxConns connections were open
-	Refused    uint64 // connections that ListenConfig.OnAccept did not want
+	Refused    uint64 // connections that ListenConfig.OnAccept did not want, or whose peer ProxyProtocol does not trust
+	BadHeaders uint64 // connections that were closed because of their PROXY header
 
 	// Connections that were lost before Accept could return them, by the kernel's reason: the next
 	// one is accepted instead.
@@ -130,6 +131,7 @@ const (
 	countBackoff
 	countLimitWait
 	countRefused
+	countBadHeader
 	countSkippedAborted
 	countSkippedProtocol
 	countSkippedNetwork
@@ -146,6 +148,7 @@ func (n *acceptCounts) read() AcceptStats {
 		Backoffs:        n[countBackoff].Load(),
 		LimitWaits:      n[countLimitWait].Load(),
 		Refused:         n[countRefused].Load(),
+		BadHeaders:      n[countBadHeader].Load(),
 		SkippedAborted:  n[countSkippedAborted].Load(),
 		SkippedProtocol: n[countSkippedProtocol].Load(),
 		SkippedNetwork:  n[countSkippedNetwork].Load(),

@@ -55,7 +55,7 @@
 //     many requests keeps state for it;
 //   - connections that are not a *percore.Conn: those of wrappers, such as
 //     netutil.LimitListener's or a PROXY protocol's, whose Read and Close must not be
-//     bypassed.
+//     bypassed. MaxConns and ProxyProtocol of [percore.ListenConfig] do without a wrapper.
 //
 // A connection that has not sent a byte yet holds no goroutine either.
 //

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/race"
 )
 
 // The calls that move bytes inside the kernel, and their helpers. Those that
@@ -95,6 +97,22 @@ func Peek(fd int) (n int, errno syscall.Errno) {
 	if errno != 0 {
 		return 0, errno
 	}
+	raceAcquire(fd)
+	return int(r), 0
+}
+
+// PeekAll is Recv with MSG_PEEK: the bytes stay there. It tells the scheduler, for the reason that
+// Getsockname does.
+func PeekAll(fd int, p []byte) (n int, errno syscall.Errno) {
+	if errno = injected(OpRead, fd); errno != 0 {
+		return 0, errno
+	}
+	r, _, errno := syscall.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(base(p)), uintptr(len(p)),
+		unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	race.WriteRange(p[:r])
 	raceAcquire(fd)
 	return int(r), 0
 }

@@ -94,6 +94,8 @@ var (
 			func(s *percore.Stats) float64 { return float64(s.Accept.LimitWaits) }},
 		{newMetric("accept_refused_connections_total", "Connections that OnAccept did not want"),
 			func(s *percore.Stats) float64 { return float64(s.Accept.Refused) }},
+		{newMetric("accept_bad_headers_total", "Connections that were closed because of their PROXY header"),
+			func(s *percore.Stats) float64 { return float64(s.Accept.BadHeaders) }},
 		{newMetric("writev_bytes_total", "Bytes written by writev"),
 			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.WritevBytes) }},
 		{newMetric("writev_calls_total", "System calls of writev"),
@@ -141,6 +143,8 @@ var (
 			func(l *percore.ListenerStats) float64 { return float64(l.LimitWaits) }},
 		{newMetric("listener_refused_connections_total", "Connections that OnAccept did not want", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return float64(l.Refused) }},
+		{newMetric("listener_bad_headers_total", "Connections that were closed because of their PROXY header", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.BadHeaders) }},
 	}
 	listenerSkipped = newMetric("listener_skipped_connections_total",
 		"Connections of the listener that were lost before Accept returned them, by the reason", "network", "address", "reason")

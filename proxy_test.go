@@ -1,0 +1,396 @@
+package percore
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// loopback trusts the clients of the tests.
+func loopback() *ProxyProtocol {
+	return &ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}
+}
+
+const (
+	headerV1 = "PROXY TCP4 192.0.2.1 198.51.100.1 12345 443\r\n"
+	clientV1 = "192.0.2.1:12345"
+	serverV1 = "198.51.100.1:443"
+
+	headerLocal = "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
+	headerV2    = "\r\n\r\n\x00\r\nQUIT\n\x21\x21\x00\x24" +
+		"\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01" +
+		"\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x30\x39\x01\xbb"
+	clientV2 = "[2001:db8::1]:12345"
+	serverV2 = "[2001:db8::2]:443"
+)
+
+// captureLog has slog's default logger write to the result until the test ends.
+func captureLog(t *testing.T) *syncBuffer {
+	b := new(syncBuffer)
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(b, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return b
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// send writes to a connection of a test.
+func send(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatalf("writing: %v", err)
+	}
+}
+
+// wantClient fails the test unless c has the addresses, and reads data.
+func wantClient(t *testing.T, c net.Conn, remote, local, data string) {
+	t.Helper()
+	if got := c.RemoteAddr().String(); got != remote {
+		t.Errorf("RemoteAddr: got %s, want %s", got, remote)
+	}
+	if got := c.LocalAddr().String(); got != local {
+		t.Errorf("LocalAddr: got %s, want %s", got, local)
+	}
+	if _, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		if got := c.(*Conn).RemoteAddrPort().String(); got != remote {
+			t.Errorf("RemoteAddrPort: got %s, want %s", got, remote)
+		}
+	}
+	p := make([]byte, len(data))
+	c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	if _, err := io.ReadFull(c, p); string(p) != data || err != nil {
+		t.Errorf("reading: got %q, %v, want %q", p, err, data)
+	}
+	c.SetReadDeadline(time.Time{})
+}
+
+// TestProxyHeader sends headers whole, with data behind them, and in two parts.
+func TestProxyHeader(t *testing.T) {
+	onAdmissionListeners(t, ListenConfig{ProxyProtocol: loopback()}, func(t *testing.T, ln *Listener) {
+		for _, c := range []struct{ header, client, server string }{
+			{headerV1, clientV1, serverV1},
+			{headerV2, clientV2, serverV2},
+			{headerLocal, "", ""},
+			{"PROXY UNKNOWN\r\n", "", ""},
+		} {
+			// Before Accept; in two parts, the second with data; and byte for byte.
+			for _, parts := range [][]string{
+				{c.header + "hello"},
+				{c.header, "hello"},
+				{c.header[:3], c.header[3:] + "hello"},
+				{c.header[:len(c.header)-1], c.header[len(c.header)-1:], "hello"},
+				strings.Split(c.header+"hello", ""),
+			} {
+				client := testnet.Dial(t, ln)
+				send(t, client, parts[0])
+				next := goAccept(t, ln)
+				for _, part := range parts[1:] {
+					time.Sleep(time.Millisecond / 4)
+					send(t, client, part)
+				}
+				a := testnet.Receive(t, "Accept", next)
+				if a.err != nil {
+					t.Fatalf("Accept: %v", a.err)
+				}
+				remote, local := c.client, c.server
+				if remote == "" {
+					remote, local = client.LocalAddr().String(), client.RemoteAddr().String()
+					if remote == "" {
+						remote = "@" // as on package net
+					}
+				}
+				wantClient(t, a.c, remote, local, "hello")
+				wantEchoOf(t, a.c, client)
+				a.c.Close()
+				if got := a.c.RemoteAddr().String(); got != remote {
+					t.Errorf("RemoteAddr after Close: got %s, want %s", got, remote)
+				}
+			}
+		}
+		if s := ln.Stats(); s.Open != 0 || s.BadHeaders != 0 || s.Refused != 0 {
+			t.Errorf("got %+v, want none open, bad or refused", s)
+		}
+	})
+}
+
+// wantEchoOf sends some bytes in both directions.
+func wantEchoOf(t *testing.T, a, b net.Conn) {
+	t.Helper()
+	for range 2 {
+		p := make([]byte, 4)
+		send(t, a, "ping")
+		b.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		if _, err := io.ReadFull(b, p); string(p) != "ping" || err != nil {
+			t.Errorf("got %q, %v", p, err)
+		}
+		a, b = b, a
+	}
+}
+
+// TestProxyHeaderOvertaken has connections without a header wait while others are accepted, and
+// ended: by their client, by the header's time-out, and by Close of the listener.
+func TestProxyHeaderOvertaken(t *testing.T) {
+	log := captureLog(t)
+	proxy := loopback()
+	proxy.HeaderTimeout = 200 * time.Millisecond
+	onAdmissionListeners(t, ListenConfig{ProxyProtocol: proxy}, func(t *testing.T, ln *Listener) {
+		slow, gone, cut := testnet.Dial(t, ln), testnet.Dial(t, ln), testnet.Dial(t, ln)
+		send(t, slow, headerV1[:10])
+		send(t, cut, headerV2[:20])
+		next := goAccept(t, ln)
+		fast := testnet.Dial(t, ln)
+		send(t, fast, headerV1+"x")
+		a := testnet.Receive(t, "Accept", next)
+		if a.err != nil {
+			t.Fatalf("Accept: %v", a.err)
+		}
+		defer a.c.Close()
+		wantClient(t, a.c, clientV1, serverV1, "x")
+		next = goAccept(t, ln)
+		gone.Close()
+		cut.Close()
+		if err := awaitEnd(slow); err != nil {
+			t.Errorf("the slow client: got %v, want the end of the stream", err)
+		}
+		testnet.Eventually(t, "two bad headers", func() bool { return ln.Stats().BadHeaders == 2 })
+		testnet.Eventually(t, "one open connection", func() bool { return onNet || ln.Stats().Open == 1 })
+		waiting := testnet.Dial(t, ln)
+		send(t, waiting, headerV1[:10])
+		ln.Close()
+		wantErr(t, "Accept", testnet.Receive(t, "Accept", next).err, "accept", net.ErrClosed)
+		_ = awaitEnd(waiting) // or a reset: it may still be in the backlog
+	})
+	testnet.Eventually(t, "a line in the log", func() bool { return strings.Contains(log.String(), "PROXY header") })
+	if n := strings.Count(log.String(), "\n"); n > 2 {
+		t.Errorf("got %d lines in the log, want one for each listener:\n%s", n, log)
+	}
+}
+
+// TestProxyHeaderBad sends other things than headers.
+func TestProxyHeaderBad(t *testing.T) {
+	captureLog(t)
+	onAdmissionListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 1}, func(t *testing.T, ln *Listener) {
+		texts := []string{
+			"GET / HTTP/1.1\r\n\r\n",
+			"PROXY TCP4 192.0.2.1\r\n",
+			"PROXY " + strings.Repeat("x", 200),
+			headerV2[:12] + "\x31" + headerV2[13:],
+			"X",
+		}
+		next := goAccept(t, ln)
+		for i, text := range texts {
+			client := testnet.Dial(t, ln)
+			send(t, client, text)
+			client.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+			if n, err := client.Read(make([]byte, 1)); n != 0 || err == nil {
+				t.Errorf("%q: the client got %d bytes, %v", text, n, err)
+			}
+			testnet.Eventually(t, "the count", func() bool { return ln.Stats().BadHeaders == uint64(i+1) })
+		}
+		client := testnet.Dial(t, ln)
+		send(t, client, headerV1)
+		a := testnet.Receive(t, "Accept", next)
+		if a.err != nil {
+			t.Fatalf("Accept: %v", a.err)
+		}
+		wantClient(t, a.c, clientV1, serverV1, "")
+		if n := ln.Stats().Open; n != 1 {
+			t.Errorf("got %d open, want 1", n)
+		}
+		a.c.Close()
+	})
+}
+
+// TestProxyHeaderUntrusted connects from an address that is not trusted.
+func TestProxyHeaderUntrusted(t *testing.T) {
+	log := captureLog(t)
+	testnet.NoLeaks(t)
+	elsewhere := ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::ffff:198.51.100.0/120")}}
+	ln := listen(t, ListenConfig{ProxyProtocol: &elsewhere}, "tcp", "127.0.0.1:0")
+	next := goAccept(t, ln)
+	for i := range 3 {
+		client := testnet.Dial(t, ln)
+		if _, err := client.Read(make([]byte, 1)); err == nil {
+			t.Error("the client got something")
+		}
+		testnet.Eventually(t, "the count", func() bool { return ln.Stats().Refused == uint64(i+1) })
+	}
+	testnet.Eventually(t, "a line in the log", func() bool { return log.String() != "" })
+	if got := log.String(); strings.Count(got, "not in ProxyProtocol.Trusted") != 1 {
+		t.Errorf("got the log %q, want one line", got)
+	}
+	ln.Close()
+	testnet.Receive(t, "Accept", next)
+
+	elsewhere.ServeUntrusted = true
+	ln = listen(t, ListenConfig{ProxyProtocol: &elsewhere}, "tcp", "127.0.0.1:0")
+	client := testnet.Dial(t, ln) // it speaks second
+	server := mustAccept(t, ln)
+	wantClient(t, server, client.LocalAddr().String(), client.RemoteAddr().String(), "")
+	send(t, client, headerV1)
+	wantClient(t, server, client.LocalAddr().String(), client.RemoteAddr().String(), headerV1)
+}
+
+// TestProxyAdmission: OnAccept and OnClose get the client's addresses, and the limit holds.
+func TestProxyAdmission(t *testing.T) {
+	var mu sync.Mutex
+	var calls []string
+	lc := ListenConfig{
+		MaxConns:      2,
+		ProxyProtocol: loopback(),
+		OnAccept: func(local, remote netip.AddrPort) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, "accept "+remote.String()+" "+local.String())
+			return remote.String() == clientV1
+		},
+		OnClose: func(local, remote netip.AddrPort) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, "close "+remote.String()+" "+local.String())
+		},
+	}
+	onAdmissionListeners(t, lc, func(t *testing.T, ln *Listener) {
+		calls = nil
+		for _, whole := range []bool{true, false} {
+			for _, header := range []string{headerV2, headerV1} {
+				client := testnet.Dial(t, ln)
+				rest := header
+				if !whole {
+					send(t, client, header[:10])
+					rest = header[10:]
+				}
+				next := goAccept(t, ln)
+				send(t, client, rest)
+				if header == headerV2 {
+					if err := awaitEnd(client); err != nil {
+						t.Errorf("the client: got %v", err)
+					}
+					ln.SetDeadline(time.Unix(1, 0))
+				}
+				if a := testnet.Receive(t, "Accept", next); a.err == nil {
+					a.c.Close()
+				}
+				ln.SetDeadline(time.Time{})
+				client.Close()
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		round := "accept " + clientV2 + " " + serverV2 + "|accept " + clientV1 + " " + serverV1 + "|close " + clientV1 + " " + serverV1
+		if got := strings.Join(calls, "|"); got != round+"|"+round {
+			t.Errorf("got the calls\n%s\nwant\n%s", got, round+"|"+round)
+		}
+		if s := ln.Stats(); s.Open != 0 || s.Refused != 2 {
+			t.Errorf("got %d open, %d refused, want 0, 2", s.Open, s.Refused)
+		}
+	})
+}
+
+// TestProxyMany has many clients send their headers in parts, to all sockets at once.
+func TestProxyMany(t *testing.T) {
+	const clients, rounds = 8, 20
+	onAdmissionListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 5, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
+		var served, dialed sync.WaitGroup
+		for _, from := range append(perLoop(t, ln), ln) {
+			served.Go(func() {
+				for {
+					c, err := from.Accept()
+					if err != nil {
+						return
+					}
+					if got := c.RemoteAddr().String(); got != clientV1 {
+						t.Errorf("got %s, want %s", got, clientV1)
+					}
+					served.Go(func() {
+						io.Copy(c, c)
+						c.Close()
+					})
+				}
+			})
+		}
+		for i := range clients {
+			dialed.Go(func() {
+				for round := range rounds {
+					c, err := net.Dial(ln.Addr().Network(), ln.Addr().String())
+					if err != nil {
+						t.Errorf("dialing: %v", err)
+						return
+					}
+					at := (7*i + round) % len(headerV1)
+					io.WriteString(c, headerV1[:at])
+					if got, err := roundTripAfter(c, headerV1[at:], "x"); got != "x" || err != nil {
+						t.Errorf("got %q, %v", got, err)
+					}
+					c.Close()
+				}
+			})
+		}
+		testnet.Within(t, "all clients", dialed.Wait)
+		ln.Close()
+		testnet.Within(t, "the server", served.Wait)
+		if s := ln.Stats(); s.Open != 0 || s.BadHeaders != 0 {
+			t.Errorf("got %+v, want none open or bad", s)
+		}
+	})
+}
+
+// roundTripAfter is roundTrip, with something before it that is not sent back.
+func roundTripAfter(c net.Conn, before, text string) (string, error) {
+	io.WriteString(c, before)
+	return roundTrip(c, text)
+}
+
+func TestProxyMistakes(t *testing.T) {
+	all := []netip.Prefix{netip.MustParsePrefix("::/0")}
+	for want, lc := range map[string]ListenConfig{
+		"MaxConns is -1":   {MaxConns: -1},
+		"trusts no peers":  {ProxyProtocol: &ProxyProtocol{}},
+		"Trusted[1]":       {ProxyProtocol: &ProxyProtocol{Trusted: append(all, netip.Prefix{})}},
+		"HeaderTimeout is": {ProxyProtocol: &ProxyProtocol{Trusted: all, HeaderTimeout: -1}},
+	} {
+		ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err == nil {
+			ln.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error about %q", err, want)
+		}
+		inherited := testnet.Listen(t, net.Listen, testnet.TCP4)
+		f, err := inherited.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if ln, err = lc.FileListener(f); err == nil {
+			ln.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("FileListener: got %v, want an error about %q", err, want)
+		}
+	}
+}
