@@ -395,7 +395,8 @@ func (c *Conn) Loop() *loop.Loop {
 // socket. It is for event loops, such as package reactor's: see loop.FD.Watch. The caller holds
 // the connection meanwhile: the garbage collector does not close it.
 //
-// It fails if the connection is watched already, or a callback of OnReadable is armed. Off Linux it
+// It fails if the connection is watched already, a callback of OnReadable is armed, or a Read or a
+// Write is under way. Off Linux it
 // always does, with an error that wraps [errors.ErrUnsupported].
 func (c *Conn) Watch(h *EventHandler) error {
 	if !c.ok() {

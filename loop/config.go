@@ -99,6 +99,9 @@ var (
 	// ErrStopped is the error of a call on a group that has ended.
 	ErrStopped = errors.New("loop: the group of loops has stopped")
 
+	// ErrBusy is the error of watching a descriptor on which a goroutine reads or writes.
+	ErrBusy = errors.New("loop: a Read or a Write is under way on this descriptor; end it first, by a deadline for instance")
+
 	// ErrArmed is the error of arming a readiness callback when the descriptor
 	// has one already.
 	ErrArmed = errors.New("loop: a readiness callback is already armed on this descriptor")

@@ -17,12 +17,19 @@ type EventHandler interface {
 // [Stream.TryWrite] only; those wait for a Read or a Write that is under way.
 //
 // It fails with [ErrArmed] if the descriptor is watched already, or a callback of OnReadable is
-// armed, and with [ErrClosed].
+// armed, with [ErrBusy] if a Read or a Write is under way, which the loop would have to wait for, and
+// with [ErrClosed].
 func (f *FD) Watch(h *EventHandler) error {
 	if err := f.life.incref(); err != nil {
 		return err
 	}
 	defer f.decref()
+	for _, h := range []*half{&f.rd, &f.wr} {
+		if !h.mu.TryLock() {
+			return ErrBusy
+		}
+		h.mu.Unlock()
+	}
 	if f.rd.callback.Load() != nil || !f.watcher.CompareAndSwap(nil, h) {
 		return ErrArmed
 	}

@@ -14,7 +14,7 @@ import (
 //	refs         the buffer is                   changed by
 //	0            kept                            begin: to 1
 //	1 and more   in use                          Retain: +1, Release: -1
-//	dropped      unowned, and never lent again  drop: from 0
+//	dropped      unowned, and never lent again  drop: from 0; Discard: from 1
 //
 // begin's writes are plain ones, though Stats may read the words at the same time.
 // Get owes its speed to that: an atomic one would add a third to a Get and Release.

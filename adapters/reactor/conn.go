@@ -54,6 +54,7 @@ type Conn struct {
 	blocked    bool // the socket is full: an event will come
 	roomEvent  bool // an event came since the sender's last call
 	refusing   bool // writes fail
+	finished   bool // the handler's Close was called, or is about to be
 	unsent     *backlog
 	more       *extras // set once
 }
@@ -142,7 +143,8 @@ func (c *Conn) SetNoDelay(on bool) error { return c.sock.conn.SetNoDelay(on) }
 func newConn(l *Loop, pc *percore.Conn, buffered []byte) *Conn {
 	c := &Conn{loop: l, sock: newSock(pc)}
 	if len(buffered) > 0 {
-		c.keep(buffered)
+		c.unused = pool.Get(len(buffered))
+		copy(c.unused.Bytes(), buffered)
 	}
 	return c
 }
@@ -153,8 +155,8 @@ func (c *Conn) open() {
 	l.begin()
 	l.add(c)
 	c.phase = open
-	if c.loop.server.closing.Load() {
-		c.end(askEnd, ErrServerClosed)
+	if how := c.loop.server.closing.Load(); how != 0 {
+		c.end(how, ErrServerClosed) // at once, if it is both
 	}
 	c.startTimeouts()
 	c.enter()

@@ -20,7 +20,7 @@ import (
 //
 // Functions of Go that wait still run.
 func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
-	if c.phase != opening && c.phase != open || c.asked.Load()&(askClose|askEnd) != 0 {
+	if c.phase != open || c.asked.Load()&(askClose|askEnd) != 0 {
 		return nil, nil, c.opError("detach", net.ErrClosed)
 	}
 	l := c.loop
@@ -33,7 +33,9 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	unsent := c.takeUnsent()
 	c.stopTimeouts()
 	c.phase = detached
-	c.dropUnused()
+	if l.feeding == nil { // or Data has it in hand
+		c.dropUnused()
+	}
 	buffered = append(buffered, c.sock.unwatch()...)
 	l.remove(c)
 	l.server.left()

@@ -23,25 +23,28 @@ func (c *Conn) Close() error {
 
 // CloseAfterWrite closes the connection once the peer's socket has taken everything that was written.
 // Nothing is read any more, and later writes fail. It fails as Close does.
-func (c *Conn) CloseAfterWrite() error { return c.endWriting(askEnd) }
+func (c *Conn) CloseAfterWrite() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked.Load()&(askClose|askEnd) != 0 && c.refusing {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.refusing = true
+	c.endLocked(askEnd, nil)
+	return nil
+}
 
 // CloseWrite ends our stream once everything that was written is sent: the peer reads its end.
 // Later writes fail. Data is called as before. It fails as Close does.
-func (c *Conn) CloseWrite() error { return c.endWriting(askShut) }
-
-func (c *Conn) endWriting(how uint32) error {
+func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refusing {
 		return c.opError("close", net.ErrClosed)
 	}
 	c.refusing = true
-	if how == askShut {
-		c.asked.Or(askShut)
-		c.loop.remind(c, false)
-		return nil
-	}
-	c.endLocked(how, nil)
+	c.asked.Or(askShut)
+	c.loop.remind(c, false)
 	return nil
 }
 
@@ -76,7 +79,7 @@ func (c *Conn) settle() {
 	if asked&(askClose|askEnd) != 0 {
 		c.phase = ending
 		c.dropUnused()
-		if c.mayClose(asked) && c.workDone() {
+		if c.hangUp(asked) {
 			c.finish()
 		}
 	} else if asked&askShut != 0 && !c.shut && c.allSent() {
@@ -87,24 +90,30 @@ func (c *Conn) settle() {
 	}
 }
 
-// mayClose reports whether the socket is closed, which it does if it is time to.
-func (c *Conn) mayClose(asked uint32) bool {
+// hangUp closes the socket if it is time to, and reports whether it is closed.
+func (c *Conn) hangUp(asked uint32) bool {
 	if c.hungUp {
 		return true
 	}
+	if !c.stopWriting(asked&askClose != 0) {
+		return false
+	}
+	c.hungUp = true
+	c.stopTimeouts()
+	_ = c.sock.close()
+	return true
+}
+
+// stopWriting has writes fail from now on. It reports false, and does nothing, if bytes wait for
+// the peer, or functions of Go may write yet, unless it is to be now.
+func (c *Conn) stopWriting(now bool) bool {
 	c.mu.Lock()
-	switch {
-	case asked&askClose != 0:
-	case c.unsent != nil || c.sending || !c.refusing && !c.workDoneLocked():
-		c.mu.Unlock()
+	defer c.mu.Unlock()
+	if !now && (c.unsent != nil || c.sending || !c.refusing && c.hasWorkLocked()) {
 		return false
 	}
 	c.refusing = true
 	c.dropUnsentLocked()
-	c.mu.Unlock()
-	c.hungUp = true
-	c.stopTimeouts()
-	_ = c.sock.close()
 	return true
 }
 
@@ -115,15 +124,20 @@ func (c *Conn) allSent() bool {
 	return c.unsent == nil && !c.sending
 }
 
-// finish calls the handler's Close, last.
+// finish calls the handler's Close, last, unless functions of Go run yet.
 func (c *Conn) finish() {
-	c.phase = closed
 	c.mu.Lock()
+	if c.hasWorkLocked() {
+		c.mu.Unlock()
+		return
+	}
+	c.finished = true
 	var why error
 	if c.more != nil {
 		why = c.more.why
 	}
 	c.mu.Unlock()
+	c.phase = closed
 	c.loop.remove(c)
 	defer c.loop.server.left()
 	c.call("Close", func() { c.loop.handler.Close(c, why) })

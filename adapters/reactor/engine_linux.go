@@ -9,6 +9,9 @@ import (
 	"github.com/percore/percore/loop"
 )
 
+// onGoroutines says that there are no loops of percore's.
+const onGoroutines = false
+
 // engine has the loops of a server. On Linux they are percore's.
 type engine struct{}
 

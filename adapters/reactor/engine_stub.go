@@ -5,12 +5,14 @@ package reactor
 import (
 	"net"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/percore/percore"
 )
+
+// onGoroutines says that there are no loops of percore's.
+const onGoroutines = true
 
 // engine has the loops of a server. Here they are of its own, one per processor, and get
 // connections in turn.
@@ -133,7 +135,7 @@ func newSock(c *percore.Conn) sock {
 }
 
 // aheadBytes is how much is read, or written, at a time.
-const aheadBytes = 16 << 10
+const aheadBytes = 32 << 10
 
 // claim has events go to c, which ignores them until it is open.
 func (s *sock) claim(c *Conn) error {
@@ -206,8 +208,16 @@ func (s *sock) write(writing chan struct{}, p []byte) {
 	s.owner.loop.engine.Submit(func() { s.owner.onEvent(false, true) })
 }
 
-// tryWriteBuffers is tryWrite of all slices.
-func (s *sock) tryWriteBuffers(v net.Buffers) (int, error) { return s.tryWrite(slices.Concat(v...)) }
+// tryWriteBuffers is tryWrite of the first slices.
+func (s *sock) tryWriteBuffers(v net.Buffers) (int, error) {
+	var p []byte
+	for _, b := range v {
+		if p = append(p, b...); len(p) >= aheadBytes {
+			break
+		}
+	}
+	return s.tryWrite(p)
+}
 
 // unwatch ends claim. It returns bytes that were read meanwhile.
 func (s *sock) unwatch() (more []byte) {

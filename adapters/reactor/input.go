@@ -6,9 +6,16 @@ import (
 	"github.com/percore/percore/pool"
 )
 
+// The bytes that Data doesn't use are in Conn.unused, which is nil if there are none. A few of them
+// are copied to the front of the loop's buffer when more have come, so that each recv(2) has room for
+// a lot; many stay where they are, and more are read behind them.
+
 // readsPerEvent is how often in a row a connection is read before others of its loop get their
 // turn, 64 KiB each at most.
 const readsPerEvent = 2
+
+// fewBytes is how many unused bytes are copied.
+const fewBytes = readBytes / 4
 
 // read reads what there is and calls Data with it. Bytes that are left in the socket wait for the next
 // round, for an event, or for the end of the reason that stops the reading.
@@ -20,84 +27,100 @@ func (c *Conn) read() {
 		if c.stopped() || c.inputEnded {
 			return
 		}
-		into := c.readInto()
-		n, err := c.sock.tryRead(into)
-		switch {
-		case err != nil:
+		n, err := c.readOnce()
+		if err != nil {
 			c.readFailed(err)
-			return
-		case n == 0:
+		}
+		if n == 0 {
 			return
 		}
-		c.touch()
-		c.received(into[:n])
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.loop.remind(c, false)
-	c.mu.Unlock()
 }
 
 // stopped reports whether nothing is to be read now.
 func (c *Conn) stopped() bool { return c.phase != open || c.asked.Load()&stopsReading != 0 }
 
-// readInto returns the memory for the next bytes: behind those that are kept, or the loop's.
-func (c *Conn) readInto() []byte {
-	if c.unused == nil {
-		return c.loop.readBuffer()
+// readOnce makes one system call and calls Data with its bytes, if there are any.
+func (c *Conn) readOnce() (int, error) {
+	kept := 0
+	if c.unused != nil {
+		if kept = len(c.unused.Bytes()); kept > fewBytes {
+			return c.readBehind(kept)
+		}
 	}
-	kept := c.unused.Bytes()
-	if len(kept) == cap(kept) {
-		b := pool.Get(2 * len(kept))
-		b.SetLen(copy(b.Bytes(), kept))
-		c.unused.Release()
-		c.unused, kept = b, b.Bytes()
+	p := c.loop.readBuffer()
+	n, err := c.sock.tryRead(p[kept:])
+	if n == 0 {
+		return 0, err
 	}
-	limit := min(cap(kept), max(c.loop.server.config.readBufferMax, len(kept)+1))
-	return kept[len(kept):limit:limit]
+	c.touch()
+	if kept > 0 {
+		copy(p, c.unused.Bytes())
+	}
+	c.keep(c.feed(p[:kept+n]), kept+n)
+	return n, err
 }
 
-// received calls Data with bytes that were read into readInto's memory.
-func (c *Conn) received(p []byte) {
-	if c.unused != nil {
-		c.unused.SetLen(len(c.unused.Bytes()) + len(p))
+// readBehind is readOnce into the buffer of the unused bytes, which it makes larger if it is full.
+func (c *Conn) readBehind(kept int) (int, error) {
+	b := c.unused
+	if kept == cap(b.Bytes()) {
+		b = pool.Get(2 * kept)
+		copy(b.Bytes(), c.unused.Bytes())
+		c.unused.Release()
+		c.unused = b
+	}
+	room := max(c.loop.server.config.readBufferMax, kept+1)
+	b.SetLen(min(cap(b.Bytes()), room))
+	n, err := c.sock.tryRead(b.Bytes()[kept:])
+	b.SetLen(kept + n)
+	if n > 0 {
+		c.touch()
 		c.offer()
+	}
+	return n, err
+}
+
+// offer calls Data with the unused bytes.
+func (c *Conn) offer() {
+	p := c.unused.Bytes()
+	c.keep(c.feed(p), len(p))
+}
+
+// keep keeps the rest of so many bytes that Data was called with.
+func (c *Conn) keep(left []byte, of int) {
+	if c.phase != open { // it was detached
+		c.dropUnused()
 		return
 	}
-	if left := c.feed(p); len(left) > 0 && c.phase == open {
-		c.keep(left)
-		c.checkKept()
-	}
-}
-
-// offer calls Data with all kept bytes.
-func (c *Conn) offer() {
-	b := c.unused
-	kept := b.Bytes()
-	left := c.feed(kept)
+	had := c.unused != nil
 	switch {
-	case c.unused != b: // it was detached
 	case len(left) == 0:
-		c.unused = nil
-		b.Release()
-		c.markKept()
-	case len(left) < len(kept):
-		b.SetLen(copy(kept, left))
+		c.dropUnused()
+	case had && len(left) <= cap(c.unused.Bytes()):
+		c.unused.SetLen(len(left))
+		copy(c.unused.Bytes(), left) // which may be its own end
+	default:
+		c.dropUnused()
+		c.unused = pool.Get(len(left))
+		copy(c.unused.Bytes(), left)
+	}
+	if !had || len(left) < of {
 		c.markKept()
 	}
-	c.checkKept()
-}
-
-// keep copies bytes that Data has not used.
-func (c *Conn) keep(p []byte) {
-	c.unused = pool.Get(len(p))
-	copy(c.unused.Bytes(), p)
-	c.markKept()
-}
-
-// checkKept ends the connection if nothing more can be kept.
-func (c *Conn) checkKept() {
-	if c.phase == open && c.offered && c.unused != nil && len(c.unused.Bytes()) >= c.loop.server.config.readBufferMax {
+	if c.offered && len(left) >= c.loop.server.config.readBufferMax {
 		c.end(askClose, ErrReadBufferFull)
+	}
+}
+
+// dropUnused gives the kept bytes up.
+func (c *Conn) dropUnused() {
+	if c.unused != nil {
+		c.unused.Release()
+		c.unused = nil
 	}
 }
 
@@ -125,7 +148,7 @@ func (c *Conn) data(p []byte) (used int) {
 	returned := false
 	defer func() {
 		if !returned {
-			c.loop.input = nil // the handler may hold on to it
+			c.spoiled()
 			c.panicked("Data", recover())
 			used = len(p)
 		}
@@ -139,6 +162,16 @@ func (c *Conn) data(p []byte) (used int) {
 	return used
 }
 
+// spoiled leaves the memory that Data had to the collector: a Data that did not return may have
+// handed it on.
+func (c *Conn) spoiled() {
+	c.loop.input, c.loop.feeding = nil, nil
+	if c.unused != nil {
+		c.unused.Discard()
+		c.unused = nil
+	}
+}
+
 // readFailed deals with the end of the peer's stream, or an error.
 func (c *Conn) readFailed(err error) {
 	if err != io.EOF {
@@ -147,12 +180,7 @@ func (c *Conn) readFailed(err error) {
 	}
 	c.inputEnded = true
 	if e := c.loop.ender; e != nil {
-		var unused []byte
-		if c.unused != nil {
-			unused = c.unused.Bytes()
-		}
-		c.call("End", func() { e.End(c, unused) })
-		c.dropUnused()
+		c.ended(e)
 		return
 	}
 	if c.unused != nil {
@@ -161,10 +189,12 @@ func (c *Conn) readFailed(err error) {
 	c.end(askEnd, err)
 }
 
-// dropUnused gives the kept bytes up.
-func (c *Conn) dropUnused() {
+// ended calls End.
+func (c *Conn) ended(e EndHandler) {
 	if c.unused != nil {
-		c.unused.Release()
-		c.unused = nil
+		c.loop.feeding = c.unused.Bytes()
 	}
+	c.call("End", func() { e.End(c, c.loop.feeding) })
+	c.loop.feeding = nil
+	c.dropUnused()
 }

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,9 +58,26 @@ func newLoop(s *Server, e engineLoop, index int) *Loop {
 	return l
 }
 
-// Submit has f run on the loop's goroutine, soon, as callbacks are. It does not wait. f must not
-// block.
-func (l *Loop) Submit(f func()) { l.engine.Submit(f) }
+// Submit has f run on the loop's goroutine, soon, as callbacks do: it must not block, and what it
+// writes is sent when the loop has nothing else to do at once. Submit does not wait. A panic of f's
+// goes to the log. If no connection is open, f may not run.
+func (l *Loop) Submit(f func()) {
+	l.engine.Submit(func() {
+		l.begin()
+		l.run(f)
+	})
+}
+
+// run calls a function of the user's that belongs to no connection.
+func (l *Loop) run(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.server.config.log.Error("reactor: a function of Loop.Submit panicked",
+				"handler", l.name, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
 
 // Index returns the number that the option PerLoop's function got: 0, 1, and so on.
 func (l *Loop) Index() int { return l.index }

@@ -192,9 +192,17 @@ func (c *Conn) trySendLocked(p, q []byte) (n int, err error, full bool) {
 	return n, err, !c.roomEvent
 }
 
+// flushMax is how much of a backlog is sent in a row before other connections of the loop get their
+// turn.
+const flushMax = 512 << 10
+
 // flushLocked sends the backlog, as far as the socket takes it.
 func (c *Conn) flushLocked() {
-	for c.unsent != nil && !c.sending && !c.blocked {
+	for sent := 0; c.unsent != nil && !c.sending && !c.blocked; {
+		if sent > flushMax {
+			c.loop.remind(c, false)
+			return
+		}
 		b := c.unsent
 		var slices [partsPerSend][]byte
 		v := b.front(slices[:0])
@@ -216,6 +224,7 @@ func (c *Conn) flushLocked() {
 			return
 		}
 		b.drop(n)
+		sent += n
 		if n > 0 {
 			c.touch()
 		}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/pool"
 )
 
 // Server is connections, from any number of listeners, that have one handler. Make it with New. Its
@@ -20,7 +21,7 @@ type Server struct {
 
 	engine  engine
 	workers workers
-	closing atomic.Bool // Shutdown or Close was called; written under mu
+	closing atomic.Uint32 // how: askEnd by Shutdown, askClose by Close, 0; written under mu
 
 	mu struct {
 		sync.Mutex
@@ -77,7 +78,7 @@ func (s *Server) Serve(l net.Listener) error {
 			_, err = s.attach(c, nil)
 		}
 		switch {
-		case s.closing.Load():
+		case s.closing.Load() != 0:
 			return ErrServerClosed
 		case err != nil && c == nil:
 			return err
@@ -100,7 +101,7 @@ func (s *Server) Attach(c net.Conn, buffered []byte) (*Conn, error) {
 func (s *Server) addListener(l *percore.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing.Load() {
+	if s.closing.Load() != 0 {
 		return false
 	}
 	s.mu.listeners[l] = true
@@ -124,7 +125,7 @@ func (s *Server) attach(pc *percore.Conn, buffered []byte) (*Conn, error) {
 
 func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte) (*Conn, error) {
 	s.mu.Lock()
-	if s.closing.Load() {
+	if s.closing.Load() != 0 {
 		s.mu.Unlock()
 		return nil, ErrServerClosed
 	}
@@ -176,7 +177,7 @@ func (s *Server) Close() error { return s.shut(context.Background(), askClose) }
 
 func (s *Server) shut(ctx context.Context, how uint32) error {
 	s.mu.Lock()
-	s.closing.Store(true)
+	s.closing.Or(how)
 	for l := range s.mu.listeners {
 		l.Close()
 	}
@@ -193,7 +194,7 @@ func (s *Server) shut(ctx context.Context, how uint32) error {
 		return nil
 	}
 	for _, l := range loops {
-		l.Submit(func() { l.endAll(how) })
+		l.engine.Submit(func() { l.endAll(how) })
 	}
 	select {
 	case <-empty:
@@ -212,13 +213,38 @@ func (l *Loop) endAll(how uint32) {
 	}
 }
 
+// Broadcast writes p to all open connections. It copies p once. Each loop writes to its own
+// connections, soon; Broadcast does not wait. A connection that has WriteLimit bytes waiting does not
+// get it.
+func (s *Server) Broadcast(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	b := pool.Get(len(p))
+	copy(b.Bytes(), p)
+	for _, l := range s.loops() {
+		b.Retain()
+		l.engine.Submit(func() {
+			defer b.Release()
+			for _, c := range l.conns {
+				_ = c.WriteBuffer(b) // the connection has ended; or its peer doesn't read
+			}
+		})
+	}
+	b.Release()
+}
+
+// loops returns the loops that have had connections.
+func (s *Server) loops() []*Loop {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.loops // which is only appended to
+}
+
 // Each calls f for each open connection, on its loop, soon. It does not wait. f must not block.
 func (s *Server) Each(f func(c *Conn)) {
-	s.mu.Lock()
-	loops := s.mu.loops
-	s.mu.Unlock()
-	for _, l := range loops {
-		l.Submit(func() { l.each(f) })
+	for _, l := range s.loops() {
+		l.engine.Submit(func() { l.each(f) })
 	}
 }
 

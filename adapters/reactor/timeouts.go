@@ -22,7 +22,7 @@ type timeouts struct {
 // startTimeouts sets the timer, on the loop.
 func (c *Conn) startTimeouts() {
 	config := &c.loop.server.config
-	if config.idleTimeout == 0 && config.readTimeout == 0 {
+	if !config.hasTimeouts() {
 		return
 	}
 	c.mu.Lock()
@@ -39,14 +39,16 @@ func (c *Conn) startTimeouts() {
 
 // stopTimeouts ends them.
 func (c *Conn) stopTimeouts() {
-	if c.more != nil && c.more.idle.timer != nil {
+	if c.loop.server.config.hasTimeouts() && c.more.idle.timer != nil {
 		c.more.idle.timer.Stop()
 	}
 }
 
+func (c *config) hasTimeouts() bool { return c.idleTimeout > 0 || c.readTimeout > 0 }
+
 // touch notes that bytes were read or written. The caller is the loop, or holds mu.
 func (c *Conn) touch() {
-	if c.loop.server.config.idleTimeout > 0 {
+	if c.loop.server.config.idleTimeout > 0 && c.more != nil { // nil: Write is faster than Open
 		c.more.idle.active.Store(monotime.Now())
 	}
 }
@@ -78,6 +80,12 @@ func (c *Conn) checkTimeouts() {
 	config := &c.loop.server.config
 	t := &c.more.idle
 	now := monotime.Now()
+	if c.hasWork() {
+		t.active.Store(now)
+	}
+	if t.keptSince != 0 && !c.offered { // it is us who keep the bytes waiting
+		t.keptSince = now
+	}
 	left := time.Duration(-1)
 	if d := config.idleTimeout; d > 0 {
 		left = max(0, d-time.Duration(now-t.active.Load()))

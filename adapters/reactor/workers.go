@@ -33,7 +33,6 @@ type workers struct {
 type tasks struct {
 	queue     []func()
 	scheduled bool
-	over      bool // Close was called; no function runs any more
 }
 
 // Go has f run on a goroutine of the server's, where it may block. The functions of a connection run
@@ -41,15 +40,15 @@ type tasks struct {
 // option Workers allows, the connection isn't read. The handler's Close is called when all have run;
 // after it Go fails with [net.ErrClosed]. A function that panics ends the connection.
 func (c *Conn) Go(f func()) error {
-	ws := &c.loop.server.workers
 	c.mu.Lock()
-	t := &c.extrasLocked().tasks
-	c.mu.Unlock()
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if t.over {
+	defer c.mu.Unlock()
+	if c.finished {
 		return c.opError("go", net.ErrClosed)
 	}
+	t := &c.extrasLocked().tasks
+	ws := &c.loop.server.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	t.queue = append(t.queue, f)
 	ws.mu.waiting++
 	if !t.scheduled {
@@ -89,31 +88,37 @@ func (ws *workers) work() {
 	}
 }
 
-// next takes a function, or ends the worker.
+// next takes a function, or ends the worker. Once there is room in the queue again, it has the loops
+// go on with the connections that were paused.
 func (ws *workers) next() (*Conn, func()) {
+	c, f, resumed := ws.take()
+	for _, p := range resumed {
+		p.asked.And(^askWork)
+		p.remind()
+	}
+	return c, f
+}
+
+func (ws *workers) take() (c *Conn, f func(), resumed []*Conn) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if len(ws.mu.ready) == 0 {
 		ws.mu.running--
 		ws.mu.ready = nil
-		return nil, nil
+		return nil, nil, nil
 	}
-	c := ws.mu.ready[0]
+	c = ws.mu.ready[0]
 	ws.mu.ready[0] = nil
 	ws.mu.ready = ws.mu.ready[1:]
 	t := &c.more.tasks
-	f := t.queue[0]
+	f = t.queue[0]
 	t.queue[0] = nil
 	t.queue = t.queue[1:]
 	ws.mu.waiting--
 	if ws.mu.waiting <= ws.queueMax/2 {
-		for _, p := range ws.mu.paused {
-			p.asked.And(^askWork)
-			p.remind()
-		}
-		ws.mu.paused = nil
+		resumed, ws.mu.paused = ws.mu.paused, nil
 	}
-	return c, f
+	return c, f, resumed
 }
 
 // run calls f, and sees to it that the connection's next function has its turn.
@@ -123,20 +128,25 @@ func (ws *workers) run(c *Conn, f func()) {
 		if !returned {
 			c.panicked("Go", recover())
 		}
-		ws.mu.Lock()
-		defer ws.mu.Unlock()
-		t := &c.more.tasks
-		if len(t.queue) > 0 {
-			ws.mu.ready = append(ws.mu.ready, c) // this worker goes on
-			return
-		}
-		t.scheduled, t.queue = false, nil
-		if c.asked.Load()&(askClose|askEnd) != 0 {
-			c.remind()
+		if !ws.again(c) && c.asked.Load()&(askClose|askEnd) != 0 {
+			c.remind() // it may close now
 		}
 	}()
 	f()
 	returned = true
+}
+
+// again puts c back, whose function has run, if there are more.
+func (ws *workers) again(c *Conn) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	t := &c.more.tasks
+	if len(t.queue) > 0 {
+		ws.mu.ready = append(ws.mu.ready, c) // this worker goes on
+		return true
+	}
+	t.scheduled, t.queue = false, nil
+	return false
 }
 
 // remind has the loop look after the connection.
@@ -146,28 +156,19 @@ func (c *Conn) remind() {
 	c.loop.remind(c, false)
 }
 
-// workDone reports whether no function of Go waits or runs, and then has Go fail from now on.
-func (c *Conn) workDone() bool {
+// hasWork reports whether a function of Go waits or runs.
+func (c *Conn) hasWork() bool {
 	c.mu.Lock()
-	more := c.more
-	if more == nil {
-		more = c.extrasLocked()
-	}
-	c.mu.Unlock()
-	ws := &c.loop.server.workers
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	more.tasks.over = !more.tasks.scheduled
-	return more.tasks.over
+	defer c.mu.Unlock()
+	return c.hasWorkLocked()
 }
 
-// workDoneLocked reports whether no function of Go waits or runs.
-func (c *Conn) workDoneLocked() bool {
+func (c *Conn) hasWorkLocked() bool {
 	if c.more == nil {
-		return true
+		return false
 	}
 	ws := &c.loop.server.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return !c.more.tasks.scheduled
+	return c.more.tasks.scheduled
 }

@@ -1,0 +1,266 @@
+package reactor
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// silent is a log that is thrown away.
+var silent = ErrorLog(slog.New(slog.DiscardHandler))
+
+// counted is a handler that calls do in the named callback, and checks the order of the calls.
+type counted struct {
+	t    *testing.T
+	at   string
+	do   func(c *Conn)
+	ends chan error
+}
+
+// life is a connection's context: which callbacks came.
+type life struct{ opened, detached, closed atomic.Bool }
+
+func (h *counted) Open(c *Conn) {
+	c.SetContext(new(life))
+	h.step(c, "Open").opened.Store(true)
+	switch h.at {
+	case "After":
+		c.After(time.Millisecond, func() { h.do(c) })
+	case "Go":
+		c.Go(func() { h.do(c) })
+	case "Submit":
+		c.Loop().Submit(func() { h.do(c) })
+	case "goroutine":
+		go h.do(c)
+	}
+	h.reach(c, "Open")
+}
+
+func (h *counted) Data(c *Conn, p []byte) int {
+	h.step(c, "Data")
+	c.Write(p)
+	h.reach(c, "Data")
+	return len(p)
+}
+
+func (h *counted) End(c *Conn, unused []byte) {
+	h.step(c, "End")
+	if len(unused) != 0 {
+		h.t.Errorf("End: got %d unused bytes, want none", len(unused))
+	}
+	h.reach(c, "End")
+	c.CloseAfterWrite()
+}
+
+func (h *counted) Close(c *Conn, err error) {
+	l := h.step(c, "Close")
+	l.closed.Store(true)
+	h.ends <- err
+	h.reach(c, "Close")
+}
+
+// step notes a callback, which must come after Open and before Close.
+func (h *counted) step(c *Conn, call string) *life {
+	l := c.Context().(*life)
+	if l.closed.Load() || l.detached.Load() || l.opened.Load() == (call == "Open") {
+		h.t.Errorf("%s is called: opened %t, detached %t, closed %t", call, l.opened.Load(), l.detached.Load(), l.closed.Load())
+	}
+	return l
+}
+
+func (h *counted) reach(c *Conn, at string) {
+	if h.at == at {
+		h.do(c)
+	}
+}
+
+// Each thing that can be done to a connection is done in each callback, and by goroutines. The
+// handler's Close comes once, unless it was detached, and other connections go on.
+func TestActionsInCallbacks(t *testing.T) {
+	testnet.NoLeaks(t)
+	onLoop := []string{"Open", "Data", "End", "Close", "After", "Submit"}
+	anywhere := append([]string{"Go", "goroutine"}, onLoop...)
+	for _, action := range []struct {
+		name   string
+		places []string
+		do     func(c *Conn)
+	}{
+		{"nothing", anywhere, func(c *Conn) {}},
+		{"Close", anywhere, func(c *Conn) { c.Close() }},
+		{"Close twice", anywhere, func(c *Conn) { c.Close(); c.Close() }},
+		{"Write and Close", anywhere, func(c *Conn) { c.Write([]byte("x")); c.Close() }},
+		{"CloseAfterWrite", anywhere, func(c *Conn) { c.Write([]byte("x")); c.CloseAfterWrite() }},
+		{"CloseWrite", anywhere, func(c *Conn) { c.Write([]byte("x")); c.CloseWrite() }},
+		{"CloseWrite, then CloseAfterWrite", anywhere, func(c *Conn) { c.CloseWrite(); c.CloseAfterWrite() }},
+		{"Go that closes", anywhere, func(c *Conn) { c.Go(func() { c.Close() }) }},
+		{"After that closes", anywhere, func(c *Conn) { c.After(0, func() { c.Close() }) }},
+		{"Each that closes", anywhere, func(c *Conn) { c.Loop().server.Each(func(c *Conn) { c.Close() }) }},
+		{"panic", []string{"Open", "Data", "End", "Close", "After", "Submit", "Go"}, func(c *Conn) { panic("a test") }},
+		{"Goexit", []string{"Open", "Data", "End", "Close", "After", "Submit", "Go"}, func(c *Conn) { runtime.Goexit() }},
+		{"Detach", onLoop, func(c *Conn) {
+			conn, _, err := c.Detach()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			c.Context().(*life).detached.Store(true)
+			conn.Close()
+		}},
+	} {
+		for _, place := range action.places {
+			t.Run(action.name+" in "+place, func(t *testing.T) {
+				var done atomic.Bool
+				h := &counted{t: t, at: place, ends: make(chan error, 100)}
+				var lives sync.Map
+				h.do = func(c *Conn) {
+					lives.Store(c, c.Context())
+					if done.CompareAndSwap(false, true) {
+						action.do(c)
+					}
+				}
+				s, dial := serve(t, h, silent)
+				first := dial()
+				if slices.Contains([]string{"After", "Submit", "Go", "goroutine"}, place) {
+					testnet.Eventually(t, "the place is reached", done.Load)
+				}
+				talk(first, "first")
+				talk(dial(), "second")
+				if !done.Load() {
+					t.Error("the place was never reached")
+				}
+				testnet.Eventually(t, "all connections are gone", func() bool { return s.Stats().Conns == 0 })
+				want := 2
+				for _, l := range lives.Range {
+					if l.(*life).detached.Load() {
+						want--
+					}
+				}
+				if got := len(h.ends); got != want {
+					t.Errorf("got %d calls of Close, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
+// talk plays a client that doesn't mind when it is cut off.
+func talk(c net.Conn, text string) {
+	io.WriteString(c, text)
+	c.(*net.TCPConn).CloseWrite()
+	io.Copy(io.Discard, c)
+	c.Close()
+}
+
+// A panic is reported with its stack and ends its connection with a PanicError.
+func TestPanic(t *testing.T) {
+	testnet.NoLeaks(t)
+	var log lockedBuffer
+	end, ended := closes()
+	_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
+		if p[0] == 'u' {
+			return len(p) + 1
+		}
+		panic("oh")
+	}}, ErrorLog(slog.New(slog.NewTextHandler(&log, nil))))
+	for _, text := range []string{"p", "u"} {
+		talk(dial(), text)
+		var p *PanicError
+		if err := testnet.Receive(t, "Close", ended); !errors.As(err, &p) {
+			t.Errorf("%s: got %v, want a PanicError", text, err)
+		}
+	}
+	for _, want := range []string{"oh", "callbacks_test.go", "*reactor.handler", "used 2 of 1"} {
+		if !log.contains(want) {
+			t.Errorf("the log has no %q: %s", want, log.b)
+		}
+	}
+}
+
+// A callback that blocks holds up its loop only, is reported, and shows in Stats.
+func TestSlowCallback(t *testing.T) {
+	testnet.NoLeaks(t)
+	var log lockedBuffer
+	s, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		time.Sleep(20 * time.Millisecond)
+		return len(p)
+	}}, SlowCallback(10*time.Millisecond), ErrorLog(slog.New(slog.NewTextHandler(&log, nil))))
+	talk(dial(), "x")
+	for _, want := range []string{"*reactor.handler", "Data"} {
+		testnet.Eventually(t, want+" in the log", func() bool { return log.contains(want) })
+	}
+	if loops := s.Stats().Loops; len(loops) != 1 || loops[0].Longest < 20*time.Millisecond {
+		t.Errorf("got %v, want a callback of 20ms at least", loops)
+	}
+}
+
+// Connections that can't be served are refused with a reason.
+func TestRefused(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if err := Serve(ln, &handler{}); err == nil || errors.Is(err, ErrServerClosed) {
+		t.Errorf("a listener of package net: got %v, want an error", err)
+	}
+	for _, o := range []Option{ReadBufferMax(0), WriteBufferMax(0), WriteLimit(1), IdleTimeout(-1), ReadTimeout(-1), SlowCallback(-1), Workers(-1, 0)} {
+		if _, err := New(&handler{}, o); err == nil {
+			t.Error("an option that makes no sense: got no error")
+		}
+	}
+	if _, err := New(nil); err == nil {
+		t.Error("no handler: got no error")
+	}
+
+	s, _ := serve(t, &handler{})
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	if _, err := s.Attach(server, nil); err == nil {
+		t.Error("a pipe: got no error")
+	}
+	c, _ := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	a, err := s.Attach(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Attach(c, nil); err == nil && !onGoroutines {
+		t.Error("a connection that is attached: got no error")
+	}
+	a.Close()
+	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
+	s.Close()
+	if _, err := s.Attach(c, nil); err != ErrServerClosed {
+		t.Errorf("a closed server: got %v, want %v", err, ErrServerClosed)
+	}
+}
+
+// lockedBuffer is a log's output.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b = append(b.b, p...)
+	return len(p), nil
+}
+
+func (b *lockedBuffer) contains(s string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Contains(string(b.b), s)
+}

@@ -1,0 +1,367 @@
+package reactor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
+)
+
+// A client that sends requests and does not read the answers is not read from any more; others
+// don't notice. When it reads, it gets everything.
+func TestSlowReader(t *testing.T) {
+	testnet.NoLeaks(t)
+	const limit = 64 << 10
+	answer := bytes.Repeat([]byte("a"), 8<<10)
+	var answered atomic.Int64
+	s, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		if _, err := c.Write(answer); err != nil {
+			t.Errorf("Write: %v", err)
+		}
+		answered.Add(1)
+		return 1
+	}}, WriteBufferMax(limit))
+	slow := dial()
+	const requests = 4 << 10 // 32 MiB of answers
+	go slow.Write(make([]byte, requests))
+	fast := dial()
+	for before := int64(-1); answered.Load() != before; { // until it is paused
+		before = answered.Load()
+		for range 20 {
+			fast.Write([]byte("x"))
+			if _, err := io.ReadFull(fast, make([]byte, len(answer))); err != nil {
+				t.Fatalf("the fast client: %v", err)
+			}
+			before++
+		}
+	}
+	if n := pool.ReadStats().BytesInUse; n > 4*limit {
+		t.Errorf("got %d bytes of buffers in use, want %d at most", n, 4*limit)
+	}
+	if n := answered.Load(); n >= requests {
+		t.Errorf("got %d answers to a client that doesn't read, want fewer", n)
+	}
+	if n, err := io.CopyN(io.Discard, slow, requests*int64(len(answer))); err != nil {
+		t.Errorf("the slow client: got %d bytes, %v", n, err)
+	}
+	testnet.Eventually(t, "the backlog is gone", func() bool { return pool.ReadStats().BytesInUse == 0 })
+	_ = s
+}
+
+// Writes beyond WriteLimit fail, and leave the connection as it was.
+func TestWriteLimit(t *testing.T) {
+	testnet.NoLeaks(t)
+	part := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
+	wrote := make(chan int64, 1)
+	s, dial := serve(t, &handler{open: func(c *Conn) {
+		go func() {
+			n := int64(0)
+			for {
+				if _, err := c.Write(part); err != nil {
+					var op *net.OpError
+					if !errors.Is(err, ErrWriteBufferFull) || !errors.As(err, &op) || op.Op != "write" {
+						t.Errorf("got %v, want an OpError of %v", err, ErrWriteBufferFull)
+					}
+					break
+				}
+				n += int64(len(part))
+			}
+			wrote <- n
+			c.CloseAfterWrite()
+		}()
+	}}, WriteLimit(1<<20))
+	c := dial()
+	want := testnet.Receive(t, "the limit", wrote)
+	if n, err := io.Copy(io.Discard, c); n != want || err != nil {
+		t.Errorf("got %d bytes, %v, want %d", n, err, want)
+	}
+	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
+}
+
+// The functions of Go run in order per connection; while too many wait, nothing more is read, and
+// none is lost.
+func TestWorkers(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, workers := range []Option{Workers(0, 0), Workers(1, 1), Workers(3, 10)} {
+		var waiting, most atomic.Int64
+		end, ended := closes()
+		_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
+			n := waiting.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			b := p[0]
+			c.Go(func() {
+				waiting.Add(-1)
+				c.Write([]byte{b})
+			})
+			return 1
+		}}, workers)
+		const clients, messages = 5, 2000
+		sent := make([]byte, messages)
+		for i := range sent {
+			sent[i] = byte(i)
+		}
+		results := make(chan error, clients)
+		for range clients {
+			c := dial()
+			go func() { c.Write(sent) }()
+			go func() {
+				got := make([]byte, messages)
+				_, err := io.ReadFull(c, got)
+				if err == nil && !bytes.Equal(got, sent) {
+					err = errors.New("the answers are out of order")
+				}
+				results <- err
+				c.Close()
+			}()
+		}
+		for range clients {
+			if err := testnet.Receive(t, "the answers", results); err != nil {
+				t.Error(err)
+			}
+			testnet.Receive(t, "Close", ended)
+		}
+		t.Logf("at most %d functions waited", most.Load())
+	}
+}
+
+// A queue that is full pauses the reading: no more functions wait than the queue holds and those that
+// were added by the last message of each connection.
+func TestWorkersQueue(t *testing.T) {
+	testnet.NoLeaks(t)
+	release := make(chan bool)
+	var called atomic.Int64
+	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		called.Add(1)
+		c.Go(func() { <-release })
+		return 1
+	}}, Workers(2, 10))
+	clients := []net.Conn{dial(), dial(), dial()}
+	for _, c := range clients {
+		c.Write(make([]byte, 100))
+	}
+	testnet.Eventually(t, "the queue is full", func() bool { return called.Load() >= 13 })
+	time.Sleep(10 * time.Millisecond)
+	if n := called.Load(); n > 2+10+3 {
+		t.Errorf("got %d functions, want 15 at most", n)
+	}
+	close(release)
+	testnet.Eventually(t, "all messages are handled", func() bool { return called.Load() == 300 })
+}
+
+// Close comes after the last function of Go, whichever way the connection ends.
+func TestCloseAfterGo(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, how := range []string{"end", "reset", "Close"} {
+		var ran atomic.Int64
+		end, ended := closes()
+		release := make(chan bool)
+		_, dial := serve(t, &handler{close: func(c *Conn, err error) {
+			if n := ran.Load(); n != 3 {
+				t.Errorf("%s: Close is called when %d functions have run, want 3", how, n)
+			}
+			if err := c.Go(func() {}); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%s: Go in Close: got %v, want %v", how, err, net.ErrClosed)
+			}
+			end(c, err)
+		}, data: func(c *Conn, p []byte) int {
+			for range 3 {
+				c.Go(func() {
+					<-release
+					ran.Add(1)
+					c.Write([]byte("answer"))
+				})
+			}
+			if how == "Close" {
+				c.Close()
+			}
+			return len(p)
+		}})
+		c := dial().(*net.TCPConn)
+		c.Write([]byte("x"))
+		want := ""
+		switch how {
+		case "end":
+			c.CloseWrite()
+			want = "answeransweranswer"
+		case "reset":
+			time.Sleep(5 * time.Millisecond)
+			c.SetLinger(0)
+			c.Close()
+		}
+		close(release)
+		if got, _ := io.ReadAll(c); string(got) != want {
+			t.Errorf("%s: got %q, want %q", how, got, want)
+		}
+		testnet.Receive(t, "Close", ended)
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	testnet.NoLeaks(t)
+	const short = 30 * time.Millisecond
+	line := func(c *Conn, p []byte) int {
+		i := bytes.IndexByte(p, '\n')
+		c.Write(p[:i+1])
+		return i + 1
+	}
+	for _, tt := range []struct {
+		name    string
+		options []Option
+		send    string
+		ends    bool
+	}{
+		{"idle", []Option{IdleTimeout(short)}, "", true},
+		{"idle after a message", []Option{IdleTimeout(short)}, "a\n", true},
+		{"half a message", []Option{ReadTimeout(short)}, "a", true},
+		{"a message and a half", []Option{ReadTimeout(short)}, "a\nb", true},
+		{"a message", []Option{ReadTimeout(short)}, "a\n", false},
+		{"both", []Option{ReadTimeout(short), IdleTimeout(time.Hour)}, "a", true},
+		{"both, idle", []Option{ReadTimeout(time.Hour), IdleTimeout(short)}, "a", true},
+	} {
+		end, ended := closes()
+		_, dial := serve(t, &handler{data: line, close: end}, tt.options...)
+		c := dial()
+		start := time.Now()
+		io.WriteString(c, tt.send)
+		if !tt.ends {
+			time.Sleep(3 * short)
+			io.WriteString(c, "b\n")
+			if _, err := io.ReadFull(c, make([]byte, len(tt.send)+2)); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			c.Close()
+			continue
+		}
+		err := testnet.Receive(t, tt.name, ended)
+		var op *net.OpError
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &op) || !op.Timeout() {
+			t.Errorf("%s: got %v, want a time-out", tt.name, err)
+		}
+		if took := time.Since(start); took < short {
+			t.Errorf("%s: got the time-out after %v, want %v at least", tt.name, took, short)
+		}
+		io.Copy(io.Discard, c)
+	}
+}
+
+// After calls once, on the loop, unless it is stopped or the connection is closed.
+func TestAfter(t *testing.T) {
+	testnet.NoLeaks(t)
+	end, ended := closes()
+	_, dial := serve(t, &handler{close: end, open: func(c *Conn) {
+		if !c.After(0, func() { t.Error("a stopped timer fired") }).Stop() {
+			t.Error("Stop: got false for a timer that waits")
+		}
+		c.After(time.Millisecond, func() {
+			c.Write([]byte("tick"))
+			c.After(time.Millisecond, func() {
+				c.Write([]byte("tock"))
+				c.After(time.Millisecond, func() { t.Error("a timer of a closed connection fired") })
+				c.CloseAfterWrite()
+			})
+		})
+	}})
+	if got, err := io.ReadAll(dial()); string(got) != "ticktock" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	testnet.Receive(t, "Close", ended)
+	time.Sleep(5 * time.Millisecond)
+}
+
+// Shutdown lets everything that was begun end, and closes the rest.
+func TestShutdown(t *testing.T) {
+	testnet.NoLeaks(t)
+	end, ended := closes()
+	started, release := make(chan bool, 1), make(chan bool)
+	s, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
+		c.Write(bytes.Repeat([]byte("x"), 8<<20))
+		c.Go(func() {
+			started <- true
+			<-release
+			c.Write([]byte("last"))
+		})
+		return len(p)
+	}})
+	idle, busy := dial(), dial()
+	busy.Write([]byte("x"))
+	testnet.Receive(t, "the function", started)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, ctx.Err()) || err == nil {
+		t.Errorf("Shutdown with a short time: got %v, want %v", err, ctx.Err())
+	}
+	if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the idle connection: got %v, want the end", err)
+	}
+	close(release)
+	read := make(chan string, 1)
+	go func() {
+		got, err := io.ReadAll(busy)
+		read <- fmt.Sprint(len(got), strings.HasSuffix(string(got), "last"), err)
+	}()
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if got, want := testnet.Receive(t, "the answer", read), fmt.Sprint(8<<20+4, true, nil); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for range 2 {
+		if err := testnet.Receive(t, "Close", ended); err != ErrServerClosed {
+			t.Errorf("Close: got %v, want %v", err, ErrServerClosed)
+		}
+	}
+}
+
+// Broadcast and WriteBuffer reach all connections, in order with other writes.
+func TestBroadcast(t *testing.T) {
+	testnet.NoLeaks(t)
+	s, dial := serve(t, &handler{})
+	var clients []net.Conn
+	for range 100 {
+		clients = append(clients, dial())
+	}
+	testnet.Eventually(t, "all are open", func() bool {
+		n := 0
+		for _, l := range s.loops() {
+			n += countOpen(l)
+		}
+		return n == len(clients)
+	})
+	want := ""
+	for i := range 10 {
+		text := fmt.Sprintf("message %d;", i)
+		s.Broadcast([]byte(text))
+		b := pool.Get(len(text))
+		copy(b.Bytes(), text)
+		s.Each(func(c *Conn) {
+			c.Write([]byte("a "))
+			c.WriteBuffer(b)
+			c.Write([]byte("!"))
+		})
+		want += text + "a " + text + "!"
+		defer b.Release()
+	}
+	for i, c := range clients {
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+			t.Fatalf("client %d: got %q, %v, want %q", i, got, err, want)
+		}
+	}
+}
+
+func countOpen(l *Loop) int {
+	n := make(chan int, 1)
+	l.engine.Submit(func() { n <- len(l.conns) })
+	return <-n
+}
