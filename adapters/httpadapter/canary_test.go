@@ -78,7 +78,7 @@ func TestCanaryWithoutAnswer(t *testing.T) {
 func TestCanaryHasMethodsOfLeases(t *testing.T) {
 	ours := []string{
 		"OnReadable", "NotifyReadable", "CancelOnReadable", "AtEnd",
-		"ReadBuffer", "ReadReady", "WriteBuffers",
+		"ReadBuffer", "ReadReady", "WriteBuffers", "TryWrite", "TryWriteBuffers", "Watch", "Unwatch", "Loop",
 	}
 	for _, pair := range []struct{ lease, canary any }{{&conn{}, &canaryTCPConn{}}, {&tlsConn{}, &canaryTLSConn{}}} {
 		lease, canary := methods(pair.lease), methods(pair.canary)

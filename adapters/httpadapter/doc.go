@@ -109,22 +109,26 @@
 //
 // A request is plain if it is HTTP/1.1, its target begins with a slash, it has one valid Host and no
 // field among Transfer-Encoding, Trailer, Expect, Upgrade, Pragma and HTTP2-Settings, its Connection is
-// keep-alive or close or missing, and it is, body included, not longer than 4 KiB and in the kernel's
-// buffer as a whole once the header is, over TLS in whole records. All other requests go to net/http
-// with every byte that was read, and so do bytes that are no request: each "400 Bad Request" is
+// keep-alive or close or missing, and its header is not longer than 4 KiB. All other requests go to
+// net/http with every byte that was read, and so do bytes that are no request: each "400 Bad Request" is
 // net/http's. The connection comes back when net/http waits for the next request, or some requests
 // later if it is handed over again and again. It comes back by being parked, so FastPath has no effect
 // where nothing is parked, and [Stats] counts it. [Server.FastPathStats] counts both kinds by reason.
 //
 // It pays on servers whose requests are small and whose handlers are short; the figures are in the
-// README. Leave it off if most of your requests come with large bodies.
+// README.
 //
 // Apart from the differences below these remain:
 //
 //   - The type of the http.ResponseWriter, and that of Request.Body, are this package's. Code that
 //     asks for interfaces notices nothing.
-//   - If an http.MaxBytesReader meets its limit, and a middleware has put it into a copy of the
-//     request, the connection stays open: the body has been read to its end.
+//   - If an http.MaxBytesReader meets its limit, and it is in a copy of the request (as with
+//     http.MaxBytesHandler) or the handler closes the body afterwards, the connection is not closed for
+//     that reason alone. As with any body that a handler does not read to its end, it is closed if more
+//     than 256 KiB are left.
+//   - After Hijack the request's Body fails. With net/http it goes on reading from the connection.
+//   - A body that is not read when a handler with full duplex returns, or that a middleware has closed
+//     early, is treated as by Go 1.27, also on Go 1.26.
 //   - A Write after the handler has returned fails; net/http accepts it and drops the bytes.
 //
 // # Differences

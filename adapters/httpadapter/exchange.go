@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/loop"
 )
 
 // exchange is a request of the fast path and its answer: the http.ResponseWriter that the handler
@@ -29,10 +30,11 @@ type exchange struct {
 	ctx        requestContext
 
 	message http1.Message
-	body    requestBody
+	body    *requestBody // nil: none
 
 	// owned by the worker
 	returned bool // the handler has returned, and neither panicked nor ended its goroutine
+	limited  bool // it has met the limit of an http.MaxBytesReader
 
 	mu          sync.Mutex
 	rest        []byte    // bytes behind the request that were read, for Hijack
@@ -40,6 +42,7 @@ type exchange struct {
 	closeNotify chan bool // made by CloseNotify
 	hijacked    bool
 	dated       bool // the handler has set the write deadline
+	watching    bool // for the client's end: the callback is armed, unless it has come
 	rearmed     bool // the callback has come once, and was armed again
 	ended       bool // the handler has returned
 }
@@ -73,8 +76,8 @@ func allocExchange(fields int) (*exchange, []string) {
 	return &x.exchange, x.values[:]
 }
 
-// newExchange makes the exchange of the request at the start of p, whose head was scanned and whose
-// body is in p, too. It returns nil if the request is net/http's to refuse.
+// newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body is
+// in p, too, as far as it has come. It returns nil if the request is net/http's to refuse.
 func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 	x, values := allocExchange(h.Fields - 1)
 	x.conn = c
@@ -85,13 +88,14 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 		x.cancel()
 		return nil
 	}
-	end := h.Bytes + int(h.ContentLength)
 	req.RemoteAddr = c.remoteText()
 	req.TLS = c.tlsState()
+	end := h.Bytes + int(min(h.ContentLength, int64(len(p)-h.Bytes)))
 	if h.ContentLength > 0 {
-		x.body.left = p[h.Bytes:end]
-		req.Body = &x.body
+		x.body = &requestBody{x: x, left: p[h.Bytes:end], rest: h.ContentLength - int64(end-h.Bytes)}
+		req.Body = x.body
 	}
+	x.watching = !x.awaitsBody()
 	x.req, x.rest = req, p[end:]
 	if req.TLS == nil {
 		x.Init((*wire)(x), req, nil)
@@ -99,6 +103,32 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 		x.Init(tlsWire{(*wire)(x)}, req, nil)
 	}
 	return x
+}
+
+// awaitsBody reports whether a part of the body has not come with the header. It is for the worker,
+// before the handler runs.
+func (x *exchange) awaitsBody() bool { return x.body != nil && x.body.rest > 0 }
+
+// bodyEnded begins to look for the client's end, once all of the body was read. Before that the callback
+// would come for the body's bytes, and a Read that waits for them learns of the end.
+func (x *exchange) bodyEnded() {
+	c := x.conn
+	x.mu.Lock()
+	if x.watching || x.ended || x.hijacked {
+		x.mu.Unlock()
+		return
+	}
+	x.watching = true
+	c.setRealDeadline(0) // as net/http has it then
+	c.change(connState.resumeServing)
+	err := c.Conn.NotifyReadable((*waker)(c))
+	x.mu.Unlock()
+	if err != nil && !errors.Is(err, loop.ErrArmed) {
+		c.woken(err)
+	}
+	if c.ended() {
+		x.leave()
+	}
 }
 
 // run calls the handler. Unless that has returned afterwards the connection is of no more use: the
@@ -149,22 +179,33 @@ func (x *exchange) leave() {
 func (x *exchange) rearm() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.rearmed || x.ended || x.hijacked {
+	if !x.watching || x.rearmed || x.ended || x.hijacked {
 		return false
 	}
 	x.rearmed = true
 	return x.conn.Conn.NotifyReadable((*waker)(x.conn)) == nil
 }
 
-// end takes the connection's bytes away from the handler, which has returned. It reports whether the
-// handler has hijacked the connection, and whether it has set the write deadline.
-func (x *exchange) end() (hijacked, dated bool) {
+// end notes that the handler has returned. It reports whether the handler has hijacked the connection,
+// whether it has set the write deadline, and whether the callback was armed. The body is still to be
+// closed.
+func (x *exchange) end() (hijacked, dated, watching bool) {
 	x.cancel()
-	x.body.end()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ended, x.rest = true, nil
-	return x.hijacked, x.dated
+	return x.hijacked, x.dated, x.watching
+}
+
+// closeBody closes the body when the answer was sent. It reports whether the connection can serve
+// another request, as far as the body goes, and whether the client may still be sending, so that the
+// connection must not be closed at once.
+func (x *exchange) closeBody() (reusable, linger bool) {
+	if x.body == nil {
+		return true, false
+	}
+	reusable, linger = x.body.finishLate()
+	return reusable && !x.limited, linger || x.limited
 }
 
 // CloseNotify implements http.CloseNotifier.
@@ -206,6 +247,18 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // seize takes the connection from its worker, which leaves it alone when the handler has returned,
 // and returns the bytes that were read and not used.
 func (x *exchange) seize() (read []byte, err error) {
+	rest, err := x.markHijacked()
+	if err != nil {
+		return nil, err
+	}
+	if x.body != nil {
+		read = x.body.take()
+	}
+	return append(read, rest...), nil
+}
+
+// markHijacked notes that the handler has the connection, and returns the bytes behind the request.
+func (x *exchange) markHijacked() (rest []byte, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
@@ -215,7 +268,7 @@ func (x *exchange) seize() (read []byte, err error) {
 		return nil, http.ErrHijacked
 	}
 	x.hijacked = true
-	return append(x.body.take(), x.rest...), nil
+	return x.rest, nil
 }
 
 // SetReadDeadline is for http.ResponseController.
@@ -233,51 +286,6 @@ func (x *exchange) SetWriteDeadline(t time.Time) error {
 func (x *exchange) EnableFullDuplex() error {
 	x.Response.EnableFullDuplex()
 	return nil
-}
-
-// requestBody is the body of a request that has come whole, with its header. Its bytes are the
-// connection's until the handler has returned, or the answer has begun.
-type requestBody struct {
-	mu    sync.Mutex
-	left  []byte
-	ended bool
-}
-
-// Read implements io.Reader. As with net/http, the last bytes come with io.EOF.
-func (b *requestBody) Read(p []byte) (n int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ended {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	n = copy(p, b.left)
-	b.left = b.left[n:]
-	if len(b.left) == 0 && (n > 0 || len(p) > 0) {
-		err = io.EOF
-	}
-	return n, err
-}
-
-// Close implements io.Closer.
-func (b *requestBody) Close() error {
-	b.end()
-	return nil
-}
-
-// end lets go of the bytes.
-func (b *requestBody) end() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.left, b.ended = nil, true
-}
-
-// take returns a copy of the bytes that were not read, and ends the body.
-func (b *requestBody) take() []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	left := bytes.Clone(b.left)
-	b.left, b.ended = nil, true
-	return left
 }
 
 // wire is an exchange as the connection of its http1.Response.
@@ -299,21 +307,23 @@ func (w *wire) ReadFrom(r io.Reader) (int64, error) { return w.conn.Conn.ReadFro
 // KeepAlives implements http1.Conn.
 func (w *wire) KeepAlives() bool { return w.conn.queue.call.keepsAlive() }
 
-// FinishBody implements http1.Conn. The body is there already. A handler that has met the limit of an
-// http.MaxBytesReader has the connection closed, which net/http is told by a method of its own
-// ResponseWriter's.
+// FinishBody implements http1.Conn.
 func (w *wire) FinishBody() (reusable, tooLong bool) {
-	w.body.end()
-	return !(*exchange)(w).hitLimit(), false
+	if (*exchange)(w).hitLimit() {
+		return false, false
+	}
+	return w.body.finish()
 }
 
 // maxBytesReader is the type of the readers that http.MaxBytesReader makes.
 var maxBytesReader = reflect.TypeOf(http.MaxBytesReader(nil, http.NoBody, 0))
 
 // hitLimit reports whether the handler has put an http.MaxBytesReader into the request, and that has
-// met its limit: then each Read, even of no bytes, says so.
+// met its limit: then each Read, even of no bytes, says so. Such a handler has the connection closed,
+// which net/http is told by a method that only its own ResponseWriter can have. If all of the body was
+// read there is no need to, and another goroutine may be about to use the reader for the last time.
 func (x *exchange) hitLimit() bool {
-	if reflect.TypeOf(x.req.Body) != maxBytesReader {
+	if reflect.TypeOf(x.req.Body) != maxBytesReader || x.body == nil || x.body.wasRead() {
 		return false
 	}
 	var tooLarge *http.MaxBytesError

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/percore/percore"
@@ -79,6 +80,13 @@ var requests = []struct {
 	{"GET /none HTTP/1.1\r\nHost: test\r\nConnection: keep-alive\r\n\r\n", false},
 	{"GET /file HTTP/1.1\r\nHost: test\r\nRange: bytes=1-3\r\n\r\n", false},
 	{"PUT /ok?q=1&r=%20 HTTP/1.1\r\nHost: test:80\r\nContent-Length: 3\r\n\r\nput", false},
+	{"POST /ok HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("long body", 1000), false},
+	{"POST /bytes HTTP/1.1\r\nHost: test\r\nContent-Length: 6000\r\n\r\n" + strings.Repeat("length", 1000), false},
+	{"POST /part HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("long body", 1000), false},
+	{"POST /early HTTP/1.1\r\nHost: test\r\nContent-Length: 5000\r\n\r\n" + strings.Repeat("early", 1000), false},
+	{"POST /closed HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nclosed", false},
+	{"POST /duplex HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nduplex", false},
+	{"POST /unread HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("long body", 1000), false},
 }
 
 // endingRequests are the last of their connection. They are sent in one piece,
@@ -93,6 +101,11 @@ var endingRequests = []string{
 	"GET /panic HTTP/1.1\r\nHost: test\r\n\r\n",
 	"GET /short HTTP/1.1\r\nHost: test\r\n\r\n",
 	"GET /ok HTTP/1.1\r\nHost: test\r\nHost: test\r\n\r\n",
+	"POST /ok HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\nnot ten",
+	"POST /unread HTTP/1.1\r\nHost: test\r\nContent-Length: 10000\r\n\r\n" + strings.Repeat("not enough", 500),
+	"POST /hijack HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody and more",
+	"POST /panic HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody",
+	"POST /close HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody",
 }
 
 var endings = []string{"half-close", "close", "reset", "server closes", "server shuts down"}
@@ -125,7 +138,13 @@ func decode(data []byte) program {
 		}
 		text := requests[s.request].text
 		post = strings.HasPrefix(strings.TrimLeft(text, "\r\n"), "POST ")
-		for at := next(len(text)); at > 0 && at < len(text) && len(s.cuts) < 4; at += 1 + next(len(text)) {
+		in := func() int { // a place in the text
+			if next(2) == 0 {
+				return next(len(text)) // near its start
+			}
+			return next(256) * len(text) / 256
+		}
+		for at := in(); at > 0 && at < len(text) && len(s.cuts) < 4; at += 1 + in() {
 			s.cuts = append(s.cuts, at)
 		}
 		for range len(s.cuts) + 1 {
@@ -193,7 +212,26 @@ func (pf *performance) reached(state http.ConnState, n int) {
 func (pf *performance) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	var body []byte
 	var err error
-	if r.URL.Path != "/unread" {
+	switch r.URL.Path {
+	case "/unread":
+	case "/bytes":
+		body, err = io.ReadAll(iotest.OneByteReader(r.Body))
+	case "/part":
+		_, err = io.ReadFull(r.Body, make([]byte, 5000))
+	case "/closed":
+		err = r.Body.Close()
+		_, readErr := r.Body.Read(make([]byte, 1))
+		err = errors.Join(err, readErr)
+	case "/duplex":
+		err = http.NewResponseController(rw).EnableFullDuplex()
+		fallthrough
+	case "/early":
+		io.WriteString(rw, "early")
+		http.NewResponseController(rw).Flush()
+		var readErr error
+		body, readErr = io.ReadAll(r.Body)
+		err = errors.Join(err, readErr)
+	default:
 		body, err = io.ReadAll(r.Body)
 	}
 	pf.mu.Lock()

@@ -8,7 +8,6 @@ type reason uint8
 
 const (
 	reasonEnded  = reason(http1.Verdicts) + iota // the stream ended, or failed, in the middle of a request
-	reasonBody                                   // a body that has not come whole with the header
 	reasonTarget                                 // a target that is none for package url
 
 	reasonCount = iota + int(http1.Verdicts)
@@ -20,8 +19,6 @@ func (r reason) String() string {
 	switch r {
 	case reasonEnded:
 		return "ended"
-	case reasonBody:
-		return "body"
 	case reasonTarget:
 		return "target"
 	}

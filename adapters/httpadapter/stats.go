@@ -30,10 +30,9 @@ type FastPathStats struct {
 	Requests uint64 // that it has served
 	Serving  int    // connections on which a request is read or served now, or about to be
 
-	// HandedOver counts the requests that it has left to net/http, by the reason: "body", because the
-	// body had not come whole with the header; "ended", because the stream ended in the middle; or the
-	// part of the header that it does not take: "host", "upgrade", "expect" and others. Reasons that
-	// did not occur are missing.
+	// HandedOver counts the requests that it has left to net/http, by the reason: "ended", because
+	// the stream ended in the middle of a header, or the part of the header that it does not take:
+	// "host", "upgrade", "expect" and others. Reasons that did not occur are missing.
 	HandedOver map[string]uint64
 }
 

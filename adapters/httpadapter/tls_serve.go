@@ -88,6 +88,28 @@ func (r *tlsReader) readLocked(c *conn, p []byte) (n int, err error) {
 	return n, err
 }
 
+// receive reads bytes of a body, for which it waits.
+func (c *conn) receive(p []byte) (n int, err error) {
+	if !c.isTLS() {
+		return c.Conn.Read(p)
+	}
+	r := &c.ext.reader
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.takeLocked(p); n > 0 {
+		return n, nil
+	}
+	r.dry = false
+	n, err = c.ext.tls.Read(p)
+	if err != nil && !isTimeout(err) {
+		r.failed = true
+	}
+	if n > 0 {
+		err = nil // it comes again
+	}
+	return n, err
+}
+
 // peekLocked reads a byte ahead, unless there is one. It returns an error if there will be none.
 func (r *tlsReader) peekLocked(c *conn) error {
 	if r.peeked {
@@ -177,18 +199,18 @@ func (c *conn) watchNext(x *exchange) {
 	}
 }
 
-// over reports whether the connection's bytes are not x's any more.
+// over reports whether the connection's bytes are not x's any more, or those of its body.
 func (x *exchange) over() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.ended || x.hijacked
+	return !x.watching || x.ended || x.hijacked
 }
 
 // armAgain arms the callback, which has come, if the client's end is still of interest to x, and
 // reports whether it is armed.
 func (x *exchange) armAgain() bool {
 	x.mu.Lock()
-	if x.ended || x.hijacked {
+	if !x.watching || x.ended || x.hijacked {
 		x.mu.Unlock()
 		return false
 	}

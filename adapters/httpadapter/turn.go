@@ -30,8 +30,8 @@ type turn struct {
 	head  http1.Head
 }
 
-// turnBytes is the size of a worker's buffer, and the longest request, body included, that the fast
-// path takes: net/http reads as many bytes at once, and takes them over in one Read.
+// turnBytes is the size of a worker's buffer: net/http reads as many bytes at once, and takes them over
+// in one Read.
 var turnBytes = readBytes
 
 // serve is a worker's turn with c.
@@ -54,8 +54,9 @@ func (c *conn) serve() {
 func (t *turn) abandon() {
 	hijacked := false
 	if x := t.c.current.Swap(nil); x != nil {
-		if hijacked, _ = x.end(); !hijacked {
+		if hijacked, _, _ = x.end(); !hijacked {
 			t.c.send(x.Out())
+			x.closeBody()
 		}
 	}
 	if !hijacked && t.c.state() != stateClosed {
@@ -122,9 +123,6 @@ func (t *turn) serveBuffered() bool {
 		if t.head.Fields > t.c.queue.call.fieldsMax {
 			return t.handOver(reasonOf(http1.Fields))
 		}
-		if t.head.ContentLength > int64(t.have-t.head.Bytes) {
-			return t.handOver(reasonBody)
-		}
 		if !t.serveRequest(p) {
 			return false
 		}
@@ -145,32 +143,32 @@ func (t *turn) serveRequest(p []byte) bool {
 		return t.handOver(reasonTarget)
 	}
 	s.stats.requests.Add(1)
-	used := t.head.Bytes + int(t.head.ContentLength)
 	if !t.begin(x) {
-		_, _ = x.end()
+		x.end()
 		c.current.Store(nil)
 		return t.close()
 	}
+	used := t.have - len(x.rest)
 	if used == t.have {
-		t.have = 0
-		if t.head.ContentLength == 0 {
-			t.release() // a handler may wait for long
-		}
+		t.giveBuffer(x)
 	}
 	x.run(s.handler())
-	hijacked, dated := x.end()
+	x.limited = x.returned && x.hitLimit()
+	hijacked, dated, watching := x.end()
 	if hijacked {
 		c.current.Store(nil)
 		return false
 	}
+	t.armed = watching
 	reusable := x.returned && x.Finish()
 	c.current.Store(nil)
 	sent := c.send(x.Out())
+	complete, linger := x.closeBody()
 	if x.returned && x.req.MultipartForm != nil {
 		_ = x.req.MultipartForm.RemoveAll()
 	}
-	if !sent || !reusable {
-		if x.returned && x.hitLimit() {
+	if !sent || !reusable || !complete {
+		if x.returned && linger {
 			c.closeWrite()
 			time.Sleep(closeDelay)
 		}
@@ -192,6 +190,16 @@ func (t *turn) serveRequest(p []byte) bool {
 	return true
 }
 
+// giveBuffer gives the worker's buffer to the body of x, the last request in it, so that a handler that
+// waits for long, for the rest of the body or for anything else once that was read, holds none.
+func (t *turn) giveBuffer(x *exchange) {
+	if b := x.body; b != nil && len(b.left) > 0 {
+		b.buffer, t.buf = t.buf, nil
+	}
+	t.release()
+	t.have = 0
+}
+
 // send writes p, and reports whether that worked.
 func (c *conn) send(p []byte) bool {
 	var err error
@@ -210,7 +218,11 @@ const closeDelay = 500 * time.Millisecond
 func (t *turn) begin(x *exchange) bool {
 	c := t.c
 	s := c.queue.server
-	c.setRealDeadline(0) // as net/http has it while it watches for the client's end
+	if x.awaitsBody() {
+		c.setRealDeadline(t.bodyDeadline())
+	} else {
+		c.setRealDeadline(0) // as net/http has it while it watches for the client's end
+	}
 	if d := s.srv.WriteTimeout; d > 0 {
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
 	}
@@ -219,16 +231,19 @@ func (t *turn) begin(x *exchange) bool {
 	if !c.tellSafely(http.StateActive) {
 		return false
 	}
+	if x.awaitsBody() {
+		t.disarm()
+	}
 	if t.armed && c.state() == stateNotified {
 		// The callback has come since an earlier request of a pipeline. That may have been about bytes
 		// that were read by then, so it tells this request nothing.
 		c.change(connState.resumeServing)
 		t.armed = false
 	}
-	if !t.armed {
+	if !t.armed && !x.awaitsBody() {
 		t.arm()
 	}
-	if c.ended() || c.state() == stateShut {
+	if !x.awaitsBody() && c.ended() || c.state() == stateShut {
 		x.leave() // before x was there to be told
 	}
 	return true
@@ -256,6 +271,15 @@ func (t *turn) arm() {
 	t.armed = true
 	if err := t.c.Conn.NotifyReadable((*waker)(t.c)); err != nil && !errors.Is(err, loop.ErrArmed) {
 		t.c.woken(err)
+	}
+}
+
+// disarm disarms the callback, which would come for the bytes of a body.
+func (t *turn) disarm() {
+	if t.armed {
+		t.c.Conn.CancelOnReadable()
+		t.c.change(connState.resumeServing) // it may have come
+		t.armed = false
 	}
 }
 
@@ -361,6 +385,21 @@ func (c *conn) setRealDeadline(at instant) {
 		c.real.set(at)
 		_ = c.Conn.SetReadDeadline(at.time())
 	}
+}
+
+// bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
+// time for a request begins with its header.
+func (t *turn) bodyDeadline() instant {
+	c := t.c
+	s := c.queue.server
+	if s.srv.ReadTimeout <= 0 {
+		return 0
+	}
+	var header instant
+	if t.begun || !c.load().has(began) {
+		header = c.real.get()
+	}
+	return instantOf(s.requestDeadline(time.Now().Add(s.srv.ReadTimeout), header))
 }
 
 // idleDeadline returns the deadline of a wait for a request that begins now.

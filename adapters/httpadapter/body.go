@@ -1,0 +1,223 @@
+package httpadapter
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+
+	"github.com/percore/percore/pool"
+)
+
+// requestBody is the body of a request of the fast path: the bytes that came with the header, and those
+// behind them, for which Read waits as a connection's Read does. It holds a buffer only while there are
+// bytes in it.
+//
+//	state   meaning                                    leaves by
+//	open    there are bytes to come                    the last one, or the end of the stream: ended; Close
+//	ended   all of them were read: next is a request   Close
+//	closed  Read fails; early says that the rest of    (final)
+//	        the body was left on the connection
+//
+// Bytes that the handler does not read are treated as by net/http (its type body, in Go 1.27): the body
+// is closed before the first byte of the answer is sent, and Close reads up to discardMax bytes, so
+// that the connection can serve another request.
+type requestBody struct {
+	x *exchange // immutable
+
+	mu     sync.Mutex // held for a whole call, waiting included; x.mu may be taken with it
+	left   []byte     // bytes that were read from the connection and not by the handler: buffer's, or the worker's
+	buffer *[]byte    // the body's own memory, of the pool; nil: none
+	rest   int64      // how many bytes are still on the connection
+	ended  bool
+	closed bool
+	early  bool
+	cut    bool // Close has found bytes that the handler had not read
+	linger bool // the client may still be sending when the connection is closed
+}
+
+// discardMax is how many bytes of a body that the handler has not read are read all the same, to keep
+// the connection: net/http's maxPostHandlerReadBytes.
+const discardMax = 256 << 10
+
+// Read implements io.Reader. As with net/http, the last bytes come with io.EOF.
+func (b *requestBody) Read(p []byte) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return 0, http.ErrBodyReadAfterClose
+	case b.ended:
+		return 0, io.EOF
+	case len(p) == 0:
+		return 0, nil
+	}
+	if len(b.left) == 0 {
+		if c := b.x.conn; len(p) >= turnBytes || int64(len(p)) >= b.rest || c.isTLS() { // which buffers itself
+			n, err = c.receive(p[:min(int64(len(p)), b.rest)])
+			return n, b.received(n, err)
+		}
+		if err := b.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n = copy(p, b.left)
+	b.left = b.left[n:]
+	return n, b.atEnd()
+}
+
+// fill waits for bytes of the connection, and takes a buffer for them when they are there, except over
+// TLS, where it takes it before.
+func (b *requestBody) fill() (err error) {
+	b.release()
+	n := 0
+	if c := b.x.conn; c.isTLS() {
+		n, err = c.receive(b.lend())
+	} else {
+		n, err = c.Conn.ReadReady(b.lend, b.release)
+	}
+	if n > 0 {
+		b.left = (*b.buffer)[:n]
+	} else {
+		b.release()
+	}
+	return b.received(n, err)
+}
+
+func (b *requestBody) lend() []byte {
+	b.buffer = pool.GetBytes(turnBytes)
+	return (*b.buffer)[:min(int64(turnBytes), b.rest)]
+}
+
+// release gives the buffer back. No handler has a part of it.
+func (b *requestBody) release() {
+	if b.buffer != nil {
+		pool.PutBytes(b.buffer)
+		b.buffer = nil
+	}
+	b.left = nil
+}
+
+// received notes the result of a read from the connection, and returns Read's error. As with net/http
+// an error tells that the client has left, and the end of the stream is the body's, too, after it was
+// reported once.
+func (b *requestBody) received(n int, err error) error {
+	b.rest -= int64(n)
+	if err == nil {
+		return b.atEnd()
+	}
+	b.x.leave()
+	if err == io.EOF {
+		b.end()
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// atEnd returns io.EOF, and ends the body, when all of it was read.
+func (b *requestBody) atEnd() error {
+	if len(b.left) > 0 {
+		return nil
+	}
+	b.release()
+	if b.rest > 0 {
+		return nil
+	}
+	b.end()
+	return io.EOF
+}
+
+func (b *requestBody) end() {
+	b.ended = true
+	b.x.bodyEnded()
+}
+
+// Close implements io.Closer. It may wait for the rest of the body, if that is short.
+func (b *requestBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.close()
+}
+
+// close is Close, with mu held.
+func (b *requestBody) close() (err error) {
+	if b.closed {
+		return nil
+	}
+	if b.cut = !b.ended; b.cut && b.unread() > discardMax {
+		b.early, b.linger = true, true
+	}
+	for !b.ended && !b.early {
+		if b.left = nil; b.atEnd() == nil {
+			err = b.fill()
+		}
+		if err != nil {
+			// The rest of the body may still come, and must not be taken for a request.
+			b.early, b.linger = true, errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+	b.release()
+	b.closed = true
+	return err
+}
+
+// unread returns how many bytes of the body the handler has not read.
+func (b *requestBody) unread() int64 { return int64(len(b.left)) + b.rest }
+
+// finish is for http1.Conn's FinishBody.
+func (b *requestBody) finish() (reusable, tooLong bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+	case !b.ended && b.unread() >= discardMax:
+		b.linger = true
+		return false, true
+	default:
+		_ = b.close()
+	}
+	return b.ended && !b.early, false
+}
+
+// finishLate closes the body after the handler has returned and the answer was sent, and reports whether
+// the connection can serve another request. Another goroutine's Read that waits, which is a mistake
+// then, fails, as with net/http.
+func (b *requestBody) finishLate() (reusable, linger bool) {
+	b.lock()
+	defer b.mu.Unlock()
+	_ = b.close()
+	return b.ended && !b.early, b.linger
+}
+
+// take returns a copy of the bytes that were read from the connection and not by the handler, and closes
+// the body: the rest is the hijacker's.
+func (b *requestBody) take() []byte {
+	b.lock()
+	defer b.mu.Unlock()
+	left := bytes.Clone(b.left)
+	b.release()
+	b.closed = true
+	return left
+}
+
+// lock takes mu from a Read that waits: it fails.
+func (b *requestBody) lock() {
+	if b.mu.TryLock() {
+		return
+	}
+	c := b.x.conn
+	_ = c.Conn.SetReadDeadline(longAgo)
+	b.mu.Lock()
+	_ = c.Conn.SetReadDeadline(c.real.get().time())
+}
+
+// wasRead reports whether the handler has read all of the body. A Read that waits has not.
+func (b *requestBody) wasRead() bool {
+	if !b.mu.TryLock() {
+		return false
+	}
+	defer b.mu.Unlock()
+	return b.ended && !b.cut
+}

@@ -1,0 +1,297 @@
+package httpadapter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
+)
+
+// post is the header of a request with a body of n bytes.
+func post(path string, n int) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n", path, n)
+}
+
+// A handler that waits for the rest of the body holds a worker and no buffer.
+func TestBodyHoldsNothing(t *testing.T) {
+	buffers := pool.ReadStats().BuffersInUse
+	for _, size := range []int{1, 4096} { // of each Read
+		reading := make(chan bool, 1)
+		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			p := make([]byte, size)
+			for total := 0; ; {
+				if total == 4 || total == 10 {
+					reading <- true
+				}
+				n, err := r.Body.Read(p)
+				if total += n; err != nil {
+					fmt.Fprint(rw, total, err)
+					return
+				}
+			}
+		}, nil)
+		c := f.dial()
+		noBuffers := func() {
+			testnet.Receive(t, "the handler", reading)
+			testnet.Eventually(t, "the buffer being given back", func() bool { return pool.ReadStats().BuffersInUse == buffers })
+		}
+		c.send(post("/", 9000) + "body")
+		noBuffers()
+		c.send("behind")
+		noBuffers()
+		c.send(strings.Repeat("x", 9000-10))
+		if got := c.answer(); got != "9000 EOF" {
+			t.Errorf("got %q", got)
+		}
+		f.wantFast(1)
+		c.Close()
+	}
+}
+
+// The client's end is looked for when the body was read, and then found; before that Read finds it.
+func TestBodyContext(t *testing.T) {
+	for _, part := range []string{"body", "bo"} {
+		waiting, ended := make(chan bool, 1), make(chan error, 1)
+		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			waiting <- true
+			_, err := io.ReadAll(r.Body)
+			waiting <- true
+			<-r.Context().Done()
+			ended <- err
+		}, nil)
+		c := f.dial()
+		c.send(post("/", 4))
+		testnet.Receive(t, "the handler", waiting)
+		c.send(part)
+		if part == "body" {
+			testnet.Receive(t, "the body", waiting)
+		}
+		c.Close()
+		want := error(nil)
+		if part != "body" {
+			testnet.Receive(t, "the body's end", waiting)
+			want = io.ErrUnexpectedEOF
+		}
+		if err := testnet.Receive(t, "the context's end", ended); err != want {
+			t.Errorf("%s: got %v, want %v", part, err, want)
+		}
+	}
+}
+
+// ReadTimeout is for the body, too, from the beginning of the request, and so is the handler's deadline.
+func TestBodyTimeouts(t *testing.T) {
+	const short = 50 * time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		set    func(srv *http.Server)
+		own    bool // the handler sets a deadline
+		pieces []string
+	}{
+		{"in one piece", func(srv *http.Server) { srv.ReadTimeout = short }, false, []string{post("/", 4) + "bo"}},
+		{"in pieces", func(srv *http.Server) { srv.ReadTimeout, srv.ReadHeaderTimeout = short, time.Hour }, false, []string{post("/", 4)[:20], post("/", 4)[20:]}},
+		{"without a time for headers", func(srv *http.Server) { srv.ReadTimeout, srv.ReadHeaderTimeout = short, -1 }, false, []string{post("/", 4)}},
+		{"the handler's", func(srv *http.Server) { srv.ReadTimeout = time.Hour }, true, []string{post("/", 4)}},
+	} {
+		for _, first := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, first %t", tt.name, first), func(t *testing.T) {
+				failed := make(chan error, 1)
+				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+					if r.Method == "GET" {
+						return
+					}
+					if tt.own {
+						_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(short))
+					}
+					_, err := io.ReadAll(r.Body)
+					<-r.Context().Done() // as with net/http
+					failed <- err
+				}, func(f *fixture) {
+					tt.set(f.srv)
+					f.srv.IdleTimeout = time.Hour
+				})
+				c := f.dial()
+				if !first {
+					c.get("/")
+				}
+				for _, piece := range tt.pieces {
+					c.send(piece)
+					time.Sleep(time.Millisecond)
+				}
+				if err := testnet.Receive(t, "the body's error", failed); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("got %v, want a time-out", err)
+				}
+				resp, err := http.ReadResponse(c.br, nil)
+				if err != nil || !resp.Close {
+					t.Errorf("got %v, %v, want an answer that says that the connection is closed", resp, err)
+				}
+				c.awaitEOF()
+			})
+		}
+	}
+	t.Run("idle afterwards", func(t *testing.T) { // the body's deadline is not that of the wait
+		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			time.Sleep(2 * short)
+			rw.Write(body)
+		}, func(f *fixture) { f.srv.ReadTimeout, f.srv.IdleTimeout = short, time.Hour })
+		c := f.dial()
+		for range 2 {
+			c.send(post("/", 4) + "bo")
+			c.send("dy")
+			if got := c.answer(); got != "body" {
+				t.Errorf("got %q", got)
+			}
+		}
+		f.awaitParked(1)
+		f.wantFast(2)
+	})
+}
+
+// Another goroutine may still read when the handler has returned: its Read fails, and gets no byte of
+// the next request.
+func TestBodyReadBeyondHandler(t *testing.T) {
+	ended := make(chan error, 1)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			return
+		}
+		rc := http.NewResponseController(rw)
+		if r.URL.Path == "/hijack" {
+			go func() {
+				_, err := io.Copy(io.Discard, r.Body)
+				ended <- err
+			}()
+			time.Sleep(time.Millisecond)
+			nc, buffered, err := rc.Hijack()
+			if err != nil {
+				t.Errorf("Hijack: %v", err)
+				return
+			}
+			defer nc.Close()
+			io.Copy(nc, buffered)
+			return
+		}
+		_ = rc.EnableFullDuplex() // else the answer waits for the body
+		go func() {
+			_, err := io.Copy(io.Discard, r.Body)
+			ended <- err
+		}()
+		time.Sleep(time.Millisecond)
+	}, nil)
+	c := f.dial()
+	c.get("/")
+	c.send(post("/reads", 10) + "body")
+	c.answer()
+	if err := testnet.Receive(t, "the reader's end", ended); err == nil {
+		t.Error("got no error from a Read of a body whose handler has returned")
+	}
+	c.send("behind" + request("/"))
+	c.answer()
+	f.wantFast(3)
+	c.send(post("/hijack", 10))
+	if err := testnet.Receive(t, "the reader's end", ended); err == nil {
+		t.Error("got no error from a Read of a body whose connection was hijacked")
+	}
+	c.send("bytes of the hijacker's")
+	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	if got, err := io.ReadAll(c.br); string(got) != "bytes of the hijacker's" || err != nil {
+		t.Errorf("got %q, %v, want an echo", got, err)
+	}
+}
+
+// The rest of a body that a handler leaves decides about the connection, as with net/http.
+func TestBodyLeft(t *testing.T) {
+	const large = discardMax + 10_000
+	handlers := map[string]http.HandlerFunc{
+		"nothing read":       func(rw http.ResponseWriter, r *http.Request) {},
+		"all read":           func(rw http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) },
+		"a part read":        func(rw http.ResponseWriter, r *http.Request) { io.CopyN(io.Discard, r.Body, 8_000) },
+		"closed":             func(rw http.ResponseWriter, r *http.Request) { r.Body.Close() },
+		"flushed":            func(rw http.ResponseWriter, r *http.Request) { rw.(http.Flusher).Flush() },
+		"panics":             func(rw http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
+		"says close":         func(rw http.ResponseWriter, r *http.Request) { rw.Header().Set("Connection", "close") },
+		"limited and copied": func(rw http.ResponseWriter, r *http.Request) { http.MaxBytesHandler(discard, large).ServeHTTP(rw, r) },
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for name, handler := range handlers {
+		for _, size := range []int{1, 5000, 100_000, discardMax - 1, large} {
+			wg.Go(func() {
+				want := playBody(t, onNet, handler, size)
+				if got := playBody(t, withFastPath, handler, size); got != want {
+					t.Errorf("%s, %d bytes: got\n%s\nwant\n%s", name, size, got, want)
+				}
+			})
+		}
+	}
+}
+
+var discard = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+
+// playBody sends a request with a body of size bytes and a plain one. It returns all that comes back,
+// and the states.
+func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
+	pf := &performance{t: t, way: w}
+	srv := &http.Server{ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
+	srv.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			handler(rw, r)
+		}
+		io.WriteString(rw, r.Method)
+	})
+	listen, serve, stop := net.Listen, srv.Serve, srv.Close
+	if w == withFastPath {
+		s := Wrap(srv, FastPath())
+		listen, serve, stop = percore.Listen, s.Serve, s.Close
+	}
+	ln, err := listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve(ln) }()
+	defer func() {
+		_ = stop()
+		<-served
+	}()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	text := post("/", size) + strings.Repeat("b", size) + "GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+	wrote := make(chan bool)
+	go func() {
+		defer close(wrote)
+		for _, piece := range []string{text[:60], text[60:80], text[80:]} {
+			_, _ = io.WriteString(nc, piece) // which fails if the server is done
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	var answers bytes.Buffer
+	_, _ = io.Copy(&answers, nc) // which fails if the server has not read all that it got when it closes
+	<-wrote
+	testnet.Eventually(t, "the connection's end", func() bool {
+		pf.mu.Lock()
+		defer pf.mu.Unlock()
+		return pf.states[len(pf.states)-1] == "closed"
+	})
+	pf.mu.Lock()
+	defer pf.mu.Unlock()
+	return fmt.Sprintf("%s\n%v\n%s", dates.ReplaceAllString(answers.String(), "Date: now"), pf.states, pf.log.String())
+}
