@@ -131,6 +131,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	default:
 		return d.netDialer().DialContext(ctx, network, address)
 	}
+	if engineIsNet() {
+		return d.netDialer().DialContext(ctx, network, address)
+	}
 	if err := d.hold(network); err != nil {
 		return nil, err
 	}

@@ -27,4 +27,11 @@
 // On anything but Linux, Listen is net.Listen behind the same types. The build
 // tag percore_net has the same effect on Linux: it takes the engine out of a
 // program without changing a line of it.
+//
+// On Linux the environment can take it out of a program that is there already: with
+// PERCOREDEBUG=engine=net, which each Listen, FileListener and Dial looks up, they return package
+// net's own listeners and connections, and a line in slog's default logger says so. MaxConns, OnAccept,
+// OnClose and ProxyProtocol keep their effect ([ListenConfig]). Code that takes the results for a
+// *[Listener] or a *[Conn] without asking fails then. DialTCP and DialUnix of a [Dialer], whose
+// results are a *Conn, stay with the engine.
 package percore

@@ -138,7 +138,7 @@ func (lc *ListenConfig) SetMultipathTCP(use bool) { lc.multipathTCP = use }
 
 // Listen is the function Listen with lc's options. ctx is for resolving the
 // address and has no effect on the listener. The result is a *[Listener] on the
-// networks "tcp", "tcp4", "tcp6" and "unix".
+// networks "tcp", "tcp4", "tcp6" and "unix", unless the environment has PERCOREDEBUG=engine=net.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	if err := lc.check(network); err != nil {
 		return nil, err
@@ -150,6 +150,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 			return nil, err
 		}
 		return lc.netConfig(lc.Control).Listen(ctx, network, address)
+	}
+	if engineIsNet() {
+		return lc.listenNet(ctx, network, address)
 	}
 	impl, err := lc.listen(ctx, network, address)
 	if err != nil {
@@ -223,6 +226,9 @@ func (lc *ListenConfig) FileListeners(files ...*os.File) (net.Listener, error) {
 	}
 	if i := slices.Index(files, nil); i >= 0 {
 		return nil, fileError(files, i, fileOpError(nil, os.ErrInvalid))
+	}
+	if engineIsNet() {
+		return lc.fileListenNet(files)
 	}
 	impl, err := lc.fileListener(files)
 	if err != nil {

@@ -110,6 +110,11 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	return l, nil
 }
 
+// netControl is the hook of a listener without the engine.
+func (lc *ListenConfig) netControl() func(string, string, syscall.RawConn) error {
+	return lc.control(lc.ReusePort)
+}
+
 // control is the hook that package net calls before it binds a socket.
 func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.RawConn) error {
 	if !reusePort {

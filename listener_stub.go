@@ -42,20 +42,12 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	return l, nil
 }
 
+func (lc *ListenConfig) netControl() func(string, string, syscall.RawConn) error { return lc.Control }
+
 func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
-	var all []streamListener
-	for i, f := range files {
-		nl, err := net.FileListener(f)
-		if err == nil {
-			all = append(all, nl.(streamListener))
-			err = checkFile(files, i, nl.Addr(), all[0].Addr())
-		}
-		if err != nil {
-			for _, l := range all {
-				l.Close()
-			}
-			return nil, fileError(files, i, err)
-		}
+	all, err := netFileListeners(files)
+	if err != nil {
+		return nil, err
 	}
 	return lc.newListener(all[0].Addr().Network(), all), nil
 }

@@ -1,6 +1,7 @@
 package percore
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/percore/percore/internal/fastpath"
 )
 
 // streamListener has the methods that *net.TCPListener and *net.UnixListener share.
@@ -59,6 +62,63 @@ func merge(all []streamListener) streamListener {
 		return all[0]
 	}
 	return newMerged(all)
+}
+
+// engineIsNet reports whether the environment has Listen and Dial return package net's listeners and
+// connections, where they would not be package net's within in any case.
+func engineIsNet() bool { return !onNet && fastpath.EngineIsNet() }
+
+// listenNet is Listen without the engine.
+func (lc *ListenConfig) listenNet(ctx context.Context, network, address string) (net.Listener, error) {
+	nl, err := lc.netConfig(lc.netControl()).Listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return lc.overNet([]streamListener{nl.(streamListener)}), nil
+}
+
+// fileListenNet is FileListeners without the engine.
+func (lc *ListenConfig) fileListenNet(files []*os.File) (net.Listener, error) {
+	all, err := netFileListeners(files)
+	if err != nil {
+		return nil, err
+	}
+	if err := lc.check(all[0].Addr().Network()); err != nil {
+		closeListeners(all)
+		return nil, err
+	}
+	return lc.overNet(all), nil
+}
+
+// overNet returns one listener on all sockets, with lc's admission if it has one.
+func (lc *ListenConfig) overNet(all []streamListener) net.Listener {
+	if l := lc.admit(all); l != nil {
+		return l
+	}
+	return merge(all)
+}
+
+// netFileListeners returns package net's listeners on copies of the files' sockets.
+func netFileListeners(files []*os.File) ([]streamListener, error) {
+	var all []streamListener
+	for i, f := range files {
+		nl, err := net.FileListener(f)
+		if err == nil {
+			all = append(all, nl.(streamListener))
+			err = checkFile(files, i, nl.Addr(), all[0].Addr())
+		}
+		if err != nil {
+			closeListeners(all)
+			return nil, fileError(files, i, err)
+		}
+	}
+	return all, nil
+}
+
+func closeListeners(all []streamListener) {
+	for _, l := range all {
+		l.Close()
+	}
 }
 
 // wake makes all calls of Accept look again.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/monotime"
 )
 
@@ -437,7 +438,7 @@ func (q *connQueue) accepted(nc net.Conn) {
 
 // warnForeign tells the log, once, that connections could be parked if not for their type.
 func (call *serveCall) warnForeign(nc net.Conn) {
-	if !call.parks || !call.foreign.CompareAndSwap(false, true) {
+	if !call.parks || fastpath.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return
 	}
 	call.server.logf("httpadapter: connections of type %T are served but not parked: "+

@@ -45,6 +45,10 @@ func TestSettings(t *testing.T) {
 		{"splice=false", all, "splice=false"},
 		{"splice=00", all, "splice=00"},
 		{"SPLICE=0", all, "SPLICE=0"},
+		{"engine=net", all, ""},
+		{"engine=percore,splice=0", "sendfile writev rawsyscall", ""},
+		{"engine=0", all, "engine=0"},
+		{"engine", all, "engine"},
 		{" splice=0", all, " splice=0"}, // GODEBUG knows no spaces either
 		{"future=0,writev=0,,=,a=b=c", "sendfile splice rawsyscall", "future=0,=,a=b=c"},
 	} {
@@ -55,6 +59,23 @@ func TestSettings(t *testing.T) {
 				t.Errorf("PERCOREDEBUG=%s: got on: %q, unknown: %q, want %q, %q", c.settings, got, unknown, c.want, c.unknown)
 			}
 		})
+	}
+}
+
+func TestEngineIsNet(t *testing.T) {
+	for settings, want := range map[string]bool{
+		"":                          false,
+		"splice=0":                  false,
+		"engine=net":                true,
+		"splice=0,engine=net":       true,
+		"engine=net,engine=percore": false,
+		"engine=percore,engine=net": true,
+		"engine=network":            false,
+	} {
+		t.Setenv("PERCOREDEBUG", settings)
+		if got := fastpath.EngineIsNet(); got != want {
+			t.Errorf("%q: got %t, want %t", settings, got, want)
+		}
 	}
 }
 

@@ -1,5 +1,6 @@
 // Package fastpath holds the common part of the kernel's short cuts for moving bytes: the switches
-// that turn each of them off, and the counters of the bytes that went each way. The short cuts
+// that turn each of them off, with the one that turns the engine off, and the counters of the bytes that
+// went each way. The short cuts
 // themselves are in package zerocopy and under percore's connections; [zerocopy.ReadStats] and
 // [zerocopy.Features] are the public view of this package.
 //
@@ -13,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -49,13 +51,43 @@ var (
 var All = []*Feature{Sendfile, Splice, Writev, RawSyscall}
 
 // variable is the environment variable that switches features off. It is read
-// once, when the program starts.
+// once, when the program starts; the engine's setting is read by EngineIsNet.
 const variable = "PERCOREDEBUG"
+
+// engineNet and enginePercore are the settings about the engine.
+const (
+	engineNet     = "engine=net"
+	enginePercore = "engine=percore"
+)
+
+// warnEngine tells the log that the engine is off: the variable may be forgotten.
+var warnEngine = sync.OnceFunc(func() {
+	slog.Warn("percore: " + variable + " has " + engineNet + ": listeners and dialed connections are package net's")
+})
+
+// EngineIsNet reports whether the environment has listeners and connections be package net's. It looks
+// there each time, so that a program can set the variable before it listens. The first yes is
+// logged.
+func EngineIsNet() bool {
+	isNet := false
+	for setting := range strings.SplitSeq(os.Getenv(variable), ",") {
+		switch setting {
+		case engineNet:
+			isNet = true
+		case enginePercore:
+			isNet = false
+		}
+	}
+	if isNet {
+		warnEngine()
+	}
+	return isNet
+}
 
 func init() {
 	if unknown := apply(os.Getenv(variable), All); len(unknown) > 0 {
 		slog.Warn("percore: "+variable+" has settings that this version does not know; it ignores them",
-			"unknown", strings.Join(unknown, ","), "known", strings.Join(names(All), ","))
+			"unknown", strings.Join(unknown, ","), "known", strings.Join(append(names(All), "engine"), ","))
 	}
 	if runtime.GOOS != "linux" {
 		for _, f := range All {
@@ -73,7 +105,7 @@ func apply(settings string, features []*Feature) (unknown []string) {
 		name, value, _ := strings.Cut(setting, "=")
 		i := slices.IndexFunc(features, func(f *Feature) bool { return f.name == name })
 		switch {
-		case setting == "":
+		case setting == "", setting == engineNet, setting == enginePercore:
 		case i < 0 || value != "0" && value != "1":
 			unknown = append(unknown, setting)
 		default:
