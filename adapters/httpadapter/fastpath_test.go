@@ -49,8 +49,10 @@ func shortTimeout(t *testing.T) time.Duration {
 	return 50 * time.Millisecond
 }
 
-// overTLS reports whether a test is run by TestFastPathOverTLS.
-func overTLS(t *testing.T) bool { return strings.HasPrefix(t.Name(), "TestFastPathOverTLS/") }
+// overTLS reports whether a test of the fast path is one over TLS, or run by TestFastPathOverTLS.
+func overTLS(t *testing.T) bool {
+	return strings.HasPrefix(t.Name(), "TestFastTLS") || strings.HasPrefix(t.Name(), "TestFastPathOverTLS/")
+}
 
 // wantServed waits until the fast path has served n requests, and handed over the given ones.
 func (f *fixture) wantFast(n uint64, handedOver ...string) {
@@ -119,6 +121,9 @@ func TestHandedOverAndBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var remote atomic.Value
 			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				if (r.TLS != nil) != overTLS(t) {
+					t.Errorf("got Request.TLS %v", r.TLS)
+				}
 				if was := remote.Swap(r.RemoteAddr); was != nil && was != r.RemoteAddr {
 					t.Errorf("got the address %v after %v", r.RemoteAddr, was)
 				}

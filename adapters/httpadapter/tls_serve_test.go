@@ -1,7 +1,20 @@
 package httpadapter
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
 )
 
 // TestFastPathOverTLS runs the fast path's tests over TLS: see overTLS.
@@ -37,4 +50,352 @@ func TestFastPathOverTLS(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTLSOnFastPath runs the adapter's tests over TLS with the fast path.
+func TestTLSOnFastPath(t *testing.T) {
+	needParking(t)
+	for name, test := range map[string]func(t *testing.T){
+		"Parks":                        TestTLSParks,
+		"Waits":                        TestTLSWaits,
+		"RecordsInPieces":              TestTLSRecordsInPieces,
+		"BeginningOfAnAlert":           TestTLSBeginningOfAnAlert,
+		"HTTP2":                        TestTLSHTTP2,
+		"NextProto":                    TestTLSNextProto,
+		"Resumption":                   TestTLSResumption,
+		"ClientCertificate":            TestTLSClientCertificate,
+		"GetCertificate":               TestTLSGetCertificate,
+		"StalledHandshake":             TestTLSStalledHandshake,
+		"HandshakeInHook":              TestTLSHandshakeInHook,
+		"DeadlineOfHook":               TestTLSDeadlineOfHook,
+		"IdleTimeout":                  TestTLSIdleTimeout,
+		"Hijack":                       TestTLSHijack,
+		"ForeignTLS":                   TestForeignTLS,
+		"DeadlineOfHandshakeTakenBack": TestTLSDeadlineOfHandshakeIsTakenBack,
+		"ClosedInHandshake":            TestTLSClosedInHandshake,
+		"ClosedAfterFailing":           TestTLSClosedAfterFailing,
+		"RefusedByTheClient":           TestTLSRefusedByTheClient,
+		"HandshakePanics":              TestTLSHandshakePanics,
+		"ShutdownInCallback":           TestTLSShutdownInCallback,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// waitForEnd is a handler that waits for the client's end if the path says so.
+func waitForEnd(arrived chan bool) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if strings.HasPrefix(r.URL.Path, "/wait") {
+			arrived <- true
+			<-r.Context().Done()
+		}
+		echoPath(rw, r)
+	}
+}
+
+// Messages to crypto/tls are read while a connection waits, and wake no handler.
+func TestFastTLSMessages(t *testing.T) {
+	f := startFast(t, echoPath, nil)
+	c := f.dialRecords(f.client)
+	n := 0
+	get := func() {
+		t.Helper()
+		n++
+		path := fmt.Sprint("/", n)
+		c.write(c.data(request(path)))
+		if got := c.answer(); got != path {
+			t.Errorf("got %q, want %q", got, path)
+		}
+		f.awaitParked(1)
+	}
+	settled := func() {
+		t.Helper()
+		testnet.Eventually(t, "no worker having the connection", func() bool { return f.server.FastPathStats().Serving == 0 })
+	}
+	get()
+	for _, message := range [][]byte{keyUpdate, keyUpdateWithResponse} {
+		c.write(c.update(message))
+		get()
+		record := c.update(message)
+		for i := range record { // byte by byte
+			c.write(record[i : i+1])
+			if i%8 == 0 {
+				settled()
+			}
+		}
+		get()
+		a, b := c.record(typeHandshake, message[:2]), c.update(message[2:]) // a message in two records
+		c.write(a)
+		settled()
+		c.write(b)
+		get()
+		c.write(c.update(message), c.data(request("/a")), c.update(message), c.data(request("/b")))
+		for _, want := range []string{"/a", "/b"} {
+			if got := c.answer(); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		n += 2
+	}
+	for range 5 { // records without a byte, which crypto/tls allows
+		c.write(c.data(""))
+	}
+	get()
+	f.wantFast(uint64(n))
+}
+
+// A client that sends a byte now and then holds neither a worker nor, over TLS, a goroutine.
+func TestFastTLSSlowBytes(t *testing.T) {
+	f := startFast(t, echoPath, nil)
+	c := f.dialRecords(f.client)
+	text := request("/slow")
+	for i := range text { // a record for each byte of the request
+		record := c.data(text[i : i+1])
+		for at := range record {
+			c.write(record[at : at+1])
+			if (i+at)%64 == 0 {
+				testnet.Eventually(t, "no worker having the connection", func() bool {
+					return f.server.FastPathStats().Serving == 0 && goroutines(f) == 0
+				})
+			}
+		}
+	}
+	if got := c.answer(); got != "/slow" {
+		t.Errorf("got %q", got)
+	}
+	f.wantFast(1)
+}
+
+// TestFastTLSEnds: a handler learns of the end of its client, however that comes.
+func TestFastTLSEnds(t *testing.T) {
+	arrived := make(chan bool, 1)
+	f := startFast(t, waitForEnd(arrived), nil)
+	notify := func(c *recordClient) []byte { return c.record(typeAlert, closeNotify) }
+	finish := func(c *recordClient) {
+		c.write() // what is held
+		_ = c.tcp.CloseWrite()
+	}
+	for _, tt := range []struct {
+		name  string
+		fatal bool // answers are lost
+		end   func(c *recordClient)
+	}{
+		{"close_notify", false, func(c *recordClient) { c.write(notify(c)) }},
+		{"close_notify, byte by byte", false, func(c *recordClient) { c.pieces(notify(c), 1) }},
+		{"end of the stream", false, finish},
+		{"both", false, func(c *recordClient) { c.write(notify(c)); finish(c) }},
+		{"KeyUpdate, close_notify", false, func(c *recordClient) { c.write(c.update(keyUpdate), notify(c)) }},
+		{"KeyUpdate, the end later", false, func(c *recordClient) {
+			c.write(c.update(keyUpdateWithResponse))
+			time.Sleep(time.Millisecond)
+			finish(c)
+		}},
+		{"a part of a record, the end", false, func(c *recordClient) { c.write(c.data("GET")[:9]); finish(c) }},
+		{"reset", true, func(c *recordClient) { _ = c.tcp.SetLinger(0); c.tcp.Close() }},
+		{"no record", true, func(c *recordClient) { c.write([]byte("no record")) }},
+		{"a record with another key", true, func(c *recordClient) { c.seq++; c.write(c.data("x")) }},
+		{"too many messages", true, func(c *recordClient) {
+			for range 40 {
+				c.write(c.data(""))
+			}
+		}},
+	} {
+		for _, when := range []string{"after", "with the request", "with the second request"} {
+			if tt.fatal && when != "after" {
+				continue
+			}
+			t.Run(tt.name+" "+when, func(t *testing.T) {
+				c := f.dialRecords(f.client)
+				c.t = t
+				requests := 1
+				switch when {
+				case "after":
+					c.write(c.data(request("/wait")))
+				case "with the request":
+					c.held = c.data(request("/wait"))
+				default:
+					c.held = c.data(request("/wait") + request("/wait"))
+					requests = 2
+				}
+				if when != "after" {
+					tt.end(c)
+				}
+				for range requests {
+					testnet.Receive(t, "a handler", arrived)
+				}
+				if when == "after" {
+					tt.end(c)
+				}
+				_, _ = io.Copy(io.Discard, c.br)
+				c.tcp.Close()
+				testnet.Eventually(t, "the connection's end", func() bool { return f.server.Stats().Conns == 0 })
+			})
+		}
+	}
+}
+
+// Requests end where they end, however they are cut into records, and these into segments.
+func TestFastTLSPipelines(t *testing.T) {
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprint(rw, r.URL.Path, len(body))
+	}, nil)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 20 {
+		c := f.dialRecords(f.client)
+		var text strings.Builder
+		var want []string
+		for i := range 100 {
+			path := fmt.Sprintf("/%d.%d.", round, i)
+			switch rng.IntN(12) {
+			case 0: // longer than the buffer together with the one before
+				fmt.Fprintf(&text, "GET %s HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n", path, strings.Repeat("x", rng.IntN(readBytes)))
+				path += "0"
+			case 1:
+				n := rng.IntN(2 * readBytes)
+				fmt.Fprintf(&text, "POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", path, n, strings.Repeat("b", n))
+				path += fmt.Sprint(n)
+			case 2:
+				fmt.Fprintf(&text, "POST %s HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", path)
+				path += "1"
+			default:
+				text.WriteString(request(path))
+				path += "0"
+			}
+			want = append(want, path)
+		}
+		wrote := make(chan bool)
+		go func() {
+			defer close(wrote)
+			recordsMax := 1 << (rng.IntN(14) + 1)
+			for rest := text.String(); rest != ""; {
+				var records [][]byte
+				for range 1 + rng.IntN(5) {
+					n := min(1+rng.IntN(recordsMax), len(rest))
+					if n > 0 {
+						records = append(records, c.data(rest[:n]))
+					}
+					rest = rest[n:]
+				}
+				c.pieces(bytes.Join(records, nil), 1+rng.IntN(5000))
+			}
+		}()
+		for _, want := range want {
+			if got := c.answer(); got != want {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+		}
+		<-wrote
+		c.write(c.record(typeAlert, closeNotify))
+		c.awaitEOF()
+		c.tcp.Close()
+	}
+	stats := f.server.FastPathStats()
+	if stats.Requests < 100 {
+		t.Errorf("got %+v, want more requests on the fast path", stats)
+	}
+}
+
+// Bytes behind a request, as many as don't fit into the buffer, are the user's after Hijack, and
+// net/http's after an odd request.
+func TestFastTLSBytesBehind(t *testing.T) {
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/hijack" {
+			_, _ = io.Copy(rw, r.Body)
+			return
+		}
+		nc, buffered, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Errorf("Hijack: %v", err)
+			return
+		}
+		if _, ok := nc.(*tls.Conn); !ok {
+			t.Errorf("Hijack: got a %T, want a *tls.Conn", nc)
+		}
+		go func() {
+			defer nc.Close()
+			_, _ = io.Copy(nc, buffered)
+		}()
+	}, nil)
+	text := strings.Repeat("0123456789", 2000)
+	for _, cut := range []int{5, 100, 4000, readBytes, readBytes + 1, readBytes + 2} {
+		c := f.dialRecords(f.client)
+		all := request("/hijack") + text
+		c.write(c.data(all[:cut]), c.data(all[cut:10_000]), c.data(all[10_000:]))
+		c.write(c.record(typeAlert, closeNotify))
+		if got, err := io.ReadAll(c.br); string(got) != text || err != nil {
+			t.Errorf("hijacked: got %d bytes and %v, want %d", len(got), err, len(text))
+		}
+		c.tcp.Close()
+
+		c = f.dialRecords(f.client)
+		all = request("/1") + fmt.Sprintf("POST /2 HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(text), text)
+		c.write(c.data(all[:cut]), c.data(all[cut:10_000]), c.data(all[10_000:]))
+		c.answer()
+		if got := c.answer(); got != text {
+			t.Errorf("handed over: got %d bytes, want %d", len(got), len(text))
+		}
+		c.tcp.Close()
+	}
+}
+
+// A request that fills the buffer leaves open whether crypto/tls has more. The client's end is noticed
+// all the same.
+func TestFastTLSFullBuffer(t *testing.T) {
+	arrived := make(chan bool, 1)
+	f := startFast(t, waitForEnd(arrived), nil)
+	text := "GET /wait HTTP/1.1\r\nHost: test\r\nX: "
+	text += strings.Repeat("x", readBytes-len(text)-4) + "\r\n\r\n"
+	for _, later := range []bool{false, true} {
+		c := f.dialRecords(f.client)
+		if !later {
+			c.held = c.data(text)
+		} else {
+			c.write(c.data(text))
+			testnet.Receive(t, "the handler", arrived)
+		}
+		c.write(c.record(typeAlert, closeNotify))
+		if !later {
+			testnet.Receive(t, "the handler", arrived)
+		}
+		if got := c.answer(); got != "/wait" {
+			t.Errorf("got %q", got)
+		}
+		c.awaitEOF()
+		c.tcp.Close()
+	}
+	f.wantFast(2)
+}
+
+// TestFastTLSState: Request.TLS is the connection's, and one for all of its requests. A request may come
+// together with the end of the handshake.
+func TestFastTLSState(t *testing.T) {
+	type key struct{}
+	states := make(chan *tls.ConnectionState, 1)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		state := r.Context().Value(key{}).(*tls.Conn).ConnectionState()
+		if r.TLS.ServerName != "localhost" || r.TLS.Version != state.Version || r.TLS.CipherSuite != state.CipherSuite || !r.TLS.HandshakeComplete {
+			t.Errorf("got %+v, want %+v", r.TLS, state)
+		}
+		states <- r.TLS
+	}, func(f *fixture) {
+		f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) }
+	})
+	raw := &holding{Conn: f.dialTCP().Conn, passes: 1} // the first flight goes out, later bytes don't
+	tc := tls.Client(raw, f.client)
+	c := &client{tc, f, bufio.NewReader(tc)}
+	if err := tc.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	c.send(request("/"))
+	raw.Conn.Write(raw.held)
+	raw.passes = -1
+	c.answer()
+	first := testnet.Receive(t, "Request.TLS", states)
+	c.get("/")
+	if got := testnet.Receive(t, "Request.TLS", states); got != first {
+		t.Error("the second request has another Request.TLS")
+	}
+	f.wantFast(2)
 }

@@ -23,6 +23,9 @@ import (
 func startTLS(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) (*fixture, *tls.Config) {
 	t.Helper()
 	server, client := testnet.TLS(t)
+	if strings.HasPrefix(t.Name(), "TestTLSOnFastPath/") {
+		opts = append(opts, FastPath())
+	}
 	f := start(t, handler, func(f *fixture) {
 		f.srv.TLSConfig = server
 		if configure != nil {
