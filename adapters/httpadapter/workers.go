@@ -45,7 +45,12 @@ type workers struct {
 }
 
 // worker is an idle worker's place in the stack.
-type worker struct{ wake chan *conn } // nil makes it the spare; the end of the channel ends it
+type worker struct {
+	// wake has the connection that the worker is woken for; nil makes it the spare, and the end of the
+	// channel ends the worker. The channel is made when the worker is idle for the first time: of a
+	// flood of handlers that wait most workers never are.
+	wake chan *conn
+}
 
 const (
 	// workerIdleTime is how often idle workers are looked at: those end that were not needed since the
@@ -95,7 +100,7 @@ func (ws *workers) wake(w *worker, c *conn) {
 
 // work is a worker's goroutine. It begins with c, or as the spare if c is nil.
 func (ws *workers) work(c *conn) {
-	w := &worker{wake: make(chan *conn, 1)}
+	w := new(worker)
 	for more := true; more; c, more = <-w.wake {
 		if c == nil {
 			c = ws.dispatch(w)
@@ -161,6 +166,9 @@ func (ws *workers) takeIdleLocked() *worker {
 
 // restLocked puts w into the stack, or ends it if no worker is needed any more.
 func (ws *workers) restLocked(w *worker) {
+	if w.wake == nil {
+		w.wake = make(chan *conn, 1)
+	}
 	if ws.closed {
 		close(w.wake)
 		return
