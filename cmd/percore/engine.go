@@ -39,24 +39,31 @@ type serveEngine struct {
 	name  string
 	plain bool        // servers are run without adapters, as net's always are
 	group *loop.Group // nil with net, and where percore itself runs on net
+	lc    percore.ListenConfig
 }
 
-// newServeEngine starts the engine called name. loops is the number of event
-// loops of the percore engine, 0 for one per GOMAXPROCS; net has none. plain leaves
-// out the adapters.
-func newServeEngine(name string, loops int, plain bool) (*serveEngine, error) {
-	e := &serveEngine{name: name, plain: plain || name == engineNet}
-	if name == engineNet {
+// newServeEngine starts the engine that the options name.
+func newServeEngine(opts serveOptions) (*serveEngine, error) {
+	e := &serveEngine{name: opts.engine, plain: opts.plain || opts.engine == engineNet}
+	if e.name == engineNet {
 		return e, nil
 	}
-	group, err := loop.NewGroup(loop.Config{Loops: loops})
+	e.lc.MaxConns = opts.maxConns
+	proxies, err := parseNetworks(opts.proxies)
+	if err != nil {
+		return nil, err
+	}
+	if proxies != nil {
+		e.lc.ProxyProtocol = &percore.ProxyProtocol{Trusted: proxies}
+	}
+	group, err := loop.NewGroup(loop.Config{Loops: opts.loops})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return e, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("starting the engine: %w", err)
 	}
-	e.group = group
+	e.group, e.lc.Group = group, group
 	return e, nil
 }
 
@@ -73,7 +80,7 @@ func (e *serveEngine) listen(ctx context.Context, address string) (openListener,
 		Listen(ctx context.Context, network, address string) (net.Listener, error)
 	} = &net.ListenConfig{}
 	if e.name != engineNet {
-		lc = &percore.ListenConfig{Group: e.group}
+		lc = &e.lc
 	}
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {

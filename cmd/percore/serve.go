@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/signal"
@@ -64,6 +65,11 @@ once) and shows a summary.
                  with a self-signed certificate that is made for this run
   -cert FILE     the certificate for -tls, and those that it depends on, in PEM
   -key FILE      its private key, in PEM
+  -max-conns N   let at most so many connections be open on each of the two; more
+                 wait (default 0: no limit)
+  -proxy-protocol NETS
+                 connections begin with a PROXY header, of version 1 or 2, and come
+                 from these networks only (10.0.0.0/8,::1/128)
   -admin ADDR    HOST:PORT for /metrics, /debug/percore and /debug/pprof (default
                  ` + defaultAdminAddress + `; "" for none); keep it from the network
   -v             log every request and every call
@@ -90,6 +96,8 @@ type serveOptions struct {
 	tls         bool
 	certFile    string
 	keyFile     string
+	maxConns    int
+	proxies     string // networks, with commas; "": no PROXY headers
 
 	adminAddress string // "": none
 	verbose      bool
@@ -112,6 +120,8 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.BoolVar(&o.tls, "tls", false, "")
 	flags.StringVar(&o.certFile, "cert", "", "")
 	flags.StringVar(&o.keyFile, "key", "", "")
+	flags.IntVar(&o.maxConns, "max-conns", 0, "")
+	flags.StringVar(&o.proxies, "proxy-protocol", "", "")
 	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 	if err := flags.Parse(args); err != nil {
@@ -148,6 +158,15 @@ func (o *serveOptions) check() error {
 	if o.fastPath && o.plain {
 		return errors.New("-fastpath is an adapter's, and -plain does without adapters: leave out one of them")
 	}
+	if o.maxConns < 0 {
+		return fmt.Errorf("-max-conns %d: want 0, for no limit, or more", o.maxConns)
+	}
+	if _, err := parseNetworks(o.proxies); err != nil {
+		return fmt.Errorf("-proxy-protocol: %w", err)
+	}
+	if o.engine == engineNet && (o.maxConns > 0 || o.proxies != "") {
+		return fmt.Errorf("-max-conns and -proxy-protocol are percore's: leave them out with -engine %s", engineNet)
+	}
 	if o.fastPath && o.engine == engineNet {
 		return fmt.Errorf("-fastpath: -engine %s has none: leave out one of them", engineNet)
 	}
@@ -158,6 +177,21 @@ func (o *serveOptions) check() error {
 		return errors.New("-cert and -key are for -tls: add it, or leave them out")
 	}
 	return nil
+}
+
+// parseNetworks reads networks with commas in between.
+func parseNetworks(list string) (networks []netip.Prefix, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	for text := range strings.SplitSeq(list, ",") {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a network such as 10.0.0.0/8", text)
+		}
+		networks = append(networks, network)
+	}
+	return networks, nil
 }
 
 // checkAddress finds addresses without a port. Whether host and port exist is
@@ -255,7 +289,7 @@ func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, 
 	if d.root, err = openDir(opts.dir); err != nil {
 		return nil, err
 	}
-	if d.engine, err = newServeEngine(opts.engine, opts.loops, opts.plain); err != nil {
+	if d.engine, err = newServeEngine(opts); err != nil {
 		return nil, err
 	}
 	if d.httpListener, err = d.listen(ctx, "http", opts.httpAddress); err != nil {

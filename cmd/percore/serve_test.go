@@ -34,7 +34,7 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "plain", "tls", "cert", "key", "admin", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "plain", "tls", "cert", "key", "max-conns", "proxy-protocol", "admin", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
@@ -101,6 +101,9 @@ func TestMistakes(t *testing.T) {
 		{"unknown engine", []string{"serve", "-engine", "steam"}, exitUsage, "steam"},
 		{"park not a time", []string{"serve", "-park", "soon"}, exitUsage, "-park"},
 		{"park negative", []string{"serve", "-park", "-1s"}, exitUsage, "-park -1s"},
+		{"limit negative", []string{"serve", "-max-conns", "-1"}, exitUsage, "-max-conns -1"},
+		{"no network", []string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, "\"10.0.0.1\" is not a network"},
+		{"limit on net", []string{"serve", "-max-conns", "1", "-engine", "net"}, exitUsage, "-max-conns"},
 		{"fast path without the adapter", []string{"serve", "-fastpath", "-plain"}, exitUsage, "-plain"},
 		{"fast path on net", []string{"serve", "-fastpath", "-engine", "net"}, exitUsage, "-engine net"},
 		{"certificate without key", []string{"serve", "-tls", "-cert", file}, exitUsage, "-key"},
