@@ -39,8 +39,9 @@ func DefaultArms() []Arm {
 // through percore's adapter for them, if there is one; on net that leaves what the
 // adapter sets up of the server itself. "percore+fastpath" is "percore+adapter" with
 // the adapter's fast path, for HTTP servers. "fasthttp" is the server of package
-// fasthttp on net, and "percore+fasthttp" the same on percore. An arm that is named
-// twice gets "#2" and so on, which makes "net,net" a control.
+// fasthttp on net, and "percore+fasthttp" the same on percore. "percore+reactor" is event
+// handlers in place of blocking code. An arm that is named twice gets "#2" and so on, which
+// makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -79,6 +80,9 @@ func parseArm(name string) (Arm, error) {
 	if arm.Engine.FastHTTP && arm.Engine.Adapter {
 		return arm, fmt.Errorf("arm %q: fasthttp has no adapter", name)
 	}
+	if arm.Engine.Reactor && (arm.Engine.FastHTTP || arm.Engine.Adapter) {
+		return arm, fmt.Errorf("arm %q: reactor is neither an adapter's nor fasthttp's", name)
+	}
 	return arm, nil
 }
 
@@ -116,6 +120,8 @@ func (a *Arm) setOption(option string) error {
 		a.Engine.Adapter, a.Engine.FastPath = true, true
 	case "fasthttp":
 		a.Engine.FastHTTP = true
+	case "reactor":
+		a.Engine.Reactor = true
 	case "thread":
 		a.Engine.Thread = true
 	case "pin":
@@ -131,7 +137,7 @@ func (a *Arm) setOption(option string) error {
 	case "busypoll":
 		a.Engine.BusyPoll, err = time.ParseDuration(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, fasthttp, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, fasthttp, reactor, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
 	}
 	return err
 }

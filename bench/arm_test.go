@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +31,7 @@ func TestParseArms(t *testing.T) {
 		{Name: "fasthttp", Engine: target.Engine{Name: "net", FastHTTP: true}},
 		{Name: "percore+fasthttp+pin", Engine: target.Engine{Name: "percore", FastHTTP: true, Pin: true}},
 		{Name: "percore+fastpath+pin", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Pin: true}},
+		{Name: "percore+reactor+thread", Engine: target.Engine{Name: "percore", Reactor: true, Thread: true}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -47,6 +48,7 @@ func TestParseArmsErrors(t *testing.T) {
 		"percore+loops=many":        "invalid syntax",
 		"percore+busypoll=10":       "missing unit",
 		"net+fastpath":              `unknown option "fastpath": net has adapter only`,
+		"percore+reactor+fastpath":  "reactor is neither an adapter's nor fasthttp's",
 		"percore+fastpath+fasthttp": "fasthttp has no adapter",
 		"fasthttp+pin":              `unknown option "pin"`,
 		"fasthttp+adapter":          "fasthttp has no adapter",

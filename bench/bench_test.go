@@ -350,7 +350,7 @@ func TestFastPath(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
 	}
-	cfg := quick(t, "percore+fastpath,percore+adapter", "^(http|cpu|download|upload|proxy/http|computing|idle/http|idle.busy)")
+	cfg := quick(t, "percore+fastpath,percore+adapter", "^(http|cpu|download|upload|proxy/http|computing/http|idle/http|idle.busy)")
 	rep, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -364,6 +364,30 @@ func TestFastPath(t *testing.T) {
 		}
 		if got := res.Values("percore+adapter", MetricFast); len(got) > 0 {
 			t.Errorf("%s: the fast path served requests without the option: %v of each", res.Scenario, got)
+		}
+	}
+	noChildren(t)
+}
+
+// TestReactor measures event handlers where there are any.
+func TestReactor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	cfg := quick(t, "percore+reactor,percore", "^(echo/128B/conns=16|echo/16KiB|computing/echo|idle/echo|idle/http/)")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		metric := res.Headline[0]
+		want := !strings.HasPrefix(res.Scenario, "idle/http/")
+		if got := len(res.Values("percore+reactor", metric)) > 0; got != want {
+			t.Errorf("%s: it was measured with event handlers: got %t, want %t", res.Scenario, got, want)
+		}
+		if len(res.Values("percore", metric)) == 0 {
+			t.Errorf("%s: there are no figures of blocking code", res.Scenario)
 		}
 	}
 	noChildren(t)

@@ -189,7 +189,7 @@ func spinning() []Scenario {
 	return all
 }
 
-// echoing is 128 bytes there and back.
+// echoing is bytes there and back.
 func echoing() []Scenario {
 	var all []Scenario
 	for _, n := range []int{1, 16, 256} {
@@ -200,7 +200,11 @@ func echoing() []Scenario {
 			job:  load.Job{Kind: load.KindEcho, Conns: n, Payload: 128},
 		})
 	}
-	return all
+	return append(all, Scenario{
+		Name: "echo/16KiB/conns=16",
+		spec: target.Spec{App: target.AppEcho},
+		job:  load.Job{Kind: load.KindEcho, Conns: 16, Payload: 16 << 10},
+	})
 }
 
 // grpcCalls is unary RPCs, small ones and large ones. Callers are counted in
@@ -272,6 +276,16 @@ func besideComputing() []Scenario {
 			Name: name,
 			spec: target.Spec{App: target.AppHTTP, Procs: procs, Computing: true},
 			job:  load.Job{Kind: load.KindHTTP, Conns: 16},
+		})
+	}
+	for _, size := range []struct {
+		name    string
+		payload int
+	}{{"128B", 128}, {"16KiB", 16 << 10}} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("computing/echo/%s/conns=16", size.name),
+			spec: target.Spec{App: target.AppEcho, Computing: true},
+			job:  load.Job{Kind: load.KindEcho, Conns: 16, Payload: size.payload},
 		})
 	}
 	return all
@@ -348,6 +362,11 @@ func idling(idle int) []Scenario {
 			Name: fmt.Sprintf("idle/https/conns=%d", idle),
 			spec: target.Spec{App: target.AppHTTP, TLS: true},
 			job:  one(load.KindHTTP, true), idle: idle, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle/echo/conns=%d", idle),
+			spec: target.Spec{App: target.AppEcho},
+			job:  load.Job{Kind: load.KindEcho, Conns: 1, Payload: 128}, idle: idle, memory: true,
 		},
 		{
 			Name: fmt.Sprintf("idle/grpc/conns=%d", few),

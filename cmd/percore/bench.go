@@ -110,7 +110,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are printed by the caller, once
 	var (
-		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, and before them\npercore+adapter in scenarios about idle connections): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp, +netbuffers), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); percore+fastpath (HTTP servers run\nthrough the adapter's fast path); fasthttp, percore+fasthttp (package fasthttp's server, where the answer is a\nshort text); net,net is a control")
+		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, and before them\npercore+adapter in scenarios about idle connections): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp, +netbuffers), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); percore+fastpath (HTTP servers run\nthrough the adapter's fast path); fasthttp, percore+fasthttp (package fasthttp's server, where the answer is a\nshort text); percore+reactor (event handlers on the loops, the echo); net,net is a control")
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
 		full  = fs.Bool("full", false, "all scenarios instead of the core set")
 		quick = fs.Bool("quick", false, "a first impression in about a minute: short windows, three rounds, a tenth of the idle connections")

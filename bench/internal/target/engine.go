@@ -13,7 +13,7 @@ import (
 // only place in which the engines differ.
 func listen(e Engine) (net.Listener, error) {
 	const network, addr = "tcp", "127.0.0.1:0"
-	e.Adapter, e.FastPath, e.FastHTTP = false, false, false // newServer's
+	e.Adapter, e.FastPath, e.FastHTTP, e.Reactor = false, false, false, false // newServer's
 	switch {
 	case e == Engine{Name: EngineNet}:
 		return net.Listen(network, addr)

@@ -20,14 +20,17 @@ type serverFunc func(l net.Listener) error
 
 func (f serverFunc) Serve(l net.Listener) error { return f(l) }
 
-// newServer returns the server that spec names. Of engines it knows only the adapter and
-// the package of HTTP.
+// newServer returns the server that spec names. Of engines it knows only the adapter,
+// the package of HTTP and event handlers.
 func newServer(spec Spec) (server, error) {
 	if !spec.Exists() {
 		return nil, fmt.Errorf("there is no server %q on this engine", spec.App)
 	}
 	if spec.Engine.FastHTTP {
 		return newFastHTTPServer(spec), nil
+	}
+	if spec.Engine.Reactor {
+		return serverFunc(serveEvents), nil
 	}
 	if spec.overHTTP() {
 		return newHTTPServer(spec)

@@ -41,14 +41,16 @@ type Spec struct {
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 }
 
-// Exists reports whether there is such a server: the fast path is HTTP's, and fasthttp's
-// server has one handler.
+// Exists reports whether there is such a server: the fast path is HTTP's, fasthttp's server has
+// one handler, and event handlers echo.
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.FastHTTP:
 		return s.App == AppHTTP && !s.TLS
 	case s.Engine.FastPath:
 		return s.overHTTP()
+	case s.Engine.Reactor:
+		return s.App == AppEcho
 	}
 	return true
 }
@@ -96,6 +98,9 @@ type Engine struct {
 	// FastHTTP runs package fasthttp's server in place of net/http's. It is there for
 	// AppHTTP without TLS, see Spec.Exists.
 	FastHTTP bool `json:"fastHTTP,omitempty"`
+
+	// Reactor runs the server as an event handler of package reactor; see Spec.Exists.
+	Reactor bool `json:"reactor,omitempty"`
 
 	// The rest is for EnginePercore; the zero value is percore.Listen's.
 	Loops       int           `json:"loops,omitempty"`
