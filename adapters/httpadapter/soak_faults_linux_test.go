@@ -35,9 +35,5 @@ func TestFastPathSoakFaults(t *testing.T) {
 		return of[rand.IntN(len(of))]
 	})
 	defer restore()
-	clients, rounds := 400, 25
-	if testing.Short() {
-		clients, rounds = 60, 6
-	}
-	soak(t, clients, rounds, true)
+	soak(t, true)
 }
