@@ -265,7 +265,7 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 		go c.hangUp()
 	case c.queue.call.fast:
 		c.change(connState.serve)
-		c.queue.workers.serve(c)
+		c.queue.workers.Serve(c)
 	default:
 		c.enqueueLocked()
 	}

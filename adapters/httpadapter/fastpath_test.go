@@ -106,7 +106,7 @@ func TestFastPathHoldsNothing(t *testing.T) {
 // workersLeft counts the workers of all servers.
 func workersLeft() int {
 	buf := make([]byte, 4<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "httpadapter.(*workers).work(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "workers.(*Pool[...]).work(")
 }
 
 // Requests that the fast path doesn't take are net/http's, and the connection comes back.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/workers"
 )
 
 // serveCall is one call of Serve: a listener, its connections, and the queues by
@@ -33,7 +35,7 @@ type serveCall struct {
 	queues    []*connQueue
 	fast      bool // plain requests are served without net/http
 	fieldsMax int  // how many fields net/http takes in the header of a request
-	workers   []workers
+	workers   []workers.Pool[*conn]
 	addrTexts *addrTexts    // nil without the fast path
 	standIn   *standIn      // nil without the fast path
 	parks     bool          // not in a bubble of testing/synctest, since loops, which are outside, can't reach a queue there
@@ -67,7 +69,10 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	}
 	call.ctx = context.WithValue(call.base, http.ServerContextKey, s.srv)
 	listeners := perLoop(l)
-	call.workers = make([]workers, workerSets(len(listeners)))
+	call.workers = make([]workers.Pool[*conn], workerSets(len(listeners)))
+	for i := range call.workers {
+		call.workers[i].Work = (*conn).serve
+	}
 	for i, from := range listeners {
 		q := &connQueue{call: call, server: s, from: from, wake: make(chan struct{}, 1), told: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}
 		q.workers = &call.workers[i%len(call.workers)]
@@ -85,6 +90,17 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	defer s.mu.Unlock()
 	s.mu.calls[call] = struct{}{}
 	return call
+}
+
+// procsPerWorkers is how many processors one set of workers keeps busy. Each request takes its lock
+// twice, for some tens of nanoseconds. The more sets there are, the fewer connections each
+// finds queued at once.
+const procsPerWorkers = 4
+
+// workerSets returns how many sets of workers a call has whose connections come from that many
+// queues.
+func workerSets(queues int) int {
+	return min(queues, (runtime.GOMAXPROCS(0)+procsPerWorkers-1)/procsPerWorkers)
 }
 
 // fieldsMax returns how many fields of a header srv takes. Its field for that is there since Go 1.27,
@@ -150,7 +166,7 @@ func (call *serveCall) release() {
 		q.close()
 	}
 	for i := range call.workers {
-		call.workers[i].close()
+		call.workers[i].Close()
 	}
 	s := call.server
 	s.mu.Lock()
@@ -200,8 +216,8 @@ type connQueue struct {
 	call        *serveCall
 	server      *Server // the call's, which each request needs
 	from        net.Listener
-	wake        chan struct{} // has a token if ready or closed may have changed
-	workers     *workers      // one of the call's, shared by several queues
+	wake        chan struct{}        // has a token if ready or closed may have changed
+	workers     *workers.Pool[*conn] // one of the call's, shared by several queues
 	parksAtOnce bool
 	told        chan struct{} // has a token when a connection that isn't ours was introduced, or never will be
 

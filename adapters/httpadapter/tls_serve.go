@@ -269,7 +269,7 @@ func (c *conn) serveShakenLocked() {
 		c.setRealDeadline(at)
 	}
 	c.change(connState.serve)
-	c.queue.workers.serve(c)
+	c.queue.workers.Serve(c)
 }
 
 // tlsWire is an exchange over TLS as the connection of its http1.Response: a wire without ReadFrom,

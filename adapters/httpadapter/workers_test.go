@@ -5,13 +5,13 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/workers"
 )
 
 // oneProcessor has the test run on a single one.
@@ -107,11 +107,11 @@ func TestWorkersSpinning(t *testing.T) {
 	}
 }
 
-// A worker lets other goroutines of the program run after turnsMax turns. The spare may be before them,
-// and so may workers that were interrupted.
+// A worker lets other goroutines of the program run after workers.TurnsMax turns. The spare may be
+// before them, and so may workers that were interrupted.
 func TestWorkersYield(t *testing.T) {
 	oneProcessor(t)
-	const n, most = 16 * turnsMax, 4 * turnsMax
+	const n, most = 16 * workers.TurnsMax, 4 * workers.TurnsMax
 	var mu sync.Mutex
 	turns := make(map[string]int) // by handlers whose goroutine has not run yet
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -215,33 +215,5 @@ func TestWorkersShutdown(t *testing.T) {
 				testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
 			})
 		}
-	}
-}
-
-func TestConnRing(t *testing.T) {
-	var r connRing
-	var want []*conn
-	for i := range 5000 {
-		// Longer and longer, and empty again at the end.
-		for range 1 + i%3 {
-			c := &conn{index: int32(i)}
-			r.push(c)
-			want = append(want, c)
-		}
-		if got := r.pop(); got != want[0] {
-			t.Fatalf("got connection %d, want %d", got.index, want[0].index)
-		}
-		want = slices.Delete(want, 0, 1)
-		if r.len != len(want) {
-			t.Fatalf("got the length %d, want %d", r.len, len(want))
-		}
-	}
-	for _, c := range want {
-		if got := r.pop(); got != c {
-			t.Fatalf("got connection %d, want %d", got.index, c.index)
-		}
-	}
-	if r.len != 0 || len(r.array) > ringKept {
-		t.Errorf("got %d connections and an array of %d, want none and %d at most", r.len, len(r.array), ringKept)
 	}
 }

@@ -1,0 +1,265 @@
+// Package workers has goroutines that serve connections as long as these have something to do, and are
+// reused.
+package workers
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/internal/invariants"
+)
+
+// Pool is a set of goroutines, the workers, that serve connections, and the queue of the connections
+// that have something to read. A worker serves one connection after the other, without
+// a switch between them and with its stack in the processor's cache, as long as no handler blocks.
+//
+// No worker can know whether the next handler blocks. So while connections are queued one more
+// worker, the spare, is always awake, and stands in the scheduler's line of runnable goroutines.
+// It runs when a processor has nothing else to do, which is so when a handler blocks. Then it has
+// another worker serve, and stands in line again, at the end. So there are as many workers as
+// handlers that block, as many as processors, and the spare.
+//
+//	worker   where                       leaves by
+//	idle     in the stack                Serve, dispatch, which wake it: spare, serving; trim, Close: it ends
+//	spare    runnable, or in dispatch    two connections or more are queued: it wakes a worker for the
+//	                                     first, and stays; one: serving; none: idle
+//	serving  with its connection         the connection waits again, or is given up: serving the next one;
+//	                                     idle if none is queued, or after TurnsMax; a handler ends its
+//	                                     goroutine (runtime.Goexit): it ends
+//
+//	queue    spare  meaning                        leaves by
+//	empty    no     no connection waits            Serve: a connection, and a spare
+//	any      yes    the spare will look at it      dispatch, with one connection or none: empty
+//
+// Idle workers are a stack: the last one to become free goes on first, and those at the bottom end
+// when they are not needed any more.
+//
+// A T is a connection; its zero value is none. All methods are safe for concurrent use.
+type Pool[T comparable] struct {
+	// Serve's work for a connection. It may block, and may end its goroutine (runtime.Goexit), which
+	// ends the worker. It must be set before the first Serve.
+	Work func(T)
+
+	mu     sync.Mutex
+	ready  ring[T]      // first in, first out
+	spare  bool         // a worker is the spare
+	idle   []*worker[T] // last in, first out
+	unused int          // the fewest that were idle since the last trim
+	timer  *time.Timer  // trims; set while workers are idle
+	set    bool
+	closed bool
+}
+
+// worker is an idle worker's place in the stack.
+type worker[T comparable] struct {
+	// wake has the connection that the worker is woken for; none makes it the spare, and the end of the
+	// channel ends the worker. The channel is made when the worker is idle for the first time: of a
+	// flood of handlers that wait most workers never are.
+	wake chan T
+}
+
+const (
+	// idleTime is how often idle workers are looked at: those end that were not needed since the
+	// last time.
+	idleTime = time.Second
+
+	// TurnsMax is how many turns a worker serves before all other goroutines that are runnable get
+	// the processor: with short requests some hundred microseconds. The scheduler takes it
+	// from longer ones by itself.
+	TurnsMax = 32
+)
+
+// Serve has a worker call Work with c. It doesn't block.
+func (p *Pool[T]) Serve(c T) {
+	p.mu.Lock()
+	p.ready.push(c)
+	if p.spare {
+		p.mu.Unlock()
+		return
+	}
+	p.spare = true
+	w := p.takeIdleLocked()
+	p.mu.Unlock()
+	var none T
+	p.wake(w, none)
+}
+
+// wake has an idle worker serve c, or be the spare if c is none. If w is nil there is no idle one, and
+// another begins.
+func (p *Pool[T]) wake(w *worker[T], c T) {
+	if w == nil {
+		go p.work(c)
+		return
+	}
+	w.wake <- c // which has room, since the worker is idle
+}
+
+// work is a worker's goroutine. It begins with c, or as the spare if c is none.
+func (p *Pool[T]) work(c T) {
+	w := new(worker[T])
+	var none T
+	for more := true; more; c, more = <-w.wake {
+		if c == none {
+			c = p.dispatch(w)
+		}
+		for turns := 1; c != none; turns++ {
+			p.Work(c)
+			c = p.next(w, turns)
+		}
+	}
+}
+
+// dispatch is the spare's work. It returns the last connection of the queue, for w to serve. If the
+// queue is empty it returns none, and w is idle.
+func (p *Pool[T]) dispatch(w *worker[T]) T {
+	for {
+		p.mu.Lock()
+		if p.ready.len == 0 {
+			p.spare = false
+			p.restLocked(w)
+			p.mu.Unlock()
+			var none T
+			return none
+		}
+		c := p.ready.pop()
+		p.spare = p.ready.len > 0
+		if !p.spare {
+			p.mu.Unlock()
+			return c
+		}
+		next := p.takeIdleLocked()
+		p.mu.Unlock()
+		// The worker that is woken runs next on this processor. Had the spare woken a spare in its
+		// place, and served, that one would go before goroutines that have been runnable for longer.
+		p.wake(next, c)
+		runtime.Gosched()
+	}
+}
+
+// next returns the connection that w, after that many turns, serves next. It returns none if w is idle
+// now.
+func (p *Pool[T]) next(w *worker[T], turns int) (c T) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checkLocked()
+	if p.ready.len > 0 && turns < TurnsMax {
+		return p.ready.pop()
+	}
+	p.restLocked(w)
+	return c
+}
+
+// takeIdleLocked takes a worker out of the stack, or returns nil if there is none.
+func (p *Pool[T]) takeIdleLocked() *worker[T] {
+	n := len(p.idle) - 1
+	if n < 0 {
+		return nil
+	}
+	w := p.idle[n]
+	p.idle[n] = nil
+	p.idle = p.idle[:n]
+	p.unused = min(p.unused, n)
+	return w
+}
+
+// restLocked puts w into the stack, or ends it if no worker is needed any more.
+func (p *Pool[T]) restLocked(w *worker[T]) {
+	if w.wake == nil {
+		w.wake = make(chan T, 1)
+	}
+	if p.closed {
+		close(w.wake)
+		return
+	}
+	p.idle = append(p.idle, w)
+	if !p.set {
+		p.set = true
+		if p.timer == nil {
+			p.timer = time.AfterFunc(idleTime, p.trim)
+		} else {
+			p.timer.Reset(idleTime)
+		}
+	}
+}
+
+// trim ends the workers that were idle all the time since the last trim: those at the bottom.
+func (p *Pool[T]) trim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endLocked(p.unused)
+	p.unused = len(p.idle)
+	p.set = len(p.idle) > 0
+	if p.set {
+		p.timer.Reset(idleTime)
+	}
+}
+
+// Close ends the idle workers, and the others when they are done.
+func (p *Pool[T]) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.endLocked(len(p.idle))
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}
+
+// endLocked ends the n workers that have been idle for longest.
+func (p *Pool[T]) endLocked(n int) {
+	for _, w := range p.idle[:n] {
+		close(w.wake)
+	}
+	left := copy(p.idle, p.idle[n:])
+	clear(p.idle[left:])
+	p.idle = p.idle[:left]
+	if left == 0 {
+		p.idle = nil // the array of a flood is not kept
+	}
+	p.unused = min(p.unused, left)
+}
+
+// checkLocked panics if a connection waits that no worker will look at, in a checking build.
+func (p *Pool[T]) checkLocked() {
+	if invariants.Enabled && p.ready.len > 0 && !p.spare {
+		panic(fmt.Sprintf("workers: %d connections wait, and there is no spare worker", p.ready.len))
+	}
+}
+
+// ring is a queue of connections.
+type ring[T any] struct {
+	array []T // the length is a power of two
+	first int // index of the first connection
+	len   int
+}
+
+// The lengths of a ring's array: at the beginning, and the longest that an empty ring keeps.
+const (
+	ringMin  = 16
+	ringKept = 1024
+)
+
+func (r *ring[T]) push(c T) {
+	if r.len == len(r.array) {
+		longer := make([]T, max(ringMin, 2*len(r.array)))
+		n := copy(longer, r.array[r.first:])
+		copy(longer[n:], r.array[:r.first])
+		r.array, r.first = longer, 0
+	}
+	r.array[(r.first+r.len)&(len(r.array)-1)] = c
+	r.len++
+}
+
+// pop takes the first connection out of a ring that is not empty.
+func (r *ring[T]) pop() T {
+	c := r.array[r.first]
+	clear(r.array[r.first : r.first+1])
+	r.first = (r.first + 1) & (len(r.array) - 1)
+	r.len--
+	if r.len == 0 && len(r.array) > ringKept {
+		*r = ring[T]{} // the array of a flood is not kept
+	}
+	return c
+}
