@@ -61,6 +61,7 @@ var layers = []layer{
 	{"adapters/httpadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"adapters/grpcadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"adapters/reactor", []string{".", "loop", "pool", "internal"}},
+	{"adapters/wsadapter", []string{".", "internal"}},
 	{"debug", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"bench", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor"}},
@@ -122,7 +123,7 @@ func localDir(importPath string) (dir string, ok bool) {
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./adapters/reactor"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./adapters/httpadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
+	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 
 // whatImportersGet: importing percore, one of the packages under it, or httpadapter brings

@@ -1,0 +1,82 @@
+// Package wsadapter lets the WebSocket connections of a server wait without goroutines and without
+// memory for reading, below an unchanged WebSocket library: gorilla/websocket, coder/websocket,
+// gobwas/ws, and others that read from the connection that the http.Server hands over.
+//
+//	func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+//		up := wsadapter.NewUpgrade(w)
+//		ws, err := h.upgrader.Upgrade(up, r, nil) // gorilla's, unchanged
+//		if err != nil {
+//			return
+//		}
+//		wsadapter.Start(up.Conn(), &client{hub: h, ws: ws})
+//	}
+//
+//	type message struct {
+//		kind int
+//		data []byte
+//	}
+//
+//	func (c *client) Read() (m message, err error) {
+//		m.kind, m.data, err = c.ws.ReadMessage()
+//		return m, err
+//	}
+//
+//	func (c *client) Handle(m message) error { ... } // was the body of the loop around ReadMessage
+//	func (c *client) End(err error)          { ... } // was behind that loop
+//
+// [Start] calls Read and Handle by turns, as the loop would, on a goroutine that it takes from a pool.
+// When nothing is there to read the goroutine goes back, and the connection holds only the library's
+// own state until the peer sends something. There are as many goroutines as messages are being
+// handled. Writes need nothing of this: any goroutine writes by the library at any time, as ever.
+//
+// # How a Read ends that has nothing to read
+//
+// A library reads ahead: the bytes of a second message may be in its buffer while the kernel has none
+// left, so that [percore.Conn.OnReadable] alone would let that message wait for ever. And it can't
+// be interrupted: most libraries keep the first error of a read for good. So the [Conn] looks on as
+// the library reads. When the library asks for bytes
+//
+//   - on the goroutine that the Session's Read was called on,
+//   - between two messages, which the Conn knows from the headers of the frames that have passed,
+//   - and nothing is there, neither in the kernel nor in crypto/tls,
+//
+// then all messages that have come were returned by the library, or it would not ask. The Conn answers
+// with a message of its own, an empty one, called the marker. The library returns it as if the peer had
+// sent it, and its buffer is proven to be empty. The adapter drops it and arms the connection.
+//
+// A ping or a pong that comes alone is handled by the library in the same way as ever, and the
+// connection waits again. A close message, the end of the stream, a deadline that has passed and
+// Close make the library's read fail, as ever.
+//
+// The marker is an empty text message, or an empty binary one where the first was passed over, as
+// a Read does that wants messages of a single kind. So Read must return an empty message without a
+// protest, and should do nothing but read: decode and check in Handle, which never gets the marker.
+// (An error that Read makes of the marker, as gorilla's ReadJSON does, is dropped with it. But
+// coder's wsjson.Read closes the connection when a message isn't JSON.)
+//
+// # When a connection keeps its goroutine
+//
+// Where it can't be proven that nothing is buffered above, a connection isn't armed: its Session's Read
+// blocks on a goroutine, as with the library alone. [Stats] has the number of them. These are
+//
+//   - connections that are not percore's, or are hidden behind a wrapper whose NetConn method doesn't
+//     show them, and all connections off Linux, or with the build tag percore_net;
+//   - libraries that read on a goroutine of their own;
+//   - Reads that pass over both markers.
+//
+// Between the first and the last byte of a message, too, a goroutine waits for the rest. A read deadline
+// limits that.
+//
+// # TLS, deadlines, Shutdown
+//
+// Over TLS the connection is the *tls.Conn that Hijack returns. It keeps its state and its buffers,
+// which crypto/tls never gives up.
+//
+// A read deadline goes on while the connection waits; when it passes the Session's Read is called,
+// and fails. So the usual guard, a ping now and then and a deadline that each pong moves, works as ever.
+// A context with a deadline that Read passes to the library (coder's Read) counts only while Read is
+// under way.
+//
+// http.Server's Shutdown and Close leave hijacked connections to the user, as ever: close them by the
+// library from a function that is registered by RegisterOnShutdown. End is called of each.
+package wsadapter

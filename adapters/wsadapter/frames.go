@@ -1,0 +1,81 @@
+package wsadapter
+
+// frames follows the frames (RFC 6455, section 5.2) in a stream of bytes, to know where a message ends.
+// It checks nothing: a library does, and gives up a connection whose frames are wrong.
+//
+//	pos          means                               leaves by
+//	0            between two frames                  a byte: 1
+//	1 to size-1  in a frame's header, of which pos   the header's last byte: size; 0 if there is no
+//	             bytes have come                     payload
+//	size         in its payload, of which left       the payload's last byte: 0
+//	             bytes are to come
+//
+// size is 2 until the second byte says how long the header is.
+type frames struct {
+	left  uint64 // of the payload: while the header comes, its length as far as it is known
+	pos   uint8
+	size  uint8
+	wide  uint8 // bytes of the header that have the payload's length, behind the second
+	first byte  // the header's first byte: FIN and the opcode
+	open  bool  // a message has begun, of which more frames are to come
+}
+
+const (
+	finBit     = 0x80 // in a header's first byte
+	controlBit = 0x08
+	maskBit    = 0x80 // in the second
+
+	opText   = 1
+	opBinary = 2
+)
+
+// between reports whether the bytes so far end with a message, or with a control frame between two.
+func (f *frames) between() bool { return f.pos == 0 && !f.open }
+
+// pass notes bytes.
+func (f *frames) pass(p []byte) {
+	for len(p) > 0 {
+		if f.pos > 0 && f.pos == f.size {
+			n := min(f.left, uint64(len(p)))
+			f.left -= n
+			p = p[n:]
+		} else {
+			f.passHeader(p[0])
+			p = p[1:]
+		}
+		if f.pos == f.size && f.left == 0 {
+			f.endFrame()
+		}
+	}
+}
+
+// passHeader notes a byte of a header.
+func (f *frames) passHeader(b byte) {
+	switch {
+	case f.pos == 0:
+		f.first, f.size, f.left = b, 2, 0
+	case f.pos == 1:
+		switch length := b &^ maskBit; length {
+		case 126:
+			f.wide = 2
+		case 127:
+			f.wide = 8
+		default:
+			f.wide, f.left = 0, uint64(length)
+		}
+		f.size += f.wide
+		if b&maskBit != 0 {
+			f.size += 4
+		}
+	case f.pos < 2+f.wide:
+		f.left = f.left<<8 | uint64(b)
+	}
+	f.pos++
+}
+
+func (f *frames) endFrame() {
+	f.pos = 0
+	if f.first&controlBit == 0 {
+		f.open = f.first&finBit == 0
+	}
+}

@@ -1,0 +1,495 @@
+package wsadapter
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// armable reports whether connections of percore.Listen are armed here.
+func armable(nc net.Conn) bool { return socketOf(nc) != nil }
+
+// miniature is a WebSocket library that reads ahead, and keeps the first error for good.
+type miniature struct {
+	br      *bufio.Reader
+	c       net.Conn
+	err     error
+	onFrame func(opcode byte) // if not nil
+}
+
+func newMiniature(c net.Conn) *miniature { return &miniature{br: bufio.NewReaderSize(c, 512), c: c} }
+
+// read returns the next message. It answers pings.
+func (m *miniature) read() (string, error) {
+	var message strings.Builder
+	for m.err == nil {
+		var head [2]byte
+		if _, m.err = io.ReadFull(m.br, head[:]); m.err != nil {
+			break
+		}
+		size := int(head[1] &^ maskBit)
+		if size == 126 {
+			var wide [2]byte
+			_, m.err = io.ReadFull(m.br, wide[:])
+			size = int(binary.BigEndian.Uint16(wide[:]))
+		}
+		payload := make([]byte, 4+size)
+		if m.err == nil {
+			_, m.err = io.ReadFull(m.br, payload)
+		}
+		if m.err != nil {
+			break
+		}
+		if m.onFrame != nil {
+			m.onFrame(head[0] & 0xf)
+		}
+		switch head[0] & 0xf {
+		case 0x8:
+			m.err = io.EOF
+		case 0x9:
+			m.c.Write([]byte("pong"))
+		case 0xA:
+		default:
+			message.Write(payload[4:])
+			if head[0]&finBit != 0 {
+				return message.String(), nil
+			}
+		}
+	}
+	return "", m.err
+}
+
+// program is a Session of functions.
+type program struct {
+	read   func() (string, error)
+	handle func(string) error
+	ended  chan error
+}
+
+func (p *program) Read() (string, error) { return p.read() }
+
+func (p *program) Handle(m string) error {
+	if p.handle == nil {
+		return nil
+	}
+	return p.handle(m)
+}
+
+func (p *program) End(err error) { p.ended <- err }
+
+// talk is a conversation that a test is the client of.
+type talk struct {
+	*testing.T
+	client   net.Conn
+	conn     *Conn
+	library  *miniature
+	messages chan string
+	ended    chan error
+	armable  bool
+	before   Stats
+}
+
+// onEachWay runs a test over TCP and over TLS, on percore, and on net, where no connection is armed.
+func onEachWay(t *testing.T, test func(t *talk)) {
+	for _, listen := range []struct {
+		name string
+		f    testnet.ListenFunc
+	}{{"percore", percore.Listen}, {"net", net.Listen}} {
+		for _, secret := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/tls=%t", listen.name, secret), func(t *testing.T) {
+				test(newTalk(t, listen.f, secret))
+			})
+		}
+	}
+}
+
+func newTalk(t *testing.T, listen testnet.ListenFunc, secret bool) *talk {
+	server, client := testnet.Pair(t, listen, testnet.TCP4)
+	if secret {
+		config, clientConfig := testnet.TLS(t)
+		tc := tls.Client(client, clientConfig)
+		shaken := make(chan error, 1)
+		go func() { shaken <- tc.Handshake() }()
+		ts := tls.Server(server, config)
+		if err := ts.Handshake(); err != nil {
+			t.Fatalf("the handshake: %v", err)
+		}
+		if err := testnet.Receive(t, "the client's handshake", shaken); err != nil {
+			t.Fatalf("the client's handshake: %v", err)
+		}
+		server, client = ts, tc
+	}
+	c := New(server)
+	return &talk{
+		T: t, client: client, conn: c, library: newMiniature(c), messages: make(chan string, 1000),
+		ended: make(chan error, 1), armable: armable(server), before: ReadStats(),
+	}
+}
+
+// start starts the conversation with the miniature's read.
+func (t *talk) start() *talk {
+	t.startWith(&program{read: t.library.read})
+	return t
+}
+
+func (t *talk) startWith(p *program) {
+	p.ended = t.ended
+	if p.handle == nil {
+		p.handle = func(m string) error {
+			t.messages <- m
+			return nil
+		}
+	}
+	Start(t.conn, p)
+}
+
+// send sends bytes of frames, in one write.
+func (t *talk) send(frames ...[]byte) {
+	t.Helper()
+	var all []byte
+	for _, f := range frames {
+		all = append(all, f...)
+	}
+	if _, err := t.client.Write(all); err != nil {
+		t.Fatalf("sending: %v", err)
+	}
+}
+
+func frame(text string) []byte { return appendFrame(nil, finBit|opText, []byte(text)) }
+func ping() []byte             { return appendFrame(nil, finBit|0x9, nil) }
+
+func (t *talk) want(texts ...string) {
+	t.Helper()
+	for _, want := range texts {
+		if got := testnet.Receive(t, "a message", t.messages); got != want {
+			t.Fatalf("got the message %.50q, want %.50q", got, want)
+		}
+	}
+}
+
+// wantPong reads the answer to a ping.
+func (t *talk) wantPong() {
+	t.Helper()
+	t.client.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	pong := make([]byte, 4)
+	if _, err := io.ReadFull(t.client, pong); err != nil || string(pong) != "pong" {
+		t.Fatalf("got the answer %q, %v, want a pong", pong, err)
+	}
+}
+
+// awaitIdle waits until the conversation waits for a message, without a goroutine if it can.
+func (t *talk) awaitIdle() {
+	t.Helper()
+	want := t.before
+	want.Sessions++
+	if t.armable {
+		want.Waiting++
+	} else {
+		want.Kept++
+	}
+	t.awaitStats(want)
+}
+
+func (t *talk) awaitStats(want Stats) {
+	t.Helper()
+	testnet.Eventually(t, fmt.Sprintf("the stats %+v", want), func() bool { return ReadStats() == want })
+}
+
+// wantEnd wants the conversation to be over.
+func (t *talk) wantEnd(want error) {
+	t.Helper()
+	if got := testnet.Receive(t, "the end", t.ended); !errors.Is(got, want) {
+		t.Errorf("got the end %v, want %v", got, want)
+	}
+	t.awaitStats(t.before)
+	if len(t.messages) > 0 {
+		t.Errorf("got the message %.50q, want no more", <-t.messages)
+	}
+	if _, err := t.conn.Write([]byte("x")); err == nil {
+		t.Error("the connection is open, want it closed")
+	}
+}
+
+// TestMessages: messages that come together, in parts, and with pings between are handled once, in
+// their order, and the conversation waits again.
+func TestMessages(t *testing.T) {
+	onEachWay(t, func(t *talk) {
+		t.start().awaitIdle()
+		t.send(frame("one"))
+		t.want("one")
+		t.awaitIdle()
+		t.send(frame("two"), frame("three"), ping(), frame(""), frame("four"))
+		t.want("two", "three", "", "four")
+		t.wantPong()
+		t.awaitIdle()
+		t.send(ping())
+		t.wantPong()
+		t.awaitIdle()
+		t.send(appendFrame(nil, opText, []byte("a")), ping())
+		t.wantPong()
+		t.send(appendFrame(nil, finBit, []byte("b")))
+		t.want("ab")
+		t.awaitIdle()
+		long := frame(strings.Repeat("x", 3000))
+		for len(long) > 0 {
+			n := min(len(long), 1+len(long)/3)
+			t.send(long[:n])
+			long = long[n:]
+			runtime.Gosched()
+		}
+		t.want(strings.Repeat("x", 3000))
+		t.awaitIdle()
+		t.send(frame("last"), appendFrame(nil, finBit|0x8, nil))
+		t.want("last")
+		t.wantEnd(io.EOF)
+	})
+}
+
+// TestEnds: whatever ends a conversation that waits, End is told, and the connection is closed.
+func TestEnds(t *testing.T) {
+	for _, end := range []struct {
+		name string
+		do   func(t *talk)
+		want error
+	}{
+		{"the client closes", func(t *talk) { t.client.Close() }, io.EOF},
+		{"a close message", func(t *talk) { t.send(appendFrame(nil, finBit|0x8, nil)) }, io.EOF},
+		{"Close", func(t *talk) { t.conn.Close() }, net.ErrClosed},
+		{"a deadline", func(t *talk) { t.conn.SetReadDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded},
+		{"a deadline in the past", func(t *talk) { t.conn.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			onEachWay(t, func(t *talk) {
+				t.start().awaitIdle()
+				end.do(t)
+				t.wantEnd(end.want)
+			})
+		})
+	}
+}
+
+// TestHandleFails: Handle's error ends the conversation, whatever else has come.
+func TestHandleFails(t *testing.T) {
+	onEachWay(t, func(t *talk) {
+		enough := errors.New("enough")
+		t.startWith(&program{read: t.library.read, handle: func(m string) error {
+			t.messages <- m
+			if m == "two" {
+				return enough
+			}
+			return nil
+		}})
+		t.send(frame("one"), frame("two"), frame("three"))
+		t.want("one", "two")
+		t.wantEnd(enough)
+	})
+}
+
+// TestDeadlineMoves: a deadline that is moved while the conversation waits counts from then on.
+func TestDeadlineMoves(t *testing.T) {
+	onEachWay(t, func(t *talk) {
+		t.start().awaitIdle()
+		t.conn.SetReadDeadline(time.Now().Add(time.Hour))
+		t.send(frame("one"))
+		t.want("one")
+		t.awaitIdle()
+		t.conn.SetReadDeadline(time.Time{})
+		t.send(frame("two"))
+		t.want("two")
+		t.awaitIdle()
+		t.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+		t.wantEnd(os.ErrDeadlineExceeded)
+	})
+}
+
+// TestWrites: writes go on while the conversation waits.
+func TestWrites(t *testing.T) {
+	onEachWay(t, func(t *talk) {
+		t.start().awaitIdle()
+		for range 3 {
+			t.conn.Write([]byte("pong"))
+			t.wantPong()
+		}
+		t.send(frame("one"))
+		t.want("one")
+		t.conn.Close()
+		t.wantEnd(net.ErrClosed)
+	})
+}
+
+// TestPassedOver: a Read that wants binary messages only is given a marker of that kind; a Read that
+// passes over both keeps its goroutine, and loses nothing.
+func TestPassedOver(t *testing.T) {
+	for _, wanted := range []byte{opText, opBinary, 0} {
+		t.Run(fmt.Sprint(wanted), func(t *testing.T) {
+			onEachWay(t, func(t *talk) {
+				var opcode byte
+				t.library.onFrame = func(o byte) { opcode = o }
+				t.armable = t.armable && wanted != 0
+				t.startWith(&program{read: func() (string, error) {
+					for {
+						m, err := t.library.read()
+						if err != nil || opcode == wanted || m != "" {
+							return m, err
+						}
+					}
+				}})
+				for _, text := range []string{"one", "two"} {
+					t.awaitIdle()
+					t.send(appendFrame(nil, finBit|opBinary, []byte(text)), frame(text))
+					t.want(text, text)
+				}
+				t.awaitIdle()
+				t.conn.Close()
+				t.wantEnd(net.ErrClosed)
+			})
+		})
+	}
+}
+
+// TestReadsAhead: a library that reads on a goroutine of its own is given no marker.
+func TestReadsAhead(t *testing.T) {
+	onEachWay(t, func(t *talk) {
+		t.armable = false
+		queue := make(chan string, 100)
+		t.startWith(&program{read: func() (string, error) {
+			if m, ok := <-queue; ok {
+				return m, nil
+			}
+			return "", t.library.err
+		}})
+		go func() {
+			for {
+				m, err := t.library.read()
+				if err != nil {
+					close(queue)
+					return
+				}
+				queue <- m
+			}
+		}()
+		for range 10 {
+			t.send(frame("one"), frame("two"))
+			t.want("one", "two")
+		}
+		t.client.Close()
+		t.wantEnd(io.EOF)
+	})
+}
+
+// TestStream: messages that are handed out before they have come whole are handled as they come.
+func TestStream(t *testing.T) {
+	onEachWay(t, func(t *talk) {
+		br := bufio.NewReader(t.conn)
+		size := 0
+		t.startWith(&program{
+			read: func() (string, error) {
+				var head [6]byte
+				_, err := io.ReadFull(br, head[:])
+				size = int(head[1] &^ maskBit)
+				return "", err
+			},
+			handle: func(string) error {
+				payload := make([]byte, size)
+				_, err := io.ReadFull(br, payload)
+				t.messages <- string(payload)
+				return err
+			},
+		})
+		t.awaitIdle()
+		f := frame("hello")
+		for i := range f {
+			t.send(f[i : i+1])
+		}
+		t.want("hello")
+		t.awaitIdle()
+		t.send(frame("two"), frame("three"))
+		t.want("two", "three")
+		t.awaitIdle()
+		t.client.Close()
+		t.wantEnd(io.EOF)
+	})
+}
+
+// TestShortReads: a library that reads byte by byte gets the marker in as many parts.
+func TestShortReads(t *testing.T) {
+	onEachWay(t, func(t *talk) {
+		t.library.br = nil
+		slow := &miniature{br: bufio.NewReaderSize(oneByte{t.conn}, 16), c: t.conn}
+		t.startWith(&program{read: slow.read})
+		for range 3 {
+			t.awaitIdle()
+			t.send(frame("one"), frame("two"))
+			t.want("one", "two")
+		}
+		t.client.Close()
+		t.wantEnd(io.EOF)
+	})
+}
+
+// oneByte is a reader of single bytes.
+type oneByte struct{ io.Reader }
+
+func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(1, len(p))]) }
+
+// TestArmedByAnother: a connection whose callback is another's keeps its goroutine.
+func TestArmedByAnother(t *testing.T) {
+	k := newTalk(t, percore.Listen, false)
+	c := k.conn.NetConn().(*percore.Conn)
+	if !k.armable {
+		t.Skip("no connection is armed here")
+	}
+	if err := c.OnReadable(func(error) {}); err != nil {
+		t.Fatalf("OnReadable: %v", err)
+	}
+	k.armable = false
+	k.start().awaitIdle()
+	k.send(frame("one"), frame("two"))
+	k.want("one", "two")
+	k.awaitIdle()
+	k.client.Close()
+	k.wantEnd(io.EOF)
+}
+
+// TestGoexit: a Handle that ends its goroutine closes the connection.
+func TestGoexit(t *testing.T) {
+	onEachWay(t, func(t *talk) {
+		t.startWith(&program{read: t.library.read, handle: func(string) error {
+			runtime.Goexit()
+			return nil
+		}})
+		t.awaitIdle()
+		t.send(frame("one"))
+		t.awaitStats(t.before)
+		if _, err := t.client.Read(make([]byte, 1)); err == nil {
+			t.Error("the connection is open, want it closed")
+		}
+	})
+}
+
+// TestStartTwice: a connection has one conversation.
+func TestStartTwice(t *testing.T) {
+	k := newTalk(t, percore.Listen, false).start()
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a second Start: got no panic, want one")
+			}
+		}()
+		k.start()
+	}()
+	k.conn.Close()
+	k.wantEnd(net.ErrClosed)
+}

@@ -1,0 +1,54 @@
+package wsadapter
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+)
+
+// Upgrade is an http.ResponseWriter for the call by which a WebSocket library takes a request's
+// connection over: gorilla's Upgrader.Upgrade, coder's Accept, gobwas' UpgradeHTTP. Everything else is
+// the http.ResponseWriter's that it was made of. It is for one goroutine at a time.
+type Upgrade struct {
+	http.ResponseWriter
+	conn *Conn
+}
+
+// NewUpgrade returns w for a WebSocket library.
+func NewUpgrade(w http.ResponseWriter) *Upgrade { return &Upgrade{ResponseWriter: w} }
+
+// Conn returns the connection, or nil before the library has taken it over.
+func (u *Upgrade) Conn() *Conn { return u.conn }
+
+// Hijack implements http.Hijacker. The connection is a [*Conn], from which the reader reads, too.
+func (u *Upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	nc, brw, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := New(nc)
+	if n := brw.Reader.Buffered(); n == 0 {
+		brw.Reader.Reset(c)
+	} else {
+		// The client's first frames came with its request.
+		early, _ := brw.Reader.Peek(n)
+		early = bytes.Clone(early)
+		c.frames.pass(early)
+		brw.Reader.Reset(io.MultiReader(bytes.NewReader(early), c))
+		_, _ = brw.Reader.Peek(n) // so that they are buffered again
+	}
+	u.conn = c
+	return c, brw, nil
+}
+
+// Unwrap is for http.ResponseController.
+func (u *Upgrade) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+// WriteHeaderNow is gin's, which holds a header back until it is called. coder's Accept looks for it.
+func (u *Upgrade) WriteHeaderNow() {
+	if w, ok := u.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
+		w.WriteHeaderNow()
+	}
+}
