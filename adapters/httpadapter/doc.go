@@ -45,12 +45,8 @@
 //   - connections that a client has sent a part of the next request on, be it only
 //     the line break after a POST;
 //   - hijacked connections, which are the user's. They have all methods of
-//     [percore.Conn], OnReadable among them, by which a hub of WebSockets can wait
-//     without goroutines, too, but only below a reader that buffers nothing, or tells
-//     its own buffer: OnReadable is about bytes in the kernel. Below one that has taken two
-//     messages and returned one (gorilla/websocket, crypto/tls, a bufio.Reader such as
-//     Hijack's) it does not report the second, which then waits until the client
-//     sends more;
+//     [percore.Conn], OnReadable and SetNoWait among them; for WebSockets there is package
+//     wsadapter;
 //   - HTTP/2 connections, over TLS and not: a protocol that shares a connection among
 //     many requests keeps state for it;
 //   - connections that are not a *percore.Conn: those of wrappers, such as

@@ -23,7 +23,9 @@ import (
 	"github.com/percore/percore/internal/webserver"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m, testnet.WithChild("tableflip", runTableflip)) }
+func TestMain(m *testing.M) {
+	testnet.Main(m, testnet.WithChild("tableflip", runTableflip), testnet.WithChild("hub", runHub))
+}
 
 // A way is how an http.Server is run.
 type way struct {
@@ -129,6 +131,7 @@ type site struct {
 	client  *http.Client
 	open    atomic.Int64        // the client's connections
 	adapter *httpadapter.Server // nil: nothing is parked
+	engine  bool                // percore runs on its engine
 }
 
 // setup holds the options of a server besides its handler.
@@ -145,7 +148,7 @@ func (s *stage) start(srv *http.Server, with setup) *site {
 	s.Helper()
 	ln := testnet.Listen(s, s.way.listen, testnet.TCP4)
 	parking := canPark(ln)
-	site := &site{s: s, addr: ln.Addr().String()}
+	site := &site{s: s, addr: ln.Addr().String(), engine: parking}
 	site.url = "http://" + site.addr
 	if with.around != nil {
 		ln = with.around(ln)
