@@ -56,7 +56,7 @@ func newServeEngine(opts serveOptions) (*serveEngine, error) {
 	if proxies != nil {
 		e.lc.ProxyProtocol = &percore.ProxyProtocol{Trusted: proxies}
 	}
-	group, err := loop.NewGroup(loop.Config{Loops: opts.loops})
+	group, err := loop.NewGroup(loop.Config{Loops: opts.loops, Name: "serve"})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return e, nil
 	}
