@@ -330,7 +330,7 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() ListenerStats {
-	closed := l.connOptions.closed.Load() // before Accepted: no connection is closed before it counts
+	closed := l.connOptions.closed.Load() + l.awaiting.closed.Load() // first: or more would seem closed than were opened
 	s := ListenerStats{
 		Network:     l.network,
 		Address:     l.addr.String(),
@@ -340,6 +340,6 @@ func (l *listener) stats() ListenerStats {
 	}
 	l.admission.addTo(&s)
 	l.proxy.addTo(&s)
-	s.Open = int(s.Accepted - closed) // with and without MaxConns
+	s.Open = int(l.connOptions.opened.Load() - closed) // with and without MaxConns
 	return s
 }

@@ -51,7 +51,7 @@ type connOptions struct {
 	// listening socket is from, has seen to it that a read finds bytes that no edge announces.
 	altered atomic.Bool
 
-	closed atomic.Uint64 // connections that were closed
+	opened, closed atomic.Uint64 // connections that were made, and of these: closed
 }
 
 // addrPair is a connection's two addresses.
@@ -81,6 +81,7 @@ func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (
 		_ = fd.RawControl(func(uintptr) {}) // finds out the consequences for reads
 	}
 	runtime.SetFinalizer(c, (*Conn).Close)
+	o.opened.Add(1)
 	conns.opened.Add(1)
 	return c, nil
 }

@@ -58,7 +58,7 @@ type ListenerStats struct {
 	Address string
 	Group   string // the name of the group of loops (loop.Stats), which other listeners may share
 	Sockets int    // listening sockets
-	Open    int    // connections that the listener has accepted, also those that outlive it, and that are open
+	Open    int    // its connections that are open, also those whose PROXY header is awaited
 
 	AcceptStats
 }

@@ -5,6 +5,7 @@ package percore
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -68,6 +69,21 @@ func TestReadStats(t *testing.T) {
 	if end := ReadStats(); end.Closed < before.Closed+3 || end.Accept.Accepted < after.Accept.Accepted {
 		t.Errorf("got %+v, then %+v, want all closed and still counted", before, end)
 	}
+}
+
+// TestReadStatsUnaccepted: a connection that is closed before Accept returns it is no longer open.
+func TestReadStatsUnaccepted(t *testing.T) {
+	ln := listen(t, ListenConfig{ProxyProtocol: &ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}, "tcp", "127.0.0.1:0")
+	go ln.Accept()
+	client := testnet.Dial(t, ln)
+	testnet.Eventually(t, "a connection whose header is awaited", func() bool { return ln.Stats().Open == 1 })
+	if _, err := client.Write([]byte("no header of the PROXY protocol\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	testnet.Eventually(t, "its end", func() bool {
+		s := ln.Stats()
+		return s.Open == 0 && s.BadHeaders == 1 && s.Accepted == 0
+	})
 }
 
 // TestReadStatsDefaultGroup: the group of listeners that don't bring their own has its name.

@@ -121,8 +121,9 @@ func TestServeOwnCertificate(t *testing.T) {
 	}
 }
 
-// TestDashboard: each metric of docs/grafana.json is one that serve has.
-func TestDashboard(t *testing.T) {
+// serveMetrics returns the metrics of serve after a request, and the names that it has of percore's.
+func serveMetrics(t *testing.T) (names map[string]bool) {
+	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("metrics of loops and listeners are Linux's")
 	}
@@ -130,6 +131,40 @@ func TestDashboard(t *testing.T) {
 	d := startDemo(t, serveOptions{engine: enginePercore})
 	fetchOnce(t, nil, baseURL(d.httpListener.Addr())+"/echo")
 	_, metrics := fetchOnce(t, nil, baseURL(d.admin.Addr())+"/metrics")
+	names = make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (percore_\w+)`).FindAllStringSubmatch(metrics, -1) {
+		names[m[1]] = true
+	}
+	return names
+}
+
+// TestOperations: docs/OPERATIONS.md explains each metric, except those of single listeners, and no
+// others.
+func TestOperations(t *testing.T) {
+	metrics := serveMetrics(t)
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "OPERATIONS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, _ := strings.Cut(string(data), "\n## Metrics")
+	part, _, _ = strings.Cut(part, "\n## ")
+	explained := make(map[string]bool)
+	for _, name := range regexp.MustCompile(`\bpercore_\w+`).FindAllString(part, -1) {
+		explained[name] = true
+		if !metrics[name] && name != "percore_listener_" && name != "percore_group" && name != "percore_loop" {
+			t.Errorf("docs/OPERATIONS.md: there is no metric %s", name)
+		}
+	}
+	for name := range metrics {
+		if !explained[name] && !strings.HasPrefix(name, "percore_listener_") {
+			t.Errorf("docs/OPERATIONS.md does not explain %s", name)
+		}
+	}
+}
+
+// TestDashboard: each metric of docs/grafana.json is one that serve has.
+func TestDashboard(t *testing.T) {
+	metrics := serveMetrics(t)
 	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "grafana.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +191,7 @@ func TestDashboard(t *testing.T) {
 			}
 			for _, name := range names {
 				used++
-				if !strings.Contains(metrics, "\n"+name+"{") && !strings.Contains(metrics, "\n"+name+" ") {
+				if !metrics[name] {
 					t.Errorf("panel %q: there is no metric %s", p.Title, name)
 				}
 			}
