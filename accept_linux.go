@@ -97,9 +97,9 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		return nil, false, net.ErrClosed
 	}
 	defer a.listener.group.Release()
-	var received *headerWait
+	gate, received := a.gate()
 	admission := a.listener.admission
-	err = a.ready.WaitGated(a.gate(&received), func(i int, r loop.Readiness) bool {
+	err = a.ready.WaitGated(gate, func(i int, r loop.Readiness) bool {
 		if !admission.acquire() {
 			return false // the gate is shut by now
 		}
@@ -121,8 +121,8 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if received != nil {
-		return received.takeReceived(), false, nil
+	if received != nil && *received != nil {
+		return (*received).takeReceived(), false, nil
 	}
 	if errno != 0 {
 		return nil, !isBroken(errno), os.NewSyscallError("accept4", errno)
@@ -175,13 +175,15 @@ func socketAddrs(nfd int, from *unix.RawSockaddrAny) (local, remote netip.AddrPo
 	return addrPortOf(localAddrOf(nfd)), peer.addrPort()
 }
 
-// gate is shut while as many connections are open as may be. It is done, and sets received, when there
-// is a connection whose header was awaited: that has its place already.
-func (a *acceptor) gate(received **headerWait) loop.Gate {
+// gate returns a gate that is shut while as many connections are open as may be. It is done, and sets
+// received, when there is a connection whose header was awaited: that has its place already. A
+// listener without rules has neither, and so allocates neither for each connection.
+func (a *acceptor) gate() (gate loop.Gate, received **headerWait) {
 	admission := a.listener.admission
 	if admission == nil {
-		return nil
+		return nil, nil
 	}
+	received = new(*headerWait)
 	return func() loop.GateState {
 		if *received = a.headers.next(); *received != nil {
 			return loop.GateDone
@@ -190,7 +192,7 @@ func (a *acceptor) gate(received **headerWait) loop.Gate {
 			return loop.GateOpen
 		}
 		return loop.GateShut
-	}
+	}, received
 }
 
 // loopFor returns the loop for a connection from the socket with the given index. If
