@@ -93,11 +93,8 @@ func (b *requestBody) lend() []byte {
 
 // release gives the buffer back. No handler has a part of it.
 func (b *requestBody) release() {
-	if b.buffer != nil {
-		pool.PutBytes(b.buffer)
-		b.buffer = nil
-	}
-	b.left = nil
+	releaseBuffer(b.buffer)
+	b.buffer, b.left = nil, nil
 }
 
 // received notes the result of a read from the connection, and returns Read's error. As with net/http

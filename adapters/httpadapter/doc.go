@@ -105,7 +105,7 @@
 //
 // A request is plain if it is HTTP/1.1, its target begins with a slash, it has one valid Host and no
 // field among Transfer-Encoding, Trailer, Expect, Upgrade, Pragma and HTTP2-Settings, its Connection is
-// keep-alive or close or missing, and its header is not longer than 4 KiB. All other requests go to
+// keep-alive or close or missing, and its header is not longer than 64 KiB. All other requests go to
 // net/http with every byte that was read, and so do bytes that are no request: each "400 Bad Request" is
 // net/http's. The connection comes back when net/http waits for the next request, or some requests
 // later if it is handed over again and again. It comes back by being parked, so FastPath has no effect

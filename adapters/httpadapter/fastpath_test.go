@@ -115,7 +115,7 @@ func TestHandedOverAndBack(t *testing.T) {
 		{"chunked", "POST /x HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", "coding"},
 		{"expect", "POST /x HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nx", "expect"},
 		{"an upgrade", "GET /x HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "connection option"},
-		{"a long header", "GET /x HTTP/1.1\r\nHost: test\r\nX: " + strings.Repeat("x", 9000) + "\r\n\r\n", "too long"},
+		{"a long header", "GET /x HTTP/1.1\r\nHost: test\r\nX: " + strings.Repeat("x", 70_000) + "\r\n\r\n", "too long"},
 		{"an absolute target", "GET http://test/x HTTP/1.1\r\nHost: test\r\n\r\n", "target"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,6 +218,83 @@ func TestBackBehindPipeline(t *testing.T) {
 			c.get("/")
 		}
 		f.wantFast(uint64(n+1)*plainMany, slices.Repeat([]string{"expect"}, n+1)...)
+	}
+}
+
+// A header that doesn't fit the worker's buffer is served, and while it comes byte by byte it holds its
+// own memory and nothing else.
+func TestLongHeader(t *testing.T) {
+	buffers := pool.ReadStats().BuffersInUse
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, nil)
+	c := f.dial()
+	served := uint64(0)
+	for _, size := range []int{turnBytes - 1, turnBytes, turnBytes + 1, 2 * turnBytes, 3 * turnBytes, headerBytesMost - 1, headerBytesMost} {
+		for _, pieces := range []int{1, 2, 100} {
+			text, want := requestOfBytes("/long", size)
+			text += request("/next")
+			for n := range pieces {
+				c.send(text[n*len(text)/pieces : (n+1)*len(text)/pieces])
+				if pieces > 2 {
+					time.Sleep(20 * time.Microsecond)
+				}
+			}
+			if got := c.answer(); got != want {
+				t.Errorf("%d bytes in %d pieces: got %q, want %q", size, pieces, got, want)
+			}
+			if got := c.answer(); got != "/next0" {
+				t.Errorf("behind %d bytes in %d pieces: got %q", size, pieces, got)
+			}
+			served += 2
+		}
+	}
+	f.wantFast(served)
+	text, want := requestOfBytes("/slow", turnBytes+20)
+	c.send(text[:turnBytes])
+	for _, b := range []byte(text[turnBytes:]) {
+		f.awaitParked(1)
+		testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
+		if got := pool.ReadStats().BuffersInUse; got != buffers {
+			t.Errorf("got %d buffers in use, want %d", got, buffers)
+		}
+		c.send(string(b))
+	}
+	if got := c.answer(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	f.wantFast(served + 1)
+}
+
+// requestOfBytes returns a request with a header of size bytes, and the answer to it.
+func requestOfBytes(path string, size int) (text, answer string) {
+	text = "GET " + path + " HTTP/1.1\r\nHost: test\r\nX: \r\n\r\n"
+	value := strings.Repeat("x", size-len(text))
+	return strings.Replace(text, "X: ", "X: "+value, 1), fmt.Sprint(path, len(value))
+}
+
+// A header is refused from the same length on as by net/http.
+func TestLongHeaderLimit(t *testing.T) {
+	for _, limit := range []int{1, 5000, headerBytesMost} {
+		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, func(f *fixture) {
+			f.srv.MaxHeaderBytes = limit
+		})
+		for _, size := range []int{limit + 4095, limit + 4096, limit + 4097} {
+			text, want := requestOfBytes("/", size)
+			c := f.dial()
+			c.send(text)
+			resp, err := http.ReadResponse(c.br, nil)
+			if err != nil {
+				t.Errorf("limit %d, %d bytes: %v", limit, size, err)
+				continue
+			}
+			body, _ := io.ReadAll(resp.Body)
+			if size > limit+4096 {
+				want = "431 Request Header Fields Too Large"
+			}
+			if string(body) != want {
+				t.Errorf("limit %d, %d bytes: got %q, want %q", limit, size, body, want)
+			}
+			c.Close()
+		}
 	}
 }
 

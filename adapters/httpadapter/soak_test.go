@@ -167,6 +167,9 @@ func (s *soaker) request(path string) message {
 		text = "POST " + uri + head + fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 	case 1: // at the edges of the buffer
 		size := readBytes - 2 + s.rng.IntN(5)
+		if s.rng.IntN(4) == 0 {
+			size = headerBytesMost - 2 + s.rng.IntN(5)
+		}
 		text = "GET " + uri + head + "X: "
 		text += strings.Repeat("x", size-len(text)-4) + "\r\n\r\n"
 	case 2:

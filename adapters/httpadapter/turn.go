@@ -22,17 +22,22 @@ import (
 // noticed (see woken), and stays armed when the connection waits afterwards. So a request costs one
 // callback.
 type turn struct {
-	c     *conn
-	buf   *[]byte // nil while nothing is buffered
-	have  int     // bytes at the start of buf that were read and not served yet
-	armed bool    // the callback is armed, or it has come and the state is notified
-	begun bool    // the deadline of the header under way was set
-	head  http1.Head
+	c       *conn
+	buf     *[]byte // nil while nothing is buffered; turnBytes of the pool, or more for a long header
+	have    int     // bytes at the start of buf that were read and not served yet
+	scanned int     // how many of them were scanned and found to be no whole header
+	armed   bool    // the callback is armed, or it has come and the state is notified
+	begun   bool    // the deadline of the header under way was set
+	head    http1.Head
 }
 
 // turnBytes is the size of a worker's buffer: net/http reads as many bytes at once, and takes them over
 // in one Read.
 var turnBytes = readBytes
+
+// headerBytesMost bounds the memory of a client that sends a long header slowly, and the work of
+// scanning it anew for each of its lines. Longer headers are net/http's.
+const headerBytesMost = 64 << 10
 
 // serve is a worker's turn with c.
 func (c *conn) serve() {
@@ -67,9 +72,17 @@ func (t *turn) abandon() {
 
 // resume takes the bytes that were kept while the connection waited.
 func (t *turn) resume() {
-	if unread, dated := t.c.takeUnread(); len(unread) > 0 {
-		t.have, t.begun = copy(t.memory(), unread), dated
+	unread, dated := t.c.takeUnread()
+	switch {
+	case len(unread) == 0:
+		return
+	case len(unread) > turnBytes:
+		long := unread[:cap(unread)]
+		t.buf, t.have = &long, len(unread)
+	default:
+		t.have = copy(t.memory(), unread)
 	}
+	t.begun, t.scanned = dated, t.have
 }
 
 // memory returns the buffer.
@@ -77,15 +90,31 @@ func (t *turn) memory() []byte {
 	if t.buf == nil {
 		t.buf = pool.GetBytes(turnBytes)
 	}
-	return (*t.buf)[:turnBytes]
+	return *t.buf
 }
 
 // release gives the buffer back. No handler has a part of it: see exchange.
 func (t *turn) release() {
-	if t.buf != nil {
-		pool.PutBytes(t.buf)
-		t.buf, t.have = nil, 0
+	releaseBuffer(t.buf)
+	t.buf, t.have, t.scanned = nil, 0, 0
+}
+
+// releaseBuffer gives a worker's buffer back. A long one is left to the garbage collector.
+func releaseBuffer(buf *[]byte) {
+	if buf != nil && len(*buf) == turnBytes {
+		pool.PutBytes(buf)
 	}
+}
+
+// isFull reports whether a header fills the buffer.
+func (t *turn) isFull() bool { return t.buf != nil && t.have == len(*t.buf) }
+
+// grow makes room for more of a header.
+func (t *turn) grow() {
+	long := make([]byte, min(2*len(*t.buf), t.c.queue.server.headerBytesMax()))
+	copy(long, *t.buf)
+	releaseBuffer(t.buf)
+	t.buf = &long
 }
 
 // read reads the bytes that are there, if any. It reports false if the connection is given up.
@@ -113,9 +142,14 @@ func (t *turn) serveBuffered() bool {
 	for t.have > 0 {
 		p := t.memory()[:t.have]
 		limit := t.c.queue.server.headerBytesMax()
+		if t.scanned > turnBytes && t.have < limit && bytes.IndexByte(p[t.scanned:], '\n') < 0 {
+			t.scanned = t.have
+			return true // only a line's end can change the verdict on a long header
+		}
 		switch v := t.head.Scan(p, limit); v {
 		case http1.Plain:
 		case http1.Incomplete:
+			t.scanned = t.have
 			return true
 		default:
 			return t.handOver(reasonOf(v))
@@ -180,7 +214,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	if t.have > 0 {
 		t.have = copy(p, p[used:t.have])
 	}
-	t.begun = false
+	t.begun, t.scanned = false, 0
 	c.detour.served()
 	c.change(connState.answerServed)
 	if !c.tellSafely(http.StateIdle) || !c.queue.call.keepsAlive() {
@@ -287,6 +321,10 @@ func (t *turn) disarm() {
 // false if the turn is over: the connection is another worker's now, when its time comes.
 func (t *turn) wait() bool {
 	c := t.c
+	if t.isFull() {
+		t.grow()
+		return true
+	}
 	if c.buffered() {
 		return true
 	}
@@ -304,7 +342,7 @@ func (t *turn) wait() bool {
 		}
 		return false
 	}
-	c.takeUnread()
+	t.resume()
 	return true // the callback has come, or the connection is closed: see read
 }
 
@@ -339,7 +377,12 @@ func (t *turn) keepUnread() {
 			c.setRealDeadline(c.queue.server.headerDeadline())
 		}
 	}
-	c.keep(bytes.Clone(t.memory()[:t.have]), t.begun)
+	if t.have > turnBytes {
+		c.keep((*t.buf)[:t.have], t.begun) // a copy for each of its bytes would be too much
+		t.buf = nil
+		return
+	}
+	c.keep(bytes.Clone((*t.buf)[:t.have]), t.begun)
 }
 
 // close closes the connection.
@@ -422,11 +465,13 @@ func (s *Server) handler() http.Handler {
 	return s.srv.Handler
 }
 
-// headerBytesMax returns the longest header that the fast path takes. net/http refuses none that is
-// as short.
+// headerBytesMax returns the longest header that the fast path takes: as long as net/http's, which has
+// so many bytes of slop, if that is not more than headerBytesMost. It is more than turnBytes.
 func (s *Server) headerBytesMax() int {
-	if limit := s.srv.MaxHeaderBytes; limit > 0 {
-		return min(limit, turnBytes)
+	const slop = 4096
+	limit := s.srv.MaxHeaderBytes
+	if limit <= 0 {
+		limit = http.DefaultMaxHeaderBytes
 	}
-	return turnBytes
+	return min(limit, headerBytesMost-slop) + slop
 }
