@@ -205,7 +205,7 @@ func TestBodyReadBeyondHandler(t *testing.T) {
 		t.Error("got no error from a Read of a body whose connection was hijacked")
 	}
 	c.send("bytes of the hijacker's")
-	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	c.closeWrite()
 	if got, err := io.ReadAll(c.br); string(got) != "bytes of the hijacker's" || err != nil {
 		t.Errorf("got %q, %v, want an echo", got, err)
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 // startFast is start with the fast path.
-func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture)) *fixture {
+func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
 	t.Helper()
 	needParking(t)
 	var client *tls.Config
@@ -36,7 +36,7 @@ func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture
 		if configure != nil {
 			configure(f)
 		}
-	}, FastPath())
+	}, append(opts, FastPath())...)
 	f.client = client
 	return f
 }
@@ -176,8 +176,7 @@ const oddRequest = "GET / HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\n\r\n
 // startFastUnparked is startFast for a server on which no connection is parked because it has waited.
 func startFastUnparked(t *testing.T, handler http.HandlerFunc) *fixture {
 	t.Helper()
-	needParking(t)
-	return start(t, handler, nil, FastPath(), ParkAfter(time.Hour))
+	return startFast(t, handler, nil, ParkAfter(time.Hour))
 }
 
 // A connection whose requests are mostly net/http's comes back ever more rarely.

@@ -17,6 +17,20 @@ import (
 // no answer is wrong, no client waits, and nothing is left behind.
 func TestFastPathSoakFaults(t *testing.T) {
 	testnet.NoLeaks(t)
+	defer injectAtRandom()()
+	soak(t, true, func() {})
+}
+
+// The same over TLS, once hands are shaken.
+func TestFastTLSSoakFaults(t *testing.T) {
+	testnet.NoLeaks(t)
+	restore := func() {}
+	defer func() { restore() }()
+	soak(t, true, func() { restore = injectAtRandom() })
+}
+
+// injectAtRandom has one system call in 300 fail, until restore is called.
+func injectAtRandom() (restore func()) {
 	errnos := map[sys.Op][]syscall.Errno{
 		sys.OpRead:        {unix.EINTR, unix.ECONNRESET, unix.ETIMEDOUT, unix.ENOMEM},
 		sys.OpWrite:       {unix.EINTR, unix.ECONNRESET, unix.EPIPE, unix.ENOBUFS},
@@ -27,13 +41,11 @@ func TestFastPathSoakFaults(t *testing.T) {
 		sys.OpShutdown:    {unix.ENOTCONN},
 		sys.OpClose:       {unix.EINTR, unix.EIO},
 	}
-	restore := sys.Inject(func(op sys.Op, _ int) syscall.Errno {
+	return sys.Inject(func(op sys.Op, _ int) syscall.Errno {
 		of := errnos[op]
 		if len(of) == 0 || rand.IntN(300) != 0 {
 			return 0
 		}
 		return of[rand.IntN(len(of))]
 	})
-	defer restore()
-	soak(t, true)
 }

@@ -22,7 +22,7 @@ import (
 // requests that are net/http's, bytes one by one, upgrades, and ends of every kind. Each answer names
 // its request, so that no byte of another connection's or request's goes unnoticed.
 func TestFastPathSoak(t *testing.T) {
-	soak(t, false)
+	soak(t, false, func() {})
 }
 
 // clientsVariable says how many clients soak has:
@@ -45,8 +45,8 @@ func soakSize(t *testing.T) (clients, rounds int) {
 	return 400, 25
 }
 
-// soak plays the acts of each client. If faulty is set connections may fail at any time.
-func soak(t *testing.T, faulty bool) {
+// soak plays the acts of each client, after begin. If faulty is set connections may fail at any time.
+func soak(t *testing.T, faulty bool, begin func()) {
 	clients, rounds := soakSize(t)
 	buffers := pool.ReadStats().BuffersInUse
 	f := startFast(t, serveSoak, nil)
@@ -56,6 +56,7 @@ func soak(t *testing.T, faulty bool) {
 		rng := rand.New(rand.NewPCG(uint64(i), 0))
 		all = append(all, &soaker{client: f.dial(), id: i, rng: rng, faulty: faulty, patience: patience})
 	}
+	begin()
 	var wg sync.WaitGroup
 	for _, s := range all {
 		wg.Go(func() {

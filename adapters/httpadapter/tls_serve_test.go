@@ -26,13 +26,16 @@ func TestFastPathOverTLS(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			for name, test := range map[string]func(t *testing.T){
 				"HoldsNothing":            TestFastPathHoldsNothing,
-				"WorkersFollowRequests":   TestWorkersFollowRequests,
 				"HandedOverAndBack":       TestHandedOverAndBack,
+				"BackAtOnce":              TestBackAtOnce,
+				"BackOff":                 TestBackOff,
+				"BackBehindPipeline":      TestBackBehindPipeline,
 				"Context":                 TestFastPathContext,
 				"Hijack":                  TestFastPathHijack,
 				"Panics":                  TestFastPathPanics,
 				"Ends":                    TestFastPathEnds,
 				"KeepAlivesOff":           TestFastPathKeepAlivesOff,
+				"KeepAlivesOffByServer":   TestFastPathKeepAlivesOffByServer,
 				"Timeouts":                TestFastPathTimeouts,
 				"Limit":                   TestFastPathLimit,
 				"Files":                   TestFastPathFiles,
@@ -45,6 +48,9 @@ func TestFastPathOverTLS(t *testing.T) {
 				"OneRequest":              TestFastPathOneRequest,
 				"HooksPanic":              TestFastPathHooksPanic,
 				"Soak":                    TestFastPathSoak,
+				"BodyHoldsNothing":        TestBodyHoldsNothing,
+				"BodyContext":             TestBodyContext,
+				"BodyReadBeyondHandler":   TestBodyReadBeyondHandler,
 			} {
 				t.Run(name, test)
 			}
