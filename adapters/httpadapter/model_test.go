@@ -50,9 +50,10 @@ type program struct {
 type step struct {
 	request int // index into requests, or endingRequests if last
 	last    bool
-	cuts    []int // where to cut it, ascending
-	pauses  []int // after each piece: index into pauses
-	wait    bool  // for the answer, before going on
+	cuts    []int  // where to cut it, ascending
+	pauses  []int  // after each piece: index into pauses
+	handler string // the operations of a handler for "/do", see do
+	wait    bool   // for the answer, before going on
 }
 
 // requests leave the connection open. skip says that the request begins with an
@@ -79,6 +80,10 @@ var requests = []struct {
 	{"GET /trailer HTTP/1.1\r\nHost: test\r\naccept: a\r\nAccept: b\r\nTE: trailers\r\n\r\n", false},
 	{"GET /none HTTP/1.1\r\nHost: test\r\nConnection: keep-alive\r\n\r\n", false},
 	{"GET /file HTTP/1.1\r\nHost: test\r\nRange: bytes=1-3\r\n\r\n", false},
+	{"GET /do HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"POST /do HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nunread", false},
+	{"POST /do HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false},
+	{"HEAD /do HTTP/1.1\r\nHost: test\r\n\r\n", false},
 	{"PUT /ok?q=1&r=%20 HTTP/1.1\r\nHost: test:80\r\nContent-Length: 3\r\n\r\nput", false},
 	{"POST /ok HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("long body", 1000), false},
 	{"POST /bytes HTTP/1.1\r\nHost: test\r\nContent-Length: 6000\r\n\r\n" + strings.Repeat("length", 1000), false},
@@ -112,6 +117,59 @@ var endingRequests = []string{
 	"POST /hijack HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody and more",
 	"POST /panic HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody",
 	"POST /close HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody",
+	"POST /do HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\nConnection: close\r\n\r\nunread",
+}
+
+// text returns the request's bytes.
+func (s step) text() string {
+	if s.last {
+		return strings.Replace(endingRequests[s.request], " /do ", " /do?"+s.handler+" ", 1)
+	}
+	return strings.Replace(requests[s.request].text, " /do ", " /do?"+s.handler+" ", 1)
+}
+
+// operations are those that a handler for "/do" is made of.
+const operations = "wWfsnmihtTrRdx"
+
+// do is a handler that does as ops say.
+func do(rw http.ResponseWriter, r *http.Request, ops string) {
+	control := http.NewResponseController(rw)
+	for i, op := range ops {
+		var err error
+		switch op {
+		case 'w':
+			_, err = fmt.Fprintf(rw, "<%d>", i)
+		case 'W':
+			_, err = rw.Write(bytes.Repeat([]byte{'a' + byte(i)}, 5000))
+		case 'f':
+			err = control.Flush()
+		case 's':
+			rw.WriteHeader(http.StatusTeapot)
+		case 'n':
+			rw.WriteHeader(http.StatusNoContent)
+		case 'm':
+			rw.WriteHeader(http.StatusNotModified)
+		case 'i':
+			rw.WriteHeader(http.StatusEarlyHints)
+		case 'h':
+			rw.Header().Add("X-Seen", fmt.Sprint(i))
+		case 't':
+			rw.Header().Add("Trailer", "X-Seen")
+		case 'T':
+			rw.Header().Set(http.TrailerPrefix+"X-Late", fmt.Sprint(i))
+		case 'r':
+			_, err = io.ReadFull(r.Body, make([]byte, 2))
+		case 'R':
+			_, err = io.Copy(io.Discard, r.Body)
+		case 'd':
+			time.Sleep(time.Millisecond)
+		case 'x':
+			err = control.SetWriteDeadline(time.Time{})
+		}
+		if err != nil {
+			rw.Header().Add("X-Error", err.Error())
+		}
+	}
 }
 
 var endings = []string{"half-close", "close", "reset", "server closes", "server shuts down"}
@@ -129,12 +187,19 @@ func decode(data []byte) program {
 		data = data[1:]
 		return b % n
 	}
+	ops := func() (ops string) {
+		for range next(8) {
+			ops += operations[next(len(operations)):][:1]
+		}
+		return ops
+	}
 	p := program{tls: next(4) == 1, parkAfter: time.Duration(next(4)) * 500 * time.Microsecond}
 	post := false
 	for range next(8) {
 		s := step{request: next(len(requests)), wait: next(4) > 0}
 		if next(8) == 7 {
 			s.request, s.last = next(len(endingRequests)), true
+			s.handler = ops()
 			s.pauses = []int{0}
 			p.steps = append(p.steps, s)
 			return p
@@ -142,7 +207,10 @@ func decode(data []byte) program {
 		if requests[s.request].skip && !post {
 			s.request = 0
 		}
-		text := requests[s.request].text
+		if strings.Contains(requests[s.request].text, " /do ") {
+			s.handler = ops()
+		}
+		text := s.text()
 		post = strings.HasPrefix(strings.TrimLeft(text, "\r\n"), "POST ")
 		in := func() int { // a place in the text
 			if next(2) == 0 {
@@ -244,6 +312,9 @@ func (pf *performance) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	pf.seen = append(pf.seen, fmt.Sprintf("%s %s %s %q %v TLS %t same peer %t", r.Method, r.RequestURI, r.Proto, body, err, r.TLS != nil, r.RemoteAddr == pf.remote))
 	pf.mu.Unlock()
 	switch r.URL.Path {
+	case "/do":
+		do(rw, r, r.URL.RawQuery)
+		return
 	case "/slow":
 		time.Sleep(2 * time.Millisecond)
 	case "/big":
@@ -366,12 +437,7 @@ var dates = regexp.MustCompile(`Date: [^\r]*`)
 func (pf *performance) sendAll(c net.Conn, br *bufio.Reader) (open bool) {
 	var unanswered []string // methods
 	for _, s := range pf.p.steps {
-		text := ""
-		if s.last {
-			text = endingRequests[s.request]
-		} else {
-			text = requests[s.request].text
-		}
+		text := s.text()
 		from := 0
 		for i, to := range append(s.cuts[:len(s.cuts):len(s.cuts)], len(text)) {
 			if _, err := io.WriteString(c, text[from:to]); err != nil {
@@ -401,7 +467,7 @@ func (pf *performance) sendAll(c net.Conn, br *bufio.Reader) (open bool) {
 // readAnswers reads the answers to requests by their methods.
 func (pf *performance) readAnswers(br *bufio.Reader, methods []string) {
 	for _, method := range methods {
-		for status := 100; status == 100; {
+		for status := 100; status < 200; {
 			resp, err := http.ReadResponse(br, &http.Request{Method: method})
 			if err != nil {
 				pf.t.Errorf("reading an answer: %v; %s", err, pf.p)
