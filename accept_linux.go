@@ -175,15 +175,15 @@ func socketAddrs(nfd int, from *unix.RawSockaddrAny) (local, remote netip.AddrPo
 	return addrPortOf(localAddrOf(nfd)), peer.addrPort()
 }
 
-// gate returns a gate that is shut while as many connections are open as may be. It is done, and sets
-// received, when there is a connection whose header was awaited: that has its place already. A
-// listener without rules has neither, and so allocates neither for each connection.
-func (a *acceptor) gate() (gate loop.Gate, received **headerWait) {
+// gate returns a gate that is shut while as many connections are open as may be. It is done when there
+// is a connection whose header was awaited, which has its place already, and puts that into the second
+// result. A listener without rules has neither, and so allocates neither for each connection.
+func (a *acceptor) gate() (loop.Gate, **headerWait) {
 	admission := a.listener.admission
 	if admission == nil {
 		return nil, nil
 	}
-	received = new(*headerWait)
+	received := new(*headerWait)
 	return func() loop.GateState {
 		if *received = a.headers.next(); *received != nil {
 			return loop.GateDone
