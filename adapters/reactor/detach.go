@@ -10,15 +10,15 @@ import (
 )
 
 // Detach makes the connection a blocking one: it returns it, and a copy of the bytes that were read
-// and not used. Called by Data these are all of p; the caller knows how many of them it has used. No
-// callback comes any more, Close included, and all calls on c fail. It fails with a [net.OpError] of
-// [net.ErrClosed] if the connection has ended.
+// and not used. Called by Data, they begin with all of p: the caller knows how many of them it has
+// used. No callback comes any more, Close included, and all calls on c fail. Detach fails with a
+// [net.OpError] of [net.ErrClosed] if the connection has ended.
 //
 // It is for the connection's loop: its callbacks, and functions of After and [Loop.Submit]. The
 // connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it is
 // of another type with the same methods: a goroutine sends the rest first, and writes wait for it.
 //
-// Functions of Go that wait still run.
+// Functions of Go that wait still run, and their writes fail: call Detach when the last has run.
 func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	if c.phase != open || c.asked.Load()&(askClose|askEnd) != 0 {
 		return nil, nil, c.opError("detach", net.ErrClosed)

@@ -49,7 +49,8 @@ func (c *Conn) CloseWrite() error {
 }
 
 // end has the loop close the connection for a reason: at once (askClose), or when all is written
-// (askEnd). The last reason counts until the connection is closed at once.
+// (askEnd). The reason of the former counts more; of two of the latter, CloseAfterWrite's, or else the
+// first.
 func (c *Conn) end(how uint32, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +58,8 @@ func (c *Conn) end(how uint32, why error) {
 }
 
 func (c *Conn) endLocked(how uint32, why error) {
-	if c.asked.Load()&askClose != 0 {
+	asked := c.asked.Load()
+	if asked&askClose != 0 || how&asked&askEnd != 0 && why != nil {
 		return
 	}
 	if why != nil || c.more != nil {

@@ -208,11 +208,12 @@ func (s *sock) write(writing chan struct{}, p []byte) {
 	s.owner.loop.engine.Submit(func() { s.owner.onEvent(false, true) })
 }
 
-// tryWriteBuffers is tryWrite of the first slices.
+// tryWriteBuffers is tryWrite of the first slices: of those that may have been written, and as much
+// again, so that a write is under way unless all were.
 func (s *sock) tryWriteBuffers(v net.Buffers) (int, error) {
 	var p []byte
 	for _, b := range v {
-		if p = append(p, b...); len(p) >= aheadBytes {
+		if p = append(p, b...); len(p) >= 2*aheadBytes {
 			break
 		}
 	}

@@ -20,11 +20,14 @@ const fewBytes = readBytes / 4
 // read reads what there is and calls Data with it. Bytes that are left in the socket wait for the next
 // round, for an event, or for the end of the reason that stops the reading.
 func (c *Conn) read() {
-	if c.unused != nil && !c.offered && !c.stopped() {
-		c.offer()
-	}
-	for range readsPerEvent {
-		if c.stopped() || c.inputEnded {
+	for reads := 0; reads < readsPerEvent; {
+		switch {
+		case c.stopped():
+			return
+		case c.unused != nil && !c.offered: // first, or the end of the stream might be found before
+			c.offer()
+			continue
+		case c.inputEnded:
 			return
 		}
 		n, err := c.readOnce()
@@ -34,6 +37,7 @@ func (c *Conn) read() {
 		if n == 0 {
 			return
 		}
+		reads++
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
