@@ -207,8 +207,13 @@ func (f *FD) TryRead(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, _, err := f.tryRead(p)
-	return n, err
+	for {
+		n, done, err := f.tryRead(p)
+		if done || f.rd.state.Load()&ready == 0 {
+			return n, err
+		}
+		// A signal came first (EINTR): no edge tells of what is there already.
+	}
 }
 
 // awaitReadable waits until a read may find something, and leaves it to that.

@@ -1,0 +1,187 @@
+//go:build percore_faults && !percore_net
+
+package reactor
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
+)
+
+// faults are the system calls that a server of handlers makes, with errors that their man pages
+// list.
+var faults = map[sys.Op][]syscall.Errno{
+	sys.OpRead:        {unix.EINTR, unix.EAGAIN, unix.ECONNRESET, unix.ETIMEDOUT, unix.EIO, unix.ENOMEM},
+	sys.OpWrite:       {unix.EINTR, unix.EAGAIN, unix.EPIPE, unix.ECONNRESET, unix.ENOBUFS, unix.ENOMEM},
+	sys.OpWritev:      {unix.EINTR, unix.EPIPE, unix.ECONNRESET, unix.ENOBUFS, unix.ENOMEM},
+	sys.OpEpollCtl:    {unix.ENOMEM, unix.ENOSPC},
+	sys.OpShutdown:    {unix.ENOTCONN, unix.ENOBUFS},
+	sys.OpClose:       {unix.EIO, unix.EINTR},
+	sys.OpGetsockname: {unix.ENOBUFS},
+}
+
+// TestFaults has each call fail, with each error, one at a time: no hang, no wrong byte, no leak, and
+// Close once with the error.
+func TestFaults(t *testing.T) {
+	testnet.NoLeaks(t)
+	for op, errnos := range faults {
+		hits := 0
+		for _, errno := range errnos {
+			for n := int64(1); n <= 4 && playFault(t, op, errno, n); n++ {
+				hits++
+			}
+		}
+		if hits == 0 {
+			t.Errorf("no %s was made to fail: is it not needed any more?", op)
+		}
+	}
+}
+
+// playFault plays a client that asks for a short answer, a long one and the end, and reports whether
+// the n-th call failed.
+func playFault(t *testing.T, op sys.Op, errno syscall.Errno, n int64) bool {
+	t.Helper()
+	long := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
+	end, ended := closes()
+	s, dial := serve(t, &handler{close: end, open: func(c *Conn) {
+		c.sock.conn.SetWriteBuffer(32 << 10)
+	}, data: func(c *Conn, p []byte) int {
+		switch p[0] {
+		case 'l':
+			c.Write([]byte("long:")) // and so two slices
+			c.Write(long)
+		case 'e':
+			c.CloseWrite()
+		default:
+			c.Write(p[:1])
+		}
+		return 1
+	}})
+	c := dial()
+	c.(*net.TCPConn).SetReadBuffer(64 << 10)
+	io.WriteString(c, "a")
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int64
+	var hit atomic.Bool
+	restore := sys.Inject(func(called sys.Op, fd int) syscall.Errno {
+		if called != op || calls.Add(1) != n || errno == unix.EAGAIN && !makeTrue(op, fd, n) {
+			return 0
+		}
+		hit.Store(true)
+		return errno
+	})
+	defer restore()
+	io.WriteString(c, "b")
+	time.Sleep(time.Millisecond)
+	io.WriteString(c, "le")
+	got, _ := io.ReadAll(c)
+	c.Close()
+	err := testnet.Receive(t, "Close", ended)
+	restore()
+	if want := "blong:" + string(long); !bytes.HasPrefix([]byte(want), got) {
+		t.Errorf("%s number %d fails with %v: got wrong bytes", op, n, errno)
+	} else if err == io.EOF && len(got) != len(want) {
+		t.Errorf("%s number %d fails with %v: got %d bytes, want %d", op, n, errno, len(got), len(want))
+	}
+	var operr *net.OpError
+	if err != io.EOF && !(errors.As(err, &operr) && errors.Is(err, errno)) {
+		t.Errorf("%s number %d fails with %v: Close got %v, want EOF or an OpError of that", op, n, errno, err)
+	}
+	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
+	testnet.Eventually(t, "all buffers are released", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+	s.Close()
+	if len(ended) != 0 {
+		t.Errorf("%s number %d fails with %v: Close came again", op, n, errno)
+	}
+	return hit.Load()
+}
+
+// makeTrue has an event come after an invented EAGAIN, as after a true one: setting SO_RCVLOWAT
+// makes one for reading, and the first registration for writing does.
+func makeTrue(op sys.Op, fd int, n int64) bool {
+	if op == sys.OpRead {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1) == nil
+	}
+	return n == 1
+}
+
+// One message to many connections is one send each, and one buffer.
+func TestBroadcastSends(t *testing.T) {
+	testnet.NoLeaks(t)
+	s, dial := serve(t, &handler{})
+	const clients = 200
+	var conns []net.Conn
+	for range clients {
+		conns = append(conns, dial())
+	}
+	testnet.Eventually(t, "all are open", func() bool {
+		n := 0
+		for _, l := range s.loops() {
+			n += countOpen(l)
+		}
+		return n == clients
+	})
+	var sends atomic.Int64
+	restore := sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+		if op == sys.OpWrite || op == sys.OpWritev {
+			sends.Add(1)
+		}
+		return 0
+	})
+	defer restore()
+	gets := pool.ReadStats().Gets
+	message := bytes.Repeat([]byte("m"), 2000)
+	s.Broadcast(message)
+	for _, c := range conns {
+		if _, err := io.ReadFull(c, make([]byte, len(message))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := sends.Load(); n != clients {
+		t.Errorf("got %d sends for %d connections, want as many", n, clients)
+	}
+	if n := pool.ReadStats().Gets - gets; n != 1 {
+		t.Errorf("got %d buffers, want 1", n)
+	}
+}
+
+// The writes of a pipelined burst are one send.
+func TestBurstIsOneSend(t *testing.T) {
+	testnet.NoLeaks(t)
+	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		c.Write(p[:1])
+		return 1
+	}})
+	c := dial()
+	var reads, sends atomic.Int64
+	restore := sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+		switch op {
+		case sys.OpRead:
+			reads.Add(1)
+		case sys.OpWrite, sys.OpWritev:
+			sends.Add(1)
+		}
+		return 0
+	})
+	defer restore()
+	c.Write(make([]byte, 100))
+	if _, err := io.ReadFull(c, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	if sends.Load() > reads.Load() || sends.Load() > 3 { // the kernel may deliver the burst in parts
+		t.Errorf("got %d sends for %d reads, want one for each", sends.Load(), reads.Load())
+	}
+}
