@@ -41,7 +41,8 @@ func answer(to []byte, n int, kind byte, body []byte) (answer []byte, last bool)
 	return to, kind%kinds == kindLast
 }
 
-// blockingServe is the protocol as blocking code, from the n-th message on. It returns the connection's end.
+// blockingServe is the protocol as blocking code, from the n-th message on. It returns the end of the
+// connection.
 func blockingServe(c net.Conn, r io.Reader, n int) error {
 	br := bufio.NewReader(r)
 	for ; ; n++ {

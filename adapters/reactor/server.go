@@ -65,7 +65,7 @@ func Serve(l net.Listener, h Handler, options ...Option) error {
 func (s *Server) Serve(l net.Listener) error {
 	pl, ok := l.(*percore.Listener)
 	if !ok {
-		return fmt.Errorf("reactor: Serve needs a listener of percore.Listen, not a %T: loops need the socket itself", l)
+		return fmt.Errorf("reactor: Serve needs a *percore.Listener, not a %T: pass percore.Listen's, unwrapped, and don't set PERCOREDEBUG=engine=net", l)
 	}
 	if !s.addListener(pl) {
 		pl.Close()
