@@ -7,4 +7,9 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m, testnet.WithCheck(pool.CheckLeaks)) }
+// children are the processes of single tests' own.
+var children []testnet.Option
+
+func TestMain(m *testing.M) {
+	testnet.Main(m, append(children, testnet.WithCheck(pool.CheckLeaks))...)
+}
