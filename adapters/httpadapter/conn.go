@@ -238,6 +238,8 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 	if _, ok := c.change(connState.notify); ok {
 		if c.isTLS() {
 			c.watchNext(x)
+		} else {
+			c.tellNext(x, err)
 		}
 		return
 	}
@@ -268,6 +270,21 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 		c.queue.workers.Serve(c)
 	default:
 		c.enqueueLocked()
+	}
+}
+
+// tellNext tells the request under way of the client's end if it has begun after x was told and before
+// the state was notified: a worker that begins a request arms the callback only if it finds that
+// state. The worker does it the other way round: first the request, then the question.
+func (c *conn) tellNext(x *exchange, err error) {
+	next := c.current.Load()
+	if next == nil || next == x {
+		return
+	}
+	if err != nil || c.Conn.AtEnd() {
+		next.leave()
+	} else {
+		next.rearm()
 	}
 }
 
