@@ -53,7 +53,7 @@ func TestRequestContext(t *testing.T) {
 			if !stopped() || stopped() {
 				t.Error("stop did not report that it stopped the function, once")
 			}
-			if got := runtime.NumGoroutine(); got != before {
+			if got := runtime.NumGoroutine(); got > before { // those of other tests may end meanwhile
 				t.Errorf("got %d goroutines more, want none", got-before)
 			}
 			if ended.Err() == nil || child.Err() != nil {
