@@ -316,6 +316,13 @@ func (l *Loop) poll() (more bool) {
 	return ran || full || len(l.deferred) > 0
 }
 
+// Retain takes a reference to the loop's group, so that Submit works until Release: see
+// [Group.Retain].
+func (l *Loop) Retain() bool { return l.group.Retain() }
+
+// Release gives up a reference taken by Retain.
+func (l *Loop) Release() { l.group.Release() }
+
 // Defer has f run once the events and tasks that the loop has at present have been dealt with. It
 // is for code on the loop's goroutine, and costs no wake-up. A function that f defers runs after
 // the next poll, which then does not wait.

@@ -102,6 +102,7 @@ func (c *Conn) hangUp(asked uint32) bool {
 	}
 	c.hungUp = true
 	c.stopTimeouts()
+	c.loop.engine.Retain() // or the loop might end with its last socket, while functions of Go run
 	_ = c.sock.close()
 	return true
 }
@@ -141,6 +142,7 @@ func (c *Conn) finish() {
 	c.mu.Unlock()
 	c.phase = closed
 	c.loop.remove(c)
+	defer c.loop.engine.Release()
 	defer c.loop.server.left()
 	c.call("Close", func() { c.loop.handler.Close(c, why) })
 }

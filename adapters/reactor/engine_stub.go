@@ -55,6 +55,12 @@ func (s *serial) Submit(f func()) {
 	}
 }
 
+// Retain and Release have nothing to do: the loop is there as long as it is used.
+func (s *serial) Retain() bool { return true }
+
+// Release is Retain's counterpart.
+func (s *serial) Release() {}
+
 // Defer has f run when the functions submitted until now have. It is for those.
 func (s *serial) Defer(f func()) { s.deferred = append(s.deferred, f) }
 
