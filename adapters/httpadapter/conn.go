@@ -236,11 +236,7 @@ func (c *conn) woken(err error) {
 // wakeAfter is woken when x, the request under way, was told, if there is one.
 func (c *conn) wakeAfter(x *exchange, err error) {
 	if _, ok := c.change(connState.notify); ok {
-		if c.isTLS() {
-			c.watchNext(x)
-		} else {
-			c.tellNext(x, err)
-		}
+		c.watchNext(x, err)
 		return
 	}
 	c.mu.Lock()
@@ -273,17 +269,17 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 	}
 }
 
-// tellNext tells the request under way of the client's end if it has begun after x was told and before
-// the state was notified: a worker that begins a request arms the callback only if it finds that
-// state. The worker does it the other way round: first the request, then the question.
-func (c *conn) tellNext(x *exchange, err error) {
-	next := c.current.Load()
-	if next == nil || next == x {
-		return
-	}
-	if err != nil || c.Conn.AtEnd() {
+// watchNext is for a callback that came during x and was noted after the next request had begun, if one
+// has: that takes the callback for armed, since a worker that begins a request arms it only if it finds
+// it noted. The worker makes the request known first, and asks then, so one of the two sees the other.
+func (c *conn) watchNext(x *exchange, err error) {
+	switch next := c.current.Load(); {
+	case next == nil || next == x:
+	case c.isTLS():
+		go next.watch()
+	case err != nil || c.Conn.AtEnd():
 		next.leave()
-	} else {
+	default:
 		next.rearm()
 	}
 }

@@ -758,6 +758,30 @@ func TestFastPathSpuriousCallbackBetween(t *testing.T) {
 	c.awaitEOF()
 }
 
+// The same for a callback that has come during a request and is noted during the next.
+func TestFastPathSpuriousCallbackLate(t *testing.T) {
+	arrived := make(chan bool, 1)
+	var first *exchange
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		x, _ := rw.(*exchange)
+		if r.URL.Path != "/wait" {
+			first = x
+			return
+		}
+		testnet.Eventually(t, "the callback", x.conn.Conn.CancelOnReadable)
+		x.conn.wakeAfter(first, nil)
+		arrived <- true
+		<-r.Context().Done()
+	}, nil)
+	c := f.dial()
+	c.send(request("/") + request("/wait"))
+	testnet.Receive(t, "the request", arrived)
+	c.closeWrite()
+	c.answer()
+	c.answer()
+	c.awaitEOF()
+}
+
 // The hook may close the connection that a handler hijacks.
 func TestFastPathCloseInHijack(t *testing.T) {
 	returned := make(chan error, 1)

@@ -191,14 +191,6 @@ func (x *exchange) watch() {
 	c.wakeAfter(x, nil)
 }
 
-// watchNext is for a callback that has come, and been noted, since x: if the next request has begun
-// before it was noted, that takes the callback for armed.
-func (c *conn) watchNext(x *exchange) {
-	if next := c.current.Load(); next != nil && next != x {
-		go next.watch()
-	}
-}
-
 // over reports whether the connection's bytes are not x's any more, or those of its body.
 func (x *exchange) over() bool {
 	x.mu.Lock()

@@ -43,6 +43,7 @@ func TestFastPathOverTLS(t *testing.T) {
 				"EndOfPipeline":           TestFastPathEndOfPipeline,
 				"SpuriousCallback":        TestFastPathSpuriousCallback,
 				"SpuriousCallbackBetween": TestFastPathSpuriousCallbackBetween,
+				"SpuriousCallbackLate":    TestFastPathSpuriousCallbackLate,
 				"CloseInHijack":           TestFastPathCloseInHijack,
 				"FailedWrite":             TestFastPathFailedWrite,
 				"OneRequest":              TestFastPathOneRequest,
