@@ -288,13 +288,13 @@ func TestOnAcceptPanics(t *testing.T) {
 	}}
 	onAdmissionListeners(t, lc, func(t *testing.T, l *Listener) {
 		ln, closes = l, false
-		accept := func() (err error, panicked any) {
+		accept := func() (panicked any, err error) {
 			defer func() { panicked = recover() }()
 			_, err = ln.Accept()
 			return
 		}
 		client := testnet.Dial(t, ln)
-		if _, panicked := accept(); panicked != "no" {
+		if panicked, _ := accept(); panicked != "no" {
 			t.Errorf("got %v, want OnAccept's panic", panicked)
 		}
 		if err := awaitEnd(client); err != nil {
@@ -305,7 +305,7 @@ func TestOnAcceptPanics(t *testing.T) {
 		}
 		closes = true
 		testnet.Dial(t, ln)
-		err, _ := accept()
+		_, err := accept()
 		wantErr(t, "Accept after Close", err, "accept", net.ErrClosed)
 	})
 }

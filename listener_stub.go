@@ -23,7 +23,6 @@ type listener struct {
 	netBuffers bool // Accept returns netConns
 
 	// atomic
-	counts acceptCounts
 	unlink atomic.Bool // remove the unix socket's file on close
 
 	mu struct {
