@@ -221,6 +221,12 @@ func isSkipped(errno syscall.Errno) bool {
 	return false
 }
 
+// count adds 1 to a counter of the listener's, and to that of the process.
+func (l *listener) count(c acceptCounter) {
+	l.counts[c].Add(1)
+	acceptTotals[c].Add(1)
+}
+
 // countSkipped counts a connection that was lost. A call that was interrupted has lost none.
 func (l *listener) countSkipped(errno syscall.Errno) {
 	switch errno {

@@ -129,6 +129,9 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() (s ListenerStats) {
-	l.admits.addTo(&s)
+	if l.admits != nil {
+		l.admits.admission.addTo(&s)
+		l.admits.proxy.addTo(&s)
+	}
 	return s
 }

@@ -162,14 +162,6 @@ func (l *netListener) next() acceptResult {
 	return acceptResult{conn: nc, err: err}
 }
 
-// addTo adds the counters.
-func (l *netListener) addTo(s *ListenerStats) {
-	if l != nil {
-		l.admission.addTo(s)
-		l.proxy.addTo(s)
-	}
-}
-
 // acquire waits for a place. It fails when the listener is closed and when its deadline passes.
 func (l *netListener) acquire() error {
 	for {

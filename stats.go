@@ -155,12 +155,6 @@ func (n *acceptCounts) read() AcceptStats {
 	}
 }
 
-// count adds 1 to a counter of the listener's, and to that of the process.
-func (l *listener) count(c acceptCounter) {
-	l.counts[c].Add(1)
-	acceptTotals[c].Add(1)
-}
-
 // openListeners are the listeners of the process that are open. It holds no Listener, so
 // that the garbage collector can find those that are lost.
 type openListeners struct {
