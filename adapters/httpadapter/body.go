@@ -25,7 +25,9 @@ import (
 // is closed before the first byte of the answer is sent, and Close reads up to discardMax bytes, so
 // that the connection can serve another request.
 type requestBody struct {
-	x *exchange // immutable
+	// immutable
+	x    *exchange
+	last bool // the client has asked for the connection to be closed: the rest of the body is not read
 
 	mu     sync.Mutex // held for a whole call, waiting included; x.mu may be taken with it
 	left   []byte     // bytes that were read from the connection and not by the handler: buffer's, or the worker's
@@ -143,7 +145,12 @@ func (b *requestBody) close() (err error) {
 	if b.closed {
 		return nil
 	}
-	if b.cut = !b.ended; b.cut && b.unread() > discardMax {
+	b.cut = !b.ended
+	switch {
+	case !b.cut:
+	case b.last:
+		b.early = true
+	case b.unread() > discardMax:
 		b.early, b.linger = true, true
 	}
 	for !b.ended && !b.early {
@@ -207,13 +214,16 @@ func (b *requestBody) lock() {
 	c := b.x.conn
 	_ = c.Conn.SetReadDeadline(longAgo)
 	b.mu.Lock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	_ = c.Conn.SetReadDeadline(c.real.get().time())
 }
 
-// wasRead reports whether the handler has read all of the body. A Read that waits has not.
-func (b *requestBody) wasRead() bool {
+// settled reports whether no limit of a reader above the body can have been met: all of the body was
+// read, or another goroutine reads it, which a reader that has met its limit does not do.
+func (b *requestBody) settled() bool {
 	if !b.mu.TryLock() {
-		return false
+		return true
 	}
 	defer b.mu.Unlock()
 	return b.ended && !b.cut

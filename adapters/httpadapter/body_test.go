@@ -159,6 +159,18 @@ func TestBodyTimeouts(t *testing.T) {
 	})
 }
 
+// awaitReader waits until another goroutine is in a Read of a body.
+func awaitReader(t *testing.T, r *http.Request) {
+	b := r.Body.(*requestBody)
+	testnet.Eventually(t, "the body being read", func() bool {
+		if b.mu.TryLock() {
+			b.mu.Unlock()
+			return false
+		}
+		return true
+	})
+}
+
 // Another goroutine may still read when the handler has returned: its Read fails, and gets no byte of
 // the next request.
 func TestBodyReadBeyondHandler(t *testing.T) {
@@ -173,7 +185,7 @@ func TestBodyReadBeyondHandler(t *testing.T) {
 				_, err := io.Copy(io.Discard, r.Body)
 				ended <- err
 			}()
-			time.Sleep(time.Millisecond)
+			awaitReader(t, r)
 			nc, buffered, err := rc.Hijack()
 			if err != nil {
 				t.Errorf("Hijack: %v", err)
@@ -184,11 +196,14 @@ func TestBodyReadBeyondHandler(t *testing.T) {
 			return
 		}
 		_ = rc.EnableFullDuplex() // else the answer waits for the body
+		if _, err := io.ReadFull(r.Body, make([]byte, len("body"))); err != nil {
+			t.Error(err)
+		}
 		go func() {
 			_, err := io.Copy(io.Discard, r.Body)
 			ended <- err
 		}()
-		time.Sleep(time.Millisecond)
+		awaitReader(t, r)
 	}, nil)
 	c := f.dial()
 	c.get("/")
@@ -294,4 +309,67 @@ func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 	pf.mu.Lock()
 	defer pf.mu.Unlock()
 	return fmt.Sprintf("%s\n%v\n%s", dates.ReplaceAllString(answers.String(), "Date: now"), pf.states, pf.log.String())
+}
+
+// A body of which the client says that the connection closes after it is not read on the handler's
+// behalf, which might wait for ever; and Hijack after WriteHeader ends the body first.
+func TestBodyLast(t *testing.T) {
+	for _, test := range []struct {
+		name, request string
+		handler       http.HandlerFunc
+	}{
+		{"not read", "POST / HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 100\r\n\r\nx",
+			func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, "answer") }},
+		{"closed", "POST / HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 100\r\n\r\nx",
+			func(rw http.ResponseWriter, r *http.Request) { r.Body.Close(); fmt.Fprint(rw, "answer") }},
+		{"hijacked", "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbodyBEHIND",
+			func(rw http.ResponseWriter, r *http.Request) {
+				rw.WriteHeader(http.StatusOK)
+				nc, buffered, err := rw.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Errorf("Hijack: %v", err)
+					return
+				}
+				behind, _ := buffered.Peek(buffered.Reader.Buffered())
+				fmt.Fprintf(nc, "<%s>", behind)
+				nc.Close()
+			}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := startFast(t, test.handler, nil)
+			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+			plain := &http.Server{Handler: test.handler}
+			go plain.Serve(ln)
+			defer plain.Close()
+			ask := func(address string) string {
+				c, err := net.Dial("tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+				io.WriteString(c, test.request)
+				answer, _ := io.ReadAll(c) // which a reset may end
+				before, after, _ := strings.Cut(string(answer), "Date: ")
+				_, after, _ = strings.Cut(after, "\r\n")
+				return before + after
+			}
+			if got, want := ask(f.ln.Addr().String()), ask(ln.Addr().String()); got != want {
+				t.Errorf("got %q, want net/http's %q", got, want)
+			}
+			f.wantFast(1)
+		})
+	}
+}
+
+// A deadline that the adapter doesn't know of ends no wait, and keeps nothing busy.
+func TestForeignDeadline(t *testing.T) {
+	f := startFast(t, echoPath, nil)
+	c := f.dial()
+	c.get("/")
+	f.awaitParked(1)
+	_ = f.conn().Conn.SetReadDeadline(longAgo)
+	if got := c.get("/next"); got != "/next" {
+		t.Errorf("got %q", got)
+	}
 }

@@ -208,6 +208,15 @@ func (c *conn) arm() {
 	}
 }
 
+// armAnew is arm with the deadline that counts. The engine's may be another one, which has passed: a
+// handler's goroutine may set its deadline at the same time as the worker.
+func (c *conn) armAnew() {
+	c.mu.Lock()
+	_ = c.Conn.SetReadDeadline(c.real.get().time())
+	c.mu.Unlock()
+	c.arm()
+}
+
 // waker is a conn as the engine's handler. (The conn's own OnReadable is
 // percore.Conn's, for hijacked connections.)
 type waker conn
@@ -251,7 +260,7 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 	case errors.Is(err, os.ErrDeadlineExceeded) && !c.real.get().passed() && c.queue.call.fast:
 		// A deadline that a handler has set ended the wait, or was about to, before the request was
 		// answered. It is gone.
-		go c.arm()
+		go c.armAnew()
 	case c.hasUnread() && (err != nil || c.Conn.AtEnd()):
 		c.enqueueLocked() // net/http ends a header that was cut off
 	case err != nil:

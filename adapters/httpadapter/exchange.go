@@ -92,7 +92,7 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 	req.TLS = c.tlsState()
 	end := h.Bytes + int(min(h.ContentLength, int64(len(p)-h.Bytes)))
 	if h.ContentLength > 0 {
-		x.body = &requestBody{x: x, left: p[h.Bytes:end], rest: h.ContentLength - int64(end-h.Bytes)}
+		x.body = &requestBody{x: x, last: req.Close, left: p[h.Bytes:end], rest: h.ContentLength - int64(end-h.Bytes)}
 		req.Body = x.body
 	}
 	x.watching = !x.awaitsBody()
@@ -208,6 +208,14 @@ func (x *exchange) closeBody() (reusable, linger bool) {
 	return reusable && !x.limited, linger || x.limited
 }
 
+// dropBody is for a handler that has returned and hijacked the connection. Its Hijack, on another
+// goroutine, may not have come to the body yet, which has bytes of the worker's buffer.
+func (x *exchange) dropBody() {
+	if x.body != nil {
+		x.body.take()
+	}
+}
+
 // CloseNotify implements http.CloseNotifier.
 func (x *exchange) CloseNotify() <-chan bool {
 	x.mu.Lock()
@@ -226,6 +234,7 @@ func (x *exchange) CloseNotify() <-chan bool {
 
 // Hijack implements http.Hijacker.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	x.Response.EndHeader() // it reads the rest of the body
 	read, err := x.seize()
 	if err != nil {
 		return nil, nil, err
@@ -268,7 +277,7 @@ func (x *exchange) markHijacked() (rest []byte, err error) {
 		return nil, http.ErrHijacked
 	}
 	x.hijacked = true
-	return x.rest, nil
+	return bytes.Clone(x.rest), nil
 }
 
 // SetReadDeadline is for http.ResponseController.
@@ -323,7 +332,7 @@ var maxBytesReader = reflect.TypeOf(http.MaxBytesReader(nil, http.NoBody, 0))
 // which net/http is told by a method that only its own ResponseWriter can have. If all of the body was
 // read there is no need to, and another goroutine may be about to use the reader for the last time.
 func (x *exchange) hitLimit() bool {
-	if reflect.TypeOf(x.req.Body) != maxBytesReader || x.body == nil || x.body.wasRead() {
+	if reflect.TypeOf(x.req.Body) != maxBytesReader || x.body == nil || x.body.settled() {
 		return false
 	}
 	var tooLarge *http.MaxBytesError

@@ -258,7 +258,7 @@ func (c *conn) tlsState() *tls.ConnectionState {
 // request in its buffer. The caller holds c.mu.
 func (c *conn) serveShakenLocked() {
 	if at := c.queue.server.headerDeadline(); at != 0 {
-		c.setRealDeadline(at)
+		c.setRealDeadlineLocked(at)
 	}
 	c.change(connState.serve)
 	c.queue.workers.Serve(c)

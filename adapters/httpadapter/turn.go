@@ -59,7 +59,9 @@ func (c *conn) serve() {
 func (t *turn) abandon() {
 	hijacked := false
 	if x := t.c.current.Swap(nil); x != nil {
-		if hijacked, _, _ = x.end(); !hijacked {
+		if hijacked, _, _ = x.end(); hijacked {
+			x.dropBody()
+		} else {
 			t.c.send(x.Out())
 			x.closeBody()
 		}
@@ -190,6 +192,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	x.limited = x.returned && x.hitLimit()
 	hijacked, dated, watching := x.end()
 	if hijacked {
+		x.dropBody()
 		c.current.Store(nil)
 		return false
 	}
@@ -425,9 +428,15 @@ func (c *conn) remoteText() string {
 // setRealDeadline sets the read deadline. Most connections never have one.
 func (c *conn) setRealDeadline(at instant) {
 	if c.real.get() != at {
-		c.real.set(at)
-		_ = c.Conn.SetReadDeadline(at.time())
+		c.mu.Lock() // a handler may set one at the same time
+		defer c.mu.Unlock()
+		c.setRealDeadlineLocked(at)
 	}
+}
+
+func (c *conn) setRealDeadlineLocked(at instant) {
+	c.real.set(at)
+	_ = c.Conn.SetReadDeadline(at.time())
 }
 
 // bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The

@@ -399,6 +399,16 @@ func (w *Response) EnableFullDuplex() {
 	w.fullDuplex = true
 }
 
+// EndHeader completes a header that was decided on, as net/http does before a handler hijacks the
+// connection: that ends the request's body as well.
+func (w *Response) EndHeader() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase == handling && w.wrote {
+		w.sendHeader(nil)
+	}
+}
+
 // End ends the answer where it is, because the handler hijacks the connection. A header that was
 // decided on is sent; a body that waits is dropped, as with net/http. Afterwards Write returns
 // http.ErrHijacked, and the Response must not be finished.
