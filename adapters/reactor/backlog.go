@@ -75,8 +75,13 @@ func partOf(p []byte) (part, []byte) {
 	return part{buffer: buffer, bytes: room[:n]}, p[n:]
 }
 
-// appendShared puts p, bytes of a buffer, to the end without a copy.
+// appendShared puts p, bytes of a buffer, to the end: without a copy, unless it is so short that
+// its part and its buffer would take more memory than it.
 func (b *backlog) appendShared(buffer *pool.Buffer, p []byte) {
+	if len(p) < partBytesMin {
+		b.append(p)
+		return
+	}
 	buffer.Retain()
 	b.bytes += len(p)
 	b.parts = append(b.parts, part{buffer, p, true})

@@ -170,6 +170,9 @@ func (c *Conn) open() {
 
 // onEvent is called on the loop when there may be something to do.
 func (c *Conn) onEvent(readable, writable bool) {
+	if c.phase == opening && writable {
+		c.onRoom() // which is told once; open reads
+	}
 	if c.phase != open && c.phase != ending {
 		return // open reads; or the event was under way
 	}

@@ -3,6 +3,7 @@ package reactor
 import (
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -25,7 +26,7 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	}
 	l := c.loop
 	switch {
-	case len(l.feeding) > 0:
+	case l.fed == c:
 		buffered = slices.Clone(l.feeding)
 	case c.unused != nil:
 		buffered = slices.Clone(c.unused.Bytes())
@@ -33,7 +34,7 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	unsent := c.takeUnsent()
 	c.stopTimeouts()
 	c.phase = detached
-	if l.feeding == nil { // or Data has it in hand
+	if l.fed != c { // or Data has it in hand
 		c.dropUnused()
 	}
 	buffered = append(buffered, c.sock.unwatch()...)
@@ -49,12 +50,19 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 func (c *Conn) takeUnsent() *backlog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.refusing = true
+	for c.sending { // another goroutine's call, which does not block; the backlog is in its hands
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
 	if c.collecting {
 		c.collecting = false
-		c.sendLocked(c.loop.collected, nil)
-		c.loop.collected = c.loop.collected[:0]
+		if len(c.loop.collected) > 0 {
+			c.sendLocked(c.loop.collected, nil)
+			c.loop.collected = c.loop.collected[:0]
+		}
 	}
-	c.refusing = true
 	c.asked.Or(askClose)
 	b := c.unsent
 	c.unsent = nil

@@ -21,8 +21,12 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// CloseAfterWrite closes the connection once the peer's socket has taken everything that was written.
+// CloseAfterWrite closes the connection once the socket has taken everything that was written.
 // Nothing is read any more, and later writes fail. It fails as Close does.
+//
+// As with a net.Conn, if the peer has sent bytes that were not read the kernel resets the connection
+// when it is closed, and the peer may lose the end of what was sent (RFC 1122, section 4.2.2.13). Where
+// a peer may still be sending, call CloseWrite, and read on until the peer's end.
 func (c *Conn) CloseAfterWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@ package reactor
 
 import (
 	"net"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/loop"
@@ -35,7 +36,11 @@ func newSock(c *percore.Conn) sock { return sock{conn: c} }
 // claim has events go to c, which ignores them until it is open.
 func (s *sock) claim(c *Conn) error {
 	s.events = (*watcher)(c)
-	return s.conn.Watch(&s.events)
+	if err := s.conn.Watch(&s.events); err != nil {
+		return err
+	}
+	_ = s.conn.SetDeadline(time.Time{}) // of the code before, which the server's reads would fail by
+	return nil
 }
 
 // watcher is a Conn as its loop sees it.

@@ -146,6 +146,7 @@ const aheadBytes = 32 << 10
 // claim has events go to c, which ignores them until it is open.
 func (s *sock) claim(c *Conn) error {
 	s.owner = c
+	_ = s.conn.SetDeadline(time.Time{})
 	go s.readAhead(c)
 	return nil
 }
@@ -258,5 +259,21 @@ func (s *sock) finishWrite() int {
 // close closes the connection.
 func (s *sock) close() error {
 	close(s.stop)
-	return s.conn.Close()
+	s.mu.Lock()
+	writing := s.writing
+	s.mu.Unlock()
+	if writing == nil {
+		return s.conn.Close()
+	}
+	// The writer has the bytes that a socket of a loop would have taken by now.
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+	_ = s.conn.SetWriteDeadline(time.Now().Add(closingWrite))
+	go func() {
+		<-writing
+		_ = s.conn.Close()
+	}()
+	return nil
 }
+
+// closingWrite is how long a writer may take until the socket of a closed connection has room.
+const closingWrite = 100 * time.Millisecond

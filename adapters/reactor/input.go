@@ -142,7 +142,7 @@ func (c *Conn) feed(p []byte) (left []byte) {
 		}
 		p = p[used:]
 	}
-	l.feeding = nil
+	l.feeding, l.fed = nil, nil
 	l.timed(c, "Data", start)
 	return p
 }
@@ -157,7 +157,7 @@ func (c *Conn) data(p []byte) (used int) {
 			used = len(p)
 		}
 	}()
-	c.loop.feeding = p
+	c.loop.feeding, c.loop.fed = p, c
 	used = c.loop.handler.Data(c, p)
 	if uint(used) > uint(len(p)) {
 		panic(badUse{used, len(p)})
@@ -169,7 +169,7 @@ func (c *Conn) data(p []byte) (used int) {
 // spoiled leaves the memory that Data had to the collector: a Data that did not return may have
 // handed it on.
 func (c *Conn) spoiled() {
-	c.loop.input, c.loop.feeding = nil, nil
+	c.loop.input, c.loop.feeding, c.loop.fed = nil, nil, nil
 	if c.unused != nil {
 		c.unused.Discard()
 		c.unused = nil
@@ -195,10 +195,23 @@ func (c *Conn) readFailed(err error) {
 
 // ended calls End.
 func (c *Conn) ended(e EndHandler) {
+	l := c.loop
 	if c.unused != nil {
-		c.loop.feeding = c.unused.Bytes()
+		l.feeding = c.unused.Bytes()
 	}
-	c.call("End", func() { e.End(c, c.loop.feeding) })
-	c.loop.feeding = nil
-	c.dropUnused()
+	l.fed = c
+	returned := false
+	defer func() {
+		l.feeding, l.fed = nil, nil
+		if !returned {
+			c.spoiled()
+		}
+	}()
+	c.call("End", func() {
+		e.End(c, l.feeding)
+		returned = true
+	})
+	if returned {
+		c.dropUnused()
+	}
 }

@@ -29,7 +29,8 @@ type Loop struct {
 	// owned by the loop
 	conns     []*Conn // open, in no order
 	input     []byte  // read into; nil until something is
-	feeding   []byte  // what Data is called with, while it runs
+	feeding   []byte  // what Data, or End, is called with, while it runs
+	fed       *Conn   // whose Data, or End, that is; nil if none runs
 	attending []*Conn // taken from todo and not attended to yet
 	inBatch   bool    // attend will run before the loop waits
 

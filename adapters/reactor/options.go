@@ -80,8 +80,8 @@ func IdleTimeout(d time.Duration) Option { return func(c *config) { c.idleTimeou
 func ReadTimeout(d time.Duration) Option { return func(c *config) { c.readTimeout = d } }
 
 // Workers is for [Conn.Go]: up to n goroutines run its functions, and up to queueMax functions wait
-// for them. While more wait, connections that call Go aren't read. The default is a goroutine for
-// each connection that has work, and no bound.
+// for them; with 0 any number. While more wait, connections that call Go aren't read. The default is a
+// goroutine for each connection that has work, and no bound.
 func Workers(n, queueMax int) Option {
 	return func(c *config) { c.workers, c.queueMax = n, queueMax }
 }

@@ -189,6 +189,12 @@ func (c *Conn) trySendLocked(p, q []byte) (n int, err error, full bool) {
 	}
 	c.mu.Lock()
 	c.sending = false
+	if n > 0 {
+		c.touch()
+	}
+	if c.asked.Load()&(askEnd|askShut) != 0 {
+		c.loop.remind(c, false) // it may have found that a goroutine sends
+	}
 	return n, err, !c.roomEvent
 }
 

@@ -26,7 +26,8 @@ type Server struct {
 	mu struct {
 		sync.Mutex
 		listeners map[*percore.Listener]bool
-		loops     []*Loop
+		loops     []*Loop       // replaced, never changed
+		made      int           // loops
 		conns     int           // not closed or detached, opening ones included
 		empty     chan struct{} // closed when conns becomes 0 while closing; nil if nothing waits for it
 	}
@@ -124,14 +125,10 @@ func (s *Server) attach(pc *percore.Conn, buffered []byte) (*Conn, error) {
 }
 
 func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte) (*Conn, error) {
-	s.mu.Lock()
-	if s.closing.Load() != 0 {
-		s.mu.Unlock()
-		return nil, ErrServerClosed
+	l, err := s.enter(pc)
+	if err != nil {
+		return nil, err
 	}
-	l := s.loopLocked(s.engine.loopOf(pc))
-	s.mu.conns++
-	s.mu.Unlock()
 	c := newConn(l, pc, buffered)
 	if err := c.sock.claim(c); err != nil {
 		c.dropUnused()
@@ -142,15 +139,35 @@ func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte) (*Conn, error) 
 	return c, nil
 }
 
-// loopLocked returns the server's part of a loop.
+// enter counts a connection in, and returns its loop.
+func (s *Server) enter(pc *percore.Conn) (*Loop, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock() // the option PerLoop's function may panic
+	if s.closing.Load() != 0 {
+		return nil, ErrServerClosed
+	}
+	l := s.loopLocked(s.engine.loopOf(pc))
+	s.mu.conns++
+	return l, nil
+}
+
+// loopLocked returns the server's part of a loop. Those of loops that have ended go.
 func (s *Server) loopLocked(e engineLoop) *Loop {
 	for _, l := range s.mu.loops {
 		if l.engine == e {
 			return l
 		}
 	}
-	l := newLoop(s, e, len(s.mu.loops))
-	s.mu.loops = append(s.mu.loops, l)
+	l := newLoop(s, e, s.mu.made)
+	s.mu.made++
+	loops := make([]*Loop, 0, len(s.mu.loops)+1) // another array: see loops
+	for _, l := range s.mu.loops {
+		if l.engine.Retain() {
+			l.engine.Release()
+			loops = append(loops, l)
+		}
+	}
+	s.mu.loops = append(loops, l)
 	return l
 }
 
@@ -165,14 +182,15 @@ func (s *Server) left() {
 	}
 }
 
-// Shutdown closes the listeners, and each connection as soon as the callback under way and the
-// functions of Go have run and everything written is sent; nothing more is read. It waits until the
+// Shutdown closes the listeners, and each connection, as CloseAfterWrite does, as soon as the callback
+// under way and the functions of Go have run; nothing more is read. It waits until the
 // last handler's Close has returned, or ctx is done, and then returns ctx's error. Connections that
-// are left may be closed by Close.
+// are left may be closed by Close. It must not be called by a callback or a function of Go: that waits
+// for itself.
 func (s *Server) Shutdown(ctx context.Context) error { return s.shut(ctx, askEnd) }
 
 // Close closes the listeners and all connections at once, and waits until the last handler's
-// Close has returned. It must not be called by a callback: that waits for itself.
+// Close has returned. It must not be called by a callback or a function of Go.
 func (s *Server) Close() error { return s.shut(context.Background(), askClose) }
 
 func (s *Server) shut(ctx context.Context, how uint32) error {
@@ -238,7 +256,7 @@ func (s *Server) Broadcast(p []byte) {
 func (s *Server) loops() []*Loop {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.loops // which is only appended to
+	return s.mu.loops
 }
 
 // Each calls f for each open connection, on its loop, soon. It does not wait. f must not block.

@@ -1,0 +1,258 @@
+package reactor
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
+)
+
+// attach gives a server one end of a new pair.
+func attach(t *testing.T, s *Server) (c *Conn, peer net.Conn) {
+	t.Helper()
+	pc, peer := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	return attachConn(t, s, pc), peer
+}
+
+func attachConn(t *testing.T, s *Server, pc net.Conn) *Conn {
+	t.Helper()
+	c, err := s.Attach(pc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // before the pair's: no other code may close a connection of the server's
+		c.Close()
+		testnet.Eventually(t, "the connections' end", func() bool { return s.Stats().Conns == 0 })
+	})
+	return c
+}
+
+// write writes until that fails, and counts.
+func write(c *Conn, length int, total *atomic.Int64) {
+	p := make([]byte, length)
+	for {
+		n, err := c.Write(p)
+		total.Add(int64(n))
+		if err != nil && !errors.Is(err, ErrWriteBufferFull) {
+			return
+		}
+	}
+}
+
+// rounds is how often a test tries to hit a moment.
+func rounds() int {
+	if testing.Short() {
+		return 10
+	}
+	return 50
+}
+
+// TestDetachUnderWriters detaches a connection to which goroutines write: the peer gets each byte that
+// was taken, once.
+func TestDetachUnderWriters(t *testing.T) {
+	s, _ := serve(t, &handler{})
+	for range rounds() {
+		c, peer := attach(t, s)
+		var total atomic.Int64
+		var writers sync.WaitGroup
+		for range 3 {
+			writers.Go(func() { write(c, 20000, &total) })
+		}
+		counted := make(chan int64, 1)
+		started := make(chan bool)
+		go func() {
+			first, _ := io.CopyN(io.Discard, peer, 60000)
+			close(started)
+			n, _ := io.Copy(io.Discard, peer)
+			counted <- first + n
+		}()
+		testnet.Receive(t, "the first bytes", started)
+		conns := make(chan net.Conn, 1)
+		c.Loop().Submit(func() {
+			conn, _, err := c.Detach()
+			if err != nil {
+				t.Error(err)
+			}
+			conns <- conn
+		})
+		conn := testnet.Receive(t, "the connection", conns)
+		writers.Wait()
+		if _, err := conn.Write([]byte(".")); err != nil { // which waits for the rest
+			t.Error(err)
+		}
+		conn.Close()
+		if got, want := testnet.Receive(t, "the peer's end", counted), total.Load()+1; got != want {
+			t.Fatalf("got %d bytes at the peer, want %d", got, want)
+		}
+		peer.Close()
+	}
+}
+
+// TestEndUnderWriter ends a connection to which a goroutine writes.
+func TestEndUnderWriter(t *testing.T) {
+	end, ended := closes()
+	s, _ := serve(t, &handler{close: end}, WriteLimit(64<<20))
+	for range rounds() {
+		c, peer := attach(t, s)
+		var total atomic.Int64
+		var writer sync.WaitGroup
+		writer.Go(func() { write(c, 60000, &total) })
+		started := make(chan bool)
+		go func() {
+			io.CopyN(io.Discard, peer, 100000)
+			close(started)
+			io.Copy(io.Discard, peer)
+		}()
+		testnet.Receive(t, "the first bytes", started)
+		c.CloseAfterWrite()
+		if err := testnet.Receive(t, "Close", ended); err != nil {
+			t.Errorf("got %v, want no error", err)
+		}
+		writer.Wait()
+		peer.Close()
+	}
+}
+
+// TestDetachAnother detaches a connection while another one's Data runs: it gets its own bytes.
+func TestDetachAnother(t *testing.T) {
+	var waiting *Conn
+	type detached struct {
+		conn     net.Conn
+		buffered []byte
+	}
+	got := make(chan detached, 1)
+	ready := make(chan bool, 1)
+	s, _ := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		if string(p) == "half" {
+			waiting = c
+			ready <- true
+			return 0
+		}
+		conn, buffered, err := waiting.Detach()
+		if err != nil {
+			t.Error(err)
+		}
+		got <- detached{conn, buffered}
+		return len(p)
+	}})
+	first, firstPeer := attach(t, s)
+	second, secondPeer := attach(t, s)
+	if first.Loop() != second.Loop() {
+		t.Skip("they are on two loops")
+	}
+	io.WriteString(firstPeer, "half")
+	testnet.Receive(t, "the first one's bytes", ready)
+	io.WriteString(secondPeer, "other")
+	d := testnet.Receive(t, "the first one", got)
+	if string(d.buffered) != "half" {
+		t.Errorf("got %q buffered, want its own bytes", d.buffered)
+	}
+	d.conn.Close()
+}
+
+// TestIdleTimeoutOfWrites writes to a peer that sends nothing: the connection isn't idle.
+func TestIdleTimeoutOfWrites(t *testing.T) {
+	end, ended := closes()
+	s, _ := serve(t, &handler{close: end}, IdleTimeout(testnet.HangTimeout/10))
+	c, peer := attach(t, s)
+	go io.Copy(io.Discard, peer)
+	before := time.Now()
+	for time.Since(before) < testnet.HangTimeout/8 {
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatalf("got %v (closed: %d) after %v of writes, want none", err, len(ended), time.Since(before))
+		}
+		time.Sleep(testnet.HangTimeout / 100)
+	}
+	c.Close()
+	testnet.Receive(t, "Close", ended)
+}
+
+// TestShortShared writes short buffers to a peer that does not read: they take about the memory that
+// they count for.
+func TestShortShared(t *testing.T) {
+	s, _ := serve(t, &handler{}, WriteLimit(1<<20))
+	c, _ := attach(t, s)
+	for {
+		b := pool.Get(100)
+		err := c.WriteBuffer(b)
+		b.Release()
+		if err != nil {
+			break
+		}
+	}
+	c.mu.Lock()
+	parts := 0
+	if c.unsent != nil {
+		parts = len(c.unsent.parts)
+	}
+	c.mu.Unlock()
+	if most := 1 << 20 / partBytesMin; parts > 2*most {
+		t.Errorf("got %d parts in 1 MiB, want %d at most", parts, most)
+	}
+}
+
+// TestAttachForgetsDeadline attaches a connection whose owner has set a deadline.
+func TestAttachForgetsDeadline(t *testing.T) {
+	s, _ := serve(t, &handler{data: echo})
+	pc, peer := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	pc.SetDeadline(time.Unix(1, 0))
+	attachConn(t, s, pc)
+	io.WriteString(peer, "x")
+	if _, err := io.ReadFull(peer, make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPerLoopPanics leaves a server usable whose function for handlers panics.
+func TestPerLoopPanics(t *testing.T) {
+	s, err := New(nil, PerLoop(func(int) Handler { panic("no handler") }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc, _ := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is lost")
+			}
+		}()
+		s.Attach(pc, nil)
+	}()
+	testnet.Within(t, "Stats", func() { s.Stats() })
+}
+
+// TestEndedLoops attaches dialed connections, each on a group that ends with it: the server keeps the
+// loops of none.
+func TestEndedLoops(t *testing.T) {
+	end, ended := closes()
+	s, err := New(&handler{close: end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+		pc, err := percore.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.Attach(pc, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		testnet.Receive(t, "Close", ended)
+		ln.Close()
+	}
+	testnet.Eventually(t, "the loops' end", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.mu.loops) <= 2 // those of the last, and of one that was about to end
+	})
+}
