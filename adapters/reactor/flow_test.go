@@ -231,8 +231,8 @@ func TestTimeouts(t *testing.T) {
 	} {
 		end, ended := closes()
 		_, dial := serve(t, &handler{data: line, close: end}, tt.options...)
+		start := time.Now() // before Open
 		c := dial()
-		start := time.Now()
 		io.WriteString(c, tt.send)
 		if !tt.ends {
 			time.Sleep(3 * short)

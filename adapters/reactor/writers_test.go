@@ -145,6 +145,7 @@ func TestDetachAnother(t *testing.T) {
 	first, firstPeer := attach(t, s)
 	second, secondPeer := attach(t, s)
 	if first.Loop() != second.Loop() {
+		first.Close()
 		t.Skip("they are on two loops")
 	}
 	io.WriteString(firstPeer, "half")
