@@ -571,7 +571,7 @@ func TestFastPathTimeouts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if overTLS(t) && strings.Contains(tt.name, "by ReadTimeout") {
-				t.Skip("it takes a second, and nothing of it depends on TLS")
+				t.Skip("TestFastPathTimeouts has it: it takes a second over TLS, and nothing of it depends on that")
 			}
 			f := startFast(t, echoPath, func(f *fixture) { tt.set(f.srv) })
 			c := f.dial()
@@ -749,13 +749,7 @@ func TestFastPathSpuriousCallbackBetween(t *testing.T) {
 			}
 		}
 	})
-	c := f.dial()
-	c.send(request("/") + request("/wait"))
-	testnet.Receive(t, "the request", arrived)
-	c.closeWrite()
-	c.answer()
-	c.answer()
-	c.awaitEOF()
+	f.leaveDuringSecond(arrived)
 }
 
 // The same for a callback that has come during a request and is noted during the next.
@@ -773,9 +767,16 @@ func TestFastPathSpuriousCallbackLate(t *testing.T) {
 		arrived <- true
 		<-r.Context().Done()
 	}, nil)
+	f.leaveDuringSecond(arrived)
+}
+
+// leaveDuringSecond sends two requests at once, and half-closes when the second, which waits for the
+// client's end, has told arrived. Both are answered.
+func (f *fixture) leaveDuringSecond(arrived <-chan bool) {
+	f.Helper()
 	c := f.dial()
 	c.send(request("/") + request("/wait"))
-	testnet.Receive(t, "the request", arrived)
+	testnet.Receive(f, "the request", arrived)
 	c.closeWrite()
 	c.answer()
 	c.answer()

@@ -292,7 +292,7 @@ func (s *soaker) check(m message) bool {
 	}
 	got, err := io.ReadAll(resp.Body)
 	uri, _, _ := strings.Cut(m.want, " ")
-	if noBody := uri + " \n"; s.faulty && strings.HasPrefix(string(got), noBody) && !strings.HasPrefix(m.want, noBody) {
+	if bodiless := uri + " \n"; s.faulty && strings.HasPrefix(string(got), bodiless) && !strings.HasPrefix(m.want, bodiless) {
 		return false // likewise, if the line was that of the Host: its end is an empty line then
 	}
 	if err != nil {

@@ -30,7 +30,7 @@ const idleBytesMax = 450
 
 func TestIdleBudget(t *testing.T) {
 	if race.Enabled || invariants.Enabled {
-		t.Skip("other builds take more memory")
+		t.Skip("-race and the tag invariants take more memory: run it without")
 	}
 	testnet.NoLeaks(t)
 	s, _ := serve(t, &handler{data: echo})
@@ -92,7 +92,7 @@ func heapBytes() uint64 {
 // A message costs no allocation.
 func TestAllocations(t *testing.T) {
 	if race.Enabled || invariants.Enabled {
-		t.Skip("other builds allocate")
+		t.Skip("-race and the tag invariants allocate: run it without")
 	}
 	testnet.NoLeaks(t)
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {

@@ -334,7 +334,7 @@ func FuzzPrograms(f *testing.F) {
 	f.Add(byte(onWorkers|thenBlocks), []byte("\x02\x00\x01\x80\x05\x00\x01\x01\xff\x05\x01\x01\x01\xff\x05\x01\x01"))
 	f.Fuzz(func(t *testing.T, style byte, program []byte) {
 		if len(program) > 200 {
-			t.Skip("as good as two shorter ones")
+			t.Skip("a long program finds no more than two short ones")
 		}
 		checkModel(t, testnet.TCP4, style, program)
 	})
