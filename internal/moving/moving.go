@@ -1,0 +1,65 @@
+// Package moving is the part of packages percore and httpadapter by which package handover moves
+// listeners and connections from one process to another, and that no user needs.
+package moving
+
+import (
+	"net"
+	"net/netip"
+	"os"
+)
+
+// Conn is a connection that waits for a request.
+type Conn struct {
+	net.Conn // a *percore.Conn
+
+	// Served says that the connection has had a request: its successor lets it wait as an idle
+	// connection, not as a new one.
+	Served bool
+}
+
+// Listener moves the listener of a process.
+type Listener interface {
+	// Begin begins to move the listener, and reports false if that is under way already.
+	Begin() bool
+
+	// End ends it.
+	End()
+
+	// Pause has Accept leave connections in the kernel's backlog until Resume is called. A
+	// connection that was accepted before may still come out of Accept.
+	Pause()
+	Resume()
+
+	// Files returns copies of all sockets.
+	Files() ([]*os.File, error)
+
+	// UnlinkOnClose reports whether Close removes the file of the unix socket.
+	UnlinkOnClose() bool
+	SetUnlinkOnClose(unlink bool)
+
+	// Adopt has Accept return a connection that another process has accepted, whose descriptor is
+	// fd, which Adopt owns from then on, also when it fails. MaxConns counts the connection, but
+	// doesn't hold it up. OnAccept is asked.
+	//
+	// It fails unless fd is a connected stream socket as Accept would have returned it.
+	Adopt(fd int, c Arrival) error
+}
+
+// Arrival is all that is known of a connection beside its socket.
+type Arrival struct {
+	Served bool
+
+	// Local and Remote are the addresses in the PROXY header. Both are the zero AddrPort if there
+	// was none.
+	Local, Remote netip.AddrPort
+}
+
+// The functions that package percore sets, where its engine runs; nil otherwise.
+var (
+	// ListenerOf returns the listener's part, or nil if l is no *percore.Listener.
+	ListenerOf func(l net.Listener) Listener
+
+	// ArrivalOf returns the properties of c, a *percore.Conn, with which Adopt makes its equal.
+	// Served is true if Adopt has made c, and was told so.
+	ArrivalOf func(c net.Conn) Arrival
+)
