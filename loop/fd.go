@@ -152,6 +152,7 @@ func (f *FD) recv(p []byte) (n int, done bool, err error) {
 		f.rd.state.And(^longCall)
 	}
 	if errno == syscall.EAGAIN {
+		f.doubtEAGAIN()
 		return 0, false, nil
 	}
 	if 0 < n && n < len(p) && f.rd.shortReadReliable() {
@@ -167,6 +168,16 @@ func (f *FD) recv(p []byte) (n int, done bool, err error) {
 		return 0, true, io.EOF
 	}
 	return n, true, nil
+}
+
+// doubtEAGAIN sets ready again, after a read that found nothing, if there is something to read all
+// the same: at an urgent mark recv(2) says EAGAIN, too, if a signal is about to be delivered to the
+// thread (net/ipv4/tcp.c, tcp_recvmsg_locked), and Go's runtime preempts goroutines by signals. No
+// further edge tells of the bytes behind the mark.
+func (f *FD) doubtEAGAIN() {
+	if f.kind == TCP && f.rd.state.Load()&shortReadUnreliable != 0 && sys.HasData(int(f.sysfd)) {
+		f.rd.setReady(f)
+	}
 }
 
 // ReadReady is Read into memory that is found only when there may be something

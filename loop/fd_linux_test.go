@@ -8,8 +8,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -839,4 +841,49 @@ func TestNewFDFails(t *testing.T) {
 	if f, err := g.Loop(0).NewFD(a, Plain); f != nil || err != ErrStopped {
 		t.Errorf("NewFD on a group that has ended: got %v, %v, want nil, %v", f, err, ErrStopped)
 	}
+}
+
+// At an urgent mark recv(2) says EAGAIN if a signal is about to be delivered to the
+// thread, however much is behind the mark (net/ipv4/tcp.c, tcp_recvmsg_locked). Go's runtime
+// preempts goroutines by signals.
+func TestUrgentDataAndSignals(t *testing.T) {
+	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
+		a, b := tcpPair(t)
+		defer unix.Close(b)
+		f := newTestFD(t, g.Loop(0), a, TCP)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		thread := unix.Gettid()
+		var stop atomic.Bool
+		signalled := start(func() (int, error) {
+			for !stop.Load() {
+				_ = unix.Tgkill(unix.Getpid(), thread, unix.SIGURG)
+			}
+			return 0, nil
+		})
+		for range 3000 {
+			if _, err := unix.SendmsgN(b, []byte("!"), nil, nil, unix.MSG_OOB); err != nil {
+				t.Fatalf("sending urgent data: %v", err)
+			}
+			_, _ = unix.Write(b, []byte("."))
+			_ = f.SetReadDeadline(time.Now().Add(3 * time.Second))
+			var p [10]byte
+			for {
+				n, err := f.Read(p[:])
+				if err != nil {
+					t.Errorf("Read: %v, with a byte behind the urgent mark", err)
+					break
+				}
+				if bytes.HasSuffix(p[:n], []byte(".")) {
+					break
+				}
+			}
+			if t.Failed() {
+				break
+			}
+		}
+		stop.Store(true)
+		_ = await(t, "the signals", signalled)
+		closeFD(t, f)
+	})
 }

@@ -36,12 +36,16 @@ func (s Stream) Read(fn func(fd uintptr) (done bool)) error {
 }
 
 // call calls Read's fn after ready was cleared, and sets it again unless fn has found
-// nothing to read, or says that nothing is left: otherwise that is not known.
+// nothing to read, or says that nothing is left: otherwise that is not known. (A fn that splices leaves
+// the bytes at an urgent mark to reads: see Marked. So it does not come back for them over and over.)
 func (s Stream) call(fn func(fd uintptr) bool) (done bool) {
 	f := s.fd
 	done, f.drained = true, false // if fn panics
 	defer func() {
-		if done && !(f.drained && f.rd.shortReadReliable()) {
+		switch {
+		case !done:
+			f.doubtEAGAIN()
+		case !(f.drained && f.rd.shortReadReliable()):
 			f.rd.setReady(f)
 		}
 	}()

@@ -168,7 +168,7 @@ func (t *splicing) drain(in uintptr) (done bool) {
 			continue
 		case errno == unix.EAGAIN:
 			if t.src.isMarked() {
-				if ahead, _ := sys.Peek(int(in)); ahead > 0 {
+				if sys.HasData(int(in)) {
 					t.why = errUrgent
 					return true
 				}

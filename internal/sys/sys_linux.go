@@ -82,10 +82,24 @@ func Readable(fd int) bool {
 	if errno := injected(OpPpoll, fd); errno != 0 {
 		return true
 	}
-	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}
+	revents, errno := poll(fd, unix.POLLIN|unix.POLLRDHUP)
+	return errno != 0 || revents != 0
+}
+
+// HasData asks ppoll(2), without waiting, whether a recv would find data, or the end of the stream.
+// Unlike Readable it does not count an error, of which a recv need not take notice: that of the
+// socket's error queue stays until recvmsg(2) with MSG_ERRQUEUE. If it fails the answer is no.
+func HasData(fd int) bool {
+	revents, errno := poll(fd, unix.POLLIN)
+	return errno == 0 && revents&unix.POLLIN != 0
+}
+
+// poll is ppoll(2) for one descriptor, without a wait.
+func poll(fd int, events int16) (revents int16, errno syscall.Errno) {
+	p := unix.PollFd{Fd: int32(fd), Events: events}
 	var atOnce unix.Timespec
-	_, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
-	return errno != 0 || p.Revents != 0
+	_, _, errno = syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&atOnce)), 0, 0, 0)
+	return p.Revents, errno
 }
 
 // sendFlags are [Send]'s: never block, for the reason that Recv gives, and no
