@@ -4,8 +4,9 @@ package moving
 
 import (
 	"net"
-	"net/netip"
 	"os"
+
+	"github.com/percore/percore/internal/proxyproto"
 )
 
 // Conn is a connection that waits for a request.
@@ -25,10 +26,15 @@ type Listener interface {
 	// End ends it.
 	End()
 
-	// Pause has Accept leave connections in the kernel's backlog until Resume is called. A
-	// connection that was accepted before may still come out of Accept.
+	// Pause has Accept leave connections in the kernel's backlog until Resume is called. Connections
+	// that were accepted before still come out of Accept: see Settled.
 	Pause()
 	Resume()
+
+	// Settled reports, after Pause, whether no connection is on its way any more: the PROXY header of
+	// none is awaited, and the goroutines that call Accept have come back for the next, which says
+	// that they have seen to the last. A program that has stopped calling Accept never settles.
+	Settled() bool
 
 	// Files returns copies of all sockets.
 	Files() ([]*os.File, error)
@@ -49,9 +55,8 @@ type Listener interface {
 type Arrival struct {
 	Served bool
 
-	// Local and Remote are the addresses in the PROXY header. Both are the zero AddrPort if there
-	// was none.
-	Local, Remote netip.AddrPort
+	// Client is the PROXY header that the connection began with; the zero Header if there was none.
+	Client proxyproto.Header
 }
 
 // The functions that package percore sets, where its engine runs; nil otherwise.

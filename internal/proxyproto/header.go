@@ -18,9 +18,9 @@ import (
 // socket's own are right: the proxy speaks for itself (LOCAL, a health check) or does not know
 // (UNKNOWN, UNSPEC, and the packet protocols, section 2.2).
 type Header struct {
-	Source, Destination         netip.AddrPort // of TCP
-	SourceName, DestinationName string         // of unix sockets
-	IsUnix                      bool
+	Source, Destination         netip.AddrPort `json:",omitzero"`  // of TCP
+	SourceName, DestinationName string         `json:",omitempty"` // of unix sockets
+	IsUnix                      bool           `json:",omitempty"`
 }
 
 // BytesMax is the longest header that Scan takes. Version 1 needs 107 bytes. Version 2 allows 65,551,
