@@ -92,70 +92,82 @@ func TestBodyContext(t *testing.T) {
 
 // ReadTimeout is for the body, too, from the beginning of the request, and so is the handler's deadline.
 func TestBodyTimeouts(t *testing.T) {
-	const short = 50 * time.Millisecond
+	const shortest = 50 * time.Millisecond
 	for _, tt := range []struct {
 		name   string
-		set    func(srv *http.Server)
+		set    func(srv *http.Server, d time.Duration)
 		own    bool // the handler sets a deadline
 		pieces []string
 	}{
-		{"in one piece", func(srv *http.Server) { srv.ReadTimeout = short }, false, []string{post("/", 4) + "bo"}},
-		{"in pieces", func(srv *http.Server) { srv.ReadTimeout, srv.ReadHeaderTimeout = short, time.Hour }, false, []string{post("/", 4)[:20], post("/", 4)[20:]}},
-		{"without a time for headers", func(srv *http.Server) { srv.ReadTimeout, srv.ReadHeaderTimeout = short, -1 }, false, []string{post("/", 4)}},
-		{"the handler's", func(srv *http.Server) { srv.ReadTimeout = time.Hour }, true, []string{post("/", 4)}},
+		{"in one piece", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, false, []string{post("/", 4) + "bo"}},
+		{"in pieces", func(srv *http.Server, d time.Duration) { srv.ReadTimeout, srv.ReadHeaderTimeout = d, time.Hour }, false, []string{post("/", 4)[:20], post("/", 4)[20:]}},
+		{"without a time for headers", func(srv *http.Server, d time.Duration) { srv.ReadTimeout, srv.ReadHeaderTimeout = d, -1 }, false, []string{post("/", 4)}},
+		{"the handler's", func(srv *http.Server, _ time.Duration) { srv.ReadTimeout = time.Hour }, true, []string{post("/", 4)}},
 	} {
 		for _, first := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, first %t", tt.name, first), func(t *testing.T) {
-				failed := make(chan error, 1)
-				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
-					if r.Method == "GET" {
-						return
+				wantOfTimeout(t, "a time-out, an answer, the end", shortest, func(d time.Duration) string {
+					failed := make(chan error, 1)
+					f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+						if r.Method == "GET" {
+							return
+						}
+						if tt.own {
+							_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(d))
+						}
+						_, err := io.ReadAll(r.Body)
+						<-r.Context().Done() // as with net/http
+						failed <- err
+					}, func(f *fixture) {
+						tt.set(f.srv, d)
+						f.srv.IdleTimeout = time.Hour
+					})
+					c := f.dial()
+					if !first {
+						if err := c.tryGet("/"); err != nil {
+							return err.Error()
+						}
 					}
-					if tt.own {
-						_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(short))
+					for _, piece := range tt.pieces {
+						io.WriteString(c, piece)
+						time.Sleep(time.Millisecond)
 					}
-					_, err := io.ReadAll(r.Body)
-					<-r.Context().Done() // as with net/http
-					failed <- err
-				}, func(f *fixture) {
-					tt.set(f.srv)
-					f.srv.IdleTimeout = time.Hour
+					resp, err := http.ReadResponse(c.br, nil)
+					if err != nil || resp.StatusCode != http.StatusOK || !resp.Close {
+						return fmt.Sprintf("%v, %v instead of an answer that says that the connection is closed", resp, err)
+					}
+					if err := testnet.Receive(t, "the body's error", failed); !errors.Is(err, os.ErrDeadlineExceeded) {
+						return fmt.Sprintf("%v instead of a time-out", err)
+					}
+					c.awaitEOF()
+					return "a time-out, an answer, the end"
 				})
-				c := f.dial()
-				if !first {
-					c.get("/")
-				}
-				for _, piece := range tt.pieces {
-					c.send(piece)
-					time.Sleep(time.Millisecond)
-				}
-				if err := testnet.Receive(t, "the body's error", failed); !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("got %v, want a time-out", err)
-				}
-				resp, err := http.ReadResponse(c.br, nil)
-				if err != nil || !resp.Close {
-					t.Errorf("got %v, %v, want an answer that says that the connection is closed", resp, err)
-				}
-				c.awaitEOF()
 			})
 		}
 	}
 	t.Run("idle afterwards", func(t *testing.T) { // the body's deadline is not that of the wait
-		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			time.Sleep(2 * short)
-			rw.Write(body)
-		}, func(f *fixture) { f.srv.ReadTimeout, f.srv.IdleTimeout = short, time.Hour })
-		c := f.dial()
-		for range 2 {
-			c.send(post("/", 4) + "bo")
-			c.send("dy")
-			if got := c.answer(); got != "body" {
-				t.Errorf("got %q", got)
+		wantOfTimeout(t, "body", shortest, func(d time.Duration) string {
+			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				time.Sleep(2 * d)
+				rw.Write(body)
+			}, func(f *fixture) { f.srv.ReadTimeout, f.srv.IdleTimeout = d, time.Hour })
+			c := f.dial()
+			for range 2 {
+				io.WriteString(c, post("/", 4)+"bo")
+				io.WriteString(c, "dy")
+				resp, err := http.ReadResponse(c.br, nil)
+				if err != nil {
+					return err.Error()
+				}
+				if body, err := io.ReadAll(resp.Body); string(body) != "body" {
+					return fmt.Sprintf("%q, %v", body, err)
+				}
 			}
-		}
-		f.awaitParked(1)
-		f.wantFast(2)
+			f.awaitParked(1)
+			f.wantFast(2)
+			return "body"
+		})
 	})
 }
 

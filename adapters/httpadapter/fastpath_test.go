@@ -90,17 +90,30 @@ func TestFastPathHoldsNothing(t *testing.T) {
 		clients = append(clients, c)
 	}
 	clients[0].send("GET /part HTTP/1.1\r\nHo")
-	f.awaitParked(conns)
 	f.wantFast(conns)
-	testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
-	if got := pool.ReadStats().BuffersInUse; got != buffers {
-		t.Errorf("got %d buffers in use, want %d", got, buffers)
-	}
+	f.awaitNothingHeld(conns, buffers)
 	clients[0].send("st: test\r\n\r\n")
 	if got := clients[0].answer(); got != "/part" {
 		t.Errorf("got %q, want the answer to a request in two parts", got)
 	}
 	f.wantFast(conns + 1)
+}
+
+// awaitNothingHeld waits until n connections are parked and no worker is left, and as many buffers as
+// given are in use. All is asked for at once: the connection may still be parked when bytes have been
+// sent that a worker is about to read.
+func (f *fixture) awaitNothingHeld(n, buffers int) {
+	f.Helper()
+	parked, workers, inUse := 0, 0, 0
+	defer func() {
+		if f.Failed() {
+			f.Logf("got %d connections parked, %d workers, %d buffers in use, want %d, none, %d", parked, workers, inUse, n, buffers)
+		}
+	}()
+	testnet.Eventually(f, "parked connections that hold nothing", func() bool {
+		parked, workers, inUse = f.server.Stats().Parked, workersLeft(), pool.ReadStats().BuffersInUse
+		return parked == n && workers == 0 && inUse == buffers
+	})
 }
 
 // workersLeft counts the workers of all servers.
@@ -250,11 +263,7 @@ func TestLongHeader(t *testing.T) {
 	text, want := requestOfBytes("/slow", turnBytes+20)
 	c.send(text[:turnBytes])
 	for _, b := range []byte(text[turnBytes:]) {
-		f.awaitParked(1)
-		testnet.Eventually(t, "the workers' end", func() bool { return workersLeft() == 0 })
-		if got := pool.ReadStats().BuffersInUse; got != buffers {
-			t.Errorf("got %d buffers in use, want %d", got, buffers)
-		}
+		f.awaitNothingHeld(1, buffers)
 		c.send(string(b))
 	}
 	if got := c.answer(); got != want {
@@ -550,62 +559,66 @@ func TestFastPathKeepAlivesOffByServer(t *testing.T) {
 // TestFastPathTimeouts: each of net/http's time-outs does what it does there. The expected states and
 // answers are those of an http.Server on package net.
 func TestFastPathTimeouts(t *testing.T) {
-	short := shortTimeout(t)
 	const (
 		refused = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
 	)
 	for _, tt := range []struct {
 		name   string
-		set    func(srv *http.Server)
+		set    func(srv *http.Server, d time.Duration)
 		first  bool // a whole request comes before
 		send   string
 		states string
 		answer string
 	}{
-		{"idle", func(srv *http.Server) { srv.IdleTimeout = short }, true, "", "new active idle closed", ""},
-		{"idle by ReadTimeout", func(srv *http.Server) { srv.ReadTimeout = short }, true, "", "new active idle closed", ""},
-		{"first byte", func(srv *http.Server) { srv.ReadHeaderTimeout = short }, false, "", "new closed", ""},
-		{"first header", func(srv *http.Server) { srv.ReadHeaderTimeout = short }, false, "GET / HT", "new active closed", refused},
-		{"header", func(srv *http.Server) { srv.ReadHeaderTimeout = short }, true, "GET / HT", "new active idle closed", refused},
-		{"header by ReadTimeout", func(srv *http.Server) { srv.ReadTimeout, srv.IdleTimeout = short, time.Hour }, true, "GET / HT", "new active idle closed", refused},
+		{"idle", func(srv *http.Server, d time.Duration) { srv.IdleTimeout = d }, true, "", "new active idle closed", ""},
+		{"idle by ReadTimeout", func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, true, "", "new active idle closed", ""},
+		{"first byte", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, false, "", "new closed", ""},
+		{"first header", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, false, "GET / HT", "new active closed", refused},
+		{"header", func(srv *http.Server, d time.Duration) { srv.ReadHeaderTimeout = d }, true, "GET / HT", "new active idle closed", refused},
+		{"header by ReadTimeout", func(srv *http.Server, d time.Duration) { srv.ReadTimeout, srv.IdleTimeout = d, time.Hour }, true, "GET / HT", "new active idle closed", refused},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if overTLS(t) && strings.Contains(tt.name, "by ReadTimeout") {
 				t.Skip("TestFastPathTimeouts has it: it takes a second over TLS, and nothing of it depends on that")
 			}
-			f := startFast(t, echoPath, func(f *fixture) { tt.set(f.srv) })
-			c := f.dial()
-			if tt.first {
-				c.get("/")
-			}
-			for i := range len(tt.send) { // byte by byte, so that each wakes a worker
-				c.send(tt.send[i : i+1])
-			}
-			if rest, err := io.ReadAll(c.br); err != nil || string(rest) != tt.answer {
-				t.Errorf("got %q, %v, want %q", rest, err, tt.answer)
-			}
-			f.awaitStates(tt.states)
+			want := fmt.Sprintf(`states %s, then %q <nil>, log ""`, tt.states, tt.answer)
+			wantOfTimeout(t, want, shortTimeout(t), func(d time.Duration) string {
+				f := startFast(t, echoPath, func(f *fixture) { tt.set(f.srv, d) })
+				c := f.dialAnyway()
+				if tt.first {
+					_ = c.tryGet("/")
+				}
+				for i := range len(tt.send) { // byte by byte, so that each wakes a worker
+					io.WriteString(c, tt.send[i:i+1])
+				}
+				return f.outcome(c)
+			})
 		})
 	}
 	t.Run("write", func(t *testing.T) {
-		failed := make(chan error, 1)
-		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/" {
-				return
-			}
-			for {
-				if _, err := rw.Write(make([]byte, 1<<20)); err != nil {
-					failed <- err
+		wantOfTimeout(t, "a time-out", shortTimeout(t), func(d time.Duration) string {
+			failed := make(chan error, 1)
+			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/" {
 					return
 				}
+				for {
+					if _, err := rw.Write(make([]byte, 1<<20)); err != nil {
+						failed <- err
+						return
+					}
+				}
+			}, func(f *fixture) { f.srv.WriteTimeout = d })
+			c := f.dialAnyway()
+			if err := c.tryGet("/"); err != nil {
+				return err.Error()
 			}
-		}, func(f *fixture) { f.srv.WriteTimeout = short })
-		c := f.dial()
-		c.get("/")
-		c.send(request("/endless"))
-		if err := testnet.Receive(t, "the handler's error", failed); !isTimeout(err) {
-			t.Errorf("got %v, want a time-out", err)
-		}
+			c.send(request("/endless"))
+			if err := testnet.Receive(t, "the handler's error", failed); !isTimeout(err) {
+				return err.Error()
+			}
+			return "a time-out"
+		})
 	})
 	t.Run("handler", func(t *testing.T) {
 		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {

@@ -140,6 +140,18 @@ func (f *fixture) dialTCP() *client {
 	return &client{c, f, bufio.NewReader(c)}
 }
 
+// dialAnyway is dial for a server whose time-outs may end the handshake: later steps fail then.
+func (f *fixture) dialAnyway() *client {
+	f.Helper()
+	c := f.dialTCP()
+	if f.client != nil {
+		c.Conn = tls.Client(c.Conn, f.client)
+		_ = c.Conn.(*tls.Conn).Handshake()
+		c.br.Reset(c.Conn)
+	}
+	return c
+}
+
 // tcp returns the connection without TLS.
 func (c *client) tcp() *net.TCPConn {
 	if tc, ok := c.Conn.(*tls.Conn); ok {
@@ -182,6 +194,19 @@ func (c *client) get(path string) string {
 	c.t.Helper()
 	c.send(request(path))
 	return c.answer()
+}
+
+// tryGet is get for a server whose time-outs may end the connection first.
+func (c *client) tryGet(path string) error {
+	if _, err := io.WriteString(c, request(path)); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(c.br, nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
 }
 
 // awaitEOF reads to the end, where nothing more may come.

@@ -757,12 +757,9 @@ func (tt timeoutTest) want() string {
 // outcome tells the outcome of a time-out of d.
 func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
 	f := start(t, echoPath, func(f *fixture) { tt.configure(f.srv, d) })
-	c := f.dial()
+	c := f.dialAnyway()
 	for range tt.requests {
-		io.WriteString(c, request("/"))
-		if resp, err := http.ReadResponse(c.br, nil); err == nil {
-			io.Copy(io.Discard, resp.Body)
-		}
+		_ = c.tryGet("/")
 		if canPark {
 			testnet.Eventually(t, "the connection being parked or closed", func() bool {
 				s := f.server.Stats()
@@ -771,9 +768,14 @@ func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
 		}
 	}
 	io.WriteString(c, tt.send)
+	return f.outcome(c)
+}
+
+// outcome tells the end of a connection that the server closes.
+func (f *fixture) outcome(c *client) string {
 	rest, err := io.ReadAll(c.br)
 	states := ""
-	testnet.Eventually(t, "the connection being closed", func() bool {
+	testnet.Eventually(f, "the connection being closed", func() bool {
 		for _, s := range f.snapshot() {
 			states = strings.Join(s, " ")
 		}
@@ -828,12 +830,9 @@ func TestReadTimeoutOfBody(t *testing.T) {
 				f := start(t, readBody, func(f *fixture) { f.srv.ReadTimeout = d; f.srv.IdleTimeout = time.Hour })
 				c := f.dial()
 				for range tt.before {
-					io.WriteString(c, request("/"))
-					resp, err := http.ReadResponse(c.br, nil)
-					if err != nil {
+					if err := c.tryGet("/"); err != nil {
 						return err.Error() // the time-out has passed already
 					}
-					io.Copy(io.Discard, resp.Body)
 					if canPark {
 						f.awaitParked(1)
 					}
