@@ -62,10 +62,11 @@ var layers = []layer{
 	{"adapters/grpcadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"adapters/reactor", []string{".", "loop", "pool", "internal"}},
 	{"adapters/wsadapter", []string{".", "internal"}},
+	{"handover", []string{".", "internal"}},
 	{"debug", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"bench", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "bench", "debug", "metrics/prometheus"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "bench", "debug", "handover", "metrics/prometheus"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -122,7 +123,7 @@ func localDir(importPath string) (dir string, ok bool) {
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./adapters/reactor"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./adapters/reactor", "./handover"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 

@@ -1,0 +1,393 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/moving"
+)
+
+// Give hands servers over to the process at the other end of c, which calls Take, and returns nil
+// when that process has the listeners and all connections that could move before ctx's end. The
+// caller then shuts its servers down, which waits for the connections that stayed. The listeners
+// accept no more, and closing them no longer removes the files of unix sockets.
+//
+// Before the successor is ready this process serves as ever, and the end of ctx is an error. After
+// that it is the time to stop waiting for busy connections. Give a ctx that ends: only ctx limits how
+// long the successor may take to become ready, and how long requests may take to end.
+//
+// If Give fails this process serves on, with all its connections except those that the successor has
+// already got; the error says at which step. Only one hand-over of a listener is possible at a time:
+// the others fail at once.
+//
+// Give owns c, and has closed it when it returns.
+func Give(ctx context.Context, c *net.UnixConn, servers ...Server) error {
+	w, err := newWire(c)
+	if err != nil {
+		return giveError("the socket", err)
+	}
+	defer w.close()
+	g := &giver{wire: w, servers: servers}
+	if step, err := g.run(ctx); err != nil {
+		g.wire.refuse(err)
+		return giveError(step, err)
+	}
+	return nil
+}
+
+// giveError is an error of Give's.
+func giveError(step string, err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return fmt.Errorf("handover: %s: %w; this process serves on", step, err)
+}
+
+// giver is the predecessor's part of a hand-over:
+//
+//	step        the listeners accept   waits for            for as long as     leaves by
+//	greeting    yes                    hello                stepTimeout, ctx   offer and sockets sent
+//	offered     yes                    ready                ctx                ready received: Pause
+//	moving      no                     the sources; took    ctx; stepTimeout   done sent
+//	(success)   no
+//	(failure)   yes: Resume, End
+//
+// and for each batch of connections, which nothing reads in this process meanwhile:
+//
+//	step        they belong to   if this process or the other ends, or fails
+//	conns sent  this process     this process has them; the successor closes its copies, unread
+//	took came   this process     the same
+//	commit sent the successor    the successor has them, also if it hasn't received commit yet
+//
+// So at each moment at most one process reads from a connection. The successor, which can't know
+// whether commit is under way, doesn't give up before it has made certain: see Arrival.end.
+type giver struct {
+	wire    *wire
+	servers []Server
+
+	listeners []moving.Listener // of servers, as far as Begin has succeeded
+
+	// The batches of all sources go one after the other.
+	mu sync.Mutex
+
+	// guarded by mu
+	broken error // not nil: nothing moves any more, and why
+
+	// immutable while the sources run
+	stop    context.CancelFunc // of the sources
+	answers chan *message      // from the reader, one at a time
+	lost    chan struct{}      // closed by the reader: there will be no answer
+	lostWhy error              // set before lost is closed
+}
+
+// run returns the step at which it failed.
+func (g *giver) run(ctx context.Context) (step string, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range g.listeners {
+				l.End()
+			}
+		}
+	}()
+	beginErr := g.begin()
+	if errors.Is(beginErr, errors.ErrUnsupported) {
+		return "beginning", beginErr
+	}
+	if err := g.await(ctx, hello, stepTimeout); err != nil {
+		return "waiting for the successor", err
+	}
+	if beginErr != nil {
+		return "beginning", beginErr
+	}
+	if err := g.offer(); err != nil {
+		return "sending the listeners", err
+	}
+	if err := g.await(ctx, ready, 0); err != nil {
+		return "waiting for the successor to be ready", err
+	}
+	return g.move(ctx)
+}
+
+// begin takes hold of the listeners.
+func (g *giver) begin() error {
+	if len(g.servers) == 0 || len(g.servers) > listenersMax {
+		return fmt.Errorf("%d servers, want 1 to %d", len(g.servers), listenersMax)
+	}
+	names := make(map[string]bool)
+	for _, s := range g.servers {
+		if names[s.Name] {
+			return fmt.Errorf("two servers are named %q", s.Name)
+		}
+		names[s.Name] = true
+		l, err := movingListener(s.Listener)
+		if err != nil {
+			return err
+		}
+		if !l.Begin() {
+			return fmt.Errorf("a hand-over of listener %q is under way, or done", s.Name)
+		}
+		g.listeners = append(g.listeners, l)
+	}
+	return nil
+}
+
+// await waits for one message without content.
+func (g *giver) await(ctx context.Context, want kind, timeout time.Duration) error {
+	m, fds, err := g.wire.receive(ctx, timeout)
+	fds.close()
+	if err == nil && m.Kind != want {
+		err = errUnexpected(m, want)
+	}
+	return err
+}
+
+// offer sends the listeners.
+func (g *giver) offer() error {
+	m := &message{Kind: offer}
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	for i, l := range g.listeners {
+		all, err := l.Files()
+		if err != nil {
+			return err
+		}
+		files = append(files, all...)
+		s := g.servers[i]
+		addr := s.Listener.Addr()
+		m.Listeners = append(m.Listeners, offeredListener{s.Name, addr.Network(), addr.String(), len(all), l.UnlinkOnClose()})
+		if s.Source != nil {
+			m.Open += openConns(s.Listener)
+		}
+	}
+	if err := g.wire.send(m); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(files, descriptorsMax) {
+		var fds []int
+		for _, f := range part {
+			fds = append(fds, int(f.Fd()))
+		}
+		if err := g.wire.send(&message{Kind: sockets}, fds...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openConns returns how many connections a listener has.
+func openConns(l net.Listener) int {
+	if l, ok := l.(*percore.Listener); ok {
+		return l.Stats().Open
+	}
+	return 0
+}
+
+// move hands the connections over, the listeners being offered and the successor ready.
+func (g *giver) move(ctx context.Context) (step string, err error) {
+	for _, l := range g.listeners {
+		l.Pause()
+	}
+	defer func() {
+		if err != nil {
+			for _, l := range g.listeners {
+				l.Resume()
+			}
+		}
+	}()
+	sourcesCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	g.stop, g.answers, g.lost = stop, make(chan *message, 1), make(chan struct{})
+	go g.read()
+	defer func() {
+		g.wire.stopReceiving() // ends the reader
+		<-g.lost
+	}()
+	if err := g.drain(sourcesCtx); err != nil {
+		return "handing over connections", err
+	}
+	if err := g.finish(); err != nil {
+		return "ending", err
+	}
+	return "", nil
+}
+
+// read receives the successor's answers until its end.
+func (g *giver) read() {
+	defer g.stop()
+	defer close(g.lost)
+	for {
+		m, fds, err := g.wire.receive(context.Background(), 0)
+		fds.close()
+		if err == nil && m.Kind != took {
+			err = errUnexpected(m, took)
+		}
+		if err == nil {
+			select {
+			case g.answers <- m:
+				continue
+			default:
+				err = errors.New("more answers came than there were questions")
+			}
+		}
+		g.lostWhy = err
+		return
+	}
+}
+
+// drain has all sources give their connections. The end of ctx is its end, and no failure.
+func (g *giver) drain(ctx context.Context) error {
+	var sources sync.WaitGroup
+	for i, s := range g.servers {
+		if s.Source == nil {
+			continue
+		}
+		sources.Go(func() {
+			err := s.Source.HandOver(ctx, func(batch []Conn) error { return g.give(i, batch) })
+			if err != nil && ctx.Err() == nil {
+				g.fail(fmt.Errorf("server %q: %w", s.Name, err))
+			}
+		})
+	}
+	sources.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failedLocked()
+}
+
+// fail has nothing move any more.
+func (g *giver) fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.failLocked(err)
+}
+
+// failLocked returns the first error.
+func (g *giver) failLocked(err error) error {
+	if err != nil && g.broken == nil {
+		g.broken = err
+		g.stop()
+	}
+	return g.broken
+}
+
+// failedLocked returns the error after which nothing moves any more, or nil.
+func (g *giver) failedLocked() error {
+	select {
+	case <-g.lost:
+		return g.failLocked(g.lostWhy)
+	default:
+		return g.broken
+	}
+}
+
+// give hands a batch of server i's connections over. If it fails they stay.
+func (g *giver) give(i int, batch []Conn) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.failedLocked(); err != nil {
+		return err
+	}
+	return g.failLocked(g.giveLocked(i, batch))
+}
+
+func (g *giver) giveLocked(i int, batch []Conn) error {
+	if len(batch) > descriptorsMax {
+		return fmt.Errorf("a batch of %d connections, more than %d", len(batch), descriptorsMax)
+	}
+	if len(g.answers) > 0 {
+		return errors.New("an answer came before its question")
+	}
+	m := &message{Kind: conns}
+	if err := g.sendConns(m, i, batch, nil); err != nil || len(m.Conns) == 0 {
+		return err // nil: all have been closed meanwhile
+	}
+	if err := g.awaitTook(); err != nil {
+		return err
+	}
+	return g.wire.send(&message{Kind: commit})
+}
+
+// sendConns sends m with the descriptors fds and those of batch. It does so within a call of Control
+// for each connection, so that none is closed before the kernel has it. Connections that are closed
+// already are passed over.
+func (g *giver) sendConns(m *message, i int, batch []Conn, fds []int) (err error) {
+	if len(batch) == 0 {
+		if len(fds) == 0 {
+			return nil
+		}
+		return g.wire.send(m, fds...)
+	}
+	c, rest := batch[0], batch[1:]
+	open := false
+	controlErr := control(c.Conn, func(fd int) {
+		open = true
+		a := moving.ArrivalOf(c.Conn)
+		m.Conns = append(m.Conns, movedConn{i, c.Served, a.Local, a.Remote})
+		err = g.sendConns(m, i, rest, append(fds, fd))
+	})
+	switch {
+	case open:
+		return err
+	case errors.Is(controlErr, net.ErrClosed):
+		return g.sendConns(m, i, rest, fds)
+	}
+	return controlErr
+}
+
+// control calls f with the descriptor of c, which stays open meanwhile.
+func control(c any, f func(fd int)) error {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return fmt.Errorf("a %T has no descriptor", c)
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return rc.Control(func(fd uintptr) { f(int(fd)) })
+}
+
+// awaitTook waits for the successor to hold the connections that were sent.
+func (g *giver) awaitTook() error {
+	timeout := time.NewTimer(stepTimeout)
+	defer timeout.Stop()
+	select {
+	case <-g.answers:
+		return nil
+	case <-g.lost:
+		return g.lostWhy
+	case <-timeout.C:
+		return fmt.Errorf("the successor does not take connections for %v", stepTimeout)
+	}
+}
+
+// finish tells the successor that it has everything. It looks after the files of unix sockets from
+// then on.
+func (g *giver) finish() error {
+	var unlinked []moving.Listener
+	for _, l := range g.listeners {
+		if l.UnlinkOnClose() {
+			l.SetUnlinkOnClose(false)
+			unlinked = append(unlinked, l)
+		}
+	}
+	err := g.wire.send(&message{Kind: done})
+	if err != nil {
+		for _, l := range unlinked {
+			l.SetUnlinkOnClose(true)
+		}
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestHandOver: all connections of two servers move, in as many messages as it takes, and work.
+func TestHandOver(t *testing.T) {
+	for _, kind := range testnet.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			useFakes(t)
+			first, second := newPredecessor(t, kind, 2*descriptorsMax+10), newPredecessor(t, kind, 3)
+			giving, taking := pair(t)
+			gave := goGive(t.Context(), giving, first.server("first"), second.server("second"))
+
+			a, err := Take(t.Context(), taking)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := a.Names(), []string{"first", "second"}; !slices.Equal(got, want) {
+				t.Errorf("got the names %q, want %q", got, want)
+			}
+			for i, p := range []*predecessor{first, second} {
+				ln, err := a.Listener(a.Names()[i], nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, want := ln.Addr().String(), p.ln.Addr().String(); got != want {
+					t.Errorf("got address %s, want %s", got, want)
+				}
+				fakeOf(ln).SetUnlinkOnClose(false)
+				defer func() {
+					if got, want := fakeOf(ln).state(), fmt.Sprintf("begun=false paused=false unlink=true adopted=%d", len(p.clients)); got != want {
+						t.Errorf("the successor's listener %d: got %s, want %s", i, got, want)
+					}
+					for j := range fakeOf(ln).adopted {
+						c := &fakeOf(ln).adopted[j]
+						if !c.Served {
+							t.Errorf("connection %d: got not served", j)
+						}
+						talk(t, p.clients[j], c)
+					}
+				}()
+			}
+			if err := a.Ready(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := testnet.Receive(t, "Give", gave); err != nil {
+				t.Fatal(err)
+			}
+			for i, p := range []*predecessor{first, second} {
+				if got, want := p.fake.state(), "begun=true paused=true unlink=false adopted=0"; got != want {
+					t.Errorf("the predecessor's listener %d: got %s, want %s", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestDeadline: connections that stay busy until ctx ends are left behind, without an error.
+func TestDeadline(t *testing.T) {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	p := newPredecessor(t, testnet.TCP4, 1)
+	p.source.busy = make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	giving, taking := pair(t)
+	gave := goGive(ctx, giving, p.server(""))
+	a, err := Take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := a.Listener("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan error, 1)
+	go func() { ready <- a.Ready(t.Context()) }()
+	testnet.Eventually(t, "one connection moves", func() bool { return p.source.left() == 0 })
+	cancel()
+	if err := testnet.Receive(t, "Give", gave); err != nil {
+		t.Error(err)
+	}
+	if err := testnet.Receive(t, "Ready", ready); err != nil {
+		t.Error(err)
+	}
+	if got, want := len(fakeOf(ln).adopted), 1; got != want {
+		t.Errorf("got %d connections, want %d", got, want)
+	}
+}

@@ -1,0 +1,265 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// fakeListener moves a listener, and keeps the connections that it adopts.
+type fakeListener struct {
+	*percore.Listener
+
+	mu        sync.Mutex
+	begun     bool
+	paused    bool
+	unlink    bool
+	pauses    int
+	adopted   []adopted
+	adoptFail error
+}
+
+type adopted struct {
+	fd int
+	moving.Arrival
+}
+
+var (
+	fakesMu sync.Mutex
+	fakes   map[net.Listener]*fakeListener
+)
+
+// useFakes has the package move fake listeners until the test ends.
+func useFakes(t *testing.T) {
+	t.Helper()
+	listenerOf, arrivalOf := moving.ListenerOf, moving.ArrivalOf
+	fakes = make(map[net.Listener]*fakeListener)
+	moving.ListenerOf = func(l net.Listener) moving.Listener {
+		if f := fakeOf(l); f != nil {
+			return f
+		}
+		return nil
+	}
+	moving.ArrivalOf = func(net.Conn) moving.Arrival { return moving.Arrival{} }
+	t.Cleanup(func() {
+		for l, f := range fakes {
+			for _, a := range f.adopted {
+				if a.fd >= 0 {
+					sys.Close(a.fd)
+				}
+			}
+			l.Close()
+		}
+		moving.ListenerOf, moving.ArrivalOf = listenerOf, arrivalOf
+	})
+}
+
+func fakeOf(l net.Listener) *fakeListener {
+	fakesMu.Lock()
+	defer fakesMu.Unlock()
+	pl, ok := l.(*percore.Listener)
+	if !ok {
+		return nil
+	}
+	if fakes[l] == nil {
+		fakes[l] = &fakeListener{Listener: pl, unlink: true}
+	}
+	return fakes[l]
+}
+
+func (f *fakeListener) Begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.begun
+	f.begun = true
+	return !was
+}
+
+func (f *fakeListener) End() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begun = false
+}
+
+func (f *fakeListener) Pause() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused = true
+	f.pauses++
+}
+
+func (f *fakeListener) Resume() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused = false
+}
+
+func (f *fakeListener) UnlinkOnClose() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unlink
+}
+
+func (f *fakeListener) SetUnlinkOnClose(unlink bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unlink = unlink
+}
+
+func (f *fakeListener) Adopt(fd int, a moving.Arrival) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.adoptFail != nil {
+		sys.Close(fd)
+		return f.adoptFail
+	}
+	f.adopted = append(f.adopted, adopted{fd, a})
+	return nil
+}
+
+// state returns the listener's state in words.
+func (f *fakeListener) state() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fmt.Sprintf("begun=%t paused=%t unlink=%t adopted=%d", f.begun, f.paused, f.unlink, len(f.adopted))
+}
+
+// fakeSource has connections, which it gives in batches.
+type fakeSource struct {
+	mu    sync.Mutex
+	conns []Conn
+	busy  chan struct{} // if not nil: HandOver waits for it, after all others have moved
+	batch int
+}
+
+func (s *fakeSource) HandOver(ctx context.Context, give func([]Conn) error) error {
+	for {
+		s.mu.Lock()
+		batch := slices.Clone(s.conns[:min(len(s.conns), s.batch)])
+		s.mu.Unlock()
+		if len(batch) == 0 {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := give(batch); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.conns = s.conns[len(batch):]
+		s.mu.Unlock()
+		for _, c := range batch {
+			c.Close()
+		}
+	}
+	if s.busy == nil {
+		return nil
+	}
+	select {
+	case <-s.busy:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *fakeSource) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// predecessor is a server with connections.
+type predecessor struct {
+	ln      net.Listener
+	fake    *fakeListener
+	source  *fakeSource
+	clients []net.Conn
+}
+
+// newPredecessor returns a server with n connections.
+func newPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
+	t.Helper()
+	ln := testnet.Listen(t, percore.Listen, kind)
+	p := &predecessor{ln: ln, fake: fakeOf(ln), source: &fakeSource{batch: descriptorsMax}}
+	for range n {
+		server, client := testnet.Connect(t, ln)
+		p.source.conns = append(p.source.conns, Conn{Conn: server, Served: true})
+		p.clients = append(p.clients, client)
+	}
+	return p
+}
+
+func (p *predecessor) server(name string) Server { return Server{name, p.ln, p.source} }
+
+// pair returns both ends of a wire.
+func pair(t *testing.T) (giver, taker *net.UnixConn) {
+	t.Helper()
+	giver, f, err := socketpair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taker = c.(*net.UnixConn)
+	t.Cleanup(func() { giver.Close(); taker.Close() })
+	return giver, taker
+}
+
+// shortSteps has processes that wait for an answer give up soon.
+func shortSteps(t *testing.T) {
+	old := stepTimeout
+	stepTimeout = 200 * time.Millisecond
+	t.Cleanup(func() { stepTimeout = old })
+}
+
+// goGive runs Give.
+func goGive(ctx context.Context, c *net.UnixConn, servers ...Server) <-chan error {
+	ch := make(chan error, 1)
+	go func() { ch <- Give(ctx, c, servers...) }()
+	return ch
+}
+
+// talk proves that an adopted connection works, and closes it.
+func talk(t *testing.T, client net.Conn, a *adopted) {
+	t.Helper()
+	f := os.NewFile(uintptr(a.fd), "adopted")
+	c, err := net.FileConn(f)
+	f.Close()
+	a.fd = -1
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, client, c)
+}
+
+func exchange(t *testing.T, client, server net.Conn) {
+	t.Helper()
+	buf := make([]byte, 10)
+	for _, ends := range [][2]net.Conn{{client, server}, {server, client}} {
+		ends[1].SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		if _, err := ends[0].Write([]byte("hello")); err != nil {
+			t.Fatalf("writing: %v", err)
+		}
+		if n, err := ends[1].Read(buf); err != nil || string(buf[:n]) != "hello" {
+			t.Fatalf("reading: got %q, %v", buf[:n], err)
+		}
+	}
+}

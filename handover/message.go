@@ -1,0 +1,200 @@
+package handover
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// The processes exchange messages over a socket that keeps their boundaries. Each is a JSON object;
+// descriptors travel beside it.
+//
+//	message  from         says                                                    answered by
+//	hello    successor    it wants to take over                                   offer
+//	offer    predecessor  the listeners, and how many connections are open        ready
+//	sockets  predecessor  the listeners' sockets, in the order of the offer       nothing
+//	ready    successor    it accepts                                              conns, done
+//	conns    predecessor  connections, which the successor is to hold unserved    took
+//	took     successor    it holds them                                           commit
+//	commit   predecessor  they are the successor's                                nothing
+//	done     predecessor  no more connections come                                nothing
+//	refuse   both         the sender gives up, and why                            nothing
+//
+// A message has a field that the receiver doesn't know: the receiver passes over it. A version that
+// changes the meaning of one that it knows has another number, and is refused.
+const (
+	protocol = "percore-handover"
+	version  = 1
+
+	// descriptorsMax is the most that the kernel sends beside a message, SCM_MAX_FD in unix(7).
+	descriptorsMax = 253
+
+	// bytesMax is how long a message may be. A message of 253 connections with two IPv6 addresses
+	// each is about half as long, TestLongestMessage.
+	bytesMax = 64 << 10
+
+	// listenersMax is how many listeners an offer may have: 100 bytes each, more than a name and an
+	// address take, fill a message.
+	listenersMax = 500
+)
+
+// kind is a message's meaning.
+type kind string
+
+const (
+	hello   kind = "hello"
+	offer   kind = "offer"
+	sockets kind = "sockets"
+	ready   kind = "ready"
+	conns   kind = "conns"
+	took    kind = "took"
+	commit  kind = "commit"
+	done    kind = "done"
+	refuse  kind = "refuse"
+)
+
+// message is the content of a message, without its descriptors.
+type message struct {
+	envelope
+	Kind kind `json:"kind"`
+
+	// Session is the same in all messages of a hand-over, and of no other: hello has the
+	// successor's half of it, all others that and the predecessor's. A refusal that answers a message
+	// without a session has none.
+	Session string `json:"session"`
+
+	// Number counts the messages of a process, from 1.
+	Number int `json:"number"`
+
+	// Descriptors is how many come with the message.
+	Descriptors int `json:"descriptors,omitempty"`
+
+	Listeners []offeredListener `json:"listeners,omitempty"` // of offer
+	Open      int               `json:"open,omitempty"`      // of offer: connections, an estimate
+	Conns     []movedConn       `json:"conns,omitempty"`     // of conns, one per descriptor
+	Reason    string            `json:"reason,omitempty"`    // of refuse
+}
+
+// envelope is the part that every version has.
+type envelope struct {
+	Protocol string `json:"protocol"`
+	Version  int    `json:"version"`
+}
+
+// offeredListener is a listener of the predecessor's.
+type offeredListener struct {
+	Name    string `json:"name"`
+	Network string `json:"network"`
+	Address string `json:"address"`
+	Sockets int    `json:"sockets"`
+	Unlink  bool   `json:"unlink,omitempty"` // Close removes the file of the unix socket
+}
+
+// String names the listener in errors.
+func (l *offeredListener) String() string {
+	return fmt.Sprintf("%q at %s %s", l.Name, l.Network, l.Address)
+}
+
+// movedConn is a connection that is handed over.
+type movedConn struct {
+	Listener int            `json:"listener"` // its index in the offer
+	Served   bool           `json:"served,omitempty"`
+	Local    netip.AddrPort `json:"local,omitzero"` // as moving.Arrival has it
+	Remote   netip.AddrPort `json:"remote,omitzero"`
+}
+
+// encode returns the message as it is sent.
+func (m *message) encode() ([]byte, error) {
+	m.envelope = envelope{protocol, version}
+	p, err := json.Marshal(m)
+	if err == nil && len(p) > bytesMax {
+		err = fmt.Errorf("a message %q of %d bytes, more than %d", m.Kind, len(p), bytesMax)
+	}
+	return p, err
+}
+
+// decode is the inverse of encode. The error is clear enough for people who mixed sockets up.
+func decode(p []byte) (*message, error) {
+	if len(p) > bytesMax {
+		return nil, fmt.Errorf("a message is longer than %d bytes", bytesMax)
+	}
+	var e envelope
+	if err := json.Unmarshal(p, &e); err != nil || e.Protocol != protocol {
+		return nil, fmt.Errorf("a message is not of the protocol %s, or is cut off: it begins with %q", protocol, p[:min(len(p), 20)])
+	}
+	if e.Version != version {
+		return nil, versionError(e.Version)
+	}
+	m := new(message)
+	if err := json.Unmarshal(p, m); err != nil {
+		return nil, fmt.Errorf("a message can't be read: %w", err)
+	}
+	if m.Descriptors < 0 || m.Descriptors > descriptorsMax {
+		return nil, fmt.Errorf("a message %q with %d descriptors", m.Kind, m.Descriptors)
+	}
+	if m.Descriptors > 0 && m.Kind != sockets && m.Kind != conns {
+		return nil, fmt.Errorf("a message %q with %d descriptors, where none belong", m.Kind, m.Descriptors)
+	}
+	if m.Kind == conns && len(m.Conns) != m.Descriptors {
+		return nil, fmt.Errorf("a message with %d connections and %d descriptors", len(m.Conns), m.Descriptors)
+	}
+	return m, nil
+}
+
+// versionError is for a process that speaks another version.
+func versionError(theirs int) error {
+	return fmt.Errorf("the other process speaks version %d of the protocol, and this one version %d:"+
+		" replace the old process once without a hand-over", theirs, version)
+}
+
+// checkOffer fails if an offer makes no sense.
+func (m *message) checkOffer() error {
+	if len(m.Listeners) == 0 || len(m.Listeners) > listenersMax {
+		return fmt.Errorf("an offer of %d listeners", len(m.Listeners))
+	}
+	if m.Open < 0 {
+		return fmt.Errorf("an offer of %d connections", m.Open)
+	}
+	names := make(map[string]bool)
+	for i := range m.Listeners {
+		l := &m.Listeners[i]
+		if names[l.Name] {
+			return fmt.Errorf("an offer of two listeners named %q", l.Name)
+		}
+		names[l.Name] = true
+		if l.Sockets < 1 || l.Sockets > socketsMax {
+			return fmt.Errorf("an offer of listener %v with %d sockets", l, l.Sockets)
+		}
+	}
+	return nil
+}
+
+// socketsMax is how many sockets a listener may have: far more than there are processors.
+const socketsMax = 1 << 16
+
+// errUnexpected is about a message in another's place.
+func errUnexpected(m *message, want ...kind) error {
+	if m.Kind == refuse {
+		return errors.New("the other process gave up: " + oneLine(m.Reason))
+	}
+	return fmt.Errorf("a message %q came where %q is due", m.Kind, want)
+}
+
+// reasonBytesMax is how much of another process' text an error repeats.
+const reasonBytesMax = 500
+
+// oneLine returns a text of the other process' for an error.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) > reasonBytesMax {
+		s = strings.ToValidUTF8(s[:reasonBytesMax], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,50 @@
+package handover
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+)
+
+// variable is the environment variable by which a process knows the descriptor of its socket.
+const variable = "PERCORE_HANDOVER"
+
+// Start starts cmd as the successor: it inherits a socket, which [Inherited] returns there. The
+// result is for Give. Start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as ever.
+func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
+	c, theirs, err := socketpair()
+	if err != nil {
+		return nil, fmt.Errorf("handover: starting the successor: %w", err)
+	}
+	defer theirs.Close()
+	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
+	fd := 2 + len(cmd.ExtraFiles) // file i is descriptor 3+i
+	cmd.Env = append(cmd.Environ(), variable+"="+strconv.Itoa(fd))
+	if err := cmd.Start(); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("handover: starting the successor: %w", err)
+	}
+	return c, nil
+}
+
+// Inherited returns the socket, for Take, of a process that Start has started, and nil if another
+// has. It unsets the environment variable PERCORE_HANDOVER, so that processes that this one starts
+// don't take the socket for theirs. Call it once, early.
+func Inherited() (*net.UnixConn, error) {
+	value, ok := os.LookupEnv(variable)
+	if !ok {
+		return nil, nil
+	}
+	os.Unsetenv(variable)
+	fd, err := strconv.Atoi(value)
+	if err != nil || fd < 3 {
+		return nil, fmt.Errorf("handover: %s=%q in the environment is no descriptor", variable, value)
+	}
+	c, err := inherit(fd)
+	if err != nil {
+		return nil, fmt.Errorf("handover: %s=%q in the environment: %w", variable, value, err)
+	}
+	return c, nil
+}

@@ -1,0 +1,403 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/moving"
+)
+
+// Arrival is the successor's part of a hand-over. Its methods are safe for concurrent use.
+type Arrival struct {
+	mu sync.Mutex // also for as long as Ready waits
+
+	// guarded by mu
+	wire      *wire // nil: the hand-over has ended
+	listeners []*arriving
+	held      held
+}
+
+// arriving is a listener that the predecessor has offered.
+type arriving struct {
+	offeredListener
+	files    []*os.File // until Listener is called
+	place    place
+	listener moving.Listener // nil: Listener has not been called
+}
+
+// held are connections that the predecessor has sent and not yet committed. This process doesn't
+// read from them. It does them no harm to close their descriptors.
+type held struct {
+	waits bool        // for commit
+	fds   descriptors // -1: has ended
+	conns []movedConn
+}
+
+// Take receives the listeners of the process at the other end of c, which calls Give. The caller
+// makes its own of all of them with Listener, starts its servers, and calls Ready. Until then the
+// predecessor serves as ever; it also does so if Take fails.
+//
+// Take fails if the process may not have as many descriptors as the predecessor has connections, if
+// the predecessor refuses, since another hand-over is under way for instance, if ctx ends, or if the
+// predecessor doesn't answer for 10 seconds.
+//
+// Take owns c. The Arrival closes it at the end of Ready, or by Close.
+func Take(ctx context.Context, c *net.UnixConn) (*Arrival, error) {
+	if moving.ListenerOf == nil {
+		c.Close()
+		return nil, errUnsupported
+	}
+	w, err := newWire(c)
+	if err != nil {
+		return nil, takeError("the socket", err)
+	}
+	a := &Arrival{wire: w}
+	if step, err := a.arrive(ctx); err != nil {
+		a.abandon(err)
+		return nil, takeError(step, err)
+	}
+	return a, nil
+}
+
+// takeError is an error of the successor's.
+func takeError(step string, err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return fmt.Errorf("handover: %s: %w", step, err)
+}
+
+// arrive receives the offer. It returns the step at which it failed.
+func (a *Arrival) arrive(ctx context.Context) (step string, err error) {
+	a.wire.session = newNonce()
+	if err := a.tell(hello); err != nil {
+		return "greeting the predecessor", err
+	}
+	m, fds, err := a.wire.receive(ctx, stepTimeout)
+	fds.close()
+	if err == nil && m.Kind != offer {
+		err = errUnexpected(m, offer)
+	}
+	if err == nil {
+		err = m.checkOffer()
+	}
+	if err != nil {
+		return "waiting for the predecessor's offer", err
+	}
+	total := 0
+	for _, l := range m.Listeners {
+		a.listeners = append(a.listeners, &arriving{offeredListener: l})
+		total += l.Sockets
+	}
+	if err := checkDescriptors(2*total + m.Open + descriptorsSpare); err != nil {
+		return "taking over", err
+	}
+	return "receiving the listeners", a.receiveSockets(ctx)
+}
+
+// descriptorsSpare is how many descriptors a server needs beside its connections, at the least: logs,
+// epoll, pipes, files.
+const descriptorsSpare = 64
+
+// receiveSockets receives the listeners' sockets.
+func (a *Arrival) receiveSockets(ctx context.Context) error {
+	var fds descriptors
+	defer func() { fds.close() }()
+	next := func() (int, error) {
+		if len(fds) == 0 {
+			m, more, err := a.wire.receive(ctx, stepTimeout)
+			if err != nil {
+				return -1, err
+			}
+			if fds = more; m.Kind != sockets || len(fds) == 0 {
+				return -1, errUnexpected(m, sockets)
+			}
+		}
+		fd := fds[0]
+		fds = fds[1:]
+		return fd, nil
+	}
+	for _, l := range a.listeners {
+		for len(l.files) < l.Sockets {
+			fd, err := next()
+			if err != nil {
+				return err
+			}
+			l.files = append(l.files, os.NewFile(uintptr(fd), l.Name))
+			if l.place, err = placeOf(fd); err != nil {
+				return fmt.Errorf("listener %v: %w", l, err)
+			}
+		}
+	}
+	if len(fds) > 0 {
+		return fmt.Errorf("%d sockets more than the offer has", len(fds))
+	}
+	return nil
+}
+
+// tell sends a message without content. If the predecessor has closed its end the error is its last
+// words.
+func (a *Arrival) tell(k kind) error {
+	err := a.wire.send(&message{Kind: k})
+	for errors.Is(err, ErrGone) {
+		_, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout)
+		if fds.close(); receiveErr != nil {
+			return receiveErr
+		}
+	}
+	return err
+}
+
+// Names returns the names of the listeners, in the order in which Give got them.
+func (a *Arrival) Names() (names []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.listeners {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// Listener makes a *percore.Listener of the named listener's sockets, with the options of lc, which may
+// be nil, as FileListeners does. Each listener can be made once. The caller owns it. Its address is
+// Addr's.
+//
+// Connections that the predecessor accepted come out of Accept once Ready has been called, as new ones
+// do.
+func (a *Arrival) Listener(name string, lc *percore.ListenConfig) (net.Listener, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.listeners {
+		if l.Name != name {
+			continue
+		}
+		if l.files == nil {
+			return nil, fmt.Errorf("handover: listener %q has been taken already", name)
+		}
+		if lc == nil {
+			lc = new(percore.ListenConfig)
+		}
+		nl, err := lc.FileListeners(l.files...)
+		if err != nil {
+			return nil, err
+		}
+		if l.listener, err = movingListener(nl); err != nil {
+			nl.Close()
+			return nil, err
+		}
+		l.closeFiles()
+		return nl, nil
+	}
+	return nil, fmt.Errorf("handover: the predecessor has no listener %q", name)
+}
+
+func (l *arriving) closeFiles() {
+	for _, f := range l.files {
+		f.Close()
+	}
+	l.files = nil
+}
+
+// Ready says that this process accepts. From then on the predecessor accepts no more, and its
+// connections come out of the listeners' Accept, those that wait for a request at once and the others
+// as their requests end. Ready returns nil when the predecessor has no more to give, or has waited for
+// long enough; it shuts down then.
+//
+// Ready fails, and the predecessor serves on, if a listener has not been made with Listener, if ctx
+// ends, or if one of the processes sees something wrong. This process then has the connections that
+// have come so far: it shuts its servers down.
+//
+// If the error is [ErrGone] the predecessor has ended without a word: it has crashed, for instance.
+// This process has the listeners, and serves on.
+func (a *Arrival) Ready(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.wire == nil {
+		return errors.New("handover: Ready was called already, or Close")
+	}
+	for _, l := range a.listeners {
+		if l.listener == nil {
+			err := fmt.Errorf("listener %v was not taken: nothing would accept its connections", &l.offeredListener)
+			a.abandon(err)
+			return takeError("getting ready", err)
+		}
+	}
+	if err := a.takeOver(ctx); err != nil {
+		return takeError("taking over connections", err)
+	}
+	return nil
+}
+
+// takeOver is Ready once all listeners are made.
+func (a *Arrival) takeOver(ctx context.Context) error {
+	if err := a.tell(ready); err != nil {
+		return a.end(err)
+	}
+	for {
+		timeout := stepTimeout
+		if !a.held.waits {
+			timeout = 0 // a request may take long
+		}
+		m, fds, err := a.wire.receive(ctx, timeout)
+		if err != nil {
+			return a.end(err)
+		}
+		finished, err := a.handle(m, fds)
+		if finished {
+			a.abandon(nil)
+			return nil
+		}
+		if err != nil {
+			return a.end(err)
+		}
+	}
+}
+
+// handle does as a message says, and reports whether it is the last.
+func (a *Arrival) handle(m *message, fds descriptors) (finished bool, err error) {
+	if a.held.waits != (m.Kind == commit) {
+		fds.close()
+		return false, errUnexpected(m, a.due()...)
+	}
+	switch m.Kind {
+	case conns:
+		if err := a.hold(m.Conns, fds); err != nil {
+			return false, err
+		}
+		return false, a.tell(took)
+	case commit:
+		return false, a.adopt()
+	case done:
+		a.own()
+		return true, nil
+	}
+	fds.close()
+	return false, errUnexpected(m, a.due()...)
+}
+
+// due returns the messages that may come.
+func (a *Arrival) due() []kind {
+	if a.held.waits {
+		return []kind{commit}
+	}
+	return []kind{conns, done}
+}
+
+// hold keeps connections until they are committed, if all are as they should be.
+func (a *Arrival) hold(moved []movedConn, fds descriptors) error {
+	for i, c := range moved {
+		if c.Listener < 0 || c.Listener >= len(a.listeners) {
+			fds.close()
+			return fmt.Errorf("connection %d of %d is of listener %d of %d", i+1, len(moved), c.Listener, len(a.listeners))
+		}
+		l := a.listeners[c.Listener]
+		ended, err := l.place.check(fds[i])
+		if err != nil {
+			fds.close()
+			return fmt.Errorf("connection %d of %d, of listener %v: %w", i+1, len(moved), &l.offeredListener, err)
+		}
+		if ended {
+			fds[i : i+1].close()
+		}
+	}
+	a.held = held{true, fds, moved}
+	return nil
+}
+
+// adopt gives the held connections, which have been committed, to the listeners.
+func (a *Arrival) adopt() error {
+	h := a.held
+	a.held = held{}
+	lost, firstErr := 0, error(nil)
+	for i, fd := range h.fds {
+		if fd < 0 {
+			continue // ended
+		}
+		c := h.conns[i]
+		err := a.listeners[c.Listener].listener.Adopt(fd, moving.Arrival{Served: c.Served, Local: c.Local, Remote: c.Remote})
+		if err == nil || errors.Is(err, syscall.ENOTCONN) { // or it has ended just now
+			continue
+		}
+		if lost++; firstErr == nil {
+			firstErr = err
+		}
+	}
+	if lost > 0 {
+		return fmt.Errorf("%d of %d connections are lost: %w", lost, len(h.fds), firstErr)
+	}
+	return nil
+}
+
+// own has the listeners look after the files of their unix sockets: the predecessor does so no longer.
+func (a *Arrival) own() {
+	for _, l := range a.listeners {
+		if l.Unlink && l.listener != nil {
+			l.listener.SetUnlinkOnClose(true)
+		}
+	}
+}
+
+// end gives up after ready, because of err, and returns Ready's error.
+//
+// The predecessor may have committed the held connections without this process knowing yet, and will
+// not serve them then. So the messages that it has sent until now still count. From now on none
+// arrives, and the predecessor is told so.
+func (a *Arrival) end(err error) error {
+	a.wire.refuse(err)
+	a.wire.stopReceiving()
+	for {
+		m, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout)
+		if receiveErr != nil {
+			break
+		}
+		if m.Kind != commit && m.Kind != done {
+			fds.close()
+			break // neither comes behind it, except from a process that doesn't wait for answers
+		}
+		finished, handleErr := a.handle(m, fds)
+		if finished {
+			a.abandon(nil)
+			return nil
+		}
+		if handleErr != nil {
+			break
+		}
+	}
+	if errors.Is(err, ErrGone) {
+		a.own()
+	}
+	a.abandon(nil)
+	return err
+}
+
+// Close gives the hand-over up, unless Ready has returned: the predecessor goes on. Listeners that were
+// made are the caller's to close. While Ready waits so does Close; the end of Ready's ctx ends both.
+func (a *Arrival) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.abandon(errors.New("the successor has called Close"))
+	return nil
+}
+
+// abandon ends the exchange, with the reason for the predecessor if there is one.
+func (a *Arrival) abandon(reason error) {
+	if a.wire == nil {
+		return
+	}
+	if reason != nil {
+		a.wire.refuse(reason)
+	}
+	a.wire.close()
+	a.wire = nil
+	a.held.fds.close()
+	a.held = held{}
+	for _, l := range a.listeners {
+		l.closeFiles()
+	}
+}

@@ -1,0 +1,216 @@
+package handover
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore/internal/sys"
+)
+
+// stepTimeout is how long a process waits for an answer that the other can give at once. It bounds
+// how long connections that wait may stay unserved beside a process that hangs. Variable for tests.
+var stepTimeout = 10 * time.Second
+
+// wire is one process' end of a hand-over. One goroutine may send while another receives.
+type wire struct {
+	conn     *net.UnixConn
+	session  string // as far as it is known: see agree
+	sent     int
+	received int
+	buf, oob []byte // of receive
+}
+
+// newWire takes c over. It fails if c isn't the right kind of socket, or the process at the other
+// end is another user's.
+func newWire(c *net.UnixConn) (*wire, error) {
+	if err := checkWire(c); err != nil {
+		c.Close()
+		return nil, err
+	}
+	// One byte more than a message may have shows that one is too long.
+	return &wire{conn: c, buf: make([]byte, bytesMax+1), oob: make([]byte, rightsBytesMax)}, nil
+}
+
+// checkPeerUser fails unless the other process has this one's user.
+func checkPeerUser(uid, own int) error {
+	if uid != own {
+		return fmt.Errorf("the process at the other end runs as user %d, and this one as user %d:"+
+			" a hand-over is between processes of the same user", uid, own)
+	}
+	return nil
+}
+
+// descriptors came with a message.
+type descriptors []int
+
+// close closes the descriptors that have not been taken out: close(2), never shutdown(2), since the
+// connections may be the other process'.
+func (d descriptors) close() {
+	for i, fd := range d {
+		if fd >= 0 {
+			sys.Close(fd)
+			d[i] = -1
+		}
+	}
+}
+
+// send sends a message. If it fails the other process does not get it: the kernel takes a message
+// whole or not at all.
+func (w *wire) send(m *message, fds ...int) error {
+	m.Session, m.Number, m.Descriptors = w.session, w.sent+1, len(fds)
+	p, err := m.encode()
+	if err != nil {
+		return err
+	}
+	if err := w.conn.SetWriteDeadline(time.Now().Add(stepTimeout)); err != nil {
+		return err
+	}
+	if err := writeMsg(w.conn, p, fds); err != nil {
+		return fmt.Errorf("sending %q: %w", m.Kind, goneError(err, nil))
+	}
+	w.sent++
+	return nil
+}
+
+// refuse tells the other process why this one gives up.
+func (w *wire) refuse(reason error) {
+	_ = w.send(&message{Kind: refuse, Reason: oneLine(reason.Error())}) // or it sees the end
+}
+
+// receive returns the next message and its descriptors, which are the caller's. A refusal is an error.
+// It waits until ctx ends or the time is over; 0 is no limit.
+func (w *wire) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
+	var deadline time.Time
+	if timeout > 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	if err := w.conn.SetReadDeadline(deadline); err != nil {
+		return nil, nil, err
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		w.conn.SetReadDeadline(time.Unix(1, 0))
+	})
+	p, fds, err := readMsg(w.conn, w.buf, w.oob)
+	if !stop() {
+		<-stopped // or it ends the wait for another message
+	}
+	if err != nil {
+		fds.close()
+		return nil, nil, goneError(err, ctx)
+	}
+	m, err := w.check(p, fds)
+	if err != nil {
+		fds.close()
+		return nil, nil, err
+	}
+	return m, fds, nil
+}
+
+// check decodes a message and finds out whether it is the next of this session.
+func (w *wire) check(p []byte, fds descriptors) (*message, error) {
+	m, err := decode(p)
+	if err != nil {
+		return nil, err
+	}
+	if m.Kind == refuse {
+		return nil, errUnexpected(m)
+	}
+	if err := w.agree(m); err != nil {
+		return nil, err
+	}
+	if w.received++; m.Number != w.received {
+		return nil, fmt.Errorf("message %d came where number %d is due: it is repeated, or another is lost", m.Number, w.received)
+	}
+	if m.Descriptors != len(fds) {
+		return nil, fmt.Errorf("a message %q came with %d descriptors instead of %d", m.Kind, len(fds), m.Descriptors)
+	}
+	return m, nil
+}
+
+// nonceBytes is the length of one process' half of a session.
+const nonceBytes = 32
+
+// newNonce returns one half of a session, which no process has used before.
+func newNonce() string {
+	var b [nonceBytes / 2]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// agree checks the message's session, and learns it from the first message:
+//
+//	session        held by                                   learned from, and becomes
+//	""             the predecessor, at first                 hello; both halves
+//	one half       the successor, which has sent hello       offer, both halves
+//	both halves    both from then on
+func (w *wire) agree(m *message) error {
+	switch {
+	case w.session == "":
+		if m.Kind != hello {
+			return errUnexpected(m, hello)
+		}
+		if len(m.Session) != nonceBytes {
+			return errors.New("a hello without a session")
+		}
+		w.session = m.Session + newNonce()
+	case len(w.session) == nonceBytes && m.Kind == offer && len(m.Session) == 2*nonceBytes && strings.HasPrefix(m.Session, w.session):
+		w.session = m.Session
+	case m.Session != w.session:
+		return fmt.Errorf("a message %q of another hand-over", m.Kind)
+	}
+	return nil
+}
+
+// ErrGone is in the errors of Give, Take and Ready when the other process has ended, or has closed
+// its socket, without a word.
+var ErrGone = errors.New("the other process has gone")
+
+// goneError returns err, of a system call on the wire, in words. A receiver's ctx is the reason for
+// an end of its wait.
+func goneError(err error, ctx context.Context) error {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		return ErrGone
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case ctx != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("the other process does not answer for %v", stepTimeout)
+}
+
+// stopReceiving has each message that the other process sends from then on fail there. Those that it
+// has sent before can still be received, and after them receive fails with ErrGone. So exactly one of
+// the processes knows that a message has arrived: unix_dgram_sendmsg and unix_shutdown, in the kernel's
+// net/unix/af_unix.c, hold the receiver's lock.
+func (w *wire) stopReceiving() { _ = w.conn.CloseRead() }
+
+// close ends the hand-over. Messages that have not been received are dropped first, with their
+// descriptors: with any left, the other process could not read the last words of this one, but
+// only ECONNRESET.
+func (w *wire) close() {
+	w.stopReceiving()
+	for {
+		_ = w.conn.SetReadDeadline(time.Now().Add(stepTimeout))
+		_, fds, err := readMsg(w.conn, w.buf, w.oob)
+		fds.close()
+		if err != nil && !errors.Is(err, errMessage) {
+			break
+		}
+	}
+	w.conn.Close()
+}
+
+// errMessage is in the errors of readMsg that are about one message, behind which there may be others.
+var errMessage = errors.New("bad message")

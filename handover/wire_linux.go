@@ -1,0 +1,238 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+)
+
+// rightsBytesMax has room for all descriptors that a message can have. So the kernel cuts their list
+// short only if this process can't have so many.
+var rightsBytesMax = unix.CmsgSpace(4 * descriptorsMax)
+
+// peerUser returns the user at the other end: the effective user that connected, or listened, or
+// made the pair of sockets; SO_PEERCRED in unix(7). Variable for tests.
+var peerUser = func(fd int) (int, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockopt", err)
+	}
+	return int(cred.Uid), nil
+}
+
+// checkWire fails unless c can be a wire.
+func checkWire(c *net.UnixConn) error {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctlErr := rc.Control(func(fd uintptr) {
+		typ, errno := sys.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TYPE)
+		if errno != 0 {
+			err = os.NewSyscallError("getsockopt", errno)
+			return
+		}
+		if typ != unix.SOCK_SEQPACKET {
+			err = errors.New(`the connection is not of the network "unixpacket", which keeps the boundaries of messages`)
+			return
+		}
+		var uid int
+		if uid, err = peerUser(int(fd)); err == nil {
+			err = checkPeerUser(uid, os.Geteuid())
+		}
+	})
+	if ctlErr != nil {
+		return ctlErr
+	}
+	return err
+}
+
+// writeMsg sends a message.
+func writeMsg(c *net.UnixConn, p []byte, fds []int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	_, _, err := c.WriteMsgUnix(p, rights, nil)
+	if errors.Is(err, unix.ETOOMANYREFS) {
+		return fmt.Errorf("%w: the user has more descriptors in unix sockets, not received, than RLIMIT_NOFILE", err)
+	}
+	return err
+}
+
+// readMsg receives a message. The descriptors are the caller's, also if it fails. They are
+// close-on-exec: ReadMsgUnix sets MSG_CMSG_CLOEXEC.
+func readMsg(c *net.UnixConn, buf, oob []byte) (p []byte, fds descriptors, err error) {
+	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
+	// An empty message looks like the end, and may have descriptors.
+	fds, parseErr := parseRights(oob[:oobn])
+	switch {
+	case err != nil:
+		if n == 0 && len(fds) > 0 {
+			err = fmt.Errorf("%w: empty, with %d descriptors", errMessage, len(fds))
+		}
+	case parseErr != nil:
+		err = fmt.Errorf("%w: %v", errMessage, parseErr)
+	case flags&unix.MSG_CTRUNC != 0:
+		err = fmt.Errorf("%w: the kernel has passed on only %d of its descriptors: %s", errMessage, len(fds), raiseLimit)
+	case flags&unix.MSG_TRUNC != 0 || n > bytesMax:
+		err = fmt.Errorf("%w: longer than %d bytes", errMessage, bytesMax)
+	}
+	return buf[:n], fds, err
+}
+
+// raiseLimit is the remedy for a lack of descriptors.
+const raiseLimit = "raise the limit of descriptors (ulimit -n, RLIMIT_NOFILE, LimitNOFILE= in systemd)"
+
+// parseRights returns the descriptors in control messages.
+func parseRights(oob []byte) (fds descriptors, err error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	for i := range messages {
+		if part, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, part...)
+		}
+	}
+	return fds, err
+}
+
+// socketpair returns both ends of a wire: one for this process, and a file for another's.
+func socketpair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "handover"), os.NewFile(uintptr(fds[1]), "handover")
+	defer ours.Close()
+	c, err := net.FileConn(ours) // of a copy
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return c.(*net.UnixConn), theirs, nil
+}
+
+// inherit returns a connection on descriptor fd, which it closes. It leaves the descriptor alone if it
+// is none of Start's.
+func inherit(fd int) (*net.UnixConn, error) {
+	domain, errno := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	typ, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if errno != 0 || domain != unix.AF_UNIX || typ != unix.SOCK_SEQPACKET {
+		return nil, fmt.Errorf("descriptor %d is no socket of Start's", fd)
+	}
+	f := os.NewFile(uintptr(fd), "handover")
+	defer f.Close()
+	c, err := net.FileConn(f) // of a copy, close-on-exec
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
+}
+
+// checkDescriptors fails if the process can't have so many more descriptors.
+func checkDescriptors(more int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	open := 0
+	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
+		open = len(entries)
+	}
+	if need := uint64(open + more); need > limit.Cur {
+		return fmt.Errorf("the connections take %d descriptors with those in use, and the limit is %d: %s", need, limit.Cur, raiseLimit)
+	}
+	return nil
+}
+
+// A place is where a listener's connections have come in: the properties of its socket that they
+// have from it.
+type place struct {
+	domain, protocol int
+	addr             unix.Sockaddr
+}
+
+// placeOf returns the place of a listening socket.
+func placeOf(fd int) (p place, err error) {
+	var errno syscall.Errno
+	if p.domain, errno = sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); errno != 0 {
+		return p, errors.New("a descriptor is no socket")
+	}
+	if p.protocol, errno = sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); errno != 0 {
+		return p, os.NewSyscallError("getsockopt", errno)
+	}
+	if listens, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); listens == 0 {
+		return p, errors.New("a descriptor is no listening socket")
+	}
+	p.addr, err = unix.Getsockname(fd)
+	return p, os.NewSyscallError("getsockname", err)
+}
+
+// check fails unless fd is a connection that has come in at the place. It has ended if the kernel
+// has forgotten the peer, since the peer has reset it; otherwise it may be adopted.
+func (p place) check(fd int) (ended bool, err error) {
+	domain, errno := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if errno != 0 {
+		return false, errors.New("a descriptor is no socket")
+	}
+	if domain != p.domain {
+		return false, fmt.Errorf("a socket is of family %d, and its listener of %d", domain, p.domain)
+	}
+	if typ, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); typ != unix.SOCK_STREAM {
+		return false, errors.New("a socket is no stream socket")
+	}
+	// A connection of a Multipath TCP listener is a TCP one if the peer doesn't know it.
+	protocol, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if protocol != p.protocol && (p.protocol != unix.IPPROTO_MPTCP || protocol != unix.IPPROTO_TCP) {
+		return false, fmt.Errorf("a socket is of protocol %d, and its listener of %d", protocol, p.protocol)
+	}
+	if listens, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); listens != 0 {
+		return false, errors.New("a socket listens, and should be connected")
+	}
+	addr, err := unix.Getsockname(fd)
+	if err != nil {
+		return false, os.NewSyscallError("getsockname", err)
+	}
+	if got, want := portOf(addr), portOf(p.addr); got != want && !isTransparent(fd) {
+		return false, fmt.Errorf("a connection came in at %s, and its listener is at %s", got, want)
+	}
+	switch _, err := unix.Getpeername(fd); err {
+	case nil:
+		return false, nil
+	case unix.ENOTCONN:
+		return true, nil
+	default:
+		return false, os.NewSyscallError("getpeername", err)
+	}
+}
+
+// portOf returns the port, or the path, of an address.
+func portOf(addr unix.Sockaddr) string {
+	switch addr := addr.(type) {
+	case *unix.SockaddrInet4:
+		return fmt.Sprintf("port %d", addr.Port)
+	case *unix.SockaddrInet6:
+		return fmt.Sprintf("port %d", addr.Port)
+	case *unix.SockaddrUnix:
+		return fmt.Sprintf("path %q", addr.Name)
+	}
+	return fmt.Sprintf("%T", addr)
+}
+
+// isTransparent reports whether the socket's port may be any: the kernel's TPROXY gives a listener
+// the connections of other ports (ip(7), IP_TRANSPARENT).
+func isTransparent(fd int) bool {
+	on4, _ := sys.GetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT)
+	on6, _ := sys.GetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT)
+	return on4+on6 > 0
+}

@@ -1,0 +1,34 @@
+//go:build !linux || percore_net
+
+package handover
+
+import (
+	"errors"
+	"net"
+	"os"
+)
+
+// Descriptors travel on Linux only. These few functions are there so that the code above them
+// compiles; checkWire lets no hand-over begin.
+
+const rightsBytesMax = 0
+
+func checkWire(*net.UnixConn) error { return errUnsupported }
+
+func writeMsg(*net.UnixConn, []byte, []int) error { return errUnsupported }
+
+func readMsg(*net.UnixConn, []byte, []byte) ([]byte, descriptors, error) {
+	return nil, nil, errUnsupported
+}
+
+func socketpair() (*net.UnixConn, *os.File, error) { return nil, nil, errUnsupported }
+
+func inherit(int) (*net.UnixConn, error) { return nil, errUnsupported }
+
+func checkDescriptors(int) error { return errUnsupported }
+
+type place struct{}
+
+func placeOf(int) (place, error) { return place{}, errUnsupported }
+
+func (place) check(int) (ended bool, err error) { return false, errors.ErrUnsupported }
