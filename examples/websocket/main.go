@@ -1,0 +1,62 @@
+// Command websocket is a hub: each message of a member goes to all members. A member that says
+// nothing holds neither a goroutine nor memory for reading.
+//
+//	go run ./websocket
+//
+// http://localhost:8080 has a page to talk from; open it in two windows.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+)
+
+//go:embed page.html
+var page []byte
+
+func main() {
+	address := flag.String("addr", "localhost:8080", "address to listen on")
+	flag.Parse()
+
+	ln, err := percore.Listen("tcp", *address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := serve(ctx, ln); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serve serves until ctx ends, and then closes the members' connections: Shutdown leaves them alone.
+func serve(ctx context.Context, ln net.Listener) error {
+	hub := newHub()
+	defer hub.close()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
+	mux.HandleFunc("GET /hub", hub.join)
+	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second})
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		stopped <- server.Shutdown(ctx)
+	})
+	err := server.Serve(ln)
+	if stop() || !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-stopped
+}
