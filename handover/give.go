@@ -101,7 +101,7 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 	if errors.Is(beginErr, errors.ErrUnsupported) {
 		return "beginning", beginErr
 	}
-	if err := g.await(ctx, hello, stepTimeout); err != nil {
+	if err := g.await(ctx, hello, stepTimeout()); err != nil {
 		return "waiting for the successor", err
 	}
 	if beginErr != nil {
@@ -333,8 +333,7 @@ func (g *giver) sendConns(m *message, i int, batch []Conn, fds []int) (err error
 	open := false
 	controlErr := control(c.Conn, func(fd int) {
 		open = true
-		a := moving.ArrivalOf(c.Conn)
-		m.Conns = append(m.Conns, movedConn{i, c.Served, a.Local, a.Remote})
+		m.Conns = append(m.Conns, movedConnOf(i, c.Served, moving.ArrivalOf(c.Conn)))
 		err = g.sendConns(m, i, rest, append(fds, fd))
 	})
 	switch {
@@ -361,7 +360,7 @@ func control(c any, f func(fd int)) error {
 
 // awaitTook waits for the successor to hold the connections that were sent.
 func (g *giver) awaitTook() error {
-	timeout := time.NewTimer(stepTimeout)
+	timeout := time.NewTimer(stepTimeout())
 	defer timeout.Stop()
 	select {
 	case <-g.answers:
@@ -369,7 +368,7 @@ func (g *giver) awaitTook() error {
 	case <-g.lost:
 		return g.lostWhy
 	case <-timeout.C:
-		return fmt.Errorf("the successor does not take connections for %v", stepTimeout)
+		return fmt.Errorf("the successor does not take connections for %v", stepTimeout())
 	}
 }
 

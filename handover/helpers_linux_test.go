@@ -106,6 +106,8 @@ func (f *fakeListener) Resume() {
 	f.paused = false
 }
 
+func (f *fakeListener) Settled() bool { return true }
+
 func (f *fakeListener) UnlinkOnClose() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,11 +224,10 @@ func pair(t *testing.T) (giver, taker *net.UnixConn) {
 	return giver, taker
 }
 
-// shortSteps has processes that wait for an answer give up soon.
+// shortSteps has processes give up soon that begin to wait for an answer from now on.
 func shortSteps(t *testing.T) {
-	old := stepTimeout
-	stepTimeout = 200 * time.Millisecond
-	t.Cleanup(func() { stepTimeout = old })
+	old := stepNanoseconds.Swap(int64(100 * time.Millisecond))
+	t.Cleanup(func() { stepNanoseconds.Store(old) })
 }
 
 // goGive runs Give.

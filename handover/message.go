@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/proxyproto"
 )
 
 // The processes exchange messages over a socket that keeps their boundaries. Each is a JSON object;
@@ -31,9 +34,9 @@ const (
 	// descriptorsMax is the most that the kernel sends beside a message, SCM_MAX_FD in unix(7).
 	descriptorsMax = 253
 
-	// bytesMax is how long a message may be. A message of 253 connections with two IPv6 addresses
-	// each is about half as long, TestLongestMessage.
-	bytesMax = 64 << 10
+	// bytesMax is how long a message may be. That of 253 connections fits in whatever their PROXY
+	// headers were (TestLongestMessage), and the kernel takes it: net.core.wmem_default is 208 KiB.
+	bytesMax = 128 << 10
 
 	// listenersMax is how many listeners an offer may have: 100 bytes each, more than a name and an
 	// address take, fill a message.
@@ -99,10 +102,39 @@ func (l *offeredListener) String() string {
 
 // movedConn is a connection that is handed over.
 type movedConn struct {
-	Listener int            `json:"listener"` // its index in the offer
-	Served   bool           `json:"served,omitempty"`
-	Local    netip.AddrPort `json:"local,omitzero"` // as moving.Arrival has it
-	Remote   netip.AddrPort `json:"remote,omitzero"`
+	Listener int     `json:"listener"` // its index in the offer
+	Served   bool    `json:"served,omitempty"`
+	Client   *client `json:"client,omitempty"` // from the PROXY header, if there was one
+}
+
+// client is a proxyproto.Header. The names are bytes: those of abstract unix sockets may be no text.
+type client struct {
+	Source          netip.AddrPort `json:"source,omitzero"`
+	Destination     netip.AddrPort `json:"destination,omitzero"`
+	SourceName      []byte         `json:"sourceName,omitempty"`
+	DestinationName []byte         `json:"destinationName,omitempty"`
+	Unix            bool           `json:"unix,omitempty"`
+}
+
+// movedConnOf describes a connection of the listener with that index.
+func movedConnOf(listener int, served bool, a moving.Arrival) movedConn {
+	c := movedConn{Listener: listener, Served: served}
+	if h := a.Client; h != (proxyproto.Header{}) {
+		c.Client = &client{h.Source, h.Destination, []byte(h.SourceName), []byte(h.DestinationName), h.IsUnix}
+	}
+	return c
+}
+
+// arrival is the inverse of movedConnOf.
+func (c *movedConn) arrival() moving.Arrival {
+	a := moving.Arrival{Served: c.Served}
+	if h := c.Client; h != nil {
+		a.Client = proxyproto.Header{
+			Source: h.Source, Destination: h.Destination,
+			SourceName: string(h.SourceName), DestinationName: string(h.DestinationName), IsUnix: h.Unix,
+		}
+	}
+	return a
 }
 
 // encode returns the message as it is sent.

@@ -79,7 +79,7 @@ func (a *Arrival) arrive(ctx context.Context) (step string, err error) {
 	if err := a.tell(hello); err != nil {
 		return "greeting the predecessor", err
 	}
-	m, fds, err := a.wire.receive(ctx, stepTimeout)
+	m, fds, err := a.wire.receive(ctx, stepTimeout())
 	fds.close()
 	if err == nil && m.Kind != offer {
 		err = errUnexpected(m, offer)
@@ -111,7 +111,7 @@ func (a *Arrival) receiveSockets(ctx context.Context) error {
 	defer func() { fds.close() }()
 	next := func() (int, error) {
 		if len(fds) == 0 {
-			m, more, err := a.wire.receive(ctx, stepTimeout)
+			m, more, err := a.wire.receive(ctx, stepTimeout())
 			if err != nil {
 				return -1, err
 			}
@@ -146,7 +146,7 @@ func (a *Arrival) receiveSockets(ctx context.Context) error {
 func (a *Arrival) tell(k kind) error {
 	err := a.wire.send(&message{Kind: k})
 	for errors.Is(err, ErrGone) {
-		_, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout)
+		_, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout())
 		if fds.close(); receiveErr != nil {
 			return receiveErr
 		}
@@ -240,7 +240,7 @@ func (a *Arrival) takeOver(ctx context.Context) error {
 		return a.end(err)
 	}
 	for {
-		timeout := stepTimeout
+		timeout := stepTimeout()
 		if !a.held.waits {
 			timeout = 0 // a request may take long
 		}
@@ -319,8 +319,8 @@ func (a *Arrival) adopt() error {
 		if fd < 0 {
 			continue // ended
 		}
-		c := h.conns[i]
-		err := a.listeners[c.Listener].listener.Adopt(fd, moving.Arrival{Served: c.Served, Local: c.Local, Remote: c.Remote})
+		c := &h.conns[i]
+		err := a.listeners[c.Listener].listener.Adopt(fd, c.arrival())
 		if err == nil || errors.Is(err, syscall.ENOTCONN) { // or it has ended just now
 			continue
 		}
@@ -352,7 +352,7 @@ func (a *Arrival) end(err error) error {
 	a.wire.refuse(err)
 	a.wire.stopReceiving()
 	for {
-		m, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout)
+		m, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout())
 		if receiveErr != nil {
 			break
 		}

@@ -10,15 +10,21 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/percore/percore/internal/sys"
 )
 
+// stepNanoseconds is stepTimeout, which tests change.
+var stepNanoseconds atomic.Int64
+
+func init() { stepNanoseconds.Store(int64(10 * time.Second)) }
+
 // stepTimeout is how long a process waits for an answer that the other can give at once. It bounds
-// how long connections that wait may stay unserved beside a process that hangs. Variable for tests.
-var stepTimeout = 10 * time.Second
+// how long connections that wait may stay unserved beside a process that hangs.
+func stepTimeout() time.Duration { return time.Duration(stepNanoseconds.Load()) }
 
 // wire is one process' end of a hand-over. One goroutine may send while another receives.
 type wire struct {
@@ -71,7 +77,7 @@ func (w *wire) send(m *message, fds ...int) error {
 	if err != nil {
 		return err
 	}
-	if err := w.conn.SetWriteDeadline(time.Now().Add(stepTimeout)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(stepTimeout())); err != nil {
 		return err
 	}
 	if err := writeMsg(w.conn, p, fds); err != nil {
@@ -187,7 +193,7 @@ func goneError(err error, ctx context.Context) error {
 	case ctx != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("the other process does not answer for %v", stepTimeout)
+	return fmt.Errorf("the other process does not answer for %v", stepTimeout())
 }
 
 // stopReceiving has each message that the other process sends from then on fail there. Those that it
@@ -202,7 +208,7 @@ func (w *wire) stopReceiving() { _ = w.conn.CloseRead() }
 func (w *wire) close() {
 	w.stopReceiving()
 	for {
-		_ = w.conn.SetReadDeadline(time.Now().Add(stepTimeout))
+		_ = w.conn.SetReadDeadline(time.Now().Add(stepTimeout()))
 		_, fds, err := readMsg(w.conn, w.buf, w.oob)
 		fds.close()
 		if err != nil && !errors.Is(err, errMessage) {
