@@ -65,7 +65,7 @@ type ListenerStats struct {
 
 // AdapterStats is the figures of one adapter: sums over all its servers in the process.
 type AdapterStats struct {
-	Adapter string // "http", "grpc"
+	Adapter string // "http", "grpc", "reactor", "websocket"
 	Figures []Figure
 }
 

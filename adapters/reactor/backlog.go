@@ -11,6 +11,10 @@ import (
 type backlog struct {
 	parts []part
 	bytes int // in all parts
+
+	// the part of it that is in the figures, while its connection is blocked
+	countedBytes int
+	countedIn    *cell // nil if it isn't counted
 }
 
 // part is bytes of a buffer, of which it holds a reference.
@@ -37,8 +41,28 @@ var backlogs = sync.Pool{New: func() any { return new(backlog) }}
 
 func newBacklog() *backlog { return backlogs.Get().(*backlog) }
 
+// count has the figures of a loop have all bytes of the backlog.
+func (b *backlog) count(in *cell) {
+	if b.countedIn == nil {
+		b.countedIn = in
+		in.blocked.Add(1)
+	}
+	in.unsent.Add(int64(b.bytes - b.countedBytes))
+	b.countedBytes = b.bytes
+}
+
+// uncount takes it out of the figures.
+func (b *backlog) uncount() {
+	if b.countedIn != nil {
+		b.countedIn.unsent.Add(-int64(b.countedBytes))
+		b.countedIn.blocked.Add(-1)
+		b.countedBytes, b.countedIn = 0, nil
+	}
+}
+
 // release gives the backlog and all its buffers back.
 func (b *backlog) release() {
+	b.uncount()
 	for i := range b.parts {
 		b.parts[i].buffer.Release()
 	}

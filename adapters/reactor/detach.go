@@ -39,6 +39,7 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	}
 	buffered = append(buffered, c.sock.unwatch()...)
 	l.remove(c)
+	l.figures.detached.Add(1)
 	l.server.left()
 	if unsent == nil {
 		return c.sock.conn, buffered, nil
@@ -66,6 +67,9 @@ func (c *Conn) takeUnsent() *backlog {
 	c.asked.Or(askClose)
 	b := c.unsent
 	c.unsent = nil
+	if b != nil {
+		b.uncount()
+	}
 	return b
 }
 

@@ -134,7 +134,9 @@ func (c *Conn) feed(p []byte) (left []byte) {
 	l := c.loop
 	start := l.now()
 	c.offered = false
+	calls := uint64(0)
 	for len(p) > 0 && !c.stopped() {
+		calls++
 		used := c.data(p)
 		if used == 0 {
 			c.offered = true
@@ -143,6 +145,7 @@ func (c *Conn) feed(p []byte) (left []byte) {
 		p = p[used:]
 	}
 	l.feeding, l.fed = nil, nil
+	l.figures.dataCalls.Add(calls)
 	l.timed(c, "Data", start)
 	return p
 }

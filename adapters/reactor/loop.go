@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/loop"
 )
 
 // readBytes is the size of a loop's buffers: the one that it reads into, and the one that a
@@ -24,6 +25,7 @@ type Loop struct {
 	ender    EndHandler // the handler, if it is one
 	index    int
 	name     string // of the type of handler
+	figures  *cell
 	attendFn func() // the method attend, made once
 
 	// owned by the loop
@@ -49,7 +51,7 @@ type Loop struct {
 }
 
 func newLoop(s *Server, e engineLoop, index int) *Loop {
-	l := &Loop{server: s, engine: e, handler: s.handler, index: index}
+	l := &Loop{server: s, engine: e, handler: s.handler, index: index, figures: newCell()}
 	if s.config.perLoop != nil {
 		l.handler = s.config.perLoop(index)
 	}
@@ -192,6 +194,9 @@ func (l *Loop) timed(c *Conn, call string, start int64) {
 	took := monotime.Now() - start
 	if took > l.longest.Load() {
 		l.longest.Store(took)
+	}
+	if took >= int64(loop.SlowPass) {
+		l.figures.slowCallbacks.Add(1)
 	}
 	if slow := l.server.config.slowCallback; slow > 0 && took > int64(slow) {
 		l.server.logSlow(c, call, time.Duration(took))

@@ -11,5 +11,5 @@ import (
 var children []testnet.Option
 
 func TestMain(m *testing.M) {
-	testnet.Main(m, append(children, testnet.WithCheck(pool.CheckLeaks))...)
+	testnet.Main(m, append(children, testnet.WithCheck(pool.CheckLeaks), testnet.WithCheck(checkGauges))...)
 }

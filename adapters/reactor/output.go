@@ -105,6 +105,7 @@ func (c *Conn) refusesLocked(n int) error {
 		waiting += c.unsent.bytes
 	}
 	if waiting > c.loop.server.config.writeLimit {
+		c.loop.figures.refusedWrites.Add(1)
 		return ErrWriteBufferFull
 	}
 	return nil
@@ -127,8 +128,11 @@ func (c *Conn) backlogLocked() *backlog {
 	return c.unsent
 }
 
-// crowdedLocked stops the reading if too much waits.
+// crowdedLocked counts what waits, and stops the reading if it is too much.
 func (c *Conn) crowdedLocked() {
+	if c.blocked {
+		c.unsent.count(c.loop.figures)
+	}
 	if c.unsent.bytes > c.loop.server.config.writeBufferMax && c.asked.Load()&askRoom == 0 {
 		c.asked.Or(askRoom)
 	}
@@ -238,6 +242,8 @@ func (c *Conn) flushLocked() {
 		if b.bytes == 0 {
 			c.unsent = nil
 			b.release()
+		} else if c.blocked {
+			b.count(c.loop.figures)
 		}
 		c.roomyLocked()
 	}

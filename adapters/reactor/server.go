@@ -135,6 +135,7 @@ func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte) (*Conn, error) 
 		s.left()
 		return nil, err
 	}
+	l.figures.opened.Add(1)
 	l.engine.Submit(c.open)
 	return c, nil
 }

@@ -51,6 +51,7 @@ func (c *Conn) Go(f func()) error {
 	defer ws.mu.Unlock()
 	t.queue = append(t.queue, f)
 	ws.mu.waiting++
+	c.loop.figures.waiting.Add(1)
 	if !t.scheduled {
 		t.scheduled = true
 		ws.readyLocked(c)
@@ -115,6 +116,7 @@ func (ws *workers) take() (c *Conn, f func(), resumed []*Conn) {
 	t.queue[0] = nil
 	t.queue = t.queue[1:]
 	ws.mu.waiting--
+	c.loop.figures.waiting.Add(-1)
 	if ws.mu.waiting <= ws.queueMax/2 {
 		resumed, ws.mu.paused = ws.mu.paused, nil
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"reflect"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/workers"
@@ -43,6 +42,7 @@ func Start[M any](c *Conn, s Session[M]) {
 	}
 	c.started = true
 	c.mu.Unlock()
+	counters.started.Add(1)
 	counters.sessions.Add(1)
 	crew.Serve(&conversation[M]{conn: c, user: s})
 }
@@ -133,6 +133,7 @@ func (v *conversation[M]) arm() bool {
 // OnReadable implements [percore.ReadableHandler].
 func (v *conversation[M]) OnReadable(error) {
 	counters.waiting.Add(-1)
+	counters.woken.Add(1)
 	crew.Serve(v) // an error is Read's, too
 }
 
@@ -141,23 +142,4 @@ var _ percore.ReadableHandler = (*conversation[int])(nil)
 func (v *conversation[M]) hangUp() {
 	_ = v.conn.Close()
 	counters.sessions.Add(-1)
-}
-
-// counters are those of Stats.
-var counters struct{ sessions, waiting, kept atomic.Int64 }
-
-// Stats counts the conversations of the process. The counts are read one after the other.
-type Stats struct {
-	Sessions int // begun and not ended
-	Waiting  int // of these, those that wait for the peer without a goroutine
-	Kept     int // those that wait for the next message with a goroutine: see the package's comment
-}
-
-// ReadStats returns the counts of now. It is cheap.
-func ReadStats() Stats {
-	return Stats{
-		Sessions: int(counters.sessions.Load()),
-		Waiting:  int(counters.waiting.Load()),
-		Kept:     int(counters.kept.Load()),
-	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	_ "github.com/percore/percore/adapters/reactor"   // for its metrics
+	_ "github.com/percore/percore/adapters/wsadapter" // the same
 	"github.com/percore/percore/internal/testnet"
 )
 

@@ -7,7 +7,8 @@
 //
 //   - lower case, words joined by "_", with the unit last, in base units: "_seconds", "_bytes".
 //   - A name that ends in "_total" is a counter: it never goes back while the process lives, also
-//     when a server ends. Any other is a gauge.
+//     when a server ends. Any other is a gauge. No gauge has
+//     the name of a counter without its "_total": to OpenMetrics that is the same.
 //   - All figures of one name have the same label, or none, and are next to each other. They are
 //     there from the start, with the value 0.
 //
@@ -31,7 +32,7 @@ type Figure struct {
 
 // Adapter is the figures of one adapter.
 type Adapter struct {
-	Name    string // a word: "http", "grpc", "reactor"
+	Name    string // a word: "http", "reactor"
 	Figures []Figure
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"github.com/percore/percore"
 	_ "github.com/percore/percore/adapters/httpadapter" // for its figures
+	_ "github.com/percore/percore/adapters/reactor"     // the same
+	_ "github.com/percore/percore/adapters/wsadapter"   // the same
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )
@@ -33,6 +35,15 @@ func TestConventions(t *testing.T) {
 	}
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	names := make(map[string]bool)
+	for _, s := range samplesOf(percore.ReadStats()) {
+		names[s.name] = true
+	}
+	for name := range names {
+		if names[name+"_total"] {
+			t.Errorf("%s and %[1]s_total are there: OpenMetrics has one name for both", name)
+		}
 	}
 }
 

@@ -26,8 +26,12 @@
 // fifty for all else. Counters of a listener or a loop begin at 0 again when another takes its
 // place, as after a restart; those without such labels never do while the process lives.
 //
-// The adapters that the program imports (httpadapter, grpcadapter) have metrics of their own, by
-// the name of the adapter: percore_http_connections.
+// The adapters that the program imports have metrics of their own, which begin with
+//
+//	percore_http_       httpadapter
+//	percore_grpc_       grpcadapter
+//	percore_reactor_    reactor
+//	percore_websocket_  wsadapter
 //
 // # OpenTelemetry
 //

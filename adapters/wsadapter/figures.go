@@ -1,0 +1,45 @@
+package wsadapter
+
+import (
+	"sync/atomic"
+
+	"github.com/percore/percore/internal/figures"
+)
+
+func init() { figures.Register("websocket", readFigures) }
+
+// counters are those of the process.
+var counters struct {
+	sessions, waiting, kept atomic.Int64 // now: see Stats
+	started, woken          atomic.Uint64
+}
+
+// Stats counts the conversations of the process. The counts are read one after the other.
+type Stats struct {
+	Sessions int // begun and not ended
+	Waiting  int // of these, those that wait for the peer without a goroutine
+	Kept     int // those that wait for the next message with a goroutine: see the package's comment
+}
+
+// ReadStats returns the counts of now. It is cheap.
+func ReadStats() Stats {
+	return Stats{
+		Sessions: int(counters.sessions.Load()),
+		Waiting:  int(counters.waiting.Load()),
+		Kept:     int(counters.kept.Load()),
+	}
+}
+
+// readFigures returns the process's figures.
+func readFigures() []figures.Figure {
+	const help = "Conversations by what they do: wait for the peer without a goroutine (waiting) or with one (kept), or handle a message"
+	s := ReadStats()
+	handling := max(0, s.Sessions-s.Waiting-s.Kept) // the counts are read one after the other
+	return []figures.Figure{
+		{Name: "sessions", Help: help, Label: "state", Of: "waiting", Value: float64(s.Waiting)},
+		{Name: "sessions", Help: help, Label: "state", Of: "kept", Value: float64(s.Kept)},
+		{Name: "sessions", Help: help, Label: "state", Of: "handling", Value: float64(handling)},
+		{Name: "started_sessions_total", Help: "Conversations that were started", Value: float64(counters.started.Load())},
+		{Name: "wakeups_total", Help: "Times that a conversation that waited was given a goroutine", Value: float64(counters.woken.Load())},
+	}
+}
