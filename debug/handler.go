@@ -155,15 +155,30 @@ func newView(s percore.Stats) view {
 	}
 	for _, a := range s.Adapters {
 		for _, f := range a.Figures {
-			if strings.HasSuffix(f.Name, "_requests_total") && f.Label == "" {
-				v.Charts = append(v.Charts, chart{ID: a.Adapter + f.Name, Title: a.Adapter + ": " + words(f.Name), Unit: "/s", Value: f.Value, Counter: true})
+			title, charted := ofAdapters[a.Adapter+" "+f.Name+" "+f.Of]
+			if !charted {
+				continue
 			}
-			if f.Name == "connections" && f.Of == "parked" {
-				v.Charts = append(v.Charts, chart{ID: a.Adapter + f.Name, Title: a.Adapter + ": parked", Value: f.Value})
+			c := chart{ID: a.Adapter + f.Name, Title: a.Adapter + ": " + title, Value: f.Value}
+			if strings.HasSuffix(f.Name, "_total") {
+				c.Unit, c.Counter = "/s", true
 			}
+			v.Charts = append(v.Charts, c)
 		}
 	}
 	return v
+}
+
+// ofAdapters are the figures of adapters that have a chart, by adapter, name and the label's value, with
+// the chart's title.
+var ofAdapters = map[string]string{
+	"http connections parked":       "parked",
+	"http fastpath_requests_total ": "fast path",
+	"reactor connections ":          "connections",
+	"reactor data_calls_total ":     "calls of Data",
+	"reactor unsent_bytes ":         "unsent bytes",
+	"websocket sessions waiting":    "waiting",
+	"websocket wakeups_total ":      "wake-ups",
 }
 
 // words makes a figure's name readable.

@@ -5,12 +5,16 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/percore/percore"
+	_ "github.com/percore/percore/adapters/httpadapter" // for its figures
+	_ "github.com/percore/percore/adapters/reactor"     // the same
+	_ "github.com/percore/percore/adapters/wsadapter"   // the same
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )
@@ -75,16 +79,77 @@ func TestEscaped(t *testing.T) {
 		Listeners: []percore.ListenerStats{{Network: "unix", Address: evil, Group: evil}},
 		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: evil, Loops: 2, PerLoop: []loop.LoopStats{{}}}}},
 		Adapters: []percore.AdapterStats{{Adapter: evil, Figures: []percore.Figure{
-			{Name: evil + "_requests_total", Help: evil}, {Name: "x", Help: evil, Label: evil, Of: evil},
+			{Name: evil, Help: evil}, {Name: "x", Help: evil, Label: evil, Of: evil},
 		}}},
 	}
+	if got := render(t, s); strings.Contains(got, "<script>") {
+		t.Errorf("got a page with a script of another's: %s", got)
+	}
+}
+
+// TestEveryField: each number in percore.Stats is on the page, except sums that can be seen from their
+// parts, and each chart of an adapter is of a figure that there is.
+func TestEveryField(t *testing.T) {
+	s := percore.Stats{
+		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
+		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: "g", Loops: 1, PerLoop: []loop.LoopStats{{}}}}},
+		Adapters:  percore.ReadStats().Adapters,
+	}
+	tables := func() string {
+		_, tables, _ := strings.Cut(render(t, s), "<h2>Listeners</h2>") // behind the charts' values
+		return tables
+	}
+	before := tables()
+	eachNumber(reflect.ValueOf(&s).Elem(), "", func(path string, v reflect.Value) {
+		old := reflect.New(v.Type()).Elem()
+		old.Set(v)
+		if v.CanInt() {
+			v.SetInt(7777777)
+		} else if v.CanUint() {
+			v.SetUint(7777777)
+		} else {
+			v.SetFloat(7777777)
+		}
+		if tables() == before && !strings.HasPrefix(path, ".Loops.Counts") {
+			t.Errorf("%s is not on the page: add it to page.html", path)
+		}
+		v.Set(old)
+	})
+	charts := 0
+	for _, c := range newView(s).Charts {
+		if strings.Contains(c.Title, ": ") {
+			charts++
+		}
+	}
+	if charts != len(ofAdapters) {
+		t.Errorf("got %d charts of adapters' figures, want one for each of the %d in ofAdapters", charts, len(ofAdapters))
+	}
+}
+
+// eachNumber calls visit for the numbers in v, embedded structs and elements of slices included.
+func eachNumber(v reflect.Value, path string, visit func(path string, v reflect.Value)) {
+	switch {
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			eachNumber(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
+		}
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			eachNumber(v.Index(i), path, visit)
+		}
+	case v.CanInt() || v.CanUint() || v.CanFloat():
+		visit(path, v)
+	}
+}
+
+// render returns the page for s.
+func render(t *testing.T, s percore.Stats) string {
+	t.Helper()
 	var out strings.Builder
 	if err := page.ExecuteTemplate(&out, "page", newView(s)); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(out.String(), "<script>") {
-		t.Errorf("got a page with a script of another's: %s", out.String())
-	}
+	return out.String()
 }
 
 // TestLive: the page has the listener and its group, and the JSON is percore.Stats.
