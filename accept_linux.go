@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,7 +29,12 @@ type acceptor struct {
 	ready    *loop.AcceptPoller // of sockets
 	sockets  []int              // descriptors, the listener's
 	first    int                // the index of sockets[0] among the listener's
-	headers  headers            // with a ProxyProtocol: connections that are not ready for Accept
+	gate     loop.Gate          // look, made once
+	arrivals arrivals           // with a ProxyProtocol: connections that have left the backlog
+
+	// atomic; for Settled
+	used      atomic.Bool   // Accept was called, ever
+	lastPause atomic.Uint64 // listener.pauses when a call of Accept last found the listener paused
 }
 
 func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
@@ -36,7 +42,9 @@ func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &acceptor{listener: l, ready: ready, sockets: sockets, first: first}, nil
+	a := &acceptor{listener: l, ready: ready, sockets: sockets, first: first}
+	a.gate = a.look
+	return a, nil
 }
 
 // After a failure for lack of resources Accept waits this long before it tries
@@ -50,6 +58,9 @@ const (
 
 // accept waits for a connection.
 func (a *acceptor) accept() (*Conn, error) {
+	if !a.used.Load() {
+		a.used.Store(true)
+	}
 	delay := time.Duration(0)
 	for {
 		c, backoff, err := a.try()
@@ -89,7 +100,7 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		from  unix.RawSockaddrAny
 		index int
 		nfd   int
-		errno syscall.Errno
+		errno = syscall.EAGAIN // until there is a connection, or an error
 	)
 	// The connection needs the loops, also if the listener, which holds them too,
 	// is closed in between.
@@ -97,9 +108,8 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		return nil, false, net.ErrClosed
 	}
 	defer a.listener.group.Release()
-	gate, received := a.gate()
 	admission := a.listener.admission
-	err = a.ready.WaitGated(gate, func(i int, r loop.Readiness) bool {
+	err = a.ready.WaitGated(a.gate, func(i int, r loop.Readiness) bool {
 		if !admission.acquire() {
 			return false // the gate is shut by now
 		}
@@ -114,15 +124,15 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		}
 		if isSkipped(errno) {
 			a.listener.countSkipped(errno)
-			return false
+			errno = syscall.EAGAIN
 		}
 		return errno != syscall.EAGAIN
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	if received != nil && *received != nil {
-		return (*received).takeReceived(), false, nil
+	if errno == syscall.EAGAIN {
+		return a.takeArrival(), false, nil
 	}
 	if errno != 0 {
 		return nil, !isBroken(errno), os.NewSyscallError("accept4", errno)
@@ -175,24 +185,33 @@ func socketAddrs(nfd int, from *unix.RawSockaddrAny) (local, remote netip.AddrPo
 	return addrPortOf(localAddrOf(nfd)), peer.addrPort()
 }
 
-// gate returns a gate that is shut while as many connections are open as may be. It is done when there
-// is a connection whose header was awaited, which has its place already, and puts that into the second
-// result. A listener without rules has neither, and so allocates neither for each connection.
-func (a *acceptor) gate() (loop.Gate, **headerWait) {
-	admission := a.listener.admission
-	if admission == nil {
-		return nil, nil
-	}
-	received := new(*headerWait)
-	return func() loop.GateState {
-		if *received = a.headers.next(); *received != nil {
-			return loop.GateDone
-		}
-		if admission.hasRoom() {
-			return loop.GateOpen
-		}
+// look is the gate of Accept: there may be a connection that has left the backlog; as many may be open
+// as there are; or the listener may be paused.
+func (a *acceptor) look() loop.GateState {
+	l := a.listener
+	switch {
+	case a.arrivals.hasReady() || l.adopted.hasReady():
+		return loop.GateDone
+	case l.isPaused():
+		a.lastPause.Store(l.pauses.Load())
 		return loop.GateShut
-	}, received
+	case !l.admission.hasRoom():
+		return loop.GateShut
+	}
+	return loop.GateOpen
+}
+
+// takeArrival returns a connection that has left the backlog before, or nil if it is gone: another
+// call of Accept has it, or the user did not want it.
+func (a *acceptor) takeArrival() *Conn {
+	w := a.arrivals.next()
+	if w == nil {
+		w = a.listener.adopted.next()
+	}
+	if w == nil {
+		return nil
+	}
+	return w.take()
 }
 
 // loopFor returns the loop for a connection from the socket with the given index. If

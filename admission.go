@@ -92,6 +92,13 @@ func (a *admission) acquire() bool {
 	}
 }
 
+// take takes a place whether there is one or not.
+func (a *admission) take() {
+	if a != nil {
+		a.open.Add(1)
+	}
+}
+
 // release gives a place back.
 func (a *admission) release() {
 	if a == nil {

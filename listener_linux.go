@@ -27,7 +27,8 @@ type listener struct {
 	connOptions *connOptions
 	admission   *admission
 	proxy       *proxyRules  // nil: no headers are awaited
-	awaiting    *connOptions // of connections whose header is awaited
+	awaiting    *connOptions // of connections that Accept has not returned yet
+	served      *connOptions // of connections that another process has accepted and served
 	leastLoaded bool         // ListenConfig.LeastLoaded
 	netBuffers  bool         // Accept returns netConns
 	report      func(error)
@@ -36,10 +37,14 @@ type listener struct {
 
 	// atomic
 	counts acceptCounts
-	unlink atomic.Bool // remove the unix socket's file on close
-	copied struct {    // the sockets that code outside has had a chance to copy
+	pauses atomic.Uint64 // calls of Pause and Resume: odd while the listener is paused
+	moving atomic.Bool   // package handover moves it
+	unlink atomic.Bool   // remove the unix socket's file on close
+	copied struct {      // the sockets that code outside has had a chance to copy
 		some, all atomic.Bool
 	}
+
+	adopted arrivals // that another process has accepted
 
 	mu struct {
 		sync.Mutex
@@ -167,6 +172,8 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 		return nil, err
 	}
 	l.connOptions.kind = l.kindOf(l.sockets[0])
+	l.served = &connOptions{net: network, admission: l.admission, kind: l.connOptions.kind, served: true}
+	l.served.altered.Store(true) // perhaps: the other process may have done anything to the sockets
 	return l, nil
 }
 
@@ -254,13 +261,16 @@ func (l *listener) open() (err error) {
 
 // wake makes all calls of Accept look again whether there is room.
 func (l *listener) wake() {
-	l.mu.Lock()
-	split := l.mu.split
-	l.mu.Unlock()
-	l.all.ready.Wake()
-	for _, a := range split {
+	for _, a := range l.acceptors() {
 		a.ready.Wake()
 	}
+}
+
+// acceptors returns all acceptors: that of all sockets, and those of each.
+func (l *listener) acceptors() []*acceptor {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]*acceptor{l.all}, l.mu.split...)
 }
 
 // close ends the listener. Connections in the backlog are reset by the kernel,
@@ -272,19 +282,19 @@ func (l *listener) close() {
 		return
 	}
 	l.mu.closed = true
-	acceptors := append([]*acceptor{l.all}, l.mu.split...)
 	l.mu.Unlock()
 	listeners.remove(l)
 
 	if l.unlink.Load() {
 		removeSocketFile(l.addr) // before the socket is closed, as package net does
 	}
-	for _, a := range acceptors {
+	for _, a := range l.acceptors() {
 		if a != nil {
 			a.ready.Close() // waits until no call uses the sockets
-			a.headers.close()
+			a.arrivals.close()
 		}
 	}
+	l.adopted.close()
 	leaving := l.leave()
 	for _, fd := range l.sockets {
 		sys.Close(fd)
@@ -330,7 +340,7 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() ListenerStats {
-	closed := l.connOptions.closed.Load() + l.awaiting.closed.Load() // first: or more would seem closed than were opened
+	closed := l.connOptions.closed.Load() + l.awaiting.closed.Load() + l.served.closed.Load() // first: or more would seem closed than were opened
 	s := ListenerStats{
 		Network:     l.network,
 		Address:     l.addr.String(),
@@ -340,6 +350,6 @@ func (l *listener) stats() ListenerStats {
 	}
 	l.admission.addTo(&s)
 	l.proxy.addTo(&s)
-	s.Open = int(l.connOptions.opened.Load() - closed) // with and without MaxConns
+	s.Open = int(l.connOptions.opened.Load() + l.served.opened.Load() - closed) // with and without MaxConns
 	return s
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -16,111 +15,21 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// headers are the connections of an acceptor whose PROXY headers are awaited, and those whose
-// headers have been read since and that Accept has not returned yet:
-//
-//	state      in       ends by
-//	awaited    awaited  its callback: the header is whole (received), or it is to be closed
-//	received   ready    Accept, which asks the user
-//	accepted   neither  the user
-//
-// Of the callback and the listener's Close, the one that takes a connection out of awaited decides
-// its fate. Close also closes those that are ready.
-type headers struct {
-	mu      sync.Mutex
-	awaited map[*headerWait]struct{} // guarded by mu
-	ready   []*headerWait            // guarded by mu; oldest first
-	closed  bool                     // guarded by mu
-}
-
-// add adds a connection, unless the listener is closed.
-func (h *headers) add(w *headerWait) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return false
-	}
-	if h.awaited == nil {
-		h.awaited = make(map[*headerWait]struct{})
-	}
-	h.awaited[w] = struct{}{}
-	return true
-}
-
-// remove takes an awaited connection out, and reports whether it was there.
-func (h *headers) remove(w *headerWait) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, ok := h.awaited[w]
-	delete(h.awaited, w)
-	return ok
-}
-
-// received makes an awaited connection ready, and reports whether it was there.
-func (h *headers) received(w *headerWait) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, ok := h.awaited[w]
-	if ok {
-		delete(h.awaited, w)
-		h.ready = append(h.ready, w)
-	}
-	return ok
-}
-
-// next returns the next connection that is ready, or nil.
-func (h *headers) next() *headerWait {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.ready) == 0 {
-		return nil
-	}
-	w := h.ready[0]
-	h.ready[0] = nil
-	if h.ready = h.ready[1:]; len(h.ready) == 0 {
-		h.ready = nil // a burst's array is not kept
-	}
-	return w
-}
-
-// close closes all connections, now that none are accepted any more.
-func (h *headers) close() {
-	h.mu.Lock()
-	h.closed = true
-	all := h.ready
-	for w := range h.awaited {
-		all = append(all, w)
-	}
-	h.ready, h.awaited = nil, nil
-	h.mu.Unlock()
-	for _, w := range all {
-		_ = w.c.Close()
-	}
-}
-
-// headerWait is a connection whose header is awaited, as the engine's handler.
-type headerWait struct {
-	a      *acceptor
-	c      *Conn
-	header headerReader
-	client proxyproto.Header // once it is there
-}
-
 // await has w called back for the rest of the header.
-func (w *headerWait) await() {
+func (w *arrival) await() {
 	fd := w.c.sock.fd
 	_ = fd.SetReadDeadline(time.Now().Add(w.a.listener.proxy.timeout)) // fails if it is closed, as the next does
 	w.arm()
 }
 
-func (w *headerWait) arm() {
+func (w *arrival) arm() {
 	if err := w.c.sock.fd.NotifyReadable(w); err != nil {
 		w.end(err)
 	}
 }
 
 // OnReadable reads as much of the header as is there. It runs on the connection's loop.
-func (w *headerWait) OnReadable(err error) {
+func (w *arrival) OnReadable(err error) {
 	whole := false
 	if err == nil {
 		var failed error
@@ -137,7 +46,7 @@ func (w *headerWait) OnReadable(err error) {
 		w.end(err)
 	case whole:
 		_ = w.c.sock.fd.SetReadDeadline(time.Time{})
-		if w.a.headers.received(w) {
+		if w.a.arrivals.received(w) {
 			w.a.ready.Wake()
 		}
 	default:
@@ -146,8 +55,8 @@ func (w *headerWait) OnReadable(err error) {
 }
 
 // end closes the connection, unless the listener's Close has, since the header can't be had.
-func (w *headerWait) end(err error) {
-	if !w.a.headers.remove(w) {
+func (w *arrival) end(err error) {
+	if !w.a.arrivals.remove(w) {
 		return
 	}
 	if err == os.ErrDeadlineExceeded {
@@ -236,35 +145,13 @@ func (a *acceptor) takeProxied(nfd, index int, from *unix.RawSockaddrAny) (c *Co
 		return nil, true, err
 	}
 	c.sock.options = l.awaiting
-	w := &headerWait{a: a, c: c, header: header}
-	if !a.headers.add(w) {
+	w := &arrival{a: a, c: c, header: header, options: l.connOptions, counter: countAccepted}
+	if !a.arrivals.add(w) {
 		c.Close()
 		return nil, false, net.ErrClosed
 	}
 	w.await()
 	return nil, false, nil
-}
-
-// takeReceived returns the connection if the user wants it, otherwise nil.
-func (w *headerWait) takeReceived() *Conn {
-	l := w.a.listener
-	w.c.sock.setClient(w.client)
-	if l.admission.asks() && !w.admits() {
-		return nil
-	}
-	w.c.sock.options = l.connOptions
-	l.count(countAccepted)
-	return w.c
-}
-
-func (w *headerWait) admits() (wanted bool) {
-	defer func() { // also if the user's function panics
-		if !wanted {
-			w.c.Close()
-		}
-	}()
-	c := w.c
-	return w.a.listener.admission.admits(addrPortOf(c.LocalAddr()), c.RemoteAddrPort())
 }
 
 // peerAddr returns the address that accept4 brought.

@@ -46,6 +46,7 @@ type connOptions struct {
 
 	admission *admission // of the listener; nil: none
 	quiet     bool       // OnClose is not told: the connection has not been let in yet
+	served    bool       // another process has served requests on the connections
 
 	// The sockets are not as package net makes them: the user's hook, or the process that the
 	// listening socket is from, has seen to it that a read finds bytes that no edge announces.

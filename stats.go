@@ -37,6 +37,7 @@ type Stats struct {
 // listener recovers from each by itself.
 type AcceptStats struct {
 	Accepted uint64 // connections accepted from the kernel
+	Adopted  uint64 // connections taken over from another process by package handover
 	Backoffs uint64 // times that Accept waited, because descriptors or memory were lacking
 
 	LimitWaits uint64 // times that Accept began to wait because ListenConfig.MaxConns connections were open
@@ -128,6 +129,7 @@ type acceptCounter uint8
 
 const (
 	countAccepted acceptCounter = iota
+	countAdopted
 	countBackoff
 	countLimitWait
 	countRefused
@@ -145,6 +147,7 @@ var acceptTotals acceptCounts
 func (n *acceptCounts) read() AcceptStats {
 	return AcceptStats{
 		Accepted:        n[countAccepted].Load(),
+		Adopted:         n[countAdopted].Load(),
 		Backoffs:        n[countBackoff].Load(),
 		LimitWaits:      n[countLimitWait].Load(),
 		Refused:         n[countRefused].Load(),

@@ -269,6 +269,14 @@ func Getsockname(fd int, sa *unix.RawSockaddrAny) (salen uint32, errno syscall.E
 	return salen, errno
 }
 
+// Getpeername is getpeername(2).
+func Getpeername(fd int, sa *unix.RawSockaddrAny) syscall.Errno {
+	salen := uint32(unix.SizeofSockaddrAny)
+	_, _, errno := syscall.Syscall(unix.SYS_GETPEERNAME, uintptr(fd), uintptr(unsafe.Pointer(sa)),
+		uintptr(unsafe.Pointer(&salen)))
+	return errno
+}
+
 // GetsockoptInt is getsockopt(2) of an int.
 func GetsockoptInt(fd, level, opt int) (int, syscall.Errno) {
 	if errno := injected(OpGetsockopt, fd); errno != 0 {

@@ -1,0 +1,173 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/loop"
+)
+
+// This is the engine's part of package handover.
+
+func init() {
+	moving.ListenerOf = func(l net.Listener) moving.Listener {
+		if l, ok := l.(*Listener); ok && l.ok() {
+			return movingListener{l}
+		}
+		return nil
+	}
+	moving.ArrivalOf = func(c net.Conn) moving.Arrival {
+		if c, ok := c.(*Conn); ok && c.ok() {
+			return c.sock.arrival()
+		}
+		return moving.Arrival{}
+	}
+}
+
+// arrival returns the properties by which another process makes a connection of the socket.
+func (s *sock) arrival() moving.Arrival {
+	return moving.Arrival{Served: s.options.served, Client: s.client()}
+}
+
+// client returns the header that setClient was given.
+func (s *sock) client() proxyproto.Header {
+	p := s.addrs.Load()
+	if p == nil || !p.fixed {
+		return proxyproto.Header{}
+	}
+	if remote, ok := p.remote.(*net.UnixAddr); ok {
+		local := p.local.(*net.UnixAddr)
+		return proxyproto.Header{IsUnix: true, SourceName: remote.Name, DestinationName: local.Name}
+	}
+	return proxyproto.Header{Source: addrPortOf(p.remote), Destination: addrPortOf(p.local)}
+}
+
+// movingListener is a Listener for package handover.
+type movingListener struct{ *Listener }
+
+func (l movingListener) Begin() bool { return l.listener.moving.CompareAndSwap(false, true) }
+func (l movingListener) End()        { l.listener.moving.Store(false) }
+
+func (l movingListener) Pause()  { l.listener.pause(true) }
+func (l movingListener) Resume() { l.listener.pause(false) }
+
+func (l movingListener) UnlinkOnClose() bool { return l.listener.unlink.Load() }
+
+func (l movingListener) Settled() bool {
+	defer runtime.KeepAlive(l.holder)
+	return l.listener.settled()
+}
+
+func (l movingListener) Adopt(fd int, c moving.Arrival) error {
+	defer runtime.KeepAlive(l.holder)
+	if err := l.listener.adoptConn(fd, c); err != nil {
+		return &net.OpError{Op: "adopt", Net: l.listener.network, Addr: l.listener.addr, Err: err}
+	}
+	return nil
+}
+
+// isPaused reports whether Accept leaves connections in the backlog.
+func (l *listener) isPaused() bool { return l.pauses.Load()%2 == 1 }
+
+// pause pauses the listener, or ends that.
+func (l *listener) pause(paused bool) {
+	l.mu.Lock()
+	if l.isPaused() != paused {
+		l.pauses.Add(1)
+	}
+	l.mu.Unlock()
+	l.wake()
+}
+
+// settled is moving.Listener's. A goroutine that calls Accept has come back for the next connection
+// when it has found the listener paused.
+func (l *listener) settled() bool {
+	for _, a := range l.acceptors() {
+		if a.used.Load() && a.lastPause.Load() != l.pauses.Load() || !a.arrivals.isEmpty() {
+			return false
+		}
+	}
+	return l.adopted.isEmpty()
+}
+
+// adoptConn gives a connection of another process to Accept. It owns nfd.
+func (l *listener) adoptConn(nfd int, m moving.Arrival) error {
+	from, err := l.checkConn(nfd)
+	if err != nil || from.Addr.Family == unix.AF_UNSPEC { // it was reset meanwhile
+		sys.Close(nfd)
+		return err
+	}
+	l.admission.take()
+	c, err := newConn(l.placeAdopted(), nfd, l.served, from)
+	if err != nil {
+		l.admission.release()
+		return err
+	}
+	w := &arrival{a: l.all, c: c, client: m.Client, options: l.connOptions, counter: countAdopted}
+	if m.Served {
+		w.options = l.served
+	}
+	c.sock.options = l.awaiting
+	if !l.adopted.adopt(w) {
+		c.Close()
+		return net.ErrClosed
+	}
+	l.wake()
+	return nil
+}
+
+// placeAdopted returns the loop for a connection that came to none of the sockets.
+func (l *listener) placeAdopted() *loop.Loop {
+	if l.leastLoaded {
+		return l.group.LeastLoaded()
+	}
+	return l.group.Place()
+}
+
+// checkConn makes sure that nfd is a connection such as accept4 returns from the listener's
+// sockets, and returns the peer's address. That has no family if the connection has ended.
+func (l *listener) checkConn(nfd int) (*unix.RawSockaddrAny, error) {
+	for _, property := range []struct {
+		option int
+		name   string
+	}{{unix.SO_TYPE, "type"}, {unix.SO_DOMAIN, "family"}, {unix.SO_PROTOCOL, "protocol"}} {
+		got, errno := sys.GetsockoptInt(nfd, unix.SOL_SOCKET, property.option)
+		if errno != 0 {
+			return nil, fmt.Errorf("descriptor %d is not a connection: %w", nfd, os.NewSyscallError("getsockopt", errno))
+		}
+		var want int
+		err := l.control(0, func(s uintptr) { want, errno = sys.GetsockoptInt(int(s), unix.SOL_SOCKET, property.option) })
+		switch {
+		case err != nil:
+			return nil, net.ErrClosed
+		case errno != 0:
+			return nil, os.NewSyscallError("getsockopt", errno)
+		case got != want:
+			return nil, fmt.Errorf("the connection's %s is %d, and that of the listener's socket %d", property.name, got, want)
+		}
+	}
+	if listens, errno := sys.GetsockoptInt(nfd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); errno != 0 || listens != 0 {
+		return nil, errors.New("the socket listens, and is not a connection")
+	}
+	from := new(unix.RawSockaddrAny)
+	if errno := sys.Getpeername(nfd, from); errno == syscall.ENOTCONN {
+		return new(unix.RawSockaddrAny), nil
+	} else if errno != 0 {
+		return nil, os.NewSyscallError("getpeername", errno)
+	}
+	if err := syscall.SetNonblock(nfd, true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return from, nil
+}
