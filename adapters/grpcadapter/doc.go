@@ -43,7 +43,9 @@
 // or because it wraps each (golang.org/x/net/netutil.LimitListener, a PROXY
 // protocol), serves as ever: its connections pass through unchanged, and so
 // without any of the above. The other way round is the same: what wraps this
-// package's connections hides their method from grpc-go.
+// package's connections hides their method from grpc-go. percore.ListenConfig has
+// both without a wrapper: MaxConns and OnAccept bound the connections, and with
+// ProxyProtocol peer.FromContext has the address of the proxy's client.
 //
 // On anything but Linux, and with the build tag percore_net, Listen is net.Listen
 // and the connections are package net's, for which grpc-go does all this itself.

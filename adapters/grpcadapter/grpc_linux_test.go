@@ -179,12 +179,11 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// An HTTP/2 client's first words, and some frames (RFC 9113, 3.4 and 6).
+// Some frames of HTTP/2 (RFC 9113, section 6).
 const (
-	clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	settings0     = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-	settingsAck   = "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
-	pingFrame     = "\x00\x00\x08\x06\x00\x00\x00\x00\x00PERCORE!"
+	settings0   = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	settingsAck = "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+	pingFrame   = "\x00\x00\x08\x06\x00\x00\x00\x00\x00PERCORE!"
 )
 
 // ping speaks as much HTTP/2 as it takes to have a ping answered, which proves

@@ -1,0 +1,308 @@
+package grpcadapter
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+// whoAmI is a service that tells a client both addresses of its connection.
+var whoAmI = grpc.ServiceDesc{
+	ServiceName: "percore.test.WhoAmI",
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Ask",
+		Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			p, _ := peer.FromContext(ctx)
+			return wrapperspb.String(fmt.Sprint(p.Addr, " at ", p.LocalAddr)), decode(new(emptypb.Empty))
+		},
+	}},
+}
+
+// askWhoAmI returns the server's answer.
+func askWhoAmI(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, error) {
+	out := new(wrapperspb.StringValue)
+	err := cc.Invoke(ctx, "/percore.test.WhoAmI/Ask", new(emptypb.Empty), out, opts...)
+	return out.Value, err
+}
+
+// readSpy counts the bytes of a server's connections by which way they are read.
+type readSpy struct {
+	credentials.TransportCredentials
+	conns           atomic.Int64 // those that can be read by ReadOnReady
+	byRead, byReady atomic.Int64
+}
+
+func newReadSpy() *readSpy {
+	return &readSpy{TransportCredentials: insecure.NewCredentials()}
+}
+
+// ServerHandshake has the server read through the spy.
+func (s *readSpy) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := s.TransportCredentials.ServerHandshake(raw)
+	if ready, ok := conn.(onReady); ok {
+		s.conns.Add(1)
+		conn = &spiedReads{ready, s}
+	}
+	return conn, info, err
+}
+
+// Clone returns the spy itself.
+func (s *readSpy) Clone() credentials.TransportCredentials { return s }
+
+type spiedReads struct {
+	onReady
+	spy *readSpy
+}
+
+func (c *spiedReads) Read(b []byte) (int, error) {
+	n, err := c.onReady.Read(b)
+	c.spy.byRead.Add(int64(n))
+	return n, err
+}
+
+func (c *spiedReads) ReadOnReady(bufSize int, pool mem.BufferPool) (*[]byte, int, error) {
+	b, n, err := c.onReady.ReadOnReady(bufSize, pool)
+	c.spy.byReady.Add(int64(n))
+	return b, n, err
+}
+
+// clientPreface is a client's first bytes (RFC 9113, section 3.4), which grpc-go reads before it has a
+// reader.
+const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// check wants conns connections that were read by ReadOnReady, except for the preface.
+func (s *readSpy) check(t *testing.T, conns int) {
+	t.Helper()
+	if connsAreNets {
+		return // grpc-go waits for these by itself
+	}
+	if got := s.conns.Load(); got != int64(conns) {
+		t.Errorf("got %d connections that can be read by ReadOnReady, want %d", got, conns)
+	}
+	if got, want := s.byRead.Load(), int64(conns*len(clientPreface)); got != want || s.byReady.Load() == 0 {
+		t.Errorf("got %d bytes by Read and %d by ReadOnReady, want the %d of the prefaces by Read", got, s.byReady.Load(), want)
+	}
+}
+
+// serveLimited serves echo and whoAmI with lc's rules, on several loops, until the test ends.
+func serveLimited(t *testing.T, lc percore.ListenConfig, opts ...grpc.ServerOption) net.Listener {
+	t.Helper()
+	group, err := loop.NewGroup(loop.Config{Loops: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(group.Close)
+	lc.Group = group
+	lis := testnet.Listen(t, func(network, address string) (net.Listener, error) {
+		return lc.Listen(context.Background(), network, address)
+	}, testnet.TCP4)
+	srv := grpc.NewServer(opts...)
+	srv.RegisterService(&echo, nil)
+	srv.RegisterService(&whoAmI, nil)
+	served := make(chan error, 1)
+	go func() { served <- Serve(srv, lis) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	})
+	return lis
+}
+
+// TestMaxConns: connections up to the limit are served; one more is served when another has ended,
+// and calls on the first ones go on meanwhile.
+func TestMaxConns(t *testing.T) {
+	testnet.NoLeaks(t)
+	spy := newReadSpy()
+	lis := serveLimited(t, percore.ListenConfig{MaxConns: 2}, grpc.Creds(spy))
+	first, second := dialServer(t, lis), dialServer(t, lis)
+	call := func(cc *grpc.ClientConn) {
+		t.Helper()
+		if err := callUnary(callContext(t), cc, pattern(1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(first)
+	call(second)
+	for range 3 {
+		third := dialServer(t, lis)
+		ctx := callContext(t)
+		answered := make(chan error, 1)
+		go func() { answered <- callUnary(ctx, third, pattern(1000), grpc.WaitForReady(true)) }()
+		if stats, ok := lis.(interface{ Stats() percore.ListenerStats }); ok && !connsAreNets {
+			testnet.Eventually(t, "Accept waits", func() bool { return stats.Stats().LimitWaits > 0 && stats.Stats().Open == 2 })
+		}
+		call(first)
+		call(second)
+		select {
+		case err := <-answered:
+			t.Fatalf("a call on a third connection: got %v, want that it waits", err)
+		default:
+		}
+		first.Close()
+		if err := testnet.Receive(t, "the third connection's call", answered); err != nil {
+			t.Fatal(err)
+		}
+		first, second = second, third
+	}
+	spy.check(t, 5)
+}
+
+// TestOnAccept: a client whose connection is refused is told that the server is unavailable, and is
+// served when it isn't refused any more. OnClose gets all addresses back that OnAccept took.
+func TestOnAccept(t *testing.T) {
+	spy := newReadSpy()
+	var refuse atomic.Bool
+	var open atomic.Int64
+	t.Run("serve", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		lis := serveLimited(t, percore.ListenConfig{
+			OnAccept: func(local, remote netip.AddrPort) bool {
+				if refuse.Load() {
+					return false
+				}
+				open.Add(int64(remote.Port()))
+				return true
+			},
+			OnClose: func(local, remote netip.AddrPort) { open.Add(-int64(remote.Port())) },
+		}, grpc.Creds(spy))
+		welcome := dialServer(t, lis)
+		if err := callUnary(callContext(t), welcome, pattern(1000)); err != nil {
+			t.Fatal(err)
+		}
+		refuse.Store(true)
+		refused := dialServer(t, lis)
+		if err := callUnary(callContext(t), refused, pattern(1000)); status.Code(err) != codes.Unavailable {
+			t.Errorf("a refused client: got %v, want the code %v", err, codes.Unavailable)
+		}
+		if err := callUnary(callContext(t), welcome, pattern(1000)); err != nil {
+			t.Errorf("the client that was there before: %v", err)
+		}
+		refuse.Store(false)
+		refused.ResetConnectBackoff()
+		if err := callUnary(callContext(t), refused, pattern(1000), grpc.WaitForReady(true)); err != nil {
+			t.Errorf("the client that was refused before: %v", err)
+		}
+		spy.check(t, 2)
+	})
+	testnet.Eventually(t, "OnClose's calls", func() bool { return open.Load() == 0 })
+}
+
+// headerV2 is a header of the PROXY protocol, version 2.
+func headerV2(from, to netip.AddrPort) string {
+	family, body := byte(0x11), append(from.Addr().AsSlice(), to.Addr().AsSlice()...)
+	if from.Addr().Is6() {
+		family = 0x21
+	}
+	body = binary.BigEndian.AppendUint16(body, from.Port())
+	body = binary.BigEndian.AppendUint16(body, to.Port())
+	return "\r\n\r\n\x00\r\nQUIT\n\x21" + string(family) + string(binary.BigEndian.AppendUint16(nil, uint16(len(body)))) + string(body)
+}
+
+// dialWith returns a dialer that begins connections with a header, in two parts.
+func dialWith(header string, at int) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		for _, part := range []string{header[:at], header[at:]} {
+			if _, err := io.WriteString(c, part); err != nil {
+				c.Close()
+				return nil, err
+			}
+		}
+		return c, nil
+	}
+}
+
+// TestProxyProtocol: calls see the addresses of the proxy's header, which the rest of the listener's
+// rules see, too; a connection without a proper one is closed.
+func TestProxyProtocol(t *testing.T) {
+	from4, to4 := netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddrPort("192.0.2.1:443")
+	from6, to6 := netip.MustParseAddrPort("[2001:db8::7]:4711"), netip.MustParseAddrPort("[2001:db8::1]:443")
+	headers := []struct {
+		name, text string
+		want       string // "" stands for the socket's own
+	}{
+		{"v1, IPv4", "PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n", "192.0.2.7:4711 at 192.0.2.1:443"},
+		{"v1, IPv6", "PROXY TCP6 2001:db8::7 2001:db8::1 4711 443\r\n", "[2001:db8::7]:4711 at [2001:db8::1]:443"},
+		{"v1, unknown", "PROXY UNKNOWN\r\n", ""},
+		{"v2, IPv4", headerV2(from4, to4), "192.0.2.7:4711 at 192.0.2.1:443"},
+		{"v2, IPv6", headerV2(from6, to6), "[2001:db8::7]:4711 at [2001:db8::1]:443"},
+		{"v2, local", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", ""},
+	}
+	for _, secret := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tls=%t", secret), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			spy := newReadSpy()
+			server, client := credentials.TransportCredentials(spy), insecure.NewCredentials()
+			if secret {
+				serverConfig, clientConfig := testnet.TLS(t)
+				server, client = Credentials(credentials.NewTLS(serverConfig)), credentials.NewTLS(clientConfig)
+			}
+			sparing := counts.sparing.Load()
+			var clients sync.Map // whose addresses OnAccept got
+			conns := 2 * len(headers)
+			lis := serveLimited(t, percore.ListenConfig{
+				MaxConns:      conns + 1, // and one without a header
+				OnAccept:      func(_, remote netip.AddrPort) bool { clients.Store(remote.String(), true); return true },
+				ProxyProtocol: &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+			}, grpc.Creds(server))
+			for _, header := range headers {
+				for _, at := range []int{0, len(header.text) / 2} {
+					cc := dialServer(t, lis, grpc.WithTransportCredentials(client), grpc.WithContextDialer(dialWith(header.text, at)))
+					for range 2 {
+						got, err := askWhoAmI(callContext(t), cc)
+						if err != nil || header.want != "" && got != header.want || header.want == "" && !strings.HasPrefix(got, "127.0.0.1:") {
+							t.Errorf("%s: got %q, %v, want %q", header.name, got, err, cmp.Or(header.want, "the socket's own"))
+						}
+						remote, _, _ := strings.Cut(got, " ")
+						if _, asked := clients.Load(remote); !asked {
+							t.Errorf("%s: OnAccept was not asked about %s", header.name, remote)
+						}
+					}
+					if err := callUnary(callContext(t), cc, pattern(100_000)); err != nil {
+						t.Errorf("%s: %v", header.name, err)
+					}
+				}
+			}
+			bad := testnet.Dial(t, lis)
+			io.WriteString(bad, clientPreface)
+			if n, err := bad.Read(make([]byte, 1)); n != 0 || err == nil {
+				t.Errorf("a connection without a header: got %d bytes, %v, want its end", n, err)
+			}
+			if secret && !connsAreNets {
+				if got := counts.sparing.Load() - sparing; got != uint64(conns) {
+					t.Errorf("got %d connections relieved of the read buffer, want %d", got, conns)
+				}
+			} else if !secret {
+				spy.check(t, conns)
+			}
+		})
+	}
+}
