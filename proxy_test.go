@@ -2,10 +2,13 @@ package percore
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -152,11 +155,11 @@ func wantEchoOf(t *testing.T, a, b net.Conn) {
 }
 
 // TestProxyHeaderOvertaken has connections without a header wait while others are accepted, and
-// ended: by their client, by the header's time-out, and by Close of the listener.
+// ended: by their client, and by Close of the listener.
 func TestProxyHeaderOvertaken(t *testing.T) {
 	log := captureLog(t)
 	proxy := loopback()
-	proxy.HeaderTimeout = 200 * time.Millisecond
+	proxy.HeaderTimeout = time.Hour // none is ended by that, however slow the machine is
 	onAdmissionListeners(t, ListenConfig{ProxyProtocol: proxy}, func(t *testing.T, ln *Listener) {
 		slow, gone, cut := testnet.Dial(t, ln), testnet.Dial(t, ln), testnet.Dial(t, ln)
 		send(t, slow, headerV1[:10])
@@ -173,18 +176,47 @@ func TestProxyHeaderOvertaken(t *testing.T) {
 		next = goAccept(t, ln)
 		gone.Close()
 		cut.Close()
-		if err := awaitEnd(slow); err != nil {
-			t.Errorf("the slow client: got %v, want the end of the stream", err)
-		}
-		testnet.Eventually(t, "two bad headers", func() bool { return ln.Stats().BadHeaders == 2 })
-		testnet.Eventually(t, "one open connection", func() bool { return onNet || ln.Stats().Open == 1 })
+		testnet.Eventually(t, "a bad header", func() bool { return ln.Stats().BadHeaders == 1 })
+		testnet.Eventually(t, "two open connections", func() bool { return onNet || ln.Stats().Open == 2 })
 		waiting := testnet.Dial(t, ln)
 		send(t, waiting, headerV1[:10])
 		ln.Close()
 		wantErr(t, "Accept", testnet.Receive(t, "Accept", next).err, "accept", net.ErrClosed)
+		if err := awaitEnd(slow); err != nil {
+			t.Errorf("the slow client: got %v, want the end of the stream", err)
+		}
 		_ = awaitEnd(waiting) // or a reset: it may still be in the backlog
 	})
-	testnet.Eventually(t, "a line in the log", func() bool { return strings.Contains(log.String(), "PROXY header") })
+	wantProxyLog(t, log, "PROXY header")
+}
+
+// TestProxyHeaderTimeout has connections wait for a header for longer than it may take.
+func TestProxyHeaderTimeout(t *testing.T) {
+	log := captureLog(t)
+	proxy := loopback()
+	proxy.HeaderTimeout = 20 * time.Millisecond
+	onAdmissionListeners(t, ListenConfig{ProxyProtocol: proxy}, func(t *testing.T, ln *Listener) {
+		next := goAccept(t, ln)
+		for i, part := range []string{"", headerV1[:10], headerV2[:20]} {
+			client := testnet.Dial(t, ln)
+			io.WriteString(client, part) // which fails, or makes the end a reset, if the time is up
+			if err := awaitEnd(client); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("after %q: the connection stays open", part)
+			}
+			testnet.Eventually(t, "the count", func() bool { return ln.Stats().BadHeaders == uint64(i+1) })
+		}
+		testnet.Eventually(t, "no open connection", func() bool { return onNet || ln.Stats().Open == 0 })
+		ln.Close()
+		wantErr(t, "Accept", testnet.Receive(t, "Accept", next).err, "accept", net.ErrClosed)
+	})
+	wantProxyLog(t, log, errHeaderTimeout.Error())
+}
+
+// wantProxyLog waits for a line with text in the log of onAdmissionListeners. Each listener has one at
+// most.
+func wantProxyLog(t *testing.T, log fmt.Stringer, text string) {
+	t.Helper()
+	testnet.Eventually(t, "a line in the log", func() bool { return strings.Contains(log.String(), text) })
 	if n := strings.Count(log.String(), "\n"); n > 2 {
 		t.Errorf("got %d lines in the log, want one for each listener:\n%s", n, log)
 	}

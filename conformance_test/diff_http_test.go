@@ -402,14 +402,19 @@ func TestDiffHTTPServer(t *testing.T) {
 		name:  "a client that does not read",
 		shows: []string{`some: true OpError\{"write".*os\.ErrDeadlineExceeded`},
 		play: func(s *stage) {
-			w := serveWeb(s, func(w *webStage, rw http.ResponseWriter, r *http.Request) {
-				rw.Header().Set("Content-Length", fmt.Sprint(muchData))
-				n, err := rw.Write(pattern(muchData))
-				w.see("wrote some: %t %s", n > 0, describeError(err))
-			}, func(server *http.Server) { server.WriteTimeout = 100 * time.Millisecond })
-			cli := w.dial()
-			cli.write(hello)
-			w.finish(1)
+			s.waitInTime(func(wait time.Duration) bool {
+				begun := false
+				w := serveWeb(s, func(w *webStage, rw http.ResponseWriter, r *http.Request) {
+					rw.Header().Set("Content-Length", fmt.Sprint(muchData))
+					n, err := rw.Write(pattern(muchData))
+					begun = n > 0
+					w.see("wrote some: %t %s", begun, describeError(err))
+				}, func(server *http.Server) { server.WriteTimeout = wait })
+				cli := w.dial()
+				cli.write(hello)
+				w.finish(1)
+				return begun
+			})
 		},
 	}, {
 		name:  "deadlines set by the handler",
