@@ -72,6 +72,7 @@ func writeMsg(c *net.UnixConn, p []byte, fds []int) error {
 // close-on-exec: ReadMsgUnix sets MSG_CMSG_CLOEXEC.
 func readMsg(c *net.UnixConn, buf, oob []byte) (p []byte, fds descriptors, err error) {
 	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
+	n, oobn = max(n, 0), max(oobn, 0)
 	// An empty message looks like the end, and may have descriptors.
 	fds, parseErr := parseRights(oob[:oobn])
 	switch {

@@ -1,0 +1,132 @@
+package handover
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/proxyproto"
+)
+
+// TestLongestMessage: as many connections as fit beside a message fit in it.
+func TestLongestMessage(t *testing.T) {
+	addr := netip.MustParseAddrPort("[1111:2222:3333:4444:5555:6666:7777:8888]:65535")
+	name := strings.Repeat("\xff", 108) // the longest that sockaddr_un has room for
+	for _, h := range []proxyproto.Header{
+		{Source: addr, Destination: addr},
+		{SourceName: name, DestinationName: name, IsUnix: true},
+	} {
+		m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: 1 << 40, Descriptors: descriptorsMax}
+		for range descriptorsMax {
+			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, moving.Arrival{Client: h}))
+		}
+		p, err := m.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decode(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := (moving.Arrival{Served: true, Client: h}); got.Conns[7].arrival() != want {
+			t.Errorf("got %+v, want %+v", got.Conns[7].arrival(), want)
+		}
+	}
+}
+
+// TestDecode: each message that is not as it should be is refused with a line that says why.
+func TestDecode(t *testing.T) {
+	const start = `{"protocol":"percore-handover","version":1,`
+	for _, test := range []struct{ name, message, want string }{
+		{"empty", "", "not of the protocol"},
+		{"HTTP", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", `not of the protocol percore-handover, or is cut off: it begins with "GET / HTTP/1.1\r\nHost"`},
+		{"cut off", start + `"kind":"hel`, "cut off"},
+		{"two at once", start + `"kind":"hello"}` + start + `"kind":"hello"}`, "cut off"},
+		{"other JSON", `{"jsonrpc":"2.0"}`, "not of the protocol"},
+		{"an array", `[1,2]`, "not of the protocol"},
+		{"newer", `{"protocol":"percore-handover","version":7,"kind":["x"]}`, "speaks version 7 of the protocol, and this one version 1: replace"},
+		{"wrong type", start + `"kind":7}`, "can't be read"},
+		{"too long", start + `"kind":"hello","x":"` + strings.Repeat("x", bytesMax) + `"}`, "longer than"},
+		{"descriptors with hello", start + `"kind":"hello","descriptors":1}`, "where none belong"},
+		{"negative descriptors", start + `"kind":"conns","descriptors":-1}`, "with -1 descriptors"},
+		{"too many descriptors", start + `"kind":"sockets","descriptors":254}`, "with 254 descriptors"},
+		{"connections without descriptors", start + `"kind":"conns","conns":[{"listener":0}]}`, "1 connections and 0 descriptors"},
+		{"bad address", start + `"kind":"conns","descriptors":1,"conns":[{"client":{"source":"x"}}]}`, "can't be read"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m, err := decode([]byte(test.message))
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("got %+v, %v, want an error of one line with %q", m, err, test.want)
+			}
+		})
+	}
+	m, err := decode([]byte(start + `"kind":"hello","number":3,"later":{"than":["this"]}}`))
+	if err != nil || m.Kind != hello || m.Number != 3 {
+		t.Errorf("with a field that is not known: got %+v, %v, want message 3, hello", m, err)
+	}
+}
+
+// TestOneLine: another process' text is one line, of bounded length.
+func TestOneLine(t *testing.T) {
+	for _, test := range []struct{ in, want string }{
+		{"plain", "plain"},
+		{"a\nb\x00c\x7f", "a b c "},
+		{"\xff", "?"},
+		{strings.Repeat("ä", 1000), strings.Repeat("ä", reasonBytesMax/2) + "…"},
+		{"x" + strings.Repeat("ä", 1000), "x" + strings.Repeat("ä", reasonBytesMax/2-1) + "…"},
+	} {
+		if got := oneLine(test.in); got != test.want {
+			t.Errorf("%.20q: got %q, want %q", test.in, got, test.want)
+		}
+	}
+}
+
+// FuzzMessage: decode refuses or understands any bytes, and understands again the message that it has
+// understood.
+func FuzzMessage(f *testing.F) {
+	for _, m := range []*message{
+		{Kind: hello, Session: "0123"},
+		{Kind: offer, Listeners: []offeredListener{{"a", "tcp", "[::]:80", 2, false}, {"", "unix", "/s", 1, true}}, Open: 7},
+		{Kind: conns, Descriptors: 1, Conns: []movedConn{{Served: true, Client: &client{SourceName: []byte("\x00")}}}},
+		{Kind: refuse, Reason: "no"},
+	} {
+		p, err := m.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(p)
+		f.Add(p[:len(p)-1])
+	}
+	f.Add([]byte(`{"protocol":"percore-handover","version":2}`))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		m, err := decode(p)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("got an error of several lines: %q", err)
+			}
+			return
+		}
+		_ = m.checkOffer()
+		for i := range m.Conns {
+			_ = m.Conns[i].arrival()
+		}
+		again, err := json.Marshal(m)
+		if err != nil {
+			t.Fatalf("got %v from encoding %+v", err, m)
+		}
+		if len(again) > bytesMax {
+			return // escaped
+		}
+		m2, err := decode(again)
+		if err != nil {
+			t.Fatalf("got %v from decoding %s again", err, again)
+		}
+		if third, _ := json.Marshal(m2); !bytes.Equal(again, third) && !reflect.DeepEqual(m, m2) {
+			t.Errorf("got %s, want %s", third, again)
+		}
+	})
+}
