@@ -171,7 +171,7 @@ func (g *giver) offer() error {
 			m.Open += openConns(s.Listener)
 		}
 	}
-	if err := g.wire.send(m); err != nil {
+	if err := g.send(m); err != nil {
 		return err
 	}
 	for part := range slices.Chunk(files, descriptorsMax) {
@@ -179,7 +179,7 @@ func (g *giver) offer() error {
 		for _, f := range part {
 			fds = append(fds, int(f.Fd()))
 		}
-		if err := g.wire.send(&message{Kind: sockets}, fds...); err != nil {
+		if err := g.send(&message{Kind: sockets}, fds...); err != nil {
 			return err
 		}
 	}
@@ -316,7 +316,7 @@ func (g *giver) giveLocked(i int, batch []Conn) error {
 	if err := g.awaitTook(); err != nil {
 		return err
 	}
-	return g.wire.send(&message{Kind: commit})
+	return g.send(&message{Kind: commit})
 }
 
 // sendConns sends m with the descriptors fds and those of batch. It does so within a call of Control
@@ -327,7 +327,7 @@ func (g *giver) sendConns(m *message, i int, batch []Conn, fds []int) (err error
 		if len(fds) == 0 {
 			return nil
 		}
-		return g.wire.send(m, fds...)
+		return g.send(m, fds...)
 	}
 	c, rest := batch[0], batch[1:]
 	open := false
@@ -358,6 +358,23 @@ func control(c any, f func(fd int)) error {
 	return rc.Control(func(fd uintptr) { f(int(fd)) })
 }
 
+// send sends a message. If the successor has closed its end the error is its last words.
+func (g *giver) send(m *message, fds ...int) error {
+	err := g.wire.send(m, fds...)
+	if !errors.Is(err, ErrGone) {
+		return err
+	}
+	if g.lost == nil {
+		return g.wire.lastWords(err)
+	}
+	select {
+	case <-g.lost:
+		return g.lostWhy
+	case <-time.After(stepTimeout()):
+		return err
+	}
+}
+
 // awaitTook waits for the successor to hold the connections that were sent.
 func (g *giver) awaitTook() error {
 	timeout := time.NewTimer(stepTimeout())
@@ -382,7 +399,7 @@ func (g *giver) finish() error {
 			unlinked = append(unlinked, l)
 		}
 	}
-	err := g.wire.send(&message{Kind: done})
+	err := g.send(&message{Kind: done})
 	if err != nil {
 		for _, l := range unlinked {
 			l.SetUnlinkOnClose(true)

@@ -141,18 +141,8 @@ func (a *Arrival) receiveSockets(ctx context.Context) error {
 	return nil
 }
 
-// tell sends a message without content. If the predecessor has closed its end the error is its last
-// words.
-func (a *Arrival) tell(k kind) error {
-	err := a.wire.send(&message{Kind: k})
-	for errors.Is(err, ErrGone) {
-		_, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout())
-		if fds.close(); receiveErr != nil {
-			return receiveErr
-		}
-	}
-	return err
-}
+// tell sends a message without content.
+func (a *Arrival) tell(k kind) error { return a.wire.lastWords(a.wire.send(&message{Kind: k})) }
 
 // Names returns the names of the listeners, in the order in which Give got them.
 func (a *Arrival) Names() (names []string) {

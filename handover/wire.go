@@ -87,6 +87,18 @@ func (w *wire) send(m *message, fds ...int) error {
 	return nil
 }
 
+// lastWords returns the reason for which the other process has closed its end, or err, by which this one
+// has found that out.
+func (w *wire) lastWords(err error) error {
+	for errors.Is(err, ErrGone) {
+		_, fds, receiveErr := w.receive(context.Background(), stepTimeout())
+		if fds.close(); receiveErr != nil {
+			return receiveErr
+		}
+	}
+	return err
+}
+
 // refuse tells the other process why this one gives up.
 func (w *wire) refuse(reason error) {
 	_ = w.send(&message{Kind: refuse, Reason: oneLine(reason.Error())}) // or it sees the end
@@ -170,12 +182,22 @@ func (w *wire) agree(m *message) error {
 			return errors.New("a hello without a session")
 		}
 		w.session = m.Session + newNonce()
-	case len(w.session) == nonceBytes && m.Kind == offer && len(m.Session) == 2*nonceBytes && strings.HasPrefix(m.Session, w.session):
+	case len(w.session) == nonceBytes:
+		if m.Kind != offer {
+			return errUnexpected(m, offer)
+		}
+		if len(m.Session) != 2*nonceBytes || !strings.HasPrefix(m.Session, w.session) {
+			return errOtherSession(m)
+		}
 		w.session = m.Session
 	case m.Session != w.session:
-		return fmt.Errorf("a message %q of another hand-over", m.Kind)
+		return errOtherSession(m)
 	}
 	return nil
+}
+
+func errOtherSession(m *message) error {
+	return fmt.Errorf("a message %q of another hand-over", m.Kind)
 }
 
 // ErrGone is in the errors of Give, Take and Ready when the other process has ended, or has closed

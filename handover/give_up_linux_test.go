@@ -1,0 +1,95 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestGiveUpAnyTime: when either process gives up, at whatever moment, each connection is one's or the
+// other's, and works there.
+func TestGiveUpAnyTime(t *testing.T) {
+	rounds := 200
+	if testing.Short() {
+		rounds = 40
+	}
+	var tally [3]int // of the rounds: nothing moved, a part, everything
+	for i := range rounds {
+		t.Run(strconv.Itoa(i), func(t *testing.T) { tally[giveUpOnce(t)]++ })
+	}
+	t.Logf("nothing had moved %d times, a part %d times, everything %d times", tally[0], tally[1], tally[2])
+}
+
+func giveUpOnce(t *testing.T) int {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	p := newPredecessor(t, testnet.TCP4, 16)
+	p.source.batch = 1 + rand.IntN(3)
+	giving, taking := pair(t)
+	giveCtx, endGive := context.WithCancel(t.Context())
+	readyCtx, endReady := context.WithCancel(t.Context())
+	defer endGive()
+	defer endReady()
+	gave := goGive(giveCtx, giving, p.server("web"))
+	a, err := Take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := a.Listener("web", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fakeOf(ln).SetUnlinkOnClose(false)
+	var ending sync.WaitGroup
+	pause, end := time.Duration(rand.IntN(int(4*time.Millisecond))), endReady
+	switch rand.IntN(3) {
+	case 0:
+		end = endGive
+	case 1:
+		end = func() { giving.Close() } // as if the process had ended
+	}
+	ending.Go(func() {
+		time.Sleep(pause)
+		end()
+	})
+	readyErr := a.Ready(readyCtx)
+	gaveErr := testnet.Receive(t, "Give", gave)
+	ending.Wait()
+
+	f := fakeOf(ln)
+	left, moved := p.source.conns, f.adopted
+	if len(left)+len(moved) != len(p.clients) {
+		t.Fatalf("got %d connections here and %d there, want %d together; Give: %v, Ready: %v",
+			len(left), len(moved), len(p.clients), gaveErr, readyErr)
+	}
+	if gaveErr == nil && readyErr != nil {
+		t.Errorf("Give has succeeded, and Ready says: %v", readyErr)
+	}
+	if readyErr == nil && gaveErr != nil {
+		t.Errorf("Ready has succeeded, and Give says: %v", gaveErr)
+	}
+	if got, want := f.UnlinkOnClose(), readyErr == nil || errors.Is(readyErr, ErrGone); got != want {
+		t.Errorf("the successor removes the file: got %t, want %t; Ready: %v", got, want, readyErr)
+	}
+	for i := range moved {
+		talk(t, p.clients[i], &moved[i])
+	}
+	for i, c := range left {
+		exchange(t, p.clients[len(moved)+i], c)
+	}
+	switch {
+	case len(moved) == 0:
+		return 0
+	case len(left) > 0:
+		return 1
+	}
+	return 2
+}
