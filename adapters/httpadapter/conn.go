@@ -13,6 +13,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/loop"
 )
 
 // conn is a connection of percore's as net/http and the user see it: one object from
@@ -128,6 +130,10 @@ func (q *connQueue) newConn(pc *percore.Conn) *conn {
 	if call.tls != nil {
 		c.ext = &connExt{ctx: call.ctx, tls: tls.Server(c, call.tls)}
 	}
+	if call.tls == nil && moving.ArrivalOf != nil && moving.ArrivalOf(pc).Served {
+		c.packed.Store(uint32(connState(began)))
+		call.server.stats.adopted.Add(1)
+	}
 	call.refs.Add(1)
 	call.server.stats.conns.Add(1)
 	c.introduce()
@@ -154,13 +160,21 @@ func (c *conn) introduce() {
 		}
 	}
 	call.server.tell(c.identity(), http.StateNew)
+	if c.load().has(began) {
+		call.server.tell(c.identity(), http.StateIdle)
+	}
 }
 
 // start lets a new connection wait for its first byte, for as long as net/http gives
-// it: for TLS that is for all of the handshake.
+// it: for TLS that is for all of the handshake. One that has had requests in another process waits
+// for the next, as an idle one.
 func (c *conn) start() {
 	c.mu.Lock()
-	c.limitFirstByteLocked()
+	if c.load().has(began) {
+		c.setRealDeadlineLocked(c.queue.server.idleDeadline())
+	} else {
+		c.limitFirstByteLocked()
+	}
 	if c.state() != stateNew || !c.queue.keep(c) {
 		// The user's hook has closed it, or the server is shut down.
 		c.change(connState.close)
@@ -177,10 +191,25 @@ func (c *conn) start() {
 	shaking := c.isTLS() && c.ext.begun.Load()
 	c.change(func(s connState) (connState, bool) { return s.keep(shaking) })
 	c.mu.Unlock()
-	if shaking {
+	switch {
+	case shaking:
 		go c.handshake()
-	} else {
+		return
+	case !c.offer():
 		c.arm()
+	}
+	c.rested()
+}
+
+// rested is for a connection that waits now, and perhaps should not. Shutdown and
+// SetKeepAlivesEnabled look for it after they have made their change, so one of the two sees the
+// other's.
+func (c *conn) rested() {
+	switch call := c.queue.call; {
+	case call.ended.Load():
+		c.hangUp()
+	case !call.keepsAlive():
+		c.hangUpIdle() // a connection's first request is answered all the same
 	}
 }
 
@@ -200,7 +229,7 @@ func (c *conn) limitFirstByteLocked() {
 // arm has the engine call woken when there is something to read.
 func (c *conn) arm() {
 	switch err := c.Conn.NotifyReadable((*waker)(c)); {
-	case err == nil:
+	case err == nil, errors.Is(err, loop.ErrArmed): // as it may be on the fast path: see turn.disarm
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.woken(os.ErrDeadlineExceeded)
 	default:
@@ -251,6 +280,8 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch st := c.state(); {
+	case st == stateLeaving:
+		c.change(connState.disarm)
 	case st != stateFresh && st != stateParked: // closed meanwhile
 	case c.isTLS() && c.ext.lease == nil:
 		// If err says that time is up the handshake fails at once, and net/http
@@ -338,7 +369,9 @@ func (c *conn) leaseClosed() (parked bool) {
 	c.mu.Lock()
 	if c.state() == stateEnded && c.keepLocked() {
 		c.mu.Unlock()
-		c.arm()
+		if !c.offer() {
+			c.arm()
+		}
 		return true
 	}
 	lease := c.state() == stateEnded // alone was closed
@@ -418,7 +451,11 @@ func (c *conn) endLease() bool {
 func (c *conn) shut() error {
 	c.mu.Lock()
 	ended := c.endLocked(connState.close)
+	leaves := c.state() == stateClosing
 	c.mu.Unlock()
+	if leaves {
+		return nil
+	}
 	err := c.Conn.Close()
 	if x := c.current.Load(); x != nil {
 		x.leave() // the callback may have come before
@@ -472,8 +509,13 @@ func (c *conn) hangUp() {
 
 // hangUpIdle is hangUp for a connection between two requests.
 func (c *conn) hangUpIdle() {
-	s := c.loadLocked()
-	if s.state() == stateParked || s.state() == stateQueued && s.has(began) {
+	switch s := c.loadLocked(); s.state() {
+	case stateQueued, stateLeaving:
+		if !s.has(began) {
+			return
+		}
+		fallthrough
+	case stateParked:
 		_ = c.identity().Close()
 	}
 }

@@ -154,6 +154,14 @@
 //   - A program that itself tells srv.ConnState StateHijacked of a connection with a request
 //     under way keeps it from being parked. All else that it tells only its own hook hears.
 //
+// # Another process
+//
+// A server can be replaced without its clients noticing: [Server.HandOver] moves the connections that
+// wait for a request to another process, each as soon as it waits. There it starts as an idle
+// connection, if it has had requests: ConnState is told StateNew and StateIdle, IdleTimeout begins, and
+// Shutdown closes it at once. Here ConnState is told StateClosed. Package handover moves them together
+// with the listener.
+//
 // # Costs
 //
 // Being parked and woken costs some 10 µs of processor time, about as much as a

@@ -52,6 +52,8 @@ func (t *sums) add(n *counters) {
 	t.Parked += s.Parked
 	t.Parks += s.Parks
 	t.Unparks += s.Unparks
+	t.HandedOver += s.HandedOver
+	t.Adopted += s.Adopted
 	t.Foreign += s.Foreign
 	t.HTTP2 += s.HTTP2
 	t.Hijacked += s.Hijacked
@@ -87,6 +89,8 @@ func readFigures() []figures.Figure {
 		{Name: "connections", Help: connsHelp, Label: "state", Of: "nethttp", Value: float64(max(t.Conns-t.Waiting-t.Parked-t.serving, 0))},
 		{Name: "parks_total", Help: "Times that a connection was parked", Value: float64(t.Parks)},
 		{Name: "unparks_total", Help: "Times that a parked connection was handed to net/http again", Value: float64(t.Unparks)},
+		{Name: "handed_over_connections_total", Help: "Connections that another process has taken over", Value: float64(t.HandedOver)},
+		{Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests", Value: float64(t.Adopted)},
 		{Name: "buffered_waits_total", Help: "Waits for a request that could not be parked, since a part of it was there", Value: float64(t.Buffered)},
 		{Name: "foreign_connections_total", Help: "Connections that can't be parked because they are no *percore.Conn", Value: float64(t.Foreign)},
 		{Name: "http2_connections_total", Help: "Connections that are not parked because they speak HTTP/2, or another protocol that ALPN chose", Value: float64(t.HTTP2)},

@@ -114,7 +114,7 @@ func (c *conn) beginWait(size int) {
 	s, ok := c.change(func(s connState) (connState, bool) { return s.beginWait(size, f.sweeper.ticks.Load()) })
 	switch {
 	case !ok || s.state() == stateOpening:
-	case s.has(parkable) && (f.parksAtOnce || c.detour != nil && c.detour.comesBack()):
+	case s.has(parkable) && (f.parksAtOnce || f.departure.Load() != nil || c.detour != nil && c.detour.comesBack()):
 		c.expireRead(s)
 	case s.has(dated) && size != readBytes:
 		f.server.stats.buffered.Add(1)

@@ -89,6 +89,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.calls[call] = struct{}{}
+	call.setDeparture(s.mu.departure)
 	return call
 }
 
@@ -221,6 +222,10 @@ type connQueue struct {
 	parksAtOnce bool
 	told        chan struct{} // has a token when a connection that isn't ours was introduced, or never will be
 
+	// atomic
+	departure atomic.Pointer[departure] // the HandOver that is under way; nil: none, or nothing of this queue can move
+	admitting atomic.Bool               // a connection is new: it is in neither set
+
 	// owned by the goroutine that net/http accepts on
 	introduces bool     // net/http is telling the user of a connection that isn't ours
 	standIn    *standIn // to be accepted first; nil: none
@@ -351,8 +356,16 @@ func (q *connQueue) lend(c *conn) (tick uint32) {
 // takeBack keeps c again, which was lent. It reports false if net/http would never
 // take it another time. The caller holds c.mu.
 func (q *connQueue) takeBack(c *conn) bool {
-	q.forget(c)
-	return q.keep(c)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.lent.remove(c) {
+		q.sweeper.leftLocked(q.mu.lent.len)
+	}
+	if q.mu.closed {
+		return false
+	}
+	q.mu.kept.add(c) // with mu held all the time: a connection in neither set is none for HandOver
+	return true
 }
 
 // forget gives up c, which was kept or lent or neither. The caller holds c.mu.
@@ -439,7 +452,9 @@ const (
 func (q *connQueue) accepted(nc net.Conn) {
 	pc, ok := nc.(*percore.Conn)
 	if ok && q.call.parks {
+		q.admitting.Store(true)
 		q.newConn(pc).start()
+		q.admitting.Store(false)
 		return
 	}
 	if !ok {

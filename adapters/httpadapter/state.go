@@ -15,11 +15,18 @@ import (
 //	                                                                     enqueue: queued; serve: serving
 //	shaking         connQueue    a goroutine of ours shakes hands (TLS)  enqueue: queued; serve: serving
 //	queued          connQueue    it waits for net/http's Accept          lend: opening; lendForGood: http2
-//	parked          connQueue    between two requests; callback armed    enqueue: queued; serve: serving
+//	parked          connQueue    between two requests; callback armed    enqueue: queued; serve: serving;
+//	                                                                     leave: leaving, as from fresh
+//	leaving         HandOver     it is offered to another process        stay: parked, or fresh;
+//	                                                                     close: closing; depart: closed
+//	closing         HandOver     the same, and it was closed meanwhile,  depart: closed
+//	                             which HandOver does when it is told
 //	serving         a worker     the fast path reads or serves requests, notify: notified; rest: parked,
-//	                or workers   or is about to                          or fresh; enqueue: queued
+//	                or workers   or is about to                          or fresh; enqueue: queued;
+//	                                                                     leaveServed: leaving
 //	notified        a worker     the same, and the callback, armed       resumeServing: serving;
-//	                             while a handler ran, has come           enqueue: queued
+//	                             while a handler ran, has come           enqueue: queued;
+//	                                                                     leaveServed: leaving
 //	opening         net/http     leased, and nothing was read yet        endWait: busy, arrived, http2, ending
 //	arrived         net/http     it has the first bytes since parking,   readMore, setReadDeadline: busy
 //	                             and no more yet
@@ -43,9 +50,10 @@ import (
 //
 //   - close leaves every state but the final ones. A connection that net/http has becomes shut or
 //     closedInHeader, because net/http tells StateClosed, and one that a worker has becomes shut;
-//     any other becomes closed. The
-//     exception is the first Close in ending, by which net/http gives a lease back. Should that
-//     be the user's, net/http's is the second and closes the connection all the same.
+//     any other becomes closed. There are two
+//     exceptions. The first Close in ending is that by which net/http gives a lease back. Should that
+//     be the user's, net/http's is the second and closes the connection all the same. And one that
+//     HandOver has becomes closing: the descriptor is being passed on, and stays open until then.
 //   - hijack leaves every state in which a handler may run.
 //   - endForGood leaves ended, too, when net/http accepts no more.
 //
@@ -60,6 +68,8 @@ const (
 	stateShaking
 	stateQueued
 	stateParked
+	stateLeaving
+	stateClosing
 	stateServing
 	stateNotified
 	stateOpening
@@ -78,8 +88,8 @@ const (
 )
 
 var stateNames = [stateCount]string{
-	"new", "fresh", "shaking", "queued", "parked", "serving", "notified", "opening", "arrived", "busy", "idle", "ending", "ended",
-	"http2", "shut", "closedInHeader", "hijacked", "closed",
+	"new", "fresh", "shaking", "queued", "parked", "leaving", "closing", "serving", "notified", "opening", "arrived", "busy", "idle", "ending",
+	"ended", "http2", "shut", "closedInHeader", "hijacked", "closed",
 }
 
 func (s state) String() string {
@@ -106,20 +116,22 @@ func (set states) has(s state) bool { return set>>s&1 != 0 }
 // closed.)
 var (
 	servedStates     = setOf(stateServing, stateNotified)
-	keptStates       = setOf(stateFresh, stateShaking, stateQueued, stateParked)
-	waitlessStates   = keptStates | setOf(stateNew, stateServing, stateNotified, stateArrived, stateBusy, stateEnding, stateEnded, stateHTTP2, stateHijacked)
+	keptStates       = setOf(stateFresh, stateShaking, stateQueued, stateParked, stateLeaving)
+	waitlessStates   = keptStates | setOf(stateNew, stateClosing, stateServing, stateNotified, stateArrived, stateBusy, stateEnding, stateEnded, stateHTTP2, stateHijacked)
 	hijackableStates = setOf(stateServing, stateNotified, stateArrived, stateBusy, stateIdle, stateHTTP2, stateShut, stateClosedInHeader)
 )
 
 // edges is the table above: where each state may lead.
 var edges = [stateCount]states{
-	stateNew:            setOf(stateFresh, stateShaking, stateShut),
-	stateFresh:          setOf(stateShaking, stateQueued, stateServing, stateClosed),
+	stateNew:            setOf(stateFresh, stateShaking, stateParked, stateShut),
+	stateFresh:          setOf(stateShaking, stateQueued, stateServing, stateLeaving, stateClosed),
 	stateShaking:        setOf(stateQueued, stateServing, stateClosed),
 	stateQueued:         setOf(stateOpening, stateHTTP2, stateClosed),
-	stateParked:         setOf(stateQueued, stateServing, stateClosed),
-	stateServing:        setOf(stateNotified, stateFresh, stateParked, stateQueued, stateShut, stateHijacked),
-	stateNotified:       setOf(stateServing, stateQueued, stateShut, stateHijacked),
+	stateParked:         setOf(stateQueued, stateServing, stateLeaving, stateClosed),
+	stateLeaving:        setOf(stateFresh, stateParked, stateClosing, stateClosed),
+	stateClosing:        setOf(stateClosed),
+	stateServing:        setOf(stateNotified, stateFresh, stateParked, stateQueued, stateLeaving, stateShut, stateHijacked),
+	stateNotified:       setOf(stateServing, stateQueued, stateLeaving, stateShut, stateHijacked),
 	stateOpening:        setOf(stateBusy, stateArrived, stateHTTP2, stateEnding, stateShut, stateClosedInHeader),
 	stateArrived:        setOf(stateBusy, stateClosedInHeader, stateHijacked),
 	stateBusy:           setOf(stateIdle, stateShut, stateHijacked),
@@ -156,6 +168,7 @@ const (
 	inHeader                                 // arrived, busy: net/http has not got all of the lease's first header
 	answered                                 // busy: net/http has taken the write deadline of the request away
 	unannounced                              // opening, http2: net/http has not told StateNew of the lease
+	disarmed                                 // leaving: the callback is not armed, and will not come
 )
 
 const (
@@ -177,6 +190,7 @@ func (s connState) String() string {
 	text := s.state().String()
 	for i, name := range []string{
 		"began", "dated", "waiting", "parkable", "expired", "recentlyUsed", "sniffed", "inHeader", "answered", "unannounced",
+		"disarmed",
 	} {
 		if s.has(began << i) {
 			text += " " + name
@@ -199,15 +213,21 @@ func checkChange(from, to connState) {
 		panic(fmt.Sprintf("httpadapter: %v became %v: a Read is being ended that must not be", from, to))
 	case to.has(waiting) && waitlessStates.has(b):
 		panic(fmt.Sprintf("httpadapter: %v became %v while a Read waits for a request", from, to))
+	case to.has(disarmed) && b != stateLeaving && b != stateClosing && b != stateClosed:
+		panic(fmt.Sprintf("httpadapter: %v became %v, which waits for a callback", from, to))
 	}
 }
 
 // # With the adapter
 
-// keep is for a connection that the user was told of.
+// keep is for a connection that the user was told of. One that comes from another process may have
+// had requests there.
 func (s connState) keep(shaking bool) (connState, bool) {
-	if shaking {
+	switch {
+	case shaking:
 		return s.to(stateShaking), s.state() == stateNew
+	case s.has(began):
+		return s.to(stateParked), s.state() == stateNew
 	}
 	return s.to(stateFresh), s.state() == stateNew
 }
@@ -238,6 +258,38 @@ func (s connState) lend(tick uint32) (connState, bool) {
 // handshake that failed, which it tells the log and the client.
 func (s connState) lendForGood() (connState, bool) {
 	return s.to(stateHTTP2).set(unannounced), s.state() == stateQueued
+}
+
+// # With HandOver
+
+// leave is for a connection that waits for a request, which HandOver takes.
+func (s connState) leave() (connState, bool) {
+	return s.to(stateLeaving), s.state() == stateFresh || s.state() == stateParked
+}
+
+// leaveServed is for one that a worker has, which gives it to HandOver instead of letting it wait.
+func (s connState) leaveServed() (connState, bool) {
+	if s.state() == stateNotified {
+		return s.to(stateLeaving).set(disarmed), true
+	}
+	return s.to(stateLeaving), s.state() == stateServing
+}
+
+// disarm is for the callback that comes after all, or was cancelled.
+func (s connState) disarm() (connState, bool) { return s.set(disarmed), s.state() == stateLeaving }
+
+// stay is for a connection that no other process has taken over: it waits again.
+func (s connState) stay() (connState, bool) {
+	to := s.clear(disarmed).to(stateFresh)
+	if s.has(began) {
+		to = to.to(stateParked)
+	}
+	return to, s.state() == stateLeaving
+}
+
+// depart is for a connection that HandOver closes.
+func (s connState) depart() (connState, bool) {
+	return s.to(stateClosed), s.state() == stateLeaving || s.state() == stateClosing
 }
 
 // # With a worker
@@ -402,7 +454,7 @@ func (s connState) servedAlone() bool {
 // setReadDeadline is for a read deadline, of which there are several: see conn.
 func (s connState) setReadDeadline() (connState, deadlineUse) {
 	switch s.state() {
-	case stateNew, stateFresh, stateShaking, stateQueued, stateParked, stateServing, stateNotified, stateEnding, stateEnded:
+	case stateNew, stateFresh, stateShaking, stateQueued, stateParked, stateLeaving, stateServing, stateNotified, stateEnding, stateEnded:
 		return s, deadlineReal
 	case stateOpening:
 		if s.has(began) {
@@ -451,9 +503,11 @@ func (s connState) hijack() (connState, bool) {
 // close is for a connection that is closed for good.
 func (s connState) close() (connState, bool) {
 	switch st := s.state(); {
+	case st == stateLeaving:
+		return s.to(stateClosing), true
 	case keptStates.has(st):
 		return s.to(stateClosed), true
-	case st == stateHijacked || st == stateClosed:
+	case st == stateClosing || st == stateHijacked || st == stateClosed:
 		return s, false
 	case st == stateOpening && s.has(began), st == stateArrived, st == stateClosedInHeader:
 		return s.to(stateClosedInHeader), true

@@ -48,6 +48,11 @@ func events() []event {
 		{"serveRequest", func(s connState) (connState, bool) { return s.serveRequest("GET") }},
 		{"answerServed", connState.answerServed},
 		{"rest", connState.rest},
+		{"leave", connState.leave},
+		{"leaveServed", connState.leaveServed},
+		{"disarm", connState.disarm},
+		{"stay", connState.stay},
+		{"depart", connState.depart},
 		{"expireRead", connState.expireRead},
 		{"endWait, request", always(func(s connState) connState { return s.endWait(get, readBytes, false) })},
 		{"endWait, rest of a request", always(func(s connState) connState { return s.endWait(get, readBytes-1, false) })},
@@ -100,6 +105,26 @@ func TestStateChanges(t *testing.T) {
 		{in(stateNotified, began), "rest", none}, // there is more to read
 		{in(stateServing, began), "enqueue", "queued began"},
 		{in(stateNotified), "enqueue", "queued"},
+		{in(stateNew, began), "keep", "parked began"},
+		{in(stateFresh), "leave", "leaving"},
+		{in(stateParked, began), "leave", "leaving began"},
+		{in(stateQueued), "leave", none},
+		{in(stateServing), "leave", none},
+		{in(stateServing, began), "leaveServed", "leaving began"},
+		{in(stateNotified, began), "leaveServed", "leaving began disarmed"},
+		{in(stateShut), "leaveServed", none},
+		{in(stateLeaving), "disarm", "leaving disarmed"},
+		{in(stateParked), "disarm", none}, // it wakes the connection
+		{in(stateLeaving, disarmed), "stay", "fresh"},
+		{in(stateLeaving, began), "stay", "parked began"},
+		{in(stateClosing, began), "stay", none},
+		{in(stateLeaving, began), "close", "closing began"},
+		{in(stateClosing), "close", none},
+		{in(stateLeaving), "depart", "closed"},
+		{in(stateClosing), "depart", "closed"},
+		{in(stateParked), "depart", none},
+		{in(stateLeaving), "hijack", none},
+
 		{in(stateServing), "hijack", "hijacked"},
 		{in(stateServing), "close", "shut"},
 		{in(stateNotified, began), "close", "shut began"},
@@ -232,10 +257,10 @@ func TestStateEdges(t *testing.T) {
 
 // The names are those of the constants.
 func TestStateNames(t *testing.T) {
-	if got, want := in(stateClosed, began, unannounced).String(), "closed began unannounced"; got != want {
+	if got, want := in(stateClosed, began, disarmed).String(), "closed began disarmed"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := state(stateCount).String(), "state(18)"; got != want {
+	if got, want := state(stateCount).String(), "state(20)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -243,7 +268,7 @@ func TestStateNames(t *testing.T) {
 // TestStatePacking checks that no part of a connState gets into another one's way.
 func TestStatePacking(t *testing.T) {
 	for _, full := range []connState{0, ^connState(0)} {
-		for _, flag := range []connState{began, dated, waiting, parkable, expired, recentlyUsed, sniffed, inHeader, answered, unannounced} {
+		for _, flag := range []connState{began, dated, waiting, parkable, expired, recentlyUsed, sniffed, inHeader, answered, unannounced, disarmed} {
 			w := full.to(stateIdle).at(tickMask - 1).withMethod(methodPOST)
 			before := fmt.Sprint(w.state(), w.since(0), w.method())
 			for range 2 {

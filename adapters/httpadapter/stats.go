@@ -12,6 +12,9 @@ type Stats struct {
 	Parks   uint64 // times a connection was parked
 	Unparks uint64 // times a parked connection was handed to net/http again
 
+	HandedOver uint64 // connections that another process has taken over: see HandOver
+	Adopted    uint64 // connections that have come from another process, where they had requests
+
 	// Not parked, because it can't be done or not safely.
 
 	Foreign  uint64 // connections of another type than *percore.Conn
@@ -41,6 +44,7 @@ type counters struct {
 	conns, waiting, parked   atomic.Int64
 	serving                  atomic.Int64
 	parks, unparks           atomic.Uint64
+	departed, adopted        atomic.Uint64
 	foreign, http2, hijacked atomic.Uint64
 	buffered                 atomic.Uint64
 	unsafe                   atomic.Bool
@@ -54,7 +58,7 @@ func (n *counters) gauge(s state, by int64) {
 	switch s {
 	case stateFresh:
 		n.waiting.Add(by)
-	case stateParked:
+	case stateParked, stateLeaving, stateClosing:
 		n.parked.Add(by)
 	case stateServing, stateNotified:
 		n.serving.Add(by)
@@ -71,11 +75,15 @@ func (s *Server) Stats() Stats {
 
 func (n *counters) read() Stats {
 	return Stats{
-		Conns:    int(n.conns.Load()),
-		Waiting:  int(n.waiting.Load()),
-		Parked:   int(n.parked.Load()),
-		Parks:    n.parks.Load(),
-		Unparks:  n.unparks.Load(),
+		Conns:   int(n.conns.Load()),
+		Waiting: int(n.waiting.Load()),
+		Parked:  int(n.parked.Load()),
+		Parks:   n.parks.Load(),
+		Unparks: n.unparks.Load(),
+
+		HandedOver: n.departed.Load(),
+		Adopted:    n.adopted.Load(),
+
 		Foreign:  n.foreign.Load(),
 		HTTP2:    n.http2.Load(),
 		Hijacked: n.hijacked.Load(),

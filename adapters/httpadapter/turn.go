@@ -331,22 +331,27 @@ func (t *turn) wait() bool {
 	if c.buffered() {
 		return true
 	}
+	if t.leave() {
+		return false
+	}
 	t.keepUnread()
 	if !t.armed {
 		t.arm()
 	}
 	if _, ok := c.change(connState.rest); ok {
-		// Waiting first, then asked: Shutdown and SetKeepAlivesEnabled do it the other way round.
-		switch call := c.queue.call; {
-		case call.ended.Load():
-			c.hangUp()
-		case !call.keepsAlive():
-			c.hangUpIdle() // a connection's first request is answered all the same
-		}
+		c.rested()
 		return false
 	}
 	t.resume()
 	return true // the callback has come, or the connection is closed: see read
+}
+
+// leave gives a connection of which nothing is buffered to HandOver, if that is under way, and reports
+// whether it did. The next request may be there already, in the kernel: a client that is always so
+// quick leaves, too.
+func (t *turn) leave() bool {
+	d := t.c.queue.departure.Load()
+	return d != nil && t.have == 0 && d.take(t.c, connState.leaveServed, t.armed)
 }
 
 // handOver gives the connection to net/http, with the bytes that were read.

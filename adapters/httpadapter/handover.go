@@ -1,0 +1,319 @@
+package httpadapter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/internal/moving"
+)
+
+// HandOver moves connections to another process: it calls give with those that wait for a request,
+// or for their first byte, up to 253 at a time, the busy ones among them as soon as they have their
+// answer. It returns nil when no connection is left that can move, or else ctx's error when that is
+// done. Package handover calls it. Most programs use that package.
+//
+// # Give
+//
+// give passes the descriptors on. Meanwhile nothing reads from the connections, and they stay open:
+// a Close takes effect afterwards. give must not keep the slice.
+//
+//   - If it returns nil the connections belong to the other process. The Server closes its
+//     descriptors, of which the clients notice nothing, and ConnState is told StateClosed.
+//   - If it fails, or panics, the connections go on here with the deadlines that they had, and
+//     bytes that came meanwhile are served. HandOver ends, with the error.
+//
+// Calls of give follow one another. A Server that waits in give serves all connections except those that
+// give has, and up to 253 that have come to wait since. give should heed ctx, because HandOver waits
+// for it, and so does Shutdown.
+//
+// # Connections that move
+//
+// Connections move that can be parked, over plain HTTP/1. While HandOver runs each is parked as soon
+// as it waits, as with [ParkAfter] of 0. Answers are as ever. These stay, and HandOver doesn't wait
+// for them: connections over TLS or with HTTP/2, hijacked ones, and those that are no *percore.Conn.
+// HandOver waits for a connection with a request under way, or a part of its header.
+//
+// Where nothing is parked nothing moves, and HandOver returns nil at once: off Linux, with the
+// build tag percore_net, below 0 in [ParkAfter], and if [Stats] has Unsafe.
+//
+// Connections that are accepted meanwhile move, too, so the listener should not accept any.
+// HandOver may be called at any time, but fails while another HandOver of the Server is under way.
+// Afterwards the Server goes on. Shutdown, after HandOver or during it, closes the connections that
+// are left, once they are idle.
+func (s *Server) HandOver(ctx context.Context, give func(conns []moving.Conn) error) error {
+	d := &departure{server: s, ctx: ctx, give: give, wake: make(chan struct{}, 1)}
+	if !d.begin() {
+		return errHandOver
+	}
+	defer d.end()
+	return d.run()
+}
+
+var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the Server is under way: call it again when that has returned")
+
+// departure is a HandOver that is under way. It takes connections out of service by two ways.
+//
+// The goroutine that leaves a connection to wait offers it first: the worker of the fast path, the
+// last goroutine of a lease, the accept loop. So a client whose next request follows each answer at
+// once moves as well as others: its connection may wait for microseconds only, too short a time for
+// a look at it now and then to be sure to find it. And the departure looks at all connections when it
+// begins, and from time to time: for those that wait already, and those that found no room.
+//
+// The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
+type departure struct {
+	// immutable
+	server *Server
+	ctx    context.Context
+	give   func([]moving.Conn) error
+	wake   chan struct{} // has a token if taken may have changed
+
+	// mu is taken before conn.mu.
+	mu struct {
+		sync.Mutex
+		taken []*conn // to be given next, in leaving or closing; up to handOverMost
+		over  bool
+	}
+}
+
+const (
+	// handOverMost is how many connections are given at once. The kernel passes on as many
+	// descriptors with a message (SCM_MAX_FD; unix(7)).
+	handOverMost = 253
+
+	// lookPause is the time between two looks at all connections, if they are few. See
+	// pausePerConn.
+	lookPause = 5 * time.Millisecond
+)
+
+// begin makes d known. It reports false if there is a departure already.
+func (d *departure) begin() bool {
+	s := d.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.departure != nil {
+		return false
+	}
+	s.setDepartureLocked(d)
+	return true
+}
+
+// end returns all connections that were not given.
+func (d *departure) end() {
+	s := d.server
+	s.mu.Lock()
+	s.setDepartureLocked(nil)
+	s.mu.Unlock()
+	d.mu.Lock()
+	d.mu.over = true
+	d.mu.Unlock()
+	for _, c := range d.takeAll() {
+		c.stay()
+	}
+}
+
+func (s *Server) setDepartureLocked(d *departure) {
+	s.mu.departure = d
+	for call := range s.mu.calls {
+		call.setDeparture(d)
+	}
+}
+
+// setDeparture has the call's connections leave with d, if they can.
+func (call *serveCall) setDeparture(d *departure) {
+	if !call.parks || call.tls != nil {
+		return
+	}
+	for _, q := range call.queues {
+		q.departure.Store(d)
+	}
+}
+
+// run gives connections until none is left.
+func (d *departure) run() error {
+	for {
+		if err := d.look(); err != nil {
+			return err
+		}
+		pause := time.After(max(lookPause, time.Duration(d.left())*pausePerConn))
+		for look := false; !look; {
+			if err := d.giveTaken(); err != nil {
+				return err
+			}
+			if d.left() == 0 {
+				return nil
+			}
+			select {
+			case <-d.wake:
+			case <-pause:
+				look = true
+			case <-d.ctx.Done():
+				return d.ctx.Err()
+			}
+		}
+	}
+}
+
+// look takes the connections that wait, and gives them whenever there is no room for more. It ends the
+// waits of those that wait in net/http, which are offered then.
+func (d *departure) look() error {
+	var err error
+	for _, q := range d.queues() {
+		q.each(&q.mu.lent, func(c *conn) {
+			if seen := c.load(); seen.mayPark() {
+				c.expireRead(seen)
+			}
+		})
+		q.each(&q.mu.kept, func(c *conn) {
+			if _, waits := c.load().leave(); err == nil && waits && d.take(c, connState.leave, true) && d.isFull() {
+				err = d.giveTaken()
+			}
+		})
+	}
+	return err
+}
+
+// queues returns those whose connections can move.
+func (d *departure) queues() (all []*connQueue) {
+	s := d.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for call := range s.mu.calls {
+		for _, q := range call.queues {
+			if q.departure.Load() == d {
+				all = append(all, q)
+			}
+		}
+	}
+	return all
+}
+
+// left returns how many connections can move.
+func (d *departure) left() (n int) {
+	for _, q := range d.queues() {
+		if q.admitting.Load() { // first: then the connection is in a set
+			n++
+		}
+		q.mu.Lock()
+		n += q.mu.kept.len + q.mu.lent.len
+		q.mu.Unlock()
+	}
+	return n
+}
+
+// take takes c out of service by an event, if there is room, and reports whether it did. armed is
+// false if the caller has not armed the callback.
+func (d *departure) take(c *conn, event func(connState) (connState, bool), armed bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.over || len(d.mu.taken) == handOverMost || !c.leave(event, armed) {
+		return false
+	}
+	d.mu.taken = append(d.mu.taken, c)
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (d *departure) isFull() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.mu.taken) == handOverMost
+}
+
+func (d *departure) takeAll() []*conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	taken := d.mu.taken
+	d.mu.taken = nil
+	return taken
+}
+
+// giveTaken calls give with the connections that were taken, if there are any.
+func (d *departure) giveTaken() error {
+	if err := d.ctx.Err(); err != nil {
+		return err
+	}
+	taken := d.takeAll()
+	if len(taken) == 0 {
+		return nil
+	}
+	given := false
+	defer func() { // give may panic
+		for _, c := range taken {
+			if given {
+				c.depart()
+			} else {
+				c.stay()
+			}
+		}
+	}()
+	conns := make([]moving.Conn, len(taken))
+	for i, c := range taken {
+		conns[i] = moving.Conn{Conn: c.Conn, Served: c.load().has(began)}
+	}
+	err := d.give(conns)
+	given = err == nil
+	return err
+}
+
+// offer offers a connection that waits from now on, and whose callback is not armed, to HandOver. It
+// reports whether that has taken it.
+func (c *conn) offer() bool {
+	d := c.queue.departure.Load()
+	return d != nil && d.take(c, connState.leave, false)
+}
+
+// leave takes a connection out of service. It reports false if the event has no meaning, or a part of
+// a request was read.
+//
+// While a connection waits its callback is armed, or about to be, or on its way. A callback that can't
+// be cancelled comes, and is noted: stay arms the callback exactly if it has come, or never will.
+func (c *conn) leave(event func(connState) (connState, bool), armed bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := event(c.load()); !ok || c.hasUnread() {
+		return false
+	}
+	c.change(event)
+	if c.Conn.CancelOnReadable() || !armed {
+		c.change(connState.disarm)
+	}
+	return true
+}
+
+// stay has a connection wait again, or closes it if that was wanted meanwhile.
+func (c *conn) stay() {
+	c.mu.Lock()
+	from := c.load()
+	_, stays := c.change(connState.stay)
+	c.mu.Unlock()
+	if !stays {
+		c.closeLeft()
+		return
+	}
+	if from.has(disarmed) {
+		c.arm()
+	}
+	c.rested()
+}
+
+// depart closes a connection that belongs to another process now. That takes the descriptor away,
+// and says nothing to the client.
+func (c *conn) depart() {
+	c.queue.server.stats.departed.Add(1)
+	c.closeLeft()
+}
+
+// closeLeft closes a connection that HandOver has.
+func (c *conn) closeLeft() {
+	c.mu.Lock()
+	c.endLocked(connState.depart)
+	c.mu.Unlock()
+	_ = c.Conn.Close()
+	c.notifyClosed()
+	c.queue.call.release()
+}

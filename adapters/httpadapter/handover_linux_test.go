@@ -1,0 +1,636 @@
+//go:build !percore_net
+
+package httpadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// eachPath runs a test of HandOver with net/http, which has leases, and with the fast path.
+func eachPath(t *testing.T, test func(t *testing.T, opts ...Option)) {
+	needParking(t)
+	t.Run("net http", func(t *testing.T) { test(t) })
+	t.Run("fast path", func(t *testing.T) { test(t, FastPath()) })
+}
+
+// mustHandOver moves all connections.
+func (f *fixture) mustHandOver(give func([]moving.Conn) error) {
+	f.Helper()
+	if err := f.handOver(give); err != nil {
+		f.Fatalf("HandOver: %v", err)
+	}
+	if got := f.server.Stats(); got.Conns != 0 || got.Waiting != 0 || got.Parked != 0 {
+		f.Errorf("got %+v, want no connection", got)
+	}
+}
+
+// successor is another process' server, on package net: a listener of copies of connections.
+type successor struct {
+	net.Listener
+	t     *testing.T
+	conns chan net.Conn
+
+	close  sync.Once
+	closed chan struct{}
+
+	given atomic.Int64
+	calls atomic.Int64
+}
+
+// startSuccessor serves handler on the connections that are given, until the test ends.
+func startSuccessor(t *testing.T, handler http.HandlerFunc) *successor {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &successor{Listener: ln, t: t, conns: make(chan net.Conn, 10_000), closed: make(chan struct{})}
+	srv := &http.Server{Handler: handler}
+	served := make(chan error)
+	go func() { served <- srv.Serve(s) }()
+	t.Cleanup(func() {
+		srv.Close()
+		testnet.Receive(t, "the successor's Serve", served)
+	})
+	return s
+}
+
+func (s *successor) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.conns:
+		return c, nil
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (s *successor) Close() error {
+	s.close.Do(func() { close(s.closed) })
+	return s.Listener.Close()
+}
+
+// give takes copies of connections.
+func (s *successor) give(conns []moving.Conn) error {
+	if n := len(conns); n == 0 || n > 253 {
+		s.t.Errorf("got %d connections at once, want 1 to 253", n)
+	}
+	s.calls.Add(1)
+	s.given.Add(int64(len(conns)))
+	for _, c := range conns {
+		nc, err := netConnOf(c)
+		if err != nil {
+			s.t.Errorf("copying a connection: %v", err)
+			return err
+		}
+		s.conns <- nc
+	}
+	return nil
+}
+
+// copyOf duplicates the descriptor of a connection.
+func copyOf(c moving.Conn) (fd int, err error) {
+	raw, err := c.Conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	controlErr := raw.Control(func(own uintptr) {
+		if fd, err = syscall.Dup(int(own)); err == nil {
+			syscall.CloseOnExec(fd)
+		}
+	})
+	return fd, errors.Join(controlErr, err)
+}
+
+// netConnOf makes a connection of package net's of a copy.
+func netConnOf(c moving.Conn) (net.Conn, error) {
+	fd, err := copyOf(c)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "")
+	defer file.Close()
+	return net.FileConn(file)
+}
+
+// named answers with a name and the request's path.
+func named(name string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, name+r.URL.Path) }
+}
+
+// TestHandOver moves connections that wait for their first byte, or another request.
+func TestHandOver(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		f := start(t, named("first"), nil, opts...)
+		next := startSuccessor(t, named("second"))
+		var all []*client
+		const fresh, served = 150, 300
+		for i := range fresh + served {
+			c := f.dial()
+			if i < served {
+				c.wantGet("/1", "first/1")
+			}
+			all = append(all, c)
+		}
+		f.awaitWaiting(fresh)
+		var began atomic.Int64
+		f.mustHandOver(func(conns []moving.Conn) error {
+			for _, c := range conns {
+				if c.Served {
+					began.Add(1)
+				}
+			}
+			return next.give(conns)
+		})
+		if n := next.given.Load(); n != fresh+served {
+			t.Errorf("got %d connections, want %d", n, fresh+served)
+		}
+		if n := began.Load(); n != served {
+			t.Errorf("got %d connections that have been served, want %d", n, served)
+		}
+		if got := f.server.Stats().HandedOver; got != fresh+served {
+			t.Errorf("Stats.HandedOver: got %d, want %d", got, fresh+served)
+		}
+		for _, c := range all {
+			c.wantGet("/2", "second/2")
+		}
+		f.wantClosedOnce()
+		f.dial().wantGet("/3", "first/3") // the Server goes on
+	})
+}
+
+// TestHandOverFails: connections go on after a give that fails, as if nothing had happened.
+func TestHandOverFails(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		f := start(t, echoPath, nil, opts...)
+		fresh, parked, sending, leaving := f.dial(), f.dial(), f.dial(), f.dial()
+		for _, c := range []*client{parked, sending, leaving} {
+			c.wantGet("/1", "/1")
+		}
+		f.awaitParked(3)
+		f.awaitWaiting(1)
+		failure := errors.New("no successor")
+		for range 3 {
+			calls := 0
+			err := f.handOver(func(conns []moving.Conn) error {
+				calls++
+				if len(conns) == 4 && calls == 1 {
+					sending.send(request("/2"))
+					time.Sleep(time.Millisecond) // until the loop has seen it, most often
+				}
+				return failure
+			})
+			if err != failure || calls != 1 {
+				t.Errorf("got %v after %d calls, want give's error after one", err, calls)
+			}
+			if got := sending.answer(); got != "/2" {
+				t.Errorf("got %q, want /2", got)
+			}
+			parked.wantGet("/3", "/3")
+			f.awaitParked(3)
+			f.awaitWaiting(1)
+		}
+		_ = f.handOver(func([]moving.Conn) error {
+			leaving.Close()
+			return failure
+		})
+		testnet.Eventually(t, "the end of the connection that is closed", func() bool { return f.server.Stats().Conns == 3 })
+		fresh.wantGet("/4", "/4")
+		if got := f.server.Stats().HandedOver; got != 0 {
+			t.Errorf("Stats.HandedOver: got %d, want none", got)
+		}
+		if err := f.handOver(startSuccessor(t, echoPath).give); err != nil {
+			t.Errorf("HandOver: %v", err)
+		}
+		for _, c := range []*client{fresh, parked, sending} {
+			c.wantGet("/5", "/5")
+		}
+	})
+}
+
+// TestHandOverPanics: a panic in give is as a failure, and goes on.
+func TestHandOverPanics(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		f := start(t, echoPath, nil, opts...)
+		c := f.dial()
+		c.wantGet("/1", "/1")
+		func() {
+			defer func() {
+				if got := recover(); got != "give" {
+					t.Errorf("got the panic %v, want give's", got)
+				}
+			}()
+			f.handOver(func([]moving.Conn) error { panic("give") })
+		}()
+		c.wantGet("/2", "/2")
+		f.mustHandOver(startSuccessor(t, echoPath).give)
+		c.wantGet("/3", "/3")
+	})
+}
+
+// TestHandOverDeadline: a connection's IdleTimeout goes on while give has it, and ends it if it is given
+// back.
+func TestHandOverDeadline(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		f := start(t, echoPath, func(f *fixture) { f.srv.IdleTimeout = 200 * time.Millisecond }, opts...)
+		c := f.dial()
+		c.wantGet("/1", "/1")
+		_ = f.handOver(func([]moving.Conn) error {
+			time.Sleep(300 * time.Millisecond)
+			return errors.New("late")
+		})
+		c.awaitEOF()
+		f.awaitStates("new active idle closed")
+	})
+}
+
+// TestHandOverBusy: a connection with a request under way moves when it has its answer, which is as
+// ever. One of which a part of the header has come waits for the rest.
+func TestHandOverBusy(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		begun, end := make(chan bool, 1), make(chan bool)
+		f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/wait" {
+				begun <- true
+				<-end
+			}
+			named("first")(rw, r)
+		}, nil, opts...)
+		next := startSuccessor(t, named("second"))
+		busy, part := f.dial(), f.dial()
+		busy.send(request("/wait"))
+		testnet.Receive(t, "the handler's begin", begun)
+		part.wantGet("/1", "first/1")
+		f.awaitParked(1)
+		part.send(request("/2")[:20])
+		testnet.Eventually(t, "the part of a header being read", func() bool { return f.hasPart(part) })
+
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if err := f.server.HandOver(ctx, next.give); err != context.DeadlineExceeded {
+			t.Errorf("HandOver: got %v, want the context's error", err)
+		}
+		moved := make(chan error, 1)
+		go func() { moved <- f.handOver(next.give) }()
+		testnet.Eventually(t, "HandOver", func() bool { return f.server.isLeaving() })
+		if err := f.handOver(next.give); err != errHandOver {
+			t.Errorf("a second HandOver: got %v, want %v", err, errHandOver)
+		}
+		part.send(request("/2")[20:])
+		if got := part.answer(); got != "first/2" {
+			t.Errorf("got %q, want first/2", got)
+		}
+		// net/http may have read a byte of the next request by the end of the answer.
+		testnet.Eventually(t, "the move", func() bool { return part.get("/3") == "second/3" })
+		close(end)
+		resp, err := http.ReadResponse(busy.br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); string(body) != "first/wait" || err != nil || resp.Close {
+			t.Errorf("got %q, %v, close %t, want the answer of a connection that goes on", body, err, resp.Close)
+		}
+		if err := testnet.Receive(t, "HandOver", moved); err != nil {
+			t.Errorf("HandOver: %v", err)
+		}
+		busy.wantGet("/4", "second/4")
+	})
+}
+
+// hasPart reports whether the server has read the beginning of a request of c's.
+func (f *fixture) hasPart(c *client) bool {
+	for nc := range f.snapshot() {
+		sc := f.server.ours(nc)
+		if sc.RemoteAddr().String() != c.LocalAddr().String() {
+			continue
+		}
+		sc.mu.Lock()
+		defer sc.mu.Unlock()
+		return sc.state() == stateArrived || sc.state() == stateParked && sc.hasUnread()
+	}
+	return false
+}
+
+// isLeaving reports whether a HandOver is under way.
+func (s *Server) isLeaving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.departure != nil
+}
+
+// TestHandOverClosedLoop moves connections that never wait for longer than a client takes for its next
+// request. The slow hook has that be there before the connection waits.
+func TestHandOverClosedLoop(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		t.Run(fmt.Sprintf("slow hook %t", slow), func(t *testing.T) {
+			eachPath(t, func(t *testing.T, opts ...Option) {
+				f := start(t, named("first"), func(f *fixture) {
+					if told := f.srv.ConnState; slow {
+						f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
+							told(nc, state)
+							if state == http.StateIdle {
+								time.Sleep(time.Millisecond)
+							}
+						}
+					}
+				}, append(opts, ParkAfter(DefaultParkAfter))...)
+				next := startSuccessor(t, named("second"))
+				var moved, clients sync.WaitGroup
+				for range 64 {
+					c := f.dial()
+					moved.Add(1)
+					clients.Go(func() {
+						defer moved.Done()
+						for n := 0; ; n++ {
+							c.send(request(fmt.Sprintf("/%d", n)))
+							switch got := c.answer(); got {
+							case fmt.Sprintf("first/%d", n):
+							case fmt.Sprintf("second/%d", n):
+								return
+							default:
+								t.Errorf("got %q to request %d", got, n)
+								return
+							}
+						}
+					})
+				}
+				time.Sleep(10 * time.Millisecond)
+				f.mustHandOver(next.give)
+				moved.Wait()
+				clients.Wait()
+				t.Logf("%d connections by %d calls", next.given.Load(), next.calls.Load())
+			})
+		})
+	}
+}
+
+// TestHandOverClosing: a connection that is closed while give has it is closed when give has failed, and
+// moves if that has worked.
+func TestHandOverClosing(t *testing.T) {
+	failure := errors.New("no successor")
+	for name, end := range map[string]func(f *fixture, c *conn){
+		"user":       func(_ *fixture, c *conn) { c.Close() },
+		"close":      func(f *fixture, _ *conn) { f.server.Close() },
+		"keepalives": func(f *fixture, _ *conn) { f.server.SetKeepAlivesEnabled(false) },
+		"shutdown": func(f *fixture, _ *conn) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = f.server.Shutdown(ctx)
+		},
+	} {
+		for _, fails := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, give fails %t", name, fails), func(t *testing.T) {
+				eachPath(t, func(t *testing.T, opts ...Option) {
+					f := start(t, named("first"), nil, opts...)
+					next := startSuccessor(t, named("second"))
+					c := f.dial()
+					c.wantGet("/1", "first/1")
+					f.awaitParked(1)
+					err := f.handOver(func(conns []moving.Conn) error {
+						end(f, f.conn())
+						if fails {
+							return failure
+						}
+						return next.give(conns)
+					})
+					if fails {
+						if err != failure {
+							t.Errorf("HandOver: got %v, want give's error", err)
+						}
+						c.awaitEOF()
+					} else {
+						if err != nil {
+							t.Errorf("HandOver: %v", err)
+						}
+						c.wantGet("/2", "second/2")
+					}
+					f.awaitStates("new active idle closed")
+					testnet.Eventually(t, "the connection being given up", func() bool { return f.server.Stats().Conns == 0 })
+				})
+			})
+		}
+	}
+}
+
+// TestHandOverShutdown: Shutdown during HandOver ends both.
+func TestHandOverShutdown(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		begun, end := make(chan bool, 1), make(chan bool)
+		f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			begun <- true
+			<-end
+			named("first")(rw, r)
+		}, nil, opts...)
+		c := f.dial()
+		c.send(request("/1"))
+		testnet.Receive(t, "the handler's begin", begun)
+		moved, over := make(chan error, 1), make(chan bool)
+		go func() { moved <- f.handOver(startSuccessor(t, named("second")).give) }()
+		testnet.Eventually(t, "HandOver", func() bool { return f.server.isLeaving() })
+		go func() {
+			defer close(over)
+			f.shutdown()
+		}()
+		testnet.Eventually(t, "Shutdown", f.server.isClosed)
+		close(end)
+		if got := c.answer(); got != "first/1" {
+			t.Errorf("got %q, want first/1", got)
+		}
+		if err := testnet.Receive(t, "HandOver", moved); err != nil {
+			t.Errorf("HandOver: %v", err)
+		}
+		testnet.Receive(t, "Shutdown", over)
+		f.wantClosedOnce()
+	})
+}
+
+// TestHandOverStays: connections that can't move are not waited for, and go on.
+func TestHandOverStays(t *testing.T) {
+	t.Run("TLS", func(t *testing.T) {
+		f := start(t, echoPath, func(f *fixture) { f.srv.TLSConfig, f.client = testnet.TLS(t) })
+		c := f.dial()
+		c.wantGet("/1", "/1")
+		if err := f.handOver(giveNever); err != nil {
+			t.Errorf("HandOver: %v", err)
+		}
+		c.wantGet("/2", "/2")
+	})
+	t.Run("hijacked", func(t *testing.T) {
+		eachPath(t, func(t *testing.T, opts ...Option) {
+			f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+				nc, _, err := http.NewResponseController(rw).Hijack()
+				if err != nil {
+					t.Errorf("Hijack: %v", err)
+					return
+				}
+				go func() {
+					defer nc.Close()
+					io.Copy(nc, nc)
+				}()
+			}, nil, opts...)
+			c := f.dial()
+			c.send(request("/1"))
+			testnet.Eventually(t, "Hijack", func() bool { return f.server.Stats().Hijacked == 1 })
+			if err := f.handOver(giveNever); err != nil {
+				t.Errorf("HandOver: %v", err)
+			}
+			c.send("echo")
+			b := make([]byte, 4)
+			if _, err := io.ReadFull(c.br, b); string(b) != "echo" || err != nil {
+				t.Errorf("got %q, %v, want the echo", b, err)
+			}
+			c.closeWrite()
+			c.awaitEOF()
+		})
+	})
+}
+
+// adopting has all connections of the test count as adopted.
+func adopting(t *testing.T) {
+	was := moving.ArrivalOf
+	moving.ArrivalOf = func(net.Conn) moving.Arrival { return moving.Arrival{Served: true} }
+	t.Cleanup(func() { moving.ArrivalOf = was })
+}
+
+// TestAdopted: a connection that has had requests in another process waits for the next here.
+func TestAdopted(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		adopting(t)
+		f := start(t, echoPath, func(f *fixture) {
+			f.srv.ReadHeaderTimeout = 50 * time.Millisecond // is none of a connection that waits
+			f.srv.IdleTimeout = time.Hour
+		}, opts...)
+		c := f.dial()
+		f.awaitStates("new idle")
+		f.awaitParked(1)
+		time.Sleep(100 * time.Millisecond)
+		c.wantGet("/1", "/1")
+		f.awaitStates("new idle active idle")
+		f.awaitParked(1)
+		if got := f.server.Stats(); got.Adopted != 1 || got.HandedOver != 0 || got.Conns != 1 {
+			t.Errorf("got %+v, want one connection, adopted", got)
+		}
+		f.shutdown()
+		c.awaitEOF()
+		f.awaitStates("new idle active idle closed")
+	})
+}
+
+// TestAdoptedTimeout: it waits as long as after an answer.
+func TestAdoptedTimeout(t *testing.T) {
+	for name, configure := range map[string]func(srv *http.Server){
+		"IdleTimeout": func(srv *http.Server) { srv.IdleTimeout, srv.ReadHeaderTimeout = 50*time.Millisecond, time.Hour },
+		"ReadTimeout": func(srv *http.Server) { srv.ReadTimeout, srv.ReadHeaderTimeout = 50*time.Millisecond, time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachPath(t, func(t *testing.T, opts ...Option) {
+				adopting(t)
+				f := start(t, echoPath, func(f *fixture) { configure(f.srv) }, opts...)
+				f.dial().awaitEOF()
+				f.awaitStates("new idle closed")
+			})
+		})
+	}
+}
+
+// TestAdoptedIsIdle: Shutdown and SetKeepAlivesEnabled close it at once, and so does the hook. HandOver
+// moves it on.
+func TestAdoptedIsIdle(t *testing.T) {
+	for name, end := range map[string]func(f *fixture){
+		"shutdown":   func(f *fixture) { f.shutdown() },
+		"keepalives": func(f *fixture) { f.server.SetKeepAlivesEnabled(false) },
+		"user":       func(f *fixture) { f.conn().Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachPath(t, func(t *testing.T, opts ...Option) {
+				adopting(t)
+				f := start(t, echoPath, nil, opts...)
+				c := f.dial()
+				f.awaitParked(1)
+				end(f)
+				c.awaitEOF()
+				f.awaitStates("new idle closed")
+			})
+		})
+	}
+	t.Run("keepalives before", func(t *testing.T) {
+		eachPath(t, func(t *testing.T, opts ...Option) {
+			adopting(t)
+			f := start(t, echoPath, nil, opts...)
+			f.server.SetKeepAlivesEnabled(false)
+			f.dial().awaitEOF()
+			f.awaitStates("new idle closed")
+		})
+	})
+	t.Run("hook", func(t *testing.T) {
+		eachPath(t, func(t *testing.T, opts ...Option) {
+			adopting(t)
+			f := start(t, echoPath, func(f *fixture) {
+				told := f.srv.ConnState
+				f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
+					told(nc, state)
+					if state == http.StateIdle {
+						nc.Close()
+					}
+				}
+			}, opts...)
+			f.dial().awaitEOF()
+			f.awaitStates("new idle closed")
+		})
+	})
+	t.Run("hand-over", func(t *testing.T) {
+		eachPath(t, func(t *testing.T, opts ...Option) {
+			adopting(t)
+			f := start(t, echoPath, nil, opts...)
+			c := f.dial()
+			f.awaitParked(1)
+			f.mustHandOver(func(conns []moving.Conn) error {
+				if len(conns) != 1 || !conns[0].Served {
+					t.Errorf("got %+v, want the connection, which has been served", conns)
+				}
+				return startSuccessor(t, named("second")).give(conns)
+			})
+			c.wantGet("/1", "second/1")
+		})
+	})
+}
+
+// TestAdoptedTLS: no state of TLS comes with a connection, so that it can only be a new one.
+func TestAdoptedTLS(t *testing.T) {
+	needParking(t)
+	adopting(t)
+	var config *tls.Config
+	f := start(t, echoPath, func(f *fixture) { f.srv.TLSConfig, config = testnet.TLS(t) })
+	f.dialTLS(config).wantGet("/1", "/1")
+	f.awaitStates("new active idle")
+	if got := f.server.Stats().Adopted; got != 0 {
+		t.Errorf("Stats.Adopted: got %d, want none", got)
+	}
+}
+
+// TestAdoptedPOST: the last request is not known. An empty line before the next is skipped.
+func TestAdoptedPOST(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		adopting(t)
+		f := start(t, echoPath, nil, opts...)
+		c := f.dial()
+		c.send("\r\n" + request("/1"))
+		if got := c.answer(); !strings.HasPrefix(got, "/1") {
+			t.Errorf("got %q, want /1", got)
+		}
+	})
+}

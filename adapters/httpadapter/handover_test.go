@@ -1,0 +1,43 @@
+package httpadapter
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// handOver calls HandOver within the time that counts as a hang.
+func (f *fixture) handOver(give func([]moving.Conn) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+	defer cancel()
+	return f.server.HandOver(ctx, give)
+}
+
+// wantGet sends a request and checks the answer.
+func (c *client) wantGet(path, want string) {
+	c.t.Helper()
+	if got := c.get(path); got != want {
+		c.t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// giveNever is for servers without connections that move.
+func giveNever([]moving.Conn) error { return errors.New("give was called") }
+
+// TestHandOverNothing: where nothing is parked HandOver returns at once.
+func TestHandOverNothing(t *testing.T) {
+	if err := Wrap(&http.Server{}).HandOver(t.Context(), giveNever); err != nil {
+		t.Errorf("HandOver before Serve: %v", err)
+	}
+	f := start(t, echoPath, nil, ParkAfter(-1), FastPath())
+	c := f.dial()
+	c.wantGet("/1", "/1")
+	if err := f.handOver(giveNever); err != nil {
+		t.Errorf("HandOver: %v", err)
+	}
+	c.wantGet("/2", "/2")
+}
