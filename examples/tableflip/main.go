@@ -96,7 +96,7 @@ func listen(fds carrier, network, address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := ln.(*percore.Listener).Files()
+	files, err := socketsOf(ln)
 	defer closeAll(files)
 	for i, f := range files {
 		err = errors.Join(err, fds.AddFile(name(i), f))
@@ -105,6 +105,15 @@ func listen(fds carrier, network, address string) (net.Listener, error) {
 		return nil, errors.Join(err, ln.Close())
 	}
 	return ln, nil
+}
+
+// socketsOf returns copies of a listener's sockets.
+func socketsOf(ln net.Listener) ([]*os.File, error) {
+	if ln, ok := ln.(*percore.Listener); ok {
+		return ln.Files()
+	}
+	f, err := ln.(*net.TCPListener).File() // PERCOREDEBUG=engine=net
+	return []*os.File{f}, err
 }
 
 // inherited returns the sockets that the predecessor has carried over.

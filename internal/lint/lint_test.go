@@ -210,6 +210,7 @@ var modules = map[string]module{
 	"conformance_test/frameworks":  {free: true},
 	"conformance_test/grpcinterop": {free: true},
 	"examples":                     {free: true},
+	"examples/caddy":               {free: true},
 	tools:                          {free: true},
 }
 

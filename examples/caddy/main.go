@@ -1,0 +1,97 @@
+// Command caddy is Caddy with a network "percore": addresses that begin with "percore/" are
+// listened on by percore. All the rest of a Caddyfile is as ever.
+//
+//	cd caddy && go run . run
+//	curl http://localhost:8080/
+//
+// When Caddy reloads its configuration the listeners of both configurations share their sockets, so
+// that no connection is reset that waits to be accepted.
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"sync"
+
+	// The Caddyfile and the modules that it needs. A Caddy of its own imports modules/standard, which
+	// has all of them.
+	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/percore/percore"
+)
+
+func main() { caddycmd.Main() }
+
+func init() {
+	caddy.RegisterNetwork("percore", listen)
+	caddyhttp.RegisterNetworkHTTP3("percore", "udp") // is Caddy's own, as ever
+}
+
+// listening has the listeners by their addresses. Caddy opens those of a configuration before it
+// closes those of the configuration before, or of one that has failed.
+var listening = struct {
+	sync.Mutex
+	on map[string][]net.Listener // guarded by Mutex; some are closed
+}{on: make(map[string][]net.Listener)}
+
+// listen is called by Caddy for each port of each address.
+func listen(ctx context.Context, network, host, ports string, offset uint, config net.ListenConfig) (any, error) {
+	parsed, err := caddy.ParseNetworkAddress(caddy.JoinNetworkAddress(network, host, ports))
+	if err != nil {
+		return nil, err
+	}
+	address := parsed.JoinHostPort(offset)
+	lc := percore.ListenConfig{Control: config.Control, KeepAlive: config.KeepAlive, KeepAliveConfig: config.KeepAliveConfig}
+
+	listening.Lock()
+	defer listening.Unlock()
+	ln, err := share(&lc, address)
+	if ln == nil && err == nil {
+		ln, err = lc.Listen(ctx, "tcp", address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	listening.on[address] = append(listening.on[address], ln)
+	return ln, nil
+}
+
+// share returns a listener on the sockets of an open one, or nil if there is none. The caller holds
+// listening.
+func share(lc *percore.ListenConfig, address string) (net.Listener, error) {
+	for len(listening.on[address]) > 0 {
+		files, err := sockets(listening.on[address][0])
+		if errors.Is(err, net.ErrClosed) {
+			listening.on[address] = slices.Delete(listening.on[address], 0, 1)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer closeAll(files) // the listener has copies
+		return lc.FileListeners(files...)
+	}
+	return nil, nil
+}
+
+// sockets returns copies of a listener's sockets.
+func sockets(ln net.Listener) ([]*os.File, error) {
+	if ln, ok := ln.(*percore.Listener); ok {
+		return ln.Files()
+	}
+	f, err := ln.(*net.TCPListener).File() // PERCOREDEBUG=engine=net
+	return []*os.File{f}, err
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
