@@ -63,6 +63,14 @@ func (tr *tree) prose() (all []stretch) {
 			}
 		}
 	}
+	for _, s := range tr.documents() {
+		all = append(all, stretch{s.at, quoted.ReplaceAllString(s.text, "")})
+	}
+	return all
+}
+
+// documents returns the lines of all documents, without blocks of code.
+func (tr *tree) documents() (all []stretch) {
 	inCode := false
 	tr.eachLine(func(name string, number int, line string) {
 		if path.Ext(name) != ".md" {
@@ -73,7 +81,7 @@ func (tr *tree) prose() (all []stretch) {
 			return
 		}
 		if !inCode && !strings.HasPrefix(line, "    ") {
-			all = append(all, stretch{name + ":" + strconv.Itoa(number), quoted.ReplaceAllString(line, "")})
+			all = append(all, stretch{name + ":" + strconv.Itoa(number), line})
 		}
 	})
 	return all

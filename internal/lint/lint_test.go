@@ -36,6 +36,8 @@ func TestRules(t *testing.T) {
 		{"leak checks", leakChecks},
 		{"loose ends", looseEnds},
 		{"machine paths", machinePaths},
+		{"links", links},
+		{"list of examples", listOfExamples},
 		{"language", language},
 		{"wrapping", wrapping},
 	} {
