@@ -23,6 +23,9 @@ func IsLongSend(int) bool { return false }
 // Readable is not available on this platform.
 func Readable(int) bool { return true }
 
+// HasData is not available on this platform.
+func HasData(int) bool { return false }
+
 // Send is not available on this platform.
 func Send(int, []byte, bool) (int, syscall.Errno) { return 0, errUnsupported }
 
