@@ -3,6 +3,9 @@ package frameworks
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"flag"
 	"fmt"
 	"io"
@@ -11,11 +14,13 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	coder "github.com/coder/websocket"
 	gobwas "github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 	gorilla "github.com/gorilla/websocket"
@@ -27,8 +32,15 @@ import (
 
 var hubConns = flag.Int("hub.conns", 200, "clients of the hub in TestHub; with 10000 their memory is checked, too")
 
-// hubLibrary is the environment variable that names the hub's library.
-const hubLibrary = "PERCORE_TEST_HUB"
+// hubSetup is the environment variable that names the hub's library and, behind commas, how it is run:
+//
+//	tls         over TLS, with the certificate in hubIdentity
+//	goroutines  with a goroutine per member, on percore, instead of the adapter
+//	net         the same on package net
+const hubSetup = "PERCORE_TEST_HUB"
+
+// hubIdentity is the environment variable that has a hub's certificate and its key, in PEM.
+const hubIdentity = "PERCORE_TEST_HUB_IDENTITY"
 
 // A hub passes messages that begin with "all:" on to all its members, and sends others back.
 type hub struct {
@@ -85,20 +97,15 @@ func (h *hub) toAll(message []byte) {
 }
 
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	up := wsadapter.NewUpgrade(w)
-	end, err := h.take(up, r)
-	if err != nil {
-		return
-	}
-	m := &member{end, h}
-	h.mu.Lock()
-	h.members[m] = struct{}{}
-	h.mu.Unlock()
 	if !h.loop {
-		wsadapter.Start(up.Conn(), m)
+		up := wsadapter.NewUpgrade(w)
+		if m := h.join(up, r); m != nil {
+			wsadapter.Start(up.Conn(), m)
+		}
 		return
 	}
-	for {
+	m := h.join(w, r)
+	for m != nil {
 		message, err := m.Read()
 		if err == nil {
 			err = m.Handle(message)
@@ -108,6 +115,19 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// join makes a member of a request's client, or returns nil.
+func (h *hub) join(w http.ResponseWriter, r *http.Request) *member {
+	end, err := h.take(w, r)
+	if err != nil {
+		return nil
+	}
+	m := &member{end, h}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.members[m] = struct{}{}
+	return m
 }
 
 // gorillaEnd is gorilla's. One goroutine at a time may write.
@@ -133,14 +153,29 @@ type gobwasEnd struct{ net.Conn }
 func (e gobwasEnd) Read() ([]byte, error)      { return wsutil.ReadClientText(e.Conn) }
 func (e gobwasEnd) write(message []byte) error { return wsutil.WriteServerText(e.Conn, message) }
 
+// coderEnd is coder's.
+type coderEnd struct{ c *coder.Conn }
+
+func (e coderEnd) Read() ([]byte, error) {
+	_, message, err := e.c.Read(context.Background())
+	return message, err
+}
+
+func (e coderEnd) write(message []byte) error {
+	return e.c.Write(context.Background(), coder.MessageText, message)
+}
+
+func (e coderEnd) Close() error { return e.c.CloseNow() }
+
 // runHub is a hub in a process of its own. It prints its address, and, for each line that it reads, its
 // memory in bytes, its goroutines and its connections. It ends with its standard input.
 func runHub() {
-	library, way, _ := strings.Cut(os.Getenv(hubLibrary), ",")
-	h := &hub{members: make(map[*member]struct{}), loop: way == "goroutines"}
+	setup := strings.Split(os.Getenv(hubSetup), ",")
+	onNet := slices.Contains(setup, "net")
+	h := &hub{members: make(map[*member]struct{}), loop: onNet || slices.Contains(setup, "goroutines")}
 	// A small buffer for reading, and one for writing only while a message is written.
 	upgrader := gorilla.Upgrader{ReadBufferSize: 256, WriteBufferSize: 1024, WriteBufferPool: new(sync.Pool)}
-	switch library {
+	switch setup[0] {
 	case "gorilla":
 		h.take = func(w http.ResponseWriter, r *http.Request) (socketEnd, error) {
 			c, err := upgrader.Upgrade(w, r, nil)
@@ -151,13 +186,31 @@ func runHub() {
 			c, _, _, err := gobwas.UpgradeHTTP(r, w)
 			return gobwasEnd{c}, err
 		}
+	case "coder":
+		h.take = func(w http.ResponseWriter, r *http.Request) (socketEnd, error) {
+			c, err := coder.Accept(w, r, nil)
+			return coderEnd{c}, err
+		}
 	}
-	ln, err := percore.Listen("tcp4", "127.0.0.1:0")
+	listen := percore.Listen
+	if onNet {
+		listen = net.Listen
+	}
+	ln, err := listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	srv := &http.Server{Handler: h}
+	if slices.Contains(setup, "tls") {
+		identity := []byte(os.Getenv(hubIdentity))
+		cert, err := tls.X509KeyPair(identity, identity)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}})
+	}
 	// Hijacked connections are none of Shutdown's.
 	srv.RegisterOnShutdown(func() {
 		for _, m := range h.all() {
@@ -196,20 +249,23 @@ type hubState struct{ bytes, goroutines, members, waiting int }
 // broadcast reaches all, while connections that wait take little memory.
 func TestHub(t *testing.T) {
 	for _, hub := range []struct {
-		library string
-		most    int // bytes per connection
-	}{{"gobwas", 1024}, {"gorilla", 2355}, {"gobwas,goroutines", 0}, {"gorilla,goroutines", 0}} {
-		t.Run(hub.library, func(t *testing.T) {
+		setup  string
+		most   int  // bytes per connection; 0 is for hubs that are only compared
+		always bool // also with few clients
+	}{
+		{"gobwas", 1024, true}, {"gorilla", 2355, true}, {"coder", 12_800, false},
+		{"gobwas,tls", 9300, false}, {"gorilla,tls", 10_900, false}, {"coder,tls", 22_200, true},
+		{"gobwas,goroutines", 0, false}, {"gorilla,goroutines", 0, false}, {"coder,goroutines", 0, false},
+		{"gobwas,tls,goroutines", 0, false}, {"gorilla,tls,goroutines", 0, false}, {"coder,tls,goroutines", 0, false},
+		{"gobwas,net", 0, false}, {"gorilla,net", 0, false}, {"coder,net", 0, false},
+		{"gobwas,tls,net", 0, false}, {"gorilla,tls,net", 0, false}, {"coder,tls,net", 0, false},
+	} {
+		t.Run(hub.setup, func(t *testing.T) {
 			conns := *hubConns
-			if hub.most == 0 && conns < 10_000 {
-				t.Skip("is only compared in memory, with -hub.conns 10000")
+			if !hub.always && conns < 10_000 {
+				t.Skip("is about memory: run it with -hub.conns 10000")
 			}
-			child := testnet.StartChild(t, "hub", hubLibrary+"="+hub.library)
-			out := bufio.NewReader(child.Stdout)
-			address, err := out.ReadString('\n')
-			if err != nil {
-				t.Fatalf("the hub's address: %v", err)
-			}
+			child, out, dial := startHub(t, hub.setup)
 			state := func() (s hubState) {
 				fmt.Fprintln(child.Stdin)
 				if _, err := fmt.Fscanln(out, &s.bytes, &s.goroutines, &s.members, &s.waiting); err != nil {
@@ -221,7 +277,7 @@ func TestHub(t *testing.T) {
 				testnet.Eventually(t, what, func() bool { s = state(); return condition(s) })
 				return s
 			}
-			first := dialHub(t, strings.TrimSpace(address)) // which has the server make all that it makes once
+			first := dial() // which has the server make all that it makes once
 			first.roundTrip("hello")
 			armed := 0
 			testnet.Eventually(t, "the first client's connection", func() bool { return state().members == 1 })
@@ -232,7 +288,7 @@ func TestHub(t *testing.T) {
 			}
 			clients := []*hubClient{first}
 			for range conns {
-				clients = append(clients, dialHub(t, strings.TrimSpace(address)))
+				clients = append(clients, dial())
 			}
 			for i, c := range clients {
 				c.roundTrip(fmt.Sprint("one ", i), fmt.Sprint("two ", i)) // in one packet
@@ -268,18 +324,44 @@ func TestHub(t *testing.T) {
 	}
 }
 
+// startHub starts a hub, and returns its output behind the address, and a function that makes a client.
+func startHub(t testing.TB, setup string) (child *testnet.ChildProcess, out *bufio.Reader, dial func() *hubClient) {
+	t.Helper()
+	server, client := testnet.TLS(t)
+	key, err := x509.MarshalPKCS8PrivateKey(server.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificates[0].Certificate[0]})
+	identity = append(identity, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
+	child = testnet.StartChild(t, "hub", hubSetup+"="+setup, hubIdentity+"="+string(identity))
+	out = bufio.NewReader(child.Stdout)
+	address, err := out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("the hub's address: %v", err)
+	}
+	if !strings.Contains(setup, "tls") {
+		client = nil
+	}
+	return child, out, func() *hubClient { return dialHub(t, strings.TrimSpace(address), client) }
+}
+
 // A hubClient is a client of the hub.
 type hubClient struct {
 	net.Conn
-	t  *testing.T
+	t  testing.TB
 	br *bufio.Reader
 }
 
-func dialHub(t *testing.T, address string) *hubClient {
+// dialHub connects to a hub, over TLS if config isn't nil.
+func dialHub(t testing.TB, address string, config *tls.Config) *hubClient {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if config != nil {
+		c = tls.Client(c, config)
 	}
 	hc := &hubClient{c, t, bufio.NewReaderSize(c, 256)}
 	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+

@@ -1,0 +1,101 @@
+package frameworks
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cpuTimeOf returns the processor time that a process has used.
+func cpuTimeOf(b *testing.B, pid int) time.Duration {
+	const cpuClockSched = 2 // of all threads: clock_getcpuclockid(3)
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|cpuClockSched), &ts); err != nil {
+		b.Fatalf("the processor time of process %d: %v", pid, err)
+	}
+	return time.Duration(ts.Nano())
+}
+
+// BenchmarkHub measures the processor time that a hub in a process of its own takes for a message of 64
+// bytes that it sends back, by 64 clients that send the next one, or the next few in one packet, when
+// they have the answer. The ways to run a hub take turns, a few hundred milliseconds each, so that all
+// find the same machine. A run of 20000 messages or more says something:
+//
+//	go test -run '^$' -bench Hub -benchtime 400000x -count 5 ./conformance_test/frameworks
+func BenchmarkHub(b *testing.B) {
+	for _, setup := range []string{"gobwas", "gorilla", "coder", "gorilla,tls"} {
+		for _, burst := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%s/burst=%d", setup, burst), func(b *testing.B) { compareHubs(b, setup, burst) })
+		}
+	}
+}
+
+// A hubArm is a hub with its clients.
+type hubArm struct {
+	name    string // of the way it is run
+	pid     int
+	clients []*hubClient
+	cpu     time.Duration // that it has used for its messages
+	took    time.Duration
+}
+
+func compareHubs(b *testing.B, setup string, burst int) {
+	const clients, turns = 64, 10
+	var arms []*hubArm
+	for _, way := range []string{"adapter", "goroutines", "net"} {
+		child, _, dial := startHub(b, setup+","+way)
+		arm := &hubArm{name: way, pid: child.PID()}
+		for range clients {
+			c := dial()
+			defer c.Close()
+			arm.clients = append(arm.clients, c)
+		}
+		arms = append(arms, arm)
+	}
+	rounds := max(1, b.N/(clients*turns*burst)) // of each client's, in a turn
+	for range turns {
+		for _, arm := range arms {
+			arm.exchange(b, rounds, burst)
+		}
+	}
+	messages := float64(turns * clients * rounds * burst)
+	for _, arm := range arms {
+		b.ReportMetric(float64(arm.cpu)/messages, arm.name+"-cpu-ns/msg")
+		b.ReportMetric(float64(arm.took)/messages, arm.name+"-ns/msg")
+	}
+	b.ReportMetric(0, "ns/op") // of no meaning
+}
+
+// exchange has each client send messages and read the answers, so many times.
+func (a *hubArm) exchange(b *testing.B, rounds, burst int) {
+	message := strings.Repeat("m", 64)
+	var frames []byte
+	for range burst {
+		frames = appendClientFrame(frames, 0x81, []byte(message), 7)
+	}
+	answered := make(chan error, len(a.clients))
+	start, cpu := time.Now(), cpuTimeOf(b, a.pid)
+	for _, c := range a.clients {
+		go func() {
+			answer := make([]byte, burst*(2+len(message)))
+			var err error
+			for i := 0; i < rounds && err == nil; i++ {
+				if _, err = c.Write(frames); err == nil {
+					_, err = io.ReadFull(c.br, answer)
+				}
+			}
+			answered <- err
+		}()
+	}
+	for range a.clients {
+		if err := <-answered; err != nil {
+			b.Fatalf("%s: %v", a.name, err)
+		}
+	}
+	a.cpu += cpuTimeOf(b, a.pid) - cpu
+	a.took += time.Since(start)
+}
