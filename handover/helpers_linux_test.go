@@ -144,6 +144,8 @@ type fakeSource struct {
 	conns []Conn
 	busy  chan struct{} // if not nil: HandOver waits for it, after all others have moved
 	batch int
+
+	before func(left int) // if not nil: is called before each batch
 }
 
 func (s *fakeSource) HandOver(ctx context.Context, give func([]Conn) error) error {
@@ -156,6 +158,9 @@ func (s *fakeSource) HandOver(ctx context.Context, give func([]Conn) error) erro
 		}
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if s.before != nil {
+			s.before(s.left())
 		}
 		if err := give(batch); err != nil {
 			return err

@@ -6,4 +6,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+// children are the helper processes of this platform's tests.
+var children []testnet.Option
+
+func TestMain(m *testing.M) { testnet.Main(m, children...) }

@@ -40,6 +40,12 @@ type ChildProcess struct {
 // process is killed, if need be, when the test ends.
 func StartChild(t testing.TB, name string, env ...string) *ChildProcess {
 	t.Helper()
+	return StartChildBy(t, name, (*exec.Cmd).Start, env...)
+}
+
+// StartChildBy is StartChild with a function that starts the process.
+func StartChildBy(t testing.TB, name string, start func(*exec.Cmd) error, env ...string) *ChildProcess {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatalf("finding the test binary: %v", err)
@@ -53,7 +59,7 @@ func StartChild(t testing.TB, name string, env ...string) *ChildProcess {
 	if child.Stdout, err = child.cmd.StdoutPipe(); err != nil {
 		t.Fatalf("helper process %s: %v", name, err)
 	}
-	if err := child.cmd.Start(); err != nil {
+	if err := start(child.cmd); err != nil {
 		t.Fatalf("helper process %s: %v", name, err)
 	}
 	t.Cleanup(func() {
@@ -64,6 +70,9 @@ func StartChild(t testing.TB, name string, env ...string) *ChildProcess {
 	})
 	return child
 }
+
+// Kill kills the process: it gets no chance to do anything. Wait then returns an error.
+func (c *ChildProcess) Kill() { c.cmd.Process.Kill() }
 
 // PID returns the process's number.
 func (c *ChildProcess) PID() int { return c.cmd.Process.Pid }

@@ -1,0 +1,397 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func init() {
+	children = append(children,
+		testnet.WithChild("successor", runSuccessor),
+		testnet.WithChild("predecessor", runPredecessor),
+	)
+}
+
+// An echoServer answers with the bytes that it gets.
+type echoServer struct {
+	ln net.Listener
+
+	mu     sync.Mutex
+	conns  map[net.Conn]bool
+	closed bool
+	served sync.WaitGroup
+}
+
+func newEchoServer(ln net.Listener) *echoServer {
+	s := &echoServer{ln: ln, conns: make(map[net.Conn]bool)}
+	s.served.Go(s.accept)
+	return s
+}
+
+func (s *echoServer) accept() {
+	for {
+		c, err := s.ln.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		if s.closed {
+			c.Close()
+		} else {
+			s.conns[c] = true
+			s.served.Go(func() {
+				_, _ = io.Copy(c, c)
+				c.Close()
+			})
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *echoServer) close() {
+	s.ln.Close()
+	s.mu.Lock()
+	s.closed = true
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.served.Wait()
+}
+
+// runSuccessor takes over the parent's listeners, echoes, and says when it is ready, and how that
+// ended. It ends when its input does.
+func runSuccessor() {
+	c, err := Inherited()
+	if err == nil && c == nil {
+		err = errors.New("nothing inherited")
+	}
+	if err != nil {
+		fail(err)
+	}
+	a, err := Take(context.Background(), c)
+	if err != nil {
+		fail(err)
+	}
+	for _, name := range a.Names() {
+		ln, err := a.Listener(name, nil)
+		if err != nil {
+			fail(err)
+		}
+		defer newEchoServer(ln).close()
+	}
+	fmt.Println("ready:", a.Ready(context.Background()))
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// startSuccessor starts a process, and returns the socket to it.
+func startSuccessor(t *testing.T) (child *testnet.ChildProcess, c *net.UnixConn) {
+	t.Helper()
+	child = testnet.StartChildBy(t, "successor", func(cmd *exec.Cmd) (err error) {
+		c, err = Start(cmd)
+		return err
+	})
+	return child, c
+}
+
+// newRealPredecessor returns a server with n connections.
+func newRealPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
+	t.Helper()
+	p := &predecessor{ln: testnet.Listen(t, percore.Listen, kind), source: &fakeSource{batch: descriptorsMax}}
+	for range n {
+		server, client := testnet.Connect(t, p.ln)
+		p.source.conns = append(p.source.conns, Conn{Conn: server, Served: true})
+		p.clients = append(p.clients, client)
+	}
+	return p
+}
+
+// mustEcho fails the test unless a server echoes.
+func mustEcho(t *testing.T, client net.Conn) {
+	t.Helper()
+	client.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	buf := make([]byte, 5)
+	if _, err := client.Write([]byte("hello")); err != nil {
+		t.Fatalf("writing: %v", err)
+	}
+	if _, err := io.ReadFull(client, buf); err != nil || string(buf) != "hello" {
+		t.Fatalf("reading: got %q, %v", buf, err)
+	}
+}
+
+// TestProcess: a successor that is another process gets the listeners and connections, and leaves
+// nothing behind when it ends, nor does this process; whose loops hear no more of the connections.
+func TestProcess(t *testing.T) {
+	for _, kind := range []testnet.Kind{testnet.TCP6, testnet.Unix} {
+		t.Run(string(kind), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			p, q := newRealPredecessor(t, kind, 300), newRealPredecessor(t, testnet.TCP4, 10)
+			child, c := startSuccessor(t)
+			if err := Give(t.Context(), c, p.server("a"), q.server("b")); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(child.Stdout).ReadString('\n'); line != "ready: <nil>\n" {
+				t.Fatalf("got %q, %v", line, err)
+			}
+			if n := percore.ReadStats().Open; n != 0 {
+				t.Errorf("got %d connections that this process has open, want none", n)
+			}
+			before := percore.ReadStats().Loops.Events
+			for _, client := range append(p.clients, q.clients...) {
+				mustEcho(t, client)
+			}
+			if n := percore.ReadStats().Loops.Events - before; n != 0 {
+				t.Errorf("got %d events of connections that another process has, want none", n)
+			}
+			p.ln.Close()
+			q.ln.Close()
+			mustEcho(t, testnet.Dial(t, p.ln))
+			mustEcho(t, testnet.Dial(t, q.ln))
+			if err := child.Wait(); err != nil {
+				t.Error(err)
+			}
+			if kind == testnet.Unix {
+				if _, err := os.Stat(p.ln.Addr().String()); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("the file of the unix socket: got %v, want the successor to have removed it", err)
+				}
+			}
+		})
+	}
+}
+
+// TestKilledSuccessor: a successor is killed at any moment. This process serves on, with all
+// connections that were not committed.
+func TestKilledSuccessor(t *testing.T) {
+	rounds := 12
+	if testing.Short() {
+		rounds = 3
+	}
+	for i := range rounds {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			p := newRealPredecessor(t, testnet.TCP4, 40)
+			p.source.batch = 2
+			child, c := startSuccessor(t)
+			giveUp := p.source.left()*i/rounds - 1 // -1: before ready
+			if giveUp < 0 {
+				time.Sleep(rand.N(30 * time.Millisecond))
+				child.Kill()
+			}
+			var kill sync.Once
+			p.source.before = func(left int) {
+				if len(p.clients)-left >= giveUp {
+					kill.Do(func() { go child.Kill() })
+				}
+			}
+			err := Give(t.Context(), c, p.server("web"))
+			child.Kill()
+			_ = child.Wait()
+			if err == nil {
+				if n := p.source.left(); n != 0 {
+					t.Errorf("Give has succeeded, and %d connections are left", n)
+				}
+				return // killed too late
+			}
+			wantError(t, err, "this process serves on")
+			moved := len(p.clients) - p.source.left()
+			for i, client := range p.clients {
+				if i < moved {
+					client.SetDeadline(time.Now().Add(testnet.HangTimeout))
+					if n, err := client.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("connection %d, which was the successor's: got %d, %v, want an end", i, n, err)
+					}
+					continue
+				}
+				exchange(t, client, p.source.conns[i-moved])
+			}
+			server, client := testnet.Connect(t, p.ln)
+			exchange(t, client, server)
+			if !moving.ListenerOf(p.ln).Begin() {
+				t.Error("the listener can't be handed over any more")
+			}
+			t.Logf("%d of %d had moved: %v", moved, len(p.clients), err)
+		})
+	}
+}
+
+// runPredecessor listens, accepts connections, and gives them to the process that connects to a named
+// socket. It kills itself when a number of connections is left.
+func runPredecessor() {
+	ln, err := percore.Listen("unix", os.Getenv("LISTEN"))
+	if err != nil {
+		fail(err)
+	}
+	defer ln.Close()
+	named, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: os.Getenv("NAMED")})
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println("listening")
+	n, _ := strconv.Atoi(os.Getenv("CONNECTIONS"))
+	killAt, _ := strconv.Atoi(os.Getenv("KILL"))
+	self, _ := os.FindProcess(os.Getpid())
+	source := &fakeSource{batch: 3, before: func(left int) {
+		if left <= killAt {
+			go self.Kill() // at this moment, or soon
+		}
+	}}
+	for range n {
+		c, err := ln.Accept()
+		if err != nil {
+			fail(err)
+		}
+		source.conns = append(source.conns, Conn{Conn: c})
+	}
+	c, err := named.AcceptUnix()
+	if err != nil {
+		fail(err)
+	}
+	named.Close()
+	fmt.Println("gave:", Give(context.Background(), c, Server{"web", ln, source}))
+}
+
+// TestPredecessorProcess: the predecessor is another process, at a named socket, which ends well, or is
+// killed when a number of connections is left. The successor serves on, with all connections that were
+// committed.
+func TestPredecessorProcess(t *testing.T) {
+	for _, killAt := range []int{-1, 0, 1, 30, 60} {
+		t.Run(fmt.Sprint("kill at ", killAt), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			dir := testnet.ShortTempDir(t)
+			address := filepath.Join(dir, "s")
+			const n = 60
+			child := testnet.StartChild(t, "predecessor", "LISTEN="+address, "NAMED="+filepath.Join(dir, "n"),
+				"CONNECTIONS="+strconv.Itoa(n), "KILL="+strconv.Itoa(killAt))
+			out := bufio.NewReader(child.Stdout)
+			if line, err := out.ReadString('\n'); line != "listening\n" {
+				t.Fatalf("got %q, %v", line, err)
+			}
+			var clients []net.Conn
+			for range n {
+				c, err := net.Dial("unix", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				clients = append(clients, c)
+			}
+			wire, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(dir, "n")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := Take(t.Context(), wire)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ln, err := a.Listener("web", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newEchoServer(ln)
+			defer s.close()
+			err = a.Ready(t.Context())
+			if killAt < 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if line, _ := out.ReadString('\n'); line != "gave: <nil>\n" {
+					t.Errorf("got %q from the predecessor", line)
+				}
+				if err := child.Wait(); err != nil {
+					t.Error(err)
+				}
+			} else {
+				if err != nil && !errors.Is(err, ErrGone) {
+					t.Errorf("got %v, want %v", err, ErrGone)
+				}
+				_ = child.Wait()
+			}
+			moved := int(ln.(*percore.Listener).Stats().Adopted)
+			for _, c := range clients[:moved] {
+				mustEcho(t, c)
+			}
+			for i, c := range clients[moved:] {
+				if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+					t.Errorf("connection %d, which was the predecessor's: got %d, %v, want an end", moved+i, n, err)
+				}
+			}
+			if killAt <= 0 && moved != n {
+				t.Errorf("got %d connections, want %d", moved, n)
+			}
+			c, err := net.Dial("unix", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			mustEcho(t, c)
+			s.close()
+			if _, err := os.Stat(address); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the file of the unix socket: got %v, want this process to have removed it", err)
+			}
+		})
+	}
+}
+
+// TestSuccessorDoesNotStart: Start leaves nothing behind.
+func TestSuccessorDoesNotStart(t *testing.T) {
+	testnet.NoLeaks(t)
+	c, err := Start(exec.Command(filepath.Join(t.TempDir(), "nothing")))
+	if c != nil {
+		t.Error("got a socket")
+	}
+	wantError(t, err, "handover: starting the successor: ")
+}
+
+// TestInherited: the environment variable is looked at once, and another process' leftovers are not
+// taken for a socket.
+func TestInherited(t *testing.T) {
+	testnet.NoLeaks(t)
+	if c, err := Inherited(); c != nil || err != nil {
+		t.Errorf("without the variable: got %v, %v, want nil, nil", c, err)
+	}
+	file := testnet.TempFile(t, nil)
+	for value, want := range map[string]string{
+		"":                           `PERCORE_HANDOVER="" in the environment is no descriptor`,
+		"x":                          "is no descriptor",
+		"0":                          "is no descriptor",
+		"-1":                         "is no descriptor",
+		"1000000":                    "descriptor 1000000 is no socket of Start's",
+		strconv.Itoa(int(file.Fd())): "is no socket of Start's",
+	} {
+		t.Setenv(variable, value)
+		c, err := Inherited()
+		if c != nil {
+			t.Errorf("%q: got a socket", value)
+		}
+		wantError(t, err, want)
+		if c, err := Inherited(); c != nil || err != nil {
+			t.Errorf("the second time: got %v, %v, want nil, nil", c, err)
+		}
+	}
+	if _, err := file.Stat(); err != nil {
+		t.Errorf("the file that is not ours: %v", err)
+	}
+}
