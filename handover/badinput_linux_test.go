@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"strings"
@@ -313,7 +314,7 @@ var badPredecessors = []struct {
 	}, []string{"an offer of -1 connections"}},
 	{"more connections than descriptors", func(s *stranger, ln net.Listener) {
 		m := s.invite(ln)
-		m.Open = 1 << 40
+		m.Open = math.MaxInt
 		s.say(m)
 	}, []string{"raise the limit of descriptors (ulimit -n"}},
 	{"sockets before the offer", func(s *stranger, ln net.Listener) { s.hear(hello); s.say(&message{Kind: sockets}, s.copyOf(ln)) },

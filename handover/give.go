@@ -250,12 +250,8 @@ func (g *giver) read() {
 func (g *giver) drain(ctx context.Context) error {
 	var sources sync.WaitGroup
 	for i, s := range g.servers {
-		if s.Source == nil {
-			continue
-		}
 		sources.Go(func() {
-			err := s.Source.HandOver(ctx, func(batch []Conn) error { return g.give(i, batch) })
-			if err != nil && ctx.Err() == nil {
+			if err := g.drainServer(ctx, i); err != nil && ctx.Err() == nil {
 				g.fail(fmt.Errorf("server %q: %w", s.Name, err))
 			}
 		})
@@ -264,6 +260,32 @@ func (g *giver) drain(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.failedLocked()
+}
+
+// settlePause is the time between two looks at a listener that has not settled.
+const settlePause = 5 * time.Millisecond
+
+// drainServer has server i give its connections until none is left, and none is on its way to the
+// source: connections that Accept has taken from the backlog before the listener was paused. It waits
+// for these no longer than for an answer, since a program that has stopped calling Accept never gets
+// them.
+func (g *giver) drainServer(ctx context.Context, i int) error {
+	for begin := time.Now(); ; {
+		settled := g.listeners[i].Settled() || time.Since(begin) > stepTimeout()
+		if source := g.servers[i].Source; source != nil { // with those that settled has seen
+			if err := source.HandOver(ctx, func(batch []Conn) error { return g.give(i, batch) }); err != nil {
+				return err
+			}
+		}
+		if settled {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settlePause):
+		}
+	}
 }
 
 // fail has nothing move any more.

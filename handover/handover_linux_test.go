@@ -96,3 +96,42 @@ func TestDeadline(t *testing.T) {
 		t.Errorf("got %d connections, want %d", got, want)
 	}
 }
+
+// TestLateConnection: a connection that Accept has taken from the backlog before the pause moves, too,
+// as soon as its server has it.
+func TestLateConnection(t *testing.T) {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	p := newPredecessor(t, testnet.TCP4, 3)
+	late := p.source.conns[2]
+	p.source.conns = p.source.conns[:2]
+	looks := 0
+	p.fake.unsettled = func() bool {
+		if looks++; looks == 3 {
+			p.source.mu.Lock()
+			defer p.source.mu.Unlock()
+			p.source.conns = append(p.source.conns, late)
+		}
+		return looks == 3
+	}
+	p.handOver(t)
+}
+
+// TestNeverSettled: a listener from which the program has stopped accepting is handed over all the same.
+func TestNeverSettled(t *testing.T) {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	p := newPredecessor(t, testnet.TCP4, 1)
+	p.fake.unsettled = func() bool { return false }
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, Server{"web", p.ln, nil})
+	s := newStranger(t, taking)
+	s.greet()
+	shortSteps(t)
+	s.say(&message{Kind: ready})
+	s.hear(done)
+	if err := testnet.Receive(t, "Give", gave); err != nil {
+		t.Error(err)
+	}
+	p.wantAll(t)
+}

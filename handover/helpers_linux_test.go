@@ -29,6 +29,7 @@ type fakeListener struct {
 	pauses    int
 	adopted   []adopted
 	adoptFail error
+	unsettled func() bool // if not nil: reports whether the listener has settled
 }
 
 type adopted struct {
@@ -106,7 +107,15 @@ func (f *fakeListener) Resume() {
 	f.paused = false
 }
 
-func (f *fakeListener) Settled() bool { return true }
+func (f *fakeListener) Settled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unsettled == nil || f.unsettled() {
+		f.unsettled = nil
+		return true
+	}
+	return false
+}
 
 func (f *fakeListener) UnlinkOnClose() bool {
 	f.mu.Lock()

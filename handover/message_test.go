@@ -3,6 +3,7 @@ package handover
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -20,7 +21,7 @@ func TestLongestMessage(t *testing.T) {
 		{Source: addr, Destination: addr},
 		{SourceName: name, DestinationName: name, IsUnix: true},
 	} {
-		m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: 1 << 40, Descriptors: descriptorsMax}
+		m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: descriptorsMax}
 		for range descriptorsMax {
 			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, moving.Arrival{Client: h}))
 		}

@@ -117,7 +117,7 @@ func startSuccessor(t *testing.T) (child *testnet.ChildProcess, c *net.UnixConn)
 	return child, c
 }
 
-// newRealPredecessor returns a server with n connections.
+// newRealPredecessor returns a server with n connections. The others that it accepts echo.
 func newRealPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
 	t.Helper()
 	p := &predecessor{ln: testnet.Listen(t, percore.Listen, kind), source: &fakeSource{batch: descriptorsMax}}
@@ -126,6 +126,7 @@ func newRealPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
 		p.source.conns = append(p.source.conns, Conn{Conn: server, Served: true})
 		p.clients = append(p.clients, client)
 	}
+	t.Cleanup(newEchoServer(p.ln).close)
 	return p
 }
 
@@ -227,8 +228,7 @@ func TestKilledSuccessor(t *testing.T) {
 				}
 				exchange(t, client, p.source.conns[i-moved])
 			}
-			server, client := testnet.Connect(t, p.ln)
-			exchange(t, client, server)
+			mustEcho(t, testnet.Dial(t, p.ln))
 			if !moving.ListenerOf(p.ln).Begin() {
 				t.Error("the listener can't be handed over any more")
 			}
@@ -270,6 +270,7 @@ func runPredecessor() {
 		fail(err)
 	}
 	named.Close()
+	defer newEchoServer(ln).close()
 	fmt.Println("gave:", Give(context.Background(), c, Server{"web", ln, source}))
 }
 

@@ -95,7 +95,7 @@ func (a *Arrival) arrive(ctx context.Context) (step string, err error) {
 		a.listeners = append(a.listeners, &arriving{offeredListener: l})
 		total += l.Sockets
 	}
-	if err := checkDescriptors(2*total + m.Open + descriptorsSpare); err != nil {
+	if err := checkDescriptors(uint64(2*total) + uint64(m.Open) + descriptorsSpare); err != nil {
 		return "taking over", err
 	}
 	return "receiving the listeners", a.receiveSockets(ctx)

@@ -141,16 +141,16 @@ func inherit(fd int) (*net.UnixConn, error) {
 }
 
 // checkDescriptors fails if the process can't have so many more descriptors.
-func checkDescriptors(more int) error {
+func checkDescriptors(more uint64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
-	open := 0
+	need := more
 	if entries, err := os.ReadDir("/proc/self/fd"); err == nil {
-		open = len(entries)
+		need += uint64(len(entries))
 	}
-	if need := uint64(open + more); need > limit.Cur {
+	if need > limit.Cur {
 		return fmt.Errorf("the connections take %d descriptors with those in use, and the limit is %d: %s", need, limit.Cur, raiseLimit)
 	}
 	return nil

@@ -25,7 +25,7 @@ func socketpair() (*net.UnixConn, *os.File, error) { return nil, nil, errUnsuppo
 
 func inherit(int) (*net.UnixConn, error) { return nil, errUnsupported }
 
-func checkDescriptors(int) error { return errUnsupported }
+func checkDescriptors(uint64) error { return errUnsupported }
 
 type place struct{}
 

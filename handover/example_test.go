@@ -1,0 +1,71 @@
+package handover_test
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
+)
+
+// A server that replaces itself by a new process on SIGHUP: `kill -HUP` after the program was
+// installed anew.
+func Example() {
+	ctx := context.Background()
+	c, err := handover.Inherited()
+	if err != nil {
+		log.Fatal(err)
+	}
+	var arrival *handover.Arrival
+	var ln net.Listener
+	if c == nil {
+		ln, err = percore.Listen("tcp", ":8080")
+	} else if arrival, err = handover.Take(ctx, c); err == nil {
+		ln, err = arrival.Listener("web", nil)
+	}
+	if err != nil {
+		log.Fatal(err) // the predecessor serves on, if there is one
+	}
+	server := httpadapter.Wrap(&http.Server{})
+	go server.Serve(ln)
+	if arrival != nil {
+		if err := arrival.Ready(ctx); err != nil && !errors.Is(err, handover.ErrGone) {
+			server.Shutdown(ctx)
+			log.Fatal(err)
+		}
+	}
+
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	for range hangup {
+		if err := replace(server, ln); err != nil {
+			log.Print(err) // this process serves on
+			continue
+		}
+		server.Shutdown(ctx) // waits for the connections that stayed
+		return
+	}
+}
+
+// replace starts a successor and hands the server over to it.
+func replace(server *httpadapter.Server, ln net.Listener) error {
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	c, err := handover.Start(cmd)
+	if err != nil {
+		return err
+	}
+	go cmd.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return handover.Give(ctx, c, handover.Server{Name: "web", Listener: ln, Source: server})
+}
