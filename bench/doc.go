@@ -5,6 +5,6 @@
 // executable, warms up, and measures one window between two moments in which
 // nothing is in flight: the server's processor time (getrusage of its own
 // process), the rate, and the latencies. Arms take turns, A B A B …, and are
-// compared pair by pair, so that slow drifts (clock speed, neighbors) touches
+// compared pair by pair, so that slow drifts (clock speed, neighbors) touch
 // both alike.
 package bench

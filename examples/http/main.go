@@ -1,6 +1,7 @@
 // Command http is an ordinary http.Server with TLS and HTTP/2 on percore. Idle HTTP/1.1 connections
 // hold no goroutine and no buffers of net/http's.
 //
+//	go run $(go env GOROOT)/src/crypto/tls/generate_cert.go -host localhost
 //	go run ./http -cert cert.pem -key key.pem
 //	curl -k https://localhost:8443/
 package main
