@@ -313,14 +313,10 @@ func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 	var answers bytes.Buffer
 	_, _ = io.Copy(&answers, nc) // which fails if the server has not read all that it got when it closes
 	<-wrote
-	testnet.Eventually(t, "the connection's end", func() bool {
-		pf.mu.Lock()
-		defer pf.mu.Unlock()
-		return pf.states[len(pf.states)-1] == "closed"
-	})
+	testnet.Eventually(t, "the connection's end", pf.isOver)
 	pf.mu.Lock()
 	defer pf.mu.Unlock()
-	return fmt.Sprintf("%s\n%v\n%s", dates.ReplaceAllString(answers.String(), "Date: now"), pf.states, pf.log.String())
+	return fmt.Sprintf("%s\n%v\n%s", dates.ReplaceAllString(answers.String(), "Date: now"), pf.statesLocked(), pf.log.String())
 }
 
 // A body of which the client says that the connection closes after it is not read on the handler's

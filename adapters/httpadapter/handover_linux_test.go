@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -376,6 +377,90 @@ func TestHandOverClosedLoop(t *testing.T) {
 			})
 		})
 	}
+}
+
+// adopt has ln accept copies of connections.
+func adopt(ln net.Listener, conns []moving.Conn) error {
+	to := moving.ListenerOf(ln)
+	for _, c := range conns {
+		fd, err := copyOf(c)
+		if err != nil {
+			return err
+		}
+		arrival := moving.ArrivalOf(c.Conn)
+		arrival.Served = c.Served
+		if err := to.Adopt(fd, arrival); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestHandOverSoak has clients send requests of all kinds while their connections move from a Server to
+// another and back, again and again. None fails, and none connects twice.
+func TestHandOverSoak(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		servers := [2]*fixture{start(t, serveSoak, nil, opts...), startBeside(t, serveSoak, nil, opts...)}
+		clients, moves := 48, 20
+		if testing.Short() {
+			clients, moves = 16, 6
+		}
+		var stop atomic.Bool
+		var requests atomic.Int64
+		var all sync.WaitGroup
+		served := 0
+		for i := range clients {
+			s := &soaker{client: servers[0].dial(), id: i, rng: rand.New(rand.NewPCG(uint64(i), 1)), patience: testnet.HangTimeout}
+			if i%4 == 0 {
+				continue // it sends nothing
+			}
+			served++
+			all.Go(func() {
+				for !stop.Load() {
+					_ = s.SetDeadline(time.Now().Add(s.patience))
+					m := s.request([]string{"/", "/", "/large", "/wait"}[s.rng.IntN(4)])
+					s.pieces(m.text, 1+s.rng.IntN(3))
+					if !s.check(m) {
+						return
+					}
+					requests.Add(1)
+					if i%4 == 1 {
+						time.Sleep(time.Duration(s.rng.IntN(3000)) * time.Microsecond) // perhaps parked
+					}
+				}
+			})
+		}
+		testnet.Eventually(t, "all connections", func() bool { return servers[0].server.Stats().Conns == clients })
+		for i := range moves {
+			from, to := servers[i%2], servers[1-i%2]
+			calls := 0
+			err := from.handOver(func(conns []moving.Conn) error {
+				calls++
+				return adopt(to.ln, conns)
+			})
+			if err != nil {
+				t.Errorf("HandOver %d: %v", i, err)
+			}
+			testnet.Eventually(t, "all connections being adopted", func() bool { return to.server.Stats().Conns == clients })
+			if got := from.server.Stats().Conns; got != 0 {
+				t.Errorf("got %d connections left after HandOver %d, want none", got, i)
+			}
+			if i == 0 && calls > 20*clients {
+				t.Errorf("got %d calls of give for %d connections", calls, clients)
+			}
+		}
+		stop.Store(true)
+		all.Wait()
+		t.Logf("%d requests", requests.Load())
+		a, b := servers[0].server.Stats(), servers[1].server.Stats()
+		if want := uint64(clients * moves / 2); a.HandedOver != want || b.HandedOver != want {
+			t.Errorf("got %d and %d connections handed over, want %d each", a.HandedOver, b.HandedOver, want)
+		}
+		// Those that send nothing were never served.
+		if least := uint64(served * (moves/2 - 1)); a.Adopted < least || b.Adopted < least || b.Adopted > uint64(served*moves/2) {
+			t.Errorf("got %d and %d connections adopted, want %d at least", a.Adopted, b.Adopted, least)
+		}
+	})
 }
 
 // TestHandOverClosing: a connection that is closed while give has it is closed when give has failed, and

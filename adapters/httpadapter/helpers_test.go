@@ -41,6 +41,12 @@ type fixture struct {
 func start(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
 	t.Helper()
 	testnet.NoLeaks(t)
+	return startBeside(t, handler, configure, opts...)
+}
+
+// startBeside is start for another server of a test.
+func startBeside(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
+	t.Helper()
 	f := &fixture{T: t, served: make(chan error, 1), states: make(map[net.Conn][]string)}
 	f.srv = &http.Server{Handler: handler, ErrorLog: log.New(&f.log, "", 0), ConnState: f.connState}
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")

@@ -31,6 +31,10 @@ import (
 // played to each, and all that can be seen must be the same: the bytes that come
 // back, how the connection ends, the handlers' requests, the states, the log.
 //
+// The same holds while HandOver calls a give that fails, at any moment, and while the connection moves
+// to another Server and back, where that works. Their ConnState is told of as many connections then,
+// whose states make those of one.
+//
 // The programs leave out things that are left to chance on package net, too: bytes
 // that are under way when the server closes, resets in the middle of a request, and
 // time-outs. And one thing in which the adapter differs: a header that can be parsed
@@ -44,6 +48,7 @@ type program struct {
 	steps     []step
 	end       int // index into endings
 	partial   int // bytes of another request to send before a half-close
+	moving    way // one of movingWays, which is played, too; over TLS nothing moves
 }
 
 // step is a request with its surroundings.
@@ -227,6 +232,7 @@ func decode(data []byte) program {
 		p.steps = append(p.steps, s)
 	}
 	p.end, p.partial = next(len(endings)), next(30)
+	p.moving = movingWays[next(len(movingWays))]
 	if len(p.steps) == 0 && p.end >= 3 {
 		// When it shuts down net/http waits five seconds for a connection that is new,
 		// and over TLS it may not know yet that the handshake is done.
@@ -247,7 +253,22 @@ const (
 	onNet        way = "net/http on package net"
 	withAdapter  way = "with the adapter"
 	withFastPath way = "with the fast path"
+
+	stayingAdapter  way = withAdapter + ", and a HandOver that fails"
+	stayingFastPath way = withFastPath + ", and a HandOver that fails"
+	movingAdapter   way = withAdapter + ", moving"
+	movingFastPath  way = withFastPath + ", moving"
 )
+
+var movingWays = []way{stayingAdapter, stayingFastPath, movingAdapter, movingFastPath}
+
+// options returns those of an adapter, and false if there is none.
+func (w way) options(p program) (opts []Option, adapter bool) {
+	if strings.HasPrefix(string(w), string(withFastPath)) {
+		opts = append(opts, FastPath())
+	}
+	return append(opts, ParkAfter(p.parkAfter)), w != onNet
+}
 
 // A performance is a program being played to one server.
 type performance struct {
@@ -256,7 +277,8 @@ type performance struct {
 	way way
 
 	mu     sync.Mutex
-	states []string
+	conns  []net.Conn            // as ConnState was told of them: several if the connection moves
+	states map[net.Conn][]string // of each
 	seen   []string
 	log    bytes.Buffer
 	remote string // the client's address
@@ -268,10 +290,47 @@ func (pf *performance) Write(p []byte) (int, error) {
 	return pf.log.Write(p)
 }
 
-func (pf *performance) connState(_ net.Conn, state http.ConnState) {
+func (pf *performance) connState(nc net.Conn, state http.ConnState) {
 	pf.mu.Lock()
 	defer pf.mu.Unlock()
-	pf.states = append(pf.states, state.String())
+	if pf.states == nil {
+		pf.states = make(map[net.Conn][]string)
+	}
+	if pf.states[nc] == nil {
+		pf.conns = append(pf.conns, nc)
+	}
+	pf.states[nc] = append(pf.states[nc], state.String())
+}
+
+// statesLocked returns the states that were told, without those that say that the connection has
+// moved.
+func (pf *performance) statesLocked() (all []string) {
+	for i, nc := range pf.conns {
+		states := pf.states[nc]
+		if i > 0 {
+			states = states[1:] // new
+			if len(states) > 0 && states[0] == "idle" {
+				states = states[1:]
+			}
+		}
+		if last := len(states) - 1; i < len(pf.conns)-1 && last >= 0 && states[last] == "closed" {
+			states = states[:last]
+		}
+		all = append(all, states...)
+	}
+	return all
+}
+
+// isOver reports whether the last state of each connection was told.
+func (pf *performance) isOver() bool {
+	pf.mu.Lock()
+	defer pf.mu.Unlock()
+	for _, states := range pf.states {
+		if last := states[len(states)-1]; last != "closed" && last != "hijacked" {
+			return false
+		}
+	}
+	return true
 }
 
 // reached waits until a state was reported n times.
@@ -279,7 +338,7 @@ func (pf *performance) reached(state http.ConnState, n int) {
 	testnet.Eventually(pf.t, fmt.Sprintf("%s %d times; %s", state, n, pf.p), func() bool {
 		pf.mu.Lock()
 		defer pf.mu.Unlock()
-		return strings.Count(strings.Join(pf.states, " "), state.String()) == n
+		return strings.Count(strings.Join(pf.statesLocked(), " "), state.String()) == n
 	})
 }
 
@@ -356,35 +415,11 @@ func (pf *performance) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // play plays the program and returns the transcript.
 func (pf *performance) play() []string {
-	srv := &http.Server{Handler: pf, ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
-	listen := net.Listen
-	var server interface {
-		Serve(net.Listener) error
-		ServeTLS(net.Listener, string, string) error
-		Shutdown(ctx context.Context) error
-		Close() error
-	} = srv
-	switch pf.way {
-	case withAdapter:
-		listen = percore.Listen
-		server = Wrap(srv, ParkAfter(pf.p.parkAfter))
-	case withFastPath:
-		listen = percore.Listen
-		server = Wrap(srv, ParkAfter(pf.p.parkAfter), FastPath())
-	}
-	ln, err := listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		pf.t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	var clientConfig *tls.Config
-	if pf.p.tls {
-		srv.TLSConfig, clientConfig = testnet.TLS(pf.t)
-		go func() { served <- server.ServeTLS(ln, "", "") }()
-	} else {
-		go func() { served <- server.Serve(ln) }()
-	}
-	nc, err := net.Dial("tcp", ln.Addr().String())
+	stage := pf.open()
+	address, clientConfig := stage.ln.Addr().String(), stage.clientConfig
+	stop := pf.startMoving(stage)
+	defer stop()
+	nc, err := net.Dial("tcp", address)
 	if err != nil {
 		pf.t.Fatal(err)
 	}
@@ -405,29 +440,70 @@ func (pf *performance) play() []string {
 	var received bytes.Buffer
 	br := bufio.NewReader(io.TeeReader(c, &received))
 	open := pf.sendAll(c, br)
+	if open && endings[pf.p.end] == "reset" {
+		stop() // a connection that was reset is not taken over
+	}
 	transcript := []string{pf.finish(c, nc.(*net.TCPConn), br, open, func() {
+		stop()
 		if endings[pf.p.end] == "server closes" {
-			server.Close()
-		} else if err := server.Shutdown(pf.t.Context()); err != nil {
+			stage.server.Close()
+		} else if err := stage.server.Shutdown(pf.t.Context()); err != nil {
 			pf.t.Errorf("Shutdown: %v", err)
 		}
 	})}
-	testnet.Eventually(pf.t, "the connection's last state; "+pf.p.String(), func() bool {
-		pf.mu.Lock()
-		defer pf.mu.Unlock()
-		last := pf.states[len(pf.states)-1]
-		return last == "closed" || last == "hijacked"
-	})
-	server.Close()
-	if err := testnet.Receive(pf.t, "Serve", served); err != http.ErrServerClosed {
-		pf.t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
-	}
+	stop()
+	testnet.Eventually(pf.t, "the connection's last state; "+pf.p.String(), pf.isOver)
+	stage.close()
 	pf.mu.Lock()
 	defer pf.mu.Unlock()
-	transcript = append(transcript, "states "+strings.Join(pf.states, " "), fmt.Sprintf("log %q", pf.log.String()))
+	transcript = append(transcript, "states "+strings.Join(pf.statesLocked(), " "), fmt.Sprintf("log %q", pf.log.String()))
 	transcript = append(transcript, pf.seen...)
 	answers := dates.ReplaceAllString(received.String(), "Date: now")
 	return append(transcript, strings.Split(answers, "\r\n")...)
+}
+
+// A stage is a server that a program is played to.
+type stage struct {
+	t      testing.TB
+	ln     net.Listener
+	server interface {
+		Serve(net.Listener) error
+		ServeTLS(net.Listener, string, string) error
+		Shutdown(ctx context.Context) error
+		Close() error
+	}
+	clientConfig *tls.Config
+	served       chan error
+}
+
+// open starts a server.
+func (pf *performance) open() *stage {
+	srv := &http.Server{Handler: pf, ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
+	s := &stage{t: pf.t, server: srv, served: make(chan error, 1)}
+	listen := net.Listen
+	if opts, ok := pf.way.options(pf.p); ok {
+		listen = percore.Listen
+		s.server = Wrap(srv, opts...)
+	}
+	var err error
+	if s.ln, err = listen("tcp", "127.0.0.1:0"); err != nil {
+		pf.t.Fatal(err)
+	}
+	run := *s // s may become another's
+	if pf.p.tls {
+		srv.TLSConfig, s.clientConfig = testnet.TLS(pf.t)
+		go func() { run.served <- run.server.ServeTLS(run.ln, "", "") }()
+	} else {
+		go func() { run.served <- run.server.Serve(run.ln) }()
+	}
+	return s
+}
+
+func (s *stage) close() {
+	s.server.Close()
+	if err := testnet.Receive(s.t, "Serve", s.served); err != http.ErrServerClosed {
+		s.t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
+	}
 }
 
 var dates = regexp.MustCompile(`Date: [^\r]*`)
@@ -513,7 +589,11 @@ func (pf *performance) finish(c net.Conn, tcp *net.TCPConn, br *bufio.Reader, op
 func compare(t testing.TB, p program) {
 	t.Helper()
 	want := strings.Join((&performance{t: t, p: p, way: onNet}).play(), "\n")
-	for _, w := range []way{withAdapter, withFastPath} {
+	ways := []way{withAdapter, withFastPath}
+	if !p.tls && p.moving != "" && canPark {
+		ways = append(ways, p.moving)
+	}
+	for _, w := range ways {
 		if got := strings.Join((&performance{t: t, p: p, way: w}).play(), "\n"); got != want {
 			t.Errorf("%s: %s\ngot\n%s\nwant\n%s", w, p, got, want)
 		}

@@ -1,0 +1,89 @@
+//go:build !percore_net
+
+package httpadapter
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// startMoving calls HandOver at random moments, if that is pf's way, until stop is called. Then the
+// connection is at the server that is s.
+func (pf *performance) startMoving(s *stage) (stop func()) {
+	switch pf.way {
+	case stayingAdapter, stayingFastPath:
+		return pf.repeat(func() {
+			_ = handOverSoon(s, func([]moving.Conn) error {
+				pf.pause()
+				return errors.New("no successor")
+			})
+		})
+	case movingAdapter, movingFastPath:
+		other := pf.open()
+		moves := 0
+		stop := pf.repeat(func() {
+			moved := false
+			_ = handOverSoon(s, func(conns []moving.Conn) error {
+				pf.pause()
+				if rand.IntN(3) == 0 {
+					return errors.New("no successor")
+				}
+				moved = true
+				return adopt(other.ln, conns)
+			})
+			if moved {
+				moves++
+				testnet.Eventually(pf.t, "the move; "+pf.p.String(), func() bool {
+					pf.mu.Lock()
+					defer pf.mu.Unlock()
+					return len(pf.conns) == 1+moves
+				})
+				*s, *other = *other, *s
+			}
+		})
+		return sync.OnceFunc(func() {
+			stop()
+			other.close()
+		})
+	}
+	return func() {}
+}
+
+// repeat calls do at random moments until stop is called.
+func (pf *performance) repeat(do func()) (stop func()) {
+	ended, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		for {
+			pf.pause()
+			select {
+			case <-ended:
+				return
+			default:
+				do()
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(ended)
+		<-done
+	})
+}
+
+// pause waits for about as long as it takes to park.
+func (pf *performance) pause() {
+	time.Sleep(time.Duration(pauses[rand.IntN(len(pauses))] * float64(max(pf.p.parkAfter, 200*time.Microsecond))))
+}
+
+// handOverSoon gives up soon.
+func handOverSoon(s *stage, give func([]moving.Conn) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
+	defer cancel()
+	return s.server.(*Server).HandOver(ctx, give)
+}

@@ -1,0 +1,6 @@
+//go:build !linux || percore_net
+
+package httpadapter
+
+// startMoving is for platforms where nothing moves.
+func (pf *performance) startMoving(*stage) (stop func()) { return func() {} }
