@@ -153,7 +153,7 @@ func (l *listener) checkConn(nfd int) (*unix.RawSockaddrAny, error) {
 			return nil, net.ErrClosed
 		case errno != 0:
 			return nil, os.NewSyscallError("getsockopt", errno)
-		case got != want:
+		case got != want && (want != unix.IPPROTO_MPTCP || got != unix.IPPROTO_TCP): // the peer may not know it
 			return nil, fmt.Errorf("the connection's %s is %d, and that of the listener's socket %d", property.name, got, want)
 		}
 	}

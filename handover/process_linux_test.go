@@ -396,3 +396,42 @@ func TestInherited(t *testing.T) {
 		t.Errorf("the file that is not ours: %v", err)
 	}
 }
+
+// TestMultipathTCP: connections of a Multipath TCP listener move, those of peers that don't know it too.
+func TestMultipathTCP(t *testing.T) {
+	testnet.NoLeaks(t)
+	var lc percore.ListenConfig
+	lc.SetMultipathTCP(true)
+	ln, err := lc.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	p := &predecessor{ln: ln, source: &fakeSource{batch: 10}}
+	for _, multipath := range []bool{false, true} {
+		var d net.Dialer
+		d.SetMultipathTCP(multipath)
+		client, err := d.Dial("tcp4", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		server, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.source.conns = append(p.source.conns, Conn{Conn: server})
+		p.clients = append(p.clients, client)
+	}
+	defer newEchoServer(ln).close()
+	child, c := startSuccessor(t)
+	if err := Give(t.Context(), c, p.server("web")); err != nil {
+		t.Fatal(err)
+	}
+	for _, client := range p.clients {
+		mustEcho(t, client)
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+}
