@@ -105,8 +105,8 @@ func (s *stranger) ready() {
 }
 
 const (
-	notOurs = "not of the protocol"
-	http    = "GET / HTTP/1.1\r\nHost: percore\r\n\r\n"
+	notOurs  = "not of the protocol"
+	httpText = "GET / HTTP/1.1\r\nHost: percore\r\n\r\n"
 )
 
 // badSuccessors end a hand-over before it is committed.
@@ -118,7 +118,7 @@ var badSuccessors = []struct {
 	// Before the offer.
 	{"dies at once", func(s *stranger) { s.close() }, []string{"waiting for the successor: ", ErrGone.Error()}},
 	{"hangs at once", func(s *stranger) { shortSteps(s.t) }, []string{"waiting for the successor: ", "does not answer"}},
-	{"HTTP", func(s *stranger) { s.raw([]byte(http)) }, []string{notOurs, `"GET / HTTP/1.1`}},
+	{"HTTP", func(s *stranger) { s.raw([]byte(httpText)) }, []string{notOurs, `"GET / HTTP/1.1`}},
 	{"cut off", func(s *stranger) { s.raw([]byte(`{"protocol":"percore-handover","ver`)) }, []string{notOurs, "cut off"}},
 	{"too long", func(s *stranger) { s.raw(make([]byte, bytesMax+1)) }, []string{"longer than"}},
 	{"newer", func(s *stranger) { s.raw([]byte(`{"protocol":"percore-handover","version":2,"kind":"hello"}`)) },
@@ -153,7 +153,7 @@ var badSuccessors = []struct {
 		[]string{"of another hand-over"}},
 	{"took with descriptors", func(s *stranger) { s.ready(); s.forge(&message{Kind: took, Session: s.session, Number: 3}, 0) },
 		[]string{"with 1 descriptors instead of 0"}},
-	{"HTTP instead of took", func(s *stranger) { s.ready(); s.raw([]byte(http)) }, []string{notOurs}},
+	{"HTTP instead of took", func(s *stranger) { s.ready(); s.raw([]byte(httpText)) }, []string{notOurs}},
 	{"gives up before took", func(s *stranger) { s.ready(); s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
 }
 
@@ -287,7 +287,7 @@ var badPredecessors = []struct {
 }{
 	{"dies at once", func(s *stranger, _ net.Listener) { s.close() }, []string{ErrGone.Error()}},
 	{"hangs at once", func(*stranger, net.Listener) {}, []string{"waiting for the predecessor's offer: ", "does not answer"}},
-	{"HTTP", func(s *stranger, _ net.Listener) { s.raw([]byte(http)) }, []string{notOurs}},
+	{"HTTP", func(s *stranger, _ net.Listener) { s.raw([]byte(httpText)) }, []string{notOurs}},
 	{"newer", func(s *stranger, _ net.Listener) { s.raw([]byte(`{"protocol":"percore-handover","version":2}`)) },
 		[]string{"speaks version 2", "version 1"}},
 	{"refuses", func(s *stranger, _ net.Listener) { s.hear(hello); s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
@@ -372,7 +372,7 @@ var badGifts = []struct {
 	want []string
 }{
 	{"dies", func(s *stranger, _ net.Listener, _ int) { s.close() }, []string{ErrGone.Error()}},
-	{"HTTP", func(s *stranger, _ net.Listener, _ int) { s.raw([]byte(http)) }, []string{notOurs}},
+	{"HTTP", func(s *stranger, _ net.Listener, _ int) { s.raw([]byte(httpText)) }, []string{notOurs}},
 	{"gives up", func(s *stranger, _ net.Listener, _ int) { s.refuse(errTest) }, []string{"gave up: " + errTest.Error()}},
 	{"commits nothing", func(s *stranger, _ net.Listener, _ int) { s.say(&message{Kind: commit}) }, []string{`"commit" came where ["conns" "done"]`}},
 	{"repeats", func(s *stranger, _ net.Listener, fd int) {

@@ -1,0 +1,150 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestHTTP: clients that ask without a pause, and clients that wait, keep their connections through
+// several hand-overs of an http.Server; each request is answered once.
+func TestHTTP(t *testing.T) {
+	for name, options := range map[string][]httpadapter.Option{"parking": nil, "fast path": {httpadapter.FastPath()}} {
+		t.Run(name, func(t *testing.T) { testHTTP(t, options...) })
+	}
+}
+
+func testHTTP(t *testing.T, options ...httpadapter.Option) {
+	testnet.NoLeaks(t)
+	var served atomic.Int64
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		fmt.Fprintf(w, "%s %s", r.Header.Get("X-Client"), r.URL.Path)
+	})
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func(ln net.Listener) (*httpadapter.Server, <-chan error) {
+		s := httpadapter.Wrap(&http.Server{Handler: handler}, options...)
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ln) }()
+		return s, done
+	}
+	server, done := serve(ln)
+
+	const clientCount, idle = 20, 10 // the first of them wait
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	var asked atomic.Int64
+	for i := range clientCount {
+		c := testnet.Dial(t, ln)
+		r := bufio.NewReader(c)
+		if err := ask(c, r, i, 0); err != nil { // so that it isn't in the backlog any more
+			t.Fatal(err)
+		}
+		asked.Add(1)
+		clients.Go(func() {
+			for n := 1; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := ask(c, r, i, n); err != nil {
+					t.Errorf("client %d, request %d: %v", i, n, err)
+					return
+				}
+				asked.Add(1)
+				if i < idle {
+					select {
+					case <-stop:
+					case <-time.After(20 * time.Millisecond):
+					}
+				}
+			}
+		})
+	}
+
+	var successors []*percore.Listener
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+		giving, taking := pair(t)
+		gave := goGive(ctx, giving, Server{"web", ln, server})
+		a, err := Take(ctx, taking)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := a.Listener("web", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nextServer, nextDone := serve(next)
+		if err := a.Ready(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := testnet.Receive(t, "Give", gave); err != nil {
+			t.Fatal(err)
+		}
+		if err := ctx.Err(); err != nil {
+			t.Errorf("connections were left: %v", err)
+		}
+		if err := server.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != http.ErrServerClosed {
+			t.Errorf("Serve: got %v", err)
+		}
+		successors = append(successors, next.(*percore.Listener))
+		ln, server, done = next, nextServer, nextDone
+		cancel()
+	}
+	close(stop)
+	clients.Wait()
+	if got, want := served.Load(), asked.Load(); got != want {
+		t.Errorf("got %d requests served, want %d", got, want)
+	}
+	for i, l := range successors {
+		if got := l.Stats(); got.Adopted != clientCount || got.Accepted != 0 {
+			t.Errorf("successor %d: got %d connections adopted and %d accepted, want %d and none", i+1, got.Adopted, got.Accepted, clientCount)
+		}
+	}
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	<-done
+}
+
+// ask sends a request and checks the answer.
+func ask(c net.Conn, r *bufio.Reader, client, n int) error {
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	if _, err := fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: x\r\nX-Client: %d\r\n\r\n", n, client); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if got, want := string(body), strconv.Itoa(client)+" /"+strconv.Itoa(n); got != want {
+		return fmt.Errorf("got %q, want %q", got, want)
+	}
+	return nil
+}
