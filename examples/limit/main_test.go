@@ -57,8 +57,9 @@ func TestLimitPerAddress(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	ln := start(t, 1, 2)
-	first, second := testnet.Dial(t, ln), testnet.Dial(t, ln)
+	first := testnet.Dial(t, ln)
 	served(t, first)
+	second := testnet.Dial(t, ln)
 	testnet.Eventually(t, "the wait at the limit", func() bool { return ln.Stats().LimitWaits > 0 })
 	first.Close()
 	served(t, second)

@@ -86,8 +86,12 @@ func TestSilentReader(t *testing.T) {
 	_, talker := join(t, ln), join(t, ln)
 	long := strings.Repeat("x", messageMax)
 	for wsadapter.ReadStats().Sessions == 2 { // until a socket's buffers and the queue are full
-		say(t, talker, long)
-		hear(t, talker, long)
+		for range queueMax / 4 {
+			say(t, talker, long)
+		}
+		for range queueMax / 4 {
+			hear(t, talker, long)
+		}
 	}
 	say(t, talker, "alone")
 	hear(t, talker, "alone")
