@@ -140,9 +140,14 @@ func TestSlowPasses(t *testing.T) {
 func TestDeadlineStats(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	f, _ := newPair(t, g.Loop(0), overTCP)
+	ahead := uint64(0) // deadlines that had not passed when they were set: on a busy machine, not all
 	for range 3 {
-		if err := f.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		at := time.Now().Add(time.Millisecond)
+		if err := f.SetReadDeadline(at); err != nil {
 			t.Fatal(err)
+		}
+		if time.Now().Before(at) {
+			ahead++
 		}
 		if _, err := f.Read(make([]byte, 1)); err != errTimeout {
 			t.Fatalf("Read: got %v, want a time-out", err)
@@ -151,8 +156,10 @@ func TestDeadlineStats(t *testing.T) {
 	if err := f.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if n := g.Stats().Deadlines; n != 3 {
-		t.Errorf("got %d deadlines, want 3", n)
+	// A Read that begins as its deadline comes may end before that is counted.
+	eventually(t, "the deadlines are counted", func() bool { return g.Stats().Deadlines >= ahead })
+	if n := g.Stats().Deadlines; n > 3 {
+		t.Errorf("got %d deadlines, want 3 at most", n)
 	}
 	closeFD(t, f)
 }
