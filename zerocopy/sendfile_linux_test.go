@@ -292,8 +292,12 @@ func TestSendFileToFastPeer(t *testing.T) {
 	f := testnet.TempFile(t, content(5*sendfileBytesMax))
 	n, handled, err := SendFile(&sink{null, 2}, raw(t, f), -1)
 	why, ok := err.(*Error)
-	if n != 3*sendfileBytesMax || !handled || !ok || why.End != Destination || why.Err != net.ErrClosed {
-		t.Errorf("got %d, handled %t, %v, want %d and %v", n, handled, err, 3*sendfileBytesMax, net.ErrClosed)
+	if !handled || !ok || why.End != Destination || why.Err != net.ErrClosed {
+		t.Errorf("got handled %t, %v, want %v", handled, err, net.ErrClosed)
+	}
+	// Three calls, of which a signal may cut one short.
+	if at := offset(t, f); n != at || n == 0 || n > 3*sendfileBytesMax {
+		t.Errorf("got %d bytes and the offset %d, want the same, and %d at most", n, at, 3*sendfileBytesMax)
 	}
 }
 
