@@ -16,7 +16,7 @@ const variable = "PERCORE_HANDOVER"
 func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
 	c, theirs, err := socketpair()
 	if err != nil {
-		return nil, fmt.Errorf("handover: starting the successor: %w", err)
+		return nil, takeError("starting the successor", err)
 	}
 	defer theirs.Close()
 	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)

@@ -65,7 +65,7 @@ func Take(ctx context.Context, c *net.UnixConn) (*Arrival, error) {
 	return a, nil
 }
 
-// takeError is an error of the successor's.
+// takeError is an error of Take, Ready or Start.
 func takeError(step string, err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return err
