@@ -54,7 +54,7 @@ type Conn struct {
 	blocked    bool // the socket is full: an event will come
 	roomEvent  bool // an event came since the sender's last call
 	refusing   bool // writes fail
-	finished   bool // the handler's Close was called, or is about to be
+	finished   bool // the handler's Close was called, or is about to be, or never will be: detached
 	unsent     *backlog
 	more       *extras // set once
 }

@@ -19,7 +19,8 @@ import (
 // connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it is
 // of another type with the same methods: a goroutine sends the rest first, and writes wait for it.
 //
-// Functions of Go that wait still run, and their writes fail: call Detach when the last has run.
+// Functions of Go that wait still run, and their writes fail: call Detach when the last has run. Go
+// fails from then on.
 func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	if c.phase != open || c.asked.Load()&(askClose|askEnd) != 0 {
 		return nil, nil, c.opError("detach", net.ErrClosed)
@@ -65,6 +66,7 @@ func (c *Conn) takeUnsent() *backlog {
 		}
 	}
 	c.asked.Or(askClose)
+	c.finished = true // Go fails from here on
 	b := c.unsent
 	c.unsent = nil
 	if b != nil {

@@ -38,7 +38,8 @@ type tasks struct {
 // Go has f run on a goroutine of the server's, where it may block. The functions of a connection run
 // in the order of the calls, one at a time. Go does not wait: while more functions wait than the
 // option Workers allows, the connection isn't read. The handler's Close is called when all have run;
-// after it Go fails with [net.ErrClosed]. A function that panics ends the connection.
+// after it, and after a Detach, Go fails with [net.ErrClosed]. A function that panics ends the
+// connection.
 func (c *Conn) Go(f func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -257,3 +257,21 @@ func TestEndedLoops(t *testing.T) {
 		return len(s.mu.loops) <= 2 // those of the last, and of one that was about to end
 	})
 }
+
+// TestGoAfterDetach: the server has no more goroutines for a connection that it has handed on.
+func TestGoAfterDetach(t *testing.T) {
+	s, _ := serve(t, &handler{})
+	c, _ := attach(t, s)
+	result := make(chan error, 1)
+	c.Loop().Submit(func() {
+		conn, _, err := c.Detach()
+		if err == nil {
+			err = c.Go(func() { t.Error("the function runs") })
+			conn.Close()
+		}
+		result <- err
+	})
+	if err := testnet.Receive(t, "Go", result); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v, want %v", err, net.ErrClosed)
+	}
+}
