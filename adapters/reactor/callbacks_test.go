@@ -203,6 +203,22 @@ func TestSlowCallback(t *testing.T) {
 	}
 }
 
+// With SlowCallback each call of Data is timed, also of those for the bytes of one read.
+func TestSlowCallbacksOfOneRead(t *testing.T) {
+	testnet.NoLeaks(t)
+	var log lockedBuffer
+	end, ended := closes()
+	_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
+		time.Sleep(2 * time.Millisecond)
+		return 1
+	}}, SlowCallback(time.Millisecond), ErrorLog(slog.New(slog.NewTextHandler(&log, nil))))
+	talk(dial(), "abc")
+	testnet.Receive(t, "Close", ended)
+	if n := log.count("call=Data"); n != 3 {
+		t.Errorf("got %d slow calls of Data in the log, want 3: %s", n, log.b)
+	}
+}
+
 // Connections that can't be served are refused with a reason.
 func TestRefused(t *testing.T) {
 	testnet.NoLeaks(t)
@@ -259,8 +275,10 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (b *lockedBuffer) contains(s string) bool {
+func (b *lockedBuffer) contains(s string) bool { return b.count(s) > 0 }
+
+func (b *lockedBuffer) count(s string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return strings.Contains(string(b.b), s)
+	return strings.Count(string(b.b), s)
 }

@@ -365,3 +365,32 @@ func countOpen(l *Loop) int {
 	l.engine.Submit(func() { n <- len(l.conns) })
 	return <-n
 }
+
+// The rest of a long message does not hold the memory of all of it.
+func TestShortRest(t *testing.T) {
+	testnet.NoLeaks(t)
+	const long = 512 << 10
+	used := make(chan int, 100)
+	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		switch {
+		case len(p) > long:
+			used <- len(p)
+			return long
+		case len(p) == 2:
+			c.Write(p)
+			return 2
+		}
+		return 0
+	}})
+	c := dial()
+	c.Write(bytes.Repeat([]byte("a"), long+1))
+	if n := testnet.Receive(t, "the message", used); n != long+1 {
+		t.Fatalf("got %d bytes, want %d", n, long+1)
+	}
+	testnet.Eventually(t, "a small buffer for the rest", func() bool { return pool.ReadStats().BytesInUse <= keptSlack })
+	c.Write([]byte("b"))
+	rest := make([]byte, 2)
+	if _, err := io.ReadFull(c, rest); err != nil || string(rest) != "ab" {
+		t.Errorf("got %q, %v, want the rest and the byte behind it", rest, err)
+	}
+}

@@ -17,6 +17,10 @@ const readsPerEvent = 2
 // fewBytes is how many unused bytes are copied.
 const fewBytes = readBytes / 4
 
+// keptSlack is how large a buffer for few unused bytes may be. In a larger one at least a quarter is
+// used, so that the rest of a long message does not hold the memory of all of it.
+const keptSlack = 4 << 10
+
 // read reads what there is and calls Data with it. Bytes that are left in the socket wait for the next
 // round, for an event, or for the end of the reason that stops the reading.
 func (c *Conn) read() {
@@ -104,13 +108,14 @@ func (c *Conn) keep(left []byte, of int) {
 	switch {
 	case len(left) == 0:
 		c.dropUnused()
-	case had && len(left) <= cap(c.unused.Bytes()):
+	case had && fits(c.unused, len(left)):
 		c.unused.SetLen(len(left))
 		copy(c.unused.Bytes(), left) // which may be its own end
 	default:
+		b := pool.Get(len(left))
+		copy(b.Bytes(), left)
 		c.dropUnused()
-		c.unused = pool.Get(len(left))
-		copy(c.unused.Bytes(), left)
+		c.unused = b
 	}
 	if !had || len(left) < of {
 		c.markKept()
@@ -118,6 +123,12 @@ func (c *Conn) keep(left []byte, of int) {
 	if c.offered && len(left) >= c.loop.server.config.readBufferMax {
 		c.end(askClose, ErrReadBufferFull)
 	}
+}
+
+// fits reports whether a buffer is the right one to keep so many bytes in.
+func fits(b *pool.Buffer, n int) bool {
+	size := cap(b.Bytes())
+	return n <= size && size <= max(keptSlack, 4*n)
 }
 
 // dropUnused gives the kept bytes up.
@@ -133,11 +144,15 @@ func (c *Conn) dropUnused() {
 func (c *Conn) feed(p []byte) (left []byte) {
 	l := c.loop
 	start := l.now()
+	each := l.server.config.slowCallback > 0
 	c.offered = false
 	calls := uint64(0)
 	for len(p) > 0 && !c.stopped() {
 		calls++
 		used := c.data(p)
+		if each {
+			start = l.timed(c, "Data", start)
+		}
 		if used == 0 {
 			c.offered = true
 			break
@@ -146,7 +161,9 @@ func (c *Conn) feed(p []byte) (left []byte) {
 	}
 	l.feeding, l.fed = nil, nil
 	l.figures.dataCalls.Add(calls)
-	l.timed(c, "Data", start)
+	if !each {
+		l.timed(c, "Data", start)
+	}
 	return p
 }
 

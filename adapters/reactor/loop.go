@@ -189,9 +189,10 @@ func (l *Loop) readBuffer() []byte {
 // now is the clock of timed.
 func (l *Loop) now() int64 { return monotime.Now() }
 
-// timed notes how long a callback took that began at start.
-func (l *Loop) timed(c *Conn, call string, start int64) {
-	took := monotime.Now() - start
+// timed notes how long a callback took that began at start, and returns the time.
+func (l *Loop) timed(c *Conn, call string, start int64) (now int64) {
+	now = monotime.Now()
+	took := now - start
 	if took > l.longest.Load() {
 		l.longest.Store(took)
 	}
@@ -201,4 +202,5 @@ func (l *Loop) timed(c *Conn, call string, start int64) {
 	if slow := l.server.config.slowCallback; slow > 0 && took > int64(slow) {
 		l.server.logSlow(c, call, time.Duration(took))
 	}
+	return now
 }

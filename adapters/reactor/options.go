@@ -87,7 +87,8 @@ func Workers(n, queueMax int) Option {
 }
 
 // SlowCallback logs each call of the handler that takes longer, since all other connections of the
-// loop wait meanwhile. 0, the default, means none.
+// loop wait meanwhile. 0, the default, means none, and calls of Data for the bytes of one read are timed
+// together (Stats).
 func SlowCallback(d time.Duration) Option { return func(c *config) { c.slowCallback = d } }
 
 // ErrorLog is where panics and slow calls are reported. The default is slog's default logger.

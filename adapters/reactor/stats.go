@@ -10,7 +10,9 @@ type Stats struct {
 
 // LoopStats is about one loop.
 type LoopStats struct {
-	Longest time.Duration // the longest that a callback took since the server was made
+	// Longest is the longest that a callback took since the server was made. Without the option
+	// SlowCallback all calls of Data for the bytes of one read count as one.
+	Longest time.Duration
 }
 
 // Stats returns the server's numbers.

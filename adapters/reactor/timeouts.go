@@ -110,7 +110,8 @@ type Timer struct{ timer timer }
 func (t Timer) Stop() bool { return t.timer.Stop() }
 
 // After has f run on the connection's loop once d has passed, a few milliseconds late at most,
-// unless the connection is closed or detached by then. It does not wait.
+// unless the connection is closed or detached by then. It does not wait. Until then c stays in memory,
+// also when it has ended: stop a timer that is far off in Close, and before Detach.
 func (c *Conn) After(d time.Duration, f func()) Timer {
 	return Timer{c.loop.engine.AfterFunc(d, func() {
 		if c.hungUp || c.phase != open && c.phase != ending {
