@@ -71,7 +71,7 @@ func newServeEngine(opts serveOptions) (*serveEngine, error) {
 // one: the adapters recognize percore's by its type.
 type openListener struct {
 	net.Listener
-	accepted func() uint64 // tells how many connections it has accepted
+	accepted func() uint64 // tells how many connections it has had
 }
 
 // listen opens a TCP listener. Its errors are net's on both engines.
@@ -86,11 +86,16 @@ func (e *serveEngine) listen(ctx context.Context, address string) (openListener,
 	if err != nil {
 		return openListener{}, err
 	}
+	return e.open(l), nil
+}
+
+// open has l count its connections.
+func (e *serveEngine) open(l net.Listener) openListener {
 	if l, ok := l.(*percore.Listener); ok && e.group != nil {
-		return openListener{l, func() uint64 { return l.Stats().Accepted }}, nil
+		return openListener{l, func() uint64 { return l.Stats().Accepted + l.Stats().Adopted }}
 	}
 	counting := &countingListener{Listener: l}
-	return openListener{counting, counting.accepted.Load}, nil
+	return openListener{counting, counting.accepted.Load}
 }
 
 // countingListener counts the connections of a listener that doesn't do so itself,

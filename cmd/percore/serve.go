@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/webserver"
 )
 
@@ -46,7 +47,8 @@ const serveUsage = `Usage: percore serve [flags]
 
 Serves a directory over HTTP and an echo service over gRPC until Ctrl-C, then
 finishes what is under way (for 10 seconds at most; a second Ctrl-C stops at
-once) and shows a summary.
+once) and shows a summary. SIGHUP replaces the process by a new one, of the
+program that is in its file by then: no connection and no request is lost.
 
   -http ADDR     HOST:PORT for HTTP (default ` + defaultHTTPAddress + `; port 0 takes a free one)
   -grpc ADDR     HOST:PORT for gRPC (default ` + defaultGRPCAddress + `; port 0 takes a free one)
@@ -70,6 +72,8 @@ once) and shows a summary.
   -proxy-protocol NETS
                  connections begin with a PROXY header, of version 1 or 2, and come
                  from these networks only (10.0.0.0/8,::1/128)
+  -upgrade       take over from the percore serve that runs with the same -http and
+                 -grpc: its listeners, and its connections between two requests
   -admin ADDR    HOST:PORT for /metrics, /debug/percore and /debug/pprof (default
                  ` + defaultAdminAddress + `; "" for none); keep it from the network
   -v             log every request and every call
@@ -98,6 +102,7 @@ type serveOptions struct {
 	keyFile     string
 	maxConns    int
 	proxies     string // networks, with commas; "": no PROXY headers
+	upgrade     bool
 
 	adminAddress string // "": none
 	verbose      bool
@@ -122,6 +127,7 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.StringVar(&o.keyFile, "key", "", "")
 	flags.IntVar(&o.maxConns, "max-conns", 0, "")
 	flags.StringVar(&o.proxies, "proxy-protocol", "", "")
+	flags.BoolVar(&o.upgrade, "upgrade", false, "")
 	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 	if err := flags.Parse(args); err != nil {
@@ -169,6 +175,12 @@ func (o *serveOptions) check() error {
 	}
 	if o.fastPath && o.engine == engineNet {
 		return fmt.Errorf("-fastpath: -engine %s has none: leave out one of them", engineNet)
+	}
+	if o.upgrade && o.engine == engineNet {
+		return fmt.Errorf("-upgrade: -engine %s can't take over: leave out one of them", engineNet)
+	}
+	if o.upgrade && o.controlName() == "" {
+		return errors.New("-upgrade: give -http and -grpc the ports of the process that is to be replaced, instead of 0")
 	}
 	if (o.certFile == "") != (o.keyFile == "") {
 		return errors.New("-cert and -key belong together: give both, or none for a self-signed certificate")
@@ -228,20 +240,33 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 // calls rearm before it begins to shut down, so that the next signal finds its
 // default disposition and kills the process at once.
 func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout, stderr io.Writer) error {
-	d, err := newDemo(interrupted, opts, stderr)
+	hangups, terminal := watchHangups(), hasTerminal()
+	predecessor, err := takeOver(interrupted, opts)
+	if err != nil {
+		return err
+	}
+	d, err := newDemo(interrupted, opts, predecessor, stderr)
 	if err != nil {
 		return err
 	}
 	d.start()
-	d.printAddresses(stdout)
-	err = d.wait(interrupted)
+	if err = d.becomeReady(interrupted); err == nil {
+		d.printAddresses(stdout)
+		err = d.wait(interrupted, d.awaitSuccessors(interrupted, hangups, terminal))
+	}
 	rearm()
 	d.log.Info("stopping", "because", stopReason(interrupted, err), "limit", shutdownLimit)
 	d.shutdown(shutdownLimit)
 	d.printSummary(stdout)
 	d.release()
+	if err == errHandedOver {
+		return nil
+	}
 	return err
 }
+
+// errHandedOver is the end of a process whose successor has everything.
+var errHandedOver = errors.New("another process has taken over")
 
 // stopReason puts the end of wait into words.
 func stopReason(interrupted context.Context, err error) error {
@@ -254,8 +279,9 @@ func stopReason(interrupted context.Context, err error) error {
 // demo is the two servers of "percore serve" and the parts they stand on. Its
 // methods are for one goroutine, in the order in which they are written here.
 type demo struct {
-	opts serveOptions
-	log  *slog.Logger
+	opts        serveOptions
+	log         *slog.Logger
+	predecessor *handover.Arrival // nil: none
 
 	root         *os.Root
 	engine       *serveEngine
@@ -278,9 +304,10 @@ type demo struct {
 }
 
 // newDemo opens the directory and both listeners, in this order: the mistake
-// that is cheapest to make is found first. On an error nothing stays open.
-func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, err error) {
-	d := &demo{opts: opts, log: newLogger(logTo, opts.verbose), failed: make(chan error, 3)}
+// that is cheapest to make is found first. On an error nothing stays open, and the predecessor serves
+// on.
+func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Arrival, logTo io.Writer) (_ *demo, err error) {
+	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 4)}
 	defer func() {
 		if err != nil {
 			d.release()
@@ -298,8 +325,10 @@ func newDemo(ctx context.Context, opts serveOptions, logTo io.Writer) (_ *demo, 
 	if d.grpcListener, err = d.listen(ctx, "grpc", opts.grpcAddress); err != nil {
 		return nil, err
 	}
-	if d.admin, err = d.listenAdmin(opts.adminAddress); err != nil {
-		return nil, err
+	if d.predecessor == nil { // or it has the address until it has handed over
+		if err = d.listenAdmin(); err != nil {
+			return nil, err
+		}
 	}
 	site := newHTTPServer(d.root, &d.httpRequests, d.log)
 	if opts.tls {
@@ -336,6 +365,12 @@ func openDir(dir string) (*os.Root, error) {
 
 // listen opens the listener of the server that the flag called name configures.
 func (d *demo) listen(ctx context.Context, name, address string) (openListener, error) {
+	if d.predecessor != nil && name == "http" {
+		return d.engine.inherit(d.predecessor, d.opts.listenerName())
+	}
+	if d.predecessor != nil {
+		return d.engine.inherit(d.predecessor, name)
+	}
 	l, err := d.engine.listen(ctx, address)
 	return l, listenError(name, address, err)
 }
@@ -361,6 +396,11 @@ func (d *demo) start() {
 	d.serve("HTTP", serveHTTP, d.httpListener)
 	serveGRPC := func(l net.Listener) error { return d.engine.serveGRPC(d.grpcServer, l) }
 	d.serve("gRPC", serveGRPC, d.grpcListener)
+	d.startAdmin()
+}
+
+// startAdmin starts the admin server if its listener is there.
+func (d *demo) startAdmin() {
 	if d.admin != nil {
 		d.serve("admin", d.adminServer.Serve, openListener{Listener: d.admin})
 	}
@@ -424,13 +464,17 @@ func dialAddress(addr net.Addr) string {
 }
 
 // wait blocks until interrupted is done, and then returns nil, or until a
-// server fails, and then returns why.
-func (d *demo) wait(interrupted context.Context) error {
+// server fails or a successor has taken over, and then returns why.
+func (d *demo) wait(interrupted context.Context, s *successors) error {
+	defer s.close()
 	select {
 	case <-interrupted.Done():
 		return nil
 	case err := <-d.failed:
 		return err
+	case <-s.handed:
+		_ = d.adminServer.Close() // the successor waits for the address
+		return errHandedOver
 	}
 }
 
@@ -497,6 +541,9 @@ func (d *demo) release() {
 		if l.Listener != nil {
 			_ = l.Close()
 		}
+	}
+	if d.predecessor != nil {
+		_ = d.predecessor.Close()
 	}
 	if d.engine != nil {
 		d.engine.close()

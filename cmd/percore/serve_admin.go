@@ -52,10 +52,10 @@ func serveAdminIndex(w http.ResponseWriter, _ *http.Request) {
 }
 
 // listenAdmin opens the listener of the admin server, unless there is to be none.
-func (d *demo) listenAdmin(address string) (net.Listener, error) {
-	if address == "" {
-		return nil, nil
+func (d *demo) listenAdmin() (err error) {
+	if address := d.opts.adminAddress; address != "" {
+		d.admin, err = net.Listen("tcp", address)
+		err = listenError("admin", address, err)
 	}
-	l, err := net.Listen("tcp", address)
-	return l, listenError("admin", address, err)
+	return err
 }

@@ -22,7 +22,7 @@ func startDemo(t *testing.T, opts serveOptions) *demo {
 	t.Helper()
 	testnet.NoLeaks(t)
 	opts.httpAddress, opts.grpcAddress, opts.adminAddress, opts.dir = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
-	d, err := newDemo(t.Context(), opts, io.Discard)
+	d, err := newDemo(t.Context(), opts, nil, io.Discard)
 	if err != nil {
 		t.Fatalf("newDemo: %v", err)
 	}

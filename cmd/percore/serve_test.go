@@ -292,7 +292,7 @@ func TestServeParks(t *testing.T) {
 			testnet.NoLeaks(t)
 			d, err := newDemo(t.Context(), serveOptions{
 				httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore, plain: plain,
-			}, io.Discard)
+			}, nil, io.Discard)
 			if err != nil {
 				t.Fatalf("newDemo: %v", err)
 			}
@@ -326,7 +326,7 @@ func TestServeParks(t *testing.T) {
 func TestServeShowsListener(t *testing.T) {
 	d, err := newDemo(t.Context(), serveOptions{
 		httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore, loops: 2,
-	}, io.Discard)
+	}, nil, io.Discard)
 	if err != nil {
 		t.Fatalf("newDemo: %v", err)
 	}
@@ -475,7 +475,7 @@ func inProcess(t *testing.T, engine string) (*demo, *transcript) {
 	log := newTranscript()
 	d, err := newDemo(t.Context(), serveOptions{
 		httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: engine,
-	}, log)
+	}, nil, log)
 	if err != nil {
 		t.Fatalf("newDemo: %v", err)
 	}
@@ -520,7 +520,7 @@ func TestServeStopsWhenAServerFails(t *testing.T) {
 			d.start()
 			_ = d.httpListener.Close() // behind the server's back
 			failed := make(chan error, 1)
-			go func() { failed <- d.wait(context.Background()) }()
+			go func() { failed <- d.wait(t.Context(), d.awaitSuccessors(t.Context(), nil, false)) }()
 			err := testnet.Receive(t, "the failure", failed)
 			if !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "HTTP server") {
 				t.Errorf("got %v, want an error of the HTTP server that is net.ErrClosed", err)
@@ -560,7 +560,7 @@ func TestServeOpensAllOrNothing(t *testing.T) {
 			busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
 			d, err := newDemo(t.Context(), serveOptions{
 				httpAddress: "127.0.0.1:0", grpcAddress: busy, dir: t.TempDir(), engine: engine,
-			}, io.Discard)
+			}, nil, io.Discard)
 			if !errors.Is(err, syscall.EADDRINUSE) || d != nil {
 				t.Errorf("got %v, %v, want nil and EADDRINUSE", d, err)
 			}

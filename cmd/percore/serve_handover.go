@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore/handover"
+)
+
+// This is how "percore serve" is replaced by another process of itself: on SIGHUP, or by
+// "percore serve -upgrade".
+
+// handOverLimit is for how long a hand-over may take. At its end requests that are still under
+// way stay with the predecessor, which then shuts down.
+const handOverLimit = 30 * time.Second
+
+// freedLimit is for how long the successor waits for the addresses that the predecessor frees at
+// the end of a hand-over, and freedPause how often it tries.
+const (
+	freedLimit = 5 * time.Second
+	freedPause = 20 * time.Millisecond
+)
+
+// controlName is the name of the socket by which -upgrade finds the process that serves on the
+// options' addresses, or "" if these are not known before they are listened on. It is abstract
+// (unix(7)): there is no file that could be left behind, and other users' processes, which could
+// take the name or connect, are told apart by SO_PEERCRED.
+func (o *serveOptions) controlName() string {
+	for _, address := range []string{o.httpAddress, o.grpcAddress} {
+		if _, port, err := net.SplitHostPort(address); err != nil || port == "0" {
+			return ""
+		}
+	}
+	return fmt.Sprintf("@percore-serve/%d/%s/%s", os.Getuid(), o.httpAddress, o.grpcAddress)
+}
+
+// listenerName names the HTTP listener for a successor: one that speaks the other protocol must not
+// get it.
+func (o *serveOptions) listenerName() string {
+	if o.tls {
+		return "https"
+	}
+	return "http"
+}
+
+// takeOver returns what a predecessor leaves, or nil if this process has none.
+func takeOver(ctx context.Context, opts serveOptions) (*handover.Arrival, error) {
+	c, err := handover.Inherited()
+	if err != nil {
+		return nil, err
+	}
+	if c == nil && opts.upgrade {
+		c, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: opts.controlName(), Net: "unixpacket"})
+		if err != nil {
+			return nil, fmt.Errorf("-upgrade: no percore serve of this user with the same -http and -grpc is running (%w)", err)
+		}
+	}
+	if c == nil {
+		return nil, nil
+	}
+	return handover.Take(ctx, c)
+}
+
+// becomeReady has the predecessor leave, if there is one, waits until it has given up everything, and
+// starts the admin server, whose address it had.
+func (d *demo) becomeReady(ctx context.Context) error {
+	if d.predecessor == nil {
+		return nil
+	}
+	err := d.predecessor.Ready(ctx)
+	if errors.Is(err, handover.ErrGone) {
+		d.log.Warn("the predecessor ended in the middle of the hand-over", "err", err)
+		err = nil
+	}
+	if err == nil {
+		err = d.onceFree(d.listenAdmin)
+	}
+	if err == nil {
+		d.startAdmin()
+	}
+	return err
+}
+
+// onceFree calls listen, again and again while the predecessor, if there is one, has the address.
+func (d *demo) onceFree(listen func() error) error {
+	for deadline := time.Now().Add(freedLimit); ; time.Sleep(freedPause) {
+		err := listen()
+		if d.predecessor == nil || !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// successors lets other processes take over.
+type successors struct {
+	d       *demo
+	hangups <-chan os.Signal
+	control *net.UnixListener // nil: there is none
+	handed  chan struct{}     // closed when a successor has everything
+
+	end  context.CancelFunc
+	once sync.Once
+	all  sync.WaitGroup
+}
+
+// watchHangups returns where SIGHUP comes from now on: also one that comes too early, or too late,
+// doesn't end the process.
+func watchHangups() <-chan os.Signal {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return hangups
+}
+
+// awaitSuccessors begins to.
+func (d *demo) awaitSuccessors(ctx context.Context, hangups <-chan os.Signal, terminal bool) *successors {
+	s := &successors{d: d, hangups: hangups, handed: make(chan struct{})}
+	ctx, s.end = context.WithCancel(ctx)
+	s.all.Go(func() { s.restartOnHangup(ctx, terminal) })
+	if s.control = d.listenControl(); s.control != nil {
+		s.all.Go(func() { s.acceptSuccessors(ctx) })
+	}
+	return s
+}
+
+// listenControl returns the listener for -upgrade. The server does without if it can't have one.
+func (d *demo) listenControl() (l *net.UnixListener) {
+	name := d.opts.controlName()
+	if name == "" || d.engine.group == nil {
+		return nil
+	}
+	err := d.onceFree(func() (err error) {
+		l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
+		return err
+	})
+	if err != nil {
+		d.log.Warn("percore serve -upgrade will not find this process", "err", err)
+		return nil
+	}
+	return l
+}
+
+// restartOnHangup starts a successor for each SIGHUP. If the terminal is gone, the signal says so, and
+// the process ends as programs do.
+func (s *successors) restartOnHangup(ctx context.Context, terminal bool) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.hangups:
+		}
+		if terminal && !hasTerminal() {
+			s.d.failed <- errors.New("the terminal was closed")
+			return
+		}
+		if err := s.restart(ctx); err != nil {
+			s.d.log.Error("restarting failed", "err", err)
+		}
+	}
+}
+
+// restart starts a successor and hands over to it, in the background.
+func (s *successors) restart(ctx context.Context) error {
+	exe, err := os.Executable() // its path at the start: by now another version may be there
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c, err := handover.Start(cmd)
+	if err != nil {
+		return err
+	}
+	s.d.log.Info("starting a successor", "pid", cmd.Process.Pid)
+	go func() { _ = cmd.Wait() }() // or it would be a zombie when it has failed; what it failed of, it says itself
+	s.all.Go(func() { s.give(ctx, c) })
+	return nil
+}
+
+// acceptSuccessors hands over to processes that connect.
+func (s *successors) acceptSuccessors(ctx context.Context) {
+	for {
+		c, err := s.control.AcceptUnix()
+		if err != nil {
+			return // closed: accept4 for lack of descriptors is waited out by the next hand-over
+		}
+		s.all.Go(func() { s.give(ctx, c) })
+	}
+}
+
+// give hands over to the process at the other end of c.
+func (s *successors) give(ctx context.Context, c *net.UnixConn) {
+	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
+	defer cancel()
+	if err := handover.Give(ctx, c, s.d.servers()...); err != nil {
+		s.d.log.Error("handing over failed", "err", err)
+		return
+	}
+	s.once.Do(func() { close(s.handed) })
+}
+
+// servers are the parts that a successor gets.
+func (d *demo) servers() []handover.Server {
+	source, _ := d.httpServer.(handover.Source)
+	return []handover.Server{
+		{Name: d.opts.listenerName(), Listener: d.httpListener.Listener, Source: source},
+		{Name: "grpc", Listener: d.grpcListener.Listener},
+	}
+}
+
+// close ends it, and hand-overs that are under way.
+func (s *successors) close() {
+	s.end()
+	if s.control != nil {
+		_ = s.control.Close()
+	}
+	s.all.Wait()
+}
+
+// hasTerminal reports whether the process has a controlling terminal that is still there (tty(4)).
+func hasTerminal() bool {
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	_ = tty.Close()
+	return true
+}
+
+// inherit returns the listener that the predecessor calls name.
+func (e *serveEngine) inherit(from *handover.Arrival, name string) (openListener, error) {
+	l, err := from.Listener(name, &e.lc)
+	if err != nil {
+		return openListener{}, err
+	}
+	return e.open(l), nil
+}

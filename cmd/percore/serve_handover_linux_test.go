@@ -1,0 +1,507 @@
+//go:build !percore_net
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/percore/percore/cmd/percore/internal/echopb"
+	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// generations is "percore serve" with all processes that take over from each other.
+type generations struct {
+	t      *testing.T
+	output *transcript // of all of them
+	first  *exec.Cmd
+	pid    int // of the one that serves
+	dir    string
+
+	httpAddress, grpcAddress string
+}
+
+// startGenerations starts the first process.
+func startGenerations(t *testing.T, args ...string) *generations {
+	t.Helper()
+	g := &generations{t: t, output: newTranscript(), dir: t.TempDir(), httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0"}
+	g.first = g.start(args...)
+	g.pid = g.first.Process.Pid
+	g.output.await(t, "Ctrl-C stops")
+	g.httpAddress = submatch(t, g.output.String(), `HTTP +https?://(127\.0\.0\.1:\d+)/ `)
+	g.grpcAddress = submatch(t, g.output.String(), `gRPC +(127\.0\.0\.1:\d+) `)
+	t.Cleanup(func() {
+		for _, pid := range g.pids() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	return g
+}
+
+// start starts a process. Its output, and that of its successors, goes through a pipe that is theirs, so
+// that the end of the process is not that of its output.
+func (g *generations) start(args ...string) *exec.Cmd {
+	g.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		g.t.Fatalf("finding the test binary: %v", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		g.t.Fatalf("pipe: %v", err)
+	}
+	defer w.Close()
+	go func() {
+		_, _ = io.Copy(g.output, r)
+		r.Close()
+	}()
+	args = append([]string{"serve", "-http", g.httpAddress, "-grpc", g.grpcAddress, "-admin", "", "-dir", g.dir}, args...)
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), commandVariable+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		g.t.Fatalf("percore serve: %v", err)
+	}
+	return cmd
+}
+
+var successorPid = regexp.MustCompile(`starting a successor" pid=(\d+)`)
+
+// pids returns the processes so far, oldest first.
+func (g *generations) pids() []int {
+	all := []int{g.first.Process.Pid}
+	for _, m := range successorPid.FindAllStringSubmatch(g.output.String(), -1) {
+		if pid, err := strconv.Atoi(m[1]); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// hangUp sends SIGHUP to the process that serves and returns the pid of its successor, which may not
+// be ready.
+func (g *generations) hangUp() int {
+	g.t.Helper()
+	before := len(g.pids())
+	if err := syscall.Kill(g.pid, syscall.SIGHUP); err != nil {
+		g.t.Fatalf("SIGHUP: %v", err)
+	}
+	testnet.Eventually(g.t, "a successor", func() bool { return len(g.pids()) > before })
+	return g.pids()[before]
+}
+
+// count returns how often the processes have printed text.
+func (g *generations) count(text string) int { return strings.Count(g.output.String(), text) }
+
+// descriptors returns how many descriptors the process that serves has open.
+func (g *generations) descriptors() int {
+	g.t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.pid))
+	if err != nil {
+		g.t.Fatalf("counting the process's descriptors: %v", err)
+	}
+	return len(entries)
+}
+
+// restart replaces the newest process by another one, and returns when that has everything.
+func (g *generations) restart() {
+	g.t.Helper()
+	before := g.count("Ctrl-C stops")
+	g.pid = g.hangUp()
+	testnet.Eventually(g.t, "the successor", func() bool { return g.count("Ctrl-C stops") > before })
+}
+
+// requests returns how many HTTP requests the processes have had that have ended.
+func (g *generations) requests() (sum int) {
+	for _, m := range regexp.MustCompile(`requests +\d+ \((\d+) HTTP`).FindAllStringSubmatch(g.output.String(), -1) {
+		n, _ := strconv.Atoi(m[1])
+		sum += n
+	}
+	return sum
+}
+
+// stop ends the newest process, and waits until it and all others are gone.
+func (g *generations) stop() {
+	g.t.Helper()
+	_ = syscall.Kill(g.pid, syscall.SIGTERM)
+	_ = g.first.Wait()
+	testnet.Eventually(g.t, "the end of all processes", func() bool {
+		return !slices.ContainsFunc(g.pids(), func(pid int) bool { return isRunning(pid) })
+	})
+}
+
+// isRunning reports whether there is such a process, and not a zombie only.
+func isRunning(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z")
+}
+
+// keepAliveClient is a client with one connection for all its requests.
+type keepAliveClient struct {
+	conn   net.Conn
+	reader *bufio.Reader
+	id     int
+	made   int // requests
+}
+
+func newKeepAliveClient(t *testing.T, address string, id int) *keepAliveClient {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatalf("client %d: %v", id, err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &keepAliveClient{conn: conn, reader: bufio.NewReaderSize(conn, 1024), id: id}
+}
+
+// request makes a request, and fails unless it is answered on the same connection, by its own answer.
+func (c *keepAliveClient) request() error {
+	c.made++
+	target := fmt.Sprintf("/echo?client=%d&request=%d", c.id, c.made)
+	if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: percore\r\n\r\n", target); err != nil {
+		return fmt.Errorf("%s: %w", target, err)
+	}
+	_ = c.conn.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	resp, err := http.ReadResponse(c.reader, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", target, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: body: %w", target, err)
+	case resp.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "GET "+target+" HTTP/1.1\r\n"):
+		return fmt.Errorf("%s: got %s and %q", target, resp.Status, body)
+	case resp.Close:
+		return fmt.Errorf("%s: the server says Connection: close", target)
+	}
+	return nil
+}
+
+// SIGHUP replaces the process. A connection that waits goes on in the next one, one with a request under
+// way afterwards.
+func TestServeRestart(t *testing.T) {
+	for _, args := range [][]string{{}, {"-fastpath"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			g := startGenerations(t, args...)
+			idle, fresh, busy := newKeepAliveClient(t, g.httpAddress, 1), newKeepAliveClient(t, g.httpAddress, 2), newKeepAliveClient(t, g.httpAddress, 3)
+			for _, c := range []*keepAliveClient{idle, busy} {
+				if err := c.request(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := io.WriteString(busy.conn, "GET /clock?interval=50ms&count=10 HTTP/1.1\r\nHost: percore\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			clock, err := http.ReadResponse(busy.reader, nil)
+			if err != nil {
+				t.Fatalf("/clock: %v", err)
+			}
+			rpc, err := grpc.NewClient(g.grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatalf("grpc.NewClient: %v", err)
+			}
+			defer rpc.Close()
+			call := func() {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+				defer cancel()
+				resp, err := echopb.NewEchoClient(rpc).Unary(ctx, &echopb.EchoRequest{Message: "hello"}, grpc.WaitForReady(true))
+				if err != nil || resp.GetMessage() != "hello" {
+					t.Errorf("Unary: got %v, %v", resp, err)
+				}
+			}
+			call()
+			g.restart()
+			if body, err := io.ReadAll(clock.Body); err != nil || strings.Count(string(body), "data: ") != 10 {
+				t.Errorf("/clock, which began before: got %q, %v, want ten times", body, err)
+			}
+			clock.Body.Close()
+			for _, c := range []*keepAliveClient{idle, fresh, busy} {
+				if err := c.request(); err != nil {
+					t.Error(err)
+				}
+			}
+			call()
+			g.restart()
+			for _, c := range []*keepAliveClient{idle, fresh, busy} {
+				if err := c.request(); err != nil {
+					t.Error(err)
+				}
+			}
+			call()
+			g.stop()
+			if n := len(g.pids()); n != 3 {
+				t.Errorf("%d processes, want 3", n)
+			}
+			if got, want := g.requests(), idle.made+fresh.made+busy.made+1; got != want {
+				t.Errorf("the processes have had %d requests, and the clients made %d", got, want)
+			}
+			for _, bad := range []string{"failed", "Unsafe", "panic", "cut off"} {
+				if g.count(bad) > 0 {
+					t.Errorf("the processes say %q:\n%s", bad, g.output)
+				}
+			}
+		})
+	}
+}
+
+// A process that is started with -upgrade takes over from the one that it finds, and fails if there is
+// none.
+func TestServeUpgrade(t *testing.T) {
+	g := startGenerations(t)
+	g.stop()
+	g = &generations{t: t, output: newTranscript(), dir: t.TempDir(), httpAddress: g.httpAddress, grpcAddress: g.grpcAddress}
+	alone := g.start("-upgrade")
+	if err := alone.Wait(); alone.ProcessState.ExitCode() != exitFailure {
+		t.Errorf("-upgrade of nothing: got %v, want status %d", err, exitFailure)
+	}
+	g.output.await(t, "-upgrade: no percore serve")
+	g.first = g.start() // with the ports known
+	t.Cleanup(func() { _ = g.first.Process.Kill() })
+	g.output.await(t, "Ctrl-C stops")
+	c := newKeepAliveClient(t, g.httpAddress, 1)
+	if err := c.request(); err != nil {
+		t.Fatal(err)
+	}
+	wrong := g.start("-upgrade", "-tls")
+	_ = wrong.Wait()
+	if wrong.ProcessState.ExitCode() != exitFailure {
+		t.Error("-upgrade to another protocol: it did not fail")
+	}
+	if err := c.request(); err != nil {
+		t.Fatalf("after an upgrade that failed: %v", err)
+	}
+	second := g.start("-upgrade")
+	t.Cleanup(func() { _ = second.Process.Kill() })
+	if err := g.first.Wait(); err != nil {
+		t.Errorf("the predecessor: %v", err)
+	}
+	if err := c.request(); err != nil {
+		t.Error(err)
+	}
+	testnet.Eventually(t, "the successor", func() bool { return g.count("Ctrl-C stops") == 2 })
+	third := g.start("-upgrade") // finds the second, by the same name
+	t.Cleanup(func() { _ = third.Process.Kill() })
+	if err := second.Wait(); err != nil {
+		t.Errorf("the second: %v", err)
+	}
+	if err := c.request(); err != nil {
+		t.Error(err)
+	}
+	_ = third.Process.Signal(syscall.SIGTERM)
+	if err := third.Wait(); err != nil {
+		t.Errorf("the third: %v", err)
+	}
+}
+
+// A successor that does not start changes nothing.
+func TestServeRestartFails(t *testing.T) {
+	g := startGenerations(t)
+	c := newKeepAliveClient(t, g.httpAddress, 1)
+	for round := range 2 {
+		if err := c.request(); err != nil {
+			t.Fatal(err)
+		}
+		if round == 0 {
+			if err := os.Rename(g.dir, g.dir+"-gone"); err != nil { // serve's -dir
+				t.Fatal(err)
+			}
+			g.hangUp()
+			g.output.await(t, "handing over failed")
+		}
+	}
+	if err := os.Rename(g.dir+"-gone", g.dir); err != nil {
+		t.Fatal(err)
+	}
+	g.restart() // the next attempt succeeds
+	if err := c.request(); err != nil {
+		t.Fatal(err)
+	}
+	g.stop()
+}
+
+// A successor is killed at a random time. Until it is ready nothing is lost. Afterwards it is the
+// connections that it has taken over, as with any process.
+func TestServeRestartKilled(t *testing.T) {
+	rounds := 20
+	if testing.Short() {
+		rounds = 5
+	}
+	var g *generations
+	var clients []*keepAliveClient
+	ends := make(map[string]int)
+	for range rounds {
+		if g == nil {
+			g, clients = startGenerations(t, "-fastpath"), nil
+		}
+		for len(clients) < 50 {
+			clients = append(clients, newKeepAliveClient(t, g.httpAddress, len(clients)))
+		}
+		failures := g.count("handing over failed")
+		killed := g.hangUp()
+		time.Sleep(rand.N(40 * time.Millisecond))
+		_ = syscall.Kill(killed, syscall.SIGKILL)
+		testnet.Eventually(t, "the end of the hand-over", func() bool {
+			return g.count("handing over failed") > failures || g.count("another process has taken over") > 0
+		})
+		lines := strings.Split(g.output.String(), "handing over failed")
+		last := lines[len(lines)-1]
+		switch {
+		case g.count("another process has taken over") > 0: // too late
+			ends["after it"]++
+			_ = g.first.Wait()
+			g = nil
+			continue
+		case strings.Contains(last, "handing over connections"), strings.Contains(last, "handover: ending"):
+			ends["during it"]++
+			clients = slices.DeleteFunc(clients, func(c *keepAliveClient) bool { return c.request() != nil })
+		default:
+			ends["before it"]++
+		}
+		if !isRunning(g.pid) {
+			t.Fatalf("the predecessor has ended:\n%s", g.output)
+		}
+		for _, c := range append(clients, newKeepAliveClient(t, g.httpAddress, -1)) {
+			if err := c.request(); err != nil {
+				t.Errorf("after a successor was killed: %v\n%s", err, last)
+			}
+		}
+	}
+	if g != nil {
+		g.stop()
+	}
+	t.Logf("killed, as seen from the hand-over of connections: %v", ends)
+}
+
+// TestServeRestartsUnderLoad is the promise of the whole: clients that keep their connections, and send
+// requests at times of their own, notice nothing of the server's restarts. PERCORE_TEST_CLIENTS and
+// PERCORE_TEST_RESTARTS are its size.
+func TestServeRestartsUnderLoad(t *testing.T) {
+	clients, restarts := 300, 4
+	if testing.Short() {
+		clients, restarts = 50, 2
+	}
+	for name, n := range map[string]*int{"PERCORE_TEST_CLIENTS": &clients, "PERCORE_TEST_RESTARTS": &restarts} {
+		if text := os.Getenv(name); text != "" {
+			var err error
+			if *n, err = strconv.Atoi(text); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	perSecond := 1500 // requests of all clients together
+	if race.Enabled {
+		perSecond = 300
+	}
+	g := startGenerations(t, "-fastpath")
+	var (
+		stop   atomic.Bool
+		failed atomic.Int64
+		made   atomic.Int64
+		late   latencies
+		all    sync.WaitGroup
+	)
+	interval := time.Duration(clients) * time.Second / time.Duration(perSecond)
+	begun := make([]*keepAliveClient, clients)
+	for i := range begun {
+		begun[i] = newKeepAliveClient(t, g.httpAddress, i)
+		if err := begun[i].request(); err != nil {
+			t.Fatal(err)
+		}
+		made.Add(1)
+	}
+	open := g.descriptors()
+	for _, c := range begun {
+		all.Go(func() {
+			// An open loop: a request has its time, whether the one before was answered late or not.
+			due := time.Now().Add(rand.N(interval))
+			for ; !stop.Load(); due = due.Add(interval/2 + rand.N(interval)) {
+				time.Sleep(time.Until(due))
+				if err := c.request(); err != nil {
+					if failed.Add(1) <= 5 {
+						t.Error(err)
+					}
+					return
+				}
+				made.Add(1)
+				late.add(time.Since(due))
+			}
+		})
+	}
+	for range restarts {
+		time.Sleep(200 * time.Millisecond)
+		g.restart()
+	}
+	time.Sleep(200 * time.Millisecond)
+	// Each has a few more or less at the moment: pipes, and the runtime's and the loops' epoll sets.
+	if n := g.descriptors(); n > open+10 {
+		t.Errorf("the last process has %d descriptors, and the first had %d", n, open)
+	}
+	stop.Store(true)
+	all.Wait()
+	g.stop()
+	if n := failed.Load(); n > 0 {
+		t.Errorf("%d of %d clients failed", n, clients)
+	}
+	if got, want := g.requests(), int(made.Load()+failed.Load()); got != want {
+		t.Errorf("the processes have had %d requests, and the clients made %d", got, want)
+	}
+	if n := len(g.pids()); n != restarts+1 {
+		t.Errorf("%d processes, want %d", n, restarts+1)
+	}
+	for _, bad := range []string{"failed", "panic", "cut off"} {
+		if g.count(bad) > 0 {
+			t.Errorf("the processes say %q:\n%s", bad, g.output)
+		}
+	}
+	t.Logf("%d clients, %d restarts, %d requests: %s", clients, restarts, made.Load(), &late)
+}
+
+// latencies are the times from when requests were due to their answers.
+type latencies struct {
+	mu  sync.Mutex
+	all []time.Duration
+}
+
+func (l *latencies) add(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, d)
+}
+
+func (l *latencies) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.all) == 0 {
+		return "none"
+	}
+	slices.Sort(l.all)
+	at := func(q float64) time.Duration { return l.all[int(q*float64(len(l.all)-1))].Round(10 * time.Microsecond) }
+	return fmt.Sprintf("median %v, p99 %v, longest %v", at(0.5), at(0.99), at(1))
+}
