@@ -1,0 +1,120 @@
+// Command handover replaces itself and keeps the connections of its clients: on SIGHUP it starts its
+// successor, which gets the listener and the connections that wait for a request, at once, and the
+// others when their requests have been answered.
+//
+//	go build -o server ./handover && ./server
+//	kill -HUP $(pidof server)
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
+)
+
+// giveLimit is for how long a successor may take to start, and requests to end.
+const giveLimit = 30 * time.Second
+
+func main() {
+	address := flag.String("addr", "localhost:8080", "address to listen on")
+	flag.Parse()
+	if err := run(*address); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(address string) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+
+	ln, predecessor, err := listen(address)
+	if err != nil {
+		return err
+	}
+	server := httpadapter.Wrap(&http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintln(w, "hello from process", os.Getpid())
+		}),
+	}, httpadapter.FastPath())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ln) }()
+
+	if predecessor != nil {
+		// The connections come now, out of the listener. A predecessor that has crashed meanwhile has left
+		// the listener at least.
+		err := predecessor.Ready(context.Background())
+		if err != nil && !errors.Is(err, handover.ErrGone) {
+			return err
+		}
+	}
+	log.Print("process ", os.Getpid(), " serves http://", ln.Addr())
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-hangup:
+		}
+		err := give(handover.Server{Name: "http", Listener: ln, Source: server})
+		if err == nil {
+			break
+		}
+		log.Print(err) // it says that this process goes on
+	}
+	// Requests that have taken too long, connections over TLS and those that were upgraded have stayed.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return server.Shutdown(ctx)
+}
+
+// listen takes the listener over from the predecessor, if there is one, and otherwise opens it.
+func listen(address string) (net.Listener, *handover.Arrival, error) {
+	c, err := handover.Inherited()
+	if err != nil {
+		return nil, nil, err
+	}
+	if c == nil {
+		ln, err := percore.Listen("tcp", address)
+		return ln, nil, err
+	}
+	predecessor, err := handover.Take(context.Background(), c)
+	if err != nil {
+		return nil, nil, err
+	}
+	ln, err := predecessor.Listener("http", nil)
+	if err != nil {
+		return nil, nil, errors.Join(err, predecessor.Close())
+	}
+	return ln, predecessor, nil
+}
+
+// give starts the successor and gives it the server's listener and connections.
+func give(server handover.Server) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	c, err := handover.Start(cmd)
+	if err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // should it fail
+	ctx, cancel := context.WithTimeout(context.Background(), giveLimit)
+	defer cancel()
+	return handover.Give(ctx, c, server)
+}
