@@ -251,8 +251,9 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	}
 	d.start()
 	if err = d.becomeReady(interrupted); err == nil {
+		s := d.awaitSuccessors(interrupted, hangups, terminal)
 		d.printAddresses(stdout)
-		err = d.wait(interrupted, d.awaitSuccessors(interrupted, hangups, terminal))
+		err = d.wait(interrupted, s)
 	}
 	rearm()
 	d.log.Info("stopping", "because", stopReason(interrupted, err), "limit", shutdownLimit)

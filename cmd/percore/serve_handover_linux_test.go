@@ -144,10 +144,17 @@ func (g *generations) requests() (sum int) {
 func (g *generations) stop() {
 	g.t.Helper()
 	_ = syscall.Kill(g.pid, syscall.SIGTERM)
-	_ = g.first.Wait()
+	_ = waitFor(g.t, g.first)
 	testnet.Eventually(g.t, "the end of all processes", func() bool {
 		return !slices.ContainsFunc(g.pids(), func(pid int) bool { return isRunning(pid) })
 	})
+}
+
+// waitFor is cmd.Wait for a process that ends by itself.
+func waitFor(t *testing.T, cmd *exec.Cmd) (err error) {
+	t.Helper()
+	testnet.Within(t, "waiting for a process to exit", func() { err = cmd.Wait() })
+	return err
 }
 
 // isRunning reports whether there is such a process, and not a zombie only.
@@ -278,7 +285,7 @@ func TestServeUpgrade(t *testing.T) {
 	g.stop()
 	g = &generations{t: t, output: newTranscript(), dir: t.TempDir(), httpAddress: g.httpAddress, grpcAddress: g.grpcAddress}
 	alone := g.start("-upgrade")
-	if err := alone.Wait(); alone.ProcessState.ExitCode() != exitFailure {
+	if err := waitFor(t, alone); alone.ProcessState.ExitCode() != exitFailure {
 		t.Errorf("-upgrade of nothing: got %v, want status %d", err, exitFailure)
 	}
 	g.output.await(t, "-upgrade: no percore serve")
@@ -290,7 +297,7 @@ func TestServeUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	wrong := g.start("-upgrade", "-tls")
-	_ = wrong.Wait()
+	_ = waitFor(t, wrong)
 	if wrong.ProcessState.ExitCode() != exitFailure {
 		t.Error("-upgrade to another protocol: it did not fail")
 	}
@@ -299,7 +306,7 @@ func TestServeUpgrade(t *testing.T) {
 	}
 	second := g.start("-upgrade")
 	t.Cleanup(func() { _ = second.Process.Kill() })
-	if err := g.first.Wait(); err != nil {
+	if err := waitFor(t, g.first); err != nil {
 		t.Errorf("the predecessor: %v", err)
 	}
 	if err := c.request(); err != nil {
@@ -308,14 +315,14 @@ func TestServeUpgrade(t *testing.T) {
 	testnet.Eventually(t, "the successor", func() bool { return g.count("Ctrl-C stops") == 2 })
 	third := g.start("-upgrade") // finds the second, by the same name
 	t.Cleanup(func() { _ = third.Process.Kill() })
-	if err := second.Wait(); err != nil {
+	if err := waitFor(t, second); err != nil {
 		t.Errorf("the second: %v", err)
 	}
 	if err := c.request(); err != nil {
 		t.Error(err)
 	}
 	_ = third.Process.Signal(syscall.SIGTERM)
-	if err := third.Wait(); err != nil {
+	if err := waitFor(t, third); err != nil {
 		t.Errorf("the third: %v", err)
 	}
 }
@@ -375,7 +382,7 @@ func TestServeRestartKilled(t *testing.T) {
 		switch {
 		case g.count("another process has taken over") > 0: // too late
 			ends["after it"]++
-			_ = g.first.Wait()
+			_ = waitFor(t, g.first)
 			g = nil
 			continue
 		case strings.Contains(last, "handing over connections"), strings.Contains(last, "handover: ending"):
