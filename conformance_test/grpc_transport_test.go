@@ -77,9 +77,9 @@ func TestGRPCMutualTLS(t *testing.T) {
 // TestGRPCLargestMessage sends as much in one message as the limit allows.
 func TestGRPCLargestMessage(t *testing.T) {
 	if testing.Short() {
-		t.Skip("some hundred MiB per engine")
+		t.Skip("some hundred MiB in all")
 	}
-	onEachGRPCArm(t, "64 MiB", func(t *testing.T, arm grpcArm) {
+	onEachGRPCArm(t, "16 MiB", func(t *testing.T, arm grpcArm) {
 		r := startGRPC(t, arm, rigOptions{kind: testnet.TCP4})
 		const overhead = 8 // of a BytesValue, at most
 		largest := bytes.Repeat(pattern(1<<20), maxMessage>>20)
