@@ -230,9 +230,10 @@ func (p *predecessor) wantAll(t *testing.T) {
 	}
 }
 
-// handOver hands over everything.
+// handOver hands over everything, in steps that may take their time again: see shortSteps.
 func (p *predecessor) handOver(t *testing.T) {
 	t.Helper()
+	defer stepNanoseconds.Store(stepNanoseconds.Swap(int64(testnet.HangTimeout)))
 	giving, taking := pair(t)
 	gave := goGive(t.Context(), giving, p.server("web"))
 	a, err := Take(t.Context(), taking)
