@@ -41,8 +41,8 @@ var grpcTransports = []struct {
 	{"TLS", testnet.TCP4, true},
 }
 
-// maxMessage is how large the messages of the echo service may be: four times gRPC's default.
-const maxMessage = 16 << 20
+// maxMessage is how large the messages of the echo service may be: five times gRPC's default.
+const maxMessage = 20 << 20
 
 // echoService is a service written by hand, with bytes for messages, so that
 // the tests need no generated code: a unary call and a bidirectional stream.

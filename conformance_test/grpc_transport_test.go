@@ -79,7 +79,7 @@ func TestGRPCLargestMessage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some hundred MiB in all")
 	}
-	onEachGRPCArm(t, "16 MiB", func(t *testing.T, arm grpcArm) {
+	onEachGRPCArm(t, "20 MiB", func(t *testing.T, arm grpcArm) {
 		r := startGRPC(t, arm, rigOptions{kind: testnet.TCP4})
 		const overhead = 8 // of a BytesValue, at most
 		largest := bytes.Repeat(pattern(1<<20), maxMessage>>20)
