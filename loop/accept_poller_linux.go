@@ -134,11 +134,14 @@ func (p *AcceptPoller) Wake() {
 
 // unkick gives the descriptor the user's deadline back if it has Wake's. It reports whether a wait
 // that began after the given number of unkicks may have timed out because of Wake.
+//
+// A wait that an earlier Wake has ended leaves the deadline of a later one alone: a goroutine that was
+// about to wait, having asked its gate before, has yet to find it.
 func (p *AcceptPoller) unkick(before uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	left := time.Duration(p.mu.at - monotime.Now())
-	if p.mu.kicked {
+	if p.mu.kicked && p.unkicks.Load() == before {
 		p.mu.kicked = false
 		var deadline time.Time
 		if p.mu.at != 0 {

@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -319,6 +321,57 @@ func TestAcceptPollerWake(t *testing.T) {
 			continue // two at once
 		}
 		testnet.Eventually(t, "a wake-up", func() bool { return taken.Load() == i+1 })
+	}
+	s.Close()
+	for range waiters {
+		if err := testnet.Receive(t, "WaitGated", done); err != ErrClosed {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+	}
+}
+
+// TestAcceptPollerWakeBursts has several wake-ups come at once: a waiter that an earlier one has woken
+// must not take a later one away from a waiter that is about to sleep.
+func TestAcceptPollerWakeBursts(t *testing.T) {
+	const waiters, burst = 4, 3
+	rounds := 200_000
+	if testing.Short() || race.Enabled {
+		rounds = 20_000
+	}
+	s, _ := newTestAcceptPoller(t, 1)
+	var ready, taken atomic.Int64
+	gate := func() GateState {
+		for {
+			switch n := ready.Load(); {
+			case n == 0:
+				return GateShut
+			case ready.CompareAndSwap(n, n-1):
+				return GateDone
+			}
+		}
+	}
+	done := make(chan error, waiters)
+	for range waiters {
+		go func() {
+			for {
+				if err := s.WaitGated(gate, nil); err != nil {
+					done <- err
+					return
+				}
+				taken.Add(1)
+			}
+		}()
+	}
+	for round := range int64(rounds) {
+		for range burst {
+			ready.Add(1)
+			s.Wake()
+		}
+		for spins := 0; taken.Load() < (round+1)*burst; spins++ {
+			if runtime.Gosched(); spins > 100_000 {
+				testnet.Eventually(t, "all wake-ups", func() bool { return taken.Load() == (round+1)*burst })
+			}
+		}
 	}
 	s.Close()
 	for range waiters {
