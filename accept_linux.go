@@ -204,6 +204,7 @@ func (a *acceptor) look() loop.GateState {
 // takeArrival returns a connection that has left the backlog before, or nil if it is gone: another
 // call of Accept has it, or the user did not want it.
 func (a *acceptor) takeArrival() *Conn {
+	a.lastPause.Store(0) // first: settled looks at the queues first
 	w := a.arrivals.next()
 	if w == nil {
 		w = a.listener.adopted.next()

@@ -93,12 +93,21 @@ func (l *listener) pause(paused bool) {
 // settled is moving.Listener's. A goroutine that calls Accept has come back for the next connection
 // when it has found the listener paused.
 func (l *listener) settled() bool {
-	for _, a := range l.acceptors() {
-		if a.used.Load() && a.lastPause.Load() != l.pauses.Load() || !a.arrivals.isEmpty() {
+	all := l.acceptors()
+	for _, a := range all {
+		if !a.arrivals.isEmpty() {
 			return false
 		}
 	}
-	return l.adopted.isEmpty()
+	if !l.adopted.isEmpty() {
+		return false
+	}
+	for _, a := range all {
+		if a.used.Load() && a.lastPause.Load() != l.pauses.Load() {
+			return false
+		}
+	}
+	return true
 }
 
 // adoptConn gives a connection of another process to Accept. It owns nfd.

@@ -429,6 +429,29 @@ func TestPauseUnderLoad(t *testing.T) {
 	accepting.Wait()
 }
 
+// A connection that Accept has taken out of the queue, while OnAccept is asked about it, is on its way.
+func TestSettledWhileAsked(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	from, _ := movable(t, ListenConfig{}, "tcp")
+	to, mover := movable(t, ListenConfig{OnAccept: func(netip.AddrPort, netip.AddrPort) bool {
+		close(asked)
+		<-answer
+		return true
+	}}, "tcp")
+	source, target := acceptAll(from), acceptAll(to)
+	mover.Pause()
+	testnet.Eventually(t, "Settled", mover.Settled)
+	_, c := pairThrough(t, from, source)
+	move(t, c, true, mover)
+	testnet.Receive(t, "OnAccept", asked)
+	if mover.Settled() {
+		t.Error("Settled while a connection is on its way: got true")
+	}
+	close(answer)
+	testnet.Receive(t, "Accept", target).Close()
+	testnet.Eventually(t, "Settled", mover.Settled)
+}
+
 // A listener is moved by one caller at a time; closing and pausing may come in any order.
 func TestMovingCalls(t *testing.T) {
 	ln, mover := movable(t, ListenConfig{}, "tcp")
