@@ -808,7 +808,9 @@ func TestSourceFails(t *testing.T) {
 
 type failingSource struct{}
 
-func (failingSource) HandOver(context.Context, func([]Conn) error) error { return errTest }
+func (failingSource) HandOver(context.Context, net.Listener, func([]Conn) error) error {
+	return errTest
+}
 
 // TestAdoptFails: connections that the successor's listener refuses are lost; the others stay.
 func TestAdoptFails(t *testing.T) {

@@ -273,7 +273,7 @@ func (g *giver) drainServer(ctx context.Context, i int) error {
 	for begin := time.Now(); ; {
 		settled := g.listeners[i].Settled() || time.Since(begin) > stepTimeout()
 		if source := g.servers[i].Source; source != nil { // with those that settled has seen
-			if err := source.HandOver(ctx, func(batch []Conn) error { return g.give(i, batch) }); err != nil {
+			if err := source.HandOver(ctx, g.servers[i].Listener, func(batch []Conn) error { return g.give(i, batch) }); err != nil {
 				return err
 			}
 		}

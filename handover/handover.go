@@ -16,12 +16,14 @@ type Conn = moving.Conn
 //
 // [*httpadapter.Server]: https://pkg.go.dev/github.com/percore/percore/adapters/httpadapter#Server
 type Source interface {
-	// HandOver calls give with connections that wait between requests, at most 253 at a time, until
-	// none is left that could ever move, and returns nil; or until ctx ends, and returns its error; or
-	// until give fails, and returns give's error. Nothing may read from the connections while give
-	// has them. If give returns nil they belong to the other process, and HandOver closes this one's
-	// copies; otherwise they stay.
-	HandOver(ctx context.Context, give func([]Conn) error) error
+	// HandOver calls give with those connections that l has accepted and that wait between requests, at
+	// most 253 at a time, until none is left that could ever move, and returns nil; or until ctx ends,
+	// and returns its error; or until give fails, and returns give's error. Connections of other
+	// listeners stay. Nothing may read from the connections while give has them. If give returns nil
+	// they belong to the other process, and HandOver closes this one's copies; otherwise they stay.
+	//
+	// Give calls it for all its listeners at once, and for each perhaps several times.
+	HandOver(ctx context.Context, l net.Listener, give func([]Conn) error) error
 }
 
 // Server is a part of a process that is handed over.
@@ -32,7 +34,8 @@ type Server struct {
 	// Listener is a *percore.Listener.
 	Listener net.Listener
 
-	// Source has the connections of the listener. If it is nil only the listener moves.
+	// Source has the connections of the listener, and perhaps those of other listeners, which stay, or
+	// move with a Server of their own. If it is nil only the listener moves.
 	Source Source
 }
 

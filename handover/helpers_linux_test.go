@@ -157,7 +157,7 @@ type fakeSource struct {
 	before func(left int) // if not nil: is called before each batch
 }
 
-func (s *fakeSource) HandOver(ctx context.Context, give func([]Conn) error) error {
+func (s *fakeSource) HandOver(ctx context.Context, _ net.Listener, give func([]Conn) error) error {
 	for {
 		s.mu.Lock()
 		batch := slices.Clone(s.conns[:min(len(s.conns), s.batch)])

@@ -129,6 +129,95 @@ func testHTTP(t *testing.T, options ...httpadapter.Option) {
 	<-done
 }
 
+// TestHTTPListeners: of a Server with two listeners both move, or one, and the connections of the other
+// stay and go on.
+func TestHTTPListeners(t *testing.T) {
+	for _, given := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d of 2", given), func(t *testing.T) { testHTTPListeners(t, given) })
+	}
+}
+
+func testHTTPListeners(t *testing.T, given int) {
+	testnet.NoLeaks(t)
+	const clientsEach = 3
+	handler := func(name string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, name) })
+	}
+	open := func(name string) (s *httpadapter.Server, serve func(net.Listener)) {
+		s = httpadapter.Wrap(&http.Server{Handler: handler(name)})
+		var serving sync.WaitGroup
+		t.Cleanup(func() {
+			s.Close()
+			serving.Wait()
+		})
+		return s, func(l net.Listener) { serving.Go(func() { s.Serve(l) }) }
+	}
+	server, serve := open("predecessor")
+	successor, serveNext := open("successor")
+	get := func(c net.Conn, want string) {
+		t.Helper()
+		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(resp.Body); string(got) != want || err != nil {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	var listeners []Server
+	var clients []net.Conn
+	for i := range 2 {
+		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		serve(ln)
+		listeners = append(listeners, Server{strconv.Itoa(i), ln, server})
+		for range clientsEach {
+			c := testnet.Dial(t, ln)
+			get(c, "predecessor")
+			clients = append(clients, c)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+	defer cancel()
+	giving, taking := pair(t)
+	gave := goGive(ctx, giving, listeners[:given]...)
+	a, err := Take(ctx, taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var taken []*percore.Listener
+	for _, name := range a.Names() {
+		ln, err := a.Listener(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		serveNext(ln)
+		taken = append(taken, ln.(*percore.Listener))
+	}
+	if err := a.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := testnet.Receive(t, "Give", gave); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range clients {
+		want := "predecessor"
+		if i < given*clientsEach {
+			want = "successor"
+		}
+		get(c, want)
+	}
+	for i, l := range taken {
+		if got := l.Stats().Adopted; got != clientsEach {
+			t.Errorf("listener %d: got %d connections adopted, want %d", i, got, clientsEach)
+		}
+	}
+	if got, want := successor.Stats().Conns, given*clientsEach; got != want {
+		t.Errorf("got %d connections of the successor's, want %d", got, want)
+	}
+}
+
 // ask sends a request and checks the answer.
 func ask(c net.Conn, r *bufio.Reader, client, n int) error {
 	c.SetDeadline(time.Now().Add(testnet.HangTimeout))

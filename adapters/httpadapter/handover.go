@@ -3,16 +3,22 @@ package httpadapter
 import (
 	"context"
 	"errors"
+	"net"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/percore/percore/internal/moving"
 )
 
-// HandOver moves connections to another process: it calls give with those that wait for a request,
-// or for their first byte, up to 253 at a time, the busy ones among them as soon as they have their
-// answer. It returns nil when no connection is left that can move, or else ctx's error when that is
-// done. Package handover calls it. Most programs use that package.
+// HandOver moves the connections of a listener to another process: it calls give with those that wait
+// for a request, or for their first byte, up to 253 at a time, the busy ones among them as soon as they
+// have their answer. It returns nil when no connection is left that can move, or else ctx's error when
+// that is done. Package handover calls it. Most programs use that package.
+//
+// l is the listener that Serve was called with, itself, not one inside it or around it. The connections
+// of the Server's other listeners stay. Where Serve was not called with l nothing moves.
 //
 // # Give
 //
@@ -39,11 +45,11 @@ import (
 // build tag percore_net, below 0 in [ParkAfter], and if [Stats] has Unsafe.
 //
 // Connections that are accepted meanwhile move, too, so the listener should not accept any.
-// HandOver may be called at any time, but fails while another HandOver of the Server is under way.
-// Afterwards the Server goes on. Shutdown, after HandOver or during it, closes the connections that
-// are left, once they are idle.
-func (s *Server) HandOver(ctx context.Context, give func(conns []moving.Conn) error) error {
-	d := &departure{server: s, ctx: ctx, give: give, wake: make(chan struct{}, 1)}
+// HandOver may be called at any time, also for several listeners at once, but fails while another
+// HandOver of the same listener is under way. Afterwards the Server goes on. Shutdown, after
+// HandOver or during it, closes the connections that are left, once they are idle.
+func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns []moving.Conn) error) error {
+	d := &departure{server: s, listener: l, ctx: ctx, give: give, wake: make(chan struct{}, 1)}
 	if !d.begin() {
 		return errHandOver
 	}
@@ -51,7 +57,7 @@ func (s *Server) HandOver(ctx context.Context, give func(conns []moving.Conn) er
 	return d.run()
 }
 
-var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the Server is under way: call it again when that has returned")
+var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the listener is under way: call it again when that has returned")
 
 // departure is a HandOver that is under way. It takes connections out of service by two ways.
 //
@@ -64,10 +70,11 @@ var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the Ser
 // The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
 type departure struct {
 	// immutable
-	server *Server
-	ctx    context.Context
-	give   func([]moving.Conn) error
-	wake   chan struct{} // has a token if taken may have changed
+	server   *Server
+	listener net.Listener
+	ctx      context.Context
+	give     func([]moving.Conn) error
+	wake     chan struct{} // has a token if taken may have changed
 
 	// mu is taken before conn.mu.
 	mu struct {
@@ -87,15 +94,16 @@ const (
 	lookPause = 5 * time.Millisecond
 )
 
-// begin makes d known. It reports false if there is a departure already.
+// begin makes d known. It reports false if there is a departure of the listener's already.
 func (d *departure) begin() bool {
 	s := d.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.departure != nil {
+	if s.departureLocked(d.listener) != nil {
 		return false
 	}
-	s.setDepartureLocked(d)
+	s.mu.departures = append(s.mu.departures, d)
+	d.setLocked(d)
 	return true
 }
 
@@ -103,7 +111,8 @@ func (d *departure) begin() bool {
 func (d *departure) end() {
 	s := d.server
 	s.mu.Lock()
-	s.setDepartureLocked(nil)
+	s.mu.departures = slices.DeleteFunc(s.mu.departures, func(other *departure) bool { return other == d })
+	d.setLocked(nil)
 	s.mu.Unlock()
 	d.mu.Lock()
 	d.mu.over = true
@@ -113,12 +122,27 @@ func (d *departure) end() {
 	}
 }
 
-func (s *Server) setDepartureLocked(d *departure) {
-	s.mu.departure = d
-	for call := range s.mu.calls {
-		call.setDeparture(d)
+// setLocked has the listener's connections leave with to: d, or nil. The Server's mu is held.
+func (d *departure) setLocked(to *departure) {
+	for call := range d.server.mu.calls {
+		if isSame(call.listener, d.listener) {
+			call.setDeparture(to)
+		}
 	}
 }
+
+// departureLocked returns the HandOver of l that is under way, or nil.
+func (s *Server) departureLocked(l net.Listener) *departure {
+	for _, d := range s.mu.departures {
+		if isSame(d.listener, l) {
+			return d
+		}
+	}
+	return nil
+}
+
+// isSame reports whether a and b are one listener. Values that Go can't compare never are.
+func isSame(a, b net.Listener) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // setDeparture has the call's connections leave with d, if they can.
 func (call *serveCall) setDeparture(d *departure) {

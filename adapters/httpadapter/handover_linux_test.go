@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -174,6 +175,95 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
+// TestHandOverListeners: the connections of one listener move, and those of the Server's others stay
+// and go on, or move elsewhere at the same time. A listener that comes meanwhile keeps its own.
+func TestHandOverListeners(t *testing.T) {
+	eachPath(t, func(t *testing.T, opts ...Option) {
+		begun, end := make(chan bool, 2), make(chan bool)
+		f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/wait" {
+				begun <- true
+				<-end
+			}
+			named("first")(rw, r)
+		}, nil, opts...)
+		serve := func() (ln net.Listener, dial func() *client) {
+			ln = testnet.Listen(t, percore.Listen, testnet.TCP4)
+			served := make(chan error, 1)
+			go func() { served <- f.server.Serve(ln) }()
+			t.Cleanup(func() {
+				ln.Close()
+				testnet.Receive(t, "Serve", served)
+			})
+			return ln, func() *client { return f.dialTo(ln) }
+		}
+		_, dialStaying := serve()
+		other, dialOther := serve()
+		one, two := startSuccessor(t, named("one")), startSuccessor(t, named("two"))
+
+		idle, busy, idleOther, busyOther, stays := f.dial(), f.dial(), dialOther(), dialOther(), dialStaying()
+		for _, c := range []*client{idle, idleOther, stays} {
+			c.wantGet("/1", "first/1")
+		}
+		busy.send(request("/wait"))
+		busyOther.send(request("/wait"))
+		for range 2 {
+			testnet.Receive(t, "a handler's begin", begun)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+		defer cancel()
+		moved := make(chan error, 2)
+		go func() { moved <- f.server.HandOver(ctx, f.ln, one.give) }()
+		go func() { moved <- f.server.HandOver(ctx, other, two.give) }()
+		testnet.Eventually(t, "both HandOvers", func() bool { return one.given.Load() == 1 && two.given.Load() == 1 })
+		for _, l := range []net.Listener{f.ln, other} {
+			if err := f.server.HandOver(ctx, l, giveNever); err != errHandOver {
+				t.Errorf("a second HandOver of a listener: got %v, want %v", err, errHandOver)
+			}
+		}
+		idle.wantGet("/2", "one/2")
+		idleOther.wantGet("/2", "two/2")
+		stays.wantGet("/2", "first/2")
+		_, dialLate := serve()
+		late := dialLate()
+		late.wantGet("/2", "first/2")
+		close(end)
+		for range 2 {
+			if err := testnet.Receive(t, "HandOver", moved); err != nil {
+				t.Errorf("HandOver: %v", err)
+			}
+		}
+		for c, want := range map[*client]string{busy: "one/3", busyOther: "two/3", stays: "first/3", late: "first/3"} {
+			if c == busy || c == busyOther {
+				if got := c.answer(); got != "first/wait" {
+					t.Errorf("got %q, want first/wait", got)
+				}
+			}
+			c.wantGet("/3", want)
+		}
+		if got := f.server.Stats(); got.HandedOver != 4 || got.Conns != 2 {
+			t.Errorf("got %d connections handed over and %d here, want 4 and 2", got.HandedOver, got.Conns)
+		}
+	})
+}
+
+// incomparable is a listener by value that Go can't compare.
+type incomparable struct {
+	net.Listener
+	_ []int
+}
+
+// TestHandOverIncomparable: connections of a listener that can't be recognized stay.
+func TestHandOverIncomparable(t *testing.T) {
+	f := start(t, echoPath, func(f *fixture) { f.ln = incomparable{Listener: f.ln} })
+	c := f.dial()
+	c.wantGet("/1", "/1")
+	if err := f.handOver(giveNever); err != nil {
+		t.Errorf("HandOver: %v", err)
+	}
+	c.wantGet("/2", "/2")
+}
+
 // TestHandOverFails: connections go on after a give that fails, as if nothing had happened.
 func TestHandOverFails(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
@@ -282,7 +372,7 @@ func TestHandOverBusy(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		if err := f.server.HandOver(ctx, next.give); err != context.DeadlineExceeded {
+		if err := f.server.HandOver(ctx, f.ln, next.give); err != context.DeadlineExceeded {
 			t.Errorf("HandOver: got %v, want the context's error", err)
 		}
 		moved := make(chan error, 1)
@@ -330,7 +420,7 @@ func (f *fixture) hasPart(c *client) bool {
 func (s *Server) isLeaving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.departure != nil
+	return len(s.mu.departures) > 0
 }
 
 // TestHandOverClosedLoop moves connections that never wait for longer than a client takes for its next

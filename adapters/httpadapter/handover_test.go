@@ -14,7 +14,7 @@ import (
 func (f *fixture) handOver(give func([]moving.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 	defer cancel()
-	return f.server.HandOver(ctx, give)
+	return f.server.HandOver(ctx, f.ln, give)
 }
 
 // wantGet sends a request and checks the answer.
@@ -30,7 +30,7 @@ func giveNever([]moving.Conn) error { return errors.New("give was called") }
 
 // TestHandOverNothing: where nothing is parked HandOver returns at once.
 func TestHandOverNothing(t *testing.T) {
-	if err := Wrap(&http.Server{}).HandOver(t.Context(), giveNever); err != nil {
+	if err := Wrap(&http.Server{}).HandOver(t.Context(), nil, giveNever); err != nil {
 		t.Errorf("HandOver before Serve: %v", err)
 	}
 	f := start(t, echoPath, nil, ParkAfter(-1), FastPath())

@@ -141,7 +141,12 @@ func (f *fixture) dial() *client {
 
 func (f *fixture) dialTCP() *client {
 	f.Helper()
-	c := testnet.Dial(f, f.ln)
+	return f.dialTo(f.ln)
+}
+
+func (f *fixture) dialTo(ln net.Listener) *client {
+	f.Helper()
+	c := testnet.Dial(f, ln)
 	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	return &client{c, f, bufio.NewReader(c)}
 }

@@ -85,5 +85,5 @@ func (pf *performance) pause() {
 func handOverSoon(s *stage, give func([]moving.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
 	defer cancel()
-	return s.server.(*Server).HandOver(ctx, give)
+	return s.server.(*Server).HandOver(ctx, s.ln, give)
 }

@@ -89,7 +89,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.calls[call] = struct{}{}
-	call.setDeparture(s.mu.departure)
+	call.setDeparture(s.departureLocked(l))
 	return call
 }
 

@@ -36,9 +36,9 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
-		calls     map[*serveCall]struct{} // that still have listeners or connections
-		closed    bool
-		departure *departure // the HandOver that is under way; nil: none
+		calls      map[*serveCall]struct{} // that still have listeners or connections
+		closed     bool
+		departures []*departure // the HandOvers that are under way, one of a listener's at most
 	}
 }
 
