@@ -48,7 +48,8 @@ const serveUsage = `Usage: percore serve [flags]
 Serves a directory over HTTP and an echo service over gRPC until Ctrl-C, then
 finishes what is under way (for 10 seconds at most; a second Ctrl-C stops at
 once) and shows a summary. SIGHUP replaces the process by a new one, of the
-program that is in its file by then: no connection and no request is lost.
+program that is in its file by then: no connection and no request is lost. Under
+nohup, which has SIGHUP ignored, -upgrade does so.
 
   -http ADDR     HOST:PORT for HTTP (default ` + defaultHTTPAddress + `; port 0 takes a free one)
   -grpc ADDR     HOST:PORT for gRPC (default ` + defaultGRPCAddress + `; port 0 takes a free one)
@@ -326,10 +327,8 @@ func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Arriv
 	if d.grpcListener, err = d.listen(ctx, "grpc", opts.grpcAddress); err != nil {
 		return nil, err
 	}
-	if d.predecessor == nil { // or it has the address until it has handed over
-		if err = d.listenAdmin(); err != nil {
-			return nil, err
-		}
+	if err = d.listenAdmin(); err != nil && !(d.predecessor != nil && errors.Is(err, syscall.EADDRINUSE)) {
+		return nil, err // or the predecessor has the address until it has handed over
 	}
 	site := newHTTPServer(d.root, &d.httpRequests, d.log)
 	if opts.tls {
@@ -445,7 +444,11 @@ func (d *demo) printAddresses(w io.Writer) {
 	if d.opts.tls {
 		fmt.Fprintf(w, "\nThe certificate's SHA-256 is %s\n", fingerprint(d.certificate))
 	}
-	fmt.Fprintf(w, "\nCtrl-C stops the servers and shows a summary.\n")
+	how := "Ctrl-C"
+	if d.predecessor != nil { // the shell may not know this process
+		how = fmt.Sprintf("kill %d", os.Getpid())
+	}
+	fmt.Fprintf(w, "\n%s stops the servers and shows a summary.\n", how)
 }
 
 // baseURL is the URL of an HTTP server at addr, without a path.
@@ -465,18 +468,24 @@ func dialAddress(addr net.Addr) string {
 }
 
 // wait blocks until interrupted is done, and then returns nil, or until a
-// server fails or a successor has taken over, and then returns why.
-func (d *demo) wait(interrupted context.Context, s *successors) error {
-	defer s.close()
+// server fails or a successor has taken over, and then returns why. A successor that is ready has
+// taken over in each case.
+func (d *demo) wait(interrupted context.Context, s *successors) (err error) {
 	select {
 	case <-interrupted.Done():
-		return nil
-	case err := <-d.failed:
-		return err
+	case err = <-d.failed:
+	case <-s.handed:
+	}
+	s.close()
+	select {
 	case <-s.handed:
 		_ = d.adminServer.Close() // the successor waits for the address
-		return errHandedOver
+		if err == nil {
+			err = errHandedOver
+		}
+	default:
 	}
+	return err
 }
 
 // shutdown stops accepting, lets requests under way finish for at most limit,

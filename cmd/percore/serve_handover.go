@@ -29,6 +29,13 @@ const (
 	freedPause = 20 * time.Millisecond
 )
 
+// acceptPause is how long a process that can't accept a successor waits before it tries again.
+const acceptPause = 100 * time.Millisecond
+
+// failedLimit is for how long a successor may run after a hand-over to it has failed: for longer than
+// it takes to shut down.
+const failedLimit = 2 * shutdownLimit
+
 // controlName is the name of the socket by which -upgrade finds the process that serves on the
 // options' addresses, or "" if these are not known before they are listened on. It is abstract
 // (unix(7)): there is no file that could be left behind, and other users' processes, which could
@@ -70,7 +77,8 @@ func takeOver(ctx context.Context, opts serveOptions) (*handover.Arrival, error)
 }
 
 // becomeReady has the predecessor leave, if there is one, waits until it has given up everything, and
-// starts the admin server, whose address it had.
+// starts the admin server if the predecessor had its address. A failure of the latter is a warning: the
+// predecessor is gone, and the connections are here.
 func (d *demo) becomeReady(ctx context.Context) error {
 	if d.predecessor == nil {
 		return nil
@@ -80,22 +88,37 @@ func (d *demo) becomeReady(ctx context.Context) error {
 		d.log.Warn("the predecessor ended in the middle of the hand-over", "err", err)
 		err = nil
 	}
-	if err == nil {
-		err = d.onceFree(d.listenAdmin)
+	if err != nil || d.admin != nil {
+		return err
 	}
-	if err == nil {
-		d.startAdmin()
+	if err := d.onceFree(ctx, d.listenAdmin); err != nil {
+		d.log.Warn("no admin server", "err", err)
 	}
-	return err
+	d.startAdmin()
+	return nil
 }
 
-// onceFree calls listen, again and again while the predecessor, if there is one, has the address.
-func (d *demo) onceFree(listen func() error) error {
-	for deadline := time.Now().Add(freedLimit); ; time.Sleep(freedPause) {
+// onceFree calls listen, again and again while the predecessor, if there is one, has the address, until
+// ctx ends.
+func (d *demo) onceFree(ctx context.Context, listen func() error) error {
+	for deadline := time.Now().Add(freedLimit); ; {
 		err := listen()
 		if d.predecessor == nil || !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
 			return err
 		}
+		if !pause(ctx, freedPause) {
+			return err
+		}
+	}
+}
+
+// pause waits. It reports false, at once, when ctx ends.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -112,8 +135,12 @@ type successors struct {
 }
 
 // watchHangups returns where SIGHUP comes from now on: also one that comes too early, or too late,
-// doesn't end the process.
+// doesn't end the process. It is nil if SIGHUP is ignored, by nohup(1): the server then outlives its
+// terminal.
 func watchHangups() <-chan os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return nil
+	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	return hangups
@@ -124,19 +151,19 @@ func (d *demo) awaitSuccessors(ctx context.Context, hangups <-chan os.Signal, te
 	s := &successors{d: d, hangups: hangups, handed: make(chan struct{})}
 	ctx, s.end = context.WithCancel(ctx)
 	s.all.Go(func() { s.restartOnHangup(ctx, terminal) })
-	if s.control = d.listenControl(); s.control != nil {
+	if s.control = d.listenControl(ctx); s.control != nil {
 		s.all.Go(func() { s.acceptSuccessors(ctx) })
 	}
 	return s
 }
 
 // listenControl returns the listener for -upgrade. The server does without if it can't have one.
-func (d *demo) listenControl() (l *net.UnixListener) {
+func (d *demo) listenControl(ctx context.Context) (l *net.UnixListener) {
 	name := d.opts.controlName()
 	if name == "" || d.engine.group == nil {
 		return nil
 	}
-	err := d.onceFree(func() (err error) {
+	err := d.onceFree(ctx, func() (err error) {
 		l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
 		return err
 	})
@@ -180,7 +207,12 @@ func (s *successors) restart(ctx context.Context) error {
 	}
 	s.d.log.Info("starting a successor", "pid", cmd.Process.Pid)
 	go func() { _ = cmd.Wait() }() // or it would be a zombie when it has failed; what it failed of, it says itself
-	s.all.Go(func() { s.give(ctx, c) })
+	s.all.Go(func() {
+		if s.give(ctx, c) != nil {
+			// One that hangs may hold copies of connections, whose clients wouldn't see them closed here.
+			time.AfterFunc(failedLimit, func() { _ = cmd.Process.Kill() })
+		}
+	})
 	return nil
 }
 
@@ -188,22 +220,25 @@ func (s *successors) restart(ctx context.Context) error {
 func (s *successors) acceptSuccessors(ctx context.Context) {
 	for {
 		c, err := s.control.AcceptUnix()
-		if err != nil {
-			return // closed: accept4 for lack of descriptors is waited out by the next hand-over
+		switch {
+		case err == nil:
+			s.all.Go(func() { _ = s.give(ctx, c) })
+		case errors.Is(err, net.ErrClosed) || !pause(ctx, acceptPause): // lack of descriptors passes
+			return
 		}
-		s.all.Go(func() { s.give(ctx, c) })
 	}
 }
 
 // give hands over to the process at the other end of c.
-func (s *successors) give(ctx context.Context, c *net.UnixConn) {
+func (s *successors) give(ctx context.Context, c *net.UnixConn) error {
 	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
 	defer cancel()
 	if err := handover.Give(ctx, c, s.d.servers()...); err != nil {
 		s.d.log.Error("handing over failed", "err", err)
-		return
+		return err
 	}
 	s.once.Do(func() { close(s.handed) })
+	return nil
 }
 
 // servers are the parts that a successor gets.

@@ -47,7 +47,7 @@ func startGenerations(t *testing.T, args ...string) *generations {
 	g := &generations{t: t, output: newTranscript(), dir: t.TempDir(), httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0"}
 	g.first = g.start(args...)
 	g.pid = g.first.Process.Pid
-	g.output.await(t, "Ctrl-C stops")
+	g.output.await(t, "stops the servers")
 	g.httpAddress = submatch(t, g.output.String(), `HTTP +https?://(127\.0\.0\.1:\d+)/ `)
 	g.grpcAddress = submatch(t, g.output.String(), `gRPC +(127\.0\.0\.1:\d+) `)
 	t.Cleanup(func() {
@@ -126,9 +126,9 @@ func (g *generations) descriptors() int {
 // restart replaces the newest process by another one, and returns when that has everything.
 func (g *generations) restart() {
 	g.t.Helper()
-	before := g.count("Ctrl-C stops")
+	before := g.count("stops the servers")
 	g.pid = g.hangUp()
-	testnet.Eventually(g.t, "the successor", func() bool { return g.count("Ctrl-C stops") > before })
+	testnet.Eventually(g.t, "the successor", func() bool { return g.count("stops the servers") > before })
 }
 
 // requests returns how many HTTP requests the processes have had that have ended.
@@ -291,7 +291,7 @@ func TestServeUpgrade(t *testing.T) {
 	g.output.await(t, "-upgrade: no percore serve")
 	g.first = g.start() // with the ports known
 	t.Cleanup(func() { _ = g.first.Process.Kill() })
-	g.output.await(t, "Ctrl-C stops")
+	g.output.await(t, "stops the servers")
 	c := newKeepAliveClient(t, g.httpAddress, 1)
 	if err := c.request(); err != nil {
 		t.Fatal(err)
@@ -300,6 +300,11 @@ func TestServeUpgrade(t *testing.T) {
 	_ = waitFor(t, wrong)
 	if wrong.ProcessState.ExitCode() != exitFailure {
 		t.Error("-upgrade to another protocol: it did not fail")
+	}
+	astray := g.start("-upgrade", "-admin", "192.0.2.1:1") // nowhere here (RFC 5737)
+	_ = waitFor(t, astray)
+	if astray.ProcessState.ExitCode() != exitFailure {
+		t.Error("-upgrade with an admin address of another machine: it did not fail")
 	}
 	if err := c.request(); err != nil {
 		t.Fatalf("after an upgrade that failed: %v", err)
@@ -312,7 +317,7 @@ func TestServeUpgrade(t *testing.T) {
 	if err := c.request(); err != nil {
 		t.Error(err)
 	}
-	testnet.Eventually(t, "the successor", func() bool { return g.count("Ctrl-C stops") == 2 })
+	testnet.Eventually(t, "the successor", func() bool { return g.count("stops the servers") == 2 })
 	third := g.start("-upgrade") // finds the second, by the same name
 	t.Cleanup(func() { _ = third.Process.Kill() })
 	if err := waitFor(t, second); err != nil {
@@ -324,6 +329,66 @@ func TestServeUpgrade(t *testing.T) {
 	_ = third.Process.Signal(syscall.SIGTERM)
 	if err := waitFor(t, third); err != nil {
 		t.Errorf("the third: %v", err)
+	}
+}
+
+// A process that has taken over serves, whatever else has its admin address.
+func TestServeUpgradeWithoutAdmin(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for the address to become free")
+	}
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	g := startGenerations(t)
+	g.stop()
+	g.first = g.start() // with the ports known
+	t.Cleanup(func() { _ = g.first.Process.Kill() })
+	testnet.Eventually(t, "the predecessor", func() bool { return g.count("stops the servers") == 2 })
+	c := newKeepAliveClient(t, g.httpAddress, 1)
+	if err := c.request(); err != nil {
+		t.Fatal(err)
+	}
+	second := g.start("-upgrade", "-admin", other.Addr().String())
+	t.Cleanup(func() { _ = second.Process.Kill() })
+	if err := waitFor(t, g.first); err != nil {
+		t.Errorf("the predecessor: %v", err)
+	}
+	g.output.await(t, "no admin server")
+	testnet.Eventually(t, "the successor", func() bool { return g.count("stops the servers") == 3 })
+	if err := c.request(); err != nil {
+		t.Error(err)
+	}
+	_ = second.Process.Signal(syscall.SIGTERM)
+	if err := waitFor(t, second); err != nil {
+		t.Errorf("the successor: %v", err)
+	}
+}
+
+// A process that is started by nohup outlives its terminal.
+func TestServeNohup(t *testing.T) {
+	output := newTranscript()
+	cmd := exec.Command("nohup", os.Args[0], "serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-dir", t.TempDir())
+	cmd.Env = append(os.Environ(), commandVariable+"=1")
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	output.await(t, "stops the servers")
+	_ = cmd.Process.Signal(syscall.SIGHUP)
+	address := submatch(t, output.String(), `HTTP +http://(127\.0\.0\.1:\d+)/ `)
+	if err := newKeepAliveClient(t, address, 1).request(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := waitFor(t, cmd); err != nil {
+		t.Errorf("the process: %v", err)
+	}
+	if got := output.String(); strings.Contains(got, "a successor") {
+		t.Errorf("got output\n%s\nwant SIGHUP to be ignored", got)
 	}
 }
 
