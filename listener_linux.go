@@ -285,7 +285,7 @@ func (l *listener) close() {
 	l.mu.Unlock()
 	listeners.remove(l)
 
-	if l.unlink.Load() {
+	if l.unlink.Swap(false) {
 		removeSocketFile(l.addr) // before the socket is closed, as package net does
 	}
 	for _, a := range l.acceptors() {

@@ -64,6 +64,21 @@ func (l movingListener) Resume() { l.listener.pause(false) }
 
 func (l movingListener) UnlinkOnClose() bool { return l.listener.unlink.Load() }
 
+func (l movingListener) SetUnlinkOnClose(unlink bool) {
+	l.listener.unlink.Store(unlink)
+	if !unlink {
+		return
+	}
+	l.listener.mu.Lock()
+	closed := l.listener.mu.closed
+	l.listener.mu.Unlock()
+	if closed && l.listener.unlink.Swap(false) { // or close, which is under way, has seen it
+		removeSocketFile(l.listener.addr)
+	}
+}
+
+func (l movingListener) IsOpen() bool { return l.listener.control(0, func(uintptr) {}) == nil }
+
 func (l movingListener) Settled() bool {
 	defer runtime.KeepAlive(l.holder)
 	return l.listener.settled()

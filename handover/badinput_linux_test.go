@@ -836,3 +836,66 @@ func TestAdoptFails(t *testing.T) {
 		t.Errorf("got %d connections, want %d", got, want)
 	}
 }
+
+// TestClosedSuccessor: a successor that has closed its listener refuses connections, and all stay.
+func TestClosedSuccessor(t *testing.T) {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	p := newPredecessor(t, testnet.TCP4, 5)
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, p.server("web"))
+	a, err := Take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := a.Listener("web", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fakeOf(ln).closed = true
+	const want = "which this process has closed"
+	wantError(t, a.Ready(t.Context()), want)
+	p.wantServesOn(t, testnet.Receive(t, "Give", gave), want)
+	p.wantAll(t)
+}
+
+// TestDoneBehindLoss: a hand-over that has ended is no failure for a successor that gives up, also if
+// it loses connections: the predecessor leaves, and one process has to serve.
+func TestDoneBehindLoss(t *testing.T) {
+	testnet.NoLeaks(t)
+	useFakes(t)
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+	server, _ := testnet.Connect(t, ln)
+	giving, taking := pair(t)
+	s := newStranger(t, giving)
+	arrivals := make(chan *Arrival, 1)
+	go func() {
+		a, _ := Take(t.Context(), taking)
+		arrivals <- a
+	}()
+	s.offers(ln)
+	a := testnet.Receive(t, "Take", arrivals)
+	theirs, err := a.Listener("web", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fakeOf(theirs)
+	f.unlink, f.adoptFail = false, errTest
+	s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.copyOf(server))
+	m, fds, err := a.wire.receive(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.handle(m, fds); err != nil {
+		t.Fatal(err)
+	}
+	s.hear(took)
+	s.say(&message{Kind: commit})
+	s.say(&message{Kind: done})
+	if err := a.end(errTest); err != nil {
+		t.Errorf("got %v, want the end of a hand-over", err)
+	}
+	if got, want := f.state(), "begun=false paused=false unlink=true adopted=0"; got != want {
+		t.Errorf("the successor's listener: got %s, want %s", got, want)
+	}
+}

@@ -199,8 +199,12 @@ func (g *giver) move(ctx context.Context) (step string, err error) {
 	for _, l := range g.listeners {
 		l.Pause()
 	}
+	unlinked := g.keepFiles()
 	defer func() {
 		if err != nil {
+			for _, l := range unlinked {
+				l.SetUnlinkOnClose(true)
+			}
 			for _, l := range g.listeners {
 				l.Resume()
 			}
@@ -217,10 +221,22 @@ func (g *giver) move(ctx context.Context) (step string, err error) {
 	if err := g.drain(sourcesCtx); err != nil {
 		return "handing over connections", err
 	}
-	if err := g.finish(); err != nil {
+	if err := g.send(&message{Kind: done}); err != nil { // the successor has everything
 		return "ending", err
 	}
 	return "", nil
+}
+
+// keepFiles has no Close remove the files of unix sockets any more, at which the successor listens:
+// it looks after them from done on. It returns the listeners whose Close would have.
+func (g *giver) keepFiles() (unlinked []moving.Listener) {
+	for _, l := range g.listeners {
+		if l.UnlinkOnClose() {
+			l.SetUnlinkOnClose(false)
+			unlinked = append(unlinked, l)
+		}
+	}
+	return unlinked
 }
 
 // read receives the successor's answers until its end.
@@ -409,23 +425,4 @@ func (g *giver) awaitTook() error {
 	case <-timeout.C:
 		return fmt.Errorf("the successor does not take connections for %v", stepTimeout())
 	}
-}
-
-// finish tells the successor that it has everything. It looks after the files of unix sockets from
-// then on.
-func (g *giver) finish() error {
-	var unlinked []moving.Listener
-	for _, l := range g.listeners {
-		if l.UnlinkOnClose() {
-			l.SetUnlinkOnClose(false)
-			unlinked = append(unlinked, l)
-		}
-	}
-	err := g.send(&message{Kind: done})
-	if err != nil {
-		for _, l := range unlinked {
-			l.SetUnlinkOnClose(true)
-		}
-	}
-	return err
 }

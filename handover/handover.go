@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/moving"
 )
 
@@ -43,9 +44,12 @@ type Server struct {
 var errUnsupported = fmt.Errorf("handover: connections move between processes on Linux only,"+
 	" and on percore's own engine (no build tag percore_net, no PERCOREDEBUG=engine=net): %w", errors.ErrUnsupported)
 
+// isSupported reports whether connections can move.
+func isSupported() bool { return moving.ListenerOf != nil && !fastpath.EngineIsNet() }
+
 // movingListener returns the part of l that moves it.
 func movingListener(l net.Listener) (moving.Listener, error) {
-	if moving.ListenerOf == nil {
+	if !isSupported() {
 		return nil, errUnsupported
 	}
 	if m := moving.ListenerOf(l); m != nil {

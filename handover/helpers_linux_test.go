@@ -25,6 +25,7 @@ type fakeListener struct {
 	mu        sync.Mutex
 	begun     bool
 	paused    bool
+	closed    bool
 	unlink    bool
 	pauses    int
 	adopted   []adopted
@@ -127,6 +128,12 @@ func (f *fakeListener) SetUnlinkOnClose(unlink bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unlink = unlink
+}
+
+func (f *fakeListener) IsOpen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.closed
 }
 
 func (f *fakeListener) Adopt(fd int, a moving.Arrival) error {

@@ -49,7 +49,7 @@ type held struct {
 //
 // Take owns c. The Arrival closes it at the end of Ready, or by Close.
 func Take(ctx context.Context, c *net.UnixConn) (*Arrival, error) {
-	if moving.ListenerOf == nil {
+	if !isSupported() {
 		c.Close()
 		return nil, errUnsupported
 	}
@@ -287,6 +287,10 @@ func (a *Arrival) hold(moved []movedConn, fds descriptors) error {
 			return fmt.Errorf("connection %d of %d is of listener %d of %d", i+1, len(moved), c.Listener, len(a.listeners))
 		}
 		l := a.listeners[c.Listener]
+		if !l.listener.IsOpen() {
+			fds.close()
+			return fmt.Errorf("connection %d of %d is of listener %v, which this process has closed", i+1, len(moved), &l.offeredListener)
+		}
 		ended, err := l.place.check(fds[i])
 		if err != nil {
 			fds.close()
@@ -355,7 +359,7 @@ func (a *Arrival) end(err error) error {
 			a.abandon(nil)
 			return nil
 		}
-		if handleErr != nil {
+		if handleErr != nil && m.Kind != commit { // done may follow one whose connections are lost
 			break
 		}
 	}

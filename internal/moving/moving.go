@@ -41,8 +41,12 @@ type Listener interface {
 	Files() ([]*os.File, error)
 
 	// UnlinkOnClose reports whether Close removes the file of the unix socket.
+	// SetUnlinkOnClose(true) for a listener that is closed removes the file at once.
 	UnlinkOnClose() bool
 	SetUnlinkOnClose(unlink bool)
+
+	// IsOpen reports whether the listener has not been closed.
+	IsOpen() bool
 
 	// Adopt has Accept return a connection that another process has accepted, whose descriptor is
 	// fd, which Adopt owns from then on, also when it fails. MaxConns counts the connection, but

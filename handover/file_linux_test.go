@@ -1,0 +1,94 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// sourceFunc is a source without connections.
+type sourceFunc func() error
+
+func (f sourceFunc) HandOver(context.Context, net.Listener, func([]Conn) error) error { return f() }
+
+// TestSocketFile: when a predecessor closes its listener during a hand-over the file of the unix socket
+// stays for the successor, and goes if the hand-over fails. While the listener is open the file stays.
+func TestSocketFile(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		closes bool
+		err    error // the source's
+		stays  bool
+	}{
+		{"closed, moves", true, nil, true},
+		{"closed, fails", true, errTest, false},
+		{"open, moves", false, nil, true},
+		{"open, fails", false, errTest, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := testnet.Listen(t, percore.Listen, testnet.Unix)
+			path := ln.Addr().String()
+			source := sourceFunc(func() error {
+				if test.closes {
+					ln.Close()
+				}
+				return test.err
+			})
+			giving, taking := pair(t)
+			gave := goGive(t.Context(), giving, Server{"web", ln, source})
+			a, err := Take(t.Context(), taking)
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs, err := a.Listener("web", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer theirs.Close()
+			readyErr := a.Ready(t.Context())
+			gaveErr := testnet.Receive(t, "Give", gave)
+			if (readyErr == nil) != (test.err == nil) || !errors.Is(gaveErr, test.err) {
+				t.Errorf("Ready: %v, Give: %v, want an error %v", readyErr, gaveErr, test.err)
+			}
+			exists := func() bool {
+				_, err := os.Stat(path)
+				return err == nil
+			}
+			if got := exists(); got != test.stays {
+				t.Errorf("the file is there: got %t, want %t", got, test.stays)
+			}
+			ln.Close()
+			if got, want := exists(), test.err == nil; got != want {
+				t.Errorf("the file is there after the predecessor's Close: got %t, want %t", got, want)
+			}
+			theirs.Close()
+			if exists() {
+				t.Error("the file is there at the end")
+			}
+		})
+	}
+}
+
+// TestEngineNet: where the environment has the engine off Give and Take say so at once.
+func TestEngineNet(t *testing.T) {
+	testnet.NoLeaks(t)
+	ours, theirs := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, net.Listen, testnet.TCP4)
+	t.Setenv("PERCOREDEBUG", "engine=net")
+	for _, ln := range []net.Listener{ours, theirs} {
+		giving, taking := pair(t)
+		if err := Give(t.Context(), giving, Server{Listener: ln}); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Give with a %T: got %v, want an error that wraps %v", ln, err, errors.ErrUnsupported)
+		}
+		if _, err := Take(t.Context(), taking); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Take: got %v, want an error that wraps %v", err, errors.ErrUnsupported)
+		}
+	}
+}
