@@ -28,6 +28,9 @@ import (
 // giveLimit is for how long a successor may take to start, and requests to end.
 const giveLimit = 30 * time.Second
 
+// shutdownLimit is for how long requests may go on that have stayed.
+const shutdownLimit = time.Minute
+
 func main() {
 	address := flag.String("addr", "localhost:8080", "address to listen on")
 	flag.Parse()
@@ -39,13 +42,16 @@ func main() {
 func run(address string) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 
-	ln, predecessor, err := listen(address)
+	ln, predecessor, err := listen(ctx, address)
 	if err != nil {
 		return err
 	}
 	server := httpadapter.Wrap(&http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintln(w, "hello from process", os.Getpid())
 		}),
@@ -56,9 +62,9 @@ func run(address string) error {
 	if predecessor != nil {
 		// The connections come now, out of the listener. A predecessor that has crashed meanwhile has left
 		// the listener at least.
-		err := predecessor.Ready(context.Background())
+		err := predecessor.Ready(ctx)
 		if err != nil && !errors.Is(err, handover.ErrGone) {
-			return err
+			return errors.Join(err, shutdown(server)) // the predecessor serves on, without those that came
 		}
 	}
 	log.Print("process ", os.Getpid(), " serves http://", ln.Addr())
@@ -66,22 +72,30 @@ func run(address string) error {
 		select {
 		case err := <-ended:
 			return err
+		case <-ctx.Done():
+			stop() // another signal ends the process at once
+			return shutdown(server)
 		case <-hangup:
 		}
-		err := give(handover.Server{Name: "http", Listener: ln, Source: server})
+		err := give(ctx, handover.Server{Name: "http", Listener: ln, Source: server})
 		if err == nil {
-			break
+			// Requests that have taken too long, connections over TLS and those that were upgraded have
+			// stayed.
+			return shutdown(server)
 		}
 		log.Print(err) // it says that this process goes on
 	}
-	// Requests that have taken too long, connections over TLS and those that were upgraded have stayed.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+}
+
+// shutdown lets requests end, and closes their connections.
+func shutdown(server *httpadapter.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
 	return server.Shutdown(ctx)
 }
 
 // listen takes the listener over from the predecessor, if there is one, and otherwise opens it.
-func listen(address string) (net.Listener, *handover.Arrival, error) {
+func listen(ctx context.Context, address string) (net.Listener, *handover.Arrival, error) {
 	c, err := handover.Inherited()
 	if err != nil {
 		return nil, nil, err
@@ -90,7 +104,7 @@ func listen(address string) (net.Listener, *handover.Arrival, error) {
 		ln, err := percore.Listen("tcp", address)
 		return ln, nil, err
 	}
-	predecessor, err := handover.Take(context.Background(), c)
+	predecessor, err := handover.Take(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,7 +116,7 @@ func listen(address string) (net.Listener, *handover.Arrival, error) {
 }
 
 // give starts the successor and gives it the server's listener and connections.
-func give(server handover.Server) error {
+func give(ctx context.Context, server handover.Server) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
@@ -114,7 +128,7 @@ func give(server handover.Server) error {
 		return err
 	}
 	go func() { _ = cmd.Wait() }() // should it fail
-	ctx, cancel := context.WithTimeout(context.Background(), giveLimit)
+	ctx, cancel := context.WithTimeout(ctx, giveLimit)
 	defer cancel()
 	return handover.Give(ctx, c, server)
 }

@@ -40,10 +40,13 @@ func limited(total, each int) *percore.ListenConfig {
 	return &percore.ListenConfig{MaxConns: total, OnAccept: limit.accept, OnClose: limit.closed}
 }
 
-// newServer returns the program's server. Time-outs give the places of silent clients to others.
+// newServer returns the program's server. Time-outs give the places of silent clients to others, and of
+// clients that don't read.
 func newServer() *httpadapter.Server {
 	return httpadapter.Wrap(&http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") }),
 	})

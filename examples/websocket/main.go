@@ -22,6 +22,9 @@ import (
 	"github.com/percore/percore/adapters/httpadapter"
 )
 
+// maxConns is how many connections are open at most. The next clients wait to be accepted.
+const maxConns = 10_000
+
 //go:embed page.html
 var page []byte
 
@@ -29,7 +32,8 @@ func main() {
 	address := flag.String("addr", "localhost:8080", "address to listen on")
 	flag.Parse()
 
-	ln, err := percore.Listen("tcp", *address)
+	lc := percore.ListenConfig{MaxConns: maxConns}
+	ln, err := lc.Listen(context.Background(), "tcp", *address)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,7 +51,7 @@ func serve(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 	mux.HandleFunc("GET /hub", hub.join)
-	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second})
+	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute})
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
