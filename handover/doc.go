@@ -3,17 +3,28 @@
 //
 // The process that leaves starts the new one, or is asked for by it, and calls [Give]:
 //
+//	hangup := make(chan os.Signal, 1)
+//	signal.Notify(hangup, syscall.SIGHUP) // first of all: see below
+//	...
 //	server := httpadapter.Wrap(srv)
 //	go server.Serve(ln)
 //	...
-//	<-hangup // SIGHUP
+//	<-hangup
 //	cmd := exec.Command(os.Args[0], os.Args[1:]...)
 //	c, err := handover.Start(cmd)
 //	if err == nil {
-//		go cmd.Wait()
+//		ended := make(chan error, 1)
+//		go func() { ended <- cmd.Wait() }()
 //		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 //		err = handover.Give(ctx, c, handover.Server{Name: "web", Listener: ln, Source: server})
 //		cancel()
+//		if err != nil {
+//			select {
+//			case <-ended:
+//			case <-time.After(10 * time.Second): // for the requests that it has got
+//				cmd.Process.Kill()
+//			}
+//		}
 //	}
 //	if err != nil {
 //		log.Print(err) // this process serves on
@@ -45,6 +56,15 @@
 //			server.Shutdown(context.Background())
 //		}
 //	}
+//
+// A process asks for its signals before it calls Take. SIGHUP ends a process that has not asked for it,
+// and a second one, for all processes of a terminal or a service, would end the successor with the
+// connections that it has taken over.
+//
+// A successor whose hand-over has failed ends by itself, as above, unless it hangs. Then it keeps
+// descriptors of the sockets: clients would not see this process close their connections, since the
+// kernel ends a connection with its last descriptor, and new connections of a listener that both have
+// would wait in vain if this process ended. So the process that has started it ends it, after a while.
 //
 // # What moves
 //

@@ -20,6 +20,10 @@ import (
 // A server that replaces itself by a new process on SIGHUP: `kill -HUP` after the program was
 // installed anew.
 func Example() {
+	// First of all: a second SIGHUP must not end a process that is taking over.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+
 	ctx := context.Background()
 	c, err := handover.Inherited()
 	if err != nil {
@@ -44,8 +48,6 @@ func Example() {
 		}
 	}
 
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
 	for range hangup {
 		if err := replace(server, ln); err != nil {
 			log.Print(err) // this process serves on
@@ -64,8 +66,18 @@ func replace(server *httpadapter.Server, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	go cmd.Wait()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return handover.Give(ctx, c, handover.Server{Name: "web", Listener: ln, Source: server})
+	err = handover.Give(ctx, c, handover.Server{Name: "web", Listener: ln, Source: server})
+	if err != nil {
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second): // for the requests that it has got
+			// It hangs, and has copies of descriptors: clients would not see this process close them.
+			cmd.Process.Kill()
+		}
+	}
+	return err
 }

@@ -21,8 +21,15 @@ import (
 // accept no more, and closing them no longer removes the files of unix sockets.
 //
 // Before the successor is ready this process serves as ever, and the end of ctx is an error. After
-// that it is the time to stop waiting for busy connections. Give a ctx that ends: only ctx limits how
-// long the successor may take to become ready, and how long requests may take to end.
+// that it is the time to stop waiting for busy connections. Give a ctx that ends. The successor has 10
+// seconds from the call of Give to call Take, and as long for each answer during the move; only ctx
+// limits how long it may take from Take to Ready, and how long requests may take to end.
+//
+// The program goes on calling Accept meanwhile: one goroutine for each listener, or for each that
+// PerLoop has made, which has its server know a connection before it calls Accept again, as
+// http.Server does. That call tells Give that the last connection is no longer on its way to the
+// [Source]. With several goroutines a connection that one of them still has may stay behind. If the
+// program has stopped calling Accept, Give waits for 10 seconds.
 //
 // If Give fails this process serves on, with all its connections except those that the successor has
 // already got; the error says at which step. Only one hand-over of a listener is possible at a time:

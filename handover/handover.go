@@ -23,7 +23,9 @@ type Source interface {
 	// listeners stay. Nothing may read from the connections while give has them. If give returns nil
 	// they belong to the other process, and HandOver closes this one's copies; otherwise they stay.
 	//
-	// Give calls it for all its listeners at once, and for each perhaps several times.
+	// Give calls it for all its listeners at once, and for each perhaps several times: a later call finds
+	// the connections that Accept has returned just before. The Source knows a connection by the time
+	// that the goroutine which got it from Accept calls Accept again.
 	HandOver(ctx context.Context, l net.Listener, give func([]Conn) error) error
 }
 

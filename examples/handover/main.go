@@ -31,6 +31,9 @@ const giveLimit = 30 * time.Second
 // shutdownLimit is for how long requests may go on that have stayed.
 const shutdownLimit = time.Minute
 
+// killAfter is for how long a successor that has failed may answer the requests that it has got.
+const killAfter = 10 * time.Second
+
 func main() {
 	address := flag.String("addr", "localhost:8080", "address to listen on")
 	flag.Parse()
@@ -40,6 +43,7 @@ func main() {
 }
 
 func run(address string) error {
+	// First of all: a second SIGHUP must not end a process that is taking over.
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -127,8 +131,18 @@ func give(ctx context.Context, server handover.Server) error {
 	if err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // should it fail
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
 	ctx, cancel := context.WithTimeout(ctx, giveLimit)
 	defer cancel()
-	return handover.Give(ctx, c, server)
+	err = handover.Give(ctx, c, server)
+	if err != nil {
+		select {
+		case <-ended:
+		case <-time.After(killAfter):
+			// It hangs, and has copies of descriptors: clients would not see this process close them.
+			_ = cmd.Process.Kill()
+		}
+	}
+	return err
 }
