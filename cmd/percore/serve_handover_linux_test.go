@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"slices"
 	"strconv"
@@ -79,6 +80,9 @@ func (g *generations) start(args ...string) *exec.Cmd {
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), commandVariable+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	cmd.Stdout, cmd.Stderr = w, w
+	// A signal that the tests' own parent ignores, as nohup(1) does, is ignored by the process, too; one
+	// that is caught here is not (execve(2)).
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	if err := cmd.Start(); err != nil {
 		g.t.Fatalf("percore serve: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +26,7 @@ func TestRun(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-addr", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "HANDOVER_EXAMPLE=1")
 	cmd.Stderr = w
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // or the process ignores it if this one does (nohup)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
