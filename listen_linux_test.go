@@ -1063,3 +1063,21 @@ func TestListenNilContext(t *testing.T) {
 		ln.Close()
 	}
 }
+
+// A file is not removed for having the name of a TCP listener's address.
+func TestUnlinkOnCloseTCP(t *testing.T) {
+	t.Chdir(t.TempDir())
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("Listen: %v", err)
+	}
+	name := ln.Addr().String()
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ln.(*Listener).SetUnlinkOnClose(true)
+	ln.Close()
+	if _, err := os.Stat(name); err != nil {
+		t.Errorf("after Close: %v", err)
+	}
+}

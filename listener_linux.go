@@ -306,7 +306,7 @@ func (l *listener) close() {
 // removeSocketFile removes the file of a unix socket, unless the name is an
 // abstract one.
 func removeSocketFile(addr net.Addr) {
-	if path := addr.String(); path != "" && path[0] != '@' {
+	if path := addr.String(); addr.Network() == "unix" && path != "" && path[0] != '@' {
 		_ = syscall.Unlink(path) // never a directory that is there by now, as os.Remove would
 	}
 }
