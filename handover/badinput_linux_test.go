@@ -236,14 +236,7 @@ func (p *predecessor) handOver(t *testing.T) {
 	defer stepNanoseconds.Store(stepNanoseconds.Swap(int64(testnet.HangTimeout)))
 	giving, taking := pair(t)
 	gave := goGive(t.Context(), giving, p.server("web"))
-	a, err := Take(t.Context(), taking)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := a.Listener("web", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, ln := mustTake(t, taking)
 	if err := a.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -820,14 +813,7 @@ func TestAdoptFails(t *testing.T) {
 	p.source.batch = 2
 	giving, taking := pair(t)
 	gave := goGive(t.Context(), giving, p.server("web"))
-	a, err := Take(t.Context(), taking)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := a.Listener("web", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, ln := mustTake(t, taking)
 	fakeOf(ln).adoptFail = errTest
 	const want = "2 of 2 connections are lost: just testing"
 	wantError(t, a.Ready(t.Context()), want)
@@ -844,14 +830,7 @@ func TestClosedSuccessor(t *testing.T) {
 	p := newPredecessor(t, testnet.TCP4, 5)
 	giving, taking := pair(t)
 	gave := goGive(t.Context(), giving, p.server("web"))
-	a, err := Take(t.Context(), taking)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := a.Listener("web", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, ln := mustTake(t, taking)
 	fakeOf(ln).closed = true
 	const want = "which this process has closed"
 	wantError(t, a.Ready(t.Context()), want)

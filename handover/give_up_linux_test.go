@@ -39,14 +39,7 @@ func giveUpOnce(t *testing.T) int {
 	defer endGive()
 	defer endReady()
 	gave := goGive(giveCtx, giving, p.server("web"))
-	a, err := Take(t.Context(), taking)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := a.Listener("web", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, ln := mustTake(t, taking)
 	fakeOf(ln).SetUnlinkOnClose(false)
 	var ending sync.WaitGroup
 	pause, end := time.Duration(rand.IntN(int(4*time.Millisecond))), endReady

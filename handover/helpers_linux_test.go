@@ -285,3 +285,17 @@ func exchange(t *testing.T, client, server net.Conn) {
 		}
 	}
 }
+
+// mustTake is Take of a predecessor with one listener, and returns the successor's.
+func mustTake(t *testing.T, taking *net.UnixConn) (*Arrival, net.Listener) {
+	t.Helper()
+	a, err := Take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := a.Listener("web", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, ln
+}
