@@ -39,6 +39,8 @@ type generations struct {
 	pid    int // of the one that serves
 	dir    string
 
+	printing sync.WaitGroup // until output is complete
+
 	httpAddress, grpcAddress string
 }
 
@@ -97,10 +99,10 @@ func (g *generations) start(args ...string) *exec.Cmd {
 		g.t.Fatalf("pipe: %v", err)
 	}
 	defer w.Close()
-	go func() {
+	g.printing.Go(func() {
 		_, _ = io.Copy(g.output, r)
 		r.Close()
-	}()
+	})
 	args = append([]string{"serve", "-http", g.httpAddress, "-grpc", g.grpcAddress, "-admin", "", "-dir", g.dir}, args...)
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), commandVariable+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
@@ -169,7 +171,7 @@ func (g *generations) requests() (sum int) {
 	return sum
 }
 
-// stop ends the newest process, and waits until it and all others are gone.
+// stop ends the process that serves, and waits until it and all others are gone, and have been heard.
 func (g *generations) stop() {
 	g.t.Helper()
 	_ = syscall.Kill(g.pid, syscall.SIGTERM)
@@ -177,6 +179,7 @@ func (g *generations) stop() {
 	testnet.Eventually(g.t, "the end of all processes", func() bool {
 		return !slices.ContainsFunc(g.pids(), func(pid int) bool { return isRunning(pid) })
 	})
+	testnet.Within(g.t, "reading the processes' output", g.printing.Wait)
 }
 
 // waitFor is cmd.Wait for a process that ends by itself.
