@@ -260,7 +260,7 @@ func TestLongHeader(t *testing.T) {
 		}
 	}
 	f.wantFast(served)
-	text, want := requestOfBytes("/slow", turnBytes+20)
+	text, want := requestOfBytes("/slow", turnBytes+4)
 	c.send(text[:turnBytes])
 	for _, b := range []byte(text[turnBytes:]) {
 		f.awaitNothingHeld(1, buffers)
