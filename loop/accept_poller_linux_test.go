@@ -387,7 +387,8 @@ func TestAcceptPollerWakeKeepsDeadline(t *testing.T) {
 	shut := func() GateState { return GateShut }
 	fire(fds[0])
 	s.Wake() // nothing waits
-	s.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	begin := time.Now()
+	s.SetDeadline(begin.Add(50 * time.Millisecond))
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -400,7 +401,6 @@ func TestAcceptPollerWakeKeepsDeadline(t *testing.T) {
 			}
 		}
 	}()
-	begin := time.Now()
 	var errs [3]<-chan result
 	for i := range errs {
 		errs[i] = startErr(func() error { return s.WaitGated(shut, nil) })
