@@ -85,8 +85,10 @@ func TestMemoryCounts(t *testing.T) {
 	if got := after.Heap - before.Heap; got < size*9/10 || got > 2*size {
 		t.Errorf("heap grew by %d, want %d", got, size)
 	}
-	// No upper bound: the race detector remembers four times as much.
-	if got := after.Resident - before.Resident; got < size*9/10 {
+	// The process's other threads change it at the same time, and the kernel counts it by processor and
+	// sums up now and then. No upper bound: the race detector remembers four times as much.
+	const residentMin = size / 2
+	if got := after.Resident - before.Resident; got < residentMin {
 		t.Errorf("resident memory grew by %d, want %d", got, size)
 	}
 	if block[0] != 1 {
@@ -97,7 +99,7 @@ func TestMemoryCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := after.Resident - gone.Resident; got < size*9/10 {
+	if got := after.Resident - gone.Resident; got < residentMin {
 		t.Errorf("after dropping it, resident memory shrank by %d, want %d", got, size)
 	}
 }
