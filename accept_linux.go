@@ -220,11 +220,16 @@ func (a *acceptor) takeArrival() *Conn {
 // chosen both. Otherwise the group places the connection.
 func (a *acceptor) loopFor(index int) *loop.Loop {
 	l := a.listener
-	switch {
-	case l.leastLoaded:
-		return l.group.LeastLoaded()
-	case l.group.Strategy() == loop.Thread && len(l.sockets) == l.group.Len():
+	if !l.leastLoaded && l.group.Strategy() == loop.Thread && len(l.sockets) == l.group.Len() {
 		return l.group.Loop(a.first + index)
+	}
+	return l.place()
+}
+
+// place returns the group's choice of a loop.
+func (l *listener) place() *loop.Loop {
+	if l.leastLoaded {
+		return l.group.LeastLoaded()
 	}
 	return l.group.Place()
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sys"
-	"github.com/percore/percore/loop"
 )
 
 // This is the engine's part of package handover.
@@ -133,7 +132,7 @@ func (l *listener) adoptConn(nfd int, m moving.Arrival) error {
 		return err
 	}
 	l.admission.take()
-	c, err := newConn(l.placeAdopted(), nfd, l.served, from)
+	c, err := newConn(l.place(), nfd, l.served, from)
 	if err != nil {
 		l.admission.release()
 		return err
@@ -149,14 +148,6 @@ func (l *listener) adoptConn(nfd int, m moving.Arrival) error {
 	}
 	l.wake()
 	return nil
-}
-
-// placeAdopted returns the loop for a connection that came to none of the sockets.
-func (l *listener) placeAdopted() *loop.Loop {
-	if l.leastLoaded {
-		return l.group.LeastLoaded()
-	}
-	return l.group.Place()
 }
 
 // checkConn makes sure that nfd is a connection such as accept4 returns from the listener's
