@@ -100,7 +100,7 @@ func TestEveryField(t *testing.T) {
 		return tables
 	}
 	before := tables()
-	eachNumber(reflect.ValueOf(&s).Elem(), "", func(path string, v reflect.Value) {
+	testnet.EachNumber(reflect.ValueOf(&s).Elem(), "", func(path string, v reflect.Value) {
 		old := reflect.New(v.Type()).Elem()
 		old.Set(v)
 		if v.CanInt() {
@@ -123,22 +123,6 @@ func TestEveryField(t *testing.T) {
 	}
 	if charts != len(ofAdapters) {
 		t.Errorf("got %d charts of adapters' figures, want one for each of the %d in ofAdapters", charts, len(ofAdapters))
-	}
-}
-
-// eachNumber calls visit for the numbers in v, embedded structs and elements of slices included.
-func eachNumber(v reflect.Value, path string, visit func(path string, v reflect.Value)) {
-	switch {
-	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			eachNumber(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
-		}
-	case v.Kind() == reflect.Slice:
-		for i := range v.Len() {
-			eachNumber(v.Index(i), path, visit)
-		}
-	case v.CanInt() || v.CanUint() || v.CanFloat():
-		visit(path, v)
 	}
 }
 

@@ -96,7 +96,7 @@ func TestEveryField(t *testing.T) {
 		Adapters:  []percore.AdapterStats{{Adapter: "x", Figures: []percore.Figure{{Name: "y", Help: "Help"}}}},
 	}
 	before := lines(s)
-	eachNumber(reflect.ValueOf(&s).Elem(), "", func(path string, v reflect.Value) {
+	testnet.EachNumber(reflect.ValueOf(&s).Elem(), "", func(path string, v reflect.Value) {
 		old := reflect.New(v.Type()).Elem()
 		old.Set(v)
 		if v.CanInt() {
@@ -127,22 +127,6 @@ func lines(s percore.Stats) map[string]bool {
 		all[fmt.Sprint(m.name, m.labels, m.value)] = true
 	}
 	return all
-}
-
-// eachNumber calls visit for the numbers in v, embedded structs and elements of slices included.
-func eachNumber(v reflect.Value, path string, visit func(path string, v reflect.Value)) {
-	switch {
-	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			eachNumber(v.Field(i), path+"."+v.Type().Field(i).Name, visit)
-		}
-	case v.Kind() == reflect.Slice:
-		for i := range v.Len() {
-			eachNumber(v.Index(i), path, visit)
-		}
-	case v.CanInt() || v.CanUint() || v.CanFloat():
-		visit(path, v)
-	}
 }
 
 // TestHandler: the page has percore's metrics and the runtime's.
