@@ -175,18 +175,24 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
+// startWaiting starts a server whose answer to /wait says in begun that it waits for end.
+func startWaiting(t *testing.T, opts ...Option) (f *fixture, begun, end chan bool) {
+	begun, end = make(chan bool, 2), make(chan bool)
+	f = start(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			begun <- true
+			<-end
+		}
+		named("first")(rw, r)
+	}, nil, opts...)
+	return f, begun, end
+}
+
 // TestHandOverListeners: the connections of one listener move, and those of the Server's others stay
 // and go on, or move elsewhere at the same time. A listener that comes meanwhile keeps its own.
 func TestHandOverListeners(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
-		begun, end := make(chan bool, 2), make(chan bool)
-		f := start(t, func(rw http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/wait" {
-				begun <- true
-				<-end
-			}
-			named("first")(rw, r)
-		}, nil, opts...)
+		f, begun, end := startWaiting(t, opts...)
 		serve := func() (ln net.Listener, dial func() *client) {
 			ln = testnet.Listen(t, percore.Listen, testnet.TCP4)
 			served := make(chan error, 1)
@@ -353,14 +359,7 @@ func TestHandOverDeadline(t *testing.T) {
 // ever. One of which a part of the header has come waits for the rest.
 func TestHandOverBusy(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
-		begun, end := make(chan bool, 1), make(chan bool)
-		f := start(t, func(rw http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/wait" {
-				begun <- true
-				<-end
-			}
-			named("first")(rw, r)
-		}, nil, opts...)
+		f, begun, end := startWaiting(t, opts...)
 		next := startSuccessor(t, named("second"))
 		busy, part := f.dial(), f.dial()
 		busy.send(request("/wait"))
