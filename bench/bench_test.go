@@ -131,9 +131,9 @@ func TestRealCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A little of the calibration's 1 ms may be missing when the clock speeds up;
-	// net/http's own cost and a slower clock come on top.
-	if got := time.Duration(first(t, rep, MetricCPU)); got < 700*time.Microsecond || got > 5*time.Millisecond {
+	// A part of the calibration's 1 ms is missing when the clock speeds up, or another thread leaves the
+	// core; net/http's own cost and the opposite come on top. A wrong unit would be a factor of 1000.
+	if got := time.Duration(first(t, rep, MetricCPU)); got < 200*time.Microsecond || got > 50*time.Millisecond {
 		t.Errorf("%s = %v, want 1ms and some", MetricCPU, got)
 	}
 }

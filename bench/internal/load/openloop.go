@@ -105,7 +105,8 @@ func pausing(sessions int, shortest, longest, d time.Duration, seed uint64) []ar
 }
 
 // poisson returns the times, from the beginning of a phase, at which operations
-// are due that arrive independently of each other at rate per second. Equal
+// are due that arrive independently of each other at rate per second. There is one at least, as in a
+// closed loop: the rate is a part of the one measured before, which a busy machine may make low. Equal
 // seeds give equal schedules, so that every arm faces the same bursts.
 func poisson(rate float64, d time.Duration, seed uint64) []time.Duration {
 	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
@@ -113,10 +114,14 @@ func poisson(rate float64, d time.Duration, seed uint64) []time.Duration {
 	at := time.Duration(0)
 	for {
 		at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second))
-		if at >= d {
+		switch {
+		case at < d:
+			times = append(times, at)
+		case len(times) == 0:
+			return []time.Duration{0}
+		default:
 			return times
 		}
-		times = append(times, at)
 	}
 }
 

@@ -156,6 +156,9 @@ func TestPoisson(t *testing.T) {
 		}
 		last = at
 	}
+	if d := poisson(0.001, time.Second, 7); len(d) != 1 || d[0] != 0 {
+		t.Errorf("an arrival in 1000 s, and a phase of 1 s: got %v, want one at the beginning", d)
+	}
 }
 
 // TestPausing looks at the pauses of each session and at the order of all arrivals.
