@@ -75,7 +75,8 @@ type fake struct {
 	dying    sync.Once
 
 	srv    *http.Server
-	looked bool // the harness has asked for the memory
+	looked bool        // the harness has asked for the memory
+	open   []io.Closer // fakeNobody's: they hold the address
 }
 
 // fakeServer is the process of a fake and returns its exit status.
@@ -130,14 +131,19 @@ func (f *fake) start() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr := l.Addr().String()
 	if f.how == fakeNobody {
-		l.Close()
-		return target.Started{Addr: addr}, nil
+		// A client's port refuses connections, and no other program can get it, as it could a closed
+		// listener's.
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		f.open = []io.Closer{l, c}
+		return target.Started{Addr: c.LocalAddr().String()}, nil
 	}
 	f.srv = &http.Server{Handler: f, ConnState: f.connState}
 	go f.srv.Serve(l)
-	return target.Started{Addr: addr, GOMAXPROCS: 3, Loops: 5}, nil
+	return target.Started{Addr: l.Addr().String(), GOMAXPROCS: 3, Loops: 5}, nil
 }
 
 // connState counts the open connections.

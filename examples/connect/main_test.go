@@ -63,13 +63,14 @@ func TestConnect(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	ln := start(t)
-	closed := testnet.Listen(t, net.Listen, testnet.TCP4)
-	closed.Close()
+	// A client's port refuses connections, and no other program can get it, as it could a closed
+	// listener's.
+	unused := testnet.Dial(t, ln).LocalAddr().String()
 	for header, want := range map[string]string{
-		"GET / HTTP/1.1\r\nHost: x\r\n\r\n":                                  "HTTP/1.1 405 ",
-		"CONNECT nowhere HTTP/1.1\r\nHost: x\r\n\r\n":                        "HTTP/1.1 405 ",
-		"CONNECT " + closed.Addr().String() + " HTTP/1.1\r\nHost: x\r\n\r\n": "HTTP/1.1 502 ",
-		strings.Repeat("x", 2*headerBytesMax):                                "",
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n":                  "HTTP/1.1 405 ",
+		"CONNECT nowhere HTTP/1.1\r\nHost: x\r\n\r\n":        "HTTP/1.1 405 ",
+		"CONNECT " + unused + " HTTP/1.1\r\nHost: x\r\n\r\n": "HTTP/1.1 502 ",
+		strings.Repeat("x", 2*headerBytesMax):                "",
 	} {
 		c := testnet.Dial(t, ln)
 		io.WriteString(c, header)
