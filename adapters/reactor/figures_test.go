@@ -118,10 +118,12 @@ func TestFiguresOfEnds(t *testing.T) {
 // because of them.
 func TestFiguresOfSlowPeers(t *testing.T) {
 	testnet.NoLeaks(t)
-	const limit = 8 << 20 // of which the kernel's buffers take less than half
+	const limit, socketBuffer = 8 << 20, 64 << 10 // the kernel's buffers take far less than half
 	part := bytes.Repeat([]byte("a"), 64<<10)
 	before := figuresNow()
-	s, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+	s, dial := serve(t, &handler{open: func(c *Conn) {
+		c.sock.conn.SetWriteBuffer(socketBuffer)
+	}, data: func(c *Conn, p []byte) int {
 		for {
 			if _, err := c.Write(part); err != nil {
 				return len(p)
@@ -129,6 +131,7 @@ func TestFiguresOfSlowPeers(t *testing.T) {
 		}
 	}}, WriteLimit(limit))
 	c := dial()
+	c.(*net.TCPConn).SetReadBuffer(socketBuffer)
 	io.WriteString(c, "x")
 	changed(t, before, map[string]float64{"refused_writes_total": 1, "blocked_connections": 1})
 	if n := figuresNow()["unsent_bytes"] - before["unsent_bytes"]; n <= limit/2 || n > limit {

@@ -23,26 +23,32 @@ func TestSlowReader(t *testing.T) {
 	testnet.NoLeaks(t)
 	const limit = 64 << 10
 	answer := bytes.Repeat([]byte("a"), 8<<10)
-	var answered atomic.Int64
-	s, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+	const slowRequest, fastRequest = 's', 'f'
+	var answered atomic.Int64 // requests of the slow client
+	_, dial := serve(t, &handler{open: func(c *Conn) {
+		c.sock.conn.SetWriteBuffer(limit)
+	}, data: func(c *Conn, p []byte) int {
 		if _, err := c.Write(answer); err != nil {
 			t.Errorf("Write: %v", err)
 		}
-		answered.Add(1)
+		if p[0] == slowRequest {
+			answered.Add(1)
+		}
 		return 1
 	}}, WriteBufferMax(limit))
 	slow := dial()
-	const requests = 4 << 10 // 32 MiB of answers
-	go slow.Write(make([]byte, requests))
+	slow.(*net.TCPConn).SetReadBuffer(limit)
+	const requests = 4 << 10 // 32 MiB of answers, of which the kernel's buffers hold few
+	go slow.Write(bytes.Repeat([]byte{slowRequest}, requests))
+	testnet.Eventually(t, "the first answer", func() bool { return answered.Load() > 0 })
 	fast := dial()
-	for before := int64(-1); answered.Load() != before; { // until it is paused
+	for before := int64(0); answered.Load() != before; { // until it is paused
 		before = answered.Load()
 		for range 20 {
-			fast.Write([]byte("x"))
+			fast.Write([]byte{fastRequest})
 			if _, err := io.ReadFull(fast, make([]byte, len(answer))); err != nil {
 				t.Fatalf("the fast client: %v", err)
 			}
-			before++
 		}
 	}
 	if n := pool.ReadStats().BytesInUse; n > 4*limit {
@@ -55,7 +61,6 @@ func TestSlowReader(t *testing.T) {
 		t.Errorf("the slow client: got %d bytes, %v", n, err)
 	}
 	testnet.Eventually(t, "the backlog is gone", func() bool { return pool.ReadStats().BytesInUse == 0 })
-	_ = s
 }
 
 // Writes beyond WriteLimit fail, and leave the connection as it was.
@@ -165,7 +170,7 @@ func TestCloseAfterGo(t *testing.T) {
 	for _, how := range []string{"end", "reset", "Close"} {
 		var ran atomic.Int64
 		end, ended := closes()
-		release := make(chan bool)
+		called, release := make(chan bool, 1), make(chan bool)
 		_, dial := serve(t, &handler{close: func(c *Conn, err error) {
 			if n := ran.Load(); n != 3 {
 				t.Errorf("%s: Close is called when %d functions have run, want 3", how, n)
@@ -185,6 +190,7 @@ func TestCloseAfterGo(t *testing.T) {
 			if how == "Close" {
 				c.Close()
 			}
+			called <- true
 			return len(p)
 		}})
 		c := dial().(*net.TCPConn)
@@ -195,7 +201,7 @@ func TestCloseAfterGo(t *testing.T) {
 			c.CloseWrite()
 			want = "answeransweranswer"
 		case "reset":
-			time.Sleep(5 * time.Millisecond)
+			testnet.Receive(t, "Data", called)
 			c.SetLinger(0)
 			c.Close()
 		}
@@ -296,6 +302,7 @@ func TestShutdown(t *testing.T) {
 	idle, busy := dial(), dial()
 	busy.Write([]byte("x"))
 	testnet.Receive(t, "the function", started)
+	testnet.Eventually(t, "both are accepted", func() bool { return s.Stats().Conns == 2 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, ctx.Err()) || err == nil {
