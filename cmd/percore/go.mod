@@ -10,6 +10,7 @@ replace (
 )
 
 require (
+	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/percore/percore v0.0.0-00010101000000-000000000000
 	github.com/percore/percore/adapters/grpcadapter v0.0.0-00010101000000-000000000000
 	github.com/percore/percore/bench v0.0.0-00010101000000-000000000000

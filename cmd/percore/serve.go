@@ -49,7 +49,8 @@ Serves a directory over HTTP and an echo service over gRPC until Ctrl-C, then
 finishes what is under way (for 10 seconds at most; a second Ctrl-C stops at
 once) and shows a summary. SIGHUP replaces the process by a new one, of the
 program that is in its file by then: no connection and no request is lost. Under
-nohup, which has SIGHUP ignored, -upgrade does so.
+nohup, which has SIGHUP ignored, -upgrade does so. systemd is told by sd_notify(3)
+which process serves.
 
   -http ADDR     HOST:PORT for HTTP (default ` + defaultHTTPAddress + `; port 0 takes a free one)
   -grpc ADDR     HOST:PORT for gRPC (default ` + defaultGRPCAddress + `; port 0 takes a free one)
@@ -242,7 +243,7 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 // default disposition and kills the process at once.
 func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout, stderr io.Writer) error {
 	hangups, terminal := watchHangups(), hasTerminal()
-	predecessor, err := takeOver(interrupted, opts)
+	predecessor, isChild, err := takeOver(interrupted, opts)
 	if err != nil {
 		return err
 	}
@@ -254,9 +255,15 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	if err = d.becomeReady(interrupted); err == nil {
 		s := d.awaitSuccessors(interrupted, hangups, terminal)
 		d.printAddresses(stdout)
+		if isChild {
+			d.manager.succeeded()
+		} else {
+			d.manager.ready()
+		}
 		err = d.wait(interrupted, s)
 	}
 	rearm()
+	d.manager.stopping()
 	d.log.Info("stopping", "because", stopReason(interrupted, err), "limit", shutdownLimit)
 	d.shutdown(shutdownLimit)
 	d.printSummary(stdout)
@@ -284,6 +291,7 @@ type demo struct {
 	opts        serveOptions
 	log         *slog.Logger
 	predecessor *handover.Arrival // nil: none
+	manager     serviceManager
 
 	root         *os.Root
 	engine       *serveEngine
@@ -310,6 +318,7 @@ type demo struct {
 // on.
 func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Arrival, logTo io.Writer) (_ *demo, err error) {
 	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 4)}
+	d.manager.log = d.log
 	defer func() {
 		if err != nil {
 			d.release()

@@ -58,22 +58,25 @@ func (o *serveOptions) listenerName() string {
 	return "http"
 }
 
-// takeOver returns what a predecessor leaves, or nil if this process has none.
-func takeOver(ctx context.Context, opts serveOptions) (*handover.Arrival, error) {
+// takeOver returns what a predecessor leaves, or nil if this process has none. isChild says that the
+// predecessor has started this process.
+func takeOver(ctx context.Context, opts serveOptions) (a *handover.Arrival, isChild bool, err error) {
 	c, err := handover.Inherited()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if c == nil && opts.upgrade {
+	isChild = c != nil
+	if !isChild && opts.upgrade {
 		c, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: opts.controlName(), Net: "unixpacket"})
 		if err != nil {
-			return nil, fmt.Errorf("-upgrade: no percore serve of this user with the same -http and -grpc is running (%w)", err)
+			return nil, false, fmt.Errorf("-upgrade: no percore serve of this user with the same -http and -grpc is running (%w)", err)
 		}
 	}
 	if c == nil {
-		return nil, nil
+		return nil, false, nil
 	}
-	return handover.Take(ctx, c)
+	a, err = handover.Take(ctx, c)
+	return a, isChild, err
 }
 
 // becomeReady has the predecessor leave, if there is one, waits until it has given up everything, and
@@ -187,8 +190,10 @@ func (s *successors) restartOnHangup(ctx context.Context, terminal bool) {
 			s.d.failed <- errors.New("the terminal was closed")
 			return
 		}
+		s.d.manager.reloading()
 		if err := s.restart(ctx); err != nil {
 			s.d.log.Error("restarting failed", "err", err)
+			s.d.manager.ready()
 		}
 	}
 }
@@ -208,7 +213,8 @@ func (s *successors) restart(ctx context.Context) error {
 	s.d.log.Info("starting a successor", "pid", cmd.Process.Pid)
 	go func() { _ = cmd.Wait() }() // or it would be a zombie when it has failed; what it failed of, it says itself
 	s.all.Go(func() {
-		if s.give(ctx, c) != nil {
+		if s.give(ctx, c, cmd.Process.Pid) != nil {
+			s.d.manager.ready()
 			// One that hangs may hold copies of connections, whose clients wouldn't see them closed here.
 			time.AfterFunc(failedLimit, func() { _ = cmd.Process.Kill() })
 		}
@@ -222,21 +228,22 @@ func (s *successors) acceptSuccessors(ctx context.Context) {
 		c, err := s.control.AcceptUnix()
 		switch {
 		case err == nil:
-			s.all.Go(func() { _ = s.give(ctx, c) })
+			s.all.Go(func() { _ = s.give(ctx, c, peerOf(c).pid) })
 		case errors.Is(err, net.ErrClosed) || !pause(ctx, acceptPause): // lack of descriptors passes
 			return
 		}
 	}
 }
 
-// give hands over to the process at the other end of c.
-func (s *successors) give(ctx context.Context, c *net.UnixConn) error {
+// give hands over to the process with that pid, which is at the other end of c.
+func (s *successors) give(ctx context.Context, c *net.UnixConn, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
 	defer cancel()
 	if err := handover.Give(ctx, c, s.d.servers()...); err != nil {
 		s.d.log.Error("handing over failed", "err", err)
 		return err
 	}
+	s.d.manager.handedOver(pid) // first: then this process may end
 	s.once.Do(func() { close(s.handed) })
 	return nil
 }

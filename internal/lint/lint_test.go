@@ -203,6 +203,7 @@ var modules = map[string]module{
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"cmd/percore": {requires: []string{
+		"github.com/coreos/go-systemd/v22",
 		"github.com/schollz/progressbar/v3", "golang.org/x/term", "google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"conformance_test": {requires: []string{
