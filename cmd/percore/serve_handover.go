@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -31,6 +32,9 @@ const (
 
 // acceptPause is how long a process that can't accept a successor waits before it tries again.
 const acceptPause = 100 * time.Millisecond
+
+// refusalsPeriod is the time between two lines about processes of other users.
+const refusalsPeriod = time.Minute
 
 // failedLimit is for how long a successor may run after a hand-over to it has failed: for longer than
 // it takes to shut down.
@@ -131,6 +135,7 @@ type successors struct {
 	hangups <-chan os.Signal
 	control *net.UnixListener // nil: there is none
 	handed  chan struct{}     // closed when a successor has everything
+	refused refusals
 
 	end  context.CancelFunc
 	once sync.Once
@@ -151,7 +156,7 @@ func watchHangups() <-chan os.Signal {
 
 // awaitSuccessors begins to.
 func (d *demo) awaitSuccessors(ctx context.Context, hangups <-chan os.Signal, terminal bool) *successors {
-	s := &successors{d: d, hangups: hangups, handed: make(chan struct{})}
+	s := &successors{d: d, hangups: hangups, handed: make(chan struct{}), refused: refusals{log: d.log}}
 	ctx, s.end = context.WithCancel(ctx)
 	s.all.Go(func() { s.restartOnHangup(ctx, terminal) })
 	if s.control = d.listenControl(ctx); s.control != nil {
@@ -222,17 +227,58 @@ func (s *successors) restart(ctx context.Context) error {
 	return nil
 }
 
-// acceptSuccessors hands over to processes that connect.
+// acceptSuccessors hands over to processes that connect. It does not leave other users' to Give, which
+// refuses them, too: they can connect as often as they like, and each failure of Give is a line.
 func (s *successors) acceptSuccessors(ctx context.Context) {
 	for {
 		c, err := s.control.AcceptUnix()
 		switch {
 		case err == nil:
-			s.all.Go(func() { _ = s.give(ctx, c, peerOf(c).pid) })
+			if p := peerOf(c); p.uid == os.Geteuid() {
+				s.all.Go(func() { _ = s.give(ctx, c, p.pid) })
+			} else {
+				_ = c.Close()
+				s.refused.add(p)
+			}
 		case errors.Is(err, net.ErrClosed) || !pause(ctx, acceptPause): // lack of descriptors passes
 			return
 		}
 	}
+}
+
+// refusals logs the processes of other users that have asked to take over: the first at once, and then a
+// line with their number per refusalsPeriod, if there are more. Its method is safe for concurrent use.
+type refusals struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	since int  // the last line; guarded by mu
+	last  peer // of them; guarded by mu
+	waits bool // a line is due at the end of the period; guarded by mu
+}
+
+// add counts a process.
+func (r *refusals) add(p peer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.since, r.last = r.since+1, p
+	if !r.waits {
+		r.tellLocked()
+	}
+}
+
+// tellLocked logs those since the last line, and comes again after the period as long as there are any.
+func (r *refusals) tellLocked() {
+	if r.waits = r.since > 0; !r.waits {
+		return
+	}
+	r.log.Warn("refused to hand over to processes of other users", "count", r.since, "uid", r.last.uid, "pid", r.last.pid)
+	r.since = 0
+	time.AfterFunc(refusalsPeriod, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.tellLocked()
+	})
 }
 
 // give hands over to the process with that pid, which is at the other end of c.

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -360,6 +363,93 @@ func TestServeUpgrade(t *testing.T) {
 	if err := waitFor(t, third); err != nil {
 		t.Errorf("the third: %v", err)
 	}
+}
+
+// Processes of another user, which can connect as often as they like, don't fill the log.
+func TestServeUpgradeByOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to connect as another user takes root")
+	}
+	g := startGenerations(t)
+	control := (&serveOptions{httpAddress: g.httpAddress, grpcAddress: g.grpcAddress}).controlName()
+	for range 20 {
+		if err := connectAs(65534, control); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.restart() // the process has seen them by now
+	g.stop()
+	if got := g.count("refused to hand over"); got != 1 {
+		t.Errorf("%d lines about refusals, want 1:\n%s", got, g.output)
+	}
+	if g.count("failed") > 0 {
+		t.Errorf("a refusal is a failure:\n%s", g.output)
+	}
+}
+
+// connectAs connects as the user with that uid, and waits to be refused.
+func connectAs(uid int, control string) error {
+	ended := make(chan error)
+	go func() {
+		runtime.LockOSThread() // until the end, which ends the thread: it alone is another user
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+			ended <- os.NewSyscallError("setresuid", errno)
+			return
+		}
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: control, Net: "unixpacket"})
+		if err != nil {
+			ended <- err
+			return
+		}
+		defer c.Close()
+		_ = c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		if n, err := c.Read(make([]byte, 1000)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("got %d bytes and %v, want the end", n, err)
+			ended <- err
+			return
+		}
+		ended <- nil
+	}()
+	return <-ended
+}
+
+// The first refusal is logged at once, and all others once a minute.
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		output := newTranscript()
+		r := refusals{log: newLogger(output, false)}
+		lines := func() (counts []string) {
+			for _, m := range regexp.MustCompile(`count=(\d+)`).FindAllStringSubmatch(output.String(), -1) {
+				counts = append(counts, m[1])
+			}
+			return counts
+		}
+		for range 3 {
+			r.add(peer{pid: 1, uid: 2})
+		}
+		for _, step := range []struct {
+			wait time.Duration
+			add  int
+			want []string
+		}{
+			{0, 0, []string{"1"}},
+			{59 * time.Second, 4, []string{"1"}},
+			{time.Second, 1, []string{"1", "6"}},
+			{time.Minute, 0, []string{"1", "6", "1"}},
+			{time.Hour, 2, []string{"1", "6", "1", "1"}},
+			{time.Minute, 0, []string{"1", "6", "1", "1", "1"}},
+		} {
+			time.Sleep(step.wait)
+			synctest.Wait()
+			for range step.add {
+				r.add(peer{pid: 1, uid: 2})
+			}
+			if got := lines(); !slices.Equal(got, step.want) {
+				t.Fatalf("got lines with the counts %v, want %v", got, step.want)
+			}
+		}
+		time.Sleep(time.Minute) // no timer is left
+	})
 }
 
 // A process that has taken over serves, whatever else has its admin address.
