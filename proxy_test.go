@@ -182,8 +182,8 @@ func TestProxyHeaderOvertaken(t *testing.T) {
 		send(t, waiting, headerV1[:10])
 		ln.Close()
 		wantErr(t, "Accept", testnet.Receive(t, "Accept", next).err, "accept", net.ErrClosed)
-		if err := awaitEnd(slow); err != nil {
-			t.Errorf("the slow client: got %v, want the end of the stream", err)
+		if err := awaitEnd(slow); errors.Is(err, os.ErrDeadlineExceeded) { // a reset if its bytes are unread
+			t.Error("the slow client: its connection stays open")
 		}
 		_ = awaitEnd(waiting) // or a reset: it may still be in the backlog
 	})

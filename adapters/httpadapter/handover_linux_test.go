@@ -684,23 +684,28 @@ func adopting(t *testing.T) {
 func TestAdopted(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		adopting(t)
-		f := start(t, echoPath, func(f *fixture) {
-			f.srv.ReadHeaderTimeout = 50 * time.Millisecond // is none of a connection that waits
-			f.srv.IdleTimeout = time.Hour
-		}, opts...)
-		c := f.dial()
-		f.awaitStates("new idle")
-		f.awaitParked(1)
-		time.Sleep(100 * time.Millisecond)
-		c.wantGet("/1", "/1")
-		f.awaitStates("new idle active idle")
-		f.awaitParked(1)
-		if got := f.server.Stats(); got.Adopted != 1 || got.HandedOver != 0 || got.Conns != 1 {
-			t.Errorf("got %+v, want one connection, adopted", got)
-		}
-		f.shutdown()
-		c.awaitEOF()
-		f.awaitStates("new idle active idle closed")
+		wantOfTimeout(t, "an answer", 50*time.Millisecond, func(d time.Duration) string {
+			f := start(t, echoPath, func(f *fixture) {
+				f.srv.ReadHeaderTimeout = d // is none of a connection that waits
+				f.srv.IdleTimeout = time.Hour
+			}, opts...)
+			c := f.dial()
+			f.awaitStates("new idle")
+			f.awaitParked(1)
+			time.Sleep(2 * d)
+			if err := c.tryGet("/1"); err != nil {
+				return err.Error()
+			}
+			f.awaitStates("new idle active idle")
+			f.awaitParked(1)
+			if got := f.server.Stats(); got.Adopted != 1 || got.HandedOver != 0 || got.Conns != 1 {
+				t.Errorf("got %+v, want one connection, adopted", got)
+			}
+			f.shutdown()
+			c.awaitEOF()
+			f.awaitStates("new idle active idle closed")
+			return "an answer"
+		})
 	})
 }
 
