@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/pool"
 )
@@ -258,6 +260,57 @@ func TestTimeouts(t *testing.T) {
 			t.Errorf("%s: got the time-out after %v, want %v at least", tt.name, took, short)
 		}
 		io.Copy(io.Discard, c)
+	}
+}
+
+// A message that has begun before Attach has to be complete in time, too.
+func TestReadTimeoutOfAttachedBytes(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, options := range [][]Option{
+		{ReadTimeout(20 * time.Millisecond)},
+		{ReadTimeout(20 * time.Millisecond), IdleTimeout(time.Hour)},
+	} {
+		end, ended := closes()
+		s, _ := serve(t, &handler{close: end, data: func(*Conn, []byte) int { return 0 }}, options...)
+		pc, _ := testnet.Pair(t, percore.Listen, testnet.TCP4)
+		if _, err := s.Attach(pc, []byte("half")); err != nil {
+			t.Fatal(err)
+		}
+		if err := testnet.Receive(t, "Close", ended); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("got %v, want a time-out", err)
+		}
+	}
+}
+
+// A connection that isn't read, because bytes wait for the peer, is not closed for the rest of a
+// message.
+func TestReadTimeoutWhilePaused(t *testing.T) {
+	testnet.NoLeaks(t)
+	conns := make(chan *Conn, 1)
+	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		conns <- c
+		return 0
+	}}, ReadTimeout(time.Minute))
+	io.WriteString(dial(), "a")
+	c := testnet.Receive(t, "half a message", conns)
+	closes := make(chan bool, 1)
+	c.loop.engine.Submit(func() {
+		c.asked.Or(askRoom)
+		c.more.idle.keptSince = monotime.Now() - int64(2*time.Minute)
+		c.checkTimeouts()
+		c.asked.And(^askRoom)
+		closes <- c.asked.Load()&askClose != 0
+	})
+	if testnet.Receive(t, "the check", closes) {
+		t.Error("the connection is closed")
+	}
+}
+
+// A zero Timer can be stopped: that of a connection for which After was not called.
+func TestZeroTimer(t *testing.T) {
+	var timer Timer
+	if timer.Stop() {
+		t.Error("got true, want false")
 	}
 }
 

@@ -29,11 +29,11 @@ func (c *Conn) startTimeouts() {
 	t := &c.extrasLocked().idle
 	c.mu.Unlock()
 	t.active.Store(monotime.Now())
-	if c.unused != nil {
-		t.keptSince = monotime.Now()
-	}
 	if config.idleTimeout > 0 {
 		t.timer = c.loop.engine.AfterFunc(config.idleTimeout, c.checkTimeouts)
+	}
+	if c.unused != nil { // Attach's
+		c.markKept()
 	}
 }
 
@@ -83,7 +83,7 @@ func (c *Conn) checkTimeouts() {
 	if c.hasWork() {
 		t.active.Store(now)
 	}
-	if t.keptSince != 0 && !c.offered { // it is us who keep the bytes waiting
+	if t.keptSince != 0 && (!c.offered || c.asked.Load()&stopsReading != 0) { // it is us who keep the bytes waiting
 		t.keptSince = now
 	}
 	left := time.Duration(-1)
@@ -106,8 +106,8 @@ func (c *Conn) checkTimeouts() {
 // Timer is a call of After that is to come.
 type Timer struct{ timer timer }
 
-// Stop prevents the call, and reports whether it was still to come.
-func (t Timer) Stop() bool { return t.timer.Stop() }
+// Stop prevents the call, and reports whether it was still to come. On a zero Timer it does nothing.
+func (t Timer) Stop() bool { return t.timer != nil && t.timer.Stop() }
 
 // After has f run on the connection's loop once d has passed, a few milliseconds late at most,
 // unless the connection is closed or detached by then. It does not wait. Until then c stays in memory,
