@@ -185,3 +185,49 @@ func TestBurstIsOneSend(t *testing.T) {
 		t.Errorf("got %d sends for %d reads, want one for each", sends.Load(), reads.Load())
 	}
 }
+
+// A connection is closed while a write is under way of which the socket takes a part, and another
+// write comes after it: the peer gets the beginning of the stream, without a gap.
+func TestNoGapBeforeClose(t *testing.T) {
+	s, _ := serve(t, &handler{})
+	long := pool.Get(16 << 20)
+	defer long.Release()
+	clear(long.Bytes())
+	for _, write := range []func(c *Conn){
+		func(c *Conn) { c.Write(long.Bytes()) },
+		func(c *Conn) { c.WriteBuffer(long) },
+	} {
+		c, peer := attach(t, s)
+		testnet.Eventually(t, "the loop has opened it, and waits", func() bool {
+			opened := countOpen(c.loop) == 1
+			c.loop.mu.Lock()
+			defer c.loop.mu.Unlock()
+			return opened && !c.loop.mu.dispatching
+		})
+		held, release := make(chan bool), make(chan bool)
+		c.loop.engine.Submit(func() {
+			held <- true
+			<-release
+		})
+		testnet.Receive(t, "the loop", held)
+		var done atomic.Bool
+		restore := sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+			if op == sys.OpWrite && done.CompareAndSwap(false, true) {
+				c.Write([]byte("later"))
+				c.Close()
+			}
+			return 0
+		})
+		write(c)
+		restore()
+		peer.SetReadDeadline(time.Now().Add(20 * time.Millisecond)) // so that there is room
+		first, _ := io.ReadAll(peer)
+		close(release)
+		peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		rest, _ := io.ReadAll(peer)
+		if bytes.Contains(first, []byte("later")) || bytes.Contains(rest, []byte("later")) {
+			t.Errorf("after %d bytes of %d the peer got the bytes that were written later", len(first)+len(rest), len(long.Bytes()))
+		}
+		testnet.Eventually(t, "the end", func() bool { return s.Stats().Conns == 0 })
+	}
+}

@@ -153,6 +153,7 @@ func (c *Conn) sendLocked(p, q []byte) {
 	}
 	if n < len(p)+len(q) {
 		if c.asked.Load()&askClose != 0 {
+			c.dropUnsentLocked() // or bytes that were written later would follow a gap
 			return
 		}
 		b := c.backlogLocked()
@@ -174,7 +175,11 @@ func (c *Conn) sendSharedLocked(b *pool.Buffer, p []byte) {
 		c.sendFailedLocked(err)
 		return
 	}
-	if n < len(p) && c.asked.Load()&askClose == 0 {
+	if n < len(p) {
+		if c.asked.Load()&askClose != 0 {
+			c.dropUnsentLocked()
+			return
+		}
 		c.backlogLocked().prependShared(b, p[n:])
 		c.blocked = full
 		c.crowdedLocked()
