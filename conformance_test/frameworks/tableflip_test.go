@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cloudflare/tableflip"
 
@@ -67,13 +68,25 @@ func serveTableflip(mode string) error {
 	if err := upgrader.WaitForParent(context.Background()); err != nil {
 		return err
 	}
-	if err := upgrader.Upgrade(); err != nil {
+	if err := upgrade(upgrader); err != nil {
 		return err
 	}
 	<-upgrader.Exit()
 	ln.Close()
 	serving.Wait()
 	return nil
+}
+
+// upgrade is Upgrade, once the upgrader's own goroutine has seen that Ready was called and that the
+// parent has exited. Ready and WaitForParent return before that.
+func upgrade(upgrader *tableflip.Upgrader) error {
+	for {
+		err := upgrader.Upgrade()
+		if err == nil || err.Error() != "process is not ready yet" && err.Error() != "parent hasn't exited" {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // listenFiles carries all sockets, each under a name of its own: this is the way
