@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"runtime"
 	"strings"
@@ -46,7 +47,13 @@ func startCommand(t *testing.T, args ...string) *command {
 		// The race detector would sleep for a second before every exit.
 		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	c.cmd.Stdout, c.cmd.Stderr = c.stdout, c.stderr
-	if err := c.cmd.Start(); err != nil {
+	// A shell has a command that it runs in the background ignore SIGINT, and the processes which that
+	// starts do, too. A signal that is caught here has its default disposition there (execve(2)).
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	err = c.cmd.Start()
+	signal.Stop(interrupts)
+	if err != nil {
 		t.Fatalf("percore %s: %v", strings.Join(args, " "), err)
 	}
 	t.Cleanup(func() {
