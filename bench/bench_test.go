@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -454,21 +455,23 @@ func TestFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// TestEnvironment passes a variable to one arm and sees its effect.
+// TestEnvironment passes each arm another value of a variable and sees its effect.
 func TestEnvironment(t *testing.T) {
 	cfg := quick(t, "net,net", "^echo/128B/conns=1$")
-	if err := SetEnv(cfg.Arms, "net#2:GOMAXPROCS=7"); err != nil {
-		t.Fatal(err)
+	want := []int{6, 7}
+	for i := range want {
+		if err := SetEnv(cfg.Arms, fmt.Sprintf("%s:GOMAXPROCS=%d", cfg.Arms[i].Name, want[i])); err != nil {
+			t.Fatal(err)
+		}
 	}
 	rep, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := rep.Arms[1].GOMAXPROCS; got != 7 {
-		t.Errorf("GOMAXPROCS of net#2 is %d, want 7", got)
-	}
-	if got := rep.Arms[0].GOMAXPROCS; got == 7 {
-		t.Error("GOMAXPROCS of net is 7, too")
+	for i := range want {
+		if got := rep.Arms[i].GOMAXPROCS; got != want[i] {
+			t.Errorf("GOMAXPROCS of %s is %d, want %d", rep.Arms[i].Name, got, want[i])
+		}
 	}
 }
 
