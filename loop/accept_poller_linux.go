@@ -18,7 +18,7 @@ type AcceptPoller struct {
 
 	users users // calls that use the descriptors; added to under mu, while it is open
 
-	unkicks atomic.Uint64 // how often the user's deadline came back after a Wake; added to under mu
+	resets atomic.Uint64 // how often the descriptor was given the user's deadline; added to under mu
 
 	mu struct {
 		sync.Mutex
@@ -77,9 +77,9 @@ func (p *AcceptPoller) Wait(try func(i int, r Readiness) (done bool)) error {
 // opens it must be made before the call of Wake. nil is a gate that is always open.
 func (p *AcceptPoller) WaitGated(gate Gate, try func(i int, r Readiness) (done bool)) error {
 	for {
-		unkicks := p.unkicks.Load()
+		resets := p.resets.Load()
 		err := p.wait(gate, try)
-		if err != os.ErrDeadlineExceeded || !p.unkick(unkicks) {
+		if err != os.ErrDeadlineExceeded || !p.unkick(resets) {
 			return err
 		}
 	}
@@ -132,26 +132,36 @@ func (p *AcceptPoller) Wake() {
 	_ = p.epoll.file.SetReadDeadline(longAgo)
 }
 
-// unkick gives the descriptor the user's deadline back if it has Wake's. It reports whether a wait
-// that began after the given number of unkicks may have timed out because of Wake.
+// unkick gives the descriptor the user's deadline back if it has Wake's. It reports whether a wait that
+// timed out, and that began after the given number of resets, is to go on.
 //
-// A wait that an earlier Wake has ended leaves the deadline of a later one alone: a goroutine that was
-// about to wait, having asked its gate before, has yet to find it.
+// Only one goroutine at a time waits, by the lock of os.File's RawConn, and the runtime lets a goroutine
+// sleep on that it has woken if the deadline is taken back before the goroutine runs. So the deadline
+// of a Wake must not be taken back while another goroutine sleeps that has asked its gate before. There
+// is none if no deadline has been set since the wait began: from the end of the wait on, the
+// descriptor's has passed, by whichever deadline, and no wait begins. Otherwise the Wake is left to the
+// next wait, which ends at once.
 func (p *AcceptPoller) unkick(before uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	left := time.Duration(p.mu.at - monotime.Now())
-	if p.mu.kicked && p.unkicks.Load() == before {
+	if p.mu.kicked && p.resets.Load() == before {
 		p.mu.kicked = false
 		var deadline time.Time
 		if p.mu.at != 0 {
 			// By the distance: the deadline may have been set on the other side of a bubble's border.
 			deadline = time.Now().Add(left)
 		}
-		_ = p.epoll.file.SetReadDeadline(deadline)
-		p.unkicks.Add(1)
+		_ = p.setLocked(deadline)
 	}
-	return p.unkicks.Load() != before && (p.mu.at == 0 || left > 0)
+	return p.resets.Load() != before && (p.mu.at == 0 || left > 0)
+}
+
+// setLocked gives the descriptor the user's deadline. It counts afterwards: a wait that begins in
+// between, and that the deadline before this one ends, is not taken for one that began later.
+func (p *AcceptPoller) setLocked(t time.Time) error {
+	defer p.resets.Add(1)
+	return p.epoll.file.SetReadDeadline(t)
 }
 
 // Backoff waits for the given time, ready descriptors or not. It fails as Wait
@@ -215,15 +225,15 @@ func (p *AcceptPoller) enter() bool {
 func (p *AcceptPoller) SetDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.closed || p.epoll.file.SetReadDeadline(t) != nil {
+	if p.mu.closed {
 		return ErrClosed
 	}
 	p.mu.deadline, p.mu.at = t, 0
 	if !t.IsZero() {
 		p.mu.at, _ = monotime.Of(t)
 	}
-	if p.mu.kicked {
-		_ = p.epoll.file.SetReadDeadline(longAgo) // for the waiter that Wake is yet to wake
+	if !p.mu.kicked && p.setLocked(t) != nil { // or unkick sets it, after the waiter that Wake is yet to wake
+		return ErrClosed
 	}
 	return nil
 }

@@ -381,6 +381,99 @@ func TestAcceptPollerWakeBursts(t *testing.T) {
 	}
 }
 
+// TestAcceptPollerWakeAfterDeadline has a Wake come between the end of a wait by its deadline and the
+// waiter's look at why it ended, when another waiter sleeps by now.
+func TestAcceptPollerWakeAfterDeadline(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the sleeper doesn't run before the other has looked
+	for range 100 {
+		s, _ := newTestAcceptPoller(t, 1)
+		var asked, open atomic.Bool
+		gate := func() GateState {
+			defer asked.Store(true)
+			if open.Load() {
+				return GateDone
+			}
+			return GateShut
+		}
+		before := s.resets.Load()
+		s.SetDeadline(time.Now().Add(-time.Second))
+		if err := s.wait(gate, nil); err != os.ErrDeadlineExceeded {
+			t.Fatalf("got %v, want a time-out", err)
+		}
+		s.SetDeadline(time.Time{})
+		sleeper := startErr(func() error { return s.WaitGated(gate, nil) })
+		testnet.Eventually(t, "a sleeper", asked.Load)
+		open.Store(true)
+		s.Wake()
+		s.unkick(before) // by the waiter that has timed out
+		if r := await(t, "WaitGated", sleeper); r.err != nil {
+			t.Fatalf("got %v, want nil", r.err)
+		}
+		s.Close()
+	}
+}
+
+// TestAcceptPollerWakeAmidDeadlines has wake-ups come while deadlines end waits and are extended: none
+// is lost.
+func TestAcceptPollerWakeAmidDeadlines(t *testing.T) {
+	const waiters = 4
+	rounds := 100_000
+	if testing.Short() || race.Enabled {
+		rounds = 10_000
+	}
+	s, _ := newTestAcceptPoller(t, 1)
+	var ready, taken atomic.Int64
+	gate := func() GateState {
+		for {
+			switch n := ready.Load(); {
+			case n == 0:
+				return GateShut
+			case ready.CompareAndSwap(n, n-1):
+				return GateDone
+			}
+		}
+	}
+	done := make(chan error, waiters)
+	for range waiters {
+		go func() {
+			for {
+				switch err := s.WaitGated(gate, nil); err {
+				case nil:
+					taken.Add(1)
+				case os.ErrDeadlineExceeded:
+					runtime.Gosched()
+				default:
+					done <- err
+					return
+				}
+			}
+		}()
+	}
+	for round := range int64(rounds) {
+		s.SetDeadline(time.Now().Add(time.Duration(round%3) * 5 * time.Microsecond))
+		for range round % 5 {
+			runtime.Gosched()
+		}
+		s.SetDeadline(time.Time{})
+		for range round % 7 {
+			runtime.Gosched()
+		}
+		ready.Add(1)
+		s.Wake()
+		for spins := 0; taken.Load() <= round; spins++ {
+			if runtime.Gosched(); spins > 100_000 {
+				testnet.Eventually(t, "the wake-up", func() bool { return taken.Load() > round })
+			}
+		}
+	}
+	s.Close()
+	for range waiters {
+		if err := testnet.Receive(t, "WaitGated", done); err != ErrClosed {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+	}
+}
+
 // TestAcceptPollerWakeKeepsDeadline has Wake come in between a wait and its deadline, and after it.
 func TestAcceptPollerWakeKeepsDeadline(t *testing.T) {
 	s, fds := newTestAcceptPoller(t, 1)
