@@ -126,6 +126,9 @@
 //   - A body that is not read when a handler with full duplex returns, or that a middleware has closed
 //     early, is treated as by Go 1.27, also on Go 1.26.
 //   - A Write after the handler has returned fails; net/http accepts it and drops the bytes.
+//   - A handler that changes the Method or the protocol version of the request itself, not of a copy,
+//     changes how net/http frames the answer. Here the client's request decides.
+//   - A body that is copied beyond its declared length is cut there, as by Go 1.27, also on Go 1.26.
 //
 // # Differences
 //

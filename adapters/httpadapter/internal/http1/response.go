@@ -195,20 +195,19 @@ func (w *Response) Write(p []byte) (n int, err error) {
 		return 0, err
 	}
 	// The chunks must be those of a bufio.Writer of bodyBytesMax.
-	for len(p) > bodyBytesMax-len(w.body) && w.err == nil {
-		m := len(p)
+	for len(p) > bodyBytesMax-len(w.body) && w.failure() == nil {
+		m := bodyBytesMax - len(w.body)
 		if len(w.body) == 0 {
-			w.emit(p)
+			m = w.emit(p)
 		} else {
-			m = bodyBytesMax - len(w.body)
 			w.body = append(w.body, p[:m]...)
 			w.emitBody()
 		}
 		n += m
 		p = p[m:]
 	}
-	if w.err != nil {
-		return n, w.err
+	if err := w.failure(); err != nil {
+		return n, err
 	}
 	w.body = append(w.takeBody(), p...)
 	return n + len(p), nil
@@ -222,18 +221,26 @@ func (w *Response) WriteString(s string) (n int, err error) {
 	if err := w.admit(len(s)); err != nil || len(s) == 0 {
 		return 0, err
 	}
-	for len(s) > bodyBytesMax-len(w.body) && w.err == nil {
+	for len(s) > bodyBytesMax-len(w.body) && w.failure() == nil {
 		m := bodyBytesMax - len(w.body)
 		w.body = append(w.takeBody(), s[:m]...)
 		w.emitBody()
 		n += m
 		s = s[m:]
 	}
-	if w.err != nil {
-		return n, w.err
+	if err := w.failure(); err != nil {
+		return n, err
 	}
 	w.body = append(w.takeBody(), s...)
 	return n + len(s), nil
+}
+
+// failure returns why the body can't be sent. That of an answer to HEAD isn't, so it does not fail.
+func (w *Response) failure() error {
+	if w.isHead {
+		return nil
+	}
+	return w.err
 }
 
 // errFinished is the error of a Write after the handler has returned.
@@ -482,38 +489,42 @@ func (w *Response) emitBody() {
 	}
 }
 
-// emit sends p, as a chunk if need be, behind the header.
-func (w *Response) emit(p []byte) {
+// emit sends p, as a chunk if need be, behind the header, and returns how much of it was taken.
+func (w *Response) emit(p []byte) (n int) {
 	w.sendHeader(p)
 	switch {
 	case w.isHead:
+		return len(p)
 	case !w.chunking:
-		w.push(p)
-	default:
-		w.out = strconv.AppendUint(w.takeOut(), uint64(len(p)), 16)
-		w.out = append(w.out, crlf...)
-		w.settle()
-		w.push(p)
-		w.out = append(w.takeOut(), crlf...)
-		w.settle()
+		return w.push(p)
 	}
+	w.out = strconv.AppendUint(w.takeOut(), uint64(len(p)), 16)
+	w.out = append(w.out, crlf...)
+	w.settle()
+	n = w.push(p)
+	w.out = append(w.takeOut(), crlf...)
+	w.settle()
+	return n
 }
 
-// push sends p by pieces of outBytesMax, as a bufio.Writer of that size does; the rest waits in out.
-func (w *Response) push(p []byte) {
+// push sends p by pieces of outBytesMax, as a bufio.Writer of that size does; the rest waits in out. It
+// returns how much of p was taken: less than all if the connection fails.
+func (w *Response) push(p []byte) (n int) {
 	for len(p) > outBytesMax-len(w.out) && w.err == nil {
 		if len(w.out) == 0 {
-			w.send(p)
-			return
+			return n + w.send(p)
 		}
-		n := max(outBytesMax-len(w.out), 0)
-		w.out = append(w.out, p[:n]...)
+		m := max(outBytesMax-len(w.out), 0)
+		w.out = append(w.out, p[:m]...)
 		w.flushOut()
-		p = p[n:]
+		n += m
+		p = p[m:]
 	}
-	if w.err == nil {
-		w.out = append(w.takeOut(), p...)
+	if w.err != nil {
+		return n
 	}
+	w.out = append(w.takeOut(), p...)
+	return n + len(p)
 }
 
 // settle sends what is in out beyond outBytesMax, by pieces of as many: frames and headers are appended
@@ -532,10 +543,12 @@ func (w *Response) flushOut() {
 	}
 }
 
-func (w *Response) send(p []byte) {
+// send sends p, unless the connection has failed, and returns how much the connection has taken.
+func (w *Response) send(p []byte) (n int) {
 	if w.err == nil {
-		_, w.err = w.conn.Write(p)
+		n, w.err = w.conn.Write(p)
 	}
+	return n
 }
 
 // sendHeader decides how the body is framed and completes the header. p is the beginning of the body,

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -706,6 +707,88 @@ func TestFailingConn(t *testing.T) {
 		}
 		if w.Finish() {
 			t.Errorf("%s: got a reusable connection", name)
+		}
+	}
+}
+
+// cutConn is a connection that takes some bytes and then fails, in the middle of a Write.
+type cutConn struct {
+	net.Conn
+	left int
+}
+
+var errCut = errors.New("cut")
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	n := min(len(p), c.left)
+	c.left -= n
+	if n < len(p) {
+		return n, errCut
+	}
+	return n, nil
+}
+
+// A cutWire is a Conn of which a cutConn gets the bytes.
+type cutWire struct {
+	*wire
+	to *cutConn
+}
+
+func (c cutWire) Write(p []byte) (int, error) { return c.to.Write(p) }
+
+// TestCountOfFailedWrites: a handler learns how many of its bytes were taken before the connection
+// failed, which access logs and metrics report.
+func TestCountOfFailedWrites(t *testing.T) {
+	programs := [][]func(*stage){
+		{func(s *stage) { s.write(strings.Repeat("a", 100000)) }},
+		{func(s *stage) { s.set("Content-Length", "100000") }, func(s *stage) { s.write(strings.Repeat("a", 100000)) }},
+		{func(s *stage) { s.writeString(strings.Repeat("a", 20000)) }},
+		{func(s *stage) { s.copy(struct{ io.Reader }{strings.NewReader(strings.Repeat("a", 100000))}) }},
+		{func(s *stage) { s.copy(strings.NewReader(strings.Repeat("a", 20000))) }},
+		{
+			func(s *stage) { s.write(strings.Repeat("a", 1500)) },
+			func(s *stage) { s.write(strings.Repeat("b", 4000)) },
+			func(s *stage) { s.write(strings.Repeat("c", 5000)) },
+		},
+		{
+			func(s *stage) { s.write("a") },
+			func(s *stage) { http.NewResponseController(s.ResponseWriter).Flush() },
+			func(s *stage) { s.write(strings.Repeat("b", 5000)) },
+		},
+	}
+	for _, method := range []string{"GET", "HEAD"} {
+		start := method + " / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+		for i, program := range programs {
+			for _, taken := range []int{0, 1, 100, 200, 2048, 4000, 4096, 4097, 4300, 6000, 8192, 50000, 90000} {
+				handler := func(notes *strings.Builder) http.HandlerFunc {
+					return func(w http.ResponseWriter, r *http.Request) {
+						for _, step := range program {
+							step(&stage{w, r, notes})
+						}
+					}
+				}
+				var got, want strings.Builder
+				r, _ := http.ReadRequest(bufio.NewReader(strings.NewReader(start)))
+				w := NewResponse(narrowWire{cutWire{new(wire), &cutConn{left: taken}}}, r, nil)
+				handler(&got)(controlled{w}, r)
+				w.Finish()
+				w.Out()
+
+				l := make(pipes, 1)
+				client, server := net.Pipe()
+				_ = client.SetDeadline(time.Now().Add(time.Minute))
+				l <- &cutConn{Conn: server, left: taken}
+				srv := &http.Server{Handler: handler(&want), ErrorLog: log.New(io.Discard, "", 0)}
+				var ended sync.WaitGroup
+				ended.Go(func() { _ = srv.Serve(l) })
+				_, _ = io.WriteString(client, start)
+				_, _ = io.ReadAll(client)
+				_ = srv.Shutdown(context.Background())
+				ended.Wait()
+				if got.String() != want.String() {
+					t.Errorf("%s, program %d, %d bytes taken: got\n%swant\n%s", method, i, taken, got.String(), want.String())
+				}
+			}
 		}
 	}
 }
