@@ -142,7 +142,7 @@ type soaker struct {
 	rng    *rand.Rand
 	faulty bool // the connection may fail at any time
 
-	patience time.Duration // how long an act may take
+	patience time.Duration // how long an answer may take
 }
 
 // lost reports that the connection has failed, if it must not.
@@ -282,6 +282,7 @@ func (s *soaker) pieces(text string, n int) {
 
 // check reads the answer to m and compares it.
 func (s *soaker) check(m message) bool {
+	_ = s.SetDeadline(time.Now().Add(s.patience)) // for each request of a pipeline
 	resp, err := http.ReadResponse(s.br, nil)
 	if err != nil {
 		s.lost(err, "the answer %.60q to %.60q", m.want, m.text)
