@@ -21,6 +21,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
 )
 
 // A conn is 64 bytes, one of the allocator's size classes: a field more costs 16.
@@ -52,7 +53,13 @@ func TestParkedBudget(t *testing.T) {
 		t.Skipf("needs %d open files, may have %d (%v)", 3*n, limit.Cur, err)
 	}
 	testnet.NoLeaks(t)
-	ln, err := percore.Listen("tcp4", "127.0.0.1:0")
+	// As many loops as the first connections start: each has a goroutine.
+	group, err := loop.NewGroup(loop.Config{Loops: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := (&percore.ListenConfig{Group: group}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	group.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
