@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -254,7 +255,7 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	d.start()
 	if err = d.becomeReady(interrupted); err == nil {
 		s := d.awaitSuccessors(interrupted, hangups, terminal)
-		d.printAddresses(stdout)
+		writeAtOnce(stdout, d.printAddresses)
 		if isChild {
 			d.manager.succeeded()
 		} else {
@@ -266,12 +267,20 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	d.manager.stopping()
 	d.log.Info("stopping", "because", stopReason(interrupted, err), "limit", shutdownLimit)
 	d.shutdown(shutdownLimit)
-	d.printSummary(stdout)
+	writeAtOnce(stdout, d.printSummary)
 	d.release()
 	if err == errHandedOver {
 		return nil
 	}
 	return err
+}
+
+// writeAtOnce has print's output written by one call. A process and its successor write to the same
+// output at the same time, and a pipe keeps the bytes of a call together, up to 4096 (pipe(7)).
+func writeAtOnce(w io.Writer, print func(io.Writer)) {
+	var text bytes.Buffer
+	print(&text)
+	_, _ = w.Write(text.Bytes())
 }
 
 // errHandedOver is the end of a process whose successor has everything.

@@ -302,7 +302,7 @@ func TestServeRestart(t *testing.T) {
 				t.Errorf("%d processes, want 3", n)
 			}
 			if got, want := g.requests(), idle.made+fresh.made+busy.made+1; got != want {
-				t.Errorf("the processes have had %d requests, and the clients made %d", got, want)
+				t.Errorf("the processes have had %d requests, and the clients made %d:\n%s", got, want, g.output)
 			}
 			for _, bad := range []string{"failed", "Unsafe", "panic", "cut off"} {
 				if g.count(bad) > 0 {
@@ -658,7 +658,7 @@ func TestServeRestartsUnderLoad(t *testing.T) {
 		t.Errorf("%d of %d clients failed", n, clients)
 	}
 	if got, want := g.requests(), int(made.Load()+failed.Load()); got != want {
-		t.Errorf("the processes have had %d requests, and the clients made %d", got, want)
+		t.Errorf("the processes have had %d requests, and the clients made %d:\n%s", got, want, g.output)
 	}
 	if n := len(g.pids()); n != restarts+1 {
 		t.Errorf("%d processes, want %d", n, restarts+1)

@@ -552,6 +552,32 @@ func TestServeInterruptedAtOnce(t *testing.T) {
 	}
 }
 
+// A process's addresses and its summary come in one write each, so that the output of its successor
+// doesn't come in between.
+func TestServeWritesAtOnce(t *testing.T) {
+	interrupted, interrupt := context.WithCancel(context.Background())
+	var writes []string
+	record := writerFunc(func(p []byte) (int, error) {
+		writes = append(writes, string(p))
+		interrupt()
+		return len(p), nil
+	})
+	opts := serveOptions{httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore}
+	testnet.Within(t, "serving", func() {
+		if err := serve(interrupted, func() {}, opts, record, io.Discard); err != nil {
+			t.Errorf("got %v, want no error", err)
+		}
+	})
+	const pipeBuf = 4096 // Linux's PIPE_BUF
+	if len(writes) != 2 || len(writes[0]) > pipeBuf || !strings.Contains(writes[1], "uptime") {
+		t.Errorf("got %d writes %q, want one of the addresses and one of the summary", len(writes), writes)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
 // When the last of the things to open fails, the others are closed again.
 func TestServeOpensAllOrNothing(t *testing.T) {
 	for _, engine := range engines {
