@@ -88,7 +88,13 @@ func pagedMemory(size int, before func()) ([]byte, error) {
 				return
 			}
 			before()
-			ioctl(fd, ioctlCopy, unsafe.Pointer(&uffdioCopy{dst: m.address &^ uint64(page-1), src: source, length: uint64(page)}))
+			// A thread that a signal wakes misses its page again: then it is there already.
+			_, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, ioctlCopy,
+				uintptr(unsafe.Pointer(&uffdioCopy{dst: m.address &^ uint64(page-1), src: source, length: uint64(page)})))
+			if errno != 0 && errno != unix.EEXIST {
+				fmt.Fprintf(os.Stderr, "UFFDIO_COPY: %v\n", errno)
+				os.Exit(1)
+			}
 		}
 	}()
 	return memory[:size], nil
