@@ -81,7 +81,7 @@ func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (
 	if o.altered.Load() {
 		_ = fd.RawControl(func(uintptr) {}) // finds out the consequences for reads
 	}
-	runtime.SetFinalizer(c, (*Conn).Close)
+	c.release()
 	o.opened.Add(1)
 	conns.opened.Add(1)
 	return c, nil
@@ -108,7 +108,7 @@ func (s *sock) write(b []byte) (int, error) {
 }
 
 func (s *sock) close(c *Conn) error {
-	runtime.SetFinalizer(c, nil)
+	c.hold()
 	p := *s.pair() // afterwards it is too late to ask
 	p.fixed = true
 	s.addrs.Store(&p)
@@ -201,13 +201,12 @@ func (s *sock) atEnd() bool { return s.fd.AtEnd() }
 
 func (s *sock) loop() *loop.Loop { return s.fd.Loop() }
 
-// watch takes the finalizer away: the watcher holds the connection, and a finalizer costs more
-// memory than the Conn.
+// watch has the watcher hold the connection, which needs no finalizer meanwhile.
 func (s *sock) watch(c *Conn, h *EventHandler) error {
 	if err := s.fd.Watch(h); err != nil {
 		return err
 	}
-	runtime.SetFinalizer(c, nil)
+	c.hold()
 	return nil
 }
 
@@ -215,7 +214,7 @@ func (s *sock) unwatch(c *Conn) bool {
 	if !s.fd.Unwatch() {
 		return false
 	}
-	runtime.SetFinalizer(c, (*Conn).Close)
+	c.release()
 	return true
 }
 

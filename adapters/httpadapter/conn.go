@@ -14,6 +14,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/owned"
 	"github.com/percore/percore/loop"
 )
 
@@ -169,6 +170,9 @@ func (c *conn) introduce() {
 // it: for TLS that is for all of the handshake. One that has had requests in another process waits
 // for the next, as an idle one.
 func (c *conn) start() {
+	if owned.Hold != nil {
+		owned.Hold(c.Conn) // by the queue, a worker, or net/http, until hijacked
+	}
 	c.mu.Lock()
 	if c.load().has(began) {
 		c.setRealDeadlineLocked(c.queue.server.idleDeadline())
@@ -412,6 +416,9 @@ func (c *conn) hijacked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
+		if owned.Release != nil {
+			owned.Release(c.Conn)
+		}
 		c.queue.server.stats.hijacked.Add(1)
 		c.queue.call.release()
 	}

@@ -1,0 +1,55 @@
+package httpadapter
+
+import (
+	"io"
+	"net/http"
+	"runtime"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A hijacked connection that its handler drops is closed, as on net/http. One that waits for a request
+// is not, even though the user refers to it nowhere.
+func TestGarbage(t *testing.T) {
+	for name, opts := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/drop" {
+					echoPath(rw, r)
+					return
+				}
+				c, _, err := rw.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			}, func(f *fixture) { f.srv.ConnState = nil }, opts...)
+			c := f.dial()
+			c.get("/first")
+			if canPark {
+				f.awaitParked(1)
+			}
+			for range 3 {
+				runtime.GC()
+			}
+			c.get("/second")
+			c.get("/drop")
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				c.awaitEOF()
+			}()
+			testnet.Eventually(t, "closing the hijacked connection", func() bool {
+				runtime.GC()
+				select {
+				case <-closed:
+					return true
+				default:
+					return false
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,23 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"net"
+	"runtime"
+
+	"github.com/percore/percore/internal/owned"
+)
+
+// An adapter that holds a connection says so: see package owned.
+
+func init() {
+	owned.Hold = func(c net.Conn) { c.(*Conn).hold() }
+	owned.Release = func(c net.Conn) { c.(*Conn).release() }
+}
+
+// hold takes the finalizer away, for an owner that refers to c until it closes it.
+func (c *Conn) hold() { runtime.SetFinalizer(c, nil) }
+
+// release has the garbage collector close c once no object refers to it. c must not have a finalizer.
+func (c *Conn) release() { runtime.SetFinalizer(c, (*Conn).Close) }
