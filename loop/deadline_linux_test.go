@@ -163,7 +163,7 @@ func TestDeadlineCleared(t *testing.T) {
 				_ = set(time.Time{})
 			}
 		}
-		eventually(t, "the wheel let go of the old deadline", func() bool { return s.timer.at.Load() == 0 })
+		eventually(t, "the wheel let go of the old deadline", func() bool { return s.timer.Load() == nil })
 		settle(t, f.loop)
 		select {
 		case r := <-blocked:
@@ -233,18 +233,18 @@ func TestDeadlineLaterIsLazy(t *testing.T) {
 	f, _ := newPair(t, g.Loop(0), overTCP)
 	soon := time.Now().Add(time.Hour)
 	_ = f.SetReadDeadline(soon)
-	armed := f.rd.timer.at.Load()
+	armed := f.rd.timer.Load().at.Load()
 	if want := deadlineOf(soon); armed != want {
 		t.Fatalf("armed at %d, want %d", armed, want)
 	}
 	for _, at := range []time.Time{soon.Add(1), soon.Add(time.Hour), {}, soon, time.Unix(1, 0), soon.Add(time.Minute)} {
 		_ = f.SetReadDeadline(at)
-		if got := f.rd.timer.at.Load(); got != armed {
+		if got := f.rd.timer.Load().at.Load(); got != armed {
 			t.Fatalf("after moving the deadline to %v the entry is at %d, want it where it was, at %d", at, got, armed)
 		}
 	}
 	_ = f.SetReadDeadline(soon.Add(-1))
-	if got := f.rd.timer.at.Load(); got != armed-1 {
+	if got := f.rd.timer.Load().at.Load(); got != armed-1 {
 		t.Fatalf("after moving the deadline a nanosecond earlier the entry is at %d, want %d", got, armed-1)
 	}
 }
@@ -364,16 +364,17 @@ func TestDeadlineAgainstExpiry(t *testing.T) {
 			func() { // the wheel's step when it is time for the entry
 				ts.mu.Lock()
 				defer ts.mu.Unlock()
-				ts.mu.wheel.remove(&s.timer)
-				ts.dueLocked(&s.timer, old)
+				entry := s.timer.Load()
+				ts.mu.wheel.remove(entry)
+				ts.dueLocked(entry, old)
 			},
 			func(round int) bool {
 				ts.mu.Lock()
 				defer ts.mu.Unlock()
 				if at := s.deadline.Load(); at != moved && at != expired {
 					t.Errorf("round %d: the deadline is %d, want %d", round, at, moved)
-				} else if at == moved && (!s.timer.armed() || s.timer.at.Load() > at) {
-					t.Errorf("round %d: the deadline is %d, its entry is armed: %t, for %d", round, at, s.timer.armed(), s.timer.at.Load())
+				} else if entry := s.timer.Load(); at == moved && (entry == nil || !entry.armed() || entry.at.Load() > at) {
+					t.Errorf("round %d: the deadline is %d, its entry is %+v", round, at, entry)
 				}
 				return !t.Failed()
 			})

@@ -65,7 +65,6 @@ const maxRW = 1 << 30
 // socket, and owns it from then on; if it fails the caller still does.
 func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 	f := &FD{loop: l, sysfd: int32(sysfd), kind: kind}
-	f.rd.timer.owner, f.wr.timer.owner = f, f
 	if kind != TCP {
 		f.rd.state.Store(shortReadUnreliable)
 	}
@@ -476,9 +475,9 @@ func (f *FD) destroy() error {
 	return nil
 }
 
-// halfOf returns the half that t is the timer of.
+// halfOf returns the half that t, which was in the wheel, is the timer of.
 func (f *FD) halfOf(t *timer) *half {
-	if t == &f.wr.timer {
+	if t == f.wr.timer.Load() {
 		return &f.wr
 	}
 	return &f.rd

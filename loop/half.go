@@ -63,9 +63,8 @@ type half struct {
 	// drops the last reference.
 	parker chan struct{}
 
-	// guarded by the loop's timers, except timer.at, which is atomic: when the timer
-	// is due, 0 if it isn't in the wheel
-	timer timer
+	// written by the loop's timers, with their lock held; atomic
+	timer atomic.Pointer[timer] // the deadline's entry in the wheel; nil: it isn't there
 }
 
 const (
@@ -233,16 +232,16 @@ func (h *half) awaited() bool {
 // setDeadline moves the deadline to at, as deadlineOf returned it. Moving it
 // later, or away, is one store: the wheel finds out when the entry comes due.
 //
-// The deadline is stored before timer.at is read, and the wheel clears timer.at
-// before it reads the deadline: one of the two sees the other's step.
+// The deadline is stored before timer is read, and the wheel clears timer before it reads the
+// deadline: one of the two sees the other's step.
 func (h *half) setDeadline(f *FD, at int64) {
 	h.deadline.Store(at)
 	var act bool
 	if at == expired {
 		act = h.awaited()
 	} else if at > 0 {
-		armed := h.timer.at.Load()
-		act = armed == 0 || armed > at
+		t := h.timer.Load()
+		act = t == nil || t.at.Load() > at
 	}
 	if !act || f.life.incref() != nil { // closed meanwhile: Close does all that is left to do
 		return
@@ -250,7 +249,7 @@ func (h *half) setDeadline(f *FD, at int64) {
 	if at == expired {
 		h.interrupt(f)
 	} else {
-		f.loop.timers.arm(h)
+		f.loop.timers.arm(f, h)
 	}
 	f.decref()
 }

@@ -18,9 +18,7 @@ import (
 // newLooplessFD returns a descriptor that no loop knows: nothing happens to it
 // except the test's own steps. Submitted tasks stay in the queue of its loop.
 func newLooplessFD() *FD {
-	f := &FD{loop: &Loop{poller: &poller{wakefd: -1}}}
-	f.rd.timer.owner, f.wr.timer.owner = f, f
-	return f
+	return &FD{loop: &Loop{poller: &poller{wakefd: -1}}}
 }
 
 // trackParkers makes sure that every channel used from now on is empty when the

@@ -71,17 +71,24 @@ func (ts *timers) stop() {
 	ts.mu.timer.Stop()
 }
 
-// arm makes sure that s's entry in the wheel is no later than its deadline.
-func (ts *timers) arm(s *half) {
+// arm makes sure that the entry in the wheel of h, one of f's, is no later than its deadline. It
+// makes one if there is none: a connection that waits without a deadline has no memory for it.
+func (ts *timers) arm(f *FD, h *half) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	at := s.deadline.Load() // it may have moved since the caller looked
-	if at <= 0 || s.timer.armed() && s.timer.at.Load() <= at {
+	at := h.deadline.Load() // it may have moved since the caller looked
+	t := h.timer.Load()
+	switch {
+	case at <= 0 || t != nil && t.at.Load() <= at:
 		return
+	case t == nil:
+		t = &timer{owner: f}
+	default:
+		ts.mu.wheel.remove(t)
 	}
-	ts.mu.wheel.remove(&s.timer)
-	s.timer.owner.timed = true
-	ts.mu.wheel.add(&s.timer, at)
+	f.timed = true
+	ts.mu.wheel.add(t, at)
+	h.timer.Store(t) // with its time: see half.setDeadline
 	ts.scheduleLocked()
 }
 
@@ -89,8 +96,12 @@ func (ts *timers) arm(s *half) {
 func (ts *timers) disarm(f *FD) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	ts.mu.wheel.remove(&f.rd.timer)
-	ts.mu.wheel.remove(&f.wr.timer)
+	for _, h := range []*half{&f.rd, &f.wr} {
+		if t := h.timer.Load(); t != nil {
+			ts.mu.wheel.remove(t)
+			h.timer.Store(nil)
+		}
+	}
 	if ts.mu.wheel.len() == 0 && ts.mu.fires != 0 {
 		ts.mu.timer.Stop()
 		ts.mu.fires = 0
@@ -115,19 +126,20 @@ func (ts *timers) dueLocked(t *timer, n int64) {
 		ts.loop.Submit(timer.f)
 		return
 	}
-	s := t.owner.halfOf(t)
-	s.timer.at.Store(0) // before deadline is loaded: see half.setDeadline
+	h := t.owner.halfOf(t)
+	h.timer.Store(nil) // before deadline is loaded: see half.setDeadline
 	for {
-		at := s.deadline.Load()
+		at := h.deadline.Load()
 		switch {
 		case at <= 0:
 			return
 		case at > n:
-			ts.mu.wheel.add(&s.timer, at)
+			ts.mu.wheel.add(t, at)
+			h.timer.Store(t)
 			return
-		case s.deadline.CompareAndSwap(at, expired):
+		case h.deadline.CompareAndSwap(at, expired):
 			ts.fired.Add(1)
-			s.interrupt(t.owner)
+			h.interrupt(t.owner)
 			return
 		}
 	}

@@ -34,9 +34,8 @@ const (
 // Fails to compile if the levels can't hold every tick.
 const _ = uint(wheelLevels*wheelSlotBits - (64 - wheelTickBits))
 
-// timer is one deadline's entry in a wheel, embedded in its owner and never
-// copied. The zero value isn't armed. While a timer is armed, the wheel keeps
-// the struct around it reachable.
+// timer is one deadline's entry in a wheel. It is never copied. The zero value isn't armed. While a
+// timer is armed, the wheel keeps it, and the struct around it, reachable.
 type timer struct {
 	next, prev *timer
 	at         atomic.Int64 // when it is due, nanoseconds on the caller's monotonic clock; only add writes it here
