@@ -338,7 +338,7 @@ type ReadableHandler = loop.ReadableHandler
 
 // NotifyReadable is OnReadable for programs that keep many connections waiting: it calls
 // h.OnReadable, once, on the goroutine of a loop, which must not be blocked, and fails
-// as OnReadable does. It costs 16 bytes per connection, once, if h is an object that is
+// as OnReadable does. It costs no memory if h is an object that is
 // there anyway. To save more, the connection forgets its addresses and looks them up again
 // when asked; they are equal, but not the same objects. h must hold the Conn: a Conn
 // that nothing else refers to is garbage, and closed, while it waits.

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"io"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -36,9 +37,13 @@ type FD struct {
 
 	// atomic
 	life    life
-	exposed atomic.Bool                     // the raw descriptor was handed to the user, who may have duplicated it
-	watcher atomic.Pointer[EventHandler]    // see Watch
-	unarmed atomic.Pointer[ReadableHandler] // memory for rd.callback while that is nil, or nil
+	exposed atomic.Bool                  // the raw descriptor was handed to the user, who may have duplicated it
+	watcher atomic.Pointer[EventHandler] // see Watch
+
+	callback struct {
+		sync.Mutex
+		handler ReadableHandler // nil: none is armed
+	}
 
 	rd, wr half
 }

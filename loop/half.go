@@ -23,6 +23,7 @@ var errTimeout = os.ErrDeadlineExceeded
 //	longCall             a system call is under way that may wait for memory, with the
 //	                     socket locked: the other half's calls tell the scheduler
 //	noWait               a call fails where it would wait
+//	armed                a callback is armed, the handler in FD.callback
 //
 // The parties that change it:
 //
@@ -38,7 +39,9 @@ var errTimeout = os.ErrDeadlineExceeded
 //	RawWrite               if the socket is not what it was (see FD.endRaw)
 //	Dup                    shortReadUnreliable, ready: on
 //	SetNoWait              noWait: on, and off
-//	NotifyReadable         ready: off, and on again (see FD.recheck)
+//	NotifyReadable         armed: on; ready: off, and on again (see FD.recheck)
+//	the party that takes   armed: off, after FD.callback was emptied. This party and
+//	the callback           NotifyReadable hold the lock there
 //	a deadline, Close      waiting: off, and then they owe the token
 //
 // So the party that clears waiting, by a compare-and-swap, decides alone how the wait
@@ -56,7 +59,6 @@ type half struct {
 	// atomic
 	state    atomic.Uint32
 	deadline atomic.Int64 // see timers.go
-	callback atomic.Pointer[ReadableHandler]
 
 	// written by the holder of mu before it sets waiting; read by the party that clears it.
 	// Reading's is Close's as well, which has drained both halves by then; read by the call that
@@ -75,6 +77,7 @@ const (
 	rawInUse
 	longCall
 	noWait
+	armed
 )
 
 // clearReady reports whether a system call may succeed, and uses the news up.
@@ -139,21 +142,14 @@ func (h *half) interrupt(f *FD) {
 		h.wakeParked()
 		f.loop.kick(h)
 	}
-	for {
-		cb := h.callback.Load()
-		if cb == nil {
-			return
-		}
-		if h.check(f) == nil {
-			return
-		}
-		if h.callback.CompareAndSwap(cb, nil) {
-			// cb may be in use for another callback since it was loaded, and the deadline be moved. Then
-			// there is no error any more, and the call is a spurious one.
-			to, err := f.disarmed(cb), h.check(f)
-			f.loop.Submit(func() { to.OnReadable(err) })
-			return
-		}
+	if h != &f.rd || h.check(f) == nil {
+		return
+	}
+	if to := f.takeCallback(); to != nil {
+		// The deadline may have been moved since, and the callback be another. Then there is no error any
+		// more, and the call is a spurious one.
+		err := h.check(f)
+		f.loop.Submit(func() { to.OnReadable(err) })
 	}
 }
 
@@ -226,7 +222,7 @@ func (h *half) wait(f *FD) error {
 
 // awaited reports whether a goroutine or a callback waits for an edge.
 func (h *half) awaited() bool {
-	return h.state.Load()&waiting != 0 || h.callback.Load() != nil
+	return h.state.Load()&(waiting|armed) != 0
 }
 
 // setDeadline moves the deadline to at, as deadlineOf returned it. Moving it

@@ -35,8 +35,7 @@ type readableFunc func(error)
 func (fn readableFunc) OnReadable(err error) { fn(err) }
 
 // NotifyReadable is OnReadable for a handler instead of a function: with one that
-// is there already, as the object that owns the descriptor is, callbacks cost 16 bytes
-// per descriptor, and arming one again allocates nothing.
+// is there already, as the object that owns the descriptor is, callbacks cost no memory.
 func (f *FD) NotifyReadable(h ReadableHandler) error {
 	if err := f.life.incref(); err != nil {
 		return err
@@ -46,9 +45,7 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 	if err := rd.check(f); err != nil {
 		return err
 	}
-	cb := f.newCallback(h)
-	if f.watcher.Load() != nil || !rd.callback.CompareAndSwap(nil, cb) {
-		f.disarmed(cb)
+	if f.watcher.Load() != nil || !f.armCallback(h) {
 		return ErrArmed
 	}
 	// Published. Only this call tells h about events before that.
@@ -62,36 +59,32 @@ func (f *FD) NotifyReadable(h ReadableHandler) error {
 	return nil
 }
 
-// newCallback returns h in memory for rd.callback: that of the last callback, if it is there.
-func (f *FD) newCallback(h ReadableHandler) *ReadableHandler {
-	cb := f.unarmed.Swap(nil)
-	if cb == nil {
-		cb = new(ReadableHandler)
+// armCallback arms a callback and reports false if there is one already.
+func (f *FD) armCallback(h ReadableHandler) bool {
+	f.callback.Lock()
+	defer f.callback.Unlock()
+	if f.callback.handler != nil {
+		return false
 	}
-	*cb = h
-	return cb
-}
-
-// disarmed returns the handler in cb, which the caller has taken out of rd.callback and so has to
-// itself, and keeps the memory for the next one. It does not keep the handler: the loop's table would
-// hold it then, and a connection that nothing else holds would not be garbage.
-func (f *FD) disarmed(cb *ReadableHandler) ReadableHandler {
-	h := *cb
-	*cb = nil
-	f.unarmed.Store(cb)
-	return h
+	f.callback.handler = h
+	f.rd.state.Or(armed)
+	return true
 }
 
 // takeCallback disarms the callback and returns it, or nil if there is none (any
 // more). Its receiver calls it, on the loop.
-func (f *FD) takeCallback() ReadableHandler {
-	if f.rd.callback.Load() == nil {
+//
+// The handler is forgotten: the loop's table would hold it otherwise, and a connection that nothing
+// else holds would not be garbage.
+func (f *FD) takeCallback() (h ReadableHandler) {
+	if f.rd.state.Load()&armed == 0 {
 		return nil
 	}
-	if cb := f.rd.callback.Swap(nil); cb != nil {
-		return f.disarmed(cb)
-	}
-	return nil
+	f.callback.Lock()
+	defer f.callback.Unlock()
+	h, f.callback.handler = f.callback.handler, nil
+	f.rd.state.And(^armed)
+	return h
 }
 
 // recheck finds out what a ready that may be old is worth: after a read that need

@@ -45,7 +45,7 @@ func wantArmed(t testing.TB, f *FD, called <-chan error) {
 		t.Errorf("callback: called with %v, want it to be still armed", err)
 	default:
 	}
-	if f.rd.callback.Load() == nil {
+	if f.rd.state.Load()&armed == 0 {
 		t.Error("no callback is armed any more, and none was called")
 	}
 }

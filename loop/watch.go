@@ -30,7 +30,7 @@ func (f *FD) Watch(h *EventHandler) error {
 		}
 		h.mu.Unlock()
 	}
-	if f.rd.callback.Load() != nil || !f.watcher.CompareAndSwap(nil, h) {
+	if f.rd.state.Load()&armed != 0 || !f.watcher.CompareAndSwap(nil, h) {
 		return ErrArmed
 	}
 	f.loop.ensurePolled()
