@@ -814,7 +814,7 @@ func init() {
 // TestIdleConnBudget measures the memory of a connection that no goroutine reads.
 func TestIdleConnBudget(t *testing.T) {
 	testnet.NoLeaks(t)
-	const connections, heapBytesMax = 2000, 400
+	const connections, heapBytesMax = 2000, 260
 	ln := listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0")
 	child := testnet.StartChild(t, "dial many", "ADDRESS="+ln.Addr().String(), "CONNECTIONS="+strconv.Itoa(connections))
 	wantIdleBudget(t, connections, heapBytesMax, child, bufio.NewReader(child.Stdout), ln.AcceptConn)

@@ -27,7 +27,7 @@ const onNet = false
 //
 // The Conn, which users hold, and the loop.FD, which the loop's table holds, are
 // two objects so that the garbage collector can find a Conn that no object holds
-// any more. Together they are 240 bytes, and an idle connection has nothing
+// any more. Together they are 192 bytes, and an idle connection has nothing
 // else.
 type sock struct {
 	// immutable

@@ -73,12 +73,10 @@ func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 	if kind != TCP {
 		f.rd.state.Store(shortReadUnreliable)
 	}
-	t, err := l.allocSlot(f)
-	if err != nil {
+	if err := l.allocSlot(f); err != nil {
 		return nil, err
 	}
-	f.token = t
-	if err := l.add(t, sysfd); err != nil {
+	if err := l.add(f); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -468,7 +466,7 @@ func (f *FD) destroy() error {
 	if f.timed {
 		f.loop.timers.disarm(f)
 	}
-	f.loop.freeSlot(f.token)
+	f.loop.freeSlot(f)
 	if f.exposed.Load() || closeIsDear {
 		f.loop.poller.del(int(f.sysfd))
 	}

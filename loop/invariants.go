@@ -90,22 +90,22 @@ func checkDispatch(l *Loop) {
 const freeSlotsChecked = 64
 
 // checkAlloc panics unless slot i is free.
-func checkAlloc(table []slot, i uint32) {
-	if invariants.Enabled && table[i].fd != nil {
+func checkAlloc(table []*FD, i uint32) {
+	if invariants.Enabled && table[i] != nil {
 		panic(fmt.Sprintf("loop: slot %d is allocated while it is in use", i))
 	}
 }
 
-// checkFree panics unless t's slot is in use, in t's generation, and not in the list of free ones.
-func checkFree(table []slot, free []uint32, t token) {
+// checkFree panics unless f has its slot, and the slot is not in the list of free ones.
+func checkFree(table []*FD, free []uint32, f *FD) {
 	if !invariants.Enabled {
 		return
 	}
-	if s := table[t.slot]; s.fd == nil || s.gen != t.gen {
-		panic(fmt.Sprintf("loop: slot %d of generation %d is freed; it has generation %d, and is in use: %t", t.slot, t.gen, s.gen, s.fd != nil))
+	if table[f.token.slot] != f {
+		panic(fmt.Sprintf("loop: slot %d is freed by a descriptor that doesn't have it; it is in use: %t", f.token.slot, table[f.token.slot] != nil))
 	}
-	if slices.Contains(free[max(0, len(free)-freeSlotsChecked):], t.slot) {
-		panic(fmt.Sprintf("loop: slot %d is freed, and free already", t.slot))
+	if slices.Contains(free[max(0, len(free)-freeSlotsChecked):], f.token.slot) {
+		panic(fmt.Sprintf("loop: slot %d is freed, and free already", f.token.slot))
 	}
 }
 

@@ -117,34 +117,34 @@ func TestDispatchCheck(t *testing.T) {
 func TestSlotChecks(t *testing.T) {
 	g := newTestGroup(t, Config{Loops: 1})
 	l := g.Loop(0)
-	f := newLooplessFD()
-	alloc := func() token {
-		tok, err := l.allocSlot(f)
-		if err != nil {
+	alloc := func() *FD {
+		f := newLooplessFD()
+		if err := l.allocSlot(f); err != nil {
 			t.Fatal(err)
 		}
 		g.Release() // allocSlot's
-		return tok
+		return f
 	}
 	used := alloc()
 	old := alloc()
 	l.freeSlot(old)
-	free := func(what string, tok token, want string) {
-		mustPanic(t, want, func() { l.freeSlot(tok) })
+	free := func(f *FD, want string) {
+		mustPanic(t, want, func() { l.freeSlot(f) })
 		l.descriptors.Add(1) // freeSlot counts before it checks
 	}
-	free("twice", old, "is freed; it has generation 1")
-	if next := alloc(); next.slot != old.slot {
-		t.Fatalf("got slot %d, want %d", next.slot, old.slot)
+	free(old, "doesn't have it; it is in use: false")
+	next := alloc()
+	if next.token.slot != old.token.slot {
+		t.Fatalf("got slot %d, want %d", next.token.slot, old.token.slot)
 	}
-	free("with an old generation", old, "of generation 0 is freed; it has generation 1, and is in use: true")
-	l.slots.free = append(l.slots.free, used.slot)
-	free("in the list", used, "free already")
-	mustPanic(t, "allocated while it is in use", func() { _, _ = l.allocSlot(f) })
+	free(old, "doesn't have it; it is in use: true")
+	l.slots.free = append(l.slots.free, used.token.slot)
+	free(used, "free already")
+	mustPanic(t, "allocated while it is in use", func() { _ = l.allocSlot(newLooplessFD()) })
 	l.descriptors.Add(-1)
 	g.Release()
 	l.freeSlot(used)
-	l.freeSlot(token{old.slot, 1})
+	l.freeSlot(next)
 }
 
 func TestWheelCheck(t *testing.T) {

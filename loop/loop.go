@@ -26,23 +26,18 @@ const (
 	Urgent                         // urgent (out-of-band) data: a short read need not mean that all was read
 )
 
-// token names a registration: a slot of the loop's table and the generation it
-// had. An event with an old generation is for a descriptor that is gone.
+// token names a registration: a slot of the loop's table, and the registration's generation, which is
+// its number among all of the loop's. The table has the descriptor in the slot, or nil if the slot is
+// free, and the descriptor has its token.
+//
+//	slot  generation    meaning of an event
+//	f     f's           for f
+//	f     another       for a descriptor that is gone: dropped
+//	nil   any           the same
+//
+// Generations wrap after 2^32 registrations, far more than can be made while one batch of events
+// (polled, not yet dispatched) outlives its registration.
 type token struct{ slot, gen uint32 }
-
-// slot is one entry of a loop's table from events to descriptors.
-//
-//	fd   gen  meaning
-//	nil  n    free; its next registration gets generation n
-//	f    n    events of generation n go to f; older ones are dropped
-//
-// Freeing a slot sets fd to nil and adds 1 to gen. gen wraps after 2^32 reuses of
-// one slot, far more than the one batch of events (polled, not yet dispatched)
-// that can outlive a registration.
-type slot struct {
-	fd  *FD
-	gen uint32
-}
 
 // Loop waits for the readiness of the descriptors registered with it and wakes the
 // goroutines that wait for them. Its methods are safe for concurrent use unless
@@ -86,7 +81,7 @@ type Loop struct {
 
 	slots struct {
 		sync.Mutex
-		table []slot
+		table []*FD
 		free  []uint32 // indexes into table
 	}
 
@@ -151,14 +146,14 @@ func (l *Loop) begin() error {
 // Descriptors returns how many descriptors are registered with the loop now.
 func (l *Loop) Descriptors() int { return int(l.descriptors.Load()) }
 
-// add registers sysfd with the kernel, for a slot allocated before; if it fails it
+// add registers f with the kernel, for the slot allocated before; if it fails it
 // frees the slot.
-func (l *Loop) add(t token, sysfd int) error {
-	errno := l.poller.add(sysfd, t)
+func (l *Loop) add(f *FD) error {
+	errno := l.poller.add(int(f.sysfd), f.token)
 	if errno == 0 {
 		return nil
 	}
-	l.freeSlot(t)
+	l.freeSlot(f)
 	l.group.Release()
 	return os.NewSyscallError("epoll_ctl", errno)
 }
@@ -173,39 +168,40 @@ func (l *Loop) watchWrites(t token, sysfd int) error {
 	return nil
 }
 
-// allocSlot puts f into a free slot and takes a reference to the group.
-func (l *Loop) allocSlot(f *FD) (token, error) {
+// allocSlot puts f into a free slot, gives it its token, and takes a reference to the group.
+func (l *Loop) allocSlot(f *FD) error {
 	if err := l.start(); err != nil {
-		return token{}, err
+		return err
 	}
 	if !l.group.Retain() {
-		return token{}, ErrStopped
+		return ErrStopped
 	}
 	s := &l.slots
 	s.Lock()
 	defer s.Unlock()
-	l.registered.Add(1)
 	l.descriptors.Add(1)
+	f.token.gen = uint32(l.registered.Add(1))
 	if n := len(s.free); n > 0 {
-		i := s.free[n-1]
+		f.token.slot = s.free[n-1]
 		s.free = s.free[:n-1]
-		checkAlloc(s.table, i)
-		s.table[i].fd = f
-		return token{slot: i, gen: s.table[i].gen}, nil
+		checkAlloc(s.table, f.token.slot)
+		s.table[f.token.slot] = f
+		return nil
 	}
-	s.table = append(s.table, slot{fd: f})
-	return token{slot: uint32(len(s.table) - 1)}, nil
+	f.token.slot = uint32(len(s.table))
+	s.table = append(s.table, f)
+	return nil
 }
 
-// freeSlot frees t's slot and starts its next generation.
-func (l *Loop) freeSlot(t token) {
+// freeSlot frees f's slot.
+func (l *Loop) freeSlot(f *FD) {
 	s := &l.slots
 	s.Lock()
 	defer s.Unlock()
 	l.descriptors.Add(-1)
-	checkFree(s.table, s.free, t)
-	s.table[t.slot] = slot{gen: t.gen + 1}
-	s.free = append(s.free, t.slot)
+	checkFree(s.table, s.free, f)
+	s.table[f.token.slot] = nil
+	s.free = append(s.free, f.token.slot)
 }
 
 // Submit has task run on the loop's goroutine, after the events that it is
@@ -360,8 +356,8 @@ func (l *Loop) dispatch(n int) {
 			continue // Submit's eventfd: its only message is the wake-up
 		}
 		found++
-		if s := &l.slots.table[t.slot]; s.fd != nil && s.gen == t.gen {
-			l.batch = append(l.batch, delivery{s.fd, ready})
+		if f := l.slots.table[t.slot]; f != nil && f.token.gen == t.gen {
+			l.batch = append(l.batch, delivery{f, ready})
 		}
 	}
 	l.slots.Unlock()

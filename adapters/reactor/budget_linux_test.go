@@ -24,9 +24,9 @@ func TestConnSize(t *testing.T) {
 	}
 }
 
-// idleBytesMax is the budget of a connection that waits: Conn, percore.Conn and loop.FD, 352 bytes,
+// idleBytesMax is the budget of a connection that waits: Conn, percore.Conn and loop.FD, 304 bytes,
 // and its places in tables that grow by doubling.
-const idleBytesMax = 450
+const idleBytesMax = 380
 
 func TestIdleBudget(t *testing.T) {
 	if race.Enabled || invariants.Enabled {
@@ -78,7 +78,7 @@ func TestIdleBudget(t *testing.T) {
 
 // percoreBytes is the part of an idle connection that percore.Conn's budget has: see
 // TestIdleConnBudget there.
-const percoreBytes = 260
+const percoreBytes = 200
 
 func heapBytes() uint64 {
 	var m runtime.MemStats
