@@ -1,11 +1,14 @@
 package reactor
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/percore/percore"
 )
@@ -17,7 +20,9 @@ import (
 //
 // It is for the connection's loop: its callbacks, and functions of After and [Loop.Submit]. The
 // connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it is
-// of another type with the same methods: a goroutine sends the rest first, and writes wait for it.
+// of another type with the same methods, which Attach takes as well: a goroutine sends the rest
+// first, and writes wait for it, to the write deadline at most. Close drops the rest; CloseWrite
+// before it waits until the rest is sent. A CloseWrite of c's that waits for the rest still happens.
 //
 // Functions of Go that wait still run, and their writes fail: call Detach when the last has run. Go
 // fails from then on.
@@ -33,6 +38,7 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 		buffered = slices.Clone(c.unused.Bytes())
 	}
 	unsent := c.takeUnsent()
+	ends := c.asked.Load()&askShut != 0 && !c.shut
 	c.stopTimeouts()
 	c.phase = detached
 	if l.fed != c { // or Data has it in hand
@@ -43,9 +49,14 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	l.figures.detached.Add(1)
 	l.server.left()
 	if unsent == nil {
+		if ends {
+			_ = c.sock.conn.CloseWrite() // fails if the connection is reset, which reads and writes find
+		}
 		return c.sock.conn, buffered, nil
 	}
-	return newSendingConn(&c.sock, unsent), buffered, nil
+	s := &sendingConn{Conn: c.sock.conn, sock: &c.sock}
+	s.start(unsent, ends)
+	return s, buffered, nil
 }
 
 // takeUnsent returns the bytes that were written and not sent, or nil, and has writes fail.
@@ -75,46 +86,151 @@ func (c *Conn) takeUnsent() *backlog {
 	return b
 }
 
-// sendingConn is a connection with bytes that go before all that is written to it.
+// sendingConn is a connection with bytes, the rest, that go before all that is written to it.
+//
+//	rest  err  meaning                         leaves by
+//	some  nil  the first to come sends it: a   the peer takes all: none; the write deadline passes:
+//	           goroutine, or a write           the next write goes on; another error: lost; Attach:
+//	                                           none
+//	none  nil  as any connection               (final, unless Attach fails)
+//	none  set  lost: writes fail               (final)
 type sendingConn struct {
 	*percore.Conn
-	sent sync.WaitGroup // until they are sent
+	sock *sock
+
+	mu struct {
+		sync.Mutex // held while the rest is sent
+		rest       *backlog
+		ends       bool // our stream ends with the rest
+		err        error
+	}
+
+	deadline struct {
+		sync.Mutex
+		write time.Time // as the user has set it
+	}
 }
 
-func newSendingConn(sock *sock, unsent *backlog) *sendingConn {
-	s := &sendingConn{Conn: sock.conn}
-	s.sent.Go(func() {
-		defer unsent.release()
-		unsent.drop(sock.finishWrite())
-		for _, p := range unsent.parts {
-			if _, err := sock.conn.Write(p.bytes); err != nil {
-				return // the next Write finds it, too
-			}
+// start has a goroutine send the rest.
+func (s *sendingConn) start(rest *backlog, ends bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.rest, s.mu.ends = rest, ends
+	go s.sendRest()
+}
+
+// sendRest sends the rest. It blocks, and fails, as a Write does.
+func (s *sendingConn) sendRest() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.rest == nil {
+		return s.mu.err
+	}
+	rest := s.mu.rest
+	rest.drop(s.sock.finishWrite())
+	for rest.bytes > 0 {
+		n, err := s.Conn.Write(rest.parts[0].bytes)
+		rest.drop(n)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
 		}
-	})
-	return s
+		if err != nil {
+			s.mu.err = err
+			break
+		}
+	}
+	s.mu.rest = nil
+	rest.release()
+	if s.mu.ends && s.mu.err == nil {
+		s.mu.ends = false
+		return s.Conn.CloseWrite()
+	}
+	return s.mu.err
+}
+
+// attach gives the connection to a server, with the rest.
+func (s *sendingConn) attach(to *Server, buffered []byte) (*Conn, error) {
+	_ = s.Conn.SetWriteDeadline(time.Unix(1, 0)) // ends the goroutine's write
+	s.mu.Lock()
+	rest, ends, err := s.mu.rest, s.mu.ends, s.mu.err
+	if rest != nil {
+		rest.drop(s.sock.finishWrite())
+	}
+	s.mu.rest, s.mu.ends = nil, false
+	s.mu.Unlock()
+	s.deadline.Lock()
+	_ = s.Conn.SetWriteDeadline(s.deadline.write)
+	s.deadline.Unlock()
+	if rest != nil && rest.bytes == 0 {
+		rest.release()
+		rest = nil
+	}
+	var c *Conn
+	if err == nil {
+		c, err = to.attachOrFail(s.Conn, buffered, rest, ends)
+	}
+	if err != nil && rest != nil {
+		s.start(rest, ends)
+	}
+	return c, err
 }
 
 // Write writes once the bytes before are sent.
 func (s *sendingConn) Write(p []byte) (int, error) {
-	s.sent.Wait()
+	if err := s.sendRest(); err != nil {
+		return 0, err
+	}
 	return s.Conn.Write(p)
 }
 
 // ReadFrom is Write's counterpart for io.Copy.
 func (s *sendingConn) ReadFrom(r io.Reader) (int64, error) {
-	s.sent.Wait()
+	if err := s.sendRest(); err != nil {
+		return 0, err
+	}
 	return s.Conn.ReadFrom(r)
 }
 
 // WriteBuffers is Write of several slices.
 func (s *sendingConn) WriteBuffers(v *net.Buffers) (int64, error) {
-	s.sent.Wait()
+	if err := s.sendRest(); err != nil {
+		return 0, err
+	}
 	return s.Conn.WriteBuffers(v)
 }
 
 // CloseWrite ends the stream once the bytes before are sent.
 func (s *sendingConn) CloseWrite() error {
-	s.sent.Wait()
+	if err := s.sendRest(); err != nil {
+		return err
+	}
 	return s.Conn.CloseWrite()
+}
+
+// Close closes the connection, and drops the bytes before.
+func (s *sendingConn) Close() error {
+	err := s.Conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.rest != nil {
+		s.mu.rest.release()
+		s.mu.rest = nil // writes fail since the connection is closed
+	}
+	return err
+}
+
+// SetDeadline sets both deadlines.
+func (s *sendingConn) SetDeadline(t time.Time) error {
+	if err := s.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return s.SetWriteDeadline(t)
+}
+
+// SetWriteDeadline sets the deadline of writes, and of the bytes before.
+func (s *sendingConn) SetWriteDeadline(t time.Time) error {
+	s.deadline.Lock()
+	defer s.deadline.Unlock()
+	s.deadline.write = t
+	return s.Conn.SetWriteDeadline(t)
 }

@@ -138,6 +138,19 @@ func (c *Conn) crowdedLocked() {
 	}
 }
 
+// owe begins the output of a connection, that no other code knows yet, with bytes that an owner before
+// has written, and the end of the stream if ends is set. Its first leave sends them.
+func (c *Conn) owe(unsent *backlog, ends bool) {
+	if unsent != nil {
+		c.unsent = unsent
+		c.crowdedLocked()
+	}
+	if ends {
+		c.refusing = true
+		c.asked.Or(askShut)
+	}
+}
+
 // sendLocked sends p, and then q, and puts the rest into the backlog, which is empty.
 func (c *Conn) sendLocked(p, q []byte) {
 	if c.sending || c.unsent != nil {

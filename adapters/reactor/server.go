@@ -76,7 +76,7 @@ func (s *Server) Serve(l net.Listener) error {
 	for {
 		c, err := pl.AcceptConn()
 		if err == nil {
-			_, err = s.attach(c, nil)
+			err = s.attach(c)
 		}
 		switch {
 		case s.closing.Load() != 0:
@@ -88,15 +88,17 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Attach gives the server a connection that other code has used until now, and bytes that were read
-// from it and not used, which Data gets first. c must be a *[percore.Conn], which is the server's
-// from then on, on the loop that it is on: no other code may use it. The handler's Open is called
-// soon. If Attach fails c is as it was.
+// from it and not used, which Data gets first. c must be a *[percore.Conn], or one that
+// [Conn.Detach] has returned. It is the server's from then on, on the loop that it is on: no other
+// code may use it. The handler's Open is called soon. If Attach fails c is as it was.
 func (s *Server) Attach(c net.Conn, buffered []byte) (*Conn, error) {
-	pc, ok := c.(*percore.Conn)
-	if !ok {
-		return nil, fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
+	switch c := c.(type) {
+	case *percore.Conn:
+		return s.attachOrFail(c, buffered, nil, false)
+	case *sendingConn:
+		return c.attach(s, buffered)
 	}
-	return s.attachOrFail(pc, buffered)
+	return nil, fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
 }
 
 func (s *Server) addListener(l *percore.Listener) bool {
@@ -116,20 +118,23 @@ func (s *Server) removeListener(l *percore.Listener) {
 }
 
 // attach takes an accepted connection over, or closes it.
-func (s *Server) attach(pc *percore.Conn, buffered []byte) (*Conn, error) {
-	c, err := s.attachOrFail(pc, buffered)
+func (s *Server) attach(pc *percore.Conn) error {
+	_, err := s.attachOrFail(pc, nil, nil, false)
 	if err != nil {
 		pc.Close()
 	}
-	return c, err
+	return err
 }
 
-func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte) (*Conn, error) {
+// attachOrFail takes a connection over. unsent, which may be nil, are bytes that go before all that is
+// written, and ends says that our stream ends with them. They stay the caller's if it fails.
+func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte, unsent *backlog, ends bool) (*Conn, error) {
 	l, err := s.enter(pc)
 	if err != nil {
 		return nil, err
 	}
 	c := newConn(l, pc, buffered)
+	c.owe(unsent, ends)
 	if err := c.sock.claim(c); err != nil {
 		c.dropUnused()
 		s.left()

@@ -1,9 +1,12 @@
 package reactor
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -279,5 +282,161 @@ func TestGoAfterDetach(t *testing.T) {
 	})
 	if err := testnet.Receive(t, "Go", result); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v, want %v", err, net.ErrClosed)
+	}
+}
+
+// detach has a connection's loop detach it.
+func detach(t *testing.T, c *Conn) net.Conn {
+	t.Helper()
+	conns := make(chan net.Conn, 1)
+	c.Loop().Submit(func() {
+		conn, _, err := c.Detach()
+		if err != nil {
+			t.Error(err)
+		}
+		conns <- conn
+	})
+	return testnet.Receive(t, "the connection", conns)
+}
+
+// detachFull detaches a connection to a peer that has not read all that was written: long.
+func detachFull(t *testing.T, s *Server, long []byte) (conn net.Conn, peer net.Conn) {
+	t.Helper()
+	c, peer := attach(t, s)
+	if _, err := c.Write(long); err != nil {
+		t.Fatal(err)
+	}
+	conn = detach(t, c)
+	if _, ok := conn.(*sendingConn); !ok {
+		t.Fatalf("got a %T, want one with bytes to send", conn)
+	}
+	return conn, peer
+}
+
+// numbers returns bytes of which no two parts are alike.
+func numbers(n int) []byte {
+	p := make([]byte, 0, n+4)
+	for len(p) < n {
+		p = binary.BigEndian.AppendUint32(p, uint32(len(p)))
+	}
+	return p[:n]
+}
+
+// TestAttachDetached gives a connection back that has bytes to send: they come first, and once.
+func TestAttachDetached(t *testing.T) {
+	end, ended := closes()
+	s, _ := serve(t, &handler{close: end})
+	long := numbers(12 << 20)
+	conn, peer := detachFull(t, s, long)
+	want := long
+	for again := range 4 {
+		c, err := s.Attach(conn, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write([]byte("next"))
+		want = append(want, "next"...)
+		if again < 3 {
+			conn = detach(t, c)
+		} else {
+			c.CloseAfterWrite()
+		}
+	}
+	if got, err := io.ReadAll(peer); !bytes.Equal(got, want) || err != nil {
+		t.Errorf("got %d bytes, %v, want %d (the same up to %d)", len(got), err, len(want), commonPrefix(got, want))
+	}
+	peer.Close()
+	testnet.Receive(t, "Close", ended)
+}
+
+// TestAttachDetachedFails has Attach refuse a connection that has bytes to send: it goes on as it was.
+func TestAttachDetachedFails(t *testing.T) {
+	s, _ := serve(t, &handler{})
+	closed, err := New(&handler{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	long := numbers(12 << 20)
+	conn, peer := detachFull(t, s, long)
+	if _, err := closed.Attach(conn, nil); err != ErrServerClosed {
+		t.Errorf("got %v, want %v", err, ErrServerClosed)
+	}
+	go func() {
+		conn.(*sendingConn).CloseWrite()
+		conn.Close()
+	}()
+	if got, err := io.ReadAll(peer); !bytes.Equal(got, long) || err != nil {
+		t.Errorf("got %d bytes, %v, want %d", len(got), err, len(long))
+	}
+}
+
+// TestDetachedDeadline lets a write deadline pass before all is sent: a later write goes on where that
+// was, without a gap.
+func TestDetachedDeadline(t *testing.T) {
+	s, _ := serve(t, &handler{})
+	long := numbers(12 << 20)
+	conn, peer := detachFull(t, s, long)
+	conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
+	if n, err := conn.Write([]byte("x")); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %d, %v, want a time-out", n, err)
+	}
+	conn.SetDeadline(time.Time{})
+	go func() {
+		conn.Write([]byte("last"))
+		conn.Close()
+	}()
+	if got, err := io.ReadAll(peer); string(got) != string(long)+"last" || err != nil {
+		t.Errorf("got %d bytes, %v, want %d (the same up to %d)", len(got), err, len(long)+4, commonPrefix(got, long))
+	}
+}
+
+// TestDetachedClose closes a connection that has bytes to send: they are dropped, and no buffer is lost.
+func TestDetachedClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	s, _ := serve(t, &handler{})
+	conn, _ := detachFull(t, s, numbers(12<<20))
+	conn.SetWriteDeadline(time.Unix(1, 0)) // ends the goroutine, with bytes left
+	conn.Write([]byte("x"))
+	conn.Close()
+	if _, err := conn.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v, want %v", err, net.ErrClosed)
+	}
+	testnet.Eventually(t, "the buffers' release", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+}
+
+// TestDetachKeepsEnd detaches a connection after CloseWrite: the stream ends all the same, after what
+// was written.
+func TestDetachKeepsEnd(t *testing.T) {
+	s, _ := serve(t, &handler{})
+	for _, long := range [][]byte{[]byte("short"), numbers(12 << 20)} {
+		for _, again := range []bool{false, true} {
+			c, peer := attach(t, s)
+			conns := make(chan net.Conn, 1)
+			c.Loop().Submit(func() {
+				c.Write(long)
+				c.CloseWrite()
+				conn, _, err := c.Detach()
+				if err != nil {
+					t.Error(err)
+				}
+				conns <- conn
+			})
+			conn := testnet.Receive(t, "the connection", conns)
+			if again {
+				if _, err := s.Attach(conn, nil); err != nil {
+					t.Error(err)
+				}
+			}
+			peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout / 5))
+			if got, err := io.ReadAll(peer); !bytes.Equal(got, long) || err != nil {
+				t.Errorf("again %t: got %d bytes, %v, want %d and the end", again, len(got), err, len(long))
+			}
+			peer.Close()
+			if !again {
+				conn.Close()
+			}
+			testnet.Eventually(t, "the end", func() bool { return s.Stats().Conns == 0 })
+		}
 	}
 }
