@@ -23,7 +23,7 @@ import (
 //	opening   Open has not been called          the loop opens it: open
 //	open      Data is called with what comes    the end of the stream, CloseAfterWrite, an error:
 //	                                            ending; Detach: detached
-//	ending    nothing is read any more; it      all functions of Go have run, and everything is
+//	ending    Data isn't called any more; it    all functions of Go have run, and everything is
 //	          waits for Go and for the peer     written, or never will be: closed
 //	closed    Close was called                  (final)
 //	detached  it is another owner's             (final)
@@ -41,6 +41,7 @@ type Conn struct {
 	shut       bool // our stream has ended
 	inputEnded bool // the peer has ended its stream
 	offered    bool // Data was called with all of unused, and waits for more
+	lingering  bool // the loop reads and drops the input, until the peer ends its stream
 
 	// atomic
 	asked atomic.Uint32
@@ -86,6 +87,10 @@ const stopsReading = askClose | askEnd | askRoom | askWork
 type extras struct {
 	idle  timeouts
 	tasks tasks
+
+	// owned by the loop, while the connection lingers
+	linger   timer
+	lingered int // bytes that were read and dropped
 
 	// guarded by the connection's mu
 	why error // the connection ends for

@@ -22,11 +22,11 @@ func (c *Conn) Close() error {
 }
 
 // CloseAfterWrite closes the connection once the socket has taken everything that was written.
-// Nothing is read any more, and later writes fail. It fails as Close does.
+// Data isn't called any more, and later writes fail. It fails as Close does.
 //
-// As with a net.Conn, if the peer has sent bytes that were not read the kernel resets the connection
-// when it is closed, and the peer may lose the end of what was sent (RFC 1122, section 4.2.2.13). Where
-// a peer may still be sending, call CloseWrite, and read on until the peer's end.
+// The connection is closed when the peer has ended its stream, too, or after half a second: bytes
+// that the peer sends meanwhile are read and dropped. Otherwise the kernel would reset the connection
+// because of them, and the peer might lose the end of what was sent (RFC 1122, section 4.2.2.13).
 func (c *Conn) CloseAfterWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,11 +101,15 @@ func (c *Conn) hangUp(asked uint32) bool {
 	if c.hungUp {
 		return true
 	}
-	if !c.stopWriting(asked&askClose != 0) {
+	now := asked&askClose != 0
+	if !c.stopWriting(now) || !now && c.lingers() {
 		return false
 	}
 	c.hungUp = true
 	c.stopTimeouts()
+	if c.lingering {
+		c.more.linger.Stop()
+	}
 	c.loop.engine.Retain() // or the loop might end with its last socket, while functions of Go run
 	_ = c.sock.close()
 	return true

@@ -454,3 +454,91 @@ func TestShortRest(t *testing.T) {
 		t.Errorf("got %q, %v, want the rest and the byte behind it", rest, err)
 	}
 }
+
+// A client that goes on sending gets all that was written before CloseAfterWrite, and then the end.
+func TestLinger(t *testing.T) {
+	testnet.NoLeaks(t)
+	long := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
+		end, ended := closes()
+		_, dial := serveOn(t, kind, &handler{close: end, data: func(c *Conn, p []byte) int {
+			c.Write(long)
+			c.CloseAfterWrite()
+			return 1
+		}}, IdleTimeout(time.Hour))
+		c := dial()
+		stopped := make(chan bool)
+		go func() {
+			defer close(stopped)
+			for range 100 { // less than is read and dropped
+				if _, err := c.Write(make([]byte, 5000)); err != nil {
+					t.Errorf("%s: Write: %v", kind, err)
+					return
+				}
+			}
+		}()
+		got, err := io.ReadAll(c)
+		if !bytes.Equal(got, long) || err != nil {
+			t.Errorf("%s: got %d bytes, %v, want %d and the end", kind, len(got), err, len(long))
+		}
+		testnet.Receive(t, "the writes", stopped)
+		c.Close()
+		if err := testnet.Receive(t, "Close", ended); err != nil {
+			t.Errorf("%s: got %v, want nil", kind, err)
+		}
+	}
+}
+
+// A client that neither ends its stream nor stops sending doesn't keep a connection open.
+func TestLingerEnds(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, sends := range []bool{false, true} {
+		end, ended := closes()
+		_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
+			c.CloseAfterWrite()
+			return len(p)
+		}})
+		c := dial()
+		c.Write([]byte("x"))
+		stopped := make(chan bool)
+		go func() {
+			defer close(stopped)
+			for sends {
+				if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+					return
+				}
+			}
+		}()
+		if err := testnet.Receive(t, "Close", ended); err != nil {
+			t.Errorf("got %v, want nil", err)
+		}
+		testnet.Receive(t, "the writes", stopped)
+	}
+}
+
+// A connection that lingers is closed at once by Close, of the connection or of the server.
+func TestCloseWhileLingering(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, byServer := range []bool{false, true} {
+		end, ended := closes()
+		conns := make(chan *Conn, 1)
+		s, dial := serve(t, &handler{close: end, open: func(c *Conn) {
+			c.CloseAfterWrite()
+			conns <- c
+		}})
+		c := dial()
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("got %v, want the end", err)
+		}
+		var want error
+		if byServer {
+			want = ErrServerClosed
+			s.Close()
+		} else if err := testnet.Receive(t, "Open", conns).Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if err := testnet.Receive(t, "Close", ended); err != want {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}

@@ -189,7 +189,7 @@ func (s *Server) left() {
 }
 
 // Shutdown closes the listeners, and each connection, as CloseAfterWrite does, as soon as the callback
-// under way and the functions of Go have run; nothing more is read. It waits until the
+// under way and the functions of Go have run; Data isn't called any more. It waits until the
 // last handler's Close has returned, or ctx is done, and then returns ctx's error. Connections that
 // are left may be closed by Close. It must not be called by a callback or a function of Go: that waits
 // for itself.

@@ -74,7 +74,7 @@ func (c *Conn) markKept() {
 
 // checkTimeouts ends the connection if a time has passed, and sets the timer again otherwise.
 func (c *Conn) checkTimeouts() {
-	if c.hungUp || c.phase == closed || c.phase == detached {
+	if c.hungUp || c.lingering || c.phase == closed || c.phase == detached {
 		return
 	}
 	config := &c.loop.server.config
@@ -114,7 +114,7 @@ func (t Timer) Stop() bool { return t.timer != nil && t.timer.Stop() }
 // also when it has ended: stop a timer that is far off in Close, and before Detach.
 func (c *Conn) After(d time.Duration, f func()) Timer {
 	return Timer{c.loop.engine.AfterFunc(d, func() {
-		if c.hungUp || c.phase != open && c.phase != ending {
+		if c.hungUp || c.lingering || c.phase != open && c.phase != ending {
 			return
 		}
 		c.loop.begin()

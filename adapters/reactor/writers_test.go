@@ -112,6 +112,7 @@ func TestEndUnderWriter(t *testing.T) {
 			io.CopyN(io.Discard, peer, 100000)
 			close(started)
 			io.Copy(io.Discard, peer)
+			peer.Close()
 		}()
 		testnet.Receive(t, "the first bytes", started)
 		c.CloseAfterWrite()
@@ -119,7 +120,6 @@ func TestEndUnderWriter(t *testing.T) {
 			t.Errorf("got %v, want no error", err)
 		}
 		writer.Wait()
-		peer.Close()
 	}
 }
 
