@@ -41,7 +41,9 @@ type serial struct {
 	queue   []func() // guarded by mu
 	running bool     // guarded by mu
 
-	deferred []func() // owned by the goroutine
+	// owned by the goroutine
+	batch    []func() // of the queue, or deferred; to run
+	deferred []func()
 }
 
 // Submit has f run, in the order of the calls.
@@ -83,21 +85,24 @@ func (s *serial) run() {
 	ended = true
 }
 
-// take returns the next function, or nil if there is none.
+// take returns the next function, or nil if there is none. Those that were deferred come after
+// those that were submitted before, and not only when none are submitted any more.
 func (s *serial) take() (f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	from := &s.queue
-	if len(s.queue) == 0 {
-		from = &s.deferred
+	if len(s.batch) == 0 && len(s.deferred) > 0 {
+		s.batch, s.deferred = s.deferred, nil
 	}
-	if len(*from) == 0 {
-		s.running = false
+	if len(s.batch) == 0 {
+		s.mu.Lock()
+		s.batch, s.queue = s.queue, nil
+		s.running = len(s.batch) > 0
+		s.mu.Unlock()
+	}
+	if len(s.batch) == 0 {
 		return nil
 	}
-	f = (*from)[0]
-	(*from)[0] = nil
-	*from = (*from)[1:]
+	f = s.batch[0]
+	s.batch[0] = nil
+	s.batch = s.batch[1:]
 	return f
 }
 

@@ -542,3 +542,72 @@ func TestCloseWhileLingering(t *testing.T) {
 		}
 	}
 }
+
+// Each calls its function once per connection, whichever connections that detaches.
+func TestEachDetachesAnother(t *testing.T) {
+	testnet.NoLeaks(t)
+	s, dial := serve(t, &handler{})
+	const clients = 16
+	for range clients {
+		dial()
+	}
+	opened := func() (n int) {
+		for _, l := range s.loops() {
+			n += countOpen(l)
+		}
+		return n
+	}
+	testnet.Eventually(t, "all are open", func() bool { return opened() == clients })
+	calls := make(chan *Conn, 2*clients)
+	s.Each(func(c *Conn) {
+		calls <- c
+		if first := c.loop.conns[0]; first != c {
+			conn, _, err := first.Detach()
+			if err != nil {
+				t.Error(err)
+			}
+			conn.Close()
+		}
+	})
+	opened() // which waits for Each
+	close(calls)
+	seen := make(map[*Conn]bool)
+	for c := range calls {
+		if seen[c] {
+			t.Fatal("the function is called twice for a connection")
+		}
+		seen[c] = true
+	}
+}
+
+// Broadcast to loops that have ended loses no buffer.
+func TestBroadcastAfterTheEnd(t *testing.T) {
+	testnet.NoLeaks(t)
+	end, ended := closes()
+	s, err := New(&handler{close: end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
+	pc, err := percore.Dial("tcp", ln.Addr().String()) // on a group that ends with it
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Attach(pc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	testnet.Receive(t, "Close", ended)
+	if !onGoroutines {
+		testnet.Eventually(t, "the loop's end", func() bool {
+			alive := c.loop.engine.Retain()
+			if alive {
+				c.loop.engine.Release()
+			}
+			return !alive
+		})
+	}
+	s.Broadcast([]byte("to none"))
+	testnet.Eventually(t, "the buffer's release", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+}

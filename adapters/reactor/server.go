@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -247,8 +248,12 @@ func (s *Server) Broadcast(p []byte) {
 	b := pool.Get(len(p))
 	copy(b.Bytes(), p)
 	for _, l := range s.loops() {
+		if !l.engine.Retain() {
+			continue // it has ended with its last connection, and would drop the task and b
+		}
 		b.Retain()
 		l.engine.Submit(func() {
+			defer l.engine.Release()
 			defer b.Release()
 			for _, c := range l.conns {
 				_ = c.WriteBuffer(b) // the connection has ended; or its peer doesn't read
@@ -274,9 +279,8 @@ func (s *Server) Each(f func(c *Conn)) {
 
 func (l *Loop) each(f func(c *Conn)) {
 	l.begin()
-	for i := len(l.conns) - 1; i >= 0; i-- { // f may detach c, which is removed then
-		if i < len(l.conns) {
-			c := l.conns[i]
+	for _, c := range slices.Clone(l.conns) { // f may detach any of them
+		if c.phase == open || c.phase == ending {
 			c.enter()
 			c.call("Each", func() { f(c) })
 			c.leave()
