@@ -301,6 +301,7 @@ type demo struct {
 	log         *slog.Logger
 	predecessor *handover.Arrival // nil: none
 	manager     serviceManager
+	executable  string // the program's path at the start, where another version may be by now; "": not known
 
 	root         *os.Root
 	engine       *serveEngine
@@ -328,6 +329,7 @@ type demo struct {
 func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Arrival, logTo io.Writer) (_ *demo, err error) {
 	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 4)}
 	d.manager.log = d.log
+	d.executable, _ = os.Executable() // on Linux it follows the file when that is renamed
 	defer func() {
 		if err != nil {
 			d.release()

@@ -205,11 +205,10 @@ func (s *successors) restartOnHangup(ctx context.Context, terminal bool) {
 
 // restart starts a successor and hands over to it, in the background.
 func (s *successors) restart(ctx context.Context) error {
-	exe, err := os.Executable() // its path at the start: by now another version may be there
-	if err != nil {
-		return err
+	if s.d.executable == "" {
+		return errors.New("the path of this program is not known")
 	}
-	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd := exec.Command(s.d.executable, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c, err := handover.Start(cmd)
 	if err != nil {

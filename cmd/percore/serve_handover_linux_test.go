@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -41,6 +42,7 @@ type generations struct {
 	first  *exec.Cmd
 	pid    int // of the one that serves
 	dir    string
+	exe    string // the program
 
 	printing sync.WaitGroup // until output is complete
 
@@ -50,7 +52,11 @@ type generations struct {
 // newGenerations reserves addresses, so that each process can be started with the same.
 func newGenerations(t *testing.T) *generations {
 	t.Helper()
-	return &generations{t: t, output: newTranscript(), dir: t.TempDir(), httpAddress: reserve(t), grpcAddress: reserve(t)}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatalf("finding the test binary: %v", err)
+	}
+	return &generations{t: t, output: newTranscript(), dir: t.TempDir(), exe: exe, httpAddress: reserve(t), grpcAddress: reserve(t)}
 }
 
 // reserve returns an address that no other program gets until the test ends, unless it asks for just
@@ -78,25 +84,27 @@ func reserve(t *testing.T) string {
 func startGenerations(t *testing.T, args ...string) *generations {
 	t.Helper()
 	g := newGenerations(t)
+	g.startFirst(args...)
+	return g
+}
+
+// startFirst starts the first process.
+func (g *generations) startFirst(args ...string) {
+	g.t.Helper()
 	g.first = g.start(args...)
 	g.pid = g.first.Process.Pid
-	g.output.await(t, "Ctrl-C stops")
-	t.Cleanup(func() {
+	g.output.await(g.t, "Ctrl-C stops")
+	g.t.Cleanup(func() {
 		for _, pid := range g.pids() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	})
-	return g
 }
 
 // start starts a process. Its output, and that of its successors, goes through a pipe that is theirs, so
 // that the end of the process is not that of its output.
 func (g *generations) start(args ...string) *exec.Cmd {
 	g.t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		g.t.Fatalf("finding the test binary: %v", err)
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		g.t.Fatalf("pipe: %v", err)
@@ -107,7 +115,7 @@ func (g *generations) start(args ...string) *exec.Cmd {
 		r.Close()
 	})
 	args = append([]string{"serve", "-http", g.httpAddress, "-grpc", g.grpcAddress, "-admin", "", "-dir", g.dir}, args...)
-	cmd := exec.Command(exe, args...)
+	cmd := exec.Command(g.exe, args...)
 	cmd.Env = append(os.Environ(), commandVariable+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	cmd.Stdout, cmd.Stderr = w, w
 	// A signal that the tests' own parent ignores, as nohup(1) does, is ignored by the process, too; one
@@ -506,6 +514,39 @@ func TestServeNohup(t *testing.T) {
 	if got := output.String(); strings.Contains(got, "a successor") {
 		t.Errorf("got output\n%s\nwant SIGHUP to be ignored", got)
 	}
+}
+
+// The successor is the program that has taken the place of the running one, however that was done.
+func TestServeRestartReplaced(t *testing.T) {
+	g := newGenerations(t)
+	place := filepath.Join(t.TempDir(), "percore")
+	install := func() {
+		t.Helper()
+		if os.Link(g.exe, place) == nil {
+			return
+		}
+		program, err := os.ReadFile(g.exe)
+		if err == nil {
+			err = os.WriteFile(place, program, 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	test := g.exe
+	install()
+	g.exe = place
+	g.startFirst()
+	if err := os.Rename(place, place+".old"); err != nil {
+		t.Fatal(err)
+	}
+	g.exe = test
+	install()
+	g.restart()
+	if got, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", g.pid)); got != place {
+		t.Errorf("the successor runs %q, %v, want %q", got, err, place)
+	}
+	g.stop()
 }
 
 // A successor that does not start changes nothing.
