@@ -33,8 +33,9 @@ type acceptor struct {
 	arrivals arrivals           // with a ProxyProtocol: connections that have left the backlog
 
 	// atomic; for Settled
-	used      atomic.Bool   // Accept was called, ever
-	lastPause atomic.Uint64 // listener.pauses when a call of Accept last found the listener paused
+	waiting     atomic.Int32  // goroutines in Accept that have no connection yet
+	waitingMost atomic.Int32  // the most that there were at a time
+	lastPause   atomic.Uint64 // listener.pauses when a call of Accept last found the listener paused
 }
 
 func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
@@ -58,9 +59,6 @@ const (
 
 // accept waits for a connection.
 func (a *acceptor) accept() (*Conn, error) {
-	if !a.used.Load() {
-		a.used.Store(true)
-	}
 	delay := time.Duration(0)
 	for {
 		c, backoff, err := a.try()
@@ -108,6 +106,7 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		return nil, false, net.ErrClosed
 	}
 	defer a.listener.group.Release()
+	a.beginWaiting()
 	admission := a.listener.admission
 	err = a.ready.WaitGated(a.gate, func(i int, r loop.Readiness) bool {
 		if !admission.acquire() {
@@ -121,6 +120,8 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		}
 		if errno != 0 {
 			admission.release()
+		} else {
+			a.waiting.Add(-1) // here: no other goroutine looks at the gate before
 		}
 		if isSkipped(errno) {
 			a.listener.countSkipped(errno)
@@ -128,6 +129,9 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		}
 		return errno != syscall.EAGAIN
 	})
+	if errno != 0 {
+		a.waiting.Add(-1) // before takeArrival: settled looks at the queues first
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -138,6 +142,17 @@ func (a *acceptor) try() (c *Conn, backoff bool, err error) {
 		return nil, !isBroken(errno), os.NewSyscallError("accept4", errno)
 	}
 	return a.take(nfd, index, &from)
+}
+
+// beginWaiting counts a goroutine that waits for a connection from now on.
+func (a *acceptor) beginWaiting() {
+	n := a.waiting.Add(1)
+	for {
+		most := a.waitingMost.Load()
+		if n <= most || a.waitingMost.CompareAndSwap(most, n) {
+			return
+		}
+	}
 }
 
 // take makes a connection of nfd, which has a place, and which it owns. Its results are try's.
@@ -204,7 +219,6 @@ func (a *acceptor) look() loop.GateState {
 // takeArrival returns a connection that has left the backlog before, or nil if it is gone: another
 // call of Accept has it, or the user did not want it.
 func (a *acceptor) takeArrival() *Conn {
-	a.lastPause.Store(0) // first: settled looks at the queues first
 	w := a.arrivals.next()
 	if w == nil {
 		w = a.listener.adopted.next()

@@ -104,8 +104,9 @@ func (l *listener) pause(paused bool) {
 	l.wake()
 }
 
-// settled is moving.Listener's. A goroutine that calls Accept has come back for the next connection
-// when it has found the listener paused.
+// settled is moving.Listener's. When a call of Accept has found the listener paused no connection leaves
+// the backlog any more, since one goroutine at a time looks. And all goroutines have come back for the
+// next connection when as many wait as ever did.
 func (l *listener) settled() bool {
 	all := l.acceptors()
 	for _, a := range all {
@@ -117,7 +118,8 @@ func (l *listener) settled() bool {
 		return false
 	}
 	for _, a := range all {
-		if a.used.Load() && a.lastPause.Load() != l.pauses.Load() {
+		most := a.waitingMost.Load()
+		if most > 0 && (a.lastPause.Load() != l.pauses.Load() || a.waiting.Load() != most) {
 			return false
 		}
 	}

@@ -429,6 +429,51 @@ func TestPauseUnderLoad(t *testing.T) {
 	accepting.Wait()
 }
 
+// A pause is settled when each of the goroutines in Accept has come back with nothing, whichever of them
+// sees the pause first.
+func TestSettledSeveral(t *testing.T) {
+	const several = 3
+	for _, max := range []int{0, 100} {
+		ln, mover := movable(t, ListenConfig{MaxConns: max}, "tcp")
+		got, goOn := make(chan net.Conn), make(chan struct{})
+		var accepting sync.WaitGroup
+		for range several {
+			accepting.Go(func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					got <- c
+					<-goOn
+				}
+			})
+		}
+		a := ln.listener.all
+		testnet.Eventually(t, "all in Accept", func() bool { return a.waiting.Load() == several })
+		for hands := range several {
+			for range hands + 1 {
+				_, c := pairThrough(t, ln, got)
+				defer c.Close()
+			}
+			mover.Pause()
+			testnet.Eventually(t, "a look at the pause", func() bool {
+				return hands+1 == several || a.lastPause.Load() == ln.listener.pauses.Load()
+			})
+			for range hands + 1 {
+				if mover.Settled() {
+					t.Errorf("Settled while %d goroutines have a connection: got true", hands+1)
+				}
+				goOn <- struct{}{}
+			}
+			testnet.Eventually(t, "Settled", mover.Settled)
+			mover.Resume()
+		}
+		ln.Close()
+		accepting.Wait()
+	}
+}
+
 // A connection that Accept has taken out of the queue, while OnAccept is asked about it, is on its way.
 func TestSettledWhileAsked(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -25,11 +26,12 @@ import (
 // seconds from the call of Give to call Take, and as long for each answer during the move; only ctx
 // limits how long it may take from Take to Ready, and how long requests may take to end.
 //
-// The program goes on calling Accept meanwhile: one goroutine for each listener, or for each that
-// PerLoop has made, which has its server know a connection before it calls Accept again, as
-// http.Server does. That call tells Give that the last connection is no longer on its way to the
-// [Source]. With several goroutines a connection that one of them still has may stay behind. If the
-// program has stopped calling Accept, Give waits for 10 seconds.
+// The program goes on calling Accept meanwhile, and has its server know a connection before it calls
+// Accept again, as http.Server does. That call tells Give that the last connection is no longer on its
+// way to the [Source]. Several goroutines may do so: as many are expected as have ever waited in Accept
+// at a time. If one of them has stopped calling Accept, or has a connection for longer, Give waits for
+// 10 seconds, says so in a line of slog's default logger, and goes on: it can't tell the two apart. The
+// successor has the new connections meanwhile.
 //
 // If Give fails this process serves on, with all its connections except those that the successor has
 // already got; the error says at which step. Only one hand-over of a listener is possible at a time:
@@ -294,7 +296,12 @@ const settlePause = 5 * time.Millisecond
 // them.
 func (g *giver) drainServer(ctx context.Context, i int) error {
 	for begin := time.Now(); ; {
-		settled := g.listeners[i].Settled() || time.Since(begin) > stepTimeout()
+		settled := g.listeners[i].Settled()
+		if !settled && time.Since(begin) > stepTimeout() {
+			slog.Warn("handover: the server does not come back to Accept: a connection that it has from there may stay behind",
+				"listener", g.servers[i].Name, "waited", stepTimeout())
+			settled = true
+		}
 		if source := g.servers[i].Source; source != nil { // with those that settled has seen
 			if err := source.HandOver(ctx, g.servers[i].Listener, func(batch []Conn) error { return g.give(i, batch) }); err != nil {
 				return err

@@ -3,9 +3,12 @@
 package handover
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
@@ -123,6 +126,9 @@ func TestNeverSettled(t *testing.T) {
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
 	p.fake.unsettled = func() bool { return false }
+	var logged bytes.Buffer // written to before Give returns
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	giving, taking := pair(t)
 	gave := goGive(t.Context(), giving, Server{"web", p.ln, nil})
 	s := newStranger(t, taking)
@@ -134,4 +140,7 @@ func TestNeverSettled(t *testing.T) {
 		t.Error(err)
 	}
 	p.wantAll(t)
+	if got := logged.String(); !strings.Contains(got, "does not come back to Accept") || strings.Count(got, "\n") != 1 {
+		t.Errorf("got the log %q, want a line about Accept", got)
+	}
 }

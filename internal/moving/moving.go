@@ -33,8 +33,8 @@ type Listener interface {
 
 	// Settled reports, after Pause, whether no connection is on its way any more: the PROXY header of
 	// none is awaited, and the goroutines that call Accept have come back for the next, which says
-	// that they have seen to the last, if no two call Accept of the same socket. A program that has
-	// stopped calling Accept never settles.
+	// that they have seen to the last. They are as many as have ever waited in Accept at a time. A
+	// program in which one of them has stopped calling Accept never settles.
 	Settled() bool
 
 	// Files returns copies of all sockets.
