@@ -60,6 +60,27 @@ func TestBodyHoldsNothing(t *testing.T) {
 	}
 }
 
+// An empty line behind a body, as old clients send it, is no reason for the kernel to reset the
+// connection after an answer that closes it.
+func TestBytesBehindBody(t *testing.T) {
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		rw.Header().Set("Connection", "close")
+		io.WriteString(rw, "thanks")
+	}, nil)
+	for _, size := range []int{100, 5000} { // in the buffer of the header, and behind it
+		for range 20 {
+			c := f.dial()
+			c.send(post("/", size) + strings.Repeat("b", size) + "\r\n")
+			if got := c.answer(); got != "thanks" {
+				t.Errorf("%d bytes: got %q", size, got)
+			}
+			c.awaitEOF()
+		}
+	}
+	f.wantFast(40)
+}
+
 // The client's end is looked for when the body was read, and then found; before that Read finds it.
 func TestBodyContext(t *testing.T) {
 	for _, part := range []string{"body", "bo"} {

@@ -205,6 +205,9 @@ func (t *turn) serveRequest(p []byte) bool {
 		_ = x.req.MultipartForm.RemoveAll()
 	}
 	if !sent || !reusable || !complete {
+		if sent && x.body != nil {
+			t.readBehind()
+		}
 		if x.returned && linger {
 			c.closeWrite()
 			time.Sleep(closeDelay)
@@ -225,6 +228,15 @@ func (t *turn) serveRequest(p []byte) bool {
 	}
 	c.setRealDeadline(s.idleDeadline())
 	return true
+}
+
+// readBehind reads the few bytes that a client may have sent behind a body, an empty line as a rule,
+// when the connection is about to be closed. net/http has them in its buffer by then. The kernel
+// answers the close of a connection with unread bytes by a reset, which can take the answer away from
+// the client (RFC 9112, section 9.6).
+func (t *turn) readBehind() {
+	t.have = 0
+	_, _ = t.c.tryRead(t.memory())
 }
 
 // giveBuffer gives the worker's buffer to the body of x, the last request in it, so that a handler that
