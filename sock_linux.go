@@ -81,7 +81,7 @@ func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (
 	if o.altered.Load() {
 		_ = fd.RawControl(func(uintptr) {}) // finds out the consequences for reads
 	}
-	c.release()
+	runtime.SetFinalizer(c, (*Conn).Close)
 	o.opened.Add(1)
 	conns.opened.Add(1)
 	return c, nil

@@ -11,7 +11,6 @@ var (
 	// the runtime's, more than the Conn.
 	Hold func(c net.Conn)
 
-	// Release ends Hold, before c is another owner's. It must not be called for a connection that
-	// isn't held.
+	// Release ends Hold, before c is another owner's.
 	Release func(c net.Conn)
 )
