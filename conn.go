@@ -165,8 +165,8 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 var ErrWouldWait = loop.ErrWouldWait
 
 // SetNoWait decides about reads that find nothing to read: with true they fail with [ErrWouldWait]
-// itself, or one that wraps it, with false, the default, they wait. A read that waits already is not
-// disturbed.
+// itself, or one that wraps it, and so does a read that waits already; with false, the default, they
+// wait.
 //
 // It is for a caller that has to know whether a reader above the connection has bytes buffered, as
 // a crypto/tls.Conn or a bufio.Reader, before it arms a callback by [Conn.OnReadable]: a read of that

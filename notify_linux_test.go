@@ -186,11 +186,14 @@ func testNoWait(t *testing.T, c *Conn, r *bufio.Reader, client net.Conn) {
 			_, err := r.ReadByte()
 			read <- err
 		})
-		noWait(true) // leaves a read that waits alone
+		noWait(true)
+		if err := testnet.Receive(t, "the read", read); err != ErrWouldWait {
+			t.Errorf("a read that waits: got %v, want %v", err, ErrWouldWait)
+		}
 		noWait(false)
 		client.Write([]byte("x"))
-		if err := testnet.Receive(t, "the read", read); err != nil {
-			t.Errorf("a read that waits: got %v, want nil", err)
+		if got, err := r.ReadByte(); got != 'x' || err != nil {
+			t.Errorf("the next read: got %q, %v, want 'x'", got, err)
 		}
 	}
 }

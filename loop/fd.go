@@ -403,18 +403,20 @@ func (f *FD) setDeadlines(t time.Time, rd, wr *half) error {
 	return nil
 }
 
-// SetNoWait decides about reads that find nothing: with true they fail with [ErrWouldWait], with
-// false, the default, they wait. A read that waits already goes on waiting. It is for a caller that
-// reads through layers above the descriptor, which have no TryRead. It fails with [ErrClosed].
+// SetNoWait decides about reads that find nothing: with true they fail with [ErrWouldWait], and so
+// does one that waits already; with false, the default, they wait. It is for a caller that reads
+// through layers above the descriptor, which have no TryRead. It fails with [ErrClosed].
 func (f *FD) SetNoWait(on bool) error {
-	if f.life.closed() {
-		return ErrClosed
+	if err := f.life.incref(); err != nil {
+		return err
 	}
-	if on {
-		f.rd.state.Or(noWait)
-	} else {
+	defer f.decref()
+	if !on {
 		f.rd.state.And(^noWait)
+		return nil
 	}
+	f.rd.state.Or(noWait)
+	f.rd.endWait(f)
 	return nil
 }
 

@@ -42,7 +42,8 @@ var errTimeout = os.ErrDeadlineExceeded
 //	NotifyReadable         armed: on; ready: off, and on again (see FD.recheck)
 //	the party that takes   armed: off, after FD.callback was emptied. This party and
 //	the callback           NotifyReadable hold the lock there
-//	a deadline, Close      waiting: off, and then they owe the token
+//	a deadline, Close,     waiting: off, and then they owe the token
+//	SetNoWait
 //
 // So the party that clears waiting, by a compare-and-swap, decides alone how the wait
 // ends, and a goroutine that sees waiting cleared by another always takes the token
@@ -52,7 +53,8 @@ var errTimeout = os.ErrDeadlineExceeded
 // call, never after it: an edge that comes in between sets it again, at the
 // price of a call that finds nothing. And a wait is published (waiting set)
 // before closed and the deadline are looked at for the last time, while Close
-// and the deadline change those first and look for waiting after.
+// and the deadline change those first and look for waiting after. noWait is in the
+// word itself: a wait is published only while it is off.
 type half struct {
 	mu sync.Mutex // serializes the calls of this direction: held for a whole Read or Write
 
@@ -138,10 +140,7 @@ func (h *half) wake(f *FD, bits uint32) {
 // for a callback, which can't, that is done here: the deadline may have been
 // moved since.
 func (h *half) interrupt(f *FD) {
-	if h.clearWaiting() {
-		h.wakeParked()
-		f.loop.kick(h)
-	}
+	h.endWait(f)
 	if h != &f.rd || h.check(f) == nil {
 		return
 	}
@@ -150,6 +149,14 @@ func (h *half) interrupt(f *FD) {
 		// more, and the call is a spurious one.
 		err := h.check(f)
 		f.loop.Submit(func() { to.OnReadable(err) })
+	}
+}
+
+// endWait wakes the parked goroutine, if there is one.
+func (h *half) endWait(f *FD) {
+	if h.clearWaiting() {
+		h.wakeParked()
+		f.loop.kick(h)
 	}
 }
 
@@ -203,8 +210,8 @@ func (h *half) wait(f *FD) error {
 	}()
 	for {
 		old := h.state.Load()
-		if old&ready != 0 {
-			return nil
+		if old&(ready|noWait) != 0 {
+			return nil // with noWait the next try fails
 		}
 		checkNotWaiting(old)
 		if h.state.CompareAndSwap(old, old|waiting) {

@@ -131,6 +131,8 @@ func TestHalfWaitReturnsAtOnce(t *testing.T) {
 		want error
 	}{
 		{"ready", func(f *FD) { f.rd.signal(ready) }, nil},
+		{"no wait", func(f *FD) { _ = f.SetNoWait(true) }, ErrWouldWait},
+		{"ready, no wait", func(f *FD) { f.rd.signal(ready); _ = f.SetNoWait(true) }, nil},
 		{"closed", func(f *FD) { f.life.word.Store(lifeClosed | 1) }, ErrClosed},
 		{"expired", func(f *FD) { f.rd.deadline.Store(expired) }, os.ErrDeadlineExceeded},
 		{"closed and expired", func(f *FD) {
@@ -184,6 +186,10 @@ func TestHalfStress(t *testing.T) {
 	}
 	disturb(func() { s.interrupt(f) })
 	disturb(func() {
+		_ = f.SetNoWait(true)
+		_ = f.SetNoWait(false)
+	})
+	disturb(func() {
 		s.setDeadline(f, expired)
 		s.setDeadline(f, noDeadline)
 	})
@@ -216,11 +222,11 @@ func TestHalfStress(t *testing.T) {
 			switch err := s.wait(f); err {
 			case nil:
 				woken++
-			case errTimeout:
+			case errTimeout, ErrWouldWait:
 				timeouts++
 				runtime.Gosched()
 			default:
-				t.Errorf("wait: got %v, want nil or %v", err, errTimeout)
+				t.Errorf("wait: got %v, want nil, %v or %v", err, errTimeout, ErrWouldWait)
 				return
 			}
 		}
@@ -243,6 +249,7 @@ func TestHalfOneTokenPerWait(t *testing.T) {
 		func() { s.signal(ready | hangup) },
 		func() { s.interrupt(f) },
 		func() { s.setDeadline(f, expired) },
+		func() { _ = f.SetNoWait(true) },
 	}
 	for round := range rounds {
 		s.state.Store(0)
@@ -266,9 +273,9 @@ func TestHalfOneTokenPerWait(t *testing.T) {
 	}
 }
 
-// Close and a deadline come, each alone, in the very moment in which a goroutine begins to wait:
-// the second must see the first, and the token that is owed for a wait that was given up is taken
-// all the same.
+// Close, a deadline and SetNoWait come, each alone, in the very moment in which a goroutine begins to
+// wait: the second must see the first, and the token that is owed for a wait that was given up is
+// taken all the same.
 func TestHalfWaitAgainstInterrupt(t *testing.T) {
 	causes := []struct {
 		name string
@@ -280,6 +287,7 @@ func TestHalfWaitAgainstInterrupt(t *testing.T) {
 			f.rd.interrupt(f)
 		}, ErrClosed},
 		{"deadline", func(f *FD) { f.rd.setDeadline(f, expired) }, errTimeout},
+		{"no wait", func(f *FD) { _ = f.SetNoWait(true) }, ErrWouldWait},
 	}
 	for _, cause := range causes {
 		t.Run(cause.name, func(t *testing.T) {
@@ -289,6 +297,7 @@ func TestHalfWaitAgainstInterrupt(t *testing.T) {
 			collide(t, 20_000,
 				func() {
 					f.life.word.Store(1)
+					f.rd.state.Store(0)
 					f.rd.deadline.Store(noDeadline)
 				},
 				func() {
@@ -301,8 +310,8 @@ func TestHalfWaitAgainstInterrupt(t *testing.T) {
 					if err != cause.want {
 						t.Errorf("round %d: wait: got %v, want %v", round, err, cause.want)
 					}
-					if st := f.rd.state.Load(); st != 0 {
-						t.Errorf("round %d: state is %04b, want 0", round, st)
+					if st := f.rd.state.Load(); st&^noWait != 0 {
+						t.Errorf("round %d: state is %04b, want no more than noWait", round, st)
 					}
 					return !t.Failed()
 				})
