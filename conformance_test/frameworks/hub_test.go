@@ -150,8 +150,18 @@ func (e *gorillaEnd) write(message []byte) error {
 // gobwasEnd is gobwas', which needs no more than the net.Conn.
 type gobwasEnd struct{ net.Conn }
 
-func (e gobwasEnd) Read() ([]byte, error)      { return wsutil.ReadClientText(e.Conn) }
-func (e gobwasEnd) write(message []byte) error { return wsutil.WriteServerText(e.Conn, message) }
+func (e gobwasEnd) Read() ([]byte, error) { return wsutil.ReadClientText(e.Conn) }
+
+// write writes the frame at once. Several goroutines write, Read among them, which answers pings: what
+// a net.Conn is given in one Write comes in one piece. wsutil.WriteServerText would need a lock, for it
+// makes two writes, and Read's answers would have to be made under the same lock.
+func (e gobwasEnd) write(message []byte) error {
+	frame, err := gobwas.CompileFrame(gobwas.NewTextFrame(message))
+	if err == nil {
+		_, err = e.Conn.Write(frame)
+	}
+	return err
+}
 
 // coderEnd is coder's.
 type coderEnd struct{ c *coder.Conn }
