@@ -21,13 +21,14 @@ type Conn struct {
 	mu sync.Mutex
 
 	// guarded by mu
-	frames  frames
-	phase   phase
-	started bool
-	busy    bool  // another callback is armed on the socket
-	left    uint8 // bytes of the marker that the library hasn't read yet
-	opcode  byte  // the marker's
-	passed  uint8 // how many markers in a row the Session's Read has passed over
+	frames   frames
+	phase    phase
+	left     uint8 // bytes of the marker that the library hasn't read yet
+	opcode   byte  // the marker's
+	passed   uint8 // how many markers in a row the Session's Read has passed over
+	patience patience
+	listed   bool   // in lingerers
+	since    uint16 // when it was armed for the last time: see milliseconds
 }
 
 // socket is a *percore.Conn, or httpadapter's around one.
@@ -38,16 +39,18 @@ type socket interface {
 
 // phase says whether the library may be given a marker.
 //
-//	phase    means                                            leaves by
-//	outside  the Session's Read isn't under way               begin: reading
-//	reading  it is                                            a marker, whole or in part: marked;
-//	                                                          end: outside
-//	marked   it has been given a marker, and since then       end: outside, and the connection may be
-//	         nothing else                                     armed; bytes of the peer's: reading
+//	phase      means                                            leaves by
+//	unstarted  there is no Session                              Start: outside
+//	outside    the Session's Read isn't under way               begin: reading
+//	reading    it is                                            a marker, whole or in part: marked;
+//	                                                            end: outside
+//	marked     it has been given a marker, and since then       end: outside, and the connection may be
+//	           nothing else                                     armed; bytes of the peer's: reading
 type phase uint8
 
 const (
-	outside phase = iota
+	unstarted phase = iota
+	outside
 	reading
 	marked
 )
@@ -55,7 +58,13 @@ const (
 // New returns nc for a WebSocket library. The handshake is over, and the next byte that is read from nc
 // is the first of a frame of the client's. It is for libraries that shake hands on a net.Conn
 // (gobwas' ws.Upgrade); where the handshake is an http.Handler's use [NewUpgrade].
-func New(nc net.Conn) *Conn { return &Conn{Conn: nc, socket: socketOf(nc), opcode: opText} }
+func New(nc net.Conn) *Conn {
+	c := &Conn{Conn: nc, socket: socketOf(nc), opcode: opText}
+	if c.socket == nil {
+		c.patience = endless
+	}
+	return c
+}
 
 // socketOf returns the connection of percore's that nc is, or is TLS above, or nil if there is none
 // that can be armed. A layer that is not crypto/tls might keep bytes, or an error, for itself.
@@ -79,61 +88,73 @@ func (c *Conn) NetConn() net.Conn { return c.Conn }
 // Read is for the library: it reads as the net.Conn does, and ends the wait of a Session's Read by a
 // marker.
 func (c *Conn) Read(p []byte) (int, error) {
-	if n := c.restOfMarker(p); n > 0 {
+	n, idle, may := c.beginRead(p)
+	switch {
+	case n > 0:
 		return n, nil
-	}
-	idle := len(p) > 0 && c.idle()
-	if idle && c.socket != nil && onSession() {
-		n, err := c.tryRead(p)
+	case !idle:
+		return c.read(p)
+	case may != endless:
+		n, err := c.readSoon(p, may)
 		if !errors.Is(err, percore.ErrWouldWait) {
-			c.pass(p[:n])
 			return n, err
 		}
-		if n := c.mark(p); n > 0 {
-			return n, nil
+		if onSession() {
+			if n := c.mark(p); n > 0 {
+				return n, nil
+			}
 		}
 	}
-	if idle {
-		counters.kept.Add(1)
-		defer counters.kept.Add(-1)
+	counters.kept.Add(1)
+	defer counters.kept.Add(-1)
+	return c.read(p)
+}
+
+// beginRead copies bytes of a marker that was begun into p. If there are none, it reports whether the
+// caller is a Session's Read and between two messages, and for how long it may wait.
+func (c *Conn) beginRead(p []byte) (n int, idle bool, may patience) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.copyMarkerLocked(p); n > 0 {
+		return n, false, none
 	}
+	idle = len(p) > 0 && c.phase >= reading && c.frames.between()
+	if idle && c.patience == some {
+		c.lingerLocked()
+	}
+	return 0, idle, c.patience
+}
+
+// readSoon is a read that fails with ErrWouldWait: where it would wait for the peer or, if the caller
+// lingers, when it has waited for long enough.
+func (c *Conn) readSoon(p []byte, may patience) (int, error) {
+	if may != lingering {
+		_ = c.socket.SetNoWait(true) // or the Read says why not
+		defer c.socket.SetNoWait(false)
+	}
+	return c.read(p)
+}
+
+// read reads bytes of the peer's.
+func (c *Conn) read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.pass(p[:n])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLingerLocked()
+	if n > 0 {
+		c.frames.pass(p[:n])
+		if c.phase == marked {
+			c.phase = reading
+		}
+	}
 	return n, err
-}
-
-// idle reports whether the caller is a Session's Read and between two messages.
-func (c *Conn) idle() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.phase != outside && c.frames.between()
-}
-
-// tryRead is a Read that fails with ErrWouldWait where it would wait for the peer.
-func (c *Conn) tryRead(p []byte) (int, error) {
-	_ = c.socket.SetNoWait(true) // or the Read says why not
-	defer c.socket.SetNoWait(false)
-	return c.Conn.Read(p)
-}
-
-// pass notes bytes of the peer's.
-func (c *Conn) pass(p []byte) {
-	if len(p) == 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.frames.pass(p)
-	if c.phase == marked {
-		c.phase = reading
-	}
 }
 
 // markers is how many markers a Session's Read may pass over: one of each kind.
 const markers = 2
 
 // mark begins a marker, and copies into p as much of it as has room. It returns 0 if the Session's
-// Read has passed over both already, or the connection can't be armed.
+// Read has passed over both already.
 func (c *Conn) mark(p []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,23 +162,17 @@ func (c *Conn) mark(p []byte) int {
 		c.passed++
 		c.opcode ^= opText ^ opBinary
 	}
-	if c.passed == markers || c.busy {
+	if c.passed == markers {
 		return 0
 	}
 	c.phase, c.left = marked, markerBytes
 	return c.copyMarkerLocked(p)
 }
 
-// restOfMarker copies bytes of a marker that was begun.
-func (c *Conn) restOfMarker(p []byte) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.copyMarkerLocked(p)
-}
-
 // markerBytes is the size of a frame that is masked, as a client's must be, and empty.
 const markerBytes = 2 + 4
 
+// copyMarkerLocked copies bytes of a marker that was begun.
 func (c *Conn) copyMarkerLocked(p []byte) int {
 	if c.left == 0 {
 		return 0
@@ -182,5 +197,8 @@ func (c *Conn) end() bool {
 	defer c.mu.Unlock()
 	was := c.phase
 	c.phase = outside
+	if was == marked {
+		c.since = milliseconds()
+	}
 	return was == marked
 }

@@ -19,6 +19,8 @@ type Stats struct {
 	Sessions int // begun and not ended
 	Waiting  int // of these, those that wait for the peer without a goroutine
 	Kept     int // those that wait for the next message with a goroutine: see the package's comment
+
+	// The others handle a message, or have handled one within the last tenth of a second.
 }
 
 // ReadStats returns the counts of now. It is cheap.
@@ -32,7 +34,7 @@ func ReadStats() Stats {
 
 // readFigures returns the process's figures.
 func readFigures() []figures.Figure {
-	const help = "Conversations by what they do: wait for the peer without a goroutine (waiting) or with one (kept), or handle a message"
+	const help = "Conversations by what they do: wait for the peer without a goroutine (waiting) or with one (kept), or handle a message or have just done so (handling)"
 	s := ReadStats()
 	handling := max(0, s.Sessions-s.Waiting-s.Kept) // the counts are read one after the other
 	return []figures.Figure{

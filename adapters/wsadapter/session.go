@@ -36,12 +36,14 @@ type Session[M any] interface {
 // An http.Handler should return after Start: its goroutine is not needed any more.
 func Start[M any](c *Conn, s Session[M]) {
 	c.mu.Lock()
-	if c.started {
-		c.mu.Unlock()
+	started := c.phase != unstarted
+	if !started {
+		c.phase = outside
+	}
+	c.mu.Unlock()
+	if started {
 		panic("wsadapter: Start was called twice for a connection")
 	}
-	c.started = true
-	c.mu.Unlock()
 	counters.started.Add(1)
 	counters.sessions.Add(1)
 	crew.Serve(&conversation[M]{conn: c, user: s})
@@ -124,7 +126,7 @@ func (v *conversation[M]) arm() bool {
 	counters.waiting.Add(-1)
 	if !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		v.conn.mu.Lock()
-		v.conn.busy = true
+		v.conn.patience = endless // another callback is armed on the socket
 		v.conn.mu.Unlock()
 	}
 	return false
@@ -134,6 +136,7 @@ func (v *conversation[M]) arm() bool {
 func (v *conversation[M]) OnReadable(error) {
 	counters.waiting.Add(-1)
 	counters.woken.Add(1)
+	v.conn.woken()
 	crew.Serve(v) // an error is Read's, too
 }
 

@@ -192,14 +192,19 @@ func (t *talk) wantPong() {
 // awaitIdle waits until the conversation waits for a message, without a goroutine if it can.
 func (t *talk) awaitIdle() {
 	t.Helper()
-	want := t.before
-	want.Sessions++
+	t.awaitStats(t.idle())
+}
+
+// idle returns the stats with the conversation idle.
+func (t *talk) idle() Stats {
+	s := t.before
+	s.Sessions++
 	if t.armable {
-		want.Waiting++
+		s.Waiting++
 	} else {
-		want.Kept++
+		s.Kept++
 	}
-	t.awaitStats(want)
+	return s
 }
 
 func (t *talk) awaitStats(want Stats) {
@@ -257,8 +262,10 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// TestEnds: whatever ends a conversation that waits, End is told, and the connection is closed.
+// TestEnds: whatever ends a conversation that waits, with a goroutine or without, End is told, and the
+// connection is closed.
 func TestEnds(t *testing.T) {
+	sweepByHand(t)
 	for _, end := range []struct {
 		name string
 		do   func(t *talk)
@@ -274,6 +281,13 @@ func TestEnds(t *testing.T) {
 			onEachWay(t, func(t *talk) {
 				t.start().awaitIdle()
 				end.do(t)
+				t.wantEnd(end.want)
+			})
+			onEachWay(t, func(t *talk) {
+				t.start().awaitIdle()
+				t.send(frame("one"))
+				t.want("one")
+				end.do(t) // it lingers
 				t.wantEnd(end.want)
 			})
 		})

@@ -3,6 +3,7 @@ package frameworks
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -98,4 +99,71 @@ func (a *hubArm) exchange(b *testing.B, rounds, burst int) {
 	}
 	a.cpu += cpuTimeOf(b, a.pid) - cpu
 	a.took += time.Since(start)
+}
+
+// BenchmarkHubSparse measures the processor time of a message where 2000 clients send one per second
+// each, at random times, for two seconds, and the goroutines that the hub has at the end.
+//
+//	go test -run '^$' -bench HubSparse -benchtime 1x -count 5 ./conformance_test/frameworks
+func BenchmarkHubSparse(b *testing.B) {
+	for _, setup := range []string{"gobwas", "gorilla"} {
+		b.Run(setup, func(b *testing.B) {
+			for _, way := range []string{"adapter", "goroutines", "net"} {
+				sparseHub(b, setup, way)
+			}
+			b.ReportMetric(0, "ns/op") // of no meaning
+		})
+	}
+}
+
+func sparseHub(b *testing.B, setup, way string) {
+	const clients, lasting = 2000, 2 * time.Second
+	child, out, dial := startHub(b, setup+","+way)
+	var all []*hubClient
+	for range clients {
+		c := dial()
+		defer c.Close()
+		all = append(all, c)
+	}
+	type result struct {
+		messages int
+		err      error
+	}
+	results := make(chan result, clients)
+	cpu, stop := cpuTimeOf(b, child.PID()), time.Now().Add(lasting)
+	for _, c := range all {
+		go func() {
+			var r result
+			message := appendClientFrame(nil, 0x81, []byte("some message"), 7)
+			answer := make([]byte, len(message)-4) // which has no mask
+			for r.err == nil {
+				time.Sleep(time.Duration(rand.ExpFloat64() * float64(time.Second)))
+				if time.Now().After(stop) {
+					break
+				}
+				if _, r.err = c.Write(message); r.err == nil {
+					_, r.err = io.ReadFull(c.br, answer)
+				}
+				r.messages++
+			}
+			results <- r
+		}()
+	}
+	time.Sleep(time.Until(stop))
+	cpu = cpuTimeOf(b, child.PID()) - cpu
+	var s hubState
+	fmt.Fprintln(child.Stdin)
+	if _, err := fmt.Fscanln(out, &s.bytes, &s.goroutines, &s.members, &s.waiting); err != nil {
+		b.Fatalf("the hub's state: %v", err)
+	}
+	messages := 0
+	for range all {
+		r := <-results
+		if r.err != nil {
+			b.Fatalf("%s: %v", way, r.err)
+		}
+		messages += r.messages
+	}
+	b.ReportMetric(float64(cpu)/float64(messages), way+"-cpu-ns/msg")
+	b.ReportMetric(float64(s.goroutines), way+"-goroutines")
 }
