@@ -858,9 +858,8 @@ func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *
 	if each > heapBytesMax {
 		t.Errorf("got %.0f bytes of heap per connection, want at most %.0f", each, heapBytesMax)
 	}
-	if n := runtime.NumGoroutine(); n > goroutines {
-		t.Errorf("got %d goroutines with %d connections, want %d as with none", n, connections, goroutines)
-	}
+	// After a collection a goroutine of the runtime's may call finalizers for a while.
+	testnet.Eventually(t, "as few goroutines as without connections", func() bool { return runtime.NumGoroutine() <= goroutines })
 	if err := child.Wait(); err != nil {
 		t.Error(err)
 	}
