@@ -176,6 +176,9 @@ func (c *Conn) panicked(call string, v any) {
 	c.loop.server.config.log.Error("reactor: a handler panicked; its connection is closed",
 		"handler", c.loop.name, "call", call, "peer", c.RemoteAddr(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 	c.end(askClose, &PanicError{v})
+	c.mu.Lock()
+	c.collecting = false // leave doesn't come after runtime.Goexit, and the loop collects for others then
+	c.mu.Unlock()
 }
 
 // badUse is the panic of a Data that reports nonsense.

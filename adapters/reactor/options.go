@@ -52,7 +52,8 @@ func newConfig(options []Option) (config, error) {
 
 // PerLoop gives each loop a handler of its own, so that connections of one loop share state
 // without a lock. make is called once per loop, before its first connection, with 0, 1, and so on;
-// the handler that the server was made with may be nil then.
+// the handler that the server was made with may be nil then. make must not call the server, which
+// waits for it.
 func PerLoop(make func(loop int) Handler) Option {
 	return func(c *config) { c.perLoop = make }
 }

@@ -60,7 +60,9 @@ func Serve(l net.Listener, h Handler, options ...Option) error {
 
 // Serve accepts connections from l and hands their bytes to the handler, until l is closed or the
 // server is. It blocks, and always returns an error: Accept's, or [ErrServerClosed]. Connections
-// that are open then stay so. It may be called for several listeners, side by side.
+// that are open then stay so. It may be called for several listeners, side by side. Where package net
+// stands in for the engine, Accept fails, and Serve ends, when the process has no descriptors left;
+// the engine's Accept waits for one.
 //
 // l must be percore.Listen's, a *[percore.Listener]. Others, tls.NewListener's among them, hide the
 // socket from the loops: Serve refuses them.
