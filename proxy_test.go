@@ -1,7 +1,6 @@
 package percore
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -36,29 +35,12 @@ const (
 )
 
 // captureLog has slog's default logger write to the result until the test ends.
-func captureLog(t *testing.T) *syncBuffer {
-	b := new(syncBuffer)
+func captureLog(t *testing.T) *testnet.Log {
+	b := new(testnet.Log)
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(b, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	return b
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // send writes to a connection of a test.

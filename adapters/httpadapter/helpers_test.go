@@ -2,7 +2,6 @@ package httpadapter
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,7 +28,7 @@ type fixture struct {
 	server *Server
 	ln     net.Listener
 	served chan error
-	log    lockedBuffer
+	log    testnet.Log
 	client *tls.Config // of clients, if dial shakes hands
 
 	mu     sync.Mutex
@@ -233,24 +232,6 @@ func request(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: te
 
 // echoPath answers with the request's path.
 func echoPath(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.URL.Path) }
-
-// lockedBuffer takes in a log.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
 
 // wantServed checks Serve's result, for a fixture that has ended, and puts it
 // back for the cleanup.

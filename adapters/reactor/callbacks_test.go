@@ -7,7 +7,6 @@ import (
 	"net"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -164,7 +163,7 @@ func talk(c net.Conn, text string) {
 // A panic is reported with its stack and ends its connection with a PanicError.
 func TestPanic(t *testing.T) {
 	testnet.NoLeaks(t)
-	var log lockedBuffer
+	var log testnet.Log
 	end, ended := closes()
 	_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
 		if p[0] == 'u' {
@@ -180,8 +179,8 @@ func TestPanic(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"oh", "callbacks_test.go", "*reactor.handler", "used 2 of 1"} {
-		if !log.contains(want) {
-			t.Errorf("the log has no %q: %s", want, log.b)
+		if !log.Has(want) {
+			t.Errorf("the log has no %q: %s", want, &log)
 		}
 	}
 }
@@ -189,14 +188,14 @@ func TestPanic(t *testing.T) {
 // A callback that blocks holds up its loop only, is reported, and shows in Stats.
 func TestSlowCallback(t *testing.T) {
 	testnet.NoLeaks(t)
-	var log lockedBuffer
+	var log testnet.Log
 	s, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
 		time.Sleep(20 * time.Millisecond)
 		return len(p)
 	}}, SlowCallback(10*time.Millisecond), ErrorLog(slog.New(slog.NewTextHandler(&log, nil))))
 	talk(dial(), "x")
 	for _, want := range []string{"*reactor.handler", "Data"} {
-		testnet.Eventually(t, want+" in the log", func() bool { return log.contains(want) })
+		testnet.Eventually(t, want+" in the log", func() bool { return log.Has(want) })
 	}
 	if loops := s.Stats().Loops; len(loops) != 1 || loops[0].Longest < 20*time.Millisecond {
 		t.Errorf("got %v, want a callback of 20ms at least", loops)
@@ -206,7 +205,7 @@ func TestSlowCallback(t *testing.T) {
 // With SlowCallback each call of Data is timed, also of those for the bytes of one read.
 func TestSlowCallbacksOfOneRead(t *testing.T) {
 	testnet.NoLeaks(t)
-	var log lockedBuffer
+	var log testnet.Log
 	end, ended := closes()
 	_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
 		time.Sleep(2 * time.Millisecond)
@@ -214,8 +213,8 @@ func TestSlowCallbacksOfOneRead(t *testing.T) {
 	}}, SlowCallback(time.Millisecond), ErrorLog(slog.New(slog.NewTextHandler(&log, nil))))
 	talk(dial(), "abc")
 	testnet.Receive(t, "Close", ended)
-	if n := log.count("call=Data"); n != 3 {
-		t.Errorf("got %d slow calls of Data in the log, want 3: %s", n, log.b)
+	if n := log.Count("call=Data"); n != 3 {
+		t.Errorf("got %d slow calls of Data in the log, want 3: %s", n, &log)
 	}
 }
 
@@ -260,25 +259,4 @@ func TestRefused(t *testing.T) {
 	if _, err := s.Attach(c, nil); err != ErrServerClosed {
 		t.Errorf("a closed server: got %v, want %v", err, ErrServerClosed)
 	}
-}
-
-// lockedBuffer is a log's output.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.b = append(b.b, p...)
-	return len(p), nil
-}
-
-func (b *lockedBuffer) contains(s string) bool { return b.count(s) > 0 }
-
-func (b *lockedBuffer) count(s string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(string(b.b), s)
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/percore/percore"
@@ -64,19 +63,19 @@ func TestHAProxy(t *testing.T) {
 	for i, way := range haproxyWays {
 		if strings.Contains(way, "check") {
 			testnet.Eventually(t, "a check of "+way, func() bool {
-				return strings.Contains(log.String(), fmt.Sprintf("Health check for server b%d/s succeeded", i))
+				return log.Has(fmt.Sprintf("Health check for server b%d/s succeeded", i))
 			})
 		}
 	}
-	if s := ln.(*percore.Listener).Stats(); s.BadHeaders != 0 || strings.Contains(log.String(), "failed") {
+	if s := ln.(*percore.Listener).Stats(); s.BadHeaders != 0 || log.Has("failed") {
 		t.Errorf("percore counts %d bad headers, and haproxy says:\n%s", s.BadHeaders, log)
 	}
 }
 
 // startHAProxy starts a haproxy with a listener for each way, and returns these and what it logs.
-func startHAProxy(t *testing.T, program string, server *net.TCPAddr) (fronts []net.Listener, log *lockedBuffer) {
+func startHAProxy(t *testing.T, program string, server *net.TCPAddr) (fronts []net.Listener, log *testnet.Log) {
 	t.Helper()
-	log = new(lockedBuffer)
+	log = new(testnet.Log)
 	cmd := exec.Command(program, "-db", "-f", filepath.Join(t.TempDir(), "haproxy.cfg"))
 	var config bytes.Buffer
 	fmt.Fprintln(&config, "global\n log stderr format raw local0 info")
@@ -115,22 +114,4 @@ func startHAProxy(t *testing.T, program string, server *net.TCPAddr) (fronts []n
 		}
 	})
 	return fronts, log
-}
-
-// lockedBuffer may be written to and read at the same time.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
