@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/workers"
 )
 
@@ -33,7 +34,8 @@ type Session[M any] interface {
 // conversation ends. Messages that a library was asked for before Start are none of the Session's. It
 // panics if it was called for c before.
 //
-// An http.Handler should return after Start: its goroutine is not needed any more.
+// An http.Handler should return after Start: its goroutine is not needed any more. In a bubble of
+// testing/synctest a conversation keeps a goroutine, which is in the bubble.
 func Start[M any](c *Conn, s Session[M]) {
 	c.mu.Lock()
 	started := c.phase != unstarted
@@ -46,7 +48,14 @@ func Start[M any](c *Conn, s Session[M]) {
 	}
 	counters.started.Add(1)
 	counters.sessions.Add(1)
-	crew.Serve(&conversation[M]{conn: c, user: s})
+	v := &conversation[M]{conn: c, user: s}
+	if monotime.InBubble() {
+		// The loops and the crew are outside, and must not use what the Session has made in the bubble.
+		c.patience = endless
+		go work(v)
+		return
+	}
+	crew.Serve(v)
 }
 
 // crew are the goroutines that conversations run on while there is something to read.

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/percore/percore"
@@ -506,4 +507,24 @@ func TestStartTwice(t *testing.T) {
 	}()
 	k.conn.Close()
 	k.wantEnd(net.ErrClosed)
+}
+
+// In a bubble of testing/synctest a conversation may use what was made there.
+func TestBubble(t *testing.T) {
+	server, client := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	synctest.Test(t, func(t *testing.T) {
+		heard, ended := make(chan string), make(chan error, 1)
+		c := New(server)
+		Start(c, &program{read: newMiniature(c).read, handle: func(m string) error { heard <- m; return nil }, ended: ended})
+		for _, m := range []string{"a", "b"} {
+			client.Write(frame(m))
+			if got := <-heard; got != m {
+				t.Errorf("got %q, want %q", got, m)
+			}
+		}
+		client.Close()
+		if err := <-ended; err != io.EOF {
+			t.Errorf("got %v, want %v", err, io.EOF)
+		}
+	})
 }
