@@ -330,55 +330,94 @@ func TestAcceptPollerWake(t *testing.T) {
 	}
 }
 
+// ticketTakers are goroutines that wait at a gate, which lets one through for each ticket.
+type ticketTakers struct {
+	t       *testing.T
+	poller  *AcceptPoller
+	tickets atomic.Int64
+	taken   atomic.Int64
+	ended   chan error
+}
+
+const takers = 4
+
+func startTakers(t *testing.T) *ticketTakers {
+	s, _ := newTestAcceptPoller(t, 1)
+	k := &ticketTakers{t: t, poller: s, ended: make(chan error, takers)}
+	for range takers {
+		go k.take()
+	}
+	return k
+}
+
+func (k *ticketTakers) take() {
+	for {
+		switch err := k.poller.WaitGated(k.gate, nil); err {
+		case nil:
+			k.taken.Add(1)
+		case os.ErrDeadlineExceeded:
+			runtime.Gosched()
+		default:
+			k.ended <- err
+			return
+		}
+	}
+}
+
+func (k *ticketTakers) gate() GateState {
+	for {
+		switch n := k.tickets.Load(); {
+		case n == 0:
+			return GateShut
+		case k.tickets.CompareAndSwap(n, n-1):
+			return GateDone
+		}
+	}
+}
+
+// give adds a ticket, and wakes a goroutine for it.
+func (k *ticketTakers) give() {
+	k.tickets.Add(1)
+	k.poller.Wake()
+}
+
+// await waits until n tickets were taken in all. It sleeps only if that takes long.
+func (k *ticketTakers) await(n int64) {
+	k.t.Helper()
+	for spins := 0; k.taken.Load() < n; spins++ {
+		if runtime.Gosched(); spins > 100_000 {
+			testnet.Eventually(k.t, "all wake-ups", func() bool { return k.taken.Load() == n })
+		}
+	}
+}
+
+// end closes the poller, and has all goroutines end.
+func (k *ticketTakers) end() {
+	k.t.Helper()
+	k.poller.Close()
+	for range takers {
+		if err := testnet.Receive(k.t, "WaitGated", k.ended); err != ErrClosed {
+			k.t.Errorf("got %v, want ErrClosed", err)
+		}
+	}
+}
+
 // TestAcceptPollerWakeBursts has several wake-ups come at once: a waiter that an earlier one has woken
 // must not take a later one away from a waiter that is about to sleep.
 func TestAcceptPollerWakeBursts(t *testing.T) {
-	const waiters, burst = 4, 3
+	const burst = 3
 	rounds := 200_000
 	if testing.Short() || race.Enabled {
 		rounds = 20_000
 	}
-	s, _ := newTestAcceptPoller(t, 1)
-	var ready, taken atomic.Int64
-	gate := func() GateState {
-		for {
-			switch n := ready.Load(); {
-			case n == 0:
-				return GateShut
-			case ready.CompareAndSwap(n, n-1):
-				return GateDone
-			}
-		}
-	}
-	done := make(chan error, waiters)
-	for range waiters {
-		go func() {
-			for {
-				if err := s.WaitGated(gate, nil); err != nil {
-					done <- err
-					return
-				}
-				taken.Add(1)
-			}
-		}()
-	}
+	k := startTakers(t)
 	for round := range int64(rounds) {
 		for range burst {
-			ready.Add(1)
-			s.Wake()
+			k.give()
 		}
-		for spins := 0; taken.Load() < (round+1)*burst; spins++ {
-			if runtime.Gosched(); spins > 100_000 {
-				testnet.Eventually(t, "all wake-ups", func() bool { return taken.Load() == (round+1)*burst })
-			}
-		}
+		k.await((round + 1) * burst)
 	}
-	s.Close()
-	for range waiters {
-		if err := testnet.Receive(t, "WaitGated", done); err != ErrClosed {
-			t.Errorf("got %v, want ErrClosed", err)
-		}
-	}
+	k.end()
 }
 
 // TestAcceptPollerWakeAfterDeadline has a Wake come between the end of a wait by its deadline and the
@@ -416,62 +455,24 @@ func TestAcceptPollerWakeAfterDeadline(t *testing.T) {
 // TestAcceptPollerWakeAmidDeadlines has wake-ups come while deadlines end waits and are extended: none
 // is lost.
 func TestAcceptPollerWakeAmidDeadlines(t *testing.T) {
-	const waiters = 4
 	rounds := 100_000
 	if testing.Short() || race.Enabled {
 		rounds = 10_000
 	}
-	s, _ := newTestAcceptPoller(t, 1)
-	var ready, taken atomic.Int64
-	gate := func() GateState {
-		for {
-			switch n := ready.Load(); {
-			case n == 0:
-				return GateShut
-			case ready.CompareAndSwap(n, n-1):
-				return GateDone
-			}
-		}
-	}
-	done := make(chan error, waiters)
-	for range waiters {
-		go func() {
-			for {
-				switch err := s.WaitGated(gate, nil); err {
-				case nil:
-					taken.Add(1)
-				case os.ErrDeadlineExceeded:
-					runtime.Gosched()
-				default:
-					done <- err
-					return
-				}
-			}
-		}()
-	}
+	k := startTakers(t)
 	for round := range int64(rounds) {
-		s.SetDeadline(time.Now().Add(time.Duration(round%3) * 5 * time.Microsecond))
+		k.poller.SetDeadline(time.Now().Add(time.Duration(round%3) * 5 * time.Microsecond))
 		for range round % 5 {
 			runtime.Gosched()
 		}
-		s.SetDeadline(time.Time{})
+		k.poller.SetDeadline(time.Time{})
 		for range round % 7 {
 			runtime.Gosched()
 		}
-		ready.Add(1)
-		s.Wake()
-		for spins := 0; taken.Load() <= round; spins++ {
-			if runtime.Gosched(); spins > 100_000 {
-				testnet.Eventually(t, "the wake-up", func() bool { return taken.Load() > round })
-			}
-		}
+		k.give()
+		k.await(round + 1)
 	}
-	s.Close()
-	for range waiters {
-		if err := testnet.Receive(t, "WaitGated", done); err != ErrClosed {
-			t.Errorf("got %v, want ErrClosed", err)
-		}
-	}
+	k.end()
 }
 
 // TestAcceptPollerWakeKeepsDeadline has Wake come in between a wait and its deadline, and after it.

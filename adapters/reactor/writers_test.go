@@ -77,15 +77,7 @@ func TestDetachUnderWriters(t *testing.T) {
 			counted <- first + n
 		}()
 		testnet.Receive(t, "the first bytes", started)
-		conns := make(chan net.Conn, 1)
-		c.Loop().Submit(func() {
-			conn, _, err := c.Detach()
-			if err != nil {
-				t.Error(err)
-			}
-			conns <- conn
-		})
-		conn := testnet.Receive(t, "the connection", conns)
+		conn := detach(t, c)
 		writers.Wait()
 		if _, err := conn.Write([]byte(".")); err != nil { // which waits for the rest
 			t.Error(err)
