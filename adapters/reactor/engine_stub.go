@@ -94,11 +94,12 @@ func (s *serial) take() (f func()) {
 	if len(s.batch) == 0 {
 		s.mu.Lock()
 		s.batch, s.queue = s.queue, nil
-		s.running = len(s.batch) > 0
+		more := len(s.batch) > 0
+		s.running = more
 		s.mu.Unlock()
-	}
-	if len(s.batch) == 0 {
-		return nil
+		if !more {
+			return nil // batch is the next goroutine's, which may have begun
+		}
 	}
 	f = s.batch[0]
 	s.batch[0] = nil
