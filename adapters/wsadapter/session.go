@@ -37,10 +37,14 @@ type Session[M any] interface {
 // An http.Handler should return after Start: its goroutine is not needed any more. In a bubble of
 // testing/synctest a conversation keeps a goroutine, which is in the bubble.
 func Start[M any](c *Conn, s Session[M]) {
+	bubble := monotime.InBubble()
 	c.mu.Lock()
 	started := c.phase != unstarted
 	if !started {
 		c.phase = outside
+		if bubble {
+			c.patience = endless
+		}
 	}
 	c.mu.Unlock()
 	if started {
@@ -49,9 +53,7 @@ func Start[M any](c *Conn, s Session[M]) {
 	counters.started.Add(1)
 	counters.sessions.Add(1)
 	v := &conversation[M]{conn: c, user: s}
-	if monotime.InBubble() {
-		// The loops and the crew are outside, and must not use what the Session has made in the bubble.
-		c.patience = endless
+	if bubble { // the loops and the crew are outside, and must not use what the Session has made in it
 		go work(v)
 		return
 	}
