@@ -153,24 +153,27 @@ func (s *sendingConn) attach(to *Server, buffered []byte) (*Conn, error) {
 	_ = s.Conn.SetWriteDeadline(time.Unix(1, 0)) // ends the goroutine's write
 	s.mu.Lock()
 	rest, ends, err := s.mu.rest, s.mu.ends, s.mu.err
+	unsent := rest
 	if rest != nil {
-		rest.drop(s.sock.finishWrite())
+		if rest.drop(s.sock.finishWrite()); rest.bytes == 0 {
+			unsent = nil
+		}
 	}
 	s.mu.rest, s.mu.ends = nil, false
 	s.mu.Unlock()
 	s.deadline.Lock()
 	_ = s.Conn.SetWriteDeadline(s.deadline.write)
 	s.deadline.Unlock()
-	if rest != nil && rest.bytes == 0 {
-		rest.release()
-		rest = nil
-	}
 	var c *Conn
 	if err == nil {
-		c, err = to.attachOrFail(s.Conn, buffered, rest, ends)
+		c, err = to.attachOrFail(s.Conn, buffered, unsent, ends)
 	}
-	if err != nil && rest != nil {
-		s.start(rest, ends)
+	switch {
+	case rest == nil:
+	case err != nil:
+		s.start(rest, ends) // also if all was sent: then our stream may have to end
+	case unsent == nil:
+		rest.release()
 	}
 	return c, err
 }
