@@ -583,22 +583,8 @@ func TestEachDetachesAnother(t *testing.T) {
 // Broadcast to loops that have ended loses no buffer.
 func TestBroadcastAfterTheEnd(t *testing.T) {
 	testnet.NoLeaks(t)
-	end, ended := closes()
-	s, err := New(&handler{close: end})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	pc, err := percore.Dial("tcp", ln.Addr().String()) // on a group that ends with it
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Attach(pc, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-	testnet.Receive(t, "Close", ended)
+	s, attachOne := dialing(t)
+	c := attachOne()
 	if !onGoroutines {
 		testnet.Eventually(t, "the loop's end", func() bool {
 			alive := c.loop.engine.Retain()

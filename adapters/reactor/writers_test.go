@@ -230,13 +230,30 @@ func TestEndedLoops(t *testing.T) {
 	if onGoroutines {
 		t.Skip("a server has as many loops as there are processors off Linux and with the tag percore_net: run it on Linux without")
 	}
+	s, attachOne := dialing(t)
+	for range 5 {
+		attachOne()
+	}
+	testnet.Eventually(t, "the loops' end", func() bool {
+		attachOne() // which drops those that have ended
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.mu.loops) <= 2 // those of the last, and of one that was about to end
+	})
+}
+
+// dialing returns a server, and a function that attaches a dialed connection, on a group that ends with
+// it, and waits until it is closed.
+func dialing(t *testing.T) (s *Server, attachOne func() *Conn) {
+	t.Helper()
 	end, ended := closes()
 	s, err := New(&handler{close: end})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
-	attachOne := func() {
+	return s, func() *Conn {
+		t.Helper()
 		pc, err := percore.Dial("tcp", ln.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -247,16 +264,8 @@ func TestEndedLoops(t *testing.T) {
 		}
 		c.Close()
 		testnet.Receive(t, "Close", ended)
+		return c
 	}
-	for range 5 {
-		attachOne()
-	}
-	testnet.Eventually(t, "the loops' end", func() bool {
-		attachOne() // which drops those that have ended
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.mu.loops) <= 2 // those of the last, and of one that was about to end
-	})
 }
 
 // TestGoAfterDetach: the server has no more goroutines for a connection that it has handed on.
