@@ -120,8 +120,8 @@
 //     asks for interfaces notices nothing.
 //   - If an http.MaxBytesReader meets its limit, and it is in a copy of the request (as with
 //     http.MaxBytesHandler), or the handler closes the body afterwards, or it was the body's last byte,
-//     the connection is not closed for that reason alone. As with any body that a handler does not read to its end, it is closed if more
-//     than 256 KiB are left.
+//     the connection is not closed for that reason alone. As with any body that a handler does not read
+//     to its end, it is closed if more than 256 KiB are left.
 //   - After Hijack the request's Body fails. With net/http it goes on reading from the connection.
 //   - A body that is not read when a handler with full duplex returns, or that a middleware has closed
 //     early, is treated as by Go 1.27, also on Go 1.26.
