@@ -1,0 +1,237 @@
+package http2
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/percore/percore/internal/http2/hpack"
+)
+
+// A Conn is the server's side of a connection. NewConn makes one. Parse belongs to the one
+// goroutine that reads; all other methods need a lock, or one goroutine, of the caller's.
+type Conn struct {
+	reader reader // of Parse; nothing below is touched by it but cfg
+
+	cfg *Config
+
+	// Guarded by the caller's lock.
+	streams streamTable
+	enc     hpack.Encoder
+	out     []byte // frames to send
+	idle    budget
+	resets  budget
+
+	deltaMost  int64  // no stream's delta is larger
+	recv       inflow // of the connection
+	send       int32  // window of the connection
+	peerWindow int32  // SETTINGS_INITIAL_WINDOW_SIZE
+	peerFrame  int32  // the longest payload that is sent
+	peerList   uint32 // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit
+	lastID     uint32 // of the streams that the peer has opened
+	controls   int32  // frames of control in out
+	handlers   int32  // streams of Open less those of Returned
+	unacked    int32  // SETTINGS
+	recent     [8]uint32
+	recentAt   uint8
+	away       away
+	settled    bool // the peer's first SETTINGS have come
+	skip       bool // the DATA frame under way is no stream's, and its credit is back
+}
+
+// NewConn returns a connection whose peer has sent nothing yet. The first frames of the server are
+// in its output.
+func NewConn(cfg *Config) *Conn {
+	c := &Conn{
+		cfg:        cfg,
+		enc:        hpack.MakeEncoder(cfg.EncoderTableBytes),
+		idle:       cfg.Idle.start(),
+		resets:     cfg.Resets.start(),
+		recv:       inflow{avail: max(cfg.ConnWindowBytes, initialWindowBytes)},
+		send:       initialWindowBytes,
+		peerWindow: initialWindowBytes,
+		peerFrame:  int32(min(maxFrameBytes, cfg.SendFrameBytes)),
+	}
+	c.reader.dec = hpack.MakeDecoder()
+	if cfg.DecoderTableBytes > hpack.DefaultTableBytes {
+		c.reader.dec.SetLimit(cfg.DecoderTableBytes)
+	}
+	c.start()
+	return c
+}
+
+// A Kind is the kind of an Event.
+type Kind uint8
+
+// The kinds of events. The fields of Event that are named are set, the others are zero.
+const (
+	None           Kind = iota // nothing for the caller
+	RequestStarted             // ID, Request, Fields, End: call Open or Refuse before the next Apply
+	DataReceived               // Stream, Data (which may be empty with End), End, Short
+	TrailersEnded              // Stream, Fields, End, Short
+	StreamReset                // Stream, Code, Local: the stream has ended
+	WindowOpened               // Stream, or nil for all: more may be sent
+	PingAcked                  // Data: the eight bytes of a PING of ours
+	PeerGoesAway               // Code: the peer opens no more streams; GOAWAY is in the output
+)
+
+// An Event is something that a frame brought. Everything that it refers to is valid until the next
+// Parse with the same Frame, strings for as long as they are kept.
+type Event struct {
+	Kind    Kind
+	End     bool // the peer has sent END_STREAM
+	Short   bool // and less than it had declared
+	Local   bool // it is we who reset the stream, because of what the peer did
+	Code    ErrCode
+	ID      uint32
+	Stream  *Stream
+	Request *Request
+	Fields  []hpack.Field // without pseudo-header fields
+	Data    []byte
+}
+
+// Apply does what a frame of Parse asks for and stores the event in ev; there may be none. Answers
+// of the protocol are added to the output. The error is a [*ConnError], behind which the connection
+// takes no more frames: the caller sends the output and closes.
+func (c *Conn) Apply(f *Frame, ev *Event) error {
+	*ev = Event{}
+	v := f.verdict
+	if v.scope == fine {
+		v = c.accept(f, ev)
+	}
+	if v.scope == ofStream {
+		v = c.streamFailed(f, v, ev)
+	}
+	if v.scope == fine && int(c.controls) > c.cfg.ControlFrames {
+		v = connError(EnhanceYourCalm, "too many frames wait for the client to read them")
+	}
+	if v.scope == fine || c.away == failed {
+		return nil
+	}
+	return c.fail(v, ev)
+}
+
+// accept applies a frame that is right by itself, in net/http's order.
+func (c *Conn) accept(f *Frame, ev *Event) verdict {
+	if !c.settled && f.typ != typeSettings {
+		return connError(ProtocolError, "the first frame is not SETTINGS")
+	}
+	c.settled = true
+	if c.away == failed || c.away == leaving && f.id > c.lastID {
+		return c.ignore(f)
+	}
+	switch f.typ {
+	case typeData:
+		return c.data(f, ev)
+	case typeHeaders:
+		return c.headers(f, ev)
+	case typePriority:
+		return c.priority(f)
+	case typeRSTStream:
+		return c.rstStream(f, ev)
+	case typeSettings:
+		return c.settings(f, ev)
+	case typePushPromise:
+		return connError(ProtocolError, "PUSH_PROMISE of a client")
+	case typePing:
+		return c.ping(f, ev)
+	case typeGoAway:
+		ev.Kind, ev.Code = PeerGoesAway, ErrCode(binary.BigEndian.Uint32(f.payload[4:]))
+		c.GoAway(NoError)
+		return c.spendIdle()
+	case typeWindowUpdate:
+		return c.windowUpdate(f, ev)
+	}
+	return c.spendIdle()
+}
+
+func (c *Conn) spendIdle() verdict {
+	if !c.spend(&c.idle, 1) {
+		return tooManyIdle
+	}
+	return verdict{}
+}
+
+// streamFailed resets a stream for an error of the peer's.
+func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
+	if f.typ == typeHeaders && f.id&1 == 1 {
+		c.lastID = max(c.lastID, f.id) // the stream was opened, though its request was wrong
+	}
+	*ev = Event{}
+	c.appendReset(f.id, v.code)
+	if st := c.streams.get(f.id); st != nil {
+		*ev = Event{Kind: StreamReset, Stream: st, Code: v.code, Local: true}
+		c.enter(st, cancelled)
+	} else if f.id <= c.lastID {
+		c.remember(f.id)
+	}
+	if !c.spend(&c.resets, 1) {
+		return tooManyResets
+	}
+	return verdict{}
+}
+
+// fail ends the connection.
+func (c *Conn) fail(v verdict, ev *Event) error {
+	if ev.Kind != StreamReset {
+		*ev = Event{}
+	}
+	err := &ConnError{Code: v.code, Reason: v.reason, Silent: v.scope == ofGreeting}
+	if err.Silent {
+		c.away = failed
+	} else {
+		c.GoAway(v.code)
+	}
+	return err
+}
+
+// Open opens the stream of an event RequestStarted, and counts a handler until Returned.
+func (c *Conn) Open(st *Stream, ev *Event) {
+	st.id, st.declared, st.state = ev.ID, -1, open
+	if ev.End {
+		st.state = halfClosedRemote
+	} else {
+		st.declared = ev.Request.ContentLength
+	}
+	st.recv.avail = c.cfg.StreamWindowBytes
+	c.streams.add(st)
+	c.handlers++
+}
+
+// Refuse ends the stream of an event RequestStarted with a code, such as RefusedStream.
+func (c *Conn) Refuse(ev *Event, code ErrCode) {
+	c.appendReset(ev.ID, code)
+	c.remember(ev.ID)
+}
+
+// Returned notes that the handler of a stream of Open has returned.
+func (c *Conn) Returned() { c.handlers-- }
+
+// Handlers returns how many handlers have not returned. Those beyond Config.Streams belong to
+// streams that were reset; their caller lets them wait.
+func (c *Conn) Handlers() int { return int(c.handlers) }
+
+// ErrEnded is the error of a call that sends on a stream which sends no more: it has ended, was reset by
+// the peer, or END_STREAM was sent.
+var ErrEnded = errors.New("http2: the stream has ended")
+
+// Streams returns how many streams are open.
+func (c *Conn) Streams() int { return c.streams.n }
+
+// Each calls visit with each open stream, in no order. It suits the end of a connection.
+func (c *Conn) Each(visit func(*Stream)) { c.streams.each(visit) }
+
+// Settled reports whether the peer's first SETTINGS have come.
+func (c *Conn) Settled() bool { return c.settled }
+
+// PeerHeaderListBytes returns the peer's SETTINGS_MAX_HEADER_LIST_SIZE, which is advice; 0 if there was
+// none.
+func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList }
+
+// Rest frees the memory that only a connection with requests needs. It suits one that has been
+// quiet for a while and has no streams. The next answer tells the peer to forget its table, too.
+func (c *Conn) Rest() {
+	c.enc.Drop()
+	if c.streams.n == 0 {
+		c.streams.buckets = nil
+	}
+}

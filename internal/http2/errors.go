@@ -1,0 +1,69 @@
+package http2
+
+import "fmt"
+
+// An ErrCode is the reason for the end of a stream or a connection (RFC 9113, section 7).
+type ErrCode uint32
+
+// The error codes of RFC 9113, section 7.
+const (
+	NoError            ErrCode = 0x0
+	ProtocolError      ErrCode = 0x1
+	InternalError      ErrCode = 0x2
+	FlowControlError   ErrCode = 0x3
+	SettingsTimeout    ErrCode = 0x4
+	StreamClosed       ErrCode = 0x5
+	FrameSizeError     ErrCode = 0x6
+	RefusedStream      ErrCode = 0x7
+	Cancel             ErrCode = 0x8
+	CompressionError   ErrCode = 0x9
+	ConnectError       ErrCode = 0xa
+	EnhanceYourCalm    ErrCode = 0xb
+	InadequateSecurity ErrCode = 0xc
+	HTTP11Required     ErrCode = 0xd
+)
+
+var errCodeNames = [...]string{
+	"NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT",
+	"STREAM_CLOSED", "FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR",
+	"CONNECT_ERROR", "ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
+}
+
+// String returns the name that RFC 9113 gives the code.
+func (c ErrCode) String() string {
+	if int(c) < len(errCodeNames) {
+		return errCodeNames[c]
+	}
+	return fmt.Sprintf("error code %#x", uint32(c))
+}
+
+// A ConnError ends the connection. GOAWAY with its code is in the output, unless Silent is set: the
+// peer doesn't speak HTTP/2 then.
+type ConnError struct {
+	Code   ErrCode
+	Reason string // the rule that the peer broke
+	Silent bool
+}
+
+// Error returns the code and the reason.
+func (e *ConnError) Error() string { return "http2: " + e.Code.String() + ": " + e.Reason }
+
+// A scope says what an error ends.
+type scope uint8
+
+const (
+	fine       scope = iota // no error
+	ofStream                // the stream: RST_STREAM (RFC 9113, section 5.4.2)
+	ofConn                  // the connection: GOAWAY (section 5.4.1)
+	ofGreeting              // the connection, without a frame
+)
+
+// A verdict is the outcome of a check. The zero value is that all is well.
+type verdict struct {
+	scope  scope
+	code   ErrCode
+	reason string
+}
+
+func streamError(code ErrCode, reason string) verdict { return verdict{ofStream, code, reason} }
+func connError(code ErrCode, reason string) verdict   { return verdict{ofConn, code, reason} }

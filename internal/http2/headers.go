@@ -1,0 +1,135 @@
+package http2
+
+import (
+	"encoding/binary"
+
+	"github.com/percore/percore/internal/http2/hpack"
+)
+
+// A block is a header block of which frames are to come. There is one only while a client splits its
+// fields; it is bounded by the limits of the list and of the number of frames.
+type block struct {
+	header               // of the HEADERS frame
+	list      hpack.List // what has come
+	selfDeps  bool
+	frames    int // CONTINUATION
+	wireBytes int
+}
+
+// parseHeaders takes a HEADERS frame. It reports whether the block is whole, or wrong.
+func (c *Conn) parseHeaders(f *Frame) bool {
+	f.list.Reset(c.cfg.HeaderListBytes, c.cfg.HeaderFields)
+	p, v := f.unpad()
+	if v.scope != fine {
+		f.verdict = v
+		return true
+	}
+	if c.decode(f, &f.list, p, f.has(flagEndHeaders)) {
+		return true
+	}
+	if f.has(flagEndHeaders) {
+		c.finishBlock(f)
+		return true
+	}
+	c.reader.block = &block{header: f.header, list: f.list, selfDeps: f.selfDeps, wireBytes: len(p)}
+	f.list = hpack.List{}
+	return false
+}
+
+// unpad returns the fragment of a HEADERS frame. Padding that is too long ends the connection,
+// unlike with net/http, which skips the fragment and is then out of step with the peer's table.
+func (f *Frame) unpad() ([]byte, verdict) {
+	p, pad := f.payload, 0
+	if f.has(flagPadded) {
+		if len(p) == 0 {
+			return nil, connError(FrameSizeError, "padding without its length")
+		}
+		pad, p = int(p[0]), p[1:]
+	}
+	if f.has(flagPriority) {
+		if len(p) < 5 {
+			return nil, connError(FrameSizeError, "HEADERS without their priority")
+		}
+		f.selfDeps = binary.BigEndian.Uint32(p)&maxID == f.id
+		p = p[5:]
+	}
+	if pad > len(p) {
+		return nil, connError(ProtocolError, "more padding than payload")
+	}
+	return p[:len(p)-pad], verdict{}
+}
+
+// continueBlock takes a CONTINUATION frame. It reports whether the block is whole, or wrong.
+func (c *Conn) continueBlock(f *Frame) bool {
+	b := c.reader.block
+	b.frames++
+	b.wireBytes += len(f.payload)
+	switch {
+	case b.frames > c.cfg.Continuations || b.wireBytes > 2*c.cfg.HeaderListBytes:
+		f.verdict = connError(EnhanceYourCalm, "a header block is too long")
+		return true
+	case b.list.Bad || pseudoBehindRegular(b.list.Fields):
+		f.verdict = connError(ProtocolError, "a header block goes on behind a field that is not valid")
+		return true
+	}
+	end := f.has(flagEndHeaders)
+	if c.decode(f, &b.list, f.payload, end) {
+		return true
+	}
+	if !end {
+		return false
+	}
+	f.begin(b.header)
+	f.list, f.selfDeps = b.list, b.selfDeps
+	c.reader.block = nil
+	c.finishBlock(f)
+	return true
+}
+
+// decode decodes a fragment. It reports whether that failed, with the verdict in f. A fragment of
+// twice what the list has left, or any behind a list that is full, is not worth the work.
+func (c *Conn) decode(f *Frame, l *hpack.List, p []byte, last bool) (failed bool) {
+	if len(p) > 2*l.Left() {
+		f.verdict = connError(ProtocolError, "a header block goes on behind the limit of its size")
+		return true
+	}
+	if err := c.reader.dec.Decode(p, last, l); err != nil {
+		f.verdict = connError(CompressionError, err.Error())
+		return true
+	}
+	return false
+}
+
+// finishBlock checks the fields of a whole block as far as they are not about its stream.
+func (c *Conn) finishBlock(f *Frame) {
+	if f.list.Bad {
+		f.verdict = streamError(ProtocolError, "a name or value of a field is not valid")
+		return
+	}
+	f.request = Request{}
+	f.pseudos = 0
+	for i := range f.list.Fields {
+		field := &f.list.Fields[i]
+		if !field.Name.Class().IsPseudo() {
+			continue
+		}
+		if i > f.pseudos || !f.request.set(field) {
+			f.verdict = streamError(ProtocolError, "a pseudo-header field is unknown, occurs twice or comes behind others")
+			return
+		}
+		f.pseudos++
+	}
+}
+
+// pseudoBehindRegular reports whether pseudo-header fields are not the first ones.
+func pseudoBehindRegular(fields []hpack.Field) bool {
+	regular := false
+	for i := range fields {
+		if !fields[i].Name.Class().IsPseudo() {
+			regular = true
+		} else if regular {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,242 @@
+package hpack
+
+// DefaultTableBytes is the size of both tables until SETTINGS_HEADER_TABLE_SIZE says otherwise (RFC
+// 9113, section 6.5.2).
+const DefaultTableBytes = 4096
+
+// A Decoder decodes the header blocks that a peer sends. Its zero value is not ready; see
+// [MakeDecoder].
+type Decoder struct {
+	table   table
+	limit   uint32 // of the table's size, which the peer chooses
+	rest    []byte // of a fragment, the beginning of a field
+	inBlock bool   // a field of the block has come
+	shrink  bool   // the next block must begin with a size update
+}
+
+// MakeDecoder returns a Decoder whose table may have the default size.
+func MakeDecoder() Decoder {
+	return Decoder{table: table{max: DefaultTableBytes}, limit: DefaultTableBytes}
+}
+
+// SetLimit changes the size that the peer may give its table. A higher limit is set when it is
+// announced, a lower one when the peer has acknowledged it: the next block must then begin with a size
+// update if the table was larger (RFC 7541, section 4.2).
+func (d *Decoder) SetLimit(bytes uint32) {
+	d.limit = bytes
+	d.shrink = d.table.max > bytes
+}
+
+// TableBytes returns the size of the table as RFC 7541 counts.
+func (d *Decoder) TableBytes() int { return int(d.table.size) }
+
+// Decode adds the fields of a fragment to l; last is set for the last fragment of a block. The error,
+// if any, is an [Error]; the Decoder can't be used any more then. Decode keeps nothing of p.
+func (d *Decoder) Decode(p []byte, last bool, l *List) error {
+	whole := p
+	if len(d.rest) > 0 {
+		d.rest = append(d.rest, p...)
+		whole = d.rest
+	}
+	n, err := d.fields(whole, l)
+	if err != nil {
+		return err
+	}
+	if n > 0 || len(d.rest) == 0 { // else all of d.rest stays: copying it for each fragment would cost its square
+		d.keepRest(whole[n:])
+	}
+	if !last {
+		return nil
+	}
+	if d.inBlock = false; len(d.rest) > 0 {
+		return ErrTruncated
+	}
+	return nil
+}
+
+// keepRest keeps the beginning of a field. It may be a part of d.rest.
+func (d *Decoder) keepRest(rest []byte) {
+	if len(rest) == 0 {
+		d.rest = nil
+		return
+	}
+	d.rest = append(d.rest[:0], rest...)
+}
+
+// fields decodes the fields that are whole, and returns how many bytes they have.
+func (d *Decoder) fields(p []byte, l *List) (used int, err error) {
+	c := cursor{p: p}
+	for len(c.p) > 0 {
+		at := len(p) - len(c.p)
+		b := c.p[0]
+		if b&0xe0 != 0x20 && !d.inBlock {
+			if d.inBlock = true; d.shrink {
+				return at, ErrSizeUpdate
+			}
+		}
+		ok := false
+		switch {
+		case b >= 0x80:
+			ok = d.indexed(&c, l)
+		case b >= 0x40:
+			ok = d.literal(&c, l, 6, true)
+		case b >= 0x20:
+			ok = d.sizeUpdate(&c)
+		default:
+			ok = d.literal(&c, l, 4, false)
+		}
+		if c.err != nil || !ok {
+			return at, c.err
+		}
+	}
+	return len(p), nil
+}
+
+// indexed decodes a field that is an entry of a table (RFC 7541, section 6.1).
+func (d *Decoder) indexed(c *cursor, l *List) bool {
+	i, ok := c.integer(7)
+	if !ok {
+		return false
+	}
+	f := d.entry(i)
+	if f == nil {
+		c.err = ErrIndex
+		return false
+	}
+	l.add(f)
+	return true
+}
+
+// entry returns the entry with an index (RFC 7541, section 2.3.3), or nil.
+func (d *Decoder) entry(i uint32) *Field {
+	switch {
+	case i == 0 || i > 1<<30:
+		return nil
+	case i < uint32(staticEnd):
+		return &staticTable[i]
+	}
+	return d.table.at(int(i) - staticEnd)
+}
+
+// sizeUpdate changes the size of the table (RFC 7541, section 6.3).
+func (d *Decoder) sizeUpdate(c *cursor) bool {
+	n, ok := c.integer(5)
+	if !ok {
+		return false
+	}
+	if n > d.limit || d.inBlock {
+		c.err = ErrSizeUpdate
+		return false
+	}
+	d.table.setMax(n)
+	d.shrink = false
+	return true
+}
+
+// literal decodes a field whose value, at least, is spelled out (RFC 7541, section 6.2), and puts it
+// into the table if it is to be.
+func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) bool {
+	sensitive := !intoTable && c.p[0]&0x10 != 0
+	name, wire, ok := d.literalName(c, l, prefixBits)
+	if !ok {
+		return false
+	}
+	value, ok := c.text(l.longest)
+	if !ok {
+		return false
+	}
+	if !intoTable && l.Truncated {
+		return true // for nothing: the work of decoding it is saved
+	}
+	if name == nil {
+		if name = l.name(c, wire); name == nil {
+			return false
+		}
+	}
+	b := l.decode(c, value)
+	if c.err != nil {
+		return false
+	}
+	f := Field{Name: name, Sensitive: sensitive}
+	switch {
+	case !intoTable:
+		f.Value = l.text(b, len(c.p))
+	case name.shared:
+		f.Value = l.Strings.text(b)
+	default:
+		f.Value = string(b)
+	}
+	f.badValue = !validValue(f.Value)
+	if intoTable {
+		d.table.add(&f)
+	}
+	l.add(&f)
+	return true
+}
+
+// literalName decodes the name of a literal field: one of an entry, or its bytes, as they were sent.
+func (d *Decoder) literalName(c *cursor, l *List, prefixBits uint) (name *Name, wire text, ok bool) {
+	i, ok := c.integer(prefixBits)
+	if !ok {
+		return nil, text{}, false
+	}
+	if i == 0 {
+		wire, ok = c.text(l.longest)
+		return nil, wire, ok
+	}
+	f := d.entry(i)
+	if f == nil {
+		c.err = ErrIndex
+		return nil, text{}, false
+	}
+	return f.Name, text{}, true
+}
+
+// A text is a string as it was sent.
+type text struct {
+	p       []byte
+	huffman bool
+}
+
+// text reads a string that is no longer than longest (RFC 7541, section 5.2).
+func (c *cursor) text(longest uint32) (s text, ok bool) {
+	if len(c.p) == 0 {
+		return text{}, false
+	}
+	huffman := c.p[0] >= 0x80
+	n, ok := c.integer(7)
+	if !ok {
+		return text{}, false
+	}
+	if n > longest {
+		c.err = ErrString
+		return text{}, false
+	}
+	if uint64(n) > uint64(len(c.p)) {
+		return text{}, false
+	}
+	s = text{c.p[:n], huffman}
+	c.p = c.p[n:]
+	return s, true
+}
+
+// decode returns the bytes of a string. They are valid until the next call.
+func (l *List) decode(c *cursor, s text) []byte {
+	if !s.huffman {
+		return s.p
+	}
+	l.scratch, c.err = appendDecoded(l.scratch[:0], s.p)
+	if c.err == nil && uint64(len(l.scratch)) > uint64(l.longest) {
+		c.err = ErrString
+	}
+	return l.scratch
+}
+
+// name returns the Name of a string, or nil if that is an error.
+func (l *List) name(c *cursor, s text) *Name {
+	b := l.decode(c, s)
+	if c.err != nil {
+		return nil
+	}
+	return l.Strings.name(b)
+}

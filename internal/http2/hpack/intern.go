@@ -1,0 +1,75 @@
+package hpack
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync/atomic"
+)
+
+// An Interner hands out one string for equal values, and one Name for equal names, so that the tables of
+// many connections share them. It holds 512 of each, of 192 bytes at most; a new one takes the place of
+// an older one, so a client that sends many different ones costs the others only the saving. A server
+// has one. Its methods may be called by several goroutines at once, and on a nil Interner.
+type Interner struct {
+	seed   maphash.Seed
+	values [internedMax]atomic.Pointer[string]
+	names  [internedMax]atomic.Pointer[Name]
+}
+
+const (
+	internedMax      = 512
+	internedBytesMax = 192
+)
+
+// NewInterner returns an empty Interner.
+func NewInterner() *Interner { return &Interner{seed: maphash.MakeSeed()} }
+
+// text returns a string with the bytes of b, which has memory of its own.
+func (in *Interner) text(b []byte) string {
+	if in == nil || len(b) > internedBytesMax {
+		return string(b)
+	}
+	slot := &in.values[maphash.Bytes(in.seed, b)%internedMax]
+	if s := slot.Load(); s != nil && *s == string(b) {
+		return *s
+	}
+	s := string(b)
+	slot.Store(&s)
+	return s
+}
+
+// name returns the Name of a name as it was sent.
+func (in *Interner) name(b []byte) *Name {
+	if n := byWire[string(b)]; n != nil {
+		return n
+	}
+	if in == nil || len(b) > internedBytesMax {
+		return newName(string(b))
+	}
+	slot := &in.names[maphash.Bytes(in.seed, b)%internedMax]
+	if n := slot.Load(); n != nil && n.wire == string(b) {
+		return n
+	}
+	n := newName(string(b))
+	slot.Store(n)
+	return n
+}
+
+// NameOfKey is like the function of this name, but makes a Name seldom for a key in its canonical form.
+func (in *Interner) NameOfKey(key string) *Name {
+	if n := byKey[key]; n != nil {
+		return n
+	}
+	if in == nil || len(key) > internedBytesMax {
+		return NameOfKey(key)
+	}
+	slot := &in.names[maphash.String(in.seed, key)%internedMax]
+	if n := slot.Load(); n != nil && n.key == key {
+		return n
+	}
+	n := NameOf(strings.ToLower(key))
+	if n.key == key {
+		slot.Store(n)
+	}
+	return n
+}

@@ -1,0 +1,63 @@
+package hpack
+
+// A table is a dynamic table (RFC 7541, section 2.3.2). Its entries stand in the order of their coming,
+// from head on; the free room before head is used again when the slice is full.
+type table struct {
+	entries []Field
+	head    int32
+	size    uint32 // bytes, as RFC 7541 counts
+	max     uint32 // of size
+}
+
+// len returns the number of entries.
+func (t *table) len() int { return len(t.entries) - int(t.head) }
+
+// at returns the entry that came i entries before the newest, or nil.
+func (t *table) at(i int) *Field {
+	if i >= t.len() {
+		return nil
+	}
+	return &t.entries[len(t.entries)-1-i]
+}
+
+// setMax changes the size that the table may have.
+func (t *table) setMax(max uint32) {
+	t.max = max
+	t.evict(0)
+	if t.len() == 0 {
+		t.entries, t.head = nil, 0
+	}
+}
+
+// evict takes the oldest entries out until there are need bytes of room, or none are left.
+func (t *table) evict(need uint32) {
+	for t.len() > 0 && t.size+need > t.max {
+		f := &t.entries[t.head]
+		t.size -= uint32(f.Size())
+		*f = Field{}
+		t.head++
+	}
+}
+
+// add puts an entry into the table. One that is larger than the table empties it (RFC 7541, section
+// 4.4).
+func (t *table) add(f *Field) {
+	n := uint32(f.Size())
+	if t.evict(n); n > t.max {
+		return
+	}
+	t.makeRoom()
+	t.entries = append(t.entries, *f)
+	t.size += n
+}
+
+// makeRoom moves the entries to the beginning of the slice if it is full and a quarter of it is free.
+// So an entry is moved three times at most on average, and a table that turns over doesn't grow.
+func (t *table) makeRoom() {
+	if len(t.entries) < cap(t.entries) || int(t.head) <= cap(t.entries)/4 {
+		return
+	}
+	n := copy(t.entries, t.entries[t.head:])
+	clear(t.entries[n:])
+	t.entries, t.head = t.entries[:n], 0
+}

@@ -1,0 +1,182 @@
+package http2
+
+import "encoding/binary"
+
+// ignore drops a frame of a stream that we have said we won't serve. The connection's credit of
+// DATA comes back (RFC 9113, section 6.8).
+func (c *Conn) ignore(f *Frame) verdict {
+	if f.typ != typeData {
+		return c.spendIdle()
+	}
+	return c.drop(f, verdict{})
+}
+
+// drop drops a DATA frame, and gives its credit back.
+func (c *Conn) drop(f *Frame, v verdict) verdict {
+	if !f.first {
+		return verdict{}
+	}
+	if c.skip = true; !c.recv.take(f.length) {
+		return overWindow
+	}
+	c.refund(f.length)
+	return v
+}
+
+// overWindow ends the stream even where the window of the connection is meant, as with net/http.
+// The data are dropped.
+var overWindow = streamError(FlowControlError, "more DATA than the window allows")
+
+// data takes a DATA frame or a part of one. The checks are made for the whole frame when it begins.
+func (c *Conn) data(f *Frame, ev *Event) verdict {
+	if !f.first {
+		return c.moreData(f, ev)
+	}
+	c.skip = true
+	if f.dataBytes == 0 && !f.has(flagEndStream) && !c.spend(&c.idle, 1) {
+		return tooManyIdle
+	}
+	s, st := c.stateOf(f.id)
+	t := &transitions[s][gotData]
+	switch v := t.verdict(); {
+	case v.scope == ofConn:
+		return v
+	case v.scope == ofStream || st == nil:
+		return c.drop(f, v)
+	case st.declared >= 0 && st.got+int64(f.dataBytes) > st.declared:
+		return c.drop(f, streamError(ProtocolError, "a body is longer than was declared"))
+	case f.length > int(c.recv.avail) || !st.recv.take(f.length):
+		return overWindow
+	}
+	c.recv.avail -= int32(f.length)
+	c.skip = false
+	if pad := f.length - f.dataBytes; pad > 0 {
+		st.held += int32(pad)
+		c.Consumed(st, pad)
+	}
+	return c.moreData(f, ev)
+}
+
+// moreData passes on a part of a DATA frame that was found right.
+func (c *Conn) moreData(f *Frame, ev *Event) verdict {
+	if c.skip {
+		return verdict{}
+	}
+	n := len(f.payload)
+	st := c.streams.get(f.id)
+	if st == nil { // it has ended in the middle of the frame
+		c.refund(n)
+		return verdict{}
+	}
+	st.got += int64(n)
+	st.held += int32(n)
+	c.idle.add(int64(n) * thousand / idleBytes)
+	ev.Stream, ev.Data = st, f.payload
+	if ev.End = f.last && f.has(flagEndStream); ev.End {
+		ev.Short = st.got < st.declared
+		c.enter(st, transitions[st.state][gotDataEnd].next)
+		c.endedWell(st)
+	}
+	if n > 0 || ev.End {
+		ev.Kind = DataReceived
+	}
+	return verdict{}
+}
+
+// headers takes a header block: a request's, or its trailers'.
+func (c *Conn) headers(f *Frame, ev *Event) verdict {
+	if f.id&1 == 0 {
+		return connError(ProtocolError, "a client's stream has an even identifier")
+	}
+	s, st := c.stateOf(f.id)
+	if s == idle {
+		return c.request(f, ev)
+	}
+	in := gotHeaders
+	if f.has(flagEndStream) {
+		in = gotHeadersEnd
+	}
+	if v := transitions[s][in].verdict(); v.scope != fine || st == nil {
+		return v
+	}
+	if f.pseudos > 0 {
+		return streamError(ProtocolError, "trailers have pseudo-header fields")
+	}
+	ev.Kind, ev.Stream, ev.Fields, ev.End = TrailersEnded, st, f.list.Fields, true
+	ev.Short = st.got < st.declared
+	c.enter(st, transitions[s][in].next)
+	c.endedWell(st)
+	return verdict{}
+}
+
+// request takes the header block of a new stream.
+func (c *Conn) request(f *Frame, ev *Event) verdict {
+	c.lastID = f.id
+	if uint32(c.streams.n) >= c.cfg.Streams {
+		if c.unacked > 0 { // it may not know the limit yet
+			return streamError(RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
+		}
+		return streamError(ProtocolError, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
+	}
+	if f.selfDeps {
+		return streamError(ProtocolError, "a stream depends on itself")
+	}
+	r := &f.request
+	if v := r.checkTarget(c.cfg.ExtendedConnect); v.scope != fine {
+		return v
+	}
+	ev.End = f.has(flagEndStream)
+	ev.Fields = f.list.Fields[f.pseudos:]
+	r.checkFields(ev.Fields, f.list.Truncated, ev.End)
+	if r.hasUserInfo() {
+		return streamError(ProtocolError, "the authority has user information")
+	}
+	if int64(c.handlers) >= handlersPerStream*int64(c.cfg.Streams) {
+		return connError(EnhanceYourCalm, "too many handlers of streams that were reset")
+	}
+	c.idle.add(idlePerRequest * thousand)
+	ev.Kind, ev.ID, ev.Request = RequestStarted, f.id, r
+	return verdict{}
+}
+
+// endedWell notes that a stream may have ended without a reset.
+func (c *Conn) endedWell(st *Stream) {
+	if st.state == closed {
+		c.resets.add(thousand)
+	}
+}
+
+// priority takes a PRIORITY frame, which has no meaning any more (RFC 9113, section 5.3.2).
+func (c *Conn) priority(f *Frame) verdict {
+	if binary.BigEndian.Uint32(f.payload)&maxID == f.id {
+		return streamError(ProtocolError, "a stream depends on itself")
+	}
+	return c.spendIdle()
+}
+
+// rstStream takes RST_STREAM.
+func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
+	st, v := c.receive(f.id, gotReset)
+	if v.scope != fine {
+		return v
+	}
+	if st == nil {
+		return c.spendIdle()
+	}
+	ev.Kind, ev.Stream, ev.Code = StreamReset, st, ErrCode(binary.BigEndian.Uint32(f.payload))
+	if !c.spend(&c.resets, 1) {
+		return tooManyResets
+	}
+	return verdict{}
+}
+
+// ping takes PING, and answers it.
+func (c *Conn) ping(f *Frame, ev *Event) verdict {
+	if f.has(flagAck) {
+		ev.Kind, ev.Data = PingAcked, f.payload
+	} else {
+		c.control(typePing, flagAck, 0, len(f.payload))
+		c.out = append(c.out, f.payload...)
+	}
+	return c.spendIdle()
+}

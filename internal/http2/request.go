@@ -1,0 +1,151 @@
+package http2
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/percore/percore/internal/http2/hpack"
+)
+
+// A Request has the pseudo-header fields of a request (RFC 9113, section 8.3.1), empty where there
+// are none. They keep the rules of that section as far as net/http checks them before it parses the
+// path; Method is a token besides.
+type Request struct {
+	Method, Scheme, Authority, Path string
+	Protocol                        string // of extended CONNECT (RFC 8441)
+
+	// ContentLength is the length of the body that the request declares, or -1. It is 0 if the field is no
+	// number, as with net/http.
+	ContentLength int64
+
+	// Problem is why the request should be refused with a status rather than be handled.
+	Problem Problem
+
+	seen uint8 // a bit for each pseudo-header field
+}
+
+// A Problem is something about a request that net/http answers itself, or that a handler sees.
+type Problem uint8
+
+// The problems of requests. The first that applies is the request's.
+const (
+	Nothing         Problem = iota
+	TooLarge                // the fields exceed the limits, and some are left out: 431
+	ConnectionField         // a field that RFC 9113, section 8.2.2, forbids: 400
+	BadTE                   // te with anything but "trailers": 400
+	LengthWithout           // a declared length, and no body. net/http of Go 1.26 lets it pass, Go 1.27 resets the stream
+)
+
+// set takes a pseudo-header field. It reports whether a request may have it, and has it once.
+func (r *Request) set(f *hpack.Field) bool {
+	class := f.Name.Class()
+	var at *string
+	switch class {
+	case hpack.Method:
+		at = &r.Method
+	case hpack.Scheme:
+		at = &r.Scheme
+	case hpack.Authority:
+		at = &r.Authority
+	case hpack.Path:
+		at = &r.Path
+	case hpack.Protocol:
+		at = &r.Protocol
+	default:
+		return false
+	}
+	bit := uint8(1) << (class - hpack.Method)
+	if r.seen&bit != 0 {
+		return false
+	}
+	r.seen |= bit
+	*at = f.Value
+	return true
+}
+
+// checkTarget returns what is wrong with the pseudo-header fields of a request.
+func (r *Request) checkTarget(extendedConnect bool) verdict {
+	isConnect := r.Method == "CONNECT"
+	hasProtocol := r.seen&(1<<(hpack.Protocol-hpack.Method)) != 0
+	switch {
+	case hasProtocol && (!extendedConnect || !isConnect || r.Protocol == "" || r.Path == "" || r.Scheme == "" || r.Authority == ""):
+		return streamError(ProtocolError, "extended CONNECT is not allowed, or incomplete")
+	case isConnect && !hasProtocol && (r.Path != "" || r.Scheme != "" || r.Authority == ""):
+		return streamError(ProtocolError, "CONNECT with a path or scheme, or without authority")
+	case !isConnect && (r.Path == "" || r.Scheme != "http" && r.Scheme != "https"):
+		return streamError(ProtocolError, "a request without path, or with another scheme than http and https")
+	case !isToken(r.Method):
+		return streamError(ProtocolError, "the method is no token")
+	}
+	return verdict{}
+}
+
+// hasUserInfo reports whether the authority, or the host in its place, has user information, which
+// RFC 9113 forbids.
+func (r *Request) hasUserInfo() bool {
+	return strings.IndexByte(r.Authority, '@') >= 0 && (r.Scheme == "http" || r.Scheme == "https")
+}
+
+// isToken reports whether s is a token (RFC 9110, section 5.6.2).
+func isToken(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		isAlnum := '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !isAlnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// checkFields takes what matters of the other fields.
+func (r *Request) checkFields(fields []hpack.Field, truncated, end bool) {
+	te, host := 0, ""
+	r.ContentLength = -1
+	for i := range fields {
+		f := &fields[i]
+		switch f.Name.Class() {
+		case hpack.Regular:
+		case hpack.ContentLength:
+			r.declare(f.Value)
+		case hpack.Connection:
+			r.note(ConnectionField)
+		case hpack.TE:
+			if te++; te > 1 || f.Value != "trailers" && f.Value != "" {
+				r.note(BadTE)
+			}
+		case hpack.Host:
+			if host == "" {
+				host = f.Value
+			}
+		}
+	}
+	if r.Authority == "" {
+		r.Authority = host
+	}
+	if end && r.ContentLength > 0 {
+		r.note(LengthWithout)
+	}
+	if truncated {
+		r.Problem = TooLarge
+	}
+}
+
+// note keeps the problem that comes first in the list.
+func (r *Request) note(p Problem) {
+	if r.Problem == Nothing || p < r.Problem {
+		r.Problem = p
+	}
+}
+
+// declare takes the first content-length.
+func (r *Request) declare(v string) {
+	if r.ContentLength >= 0 {
+		return
+	}
+	n, err := strconv.ParseUint(v, 10, 63)
+	if err != nil {
+		n = 0
+	}
+	r.ContentLength = int64(n)
+}

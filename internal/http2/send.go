@@ -1,0 +1,224 @@
+package http2
+
+import (
+	"encoding/binary"
+
+	"github.com/percore/percore/internal/http2/hpack"
+)
+
+// An away says how far the end of the connection has come. GOAWAY is sent with each change.
+//
+//	from      by                  to        GOAWAY's last stream    new streams
+//	staying   Drain               draining  2^31-1                  are served
+//	staying   GoAway(NoError)     leaving   the last one opened     are ignored
+//	draining  GoAway(NoError)     leaving   the last one opened     are ignored
+//	any       GoAway, an error    failed    the last one opened     all frames are ignored
+type away uint8
+
+const (
+	staying away = iota
+	draining
+	leaving
+	failed
+)
+
+// Output returns the frames that wait to be sent. They stay where they are until TakeOutput.
+func (c *Conn) Output() []byte { return c.out }
+
+// TakeOutput returns the frames that wait to be sent, and makes them the caller's. The caller sends them
+// before those of later calls.
+func (c *Conn) TakeOutput() []byte {
+	p := c.out
+	c.out, c.controls = nil, 0
+	return p
+}
+
+// LendOutput lends memory for the output, which must be empty: frames are appended to p[:0]. If it
+// is not enough, the output moves to memory of its own. TakeOutput gives back the one or the other.
+func (c *Conn) LendOutput(p []byte) { c.out = p[:0] }
+
+// control appends the header of a frame that answers a frame of the peer's.
+func (c *Conn) control(typ frameType, flags uint8, id uint32, length int) {
+	c.controls++
+	c.out = appendHeader(c.out, typ, flags, id, length)
+}
+
+func (c *Conn) appendReset(id uint32, code ErrCode) {
+	c.control(typeRSTStream, 0, id, 4)
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
+}
+
+// Headers appends the header of an answer: :status and fields, whose names must not begin with a
+// colon. A status below 200 is an interim answer, with which end must not be set. The fields are
+// not kept. The error is ErrEnded.
+func (c *Conn) Headers(st *Stream, status int, fields []hpack.Field, end bool) error {
+	if st.WriteEnded() {
+		return ErrEnded
+	}
+	at := c.beginHeaders(st)
+	c.out = c.enc.AppendStatus(c.out, status)
+	c.endHeaders(st, at, fields, end)
+	return nil
+}
+
+// Trailers appends the trailers of an answer, with END_STREAM. The error is ErrEnded.
+func (c *Conn) Trailers(st *Stream, fields []hpack.Field) error {
+	if st.WriteEnded() {
+		return ErrEnded
+	}
+	c.endHeaders(st, c.beginHeaders(st), fields, true)
+	return nil
+}
+
+// beginHeaders appends the beginning of a header block, and returns where its frame begins.
+func (c *Conn) beginHeaders(st *Stream) int {
+	at := len(c.out)
+	c.out = appendHeader(c.out, typeHeaders, 0, st.id, 0)
+	c.out = c.enc.Begin(c.out)
+	return at
+}
+
+// endHeaders appends the fields, and cuts the block into frames.
+func (c *Conn) endHeaders(st *Stream, at int, fields []hpack.Field, end bool) {
+	for i := range fields {
+		c.out = c.enc.Append(c.out, fields[i])
+	}
+	c.splitBlock(at, st.id)
+	if end {
+		c.out[at+4] |= flagEndStream
+		c.sentEnd(st)
+	}
+}
+
+// splitBlock gives the header block that begins at HEADERS its lengths, and puts a header of
+// CONTINUATION before each further part that the peer's limit makes necessary.
+func (c *Conn) splitBlock(at int, id uint32) {
+	most := int(c.peerFrame)
+	n := len(c.out) - at - headerBytes
+	parts := max(1, (n+most-1)/most)
+	c.out = append(c.out, make([]byte, (parts-1)*headerBytes)...)
+	for i := parts - 1; i > 0; i-- { // from the end, so that no part is overwritten before it is moved
+		from := at + headerBytes + i*most
+		to := from + i*headerBytes
+		length := min(most, n-i*most)
+		copy(c.out[to:], c.out[from:from+length])
+		appendHeader(c.out[:to-headerBytes], typeContinuation, 0, id, length)
+	}
+	putLength(c.out[at:], min(n, most))
+	last := at + (parts-1)*(headerBytes+most)
+	c.out[last+4] |= flagEndHeaders
+}
+
+// sentEnd notes that END_STREAM is sent.
+func (c *Conn) sentEnd(st *Stream) {
+	c.enter(st, transitions[st.state][sentEnd].next)
+	c.endedWell(st)
+}
+
+// Data appends DATA frames with p, as far as the windows allow, and returns how many bytes that
+// are. When it is all of p and end is set, END_STREAM goes with it; an empty p needs no window.
+// Otherwise the caller goes on when the window has opened. The error is ErrEnded.
+func (c *Conn) Data(st *Stream, p []byte, end bool) (n int, err error) {
+	for {
+		m, last, err := c.take(st, len(p), end)
+		if err != nil || m == 0 && !last {
+			return n, err
+		}
+		c.out = appendDataHeader(c.out, st.id, m, last)
+		c.out = append(c.out, p[:m]...)
+		n += m
+		p = p[m:]
+		if last {
+			c.sentEnd(st) // behind the frame: it may add a frame of its own
+		}
+		if len(p) == 0 {
+			return n, nil
+		}
+	}
+}
+
+// DataHeader appends the header of a DATA frame to dst for the first n of want bytes, which the
+// caller sends behind it without copying them, and takes them from the windows. n is 0 if the
+// windows are closed; then nothing is appended, unless want is 0 and end is set. The output so far
+// must be sent before the frame, and dst must not be the output.
+func (c *Conn) DataHeader(dst []byte, st *Stream, want int, end bool) (_ []byte, n int, err error) {
+	n, last, err := c.take(st, want, end)
+	if err != nil || n == 0 && !last {
+		return dst, 0, err
+	}
+	dst = appendDataHeader(dst, st.id, n, last)
+	if last {
+		c.sentEnd(st)
+	}
+	return dst, n, nil
+}
+
+// take takes the bytes of a DATA frame from the windows. last is set if they are all that is wanted and
+// END_STREAM goes with them.
+func (c *Conn) take(st *Stream, want int, end bool) (n int, last bool, err error) {
+	if st.WriteEnded() {
+		return 0, false, ErrEnded
+	}
+	n = max(0, min(want, c.Window(st), int(c.peerFrame)))
+	c.send -= int32(n)
+	st.delta -= int64(n)
+	c.idle.add(int64(n) * thousand / idleBytes)
+	return n, end && n == want, nil
+}
+
+func appendDataHeader(dst []byte, id uint32, n int, last bool) []byte {
+	flags := uint8(0)
+	if last {
+		flags = flagEndStream
+	}
+	return appendHeader(dst, typeData, flags, id, n)
+}
+
+// Reset ends a stream by RST_STREAM, with NoError if the answer is complete and the rest of the
+// request is not wanted. It reports whether the stream was there to be reset.
+func (c *Conn) Reset(st *Stream, code ErrCode) bool {
+	if st.Ended() {
+		return false
+	}
+	c.appendReset(st.id, code)
+	c.enter(st, cancelled)
+	return true
+}
+
+// Ping appends a PING, whose answer is the event PingAcked with the same bytes.
+func (c *Conn) Ping(data [8]byte) {
+	c.out = appendHeader(c.out, typePing, 0, 0, len(data))
+	c.out = append(c.out, data[:]...)
+}
+
+// Drain is the first step of a graceful end: the peer learns that it should open no more streams,
+// and those that it has on their way are served. GoAway is the second step, when a round trip has
+// passed.
+func (c *Conn) Drain() {
+	if c.away == staying {
+		c.away = draining
+		c.appendGoAway(maxID, NoError)
+	}
+}
+
+// GoAway says which stream is the last that is served. With NoError the streams up to it go on, and the
+// connection can be closed when Streams is 0. With another code all frames that come are ignored.
+func (c *Conn) GoAway(code ErrCode) {
+	next := leaving
+	if code != NoError {
+		next = failed
+	}
+	if next > c.away {
+		c.away = next
+		c.appendGoAway(c.lastID, code)
+	}
+}
+
+// Leaving reports whether GoAway was called, by the caller or because of the peer.
+func (c *Conn) Leaving() bool { return c.away >= leaving }
+
+func (c *Conn) appendGoAway(last uint32, code ErrCode) {
+	c.out = appendHeader(c.out, typeGoAway, 0, 0, 8)
+	c.out = binary.BigEndian.AppendUint32(c.out, last)
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
+}

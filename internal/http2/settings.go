@@ -1,0 +1,136 @@
+package http2
+
+import "encoding/binary"
+
+// The settings of RFC 9113, section 6.5.2, and RFC 8441, section 3.
+const (
+	settingHeaderTableSize   = 0x1
+	settingEnablePush        = 0x2
+	settingMaxStreams        = 0x3
+	settingInitialWindow     = 0x4
+	settingMaxFrameSize      = 0x5
+	settingMaxHeaderListSize = 0x6
+	settingExtendedConnect   = 0x8
+)
+
+const (
+	settingBytes       = 6
+	settingsMax        = 100 // in a frame, as with net/http
+	initialWindowBytes = 65535
+	maxWindowBytes     = 1<<31 - 1
+)
+
+// A settingRule is the range of a setting's values.
+type settingRule struct {
+	least, most uint32
+	code        ErrCode // of a value outside
+}
+
+// settingRules has the settings whose values can be wrong. A frame of no payload at all, or one larger
+// than its length can say, is so.
+var settingRules = map[uint16]settingRule{
+	settingEnablePush:      {0, 1, ProtocolError},
+	settingInitialWindow:   {0, maxWindowBytes, FlowControlError},
+	settingMaxFrameSize:    {maxFrameBytes, 1<<24 - 1, ProtocolError},
+	settingExtendedConnect: {0, 1, ProtocolError},
+}
+
+// start appends the first frames of a server: its settings, and the rest of the connection's window.
+func (c *Conn) start() {
+	cfg := c.cfg
+	at := len(c.out)
+	c.out = appendHeader(c.out, typeSettings, 0, 0, 0)
+	c.appendSetting(settingMaxFrameSize, uint32(cfg.FrameBytes))
+	c.appendSetting(settingMaxStreams, cfg.Streams)
+	c.appendSetting(settingMaxHeaderListSize, uint32(cfg.HeaderListBytes))
+	c.appendSetting(settingHeaderTableSize, cfg.DecoderTableBytes)
+	c.appendSetting(settingInitialWindow, uint32(cfg.StreamWindowBytes))
+	if cfg.ExtendedConnect {
+		c.appendSetting(settingExtendedConnect, 1)
+	}
+	putLength(c.out[at:], len(c.out)-at-headerBytes)
+	c.unacked++
+	if more := cfg.ConnWindowBytes - initialWindowBytes; more > 0 {
+		c.appendWindowUpdate(0, more)
+	}
+}
+
+func (c *Conn) appendSetting(id uint16, v uint32) {
+	c.out = binary.BigEndian.AppendUint16(c.out, id)
+	c.out = binary.BigEndian.AppendUint32(c.out, v)
+}
+
+// checkSettings returns what makes a whole frame wrong: net/http checks the first window before all
+// else.
+func checkSettings(p []byte) verdict {
+	for q := p; len(q) > 0; q = q[settingBytes:] {
+		if binary.BigEndian.Uint16(q) == settingInitialWindow {
+			if binary.BigEndian.Uint32(q[2:]) > maxWindowBytes {
+				return connError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE is too large")
+			}
+			break
+		}
+	}
+	return verdict{}
+}
+
+// hasDuplicates reports whether a setting occurs twice.
+func hasDuplicates(p []byte) bool {
+	for ; len(p) > 0; p = p[settingBytes:] {
+		for q := p[settingBytes:]; len(q) > 0; q = q[settingBytes:] {
+			if p[0] == q[0] && p[1] == q[1] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// settings takes the peer's settings and acknowledges them at once, so that each frame that the peer
+// sends has its acknowledgement, in the order of the frames.
+func (c *Conn) settings(f *Frame, ev *Event) verdict {
+	if f.has(flagAck) {
+		return c.settingsAcked()
+	}
+	if !c.spend(&c.idle, 1) {
+		return tooManyIdle
+	}
+	if len(f.payload) > settingsMax*settingBytes || hasDuplicates(f.payload) {
+		return connError(ProtocolError, "SETTINGS are too many, or one occurs twice")
+	}
+	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
+		if v := c.setting(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:]), ev); v.scope != fine {
+			return v
+		}
+	}
+	c.control(typeSettings, flagAck, 0, 0)
+	return verdict{}
+}
+
+// settingsAcked notes that the peer knows our settings: now it must not use a longer table than they
+// allow (RFC 7541, section 4.2).
+func (c *Conn) settingsAcked() verdict {
+	if c.unacked == 0 {
+		return connError(ProtocolError, "SETTINGS were acknowledged that were not sent")
+	}
+	c.unacked--
+	return verdict{}
+}
+
+// setting applies a setting of the peer's.
+func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
+	if r, ok := settingRules[id]; ok && (v < r.least || v > r.most) {
+		return connError(r.code, "the value of a setting is not allowed")
+	}
+	switch id {
+	case settingHeaderTableSize:
+		c.enc.PeerLimit(v)
+	case settingInitialWindow:
+		return c.setInitialWindow(int32(v), ev)
+	case settingMaxFrameSize:
+		c.peerFrame = int32(min(v, uint32(c.cfg.SendFrameBytes)))
+	case settingMaxHeaderListSize:
+		c.peerList = v
+	}
+	return verdict{}
+}

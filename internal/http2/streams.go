@@ -1,0 +1,156 @@
+package http2
+
+// A Stream is a request and its answer. A caller puts it into a type of its own, and hands it to
+// Conn.Open. All of it belongs to the Conn.
+type Stream struct {
+	// User is the caller's, who sets it before Conn.Open.
+	User any
+
+	next     *Stream // in its bucket
+	delta    int64   // of the send window, to the peer's initial window
+	declared int64   // bytes of the body by content-length; -1 without
+	got      int64   // bytes of the body
+	id       uint32
+	recv     inflow
+	held     int32 // bytes of the body that the caller has, for which the peer has no credit yet
+	state    state
+}
+
+// ID returns the identifier.
+func (st *Stream) ID() uint32 { return st.id }
+
+// Ended reports whether the stream has ended: by END_STREAM of both sides, or a reset by either.
+func (st *Stream) Ended() bool { return st.state >= closed }
+
+// ReadEnded reports whether the peer sends no more.
+func (st *Stream) ReadEnded() bool { return st.state >= halfClosedRemote }
+
+// WriteEnded reports whether no more can be sent to the peer.
+func (st *Stream) WriteEnded() bool { return st.state == halfClosedLocal || st.state >= closed }
+
+// Unread returns how many bytes of the body the caller has neither consumed nor discarded.
+func (st *Stream) Unread() int { return int(st.held) }
+
+// A streamTable finds streams by their identifiers. It is empty while there are none.
+type streamTable struct {
+	buckets []*Stream // their number is a power of two
+	n       int
+}
+
+const bucketsMin = 8
+
+// bucket returns where a stream is. Identifiers that follow each other are in different buckets. A peer
+// that chooses them otherwise makes each frame cost a list of the streams that it may have open.
+func (t *streamTable) bucket(id uint32) **Stream {
+	return &t.buckets[id>>1&uint32(len(t.buckets)-1)]
+}
+
+func (t *streamTable) get(id uint32) *Stream {
+	if t.n == 0 {
+		return nil
+	}
+	st := *t.bucket(id)
+	for st != nil && st.id != id {
+		st = st.next
+	}
+	return st
+}
+
+func (t *streamTable) add(st *Stream) {
+	if t.n >= len(t.buckets) {
+		t.grow()
+	}
+	b := t.bucket(st.id)
+	st.next, *b = *b, st
+	t.n++
+}
+
+func (t *streamTable) grow() {
+	old := *t
+	*t = streamTable{buckets: make([]*Stream, max(bucketsMin, 2*len(old.buckets))), n: old.n}
+	old.each(func(st *Stream) {
+		b := t.bucket(st.id)
+		st.next, *b = *b, st
+	})
+}
+
+func (t *streamTable) remove(st *Stream) {
+	b := t.bucket(st.id)
+	for *b != st {
+		b = &(*b).next
+	}
+	*b, st.next = st.next, nil
+	t.n--
+}
+
+// each calls visit with each stream, which it may remove.
+func (t *streamTable) each(visit func(*Stream)) {
+	for _, st := range t.buckets {
+		for st != nil {
+			next := st.next
+			visit(st)
+			st = next
+		}
+	}
+}
+
+// deltaMost returns the largest delta of a send window; 0 if none is positive.
+func (t *streamTable) deltaMost() (most int64) {
+	t.each(func(st *Stream) { most = max(most, st.delta) })
+	return most
+}
+
+// stateOf returns the state of a stream that may be in no table.
+func (c *Conn) stateOf(id uint32) (state, *Stream) {
+	if st := c.streams.get(id); st != nil {
+		return st.state, st
+	}
+	for _, r := range c.recent {
+		if r == id {
+			return cancelled, nil
+		}
+	}
+	if id&1 == 1 && id <= c.lastID {
+		return closed, nil
+	}
+	return idle, nil
+}
+
+// receive applies an input to a stream. The stream is nil if there is none in the table; the caller then
+// does no more than the verdict says.
+func (c *Conn) receive(id uint32, in input) (*Stream, verdict) {
+	s, st := c.stateOf(id)
+	t := &transitions[s][in]
+	if v := t.verdict(); v.scope != fine {
+		return st, v
+	}
+	if st != nil {
+		c.enter(st, t.next)
+	}
+	return st, verdict{}
+}
+
+// enter changes the state of a stream. At its end the credit of the bytes that were not read goes back,
+// whichever way it ends.
+func (c *Conn) enter(st *Stream, next state) {
+	if st.state = next; next < closed {
+		return
+	}
+	c.streams.remove(st)
+	n := st.held
+	if st.held = 0; n > 0 {
+		c.refund(int(n))
+	}
+	if c.streams.n == 0 {
+		c.deltaMost = 0
+	}
+	if next == cancelled {
+		c.remember(st.id)
+	}
+}
+
+// remember notes that we have reset a stream: frames that the peer sent before it knew are no error.
+func (c *Conn) remember(id uint32) {
+	c.recent[c.recentAt] = id
+	c.recentAt = (c.recentAt + 1) % uint8(len(c.recent))
+}
