@@ -437,7 +437,7 @@ func TestAcceptPollerWakeAfterDeadline(t *testing.T) {
 		before := s.resets.Load()
 		s.SetDeadline(time.Now().Add(-time.Second))
 		if err := s.wait(gate, nil); err != os.ErrDeadlineExceeded {
-			t.Fatalf("got %v, want a time-out", err)
+			t.Fatalf("got %v, want a timeout", err)
 		}
 		s.SetDeadline(time.Time{})
 		sleeper := startErr(func() error { return s.WaitGated(gate, nil) })
@@ -501,7 +501,7 @@ func TestAcceptPollerWakeKeepsDeadline(t *testing.T) {
 	}
 	for _, done := range errs {
 		if r := await(t, "WaitGated", done); r.err != os.ErrDeadlineExceeded || time.Since(begin) < 50*time.Millisecond {
-			t.Errorf("got %v after %v, want a time-out after 50 ms", r.err, time.Since(begin))
+			t.Errorf("got %v after %v, want a timeout after 50 ms", r.err, time.Since(begin))
 		}
 	}
 	close(stop)

@@ -19,7 +19,7 @@ const (
 
 	// Thread gives each loop a goroutine that blocks in epoll_pwait, and with
 	// it a thread. It is as cheap as Nested when there are always many events,
-	// and dearer when there are few: each wake-up then has to get a processor
+	// and more expensive when there are few: each wake-up then has to get a processor
 	// back from the scheduler.
 	Thread
 )
@@ -56,7 +56,7 @@ type Config struct {
 	// BusyPoll is for how long a loop that found no event goes on looking
 	// before it waits, at the most; 0 means not at all. While it looks it
 	// yields to every other goroutine. It buys latency on a connection that is
-	// answered quickly with processor time; a loop that looks in vain looks
+	// answered quickly with CPU time; a loop that finds nothing looks
 	// for shorter and shorter.
 	BusyPoll time.Duration
 
@@ -108,7 +108,7 @@ var (
 
 	// ErrWouldWait is the error of a read that would have to wait, after [FD.SetNoWait]. It is a
 	// temporary [net.Error], so that crypto/tls, which keeps other errors for good, reads on later,
-	// and no time-out: no deadline has passed.
+	// and no timeout: no deadline has passed.
 	ErrWouldWait error = wouldWait{}
 )
 

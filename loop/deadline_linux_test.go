@@ -185,13 +185,13 @@ func TestDeadlinesAreSeparate(t *testing.T) {
 		}
 		mustWrite(t, peer, "data")
 		if n, err := f.Read(make([]byte, 8)); n != 0 || err != os.ErrDeadlineExceeded {
-			t.Errorf("Read past the deadline with data there: got %d, %v, want 0, a time-out as in package net", n, err)
+			t.Errorf("Read past the deadline with data there: got %d, %v, want 0, a timeout as in package net", n, err)
 		}
 		_ = f.SetReadDeadline(time.Time{})
 		_ = f.SetWriteDeadline(time.Unix(1, 0))
 		mustRead(t, f, "data")
 		if n, err := f.Write([]byte("x")); n != 0 || err != os.ErrDeadlineExceeded {
-			t.Errorf("Write past the deadline: got %d, %v, want 0, a time-out", n, err)
+			t.Errorf("Write past the deadline: got %d, %v, want 0, a timeout", n, err)
 		}
 	})
 }
@@ -273,7 +273,7 @@ func TestDeadlineCrowd(t *testing.T) {
 					}
 					n, err := f.Read(make([]byte, 1))
 					if early := time.Until(deadline); n != 0 || err != os.ErrDeadlineExceeded || early > 0 {
-						t.Errorf("Read: got %d, %v, %v before the deadline, want 0, a time-out, not before", n, err, early)
+						t.Errorf("Read: got %d, %v, %v before the deadline, want 0, a timeout, not before", n, err, early)
 					}
 				}
 			})
@@ -312,7 +312,7 @@ func TestDeadlineChase(t *testing.T) {
 					notBefore := start.Add(time.Duration(set.Load()))
 					_, err := f.Read(make([]byte, 1))
 					if early := time.Until(notBefore); err != os.ErrDeadlineExceeded || early > 0 {
-						t.Errorf("Read: got %v, %v before the deadline, want a time-out, not before", err, early)
+						t.Errorf("Read: got %v, %v before the deadline, want a timeout, not before", err, early)
 						break
 					}
 					timeouts++

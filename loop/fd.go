@@ -85,9 +85,22 @@ func (l *Loop) NewFD(sysfd int, kind StreamKind) (*FD, error) {
 // Loop returns the loop that the descriptor is registered with.
 func (f *FD) Loop() *Loop { return f.loop }
 
-// onReady notes what an event says and wakes the goroutines that wait for it. Only
-// the goroutine that polls the loop calls it.
-func (f *FD) onReady(r Readiness) {
+// onReady notes what an event of a batch says, wakes the goroutines that wait for it and calls the
+// watcher or the callback. Only the goroutine that polls the loop in its turn calls it, not a
+// guest. It reports whether it has woken a reader.
+func (f *FD) onReady(r Readiness, batch uint32) (woken bool) {
+	woken = f.wakeWaiters(r, batch)
+	if f.loop.onLoop() {
+		f.tell(r)
+	} else {
+		f.tellLater(r)
+	}
+	return woken
+}
+
+// wakeWaiters notes what an event of a batch says and wakes the goroutines that wait for it. It
+// reports whether a reader was among them.
+func (f *FD) wakeWaiters(r Readiness, batch uint32) (woken bool) {
 	if r&Readable != 0 {
 		bits := ready
 		if r&Hangup != 0 {
@@ -96,23 +109,33 @@ func (f *FD) onReady(r Readiness) {
 		if r&Urgent != 0 {
 			bits |= shortReadUnreliable
 		}
-		f.rd.signal(bits)
+		woken = f.rd.signal(bits, batch)
 	}
 	if r&Writable != 0 {
-		f.wr.signal(ready)
+		f.wr.signal(ready, 0)
 	}
-	// Last, since a callback may not return (runtime.Goexit). There is one of the two at most.
-	f.tellWatcher(r)
+	return woken
+}
+
+// tell tells the watcher or the callback, of which there is one at most, of an event. It runs on the
+// loop's goroutine, and may not return (runtime.Goexit).
+func (f *FD) tell(r Readiness) {
+	if h := f.watcher.Load(); h != nil {
+		(*h).OnEvent(r)
+	}
 	if r&Readable == 0 {
 		return
 	}
 	if h := f.takeCallback(); h != nil {
-		if f.loop.onLoop() {
-			f.loop.beginCalls()
-			h.OnReadable(nil)
-		} else {
-			f.loop.Submit(func() { h.OnReadable(nil) })
-		}
+		f.loop.beginCalls()
+		h.OnReadable(nil)
+	}
+}
+
+// tellLater makes the loop's goroutine tell them, if there is one, once it runs its tasks.
+func (f *FD) tellLater(r Readiness) {
+	if f.watcher.Load() != nil || r&Readable != 0 && f.rd.state.Load()&armed != 0 {
+		f.loop.Submit(func() { f.tell(r) })
 	}
 }
 
@@ -441,6 +464,10 @@ func (f *FD) Close() error {
 	p := getParker(f.loop)
 	defer putParker(p)
 	f.rd.parker = p // no goroutine waits to read any more
+	last := f.rd.leaveBatch(f.loop)
+	if last {
+		defer f.loop.visit(false)
+	}
 	if f.life.drop() {
 		return f.destroy()
 	}

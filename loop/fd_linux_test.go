@@ -138,7 +138,7 @@ func TestEmptyWrite(t *testing.T) {
 		}
 		_ = f.SetWriteDeadline(time.Unix(1, 0))
 		if n, err := f.Write(nil); n != 0 || err != os.ErrDeadlineExceeded {
-			t.Errorf("empty Write past the deadline: got %d, %v, want 0, a time-out as in package net", n, err)
+			t.Errorf("empty Write past the deadline: got %d, %v, want 0, a timeout as in package net", n, err)
 		}
 		closeFD(t, f)
 		if n, err := f.Write(nil); n != 0 || err != ErrClosed {
@@ -575,7 +575,7 @@ func TestRawPanic(t *testing.T) {
 		if n, err := f.Write([]byte("x")); n != 1 || err != nil {
 			t.Errorf("Write: got %d, %v, want 1, nil", n, err)
 		}
-		closeFD(t, f) // would wait for ever for a reference that was not given back
+		closeFD(t, f) // would wait forever for a reference that was not given back
 	})
 }
 

@@ -59,7 +59,13 @@ type half struct {
 	mu sync.Mutex // serializes the calls of this direction: held for a whole Read or Write
 
 	// atomic
-	state    atomic.Uint32
+	state atomic.Uint32
+
+	// written by the party that clears waiting, before it sends the token, and by the holder of mu;
+	// reading's by Close as well, which has drained both halves by then
+	batch uint32 // of the event that ended the last wait to read; 0: none, or taken off: see batchReaders
+
+	// atomic
 	deadline atomic.Int64 // see timers.go
 
 	// written by the holder of mu before it sets waiting; read by the party that clears it.
@@ -111,19 +117,21 @@ func (h *half) setReady(f *FD) {
 	}
 }
 
-// signal sets bits, ready among them, and wakes a parked goroutine. It is for the goroutine that
-// polls the loop.
-func (h *half) signal(bits uint32) {
+// signal sets bits, ready among them, and wakes a parked goroutine, if there is one, as a member of a
+// batch (0: of none). It reports whether it did. It is for the goroutine that polls the loop.
+func (h *half) signal(bits, batch uint32) (woken bool) {
 	for {
 		old := h.state.Load()
 		if old&(bits|waiting) == bits {
-			return // nothing new, and no waiter to wake
+			return false // nothing new, and no waiter to wake
 		}
 		if h.state.CompareAndSwap(old, (old|bits)&^waiting) {
-			if old&waiting != 0 {
-				h.wakeParked()
+			if old&waiting == 0 {
+				return false
 			}
-			return
+			h.batch = batch
+			h.wakeParked()
+			return true
 		}
 	}
 }
@@ -131,7 +139,7 @@ func (h *half) signal(bits uint32) {
 // wake is signal for goroutines that don't poll: the goroutine that waits may be the one
 // that does, and then it is not on its channel.
 func (h *half) wake(f *FD, bits uint32) {
-	h.signal(bits)
+	h.signal(bits, 0)
 	f.loop.kick(h)
 }
 
@@ -202,6 +210,7 @@ func (h *half) wait(f *FD) error {
 	if h.state.Load()&(ready|noWait) == noWait {
 		return ErrWouldWait
 	}
+	last := h.leaveBatch(f.loop)
 	p := getParker(f.loop)
 	h.parker = p
 	defer func() {
@@ -222,6 +231,9 @@ func (h *half) wait(f *FD) error {
 		return err
 	}
 	f.loop.lead(f, h)
+	if last {
+		f.loop.visitUntilWoken(h)
+	}
 	<-p
 	checkNotWaiting(h.state.Load())
 	return nil

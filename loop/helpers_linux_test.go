@@ -116,7 +116,7 @@ func newTestFD(t testing.TB, l *Loop, sysfd int, kind StreamKind) *FD {
 	return f
 }
 
-// closeFD closes f, which must not take for ever.
+// closeFD closes f, which must not take forever.
 func closeFD(t testing.TB, f *FD) {
 	t.Helper()
 	testnet.Within(t, "Close", func() {

@@ -78,6 +78,13 @@ func checkResume(o *ownership) {
 	}
 }
 
+// checkReaders panics if n readers leave a batch of fewer.
+func checkReaders(readers uint32, n int) {
+	if invariants.Enabled && int(readers) < n {
+		panic(fmt.Sprintf("loop: %d readers leave a batch of %d", n, readers))
+	}
+}
+
 // checkDispatch panics if another goroutine dispatches l's events. The caller dispatches until
 // it turns dispatching off.
 func checkDispatch(l *Loop) {

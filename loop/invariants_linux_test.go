@@ -105,6 +105,18 @@ func TestOwnershipChecks(t *testing.T) {
 	mustPanic(t, "resumed twice", l.ensurePolled)
 }
 
+func TestReadersCheck(t *testing.T) {
+	var b batchReaders
+	number := b.begin(1)
+	if b.dispatched(number, 0); !b.leave(number, 1) {
+		t.Error("the only reader leaves: got false, want it to be the last")
+	}
+	mustPanic(t, "1 readers leave a batch of 0", func() { b.leave(number, 1) })
+	b.begin(0)
+	b.leave(number, 1) // of the batch before
+	b.leave(0, 1)
+}
+
 func TestDispatchCheck(t *testing.T) {
 	l := new(Loop)
 	checkDispatch(l)

@@ -56,8 +56,10 @@ type Loop struct {
 	ownPass, ledPass func(uintptr) (done bool)
 
 	// owned by the goroutine that polls: see ownership
-	batch []delivery // events of one poll, looked up
-	sole  *FD        // the last poll had one event, and it was for this
+	caught catch
+	sole   *FD // the last poll had one event, and it was for this
+
+	guests guests
 
 	// owned by the loop's goroutine
 	running  []func()      // the tasks that are being run; empty between passes
@@ -67,6 +69,7 @@ type Loop struct {
 
 	// atomic
 	wakeups, events atomic.Uint64
+	readers         batchReaders
 	registered      atomic.Uint64
 	descriptors     atomic.Int64
 	started         atomic.Bool // start has succeeded
@@ -91,6 +94,13 @@ type Loop struct {
 		woken atomic.Bool // the eventfd was written and the queue has not been taken since
 		ended bool        // the loop has returned; the eventfd is closed, or about to be
 	}
+}
+
+// catch is what one poll has found.
+type catch struct {
+	events eventArray
+	batch  []delivery // the events, looked up
+	number uint32     // of the batch: see batchReaders
 }
 
 // delivery is an event whose descriptor has been looked up.
@@ -271,9 +281,16 @@ func (l *Loop) run(resumed bool) {
 	l.tasks.ended = true
 	l.tasks.queue = nil
 	l.tasks.Unlock()
+	if l.guests.end() {
+		l.finish()
+	}
+	ended = true
+}
+
+// finish gives back what the loop holds, after the last poll.
+func (l *Loop) finish() {
 	l.poller.close()
 	l.group.loopEnded()
-	ended = true
 }
 
 // pass is the work of the loop's goroutine each time it was woken: it polls,
@@ -304,7 +321,7 @@ func (l *Loop) pass(uintptr) (done bool) {
 // tasks submitted meanwhile. It reports whether there may be more to do at once.
 func (l *Loop) poll() (more bool) {
 	checkOwner(&l.owner, ownedByLoop)
-	n, full := l.poller.poll()
+	n, full := l.poller.poll(&l.caught.events)
 	l.dispatch(n)
 	ran := l.runTasks()
 	l.runDeferred()
@@ -346,39 +363,58 @@ func (l *Loop) dispatch(n int) {
 	if n == 0 {
 		return
 	}
-	// Look all of them up under one lock, then call without it: a callback may
-	// register a descriptor, or close one.
+	if l.lookUp(&l.caught, n) && l.onLoop() {
+		l.poller.awake()
+	}
+	l.deliver()
+}
+
+// lookUp makes a batch of the first n polled events. It looks all of them up under one lock, and calls
+// nothing with it: a callback may register a descriptor, or close one. It reports whether Submit has
+// woken the loop.
+func (l *Loop) lookUp(c *catch, n int) (woken bool) {
 	found := uint64(0)
 	l.slots.Lock()
 	for i := range n {
-		t, ready := l.poller.event(i)
+		t, ready := c.events.event(i)
 		if t == wakeToken {
-			continue // Submit's eventfd: its only message is the wake-up
+			woken = true
+			continue
 		}
 		found++
 		if f := l.slots.table[t.slot]; f != nil && f.token.gen == t.gen {
-			l.batch = append(l.batch, delivery{f, ready})
+			c.batch = append(c.batch, delivery{f, ready})
 		}
 	}
 	l.slots.Unlock()
 	l.events.Add(found)
-	l.deliver()
+	c.number = 0
+	if l.descriptors.Load() > 1 && l.hosts() {
+		c.number = l.readers.begin(len(c.batch))
+	}
+	return woken
 }
 
 // deliver tells the descriptors of the batch what their events say. It goes on where
 // a callback left it that did not return.
 func (l *Loop) deliver() {
-	for i, d := range l.batch {
+	others := 0
+	c := &l.caught
+	for i, d := range c.batch {
 		if d.fd == nil {
 			continue
 		}
-		l.batch[i] = delivery{} // do not keep a closed descriptor alive
-		d.fd.onReady(d.ready)
-		if len(l.batch) == 1 {
+		c.batch[i] = delivery{} // do not keep a closed descriptor alive
+		if !d.fd.onReady(d.ready, c.number) {
+			others++
+		}
+		if len(c.batch) == 1 {
 			l.sole = d.fd
 		}
 	}
-	l.batch = l.batch[:0]
+	l.readers.dispatched(c.number, others)
+	c.number = 0 // run may come back here, for the rest of a batch that there isn't
+	c.batch = c.batch[:0]
 }
 
 // onLoop reports, to the goroutine that polls, whether it is the loop's own.
@@ -425,7 +461,7 @@ func (l *Loop) spin() bool {
 	maxSpin := l.group.config.BusyPoll
 	for start := time.Now(); time.Since(start) < l.busyPoll; {
 		runtime.Gosched()
-		if n, _ := l.poller.poll(); n > 0 {
+		if n, _ := l.poller.poll(&l.caught.events); n > 0 {
 			l.dispatch(n)
 			l.busyPoll = min(2*l.busyPoll, maxSpin)
 			return true

@@ -352,7 +352,7 @@ func TestEventArrayGrows(t *testing.T) {
 		size := func() (n int) {
 			done := make(chan struct{})
 			l.Submit(func() {
-				n = len(l.poller.events)
+				n = len(l.caught.events.events)
 				close(done)
 			})
 			<-done
@@ -591,7 +591,7 @@ func TestBusyPollAdapts(t *testing.T) {
 	spin := make(chan time.Duration, 1)
 	testnet.Eventually(t, "the busy-poll time of an idle loop is shorter", func() bool {
 		settle(t, l)
-		time.Sleep(2 * most) // often enough for it to look in vain, and halve it
+		time.Sleep(2 * most) // often enough for it to find nothing, and halve it
 		l.Submit(func() { spin <- l.busyPoll })
 		got := testnet.Receive(t, "a task", spin)
 		if got < most/16 {
@@ -766,7 +766,7 @@ func churnRound(t *testing.T, g *Group, tr transport, rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
 		if _, err := f.Read(q); err != os.ErrDeadlineExceeded {
-			t.Errorf("Read: got %v, want a time-out", err)
+			t.Errorf("Read: got %v, want a timeout", err)
 		}
 	}
 	if err := f.Close(); err != nil {

@@ -320,6 +320,10 @@ func playFD(t *testing.T, program []byte) {
 		g.Close()
 		testnet.Receive(t, "the group's end", g.Stopped())
 	}()
+	if program[1]&4 != 0 {
+		w.trace.WriteString("with guests\n")
+		defer haveGuests(g.Loop(0))()
+	}
 	w.play(program[2:])
 	w.finish()
 }

@@ -14,7 +14,7 @@ import (
 //
 // fn runs on the loop's goroutine, never within OnReadable, and must not block:
 // typically it hands the connection to a goroutine. It may arm again. A nil may
-// be spurious; a read then waits as ever. If there is something to read already,
+// be spurious; a read then waits as usual. If there is something to read already,
 // fn is called soon. Reads may go on while a callback is armed, and may take
 // away what it was called for.
 //
@@ -84,6 +84,22 @@ func (f *FD) takeCallback() (h ReadableHandler) {
 	defer f.callback.Unlock()
 	h, f.callback.handler = f.callback.handler, nil
 	f.rd.state.And(^armed)
+	return h
+}
+
+// takeOffLoop is takeCallback for a guest: it leaves callbacks alone that must run on the loop's
+// goroutine.
+func (f *FD) takeOffLoop() (h offLoopHandler) {
+	if f.rd.state.Load()&armed == 0 {
+		return nil
+	}
+	f.callback.Lock()
+	defer f.callback.Unlock()
+	h, ok := f.callback.handler.(offLoopHandler)
+	if ok {
+		f.callback.handler = nil
+		f.rd.state.And(^armed)
+	}
 	return h
 }
 

@@ -377,7 +377,7 @@ func TestOnReadableAgainstEdge(t *testing.T) {
 				t.Errorf("OnReadable: %v", err)
 			}
 		},
-		func() { f.onReady(Readable) },
+		func() { f.onReady(Readable, 0) },
 		func(round int) bool {
 			if err := testnet.Receive(t, "the callback", called); err != nil {
 				t.Errorf("round %d: callback: got %v, want nil", round, err)
@@ -480,7 +480,7 @@ func onReadableRound(t *testing.T, g *Group, tr transport) {
 		if err == nil {
 			count.armed.Add(1)
 		} else if err != ErrArmed && err != ErrClosed && !(err == errTimeout && expiredOnce.Load()) {
-			t.Errorf("OnReadable: got %v, want nil, ErrArmed, ErrClosed or, after a deadline, a time-out", err)
+			t.Errorf("OnReadable: got %v, want nil, ErrArmed, ErrClosed or, after a deadline, a timeout", err)
 		}
 		return err
 	}

@@ -22,6 +22,8 @@ import "sync/atomic"
 // says so first (waiting, callback, the task queue) and looks at the state after, and the owner
 // releases first and looks for waiters after: one of the two sees the other, and ensurePolled or
 // lead does the rest.
+//
+// A goroutine that polls without owning is a guest: see guests.
 type ownership struct {
 	state  atomic.Uint32
 	leader atomic.Pointer[half] // whose goroutine polls, while ownedByWaiter
@@ -77,7 +79,7 @@ func (l *Loop) passLed(uintptr) (done bool) {
 	h := l.owner.leader.Load()
 	for more := h.state.Load()&waiting != 0; more; { // or kick has woken it: other events wait for the next poll
 		var n int
-		n, more = l.poller.poll()
+		n, more = l.poller.poll(&l.caught.events)
 		l.dispatch(n)
 	}
 	return h.state.Load()&waiting == 0 || l.tasks.woken.Load() || l.descriptors.Load() > 1

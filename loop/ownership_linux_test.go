@@ -158,21 +158,21 @@ var ownershipEvents = []struct {
 		awaitWaiting(t, &f.wr)
 		_ = f.SetWriteDeadline(time.Now().Add(time.Millisecond))
 		if r := await(t, "Write", written); r.err != os.ErrDeadlineExceeded {
-			t.Errorf("Write: got %v, want a time-out", r)
+			t.Errorf("Write: got %v, want a timeout", r)
 		}
 	}},
 	{"a deadline", func(t *testing.T, f *FD, _ net.Conn) {
 		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
 		r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
 		if r.err != os.ErrDeadlineExceeded {
-			t.Errorf("Read: got %v, want a time-out", r)
+			t.Errorf("Read: got %v, want a timeout", r)
 		}
 	}},
 	{"a deadline in the past", func(t *testing.T, f *FD, _ net.Conn) {
 		_ = f.SetReadDeadline(time.Unix(1, 0))
 		r := await(t, "Read", start(func() (int, error) { return f.Read(make([]byte, 8)) }))
 		if r.err != os.ErrDeadlineExceeded {
-			t.Errorf("Read: got %v, want a time-out", r)
+			t.Errorf("Read: got %v, want a timeout", r)
 		}
 		_ = f.SetReadDeadline(time.Time{})
 	}},
@@ -218,7 +218,7 @@ func TestPollOwnershipWithWaiter(t *testing.T) {
 			switch r := await(t, "Read", read); {
 			case r.err == nil, r.err == io.EOF, r.err == os.ErrDeadlineExceeded:
 			default:
-				t.Errorf("Read: got %v, want data, the end or a time-out", r)
+				t.Errorf("Read: got %v, want data, the end or a timeout", r)
 			}
 		})
 	}

@@ -76,16 +76,20 @@ func tokenOf(ev *unix.EpollEvent) token {
 }
 
 // poller is a loop's epoll and the eventfd that interrupts it. Only the goroutine that polls
-// the loop calls poll, event and the wait functions; the others may be called from
+// the loop in its turn calls poll and the wait functions; the others may be called from
 // anywhere.
 type poller struct {
 	epoll
 	wakefd int
 
 	// owned by the goroutine that polls
-	events  []unix.EpollEvent
 	blocked bool // the next poll sleeps until there is an event
-	grow    bool // the last poll filled the array
+}
+
+// eventArray is where a poll puts its events.
+type eventArray struct {
+	events []unix.EpollEvent
+	grow   bool // the last poll filled the array
 }
 
 // The event array starts small, since most wake-ups bring a few events, and
@@ -115,7 +119,7 @@ func newPoller() (*poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &poller{epoll: e, wakefd: -1, events: make([]unix.EpollEvent, eventsMin)}
+	p := &poller{epoll: e, wakefd: -1}
 	if err := p.init(); err != nil {
 		p.close()
 		return nil, err
@@ -128,8 +132,8 @@ func (p *poller) init() error {
 	if p.wakefd, errno = sys.Eventfd(); errno != 0 {
 		return fmt.Errorf("loop: can't make an eventfd: %w", os.NewSyscallError("eventfd2", errno))
 	}
-	// Edge-triggered: each write is an edge, so it need not be read.
-	if errno = p.ctl(unix.EPOLL_CTL_ADD, p.wakefd, unix.EPOLLIN|unix.EPOLLET, wakeToken); errno != 0 {
+	// Level-triggered: a guest that finds it does not take it away. Tasks are the loop's goroutine's.
+	if errno = p.addLevel(p.wakefd, wakeToken); errno != 0 {
 		return fmt.Errorf("loop: can't watch the eventfd: %w", os.NewSyscallError("epoll_ctl", errno))
 	}
 	return nil
@@ -180,28 +184,46 @@ func (p *poller) waitBlocking(pass func(uintptr) (done bool)) {
 // poll takes the events that there are, as many as fit the array, and says
 // how many and whether the array was full: then there may be more, and the
 // array is larger the next time.
-func (p *poller) poll() (n int, full bool) {
-	if len(p.events) < eventsMax && p.grow {
-		p.events = make([]unix.EpollEvent, 2*len(p.events))
-	}
-	p.grow = false
-	n, errno := sys.EpollPwait(p.fd, p.events, p.blocked)
-	if errno == syscall.EINTR {
+func (p *poller) poll(a *eventArray) (n int, full bool) {
+	n, full, ok := a.take(p.fd, p.blocked)
+	if !ok {
 		return 0, true // a signal: look again
 	}
 	p.blocked = false
+	return n, full
+}
+
+// glance is poll for a guest. It doesn't wait.
+func (p *poller) glance(a *eventArray) (n int) {
+	n, _, _ = a.take(p.fd, false)
+	return n
+}
+
+// take makes the system call of a poll. It isn't ok if a signal came first.
+func (a *eventArray) take(epfd int, block bool) (n int, full, ok bool) {
+	switch {
+	case a.events == nil:
+		a.events = make([]unix.EpollEvent, eventsMin)
+	case a.grow && len(a.events) < eventsMax:
+		a.events = make([]unix.EpollEvent, 2*len(a.events))
+	}
+	a.grow = false
+	n, errno := sys.EpollPwait(epfd, a.events, block)
+	if errno == syscall.EINTR {
+		return 0, false, false
+	}
 	if errno != 0 {
 		// EBADF, EFAULT and EINVAL (epoll_wait(2)) would be our own mistakes.
 		panic("loop: epoll_pwait: " + errno.Error())
 	}
-	full = n == len(p.events)
-	p.grow = full
-	return n, full
+	full = n == len(a.events)
+	a.grow = full
+	return n, full, true
 }
 
 // event returns the i-th polled event: its token and its readiness.
-func (p *poller) event(i int) (token, Readiness) {
-	ev := &p.events[i]
+func (a *eventArray) event(i int) (token, Readiness) {
+	ev := &a.events[i]
 	return tokenOf(ev), readiness(ev.Events)
 }
 
@@ -245,6 +267,9 @@ func (p *poller) del(fd int) { p.ctl(unix.EPOLL_CTL_DEL, fd, 0, token{}) }
 
 // wake makes a waiting loop pass.
 func (p *poller) wake() { sys.Notify(p.wakefd) }
+
+// awake ends wake, for the loop's goroutine, which looks at its tasks next.
+func (p *poller) awake() { sys.Unnotify(p.wakefd) }
 
 // pinThread ties the calling thread to one of the processors the process may run
 // on, the index-th, going round. Failing to is no reason not to run.

@@ -37,7 +37,7 @@ func TestHangupDuringTake(t *testing.T) {
 				t.Errorf("Read: got %q, %v, want \"data\", nil", got, err)
 			}
 		},
-		func() { f.onReady(Readable | Hangup) },
+		func() { f.onReady(Readable|Hangup, 0) },
 		func(round int) bool {
 			if st := f.rd.state.Load(); st&(ready|hangup) != ready|hangup {
 				t.Errorf("round %d: state is %04b: the next read would wait; want it to find the end", round, st)
@@ -176,7 +176,7 @@ func TestOnReadableNotToldOfOldDeadline(t *testing.T) {
 		err := testnet.Receive(t, "the callback", called)
 		t.Errorf("callback was called with %v an hour before the deadline", err)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("nor is that a time-out")
+			t.Errorf("nor is that a timeout")
 		}
 	}
 }

@@ -150,7 +150,7 @@ func TestDeadlineStats(t *testing.T) {
 			ahead++
 		}
 		if _, err := f.Read(make([]byte, 1)); err != errTimeout {
-			t.Fatalf("Read: got %v, want a time-out", err)
+			t.Fatalf("Read: got %v, want a timeout", err)
 		}
 	}
 	if err := f.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {

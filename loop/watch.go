@@ -41,18 +41,6 @@ func (f *FD) Watch(h *EventHandler) error {
 // under way, or was put off until the loop runs its tasks, may still come.
 func (f *FD) Unwatch() bool { return f.watcher.Swap(nil) != nil }
 
-// tellWatcher tells the watcher of an event, from the goroutine that polls the loop.
-func (f *FD) tellWatcher(r Readiness) {
-	h := f.watcher.Load()
-	switch {
-	case h == nil:
-	case f.loop.onLoop():
-		(*h).OnEvent(r)
-	default:
-		f.loop.Submit(func() { (*h).OnEvent(r) })
-	}
-}
-
 // remindWatcher has the watcher try again, after the user has had the raw descriptor: the watcher
 // may have relied on a read of a kind that it has changed.
 func (f *FD) remindWatcher() {

@@ -261,7 +261,7 @@ func tickOfNow(now int64) int64 {
 }
 
 // timeOfTick returns when a tick begins. At the end of time it stops: wrapping
-// around to a time in the past would have the caller wake up for ever.
+// around to a time in the past would have the caller wake up forever.
 func timeOfTick(tick int64) int64 {
 	if tick > math.MaxInt64>>wheelTickBits {
 		return math.MaxInt64

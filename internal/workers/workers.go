@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/percore/percore/internal/goroutine"
 	"github.com/percore/percore/internal/invariants"
+	"github.com/percore/percore/internal/line"
 )
 
 // Pool is a set of goroutines, the workers, that serve connections, and the queue of the connections
@@ -26,11 +28,13 @@ import (
 //	spare    runnable, or in dispatch    two connections or more are queued: it wakes a worker for the
 //	                                     first, and stays; one: serving; none: idle
 //	serving  with its connection         the connection waits again, or is given up: serving the next one;
-//	                                     idle if none is queued, or after TurnsMax; a handler ends its
-//	                                     goroutine (runtime.Goexit): it ends
+//	                                     idle after TurnsMax; if none is queued, spare, to look for some,
+//	                                     or idle if there is a spare; a handler ends its goroutine
+//	                                     (runtime.Goexit), or leaves it locked to its thread
+//	                                     (runtime.LockOSThread): it ends
 //
 //	queue    spare  meaning                        leaves by
-//	empty    no     no connection waits            Serve: a connection, and a spare
+//	empty    no     no connection waits            Serve: a connection, and a spare; next, to look: a spare
 //	any      yes    the spare will look at it      dispatch, with one connection or none: empty
 //
 // Idle workers are a stack: the last one to become free goes on first, and those at the bottom end
@@ -39,12 +43,19 @@ import (
 // A T is a connection; its zero value is none. All methods are safe for concurrent use.
 type Pool[T comparable] struct {
 	// Serve's work for a connection. It may block, and may end its goroutine (runtime.Goexit), which
-	// ends the worker. It must be set before the first Serve.
+	// ends the worker. The state of its goroutine does not reach the next connection: see
+	// [goroutine.Reset]. It must be set before the first Serve.
 	Work func(T)
+
+	// Look is called by a worker that finds the queue empty, before it is idle, with the connection that
+	// it has served last: it may find others that have something to read, and call Serve for them.
+	// nil: there is nowhere to look. It must be set before the first Serve.
+	Look func(T)
 
 	mu     sync.Mutex
 	ready  ring[T]      // first in, first out
 	spare  bool         // a worker is the spare
+	line   line.Line    // the spare's place, while it looks
 	idle   []*worker[T] // last in, first out
 	unused int          // the fewest that were idle since the last trim
 	timer  *time.Timer  // trims; set while workers are idle
@@ -52,8 +63,10 @@ type Pool[T comparable] struct {
 	closed bool
 }
 
-// worker is an idle worker's place in the stack.
+// worker is what a worker has besides its goroutine.
 type worker[T comparable] struct {
+	turns int // how many it has served since it stood in line; its own
+
 	// wake has the connection that the worker is woken for; none makes it the spare, and the end of the
 	// channel ends the worker. The channel is made when the worker is idle for the first time: of a
 	// flood of handlers that wait most workers never are.
@@ -98,15 +111,19 @@ func (p *Pool[T]) wake(w *worker[T], c T) {
 
 // work is a worker's goroutine. It begins with c, or as the spare if c is none.
 func (p *Pool[T]) work(c T) {
+	goroutine.Reset() // the labels of the goroutine that has started it
 	w := new(worker[T])
 	var none T
 	for more := true; more; c, more = <-w.wake {
 		if c == none {
 			c = p.dispatch(w)
 		}
-		for turns := 1; c != none; turns++ {
+		for w.turns = 1; c != none; w.turns++ {
 			p.Work(c)
-			c = p.next(w, turns)
+			if !goroutine.Reset() {
+				return // the spare looks after the queue
+			}
+			c = p.next(w, c)
 		}
 	}
 }
@@ -138,17 +155,47 @@ func (p *Pool[T]) dispatch(w *worker[T]) T {
 	}
 }
 
-// next returns the connection that w, after that many turns, serves next. It returns none if w is idle
+// next returns the connection that w, which has served last, serves next. It returns none if w is idle
 // now.
-func (p *Pool[T]) next(w *worker[T], turns int) (c T) {
+func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.checkLocked()
-	if p.ready.len > 0 && turns < TurnsMax {
+	if p.ready.len == 0 && p.Look != nil {
+		if !p.spare {
+			p.spare = true
+			p.mu.Unlock()
+			return p.lookAsSpare(w, last)
+		}
+		if w.turns < TurnsMax {
+			p.mu.Unlock()
+			p.Look(last)
+			p.mu.Lock()
+		}
+	}
+	defer p.mu.Unlock()
+	if p.ready.len > 0 && w.turns < TurnsMax {
 		return p.ready.pop()
 	}
 	p.restLocked(w)
 	return c
+}
+
+// lookAsSpare looks for connections, for a worker that the queue is empty for. The worker is the spare
+// meanwhile, and serves what it has found itself: for one connection no other worker is woken.
+func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
+	if w.turns >= TurnsMax {
+		runtime.Gosched()
+		w.turns = 0
+	}
+	for p.Look(last); p.isEmpty() && p.line.Yield(); p.Look(last) {
+	}
+	return p.dispatch(w)
+}
+
+func (p *Pool[T]) isEmpty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ready.len == 0
 }
 
 // takeIdleLocked takes a worker out of the stack, or returns nil if there is none.

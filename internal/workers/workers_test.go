@@ -1,8 +1,12 @@
 package workers
 
 import (
+	"context"
 	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,6 +41,48 @@ func TestPool(t *testing.T) {
 	if got, want := sum.Load(), int64(rounds*values*(values+1)/2); got != want {
 		t.Errorf("the values' sum: got %d, want %d", got, want)
 	}
+}
+
+// TestPassesNothing: the goroutine that Work finds has nothing of what an earlier Work has left on one.
+func TestPassesNothing(t *testing.T) {
+	testnet.NoLeaks(t)
+	const n = 200
+	found := make(chan string)
+	p := Pool[int]{Work: func(i int) {
+		found <- state()
+		pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("user", "alice")))
+		debug.SetPanicOnFault(true)
+		if i%2 == 0 {
+			runtime.LockOSThread()
+		}
+	}}
+	for i := range n {
+		p.Serve(i + 1)
+		if got := testnet.Receive(t, "the work", found); got != "" {
+			t.Fatalf("work %d found %s", i+1, got)
+		}
+	}
+	p.Close()
+}
+
+// state describes the state of the goroutine that a goroutine does not begin with.
+func state() (s string) {
+	var stack [128]byte
+	line, _, _ := strings.Cut(string(stack[:runtime.Stack(stack[:], false)]), "\n")
+	if strings.Contains(line, "locked to thread") {
+		s += " a locked thread"
+	}
+	if debug.SetPanicOnFault(false) {
+		s += " SetPanicOnFault"
+	}
+	var profile strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	for g := range strings.SplitSeq(profile.String(), "\n\n") {
+		if strings.Contains(g, "workers.state") && strings.Contains(g, "# labels: ") {
+			s += " labels"
+		}
+	}
+	return s
 }
 
 // TestTrim: workers that are not needed end by themselves.
@@ -102,5 +148,83 @@ func TestRing(t *testing.T) {
 	}
 	if r.len != 0 || len(r.array) > ringKept {
 		t.Errorf("got %d connections and an array of %d, want none and %d at most", r.len, len(r.array), ringKept)
+	}
+}
+
+// TestLook: a worker that has nothing to do looks for a connection, with the last one that it has
+// served, and serves what it finds itself.
+func TestLook(t *testing.T) {
+	testnet.NoLeaks(t)
+	const last = 100
+	var p Pool[int]
+	var served, looked []int
+	done := make(chan bool)
+	p.Work = func(n int) { served = append(served, n) }
+	p.Look = func(n int) {
+		looked = append(looked, n)
+		switch {
+		case n < last:
+			p.Serve(n + 1)
+		case looked[len(looked)-1] == last && len(looked) == last:
+			close(done)
+		}
+	}
+	p.Serve(1)
+	testnet.Receive(t, "the last look", done)
+	testnet.Eventually(t, "the worker being idle", func() bool { return p.idleWorkers() > 0 })
+	if n := p.idleWorkers(); n != 1 {
+		t.Errorf("got %d workers, want 1", n)
+	}
+	p.Close()
+	for i := range last {
+		if served[i] != i+1 || looked[i] != i+1 {
+			t.Fatalf("served %v, looked with %v, want 1 to %d each", served, looked, last)
+		}
+	}
+}
+
+// TestLookMany: of several connections that a look has found, each is served once, and so are those that
+// come at the same time.
+func TestLookMany(t *testing.T) {
+	testnet.NoLeaks(t)
+	const rounds, values = 50, 20
+	var sum, found atomic.Int64
+	var done sync.WaitGroup
+	var p Pool[int]
+	p.Work = func(n int) {
+		defer done.Done()
+		sum.Add(int64(n))
+		if n%7 == 0 {
+			runtime.Goexit()
+		}
+		runtime.Gosched()
+	}
+	p.Look = func(int) {
+		for range 3 {
+			if n := found.Add(-1); n >= 0 {
+				p.Serve(1)
+			}
+		}
+	}
+	for range rounds {
+		done.Add(2 * values)
+		found.Store(values)
+		for range values {
+			p.Serve(1)
+		}
+		testnet.Eventually(t, "all being found", func() bool {
+			if found.Load() <= 0 {
+				return true
+			}
+			done.Add(1)
+			sum.Add(-2)
+			p.Serve(2)
+			return false
+		})
+	}
+	testnet.Within(t, "the work", done.Wait)
+	p.Close()
+	if got, want := sum.Load(), int64(rounds*2*values); got != want {
+		t.Errorf("the values' sum: got %d, want %d", got, want)
 	}
 }

@@ -1,0 +1,178 @@
+package loop
+
+import (
+	"sync/atomic"
+
+	"github.com/percore/percore/internal/line"
+)
+
+// A guest is a goroutine that polls a loop once, without waiting, beside the loop's own: the reader
+// that is the last of a batch to wait again, just before it parks, and a worker that has nothing
+// left to do (see Visit). Everyone that the loop has woken is done by then, so the next events are
+// what is needed next. A guest finds them, and wakes their readers, without a switch to the loop's
+// goroutine; and beside goroutines that compute, that would stand in the scheduler's line behind
+// them first, and the readers again after it.
+//
+//	state     meaning                              leaves by
+//	noGuest   no guest polls                       visit: visiting; end: ended
+//	visiting  one does, and others do without      leave: noGuest; end: ended
+//	ended     the loop's goroutine has returned    (final)
+//
+// The loop's goroutine doesn't wait for a guest, which may lose its processor at any point, nor a
+// guest for it: each has an array and a batch of its own, and the parties that they wake are ready
+// for two that poll. The last of the two to leave gives the epoll descriptor back.
+//
+// No event is lost with a guest. The runtime is told by an edge for each event that comes, and
+// forgets the edge only if it looks and finds that nothing is left. So either the guest has the
+// event, or the loop's goroutine is woken after the event came, and polls until a poll comes back
+// short. It is so no matter how many events a guest leaves behind, and whether there are guests at
+// all. The wake-up of Submit is the one event that only the loop's goroutine can use up: it is
+// level-triggered, and stays until that has read it.
+//
+// A guest runs no foreign code. It leaves events for a callback or a watcher to the loop's goroutine,
+// as tasks. Only callbacks that allow for it run on a guest, and only on a worker: a reader may hold
+// locks that they need.
+type guests struct {
+	state atomic.Uint32
+	line  line.Line
+
+	caught catch // owned by the guest
+}
+
+const (
+	noGuest uint32 = iota
+	visiting
+	ended
+)
+
+// offLoopHandler is a ReadableHandler that may be called on any goroutine that calls [Loop.Visit], and
+// on two at once.
+type offLoopHandler interface {
+	ReadableHandler
+	OffLoop()
+}
+
+// Visit polls the loop once, on the caller's goroutine and without waiting, unless another goroutine is
+// about it, and reports whether there was an event. It wakes the goroutines that wait. It is for
+// workers that have run out of work: what they find can be served without waiting for the loop's
+// goroutine to get a processor.
+//
+// Callbacks are left to the loop's goroutine, except those of handlers that have a method OffLoop():
+// their OnReadable is called here. So the caller must not hold a lock that they take.
+//
+// With the strategy Thread and with busy-poll it does nothing.
+func (l *Loop) Visit() (found bool) { return l.hosts() && l.visit(true) }
+
+// hosts reports whether the loop may have guests. With a thread of its own, or polling all the time,
+// it finds events soon itself.
+func (l *Loop) hosts() bool {
+	c := &l.group.config
+	return c.Strategy == Nested && c.BusyPoll == 0
+}
+
+// visitUntilWoken visits the loop for a reader that is about to park on h. As long as the processors are
+// crowded it stays in line and visits the loop again, until an event has come for it or for another.
+func (l *Loop) visitUntilWoken(h *half) {
+	for !l.visit(false) && h.state.Load()&waiting != 0 && l.guests.line.Yield() {
+	}
+}
+
+// visit polls as a guest, if there is none, and reports whether there was an event. A worker calls the
+// callbacks that allow for it.
+func (l *Loop) visit(worker bool) (found bool) {
+	g := &l.guests
+	if !g.state.CompareAndSwap(noGuest, visiting) {
+		return false
+	}
+	if n := l.poller.glance(&g.caught.events); n > 0 {
+		found = true
+		l.lookUp(&g.caught, n)
+		l.deliverAsGuest(worker)
+	}
+	l.endVisit()
+	return found
+}
+
+// endVisit ends a visit. If the loop's goroutine has left meanwhile, the guest is the last.
+func (l *Loop) endVisit() {
+	if !l.guests.state.CompareAndSwap(visiting, noGuest) {
+		l.finish()
+	}
+}
+
+// end keeps guests away from now on. It reports false if there is one, who will finish the loop.
+func (g *guests) end() (alone bool) { return g.state.Swap(ended) != visiting }
+
+// deliverAsGuest is deliver for a guest.
+func (l *Loop) deliverAsGuest(worker bool) {
+	c := &l.guests.caught
+	others := 0
+	for i, d := range c.batch {
+		c.batch[i] = delivery{} // do not keep a closed descriptor alive
+		if !d.fd.wakeWaiters(d.ready, c.number) {
+			others++
+		}
+		// One of those woken may be polling itself.
+		l.kick(&d.fd.rd)
+		l.kick(&d.fd.wr)
+		if worker && d.ready&Readable != 0 {
+			if h := d.fd.takeOffLoop(); h != nil {
+				h.OnReadable(nil)
+			}
+		}
+		d.fd.tellLater(d.ready)
+	}
+	l.readers.dispatched(c.number, others)
+	c.batch = c.batch[:0]
+}
+
+// batchReaders counts those readers of the loop's last batch of events that have been woken, and have
+// not waited again, nor closed their descriptor. The one that brings the count to zero visits the
+// loop. The count is a hint: nothing but the time of a poll depends on it. Readers that go another way
+// (that end, or wait for something else) stay counted, until the next batch takes the place
+// of this one: a batch has a number, which its readers have, too.
+//
+//	high 32 bits  number of the batch, never 0
+//	low 32 bits   readers, and one more until all events of the batch are dispatched
+type batchReaders struct{ word atomic.Uint64 }
+
+// begin begins a batch of so many events, each of which counts for a reader until dispatched knows
+// better. It returns the number.
+func (b *batchReaders) begin(events int) (number uint32) {
+	for {
+		old := b.word.Load()
+		number = max(1, uint32(old>>32)+1)
+		if b.word.CompareAndSwap(old, uint64(number)<<32|uint64(events+1)) {
+			return number
+		}
+	}
+}
+
+// dispatched ends the dispatch of a batch. So many of its events have woken no reader.
+func (b *batchReaders) dispatched(number uint32, others int) { b.leave(number, others+1) }
+
+// leave takes n readers off, and reports whether the batch is done with by that. It is not if there
+// has been another one.
+func (b *batchReaders) leave(number uint32, n int) (last bool) {
+	for {
+		old := b.word.Load()
+		if number == 0 || uint32(old>>32) != number {
+			return false
+		}
+		checkReaders(uint32(old), n)
+		if b.word.CompareAndSwap(old, old-uint64(n)) {
+			return uint32(old) == uint32(n)
+		}
+	}
+}
+
+// leaveBatch takes the reader, who holds h, off the count of the batch that has woken it, and reports
+// whether it is the last one of it.
+func (h *half) leaveBatch(l *Loop) (last bool) {
+	number := h.batch
+	if number == 0 {
+		return false
+	}
+	h.batch = 0
+	return l.readers.leave(number, 1)
+}
