@@ -108,7 +108,7 @@ func (l *listener) kindOf(socket int) loop.StreamKind {
 }
 
 // checkListens fails if the socket is a connection's, on which Accept would wait
-// for ever.
+// forever.
 func checkListens(socket int) error {
 	listens, errno := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if errno == 0 && listens == 0 {

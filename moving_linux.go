@@ -17,7 +17,7 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// This is the engine's part of package handover.
+// This is the engine's side of package moving.
 
 func init() {
 	moving.ListenerOf = func(l net.Listener) moving.Listener {
@@ -32,6 +32,19 @@ func init() {
 		}
 		return moving.Arrival{}
 	}
+	moving.Hold = func(c net.Conn) { c.(*Conn).hold() }
+	moving.Release = func(c net.Conn) { c.(*Conn).release() }
+}
+
+// hold takes the finalizer away, for an owner that refers to c until it closes it.
+func (c *Conn) hold() { runtime.SetFinalizer(c, nil) }
+
+// release makes the garbage collector close c once no object refers to it. A second finalizer would
+// end the program, so one that is there already goes first: a user may have two owners of a
+// connection by mistake.
+func (c *Conn) release() {
+	runtime.SetFinalizer(c, nil)
+	runtime.SetFinalizer(c, (*Conn).Close)
 }
 
 // arrival returns the properties by which another process makes a connection of the socket.
@@ -57,6 +70,9 @@ type movingListener struct{ *Listener }
 
 func (l movingListener) Begin() bool { return l.listener.moving.CompareAndSwap(false, true) }
 func (l movingListener) End()        { l.listener.moving.Store(false) }
+
+func (l movingListener) SetMoved()     { l.listener.moved.Store(true) }
+func (l movingListener) IsMoved() bool { return l.listener.moved.Load() }
 
 func (l movingListener) Pause()  { l.listener.pause(true) }
 func (l movingListener) Resume() { l.listener.pause(false) }
@@ -106,7 +122,7 @@ func (l *listener) pause(paused bool) {
 
 // settled is moving.Listener's. When a call of Accept has found the listener paused no connection leaves
 // the backlog any more, since one goroutine at a time looks. And all goroutines have come back for the
-// next connection when as many wait as ever did.
+// next connection when as many wait as there have ever been at a time.
 func (l *listener) settled() bool {
 	all := l.acceptors()
 	for _, a := range all {

@@ -109,7 +109,7 @@ const (
 	httpText = "GET / HTTP/1.1\r\nHost: percore\r\n\r\n"
 )
 
-// badSuccessors end a hand-over before it is committed.
+// badSuccessors end a handover before it is committed.
 var badSuccessors = []struct {
 	name string
 	play func(s *stranger)
@@ -134,7 +134,7 @@ var badSuccessors = []struct {
 	{"dies before ready", func(s *stranger) { s.greet(); s.close() }, []string{"to be ready: ", ErrGone.Error()}},
 	{"hello twice", func(s *stranger) { s.greet(); s.say(&message{Kind: hello}) }, []string{`"hello" came where ["ready"]`}},
 	{"another session", func(s *stranger) { s.greet(); s.forge(&message{Kind: ready, Session: newNonce(), Number: 2}) },
-		[]string{"of another hand-over"}},
+		[]string{"of another handover"}},
 	{"repeated", func(s *stranger) { s.greet(); s.forge(&message{Kind: ready, Session: s.session, Number: 1}) },
 		[]string{"message 1 came where number 2 is due"}},
 	{"one left out", func(s *stranger) { s.greet(); s.forge(&message{Kind: ready, Session: s.session, Number: 3}) },
@@ -148,9 +148,9 @@ var badSuccessors = []struct {
 	{"dies before took", func(s *stranger) { s.ready(); s.close() }, []string{"handing over connections: ", ErrGone.Error()}},
 	{"hangs before took", func(s *stranger) { s.greet(); shortSteps(s.t); s.say(&message{Kind: ready}); s.hear(conns) },
 		[]string{"handing over connections: the successor does not take connections for"}},
-	{"ready instead of took", func(s *stranger) { s.ready(); s.say(&message{Kind: ready}) }, []string{`"ready" came where ["took"]`}},
+	{"ready instead of took", func(s *stranger) { s.ready(); s.say(&message{Kind: ready}) }, []string{`"ready" came where ["took" "over"]`}},
 	{"took of another session", func(s *stranger) { s.ready(); s.forge(&message{Kind: took, Session: newNonce(), Number: 3}) },
-		[]string{"of another hand-over"}},
+		[]string{"of another handover"}},
 	{"took with descriptors", func(s *stranger) { s.ready(); s.forge(&message{Kind: took, Session: s.session, Number: 3}, 0) },
 		[]string{"with 1 descriptors instead of 0"}},
 	{"HTTP instead of took", func(s *stranger) { s.ready(); s.raw([]byte(httpText)) }, []string{notOurs}},
@@ -289,7 +289,7 @@ var badPredecessors = []struct {
 		m := s.invite(ln)
 		m.Session, m.Number = newNonce()+newNonce(), 1
 		s.forge(m)
-	}, []string{"of another hand-over"}},
+	}, []string{"of another handover"}},
 	{"an offer of nothing", func(s *stranger, ln net.Listener) { s.hear(hello); s.say(&message{Kind: offer}) }, []string{"an offer of 0 listeners"}},
 	{"an offer of two of one name", func(s *stranger, ln net.Listener) {
 		m := s.invite(ln)
@@ -372,9 +372,9 @@ var badGifts = []struct {
 	{"repeats", func(s *stranger, _ net.Listener, fd int) {
 		s.forge(&message{Kind: conns, Conns: make([]movedConn, 1), Descriptors: 1, Session: s.session, Number: s.sent}, fd)
 	}, []string{"it is repeated"}},
-	{"another hand-over's", func(s *stranger, _ net.Listener, fd int) {
+	{"another handover's", func(s *stranger, _ net.Listener, fd int) {
 		s.forge(&message{Kind: conns, Conns: make([]movedConn, 1), Descriptors: 1, Session: newNonce() + newNonce(), Number: s.sent + 1}, fd)
-	}, []string{"of another hand-over"}},
+	}, []string{"of another handover"}},
 	{"dies with connections under way", func(s *stranger, _ net.Listener, fd int) {
 		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
 		s.hear(took)
@@ -572,7 +572,7 @@ func TestSecondSuccessor(t *testing.T) {
 
 	giving2, taking2 := pair(t)
 	gave2 := goGive(t.Context(), giving2, p.server("web"))
-	const busy = `a hand-over of listener "web" is under way, or done`
+	const busy = `a handover of listener "web" is under way`
 	_, err = Take(t.Context(), taking2)
 	wantError(t, err, "gave up: "+busy)
 	wantError(t, testnet.Receive(t, "the second Give", gave2), busy)
@@ -598,9 +598,9 @@ func TestOtherUser(t *testing.T) {
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
 	giving, taking := pair(t)
-	old := peerUser
-	peerUser = func(int) (int, error) { return os.Geteuid() + 1, nil }
-	defer func() { peerUser = old }()
+	old := peerOf
+	peerOf = func(int) (Peer, error) { return Peer{UID: os.Geteuid() + 1}, nil }
+	defer func() { peerOf = old }()
 	want := fmt.Sprintf("runs as user %d, and this one as user %d", os.Geteuid()+1, os.Geteuid())
 	p.wantServesOn(t, Give(t.Context(), giving, p.server("")), want)
 	_, err := Take(t.Context(), taking)
@@ -666,7 +666,7 @@ func TestForgottenListener(t *testing.T) {
 	wantError(t, err, `listener "web" has been taken already`)
 	_, err = a.Listener("ftp", nil)
 	wantError(t, err, `the predecessor has no listener "ftp"`)
-	want := fmt.Sprintf("listener %q at tcp %s was not taken", "admin", q.ln.Addr())
+	want := fmt.Sprintf("listener %q at tcp %s was neither taken nor dropped", "admin", q.ln.Addr())
 	wantError(t, a.Ready(t.Context()), want)
 	err = testnet.Receive(t, "Give", gave)
 	p.wantServesOn(t, err, "gave up: "+want)
@@ -775,7 +775,7 @@ func TestBadServers(t *testing.T) {
 	})
 }
 
-// TestSourceFails: an error of a Source's ends the hand-over, and both processes say it.
+// TestSourceFails: an error of a Source's ends the handover, and both processes say it.
 func TestSourceFails(t *testing.T) {
 	testnet.NoLeaks(t)
 	useFakes(t)
@@ -838,9 +838,9 @@ func TestClosedSuccessor(t *testing.T) {
 	p.wantAll(t)
 }
 
-// TestDoneBehindLoss: a hand-over that has ended is no failure for a successor that gives up, also if
-// it loses connections: the predecessor leaves, and one process has to serve.
-func TestDoneBehindLoss(t *testing.T) {
+// TestLossBeforeOver: a successor that loses connections before it has said that it has taken over
+// leaves the service to the predecessor, also if that has said that it is done, and says so.
+func TestLossBeforeOver(t *testing.T) {
 	testnet.NoLeaks(t)
 	useFakes(t)
 	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
@@ -861,7 +861,7 @@ func TestDoneBehindLoss(t *testing.T) {
 	f := fakeOf(theirs)
 	f.unlink, f.adoptFail = false, errTest
 	s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.copyOf(server))
-	m, fds, err := a.wire.receive(t.Context(), 0)
+	m, fds, err := a.receive(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -871,10 +871,12 @@ func TestDoneBehindLoss(t *testing.T) {
 	s.hear(took)
 	s.say(&message{Kind: commit})
 	s.say(&message{Kind: done})
-	if err := a.end(errTest); err != nil {
-		t.Errorf("got %v, want the end of a hand-over", err)
+	if err := a.end(errTest); err != errTest {
+		t.Errorf("got %v, want %v", err, errTest)
 	}
-	if got, want := f.state(), "begun=false paused=false unlink=true adopted=0"; got != want {
+	_, _, err = s.receive(t.Context(), testnet.HangTimeout)
+	wantError(t, err, "gave up: "+errTest.Error())
+	if got, want := f.state(), "begun=false paused=false unlink=false adopted=0"; got != want {
 		t.Errorf("the successor's listener: got %s, want %s", got, want)
 	}
 }

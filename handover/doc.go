@@ -10,7 +10,9 @@
 //	go server.Serve(ln)
 //	...
 //	<-hangup
-//	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+//	exe, err := handover.Executable()
+//	...
+//	cmd := exec.Command(exe, os.Args[1:]...)
 //	c, err := handover.Start(cmd)
 //	if err == nil {
 //		ended := make(chan error, 1)
@@ -61,10 +63,13 @@
 // and a second one, for all processes of a terminal or a service, would end the successor with the
 // connections that it has taken over.
 //
-// A successor whose hand-over has failed ends by itself, as above, unless it hangs. Then it keeps
+// A successor whose handover has failed ends by itself, as above, unless it hangs. Then it keeps
 // descriptors of the sockets: clients would not see this process close their connections, since the
 // kernel ends a connection with its last descriptor, and new connections of a listener that both have
-// would wait in vain if this process ended. So the process that has started it ends it, after a while.
+// would wait forever if this process ended. So the process that has started it ends it, after a while.
+//
+// The process that was started first ends. If another process waits for it, a container or a supervisor
+// that does not follow the new pid, that is the end of the service: docs/OPERATIONS.md has a table.
 //
 // # What moves
 //
@@ -80,46 +85,67 @@
 //
 // # When a process fails
 //
-// Until the successor calls Ready the predecessor serves as if nothing were. From then on it leaves new
-// connections in the backlog, which both processes have. If the successor fails then, or is killed, or
-// answers nonsense, or doesn't answer for 10 seconds, the predecessor accepts again, and still has all
-// connections that it has not committed to the successor; [Give] says so in its error.
+// Until the successor calls Ready the predecessor serves as if nothing were. From then on it leaves
+// new connections in the backlog, which both processes have. All the time each process shows the
+// other every 2 seconds that it lives. If the successor fails, is killed, hangs or is stopped, or
+// answers nonsense, or doesn't give an answer that is due for 10 seconds, the predecessor accepts
+// again, and still has all connections that it has not committed to the successor; [Give] says so
+// in its error.
+//
+// At the end the successor says that it has taken over. Without that the predecessor serves on.
+//
+// A process counts the time in which it runs itself. One that was stopped, or whose machine slept,
+// does not blame the other for that. These signs show that a process runs, and not that its server
+// answers.
 //
 // A batch of at most 253 connections is committed when the successor has said that it holds them.
 // Before that the predecessor has them, and after that the successor: at each moment at most one
 // process reads from a connection. A process that gives up, but lives, never loses one. Connections that
 // were committed to a process that is killed end with it, as with any crash.
 //
-// If the predecessor is killed the successor has the listeners, and the connections that were committed
-// until then, and serves on: Ready fails with [ErrGone].
+// If the predecessor is killed, or gives no sign of life for 10 seconds, the successor has the
+// listeners, and the connections that were committed until then, and serves on: Ready fails with
+// [ErrGone]. A predecessor that wakes up finds out: Give returns nil, and the caller shuts down.
+// The kernel decides which of two processes that take each other for hung in the same moment serves
+// on, and both know.
+//
+// # Ports that come and go
+//
+// A new version that listens at more addresses opens the others itself. One that no longer wants a port
+// calls [Arrival.Drop] for it. The predecessor closes it when it shuts down.
 //
 // # Named sockets
 //
 // A successor that is started by others, a service manager for instance, finds its predecessor by a
 // unix socket with a name. The predecessor listens, and calls Give for each connection:
 //
-//	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: "/run/web/handover"})
+//	control, err := handover.Listen("/run/web/control")
 //	...
-//	c, err := l.AcceptUnix()
+//	c, err := control.Accept()
 //	...
 //	err = handover.Give(ctx, c, servers...)
 //
 // and the successor dials:
 //
-//	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: "/run/web/handover"})
+//	c, err := handover.Dial("/run/web/control")
 //
-// When Give has returned nil the predecessor closes l, which removes the name, before the successor
-// listens there. The network must be "unixpacket" (SOCK_SEQPACKET), which keeps messages apart.
+// The successor calls Listen with the same name when it is ready, and the predecessor calls Close when
+// Give has returned nil. Programs that open the socket themselves use the network "unixpacket"
+// (SOCK_SEQPACKET), which keeps messages apart.
 //
 // # Security
 //
-// A process that gets the sockets gets the clients. Both processes compare their effective user with
-// that at the other end, as the kernel tells it (SO_PEERCRED; unix(7)), and refuse any other, root
-// included. Of a pair of sockets, which Start makes, the kernel knows the process that has made it. To
-// connect to a named socket takes write permission on its file, and search permission on its folder:
-// keep it in a folder of mode 0700, since net.ListenUnix makes the file with the mode that the umask
-// leaves. Messages are checked before anything moves, and a bad one ends the hand-over with an error of
-// one line.
+// A process that gets the sockets gets the clients. Both processes check the one at the other end,
+// as the kernel describes it ([CheckPeer]): it must have the same effective user, root included,
+// and be in the same mount and pid namespaces, so that a container that shares the network of its
+// host gets nothing. A pair of sockets, which Start makes, has no name by which others could
+// connect. The folder of a named socket is closed to other users ([Listen]). Messages are checked
+// before anything moves, and a bad one ends the handover with an error of one line.
+//
+// A process of the same user in the same namespaces remains. It may take over, as it may trace this
+// process (ptrace(2)). And the kernel lets each process of the same user, in any container with the same
+// network, listen on a TCP port beside a listener that has SO_REUSEPORT set, as percore's listeners with
+// several sockets have, and get a part of the new connections.
 //
 // # Facts about the kernel
 //

@@ -60,7 +60,11 @@ func Example() {
 
 // replace starts a successor and hands the server over to it.
 func replace(server *httpadapter.Server, ln net.Listener) error {
-	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	exe, err := handover.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe, os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	c, err := handover.Start(cmd)
 	if err != nil {

@@ -18,8 +18,8 @@ type sourceFunc func() error
 
 func (f sourceFunc) HandOver(context.Context, net.Listener, func([]Conn) error) error { return f() }
 
-// TestSocketFile: when a predecessor closes its listener during a hand-over the file of the unix socket
-// stays for the successor, and goes if the hand-over fails. While the listener is open the file stays.
+// TestSocketFile: when a predecessor closes its listener during a handover the file of the unix socket
+// stays for the successor, and goes if the handover fails. While the listener is open the file stays.
 func TestSocketFile(t *testing.T) {
 	for _, test := range []struct {
 		name   string

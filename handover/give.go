@@ -21,10 +21,15 @@ import (
 // caller then shuts its servers down, which waits for the connections that stayed. The listeners
 // accept no more, and closing them no longer removes the files of unix sockets.
 //
-// Before the successor is ready this process serves as ever, and the end of ctx is an error. After
+// Before the successor is ready this process serves as usual, and the end of ctx is an error. After
 // that it is the time to stop waiting for busy connections. Give a ctx that ends. The successor has 10
 // seconds from the call of Give to call Take, and as long for each answer during the move; only ctx
-// limits how long it may take from Take to Ready, and how long requests may take to end.
+// limits how long it may take from Take to Ready, and how long requests may take to end. All the time
+// both processes show that they live: a successor that hangs, at whatever step, is given up after 10
+// seconds. At the end it says that it has taken over.
+//
+// A listener that the successor drops stays with this process, accepts, and keeps its connections until
+// the caller shuts down.
 //
 // The program goes on calling Accept meanwhile, and has its server know a connection before it calls
 // Accept again, as http.Server does. That call tells Give that the last connection is no longer on its
@@ -33,9 +38,11 @@ import (
 // 10 seconds, says so in a line of slog's default logger, and goes on: it can't tell the two apart. The
 // successor has the new connections meanwhile.
 //
-// If Give fails this process serves on, with all its connections except those that the successor has
-// already got; the error says at which step. Only one hand-over of a listener is possible at a time:
-// the others fail at once.
+// If Give fails this process serves on, with all its connections except those that the successor
+// has already got; the error says at which step. Only one handover of a listener is possible at a
+// time: the others fail at once. If that has succeeded their error wraps [ErrOvertaken], and this
+// process does not serve on. If this process hangs, for 10 seconds, the successor goes on without
+// it: Give then returns nil, with the connections left here that had not moved.
 //
 // Give owns c, and has closed it when it returns.
 func Give(ctx context.Context, c *net.UnixConn, servers ...Server) error {
@@ -57,17 +64,27 @@ func giveError(step string, err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
+	if errors.Is(err, ErrOvertaken) {
+		return fmt.Errorf("handover: %s: %w", step, err)
+	}
 	return fmt.Errorf("handover: %s: %w; this process serves on", step, err)
 }
 
-// giver is the predecessor's part of a hand-over:
+// giver is the predecessor's part of a handover:
 //
-//	step        the listeners accept   waits for            for as long as     leaves by
-//	greeting    yes                    hello                stepTimeout, ctx   offer and sockets sent
-//	offered     yes                    ready                ctx                ready received: Pause
-//	moving      no                     the sources; took    ctx; stepTimeout   done sent
-//	(success)   no
+//	step        the listeners accept   waits for            for as long as         leaves by
+//	greeting    yes                    hello                stepTimeout, ctx       offer and sockets sent
+//	offered     yes                    ready                silenceLimit, ctx      ready received: Pause
+//	moving      no                     the sources; took    silenceLimit, ctx;     done sent
+//	                                                        stepTimeout
+//	ending      no                     over                 stepTimeout            over received
+//	(success)   no: SetMoved
 //	(failure)   yes: Resume, End
+//
+// At any step the successor's refusal or end, or a bad message, leads to failure. From ready on
+// over leads to success: the successor sends it unasked if this process gives no sign of life for
+// silenceLimit. A process that fails first stops receiving, and looks for over among the messages
+// that have come: whether over was sent in time decides which of the two serves on, and both know.
 //
 // and for each batch of connections, which nothing reads in this process meanwhile:
 //
@@ -83,6 +100,7 @@ type giver struct {
 	servers []Server
 
 	listeners []moving.Listener // of servers, as far as Begin has succeeded
+	dropped   map[int]bool      // by the successor, of listeners
 
 	// The batches of all sources go one after the other.
 	mu sync.Mutex
@@ -100,9 +118,11 @@ type giver struct {
 // run returns the step at which it failed.
 func (g *giver) run(ctx context.Context) (step string, err error) {
 	defer func() {
-		if err != nil {
-			for _, l := range g.listeners {
+		for i, l := range g.listeners {
+			if err != nil || g.dropped[i] {
 				l.End()
+			} else {
+				l.SetMoved()
 			}
 		}
 	}()
@@ -110,7 +130,10 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 	if errors.Is(beginErr, errors.ErrUnsupported) {
 		return "beginning", beginErr
 	}
-	if err := g.await(ctx, hello, stepTimeout()); err != nil {
+	if _, err := g.await(ctx, hello, stepTimeout()); err != nil {
+		if beginErr != nil && g.isOvertaken() {
+			err = ErrOvertaken // and ctx may have ended because of that
+		}
 		return "waiting for the successor", err
 	}
 	if beginErr != nil {
@@ -119,8 +142,17 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 	if err := g.offer(); err != nil {
 		return "sending the listeners", err
 	}
-	if err := g.await(ctx, ready, 0); err != nil {
+	g.wire.beat()
+	m, err := g.await(ctx, ready, 0)
+	if err == nil {
+		err = g.drop(m.Dropped)
+	}
+	if err != nil && !g.isOver() {
 		return "waiting for the successor to be ready", err
+	}
+	if err != nil {
+		g.leave()
+		return "", nil
 	}
 	return g.move(ctx)
 }
@@ -141,21 +173,55 @@ func (g *giver) begin() error {
 			return err
 		}
 		if !l.Begin() {
-			return fmt.Errorf("a hand-over of listener %q is under way, or done", s.Name)
+			if l.IsMoved() {
+				return fmt.Errorf("listener %q: %w", s.Name, ErrOvertaken)
+			}
+			return fmt.Errorf("a handover of listener %q is under way", s.Name)
 		}
 		g.listeners = append(g.listeners, l)
 	}
 	return nil
 }
 
-// await waits for one message without content.
-func (g *giver) await(ctx context.Context, want kind, timeout time.Duration) error {
+// isOvertaken reports whether another handover of one of the listeners has succeeded.
+func (g *giver) isOvertaken() bool {
+	return slices.ContainsFunc(g.servers, func(s Server) bool {
+		l, err := movingListener(s.Listener)
+		return err == nil && l.IsMoved()
+	})
+}
+
+// await waits for one message without descriptors.
+func (g *giver) await(ctx context.Context, want kind, timeout time.Duration) (*message, error) {
 	m, fds, err := g.wire.receive(ctx, timeout)
 	fds.close()
 	if err == nil && m.Kind != want {
 		err = errUnexpected(m, want)
 	}
-	return err
+	return m, err
+}
+
+// drop leaves out the listeners with these indexes.
+func (g *giver) drop(indexes []int) error {
+	g.dropped = make(map[int]bool)
+	for _, i := range indexes {
+		if i < 0 || i >= len(g.listeners) {
+			g.dropped = nil
+			return fmt.Errorf("the successor drops listener %d of %d", i, len(g.listeners))
+		}
+		g.dropped[i] = true
+	}
+	return nil
+}
+
+// moves returns the listeners that the successor takes.
+func (g *giver) moves() (all []moving.Listener) {
+	for i, l := range g.listeners {
+		if !g.dropped[i] {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // offer sends the listeners.
@@ -203,18 +269,42 @@ func openConns(l net.Listener) int {
 	return 0
 }
 
-// move hands the connections over, the listeners being offered and the successor ready.
-func (g *giver) move(ctx context.Context) (step string, err error) {
-	for _, l := range g.listeners {
+// isOver reports whether the successor has gone on by itself: this process stops receiving, and looks at
+// all messages that have come.
+func (g *giver) isOver() bool {
+	g.wire.stopReceiving()
+	for {
+		m, fds, err := g.wire.receive(context.Background(), stepTimeout())
+		fds.close()
+		switch {
+		case err != nil:
+			return false
+		case m.Kind == over:
+			return true
+		case m.Kind == ready:
+			_ = g.drop(m.Dropped)
+		}
+	}
+}
+
+// leave has this process accept no more, and leave the files of unix sockets to the successor. It
+// returns the listeners whose Close would have removed theirs.
+func (g *giver) leave() (unlinked []moving.Listener) {
+	for _, l := range g.moves() {
 		l.Pause()
 	}
-	unlinked := g.keepFiles()
+	return g.keepFiles()
+}
+
+// move hands the connections over, the listeners being offered and the successor ready.
+func (g *giver) move(ctx context.Context) (step string, err error) {
+	unlinked := g.leave()
 	defer func() {
 		if err != nil {
 			for _, l := range unlinked {
 				l.SetUnlinkOnClose(true)
 			}
-			for _, l := range g.listeners {
+			for _, l := range g.moves() {
 				l.Resume()
 			}
 		}
@@ -223,23 +313,61 @@ func (g *giver) move(ctx context.Context) (step string, err error) {
 	defer stop()
 	g.stop, g.answers, g.lost = stop, make(chan *message, 1), make(chan struct{})
 	go g.read()
-	defer func() {
-		g.wire.stopReceiving() // ends the reader
-		<-g.lost
-	}()
-	if err := g.drain(sourcesCtx); err != nil {
-		return "handing over connections", err
+	step, err = "handing over connections", g.drain(sourcesCtx)
+	if err == nil {
+		step, err = "ending", g.finish()
 	}
-	if err := g.send(&message{Kind: done}); err != nil { // the successor has everything
-		return "ending", err
+	g.wire.stopReceiving() // ends the reader
+	<-g.lost
+	switch {
+	case g.lostWhy != errOver && !g.isOver(): // behind the message that ended the reader
+		return step, err
+	case err != nil:
+		slog.Warn("handover: the successor has gone on without this process, which gave no sign of life:"+
+			" connections that had not moved stay behind", "limit", silenceLimit())
 	}
 	return "", nil
+}
+
+// errOver is the end of the successor's messages when all is well.
+var errOver = errors.New("the successor has taken over")
+
+// finish says that the successor has everything, and waits until it says so, too.
+func (g *giver) finish() error {
+	if err := g.send(&message{Kind: done}); err != nil {
+		return err
+	}
+	switch answered, err := g.awaitAnswer(); {
+	case err == errOver:
+		return nil
+	case err != nil:
+		return err
+	case answered:
+		return fmt.Errorf("a message %q came where %q is due", took, over)
+	}
+	return fmt.Errorf("the successor has not said for %v that it has everything", stepTimeout())
+}
+
+// awaitAnswer waits for the successor's next answer, for stepTimeout in ticks: see patience.
+func (g *giver) awaitAnswer() (answered bool, err error) {
+	for left := stepTimeout(); left > 0; {
+		tick := min(beatPause(), left)
+		select {
+		case <-g.answers:
+			return true, nil
+		case <-g.lost:
+			return false, g.lostWhy
+		case <-time.After(tick):
+			left -= tick
+		}
+	}
+	return false, nil
 }
 
 // keepFiles has no Close remove the files of unix sockets any more, at which the successor listens:
 // it looks after them from done on. It returns the listeners whose Close would have.
 func (g *giver) keepFiles() (unlinked []moving.Listener) {
-	for _, l := range g.listeners {
+	for _, l := range g.moves() {
 		if l.UnlinkOnClose() {
 			l.SetUnlinkOnClose(false)
 			unlinked = append(unlinked, l)
@@ -255,8 +383,11 @@ func (g *giver) read() {
 	for {
 		m, fds, err := g.wire.receive(context.Background(), 0)
 		fds.close()
-		if err == nil && m.Kind != took {
-			err = errUnexpected(m, took)
+		switch {
+		case err == nil && m.Kind == over:
+			err = errOver
+		case err == nil && m.Kind != took:
+			err = errUnexpected(m, took, over)
 		}
 		if err == nil {
 			select {
@@ -275,6 +406,9 @@ func (g *giver) read() {
 func (g *giver) drain(ctx context.Context) error {
 	var sources sync.WaitGroup
 	for i, s := range g.servers {
+		if g.dropped[i] {
+			continue
+		}
 		sources.Go(func() {
 			if err := g.drainServer(ctx, i); err != nil && ctx.Err() == nil {
 				g.fail(fmt.Errorf("server %q: %w", s.Name, err))
@@ -429,14 +563,9 @@ func (g *giver) send(m *message, fds ...int) error {
 
 // awaitTook waits for the successor to hold the connections that were sent.
 func (g *giver) awaitTook() error {
-	timeout := time.NewTimer(stepTimeout())
-	defer timeout.Stop()
-	select {
-	case <-g.answers:
-		return nil
-	case <-g.lost:
-		return g.lostWhy
-	case <-timeout.C:
-		return fmt.Errorf("the successor does not take connections for %v", stepTimeout())
+	answered, err := g.awaitAnswer()
+	if err == nil && !answered {
+		err = fmt.Errorf("the successor does not take connections for %v", stepTimeout())
 	}
+	return err
 }

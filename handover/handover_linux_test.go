@@ -136,6 +136,7 @@ func TestNeverSettled(t *testing.T) {
 	shortSteps(t)
 	s.say(&message{Kind: ready})
 	s.hear(done)
+	s.say(&message{Kind: over})
 	if err := testnet.Receive(t, "Give", gave); err != nil {
 		t.Error(err)
 	}

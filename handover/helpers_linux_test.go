@@ -24,6 +24,7 @@ type fakeListener struct {
 
 	mu        sync.Mutex
 	begun     bool
+	moved     bool
 	paused    bool
 	closed    bool
 	unlink    bool
@@ -93,6 +94,18 @@ func (f *fakeListener) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begun = false
+}
+
+func (f *fakeListener) SetMoved() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.moved = true
+}
+
+func (f *fakeListener) IsMoved() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.moved
 }
 
 func (f *fakeListener) Pause() {
@@ -249,6 +262,15 @@ func pair(t *testing.T) (giver, taker *net.UnixConn) {
 func shortSteps(t *testing.T) {
 	old := stepNanoseconds.Swap(int64(100 * time.Millisecond))
 	t.Cleanup(func() { stepNanoseconds.Store(old) })
+}
+
+// quickBeats has processes give signs of life, and count their time, in short ticks.
+func quickBeats(t *testing.T) {
+	beat, silence := beatNanoseconds.Swap(int64(time.Millisecond)), silenceNanoseconds.Load()
+	t.Cleanup(func() {
+		beatNanoseconds.Store(beat)
+		silenceNanoseconds.Store(silence)
+	})
 }
 
 // goGive runs Give.

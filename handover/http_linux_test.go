@@ -21,7 +21,7 @@ import (
 )
 
 // TestHTTP: clients that ask without a pause, and clients that wait, keep their connections through
-// several hand-overs of an http.Server; each request is answered once.
+// several handovers of an http.Server; each request is answered once.
 func TestHTTP(t *testing.T) {
 	for name, options := range map[string][]httpadapter.Option{"parking": nil, "fast path": {httpadapter.FastPath()}} {
 		t.Run(name, func(t *testing.T) { testHTTP(t, options...) })

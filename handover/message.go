@@ -18,18 +18,24 @@ import (
 //	hello    successor    it wants to take over                                   offer
 //	offer    predecessor  the listeners, and how many connections are open        ready
 //	sockets  predecessor  the listeners' sockets, in the order of the offer       nothing
-//	ready    successor    it accepts                                              conns, done
+//	ready    successor    it accepts, on all listeners but those it drops         conns, done
 //	conns    predecessor  connections, which the successor is to hold unserved    took
 //	took     successor    it holds them                                           commit
 //	commit   predecessor  they are the successor's                                nothing
-//	done     predecessor  no more connections come                                nothing
+//	done     predecessor  no more connections come                                over
+//	over     successor    it has the listeners, and the predecessor has not       nothing
+//	alive    both         the sender lives; every beatPause, once all sockets     nothing
+//	                      have been sent
 //	refuse   both         the sender gives up, and why                            nothing
 //
 // A message has a field that the receiver doesn't know: the receiver passes over it. A version that
-// changes the meaning of one that it knows has another number, and is refused.
+// changes the meaning of one that it knows has another number. Hello is sent in the newest version
+// that the successor speaks, and says the oldest; the predecessor answers in the newest that both speak,
+// or refuses.
 const (
 	protocol = "percore-handover"
-	version  = 1
+	version  = 1 // the newest that this process speaks
+	oldest   = 1
 
 	// descriptorsMax is the most that the kernel sends beside a message, SCM_MAX_FD in unix(7).
 	descriptorsMax = 253
@@ -55,6 +61,8 @@ const (
 	took    kind = "took"
 	commit  kind = "commit"
 	done    kind = "done"
+	over    kind = "over"
+	alive   kind = "alive"
 	refuse  kind = "refuse"
 )
 
@@ -63,7 +71,7 @@ type message struct {
 	envelope
 	Kind kind `json:"kind"`
 
-	// Session is the same in all messages of a hand-over, and of no other: hello has the
+	// Session is the same in all messages of a handover, and of no other: hello has the
 	// successor's half of it, all others that and the predecessor's. A refusal that answers a message
 	// without a session has none.
 	Session string `json:"session"`
@@ -76,6 +84,7 @@ type message struct {
 
 	Listeners []offeredListener `json:"listeners,omitempty"` // of offer
 	Open      int               `json:"open,omitempty"`      // of offer: connections, an estimate
+	Dropped   []int             `json:"dropped,omitempty"`   // of ready: the indexes of listeners in the offer
 	Conns     []movedConn       `json:"conns,omitempty"`     // of conns, one per descriptor
 	Reason    string            `json:"reason,omitempty"`    // of refuse
 }
@@ -84,6 +93,7 @@ type message struct {
 type envelope struct {
 	Protocol string `json:"protocol"`
 	Version  int    `json:"version"`
+	Oldest   int    `json:"oldest,omitempty"` // that the sender also speaks; 0: Version
 }
 
 // offeredListener is a listener of the predecessor's.
@@ -139,7 +149,10 @@ func (c *movedConn) arrival() moving.Arrival {
 
 // encode returns the message as it is sent.
 func (m *message) encode() ([]byte, error) {
-	m.envelope = envelope{protocol, version}
+	m.envelope = envelope{Protocol: protocol, Version: version}
+	if m.Kind == hello {
+		m.Oldest = oldest
+	}
 	p, err := json.Marshal(m)
 	if err == nil && len(p) > bytesMax {
 		err = fmt.Errorf("a message %q of %d bytes, more than %d", m.Kind, len(p), bytesMax)
@@ -156,7 +169,10 @@ func decode(p []byte) (*message, error) {
 	if err := json.Unmarshal(p, &e); err != nil || e.Protocol != protocol {
 		return nil, fmt.Errorf("a message is not of the protocol %s, or is cut off: it begins with %q", protocol, p[:min(len(p), 20)])
 	}
-	if e.Version != version {
+	if e.Oldest == 0 {
+		e.Oldest = e.Version
+	}
+	if e.Version < oldest || e.Oldest > version {
 		return nil, versionError(e.Version)
 	}
 	m := new(message)
@@ -178,7 +194,7 @@ func decode(p []byte) (*message, error) {
 // versionError is for a process that speaks another version.
 func versionError(theirs int) error {
 	return fmt.Errorf("the other process speaks version %d of the protocol, and this one version %d:"+
-		" replace the old process once without a hand-over", theirs, version)
+		" replace the old process once without a handover", theirs, version)
 }
 
 // checkOffer fails if an offer makes no sense.

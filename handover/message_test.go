@@ -50,6 +50,8 @@ func TestDecode(t *testing.T) {
 		{"other JSON", `{"jsonrpc":"2.0"}`, "not of the protocol"},
 		{"an array", `[1,2]`, "not of the protocol"},
 		{"newer", `{"protocol":"percore-handover","version":7,"kind":["x"]}`, "speaks version 7 of the protocol, and this one version 1: replace"},
+		{"newer, of which it speaks one before", `{"protocol":"percore-handover","version":7,"oldest":6,"kind":"hello"}`, "speaks version 7"},
+		{"older", `{"protocol":"percore-handover","version":0,"kind":"hello"}`, "speaks version 0"},
 		{"wrong type", start + `"kind":7}`, "can't be read"},
 		{"too long", start + `"kind":"hello","x":"` + strings.Repeat("x", bytesMax) + `"}`, "longer than"},
 		{"descriptors with hello", start + `"kind":"hello","descriptors":1}`, "where none belong"},
@@ -64,6 +66,9 @@ func TestDecode(t *testing.T) {
 				t.Errorf("got %+v, %v, want an error of one line with %q", m, err, test.want)
 			}
 		})
+	}
+	if m, err := decode([]byte(`{"protocol":"percore-handover","version":7,"oldest":1,"kind":"hello"}`)); err != nil || m.Kind != hello {
+		t.Errorf("a newer process that also speaks this version: got %+v, %v, want hello", m, err)
 	}
 	m, err := decode([]byte(start + `"kind":"hello","number":3,"later":{"than":["this"]}}`))
 	if err != nil || m.Kind != hello || m.Number != 3 {

@@ -269,6 +269,9 @@ func runPredecessor() {
 			go self.Kill() // at this moment, or soon
 		}
 	}}
+	if os.Getenv("BUSY") != "" {
+		source.busy = make(chan struct{})
+	}
 	for range n {
 		c, err := ln.Accept()
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 const variable = "PERCORE_HANDOVER"
 
 // Start starts cmd as the successor: it inherits a socket, which [Inherited] returns there. The
-// result is for Give. Start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as ever.
+// result is for Give. Start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as usual.
 func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
 	c, theirs, err := socketpair()
 	if err != nil {
@@ -47,4 +47,16 @@ func Inherited() (*net.UnixConn, error) {
 		return nil, fmt.Errorf("handover: %s=%q in the environment: %w", variable, value, err)
 	}
 	return c, nil
+}
+
+// Refuse tells the process at the other end of c, which calls Take, why this one doesn't hand over, and
+// closes c. It doesn't wait for that process. It fails where Give would, before anything is sent.
+func Refuse(c *net.UnixConn, reason error) error {
+	w, err := newWire(c)
+	if err != nil {
+		return takeError("refusing", err)
+	}
+	w.refuse(reason)
+	w.close()
+	return nil
 }

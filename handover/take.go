@@ -8,17 +8,19 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/moving"
 )
 
-// Arrival is the successor's part of a hand-over. Its methods are safe for concurrent use.
+// Arrival is the successor's part of a handover. Its methods are safe for concurrent use.
 type Arrival struct {
 	mu sync.Mutex // also for as long as Ready waits
 
 	// guarded by mu
-	wire      *wire // nil: the hand-over has ended
+	wire      *wire // nil: the handover has ended
+	watch     *watch
 	listeners []*arriving
 	held      held
 }
@@ -29,6 +31,38 @@ type arriving struct {
 	files    []*os.File // until Listener is called
 	place    place
 	listener moving.Listener // nil: Listener has not been called
+	dropped  bool            // by Drop
+}
+
+// watch receives the next message between Take and Ready, so that the predecessor's signs of life are
+// heard, and its end.
+type watch struct {
+	cancel context.CancelCauseFunc
+	came   chan struct{} // closed when there is a result
+
+	// immutable from then on
+	m   *message
+	fds descriptors
+	err error
+}
+
+func newWatch(w *wire) *watch {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	v := &watch{cancel: cancel, came: make(chan struct{})}
+	go func() {
+		defer close(v.came)
+		v.m, v.fds, v.err = w.receive(ctx, 0)
+	}()
+	return v
+}
+
+// result returns what has come, at the latest when ctx ends. The descriptors are the caller's.
+func (v *watch) result(ctx context.Context) (*message, descriptors, error) {
+	stop := context.AfterFunc(ctx, func() { v.cancel(context.Cause(ctx)) })
+	defer stop()
+	<-v.came
+	v.cancel(nil)
+	return v.m, v.fds, v.err
 }
 
 // held are connections that the predecessor has sent and not yet committed. This process doesn't
@@ -41,10 +75,10 @@ type held struct {
 
 // Take receives the listeners of the process at the other end of c, which calls Give. The caller
 // makes its own of all of them with Listener, starts its servers, and calls Ready. Until then the
-// predecessor serves as ever; it also does so if Take fails.
+// predecessor serves as usual; it also does so if Take fails.
 //
 // Take fails if the process may not have as many descriptors as the predecessor has connections, if
-// the predecessor refuses, since another hand-over is under way for instance, if ctx ends, or if the
+// the predecessor refuses, since another handover is under way for instance, if ctx ends, or if the
 // predecessor doesn't answer for 10 seconds.
 //
 // Take owns c. The Arrival closes it at the end of Ready, or by Close.
@@ -62,6 +96,8 @@ func Take(ctx context.Context, c *net.UnixConn) (*Arrival, error) {
 		a.abandon(err)
 		return nil, takeError(step, err)
 	}
+	w.beat()
+	a.watch = newWatch(w)
 	return a, nil
 }
 
@@ -142,7 +178,34 @@ func (a *Arrival) receiveSockets(ctx context.Context) error {
 }
 
 // tell sends a message without content.
-func (a *Arrival) tell(k kind) error { return a.wire.lastWords(a.wire.send(&message{Kind: k})) }
+func (a *Arrival) tell(k kind) error { return a.say(&message{Kind: k}) }
+
+// say sends a message. If the predecessor has closed its end the error is its last words.
+func (a *Arrival) say(m *message) error {
+	err := a.wire.send(m)
+	if a.watch != nil && errors.Is(err, ErrGone) {
+		_, fds, watchErr := a.takeWatch(context.Background()) // the last words, or a message before them
+		if fds.close(); watchErr != nil {
+			return watchErr
+		}
+	}
+	return a.wire.lastWords(err)
+}
+
+// takeWatch returns the result of watch, and ends it.
+func (a *Arrival) takeWatch(ctx context.Context) (*message, descriptors, error) {
+	v := a.watch
+	a.watch = nil
+	return v.result(ctx)
+}
+
+// receive returns the next message: the one that watch has received, or is about to, first.
+func (a *Arrival) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
+	if a.watch != nil {
+		return a.takeWatch(ctx)
+	}
+	return a.wire.receive(ctx, timeout)
+}
 
 // Names returns the names of the listeners, in the order in which Give got them.
 func (a *Arrival) Names() (names []string) {
@@ -168,7 +231,7 @@ func (a *Arrival) Listener(name string, lc *percore.ListenConfig) (net.Listener,
 			continue
 		}
 		if l.files == nil {
-			return nil, fmt.Errorf("handover: listener %q has been taken already", name)
+			return nil, fmt.Errorf("handover: listener %q has been taken already, or dropped", name)
 		}
 		if lc == nil {
 			lc = new(percore.ListenConfig)
@@ -187,6 +250,43 @@ func (a *Arrival) Listener(name string, lc *percore.ListenConfig) (net.Listener,
 	return nil, fmt.Errorf("handover: the predecessor has no listener %q", name)
 }
 
+// Drop says that this process doesn't want the named listener: a version without that port. The
+// predecessor accepts there, and keeps the connections, until it shuts down; then the port is
+// closed. Unless each listener is made with Listener or dropped, Ready fails.
+func (a *Arrival) Drop(name string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.listeners {
+		switch {
+		case l.Name != name:
+		case l.listener != nil || a.wire == nil:
+			return fmt.Errorf("handover: listener %q has been taken already", name)
+		default:
+			l.dropped = true
+			l.closeFiles()
+			return nil
+		}
+	}
+	return fmt.Errorf("handover: the predecessor has no listener %q", name)
+}
+
+// dropped returns the indexes of the listeners that this process doesn't want. It fails if there is
+// one of which it has not said so.
+func (a *Arrival) dropped() (indexes []int, err error) {
+	for i, l := range a.listeners {
+		switch {
+		case l.dropped:
+			indexes = append(indexes, i)
+		case l.listener == nil:
+			return nil, fmt.Errorf("listener %v was neither taken nor dropped: its connections would find no server", &l.offeredListener)
+		}
+	}
+	if len(indexes) == len(a.listeners) {
+		return nil, errors.New("all listeners were dropped: there is nothing to take over")
+	}
+	return indexes, nil
+}
+
 func (l *arriving) closeFiles() {
 	for _, f := range l.files {
 		f.Close()
@@ -199,34 +299,40 @@ func (l *arriving) closeFiles() {
 // as their requests end. Ready returns nil when the predecessor has no more to give, or has waited for
 // long enough; it shuts down then.
 //
-// Ready fails, and the predecessor serves on, if a listener has not been made with Listener, if ctx
-// ends, or if one of the processes sees something wrong. This process then has the connections that
-// have come so far: it shuts its servers down.
+// Ready fails, and the predecessor serves on, if a listener has neither been made with Listener nor
+// dropped, if ctx ends, or if one of the processes sees something wrong. This process then has the
+// connections that have come so far: it shuts its servers down.
 //
-// If the error is [ErrGone] the predecessor has ended without a word: it has crashed, for instance.
-// This process has the listeners, and serves on.
+// If the error is [ErrGone] the predecessor has ended without a word, it has crashed for instance,
+// or it gives no sign of life for 10 seconds. This process has the listeners, and serves on. A
+// predecessor that wakes up finds out, and shuts down.
 func (a *Arrival) Ready(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.wire == nil {
 		return errors.New("handover: Ready was called already, or Close")
 	}
-	for _, l := range a.listeners {
-		if l.listener == nil {
-			err := fmt.Errorf("listener %v was not taken: nothing would accept its connections", &l.offeredListener)
-			a.abandon(err)
-			return takeError("getting ready", err)
-		}
+	dropped, err := a.dropped()
+	if err != nil {
+		a.abandon(err)
+		return takeError("getting ready", err)
 	}
-	if err := a.takeOver(ctx); err != nil {
+	if err := a.takeOver(ctx, dropped); err != nil {
 		return takeError("taking over connections", err)
 	}
 	return nil
 }
 
-// takeOver is Ready once all listeners are made.
-func (a *Arrival) takeOver(ctx context.Context) error {
-	if err := a.tell(ready); err != nil {
+// takeOver is Ready once all listeners are made, or dropped:
+//
+//	step      waits for      for as long as        leaves by
+//	ready     conns, done    silenceLimit, ctx     conns: took sent; done: over sent, the end
+//	holding   commit         stepTimeout, ctx      commit: the connections are this process's
+//	(any)                                          refuse, a bad message, ctx: failure, see end
+//	                                               the predecessor's end: ErrGone, this process serves on
+//	                                               no sign of life: over sent, the same
+func (a *Arrival) takeOver(ctx context.Context, dropped []int) error {
+	if err := a.say(&message{Kind: ready, Dropped: dropped}); err != nil {
 		return a.end(err)
 	}
 	for {
@@ -234,7 +340,7 @@ func (a *Arrival) takeOver(ctx context.Context) error {
 		if !a.held.waits {
 			timeout = 0 // a request may take long
 		}
-		m, fds, err := a.wire.receive(ctx, timeout)
+		m, fds, err := a.receive(ctx, timeout)
 		if err != nil {
 			return a.end(err)
 		}
@@ -264,6 +370,9 @@ func (a *Arrival) handle(m *message, fds descriptors) (finished bool, err error)
 	case commit:
 		return false, a.adopt()
 	case done:
+		if err := a.tell(over); err != nil {
+			return false, err
+		}
 		a.own()
 		return true, nil
 	}
@@ -287,6 +396,10 @@ func (a *Arrival) hold(moved []movedConn, fds descriptors) error {
 			return fmt.Errorf("connection %d of %d is of listener %d of %d", i+1, len(moved), c.Listener, len(a.listeners))
 		}
 		l := a.listeners[c.Listener]
+		if l.dropped {
+			fds.close()
+			return fmt.Errorf("connection %d of %d is of listener %v, which this process has dropped", i+1, len(moved), &l.offeredListener)
+		}
 		if !l.listener.IsOpen() {
 			fds.close()
 			return fmt.Errorf("connection %d of %d is of listener %v, which this process has closed", i+1, len(moved), &l.offeredListener)
@@ -342,26 +455,36 @@ func (a *Arrival) own() {
 // The predecessor may have committed the held connections without this process knowing yet, and will
 // not serve them then. So the messages that it has sent until now still count. From now on none
 // arrives, and the predecessor is told so.
+//
+// A predecessor that gives no sign of life is told that this process goes on. If it can't be told it has
+// stopped receiving: it is dead, or has given this process up in the same moment. Its last words are the
+// reason then. If none come it was stopped before it could say them, and will serve on.
 func (a *Arrival) end(err error) error {
-	a.wire.refuse(err)
-	a.wire.stopReceiving()
+	var overErr error
+	if errors.Is(err, errSilent) {
+		overErr = a.wire.send(&message{Kind: over})
+	} else {
+		a.wire.refuse(err)
+	}
+	if overErr == nil {
+		a.wire.stopReceiving()
+	}
 	for {
 		m, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout())
 		if receiveErr != nil {
+			if overErr != nil {
+				err = receiveErr
+			}
+			if overErr != nil && errors.Is(receiveErr, errSilent) {
+				err = errGivenUp
+			}
 			break
 		}
-		if m.Kind != commit && m.Kind != done {
-			fds.close()
-			break // neither comes behind it, except from a process that doesn't wait for answers
+		if m.Kind == commit {
+			_, _ = a.handle(m, fds)
+			continue
 		}
-		finished, handleErr := a.handle(m, fds)
-		if finished {
-			a.abandon(nil)
-			return nil
-		}
-		if handleErr != nil && m.Kind != commit { // done may follow one whose connections are lost
-			break
-		}
+		fds.close() // no commit comes behind it, except from a process that doesn't wait for answers
 	}
 	if errors.Is(err, ErrGone) {
 		a.own()
@@ -370,7 +493,10 @@ func (a *Arrival) end(err error) error {
 	return err
 }
 
-// Close gives the hand-over up, unless Ready has returned: the predecessor goes on. Listeners that were
+// errGivenUp is about a predecessor that has stopped receiving, and was stopped itself then.
+var errGivenUp = errors.New("the other process has given this one up, and gives no sign of life")
+
+// Close gives the handover up, unless Ready has returned: the predecessor goes on. Listeners that were
 // made are the caller's to close. While Ready waits so does Close; the end of Ready's ctx ends both.
 func (a *Arrival) Close() error {
 	a.mu.Lock()
@@ -386,6 +512,12 @@ func (a *Arrival) abandon(reason error) {
 	}
 	if reason != nil {
 		a.wire.refuse(reason)
+	}
+	if a.watch != nil {
+		ended, end := context.WithCancel(context.Background())
+		end()
+		_, fds, _ := a.takeWatch(ended)
+		fds.close()
 	}
 	a.wire.close()
 	a.wire = nil

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,17 +27,36 @@ func init() { stepNanoseconds.Store(int64(10 * time.Second)) }
 // how long connections that wait may stay unserved beside a process that hangs.
 func stepTimeout() time.Duration { return time.Duration(stepNanoseconds.Load()) }
 
-// wire is one process' end of a hand-over. One goroutine may send while another receives.
-type wire struct {
-	conn     *net.UnixConn
-	session  string // as far as it is known: see agree
-	sent     int
-	received int
-	buf, oob []byte // of receive
+// beatNanoseconds and silenceNanoseconds are beatPause and silenceLimit, which tests change.
+var beatNanoseconds, silenceNanoseconds atomic.Int64
+
+func init() {
+	beatNanoseconds.Store(int64(2 * time.Second))
+	silenceNanoseconds.Store(int64(10 * time.Second))
 }
 
-// newWire takes c over. It fails if c isn't the right kind of socket, or the process at the other
-// end is another user's.
+// beatPause is the time between two signs of life of a process: messages that say only that.
+func beatPause() time.Duration { return time.Duration(beatNanoseconds.Load()) }
+
+// silenceLimit is for how long a process may give no sign of life before the other takes it for hung. It
+// is some beats, so that a process on a loaded machine, which misses one, isn't.
+func silenceLimit() time.Duration { return time.Duration(silenceNanoseconds.Load()) }
+
+// wire is one process' end of a handover. One goroutine may receive while others send.
+type wire struct {
+	conn     *net.UnixConn
+	session  string // as far as it is known: see agree; immutable from beat on
+	received int
+	buf, oob []byte // of receive
+
+	mu   sync.Mutex
+	sent int // guarded by mu
+
+	beats   sync.WaitGroup
+	endBeat context.CancelFunc // nil: beat was not called
+}
+
+// newWire takes c over. It fails if c isn't the right kind of socket, or if CheckPeer would.
 func newWire(c *net.UnixConn) (*wire, error) {
 	if err := checkWire(c); err != nil {
 		c.Close()
@@ -44,15 +64,6 @@ func newWire(c *net.UnixConn) (*wire, error) {
 	}
 	// One byte more than a message may have shows that one is too long.
 	return &wire{conn: c, buf: make([]byte, bytesMax+1), oob: make([]byte, rightsBytesMax)}, nil
-}
-
-// checkPeerUser fails unless the other process has this one's user.
-func checkPeerUser(uid, own int) error {
-	if uid != own {
-		return fmt.Errorf("the process at the other end runs as user %d, and this one as user %d:"+
-			" a hand-over is between processes of the same user", uid, own)
-	}
-	return nil
 }
 
 // descriptors came with a message.
@@ -72,6 +83,8 @@ func (d descriptors) close() {
 // send sends a message. If it fails the other process does not get it: the kernel takes a message
 // whole or not at all.
 func (w *wire) send(m *message, fds ...int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	m.Session, m.Number, m.Descriptors = w.session, w.sent+1, len(fds)
 	p, err := m.encode()
 	if err != nil {
@@ -85,6 +98,22 @@ func (w *wire) send(m *message, fds ...int) error {
 	}
 	w.sent++
 	return nil
+}
+
+// beat has the other process see every beatPause that this one lives, and receive notice when the other
+// one gives no sign of life. Both processes call it when they have a session. It shows that the process
+// runs, and no more: an answer has a limit of its own.
+func (w *wire) beat() {
+	ctx, end := context.WithCancel(context.Background())
+	w.endBeat = end
+	w.beats.Go(func() {
+		for ctx.Err() == nil && w.send(&message{Kind: alive}) == nil { // or receive sees the end
+			select {
+			case <-ctx.Done():
+			case <-time.After(beatPause()):
+			}
+		}
+	})
 }
 
 // lastWords returns the reason for which the other process has closed its end, or err, by which this one
@@ -105,12 +134,71 @@ func (w *wire) refuse(reason error) {
 }
 
 // receive returns the next message and its descriptors, which are the caller's. A refusal is an error.
-// It waits until ctx ends or the time is over; 0 is no limit.
+// Signs of life are passed over. It waits until ctx ends or the time is over; 0 is no limit.
 func (w *wire) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
-	var deadline time.Time
-	if timeout > 0 {
-		deadline = time.Now().Add(timeout)
+	p := patience{timeout: timeout, hears: w.endBeat != nil}
+	for p.begin(); ; {
+		m, fds, err := w.receiveUntil(ctx, p.tick)
+		switch {
+		case err == nil && m.Kind != alive:
+			return m, fds, nil
+		case err == nil:
+			fds.close()
+			p.heard = true
+		case !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil:
+			return nil, nil, goneError(err, ctx)
+		default:
+			if err := p.pass(); err != nil {
+				if !hasCome(w.conn) {
+					return nil, nil, err
+				}
+				p.begin() // the deadline was over before this process could read
+			}
+		}
 	}
+}
+
+// patience is how long a process waits for a message. It counts its own ticks instead of looking at the
+// clock at the end, so that a process that was stopped, or a machine that slept, doesn't blame the other
+// process: its messages are read before the next tick, and before the limit counts.
+type patience struct {
+	timeout time.Duration // for the message; 0: none
+	hears   bool          // the other process gives signs of life
+	heard   bool          // since the last tick
+
+	tick           time.Time // the end of the present one
+	length         time.Duration
+	waited, silent time.Duration
+}
+
+// begin begins a tick.
+func (p *patience) begin() {
+	p.length = beatPause()
+	if left := p.timeout - p.waited; left > 0 {
+		p.length = min(p.length, left)
+	}
+	p.tick = time.Now().Add(p.length)
+}
+
+// pass ends a tick, and fails if that was the last.
+func (p *patience) pass() error {
+	p.waited += p.length
+	p.silent += p.length
+	if p.heard || !p.hears {
+		p.heard, p.silent = false, 0
+	}
+	switch limit := silenceLimit(); {
+	case p.silent >= limit:
+		return errSilent
+	case p.timeout > 0 && p.waited >= p.timeout:
+		return fmt.Errorf("the other process does not answer for %v", p.timeout)
+	}
+	p.begin()
+	return nil
+}
+
+// receiveUntil returns the next message of any kind, until ctx ends or the deadline is over.
+func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, descriptors, error) {
 	if err := w.conn.SetReadDeadline(deadline); err != nil {
 		return nil, nil, err
 	}
@@ -123,11 +211,10 @@ func (w *wire) receive(ctx context.Context, timeout time.Duration) (*message, de
 	if !stop() {
 		<-stopped // or it ends the wait for another message
 	}
-	if err != nil {
-		fds.close()
-		return nil, nil, goneError(err, ctx)
+	var m *message
+	if err == nil {
+		m, err = w.check(p, fds)
 	}
-	m, err := w.check(p, fds)
 	if err != nil {
 		fds.close()
 		return nil, nil, err
@@ -197,12 +284,19 @@ func (w *wire) agree(m *message) error {
 }
 
 func errOtherSession(m *message) error {
-	return fmt.Errorf("a message %q of another hand-over", m.Kind)
+	return fmt.Errorf("a message %q of another handover", m.Kind)
 }
 
 // ErrGone is in the errors of Give, Take and Ready when the other process has ended, or has closed
-// its socket, without a word.
+// its socket, without a word, or gives no sign of life.
 var ErrGone = errors.New("the other process has gone")
+
+// errSilent is about a process that hangs, or was stopped.
+var errSilent = fmt.Errorf("%w: it gives no sign of life", ErrGone)
+
+// ErrOvertaken is in the error of Give when another handover has finished meanwhile: the successor
+// of that one has the listeners. This process shuts its servers down.
+var ErrOvertaken = errors.New("another process has taken over")
 
 // goneError returns err, of a system call on the wire, in words. A receiver's ctx is the reason for
 // an end of its wait.
@@ -215,7 +309,7 @@ func goneError(err error, ctx context.Context) error {
 	case ctx != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("the other process does not answer for %v", stepTimeout())
+	return fmt.Errorf("the other process does not take messages for %v", stepTimeout())
 }
 
 // stopReceiving has each message that the other process sends from then on fail there. Those that it
@@ -224,10 +318,14 @@ func goneError(err error, ctx context.Context) error {
 // net/unix/af_unix.c, hold the receiver's lock.
 func (w *wire) stopReceiving() { _ = w.conn.CloseRead() }
 
-// close ends the hand-over. Messages that have not been received are dropped first, with their
+// close ends the handover. Messages that have not been received are dropped first, with their
 // descriptors: with any left, the other process could not read the last words of this one, but
 // only ECONNRESET.
 func (w *wire) close() {
+	if w.endBeat != nil {
+		w.endBeat()
+		defer w.beats.Wait() // at the latest when the socket is closed
+	}
 	w.stopReceiving()
 	for {
 		_ = w.conn.SetReadDeadline(time.Now().Add(stepTimeout()))

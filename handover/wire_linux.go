@@ -18,16 +18,6 @@ import (
 // short only if this process can't have so many.
 var rightsBytesMax = unix.CmsgSpace(4 * descriptorsMax)
 
-// peerUser returns the user at the other end: the effective user that connected, or listened, or
-// made the pair of sockets; SO_PEERCRED in unix(7). Variable for tests.
-var peerUser = func(fd int) (int, error) {
-	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return 0, os.NewSyscallError("getsockopt", err)
-	}
-	return int(cred.Uid), nil
-}
-
 // checkWire fails unless c can be a wire.
 func checkWire(c *net.UnixConn) error {
 	rc, err := c.SyscallConn()
@@ -42,16 +32,12 @@ func checkWire(c *net.UnixConn) error {
 		}
 		if typ != unix.SOCK_SEQPACKET {
 			err = errors.New(`the connection is not of the network "unixpacket", which keeps the boundaries of messages`)
-			return
-		}
-		var uid int
-		if uid, err = peerUser(int(fd)); err == nil {
-			err = checkPeerUser(uid, os.Geteuid())
 		}
 	})
-	if ctlErr != nil {
-		return ctlErr
+	if err := errors.Join(ctlErr, err); err != nil {
+		return err
 	}
+	_, err = checkPeer(c)
 	return err
 }
 
@@ -88,6 +74,15 @@ func readMsg(c *net.UnixConn, buf, oob []byte) (p []byte, fds descriptors, err e
 		err = fmt.Errorf("%w: longer than %d bytes", errMessage, bytesMax)
 	}
 	return buf[:n], fds, err
+}
+
+// hasCome reports whether readMsg would find a message, or the end, at once.
+func hasCome(c *net.UnixConn) (yes bool) {
+	_ = control(c, func(fd int) {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		yes = n > 0
+	})
+	return yes
 }
 
 // raiseLimit is the remedy for a lack of descriptors.

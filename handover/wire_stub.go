@@ -9,7 +9,7 @@ import (
 )
 
 // Descriptors travel on Linux only. These few functions are there so that the code above them
-// compiles; checkWire lets no hand-over begin.
+// compiles; checkWire lets no handover begin.
 
 const rightsBytesMax = 0
 
@@ -21,11 +21,24 @@ func readMsg(*net.UnixConn, []byte, []byte) ([]byte, descriptors, error) {
 	return nil, nil, errUnsupported
 }
 
+func hasCome(*net.UnixConn) bool { return false }
+
 func socketpair() (*net.UnixConn, *os.File, error) { return nil, nil, errUnsupported }
 
 func inherit(int) (*net.UnixConn, error) { return nil, errUnsupported }
 
 func checkDescriptors(uint64) error { return errUnsupported }
+
+func checkPeer(*net.UnixConn) (Peer, error) { return Peer{UID: -1}, errUnsupported }
+
+func listenControl(string) (*Control, error) { return nil, errUnsupported }
+
+func dialControl(string) (*net.UnixConn, error) { return nil, errUnsupported }
+
+// controlFile is no file: there are no named sockets.
+type controlFile struct{}
+
+func (*controlFile) remove() {}
 
 type place struct{}
 

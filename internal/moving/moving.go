@@ -1,5 +1,8 @@
-// Package moving is the part of packages percore and httpadapter by which package handover moves
-// listeners and connections from one process to another, and that no user needs.
+// Package moving is the one seam between package percore and those of its module that know more of
+// its connections than users do: the adapters, which hold connections, and package handover, which
+// moves listeners and connections from one process to another. They can't reach the methods in
+// question, and package percore can't import them, so it sets the functions here when the program
+// starts.
 package moving
 
 import (
@@ -20,11 +23,14 @@ type Conn struct {
 
 // Listener moves the listener of a process.
 type Listener interface {
-	// Begin begins to move the listener, and reports false if that is under way already.
+	// Begin begins to move the listener, and reports false if that is under way already, or done.
 	Begin() bool
 
-	// End ends it.
+	// End ends it: the listener stays. SetMoved ends it with the listener in another process, as IsMoved
+	// reports from then on.
 	End()
+	SetMoved()
+	IsMoved() bool
 
 	// Pause has Accept leave connections in the kernel's backlog until Resume is called. Connections
 	// that were accepted before still come out of Accept: see Settled.
@@ -72,4 +78,12 @@ var (
 	// ArrivalOf returns the properties of c, a *percore.Conn, with which Adopt makes its equal.
 	// Served is true if Adopt has made c, and was told so.
 	ArrivalOf func(c net.Conn) Arrival
+
+	// Hold says that the caller refers to c, a *percore.Conn, until it closes c or calls Release. The
+	// garbage collector doesn't close c meanwhile. The finalizer that does takes 56 bytes of the
+	// runtime's memory, more than the Conn.
+	Hold func(c net.Conn)
+
+	// Release ends Hold, before c gets another owner.
+	Release func(c net.Conn)
 )

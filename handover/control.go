@@ -1,0 +1,81 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+)
+
+// Control is a socket with a name, by which a successor that this process has not started finds it: see
+// [Listen]. Its methods are safe for concurrent use.
+type Control struct {
+	listener *net.UnixListener
+	file     *controlFile // nil: the name is abstract
+}
+
+// Listen makes a socket at which successors connect with [Dial]. Call [Give] for each connection that
+// Accept returns.
+//
+// name is a path. Its folder is made with mode 0700 if it isn't there. Otherwise it must belong to
+// this process's effective user, be closed to all others (mode 0700), and not be a symbolic link. A
+// socket that is there already is replaced at once: a successor takes the name of its predecessor,
+// and a process that was killed leaves its name behind. Close removes the file unless it has been
+// replaced.
+//
+// A name that begins with "@" is abstract (unix(7)): all processes of the network namespace can see
+// it and connect, and any process can take it first. Give and Take then rely on [CheckPeer] alone.
+// Such a name is not replaced: Listen fails with an error that wraps syscall.EADDRINUSE while the
+// predecessor has it.
+func Listen(name string) (*Control, error) {
+	c, err := listenControl(name)
+	if err != nil {
+		return nil, controlError("listening at", name, err)
+	}
+	return c, nil
+}
+
+// Dial connects to a process that has called [Listen], for [Take]. The folder of a path must be as
+// Listen wants it, so that no other user can have made the socket. If no process listens there the
+// error wraps fs.ErrNotExist or syscall.ECONNREFUSED.
+func Dial(name string) (*net.UnixConn, error) {
+	c, err := dialControl(name)
+	if err != nil {
+		return nil, controlError("connecting to", name, err)
+	}
+	return c, nil
+}
+
+func controlError(what, name string, err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return fmt.Errorf("handover: %s %s: %w", what, name, err)
+}
+
+// isAbstract reports whether the name of a unix socket is no path.
+func isAbstract(name string) bool { return strings.HasPrefix(name, "@") }
+
+// Accept waits for a successor. It fails with an error that wraps net.ErrClosed after Close.
+func (c *Control) Accept() (*net.UnixConn, error) { return c.listener.AcceptUnix() }
+
+// Close ends Accept, and removes the socket's file unless another process has replaced it.
+func (c *Control) Close() error {
+	if c.file != nil {
+		c.file.remove()
+	}
+	return c.listener.Close()
+}
+
+// checkFolder fails unless a folder is closed to everyone but the user.
+func checkFolder(info fs.FileInfo, owner int) error {
+	if own := os.Geteuid(); owner != own {
+		return fmt.Errorf("its folder belongs to user %d, and this process runs as user %d", owner, own)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fmt.Errorf("its folder is open to others (mode %#o): make it 0700", mode)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+)
+
+// Peer is the process at the other end of a unix socket: the one that connected, or listened, or made
+// the pair of sockets (SO_PEERCRED in unix(7)).
+type Peer struct {
+	PID int // 0: it is in a pid namespace that this process can't see into
+	UID int // its effective user; -1: not known
+}
+
+// CheckPeer returns the process at the other end of c, and an error unless this process may exchange
+// sockets with it. [Give] and [Take] check this too. A program that logs its peers, or refuses some of
+// them, calls CheckPeer before.
+//
+// The processes must have the same effective user. If the socket has a name, so that others can connect,
+// they must also be in the same mount and pid namespaces: a process in a container is another machine's,
+// whatever its user. Where the kernel can't tell (no /proc; a program with file capabilities, which
+// others may not look into; see proc(5)) the peer is refused. The sockets of [Start] have no name.
+//
+// CheckPeer may be called by several goroutines at the same time, and doesn't block.
+func CheckPeer(c *net.UnixConn) (Peer, error) {
+	p, err := checkPeer(c)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		err = fmt.Errorf("handover: %w", err)
+	}
+	return p, err
+}
+
+// checkUser fails unless the other process has this one's user.
+func (p Peer) checkUser() error {
+	if own := os.Geteuid(); p.UID != own {
+		return fmt.Errorf("the process at the other end runs as user %d, and this one as user %d:"+
+			" a handover is between processes of the same user", p.UID, own)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+)
+
+// peerOf returns the process at the other end. Variable for tests.
+var peerOf = func(fd int) (Peer, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return Peer{UID: -1}, os.NewSyscallError("getsockopt", err)
+	}
+	return Peer{PID: int(cred.Pid), UID: int(cred.Uid)}, nil
+}
+
+func checkPeer(c *net.UnixConn) (p Peer, err error) {
+	controlErr := control(c, func(fd int) {
+		if p, err = peerOf(fd); err != nil {
+			return
+		}
+		if err = p.checkUser(); err == nil && hasName(fd) {
+			err = p.checkNamespaces(fd)
+		}
+	})
+	if controlErr != nil {
+		return Peer{UID: -1}, controlErr
+	}
+	return p, err
+}
+
+// hasName reports whether one end of a socket has a name, so that it may have been reached by
+// connect(2). A socket of socketpair(2) has none, and belongs to the process that made it and to
+// its children.
+func hasName(fd int) bool {
+	var own, peer unix.RawSockaddrAny // all 0 but the family if there is none (unix(7))
+	_, ownErr := sys.Getsockname(fd, &own)
+	if ownErr != 0 || sys.Getpeername(fd, &peer) != 0 {
+		return true // it can't be known: the peer has gone
+	}
+	unnamed := unix.RawSockaddrAny{Addr: unix.RawSockaddr{Family: unix.AF_UNIX}}
+	return own != unnamed || peer != unnamed
+}
+
+// checkNamespaces fails unless the peer is in this process's mount and pid namespaces.
+//
+// A pid is reused, so the process with the peer's pid may be another by the time that /proc is
+// read. With a pidfd of the peer (SO_PEERPIDFD, Linux 6.5) this is noticed: as long as the peer
+// lives its pid is its own. Before Linux 6.5 the pidfd is of the process that has the pid now, and
+// a peer that ended before this call is not told from its pid's next owner.
+func (p Peer) checkNamespaces(socket int) error {
+	if p.PID == 0 {
+		return errors.New("the process at the other end is in another pid namespace: a handover is between processes of one namespace")
+	}
+	pidfd, err := p.open(socket)
+	if err != nil {
+		return p.endedError(err)
+	}
+	if pidfd >= 0 {
+		defer unix.Close(pidfd)
+	}
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		return errors.New("/proc is not mounted, or shows another pid namespace: the process at the other end can't be checked")
+	}
+	for _, kind := range []string{"mnt", "pid"} {
+		if err := p.checkNamespace(kind); err != nil {
+			return err
+		}
+	}
+	if pidfd >= 0 {
+		if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil {
+			return p.endedError(os.NewSyscallError("pidfd_send_signal", err))
+		}
+	}
+	return nil
+}
+
+// open returns a pidfd of the peer, or -1 if the kernel has none (before Linux 5.3).
+func (p Peer) open(socket int) (pidfd int, err error) {
+	pidfd, err = unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if err != unix.ENOPROTOOPT {
+		return pidfd, os.NewSyscallError("getsockopt", err)
+	}
+	pidfd, err = unix.PidfdOpen(p.PID, 0)
+	if err == unix.ENOSYS || err == unix.EPERM { // or a sandbox refuses the call
+		return -1, nil
+	}
+	return pidfd, os.NewSyscallError("pidfd_open", err)
+}
+
+func (p Peer) endedError(err error) error {
+	return fmt.Errorf("process %d at the other end has ended, or can't be checked: %w", p.PID, err)
+}
+
+// checkNamespace fails unless the peer is in this process's namespace of a kind (namespaces(7)).
+func (p Peer) checkNamespace(kind string) error {
+	own, err := os.Stat("/proc/self/ns/" + kind)
+	if err != nil {
+		return err
+	}
+	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", p.PID, kind))
+	if err != nil {
+		return fmt.Errorf("the namespaces of process %d at the other end can't be compared with this one's: %w", p.PID, err)
+	}
+	if !os.SameFile(own, theirs) {
+		return fmt.Errorf("process %d at the other end is in another namespace (%s): a handover is not between containers,"+
+			" or a container and its host", p.PID, kind)
+	}
+	return nil
+}
