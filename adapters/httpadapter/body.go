@@ -36,8 +36,8 @@ type requestBody struct {
 	ended  bool
 	closed bool
 	early  bool
-	cut    bool // Close has found bytes that the handler had not read
-	linger bool // the client may still be sending when the connection is closed
+	looks  uint8 // see meetsLimit
+	linger bool  // the client may still be sending when the connection is closed
 }
 
 // discardMax is how many bytes of a body that the handler has not read are read all the same, to keep
@@ -48,6 +48,13 @@ const discardMax = 256 << 10
 func (b *requestBody) Read(p []byte) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	n, err = b.read(p)
+	b.x.SetTooLarge(b.meetsLimit(p, n))
+	return n, err
+}
+
+// read is Read, with mu held.
+func (b *requestBody) read(p []byte) (n int, err error) {
 	switch {
 	case b.closed:
 		return 0, http.ErrBodyReadAfterClose
@@ -145,9 +152,8 @@ func (b *requestBody) close() (err error) {
 	if b.closed {
 		return nil
 	}
-	b.cut = !b.ended
 	switch {
-	case !b.cut:
+	case b.ended:
 	case b.last:
 		b.early = true
 	case b.unread() > discardMax:
@@ -157,7 +163,7 @@ func (b *requestBody) close() (err error) {
 		if b.left = nil; b.atEnd() == nil {
 			err = b.fill()
 		}
-		if err != nil {
+		if err != nil && !(b.ended && cutOffIsEnd) {
 			// The rest of the body may still come, and must not be taken for a request.
 			b.early, b.linger = true, errors.Is(err, os.ErrDeadlineExceeded)
 		}
@@ -175,12 +181,16 @@ func (b *requestBody) finish() (reusable, tooLong bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.closed:
+	case b.closed: // if it was cut off, finishLate has the connection closed, and the header doesn't say so
+		return b.ended, false
 	case !b.ended && b.unread() >= discardMax:
 		b.linger = true
 		return false, true
 	default:
-		_ = b.close()
+		if b.close() != nil && cutOffIsEnd {
+			b.closed = !b.ended // the handler may read on, and finds the end
+			return false, false
+		}
 	}
 	return b.ended && !b.early, false
 }
@@ -192,7 +202,8 @@ func (b *requestBody) finishLate() (reusable, linger bool) {
 	b.lock()
 	defer b.mu.Unlock()
 	_ = b.close()
-	return b.ended && !b.early, b.linger
+	tooLarge := b.x.TooLarge()
+	return b.ended && !b.early && !tooLarge, b.linger || tooLarge
 }
 
 // take returns a copy of the bytes that were read from the connection and not by the handler, and closes
@@ -217,14 +228,4 @@ func (b *requestBody) lock() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.Conn.SetReadDeadline(c.real.get().time())
-}
-
-// settled reports whether no limit of a reader above the body can have been met: all of the body was
-// read, or another goroutine reads it, which a reader that has met its limit does not do.
-func (b *requestBody) settled() bool {
-	if !b.mu.TryLock() {
-		return true
-	}
-	defer b.mu.Unlock()
-	return b.ended && !b.cut
 }

@@ -127,7 +127,7 @@ func TestBodyTimeouts(t *testing.T) {
 	} {
 		for _, first := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, first %t", tt.name, first), func(t *testing.T) {
-				wantOfTimeout(t, "a time-out, an answer, the end", shortest, func(d time.Duration) string {
+				wantOfTimeout(t, "a timeout, an answer, the end", shortest, func(d time.Duration) string {
 					failed := make(chan error, 1)
 					f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 						if r.Method == "GET" {
@@ -158,10 +158,10 @@ func TestBodyTimeouts(t *testing.T) {
 						return fmt.Sprintf("%v, %v instead of an answer that says that the connection is closed", resp, err)
 					}
 					if err := testnet.Receive(t, "the body's error", failed); !errors.Is(err, os.ErrDeadlineExceeded) {
-						return fmt.Sprintf("%v instead of a time-out", err)
+						return fmt.Sprintf("%v instead of a timeout", err)
 					}
 					c.awaitEOF()
-					return "a time-out, an answer, the end"
+					return "a timeout, an answer, the end"
 				})
 			})
 		}
@@ -341,7 +341,7 @@ func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 }
 
 // A body of which the client says that the connection closes after it is not read on the handler's
-// behalf, which might wait for ever; and Hijack after WriteHeader ends the body first.
+// behalf, which might wait forever; and Hijack after WriteHeader ends the body first.
 func TestBodyLast(t *testing.T) {
 	for _, test := range []struct {
 		name, request string

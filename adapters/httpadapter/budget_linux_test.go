@@ -156,7 +156,7 @@ func serveWrapped(after time.Duration, opts ...Option) func(*http.Server, net.Li
 }
 
 // BenchmarkRequest is a request on each of a few connections in turn: the adapter's addition to it,
-// and that of parking and waking up, in processor time of the process, clients included.
+// and that of parking and waking up, in CPU time of the process, clients included.
 func BenchmarkRequest(b *testing.B) {
 	for _, arm := range arms {
 		b.Run(arm.name, func(b *testing.B) { benchmarkRequests(b, arm.serve, 0) })

@@ -1,10 +1,12 @@
 package httpadapter
 
 import (
+	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,10 +16,12 @@ import (
 // of them. A test of this package proves the behaviour of one version of Go, and a program
 // chooses its own. So the first Server of a process has the canary look at the net/http that it
 // runs on: a private http.Server serves short scripts of requests on connections in memory, and
-// each of its calls is compared with the one that parking relies on. If one differs, nothing is
-// parked in this process.
+// each of its calls is compared with the one that parking relies on. If one differs, net/http
+// gives no connection back in this process. Connections that wait without net/http, as those of
+// the fast path do, don't depend on it.
 //
-// The calls are these; net/http's calls while a handler runs are of no importance:
+// Two ways to wait are known. The calls are these; net/http's calls while a handler runs are of no
+// importance:
 //
 //	StateNew
 //	SetReadDeadline     the header's, if there is one
@@ -34,35 +38,57 @@ import (
 //	SetReadDeadline     the header's, or none
 //	Read                ... and so on
 //
-// If the Read of the wait, or the first of all, returns io.EOF: Close, StateClosed, and
-// nothing else.
+// The second way is that of Go 1.28, which keeps no buffer for a connection that waits. (The state
+// table has it twice: with the first of these deadlines, and without.)
+//
+//	StateIdle
+//	SetReadDeadline     the wait's, or none
+//	SetReadDeadline     a short one, of less than soonMost
+//	Read                as above. If it times out before there is a byte:
+//	SetReadDeadline     the wait's, or none
+//	Read                of one byte
+//	Read                into the rest of a buffer that has this byte, until there are peekBytes
+//	SetReadDeadline     the header's, or none
+//	Read                ... and so on
+//
+// If a Read of the wait without a byte before it, or the first Read of all, returns io.EOF: Close,
+// StateClosed, and nothing else.
 
-// errParking returns why nothing may be parked in this process, or nil.
-var errParking = sync.OnceValue(playScripts)
+// wayOfNetHTTP returns the way in which the net/http of this process waits, or why it is unknown.
+var wayOfNetHTTP = sync.OnceValues(playScripts)
 
-// playScripts plays all scripts and returns the first difference.
-func playScripts() error {
+// playScripts plays all scripts. It returns the way in which net/http has waited in all of them, or
+// the first difference.
+func playScripts() (waitWay, error) {
 	var played []*canaryConn
 	for _, l := range canaryLimits {
 		conns := l.play()
-		if err := firstDifference(conns); err != nil {
-			return err
+		if _, err := commonWay(conns); err != nil {
+			return waitUnknown, err
 		}
 		played = append(played, conns...)
 	}
-	return firstDifference(played) // a call after the last may have come by now
+	return commonWay(played) // a call after the last may have come by now
 }
 
-func firstDifference(conns []*canaryConn) error {
+// commonWay returns the way that all connections agree with, or the first difference.
+func commonWay(conns []*canaryConn) (waitWay, error) {
 	for _, c := range conns {
 		if err := c.err(); err != nil {
-			return err
+			return waitUnknown, err
 		}
 	}
-	return nil
+	for _, way := range knownWays {
+		if !slices.ContainsFunc(conns, func(c *canaryConn) bool { return !c.agrees(way) }) {
+			return way, nil
+		}
+	}
+	return waitUnknown, errors.New("some connections wait in another way than others")
 }
 
-// limits are the time-outs of an http.Server. They are hours, and differ from each other,
+var knownWays = []waitWay{waitOnce, waitTwice, waitThrice}
+
+// limits are the timeouts of an http.Server. They are hours, and differ from each other,
 // so that a deadline says which it is made of.
 type limits struct{ idle, header, read, write time.Duration }
 
@@ -76,16 +102,19 @@ var canaryLimits = []limits{
 }
 
 // A script is a client's bytes on one connection, request by request. "|" marks where the
-// bytes come to an end that a Read finds. After the last request Read returns io.EOF, as
-// it does when a connection is to be parked.
+// bytes come to an end that a Read finds, and pause stands for a Read that times out, if its deadline
+// is soon: there is no pause otherwise. After the last request Read returns io.EOF, as it does when a
+// connection is to be parked.
 type script []string
+
+const pause = "~"
 
 const (
 	canaryGet  = "GET / HTTP/1.1\r\nHost: canary\r\n\r\n"
 	canaryPost = "POST / HTTP/1.1\r\nHost: canary\r\n"
 )
 
-// The scripts are short for all time-outs, and long for none and for all.
+// The scripts are short for all timeouts, and long for none and for all.
 var (
 	silentScript = script{} // the end comes before the first request
 
@@ -94,7 +123,12 @@ var (
 		"|" + canaryGet,
 		"|GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: canary\r\n|\r\n",
+		"|" + pause + "|" + canaryGet,
+		"|" + pause + "|G|ET / HTTP/1.1\r\nHost: canary\r\n\r\n",
 	}
+
+	// The end comes after a pause.
+	pausedScript = script{"|" + canaryGet, "|" + pause}
 
 	longScript = script{
 		"|" + canaryGet,
@@ -123,10 +157,17 @@ var (
 		"|HEAD / HTTP/1.1\r\nHost: canary\r\n\r\n",
 		"|GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
 		"|" + canaryGet,
+		// The wait begins with a pause.
+		"|" + pause + "|" + canaryGet,
+		"|" + pause + "|GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"|" + pause + "|GET / HTTP/1.1\r\n|Host: canary\r\n\r\n",
+		"|" + pause + "|" + canaryPost + "Content-Length: 4\r\n\r\nbody",
+		"|" + pause + "|\r\n|" + canaryGet,
+		"|" + pause,
 	}
 )
 
-// play plays scripts to an http.Server with these time-outs.
+// play plays scripts to an http.Server with these timeouts.
 func (l limits) play() []*canaryConn {
 	srv := &http.Server{
 		Handler:           http.HandlerFunc(canaryHandler),
@@ -142,16 +183,18 @@ func (l limits) play() []*canaryConn {
 	var conns []*canaryConn
 	leases := &canaryListener{}
 	plain := func(s script) {
-		c := newCanaryConn(s, s.calls(l, nil))
+		c := newCanaryConn(s, s.alternatives(l, nil))
 		conns, leases.conns = append(conns, c), append(leases.conns, &canaryTCPConn{c})
 	}
 	overTLS := func(s script) {
-		c := newCanaryConn(s, s.calls(l, nil), s.calls(l, l.handshake()))
+		c := newCanaryConn(s, append(s.alternatives(l, nil), s.alternatives(l, l.handshake())...))
 		conns, leases.conns = append(conns, c), append(leases.conns, &canaryTLSConn{c})
 	}
 	plain(silentScript)
+	plain(pausedScript)
 	plain(l.script())
 	overTLS(silentScript)
+	overTLS(pausedScript)
 	overTLS(shortScript)
 	_ = srv.Serve(leases) // which returns when there are no more; the connections go on
 	for _, c := range conns {
@@ -164,7 +207,7 @@ func (l limits) play() []*canaryConn {
 	return conns
 }
 
-// script returns the long script if all time-outs are the same in being there or not.
+// script returns the long script if all timeouts are the same in being there or not.
 func (l limits) script() script {
 	if (l.idle > 0) == (l.header > 0) && (l.header > 0) == (l.write > 0) {
 		return longScript
@@ -206,8 +249,22 @@ func (l limits) handshake() []string {
 	}
 }
 
-// calls returns the calls that parking relies on. The first are those of a handshake.
-func (s script) calls(l limits, handshake []string) []string {
+// expectation are the calls that parking relies on if net/http waits in a way.
+type expectation struct {
+	way   waitWay
+	calls []string
+}
+
+// alternatives returns what is expected of each known way. The first calls are those of a handshake.
+func (s script) alternatives(l limits, handshake []string) (all []expectation) {
+	for _, way := range knownWays {
+		all = append(all, expectation{way, s.calls(l, way, handshake)})
+	}
+	return all
+}
+
+// calls returns the calls of one way.
+func (s script) calls(l limits, way waitWay, handshake []string) []string {
 	calls := append([]string{http.StateNew.String()}, handshake...)
 	call := func(names ...string) { calls = append(calls, names...) }
 	idle, header := l.idle, l.header
@@ -220,13 +277,38 @@ func (s script) calls(l limits, handshake []string) []string {
 	pieces, ends := s.pieces()
 	have := 0 // bytes that net/http has of the request
 	read := func(name string) { call(name); have += len(pieces[0]); pieces = pieces[1:] }
+	// wait adds the calls of a wait up to the Read of its first byte, or with it. It reports whether that
+	// is among them, which is so if there is a pause before and net/http notices that.
+	wait := func() (read bool) {
+		paused := len(pieces) > 0 && pieces[0] == pause
+		if paused {
+			pieces = pieces[1:]
+		}
+		if way != waitTwice {
+			call(deadlineCall("Read", idle))
+		}
+		if way == waitOnce {
+			return false
+		}
+		if call(deadlineCall("Read", soon)); !paused {
+			return false
+		}
+		call(readCall(readBytes), deadlineCall("Read", idle), readCall(1))
+		if len(pieces) > 0 { // else it finds the end
+			have++
+			if pieces[0] = pieces[0][1:]; pieces[0] == "" {
+				pieces = pieces[1:]
+			}
+		}
+		return true
+	}
 	begin := 0
 	for i, end := range ends {
 		switch {
 		case i == 0 && header > 0:
 			call(deadlineCall("Read", header))
 		case i > 0:
-			call(deadlineCall("Read", idle))
+			wait()
 			for have < peekBytes {
 				read(readCall(readBytes - have))
 			}
@@ -249,7 +331,9 @@ func (s script) calls(l limits, handshake []string) []string {
 		call("Write", deadlineCall("Write", 0), http.StateIdle.String())
 	}
 	if len(ends) > 0 {
-		call(deadlineCall("Read", idle), readCall(readBytes))
+		if !wait() {
+			call(readCall(readBytes))
+		}
 	} else {
 		if header > 0 {
 			call(deadlineCall("Read", header))
@@ -271,7 +355,10 @@ func (s script) pieces() (pieces []string, all []ends) {
 	stream := strings.Join(s, "")
 	at := 0
 	for _, request := range s {
-		text := strings.ReplaceAll(request, "|", "")
+		text := strings.NewReplacer("|", "", pause, "").Replace(request)
+		if text == "" {
+			continue // the end
+		}
 		all = append(all, ends{at + strings.Index(text, "\r\n\r\n") + len("\r\n\r\n"), at + len(text)})
 		at += len(text)
 	}

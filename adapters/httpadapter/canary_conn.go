@@ -43,19 +43,20 @@ type canaryConn struct {
 	change sync.Cond // of the fields below
 
 	// guarded by mu
-	pieces    []string   // the bytes that Reads will find
-	given     int        // bytes that Reads have found
-	expected  [][]string // calls: alternatives that agree with those made
-	made      []string   // calls
+	pieces    []string      // the bytes that Reads will find
+	given     int           // bytes that Reads have found
+	expected  []expectation // alternatives that agree with the calls made
+	made      []string      // calls
 	differs   error
 	answered  int  // requests: StateIdle was told
 	busy      bool // StateActive was told, and StateIdle was not
 	past      bool // the read deadline is over
+	soon      bool // the read deadline is a short one
 	closed    bool
 	completed bool // done is closed
 }
 
-func newCanaryConn(s script, expected ...[]string) *canaryConn {
+func newCanaryConn(s script, expected []expectation) *canaryConn {
 	c := &canaryConn{done: make(chan struct{}), expected: expected}
 	c.change.L = &c.mu
 	c.pieces, c.ends = s.pieces()
@@ -101,6 +102,13 @@ func (c *canaryConn) err() error {
 	return c.differs
 }
 
+// agrees reports whether all calls are those of a way.
+func (c *canaryConn) agrees(way waitWay) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.expected, func(e expectation) bool { return e.way == way })
+}
+
 // call notes a call. It fails if another was expected.
 func (c *canaryConn) call(name string) error {
 	c.mu.Lock()
@@ -113,13 +121,13 @@ func (c *canaryConn) callLocked(name string) error {
 		return net.ErrClosed
 	}
 	n := len(c.made)
-	differs := func(calls []string) bool { return len(calls) <= n || calls[n] != name }
-	if !slices.ContainsFunc(c.expected, func(calls []string) bool { return !differs(calls) }) {
+	differs := func(e expectation) bool { return len(e.calls) <= n || e.calls[n] != name }
+	if !slices.ContainsFunc(c.expected, func(e expectation) bool { return !differs(e) }) {
 		return c.fail(name)
 	}
 	c.expected = slices.DeleteFunc(c.expected, differs)
 	c.made = append(c.made, name)
-	if len(c.made) == len(c.expected[0]) {
+	if len(c.made) == len(c.expected[0].calls) {
 		c.complete()
 	}
 	return nil
@@ -128,8 +136,8 @@ func (c *canaryConn) callLocked(name string) error {
 // fail notes that something else came than the call that was expected.
 func (c *canaryConn) fail(got string) error {
 	want := "nothing"
-	if n := len(c.made); n < len(c.expected[0]) {
-		want = c.expected[0][n]
+	if n := len(c.made); n < len(c.expected[0].calls) {
+		want = c.expected[0].calls[n]
 	}
 	last := c.made[max(0, len(c.made)-3):]
 	c.differs = fmt.Errorf("after %q came %q, and not %q", strings.Join(last, ", "), got, want)
@@ -177,6 +185,12 @@ func (c *canaryConn) Read(p []byte) (int, error) {
 		}
 	} else if err := c.callLocked(c.readCall(len(p))); err != nil {
 		return 0, err
+	}
+	if len(c.pieces) > 0 && c.pieces[0] == pause {
+		c.pieces = c.pieces[1:]
+		if c.soon {
+			return 0, os.ErrDeadlineExceeded
+		}
 	}
 	if len(c.pieces) == 0 {
 		return 0, io.EOF
@@ -230,7 +244,7 @@ func (c *canaryConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left := timeLeft(t)
-	c.past = left < 0
+	c.past, c.soon = left < 0, left == soon
 	c.change.Broadcast()
 	if c.busy {
 		return nil
@@ -249,21 +263,30 @@ func (c *canaryConn) SetWriteDeadline(t time.Time) error {
 	return c.callLocked(deadlineCall("Write", timeLeft(t)))
 }
 
-// timeLeft returns how far off a deadline is, in hours if it was made of hours: 0 for
-// none, and less for the past.
+// timeLeft returns how far off a deadline is, in hours if it was made of hours: 0 for none, soon for a
+// short one, and less for the past. A deadline that was short may be over by now.
 func timeLeft(t time.Time) time.Duration {
 	if t.IsZero() {
 		return 0
 	}
 	left := time.Until(t)
-	if left <= 0 {
+	hours := left.Round(time.Hour)
+	switch {
+	case left < -soonMost:
 		return -1
-	}
-	if hours := left.Round(time.Hour); hours > 0 && (left-hours).Abs() < 10*time.Minute {
+	case left < soonMost:
+		return soon
+	case (left - hours).Abs() < soonMost:
 		return hours
 	}
 	return left
 }
+
+// soon is a deadline of less than soonMost from now, as that of a wait with net/http's buffers is.
+const (
+	soon     = time.Nanosecond
+	soonMost = 10 * time.Minute
+)
 
 func deadlineCall(direction string, left time.Duration) string {
 	switch {
@@ -271,6 +294,8 @@ func deadlineCall(direction string, left time.Duration) string {
 		return "Set" + direction + "Deadline(the past)"
 	case left == 0:
 		return "Set" + direction + "Deadline(none)"
+	case left == soon:
+		return "Set" + direction + "Deadline(soon)"
 	}
 	return "Set" + direction + "Deadline(in " + left.String() + ")"
 }

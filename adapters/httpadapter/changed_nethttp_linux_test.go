@@ -22,12 +22,12 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// However net/http waits for a request, connections are parked rightly or not at all.
-// TestChangedNetHTTP shows that with versions of net/http's server that differ from this
-// toolchain's in one small way each: it copies server.go, puts all the changes into the
-// copy, each behind a variable of the environment, and builds this package's tests with it
-// (go test -overlay). So net/http is compiled once. The test binary then runs
-// TestUnderChange once per change.
+// However net/http waits for a request, connections are parked rightly or not at all, and those that
+// wait without net/http do so in any case. TestChangedNetHTTP shows that with versions of net/http's
+// server that differ from this toolchain's in one small way each: it copies server.go, puts all the
+// changes into the copy, each behind a variable of the environment, and builds this package's tests
+// with it (go test -overlay). So net/http is compiled once. The test binary then runs TestUnderChange
+// once per change.
 
 // changeVariable says which change is in force, and canaryVariable that the canary is not.
 const (
@@ -47,7 +47,7 @@ var edits = []edit{
 	},
 	{
 		"// Serve a new connection.\nfunc (c *conn) serve(",
-		"var change = changeos.Getenv(\"" + changeVariable + "\")\n\nfunc (c *conn) serve(",
+		"var change = changeos.Getenv(\"" + changeVariable + "\")\n" + waitWithoutBuffers + "\nfunc (c *conn) serve(",
 	},
 	{ // the end of a connection
 		`
@@ -95,6 +95,21 @@ var edits = []edit{
 	},
 	{ // the wait for the next
 		`
+		if d := c.server.idleTimeout(); d > 0 {
+			c.rwc.SetReadDeadline(time.Now().Add(d))
+		} else {
+			c.rwc.SetReadDeadline(time.Time{})
+		}
+
+		// Wait for`, `
+		if change != "1.28: no deadline before" {
+			c.setWaitDeadline()
+		}
+
+		// Wait for`,
+	},
+	{
+		`
 		if _, err := c.bufr.Peek(4); err != nil {
 			return
 		}
@@ -135,29 +150,9 @@ var edits = []edit{
 				p, _ = c.bufr.Peek(c.bufr.Buffered())
 				c.bufr = newBufioReader(io.MultiReader(strings.NewReader(aside+string(p)), c.r))
 			}
-		case "probe":
-			// No buffer is kept for longer than it takes to see that nothing comes.
-			c.rwc.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-			_, err := c.bufr.Peek(4)
-			if ne, ok := err.(net.Error); ok && ne.Timeout() {
-				err = nil
-				if d := c.server.idleTimeout(); d > 0 {
-					c.rwc.SetReadDeadline(time.Now().Add(d))
-				} else {
-					c.rwc.SetReadDeadline(time.Time{})
-				}
-				if c.bufr.Buffered() == 0 {
-					putBufioReader(c.bufr)
-					c.bufr = nil
-					if _, err = c.rwc.Read(c.r.byteBuf[:]); err == nil {
-						c.r.hasByte = true
-						c.bufr = newBufioReader(c.r)
-					}
-				}
-			}
-			if err != nil {
-				return
-			}
+		}
+		if variant, ok := strings.CutPrefix(change, "1.28: "); ok && !c.waitWithoutBuffers(variant) {
+			return
 		}
 		if _, err := c.bufr.Peek(peek); err != nil {
 			switch change {
@@ -206,31 +201,151 @@ var edits = []edit{
 	},
 }
 
-// changes are the names that the edits know. Those that matter to parking are noticed; with the
-// others connections are parked.
+// waitWithoutBuffers is the wait of Go 1.28, which keeps no buffers, in several variants: see
+// https://go.dev/issue/80735.
+const waitWithoutBuffers = `
+func (c *conn) setWaitDeadline() {
+	if d := c.server.idleTimeout(); d > 0 {
+		c.rwc.SetReadDeadline(time.Now().Add(d))
+	} else {
+		c.rwc.SetReadDeadline(time.Time{})
+	}
+}
+
+// waitWithoutBuffers returns when there are bytes of the next request, or false.
+func (c *conn) waitWithoutBuffers(variant string) bool {
+	timedOut := func(err error) bool {
+		ne, ok := err.(net.Error)
+		return ok && ne.Timeout()
+	}
+	short := 50 * time.Millisecond
+	switch variant {
+	case "5 ms":
+		short = 5 * time.Millisecond
+	case "300 ms":
+		short = 300 * time.Millisecond
+	}
+	take := func(p []byte) { // bytes that were read without buffers
+		c.bufr, c.bufw = newBufioReader(io.MultiReader(strings.NewReader(string(p)), c.r)), newBufioWriterSize(checkConnErrorWriter{c}, 4<<10)
+	}
+	if variant != "no short deadline" && variant != "a byte first" {
+		c.rwc.SetReadDeadline(time.Now().Add(short))
+		if _, err := c.bufr.Peek(4); !timedOut(err) {
+			return err == nil
+		}
+	}
+	c.r.lock()
+	has := c.r.hasByte // which was read while the handler ran
+	c.r.unlock()
+	if has {
+		_, err := c.bufr.Peek(4)
+		return err == nil
+	}
+	if variant == "a byte first" && c.bufr.Buffered() == 0 {
+		c.rwc.SetReadDeadline(time.Now().Add(short))
+		var p [1]byte
+		if n, err := c.rwc.Read(p[:]); n > 0 {
+			take(p[:n])
+			return true
+		} else if !timedOut(err) {
+			return false
+		}
+	}
+	var aside []byte
+	if n := c.bufr.Buffered(); variant == "bytes set aside" && n > 0 {
+		p, _ := c.bufr.Peek(n)
+		aside = append(aside, p...)
+		c.bufr.Discard(n)
+	}
+	if variant != "short deadline kept" || c.bufr.Buffered() > 0 {
+		c.setWaitDeadline()
+	}
+	switch variant {
+	case "deadline set twice":
+		c.setWaitDeadline()
+	case "StateIdle again":
+		c.setState(c.rwc, StateIdle, runHooks)
+	}
+	if variant == "buffers kept" || c.bufr.Buffered() > 0 {
+		_, err := c.bufr.Peek(4)
+		return err == nil
+	}
+	putBufioReader(c.bufr)
+	putBufioWriter(c.bufw)
+	c.bufr, c.bufw = nil, nil
+	p := c.r.byteBuf[:]
+	if variant == "two bytes" {
+		p = make([]byte, 2)
+	}
+	n, err := c.rwc.Read(p)
+	for variant == "short deadline kept" && n == 0 && timedOut(err) {
+		c.rwc.SetReadDeadline(time.Now().Add(short))
+		n, err = c.rwc.Read(p)
+	}
+	if n == 0 && err != nil {
+		switch variant {
+		case "an answer to the end":
+			io.WriteString(c.rwc, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+		case "a read after the end":
+			c.rwc.SetReadDeadline(time.Now().Add(short))
+			io.Copy(io.Discard, c.rwc)
+		}
+		return false
+	}
+	if variant == "deadline after the byte" {
+		c.setWaitDeadline()
+	}
+	if len(p) == 1 && len(aside) == 0 {
+		c.r.lock()
+		c.r.hasByte = true
+		c.r.unlock()
+		p = nil
+	}
+	take(append(aside, p[:min(n, len(p))]...))
+	return true
+}
+`
+
+// changes are the names that the edits know. If a change matters to parking the way in which net/http
+// waits becomes unknown; otherwise connections are parked.
 var changes = []struct {
-	name    string
-	noticed bool
+	name string
+	way  waitWay
 }{
-	{"", false}, // none
-	{"larger buffers for answers", false},
-	{"one deadline", true}, // before the body of a request could be served as one
-	{"two deadlines", true},
-	{"probe", true}, // as Go 1.28 is going to have it
-	{"peek of 1", true},
-	{"peek of 16", true},
-	{"smaller buffers", true},
-	{"larger buffers", true},
-	{"bytes set aside", true},
-	{"wait by SyscallConn", true},
-	{"no end of the write deadline", true},
-	{"StateIdle before the answer", true},
-	{"an answer to the end", true},
-	{"CloseWrite at the end", true},
-	{"a read after the end", true},
-	{"StateClosed before Close", true},
-	{"no Close", true},
-	{"a deadline after StateClosed", true},
+	{"", waitOnce}, // none
+	{"larger buffers for answers", waitOnce},
+	{"one deadline", waitUnknown}, // before the body of a request could be served as one
+	{"two deadlines", waitUnknown},
+	{"peek of 1", waitUnknown},
+	{"peek of 16", waitUnknown},
+	{"smaller buffers", waitUnknown},
+	{"larger buffers", waitUnknown},
+	{"bytes set aside", waitUnknown},
+	{"wait by SyscallConn", waitUnknown},
+	{"no end of the write deadline", waitUnknown},
+	{"StateIdle before the answer", waitUnknown},
+	{"an answer to the end", waitUnknown},
+	{"CloseWrite at the end", waitUnknown},
+	{"a read after the end", waitUnknown},
+	{"StateClosed before Close", waitUnknown},
+	{"no Close", waitUnknown},
+	{"a deadline after StateClosed", waitUnknown},
+
+	{"1.28: as announced", waitThrice},
+	{"1.28: no deadline before", waitTwice},
+	{"1.28: 5 ms", waitThrice},
+	{"1.28: 300 ms", waitThrice},
+	{"1.28: bytes set aside", waitThrice}, // which is no wait of a connection that could be parked
+	{"1.28: no short deadline", waitUnknown},
+	{"1.28: short deadline kept", waitUnknown},
+	{"1.28: a byte first", waitUnknown},
+	{"1.28: two bytes", waitUnknown},
+	{"1.28: buffers kept", waitUnknown},
+	{"1.28: deadline set twice", waitUnknown},
+	{"1.28: deadline after the byte", waitUnknown},
+	{"1.28: StateIdle again", waitUnknown},
+	{"1.28: an answer to the end", waitUnknown},
+	{"1.28: a read after the end", waitUnknown},
 }
 
 func TestChangedNetHTTP(t *testing.T) {
@@ -241,17 +356,19 @@ func TestChangedNetHTTP(t *testing.T) {
 	binary := buildChanged(t)
 	for _, c := range changes {
 		t.Run("change="+c.name, func(t *testing.T) {
+			t.Parallel()
 			out, err := runChanged(binary, c.name)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			if noticed := strings.Contains(out, "canary: noticed"); noticed != c.noticed {
-				t.Errorf("the canary noticed it: %t, want %t\n%s", noticed, c.noticed, out)
+			if !strings.Contains(out, fmt.Sprintf("canary: way %d", c.way)) {
+				t.Errorf("want the way %d\n%s", c.way, out)
 			}
 		})
 	}
 	// Should the canary miss something, a lease that is used after its end is not parked.
 	t.Run("without a canary", func(t *testing.T) {
+		t.Parallel()
 		if out, err := runChanged(binary, "one deadline", canaryVariable+"=1"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -311,7 +428,7 @@ func goCommand(t *testing.T, args ...string) string {
 }
 
 func runChanged(binary, change string, env ...string) (string, error) {
-	cmd := exec.Command(binary, "-test.run=^TestUnderChange$", "-test.v", "-test.timeout=2m")
+	cmd := exec.Command(binary, "-test.run=^TestUnderChange$", "-test.v", "-test.timeout=5m", "-test.parallel=8")
 	cmd.Env = append(append(os.Environ(), changeVariable+"="+change), env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -325,21 +442,33 @@ func TestUnderChange(t *testing.T) {
 	if !ok {
 		t.Skip("only with a changed net/http: see TestChangedNetHTTP")
 	}
-	if err := errParking(); err != nil {
-		t.Logf("canary: noticed: %v", err)
-	}
+	way, err := wayOfNetHTTP()
+	t.Logf("canary: way %d: %v", way, err)
 	if change == "no Close" {
 		return // nothing ends connections then
 	}
-	play := playPauses
-	if os.Getenv(canaryVariable) != "" {
-		play = playWithoutCanary
+	type play struct {
+		name string
+		play func(t *testing.T, overTLS bool)
 	}
-	for _, overTLS := range []bool{false, true} {
-		t.Run(fmt.Sprintf("TLS=%t", overTLS), func(t *testing.T) {
-			t.Parallel()
-			play(t, change, overTLS)
-		})
+	plays := []play{{"soon", playPauses(20*time.Millisecond, time.Millisecond)}, {"fast path", playFastPath}}
+	if os.Getenv(canaryVariable) != "" {
+		plays = []play{{"one deadline", playWithoutCanary}}
+	}
+	if strings.HasPrefix(change, "1.28: ") {
+		const rare = 2*DefaultParkAfter + 10*time.Millisecond
+		plays = append(plays, play{"paused", playPauses(80*time.Millisecond, rare)})
+		if way != waitUnknown {
+			plays = append(plays, play{"late", playPauses(2*rare, rare)})
+		}
+	}
+	for _, p := range plays {
+		for _, overTLS := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS=%t", p.name, overTLS), func(t *testing.T) {
+				t.Parallel()
+				p.play(t, overTLS)
+			})
+		}
 	}
 }
 
@@ -385,13 +514,15 @@ var pausedStreams = []pausedStream{
 
 var longRequest = "GET /b HTTP/1.1\r\nHost: test\r\nLong: " + strings.Repeat("x", readBytes) + "\r\n\r\n"
 
-// playPauses plays the streams, each on a connection of its own.
-func playPauses(t *testing.T, change string, overTLS bool) {
-	f, seen, dial := startSeeing(t, overTLS)
-	pause := func() { time.Sleep(20 * time.Millisecond) } // for a connection to be parked
-	if change == "probe" {
-		pause = func() { time.Sleep(80 * time.Millisecond) }
-	}
+// playPauses plays the streams, each on a connection of its own, with pauses that are long enough for a
+// connection to be parked after parkAfter, or long enough for net/http to notice them.
+func playPauses(length, parkAfter time.Duration) func(t *testing.T, overTLS bool) {
+	return func(t *testing.T, overTLS bool) { playStreams(t, overTLS, length, ParkAfter(parkAfter)) }
+}
+
+func playStreams(t *testing.T, overTLS bool, length time.Duration, opts ...Option) {
+	f, seen, dial := startSeeing(t, overTLS, opts...)
+	pause := func() { time.Sleep(length) }
 	var playing sync.WaitGroup
 	for _, s := range pausedStreams {
 		c := dial()
@@ -413,8 +544,8 @@ func playPauses(t *testing.T, change string, overTLS bool) {
 	}
 	playing.Wait()
 	stats := f.server.Stats()
-	if want := errParking() != nil; stats.Unsafe != want {
-		t.Errorf("Stats.Unsafe: got %t, want %t", stats.Unsafe, want)
+	if _, err := wayOfNetHTTP(); stats.Unsafe != (err != nil) {
+		t.Errorf("Stats.Unsafe: got %t, want %t", stats.Unsafe, err != nil)
 	}
 	if !stats.Unsafe {
 		f.awaitParked(len(pausedStreams))
@@ -423,10 +554,56 @@ func playPauses(t *testing.T, change string, overTLS bool) {
 	}
 }
 
+// playFastPath has the fast path serve requests, and net/http one in between on some connections. Then
+// HandOver moves the connections that wait: all of them, except those that net/http keeps because the
+// way in which it waits is unknown.
+func playFastPath(t *testing.T, overTLS bool) {
+	f, _, dial := startSeeing(t, overTLS, FastPath())
+	way, _ := wayOfNetHTTP()
+	const conns, others = 6, 3
+	var clients []*client
+	for i := range conns {
+		c := dial()
+		clients = append(clients, c)
+		c.wantGet("/a", "GET /a ")
+		if i < others {
+			for range 2 {
+				c.send("GET /b HTTP/1.1\r\nHost: test\r\nPragma: no-cache\r\n\r\n")
+				if got := c.answer(); got != "GET /b " {
+					t.Errorf("got %q, want net/http's answer", got)
+				}
+				time.Sleep(80 * time.Millisecond)
+			}
+		}
+		c.wantGet("/c", "GET /c ")
+		c.wantGet("/d", "GET /d ")
+	}
+	want := uint64(conns + 2*(conns-others))
+	if got := f.server.FastPathStats().Requests; got < want {
+		t.Errorf("the fast path has served %d requests, want at least %d", got, want)
+	}
+	if overTLS {
+		return
+	}
+	next := startSuccessor(t, named("next"))
+	if err := f.handOver(next.give); err != nil {
+		t.Errorf("HandOver: %v", err)
+	}
+	for i, c := range clients {
+		if want := "next/e"; way != waitUnknown || i >= others {
+			c.wantGet("/e", want)
+		} else {
+			c.wantGet("/e", "GET /e ")
+		}
+	}
+}
+
 // playWithoutCanary sends the beginning of a request, for which the connection would be parked.
 // net/http answers it: it was cut short.
-func playWithoutCanary(t *testing.T, _ string, overTLS bool) {
-	f, seen, dial := startSeeing(t, overTLS, func(c *config) { c.checkNetHTTP = func() error { return nil } })
+func playWithoutCanary(t *testing.T, overTLS bool) {
+	f, seen, dial := startSeeing(t, overTLS, func(c *config) {
+		c.checkNetHTTP = func() (waitWay, error) { return waitOnce, nil }
+	})
 	c := dial()
 	c.send(pausedStreams[0].pieces[0])
 	testnet.Eventually(t, "the first request being served", func() bool { return len(seen(c)) > 0 }) // so it was accepted

@@ -14,7 +14,6 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/moving"
-	"github.com/percore/percore/internal/owned"
 	"github.com/percore/percore/loop"
 )
 
@@ -170,8 +169,8 @@ func (c *conn) introduce() {
 // it: for TLS that is for all of the handshake. One that has had requests in another process waits
 // for the next, as an idle one.
 func (c *conn) start() {
-	if owned.Hold != nil {
-		owned.Hold(c.Conn) // by the queue, a worker, or net/http, until hijacked
+	if moving.Hold != nil {
+		moving.Hold(c.Conn) // by the queue, a worker, or net/http, until hijacked
 	}
 	c.mu.Lock()
 	if c.load().has(began) {
@@ -257,20 +256,30 @@ type waker conn
 // OnReadable implements [percore.ReadableHandler].
 func (w *waker) OnReadable(err error) { (*conn)(w).woken(err) }
 
+// OffLoop allows a worker that visits a loop to call OnReadable, which may be called on any goroutine
+// without locks, and at any time.
+func (w *waker) OffLoop() {}
+
+// visitLoop looks for connections on c's loop that have something to read, for a worker that has no
+// other to serve.
+func (c *conn) visitLoop() {
+	if l := c.Conn.Loop(); l != nil {
+		l.Visit()
+	}
+}
+
 // woken ends a wait of the states fresh and parked, and tells a request of the fast path that its
-// client has left. It runs on the engine's loop: calls that may block are made elsewhere.
+// client has left. It runs on the engine's loop, or on a worker that visits it: calls that may block
+// are made elsewhere.
 func (c *conn) woken(err error) {
 	x := c.current.Load()
-	if x != nil {
-		switch {
-		case err != nil || c.Conn.AtEnd():
-			x.leave()
-		case c.isTLS():
-			go x.watch()
-			return
-		case x.rearm():
-			return
-		}
+	switch {
+	case x == nil:
+	case c.isTLS() && !errors.Is(err, net.ErrClosed):
+		go x.watch()
+		return
+	case x.notice(err):
+		return
 	}
 	c.wakeAfter(x, err)
 }
@@ -321,10 +330,8 @@ func (c *conn) watchNext(x *exchange, err error) {
 	case next == nil || next == x:
 	case c.isTLS():
 		go next.watch()
-	case err != nil || c.Conn.AtEnd():
-		next.leave()
 	default:
-		next.rearm()
+		next.notice(err)
 	}
 }
 
@@ -379,6 +386,9 @@ func (c *conn) leaseClosed() (parked bool) {
 		return true
 	}
 	lease := c.state() == stateEnded // alone was closed
+	if !c.queue.call.parks() {
+		_, lease = c.change(connState.closeLent) // a net/http of which nothing is known may do that after this, or never
+	}
 	ended := c.endLocked(connState.endForGood)
 	c.mu.Unlock()
 	if lease {
@@ -395,7 +405,7 @@ func (c *conn) leaseClosed() (parked bool) {
 func (c *conn) keepLocked() bool {
 	s := c.queue.server
 	// Kept first, then asked: SetKeepAlivesEnabled does it the other way round.
-	if !c.queue.takeBack(c) || s.keepAlivesOff.Load() {
+	if !c.queue.takeBack(c) || c.queue.call.keepAlivesOff.Load() {
 		return false
 	}
 	to, _ := c.change(connState.giveBack)
@@ -403,7 +413,7 @@ func (c *conn) keepLocked() bool {
 		s.stats.parks.Add(1)
 	}
 	_ = c.Conn.SetReadDeadline(c.real.get().time())
-	if !to.has(dated) {
+	if to&(predated|dated|bare) == 0 {
 		// Nothing came of the lease, and net/http may have set it all the same. It would
 		// not pass unnoticed: crypto/tls answers a KeyUpdate as it reads.
 		_ = c.Conn.SetWriteDeadline(time.Time{})
@@ -416,8 +426,8 @@ func (c *conn) hijacked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
-		if owned.Release != nil {
-			owned.Release(c.Conn)
+		if moving.Release != nil {
+			moving.Release(c.Conn)
 		}
 		c.queue.server.stats.hijacked.Add(1)
 		c.queue.call.release()
@@ -464,6 +474,9 @@ func (c *conn) shut() error {
 		return nil
 	}
 	err := c.Conn.Close()
+	if c.state() == stateHijacked {
+		c.detour.drop()
+	}
 	if x := c.current.Load(); x != nil {
 		x.leave() // the callback may have come before
 	}

@@ -5,15 +5,17 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/percore/percore"
 )
 
-// requestContext is the context of a request of the fast path whose parent is never cancelled. It is a
-// part of the exchange and makes what it needs when it is asked for it: a channel, and the local
-// address, which a system call tells. Contexts that derive from it need no goroutine, since it has the
-// method AfterFunc (see context.AfterFunc).
+// requestContext is the context of a request of the fast path whose parent is never cancelled. It
+// makes what it needs on demand: a channel, and the local address, which takes a system call. Contexts
+// that derive from it need no goroutine, since it has the method AfterFunc (see context.AfterFunc).
+// Programs keep contexts for long, so it holds no memory of the request, and none of TLS.
 type requestContext struct {
 	parent context.Context // immutable
-	conn   *conn           // immutable
+	conn   *percore.Conn   // immutable
 
 	mu    sync.Mutex
 	err   error // context.Canceled once it is
@@ -94,7 +96,7 @@ func (c *requestContext) cancel() {
 // localAddrContext is a parent that can be cancelled, with the local address.
 type localAddrContext struct {
 	context.Context
-	conn *conn
+	conn *percore.Conn
 }
 
 // Value implements context.Context.
@@ -105,12 +107,13 @@ func (c localAddrContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// context returns the context of x's request, and the function that cancels it.
-func (x *exchange) context() (context.Context, context.CancelFunc) {
-	parent := x.conn.context()
+// makeContext makes the context of x's request.
+func (x *exchange) makeContext() (ctx context.Context) {
+	parent, pc := x.conn.context(), x.conn.Conn
 	if parent.Done() != nil {
-		return context.WithCancel(localAddrContext{parent, x.conn})
+		ctx, x.cancelFunc = context.WithCancel(localAddrContext{parent, pc})
+		return ctx
 	}
-	x.ctx.parent, x.ctx.conn = parent, x.conn
-	return &x.ctx, nil
+	x.ctx = &requestContext{parent: parent, conn: pc}
+	return x.ctx
 }

@@ -1,5 +1,11 @@
 package httpadapter
 
+import (
+	"sync"
+
+	"github.com/percore/percore"
+)
+
 // detour is the memory of a connection of the fast path that has had bytes which the fast path could
 // not serve at once: the bytes themselves, and how often its requests are net/http's. Connections whose
 // requests are all plain have none.
@@ -15,13 +21,18 @@ package httpadapter
 //	handed over before that                                2 * stays + 1, at most staysMax
 //
 // It is owned by the worker that has the connection, by the loop while the connection waits, and by
-// net/http's goroutine.
+// net/http's goroutine. Of a hijacked connection all goroutines of the user's may read: see held.go.
 type detour struct {
+	mu    sync.Mutex              // guards the next two once the connection is hijacked
+	ready percore.ReadableHandler // the user's callback, which is about to be called because there are bytes; nil: none
+
 	bytes []byte // of a request that were read and not used: the beginning of a header, while the connection waits for the rest, and what the fast path leaves to net/http
 	dated bool   // the deadline for the header of these was set
 	plain uint8  // requests that the fast path has served since the connection came back, up to plainMany
 	stays uint8  // how many requests more than the next net/http was to serve last
 	left  uint8  // how many of them it has not waited for yet
+
+	refuses uint8 // how many more reads find nothing, so that net/http does not recognise HTTP/2: see refuseHTTP2
 }
 
 const (
@@ -72,7 +83,7 @@ func (c *conn) takeUnread() (unread []byte, dated bool) {
 }
 
 // hasUnread reports whether bytes were kept.
-func (c *conn) hasUnread() bool { return c.detour != nil && len(c.detour.bytes) > 0 }
+func (c *conn) hasUnread() bool { return c.detour != nil && c.detour.hasBytes() }
 
 // keep keeps bytes, which must be the connection's own.
 func (c *conn) keep(unread []byte, dated bool) {

@@ -7,6 +7,15 @@
 //
 // Handlers, middleware and hooks stay as they are.
 //
+// The applications of gin, echo, chi and others are handlers: give them to an http.Server of your own
+// in the place of their Run or Start.
+//
+//	httpadapter.Wrap(&http.Server{Handler: engine}).Serve(ln) // was engine.RunListener(ln)
+//
+// A framework that has an http.Server of its own and takes a listener (gin's RunListener, Caddy) works
+// on percore's too, but nothing is parked and there is no fast path. A listener is not told of states,
+// timeouts or Shutdown, so this package needs the http.Server.
+//
 // # How it works
 //
 // net/http serves each connection on a goroutine of its own, which between two
@@ -42,11 +51,13 @@
 //
 //   - connections with a request under way, and the Read by which net/http notices
 //     meanwhile that a client goes away;
-//   - connections that a client has sent a part of the next request on, be it only
+//   - connections that a client has sent a part of the next request on, even if only
 //     the line break after a POST;
 //   - hijacked connections, which are the user's. They have all methods of
 //     [percore.Conn], OnReadable and SetNoWait among them; for WebSockets there is package
-//     wsadapter;
+//     wsadapter, and reactor.Server.Attach takes them. If bytes behind the request are not in the
+//     bufio.Reader of Hijack yet, all methods that read begin with these, and SyscallConn's Read and
+//     File, which can't, fail until they are read;
 //   - HTTP/2 connections, over TLS and not: a protocol that shares a connection among
 //     many requests keeps state for it;
 //   - connections that are not a *percore.Conn: those of wrappers, such as
@@ -55,18 +66,24 @@
 //
 // A connection that has not sent a byte yet holds no goroutine either.
 //
+// Go 1.28 waits in another way: with a short read deadline first, after which it drops its buffers, and
+// then in a Read of a single byte. There a Read may end in the first part, as above, and in the
+// second, before its byte: one Read of full length has timed out by then, and one more call of
+// SetReadDeadline has come.
+//
 // net/http promises none of these calls. So before a [Server] serves its first connection,
 // scripts of requests are played to the net/http of this process, on connections in memory:
-// once per process, for a millisecond or two. If its calls differ from those that
-// parking relies on, nothing is parked and net/http gets all connections as they are. A line
-// in the http.Server's ErrorLog says so, and [Stats] has Unsafe.
+// once per process, for two or three milliseconds. If its calls are those of neither way, no
+// connection comes back from net/http. A line in the http.Server's ErrorLog says so, and [Stats] has
+// Unsafe. Connections that wait without net/http don't depend on that: those that have not sent a
+// byte, those of [FastPath] as long as their requests are plain, and [Server.HandOver] of both.
 //
-// # Time-outs
+// # Timeouts
 //
 // IdleTimeout goes on while a connection is parked. ReadHeaderTimeout and
-// ReadTimeout begin with the first four bytes of a request, as ever, and for a new
+// ReadTimeout begin with the first four bytes of a request, as usual, and for a new
 // connection when it was accepted. (With a ReadTimeout and a ReadHeaderTimeout below
-// 0, which means none, the time for the body begins with the first byte.) A time-out
+// 0, which means none, the time for the body begins with the first byte.) A timeout
 // closes a parked connection without waking it.
 //
 // # TLS
@@ -79,7 +96,8 @@
 // depending on the largest record that was read. Otherwise, and for failed
 // handshakes, net/http gets the *tls.Conn. The hooks always do, as they would from
 // net/http; only Hijack, of a request that net/http serves, returns a type of this
-// package with the methods of *tls.Conn.
+// package with the methods of *tls.Conn. Read from that, not from the *tls.Conn of a hook:
+// bytes behind the request may have been read already.
 //
 // crypto/tls promises little of what that relies on, so it is checked as well, with a client
 // and a server in memory, before the first connection over TLS. If it reads in another way
@@ -97,7 +115,7 @@
 // the same *http.Request as from net/http, fresh for each request, and an http.ResponseWriter that
 // makes the same bytes of the same calls: implicit headers, sniffing, chunks, trailers, Flush, Hijack,
 // sendfile, http.ResponseController, http.CloseNotifier. A client that leaves cancels the request's
-// context, which takes no goroutine. Time-outs, hooks, panics, Shutdown and ErrorLog are net/http's.
+// context, which takes no goroutine. Timeouts, hooks, panics, Shutdown and ErrorLog are net/http's.
 //
 // Over TLS it serves the connections whose handshake has chosen HTTP/1.1, or no protocol; those that
 // speak HTTP/2 are net/http's. Request.TLS is one tls.ConnectionState for all requests of a connection,
@@ -108,26 +126,43 @@
 // keep-alive or close or missing, and its header is not longer than 64 KiB. All other requests go to
 // net/http with every byte that was read, and so do bytes that are no request: each "400 Bad Request" is
 // net/http's. The connection comes back when net/http waits for the next request, or some requests
-// later if it is handed over again and again. It comes back by being parked, so FastPath has no effect
-// where nothing is parked, and [Stats] counts it. [Server.FastPathStats] counts both kinds by reason.
+// later if it is handed over again and again. It comes back by being parked, which [Stats]
+// counts; if that has Unsafe it stays with net/http. [Server.FastPathStats] counts both kinds by reason.
 //
-// It pays on servers whose requests are small and whose handlers are short; the figures are in the
-// README.
+// Handlers run on goroutines that serve one connection after the other; with net/http a connection has
+// a goroutine of its own. The state of a goroutine does not reach another client: after each turn its
+// profile labels (runtime/pprof) and debug.SetPanicOnFault are reset, and a goroutine that is still
+// locked to its thread (runtime.LockOSThread) ends, and the thread with it. Two requests of a connection
+// may run on different goroutines, so what one leaves there the next may not find. A region of
+// runtime/trace that a handler has not ended stays open in the trace of its goroutine, and a library
+// that files values under the number of a goroutine must remove them when a handler returns. The
+// goroutines don't inherit the labels of the one that called Serve.
+//
+// It pays on servers whose requests are small and whose handlers are short; the figures are in
+// docs/BENCHMARKS.md.
 //
 // Apart from the differences below these remain:
 //
 //   - The type of the http.ResponseWriter, and that of Request.Body, are this package's. Code that
 //     asks for interfaces notices nothing.
-//   - If an http.MaxBytesReader meets its limit, and it is in a copy of the request (as with
-//     http.MaxBytesHandler), or the handler closes the body afterwards, or it was the body's last byte,
-//     the connection is not closed for that reason alone. As with any body that a handler does not read
-//     to its end, it is closed if more than 256 KiB are left.
+//   - A body that is larger than an http.MaxBytesReader allows has its answer at once, and the
+//     connection closed, wherever the reader is kept, and even if the ResponseWriter that the reader
+//     was given is a middleware's, or an http.TimeoutHandler's: net/http reads up to 256 KiB of the body
+//     before it answers then. The connection is not closed for that reason if the body is one byte too
+//     large and came whole, or if there is a reader with a buffer between, such as a gzip.Reader. It is
+//     closed as well if a handler fills the beginning of a larger slice from such a reader and leaves
+//     the rest of the body.
 //   - After Hijack the request's Body fails. With net/http it goes on reading from the connection.
-//   - A body that is not read when a handler with full duplex returns, or that a middleware has closed
-//     early, is treated as by Go 1.27, also on Go 1.26.
 //   - A Write after the handler has returned fails; net/http accepts it and drops the bytes.
 //   - A handler that changes the Method or the protocol version of the request itself, not of a copy,
 //     changes how net/http frames the answer. Here the client's request decides.
+//
+// And these are better than on net/http:
+//
+//   - A read deadline that passes while a handler runs cancels the context of its request alone. On
+//     net/http those of all later requests of the connection are cancelled from their beginning.
+//   - A body that is not read when a handler with full duplex returns, or that a middleware has closed
+//     early, is treated as by Go 1.27, also on Go 1.26: its rest is never taken for a request.
 //   - A body that is copied beyond its declared length is cut there, as by Go 1.27, also on Go 1.26.
 //
 // # Differences
@@ -147,8 +182,6 @@
 //     mostly because it was pipelined.
 //   - MaxHeaderBytes also counts the bytes that net/http reads while it waits for the next
 //     request, up to 4 KiB, if it is the first after parking, as for the first of all.
-//   - If Protocols has UnencryptedHTTP2, a connection may switch to it not only with
-//     its first request but with the first after parking, too.
 //   - A Flush of a ResponseWriter after its handler has returned, which is wrong, panics
 //     if the connection was parked since. With net/http it does so when the connection
 //     has ended, and does nothing before.
@@ -167,7 +200,7 @@
 //
 // # Costs
 //
-// Being parked and woken costs some 10 µs of processor time, about as much as a
+// Being parked and woken costs some 10 µs of CPU time, about as much as a
 // request on a connection in steady use: a new goroutine, buffers from the pools, a
 // few allocations. See [DefaultParkAfter] for why that doesn't matter. A connection
 // that isn't parked pays for two calls of the hook and four compare-and-swaps per

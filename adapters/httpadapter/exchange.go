@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"reflect"
 	"sync"
 	"time"
 
@@ -27,64 +26,30 @@ type exchange struct {
 	conn       *conn
 	req        *http.Request
 	cancelFunc context.CancelFunc // cancels the context, if its parent can be cancelled; else nil
-	ctx        requestContext
+	ctx        *requestContext    // if its parent can't be cancelled; else nil
 
-	message http1.Message
+	request http.Request // req
 	body    *requestBody // nil: none
 
 	// owned by the worker
 	returned bool // the handler has returned, and neither panicked nor ended its goroutine
-	limited  bool // it has met the limit of an http.MaxBytesReader
 
 	mu          sync.Mutex
 	rest        []byte    // bytes behind the request that were read, for Hijack
 	gone        bool      // the client has left
 	closeNotify chan bool // made by CloseNotify
 	hijacked    bool
-	dated       bool // the handler has set the write deadline
-	watching    bool // for the client's end: the callback is armed, unless it has come
+	watching    bool // for the client's end, since there is no body or all of it was read: the callback is armed, unless it has come
 	rearmed     bool // the callback has come once, and was armed again
 	ended       bool // the handler has returned
-}
-
-// Exchanges with memory for the values of a request's fields: as many as most programs send, and as
-// browsers do.
-type (
-	exchangeOfFew struct {
-		exchange
-		values [fieldsFew]string
-	}
-	exchangeOfMany struct {
-		exchange
-		values [fieldsMany]string
-	}
-)
-
-const (
-	fieldsFew  = 3
-	fieldsMany = 12
-)
-
-// allocExchange returns an exchange and memory for the values of that many fields, if they are not more
-// than fieldsMany.
-func allocExchange(fields int) (*exchange, []string) {
-	if fields <= fieldsFew {
-		x := new(exchangeOfFew)
-		return &x.exchange, x.values[:]
-	}
-	x := new(exchangeOfMany)
-	return &x.exchange, x.values[:]
 }
 
 // newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body is
 // in p, too, as far as it has come. It returns nil if the request is net/http's to refuse.
 func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
-	x, values := allocExchange(h.Fields - 1)
-	x.conn = c
-	ctx, cancel := x.context()
-	x.cancelFunc = cancel
-	req, ok := h.Request(ctx, p, &x.message, values)
-	if !ok {
+	x := &exchange{conn: c}
+	req := &x.request
+	if !h.Request(x.makeContext(), p, req) {
 		x.cancel()
 		return nil
 	}
@@ -95,7 +60,7 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 		x.body = &requestBody{x: x, last: req.Close, left: p[h.Bytes:end], rest: h.ContentLength - int64(end-h.Bytes)}
 		req.Body = x.body
 	}
-	x.watching = !x.awaitsBody()
+	x.watching = x.body == nil
 	x.req, x.rest = req, p[end:]
 	if req.TLS == nil {
 		x.Init((*wire)(x), req, nil)
@@ -109,8 +74,10 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 // before the handler runs.
 func (x *exchange) awaitsBody() bool { return x.body != nil && x.body.rest > 0 }
 
-// bodyEnded begins to look for the client's end, once all of the body was read. Before that the callback
-// would come for the body's bytes, and a Read that waits for them learns of the end.
+// bodyEnded begins to watch for the client's end, now that the body was read to its end. net/http does
+// not watch before that, whether the body came with the header or not: a client that has sent all of
+// its request may end its stream, and a deadline that the handler has set for the body may pass when
+// the body was read.
 func (x *exchange) bodyEnded() {
 	c := x.conn
 	x.mu.Lock()
@@ -156,6 +123,34 @@ func (x *exchange) cancel() {
 	x.ctx.cancel()
 }
 
+// isWatching reports whether a callback is x's.
+func (x *exchange) isWatching() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.isWatchingLocked()
+}
+
+func (x *exchange) isWatchingLocked() bool { return x.watching && !x.ended && !x.hijacked }
+
+// notice takes a callback that came during x, with its error, and reports whether the callback is armed
+// again. It runs on the loop.
+//
+//	the callback is about     net/http's read of one byte   the context
+//	bytes behind the request  returns, and is the last      stays
+//	the end of the stream     fails                         is cancelled
+//	a deadline                fails                         is cancelled
+//	nothing (see rearm)       goes on                       stays, and the callback is armed again
+func (x *exchange) notice(err error) (armed bool) {
+	switch {
+	case !x.isWatching():
+		return false // it was armed before x, and has come too late to be disarmed
+	case err != nil || x.conn.Conn.AtEnd():
+		x.leave()
+		return false
+	}
+	return x.rearm()
+}
+
 // leave tells the handler that the client has left, unless it has hijacked the connection. It runs on
 // the loop, so no call that may block is made with mu held.
 func (x *exchange) leave() {
@@ -175,26 +170,29 @@ func (x *exchange) leave() {
 
 // rearm arms the callback again when it has come for the first time, and reports whether it did. The
 // first may be about bytes that this request was read with. While the handler runs no bytes are read,
-// so the second is about others, or the end.
+// so the second, which comes at once if there are others, is about these, or the end.
 func (x *exchange) rearm() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.watching || x.rearmed || x.ended || x.hijacked {
+	if x.rearmed || !x.isWatchingLocked() {
 		return false
 	}
+	err := x.conn.Conn.NotifyReadable((*waker)(x.conn))
+	if errors.Is(err, loop.ErrArmed) {
+		return true // by bodyEnded: this callback was armed before x
+	}
 	x.rearmed = true
-	return x.conn.Conn.NotifyReadable((*waker)(x.conn)) == nil
+	return err == nil
 }
 
 // end notes that the handler has returned. It reports whether the handler has hijacked the connection,
-// whether it has set the write deadline, and whether the callback was armed. The body is still to be
-// closed.
-func (x *exchange) end() (hijacked, dated, watching bool) {
+// and whether the callback was armed. The body is still to be closed.
+func (x *exchange) end() (hijacked, watching bool) {
 	x.cancel()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ended, x.rest = true, nil
-	return x.hijacked, x.dated, x.watching
+	return x.hijacked, x.watching
 }
 
 // closeBody closes the body when the answer was sent. It reports whether the connection can serve
@@ -204,8 +202,7 @@ func (x *exchange) closeBody() (reusable, linger bool) {
 	if x.body == nil {
 		return true, false
 	}
-	reusable, linger = x.body.finishLate()
-	return reusable && !x.limited, linger || x.limited
+	return x.body.finishLate()
 }
 
 // dropBody is for a handler that has returned and hijacked the connection. Its Hijack, on another
@@ -285,9 +282,6 @@ func (x *exchange) SetReadDeadline(t time.Time) error { return x.conn.SetReadDea
 
 // SetWriteDeadline is for http.ResponseController.
 func (x *exchange) SetWriteDeadline(t time.Time) error {
-	x.mu.Lock()
-	x.dated = true
-	x.mu.Unlock()
 	return x.conn.SetWriteDeadline(t)
 }
 
@@ -310,6 +304,10 @@ func (w *wire) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Fail implements http1.Conn. The client, and a Read of the body, learn of the end while the handler
+// still runs.
+func (w *wire) Fail() { _ = w.conn.identity().Close() }
+
 // ReadFrom implements io.ReaderFrom: files go by sendfile.
 func (w *wire) ReadFrom(r io.Reader) (int64, error) { return w.conn.Conn.ReadFrom(r) }
 
@@ -317,28 +315,7 @@ func (w *wire) ReadFrom(r io.Reader) (int64, error) { return w.conn.Conn.ReadFro
 func (w *wire) KeepAlives() bool { return w.conn.queue.call.keepsAlive() }
 
 // FinishBody implements http1.Conn.
-func (w *wire) FinishBody() (reusable, tooLong bool) {
-	if (*exchange)(w).hitLimit() {
-		return false, false
-	}
-	return w.body.finish()
-}
-
-// maxBytesReader is the type of the readers that http.MaxBytesReader makes.
-var maxBytesReader = reflect.TypeOf(http.MaxBytesReader(nil, http.NoBody, 0))
-
-// hitLimit reports whether the handler has put an http.MaxBytesReader into the request, and that has
-// met its limit: then each Read, even of no bytes, says so. Such a handler has the connection closed,
-// which net/http is told by a method that only its own ResponseWriter can have. If all of the body was
-// read there is no need to, and another goroutine may be about to use the reader for the last time.
-func (x *exchange) hitLimit() bool {
-	if reflect.TypeOf(x.req.Body) != maxBytesReader || x.body == nil || x.body.settled() {
-		return false
-	}
-	var tooLarge *http.MaxBytesError
-	_, err := x.req.Body.Read(nil)
-	return errors.As(err, &tooLarge)
-}
+func (w *wire) FinishBody() (reusable, tooLong bool) { return w.body.finish() }
 
 // AppendDate implements http1.Conn.
 func (w *wire) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }

@@ -41,7 +41,7 @@ func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture
 	return f
 }
 
-// shortTimeout returns a time-out, which over TLS limits the handshake, too.
+// shortTimeout returns a timeout, which over TLS limits the handshake, too.
 func shortTimeout(t *testing.T) time.Duration {
 	if overTLS(t) {
 		return time.Second
@@ -556,7 +556,7 @@ func TestFastPathKeepAlivesOffByServer(t *testing.T) {
 	}
 }
 
-// TestFastPathTimeouts: each of net/http's time-outs does what it does there. The expected states and
+// TestFastPathTimeouts: each of net/http's timeouts does what it does there. The expected states and
 // answers are those of an http.Server on package net.
 func TestFastPathTimeouts(t *testing.T) {
 	const (
@@ -596,7 +596,7 @@ func TestFastPathTimeouts(t *testing.T) {
 		})
 	}
 	t.Run("write", func(t *testing.T) {
-		wantOfTimeout(t, "a time-out", shortTimeout(t), func(d time.Duration) string {
+		wantOfTimeout(t, "a timeout", shortTimeout(t), func(d time.Duration) string {
 			failed := make(chan error, 1)
 			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/" {
@@ -617,7 +617,7 @@ func TestFastPathTimeouts(t *testing.T) {
 			if err := testnet.Receive(t, "the handler's error", failed); !isTimeout(err) {
 				return err.Error()
 			}
-			return "a time-out"
+			return "a timeout"
 		})
 	})
 	t.Run("handler", func(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
-	"github.com/percore/percore/internal/figures"
 )
 
-func init() { figures.Register("http", readFigures) }
+func init() { percore.RegisterAdapter("http", readFigures) }
 
 // servers are the counters of the process's Servers. Those of a Server stay until the garbage
 // collector has taken it, because it may serve again; then they are folded into gone.
@@ -67,7 +67,7 @@ func (t *sums) add(n *counters) {
 }
 
 // readFigures returns the sums over all Servers of the process.
-func readFigures() []figures.Figure {
+func readFigures() []percore.Figure {
 	servers.Lock()
 	t := servers.gone
 	for n := range servers.counters {
@@ -81,7 +81,7 @@ func readFigures() []figures.Figure {
 	if t.Unsafe {
 		unsafe = 1
 	}
-	all := []figures.Figure{
+	all := []percore.Figure{
 		{Name: "connections", Help: connsHelp, Label: "state", Of: "waiting", Value: float64(t.Waiting)},
 		{Name: "connections", Help: connsHelp, Label: "state", Of: "parked", Value: float64(t.Parked)},
 		{Name: "connections", Help: connsHelp, Label: "state", Of: "fastpath", Value: float64(t.serving)},
@@ -102,7 +102,7 @@ func readFigures() []figures.Figure {
 		if r == reasonOf(http1.Plain) || r == reasonOf(http1.Incomplete) {
 			continue // no reasons
 		}
-		all = append(all, figures.Figure{
+		all = append(all, percore.Figure{
 			Name: "fastpath_handed_over_total", Help: "Requests that the fast path has left to net/http, by the reason",
 			Label: "reason", Of: r.String(), Value: float64(t.handedOver[r]),
 		})

@@ -37,12 +37,13 @@ import (
 // # Connections that move
 //
 // Connections move that can be parked, over plain HTTP/1. While HandOver runs each is parked as soon
-// as it waits, as with [ParkAfter] of 0. Answers are as ever. These stay, and HandOver doesn't wait
+// as it waits, as with [ParkAfter] of 0. Answers are as usual. These stay, and HandOver doesn't wait
 // for them: connections over TLS or with HTTP/2, hijacked ones, and those that are no *percore.Conn.
 // HandOver waits for a connection with a request under way, or a part of its header.
 //
-// Where nothing is parked nothing moves, and HandOver returns nil at once: off Linux, with the
-// build tag percore_net, below 0 in [ParkAfter], and if [Stats] has Unsafe.
+// Off Linux, with the build tag percore_net, and below 0 in [ParkAfter] nothing moves, and HandOver
+// returns nil at once. If [Stats] has Unsafe the connections that net/http has stay there as well.
+// Those on which the fast path waits, or the adapter for the first request, do move.
 //
 // Connections that are accepted meanwhile move, too, so the listener should not accept any.
 // HandOver may be called at any time, also for several listeners at once, but fails while another
@@ -146,7 +147,7 @@ func isSame(a, b net.Listener) bool { return reflect.ValueOf(a).Comparable() && 
 
 // setDeparture has the call's connections leave with d, if they can.
 func (call *serveCall) setDeparture(d *departure) {
-	if !call.parks || call.tls != nil {
+	if !call.keeps || call.tls != nil {
 		return
 	}
 	for _, q := range call.queues {
@@ -220,7 +221,10 @@ func (d *departure) left() (n int) {
 			n++
 		}
 		q.mu.Lock()
-		n += q.mu.kept.len + q.mu.lent.len
+		n += q.mu.kept.len
+		if q.call.parks() { // else what net/http has stays there
+			n += q.mu.lent.len
+		}
 		q.mu.Unlock()
 	}
 	return n

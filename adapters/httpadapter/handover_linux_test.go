@@ -771,7 +771,7 @@ func TestAdoptedIsIdle(t *testing.T) {
 			f.awaitStates("new idle closed")
 		})
 	})
-	t.Run("hand-over", func(t *testing.T) {
+	t.Run("handover", func(t *testing.T) {
 		eachPath(t, func(t *testing.T, opts ...Option) {
 			adopting(t)
 			f := start(t, echoPath, nil, opts...)

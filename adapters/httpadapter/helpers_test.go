@@ -150,7 +150,7 @@ func (f *fixture) dialTo(ln net.Listener) *client {
 	return &client{c, f, bufio.NewReader(c)}
 }
 
-// dialAnyway is dial for a server whose time-outs may end the handshake: later steps fail then.
+// dialAnyway is dial for a server whose timeouts may end the handshake: later steps fail then.
 func (f *fixture) dialAnyway() *client {
 	f.Helper()
 	c := f.dialTCP()
@@ -206,7 +206,7 @@ func (c *client) get(path string) string {
 	return c.answer()
 }
 
-// tryGet is get for a server whose time-outs may end the connection first.
+// tryGet is get for a server whose timeouts may end the connection first.
 func (c *client) tryGet(path string) error {
 	if _, err := io.WriteString(c, request(path)); err != nil {
 		return err
@@ -254,11 +254,13 @@ func (f *fixture) shutdown() {
 	}
 }
 
-// goroutines counts those that serve: the test's own don't, nor does that of the stand-in.
+// goroutines counts those that serve: the test's own don't, nor do those of the stand-in and the
+// bellwether.
 func goroutines(*fixture) int {
 	buf := make([]byte, 4<<20)
 	stacks := string(buf[:runtime.Stack(buf, true)])
-	return strings.Count(stacks, "net/http.(*conn).serve(") - strings.Count(stacks, "httpadapter.(*standIn).Write(")
+	return strings.Count(stacks, "net/http.(*conn).serve(") - strings.Count(stacks, "httpadapter.(*standIn).Write(") -
+		strings.Count(stacks, "httpadapter.(*bellwether).Read(")
 }
 
 // conn returns the only connection there is.

@@ -2,15 +2,9 @@ package httpadapter
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"net"
-	"os"
-	"syscall"
 	"time"
-
-	"github.com/percore/percore"
-	"github.com/percore/percore/pool"
 )
 
 // readBytes is the size of net/http's read buffer, which it makes by
@@ -27,6 +21,9 @@ const peekBytes = 4
 
 // Read reads for net/http, or for crypto/tls.
 func (c *conn) Read(p []byte) (int, error) {
+	if c.peeksPreface(p) {
+		return 0, nil
+	}
 	switch st := c.state(); {
 	case st == stateNew && c.isTLS():
 		c.ext.begun.Store(true)
@@ -50,15 +47,10 @@ func (u *unreadFirst) Read(p []byte) (int, error) {
 
 // readUnread moves bytes that the fast path has left to p.
 func (c *conn) readUnread(p []byte) (n int) {
-	if !c.hasUnread() {
+	if c.detour == nil {
 		return 0
 	}
-	d := c.detour
-	n = copy(p, d.bytes)
-	if d.bytes = d.bytes[n:]; len(d.bytes) == 0 {
-		d.bytes = nil
-	}
-	return n
+	return c.detour.read(p)
 }
 
 // read reads from r, which is the connection or the TLS above it.
@@ -90,6 +82,9 @@ func (c *conn) awaitRequest(r io.Reader, p []byte) (int, error) {
 		if n > 0 && n < len(http2Begin) && err == nil && mayBegin(p, http2Begin[:n]) {
 			n = c.completeBegin(r, p, n)
 		}
+		if n >= len(http2Begin) && s.has(began) && mayBegin(p[:n], http2Begin) {
+			c.refuseHTTP2()
+		}
 	}
 	return c.endWait(p[:n], len(p), err)
 }
@@ -108,16 +103,52 @@ func (c *conn) completeBegin(r io.Reader, p []byte, n int) int {
 	return n
 }
 
+// refuseHTTP2 is for a connection that has had requests, and now begins as one that speaks HTTP/2
+// with prior knowledge. net/http leaves that to the handler, as a request "PRI * HTTP/2.0", and closes
+// the connection. But it takes the lease for a new connection, on which it would switch: behind a
+// proxy that shares connections among its clients one of them could hide requests from it in that way.
+//
+// Before it serves HTTP/1 it peeks at the preface, and reads no more bytes than that has. If a hundred
+// reads find nothing bufio gives up (io.ErrNoProgress), and net/http goes on with a request.
+func (c *conn) refuseHTTP2() {
+	if !c.isTLS() && protocols(c.queue.server.srv).UnencryptedHTTP2() {
+		c.remember().refuses = emptyReadsMax
+	}
+}
+
+// emptyReadsMax is more than bufio's maxConsecutiveEmptyReads, for both parts of the preface.
+const emptyReadsMax = 250
+
+// http2Preface is all that the client's preface has (RFC 9113, 3.4).
+const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// peeksPreface reports whether a read is one by which net/http peeks at the preface of HTTP/2, which it
+// must not see. If it does not give up, it is not as it is known, and the connection is closed.
+func (c *conn) peeksPreface(p []byte) bool {
+	d := c.detour
+	if d == nil || d.refuses == 0 {
+		return false
+	}
+	if d.refuses--; len(p) > len(http2Preface) {
+		d.refuses = 0
+		return false
+	}
+	if d.refuses == 0 {
+		_ = c.Close()
+	}
+	return true
+}
+
 // beginWait notes that a Read into a slice of size bytes waits for a request.
 func (c *conn) beginWait(size int) {
-	f := c.queue
-	s, ok := c.change(func(s connState) (connState, bool) { return s.beginWait(size, f.sweeper.ticks.Load()) })
+	q := c.queue
+	s, ok := c.change(func(s connState) (connState, bool) { return s.beginWait(size, q.sweeper.ticks.Load(), q.call.way) })
 	switch {
 	case !ok || s.state() == stateOpening:
-	case s.has(parkable) && (f.parksAtOnce || f.departure.Load() != nil || c.detour != nil && c.detour.comesBack()):
+	case s.has(parkable) && (q.parksAtOnce || q.departure.Load() != nil || !s.has(bare) && c.detour != nil && c.detour.comesBack()):
 		c.expireRead(s)
 	case s.has(dated) && size != readBytes:
-		f.server.stats.buffered.Add(1)
+		q.server.stats.buffered.Add(1)
 	}
 }
 
@@ -127,6 +158,9 @@ var longAgo = time.Unix(1, 0)
 // expireRead has the engine end the Read, waiting or about to, of a connection that was seen,
 // if that still waits: the next wait would have noted another tick.
 func (c *conn) expireRead(seen connState) {
+	if c.queue.call.keepAlivesOff.Load() {
+		return // it would be closed, and net/http, which waits, perhaps knows that keep-alives are on again
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to, ok := seen.expireRead(); ok && c.swap(seen, to) {
@@ -147,6 +181,9 @@ func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	s := c.load() // which does not change now: we have mu, and serve the lease
 	timeToPark := c.endedByUs(s, err)
 	to := s.endWait(p, size, timeToPark)
+	if len(p) == 0 && !timeToPark && isTimeout(err) {
+		to = s.timeOut(size, c.queue.call.way)
+	}
 	if to.state() == stateHTTP2 {
 		c.queue.forget(c)
 		c.queue.server.stats.http2.Add(1)
@@ -265,17 +302,22 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // trySetReadDeadline sets the read deadline of a connection that was seen, and reports
 // false if that has changed.
 func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err error) {
-	to, use := seen.setReadDeadline()
-	if use == deadlineReal || use == deadlineFirst && c.isFirst(t) {
-		c.real.set(instantOf(t))
+	to, use := seen.setReadDeadline(c.queue.call.way)
+	switch at := instantOf(t); {
+	case use == deadlineReal, use == deadlineNoted, use == deadlineFirst && c.isFirst(t):
+		c.real.set(at)
+	case use == deadlineShort && !to.has(predated):
+		c.real.set(c.queue.server.idleDeadline())
+	case use == deadlineRest && (c.real.get() == 0 || at != 0 && at < c.real.get()):
+		c.real.set(at)
 	}
 	if to != seen && !c.swap(seen, to) {
 		return false, nil
 	}
 	switch {
-	case use == deadlineEarly, to.has(expired), to.ending():
+	case use == deadlineEarly, use == deadlineNoted, to.has(expired), to.ending():
 		return true, nil // the engine gets the real one when the Read, or the lease, has ended
-	case use == deadlineFirst:
+	case use == deadlineFirst, use == deadlineRest, use == deadlineShort && c.parksSoon(to):
 		t = c.real.get().time()
 	case use == deadlineRequest:
 		t = c.queue.server.requestDeadline(t, c.real.get())
@@ -283,10 +325,17 @@ func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err err
 	return true, c.Conn.SetReadDeadline(t)
 }
 
+// parksSoon reports whether a connection that begins to wait will be parked about as soon as net/http
+// gives its buffers back, at the end of a short deadline. Then that deadline is not set: it would cost
+// two changes of the engine's deadline and a wake-up, for buffers that go anyway.
+func (c *conn) parksSoon(s connState) bool {
+	return !s.has(recentlyUsed) && c.queue.sweeper.tick <= 2*DefaultParkAfter/ticksToPark
+}
+
 // isFirst reports whether the deadline that net/http sets for the first header of a
 // connection counts. net/http counts from when it has got the connection, we from when it was
 // accepted: of the two the earlier counts. Over TLS both count from when hands were shaken, which
-// net/http may do again, in vain, with a deadline that it takes back. A header that the fast path has
+// net/http may do again, needlessly, with a deadline that it takes back. A header that the fast path has
 // read a part of has its deadline.
 func (c *conn) isFirst(t time.Time) bool {
 	at, real := instantOf(t), c.real.get()
@@ -308,7 +357,7 @@ func (c *conn) SetDeadline(t time.Time) error {
 // answered: without that a StateIdle is not net/http's. It sets it even if its first Read of
 // a lease fails: keepLocked makes up for that.
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	if s := c.load(); s.has(dated) {
+	if s := c.load(); s&(predated|dated|bare) != 0 {
 		c.mustLast()
 	}
 	if t.IsZero() {
@@ -349,34 +398,19 @@ func (c *conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	return c.Conn.WriteBuffers(v)
 }
 
-func (c *conn) ReadBuffer(n int) (*pool.Buffer, error) {
+func (c *conn) TryWrite(b []byte) (int, error) {
 	c.mustLast()
-	return c.Conn.ReadBuffer(n)
+	return c.Conn.TryWrite(b)
 }
 
-func (c *conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
+func (c *conn) TryWriteBuffers(v *net.Buffers) (int64, error) {
 	c.mustLast()
-	return c.Conn.ReadReady(lend, takeBack)
-}
-
-func (c *conn) TryRead(b []byte) (int, error) {
-	c.mustLast()
-	return c.Conn.TryRead(b)
+	return c.Conn.TryWriteBuffers(v)
 }
 
 func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 	c.mustLast()
 	return c.Conn.ReadFrom(r)
-}
-
-// WriteTo is percore.Conn's. It shows it the connection under a conn, so that the kernel
-// can move bytes from one to the other.
-func (c *conn) WriteTo(w io.Writer) (int64, error) {
-	c.mustLast()
-	if to, ok := w.(*conn); ok && !to.isTLS() {
-		w = to.Conn
-	}
-	return c.Conn.WriteTo(w)
 }
 
 func (c *conn) CloseRead() error {
@@ -392,53 +426,6 @@ func (c *conn) CloseWrite() error {
 func (c *conn) SetLinger(sec int) error {
 	c.mustLast()
 	return c.Conn.SetLinger(sec)
-}
-
-func (c *conn) File() (*os.File, error) {
-	c.mustLast()
-	return c.Conn.File()
-}
-
-func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	c.mustLast()
-	return c.Conn.SyscallConn()
-}
-
-// NetConn returns the percore.Conn. Closing it closes the connection; reading from
-// it and setting its read deadline get in net/http's way.
-func (c *conn) NetConn() net.Conn { return c.Conn }
-
-// errNotHijacked is the error of the readiness callback, and of SetNoWait, of a connection that
-// net/http uses: the adapter has armed one, and net/http's reads must wait.
-var errNotHijacked = errors.New("httpadapter: the readiness callback is free once the connection is hijacked")
-
-// OnReadable is percore.Conn's, on a hijacked connection. Otherwise it fails.
-func (c *conn) OnReadable(f func(error)) error {
-	if c.state() != stateHijacked {
-		return errNotHijacked
-	}
-	return c.Conn.OnReadable(f)
-}
-
-// NotifyReadable is percore.Conn's, on a hijacked connection. Otherwise it fails.
-func (c *conn) NotifyReadable(h percore.ReadableHandler) error {
-	if c.state() != stateHijacked {
-		return errNotHijacked
-	}
-	return c.Conn.NotifyReadable(h)
-}
-
-// SetNoWait is percore.Conn's, on a hijacked connection. Otherwise it fails.
-func (c *conn) SetNoWait(noWait bool) error {
-	if c.state() != stateHijacked {
-		return errNotHijacked
-	}
-	return c.Conn.SetNoWait(noWait)
-}
-
-// CancelOnReadable is percore.Conn's, on a hijacked connection.
-func (c *conn) CancelOnReadable() bool {
-	return c.state() == stateHijacked && c.Conn.CancelOnReadable()
 }
 
 func isTimeout(err error) bool {

@@ -3,7 +3,6 @@ package httpadapter
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -37,7 +38,7 @@ import (
 //
 // The programs leave out things that are left to chance on package net, too: bytes
 // that are under way when the server closes, resets in the middle of a request, and
-// time-outs. And one thing in which the adapter differs: a header that can be parsed
+// timeouts. And one thing in which the adapter differs: a header that can be parsed
 // but is refused, as one without Host is, when it is the first after parking, is
 // answered without a StateActive.
 
@@ -85,10 +86,10 @@ var requests = []struct {
 	{"GET /trailer HTTP/1.1\r\nHost: test\r\naccept: a\r\nAccept: b\r\nTE: trailers\r\n\r\n", false},
 	{"GET /none HTTP/1.1\r\nHost: test\r\nConnection: keep-alive\r\n\r\n", false},
 	{"GET /file HTTP/1.1\r\nHost: test\r\nRange: bytes=1-3\r\n\r\n", false},
-	{"GET /do HTTP/1.1\r\nHost: test\r\n\r\n", false},
-	{"POST /do HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nunread", false},
-	{"POST /do HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false},
-	{"HEAD /do HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"GET /do?OPS HTTP/1.1\r\nHost: test\r\n\r\n", false},
+	{"POST /do?OPS HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nunread", false},
+	{"POST /do?OPS HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false},
+	{"HEAD /do?OPS HTTP/1.1\r\nHost: test\r\n\r\n", false},
 	{"PUT /ok?q=1&r=%20 HTTP/1.1\r\nHost: test:80\r\nContent-Length: 3\r\n\r\nput", false},
 	{"POST /ok HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("long body", 1000), false},
 	{"POST /bytes HTTP/1.1\r\nHost: test\r\nContent-Length: 6000\r\n\r\n" + strings.Repeat("length", 1000), false},
@@ -100,6 +101,11 @@ var requests = []struct {
 	{"POST /closed HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nclosed", false},
 	{"POST /duplex HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\n\r\nduplex", false},
 	{"POST /unread HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("long body", 1000), false},
+	{"POST /do/raw?OPS HTTP/1.1\r\nHost: test\r\nContent-Length: 7\r\n\r\nunread!", false},
+	{"POST /do/raw?OPS HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("long body", 1000), false},
+	{"POST /do/timed?OPS HTTP/1.1\r\nHost: test\r\nContent-Length: 7\r\n\r\nunread!", false},
+	{"POST /do/timed?OPS HTTP/1.1\r\nHost: test\r\nContent-Length: 9000\r\n\r\n" + strings.Repeat("long body", 1000), false},
+	{"POST /do/proxied?OPS HTTP/1.1\r\nHost: test\r\nContent-Length: 7\r\n\r\nunread!", false},
 }
 
 // endingRequests are the last of their connection. They are sent in one piece,
@@ -122,26 +128,47 @@ var endingRequests = []string{
 	"POST /hijack HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody and more",
 	"POST /panic HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody",
 	"POST /close HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\nbody",
-	"POST /do HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\nConnection: close\r\n\r\nunread",
+	"POST /do?OPS HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\nConnection: close\r\n\r\nunread",
+	"POST /do/raw?OPS HTTP/1.1\r\nHost: test\r\nLast: yes\r\nContent-Length: 7\r\n\r\nunread!",
+	"POST /do/raw?OPS HTTP/1.1\r\nHost: test\r\nLast: yes\r\nContent-Length: 9001\r\n\r\nX" + strings.Repeat("long body", 1000),
 }
 
 // text returns the request's bytes.
 func (s step) text() string {
 	if s.last {
-		return strings.Replace(endingRequests[s.request], " /do ", " /do?"+s.handler+" ", 1)
+		return strings.Replace(endingRequests[s.request], "OPS", s.handler, 1)
 	}
-	return strings.Replace(requests[s.request].text, " /do ", " /do?"+s.handler+" ", 1)
+	return strings.Replace(requests[s.request].text, "OPS", s.handler, 1)
 }
 
-// operations are those that a handler for "/do" is made of.
-const operations = "wWfsnmihtTrRdx"
+// operations are those that a handler for "/do" is made of. The last three end the connection, so they
+// do something in endingRequests only.
+const operations = "wWfsnmihtTrRdxcDLPJ"
 
 // do is a handler that does as ops say.
 func do(rw http.ResponseWriter, r *http.Request, ops string) {
 	control := http.NewResponseController(rw)
+	last := r.Header.Get("Last") != ""
 	for i, op := range ops {
 		var err error
 		switch op {
+		case 'c':
+			err = r.Body.Close()
+		case 'D':
+			err = control.SetReadDeadline(time.Now().Add(time.Hour))
+		case 'L':
+			if last {
+				_, err = io.Copy(io.Discard, http.MaxBytesReader(rw, r.Body, 3))
+			}
+		case 'P':
+			if last {
+				panic(http.ErrAbortHandler)
+			}
+		case 'J':
+			if last {
+				hijackAndEnd(rw)
+				return
+			}
 		case 'w':
 			_, err = fmt.Fprintf(rw, "<%d>", i)
 		case 'W':
@@ -175,6 +202,51 @@ func do(rw http.ResponseWriter, r *http.Request, ops string) {
 			rw.Header().Add("X-Error", err.Error())
 		}
 	}
+}
+
+// hijackAndEnd answers without the ResponseWriter, and closes the connection.
+func hijackAndEnd(rw http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(rw).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	io.WriteString(conn, "hijacked")
+	conn.Close()
+}
+
+// doTimed is do within an http.TimeoutHandler whose time is up: a goroutine goes on with the request
+// while the server ends it.
+func doTimed(rw http.ResponseWriter, r *http.Request, ops string) {
+	returned := make(chan bool)
+	defer close(returned)
+	http.TimeoutHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(rw, r.Body, 1<<20)
+		do(withoutStatus{rw}, r, ops)
+		<-r.Context().Done()
+		<-returned
+		_, _ = io.Copy(io.Discard, r.Body)
+		r.Body, r.Header = http.NoBody, nil
+	}), time.Millisecond, "late").ServeHTTP(rw, r)
+}
+
+// withoutStatus ignores WriteHeader. An http.TimeoutHandler tells the log of a second call if its time
+// is not up yet, which is left to chance.
+type withoutStatus struct{ http.ResponseWriter }
+
+func (withoutStatus) WriteHeader(int) {}
+
+// doProxied is a proxy for a server that answers with the body.
+func doProxied(rw http.ResponseWriter, r *http.Request) {
+	(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "backend"}) },
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(r.Body)
+			return &http.Response{
+				StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, ContentLength: int64(len(body)),
+				Body: io.NopCloser(bytes.NewReader(body)), Request: r,
+			}, err
+		}),
+	}).ServeHTTP(rw, r)
 }
 
 var endings = []string{"half-close", "close", "reset", "server closes", "server shuts down"}
@@ -212,7 +284,7 @@ func decode(data []byte) program {
 		if requests[s.request].skip && !post {
 			s.request = 0
 		}
-		if strings.Contains(requests[s.request].text, " /do ") {
+		if strings.Contains(requests[s.request].text, "?OPS ") {
 			s.handler = ops()
 		}
 		text := s.text()
@@ -346,7 +418,7 @@ func (pf *performance) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	var body []byte
 	var err error
 	switch r.URL.Path {
-	case "/unread":
+	case "/unread", "/do/raw", "/do/timed", "/do/proxied":
 	case "/bytes":
 		body, err = io.ReadAll(iotest.OneByteReader(r.Body))
 	case "/part":
@@ -371,8 +443,14 @@ func (pf *performance) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	pf.seen = append(pf.seen, fmt.Sprintf("%s %s %s %q %v TLS %t same peer %t", r.Method, r.RequestURI, r.Proto, body, err, r.TLS != nil, r.RemoteAddr == pf.remote))
 	pf.mu.Unlock()
 	switch r.URL.Path {
-	case "/do":
+	case "/do", "/do/raw":
 		do(rw, r, r.URL.RawQuery)
+		return
+	case "/do/timed":
+		doTimed(rw, r, r.URL.RawQuery)
+		return
+	case "/do/proxied":
+		doProxied(rw, r)
 		return
 	case "/slow":
 		time.Sleep(2 * time.Millisecond)
@@ -464,14 +542,9 @@ func (pf *performance) play() []string {
 
 // A stage is a server that a program is played to.
 type stage struct {
-	t      testing.TB
-	ln     net.Listener
-	server interface {
-		Serve(net.Listener) error
-		ServeTLS(net.Listener, string, string) error
-		Shutdown(ctx context.Context) error
-		Close() error
-	}
+	t            testing.TB
+	ln           net.Listener
+	server       anyServer
 	clientConfig *tls.Config
 	served       chan error
 }

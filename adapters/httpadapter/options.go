@@ -9,7 +9,7 @@ import (
 // DefaultParkAfter is for how long a connection waits for its next request
 // before it is parked, unless [ParkAfter] says otherwise.
 //
-// Being parked and waking up again costs some 10 µs of processor time, about as much as a
+// Being parked and waking up again costs some 10 µs of CPU time, about as much as a
 // request. At this value a connection does it once every 0.7 s at the most, which is less than
 // a hundredth of a percent of a processor: one whose requests come closer to each other is
 // parked once and then no more (see [ParkAfter]). The price in turn is the memory of the
@@ -25,9 +25,10 @@ type config struct {
 	fastPath  bool
 	listen    percore.ListenConfig
 
-	// checkNetHTTP and checkTLS return why connections, and those over TLS, must not be parked, or nil.
-	// Tests replace them.
-	checkNetHTTP, checkTLS func() error
+	// checkNetHTTP returns the way in which net/http waits for a request, or why that is unknown.
+	// checkTLS returns why connections can't wait above crypto/tls, or nil. Tests replace them.
+	checkNetHTTP func() (waitWay, error)
+	checkTLS     func() error
 }
 
 // ParkAfter sets for how long a connection waits for its next request before it
@@ -45,7 +46,7 @@ type config struct {
 // thousand were opened at once, they are parked sooner, for the sake of memory: n times that
 // many after an n-th of the time.
 //
-// 0 parks a connection at once, which costs processor time if requests follow
+// 0 parks a connection at once, which costs CPU time if requests follow
 // each other closely. Below 0 nothing is ever parked, and connections go to
 // net/http as they are.
 func ParkAfter(d time.Duration) Option {
@@ -59,10 +60,10 @@ func ListenConfig(lc *percore.ListenConfig) Option {
 }
 
 // FastPath serves plain HTTP/1.1 requests past net/http: the adapter reads them, calls the
-// http.Server's Handler and answers, byte by byte as net/http would, for less processor time. All
+// http.Server's Handler and answers, byte by byte as net/http would, for less CPU time. All
 // that is not plain, HTTP/2 among it, goes to net/http. The package's documentation says what is
 // plain, and what differs.
 //
-// It has no effect off Linux, with the build tag percore_net, and where nothing is parked:
-// below 0 in [ParkAfter], in a bubble of testing/synctest, and if [Stats] has Unsafe.
+// It has no effect off Linux, with the build tag percore_net, below 0 in [ParkAfter], and in a bubble
+// of testing/synctest; over TLS also if crypto/tls does not read as it relies on.
 func FastPath() Option { return func(c *config) { c.fastPath = true } }

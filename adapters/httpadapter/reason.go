@@ -7,8 +7,9 @@ import "github.com/percore/percore/adapters/httpadapter/internal/http1"
 type reason uint8
 
 const (
-	reasonEnded  = reason(http1.Verdicts) + iota // the stream ended, or failed, in the middle of a request
-	reasonTarget                                 // a target that is none for package url
+	reasonEnded      = reason(http1.Verdicts) + iota // the stream ended, or failed, in the middle of a request
+	reasonTarget                                     // a target that is none for package url
+	reasonKeepAlives                                 // keep-alives are off: net/http knows when they are on again
 
 	reasonCount = iota + int(http1.Verdicts)
 )
@@ -21,6 +22,8 @@ func (r reason) String() string {
 		return "ended"
 	case reasonTarget:
 		return "target"
+	case reasonKeepAlives:
+		return "keep-alives"
 	}
 	return http1.Verdict(r).String()
 }

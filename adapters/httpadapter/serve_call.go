@@ -33,12 +33,14 @@ type serveCall struct {
 	base      context.Context
 	ctx       context.Context // of connections, before the user's ConnContext
 	queues    []*connQueue
-	fast      bool // plain requests are served without net/http
-	fieldsMax int  // how many fields net/http takes in the header of a request
+	keeps     bool    // connections wait here, without net/http, for their first byte and whenever net/http gives them back
+	way       waitWay // in which net/http waits: it gives connections back if that is known
+	fast      bool    // plain requests are served without net/http
+	fieldsMax int     // how many fields net/http takes in the header of a request
 	workers   []workers.Pool[*conn]
 	addrTexts *addrTexts    // nil without the fast path
 	standIn   *standIn      // nil without the fast path
-	parks     bool          // not in a bubble of testing/synctest, since loops, which are outside, can't reach a queue there
+	first     *bellwether   // of several, perhaps; nil if no connection waits without net/http
 	served    chan error    // the results of net/http's Serve, for each queue
 	done      chan struct{} // closed with the last reference
 
@@ -46,6 +48,9 @@ type serveCall struct {
 	refs    atomic.Int64 // accept loops and connections
 	ended   atomic.Bool  // net/http has closed a queue: it shuts down, or could not start
 	foreign atomic.Bool  // connections of other types were met, and the log was told
+
+	keepAlivesOff atomic.Bool                // no connection is to wait for another request
+	bellwether    atomic.Pointer[bellwether] // that net/http has, or is about to get; nil: none
 
 	// introducing is held while the user is told of a new connection: net/http calls
 	// ConnContext, and ConnState with StateNew, on one goroutine. The hooks may block, and
@@ -58,11 +63,14 @@ type serveCall struct {
 
 func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	call := &serveCall{server: s, listener: l, tls: config, base: context.Background(), done: make(chan struct{})}
-	call.parks = s.parks && !monotime.InBubble() && s.canParkTLS(config)
-	call.fast = s.fastPath && call.parks && protocols(s.srv).HTTP1()
+	call.keeps = s.keeps && !monotime.InBubble() // in a bubble of testing/synctest the loops, which are outside, can't reach a queue
+	if call.keeps && s.canReadTLS(config) {
+		call.way = s.way
+		call.fast = s.fastPath && protocols(s.srv).HTTP1()
+	}
 	call.fieldsMax = fieldsMax(s.srv)
 	if s.user.baseContext != nil {
-		call.base = s.user.baseContext(l)
+		call.base = s.callBaseContext(l)
 		if call.base == nil {
 			panic("BaseContext returned a nil context")
 		}
@@ -72,6 +80,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	call.workers = make([]workers.Pool[*conn], workerSets(len(listeners)))
 	for i := range call.workers {
 		call.workers[i].Work = (*conn).serve
+		call.workers[i].Look = (*conn).visitLoop
 	}
 	for i, from := range listeners {
 		q := &connQueue{call: call, server: s, from: from, wake: make(chan struct{}, 1), told: make(chan struct{}, 1), parksAtOnce: s.parkAfter == 0}
@@ -84,6 +93,12 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		call.standIn = newStandIn(call)
 		call.queues[0].standIn = call.standIn
 	}
+	call.keepAlivesOff.Store(s.keepAlivesOff.Load())
+	if call.keeps {
+		call.first = newBellwether(call)
+		call.bellwether.Store(call.first)
+		call.queues[0].mu.ready = []net.Conn{call.first}
+	}
 	call.served = make(chan error, len(call.queues))
 	call.refs.Store(int64(len(call.queues)))
 	s.mu.Lock()
@@ -91,6 +106,13 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	s.mu.calls[call] = struct{}{}
 	call.setDeparture(s.departureLocked(l))
 	return call
+}
+
+// callBaseContext calls the user's BaseContext.
+func (s *Server) callBaseContext(l net.Listener) context.Context {
+	serving.Add(1)
+	defer serving.Add(-1) // it may panic
+	return s.user.baseContext(l)
 }
 
 // procsPerWorkers is how many processors one set of workers keeps busy. Each request takes its lock
@@ -135,12 +157,14 @@ func (call *serveCall) run() error {
 		go func() {
 			err := call.server.srv.Serve(q)
 			call.standIn.settle() // if it was not accepted
+			call.first.settle()
 			call.served <- err
 			q.introduced()
 			q.closeKept()
 		}()
 		go func() {
 			call.standIn.await()
+			call.first.await()
 			failed <- q.acceptLoop()
 			call.release()
 		}()
@@ -201,9 +225,12 @@ func (call *serveCall) closeIdle() {
 	}
 }
 
+// parks reports whether net/http gives connections back that wait for a request.
+func (call *serveCall) parks() bool { return call.way != waitUnknown }
+
 // keepsAlive reports whether a connection may wait for another request.
 func (call *serveCall) keepsAlive() bool {
-	return !call.ended.Load() && !call.server.keepAlivesOff.Load()
+	return !call.ended.Load() && !call.keepAlivesOff.Load()
 }
 
 // connQueue is the listener that net/http accepts from. There is one per listener of
@@ -257,13 +284,16 @@ func (q *connQueue) Accept() (net.Conn, error) {
 			<-q.wake
 			continue
 		}
-		c, ok := nc.(*conn)
-		if !ok {
+		switch nc := nc.(type) {
+		case *bellwether:
+			return nc, nil
+		case *conn:
+			if lease := nc.lend(); lease != nil {
+				return lease, nil
+			}
+		default:
 			q.introduces = true
 			return nc, nil
-		}
-		if lease := c.lend(); lease != nil {
-			return lease, nil
 		}
 	}
 }
@@ -292,6 +322,9 @@ func (q *connQueue) Close() error {
 	}
 	call := q.call
 	call.ended.Store(true)
+	if b := call.bellwether.Load(); b != nil {
+		b.change(func() {}) // it may be silent
+	}
 	call.closeOnce.Do(func() { call.closeErr = call.listener.Close() })
 	return call.closeErr
 }
@@ -349,7 +382,9 @@ func (q *connQueue) lend(c *conn) (tick uint32) {
 	defer q.mu.Unlock()
 	q.mu.kept.remove(c)
 	q.mu.lent.add(c)
-	q.sweeper.joinedLocked(q.mu.lent.len)
+	if q.call.parks() {
+		q.sweeper.joinedLocked(q.mu.lent.len)
+	}
 	return q.sweeper.ticks.Load()
 }
 
@@ -414,7 +449,9 @@ func (q *connQueue) closeKept() {
 	q.mu.ready = nil
 	q.mu.Unlock()
 	for _, nc := range ready {
-		if _, ok := nc.(*conn); !ok {
+		switch nc.(type) {
+		case *conn, *bellwether:
+		default:
 			nc.Close()
 			q.told <- struct{}{}
 		}
@@ -451,7 +488,7 @@ const (
 // accepted takes a new connection in.
 func (q *connQueue) accepted(nc net.Conn) {
 	pc, ok := nc.(*percore.Conn)
-	if ok && q.call.parks {
+	if ok && q.call.keeps {
 		q.admitting.Store(true)
 		q.newConn(pc).start()
 		q.admitting.Store(false)
@@ -469,12 +506,21 @@ func (q *connQueue) accepted(nc net.Conn) {
 
 // warnForeign tells the log, once, that connections could be parked if not for their type.
 func (call *serveCall) warnForeign(nc net.Conn) {
-	if !call.parks || fastpath.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
+	if !call.keeps || fastpath.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return
 	}
-	call.server.logf("httpadapter: connections of type %T are served but not parked: "+
-		"while idle they keep a goroutine and buffers, as with net/http. Only a *percore.Conn is parked: "+
-		"give Serve the listener that percore.Listen returns, without a wrapper", nc)
+	call.server.logf("httpadapter: connections of type %T are served but not parked, and FastPath has no "+
+		"effect on them: while idle they keep a goroutine and buffers, as with net/http. Only a *percore.Conn "+
+		"is parked: give Serve the listener that percore.Listen returns, without a wrapper. %s", nc, insteadOf(nc))
+}
+
+// insteadOf says what to use in the place of the wrapper that has made nc.
+func insteadOf(nc net.Conn) string {
+	if _, ok := nc.(*tls.Conn); ok {
+		return "For TLS call ServeTLS in the place of tls.NewListener"
+	}
+	return "percore.ListenConfig limits connections by MaxConns, and reads PROXY headers by ProxyProtocol; " +
+		"TLS is served by ServeTLS"
 }
 
 // introduce has net/http take a connection that isn't ours, and returns when the user

@@ -7,7 +7,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -23,14 +22,17 @@ type Server struct {
 	// immutable
 	srv *http.Server
 	config
-	keepAlivesOff *atomic.Bool // see the function of this name
 
 	// written by install, before anything reads it
 	user  hooks
-	parks bool // connections may be parked
+	keeps bool    // connections may wait without net/http
+	way   waitWay // in which net/http waits, if that is for connections to be parked
 
 	// atomic
-	stats *counters // apart, so that they outlive the Server: see enlist
+	stats         *counters   // apart, so that they outlive the Server: see enlist
+	used          atomic.Bool // a Serve of the Server was called
+	bypassed      atomic.Bool // the log was told that the http.Server's own Serve was called
+	keepAlivesOff atomic.Bool // by SetKeepAlivesEnabled: each call knows better, see bellwether
 
 	installed sync.Once
 
@@ -49,7 +51,7 @@ type hooks struct {
 	baseContext func(net.Listener) context.Context
 }
 
-// Wrap returns a Server that runs srv on percore. srv is configured as ever,
+// Wrap returns a Server that runs srv on percore. srv is configured as usual,
 // before the first Serve. Wrap it once: a Server can serve several listeners.
 //
 // At the first Serve the Server puts functions of its own into srv.ConnState
@@ -57,23 +59,50 @@ type hooks struct {
 // user's: set these before, as net/http has it too. Nothing else of srv is
 // touched; it stays the server that handlers find by [http.ServerContextKey].
 //
-// srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work, with two
-// differences: Shutdown and Close don't wait until parked connections are
-// closed, which happens right afterwards, and SetKeepAlivesEnabled leaves them
-// open until their next request.
+// Start the server by the Server's methods. srv.Serve still works but parks nothing, and FastPath has
+// no effect; the log is told so, once. Wrap puts a function into srv.BaseContext that notices it and
+// calls the user's. It panics if srv is nil.
+//
+// srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work. (If srv has
+// DisableGeneralOptionsHandler, SetKeepAlivesEnabled(false) closes connections that wait only when
+// Serve was called more than five seconds ago.)
 func Wrap(srv *http.Server, opts ...Option) *Server {
+	if srv == nil {
+		panic("httpadapter: Wrap was called with a nil *http.Server")
+	}
 	s := &Server{
-		srv:           srv,
-		config:        config{parkAfter: DefaultParkAfter, checkNetHTTP: errParking, checkTLS: errTLS},
-		keepAlivesOff: keepAlivesOff(srv),
-		stats:         new(counters),
+		srv:    srv,
+		config: config{parkAfter: DefaultParkAfter, checkNetHTTP: wayOfNetHTTP, checkTLS: errTLS},
+		stats:  new(counters),
 	}
 	for _, opt := range opts {
 		opt(&s.config)
 	}
 	s.mu.calls = make(map[*serveCall]struct{})
+	s.noticeBypass()
 	return s
 }
+
+// noticeBypass makes the log tell of a call of the http.Server's own Serve, ListenAndServe or the like
+// in the place of the Server's. net/http calls BaseContext once for each.
+func (s *Server) noticeBypass() {
+	user := s.srv.BaseContext
+	s.srv.BaseContext = func(l net.Listener) context.Context {
+		if canPark && !s.used.Load() && serving.Load() == 0 && s.bypassed.CompareAndSwap(false, true) {
+			s.logf("httpadapter: Wrap was called for the http.Server that serves %s, and then the "+
+				"http.Server's own Serve: no connection is parked, and FastPath has no effect. Call Serve, "+
+				"ServeTLS, ListenAndServe or ListenAndServeTLS of what Wrap has returned", l.Addr())
+		}
+		if user == nil {
+			return context.Background()
+		}
+		return user(l)
+	}
+}
+
+// serving is how many Servers are calling BaseContext themselves: one that was wrapped twice, and
+// is used by the second Server, is no bypass.
+var serving atomic.Int32
 
 // ListenAndServe listens on the TCP address in the http.Server's Addr (":http" if
 // it is empty) with percore and serves. See [http.Server.ListenAndServe].
@@ -115,12 +144,24 @@ func (s *Server) listenOn(byDefault string) (net.Listener, error) {
 // Connections are parked if they are *percore.Conn. Those of other types, such as
 // the wrappers that netutil.LimitListener and PROXY-protocol listeners make, are
 // served as they are; [Stats] counts them, and the first of a Serve is logged. A
-// *percore.Listener is accepted from by one goroutine per socket.
-func (s *Server) Serve(l net.Listener) error { return s.serve(l, nil) }
+// *percore.Listener is accepted from by one goroutine per socket. A nil l is an error.
+func (s *Server) Serve(l net.Listener) error {
+	if l == nil {
+		return errNilListener
+	}
+	return s.serve(l, nil)
+}
+
+// errNilListener is what Serve returns in the place of a panic on another goroutine.
+var errNilListener = errors.New("httpadapter: Serve was called with a nil net.Listener; " +
+	"look at the error of the function that should have made it")
 
 // ServeTLS is Serve for TLS, with certificates as [http.Server.ServeTLS] takes
 // them. HTTP/1 connections are parked, above TLS.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	if l == nil {
+		return errNilListener
+	}
 	config, err := s.tlsConfig(certFile, keyFile)
 	if err != nil {
 		return err
@@ -193,9 +234,6 @@ func (s *Server) RegisterOnShutdown(f func()) { s.srv.RegisterOnShutdown(f) }
 func (s *Server) SetKeepAlivesEnabled(v bool) {
 	s.keepAlivesOff.Store(!v)
 	s.srv.SetKeepAlivesEnabled(v)
-	if v {
-		return
-	}
 	s.mu.Lock()
 	var calls []*serveCall
 	for call := range s.mu.calls {
@@ -203,40 +241,23 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 	}
 	s.mu.Unlock()
 	for _, call := range calls {
-		call.closeIdle()
-	}
-}
-
-// keepAlivesOff returns the flag by which srv knows that its SetKeepAlivesEnabled was called with
-// false. It is a private field of net/http's: if it isn't there, or doesn't follow the calls, then the
-// flag is a new one, and only the Server's own SetKeepAlivesEnabled sets it.
-func keepAlivesOff(srv *http.Server) *atomic.Bool {
-	field := func(of *http.Server) *atomic.Bool {
-		f := reflect.ValueOf(of).Elem().FieldByName("disableKeepAlives")
-		if !f.IsValid() || f.Type() != reflect.TypeFor[atomic.Bool]() {
-			return nil
+		if v {
+			call.keepAlivesOff.Store(false)
+			call.lookAgain()
+		} else {
+			call.endKeepAlives()
 		}
-		return (*atomic.Bool)(f.Addr().UnsafePointer())
 	}
-	var trial http.Server
-	flag := field(&trial)
-	if flag == nil {
-		return new(atomic.Bool)
-	}
-	trial.SetKeepAlivesEnabled(false)
-	off := flag.Load()
-	trial.SetKeepAlivesEnabled(true)
-	if !off || flag.Load() {
-		return new(atomic.Bool)
-	}
-	return field(srv)
 }
 
 // install puts the Server's functions in the place of the user's, and finds out whether
 // connections may be parked.
 func (s *Server) install() {
+	s.used.Store(true)
 	s.enlist()
-	s.parks = s.canPark()
+	if s.keeps = canPark && s.parkAfter >= 0 && !monotime.InBubble(); s.keeps { // in a bubble the check's timers run ahead
+		s.way = s.findWay()
+	}
 	s.user = hooks{s.srv.ConnState, s.srv.ConnContext, s.srv.BaseContext}
 	s.srv.ConnState = s.connState
 	if s.user.connContext != nil {
@@ -247,32 +268,33 @@ func (s *Server) install() {
 	}
 }
 
-// canPark reports whether connections may be parked. It says so in the log if net/http is the
-// reason that they may not.
-func (s *Server) canPark() bool {
-	if !canPark || s.parkAfter < 0 || monotime.InBubble() { // where the check's timers run ahead
-		return false
+// findWay returns the way in which net/http waits. If that is unknown it says so in the log.
+func (s *Server) findWay() waitWay {
+	way, err := s.checkNetHTTP()
+	if err == nil {
+		return way
 	}
-	err := s.checkNetHTTP()
-	if err != nil {
-		s.stats.unsafe.Store(true)
-		s.logf("httpadapter: idle connections keep their goroutines and buffers: they can't be parked, "+
-			"because net/http of %s does not wait for requests in the way that parking relies on: %v", runtime.Version(), err)
+	s.stats.unsafe.Store(true)
+	what := "idle connections keep their goroutines and buffers"
+	if s.fastPath {
+		what = "connections that the fast path has left to net/http stay there, with their goroutines and buffers"
 	}
-	return err == nil
+	s.logf("httpadapter: %s: they can't be parked, because net/http of %s does not wait for requests in a way "+
+		"that parking relies on: %v", what, runtime.Version(), err)
+	return waitUnknown
 }
 
-// canParkTLS reports whether connections may be parked that are served with config, which is nil without
-// TLS, if others may. It says so in the log if crypto/tls is the reason that they may not.
-func (s *Server) canParkTLS(config *tls.Config) bool {
+// canReadTLS reports whether connections that are served with config, which is nil without TLS, can wait
+// above crypto/tls. It says so in the log if they can't.
+func (s *Server) canReadTLS(config *tls.Config) bool {
 	if config == nil {
 		return true
 	}
 	err := s.checkTLS()
 	if err != nil {
 		s.stats.unsafe.Store(true)
-		s.logf("httpadapter: idle connections over TLS keep their goroutines and buffers: they can't be parked, "+
-			"because crypto/tls of %s does not read in the way that parking relies on: %v", runtime.Version(), err)
+		s.logf("httpadapter: idle connections over TLS keep their goroutines and buffers: they can't be parked or "+
+			"served by the fast path, because crypto/tls of %s does not read in the way that parking relies on: %v", runtime.Version(), err)
 	}
 	return err == nil
 }
@@ -286,7 +308,11 @@ func (s *Server) canParkTLS(config *tls.Config) bool {
 func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	c := s.ours(nc)
 	if c == nil {
-		if _, ok := nc.(*standIn); !ok {
+		switch nc := nc.(type) {
+		case *standIn:
+		case *bellwether:
+			nc.told(state)
+		default:
 			s.tell(nc, state)
 		}
 		return
@@ -309,6 +335,9 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 		// The user first: a deadline that he sets now is one that net/http replaces.
 		s.tell(c.identity(), state)
 		c.idle()
+		if call := c.queue.call; call.keepAlivesOff.Load() {
+			call.lookAgain()
+		}
 		return
 	case http.StateHijacked:
 		c.hijacked()
@@ -333,7 +362,8 @@ func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
 	if c := s.ours(nc); c != nil {
 		return c.ext.ctx
 	}
-	if _, ok := nc.(*standIn); ok {
+	switch nc.(type) {
+	case *standIn, *bellwether:
 		return ctx
 	}
 	return s.user.connContext(ctx, nc)

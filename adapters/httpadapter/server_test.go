@@ -197,6 +197,67 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// A call of the http.Server's own Serve after Wrap is told to the log, once, and works.
+func TestBypass(t *testing.T) {
+	needParking(t)
+	var told testnet.Log
+	type key struct{}
+	srv := &http.Server{
+		ErrorLog: log.New(&told, "", 0),
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(rw, r.Context().Value(key{}))
+		}),
+		BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, "base") },
+	}
+	Wrap(srv, FastPath())
+	var serving sync.WaitGroup
+	for range 2 {
+		ln, err := percore.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		serving.Go(func() { srv.Serve(ln) })
+		c := &client{testnet.Dial(t, ln), t, nil}
+		c.br = bufio.NewReader(c)
+		if got := c.get("/"); got != "base" {
+			t.Errorf("got the context's value %q, want the one of BaseContext", got)
+		}
+		c.Close()
+	}
+	srv.Close()
+	serving.Wait()
+	if got := told.Count("the http.Server's own Serve"); got != 1 {
+		t.Errorf("got %d lines of the mistake, want 1: %q", got, told.String())
+	}
+}
+
+// The Server's own Serve is no bypass, whether or not the http.Server was wrapped once more.
+func TestNoBypass(t *testing.T) {
+	f := start(t, echoPath, func(f *fixture) { Wrap(f.srv) })
+	f.dial().get("/")
+	f.shutdown()
+	if got := f.log.String(); got != "" {
+		t.Errorf("the log was told %q", got)
+	}
+}
+
+// A nil server or listener fails in the caller, with a sentence.
+func TestNothingToServe(t *testing.T) {
+	s := Wrap(&http.Server{})
+	if err := s.Serve(nil); err == nil || !strings.Contains(err.Error(), "nil net.Listener") {
+		t.Errorf("Serve(nil): got %v, want an error that says so", err)
+	}
+	if err := s.ServeTLS(nil, "", ""); err == nil || !strings.Contains(err.Error(), "nil net.Listener") {
+		t.Errorf("ServeTLS(nil): got %v, want an error that says so", err)
+	}
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "nil *http.Server") {
+			t.Errorf("Wrap(nil): got the panic %q, want one that says so", got)
+		}
+	}()
+	Wrap(nil)
+}
+
 func TestBaseContext(t *testing.T) {
 	type key struct{}
 	var calls atomic.Int32
@@ -485,7 +546,7 @@ func TestPrefaceInPieces(t *testing.T) {
 	}
 }
 
-// TestBeginOfPrefaceAlone: a request that looks like HTTP/2 at first is served or refused as ever.
+// TestBeginOfPrefaceAlone: a request that looks like HTTP/2 at first is served or refused as usual.
 func TestBeginOfPrefaceAlone(t *testing.T) {
 	for _, tt := range []struct{ pieces, want string }{
 		{"P|OST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n", "200 OK"},
@@ -620,7 +681,7 @@ func TestActiveWhileClosing(t *testing.T) {
 // that moment, in none of the lists.
 func TestKeepAlivesOffWhileParking(t *testing.T) {
 	between(t, func(s *Server, c *conn) {
-		s.keepAlivesOff.Store(true)
+		c.queue.call.keepAlivesOff.Store(true)
 		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // the wait ends, and so does net/http's lease
 	})
 }
@@ -728,7 +789,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// wantOfTimeout checks the outcome of a time-out. On a machine that is busy a short one
+// wantOfTimeout checks the outcome of a timeout. On a machine that is busy a short one
 // may pass before the client has said anything. So a wrong outcome counts when a long
 // one has it, too.
 func wantOfTimeout(t *testing.T, want string, shortest time.Duration, outcome func(d time.Duration) string) {
@@ -754,7 +815,7 @@ func (tt timeoutTest) want() string {
 	return fmt.Sprintf(`states %s, then "" <nil>, log ""`, tt.states)
 }
 
-// outcome tells the outcome of a time-out of d.
+// outcome tells the outcome of a timeout of d.
 func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
 	f := start(t, echoPath, func(f *fixture) { tt.configure(f.srv, d) })
 	c := f.dialAnyway()
@@ -784,7 +845,7 @@ func (f *fixture) outcome(c *client) string {
 	return fmt.Sprintf("states %s, then %q %v, log %q", states, rest, err, f.log.String())
 }
 
-// Time-outs that mean never must not overflow.
+// Timeouts that mean never must not overflow.
 func TestEndlessTimeouts(t *testing.T) {
 	needParking(t)
 	for name, configure := range map[string]func(srv *http.Server){
@@ -812,7 +873,7 @@ func TestReadTimeoutOfBody(t *testing.T) {
 		name   string
 		before int // requests
 		begin  string
-		rest   string // after 0.8 of the time-out; then 0.6 of it pass before the body
+		rest   string // after 0.8 of the timeout; then 0.6 of it pass before the body
 		want   string
 	}{
 		{"after parking", 1, "P", "OST /late HTTP/1.1\r\nHost: test\r\nContent-Length: 4\r\n\r\n", "body <nil>"},
@@ -831,7 +892,7 @@ func TestReadTimeoutOfBody(t *testing.T) {
 				c := f.dial()
 				for range tt.before {
 					if err := c.tryGet("/"); err != nil {
-						return err.Error() // the time-out has passed already
+						return err.Error() // the timeout has passed already
 					}
 					if canPark {
 						f.awaitParked(1)
@@ -1003,7 +1064,7 @@ func TestForeignConns(t *testing.T) {
 	}
 	other := f.dial()
 	other.get("/")
-	const want = "httpadapter: connections of type httpadapter.wrapped are served but not parked: "
+	const want = "httpadapter: connections of type httpadapter.wrapped are served but not parked, and FastPath "
 	if got := f.log.String(); canPark && (!strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1) {
 		t.Errorf("got log %q, want %q, once", got, want)
 	}

@@ -148,9 +148,9 @@ var edges = [stateCount]states{
 //
 //	bits    meaning
 //	0-4     the state
-//	5-15    flags
-//	16-17   the method of the last request: see method
-//	18-31   when the last wait for a request began, in ticks: see sweeper
+//	5-17    flags
+//	18-19   the method of the last request: see method
+//	20-31   when the last wait for a request began, in ticks: see sweeper
 //
 // Every change is one of the functions below. They are pure: their result takes effect when conn
 // swaps it in. The ones that return false have no meaning in the state at hand: another goroutine
@@ -159,11 +159,13 @@ type connState uint32
 
 const (
 	began        connState = 1 << (5 + iota) // a request has been answered, ever
+	predated                                 // idle: a deadline was set that is replaced by a short one: see waitWay
 	dated                                    // idle: the deadline was set since StateIdle
+	bare                                     // idle: net/http has given its buffer back: see waitWay
 	waiting                                  // opening, idle: a Read waits for a first byte, and
 	parkable                                 // may be ended to park the connection, which
 	expired                                  // is being done: the engine's deadline has passed
-	recentlyUsed                             // opening to idle: it was parked in vain: see sweeper
+	recentlyUsed                             // opening to idle: it was parked for nothing: see sweeper
 	sniffed                                  // the method is that of the request under way
 	inHeader                                 // arrived, busy: net/http has not got all of the lease's first header
 	answered                                 // busy: net/http has taken the write deadline of the request away
@@ -173,9 +175,9 @@ const (
 
 const (
 	stateMask   = 1<<5 - 1
-	methodShift = 16
-	methodMask  = 1<<18 - 1<<methodShift
-	tickShift   = 18
+	methodShift = 18
+	methodMask  = 1<<20 - 1<<methodShift
+	tickShift   = 20
 	tickMask    = 1<<(32-tickShift) - 1
 )
 
@@ -189,7 +191,7 @@ func (s connState) clear(fl connState) connState  { return s &^ fl }
 func (s connState) String() string {
 	text := s.state().String()
 	for i, name := range []string{
-		"began", "dated", "waiting", "parkable", "expired", "recentlyUsed", "sniffed", "inHeader", "answered", "unannounced",
+		"began", "predated", "dated", "bare", "waiting", "parkable", "expired", "recentlyUsed", "sniffed", "inHeader", "answered", "unannounced",
 		"disarmed",
 	} {
 		if s.has(began << i) {
@@ -247,7 +249,7 @@ func (s connState) enqueue() (connState, bool) {
 
 // lend is for a connection that net/http accepts at the given tick.
 func (s connState) lend(tick uint32) (connState, bool) {
-	to := s.to(stateOpening).clear(recentlyUsed | dated).set(unannounced)
+	to := s.to(stateOpening).clear(recentlyUsed | predated | dated | bare).set(unannounced)
 	if s.has(began) && s.since(tick) < parkTicksRecent {
 		to = to.set(recentlyUsed)
 	}
@@ -340,18 +342,61 @@ func (s connState) announce() (connState, bool) { return s.clear(unannounced), s
 // waits reports whether a Read would wait for a request.
 func (s connState) waits() bool { return s.state() == stateOpening || s.state() == stateIdle }
 
-// beginWait is for a Read into a slice of size bytes, at the given tick. If none of these is a
-// part of the request the connection may be parked meanwhile.
+// waitWay is how net/http waits for the next request, as far as that is known: see canary.go.
+//
+//	way           what it does after StateIdle
+//	waitUnknown   anything: none of its Reads is ever ended to park a connection
+//	waitOnce      it sets the deadline of the wait, and reads into its buffer
+//	waitTwice     it sets a short deadline and reads into its buffer. When that has expired it gives
+//	              an empty buffer back, sets the deadline of the wait, and reads one byte
+//	waitThrice    the same, and before all it sets the deadline of the wait as well
+//
+// These flags of idle tell how far it has got:
+//
+//	flags         meaning                                           a Read may be ended if
+//	-             nothing yet                                       never
+//	predated      the first of three deadlines was set              never
+//	dated         the deadline of the first Read was set            the buffer is empty
+//	dated bare    that Read, into the empty buffer, has timed out   never
+//	bare          the deadline of the second Read was set           it is for one byte
+type waitWay uint8
+
+const (
+	waitUnknown waitWay = iota
+	waitOnce
+	waitTwice
+	waitThrice
+)
+
+// givesBack reports whether net/http gives its buffer back when a short deadline has expired.
+func (way waitWay) givesBack() bool { return way == waitTwice || way == waitThrice }
+
+// beginWait is for a Read into a slice of size bytes, at the given tick. If net/http has none of
+// the request the connection may be parked meanwhile.
 //
 // In idle one deadline was set, the wait's own, and the slice is as long as the buffer of
-// net/http, so that this is empty. With no deadline net/http is not as it is known, and waits
-// for as long as it likes.
-func (s connState) beginWait(size int, tick uint32) (connState, bool) {
+// net/http, so that this is empty; or there is no buffer any more, and the second deadline was set.
+// With no deadline net/http is not as it is known, and waits for as long as it likes.
+func (s connState) beginWait(size int, tick uint32, way waitWay) (connState, bool) {
 	to := s.set(waiting)
-	if s.state() == stateOpening || s.has(dated) && size == readBytes {
+	switch {
+	case !s.waits() || way == waitUnknown:
+	case s.state() == stateOpening, s.has(dated) && !s.has(bare) && size == readBytes:
 		to = to.set(parkable).at(tick)
+	case s.has(bare) && !s.has(dated) && size == 1:
+		to = to.set(parkable) // the same wait
 	}
 	return to, s.waits()
+}
+
+// timeOut is for a Read into a slice of size bytes that has ended with nothing at net/http's own
+// deadline. If the deadline was the first of two net/http gives its empty buffer back.
+func (s connState) timeOut(size int, way waitWay) connState {
+	to := s.clear(waiting | parkable | expired)
+	if way.givesBack() && s.state() == stateIdle && s.has(dated) && size == readBytes {
+		to = to.set(bare)
+	}
+	return to
 }
 
 // mayPark reports whether a Read waits that may be ended to park the connection.
@@ -386,7 +431,7 @@ func (s connState) begin(p []byte, size int) connState {
 			to = to.to(stateArrived)
 		}
 		return to.set(inHeader).sniff(p)
-	case size == readBytes:
+	case size == readBytes, s.has(bare):
 		return to.sniff(s.skipNewlines(p))
 	}
 	return to.sniff(nil) // it began before p
@@ -417,7 +462,7 @@ func (s connState) finish() (connState, bool) {
 	if !s.has(sniffed) {
 		s = s.withMethod(methodUnknown) // of a pipelined request, whose first bytes were not seen as such
 	}
-	to := s.clear(sniffed | dated | inHeader | answered).set(began).to(stateIdle)
+	to := s.clear(sniffed | predated | dated | bare | inHeader | answered).set(began).to(stateIdle)
 	return to, s.state() == stateBusy && s.has(answered)
 }
 
@@ -439,6 +484,9 @@ type deadlineUse uint8
 const (
 	deadlinePlain   deadlineUse = iota // for the engine, as it is
 	deadlineReal                       // the one that goes on while the connection is parked
+	deadlineNoted                      // the same, which is replaced before a Read
+	deadlineShort                      // the one after which net/http gives its buffer back
+	deadlineRest                       // the one after that, unless the one that goes on is over before
 	deadlineFirst                      // net/http's for the first header of a new connection
 	deadlineRequest                    // net/http's for all of a request whose header it has got
 	deadlineEarly                      // net/http's for a header that has not begun
@@ -452,7 +500,7 @@ func (s connState) servedAlone() bool {
 }
 
 // setReadDeadline is for a read deadline, of which there are several: see conn.
-func (s connState) setReadDeadline() (connState, deadlineUse) {
+func (s connState) setReadDeadline(way waitWay) (connState, deadlineUse) {
 	switch s.state() {
 	case stateNew, stateFresh, stateShaking, stateQueued, stateParked, stateLeaving, stateServing, stateNotified, stateEnding, stateEnded:
 		return s, deadlineReal
@@ -462,10 +510,19 @@ func (s connState) setReadDeadline() (connState, deadlineUse) {
 		}
 		return s, deadlineFirst
 	case stateIdle:
-		if s.has(dated) && !s.has(waiting) {
+		switch {
+		case s.has(waiting):
+			return s, deadlineReal // the user's
+		case s.has(dated | bare):
+			return s.clear(dated), deadlineRest
+		case s.has(dated), s.has(bare):
 			// net/http has set the deadline of the wait, and now that of the header: it has
 			// seen all that it wanted of the next request in its buffer, without a Read.
 			return s.to(stateBusy), deadlinePlain
+		case way == waitThrice && !s.has(predated):
+			return s.set(predated), deadlineNoted
+		case way.givesBack():
+			return s.set(dated), deadlineShort
 		}
 		return s.set(dated), deadlineReal
 	case stateArrived, stateBusy:
@@ -513,6 +570,15 @@ func (s connState) close() (connState, bool) {
 		return s.to(stateClosedInHeader), true
 	}
 	return s.to(stateShut), true
+}
+
+// closeLent is for a connection that net/http has and is done with, though it has not closed it.
+func (s connState) closeLent() (connState, bool) {
+	switch s.state() {
+	case stateOpening, stateArrived, stateBusy, stateIdle:
+		return s.close()
+	}
+	return s, false
 }
 
 // endForGood is for a connection that will not be used again: net/http is done with it, or

@@ -39,8 +39,13 @@ func events() []event {
 		{"lend", func(s connState) (connState, bool) { return s.lend(parkTicksRecent) }},
 		{"lendForGood", connState.lendForGood},
 		{"announce", connState.announce},
-		{"beginWait, empty buffer", func(s connState) (connState, bool) { return s.beginWait(readBytes, 7) }},
-		{"beginWait", func(s connState) (connState, bool) { return s.beginWait(readBytes-1, 7) }},
+		{"beginWait, empty buffer", func(s connState) (connState, bool) { return s.beginWait(readBytes, 7, waitOnce) }},
+		{"beginWait", func(s connState) (connState, bool) { return s.beginWait(readBytes-1, 7, waitOnce) }},
+		{"beginWait, one byte", func(s connState) (connState, bool) { return s.beginWait(1, 7, waitTwice) }},
+		{"beginWait, unknown", func(s connState) (connState, bool) { return s.beginWait(readBytes, 7, waitUnknown) }},
+		{"timeOut", always(func(s connState) connState { return s.timeOut(readBytes, waitOnce) })},
+		{"timeOut, first of two", always(func(s connState) connState { return s.timeOut(readBytes, waitTwice) })},
+		{"timeOut, with bytes", always(func(s connState) connState { return s.timeOut(readBytes-1, waitTwice) })},
 		{"serve", connState.serve},
 		{"notify", connState.notify},
 		{"resumeServing", connState.resumeServing},
@@ -63,11 +68,14 @@ func events() []event {
 		{"completeHeader", connState.completeHeader},
 		{"answer", connState.answer},
 		{"finish", connState.finish},
-		{"setReadDeadline", always(func(s connState) connState { to, _ := s.setReadDeadline(); return to })},
+		{"setReadDeadline", always(func(s connState) connState { to, _ := s.setReadDeadline(waitOnce); return to })},
+		{"setReadDeadline, two", always(func(s connState) connState { to, _ := s.setReadDeadline(waitTwice); return to })},
+		{"setReadDeadline, three", always(func(s connState) connState { to, _ := s.setReadDeadline(waitThrice); return to })},
 		{"endLease", connState.endLease},
 		{"giveBack", connState.giveBack},
 		{"hijack", connState.hijack},
 		{"close", connState.close},
+		{"closeLent", connState.closeLent},
 		{"endForGood", connState.endForGood},
 	}
 }
@@ -146,6 +154,32 @@ func TestStateChanges(t *testing.T) {
 		{in(stateOpening), "beginWait, empty buffer", "opening waiting parkable"},
 		{in(stateOpening, began), "beginWait", "opening began waiting parkable"},
 		{in(stateShut, dated), "beginWait, empty buffer", none},
+		{in(stateOpening), "beginWait, unknown", "opening waiting"},
+		{in(stateIdle, dated), "beginWait, unknown", "idle dated waiting"},
+
+		// Two deadlines, and no buffer: the second wait may be parked as well.
+		{in(stateIdle, dated, waiting, parkable), "timeOut, first of two", "idle dated bare"},
+		{in(stateIdle, dated, waiting), "timeOut, with bytes", "idle dated"},
+		{in(stateIdle, waiting), "timeOut, first of two", "idle"},
+		{in(stateIdle, dated, waiting, parkable), "timeOut", "idle dated"},
+		{in(stateOpening, dated, waiting, parkable), "timeOut, first of two", "opening dated"},
+		{in(stateIdle), "setReadDeadline, two", "idle dated"},
+		{in(stateIdle), "setReadDeadline, three", "idle predated"},
+		{in(stateIdle, predated), "setReadDeadline, three", "idle predated dated"},
+		{in(stateIdle, predated, dated), "setReadDeadline, three", "busy predated dated"},
+		{in(stateIdle, predated), "beginWait, empty buffer", "idle predated waiting"},
+		{in(stateBusy, predated, dated, answered), "finish", "idle began"},
+		{in(stateIdle, dated, bare), "setReadDeadline", "idle bare"},
+		{in(stateIdle, dated, bare), "beginWait, empty buffer", "idle dated bare waiting"},
+		{in(stateIdle, dated, bare), "beginWait, one byte", "idle dated bare waiting"},
+		{in(stateIdle, dated), "beginWait, one byte", "idle dated waiting"},
+		{in(stateIdle, bare), "beginWait, one byte", "idle bare waiting parkable"},
+		{in(stateIdle, bare), "beginWait, empty buffer", "idle bare waiting"},
+		{in(stateIdle, bare), "setReadDeadline", "busy bare"},
+		{in(stateIdle, bare, waiting, parkable), "setReadDeadline", "idle bare waiting parkable"},
+		{in(stateIdle, bare, waiting, parkable), "endWait, park", "ending bare"},
+		{in(stateIdle, bare, waiting, parkable), "endWait, error", "idle bare"},
+		{in(stateQueued, began, bare), "lend", "opening began unannounced"},
 		{in(stateIdle, dated), "setReadDeadline", "busy dated"},
 		{in(stateIdle), "setReadDeadline", "idle dated"},
 		{in(stateIdle, dated, waiting), "setReadDeadline", "idle dated waiting"},
@@ -268,7 +302,7 @@ func TestStateNames(t *testing.T) {
 // TestStatePacking checks that no part of a connState gets into another one's way.
 func TestStatePacking(t *testing.T) {
 	for _, full := range []connState{0, ^connState(0)} {
-		for _, flag := range []connState{began, dated, waiting, parkable, expired, recentlyUsed, sniffed, inHeader, answered, unannounced, disarmed} {
+		for _, flag := range []connState{began, predated, dated, bare, waiting, parkable, expired, recentlyUsed, sniffed, inHeader, answered, unannounced, disarmed} {
 			w := full.to(stateIdle).at(tickMask - 1).withMethod(methodPOST)
 			before := fmt.Sprint(w.state(), w.since(0), w.method())
 			for range 2 {

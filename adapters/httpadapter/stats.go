@@ -5,7 +5,7 @@ import "sync/atomic"
 // Stats counts the fates of a [Server]'s connections. The counters are read one
 // after the other, not in one instant.
 type Stats struct {
-	Conns   int // connections open now that can be parked: not hijacked, not HTTP/2
+	Conns   int // connections open now that are the adapter's: of type *percore.Conn, not hijacked, not HTTP/2
 	Waiting int // of these, waiting for their first byte, without a goroutine
 	Parked  int // of these, parked between two requests, without a goroutine
 
@@ -22,9 +22,10 @@ type Stats struct {
 	Hijacked uint64 // connections that were hijacked
 	Buffered uint64 // waits for a request of which net/http had some bytes already
 
-	// Unsafe says that nothing is parked in this process, or nothing over TLS: its net/http does not
-	// wait for requests, or its crypto/tls does not read, in the way that parking relies on. The
-	// http.Server's ErrorLog has a line that names the difference.
+	// Unsafe says that net/http keeps the connections that it gets in this process, or those over TLS:
+	// it does not wait for requests, or crypto/tls does not read, in a way that parking relies on. The
+	// http.Server's ErrorLog has a line that names the difference. The fast path, and connections
+	// that wait for their first byte, need nothing of net/http; over TLS they need crypto/tls.
 	Unsafe bool
 }
 

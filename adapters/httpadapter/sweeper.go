@@ -25,7 +25,7 @@ import (
 //	others, up to crowdMin        24 ticks: 16 to 24        8 ticks
 //	others, n times crowdMin      24 / n, at least 2        a third of that
 //
-// A connection is recently used when it was parked in vain: its next request came
+// A connection is recently used when it was parked for nothing: its next request came
 // before it would have waited for 112 ticks. Being parked costs about as much as a
 // request, so a connection with a request every half second, of which there may be
 // thousands, would pay twice for each. So it is parked once only. The price is memory: a

@@ -18,7 +18,7 @@ import (
 // newSweptQueue makes a queue without an acceptor, and whose sweeper never sweeps
 // by itself.
 func newSweptQueue() *connQueue {
-	q := &connQueue{server: Wrap(new(http.Server))}
+	q := &connQueue{call: &serveCall{way: waitOnce}, server: Wrap(new(http.Server))}
 	q.sweeper = newSweeper(never, func() {})
 	return q
 }
@@ -356,7 +356,7 @@ func (c *conn) expireNow() {
 // never is a time to park after which no sweep comes during a test.
 const never = 1000 * time.Hour
 
-// TestRecentlyUsed: a connection that was parked in vain waits for longer the next time,
+// TestRecentlyUsed: a connection that was parked for nothing waits for longer the next time,
 // and only then.
 func TestRecentlyUsed(t *testing.T) {
 	needParking(t)

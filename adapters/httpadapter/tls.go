@@ -17,7 +17,7 @@ import (
 // Parking needs no look inside the *tls.Conn, which stays as it is. When its Read
 // reads from the connection it has used up all that it has buffered, except the
 // beginning of a record; so if there is nothing to read, nothing more can come out
-// of it until there is, and the engine watches for that. A time-out leaves it
+// of it until there is, and the engine watches for that. A timeout leaves it
 // intact.
 type tlsConn struct {
 	*tls.Conn

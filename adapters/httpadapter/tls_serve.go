@@ -16,7 +16,7 @@ import (
 // # Reading without waiting
 //
 // A worker must not wait in Read, and crypto/tls has no other. But when the connection below fails with
-// a net.Error that is Temporary, as a time-out is, a *tls.Conn returns that error, keeps the part of a
+// a net.Error that is Temporary, as a timeout is, a *tls.Conn returns that error, keeps the part of a
 // record that it has, and goes on with the next Read. So as long as a worker reads, the connection below
 // fails with percore.ErrWouldWait in the place of waiting.
 //
@@ -165,7 +165,7 @@ func (c *conn) ended() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.dry && !r.failed {
-		_ = r.peekLocked(c) // a time-out is a callback's to tell
+		_ = r.peekLocked(c) // a timeout is a callback's to tell
 	}
 	return r.failed
 }
@@ -177,7 +177,8 @@ func (x *exchange) watch() {
 	r := &c.ext.reader
 	r.mu.Lock()
 	var err error
-	if !x.over() {
+	watching := x.isWatching()
+	if watching {
 		err = r.peekLocked(c)
 	}
 	more := r.peeked
@@ -185,24 +186,17 @@ func (x *exchange) watch() {
 	switch {
 	case err != nil:
 		x.leave()
-	case !more && x.armAgain():
+	case watching && !more && x.armAgain():
 		return
 	}
 	c.wakeAfter(x, nil)
-}
-
-// over reports whether the connection's bytes are not x's any more, or those of its body.
-func (x *exchange) over() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return !x.watching || x.ended || x.hijacked
 }
 
 // armAgain arms the callback, which has come, if the client's end is still of interest to x, and
 // reports whether it is armed.
 func (x *exchange) armAgain() bool {
 	x.mu.Lock()
-	if !x.watching || x.ended || x.hijacked {
+	if !x.isWatchingLocked() {
 		x.mu.Unlock()
 		return false
 	}
@@ -269,6 +263,7 @@ func (c *conn) serveShakenLocked() {
 type tlsWire struct{ of *wire }
 
 func (w tlsWire) Write(p []byte) (int, error)          { return w.of.Write(p) }
+func (w tlsWire) Fail()                                { w.of.Fail() }
 func (w tlsWire) KeepAlives() bool                     { return w.of.KeepAlives() }
 func (w tlsWire) FinishBody() (reusable, tooLong bool) { return w.of.FinishBody() }
 func (w tlsWire) AppendDate(b []byte) []byte           { return w.of.AppendDate(b) }

@@ -37,6 +37,7 @@ func TestFastPathOverTLS(t *testing.T) {
 				"KeepAlivesOff":           TestFastPathKeepAlivesOff,
 				"KeepAlivesOffByServer":   TestFastPathKeepAlivesOffByServer,
 				"Timeouts":                TestFastPathTimeouts,
+				"Kept":                    TestFastPathKept,
 				"Limit":                   TestFastPathLimit,
 				"Files":                   TestFastPathFiles,
 				"LateWrites":              TestFastPathLateWrites,

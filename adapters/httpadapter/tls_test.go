@@ -306,7 +306,7 @@ func TestTLSClientCertificate(t *testing.T) {
 	}
 }
 
-// TestTLSGetCertificate: certificates are chosen as ever, also by a challenge
+// TestTLSGetCertificate: certificates are chosen as usual, also by a challenge
 // protocol of ALPN, as ACME has it; and a panic there is one connection's end.
 func TestTLSGetCertificate(t *testing.T) {
 	var challenged atomic.Bool

@@ -59,7 +59,7 @@ func (c *conn) serve() {
 func (t *turn) abandon() {
 	hijacked := false
 	if x := t.c.current.Swap(nil); x != nil {
-		if hijacked, _, _ = x.end(); hijacked {
+		if hijacked, _ = x.end(); hijacked {
 			x.dropBody()
 		} else {
 			t.c.send(x.Out())
@@ -174,6 +174,9 @@ func (t *turn) serveRequest(p []byte) bool {
 	if c.queue.call.ended.Load() {
 		return t.close() // as net/http does with a request that comes after Shutdown
 	}
+	if c.queue.call.keepAlivesOff.Load() {
+		return t.handOver(reasonKeepAlives)
+	}
 	x := c.newExchange(&t.head, p)
 	if x == nil {
 		return t.handOver(reasonTarget)
@@ -189,8 +192,7 @@ func (t *turn) serveRequest(p []byte) bool {
 		t.giveBuffer(x)
 	}
 	x.run(s.handler())
-	x.limited = x.returned && x.hitLimit()
-	hijacked, dated, watching := x.end()
+	hijacked, watching := x.end()
 	if hijacked {
 		x.dropBody()
 		c.current.Store(nil)
@@ -204,6 +206,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	if x.returned && x.req.MultipartForm != nil {
 		_ = x.req.MultipartForm.RemoveAll()
 	}
+	_ = c.Conn.SetWriteDeadline(time.Time{}) // a handler or a hook may have set one on the connection
 	if !sent || !reusable || !complete {
 		if sent && x.body != nil {
 			t.readBehind()
@@ -213,9 +216,6 @@ func (t *turn) serveRequest(p []byte) bool {
 			time.Sleep(closeDelay)
 		}
 		return t.close()
-	}
-	if dated || s.srv.WriteTimeout > 0 {
-		_ = c.Conn.SetWriteDeadline(time.Time{})
 	}
 	if t.have > 0 {
 		t.have = copy(p, p[used:t.have])
@@ -280,19 +280,24 @@ func (t *turn) begin(x *exchange) bool {
 	if !c.tellSafely(http.StateActive) {
 		return false
 	}
-	if x.awaitsBody() {
+	if x.body != nil {
 		t.disarm()
+		if c.state() == stateShut {
+			x.leave() // before x was there to be told
+		}
+		return true
 	}
+	c.setRealDeadline(0) // which the hook may have set
 	if t.armed && c.state() == stateNotified {
 		// The callback has come since an earlier request of a pipeline. That may have been about bytes
 		// that were read by then, so it tells this request nothing.
 		c.change(connState.resumeServing)
 		t.armed = false
 	}
-	if !t.armed && !x.awaitsBody() {
+	if !t.armed {
 		t.arm()
 	}
-	if !x.awaitsBody() && c.ended() || c.state() == stateShut {
+	if c.ended() || c.state() == stateShut {
 		x.leave() // before x was there to be told
 	}
 	return true
@@ -323,7 +328,7 @@ func (t *turn) arm() {
 	}
 }
 
-// disarm disarms the callback, which would come for the bytes of a body.
+// disarm disarms the callback: see bodyEnded. It would come for the bytes of the body.
 func (t *turn) disarm() {
 	if t.armed {
 		t.c.Conn.CancelOnReadable()

@@ -1,17 +1,22 @@
 package httpadapter
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/workers"
+	"github.com/percore/percore/loop"
 )
 
 // oneProcessor has the test run on a single one.
@@ -181,6 +186,42 @@ func TestWorkersEnd(t *testing.T) {
 	}
 }
 
+// A client's handler finds nothing on its goroutine that another client's has left there. If that has
+// locked the thread, whose credentials or namespace may be other ones now, the thread ends.
+func TestWorkersPassNothing(t *testing.T) {
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/leave" {
+			runtime.LockOSThread()
+			pprof.SetGoroutineLabels(pprof.WithLabels(r.Context(), pprof.Labels("user", "alice")))
+			return
+		}
+		var stack [128]byte
+		line, _, _ := bytes.Cut(stack[:runtime.Stack(stack[:], false)], []byte("\n"))
+		fmt.Fprintf(rw, "locked=%v labels=%v", bytes.Contains(line, []byte("locked to thread")), hasLabel("user"))
+	}, nil)
+	const n = 50
+	leaving, other := f.dial(), f.dial()
+	for range n {
+		leaving.get("/leave")
+		if got, want := other.get("/"), "locked=false labels=false"; got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+	}
+	f.wantFast(2 * n)
+}
+
+// hasLabel reports whether a goroutine that serves has a label in profiles.
+func hasLabel(label string) bool {
+	var profile strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	for g := range strings.SplitSeq(profile.String(), "\n\n") {
+		if strings.Contains(g, "httpadapter.hasLabel") && strings.Contains(g, `"`+label+`"`) {
+			return true
+		}
+	}
+	return false
+}
+
 // Shutdown and Close end the connections that no worker has begun with, besides the others.
 func TestWorkersShutdown(t *testing.T) {
 	const n = 100
@@ -216,4 +257,67 @@ func TestWorkersShutdown(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A worker that has no other connection to serve polls the loop itself: it serves what it finds while
+// the loop's goroutine is busy, or stands in line behind goroutines that compute.
+func TestWorkersVisitLoop(t *testing.T) {
+	arrived, proceed := make(chan bool), make(chan bool)
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			arrived <- true
+			<-proceed
+		}
+		echoPath(rw, r)
+	}, nil)
+	holder, other := f.dial(), f.dial()
+	for _, c := range []*client{holder, other} {
+		c.get("/")
+	}
+	f.awaitParked(2)
+	loops := make(map[*loop.Loop]bool)
+	for nc := range f.snapshot() {
+		loops[f.server.ours(nc).Conn.Loop()] = true
+	}
+	if len(loops) != 1 {
+		t.Skip("the two connections are on different loops")
+	}
+	holder.send(request("/hold"))
+	testnet.Receive(t, "the request", arrived)
+	release := make(chan bool)
+	defer close(release)
+	for l := range loops {
+		held := make(chan bool)
+		l.Submit(func() {
+			close(held)
+			<-release
+		})
+		testnet.Receive(t, "the loop's goroutine being held", held)
+	}
+	other.send(request("/other"))
+	for nc := range f.snapshot() {
+		if c := f.server.ours(nc); c.RemoteAddr().String() == other.LocalAddr().String() {
+			testnet.Eventually(t, "the request being there", func() bool { return hasArrived(t, c.Conn) })
+		}
+	}
+	close(proceed)
+	if got := other.answer(); got != "/other" {
+		t.Errorf("got the answer %q, want /other", got)
+	}
+	if got := holder.answer(); got != "/hold" {
+		t.Errorf("got the answer %q, want /hold", got)
+	}
+}
+
+// hasArrived reports whether there is something to read from c.
+func hasArrived(t *testing.T, c *percore.Conn) (arrived bool) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { arrived = sys.Readable(int(fd)) })
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return arrived
 }

@@ -2,6 +2,7 @@ package testnet
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,15 @@ import (
 	"testing"
 	"time"
 )
+
+// WebServer has the methods that an http.Server and an httpadapter.Server share, for tests that run
+// either.
+type WebServer interface {
+	Serve(l net.Listener) error
+	ServeTLS(l net.Listener, certFile, keyFile string) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
 
 // KeepAlive returns a function that makes a GET request on c and returns the body of the
 // response. It ends the test unless the response comes, with the status 200. It is for the

@@ -41,10 +41,13 @@
 //
 // # Memory
 //
-// Handlers may keep a request, its parts, and the ResponseWriter for as long as they like, so these
-// are allocated for each request, in as few pieces as possible. Buffers that no handler can reach come
-// from pools. A Response has some between the first Write and the next Flush or the end only, so one
-// that waits costs its own size.
+// Handlers may keep a request, its parts, and the ResponseWriter for as long as they like, so these are
+// allocated for each request. They lie in few pieces, but programs keep single parts, a Host or a token,
+// of very many requests. So a part holds at most 2 KiB beyond itself, however long the header is: the
+// parts of a short header share one allocation, and those of a long one lie in several (see cutter).
+// With net/http each field is an allocation, and the parts of the first line, long or not, hold one
+// another. Buffers that no handler can reach come from pools. A Response has some between the first
+// Write and the next Flush or the end only, so one that waits costs its own size.
 //
 // # Proof
 //

@@ -21,7 +21,7 @@ const (
 	TooLong   // the header is longer than the limit
 	LineEnd   // a line that does not end in CRLF, or an empty line before the request
 	Method    // not a token, or CONNECT, PRI
-	Target    // not a path: absolute, authority or asterisk form, or control characters
+	Target    // not a path: absolute, authority or asterisk form, control characters, or a bad escape
 	Version   // another version than HTTP/1.1
 	FieldName // not a token, or followed by a space; a folded line begins so, too
 	FieldByte // a control character in a value
@@ -149,7 +149,7 @@ func (h *Head) scanRequestLine(p []byte) (next int, v Verdict) {
 		return 0, Incomplete
 	}
 	h.target = i
-	if p[i] != ' ' {
+	if p[i] != ' ' || h.escaped && !hasGoodEscapes(h.path(p)) {
 		return 0, Target
 	}
 	if h.query == i-1 {
@@ -168,6 +168,28 @@ func (h *Head) scanRequestLine(p []byte) (next int, v Verdict) {
 		}
 	}
 	return i + len(rest), Plain
+}
+
+// path returns the target up to its query.
+func (h *Head) path(p []byte) []byte {
+	if h.query >= 0 {
+		return p[h.method+1 : h.query]
+	}
+	return p[h.method+1 : h.target]
+}
+
+// hasGoodEscapes reports whether each percent sign in a path begins an escape. net/http refuses any
+// other as soon as it has the first line.
+func hasGoodEscapes(path []byte) bool {
+	for {
+		i := bytes.IndexByte(path, '%')
+		if i < 0 {
+			return true
+		}
+		if path = path[i+1:]; len(path) < 2 || !isHex(path[0]) || !isHex(path[1]) {
+			return false
+		}
+	}
 }
 
 // isOddMethod reports whether a method gives the target another meaning.

@@ -8,95 +8,142 @@ import (
 	"strings"
 )
 
-// A Message is the memory of one request: the http.Request, and all that it refers to and that need
-// not be allocated by itself, except the values of its fields. It is never used for a second request,
-// since handlers may keep any part.
-type Message struct {
-	request http.Request
-	url     url.URL
-}
-
 // blank is where every request begins: [http.Request.WithContext] is the only way to give one a
 // context.
 var blank http.Request
 
-// Request makes the request of the head h, which was scanned at the start of p, in m and values, which
-// must be new. The values of the fields, without Host, lie in values, if there are no more of them than
-// it is long, and else in memory that Request allocates. It copies all that it needs of p, once, so p
-// may be overwritten afterwards.
+// Request makes the request of the head h, which was scanned at the start of p, in r. It must be a new
+// one for each request, since handlers may keep it. Request copies all that it needs of p, so p may be
+// overwritten afterwards. It writes the canonical form of the fields' names into p.
 //
 // All fields are as net/http sets them, except RemoteAddr, TLS, and the Body of a request that has
-// content: these are the caller's to set.
+// content: the caller must set these.
 //
-// It reports false if the target is none for package url; then the request is net/http's to refuse.
-func (h *Head) Request(ctx context.Context, p []byte, m *Message, values []string) (r *http.Request, ok bool) {
-	head := h.text(p)
-	uri := head[h.method+1 : h.target]
-	u := &m.url
+// It reports false if package url can't parse the target; then net/http must refuse the request.
+func (h *Head) Request(ctx context.Context, p []byte, r *http.Request) (ok bool) {
+	p = p[:h.Bytes]
+	h.canonicalize(p)
+	u, values := h.allocParts()
+	parts := cutter{p: p}
+	method := methodOf(&parts, h.method)
+	uri := parts.cut(h.method+1, h.target)
 	if h.escaped {
 		var err error
 		if u, err = url.ParseRequestURI(uri); err != nil {
-			return nil, false
+			return false
 		}
 	} else if u.Path = uri; h.query >= 0 {
-		u.Path, u.RawQuery = head[h.method+1:h.query], head[h.query+1:h.target]
+		u.Path, u.RawQuery = uri[:h.query-h.method-1], uri[h.query-h.method:]
 	}
-	m.request = *blank.WithContext(ctx)
-	r = &m.request
-	r.Method = methodOf(head[:h.method])
+	if len(uri) > chunkBytes {
+		detach(u, len(uri))
+	}
+	*r = *blank.WithContext(ctx)
+	r.Method = method
 	r.URL = u
 	r.RequestURI = uri
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
-	host := h.fields[h.host]
-	r.Host = head[host.value:host.valueEnd]
 	r.ContentLength = h.ContentLength
 	r.Close = h.Close
-	r.Header = h.header(head, values)
+	r.Header, r.Host = h.header(&parts, values)
 	if h.ContentLength == 0 {
 		r.Body = http.NoBody
 	}
-	return r, true
+	return true
 }
 
-// text returns the header with the names of its fields in their canonical form. The request is made
-// of parts of it.
-func (h *Head) text(p []byte) string {
-	if h.odd == 0 {
-		return string(p[:h.Bytes])
-	}
-	var b strings.Builder
-	b.Grow(h.Bytes)
-	pos := uint32(0)
+// canonicalize writes the names of the fields in their canonical form.
+func (h *Head) canonicalize(p []byte) {
 	for left := h.odd; left != 0; left &= left - 1 {
 		f := &h.fields[bits.TrailingZeros64(left)]
-		b.Write(p[pos:f.name])
 		at := wordStart
-		for _, c := range p[f.name:f.nameEnd] {
-			b.WriteByte(canonical[at][c])
+		for i, c := range p[f.name:f.nameEnd] {
+			p[f.name+uint32(i)] = canonical[at][c]
 			at = wordRest
 			if c == '-' {
 				at = wordStart
 			}
 		}
-		pos = f.nameEnd
 	}
-	b.Write(p[pos:h.Bytes])
-	return b.String()
 }
 
-// header makes the Header, without Host, which net/http takes out.
-func (h *Head) header(head string, values []string) http.Header {
-	if h.Fields-1 > len(values) {
-		values = make([]string, h.Fields-1)
+// Memory for the URL of a request and the values of its fields: as many as most programs send, and as
+// browsers do. A handler that keeps the one keeps the other, so it is for short headers.
+type (
+	partsOfFew struct {
+		url    url.URL
+		values [fieldsFew]string
 	}
-	header := make(http.Header, h.Fields-1)
+	partsOfMany struct {
+		url    url.URL
+		values [fieldsMany]string
+	}
+)
+
+const (
+	fieldsFew  = 3
+	fieldsMany = 12
+)
+
+// allocParts returns memory for the URL, and for the values of all fields but Host.
+func (h *Head) allocParts() (*url.URL, []string) {
+	switch n := h.Fields - 1; {
+	case h.Bytes > chunkBytes || n > fieldsMany:
+		return new(url.URL), make([]string, n)
+	case n > fieldsFew:
+		m := new(partsOfMany)
+		return &m.url, m.values[:]
+	default:
+		m := new(partsOfFew)
+		return &m.url, m.values[:]
+	}
+}
+
+// A cutter makes strings of parts of a header, in the order of their places. A string that a handler
+// keeps holds the memory that it lies in, so parts share memory only up to chunkBytes: a short header
+// is one allocation, and a long one takes some more.
+type cutter struct {
+	p        []byte
+	chunk    string // a copy of p[from:to]
+	from, to int
+}
+
+// chunkBytes is the most that a part of a request may hold beyond itself.
+const chunkBytes = 2 << 10
+
+// cut returns p[start:end]. The part does not begin before the one of the last call.
+func (c *cutter) cut(start, end int) string {
+	if end > c.to {
+		c.from, c.to = start, min(start+chunkBytes, len(c.p))
+		if end > c.to || end-start > chunkBytes/2 && c.to < len(c.p) {
+			c.to = end // a long part shares memory with no other, unless the whole header is short
+		}
+		c.chunk = string(c.p[c.from:c.to])
+	}
+	return c.chunk[start-c.from : end-c.from]
+}
+
+// detach copies the parts of a URL that would hold much of a long target.
+func detach(u *url.URL, targetBytes int) {
+	for _, s := range []*string{&u.Path, &u.RawPath, &u.RawQuery} {
+		if targetBytes-len(*s) > chunkBytes {
+			*s = strings.Clone(*s)
+		}
+	}
+}
+
+// header makes the Header, without Host, which net/http takes out, and returns the host, too.
+func (h *Head) header(parts *cutter, values []string) (header http.Header, host string) {
+	header = make(http.Header, h.Fields-1)
 	var seen uint64 // a bit for each name so far; two names may share one
 	for i := range h.Fields {
+		f := &h.fields[i]
 		if i == h.host {
+			host = parts.cut(int(f.value), int(f.valueEnd))
 			continue
 		}
-		f := &h.fields[i]
-		name, value := head[f.name:f.nameEnd], head[f.value:f.valueEnd]
+		name := parts.cut(int(f.name), int(f.nameEnd))
+		value := parts.cut(int(f.value), int(f.valueEnd))
 		bit := uint64(1) << ((uint(len(name)) + 3*uint(name[0]) + 7*uint(name[len(name)-1])) % 64)
 		if seen&bit != 0 {
 			if vv, ok := header[name]; ok {
@@ -108,18 +155,26 @@ func (h *Head) header(head string, values []string) http.Header {
 		values[0] = value
 		header[name], values = values[:1:1], values[1:] // an append must not reach the next field's value
 	}
-	return header
+	return header, host
 }
 
-// methodOf returns a method without holding the rest of the header, for those that are common.
-func methodOf(s string) string {
-	switch s {
+// methodOf returns the method, which ends at end. The common ones hold no memory of the request.
+func methodOf(parts *cutter, end int) string {
+	switch m := parts.p[:end]; string(m) {
 	case http.MethodGet:
 		return http.MethodGet
 	case http.MethodPost:
 		return http.MethodPost
 	case http.MethodHead:
 		return http.MethodHead
+	case http.MethodPut:
+		return http.MethodPut
+	case http.MethodPatch:
+		return http.MethodPatch
+	case http.MethodDelete:
+		return http.MethodDelete
+	case http.MethodOptions:
+		return http.MethodOptions
 	}
-	return s
+	return parts.cut(0, end)
 }

@@ -9,12 +9,16 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -53,8 +57,8 @@ var requests = []struct {
 
 	{"fragment", "GET /a#b HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
 	{"parameters of a segment", "GET /a;b=c/d:e@f HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
-	{"half an escape", "GET /% HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
-	{"wrong escape", "GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
+	{"half an escape", "GET /% HTTP/1.1\r\nHost: h\r\n\r\n", Target},
+	{"wrong escape", "GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", Target},
 	{"escaped NUL", "GET /%00 HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
 	{"wrong escape in the query", "GET /?%zz HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
 	{"dots", "GET /../a/./%2e%2E//b HTTP/1.1\r\nHost: h\r\n\r\n", Plain},
@@ -230,8 +234,8 @@ func manyFields(n int) string {
 // asHere reads the request that h was scanned from; nil if it is none.
 func asHere(h *Head, p []byte) *http.Request {
 	scanned := bytes.Clone(p)
-	r, ok := h.Request(context.Background(), scanned, new(Message), make([]string, len(scanned)%13))
-	if !ok {
+	r := new(http.Request)
+	if !h.Request(context.Background(), scanned, r) {
 		return nil
 	}
 	for i := range scanned {
@@ -265,6 +269,7 @@ type netHTTP struct {
 	conns pipes
 	srv   *http.Server
 	ended sync.WaitGroup
+	limit int // of the headers that are compared, in bytes
 }
 
 // requestKey is the context key of the channel that a connection's requests go to.
@@ -278,7 +283,7 @@ type servedConn struct {
 
 // startNetHTTP starts a server, after set has changed its settings.
 func startNetHTTP(t testing.TB, set ...func(*http.Server)) *netHTTP {
-	s := &netHTTP{conns: make(pipes)}
+	s := &netHTTP{conns: make(pipes), limit: limitBytes}
 	s.srv = &http.Server{
 		ErrorLog: log.New(io.Discard, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -347,7 +352,7 @@ func consumed(p []byte) int {
 func (s *netHTTP) wantSame(t *testing.T, p []byte) {
 	t.Helper()
 	var h Head
-	if h.Scan(p, limitBytes) != Plain {
+	if h.Scan(p, s.limit) != Plain {
 		return
 	}
 	got, want := asHere(&h, p), s.serve(t, p)
@@ -368,6 +373,27 @@ func TestSameRequest(t *testing.T) {
 	s := startNetHTTP(t)
 	for _, r := range requests {
 		s.wantSame(t, []byte(r.head))
+	}
+}
+
+// TestSameLong: headers that take several chunks, with the chunks' ends at each place of a field.
+func TestSameLong(t *testing.T) {
+	s := startNetHTTP(t)
+	s.limit = 8 * chunkBytes
+	const step = 97
+	for bulk := 0; bulk < 2*chunkBytes; bulk += step {
+		fill := strings.Repeat("f", bulk)
+		for _, format := range []string{
+			"GET /%s?q HTTP/1.1\r\nHost: h\r\nA: b\r\n\r\n",
+			"GET /a%%2fb/%s?q HTTP/1.1\r\nHost: h\r\nA: b\r\n\r\n",
+			"GET /p?%s HTTP/1.1\r\nHost: h\r\nA: b\r\n\r\n",
+			"%sx / HTTP/1.1\r\nHost: h\r\nA: b\r\n\r\n",
+			"GET / HTTP/1.1\r\nx-fill: %s\r\nhost: h\r\na-b: c\r\n" + manyFields(20) + "x-fill: again\r\n\r\n",
+			"GET / HTTP/1.1\r\nHost: h\r\nx%s-y: z\r\na-b: c\r\n" + manyFields(20) + "\r\n",
+		} {
+			s.wantSame(t, fmt.Appendf(nil, format, fill))
+			s.wantSame(t, fmt.Appendf(nil, strings.Replace(format, "A: b", "a: "+strings.Repeat("g", 3*chunkBytes/4), 1), fill))
+		}
 	}
 }
 
@@ -456,19 +482,116 @@ func TestFieldCount(t *testing.T) {
 
 // TestValuesApart: an append to one field's values does not reach another's.
 func TestValuesApart(t *testing.T) {
-	head := []byte("GET / HTTP/1.1\r\nHost: h\r\nA: 1\r\nB: 2\r\nC: 3\r\n\r\n")
-	var h Head
-	if v := h.Scan(head, limitBytes); v != Plain {
-		t.Fatalf("Scan: got %v, want plain", v)
-	}
-	for n := range 5 {
-		r, _ := h.Request(context.Background(), head, new(Message), make([]string, n))
-		r.Header.Add("A", "more")
-		want := http.Header{"A": {"1", "more"}, "B": {"2"}, "C": {"3"}}
-		if !reflect.DeepEqual(r.Header, want) {
-			t.Errorf("Header, with memory for %d values: got %v, want %v", n, r.Header, want)
+	for _, fields := range []int{0, 1, fieldsFew - 2, fieldsFew - 1, fieldsFew, fieldsMany - 2, fieldsMany - 1, fieldsMany, fieldsMax - 3} {
+		for _, length := range []int{1, chunkBytes} {
+			head := []byte("GET / HTTP/1.1\r\nA: 1\r\nHost: h\r\n" + manyFields(fields) +
+				"B: " + strings.Repeat("2", length) + "\r\n\r\n")
+			var h Head
+			if v := h.Scan(head, 2*chunkBytes); v != Plain {
+				t.Fatalf("Scan: got %v, want plain", v)
+			}
+			var r http.Request
+			h.Request(context.Background(), head, &r)
+			want := r.Header.Clone()
+			want["A"] = append(want["A"], "more")
+			r.Header.Add("A", "more")
+			if !reflect.DeepEqual(r.Header, want) {
+				t.Errorf("Header of %d fields: got %v, want %v", fields, r.Header, want)
+			}
 		}
 	}
+}
+
+// TestKept: a part of a request that a handler keeps holds little memory beyond itself, no matter how
+// long the header is and where its bulk is.
+func TestKept(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	const (
+		n         = 50
+		longBytes = 60_000
+	)
+	long := strings.Repeat("f", longBytes)
+	for _, head := range []struct{ name, text string }{
+		{"short", "PURGE /p/q?x=1 HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\n\r\n"},
+		{"a chunk", "PURGE /p/q?x=1 HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\nX-Fill: " +
+			long[:chunkBytes-200] + "\r\n\r\n"},
+		{"long field", "PURGE /p/q?x=1 HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nX-Fill: " + long + "\r\nCookie: session=s\r\n\r\n"},
+		{"long field first", "PURGE /p/q?x=1 HTTP/1.1\r\nx-fill: " + long + "\r\nhost: h.example\r\nx-key: k\r\ncookie: session=s\r\n\r\n"},
+		{"long name", "PURGE /p/q?x=1 HTTP/1.1\r\nHost: h.example\r\n" + long + ": k\r\nX-Key: k\r\nCookie: session=s\r\n\r\n"},
+		{"many fields", "PURGE /p/q?x=1 HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\n" +
+			strings.Repeat("X-Fill: "+long[:longBytes/40]+"\r\n", 40) + "\r\n"},
+		{"many short fields", "PURGE /p/q?x=1 HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\n" +
+			strings.Repeat("X-Fill: "+long[:500]+"\r\n", 40) + "\r\n"},
+		{"long query", "PURGE /p/q?" + long + " HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\n\r\n"},
+		{"long path", "PURGE /" + long + "?x=1 HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\n\r\n"},
+		{"long escaped path", "PURGE /%2f" + long + "?x=1 HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\n\r\n"},
+		{"escaped path and long query", "PURGE /%c3%a4?" + long + " HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\n\r\n"},
+		{"long method", long + " /p/q?x=1 HTTP/1.1\r\nHost: h.example\r\nX-Key: k\r\nCookie: session=s\r\n\r\n"},
+	} {
+		var h Head
+		if v := h.Scan([]byte(head.text), 2*longBytes); v != Plain {
+			t.Fatalf("%s: got %v, want plain", head.name, v)
+		}
+		for _, kept := range []struct {
+			name string
+			of   func(r *http.Request) string
+		}{
+			{"method", func(r *http.Request) string { return r.Method }},
+			{"RequestURI", func(r *http.Request) string { return r.RequestURI }},
+			{"path", func(r *http.Request) string { return r.URL.Path }},
+			{"raw path", func(r *http.Request) string { return r.URL.RawPath }},
+			{"query", func(r *http.Request) string { return r.URL.RawQuery }},
+			{"host", func(r *http.Request) string { return r.Host }},
+			{"value", func(r *http.Request) string { return r.Header["X-Key"][0] }},
+			{"last name", func(r *http.Request) (last string) {
+				for name := range r.Header {
+					last = max(last, name)
+				}
+				return last
+			}},
+			{"cookie", func(r *http.Request) string {
+				c, _ := r.Cookie("session")
+				return c.Value
+			}},
+		} {
+			var keep [n]string
+			before := heapBytes()
+			for i := range keep {
+				r := new(http.Request)
+				h.Request(context.Background(), []byte(head.text), r)
+				keep[i] = kept.of(r)
+			}
+			got := (heapBytes() - before) / n
+			self := len(keep[0])
+			if most := self + self/4 + chunkBytes + 200; got > most { // the allocator rounds up
+				t.Errorf("%s: a kept %s of %d bytes holds %d, want at most %d", head.name, kept.name, self, got, most)
+			}
+			runtime.KeepAlive(&keep)
+		}
+		var keep [n]*url.URL
+		before := heapBytes()
+		for i := range keep {
+			r := new(http.Request)
+			h.Request(context.Background(), []byte(head.text), r)
+			keep[i] = r.URL
+		}
+		self := 2*len(keep[0].RequestURI()) + int(unsafe.Sizeof(url.URL{}))
+		if got, most := (heapBytes()-before)/n, self+self/4+chunkBytes+400; got > most {
+			t.Errorf("%s: a kept URL of %d bytes holds %d, want at most %d", head.name, self, got, most)
+		}
+		runtime.KeepAlive(&keep)
+	}
+}
+
+// heapBytes returns the memory that is in use.
+func heapBytes() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
 
 // TestVerdictNames: each verdict has a name of its own.

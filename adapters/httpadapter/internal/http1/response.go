@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // A Conn is the connection of a [Response]. Its Write sends bytes of answers, and blocks; once it has
@@ -18,6 +19,10 @@ import (
 // The Response calls it from the goroutine of the handler only.
 type Conn interface {
 	io.Writer
+
+	// Fail closes the connection, since a part of the body could not be sent. It may be called more than
+	// once, and block for as long as a Write.
+	Fail()
 
 	// KeepAlives reports whether the server may keep the connection open after the answer.
 	KeepAlives() bool
@@ -69,6 +74,7 @@ type Response struct {
 	body   []byte      // the beginning of the body, or of the next chunk; memory of bodies
 	out    []byte      // bytes for the connection
 	err    error       // why the connection failed
+	lost   error       // err, once a part of the body was lost by it: from then on Write fails, as with net/http
 
 	length   int64 // of the body: declared, or of one that has ended; -1: not known
 	written  int64 // bytes of the body that the handler has written
@@ -86,6 +92,9 @@ type Response struct {
 	sent       bool
 	chunking   bool
 	pooled     bool // out is memory of outs
+	noted      bool // the handler's header says Connection: close since the body was too large
+
+	tooLarge atomic.Bool // see SetTooLarge
 }
 
 const (
@@ -129,7 +138,37 @@ func (w *Response) Header() http.Header {
 	if w.header == nil {
 		w.header = make(http.Header)
 	}
+	if tooLargeInHeader && w.TooLarge() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.noteTooLarge()
+	}
 	return w.header
+}
+
+// SetTooLarge says whether the request's body is larger than the handler reads, as far as is known. If
+// it is when the header is sent, the answer does not wait for the rest of the body, and says that the
+// connection is closed. Unlike the other methods it may be called by any goroutine.
+func (w *Response) SetTooLarge(tooLarge bool) {
+	if w.TooLarge() != tooLarge {
+		w.tooLarge.Store(tooLarge)
+	}
+}
+
+// TooLarge reports what SetTooLarge has said.
+func (w *Response) TooLarge() bool { return w.tooLarge.Load() }
+
+// noteTooLarge sets the handler's header as net/http does when the body is too large, once, so that the
+// handler may change it. net/http does it when a read meets the limit, on the reader's goroutine.
+func (w *Response) noteTooLarge() {
+	if w.noted || w.wrote || w.phase != handling {
+		return
+	}
+	w.noted, w.closes = true, true
+	if w.header == nil {
+		w.header = make(http.Header)
+	}
+	w.header.Set("Connection", "close")
 }
 
 // WriteHeader fixes status and header. A status of 1xx, except 101, is sent at once, and another one
@@ -142,8 +181,8 @@ func (w *Response) WriteHeader(status int) {
 
 func (w *Response) writeHeader(status int) {
 	switch {
-	case w.phase == finished:
-		return
+	case w.phase == finished && !w.wrote:
+		return // the handler has panicked
 	case w.phase == hijacked:
 		fn, file, line := caller()
 		w.conn.Logf("http: response.WriteHeader on hijacked connection from %s (%s:%d)", fn, file, line)
@@ -154,6 +193,9 @@ func (w *Response) writeHeader(status int) {
 		return
 	case status < 100 || status > 999:
 		panic("invalid WriteHeader code " + strconv.Itoa(status)) // as net/http does: the handler's mistake
+	}
+	if tooLargeInHeader && w.TooLarge() {
+		w.noteTooLarge()
 	}
 	w.takeOut()
 	if status < 200 && status != http.StatusSwitchingProtocols {
@@ -195,7 +237,7 @@ func (w *Response) Write(p []byte) (n int, err error) {
 		return 0, err
 	}
 	// The chunks must be those of a bufio.Writer of bodyBytesMax.
-	for len(p) > bodyBytesMax-len(w.body) && w.failure() == nil {
+	for len(p) > bodyBytesMax-len(w.body) && w.lost == nil {
 		m := bodyBytesMax - len(w.body)
 		if len(w.body) == 0 {
 			m = w.emit(p)
@@ -206,7 +248,7 @@ func (w *Response) Write(p []byte) (n int, err error) {
 		n += m
 		p = p[m:]
 	}
-	if err := w.failure(); err != nil {
+	if err := w.lost; err != nil {
 		return n, err
 	}
 	w.body = append(w.takeBody(), p...)
@@ -221,26 +263,18 @@ func (w *Response) WriteString(s string) (n int, err error) {
 	if err := w.admit(len(s)); err != nil || len(s) == 0 {
 		return 0, err
 	}
-	for len(s) > bodyBytesMax-len(w.body) && w.failure() == nil {
+	for len(s) > bodyBytesMax-len(w.body) && w.lost == nil {
 		m := bodyBytesMax - len(w.body)
 		w.body = append(w.takeBody(), s[:m]...)
 		w.emitBody()
 		n += m
 		s = s[m:]
 	}
-	if err := w.failure(); err != nil {
+	if err := w.lost; err != nil {
 		return n, err
 	}
 	w.body = append(w.takeBody(), s...)
 	return n + len(s), nil
-}
-
-// failure returns why the body can't be sent. That of an answer to HEAD isn't, so it does not fail.
-func (w *Response) failure() error {
-	if w.isHead {
-		return nil
-	}
-	return w.err
 }
 
 // errFinished is the error of a Write after the handler has returned.
@@ -496,14 +530,18 @@ func (w *Response) emit(p []byte) (n int) {
 	case w.isHead:
 		return len(p)
 	case !w.chunking:
-		return w.push(p)
+		n = w.push(p)
+	default:
+		w.out = strconv.AppendUint(w.takeOut(), uint64(len(p)), 16)
+		w.out = append(w.out, crlf...)
+		w.settle()
+		n = w.push(p)
+		w.out = append(w.takeOut(), crlf...)
+		w.settle()
 	}
-	w.out = strconv.AppendUint(w.takeOut(), uint64(len(p)), 16)
-	w.out = append(w.out, crlf...)
-	w.settle()
-	n = w.push(p)
-	w.out = append(w.takeOut(), crlf...)
-	w.settle()
+	if w.lost = w.err; w.lost != nil {
+		w.conn.Fail() // as net/http does, and not when only a Flush has failed
+	}
 	return n
 }
 
@@ -571,7 +609,7 @@ func (w *Response) sendHeader(p []byte) {
 		add.length = true
 	}
 	hasLength := w.length >= 0
-	if declared.connection == "close" || !keepAlives {
+	if declared.connection == "close" || !keepAlives || w.TooLarge() {
 		w.closes = true
 	}
 	if w.hasBody && !w.closes && !w.fullDuplex {

@@ -57,6 +57,8 @@ func (c *wire) FinishBody() (reusable, tooLong bool) {
 	return true, false
 }
 
+func (c *wire) Fail() {}
+
 func (c *wire) AppendDate(b []byte) []byte { return c.date.Append(b, time.Now()) }
 
 func (c *wire) Logf(format string, args ...any) { fmt.Fprintf(&c.log, format+"\n", args...) }
@@ -303,7 +305,8 @@ func here(t testing.TB, input []byte, handler http.Handler, with setting, notes 
 		if v := h.Scan(input, 4<<10); v != Plain {
 			t.Fatalf("%q: got %v, want plain", input, v)
 		}
-		r, _ := h.Request(context.Background(), input, new(Message), make([]string, 12))
+		r := new(http.Request)
+		h.Request(context.Background(), input, r)
 		input = input[h.Bytes:]
 		c.body = &body{r: bytes.NewReader(input[:h.ContentLength]), left: int(h.ContentLength)}
 		input = input[h.ContentLength:]
@@ -755,6 +758,25 @@ func TestCountOfFailedWrites(t *testing.T) {
 			func(s *stage) { http.NewResponseController(s.ResponseWriter).Flush() },
 			func(s *stage) { s.write(strings.Repeat("b", 5000)) },
 		},
+		{ // a Write fails no earlier than on net/http: not because a Flush has
+			func(s *stage) { s.write("a") },
+			func(s *stage) { fmt.Fprintln(s.notes, http.NewResponseController(s.ResponseWriter).Flush()) },
+			func(s *stage) { s.write("b") },
+			func(s *stage) { s.writeString("c") },
+			func(s *stage) { fmt.Fprintln(s.notes, http.NewResponseController(s.ResponseWriter).Flush()) },
+			func(s *stage) { s.write("d") },
+			func(s *stage) { s.write(strings.Repeat("e", 3000)) },
+			func(s *stage) { s.write("f") },
+		},
+		{
+			func(s *stage) { s.set("Content-Length", "9000") },
+			func(s *stage) { s.write("a") },
+			func(s *stage) { fmt.Fprintln(s.notes, http.NewResponseController(s.ResponseWriter).Flush()) },
+			func(s *stage) { s.write(strings.Repeat("b", 2047)) },
+			func(s *stage) { s.write(strings.Repeat("c", 2047)) },
+			func(s *stage) { s.write(strings.Repeat("d", 2047)) },
+			func(s *stage) { s.writeString(strings.Repeat("e", 100)) },
+		},
 	}
 	for _, method := range []string{"GET", "HEAD"} {
 		start := method + " / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -812,13 +834,16 @@ func TestAllocations(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, head string
-		most       float64 // memory, text, Header; Response, its Header (two), the handler's value
+		most       float64 // Request, its parts, text, Header; Response, its Header (two), the handler's value
 	}{
-		{"bare", bare, 7},
-		{"browser", browser, 10}, // and the parts of a larger map
+		{"bare", bare, 8},
+		{"browser", browser, 11}, // and the parts of a larger map
 	} {
 		c, p := new(quietWire), []byte(test.head)
-		got := testing.AllocsPerRun(100, func() { serveHello(t, c, p) })
+		got := testing.AllocsPerRun(100, func() {
+			copy(p, test.head)
+			serveHello(t, c, p)
+		})
 		if got > test.most {
 			t.Errorf("%s: got %v allocations, want %v at most", test.name, got, test.most)
 		}
@@ -831,11 +856,8 @@ func serveHello(t testing.TB, c Conn, p []byte) {
 	if h.Scan(p, 4<<10) != Plain {
 		t.Fatal("not taken")
 	}
-	m := new(struct {
-		Message
-		values [12]string
-	})
-	r, _ := h.Request(context.Background(), p, &m.Message, m.values[:])
+	r := new(http.Request)
+	_ = h.Request(context.Background(), p, r)
 	w := NewResponse(c, r, nil)
 	hello.ServeHTTP(w, r)
 	w.Finish()
@@ -857,6 +879,7 @@ func BenchmarkServe(b *testing.B) {
 			c, p := new(quietWire), []byte(head.text)
 			b.ReportAllocs()
 			for b.Loop() {
+				copy(p, head.text)
 				serveHello(b, c, p)
 			}
 		})

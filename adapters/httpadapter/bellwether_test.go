@@ -1,0 +1,118 @@
+package httpadapter
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// eachWait runs a test with connections that wait after net/http, and after the fast path.
+func eachWait(t *testing.T, test func(t *testing.T, opts ...Option)) {
+	needParking(t)
+	t.Run("parked", func(t *testing.T) { test(t) })
+	t.Run("fast path", func(t *testing.T) { test(t, FastPath()) })
+}
+
+// The http.Server's own SetKeepAlivesEnabled(false), Shutdown and Close close the connections that wait
+// without net/http before they return.
+func TestOwnMethodsCloseIdle(t *testing.T) {
+	for name, call := range map[string]func(srv *http.Server) error{
+		"SetKeepAlivesEnabled": func(srv *http.Server) error { srv.SetKeepAlivesEnabled(false); return nil },
+		"Shutdown":             func(srv *http.Server) error { return srv.Shutdown(context.Background()) },
+		"Close":                func(srv *http.Server) error { return srv.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachWait(t, func(t *testing.T, opts ...Option) {
+				f := start(t, echoPath, nil, opts...)
+				clients := []*client{f.dial(), f.dial(), f.dial()}
+				for _, c := range clients {
+					c.get("/")
+				}
+				f.awaitParked(len(clients))
+				if err := call(f.srv); err != nil {
+					t.Error(err)
+				}
+				if got := f.server.Stats(); got.Parked > 0 {
+					t.Errorf("%d connections are parked, want none", got.Parked)
+				}
+				for _, c := range clients {
+					c.awaitEOF()
+				}
+			})
+		})
+	}
+}
+
+// While keep-alives are off, by the http.Server's own method, each request is the connection's last.
+// When they are on again connections are parked, and the fast path comes back.
+func TestOwnKeepAlives(t *testing.T) {
+	eachWait(t, func(t *testing.T, opts ...Option) {
+		f := start(t, echoPath, nil, opts...)
+		for range 3 {
+			f.srv.SetKeepAlivesEnabled(false)
+			fresh := f.server.FastPathStats().Requests
+			for range 2 {
+				c := f.dial()
+				c.send(request("/off"))
+				resp, err := http.ReadResponse(c.br, nil)
+				if err != nil || !resp.Close {
+					t.Fatalf("keep-alives are off: got %+v, %v", resp, err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				c.awaitEOF()
+			}
+			if got := f.server.FastPathStats().Requests; got != fresh {
+				t.Errorf("the fast path has served %d requests, want none", got-fresh)
+			}
+			f.srv.SetKeepAlivesEnabled(true)
+			c := f.dial()
+			testnet.Eventually(t, "keep-alives being on", func() bool {
+				c.get("/on")
+				got := f.server.FastPathStats().Requests
+				return c.conn(f).queue.call.keepsAlive() && (len(opts) == 0 || got > fresh)
+			})
+			f.awaitParked(1)
+			c.Close()
+			f.awaitParked(0)
+		}
+	})
+}
+
+// conn returns the server's side of the client's connection.
+func (c *client) conn(f *fixture) *conn {
+	for nc := range f.snapshot() {
+		if nc.RemoteAddr().String() == c.LocalAddr().String() {
+			return f.server.ours(nc)
+		}
+	}
+	return nil
+}
+
+// No hook and no handler hears of the connections in memory, though the handler takes OPTIONS *, and
+// shutting down does not wait for them.
+func TestBellwetherUnnoticed(t *testing.T) {
+	needParking(t)
+	for _, handled := range []bool{false, true} {
+		requests := make(chan string, 10)
+		f := start(t, func(rw http.ResponseWriter, r *http.Request) { requests <- r.RequestURI }, func(f *fixture) {
+			f.srv.DisableGeneralOptionsHandler = handled
+			f.srv.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return ctx }
+		}, FastPath())
+		f.dial().get("/a")
+		f.awaitParked(1)
+		if got := <-requests; got != "/a" || len(requests) > 0 {
+			t.Errorf("the handler got %s and %d more requests, want /a alone", got, len(requests))
+		}
+		if got := len(f.snapshot()); got != 1 {
+			t.Errorf("ConnState got %d connections, want 1", got)
+		}
+		f.shutdown()
+		if f.log.String() != "" {
+			t.Errorf("got the log %q, want none", f.log.String())
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package httpadapter
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// limitsMet are handlers that use an http.MaxBytesReader in all the ways there are. Each answers what
+// it has read.
+var limitsMet = map[string]http.HandlerFunc{
+	"in the request": func(rw http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(rw, r.Body, 4)
+		answerBody(rw, r.Body)
+	},
+	"a local variable": func(rw http.ResponseWriter, r *http.Request) {
+		answerBody(rw, http.MaxBytesReader(rw, r.Body, 4))
+	},
+	"in a shallow copy": func(rw http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(r.Context())
+		r.Body = http.MaxBytesReader(rw, r.Body, 4)
+		answerBody(rw, r.Body)
+	},
+	"in a clone": func(rw http.ResponseWriter, r *http.Request) {
+		r = r.Clone(r.Context())
+		r.Body = http.MaxBytesReader(rw, r.Body, 4)
+		answerBody(rw, r.Body)
+	},
+	"MaxBytesHandler": func(rw http.ResponseWriter, r *http.Request) {
+		http.MaxBytesHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { answerBody(rw, r.Body) }), 4).ServeHTTP(rw, r)
+	},
+	"two of them": func(rw http.ResponseWriter, r *http.Request) {
+		answerBody(rw, http.MaxBytesReader(rw, http.MaxBytesReader(rw, r.Body, 1000), 4))
+	},
+	"nothing allowed": func(rw http.ResponseWriter, r *http.Request) {
+		answerBody(rw, http.MaxBytesReader(rw, r.Body, 0))
+	},
+	"behind another reader": func(rw http.ResponseWriter, r *http.Request) {
+		answerBody(rw, http.MaxBytesReader(rw, io.NopCloser(io.TeeReader(r.Body, io.Discard)), 4))
+	},
+	"a form": func(rw http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Body = http.MaxBytesReader(rw, r.Body, 4)
+		http.Error(rw, fmt.Sprint(r.ParseForm()), http.StatusRequestEntityTooLarge)
+	},
+	"json": func(rw http.ResponseWriter, r *http.Request) {
+		var v any
+		err := json.NewDecoder(http.MaxBytesReader(rw, r.Body, 4)).Decode(&v)
+		http.Error(rw, fmt.Sprint(err), http.StatusRequestEntityTooLarge)
+	},
+	"by another goroutine": func(rw http.ResponseWriter, r *http.Request) {
+		read := make(chan error)
+		go func() {
+			_, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
+			read <- err
+		}()
+		fmt.Fprint(rw, <-read)
+	},
+	"among other fields": func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("A", "first")
+		rw.Header().Set("Z", "last")
+		answerBody(rw, http.MaxBytesReader(rw, r.Body, 4))
+	},
+	"after early hints": func(rw http.ResponseWriter, r *http.Request) {
+		body := http.MaxBytesReader(rw, r.Body, 4)
+		rw.WriteHeader(http.StatusEarlyHints)
+		_, err := io.ReadAll(body)
+		rw.WriteHeader(http.StatusEarlyHints)
+		fmt.Fprint(rw, err)
+	},
+	"the header is looked at": func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header()["Vary"] = []string{"before"}
+		_, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
+		fmt.Fprint(rw, err, rw.Header())
+	},
+	"the header is changed": func(rw http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
+		rw.Header().Set("Connection", "x")
+		rw.Header().Set("Vary", "*")
+		fmt.Fprint(rw, err)
+	},
+	"the header is empty again": func(rw http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
+		rw.Header().Del("Connection")
+		rw.WriteHeader(http.StatusRequestEntityTooLarge)
+		fmt.Fprint(rw, err)
+	},
+	"after WriteHeader": func(rw http.ResponseWriter, r *http.Request) {
+		rw.WriteHeader(http.StatusAccepted)
+		answerBody(rw, http.MaxBytesReader(rw, r.Body, 4))
+	},
+	"after Flush": func(rw http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(rw)
+		_ = control.EnableFullDuplex()
+		_ = control.Flush()
+		answerBody(rw, http.MaxBytesReader(rw, r.Body, 4))
+	},
+	"no answer": func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
+	},
+	"with a length": func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Length", "2")
+		_, _ = io.ReadAll(http.MaxBytesReader(rw, r.Body, 4))
+		io.WriteString(rw, "no")
+	},
+}
+
+// limitsUnmet are handlers whose reader does not meet its limit, and who leave a part of the body.
+var limitsUnmet = map[string]http.HandlerFunc{
+	"all read": func(rw http.ResponseWriter, r *http.Request) {
+		answerBody(rw, http.MaxBytesReader(rw, r.Body, limitTestBytes))
+	},
+	"by pieces": func(rw http.ResponseWriter, r *http.Request) {
+		body, buf, n := http.MaxBytesReader(rw, r.Body, limitTestBytes), make([]byte, 100), 0
+		for err := error(nil); err == nil; {
+			var m int
+			m, err = body.Read(buf[:7])
+			n += m
+		}
+		fmt.Fprint(rw, n, rw.Header())
+	},
+	"without a reader": func(rw http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadFull(r.Body, make([]byte, 100)[:4])
+		fmt.Fprint(rw, err)
+	},
+	"a LimitReader": func(rw http.ResponseWriter, r *http.Request) {
+		answerBody(rw, io.LimitReader(r.Body, 4))
+	},
+}
+
+// answerBody answers how much could be read, and why no more.
+func answerBody(rw http.ResponseWriter, body io.Reader) {
+	b, err := io.ReadAll(body)
+	status := http.StatusOK
+	if err != nil {
+		status = http.StatusRequestEntityTooLarge
+	}
+	rw.WriteHeader(status)
+	fmt.Fprintf(rw, "%d %v", len(b), err)
+}
+
+const limitTestBytes = 6000 // of the body: more than comes with the header
+
+// A limit that was met has its answer at once, while the rest of the body is still to come, and the
+// connection's end afterwards, with net/http's bytes.
+func TestLimits(t *testing.T) {
+	var wg sync.WaitGroup // since net/http waits before it closes such a connection
+	defer wg.Wait()
+	for name, handler := range limitsMet {
+		for _, sent := range []int{8, 5000, limitTestBytes} { // before the answer is awaited
+			wg.Go(func() {
+				want, got := playLimit(t, onNet, handler, sent), playLimit(t, withFastPath, handler, sent)
+				if got != want {
+					t.Errorf("%s, %d bytes: got\n%s\nwant\n%s", name, sent, got, want)
+				}
+				if strings.Contains(got, "GET") {
+					t.Errorf("%s, %d bytes: the connection is not closed: %s", name, sent, got)
+				}
+			})
+		}
+	}
+	for name, handler := range limitsUnmet {
+		wg.Go(func() {
+			want, got := playLimit(t, onNet, handler, limitTestBytes), playLimit(t, withFastPath, handler, limitTestBytes)
+			if got != want {
+				t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+			}
+			if !strings.Contains(got, "GET") {
+				t.Errorf("%s: the connection is closed: %s", name, got)
+			}
+		})
+	}
+}
+
+// playLimit sends a part of a body and reads the answer, and then the rest and another request. It
+// returns all that comes back, and the last state.
+func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
+	pf := &performance{t: t, way: w}
+	srv := &http.Server{ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
+	srv.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			handler(rw, r)
+			return
+		}
+		io.WriteString(rw, r.Method)
+	})
+	server, listen := anyServer(srv), net.Listen
+	if w == withFastPath {
+		server, listen = Wrap(srv, FastPath()), percore.Listen
+	}
+	ln := testnet.Listen(t, listen, testnet.TCP4)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	defer func() {
+		_ = server.Close()
+		<-served
+	}()
+	nc := testnet.Dial(t, ln)
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	body := strings.Repeat("b", limitTestBytes)
+	io.WriteString(nc, post("/", limitTestBytes)+body[:sent])
+	var answers bytes.Buffer
+	br := bufio.NewReader(io.TeeReader(nc, &answers))
+	for status := 100; status < 200; {
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Errorf("%s: %v", w, err)
+			return ""
+		}
+		status = resp.StatusCode
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}
+	io.WriteString(nc, body[sent:]+"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n") // which fails if the server is done
+	_, _ = io.Copy(io.Discard, br)
+	testnet.Eventually(t, "the connection's end", pf.isOver)
+	pf.mu.Lock()
+	defer pf.mu.Unlock()
+	return fmt.Sprintf("%s\n%s\n%v", dates.ReplaceAllString(answers.String(), "Date: now"), pf.log.String(), strings.Trim(fmt.Sprint(pf.statesLocked()), "[]"))
+}
+
+// A goroutine of the handler's may go on with the request when the handler has returned, as with an
+// http.TimeoutHandler. Nothing that it may use is used any more, which the race detector sees.
+func TestGoroutineBeyondHandler(t *testing.T) {
+	returned := make(chan bool)
+	ended := make(chan bool, 1)
+	inner := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		defer func() { ended <- true }()
+		<-r.Context().Done()
+		for err := error(nil); err == nil; {
+			_, err = r.Body.Read(make([]byte, 2, 3))
+		}
+		r.Body, r.Header, r.MultipartForm = http.NoBody, nil, nil
+		<-returned
+	})
+	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(rw, r.Body, 1000)
+		http.TimeoutHandler(inner, time.Millisecond, "late").ServeHTTP(rw, r)
+	}, nil)
+	for _, text := range []string{post("/", 10) + "0123456789", post("/", 5000) + strings.Repeat("b", 5000)} {
+		c := f.dial()
+		c.send(text)
+		if got := c.answer(); got != "late" {
+			t.Errorf("got %q", got)
+		}
+		returned <- true
+		testnet.Receive(t, "the goroutine's end", ended)
+		c.Close()
+	}
+	f.wantFast(2)
+}

@@ -1,0 +1,109 @@
+package httpadapter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A write deadline is gone when a request was answered, in whichever way it was set.
+func TestWriteDeadlineGone(t *testing.T) {
+	type connKey struct{}
+	for name, set := range map[string]func(rw http.ResponseWriter, c net.Conn) error{
+		"of the ResponseWriter": func(rw http.ResponseWriter, _ net.Conn) error {
+			return http.NewResponseController(rw).SetWriteDeadline(longAgo)
+		},
+		"of the connection": func(_ http.ResponseWriter, c net.Conn) error { return c.SetWriteDeadline(longAgo) },
+		"by SetDeadline":    func(_ http.ResponseWriter, c net.Conn) error { return c.SetDeadline(longAgo) },
+		"of the connection below": func(_ http.ResponseWriter, c net.Conn) error {
+			return c.(interface{ NetConn() net.Conn }).NetConn().SetWriteDeadline(longAgo)
+		},
+	} {
+		for _, overTLS := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %t", name, overTLS), func(t *testing.T) {
+				done := make(chan bool, 1) // the deadline is set
+				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+					defer func() { done <- true }()
+					rw.Header().Set("Content-Length", "2")
+					io.WriteString(rw, "ok")
+					if err := http.NewResponseController(rw).Flush(); err != nil {
+						t.Errorf("Flush: %v", err)
+					}
+					if err := set(rw, r.Context().Value(connKey{}).(net.Conn)); err != nil {
+						t.Errorf("got %v", err)
+					}
+				}, func(f *fixture) {
+					f.srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+						return context.WithValue(ctx, connKey{}, c)
+					}
+					if overTLS {
+						f.srv.TLSConfig, _ = testnet.TLS(t)
+					}
+				})
+				if overTLS {
+					_, f.client = testnet.TLS(t)
+				}
+				c := f.dial()
+				for range 3 {
+					if got := c.get("/"); got != "ok" {
+						t.Errorf("got %q", got)
+					}
+					testnet.Receive(t, "the handler", done)
+				}
+				f.wantFast(3)
+			})
+		}
+	}
+}
+
+// A Write that fails ends the connection at once, not when the handler returns: the client sees the
+// end, the context is cancelled, and a Read of the body fails.
+func TestFailedWriteEnds(t *testing.T) {
+	for _, overTLS := range []bool{false, true} {
+		for _, size := range []int{3000, 100_000} { // sent by the second Flush, and at once
+			t.Run(fmt.Sprintf("TLS %t, %d bytes", overTLS, size), func(t *testing.T) {
+				ended, result := make(chan bool), make(chan string, 1)
+				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
+					control := http.NewResponseController(rw)
+					_ = control.EnableFullDuplex()
+					_ = control.SetWriteDeadline(longAgo)
+					failed := false
+					for range 3 {
+						_, err := rw.Write(bytes.Repeat([]byte("b"), size))
+						failed = failed || err != nil || control.Flush() != nil
+					}
+					_, err := io.ReadAll(r.Body)
+					<-r.Context().Done()
+					//lint:ignore SA1019 frameworks use it
+					<-rw.(http.CloseNotifier).CloseNotify()
+					result <- fmt.Sprint(failed, err != nil)
+					testnet.Receive(t, "the client", ended)
+				}, func(f *fixture) {
+					if overTLS {
+						f.srv.TLSConfig, _ = testnet.TLS(t)
+					}
+				})
+				if overTLS {
+					_, f.client = testnet.TLS(t)
+				}
+				c := f.dial()
+				c.send(post("/", 10) + "part")
+				if got := testnet.Receive(t, "the handler", result); got != "true true" {
+					t.Errorf("got %s, want that a write and the read of the body fail", got)
+				}
+				_, err := io.Copy(io.Discard, c) // an error, if a byte of the body was not read
+				if ne, ok := err.(net.Error); ok && ne.Timeout() {
+					t.Error("the connection stays open while the handler runs")
+				}
+				ended <- true
+				f.awaitStates("new active closed")
+			})
+		}
+	}
+}
