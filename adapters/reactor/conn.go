@@ -71,13 +71,14 @@ const (
 )
 
 // The bits of Conn.asked: requests to the connection's loop, from any goroutine. Those that are
-// set stay, unless said otherwise. While any is, nothing is read.
+// set stay, unless said otherwise.
 const (
 	askClose uint32 = 1 << iota // close at once
 	askEnd                      // close once everything is written
 	askShut                     // end our stream once everything is written
 	askRoom                     // read no more until the peer has taken half of the backlog, which clears it
 	askWork                     // read no more until there is room in the workers' queue, which clears it
+	askTell                     // call Room once everything is written, which clears it
 )
 
 // stopsReading are the requests that make the loop leave bytes in the socket.
@@ -169,7 +170,8 @@ func (c *Conn) open() {
 	if c.phase == detached {
 		return
 	}
-	c.read() // what came before the connection was watched
+	c.tellRoom() // of writes before this
+	c.read()     // what came before the connection was watched
 	c.leave()
 }
 
@@ -203,6 +205,7 @@ func (c *Conn) attend() {
 		return
 	}
 	c.enter()
+	c.tellRoom()
 	c.read()
 	c.leave()
 }

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/percore/percore"
@@ -98,6 +100,8 @@ type sendingConn struct {
 	*percore.Conn
 	sock *sock
 
+	behind atomic.Bool // the rest is not sent yet, or lost; written with mu held
+
 	mu struct {
 		sync.Mutex // held while the rest is sent
 		rest       *backlog
@@ -116,6 +120,7 @@ func (s *sendingConn) start(rest *backlog, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.rest, s.mu.ends = rest, ends
+	s.behind.Store(true)
 	go s.sendRest()
 }
 
@@ -140,6 +145,7 @@ func (s *sendingConn) sendRest() error {
 		}
 	}
 	s.mu.rest = nil
+	s.behind.Store(s.mu.err != nil)
 	rest.release()
 	if s.mu.ends && s.mu.err == nil {
 		s.mu.ends = false
@@ -208,6 +214,78 @@ func (s *sendingConn) CloseWrite() error {
 		return err
 	}
 	return s.Conn.CloseWrite()
+}
+
+// errSending is the error of what would overtake the bytes before, and does not wait.
+var errSending = errors.New("reactor: bytes that were written before Detach are still being sent: Write waits until they are")
+
+// sendingError is the error of a call that would overtake the bytes before, or follow them though they
+// were lost; nil if they are sent. It does not wait.
+func (s *sendingConn) sendingError(op string) error {
+	if !s.behind.Load() {
+		return nil
+	}
+	if s.mu.TryLock() {
+		defer s.mu.Unlock()
+		if s.mu.rest == nil {
+			return s.mu.err
+		}
+	}
+	return &net.OpError{Op: op, Net: s.LocalAddr().Network(), Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: errSending}
+}
+
+// TryWrite fails until the bytes before are sent: it must not wait.
+func (s *sendingConn) TryWrite(p []byte) (int, error) {
+	if err := s.sendingError("write"); err != nil {
+		return 0, err
+	}
+	return s.Conn.TryWrite(p)
+}
+
+// TryWriteBuffers is TryWrite of several slices.
+func (s *sendingConn) TryWriteBuffers(v *net.Buffers) (int64, error) {
+	if err := s.sendingError("writev"); err != nil {
+		return 0, err
+	}
+	return s.Conn.TryWriteBuffers(v)
+}
+
+// Watch fails until the bytes before are sent: who watches writes by TryWrite. Attach takes them over.
+func (s *sendingConn) Watch(h *percore.EventHandler) error {
+	if err := s.sendingError("set"); err != nil {
+		return err
+	}
+	return s.Conn.Watch(h)
+}
+
+// File fails until the bytes before are sent: another owner of the file would write between them.
+func (s *sendingConn) File() (*os.File, error) {
+	if err := s.sendingError("file"); err != nil {
+		return nil, err
+	}
+	return s.Conn.File()
+}
+
+// SyscallConn returns a raw connection whose Write waits until the bytes before are sent.
+func (s *sendingConn) SyscallConn() (syscall.RawConn, error) {
+	raw, err := s.Conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return sendingRawConn{raw, s}, nil
+}
+
+// sendingRawConn is the result of SyscallConn.
+type sendingRawConn struct {
+	syscall.RawConn
+	conn *sendingConn
+}
+
+func (r sendingRawConn) Write(f func(fd uintptr) (done bool)) error {
+	if err := r.conn.sendRest(); err != nil {
+		return err
+	}
+	return r.RawConn.Write(f)
 }
 
 // Close closes the connection, and drops the bytes before.

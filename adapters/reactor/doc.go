@@ -27,6 +27,28 @@
 //	group, err := loop.NewGroup(loop.Config{Strategy: loop.Thread, Pin: true})
 //	lc := percore.ListenConfig{Group: group}
 //
+// A callback must leave the loop's goroutine as it was: its profile labels (runtime/pprof),
+// debug.SetPanicOnFault, and runtime.LockOSThread concern all connections of the loop. Functions of
+// [Conn.Go] run on goroutines that serve several connections. These are reset after each function, and
+// one that is still locked to its thread ends, and the thread with it.
+//
+// # Peers that don't take what is written
+//
+// Write never blocks: bytes that the socket does not take wait in memory, the backlog. Two options
+// bound it, and no stream goes on after a gap:
+//
+//	event                                 Handler                      RoomHandler
+//	more than WriteBufferMax bytes wait   Data isn't called and nothing is read until half of that waits
+//	Write, WriteBuffer: more than         the call fails; Close with   the call fails; its caller decides;
+//	WriteLimit bytes would wait           ErrWriteBufferFull           Room is called when none wait
+//	Broadcast: the same                   Close with ErrWriteBufferFull
+//	sending fails                         Close with the error
+//	CloseAfterWrite, CloseWrite           later writes fail with net.ErrClosed
+//	the peer takes nothing for long       Close with os.ErrDeadlineExceeded after IdleTimeout, if that is set
+//
+// The socket is tried before a write is refused. A write is taken whole or not at all; if none wait it
+// may be of any length. Close drops the backlog; Detach and Attach hand it on.
+//
 // # Platforms
 //
 // Off Linux, and with the build tag percore_net, each connection has a goroutine that reads, and the

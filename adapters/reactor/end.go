@@ -116,17 +116,20 @@ func (c *Conn) hangUp(asked uint32) bool {
 }
 
 // stopWriting has writes fail from now on. It reports false, and does nothing, if bytes wait for
-// the peer, or functions of Go may write yet, unless it is to be now.
+// the peer, or functions of Go or Room may write yet, unless it is to be now.
 func (c *Conn) stopWriting(now bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !now && (c.unsent != nil || c.sending || !c.refusing && c.hasWorkLocked()) {
+	if !now && (c.unsent != nil || c.sending || !c.refusing && c.mayWriteLocked()) {
 		return false
 	}
 	c.refusing = true
 	c.dropUnsentLocked()
 	return true
 }
+
+// mayWriteLocked reports whether Room is owed, or a function of Go waits or runs.
+func (c *Conn) mayWriteLocked() bool { return c.asked.Load()&askTell != 0 || c.hasWorkLocked() }
 
 // allSent reports whether nothing that was written waits.
 func (c *Conn) allSent() bool {

@@ -123,7 +123,7 @@ type sock struct {
 //	reading    the reader waits for bytes   it has some, or an error: taken; an event
 //	           taken: tryRead gets them     tryRead, the last: the reader reads on
 //	writing    nothing                      tryWrite: a writer writes
-//	           a writer writes              it is done: written; an event
+//	           a writer writes              it is done: written; onRoom
 //	           written: tryWrite says so    tryWrite: nothing, or it writes on
 type ahead struct {
 	owner  *Conn
@@ -218,7 +218,7 @@ func (s *sock) write(writing chan struct{}, p []byte) {
 	s.writing, s.done, s.written, s.writeErr = nil, true, n, err
 	s.mu.Unlock()
 	close(writing)
-	s.owner.loop.engine.Submit(func() { s.owner.onEvent(false, true) })
+	s.owner.onRoom() // here, since tasks may keep the loop for long
 }
 
 // tryWriteBuffers is tryWrite of the first slices: of those that may have been written, and as much

@@ -6,10 +6,10 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/percore/percore/internal/figures"
+	"github.com/percore/percore"
 )
 
-func init() { figures.Register("reactor", readFigures) }
+func init() { percore.RegisterAdapter("reactor", readFigures) }
 
 // cells are the figures of the process, which are the sums over them. A loop of a server counts in a
 // cell that other loops seldom share, so that processors don't contend for it.
@@ -43,13 +43,14 @@ const (
 	byPeerEarly
 	byTimeout
 	byLongMessage
+	bySlowPeer
 	byPanic
 	byError
 
 	reasonCount = iota
 )
 
-var reasonNames = [reasonCount]string{"server", "peer", "unexpected_eof", "timeout", "read_buffer_full", "panic", "error"}
+var reasonNames = [reasonCount]string{"server", "peer", "unexpected_eof", "timeout", "read_buffer_full", "write_buffer_full", "panic", "error"}
 
 // reasonOf returns the kind of an error of the handler's Close.
 func reasonOf(err error) reason {
@@ -65,6 +66,8 @@ func reasonOf(err error) reason {
 		return byTimeout
 	case err == ErrReadBufferFull:
 		return byLongMessage
+	case err == ErrWriteBufferFull:
+		return bySlowPeer
 	case errors.As(err, &p):
 		return byPanic
 	}
@@ -72,7 +75,7 @@ func reasonOf(err error) reason {
 }
 
 // readFigures returns the sums over all servers of the process.
-func readFigures() []figures.Figure {
+func readFigures() []percore.Figure {
 	// A connection is counted out after it was counted in, so reading goes the other way.
 	var gone, detached, opened uint64
 	var closed [reasonCount]uint64
@@ -98,7 +101,7 @@ func readFigures() []figures.Figure {
 		unsent += c.unsent.Load()
 		waiting += c.waiting.Load()
 	}
-	all := []figures.Figure{
+	all := []percore.Figure{
 		{Name: "connections", Help: "Connections that handlers have, those that are about to be opened or closed included", Value: float64(opened - gone)},
 		{Name: "blocked_connections", Help: "Connections whose peer does not take the bytes that were written", Value: float64(blocked)},
 		{Name: "unsent_bytes", Help: "Bytes that wait in memory for the peers of blocked connections", Value: float64(unsent)},
@@ -110,7 +113,7 @@ func readFigures() []figures.Figure {
 		{Name: "refused_writes_total", Help: "Writes that were refused because WriteLimit bytes waited for the peer", Value: float64(refused)},
 	}
 	for r, n := range closed {
-		all = append(all, figures.Figure{
+		all = append(all, percore.Figure{
 			Name: "closed_connections_total", Help: "Connections that were closed, by the reason: see docs/OPERATIONS.md",
 			Label: "reason", Of: reasonNames[r], Value: float64(n),
 		})

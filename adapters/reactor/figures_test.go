@@ -72,6 +72,9 @@ func TestFiguresOfEnds(t *testing.T) {
 			return 0
 		case 'p':
 			panic("a test")
+		case 'w': // until it is refused, since the peer reads nothing
+			for err := error(nil); err == nil; _, err = c.Write(make([]byte, 1<<20)) {
+			}
 		}
 		return len(p)
 	}}
@@ -91,6 +94,7 @@ func TestFiguresOfEnds(t *testing.T) {
 		{"closed_connections_totaltimeout", "x", nil, IdleTimeout(time.Millisecond)},
 		{"closed_connections_totaltimeout", "k", nil, ReadTimeout(time.Millisecond)},
 		{"closed_connections_totalread_buffer_full", "kk", nil, ReadBufferMax(2)},
+		{"closed_connections_totalwrite_buffer_full", "w", nil, silent},
 		{"closed_connections_totalpanic", "p", nil, silent},
 		{"closed_connections_totalerror", "x", reset, silent},
 		{"detached_connections_total", "d", nil, silent},
@@ -121,7 +125,7 @@ func TestFiguresOfSlowPeers(t *testing.T) {
 	const limit, socketBuffer = 8 << 20, 64 << 10 // the kernel's buffers take far less than half
 	part := bytes.Repeat([]byte("a"), 64<<10)
 	before := figuresNow()
-	s, dial := serve(t, &handler{open: func(c *Conn) {
+	s, dial := serve(t, &told{handler: handler{open: func(c *Conn) {
 		c.sock.conn.SetWriteBuffer(socketBuffer)
 	}, data: func(c *Conn, p []byte) int {
 		for {
@@ -129,7 +133,7 @@ func TestFiguresOfSlowPeers(t *testing.T) {
 				return len(p)
 			}
 		}
-	}}, WriteLimit(limit))
+	}}}, WriteLimit(limit))
 	c := dial()
 	c.(*net.TCPConn).SetReadBuffer(socketBuffer)
 	io.WriteString(c, "x")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -65,36 +66,6 @@ func TestSlowReader(t *testing.T) {
 	testnet.Eventually(t, "the backlog is gone", func() bool { return pool.ReadStats().BytesInUse == 0 })
 }
 
-// Writes beyond WriteLimit fail, and leave the connection as it was.
-func TestWriteLimit(t *testing.T) {
-	testnet.NoLeaks(t)
-	part := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
-	wrote := make(chan int64, 1)
-	s, dial := serve(t, &handler{open: func(c *Conn) {
-		go func() {
-			n := int64(0)
-			for {
-				if _, err := c.Write(part); err != nil {
-					var op *net.OpError
-					if !errors.Is(err, ErrWriteBufferFull) || !errors.As(err, &op) || op.Op != "write" {
-						t.Errorf("got %v, want an OpError of %v", err, ErrWriteBufferFull)
-					}
-					break
-				}
-				n += int64(len(part))
-			}
-			wrote <- n
-			c.CloseAfterWrite()
-		}()
-	}}, WriteLimit(1<<20))
-	c := dial()
-	want := testnet.Receive(t, "the limit", wrote)
-	if n, err := io.Copy(io.Discard, c); n != want || err != nil {
-		t.Errorf("got %d bytes, %v, want %d", n, err, want)
-	}
-	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
-}
-
 // The functions of Go run in order per connection; while too many wait, nothing more is read, and
 // none is lost.
 func TestWorkers(t *testing.T) {
@@ -139,6 +110,42 @@ func TestWorkers(t *testing.T) {
 			testnet.Receive(t, "Close", ended)
 		}
 		t.Logf("at most %d functions waited", most.Load())
+	}
+}
+
+// A function of Go finds nothing on its goroutine that one of another connection has left there, and a
+// thread that was locked ends.
+func TestWorkersPassNothing(t *testing.T) {
+	testnet.NoLeaks(t)
+	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		leave := p[0] == 'l'
+		c.Go(func() {
+			var stack [128]byte
+			line, _, _ := bytes.Cut(stack[:runtime.Stack(stack[:], false)], []byte("\n"))
+			answer := "clean."
+			if bytes.Contains(line, []byte("locked to thread")) {
+				answer = "locked"
+			}
+			if leave {
+				runtime.LockOSThread()
+			}
+			c.Write([]byte(answer))
+		})
+		return 1
+	}}, Workers(1, 0))
+	leaving, other := dial(), dial()
+	for range 500 { // so that functions wait and a worker goes on with the next
+		leaving.Write([]byte("l"))
+		other.Write([]byte("o"))
+	}
+	for name, c := range map[string]net.Conn{"leaving": leaving, "other": other} {
+		got := make([]byte, 500*len("clean."))
+		if _, err := io.ReadFull(c, got); err != nil {
+			t.Fatalf("the %s client: %v", name, err)
+		}
+		if n := bytes.Count(got, []byte("locked")); n > 0 {
+			t.Errorf("the %s client: got %d functions on a locked thread, want none", name, n)
+		}
 	}
 }
 
@@ -254,10 +261,10 @@ func TestTimeouts(t *testing.T) {
 		err := testnet.Receive(t, tt.name, ended)
 		var op *net.OpError
 		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &op) || !op.Timeout() {
-			t.Errorf("%s: got %v, want a time-out", tt.name, err)
+			t.Errorf("%s: got %v, want a timeout", tt.name, err)
 		}
 		if took := time.Since(start); took < short {
-			t.Errorf("%s: got the time-out after %v, want %v at least", tt.name, took, short)
+			t.Errorf("%s: got the timeout after %v, want %v at least", tt.name, took, short)
 		}
 		io.Copy(io.Discard, c)
 	}
@@ -277,7 +284,7 @@ func TestReadTimeoutOfAttachedBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := testnet.Receive(t, "Close", ended); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("got %v, want a time-out", err)
+			t.Errorf("got %v, want a timeout", err)
 		}
 	}
 }
@@ -303,6 +310,33 @@ func TestReadTimeoutWhilePaused(t *testing.T) {
 	})
 	if testnet.Receive(t, "the check", closes) {
 		t.Error("the connection is closed")
+	}
+}
+
+// ReadTimeout is over when the peer has ended its stream: an answer may take as long as it likes.
+func TestReadTimeoutAfterTheEnd(t *testing.T) {
+	testnet.NoLeaks(t)
+	end, ended := closes()
+	h := &ender{handler: handler{close: end, data: func(*Conn, []byte) int { return 0 }}}
+	h.end = func(c *Conn, unused []byte) {
+		c.Loop().Submit(func() {
+			if kept := &c.more.idle.keptSince; *kept != 0 {
+				*kept -= int64(2 * time.Minute)
+			}
+			c.checkTimeouts()
+			c.Write([]byte("answer"))
+			c.CloseAfterWrite()
+		})
+	}
+	_, dial := serve(t, h, ReadTimeout(time.Minute))
+	c := dial()
+	io.WriteString(c, "a request without an end")
+	c.(*net.TCPConn).CloseWrite()
+	if got, err := io.ReadAll(c); string(got) != "answer" || err != nil {
+		t.Errorf("got %q, %v, want the answer", got, err)
+	}
+	if err := testnet.Receive(t, "Close", ended); err != nil {
+		t.Errorf("Close: got %v, want nil", err)
 	}
 }
 

@@ -3,7 +3,7 @@ package reactor
 // Handler is the code of a protocol. Its methods run on the loop of their connection, one at a time
 // for all connections of that loop, and must not block: all other connections of the loop wait
 // meanwhile. Work that takes long goes to [Conn.Go], and code that blocks to a goroutine, after
-// [Conn.Detach].
+// [Conn.Detach]. A Handler may also be an [EndHandler] and a [RoomHandler].
 //
 // A method that panics ends its connection, and no other; the panic and its stack go to the log.
 type Handler interface {
@@ -14,6 +14,11 @@ type Handler interface {
 	// them, from the beginning, it is done with. It is called with the rest again at once, until it
 	// returns 0 or nothing is left: so it may take all messages that p has, or one per call. The
 	// bytes that it doesn't use are kept, up to ReadBufferMax, and come again with more.
+	//
+	// Between two calls the server looks how many written bytes wait: while these are more than
+	// WriteBufferMax, Data isn't called. So if an answer may be much longer than its request, take one
+	// message per call, or stop after some 64 KiB of answers: a peer may send thousands of
+	// requests at once, and the answers to all of them may be more than WriteLimit.
 	//
 	// p is the loop's: it may be changed, and is valid until Data returns.
 	Data(c *Conn, p []byte) (used int)
@@ -26,7 +31,8 @@ type Handler interface {
 	//	io.ErrUnexpectedEOF    the same, with bytes left that Data hasn't used
 	//	ErrServerClosed        the server was closed or shut down
 	//	ErrReadBufferFull      Data used nothing of ReadBufferMax bytes
-	//	*net.OpError           reading or writing failed, as on a net.Conn; or a time-out passed
+	//	ErrWriteBufferFull     a Write, a WriteBuffer or a Broadcast was refused
+	//	*net.OpError           reading or writing failed, as on a net.Conn; or a timeout passed
 	//	                       (os.ErrDeadlineExceeded)
 	//	*PanicError            a method of the handler, or a function of Go or After, panicked
 	//
@@ -43,4 +49,19 @@ type EndHandler interface {
 	// End is called once, after the last Data, which has left unused bytes. No more bytes come. The
 	// connection stays open until Close or CloseAfterWrite is called.
 	End(c *Conn, unused []byte)
+}
+
+// RoomHandler is a Handler that deals with refused writes itself, such as a broker that drops messages
+// to slow subscribers, or a download that goes on when there is room. Its connections stay open when
+// [Conn.Write] or [Conn.WriteBuffer] fails with [ErrWriteBufferFull]; nothing was taken then, and the
+// code that called it decides: it drops a whole message, keeps it for Room, or closes the connection.
+type RoomHandler interface {
+	Handler
+
+	// Room is called when everything that was written is sent, once for all writes that were refused
+	// before: the next one is taken, of any length. If another goroutine's write was refused, Room may
+	// come before that goroutine has seen the error; a lock of the handler's around both helps.
+	//
+	// A connection whose peer has ended its stream, or that is shut down, isn't closed before that.
+	Room(c *Conn)
 }

@@ -36,6 +36,26 @@ func (h *handler) Close(c *Conn, err error) {
 	}
 }
 
+// ender is a handler that is an EndHandler, too.
+type ender struct {
+	handler
+	end func(c *Conn, unused []byte)
+}
+
+func (h *ender) End(c *Conn, unused []byte) { h.end(c, unused) }
+
+// told is a handler that is a RoomHandler, too.
+type told struct {
+	handler
+	room func(c *Conn)
+}
+
+func (h *told) Room(c *Conn) {
+	if h.room != nil {
+		h.room(c)
+	}
+}
+
 // echo sends back what comes.
 func echo(c *Conn, p []byte) int {
 	c.Write(p)

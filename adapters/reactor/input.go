@@ -233,5 +233,6 @@ func (c *Conn) ended(e EndHandler) {
 	})
 	if returned {
 		c.dropUnused()
+		c.markKept() // no message is begun any more: ReadTimeout is over
 	}
 }

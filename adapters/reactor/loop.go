@@ -22,7 +22,8 @@ type Loop struct {
 	server   *Server
 	engine   engineLoop
 	handler  Handler
-	ender    EndHandler // the handler, if it is one
+	ender    EndHandler  // the handler, if it is one
+	roomer   RoomHandler // the same
 	index    int
 	name     string // of the type of handler
 	figures  *cell
@@ -56,6 +57,7 @@ func newLoop(s *Server, e engineLoop, index int) *Loop {
 		l.handler = s.config.perLoop(index)
 	}
 	l.ender, _ = l.handler.(EndHandler)
+	l.roomer, _ = l.handler.(RoomHandler)
 	l.name = fmt.Sprintf("%T", l.handler)
 	l.attendFn = l.attend
 	return l

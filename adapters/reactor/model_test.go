@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -41,9 +42,19 @@ func answer(to []byte, n int, kind byte, body []byte) (answer []byte, last bool)
 	return to, kind%kinds == kindLast
 }
 
+// farewell is what a server sends last, in a style, when the peer has ended its stream.
+const farewell = "farewell"
+
 // blockingServe is the protocol as blocking code, from the n-th message on. It returns the end of the
 // connection.
-func blockingServe(c net.Conn, r io.Reader, n int) error {
+func blockingServe(c net.Conn, r io.Reader, n int, style uint16) (err error) {
+	if style&saysFarewell != 0 {
+		defer func() {
+			if err == io.EOF || err == io.ErrUnexpectedEOF {
+				c.Write([]byte(farewell))
+			}
+		}()
+	}
 	br := bufio.NewReader(r)
 	for ; ; n++ {
 		var head [headBytes]byte
@@ -69,19 +80,131 @@ func blockingServe(c net.Conn, r io.Reader, n int) error {
 
 // framed is the protocol as a handler.
 type framed struct {
-	style byte       // how it is written: see Data
+	style uint16     // how it is written: see Data
 	ends  chan error // of connections
 }
 
-// The styles of framed.
+// The styles of framed. The other bits are the numbers of workers and of functions that wait for them.
 const (
-	inOneCall  = 1 << iota // Data takes all messages that there are
-	onWorkers              // functions of Go answer
-	piecemeal              // an answer is several writes
-	thenBlocks             // detaches after the third message
+	inOneCall    = 1 << iota // Data takes all messages that there are
+	onWorkers                // functions of Go answer
+	piecemeal                // an answer is several writes
+	thenBlocks               // detaches after the third message
+	lowLimit                 // WriteLimit is low: writes are refused
+	isTold                   // a RoomHandler, which keeps what is refused
+	saysFarewell             // an EndHandler, which takes its time
+
+	styleBits = iota
 )
 
-func (f *framed) Open(c *Conn) { c.SetContext(new(int)) }
+// handler returns the handler in its style.
+func (f *framed) handler() Handler {
+	switch f.style & (isTold | saysFarewell) {
+	case isTold:
+		return struct {
+			*framed
+			framedRoom
+		}{f, framedRoom{f}}
+	case saysFarewell:
+		return struct {
+			*framed
+			framedEnd
+		}{f, framedEnd{f}}
+	case isTold | saysFarewell:
+		return struct {
+			*framed
+			framedRoom
+			framedEnd
+		}{f, framedRoom{f}, framedEnd{f}}
+	}
+	return f
+}
+
+// The methods that only some styles have.
+type (
+	framedRoom struct{ f *framed }
+	framedEnd  struct{ f *framed }
+)
+
+// framedConn is a connection's context.
+type framedConn struct {
+	number int   // messages
+	closes bool  // one of them makes us close
+	end    error // that End was called for
+
+	mu      sync.Mutex
+	refused [][]byte // guarded by mu; to be written in Room
+	last    bool     // guarded by mu; the connection ends with them
+}
+
+func (f *framed) Open(c *Conn) { c.SetContext(new(framedConn)) }
+
+// write writes, or keeps for Room what is refused.
+func (f *framed) write(c *Conn, p []byte) {
+	if f.style&isTold == 0 {
+		c.Write(p) // errors are ignored, as handlers do
+		return
+	}
+	s := c.Context().(*framedConn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last {
+		return
+	}
+	if len(s.refused) == 0 {
+		if _, err := c.Write(p); !errors.Is(err, ErrWriteBufferFull) {
+			return
+		}
+	}
+	s.refused = append(s.refused, bytes.Clone(p))
+}
+
+// close ends the connection behind all that was written.
+func (f *framed) close(c *Conn) {
+	s := c.Context().(*framedConn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last = true; len(s.refused) == 0 {
+		c.CloseAfterWrite()
+	}
+}
+
+// Room writes what was refused.
+func (r framedRoom) Room(c *Conn) {
+	s := c.Context().(*framedConn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.refused) > 0 {
+		if _, err := c.Write(s.refused[0]); errors.Is(err, ErrWriteBufferFull) {
+			return
+		}
+		s.refused = s.refused[1:]
+	}
+	if s.last {
+		c.CloseAfterWrite()
+	}
+}
+
+// End says farewell when more time has passed than ReadTimeout.
+func (e framedEnd) End(c *Conn, unused []byte) {
+	s := c.Context().(*framedConn)
+	if s.end = io.EOF; len(unused) > 0 {
+		s.end = io.ErrUnexpectedEOF
+	}
+	c.Loop().Submit(func() {
+		if kept := &c.more.idle.keptSince; *kept != 0 {
+			*kept -= int64(2 * modelReadTimeout)
+			c.checkTimeouts()
+		}
+		c.Go(func() {
+			e.f.write(c, []byte(farewell))
+			e.f.close(c)
+		})
+	})
+}
+
+// modelReadTimeout passes in no test.
+const modelReadTimeout = time.Hour
 
 func (f *framed) Data(c *Conn, p []byte) (used int) {
 	for {
@@ -103,23 +226,25 @@ func (f *framed) message(c *Conn, p []byte, used int) int {
 	if len(p) < size {
 		return 0
 	}
-	number := c.Context().(*int)
-	if f.style&thenBlocks != 0 && f.style&onWorkers == 0 && *number == 3 { // functions of Go could not write any more
+	s := c.Context().(*framedConn)
+	number := &s.number
+	if f.style&thenBlocks != 0 && f.style&(onWorkers|isTold) == 0 && *number == 3 { // neither could write any more
 		f.block(c, used, *number)
 		return 0
 	}
 	reply, last := answer(nil, *number, p[0], p[headBytes:size])
 	*number++
+	s.closes = s.closes || last
 	send := func() {
 		if f.style&piecemeal != 0 {
 			for len(reply) > 1000 {
-				c.Write(reply[:1000])
+				f.write(c, reply[:1000])
 				reply = reply[1000:]
 			}
 		}
-		c.Write(reply)
+		f.write(c, reply)
 		if last {
-			c.CloseAfterWrite()
+			f.close(c)
 		}
 	}
 	if f.style&onWorkers != 0 {
@@ -138,13 +263,18 @@ func (f *framed) block(c *Conn, used, n int) {
 	}
 	buffered = buffered[used:]
 	go func() {
-		err := blockingServe(conn, io.MultiReader(bytes.NewReader(buffered), conn), n)
+		err := blockingServe(conn, io.MultiReader(bytes.NewReader(buffered), conn), n, f.style)
 		conn.Close()
 		f.ends <- err
 	}()
 }
 
-func (f *framed) Close(c *Conn, err error) { f.ends <- err }
+func (f *framed) Close(c *Conn, err error) {
+	if s := c.Context().(*framedConn); err == nil && !s.closes {
+		err = s.end
+	}
+	f.ends <- err
+}
 
 // transcript is what a client and the server have seen.
 type transcript struct {
@@ -152,6 +282,9 @@ type transcript struct {
 	err error // nil for the end of the stream
 	end string
 }
+
+// refused is the end of a connection whose write was refused.
+const refused = "a write was refused"
 
 // endOf names a server's end of a connection. Code that blocks sees an error when it reads or when
 // it writes, whichever is first.
@@ -163,6 +296,8 @@ func endOf(err error) string {
 		return "the end"
 	case err == io.ErrUnexpectedEOF:
 		return "the end in a message"
+	case err == ErrWriteBufferFull:
+		return refused
 	}
 	return "an error"
 }
@@ -246,7 +381,7 @@ func sendProgram(c net.Conn, next func() byte, more func() bool) (last bool) {
 }
 
 // blocking starts the blocking server.
-func blocking(t testing.TB, kind testnet.Kind) (net.Listener, chan error) {
+func blocking(t testing.TB, kind testnet.Kind, style uint16) (net.Listener, chan error) {
 	ln := testnet.Listen(t, net.Listen, kind)
 	ends := make(chan error, 10)
 	go func() {
@@ -256,7 +391,7 @@ func blocking(t testing.TB, kind testnet.Kind) (net.Listener, chan error) {
 				return
 			}
 			go func() {
-				err := blockingServe(c, c, 0)
+				err := blockingServe(c, c, 0, style)
 				c.Close()
 				ends <- err
 			}()
@@ -266,9 +401,14 @@ func blocking(t testing.TB, kind testnet.Kind) (net.Listener, chan error) {
 }
 
 // modelServer starts handlers in a style.
-func modelServer(t testing.TB, kind testnet.Kind, style byte) (net.Listener, chan error) {
+func modelServer(t testing.TB, kind testnet.Kind, style uint16) (net.Listener, chan error) {
 	f := &framed{style: style, ends: make(chan error, 10)}
-	s, err := New(f, WriteBufferMax(4<<10), WriteLimit(64<<20), Workers(int(style>>6), int(style>>5)), PerLoop(func(int) Handler { return f }))
+	limit, workers := 64<<20, int(style>>styleBits)
+	if style&lowLimit != 0 {
+		limit = 8 << 10
+	}
+	s, err := New(f.handler(), WriteBufferMax(4<<10), WriteLimit(limit), ReadTimeout(modelReadTimeout),
+		Workers(workers%4, workers/4%8), PerLoop(func(int) Handler { return f.handler() }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,12 +419,21 @@ func modelServer(t testing.TB, kind testnet.Kind, style byte) (net.Listener, cha
 }
 
 // checkModel plays a program against both servers.
-func checkModel(t *testing.T, kind testnet.Kind, style byte, program []byte) {
+func checkModel(t *testing.T, kind testnet.Kind, style uint16, program []byte) {
 	t.Helper()
-	a, aEnds := blocking(t, kind)
+	a, aEnds := blocking(t, kind, style)
 	b, bEnds := modelServer(t, kind, style)
 	want := playModel(t, a.Addr().Network(), a.Addr().String(), aEnds, program)
 	got := playModel(t, b.Addr().Network(), b.Addr().String(), bEnds, program)
+	if got.end == refused && (style&lowLimit == 0 || style&isTold != 0) {
+		t.Errorf("style %#b, program %q: a write is refused, and ends the connection", style, program)
+	}
+	if got.end == refused {
+		if !bytes.HasPrefix(want.got, got.got) {
+			t.Errorf("style %#b, program %q: got %d bytes with a gap after %d", style, program, len(got.got), commonPrefix(got.got, want.got))
+		}
+		return
+	}
 	if want.end == "an error" || got.end == "an error" || want.err != nil || got.err != nil {
 		// A reset: how far each got before is a matter of time, but not the bytes.
 		short, long := got.got, want.got
@@ -323,16 +472,17 @@ func TestModel(t *testing.T) {
 		}
 		kind := []testnet.Kind{testnet.TCP4, testnet.Unix}[seed%2]
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			checkModel(t, kind, byte(random.Uint32()), program)
+			checkModel(t, kind, uint16(random.Uint32()), program)
 		})
 	}
 }
 
 func FuzzPrograms(f *testing.F) {
-	f.Add(byte(0), []byte("\x00\x01hello, this is a program"))
-	f.Add(byte(inOneCall|piecemeal), []byte("\x01\x00\x01\x80\x05\x00\x01"))
-	f.Add(byte(onWorkers|thenBlocks), []byte("\x02\x00\x01\x80\x05\x00\x01\x01\xff\x05\x01\x01\x01\xff\x05\x01\x01"))
-	f.Fuzz(func(t *testing.T, style byte, program []byte) {
+	f.Add(uint16(0), []byte("\x00\x01hello, this is a program"))
+	f.Add(uint16(inOneCall|piecemeal), []byte("\x01\x00\x01\x80\x05\x00\x01"))
+	f.Add(uint16(inOneCall|lowLimit), []byte("\x00\x00\x01\xff\x05\x01\x01\x01\xff\x05\x01\x01\x00\x01\x05\x01\x01"))
+	f.Add(uint16(onWorkers|thenBlocks), []byte("\x02\x00\x01\x80\x05\x00\x01\x01\xff\x05\x01\x01\x01\xff\x05\x01\x01"))
+	f.Fuzz(func(t *testing.T, style uint16, program []byte) {
 		if len(program) > 200 {
 			t.Skip("a long program finds no more than two short ones")
 		}

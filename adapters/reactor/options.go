@@ -67,9 +67,10 @@ func ReadBufferMax(bytes int) Option { return func(c *config) { c.readBufferMax 
 // answers is held up, and no memory grows.
 func WriteBufferMax(bytes int) Option { return func(c *config) { c.writeBufferMax = bytes } }
 
-// WriteLimit is how many written bytes may wait for the peer at all: 16 MiB by default. A Write
-// beyond that fails with [ErrWriteBufferFull]. It bounds the memory for a peer to which the server
-// writes without being asked.
+// WriteLimit is how many written bytes may wait for the peer at all: 16 MiB by default, or as many as
+// a single Write has that was called when none waited. A Write beyond that fails with
+// [ErrWriteBufferFull], and ends the connection unless the handler is a [RoomHandler]. It bounds the
+// memory for a peer to which the server writes without being asked.
 func WriteLimit(bytes int) Option { return func(c *config) { c.writeLimit = bytes } }
 
 // IdleTimeout closes connections on which for that long no byte was read or written. 0, the

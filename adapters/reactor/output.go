@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"net"
+	"runtime"
 
 	"github.com/percore/percore/pool"
 )
@@ -29,20 +30,22 @@ const collectedMax = 8 << 10
 // not take wait in memory. While the handler runs, or other callbacks of the loop, writes are
 // collected, and sent together afterwards.
 //
-// It takes all of p or nothing: it fails with a [net.OpError] of [net.ErrClosed] once the connection
-// is closed, or is closing, and of [ErrWriteBufferFull] when WriteLimit bytes wait for the peer. An
-// error in sending ends the connection.
+// It takes all of p or nothing. It fails with a [net.OpError] of [net.ErrClosed] once the connection
+// is closed, or is closing, and of [ErrWriteBufferFull] if bytes wait although the socket was tried,
+// and would be more than WriteLimit with p; if none wait p may have any length. A Write that was
+// refused so ends the connection, unless the handler is a [RoomHandler]. An error in sending always
+// does.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.refusesLocked(len(p)); err != nil {
+	if err := c.admitLocked(len(p)); err != nil {
 		return 0, c.opError("write", err)
 	}
 	switch {
 	case len(p) == 0:
 	case c.sending || c.unsent != nil:
 		c.backlogLocked().append(p)
-		c.crowdedLocked()
+		c.addedLocked()
 	case c.collecting:
 		if l := c.loop; len(l.collected)+len(p) <= collectedMax {
 			l.collected = append(l.collected, p...)
@@ -56,7 +59,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 		}
 	case c.loop.remind(c, true):
 		c.backlogLocked().append(p)
-		c.crowdedLocked()
+		c.addedLocked()
 	default:
 		c.sendLocked(p, nil)
 	}
@@ -70,14 +73,14 @@ func (c *Conn) WriteBuffer(b *pool.Buffer) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := b.Bytes()
-	if err := c.refusesLocked(len(p)); err != nil {
+	if err := c.admitLocked(len(p)); err != nil {
 		return c.opError("write", err)
 	}
 	switch {
 	case len(p) == 0:
 	case c.sending || c.unsent != nil:
 		c.backlogLocked().appendShared(b, p)
-		c.crowdedLocked()
+		c.addedLocked()
 	case c.collecting:
 		l := c.loop
 		if len(l.collected) > 0 {
@@ -85,30 +88,52 @@ func (c *Conn) WriteBuffer(b *pool.Buffer) error {
 			l.collected = l.collected[:0]
 		}
 		c.backlogLocked().appendShared(b, p)
-		c.crowdedLocked()
+		c.addedLocked()
 	case c.loop.remind(c, true):
 		c.backlogLocked().appendShared(b, p)
-		c.crowdedLocked()
+		c.addedLocked()
 	default:
 		c.sendSharedLocked(b, p)
 	}
 	return nil
 }
 
-// refusesLocked returns why n more bytes can't be written.
-func (c *Conn) refusesLocked(n int) error {
+// admitLocked returns why n more bytes can't be written. If that is because too many wait, the
+// connection ends, or its handler will be told of room.
+func (c *Conn) admitLocked(n int) error {
+	if c.unsent != nil && n > 0 && c.fullLocked(n) {
+		c.loop.figures.refusedWrites.Add(1)
+		if c.loop.roomer == nil {
+			c.endLocked(askClose, ErrWriteBufferFull)
+		} else {
+			c.asked.Or(askTell)
+		}
+		return ErrWriteBufferFull
+	}
 	if c.refusing {
 		return net.ErrClosed
 	}
-	waiting := n
-	if c.unsent != nil {
-		waiting += c.unsent.bytes
-	}
-	if waiting > c.loop.server.config.writeLimit {
-		c.loop.figures.refusedWrites.Add(1)
-		return ErrWriteBufferFull
-	}
 	return nil
+}
+
+// fullLocked reports whether n more bytes would be too many. Before it says so it has sent as much of
+// the backlog as the socket takes: also if the socket was full, since its event may stand behind
+// tasks of the loop's; and if another goroutine is sending it waits for that call, which doesn't block.
+func (c *Conn) fullLocked(n int) bool {
+	for tried := false; !c.refusing && c.unsent != nil && c.unsent.bytes+n > c.loop.server.config.writeLimit; {
+		switch {
+		case c.sending:
+			c.mu.Unlock()
+			runtime.Gosched()
+			c.mu.Lock()
+		case c.blocked && tried:
+			return true
+		default:
+			tried, c.blocked = true, false
+			c.flushLocked()
+		}
+	}
+	return false
 }
 
 // opError wraps an error as a net.Conn's.
@@ -126,6 +151,20 @@ func (c *Conn) backlogLocked() *backlog {
 		c.unsent = newBacklog()
 	}
 	return c.unsent
+}
+
+// pushBytes is how long a backlog is when it is sent at once, and not at the end of the batch, which may
+// have any number of writes. So many bytes are worth a system call.
+const pushBytes = 64 << 10
+
+// addedLocked deals with bytes that were added to the backlog: the socket is tried before they count.
+func (c *Conn) addedLocked() {
+	if c.unsent.bytes >= pushBytes {
+		c.flushLocked()
+	}
+	if c.unsent != nil {
+		c.crowdedLocked()
+	}
 }
 
 // crowdedLocked counts what waits, and stops the reading if it is too much.
@@ -157,6 +196,9 @@ func (c *Conn) sendLocked(p, q []byte) {
 		c.backlogLocked().append(p)
 		c.backlogLocked().append(q)
 		c.flushLocked()
+		if c.unsent != nil {
+			c.crowdedLocked()
+		}
 		return
 	}
 	n, err, full := c.trySendLocked(p, q)
@@ -280,8 +322,24 @@ func (c *Conn) roomyLocked() {
 	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.writeBufferMax/2) {
 		c.asked.And(^askRoom)
 		c.loop.remind(c, false)
-	} else if c.unsent == nil && asked&(askEnd|askShut) != 0 {
+	} else if c.unsent == nil && asked&(askEnd|askShut|askTell) != 0 {
 		c.loop.remind(c, false)
+	}
+}
+
+// tellRoom calls Room, on the loop, if a write was refused and nothing waits any more.
+func (c *Conn) tellRoom() {
+	if c.asked.Load()&askTell == 0 {
+		return
+	}
+	c.mu.Lock()
+	room := c.unsent == nil && !c.refusing
+	if room {
+		c.asked.And(^askTell) // a write that is refused from here on is told of by another call
+	}
+	c.mu.Unlock()
+	if room {
+		c.call("Room", func() { c.loop.roomer.Room(c) })
 	}
 }
 
@@ -300,7 +358,7 @@ func (c *Conn) dropUnsentLocked() {
 	}
 }
 
-// onRoom is called on the loop when the socket may have room.
+// onRoom is called when the socket may have room.
 func (c *Conn) onRoom() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

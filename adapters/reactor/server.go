@@ -92,16 +92,33 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Attach gives the server a connection that other code has used until now, and bytes that were read
 // from it and not used, which Data gets first. c must be a *[percore.Conn], or one that
-// [Conn.Detach] has returned. It is the server's from then on, on the loop that it is on: no other
-// code may use it. The handler's Open is called soon. If Attach fails c is as it was.
+// [Conn.Detach] has returned, or one that a handler on package httpadapter has hijacked, not over TLS;
+// buffered is what its bufio.Reader has then. It is the server's from then on, on the loop that it is
+// on: no other code may use it. The handler's Open is called soon. If Attach fails c is as it was.
 func (s *Server) Attach(c net.Conn, buffered []byte) (*Conn, error) {
 	switch c := c.(type) {
 	case *percore.Conn:
 		return s.attachOrFail(c, buffered, nil, false)
 	case *sendingConn:
 		return c.attach(s, buffered)
+	case attacher:
+		return s.attachWrapped(c, buffered)
 	}
 	return nil, fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
+}
+
+// attacher is a connection of percore's that may hold bytes back: it calls attach with the connection
+// and the bytes, and has neither from then on if that succeeds.
+type attacher interface {
+	AttachTo(attach func(pc *percore.Conn, unread []byte) error) error
+}
+
+func (s *Server) attachWrapped(from attacher, buffered []byte) (c *Conn, err error) {
+	err = from.AttachTo(func(pc *percore.Conn, unread []byte) (err error) {
+		c, err = s.attachOrFail(pc, slices.Concat(buffered, unread), nil, false)
+		return err
+	})
+	return c, err
 }
 
 func (s *Server) addListener(l *percore.Listener) bool {
@@ -241,8 +258,10 @@ func (l *Loop) endAll(how uint32) {
 }
 
 // Broadcast writes p to all open connections. It copies p once. Each loop writes to its own
-// connections, soon; Broadcast does not wait. A connection that has WriteLimit bytes waiting does not
-// get it.
+// connections, soon; Broadcast does not wait. A connection that can't take p within WriteLimit is
+// closed for [ErrWriteBufferFull], of which its Close tells, also if the handler is a [RoomHandler]:
+// no peer misses a message and gets the next. A handler that decides otherwise writes to each
+// connection by itself, in a function of [Server.Each].
 func (s *Server) Broadcast(p []byte) {
 	if len(p) == 0 {
 		return
@@ -258,7 +277,9 @@ func (s *Server) Broadcast(p []byte) {
 			defer l.engine.Release()
 			defer b.Release()
 			for _, c := range l.conns {
-				_ = c.WriteBuffer(b) // the connection has ended; or its peer doesn't read
+				if errors.Is(c.WriteBuffer(b), ErrWriteBufferFull) {
+					c.end(askClose, ErrWriteBufferFull)
+				}
 			}
 		})
 	}

@@ -104,22 +104,38 @@ func (c *Conn) checkTimeouts() {
 }
 
 // Timer is a call of After that is to come.
-type Timer struct{ timer timer }
+type Timer struct{ call *laterCall }
 
-// Stop prevents the call, and reports whether it was still to come. On a zero Timer it does nothing.
-func (t Timer) Stop() bool { return t.timer != nil && t.timer.Stop() }
+// laterCall is a call of After. Whoever sets settled, the call or Stop, has it: the engine's timer
+// alone can't say, since between its end and the call the function waits in the loop's queue.
+type laterCall struct {
+	settled atomic.Bool
+	timer   timer
+}
+
+// Stop prevents the call, and reports whether it did: false means that the function has been called,
+// or was stopped before. It is safe for concurrent use. On a zero Timer it does nothing.
+func (t Timer) Stop() bool {
+	if t.call == nil || t.call.settled.Swap(true) {
+		return false
+	}
+	t.call.timer.Stop()
+	return true
+}
 
 // After has f run on the connection's loop once d has passed, a few milliseconds late at most,
 // unless the connection is closed or detached by then. It does not wait. Until then c stays in memory,
 // also when it has ended: stop a timer that is far off in Close, and before Detach.
 func (c *Conn) After(d time.Duration, f func()) Timer {
-	return Timer{c.loop.engine.AfterFunc(d, func() {
-		if c.hungUp || c.lingering || c.phase != open && c.phase != ending {
+	call := new(laterCall)
+	call.timer = c.loop.engine.AfterFunc(d, func() {
+		if c.hungUp || c.lingering || c.phase != open && c.phase != ending || call.settled.Swap(true) {
 			return
 		}
 		c.loop.begin()
 		c.enter()
 		c.call("After", f)
 		c.leave()
-	})}
+	})
+	return Timer{call}
 }

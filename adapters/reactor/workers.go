@@ -3,6 +3,8 @@ package reactor
 import (
 	"net"
 	"sync"
+
+	"github.com/percore/percore/internal/goroutine"
 )
 
 // workers are the goroutines that run the functions of Go: those of one connection in order, one
@@ -72,8 +74,10 @@ func (ws *workers) readyLocked(c *Conn) {
 	}
 }
 
-// work is a worker's goroutine. A function that ends it (runtime.Goexit) is replaced.
+// work is a worker's goroutine. It is replaced if a function ends it (runtime.Goexit), or leaves it
+// locked to its thread (runtime.LockOSThread).
 func (ws *workers) work() {
+	goroutine.Reset() // the loop's labels
 	ended := false
 	defer func() {
 		if !ended {
@@ -87,6 +91,9 @@ func (ws *workers) work() {
 			return
 		}
 		ws.run(c, f)
+		if !goroutine.Reset() {
+			return
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func rounds() int {
 // TestDetachUnderWriters detaches a connection to which goroutines write: the peer gets each byte that
 // was taken, once.
 func TestDetachUnderWriters(t *testing.T) {
-	s, _ := serve(t, &handler{})
+	s, _ := serve(t, &told{}) // or a refused write would end the connection
 	for range rounds() {
 		c, peer := attach(t, s)
 		var total atomic.Int64
@@ -93,7 +93,7 @@ func TestDetachUnderWriters(t *testing.T) {
 // TestEndUnderWriter ends a connection to which a goroutine writes.
 func TestEndUnderWriter(t *testing.T) {
 	end, ended := closes()
-	s, _ := serve(t, &handler{close: end}, WriteLimit(64<<20))
+	s, _ := serve(t, &told{handler: handler{close: end}}) // or a refused write would end the connection
 	for range rounds() {
 		c, peer := attach(t, s)
 		var total atomic.Int64
@@ -380,7 +380,7 @@ func TestDetachedDeadline(t *testing.T) {
 	conn, peer := detachFull(t, s, long)
 	conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
 	if n, err := conn.Write([]byte("x")); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("got %d, %v, want a time-out", n, err)
+		t.Errorf("got %d, %v, want a timeout", n, err)
 	}
 	conn.SetDeadline(time.Time{})
 	go func() {

@@ -1,0 +1,101 @@
+//go:build !percore_net
+
+package reactor
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/loop"
+)
+
+// TestSendingWays: no way to write overtakes the bytes that are still to be sent.
+func TestSendingWays(t *testing.T) {
+	s, _ := serve(t, &handler{})
+	long := numbers(12 << 20)
+	nc, peer := detachFull(t, s, long)
+	c := nc.(*sendingConn)
+	var ignored loop.EventHandler = ignoring{}
+	for name, call := range map[string]func() error{
+		"TryWrite":        func() error { _, err := c.TryWrite([]byte("x")); return err },
+		"TryWriteBuffers": func() error { _, err := c.TryWriteBuffers(&net.Buffers{[]byte("x")}); return err },
+		"Watch":           func() error { return c.Watch(&ignored) },
+		"File":            func() error { _, err := c.File(); return err },
+	} {
+		if err := call(); !errors.Is(err, errSending) {
+			t.Errorf("%s: got %v, want errSending", name, err)
+		}
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		defer c.Close()
+		written <- writeRaw(raw, "last")
+		for name, err := range map[string]error{
+			"TryWrite":        second(c.TryWrite([]byte("!"))),
+			"TryWriteBuffers": second(c.TryWriteBuffers(&net.Buffers{[]byte("!")})),
+		} {
+			if err != nil {
+				t.Errorf("%s, when all is sent: %v", name, err)
+			}
+		}
+	}()
+	got, err := io.ReadAll(peer)
+	want := append(bytes.Clone(long), "last!!"...)
+	if !bytes.Equal(got, want) || err != nil {
+		t.Errorf("got %d bytes, %v, want %d (the same up to %d)", len(got), err, len(want), commonPrefix(got, want))
+	}
+	if err := testnet.Receive(t, "RawConn.Write", written); err != nil {
+		t.Errorf("RawConn.Write: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// writeRaw writes all of p, which is short.
+func writeRaw(raw syscall.RawConn, p string) (err error) {
+	failed := raw.Write(func(fd uintptr) bool {
+		_, err = syscall.Write(int(fd), []byte(p))
+		return err != syscall.EAGAIN
+	})
+	return errors.Join(failed, err)
+}
+
+type ignoring struct{}
+
+func (ignoring) OnEvent(loop.Readiness) {}
+
+// wrapper is a connection as httpadapter's hijacked ones: it holds bytes back.
+type wrapper struct {
+	net.Conn
+	held []byte
+}
+
+func (w *wrapper) AttachTo(attach func(pc *percore.Conn, unread []byte) error) error {
+	return attach(w.Conn.(*percore.Conn), w.held)
+}
+
+// TestAttachWrapped: bytes that a wrapper holds back come behind those that were read from it.
+func TestAttachWrapped(t *testing.T) {
+	got := make(chan string, 1)
+	var all []byte
+	s, _ := serve(t, &handler{data: func(_ *Conn, p []byte) int { all = append(all, p...); return len(p) }, close: func(*Conn, error) { got <- string(all) }})
+	nc, peer := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	if _, err := s.Attach(&wrapper{nc, []byte("second ")}, []byte("first ")); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(peer, "third")
+	peer.Close()
+	if got := testnet.Receive(t, "Close", got); got != "first second third" {
+		t.Errorf("got %q", got)
+	}
+}

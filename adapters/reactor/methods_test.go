@@ -1,0 +1,33 @@
+package reactor
+
+import (
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestMethods decides on all methods of a connection with bytes that are still to be sent: all other
+// bytes come after them.
+func TestMethods(t *testing.T) {
+	testnet.CheckMethods[*sendingConn](t, testnet.MethodTable{
+		Own: `Close CloseWrite File ReadFrom SetDeadline SetWriteDeadline SyscallConn TryWrite TryWriteBuffers Watch
+			Write WriteBuffers`,
+		Promoted: map[string]string{
+			"they read, or wait for something to read": `AtEnd CancelOnReadable CloseRead NotifyReadable OnReadable Read
+				ReadBuffer ReadReady SetNoWait SetReadDeadline TryRead Unwatch WriteTo`,
+			"they tell": "LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort",
+			"options of the socket, which keep the order": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer",
+		},
+	})
+	testnet.CheckMethods[sendingRawConn](t, testnet.MethodTable{
+		Own: "Write",
+		Promoted: map[string]string{
+			"it reads": "Read",
+			"the caller knows what it does with the descriptor": "Control",
+		},
+	})
+	testnet.CheckMethods[controlOnly](t, testnet.MethodTable{
+		Own:      "Read Write",
+		Promoted: map[string]string{"it is for options of the socket": "Control"},
+	})
+}
