@@ -24,7 +24,7 @@ type Conn struct {
 	frames   frames
 	phase    phase
 	left     uint8 // bytes of the marker that the library hasn't read yet
-	opcode   byte  // the marker's
+	opcode   byte  // the marker's, and jsonBit if it is not empty but JSON
 	passed   uint8 // how many markers in a row the Session's Read has passed over
 	patience patience
 	listed   bool   // in lingerers
@@ -99,8 +99,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 		if !errors.Is(err, percore.ErrWouldWait) {
 			return n, err
 		}
-		if onSession() {
-			if n := c.mark(p); n > 0 {
+		if yes, json := onSession(); yes {
+			if n := c.mark(p, json); n > 0 {
 				return n, nil
 			}
 		}
@@ -153,9 +153,9 @@ func (c *Conn) read(p []byte) (int, error) {
 // markers is how many markers a Session's Read may pass over: one of each kind.
 const markers = 2
 
-// mark begins a marker, and copies into p as much of it as has room. It returns 0 if the Session's
-// Read has passed over both already.
-func (c *Conn) mark(p []byte) int {
+// mark begins a marker, of JSON or empty, and copies into p as much of it as has room. It returns 0 if
+// the Session's Read has passed over both already.
+func (c *Conn) mark(p []byte, json bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase == marked {
@@ -166,19 +166,36 @@ func (c *Conn) mark(p []byte) int {
 		return 0
 	}
 	c.phase, c.left = marked, markerBytes
+	c.opcode &^= jsonBit
+	if json {
+		c.opcode |= jsonBit
+		c.left += uint8(len(null))
+	}
 	return c.copyMarkerLocked(p)
 }
 
 // markerBytes is the size of a frame that is masked, as a client's must be, and empty.
 const markerBytes = 2 + 4
 
+// null is the payload of a marker for a decoder of JSON, which decodes it into anything. Others get an
+// empty marker: of one with a payload a library that hands messages out as readers would keep the
+// payload, since the reader is dropped unread.
+const null = "null"
+
+// jsonBit is in Conn.opcode, of which opcodes use four bits.
+const jsonBit = 0x10
+
 // copyMarkerLocked copies bytes of a marker that was begun.
 func (c *Conn) copyMarkerLocked(p []byte) int {
 	if c.left == 0 {
 		return 0
 	}
-	marker := [markerBytes]byte{finBit | c.opcode, maskBit}
-	n := copy(p, marker[markerBytes-c.left:])
+	marker := append(make([]byte, 0, markerBytes+len(null)), finBit|c.opcode&^jsonBit, maskBit, 0, 0, 0, 0)
+	if c.opcode&jsonBit != 0 {
+		marker[1] |= byte(len(null))
+		marker = append(marker, null...) // its mask is 0
+	}
+	n := copy(p, marker[len(marker)-int(c.left):])
 	c.left -= uint8(n)
 	return n
 }

@@ -28,12 +28,16 @@
 // When nothing is there to read the goroutine goes back, and the connection holds only the library's
 // own state until the peer sends something. There are as many goroutines as messages are being
 // handled, and have been in the last tenth of a second: see below. Writes need nothing of this: any
-// goroutine writes by the library at any time, as ever.
+// goroutine writes by the library at any time, as usual.
+//
+// The goroutines serve several connections. When one goes back its profile labels (runtime/pprof) and
+// debug.SetPanicOnFault are reset. If it is still locked to its thread (runtime.LockOSThread) it ends,
+// and the thread with it.
 //
 // # How a Read ends that has nothing to read
 //
 // A library reads ahead: the bytes of a second message may be in its buffer while the kernel has none
-// left, so that [percore.Conn.OnReadable] alone would let that message wait for ever. And it can't
+// left, so that [percore.Conn.OnReadable] alone would let that message wait forever. And it can't
 // be interrupted: most libraries keep the first error of a read for good. So the [Conn] looks on as
 // the library reads. When the library asks for bytes
 //
@@ -45,19 +49,24 @@
 // with a message of its own, an empty one, called the marker. The library returns it as if the peer had
 // sent it, and its buffer is proven to be empty. The adapter drops it and arms the connection.
 //
-// A ping or a pong that comes alone is handled by the library in the same way as ever, and the
+// A ping or a pong that comes alone is handled by the library as usual, and the
 // connection waits again. A close message, the end of the stream, a deadline that has passed and
-// Close make the library's read fail, as ever.
+// Close make the library's read fail, as usual.
 //
 // The marker is an empty text message, or an empty binary one where the first was passed over, as
-// a Read does that wants messages of a single kind. So Read must return an empty message without a
-// protest, and should do nothing but read: decode and check in Handle, which never gets the marker.
-// (An error that Read makes of the marker, as gorilla's ReadJSON does, is dropped with it. But
-// coder's wsjson.Read closes the connection when a message isn't JSON.)
+// a Read does that wants messages of a single kind. So Read must return an empty message without
+// closing the connection, and should do nothing but read: decode and check in Handle, which never gets
+// the marker. Decoders within Read:
+//
+//	gorilla's ReadJSON, others that fail    the error is dropped with the marker
+//	coder's wsjson.Read, which closes the   the marker is the message "null", which decodes into
+//	connection when a message isn't JSON    anything; Read must not check the value
+//	a decoder of your own that closes the   decode in Handle
+//	connection, or answers, when it fails
 //
 // # Messages that follow each other
 //
-// To let a connection wait so, and to wake it, costs some 5 µs of processor time. So a connection
+// To let a connection wait so, and to wake it, costs some 5 µs of CPU time. So a connection
 // whose message came within 50 ms lingers after it, and after those that follow: its goroutine waits
 // in the library's read, until 50 to 100 ms have passed without a byte. Then the read that the
 // library makes of the Conn fails below it (see [percore.Conn.SetNoWait]), the Conn answers with the
@@ -82,10 +91,10 @@
 // which crypto/tls never gives up.
 //
 // A read deadline goes on while the connection waits; when it passes the Session's Read is called,
-// and fails. So the usual guard, a ping now and then and a deadline that each pong moves, works as ever.
+// and fails. So the usual guard, a ping now and then and a deadline that each pong moves, still works.
 // A context with a deadline that Read passes to the library (coder's Read) counts only while Read is
 // under way.
 //
-// http.Server's Shutdown and Close leave hijacked connections to the user, as ever: close them by the
+// http.Server's Shutdown and Close leave hijacked connections to the user, as usual: close them by the
 // library from a function that is registered by RegisterOnShutdown. End is called of each.
 package wsadapter

@@ -3,10 +3,10 @@ package wsadapter
 import (
 	"sync/atomic"
 
-	"github.com/percore/percore/internal/figures"
+	"github.com/percore/percore"
 )
 
-func init() { figures.Register("websocket", readFigures) }
+func init() { percore.RegisterAdapter("websocket", readFigures) }
 
 // counters are those of the process.
 var counters struct {
@@ -33,11 +33,11 @@ func ReadStats() Stats {
 }
 
 // readFigures returns the process's figures.
-func readFigures() []figures.Figure {
+func readFigures() []percore.Figure {
 	const help = "Conversations by what they do: wait for the peer without a goroutine (waiting) or with one (kept), or handle a message or have just done so (handling)"
 	s := ReadStats()
 	handling := max(0, s.Sessions-s.Waiting-s.Kept) // the counts are read one after the other
-	return []figures.Figure{
+	return []percore.Figure{
 		{Name: "sessions", Help: help, Label: "state", Of: "waiting", Value: float64(s.Waiting)},
 		{Name: "sessions", Help: help, Label: "state", Of: "kept", Value: float64(s.Kept)},
 		{Name: "sessions", Help: help, Label: "state", Of: "handling", Value: float64(handling)},

@@ -17,13 +17,13 @@ import (
 //	some       will wait for a while                 Read: lingering
 //	lingering  waits, and no sweep has come since    bytes, or an error: some; a sweep: overdue
 //	overdue    waits, and one sweep has come         bytes, or an error: some; a sweep: spent
-//	spent      has waited in vain, and fails;        armed, and woken: none
+//	spent      has waited its time, and fails;        armed, and woken: none
 //	           the next ones don't wait
 //	endless    waits for as long as it takes         stays so
 //
-// A connection that is armed after it has lingered in vain doesn't linger the next time, however soon
-// it is woken. Otherwise a peer whose messages always come just after the linger is over would cost the
-// most: a goroutine nearly all the time, and arming as well.
+// A connection that is armed after it has lingered without a message doesn't linger the next time,
+// however soon it is woken. Otherwise a peer whose messages always come just after the linger is over
+// would cost the most: a goroutine nearly all the time, and arming as well.
 type patience uint8
 
 const (

@@ -61,7 +61,7 @@ func TestLinger(t *testing.T) {
 			exchange(1)
 		}
 		t.sweepUntilIdle()
-		exchange(2) // has lingered in vain, so it is armed at once
+		exchange(2) // has lingered without a message, so it is armed at once
 		t.awaitIdle()
 		for range 5 {
 			exchange(3)

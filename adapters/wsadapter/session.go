@@ -2,10 +2,15 @@ package wsadapter
 
 import (
 	"errors"
+	"fmt"
+	"log"
 	"net"
+	"net/http"
 	"os"
 	"reflect"
 	"runtime"
+	"runtime/debug"
+	"strings"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
@@ -15,7 +20,9 @@ import (
 // Session is a program's side of a conversation with messages of type M. Its methods are called one at
 // a time, on goroutines that change, each call happening before the next. They may block.
 //
-// A panic ends the program, as in any goroutine of its own, after the connection was closed.
+// A panic in any of them closes the connection and nothing else, as in an http.Handler: it is logged
+// with its stack by package log, unless its value is [http.ErrAbortHandler], and then End is called,
+// if it wasn't. The same goes for runtime.Goexit, which isn't logged.
 type Session[M any] interface {
 	// Read returns the next message, by the library's call that waits for it. See the package's comment
 	// for the empty messages that it must let pass. No other call may read messages of the
@@ -26,17 +33,22 @@ type Session[M any] interface {
 	Handle(M) error
 
 	// End is called once, with the first error of Read or Handle, and is the last call. Afterwards the
-	// connection is closed.
+	// connection is closed; after a panic it is closed before. An error that a panic had as its value
+	// can be found by [errors.Is].
 	End(error)
 }
 
 // Start begins the conversation s on c, and returns at once. From now on c is closed when the
 // conversation ends. Messages that a library was asked for before Start are none of the Session's. It
-// panics if it was called for c before.
+// panics if it was called for c before, and if c is nil, as that of an [Upgrade] is that no library was
+// given.
 //
 // An http.Handler should return after Start: its goroutine is not needed any more. In a bubble of
 // testing/synctest a conversation keeps a goroutine, which is in the bubble.
 func Start[M any](c *Conn, s Session[M]) {
+	if c == nil {
+		panic("wsadapter: Start has no connection: pass the Upgrade to the WebSocket library, in place of its http.ResponseWriter")
+	}
 	bubble := monotime.InBubble()
 	c.mu.Lock()
 	started := c.phase != unstarted
@@ -65,14 +77,15 @@ var crew = workers.Pool[runner]{Work: work}
 
 // conversation is a Session with its connection, and the connection's handler while it waits.
 type conversation[M any] struct {
-	conn *Conn
-	user Session[M]
+	conn  *Conn
+	user  Session[M]
+	ended bool // End was called, or is about to be
 }
 
 // runner is a conversation of any type.
 type runner interface {
 	run()
-	hangUp()
+	fail(value any)
 }
 
 // work runs a conversation until it waits or is over. onSession looks for this function.
@@ -81,8 +94,8 @@ type runner interface {
 func work(r runner) {
 	returned := false
 	defer func() {
-		if !returned { // a panic, or runtime.Goexit
-			r.hangUp()
+		if !returned {
+			r.fail(recover())
 		}
 	}()
 	r.run()
@@ -94,16 +107,20 @@ var workEntry = reflect.ValueOf(work).Pointer()
 // callersMax bounds how deep in calls a Session's Read can be recognised.
 const callersMax = 128
 
-// onSession reports whether the caller runs within work, which is a goroutine's second function.
-func onSession() bool {
+// onSession reports whether the caller runs within work, which is a goroutine's second function; and
+// whether between is a decoder that closes the connection when a message isn't JSON: coder's wsjson.
+func onSession() (yes, json bool) {
 	var callers [callersMax]uintptr
 	n := runtime.Callers(2, callers[:])
-	for i := n - 1; i >= max(0, n-4); i-- {
-		if f := runtime.FuncForPC(callers[i] - 1); f != nil && f.Entry() == workEntry {
-			return true
-		}
+	for i := n - 1; i >= max(0, n-4) && !yes; i-- {
+		f := runtime.FuncForPC(callers[i] - 1)
+		yes = f != nil && f.Entry() == workEntry
 	}
-	return false
+	for i := 0; i < n && yes && !json; i++ {
+		f := runtime.FuncForPC(callers[i] - 1)
+		json = f != nil && strings.Contains(f.Name(), "/wsjson.")
+	}
+	return yes, json
 }
 
 func (v *conversation[M]) run() {
@@ -120,11 +137,43 @@ func (v *conversation[M]) run() {
 			err = v.user.Handle(m)
 		}
 		if err != nil {
+			v.ended = true
 			v.user.End(err)
 			v.hangUp()
 			return
 		}
 	}
+}
+
+// fail ends the conversation after a panic of one of its methods, with its value, or after
+// runtime.Goexit, with nil.
+func (v *conversation[M]) fail(value any) {
+	logPanic(v.conn, value)
+	v.hangUp() // first: End may wait for a lock that the method has not unlocked
+	if v.ended {
+		return
+	}
+	v.ended = true
+	defer func() { logPanic(v.conn, recover()) }()
+	v.user.End(panicError(value))
+}
+
+// logPanic logs a panic as net/http does. It is called by a deferred function, while the stack is there.
+func logPanic(c *Conn, value any) {
+	if value != nil && value != http.ErrAbortHandler {
+		log.Printf("wsadapter: panic serving %v: %v\n%s", c.RemoteAddr(), value, debug.Stack())
+	}
+}
+
+// panicError returns the reason for the end of a conversation: see fail.
+func panicError(value any) error {
+	switch value := value.(type) {
+	case nil:
+		return errors.New("wsadapter: a method of the Session ended its goroutine (runtime.Goexit)")
+	case error:
+		return fmt.Errorf("wsadapter: a method of the Session panicked: %w", value)
+	}
+	return fmt.Errorf("wsadapter: a method of the Session panicked: %v", value)
 }
 
 // arm lets the connection wait. If it fails the next Read waits or fails instead.

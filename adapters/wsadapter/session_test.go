@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"strings"
@@ -76,6 +78,7 @@ func (m *miniature) read() (string, error) {
 type program struct {
 	read   func() (string, error)
 	handle func(string) error
+	end    func(error) // if nil, ended has the error
 	ended  chan error
 }
 
@@ -88,7 +91,13 @@ func (p *program) Handle(m string) error {
 	return p.handle(m)
 }
 
-func (p *program) End(err error) { p.ended <- err }
+func (p *program) End(err error) {
+	if p.end != nil {
+		p.end(err)
+		return
+	}
+	p.ended <- err
+}
 
 // talk is a conversation that a test is the client of.
 type talk struct {
@@ -478,7 +487,7 @@ func TestArmedByAnother(t *testing.T) {
 	k.wantEnd(io.EOF)
 }
 
-// TestGoexit: a Handle that ends its goroutine closes the connection.
+// TestGoexit: a Handle that ends its goroutine closes the connection, and End is called.
 func TestGoexit(t *testing.T) {
 	onEachWay(t, func(t *talk) {
 		t.startWith(&program{read: t.library.read, handle: func(string) error {
@@ -487,11 +496,89 @@ func TestGoexit(t *testing.T) {
 		}})
 		t.awaitIdle()
 		t.send(frame("one"))
+		if err := testnet.Receive(t, "End", t.ended); err == nil {
+			t.Error("End: got no error")
+		}
 		t.awaitStats(t.before)
 		if _, err := t.client.Read(make([]byte, 1)); err == nil {
 			t.Error("the connection is open, want it closed")
 		}
 	})
+}
+
+// TestPanics: a panic in a method of the Session closes the connection and nothing else. It is logged
+// with its stack as net/http does, and End is called, once.
+func TestPanics(t *testing.T) {
+	var logged testnet.Log
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	failure := errors.New("a failure")
+	for _, method := range []string{"Read", "Handle", "End", "Handle and End"} {
+		for _, value := range []any{"oh", failure, http.ErrAbortHandler} {
+			t.Run(fmt.Sprint(method, " ", value), func(t *testing.T) {
+				onEachWay(t, func(t *talk) {
+					before := logged.Count("panic serving")
+					reach := func(at string) {
+						if strings.Contains(method, at) {
+							panic(value)
+						}
+					}
+					heard := false
+					calls := make(chan error, 10)
+					Start(t.conn, &program{read: func() (string, error) {
+						m, err := t.library.read()
+						if m != "" {
+							heard = true
+						}
+						if heard {
+							reach("Read")
+						}
+						return m, err
+					}, handle: func(string) error {
+						reach("Handle")
+						return errors.New("enough")
+					}, end: func(err error) {
+						calls <- err
+						reach("End")
+					}})
+					t.awaitIdle()
+					t.send(frame("one"))
+					err := testnet.Receive(t, "End", calls)
+					t.awaitStats(t.before)
+					if _, err := t.client.Read(make([]byte, 1)); err == nil {
+						t.Error("the connection is open, want it closed")
+					}
+					if wants, ok := value.(error); ok && method != "End" && !errors.Is(err, wants) {
+						t.Errorf("End: got %v, want %v", err, wants)
+					}
+					if err == nil {
+						t.Error("End: got no error")
+					}
+					want := strings.Count(method, " and ") + 1
+					if value == http.ErrAbortHandler {
+						want = 0
+					}
+					testnet.Eventually(t, "the log", func() bool { return logged.Count("panic serving") == before+want })
+					if want > 0 && !logged.Has("session_test.go") {
+						t.Errorf("the log has no stack: %s", &logged)
+					}
+					if len(calls) > 0 {
+						t.Error("End is called again")
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestStartWithoutUpgrade: Start says what is wrong if the library was given the http.ResponseWriter.
+func TestStartWithoutUpgrade(t *testing.T) {
+	defer func() {
+		if v := fmt.Sprint(recover()); !strings.Contains(v, "pass the Upgrade to the WebSocket library") {
+			t.Errorf("got the panic %s, want one that says what to do", v)
+		}
+	}()
+	Start(NewUpgrade(nil).Conn(), &program{})
 }
 
 // TestStartTwice: a connection has one conversation.
