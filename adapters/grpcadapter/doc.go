@@ -41,7 +41,7 @@
 //
 // A listener whose connections are not percore's, because they are package net's
 // or because it wraps each (golang.org/x/net/netutil.LimitListener, a PROXY
-// protocol), serves as ever: its connections pass through unchanged, and so
+// protocol), serves as usual: its connections pass through unchanged, and so
 // without any of the above. The other way round is the same: what wraps this
 // package's connections hides their method from grpc-go. percore.ListenConfig has
 // both without a wrapper: MaxConns and OnAccept bound the connections, and with

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/sys"
 )
 
 // connsAreNets says whether percore's connections are package net's within, for
@@ -37,14 +36,11 @@ func setUserTimeout(c syscall.Conn, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	var failure syscall.Errno
+	var failure error
 	err = raw.Control(func(fd uintptr) {
-		errno := sys.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d/time.Millisecond))
-		if errno != 0 {
-			failure = errno
-		}
+		failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d/time.Millisecond))
 	})
-	if err == nil && failure != 0 {
+	if err == nil {
 		err = os.NewSyscallError("setsockopt", failure)
 	}
 	return err

@@ -45,7 +45,7 @@ func Example() {
 }
 
 // A server with keep-alive parameters of its own tells the listener, too, which
-// can't ask it. This example is not run, since it serves for ever.
+// can't ask it. This example is not run, since it serves forever.
 func ExampleKeepaliveParams() {
 	var lc percore.ListenConfig // with the options of the engine
 	inner, err := lc.Listen(context.Background(), "tcp", ":50051")

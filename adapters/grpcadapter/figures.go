@@ -3,7 +3,7 @@ package grpcadapter
 import (
 	"sync/atomic"
 
-	"github.com/percore/percore/internal/figures"
+	"github.com/percore/percore"
 )
 
 // counts are the figures of all servers and clients of the process.
@@ -13,9 +13,9 @@ var counts struct {
 }
 
 func init() {
-	figures.Register("grpc", func() []figures.Figure {
+	percore.RegisterAdapter("grpc", func() []percore.Figure {
 		const help = "Connections, by whether they are percore's, which hold no read buffer while they wait"
-		return []figures.Figure{
+		return []percore.Figure{
 			{Name: "connections_total", Help: help, Label: "kind", Of: "percore", Value: float64(counts.conns.Load())},
 			{Name: "connections_total", Help: help, Label: "kind", Of: "foreign", Value: float64(counts.foreign.Load())},
 			{Name: "sparing_connections_total", Help: "Connections over TLS that Credentials has relieved of the read buffer", Value: float64(counts.sparing.Load())},

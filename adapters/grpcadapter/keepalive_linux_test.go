@@ -65,7 +65,7 @@ func TestServerUserTimeout(t *testing.T) {
 		want time.Duration
 	}{
 		{"default", keepalive.ServerParameters{}, 20 * time.Second},
-		{"time-out", keepalive.ServerParameters{Timeout: 1234 * time.Millisecond}, 1234 * time.Millisecond},
+		{"timeout", keepalive.ServerParameters{Timeout: 1234 * time.Millisecond}, 1234 * time.Millisecond},
 		{"below a millisecond", keepalive.ServerParameters{Timeout: time.Microsecond}, 0},
 		{"time", keepalive.ServerParameters{Time: time.Minute}, 20 * time.Second},
 		{"never", keepalive.ServerParameters{Time: math.MaxInt64, Timeout: time.Second}, 0},
@@ -132,7 +132,7 @@ func TestClientUserTimeout(t *testing.T) {
 		want time.Duration
 	}{
 		{"default", nil, 0},
-		{"only a time-out", &keepalive.ClientParameters{Timeout: time.Second}, time.Second},
+		{"only a timeout", &keepalive.ClientParameters{Timeout: time.Second}, time.Second},
 		{"never", &keepalive.ClientParameters{Time: math.MaxInt64, Timeout: time.Second}, 0},
 		{"time", &keepalive.ClientParameters{Time: time.Minute}, 20 * time.Second},
 		{"both", &keepalive.ClientParameters{Time: time.Minute, Timeout: 1500 * time.Millisecond}, 1500 * time.Millisecond},

@@ -111,7 +111,7 @@ func dialServer(t testing.TB, lis net.Listener, opts ...grpc.DialOption) *grpc.C
 	return cc
 }
 
-// callContext bounds calls that would wait for ever for a dead server.
+// callContext bounds calls that would wait forever for a dead server.
 func callContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 	t.Cleanup(cancel)

@@ -17,7 +17,7 @@ import (
 //     zeros before it is used, and counts the buffers that are out.
 //
 // grpc.WriteBufferSize is left at grpc-go's 32 KiB, too: 64 KiB make half the system
-// calls for large messages, and took a tenth more processor time for 1 MiB
+// calls for large messages, and took a tenth more CPU time for 1 MiB
 // (six pairs, 1.10 [1.03 1.21]).
 // grpc-go shares these buffers between all connections already, and one is held only
 // while there is something in it.
@@ -65,7 +65,7 @@ func DialOptions(opts ...DialerOption) []grpc.DialOption {
 type DialerOption func(*dialing)
 
 // WithDialer has the connections made by d, for clients that need another local
-// address, time-out, hook or group of loops. d must not be changed any more.
+// address, timeout, hook or group of loops. d must not be changed any more.
 func WithDialer(d *percore.Dialer) DialerOption {
 	return func(dialing *dialing) { dialing.dialer = d }
 }
