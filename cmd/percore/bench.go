@@ -16,9 +16,9 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/percore/percore/bench"
-	"github.com/percore/percore/bench/child"
-	"github.com/percore/percore/bench/report"
+	"github.com/percore/percore/cmd/percore/internal/bench"
+	"github.com/percore/percore/cmd/percore/internal/bench/child"
+	"github.com/percore/percore/cmd/percore/internal/bench/report"
 )
 
 // The hidden subcommands: the processes that the benchmark starts of this
@@ -64,6 +64,11 @@ type benchFlags struct {
 	outputs []benchOutput
 }
 
+// benchScaleNote follows the table of -scale.
+const benchScaleNote = `The load has the processors that the server leaves, and shares them where the server has all.
+Figures of a machine with many processors are welcome: run it again with -json FILE, and send the
+file to https://github.com/percore/percore/issues, with the kind of machine.`
+
 // benchOutput is a file to write a report to.
 type benchOutput struct {
 	path  *string
@@ -96,6 +101,9 @@ func runBench(args []string) int {
 	rep, err := benchWithProgress(ctx, f.cfg)
 	if rep != nil {
 		err = errors.Join(err, report.Table(os.Stdout, rep, f.all), writeFiles(f.outputs, files, rep))
+		if f.cfg.Scale {
+			fmt.Println(benchScaleNote)
+		}
 	}
 	if err != nil {
 		return fail(exitFailure, err)
@@ -110,7 +118,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // errors are printed by the caller, once
 	var (
-		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, and before them\npercore+adapter in scenarios about idle connections): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp, +netbuffers), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); percore+fastpath (HTTP servers run\nthrough the adapter's fast path); fasthttp, percore+fasthttp (package fasthttp's server, where the answer is a\nshort text); percore+reactor (event handlers on the loops, the echo); net,net is a control")
+		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, before them\npercore+fastpath over HTTP, and percore+adapter in scenarios about idle connections): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +busypoll=DURATION, +leastloaded, +mptcp, +netbuffers), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); percore+fastpath (HTTP servers run\nthrough the adapter's fast path); fasthttp, percore+fasthttp (package fasthttp's server) and nginx (where installed),\nwhere the answer is a short text; percore+reactor (event handlers on the loops, the echo); net,net is a control")
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
 		full  = fs.Bool("full", false, "all scenarios instead of the core set")
 		quick = fs.Bool("quick", false, "a first impression in about a minute: short windows, three rounds, a tenth of the idle connections")
@@ -125,15 +133,15 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.StringVar(&f.cfg.Client, "client", bench.ClientBuiltin, "load generator: "+strings.Join(bench.Clients(), ", ")+" (where installed)")
 	fs.StringVar(&f.cfg.ProfileDir, "cpuprofile-dir", "", "write CPU profiles of the servers to this `directory`")
 	fs.BoolVar(&f.cfg.SplitCPUs, "split-cpus", false, "half of the processors for the server, the other half for the load, as if they were two machines")
+	fs.BoolVar(&f.cfg.Scale, "scale", false, "how the cost of a request changes with the number of processors: servers of 1, 2, 4, ... of them")
 	fs.BoolVar(&f.list, "list", false, "list the scenarios, the core set marked by a *")
 	fs.BoolVar(&f.all, "v", false, "print all metrics, not only those a scenario is about")
 	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms); repeatable")
 	fs.Var(&exe, "exe", "run an arm's servers from another build of this program, `ARM:PATH`; repeatable")
 	f.outputs = []benchOutput{
-		{fs.String("json", "", "write everything, latency histograms included, to this `file`"), report.JSON},
+		{fs.String("json", "", "write everything, latency histograms included, to this `file`; cmd/percore/report makes a page with charts of it"), report.JSON},
 		{fs.String("csv", "", "write all figures to this `file`"), report.CSV},
 		{fs.String("benchstat", "", "write all figures to this `file` for benchstat -col /arm"), report.Benchstat},
-		{fs.String("html", "", "write a page with charts to this `file`"), report.HTML},
 	}
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -218,6 +226,9 @@ func setArms(cfg *bench.Config, list string, env, exe []string) error {
 			return err
 		}
 	}
+	if err := bench.CheckInstalled(cfg.Arms); err != nil {
+		return err
+	}
 	for _, s := range env {
 		if err := bench.SetEnv(cfg.Arms, s); err != nil {
 			return err
@@ -238,7 +249,7 @@ func listScenarios(w io.Writer, cfg bench.Config) {
 		if sc.Core {
 			mark = "*"
 		}
-		if cfg.Match == nil || cfg.Match.MatchString(sc.Name) {
+		if cfg.Scale == sc.Scales() && (cfg.Match == nil || cfg.Match.MatchString(sc.Name)) {
 			fmt.Fprintln(w, mark, sc.Name)
 		}
 	}

@@ -118,7 +118,7 @@ func TestBenchHelp(t *testing.T) {
 	if code := r.run(t); code != exitOK || r.stderr.Len() > 0 {
 		t.Errorf("exit status %d, stderr %q; want 0 and nothing", code, &r.stderr)
 	}
-	for _, want := range []string{"-quick", "-html", "docs/BENCHMARKS.md"} {
+	for _, want := range []string{"-quick", "-json", "docs/BENCHMARKS.md"} {
 		if !strings.Contains(r.stdout.String(), want) {
 			t.Errorf("no %q in the help:\n%s", want, &r.stdout)
 		}
@@ -138,7 +138,7 @@ func TestBench(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	r := benchCommand(t, benchQuickly("-run", "^(echo/128B|http/keepalive)/conns=1$",
-		"-json", path("json"), "-csv", path("csv"), "-benchstat", path("txt"), "-html", path("html"))...)
+		"-json", path("json"), "-csv", path("csv"), "-benchstat", path("txt"))...)
 	if code := r.run(t); code != exitOK {
 		t.Fatalf("exit status %d: %s", code, &r.stderr)
 	}
@@ -151,7 +151,6 @@ func TestBench(t *testing.T) {
 		"json": `"scenario": "echo/128B/conns=1"`,
 		"csv":  "echo/128B/conns=1,net,1,cpu-ns/op,",
 		"txt":  "BenchmarkEcho/128B/conns=1/arm=percore-",
-		"html": "<svg ",
 	} {
 		if b, err := os.ReadFile(path(name)); err != nil || !strings.Contains(string(b), want) {
 			t.Errorf("%s: %v, %d bytes without %q", name, err, len(b), want)
@@ -204,30 +203,37 @@ func TestBenchFailure(t *testing.T) {
 	}
 }
 
-// TestBenchDefaultArms: the adapter takes part where connections are idle, which it is
-// for, and nowhere else.
+// TestBenchDefaultArms: the fast path takes part over HTTP, and the adapter without it where
+// connections are idle.
 func TestBenchDefaultArms(t *testing.T) {
 	needLinux(t)
-	r := benchCommand(t, benchQuickly("-run", "^(echo/128B/conns=1|idle/http/.*)$")...)
+	r := benchCommand(t, benchQuickly("-run", "^(echo/128B/conns=1|http/close/.*|idle/http/.*)$")...)
 	if code := r.run(t); code != exitOK {
 		t.Fatalf("exit status %d: %s", code, &r.stderr)
 	}
-	echo, idle, _ := strings.Cut(r.stdout.String(), "\nidle/http/")
+	// In the order of the scenarios: HTTP, echo, idle.
+	_, tables, _ := strings.Cut(r.stdout.String(), "\nhttp/close/")
+	http, tables, _ := strings.Cut(tables, "\necho/128B/")
+	echo, idle, _ := strings.Cut(tables, "\nidle/http/")
 	for _, c := range []struct {
 		name, table, pair string
 		want              bool
 	}{
 		{"echo", echo, "percore / net", true},
-		{"echo", echo, "percore+adapter / net", false},
-		{"idle", idle, "percore+adapter / percore", true},
-		{"idle", idle, "percore+adapter / net", true},
+		{"echo", echo, "percore+fastpath", false},
+		{"echo", echo, "percore+adapter", false},
+		{"http", http, "percore+fastpath / percore", true},
+		{"http", http, "percore+fastpath / net", true},
+		{"http", http, "percore+adapter", false},
+		{"idle", idle, "percore+fastpath / percore+adapter", true},
+		{"idle", idle, "percore+fastpath / net", true},
 	} {
 		if got := strings.Contains(c.table, c.pair); got != c.want {
 			t.Errorf("%s compares %s: got %t, want %t, in:\n%s", c.name, c.pair, got, c.want, &r.stdout)
 		}
 	}
-	if !strings.Contains(r.stderr.String(), "of 5 samples") {
-		t.Errorf("stderr %q, want the number of samples, two arms and three", &r.stderr)
+	if !strings.Contains(r.stderr.String(), "of 9 samples") {
+		t.Errorf("stderr %q, want the number of samples, three arms, two and four", &r.stderr)
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
-	"github.com/percore/percore/internal/webserver"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/zerocopy"
 )
@@ -114,9 +113,17 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
+// webServer has the methods that an http.Server and an httpadapter.Server share.
+type webServer interface {
+	Serve(l net.Listener) error
+	ServeTLS(l net.Listener, certFile, keyFile string) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
 // runHTTP returns the server that runs srv. It parks connections that have waited for their
 // next request for park, and serves plain requests by the adapter's fast path if wanted.
-func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration, fastPath bool) webserver.Server {
+func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration, fastPath bool) webServer {
 	if e.plain {
 		return srv
 	}
@@ -171,7 +178,7 @@ func (e *serveEngine) eventsPerWakeup() string {
 }
 
 // parked tells how often connections of srv, which runHTTP returned, were parked.
-func (e *serveEngine) parked(srv webserver.Server) string {
+func (e *serveEngine) parked(srv webServer) string {
 	adapter, ok := srv.(*httpadapter.Server)
 	switch {
 	case e.group == nil:
@@ -185,7 +192,7 @@ func (e *serveEngine) parked(srv webserver.Server) string {
 
 // fastPath tells how many requests of srv, which runHTTP returned, took the fast path, and
 // why the others did not.
-func (e *serveEngine) fastPath(srv webserver.Server) string {
+func (e *serveEngine) fastPath(srv webServer) string {
 	adapter, ok := srv.(*httpadapter.Server)
 	if e.group == nil || !ok {
 		return e.notAvailable()

@@ -29,7 +29,6 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/handover"
-	"github.com/percore/percore/internal/webserver"
 )
 
 // The defaults of serve's flags. Loopback only: serving a directory to the
@@ -49,9 +48,10 @@ const serveUsage = `Usage: percore serve [flags]
 Serves a directory over HTTP and an echo service over gRPC until Ctrl-C, then
 finishes what is under way (for 10 seconds at most; a second Ctrl-C stops at
 once) and shows a summary. SIGHUP replaces the process by a new one, of the
-program that is in its file by then: no connection and no request is lost. Under
-nohup, which has SIGHUP ignored, -upgrade does so. systemd is told by sd_notify(3)
-which process serves.
+program that is in its file by then: HTTP connections without TLS go on in it, and
+requests are finished. Under nohup, which has SIGHUP ignored, -upgrade does so.
+systemd is told by sd_notify(3) which process serves. In a container, and below
+other supervisors, give -supervise.
 
   -http ADDR     HOST:PORT for HTTP (default ` + defaultHTTPAddress + `; port 0 takes a free one)
   -grpc ADDR     HOST:PORT for gRPC (default ` + defaultGRPCAddress + `; port 0 takes a free one)
@@ -77,6 +77,18 @@ which process serves.
                  from these networks only (10.0.0.0/8,::1/128)
   -upgrade       take over from the percore serve that runs with the same -http and
                  -grpc: its listeners, and its connections between two requests
+  -control NAME  the unix socket by which -upgrade finds it, in a folder that is
+                 closed to other users (default auto: in $XDG_RUNTIME_DIR/percore,
+                 /run/percore for root, or the directory for temporary files).
+                 "@NAME" is abstract: visible to all of the network namespace.
+                 "" for none
+  -supervise     run the server as a child, and its successors, so that SIGHUP doesn't
+                 end the process that a container or a supervisor watches: for Docker,
+                 Kubernetes, tini, runit, s6 and supervisord
+  -handover MODE whether SIGHUP and -upgrade replace this process: auto (default), if
+                 the process that has started it doesn't take its end for the
+                 service's (-supervise, systemd with Type=notify, an interactive
+                 shell); always; or never
   -admin ADDR    HOST:PORT for /metrics, /debug/percore and /debug/pprof (default
                  ` + defaultAdminAddress + `; "" for none); keep it from the network
   -v             log every request and every call
@@ -106,6 +118,9 @@ type serveOptions struct {
 	maxConns    int
 	proxies     string // networks, with commas; "": no PROXY headers
 	upgrade     bool
+	control     string // the socket's name for -upgrade; "": none
+	handover    string // auto, always, never
+	supervise   bool
 
 	adminAddress string // "": none
 	verbose      bool
@@ -131,6 +146,9 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.IntVar(&o.maxConns, "max-conns", 0, "")
 	flags.StringVar(&o.proxies, "proxy-protocol", "", "")
 	flags.BoolVar(&o.upgrade, "upgrade", false, "")
+	flags.StringVar(&o.control, "control", controlAuto, "")
+	flags.StringVar(&o.handover, "handover", handoverAuto, "")
+	flags.BoolVar(&o.supervise, "supervise", false, "")
 	flags.StringVar(&o.adminAddress, "admin", defaultAdminAddress, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 	if err := flags.Parse(args); err != nil {
@@ -182,7 +200,15 @@ func (o *serveOptions) check() error {
 	if o.upgrade && o.engine == engineNet {
 		return fmt.Errorf("-upgrade: -engine %s can't take over: leave out one of them", engineNet)
 	}
-	if o.upgrade && o.controlName() == "" {
+	switch o.handover {
+	case handoverAuto, handoverAlways, handoverNever:
+	default:
+		return fmt.Errorf("-handover %q: want %s, %s or %s", o.handover, handoverAuto, handoverAlways, handoverNever)
+	}
+	if o.upgrade && o.control == "" {
+		return errors.New("-upgrade finds the process that is to be replaced by -control: leave out one of them")
+	}
+	if o.upgrade && len(o.controlNames()) == 0 {
 		return errors.New("-upgrade: give -http and -grpc the ports of the process that is to be replaced, instead of 0")
 	}
 	if (o.certFile == "") != (o.keyFile == "") {
@@ -230,6 +256,13 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	slog.SetDefault(newLogger(stderr, opts.verbose)) // percore's warnings look like the rest
+	if _, isSupervised := os.LookupEnv(supervisorVariable); opts.supervise && !isSupervised {
+		status, err := supervise(append([]string{"serve"}, args...), stderr)
+		if err != nil {
+			fmt.Fprintf(stderr, "percore serve: %v\n", err)
+		}
+		return status
+	}
 	interrupted, stopListening := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stopListening()
 	if err := serve(interrupted, stopListening, opts, stdout, stderr); err != nil {
@@ -244,6 +277,11 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 // default disposition and kills the process at once.
 func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout, stderr io.Writer) error {
 	hangups, terminal := watchHangups(), hasTerminal()
+	parents := findParentage(terminal) // before the parent can end
+	link, err := inheritParentLink()
+	if err != nil {
+		return err
+	}
 	predecessor, isChild, err := takeOver(interrupted, opts)
 	if err != nil {
 		return err
@@ -252,12 +290,17 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	if err != nil {
 		return err
 	}
+	parents.isChild, parents.isSupervised = isChild, link != nil
+	d.parents = parents
+	if d.manager.link = link; link != nil {
+		go link.watch(interrupted, d.failed)
+	}
 	d.start()
 	if err = d.becomeReady(interrupted); err == nil {
 		s := d.awaitSuccessors(interrupted, hangups, terminal)
 		writeAtOnce(stdout, d.printAddresses)
 		if isChild {
-			d.manager.succeeded()
+			d.manager.succeeded(d.isOrphan)
 		} else {
 			d.manager.ready()
 		}
@@ -300,7 +343,9 @@ type demo struct {
 	opts        serveOptions
 	log         *slog.Logger
 	predecessor *handover.Arrival // nil: none
+	isOrphan    bool              // the predecessor has crashed during the handover
 	manager     serviceManager
+	parents     parentage
 	executable  string // the program's path at the start, where another version may be by now; "": not known
 
 	root         *os.Root
@@ -310,7 +355,7 @@ type demo struct {
 	grpcListener openListener
 	admin        net.Listener // nil: none
 
-	httpServer  webserver.Server
+	httpServer  webServer
 	grpcServer  *grpc.Server
 	health      *health.Server
 	adminServer *http.Server
@@ -327,9 +372,9 @@ type demo struct {
 // that is cheapest to make is found first. On an error nothing stays open, and the predecessor serves
 // on.
 func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Arrival, logTo io.Writer) (_ *demo, err error) {
-	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 4)}
+	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 6)}
 	d.manager.log = d.log
-	d.executable, _ = os.Executable() // on Linux it follows the file when that is renamed
+	d.executable, _ = handover.Executable()
 	defer func() {
 		if err != nil {
 			d.release()

@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,12 +18,12 @@ import (
 // This is how "percore serve" is replaced by another process of itself: on SIGHUP, or by
 // "percore serve -upgrade".
 
-// handOverLimit is for how long a hand-over may take. At its end requests that are still under
+// handOverLimit is for how long a handover may take. At its end requests that are still under
 // way stay with the predecessor, which then shuts down.
 const handOverLimit = 30 * time.Second
 
 // freedLimit is for how long the successor waits for the addresses that the predecessor frees at
-// the end of a hand-over, and freedPause how often it tries.
+// the end of a handover, and freedPause how often it tries.
 const (
 	freedLimit = 5 * time.Second
 	freedPause = 20 * time.Millisecond
@@ -33,25 +32,9 @@ const (
 // acceptPause is how long a process that can't accept a successor waits before it tries again.
 const acceptPause = 100 * time.Millisecond
 
-// refusalsPeriod is the time between two lines about processes of other users.
-const refusalsPeriod = time.Minute
-
-// failedLimit is for how long a successor may run after a hand-over to it has failed: for longer than
+// failedLimit is for how long a successor may run after a handover to it has failed: for longer than
 // it takes to shut down.
 const failedLimit = 2 * shutdownLimit
-
-// controlName is the name of the socket by which -upgrade finds the process that serves on the
-// options' addresses, or "" if these are not known before they are listened on. It is abstract
-// (unix(7)): there is no file that could be left behind, and other users' processes, which could
-// take the name or connect, are told apart by SO_PEERCRED.
-func (o *serveOptions) controlName() string {
-	for _, address := range []string{o.httpAddress, o.grpcAddress} {
-		if _, port, err := net.SplitHostPort(address); err != nil || port == "0" {
-			return ""
-		}
-	}
-	return fmt.Sprintf("@percore-serve/%d/%s/%s", os.Getuid(), o.httpAddress, o.grpcAddress)
-}
 
 // listenerName names the HTTP listener for a successor: one that speaks the other protocol must not
 // get it.
@@ -71,9 +54,8 @@ func takeOver(ctx context.Context, opts serveOptions) (a *handover.Arrival, isCh
 	}
 	isChild = c != nil
 	if !isChild && opts.upgrade {
-		c, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: opts.controlName(), Net: "unixpacket"})
-		if err != nil {
-			return nil, false, fmt.Errorf("-upgrade: no percore serve of this user with the same -http and -grpc is running (%w)", err)
+		if c, err = opts.dialPredecessor(); err != nil {
+			return nil, false, err
 		}
 	}
 	if c == nil {
@@ -92,7 +74,8 @@ func (d *demo) becomeReady(ctx context.Context) error {
 	}
 	err := d.predecessor.Ready(ctx)
 	if errors.Is(err, handover.ErrGone) {
-		d.log.Warn("the predecessor ended in the middle of the hand-over", "err", err)
+		d.log.Warn("the predecessor ended in the middle of the handover", "err", err)
+		d.isOrphan = true
 		err = nil
 	}
 	if err != nil || d.admin != nil {
@@ -133,8 +116,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 type successors struct {
 	d       *demo
 	hangups <-chan os.Signal
-	control *net.UnixListener // nil: there is none
+	control *handover.Control // nil: there is none
 	handed  chan struct{}     // closed when a successor has everything
+	giving  atomic.Int32      // handovers to successors that this process has started
 	refused refusals
 
 	end  context.CancelFunc
@@ -165,23 +149,6 @@ func (d *demo) awaitSuccessors(ctx context.Context, hangups <-chan os.Signal, te
 	return s
 }
 
-// listenControl returns the listener for -upgrade. The server does without if it can't have one.
-func (d *demo) listenControl(ctx context.Context) (l *net.UnixListener) {
-	name := d.opts.controlName()
-	if name == "" || d.engine.group == nil {
-		return nil
-	}
-	err := d.onceFree(ctx, func() (err error) {
-		l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
-		return err
-	})
-	if err != nil {
-		d.log.Warn("percore serve -upgrade will not find this process", "err", err)
-		return nil
-	}
-	return l
-}
-
 // restartOnHangup starts a successor for each SIGHUP. If the terminal is gone, the signal says so, and
 // the process ends as programs do.
 func (s *successors) restartOnHangup(ctx context.Context, terminal bool) {
@@ -195,6 +162,10 @@ func (s *successors) restartOnHangup(ctx context.Context, terminal bool) {
 			s.d.failed <- errors.New("the terminal was closed")
 			return
 		}
+		if s.giving.Load() > 0 {
+			s.d.log.Warn("a handover is under way: SIGHUP has no effect")
+			continue
+		}
 		s.d.manager.reloading()
 		if err := s.restart(ctx); err != nil {
 			s.d.log.Error("restarting failed", "err", err)
@@ -205,20 +176,33 @@ func (s *successors) restartOnHangup(ctx context.Context, terminal bool) {
 
 // restart starts a successor and hands over to it, in the background.
 func (s *successors) restart(ctx context.Context) error {
+	if err := s.d.mayHandOver(false); err != nil {
+		return err
+	}
 	if s.d.executable == "" {
 		return errors.New("the path of this program is not known")
 	}
 	cmd := exec.Command(s.d.executable, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if s.d.manager.link != nil {
+		f, err := s.d.manager.link.passOn(cmd)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+	}
 	c, err := handover.Start(cmd)
 	if err != nil {
 		return err
 	}
 	s.d.log.Info("starting a successor", "pid", cmd.Process.Pid)
-	go func() { _ = cmd.Wait() }() // or it would be a zombie when it has failed; what it failed of, it says itself
+	s.giving.Add(1)
 	s.all.Go(func() {
+		defer s.giving.Add(-1)
+		// One that has everything is reaped by the process that gets it from this one, with its exit status.
 		if s.give(ctx, c, cmd.Process.Pid) != nil {
 			s.d.manager.ready()
+			go func() { _ = cmd.Wait() }() // what it failed of, it says itself
 			// One that hangs may hold copies of connections, whose clients wouldn't see them closed here.
 			time.AfterFunc(failedLimit, func() { _ = cmd.Process.Kill() })
 		}
@@ -226,65 +210,51 @@ func (s *successors) restart(ctx context.Context) error {
 	return nil
 }
 
-// acceptSuccessors hands over to processes that connect. It does not leave other users' to Give, which
-// refuses them, too: they can connect as often as they like, and each failure of Give is a line.
+// acceptSuccessors hands over to processes that connect. It does not leave those that may not take over
+// to Give, which refuses them, too: each failure of Give is a line.
 func (s *successors) acceptSuccessors(ctx context.Context) {
 	for {
-		c, err := s.control.AcceptUnix()
+		c, err := s.control.Accept()
 		switch {
 		case err == nil:
-			if p := peerOf(c); p.uid == os.Geteuid() {
-				s.all.Go(func() { _ = s.give(ctx, c, p.pid) })
-			} else {
-				_ = c.Close()
-				s.refused.add(p)
-			}
+			s.acceptSuccessor(ctx, c)
 		case errors.Is(err, net.ErrClosed) || !pause(ctx, acceptPause): // lack of descriptors passes
 			return
 		}
 	}
 }
 
-// refusals logs the processes of other users that have asked to take over: the first at once, and then a
-// line with their number per refusalsPeriod, if there are more. Its method is safe for concurrent use.
-type refusals struct {
-	log *slog.Logger
-
-	mu    sync.Mutex
-	since int  // the last line; guarded by mu
-	last  peer // of them; guarded by mu
-	waits bool // a line is due at the end of the period; guarded by mu
-}
-
-// add counts a process.
-func (r *refusals) add(p peer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.since, r.last = r.since+1, p
-	if !r.waits {
-		r.tellLocked()
-	}
-}
-
-// tellLocked logs those since the last line, and comes again after the period as long as there are any.
-func (r *refusals) tellLocked() {
-	if r.waits = r.since > 0; !r.waits {
+// acceptSuccessor hands over to the process at the other end of c, in the background, or refuses it.
+func (s *successors) acceptSuccessor(ctx context.Context, c *net.UnixConn) {
+	p, err := handover.CheckPeer(c)
+	if err != nil {
+		_ = c.Close()
+		s.refused.add(p, err)
 		return
 	}
-	r.log.Warn("refused to hand over to processes of other users", "count", r.since, "uid", r.last.uid, "pid", r.last.pid)
-	r.since = 0
-	time.AfterFunc(refusalsPeriod, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.tellLocked()
-	})
+	if err := s.d.mayHandOver(true); err != nil {
+		_ = handover.Refuse(c, err)
+		s.refused.add(p, err)
+		return
+	}
+	s.all.Go(func() { _ = s.give(ctx, c, p.PID) })
+}
+
+// mayHandOver returns why another process must not take the place of this one.
+func (d *demo) mayHandOver(isOutside bool) error {
+	return d.parents.check(d.opts.handover, os.Getppid(), isOutside)
 }
 
 // give hands over to the process with that pid, which is at the other end of c.
 func (s *successors) give(ctx context.Context, c *net.UnixConn, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
 	defer cancel()
-	if err := handover.Give(ctx, c, s.d.servers()...); err != nil {
+	err := handover.Give(ctx, c, s.d.servers()...)
+	if errors.Is(err, handover.ErrOvertaken) {
+		s.d.log.Info("a handover has come too late", "pid", pid, "err", err)
+		return err
+	}
+	if err != nil {
 		s.d.log.Error("handing over failed", "err", err)
 		return err
 	}
@@ -302,7 +272,7 @@ func (d *demo) servers() []handover.Server {
 	}
 }
 
-// close ends it, and hand-overs that are under way.
+// close ends it, and handovers that are under way.
 func (s *successors) close() {
 	s.end()
 	if s.control != nil {

@@ -31,6 +31,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/percore/percore/cmd/percore/internal/echopb"
+	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -43,6 +44,9 @@ type generations struct {
 	pid    int // of the one that serves
 	dir    string
 	exe    string // the program
+	mode   string // of -handover: the tests' process is none that serve knows
+
+	namespaces uintptr // of the processes; 0: the tests'
 
 	printing sync.WaitGroup // until output is complete
 
@@ -56,7 +60,8 @@ func newGenerations(t *testing.T) *generations {
 	if err != nil {
 		t.Fatalf("finding the test binary: %v", err)
 	}
-	return &generations{t: t, output: newTranscript(), dir: t.TempDir(), exe: exe, httpAddress: reserve(t), grpcAddress: reserve(t)}
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // for -control
+	return &generations{t: t, output: newTranscript(), dir: t.TempDir(), exe: exe, mode: handoverAlways, httpAddress: reserve(t), grpcAddress: reserve(t)}
 }
 
 // reserve returns an address that no other program gets until the test ends, unless it asks for just
@@ -96,7 +101,9 @@ func (g *generations) startFirst(args ...string) {
 	g.output.await(g.t, "Ctrl-C stops")
 	g.t.Cleanup(func() {
 		for _, pid := range g.pids() {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			if g.isRunning(pid) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
 		}
 	})
 }
@@ -114,14 +121,18 @@ func (g *generations) start(args ...string) *exec.Cmd {
 		_, _ = io.Copy(g.output, r)
 		r.Close()
 	})
-	args = append([]string{"serve", "-http", g.httpAddress, "-grpc", g.grpcAddress, "-admin", "", "-dir", g.dir}, args...)
+	args = append([]string{"serve", "-http", g.httpAddress, "-grpc", g.grpcAddress, "-admin", "", "-dir", g.dir, "-handover", g.mode}, args...)
 	cmd := exec.Command(g.exe, args...)
 	cmd.Env = append(os.Environ(), commandVariable+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	cmd.Stdout, cmd.Stderr = w, w
 	// A signal that the tests' own parent ignores, as nohup(1) does, is ignored by the process, too; one
 	// that is caught here is not (execve(2)).
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	inNamespaces(cmd, g.namespaces)
 	if err := cmd.Start(); err != nil {
+		if g.namespaces != 0 {
+			g.t.Skipf("a process in a namespace of its own: %v", err)
+		}
 		g.t.Fatalf("percore serve: %v", err)
 	}
 	return cmd
@@ -188,7 +199,7 @@ func (g *generations) stop() {
 	_ = syscall.Kill(g.pid, syscall.SIGTERM)
 	_ = waitFor(g.t, g.first)
 	testnet.Eventually(g.t, "the end of all processes", func() bool {
-		return !slices.ContainsFunc(g.pids(), func(pid int) bool { return isRunning(pid) })
+		return !slices.ContainsFunc(g.pids(), g.isRunning)
 	})
 	testnet.Within(g.t, "reading the processes' output", g.printing.Wait)
 }
@@ -200,14 +211,11 @@ func waitFor(t *testing.T, cmd *exec.Cmd) (err error) {
 	return err
 }
 
-// isRunning reports whether there is such a process, and not a zombie only.
-func isRunning(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(state, "Z")
+// isRunning reports whether there is such a process of this test's, and not a zombie only. The pid may
+// be another program's by now, or, if the processes have namespaces of their own, have ever been.
+func (g *generations) isRunning(pid int) bool {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty for a zombie
+	return err == nil && strings.Contains(string(cmdline), "\x00"+g.httpAddress+"\x00")
 }
 
 // keepAliveClient is a client with one connection for all its requests.
@@ -378,8 +386,8 @@ func TestServeUpgradeByOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("to connect as another user takes root")
 	}
-	g := startGenerations(t)
-	control := (&serveOptions{httpAddress: g.httpAddress, grpcAddress: g.grpcAddress}).controlName()
+	control := fmt.Sprintf("@percore-test-serve/%d", os.Getpid()) // others can't even see a path
+	g := startGenerations(t, "-control", control)
 	for range 20 {
 		if err := connectAs(65534, control); err != nil {
 			t.Fatal(err)
@@ -421,6 +429,94 @@ func connectAs(uid int, control string) error {
 	return <-ended
 }
 
+var errTest = errors.New("just testing")
+
+// The socket for -upgrade is out of reach for other users, stays the same through restarts, also those
+// that are killed, and ends with the last process. Nothing of the same name hinders a server.
+func TestServeControl(t *testing.T) {
+	g := startGenerations(t)
+	names := (&serveOptions{httpAddress: g.httpAddress, grpcAddress: g.grpcAddress, control: controlAuto}).controlNames()
+	folder := filepath.Dir(names[0])
+	if got, want := folder, filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "percore"); got != want {
+		t.Fatalf("the socket is in %s, want %s", got, want)
+	}
+	exist := func() bool {
+		_, err := os.Lstat(names[0])
+		return err == nil
+	}
+	for path, want := range map[string]os.FileMode{folder: os.ModeDir | 0o700, names[0]: os.ModeSocket | 0o600} {
+		if info, err := os.Lstat(path); err != nil || info.Mode() != want {
+			t.Errorf("%s: got %v, %v, want %v", path, info, err, want)
+		}
+	}
+	g.restart()
+	second := g.start("-upgrade")
+	t.Cleanup(func() { _ = second.Process.Kill() })
+	g.output.await(t, "percore serve: directory")
+	testnet.Eventually(t, "the successor", func() bool { return g.count("stops the servers") == 3 })
+	if !exist() {
+		t.Error("the socket's file is gone after two restarts")
+	}
+	_ = second.Process.Kill()
+	_ = waitFor(t, second)
+	_ = waitFor(t, g.first)
+	if !exist() {
+		t.Error("a process that was killed has removed the socket's file")
+	}
+	third := g.start()
+	t.Cleanup(func() { _ = third.Process.Kill() })
+	testnet.Eventually(t, "the next", func() bool { return g.count("stops the servers") == 4 })
+	_ = third.Process.Signal(syscall.SIGTERM)
+	if err := waitFor(t, third); err != nil {
+		t.Error(err)
+	}
+	if exist() {
+		t.Error("the socket's file is left behind")
+	}
+	if g.count("will not find") > 0 {
+		t.Errorf("no socket for -upgrade:\n%s", g.output)
+	}
+}
+
+// A folder that others can write to, or that belongs to others, has no socket, and the server serves on.
+func TestServeControlFolder(t *testing.T) {
+	g := newGenerations(t)
+	if err := os.Mkdir(filepath.Join(g.dir, "open"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(g.dir, "open"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	control := filepath.Join(g.dir, "open", "control")
+	g.startFirst("-control", control)
+	g.output.await(t, "-upgrade will not find this process")
+	g.output.await(t, "is open to others (mode 0777)")
+	alone := g.start("-upgrade", "-control", control)
+	if _ = waitFor(t, alone); alone.ProcessState.ExitCode() != exitFailure {
+		t.Error("-upgrade by a folder that is open to others: it did not fail")
+	}
+	g.stop()
+}
+
+// Whatever the addresses are, the name of the socket's file is one, and not too long.
+func TestControlFile(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, o := range []serveOptions{
+		{httpAddress: "127.0.0.1:80", grpcAddress: "127.0.0.1:90"},
+		{httpAddress: "127.0.0.1:90", grpcAddress: "127.0.0.1:80"},
+		{httpAddress: "[fe80::1%eth0]:80", grpcAddress: ":90"},
+		{httpAddress: "a/b:80", grpcAddress: "..:90"},
+		{httpAddress: strings.Repeat("x", 300) + ":80", grpcAddress: ":90"},
+		{httpAddress: strings.Repeat("y", 300) + ":80", grpcAddress: ":90"},
+	} {
+		name := o.controlFile()
+		if name != filepath.Base(name) || len(name) > controlFileMax || seen[name] {
+			t.Errorf("-http %.20s -grpc %.20s: got %q, %d bytes (seen: %t)", o.httpAddress, o.grpcAddress, name, len(name), seen[name])
+		}
+		seen[name] = true
+	}
+}
+
 // The first refusal is logged at once, and all others once a minute.
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -433,7 +529,7 @@ func TestRefusals(t *testing.T) {
 			return counts
 		}
 		for range 3 {
-			r.add(peer{pid: 1, uid: 2})
+			r.add(handover.Peer{PID: 1, UID: 2}, errTest)
 		}
 		for _, step := range []struct {
 			wait time.Duration
@@ -450,7 +546,7 @@ func TestRefusals(t *testing.T) {
 			time.Sleep(step.wait)
 			synctest.Wait()
 			for range step.add {
-				r.add(peer{pid: 1, uid: 2})
+				r.add(handover.Peer{PID: 1, UID: 2}, errTest)
 			}
 			if got := lines(); !slices.Equal(got, step.want) {
 				t.Fatalf("got lines with the counts %v, want %v", got, step.want)
@@ -549,6 +645,37 @@ func TestServeRestartReplaced(t *testing.T) {
 	g.stop()
 }
 
+// A release that is reached by a symbolic link is replaced by the one that the link points to by then.
+func TestServeRestartSymlink(t *testing.T) {
+	g := newGenerations(t)
+	releases := t.TempDir()
+	for _, release := range []string{"v1", "v2"} {
+		if err := os.Mkdir(filepath.Join(releases, release), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Link(g.exe, filepath.Join(releases, release, "percore")); err != nil {
+			t.Skip(err)
+		}
+	}
+	current := filepath.Join(releases, "current")
+	if err := os.Symlink("v1", current); err != nil {
+		t.Fatal(err)
+	}
+	g.exe = filepath.Join(current, "percore")
+	g.startFirst()
+	if err := os.Symlink("v2", current+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(current+".new", current); err != nil {
+		t.Fatal(err)
+	}
+	g.restart()
+	if got, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", g.pid)); got != filepath.Join(releases, "v2", "percore") {
+		t.Errorf("the successor runs %q, %v, want v2", got, err)
+	}
+	g.stop()
+}
+
 // A successor that does not start changes nothing.
 func TestServeRestartFails(t *testing.T) {
 	g := startGenerations(t)
@@ -596,7 +723,7 @@ func TestServeRestartKilled(t *testing.T) {
 		killed := g.hangUp()
 		time.Sleep(rand.N(40 * time.Millisecond))
 		_ = syscall.Kill(killed, syscall.SIGKILL)
-		testnet.Eventually(t, "the end of the hand-over", func() bool {
+		testnet.Eventually(t, "the end of the handover", func() bool {
 			return g.count("handing over failed") > failures || g.count("another process has taken over") > 0
 		})
 		lines := strings.Split(g.output.String(), "handing over failed")
@@ -613,7 +740,7 @@ func TestServeRestartKilled(t *testing.T) {
 		default:
 			ends["before it"]++
 		}
-		if !isRunning(g.pid) {
+		if !g.isRunning(g.pid) {
 			t.Fatalf("the predecessor has ended:\n%s", g.output)
 		}
 		for _, c := range append(clients, newKeepAliveClient(t, g.httpAddress, -1)) {
@@ -625,7 +752,7 @@ func TestServeRestartKilled(t *testing.T) {
 	if g != nil {
 		g.stop()
 	}
-	t.Logf("killed, as seen from the hand-over of connections: %v", ends)
+	t.Logf("killed, as seen from the handover of connections: %v", ends)
 }
 
 // TestServeRestartsUnderLoad is the promise of the whole: clients that keep their connections, and send

@@ -253,7 +253,7 @@ func (s *site) serveClock(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method == http.MethodHead {
-		return // it would tick unheard for ever
+		return // it would tick unheard forever
 	}
 	out := flushingWriter{w, http.NewResponseController(w)}
 	ticker := time.NewTicker(interval)

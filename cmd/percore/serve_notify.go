@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -14,6 +15,8 @@ import (
 //	call        in state           sends                                   state after it
 //	ready       starting           READY=1                                 serving
 //	succeeded   starting           nothing: the predecessor has said so    serving
+//	                               (MAINPID=, READY=1, if it has crashed
+//	                               under serve -supervise)
 //	reloading   serving            RELOADING=1, MONOTONIC_USEC=            serving
 //	ready       serving            READY=1: there is no successor          serving
 //	handedOver  serving            MAINPID= of the successor, READY=1      gone
@@ -25,7 +28,8 @@ import (
 // the end of a successor that has failed, or of a predecessor that has been replaced, is not the
 // service's. The methods are safe for concurrent use.
 type serviceManager struct {
-	log *slog.Logger
+	log  *slog.Logger
+	link *parentLink // nil: no percore serve -supervise is told instead
 
 	mu    sync.Mutex
 	state serviceState // guarded by mu
@@ -50,11 +54,15 @@ func (m *serviceManager) ready() {
 	m.send(daemon.SdNotifyReady)
 }
 
-// succeeded is ready for a process about which its predecessor has said so.
-func (m *serviceManager) succeeded() {
+// succeeded is ready for a process about which its predecessor has said so, or, if it has crashed, would
+// have. In that case the process says so to the process that supervises it.
+func (m *serviceManager) succeeded(isOrphan bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = serviceServing
+	if isOrphan && m.link != nil {
+		m.send(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), daemon.SdNotifyReady))
+	}
 }
 
 // reloading says that a successor is about to be started. The time shows systemd that the message
@@ -63,12 +71,9 @@ func (m *serviceManager) reloading() {
 	m.whileServing(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// handedOver says that the process with that pid is the service. The pid is 0 if the process is in
-// another pid namespace, where systemd would not find it either.
+// handedOver says that the process with that pid is the service.
 func (m *serviceManager) handedOver(pid int) {
-	if pid != 0 {
-		m.whileServing(fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyReady))
-	}
+	m.whileServing(fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyReady))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = serviceGone
@@ -88,7 +93,13 @@ func (m *serviceManager) whileServing(message string) {
 
 // send sends a message. The server does without if it can't.
 func (m *serviceManager) send(message string) {
-	if _, err := daemon.SdNotify(false, message); err != nil {
+	var err error
+	if m.link != nil {
+		err = m.link.send(message)
+	} else {
+		_, err = daemon.SdNotify(false, message)
+	}
+	if err != nil {
 		m.log.Warn("telling the service manager failed", "err", err)
 	}
 }

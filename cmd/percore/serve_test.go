@@ -26,7 +26,7 @@ import (
 
 func TestServeDefaults(t *testing.T) {
 	got, err := parseServeFlags(nil)
-	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore", park: 100 * time.Millisecond, adminAddress: "127.0.0.1:6060"}
+	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore", park: 100 * time.Millisecond, control: "auto", handover: "auto", adminAddress: "127.0.0.1:6060"}
 	if err != nil || got != want {
 		t.Errorf("no flags: got %+v, %v, want %+v, nil", got, err, want)
 	}
@@ -34,7 +34,7 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "plain", "tls", "cert", "key", "max-conns", "proxy-protocol", "admin", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "plain", "tls", "cert", "key", "max-conns", "proxy-protocol", "upgrade", "control", "supervise", "handover", "admin", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}

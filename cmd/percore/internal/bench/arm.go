@@ -1,0 +1,197 @@
+package bench
+
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
+)
+
+// Arm is one of the things compared: a server's engine and environment.
+type Arm struct {
+	Name       string        `json:"name"`
+	Engine     target.Engine `json:"engine"`
+	Env        []string      `json:"env,omitempty"`        // KEY=VALUE, on top of the harness's own
+	Executable string        `json:"executable,omitempty"` // "" for the running one
+	IdleOnly   bool          `json:"idleOnly,omitempty"`   // not in scenarios without idle connections
+
+	// The arm's first server's own report; 0 until then.
+	GOMAXPROCS int `json:"gomaxprocs"`
+	Loops      int `json:"loops"`
+}
+
+// DefaultArms returns the arms of a run whose arms are not named: the listener alone and net, over
+// HTTP the fast path too, and where connections are idle percore with its adapters.
+func DefaultArms() []Arm {
+	arms, err := ParseArms("percore+fastpath,percore+adapter,percore,net")
+	if err != nil {
+		panic(err) // a constant
+	}
+	arms[1].IdleOnly = true
+	return arms
+}
+
+// ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net
+// with GODEBUG=multipathtcp=0) or "percore", with options as in
+// "percore+thread+pin+loops=4". All three have the option "adapter": servers run
+// through percore's adapter for them, if there is one; on net that leaves what the
+// adapter sets up of the server itself. "percore+fastpath" is "percore+adapter" with
+// the adapter's fast path, for HTTP servers. "fasthttp" is the server of package
+// fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is that, where it is
+// installed, with the answer from its configuration. "percore+reactor" is event
+// handlers in place of blocking code. An arm that is named twice gets "#2" and so on, which
+// makes "net,net" a control.
+func ParseArms(list string) ([]Arm, error) {
+	var arms []Arm
+	seen := map[string]int{}
+	for name := range strings.SplitSeq(list, ",") {
+		arm, err := parseArm(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		if seen[arm.Name]++; seen[arm.Name] > 1 {
+			arm.Name = fmt.Sprintf("%s#%d", arm.Name, seen[arm.Name])
+		}
+		arms = append(arms, arm)
+	}
+	return arms, nil
+}
+
+// parseArm reads one arm.
+func parseArm(name string) (Arm, error) {
+	arm := Arm{Name: name}
+	engine, options, _ := strings.Cut(name, "+")
+	switch engine {
+	case "net":
+		arm.Engine.Name = target.EngineNet
+	case "net-nomptcp":
+		arm.Engine.Name, arm.Env = target.EngineNet, []string{"GODEBUG=multipathtcp=0"}
+	case "percore":
+		arm.Engine.Name = target.EnginePercore
+	case "fasthttp":
+		arm.Engine.Name, arm.Engine.FastHTTP = target.EngineNet, true
+	case "nginx":
+		arm.Engine.Name, arm.Engine.Nginx = target.EngineNet, true
+	default:
+		return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp, fasthttp, nginx or percore, with options after a +", name)
+	}
+	if err := arm.setOptions(options); err != nil {
+		return arm, err
+	}
+	if arm.Engine.Nginx && arm.Engine.Adapter {
+		return arm, fmt.Errorf("arm %q: nginx has no adapter", name)
+	}
+	if arm.Engine.FastHTTP && arm.Engine.Adapter {
+		return arm, fmt.Errorf("arm %q: fasthttp has no adapter", name)
+	}
+	if arm.Engine.Reactor && (arm.Engine.FastHTTP || arm.Engine.Adapter) {
+		return arm, fmt.Errorf("arm %q: reactor is neither an adapter's nor fasthttp's", name)
+	}
+	return arm, nil
+}
+
+// takesPart reports whether the arm is measured in sc.
+func (a *Arm) takesPart(sc Scenario) bool {
+	spec := sc.spec
+	spec.Engine = a.Engine
+	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly)
+}
+
+// setOptions applies an arm's options: those after the first +.
+func (a *Arm) setOptions(options string) error {
+	if options == "" {
+		return nil
+	}
+	for option := range strings.SplitSeq(options, "+") {
+		if err := a.setOption(option); err != nil {
+			return fmt.Errorf("arm %q: %w", a.Name, err)
+		}
+	}
+	return nil
+}
+
+// setOption applies one option.
+func (a *Arm) setOption(option string) error {
+	key, value, _ := strings.Cut(option, "=")
+	if a.Engine.Name == target.EngineNet && key != "adapter" {
+		return fmt.Errorf("unknown option %q: net has adapter only", option)
+	}
+	var err error
+	switch key {
+	case "adapter":
+		a.Engine.Adapter = true
+	case "fastpath":
+		a.Engine.Adapter, a.Engine.FastPath = true, true
+	case "fasthttp":
+		a.Engine.FastHTTP = true
+	case "reactor":
+		a.Engine.Reactor = true
+	case "thread":
+		a.Engine.Thread = true
+	case "pin":
+		a.Engine.Pin = true
+	case "leastloaded":
+		a.Engine.LeastLoaded = true
+	case "mptcp":
+		a.Engine.MPTCP = true
+	case "netbuffers":
+		a.Engine.NetBuffers = true
+	case "loops":
+		a.Engine.Loops, err = strconv.Atoi(value)
+	case "busypoll":
+		a.Engine.BusyPoll, err = time.ParseDuration(value)
+	default:
+		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, fasthttp, reactor, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
+	}
+	return err
+}
+
+// CheckInstalled returns an error that names the first of the arms' programs that isn't there.
+func CheckInstalled(arms []Arm) error {
+	for _, arm := range arms {
+		if arm.Engine.Nginx {
+			if _, err := exec.LookPath("nginx"); err != nil {
+				return fmt.Errorf("arm %s: install nginx first: %w", arm.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// SetEnv sets an environment variable for one arm's servers, or for all arms':
+// "ARM:KEY=VALUE" or "*:KEY=VALUE".
+func SetEnv(arms []Arm, setting string) error {
+	name, kv, ok := strings.Cut(setting, ":")
+	if !ok || !strings.Contains(kv, "=") {
+		return fmt.Errorf("bad environment %q: want ARM:KEY=VALUE", setting)
+	}
+	return eachArm(arms, name, func(a *Arm) { a.Env = append(a.Env, kv) })
+}
+
+// SetExecutable makes an arm's servers run another build of this program:
+// "ARM:PATH".
+func SetExecutable(arms []Arm, setting string) error {
+	name, path, ok := strings.Cut(setting, ":")
+	if !ok || path == "" {
+		return fmt.Errorf("bad executable %q: want ARM:PATH", setting)
+	}
+	return eachArm(arms, name, func(a *Arm) { a.Executable = path })
+}
+
+// eachArm calls f for the arm of that name, or for all if it is "*".
+func eachArm(arms []Arm, name string, f func(*Arm)) error {
+	found := false
+	for i := range arms {
+		if name == "*" || arms[i].Name == name {
+			f(&arms[i])
+			found = true
+		}
+	}
+	if !found {
+		return fmt.Errorf("no arm is called %q", name)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
+)
+
+func TestParseArms(t *testing.T) {
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,nginx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Arm{
+		{Name: "percore", Engine: target.Engine{Name: "percore"}},
+		{Name: "net-nomptcp", Engine: target.Engine{Name: "net"}, Env: []string{"GODEBUG=multipathtcp=0"}},
+		{Name: "net", Engine: target.Engine{Name: "net"}},
+		{Name: "net#2", Engine: target.Engine{Name: "net"}},
+		{
+			Name: "percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers",
+			Engine: target.Engine{
+				Name: "percore", Thread: true, Pin: true, Loops: 4,
+				BusyPoll: 50 * time.Microsecond, LeastLoaded: true, MPTCP: true, NetBuffers: true,
+			},
+		},
+		{Name: "percore+adapter", Engine: target.Engine{Name: "percore", Adapter: true}},
+		{Name: "net-nomptcp+adapter", Engine: target.Engine{Name: "net", Adapter: true}, Env: []string{"GODEBUG=multipathtcp=0"}},
+		{Name: "fasthttp", Engine: target.Engine{Name: "net", FastHTTP: true}},
+		{Name: "percore+fasthttp+pin", Engine: target.Engine{Name: "percore", FastHTTP: true, Pin: true}},
+		{Name: "percore+fastpath+pin", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Pin: true}},
+		{Name: "percore+reactor+thread", Engine: target.Engine{Name: "percore", Reactor: true, Thread: true}},
+		{Name: "nginx", Engine: target.Engine{Name: "net", Nginx: true}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestParseArmsErrors(t *testing.T) {
+	for list, want := range map[string]string{
+		"":                          `unknown arm ""`,
+		"gnet":                      `unknown arm "gnet"`,
+		"net,":                      `unknown arm ""`,
+		"net+thread":                `unknown option "thread": net has adapter only`,
+		"percore+fast":              `unknown option "fast"`,
+		"percore+loops=many":        "invalid syntax",
+		"percore+busypoll=10":       "missing unit",
+		"net+fastpath":              `unknown option "fastpath": net has adapter only`,
+		"percore+reactor+fastpath":  "reactor is neither an adapter's nor fasthttp's",
+		"percore+fastpath+fasthttp": "fasthttp has no adapter",
+		"fasthttp+pin":              `unknown option "pin"`,
+		"fasthttp+adapter":          "fasthttp has no adapter",
+		"nginx+adapter":             "nginx has no adapter",
+		"nginx+thread":              `unknown option "thread"`,
+		"percore+adapter+fasthttp":  "fasthttp has no adapter",
+	} {
+		if _, err := ParseArms(list); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", list, err, want)
+		}
+	}
+}
+
+func TestArmSettings(t *testing.T) {
+	arms, err := ParseArms("percore,net-nomptcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"*:A=1", "percore:B=x:y"} {
+		if err := SetEnv(arms, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := SetExecutable(arms, "percore:/bin/old"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := arms[0].Env, []string{"A=1", "B=x:y"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("environment of percore: %q, want %q", got, want)
+	}
+	if got, want := arms[1].Env, []string{"GODEBUG=multipathtcp=0", "A=1"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("environment of net: %q, want %q", got, want)
+	}
+	if arms[0].Executable != "/bin/old" || arms[1].Executable != "" {
+		t.Errorf("executables %q and %q, want /bin/old and none", arms[0].Executable, arms[1].Executable)
+	}
+	for _, bad := range []string{"A=1", "percore:A", "gnet:A=1"} {
+		if err := SetEnv(arms, bad); err == nil {
+			t.Errorf("SetEnv(%q) succeeded", bad)
+		}
+	}
+	for _, bad := range []string{"/bin/old", "percore:", "gnet:/bin/old"} {
+		if err := SetExecutable(arms, bad); err == nil {
+			t.Errorf("SetExecutable(%q) succeeded", bad)
+		}
+	}
+}

@@ -1,0 +1,598 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// quick returns a configuration that takes little time: windows long enough for
+// a few requests, and a hung server given up soon.
+func quick(t *testing.T, arms, run string) Config {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the benchmark needs Linux")
+	}
+	parsed, err := ParseArms(arms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{
+		Arms: parsed, Match: regexp.MustCompile(run), Rounds: 1,
+		Duration: 100 * time.Millisecond, Warmup: 20 * time.Millisecond,
+		Idle: 20, Settle: 10 * time.Millisecond, Hung: testnet.HangTimeout, Client: ClientBuiltin,
+		ServerArgs: []string{argServer}, LoadArgs: []string{argLoad},
+	}
+}
+
+// fakeConfig is quick with the fake server in place of the real one.
+func fakeConfig(t *testing.T, how string) Config {
+	cfg := quick(t, "net", "^http/keepalive/conns=8$")
+	cfg.ServerArgs = []string{argFake, how}
+	return cfg
+}
+
+// noChildren fails the test if processes of the harness are left.
+func noChildren(t *testing.T) {
+	t.Helper()
+	for _, p := range processes(t, func(cmdline string) bool { return strings.Contains(cmdline, "\x00bench-") }) {
+		if p.parent == os.Getpid() {
+			t.Errorf("process %d is left: %s", p.pid, p.cmdline)
+		}
+	}
+}
+
+// only returns the only result of a report, which must not have failed.
+func only(t *testing.T, rep *Report) *Result {
+	t.Helper()
+	if len(rep.Results) != 1 || rep.Results[0].Err != "" {
+		t.Fatalf("results %+v, want one that has not failed", rep.Results)
+	}
+	return &rep.Results[0]
+}
+
+// first returns a metric of the first sample of the first arm.
+func first(t *testing.T, rep *Report, metric string) float64 {
+	t.Helper()
+	v := only(t, rep).Values(rep.Arms[0].Name, metric)
+	if len(v) == 0 {
+		t.Fatalf("no %s was measured", metric)
+	}
+	return v[0]
+}
+
+// TestKnownFigures runs the whole harness against a server that makes its cost
+// up: exactly that cost must come out, since nothing is in flight at either end
+// of a window. Its latency is a sleep, which may take longer but never less.
+func TestKnownFigures(t *testing.T) {
+	began := time.Now()
+	rep, err := Run(t.Context(), fakeConfig(t, fakeKnown))
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	for metric, want := range map[string]float64{
+		MetricUser: float64(fakeCost), MetricSystem: float64(fakeCost / 3), MetricCPU: float64(fakeCost + fakeCost/3),
+		MetricSwitch: 5, MetricAllocs: 7, MetricAlloc: 64,
+	} {
+		if got := first(t, rep, metric); math.Abs(got-want) > want/1e9 {
+			t.Errorf("%s = %v, want %v", metric, got, want)
+		}
+	}
+	// The machine may have other things to do for any part of that time.
+	for _, metric := range []string{MetricP50, MetricP90} {
+		if got := time.Duration(first(t, rep, metric)); got < fakeLatency || got > took {
+			t.Errorf("%s = %v, want %v or little more", metric, got, fakeLatency)
+		}
+	}
+	// Eight connections, each a request per latency at the most, and one at least.
+	if got, most, least := first(t, rep, MetricRate), 8/fakeLatency.Seconds(), 8/took.Seconds(); got > most || got < least {
+		t.Errorf("%s = %v, want %v or little less", MetricRate, got, most)
+	}
+	if arm := rep.Arms[0]; arm.GOMAXPROCS != 3 || arm.Loops != 5 {
+		t.Errorf("arm %+v, want GOMAXPROCS 3 and 5 loops, as its server said", arm)
+	}
+	noChildren(t)
+}
+
+// TestKnownMemory does the same for idle connections.
+func TestKnownMemory(t *testing.T) {
+	cfg := fakeConfig(t, fakeKnown)
+	cfg.Match = regexp.MustCompile("^idle/http/")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for metric, want := range map[string]float64{
+		MetricResident: fakePerConn, MetricHeap: fakePerConn / 2, MetricStack: 100, MetricGoroutines: 1,
+	} {
+		if got := first(t, rep, metric); got != want {
+			t.Errorf("%s = %v, want %v", metric, got, want)
+		}
+	}
+}
+
+// TestRealCost measures handlers that burn a calibrated amount of CPU time
+// by the operating system's accounting.
+func TestRealCost(t *testing.T) {
+	cfg := quick(t, "net", "^cpu/1ms/conns=64/saturated$")
+	cfg.Duration = 300 * time.Millisecond
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A part of the calibration's 1 ms is missing when the clock speeds up, or another thread leaves the
+	// core; net/http's own cost and the opposite come on top. A wrong unit would be a factor of 1000.
+	if got := time.Duration(first(t, rep, MetricCPU)); got < 200*time.Microsecond || got > 50*time.Millisecond {
+		t.Errorf("%s = %v, want 1ms and some", MetricCPU, got)
+	}
+}
+
+// TestFailures runs against servers that are broken, each in its own way.
+func TestFailures(t *testing.T) {
+	const hung = 300 * time.Millisecond
+	for _, c := range []struct {
+		how  string
+		want []string
+		hung time.Duration // how long to wait for the server
+	}{
+		{fakeRefuse, []string{"the net server: not today"}, 0},
+		{fakeNobody, []string{"the load generator", "connect", "connection refused"}, 0},
+		{fakeMute, []string{`the net server did not answer "start" within 300ms`}, hung},
+		{fakeBabble, []string{`the net server answered "start" with something else`}, 0},
+		{fakeDie, []string{"the net server died (exit status 3): " + fakeLastWord}, 0},
+		{fakeWrong, []string{"the load generator", "418 I'm a teapot"}, 0},
+	} {
+		t.Run(c.how, func(t *testing.T) {
+			cfg := fakeConfig(t, c.how)
+			cfg.Warmup = 0             // the harness speaks to the server before the load does
+			cfg.Duration = time.Minute // the failure ends it
+			if c.hung > 0 {
+				cfg.Hung = c.hung
+			}
+			rep, err := Run(t.Context(), cfg)
+			wantFailure(t, err, append(c.want, "http/keepalive/conns=8: ", "net, round 1: ")...)
+			if c.how == fakeDie && (rep == nil || !strings.HasPrefix(rep.Results[0].Output, fakeLastWord)) {
+				t.Errorf("report %+v, want it to have the server's last words", rep)
+			}
+			if rep == nil || len(rep.Results) != 1 || rep.Results[0].Err == "" || rep.Results[0].Measured() {
+				t.Errorf("report %+v, want one failed result", rep)
+			}
+			noChildren(t)
+		})
+	}
+}
+
+// wantFailure checks that a run has failed, with one line that says all of want.
+func wantFailure(t *testing.T, err error, want ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q, want one with %q", err, w)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("the error has several lines: %q", err)
+	}
+}
+
+// TestHang runs against a server that stops answering in the middle of the load. It
+// is given up as soon as it would be if it didn't answer the harness, and a busy
+// machine may not let it do that in time: then once more, with more time.
+func TestHang(t *testing.T) {
+	cfg := fakeConfig(t, fakeHang)
+	cfg.Warmup, cfg.Duration = 0, time.Second // it is judged after the end
+	var err error
+	for cfg.Hung = 300 * time.Millisecond; cfg.Hung < testnet.HangTimeout; cfg.Hung *= 3 {
+		if _, err = Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "did not answer") {
+			break
+		}
+	}
+	wantFailure(t, err, "http/keepalive/conns=8: ", "the load generator", "the server stopped answering", cfg.Hung.String()+" after the end")
+	noChildren(t)
+}
+
+// TestHungUpIdle: a server that closes idle connections must not pass for a cheap
+// one.
+func TestHungUpIdle(t *testing.T) {
+	cfg := fakeConfig(t, fakeHangUp)
+	cfg.Match = regexp.MustCompile("^idle/http/")
+	_, err := Run(t.Context(), cfg)
+	if err == nil || !strings.Contains(err.Error(), "use idle connection") {
+		t.Errorf("error %v, want one about idle connections", err)
+	}
+	noChildren(t)
+}
+
+// TestFailureIsNotTheEnd lets one scenario fail, and looks for the one after it.
+// With a single connection the fake is not asked often enough to die, with eight it
+// is, since each is used at least once to warm up and once after.
+func TestFailureIsNotTheEnd(t *testing.T) {
+	cfg := fakeConfig(t, fakeDie)
+	cfg.Match = regexp.MustCompile("^http/keepalive/conns=8$|^http/timeouts/conns=1$")
+	rep, err := Run(t.Context(), cfg)
+	if err == nil || !strings.HasPrefix(err.Error(), "http/keepalive/conns=8: ") {
+		t.Errorf("error %v, want that of the first scenario", err)
+	}
+	if len(rep.Results) != 2 || rep.Results[0].Err == "" || rep.Results[1].Err != "" || !rep.Results[1].Measured() {
+		t.Errorf("results %+v, want a failure and a success", rep.Results)
+	}
+	cfg.Match = regexp.MustCompile("^http/(keepalive|timeouts)/conns=8$")
+	if _, err := Run(t.Context(), cfg); err == nil || !strings.HasPrefix(err.Error(), "2 scenarios failed, the first: http/keepalive/conns=8: ") {
+		t.Errorf("error %v, want one that counts the failures", err)
+	}
+}
+
+// TestStubbornServer: a server that doesn't leave when told to is made to.
+func TestStubbornServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a server that doesn't leave")
+	}
+	if _, err := Run(t.Context(), fakeConfig(t, fakeStubborn)); err != nil {
+		t.Fatal(err)
+	}
+	noChildren(t)
+}
+
+// TestInterrupt ends a run in the middle of its third sample.
+func TestInterrupt(t *testing.T) {
+	cfg := quick(t, "net,net", "^echo/128B/conns=1$|^http/keepalive/conns=1$")
+	cfg.Rounds = 100
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("the user is bored")
+	done := 0
+	cfg.Progress = func(p Progress) {
+		if done = p.Done; done == 2 {
+			time.AfterFunc(30*time.Millisecond, func() { cancel(stop) })
+		}
+	}
+	rep, err := Run(ctx, cfg)
+	if !errors.Is(err, stop) {
+		t.Errorf("error %v, want %v", err, stop)
+	}
+	if rep == nil || len(rep.Results) != 1 {
+		t.Fatalf("report %+v, want one result", rep)
+	}
+	// One more than Progress was told if the interrupt came just after a sample.
+	res := &rep.Results[0]
+	if n := len(res.Values("net", MetricCPU)) + len(res.Values("net#2", MetricCPU)); n != done && n != done+1 {
+		t.Errorf("%d samples, want the %d that were finished", n, done)
+	}
+	if rep.Stopped != stop.Error() {
+		t.Errorf("the report says it stopped for %q, want %q", rep.Stopped, stop)
+	}
+	noChildren(t)
+}
+
+// TestInterruptSettling ends a run while it waits for connections to become idle.
+func TestInterruptSettling(t *testing.T) {
+	cfg := quick(t, "net", "^idle/http/")
+	cfg.Settle = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := Run(ctx, cfg); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want %v", err, context.DeadlineExceeded)
+	}
+	noChildren(t)
+}
+
+// TestEveryScenario runs each scenario once on both engines, and expects of each
+// the metrics it is about.
+func TestEveryScenario(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	cfg := quick(t, "percore,net", "")
+	dir := t.TempDir()
+	cfg.ProfileDir = dir
+	var last Progress
+	cfg.Progress = func(p Progress) {
+		if p.Done != 0 && p.Done != last.Done+1 {
+			t.Errorf("sample %d comes after %d", p.Done, last.Done)
+		}
+		last = p
+	}
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.Done != last.Total-1 {
+		t.Errorf("the last sample was number %d of %d", last.Done, last.Total)
+	}
+	want := 0
+	for _, sc := range Scenarios(cfg.Idle) {
+		if !sc.Scales() {
+			want++
+		}
+	}
+	if got := len(rep.Results); got != want {
+		t.Errorf("%d results, want %d", got, want)
+	}
+	for i := range rep.Results {
+		checkResult(t, rep, &rep.Results[i])
+	}
+	if profiles, _ := filepath.Glob(filepath.Join(dir, "*.pprof")); len(profiles) == 0 {
+		t.Error("no profile was written")
+	}
+	noChildren(t)
+}
+
+// TestScale: each step's server has as many processors as its name says.
+func TestScale(t *testing.T) {
+	cfg := quick(t, "percore,net", "^scale/echo/")
+	cfg.Scale = true
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := scaleSteps(processorCount())
+	if len(rep.Results) != len(steps) {
+		t.Fatalf("%d results, want one for each of %v processors", len(rep.Results), steps)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		checkResult(t, rep, res)
+		if res.Procs != steps[i] {
+			t.Errorf("%s: %d processors, want %d", res.Scenario, res.Procs, steps[i])
+		}
+		for _, loops := range res.Values("percore", MetricLoops) {
+			if loops < 1 || int(loops) > steps[i] && os.Getenv("GOMAXPROCS") == "" { // which servers go by
+				t.Errorf("%s: %v loops have connections, want 1 to %d", res.Scenario, loops, steps[i])
+			}
+		}
+	}
+	noChildren(t)
+}
+
+func TestScaleSteps(t *testing.T) {
+	for n, want := range map[int][]int{1: {1}, 2: {1, 2}, 6: {1, 2, 4, 6}, 64: {1, 2, 4, 8, 16, 32, 64}} {
+		if got := scaleSteps(n); !slices.Equal(got, want) {
+			t.Errorf("%d processors: got the steps %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestAdapterParks sees that connections were parked in the scenario that is about
+// it, with the adapter on percore and nowhere else.
+func TestAdapterParks(t *testing.T) {
+	cfg := quick(t, "percore+adapter,percore,net+adapter", "^http/unpark/")
+	cfg.Duration = wakingPause // each connection gets a request after a part of it, most when they are parked
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := &rep.Results[0]
+	checkResult(t, rep, res)
+	for i, arm := range rep.Arms {
+		parked := len(res.Values(arm.Name, MetricUnparks)) > 0
+		if want := i == 0; parked != want {
+			t.Errorf("%s: connections were parked: got %t, want %t", arm.Name, parked, want)
+		}
+	}
+	noChildren(t)
+}
+
+// TestFastPath runs each scenario over HTTP through the adapter's fast path, and sees that
+// it serves the requests.
+func TestFastPath(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	cfg := quick(t, "percore+fastpath,percore+adapter", "^(http|cpu|download|upload|proxy/http|computing/http|idle/http|idle.busy)")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		checkResult(t, rep, res)
+		want := res.Headline[0] != MetricResident
+		if got := len(res.Values("percore+fastpath", MetricFast)) > 0; got != want {
+			t.Errorf("%s: the fast path served requests: got %t, want %t", res.Scenario, got, want)
+		}
+		if got := res.Values("percore+adapter", MetricFast); len(got) > 0 {
+			t.Errorf("%s: the fast path served requests without the option: %v of each", res.Scenario, got)
+		}
+	}
+	noChildren(t)
+}
+
+// TestReactor measures event handlers where there are any.
+func TestReactor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	cfg := quick(t, "percore+reactor,percore", "^(echo/128B/conns=16|echo/16KiB|computing/echo|idle/echo|idle/http/)")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		metric := res.Headline[0]
+		want := !strings.HasPrefix(res.Scenario, "idle/http/")
+		if got := len(res.Values("percore+reactor", metric)) > 0; got != want {
+			t.Errorf("%s: it was measured with event handlers: got %t, want %t", res.Scenario, got, want)
+		}
+		if len(res.Values("percore", metric)) == 0 {
+			t.Errorf("%s: there are no figures of blocking code", res.Scenario)
+		}
+	}
+	noChildren(t)
+}
+
+// TestFastHTTP measures fasthttp's servers where there are any: the arm is left out of the
+// other scenarios, and those without an arm are skipped.
+func TestFastHTTP(t *testing.T) {
+	cfg := quick(t, "percore+fasthttp,fasthttp", "^(http/(keepalive|timeouts|browser)/conns=64|http/open|http/close|idle/http/|echo/128B/conns=1$)")
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := 0
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		if res.Scenario == "echo/128B/conns=1" {
+			if res.Measured() || !strings.Contains(res.Skipped, "no arm has a server for it") {
+				t.Errorf("%s: skipped for %q, want it for lack of a server", res.Scenario, res.Skipped)
+			}
+			continue
+		}
+		checkResult(t, rep, res)
+		measured++
+	}
+	if measured != 6 {
+		t.Errorf("%d scenarios were measured, want 6", measured)
+	}
+	noChildren(t)
+}
+
+// TestNginx measures nginx, where it is installed: its processes are those whose CPU time and memory
+// count, and they end with the server's.
+func TestNginx(t *testing.T) {
+	if err := CheckInstalled([]Arm{{Name: "nginx", Engine: target.Engine{Nginx: true}}}); err != nil {
+		t.Skip(err)
+	}
+	rep, err := Run(t.Context(), quick(t, "nginx,net", "^(http/keepalive/conns=8|http/close/conns=64|idle/http/.*|echo/128B/conns=1)$"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		if res.Scenario == "echo/128B/conns=1" {
+			if got := res.Values("nginx", MetricCPU); len(got) > 0 {
+				t.Errorf("nginx was measured in an echo: %v", got)
+			}
+			continue
+		}
+		checkResult(t, rep, res)
+	}
+	noChildren(t)
+}
+
+// checkResult checks that a scenario was measured in full.
+func checkResult(t *testing.T, rep *Report, res *Result) {
+	t.Helper()
+	for _, arm := range rep.Arms {
+		for _, metric := range res.Headline {
+			v := res.Values(arm.Name, metric)
+			if len(v) != 1 || math.IsNaN(v[0]) || math.IsInf(v[0], 0) {
+				t.Errorf("%s on %s: %s = %v, want one figure", res.Scenario, arm.Name, metric, v)
+			}
+		}
+		memory := strings.HasPrefix(res.Scenario, "idle/") || strings.HasPrefix(res.Scenario, "http/waiting/")
+		if h, err := res.Latencies(arm.Name); err != nil || memory != (h == nil) {
+			t.Errorf("%s on %s: latencies there: %t, error %v", res.Scenario, arm.Name, h != nil, err)
+		}
+	}
+	open := strings.Contains(res.Scenario, "load=") || strings.Contains(res.Scenario, "/unpark/") || strings.Contains(res.Scenario, "/sparse/")
+	if open != (res.Rate > 0) {
+		t.Errorf("%s: rate %v", res.Scenario, res.Rate)
+	}
+}
+
+// TestFilesAreRemoved looks for the files that are downloaded after a run.
+func TestFilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	cfg := quick(t, "net", "^download/4KiB")
+	if _, err := Run(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in the temporary directory: %v, %v", left, err)
+	}
+}
+
+// TestEnvironment passes each arm another value of a variable and sees its effect.
+func TestEnvironment(t *testing.T) {
+	cfg := quick(t, "net,net", "^echo/128B/conns=1$")
+	want := []int{6, 7}
+	for i := range want {
+		if err := SetEnv(cfg.Arms, fmt.Sprintf("%s:GOMAXPROCS=%d", cfg.Arms[i].Name, want[i])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range want {
+		if got := rep.Arms[i].GOMAXPROCS; got != want[i] {
+			t.Errorf("GOMAXPROCS of %s is %d, want %d", rep.Arms[i].Name, got, want[i])
+		}
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"no arms":     {func(c *Config) { c.Arms = nil }, "no arm"},
+		"no rounds":   {func(c *Config) { c.Rounds = 0 }, "0 rounds"},
+		"no window":   {func(c *Config) { c.Duration = 0 }, "must be positive"},
+		"no idle":     {func(c *Config) { c.Idle = 0 }, "0 idle connections"},
+		"no match":    {func(c *Config) { c.Match = regexp.MustCompile("nothing") }, `no scenario matches "nothing"`},
+		"wrk can't":   {func(c *Config) { c.Client = ClientWrk; c.Match = regexp.MustCompile("^echo") }, "nothing to run: echo/128B/conns=1: wrk can't"},
+		"too many":    {func(c *Config) { c.Idle = 1e9; c.Match = regexp.MustCompile("^idle/http/") }, "1000000001 connections need"},
+		"no such exe": {func(c *Config) { c.Arms[0].Executable = "/no/such/program" }, "start the net server"},
+	} {
+		cfg := quick(t, "net", "^echo/128B/conns=1$")
+		c.change(&cfg)
+		if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one with %q", name, err, c.want)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	plain := Scenario{Name: "x", idle: 900}
+	plain.job.Conns = 100
+	proxied := plain
+	proxied.backend = &target.Spec{}
+	for _, c := range []struct {
+		name string
+		l    limits
+		sc   Scenario
+		want string
+	}{
+		{"enough", limits{files: 1000 + spareFiles, ports: 1000}, plain, ""},
+		{"unknown", limits{}, plain, ""},
+		{"files", limits{files: 999 + spareFiles}, plain, "open files"},
+		{"ports", limits{ports: 999}, plain, "local ports"},
+		{"a proxy has two sides", limits{files: 1000 + spareFiles}, proxied, "open files"},
+	} {
+		err := c.l.allow(c.sc)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
+		}
+	}
+	if l := systemLimits(); runtime.GOOS == "linux" && (l.files <= 0 || l.ports <= 0) {
+		t.Errorf("this system's limits: %+v", l)
+	}
+}
+
+func TestRoundDown(t *testing.T) {
+	for in, want := range map[float64]float64{3.7: 3.7, 55.5: 55, 99_999: 99_000, 123_456: 120_000, 100: 100} {
+		if got := roundDown(in); math.Abs(got-want) > 1e-6 {
+			t.Errorf("roundDown(%v) = %v, want %v", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/control"
+)
+
+// child is a process the harness started: a target or a load generator. One
+// goroutine uses it.
+type child struct {
+	what   string // for messages: "the net server"
+	cmd    *exec.Cmd
+	stdin  *os.File
+	stdout *os.File
+	stderr *words
+	client *control.Client
+
+	exited  chan struct{} // closed when the process is gone and reaped
+	waitErr error         // Wait's result; valid once exited is closed
+}
+
+// startChild runs exe with args on the given processors. The child leaves when
+// its standard input ends, so it can't outlive this process; on Linux the kernel
+// kills it besides.
+func startChild(what string, on processors, exe string, args, env []string) (*child, error) {
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		inR.Close()
+		inW.Close()
+		return nil, err
+	}
+	c := &child{
+		what: what, stdin: inW, stdout: outR, stderr: &words{},
+		cmd:    exec.Command(exe, args...),
+		client: control.NewClient(outR, inW),
+		exited: make(chan struct{}),
+	}
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, c.stderr
+	c.cmd.Env = append(os.Environ(), env...)
+	c.cmd.SysProcAttr = childAttr()
+	c.cmd.WaitDelay = stopGrace // for standard error, should a grandchild hold it
+	err = startOn(on, c.cmd)
+	inR.Close()
+	outW.Close()
+	if err != nil {
+		inW.Close()
+		outR.Close()
+		return nil, fmt.Errorf("start %s: %w", what, err)
+	}
+	go func() {
+		c.waitErr = c.cmd.Wait()
+		close(c.exited)
+	}()
+	return c, nil
+}
+
+// call sends a request and waits for its reply, for ctx, or for limit, whichever
+// comes first. Unless a reply came, the child is dead when call returns.
+func (c *child) call(ctx context.Context, op string, in, out any, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s did not answer %q within %v", c.what, op, limit))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- c.client.Call(op, in, out) }()
+	select {
+	case err := <-done:
+		return c.explain(op, err)
+	case <-ctx.Done():
+		c.kill()
+		<-done // the pipes have ended with the process
+		return context.Cause(ctx)
+	}
+}
+
+// explain puts an error of the control channel into words.
+func (c *child) explain(op string, err error) error {
+	var remote *control.RemoteError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &remote):
+		return fmt.Errorf("%s: %w", c.what, err)
+	}
+	// The pipe of a process that dies ends a moment before it is reaped.
+	select {
+	case <-c.exited:
+		c.kill()
+		return c.death()
+	case <-time.After(dyingMax):
+		c.kill()
+		return fmt.Errorf("%s answered %q with something else: %w", c.what, op, err)
+	}
+}
+
+// deathError says that a child died.
+type deathError struct {
+	what, how string
+	said      string // on its standard error, several lines maybe
+}
+
+// Error is one line; the rest of the child's words is for the report.
+func (e *deathError) Error() string {
+	line, _, more := strings.Cut(e.said, "\n")
+	switch {
+	case line == "":
+		return fmt.Sprintf("%s died (%s)", e.what, e.how)
+	case more:
+		line += " …"
+	}
+	return fmt.Sprintf("%s died (%s): %s", e.what, e.how, line)
+}
+
+// death says how the process ended. It waits until it has.
+func (c *child) death() *deathError {
+	<-c.exited
+	how := "exit status 0"
+	if c.waitErr != nil {
+		how = c.waitErr.Error()
+	}
+	return &deathError{what: c.what, how: how, said: c.stderr.String()}
+}
+
+// stopGrace is how long a child may take to leave after its input has ended.
+const stopGrace = 5 * time.Second
+
+// stop asks the process to leave, kills it if it doesn't, and returns when it is
+// gone. It may be called more than once.
+func (c *child) stop() {
+	c.stdin.Close()
+	select {
+	case <-c.exited:
+	case <-time.After(stopGrace):
+	}
+	c.kill()
+}
+
+// kill ends the process at once and returns when it is gone.
+func (c *child) kill() {
+	c.cmd.Process.Kill()
+	<-c.exited
+	c.stdin.Close()
+	c.stdout.Close()
+}
+
+// words keeps the beginning of a child's standard error. It is safe for
+// concurrent use.
+type words struct {
+	mu  sync.Mutex
+	buf []byte // guarded by mu
+}
+
+// wordsMax is how many bytes of a child's words are kept: a few lines, or the top
+// of a panic.
+const wordsMax = 2048
+
+func (t *words) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if room := wordsMax - len(t.buf); room > 0 {
+		t.buf = append(t.buf, p[:min(room, len(p))]...)
+	}
+	return len(p), nil
+}
+
+func (t *words) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.buf))
+}

@@ -1,0 +1,25 @@
+// Package child holds the entry points of the processes that the benchmark
+// starts from its own executable.
+package child
+
+import (
+	"os"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/load"
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
+)
+
+// Server runs a server under test and returns its exit status. It speaks with
+// the harness on standard input and output, and returns when the input ends.
+func Server() int { return target.Main(os.Stdin, takeStdout()) }
+
+// Load runs a load generator in the same way.
+func Load() int { return load.Main(os.Stdin, takeStdout()) }
+
+// takeStdout keeps standard output for the harness: everything else that is printed in
+// this process goes to standard error.
+func takeStdout() *os.File {
+	out := os.Stdout
+	os.Stdout = os.Stderr
+	return out
+}

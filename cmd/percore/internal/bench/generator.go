@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"context"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/latency"
+	"github.com/percore/percore/cmd/percore/internal/bench/load"
+)
+
+// generator makes the load of one sample. It is used by one goroutine.
+type generator interface {
+	// phase runs the load and blocks until every operation it began has ended.
+	phase(ctx context.Context, ph load.Phase) (observed, error)
+
+	// stop ends the generator's process, if it has one.
+	stop()
+}
+
+// observed holds a generator's observations in a phase.
+type observed struct {
+	ops     int64
+	elapsed time.Duration
+	cpu     time.Duration      // of the generator
+	metrics map[string]float64 // latencies
+	latency string             // see Sample.Latency
+}
+
+// builtin is the load generator of package load, in its own process.
+type builtin struct{ *child }
+
+// startLoad starts a load process and connects it as job says.
+func (r *runner) startLoad(ctx context.Context, on processors, job load.Job) (*builtin, error) {
+	c, err := startChild("the load generator", on, r.exe, r.cfg.LoadArgs, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.call(ctx, load.OpPrepare, job, nil, openMax); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return &builtin{c}, nil
+}
+
+// openIdle opens n connections as job says, uses each once and leaves them.
+func (g *builtin) openIdle(ctx context.Context, job load.Job, n int) error {
+	job.Conns, job.Callers = n, 0
+	return g.call(ctx, load.OpIdle, job, nil, openMax)
+}
+
+func (g *builtin) phase(ctx context.Context, ph load.Phase) (observed, error) {
+	var res load.Result
+	if err := g.call(ctx, load.OpRun, ph, &res, ph.Duration+2*ph.Grace); err != nil {
+		return observed{}, err
+	}
+	h, err := latency.Decode(res.Latency)
+	if err != nil {
+		return observed{}, err
+	}
+	o := observed{
+		ops: res.Ops, elapsed: res.Elapsed, cpu: res.CPU,
+		metrics: map[string]float64{}, latency: res.Latency,
+	}
+	latencyMetrics(o.metrics, h)
+	for metric, encoded := range map[string]string{MetricServiceP99: res.Service, MetricLateP99: res.Late} {
+		if encoded == "" {
+			continue
+		}
+		h, err := latency.Decode(encoded)
+		if err != nil {
+			return observed{}, err
+		}
+		o.metrics[metric] = float64(h.Quantile(0.99))
+	}
+	return o, nil
+}

@@ -1,0 +1,197 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
+)
+
+// grpcOpener deals the callers out over the connections: caller i uses
+// connection i modulo job.Conns.
+func grpcOpener(job Job) opener {
+	conns := make([]grpcConn, job.Conns)
+	req := wrapperspb.Bytes(bytes.Repeat([]byte("x"), job.Payload))
+	return func(i int) (session, error) {
+		conn := &conns[i%len(conns)]
+		cc, err := conn.connect(job.Addr)
+		if err != nil {
+			return nil, err
+		}
+		caller := grpcCaller{cc: cc, release: conn.release, req: req}
+		if job.Kind == KindGRPCStream {
+			return newGRPCStream(caller)
+		}
+		return newGRPCUnary(caller)
+	}
+}
+
+// grpcConn is a connection that several callers share. It is safe for concurrent
+// use.
+type grpcConn struct {
+	mu    sync.Mutex
+	users int              // guarded by mu
+	cc    *grpc.ClientConn // guarded by mu
+}
+
+// connect returns the connection, making it for the first caller. Every caller
+// must release it.
+func (c *grpcConn) connect(addr string) (*grpc.ClientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cc == nil {
+		cc, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return nil, err
+		}
+		c.cc = cc
+	}
+	c.users++
+	return c.cc, nil
+}
+
+// release closes the connection when its last caller is done.
+func (c *grpcConn) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users == 0 {
+		c.cc.Close()
+		c.cc = nil
+	}
+}
+
+// grpcCaller is the common part of both kinds of gRPC session.
+type grpcCaller struct {
+	cc      *grpc.ClientConn
+	release func()
+	req     *wrapperspb.BytesValue // shared by all callers, never written
+}
+
+// check compares an answer with the request.
+func (c *grpcCaller) check(out *wrapperspb.BytesValue) error {
+	if !bytes.Equal(out.Value, c.req.Value) {
+		return errors.New("the answer differs from the request")
+	}
+	return nil
+}
+
+// watchdog cancels a context at a deadline that can be moved. A context with the
+// deadline itself would put a grpc-timeout header on every call and a timer into
+// the server for each. It is used by one goroutine.
+type watchdog struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+}
+
+// newWatchdog returns a watchdog without a deadline.
+func newWatchdog() watchdog {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return watchdog{ctx: ctx, cancel: cancel}
+}
+
+// set moves the deadline; the zero time means none.
+func (w *watchdog) set(t time.Time) {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	if !t.IsZero() {
+		w.timer = time.AfterFunc(time.Until(t), func() { w.cancel(os.ErrDeadlineExceeded) })
+	}
+}
+
+// explain replaces the error of a call that the watchdog canceled by the cause.
+func (w *watchdog) explain(err error) error {
+	if cause := context.Cause(w.ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// stop ends every call under the watchdog.
+func (w *watchdog) stop() {
+	w.set(time.Time{})
+	w.cancel(context.Canceled)
+}
+
+// grpcUnary makes unary calls.
+type grpcUnary struct {
+	grpcCaller
+	dog watchdog
+}
+
+// newGRPCUnary makes one call, since a ClientConn connects lazily.
+func newGRPCUnary(caller grpcCaller) (session, error) {
+	s := &grpcUnary{grpcCaller: caller, dog: newWatchdog()}
+	s.setDeadline(time.Now().Add(dialTimeout))
+	if err := s.op(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("first call: %w", err)
+	}
+	s.setDeadline(time.Time{})
+	return s, nil
+}
+
+func (s *grpcUnary) op() error {
+	out := new(wrapperspb.BytesValue)
+	if err := s.cc.Invoke(s.dog.ctx, target.EchoUnary, s.req, out); err != nil {
+		return s.dog.explain(err)
+	}
+	return s.check(out)
+}
+
+func (s *grpcUnary) setDeadline(t time.Time) { s.dog.set(t) }
+
+func (s *grpcUnary) close() {
+	s.dog.stop()
+	s.release()
+}
+
+// grpcStream sends messages on a stream and waits for each to come back.
+type grpcStream struct {
+	grpcCaller
+	dog    watchdog
+	stream grpc.ClientStream
+}
+
+// newGRPCStream opens the stream.
+func newGRPCStream(caller grpcCaller) (session, error) {
+	s := &grpcStream{grpcCaller: caller, dog: newWatchdog()}
+	s.setDeadline(time.Now().Add(dialTimeout))
+	stream, err := s.cc.NewStream(s.dog.ctx, &target.StreamDesc, target.EchoStream)
+	if err != nil {
+		err = s.dog.explain(err)
+		s.close()
+		return nil, fmt.Errorf("open stream: %w", err)
+	}
+	s.setDeadline(time.Time{})
+	s.stream = stream
+	return s, nil
+}
+
+func (s *grpcStream) op() error {
+	if err := s.stream.SendMsg(s.req); err != nil {
+		return s.dog.explain(err)
+	}
+	out := new(wrapperspb.BytesValue)
+	if err := s.stream.RecvMsg(out); err != nil {
+		return s.dog.explain(err)
+	}
+	return s.check(out)
+}
+
+func (s *grpcStream) setDeadline(t time.Time) { s.dog.set(t) }
+
+func (s *grpcStream) close() {
+	s.dog.stop()
+	s.release()
+}

@@ -1,0 +1,120 @@
+package load
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/control"
+)
+
+// Main runs a load process: it serves control requests from r, answering on w,
+// until r ends. It returns the process's exit status.
+func Main(r io.Reader, w io.Writer) int {
+	p := &process{}
+	defer p.close()
+	if err := control.Serve(r, w, p.handle); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// process is the state of a load process, used by the one goroutine that serves
+// control requests.
+type process struct {
+	busy []session // driven by OpRun
+	idle []session // left alone
+	open []session // with a request that is not answered yet
+}
+
+// handle answers one control request.
+func (p *process) handle(op string, body json.RawMessage) (any, error) {
+	switch op {
+	case OpPrepare:
+		var job Job
+		if err := json.Unmarshal(body, &job); err != nil {
+			return nil, err
+		}
+		return nil, p.prepare(job)
+	case OpRun:
+		var ph Phase
+		if err := json.Unmarshal(body, &ph); err != nil {
+			return nil, err
+		}
+		if len(p.busy) == 0 {
+			return nil, errors.New("run before prepare")
+		}
+		return p.run(ph)
+	case OpIdle:
+		var job Job
+		if err := json.Unmarshal(body, &job); err != nil {
+			return nil, err
+		}
+		return nil, p.openIdle(job)
+	case OpRevive:
+		return nil, useOnce(p.idle)
+	case OpAsk:
+		var job Job
+		if err := json.Unmarshal(body, &job); err != nil {
+			return nil, err
+		}
+		return nil, p.ask(job)
+	case OpAnswers:
+		return nil, readAnswers(p.open)
+	}
+	return nil, fmt.Errorf("unknown request %q", op)
+}
+
+// prepare opens the sessions that OpRun drives.
+func (p *process) prepare(job Job) error {
+	if p.busy != nil {
+		return errors.New("prepared already")
+	}
+	var err error
+	p.busy, err = open(job)
+	return err
+}
+
+// run drives the sessions for one phase.
+func (p *process) run(ph Phase) (Result, error) {
+	res, err := run(p.busy, ph)
+	if ph.InTurn && err == nil {
+		next := int(res.Ops % int64(len(p.busy)))
+		p.busy = slices.Concat(p.busy[next:], p.busy[:next])
+	}
+	return res, err
+}
+
+// openIdle opens sessions, uses each once and leaves them open.
+func (p *process) openIdle(job Job) error {
+	sessions, err := open(job)
+	if err != nil {
+		return err
+	}
+	p.idle = append(p.idle, sessions...)
+	return useOnce(sessions)
+}
+
+// ask opens sessions and sends a request on each.
+func (p *process) ask(job Job) error {
+	if job.Kind != KindHTTP {
+		return fmt.Errorf("requests of kind %q can't be left open: want %q", job.Kind, KindHTTP)
+	}
+	sessions, err := open(job)
+	if err != nil {
+		return err
+	}
+	p.open = append(p.open, sessions...)
+	return sendRequests(sessions)
+}
+
+// close hangs up.
+func (p *process) close() {
+	closeAll(p.busy)
+	closeAll(p.idle)
+	closeAll(p.open)
+}

@@ -1,0 +1,149 @@
+package load
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/latency"
+)
+
+// openLoop begins operations at the times of a schedule, each in the first
+// session that is free or in a certain one, as the phase says. While that is not
+// free, the operation waits, and the wait counts as latency.
+//
+// sleep is how the pacer waits; a test passes one whose time is not real.
+func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurement, error) {
+	// One processor more for Go's scheduler: the one that the pacer sleeps on
+	// would otherwise be missing to the workers until the runtime noticed.
+	procs := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(procs + 1)
+	defer runtime.GOMAXPROCS(procs)
+
+	var c crew
+	corrected, service, late := latency.NewRecorder(), latency.NewRecorder(), latency.NewRecorder()
+	schedule, queues := ph.schedule(len(sessions))
+	for i, s := range sessions {
+		due := queues[i%len(queues)]
+		c.start(func() error {
+			fromDue, fromStart := corrected.Shard(), service.Shard()
+			defer fromDue.Flush()
+			defer fromStart.Flush()
+			for at := range due {
+				if c.stop.Load() {
+					break
+				}
+				start := time.Now()
+				if err := s.op(); err != nil {
+					return err
+				}
+				end := time.Now()
+				fromDue.Record(end.Sub(at))
+				fromStart.Record(end.Sub(start))
+			}
+			return nil
+		})
+	}
+	c.start(func() error {
+		c.pace(schedule, queues, late.Shard(), sleep)
+		for _, due := range queues {
+			close(due)
+		}
+		return nil
+	})
+	err := c.wait()
+	return measurement{corrected.Histogram(), service.Histogram(), late.Histogram()}, err
+}
+
+// An arrival is an operation that is due.
+type arrival struct {
+	at    time.Duration // from the beginning of the phase
+	queue int           // of the session that it is for
+}
+
+// schedule returns the arrivals of an open loop in order, and the queues for them:
+// one for all sessions, or one each. The queues have room for all.
+func (ph *Phase) schedule(sessions int) ([]arrival, []chan time.Time) {
+	var all []arrival
+	queues := make([]chan time.Time, sessions)
+	switch {
+	case ph.PauseMax > 0:
+		all = pausing(sessions, ph.PauseMin, ph.PauseMax, ph.Duration, ph.Seed)
+	case !ph.InTurn:
+		queues = queues[:1]
+		fallthrough
+	default:
+		for i, at := range poisson(ph.Rate, ph.Duration, ph.Seed) {
+			all = append(all, arrival{at, i % len(queues)})
+		}
+	}
+	lengths := make([]int, len(queues))
+	for _, a := range all {
+		lengths[a.queue]++
+	}
+	for i, n := range lengths {
+		queues[i] = make(chan time.Time, n)
+	}
+	return all, queues
+}
+
+// pausing returns the arrivals at sessions that are each left alone for a random
+// time of shortest to longest between two operations. Equal seeds give equal
+// schedules.
+func pausing(sessions int, shortest, longest, d time.Duration, seed uint64) []arrival {
+	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	var all []arrival
+	for i := range sessions {
+		for at := time.Duration(rng.Int64N(int64(longest))); at < d; at += shortest + time.Duration(rng.Int64N(int64(longest-shortest)+1)) {
+			all = append(all, arrival{at, i})
+		}
+	}
+	slices.SortFunc(all, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// poisson returns the times, from the beginning of a phase, at which operations
+// are due that arrive independently of each other at rate per second. There is one at least, as in a
+// closed loop: the rate is a part of the one measured before, which a busy machine may make low. Equal
+// seeds give equal schedules, so that every arm faces the same bursts.
+func poisson(rate float64, d time.Duration, seed uint64) []time.Duration {
+	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	var times []time.Duration
+	at := time.Duration(0)
+	for {
+		at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second))
+		switch {
+		case at < d:
+			times = append(times, at)
+		case len(times) == 0:
+			return []time.Duration{0}
+		default:
+			return times
+		}
+	}
+}
+
+// pace sends every time of the schedule to the queues, one after the other, when it
+// has come, and records by how much it was late itself. It sleeps with a thread of its
+// own, because the runtime's timers won't do: an idle Go program waits in epoll_wait,
+// whose resolution is a millisecond.
+func (c *crew) pace(schedule []arrival, queues []chan time.Time, late *latency.Shard, sleep func(time.Duration)) {
+	defer late.Flush()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	sharpenSleep()
+	began := time.Now()
+	for _, due := range schedule {
+		at := began.Add(due.at)
+		for wait := time.Until(at); wait > 0; wait = time.Until(at) {
+			sleep(wait)
+		}
+		if c.stop.Load() {
+			return
+		}
+		queues[due.queue] <- at
+		late.Record(time.Since(at))
+	}
+}

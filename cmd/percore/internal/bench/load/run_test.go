@@ -1,0 +1,337 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/latency"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// fakeSession is a server without a network: each operation takes the time that latency
+// says.
+type fakeSession struct {
+	ops      int
+	latency  func(n int) time.Duration
+	fail     func(n int) error
+	deadline time.Time
+}
+
+func (s *fakeSession) op() error {
+	s.ops++
+	if s.fail != nil {
+		if err := s.fail(s.ops); err != nil {
+			return err
+		}
+	}
+	time.Sleep(s.latency(s.ops))
+	return nil
+}
+
+func (s *fakeSession) setDeadline(t time.Time) { s.deadline = t }
+func (s *fakeSession) close()                  {}
+
+// always returns a constant latency.
+func always(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
+
+// within checks a latency to the three digits that a histogram keeps.
+func within(t *testing.T, what string, got, want time.Duration) {
+	t.Helper()
+	if got < want-want/500 || got > want+want/500 {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// TestClosedLoopFigures drives servers whose latency is known. The time of the
+// test is synctest's, so the figures must come out exactly.
+func TestClosedLoopFigures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sessions := []session{
+			&fakeSession{latency: always(10 * time.Millisecond)},
+			&fakeSession{latency: always(40 * time.Millisecond)},
+		}
+		m, err := closedLoop(sessions, Phase{Duration: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 100 operations of the one, 25 of the other, and each may begin one more
+		// in the very moment that the phase ends.
+		if got := m.latency.Count(); got < 125 || got > 127 {
+			t.Errorf("%d operations, want 125 to 127", got)
+		}
+		within(t, "median", m.latency.Quantile(0.5), 10*time.Millisecond)
+		within(t, "p99", m.latency.Quantile(0.99), 40*time.Millisecond)
+	})
+}
+
+// TestClosedLoopBeginsLate lets a phase be over before its sessions have begun, as it
+// may be on a busy machine: each is used once, unless one has failed.
+func TestClosedLoopBeginsLate(t *testing.T) {
+	sessions := []session{&fakeSession{latency: always(0)}, &fakeSession{latency: always(0)}}
+	m, err := closedLoop(sessions, Phase{Duration: -time.Second})
+	if err != nil || m.latency.Count() < 2 {
+		t.Errorf("%d operations, error %v; want 2 or more, none", m.latency.Count(), err)
+	}
+}
+
+// TestOpenLoopShowsStall shows the use of an open loop: a server that is quick except for one stall
+// of a second. Its closed-loop latency is quick except for one operation; the operations that were
+// due during the stall waited for its end.
+func TestOpenLoopShowsStall(t *testing.T) {
+	stall := func(n int) time.Duration {
+		if n == 500 {
+			return time.Second
+		}
+		return time.Millisecond
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m, err := openLoop([]session{&fakeSession{latency: stall}}, Phase{Duration: 10 * time.Second, Rate: 100, Seed: 1}, time.Sleep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, "uncorrected p99", m.service.Quantile(0.99), time.Millisecond)
+		within(t, "uncorrected max", m.service.Max(), time.Second)
+		// About a tenth of all operations fell into the stall, evenly: the slowest
+		// hundredth of all waited 0.9 s or more, except for chance in the arrivals.
+		if got := m.latency.Quantile(0.99); got < 850*time.Millisecond || got > time.Second {
+			t.Errorf("corrected p99 = %v, want 0.85s to 1s", got)
+		}
+		if got := m.latency.Quantile(0.8); got > 20*time.Millisecond {
+			t.Errorf("corrected p80 = %v, want little more than a millisecond", got)
+		}
+		if got := m.late.Max(); got > time.Microsecond {
+			t.Errorf("the generator was late by %v, want it on time", got)
+		}
+	})
+}
+
+// TestOpenLoopOverload offers twice the server's capacity: every operation is
+// done, and the last one waits as long as the phase lasted.
+func TestOpenLoopOverload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ph := Phase{Duration: 2 * time.Second, Rate: 200, Seed: 3}
+		began := time.Now()
+		m, err := openLoop([]session{&fakeSession{latency: always(10 * time.Millisecond)}}, ph, time.Sleep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := len(poisson(ph.Rate, ph.Duration, ph.Seed))
+		if got := m.latency.Count(); got != int64(want) {
+			t.Errorf("%d operations were done, want all %d of the schedule", got, want)
+		}
+		took := time.Since(began)
+		if max := m.latency.Max(); max < took-ph.Duration {
+			t.Errorf("the last operation took %v, want at least the %v by which the phase was overdrawn", max, took-ph.Duration)
+		}
+	})
+}
+
+func TestPoisson(t *testing.T) {
+	const rate, seconds = 1000.0, 100
+	a := poisson(rate, seconds*time.Second, 7)
+	// The count of a Poisson process is within four standard deviations.
+	if n := float64(len(a)); n < rate*seconds-4*316.2 || n > rate*seconds+4*316.2 {
+		t.Errorf("%v arrivals in %v s, want %v ±1265", n, seconds, rate*seconds)
+	}
+	b := poisson(rate, seconds*time.Second, 7)
+	if fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Error("equal seeds gave different schedules")
+	}
+	if c := poisson(rate, seconds*time.Second, 8); c[0] == a[0] {
+		t.Error("different seeds gave the same schedule")
+	}
+	last := time.Duration(-1)
+	for _, at := range a {
+		if at < last || at >= seconds*time.Second {
+			t.Fatalf("arrival at %v after one at %v, in a phase of %v s", at, last, seconds)
+		}
+		last = at
+	}
+	if d := poisson(0.001, time.Second, 7); len(d) != 1 || d[0] != 0 {
+		t.Errorf("an arrival in 1000 s, and a phase of 1 s: got %v, want one at the beginning", d)
+	}
+}
+
+// TestPausing looks at the pauses of each session and at the order of all arrivals.
+func TestPausing(t *testing.T) {
+	const sessions, d = 50, 10 * time.Second
+	const shortest, longest = 200 * time.Millisecond, 600 * time.Millisecond
+	a := pausing(sessions, shortest, longest, d, 7)
+	if b := pausing(sessions, shortest, longest, d, 7); fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Error("equal seeds gave different schedules")
+	}
+	if b := pausing(sessions, shortest, longest, d, 8); fmt.Sprint(a) == fmt.Sprint(b) {
+		t.Error("different seeds gave the same schedule")
+	}
+	last := make(map[int]time.Duration)
+	for i, due := range a {
+		if i > 0 && due.at < a[i-1].at || due.at >= d {
+			t.Fatalf("arrival %d is at %v, after one at %v, in a phase of %v", i, due.at, a[i-1].at, d)
+		}
+		before, used := last[due.queue]
+		if pause := due.at - before; used && pause < shortest || pause > longest {
+			t.Errorf("session %d was left alone for %v, want %v to %v", due.queue, pause, shortest, longest)
+		}
+		last[due.queue] = due.at
+	}
+	if len(last) != sessions {
+		t.Errorf("%d sessions were used, want %d", len(last), sessions)
+	}
+	for i, at := range last {
+		if d-at > longest {
+			t.Errorf("session %d was used at %v for the last time, of %v", i, at, d)
+		}
+	}
+}
+
+// TestErrorEndsPhase lets one of many sessions fail: the phase ends with its
+// error long before its time.
+func TestErrorEndsPhase(t *testing.T) {
+	bad := errors.New("went wrong")
+	for name, ph := range map[string]Phase{
+		"closed": {Duration: time.Hour},
+		"open":   {Duration: time.Hour, Rate: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sessions []session
+				for i := range 8 {
+					s := &fakeSession{latency: always(time.Millisecond)}
+					if i == 3 {
+						s.fail = func(n int) error {
+							if n == 2 {
+								return bad
+							}
+							return nil
+						}
+					}
+					sessions = append(sessions, s)
+				}
+				began := time.Now()
+				var err error
+				if ph.Rate > 0 {
+					_, err = openLoop(sessions, ph, time.Sleep)
+				} else {
+					_, err = closedLoop(sessions, ph)
+				}
+				if !errors.Is(err, bad) {
+					t.Errorf("error %v, want %v", err, bad)
+				}
+				if took := time.Since(began); took > time.Minute {
+					t.Errorf("the phase went on for %v after the error", took)
+				}
+			})
+		})
+	}
+}
+
+// TestInTurn counts how often each session is used, over two phases: the second
+// goes on where the first has ended.
+func TestInTurn(t *testing.T) {
+	const n = 7
+	var order []int
+	var mu sync.Mutex
+	p := &process{}
+	for i := range n {
+		p.busy = append(p.busy, &fakeSession{latency: always(0), fail: func(int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, i)
+			return nil
+		}})
+	}
+	for seed := range uint64(2) {
+		if _, err := p.run(Phase{Duration: 50 * time.Millisecond, Grace: testnet.HangTimeout, Rate: 1000, Seed: seed + 1, InTurn: true}); err != nil {
+			t.Fatal(err)
+		}
+		if turns := float64(len(order)) / n; turns == math.Trunc(turns) {
+			t.Fatalf("%v turns show nothing: want one that isn't complete", turns)
+		}
+	}
+	used := make([]int, n)
+	for _, i := range order {
+		used[i]++
+	}
+	for i := range n {
+		if want := (len(order) + n - 1 - i) / n; used[i] != want {
+			t.Errorf("session %d was used %d times of %d, want %d: %v", i, used[i], len(order), want, order)
+		}
+	}
+}
+
+// TestRun goes through run, with real time: the deadlines and the report.
+func TestRun(t *testing.T) {
+	procs := runtime.GOMAXPROCS(0)
+	for _, rate := range []float64{0, 200} {
+		s := &fakeSession{latency: always(time.Millisecond)}
+		res, err := run([]session{s}, Phase{Duration: 50 * time.Millisecond, Grace: time.Minute, Rate: rate, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := latency.Decode(res.Latency)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Ops == 0 || res.Ops != int64(s.ops) || res.Ops != h.Count() {
+			t.Errorf("rate %v: %d operations reported, %d done, %d latencies", rate, res.Ops, s.ops, h.Count())
+		}
+		if h.Quantile(0) < time.Millisecond-2*time.Microsecond {
+			t.Errorf("rate %v: an operation took %v, want at least 1ms", rate, h.Quantile(0))
+		}
+		if !s.deadline.IsZero() {
+			t.Errorf("rate %v: the session was left with a deadline", rate)
+		}
+		if open := rate > 0; open != (res.Service != "") || open != (res.Late != "") {
+			t.Errorf("rate %v: service %t, late %t; want both only after an open loop", rate, res.Service != "", res.Late != "")
+		}
+	}
+	if got := runtime.GOMAXPROCS(0); got != procs {
+		t.Errorf("GOMAXPROCS is %d after the open loop, was %d", got, procs)
+	}
+}
+
+func TestRunSaysWhenHung(t *testing.T) {
+	s := &fakeSession{latency: always(0), fail: func(int) error { return fmt.Errorf("read: %w", os.ErrDeadlineExceeded) }}
+	_, err := run([]session{s}, Phase{Duration: time.Minute, Grace: 7 * time.Second})
+	if err == nil || !strings.Contains(err.Error(), "stopped answering") || !strings.Contains(err.Error(), "7s") {
+		t.Errorf("error %v, want one that says for how long the server didn't answer", err)
+	}
+}
+
+func TestParallel(t *testing.T) {
+	var calls, open, most atomic.Int64
+	err := parallel(1000, func(int) error {
+		calls.Add(1)
+		if n := open.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer open.Add(-1)
+		runtime.Gosched()
+		return nil
+	})
+	if err != nil || calls.Load() != 1000 || most.Load() > parallelMax {
+		t.Errorf("error %v, %d calls, %d at once; want 1000 calls, at most %d at once", err, calls.Load(), most.Load(), parallelMax)
+	}
+	bad := errors.New("bad")
+	calls.Store(0)
+	err = parallel(1_000_000, func(i int) error {
+		calls.Add(1)
+		if i == 10 {
+			return bad
+		}
+		time.Sleep(time.Millisecond) // or they might all be done before the error is
+		return nil
+	})
+	if err != bad || calls.Load() == 1_000_000 {
+		t.Errorf("error %v after %d calls, want %v and an early end", err, calls.Load(), bad)
+	}
+}

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	entry "github.com/percore/percore/cmd/percore/internal/bench/child"
+	"github.com/percore/percore/cmd/percore/internal/bench/control"
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The arguments that make the test binary one of the harness's processes. A
+// second argument may follow: it is there to be found in the process list.
+const (
+	argServer = "bench-server"
+	argLoad   = "bench-load"
+	argFake   = "bench-fake" // followed by its mistake
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case argServer:
+			os.Exit(entry.Server())
+		case argLoad:
+			os.Exit(entry.Load())
+		case argFake:
+			os.Exit(fakeServer(os.Args[2]))
+		}
+	}
+	// A program built with -race sleeps for a second before it exits; there are
+	// hundreds here.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	testnet.Main(m)
+}
+
+// The orders that a fakeServer understands.
+const (
+	fakeKnown    = "known"     // answer after fakeLatency, and account fakeCost for each request
+	fakeRefuse   = "refuse"    // refuse to start
+	fakeNobody   = "nobody"    // name an address without a listener
+	fakeMute     = "mute"      // never answer the harness
+	fakeBabble   = "babble"    // answer the harness with something else
+	fakeDie      = "die"       // end in the middle of the load
+	fakeHang     = "hang"      // stop answering in the middle of the load
+	fakeWrong    = "wrong"     // answer requests with an error
+	fakeHangUp   = "hang-up"   // close all connections when asked for its memory once more
+	fakeStubborn = "stubborn"  // as known, but don't leave when told to
+	fakeLastWord = "I give up" // a dying fake's last words
+)
+
+// The figures of a fakeServer.
+const (
+	fakeLatency = 20 * time.Millisecond
+	fakeCost    = 3 * time.Millisecond // in user space; a third as much in the kernel
+	fakeAfter   = 12                   // requests that go well before anything happens
+	fakePerConn = 5000                 // bytes that a connection costs it
+)
+
+// fake is a server whose cost and latency are known, because it makes them up.
+type fake struct {
+	how      string
+	requests atomic.Int64
+	conns    atomic.Int64
+	dying    sync.Once
+
+	srv    *http.Server
+	looked bool        // the harness has asked for the memory
+	open   []io.Closer // fakeNobody's: they hold the address
+}
+
+// fakeServer is the process of a fake and returns its exit status.
+func fakeServer(how string) int {
+	f := &fake{how: how}
+	switch how {
+	case fakeMute:
+		io.Copy(io.Discard, os.Stdin)
+		return 0
+	case fakeBabble:
+		fmt.Println("hello, who is there?")
+		io.Copy(io.Discard, os.Stdin)
+		return 0
+	}
+	if err := control.Serve(os.Stdin, os.Stdout, f.handle); err != nil {
+		return 1
+	}
+	if how == fakeStubborn {
+		select {}
+	}
+	return 0
+}
+
+// handle answers the harness.
+func (f *fake) handle(op string, _ json.RawMessage) (any, error) {
+	switch op {
+	case target.OpStart:
+		return f.start()
+	case target.OpUsage:
+		n := time.Duration(f.requests.Load())
+		return target.Usage{
+			User: time.Hour + n*fakeCost, System: n * fakeCost / 3,
+			Voluntary: 1000 + 2*int64(n), Preempted: 3 * int64(n), Mallocs: 7 * uint64(n), AllocBytes: 64 * uint64(n),
+		}, nil
+	case target.OpMemory:
+		n := f.conns.Load()
+		if f.looked && f.how == fakeHangUp {
+			f.srv.Close()
+		}
+		f.looked = true
+		return target.Memory{Resident: 1e9 + n*fakePerConn, Heap: n * fakePerConn / 2, Stack: n * 100, Goroutines: 10 + n}, nil
+	}
+	return nil, fmt.Errorf("unknown request %q", op)
+}
+
+// start listens.
+func (f *fake) start() (any, error) {
+	if f.how == fakeRefuse {
+		return nil, errors.New("not today")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	if f.how == fakeNobody {
+		// A client's port refuses connections, and no other program can get it, as it could a closed
+		// listener's.
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		f.open = []io.Closer{l, c}
+		return target.Started{Addr: c.LocalAddr().String()}, nil
+	}
+	f.srv = &http.Server{Handler: f, ConnState: f.connState}
+	go f.srv.Serve(l)
+	return target.Started{Addr: l.Addr().String(), GOMAXPROCS: 3, Loops: 5}, nil
+}
+
+// connState counts the open connections.
+func (f *fake) connState(_ net.Conn, s http.ConnState) {
+	switch s {
+	case http.StateNew:
+		f.conns.Add(1)
+	case http.StateClosed:
+		f.conns.Add(-1)
+	}
+}
+
+// ServeHTTP answers one request, in its own way.
+func (f *fake) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	n := f.requests.Add(1)
+	if n > fakeAfter {
+		switch f.how {
+		case fakeDie:
+			f.dying.Do(func() {
+				fmt.Fprintln(os.Stderr, fakeLastWord)
+				os.Exit(3)
+			})
+		case fakeHang:
+			select {}
+		case fakeWrong:
+			http.Error(w, "no", http.StatusTeapot)
+			return
+		}
+	}
+	time.Sleep(fakeLatency)
+	io.WriteString(w, "hello")
+}

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/latency"
+	"github.com/percore/percore/cmd/percore/internal/bench/stats"
+)
+
+// Report is all that was measured, and where. It is safe for concurrent use as
+// long as it is not changed.
+type Report struct {
+	Host      Host      `json:"host"`
+	Command   string    `json:"command"` // the command line
+	Started   time.Time `json:"started"`
+	Took      float64   `json:"tookSeconds"`
+	Rounds    int       `json:"rounds"`               // samples per scenario and arm that were asked for
+	Window    float64   `json:"windowSeconds"`        // length of a measured window
+	Warmup    float64   `json:"warmupSeconds"`        // before each
+	Client    string    `json:"client"`               // the load generator
+	SplitCPUs bool      `json:"split_cpus,omitempty"` // see Config
+	Stopped   string    `json:"stopped,omitempty"`    // why the run ended before its time
+	Profiled  bool      `json:"profiled,omitempty"`
+	Arms      []Arm     `json:"arms"` // see ArmsOf
+	Results   []Result  `json:"results"`
+}
+
+// Host describes the machine and the program.
+type Host struct {
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Kernel  string `json:"kernel"`
+	CPU     string `json:"cpu"`
+	CPUs    int    `json:"cpus"`
+	Memory  int64  `json:"memoryBytes"`
+	Go      string `json:"go"`
+	Version string `json:"version"` // of percore
+}
+
+// Result is the samples of one scenario.
+type Result struct {
+	Scenario string              `json:"scenario"`
+	Procs    int                 `json:"procs,omitempty"` // the server's processors, in the scenarios of -scale
+	Headline []string            `json:"headline"`        // the metrics it is about
+	Rate     float64             `json:"rate,omitempty"`  // operations per second of an open loop
+	Samples  map[string][]Sample `json:"samples"`         // by arm, one per round in order
+	Err      string              `json:"error,omitempty"`
+	Output   string              `json:"output,omitempty"`  // of a process that died, from its standard error
+	Skipped  string              `json:"skipped,omitempty"` // why it was not run
+}
+
+// Sample holds one window's measurements.
+type Sample struct {
+	Metrics map[string]float64 `json:"metrics"`
+
+	// Latency is all latencies: an HDR histogram in nanoseconds, V2 compressed,
+	// base64. It is empty when the load generator doesn't give them.
+	Latency string `json:"latency,omitempty"`
+}
+
+// ArmsOf returns the arms that were measured in a scenario. The first is compared with
+// each other one.
+func (rep *Report) ArmsOf(res *Result) []Arm {
+	var arms []Arm
+	for _, arm := range rep.Arms {
+		if len(res.Samples[arm.Name]) > 0 {
+			arms = append(arms, arm)
+		}
+	}
+	return arms
+}
+
+// Values returns one metric of one arm, a value per sample in order.
+func (res *Result) Values(arm, metric string) []float64 {
+	var v []float64
+	for _, s := range res.Samples[arm] {
+		if x, ok := s.Metrics[metric]; ok {
+			v = append(v, x)
+		}
+	}
+	return v
+}
+
+// Measured reports whether there is anything to show.
+func (res *Result) Measured() bool { return len(res.Samples) > 0 }
+
+// Latencies merges the latencies of all of an arm's samples; nil if there are
+// none.
+func (res *Result) Latencies(arm string) (*latency.Histogram, error) {
+	var all *latency.Histogram
+	for _, s := range res.Samples[arm] {
+		if s.Latency == "" {
+			continue
+		}
+		h, err := latency.Decode(s.Latency)
+		if err != nil {
+			return nil, err
+		}
+		if all == nil {
+			all = h
+		} else {
+			all.Merge(h)
+		}
+	}
+	return all, nil
+}
+
+// Verdict is a comparison's result.
+type Verdict uint8
+
+// The verdicts there are.
+const (
+	Undecided Verdict = iota // the spread leaves open which is better
+	Better
+	Worse
+)
+
+// String returns the verdict as the table has it.
+func (v Verdict) String() string {
+	switch v {
+	case Better:
+		return "better"
+	case Worse:
+		return "worse"
+	}
+	return "≈"
+}
+
+// Comparison is one metric of the first arm against that of another one.
+type Comparison struct {
+	Ratio   stats.Ratio
+	Verdict Verdict
+}
+
+// Compare compares arm with base in one metric, pair by pair.
+func (res *Result) Compare(arm, base string, m Metric) Comparison {
+	c := Comparison{Ratio: stats.Ratios(res.Values(arm, m.Name), res.Values(base, m.Name))}
+	switch {
+	case !c.Ratio.Clear():
+		c.Verdict = Undecided
+	case (c.Ratio.Median > 1) == m.HigherIsBetter:
+		c.Verdict = Better
+	default:
+		c.Verdict = Worse
+	}
+	return c
+}
+
+// host describes this machine.
+func host() Host {
+	h := Host{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Kernel: kernel(),
+		CPU: cpuModel(), CPUs: runtime.NumCPU(), Memory: memoryTotal(),
+		Go: runtime.Version(), Version: "(unknown)",
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" {
+			h.Version = info.Main.Version
+		}
+	}
+	return h
+}
+
+// commandLine is the command as it was typed, without the directory the program is in.
+func commandLine() string {
+	args := append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...)
+	for i, a := range args {
+		if strings.ContainsAny(a, " \t\n'\"\\|&;<>()$`*?[]#~") {
+			args[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(args, " ")
+}

@@ -1,0 +1,65 @@
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench"
+)
+
+// Fact is a line of the table about machine and run.
+type Fact struct{ Name, Value string }
+
+// Facts lists the machine, the programs and how it was measured.
+func Facts(rep *bench.Report) []Fact {
+	h := rep.Host
+	cpu := h.CPU
+	if cpu == "" {
+		cpu = h.Arch
+	}
+	all := []Fact{
+		{"command", rep.Command},
+		{"date", rep.Started.Format(time.RFC1123)},
+		{"processor", fmt.Sprintf("%s, %d processors", cpu, h.CPUs)},
+		{"memory", Scaled(float64(h.Memory), 1024, "B", "KiB", "MiB", "GiB")},
+		{"kernel", h.Kernel},
+		{"Go", h.Go + " " + h.OS + "/" + h.Arch},
+		{"percore", h.Version},
+	}
+	for _, arm := range rep.Arms {
+		all = append(all, Fact{"arm " + arm.Name, armFact(arm)})
+	}
+	return append(all,
+		Fact{"load", fmt.Sprintf("%s; windows of %v after %v of warm-up, %d per scenario and arm", loadWords(rep), seconds(rep.Window), seconds(rep.Warmup), rep.Rounds)},
+		Fact{"took", time.Duration(rep.Took * float64(time.Second)).Round(time.Second).String()},
+	)
+}
+
+// loadWords names the load generator and its place.
+func loadWords(rep *bench.Report) string {
+	if rep.SplitCPUs {
+		return rep.Client + ", on processors of its own"
+	}
+	return rep.Client
+}
+
+// seconds is a number of seconds as a duration.
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// armFact describes an arm.
+func armFact(arm bench.Arm) string {
+	s := "engine " + arm.Engine.Name
+	if arm.GOMAXPROCS > 0 { // 0: the scenarios say, or the arm took part in none
+		s += fmt.Sprintf(", GOMAXPROCS %d", arm.GOMAXPROCS)
+	}
+	if arm.Loops > 0 {
+		s += fmt.Sprintf(", %d loops", arm.Loops)
+	}
+	for _, e := range arm.Env {
+		s += ", " + e
+	}
+	if arm.Executable != "" {
+		s += ", another build"
+	}
+	return s
+}

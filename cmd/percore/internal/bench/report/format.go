@@ -1,0 +1,76 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/percore/percore/cmd/percore/internal/bench"
+	"github.com/percore/percore/cmd/percore/internal/bench/stats"
+)
+
+// Format prints a figure with three digits and its unit; "-" if there is none.
+func Format(v float64, u bench.Unit) string {
+	if math.IsNaN(v) {
+		return "-"
+	}
+	switch u {
+	case bench.Nanoseconds:
+		return Scaled(v, 1000, "ns", "µs", "ms", "s")
+	case bench.Bytes:
+		return Scaled(v, 1024, "B", "KiB", "MiB", "GiB")
+	case bench.Percent:
+		return fmt.Sprintf("%.1f%%", v)
+	case bench.PerSecond:
+		return digits(v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// scaled divides v by base until it is below base, and appends the unit it has
+// arrived at.
+func Scaled(v, base float64, units ...string) string {
+	i := 0
+	for i < len(units)-1 && math.Abs(v) >= base {
+		v /= base
+		i++
+	}
+	return digits(v) + units[i]
+}
+
+// digits prints at least three digits, and all that are before the point.
+func digits(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 99.95:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 9.995:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// Median prints the median of an arm's samples and, where there are several, how
+// far they spread.
+func Median(v []float64, u bench.Unit) string {
+	m := stats.Median(v)
+	if len(v) < 2 || m == 0 {
+		return Format(m, u)
+	}
+	lo, hi, _ := stats.Interval(v)
+	return fmt.Sprintf("%s ±%.0f%%", Format(m, u), 100*(hi-lo)/2/math.Abs(m))
+}
+
+// Ratio prints a comparison: the median of the pairs' ratios and its interval.
+func Ratio(c bench.Comparison) string {
+	if c.Ratio.Pairs == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f [%.3f %.3f]", c.Ratio.Median, c.Ratio.Lo, c.Ratio.Hi)
+}
+
+// Verdict prints a comparison's result; nothing if there is none.
+func Verdict(c bench.Comparison) string {
+	if c.Ratio.Pairs == 0 {
+		return ""
+	}
+	return c.Verdict.String()
+}

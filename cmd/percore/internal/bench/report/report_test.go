@@ -1,0 +1,268 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore/cmd/percore/internal/bench"
+	"github.com/percore/percore/cmd/percore/internal/bench/example"
+)
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := Table(&b, example.Report(), false); err != nil {
+		t.Fatal(err)
+	}
+	want := `command      percore bench -run '<&>'
+date         Mon, 04 May 2026 03:02:01 UTC
+processor    A <fast> processor, 2 processors
+memory       8.00GiB
+kernel       Linux 6.18 x86_64
+Go           go1.26 linux/amd64
+percore      v1.2.3
+arm percore  engine percore, GOMAXPROCS 2, 2 loops
+arm net      engine net, GOMAXPROCS 2, A=b
+load         builtin; windows of 2s after 500ms of warm-up, 5 per scenario and arm
+took         1m15s
+
+http/keepalive/conns=64
+                        percore           net        percore / net
+  cpu/op             8.00µs ±6%   10.0µs ±0%    0.800 [0.800 0.900]  better
+  ops/s             125000 ±6%  100000 ±0%    1.250 [1.111 1.250]  better
+  p50                 450µs ±39%    500µs ±0%    0.900 [0.700 1.400]  ≈
+  p99                 900µs ±39%   1.00ms ±0%    0.900 [0.700 1.400]  ≈
+cpu/1ms/load=0.6  (550 ops/s)
+                        percore           net        percore / net
+  cpu/op             24.0µs ±8%   20.0µs ±0%    1.200 [1.100 1.300]  worse
+  ops/s              41667 ±8%   50000 ±0%    0.833 [0.769 0.909]  worse
+  p50                 50.0µs ±0%   50.0µs ±0%    1.000 [1.000 1.000]  ≈
+  p99                  100µs ±0%    100µs ±0%    1.000 [1.000 1.000]  ≈
+idle/http/conns=10000
+                        percore           net        percore / net
+  resident/conn        710B ±1%  19.6KiB ±0%    0.035 [0.035 0.036]  better
+  heap/conn            355B ±1%  9.81KiB ±0%    0.035 [0.035 0.036]  better
+  goroutines/conn      1.00 ±0%     1.00 ±0%    1.000 [1.000 1.000]  ≈
+echo/128B/conns=1
+  FAILED: the net server died
+    panic: oh
+    	at home
+idle/https/conns=10000
+  not run: too many open files
+percore against net: 4 better, 2 worse, 5 ≈ (the spread leaves it open); worse in cpu/1ms/load=0.6 cpu/op, cpu/1ms/load=0.6 ops/s
+`
+	if got := b.String(); squeeze(got) != squeeze(want) {
+		t.Errorf("got\n%s\nwant, but for spaces,\n%s", got, want)
+	}
+	checkAligned(t, b.String())
+}
+
+// squeeze makes a single space of several.
+func squeeze(s string) string { return regexp.MustCompile(` +`).ReplaceAllString(s, " ") }
+
+// checkAligned finds the ends of the ratios of a table, which must be in one
+// column.
+func checkAligned(t *testing.T, table string) {
+	t.Helper()
+	column := -1
+	for line := range strings.Lines(table) {
+		at := strings.Index(line, "]")
+		if at < 0 {
+			continue
+		}
+		at = len([]rune(line[:at]))
+		if column >= 0 && at != column {
+			t.Errorf("a ratio ends in column %d, others in %d: %q", at, column, line)
+		}
+		column = at
+	}
+	if column < 0 {
+		t.Error("the table has no ratios")
+	}
+}
+
+func TestTableAll(t *testing.T) {
+	rep := example.Report()
+	rep.Results[0].Samples["net"][0].Metrics[bench.MetricAllocs] = 17
+	var b bytes.Buffer
+	if err := Table(&b, rep, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"allocs/op", "other cpu"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in the table of all metrics:\n%s", want, b.String())
+		}
+	}
+}
+
+func TestSummaryWarns(t *testing.T) {
+	rep := example.Report()
+	rep.Profiled, rep.Stopped = true, "interrupt"
+	for i := range rep.Results[0].Samples["net"] {
+		rep.Results[0].Samples["net"][i].Metrics[bench.MetricOther] = 40
+	}
+	got := strings.Join(Summary(rep), "\n")
+	for _, want := range []string{"up to 40% of the machine", "profiled", "stopped before the end: interrupt"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in the summary:\n%s", want, got)
+		}
+	}
+}
+
+// TestOneArm: a single arm has nothing to be compared with.
+func TestOneArm(t *testing.T) {
+	rep := example.Report()
+	rep.Arms = rep.Arms[:1]
+	for name, write := range map[string]func() error{
+		"table": func() error { return Table(&bytes.Buffer{}, rep, true) },
+	} {
+		if err := write(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestEmpty prints the report of a run that ended by Ctrl-C in the first sample.
+func TestEmpty(t *testing.T) {
+	rep := example.Report()
+	rep.Results = nil
+	for name, write := range map[string]func() error{
+		"table":     func() error { return Table(&bytes.Buffer{}, rep, true) },
+		"json":      func() error { return JSON(&bytes.Buffer{}, rep) },
+		"csv":       func() error { return CSV(&bytes.Buffer{}, rep) },
+		"benchstat": func() error { return Benchstat(&bytes.Buffer{}, rep) },
+	} {
+		if err := write(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	want := example.Report()
+	var b bytes.Buffer
+	if err := JSON(&b, want); err != nil {
+		t.Fatal(err)
+	}
+	var got bench.Report
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(&got, want) {
+		t.Errorf("read back\n%+v\nwant\n%+v", got, *want)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	rep := example.Report()
+	var b bytes.Buffer
+	if err := CSV(&b, rep); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&b).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 1 + 2*5*2*5 + 2*3*3 // header, load samples, memory samples
+	if len(rows) != want {
+		t.Errorf("%d rows, want %d", len(rows), want)
+	}
+	if got, want := rows[1], []string{"http/keepalive/conns=64", "percore", "1", bench.MetricCPU, "8000"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the first figure is %q, want %q", got, want)
+	}
+}
+
+// TestBenchstat reads the output by the rules of the Go benchmark format.
+func TestBenchstat(t *testing.T) {
+	var b bytes.Buffer
+	if err := Benchstat(&b, example.Report()); err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`^Benchmark[A-Z]\S*/arm=(percore|net)-2$`)
+	arms := []string{}
+	for line := range strings.Lines(b.String()) {
+		f := strings.Fields(line)
+		if !strings.HasPrefix(line, "Benchmark") {
+			continue
+		}
+		m := name.FindStringSubmatch(f[0])
+		if m == nil || len(f)%2 != 0 || f[1] != "1" {
+			t.Errorf("not a benchmark line: %q", line)
+			continue
+		}
+		arms = append(arms, m[1])
+		for i := 2; i < len(f); i += 2 {
+			if _, err := strconv.ParseFloat(f[i], 64); err != nil {
+				t.Errorf("%q: %v", line, err)
+			}
+			if _, ok := bench.MetricNamed(f[i+1]); !ok {
+				t.Errorf("%q: unknown unit %q", line, f[i+1])
+			}
+		}
+	}
+	if len(arms) != 26 || arms[0] != "net" {
+		t.Errorf("%d lines that begin with %q, want 26 that begin with the arm to compare with", len(arms), arms[0])
+	}
+	if !strings.Contains(b.String(), "Unit ops/s better=higher\n") {
+		t.Error("benchstat isn't told that a higher rate is better")
+	}
+}
+
+// failingWriter fails after n bytes.
+type failingWriter struct{ n int }
+
+var errFull = errors.New("disk full")
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.n -= len(p); w.n < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
+
+func TestWriteErrors(t *testing.T) {
+	rep := example.Report()
+	for name, write := range map[string]func(*failingWriter) error{
+		"table":     func(w *failingWriter) error { return Table(w, rep, true) },
+		"json":      func(w *failingWriter) error { return JSON(w, rep) },
+		"csv":       func(w *failingWriter) error { return CSV(w, rep) },
+		"benchstat": func(w *failingWriter) error { return Benchstat(w, rep) },
+	} {
+		if err := write(&failingWriter{n: 100}); !errors.Is(err, errFull) {
+			t.Errorf("%s: error %v, want %v", name, err, errFull)
+		}
+	}
+}
+
+func TestFormat(t *testing.T) {
+	for _, c := range []struct {
+		v    float64
+		u    bench.Unit
+		want string
+	}{
+		{0, bench.Nanoseconds, "0.00ns"},
+		{999, bench.Nanoseconds, "999ns"},
+		{12_345, bench.Nanoseconds, "12.3µs"},
+		{1_234_567, bench.Nanoseconds, "1.23ms"},
+		{90e9, bench.Nanoseconds, "90.0s"},
+		{9000e9, bench.Nanoseconds, "9000s"},
+		{1023, bench.Bytes, "1023B"},
+		{-2048, bench.Bytes, "-2.00KiB"},
+		{105342.4, bench.PerSecond, "105342"},
+		{29.83, bench.PerSecond, "29.8"},
+		{0.083, bench.Count, "0.08"},
+		{3.14, bench.Percent, "3.1%"},
+		{math.NaN(), bench.Bytes, "-"},
+	} {
+		if got := Format(c.v, c.u); got != c.want {
+			t.Errorf("format(%v, %v) = %q, want %q", c.v, c.u, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/percore/percore/cmd/percore/internal/bench"
+	"github.com/percore/percore/cmd/percore/internal/bench/stats"
+)
+
+// Table writes the report for a terminal: for every scenario the medians of each
+// arm and the first arm against each other one, wins and losses alike. All says
+// to print all metrics and not only those a scenario is about.
+func Table(w io.Writer, rep *bench.Report, all bool) error {
+	g := &grid{}
+	tableFacts(g, Facts(rep))
+	for i := range rep.Results {
+		tableResult(g, rep, &rep.Results[i], all)
+	}
+	out := bufio.NewWriter(w)
+	g.write(out)
+	for _, line := range Summary(rep) {
+		fmt.Fprintln(out, line)
+	}
+	return out.Flush()
+}
+
+// tableFacts adds where and how it was measured to g.
+func tableFacts(g *grid, all []Fact) {
+	width := 0
+	for _, f := range all {
+		width = max(width, len(f.Name))
+	}
+	for _, f := range all {
+		g.title(fmt.Sprintf("%-*s  %s", width, f.Name, f.Value))
+	}
+	g.title("")
+}
+
+// tableResult adds one scenario to g.
+func tableResult(g *grid, rep *bench.Report, res *bench.Result, all bool) {
+	g.title(Title(res))
+	switch {
+	case res.Skipped != "":
+		g.title("  not run: " + res.Skipped)
+	case res.Err != "":
+		g.title("  FAILED: " + res.Err)
+		for line := range strings.Lines(res.Output) {
+			g.title("    " + strings.TrimRight(line, "\n"))
+		}
+	}
+	if !res.Measured() {
+		return
+	}
+	arms := rep.ArmsOf(res)
+	head := []string{""}
+	for _, arm := range arms {
+		head = append(head, arm.Name)
+	}
+	for _, base := range arms[1:] {
+		head = append(head, Pair{arms[0].Name, base.Name}.String(), "")
+	}
+	g.row(head...)
+	for _, m := range Shown(rep, res, all) {
+		row := []string{"  " + m.Label}
+		for _, arm := range arms {
+			row = append(row, Median(res.Values(arm.Name, m.Name), m.Unit))
+		}
+		for _, base := range arms[1:] {
+			c := res.Compare(arms[0].Name, base.Name, m)
+			row = append(row, Ratio(c), Verdict(c))
+		}
+		g.row(row...)
+	}
+}
+
+// Title names a scenario, with the rate that was found for an open loop.
+func Title(res *bench.Result) string {
+	if res.Rate > 0 {
+		return fmt.Sprintf("%s  (%s ops/s)", res.Scenario, digits(res.Rate))
+	}
+	return res.Scenario
+}
+
+// Shown returns the metrics to print of a result: those it is about, or all that
+// any arm has.
+func Shown(rep *bench.Report, res *bench.Result, all bool) []bench.Metric {
+	var ms []bench.Metric
+	if !all {
+		for _, name := range res.Headline {
+			if m, ok := bench.MetricNamed(name); ok {
+				ms = append(ms, m)
+			}
+		}
+		return ms
+	}
+	for _, m := range bench.Metrics() {
+		for _, arm := range rep.Arms {
+			if len(res.Values(arm.Name, m.Name)) > 0 {
+				ms = append(ms, m)
+				break
+			}
+		}
+	}
+	return ms
+}
+
+// A Pair is two arms that are compared.
+type Pair struct{ Arm, Base string }
+
+// String returns both names, as the head of a column.
+func (p Pair) String() string { return p.Arm + " / " + p.Base }
+
+// pairsOf returns the pairs of one scenario.
+func pairsOf(rep *bench.Report, res *bench.Result) []Pair {
+	var all []Pair
+	arms := rep.ArmsOf(res)
+	for i := 1; i < len(arms); i++ {
+		all = append(all, Pair{arms[0].Name, arms[i].Name})
+	}
+	return all
+}
+
+// Pairs returns the pairs of all scenarios.
+func Pairs(rep *bench.Report) []Pair {
+	var all []Pair
+	for i := range rep.Results {
+		for _, p := range pairsOf(rep, &rep.Results[i]) {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// Compare compares the arms of p in one metric of a scenario. There are no pairs in
+// the comparison if the scenario compares others.
+func Compare(rep *bench.Report, res *bench.Result, p Pair, m bench.Metric) bench.Comparison {
+	if !slices.Contains(pairsOf(rep, res), p) {
+		return bench.Comparison{}
+	}
+	return res.Compare(p.Arm, p.Base, m)
+}
+
+// otherMax is the share of the machine, in percent, that other processes may use
+// before the report says that it was disturbed.
+const otherMax = 5
+
+// summary counts the verdicts, names the losses and adds the warnings.
+func Summary(rep *bench.Report) []string {
+	var lines []string
+	for _, p := range Pairs(rep) {
+		count, lost := tally(rep, p)
+		line := fmt.Sprintf("%s against %s: %d better, %d worse, %d ≈ (the spread leaves it open)",
+			p.Arm, p.Base, count[bench.Better], count[bench.Worse], count[bench.Undecided])
+		if len(lost) > 0 {
+			line += "; worse in " + strings.Join(lost, ", ")
+		}
+		lines = append(lines, line)
+	}
+	if busiest := busiest(rep); busiest > otherMax {
+		lines = append(lines, fmt.Sprintf("other processes used up to %.0f%% of the machine: these figures are disturbed", busiest))
+	}
+	if rep.Profiled {
+		lines = append(lines, "the servers were profiled: their figures include the profiler")
+	}
+	if rep.Stopped != "" {
+		lines = append(lines, "stopped before the end: "+rep.Stopped)
+	}
+	return lines
+}
+
+// tally counts the verdicts on the headline metrics of p, and names the scenarios and
+// metrics that are worse.
+func tally(rep *bench.Report, p Pair) (count map[bench.Verdict]int, lost []string) {
+	count = map[bench.Verdict]int{}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		for _, m := range Shown(rep, res, false) {
+			c := Compare(rep, res, p, m)
+			if c.Ratio.Pairs == 0 {
+				continue
+			}
+			if count[c.Verdict]++; c.Verdict == bench.Worse {
+				lost = append(lost, res.Scenario+" "+m.Label)
+			}
+		}
+	}
+	return count, lost
+}
+
+// busiest is the largest of all medians of bench.MetricOther.
+func busiest(rep *bench.Report) float64 {
+	most := 0.0
+	for i := range rep.Results {
+		for _, arm := range rep.Arms {
+			if m := stats.Median(rep.Results[i].Values(arm.Name, bench.MetricOther)); m > most {
+				most = m
+			}
+		}
+	}
+	return most
+}
+
+// grid is rows of cells whose columns line up over the whole table, with titles
+// in between that don't take part.
+type grid struct {
+	rows   []gridRow
+	widths []int
+}
+
+type gridRow struct {
+	title string
+	cells []string // nil for a title
+}
+
+func (g *grid) title(s string) { g.rows = append(g.rows, gridRow{title: s}) }
+
+func (g *grid) row(cells ...string) {
+	for len(g.widths) < len(cells) {
+		g.widths = append(g.widths, 0)
+	}
+	for i, c := range cells {
+		g.widths[i] = max(g.widths[i], utf8.RuneCountInString(c))
+	}
+	g.rows = append(g.rows, gridRow{cells: cells})
+}
+
+// write prints the grid; the first and the last column are aligned to the left,
+// the others to the right.
+func (g *grid) write(w io.Writer) {
+	for _, r := range g.rows {
+		if r.cells == nil {
+			fmt.Fprintln(w, r.title)
+			continue
+		}
+		var line strings.Builder
+		for i, c := range r.cells {
+			pad := strings.Repeat(" ", g.widths[i]-utf8.RuneCountInString(c))
+			switch {
+			case i == 0:
+				line.WriteString(c + pad)
+			case i == len(r.cells)-1:
+				line.WriteString("  " + c)
+			default:
+				line.WriteString("  " + pad + c)
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}

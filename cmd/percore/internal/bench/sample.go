@@ -1,0 +1,371 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/latency"
+	"github.com/percore/percore/cmd/percore/internal/bench/load"
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
+)
+
+// openMax is how long the load may take to open, or to use once, all of a
+// scenario's connections: ten thousand TLS handshakes are half a minute's work
+// for a slow machine.
+const openMax = 3 * time.Minute
+
+// stage is the processes of one sample: the server under test, the one behind it
+// where the scenario has one, and the load.
+type stage struct {
+	backend *child // or nil
+	server  *child
+	addr    string // of server
+	gen     generator
+	loadOn  processors // those of the load and the backend
+}
+
+// setUp starts the servers of a sample. The caller must tear it down.
+func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, error) {
+	serverOn, loadOn, err := r.processors(sc)
+	if err != nil {
+		return nil, err
+	}
+	st := &stage{loadOn: loadOn}
+	spec := sc.spec
+	spec.Engine, spec.Dir, spec.SpinIterations = arm.Engine, r.dir, r.spin[sc.spin]
+	if sc.backend != nil {
+		backend := *sc.backend
+		backend.Engine, backend.Dir = target.Engine{Name: target.EngineNet}, r.dir
+		var started target.Started
+		st.backend, started, err = r.startServer(ctx, "the backend", loadOn, r.exe, nil, backend)
+		if err != nil {
+			return nil, err
+		}
+		spec.Backend = started.Addr
+	}
+	exe := arm.Executable
+	if exe == "" {
+		exe = r.exe
+	}
+	server, started, err := r.startServer(ctx, "the "+arm.Name+" server", serverOn, exe, arm.Env, spec)
+	if err != nil {
+		st.tearDown()
+		return nil, err
+	}
+	st.server, st.addr = server, started.Addr
+	if spec.Procs == 0 && sc.procs == 0 {
+		arm.GOMAXPROCS, arm.Loops = started.GOMAXPROCS, started.Loops
+	}
+	return st, nil
+}
+
+// processors returns the processors of the server of sc and those of the load.
+func (r *runner) processors(sc Scenario) (server, load processors, err error) {
+	if sc.procs > 0 {
+		return giveProcessors(sc.procs)
+	}
+	return r.serverCPUs, r.loadCPUs, nil
+}
+
+// startServer starts a target process and brings its server up.
+func (r *runner) startServer(ctx context.Context, what string, on processors, exe string, env []string, spec target.Spec) (*child, target.Started, error) {
+	var started target.Started
+	srv, err := startChild(what, on, exe, r.cfg.ServerArgs, env)
+	if err != nil {
+		return nil, started, err
+	}
+	if err := srv.call(ctx, target.OpStart, spec, &started, r.cfg.Hung); err != nil {
+		srv.stop()
+		return nil, started, err
+	}
+	return srv, started, nil
+}
+
+// tearDown ends the processes, the load first.
+func (st *stage) tearDown() {
+	if st.gen != nil {
+		st.gen.stop()
+	}
+	if st.server != nil {
+		st.server.stop()
+	}
+	if st.backend != nil {
+		st.backend.stop()
+	}
+}
+
+// dyingMax is how long a process may take from resetting its connections to
+// being reaped.
+const dyingMax = 3 * time.Second
+
+// blame adds to an error of the load that a server has died, if one has: that is
+// the cause, and a connection reset only its symptom.
+func (st *stage) blame(err error) error {
+	wait := time.After(dyingMax)
+	for _, c := range []*child{st.server, st.backend} {
+		if c == nil {
+			continue
+		}
+		select {
+		case <-c.exited:
+			return fmt.Errorf("%w; then %w", c.death(), err)
+		case <-wait:
+			return err
+		}
+	}
+	return err
+}
+
+// sample takes one sample of sc on arm. Rate is that of an open loop, 0 for a
+// closed one.
+func (r *runner) sample(ctx context.Context, sc Scenario, arm *Arm, round int, rate float64) (Sample, error) {
+	st, err := r.setUp(ctx, sc, arm)
+	if err != nil {
+		return Sample{}, err
+	}
+	defer st.tearDown()
+	var s Sample
+	if sc.memory {
+		s, err = r.idleSample(ctx, sc, st)
+	} else {
+		s, err = r.loadSample(ctx, sc, st, rate, r.profilePath(sc, arm, round))
+	}
+	if err != nil && ctx.Err() == nil {
+		err = st.blame(err)
+	}
+	return s, err
+}
+
+// capacity returns the rate that the last arm reaches in a closed loop.
+func (r *runner) capacity(ctx context.Context, sc Scenario) (float64, error) {
+	closed := sc
+	closed.share = 0
+	arms := r.arms(sc)
+	st, err := r.setUp(ctx, closed, arms[len(arms)-1])
+	if err != nil {
+		return 0, err
+	}
+	defer st.tearDown()
+	s, err := r.loadSample(ctx, closed, st, 0, "")
+	if err != nil {
+		return 0, st.blame(err)
+	}
+	return s.Metrics[MetricRate], nil
+}
+
+// loadSample warms up and measures one window.
+func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate float64, profile string) (Sample, error) {
+	if err := r.connect(ctx, sc, st); err != nil {
+		return Sample{}, err
+	}
+	ph := load.Phase{
+		Duration: r.cfg.Warmup, Grace: r.cfg.Hung, Rate: rate, Seed: 1, InTurn: sc.pause > 0,
+		PauseMin: sc.pauseMin, PauseMax: sc.pauseMax,
+	}
+	ph.Duration = max(ph.Duration, 2*sc.pause, 2*sc.pauseMax) // so that all connections have been used
+	if ph.Duration > 0 {
+		if _, err := st.gen.phase(ctx, ph); err != nil {
+			return Sample{}, err
+		}
+	}
+	if profile != "" {
+		if err := st.server.call(ctx, target.OpProfileStart, target.Profile{Path: profile}, nil, r.cfg.Hung); err != nil {
+			return Sample{}, err
+		}
+	}
+	ph.Duration, ph.Seed = r.cfg.Duration, 2 // any seed but the warm-up's
+	s, err := r.window(ctx, st, ph)
+	if err != nil {
+		return Sample{}, err
+	}
+	if profile != "" {
+		if err := st.server.call(ctx, target.OpProfileStop, nil, nil, r.cfg.Hung); err != nil {
+			return Sample{}, err
+		}
+	}
+	if sc.idle > 0 {
+		// A server that had hung up on them would have looked cheap.
+		err = st.gen.(*builtin).call(ctx, load.OpRevive, nil, nil, openMax)
+	}
+	return s, err
+}
+
+// connect starts the load generator and opens the connections of sc, the idle
+// ones of a busy scenario among them.
+func (r *runner) connect(ctx context.Context, sc Scenario, st *stage) error {
+	job := sc.job
+	job.Addr = st.addr
+	if r.cfg.Client != ClientBuiltin {
+		st.gen = newExternal(r.cfg.Client, st.loadOn, job)
+		return nil
+	}
+	gen, err := r.startLoad(ctx, st.loadOn, job)
+	if err != nil {
+		return err
+	}
+	st.gen = gen
+	if sc.idle > 0 && !sc.memory {
+		return gen.openIdle(ctx, job, sc.idle)
+	}
+	return nil
+}
+
+// window runs the measured phase between two snapshots of the servers.
+func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, error) {
+	machine := machineCPU()
+	before, behindBefore, err := r.usage(ctx, st)
+	if err != nil {
+		return Sample{}, err
+	}
+	seen, err := st.gen.phase(ctx, ph)
+	if err != nil {
+		return Sample{}, err
+	}
+	after, behindAfter, err := r.usage(ctx, st)
+	if err != nil {
+		return Sample{}, err
+	}
+	if seen.ops == 0 {
+		return Sample{}, fmt.Errorf("no operation ended within %v", ph.Duration)
+	}
+	m := seen.metrics
+	serverMetrics(m, before, after, seen)
+	if used, capacity := machineCPU().since(machine); capacity > 0 {
+		ours := after.CPU() - before.CPU() + behindAfter.CPU() - behindBefore.CPU() + seen.cpu
+		m[MetricOther] = 100 * max(0, float64(used-ours)) / float64(capacity)
+	}
+	return Sample{Metrics: m, Latency: seen.latency}, nil
+}
+
+// usage returns the consumption of the server, and of the one behind it if there is one, so
+// far.
+func (r *runner) usage(ctx context.Context, st *stage) (server, backend target.Usage, err error) {
+	if st.backend != nil {
+		if err = st.backend.call(ctx, target.OpUsage, nil, &backend, r.cfg.Hung); err != nil {
+			return server, backend, err
+		}
+	}
+	err = st.server.call(ctx, target.OpUsage, nil, &server, r.cfg.Hung)
+	return server, backend, err
+}
+
+// serverMetrics adds to m the server's and the load's consumption per operation.
+func serverMetrics(m map[string]float64, before, after target.Usage, seen observed) {
+	perOp := func(v float64) float64 { return v / float64(seen.ops) }
+	m[MetricCPU] = perOp(float64(after.CPU() - before.CPU()))
+	m[MetricUser] = perOp(float64(after.User - before.User))
+	m[MetricSystem] = perOp(float64(after.System - before.System))
+	m[MetricRate] = float64(seen.ops) / seen.elapsed.Seconds()
+	m[MetricSwitch] = perOp(float64(after.Voluntary - before.Voluntary + after.Preempted - before.Preempted))
+	m[MetricAllocs] = perOp(float64(after.Mallocs - before.Mallocs))
+	m[MetricAlloc] = perOp(float64(after.AllocBytes - before.AllocBytes))
+	m[MetricLoadCPU] = perOp(float64(seen.cpu))
+	if unparks := after.Unparks - before.Unparks; unparks > 0 {
+		m[MetricUnparks] = perOp(float64(unparks))
+	}
+	if fast := after.FastPath - before.FastPath; fast > 0 {
+		m[MetricFast] = perOp(float64(fast))
+	}
+	m[MetricMoves] = 1000 * perOp(max(0, float64(after.Moves)-float64(before.Moves))) // less if a thread has ended
+	if after.Loops > 0 {
+		m[MetricLoops] = float64(after.Loops)
+	}
+	if wakeups := after.Wakeups - before.Wakeups; wakeups > 0 {
+		m[MetricWakeups] = perOp(float64(wakeups))
+		m[MetricEvents] = float64(after.Events-before.Events) / float64(wakeups)
+	}
+}
+
+// idleWarmup is the load before the memory of an empty server is taken: the memory that the
+// first requests of a process allocate once is not the connections'.
+const idleWarmup = 100 * time.Millisecond
+
+// idleSample measures the memory of idle connections.
+func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample, error) {
+	if err := r.connect(ctx, sc, st); err != nil {
+		return Sample{}, err
+	}
+	gen := st.gen.(*builtin) // see clientCan
+	if _, err := gen.phase(ctx, load.Phase{Duration: idleWarmup, Grace: r.cfg.Hung}); err != nil {
+		return Sample{}, err
+	}
+	var empty, full target.Memory
+	if err := st.server.call(ctx, target.OpMemory, nil, &empty, r.cfg.Hung); err != nil {
+		return Sample{}, err
+	}
+	if err := r.fill(ctx, sc, st); err != nil {
+		return Sample{}, err
+	}
+	select {
+	case <-time.After(r.cfg.Settle):
+	case <-ctx.Done():
+		return Sample{}, context.Cause(ctx)
+	}
+	if err := st.server.call(ctx, target.OpMemory, nil, &full, r.cfg.Hung); err != nil {
+		return Sample{}, err
+	}
+	// A server that had hung up on them would have looked cheap.
+	if err := r.revive(ctx, sc, st); err != nil {
+		return Sample{}, err
+	}
+	perConn := func(full, empty int64) float64 { return float64(full-empty) / float64(sc.idle) }
+	return Sample{Metrics: map[string]float64{
+		MetricResident:   perConn(full.Resident, empty.Resident),
+		MetricHeap:       perConn(full.Heap, empty.Heap),
+		MetricStack:      perConn(full.Stack, empty.Stack),
+		MetricGoroutines: perConn(full.Goroutines, empty.Goroutines),
+	}}, nil
+}
+
+// fill opens the idle connections of sc. Each has had one request; or, where sc is about
+// handlers that wait, has one whose handler waits.
+func (r *runner) fill(ctx context.Context, sc Scenario, st *stage) error {
+	gen, job := st.gen.(*builtin), sc.job
+	job.Addr = st.addr
+	if !sc.waiting {
+		return gen.openIdle(ctx, job, sc.idle)
+	}
+	job.Conns, job.Path = sc.idle, target.WaitPath
+	if err := gen.call(ctx, load.OpAsk, job, nil, openMax); err != nil {
+		return err
+	}
+	return st.server.call(ctx, target.OpAwait, target.Waiting{Handlers: sc.idle}, nil, openMax)
+}
+
+// revive uses every connection of fill once more, or has the handlers that wait answer.
+func (r *runner) revive(ctx context.Context, sc Scenario, st *stage) error {
+	gen := st.gen.(*builtin)
+	if !sc.waiting {
+		return gen.call(ctx, load.OpRevive, nil, nil, openMax)
+	}
+	if err := st.server.call(ctx, target.OpRelease, nil, nil, r.cfg.Hung); err != nil {
+		return err
+	}
+	return gen.call(ctx, load.OpAnswers, nil, nil, openMax)
+}
+
+// profilePath is the file for the server's profile in one sample, "" for none.
+func (r *runner) profilePath(sc Scenario, arm *Arm, round int) string {
+	if r.cfg.ProfileDir == "" {
+		return ""
+	}
+	name := fmt.Sprintf("%s_%s_%d.pprof", sc.Name, arm.Name, round+1)
+	return filepath.Join(r.cfg.ProfileDir, strings.ReplaceAll(name, "/", "_"))
+}
+
+// quantiles are the latencies reported.
+var quantiles = []struct {
+	metric string
+	q      float64
+}{{MetricP50, 0.5}, {MetricP90, 0.9}, {MetricP99, 0.99}, {MetricP999, 0.999}}
+
+// latencyMetrics adds the quantiles of a histogram to m.
+func latencyMetrics(m map[string]float64, h *latency.Histogram) {
+	for _, q := range quantiles {
+		m[q.metric] = float64(h.Quantile(q.q))
+	}
+	m[MetricMax] = float64(h.Max())
+}

@@ -1,0 +1,463 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/load"
+	"github.com/percore/percore/cmd/percore/internal/bench/target"
+)
+
+// Scenario is one thing to measure: a server and its load.
+type Scenario struct {
+	Name string // path-like, as benchstat reads it: "http/keepalive/conns=64"
+	Core bool   // part of the core set, which runs unless more is asked for
+
+	spec    target.Spec
+	job     load.Job
+	spin    time.Duration // CPU time per request of target.AppSpin
+	backend *target.Spec  // a second server, always on package net, for spec to talk to
+	idle    int           // idle connections besides those of job
+	memory  bool          // measure the memory of the idle connections, not a window
+	procs   int           // the server has as many processors, and the load the others; 0 for the run's choice
+	waiting bool          // with memory: the idle connections have a request whose handler waits
+
+	// share makes it an open loop, at this share of the rate that the last arm
+	// reaches in a closed loop; 0 for a closed loop.
+	share float64
+
+	// pause makes it an open loop in which connections are used in turn, each
+	// once per this time.
+	pause time.Duration
+
+	// pauseMin and pauseMax make it an open loop in which each connection pauses for
+	// a random time between them, independently of the others.
+	pauseMin, pauseMax time.Duration
+}
+
+// open reports whether the load of sc is an open loop.
+func (sc Scenario) open() bool { return sc.share > 0 || sc.pause > 0 || sc.pauseMax > 0 }
+
+// Scales reports whether sc is about the number of the server's processors: Config.Scale chooses these.
+func (sc Scenario) Scales() bool { return sc.procs > 0 }
+
+// aboutIdle reports whether sc is about connections that are idle for a while, for
+// which the adapters are.
+func (sc Scenario) aboutIdle() bool { return sc.idle > 0 || sc.pause > 0 || sc.pauseMax > 0 }
+
+// rate returns the operations per second of an open loop whose pauses say so, else 0.
+func (sc Scenario) rate() float64 {
+	pause := max(sc.pause, (sc.pauseMin+sc.pauseMax)/2)
+	if pause == 0 {
+		return 0
+	}
+	return float64(sc.job.Conns) / pause.Seconds()
+}
+
+// result returns the result of a scenario without its samples.
+func (sc Scenario) result() Result {
+	return Result{Scenario: sc.Name, Procs: sc.procs, Headline: sc.headline()}
+}
+
+// headline names the metrics that a scenario is about.
+func (sc Scenario) headline() []string {
+	switch {
+	case sc.memory:
+		return []string{MetricResident, MetricHeap, MetricGoroutines}
+	case sc.spec.Computing: // which takes all CPU time that there is
+		return []string{MetricRate, MetricP50, MetricP99}
+	case sc.open():
+		return []string{MetricCPU, MetricP50, MetricP99, MetricP999}
+	case sc.procs > 0:
+		return []string{MetricCPU, MetricRate, MetricP50, MetricP99, MetricSwitch, MetricMoves}
+	}
+	return []string{MetricCPU, MetricRate, MetricP50, MetricP99}
+}
+
+// conns is how many connections a scenario holds open at once.
+func (sc Scenario) conns() int { return sc.job.Conns + sc.idle }
+
+// Scenarios returns all scenarios there are, in the order in which they run.
+// idle is how many connections those have that are about idle connections.
+func Scenarios(idle int) []Scenario {
+	var all []Scenario
+	for _, part := range [][]Scenario{
+		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
+		bursting(), transfers(), proxying(), besideComputing(), idling(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
+	} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// keepAlive is small requests on connections that stay open.
+func keepAlive() []Scenario {
+	var all []Scenario
+	for _, timeouts := range []bool{false, true} {
+		name := "http/keepalive"
+		if timeouts {
+			name = "http/timeouts"
+		}
+		for _, n := range []int{1, 8, 64, 512} {
+			all = append(all, Scenario{
+				Name: fmt.Sprintf("%s/conns=%d", name, n),
+				Core: !timeouts || n == 64,
+				spec: target.Spec{App: target.AppHTTP, Timeouts: timeouts},
+				job:  load.Job{Kind: load.KindHTTP, Conns: n},
+			})
+		}
+	}
+	return append(all, Scenario{
+		Name:  "http/open/conns=64/load=0.5",
+		Core:  true,
+		spec:  target.Spec{App: target.AppHTTP},
+		job:   load.Job{Kind: load.KindHTTP, Conns: 64},
+		share: 0.5,
+	})
+}
+
+// browsing is small requests with the header fields of a browser.
+func browsing() []Scenario {
+	var all []Scenario
+	for _, n := range []int{64, 512} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("http/browser/conns=%d", n),
+			Core: n == 64,
+			spec: target.Spec{App: target.AppHTTP},
+			job:  load.Job{Kind: load.KindHTTP, Conns: n, Browser: true},
+		})
+	}
+	return all
+}
+
+// encrypted is small requests over TLS on connections that stay open: hands are shaken before the
+// window.
+func encrypted() []Scenario {
+	var all []Scenario
+	for _, browser := range []bool{false, true} {
+		name := "https/keepalive"
+		if browser {
+			name = "https/browser"
+		}
+		for _, n := range []int{8, 64, 512} {
+			if browser && n != 64 {
+				continue
+			}
+			all = append(all, Scenario{
+				Name: fmt.Sprintf("%s/conns=%d", name, n),
+				spec: target.Spec{App: target.AppHTTP, TLS: true},
+				job:  load.Job{Kind: load.KindHTTP, Conns: n, Browser: browser, TLS: true},
+			})
+		}
+	}
+	return all
+}
+
+// documents is answers in JSON: one that net/http announces by its length, and one that
+// is longer than net/http waits for and goes out in chunks.
+func documents() []Scenario {
+	var all []Scenario
+	for _, kib := range []int{1, 32} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("http/json/%dKiB/conns=64", kib),
+			spec: target.Spec{App: target.AppJSON, JSONBytes: kib << 10},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 64},
+		})
+	}
+	return all
+}
+
+// oneRequest is one request per connection.
+func oneRequest() []Scenario {
+	return []Scenario{{
+		Name: "http/close/conns=64",
+		Core: true,
+		spec: target.Spec{App: target.AppHTTP},
+		job:  load.Job{Kind: load.KindHTTPClose, Conns: 64},
+	}}
+}
+
+// spinning is handlers that keep the processors busy, below and at saturation.
+func spinning() []Scenario {
+	var all []Scenario
+	for _, d := range []time.Duration{100 * time.Microsecond, time.Millisecond} {
+		sc := Scenario{
+			Name: fmt.Sprintf("cpu/%v/conns=64/saturated", d),
+			Core: d == time.Millisecond,
+			spec: target.Spec{App: target.AppSpin},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 64},
+			spin: d,
+		}
+		below := sc
+		below.Name, below.share = fmt.Sprintf("cpu/%v/conns=64/load=0.6", d), 0.6
+		all = append(all, sc, below)
+	}
+	return all
+}
+
+// scaling is small requests to servers of 1, 2, 4, … and all n processors, with as many connections
+// for each processor.
+func scaling(n int) []Scenario {
+	var http, echo []Scenario
+	for _, procs := range scaleSteps(n) {
+		http = append(http, Scenario{
+			Name: fmt.Sprintf("scale/http/procs=%d", procs), Core: true, procs: procs,
+			spec: target.Spec{App: target.AppHTTP},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 64 * procs},
+		})
+		echo = append(echo, Scenario{
+			Name: fmt.Sprintf("scale/echo/procs=%d", procs), Core: true, procs: procs,
+			spec: target.Spec{App: target.AppEcho},
+			job:  load.Job{Kind: load.KindEcho, Conns: 64 * procs, Payload: 128},
+		})
+	}
+	return append(http, echo...)
+}
+
+// scaleSteps returns the powers of two below n, and n.
+func scaleSteps(n int) (steps []int) {
+	for procs := 1; procs < n; procs *= 2 {
+		steps = append(steps, procs)
+	}
+	return append(steps, n)
+}
+
+// echoing is bytes there and back.
+func echoing() []Scenario {
+	var all []Scenario
+	for _, n := range []int{1, 16, 256} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("echo/128B/conns=%d", n),
+			Core: n != 16,
+			spec: target.Spec{App: target.AppEcho},
+			job:  load.Job{Kind: load.KindEcho, Conns: n, Payload: 128},
+		})
+	}
+	return append(all, Scenario{
+		Name: "echo/16KiB/conns=16",
+		spec: target.Spec{App: target.AppEcho},
+		job:  load.Job{Kind: load.KindEcho, Conns: 16, Payload: 16 << 10},
+	})
+}
+
+// grpcCalls is unary RPCs, small ones and large ones. Callers are counted in
+// all, not per connection.
+func grpcCalls() []Scenario {
+	var all []Scenario
+	for _, g := range []struct {
+		size           string
+		payload        int
+		conns, callers int
+		core           bool
+	}{
+		{"128B", 128, 1, 1, true},
+		{"128B", 128, 1, 64, false},
+		{"128B", 128, 64, 64, true},
+		{"128B", 128, 64, 256, false},
+		{"1MiB", 1 << 20, 8, 8, false},
+	} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("grpc/unary/%s/conns=%d/callers=%d", g.size, g.conns, g.callers),
+			Core: g.core,
+			spec: target.Spec{App: target.AppGRPC},
+			job:  load.Job{Kind: load.KindGRPCUnary, Conns: g.conns, Callers: g.callers, Payload: g.payload},
+		})
+	}
+	return all
+}
+
+// streaming is messages there and back on gRPC streams that stay open.
+func streaming() []Scenario {
+	var all []Scenario
+	for _, n := range []int{1, 64} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("grpc/stream/128B/conns=%d", n),
+			Core: n == 64,
+			spec: target.Spec{App: target.AppGRPC},
+			job:  load.Job{Kind: load.KindGRPCStream, Conns: n, Payload: 128},
+		})
+	}
+	return all
+}
+
+// bursting is answers of many small slices, by net.Buffers.
+func bursting() []Scenario {
+	var all []Scenario
+	for _, b := range []struct{ slices, bytes, conns int }{
+		{16, 256, 64},  // a message and its parts
+		{1024, 512, 8}, // a message broker's flush
+	} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("buffers/%dx%dB/conns=%d", b.slices, b.bytes, b.conns),
+			spec: target.Spec{App: target.AppBuffers, Slices: b.slices, SliceBytes: b.bytes},
+			job:  load.Job{Kind: load.KindBurst, Conns: b.conns, Payload: b.slices * b.bytes},
+		})
+	}
+	return all
+}
+
+// besideComputing is requests to a server whose other goroutines keep every
+// processor busy: how long a request waits for its turn.
+func besideComputing() []Scenario {
+	var all []Scenario
+	for _, procs := range []int{1, 0} {
+		name := "computing/http/conns=16"
+		if procs > 0 {
+			name += fmt.Sprintf("/procs=%d", procs)
+		}
+		all = append(all, Scenario{
+			Name: name,
+			spec: target.Spec{App: target.AppHTTP, Procs: procs, Computing: true},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 16},
+		})
+	}
+	for _, size := range []struct {
+		name    string
+		payload int
+	}{{"128B", 128}, {"16KiB", 16 << 10}} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("computing/echo/%s/conns=16", size.name),
+			spec: target.Spec{App: target.AppEcho, Computing: true},
+			job:  load.Job{Kind: load.KindEcho, Conns: 16, Payload: size.payload},
+		})
+	}
+	return all
+}
+
+// fileSizes are the downloads, by the names their files have in the directory
+// that the file server serves.
+var fileSizes = []struct {
+	name  string
+	bytes int64
+}{{"4KiB", 4 << 10}, {"64KiB", 64 << 10}, {"1MiB", 1 << 20}, {"64MiB", 64 << 20}}
+
+// transfers is files downloaded and bodies uploaded.
+func transfers() []Scenario {
+	var all []Scenario
+	for _, f := range fileSizes {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("download/%s/conns=8", f.name),
+			Core: f.name == "1MiB",
+			spec: target.Spec{App: target.AppFiles},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 8, Path: "/" + f.name},
+		})
+	}
+	for _, f := range fileSizes[1:3] {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("upload/%s/conns=8", f.name),
+			spec: target.Spec{App: target.AppUpload},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 8, Payload: int(f.bytes)},
+		})
+	}
+	return all
+}
+
+// proxying is a server between the client and another server. Only the one in
+// between is measured.
+func proxying() []Scenario {
+	return []Scenario{
+		{
+			Name:    "proxy/tcp/128B/conns=64",
+			spec:    target.Spec{App: target.AppProxyTCP},
+			backend: &target.Spec{App: target.AppEcho},
+			job:     load.Job{Kind: load.KindEcho, Conns: 64, Payload: 128},
+		},
+		{
+			Name:    "proxy/tcp/1MiB/conns=8",
+			spec:    target.Spec{App: target.AppProxyTCP},
+			backend: &target.Spec{App: target.AppFiles},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 8, Path: "/1MiB"},
+		},
+		{
+			Name:    "proxy/http/conns=64",
+			spec:    target.Spec{App: target.AppProxyHTTP},
+			backend: &target.Spec{App: target.AppHTTP},
+			job:     load.Job{Kind: load.KindHTTP, Conns: 64},
+		},
+	}
+}
+
+// idling is connections on which nothing happens: their memory, and their cost for those
+// on which something does.
+func idling(idle int) []Scenario {
+	one := func(kind string, tls bool) load.Job {
+		return load.Job{Kind: kind, Conns: 1, Payload: 0, TLS: tls}
+	}
+	few := max(1, idle/10) // a gRPC client's connection is dear to the client
+	many := idle + idle/2
+	return []Scenario{
+		{
+			Name: fmt.Sprintf("idle/http/conns=%d", idle), Core: true,
+			spec: target.Spec{App: target.AppHTTP},
+			job:  one(load.KindHTTP, false), idle: idle, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle/https/conns=%d", idle),
+			spec: target.Spec{App: target.AppHTTP, TLS: true},
+			job:  one(load.KindHTTP, true), idle: idle, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle/echo/conns=%d", idle),
+			spec: target.Spec{App: target.AppEcho},
+			job:  load.Job{Kind: load.KindEcho, Conns: 1, Payload: 128}, idle: idle, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle/grpc/conns=%d", few),
+			spec: target.Spec{App: target.AppGRPC},
+			job:  one(load.KindGRPCUnary, false), idle: few, memory: true,
+		},
+		{
+			Name: fmt.Sprintf("idle+busy/http/idle=%d/conns=64", many), Core: true,
+			spec: target.Spec{App: target.AppHTTP},
+			job:  load.Job{Kind: load.KindHTTP, Conns: 64}, idle: many,
+		},
+	}
+}
+
+// waiting is requests whose handlers wait, as long polls do: their memory.
+func waiting(idle int) []Scenario {
+	n := max(1, idle*2/5) // 4,000 by default
+	return []Scenario{{
+		Name: fmt.Sprintf("http/waiting/conns=%d", n),
+		spec: target.Spec{App: target.AppWaiting},
+		job:  load.Job{Kind: load.KindHTTP, Conns: 1},
+		idle: n, memory: true, waiting: true,
+	}}
+}
+
+const (
+	// wakingPause is how long a connection of waking is left alone between two
+	// requests: well over seven times httpadapter.DefaultParkAfter, within which a
+	// connection counts as in steady use and is not parked, because arrivals are random.
+	wakingPause = time.Second
+
+	// wakingMin is the fewest connections of waking: a turn of so many random
+	// arrivals takes the pause within a tenth.
+	wakingMin = 100
+)
+
+// waking is requests on connections that were idle for a while: the price of parking a
+// connection and waking it up again costs a request, if the adapter parks. Without it
+// the same requests come on connections whose goroutines have waited.
+func waking(idle int) []Scenario {
+	n := max(wakingMin, idle/5) // 2,000 by default, which are 2,000 requests a second
+	return []Scenario{{
+		Name:  fmt.Sprintf("http/unpark/conns=%d", n),
+		spec:  target.Spec{App: target.AppHTTP},
+		job:   load.Job{Kind: load.KindHTTP, Conns: n},
+		pause: wakingPause,
+	}}
+}
+
+// sparse is many connections with a request now and then, more often than the
+// adapter gives a connection up as idle and less often than it takes to be busy.
+func sparse(idle int) []Scenario {
+	n := max(wakingMin, idle*2/5) // 4,000 by default, which are 10,000 requests a second
+	return []Scenario{{
+		Name:     fmt.Sprintf("http/sparse/conns=%d", n),
+		spec:     target.Spec{App: target.AppHTTP},
+		job:      load.Job{Kind: load.KindHTTP, Conns: n},
+		pauseMin: 200 * time.Millisecond,
+		pauseMax: 600 * time.Millisecond,
+	}}
+}

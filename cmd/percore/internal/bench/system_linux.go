@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// childAttr makes the kernel kill the child when the thread that started it
+// ends. Threads of a Go program end with the process unless a goroutine leaves
+// while locked to one, which nothing in the harness does.
+//
+// The child gets a process group of its own so that Ctrl-C reaches only the
+// harness, which then ends its children in order.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
+
+// systemLimits reads the limits of this process, which its children inherit.
+func systemLimits() limits {
+	var l limits
+	var rl unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &rl); err == nil && rl.Max < 1<<31 {
+		l.files = int(rl.Max)
+	}
+	if b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		var first, last int
+		if _, err := fmt.Sscan(string(b), &first, &last); err == nil {
+			l.ports = last - first + 1
+		}
+	}
+	return l
+}
+
+// cpuClock is a reading of the machine's own accounting.
+type cpuClock struct {
+	at   time.Time
+	busy time.Duration
+}
+
+// userHZ is the unit of /proc/stat: sysconf(_SC_CLK_TCK), which is 100 on every
+// architecture Go runs on.
+const userHZ = 100
+
+// machineCPU reads how busy all processors have been since boot: the first line
+// of /proc/stat except idle and iowait (proc(5)). It returns a zero clock if
+// that can't be read.
+func machineCPU() cpuClock {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return cpuClock{}
+	}
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	var ticks int64
+	for i, f := range bytes.Fields(line) {
+		// 0 is "cpu", 4 idle, 5 iowait; 9 and 10 (guest) are part of 1 and 2.
+		if i == 0 || i == 4 || i == 5 || i > 8 {
+			continue
+		}
+		n, err := strconv.ParseInt(string(f), 10, 64)
+		if err != nil {
+			return cpuClock{}
+		}
+		ticks += n
+	}
+	return cpuClock{time.Now(), time.Duration(ticks) * time.Second / userHZ}
+}
+
+// since returns the CPU time used on the machine since an earlier reading,
+// and how much there was to use. Both are 0 if a reading failed.
+func (c cpuClock) since(earlier cpuClock) (used, capacity time.Duration) {
+	if c.at.IsZero() || earlier.at.IsZero() {
+		return 0, 0
+	}
+	return c.busy - earlier.busy, c.at.Sub(earlier.at) * time.Duration(runtime.NumCPU())
+}
+
+// kernel names the running kernel: "Linux 6.18.4 x86_64".
+func kernel() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "Linux"
+	}
+	return strings.Join([]string{
+		unix.ByteSliceToString(u.Sysname[:]),
+		unix.ByteSliceToString(u.Release[:]),
+		unix.ByteSliceToString(u.Machine[:]),
+	}, " ")
+}
+
+// cpuModel names the processor, if /proc/cpuinfo does. (On ARM it doesn't.)
+func cpuModel() string {
+	return procField("/proc/cpuinfo", "model name")
+}
+
+// memoryTotal is the machine's memory in bytes; 0 if that can't be read.
+func memoryTotal() int64 {
+	kb, err := strconv.ParseInt(strings.TrimSuffix(procField("/proc/meminfo", "MemTotal"), " kB"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return kb << 10
+}
+
+// procField returns the value of the first line "key: value" of a file.
+func procField(path, key string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}

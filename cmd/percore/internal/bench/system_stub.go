@@ -1,0 +1,39 @@
+//go:build !linux
+
+package bench
+
+import (
+	"errors"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// The benchmark needs Linux (Run says so); these let the package build elsewhere.
+
+func childAttr() *syscall.SysProcAttr { return nil }
+
+type processors *struct{}
+
+func splitProcessors() (server, load processors, err error) { return nil, nil, errors.ErrUnsupported }
+
+func giveProcessors(int) (server, load processors, err error) { return nil, nil, errors.ErrUnsupported }
+
+func processorCount() int { return runtime.NumCPU() }
+
+func startOn(_ processors, cmd *exec.Cmd) error { return cmd.Start() }
+
+func systemLimits() limits { return limits{} }
+
+type cpuClock struct{}
+
+func machineCPU() cpuClock { return cpuClock{} }
+
+func (cpuClock) since(cpuClock) (used, capacity time.Duration) { return 0, 0 }
+
+func kernel() string { return runtime.GOOS }
+
+func cpuModel() string { return "" }
+
+func memoryTotal() int64 { return 0 }

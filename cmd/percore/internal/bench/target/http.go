@@ -1,0 +1,245 @@
+package target
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter"
+)
+
+// The times of Spec.Timeouts: usual ones, that no request here takes.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 30 * time.Second
+	writeTimeout      = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+)
+
+// newHTTPServer returns an http.Server as a user would write it: nothing but the
+// handler and, if wanted, the timeouts differs from the defaults. The adapter, if
+// wanted, has its default settings.
+func newHTTPServer(spec Spec) (server, error) {
+	h, err := handler(spec)
+	if err != nil {
+		return nil, err
+	}
+	srv := &http.Server{Handler: h}
+	poll, _ := h.(*longPoll)
+	if spec.Timeouts {
+		srv.ReadHeaderTimeout = readHeaderTimeout
+		srv.ReadTimeout = readTimeout
+		srv.WriteTimeout = writeTimeout
+		srv.IdleTimeout = idleTimeout
+	}
+	if spec.TLS {
+		cert, err := selfSigned()
+		if err != nil {
+			return nil, err
+		}
+		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
+	}
+	switch {
+	case spec.Engine.FastPath:
+		return httpServer{httpadapter.Wrap(srv, httpadapter.FastPath()), spec.TLS, poll}, nil
+	case spec.Engine.Adapter:
+		return httpServer{httpadapter.Wrap(srv), spec.TLS, poll}, nil
+	}
+	return httpServer{srv, spec.TLS, poll}, nil
+}
+
+// webServer has the methods that an http.Server and an httpadapter.Server share.
+type webServer interface {
+	Serve(l net.Listener) error
+	ServeTLS(l net.Listener, certFile, keyFile string) error
+	Close() error
+}
+
+// httpServer is an http.Server, or one in its adapter, that may speak TLS.
+type httpServer struct {
+	webServer
+	overTLS bool
+	poll    *longPoll // the handler of AppWaiting, else nil
+}
+
+func (s httpServer) Serve(l net.Listener) error {
+	if s.overTLS {
+		return s.ServeTLS(l, "", "")
+	}
+	return s.webServer.Serve(l)
+}
+
+// adapted returns how many parked connections were used again, and how many requests the
+// fast path has served; zeros without the adapter.
+func (s httpServer) adapted() (unparks, fastPath uint64) {
+	if a, ok := s.webServer.(*httpadapter.Server); ok {
+		return a.Stats().Unparks, a.FastPathStats().Requests
+	}
+	return 0, 0
+}
+
+// handler returns the handler of one of the HTTP apps.
+func handler(spec Spec) (http.Handler, error) {
+	switch spec.App {
+	case AppHTTP:
+		return http.HandlerFunc(hello), nil
+	case AppJSON:
+		return document(spec.JSONBytes)
+	case AppWaiting:
+		return newLongPoll(), nil
+	case AppSpin:
+		return spinner(spec.SpinIterations), nil
+	case AppFiles:
+		return http.FileServer(http.Dir(spec.Dir)), nil
+	case AppUpload:
+		return http.HandlerFunc(upload), nil
+	case AppProxyHTTP:
+		return reverseProxy(spec.Backend), nil
+	}
+	return nil, fmt.Errorf("%q is not an HTTP server", spec.App)
+}
+
+// helloBody is the answer of all handlers but the file server.
+var helloBody = []byte("Hello, world!\n")
+
+// hello answers with a short text.
+func hello(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain")
+	w.Write(helloBody)
+}
+
+// record is an element of document's list.
+type record struct {
+	ID    int      `json:"id"`
+	Name  string   `json:"name"`
+	Email string   `json:"email"`
+	Tags  []string `json:"tags"`
+}
+
+// document returns a handler that answers with a JSON document of about size bytes, a list
+// of records. The list is encoded once, because the encoder's cost is not the server's. The
+// handler does not announce the length, as most handlers don't.
+func document(size int) (http.HandlerFunc, error) {
+	r := record{1000, "Ada Lovelace", "ada@example.org", []string{"first", "analyst"}}
+	one, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]record, max(1, size/(len(one)+len(","))))
+	for i := range list {
+		list[i] = r
+		list[i].ID += i
+	}
+	doc, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(doc)
+	}, nil
+}
+
+// longPoll says hello, on WaitPath not until it is released.
+type longPoll struct {
+	arrived  chan struct{} // has an element for each handler that began to wait
+	released chan struct{} // closed by release
+	release  func()        // ends all waits
+}
+
+// waitersMax is the most handlers that longPoll counts: more than a machine has ports.
+const waitersMax = 1 << 16
+
+func newLongPoll() *longPoll {
+	p := &longPoll{arrived: make(chan struct{}, waitersMax), released: make(chan struct{})}
+	p.release = sync.OnceFunc(func() { close(p.released) })
+	return p
+}
+
+func (p *longPoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == WaitPath {
+		p.arrived <- struct{}{}
+		select {
+		case <-p.released:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	hello(w, r)
+}
+
+// await blocks until n handlers have begun to wait. It is called once.
+func (p *longPoll) await(n int) {
+	for range n {
+		<-p.arrived
+	}
+}
+
+// spinner returns a handler that burns iterations of Spin and then says hello.
+func spinner(iterations int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if Spin(iterations) == 0 { // never: xorshift doesn't reach zero
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		hello(w, r)
+	}
+}
+
+// upload reads the request's body to its end and then says hello.
+func upload(w http.ResponseWriter, r *http.Request) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	hello(w, r)
+}
+
+// proxyIdleMax is how many connections to its backend the reverse proxy keeps:
+// as many as any scenario has clients, since the default of two per host would
+// measure how fast connections are opened.
+const proxyIdleMax = 512
+
+// reverseProxy returns a proxy to backend.
+func reverseProxy(backend string) http.Handler {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = proxyIdleMax
+	transport.MaxIdleConns = proxyIdleMax
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: backend})
+		},
+		Transport: transport,
+	}
+}
+
+// selfSigned makes a certificate for this process's lifetime.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+		DNSNames:     []string{"localhost"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}

@@ -1,0 +1,165 @@
+package target
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"runtime/pprof"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/control"
+)
+
+// Main runs a target process: it serves control requests from r, answering on
+// w, until r ends. It returns the process's exit status.
+func Main(r io.Reader, w io.Writer) int {
+	p := &process{}
+	if err := control.Serve(r, w, p.handle); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// process is the state of a target process. It is used by one goroutine, the one
+// that serves control requests. Nothing in it is shut down: the process ends as
+// soon as the last request is answered.
+type process struct {
+	server   server
+	listener net.Listener
+	profile  *os.File
+}
+
+// handle answers one control request.
+func (p *process) handle(op string, body json.RawMessage) (any, error) {
+	switch op {
+	case OpStart:
+		var spec Spec
+		if err := json.Unmarshal(body, &spec); err != nil {
+			return nil, err
+		}
+		return p.start(spec)
+	case OpUsage:
+		return p.usage()
+	case OpMemory:
+		return p.memory()
+	case OpAwait:
+		var waiting Waiting
+		if err := json.Unmarshal(body, &waiting); err != nil {
+			return nil, err
+		}
+		return nil, p.poll(func(poll *longPoll) { poll.await(waiting.Handlers) })
+	case OpRelease:
+		return nil, p.poll(func(poll *longPoll) { poll.release() })
+	case OpProfileStart:
+		var prof Profile
+		if err := json.Unmarshal(body, &prof); err != nil {
+			return nil, err
+		}
+		return nil, p.profileStart(prof.Path)
+	case OpProfileStop:
+		return nil, p.profileStop()
+	}
+	return nil, fmt.Errorf("unknown request %q", op)
+}
+
+// start brings the server up.
+func (p *process) start(spec Spec) (Started, error) {
+	if p.listener != nil {
+		return Started{}, errors.New("the server runs already")
+	}
+	srv, err := newServer(spec)
+	if err != nil {
+		return Started{}, err
+	}
+	if spec.Procs > 0 {
+		runtime.GOMAXPROCS(spec.Procs) // before the engine counts them
+	}
+	l, err := listen(spec.Engine)
+	if err != nil {
+		return Started{}, err
+	}
+	p.server, p.listener = srv, l
+	go func() {
+		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.Serve(l))
+		os.Exit(1)
+	}()
+	if spec.Computing {
+		for range runtime.GOMAXPROCS(0) {
+			go compute()
+		}
+	}
+	return Started{
+		Addr:       l.Addr().String(),
+		GOMAXPROCS: runtime.GOMAXPROCS(0),
+		Loops:      loopStats(l).Loops,
+	}, nil
+}
+
+// usage takes a snapshot of the process and of its engine.
+func (p *process) usage() (Usage, error) {
+	if s, ok := p.server.(foreignServer); ok {
+		return s.usage()
+	}
+	u, err := usage()
+	if err != nil {
+		return Usage{}, err
+	}
+	stats := loopStats(p.listener)
+	u.Wakeups, u.Events = stats.Wakeups, stats.Events
+	for _, l := range stats.PerLoop {
+		if l.Descriptors > 0 {
+			u.Loops++
+		}
+	}
+	if s, ok := p.server.(httpServer); ok {
+		u.Unparks, u.FastPath = s.adapted()
+	}
+	return u, nil
+}
+
+// memory measures the lasting memory of the process, or of the server's own.
+func (p *process) memory() (Memory, error) {
+	if s, ok := p.server.(foreignServer); ok {
+		return s.memory()
+	}
+	return memory()
+}
+
+// poll calls f with the handler whose requests wait, if the server has it.
+func (p *process) poll(f func(*longPoll)) error {
+	s, ok := p.server.(httpServer)
+	if !ok || s.poll == nil {
+		return errors.New("the server has no handlers that wait")
+	}
+	f(s.poll)
+	return nil
+}
+
+// profileStart begins a CPU profile of this process into path.
+func (p *process) profileStart(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		f.Close()
+		return err
+	}
+	p.profile = f
+	return nil
+}
+
+// profileStop ends the profile and writes it out.
+func (p *process) profileStop() error {
+	if p.profile == nil {
+		return errors.New("no profile is being taken")
+	}
+	pprof.StopCPUProfile()
+	err := p.profile.Close()
+	p.profile = nil
+	return err
+}

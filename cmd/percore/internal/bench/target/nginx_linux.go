@@ -1,0 +1,184 @@
+package target
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// nginxServer is nginx, where it is installed, with an answer from its configuration: what HTTP/1.1
+// costs a server written in C. It has a worker for each processor that Go would use.
+type nginxServer struct {
+	exe     string
+	started chan struct{} // closed when master runs
+	master  *exec.Cmd
+}
+
+func newNginxServer() (server, error) {
+	exe, err := exec.LookPath("nginx")
+	if err != nil {
+		return nil, fmt.Errorf("nginx is not installed: %w", err)
+	}
+	return &nginxServer{exe: exe, started: make(chan struct{})}, nil
+}
+
+// nginxConf is the configuration. Its limits are above those of any scenario, and a
+// connection stays open as it does on net/http.
+const nginxConf = `daemon off;
+worker_processes %[4]d;
+pid %[1]s/pid;
+error_log stderr error;
+events { worker_connections 65536; }
+http {
+	access_log off;
+	server_tokens off;
+	default_type text/plain;
+	keepalive_timeout 1h;
+	keepalive_requests 4294967295;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	server {
+		listen %[2]s;
+		location / { return 200 "%[3]s"; }
+	}
+}
+`
+
+// Serve blocks until nginx ends. nginx inherits the socket of l, as it does when it replaces itself.
+func (s *nginxServer) Serve(l net.Listener) error {
+	runtime.LockOSThread() // prctl(2): PR_SET_PDEATHSIG is about the thread that starts the process
+	dir, err := os.MkdirTemp("", "percore-nginx-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	cmd, err := s.start(dir, l)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for { // nginx writes its pid when it has read its configuration and made its folders
+		select {
+		case err := <-ended:
+			return fmt.Errorf("nginx ended: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, "pid")); err == nil && len(text) > 0 {
+			break
+		}
+	}
+	os.RemoveAll(dir) // nginx has read it, and this process may be killed
+	s.master = cmd
+	close(s.started)
+	return fmt.Errorf("nginx ended: %v", <-ended)
+}
+
+func (s *nginxServer) start(dir string, l net.Listener) (*exec.Cmd, error) {
+	socket, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	conf := filepath.Join(dir, "nginx.conf")
+	answer := strings.ReplaceAll(string(helloBody), "\n", `\n`)
+	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, l.Addr(), answer, runtime.GOMAXPROCS(0)), 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(s.exe, "-p", dir, "-c", conf)
+	cmd.Env = append(os.Environ(), "NGINX=3;") // the first of ExtraFiles
+	cmd.ExtraFiles = []*os.File{socket}
+	cmd.Stderr = os.Stderr
+	// With SIGTERM the workers end, too: they outlive a master that is killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	// Start has made the socket blocking (File.Fd), and nginx leaves one that it inherits as it is: a
+	// worker whose connection another one accepts would wait there, and its clients with it.
+	raw, err := l.(*net.TCPListener).SyscallConn()
+	if err == nil {
+		controlErr := raw.Control(func(fd uintptr) { err = syscall.SetNonblock(int(fd), true) })
+		err = errors.Join(err, controlErr)
+	}
+	if err != nil {
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	return cmd, nil
+}
+
+// usage is the consumption of the workers. Of the heap there is nothing to be known.
+func (s *nginxServer) usage() (u Usage, err error) {
+	workers, err := s.workers()
+	for _, pid := range workers {
+		err = errors.Join(err, u.addProcess(pid))
+	}
+	return u, err
+}
+
+// memory is the workers' resident memory.
+func (s *nginxServer) memory() (m Memory, err error) {
+	workers, err := s.workers()
+	for _, pid := range workers {
+		rss, failure := resident(pid)
+		m.Resident += rss
+		err = errors.Join(err, failure)
+	}
+	return m, err
+}
+
+// workers returns the pids of the master's children.
+func (s *nginxServer) workers() ([]string, error) {
+	<-s.started
+	pid := s.master.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	return strings.Fields(string(children)), err
+}
+
+// addProcess adds the consumption of a process with one thread. /proc/PID/schedstat counts
+// nanoseconds on a processor; /proc/PID/stat tells user and system time apart, in ticks of 10 ms
+// (proc(5)).
+func (u *Usage) addProcess(pid string) error {
+	dir := "/proc/" + pid + "/"
+	schedstat, err := os.ReadFile(dir + "schedstat")
+	if err != nil {
+		return err
+	}
+	stat, err := os.ReadFile(dir + "stat")
+	if err != nil {
+		return err
+	}
+	status, err := os.ReadFile(dir + "status")
+	if err != nil {
+		return err
+	}
+	onProcessor, _ := strconv.ParseInt(string(bytes.Fields(schedstat)[0]), 10, 64)
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	ticks, _ := strconv.ParseInt(string(fields[12]), 10, 64) // stime, the 15th of all
+	system := min(time.Duration(ticks)*10*time.Millisecond, time.Duration(onProcessor))
+	u.System += system
+	u.User += time.Duration(onProcessor) - system
+	for line := range bytes.Lines(status) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		n, _ := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
+		switch string(name) {
+		case "voluntary_ctxt_switches":
+			u.Voluntary += n
+		case "nonvoluntary_ctxt_switches":
+			u.Preempted += n
+		}
+	}
+	return nil
+}

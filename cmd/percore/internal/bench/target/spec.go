@@ -1,0 +1,167 @@
+package target
+
+import "time"
+
+// The requests a target process answers.
+const (
+	OpStart        = "start"         // Spec → Started
+	OpUsage        = "usage"         // nothing → Usage
+	OpMemory       = "memory"        // nothing → Memory
+	OpAwait        = "await"         // Waiting → nothing, once so many handlers wait; AppWaiting only
+	OpRelease      = "release"       // nothing → nothing; ends the waits; AppWaiting only
+	OpProfileStart = "profile-start" // Profile → nothing
+	OpProfileStop  = "profile-stop"  // nothing → nothing
+)
+
+// Spec names the server to run and its engine.
+type Spec struct {
+	App    string `json:"app"` // one of the App constants
+	Engine Engine `json:"engine"`
+
+	// SpinIterations is the work of one request of AppSpin, in turns of Spin's
+	// loop. The harness calibrates it once for all arms, so that every arm does
+	// the same work even when the clock speed drifts between them.
+	SpinIterations int64 `json:"spinIterations,omitempty"`
+
+	// Slices and SliceBytes are the answer of AppBuffers: the number and the length
+	// of the slices of a net.Buffers.
+	Slices     int `json:"slices,omitempty"`
+	SliceBytes int `json:"sliceBytes,omitempty"`
+
+	JSONBytes int `json:"jsonBytes,omitempty"` // the length of AppJSON's answer, roughly
+
+	// Procs is the server's GOMAXPROCS, 0 for Go's own. Computing adds goroutines
+	// that never wait, one per processor.
+	Procs     int  `json:"procs,omitempty"`
+	Computing bool `json:"computing,omitempty"`
+
+	Timeouts bool   `json:"timeouts,omitempty"` // set the four timeouts of http.Server
+	TLS      bool   `json:"tls,omitempty"`      // serve HTTPS; AppHTTP only
+	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
+	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
+}
+
+// Exists reports whether there is such a server: the fast path is HTTP's, fasthttp's server and
+// nginx have one handler, and event handlers echo.
+func (s Spec) Exists() bool {
+	switch {
+	case s.Engine.FastHTTP, s.Engine.Nginx:
+		return s.App == AppHTTP && !s.TLS && !(s.Engine.Nginx && (s.Computing || s.Timeouts))
+	case s.Engine.FastPath:
+		return s.overHTTP()
+	case s.Engine.Reactor:
+		return s.App == AppEcho
+	}
+	return true
+}
+
+// overHTTP reports whether the server is an http.Server.
+func (s Spec) overHTTP() bool {
+	switch s.App {
+	case AppHTTP, AppJSON, AppWaiting, AppSpin, AppFiles, AppUpload, AppProxyHTTP:
+		return true
+	}
+	return false
+}
+
+// The servers there are.
+const (
+	AppHTTP      = "http"       // net/http: a short text
+	AppJSON      = "json"       // net/http: a JSON document of Spec.JSONBytes
+	AppWaiting   = "waiting"    // net/http: the short text; on WaitPath, once OpRelease has come
+	AppSpin      = "spin"       // net/http: burns Spec.SpinIterations, then the short text
+	AppFiles     = "files"      // net/http: http.FileServer on Spec.Dir
+	AppUpload    = "upload"     // net/http: reads the body, then the short text
+	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
+	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions with Spec.Backend
+	AppEcho      = "echo"       // bytes back as they come
+	AppBuffers   = "buffers"    // for each byte Spec.Slices slices, by net.Buffers.WriteTo
+	AppGRPC      = "grpc"       // grpc-go: the Echo service
+)
+
+// WaitPath is the path on which AppWaiting waits.
+const WaitPath = "/wait"
+
+// Engine is the engine that a server listens on.
+type Engine struct {
+	Name string `json:"name"` // EngineNet or EnginePercore
+
+	// Adapter runs the server through percore's adapter for its kind: grpcadapter,
+	// or httpadapter, which parks idle connections. AppEcho, AppBuffers and
+	// AppProxyTCP have none. On EngineNet there remain of it, for AppGRPC, the options that the
+	// adapter gives the server, and, for HTTP, nothing: connections pass through.
+	Adapter bool `json:"adapter,omitempty"`
+
+	// FastPath is Adapter with httpadapter.FastPath, for HTTP servers; see Spec.Exists.
+	FastPath bool `json:"fastPath,omitempty"`
+
+	// FastHTTP runs package fasthttp's server in place of net/http's. It is there for
+	// AppHTTP without TLS, see Spec.Exists.
+	FastHTTP bool `json:"fastHTTP,omitempty"`
+
+	// Nginx runs nginx, where it is installed, in place of a server of this process; see Spec.Exists.
+	Nginx bool `json:"nginx,omitempty"`
+
+	// Reactor runs the server as an event handler of package reactor; see Spec.Exists.
+	Reactor bool `json:"reactor,omitempty"`
+
+	// The rest is for EnginePercore; the zero value is percore.Listen's.
+	Loops       int           `json:"loops,omitempty"`
+	Thread      bool          `json:"thread,omitempty"` // loop.Thread instead of loop.Nested
+	Pin         bool          `json:"pin,omitempty"`
+	BusyPoll    time.Duration `json:"busyPoll,omitempty"`
+	LeastLoaded bool          `json:"leastLoaded,omitempty"`
+	MPTCP       bool          `json:"mptcp,omitempty"`
+	NetBuffers  bool          `json:"netBuffers,omitempty"` // percore.ListenConfig.NetBuffers
+}
+
+// The engines there are.
+const (
+	EngineNet     = "net"
+	EnginePercore = "percore"
+)
+
+// Started is the reply to OpStart.
+type Started struct {
+	Addr       string `json:"addr"`
+	GOMAXPROCS int    `json:"gomaxprocs"`
+	Loops      int    `json:"loops"` // event loops of the engine; 0 for EngineNet
+}
+
+// Waiting is a number of handlers that wait.
+type Waiting struct {
+	Handlers int `json:"handlers"`
+}
+
+// Profile names the file that a CPU profile of the process is written to.
+type Profile struct {
+	Path string `json:"path"`
+}
+
+// Usage is a snapshot of the process's consumption since it began.
+type Usage struct {
+	User       time.Duration `json:"user"`
+	System     time.Duration `json:"system"`
+	Voluntary  int64         `json:"voluntary"`  // voluntary context switches
+	Preempted  int64         `json:"preempted"`  // involuntary context switches
+	Mallocs    uint64        `json:"mallocs"`    // heap objects allocated
+	AllocBytes uint64        `json:"allocBytes"` // heap bytes allocated
+	Moves      uint64        `json:"moves"`      // of threads to another processor; 0 if the kernel doesn't tell
+	Loops      int           `json:"loops"`      // of the engine's, those that have connections
+	Wakeups    uint64        `json:"wakeups"`    // of the engine's loops
+	Events     uint64        `json:"events"`     // of the engine's loops
+	Unparks    uint64        `json:"unparks"`    // of httpadapter's connections
+	FastPath   uint64        `json:"fastPath"`   // requests that httpadapter's fast path has served
+}
+
+// CPU is the CPU time used, in user space and in the kernel together.
+func (u Usage) CPU() time.Duration { return u.User + u.System }
+
+// Memory is the process's lasting memory, after a garbage collection and after
+// giving free memory back to the kernel.
+type Memory struct {
+	Resident   int64 `json:"resident"` // bytes in RAM, Rss of /proc/self/smaps_rollup
+	Heap       int64 `json:"heap"`     // bytes of live heap objects
+	Stack      int64 `json:"stack"`    // bytes of goroutine stacks
+	Goroutines int64 `json:"goroutines"`
+}

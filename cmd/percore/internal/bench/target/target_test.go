@@ -1,0 +1,422 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) {
+	new(fasthttp.ResponseHeader).Header() // starts fasthttp's clock, which never stops
+	testnet.Main(m)
+}
+
+// TestSpinIsLinear: twice the iterations must be twice the work, or calibrating
+// would mean nothing. It compares CPU time, which depends on the clock's speed and on the
+// core's other thread, at a factor of 8: no growth would be 20 ms, a quadratic one 1.28 s.
+func TestSpinIsLinear(t *testing.T) {
+	n, err := CalibrateSpin(20 * time.Millisecond)
+	if err != nil {
+		t.Skip("no clock per thread here: ", err)
+	}
+	before, _ := usage()
+	runtime.KeepAlive(Spin(8 * n))
+	after, _ := usage()
+	if got := after.CPU() - before.CPU(); got < 40*time.Millisecond || got > time.Second {
+		t.Errorf("eight times what takes 20ms took %v of CPU time, want about 160ms", got)
+	}
+	if Spin(1) == Spin(2) {
+		t.Error("Spin doesn't depend on its iterations")
+	}
+}
+
+func TestUsageCounts(t *testing.T) {
+	before, err := usage()
+	if err != nil {
+		t.Skip(err)
+	}
+	var keep [][]byte
+	for range 100 {
+		keep = append(keep, make([]byte, 10_000))
+	}
+	after, err := usage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.Mallocs - before.Mallocs; got < uint64(len(keep)) {
+		t.Errorf("%d objects allocated, want at least %d", got, len(keep))
+	}
+	if got := after.AllocBytes - before.AllocBytes; got < 1_000_000 {
+		t.Errorf("%d bytes allocated, want at least 1000000", got)
+	}
+}
+
+// TestMemoryCounts holds on to 32 MiB and looks for them.
+func TestMemoryCounts(t *testing.T) {
+	before, err := memory()
+	if err != nil {
+		t.Skip(err)
+	}
+	const size = 32 << 20
+	block := bytes.Repeat([]byte{1}, size)
+	after, err := memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.Heap - before.Heap; got < size*9/10 || got > 2*size {
+		t.Errorf("heap grew by %d, want %d", got, size)
+	}
+	// The process's other threads change it at the same time, and the kernel counts it by processor and
+	// sums up now and then. No upper bound: the race detector remembers four times as much.
+	const residentMin = size / 2
+	if got := after.Resident - before.Resident; got < residentMin {
+		t.Errorf("resident memory grew by %d, want %d", got, size)
+	}
+	if block[0] != 1 {
+		t.Fatal("the block has gone")
+	}
+	block = nil
+	gone, err := memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.Resident - gone.Resident; got < residentMin {
+		t.Errorf("after dropping it, resident memory shrank by %d, want %d", got, size)
+	}
+}
+
+func TestListenRefusals(t *testing.T) {
+	for _, e := range []Engine{{Name: "gnet"}, {}, {Name: EngineNet, Pin: true}, {Name: EnginePercore, Loops: -1}} {
+		l, err := listen(e)
+		if err == nil {
+			l.Close()
+			t.Errorf("listen(%+v) succeeded, want an error", e)
+		}
+	}
+}
+
+// TestRequests sends a process requests it must refuse.
+func TestRequests(t *testing.T) {
+	for _, c := range []struct{ op, body, want string }{
+		{"dance", "null", "unknown request"},
+		{OpStart, `{"app":"ftp","engine":{"name":"net"}}`, "unknown server"},
+		{OpStart, `{"app":"http","engine":{"name":"gnet"}}`, "unknown engine"},
+		{OpStart, `[]`, "cannot unmarshal"},
+		{OpProfileStop, "null", "no profile"},
+		{OpAwait, "[]", "cannot unmarshal"},
+		{OpAwait, `{"handlers":1}`, "no handlers that wait"},
+		{OpRelease, "null", "no handlers that wait"},
+		{OpProfileStart, `{"path":"` + filepath.Join(t.TempDir(), "no", "such") + `"}`, "no such file"},
+	} {
+		p := &process{}
+		if _, err := p.handle(c.op, json.RawMessage(c.body)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: error %v, want one with %q", c.op, c.body, err, c.want)
+		}
+	}
+}
+
+func TestProfile(t *testing.T) {
+	p := &process{}
+	path := filepath.Join(t.TempDir(), "cpu.pprof")
+	if err := p.profileStart(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.profileStop(); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Size() == 0 {
+		t.Errorf("the profile: %v, %v; want a file with something in it", st, err)
+	}
+}
+
+// TestHTTPAdapter has the HTTP server of each engine answer twice on a connection,
+// plain and over TLS, with the adapter and without. Only percore with the adapter
+// parks the connection in between, which is waited for. On the fast path there is nothing
+// to park.
+func TestHTTPAdapter(t *testing.T) {
+	for _, e := range []Engine{
+		{Name: EngineNet}, {Name: EnginePercore}, {Name: EngineNet, Adapter: true}, {Name: EnginePercore, Adapter: true},
+		{Name: EnginePercore, Adapter: true, FastPath: true},
+	} {
+		for _, overTLS := range []bool{false, true} {
+			name := fmt.Sprintf("%s,adapter=%t,fastpath=%t,tls=%t", e.Name, e.Adapter, e.FastPath, overTLS)
+			t.Run(name, func(t *testing.T) { parksIfWanted(t, Spec{App: AppHTTP, Engine: e, TLS: overTLS}) })
+		}
+	}
+}
+
+func parksIfWanted(t *testing.T, spec Spec) {
+	testnet.NoLeaks(t)
+	srv, err := newServer(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := listen(spec.Engine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	defer func() {
+		l.Close()
+		testnet.Receive(t, "the server ending", done)
+	}()
+	c := testnet.Dial(t, l)
+	if spec.TLS {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	}
+	defer c.Close()
+	get := testnet.KeepAlive(t, c)
+	wantHello := func() {
+		t.Helper()
+		if body := get("/"); body != string(helloBody) {
+			t.Errorf("the answer: got %q, want %q", body, helloBody)
+		}
+	}
+	wantHello()
+	adapts := spec.Engine.Name == EnginePercore && spec.Engine.Adapter && runtime.GOOS == "linux"
+	fast := adapts && spec.Engine.FastPath
+	parks := adapts && !fast
+	if parks {
+		a := srv.(httpServer).webServer.(*httpadapter.Server)
+		testnet.Eventually(t, "the connection being parked", func() bool { return a.Stats().Parked == 1 })
+	}
+	wantHello()
+	unparks, fastPath := srv.(httpServer).adapted()
+	if got := unparks > 0; got != parks {
+		t.Errorf("used again after it was parked: got %t, want %t", got, parks)
+	}
+	if got := fastPath > 0; got != fast {
+		t.Errorf("requests served by the fast path: got %t, want %t", got, fast)
+	}
+}
+
+// TestFastHTTP: fasthttp's server answers as net/http's, in another order, on each engine,
+// again and again on a connection.
+func TestFastHTTP(t *testing.T) {
+	for _, name := range []string{EngineNet, EnginePercore} {
+		for _, timeouts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,timeouts=%t", name, timeouts), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				spec := Spec{App: AppHTTP, Timeouts: timeouts, Engine: Engine{Name: name}}
+				want := sortedAnswers(t, spec)
+				spec.Engine.FastHTTP = true
+				if got := sortedAnswers(t, spec); !slices.Equal(got, want) {
+					t.Errorf("got the lines %q, want %q", got, want)
+				}
+			})
+		}
+	}
+}
+
+// sortedAnswers returns the lines, in order, of two answers to a spec's server on one
+// connection, without the time.
+func sortedAnswers(t *testing.T, spec Spec) []string {
+	t.Helper()
+	srv, err := newServer(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fast, ok := srv.(*fasthttp.Server); ok {
+		fast.MaxIdleWorkerDuration = time.Millisecond // its end goes unnoticed for as long
+	}
+	l, err := listen(spec.Engine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	defer func() {
+		l.Close()
+		testnet.Receive(t, "the server ending", done)
+	}()
+	c := testnet.Dial(t, l)
+	defer c.Close()
+	var lines []string
+	for _, connection := range []string{"keep-alive", "close"} {
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: h\r\nConnection: %s\r\n\r\n", connection)
+	}
+	all, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(all), "\r\n") {
+		if strings.HasPrefix(line, "Date: ") {
+			line = "Date"
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestNoSuchServer: an engine's package of HTTP may not have every server.
+func TestNoSuchServer(t *testing.T) {
+	fast := Engine{Name: EngineNet, FastHTTP: true}
+	for _, spec := range []Spec{
+		{App: AppEcho, Engine: fast}, {App: AppUpload, Engine: fast}, {App: AppHTTP, TLS: true, Engine: fast},
+		{App: AppGRPC, Engine: Engine{Name: EnginePercore, Adapter: true, FastPath: true}},
+	} {
+		if _, err := newServer(spec); err == nil || !strings.Contains(err.Error(), "there is no server") {
+			t.Errorf("%+v: error %v, want one that there is no such server", spec, err)
+		}
+	}
+}
+
+// serve runs the server of a spec until the test ends and returns its address.
+func serve(t *testing.T, spec Spec) string {
+	t.Helper()
+	srv, err := newServer(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		srv.Serve(l)
+		close(done)
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// TestProxyTCPHalfClose sends through the proxy, ends its side and must get the
+// whole echo and the end of the stream.
+func TestProxyTCPHalfClose(t *testing.T) {
+	addr := serve(t, Spec{App: AppProxyTCP, Backend: serve(t, Spec{App: AppEcho})})
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	msg := strings.Repeat("there and back ", 10_000)
+	go func() {
+		io.WriteString(c, msg)
+		c.(*net.TCPConn).CloseWrite()
+	}()
+	got, err := io.ReadAll(c)
+	if err != nil || string(got) != msg {
+		t.Errorf("%d bytes came back, error %v; want %d", len(got), err, len(msg))
+	}
+}
+
+// TestLongPoll: requests of the one path wait until they are released, or until their
+// client leaves, and requests of others don't wait.
+func TestLongPoll(t *testing.T) {
+	testnet.NoLeaks(t)
+	poll := newLongPoll()
+	srv := httptest.NewServer(poll)
+	defer srv.Close()
+	client := srv.Client()
+	get := func(ctx context.Context, path string) (string, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+path, nil)
+		if err != nil {
+			return "", err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return string(body), err
+	}
+	leaving, leave := context.WithCancel(t.Context())
+	waited := make(chan error, 3)
+	for _, ctx := range []context.Context{t.Context(), leaving, t.Context()} {
+		go func() {
+			body, err := get(ctx, WaitPath)
+			if err == nil && body != string(helloBody) {
+				err = fmt.Errorf("got %q, want %q", body, helloBody)
+			}
+			waited <- err
+		}()
+	}
+	poll.await(3)
+	if body, err := get(t.Context(), "/"); err != nil || body != string(helloBody) {
+		t.Errorf("beside the waits: got %q, %v, want %q", body, err, helloBody)
+	}
+	select {
+	case err := <-waited:
+		t.Errorf("a request ended before the release: %v", err)
+	default:
+	}
+	leave()
+	if err := testnet.Receive(t, "the request without a client ending", waited); !errors.Is(err, context.Canceled) {
+		t.Errorf("the request without a client: got %v, want %v", err, context.Canceled)
+	}
+	poll.release()
+	for range 2 {
+		if err := testnet.Receive(t, "a released request ending", waited); err != nil {
+			t.Errorf("a released request: %v", err)
+		}
+	}
+}
+
+// TestDocument: the answer is JSON of about the length that was asked for.
+func TestDocument(t *testing.T) {
+	for _, size := range []int{1, 1 << 10, 32 << 10} {
+		h, err := document(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := httptest.NewRecorder()
+		h(rec, nil)
+		var list []record
+		if err := json.Unmarshal(rec.Body.Bytes(), &list); err != nil || len(list) == 0 {
+			t.Errorf("%d bytes: got %d records, %v, want some", size, len(list), err)
+		}
+		if got := rec.Body.Len(); size > 1 && (got < size*9/10 || got > size*11/10) {
+			t.Errorf("%d bytes: got %d, want about as many", size, got)
+		}
+		if got := rec.Header().Get("Content-Type"); got != "application/json" {
+			t.Errorf("%d bytes: got Content-Type %q, want application/json", size, got)
+		}
+	}
+}
+
+// TestBurst asks twice and must get all slices each time.
+func TestBurst(t *testing.T) {
+	c, err := net.Dial("tcp", serve(t, Spec{App: AppBuffers, Slices: 7, SliceBytes: 100}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	for range 2 {
+		io.WriteString(c, "x")
+		if n, err := io.ReadFull(c, make([]byte, 700)); err != nil {
+			t.Fatalf("got %d bytes, error %v; want 700", n, err)
+		}
+	}
+	c.(*net.TCPConn).CloseWrite()
+	if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
+		t.Errorf("got %d bytes more, error %v; want the end", len(rest), err)
+	}
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/example"
+	"github.com/percore/percore/cmd/percore/internal/bench/page"
+	"github.com/percore/percore/cmd/percore/internal/bench/report"
+)
+
+// TestRun: the page of a file is that of the measurements which were written to it.
+func TestRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bench.json")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := report.JSON(f, example.Report()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got, want bytes.Buffer
+	if err := run([]string{path}, &got); err != nil {
+		t.Fatal(err)
+	}
+	if err := page.HTML(&want, example.Report()); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want.Bytes()) {
+		t.Errorf("got a page of %d bytes from the file, want the one of %d bytes from memory", got.Len(), want.Len())
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	noJSON := filepath.Join(t.TempDir(), "bench.txt")
+	if err := os.WriteFile(noJSON, []byte("http/keepalive"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "name one file"},
+		{[]string{noJSON, noJSON}, "name one file"},
+		{[]string{noJSON + ".missing"}, "no such file"},
+		{[]string{noJSON}, "is not a file of percore bench -json"},
+	} {
+		if err := run(c.args, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got the error %v, want one with %q", c.args, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+)
+
+// With -supervise a process of its own keeps the pid that others know, and runs the server as its child:
+//
+//	service manager, container        knows the supervising process only
+//	percore serve -supervise          forwards signals, reaps, ends after the last server
+//	  percore serve                   hands over to its successor, and ends
+//	    percore serve                 the successor; then the supervising process's child, as a subreaper's
+//
+// All servers have one end of a socket, the supervising process has the other. By it they tell what
+// they tell systemd by sd_notify(3): READY=1, RELOADING=1, MAINPID= of the successor, STOPPING=1.
+// Its end is the end of the last server; and for servers the end of the supervising process.
+
+// supervisorVariable is the environment variable by which a server knows the descriptor of its socket.
+const supervisorVariable = "PERCORE_SUPERVISOR"
+
+// parentLink is a server's connection to the process that supervises it; nil if there is none.
+type parentLink struct{ conn *net.UnixConn }
+
+// inheritParentLink returns the connection that the environment names.
+func inheritParentLink() (*parentLink, error) {
+	value, ok := os.LookupEnv(supervisorVariable)
+	if !ok {
+		return nil, nil
+	}
+	os.Unsetenv(supervisorVariable)
+	fd, err := strconv.Atoi(value)
+	if err != nil || fd < 3 {
+		return nil, fmt.Errorf("%s=%q in the environment is no descriptor", supervisorVariable, value)
+	}
+	f := os.NewFile(uintptr(fd), "supervisor")
+	defer f.Close()
+	c, err := net.FileConn(f) // of a copy, close-on-exec
+	if err != nil {
+		return nil, fmt.Errorf("%s=%q in the environment: %w", supervisorVariable, value, err)
+	}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("%s=%q in the environment is no unix socket", supervisorVariable, value)
+	}
+	return &parentLink{conn}, nil
+}
+
+// send tells the supervising process the state of the service.
+func (s *parentLink) send(message string) error {
+	_, err := s.conn.Write([]byte(message))
+	return err
+}
+
+// errUnsupervised is the end of a server whose supervising process has ended.
+var errUnsupervised = errors.New("the supervising process has ended")
+
+// watch reports the end of the supervising process to failed, until ctx ends.
+func (s *parentLink) watch(ctx context.Context, failed chan<- error) {
+	_, _ = s.conn.Read(make([]byte, 1)) // it never writes
+	if ctx.Err() == nil {
+		failed <- errUnsupervised
+	}
+}
+
+// passOn has a successor inherit the connection. The caller closes the file after it has started cmd.
+func (s *parentLink) passOn(cmd *exec.Cmd) (*os.File, error) {
+	f, err := s.conn.File()
+	if err == nil {
+		passParentLink(cmd, f)
+	}
+	return f, err
+}
+
+// passParentLink has a command inherit the socket.
+func passParentLink(cmd *exec.Cmd, socket *os.File) {
+	cmd.ExtraFiles = append(cmd.ExtraFiles, socket)
+	fd := 2 + len(cmd.ExtraFiles) // file i is descriptor 3+i
+	cmd.Env = append(cmd.Environ(), supervisorVariable+"="+strconv.Itoa(fd))
+}

@@ -1,0 +1,252 @@
+//go:build !percore_net
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/percore/percore/handover"
+)
+
+// forwarded are the signals that a supervising process passes on to the server.
+var forwarded = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+
+// supervision is the servers that a supervising process has. It belongs to one goroutine.
+//
+//	event                      in state    effect
+//	SIGHUP, SIGUSR1, SIGUSR2   any         to the main server
+//	SIGTERM, SIGINT, SIGQUIT   any         to the main server, and to each that becomes it afterwards
+//	MAINPID= from a server     any         that process is the main server
+//	SIGCHLD                    any         all children that have ended are reaped
+//	the socket's end           serving     ending: the last server has closed its end, or has been killed
+//	the main server is reaped  ending      the end, with its exit status
+type supervision struct {
+	log      *slog.Logger
+	conn     *net.UnixConn
+	main     int                        // the server that serves, or the last that did
+	ended    map[int]syscall.WaitStatus // children that were reaped
+	stopping syscall.Signal             // 0: none that ends a server has come
+}
+
+// prSetChildSubreaper is PR_SET_CHILD_SUBREAPER, which package syscall doesn't have.
+const prSetChildSubreaper = 36
+
+// supervise runs the program with args as a child, and its successors, until the last has ended. It
+// returns the exit status of the last one that served.
+func supervise(args []string, stderr io.Writer) (status int, err error) {
+	signals := make(chan os.Signal, 64)
+	notifyForwarded(signals)
+	// Successors become this process's children when their predecessors end (PR_SET_CHILD_SUBREAPER in
+	// prctl(2)).
+	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0); errno != 0 {
+		return exitFailure, os.NewSyscallError("prctl", errno)
+	}
+	s := &supervision{log: newLogger(stderr, false), ended: make(map[int]syscall.WaitStatus)}
+	if err := s.start(args); err != nil {
+		return exitFailure, err
+	}
+	defer s.conn.Close()
+	return s.run(signals), nil
+}
+
+// notifyForwarded asks for the signals. SIGHUP stays ignored if it is, by nohup(1).
+func notifyForwarded(signals chan os.Signal) {
+	signal.Notify(signals, syscall.SIGCHLD)
+	for _, sig := range forwarded {
+		if !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
+}
+
+// start starts the first server. It has a process group of its own, so that a terminal's Ctrl-C
+// comes once: to this process, which passes it on.
+func (s *supervision) start(args []string) error {
+	exe, err := handover.Executable()
+	if err != nil {
+		return err
+	}
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socketpair", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "servers"), os.NewFile(uintptr(fds[1]), "supervisor")
+	defer ours.Close()
+	defer theirs.Close()
+	c, err := net.FileConn(ours) // of a copy
+	if err != nil {
+		return err
+	}
+	s.conn = c.(*net.UnixConn)
+	cmd := exec.Command(exe, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = withoutVariable(os.Environ(), "NOTIFY_SOCKET") // this process speaks to the service manager
+	passParentLink(cmd, theirs)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		s.conn.Close()
+		return fmt.Errorf("starting the server: %w", err)
+	}
+	s.main = cmd.Process.Pid
+	_ = cmd.Process.Release() // reap waits for all children
+	return nil
+}
+
+// withoutVariable returns the environment without a variable.
+func withoutVariable(env []string, name string) (rest []string) {
+	for _, v := range env {
+		if !strings.HasPrefix(v, name+"=") {
+			rest = append(rest, v)
+		}
+	}
+	return rest
+}
+
+// endPause is the time between two looks for the main server once the socket has ended: its exit is a
+// moment behind.
+const endPause = 50 * time.Millisecond
+
+// run serves until the last server has ended, and returns the exit status.
+func (s *supervision) run(signals <-chan os.Signal) int {
+	messages := s.receive()
+	var look <-chan time.Time
+	for {
+		select {
+		case sig := <-signals:
+			s.handle(sig.(syscall.Signal))
+		case m, ok := <-messages:
+			if ok {
+				s.hear(m)
+				continue
+			}
+			messages, look = nil, time.Tick(endPause)
+		case <-look:
+			s.reap()
+		}
+		if look == nil {
+			continue
+		}
+		if status, ok := s.status(); ok {
+			return status
+		}
+	}
+}
+
+// receive returns the servers' messages. It is closed when no server has the socket any more.
+func (s *supervision) receive() <-chan string {
+	messages := make(chan string)
+	go func() {
+		defer close(messages)
+		buf := make([]byte, 4096)
+		for {
+			n, err := s.conn.Read(buf)
+			if err != nil || n == 0 {
+				return
+			}
+			messages <- string(buf[:n])
+		}
+	}()
+	return messages
+}
+
+// handle passes a signal on, or reaps.
+func (s *supervision) handle(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGCHLD:
+		s.reap()
+		return
+	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT:
+		s.stopping = sig
+	}
+	s.forward(sig)
+}
+
+// forward sends the main server a signal, unless its pid may be another process's.
+func (s *supervision) forward(sig syscall.Signal) {
+	if _, ended := s.ended[s.main]; !ended {
+		_ = syscall.Kill(s.main, sig)
+	}
+}
+
+// hear follows a handover, and passes on all but the pid to this process's own service manager, if
+// there is one.
+func (s *supervision) hear(message string) {
+	var rest []string
+	for line := range strings.SplitSeq(message, "\n") {
+		text, isPID := strings.CutPrefix(line, "MAINPID=")
+		if !isPID {
+			rest = append(rest, line)
+			continue
+		}
+		pid, err := strconv.Atoi(text)
+		if err != nil || pid <= 1 || pid == s.main {
+			continue
+		}
+		s.log.Info("the server has a successor", "pid", pid, "predecessor", s.main)
+		s.main = pid
+		if syscall.Kill(pid, 0) == nil {
+			delete(s.ended, pid) // of another process, which had the pid before
+		}
+		if s.stopping != 0 {
+			s.forward(s.stopping)
+		}
+	}
+	if _, err := daemon.SdNotify(false, strings.Join(rest, "\n")); err != nil {
+		s.log.Warn("telling the service manager failed", "err", err)
+	}
+}
+
+// reap reaps all children that have ended, also those of others that have become this process's, as pid
+// 1's do.
+func (s *supervision) reap() {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		s.ended[pid] = status
+		if pid != s.main && len(s.ended) > endedMax { // a server that has ended before it became the main one
+			clear(s.ended)
+		}
+	}
+}
+
+// endedMax is how many exit statuses are kept: a successor may end before this process has heard
+// that it is the main server.
+const endedMax = 1000
+
+// status returns the exit status of the main server, as shells give it, if it has ended.
+func (s *supervision) status() (status int, ok bool) {
+	ended, ok := s.ended[s.main]
+	switch {
+	case !ok && syscall.Kill(s.main, 0) != syscall.ESRCH:
+		return 0, false
+	case !ok: // another process has reaped it
+		return exitFailure, true
+	case ended.Signaled():
+		return 128 + int(ended.Signal()), true
+	}
+	return ended.ExitStatus(), true
+}
+
+// leadsGroup reports whether this process leads its process group, which it doesn't share with its
+// parent.
+func leadsGroup() bool {
+	group, err := syscall.Getpgid(0)
+	return err == nil && group == os.Getpid()
+}
