@@ -1,5 +1,5 @@
 // Command caddy is Caddy with a network "percore": addresses that begin with "percore/" are
-// listened on by percore. All the rest of a Caddyfile is as ever.
+// listened on by percore. All the rest of a Caddyfile is as usual.
 //
 //	cd caddy && go run . run
 //	curl http://localhost:8080/
@@ -31,7 +31,7 @@ func main() { caddycmd.Main() }
 
 func init() {
 	caddy.RegisterNetwork("percore", listen)
-	caddyhttp.RegisterNetworkHTTP3("percore", "udp") // is Caddy's own, as ever
+	caddyhttp.RegisterNetworkHTTP3("percore", "udp") // is Caddy's own, as usual
 }
 
 // listening has the listeners by their addresses. Caddy opens those of a configuration before it

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -87,6 +90,54 @@ func hear(r *bufio.Reader) (line string, err error) {
 func readLine(t *testing.T, r *bufio.Reader) {
 	if _, err := r.ReadString('\n'); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestFlood has a client send nearly as many lines as fit into WriteLimit at once, again and again, to
+// clients that only read: they hear all of them, in order, and none is cut off.
+func TestFlood(t *testing.T) {
+	ln := start(t)
+	const listeners, size, rounds = 20, 960 << 10, 8
+	line := append(bytes.Repeat([]byte("x"), 99), '\n')
+	flood := bytes.Repeat(line, size/len(line))
+	conns := make([]net.Conn, listeners+1) // the talker is the first, and hears itself
+	greetings := make([]*bufio.Reader, len(conns))
+	for i := range conns {
+		conns[i] = testnet.Dial(t, ln)
+		greetings[i] = bufio.NewReader(conns[i])
+		fmt.Fprintln(conns[i], "hello")
+		readLine(t, greetings[i]) // so that it is in a room
+	}
+	heard := make(chan error, len(conns))
+	for range rounds {
+		for i, r := range greetings {
+			conns[i].SetDeadline(time.Now().Add(testnet.HangTimeout))
+			go func() {
+				got := make([]byte, len(flood))
+				n := 0
+				for n < len(got) {
+					line, err := hear(r)
+					if err != nil {
+						heard <- err
+						return
+					}
+					n += copy(got[n:], line)
+				}
+				if !bytes.Equal(got, flood) {
+					heard <- errors.New("lines are missing")
+					return
+				}
+				heard <- nil
+			}()
+		}
+		if _, err := conns[0].Write(flood); err != nil {
+			t.Fatal(err)
+		}
+		for range conns {
+			if err := testnet.Receive(t, "the lines", heard); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -51,9 +51,7 @@ func (ch *chat) say(text []byte) {
 func (r *room) tell(message *pool.Buffer) {
 	defer message.Release()
 	for c := range r.conns {
-		if c.WriteBuffer(message) != nil {
-			c.Close() // the client doesn't read
-		}
+		c.WriteBuffer(message) // if it is refused the connection ends: the client doesn't read
 	}
 }
 

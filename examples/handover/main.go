@@ -4,6 +4,9 @@
 //
 //	go build -o server ./handover && ./server
 //	kill -HUP $(pidof server)
+//
+// The process that was started first ends. Below a container's first process, a supervisor, or systemd
+// without Type=notify, that is the end of the service: docs/OPERATIONS.md says which of them can follow.
 package main
 
 import (
@@ -121,7 +124,7 @@ func listen(ctx context.Context, address string) (net.Listener, *handover.Arriva
 
 // give starts the successor and gives it the server's listener and connections.
 func give(ctx context.Context, server handover.Server) error {
-	exe, err := os.Executable()
+	exe, err := handover.Executable() // of the release that a symbolic link points to by now
 	if err != nil {
 		return err
 	}

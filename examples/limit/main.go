@@ -40,7 +40,7 @@ func limited(total, each int) *percore.ListenConfig {
 	return &percore.ListenConfig{MaxConns: total, OnAccept: limit.accept, OnClose: limit.closed}
 }
 
-// newServer returns the program's server. Time-outs give the places of silent clients to others, and of
+// newServer returns the program's server. Timeouts give the places of silent clients to others, and of
 // clients that don't read.
 func newServer() *httpadapter.Server {
 	return httpadapter.Wrap(&http.Server{

@@ -14,8 +14,15 @@ type handler struct {
 	answer []byte   // to the commands of one call of Data
 }
 
-// answerKept is the longest answer whose memory the handler keeps.
-const answerKept = 1 << 20
+const (
+	// answerMin is how long the answer of one call of Data gets before the rest of the commands is left
+	// to the next call. It comes when the client has taken most of it: so a client may send
+	// thousands of GETs at once, and only some answers are in memory.
+	answerMin = 64 << 10
+
+	// answerKept is the longest answer whose memory the handler keeps.
+	answerKept = 1 << 20
+)
 
 // perLoop makes a loop's handler.
 func (s *store) perLoop(int) reactor.Handler { return &handler{store: s} }
@@ -23,11 +30,12 @@ func (s *store) perLoop(int) reactor.Handler { return &handler{store: s} }
 func (h *handler) Open(*reactor.Conn)         {}
 func (h *handler) Close(*reactor.Conn, error) {}
 
-// Data runs the commands that are there whole, and answers them by one Write.
+// Data runs the commands that are there whole, or as many as make a long answer, and answers them by
+// one Write.
 func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 	h.answer = h.answer[:0]
 	var err error
-	for used < len(p) && err == nil {
+	for used < len(p) && err == nil && len(h.answer) < answerMin {
 		var n int
 		h.args, n, err = parse(p[used:], h.args[:0])
 		if n == 0 {
@@ -41,7 +49,7 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 	if err != nil {
 		h.fail("ERR Protocol error: " + err.Error())
 	}
-	c.Write(h.answer) // an error ends the connection
+	c.Write(h.answer) // if it is refused the connection ends
 	if err != nil {
 		c.CloseAfterWrite()
 	}

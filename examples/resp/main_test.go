@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/pool"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }
@@ -111,6 +113,38 @@ func TestPipelined(t *testing.T) {
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
+}
+
+// TestPipelinedLong has a client send all its commands for long values before it reads an answer: it
+// gets all of them, in order, and few are in memory.
+func TestPipelinedLong(t *testing.T) {
+	c := testnet.Dial(t, start(t))
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	value := strings.Repeat("v", bulkMax)
+	fmt.Fprintf(c, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n%s\r\n", len(value), value)
+	const gets = 300
+	io.WriteString(c, strings.Repeat("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", gets)+"PING\r\n")
+	r := bufio.NewReader(c)
+	line := func(want string) {
+		t.Helper()
+		if got, err := r.ReadString('\n'); got != want || err != nil {
+			t.Fatalf("got %.50q, %v, want %q", got, err, want)
+		}
+	}
+	line("+OK\r\n")
+	got := make([]byte, len(value)+2)
+	for n := range gets {
+		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		line(fmt.Sprintf("$%d\r\n", len(value)))
+		if _, err := io.ReadFull(r, got); err != nil || string(got) != value+"\r\n" {
+			t.Fatalf("answer %d is wrong (%v)", n, err)
+		}
+		// The rest of the commands, the high-water mark and an answer, in buffers of powers of two.
+		if n := pool.ReadStats().BytesInUse; n > 4*bulkMax {
+			t.Fatalf("got %d bytes of buffers in use, want %d at most", n, 4*bulkMax)
+		}
+	}
+	line("+PONG\r\n")
 }
 
 // TestRedisBenchmark runs Redis' own client, where it is installed.
