@@ -23,6 +23,7 @@ func TestRules(t *testing.T) {
 		check func(*testing.T, *tree)
 	}{
 		{"import direction", importDirection},
+		{"module boundary", moduleBoundary},
 		{"what importers get", whatImportersGet},
 		{"homes of dependencies", homesOfDependencies},
 		{"requirements", requirements},
@@ -34,9 +35,11 @@ func TestRules(t *testing.T) {
 		{"package comments", packageComments},
 		{"doc comments", docComments},
 		{"leak checks", leakChecks},
+		{"wrappers", wrappers},
 		{"loose ends", looseEnds},
 		{"machine paths", machinePaths},
 		{"links", links},
+		{"mentions", mentions},
 		{"list of examples", listOfExamples},
 		{"language", language},
 		{"wrapping", wrapping},
@@ -67,8 +70,7 @@ var layers = []layer{
 	{"handover", []string{".", "internal"}},
 	{"debug", []string{".", "loop", "zerocopy", "pool", "internal"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool", "internal"}},
-	{"bench", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "bench", "debug", "handover", "metrics/prometheus"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "debug", "handover", "metrics/prometheus"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -108,6 +110,23 @@ func importDirection(t *testing.T, tr *tree) {
 			if to := layerOf(dir); to == nil || to != from && !slices.Contains(from.uses, to.dir) {
 				t.Errorf("%s: %s must not import %s; it may import %q. Move what is needed down, or hand it in from above",
 					tr.at(pos), from.dir, dir, from.uses)
+			}
+		})
+	}
+}
+
+// moduleBoundary: a module stands on the public names of others, because a program may combine its
+// version with another version of theirs, whose internal packages have changed. Tests are built in
+// this repository alone, so they may import internal/testnet and look inside.
+func moduleBoundary(t *testing.T, tr *tree) {
+	for _, f := range tr.files {
+		if f.isTest() {
+			continue
+		}
+		f.imports(func(p string, pos token.Pos) {
+			dir, ok := localDir(p)
+			if ok && slices.Contains(strings.Split(dir, "/"), "internal") && tr.moduleOf(dir) != f.module {
+				t.Errorf("%s: %s is an internal package of another module; use a public name, or add one", tr.at(pos), p)
 			}
 		})
 	}
@@ -153,14 +172,14 @@ func whatImportersGet(t *testing.T, tr *tree) {
 // homes are the modules of others that a single file wraps, so that another can be put in
 // their place there. The list of modules says which ones may be required at all.
 var homes = map[string]string{
-	"github.com/HdrHistogram/hdrhistogram-go": "bench/internal/latency/latency.go",
+	"github.com/HdrHistogram/hdrhistogram-go": "cmd/percore/internal/bench/latency/latency.go",
 	"github.com/prometheus/client_golang":     "metrics/prometheus/collector.go",
 	"github.com/schollz/progressbar/v3":       "cmd/percore/bench.go",
 	"github.com/valyala/bytebufferpool":       "pool/growable.go",
-	"github.com/valyala/fasthttp":             "bench/internal/target/fasthttp.go",
+	"github.com/valyala/fasthttp":             "cmd/percore/internal/bench/target/fasthttp.go",
 	"go.uber.org/goleak":                      "internal/testnet/main.go",
 	"golang.org/x/term":                       "cmd/percore/bench.go",
-	"gonum.org/v1/plot":                       "bench/report/charts.go",
+	"gonum.org/v1/plot":                       "cmd/percore/internal/bench/page/charts.go",
 }
 
 // homesOfDependencies: a module that has a home is imported there, and in tests.
@@ -198,13 +217,10 @@ type module struct {
 var modules = map[string]module{
 	".":                    {requires: []string{"github.com/valyala/bytebufferpool", "go.uber.org/goleak", "golang.org/x/sys"}},
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
-	"bench": {requires: []string{
-		"github.com/HdrHistogram/hdrhistogram-go", "github.com/valyala/fasthttp", "golang.org/x/sys", "gonum.org/v1/plot",
-		"google.golang.org/grpc", "google.golang.org/protobuf",
-	}},
 	"cmd/percore": {requires: []string{
-		"github.com/coreos/go-systemd/v22",
-		"github.com/schollz/progressbar/v3", "golang.org/x/term", "google.golang.org/grpc", "google.golang.org/protobuf",
+		"github.com/HdrHistogram/hdrhistogram-go", "github.com/coreos/go-systemd/v22", "github.com/schollz/progressbar/v3",
+		"github.com/valyala/fasthttp", "golang.org/x/sys", "golang.org/x/term", "gonum.org/v1/plot",
+		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"conformance_test": {requires: []string{
 		"golang.org/x/net", "golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf",
@@ -393,6 +409,8 @@ func buildTags(t *testing.T, tr *tree) {
 		"invariants":     "checks for misuse",
 		"percore_faults": "system calls that fail on demand",
 		"percore_net":    "package net in place of the engine",
+		"go1.27":         "a version of Go whose net/http differs",
+		"go1.28":         "a version of Go that may lack a private function",
 	}
 	for _, f := range tr.files {
 		for _, tag := range f.tags() {

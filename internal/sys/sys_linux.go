@@ -21,7 +21,7 @@ const rawSendBytesMax = 4 << 10
 // rawRecvBytesMax is rawSendBytesMax for reading, in bytes of the caller's slice. It is larger,
 // because servers read small messages into large slices, gRPC into 32 KiB: the kernel touches
 // only as much of a slice as it fills, and a slice to read into is seldom memory of a file.
-// With 4 KiB a unary gRPC call costs an eighth more processor time.
+// With 4 KiB a unary gRPC call costs an eighth more CPU time.
 const rawRecvBytesMax = 64 << 10
 
 // isRaw reports whether a transfer of n bytes is made behind the scheduler's back, as those of
@@ -131,6 +131,12 @@ func Send(fd int, p []byte, tell bool) (n int, errno syscall.Errno) {
 func Notify(eventfd int) {
 	one := uint64(1)
 	syscall.RawSyscall(unix.SYS_WRITE, uintptr(eventfd), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
+}
+
+// Unnotify sets an eventfd back to 0.
+func Unnotify(eventfd int) {
+	var n uint64
+	syscall.RawSyscall(unix.SYS_READ, uintptr(eventfd), uintptr(unsafe.Pointer(&n)), unsafe.Sizeof(n))
 }
 
 // Accept4 is accept4(2) with SOCK_NONBLOCK|SOCK_CLOEXEC. It fills sa with the
