@@ -137,7 +137,7 @@ func TestDialDatabase(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if err := db.PingContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a ping without an answer: got %v, want a time-out", err)
+			t.Errorf("a ping without an answer: got %v, want a timeout", err)
 		}
 		silent.Store(false)
 		if err := db.PingContext(t.Context()); err != nil {

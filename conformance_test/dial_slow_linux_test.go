@@ -61,7 +61,7 @@ func (s *stage) socket(family int) int {
 }
 
 // deafen makes a bound socket listen with a backlog that is full, so that
-// connecting takes for ever: the kernel drops packets that it has no room for.
+// connecting takes forever: the kernel drops packets that it has no room for.
 func (s *stage) deafen(fd int) {
 	s.Helper()
 	bound, err := unix.Getsockname(fd)
@@ -123,7 +123,7 @@ func pollable(fd int, events int16, d time.Duration) bool {
 	}
 }
 
-// describeTimeout is describeError for errors that may be a time-out. Package net
+// describeTimeout is describeError for errors that may be a timeout. Package net
 // has two of them, with the same text, and which of them Dial fails with is up
 // to chance: the context's end and the socket's deadline come at the same time.
 func describeTimeout(err error) string {

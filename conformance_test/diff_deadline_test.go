@@ -351,7 +351,7 @@ func TestDiffWriteDeadline(t *testing.T) {
 		},
 	}, {
 		name:  "cuts writes again and again, and the stream goes on where they stopped",
-		shows: []string{`cut at least once: true`, `the right bytes: true`, `only time-outs: true`},
+		shows: []string{`cut at least once: true`, `the right bytes: true`, `only timeouts: true`},
 		play: func(s *stage) {
 			srv, cli := s.pair()
 			received := s.begin("reading", func() string {
@@ -383,7 +383,7 @@ func TestDiffWriteDeadline(t *testing.T) {
 			srv.close()
 			received.end()
 			s.note("cut at least once: %t", cuts > 0)
-			s.note("only time-outs: %t", onlyTimeouts)
+			s.note("only timeouts: %t", onlyTimeouts)
 		},
 	}, {
 		name:  "moved later while blocked",

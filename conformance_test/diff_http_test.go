@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/internal/webserver"
 )
 
 // A webStage is an http.Server on a listener of the stage, all of whose traces
@@ -26,7 +25,7 @@ import (
 type webStage struct {
 	*stage
 	ln     net.Listener
-	server webserver.Server
+	server testnet.WebServer
 	served chan error
 
 	mu     sync.Mutex
@@ -143,7 +142,7 @@ func readBody(w *webStage, rw http.ResponseWriter, r *http.Request) {
 
 // TestDiffHTTPServer watches an http.Server whose decisions depend on what its
 // connections' methods return: net/http answers, logs and closes differently
-// for io.EOF, time-outs, OpErrors and everything else.
+// for io.EOF, timeouts, OpErrors and everything else.
 func TestDiffHTTPServer(t *testing.T) {
 	playWebScripts(t, []script{{
 		name:  "requests, then the client closes",

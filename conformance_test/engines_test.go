@@ -14,7 +14,6 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/internal/webserver"
 )
 
 func TestMain(m *testing.M) {
@@ -75,7 +74,7 @@ type engine struct {
 	listen       testnet.ListenFunc
 	configured   func(ctx context.Context, config net.ListenConfig, network, address string) (net.Listener, error)
 	fileListener func(*os.File) (net.Listener, error)
-	serve        func(srv *http.Server) webserver.Server         // nil: srv serves itself
+	serve        func(srv *http.Server) testnet.WebServer        // nil: srv serves itself
 	dial         func(network, address string) (net.Conn, error) // not nil: of a connection the dialed end is tested, see dial_engine_test.go
 }
 

@@ -6,11 +6,10 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/internal/webserver"
 )
 
 // wrap returns the server that stands for srv on the engine.
-func (e engine) wrap(srv *http.Server) webserver.Server {
+func (e engine) wrap(srv *http.Server) testnet.WebServer {
 	if e.serve != nil {
 		return e.serve(srv)
 	}
@@ -22,7 +21,7 @@ func (e engine) wrap(srv *http.Server) webserver.Server {
 func parkingEngine() engine {
 	e := percoreEngine
 	e.name = "httpadapter"
-	e.serve = func(srv *http.Server) webserver.Server { return httpadapter.Wrap(srv, httpadapter.ParkAfter(0)) }
+	e.serve = func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.ParkAfter(0)) }
 	return e
 }
 
@@ -31,7 +30,7 @@ func parkingEngine() engine {
 func fastPathEngine() engine {
 	e := percoreEngine
 	e.name = "fast path"
-	e.serve = func(srv *http.Server) webserver.Server { return httpadapter.Wrap(srv, httpadapter.FastPath()) }
+	e.serve = func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.FastPath()) }
 	return e
 }
 

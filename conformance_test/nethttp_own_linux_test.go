@@ -63,7 +63,6 @@ var ownImpossible = map[string]string{
 	"TestHandlerBodyClose":                      "counts the bytes that are left in its connection in memory",
 	"TestHandlerFinishSkipBigContentLengthRead": "counts the bytes that are left in its connection in memory",
 	"TestServerConnStateNew":                    "its connection in memory is accepted before Serve returns",
-	"TestServerSetKeepAlivesEnabledClosesConns": "calls the http.Server's own SetKeepAlivesEnabled, which leaves idle connections open, as Wrap says",
 	"TestTransportPersistConnLeak":              "counts goroutines half a second after the last request; workers end after two",
 	"TestTransportPersistConnLeakShortBody":     "counts goroutines half a second after the last request; workers end after two",
 	"TestCmdGoNoHTTPServer":                     "compiles the go command, which is no server",

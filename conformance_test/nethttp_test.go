@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/internal/webserver"
 )
 
 // A protocol is a way for net/http's client to talk to an http.Server.
@@ -56,7 +55,7 @@ func (p protocol) enabled() *http.Protocols {
 // A web is an http.Server with a client for it.
 type web struct {
 	ln        net.Listener
-	server    webserver.Server
+	server    testnet.WebServer
 	client    *http.Client
 	transport *http.Transport
 	url       string
@@ -524,7 +523,7 @@ func TestHTTPTimeouts(t *testing.T) {
 				resp, err := w.client.Get(w.url)
 				if begun = err == nil; !begun {
 					if time.Since(before) < timeout || timeout > testnet.HangTimeout {
-						t.Fatalf("with a time-out of %v, after %v: %v", timeout, time.Since(before), err)
+						t.Fatalf("with a timeout of %v, after %v: %v", timeout, time.Since(before), err)
 					}
 					continue
 				}

@@ -384,7 +384,7 @@ func stressAbortedReads(t *testing.T, e engine) {
 				break
 			}
 			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("got %v, want a time-out or the end", err)
+				t.Errorf("got %v, want a timeout or the end", err)
 				break
 			}
 		}
@@ -422,7 +422,7 @@ func stressDeadlines(t *testing.T, e engine) {
 					t.Errorf("got %v %v before the deadline", err, deadline.Sub(now))
 				}
 				if !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("got %v, want a time-out", err)
+					t.Errorf("got %v, want a timeout", err)
 				}
 			}
 		})

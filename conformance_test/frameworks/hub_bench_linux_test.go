@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTimeOf returns the processor time that a process has used.
+// cpuTimeOf returns the CPU time that a process has used.
 func cpuTimeOf(b *testing.B, pid int) time.Duration {
 	const cpuClockSched = 2 // of all threads: clock_getcpuclockid(3)
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|cpuClockSched), &ts); err != nil {
-		b.Fatalf("the processor time of process %d: %v", pid, err)
+		b.Fatalf("the CPU time of process %d: %v", pid, err)
 	}
 	return time.Duration(ts.Nano())
 }
 
-// BenchmarkHub measures the processor time that a hub in a process of its own takes for a message of 64
+// BenchmarkHub measures the CPU time that a hub in a process of its own takes for a message of 64
 // bytes that it sends back, by 64 clients that send the next one, or the next few in one packet, when
 // they have the answer. The ways to run a hub take turns, a few hundred milliseconds each, so that all
 // find the same machine. A run of 20000 messages or more says something:
@@ -101,7 +101,7 @@ func (a *hubArm) exchange(b *testing.B, rounds, burst int) {
 	a.took += time.Since(start)
 }
 
-// BenchmarkHubSparse measures the processor time of a message where 2000 clients send one per second
+// BenchmarkHubSparse measures the CPU time of a message where 2000 clients send one per second
 // each, at random times, for two seconds, and the goroutines that the hub has at the end.
 //
 //	go test -run '^$' -bench HubSparse -benchtime 1x -count 5 ./conformance_test/frameworks

@@ -6,20 +6,24 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	coder "github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
 	gobwas "github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 	gorilla "github.com/gorilla/websocket"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/wsadapter"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -168,6 +172,128 @@ func TestIdleWebSockets(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A jsonMessage is a message of TestIdleJSON.
+type jsonMessage struct{ Text string }
+
+// A jsonSession decodes messages in Read, and echoes them.
+type jsonSession struct {
+	read  func(*jsonMessage) error
+	write func(jsonMessage) error
+	ended chan error
+}
+
+func (s *jsonSession) Read() (m jsonMessage, err error) { return m, s.read(&m) }
+func (s *jsonSession) Handle(m jsonMessage) error       { return s.write(m) }
+func (s *jsonSession) End(err error)                    { s.ended <- err }
+
+// TestIdleJSON: connections wait whose sessions decode JSON in Read, with each library's own means, and
+// nothing but messages is handled.
+func TestIdleJSON(t *testing.T) {
+	ctx := t.Context()
+	ended := make(chan error, 1)
+	decoders := map[string]func(w http.ResponseWriter, r *http.Request, compress bool) (*jsonSession, error){
+		"coder": func(w http.ResponseWriter, r *http.Request, compress bool) (*jsonSession, error) {
+			c, err := coder.Accept(w, r, &coder.AcceptOptions{CompressionMode: compression(compress)})
+			return &jsonSession{
+				read:  func(m *jsonMessage) error { return wsjson.Read(ctx, c, m) },
+				write: func(m jsonMessage) error { return wsjson.Write(ctx, c, m) },
+			}, err
+		},
+		"gorilla": func(w http.ResponseWriter, r *http.Request, compress bool) (*jsonSession, error) {
+			c, err := (&gorilla.Upgrader{EnableCompression: compress}).Upgrade(w, r, nil)
+			return &jsonSession{
+				read:  func(m *jsonMessage) error { return c.ReadJSON(m) },
+				write: func(m jsonMessage) error { return c.WriteJSON(m) },
+			}, err
+		},
+		"gobwas": func(w http.ResponseWriter, r *http.Request, _ bool) (*jsonSession, error) {
+			c, _, _, err := gobwas.UpgradeHTTP(r, w)
+			return &jsonSession{
+				read: func(m *jsonMessage) error {
+					text, err := wsutil.ReadClientText(c)
+					if err != nil {
+						return err
+					}
+					return json.Unmarshal(text, m)
+				},
+				write: func(m jsonMessage) error {
+					text, _ := json.Marshal(m)
+					return wsutil.WriteServerText(c, text)
+				},
+			}, err
+		},
+		"coder,streamed": func(w http.ResponseWriter, r *http.Request, compress bool) (*jsonSession, error) {
+			c, err := coder.Accept(w, r, &coder.AcceptOptions{CompressionMode: compression(compress)})
+			var rest io.Reader
+			return &jsonSession{
+				read: func(*jsonMessage) (err error) {
+					_, rest, err = c.Reader(ctx)
+					return err
+				},
+				write: func(m jsonMessage) error {
+					text, err := io.ReadAll(rest)
+					if err != nil {
+						return err
+					}
+					return c.Write(ctx, coder.MessageText, text)
+				},
+			}, err
+		},
+	}
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		up := wsadapter.NewUpgrade(w)
+		s, err := decoders[r.URL.Query().Get("with")](up, r, r.URL.Query().Has("compress"))
+		if err != nil {
+			t.Errorf("upgrading: %v", err)
+			return
+		}
+		s.ended = ended
+		wsadapter.Start(up.Conn(), s)
+	})}
+	go srv.Serve(ln)
+	defer srv.Close()
+	for name := range decoders {
+		for _, compress := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,compress=%t", name, compress), func(t *testing.T) {
+				before := wsadapter.ReadStats()
+				url := "ws://" + ln.Addr().String() + "/?with=" + name
+				if compress {
+					url += "&compress"
+				}
+				c, _, err := coder.Dial(ctx, url, &coder.DialOptions{CompressionMode: compression(compress)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.CloseNow()
+				for i := range 4 {
+					if canPark(ln) {
+						testnet.Eventually(t, "the connection waiting", func() bool { return wsadapter.ReadStats().Waiting == before.Waiting+1 })
+					}
+					want := jsonMessage{fmt.Sprint("message ", i, strings.Repeat(" again", 100*i))}
+					var got jsonMessage
+					if err := wsjson.Write(ctx, c, want); err != nil {
+						t.Fatal(err)
+					}
+					if err := wsjson.Read(ctx, c, &got); err != nil || got != want {
+						t.Fatalf("got %v, %v, want %v", got, err, want)
+					}
+				}
+				c.CloseNow()
+				testnet.Receive(t, "the session's end", ended)
+			})
+		}
+	}
+}
+
+// compression returns the mode in which a message may refer to the ones before.
+func compression(on bool) coder.CompressionMode {
+	if on {
+		return coder.CompressionContextTakeover
+	}
+	return coder.CompressionDisabled
 }
 
 // serveIdle serves a connection with a library: in a loop on net, with the adapter on other ways.

@@ -17,7 +17,6 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/internal/webserver"
 )
 
 // TestSoak has many clients on one connection each, with pauses about as long as
@@ -41,7 +40,7 @@ func TestSoak(t *testing.T) {
 		}
 		c.Data(http.StatusOK, "text/plain", body)
 	})
-	way{"", percore.Listen, func(srv *http.Server) webserver.Server {
+	way{"", percore.Listen, func(srv *http.Server) testnet.WebServer {
 		return httpadapter.Wrap(srv, httpadapter.ParkAfter(park))
 	}}.run(t, func(s *stage) {
 		st := s.start(&http.Server{Handler: app}, setup{})

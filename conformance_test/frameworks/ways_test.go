@@ -20,7 +20,6 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/internal/webserver"
 )
 
 func TestMain(m *testing.M) {
@@ -31,23 +30,23 @@ func TestMain(m *testing.M) {
 type way struct {
 	name   string
 	listen testnet.ListenFunc
-	wrap   func(srv *http.Server) webserver.Server
+	wrap   func(srv *http.Server) testnet.WebServer
 }
 
 // ways are all there are. The others are compared with the first.
 var ways = []way{
 	{"net", net.Listen, plain},
 	{"percore", percore.Listen, plain},
-	{"httpadapter", percore.Listen, func(srv *http.Server) webserver.Server { return httpadapter.Wrap(srv) }},
-	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) webserver.Server {
+	{"httpadapter", percore.Listen, func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv) }},
+	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) testnet.WebServer {
 		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0))
 	}},
-	{"httpadapter,fast path", percore.Listen, func(srv *http.Server) webserver.Server {
+	{"httpadapter,fast path", percore.Listen, func(srv *http.Server) testnet.WebServer {
 		return httpadapter.Wrap(srv, httpadapter.FastPath())
 	}},
 }
 
-func plain(srv *http.Server) webserver.Server { return srv }
+func plain(srv *http.Server) testnet.WebServer { return srv }
 
 // A stage is a script's view of the way it runs on, and its notes.
 type stage struct {

@@ -100,7 +100,7 @@ type coderSocket struct {
 }
 
 func dialCoder(ctx context.Context, client *http.Client, url string) (socket, error) {
-	// Without the time-out, which would end the conversation as well.
+	// Without the timeout, which would end the conversation as well.
 	c, _, err := coder.Dial(ctx, url, &coder.DialOptions{HTTPClient: &http.Client{Transport: client.Transport}})
 	if err != nil {
 		return nil, err

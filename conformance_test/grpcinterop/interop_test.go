@@ -176,7 +176,7 @@ var sides = []side{
 }
 
 // TestInterop runs every case over every transport for every server and client.
-// Those of net on both sides validate the set-up.
+// Those of net on both sides validate the setup.
 func TestInterop(t *testing.T) {
 	for _, server := range sides {
 		for _, client := range sides {
