@@ -50,7 +50,7 @@ func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
 
 // After a failure for lack of resources Accept waits this long before it tries
 // again: doubling, as net/http does, so that a short dip costs little and a long
-// one no processor time. The user is told once per period.
+// one no CPU time. The user is told once per period.
 const (
 	backoffMin   = 5 * time.Millisecond
 	backoffMax   = time.Second

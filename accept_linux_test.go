@@ -265,7 +265,7 @@ func TestAcceptDeadline(t *testing.T) {
 				testnet.Within(t, what, func() { err = accept() })
 				wantErr(t, what, err, "accept", os.ErrDeadlineExceeded)
 				if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
-					t.Errorf("%s: got %v, want a time-out", what, err)
+					t.Errorf("%s: got %v, want a timeout", what, err)
 				}
 				want := "accept tcp4 " + ln.Addr().String() + ": i/o timeout"
 				if name != "net" && err.Error() != want {
@@ -320,7 +320,7 @@ func TestAcceptDeadlineShort(t *testing.T) {
 		for i := range 5000 {
 			ln.SetDeadline(time.Now().Add(time.Duration(i % 500)))
 			if _, err := ln.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("deadline %d: got %v, want a time-out", i, err)
+				t.Errorf("deadline %d: got %v, want a timeout", i, err)
 				return
 			}
 		}
@@ -343,7 +343,7 @@ func TestAcceptDeadlineRace(t *testing.T) {
 		accepting.Go(func() {
 			for !stop.Load() {
 				if _, err := ln.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("Accept: got %v, want a time-out", err)
+					t.Errorf("Accept: got %v, want a timeout", err)
 					return
 				}
 			}

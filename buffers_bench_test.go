@@ -18,7 +18,7 @@ var benchmarkListeners = []struct {
 }{
 	{"net", func(network, address string) (net.Listener, error) {
 		var lc net.ListenConfig
-		lc.SetMultipathTCP(false) // which makes every call dearer, and percore doesn't ask for it
+		lc.SetMultipathTCP(false) // which makes every call more expensive, and percore doesn't ask for it
 		return lc.Listen(context.Background(), network, address)
 	}},
 	{"percore", Listen},

@@ -96,7 +96,7 @@ func TestReadBufferHoldsNone(t *testing.T) {
 				b, err := c.ReadBuffer(len("second, which fills it"))
 				reading <- result{b, err}
 			})
-			// A moment later perhaps: it may be stuck in looking in vain.
+			// A moment later perhaps: it may be stuck in looking again and again.
 			testnet.Eventually(t, "a ReadBuffer that waits holds no buffer", func() bool { return pool.ReadStats().BuffersInUse == 0 })
 			io.WriteString(client, text)
 			r := testnet.Receive(t, "ReadBuffer", reading)

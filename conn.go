@@ -75,7 +75,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 // If r is an *os.File, a *net.TCPConn, a *net.UnixConn or a *Conn, or one of these
 // in an *[io.LimitedReader], the kernel moves the bytes by itself where it can
 // (sendfile(2), splice(2); see package zerocopy), and the count, the file's
-// offset and the limit come out as ever. io.Copy gets there by itself. Any other
+// offset and the limit come out as usual. io.Copy gets there by itself. Any other
 // r reads into memory of this call, at most 32 KiB, which is lent to nothing else.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if !c.ok() {
@@ -161,7 +161,7 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 }
 
 // ErrWouldWait is the error of reads that find nothing after [Conn.SetNoWait]. It is a [net.Error]
-// that is temporary and no time-out.
+// that is temporary and no timeout.
 var ErrWouldWait = loop.ErrWouldWait
 
 // SetNoWait decides about reads that find nothing to read: with true they fail with [ErrWouldWait]
@@ -305,16 +305,17 @@ func (c *Conn) deadlineError(err error) error {
 // buffer, only f.
 //
 // f runs on a loop's goroutine, which many connections share: it must not
-// block. Typically it hands the connection to a goroutine of a pool. f is never
+// block, and must not leave it with other profile labels or locked to its
+// thread. Typically it hands the connection to a goroutine of a pool. f is never
 // called from within OnReadable. A nil may be spurious, in which case a read
-// blocks as ever. f may arm the callback again. While it is armed the
+// blocks as usual. f may arm the callback again. While it is armed the
 // connection is not garbage. The loop's goroutine is in no bubble of testing/synctest:
 // f must not use channels and timers that were made in one.
 //
 // f is called for bytes that are in the kernel, not for bytes that a reader above c
 // has taken from there and buffers. Two messages may arrive together: if the reader
 // takes both and returns the first, and the callback is armed then, f is not called
-// until the peer sends more, and the second message waits, for ever if the peer waits
+// until the peer sends more, and the second message waits, forever if the peer waits
 // for the answer. So read until nothing is buffered before arming
 // ([bufio.Reader.Buffered]; see the example). Some readers buffer and don't tell how much,
 // crypto/tls among them: [Conn.SetNoWait] finds out. For WebSocket libraries there is package

@@ -87,7 +87,7 @@ func TestGarbage(t *testing.T) {
 		"deadline passed": func(t *testing.T, c *Conn, client net.Conn) {
 			c.SetReadDeadline(time.Now().Add(time.Millisecond))
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("Read: got %v, want a time-out", err)
+				t.Errorf("Read: got %v, want a timeout", err)
 			}
 		},
 		"addresses": func(t *testing.T, c *Conn, client net.Conn) {
@@ -458,7 +458,7 @@ func init() {
 		for range 3 {
 			c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 			if _, err := c.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
-				exitChild("Read: want a time-out", fmt.Errorf("got %v", err))
+				exitChild("Read: want a timeout", fmt.Errorf("got %v", err))
 			}
 		}
 		// Something goes on while it waits, and data gets through.
@@ -488,7 +488,7 @@ func init() {
 			_, err = c.Write(b)
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			exitChild("Write: want a time-out", err)
+			exitChild("Write: want a timeout", err)
 		}
 		f.Close()
 		c.Close()

@@ -14,7 +14,7 @@ import (
 // BenchmarkCopy passes messages on by io.Copy where the kernel can't, each after the
 // one before has arrived, so that the copy waits in between. The ends that are not
 // in the name are the arm's. "per answer" makes a copy of its own for each message,
-// as an HTTP server does. The processor time is that of all ends.
+// as an HTTP server does. The CPU time is that of all ends.
 func BenchmarkCopy(b *testing.B) {
 	for _, size := range []int{128, 64 << 10, 1 << 20} {
 		for _, c := range []struct {

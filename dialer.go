@@ -24,7 +24,7 @@ func Dial(network, address string) (net.Conn, error) {
 	return d.Dial(network, address)
 }
 
-// DialTimeout is Dial with a time-out, which includes resolving the address.
+// DialTimeout is Dial with a timeout, which includes resolving the address.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	d := Dialer{Timeout: timeout}
 	return d.Dial(network, address)

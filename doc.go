@@ -10,7 +10,7 @@
 //
 // Everything that package net promises of a Listener and a Conn: blocking
 // calls, deadlines, half-close, concurrency, addresses, error types and texts.
-// The differences are in one table in the README.
+// The differences are in one table, docs/DIFFERENCES.md.
 //
 // Connections that wait keep the things that the code above them keeps: a goroutine in Read and
 // its buffers. Package adapters/httpadapter, [Conn.OnReadable] and [Conn.ReadReady] do without.

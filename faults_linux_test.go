@@ -270,14 +270,14 @@ func (s *session) script(c *Conn) {
 		{"past deadline", func() error {
 			c.SetReadDeadline(time.Unix(1, 0))
 			if n, err := c.Read(buf); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-				return fmt.Errorf("Read: got %d, %w, want a time-out", n, err)
+				return fmt.Errorf("Read: got %d, %w, want a timeout", n, err)
 			}
 			return hangs()
 		}},
 		{"deadline", func() error {
 			c.SetReadDeadline(time.Now().Add(2 * time.Millisecond))
 			if n, err := c.Read(buf); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-				return fmt.Errorf("Read: got %d, %w, want a time-out", n, err)
+				return fmt.Errorf("Read: got %d, %w, want a timeout", n, err)
 			}
 			return hangs()
 		}},

@@ -44,7 +44,7 @@ func limitDescriptors(n int) {
 	}
 }
 
-// cpuTime returns how much processor time the process has used.
+// cpuTime returns how much CPU time the process has used.
 func cpuTime() time.Duration {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
@@ -186,7 +186,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Errorf("tried %d times in %v, want at most %d", after.Backoffs, after.Elapsed, triesMax)
 	}
 	if used, passed := after.CPU-before.CPU, after.Elapsed-before.Elapsed; used > passed/2 {
-		t.Errorf("used %v of processor time in %v of waiting", used, passed)
+		t.Errorf("used %v of CPU time in %v of waiting", used, passed)
 	}
 
 	var all sync.WaitGroup

@@ -60,7 +60,7 @@ type ListenConfig struct {
 	// LeastLoaded places each new connection on the loop with the fewest, so that all
 	// loops of the group are in use. Without it, loops follow the load: a further loop
 	// gets connections when those in use have many (see loop.Group.Place), which costs
-	// less processor time. With the strategy loop.Thread the kernel, which hashes
+	// less CPU time. With the strategy loop.Thread the kernel, which hashes
 	// addresses, chooses the loop, unless LeastLoaded is set; on a unix or an inherited
 	// socket, where it has no choice, LeastLoaded makes no difference then.
 	LeastLoaded bool
@@ -132,7 +132,7 @@ func (lc *ListenConfig) MultipathTCP() bool { return lc.multipathTCP }
 
 // SetMultipathTCP makes Listen accept Multipath TCP (RFC 8684) if the kernel
 // can. Unlike package net's, percore's listeners don't unless told to: on Linux
-// it makes every system call on a connection dearer, even when the peer speaks
+// it makes every system call on a connection more expensive, even when the peer speaks
 // plain TCP.
 func (lc *ListenConfig) SetMultipathTCP(use bool) { lc.multipathTCP = use }
 

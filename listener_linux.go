@@ -38,7 +38,8 @@ type listener struct {
 	// atomic
 	counts acceptCounts
 	pauses atomic.Uint64 // calls of Pause and Resume: odd while the listener is paused
-	moving atomic.Bool   // package handover moves it
+	moving atomic.Bool   // package handover moves it, or has done so
+	moved  atomic.Bool   // it has done so
 	unlink atomic.Bool   // remove the unix socket's file on close
 	copied struct {      // the sockets that code outside has had a chance to copy
 		some, all atomic.Bool

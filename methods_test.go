@@ -4,6 +4,8 @@ import (
 	"net"
 	"reflect"
 	"testing"
+
+	"github.com/percore/percore/internal/testnet"
 )
 
 // TestMethodSets checks that all methods that a library may look for by interface on
@@ -46,4 +48,33 @@ func signature(m reflect.Method) string {
 		out = append(out, m.Type.Out(i))
 	}
 	return reflect.FuncOf(in, out, m.Type.IsVariadic()).String()
+}
+
+// TestWrappers decides on all methods that wrappers have of the connections of package net in them.
+func TestWrappers(t *testing.T) {
+	testnet.CheckMethods[*netConn](t, testnet.MethodTable{
+		Own: `AtEnd CancelOnReadable Close CloseRead File LocalAddr NotifyReadable OnReadable Read ReadBuffer ReadReady
+			RemoteAddr RemoteAddrPort SetDeadline SetNoWait SetReadDeadline SyscallConn TryRead WriteBuffers WriteTo`,
+		Promoted: map[string]string{
+			"the write half's": "CloseWrite ReadFrom SetWriteDeadline Write",
+			"options of the socket, which both halves share": `MultipathTCP SetKeepAlive SetKeepAliveConfig
+				SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer`,
+		},
+	})
+	testnet.CheckMethods[netRawConn](t, testnet.MethodTable{
+		Own:      "Write",
+		Promoted: map[string]string{"the read half's": "Control Read"},
+	})
+	const counted = "only Close gives the place back, and only the addresses can be the PROXY header's"
+	const both = `CloseRead CloseWrite File Read ReadFrom SetDeadline SetReadBuffer SetReadDeadline SetWriteBuffer
+		SetWriteDeadline SyscallConn Write`
+	testnet.CheckMethods[*admittedTCP](t, testnet.MethodTable{
+		Own: "Close LocalAddr RemoteAddr",
+		Promoted: map[string]string{counted: both + ` MultipathTCP SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod
+			SetLinger SetNoDelay WriteTo`},
+	})
+	testnet.CheckMethods[*admittedUnix](t, testnet.MethodTable{
+		Own:      "Close LocalAddr RemoteAddr",
+		Promoted: map[string]string{counted: both + " ReadFromUnix ReadMsgUnix WriteMsgUnix WriteTo WriteToUnix"},
+	})
 }

@@ -73,7 +73,7 @@ func hold(b *testing.B, held int, get, put func(i int)) {
 	b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op")
 }
 
-// cpuTime returns the processor time that the process has used, the garbage
+// cpuTime returns the CPU time that the process has used, the garbage
 // collector's included. Unlike the time on the clock it means something on a machine
 // that does other work.
 func cpuTime() time.Duration {

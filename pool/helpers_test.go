@@ -32,12 +32,12 @@ func panicOf(f func()) (message string) {
 }
 
 // eventually collects garbage until ok reports true. The generous limit only
-// keeps a failure from lasting for ever.
+// keeps a failure from lasting forever.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("in vain: %s", what)
+			t.Fatalf("no result: %s", what)
 		}
 		runtime.GC()
 		time.Sleep(time.Millisecond)

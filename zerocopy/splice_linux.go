@@ -23,7 +23,7 @@ const drainByCopyBytes = 32 << 10
 // Small messages are copied. That takes two system calls a message; with splice it
 // is three, since a splice that moved little does not mean that nothing is left, as
 // it does for a read (epoll(7), "Questions and answers", 9). Measured: a fifth less
-// processor time at 128 bytes, a tenth at 4 KiB.
+// CPU time at 128 bytes, a tenth at 4 KiB.
 const (
 	smallMax  = 4 << 10  // bytes that splice has moved at once
 	smallRun  = 8        // times in a row, before copying begins
