@@ -106,8 +106,8 @@ func (c *Conn) checkTimeouts() {
 // Timer is a call of After that is to come.
 type Timer struct{ call *laterCall }
 
-// laterCall is a call of After. Whoever sets settled, the call or Stop, has it: the engine's timer
-// alone can't say, since between its end and the call the function waits in the loop's queue.
+// laterCall is a call of After. The first to set settled decides, the call or Stop: the engine's timer
+// alone can't tell, since between its end and the call the function waits in the loop's queue.
 type laterCall struct {
 	settled atomic.Bool
 	timer   timer
