@@ -4,212 +4,203 @@ package percore
 
 import (
 	"errors"
-	"log/slog"
+	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sys"
-	"github.com/percore/percore/loop"
 )
 
-// The sockets of a listener travel to a successor as files. All must travel: each
-// has a backlog of its own, and the kernel resets the connections in it when the
-// socket's last descriptor is closed (unless net.ipv4.tcp_migrate_req is 1).
+// This is the engine's side of package moving.
 
-// fileListener makes a listener of copies of the files' sockets, of which there is
-// at least one.
-func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
-	l, err := lc.adoptFile(files[0])
-	if err != nil {
-		return nil, fileError(files, 0, err)
-	}
-	for i := 1; i < len(files); i++ {
-		if err := l.addFile(lc, files, i); err != nil {
-			l.close()
-			return nil, fileError(files, i, err)
+func init() {
+	moving.ListenerOf = func(l net.Listener) moving.Listener {
+		if l, ok := l.(*Listener); ok && l.ok() {
+			return movingListener{l}
 		}
-	}
-	if err := l.open(); err != nil {
-		l.close()
-		return nil, fileOpError(l.addr, err)
-	}
-	return l, nil
-}
-
-// adoptFile makes a listener of the first file. Like addFile it returns errors of
-// type *net.OpError.
-func (lc *ListenConfig) adoptFile(f *os.File) (*listener, error) {
-	nl, err := netFileListener(f)
-	if err != nil {
-		return nil, err
-	}
-	l, err := lc.adopt(nl.Addr().Network(), nl)
-	if err != nil {
-		return nil, fileOpError(nl.Addr(), err)
-	}
-	if err := checkListens(l.sockets[0]); err != nil {
-		err = fileOpError(l.addr, err)
-		l.close()
-		return nil, err
-	}
-	return l, nil
-}
-
-// netFileListener has package net say whether f is a socket that can be listened
-// on.
-func netFileListener(f *os.File) (net.Listener, error) {
-	nl, err := net.FileListener(f)
-	if err != nil {
-		return nil, err
-	}
-	if ua, ok := nl.Addr().(*net.UnixAddr); ok && ua.Net != "unix" {
-		nl.Close()
-		return nil, fileOpError(ua, errors.New("percore serves stream sockets only; use net.FileListener for "+ua.Net))
-	}
-	return nl, nil
-}
-
-// addFile adds the socket of files[index], which must be another socket that
-// listens where the first does.
-func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error {
-	nl, err := netFileListener(files[index])
-	if err != nil {
-		return err
-	}
-	if err := l.add(lc, nl); err != nil {
-		return fileOpError(l.addr, err)
-	}
-	socket := l.sockets[len(l.sockets)-1]
-	if err := checkFile(files, index, nl.Addr(), l.addr); err != nil {
-		return err
-	}
-	if err := checkListens(socket); err != nil {
-		return fileOpError(l.addr, err)
-	}
-	if kind := l.kindOf(socket); kind != l.connOptions.kind {
-		return fileOpError(l.addr, errors.New("one is Multipath TCP and the other is not"))
-	}
-	return nil
-}
-
-// kindOf returns the promises that reads on the connections of a listening socket can rely on.
-func (l *listener) kindOf(socket int) loop.StreamKind {
-	proto, _ := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if proto != unix.IPPROTO_TCP {
-		return loop.Plain // of MPTCP, too, which an inherited socket may be
-	}
-	if !sys.IsPlainTCP(socket) {
-		l.connOptions.altered.Store(true)
-	}
-	return loop.TCP
-}
-
-// checkListens fails if the socket is a connection's, on which Accept would wait
-// forever.
-func checkListens(socket int) error {
-	listens, errno := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
-	if errno == 0 && listens == 0 {
-		return syscall.EINVAL
-	}
-	return nil
-}
-
-// files returns copies of the first n sockets, of all if n < 0. Their
-// descriptors stay non-blocking, also when they are asked for by Fd: the flag is
-// the socket's, and this listener's accept4 must not block either.
-func (l *listener) files(n int) ([]*os.File, error) {
-	if n < 0 {
-		n = len(l.sockets)
-	}
-	files := make([]*os.File, 0, n)
-	for i := range n {
-		f, err := l.dup(i)
-		if err != nil {
-			for _, f := range files {
-				f.Close()
-			}
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	if n == len(l.sockets) {
-		l.copied.all.Store(true)
-	} else {
-		l.copied.some.Store(true)
-	}
-	return files, nil
-}
-
-func (l *listener) dup(index int) (*os.File, error) {
-	var fd int
-	var errno syscall.Errno
-	if err := l.control(index, func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
-		return nil, err
-	}
-	if errno != 0 {
-		return nil, os.NewSyscallError("fcntl", errno)
-	}
-	return os.NewFile(uintptr(fd), l.network+":"+l.addr.String()+"->"), nil // net's name for it
-}
-
-// leaving is close's knowledge of a listener, a part of whose sockets may have
-// been handed over, to find out afterwards whether that is so.
-type leaving struct {
-	name   string // of the address
-	count  int    // sockets
-	addr   unix.RawSockaddrAny
-	length uint32 // of addr
-	v6only int
-}
-
-// leave returns nil if there is nothing to find out. It is called while the sockets
-// are open.
-//
-// A program that hands over a listener by File, or by a copy that it makes in
-// SyscallConn's Control, as it does with package net, hands over one of the sockets.
-// Neither method can know the purpose of the copy. But if, after Close, a socket listens
-// at the address, then the port has changed hands without the other sockets.
-func (l *listener) leave() *leaving {
-	if len(l.sockets) < 2 || l.copied.all.Load() || !l.copied.some.Load() {
 		return nil
 	}
-	a := &leaving{name: l.addr.String(), count: len(l.sockets)}
-	var errno syscall.Errno
-	if a.length, errno = sys.Getsockname(l.sockets[0], &a.addr); errno != 0 {
-		return nil
+	moving.ArrivalOf = func(c net.Conn) moving.Arrival {
+		if c, ok := c.(*Conn); ok && c.ok() {
+			return c.sock.arrival()
+		}
+		return moving.Arrival{}
 	}
-	a.v6only, _ = sys.GetsockoptInt(l.sockets[0], unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) // fails on IPv4
-	return a
+	moving.Hold = func(c net.Conn) { c.(*Conn).hold() }
+	moving.Release = func(c net.Conn) { c.(*Conn).release() }
 }
 
-// left reports the loss, if there is one. It is called when the sockets are closed.
-func (a *leaving) left() {
-	if a == nil || !a.listens() {
+// hold takes the finalizer away, for an owner that refers to c until it closes it.
+func (c *Conn) hold() { runtime.SetFinalizer(c, nil) }
+
+// release makes the garbage collector close c once no object refers to it. A second finalizer would
+// end the program, so one that is there already goes first: a user may have two owners of a
+// connection by mistake.
+func (c *Conn) release() {
+	runtime.SetFinalizer(c, nil)
+	runtime.SetFinalizer(c, (*Conn).Close)
+}
+
+// arrival returns the properties by which another process makes a connection of the socket.
+func (s *sock) arrival() moving.Arrival {
+	return moving.Arrival{Served: s.options.served, Client: s.client()}
+}
+
+// client returns the header that setClient was given.
+func (s *sock) client() proxyproto.Header {
+	p := s.addrs.Load()
+	if p == nil || !p.fixed {
+		return proxyproto.Header{}
+	}
+	if remote, ok := p.remote.(*net.UnixAddr); ok {
+		local := p.local.(*net.UnixAddr)
+		return proxyproto.Header{IsUnix: true, SourceName: remote.Name, DestinationName: local.Name}
+	}
+	return proxyproto.Header{Source: addrPortOf(p.remote), Destination: addrPortOf(p.local)}
+}
+
+// movingListener is a Listener for package handover.
+type movingListener struct{ *Listener }
+
+func (l movingListener) Begin() bool { return l.listener.moving.CompareAndSwap(false, true) }
+func (l movingListener) End()        { l.listener.moving.Store(false) }
+
+func (l movingListener) SetMoved()     { l.listener.moved.Store(true) }
+func (l movingListener) IsMoved() bool { return l.listener.moved.Load() }
+
+func (l movingListener) Pause()  { l.listener.pause(true) }
+func (l movingListener) Resume() { l.listener.pause(false) }
+
+func (l movingListener) UnlinkOnClose() bool { return l.listener.unlink.Load() }
+
+func (l movingListener) SetUnlinkOnClose(unlink bool) {
+	l.listener.unlink.Store(unlink)
+	if !unlink {
 		return
 	}
-	slog.Warn("percore: a listener was closed whose address is still listened on, but not by all of its sockets:"+
-		" connections that waited on the others were reset; hand all over, with Listener.Files and FileListeners",
-		"address", a.name, "sockets", a.count)
+	l.listener.mu.Lock()
+	closed := l.listener.mu.closed
+	l.listener.mu.Unlock()
+	if closed && l.listener.unlink.Swap(false) { // or close, which is under way, has seen it
+		removeSocketFile(l.listener.addr)
+	}
 }
 
-// listens reports whether a socket listens at the address. Then, and only then,
-// bind(2) fails with EADDRINUSE on a socket with SO_REUSEADDR, which all that
-// belong to the port have: connections are no obstacle.
-func (a *leaving) listens() bool {
-	family := int(a.addr.Addr.Family)
-	fd, errno := sys.Socket(family)
-	if errno != 0 {
+func (l movingListener) IsOpen() bool { return l.listener.control(0, func(uintptr) {}) == nil }
+
+func (l movingListener) Settled() bool {
+	defer runtime.KeepAlive(l.holder)
+	return l.listener.settled()
+}
+
+func (l movingListener) Adopt(fd int, c moving.Arrival) error {
+	defer runtime.KeepAlive(l.holder)
+	if err := l.listener.adoptConn(fd, c); err != nil {
+		return &net.OpError{Op: "adopt", Net: l.listener.network, Addr: l.listener.addr, Err: err}
+	}
+	return nil
+}
+
+// isPaused reports whether Accept leaves connections in the backlog.
+func (l *listener) isPaused() bool { return l.pauses.Load()%2 == 1 }
+
+// pause pauses the listener, or ends that.
+func (l *listener) pause(paused bool) {
+	l.mu.Lock()
+	if l.isPaused() != paused {
+		l.pauses.Add(1)
+	}
+	l.mu.Unlock()
+	l.wake()
+}
+
+// settled is moving.Listener's. When a call of Accept has found the listener paused no connection leaves
+// the backlog any more, since one goroutine at a time looks. And all goroutines have come back for the
+// next connection when as many wait as there have ever been at a time.
+func (l *listener) settled() bool {
+	all := l.acceptors()
+	for _, a := range all {
+		if !a.arrivals.isEmpty() {
+			return false
+		}
+	}
+	if !l.adopted.isEmpty() {
 		return false
 	}
-	defer sys.Close(fd)
-	if sys.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) != 0 {
-		return false
+	for _, a := range all {
+		most := a.waitingMost.Load()
+		if most > 0 && (a.lastPause.Load() != l.pauses.Load() || a.waiting.Load() != most) {
+			return false
+		}
 	}
-	if family == unix.AF_INET6 && sys.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, a.v6only) != 0 {
-		return false
+	return true
+}
+
+// adoptConn gives a connection of another process to Accept. It owns nfd.
+func (l *listener) adoptConn(nfd int, m moving.Arrival) error {
+	from, err := l.checkConn(nfd)
+	if err != nil || from.Addr.Family == unix.AF_UNSPEC { // it was reset meanwhile
+		sys.Close(nfd)
+		return err
 	}
-	return sys.Bind(fd, &a.addr, a.length) == syscall.EADDRINUSE
+	l.admission.take()
+	c, err := newConn(l.place(), nfd, l.served, from)
+	if err != nil {
+		l.admission.release()
+		return err
+	}
+	w := &arrival{a: l.all, c: c, client: m.Client, options: l.connOptions, counter: countAdopted}
+	if m.Served {
+		w.options = l.served
+	}
+	c.sock.options = l.awaiting
+	if !l.adopted.adopt(w) {
+		c.Close()
+		return net.ErrClosed
+	}
+	l.wake()
+	return nil
+}
+
+// checkConn makes sure that nfd is a connection such as accept4 returns from the listener's
+// sockets, and returns the peer's address. That has no family if the connection has ended.
+func (l *listener) checkConn(nfd int) (*unix.RawSockaddrAny, error) {
+	for _, property := range []struct {
+		option int
+		name   string
+	}{{unix.SO_TYPE, "type"}, {unix.SO_DOMAIN, "family"}, {unix.SO_PROTOCOL, "protocol"}} {
+		got, errno := sys.GetsockoptInt(nfd, unix.SOL_SOCKET, property.option)
+		if errno != 0 {
+			return nil, fmt.Errorf("descriptor %d is not a connection: %w", nfd, os.NewSyscallError("getsockopt", errno))
+		}
+		var want int
+		err := l.control(0, func(s uintptr) { want, errno = sys.GetsockoptInt(int(s), unix.SOL_SOCKET, property.option) })
+		switch {
+		case err != nil:
+			return nil, net.ErrClosed
+		case errno != 0:
+			return nil, os.NewSyscallError("getsockopt", errno)
+		case got != want && (want != unix.IPPROTO_MPTCP || got != unix.IPPROTO_TCP): // the peer may not know it
+			return nil, fmt.Errorf("the connection's %s is %d, and that of the listener's socket %d", property.name, got, want)
+		}
+	}
+	if listens, errno := sys.GetsockoptInt(nfd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); errno != 0 || listens != 0 {
+		return nil, errors.New("the socket listens, and is not a connection")
+	}
+	from := new(unix.RawSockaddrAny)
+	if errno := sys.Getpeername(nfd, from); errno == syscall.ENOTCONN {
+		return new(unix.RawSockaddrAny), nil
+	} else if errno != 0 {
+		return nil, os.NewSyscallError("getpeername", errno)
+	}
+	if err := syscall.SetNonblock(nfd, true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return from, nil
 }

@@ -3,448 +3,521 @@
 package percore
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
+	"net/netip"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
-// load is clients that connect, ask for their server's name, and disconnect, for as long
-// as they are not stopped.
-type load struct {
-	t       *testing.T
-	address string
-	stopped atomic.Bool
-	clients sync.WaitGroup
-
-	mu struct {
-		sync.Mutex
-		served map[string]int // connections, by the name of the server
-	}
-}
-
-func startLoad(t *testing.T, address string) *load {
-	l := &load{t: t, address: address}
-	l.mu.served = map[string]int{}
-	for range 6 {
-		l.clients.Go(l.client)
-	}
-	t.Cleanup(l.stop)
-	return l
-}
-
-func (l *load) stop() {
-	l.stopped.Store(true)
-	l.clients.Wait()
-}
-
-func (l *load) client() {
-	for !l.stopped.Load() {
-		name, err := testnet.AskName(l.address)
-		if err != nil {
-			l.t.Errorf("a client: got %v, want to be served", err)
-			return
-		}
-		l.mu.Lock()
-		l.mu.served[name]++
-		l.mu.Unlock()
-	}
-}
-
-// awaitServer waits until a server of that name has had a few connections.
-func (l *load) awaitServer(name string) {
-	l.t.Helper()
-	testnet.Eventually(l.t, "connections served by "+name, func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.mu.served[name] >= 5 || l.t.Failed()
-	})
-}
-
-// copyOf returns copies of ln's sockets, which are closed when the test ends.
-func copyOf(t testing.TB, ln *Listener) []*os.File {
+// movable returns a listener and its part for package handover.
+func movable(t *testing.T, lc ListenConfig, network string) (*Listener, moving.Listener) {
 	t.Helper()
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		address = t.TempDir() + "/s"
+	}
+	ln, err := lc.Listen(t.Context(), network, address)
+	if err != nil {
+		t.Fatalf("Listen: %v", err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln.(*Listener), moving.ListenerOf(ln)
+}
+
+// acceptAll accepts until the listener is closed.
+func acceptAll(ln net.Listener) <-chan net.Conn {
+	conns := make(chan net.Conn, 1000)
+	go func() {
+		defer close(conns)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			conns <- c
+		}
+	}()
+	return conns
+}
+
+// descriptor returns a copy of c's descriptor.
+func descriptor(t *testing.T, c net.Conn) int {
+	t.Helper()
+	fd := -1
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err == nil {
+		ctlErr := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+		err = errors.Join(err, ctlErr)
+	}
+	if err != nil {
+		t.Fatalf("copying a descriptor: %v", err)
+	}
+	return fd
+}
+
+// move moves c from its listener to another one, as package handover does, and closes the original.
+func move(t *testing.T, c net.Conn, served bool, to moving.Listener) {
+	t.Helper()
+	a := moving.ArrivalOf(c)
+	a.Served = served
+	if err := to.Adopt(descriptor(t, c), a); err != nil {
+		t.Fatalf("Adopt: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+}
+
+// mustEcho sends from one end to the other and back.
+func mustEcho(t *testing.T, a, b net.Conn, text string) {
+	t.Helper()
+	p := make([]byte, len(text))
+	for _, ends := range [2][2]net.Conn{{a, b}, {b, a}} {
+		if _, err := io.WriteString(ends[0], text); err != nil {
+			t.Fatalf("Write: %v", err)
+		}
+		_ = ends[1].SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		if _, err := io.ReadFull(ends[1], p); err != nil || string(p) != text {
+			t.Fatalf("Read: got %q, %v, want %q", p, err, text)
+		}
+		_ = ends[1].SetReadDeadline(time.Time{})
+	}
+}
+
+// A connection goes on on another listener, with what it has not read yet, and its addresses.
+func TestAdopt(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		for _, perLoop := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s perLoop=%v", network, perLoop), func(t *testing.T) {
+				from, _ := movable(t, ListenConfig{}, network)
+				to, mover := movable(t, ListenConfig{}, network)
+				source := acceptAll(from)
+				var target <-chan net.Conn
+				if perLoop {
+					all := make(chan net.Conn, 1000)
+					split, err := to.PerLoop()
+					if err != nil {
+						t.Fatalf("PerLoop: %v", err)
+					}
+					for _, l := range split {
+						go func() {
+							for c := range acceptAll(l) {
+								all <- c
+							}
+						}()
+					}
+					target = all
+				} else {
+					target = acceptAll(to)
+				}
+				for _, served := range []bool{false, true} {
+					client, err := net.Dial(network, from.Addr().String())
+					if err != nil {
+						t.Fatalf("Dial: %v", err)
+					}
+					defer client.Close()
+					c := testnet.Receive(t, "Accept", source)
+					mustEcho(t, client, c, "before")
+					if _, err := io.WriteString(client, "unread"); err != nil {
+						t.Fatalf("Write: %v", err)
+					}
+					want := fmt.Sprint(c.LocalAddr(), c.RemoteAddr())
+					move(t, c, served, mover)
+					moved := testnet.Receive(t, "Accept", target)
+					if got := fmt.Sprint(moved.LocalAddr(), moved.RemoteAddr()); got != want {
+						t.Errorf("addresses: got %s, want %s", got, want)
+					}
+					p := make([]byte, 6)
+					if _, err := io.ReadFull(moved, p); err != nil || string(p) != "unread" {
+						t.Fatalf("Read: got %q, %v", p, err)
+					}
+					mustEcho(t, client, moved, "after")
+					if got := moving.ArrivalOf(moved).Served; got != served {
+						t.Errorf("Served: got %v, want %v", got, served)
+					}
+					if err := moved.Close(); err != nil {
+						t.Fatalf("Close: %v", err)
+					}
+					if n, err := client.Read(p); n != 0 || err != io.EOF {
+						t.Errorf("Read after Close: got %d, %v, want 0, EOF", n, err)
+					}
+				}
+				stats := to.Stats()
+				if stats.Adopted != 2 || stats.Accepted != 0 || stats.Open != 0 {
+					t.Errorf("counters: got %+v, want 2 adopted, none accepted, none open", stats)
+				}
+				if stats := from.Stats(); stats.Open != 0 {
+					t.Errorf("counters of the predecessor: got %d open, want 0", stats.Open)
+				}
+			})
+		}
+	}
+}
+
+// The addresses in a PROXY header come along.
+func TestAdoptProxied(t *testing.T) {
+	lc := ListenConfig{ProxyProtocol: loopback()}
+	from, _ := movable(t, lc, "tcp")
+	to, mover := movable(t, lc, "tcp")
+	source, target := acceptAll(from), acceptAll(to)
+	for header, want := range map[string]string{
+		headerV1: serverV1 + " " + clientV1,
+		headerV2: serverV2 + " " + clientV2,
+		"\r\n\r\n\x00\r\nQUIT\n\x21\x31\x00\xd8/run/a" + strings.Repeat("\x00", 102) + "/run/b" + strings.Repeat("\x00", 102): "/run/b /run/a",
+	} {
+		client, err := net.Dial("tcp", from.Addr().String())
+		if err != nil {
+			t.Fatalf("Dial: %v", err)
+		}
+		defer client.Close()
+		if _, err := io.WriteString(client, header+"PROXY no header"); err != nil {
+			t.Fatalf("Write: %v", err)
+		}
+		move(t, testnet.Receive(t, "Accept", source), true, mover)
+		c := testnet.Receive(t, "Accept", target)
+		if got := fmt.Sprint(c.LocalAddr(), " ", c.RemoteAddr()); got != want {
+			t.Errorf("addresses: got %s, want %s", got, want)
+		}
+		p := make([]byte, 15)
+		if _, err := io.ReadFull(c, p); err != nil || string(p) != "PROXY no header" {
+			t.Errorf("Read: got %q, %v: want what is behind the header", p, err)
+		}
+		c.Close()
+	}
+}
+
+// MaxConns counts connections that were adopted, and takes them beyond its number; OnAccept may refuse
+// them, and OnClose is told of those that it took.
+func TestAdoptAdmission(t *testing.T) {
+	var accepted, closed atomic.Int64
+	var refuse atomic.Bool
+	lc := ListenConfig{
+		MaxConns: 1,
+		OnAccept: func(_, remote netip.AddrPort) bool {
+			if !remote.IsValid() {
+				t.Errorf("OnAccept: remote is not valid")
+			}
+			if refuse.Load() {
+				return false
+			}
+			accepted.Add(1)
+			return true
+		},
+		OnClose: func(netip.AddrPort, netip.AddrPort) { closed.Add(1) },
+	}
+	from, _ := movable(t, ListenConfig{}, "tcp")
+	to, mover := movable(t, lc, "tcp")
+	source, target := acceptAll(from), acceptAll(to)
+	var conns []net.Conn
+	for range 3 {
+		_, c := pairThrough(t, from, source)
+		move(t, c, true, mover)
+		conns = append(conns, testnet.Receive(t, "Accept", target))
+	}
+	if n := to.Stats().Open; n != 3 {
+		t.Errorf("Open: got %d, want 3", n)
+	}
+	fresh, err := net.Dial("tcp", to.Addr().String())
+	if err != nil {
+		t.Fatalf("Dial: %v", err)
+	}
+	defer fresh.Close()
+	for i, c := range conns {
+		select {
+		case <-target:
+			t.Fatalf("a connection was accepted while %d others were open", len(conns)-i)
+		case <-time.After(20 * time.Millisecond):
+		}
+		c.Close()
+	}
+	c := testnet.Receive(t, "Accept below the limit", target)
+	c.Close()
+	refuse.Store(true)
+	client, c := pairThrough(t, from, source)
+	move(t, c, true, mover)
+	_ = client.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	if n, err := client.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("Read of a refused connection: got %d, %v, want 0, EOF", n, err)
+	}
+	testnet.Eventually(t, "all closed", func() bool { return to.Stats().Open == 0 })
+	if accepted.Load() != 4 || closed.Load() != 4 || to.Stats().Refused != 1 {
+		t.Errorf("got %d accepted, %d closed, %d refused, want 4, 4, 1", accepted.Load(), closed.Load(), to.Stats().Refused)
+	}
+}
+
+// pairThrough returns a client's connection and what source got of it.
+func pairThrough(t *testing.T, to net.Listener, source <-chan net.Conn) (client, accepted net.Conn) {
+	t.Helper()
+	client, err := net.Dial(to.Addr().Network(), to.Addr().String())
+	if err != nil {
+		t.Fatalf("Dial: %v", err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client, testnet.Receive(t, "Accept", source)
+}
+
+// Descriptors that are no connections are refused, and closed.
+func TestAdoptBad(t *testing.T) {
+	ln, mover := movable(t, ListenConfig{}, "tcp")
+	socket := func(family, kind int) int {
+		fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatalf("socket: %v", err)
+		}
+		return fd
+	}
+	file, err := os.Open("handover_linux_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	file.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(pair[1])
 	files, err := ln.Files()
 	if err != nil {
 		t.Fatalf("Files: %v", err)
 	}
-	t.Cleanup(func() { closeAll(files) })
-	return files
-}
-
-func closeAll(files []*os.File) {
+	listening, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, f := range files {
 		f.Close()
 	}
+	for _, c := range []struct {
+		name, want string
+		fd         int
+	}{
+		{"a file", "not a connection", plain},
+		{"a datagram socket", "type is 2", socket(unix.AF_INET, unix.SOCK_DGRAM)},
+		{"of another family", "family is 10", socket(unix.AF_INET6, unix.SOCK_STREAM)},
+		{"a unix socket", "family is 1,", pair[0]},
+		{"a listening one", "listens", listening},
+	} {
+		err := mover.Adopt(c.fd, moving.Arrival{})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
+		}
+		if _, err := unix.FcntlInt(uintptr(c.fd), unix.F_GETFD, 0); err != unix.EBADF {
+			t.Errorf("%s: the descriptor is open", c.name)
+		}
+	}
+	// One whose peer has reset it is no mistake of the other process.
+	if err := mover.Adopt(socket(unix.AF_INET, unix.SOCK_STREAM), moving.Arrival{}); err != nil {
+		t.Errorf("a socket without a peer: got %v", err)
+	}
+	if n := ln.Stats().Open; n != 0 {
+		t.Errorf("Open: got %d, want 0", n)
+	}
 }
 
-// accepting returns the listeners to call Accept on: ln, or one for each loop.
-func accepting(t testing.TB, ln *Listener, perLoop bool) []*Listener {
-	t.Helper()
-	if !perLoop {
-		return []*Listener{ln}
+// A listener that is closed closes connections that Accept has not returned.
+func TestAdoptAndClose(t *testing.T) {
+	from, _ := movable(t, ListenConfig{}, "tcp")
+	to, mover := movable(t, ListenConfig{}, "tcp")
+	source := acceptAll(from)
+	client, c := pairThrough(t, from, source)
+	move(t, c, true, mover)
+	to.Close()
+	_ = client.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	if n, err := client.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("Read: got %d, %v, want 0, EOF", n, err)
 	}
-	parts, err := ln.PerLoop()
+	_, c = pairThrough(t, from, source)
+	if err := mover.Adopt(descriptor(t, c), moving.Arrival{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Adopt after Close: got %v, want %v", err, net.ErrClosed)
+	}
+}
+
+// A paused listener leaves connections in the backlog, where another process finds them, and goes
+// on afterwards.
+func TestPause(t *testing.T) {
+	for _, max := range []int{0, 100} {
+		ln, mover := movable(t, ListenConfig{MaxConns: max}, "tcp")
+		conns := acceptAll(ln)
+		_, c := pairThrough(t, ln, conns)
+		c.Close()
+		mover.Pause()
+		testnet.Eventually(t, "Settled", mover.Settled)
+		client, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatalf("Dial: %v", err)
+		}
+		defer client.Close()
+		select {
+		case <-conns:
+			t.Fatal("Accept returned a connection while the listener was paused")
+		case <-time.After(20 * time.Millisecond):
+		}
+		mover.Resume()
+		c = testnet.Receive(t, "Accept after Resume", conns)
+		mustEcho(t, client, c, "resumed")
+		c.Close()
+	}
+}
+
+// While connections come, a pause is settled only when the last of them has been passed on: none comes
+// out of Accept after that.
+func TestPauseUnderLoad(t *testing.T) {
+	ln, mover := movable(t, ListenConfig{}, "tcp")
+	var passed atomic.Int64
+	split, err := ln.PerLoop()
 	if err != nil {
 		t.Fatalf("PerLoop: %v", err)
 	}
-	return parts
-}
-
-// TestHandOver hands the sockets of a listener to a successor again and again,
-// under load: to one with as many loops as there are sockets, fewer, or more, by one
-// goroutine and by one per loop. No client may notice.
-func TestHandOver(t *testing.T) {
-	testnet.NoLeaks(t)
-	const generations = 30
-	groups := []*loop.Group{newGroup(t, 3), newGroup(t, 1), newGroup(t, 2), newGroup(t, 5)}
-	ln := listen(t, ListenConfig{Group: groups[0]}, "tcp4", "127.0.0.1:0")
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	serving.Go(func() { testnet.ServeName(ln, "0") })
-	load := startLoad(t, ln.Addr().String())
-	load.awaitServer("0")
-	for generation := 1; generation <= generations; generation++ {
-		name := strconv.Itoa(generation)
-		files, err := ln.Files()
-		if err != nil || len(files) != 3 {
-			t.Fatalf("Files: got %d, %v, want 3", len(files), err)
-		}
-		lc := ListenConfig{Group: groups[generation%len(groups)]}
-		heir, err := lc.FileListeners(files...)
-		closeAll(files)
-		if err != nil {
-			t.Fatalf("FileListeners: %v", err)
-		}
-		t.Cleanup(func() { heir.Close() })
-		for _, part := range accepting(t, heir.(*Listener), generation%3 == 0) {
-			serving.Go(func() { testnet.ServeName(part, name) })
-		}
-		if err := ln.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		load.awaitServer(name)
-		ln = heir.(*Listener)
-	}
-	load.stop()
-	ln.Close()
-}
-
-// TestFileListenersPlaceConnections makes listeners of three sockets on several
-// numbers of loops, and connections, all of which must come out, on all loops.
-func TestFileListenersPlaceConnections(t *testing.T) {
-	const sockets = 3
-	for _, loops := range []int{1, 2, 3, 4, 7} {
-		for _, perLoop := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d loops, per loop %t", loops, perLoop), func(t *testing.T) {
-				testnet.NoLeaks(t)
-				group := newGroup(t, loops)
-				old := listen(t, ListenConfig{Group: newGroup(t, sockets)}, "tcp4", "127.0.0.1:0")
-				ln, err := (&ListenConfig{Group: group, LeastLoaded: true}).FileListeners(copyOf(t, old)...)
+	var accepting, dialing sync.WaitGroup
+	for _, l := range split {
+		accepting.Go(func() {
+			for {
+				c, err := l.Accept()
 				if err != nil {
-					t.Fatal(err)
+					return
 				}
-				defer ln.Close()
-				if got := ln.(*Listener).Stats().Sockets; got != sockets {
-					t.Errorf("got %d sockets, want %d", got, sockets)
-				}
-				old.Close()
-
-				const conns = 84
-				var clients []net.Conn
-				for range conns {
-					clients = append(clients, testnet.Dial(t, ln))
-				}
-				servers := make(chan net.Conn, conns)
-				for _, part := range accepting(t, ln.(*Listener), perLoop) {
-					go func() {
-						for {
-							c, err := part.Accept()
-							if err != nil {
-								return
-							}
-							servers <- c
-						}
-					}()
-				}
-				for range clients {
-					defer testnet.Receive(t, "Accept", servers).Close()
-				}
-				for i := range loops {
-					if got := group.Loop(i).Descriptors(); got < conns/loops/2 {
-						t.Errorf("loop %d has %d connections of %d, want about %d", i, got, conns, conns/loops)
-					}
-				}
-			})
-		}
-	}
-}
-
-// TestFileListenersMixed refuses sockets that can't be one listener.
-func TestFileListenersMixed(t *testing.T) {
-	tcp := func(t *testing.T) *os.File { return fileOf(t, testnet.Listen(t, openNet, testnet.TCP4)) }
-	// An accepted connection has the listener's address.
-	connection := func(t *testing.T) (listening, connected *os.File) {
-		ln := testnet.Listen(t, openNet, testnet.TCP4)
-		c, _ := testnet.Connect(t, ln)
-		f, err := c.(*net.TCPConn).File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		return fileOf(t, ln), f
-	}
-	for _, test := range []struct {
-		name  string
-		files func(t *testing.T) []*os.File
-		want  string // in the error
-	}{
-		{"nothing", func(*testing.T) []*os.File { return nil }, "no files"},
-		{"nil", func(*testing.T) []*os.File { return []*os.File{nil} }, "invalid argument"},
-		{"a socket and nil", func(t *testing.T) []*os.File { return []*os.File{tcp(t), nil} }, "file 2 of 2 (nil): "},
-		{"two addresses", func(t *testing.T) []*os.File {
-			return []*os.File{tcp(t), tcp(t)}
-		}, "file 2 of 2 (tcp4:127.0.0.1:"},
-		{"two networks", func(t *testing.T) []*os.File {
-			return []*os.File{tcp(t), fileOf(t, testnet.Listen(t, openNet, testnet.Unix))}
-		}, "file 2 of 2 (unix:"},
-		{"one socket twice", func(t *testing.T) []*os.File {
-			ln := listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0")
-			return append(copyOf(t, ln), copyOf(t, ln)...)
-		}, "the same socket as file 1"},
-		{"a connection first", func(t *testing.T) []*os.File {
-			listening, connected := connection(t)
-			return []*os.File{connected, listening}
-		}, "file 1 of 2 (tcp4:127.0.0.1:"},
-		{"a connection", func(t *testing.T) []*os.File {
-			listening, connected := connection(t)
-			return []*os.File{listening, connected}
-		}, "file 2 of 2 (tcp4:127.0.0.1:"},
-		{"Multipath TCP and TCP", func(t *testing.T) []*os.File {
-			group := newGroup(t, 1)
-			multipath := ListenConfig{ReusePort: true, Group: group}
-			multipath.SetMultipathTCP(true)
-			first := listen(t, multipath, "tcp4", "127.0.0.1:0")
-			if first.listener.connOptions.kind == loop.TCP {
-				t.Skip("this kernel has no Multipath TCP")
-			}
-			second := listen(t, ListenConfig{ReusePort: true, Group: group}, "tcp4", first.Addr().String())
-			return append(copyOf(t, first), copyOf(t, second)...)
-		}, "Multipath TCP"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			testnet.NoLeaks(t)
-			ln, err := FileListeners(test.files(t)...)
-			if err == nil {
-				ln.Close()
-			}
-			var op *net.OpError
-			if !errors.As(err, &op) || op.Op != "file" || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want an OpError of %q that contains %q", err, "file", test.want)
+				time.Sleep(50 * time.Microsecond) // between Accept and the server's list
+				passed.Add(1)
+				c.Close()
 			}
 		})
 	}
-}
-
-// TestFileListenersKeepsTheFiles: the files stay their owner's, and closing the
-// listener closes neither them nor the sockets.
-func TestFileListenersKeepsTheFiles(t *testing.T) {
-	testnet.NoLeaks(t)
-	old := listen(t, ListenConfig{Group: newGroup(t, 3)}, "tcp4", "127.0.0.1:0")
-	files := copyOf(t, old)
-	ln, err := FileListeners(files...)
-	if err != nil {
-		t.Fatal(err)
+	var stop atomic.Bool
+	for range 4 {
+		dialing.Go(func() {
+			for !stop.Load() {
+				if c, err := net.Dial("tcp", ln.Addr().String()); err == nil {
+					_ = c.(*net.TCPConn).SetLinger(0)
+					c.Close()
+				}
+			}
+		})
 	}
+	for range 50 {
+		before := passed.Load()
+		testnet.Eventually(t, "connections", func() bool { return passed.Load() > before })
+		mover.Pause()
+		testnet.Eventually(t, "Settled", mover.Settled)
+		before = passed.Load()
+		time.Sleep(time.Millisecond)
+		if after := passed.Load(); after != before {
+			t.Fatalf("%d connections came after the pause had settled", after-before)
+		}
+		mover.Resume()
+	}
+	stop.Store(true)
+	dialing.Wait()
 	ln.Close()
-	for range 8 {
-		connect(t, old)
-	}
-	for _, f := range files {
-		if err := f.Close(); err != nil {
-			t.Errorf("closing a file: %v", err)
-		}
-	}
+	accepting.Wait()
 }
 
-// warnings replaces slog's default logger, for the test, by one that keeps the lines that it
-// is told.
-func warnings(t *testing.T) *strings.Builder {
-	text := new(strings.Builder)
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(text, nil)))
-	t.Cleanup(func() { slog.SetDefault(old) })
-	return text
-}
-
-// TestCloseReportsLostSockets: a part of the sockets has changed hands when the
-// listener is closed.
-func TestCloseReportsLostSockets(t *testing.T) {
-	file := func(t *testing.T, ln *Listener) []*os.File {
-		f, err := ln.File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return []*os.File{f}
-	}
-	files := func(t *testing.T, ln *Listener) []*os.File { return copyOf(t, ln) }
-	for _, test := range []struct {
-		name   string
-		copies func(t *testing.T, ln *Listener) []*os.File // that are open when the listener is closed
-		want   bool
-	}{
-		{"File", file, true},
-		{"a copy of a descriptor", func(t *testing.T, ln *Listener) []*os.File { // as tableflip makes it
-			raw, err := ln.SyscallConn()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var last *os.File
-			if err := raw.Control(func(fd uintptr) {
-				if last != nil {
-					last.Close()
+// A pause is settled when each of the goroutines in Accept has come back with nothing, whichever of them
+// sees the pause first.
+func TestSettledSeveral(t *testing.T) {
+	const several = 3
+	for _, max := range []int{0, 100} {
+		ln, mover := movable(t, ListenConfig{MaxConns: max}, "tcp")
+		got, goOn := make(chan net.Conn), make(chan struct{})
+		var accepting sync.WaitGroup
+		for range several {
+			accepting.Go(func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					got <- c
+					<-goOn
 				}
-				copied, err := unix.Dup(int(fd))
-				if err != nil {
-					t.Error(err)
-				}
-				last = os.NewFile(uintptr(copied), "copy")
-			}); err != nil {
-				t.Fatal(err)
-			}
-			return []*os.File{last}
-		}, true},
-		{"Files", files, false},
-		{"File and Files", func(t *testing.T, ln *Listener) []*os.File {
-			return append(file(t, ln), files(t, ln)...)
-		}, false},
-		{"nothing", func(*testing.T, *Listener) []*os.File { return nil }, false},
-		{"File, closed", func(t *testing.T, ln *Listener) []*os.File {
-			closeAll(file(t, ln))
-			return nil
-		}, false},
-		{"an option", func(t *testing.T, ln *Listener) []*os.File {
-			raw, err := ln.SyscallConn()
-			if err == nil {
-				err = raw.Control(func(uintptr) {})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			return nil
-		}, false},
-	} {
-		for _, address := range []string{"tcp4 127.0.0.1:0", "tcp 127.0.0.1:0", "tcp :0", "tcp6 [::1]:0", "unix"} {
-			t.Run(test.name+" "+address, func(t *testing.T) {
-				network, address, _ := strings.Cut(address, " ")
-				if network == "tcp6" && !testnet.HasIPv6() {
-					t.Skip("this machine has no IPv6 loopback address")
-				}
-				if network == "unix" {
-					address = abstractName("lost")
-				}
-				testnet.NoLeaks(t)
-				text := warnings(t)
-				ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, network, address)
-				_, client := connect(t, ln) // is on the same port, and no reason
-				defer client.Close()
-				copies := test.copies(t, ln)
-				ln.Close()
-				want := test.want && network != "unix"
-				if got := text.String(); strings.Contains(got, "FileListeners") != want || strings.Count(got, "\n") > 1 {
-					t.Errorf("got log %q, want a line about lost sockets: %t", got, want)
-				}
-				closeAll(copies)
 			})
 		}
-	}
-}
-
-// fdsInherited is how the successor process learns how many sockets it has got.
-const fdsInherited = "PERCORE_TEST_INHERITED"
-
-func init() {
-	// Serves on the sockets that it has inherited until its standard input ends.
-	children["successor"] = func() {
-		n, err := strconv.Atoi(os.Getenv(fdsInherited))
-		if err != nil {
-			exitChild(fdsInherited, err)
+		a := ln.listener.all
+		testnet.Eventually(t, "all in Accept", func() bool { return a.waiting.Load() == several })
+		for hands := range several {
+			for range hands + 1 {
+				_, c := pairThrough(t, ln, got)
+				defer c.Close()
+			}
+			mover.Pause()
+			testnet.Eventually(t, "a look at the pause", func() bool {
+				return hands+1 == several || a.lastPause.Load() == ln.listener.pauses.Load()
+			})
+			for range hands + 1 {
+				if mover.Settled() {
+					t.Errorf("Settled while %d goroutines have a connection: got true", hands+1)
+				}
+				goOn <- struct{}{}
+			}
+			testnet.Eventually(t, "Settled", mover.Settled)
+			mover.Resume()
 		}
-		var files []*os.File
-		for i := range n {
-			files = append(files, os.NewFile(uintptr(3+i), "inherited")) // os/exec puts ExtraFiles there
-		}
-		ln, err := FileListeners(files...)
-		if err != nil {
-			exitChild("FileListeners", err)
-		}
-		closeAll(files)
-		var serving sync.WaitGroup
-		serving.Go(func() { testnet.ServeName(ln, "successor") })
-		fmt.Println("ready")
-		io.Copy(io.Discard, os.Stdin)
 		ln.Close()
-		serving.Wait()
+		accepting.Wait()
 	}
 }
 
-// TestRestart hands the sockets to another process, as a server does that
-// restarts as a new version of itself, under load. No client may notice.
-func TestRestart(t *testing.T) {
-	testnet.NoLeaks(t)
-	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
-	var serving sync.WaitGroup
-	serving.Go(func() { testnet.ServeName(ln, "predecessor") })
-	load := startLoad(t, ln.Addr().String())
-	load.awaitServer("predecessor")
+// A connection that Accept has taken out of the queue, while OnAccept is asked about it, is on its way.
+func TestSettledWhileAsked(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	from, _ := movable(t, ListenConfig{}, "tcp")
+	to, mover := movable(t, ListenConfig{OnAccept: func(netip.AddrPort, netip.AddrPort) bool {
+		close(asked)
+		<-answer
+		return true
+	}}, "tcp")
+	source, target := acceptAll(from), acceptAll(to)
+	mover.Pause()
+	testnet.Eventually(t, "Settled", mover.Settled)
+	_, c := pairThrough(t, from, source)
+	move(t, c, true, mover)
+	testnet.Receive(t, "OnAccept", asked)
+	if mover.Settled() {
+		t.Error("Settled while a connection is on its way: got true")
+	}
+	close(answer)
+	testnet.Receive(t, "Accept", target).Close()
+	testnet.Eventually(t, "Settled", mover.Settled)
+}
 
-	files, err := ln.Files()
-	if err != nil {
-		t.Fatalf("Files: %v", err)
+// A listener is moved by one caller at a time; closing and pausing may come in any order.
+func TestMovingCalls(t *testing.T) {
+	ln, mover := movable(t, ListenConfig{}, "tcp")
+	if !mover.Begin() || mover.Begin() {
+		t.Error("Begin: want true once")
 	}
-	successor := exec.Command(os.Args[0])
-	successor.Env = append(os.Environ(), "PERCORE_TEST_CHILD=successor", fdsInherited+"="+strconv.Itoa(len(files)))
-	successor.ExtraFiles = files
-	var complaints strings.Builder
-	successor.Stderr = &complaints
-	stdin, err := successor.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	mover.End()
+	if !mover.Begin() {
+		t.Error("Begin after End: got false")
 	}
-	stdout, err := successor.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	var calls sync.WaitGroup
+	for _, call := range []func(){mover.Pause, mover.Resume, func() { mover.Settled() }, func() { ln.Close() }, mover.End,
+		func() { _ = mover.Adopt(-1, moving.Arrival{Client: proxyproto.Header{}}) }} {
+		calls.Go(func() {
+			for range 100 {
+				call()
+			}
+		})
 	}
-	if err := successor.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer successor.Process.Kill()
-	closeAll(files)
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the successor: got %q, %v, want it to be ready", line, err)
-	}
-	if err := ln.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	serving.Wait()
-	load.awaitServer("successor")
-	load.stop()
-	stdin.Close()
-	if err := successor.Wait(); err != nil {
-		t.Errorf("the successor: %v\n%s", err, complaints.String())
+	calls.Wait()
+	if moving.ListenerOf(nil) != nil || moving.ListenerOf(new(Listener)) != nil {
+		t.Error("ListenerOf: want nil for a listener without an engine")
 	}
 }

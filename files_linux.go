@@ -1,0 +1,215 @@
+//go:build !percore_net
+
+package percore
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/loop"
+)
+
+// The sockets of a listener travel to a successor as files. All must travel: each
+// has a backlog of its own, and the kernel resets the connections in it when the
+// socket's last descriptor is closed (unless net.ipv4.tcp_migrate_req is 1).
+
+// fileListener makes a listener of copies of the files' sockets, of which there is
+// at least one.
+func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
+	l, err := lc.adoptFile(files[0])
+	if err != nil {
+		return nil, fileError(files, 0, err)
+	}
+	for i := 1; i < len(files); i++ {
+		if err := l.addFile(lc, files, i); err != nil {
+			l.close()
+			return nil, fileError(files, i, err)
+		}
+	}
+	if err := l.open(); err != nil {
+		l.close()
+		return nil, fileOpError(l.addr, err)
+	}
+	return l, nil
+}
+
+// adoptFile makes a listener of the first file. Like addFile it returns errors of
+// type *net.OpError.
+func (lc *ListenConfig) adoptFile(f *os.File) (*listener, error) {
+	nl, err := netFileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	l, err := lc.adopt(nl.Addr().Network(), nl)
+	if err != nil {
+		return nil, fileOpError(nl.Addr(), err)
+	}
+	if err := checkListens(l.sockets[0]); err != nil {
+		err = fileOpError(l.addr, err)
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// netFileListener has package net say whether f is a socket that can be listened
+// on.
+func netFileListener(f *os.File) (net.Listener, error) {
+	nl, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	if ua, ok := nl.Addr().(*net.UnixAddr); ok && ua.Net != "unix" {
+		nl.Close()
+		return nil, fileOpError(ua, errors.New("percore serves stream sockets only; use net.FileListener for "+ua.Net))
+	}
+	return nl, nil
+}
+
+// addFile adds the socket of files[index], which must be another socket that
+// listens where the first does.
+func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error {
+	nl, err := netFileListener(files[index])
+	if err != nil {
+		return err
+	}
+	if err := l.add(lc, nl); err != nil {
+		return fileOpError(l.addr, err)
+	}
+	socket := l.sockets[len(l.sockets)-1]
+	if err := checkFile(files, index, nl.Addr(), l.addr); err != nil {
+		return err
+	}
+	if err := checkListens(socket); err != nil {
+		return fileOpError(l.addr, err)
+	}
+	if kind := l.kindOf(socket); kind != l.connOptions.kind {
+		return fileOpError(l.addr, errors.New("one is Multipath TCP and the other is not"))
+	}
+	return nil
+}
+
+// kindOf returns the promises that reads on the connections of a listening socket can rely on.
+func (l *listener) kindOf(socket int) loop.StreamKind {
+	proto, _ := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if proto != unix.IPPROTO_TCP {
+		return loop.Plain // of MPTCP, too, which an inherited socket may be
+	}
+	if !sys.IsPlainTCP(socket) {
+		l.connOptions.altered.Store(true)
+	}
+	return loop.TCP
+}
+
+// checkListens fails if the socket is a connection's, on which Accept would wait
+// forever.
+func checkListens(socket int) error {
+	listens, errno := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if errno == 0 && listens == 0 {
+		return syscall.EINVAL
+	}
+	return nil
+}
+
+// files returns copies of the first n sockets, of all if n < 0. Their
+// descriptors stay non-blocking, also when they are asked for by Fd: the flag is
+// the socket's, and this listener's accept4 must not block either.
+func (l *listener) files(n int) ([]*os.File, error) {
+	if n < 0 {
+		n = len(l.sockets)
+	}
+	files := make([]*os.File, 0, n)
+	for i := range n {
+		f, err := l.dup(i)
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	if n == len(l.sockets) {
+		l.copied.all.Store(true)
+	} else {
+		l.copied.some.Store(true)
+	}
+	return files, nil
+}
+
+func (l *listener) dup(index int) (*os.File, error) {
+	var fd int
+	var errno syscall.Errno
+	if err := l.control(index, func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
+		return nil, err
+	}
+	if errno != 0 {
+		return nil, os.NewSyscallError("fcntl", errno)
+	}
+	return os.NewFile(uintptr(fd), l.network+":"+l.addr.String()+"->"), nil // net's name for it
+}
+
+// leaving is close's knowledge of a listener, a part of whose sockets may have
+// been handed over, to find out afterwards whether that is so.
+type leaving struct {
+	name   string // of the address
+	count  int    // sockets
+	addr   unix.RawSockaddrAny
+	length uint32 // of addr
+	v6only int
+}
+
+// leave returns nil if there is nothing to find out. It is called while the sockets
+// are open.
+//
+// A program that hands over a listener by File, or by a copy that it makes in
+// SyscallConn's Control, as it does with package net, hands over one of the sockets.
+// Neither method can know the purpose of the copy. But if, after Close, a socket listens
+// at the address, then the port has changed hands without the other sockets.
+func (l *listener) leave() *leaving {
+	if len(l.sockets) < 2 || l.copied.all.Load() || !l.copied.some.Load() {
+		return nil
+	}
+	a := &leaving{name: l.addr.String(), count: len(l.sockets)}
+	var errno syscall.Errno
+	if a.length, errno = sys.Getsockname(l.sockets[0], &a.addr); errno != 0 {
+		return nil
+	}
+	a.v6only, _ = sys.GetsockoptInt(l.sockets[0], unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) // fails on IPv4
+	return a
+}
+
+// left reports the loss, if there is one. It is called when the sockets are closed.
+func (a *leaving) left() {
+	if a == nil || !a.listens() {
+		return
+	}
+	slog.Warn("percore: a listener was closed whose address is still listened on, but not by all of its sockets:"+
+		" connections that waited on the others were reset; hand all over, with Listener.Files and FileListeners",
+		"address", a.name, "sockets", a.count)
+}
+
+// listens reports whether a socket listens at the address. Then, and only then,
+// bind(2) fails with EADDRINUSE on a socket with SO_REUSEADDR, which all that
+// belong to the port have: connections are no obstacle.
+func (a *leaving) listens() bool {
+	family := int(a.addr.Addr.Family)
+	fd, errno := sys.Socket(family)
+	if errno != 0 {
+		return false
+	}
+	defer sys.Close(fd)
+	if sys.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) != 0 {
+		return false
+	}
+	if family == unix.AF_INET6 && sys.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, a.v6only) != 0 {
+		return false
+	}
+	return sys.Bind(fd, &a.addr, a.length) == syscall.EADDRINUSE
+}
