@@ -26,11 +26,11 @@ func init() {
 		}
 		return nil
 	}
-	moving.ArrivalOf = func(c net.Conn) moving.Arrival {
+	moving.ConnInfoOf = func(c net.Conn) moving.ConnInfo {
 		if c, ok := c.(*Conn); ok && c.ok() {
-			return c.sock.arrival()
+			return c.sock.info()
 		}
-		return moving.Arrival{}
+		return moving.ConnInfo{}
 	}
 	moving.Hold = func(c net.Conn) { c.(*Conn).hold() }
 	moving.Release = func(c net.Conn) { c.(*Conn).release() }
@@ -47,9 +47,9 @@ func (c *Conn) release() {
 	runtime.SetFinalizer(c, (*Conn).Close)
 }
 
-// arrival returns the properties by which another process makes a connection of the socket.
-func (s *sock) arrival() moving.Arrival {
-	return moving.Arrival{Served: s.options.served, Client: s.client()}
+// info describes the connection, for a process that makes one of its socket.
+func (s *sock) info() moving.ConnInfo {
+	return moving.ConnInfo{Served: s.options.served, Client: s.client()}
 }
 
 // client returns the header that setClient was given.
@@ -99,7 +99,7 @@ func (l movingListener) Settled() bool {
 	return l.listener.settled()
 }
 
-func (l movingListener) Adopt(fd int, c moving.Arrival) error {
+func (l movingListener) Adopt(fd int, c moving.ConnInfo) error {
 	defer runtime.KeepAlive(l.holder)
 	if err := l.listener.adoptConn(fd, c); err != nil {
 		return &net.OpError{Op: "adopt", Net: l.listener.network, Addr: l.listener.addr, Err: err}
@@ -143,7 +143,7 @@ func (l *listener) settled() bool {
 }
 
 // adoptConn gives a connection of another process to Accept. It owns nfd.
-func (l *listener) adoptConn(nfd int, m moving.Arrival) error {
+func (l *listener) adoptConn(nfd int, m moving.ConnInfo) error {
 	from, err := l.checkConn(nfd)
 	if err != nil || from.Addr.Family == unix.AF_UNSPEC { // it was reset meanwhile
 		sys.Close(nfd)

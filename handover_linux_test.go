@@ -72,7 +72,7 @@ func descriptor(t *testing.T, c net.Conn) int {
 // move moves c from its listener to another one, as package handover does, and closes the original.
 func move(t *testing.T, c net.Conn, served bool, to moving.Listener) {
 	t.Helper()
-	a := moving.ArrivalOf(c)
+	a := moving.ConnInfoOf(c)
 	a.Served = served
 	if err := to.Adopt(descriptor(t, c), a); err != nil {
 		t.Fatalf("Adopt: %v", err)
@@ -146,7 +146,7 @@ func TestAdopt(t *testing.T) {
 						t.Fatalf("Read: got %q, %v", p, err)
 					}
 					mustEcho(t, client, moved, "after")
-					if got := moving.ArrivalOf(moved).Served; got != served {
+					if got := moving.ConnInfoOf(moved).Served; got != served {
 						t.Errorf("Served: got %v, want %v", got, served)
 					}
 					if err := moved.Close(); err != nil {
@@ -315,7 +315,7 @@ func TestAdoptBad(t *testing.T) {
 		{"a unix socket", "family is 1,", pair[0]},
 		{"a listening one", "listens", listening},
 	} {
-		err := mover.Adopt(c.fd, moving.Arrival{})
+		err := mover.Adopt(c.fd, moving.ConnInfo{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
 		}
@@ -324,7 +324,7 @@ func TestAdoptBad(t *testing.T) {
 		}
 	}
 	// One whose peer has reset it is no mistake of the other process.
-	if err := mover.Adopt(socket(unix.AF_INET, unix.SOCK_STREAM), moving.Arrival{}); err != nil {
+	if err := mover.Adopt(socket(unix.AF_INET, unix.SOCK_STREAM), moving.ConnInfo{}); err != nil {
 		t.Errorf("a socket without a peer: got %v", err)
 	}
 	if n := ln.Stats().Open; n != 0 {
@@ -345,7 +345,7 @@ func TestAdoptAndClose(t *testing.T) {
 		t.Errorf("Read: got %d, %v, want 0, EOF", n, err)
 	}
 	_, c = pairThrough(t, from, source)
-	if err := mover.Adopt(descriptor(t, c), moving.Arrival{}); !errors.Is(err, net.ErrClosed) {
+	if err := mover.Adopt(descriptor(t, c), moving.ConnInfo{}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Adopt after Close: got %v, want %v", err, net.ErrClosed)
 	}
 }
@@ -509,7 +509,7 @@ func TestMovingCalls(t *testing.T) {
 	}
 	var calls sync.WaitGroup
 	for _, call := range []func(){mover.Pause, mover.Resume, func() { mover.Settled() }, func() { ln.Close() }, mover.End,
-		func() { _ = mover.Adopt(-1, moving.Arrival{Client: proxyproto.Header{}}) }} {
+		func() { _ = mover.Adopt(-1, moving.ConnInfo{Client: proxyproto.Header{}}) }} {
 		calls.Go(func() {
 			for range 100 {
 				call()

@@ -283,13 +283,13 @@ func TestPredecessorEndsBeforeReady(t *testing.T) {
 			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 			giving, taking := pair(t)
 			s := newStranger(t, giving)
-			arrivals := make(chan *Arrival, 1)
+			taken := make(chan *Successor, 1)
 			go func() {
 				a, _ := Take(t.Context(), taking)
-				arrivals <- a
+				taken <- a
 			}()
 			s.offers(ln)
-			a := testnet.Receive(t, "Take", arrivals)
+			a := testnet.Receive(t, "Take", taken)
 			theirs, err := a.Listener("web", nil)
 			if err != nil {
 				t.Fatal(err)

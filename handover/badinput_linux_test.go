@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -226,7 +227,7 @@ func (p *predecessor) wantAll(t *testing.T) {
 		t.Fatalf("got %d connections, want %d", got, want)
 	}
 	for i, c := range p.source.conns {
-		exchange(t, p.clients[i], c)
+		exchange(t, p.clients[i], c.Conn)
 	}
 }
 
@@ -467,15 +468,15 @@ func TestBadGift(t *testing.T) {
 func arrived(t *testing.T, giving, taking *net.UnixConn, ln net.Listener) (s *stranger, theirs net.Listener, readied <-chan error) {
 	t.Helper()
 	s = newStranger(t, giving)
-	arrivals := make(chan *Arrival, 1)
+	taken := make(chan *Successor, 1)
 	errs := make(chan error, 1)
 	go func() {
 		a, err := Take(t.Context(), taking)
-		arrivals <- a
+		taken <- a
 		errs <- err
 	}()
 	s.offers(ln)
-	a := testnet.Receive(t, "Take", arrivals)
+	a := testnet.Receive(t, "Take", taken)
 	if err := <-errs; err != nil {
 		t.Fatal(err)
 	}
@@ -553,7 +554,7 @@ func TestClosedOnTheWay(t *testing.T) {
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 3)
 	for _, c := range p.source.conns[1:] {
-		c.Close()
+		c.Conn.Close()
 	}
 	p.handOverSome(t, 1)
 }
@@ -678,11 +679,11 @@ func TestForgottenListener(t *testing.T) {
 func TestSuccessorGivesUp(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		end  func(a *Arrival)
+		end  func(a *Successor)
 		want string
 	}{
-		{"Close", func(a *Arrival) { a.Close(); a.Close() }, "gave up: the successor has called Close"},
-		{"Ready", func(a *Arrival) {
+		{"Close", func(a *Successor) { a.Close(); a.Close() }, "gave up: the successor has called Close"},
+		{"Ready", func(a *Successor) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			cancel(errTest)
 			_, _ = a.Listener("web", nil)
@@ -801,7 +802,7 @@ func TestSourceFails(t *testing.T) {
 
 type failingSource struct{}
 
-func (failingSource) HandOver(context.Context, net.Listener, func([]Conn) error) error {
+func (failingSource) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
 	return errTest
 }
 
@@ -847,13 +848,13 @@ func TestLossBeforeOver(t *testing.T) {
 	server, _ := testnet.Connect(t, ln)
 	giving, taking := pair(t)
 	s := newStranger(t, giving)
-	arrivals := make(chan *Arrival, 1)
+	taken := make(chan *Successor, 1)
 	go func() {
 		a, _ := Take(t.Context(), taking)
-		arrivals <- a
+		taken <- a
 	}()
 	s.offers(ln)
-	a := testnet.Receive(t, "Take", arrivals)
+	a := testnet.Receive(t, "Take", taken)
 	theirs, err := a.Listener("web", nil)
 	if err != nil {
 		t.Fatal(err)

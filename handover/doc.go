@@ -36,24 +36,24 @@
 //
 // The process that comes calls [Take]:
 //
-//	var arrival *handover.Arrival
+//	var successor *handover.Successor
 //	c, err := handover.Inherited()
 //	if c != nil {
-//		arrival, err = handover.Take(ctx, c)
+//		successor, err = handover.Take(ctx, c)
 //	}
 //	if err != nil {
 //		log.Fatal(err) // the other process serves on
 //	}
 //	var ln net.Listener
-//	if arrival != nil {
-//		ln, err = arrival.Listener("web", nil)
+//	if successor != nil {
+//		ln, err = successor.Listener("web", nil)
 //	} else {
 //		ln, err = percore.Listen("tcp", ":8080")
 //	}
 //	...
 //	go server.Serve(ln)
-//	if arrival != nil {
-//		if err := arrival.Ready(ctx); err != nil && !errors.Is(err, handover.ErrGone) {
+//	if successor != nil {
+//		if err := successor.Ready(ctx); err != nil && !errors.Is(err, handover.ErrGone) {
 //			log.Print(err) // the other process serves on: this one shuts down
 //			server.Shutdown(context.Background())
 //		}
@@ -112,7 +112,7 @@
 // # Ports that come and go
 //
 // A new version that listens at more addresses opens the others itself. One that no longer wants a port
-// calls [Arrival.Drop] for it. The predecessor closes it when it shuts down.
+// calls [Successor.Drop] for it. The predecessor closes it when it shuts down.
 //
 // # Named sockets
 //

@@ -29,20 +29,20 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var arrival *handover.Arrival
+	var successor *handover.Successor
 	var ln net.Listener
 	if c == nil {
 		ln, err = percore.Listen("tcp", ":8080")
-	} else if arrival, err = handover.Take(ctx, c); err == nil {
-		ln, err = arrival.Listener("web", nil)
+	} else if successor, err = handover.Take(ctx, c); err == nil {
+		ln, err = successor.Listener("web", nil)
 	}
 	if err != nil {
 		log.Fatal(err) // the predecessor serves on, if there is one
 	}
 	server := httpadapter.Wrap(&http.Server{})
 	go server.Serve(ln)
-	if arrival != nil {
-		if err := arrival.Ready(ctx); err != nil && !errors.Is(err, handover.ErrGone) {
+	if successor != nil {
+		if err := successor.Ready(ctx); err != nil && !errors.Is(err, handover.ErrGone) {
 			server.Shutdown(ctx)
 			log.Fatal(err)
 		}

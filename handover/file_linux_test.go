@@ -16,7 +16,9 @@ import (
 // sourceFunc is a source without connections.
 type sourceFunc func() error
 
-func (f sourceFunc) HandOver(context.Context, net.Listener, func([]Conn) error) error { return f() }
+func (f sourceFunc) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
+	return f()
+}
 
 // TestSocketFile: when a predecessor closes its listener during a handover the file of the unix socket
 // stays for the successor, and goes if the handover fails. While the listener is open the file stays.

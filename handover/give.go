@@ -94,7 +94,7 @@ func giveError(step string, err error) error {
 //	commit sent the successor    the successor has them, also if it hasn't received commit yet
 //
 // So at each moment at most one process reads from a connection. The successor, which can't know
-// whether commit is under way, doesn't give up before it has made certain: see Arrival.end.
+// whether commit is under way, doesn't give up before it has made certain: see Successor.end.
 type giver struct {
 	wire    *wire
 	servers []Server
@@ -437,7 +437,7 @@ func (g *giver) drainServer(ctx context.Context, i int) error {
 			settled = true
 		}
 		if source := g.servers[i].Source; source != nil { // with those that settled has seen
-			if err := source.HandOver(ctx, g.servers[i].Listener, func(batch []Conn) error { return g.give(i, batch) }); err != nil {
+			if err := source.HandOver(ctx, g.servers[i].Listener, func(batch []percore.WaitingConn) error { return g.give(i, batch) }); err != nil {
 				return err
 			}
 		}
@@ -479,7 +479,7 @@ func (g *giver) failedLocked() error {
 }
 
 // give hands a batch of server i's connections over. If it fails they stay.
-func (g *giver) give(i int, batch []Conn) error {
+func (g *giver) give(i int, batch []percore.WaitingConn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.failedLocked(); err != nil {
@@ -488,7 +488,7 @@ func (g *giver) give(i int, batch []Conn) error {
 	return g.failLocked(g.giveLocked(i, batch))
 }
 
-func (g *giver) giveLocked(i int, batch []Conn) error {
+func (g *giver) giveLocked(i int, batch []percore.WaitingConn) error {
 	if len(batch) > descriptorsMax {
 		return fmt.Errorf("a batch of %d connections, more than %d", len(batch), descriptorsMax)
 	}
@@ -508,7 +508,7 @@ func (g *giver) giveLocked(i int, batch []Conn) error {
 // sendConns sends m with the descriptors fds and those of batch. It does so within a call of Control
 // for each connection, so that none is closed before the kernel has it. Connections that are closed
 // already are passed over.
-func (g *giver) sendConns(m *message, i int, batch []Conn, fds []int) (err error) {
+func (g *giver) sendConns(m *message, i int, batch []percore.WaitingConn, fds []int) (err error) {
 	if len(batch) == 0 {
 		if len(fds) == 0 {
 			return nil
@@ -519,7 +519,7 @@ func (g *giver) sendConns(m *message, i int, batch []Conn, fds []int) (err error
 	open := false
 	controlErr := control(c.Conn, func(fd int) {
 		open = true
-		m.Conns = append(m.Conns, movedConnOf(i, c.Served, moving.ArrivalOf(c.Conn)))
+		m.Conns = append(m.Conns, movedConnOf(i, c.Served, moving.ConnInfoOf(c.Conn)))
 		err = g.sendConns(m, i, rest, append(fds, fd))
 	})
 	switch {

@@ -78,7 +78,7 @@ func giveUpOnce(t *testing.T) int {
 		talk(t, p.clients[i], &moved[i])
 	}
 	for i, c := range left {
-		exchange(t, p.clients[len(moved)+i], c)
+		exchange(t, p.clients[len(moved)+i], c.Conn)
 	}
 	switch {
 	case len(moved) == 0:

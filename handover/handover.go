@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/moving"
 )
-
-// Conn is a connection that waits for a request.
-type Conn = moving.Conn
 
 // A Source has connections that can move. [*httpadapter.Server] is one.
 //
@@ -26,7 +24,7 @@ type Source interface {
 	// Give calls it for all its listeners at once, and for each perhaps several times: a later call finds
 	// the connections that Accept has returned just before. The Source knows a connection by the time
 	// that the goroutine which got it from Accept calls Accept again.
-	HandOver(ctx context.Context, l net.Listener, give func([]Conn) error) error
+	HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error
 }
 
 // Server is a part of a process that is handed over.

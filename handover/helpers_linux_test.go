@@ -36,7 +36,7 @@ type fakeListener struct {
 
 type adopted struct {
 	fd int
-	moving.Arrival
+	moving.ConnInfo
 }
 
 var (
@@ -47,7 +47,7 @@ var (
 // useFakes has the package move fake listeners until the test ends.
 func useFakes(t *testing.T) {
 	t.Helper()
-	listenerOf, arrivalOf := moving.ListenerOf, moving.ArrivalOf
+	listenerOf, connInfoOf := moving.ListenerOf, moving.ConnInfoOf
 	fakes = make(map[net.Listener]*fakeListener)
 	moving.ListenerOf = func(l net.Listener) moving.Listener {
 		if f := fakeOf(l); f != nil {
@@ -55,7 +55,7 @@ func useFakes(t *testing.T) {
 		}
 		return nil
 	}
-	moving.ArrivalOf = func(net.Conn) moving.Arrival { return moving.Arrival{} }
+	moving.ConnInfoOf = func(net.Conn) moving.ConnInfo { return moving.ConnInfo{} }
 	t.Cleanup(func() {
 		for l, f := range fakes {
 			for _, a := range f.adopted {
@@ -65,7 +65,7 @@ func useFakes(t *testing.T) {
 			}
 			l.Close()
 		}
-		moving.ListenerOf, moving.ArrivalOf = listenerOf, arrivalOf
+		moving.ListenerOf, moving.ConnInfoOf = listenerOf, connInfoOf
 	})
 }
 
@@ -149,7 +149,7 @@ func (f *fakeListener) IsOpen() bool {
 	return !f.closed
 }
 
-func (f *fakeListener) Adopt(fd int, a moving.Arrival) error {
+func (f *fakeListener) Adopt(fd int, a moving.ConnInfo) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.adoptFail != nil {
@@ -170,14 +170,14 @@ func (f *fakeListener) state() string {
 // fakeSource has connections, which it gives in batches.
 type fakeSource struct {
 	mu    sync.Mutex
-	conns []Conn
+	conns []percore.WaitingConn
 	busy  chan struct{} // if not nil: HandOver waits for it, after all others have moved
 	batch int
 
 	before func(left int) // if not nil: is called before each batch
 }
 
-func (s *fakeSource) HandOver(ctx context.Context, _ net.Listener, give func([]Conn) error) error {
+func (s *fakeSource) HandOver(ctx context.Context, _ net.Listener, give func([]percore.WaitingConn) error) error {
 	for {
 		s.mu.Lock()
 		batch := slices.Clone(s.conns[:min(len(s.conns), s.batch)])
@@ -198,7 +198,7 @@ func (s *fakeSource) HandOver(ctx context.Context, _ net.Listener, give func([]C
 		s.conns = s.conns[len(batch):]
 		s.mu.Unlock()
 		for _, c := range batch {
-			c.Close()
+			c.Conn.Close()
 		}
 	}
 	if s.busy == nil {
@@ -233,7 +233,7 @@ func newPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
 	p := &predecessor{ln: ln, fake: fakeOf(ln), source: &fakeSource{batch: descriptorsMax}}
 	for range n {
 		server, client := testnet.Connect(t, ln)
-		p.source.conns = append(p.source.conns, Conn{Conn: server, Served: true})
+		p.source.conns = append(p.source.conns, percore.WaitingConn{Conn: server, Served: true})
 		p.clients = append(p.clients, client)
 	}
 	return p
@@ -309,7 +309,7 @@ func exchange(t *testing.T, client, server net.Conn) {
 }
 
 // mustTake is Take of a predecessor with one listener, and returns the successor's.
-func mustTake(t *testing.T, taking *net.UnixConn) (*Arrival, net.Listener) {
+func mustTake(t *testing.T, taking *net.UnixConn) (*Successor, net.Listener) {
 	t.Helper()
 	a, err := Take(t.Context(), taking)
 	if err != nil {

@@ -127,7 +127,7 @@ type client struct {
 }
 
 // movedConnOf describes a connection of the listener with that index.
-func movedConnOf(listener int, served bool, a moving.Arrival) movedConn {
+func movedConnOf(listener int, served bool, a moving.ConnInfo) movedConn {
 	c := movedConn{Listener: listener, Served: served}
 	if h := a.Client; h != (proxyproto.Header{}) {
 		c.Client = &client{h.Source, h.Destination, []byte(h.SourceName), []byte(h.DestinationName), h.IsUnix}
@@ -135,9 +135,9 @@ func movedConnOf(listener int, served bool, a moving.Arrival) movedConn {
 	return c
 }
 
-// arrival is the inverse of movedConnOf.
-func (c *movedConn) arrival() moving.Arrival {
-	a := moving.Arrival{Served: c.Served}
+// info is the inverse of movedConnOf.
+func (c *movedConn) info() moving.ConnInfo {
+	a := moving.ConnInfo{Served: c.Served}
 	if h := c.Client; h != nil {
 		a.Client = proxyproto.Header{
 			Source: h.Source, Destination: h.Destination,

@@ -23,7 +23,7 @@ func TestLongestMessage(t *testing.T) {
 	} {
 		m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: descriptorsMax}
 		for range descriptorsMax {
-			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, moving.Arrival{Client: h}))
+			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, moving.ConnInfo{Client: h}))
 		}
 		p, err := m.encode()
 		if err != nil {
@@ -33,8 +33,8 @@ func TestLongestMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (moving.Arrival{Served: true, Client: h}); got.Conns[7].arrival() != want {
-			t.Errorf("got %+v, want %+v", got.Conns[7].arrival(), want)
+		if want := (moving.ConnInfo{Served: true, Client: h}); got.Conns[7].info() != want {
+			t.Errorf("got %+v, want %+v", got.Conns[7].info(), want)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func FuzzMessage(f *testing.F) {
 		}
 		_ = m.checkOffer()
 		for i := range m.Conns {
-			_ = m.Conns[i].arrival()
+			_ = m.Conns[i].info()
 		}
 		again, err := json.Marshal(m)
 		if err != nil {

@@ -123,7 +123,7 @@ func newRealPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
 	p := &predecessor{ln: testnet.Listen(t, percore.Listen, kind), source: &fakeSource{batch: descriptorsMax}}
 	for range n {
 		server, client := testnet.Connect(t, p.ln)
-		p.source.conns = append(p.source.conns, Conn{Conn: server, Served: true})
+		p.source.conns = append(p.source.conns, percore.WaitingConn{Conn: server, Served: true})
 		p.clients = append(p.clients, client)
 	}
 	t.Cleanup(newEchoServer(p.ln).close)
@@ -237,7 +237,7 @@ func TestKilledSuccessor(t *testing.T) {
 					}
 					continue
 				}
-				exchange(t, client, p.source.conns[i-moved])
+				exchange(t, client, p.source.conns[i-moved].Conn)
 			}
 			mustEcho(t, testnet.Dial(t, p.ln))
 			if !moving.ListenerOf(p.ln).Begin() {
@@ -277,7 +277,7 @@ func runPredecessor() {
 		if err != nil {
 			fail(err)
 		}
-		source.conns = append(source.conns, Conn{Conn: c})
+		source.conns = append(source.conns, percore.WaitingConn{Conn: c})
 	}
 	c, err := named.AcceptUnix()
 	if err != nil {
@@ -440,7 +440,7 @@ func TestMultipathTCP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.source.conns = append(p.source.conns, Conn{Conn: server})
+		p.source.conns = append(p.source.conns, percore.WaitingConn{Conn: server})
 		p.clients = append(p.clients, client)
 	}
 	defer newEchoServer(ln).close()

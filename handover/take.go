@@ -14,19 +14,20 @@ import (
 	"github.com/percore/percore/internal/moving"
 )
 
-// Arrival is the successor's part of a handover. Its methods are safe for concurrent use.
-type Arrival struct {
+// Successor is this process's part in a handover, as the one that takes over. Its methods are safe
+// for concurrent use.
+type Successor struct {
 	mu sync.Mutex // also for as long as Ready waits
 
 	// guarded by mu
 	wire      *wire // nil: the handover has ended
 	watch     *watch
-	listeners []*arriving
+	listeners []*offered
 	held      held
 }
 
-// arriving is a listener that the predecessor has offered.
-type arriving struct {
+// offered is a listener that the predecessor has offered.
+type offered struct {
 	offeredListener
 	files    []*os.File // until Listener is called
 	place    place
@@ -81,8 +82,8 @@ type held struct {
 // the predecessor refuses, since another handover is under way for instance, if ctx ends, or if the
 // predecessor doesn't answer for 10 seconds.
 //
-// Take owns c. The Arrival closes it at the end of Ready, or by Close.
-func Take(ctx context.Context, c *net.UnixConn) (*Arrival, error) {
+// Take owns c. The Successor closes it at the end of Ready, or by Close.
+func Take(ctx context.Context, c *net.UnixConn) (*Successor, error) {
 	if !isSupported() {
 		c.Close()
 		return nil, errUnsupported
@@ -91,14 +92,14 @@ func Take(ctx context.Context, c *net.UnixConn) (*Arrival, error) {
 	if err != nil {
 		return nil, takeError("the socket", err)
 	}
-	a := &Arrival{wire: w}
-	if step, err := a.arrive(ctx); err != nil {
-		a.abandon(err)
+	s := &Successor{wire: w}
+	if step, err := s.receiveOffer(ctx); err != nil {
+		s.abandon(err)
 		return nil, takeError(step, err)
 	}
 	w.beat()
-	a.watch = newWatch(w)
-	return a, nil
+	s.watch = newWatch(w)
+	return s, nil
 }
 
 // takeError is an error of Take, Ready or Start.
@@ -109,13 +110,13 @@ func takeError(step string, err error) error {
 	return fmt.Errorf("handover: %s: %w", step, err)
 }
 
-// arrive receives the offer. It returns the step at which it failed.
-func (a *Arrival) arrive(ctx context.Context) (step string, err error) {
-	a.wire.session = newNonce()
-	if err := a.tell(hello); err != nil {
+// receiveOffer receives the listeners. It returns the step at which it failed.
+func (s *Successor) receiveOffer(ctx context.Context) (step string, err error) {
+	s.wire.session = newNonce()
+	if err := s.tell(hello); err != nil {
 		return "greeting the predecessor", err
 	}
-	m, fds, err := a.wire.receive(ctx, stepTimeout())
+	m, fds, err := s.wire.receive(ctx, stepTimeout())
 	fds.close()
 	if err == nil && m.Kind != offer {
 		err = errUnexpected(m, offer)
@@ -128,13 +129,13 @@ func (a *Arrival) arrive(ctx context.Context) (step string, err error) {
 	}
 	total := 0
 	for _, l := range m.Listeners {
-		a.listeners = append(a.listeners, &arriving{offeredListener: l})
+		s.listeners = append(s.listeners, &offered{offeredListener: l})
 		total += l.Sockets
 	}
 	if err := checkDescriptors(uint64(2*total) + uint64(m.Open) + descriptorsSpare); err != nil {
 		return "taking over", err
 	}
-	return "receiving the listeners", a.receiveSockets(ctx)
+	return "receiving the listeners", s.receiveSockets(ctx)
 }
 
 // descriptorsSpare is how many descriptors a server needs beside its connections, at the least: logs,
@@ -142,12 +143,12 @@ func (a *Arrival) arrive(ctx context.Context) (step string, err error) {
 const descriptorsSpare = 64
 
 // receiveSockets receives the listeners' sockets.
-func (a *Arrival) receiveSockets(ctx context.Context) error {
+func (s *Successor) receiveSockets(ctx context.Context) error {
 	var fds descriptors
 	defer func() { fds.close() }()
 	next := func() (int, error) {
 		if len(fds) == 0 {
-			m, more, err := a.wire.receive(ctx, stepTimeout())
+			m, more, err := s.wire.receive(ctx, stepTimeout())
 			if err != nil {
 				return -1, err
 			}
@@ -159,7 +160,7 @@ func (a *Arrival) receiveSockets(ctx context.Context) error {
 		fds = fds[1:]
 		return fd, nil
 	}
-	for _, l := range a.listeners {
+	for _, l := range s.listeners {
 		for len(l.files) < l.Sockets {
 			fd, err := next()
 			if err != nil {
@@ -178,40 +179,40 @@ func (a *Arrival) receiveSockets(ctx context.Context) error {
 }
 
 // tell sends a message without content.
-func (a *Arrival) tell(k kind) error { return a.say(&message{Kind: k}) }
+func (s *Successor) tell(k kind) error { return s.say(&message{Kind: k}) }
 
 // say sends a message. If the predecessor has closed its end the error is its last words.
-func (a *Arrival) say(m *message) error {
-	err := a.wire.send(m)
-	if a.watch != nil && errors.Is(err, ErrGone) {
-		_, fds, watchErr := a.takeWatch(context.Background()) // the last words, or a message before them
+func (s *Successor) say(m *message) error {
+	err := s.wire.send(m)
+	if s.watch != nil && errors.Is(err, ErrGone) {
+		_, fds, watchErr := s.takeWatch(context.Background()) // the last words, or a message before them
 		if fds.close(); watchErr != nil {
 			return watchErr
 		}
 	}
-	return a.wire.lastWords(err)
+	return s.wire.lastWords(err)
 }
 
 // takeWatch returns the result of watch, and ends it.
-func (a *Arrival) takeWatch(ctx context.Context) (*message, descriptors, error) {
-	v := a.watch
-	a.watch = nil
+func (s *Successor) takeWatch(ctx context.Context) (*message, descriptors, error) {
+	v := s.watch
+	s.watch = nil
 	return v.result(ctx)
 }
 
 // receive returns the next message: the one that watch has received, or is about to, first.
-func (a *Arrival) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
-	if a.watch != nil {
-		return a.takeWatch(ctx)
+func (s *Successor) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
+	if s.watch != nil {
+		return s.takeWatch(ctx)
 	}
-	return a.wire.receive(ctx, timeout)
+	return s.wire.receive(ctx, timeout)
 }
 
 // Names returns the names of the listeners, in the order in which Give got them.
-func (a *Arrival) Names() (names []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.listeners {
+func (s *Successor) Names() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
 		names = append(names, l.Name)
 	}
 	return names
@@ -223,10 +224,10 @@ func (a *Arrival) Names() (names []string) {
 //
 // Connections that the predecessor accepted come out of Accept once Ready has been called, as new ones
 // do.
-func (a *Arrival) Listener(name string, lc *percore.ListenConfig) (net.Listener, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.listeners {
+func (s *Successor) Listener(name string, lc *percore.ListenConfig) (net.Listener, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
 		if l.Name != name {
 			continue
 		}
@@ -253,13 +254,13 @@ func (a *Arrival) Listener(name string, lc *percore.ListenConfig) (net.Listener,
 // Drop says that this process doesn't want the named listener: a version without that port. The
 // predecessor accepts there, and keeps the connections, until it shuts down; then the port is
 // closed. Unless each listener is made with Listener or dropped, Ready fails.
-func (a *Arrival) Drop(name string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, l := range a.listeners {
+func (s *Successor) Drop(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
 		switch {
 		case l.Name != name:
-		case l.listener != nil || a.wire == nil:
+		case l.listener != nil || s.wire == nil:
 			return fmt.Errorf("handover: listener %q has been taken already", name)
 		default:
 			l.dropped = true
@@ -272,8 +273,8 @@ func (a *Arrival) Drop(name string) error {
 
 // dropped returns the indexes of the listeners that this process doesn't want. It fails if there is
 // one of which it has not said so.
-func (a *Arrival) dropped() (indexes []int, err error) {
-	for i, l := range a.listeners {
+func (s *Successor) dropped() (indexes []int, err error) {
+	for i, l := range s.listeners {
 		switch {
 		case l.dropped:
 			indexes = append(indexes, i)
@@ -281,13 +282,13 @@ func (a *Arrival) dropped() (indexes []int, err error) {
 			return nil, fmt.Errorf("listener %v was neither taken nor dropped: its connections would find no server", &l.offeredListener)
 		}
 	}
-	if len(indexes) == len(a.listeners) {
+	if len(indexes) == len(s.listeners) {
 		return nil, errors.New("all listeners were dropped: there is nothing to take over")
 	}
 	return indexes, nil
 }
 
-func (l *arriving) closeFiles() {
+func (l *offered) closeFiles() {
 	for _, f := range l.files {
 		f.Close()
 	}
@@ -306,18 +307,18 @@ func (l *arriving) closeFiles() {
 // If the error is [ErrGone] the predecessor has ended without a word, it has crashed for instance,
 // or it gives no sign of life for 10 seconds. This process has the listeners, and serves on. A
 // predecessor that wakes up finds out, and shuts down.
-func (a *Arrival) Ready(ctx context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.wire == nil {
+func (s *Successor) Ready(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wire == nil {
 		return errors.New("handover: Ready was called already, or Close")
 	}
-	dropped, err := a.dropped()
+	dropped, err := s.dropped()
 	if err != nil {
-		a.abandon(err)
+		s.abandon(err)
 		return takeError("getting ready", err)
 	}
-	if err := a.takeOver(ctx, dropped); err != nil {
+	if err := s.takeOver(ctx, dropped); err != nil {
 		return takeError("taking over connections", err)
 	}
 	return nil
@@ -331,71 +332,71 @@ func (a *Arrival) Ready(ctx context.Context) error {
 //	(any)                                          refuse, a bad message, ctx: failure, see end
 //	                                               the predecessor's end: ErrGone, this process serves on
 //	                                               no sign of life: over sent, the same
-func (a *Arrival) takeOver(ctx context.Context, dropped []int) error {
-	if err := a.say(&message{Kind: ready, Dropped: dropped}); err != nil {
-		return a.end(err)
+func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
+	if err := s.say(&message{Kind: ready, Dropped: dropped}); err != nil {
+		return s.end(err)
 	}
 	for {
 		timeout := stepTimeout()
-		if !a.held.waits {
+		if !s.held.waits {
 			timeout = 0 // a request may take long
 		}
-		m, fds, err := a.receive(ctx, timeout)
+		m, fds, err := s.receive(ctx, timeout)
 		if err != nil {
-			return a.end(err)
+			return s.end(err)
 		}
-		finished, err := a.handle(m, fds)
+		finished, err := s.handle(m, fds)
 		if finished {
-			a.abandon(nil)
+			s.abandon(nil)
 			return nil
 		}
 		if err != nil {
-			return a.end(err)
+			return s.end(err)
 		}
 	}
 }
 
 // handle does as a message says, and reports whether it is the last.
-func (a *Arrival) handle(m *message, fds descriptors) (finished bool, err error) {
-	if a.held.waits != (m.Kind == commit) {
+func (s *Successor) handle(m *message, fds descriptors) (finished bool, err error) {
+	if s.held.waits != (m.Kind == commit) {
 		fds.close()
-		return false, errUnexpected(m, a.due()...)
+		return false, errUnexpected(m, s.due()...)
 	}
 	switch m.Kind {
 	case conns:
-		if err := a.hold(m.Conns, fds); err != nil {
+		if err := s.hold(m.Conns, fds); err != nil {
 			return false, err
 		}
-		return false, a.tell(took)
+		return false, s.tell(took)
 	case commit:
-		return false, a.adopt()
+		return false, s.adopt()
 	case done:
-		if err := a.tell(over); err != nil {
+		if err := s.tell(over); err != nil {
 			return false, err
 		}
-		a.own()
+		s.own()
 		return true, nil
 	}
 	fds.close()
-	return false, errUnexpected(m, a.due()...)
+	return false, errUnexpected(m, s.due()...)
 }
 
 // due returns the messages that may come.
-func (a *Arrival) due() []kind {
-	if a.held.waits {
+func (s *Successor) due() []kind {
+	if s.held.waits {
 		return []kind{commit}
 	}
 	return []kind{conns, done}
 }
 
 // hold keeps connections until they are committed, if all are as they should be.
-func (a *Arrival) hold(moved []movedConn, fds descriptors) error {
+func (s *Successor) hold(moved []movedConn, fds descriptors) error {
 	for i, c := range moved {
-		if c.Listener < 0 || c.Listener >= len(a.listeners) {
+		if c.Listener < 0 || c.Listener >= len(s.listeners) {
 			fds.close()
-			return fmt.Errorf("connection %d of %d is of listener %d of %d", i+1, len(moved), c.Listener, len(a.listeners))
+			return fmt.Errorf("connection %d of %d is of listener %d of %d", i+1, len(moved), c.Listener, len(s.listeners))
 		}
-		l := a.listeners[c.Listener]
+		l := s.listeners[c.Listener]
 		if l.dropped {
 			fds.close()
 			return fmt.Errorf("connection %d of %d is of listener %v, which this process has dropped", i+1, len(moved), &l.offeredListener)
@@ -413,21 +414,21 @@ func (a *Arrival) hold(moved []movedConn, fds descriptors) error {
 			fds[i : i+1].close()
 		}
 	}
-	a.held = held{true, fds, moved}
+	s.held = held{true, fds, moved}
 	return nil
 }
 
 // adopt gives the held connections, which have been committed, to the listeners.
-func (a *Arrival) adopt() error {
-	h := a.held
-	a.held = held{}
+func (s *Successor) adopt() error {
+	h := s.held
+	s.held = held{}
 	lost, firstErr := 0, error(nil)
 	for i, fd := range h.fds {
 		if fd < 0 {
 			continue // ended
 		}
 		c := &h.conns[i]
-		err := a.listeners[c.Listener].listener.Adopt(fd, c.arrival())
+		err := s.listeners[c.Listener].listener.Adopt(fd, c.info())
 		if err == nil || errors.Is(err, syscall.ENOTCONN) { // or it has ended just now
 			continue
 		}
@@ -442,8 +443,8 @@ func (a *Arrival) adopt() error {
 }
 
 // own has the listeners look after the files of their unix sockets: the predecessor does so no longer.
-func (a *Arrival) own() {
-	for _, l := range a.listeners {
+func (s *Successor) own() {
+	for _, l := range s.listeners {
 		if l.Unlink && l.listener != nil {
 			l.listener.SetUnlinkOnClose(true)
 		}
@@ -459,18 +460,18 @@ func (a *Arrival) own() {
 // A predecessor that gives no sign of life is told that this process goes on. If it can't be told it has
 // stopped receiving: it is dead, or has given this process up in the same moment. Its last words are the
 // reason then. If none come it was stopped before it could say them, and will serve on.
-func (a *Arrival) end(err error) error {
+func (s *Successor) end(err error) error {
 	var overErr error
 	if errors.Is(err, errSilent) {
-		overErr = a.wire.send(&message{Kind: over})
+		overErr = s.wire.send(&message{Kind: over})
 	} else {
-		a.wire.refuse(err)
+		s.wire.refuse(err)
 	}
 	if overErr == nil {
-		a.wire.stopReceiving()
+		s.wire.stopReceiving()
 	}
 	for {
-		m, fds, receiveErr := a.wire.receive(context.Background(), stepTimeout())
+		m, fds, receiveErr := s.wire.receive(context.Background(), stepTimeout())
 		if receiveErr != nil {
 			if overErr != nil {
 				err = receiveErr
@@ -481,15 +482,15 @@ func (a *Arrival) end(err error) error {
 			break
 		}
 		if m.Kind == commit {
-			_, _ = a.handle(m, fds)
+			_, _ = s.handle(m, fds)
 			continue
 		}
 		fds.close() // no commit comes behind it, except from a process that doesn't wait for answers
 	}
 	if errors.Is(err, ErrGone) {
-		a.own()
+		s.own()
 	}
-	a.abandon(nil)
+	s.abandon(nil)
 	return err
 }
 
@@ -498,32 +499,32 @@ var errGivenUp = errors.New("the other process has given this one up, and gives 
 
 // Close gives the handover up, unless Ready has returned: the predecessor goes on. Listeners that were
 // made are the caller's to close. While Ready waits so does Close; the end of Ready's ctx ends both.
-func (a *Arrival) Close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.abandon(errors.New("the successor has called Close"))
+func (s *Successor) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.abandon(errors.New("the successor has called Close"))
 	return nil
 }
 
 // abandon ends the exchange, with the reason for the predecessor if there is one.
-func (a *Arrival) abandon(reason error) {
-	if a.wire == nil {
+func (s *Successor) abandon(reason error) {
+	if s.wire == nil {
 		return
 	}
 	if reason != nil {
-		a.wire.refuse(reason)
+		s.wire.refuse(reason)
 	}
-	if a.watch != nil {
+	if s.watch != nil {
 		ended, end := context.WithCancel(context.Background())
 		end()
-		_, fds, _ := a.takeWatch(ended)
+		_, fds, _ := s.takeWatch(ended)
 		fds.close()
 	}
-	a.wire.close()
-	a.wire = nil
-	a.held.fds.close()
-	a.held = held{}
-	for _, l := range a.listeners {
+	s.wire.close()
+	s.wire = nil
+	s.held.fds.close()
+	s.held = held{}
+	for _, l := range s.listeners {
 		l.closeFiles()
 	}
 }

@@ -130,7 +130,7 @@ func (q *connQueue) newConn(pc *percore.Conn) *conn {
 	if call.tls != nil {
 		c.ext = &connExt{ctx: call.ctx, tls: tls.Server(c, call.tls)}
 	}
-	if call.tls == nil && moving.ArrivalOf != nil && moving.ArrivalOf(pc).Served {
+	if call.tls == nil && moving.ConnInfoOf != nil && moving.ConnInfoOf(pc).Served {
 		c.packed.Store(uint32(connState(began)))
 		call.server.stats.adopted.Add(1)
 	}

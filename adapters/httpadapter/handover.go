@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore"
 )
 
 // HandOver moves the connections of a listener to another process: it calls give with those that wait
@@ -49,7 +49,7 @@ import (
 // HandOver may be called at any time, also for several listeners at once, but fails while another
 // HandOver of the same listener is under way. Afterwards the Server goes on. Shutdown, after
 // HandOver or during it, closes the connections that are left, once they are idle.
-func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns []moving.Conn) error) error {
+func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns []percore.WaitingConn) error) error {
 	d := &departure{server: s, listener: l, ctx: ctx, give: give, wake: make(chan struct{}, 1)}
 	if !d.begin() {
 		return errHandOver
@@ -74,7 +74,7 @@ type departure struct {
 	server   *Server
 	listener net.Listener
 	ctx      context.Context
-	give     func([]moving.Conn) error
+	give     func([]percore.WaitingConn) error
 	wake     chan struct{} // has a token if taken may have changed
 
 	// mu is taken before conn.mu.
@@ -279,9 +279,9 @@ func (d *departure) giveTaken() error {
 			}
 		}
 	}()
-	conns := make([]moving.Conn, len(taken))
+	conns := make([]percore.WaitingConn, len(taken))
 	for i, c := range taken {
-		conns[i] = moving.Conn{Conn: c.Conn, Served: c.load().has(began)}
+		conns[i] = percore.WaitingConn{Conn: c.Conn, Served: c.load().has(began)}
 	}
 	err := d.give(conns)
 	given = err == nil

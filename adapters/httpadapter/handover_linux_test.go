@@ -32,7 +32,7 @@ func eachPath(t *testing.T, test func(t *testing.T, opts ...Option)) {
 }
 
 // mustHandOver moves all connections.
-func (f *fixture) mustHandOver(give func([]moving.Conn) error) {
+func (f *fixture) mustHandOver(give func([]percore.WaitingConn) error) {
 	f.Helper()
 	if err := f.handOver(give); err != nil {
 		f.Fatalf("HandOver: %v", err)
@@ -87,7 +87,7 @@ func (s *successor) Close() error {
 }
 
 // give takes copies of connections.
-func (s *successor) give(conns []moving.Conn) error {
+func (s *successor) give(conns []percore.WaitingConn) error {
 	if n := len(conns); n == 0 || n > 253 {
 		s.t.Errorf("got %d connections at once, want 1 to 253", n)
 	}
@@ -105,7 +105,7 @@ func (s *successor) give(conns []moving.Conn) error {
 }
 
 // copyOf duplicates the descriptor of a connection.
-func copyOf(c moving.Conn) (fd int, err error) {
+func copyOf(c percore.WaitingConn) (fd int, err error) {
 	raw, err := c.Conn.(syscall.Conn).SyscallConn()
 	if err != nil {
 		return -1, err
@@ -119,7 +119,7 @@ func copyOf(c moving.Conn) (fd int, err error) {
 }
 
 // netConnOf makes a connection of package net's of a copy.
-func netConnOf(c moving.Conn) (net.Conn, error) {
+func netConnOf(c percore.WaitingConn) (net.Conn, error) {
 	fd, err := copyOf(c)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func TestHandOver(t *testing.T) {
 		}
 		f.awaitWaiting(fresh)
 		var began atomic.Int64
-		f.mustHandOver(func(conns []moving.Conn) error {
+		f.mustHandOver(func(conns []percore.WaitingConn) error {
 			for _, c := range conns {
 				if c.Served {
 					began.Add(1)
@@ -283,7 +283,7 @@ func TestHandOverFails(t *testing.T) {
 		failure := errors.New("no successor")
 		for range 3 {
 			calls := 0
-			err := f.handOver(func(conns []moving.Conn) error {
+			err := f.handOver(func(conns []percore.WaitingConn) error {
 				calls++
 				if len(conns) == 4 && calls == 1 {
 					sending.send(request("/2"))
@@ -301,7 +301,7 @@ func TestHandOverFails(t *testing.T) {
 			f.awaitParked(3)
 			f.awaitWaiting(1)
 		}
-		_ = f.handOver(func([]moving.Conn) error {
+		_ = f.handOver(func([]percore.WaitingConn) error {
 			leaving.Close()
 			return failure
 		})
@@ -331,7 +331,7 @@ func TestHandOverPanics(t *testing.T) {
 					t.Errorf("got the panic %v, want give's", got)
 				}
 			}()
-			f.handOver(func([]moving.Conn) error { panic("give") })
+			f.handOver(func([]percore.WaitingConn) error { panic("give") })
 		}()
 		c.wantGet("/2", "/2")
 		f.mustHandOver(startSuccessor(t, echoPath).give)
@@ -346,7 +346,7 @@ func TestHandOverDeadline(t *testing.T) {
 		f := start(t, echoPath, func(f *fixture) { f.srv.IdleTimeout = 200 * time.Millisecond }, opts...)
 		c := f.dial()
 		c.wantGet("/1", "/1")
-		_ = f.handOver(func([]moving.Conn) error {
+		_ = f.handOver(func([]percore.WaitingConn) error {
 			time.Sleep(300 * time.Millisecond)
 			return errors.New("late")
 		})
@@ -469,16 +469,16 @@ func TestHandOverClosedLoop(t *testing.T) {
 }
 
 // adopt has ln accept copies of connections.
-func adopt(ln net.Listener, conns []moving.Conn) error {
+func adopt(ln net.Listener, conns []percore.WaitingConn) error {
 	to := moving.ListenerOf(ln)
 	for _, c := range conns {
 		fd, err := copyOf(c)
 		if err != nil {
 			return err
 		}
-		arrival := moving.ArrivalOf(c.Conn)
-		arrival.Served = c.Served
-		if err := to.Adopt(fd, arrival); err != nil {
+		info := moving.ConnInfoOf(c.Conn)
+		info.Served = c.Served
+		if err := to.Adopt(fd, info); err != nil {
 			return err
 		}
 	}
@@ -523,7 +523,7 @@ func TestHandOverSoak(t *testing.T) {
 		for i := range moves {
 			from, to := servers[i%2], servers[1-i%2]
 			calls := 0
-			err := from.handOver(func(conns []moving.Conn) error {
+			err := from.handOver(func(conns []percore.WaitingConn) error {
 				calls++
 				return adopt(to.ln, conns)
 			})
@@ -574,7 +574,7 @@ func TestHandOverClosing(t *testing.T) {
 					c := f.dial()
 					c.wantGet("/1", "first/1")
 					f.awaitParked(1)
-					err := f.handOver(func(conns []moving.Conn) error {
+					err := f.handOver(func(conns []percore.WaitingConn) error {
 						end(f, f.conn())
 						if fails {
 							return failure
@@ -675,9 +675,9 @@ func TestHandOverStays(t *testing.T) {
 
 // adopting has all connections of the test count as adopted.
 func adopting(t *testing.T) {
-	was := moving.ArrivalOf
-	moving.ArrivalOf = func(net.Conn) moving.Arrival { return moving.Arrival{Served: true} }
-	t.Cleanup(func() { moving.ArrivalOf = was })
+	was := moving.ConnInfoOf
+	moving.ConnInfoOf = func(net.Conn) moving.ConnInfo { return moving.ConnInfo{Served: true} }
+	t.Cleanup(func() { moving.ConnInfoOf = was })
 }
 
 // TestAdopted: a connection that has had requests in another process waits for the next here.
@@ -777,7 +777,7 @@ func TestAdoptedIsIdle(t *testing.T) {
 			f := start(t, echoPath, nil, opts...)
 			c := f.dial()
 			f.awaitParked(1)
-			f.mustHandOver(func(conns []moving.Conn) error {
+			f.mustHandOver(func(conns []percore.WaitingConn) error {
 				if len(conns) != 1 || !conns[0].Served {
 					t.Errorf("got %+v, want the connection, which has been served", conns)
 				}

@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
 // handOver calls HandOver within the time that counts as a hang.
-func (f *fixture) handOver(give func([]moving.Conn) error) error {
+func (f *fixture) handOver(give func([]percore.WaitingConn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 	defer cancel()
 	return f.server.HandOver(ctx, f.ln, give)
@@ -26,7 +26,7 @@ func (c *client) wantGet(path, want string) {
 }
 
 // giveNever is for servers without connections that move.
-func giveNever([]moving.Conn) error { return errors.New("give was called") }
+func giveNever([]percore.WaitingConn) error { return errors.New("give was called") }
 
 // TestHandOverNothing: where nothing is parked HandOver returns at once.
 func TestHandOverNothing(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -19,7 +19,7 @@ func (pf *performance) startMoving(s *stage) (stop func()) {
 	switch pf.way {
 	case stayingAdapter, stayingFastPath:
 		return pf.repeat(func() {
-			_ = handOverSoon(s, func([]moving.Conn) error {
+			_ = handOverSoon(s, func([]percore.WaitingConn) error {
 				pf.pause()
 				return errors.New("no successor")
 			})
@@ -29,7 +29,7 @@ func (pf *performance) startMoving(s *stage) (stop func()) {
 		moves := 0
 		stop := pf.repeat(func() {
 			moved := false
-			_ = handOverSoon(s, func(conns []moving.Conn) error {
+			_ = handOverSoon(s, func(conns []percore.WaitingConn) error {
 				pf.pause()
 				if rand.IntN(3) == 0 {
 					return errors.New("no successor")
@@ -82,7 +82,7 @@ func (pf *performance) pause() {
 }
 
 // handOverSoon gives up soon.
-func handOverSoon(s *stage, give func([]moving.Conn) error) error {
+func handOverSoon(s *stage, give func([]percore.WaitingConn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
 	defer cancel()
 	return s.server.(*Server).HandOver(ctx, s.ln, give)

@@ -342,8 +342,8 @@ func stopReason(interrupted context.Context, err error) error {
 type demo struct {
 	opts        serveOptions
 	log         *slog.Logger
-	predecessor *handover.Arrival // nil: none
-	isOrphan    bool              // the predecessor has crashed during the handover
+	predecessor *handover.Successor // nil: none
+	isOrphan    bool                // the predecessor has crashed during the handover
 	manager     serviceManager
 	parents     parentage
 	executable  string // the program's path at the start, where another version may be by now; "": not known
@@ -371,7 +371,7 @@ type demo struct {
 // newDemo opens the directory and both listeners, in this order: the mistake
 // that is cheapest to make is found first. On an error nothing stays open, and the predecessor serves
 // on.
-func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Arrival, logTo io.Writer) (_ *demo, err error) {
+func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Successor, logTo io.Writer) (_ *demo, err error) {
 	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 6)}
 	d.manager.log = d.log
 	d.executable, _ = handover.Executable()

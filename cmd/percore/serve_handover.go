@@ -47,7 +47,7 @@ func (o *serveOptions) listenerName() string {
 
 // takeOver returns what a predecessor leaves, or nil if this process has none. isChild says that the
 // predecessor has started this process.
-func takeOver(ctx context.Context, opts serveOptions) (a *handover.Arrival, isChild bool, err error) {
+func takeOver(ctx context.Context, opts serveOptions) (a *handover.Successor, isChild bool, err error) {
 	c, err := handover.Inherited()
 	if err != nil {
 		return nil, false, err
@@ -292,7 +292,7 @@ func hasTerminal() bool {
 }
 
 // inherit returns the listener that the predecessor calls name.
-func (e *serveEngine) inherit(from *handover.Arrival, name string) (openListener, error) {
+func (e *serveEngine) inherit(from *handover.Successor, name string) (openListener, error) {
 	l, err := from.Listener(name, &e.lc)
 	if err != nil {
 		return openListener{}, err

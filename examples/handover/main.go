@@ -102,7 +102,7 @@ func shutdown(server *httpadapter.Server) error {
 }
 
 // listen takes the listener over from the predecessor, if there is one, and otherwise opens it.
-func listen(ctx context.Context, address string) (net.Listener, *handover.Arrival, error) {
+func listen(ctx context.Context, address string) (net.Listener, *handover.Successor, error) {
 	c, err := handover.Inherited()
 	if err != nil {
 		return nil, nil, err

@@ -8,8 +8,7 @@ import (
 
 // carriers are types that embed a connection and through which no bytes of one go.
 var carriers = map[string]string{
-	"zerocopy.conn":        "an end of one transfer, beside its owner",
-	"internal/moving.Conn": "a connection on its way to another process, beside what is known of it",
+	"zerocopy.conn": "an end of one transfer, beside its owner",
 
 	"adapters/httpadapter.canaryTCPConn": "a connection in memory that plays scripts",
 	"adapters/httpadapter.canaryTLSConn": "the same",

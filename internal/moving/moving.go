@@ -12,15 +12,6 @@ import (
 	"github.com/percore/percore/internal/proxyproto"
 )
 
-// Conn is a connection that waits for a request.
-type Conn struct {
-	net.Conn // a *percore.Conn
-
-	// Served says that the connection has had a request: its successor lets it wait as an idle
-	// connection, not as a new one.
-	Served bool
-}
-
 // Listener moves the listener of a process.
 type Listener interface {
 	// Begin begins to move the listener, and reports false if that is under way already, or done.
@@ -59,14 +50,14 @@ type Listener interface {
 	// doesn't hold it up. OnAccept is asked.
 	//
 	// It fails unless fd is a connected stream socket as Accept would have returned it.
-	Adopt(fd int, c Arrival) error
+	Adopt(fd int, c ConnInfo) error
 }
 
-// Arrival is all that is known of a connection beside its socket.
-type Arrival struct {
-	Served bool
+// ConnInfo describes a connection: everything about it except its socket.
+type ConnInfo struct {
+	Served bool // it has had a request
 
-	// Client is the PROXY header that the connection began with; the zero Header if there was none.
+	// Client is the PROXY header that the connection began with, or the zero Header.
 	Client proxyproto.Header
 }
 
@@ -75,9 +66,9 @@ var (
 	// ListenerOf returns the listener's part, or nil if l is no *percore.Listener.
 	ListenerOf func(l net.Listener) Listener
 
-	// ArrivalOf returns the properties of c, a *percore.Conn, with which Adopt makes its equal.
-	// Served is true if Adopt has made c, and was told so.
-	ArrivalOf func(c net.Conn) Arrival
+	// ConnInfoOf describes c, a *percore.Conn, for Adopt in another process. Served is true only if
+	// Adopt made c and was given it.
+	ConnInfoOf func(c net.Conn) ConnInfo
 
 	// Hold says that the caller refers to c, a *percore.Conn, until it closes c or calls Release. The
 	// garbage collector doesn't close c meanwhile. The finalizer that does takes 56 bytes of the
