@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/invariants"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
@@ -29,10 +30,10 @@ import (
 // with it (go test -overlay). So net/http is compiled once. The test binary then runs TestUnderChange
 // once per change.
 
-// changeVariable says which change is in force, and canaryVariable that the canary is not.
+// changeVariable says which change is in force, and probeVariable that the probe is not.
 const (
 	changeVariable = "PERCORE_TEST_CHANGE"
-	canaryVariable = "PERCORE_TEST_NO_CANARY"
+	probeVariable  = "PERCORE_TEST_NO_PROBE"
 )
 
 // An edit replaces a text of net/http/server.go that occurs once.
@@ -310,42 +311,42 @@ func (c *conn) waitWithoutBuffers(variant string) bool {
 // waits becomes unknown; otherwise connections are parked.
 var changes = []struct {
 	name string
-	way  waitWay
+	way  probe.Way
 }{
-	{"", waitOnce}, // none
-	{"larger buffers for answers", waitOnce},
-	{"one deadline", waitUnknown}, // before the body of a request could be served as one
-	{"two deadlines", waitUnknown},
-	{"peek of 1", waitUnknown},
-	{"peek of 16", waitUnknown},
-	{"smaller buffers", waitUnknown},
-	{"larger buffers", waitUnknown},
-	{"bytes set aside", waitUnknown},
-	{"wait by SyscallConn", waitUnknown},
-	{"no end of the write deadline", waitUnknown},
-	{"StateIdle before the answer", waitUnknown},
-	{"an answer to the end", waitUnknown},
-	{"CloseWrite at the end", waitUnknown},
-	{"a read after the end", waitUnknown},
-	{"StateClosed before Close", waitUnknown},
-	{"no Close", waitUnknown},
-	{"a deadline after StateClosed", waitUnknown},
+	{"", probe.Once}, // none
+	{"larger buffers for answers", probe.Once},
+	{"one deadline", probe.Unknown}, // before the body of a request could be served as one
+	{"two deadlines", probe.Unknown},
+	{"peek of 1", probe.Unknown},
+	{"peek of 16", probe.Unknown},
+	{"smaller buffers", probe.Unknown},
+	{"larger buffers", probe.Unknown},
+	{"bytes set aside", probe.Unknown},
+	{"wait by SyscallConn", probe.Unknown},
+	{"no end of the write deadline", probe.Unknown},
+	{"StateIdle before the answer", probe.Unknown},
+	{"an answer to the end", probe.Unknown},
+	{"CloseWrite at the end", probe.Unknown},
+	{"a read after the end", probe.Unknown},
+	{"StateClosed before Close", probe.Unknown},
+	{"no Close", probe.Unknown},
+	{"a deadline after StateClosed", probe.Unknown},
 
-	{"1.28: as announced", waitThrice},
-	{"1.28: no deadline before", waitTwice},
-	{"1.28: 5 ms", waitThrice},
-	{"1.28: 300 ms", waitThrice},
-	{"1.28: bytes set aside", waitThrice}, // which is no wait of a connection that could be parked
-	{"1.28: no short deadline", waitUnknown},
-	{"1.28: short deadline kept", waitUnknown},
-	{"1.28: a byte first", waitUnknown},
-	{"1.28: two bytes", waitUnknown},
-	{"1.28: buffers kept", waitUnknown},
-	{"1.28: deadline set twice", waitUnknown},
-	{"1.28: deadline after the byte", waitUnknown},
-	{"1.28: StateIdle again", waitUnknown},
-	{"1.28: an answer to the end", waitUnknown},
-	{"1.28: a read after the end", waitUnknown},
+	{"1.28: as announced", probe.Thrice},
+	{"1.28: no deadline before", probe.Twice},
+	{"1.28: 5 ms", probe.Thrice},
+	{"1.28: 300 ms", probe.Thrice},
+	{"1.28: bytes set aside", probe.Thrice}, // which is no wait of a connection that could be parked
+	{"1.28: no short deadline", probe.Unknown},
+	{"1.28: short deadline kept", probe.Unknown},
+	{"1.28: a byte first", probe.Unknown},
+	{"1.28: two bytes", probe.Unknown},
+	{"1.28: buffers kept", probe.Unknown},
+	{"1.28: deadline set twice", probe.Unknown},
+	{"1.28: deadline after the byte", probe.Unknown},
+	{"1.28: StateIdle again", probe.Unknown},
+	{"1.28: an answer to the end", probe.Unknown},
+	{"1.28: a read after the end", probe.Unknown},
 }
 
 func TestChangedNetHTTP(t *testing.T) {
@@ -361,15 +362,15 @@ func TestChangedNetHTTP(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			if !strings.Contains(out, fmt.Sprintf("canary: way %d", c.way)) {
+			if !strings.Contains(out, fmt.Sprintf("probe: way %d", c.way)) {
 				t.Errorf("want the way %d\n%s", c.way, out)
 			}
 		})
 	}
-	// Should the canary miss something, a lease that is used after its end is not parked.
-	t.Run("without a canary", func(t *testing.T) {
+	// Should the probe miss something, a lease that is used after its end is not parked.
+	t.Run("without a probe", func(t *testing.T) {
 		t.Parallel()
-		if out, err := runChanged(binary, "one deadline", canaryVariable+"=1"); err != nil {
+		if out, err := runChanged(binary, "one deadline", probeVariable+"=1"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
@@ -397,7 +398,7 @@ func buildChanged(t *testing.T) (binary string) {
 	for _, e := range edits {
 		if n := strings.Count(changed, e.old); n != 1 {
 			t.Fatalf("%s of %s has this text %d times, want once. net/http is another than the changes here are made for: "+
-				"adapt them (the canary looks after users meanwhile).\n%s", name, runtime.Version(), n, e.old)
+				"adapt them (the probe looks after users in the meantime).\n%s", name, runtime.Version(), n, e.old)
 		}
 		changed = strings.Replace(changed, e.old, e.new, 1)
 	}
@@ -442,8 +443,8 @@ func TestUnderChange(t *testing.T) {
 	if !ok {
 		t.Skip("only with a changed net/http: see TestChangedNetHTTP")
 	}
-	way, err := wayOfNetHTTP()
-	t.Logf("canary: way %d: %v", way, err)
+	way, err := probe.NetHTTP()
+	t.Logf("probe: way %d: %v", way, err)
 	if change == "no Close" {
 		return // nothing ends connections then
 	}
@@ -452,13 +453,13 @@ func TestUnderChange(t *testing.T) {
 		play func(t *testing.T, overTLS bool)
 	}
 	plays := []play{{"soon", playPauses(20*time.Millisecond, time.Millisecond)}, {"fast path", playFastPath}}
-	if os.Getenv(canaryVariable) != "" {
-		plays = []play{{"one deadline", playWithoutCanary}}
+	if os.Getenv(probeVariable) != "" {
+		plays = []play{{"one deadline", playWithoutProbe}}
 	}
 	if strings.HasPrefix(change, "1.28: ") {
 		const rare = 2*DefaultParkAfter + 10*time.Millisecond
 		plays = append(plays, play{"paused", playPauses(80*time.Millisecond, rare)})
-		if way != waitUnknown {
+		if way != probe.Unknown {
 			plays = append(plays, play{"late", playPauses(2*rare, rare)})
 		}
 	}
@@ -507,12 +508,12 @@ var pausedStreams = []pausedStream{
 		[]string{"POST /a body", "GET /b ", "GET /c "},
 	},
 	{ // as many bytes as a buffer has
-		[]string{request("/a") + longRequest[:readBytes], longRequest[readBytes:], request("/c")},
+		[]string{request("/a") + longRequest[:probe.ReadBytes], longRequest[probe.ReadBytes:], request("/c")},
 		[]string{"GET /a ", "GET /b ", "GET /c "},
 	},
 }
 
-var longRequest = "GET /b HTTP/1.1\r\nHost: test\r\nLong: " + strings.Repeat("x", readBytes) + "\r\n\r\n"
+var longRequest = "GET /b HTTP/1.1\r\nHost: test\r\nLong: " + strings.Repeat("x", probe.ReadBytes) + "\r\n\r\n"
 
 // playPauses plays the streams, each on a connection of its own, with pauses that are long enough for a
 // connection to be parked after parkAfter, or long enough for net/http to notice them.
@@ -544,7 +545,7 @@ func playStreams(t *testing.T, overTLS bool, length time.Duration, opts ...Optio
 	}
 	playing.Wait()
 	stats := f.server.Stats()
-	if _, err := wayOfNetHTTP(); stats.Unsafe != (err != nil) {
+	if _, err := probe.NetHTTP(); stats.Unsafe != (err != nil) {
 		t.Errorf("Stats.Unsafe: got %t, want %t", stats.Unsafe, err != nil)
 	}
 	if !stats.Unsafe {
@@ -559,7 +560,7 @@ func playStreams(t *testing.T, overTLS bool, length time.Duration, opts ...Optio
 // way in which it waits is unknown.
 func playFastPath(t *testing.T, overTLS bool) {
 	f, _, dial := startSeeing(t, overTLS, FastPath())
-	way, _ := wayOfNetHTTP()
+	way, _ := probe.NetHTTP()
 	const conns, others = 6, 3
 	var clients []*client
 	for i := range conns {
@@ -590,7 +591,7 @@ func playFastPath(t *testing.T, overTLS bool) {
 		t.Errorf("HandOver: %v", err)
 	}
 	for i, c := range clients {
-		if want := "next/e"; way != waitUnknown || i >= others {
+		if want := "next/e"; way != probe.Unknown || i >= others {
 			c.wantGet("/e", want)
 		} else {
 			c.wantGet("/e", "GET /e ")
@@ -598,11 +599,11 @@ func playFastPath(t *testing.T, overTLS bool) {
 	}
 }
 
-// playWithoutCanary sends the beginning of a request, for which the connection would be parked.
+// playWithoutProbe sends the beginning of a request, for which the connection would be parked.
 // net/http answers it: it was cut short.
-func playWithoutCanary(t *testing.T, overTLS bool) {
+func playWithoutProbe(t *testing.T, overTLS bool) {
 	f, seen, dial := startSeeing(t, overTLS, func(c *config) {
-		c.checkNetHTTP = func() (waitWay, error) { return waitOnce, nil }
+		c.checkNetHTTP = func() (probe.Way, error) { return probe.Once, nil }
 	})
 	c := dial()
 	c.send(pausedStreams[0].pieces[0])

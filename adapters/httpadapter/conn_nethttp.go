@@ -1,23 +1,12 @@
 package httpadapter
 
 import (
-	"bufio"
 	"io"
 	"net"
 	"time"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 )
-
-// readBytes is the size of net/http's read buffer, which it makes by
-// bufio.NewReader. While it waits for the next request it reads only if it has
-// less than four bytes, into all the room there is: so if the slice is this long
-// the buffer is empty. Were the size another one, no slice would have this
-// length, and nothing be parked.
-var readBytes = bufio.NewReader(nil).Size()
-
-// peekBytes is how many bytes net/http wants to have of the next request before it
-// takes the connection for active: with fewer, followed by the end or an error,
-// it closes without an answer.
-const peekBytes = 4
 
 // Read reads for net/http, or for crypto/tls.
 func (c *conn) Read(p []byte) (int, error) {
@@ -147,7 +136,7 @@ func (c *conn) beginWait(size int) {
 	case !ok || s.state() == stateOpening:
 	case s.has(parkable) && (q.parksAtOnce || q.departure.Load() != nil || !s.has(bare) && c.detour != nil && c.detour.comesBack()):
 		c.expireRead(s)
-	case s.has(dated) && size != readBytes:
+	case s.has(dated) && size != probe.ReadBytes:
 		q.server.stats.buffered.Add(1)
 	}
 }
@@ -216,12 +205,12 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 		return 0, err
 	}
 	err = c.stopParking(err)
-	for n < peekBytes && n < len(p) && err == nil {
+	for n < probe.PeekBytes && n < len(p) && err == nil {
 		var m int
 		m, err = r.Read(p[n:])
 		n += m
 	}
-	if n < peekBytes && err != nil {
+	if n < probe.PeekBytes && err != nil {
 		return 0, err
 	}
 	if c.detour == nil || !c.detour.dated {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/loop"
 )
 
@@ -242,7 +243,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	var peeked [1]byte
 	read = append(read, peeked[:c.takePeeked(peeked[:])]...)
 	nc := c.identity()
-	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), nc), max(len(read), readBytes))
+	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), nc), max(len(read), probe.ReadBytes))
 	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from nc afterwards
 	_ = nc.SetDeadline(time.Time{})
 	c.hijacked()

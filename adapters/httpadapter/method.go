@@ -1,6 +1,10 @@
 package httpadapter
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+)
 
 // method is the memory of the last request while its connection is parked:
 // net/http skips an empty line before a request if the last one was a POST, and
@@ -49,10 +53,10 @@ func (s connState) skipNewlines(p []byte) []byte {
 	switch {
 	case s.method() == methodOther:
 		return p
-	case len(p) < peekBytes:
+	case len(p) < probe.PeekBytes:
 		return nil
 	}
-	return p[leadingNewlines(p[:peekBytes]):]
+	return p[leadingNewlines(p[:probe.PeekBytes]):]
 }
 
 // mayBegin reports whether p begins with word as far as it goes.

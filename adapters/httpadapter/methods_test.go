@@ -1,8 +1,12 @@
 package httpadapter
 
 import (
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -42,4 +46,37 @@ func TestMethods(t *testing.T) {
 			"nothing is held back of what is written":           "Write",
 		},
 	})
+}
+
+// net/http looks for methods of its connections. The probe's connections have those of a lease, except
+// percore's own methods, which no package of the standard library knows.
+func TestProbeHasMethodsOfLeases(t *testing.T) {
+	ours := []string{
+		"OnReadable", "NotifyReadable", "CancelOnReadable", "AtEnd",
+		"AttachTo", "ReadBuffer", "ReadReady", "WriteBuffers", "TryWrite", "TryWriteBuffers", "Watch", "Unwatch", "Loop",
+	}
+	for _, pair := range []struct{ lease, probed any }{{&conn{}, &probe.TCPConn{}}, {&tlsConn{}, &probe.TLSConn{}}} {
+		lease, probed := methods(pair.lease), methods(pair.probed)
+		for name, signature := range lease {
+			if !slices.Contains(ours, name) && probed[name] != signature {
+				t.Errorf("%T: %s%s is missing, which %T has", pair.probed, name, signature, pair.lease)
+			}
+		}
+		for name := range probed {
+			if lease[name] == "" {
+				t.Errorf("%T has %s, and %T hasn't", pair.probed, name, pair.lease)
+			}
+		}
+	}
+}
+
+// methods returns the signatures of the exported methods of v.
+func methods(v any) map[string]string {
+	all := make(map[string]string)
+	for m := range reflect.TypeOf(v).Methods() {
+		signature := strings.SplitN(m.Type.String(), ")", 2)
+		_, parameters, _ := strings.Cut(signature[0], ",") // without the receiver
+		all[m.Name] = "(" + strings.TrimSpace(parameters) + ")" + signature[1]
+	}
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 )
 
 // DefaultParkAfter is for how long a connection waits for its next request
@@ -27,7 +28,7 @@ type config struct {
 
 	// checkNetHTTP returns the way in which net/http waits for a request, or why that is unknown.
 	// checkTLS returns why connections can't wait above crypto/tls, or nil. Tests replace them.
-	checkNetHTTP func() (waitWay, error)
+	checkNetHTTP func() (probe.Way, error)
 	checkTLS     func() error
 }
 

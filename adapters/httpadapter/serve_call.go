@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/workers"
@@ -33,10 +34,10 @@ type serveCall struct {
 	base      context.Context
 	ctx       context.Context // of connections, before the user's ConnContext
 	queues    []*connQueue
-	keeps     bool    // connections wait here, without net/http, for their first byte and whenever net/http gives them back
-	way       waitWay // in which net/http waits: it gives connections back if that is known
-	fast      bool    // plain requests are served without net/http
-	fieldsMax int     // how many fields net/http takes in the header of a request
+	keeps     bool      // connections wait here, without net/http, for their first byte and whenever net/http gives them back
+	way       probe.Way // in which net/http waits: it gives connections back if that is known
+	fast      bool      // plain requests are served without net/http
+	fieldsMax int       // how many fields net/http takes in the header of a request
 	workers   []workers.Pool[*conn]
 	addrTexts *addrTexts    // nil without the fast path
 	standIn   *standIn      // nil without the fast path
@@ -226,7 +227,7 @@ func (call *serveCall) closeIdle() {
 }
 
 // parks reports whether net/http gives connections back that wait for a request.
-func (call *serveCall) parks() bool { return call.way != waitUnknown }
+func (call *serveCall) parks() bool { return call.way != probe.Unknown }
 
 // keepsAlive reports whether a connection may wait for another request.
 func (call *serveCall) keepsAlive() bool {

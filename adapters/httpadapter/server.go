@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/monotime"
 )
 
@@ -25,8 +26,8 @@ type Server struct {
 
 	// written by install, before anything reads it
 	user  hooks
-	keeps bool    // connections may wait without net/http
-	way   waitWay // in which net/http waits, if that is for connections to be parked
+	keeps bool      // connections may wait without net/http
+	way   probe.Way // in which net/http waits, if that is for connections to be parked
 
 	// atomic
 	stats         *counters   // apart, so that they outlive the Server: see enlist
@@ -72,7 +73,7 @@ func Wrap(srv *http.Server, opts ...Option) *Server {
 	}
 	s := &Server{
 		srv:    srv,
-		config: config{parkAfter: DefaultParkAfter, checkNetHTTP: wayOfNetHTTP, checkTLS: errTLS},
+		config: config{parkAfter: DefaultParkAfter, checkNetHTTP: probe.NetHTTP, checkTLS: probe.TLS},
 		stats:  new(counters),
 	}
 	for _, opt := range opts {
@@ -171,7 +172,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 
 func (s *Server) serve(l net.Listener, config *tls.Config) error {
 	s.installed.Do(s.install)
-	if err := rehearse(func() error { return s.srv.Serve(rehearsal{}) }); err != nil {
+	if err := probe.Start(s.srv.Serve); err != nil {
 		l.Close()
 		return err
 	}
@@ -269,7 +270,7 @@ func (s *Server) install() {
 }
 
 // findWay returns the way in which net/http waits. If that is unknown it says so in the log.
-func (s *Server) findWay() waitWay {
+func (s *Server) findWay() probe.Way {
 	way, err := s.checkNetHTTP()
 	if err == nil {
 		return way
@@ -281,7 +282,7 @@ func (s *Server) findWay() waitWay {
 	}
 	s.logf("httpadapter: %s: they can't be parked, because net/http of %s does not wait for requests in a way "+
 		"that parking relies on: %v", what, runtime.Version(), err)
-	return waitUnknown
+	return probe.Unknown
 }
 
 // canReadTLS reports whether connections that are served with config, which is nil without TLS, can wait
@@ -375,7 +376,7 @@ func (s *Server) baseContext(l net.Listener) context.Context {
 	if f, ok := l.(*connQueue); ok && f.server == s {
 		return f.call.base
 	}
-	if l.Addr() == (rehearsalAddr{}) {
+	if probe.IsStart(l) {
 		return context.Background()
 	}
 	return s.user.baseContext(l)
@@ -417,7 +418,7 @@ func (s *Server) logf(format string, args ...any) {
 // so that is called, with a listener that has nothing to accept.
 func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 	s.installed.Do(s.install)
-	err := rehearse(func() error { return s.srv.ServeTLS(rehearsal{}, certFile, keyFile) })
+	err := probe.Start(func(l net.Listener) error { return s.srv.ServeTLS(l, certFile, keyFile) })
 	if err != nil && err != http.ErrServerClosed {
 		return nil, err
 	}
@@ -436,31 +437,6 @@ func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 	}
 	return config, nil
 }
-
-// rehearse starts net/http with a rehearsal and returns why it wouldn't: it is shut
-// down, or something is wrong with its configuration.
-func rehearse(serve func() error) error {
-	if err := serve(); err != errRehearsal {
-		return err
-	}
-	return nil
-}
-
-// rehearsal is a listener that fails at once.
-type rehearsal struct{}
-
-// rehearsalAddr is its address, by which it is known under the tls.Listener that
-// is put around it.
-type rehearsalAddr struct{}
-
-var errRehearsal = errors.New("httpadapter: nothing to accept")
-
-func (rehearsal) Accept() (net.Conn, error) { return nil, errRehearsal }
-func (rehearsal) Close() error              { return nil }
-func (rehearsal) Addr() net.Addr            { return rehearsalAddr{} }
-
-func (rehearsalAddr) Network() string { return "rehearsal" }
-func (rehearsalAddr) String() string  { return "rehearsal" }
 
 // protocols returns the protocols that srv speaks, once net/http has set up HTTP/2: it has then
 // put it into TLSNextProto unless it is switched off in one of several ways.

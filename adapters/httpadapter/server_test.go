@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -623,7 +624,7 @@ func between(t *testing.T, f func(server *Server, c *conn)) {
 	client.get("/")
 	c := testnet.Receive(t, "the connection", conns).(*conn)
 	testnet.Eventually(t, "net/http waiting", func() bool { return c.load().has(waiting) })
-	c.changeLocked(func(s connState) (connState, bool) { return s.endWait(nil, readBytes, true), true })
+	c.changeLocked(func(s connState) (connState, bool) { return s.endWait(nil, probe.ReadBytes, true), true })
 	f(fx.server, c)
 	client.awaitEOF()
 	fx.awaitStates("new active idle closed")

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/pool"
 )
@@ -167,14 +168,14 @@ func (s *soaker) request(path string) message {
 		body = strings.Repeat("c", 1+s.rng.IntN(20))
 		text = "POST " + uri + head + fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 	case 1: // at the edges of the buffer
-		size := readBytes - 2 + s.rng.IntN(5)
+		size := probe.ReadBytes - 2 + s.rng.IntN(5)
 		if s.rng.IntN(4) == 0 {
 			size = headerBytesMost - 2 + s.rng.IntN(5)
 		}
 		text = "GET " + uri + head + "X: "
 		text += strings.Repeat("x", size-len(text)-4) + "\r\n\r\n"
 	case 2:
-		size := readBytes - 2 + s.rng.IntN(5)
+		size := probe.ReadBytes - 2 + s.rng.IntN(5)
 		text = "POST " + uri + head + "Content-Length: "
 		n := size - len(text) - len("1234\r\n\r\n")
 		body = strings.Repeat("b", n)

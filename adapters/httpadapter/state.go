@@ -3,6 +3,7 @@ package httpadapter
 import (
 	"fmt"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/invariants"
 )
 
@@ -159,9 +160,9 @@ type connState uint32
 
 const (
 	began        connState = 1 << (5 + iota) // a request has been answered, ever
-	predated                                 // idle: a deadline was set that is replaced by a short one: see waitWay
+	predated                                 // idle: a deadline was set that is replaced by a short one: see probe.Way
 	dated                                    // idle: the deadline was set since StateIdle
-	bare                                     // idle: net/http has given its buffer back: see waitWay
+	bare                                     // idle: net/http has given its buffer back: see probe.Way
 	waiting                                  // opening, idle: a Read waits for a first byte, and
 	parkable                                 // may be ended to park the connection, which
 	expired                                  // is being done: the engine's deadline has passed
@@ -342,16 +343,7 @@ func (s connState) announce() (connState, bool) { return s.clear(unannounced), s
 // waits reports whether a Read would wait for a request.
 func (s connState) waits() bool { return s.state() == stateOpening || s.state() == stateIdle }
 
-// waitWay is how net/http waits for the next request, as far as that is known: see canary.go.
-//
-//	way           what it does after StateIdle
-//	waitUnknown   anything: none of its Reads is ever ended to park a connection
-//	waitOnce      it sets the deadline of the wait, and reads into its buffer
-//	waitTwice     it sets a short deadline and reads into its buffer. When that has expired it gives
-//	              an empty buffer back, sets the deadline of the wait, and reads one byte
-//	waitThrice    the same, and before all it sets the deadline of the wait as well
-//
-// These flags of idle tell how far it has got:
+// These flags of idle tell how far net/http has got with its wait (see [probe.Way]):
 //
 //	flags         meaning                                           a Read may be ended if
 //	-             nothing yet                                       never
@@ -359,17 +351,6 @@ func (s connState) waits() bool { return s.state() == stateOpening || s.state() 
 //	dated         the deadline of the first Read was set            the buffer is empty
 //	dated bare    that Read, into the empty buffer, has timed out   never
 //	bare          the deadline of the second Read was set           it is for one byte
-type waitWay uint8
-
-const (
-	waitUnknown waitWay = iota
-	waitOnce
-	waitTwice
-	waitThrice
-)
-
-// givesBack reports whether net/http gives its buffer back when a short deadline has expired.
-func (way waitWay) givesBack() bool { return way == waitTwice || way == waitThrice }
 
 // beginWait is for a Read into a slice of size bytes, at the given tick. If net/http has none of
 // the request the connection may be parked meanwhile.
@@ -377,11 +358,11 @@ func (way waitWay) givesBack() bool { return way == waitTwice || way == waitThri
 // In idle one deadline was set, the wait's own, and the slice is as long as the buffer of
 // net/http, so that this is empty; or there is no buffer any more, and the second deadline was set.
 // With no deadline net/http is not as it is known, and waits for as long as it likes.
-func (s connState) beginWait(size int, tick uint32, way waitWay) (connState, bool) {
+func (s connState) beginWait(size int, tick uint32, way probe.Way) (connState, bool) {
 	to := s.set(waiting)
 	switch {
-	case !s.waits() || way == waitUnknown:
-	case s.state() == stateOpening, s.has(dated) && !s.has(bare) && size == readBytes:
+	case !s.waits() || way == probe.Unknown:
+	case s.state() == stateOpening, s.has(dated) && !s.has(bare) && size == probe.ReadBytes:
 		to = to.set(parkable).at(tick)
 	case s.has(bare) && !s.has(dated) && size == 1:
 		to = to.set(parkable) // the same wait
@@ -391,9 +372,9 @@ func (s connState) beginWait(size int, tick uint32, way waitWay) (connState, boo
 
 // timeOut is for a Read into a slice of size bytes that has ended with nothing at net/http's own
 // deadline. If the deadline was the first of two net/http gives its empty buffer back.
-func (s connState) timeOut(size int, way waitWay) connState {
+func (s connState) timeOut(size int, way probe.Way) connState {
 	to := s.clear(waiting | parkable | expired)
-	if way.givesBack() && s.state() == stateIdle && s.has(dated) && size == readBytes {
+	if way.GivesBack() && s.state() == stateIdle && s.has(dated) && size == probe.ReadBytes {
 		to = to.set(bare)
 	}
 	return to
@@ -431,7 +412,7 @@ func (s connState) begin(p []byte, size int) connState {
 			to = to.to(stateArrived)
 		}
 		return to.set(inHeader).sniff(p)
-	case size == readBytes, s.has(bare):
+	case size == probe.ReadBytes, s.has(bare):
 		return to.sniff(s.skipNewlines(p))
 	}
 	return to.sniff(nil) // it began before p
@@ -500,7 +481,7 @@ func (s connState) servedAlone() bool {
 }
 
 // setReadDeadline is for a read deadline, of which there are several: see conn.
-func (s connState) setReadDeadline(way waitWay) (connState, deadlineUse) {
+func (s connState) setReadDeadline(way probe.Way) (connState, deadlineUse) {
 	switch s.state() {
 	case stateNew, stateFresh, stateShaking, stateQueued, stateParked, stateLeaving, stateServing, stateNotified, stateEnding, stateEnded:
 		return s, deadlineReal
@@ -519,9 +500,9 @@ func (s connState) setReadDeadline(way waitWay) (connState, deadlineUse) {
 			// net/http has set the deadline of the wait, and now that of the header: it has
 			// seen all that it wanted of the next request in its buffer, without a Read.
 			return s.to(stateBusy), deadlinePlain
-		case way == waitThrice && !s.has(predated):
+		case way == probe.Thrice && !s.has(predated):
 			return s.set(predated), deadlineNoted
-		case way.givesBack():
+		case way.GivesBack():
 			return s.set(dated), deadlineShort
 		}
 		return s.set(dated), deadlineReal

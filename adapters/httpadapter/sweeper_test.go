@@ -12,13 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/testnet"
 )
 
 // newSweptQueue makes a queue without an acceptor, and whose sweeper never sweeps
 // by itself.
 func newSweptQueue() *connQueue {
-	q := &connQueue{call: &serveCall{way: waitOnce}, server: Wrap(new(http.Server))}
+	q := &connQueue{call: &serveCall{way: probe.Once}, server: Wrap(new(http.Server))}
 	q.sweeper = newSweeper(never, func() {})
 	return q
 }
@@ -118,20 +119,20 @@ func (c *trafficConn) request() {
 	c.change(connState.enqueue)
 	if c.state() == stateQueued {
 		c.lend()
-		c.beginWait(readBytes)
+		c.beginWait(probe.ReadBytes)
 	}
-	_, _ = c.endWait([]byte("GET / "), readBytes, nil)
+	_, _ = c.endWait([]byte("GET / "), probe.ReadBytes, nil)
 	c.change(connState.readMore)
 	_ = c.SetWriteDeadline(time.Time{})
 	c.idle()
 	_ = c.SetReadDeadline(time.Time{})
-	c.beginWait(readBytes)
+	c.beginWait(probe.ReadBytes)
 }
 
 // park gives the connection back, as expireRead, net/http and leaseClosed do.
 func (tr *traffic) park(c *conn, seen connState) {
 	c.expireRead(seen)
-	if _, err := c.endWait(nil, readBytes, os.ErrDeadlineExceeded); err != io.EOF {
+	if _, err := c.endWait(nil, probe.ReadBytes, os.ErrDeadlineExceeded); err != io.EOF {
 		return
 	}
 	c.endLease()

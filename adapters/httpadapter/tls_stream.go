@@ -34,7 +34,7 @@ import (
 // for the moment, without waiting: see watch. As with net/http, which reads a byte meanwhile, a byte
 // ends it: the next request is there, and the client's end is not looked for any more.
 //
-// crypto/tls promises little of this, so it is checked once per process: see errTLS.
+// crypto/tls promises little of this, so it is checked once per process: see probe.TLS.
 
 // tlsReader reads from the TLS of a connection that a worker has.
 type tlsReader struct {

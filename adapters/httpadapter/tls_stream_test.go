@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -258,10 +259,10 @@ func TestFastTLSPipelines(t *testing.T) {
 			path := fmt.Sprintf("/%d.%d.", round, i)
 			switch rng.IntN(12) {
 			case 0: // longer than the buffer together with the one before
-				fmt.Fprintf(&text, "GET %s HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n", path, strings.Repeat("x", rng.IntN(readBytes)))
+				fmt.Fprintf(&text, "GET %s HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n", path, strings.Repeat("x", rng.IntN(probe.ReadBytes)))
 				path += "0"
 			case 1:
-				n := rng.IntN(2 * readBytes)
+				n := rng.IntN(2 * probe.ReadBytes)
 				fmt.Fprintf(&text, "POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", path, n, strings.Repeat("b", n))
 				path += fmt.Sprint(n)
 			case 2:
@@ -327,7 +328,7 @@ func TestFastTLSBytesBehind(t *testing.T) {
 		}()
 	}, nil)
 	text := strings.Repeat("0123456789", 2000)
-	for _, cut := range []int{5, 100, 4000, readBytes, readBytes + 1, readBytes + 2} {
+	for _, cut := range []int{5, 100, 4000, probe.ReadBytes, probe.ReadBytes + 1, probe.ReadBytes + 2} {
 		c := f.dialRecords(f.client)
 		all := request("/hijack") + text
 		c.write(c.data(all[:cut]), c.data(all[cut:10_000]), c.data(all[10_000:]))
@@ -354,7 +355,7 @@ func TestFastTLSFullBuffer(t *testing.T) {
 	arrived := make(chan bool, 1)
 	f := startFast(t, waitForEnd(arrived), nil)
 	text := "GET /wait HTTP/1.1\r\nHost: test\r\nX: "
-	text += strings.Repeat("x", readBytes-len(text)-4) + "\r\n\r\n"
+	text += strings.Repeat("x", probe.ReadBytes-len(text)-4) + "\r\n\r\n"
 	for _, later := range []bool{false, true} {
 		c := f.dialRecords(f.client)
 		if !later {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/pool"
@@ -33,7 +34,7 @@ type turn struct {
 
 // turnBytes is the size of a worker's buffer: net/http reads as many bytes at once, and takes them over
 // in one Read.
-var turnBytes = readBytes
+var turnBytes = probe.ReadBytes
 
 // headerBytesMost bounds the memory of a client that sends a long header slowly, and the work of
 // scanning it anew for each of its lines. Longer headers are net/http's.
@@ -396,7 +397,7 @@ func (t *turn) keepUnread() {
 	if t.have == 0 {
 		return
 	}
-	if t.have >= peekBytes && !t.begun {
+	if t.have >= probe.PeekBytes && !t.begun {
 		t.begun = true
 		if c.load().has(began) {
 			c.setRealDeadline(c.queue.server.headerDeadline())

@@ -10,8 +10,8 @@ import (
 var carriers = map[string]string{
 	"zerocopy.conn": "an end of one transfer, beside its owner",
 
-	"adapters/httpadapter.canaryTCPConn": "a connection in memory that plays scripts",
-	"adapters/httpadapter.canaryTLSConn": "the same",
+	"adapters/httpadapter/internal/probe.TCPConn": "a connection in memory that plays scripts",
+	"adapters/httpadapter/internal/probe.TLSConn": "the same",
 
 	"adapters/grpcadapter.foreignSocketListener": "a listener",
 }

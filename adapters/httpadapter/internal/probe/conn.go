@@ -1,4 +1,4 @@
-package httpadapter
+package probe
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// canaryListener is a listener of some connections.
-type canaryListener struct{ conns []net.Conn }
+// scriptListener is a listener of some connections.
+type scriptListener struct{ conns []net.Conn }
 
-func (l *canaryListener) Accept() (net.Conn, error) {
+func (l *scriptListener) Accept() (net.Conn, error) {
 	if len(l.conns) == 0 {
 		return nil, net.ErrClosed
 	}
@@ -29,12 +29,12 @@ func (l *canaryListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-func (l *canaryListener) Close() error   { return nil }
-func (l *canaryListener) Addr() net.Addr { return rehearsalAddr{} }
+func (l *scriptListener) Close() error   { return nil }
+func (l *scriptListener) Addr() net.Addr { return addr{} }
 
-// canaryConn is a connection in memory, on which a client plays a script. It compares each
+// scriptConn is a connection in memory, on which a client plays a script. It compares each
 // call with those that it expects, and fails all of them from the first that differs.
-type canaryConn struct {
+type scriptConn struct {
 	// immutable
 	ends []ends
 	done chan struct{} // closed when all calls were made, or one differed
@@ -56,8 +56,8 @@ type canaryConn struct {
 	completed bool // done is closed
 }
 
-func newCanaryConn(s script, expected []expectation) *canaryConn {
-	c := &canaryConn{done: make(chan struct{}), expected: expected}
+func newScriptConn(s script, expected []expectation) *scriptConn {
+	c := &scriptConn{done: make(chan struct{}), expected: expected}
 	c.change.L = &c.mu
 	c.pieces, c.ends = s.pieces()
 	return c
@@ -66,26 +66,26 @@ func newCanaryConn(s script, expected []expectation) *canaryConn {
 // Waiting is done in steps, so that a process that was stopped for a while does not take
 // that for net/http's slowness. Work of a millisecond may take all of them together.
 const (
-	canarySteps = 100
-	canaryStep  = 50 * time.Millisecond
+	waitSteps = 100
+	waitStep  = 50 * time.Millisecond
 )
 
 // await waits until net/http is done with the connection.
-func (c *canaryConn) await() {
-	timer := time.NewTimer(canaryStep)
+func (c *scriptConn) await() {
+	timer := time.NewTimer(waitStep)
 	defer timer.Stop()
-	for range canarySteps {
+	for range waitSteps {
 		select {
 		case <-c.done:
 			return
 		case <-timer.C:
-			timer.Reset(canaryStep)
+			timer.Reset(waitStep)
 		}
 	}
 }
 
 // end fails all calls that are still made, or wait.
-func (c *canaryConn) end() {
+func (c *scriptConn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
@@ -96,27 +96,27 @@ func (c *canaryConn) end() {
 }
 
 // err returns the first difference.
-func (c *canaryConn) err() error {
+func (c *scriptConn) err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.differs
 }
 
 // agrees reports whether all calls are those of a way.
-func (c *canaryConn) agrees(way waitWay) bool {
+func (c *scriptConn) agrees(way Way) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.expected, func(e expectation) bool { return e.way == way })
 }
 
 // call notes a call. It fails if another was expected.
-func (c *canaryConn) call(name string) error {
+func (c *scriptConn) call(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.callLocked(name)
 }
 
-func (c *canaryConn) callLocked(name string) error {
+func (c *scriptConn) callLocked(name string) error {
 	if c.differs != nil {
 		return net.ErrClosed
 	}
@@ -134,7 +134,7 @@ func (c *canaryConn) callLocked(name string) error {
 }
 
 // fail notes that something else came than the call that was expected.
-func (c *canaryConn) fail(got string) error {
+func (c *scriptConn) fail(got string) error {
 	want := "nothing"
 	if n := len(c.made); n < len(c.expected[0].calls) {
 		want = c.expected[0].calls[n]
@@ -147,7 +147,7 @@ func (c *canaryConn) fail(got string) error {
 	return net.ErrClosed
 }
 
-func (c *canaryConn) complete() {
+func (c *scriptConn) complete() {
 	if !c.completed {
 		c.completed = true
 		close(c.done)
@@ -155,7 +155,7 @@ func (c *canaryConn) complete() {
 }
 
 // told is net/http's ConnState.
-func (c *canaryConn) told(state http.ConnState) {
+func (c *scriptConn) told(state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch err := c.callLocked(state.String()); {
@@ -169,7 +169,7 @@ func (c *canaryConn) told(state http.ConnState) {
 }
 
 // Read returns the next piece of the script.
-func (c *canaryConn) Read(p []byte) (int, error) {
+func (c *scriptConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy {
@@ -204,8 +204,8 @@ func (c *canaryConn) Read(p []byte) (int, error) {
 }
 
 // readCall returns the name of a Read: with its size if net/http waits for a request.
-func (c *canaryConn) readCall(size int) string {
-	if c.answered > 0 && c.given-c.ends[c.answered-1].request < peekBytes {
+func (c *scriptConn) readCall(size int) string {
+	if c.answered > 0 && c.given-c.ends[c.answered-1].request < PeekBytes {
 		return readCall(size)
 	}
 	return "Read"
@@ -214,7 +214,7 @@ func (c *canaryConn) readCall(size int) string {
 func readCall(size int) string { return "Read of " + strconv.Itoa(size) + " bytes" }
 
 // Write takes the answer.
-func (c *canaryConn) Write(p []byte) (int, error) {
+func (c *scriptConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -227,10 +227,10 @@ func (c *canaryConn) Write(p []byte) (int, error) {
 }
 
 // written reports whether the last call was a Write. The caller holds mu.
-func (c *canaryConn) written() bool { return len(c.made) > 0 && c.made[len(c.made)-1] == "Write" }
+func (c *scriptConn) written() bool { return len(c.made) > 0 && c.made[len(c.made)-1] == "Write" }
 
 // Close notes that net/http has closed the connection.
-func (c *canaryConn) Close() error {
+func (c *scriptConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.callLocked("Close")
@@ -240,7 +240,7 @@ func (c *canaryConn) Close() error {
 }
 
 // SetReadDeadline notes a deadline, unless a handler runs.
-func (c *canaryConn) SetReadDeadline(t time.Time) error {
+func (c *scriptConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left := timeLeft(t)
@@ -254,7 +254,7 @@ func (c *canaryConn) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline notes a deadline, unless a handler runs: when one has run, and the
 // answer is written, net/http takes it away.
-func (c *canaryConn) SetWriteDeadline(t time.Time) error {
+func (c *scriptConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy && !(t.IsZero() && c.written()) {
@@ -301,49 +301,49 @@ func deadlineCall(direction string, left time.Duration) string {
 }
 
 // SetDeadline is a call that net/http doesn't make.
-func (c *canaryConn) SetDeadline(time.Time) error { return c.call("SetDeadline") }
+func (c *scriptConn) SetDeadline(time.Time) error { return c.call("SetDeadline") }
 
 // CloseWrite is a call that net/http makes only in the middle of a request.
-func (c *canaryConn) CloseWrite() error { return c.call("CloseWrite") }
+func (c *scriptConn) CloseWrite() error { return c.call("CloseWrite") }
 
 // NetConn is a call that net/http doesn't make.
-func (c *canaryConn) NetConn() net.Conn {
+func (c *scriptConn) NetConn() net.Conn {
 	_ = c.call("NetConn")
 	return nil
 }
 
-func (c *canaryConn) LocalAddr() net.Addr  { return rehearsalAddr{} }
-func (c *canaryConn) RemoteAddr() net.Addr { return rehearsalAddr{} }
+func (c *scriptConn) LocalAddr() net.Addr  { return addr{} }
+func (c *scriptConn) RemoteAddr() net.Addr { return addr{} }
 
-// canaryTCPConn has the methods of a plain lease that net/http might look for.
-type canaryTCPConn struct{ *canaryConn }
+// TCPConn has the methods of a plain lease that net/http might look for.
+type TCPConn struct{ *scriptConn }
 
-func (c *canaryTCPConn) CloseRead() error                  { return c.call("CloseRead") }
-func (c *canaryTCPConn) File() (*os.File, error)           { return nil, c.call("File") }
-func (c *canaryTCPConn) MultipathTCP() (bool, error)       { return false, c.call("MultipathTCP") }
-func (c *canaryTCPConn) ReadFrom(io.Reader) (int64, error) { return 0, c.call("ReadFrom") }
-func (c *canaryTCPConn) RemoteAddrPort() netip.AddrPort    { return netip.AddrPort{} }
-func (c *canaryTCPConn) SetKeepAlive(bool) error           { return c.call("SetKeepAlive") }
-func (c *canaryTCPConn) SetKeepAliveConfig(net.KeepAliveConfig) error {
+func (c *TCPConn) CloseRead() error                  { return c.call("CloseRead") }
+func (c *TCPConn) File() (*os.File, error)           { return nil, c.call("File") }
+func (c *TCPConn) MultipathTCP() (bool, error)       { return false, c.call("MultipathTCP") }
+func (c *TCPConn) ReadFrom(io.Reader) (int64, error) { return 0, c.call("ReadFrom") }
+func (c *TCPConn) RemoteAddrPort() netip.AddrPort    { return netip.AddrPort{} }
+func (c *TCPConn) SetKeepAlive(bool) error           { return c.call("SetKeepAlive") }
+func (c *TCPConn) SetKeepAliveConfig(net.KeepAliveConfig) error {
 	return c.call("SetKeepAliveConfig")
 }
-func (c *canaryTCPConn) SetKeepAlivePeriod(time.Duration) error { return c.call("SetKeepAlivePeriod") }
-func (c *canaryTCPConn) SetLinger(int) error                    { return c.call("SetLinger") }
-func (c *canaryTCPConn) SetNoDelay(bool) error                  { return c.call("SetNoDelay") }
-func (c *canaryTCPConn) SetReadBuffer(int) error                { return c.call("SetReadBuffer") }
-func (c *canaryTCPConn) SetWriteBuffer(int) error               { return c.call("SetWriteBuffer") }
-func (c *canaryTCPConn) SyscallConn() (syscall.RawConn, error)  { return nil, c.call("SyscallConn") }
-func (c *canaryTCPConn) SetNoWait(bool) error                   { return c.call("SetNoWait") }
-func (c *canaryTCPConn) TryRead([]byte) (int, error)            { return 0, c.call("TryRead") }
-func (c *canaryTCPConn) WriteTo(io.Writer) (int64, error)       { return 0, c.call("WriteTo") }
+func (c *TCPConn) SetKeepAlivePeriod(time.Duration) error { return c.call("SetKeepAlivePeriod") }
+func (c *TCPConn) SetLinger(int) error                    { return c.call("SetLinger") }
+func (c *TCPConn) SetNoDelay(bool) error                  { return c.call("SetNoDelay") }
+func (c *TCPConn) SetReadBuffer(int) error                { return c.call("SetReadBuffer") }
+func (c *TCPConn) SetWriteBuffer(int) error               { return c.call("SetWriteBuffer") }
+func (c *TCPConn) SyscallConn() (syscall.RawConn, error)  { return nil, c.call("SyscallConn") }
+func (c *TCPConn) SetNoWait(bool) error                   { return c.call("SetNoWait") }
+func (c *TCPConn) TryRead([]byte) (int, error)            { return 0, c.call("TryRead") }
+func (c *TCPConn) WriteTo(io.Writer) (int64, error)       { return 0, c.call("WriteTo") }
 
-// canaryTLSConn has the methods of a lease over TLS.
-type canaryTLSConn struct{ *canaryConn }
+// TLSConn has the methods of a lease over TLS.
+type TLSConn struct{ *scriptConn }
 
-func (c *canaryTLSConn) ConnectionState() tls.ConnectionState {
+func (c *TLSConn) ConnectionState() tls.ConnectionState {
 	return tls.ConnectionState{HandshakeComplete: true}
 }
-func (c *canaryTLSConn) Handshake() error                       { return nil }
-func (c *canaryTLSConn) HandshakeContext(context.Context) error { return nil }
-func (c *canaryTLSConn) OCSPResponse() []byte                   { return nil }
-func (c *canaryTLSConn) VerifyHostname(string) error            { return nil }
+func (c *TLSConn) Handshake() error                       { return nil }
+func (c *TLSConn) HandshakeContext(context.Context) error { return nil }
+func (c *TLSConn) OCSPResponse() []byte                   { return nil }
+func (c *TLSConn) VerifyHostname(string) error            { return nil }

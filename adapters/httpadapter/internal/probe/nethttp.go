@@ -1,4 +1,4 @@
-package httpadapter
+package probe
 
 import (
 	"errors"
@@ -12,16 +12,8 @@ import (
 	"time"
 )
 
-// Parking relies on the calls by which net/http waits for a request, and net/http promises none
-// of them. A test of this package proves the behaviour of one version of Go, and a program
-// chooses its own. So the first Server of a process has the canary look at the net/http that it
-// runs on: a private http.Server serves short scripts of requests on connections in memory, and
-// each of its calls is compared with the one that parking relies on. If one differs, net/http
-// gives no connection back in this process. Connections that wait without net/http, as those of
-// the fast path do, don't depend on it.
-//
-// Two ways to wait are known. The calls are these; net/http's calls while a handler runs are of no
-// importance:
+// Three ways to wait are known. These are the calls of the first, as far as parking relies on them;
+// net/http's calls while a handler runs don't matter:
 //
 //	StateNew
 //	SetReadDeadline     the header's, if there is one
@@ -34,12 +26,12 @@ import (
 //	StateIdle
 //	SetReadDeadline     the wait's, or none
 //	Read                into a slice as long as the free part of the buffer, until there
-//	                    are peekBytes, and not at all if they are there
+//	                    are PeekBytes, and not at all if they are there
 //	SetReadDeadline     the header's, or none
 //	Read                ... and so on
 //
-// The second way is that of Go 1.28, which keeps no buffer for a connection that waits. (The state
-// table has it twice: with the first of these deadlines, and without.)
+// The others are those of Go 1.28, which keeps no buffer for a connection that waits: with the first
+// of these deadlines (Thrice), and without it (Twice).
 //
 //	StateIdle
 //	SetReadDeadline     the wait's, or none
@@ -47,24 +39,25 @@ import (
 //	Read                as above. If it times out before there is a byte:
 //	SetReadDeadline     the wait's, or none
 //	Read                of one byte
-//	Read                into the rest of a buffer that has this byte, until there are peekBytes
+//	Read                into the rest of a buffer that has this byte, until there are PeekBytes
 //	SetReadDeadline     the header's, or none
 //	Read                ... and so on
 //
 // If a Read of the wait without a byte before it, or the first Read of all, returns io.EOF: Close,
 // StateClosed, and nothing else.
 
-// wayOfNetHTTP returns the way in which the net/http of this process waits, or why it is unknown.
-var wayOfNetHTTP = sync.OnceValues(playScripts)
+// NetHTTP returns the way in which the net/http of this process waits, or [Unknown] and the reason. It
+// plays the scripts in the first call.
+var NetHTTP = sync.OnceValues(playScripts)
 
 // playScripts plays all scripts. It returns the way in which net/http has waited in all of them, or
 // the first difference.
-func playScripts() (waitWay, error) {
-	var played []*canaryConn
-	for _, l := range canaryLimits {
+func playScripts() (Way, error) {
+	var played []*scriptConn
+	for _, l := range allLimits {
 		conns := l.play()
 		if _, err := commonWay(conns); err != nil {
-			return waitUnknown, err
+			return Unknown, err
 		}
 		played = append(played, conns...)
 	}
@@ -72,27 +65,25 @@ func playScripts() (waitWay, error) {
 }
 
 // commonWay returns the way that all connections agree with, or the first difference.
-func commonWay(conns []*canaryConn) (waitWay, error) {
+func commonWay(conns []*scriptConn) (Way, error) {
 	for _, c := range conns {
 		if err := c.err(); err != nil {
-			return waitUnknown, err
+			return Unknown, err
 		}
 	}
 	for _, way := range knownWays {
-		if !slices.ContainsFunc(conns, func(c *canaryConn) bool { return !c.agrees(way) }) {
+		if !slices.ContainsFunc(conns, func(c *scriptConn) bool { return !c.agrees(way) }) {
 			return way, nil
 		}
 	}
-	return waitUnknown, errors.New("some connections wait in another way than others")
+	return Unknown, errors.New("some connections wait in another way than others")
 }
-
-var knownWays = []waitWay{waitOnce, waitTwice, waitThrice}
 
 // limits are the timeouts of an http.Server. They are hours, and differ from each other,
 // so that a deadline says which it is made of.
 type limits struct{ idle, header, read, write time.Duration }
 
-var canaryLimits = []limits{
+var allLimits = []limits{
 	{},
 	{idle: 2 * time.Hour},
 	{header: 3 * time.Hour},
@@ -110,8 +101,8 @@ type script []string
 const pause = "~"
 
 const (
-	canaryGet  = "GET / HTTP/1.1\r\nHost: canary\r\n\r\n"
-	canaryPost = "POST / HTTP/1.1\r\nHost: canary\r\n"
+	getRequest = "GET / HTTP/1.1\r\nHost: probe\r\n\r\n"
+	postHeader = "POST / HTTP/1.1\r\nHost: probe\r\n"
 )
 
 // The scripts are short for all timeouts, and long for none and for all.
@@ -119,60 +110,60 @@ var (
 	silentScript = script{} // the end comes before the first request
 
 	shortScript = script{
-		"|" + canaryGet,
-		"|" + canaryGet,
-		"|GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
-		"GET / HTTP/1.1\r\nHost: canary\r\n|\r\n",
-		"|" + pause + "|" + canaryGet,
-		"|" + pause + "|G|ET / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"|" + getRequest,
+		"|" + getRequest,
+		"|GET| / HTTP/1.1\r\nHost: probe\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: probe\r\n|\r\n",
+		"|" + pause + "|" + getRequest,
+		"|" + pause + "|G|ET / HTTP/1.1\r\nHost: probe\r\n\r\n",
 	}
 
 	// The end comes after a pause.
-	pausedScript = script{"|" + canaryGet, "|" + pause}
+	pausedScript = script{"|" + getRequest, "|" + pause}
 
 	longScript = script{
-		"|" + canaryGet,
-		"|" + canaryGet,
+		"|" + getRequest,
+		"|" + getRequest,
 		// Some of a request comes after the wait has begun.
-		"|G|ET / HTTP/1.1\r\nHost: canary\r\n\r\n",
-		"|GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
-		"|GET |/ HTTP/1.1\r\nHost: canary\r\n\r\n",
-		"|GET / HTTP/1.1\r\nHost: canary\r\n|\r\n",
+		"|G|ET / HTTP/1.1\r\nHost: probe\r\n\r\n",
+		"|GET| / HTTP/1.1\r\nHost: probe\r\n\r\n",
+		"|GET |/ HTTP/1.1\r\nHost: probe\r\n\r\n",
+		"|GET / HTTP/1.1\r\nHost: probe\r\n|\r\n",
 		// Some of it comes together with the request before. The rest must not be taken
 		// for a request: of the last it could be the body.
-		"G|ET / HTTP/1.1\r\nHost: canary\r\n\r\n",
-		"GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
-		"GET |/ HTTP/1.1\r\nHost: canary\r\n\r\n",
-		"GET / HTTP/1.1\r\n|Host: canary\r\n\r\n",
-		"GET / HTTP/1.1\r\nHost: canary\r\n|\r\n",
-		canaryPost + "Content-Length: 4\r\n|\r\nbody",
+		"G|ET / HTTP/1.1\r\nHost: probe\r\n\r\n",
+		"GET| / HTTP/1.1\r\nHost: probe\r\n\r\n",
+		"GET |/ HTTP/1.1\r\nHost: probe\r\n\r\n",
+		"GET / HTTP/1.1\r\n|Host: probe\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: probe\r\n|\r\n",
+		postHeader + "Content-Length: 4\r\n|\r\nbody",
 		// Bodies, read by the handler or by net/http, and an empty line after them.
-		"|" + canaryPost + "Content-Length: 0\r\n\r\n",
-		"|\r\n|" + canaryGet,
-		"|" + canaryPost + "Content-Length: 4\r\n\r\nbody",
-		"|" + canaryGet,
-		canaryPost + "Content-Length: 4\r\n\r\nbo|dy",
-		"P|OST / HTTP/1.1\r\nHost: canary\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
-		"|" + canaryPost + "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n|body",
-		"|HEAD / HTTP/1.1\r\nHost: canary\r\n\r\n",
+		"|" + postHeader + "Content-Length: 0\r\n\r\n",
+		"|\r\n|" + getRequest,
+		"|" + postHeader + "Content-Length: 4\r\n\r\nbody",
+		"|" + getRequest,
+		postHeader + "Content-Length: 4\r\n\r\nbo|dy",
+		"P|OST / HTTP/1.1\r\nHost: probe\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+		"|" + postHeader + "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n|body",
+		"|HEAD / HTTP/1.1\r\nHost: probe\r\n\r\n",
 		"|GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-		"|" + canaryGet,
+		"|" + getRequest,
 		// The wait begins with a pause.
-		"|" + pause + "|" + canaryGet,
-		"|" + pause + "|GET| / HTTP/1.1\r\nHost: canary\r\n\r\n",
-		"|" + pause + "|GET / HTTP/1.1\r\n|Host: canary\r\n\r\n",
-		"|" + pause + "|" + canaryPost + "Content-Length: 4\r\n\r\nbody",
-		"|" + pause + "|\r\n|" + canaryGet,
+		"|" + pause + "|" + getRequest,
+		"|" + pause + "|GET| / HTTP/1.1\r\nHost: probe\r\n\r\n",
+		"|" + pause + "|GET / HTTP/1.1\r\n|Host: probe\r\n\r\n",
+		"|" + pause + "|" + postHeader + "Content-Length: 4\r\n\r\nbody",
+		"|" + pause + "|\r\n|" + getRequest,
 		"|" + pause,
 	}
 )
 
 // play plays scripts to an http.Server with these timeouts.
-func (l limits) play() []*canaryConn {
+func (l limits) play() []*scriptConn {
 	srv := &http.Server{
-		Handler:           http.HandlerFunc(canaryHandler),
+		Handler:           http.HandlerFunc(handler),
 		ErrorLog:          log.New(io.Discard, "", 0),
-		ConnState:         canaryConnState,
+		ConnState:         connState,
 		Protocols:         new(http.Protocols), // HTTP/1 alone: the rest is not parked, and takes time to set up
 		IdleTimeout:       l.idle,
 		ReadHeaderTimeout: l.header,
@@ -180,15 +171,15 @@ func (l limits) play() []*canaryConn {
 		WriteTimeout:      l.write,
 	}
 	srv.Protocols.SetHTTP1(true)
-	var conns []*canaryConn
-	leases := &canaryListener{}
+	var conns []*scriptConn
+	leases := &scriptListener{}
 	plain := func(s script) {
-		c := newCanaryConn(s, s.alternatives(l, nil))
-		conns, leases.conns = append(conns, c), append(leases.conns, &canaryTCPConn{c})
+		c := newScriptConn(s, s.alternatives(l, nil))
+		conns, leases.conns = append(conns, c), append(leases.conns, &TCPConn{c})
 	}
 	overTLS := func(s script) {
-		c := newCanaryConn(s, append(s.alternatives(l, nil), s.alternatives(l, l.handshake())...))
-		conns, leases.conns = append(conns, c), append(leases.conns, &canaryTLSConn{c})
+		c := newScriptConn(s, append(s.alternatives(l, nil), s.alternatives(l, l.handshake())...))
+		conns, leases.conns = append(conns, c), append(leases.conns, &TLSConn{c})
 	}
 	plain(silentScript)
 	plain(pausedScript)
@@ -215,18 +206,18 @@ func (l limits) script() script {
 	return shortScript
 }
 
-func canaryHandler(rw http.ResponseWriter, r *http.Request) {
+func handler(rw http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Expect") != "" {
 		_, _ = io.Copy(io.Discard, r.Body) // else net/http does it
 	}
-	_, _ = io.WriteString(rw, "tweet")
+	_, _ = io.WriteString(rw, "answer")
 }
 
-func canaryConnState(nc net.Conn, state http.ConnState) {
+func connState(nc net.Conn, state http.ConnState) {
 	switch nc := nc.(type) {
-	case *canaryTCPConn:
+	case *TCPConn:
 		nc.told(state)
-	case *canaryTLSConn:
+	case *TLSConn:
 		nc.told(state)
 	}
 }
@@ -251,7 +242,7 @@ func (l limits) handshake() []string {
 
 // expectation are the calls that parking relies on if net/http waits in a way.
 type expectation struct {
-	way   waitWay
+	way   Way
 	calls []string
 }
 
@@ -264,7 +255,7 @@ func (s script) alternatives(l limits, handshake []string) (all []expectation) {
 }
 
 // calls returns the calls of one way.
-func (s script) calls(l limits, way waitWay, handshake []string) []string {
+func (s script) calls(l limits, way Way, handshake []string) []string {
 	calls := append([]string{http.StateNew.String()}, handshake...)
 	call := func(names ...string) { calls = append(calls, names...) }
 	idle, header := l.idle, l.header
@@ -284,16 +275,16 @@ func (s script) calls(l limits, way waitWay, handshake []string) []string {
 		if paused {
 			pieces = pieces[1:]
 		}
-		if way != waitTwice {
+		if way != Twice {
 			call(deadlineCall("Read", idle))
 		}
-		if way == waitOnce {
+		if way == Once {
 			return false
 		}
 		if call(deadlineCall("Read", soon)); !paused {
 			return false
 		}
-		call(readCall(readBytes), deadlineCall("Read", idle), readCall(1))
+		call(readCall(ReadBytes), deadlineCall("Read", idle), readCall(1))
 		if len(pieces) > 0 { // else it finds the end
 			have++
 			if pieces[0] = pieces[0][1:]; pieces[0] == "" {
@@ -309,8 +300,8 @@ func (s script) calls(l limits, way waitWay, handshake []string) []string {
 			call(deadlineCall("Read", header))
 		case i > 0:
 			wait()
-			for have < peekBytes {
-				read(readCall(readBytes - have))
+			for have < PeekBytes {
+				read(readCall(ReadBytes - have))
 			}
 			call(deadlineCall("Read", header))
 		}
@@ -332,7 +323,7 @@ func (s script) calls(l limits, way waitWay, handshake []string) []string {
 	}
 	if len(ends) > 0 {
 		if !wait() {
-			call(readCall(readBytes))
+			call(readCall(ReadBytes))
 		}
 	} else {
 		if header > 0 {

@@ -1,4 +1,4 @@
-package httpadapter
+package probe
 
 import (
 	"bytes"
@@ -21,20 +21,18 @@ import (
 	"github.com/percore/percore"
 )
 
-// Over TLS connections are parked, and served by the fast path, above crypto/tls, which promises
-// nothing of what that relies on:
+// TLS returns why no connection of this process can wait above crypto/tls, or nil. In the first call a
+// server of crypto/tls reads records that a client of crypto/tls has made, in pieces, on a connection in
+// memory. That takes a millisecond.
+//
+// Parking and the fast path over TLS rely on the following:
 //
 //   - When the connection below fails with a temporary error (percore.ErrWouldWait), Read of a tls.Conn
 //     returns just that error, and all that it has read is there when it goes on.
 //   - Read asks the connection below only when it has given out all that it has.
 //   - A client's farewell is io.EOF, each time.
-//
-// So before the first connection over TLS a server of crypto/tls reads records that a client of
-// crypto/tls has made, in pieces, on a connection in memory: once per process, for a millisecond.
-
-// errTLS returns why nothing may be parked over TLS in this process, or nil.
-var errTLS = sync.OnceValue(func() error {
-	identity, err := canaryIdentity()
+var TLS = sync.OnceValue(func() error {
+	identity, err := newIdentity()
 	if err != nil {
 		return err
 	}
@@ -46,20 +44,20 @@ var errTLS = sync.OnceValue(func() error {
 	return nil
 })
 
-// records are a client and a server that have shaken hands.
+// records are a client and a server after their handshake.
 type records struct {
 	client, server     *tls.Conn
 	ofServer, ofClient *recordsStream // the connections below
 }
 
-// recordsStream is one side of a connection in memory: until hands are shaken it has the bytes that the
-// other side writes, and then those of the script.
+// recordsStream is one side of a connection in memory. During the handshake it has the bytes that the
+// other side writes, and afterwards those of the script.
 type recordsStream struct {
 	from, to chan []byte // room enough for a handshake
 	rest     []byte      // bytes that Read finds
-	dry      error       // Read's where they end, once hands are shaken; nil before
+	dry      error       // Read's error where they end, after the handshake; nil before
 	asked    bool        // Read has returned dry
-	written  []byte      // since hands were shaken
+	written  []byte      // since the handshake
 }
 
 func (s *recordsStream) Read(p []byte) (int, error) {
@@ -92,13 +90,13 @@ func (s *recordsStream) Write(p []byte) (int, error) {
 }
 
 func (s *recordsStream) Close() error                     { return nil }
-func (s *recordsStream) LocalAddr() net.Addr              { return rehearsalAddr{} }
-func (s *recordsStream) RemoteAddr() net.Addr             { return rehearsalAddr{} }
+func (s *recordsStream) LocalAddr() net.Addr              { return addr{} }
+func (s *recordsStream) RemoteAddr() net.Addr             { return addr{} }
 func (s *recordsStream) SetDeadline(time.Time) error      { return nil }
 func (s *recordsStream) SetReadDeadline(time.Time) error  { return nil }
 func (s *recordsStream) SetWriteDeadline(time.Time) error { return nil }
 
-// shakeRecords has a client and a server shake hands. When it returns no goroutine is left.
+// shakeRecords makes a client and a server shake hands. When it returns no goroutine is left.
 func shakeRecords(identity tls.Certificate, version uint16, dry error) (*records, error) {
 	const flights = 64 // more than a handshake has
 	up, down := make(chan []byte, flights), make(chan []byte, flights)
@@ -168,27 +166,27 @@ type delivery struct {
 
 // deliveries returns the script. The client makes the records in this order.
 func (r *records) deliveries() []delivery {
-	all := []delivery{{"nothing", nil, readBytes, "", nil}}
+	all := []delivery{{"nothing", nil, ReadBytes, "", nil}}
 	for _, cut := range []int{1, 4, 5, 6, 30, -1} { // in the header, behind it, in the rest
-		record := r.make(canaryGet)
+		record := r.make(getRequest)
 		if cut < 0 {
 			cut += len(record)
 		}
 		all = append(all,
-			delivery{"a part of a record", record[:cut], readBytes, "", nil},
-			delivery{"nothing behind a part", nil, readBytes, "", nil},
-			delivery{"the rest of a record", record[cut:], readBytes, canaryGet, nil})
+			delivery{"a part of a record", record[:cut], ReadBytes, "", nil},
+			delivery{"nothing behind a part", nil, ReadBytes, "", nil},
+			delivery{"the rest of a record", record[cut:], ReadBytes, getRequest, nil})
 	}
-	a, b, c := r.make(canaryGet), r.make(canaryPost), r.make(canaryGet)
+	a, b, c := r.make(getRequest), r.make(postHeader), r.make(getRequest)
 	large := strings.Repeat("large", 5000)
 	d := r.make(large)
-	last := append(r.make(canaryGet), r.make("")...)
+	last := append(r.make(getRequest), r.make("")...)
 	return append(all,
-		delivery{"two records and a part", slices.Concat(a, b, c[:7]), readBytes, canaryGet + canaryPost, nil},
-		delivery{"the rest of the third", c[7:], 1, canaryGet, nil},
+		delivery{"two records and a part", slices.Concat(a, b, c[:7]), ReadBytes, getRequest + postHeader, nil},
+		delivery{"the rest of the third", c[7:], 1, getRequest, nil},
 		delivery{"records longer than the buffer", d, 999, large, nil},
-		delivery{"a record and a farewell", last, readBytes, canaryGet, io.EOF},
-		delivery{"nothing behind a farewell", nil, readBytes, "", io.EOF})
+		delivery{"a record and a farewell", last, ReadBytes, getRequest, io.EOF},
+		delivery{"nothing behind a farewell", nil, ReadBytes, "", io.EOF})
 }
 
 // playRecords delivers records to a server, whose connection fails with dry where they end, and returns
@@ -208,13 +206,13 @@ func playRecords(identity tls.Certificate, version uint16, dry error) error {
 	return nil
 }
 
-// canaryIdentity makes a certificate that nothing trusts.
-func canaryIdentity() (tls.Certificate, error) {
+// newIdentity makes a certificate that nothing trusts.
+func newIdentity() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "canary"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "probe"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
