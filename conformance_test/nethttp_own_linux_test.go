@@ -119,10 +119,10 @@ func changeNetHTTP(t *testing.T, dir string) {
 			"\t\tif served, err := PercoreServe($1, l); served {\n\t\t\treturn err\n\t\t}\n\t}\n")
 		return text + "\nvar PercoreServe func(*Server, net.Listener) (served bool, err error)\n"
 	})
-	// The stand-in of the fast path is active all the time.
+	// The shutdownGuard of the fast path is active all the time.
 	changeFile(t, filepath.Join(dir, "export_test.go"), func(text string) string {
 		const loop = "for c := range s.activeConn {\n"
-		return strings.Replace(text, loop, loop+"\t\tif fmt.Sprintf(\"%T\", c.rwc) == \"*httpadapter.standIn\" {\n\t\t\tcontinue\n\t\t}\n", 1)
+		return strings.Replace(text, loop, loop+"\t\tif fmt.Sprintf(\"%T\", c.rwc) == \"*httpadapter.shutdownGuard\" {\n\t\t\tcontinue\n\t\t}\n", 1)
 	})
 	replacer := strings.NewReplacer("net.Listen(", "percoretest.Listen(", ".(*net.TCPListener)", ".(percoretest.TCPListener)",
 		"*net.TCPConn", "percoretest.TCPConn", "m.Run()", "percoretest.Run(m)")

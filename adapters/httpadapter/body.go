@@ -114,7 +114,7 @@ func (b *requestBody) received(n int, err error) error {
 	if err == nil {
 		return b.atEnd()
 	}
-	b.x.leave()
+	b.x.clientGone()
 	if err == io.EOF {
 		b.end()
 		return io.ErrUnexpectedEOF

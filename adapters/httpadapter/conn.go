@@ -47,10 +47,10 @@ type conn struct {
 	packed atomic.Uint32 // a connState
 
 	// guarded by queue.mu
-	index int32 // in queue.mu.kept or queue.mu.lent; -1: in neither
+	index int32 // in queue.mu.kept or queue.mu.leased; -1: in neither
 
 	// owned by the worker that has the connection, by the loop when it waits, and by net/http
-	detour *detour // nil on a connection whose requests were all plain
+	unread *unread // nil on a connection whose requests were all plain
 
 	// atomic
 	current atomic.Pointer[exchange] // the request that a worker serves
@@ -132,10 +132,10 @@ func (q *connQueue) newConn(pc *percore.Conn) *conn {
 	}
 	if call.tls == nil && moving.ConnInfoOf != nil && moving.ConnInfoOf(pc).Served {
 		c.packed.Store(uint32(connState(began)))
-		call.server.stats.adopted.Add(1)
+		call.server.stats.add(countAdopted, 1)
 	}
 	call.refs.Add(1)
-	call.server.stats.conns.Add(1)
+	call.server.stats.add(countConns, 1)
 	c.introduce()
 	return c
 }
@@ -159,9 +159,9 @@ func (c *conn) introduce() {
 			panic("ConnContext returned nil")
 		}
 	}
-	call.server.tell(c.identity(), http.StateNew)
+	call.server.report(c.identity(), http.StateNew)
 	if c.load().has(began) {
-		call.server.tell(c.identity(), http.StateIdle)
+		call.server.report(c.identity(), http.StateIdle)
 	}
 }
 
@@ -181,7 +181,7 @@ func (c *conn) start() {
 	if c.state() != stateNew || !c.queue.keep(c) {
 		// The user's hook has closed it, or the server is shut down.
 		c.change(connState.close)
-		ended := c.endLocked(connState.endForGood)
+		ended := c.endLocked(connState.end)
 		c.mu.Unlock()
 		_ = c.Conn.Close()
 		c.notifyClosed()
@@ -293,19 +293,19 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch st := c.state(); {
-	case st == stateLeaving:
+	case st == stateTakenOut:
 		c.change(connState.disarm)
 	case st != stateFresh && st != stateParked: // closed meanwhile
 	case c.isTLS() && c.ext.lease == nil:
 		// If err says that time is up the handshake fails at once, and net/http
 		// logs it.
-		c.change(connState.shake)
+		c.change(connState.handshake)
 		go c.handshake()
 	case errors.Is(err, os.ErrDeadlineExceeded) && !c.real.get().passed() && c.queue.call.fast:
 		// A deadline that a handler has set ended the wait, or was about to, before the request was
 		// answered. It is gone.
 		go c.armAnew()
-	case c.hasUnread() && (err != nil || c.Conn.AtEnd()):
+	case c.unread.hasBytes() && (err != nil || c.Conn.AtEnd()):
 		c.enqueueLocked() // net/http ends a header that was cut off
 	case err != nil:
 		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
@@ -345,19 +345,19 @@ func (c *conn) enqueueLocked() {
 
 // lend turns a queued connection into a lease for net/http, or returns nil if it
 // was closed meanwhile.
-func (c *conn) lend() net.Conn {
+func (c *conn) lease() net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state() != stateQueued {
 		return nil
 	}
 	if c.isTLS() && c.ext.lease == net.Conn(c.ext.tls) {
-		c.lendForGoodLocked()
+		c.giveAwayLocked()
 		return c.ext.lease
 	}
-	tick := c.queue.lend(c)
-	if to, _ := c.change(func(s connState) (connState, bool) { return s.lend(tick) }); to.has(began) {
-		c.queue.server.stats.unparks.Add(1)
+	tick := c.queue.leaseOut(c)
+	if to, _ := c.change(func(s connState) (connState, bool) { return s.lease(tick) }); to.has(began) {
+		c.queue.server.stats.add(countUnparks, 1)
 	}
 	if c.isTLS() {
 		return c.ext.lease
@@ -365,11 +365,11 @@ func (c *conn) lend() net.Conn {
 	return c
 }
 
-func (c *conn) lendForGoodLocked() {
+func (c *conn) giveAwayLocked() {
 	c.queue.forget(c)
-	c.change(connState.lendForGood)
+	c.change(connState.giveAway)
 	if c.ext.tls.ConnectionState().HandshakeComplete {
-		c.queue.server.stats.http2.Add(1)
+		c.queue.server.stats.add(countHTTP2, 1)
 	} // else net/http tells the log and the client
 }
 
@@ -387,9 +387,9 @@ func (c *conn) leaseClosed() (parked bool) {
 	}
 	lease := c.state() == stateEnded // alone was closed
 	if !c.queue.call.parks() {
-		_, lease = c.change(connState.closeLent) // a net/http of which nothing is known may do that after this, or never
+		_, lease = c.change(connState.closeLeased) // a net/http of which nothing is known may do that after this, or never
 	}
-	ended := c.endLocked(connState.endForGood)
+	ended := c.endLocked(connState.end)
 	c.mu.Unlock()
 	if lease {
 		_ = c.identity().Close()
@@ -410,7 +410,7 @@ func (c *conn) keepLocked() bool {
 	}
 	to, _ := c.change(connState.giveBack)
 	if to.state() == stateParked {
-		s.stats.parks.Add(1)
+		s.stats.add(countParks, 1)
 	}
 	_ = c.Conn.SetReadDeadline(c.real.get().time())
 	if to&(predated|dated|bare) == 0 {
@@ -429,7 +429,7 @@ func (c *conn) hijacked() {
 		if moving.Release != nil {
 			moving.Release(c.Conn)
 		}
-		c.queue.server.stats.hijacked.Add(1)
+		c.queue.server.stats.add(countHijacked, 1)
 		c.queue.call.release()
 	}
 }
@@ -475,10 +475,10 @@ func (c *conn) shut() error {
 	}
 	err := c.Conn.Close()
 	if c.state() == stateHijacked {
-		c.detour.drop()
+		c.unread.drop()
 	}
 	if x := c.current.Load(); x != nil {
-		x.leave() // the callback may have come before
+		x.clientGone() // the callback may have come before
 	}
 	if ended {
 		c.notifyClosed()
@@ -515,7 +515,7 @@ func (c *conn) notifyClosed() {
 		if unshaken {
 			c.logHandshake()
 		}
-		s.tell(c.identity(), http.StateClosed)
+		s.report(c.identity(), http.StateClosed)
 	}()
 }
 
@@ -530,7 +530,7 @@ func (c *conn) hangUp() {
 // hangUpIdle is hangUp for a connection between two requests.
 func (c *conn) hangUpIdle() {
 	switch s := c.loadLocked(); s.state() {
-	case stateQueued, stateLeaving:
+	case stateQueued, stateTakenOut:
 		if !s.has(began) {
 			return
 		}

@@ -17,7 +17,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	case st == stateNew && c.isTLS():
 		c.ext.begun.Store(true)
 		return c.Conn.Read(p)
-	case c.isTLS(), st == stateBusy && !c.hasUnread():
+	case c.isTLS(), st == stateBusy && !c.unread.hasBytes():
 		return c.Conn.Read(p)
 	}
 	return c.read((*unreadFirst)(c), p)
@@ -36,10 +36,10 @@ func (u *unreadFirst) Read(p []byte) (int, error) {
 
 // readUnread moves bytes that the fast path has left to p.
 func (c *conn) readUnread(p []byte) (n int) {
-	if c.detour == nil {
+	if c.unread == nil {
 		return 0
 	}
-	return c.detour.read(p)
+	return c.unread.read(p)
 }
 
 // read reads from r, which is the connection or the TLS above it.
@@ -114,7 +114,7 @@ const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 // peeksPreface reports whether a read is one by which net/http peeks at the preface of HTTP/2, which it
 // must not see. If it does not give up, it is not as it is known, and the connection is closed.
 func (c *conn) peeksPreface(p []byte) bool {
-	d := c.detour
+	d := c.unread
 	if d == nil || d.refuses == 0 {
 		return false
 	}
@@ -134,10 +134,10 @@ func (c *conn) beginWait(size int) {
 	s, ok := c.change(func(s connState) (connState, bool) { return s.beginWait(size, q.sweeper.ticks.Load(), q.call.way) })
 	switch {
 	case !ok || s.state() == stateOpening:
-	case s.has(parkable) && (q.parksAtOnce || q.departure.Load() != nil || !s.has(bare) && c.detour != nil && c.detour.comesBack()):
+	case s.has(parkable) && (q.parksAtOnce || q.handover.Load() != nil || !s.has(bare) && c.unread != nil && c.unread.comesBack()):
 		c.expireRead(s)
 	case s.has(dated) && size != probe.ReadBytes:
-		q.server.stats.buffered.Add(1)
+		q.server.stats.add(countBuffered, 1)
 	}
 }
 
@@ -175,7 +175,7 @@ func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	}
 	if to.state() == stateHTTP2 {
 		c.queue.forget(c)
-		c.queue.server.stats.http2.Add(1)
+		c.queue.server.stats.add(countHTTP2, 1)
 	}
 	c.swap(s, to)
 	switch {
@@ -213,7 +213,7 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 	if n < probe.PeekBytes && err != nil {
 		return 0, err
 	}
-	if c.detour == nil || !c.detour.dated {
+	if c.unread == nil || !c.unread.dated {
 		c.startHeader()
 	}
 	n = copy(p, c.load().skipNewlines(p[:n]))
@@ -329,7 +329,7 @@ func (c *conn) parksSoon(s connState) bool {
 func (c *conn) isFirst(t time.Time) bool {
 	at, real := instantOf(t), c.real.get()
 	if c.isTLS() {
-		return !c.hasUnread()
+		return !c.unread.hasBytes()
 	}
 	return real == 0 || at != 0 && at <= real
 }

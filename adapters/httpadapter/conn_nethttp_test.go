@@ -94,7 +94,7 @@ func newBorrowed(t *testing.T) *borrowed {
 		t.Fatal(err)
 	}
 	f := s.newServeCall(ln, nil).queues[0]
-	f.mu.ready = nil // no net/http takes the bellwether
+	f.mu.ready = nil // no net/http takes the idleGuard
 	nc := testnet.Dial(t, ln)
 	pc, err := ln.Accept()
 	if err != nil {

@@ -25,67 +25,47 @@ import (
 
 // heldBack returns where the bytes of a hijacked connection are that this package holds, or nil. It
 // stays there until the connection is closed.
-func (c *conn) heldBack() *detour {
+func (c *conn) heldBack() *unread {
 	if c.state() != stateHijacked || c.isTLS() {
 		return nil
 	}
-	return c.detour
+	return c.unread
 }
 
 // holdsBack reports whether there are such bytes.
-func (c *conn) holdsBack() bool {
-	d := c.heldBack()
-	return d != nil && d.hasBytes()
-}
-
-func (d *detour) hasBytes() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.bytes) > 0
-}
-
-// read moves bytes to p.
-func (d *detour) read(p []byte) (n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n = copy(p, d.bytes)
-	if d.bytes = d.bytes[n:]; len(d.bytes) == 0 {
-		d.bytes = nil
-	}
-	return n
-}
+func (c *conn) holdsBack() bool { return c.heldBack().hasBytes() }
 
 // use shows the bytes to f, if there are any, and takes away as many as it has used. It calls f without
 // a lock: f may block.
-func (d *detour) use(f func(p []byte) (n int)) (n int) {
-	if d == nil {
+func (u *unread) use(f func(p []byte) (n int)) (n int) {
+	if u == nil {
 		return 0
 	}
-	d.mu.Lock()
-	p := d.bytes
-	d.bytes = nil
-	d.mu.Unlock()
+	u.mu.Lock()
+	p := u.bytes
+	u.bytes = nil
+	u.mu.Unlock()
 	if len(p) == 0 {
 		return 0
 	}
 	defer func() { // f may panic
 		if n < len(p) {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			d.bytes = p[n:]
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			u.bytes = p[n:]
 		}
 	}()
 	return f(p)
 }
 
 // drop forgets the bytes of a connection that is closed: from now on reads fail.
-func (d *detour) drop() {
-	if d == nil {
+func (u *unread) drop() {
+	if u == nil {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.bytes = nil
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.bytes = nil
 }
 
 // WriteTo is percore.Conn's. It shows it the connection under a conn, so that the kernel
@@ -143,11 +123,11 @@ func (c *conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 
 func (c *conn) TryRead(b []byte) (int, error) {
 	c.mustLast()
-	d := c.heldBack()
-	if d == nil {
+	u := c.heldBack()
+	if u == nil {
 		return c.Conn.TryRead(b)
 	}
-	n := d.read(b)
+	n := u.read(b)
 	if n == len(b) {
 		return n, nil
 	}
@@ -229,16 +209,16 @@ func (withoutNetConn) NetConn() net.Conn { panic("httpadapter: not reachable") }
 // which come first. If attach succeeds the connection is the callee's; if it fails it is as it was. It
 // is for event loops, as in package reactor, whose Attach looks for it.
 func (c *conn) AttachTo(attach func(pc *percore.Conn, unread []byte) error) (err error) {
-	switch d := c.heldBack(); {
+	switch u := c.heldBack(); {
 	case c.state() != stateHijacked || c.isTLS():
 		return errNotHijacked
-	case d == nil:
+	case u == nil:
 		return attach(c.Conn, nil)
-	case d.isReady():
+	case u.isReady():
 		return c.armedError()
 	default:
 		held := false
-		d.use(func(p []byte) (n int) {
+		u.use(func(p []byte) (n int) {
 			held = true
 			if err = attach(c.Conn, p); err == nil {
 				n = len(p)
@@ -279,10 +259,10 @@ func (c *conn) NotifyReadable(h percore.ReadableHandler) error {
 		return errNotHijacked
 	}
 	if l := c.Conn.Loop(); l != nil && c.holdsBack() {
-		if !c.detour.arm(h) {
+		if !c.unread.arm(h) {
 			return c.armedError()
 		}
-		l.Submit(c.tellReady)
+		l.Submit(c.callReady)
 		return nil
 	}
 	return c.Conn.NotifyReadable(h)
@@ -294,36 +274,36 @@ func (c *conn) armedError() error {
 }
 
 // arm notes a callback, and reports false if there is one.
-func (d *detour) arm(h percore.ReadableHandler) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ready != nil {
+func (u *unread) arm(h percore.ReadableHandler) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ready != nil {
 		return false
 	}
-	d.ready = h
+	u.ready = h
 	return true
 }
 
-func (d *detour) isReady() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.ready != nil
+func (u *unread) isReady() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ready != nil
 }
 
 // disarm returns the callback that was noted, or nil, and forgets it.
-func (d *detour) disarm() percore.ReadableHandler {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h := d.ready
-	d.ready = nil
+func (u *unread) disarm() percore.ReadableHandler {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	h := u.ready
+	u.ready = nil
 	return h
 }
 
-// tellReady calls the callback that was noted, on the loop. The bytes may be read, or the connection be
+// callReady calls the callback that was noted, on the loop. The bytes may be read, or the connection be
 // closed, by now: the callback's next read finds out. (After a cancellation it may be the callback that
 // was armed after it: that is called early, and the task of its own finds none.)
-func (c *conn) tellReady() {
-	if h := c.detour.disarm(); h != nil {
+func (c *conn) callReady() {
+	if h := c.unread.disarm(); h != nil {
 		h.OnReadable(nil)
 	}
 }
@@ -333,7 +313,7 @@ func (c *conn) CancelOnReadable() bool {
 	if c.state() != stateHijacked {
 		return false
 	}
-	if d := c.heldBack(); d != nil && d.disarm() != nil {
+	if u := c.heldBack(); u != nil && u.disarm() != nil {
 		return true
 	}
 	return c.Conn.CancelOnReadable()

@@ -37,7 +37,7 @@ type exchange struct {
 
 	mu          sync.Mutex
 	rest        []byte    // bytes behind the request that were read, for Hijack
-	gone        bool      // the client has left
+	gone        bool      // the client has gone
 	closeNotify chan bool // made by CloseNotify
 	hijacked    bool
 	watching    bool // for the client's end, since there is no body or all of it was read: the callback is armed, unless it has come
@@ -95,7 +95,7 @@ func (x *exchange) bodyEnded() {
 		c.woken(err)
 	}
 	if c.ended() {
-		x.leave()
+		x.clientGone()
 	}
 }
 
@@ -146,15 +146,15 @@ func (x *exchange) notice(err error) (armed bool) {
 	case !x.isWatching():
 		return false // it was armed before x, and has come too late to be disarmed
 	case err != nil || x.conn.Conn.AtEnd():
-		x.leave()
+		x.clientGone()
 		return false
 	}
 	return x.rearm()
 }
 
-// leave tells the handler that the client has left, unless it has hijacked the connection. It runs on
-// the loop, so no call that may block is made with mu held.
-func (x *exchange) leave() {
+// clientGone tells the handler that the client has gone, unless it has hijacked the connection. It
+// runs on the loop, so no call that may block is made with mu held.
+func (x *exchange) clientGone() {
 	x.mu.Lock()
 	hijacked := x.hijacked
 	if !hijacked && !x.gone {
@@ -247,7 +247,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from nc afterwards
 	_ = nc.SetDeadline(time.Time{})
 	c.hijacked()
-	c.queue.server.tell(nc, http.StateHijacked)
+	c.queue.server.report(nc, http.StateHijacked)
 	return nc, bufio.NewReadWriter(r, bufio.NewWriter(nc)), nil
 }
 

@@ -54,25 +54,25 @@ func overTLS(t *testing.T) bool {
 	return strings.HasPrefix(t.Name(), "TestFastTLS") || strings.HasPrefix(t.Name(), "TestFastPathOverTLS/")
 }
 
-// wantServed waits until the fast path has served n requests, and handed over the given ones.
-func (f *fixture) wantFast(n uint64, handedOver ...string) {
+// wantFast waits until the fast path has served n requests, and declined others for the given reasons.
+func (f *fixture) wantFast(n uint64, declined ...string) {
 	f.Helper()
-	want := fmt.Sprint(n, handedOver)
+	want := fmt.Sprint(n, declined)
 	got := ""
 	testnet.Eventually(f, "the requests being counted", func() bool {
 		stats := f.server.FastPathStats()
 		var reasons []string
-		for reason, n := range stats.HandedOver {
+		for reason, n := range stats.Declined {
 			for range n {
 				reasons = append(reasons, reason)
 			}
 		}
 		slices.Sort(reasons)
 		got = fmt.Sprint(stats.Requests, reasons)
-		return got == want || stats.Requests > n || len(reasons) > len(handedOver)
+		return got == want || stats.Requests > n || len(reasons) > len(declined)
 	})
 	if got != want {
-		f.Errorf("got %s served and handed over, want %s", got, want)
+		f.Errorf("got %s served and declined, want %s", got, want)
 	}
 }
 
@@ -123,7 +123,7 @@ func workersLeft() int {
 }
 
 // Requests that the fast path doesn't take are net/http's, and the connection comes back.
-func TestHandedOverAndBack(t *testing.T) {
+func TestDeclinedAndBack(t *testing.T) {
 	for _, tt := range []struct{ name, text, reason string }{
 		{"chunked", "POST /x HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", "coding"},
 		{"expect", "POST /x HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nx", "expect"},
@@ -201,8 +201,8 @@ func TestBackOff(t *testing.T) {
 		c.send(oddRequest)
 		c.answer()
 	}
-	if got := f.server.FastPathStats().HandedOver["expect"]; got < 1 || got > 30 {
-		t.Errorf("got %d of %d requests handed over, want few", got, n)
+	if got := f.server.FastPathStats().Declined["expect"]; got < 1 || got > 30 {
+		t.Errorf("got %d of %d requests declined, want few", got, n)
 	}
 	before := f.server.FastPathStats().Requests
 	testnet.Eventually(t, "the connection coming back", func() bool {

@@ -23,7 +23,7 @@ func figure(name, of string) float64 {
 
 // TestFigures: the figures of the process are sums over its Servers, and have those that are gone.
 func TestFigures(t *testing.T) {
-	const reads, other = "fastpath_requests_total", "fastpath_handed_over_total"
+	const reads, other = "fastpath_requests_total", "fastpath_declined_total"
 	for _, f := range readFigures() {
 		if f.Help == "" || (f.Label == "") != (f.Of == "") {
 			t.Errorf("got %+v, want a help text, and a label exactly if there is a value of it", f)
@@ -36,8 +36,8 @@ func TestFigures(t *testing.T) {
 	func() {
 		s := Wrap(&http.Server{})
 		s.installed.Do(s.install)
-		s.stats.requests.Add(3)
-		s.stats.parks.Add(2)
+		s.stats.add(countRequests, 3)
+		s.stats.add(countParks, 2)
 		if got := figure(reads, ""); got < requests+3 {
 			t.Errorf("got %v requests, then %v, want 3 more", requests, got)
 		}
@@ -48,7 +48,7 @@ func TestFigures(t *testing.T) {
 		servers.Lock()
 		defer servers.Unlock()
 		for n := range servers.counters {
-			if n.requests.Load() == 3 && n.parks.Load() == 2 {
+			if n.all[countRequests].Load() == 3 && n.all[countParks].Load() == 2 {
 				return false
 			}
 		}

@@ -6,182 +6,242 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// bellwether is a connection in memory that waits in net/http for another request, as the connections
-// do that wait here, of which net/http does not know. net/http closes it when it closes idle
-// connections: when a program calls SetKeepAlivesEnabled(false), Shutdown or Close of the http.Server
-// itself. Then those that wait here are closed, before that call returns.
+// guard is the common part of two connections in memory that net/http accepts beside those of clients.
+// A program may call Shutdown, Close and SetKeepAlivesEnabled of the http.Server itself, and these look
+// only at connections that net/http has. The guards make them work for the others as well:
 //
-// Its one request is OPTIONS *, which net/http answers itself: no handler and no hook hears of it. If
-// the answer says that the connection is closed, keep-alives were off before. While they are off the
-// requests of the fast path go to net/http. When that waits for another request on one of their
-// connections, keep-alives are on again, perhaps: a new bellwether finds out.
+//	shutdownGuard  is active as long as a Serve has connections, so Shutdown waits for the requests
+//	               of the fast path
+//	idleGuard      waits for a request, as the connections do that wait without net/http, so they
+//	               are closed when net/http closes idle connections
 //
-// With DisableGeneralOptionsHandler the request would reach the handler. Then the bellwether says
-// nothing, and net/http takes it for idle when it is five seconds old. If net/http of another version
-// proceeds in another way, its own SetKeepAlivesEnabled has no effect here, but the Server's has.
+// They are two because net/http treats the one as active and the other as idle. No handler and no hook
+// sees them.
+type guard struct {
+	call    *serveCall    // immutable
+	settled chan struct{} // closed when the guard is in its place, or never will be
+	once    sync.Once     // for settled
+}
+
+// guardConn is a guard as a connection.
+type guardConn interface {
+	net.Conn
+	connState(state http.ConnState) // net/http's calls of the hook
+}
+
+func newGuard(call *serveCall) guard { return guard{call: call, settled: make(chan struct{})} }
+
+// settle says that the guard is in its place: clients may be accepted.
+func (g *guard) settle() { g.once.Do(func() { close(g.settled) }) }
+
+func (g *guard) connState(http.ConnState)         {}
+func (g *guard) LocalAddr() net.Addr              { return g.call.listener.Addr() }
+func (g *guard) RemoteAddr() net.Addr             { return g.call.listener.Addr() }
+func (g *guard) SetDeadline(time.Time) error      { return nil }
+func (g *guard) SetReadDeadline(time.Time) error  { return nil }
+func (g *guard) SetWriteDeadline(time.Time) error { return nil }
+
+// shutdownGuard makes net/http's own Shutdown wait for the requests of the fast path.
+//
+// net/http reads bytes that are no request, considers the connection active, and answers: the answer
+// blocks. If another version of net/http proceeds differently, Shutdown just doesn't wait.
+//
+//	stage      meaning                                       leaves by
+//	accepted   net/http reads noRequest; no connection is    Write: answering; Close, or the end of
+//	           accepted yet                                  http.Server.Serve: closed
+//	answering  net/http's Write waits, and it considers the  the call's end; Close: closed
+//	           guard active
+//	closed     net/http is done with it                      (final)
+type shutdownGuard struct {
+	guard
+	answering atomic.Bool
+}
+
+func newShutdownGuard(call *serveCall) *shutdownGuard { return &shutdownGuard{guard: newGuard(call)} }
+
+// noRequest makes net/http answer at once, and not read on.
+const noRequest = "?\r\n\r\n"
+
+func (g *shutdownGuard) Read(p []byte) (int, error) { return copy(p, noRequest), nil }
+
+// Write returns when the call has ended: none of its connections is left.
+func (g *shutdownGuard) Write(p []byte) (int, error) {
+	g.answering.Store(true)
+	g.settle()
+	<-g.call.done
+	return len(p), nil
+}
+
+// Close is net/http's last call. The http.Server's own Close, which closes all connections that
+// net/http has, calls it before that. It must not block.
+func (g *shutdownGuard) Close() error {
+	g.settle()
+	select {
+	case <-g.call.done:
+	default:
+		if g.answering.Load() {
+			go g.call.closeServed()
+		}
+	}
+	return nil
+}
+
+// idleGuard makes net/http's own methods close the connections that wait without net/http: before
+// SetKeepAlivesEnabled(false), Shutdown or Close of the http.Server returns.
+//
+// Its one request is OPTIONS *, which net/http answers itself. If the answer says that the connection
+// is closed, keep-alives were off before. While they are off the fast path declines its requests. When
+// net/http waits for another request on one of their connections, keep-alives may be on again: a new
+// idleGuard finds out.
+//
+// With DisableGeneralOptionsHandler the request would reach the handler. Then the idleGuard sends
+// nothing, and net/http considers it idle when it is five seconds old. If another version of net/http
+// proceeds differently, its own SetKeepAlivesEnabled has no effect here, but the Server's has.
 //
 //	stage      meaning                                             leaves by
 //	new        net/http reads the request, or waits for one        StateIdle: idle; Close: closed
 //	idle       it was answered; keep-alives may have been turned   Read: waiting; Close: closed
-//	           off meanwhile
+//	           off in the meantime
 //	waiting    net/http waits for the next: keep-alives are on     Close: closed
 //	closed     net/http is done with it                            (final)
-type bellwether struct {
-	call    *serveCall    // immutable
-	settled chan struct{} // closed when the stage is waiting or closed, or nothing is said
-	once    sync.Once     // for settled
+type idleGuard struct {
+	guard // settled when the stage is waiting or closed, or nothing is sent
 
 	mu      sync.Mutex
 	changed chan struct{} // closed, and made anew, when a field below changes
 
 	// guarded by mu
-	stage   bellwetherStage
-	request string // what net/http has not read of it
+	stage   idleGuardStage
+	request string // the part that net/http has not read
 	refused bool   // the answer says that the connection is closed
-	past    bool   // the read deadline is over, as net/http has it to end a Read
+	past    bool   // the read deadline has passed, since net/http ends a Read
 }
 
-type bellwetherStage uint8
+type idleGuardStage uint8
 
 const (
-	bellwetherNew bellwetherStage = iota
-	bellwetherIdle
-	bellwetherWaiting
-	bellwetherClosed
+	idleGuardNew idleGuardStage = iota
+	idleGuardIdle
+	idleGuardWaiting
+	idleGuardClosed
 )
 
-func newBellwether(call *serveCall) *bellwether {
-	return &bellwether{call: call, settled: make(chan struct{}), changed: make(chan struct{}), request: generalOptions}
+func newIdleGuard(call *serveCall) *idleGuard {
+	return &idleGuard{guard: newGuard(call), changed: make(chan struct{}), request: generalOptions}
 }
 
 const generalOptions = "OPTIONS * HTTP/1.1\r\nHost: percore\r\n\r\n"
 
-// await waits until it is known whether keep-alives are on.
-func (b *bellwether) await() {
-	if b != nil {
-		<-b.settled
-	}
-}
-
-func (b *bellwether) settle() {
-	if b != nil {
-		b.once.Do(func() { close(b.settled) })
-	}
-}
-
-// change makes a change, and has Read look at it.
-func (b *bellwether) change(f func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// change makes a change, after which Read looks again.
+func (g *idleGuard) change(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	f()
-	close(b.changed)
-	b.changed = make(chan struct{})
+	close(g.changed)
+	g.changed = make(chan struct{})
 }
 
 // Read gives net/http the request, and then waits.
-func (b *bellwether) Read(p []byte) (int, error) {
+func (g *idleGuard) Read(p []byte) (int, error) {
 	for {
-		changed, n, err := b.tryRead(p)
+		changed, n, err := g.tryRead(p)
 		if changed == nil {
 			return n, err
 		}
 		select {
 		case <-changed:
-		case <-b.call.done:
+		case <-g.call.done:
 			return 0, net.ErrClosed
 		}
 	}
 }
 
 // tryRead is Read, or returns a channel to wait for.
-func (b *bellwether) tryRead(p []byte) (changed <-chan struct{}, n int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	silent := b.call.server.srv.DisableGeneralOptionsHandler
+func (g *idleGuard) tryRead(p []byte) (changed <-chan struct{}, n int, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	silent := g.call.server.srv.DisableGeneralOptionsHandler
 	switch {
-	case b.stage == bellwetherClosed, silent && b.call.ended.Load():
+	case g.stage == idleGuardClosed, silent && g.call.ended.Load():
 		return nil, 0, net.ErrClosed
-	case b.past:
+	case g.past:
 		return nil, 0, os.ErrDeadlineExceeded
 	case silent:
-		b.settle()
-	case b.request != "":
-		n = copy(p, b.request)
-		b.request = b.request[n:]
+		g.settle()
+	case g.request != "":
+		n = copy(p, g.request)
+		g.request = g.request[n:]
 		return nil, n, nil
-	case b.stage == bellwetherIdle:
-		b.stage = bellwetherWaiting
-		b.call.keepAlivesOff.Store(false)
-		b.settle()
+	case g.stage == idleGuardIdle:
+		g.stage = idleGuardWaiting
+		g.call.keepAlivesOff.Store(false)
+		g.settle()
 	}
-	return b.changed, 0, nil
+	return g.changed, 0, nil
 }
 
 // Write takes the answer.
-func (b *bellwether) Write(p []byte) (int, error) {
+func (g *idleGuard) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(p, []byte("HTTP/1.1 200 ")) && bytes.Contains(p, []byte("\r\nConnection: close\r\n")) {
-		b.change(func() { b.refused = true })
+		g.change(func() { g.refused = true })
 	}
 	return len(p), nil
 }
 
-// told is net/http's ConnState.
-func (b *bellwether) told(state http.ConnState) {
+func (g *idleGuard) connState(state http.ConnState) {
 	if state == http.StateIdle {
-		b.change(func() {
-			if b.stage == bellwetherNew {
-				b.stage = bellwetherIdle
+		g.change(func() {
+			if g.stage == idleGuardNew {
+				g.stage = idleGuardIdle
 			}
 		})
 	}
 }
 
-// Close is net/http's. If it closes idle connections it holds its lock.
-func (b *bellwether) Close() error {
-	var from bellwetherStage
-	b.change(func() { from, b.stage = b.stage, bellwetherClosed })
-	call := b.call
+// Close is called by net/http, which holds its lock if it closes idle connections.
+func (g *idleGuard) Close() error {
+	var from idleGuardStage
+	g.change(func() { from, g.stage = g.stage, idleGuardClosed })
+	call := g.call
 	switch silent := call.server.srv.DisableGeneralOptionsHandler; {
-	case from == bellwetherClosed:
+	case from == idleGuardClosed:
 		return nil
 	case call.ended.Load():
 		for _, q := range call.queues {
 			q.closeKept()
 		}
-	case from != bellwetherNew, b.refused, silent:
+	case from != idleGuardNew, g.refused, silent:
 		call.endKeepAlives()
 	}
-	b.settle()
-	call.bellwether.CompareAndSwap(b, nil)
+	g.settle()
+	call.idleGuard.CompareAndSwap(g, nil)
 	return nil
 }
 
-// SetReadDeadline knows a deadline in the past, by which net/http ends a Read that waits while a
+// SetReadDeadline knows a deadline in the past, with which net/http ends a Read that waits while a
 // handler runs. Others would end the wait.
-func (b *bellwether) SetReadDeadline(t time.Time) error {
-	b.change(func() { b.past = !t.IsZero() && time.Since(t) > time.Hour })
+func (g *idleGuard) SetReadDeadline(t time.Time) error {
+	g.change(func() { g.past = !t.IsZero() && time.Since(t) > time.Hour })
 	return nil
 }
 
-func (b *bellwether) SetDeadline(t time.Time) error    { return b.SetReadDeadline(t) }
-func (b *bellwether) SetWriteDeadline(time.Time) error { return nil }
-func (b *bellwether) LocalAddr() net.Addr              { return b.call.listener.Addr() }
-func (b *bellwether) RemoteAddr() net.Addr             { return b.call.listener.Addr() }
+func (g *idleGuard) SetDeadline(t time.Time) error { return g.SetReadDeadline(t) }
 
-// endKeepAlives has each connection that waits for another request closed, and each answer say that its
-// connection is.
+// endKeepAlives closes the connections that wait for another request. From now on each answer says that
+// its connection is closed.
 func (call *serveCall) endKeepAlives() {
 	call.keepAlivesOff.Store(true)
 	call.closeIdle()
 }
 
-// lookAgain has a new bellwether find out whether keep-alives are on again.
+// lookAgain lets a new idleGuard find out whether keep-alives are on again.
 func (call *serveCall) lookAgain() {
-	b := newBellwether(call)
-	if call.bellwether.CompareAndSwap(nil, b) && !call.queues[0].push(b) {
-		call.bellwether.CompareAndSwap(b, nil)
+	g := newIdleGuard(call)
+	if call.idleGuard.CompareAndSwap(nil, g) && !call.queues[0].push(g) {
+		call.idleGuard.CompareAndSwap(g, nil)
 	}
 }

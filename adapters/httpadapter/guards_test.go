@@ -94,7 +94,7 @@ func (c *client) conn(f *fixture) *conn {
 
 // No hook and no handler hears of the connections in memory, though the handler takes OPTIONS *, and
 // shutting down does not wait for them.
-func TestBellwetherUnnoticed(t *testing.T) {
+func TestGuardsUnnoticed(t *testing.T) {
 	needParking(t)
 	for _, handled := range []bool{false, true} {
 		requests := make(chan string, 10)

@@ -50,26 +50,26 @@ import (
 // HandOver of the same listener is under way. Afterwards the Server goes on. Shutdown, after
 // HandOver or during it, closes the connections that are left, once they are idle.
 func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns []percore.WaitingConn) error) error {
-	d := &departure{server: s, listener: l, ctx: ctx, give: give, wake: make(chan struct{}, 1)}
-	if !d.begin() {
+	h := &handoverOut{server: s, listener: l, ctx: ctx, give: give, wake: make(chan struct{}, 1)}
+	if !h.begin() {
 		return errHandOver
 	}
-	defer d.end()
-	return d.run()
+	defer h.end()
+	return h.run()
 }
 
 var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the listener is under way: call it again when that has returned")
 
-// departure is a HandOver that is under way. It takes connections out of service by two ways.
+// handoverOut is a HandOver that is under way. It takes connections out of service in two ways.
 //
-// The goroutine that leaves a connection to wait offers it first: the worker of the fast path, the
-// last goroutine of a lease, the accept loop. So a client whose next request follows each answer at
-// once moves as well as others: its connection may wait for microseconds only, too short a time for
-// a look at it now and then to be sure to find it. And the departure looks at all connections when it
-// begins, and from time to time: for those that wait already, and those that found no room.
+// The goroutine that lets a connection wait offers it first: the worker of the fast path, the last
+// goroutine of a lease, the accept loop. So a client whose next request follows each answer at once
+// moves as well as others: its connection may wait for microseconds only, too short a time for a look
+// now and then to find it. And the handoverOut looks at all connections when it begins, and from time
+// to time: for those that wait already, and those that found no room.
 //
 // The offer costs a request the load of a pointer that is nil, from memory that it uses anyway.
-type departure struct {
+type handoverOut struct {
 	// immutable
 	server   *Server
 	listener net.Listener
@@ -80,7 +80,7 @@ type departure struct {
 	// mu is taken before conn.mu.
 	mu struct {
 		sync.Mutex
-		taken []*conn // to be given next, in leaving or closing; up to handOverMost
+		taken []*conn // to be given next, in takenOut or closing; up to handOverMost
 		over  bool
 	}
 }
@@ -95,48 +95,48 @@ const (
 	lookPause = 5 * time.Millisecond
 )
 
-// begin makes d known. It reports false if there is a departure of the listener's already.
-func (d *departure) begin() bool {
-	s := d.server
+// begin registers h. It reports false if another HandOver of the listener is under way.
+func (h *handoverOut) begin() bool {
+	s := h.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.departureLocked(d.listener) != nil {
+	if s.handoverLocked(h.listener) != nil {
 		return false
 	}
-	s.mu.departures = append(s.mu.departures, d)
-	d.setLocked(d)
+	s.mu.handovers = append(s.mu.handovers, h)
+	h.setLocked(h)
 	return true
 }
 
 // end returns all connections that were not given.
-func (d *departure) end() {
-	s := d.server
+func (h *handoverOut) end() {
+	s := h.server
 	s.mu.Lock()
-	s.mu.departures = slices.DeleteFunc(s.mu.departures, func(other *departure) bool { return other == d })
-	d.setLocked(nil)
+	s.mu.handovers = slices.DeleteFunc(s.mu.handovers, func(other *handoverOut) bool { return other == h })
+	h.setLocked(nil)
 	s.mu.Unlock()
-	d.mu.Lock()
-	d.mu.over = true
-	d.mu.Unlock()
-	for _, c := range d.takeAll() {
-		c.stay()
+	h.mu.Lock()
+	h.mu.over = true
+	h.mu.Unlock()
+	for _, c := range h.takeAll() {
+		c.putBack()
 	}
 }
 
-// setLocked has the listener's connections leave with to: d, or nil. The Server's mu is held.
-func (d *departure) setLocked(to *departure) {
-	for call := range d.server.mu.calls {
-		if isSame(call.listener, d.listener) {
-			call.setDeparture(to)
+// setLocked makes the listener's connections leave with to: h, or nil. The Server's mu is held.
+func (h *handoverOut) setLocked(to *handoverOut) {
+	for call := range h.server.mu.calls {
+		if isSame(call.listener, h.listener) {
+			call.setHandover(to)
 		}
 	}
 }
 
-// departureLocked returns the HandOver of l that is under way, or nil.
-func (s *Server) departureLocked(l net.Listener) *departure {
-	for _, d := range s.mu.departures {
-		if isSame(d.listener, l) {
-			return d
+// handoverLocked returns the HandOver of l that is under way, or nil.
+func (s *Server) handoverLocked(l net.Listener) *handoverOut {
+	for _, h := range s.mu.handovers {
+		if isSame(h.listener, l) {
+			return h
 		}
 	}
 	return nil
@@ -145,36 +145,36 @@ func (s *Server) departureLocked(l net.Listener) *departure {
 // isSame reports whether a and b are one listener. Values that Go can't compare never are.
 func isSame(a, b net.Listener) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
-// setDeparture has the call's connections leave with d, if they can.
-func (call *serveCall) setDeparture(d *departure) {
+// setHandover makes the call's connections leave with h, if they can.
+func (call *serveCall) setHandover(h *handoverOut) {
 	if !call.keeps || call.tls != nil {
 		return
 	}
 	for _, q := range call.queues {
-		q.departure.Store(d)
+		q.handover.Store(h)
 	}
 }
 
 // run gives connections until none is left.
-func (d *departure) run() error {
+func (h *handoverOut) run() error {
 	for {
-		if err := d.look(); err != nil {
+		if err := h.look(); err != nil {
 			return err
 		}
-		pause := time.After(max(lookPause, time.Duration(d.left())*pausePerConn))
+		pause := time.After(max(lookPause, time.Duration(h.left())*pausePerConn))
 		for look := false; !look; {
-			if err := d.giveTaken(); err != nil {
+			if err := h.giveTaken(); err != nil {
 				return err
 			}
-			if d.left() == 0 {
+			if h.left() == 0 {
 				return nil
 			}
 			select {
-			case <-d.wake:
+			case <-h.wake:
 			case <-pause:
 				look = true
-			case <-d.ctx.Done():
-				return d.ctx.Err()
+			case <-h.ctx.Done():
+				return h.ctx.Err()
 			}
 		}
 	}
@@ -182,17 +182,17 @@ func (d *departure) run() error {
 
 // look takes the connections that wait, and gives them whenever there is no room for more. It ends the
 // waits of those that wait in net/http, which are offered then.
-func (d *departure) look() error {
+func (h *handoverOut) look() error {
 	var err error
-	for _, q := range d.queues() {
-		q.each(&q.mu.lent, func(c *conn) {
+	for _, q := range h.queues() {
+		q.each(&q.mu.leased, func(c *conn) {
 			if seen := c.load(); seen.mayPark() {
 				c.expireRead(seen)
 			}
 		})
 		q.each(&q.mu.kept, func(c *conn) {
-			if _, waits := c.load().leave(); err == nil && waits && d.take(c, connState.leave, true) && d.isFull() {
-				err = d.giveTaken()
+			if _, waits := c.load().takeOut(); err == nil && waits && h.take(c, connState.takeOut, true) && h.isFull() {
+				err = h.giveTaken()
 			}
 		})
 	}
@@ -200,13 +200,13 @@ func (d *departure) look() error {
 }
 
 // queues returns those whose connections can move.
-func (d *departure) queues() (all []*connQueue) {
-	s := d.server
+func (h *handoverOut) queues() (all []*connQueue) {
+	s := h.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for call := range s.mu.calls {
 		for _, q := range call.queues {
-			if q.departure.Load() == d {
+			if q.handover.Load() == h {
 				all = append(all, q)
 			}
 		}
@@ -215,15 +215,15 @@ func (d *departure) queues() (all []*connQueue) {
 }
 
 // left returns how many connections can move.
-func (d *departure) left() (n int) {
-	for _, q := range d.queues() {
+func (h *handoverOut) left() (n int) {
+	for _, q := range h.queues() {
 		if q.admitting.Load() { // first: then the connection is in a set
 			n++
 		}
 		q.mu.Lock()
 		n += q.mu.kept.len
 		if q.call.parks() { // else what net/http has stays there
-			n += q.mu.lent.len
+			n += q.mu.leased.len
 		}
 		q.mu.Unlock()
 	}
@@ -232,40 +232,40 @@ func (d *departure) left() (n int) {
 
 // take takes c out of service by an event, if there is room, and reports whether it did. armed is
 // false if the caller has not armed the callback.
-func (d *departure) take(c *conn, event func(connState) (connState, bool), armed bool) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.mu.over || len(d.mu.taken) == handOverMost || !c.leave(event, armed) {
+func (h *handoverOut) take(c *conn, event func(connState) (connState, bool), armed bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.over || len(h.mu.taken) == handOverMost || !c.takeOut(event, armed) {
 		return false
 	}
-	d.mu.taken = append(d.mu.taken, c)
+	h.mu.taken = append(h.mu.taken, c)
 	select {
-	case d.wake <- struct{}{}:
+	case h.wake <- struct{}{}:
 	default:
 	}
 	return true
 }
 
-func (d *departure) isFull() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.mu.taken) == handOverMost
+func (h *handoverOut) isFull() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.mu.taken) == handOverMost
 }
 
-func (d *departure) takeAll() []*conn {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	taken := d.mu.taken
-	d.mu.taken = nil
+func (h *handoverOut) takeAll() []*conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	taken := h.mu.taken
+	h.mu.taken = nil
 	return taken
 }
 
 // giveTaken calls give with the connections that were taken, if there are any.
-func (d *departure) giveTaken() error {
-	if err := d.ctx.Err(); err != nil {
+func (h *handoverOut) giveTaken() error {
+	if err := h.ctx.Err(); err != nil {
 		return err
 	}
-	taken := d.takeAll()
+	taken := h.takeAll()
 	if len(taken) == 0 {
 		return nil
 	}
@@ -273,9 +273,9 @@ func (d *departure) giveTaken() error {
 	defer func() { // give may panic
 		for _, c := range taken {
 			if given {
-				c.depart()
+				c.closeMoved()
 			} else {
-				c.stay()
+				c.putBack()
 			}
 		}
 	}()
@@ -283,7 +283,7 @@ func (d *departure) giveTaken() error {
 	for i, c := range taken {
 		conns[i] = percore.WaitingConn{Conn: c.Conn, Served: c.load().has(began)}
 	}
-	err := d.give(conns)
+	err := h.give(conns)
 	given = err == nil
 	return err
 }
@@ -291,19 +291,19 @@ func (d *departure) giveTaken() error {
 // offer offers a connection that waits from now on, and whose callback is not armed, to HandOver. It
 // reports whether that has taken it.
 func (c *conn) offer() bool {
-	d := c.queue.departure.Load()
-	return d != nil && d.take(c, connState.leave, false)
+	h := c.queue.handover.Load()
+	return h != nil && h.take(c, connState.takeOut, false)
 }
 
-// leave takes a connection out of service. It reports false if the event has no meaning, or a part of
+// takeOut takes a connection out of service. It reports false if the event has no meaning, or a part of
 // a request was read.
 //
 // While a connection waits its callback is armed, or about to be, or on its way. A callback that can't
-// be cancelled comes, and is noted: stay arms the callback exactly if it has come, or never will.
-func (c *conn) leave(event func(connState) (connState, bool), armed bool) bool {
+// be cancelled comes, and is noted: putBack arms the callback exactly if it has come, or never will.
+func (c *conn) takeOut(event func(connState) (connState, bool), armed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := event(c.load()); !ok || c.hasUnread() {
+	if _, ok := event(c.load()); !ok || c.unread.hasBytes() {
 		return false
 	}
 	c.change(event)
@@ -313,14 +313,14 @@ func (c *conn) leave(event func(connState) (connState, bool), armed bool) bool {
 	return true
 }
 
-// stay has a connection wait again, or closes it if that was wanted meanwhile.
-func (c *conn) stay() {
+// putBack makes a connection wait again, or closes it if Close was called in the meantime.
+func (c *conn) putBack() {
 	c.mu.Lock()
 	from := c.load()
-	_, stays := c.change(connState.stay)
+	_, stays := c.change(connState.putBack)
 	c.mu.Unlock()
 	if !stays {
-		c.closeLeft()
+		c.closeTakenOut()
 		return
 	}
 	if from.has(disarmed) {
@@ -329,17 +329,17 @@ func (c *conn) stay() {
 	c.rested()
 }
 
-// depart closes a connection that belongs to another process now. That takes the descriptor away,
+// closeMoved closes a connection that belongs to another process now. That takes the descriptor away,
 // and says nothing to the client.
-func (c *conn) depart() {
-	c.queue.server.stats.departed.Add(1)
-	c.closeLeft()
+func (c *conn) closeMoved() {
+	c.queue.server.stats.add(countHandedOver, 1)
+	c.closeTakenOut()
 }
 
-// closeLeft closes a connection that HandOver has.
-func (c *conn) closeLeft() {
+// closeTakenOut closes a connection that HandOver has.
+func (c *conn) closeTakenOut() {
 	c.mu.Lock()
-	c.endLocked(connState.depart)
+	c.endLocked(connState.closeTakenOut)
 	c.mu.Unlock()
 	_ = c.Conn.Close()
 	c.notifyClosed()

@@ -410,7 +410,7 @@ func (f *fixture) hasPart(c *client) bool {
 		}
 		sc.mu.Lock()
 		defer sc.mu.Unlock()
-		return sc.state() == stateArrived || sc.state() == stateParked && sc.hasUnread()
+		return sc.state() == stateArrived || sc.state() == stateParked && sc.unread.hasBytes()
 	}
 	return false
 }
@@ -419,7 +419,7 @@ func (f *fixture) hasPart(c *client) bool {
 func (s *Server) isLeaving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.mu.departures) > 0
+	return len(s.mu.handovers) > 0
 }
 
 // TestHandOverClosedLoop moves connections that never wait for longer than a client takes for its next

@@ -254,13 +254,12 @@ func (f *fixture) shutdown() {
 	}
 }
 
-// goroutines counts those that serve: the test's own don't, nor do those of the stand-in and the
-// bellwether.
+// goroutines counts those that serve: the test's own don't, nor do those of the guards.
 func goroutines(*fixture) int {
 	buf := make([]byte, 4<<20)
 	stacks := string(buf[:runtime.Stack(buf, true)])
-	return strings.Count(stacks, "net/http.(*conn).serve(") - strings.Count(stacks, "httpadapter.(*standIn).Write(") -
-		strings.Count(stacks, "httpadapter.(*bellwether).Read(")
+	return strings.Count(stacks, "net/http.(*conn).serve(") - strings.Count(stacks, "httpadapter.(*shutdownGuard).Write(") -
+		strings.Count(stacks, "httpadapter.(*idleGuard).Read(")
 }
 
 // conn returns the only connection there is.

@@ -55,7 +55,8 @@ func TestProbeHasMethodsOfLeases(t *testing.T) {
 		"OnReadable", "NotifyReadable", "CancelOnReadable", "AtEnd",
 		"AttachTo", "ReadBuffer", "ReadReady", "WriteBuffers", "TryWrite", "TryWriteBuffers", "Watch", "Unwatch", "Loop",
 	}
-	for _, pair := range []struct{ lease, probed any }{{&conn{}, &probe.TCPConn{}}, {&tlsConn{}, &probe.TLSConn{}}} {
+	plain, overTLS := probe.Leases()
+	for _, pair := range []struct{ lease, probed any }{{&conn{}, plain}, {&tlsConn{}, overTLS}} {
 		lease, probed := methods(pair.lease), methods(pair.probed)
 		for name, signature := range lease {
 			if !slices.Contains(ours, name) && probed[name] != signature {

@@ -2,8 +2,7 @@ package httpadapter
 
 import "github.com/percore/percore/adapters/httpadapter/internal/http1"
 
-// reason is why the fast path leaves a request to net/http: a verdict about its header, or one of
-// these.
+// reason is why the fast path declines a request: a verdict about its header, or one of these.
 type reason uint8
 
 const (

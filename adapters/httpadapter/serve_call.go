@@ -40,8 +40,7 @@ type serveCall struct {
 	fieldsMax int       // how many fields net/http takes in the header of a request
 	workers   []workers.Pool[*conn]
 	addrTexts *addrTexts    // nil without the fast path
-	standIn   *standIn      // nil without the fast path
-	first     *bellwether   // of several, perhaps; nil if no connection waits without net/http
+	guards    []*guard      // that must be in their place before a connection is accepted
 	served    chan error    // the results of net/http's Serve, for each queue
 	done      chan struct{} // closed with the last reference
 
@@ -50,8 +49,8 @@ type serveCall struct {
 	ended   atomic.Bool  // net/http has closed a queue: it shuts down, or could not start
 	foreign atomic.Bool  // connections of other types were met, and the log was told
 
-	keepAlivesOff atomic.Bool                // no connection is to wait for another request
-	bellwether    atomic.Pointer[bellwether] // that net/http has, or is about to get; nil: none
+	keepAlivesOff atomic.Bool               // no connection is to wait for another request
+	idleGuard     atomic.Pointer[idleGuard] // that net/http has, or is about to get; nil: none
 
 	// introducing is held while the user is told of a new connection: net/http calls
 	// ConnContext, and ConnState with StateNew, on one goroutine. The hooks may block, and
@@ -91,22 +90,30 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	}
 	if call.fast {
 		call.addrTexts = new(addrTexts)
-		call.standIn = newStandIn(call)
-		call.queues[0].standIn = call.standIn
 	}
 	call.keepAlivesOff.Store(s.keepAlivesOff.Load())
-	if call.keeps {
-		call.first = newBellwether(call)
-		call.bellwether.Store(call.first)
-		call.queues[0].mu.ready = []net.Conn{call.first}
-	}
+	call.addGuards()
 	call.served = make(chan error, len(call.queues))
 	call.refs.Store(int64(len(call.queues)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.calls[call] = struct{}{}
-	call.setDeparture(s.departureLocked(l))
+	call.setHandover(s.handoverLocked(l))
 	return call
+}
+
+// addGuards gives net/http the guards that the call needs, as its first connections.
+func (call *serveCall) addGuards() {
+	first := &call.queues[0].mu.ready
+	if call.fast {
+		g := newShutdownGuard(call)
+		call.guards, *first = append(call.guards, &g.guard), append(*first, g)
+	}
+	if call.keeps {
+		g := newIdleGuard(call)
+		call.idleGuard.Store(g)
+		call.guards, *first = append(call.guards, &g.guard), append(*first, g)
+	}
 }
 
 // callBaseContext calls the user's BaseContext.
@@ -157,15 +164,17 @@ func (call *serveCall) run() error {
 	for _, q := range call.queues {
 		go func() {
 			err := call.server.srv.Serve(q)
-			call.standIn.settle() // if it was not accepted
-			call.first.settle()
+			for _, g := range call.guards {
+				g.settle() // if it was not accepted
+			}
 			call.served <- err
 			q.introduced()
 			q.closeKept()
 		}()
 		go func() {
-			call.standIn.await()
-			call.first.await()
+			for _, g := range call.guards {
+				<-g.settled
+			}
 			failed <- q.acceptLoop()
 			call.release()
 		}()
@@ -251,20 +260,19 @@ type connQueue struct {
 	told        chan struct{} // has a token when a connection that isn't ours was introduced, or never will be
 
 	// atomic
-	departure atomic.Pointer[departure] // the HandOver that is under way; nil: none, or nothing of this queue can move
-	admitting atomic.Bool               // a connection is new: it is in neither set
+	handover  atomic.Pointer[handoverOut] // the HandOver that is under way; nil: none, or nothing of this queue can move
+	admitting atomic.Bool                 // a connection is new: it is in neither set
 
 	// owned by the goroutine that net/http accepts on
-	introduces bool     // net/http is telling the user of a connection that isn't ours
-	standIn    *standIn // to be accepted first; nil: none
+	introduces bool // net/http is telling the user of a connection that isn't ours
 
 	sweeper sweeper
 
 	mu struct {
 		sync.Mutex
 		kept   connSet    // that net/http does not have
-		lent   connSet    // that it has, except those that it never gives back
-		ready  []net.Conn // for Accept, oldest first: *conn that are queued, and foreign ones
+		leased connSet    // that it has, except those that it never gives back
+		ready  []net.Conn // for Accept, oldest first: *conn that are queued, guards, and foreign ones
 		closed bool
 	}
 }
@@ -272,10 +280,6 @@ type connQueue struct {
 // Accept returns the next connection that has something to read, or isn't ours.
 func (q *connQueue) Accept() (net.Conn, error) {
 	q.introduced()
-	if s := q.standIn; s != nil {
-		q.standIn = nil
-		return s, nil
-	}
 	for {
 		nc, closed := q.next()
 		switch {
@@ -286,12 +290,12 @@ func (q *connQueue) Accept() (net.Conn, error) {
 			continue
 		}
 		switch nc := nc.(type) {
-		case *bellwether:
-			return nc, nil
 		case *conn:
-			if lease := nc.lend(); lease != nil {
+			if lease := nc.lease(); lease != nil {
 				return lease, nil
 			}
+		case guardConn:
+			return nc, nil
 		default:
 			q.introduces = true
 			return nc, nil
@@ -323,8 +327,8 @@ func (q *connQueue) Close() error {
 	}
 	call := q.call
 	call.ended.Store(true)
-	if b := call.bellwether.Load(); b != nil {
-		b.change(func() {}) // it may be silent
+	if g := call.idleGuard.Load(); g != nil {
+		g.change(func() {}) // it may be silent
 	}
 	call.closeOnce.Do(func() { call.closeErr = call.listener.Close() })
 	return call.closeErr
@@ -378,13 +382,13 @@ func (q *connQueue) keep(c *conn) bool {
 
 // lend notes that net/http gets c, which was kept, and returns the time in the
 // sweeper's ticks. The caller holds c.mu.
-func (q *connQueue) lend(c *conn) (tick uint32) {
+func (q *connQueue) leaseOut(c *conn) (tick uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.kept.remove(c)
-	q.mu.lent.add(c)
+	q.mu.leased.add(c)
 	if q.call.parks() {
-		q.sweeper.joinedLocked(q.mu.lent.len)
+		q.sweeper.joinedLocked(q.mu.leased.len)
 	}
 	return q.sweeper.ticks.Load()
 }
@@ -394,8 +398,8 @@ func (q *connQueue) lend(c *conn) (tick uint32) {
 func (q *connQueue) takeBack(c *conn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.lent.remove(c) {
-		q.sweeper.leftLocked(q.mu.lent.len)
+	if q.mu.leased.remove(c) {
+		q.sweeper.leftLocked(q.mu.leased.len)
 	}
 	if q.mu.closed {
 		return false
@@ -410,8 +414,8 @@ func (q *connQueue) forget(c *conn) {
 	defer q.mu.Unlock()
 	switch {
 	case q.mu.kept.remove(c):
-	case q.mu.lent.remove(c):
-		q.sweeper.leftLocked(q.mu.lent.len)
+	case q.mu.leased.remove(c):
+		q.sweeper.leftLocked(q.mu.leased.len)
 	}
 }
 
@@ -438,7 +442,7 @@ func (q *connQueue) each(set *connSet, do func(c *conn)) {
 // net/http has and would close if it knew of their past.
 func (q *connQueue) closeConns(hangUp func(c *conn)) {
 	q.each(&q.mu.kept, hangUp)
-	q.each(&q.mu.lent, (*conn).hangUpResuming)
+	q.each(&q.mu.leased, (*conn).hangUpResuming)
 }
 
 // closeKept closes the connections that net/http would close if it knew of them, now that it takes
@@ -451,7 +455,7 @@ func (q *connQueue) closeKept() {
 	q.mu.Unlock()
 	for _, nc := range ready {
 		switch nc.(type) {
-		case *conn, *bellwether:
+		case *conn, guardConn:
 		default:
 			nc.Close()
 			q.told <- struct{}{}
@@ -496,7 +500,7 @@ func (q *connQueue) accepted(nc net.Conn) {
 		return
 	}
 	if !ok {
-		q.server.stats.foreign.Add(1)
+		q.server.stats.add(countForeign, 1)
 		q.call.warnForeign(nc)
 	}
 	if q.call.tls != nil {

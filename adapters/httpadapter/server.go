@@ -33,15 +33,15 @@ type Server struct {
 	stats         *counters   // apart, so that they outlive the Server: see enlist
 	used          atomic.Bool // a Serve of the Server was called
 	bypassed      atomic.Bool // the log was told that the http.Server's own Serve was called
-	keepAlivesOff atomic.Bool // by SetKeepAlivesEnabled: each call knows better, see bellwether
+	keepAlivesOff atomic.Bool // by SetKeepAlivesEnabled: each call knows better, see idleGuard
 
 	installed sync.Once
 
 	mu struct {
 		sync.Mutex
-		calls      map[*serveCall]struct{} // that still have listeners or connections
-		closed     bool
-		departures []*departure // the HandOvers that are under way, one of a listener's at most
+		calls     map[*serveCall]struct{} // that still have listeners or connections
+		closed    bool
+		handovers []*handoverOut // the HandOvers that are under way, one of a listener's at most
 	}
 }
 
@@ -309,12 +309,10 @@ func (s *Server) canReadTLS(config *tls.Config) bool {
 func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	c := s.ours(nc)
 	if c == nil {
-		switch nc := nc.(type) {
-		case *standIn:
-		case *bellwether:
-			nc.told(state)
-		default:
-			s.tell(nc, state)
+		if g, ok := nc.(guardConn); ok {
+			g.connState(state)
+		} else {
+			s.report(nc, state)
 		}
 		return
 	}
@@ -334,7 +332,7 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 		c.headerComplete()
 	case http.StateIdle:
 		// The user first: a deadline that he sets now is one that net/http replaces.
-		s.tell(c.identity(), state)
+		s.report(c.identity(), state)
 		c.idle()
 		if call := c.queue.call; call.keepAlivesOff.Load() {
 			call.lookAgain()
@@ -347,11 +345,11 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 			return // parked
 		}
 	}
-	s.tell(c.identity(), state)
+	s.report(c.identity(), state)
 }
 
 // tell calls the user's ConnState.
-func (s *Server) tell(nc net.Conn, state http.ConnState) {
+func (s *Server) report(nc net.Conn, state http.ConnState) {
 	if s.user.connState != nil {
 		s.user.connState(nc, state)
 	}
@@ -363,8 +361,7 @@ func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
 	if c := s.ours(nc); c != nil {
 		return c.ext.ctx
 	}
-	switch nc.(type) {
-	case *standIn, *bellwether:
+	if _, ok := nc.(guardConn); ok {
 		return ctx
 	}
 	return s.user.connContext(ctx, nc)

@@ -10,53 +10,54 @@ import (
 // state is where a connection is on its way between the engine, net/http and the user.
 //
 //	state           held by      meaning                                 leaves by
-//	new             accept loop  the user's hooks are told               keep: fresh, or shaking if a
-//	                                                                     hook has begun to
-//	fresh           connQueue    nothing was ever served; callback armed shake: shaking, over TLS;
+//	new             accept loop  the user's hooks are called             keep: fresh, or handshake if a
+//	                                                                     hook has begun one
+//	fresh           connQueue    nothing was ever served; callback armed handshake: handshake, over TLS;
 //	                                                                     enqueue: queued; serve: serving
-//	shaking         connQueue    a goroutine of ours shakes hands (TLS)  enqueue: queued; serve: serving
-//	queued          connQueue    it waits for net/http's Accept          lend: opening; lendForGood: http2
+//	handshake       connQueue    a goroutine of ours runs it (TLS)       enqueue: queued; serve: serving
+//	queued          connQueue    it waits for net/http's Accept          lease: opening; giveAway: http2
 //	parked          connQueue    between two requests; callback armed    enqueue: queued; serve: serving;
-//	                                                                     leave: leaving, as from fresh
-//	leaving         HandOver     it is offered to another process        stay: parked, or fresh;
-//	                                                                     close: closing; depart: closed
-//	closing         HandOver     the same, and it was closed meanwhile,  depart: closed
-//	                             which HandOver does when it is told
+//	                                                                     takeOut: takenOut, as from fresh
+//	takenOut        HandOver     it is offered to another process        putBack: parked, or fresh;
+//	                                                                     close: closing; closeTakenOut:
+//	                                                                     closed
+//	closing         HandOver     the same, and Close was called, which closeTakenOut: closed
+//	                             HandOver makes up for
 //	serving         a worker     the fast path reads or serves requests, notify: notified; rest: parked,
 //	                or workers   or is about to                          or fresh; enqueue: queued;
-//	                                                                     leaveServed: leaving
+//	                                                                     takeOutServed: takenOut
 //	notified        a worker     the same, and the callback, armed       resumeServing: serving;
 //	                             while a handler ran, has come           enqueue: queued;
-//	                                                                     leaveServed: leaving
+//	                                                                     takeOutServed: takenOut
 //	opening         net/http     leased, and nothing was read yet        endWait: busy, arrived, http2, ending
 //	arrived         net/http     it has the first bytes since parking,   readMore, setReadDeadline: busy
 //	                             and no more yet
 //	busy            net/http     a request is under way                  finish: idle
 //	idle            net/http     it waits for the next request, or is    endWait: busy, http2, ending;
 //	                             about to                                setReadDeadline, again: busy
-//	ending          net/http     its waiting Read was told io.EOF        endLease: ended
+//	ending          net/http     its waiting Read has returned io.EOF    endLease: ended
 //	ended           net/http     it has closed its lease                 giveBack: parked, or fresh if
 //	                                                                     nothing was ever read
-//	http2           net/http     it speaks HTTP/2, or has failed to      close: shut; endForGood: closed, if
-//	                             shake hands: never parked               the user's Close of the *tls.Conn is
+//	http2           net/http     it speaks HTTP/2, or its handshake has  close: shut; end: closed, if the
+//	                             failed: never parked                    user's Close of the *tls.Conn is
 //	                                                                     under way, and net/http's does nothing
-//	shut            net/http,    closed; StateClosed is still to come    endForGood: closed
+//	shut            net/http,    closed; StateClosed is still to come    end: closed
 //	                a worker
 //	closedInHeader  net/http     the same, since arrived, or since       setReadDeadline: shut;
-//	                             opening after parking                   endForGood: closed
+//	                             opening after parking                   end: closed
 //	hijacked        the user     all calls go straight through           (final)
-//	closed          -            StateClosed was told, or will be        (final)
+//	closed          -            StateClosed was reported, or will be    (final)
 //
 // Besides:
 //
 //   - close leaves every state but the final ones. A connection that net/http has becomes shut or
-//     closedInHeader, because net/http tells StateClosed, and one that a worker has becomes shut;
-//     any other becomes closed. There are two
-//     exceptions. The first Close in ending is that by which net/http gives a lease back. Should that
-//     be the user's, net/http's is the second and closes the connection all the same. And one that
-//     HandOver has becomes closing: the descriptor is being passed on, and stays open until then.
+//     closedInHeader, because net/http reports StateClosed, and one that a worker has becomes shut;
+//     any other becomes closed. There are two exceptions. The first Close in ending is the one with
+//     which net/http gives a lease back. If it was the user's instead, net/http's is the second and
+//     closes the connection anyway. And a connection that HandOver has becomes closing: its
+//     descriptor is being passed on, and stays open until then.
 //   - hijack leaves every state in which a handler may run.
-//   - endForGood leaves ended, too, when net/http accepts no more.
+//   - end leaves ended, too, when net/http accepts no more.
 //
 // In ended the goroutine that is in the ConnState hook is the last part of net/http that
 // refers to the lease: net/http took it out of the list of connections that Shutdown and
@@ -66,10 +67,10 @@ type state uint8
 const (
 	stateNew state = iota
 	stateFresh
-	stateShaking
+	stateHandshake
 	stateQueued
 	stateParked
-	stateLeaving
+	stateTakenOut
 	stateClosing
 	stateServing
 	stateNotified
@@ -89,7 +90,7 @@ const (
 )
 
 var stateNames = [stateCount]string{
-	"new", "fresh", "shaking", "queued", "parked", "leaving", "closing", "serving", "notified", "opening", "arrived", "busy", "idle", "ending",
+	"new", "fresh", "handshake", "queued", "parked", "takenOut", "closing", "serving", "notified", "opening", "arrived", "busy", "idle", "ending",
 	"ended", "http2", "shut", "closedInHeader", "hijacked", "closed",
 }
 
@@ -117,22 +118,22 @@ func (set states) has(s state) bool { return set>>s&1 != 0 }
 // closed.)
 var (
 	servedStates     = setOf(stateServing, stateNotified)
-	keptStates       = setOf(stateFresh, stateShaking, stateQueued, stateParked, stateLeaving)
+	keptStates       = setOf(stateFresh, stateHandshake, stateQueued, stateParked, stateTakenOut)
 	waitlessStates   = keptStates | setOf(stateNew, stateClosing, stateServing, stateNotified, stateArrived, stateBusy, stateEnding, stateEnded, stateHTTP2, stateHijacked)
 	hijackableStates = setOf(stateServing, stateNotified, stateArrived, stateBusy, stateIdle, stateHTTP2, stateShut, stateClosedInHeader)
 )
 
 // edges is the table above: where each state may lead.
 var edges = [stateCount]states{
-	stateNew:            setOf(stateFresh, stateShaking, stateParked, stateShut),
-	stateFresh:          setOf(stateShaking, stateQueued, stateServing, stateLeaving, stateClosed),
-	stateShaking:        setOf(stateQueued, stateServing, stateClosed),
+	stateNew:            setOf(stateFresh, stateHandshake, stateParked, stateShut),
+	stateFresh:          setOf(stateHandshake, stateQueued, stateServing, stateTakenOut, stateClosed),
+	stateHandshake:      setOf(stateQueued, stateServing, stateClosed),
 	stateQueued:         setOf(stateOpening, stateHTTP2, stateClosed),
-	stateParked:         setOf(stateQueued, stateServing, stateLeaving, stateClosed),
-	stateLeaving:        setOf(stateFresh, stateParked, stateClosing, stateClosed),
+	stateParked:         setOf(stateQueued, stateServing, stateTakenOut, stateClosed),
+	stateTakenOut:       setOf(stateFresh, stateParked, stateClosing, stateClosed),
 	stateClosing:        setOf(stateClosed),
-	stateServing:        setOf(stateNotified, stateFresh, stateParked, stateQueued, stateLeaving, stateShut, stateHijacked),
-	stateNotified:       setOf(stateServing, stateQueued, stateLeaving, stateShut, stateHijacked),
+	stateServing:        setOf(stateNotified, stateFresh, stateParked, stateQueued, stateTakenOut, stateShut, stateHijacked),
+	stateNotified:       setOf(stateServing, stateQueued, stateTakenOut, stateShut, stateHijacked),
 	stateOpening:        setOf(stateBusy, stateArrived, stateHTTP2, stateEnding, stateShut, stateClosedInHeader),
 	stateArrived:        setOf(stateBusy, stateClosedInHeader, stateHijacked),
 	stateBusy:           setOf(stateIdle, stateShut, stateHijacked),
@@ -171,7 +172,7 @@ const (
 	inHeader                                 // arrived, busy: net/http has not got all of the lease's first header
 	answered                                 // busy: net/http has taken the write deadline of the request away
 	unannounced                              // opening, http2: net/http has not told StateNew of the lease
-	disarmed                                 // leaving: the callback is not armed, and will not come
+	disarmed                                 // takenOut: the callback is not armed, and will not come
 )
 
 const (
@@ -216,40 +217,42 @@ func checkChange(from, to connState) {
 		panic(fmt.Sprintf("httpadapter: %v became %v: a Read is being ended that must not be", from, to))
 	case to.has(waiting) && waitlessStates.has(b):
 		panic(fmt.Sprintf("httpadapter: %v became %v while a Read waits for a request", from, to))
-	case to.has(disarmed) && b != stateLeaving && b != stateClosing && b != stateClosed:
+	case to.has(disarmed) && b != stateTakenOut && b != stateClosing && b != stateClosed:
 		panic(fmt.Sprintf("httpadapter: %v became %v, which waits for a callback", from, to))
 	}
 }
 
 // # With the adapter
 
-// keep is for a connection that the user was told of. One that comes from another process may have
+// keep is for a connection after the hooks for a new one. One that comes from another process may have
 // had requests there.
-func (s connState) keep(shaking bool) (connState, bool) {
+func (s connState) keep(handshaking bool) (connState, bool) {
 	switch {
-	case shaking:
-		return s.to(stateShaking), s.state() == stateNew
+	case handshaking:
+		return s.to(stateHandshake), s.state() == stateNew
 	case s.has(began):
 		return s.to(stateParked), s.state() == stateNew
 	}
 	return s.to(stateFresh), s.state() == stateNew
 }
 
-// shake is for a connection over TLS that has something to read, or no more time.
-func (s connState) shake() (connState, bool) { return s.to(stateShaking), s.state() == stateFresh }
+// handshake is for a connection over TLS that has something to read, or no more time.
+func (s connState) handshake() (connState, bool) {
+	return s.to(stateHandshake), s.state() == stateFresh
+}
 
 // enqueue is for a connection that net/http is to have: it has something to read, its handshake is
-// over, or the fast path leaves it.
+// over, or the fast path declines a request.
 func (s connState) enqueue() (connState, bool) {
 	switch s.state() {
-	case stateFresh, stateShaking, stateParked, stateServing, stateNotified:
+	case stateFresh, stateHandshake, stateParked, stateServing, stateNotified:
 		return s.to(stateQueued), true
 	}
 	return s, false
 }
 
-// lend is for a connection that net/http accepts at the given tick.
-func (s connState) lend(tick uint32) (connState, bool) {
+// lease is for a connection that net/http accepts at the given tick.
+func (s connState) lease(tick uint32) (connState, bool) {
 	to := s.to(stateOpening).clear(recentlyUsed | predated | dated | bare).set(unannounced)
 	if s.has(began) && s.since(tick) < parkTicksRecent {
 		to = to.set(recentlyUsed)
@@ -257,51 +260,51 @@ func (s connState) lend(tick uint32) (connState, bool) {
 	return to, s.state() == stateQueued
 }
 
-// lendForGood is for a connection that net/http accepts and never gives back: HTTP/2, or a
-// handshake that failed, which it tells the log and the client.
-func (s connState) lendForGood() (connState, bool) {
+// giveAway is for a connection that net/http accepts and never gives back: HTTP/2, or a
+// handshake that failed, which it reports to the log and the client.
+func (s connState) giveAway() (connState, bool) {
 	return s.to(stateHTTP2).set(unannounced), s.state() == stateQueued
 }
 
 // # With HandOver
 
-// leave is for a connection that waits for a request, which HandOver takes.
-func (s connState) leave() (connState, bool) {
-	return s.to(stateLeaving), s.state() == stateFresh || s.state() == stateParked
+// takeOut is for a connection that waits for a request, which HandOver takes.
+func (s connState) takeOut() (connState, bool) {
+	return s.to(stateTakenOut), s.state() == stateFresh || s.state() == stateParked
 }
 
-// leaveServed is for one that a worker has, which gives it to HandOver instead of letting it wait.
-func (s connState) leaveServed() (connState, bool) {
+// takeOutServed is for one that a worker has, which gives it to HandOver instead of letting it wait.
+func (s connState) takeOutServed() (connState, bool) {
 	if s.state() == stateNotified {
-		return s.to(stateLeaving).set(disarmed), true
+		return s.to(stateTakenOut).set(disarmed), true
 	}
-	return s.to(stateLeaving), s.state() == stateServing
+	return s.to(stateTakenOut), s.state() == stateServing
 }
 
-// disarm is for the callback that comes after all, or was cancelled.
-func (s connState) disarm() (connState, bool) { return s.set(disarmed), s.state() == stateLeaving }
+// disarm is for the callback that has come, or was cancelled.
+func (s connState) disarm() (connState, bool) { return s.set(disarmed), s.state() == stateTakenOut }
 
-// stay is for a connection that no other process has taken over: it waits again.
-func (s connState) stay() (connState, bool) {
+// putBack is for a connection that no other process has taken over: it waits again.
+func (s connState) putBack() (connState, bool) {
 	to := s.clear(disarmed).to(stateFresh)
 	if s.has(began) {
 		to = to.to(stateParked)
 	}
-	return to, s.state() == stateLeaving
+	return to, s.state() == stateTakenOut
 }
 
-// depart is for a connection that HandOver closes.
-func (s connState) depart() (connState, bool) {
-	return s.to(stateClosed), s.state() == stateLeaving || s.state() == stateClosing
+// closeTakenOut is for a connection that HandOver closes.
+func (s connState) closeTakenOut() (connState, bool) {
+	return s.to(stateClosed), s.state() == stateTakenOut || s.state() == stateClosing
 }
 
 // # With a worker
 
-// serve is for a connection of the fast path that has something to read, or may have it since it has
-// shaken hands.
+// serve is for a connection of the fast path that has something to read, or whose handshake is over, so
+// that it may.
 func (s connState) serve() (connState, bool) {
 	switch s.state() {
-	case stateFresh, stateShaking, stateParked:
+	case stateFresh, stateHandshake, stateParked:
 		return s.to(stateServing), true
 	}
 	return s, false
@@ -432,7 +435,7 @@ func (s connState) since(tick uint32) uint32 { return (tick - uint32(s>>tickShif
 // readMore is for the bytes after the first ones since parking.
 func (s connState) readMore() (connState, bool) { return s.to(stateBusy), s.state() == stateArrived }
 
-// completeHeader is for a header that net/http has got all of.
+// completeHeader is for a header that net/http has read to its end.
 func (s connState) completeHeader() (connState, bool) { return s.clear(inHeader), true }
 
 // answer is for a request whose write deadline net/http takes away: it is answered.
@@ -483,7 +486,7 @@ func (s connState) servedAlone() bool {
 // setReadDeadline is for a read deadline, of which there are several: see conn.
 func (s connState) setReadDeadline(way probe.Way) (connState, deadlineUse) {
 	switch s.state() {
-	case stateNew, stateFresh, stateShaking, stateQueued, stateParked, stateLeaving, stateServing, stateNotified, stateEnding, stateEnded:
+	case stateNew, stateFresh, stateHandshake, stateQueued, stateParked, stateTakenOut, stateServing, stateNotified, stateEnding, stateEnded:
 		return s, deadlineReal
 	case stateOpening:
 		if s.has(began) {
@@ -512,17 +515,17 @@ func (s connState) setReadDeadline(way probe.Way) (connState, deadlineUse) {
 		}
 		return s.to(stateBusy), deadlinePlain
 	case stateClosedInHeader:
-		return s.to(stateShut), deadlinePlain // a whole header came all the same
+		return s.to(stateShut), deadlinePlain // a whole header came anyway
 	}
 	return s, deadlinePlain
 }
 
 // # The end of a lease, and of all
 
-// ending reports whether net/http was told io.EOF so that the connection is parked.
+// ending reports whether a Read of net/http's has returned io.EOF so that the connection is parked.
 func (s connState) ending() bool { return s.state() == stateEnding || s.state() == stateEnded }
 
-// endLease is for a Close of a lease that net/http was told the end of.
+// endLease is for the Close of a lease after its Read has returned io.EOF.
 func (s connState) endLease() (connState, bool) { return s.to(stateEnded), s.state() == stateEnding }
 
 // giveBack is for a lease that net/http is done with.
@@ -541,7 +544,7 @@ func (s connState) hijack() (connState, bool) {
 // close is for a connection that is closed for good.
 func (s connState) close() (connState, bool) {
 	switch st := s.state(); {
-	case st == stateLeaving:
+	case st == stateTakenOut:
 		return s.to(stateClosing), true
 	case keptStates.has(st):
 		return s.to(stateClosed), true
@@ -553,8 +556,8 @@ func (s connState) close() (connState, bool) {
 	return s.to(stateShut), true
 }
 
-// closeLent is for a connection that net/http has and is done with, though it has not closed it.
-func (s connState) closeLent() (connState, bool) {
+// closeLeased is for a connection that net/http is done with, though it has not closed it.
+func (s connState) closeLeased() (connState, bool) {
 	switch s.state() {
 	case stateOpening, stateArrived, stateBusy, stateIdle:
 		return s.close()
@@ -562,9 +565,9 @@ func (s connState) closeLent() (connState, bool) {
 	return s, false
 }
 
-// endForGood is for a connection that will not be used again: net/http is done with it, or
+// end is for a connection that will not be used again: net/http is done with it, or
 // never gets it.
-func (s connState) endForGood() (connState, bool) {
+func (s connState) end() (connState, bool) {
 	switch s.state() {
 	case stateEnded, stateHTTP2, stateShut, stateClosedInHeader:
 		return s.to(stateClosed), true

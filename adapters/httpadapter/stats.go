@@ -1,8 +1,13 @@
 package httpadapter
 
-import "sync/atomic"
+import (
+	"sync/atomic"
 
-// Stats counts the fates of a [Server]'s connections. The counters are read one
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+)
+
+// Stats counts what becomes of a [Server]'s connections. The counters are read one
 // after the other, not in one instant.
 type Stats struct {
 	Conns   int // connections open now that are the adapter's: of type *percore.Conn, not hijacked, not HTTP/2
@@ -34,73 +39,164 @@ type FastPathStats struct {
 	Requests uint64 // that it has served
 	Serving  int    // connections on which a request is read or served now, or about to be
 
-	// HandedOver counts the requests that it has left to net/http, by the reason: "ended", because
+	// Declined counts the requests that it has left to net/http, by the reason: "ended", because
 	// the stream ended in the middle of a header, or the part of the header that it does not take:
 	// "host", "upgrade", "expect" and others. Reasons that did not occur are missing.
-	HandedOver map[string]uint64
+	Declined map[string]uint64
 }
 
-// counters are Stats as they are counted.
+// counter is one of the numbers that a Server counts. Each is declared here and in metrics, and Stats or
+// FastPathStats has it.
+type counter uint8
+
+const (
+	// Connections that are open now, by what they do, and all of them.
+	countWaiting counter = iota
+	countParked
+	countServing
+	countConns
+
+	countParks
+	countUnparks
+	countHandedOver
+	countAdopted
+	countBuffered
+	countForeign
+	countHTTP2
+	countHijacked
+	countRequests // that the fast path has served
+	countDeclined // and those that it has declined, from here by the reason
+
+	counterCount = countDeclined + counter(reasonCount)
+)
+
+// metrics are the counters up to countDeclined as figures of the process.
+var metrics = [countDeclined]percore.Figure{
+	countWaiting:    connsFigure("waiting"),
+	countParked:     connsFigure("parked"),
+	countServing:    connsFigure("fastpath"),
+	countConns:      connsFigure("nethttp"), // without the others: see figures
+	countParks:      {Name: "parks_total", Help: "Times that a connection was parked"},
+	countUnparks:    {Name: "unparks_total", Help: "Times that a parked connection was given to net/http again"},
+	countHandedOver: {Name: "handed_over_connections_total", Help: "Connections that another process has taken over"},
+	countAdopted:    {Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"},
+	countBuffered:   {Name: "buffered_waits_total", Help: "Waits for a request that could not be parked, since a part of it was there"},
+	countForeign:    {Name: "foreign_connections_total", Help: "Connections that can't be parked because they are no *percore.Conn"},
+	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that are not parked because they speak HTTP/2, or another protocol that ALPN chose"},
+	countHijacked:   {Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"},
+	countRequests:   {Name: "fastpath_requests_total", Help: "Requests that the fast path has served"},
+}
+
+func connsFigure(state string) percore.Figure {
+	return percore.Figure{
+		Name: "connections", Label: "state", Of: state,
+		Help: "Open connections that can be parked, by what they do: wait for their first byte, are parked, " +
+			"are served by the fast path, are net/http's",
+	}
+}
+
+// counters are a Server's.
 type counters struct {
-	conns, waiting, parked   atomic.Int64
-	serving                  atomic.Int64
-	parks, unparks           atomic.Uint64
-	departed, adopted        atomic.Uint64
-	foreign, http2, hijacked atomic.Uint64
-	buffered                 atomic.Uint64
-	unsafe                   atomic.Bool
-
-	requests   atomic.Uint64 // that the fast path has served
-	handedOver [reasonCount]atomic.Uint64
+	all    [counterCount]atomic.Int64
+	unsafe atomic.Bool
 }
+
+// add counts by more of c.
+func (n *counters) add(c counter, by int64) { n.all[c].Add(by) }
 
 // gauge counts a connection that comes into a state, or leaves it.
 func (n *counters) gauge(s state, by int64) {
 	switch s {
 	case stateFresh:
-		n.waiting.Add(by)
-	case stateParked, stateLeaving, stateClosing:
-		n.parked.Add(by)
+		n.add(countWaiting, by)
+	case stateParked, stateTakenOut, stateClosing:
+		n.add(countParked, by)
 	case stateServing, stateNotified:
-		n.serving.Add(by)
+		n.add(countServing, by)
 	case stateHTTP2, stateHijacked, stateClosed:
-		n.conns.Add(-by)
+		n.add(countConns, -by)
 	}
+}
+
+// sums are the counts of one Server, or of several.
+type sums struct {
+	all    [counterCount]int64
+	unsafe bool
+}
+
+// add adds the counts of a Server. They are read one after the other.
+func (t *sums) add(n *counters) {
+	for c := range n.all {
+		t.all[c] += n.all[c].Load()
+	}
+	t.unsafe = t.unsafe || n.unsafe.Load()
 }
 
 // Stats returns the counters. On anything but Linux connections are not parked,
 // and only Foreign counts.
 func (s *Server) Stats() Stats {
-	return s.stats.read()
-}
-
-func (n *counters) read() Stats {
+	var t sums
+	t.add(s.stats)
+	count := func(c counter) uint64 { return uint64(t.all[c]) }
 	return Stats{
-		Conns:   int(n.conns.Load()),
-		Waiting: int(n.waiting.Load()),
-		Parked:  int(n.parked.Load()),
-		Parks:   n.parks.Load(),
-		Unparks: n.unparks.Load(),
+		Conns:   int(t.all[countConns]),
+		Waiting: int(t.all[countWaiting]),
+		Parked:  int(t.all[countParked]),
 
-		HandedOver: n.departed.Load(),
-		Adopted:    n.adopted.Load(),
-
-		Foreign:  n.foreign.Load(),
-		HTTP2:    n.http2.Load(),
-		Hijacked: n.hijacked.Load(),
-		Buffered: n.buffered.Load(),
-		Unsafe:   n.unsafe.Load(),
+		Parks:      count(countParks),
+		Unparks:    count(countUnparks),
+		HandedOver: count(countHandedOver),
+		Adopted:    count(countAdopted),
+		Foreign:    count(countForeign),
+		HTTP2:      count(countHTTP2),
+		Hijacked:   count(countHijacked),
+		Buffered:   count(countBuffered),
+		Unsafe:     t.unsafe,
 	}
 }
 
 // FastPathStats returns the counters of the fast path.
 func (s *Server) FastPathStats() FastPathStats {
-	n := s.stats
-	stats := FastPathStats{Requests: n.requests.Load(), Serving: int(n.serving.Load()), HandedOver: make(map[string]uint64)}
-	for r := range n.handedOver {
-		if count := n.handedOver[r].Load(); count > 0 {
-			stats.HandedOver[reason(r).String()] = count
+	var t sums
+	t.add(s.stats)
+	stats := FastPathStats{
+		Requests: uint64(t.all[countRequests]),
+		Serving:  int(t.all[countServing]),
+		Declined: make(map[string]uint64),
+	}
+	for r, n := range t.all[countDeclined:] {
+		if n > 0 {
+			stats.Declined[reason(r).String()] = uint64(n)
 		}
 	}
 	return stats
+}
+
+// figures returns the sums as figures of the process.
+func (t sums) figures() []percore.Figure {
+	// Of the connections those that net/http has. The counters were read one after the other.
+	t.all[countConns] = max(t.all[countConns]-t.all[countWaiting]-t.all[countParked]-t.all[countServing], 0)
+	var all []percore.Figure
+	for c, f := range metrics {
+		f.Value = float64(t.all[c])
+		all = append(all, f)
+	}
+	unsafe := percore.Figure{
+		Name: "parking_unsafe",
+		Help: "1 if nothing is parked because this net/http does not wait for requests as parking relies on",
+	}
+	if t.unsafe {
+		unsafe.Value = 1
+	}
+	all = append(all, unsafe)
+	for r := range reason(reasonCount) {
+		if r == reasonOf(http1.Plain) || r == reasonOf(http1.Incomplete) {
+			continue // no reasons
+		}
+		all = append(all, percore.Figure{
+			Name: "fastpath_declined_total", Help: "Requests that the fast path has left to net/http, by the reason",
+			Label: "reason", Of: r.String(), Value: float64(t.all[countDeclined+counter(r)]),
+		})
+	}
+	return all
 }

@@ -147,7 +147,7 @@ func (q *connQueue) endSweep(limit uint32) {
 	if s.hurried {
 		pause = s.tick
 	}
-	if n := q.mu.lent.len; n > 0 {
+	if n := q.mu.leased.len; n > 0 {
 		s.sweepAfterLocked(pause, n)
 	}
 }
@@ -158,7 +158,7 @@ func (q *connQueue) endSweep(limit uint32) {
 // that has noted the last tick may have begun just now.
 func (q *connQueue) parkOverdue(tick, gap uint32, park func(c *conn, seen connState)) (limit uint32) {
 	others := 0
-	q.each(&q.mu.lent, func(c *conn) {
+	q.each(&q.mu.leased, func(c *conn) {
 		w := c.load()
 		if !w.mayPark() {
 			return
@@ -176,7 +176,7 @@ func (q *connQueue) parkOverdue(tick, gap uint32, park func(c *conn, seen connSt
 	if limit == parkTicks {
 		return limit
 	}
-	q.each(&q.mu.lent, func(c *conn) {
+	q.each(&q.mu.leased, func(c *conn) {
 		if w := c.load(); w.mayPark() && !w.has(recentlyUsed) && w.since(tick) >= limit {
 			park(c, w)
 		}

@@ -29,7 +29,7 @@ func (q *connQueue) lendWaiting(n int, s connState) {
 	for range n {
 		c := &conn{queue: q, index: -1}
 		c.packed.Store(uint32(s))
-		q.mu.lent.add(c)
+		q.mu.leased.add(c)
 	}
 }
 
@@ -118,7 +118,7 @@ func newTraffic(n int) *traffic {
 func (c *trafficConn) request() {
 	c.change(connState.enqueue)
 	if c.state() == stateQueued {
-		c.lend()
+		c.lease()
 		c.beginWait(probe.ReadBytes)
 	}
 	_, _ = c.endWait([]byte("GET / "), probe.ReadBytes, nil)
@@ -215,18 +215,18 @@ func TestSweepHoldsNobodyUp(t *testing.T) {
 		if !f.mu.TryLock() {
 			t.Fatal("the queue's lock is held")
 		}
-		f.mu.lent.remove(c)
+		f.mu.leased.remove(c)
 		f.mu.Unlock()
 		parked++
 	})
-	if parked != n || f.mu.lent.len != 0 {
-		t.Errorf("got %d parked, %d left, want %d and none", parked, f.mu.lent.len, n)
+	if parked != n || f.mu.leased.len != 0 {
+		t.Errorf("got %d parked, %d left, want %d and none", parked, f.mu.leased.len, n)
 	}
 	var part [connsPerChunk]*conn
 	f.lendWaiting(n, 0)
 	for left, end := n, n+1; end > 0; {
 		var got int
-		if got, end = f.mu.lent.slice(&part, end); got > connsPerChunk || got < min(left, connsPerChunk) {
+		if got, end = f.mu.leased.slice(&part, end); got > connsPerChunk || got < min(left, connsPerChunk) {
 			t.Fatalf("got a slice of %d of %d connections, want %d at most", got, left, connsPerChunk)
 		}
 		left -= connsPerChunk
@@ -411,8 +411,8 @@ func TestSweeperRests(t *testing.T) {
 	f.awaitParked(1)
 	queue.mu.Lock()
 	defer queue.mu.Unlock()
-	if queue.sweeper.timer.Stop() || queue.mu.lent.len > 0 {
-		t.Errorf("got a running timer, or %d connections lent, want neither", queue.mu.lent.len)
+	if queue.sweeper.timer.Stop() || queue.mu.leased.len > 0 {
+		t.Errorf("got a running timer, or %d connections lent, want neither", queue.mu.leased.len)
 	}
 }
 

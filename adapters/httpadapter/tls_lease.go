@@ -59,10 +59,10 @@ func (c *conn) handshake() {
 			c.abortHandshake()
 		}
 	}()
-	tc, err := c.ext.tls, c.shakeHands()
+	tc, err := c.ext.tls, c.completeHandshake()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state() != stateShaking {
+	if c.state() != stateHandshake {
 		return // closed meanwhile: see logHandshake
 	}
 	c.ext.lease = tc
@@ -74,7 +74,7 @@ func (c *conn) handshake() {
 		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
 			c.ext.lease = &tlsConn{tc, c}
 			if c.queue.call.fast {
-				c.serveShakenLocked()
+				c.serveAfterHandshakeLocked()
 				return
 			}
 		}
@@ -82,8 +82,8 @@ func (c *conn) handshake() {
 	c.enqueueLocked()
 }
 
-// shakeHands is the handshake, or its outcome once it is over.
-func (c *conn) shakeHands() error {
+// completeHandshake is the handshake, or its outcome once it is over.
+func (c *conn) completeHandshake() error {
 	ctx := context.WithValue(c.ext.ctx, http.LocalAddrContextKey, c.LocalAddr())
 	return c.ext.tls.HandshakeContext(ctx)
 }
@@ -98,7 +98,7 @@ func (c *conn) logHandshake() {
 			s.logPanic(c, err)
 		}
 	}()
-	err := c.shakeHands()
+	err := c.completeHandshake()
 	if err == nil {
 		return
 	}
@@ -119,11 +119,11 @@ func looksLikeHTTP(header [5]byte) bool {
 // asked for its outcome then: it would begin anew.
 func (c *conn) abortHandshake() {
 	c.mu.Lock()
-	ended := c.state() == stateShaking && c.endLocked(connState.close)
+	ended := c.state() == stateHandshake && c.endLocked(connState.close)
 	c.mu.Unlock()
 	if ended {
 		_ = c.identity().Close()
-		c.queue.server.tell(c.identity(), http.StateClosed)
+		c.queue.server.report(c.identity(), http.StateClosed)
 		c.queue.call.release()
 	}
 }

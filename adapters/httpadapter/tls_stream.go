@@ -185,7 +185,7 @@ func (x *exchange) watch() {
 	r.mu.Unlock()
 	switch {
 	case err != nil:
-		x.leave()
+		x.clientGone()
 	case watching && !more && x.armAgain():
 		return
 	}
@@ -205,7 +205,7 @@ func (x *exchange) armAgain() bool {
 	if err == nil || errors.Is(err, loop.ErrArmed) {
 		return true
 	}
-	x.leave() // closed, or a deadline of the handler's has passed
+	x.clientGone() // closed, or a deadline of the handler's has passed
 	return false
 }
 
@@ -248,9 +248,9 @@ func (c *conn) tlsState() *tls.ConnectionState {
 	return r.state
 }
 
-// serveShakenLocked has a worker serve a connection that has shaken hands. crypto/tls may have the first
-// request in its buffer. The caller holds c.mu.
-func (c *conn) serveShakenLocked() {
+// serveAfterHandshakeLocked has a worker serve a connection that has shaken hands. crypto/tls may
+// have the first request in its buffer. The caller holds c.mu.
+func (c *conn) serveAfterHandshakeLocked() {
 	if at := c.queue.server.headerDeadline(); at != 0 {
 		c.setRealDeadlineLocked(at)
 	}

@@ -27,7 +27,7 @@ func TestFastPathOverTLS(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			for name, test := range map[string]func(t *testing.T){
 				"HoldsNothing":            TestFastPathHoldsNothing,
-				"HandedOverAndBack":       TestHandedOverAndBack,
+				"DeclinedAndBack":         TestDeclinedAndBack,
 				"BackAtOnce":              TestBackAtOnce,
 				"BackOff":                 TestBackOff,
 				"BackBehindPipeline":      TestBackBehindPipeline,
@@ -343,7 +343,7 @@ func TestFastTLSBytesBehind(t *testing.T) {
 		c.write(c.data(all[:cut]), c.data(all[cut:10_000]), c.data(all[10_000:]))
 		c.answer()
 		if got := c.answer(); got != text {
-			t.Errorf("handed over: got %d bytes, want %d", len(got), len(text))
+			t.Errorf("declined: got %d bytes, want %d", len(got), len(text))
 		}
 		c.tcp.Close()
 	}

@@ -545,7 +545,7 @@ func TestTLSClosedInHandshake(t *testing.T) {
 			want := stateFresh
 			if tt.send != "" {
 				client.send(tt.send)
-				want = stateShaking
+				want = stateHandshake
 			}
 			testnet.Eventually(t, "the handshake being waited for", func() bool { return c.state() == want })
 			tt.close(f, conn, client)
@@ -577,7 +577,7 @@ func TestTLSClosedAfterFailing(t *testing.T) {
 			t.Fatal("the callback is not armed")
 		}
 		client.send(tt.send)
-		if err := c.shakeHands(); err == nil {
+		if err := c.completeHandshake(); err == nil {
 			t.Fatal("the handshake succeeds")
 		}
 		c.mu.Lock()

@@ -16,8 +16,8 @@ import (
 )
 
 // turn is the time that a worker gives to a connection: from its wake-up until it waits again, or
-// is given up. It reads the bytes that are there, serves the requests among them, and leaves to
-// net/http all that [http1] does not take.
+// is given up. It reads the bytes that are there, serves the requests among them, and declines all that
+// [http1] does not take: net/http gets the connection.
 //
 // The engine's callback is armed while a handler runs, so that the end of the client's stream is
 // noticed (see woken), and stays armed when the connection waits afterwards. So a request costs one
@@ -75,15 +75,15 @@ func (t *turn) abandon() {
 
 // resume takes the bytes that were kept while the connection waited.
 func (t *turn) resume() {
-	unread, dated := t.c.takeUnread()
+	kept, dated := t.c.takeUnread()
 	switch {
-	case len(unread) == 0:
+	case len(kept) == 0:
 		return
-	case len(unread) > turnBytes:
-		long := unread[:cap(unread)]
-		t.buf, t.have = &long, len(unread)
+	case len(kept) > turnBytes:
+		long := kept[:cap(kept)]
+		t.buf, t.have = &long, len(kept)
 	default:
-		t.have = copy(t.memory(), unread)
+		t.have = copy(t.memory(), kept)
 	}
 	t.begun, t.scanned = dated, t.have
 }
@@ -134,7 +134,7 @@ func (t *turn) read() bool {
 		t.have += n
 		return true
 	case t.have > 0:
-		return t.handOver(reasonEnded) // in the middle of a header
+		return t.decline(reasonEnded) // in the middle of a header
 	}
 	return t.close()
 }
@@ -155,10 +155,10 @@ func (t *turn) serveBuffered() bool {
 			t.scanned = t.have
 			return true
 		default:
-			return t.handOver(reasonOf(v))
+			return t.decline(reasonOf(v))
 		}
 		if t.head.Fields > t.c.queue.call.fieldsMax {
-			return t.handOver(reasonOf(http1.Fields))
+			return t.decline(reasonOf(http1.Fields))
 		}
 		if !t.serveRequest(p) {
 			return false
@@ -176,13 +176,13 @@ func (t *turn) serveRequest(p []byte) bool {
 		return t.close() // as net/http does with a request that comes after Shutdown
 	}
 	if c.queue.call.keepAlivesOff.Load() {
-		return t.handOver(reasonKeepAlives)
+		return t.decline(reasonKeepAlives)
 	}
 	x := c.newExchange(&t.head, p)
 	if x == nil {
-		return t.handOver(reasonTarget)
+		return t.decline(reasonTarget)
 	}
-	s.stats.requests.Add(1)
+	s.stats.add(countRequests, 1)
 	if !t.begin(x) {
 		x.end()
 		c.current.Store(nil)
@@ -222,9 +222,9 @@ func (t *turn) serveRequest(p []byte) bool {
 		t.have = copy(p, p[used:t.have])
 	}
 	t.begun, t.scanned = false, 0
-	c.detour.served()
+	c.unread.served()
 	c.change(connState.answerServed)
-	if !c.tellSafely(http.StateIdle) || !c.queue.call.keepsAlive() {
+	if !c.reportSafely(http.StateIdle) || !c.queue.call.keepsAlive() {
 		return t.close()
 	}
 	c.setRealDeadline(s.idleDeadline())
@@ -278,13 +278,13 @@ func (t *turn) begin(x *exchange) bool {
 	}
 	c.current.Store(x)
 	c.change(func(s connState) (connState, bool) { return s.serveRequest(x.req.Method) })
-	if !c.tellSafely(http.StateActive) {
+	if !c.reportSafely(http.StateActive) {
 		return false
 	}
 	if x.body != nil {
 		t.disarm()
 		if c.state() == stateShut {
-			x.leave() // before x was there to be told
+			x.clientGone() // before x was there to be told
 		}
 		return true
 	}
@@ -299,14 +299,14 @@ func (t *turn) begin(x *exchange) bool {
 		t.arm()
 	}
 	if c.ended() || c.state() == stateShut {
-		x.leave() // before x was there to be told
+		x.clientGone() // before x was there to be told
 	}
 	return true
 }
 
-// tellSafely calls the user's ConnState. It reports false if that has panicked, after which net/http
+// reportSafely calls the user's ConnState. It reports false if that has panicked, after which net/http
 // closes the connection, too.
-func (c *conn) tellSafely(state http.ConnState) (ok bool) {
+func (c *conn) reportSafely(state http.ConnState) (ok bool) {
 	s := c.queue.server
 	if s.user.connState == nil {
 		return true
@@ -316,7 +316,7 @@ func (c *conn) tellSafely(state http.ConnState) (ok bool) {
 			s.logPanic(c, reason)
 		}
 	}()
-	s.tell(c.identity(), state)
+	s.report(c.identity(), state)
 	return true
 }
 
@@ -349,7 +349,7 @@ func (t *turn) wait() bool {
 	if c.buffered() {
 		return true
 	}
-	if t.leave() {
+	if t.takeOut() {
 		return false
 	}
 	t.keepUnread()
@@ -364,22 +364,22 @@ func (t *turn) wait() bool {
 	return true // the callback has come, or the connection is closed: see read
 }
 
-// leave gives a connection of which nothing is buffered to HandOver, if that is under way, and reports
-// whether it did. The next request may be there already, in the kernel: a client that is always so
-// quick leaves, too.
-func (t *turn) leave() bool {
-	d := t.c.queue.departure.Load()
-	return d != nil && t.have == 0 && d.take(t.c, connState.leaveServed, t.armed)
+// takeOut gives a connection of which nothing is buffered to HandOver, if that is under way, and
+// reports whether it did. The next request may be there already, in the kernel: a client that is always
+// so quick moves, too.
+func (t *turn) takeOut() bool {
+	h := t.c.queue.handover.Load()
+	return h != nil && t.have == 0 && h.take(t.c, connState.takeOutServed, t.armed)
 }
 
-// handOver gives the connection to net/http, with the bytes that were read.
-func (t *turn) handOver(r reason) bool {
+// decline gives the connection to net/http, with the bytes that were read.
+func (t *turn) decline(r reason) bool {
 	c := t.c
-	c.queue.server.stats.handedOver[r].Add(1)
+	c.queue.server.stats.add(countDeclined+counter(r), 1)
 	c.Conn.CancelOnReadable()
 	t.have += c.takePeeked(t.memory()[t.have:])
 	t.keepUnread()
-	c.remember().handOver()
+	c.remember().declined()
 	c.mu.Lock()
 	closed := c.state() == stateShut
 	if !closed {
@@ -404,11 +404,11 @@ func (t *turn) keepUnread() {
 		}
 	}
 	if t.have > turnBytes {
-		c.keep((*t.buf)[:t.have], t.begun) // a copy for each of its bytes would be too much
+		c.keepUnread((*t.buf)[:t.have], t.begun) // a copy for each of its bytes would be too much
 		t.buf = nil
 		return
 	}
-	c.keep(bytes.Clone((*t.buf)[:t.have]), t.begun)
+	c.keepUnread(bytes.Clone((*t.buf)[:t.have]), t.begun)
 }
 
 // close closes the connection.
@@ -422,10 +422,10 @@ func (t *turn) finish() bool {
 	c := t.c
 	c.closeStream()
 	c.mu.Lock()
-	ended := c.endLocked(connState.endForGood)
+	ended := c.endLocked(connState.end)
 	c.mu.Unlock()
 	if ended {
-		c.queue.server.tell(c.identity(), http.StateClosed)
+		c.queue.server.report(c.identity(), http.StateClosed)
 		c.queue.call.release()
 	}
 	return false
@@ -443,7 +443,7 @@ func (c *conn) context() context.Context {
 func (c *conn) remoteText() string {
 	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
 		call := c.queue.call
-		return call.addrTexts.of(at, call.server.stats.requests.Load())
+		return call.addrTexts.of(at, uint64(call.server.stats.all[countRequests].Load()))
 	}
 	return c.RemoteAddr().String()
 }

@@ -6,31 +6,34 @@ import (
 	"github.com/percore/percore"
 )
 
-// detour is the memory of a connection of the fast path that has had bytes which the fast path could
-// not serve at once: the bytes themselves, and how often its requests are net/http's. Connections whose
+// unread is the memory of a connection of the fast path that has had bytes which the fast path could
+// not serve at once: the bytes themselves, and how often its requests are declined. Connections whose
 // requests are all plain have none.
 //
-// A request that is net/http's costs some 10 µs more than the same on a connection that net/http has
-// already. So a connection comes back at once, for its next request, as long as most of its requests
-// are plain. If it does not stay on the fast path for plainMany requests, net/http keeps it for one
-// request more than the one that is handed over, then for three, seven, and so on up to staysMax, and
-// the price is spread over these.
+// A request that is declined costs some 10 µs more than the same request on a connection that net/http
+// has already. So a connection comes back at once, for its next request, as long as most of its
+// requests are plain. If it does not stay on the fast path for plainMany requests, net/http keeps it
+// for one request more than the one that was declined, then for three, seven, and so on up to staysMax,
+// and the price is spread over these.
 //
-//	event                                                  stays
-//	handed over, plainMany requests after it came back     0
-//	handed over before that                                2 * stays + 1, at most staysMax
+//	event                                              stays
+//	declined, plainMany requests after it came back    0
+//	declined before that                               2 * stays + 1, at most staysMax
 //
 // It is owned by the worker that has the connection, by the loop while the connection waits, and by
-// net/http's goroutine. Of a hijacked connection all goroutines of the user's may read: see held.go.
-type detour struct {
+// net/http's goroutine. Once the connection is hijacked any goroutine may read: see conn_user.go.
+type unread struct {
 	mu    sync.Mutex              // guards the next two once the connection is hijacked
 	ready percore.ReadableHandler // the user's callback, which is about to be called because there are bytes; nil: none
 
-	bytes []byte // of a request that were read and not used: the beginning of a header, while the connection waits for the rest, and what the fast path leaves to net/http
-	dated bool   // the deadline for the header of these was set
-	plain uint8  // requests that the fast path has served since the connection came back, up to plainMany
-	stays uint8  // how many requests more than the next net/http was to serve last
-	left  uint8  // how many of them it has not waited for yet
+	// The bytes of a request that were read and not used: the beginning of a header, while the connection
+	// waits for the rest, or a request that is declined.
+	bytes []byte
+
+	dated bool  // the deadline for the header of these was set
+	plain uint8 // requests that the fast path has served since the connection came back, up to plainMany
+	stays uint8 // how many requests more than the next net/http was to serve last
+	left  uint8 // how many of them it has not waited for yet
 
 	refuses uint8 // how many more reads find nothing, so that net/http does not recognise HTTP/2: see refuseHTTP2
 }
@@ -41,59 +44,79 @@ const (
 )
 
 // served notes a request that the fast path has served.
-func (d *detour) served() {
-	if d != nil && d.plain < plainMany {
-		d.plain++
+func (u *unread) served() {
+	if u != nil && u.plain < plainMany {
+		u.plain++
 	}
 }
 
-// handOver notes that net/http gets the connection.
-func (d *detour) handOver() {
-	d.stays = min(2*d.stays+1, staysMax)
-	if d.plain == plainMany {
-		d.stays = 0
+// declined notes that net/http gets the connection.
+func (u *unread) declined() {
+	u.stays = min(2*u.stays+1, staysMax)
+	if u.plain == plainMany {
+		u.stays = 0
 	}
-	d.plain, d.left = 0, d.stays
+	u.plain, u.left = 0, u.stays
 }
 
 // comesBack reports whether the connection is to come back, now that net/http waits for a request.
-func (d *detour) comesBack() bool {
-	if d.left > 0 {
-		d.left--
+func (u *unread) comesBack() bool {
+	if u.left > 0 {
+		u.left--
 		return false
 	}
 	return true
 }
 
 // idle reports whether there is nothing to remember.
-func (d *detour) idle() bool { return len(d.bytes) == 0 && d.plain == plainMany && d.stays == 0 }
+func (u *unread) idle() bool { return len(u.bytes) == 0 && u.plain == plainMany && u.stays == 0 }
+
+// hasBytes reports whether bytes were kept. u may be nil.
+func (u *unread) hasBytes() bool { return u != nil && u.count() > 0 }
+
+func (u *unread) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.bytes)
+}
+
+// read moves bytes to p. u may be nil.
+func (u *unread) read(p []byte) (n int) {
+	if u == nil {
+		return 0
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n = copy(p, u.bytes)
+	if u.bytes = u.bytes[n:]; len(u.bytes) == 0 {
+		u.bytes = nil
+	}
+	return n
+}
 
 // takeUnread returns the bytes that were kept, and forgets them.
-func (c *conn) takeUnread() (unread []byte, dated bool) {
-	d := c.detour
-	if d == nil {
+func (c *conn) takeUnread() (p []byte, dated bool) {
+	u := c.unread
+	if u == nil {
 		return nil, false
 	}
-	unread, dated = d.bytes, d.dated
-	d.bytes, d.dated = nil, false
-	if d.idle() {
-		c.detour = nil
+	p, dated = u.bytes, u.dated
+	u.bytes, u.dated = nil, false
+	if u.idle() {
+		c.unread = nil
 	}
-	return unread, dated
+	return p, dated
 }
 
-// hasUnread reports whether bytes were kept.
-func (c *conn) hasUnread() bool { return c.detour != nil && c.detour.hasBytes() }
-
-// keep keeps bytes, which must be the connection's own.
-func (c *conn) keep(unread []byte, dated bool) {
-	c.remember()
-	c.detour.bytes, c.detour.dated = unread, dated
+// keepUnread keeps bytes, which must be the connection's own.
+func (c *conn) keepUnread(p []byte, dated bool) {
+	u := c.remember()
+	u.bytes, u.dated = p, dated
 }
 
-func (c *conn) remember() *detour {
-	if c.detour == nil {
-		c.detour = &detour{plain: plainMany}
+func (c *conn) remember() *unread {
+	if c.unread == nil {
+		c.unread = &unread{plain: plainMany}
 	}
-	return c.detour
+	return c.unread
 }

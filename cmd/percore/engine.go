@@ -199,8 +199,8 @@ func (e *serveEngine) fastPath(srv webServer) string {
 	}
 	stats := adapter.FastPathStats()
 	var others []string
-	for _, reason := range slices.Sorted(maps.Keys(stats.HandedOver)) {
-		others = append(others, fmt.Sprintf("%s %d", reason, stats.HandedOver[reason]))
+	for _, reason := range slices.Sorted(maps.Keys(stats.Declined)) {
+		others = append(others, fmt.Sprintf("%s %d", reason, stats.Declined[reason]))
 	}
 	if len(others) == 0 {
 		return plural(stats.Requests, "request")

@@ -34,7 +34,7 @@ func newServer() *httpadapter.Server {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
 	mux.HandleFunc("/stats", func(w http.ResponseWriter, r *http.Request) {
 		stats := server.FastPathStats()
-		fmt.Fprintf(w, "%d requests served on the fast path, others by reason: %v\n", stats.Requests, stats.HandedOver)
+		fmt.Fprintf(w, "%d requests served on the fast path, others by reason: %v\n", stats.Requests, stats.Declined)
 	})
 	server = httpadapter.Wrap(&http.Server{
 		Handler:           mux,

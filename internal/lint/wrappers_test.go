@@ -10,8 +10,8 @@ import (
 var carriers = map[string]string{
 	"zerocopy.conn": "an end of one transfer, beside its owner",
 
-	"adapters/httpadapter/internal/probe.TCPConn": "a connection in memory that plays scripts",
-	"adapters/httpadapter/internal/probe.TLSConn": "the same",
+	"adapters/httpadapter/internal/probe.tcpConn": "a connection in memory that plays scripts",
+	"adapters/httpadapter/internal/probe.tlsConn": "the same",
 
 	"adapters/grpcadapter.foreignSocketListener": "a listener",
 }

@@ -315,35 +315,42 @@ func (c *scriptConn) NetConn() net.Conn {
 func (c *scriptConn) LocalAddr() net.Addr  { return addr{} }
 func (c *scriptConn) RemoteAddr() net.Addr { return addr{} }
 
-// TCPConn has the methods of a plain lease that net/http might look for.
-type TCPConn struct{ *scriptConn }
+// Leases returns a connection of each kind that scripts are played on. They have the methods of a lease
+// that net/http might look for, as a test of leases checks.
+func Leases() (plain, overTLS net.Conn) {
+	c := newScriptConn(silentScript, silentScript.alternatives(limits{}, nil))
+	return &tcpConn{c}, &tlsConn{c}
+}
 
-func (c *TCPConn) CloseRead() error                  { return c.call("CloseRead") }
-func (c *TCPConn) File() (*os.File, error)           { return nil, c.call("File") }
-func (c *TCPConn) MultipathTCP() (bool, error)       { return false, c.call("MultipathTCP") }
-func (c *TCPConn) ReadFrom(io.Reader) (int64, error) { return 0, c.call("ReadFrom") }
-func (c *TCPConn) RemoteAddrPort() netip.AddrPort    { return netip.AddrPort{} }
-func (c *TCPConn) SetKeepAlive(bool) error           { return c.call("SetKeepAlive") }
-func (c *TCPConn) SetKeepAliveConfig(net.KeepAliveConfig) error {
+// tcpConn has the methods of a plain lease that net/http might look for.
+type tcpConn struct{ *scriptConn }
+
+func (c *tcpConn) CloseRead() error                  { return c.call("CloseRead") }
+func (c *tcpConn) File() (*os.File, error)           { return nil, c.call("File") }
+func (c *tcpConn) MultipathTCP() (bool, error)       { return false, c.call("MultipathTCP") }
+func (c *tcpConn) ReadFrom(io.Reader) (int64, error) { return 0, c.call("ReadFrom") }
+func (c *tcpConn) RemoteAddrPort() netip.AddrPort    { return netip.AddrPort{} }
+func (c *tcpConn) SetKeepAlive(bool) error           { return c.call("SetKeepAlive") }
+func (c *tcpConn) SetKeepAliveConfig(net.KeepAliveConfig) error {
 	return c.call("SetKeepAliveConfig")
 }
-func (c *TCPConn) SetKeepAlivePeriod(time.Duration) error { return c.call("SetKeepAlivePeriod") }
-func (c *TCPConn) SetLinger(int) error                    { return c.call("SetLinger") }
-func (c *TCPConn) SetNoDelay(bool) error                  { return c.call("SetNoDelay") }
-func (c *TCPConn) SetReadBuffer(int) error                { return c.call("SetReadBuffer") }
-func (c *TCPConn) SetWriteBuffer(int) error               { return c.call("SetWriteBuffer") }
-func (c *TCPConn) SyscallConn() (syscall.RawConn, error)  { return nil, c.call("SyscallConn") }
-func (c *TCPConn) SetNoWait(bool) error                   { return c.call("SetNoWait") }
-func (c *TCPConn) TryRead([]byte) (int, error)            { return 0, c.call("TryRead") }
-func (c *TCPConn) WriteTo(io.Writer) (int64, error)       { return 0, c.call("WriteTo") }
+func (c *tcpConn) SetKeepAlivePeriod(time.Duration) error { return c.call("SetKeepAlivePeriod") }
+func (c *tcpConn) SetLinger(int) error                    { return c.call("SetLinger") }
+func (c *tcpConn) SetNoDelay(bool) error                  { return c.call("SetNoDelay") }
+func (c *tcpConn) SetReadBuffer(int) error                { return c.call("SetReadBuffer") }
+func (c *tcpConn) SetWriteBuffer(int) error               { return c.call("SetWriteBuffer") }
+func (c *tcpConn) SyscallConn() (syscall.RawConn, error)  { return nil, c.call("SyscallConn") }
+func (c *tcpConn) SetNoWait(bool) error                   { return c.call("SetNoWait") }
+func (c *tcpConn) TryRead([]byte) (int, error)            { return 0, c.call("TryRead") }
+func (c *tcpConn) WriteTo(io.Writer) (int64, error)       { return 0, c.call("WriteTo") }
 
-// TLSConn has the methods of a lease over TLS.
-type TLSConn struct{ *scriptConn }
+// tlsConn has the methods of a lease over TLS.
+type tlsConn struct{ *scriptConn }
 
-func (c *TLSConn) ConnectionState() tls.ConnectionState {
+func (c *tlsConn) ConnectionState() tls.ConnectionState {
 	return tls.ConnectionState{HandshakeComplete: true}
 }
-func (c *TLSConn) Handshake() error                       { return nil }
-func (c *TLSConn) HandshakeContext(context.Context) error { return nil }
-func (c *TLSConn) OCSPResponse() []byte                   { return nil }
-func (c *TLSConn) VerifyHostname(string) error            { return nil }
+func (c *tlsConn) Handshake() error                       { return nil }
+func (c *tlsConn) HandshakeContext(context.Context) error { return nil }
+func (c *tlsConn) OCSPResponse() []byte                   { return nil }
+func (c *tlsConn) VerifyHostname(string) error            { return nil }

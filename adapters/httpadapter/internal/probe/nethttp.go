@@ -175,11 +175,11 @@ func (l limits) play() []*scriptConn {
 	leases := &scriptListener{}
 	plain := func(s script) {
 		c := newScriptConn(s, s.alternatives(l, nil))
-		conns, leases.conns = append(conns, c), append(leases.conns, &TCPConn{c})
+		conns, leases.conns = append(conns, c), append(leases.conns, &tcpConn{c})
 	}
 	overTLS := func(s script) {
 		c := newScriptConn(s, append(s.alternatives(l, nil), s.alternatives(l, l.handshake())...))
-		conns, leases.conns = append(conns, c), append(leases.conns, &TLSConn{c})
+		conns, leases.conns = append(conns, c), append(leases.conns, &tlsConn{c})
 	}
 	plain(silentScript)
 	plain(pausedScript)
@@ -215,9 +215,9 @@ func handler(rw http.ResponseWriter, r *http.Request) {
 
 func connState(nc net.Conn, state http.ConnState) {
 	switch nc := nc.(type) {
-	case *TCPConn:
+	case *tcpConn:
 		nc.told(state)
-	case *TLSConn:
+	case *tlsConn:
 		nc.told(state)
 	}
 }

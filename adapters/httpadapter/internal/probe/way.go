@@ -3,19 +3,21 @@ package probe
 import "bufio"
 
 // Way is how net/http waits for the next request.
-//
-//	way      what it does after StateIdle
-//	Unknown  anything: none of its Reads is ever ended to park a connection
-//	Once     it sets the deadline of the wait, and reads into its buffer
-//	Twice    it sets a short deadline and reads into its buffer. When that has expired it gives
-//	         an empty buffer back, sets the deadline of the wait, and reads one byte
-//	Thrice   the same, but first of all it sets the deadline of the wait
 type Way uint8
 
 const (
+	// Unknown is any other way: none of net/http's Reads is ever ended to park a connection.
 	Unknown Way = iota
+
+	// Once is the way up to Go 1.27: after StateIdle net/http sets the deadline of the wait, and
+	// reads into its buffer.
 	Once
+
+	// Twice is one that sets a short deadline and reads into its buffer. When that has expired it gives an
+	// empty buffer back, sets the deadline of the wait, and reads one byte.
 	Twice
+
+	// Thrice is the way of Go 1.28: the same, but first of all it sets the deadline of the wait.
 	Thrice
 )
 
