@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sys"
-	"github.com/percore/percore/loop"
 )
 
 // acceptor is where Accept takes connections from: the listener's sockets, or

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )
@@ -620,10 +621,11 @@ func TestPlacement(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		g := newGroup(t, 3)
 		ln := open(t, ListenConfig{Group: g})
+		loops := (*engine.Group)(g)
 		loads := func() []int {
-			loads := make([]int, g.Len())
+			loads := make([]int, loops.Len())
 			for i := range loads {
-				loads[i] = g.Loop(i).Descriptors()
+				loads[i] = loops.Loop(i).Descriptors()
 			}
 			return loads
 		}
@@ -643,12 +645,12 @@ func TestPlacement(t *testing.T) {
 			return
 		}
 		for _, c := range conns {
-			if c.sock.fd.Loop() == g.Loop(1) {
+			if c.sock.fd.Loop() == loops.Loop(1) {
 				c.Close()
 			}
 		}
 		for range 10 {
-			if c, _ := connect(t, ln); c.sock.fd.Loop() != g.Loop(1) {
+			if c, _ := connect(t, ln); c.sock.fd.Loop() != loops.Loop(1) {
 				t.Errorf("got a connection on another loop, want it on loop 1, which had none; loads: %v", loads())
 			}
 		}
@@ -663,6 +665,7 @@ func TestPlacementThread(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			testnet.NoLeaks(t)
 			g := newGroupOf(t, loop.Config{Loops: 3, Strategy: loop.Thread})
+			loops := (*engine.Group)(g)
 			network, address := testnet.Address(t, kind)
 			ln := listen(t, ListenConfig{Group: g}, network, address)
 			// A loop gets none of 64 in one of 10^11 runs.
@@ -677,15 +680,15 @@ func TestPlacementThread(t *testing.T) {
 							return
 						}
 						t.Cleanup(func() { c.Close() })
-						if c.sock.fd.Loop() != g.Loop(i) {
+						if c.sock.fd.Loop() != loops.Loop(i) {
 							t.Errorf("listener %d: got a connection of another loop", i)
 						}
 					}
 				})
 			}
 			testnet.Eventually(t, "all are accepted", func() bool { return g.Stats().Descriptors == 64 })
-			for i := range g.Len() {
-				if g.Loop(i).Descriptors() == 0 {
+			for i := range loops.Len() {
+				if loops.Loop(i).Descriptors() == 0 {
 					t.Errorf("loop %d: got no connection of 64", i)
 				}
 			}

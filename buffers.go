@@ -4,7 +4,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // Buffers is [net.Buffers] with a WriteTo that knows percore's connections, too. A

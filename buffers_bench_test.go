@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // benchmarkListeners are the listeners to compare.

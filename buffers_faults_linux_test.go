@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // bufferErrnos lists the errors that the man page of each call that WriteBuffers and ReadBuffer

@@ -6,7 +6,7 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/percore/percore/zerocopy"
+	"github.com/percore/percore/internal/zerocopy"
 )
 
 func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {

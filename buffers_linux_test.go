@@ -21,7 +21,7 @@ import (
 func wantNoBuffers(t *testing.T, when string) {
 	t.Helper()
 	testnet.Eventually(t, "all buffers are released "+when, func() bool { return pool.ReadStats().BuffersInUse == 0 })
-	if err := pool.Default().CheckLeaks(); err != nil {
+	if err := pool.CheckLeaks(); err != nil {
 		t.Error(err)
 	}
 }

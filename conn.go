@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/pool"
 )
@@ -101,7 +102,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// ReadBuffer is Read into a buffer of [pool.Default] of up to n bytes, which it takes only once
+// ReadBuffer is Read into a buffer of package pool of up to n bytes, which it takes only once
 // there is something to read: a connection that waits holds none. On return the buffer has the
 // length of the bytes read, at least 1, and is the caller's, which must Release it; if ReadBuffer
 // fails there is none. It fails as Read does. With n = 0 it returns an empty buffer at once. It
@@ -117,7 +118,7 @@ func (c *Conn) ReadBuffer(n int) (*pool.Buffer, error) {
 		err = c.opError("read", err)
 	}
 	runtime.KeepAlive(c)
-	return b, err
+	return (*pool.Buffer)(b), err
 }
 
 // ReadReady is Read into memory of the caller's that is found only once there is something to read.
@@ -162,7 +163,7 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 
 // ErrWouldWait is the error of reads that find nothing after [Conn.SetNoWait]. It is a [net.Error]
 // that is temporary and no timeout.
-var ErrWouldWait = loop.ErrWouldWait
+var ErrWouldWait = engine.ErrWouldWait
 
 // SetNoWait decides about reads that find nothing to read: with true they fail with [ErrWouldWait]
 // itself, or one that wraps it, and so does a read that waits already; with false, the default, they
@@ -335,7 +336,10 @@ func (c *Conn) OnReadable(f func(error)) error {
 }
 
 // ReadableHandler is the handler for [Conn.NotifyReadable].
-type ReadableHandler = loop.ReadableHandler
+type ReadableHandler interface {
+	// OnReadable runs on a loop's goroutine and must not block.
+	OnReadable(err error)
+}
 
 // NotifyReadable is OnReadable for programs that keep many connections waiting: it calls
 // h.OnReadable, once, on the goroutine of a loop, which must not be blocked, and fails
@@ -381,20 +385,20 @@ func (c *Conn) CancelOnReadable() bool {
 }
 
 // EventHandler is the handler for [Conn.Watch].
-type EventHandler = loop.EventHandler
+type EventHandler = engine.EventHandler
 
 // Loop returns the loop that the connection is on, for code that runs there. It is nil off Linux.
 func (c *Conn) Loop() *loop.Loop {
 	if !c.ok() {
 		return nil
 	}
-	return c.sock.loop()
+	return (*loop.Loop)(c.sock.loop())
 }
 
 // Watch has *h told of each event on the connection, on the goroutine of a loop, until Unwatch or
 // Close: data, the end or an error to read; and room to write, once a TryWrite has met a full
-// socket. It is for event loops, such as package reactor's: see loop.FD.Watch. The caller holds
-// the connection meanwhile: the garbage collector does not close it.
+// socket. It is for event loops, such as package reactor's: see FD.Watch of internal/loop. The
+// caller holds the connection meanwhile: the garbage collector does not close it.
 //
 // It fails if the connection is watched already, a callback of OnReadable is armed, or a Read or a
 // Write is under way. Off Linux it

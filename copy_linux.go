@@ -12,7 +12,7 @@ import (
 	"weak"
 
 	"github.com/percore/percore/internal/fastpath"
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // Copies through memory, between ends for which the kernel moves nothing by itself.

@@ -21,9 +21,9 @@ import (
 	"weak"
 
 	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 	"github.com/percore/percore/zerocopy"
 )
 

@@ -8,14 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
-	"github.com/percore/percore/loop"
 )
 
 // hold keeps the dialer's own group until release, so that a group that has ended is
 // found out before there is a connection. The default group never ends for a dialer.
 func (d *Dialer) hold(network string) error {
-	if d.Group != nil && !d.Group.Retain() {
+	if d.Group != nil && !(*loop.Group)(d.Group).Retain() {
 		return &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Err: loop.ErrStopped}
 	}
 	return nil
@@ -23,7 +23,7 @@ func (d *Dialer) hold(network string) error {
 
 func (d *Dialer) release() {
 	if d.Group != nil {
-		d.Group.Release()
+		(*loop.Group)(d.Group).Release()
 	}
 }
 
@@ -40,7 +40,7 @@ func (d *Dialer) adopt(network string, nc net.Conn, keep bool) (c *Conn, err err
 			nc.Close()
 		}
 	}()
-	group, err := acquireGroup(d.Group)
+	group, err := acquireGroup((*loop.Group)(d.Group))
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
@@ -58,7 +59,7 @@ func TestDialDefaultGroup(t *testing.T) {
 			c, err := Dial(ln.Addr().Network(), ln.Addr().String())
 			return dialed(t, c, err)
 		}
-		current := func() *loop.Group {
+		current := func() *engine.Group {
 			defaultGroup.Lock()
 			defer defaultGroup.Unlock()
 			return defaultGroup.group
@@ -97,8 +98,9 @@ func TestDialGroup(t *testing.T) {
 			c, err := d.Dial(network, address)
 			conns = append(conns, dialed(t, c, err))
 		}
-		for i := range g.Len() {
-			if got := g.Loop(i).Descriptors(); got != 2 {
+		loops := (*engine.Group)(g)
+		for i := range loops.Len() {
+			if got := loops.Loop(i).Descriptors(); got != 2 {
 				t.Errorf("loop %d: got %d connections, want 2 as the others", i, got)
 			}
 		}
@@ -120,8 +122,8 @@ func TestDialGroup(t *testing.T) {
 		wantEcho(t, conns[1], "the group was closed, but goes on")
 		c, err := d.Dial(network, address)
 		conns = append(conns, dialed(t, c, err))
-		for i := range g.Len() {
-			for c := range connsOn(conns, g.Loop(i)) {
+		for i := range loops.Len() {
+			for c := range connsOn(conns, loops.Loop(i)) {
 				c.Close()
 			}
 		}
@@ -129,7 +131,7 @@ func TestDialGroup(t *testing.T) {
 }
 
 // connsOn yields those of conns that are on the loop l.
-func connsOn(conns []*Conn, l *loop.Loop) func(func(*Conn) bool) {
+func connsOn(conns []*Conn, l *engine.Loop) func(func(*Conn) bool) {
 	return func(yield func(*Conn) bool) {
 		for _, c := range conns {
 			if c.sock.fd.Loop() == l && !yield(c) {
@@ -454,7 +456,7 @@ func TestDialMultipathTCP(t *testing.T) {
 			if got, err := ours.MultipathTCP(); got != want || err != nil {
 				t.Errorf("got MPTCP %t, %v, want %t", got, err, want)
 			}
-			if got := ours.sock.options.kind; (got == loop.TCP) == (test.ours && kernelHasMPTCP(t)) {
+			if got := ours.sock.options.kind; (got == engine.TCP) == (test.ours && kernelHasMPTCP(t)) {
 				t.Errorf("got a stream of kind %d with MPTCP asked for: %t", got, test.ours)
 			}
 			go func() {

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
-	"github.com/percore/percore/loop"
 )
 
 // The sockets of a listener travel to a successor as files. All must travel: each

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )
@@ -185,7 +186,7 @@ func TestFileListenersPlaceConnections(t *testing.T) {
 					defer testnet.Receive(t, "Accept", servers).Close()
 				}
 				for i := range loops {
-					if got := group.Loop(i).Descriptors(); got < conns/loops/2 {
+					if got := (*engine.Group)(group).Loop(i).Descriptors(); got < conns/loops/2 {
 						t.Errorf("loop %d has %d connections of %d, want about %d", i, got, conns, conns/loops)
 					}
 				}
@@ -239,7 +240,7 @@ func TestFileListenersMixed(t *testing.T) {
 			multipath := ListenConfig{ReusePort: true, Group: group}
 			multipath.SetMultipathTCP(true)
 			first := listen(t, multipath, "tcp4", "127.0.0.1:0")
-			if first.listener.connOptions.kind == loop.TCP {
+			if first.listener.connOptions.kind == engine.TCP {
 				t.Skip("this kernel has no Multipath TCP")
 			}
 			second := listen(t, ListenConfig{ReusePort: true, Group: group}, "tcp4", first.Addr().String())

@@ -21,8 +21,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
 // opener listens with a configuration, as net.ListenConfig does and ours.

@@ -59,7 +59,7 @@ type ListenConfig struct {
 
 	// LeastLoaded places each new connection on the loop with the fewest, so that all
 	// loops of the group are in use. Without it, loops follow the load: a further loop
-	// gets connections when those in use have many (see loop.Group.Place), which costs
+	// gets connections when those in use have many (see loop.Config), which costs
 	// less CPU time. With the strategy loop.Thread the kernel, which hashes
 	// addresses, chooses the loop, unless LeastLoaded is set; on a unix or an inherited
 	// socket, where it has no choice, LeastLoaded makes no difference then.

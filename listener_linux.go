@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
-	"github.com/percore/percore/loop"
 )
 
 // listener is the part that a Listener and its per-loop listeners share.
@@ -148,7 +148,7 @@ func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.Raw
 
 // adopt makes a listener of package net's, which it closes.
 func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error) {
-	group, err := acquireGroup(lc.Group)
+	group, err := acquireGroup((*loop.Group)(lc.Group))
 	if err != nil {
 		nl.Close()
 		return nil, err

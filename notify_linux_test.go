@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
 // notified is a ReadableHandler that passes its error on.

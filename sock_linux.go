@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
-	"github.com/percore/percore/loop"
 )
 
 // onNet says that errors come from package net, wrapped.

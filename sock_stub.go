@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/percore/percore/loop"
+	"github.com/percore/percore/internal/loop"
 )
 
 // onNet says that errors come from package net, wrapped.

@@ -65,7 +65,7 @@ type ListenerStats struct {
 
 // ReadStats returns the figures of the process. It may be called by any goroutine at any time. It
 // holds up no request, except that a request for which the pool has to allocate a buffer waits
-// while the pool counts ([pool.Pool.Stats]). It takes a few microseconds, and some 50 ns for each
+// while the pool counts ([pool.ReadStats]). It takes a few microseconds, and some 50 ns for each
 // listener, loop and buffer.
 //
 // Package expvar publishes it by one call, in programs that import expvar:

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/percore/percore/loop"
-	"github.com/percore/percore/pool"
-	"github.com/percore/percore/zerocopy"
+	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/zerocopy"
 )
 
 // readFrom has the kernel move the bytes that it can move by itself, and copies the rest,

@@ -1,218 +1,133 @@
 package loop
 
 import (
-	"runtime"
-	"sync"
-	"sync/atomic"
+	"time"
+
+	engine "github.com/percore/percore/internal/loop"
 )
 
-// Group is a set of loops that live and end together. It is safe for concurrent
-// use.
-//
-// A loop starts with its first descriptor; until then it costs some hundred bytes.
-// With the strategy Thread all loops start with the group.
-//
-// A group ends by itself when it is not needed any more: its maker holds a reference,
-// given up by Close, and so does every registered descriptor. With the last one the
-// loops' goroutines return and their descriptors are closed.
-type Group struct {
-	// immutable
-	config  Config
-	name    string // see enlist
-	loops   []*Loop
-	first   int           // the loops that Place fills in small portions are loops[:first]
-	stopped chan struct{} // closed when the last loop has ended
+// ErrStopped is the error of Listen and Dial with a [Group] that has ended.
+var ErrStopped = engine.ErrStopped
 
-	// atomic
-	refs    atomic.Int64 // owners plus registered descriptors; 0 is final
-	running atomic.Int64 // loops that have started and not ended, plus 1 while refs is above 0
-	next    atomic.Uint32
+// Strategy says how a loop waits for events. It changes nothing else.
+type Strategy uint8
 
-	closeOnce sync.Once
-}
-
-// How [Group.Place] fills loops.
 const (
-	// procsPerLoop is how many processors one loop keeps busy. Waking a goroutine costs a loop
-	// about half a microsecond; the goroutine's own work, a recv and a send at the least, costs ten
-	// times as much. 4 leaves more than half of a loop's time.
-	procsPerLoop = 4
+	// Nested parks the loop's goroutine in the Go runtime's own poller. No thread is held while
+	// the loop waits, and no processor is handed over when it wakes. The default.
+	Nested = Strategy(engine.Nested)
 
-	// portionMin is how many descriptors a loop gets before another starts. With 32
-	// that are busy a wake-up serves many of them; with two or three it would cost more
-	// than it serves.
-	portionMin = 32
-
-	// portionMax is how many a loop gets before more loops start than the processors
-	// need: as many as its array of events may hold.
-	portionMax = 1024
+	// Thread gives each loop a goroutine that blocks in epoll_pwait(2), and with it a thread. It
+	// is as cheap as Nested while there are always many events, and more expensive while there
+	// are few: after each wait the thread has to get a processor back from the scheduler.
+	Thread = Strategy(engine.Thread)
 )
 
-// NewGroup makes the loops that c asks for, and starts the first. It fails if c
-// makes no sense, when the process is out of descriptors, and on anything but Linux.
-// The caller owns one reference: call Close when no new descriptors will be
-// registered.
-func NewGroup(c Config) (*Group, error) {
-	c, err := c.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	var g *Group
-	outside(func() { g, err = newGroup(c) })
-	return g, err
+// String returns the strategy's name, "nested" or "thread".
+func (s Strategy) String() string { return engine.Strategy(s).String() }
+
+// Config says how the loops of a [Group] run. The zero value is the configuration of the default
+// group.
+type Config struct {
+	// Loops is the number of loops, at most 1024. 0 means one per processor that the Go
+	// scheduler may use (GOMAXPROCS) when the group is made.
+	//
+	// With the strategy Nested this is how many there may be, since loops follow the load: the
+	// fewer loops the connections are on, the more of them each wake-up serves. Connections
+	// fill one loop after the other:
+	//
+	//	loops                                     connections on each
+	//	those that keep all processors busy,      32, in order of their index; when each has
+	//	2 at least and one for 4 processors       32, evenly, up to 1,024
+	//	the rest                                  1,024, in order of their index
+	//	all, when each has 1,024                  evenly
+	//
+	// With the strategy Thread a connection goes to the loop whose listening socket it came in
+	// on, or to the one with the fewest.
+	Loops int
+
+	// Strategy is how the loops wait for events.
+	Strategy Strategy
+
+	// Pin, with the strategy Thread, locks each loop to a thread of its own, and that thread to
+	// one of the processors that the process may run on, with sched_setaffinity(2). The
+	// goroutines that the loop wakes still run anywhere.
+	Pin bool
+
+	// BusyPoll is for how long, at most a second, a loop that found no event looks again before
+	// it waits; 0 means not at all. While it looks it yields to every other goroutine. It buys
+	// latency on a connection that is answered quickly with CPU time; a loop that finds nothing
+	// looks for shorter and shorter.
+	BusyPoll time.Duration
+
+	// Name is the group's name in [Stats], and in CPU profiles, where the label percore_group has
+	// it. "" means "group"; the default group is called "default". If another group in use has
+	// the name, "-2" or a higher number is added.
+	Name string
 }
 
-func newGroup(c Config) (*Group, error) {
-	g := &Group{config: c, stopped: make(chan struct{})}
-	g.first = min(max(2, (runtime.GOMAXPROCS(0)+procsPerLoop-1)/procsPerLoop), c.Loops)
-	g.refs.Store(1)
-	g.running.Store(1)
-	for i := range c.Loops {
-		g.loops = append(g.loops, newLoop(g, i))
-	}
-	g.enlist()
-	atOnce := g.loops[:1]
-	if c.Strategy == Thread {
-		atOnce = g.loops
-	}
-	for _, l := range atOnce {
-		if err := l.start(); err != nil {
-			g.Close()
-			<-g.stopped
-			return nil, err
-		}
-	}
-	return g, nil
-}
-
-// Len returns the number of loops.
-func (g *Group) Len() int { return len(g.loops) }
-
-// Loop returns loop i, counted from 0.
-func (g *Group) Loop(i int) *Loop { return g.loops[i] }
-
-// Name returns the group's name, as [Stats] has it.
-func (g *Group) Name() string { return g.name }
-
-// Strategy returns how the loops wait for events.
-func (g *Group) Strategy() Strategy { return g.config.Strategy }
-
-// Place returns the loop for one more descriptor. With the strategy Thread that is
-// the least loaded one. With Nested, loops follow the load: the fewer loops the
-// descriptors are on, the more of them are served by each wake-up. So Place fills
-// one loop after the other:
+// Group is a set of loops that live and end together. Its methods may be called by any goroutine
+// at any time, and don't block.
 //
-//	loops                                     descriptors on each
-//	those that keep all processors busy,      32, in order of their index; when each has
-//	2 at least and one for 4 processors       32, evenly, up to 1,024
-//	the rest                                  1,024, in order of their index
-//	all, when each has 1,024                  evenly
-func (g *Group) Place() *Loop {
-	if g.config.Strategy == Thread {
-		return g.LeastLoaded()
-	}
-	return g.startedOr(g.fill())
+// A loop starts with its first connection; until then it costs some hundred bytes, and then two
+// descriptors, a goroutine and some 20 KiB. With the strategy Thread all loops start with the group.
+//
+// A group ends by itself when nothing needs it any more: its maker, who calls Close, each listener
+// and each connection. Then its goroutines return and its descriptors are closed.
+type Group engine.Group
+
+// NewGroup makes a group. It fails if c makes no sense, when the process is out of descriptors,
+// and on anything but Linux. Call Close when no listener or dialer will be given the group any more.
+func NewGroup(c Config) (*Group, error) {
+	g, err := engine.NewGroup(engine.Config{
+		Loops: c.Loops, Strategy: engine.Strategy(c.Strategy), Pin: c.Pin, BusyPoll: c.BusyPoll, Name: c.Name,
+	})
+	return (*Group)(g), err
 }
 
-func (g *Group) fill() *Loop {
-	first, rest := g.loops[:g.first], g.loops[g.first:]
-	if l := firstBelow(first, portionMin); l != nil {
-		return l
-	}
-	if l := g.leastOf(first); l.Descriptors() < portionMax {
-		return l
-	}
-	if l := firstBelow(rest, portionMax); l != nil {
-		return l
-	}
-	return g.leastOf(g.loops)
+// Close says that the maker needs the group no more. The loops go on for as long as there are
+// listeners or connections. Calling it again does nothing.
+func (g *Group) Close() { (*engine.Group)(g).Close() }
+
+// Stopped returns a channel that is closed when all loops have ended and everything they held is given
+// back. A program that exits need not wait for it; a test that looks for goroutines or descriptors
+// left behind does.
+func (g *Group) Stopped() <-chan struct{} { return (*engine.Group)(g).Stopped() }
+
+// Len returns the number of loops, started or not.
+func (g *Group) Len() int { return (*engine.Group)(g).Len() }
+
+// Loop returns loop i, counted from 0. It panics if there is no such loop.
+func (g *Group) Loop(i int) *Loop { return (*Loop)((*engine.Group)(g).Loop(i)) }
+
+// Loop is one event loop: a goroutine that waits for many connections and wakes the goroutines
+// that use them. Its methods may be called by any goroutine at any time, and don't block.
+type Loop engine.Loop
+
+// Submit runs task on the loop's goroutine, after the events that the loop is dispatching and
+// after the tasks submitted before, and doesn't wait for it. task must not block: all connections
+// of the loop wait for it. State that only tasks and readiness callbacks of one loop use needs no
+// lock.
+//
+// Tasks are dropped once the group has ended, which it can't while a connection is open or Close
+// has not been called.
+func (l *Loop) Submit(task func()) { (*engine.Loop)(l).Submit(task) }
+
+// AfterFunc runs f on the loop's goroutine once d has passed: not earlier, and a few milliseconds
+// later at most if the loop is idle. f must not block. If the group ends first f is not called. Unlike
+// [time.AfterFunc] it starts no goroutine, and thousands of timers cost the runtime one.
+func (l *Loop) AfterFunc(d time.Duration, f func()) *Timer {
+	return (*Timer)((*engine.Loop)(l).AfterFunc(d, f))
 }
 
-// firstBelow returns the first loop with fewer descriptors than that, or nil.
-func firstBelow(loops []*Loop, descriptors int) *Loop {
-	for _, l := range loops {
-		if l.Descriptors() < descriptors {
-			return l
-		}
-	}
-	return nil
-}
+// Timer is what [Loop.AfterFunc] returns. Its methods may be called by any goroutine at any time,
+// and don't block.
+type Timer engine.Timer
 
-// LeastLoaded returns the loop with the fewest registered descriptors. Among
-// equals it goes round, so that a burst of registrations spreads out.
-func (g *Group) LeastLoaded() *Loop { return g.startedOr(g.leastOf(g.loops)) }
+// Stop prevents the timer from firing and reports whether it was waiting. If it was not, its
+// function has run, or is about to, or the timer was stopped before.
+func (t *Timer) Stop() bool { return (*engine.Timer)(t).Stop() }
 
-func (g *Group) leastOf(loops []*Loop) *Loop {
-	n := uint32(len(loops))
-	start := g.next.Add(1)
-	best := loops[start%n]
-	for i := uint32(1); i < n; i++ {
-		if l := loops[(start+i)%n]; l.Descriptors() < best.Descriptors() {
-			best = l
-		}
-	}
-	return best
-}
-
-// startedOr starts l and returns it. If l can't start, the least loaded of those that
-// have started has to do: it needs fewer descriptors.
-func (g *Group) startedOr(l *Loop) *Loop {
-	if l.start() == nil {
-		return l
-	}
-	best := g.loops[0]
-	for _, l := range g.loops {
-		if l.started.Load() && l.Descriptors() < best.Descriptors() {
-			best = l
-		}
-	}
-	return best
-}
-
-// Retain takes a reference, so that the group goes on until Release. It reports
-// false if the group has ended or is about to.
-func (g *Group) Retain() bool {
-	for {
-		n := g.refs.Load()
-		if n == 0 {
-			return false
-		}
-		if g.refs.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
-
-// Release gives up a reference taken by Retain. With the last one the loops
-// stop, soon after; Release does not wait for it.
-func (g *Group) Release() {
-	switch n := g.refs.Add(-1); {
-	case n == 0:
-		for _, l := range g.loops {
-			if l.started.Load() {
-				l.stop()
-			}
-		}
-		g.loopEnded()
-	case n < 0:
-		panic("loop: Group.Release without a Retain")
-	}
-}
-
-// loopEnded counts a loop out, or the group itself. With the last one the group has
-// ended.
-func (g *Group) loopEnded() {
-	if g.running.Add(-1) == 0 {
-		g.delist()
-		close(g.stopped)
-	}
-}
-
-// Close gives up the maker's reference. The loops go on for as long as
-// descriptors are registered. Calling it again does nothing.
-func (g *Group) Close() { g.closeOnce.Do(g.Release) }
-
-// Stopped returns a channel that is closed when all loops have ended and
-// everything they held is given back. A program that exits need not wait for it; a test that
-// looks for goroutines or descriptors left behind does.
-func (g *Group) Stopped() <-chan struct{} { return g.stopped }
+// Reset makes the timer fire once d has passed from now, and not at the time set before. It
+// reports whether the timer was waiting.
+func (t *Timer) Reset(d time.Duration) bool { return (*engine.Timer)(t).Reset(d) }

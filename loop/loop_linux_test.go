@@ -1,775 +1,111 @@
-package loop
+package loop_test
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
-	"os"
-	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore"
+	engine "github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/loop"
 )
 
-// An eventFD is an FD of an eventfd, the simplest descriptor that can become ready,
-// with a callback that is armed again each time: each fire is one call.
-type eventFD struct {
-	*FD
-	calls atomic.Int64
-	then  func(*eventFD) // called on the loop's goroutine, before the callback is armed again
-}
-
-// newEventFD makes one, which lives until the end of the test.
-func newEventFD(t testing.TB, l *Loop, then func(*eventFD)) *eventFD {
+// newGroup returns a group that is closed at the end of the test, which waits for its end.
+func newGroup(t *testing.T, c loop.Config) *loop.Group {
 	t.Helper()
-	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	g, err := loop.NewGroup(c)
 	if err != nil {
-		t.Fatalf("eventfd: %v", err)
+		t.Fatal(err)
 	}
-	e := &eventFD{FD: newTestFD(t, l, fd, Plain), then: then}
-	if err := e.NotifyReadable(e); err != nil {
-		t.Fatalf("NotifyReadable: %v", err)
-	}
-	return e
-}
-
-// OnReadable uses up the event's data, so that arming finds nothing.
-func (e *eventFD) OnReadable(err error) {
-	if err != nil {
-		return
-	}
-	_, _ = unix.Read(int(e.sysfd), make([]byte, 8))
-	if e.then != nil {
-		e.then(e)
-	}
-	_ = e.NotifyReadable(e) // fails if the descriptor was closed meanwhile
-	e.calls.Add(1)
-}
-
-// fire makes an edge.
-func (e *eventFD) fire() { fire(int(e.sysfd)) }
-
-// fire makes an edge on an eventfd.
-func fire(fd int) { _, _ = unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1)) }
-
-// awaitCalls waits until the callback was called at least n times.
-func (e *eventFD) awaitCalls(t testing.TB, n int64) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("the callback is called %d times", n), func() bool { return e.calls.Load() >= n })
-}
-
-func TestEvents(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		e := newEventFD(t, g.Loop(0), nil)
-		settle(t, g.Loop(0))
-		if n := e.calls.Load(); n != 0 {
-			t.Errorf("calls before any event: got %d, want 0", n)
-		}
-		for i := range int64(10) {
-			e.fire()
-			e.awaitCalls(t, i+1)
-		}
-		settle(t, g.Loop(0))
-		if n := e.calls.Load(); n != 10 {
-			t.Errorf("after 10 events: got %d calls, want 10", n)
-		}
-	})
-}
-
-func TestWatchWrites(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		a, b := unixPair(t)
-		defer unix.Close(b)
-		f := newTestFD(t, l, a, Plain)
-		settle(t, l)
-		if state := f.wr.state.Load(); state&ready != 0 {
-			t.Errorf("a new socket: got state %#x, want it not ready: no write has asked for room", state)
-		}
-		if err := l.watchWrites(f.token, a); err != nil {
-			t.Fatalf("watchWrites: %v", err)
-		}
-		eventually(t, "the descriptor has room to write", func() bool {
-			l.Submit(func() {}) // has the loop polled though no call waits
-			return f.wr.state.Load()&ready != 0
-		})
-		if state := f.rd.state.Load(); state&ready != 0 {
-			t.Errorf("after watchWrites: got state %#x, want nothing to read", state)
-		}
-		if err := l.watchWrites(f.token, b); !errors.Is(err, syscall.ENOENT) {
-			t.Errorf("watchWrites of a descriptor that isn't registered: got %v, want %v", err, syscall.ENOENT)
-		}
-	})
-}
-
-// A descriptor that can't be registered twice goes on working.
-func TestNewFDTwice(t *testing.T) {
-	g := newTestGroup(t, Config{Loops: 1})
-	l := g.Loop(0)
-	e := newEventFD(t, l, nil)
-	if _, err := l.NewFD(int(e.sysfd), Plain); !errors.Is(err, syscall.EEXIST) {
-		t.Errorf("registering twice: got %v, want %v", err, syscall.EEXIST)
-	}
-	if n := l.Descriptors(); n != 1 {
-		t.Errorf("descriptors: got %d, want 1", n)
-	}
-	e.fire()
-	e.awaitCalls(t, 1)
-}
-
-func TestReadiness(t *testing.T) {
-	tests := []struct {
-		events uint32
-		want   Readiness
-	}{
-		{0, 0},
-		{unix.EPOLLIN, Readable},
-		{unix.EPOLLOUT, Writable},
-		{unix.EPOLLIN | unix.EPOLLOUT, Readable | Writable},
-		{unix.EPOLLRDHUP, Readable | Hangup},
-		{unix.EPOLLIN | unix.EPOLLRDHUP, Readable | Hangup},
-		{unix.EPOLLHUP, Readable | Writable | Hangup},
-		{unix.EPOLLERR, Readable | Writable},
-		{unix.EPOLLPRI, Readable | Urgent},
-	}
-	for _, tt := range tests {
-		if got := readiness(tt.events); got != tt.want {
-			t.Errorf("readiness(%#x): got %04b, want %04b", tt.events, got, tt.want)
-		}
-	}
-}
-
-// The kernel goes on to report a file that was closed while a duplicate of it is
-// open. Such events are dropped, and don't reach the slot's present descriptor.
-func TestStaleEvents(t *testing.T) {
-	defer func(was bool) { closeIsDear = was }(closeIsDear)
-	closeIsDear = false
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		old := newEventFD(t, l, nil)
-		duplicate, err := unix.FcntlInt(uintptr(old.sysfd), unix.F_DUPFD_CLOEXEC, 0) // of which the FD knows nothing
-		if err != nil {
-			t.Fatalf("fcntl: %v", err)
-		}
-		defer unix.Close(duplicate)
-		closeFD(t, old.FD) // so that the kernel keeps the registration
-		heir := newEventFD(t, l, nil)
-		if heir.token.slot != old.token.slot {
-			t.Fatalf("slot: got %d, want %d: that of the one before is free", heir.token.slot, old.token.slot)
-		}
-		if heir.token.gen == old.token.gen {
-			t.Errorf("generation: got %d, want another", heir.token.gen)
-		}
-		for i := range uint64(3) {
-			fire(duplicate)
-			eventually(t, "a stale event is counted", func() bool { return g.Stats().Events == i+1 })
-		}
-		if n := heir.calls.Load(); n != 0 {
-			t.Errorf("the slot's new owner was called %d times for events of the old one, want 0", n)
-		}
-		if n := old.calls.Load(); n != 0 {
-			t.Errorf("the old owner was called %d times after Close, want 0", n)
-		}
-		heir.fire()
-		heir.awaitCalls(t, 1)
-		if got := g.Stats(); got.Events != 3+uint64(heir.calls.Load()) {
-			t.Errorf("stats: %+v; want the events to be the 3 stale ones and %d that were delivered", got, heir.calls.Load())
-		}
-	})
-}
-
-// A descriptor that may have been duplicated is taken out when it is closed.
-func TestCloseDuplicated(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		newEventFD(t, l, nil) // so that the group lives on, and polls
-		e := newEventFD(t, l, nil)
-		duplicate, err := e.Dup()
-		if err != nil {
-			t.Fatalf("Dup: %v", err)
-		}
-		defer unix.Close(duplicate)
-		closeFD(t, e.FD)
-		wantNoEvents(t, l, duplicate)
-	})
-}
-
-// wantNoEvents fires a duplicate of a closed descriptor, of which l must not hear.
-func wantNoEvents(t *testing.T, l *Loop, duplicate int) {
-	t.Helper()
-	settle(t, l)
-	before := l.group.Stats().Events
-	fire(duplicate)
-	settle(t, l)
-	if n := l.group.Stats().Events - before; n != 0 {
-		t.Errorf("events after Close: got %d, want 0", n)
-	}
-}
-
-// Where close(2) of a registered descriptor is dear it is taken out before.
-func TestCloseIsDear(t *testing.T) {
-	defer func(was bool) { closeIsDear = was }(closeIsDear)
-	closeIsDear = true
-	g := newTestGroup(t, Config{Loops: 1})
-	l := g.Loop(0)
-	newEventFD(t, l, nil) // so that the group lives on, and polls
-	e := newEventFD(t, l, nil)
-	duplicate, err := unix.FcntlInt(uintptr(e.sysfd), unix.F_DUPFD_CLOEXEC, 0) // of which the FD knows nothing
-	if err != nil {
-		t.Fatalf("fcntl: %v", err)
-	}
-	defer unix.Close(duplicate)
-	closeFD(t, e.FD)
-	wantNoEvents(t, l, duplicate)
-}
-
-// Slots are reused, however many come and go; each event finds its owner.
-func TestSlotReuse(t *testing.T) {
-	g := newTestGroup(t, Config{Loops: 1})
-	l := g.Loop(0)
-	type registration struct {
-		e     *eventFD
-		calls int64
-	}
-	var live []registration
-	for range 2_000 {
-		switch n := len(live); {
-		case n > 0 && (n == 16 || rand.IntN(2) == 0):
-			i := rand.IntN(n)
-			closeFD(t, live[i].e.FD)
-			live = slices.Delete(live, i, i+1)
-		default:
-			live = append(live, registration{e: newEventFD(t, l, nil)})
-		}
-		if len(live) > 0 {
-			r := &live[rand.IntN(len(live))]
-			r.e.fire()
-			r.calls++
-			r.e.awaitCalls(t, r.calls)
-		}
-	}
-	settle(t, l)
-	for _, r := range live {
-		if n := r.e.calls.Load(); n != r.calls {
-			t.Errorf("descriptor in slot %d: got %d calls, want %d", r.e.token.slot, n, r.calls)
-		}
-	}
-	if n := len(l.slots.table); n > 16 {
-		t.Errorf("the table has %d slots for 16 descriptors at most", n)
-	}
-}
-
-// The last poll has to come back short. Nested, the runtime tells a loop of
-// everything that happens while it is busy by one edge: if it went to sleep
-// after a full poll, the rest would be stranded.
-func TestLastPoll(t *testing.T) {
-	const crowd = 20 * eventsMin
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		fds := make([]*eventFD, crowd)
-		for i := range fds {
-			fds[i] = newEventFD(t, l, nil)
-		}
-		for round := range int64(5) {
-			settle(t, l)
-			release := holdLoop(t, l)
-			for _, e := range fds {
-				e.fire()
-			}
-			release()
-			for _, e := range fds {
-				e.awaitCalls(t, round+1)
-			}
-		}
-	})
-}
-
-// Events that come while others are being dispatched are not lost either.
-func TestEventsWhileDispatching(t *testing.T) {
-	const crowd = 3 * eventsMin
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		followers := make([]*eventFD, crowd)
-		for i := range followers {
-			followers[i] = newEventFD(t, l, nil)
-		}
-		leader := newEventFD(t, l, func(*eventFD) {
-			for _, e := range followers {
-				e.fire()
-			}
-		})
-		for round := range int64(50) {
-			leader.fire()
-			for _, e := range followers {
-				e.awaitCalls(t, round+1)
-			}
-		}
-	})
-}
-
-// A chain of events, each raised by the callback of the one before.
-func TestEventChain(t *testing.T) {
-	const links, length = 5, 5_000
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		var total atomic.Int64
-		var chain [links]*eventFD
-		done := make(chan struct{})
-		for i := range chain {
-			chain[i] = newEventFD(t, l, func(*eventFD) {
-				switch n := total.Add(1); {
-				case n < length:
-					chain[(i+1)%links].fire()
-				case n == length:
-					close(done)
-				}
-			})
-		}
-		settle(t, l) // the race detector does not see that fire comes before the callback
-		chain[0].fire()
-		testnet.Receive(t, "the end of the chain", done)
-	})
-}
-
-// The event array doubles while it comes back full, up to its maximum.
-func TestEventArrayGrows(t *testing.T) {
-	const crowd = eventsMax + 100
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		fds := make([]*eventFD, crowd)
-		for i := range fds {
-			fds[i] = newEventFD(t, l, nil)
-		}
-		size := func() (n int) {
-			done := make(chan struct{})
-			l.Submit(func() {
-				n = len(l.caught.events.events)
-				close(done)
-			})
-			<-done
-			return n
-		}
-		if n := size(); n != eventsMin {
-			t.Errorf("event array at first: got %d, want %d", n, eventsMin)
-		}
-		for round := range int64(7) { // 32 doubles to 1024 in 5
-			release := holdLoop(t, l)
-			for _, e := range fds {
-				e.fire()
-			}
-			release()
-			for _, e := range fds {
-				e.awaitCalls(t, round+1)
-			}
-		}
-		if n := size(); n != eventsMax {
-			t.Errorf("event array after polls of %d: got %d, want %d", crowd, n, eventsMax)
-		}
-	})
-}
-
-// A descriptor that is always ready does not keep the loop from the others, nor
-// from tasks.
-func TestBusyDescriptorDoesNotStarve(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		var stop atomic.Bool
-		busy := newEventFD(t, l, func(e *eventFD) {
-			if !stop.Load() {
-				e.fire()
-			}
-		})
-		other := newEventFD(t, l, nil)
-		busy.fire()
-		for i := range int64(100) {
-			before := busy.calls.Load()
-			other.fire()
-			other.awaitCalls(t, i+1)
-			settle(t, l)
-			busy.awaitCalls(t, before+1)
-		}
-		stop.Store(true)
-	})
-}
-
-// Nor does a flood on one connection keep another one's messages.
-func TestFloodDoesNotStarve(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		flooded, flood := newPair(t, g.Loop(0), overTCP)
-		quiet, peer := newPair(t, g.Loop(0), overTCP)
-		var running sync.WaitGroup
-		running.Go(func() {
-			p := make([]byte, 64<<10)
-			for {
-				if _, err := flood.Write(p); err != nil {
-					return
-				}
-			}
-		})
-		running.Go(func() {
-			p := make([]byte, 4<<10)
-			for {
-				if _, err := flooded.Read(p); err != nil {
-					return
-				}
-			}
-		})
-		for range 100 {
-			mustWrite(t, peer, "ping")
-			mustRead(t, quiet, "ping")
-		}
-		flood.Close()
-		testnet.Within(t, "the flood", running.Wait)
-	})
-}
-
-func TestSubmitOrder(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		const goroutines, each = 8, 2_000
-		l := g.Loop(0)
-		var got [goroutines]int // only the loop touches it
-		var running sync.WaitGroup
-		for i := range goroutines {
-			running.Go(func() {
-				for k := range each {
-					l.Submit(func() {
-						if got[i] != k {
-							t.Errorf("goroutine %d: task %d is run after %d others of it", i, k, got[i])
-						}
-						got[i]++
-					})
-				}
-			})
-		}
-		running.Wait()
-		settle(t, l)
-		for i, n := range got {
-			if n != each {
-				t.Errorf("goroutine %d: %d tasks were run, want %d", i, n, each)
-			}
-		}
-	})
-}
-
-// Tasks that tasks submit are run too, in order, and events get their turn in
-// between: a task that always submits another doesn't lock them out.
-func TestSubmitFromTasks(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		e := newEventFD(t, l, nil)
-		done := make(chan int, 1)
-		depth := 0
-		var task func()
-		task = func() {
-			if e.calls.Load() > 0 {
-				done <- depth
-				return
-			}
-			if depth++; depth == 10 {
-				e.fire()
-			}
-			l.Submit(task)
-		}
-		l.Submit(task)
-		if n := testnet.Receive(t, "an event's turn", done); n < 10 {
-			t.Errorf("the event came after %d tasks, want 10 at least", n)
-		}
-		var order []int
-		finished := make(chan struct{})
-		l.Submit(func() {
-			order = append(order, 1)
-			l.Submit(func() { order = append(order, 3) })
-			l.Submit(func() { order = append(order, 4); close(finished) })
-			order = append(order, 2)
-		})
-		testnet.Receive(t, "the last task", finished)
-		if want := []int{1, 2, 3, 4}; !slices.Equal(order, want) {
-			t.Errorf("order: got %v, want %v", order, want)
-		}
-	})
-}
-
-// However many tasks are submitted before the loop comes to them, it is woken
-// once.
-func TestSubmitWakesOnce(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		wakes := func() uint64 { // how often the eventfd was written to since last asked
-			var b [8]byte
-			if _, err := unix.Read(l.poller.wakefd, b[:]); err != nil {
-				return 0
-			}
-			return binary.NativeEndian.Uint64(b[:])
-		}
-		release := holdLoop(t, l)
-		wakes()
-		var run atomic.Int32
-		for range 100 {
-			l.Submit(func() { run.Add(1) })
-		}
-		if n := wakes(); n != 1 {
-			t.Errorf("wake-ups for 100 tasks: got %d, want 1", n)
-		}
-		release()
-		settle(t, l)
-		if n := run.Load(); n != 100 {
-			t.Errorf("tasks run: got %d, want 100", n)
-		}
-	})
-}
-
-// A burst of tasks is run completely, and its array is let go.
-func TestSubmitBurst(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		release := holdLoop(t, l)
-		run := 0
-		for range 5 * taskQueueKept {
-			l.Submit(func() { run++ })
-		}
-		release()
-		settle(t, l)
-		if run != 5*taskQueueKept {
-			t.Errorf("tasks run: got %d, want %d", run, 5*taskQueueKept)
-		}
-		kept := make(chan int, 1)
-		l.Submit(func() {
-			l.tasks.Lock()
-			kept <- max(cap(l.tasks.queue), cap(l.running))
-			l.tasks.Unlock()
-		})
-		if n := testnet.Receive(t, "a task", kept); n > taskQueueKept {
-			t.Errorf("the queue's array has room for %d tasks after the burst, want %d at most", n, taskQueueKept)
-		}
-	})
-}
-
-func TestSubmitAfterTheEnd(t *testing.T) {
-	for _, engine := range engines {
-		g := newTestGroup(t, engine.config)
-		l := g.Loop(0)
+	t.Cleanup(func() {
 		g.Close()
-		testnet.Receive(t, "the group's end", g.Stopped())
-		l.Submit(func() { t.Errorf("%s: a task is run after the end", engine.name) })
-	}
-}
-
-// Tasks submitted before the last reference was given up are run.
-func TestSubmitBeforeTheEnd(t *testing.T) {
-	for _, engine := range engines {
-		config := engine.config
-		config.Loops = 2
-		for range 50 {
-			g := newTestGroup(t, config)
-			var run atomic.Int32
-			for i := range 2 {
-				g.Loop(i).Submit(func() { run.Add(1) })
-			}
-			g.Close()
-			testnet.Receive(t, "the group's end", g.Stopped())
-			if n := run.Load(); n != 2 {
-				t.Fatalf("%s: %d tasks were run, want 2", engine.name, n)
-			}
-		}
-	}
-}
-
-// Looking for events before it waits is to cost an idle loop less and less.
-func TestBusyPollAdapts(t *testing.T) {
-	const most = 800 * time.Microsecond
-	g := newTestGroup(t, Config{Loops: 1, BusyPoll: most})
-	l := g.Loop(0)
-	spin := make(chan time.Duration, 1)
-	testnet.Eventually(t, "the busy-poll time of an idle loop is shorter", func() bool {
-		settle(t, l)
-		time.Sleep(2 * most) // often enough for it to find nothing, and halve it
-		l.Submit(func() { spin <- l.busyPoll })
-		got := testnet.Receive(t, "a task", spin)
-		if got < most/16 {
-			t.Errorf("busy-poll time of an idle loop: got %v, want %v or more", got, most/16)
-		}
-		return got < most
+		<-g.Stopped()
 	})
+	return g
 }
 
-// A callback or a task that ends its goroutine, as testing.T's FailNow does, ends
-// neither the loop nor what the loop had found with it.
-func TestGoexit(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		const crowd = 3 * eventsMin
-		l := g.Loop(0)
-		fds := make([]*eventFD, crowd)
-		for i := range fds {
-			fds[i] = newEventFD(t, l, nil)
-		}
-		for range 5 {
-			leaving := make([]*eventFD, 3)
-			for i := range leaving {
-				leaving[i] = newEventFD(t, l, func(*eventFD) { runtime.Goexit() })
-			}
-			before := fds[0].calls.Load()
-			var run atomic.Int32
-			release := holdLoop(t, l)
-			for i, e := range fds { // one batch, with those that leave in between
-				e.fire()
-				if i%eventsMin == 1 {
-					leaving[i/eventsMin].fire()
-				}
-			}
-			for i := range 10 {
-				l.Submit(func() { run.Add(1) })
-				if i%3 == 0 {
-					l.Submit(runtime.Goexit)
-				}
-			}
-			release()
-			for _, e := range fds {
-				e.awaitCalls(t, before+1)
-			}
-			eventually(t, "all tasks are run", func() bool { return run.Load() == 10 })
-			for _, e := range leaving {
-				closeFD(t, e.FD)
-			}
-		}
-		settle(t, l)
-	})
-}
-
-// A task that does not return may be what the eventfd has told the loop of: those
-// behind it must not wait for another.
-func TestGoexitBeforeTasks(t *testing.T) {
-	onEveryEngine(t, 1, func(t *testing.T, g *Group) {
-		l := g.Loop(0)
-		for range 20 {
-			e := newEventFD(t, l, func(*eventFD) { runtime.Goexit() })
-			release := holdLoop(t, l)
-			e.fire()
-			done := make(chan struct{})
-			l.Submit(func() { close(done) })
-			release()
-			testnet.Receive(t, "a task is run", done)
-			closeFD(t, e.FD)
-		}
-	})
-}
-
-// A pinned loop's thread may run on one processor only, and no other's thread
-// is affected.
-func TestPin(t *testing.T) {
-	var may unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &may); err != nil {
-		t.Fatalf("sched_getaffinity: %v", err)
+// TestConfig: each field has its effect, and a mistake in one fails.
+func TestConfig(t *testing.T) {
+	g := newGroup(t, loop.Config{Loops: 3, Strategy: loop.Thread, Name: "workers"})
+	if s := g.Stats(); s.Group != "workers" || s.Strategy != "thread" || s.Loops != 3 || g.Len() != 3 {
+		t.Errorf("got the group %+v, want 3 loops with the strategy thread and the name workers", s)
 	}
-	loops := may.Count() + 1
-	g := newTestGroup(t, Config{Loops: loops, Strategy: Thread, Pin: true})
-	sets := make([]unix.CPUSet, loops)
-	for i := range loops {
-		errs := make(chan error, 1)
-		g.Loop(i).Submit(func() { errs <- unix.SchedGetaffinity(0, &sets[i]) })
-		if err := testnet.Receive(t, "a task", errs); err != nil {
-			t.Fatalf("sched_getaffinity on loop %d: %v", i, err)
-		}
-		if n := sets[i].Count(); n != 1 {
-			t.Errorf("loop %d may run on %d processors, want 1", i, n)
-		}
+	if s := newGroup(t, loop.Config{Loops: 1}).Stats(); s.Group != "group" || s.Strategy != loop.Nested.String() {
+		t.Errorf("got the group %+v, want the strategy nested and the name group", s)
 	}
-	for i := range sets[1 : loops-1] {
-		if sets[i] == sets[i+1] {
-			t.Errorf("loops %d and %d are on the same processor, want them on their own", i, i+1)
+	for want, c := range map[string]loop.Config{
+		"Loops":    {Loops: -1},
+		"Strategy": {Strategy: loop.Thread + 1},
+		"Pin":      {Pin: true},
+		"BusyPoll": {BusyPoll: time.Hour},
+	} {
+		if g, err := loop.NewGroup(c); g != nil || err == nil || !strings.Contains(err.Error(), "Config."+want) {
+			t.Errorf("%+v: got %v, %v, want nil and an error about %s", c, g, err, want)
 		}
-	}
-	if sets[0] != sets[loops-1] {
-		t.Errorf("loop %d is not on loop 0's processor, want it to go round", loops-1)
-	}
-	var now unix.CPUSet
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // a thread that isn't a loop's
-		defer runtime.UnlockOSThread()
-		done <- unix.SchedGetaffinity(0, &now)
-	}()
-	if err := <-done; err != nil || now != may {
-		t.Errorf("other threads: %v, %d processors, want all %d", err, now.Count(), may.Count())
 	}
 }
 
-// Everything at once, on few loops: connections come, talk, time out and go.
-func TestChurn(t *testing.T) {
-	onEveryEngine(t, 2, func(t *testing.T, g *Group) {
-		var running sync.WaitGroup
-		for id := range 8 {
-			running.Go(func() {
-				rng := rand.New(rand.NewPCG(uint64(id), 2))
-				for range 30 {
-					tr := []transport{overTCP, overUnix}[rng.IntN(2)]
-					churnRound(t, g, tr, rng)
-				}
-			})
-		}
-		testnet.Within(t, "the churn", running.Wait)
-	})
-}
-
-func churnRound(t *testing.T, g *Group, tr transport, rng *rand.Rand) {
-	a, b, err := tr.make()
+// TestStats: the figures of loop, group and process are those of the engine.
+func TestStats(t *testing.T) {
+	g := newGroup(t, loop.Config{Loops: 2, Name: "counted"})
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		t.Errorf("making a connection: %v", err)
-		return
+		t.Fatal(err)
 	}
-	f, err := g.LeastLoaded().NewFD(a, tr.kind)
-	if err != nil {
-		t.Errorf("NewFD: %v", err)
-		return
+	for _, socket := range pair {
+		fd, err := (*engine.Loop)(g.Loop(1)).NewFD(socket, engine.Plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fd.Close()
 	}
-	file := os.NewFile(uintptr(b), "peer")
-	peer, err := net.FileConn(file)
-	file.Close()
-	if err != nil {
-		t.Errorf("FileConn: %v", err)
-		return
+	ran := make(chan struct{})
+	g.Loop(1).Submit(func() { close(ran) })
+	<-ran
+
+	s := g.Stats()
+	if s.Descriptors != 2 || s.Registered != 2 || len(s.PerLoop) != 2 || s.PerLoop[1].Loop != 1 || s.PerLoop[1].Descriptors != 2 {
+		t.Errorf("got %+v, want 2 descriptors, both on loop 1", s)
 	}
-	defer peer.Close()
-	_ = peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	p, q := make([]byte, 256), make([]byte, 256)
-	for i := range rng.IntN(20) {
-		_ = f.SetReadDeadline(time.Now().Add(time.Hour))
-		msg := p[:1+rng.IntN(len(p))]
-		for k := range msg {
-			msg[k] = byte(i + k)
-		}
-		if _, err := peer.Write(msg); err != nil {
-			t.Errorf("peer Write: %v", err)
-			return
-		}
-		for got := 0; got < len(msg); {
-			n, err := f.Read(q[got:])
-			if err != nil {
-				t.Errorf("Read: %v", err)
-				return
-			}
-			got += n
-		}
-		if string(q[:len(msg)]) != string(msg) {
-			t.Errorf("message %d: got other bytes than were sent", i)
-			return
-		}
+	all := loop.ReadStats()
+	if len(all.Groups) != 1 || all.Groups[0].Group != "counted" || all.Descriptors != 2 || all.Registered < 2 {
+		t.Errorf("got the process's %+v, want the group counted with 2 descriptors", all)
 	}
-	if rng.IntN(2) == 0 {
-		_ = f.SetReadDeadline(time.Now().Add(time.Millisecond))
-		if _, err := f.Read(q); err != os.ErrDeadlineExceeded {
-			t.Errorf("Read: got %v, want a timeout", err)
-		}
+}
+
+// TestTimer: a timer of a loop fires, can be stopped, and set anew.
+func TestTimer(t *testing.T) {
+	l := newGroup(t, loop.Config{Loops: 1}).Loop(0)
+	fired := make(chan struct{}, 1)
+	timer := l.AfterFunc(time.Hour, func() { fired <- struct{}{} })
+	if !timer.Stop() {
+		t.Error("Stop of a waiting timer: got false, want true")
 	}
-	if err := f.Close(); err != nil {
-		t.Errorf("Close: %v", err)
+	if timer.Reset(time.Hour) {
+		t.Error("Reset of a stopped timer: got true, want false")
+	}
+	if !timer.Reset(0) {
+		t.Error("Reset of a waiting timer: got false, want true")
+	}
+	<-fired
+	if timer.Stop() {
+		t.Error("Stop of a timer that has fired: got true, want false")
+	}
+}
+
+// TestErrStopped is about a group that has ended.
+func TestErrStopped(t *testing.T) {
+	g := newGroup(t, loop.Config{Loops: 1})
+	g.Close()
+	<-g.Stopped()
+	d := &percore.Dialer{Group: g}
+	c, err := d.Dial("tcp", "127.0.0.1:1")
+	var op *net.OpError
+	if c != nil || !errors.Is(err, loop.ErrStopped) || !errors.As(err, &op) {
+		t.Errorf("dialing with a group that has ended: got %v, %v, want loop.ErrStopped in a *net.OpError", c, err)
 	}
 }

@@ -14,11 +14,10 @@ func Example() {
 	// Output: hello, 5 of 1024 bytes
 }
 
-// A buffer that outlives the function which got it: each receiver has a reference
-// of its own, and the last one to finish returns the memory.
+// A buffer that outlives the function which got it: each receiver has a reference of its own, and the
+// last one to finish returns the memory.
 func ExampleBuffer_Retain() {
-	p := pool.New(pool.Config{})
-	b := p.Get(4)
+	b := pool.Get(4)
 	copy(b.Bytes(), "news")
 	done := make(chan bool)
 	for range 3 {
@@ -33,7 +32,7 @@ func ExampleBuffer_Retain() {
 	for range 3 {
 		<-done
 	}
-	fmt.Println(p.Stats().BuffersInUse, "in use")
+	fmt.Println(pool.ReadStats().BuffersInUse, "in use")
 	// Output: 0 in use
 }
 
@@ -46,7 +45,7 @@ func ExampleGetBytes() {
 	// Output: 3000 of 4096 bytes
 }
 
-// A test that fails if a buffer was not released. TestMain can ask so for a whole package.
+// A test that fails if a buffer was not released. TestMain can do the same for a whole package.
 func ExampleCheckLeaks() {
 	pool.Get(100).Release()
 	if err := pool.CheckLeaks(); err != nil {
@@ -56,24 +55,9 @@ func ExampleCheckLeaks() {
 }
 
 // A program that limits the kept bytes, and looks for leaks at little cost.
-func ExamplePool_Configure() {
-	pool.Default().Configure(pool.Config{KeptBytesMax: 64 << 20, LeakSampleEvery: 1000})
-	defer pool.Default().Configure(pool.Config{})
-
-	// Every now and then:
-	for _, leak := range pool.Default().Leaks() {
-		fmt.Println("lost:", leak)
-	}
-	// Output:
-}
-
-// An answer whose length is not known beforehand.
-func ExampleGrowable() {
-	var answer pool.Growable
-	defer answer.Release()
-	for i := range 3 {
-		fmt.Fprintf(&answer, "line %d;", i)
-	}
-	fmt.Printf("%s\n", answer.Bytes())
-	// Output: line 0;line 1;line 2;
+func ExampleConfigure() {
+	pool.Configure(pool.Config{KeptBytesMax: 64 << 20, LeakSampleEvery: 1000})
+	defer pool.Configure(pool.Config{})
+	fmt.Println(pool.ReadStats().KeptBytesMax>>20, "MiB at most")
+	// Output: 64 MiB at most
 }

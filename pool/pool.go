@@ -1,161 +1,117 @@
+// Package pool lends out byte buffers and takes them back, so that programs with many connections
+// need not have a buffer for each, nor the garbage collector so much to do.
+//
+//	b := pool.Get(n)
+//	defer b.Release()
+//	m, err := conn.Read(b.Bytes())
+//
+// A [Buffer] starts with one reference, its owner's. An owner that passes it on calls Retain for the
+// receiver, and each calls Release once when done; after the last Release the next Get of that size
+// gets the memory. [GetBytes] and [PutBytes] lend bare slices instead, for interfaces that know
+// nothing of references. [Configure] limits the memory that is kept, [ReadStats] counts it.
+//
+// Memory comes as its last user left it: it is not zeroed, and an owner of secrets clears them before
+// Release. Code that may hold on to memory after it said that it was done must not be given memory of
+// the pool. Reads and writes of percore's that have returned don't.
+//
+// # Kept memory
+//
+// Released memory waits in a sync.Pool for each size, from which the garbage collector takes a buffer
+// that two collections in a row find unused. So the pool keeps at most the buffers in use a short
+// time ago, and an idle process keeps nothing. Config.KeptBytesMax bounds it further. Memory in use
+// is not limited.
+//
+// # Mistakes
+//
+// A Release too many panics. A buffer that is never released is lost to the pool only: the garbage
+// collector takes it, Stats.Leaked counts it, and [CheckLeaks] describes it, with the stack that got
+// it if Config.LeakSampleEvery has sampled it. A checking build (-tags invariants) samples all, fills
+// released memory with 0xCC, and panics at the use of a released buffer and, when memory is lent
+// again, if it was written to after its release.
 package pool
 
-import (
-	"math/bits"
-	"sync"
-	"sync/atomic"
-)
+import engine "github.com/percore/percore/internal/pool"
 
-const (
-	// ClassBytesMax is the largest capacity that is kept: the most that a pipe holds
-	// without privileges (pipe(7), fs.pipe-max-size) and the top of gRPC's own pool.
-	// Above it zeroing and faulting in the memory costs far more than allocating it.
-	ClassBytesMax = 1 << classShiftMax
+// Get returns a buffer of n bytes with one reference; the caller must Release it. Its capacity is the
+// smallest power of two, from 1 KiB to 1 MiB, that holds n; above that it is n, and the memory is not
+// kept. The bytes are as their last user left them. Get panics if n is negative. It may be called by
+// any goroutine at any time, and does not block.
+func Get(n int) *Buffer { return (*Buffer)(engine.Get(n)) }
 
-	// classBytesMin is the smallest capacity handed out. A buffer has some 200 bytes of
-	// bookkeeping, which should not exceed a quarter of its memory.
-	classBytesMin = 1 << classShiftMin
+// Buffer is a reference-counted piece of memory. Get makes one.
+//
+// Retain, Release and Bytes may be called by all that hold a reference, at the same time; they don't
+// block. The slice that Bytes returns is only lent: after the last Release the memory belongs to
+// another user.
+type Buffer engine.Buffer
 
-	classShiftMin = 10
-	classShiftMax = 20
+// Bytes returns the bytes without copying, with the length that was asked for and the capacity of the
+// buffer. They may be read and written until the caller's reference is released.
+func (b *Buffer) Bytes() []byte { return (*engine.Buffer)(b).Bytes() }
 
-	// oversize is the class of buffers that are larger and never kept.
-	oversize   = classShiftMax - classShiftMin + 1
-	classCount = oversize + 1
-)
+// SetLen changes the length to n: it keeps the first n bytes, or exposes the bytes that happen to lie
+// behind the last one. It needs exclusive use of the buffer. It panics unless 0 ≤ n ≤ the capacity.
+func (b *Buffer) SetLen(n int) { (*engine.Buffer)(b).SetLen(n) }
 
-// Config sets up a Pool. The zero value is ready to use.
+// Retain adds a reference, for one more call of Release. The caller must hold one already. It panics
+// if the buffer has been released.
+func (b *Buffer) Retain() { (*engine.Buffer)(b).Retain() }
+
+// Release gives up one reference; its holder must not use the buffer or its bytes any more. The last
+// one returns the memory to the pool. It panics if there is no reference left; but if the buffer has
+// been handed out again by then, it takes the new user's reference, which nothing can detect.
+func (b *Buffer) Release() { (*engine.Buffer)(b).Release() }
+
+// GetBytes returns n bytes, with the capacities that Get has, for interfaces that pass on bare slices,
+// such as gRPC's mem.BufferPool. The caller owns them until it calls PutBytes, and may reslice them in
+// place. It may be called by any goroutine at any time, and does not block.
+func GetBytes(n int) *[]byte { return engine.GetBytes(n) }
+
+// PutBytes takes back a slice of GetBytes: the pointer, and in it a prefix of the bytes with their
+// full capacity. The caller must not use either any more. A slice of another capacity than GetBytes
+// has can't be one of them, and is left to the garbage collector. PutBytes can't detect bytes that
+// were put already, except in a checking build, where it panics. It may be called by any goroutine at
+// any time, and does not block.
+func PutBytes(bytes *[]byte) { engine.PutBytes(bytes) }
+
+// Config sets up the pool. The zero value is the default.
 type Config struct {
-	// KeptBytesMax limits the bytes in released buffers of Get. With 0 nothing but the
-	// garbage collector does; with a negative number nothing is kept. The limit costs
-	// two operations on a word that all processors share for each Get and Release, and
-	// may be exceeded by buffers that were released since the last garbage collection.
+	// KeptBytesMax limits the bytes in released buffers of Get. With 0 only the garbage
+	// collector does; with a negative number nothing is kept. The limit costs two operations on
+	// a word that all processors share for each Get and Release, and may be exceeded by buffers
+	// that were released since the last garbage collection.
 	KeptBytesMax int64
 
-	// LeakSampleEvery says of 1 in how many Gets, on average, the stack is remembered,
-	// which takes about a microsecond. 0 stands for none, in a checking build for all.
+	// LeakSampleEvery is 1 in how many Gets, on average, have their stack remembered, for
+	// [CheckLeaks]. That takes about a microsecond. 0 stands for none, in a checking build for all.
 	LeakSampleEvery int
 }
 
-// Pool is a set of reusable buffers. Make it with New. All its methods may be
-// called by any number of goroutines at once, and none blocks for longer than it
-// takes to count the buffers. It must not be copied.
-type Pool struct {
-	config atomic.Pointer[Config] // nil if it is the zero value
-	kept   atomic.Int64           // bytes in released buffers, roughly; only with a limit
+// Configure changes the configuration. It may be called by any goroutine at any time; the buffers that
+// are out come under the new one when they are released.
+func Configure(c Config) { engine.Default().Configure(engine.Config(c)) }
 
-	caches  [classCount]sync.Pool // of *Buffer without references; that of oversize is empty
-	bare    [oversize]bareClass
-	foreign atomic.Uint64 // slices that PutBytes didn't take
+// CheckLeaks returns an error that describes the buffers in use and those that leaked, or nil. Tests
+// call it at their end. It takes as long as ReadStats.
+func CheckLeaks() error { return engine.CheckLeaks() }
 
-	roster roster
+// Stats counts the pool's work since the program started, and the buffers that it holds.
+type Stats struct {
+	// These only grow.
+	Gets    uint64 // buffers handed out by Get and GetBytes
+	Misses  uint64 // of these: those for which memory was allocated
+	Leaked  uint64 // buffers that the garbage collector took while they were in use
+	Foreign uint64 // slices passed to PutBytes that can't be from GetBytes
+
+	// These say how things stand.
+	BuffersInUse int   // handed out and not released
+	BytesInUse   int64 // their capacity
+	BytesKept    int64 // capacity of released buffers of Get that the collector has not taken
+	KeptBytesMax int64 // Config.KeptBytesMax: the bound of BytesKept; 0: only the collector's work bounds it
 }
 
-// New returns an empty Pool.
-func New(config Config) *Pool {
-	p := new(Pool)
-	p.Configure(config)
-	return p
-}
-
-// Configure changes the configuration. It may be called at any time; the buffers
-// that are out then come under the new one when they are released.
-func (p *Pool) Configure(config Config) {
-	if config.LeakSampleEvery == 0 {
-		config.LeakSampleEvery = defaultSampleEvery
-	}
-	if config == (Config{}) {
-		p.config.Store(nil)
-		return
-	}
-	p.config.Store(&config)
-	p.Stats() // counts the kept bytes
-}
-
-// shared is the pool of the package's functions.
-var shared = New(Config{})
-
-// Default returns the Pool that the functions of this package, and the packages of
-// this module, use.
-func Default() *Pool { return shared }
-
-// Get is Default().Get(n).
-func Get(n int) *Buffer { return shared.Get(n) }
-
-// Get returns a buffer of n bytes with one reference, the caller's, who must
-// Release it. Its capacity is the smallest power of two, from 1 KiB to
-// ClassBytesMax, that holds n; above that it is n. The bytes are as their last user
-// left them. Get panics if n is negative. It does not block.
-func (p *Pool) Get(n int) *Buffer {
-	class := classOf(n)
-	b, hit := p.caches[class].Get().(*Buffer)
-	if !hit {
-		b = p.allocate(class, n)
-	}
-	b.bytes = b.bytes[:n]
-	b.record.begin()
-	if config := p.config.Load(); config != nil {
-		p.observe(b, config, hit)
-	}
-	checkUntouched(b.bytes, hit)
-	return b
-}
-
-// classOf returns the class of buffers of n bytes.
-func classOf(n int) int {
-	if n <= classBytesMin {
-		if n < 0 {
-			panic("pool: Get of a negative length")
-		}
-		return 0
-	}
-	return min(bits.Len(uint(n-1))-classShiftMin, oversize)
-}
-
-// allocate makes a buffer of a class, for n bytes.
-func (p *Pool) allocate(class, n int) *Buffer {
-	capacity := n
-	if class < oversize {
-		capacity = classBytesMin << class
-	}
-	b := &Buffer{bytes: make([]byte, capacity), pool: p, class: class}
-	p.roster.add(b, capacity)
-	return b
-}
-
-// observe does for a buffer that is handed out what a configuration other than the
-// default asks for.
-func (p *Pool) observe(b *Buffer, config *Config, hit bool) {
-	if hit && config.KeptBytesMax != 0 {
-		p.kept.Add(-int64(cap(b.bytes)))
-	}
-	b.record.sample(config.LeakSampleEvery)
-}
-
-// put takes back a buffer that has lost its last reference.
-func (p *Pool) put(b *Buffer) {
-	poison(b.bytes)
-	if b.class == oversize || !p.mayKeep(cap(b.bytes)) {
-		b.record.drop()
-		return
-	}
-	p.caches[b.class].Put(b)
-}
-
-// mayKeep reports whether n bytes more may be kept, and counts them.
-func (p *Pool) mayKeep(n int) bool {
-	config := p.config.Load()
-	if config == nil || config.KeptBytesMax == 0 {
-		return true
-	}
-	if p.kept.Add(int64(n)) <= config.KeptBytesMax {
-		return true
-	}
-	p.kept.Add(-int64(n))
-	// The collector may have taken some of the buffers that were counted as kept. Unless it
-	// has run since the last count, another one would find the same.
-	if p.roster.outdated() {
-		p.Stats()
-	}
-	return false
-}
+// ReadStats counts the buffers of the pool. That takes about 50 ns for each, during which a Get that
+// has to allocate waits; others don't. While buffers are handed out and released, the numbers need
+// not stem from exactly the same moment. A buffer of GetBytes that is lost may count as in use for as
+// long as others of its size are kept.
+func ReadStats() Stats { return Stats(engine.ReadStats()) }

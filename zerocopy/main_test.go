@@ -1,4 +1,4 @@
-package zerocopy
+package zerocopy_test
 
 import (
 	"testing"

@@ -111,7 +111,7 @@ func TestReadOnReadyHoldsNothingWhileItWaits(t *testing.T) {
 
 // TestChannelzMakesNoReadSpeculative: grpc-go looks at the socket of each
 // connection for channelz. If reads made needless system calls from then on, each
-// would take a buffer for nothing: see loop.FD.RawControl. (Reads of unix sockets
+// would take a buffer for nothing: see RawControl in internal/loop/raw.go. (Reads of unix sockets
 // always do.)
 func TestChannelzMakesNoReadSpeculative(t *testing.T) {
 	testnet.NoLeaks(t)

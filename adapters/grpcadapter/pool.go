@@ -35,6 +35,9 @@ func BufferPool() mem.BufferPool { return bufferPool{} }
 //	above          grpc-go's pool, for percore's keeps none that are so large
 type bufferPool struct{}
 
+// keptBytesMax is the largest capacity that percore's pool keeps.
+const keptBytesMax = 1 << 20
+
 // small has buffers of two capacities; in between, rounding up would cost more than it
 // saves, as most of them are used once.
 var small = [...]smallPool{{bytes: 256}, {bytes: 1 << 10}}
@@ -50,7 +53,7 @@ var large = mem.DefaultBufferPool()
 // Get returns a buffer of the given length.
 func (bufferPool) Get(length int) *[]byte {
 	switch {
-	case length > pool.ClassBytesMax:
+	case length > keptBytesMax:
 		return large.Get(length)
 	case length > small[1].bytes:
 		return pool.GetBytes(length)
@@ -63,7 +66,7 @@ func (bufferPool) Get(length int) *[]byte {
 // Put takes a buffer back. Its capacity tells where it is from.
 func (bufferPool) Put(b *[]byte) {
 	switch n := cap(*b); {
-	case n > pool.ClassBytesMax:
+	case n > keptBytesMax:
 		large.Put(b)
 	case n > small[1].bytes:
 		pool.PutBytes(b)

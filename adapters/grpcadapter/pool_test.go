@@ -24,7 +24,7 @@ func TestBufferPoolLengths(t *testing.T) {
 			t.Errorf("Get(%d): got %d bytes", n, len(*b))
 		}
 		pooled := 0
-		if !mem.IsBelowBufferPoolingThreshold(n) && n <= pool.ClassBytesMax {
+		if !mem.IsBelowBufferPoolingThreshold(n) && n <= keptBytesMax {
 			pooled = 1
 		}
 		if got := inUse() - before.BuffersInUse; got != pooled {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // requestBody is the body of a request of the fast path: the bytes that came with the header, and those

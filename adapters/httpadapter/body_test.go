@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // post is the header of a request with a body of n bytes.

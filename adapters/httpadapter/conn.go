@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/moving"
-	"github.com/percore/percore/loop"
 )
 
 // conn is a connection of percore's as net/http and the user see it: one object from
@@ -263,7 +263,7 @@ func (w *waker) OffLoop() {}
 // visitLoop looks for connections on c's loop that have something to read, for a worker that has no
 // other to serve.
 func (c *conn) visitLoop() {
-	if l := c.Conn.Loop(); l != nil {
+	if l := (*loop.Loop)(c.Conn.Loop()); l != nil {
 		l.Visit()
 	}
 }

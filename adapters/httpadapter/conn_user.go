@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/loop"
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/pool"
 )
 

@@ -18,8 +18,8 @@ import (
 	"testing"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
 // aWay reads some bytes of a hijacked connection: at least one, or it returns an error.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
-	"github.com/percore/percore/loop"
+	"github.com/percore/percore/internal/loop"
 )
 
 // exchange is a request of the fast path and its answer: the http.ResponseWriter that the handler

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // startFast is start with the fast path.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // TestFastPathSoak has many clients do all at once that a client may do: plain requests, pipelines,

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/loop"
+	"github.com/percore/percore/internal/loop"
 )
 
 // The fast path over TLS. Requests are read from the *tls.Conn, and answers written to it; all the

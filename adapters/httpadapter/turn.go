@@ -10,9 +10,9 @@ import (
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/loop"
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // turn is the time that a worker gives to a connection: from its wake-up until it waits again, or

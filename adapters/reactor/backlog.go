@@ -4,7 +4,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // backlog is bytes that a socket has not taken yet: parts, in order, each in a buffer of the pool.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // Conn is a connection whose bytes go to a [Handler]. Write, WriteBuffer, Close, CloseAfterWrite,

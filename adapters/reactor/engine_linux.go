@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/loop"
+	"github.com/percore/percore/internal/loop"
 )
 
 // onGoroutines says that there are no loops of percore's.
@@ -17,7 +17,7 @@ const onGoroutines = false
 type engine struct{}
 
 // loopOf returns the loop that a connection is on.
-func (*engine) loopOf(c *percore.Conn) engineLoop { return engineLoop{c.Loop()} }
+func (*engine) loopOf(c *percore.Conn) engineLoop { return engineLoop{(*loop.Loop)(c.Loop())} }
 
 // engineLoop is a loop. It is comparable.
 type engineLoop struct{ *loop.Loop }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
 // figuresNow returns the figures that percore.ReadStats has of this package, by name and reason.

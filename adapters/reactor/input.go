@@ -3,7 +3,7 @@ package reactor
 import (
 	"io"
 
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // The bytes that Data doesn't use are in Conn.unused, which is nil if there are none. A few of them

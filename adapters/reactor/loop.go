@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/loop"
 )
 
 // readBytes is the size of a loop's buffers: the one that it reads into, and the one that a

@@ -3,8 +3,8 @@ package reactor
 import (
 	"testing"
 
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // children are the processes of single tests' own.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
 // TestSendingWays: no way to write overtakes the bytes that are still to be sent.

@@ -4,6 +4,7 @@ import (
 	"net"
 	"runtime"
 
+	engpool "github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/pool"
 )
 
@@ -69,7 +70,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 // WriteBuffer is Write of b's bytes without copying them, for a message that goes to many
 // connections: each that has to wait for its peer holds a reference to b meanwhile. The bytes must
 // not be changed any more. The caller keeps its own reference.
-func (c *Conn) WriteBuffer(b *pool.Buffer) error {
+func (c *Conn) WriteBuffer(b *pool.Buffer) error { return c.writeShared((*engpool.Buffer)(b)) }
+
+func (c *Conn) writeShared(b *engpool.Buffer) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := b.Bytes()
@@ -224,7 +227,7 @@ func (c *Conn) sendLocked(p, q []byte) {
 }
 
 // sendSharedLocked is sendLocked for the bytes of a shared buffer.
-func (c *Conn) sendSharedLocked(b *pool.Buffer, p []byte) {
+func (c *Conn) sendSharedLocked(b *engpool.Buffer, p []byte) {
 	n, err, full := c.trySendLocked(p, nil)
 	if err != nil {
 		c.sendFailedLocked(err)

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // Server is connections, from any number of listeners, that have one handler. Make it with New. Its
@@ -277,7 +277,7 @@ func (s *Server) Broadcast(p []byte) {
 			defer l.engine.Release()
 			defer b.Release()
 			for _, c := range l.conns {
-				if errors.Is(c.WriteBuffer(b), ErrWriteBufferFull) {
+				if errors.Is(c.writeShared(b), ErrWriteBufferFull) {
 					c.end(askClose, ErrWriteBufferFull)
 				}
 			}

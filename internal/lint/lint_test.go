@@ -56,21 +56,25 @@ type layer struct {
 }
 
 // layers is the import direction: adapters → root → {loop, zerocopy, pool} →
-// internal. The programs on top may use everything below, and nothing uses them.
+// internal/{loop, zerocopy, pool} → the rest of internal. The programs on top may use everything
+// below, and nothing uses them.
 var layers = []layer{
+	{"internal/loop", []string{"internal"}},
+	{"internal/zerocopy", []string{"internal"}},
+	{"internal/pool", []string{"internal"}},
 	{"internal", nil},
-	{"loop", []string{"internal"}},
+	{"loop", []string{"internal/loop"}},
 	{"zerocopy", []string{"internal"}},
-	{"pool", []string{"internal"}},
-	{".", []string{"loop", "zerocopy", "pool", "internal"}},
-	{"adapters/httpadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
-	{"adapters/grpcadapter", []string{".", "loop", "zerocopy", "pool", "internal"}},
-	{"adapters/reactor", []string{".", "loop", "pool", "internal"}},
+	{"pool", []string{"internal/pool"}},
+	{".", []string{"loop", "zerocopy", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal"}},
+	{"adapters/httpadapter", []string{".", "pool", "internal/loop", "internal/pool", "internal"}},
+	{"adapters/grpcadapter", []string{".", "pool"}},
+	{"adapters/reactor", []string{".", "pool", "internal/loop", "internal/pool", "internal"}},
 	{"adapters/wsadapter", []string{".", "internal"}},
 	{"handover", []string{".", "internal"}},
-	{"debug", []string{".", "loop", "zerocopy", "pool", "internal"}},
-	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool", "internal"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "internal", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "debug", "handover", "metrics/prometheus"}},
+	{"debug", []string{".", "loop"}},
+	{"metrics/prometheus", []string{".", "loop"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "debug", "handover", "metrics/prometheus"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -175,7 +179,7 @@ var homes = map[string]string{
 	"github.com/HdrHistogram/hdrhistogram-go": "cmd/percore/internal/bench/latency/latency.go",
 	"github.com/prometheus/client_golang":     "metrics/prometheus/collector.go",
 	"github.com/schollz/progressbar/v3":       "cmd/percore/bench.go",
-	"github.com/valyala/bytebufferpool":       "pool/growable.go",
+	"github.com/valyala/bytebufferpool":       "internal/pool/growable.go",
 	"github.com/valyala/fasthttp":             "cmd/percore/internal/bench/target/fasthttp.go",
 	"go.uber.org/goleak":                      "internal/testnet/main.go",
 	"golang.org/x/term":                       "cmd/percore/bench.go",
@@ -339,12 +343,12 @@ var kernelEpoll = regexp.MustCompile(`EPOLL|^Epoll`)
 // offers it the calls, and tests may look behind both.
 func epollHasOneHome(t *testing.T, tr *tree) {
 	for _, f := range tr.files {
-		if f.isTest() || f.name == "loop/poller_linux.go" || isIn(f.dir(), "internal/sys") {
+		if f.isTest() || f.name == "internal/loop/poller_linux.go" || isIn(f.dir(), "internal/sys") {
 			continue
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok && kernelEpoll.MatchString(id.Name) {
-				t.Errorf("%s: %s: only loop/poller_linux.go deals with epoll; give it a method for what is needed", tr.at(id.Pos()), id.Name)
+				t.Errorf("%s: %s: only internal/loop/poller_linux.go deals with epoll; give it a method for what is needed", tr.at(id.Pos()), id.Name)
 			}
 			return true
 		})

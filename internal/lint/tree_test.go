@@ -178,7 +178,7 @@ func (tr *tree) byDir() map[string][]*goFile {
 func (f *goFile) dir() string { return path.Dir(f.name) }
 
 // stem is the file's name without the ending of its kind: "poller_linux" for
-// loop/poller_linux.go and for loop/poller_linux_test.go.
+// internal/loop/poller_linux.go and for internal/loop/poller_linux_test.go.
 func (f *goFile) stem() string {
 	return strings.TrimSuffix(strings.TrimSuffix(path.Base(f.name), ".go"), "_test")
 }

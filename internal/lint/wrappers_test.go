@@ -8,7 +8,7 @@ import (
 
 // carriers are types that embed a connection and through which no bytes of one go.
 var carriers = map[string]string{
-	"zerocopy.conn": "an end of one transfer, beside its owner",
+	"internal/zerocopy.conn": "an end of one transfer, beside its owner",
 
 	"adapters/httpadapter/internal/probe.tcpConn": "a connection in memory that plays scripts",
 	"adapters/httpadapter/internal/probe.tlsConn": "the same",

@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/loop"
 )
 
 func init() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/zerocopy"
 )
 
 // castagnoli is the polynomial that processors have an instruction for.
@@ -134,9 +135,9 @@ func wantDeclined(t testing.TB, n int64, handled bool, err error) {
 }
 
 // since returns how many bytes went each way since before.
-func since(before Stats) Stats {
-	now := ReadStats()
-	return Stats{
+func since(before zerocopy.Stats) zerocopy.Stats {
+	now := zerocopy.ReadStats()
+	return zerocopy.Stats{
 		SendfileBytes: now.SendfileBytes - before.SendfileBytes,
 		SpliceBytes:   now.SpliceBytes - before.SpliceBytes,
 		CopiedBytes:   now.CopiedBytes - before.CopiedBytes,
@@ -166,6 +167,6 @@ func begin(t testing.TB, what string, transfer func() (int64, bool, error)) <-ch
 
 // pipesInUse returns how many pipes are lent.
 func pipesInUse() int {
-	s := ReadStats()
+	s := zerocopy.ReadStats()
 	return s.PipesOpen - s.PipesIdle
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // FuzzModel runs programs of random operations on buffers and on a model of them:

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/race"
-	"github.com/percore/percore/pool"
 )
 
 func TestUseAfterRelease(t *testing.T) {

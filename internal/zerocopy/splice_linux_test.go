@@ -15,6 +15,7 @@ import (
 	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/pipes"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/zerocopy"
 )
 
 // pipeBytes is the capacity of a pipe.
@@ -43,10 +44,10 @@ func TestSplice(t *testing.T) {
 				src.in.Write(data)
 				src.in.Close()
 			}()
-			before := ReadStats()
+			before := zerocopy.ReadStats()
 			n, handled, err := Splice(raw(t, dst.in), raw(t, src.out), -1)
 			wantTransfer(t, n, handled, err, int64(size))
-			if got := since(before); got != (Stats{SpliceBytes: uint64(size)}) {
+			if got := since(before); got != (zerocopy.Stats{SpliceBytes: uint64(size)}) {
 				t.Errorf("counted: got %+v, want %d bytes by splice, none copied", got, size)
 			}
 			wantArrival(t, dst.in, arriving, data)
@@ -170,10 +171,10 @@ func TestSpliceDeclines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dst, src := c.dst(t), c.src(t)
-			before := ReadStats()
+			before := zerocopy.ReadStats()
 			n, handled, err := Splice(raw(t, dst), raw(t, src), 10)
 			wantDeclined(t, n, handled, err)
-			if got := since(before); got != (Stats{}) {
+			if got := since(before); got != (zerocopy.Stats{}) {
 				t.Errorf("counted: got %+v, want nothing moved", got)
 			}
 			wantUntouched(t, src)
@@ -261,7 +262,7 @@ func TestSpliceFailsAtTheDestination(t *testing.T) {
 				src.in.Write(data)
 				close(fed)
 			}()
-			out, in, before := raw(t, dst.in), raw(t, src.out), ReadStats()
+			out, in, before := raw(t, dst.in), raw(t, src.out), zerocopy.ReadStats()
 			done := begin(t, "Splice", func() (int64, bool, error) { return Splice(out, in, -1) })
 			testnet.Eventually(t, "the destination is full", func() bool {
 				return since(before).SpliceBytes > 0 && pipesInUse() == 1
@@ -272,7 +273,7 @@ func TestSpliceFailsAtTheDestination(t *testing.T) {
 			if r.n == 0 || !r.handled || !ok || why.End != Destination || why.Err != c.want {
 				t.Errorf("got %+v, want some bytes and %v, of the destination", r, c.want)
 			}
-			if s := ReadStats(); s.PipesOpen != 0 {
+			if s := zerocopy.ReadStats(); s.PipesOpen != 0 {
 				t.Errorf("got %d pipes open, %d of them idle, want that one closed", s.PipesOpen, s.PipesIdle)
 			}
 			if c.want == os.ErrDeadlineExceeded {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 const mebi = 1 << 20

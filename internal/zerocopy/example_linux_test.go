@@ -8,7 +8,7 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/percore/percore/zerocopy"
+	"github.com/percore/percore/internal/zerocopy"
 )
 
 // One direction of a proxy: the bytes go from connection to connection in the kernel, if
@@ -50,7 +50,7 @@ func forward(to, from *net.TCPConn) (int64, error) {
 	return n + m, err
 }
 
-// Several slices by one system call. Where the socket's buffer is full, Write of the
+// Several slices with one system call. Where the socket's buffer is full, Write of the
 // RawConn waits for room and calls again, for the slices that are left.
 func ExampleWritev() {
 	from, to := pair()
@@ -60,7 +60,6 @@ func ExampleWritev() {
 		log.Fatal(err)
 	}
 	slices := [][]byte{[]byte("several "), []byte("slices, "), []byte("one call")}
-	before := zerocopy.ReadStats()
 	var werr error
 	err = raw.Write(func(fd uintptr) bool {
 		_, werr = zerocopy.Writev(int(fd), &slices)
@@ -71,18 +70,8 @@ func ExampleWritev() {
 	}
 	from.Close()
 	received, err := io.ReadAll(to)
-	after := zerocopy.ReadStats()
-	fmt.Printf("%s %v, %d bytes by writev\n", received, err, after.WritevBytes-before.WritevBytes)
-	// Output: several slices, one call <nil>, 24 bytes by writev
-}
-
-// The counters for a page about the state of the program.
-func ExampleReadStats() {
-	s := zerocopy.ReadStats()
-	fmt.Println("bytes by sendfile:", s.SendfileBytes)
-	fmt.Println("bytes by splice:  ", s.SpliceBytes)
-	fmt.Println("copied bytes:     ", s.CopiedBytes)
-	fmt.Printf("pipes:             %d open, %d of them idle\n", s.PipesOpen, s.PipesIdle)
+	fmt.Printf("%s %v\n", received, err)
+	// Output: several slices, one call <nil>
 }
 
 // pair returns the two ends of a connection.

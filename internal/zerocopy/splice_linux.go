@@ -45,7 +45,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 // megabyte each. While Splice waits for src it holds nothing: no pipe, no buffer.
 //
 // Between sockets, small messages that follow each other, of up to 4 KiB, are copied,
-// which is cheaper; [Stats] counts them.
+// which is cheaper; they are counted.
 //
 // At a mark of TCP urgent data in a src that is a [Stream], Splice stops
 // ([ErrUnfinished]) instead of waiting there.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // mustPanic calls f and fails the test unless it panics with a message that

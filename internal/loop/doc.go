@@ -1,0 +1,38 @@
+// Package loop is percore's engine: it waits for descriptors to become ready,
+// on as many loops as the load needs, and wakes the goroutines that use them.
+// Its public face is github.com/percore/percore/loop.
+//
+// A loop knows readiness, never bytes. It polls epoll for events, marks the descriptors
+// they belong to as ready and wakes the goroutines that wait for that; the goroutine
+// that called Read then makes the system call itself, into its own slice, on its own
+// core. That keeps every loop iteration short: a busy connection costs its loop no
+// more than one event per wake-up, so it can't starve the others.
+//
+// The parts, in the order in which an event meets them:
+//
+//	poller   the kernel's side: epoll and the eventfd (poller_linux.go is the
+//	         only file that names EPOLL*)
+//	Loop     polls, dispatches to FDs, runs submitted tasks
+//	FD       a stream descriptor with the semantics of package net: blocking
+//	         calls, deadlines, close from anywhere
+//	half     one direction of an FD: readiness and the goroutine that waits (a table there)
+//	wheel    the deadlines of a loop's descriptors
+//	Group    the loops of a process, and when they end
+//
+// [Loop.NewFD] gives a stream socket blocking calls, deadlines and readiness callbacks;
+// [AcceptPoller] waits for sockets that listen. Errors are raw: there is no *net.OpError
+// around them.
+//
+// # Waiting
+//
+// By default no thread of the engine ever sleeps in epoll_wait. A loop's epoll descriptor is
+// itself handed to the Go runtime's poller, which is an epoll too: when one of
+// the loop's descriptors becomes ready the epoll descriptor becomes readable,
+// the runtime wakes the loop's goroutine, and that polls without blocking.
+// See [Strategy] for the alternative and docs/decisions for the measurements.
+//
+// # Platforms
+//
+// The engine needs Linux. Elsewhere the package compiles and [NewGroup] fails
+// with [errors.ErrUnsupported]; AcceptPoller is there on Linux only.
+package loop

@@ -1,0 +1,188 @@
+package loop
+
+import (
+	"context"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+)
+
+// Counts is the work of a loop, or the sums over several. All except Descriptors only grow. They
+// are read one after the other, not in one instant, and reading them holds up neither a loop nor
+// a call on a descriptor.
+//
+// The more events there are for each wake-up, the less an event costs.
+type Counts struct {
+	Descriptors int    // descriptors registered now
+	Registered  uint64 // descriptors registered ever; of these, Registered-Descriptors are gone
+	Wakeups     uint64 // times a loop was woken from waiting
+	Events      uint64 // readiness events taken from the kernel
+	Deadlines   uint64 // deadlines of descriptors that came while they were set; not those set to a time past
+
+	// A pass is a batch of events and the tasks that were submitted meanwhile. In it the loop
+	// runs readiness callbacks ([FD.OnReadable]) and tasks ([Loop.Submit]), one after the other,
+	// and nothing else of the loop's happens until they return. The rest of a pass, which wakes
+	// goroutines, is not timed.
+
+	CallbackTime time.Duration // all the time that callbacks and tasks took
+	LongestPass  time.Duration // the longest that those of one pass took; among several loops, the longest of all
+	SlowPasses   uint64        // passes whose callbacks and tasks took SlowPass or more
+}
+
+// SlowPass is the time from which a pass counts as slow. All connections of a loop wait for as
+// long, and Go's scheduler gives a goroutine no more at a stretch.
+const SlowPass = 10 * time.Millisecond
+
+// LoopStats is the work of one loop since its group was made.
+type LoopStats struct {
+	Loop int // its index in the group
+	Counts
+}
+
+// Stats is the work of a [Group]. An uneven spread over the loops shows in the descriptors and
+// the events of each; that later loops of a group have none is meant so: see [Group.Place].
+type Stats struct {
+	Group    string // the group's name: see Config.Name
+	Strategy string // "nested" or "thread"
+	Loops    int    // loops in the group, started or not
+	Counts          // sums over the group's loops
+
+	PerLoop []LoopStats // of the loops that have started, in order of their index
+}
+
+// ProcessStats is the work of all groups of the process.
+type ProcessStats struct {
+	Counts         // sums over all groups, ended ones included
+	Groups []Stats // those that have not ended, in order of their making
+}
+
+// groups are the groups of the process. The lock is for making, ending and counting groups.
+var groups struct {
+	sync.Mutex
+	all   []*Group // whose loops have not ended
+	ended Counts   // sums over the others
+}
+
+// ReadStats returns the work of all groups. It may be called at any time by any goroutine, and
+// takes some 20 ns for each loop.
+func ReadStats() ProcessStats {
+	groups.Lock()
+	defer groups.Unlock()
+	s := ProcessStats{Counts: groups.ended}
+	for _, g := range groups.all {
+		stats := g.Stats()
+		s.Counts.add(stats.Counts)
+		if !g.over() {
+			s.Groups = append(s.Groups, stats)
+		}
+	}
+	return s
+}
+
+// Stats returns the group's work.
+func (g *Group) Stats() Stats {
+	s := Stats{Group: g.name, Strategy: g.config.Strategy.String(), Loops: len(g.loops)}
+	for i, l := range g.loops {
+		if l.started.Load() {
+			n := l.counts()
+			s.PerLoop = append(s.PerLoop, LoopStats{Loop: i, Counts: n})
+			s.Counts.add(n)
+		}
+	}
+	return s
+}
+
+// over reports whether the group has lost its last reference. Its loops may still be ending.
+func (g *Group) over() bool { return g.refs.Load() == 0 }
+
+// enlist names g and counts it from now on. Names are unique among the groups that are not over,
+// so that figures of two groups don't mix.
+func (g *Group) enlist() {
+	groups.Lock()
+	defer groups.Unlock()
+	base := g.config.Name
+	if base == "" {
+		base = "group"
+	}
+	g.name = base
+	for i := 2; slices.ContainsFunc(groups.all, func(o *Group) bool { return o.name == g.name && !o.over() }); i++ {
+		g.name = base + "-" + strconv.Itoa(i)
+	}
+	groups.all = append(groups.all, g)
+}
+
+// delist is for a group whose loops have ended.
+func (g *Group) delist() {
+	groups.Lock()
+	defer groups.Unlock()
+	groups.ended.add(g.Stats().Counts)
+	groups.all = slices.DeleteFunc(groups.all, func(o *Group) bool { return o == g })
+}
+
+// add adds the counts of other loops.
+func (c *Counts) add(o Counts) {
+	c.Descriptors += o.Descriptors
+	c.Registered += o.Registered
+	c.Wakeups += o.Wakeups
+	c.Events += o.Events
+	c.Deadlines += o.Deadlines
+	c.CallbackTime += o.CallbackTime
+	c.LongestPass = max(c.LongestPass, o.LongestPass)
+	c.SlowPasses += o.SlowPasses
+}
+
+// counts returns the loop's work. Descriptors are read before Registered, so that they are never
+// more.
+func (l *Loop) counts() Counts {
+	return Counts{
+		Descriptors:  l.Descriptors(),
+		Registered:   l.registered.Load(),
+		Wakeups:      l.wakeups.Load(),
+		Events:       l.events.Load(),
+		Deadlines:    l.timers.fired.Load(),
+		CallbackTime: time.Duration(l.calls.time.Load()),
+		LongestPass:  time.Duration(l.calls.longest.Load()),
+		SlowPasses:   l.calls.slow.Load(),
+	}
+}
+
+// beginCalls is called before each callback and each task, on the loop's goroutine.
+//
+// With the first of a pass the goroutine loses its profiler labels until the end of the pass, or
+// goroutines that callbacks start would inherit them.
+func (l *Loop) beginCalls() {
+	if l.calls.began.Load() == 0 {
+		l.calls.began.Store(monotime.Now())
+		pprof.SetGoroutineLabels(context.Background())
+	}
+}
+
+// endCalls is called at the end of each pass, on the loop's goroutine.
+func (l *Loop) endCalls() {
+	began := l.calls.began.Load()
+	if began == 0 {
+		return
+	}
+	took := monotime.Now() - began
+	l.calls.began.Store(0)
+	l.calls.time.Add(took)
+	if took > l.calls.longest.Load() {
+		l.calls.longest.Store(took)
+	}
+	if took >= int64(SlowPass) {
+		l.calls.slow.Add(1)
+	}
+	pprof.SetGoroutineLabels(l.labels)
+}
+
+// profilerLabels are the labels of the loop's goroutine: in a CPU profile or a dump of goroutines
+// they tell the loops apart. Without labels of its own it would have those of the goroutine that
+// was the first to need the loop.
+func (l *Loop) profilerLabels() context.Context {
+	return pprof.WithLabels(context.Background(),
+		pprof.Labels("percore_group", l.group.name, "percore_loop", strconv.Itoa(l.index)))
+}

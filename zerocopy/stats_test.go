@@ -1,0 +1,43 @@
+package zerocopy_test
+
+import (
+	"testing"
+
+	"github.com/percore/percore/internal/fastpath"
+	"github.com/percore/percore/zerocopy"
+)
+
+// TestReadStats: each figure is that of its own counter.
+func TestReadStats(t *testing.T) {
+	before := zerocopy.ReadStats()
+	fastpath.SendfileBytes.Add(1)
+	fastpath.SpliceBytes.Add(2)
+	fastpath.CopiedBytes.Add(3)
+	fastpath.WritevBytes.Add(4)
+	fastpath.WritevCalls.Add(5)
+	want := before
+	want.SendfileBytes++
+	want.SpliceBytes += 2
+	want.CopiedBytes += 3
+	want.WritevBytes += 4
+	want.WritevCalls += 5
+	if got := zerocopy.ReadStats(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestFeatures: a feature that is switched off is reported so, with the reason, and no other.
+func TestFeatures(t *testing.T) {
+	defer fastpath.Splice.Force(false)()
+	defer fastpath.Writev.Force(true)()
+	on := make(map[string]bool)
+	for _, f := range zerocopy.Features() {
+		on[f.Name] = f.On
+		if f.On != (f.WhyOff == "") {
+			t.Errorf("%s: got on %t and the reason %q, want a reason exactly if it is off", f.Name, f.On, f.WhyOff)
+		}
+	}
+	if splice, ok := on["splice"]; splice || !ok || !on["writev"] || len(on) != len(fastpath.All) {
+		t.Errorf("with splice off and writev on: got %v", on)
+	}
+}
