@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/net/nettest"
 
@@ -34,7 +33,6 @@ type variant struct {
 var variants = []variant{
 	{name: "thread", loops: loop.Config{Strategy: loop.Thread}},
 	{name: "pinned", loops: loop.Config{Strategy: loop.Thread, Pin: true}},
-	{name: "busypoll", loops: loop.Config{BusyPoll: 100 * time.Microsecond}},
 	{name: "oneloop", loops: loop.Config{Loops: 1}},
 	{name: "manyloops", loops: loop.Config{Loops: 7}},
 	{name: "leastloaded", config: percore.ListenConfig{LeastLoaded: true}},

@@ -15,12 +15,12 @@ type Strategy uint8
 const (
 	// Nested parks the loop's goroutine in the Go runtime's own poller. No thread is held while
 	// the loop waits, and no processor is handed over when it wakes. The default.
-	Nested = Strategy(engine.Nested)
+	Nested Strategy = Strategy(engine.Nested)
 
 	// Thread gives each loop a goroutine that blocks in epoll_pwait(2), and with it a thread. It
 	// is as cheap as Nested while there are always many events, and more expensive while there
 	// are few: after each wait the thread has to get a processor back from the scheduler.
-	Thread = Strategy(engine.Thread)
+	Thread Strategy = Strategy(engine.Thread)
 )
 
 // String returns the strategy's name, "nested" or "thread".
@@ -54,12 +54,6 @@ type Config struct {
 	// goroutines that the loop wakes still run anywhere.
 	Pin bool
 
-	// BusyPoll is for how long, at most a second, a loop that found no event looks again before
-	// it waits; 0 means not at all. While it looks it yields to every other goroutine. It buys
-	// latency on a connection that is answered quickly with CPU time; a loop that finds nothing
-	// looks for shorter and shorter.
-	BusyPoll time.Duration
-
 	// Name is the group's name in [Stats], and in CPU profiles, where the label percore_group has
 	// it. "" means "group"; the default group is called "default". If another group in use has
 	// the name, "-2" or a higher number is added.
@@ -80,7 +74,7 @@ type Group engine.Group
 // and on anything but Linux. Call Close when no listener or dialer will be given the group any more.
 func NewGroup(c Config) (*Group, error) {
 	g, err := engine.NewGroup(engine.Config{
-		Loops: c.Loops, Strategy: engine.Strategy(c.Strategy), Pin: c.Pin, BusyPoll: c.BusyPoll, Name: c.Name,
+		Loops: c.Loops, Strategy: engine.Strategy(c.Strategy), Pin: c.Pin, Name: c.Name,
 	})
 	return (*Group)(g), err
 }

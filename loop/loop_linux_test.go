@@ -41,7 +41,6 @@ func TestConfig(t *testing.T) {
 		"Loops":    {Loops: -1},
 		"Strategy": {Strategy: loop.Thread + 1},
 		"Pin":      {Pin: true},
-		"BusyPoll": {BusyPoll: time.Hour},
 	} {
 		if g, err := loop.NewGroup(c); g != nil || err == nil || !strings.Contains(err.Error(), "Config."+want) {
 			t.Errorf("%+v: got %v, %v, want nil and an error about %s", c, g, err, want)

@@ -11,16 +11,16 @@ import (
 // connection.
 //
 // The more events there are for each wake-up, the less an event costs.
+//
+// A pass is a batch of events and the tasks that were submitted meanwhile. In it the loop runs
+// readiness callbacks and tasks, one after the other, and does nothing else until they return. The
+// rest of a pass, which wakes goroutines, is not timed.
 type Counts struct {
 	Descriptors int    // connections now
 	Registered  uint64 // connections ever; of these, Registered-Descriptors are gone
 	Wakeups     uint64 // times a loop was woken from waiting
 	Events      uint64 // readiness events taken from the kernel
 	Deadlines   uint64 // deadlines that came while they were set; not those set to a time past
-
-	// A pass is a batch of events and the tasks that were submitted meanwhile. In it the loop
-	// runs readiness callbacks and tasks, one after the other, and does nothing else until they
-	// return. The rest of a pass, which wakes goroutines, is not timed.
 
 	CallbackTime time.Duration // all the time that callbacks and tasks took
 	LongestPass  time.Duration // the longest that those of one pass took; among several loops, the longest of all

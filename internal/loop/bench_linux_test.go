@@ -19,7 +19,6 @@ var benchmarkEngines = []struct {
 	{"nested", Config{Loops: 2}, true},
 	{"nested-alone", Config{Loops: 2}, false},
 	{"thread", Config{Loops: 2, Strategy: Thread}, true},
-	{"busy", Config{Loops: 2, BusyPoll: 50 * time.Microsecond}, true},
 }
 
 func benchmarkGroup(b *testing.B, config Config, company bool) *Group {

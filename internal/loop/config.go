@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"time"
 )
 
 // Strategy says how a loop waits for events. It changes nothing else.
@@ -53,25 +52,15 @@ type Config struct {
 	// anywhere.
 	Pin bool
 
-	// BusyPoll is for how long a loop that found no event goes on looking
-	// before it waits, at the most; 0 means not at all. While it looks it
-	// yields to every other goroutine. It buys latency on a connection that is
-	// answered quickly with CPU time; a loop that finds nothing looks
-	// for shorter and shorter.
-	BusyPoll time.Duration
-
 	// Name is the group's name in [Stats] and in profiles, whose label percore_group has it.
 	// "" means "group"; the group of percore.Listen is called "default". If another group in
 	// use has the name, "-2", or a higher number, is added.
 	Name string
 }
 
-// Limits of [Config]. A loop that has started costs two descriptors, a goroutine and
-// some 20 KiB; more loops than this is a mistake in the units.
-const (
-	loopsMax    = 1024
-	busyPollMax = time.Second
-)
+// loopsMax is the limit of Config.Loops. A loop that has started costs two descriptors, a goroutine
+// and some 20 KiB; more loops than this is a mistake in the units.
+const loopsMax = 1024
 
 // withDefaults checks c and fills in the defaults.
 func (c Config) withDefaults() (Config, error) {
@@ -82,8 +71,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("loop: Config.Strategy is %v; it must be Nested or Thread", c.Strategy)
 	case c.Pin && c.Strategy != Thread:
 		return c, errors.New("loop: Config.Pin needs Config.Strategy to be Thread; a nested loop has no thread to pin")
-	case c.BusyPoll < 0 || c.BusyPoll > busyPollMax:
-		return c, fmt.Errorf("loop: Config.BusyPoll is %v; it must be from 0 to %v", c.BusyPoll, busyPollMax)
 	}
 	if c.Loops == 0 {
 		c.Loops = runtime.GOMAXPROCS(0)

@@ -60,15 +60,11 @@ type offLoopHandler interface {
 // Callbacks are left to the loop's goroutine, except those of handlers that have a method OffLoop():
 // their OnReadable is called here. So the caller must not hold a lock that they take.
 //
-// With the strategy Thread and with busy-poll it does nothing.
+// With the strategy Thread it does nothing.
 func (l *Loop) Visit() (found bool) { return l.hosts() && l.visit(true) }
 
-// hosts reports whether the loop may have guests. With a thread of its own, or polling all the time,
-// it finds events soon itself.
-func (l *Loop) hosts() bool {
-	c := &l.group.config
-	return c.Strategy == Nested && c.BusyPoll == 0
-}
+// hosts reports whether the loop may have guests. With a thread of its own it finds events soon itself.
+func (l *Loop) hosts() bool { return l.group.config.Strategy == Nested }
 
 // visitUntilWoken visits the loop for a reader that is about to park on h. As long as the processors are
 // crowded it stays in line and visits the loop again, until an event has come for it or for another.

@@ -25,7 +25,6 @@ var engines = []struct {
 	{"nested", Config{}},
 	{"thread", Config{Strategy: Thread}},
 	{"pinned", Config{Strategy: Thread, Pin: true}},
-	{"busy", Config{BusyPoll: 100 * time.Microsecond}},
 }
 
 // onEveryEngine runs test as a subtest per engine, with a group of that many

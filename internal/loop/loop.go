@@ -7,7 +7,6 @@ import (
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/percore/percore/internal/invariants"
 )
@@ -62,10 +61,9 @@ type Loop struct {
 	guests guests
 
 	// owned by the loop's goroutine
-	running  []func()      // the tasks that are being run; empty between passes
-	deferred []func()      // functions of Defer, for the end of the poll under way
-	stopping bool          // set by the task that stop submits
-	busyPoll time.Duration // for how long to spin at present; adapts up to Config.BusyPoll
+	running  []func() // the tasks that are being run; empty between passes
+	deferred []func() // functions of Defer, for the end of the poll under way
+	stopping bool     // set by the task that stop submits
 
 	// atomic
 	wakeups, events atomic.Uint64
@@ -112,7 +110,7 @@ type delivery struct {
 // newLoop makes a loop that has not started: it has no goroutine, no descriptors and
 // next to no memory.
 func newLoop(g *Group, index int) *Loop {
-	l := &Loop{group: g, index: index, busyPoll: g.config.BusyPoll}
+	l := &Loop{group: g, index: index}
 	l.ownPass, l.ledPass = l.pass, l.passLed
 	return l
 }
@@ -307,9 +305,6 @@ func (l *Loop) pass(uintptr) (done bool) {
 		if l.poll() {
 			continue
 		}
-		if l.group.config.BusyPoll > 0 && l.spin() {
-			continue
-		}
 		f := l.sole
 		l.sole = nil // do not keep a closed descriptor alive
 		return l.releasePoll(f)
@@ -452,21 +447,3 @@ func (l *Loop) runQueue() bool {
 
 // taskQueueKept is the largest task queue that is reused, in tasks: 8 KiB.
 const taskQueueKept = 1024
-
-// spin looks for events for as long as the busy-poll time at present allows,
-// yielding in between, and reports whether one came. Success doubles the time
-// up to the configured one; failure halves it down to a sixteenth, so that an
-// idle loop does not burn a processor.
-func (l *Loop) spin() bool {
-	maxSpin := l.group.config.BusyPoll
-	for start := time.Now(); time.Since(start) < l.busyPoll; {
-		runtime.Gosched()
-		if n, _ := l.poller.poll(&l.caught.events); n > 0 {
-			l.dispatch(n)
-			l.busyPoll = min(2*l.busyPoll, maxSpin)
-			return true
-		}
-	}
-	l.busyPoll = max(l.busyPoll/2, maxSpin/16)
-	return false
-}

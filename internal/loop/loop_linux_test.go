@@ -583,24 +583,6 @@ func TestSubmitBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// Looking for events before it waits is to cost an idle loop less and less.
-func TestBusyPollAdapts(t *testing.T) {
-	const most = 800 * time.Microsecond
-	g := newTestGroup(t, Config{Loops: 1, BusyPoll: most})
-	l := g.Loop(0)
-	spin := make(chan time.Duration, 1)
-	testnet.Eventually(t, "the busy-poll time of an idle loop is shorter", func() bool {
-		settle(t, l)
-		time.Sleep(2 * most) // often enough for it to find nothing, and halve it
-		l.Submit(func() { spin <- l.busyPoll })
-		got := testnet.Receive(t, "a task", spin)
-		if got < most/16 {
-			t.Errorf("busy-poll time of an idle loop: got %v, want %v or more", got, most/16)
-		}
-		return got < most
-	})
-}
-
 // A callback or a task that ends its goroutine, as testing.T's FailNow does, ends
 // neither the loop nor what the loop had found with it.
 func TestGoexit(t *testing.T) {

@@ -40,7 +40,7 @@ const (
 // except f, whose goroutine it has just woken. It reports whether to wait on resume; then another
 // goroutine polls, or none needs to.
 func (l *Loop) releasePoll(f *FD) bool {
-	if f == nil || l.descriptors.Load() != 1 || l.group.config.Strategy != Nested || l.group.config.BusyPoll > 0 {
+	if f == nil || l.descriptors.Load() != 1 || l.group.config.Strategy != Nested {
 		return false
 	}
 	checkOwner(&l.owner, ownedByLoop)

@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
@@ -141,10 +140,8 @@ func (a *Arm) setOption(option string) error {
 		a.Engine.NetBuffers = true
 	case "loops":
 		a.Engine.Loops, err = strconv.Atoi(value)
-	case "busypoll":
-		a.Engine.BusyPoll, err = time.ParseDuration(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, fasthttp, reactor, thread, pin, leastloaded, mptcp, netbuffers, loops=N and busypoll=DURATION", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, fasthttp, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
 	}
 	return err
 }

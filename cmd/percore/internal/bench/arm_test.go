@@ -4,13 +4,12 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,nginx")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,nginx")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,10 +19,10 @@ func TestParseArms(t *testing.T) {
 		{Name: "net", Engine: target.Engine{Name: "net"}},
 		{Name: "net#2", Engine: target.Engine{Name: "net"}},
 		{
-			Name: "percore+thread+pin+loops=4+busypoll=50us+leastloaded+mptcp+netbuffers",
+			Name: "percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers",
 			Engine: target.Engine{
 				Name: "percore", Thread: true, Pin: true, Loops: 4,
-				BusyPoll: 50 * time.Microsecond, LeastLoaded: true, MPTCP: true, NetBuffers: true,
+				LeastLoaded: true, MPTCP: true, NetBuffers: true,
 			},
 		},
 		{Name: "percore+adapter", Engine: target.Engine{Name: "percore", Adapter: true}},
@@ -47,7 +46,6 @@ func TestParseArmsErrors(t *testing.T) {
 		"net+thread":                `unknown option "thread": net has adapter only`,
 		"percore+fast":              `unknown option "fast"`,
 		"percore+loops=many":        "invalid syntax",
-		"percore+busypoll=10":       "missing unit",
 		"net+fastpath":              `unknown option "fastpath": net has adapter only`,
 		"percore+reactor+fastpath":  "reactor is neither an adapter's nor fasthttp's",
 		"percore+fastpath+fasthttp": "fasthttp has no adapter",

@@ -29,7 +29,7 @@ func listen(e Engine) (net.Listener, error) {
 
 // listen opens a percore listener with options.
 func (e Engine) listen(network, addr string) (net.Listener, error) {
-	c := loop.Config{Loops: e.Loops, Pin: e.Pin, BusyPoll: e.BusyPoll}
+	c := loop.Config{Loops: e.Loops, Pin: e.Pin}
 	if e.Thread {
 		c.Strategy = loop.Thread
 	}

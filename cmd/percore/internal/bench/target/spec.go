@@ -106,13 +106,12 @@ type Engine struct {
 	Reactor bool `json:"reactor,omitempty"`
 
 	// The rest is for EnginePercore; the zero value is percore.Listen's.
-	Loops       int           `json:"loops,omitempty"`
-	Thread      bool          `json:"thread,omitempty"` // loop.Thread instead of loop.Nested
-	Pin         bool          `json:"pin,omitempty"`
-	BusyPoll    time.Duration `json:"busyPoll,omitempty"`
-	LeastLoaded bool          `json:"leastLoaded,omitempty"`
-	MPTCP       bool          `json:"mptcp,omitempty"`
-	NetBuffers  bool          `json:"netBuffers,omitempty"` // percore.ListenConfig.NetBuffers
+	Loops       int  `json:"loops,omitempty"`
+	Thread      bool `json:"thread,omitempty"` // loop.Thread instead of loop.Nested
+	Pin         bool `json:"pin,omitempty"`
+	LeastLoaded bool `json:"leastLoaded,omitempty"`
+	MPTCP       bool `json:"mptcp,omitempty"`
+	NetBuffers  bool `json:"netBuffers,omitempty"` // percore.ListenConfig.NetBuffers
 }
 
 // The engines there are.
