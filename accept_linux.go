@@ -14,23 +14,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
 )
 
-// acceptor is where Accept takes connections from: the listener's sockets, or
-// one of them. There is no goroutine behind it and no queue: the goroutine that
-// calls Accept waits until one of the sockets is readable and calls accept4
-// itself. Connections that are not accepted stay in the kernel's backlog, where
-// they are bounded, and where a successor that got the sockets finds them.
+// acceptor is where Accept takes connections from: the listener's sockets, or one of them. There is
+// no goroutine behind it and no queue: the goroutine that calls Accept waits until one of the
+// sockets is readable and calls accept4 itself. Connections that are not accepted stay in the
+// kernel's backlog, where they are bounded, and where a successor that got the sockets finds them.
 type acceptor struct {
 	listener *listener
 	ready    *loop.AcceptPoller // of sockets
 	sockets  []int              // descriptors, the listener's
 	first    int                // the index of sockets[0] among the listener's
 	gate     loop.Gate          // look, made once
-	arrivals arrivals           // with a ProxyProtocol: connections that have left the backlog
+	pending  pendingConns       // whose PROXY headers are awaited, or have come
 
 	// atomic; for Settled
 	waiting     atomic.Int32  // goroutines in Accept that have no connection yet
@@ -48,27 +49,39 @@ func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
 	return a, nil
 }
 
-// After a failure for lack of resources Accept waits this long before it tries
-// again: doubling, as net/http does, so that a short dip costs little and a long
-// one no CPU time. The user is told once per period.
+// When resources are lacking Accept waits this long before it tries again: doubling, as net/http
+// does, so that a short shortage costs little time and a long one no CPU time. The user is told once
+// per period.
 const (
 	backoffMin   = 5 * time.Millisecond
 	backoffMax   = time.Second
 	reportPeriod = time.Minute
 )
 
+// shortage is an error that passes: Accept waits and tries again.
+type shortage struct{ error }
+
 // accept waits for a connection.
 func (a *acceptor) accept() (*Conn, error) {
+	// The connection needs the loops, also if the listener, which holds them too, is closed
+	// meanwhile.
+	if !a.listener.group.Retain() {
+		return nil, net.ErrClosed
+	}
+	defer a.listener.group.Release()
 	delay := time.Duration(0)
 	for {
-		c, backoff, err := a.try()
+		c, err := a.try()
+		lack, isLack := err.(shortage)
 		switch {
-		case c == nil && err == nil:
+		case c != nil:
+			return c, nil
+		case err == nil:
 			continue // it was refused
-		case !backoff:
-			return c, err
+		case !isLack:
+			return nil, err
 		}
-		a.listener.reportBackoff(err)
+		a.listener.reportBackoff(lack.error)
 		delay = min(max(2*delay, backoffMin), backoffMax)
 		if err := a.ready.Backoff(delay); err != nil {
 			return nil, err
@@ -76,8 +89,8 @@ func (a *acceptor) accept() (*Conn, error) {
 	}
 }
 
-// withNetBuffers makes a netConn of c. Where descriptors or memory are lacking c waits for
-// them, as the connections in the backlog do. It fails if the listener is closed meanwhile.
+// withNetBuffers makes a netConn of c. When descriptors or memory are lacking c waits for them, as
+// the connections in the backlog do. It fails if the listener is closed meanwhile.
 func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
 	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
 		tc, err := c.sock.netHalf()
@@ -91,57 +104,54 @@ func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
 	}
 }
 
-// try waits for a connection. backoff says that there is one, or was, and err why
-// it can't be had now. Without c and err the connection was refused.
-func (a *acceptor) try() (c *Conn, backoff bool, err error) {
+// try waits for a connection. Without a connection and an error it was refused, or its PROXY header
+// has yet to come.
+func (a *acceptor) try() (*Conn, error) {
 	var (
 		from  unix.RawSockaddrAny
 		index int
 		nfd   int
 		errno = syscall.EAGAIN // until there is a connection, or an error
 	)
-	// The connection needs the loops, also if the listener, which holds them too,
-	// is closed in between.
-	if !a.listener.group.Retain() {
-		return nil, false, net.ErrClosed
-	}
-	defer a.listener.group.Release()
+	l := a.listener
 	a.beginWaiting()
-	admission := a.listener.admission
-	err = a.ready.WaitGated(a.gate, func(i int, r loop.Readiness) bool {
-		if !admission.acquire() {
-			return false // the gate is shut by now
+	err := a.ready.WaitGated(a.gate, func(i int, r loop.Readiness) bool {
+		if !l.limits.Acquire() {
+			return false // the gate is already shut
 		}
-		from = unix.RawSockaddrAny{} // unixAddr relies on it
+		from = unix.RawSockaddrAny{} // sockaddr.NetAddr relies on it
 		index = i
 		nfd, errno = sys.Accept4(a.sockets[i], &from)
 		if errno == syscall.EAGAIN && r&loop.Hangup != 0 {
 			errno = syscall.EINVAL // a unix socket that was shut down; a TCP one says so itself
 		}
 		if errno != 0 {
-			admission.release()
+			l.limits.Release()
 		} else {
-			a.waiting.Add(-1) // here: no other goroutine looks at the gate before
+			a.waiting.Add(-1) // now: no other goroutine looks at the gate until we return
 		}
 		if isSkipped(errno) {
-			a.listener.countSkipped(errno)
+			l.countSkipped(errno)
 			errno = syscall.EAGAIN
 		}
 		return errno != syscall.EAGAIN
 	})
 	if errno != 0 {
-		a.waiting.Add(-1) // before takeArrival: settled looks at the queues first
+		a.waiting.Add(-1) // before takePending: settled looks at the queues first
 	}
-	if err != nil {
-		return nil, false, err
+	switch {
+	case err != nil:
+		return nil, err
+	case errno == syscall.EAGAIN:
+		return a.takePending(), nil
+	case isBroken(errno):
+		return nil, os.NewSyscallError("accept4", errno)
+	case errno != 0:
+		return nil, shortage{os.NewSyscallError("accept4", errno)}
+	case l.proxy != nil:
+		return a.takeProxied(nfd, index, &from)
 	}
-	if errno == syscall.EAGAIN {
-		return a.takeArrival(), false, nil
-	}
-	if errno != 0 {
-		return nil, !isBroken(errno), os.NewSyscallError("accept4", errno)
-	}
-	return a.take(nfd, index, &from)
+	return a.take(nfd, index, &from, nil)
 }
 
 // beginWaiting counts a goroutine that waits for a connection from now on.
@@ -155,83 +165,77 @@ func (a *acceptor) beginWaiting() {
 	}
 }
 
-// take makes a connection of nfd, which has a place, and which it owns. Its results are try's.
-func (a *acceptor) take(nfd, index int, from *unix.RawSockaddrAny) (c *Conn, backoff bool, err error) {
-	if a.listener.proxy != nil {
-		return a.takeProxied(nfd, index, from)
-	}
-	return a.takeFrom(nfd, index, from, proxyproto.Header{})
-}
-
-// takeFrom makes a connection with the addresses in h, if there are any.
-func (a *acceptor) takeFrom(nfd, index int, from *unix.RawSockaddrAny, h proxyproto.Header) (c *Conn, backoff bool, err error) {
+// take makes a connection of nfd, which has a slot, and which it owns. client is its PROXY header;
+// nil if there was none. Without a connection and an error the user didn't want it.
+func (a *acceptor) take(nfd, index int, from *unix.RawSockaddrAny, client *proxyproto.Header) (*Conn, error) {
 	l := a.listener
 	var local, remote netip.AddrPort
-	if l.admission.asks() || l.admission.tells() {
-		local, remote = clientAddrPorts(nfd, from, h)
-	}
-	if l.admission.asks() && !l.admits(nfd, local, remote) {
-		return nil, false, nil
-	}
-	c, err = newConn(a.loopFor(index), nfd, l.connOptions, from)
-	if err != nil {
-		l.admission.closed(local, remote)
-		return nil, true, err
-	}
-	c.sock.setClient(h)
-	l.count(countAccepted)
-	return c, false, nil
-}
-
-// admits asks the user about a connection, and closes it unless it is wanted.
-func (l *listener) admits(nfd int, local, remote netip.AddrPort) (wanted bool) {
-	defer func() { // also if the user's function panics
-		if !wanted {
+	if l.limits.WantsAddrs() {
+		local, remote = addrPorts(nfd, from, client)
+		refuse := func() {
 			sys.Close(nfd)
-			l.admission.release()
+			l.limits.Release()
 		}
-	}()
-	return l.admission.admits(local, remote)
+		if !l.limits.Admit(local, remote, refuse) {
+			return nil, nil
+		}
+	}
+	c, err := newConn(a.loopFor(index), nfd, l.connOptions, from)
+	if err != nil {
+		l.limits.Closed(local, remote)
+		return nil, shortage{err}
+	}
+	if client != nil {
+		c.sock.setClient(client)
+	}
+	l.counts.Add(accepting.Accepted)
+	return c, nil
 }
 
-// socketAddrs returns the two addresses of a socket that was accepted from an address.
-func socketAddrs(nfd int, from *unix.RawSockaddrAny) (local, remote netip.AddrPort) {
-	peer := parseAddr(from)
-	return addrPortOf(localAddrOf(nfd)), peer.addrPort()
+// addrPorts returns the addresses of a connection that was accepted from an address, or those in its
+// PROXY header.
+func addrPorts(nfd int, from *unix.RawSockaddrAny, client *proxyproto.Header) (local, remote netip.AddrPort) {
+	if client != nil {
+		if l, r := client.Addrs(); l != nil {
+			return sockaddr.AddrPort(l), sockaddr.AddrPort(r)
+		}
+	}
+	peer := sockaddr.Of(from)
+	return sockaddr.AddrPort(sockaddr.Local(nfd)), peer.AddrPort()
 }
 
-// look is the gate of Accept: there may be a connection that has left the backlog; as many may be open
-// as there are; or the listener may be paused.
+// look is the gate of Accept: a connection that has left the backlog may be waiting; as many
+// connections may be open as are allowed; or the listener may be paused.
 func (a *acceptor) look() loop.GateState {
 	l := a.listener
 	switch {
-	case a.arrivals.hasReady() || l.adopted.hasReady():
+	case a.pending.hasReady() || l.adopted.hasReady():
 		return loop.GateDone
 	case l.isPaused():
 		a.lastPause.Store(l.pauses.Load())
 		return loop.GateShut
-	case !l.admission.hasRoom():
+	case !l.limits.HasRoom():
 		return loop.GateShut
 	}
 	return loop.GateOpen
 }
 
-// takeArrival returns a connection that has left the backlog before, or nil if it is gone: another
-// call of Accept has it, or the user did not want it.
-func (a *acceptor) takeArrival() *Conn {
-	w := a.arrivals.next()
-	if w == nil {
-		w = a.listener.adopted.next()
+// takePending returns a connection that has left the backlog before, or nil if it is gone: another
+// call of Accept has it, or the user didn't want it.
+func (a *acceptor) takePending() *Conn {
+	p := a.pending.next()
+	if p == nil {
+		p = a.listener.adopted.next()
 	}
-	if w == nil {
+	if p == nil {
 		return nil
 	}
-	return w.take()
+	return p.take()
 }
 
-// loopFor returns the loop for a connection from the socket with the given index. If
-// each loop has a thread, and a socket, that is the socket's loop: the kernel has
-// chosen both. Otherwise the group places the connection.
+// loopFor returns the loop for a connection from the socket with the given index. If each loop has a
+// thread, and a socket, that is the socket's loop: the kernel has chosen both. Otherwise the group
+// places the connection.
 func (a *acceptor) loopFor(index int) *loop.Loop {
 	l := a.listener
 	if !l.leastLoaded && l.group.Strategy() == loop.Thread && len(l.sockets) == l.group.Len() {
@@ -248,9 +252,9 @@ func (l *listener) place() *loop.Loop {
 	return l.group.Place()
 }
 
-// isSkipped reports whether an error of accept4 is about one connection, which is
-// lost, and the next may be fine: it was aborted, or the error is one of the
-// "already-pending network errors on the new socket" of accept(2).
+// isSkipped reports whether an error of accept4 is about one connection, which is lost, and the next
+// may be fine: it was aborted, or the error is one of the "already-pending network errors on the new
+// socket" of accept(2).
 func isSkipped(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.EINTR, syscall.ECONNABORTED, syscall.EPROTO,
@@ -260,29 +264,22 @@ func isSkipped(errno syscall.Errno) bool {
 	return false
 }
 
-// count adds 1 to a counter of the listener's, and to that of the process.
-func (l *listener) count(c acceptCounter) {
-	l.counts[c].Add(1)
-	acceptTotals[c].Add(1)
-}
-
 // countSkipped counts a connection that was lost. A call that was interrupted has lost none.
 func (l *listener) countSkipped(errno syscall.Errno) {
 	switch errno {
 	case syscall.EINTR:
 	case syscall.ECONNABORTED:
-		l.count(countSkippedAborted)
+		l.counts.Add(accepting.SkippedAborted)
 	case syscall.EPROTO:
-		l.count(countSkippedProtocol)
+		l.counts.Add(accepting.SkippedProtocol)
 	default:
-		l.count(countSkippedNetwork)
+		l.counts.Add(accepting.SkippedNetwork)
 	}
 }
 
-// isBroken reports whether an error of accept4 says that the socket does not listen: it was shut
-// down. Accept backs off after an error that is neither skipped nor broken: EMFILE, ENFILE,
-// ENOBUFS, ENOMEM; EPERM of a firewall; and errors of future kernels, on which Accept must not
-// spin.
+// isBroken reports whether an error of accept4 says that the socket doesn't listen: it was shut
+// down. Accept backs off after an error that is neither skipped nor broken: EMFILE, ENFILE, ENOBUFS,
+// ENOMEM; EPERM of a firewall; and errors of future kernels, on which Accept must not spin.
 func isBroken(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.EBADF, syscall.EFAULT, syscall.EINVAL, syscall.ENOTSOCK:
@@ -291,10 +288,10 @@ func isBroken(errno syscall.Errno) bool {
 	return false
 }
 
-// reportBackoff counts, and tells the user once per period. It does so on a
-// goroutine of its own, since the user may close the listener.
+// reportBackoff counts, and tells the user once per period. It does so on a goroutine of its own,
+// since the user may close the listener.
 func (l *listener) reportBackoff(err error) {
-	l.count(countBackoff)
+	l.counts.Add(accepting.Backoffs)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := time.Now(); now.Sub(l.mu.reported) >= reportPeriod {
@@ -303,8 +300,8 @@ func (l *listener) reportBackoff(err error) {
 	}
 }
 
-// warnAcceptError is the default of ListenConfig.OnAcceptError. It names the listener,
-// since a program may have several and the error is about the process.
+// warnAcceptError is the default of ListenConfig.OnAcceptError. It names the listener, since a
+// program may have several, while the error is about the process.
 func (l *listener) warnAcceptError(err error) {
 	slog.Warn("percore: accepting connections is put off; the listener recovers by itself",
 		"network", l.network, "address", l.addr.String(), "error", err)
@@ -338,7 +335,7 @@ func (r rawListener) Control(f func(fd uintptr)) error {
 	return nil
 }
 
-// Read fails: a listening socket can't be read, and package net says so thus.
+// Read fails: a listening socket can't be read, and this is package net's error.
 func (r rawListener) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
 
 // Write fails as Read does.

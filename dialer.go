@@ -238,7 +238,7 @@ func (d *Dialer) netDialer() *net.Dialer {
 // takeOver makes a Conn of package net's connection. That one is closed if it fails, and
 // otherwise unless keep is set.
 func (d *Dialer) takeOver(network string, nc net.Conn, keep bool) (*Conn, error) {
-	c, err := d.adopt(network, nc, keep)
+	c, err := d.fromNet(network, nc, keep)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Addr: nc.RemoteAddr(), Err: err}
 	}

@@ -27,14 +27,14 @@ func (d *Dialer) release() {
 	}
 }
 
-// adopt makes a Conn of a duplicate of nc's descriptor, and closes nc unless keep is set
+// fromNet makes a Conn of a duplicate of nc's descriptor, and closes nc unless keep is set
 // and it succeeds: package net gives no descriptor away. The duplicate is the same open
 // file, with all that was set on it, connected as before; what closing nc undoes
 // is the registration with the runtime's poller.
 //
 // It fails if the process is out of descriptors or memory, and then the peer sees a
 // connection that is closed at once.
-func (d *Dialer) adopt(network string, nc net.Conn, keep bool) (c *Conn, err error) {
+func (d *Dialer) fromNet(network string, nc net.Conn, keep bool) (c *Conn, err error) {
 	defer func() {
 		if !keep || err != nil {
 			nc.Close()

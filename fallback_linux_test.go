@@ -45,8 +45,8 @@ func isListener(ln net.Listener) bool {
 	return ok
 }
 
-// TestEngineNetAdmission: a listener's rules hold without the engine.
-func TestEngineNetAdmission(t *testing.T) {
+// TestEngineNetLimits: a listener's rules hold without the engine.
+func TestEngineNetLimits(t *testing.T) {
 	testnet.NoLeaks(t)
 	captureLog(t)
 	closed := make(chan netip.AddrPort, 10)

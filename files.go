@@ -1,13 +1,99 @@
 package percore
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
+
+	"github.com/percore/percore/internal/netfallback"
 )
 
-// checkFile fails unless the socket of files[index], at addr, can be one of a
-// listener with the sockets of the files before it, of which the first is at first.
+// FileListener returns a listener on a copy of f, a listening socket that was inherited or made by a
+// service manager. It fails with net.FileListener's errors. The caller still owns f. Closing the
+// listener does not remove the file of a unix socket.
+//
+// Accepted connections get TCP_NODELAY and keep-alive as package net sets them: the options are set
+// on the listening socket, and stay there.
+//
+// If a listener has several sockets ([Listener.Files]), pass all of them to FileListeners.
+func FileListener(f *os.File) (net.Listener, error) {
+	var lc ListenConfig
+	return lc.FileListener(f)
+}
+
+// FileListener is the function FileListener with lc's options; Control, ReusePort and
+// SetMultipathTCP come too late for it.
+func (lc *ListenConfig) FileListener(f *os.File) (net.Listener, error) {
+	return lc.FileListeners(f)
+}
+
+// FileListeners is [FileListener] for several files: one listener on copies of their sockets, as
+// [Listener.Files] of a predecessor returns them. The caller still owns the files. All must listen
+// on the same address, and no two may be the same socket; otherwise FileListeners fails with an
+// error that names the file, and keeps nothing.
+//
+// The number of files need not be that of the loops.
+//
+// Where percore is package net (off Linux, build tag percore_net), Close closes connections that
+// were accepted from one of several sockets and are waiting for a call of Accept.
+func FileListeners(files ...*os.File) (net.Listener, error) {
+	var lc ListenConfig
+	return lc.FileListeners(files...)
+}
+
+// FileListeners is the function FileListeners with lc's options; Control, ReusePort and
+// SetMultipathTCP come too late for it.
+func (lc *ListenConfig) FileListeners(files ...*os.File) (net.Listener, error) {
+	if len(files) == 0 {
+		return nil, fileOpError(nil, errors.New("no files"))
+	}
+	if i := slices.Index(files, nil); i >= 0 {
+		return nil, fileError(files, i, fileOpError(nil, os.ErrInvalid))
+	}
+	if engineIsNet() {
+		sockets, err := lc.netSockets(files)
+		if err != nil {
+			return nil, err
+		}
+		return lc.fallback(sockets), nil
+	}
+	impl, err := lc.fileListener(files)
+	if err != nil {
+		return nil, err
+	}
+	return newListener(impl), nil
+}
+
+// netSockets returns package net's listeners on copies of the files' sockets.
+func (lc *ListenConfig) netSockets(files []*os.File) (all []netfallback.Socket, err error) {
+	for i, f := range files {
+		nl, err := net.FileListener(f)
+		if err == nil {
+			all = append(all, nl.(netfallback.Socket))
+			err = checkFile(files, i, nl.Addr(), all[0].Addr())
+		}
+		if err != nil {
+			closeSockets(all)
+			return nil, fileError(files, i, err)
+		}
+	}
+	if err := lc.check(all[0].Addr().Network()); err != nil {
+		closeSockets(all)
+		return nil, err
+	}
+	return all, nil
+}
+
+func closeSockets(sockets []netfallback.Socket) {
+	for _, s := range sockets {
+		s.Close()
+	}
+}
+
+// checkFile fails unless the socket of files[index], at addr, can be one of a listener with the
+// sockets of the files before it, the first of which is at first.
 func checkFile(files []*os.File, index int, addr, first net.Addr) error {
 	if addr.Network() != first.Network() || addr.String() != first.String() {
 		return fileOpError(addr, fmt.Errorf("not on %s %s, as the first", first.Network(), first))
@@ -26,13 +112,12 @@ func sameFile(f, g *os.File) bool {
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
-// fileOpError is an error as net.FileListener's.
+// fileOpError returns an error like net.FileListener's.
 func fileOpError(addr net.Addr, err error) error {
 	return &net.OpError{Op: "file", Net: "file+net", Addr: addr, Err: err}
 }
 
-// fileError returns err, which is about files[index], with the name of the file,
-// unless there is only one.
+// fileError adds the name of files[index] to err, which is about it, unless it is the only file.
 func fileError(files []*os.File, index int, err error) error {
 	op, ok := err.(*net.OpError)
 	if !ok || len(files) == 1 {

@@ -15,16 +15,19 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// The sockets of a listener travel to a successor as files. All must travel: each
-// has a backlog of its own, and the kernel resets the connections in it when the
-// socket's last descriptor is closed (unless net.ipv4.tcp_migrate_req is 1).
+// The sockets of a listener move to a successor as files. All must move: each has a backlog of its
+// own, and the kernel resets the connections in it when the socket's last descriptor is closed (unless
+// net.ipv4.tcp_migrate_req is 1).
 
-// fileListener makes a listener of copies of the files' sockets, of which there is
-// at least one.
+// fileListener makes a listener of copies of the files' sockets; there is at least one.
 func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
-	l, err := lc.adoptFile(files[0])
+	l, err := lc.fromFile(files[0])
 	if err != nil {
 		return nil, fileError(files, 0, err)
+	}
+	if err := lc.check(l.addr.Network()); err != nil {
+		l.close()
+		return nil, err
 	}
 	for i := 1; i < len(files); i++ {
 		if err := l.addFile(lc, files, i); err != nil {
@@ -39,14 +42,13 @@ func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
 	return l, nil
 }
 
-// adoptFile makes a listener of the first file. Like addFile it returns errors of
-// type *net.OpError.
-func (lc *ListenConfig) adoptFile(f *os.File) (*listener, error) {
+// fromFile makes a listener of the first file. Like addFile it returns errors of type *net.OpError.
+func (lc *ListenConfig) fromFile(f *os.File) (*listener, error) {
 	nl, err := netFileListener(f)
 	if err != nil {
 		return nil, err
 	}
-	l, err := lc.adopt(nl.Addr().Network(), nl)
+	l, err := lc.fromNet(nl.Addr().Network(), nl)
 	if err != nil {
 		return nil, fileOpError(nl.Addr(), err)
 	}
@@ -58,8 +60,7 @@ func (lc *ListenConfig) adoptFile(f *os.File) (*listener, error) {
 	return l, nil
 }
 
-// netFileListener has package net say whether f is a socket that can be listened
-// on.
+// netFileListener asks package net whether f is a socket that can be listened on.
 func netFileListener(f *os.File) (net.Listener, error) {
 	nl, err := net.FileListener(f)
 	if err != nil {
@@ -72,8 +73,8 @@ func netFileListener(f *os.File) (net.Listener, error) {
 	return nl, nil
 }
 
-// addFile adds the socket of files[index], which must be another socket that
-// listens where the first does.
+// addFile adds the socket of files[index], which must be another one that listens where the first
+// does.
 func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error {
 	nl, err := netFileListener(files[index])
 	if err != nil {
@@ -95,11 +96,11 @@ func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error 
 	return nil
 }
 
-// kindOf returns the promises that reads on the connections of a listening socket can rely on.
+// kindOf returns what reads on the connections of a listening socket can rely on.
 func (l *listener) kindOf(socket int) loop.StreamKind {
 	proto, _ := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if proto != unix.IPPROTO_TCP {
-		return loop.Plain // of MPTCP, too, which an inherited socket may be
+		return loop.Plain // also of MPTCP, which an inherited socket may be
 	}
 	if !sys.IsPlainTCP(socket) {
 		l.connOptions.altered.Store(true)
@@ -107,8 +108,7 @@ func (l *listener) kindOf(socket int) loop.StreamKind {
 	return loop.TCP
 }
 
-// checkListens fails if the socket is a connection's, on which Accept would wait
-// forever.
+// checkListens fails if the socket is a connection, on which Accept would wait forever.
 func checkListens(socket int) error {
 	listens, errno := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if errno == 0 && listens == 0 {
@@ -117,9 +117,9 @@ func checkListens(socket int) error {
 	return nil
 }
 
-// files returns copies of the first n sockets, of all if n < 0. Their
-// descriptors stay non-blocking, also when they are asked for by Fd: the flag is
-// the socket's, and this listener's accept4 must not block either.
+// files returns copies of the first n sockets, or of all if n < 0. Their descriptors stay
+// non-blocking, and Fd doesn't change that: the flag is the socket's, and this listener's accept4 must
+// not block either.
 func (l *listener) files(n int) ([]*os.File, error) {
 	if n < 0 {
 		n = len(l.sockets)
@@ -155,9 +155,14 @@ func (l *listener) dup(index int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.network+":"+l.addr.String()+"->"), nil // net's name for it
 }
 
-// leaving is close's knowledge of a listener, a part of whose sockets may have
-// been handed over, to find out afterwards whether that is so.
-type leaving struct {
+// closeCheck finds out whether the port of a listener that is closed has changed hands without some of
+// its sockets.
+//
+// A program that hands over a listener with File, or with a copy that it makes in SyscallConn's
+// Control, as it does with package net, hands over one of the sockets. Neither method can know the
+// purpose of the copy. But if a socket listens at the address after Close, the port has changed hands
+// without the others.
+type closeCheck struct {
 	name   string // of the address
 	count  int    // sockets
 	addr   unix.RawSockaddrAny
@@ -165,41 +170,35 @@ type leaving struct {
 	v6only int
 }
 
-// leave returns nil if there is nothing to find out. It is called while the sockets
-// are open.
-//
-// A program that hands over a listener by File, or by a copy that it makes in
-// SyscallConn's Control, as it does with package net, hands over one of the sockets.
-// Neither method can know the purpose of the copy. But if, after Close, a socket listens
-// at the address, then the port has changed hands without the other sockets.
-func (l *listener) leave() *leaving {
+// closeCheck is called while the sockets are open. It returns nil if there is nothing to find out.
+func (l *listener) closeCheck() *closeCheck {
 	if len(l.sockets) < 2 || l.copied.all.Load() || !l.copied.some.Load() {
 		return nil
 	}
-	a := &leaving{name: l.addr.String(), count: len(l.sockets)}
+	c := &closeCheck{name: l.addr.String(), count: len(l.sockets)}
 	var errno syscall.Errno
-	if a.length, errno = sys.Getsockname(l.sockets[0], &a.addr); errno != 0 {
+	if c.length, errno = sys.Getsockname(l.sockets[0], &c.addr); errno != 0 {
 		return nil
 	}
-	a.v6only, _ = sys.GetsockoptInt(l.sockets[0], unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) // fails on IPv4
-	return a
+	c.v6only, _ = sys.GetsockoptInt(l.sockets[0], unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) // fails on IPv4
+	return c
 }
 
-// left reports the loss, if there is one. It is called when the sockets are closed.
-func (a *leaving) left() {
-	if a == nil || !a.listens() {
+// warn is called when the sockets are closed. It reports the loss, if there is one.
+func (c *closeCheck) warn() {
+	if c == nil || !c.listens() {
 		return
 	}
 	slog.Warn("percore: a listener was closed whose address is still listened on, but not by all of its sockets:"+
 		" connections that waited on the others were reset; hand all over, with Listener.Files and FileListeners",
-		"address", a.name, "sockets", a.count)
+		"address", c.name, "sockets", c.count)
 }
 
-// listens reports whether a socket listens at the address. Then, and only then,
-// bind(2) fails with EADDRINUSE on a socket with SO_REUSEADDR, which all that
-// belong to the port have: connections are no obstacle.
-func (a *leaving) listens() bool {
-	family := int(a.addr.Addr.Family)
+// listens reports whether a socket listens at the address. Then, and only then, bind(2) fails with
+// EADDRINUSE on a socket with SO_REUSEADDR, which all sockets of the port have: connections are no
+// obstacle.
+func (c *closeCheck) listens() bool {
+	family := int(c.addr.Addr.Family)
 	fd, errno := sys.Socket(family)
 	if errno != 0 {
 		return false
@@ -208,8 +207,8 @@ func (a *leaving) listens() bool {
 	if sys.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) != 0 {
 		return false
 	}
-	if family == unix.AF_INET6 && sys.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, a.v6only) != 0 {
+	if family == unix.AF_INET6 && sys.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, c.v6only) != 0 {
 		return false
 	}
-	return sys.Bind(fd, &a.addr, a.length) == syscall.EADDRINUSE
+	return sys.Bind(fd, &c.addr, c.length) == syscall.EADDRINUSE
 }

@@ -93,8 +93,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// accepting returns the listeners to call Accept on: ln, or one for each loop.
-func accepting(t testing.TB, ln *Listener, perLoop bool) []*Listener {
+// acceptFrom returns the listeners to call Accept on: ln, or one for each loop.
+func acceptFrom(t testing.TB, ln *Listener, perLoop bool) []*Listener {
 	t.Helper()
 	if !perLoop {
 		return []*Listener{ln}
@@ -132,7 +132,7 @@ func TestHandOver(t *testing.T) {
 			t.Fatalf("FileListeners: %v", err)
 		}
 		t.Cleanup(func() { heir.Close() })
-		for _, part := range accepting(t, heir.(*Listener), generation%3 == 0) {
+		for _, part := range acceptFrom(t, heir.(*Listener), generation%3 == 0) {
 			serving.Go(func() { testnet.ServeName(part, name) })
 		}
 		if err := ln.Close(); err != nil {
@@ -171,7 +171,7 @@ func TestFileListenersPlaceConnections(t *testing.T) {
 					clients = append(clients, testnet.Dial(t, ln))
 				}
 				servers := make(chan net.Conn, conns)
-				for _, part := range accepting(t, ln.(*Listener), perLoop) {
+				for _, part := range acceptFrom(t, ln.(*Listener), perLoop) {
 					go func() {
 						for {
 							c, err := part.Accept()

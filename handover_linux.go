@@ -12,8 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -62,7 +64,7 @@ func (s *sock) client() proxyproto.Header {
 		local := p.local.(*net.UnixAddr)
 		return proxyproto.Header{IsUnix: true, SourceName: remote.Name, DestinationName: local.Name}
 	}
-	return proxyproto.Header{Source: addrPortOf(p.remote), Destination: addrPortOf(p.local)}
+	return proxyproto.Header{Source: sockaddr.AddrPort(p.remote), Destination: sockaddr.AddrPort(p.local)}
 }
 
 // movingListener is a Listener for package handover.
@@ -126,7 +128,7 @@ func (l *listener) pause(paused bool) {
 func (l *listener) settled() bool {
 	all := l.acceptors()
 	for _, a := range all {
-		if !a.arrivals.isEmpty() {
+		if !a.pending.isEmpty() {
 			return false
 		}
 	}
@@ -149,18 +151,18 @@ func (l *listener) adoptConn(nfd int, m moving.ConnInfo) error {
 		sys.Close(nfd)
 		return err
 	}
-	l.admission.take()
+	l.limits.Force()
 	c, err := newConn(l.place(), nfd, l.served, from)
 	if err != nil {
-		l.admission.release()
+		l.limits.Release()
 		return err
 	}
-	w := &arrival{a: l.all, c: c, client: m.Client, options: l.connOptions, counter: countAdopted}
+	p := &pendingConn{a: l.all, c: c, client: m.Client, options: l.connOptions, counter: accepting.Adopted}
 	if m.Served {
-		w.options = l.served
+		p.options = l.served
 	}
-	c.sock.options = l.awaiting
-	if !l.adopted.adopt(w) {
+	c.sock.options = l.pending
+	if !l.adopted.addReady(p) {
 		c.Close()
 		return net.ErrClosed
 	}

@@ -14,11 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/testnet"
 )
 
-// onAdmissionListeners runs test with listeners on TCP and unix sockets.
-func onAdmissionListeners(t *testing.T, lc ListenConfig, test func(t *testing.T, ln *Listener)) {
+// onLimitedListeners runs test with listeners on TCP and unix sockets.
+func onLimitedListeners(t *testing.T, lc ListenConfig, test func(t *testing.T, ln *Listener)) {
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		t.Run(string(kind), func(t *testing.T) {
 			testnet.NoLeaks(t)
@@ -64,7 +65,7 @@ func mustAccept(t *testing.T, ln net.Listener) net.Conn {
 // TestMaxConns fills a listener: Accept waits until a connection is closed, by Close and only
 // once, and is ended by the deadline and by Close of the listener.
 func TestMaxConns(t *testing.T) {
-	onAdmissionListeners(t, ListenConfig{MaxConns: 2}, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, ListenConfig{MaxConns: 2}, func(t *testing.T, ln *Listener) {
 		for range 4 {
 			testnet.Dial(t, ln)
 		}
@@ -110,7 +111,7 @@ func TestMaxConns(t *testing.T) {
 // together, while more clients come and go than may be there at a time: none is forgotten.
 func TestMaxConnsOfAllSockets(t *testing.T) {
 	const maxConns, clients, rounds = 3, 12, 25
-	onAdmissionListeners(t, ListenConfig{MaxConns: maxConns, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, ListenConfig{MaxConns: maxConns, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
 		var open, most atomic.Int64
 		var served sync.WaitGroup
 		for _, from := range append(perLoop(t, ln), ln) {
@@ -162,7 +163,7 @@ func TestMaxConnsOfAllSockets(t *testing.T) {
 
 // A connection that is forgotten gives its place back.
 func TestMaxConnsForgotten(t *testing.T) {
-	onAdmissionListeners(t, ListenConfig{MaxConns: 1}, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, ListenConfig{MaxConns: 1}, func(t *testing.T, ln *Listener) {
 		testnet.Dial(t, ln)
 		testnet.Dial(t, ln)
 		if _, err := ln.Accept(); err != nil {
@@ -195,8 +196,8 @@ func TestMaxConnsNetBuffers(t *testing.T) {
 	}
 }
 
-// TestAdmissionMistakes has options that can't be meant.
-func TestAdmissionMistakes(t *testing.T) {
+// TestLimitMistakes has options that can't be meant.
+func TestLimitMistakes(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, c := range []struct {
 		lc            ListenConfig
@@ -241,13 +242,13 @@ func TestOnAccept(t *testing.T) {
 			closed++
 		},
 	}
-	onAdmissionListeners(t, lc, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, lc, func(t *testing.T, ln *Listener) {
 		asked, closed = 0, 0
 		for range 5 {
 			client := testnet.Dial(t, ln)
 			c := mustAccept(t, ln)
 			mu.Lock()
-			local, remote := addrPortOf(client.RemoteAddr()), addrPortOf(client.LocalAddr())
+			local, remote := sockaddr.AddrPort(client.RemoteAddr()), sockaddr.AddrPort(client.LocalAddr())
 			if n := open[pair{local, remote}]; n != 1 {
 				t.Errorf("%v to %v: got %d, want 1, in %v", remote, local, n, open)
 			}
@@ -286,7 +287,7 @@ func TestOnAcceptPanics(t *testing.T) {
 		}
 		panic("no")
 	}}
-	onAdmissionListeners(t, lc, func(t *testing.T, l *Listener) {
+	onLimitedListeners(t, lc, func(t *testing.T, l *Listener) {
 		ln, closes = l, false
 		accept := func() (panicked any, err error) {
 			defer func() { panicked = recover() }()

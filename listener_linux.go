@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
 )
@@ -25,27 +26,27 @@ type listener struct {
 	addr        net.Addr
 	group       *loop.Group // holds a reference
 	connOptions *connOptions
-	admission   *admission
-	proxy       *proxyRules  // nil: no headers are awaited
-	awaiting    *connOptions // of connections that Accept has not returned yet
-	served      *connOptions // of connections that another process has accepted and served
-	leastLoaded bool         // ListenConfig.LeastLoaded
-	netBuffers  bool         // Accept returns netConns
+	limits      *accepting.Limits     // nil: none
+	proxy       *accepting.ProxyRules // nil: no headers are awaited
+	pending     *connOptions          // of connections that Accept has not returned yet
+	served      *connOptions          // of connections that another process has accepted and served
+	leastLoaded bool                  // ListenConfig.LeastLoaded
+	netBuffers  bool                  // Accept returns netConns
 	report      func(error)
 	sockets     []int     // listening: one per loop, or one for all; closed by close
 	all         *acceptor // from all sockets
 
 	// atomic
-	counts acceptCounts
+	counts accepting.Counts
 	pauses atomic.Uint64 // calls of Pause and Resume: odd while the listener is paused
-	moving atomic.Bool   // package handover moves it, or has done so
-	moved  atomic.Bool   // it has done so
+	moving atomic.Bool   // package handover moves it, or has moved it
+	moved  atomic.Bool   // package handover has moved it
 	unlink atomic.Bool   // remove the unix socket's file on close
-	copied struct {      // the sockets that code outside has had a chance to copy
+	copied struct {      // the sockets that the user has had a chance to copy
 		some, all atomic.Bool
 	}
 
-	adopted arrivals // that another process has accepted
+	adopted pendingConns // accepted by another process
 
 	mu struct {
 		sync.Mutex
@@ -55,7 +56,7 @@ type listener struct {
 	}
 }
 
-// defaultGroup is the group of loops of listeners that don't bring their own.
+// defaultGroup is the group of listeners and dialers that have none of their own.
 var defaultGroup struct {
 	sync.Mutex
 	group *loop.Group
@@ -79,14 +80,14 @@ func acquireGroup(group *loop.Group) (*loop.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.group = group // its maker's reference is the caller's
+	d.group = group // the caller gets its first reference
 	return group, nil
 }
 
 func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*listener, error) {
 	// Package net resolves, checks and binds, and makes the errors. The first
-	// socket must not have SO_REUSEPORT while it is bound, or a port that is in
-	// use by another server of this kind would be shared instead of refused.
+	// socket must not have SO_REUSEPORT while it is bound: a port that another server of
+	// this kind uses would be shared instead of refused.
 	first, err := lc.netConfig(lc.control(lc.ReusePort)).Listen(ctx, network, address)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	if isUnix {
 		ul.SetUnlinkOnClose(false) // the file outlives package net's listener
 	}
-	l, err := lc.adopt(network, first)
+	l, err := lc.fromNet(network, first)
 	if err != nil {
 		if isUnix {
 			removeSocketFile(ul.Addr())
@@ -116,12 +117,12 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 	return l, nil
 }
 
-// netControl is the hook of a listener without the engine.
+// netControl returns the hook for a listener without the engine.
 func (lc *ListenConfig) netControl() func(string, string, syscall.RawConn) error {
 	return lc.control(lc.ReusePort)
 }
 
-// control is the hook that package net calls before it binds a socket.
+// control returns the hook that package net calls before it binds a socket.
 func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.RawConn) error {
 	if !reusePort {
 		return lc.Control
@@ -129,7 +130,7 @@ func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.Raw
 	return func(network, address string, c syscall.RawConn) error {
 		var errno syscall.Errno
 		err := c.Control(func(fd uintptr) {
-			if network != "unix" { // which knows no ports
+			if network != "unix" { // there are no ports
 				errno = sys.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 			}
 		})
@@ -146,8 +147,8 @@ func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.Raw
 	}
 }
 
-// adopt makes a listener of package net's, which it closes.
-func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error) {
+// fromNet makes a listener of package net's, which it closes.
+func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, error) {
 	group, err := acquireGroup((*loop.Group)(lc.Group))
 	if err != nil {
 		nl.Close()
@@ -164,26 +165,27 @@ func (lc *ListenConfig) adopt(network string, nl net.Listener) (*listener, error
 	if l.report == nil {
 		l.report = l.warnAcceptError
 	}
-	l.admission = lc.admission(l.wake)
-	l.connOptions = &connOptions{net: network, admission: l.admission}
-	l.proxy = lc.ProxyProtocol.rules(l.addr)
-	l.awaiting = &connOptions{net: network, admission: l.admission, quiet: true}
+	config := lc.accepting()
+	l.limits = config.Limits(&l.counts, l.wake)
+	l.proxy = config.ProxyRules(l.addr, &l.counts)
+	l.connOptions = &connOptions{net: network, limits: l.limits}
+	l.pending = &connOptions{net: network, limits: l.limits, quiet: true}
 	if err := l.add(lc, nl); err != nil {
 		group.Release()
 		return nil, err
 	}
 	l.connOptions.kind = l.kindOf(l.sockets[0])
-	l.served = &connOptions{net: network, admission: l.admission, kind: l.connOptions.kind, served: true}
-	l.served.altered.Store(true) // perhaps: the other process may have done anything to the sockets
+	l.served = &connOptions{net: network, limits: l.limits, kind: l.connOptions.kind, served: true}
+	l.served.altered.Store(true) // perhaps: the other process may have done anything to the socket
 	return l, nil
 }
 
 // bindReusePort binds a socket for each of the other loops to the address of the
 // first.
 //
-// The kernel may refuse the port to these though it gave it to the first, which has claimed less by
-// then: a connection made from the same port, say. With the sockets that it has the listener works
-// as one over a unix socket does; package net, which needs one only, would not fail here either.
+// The kernel may refuse them the port that it gave to the first, which asked for less: because of a
+// connection made from that port, for example. The listener then works with the sockets that it has,
+// as one over a unix socket does; package net, which needs only one, would not fail here either.
 func (l *listener) bindReusePort(lc *ListenConfig) error {
 	others := l.group.Len() - 1
 	if others == 0 {
@@ -211,7 +213,7 @@ func (l *listener) bindReusePort(lc *ListenConfig) error {
 	return nil
 }
 
-// inner returns the error in a net.OpError, for one that is wrapped again.
+// inner returns the error in a net.OpError, to wrap it again.
 func inner(err error) error {
 	if op, ok := err.(*net.OpError); ok {
 		return op.Err
@@ -219,7 +221,7 @@ func inner(err error) error {
 	return err
 }
 
-// add takes a socket over from package net's listener, which it closes.
+// add takes over the socket of package net's listener, which it closes.
 func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 	defer nl.Close()
 	fd, err := dupOf(nl.(syscall.Conn))
@@ -234,9 +236,8 @@ func (l *listener) add(lc *ListenConfig, nl net.Listener) error {
 }
 
 // setInherited sets on a listening socket the options that package net sets on every
-// connection: on Linux connections inherit them, so that accepting one costs no further
-// system calls. Like package net it lets the connections do without options that the kernel
-// refuses.
+// connection: on Linux connections inherit them, so accepting one costs no further system calls.
+// Like package net it ignores options that the kernel refuses.
 func (lc *ListenConfig) setInherited(fd int) {
 	_ = sys.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	keepAlive := lc.KeepAliveConfig
@@ -260,7 +261,7 @@ func (l *listener) open() (err error) {
 	return err
 }
 
-// wake makes all calls of Accept look again whether there is room.
+// wake makes all calls of Accept look again.
 func (l *listener) wake() {
 	for _, a := range l.acceptors() {
 		a.ready.Wake()
@@ -292,15 +293,15 @@ func (l *listener) close() {
 	for _, a := range l.acceptors() {
 		if a != nil {
 			a.ready.Close() // waits until no call uses the sockets
-			a.arrivals.close()
+			a.pending.close()
 		}
 	}
 	l.adopted.close()
-	leaving := l.leave()
+	check := l.closeCheck()
 	for _, fd := range l.sockets {
 		sys.Close(fd)
 	}
-	leaving.left()
+	check.warn()
 	l.group.Release()
 }
 
@@ -308,14 +309,14 @@ func (l *listener) close() {
 // abstract one.
 func removeSocketFile(addr net.Addr) {
 	if path := addr.String(); addr.Network() == "unix" && path != "" && path[0] != '@' {
-		_ = syscall.Unlink(path) // never a directory that is there by now, as os.Remove would
+		_ = syscall.Unlink(path) // not os.Remove, which would remove a directory of that name
 	}
 }
 
 // perLoop returns an acceptor for each socket. There is never more than one for a
-// socket: the kernel would wake all of them for each connection, and all but one in
-// vain. (EPOLLEXCLUSIVE is no remedy: an epoll set that is waited on by way of another
-// one does not count as woken, and the kernel goes on to the next.)
+// socket: the kernel would wake all of them for each connection, all but one of them for
+// nothing. (EPOLLEXCLUSIVE is no remedy: an epoll set that is waited on through another one
+// does not count as woken, and the kernel goes on to the next.)
 func (l *listener) perLoop() ([]*acceptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -341,16 +342,14 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() ListenerStats {
-	closed := l.connOptions.closed.Load() + l.awaiting.closed.Load() + l.served.closed.Load() // first: or more would seem closed than were opened
-	s := ListenerStats{
+	// Closed ones first, or more would seem to be closed than were opened.
+	closed := l.connOptions.closed.Load() + l.pending.closed.Load() + l.served.closed.Load()
+	return ListenerStats{
 		Network:     l.network,
 		Address:     l.addr.String(),
 		Group:       l.group.Name(),
 		Sockets:     len(l.sockets),
-		AcceptStats: l.counts.read(),
+		Open:        int(l.connOptions.opened.Load() + l.served.opened.Load() - closed),
+		AcceptStats: acceptStats(&l.counts),
 	}
-	l.admission.addTo(&s)
-	l.proxy.addTo(&s)
-	s.Open = int(l.connOptions.opened.Load() + l.served.opened.Load() - closed) // with and without MaxConns
-	return s
 }

@@ -6,37 +6,34 @@ import (
 	"context"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/percore/percore/internal/netfallback"
 )
 
 // listener is a listener of package net.
 type listener struct {
 	// immutable
-	network string
-	addr    net.Addr
-	sockets []streamListener
-	all     *acceptor
-	admits  *netListener // all.ready, if there is an admission
-
+	network    string
+	addr       net.Addr
+	all        *acceptor
 	netBuffers bool // Accept returns netConns
 
 	// atomic
 	unlink atomic.Bool // remove the unix socket's file on close
-
-	mu struct {
-		sync.Mutex
-		closed bool
-	}
+	closed atomic.Bool
 }
+
+// acceptor is where Accept takes connections from.
+type acceptor struct{ ready *netfallback.Listener }
 
 func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*listener, error) {
 	nl, err := lc.netConfig(lc.Control).Listen(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	l := lc.newListener(network, []streamListener{nl.(streamListener)})
+	l := lc.listenerOn(network, []netfallback.Socket{nl.(netfallback.Socket)})
 	l.unlink.Store(true)
 	return l, nil
 }
@@ -44,31 +41,22 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*l
 func (lc *ListenConfig) netControl() func(string, string, syscall.RawConn) error { return lc.Control }
 
 func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
-	all, err := netFileListeners(files)
+	sockets, err := lc.netSockets(files)
 	if err != nil {
 		return nil, err
 	}
-	return lc.newListener(all[0].Addr().Network(), all), nil
+	return lc.listenerOn(sockets[0].Addr().Network(), sockets), nil
 }
 
-func (lc *ListenConfig) newListener(network string, sockets []streamListener) *listener {
-	l := &listener{
+func (lc *ListenConfig) listenerOn(network string, sockets []netfallback.Socket) *listener {
+	addr := sockets[0].Addr()
+	return &listener{
 		network:    network,
-		addr:       sockets[0].Addr(),
-		sockets:    sockets,
-		admits:     lc.admit(sockets),
-		netBuffers: lc.NetBuffers && sockets[0].Addr().Network() == "tcp",
+		addr:       addr,
+		all:        &acceptor{netfallback.New(sockets, lc.accepting())},
+		netBuffers: lc.NetBuffers && addr.Network() == "tcp",
 	}
-	if l.admits != nil {
-		l.all = &acceptor{l.admits}
-	} else {
-		l.all = &acceptor{merge(sockets)}
-	}
-	return l
 }
-
-// acceptor is where Accept takes connections from.
-type acceptor struct{ ready streamListener }
 
 func (a *acceptor) accept() (*Conn, error) {
 	nc, err := a.ready.Accept()
@@ -81,57 +69,34 @@ func (a *acceptor) accept() (*Conn, error) {
 // withNetBuffers makes a netConn of c, whose two halves are the same.
 func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) { return &netConn{c.sock.tcp, c}, nil }
 
+// close closes the sockets, also if the Listener is one of several that PerLoop returned.
 func (l *listener) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.closed {
-		return // by one that PerLoop returned, or the one it was called on
+	if !l.closed.Swap(true) {
+		l.all.ready.SetUnlinkOnClose(l.unlink.Load())
+		l.all.ready.Close()
 	}
-	l.mu.closed = true
-	for _, socket := range l.sockets {
-		if ul, ok := socket.(*net.UnixListener); ok {
-			ul.SetUnlinkOnClose(l.unlink.Load())
-		}
-	}
-	l.all.ready.Close() // and the sockets
 }
 
 func (l *listener) rawConn(*holder) (syscall.RawConn, error) { return l.all.ready.SyscallConn() }
 
-// files returns copies of the first n sockets, of all if n < 0.
 func (l *listener) files(n int) ([]*os.File, error) {
 	if n < 0 {
-		n = len(l.sockets)
+		return l.all.ready.Files()
 	}
-	var files []*os.File
-	for _, socket := range l.sockets[:n] {
-		f, err := socket.File()
-		if err != nil {
-			for _, f := range files {
-				f.Close()
-			}
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	return files, nil
+	f, err := l.all.ready.File()
+	return []*os.File{f}, err
 }
 
 // perLoop returns one listener that accepts the connections that the one it is called on
 // accepts: there are no loops to have one each.
 func (l *listener) perLoop() ([]*acceptor, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mu.closed {
+	if l.closed.Load() {
 		return nil, net.ErrClosed
 	}
 	return []*acceptor{l.all}, nil
 }
 
-func (l *listener) stats() (s ListenerStats) {
-	if l.admits != nil {
-		l.admits.admission.addTo(&s)
-		l.admits.proxy.addTo(&s)
-	}
-	return s
+func (l *listener) stats() ListenerStats {
+	counts, open := l.all.ready.Counts()
+	return ListenerStats{Open: open, AcceptStats: acceptStats(counts)}
 }

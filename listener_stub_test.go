@@ -188,6 +188,35 @@ func TestStubInheritedListener(t *testing.T) {
 	})
 }
 
+// TestStubRefusesFiles: sockets that can't be one listener leave nothing open.
+func TestStubRefusesFiles(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("package net has no FileListener on Windows")
+	}
+	testnet.NoLeaks(t)
+	var files []*os.File
+	for range 2 {
+		one, err := listenKind(t, testnet.Unix).Files()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer one[0].Close()
+		files = append(files, one[0])
+	}
+	for name, files := range map[string][]*os.File{
+		"nothing":       nil,
+		"nil":           {files[0], nil},
+		"two addresses": files,
+		"the same":      {files[0], files[0]},
+	} {
+		ln, err := FileListeners(files...)
+		if err == nil {
+			ln.Close()
+			t.Errorf("%s: got a listener, want an error", name)
+		}
+	}
+}
+
 // TestStubEngineOptions gives options that concern the engine only.
 func TestStubEngineOptions(t *testing.T) {
 	testnet.NoLeaks(t)

@@ -65,16 +65,4 @@ func TestWrappers(t *testing.T) {
 		Own:      "Write",
 		Promoted: map[string]string{"the read half's": "Control Read"},
 	})
-	const counted = "only Close gives the place back, and only the addresses can be the PROXY header's"
-	const both = `CloseRead CloseWrite File Read ReadFrom SetDeadline SetReadBuffer SetReadDeadline SetWriteBuffer
-		SetWriteDeadline SyscallConn Write`
-	testnet.CheckMethods[*admittedTCP](t, testnet.MethodTable{
-		Own: "Close LocalAddr RemoteAddr",
-		Promoted: map[string]string{counted: both + ` MultipathTCP SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod
-			SetLinger SetNoDelay WriteTo`},
-	})
-	testnet.CheckMethods[*admittedUnix](t, testnet.MethodTable{
-		Own:      "Close LocalAddr RemoteAddr",
-		Promoted: map[string]string{counted: both + " ReadFromUnix ReadMsgUnix WriteMsgUnix WriteTo WriteToUnix"},
-	})
 }

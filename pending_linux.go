@@ -3,157 +3,250 @@
 package percore
 
 import (
+	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/sockaddr"
+	"github.com/percore/percore/internal/sys"
 )
 
-// arrivals are connections that are no longer in the kernel's backlog and that Accept has not returned
-// yet. An acceptor has those whose PROXY headers are awaited, and those whose headers have been read
-// since; a listener has those that another process has accepted:
+// pendingConns are connections that have left the kernel's backlog and that Accept has not returned
+// yet. An acceptor has those whose PROXY headers are awaited, or have come; a listener has those that
+// another process has accepted:
 //
 //	state      in       ends by
-//	awaited    awaited  its callback: the header is whole (received), or it is to be closed
+//	awaited    awaited  its callback: the header is whole (received), or the connection is to be closed
 //	received   ready    Accept, which asks the user
 //	adopted    ready    the same
 //	accepted   neither  the user
 //
-// Of the callback and the listener's Close, the one that takes a connection out of awaited decides
-// its fate. Close also closes those that are ready.
-type arrivals struct {
+// Both the callback and the listener's Close take a connection out of awaited; the one that does it
+// decides the outcome. Close also closes those that are ready.
+type pendingConns struct {
 	mu      sync.Mutex
-	awaited map[*arrival]struct{} // guarded by mu
-	ready   []*arrival            // guarded by mu; oldest first
-	closed  bool                  // guarded by mu
+	awaited map[*pendingConn]struct{} // guarded by mu
+	ready   []*pendingConn            // guarded by mu; oldest first
+	closed  bool                      // guarded by mu
 
 	readyCount atomic.Int32 // len(ready), for a look without mu
 }
 
-// add adds a connection whose header is awaited, unless the listener is closed.
-func (a *arrivals) add(w *arrival) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
+// addAwaited adds a connection whose header is awaited, unless the listener is closed.
+func (ps *pendingConns) addAwaited(p *pendingConn) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.closed {
 		return false
 	}
-	if a.awaited == nil {
-		a.awaited = make(map[*arrival]struct{})
+	if ps.awaited == nil {
+		ps.awaited = make(map[*pendingConn]struct{})
 	}
-	a.awaited[w] = struct{}{}
+	ps.awaited[p] = struct{}{}
 	return true
 }
 
-// adopt adds a connection that is ready, unless the listener is closed.
-func (a *arrivals) adopt(w *arrival) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
+// addReady adds a connection that is ready, unless the listener is closed.
+func (ps *pendingConns) addReady(p *pendingConn) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.closed {
 		return false
 	}
-	a.pushLocked(w)
+	ps.pushLocked(p)
 	return true
 }
 
-func (a *arrivals) pushLocked(w *arrival) {
-	a.ready = append(a.ready, w)
-	a.readyCount.Store(int32(len(a.ready)))
+func (ps *pendingConns) pushLocked(p *pendingConn) {
+	ps.ready = append(ps.ready, p)
+	ps.readyCount.Store(int32(len(ps.ready)))
 }
 
 // remove takes an awaited connection out, and reports whether it was there.
-func (a *arrivals) remove(w *arrival) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, ok := a.awaited[w]
-	delete(a.awaited, w)
+func (ps *pendingConns) remove(p *pendingConn) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	_, ok := ps.awaited[p]
+	delete(ps.awaited, p)
 	return ok
 }
 
 // received makes an awaited connection ready, and reports whether it was there.
-func (a *arrivals) received(w *arrival) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, ok := a.awaited[w]
+func (ps *pendingConns) received(p *pendingConn) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	_, ok := ps.awaited[p]
 	if ok {
-		delete(a.awaited, w)
-		a.pushLocked(w)
+		delete(ps.awaited, p)
+		ps.pushLocked(p)
 	}
 	return ok
 }
 
 // hasReady reports whether next would find a connection.
-func (a *arrivals) hasReady() bool { return a.readyCount.Load() > 0 }
+func (ps *pendingConns) hasReady() bool { return ps.readyCount.Load() > 0 }
 
 // next returns the next connection that is ready, or nil.
-func (a *arrivals) next() *arrival {
-	if !a.hasReady() {
+func (ps *pendingConns) next() *pendingConn {
+	if !ps.hasReady() {
 		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.ready) == 0 {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(ps.ready) == 0 {
 		return nil
 	}
-	w := a.ready[0]
-	a.ready[0] = nil
-	if a.ready = a.ready[1:]; len(a.ready) == 0 {
-		a.ready = nil // a burst's array is not kept
+	p := ps.ready[0]
+	ps.ready[0] = nil
+	if ps.ready = ps.ready[1:]; len(ps.ready) == 0 {
+		ps.ready = nil // a burst's array is not kept
 	}
-	a.readyCount.Store(int32(len(a.ready)))
-	return w
+	ps.readyCount.Store(int32(len(ps.ready)))
+	return p
 }
 
-// isEmpty reports whether there are none.
-func (a *arrivals) isEmpty() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.awaited) == 0 && len(a.ready) == 0
+// isEmpty reports whether there are no connections.
+func (ps *pendingConns) isEmpty() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return len(ps.awaited) == 0 && len(ps.ready) == 0
 }
 
-// close closes all connections, now that none are accepted any more.
-func (a *arrivals) close() {
-	a.mu.Lock()
-	a.closed = true
-	all := a.ready
-	for w := range a.awaited {
-		all = append(all, w)
+// close closes all connections. It is called when no more are accepted.
+func (ps *pendingConns) close() {
+	ps.mu.Lock()
+	ps.closed = true
+	all := ps.ready
+	for p := range ps.awaited {
+		all = append(all, p)
 	}
-	a.ready, a.awaited = nil, nil
-	a.readyCount.Store(0)
-	a.mu.Unlock()
-	for _, w := range all {
-		_ = w.c.Close()
+	ps.ready, ps.awaited = nil, nil
+	ps.readyCount.Store(0)
+	ps.mu.Unlock()
+	for _, p := range all {
+		_ = p.c.Close()
 	}
 }
 
-// arrival is a connection of arrivals; as the engine's handler one whose header is awaited.
-type arrival struct {
-	a       *acceptor // of an adopted one: any
+// pendingConn is one of pendingConns. While its header is awaited it is also the engine's handler.
+type pendingConn struct {
+	a       *acceptor // any acceptor of the listener's if another process has accepted it
 	c       *Conn
 	options *connOptions      // of c, once Accept returns it
 	header  headerReader      // while it is awaited
 	client  proxyproto.Header // once it is there
-	counter acceptCounter     // of connections of its kind
+	counter accepting.Counter // of connections of its kind
 }
 
 // take returns the connection for Accept if the user wants it, otherwise nil.
-func (w *arrival) take() *Conn {
-	l := w.a.listener
-	w.c.sock.setClient(w.client)
-	if l.admission.asks() && !w.admits() {
-		return nil
+func (p *pendingConn) take() *Conn {
+	l, c := p.a.listener, p.c
+	c.sock.setClient(&p.client)
+	if l.limits.WantsAddrs() {
+		refuse := func() { c.Close() }
+		if !l.limits.Admit(sockaddr.AddrPort(c.LocalAddr()), c.RemoteAddrPort(), refuse) {
+			return nil
+		}
 	}
-	w.c.sock.options = w.options
-	l.count(w.counter)
-	return w.c
+	c.sock.options = p.options
+	l.counts.Add(p.counter)
+	return c
 }
 
-func (w *arrival) admits() (wanted bool) {
-	defer func() { // also if the user's function panics
-		if !wanted {
-			w.c.Close()
+// takeProxied is take for a listener with a ProxyProtocol.
+func (a *acceptor) takeProxied(nfd, index int, from *unix.RawSockaddrAny) (*Conn, error) {
+	l := a.listener
+	refuse := func() {
+		sys.Close(nfd)
+		l.limits.Release()
+	}
+	if peer := sockaddr.Of(from); !l.proxy.Trusts(peer.AddrPort()) {
+		if l.proxy.ServeUntrusted {
+			return a.take(nfd, index, from, nil)
 		}
-	}()
-	c := w.c
-	return w.a.listener.admission.admits(addrPortOf(c.LocalAddr()), c.RemoteAddrPort())
+		refuse()
+		l.proxy.Refuse(peer.NetAddr())
+		return nil, nil
+	}
+	var header headerReader
+	client, whole, err := header.read(nfd)
+	switch {
+	case err != nil:
+		l.proxy.Reject(sockaddr.NetAddr(from), err)
+		refuse()
+		return nil, nil
+	case whole:
+		return a.take(nfd, index, from, &client)
+	}
+	c, err := newConn(a.loopFor(index), nfd, l.connOptions, from)
+	if err != nil {
+		l.limits.Release()
+		return nil, shortage{err}
+	}
+	c.sock.options = l.pending
+	p := &pendingConn{a: a, c: c, header: header, options: l.connOptions, counter: accepting.Accepted}
+	if !a.pending.addAwaited(p) {
+		c.Close()
+		return nil, net.ErrClosed
+	}
+	p.await()
+	return nil, nil
+}
+
+// await registers the callback for the rest of the header.
+func (p *pendingConn) await() {
+	fd := p.c.sock.fd
+	_ = fd.SetReadDeadline(time.Now().Add(p.a.listener.proxy.Timeout)) // fails if it is closed; so does arm
+	p.arm()
+}
+
+func (p *pendingConn) arm() {
+	if err := p.c.sock.fd.NotifyReadable(p); err != nil {
+		p.end(err)
+	}
+}
+
+// OnReadable reads as much of the header as is there. It runs on the connection's loop.
+func (p *pendingConn) OnReadable(err error) {
+	whole := false
+	if err == nil {
+		var failed error
+		err = p.c.sock.fd.Control(func(fd int) syscall.Errno {
+			p.client, whole, failed = p.header.read(fd)
+			return 0
+		})
+		if err == nil {
+			err = failed
+		}
+	}
+	switch {
+	case err != nil:
+		p.end(err)
+	case whole:
+		_ = p.c.sock.fd.SetReadDeadline(time.Time{})
+		if p.a.pending.received(p) {
+			p.a.ready.Wake()
+		}
+	default:
+		p.arm()
+	}
+}
+
+// end closes the connection because of err, unless the listener's Close has.
+func (p *pendingConn) end(err error) {
+	if !p.a.pending.remove(p) {
+		return
+	}
+	if err == os.ErrDeadlineExceeded {
+		err = accepting.ErrHeaderTimeout
+	}
+	p.a.listener.proxy.Reject(p.c.RemoteAddr(), err)
+	go p.c.Close() // it may block
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -75,7 +76,7 @@ func wantClient(t *testing.T, c net.Conn, remote, local, data string) {
 
 // TestProxyHeader sends headers whole, with data behind them, and in two parts.
 func TestProxyHeader(t *testing.T) {
-	onAdmissionListeners(t, ListenConfig{ProxyProtocol: loopback()}, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback()}, func(t *testing.T, ln *Listener) {
 		for _, c := range []struct{ header, client, server string }{
 			{headerV1, clientV1, serverV1},
 			{headerV2, clientV2, serverV2},
@@ -142,7 +143,7 @@ func TestProxyHeaderOvertaken(t *testing.T) {
 	log := captureLog(t)
 	proxy := loopback()
 	proxy.HeaderTimeout = time.Hour // none is ended by that, however slow the machine is
-	onAdmissionListeners(t, ListenConfig{ProxyProtocol: proxy}, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, ListenConfig{ProxyProtocol: proxy}, func(t *testing.T, ln *Listener) {
 		slow, gone, cut := testnet.Dial(t, ln), testnet.Dial(t, ln), testnet.Dial(t, ln)
 		send(t, slow, headerV1[:10])
 		send(t, cut, headerV2[:20])
@@ -177,7 +178,7 @@ func TestProxyHeaderTimeout(t *testing.T) {
 	log := captureLog(t)
 	proxy := loopback()
 	proxy.HeaderTimeout = 20 * time.Millisecond
-	onAdmissionListeners(t, ListenConfig{ProxyProtocol: proxy}, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, ListenConfig{ProxyProtocol: proxy}, func(t *testing.T, ln *Listener) {
 		next := goAccept(t, ln)
 		for i, part := range []string{"", headerV1[:10], headerV2[:20]} {
 			client := testnet.Dial(t, ln)
@@ -191,10 +192,10 @@ func TestProxyHeaderTimeout(t *testing.T) {
 		ln.Close()
 		wantErr(t, "Accept", testnet.Receive(t, "Accept", next).err, "accept", net.ErrClosed)
 	})
-	wantProxyLog(t, log, errHeaderTimeout.Error())
+	wantProxyLog(t, log, accepting.ErrHeaderTimeout.Error())
 }
 
-// wantProxyLog waits for a line with text in the log of onAdmissionListeners. Each listener has one at
+// wantProxyLog waits for a line with text in the log of onLimitedListeners. Each listener has one at
 // most.
 func wantProxyLog(t *testing.T, log fmt.Stringer, text string) {
 	t.Helper()
@@ -207,7 +208,7 @@ func wantProxyLog(t *testing.T, log fmt.Stringer, text string) {
 // TestProxyHeaderBad sends other things than headers.
 func TestProxyHeaderBad(t *testing.T) {
 	captureLog(t)
-	onAdmissionListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 1}, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 1}, func(t *testing.T, ln *Listener) {
 		texts := []string{
 			"GET / HTTP/1.1\r\n\r\n",
 			"PROXY TCP4 192.0.2.1\r\n",
@@ -288,7 +289,7 @@ func TestProxyAdmission(t *testing.T) {
 			calls = append(calls, "close "+remote.String()+" "+local.String())
 		},
 	}
-	onAdmissionListeners(t, lc, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, lc, func(t *testing.T, ln *Listener) {
 		calls = nil
 		for _, whole := range []bool{true, false} {
 			for _, header := range []string{headerV2, headerV1} {
@@ -328,7 +329,7 @@ func TestProxyAdmission(t *testing.T) {
 // TestProxyMany has many clients send their headers in parts, to all sockets at once.
 func TestProxyMany(t *testing.T) {
 	const clients, rounds = 8, 20
-	onAdmissionListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 5, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
+	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 5, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
 		var served, dialed sync.WaitGroup
 		for _, from := range append(perLoop(t, ln), ln) {
 			served.Go(func() {

@@ -3,7 +3,6 @@
 package percore
 
 import (
-	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -14,8 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
+	"github.com/percore/percore/internal/zerocopy"
 )
 
 // onNet says that errors come from package net, wrapped.
@@ -33,7 +36,7 @@ type sock struct {
 	// immutable
 	fd      *loop.FD
 	options *connOptions
-	peer    rawAddr // as accept4 gave it
+	peer    sockaddr.Addr // as accept4 returned it
 
 	// atomic
 	addrs atomic.Pointer[addrPair] // set when first asked for, at the latest by Close
@@ -44,9 +47,9 @@ type connOptions struct {
 	net  string // the network as the user gave it
 	kind loop.StreamKind
 
-	admission *admission // of the listener; nil: none
-	quiet     bool       // OnClose is not told: the connection has not been let in yet
-	served    bool       // another process has served requests on the connections
+	limits *accepting.Limits // of the listener; nil: none
+	quiet  bool              // OnClose is not called: Accept has not returned the connection yet
+	served bool              // another process has served requests on the connections
 
 	// The sockets are not as package net makes them: the user's hook, or the process that the
 	// listening socket is from, has seen to it that a read finds bytes that no edge announces.
@@ -67,9 +70,9 @@ func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (
 	c := &Conn{sock{options: o}}
 	if peer != nil {
 		if peer.Addr.Family == unix.AF_UNIX {
-			c.sock.addrs.Store(&addrPair{local: localAddrOf(nfd), remote: unixAddr(peer)})
+			c.sock.addrs.Store(&addrPair{local: sockaddr.Local(nfd), remote: sockaddr.NetAddr(peer)})
 		} else {
-			c.sock.peer = parseAddr(peer)
+			c.sock.peer = sockaddr.Of(peer)
 		}
 	}
 	fd, err := l.NewFD(nfd, o.kind)
@@ -107,6 +110,37 @@ func (s *sock) write(b []byte) (int, error) {
 	return n, syscallError("write", err)
 }
 
+func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
+	n, err := s.fd.ReadReady(lend, takeBack)
+	return n, syscallError("read", err)
+}
+
+func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
+	var stopped error
+	err = s.fd.Stream().Write(func(fd uintptr) (done bool) {
+		var wrote int64
+		wrote, stopped = zerocopy.Writev(int(fd), (*[][]byte)(v))
+		n += wrote
+		return stopped != syscall.EAGAIN
+	})
+	if err == nil {
+		err = stopped
+	}
+	return n, syscallError("writev", err)
+}
+
+func (s *sock) tryWriteBuffers(v *net.Buffers) (n int64, err error) {
+	var stopped error
+	err = s.fd.Stream().TryWrite(func(fd uintptr) (done bool) {
+		n, stopped = zerocopy.Writev(int(fd), (*[][]byte)(v))
+		return stopped != syscall.EAGAIN
+	})
+	if err == nil && stopped != syscall.EAGAIN {
+		err = stopped
+	}
+	return n, syscallError("writev", err)
+}
+
 func (s *sock) close(c *Conn) error {
 	c.hold()
 	p := *s.pair() // afterwards it is too late to ask
@@ -118,10 +152,10 @@ func (s *sock) close(c *Conn) error {
 	}
 	s.options.closed.Add(1)
 	conns.closed.Add(1)
-	if admission := s.options.admission; admission.tells() && !s.options.quiet {
-		admission.closed(addrPortOf(p.local), s.remoteAddrPort())
+	if limits := s.options.limits; s.options.quiet || !limits.WantsAddrs() {
+		limits.Release()
 	} else {
-		admission.release()
+		limits.Closed(sockaddr.AddrPort(p.local), s.remoteAddrPort())
 	}
 	return err
 }
@@ -138,10 +172,10 @@ func (s *sock) localAddr() net.Addr  { return s.pair().local }
 func (s *sock) remoteAddr() net.Addr { return s.pair().remote }
 
 func (s *sock) remoteAddrPort() netip.AddrPort {
-	if a := s.peer.addrPort(); a.IsValid() {
+	if a := s.peer.AddrPort(); a.IsValid() {
 		return a
 	}
-	return addrPortOf(s.remoteAddr())
+	return sockaddr.AddrPort(s.remoteAddr())
 }
 
 // pair returns the addresses, asking the kernel for the local one the first
@@ -150,9 +184,9 @@ func (s *sock) pair() *addrPair {
 	if p := s.addrs.Load(); p != nil {
 		return p
 	}
-	p := &addrPair{remote: s.peer.netAddr()}
+	p := &addrPair{remote: s.peer.NetAddr()}
 	err := s.fd.Control(func(fd int) syscall.Errno {
-		p.local = localAddrOf(fd)
+		p.local = sockaddr.Local(fd)
 		return 0
 	})
 	if err != nil {
@@ -190,9 +224,19 @@ func (s *sock) notifyReadable(h ReadableHandler) error {
 // forgetAddrs drops the addresses that pair remembers if they can be found out again, for a
 // connection that is going to wait for long.
 func (s *sock) forgetAddrs() {
-	if p := s.addrs.Load(); s.peer.family != unix.AF_UNSPEC && p != nil && !p.fixed {
+	if p := s.addrs.Load(); s.peer.IsKnown() && p != nil && !p.fixed {
 		s.addrs.CompareAndSwap(p, nil)
 	}
+}
+
+// setClient gives the connection the addresses in its PROXY header, if there are any.
+func (s *sock) setClient(h *proxyproto.Header) {
+	local, remote := h.Addrs()
+	if local == nil {
+		return
+	}
+	s.peer = sockaddr.From(h.Source)
+	s.addrs.Store(&addrPair{local: local, remote: remote, fixed: true})
 }
 
 func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
@@ -310,78 +354,6 @@ func dupOf(c syscall.Conn) (int, error) {
 	return fd, nil
 }
 
-func (s *sock) setNoDelay(on bool) error {
-	return s.setInt(unix.IPPROTO_TCP, unix.TCP_NODELAY, boolInt(on))
-}
-
-func (s *sock) setLinger(sec int) error {
-	l := unix.Linger{}
-	if sec >= 0 {
-		l = unix.Linger{Onoff: 1, Linger: int32(sec)}
-	}
-	return syscallError("setsockopt", s.fd.Control(func(fd int) syscall.Errno {
-		return sys.SetsockoptLinger(fd, &l)
-	}))
-}
-
-func (s *sock) setKeepAlive(on bool) error {
-	return s.setInt(unix.SOL_SOCKET, unix.SO_KEEPALIVE, boolInt(on))
-}
-
-func (s *sock) setKeepAlivePeriod(d time.Duration) error {
-	if d < 0 {
-		return nil // changes nothing, not even on a closed connection
-	}
-	return s.setKeepAliveParams(net.KeepAliveConfig{Idle: d, Interval: -1, Count: -1})
-}
-
-func (s *sock) setKeepAliveConfig(config net.KeepAliveConfig) error {
-	if err := s.setKeepAlive(config.Enable); err != nil {
-		return err
-	}
-	return s.setKeepAliveParams(config)
-}
-
-func (s *sock) setKeepAliveParams(config net.KeepAliveConfig) error {
-	return syscallError("setsockopt", s.fd.Control(func(fd int) syscall.Errno {
-		return setKeepAliveParams(fd, config)
-	}))
-}
-
-func (s *sock) setReadBuffer(bytes int) error {
-	return s.setInt(unix.SOL_SOCKET, unix.SO_RCVBUF, bytes)
-}
-
-func (s *sock) setWriteBuffer(bytes int) error {
-	return s.setInt(unix.SOL_SOCKET, unix.SO_SNDBUF, bytes)
-}
-
-func (s *sock) setInt(level, opt, value int) error {
-	return syscallError("setsockopt", s.fd.Control(func(fd int) syscall.Errno {
-		return sys.SetsockoptInt(fd, level, opt, value)
-	}))
-}
-
-// mptcpInfo is MPTCP_INFO of <linux/mptcp.h>.
-const mptcpInfo = 1
-
-// multipathTCP asks whether the protocol is MPTCP and has not fallen back to
-// TCP. In the latter case the kernel does not know MPTCP_INFO for the socket
-// (EOPNOTSUPP or ENOPROTOOPT, since Linux 5.16).
-func (s *sock) multipathTCP() bool {
-	is := false
-	_ = s.fd.Control(func(fd int) syscall.Errno {
-		proto, errno := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-		if errno != 0 || proto != unix.IPPROTO_MPTCP {
-			return 0
-		}
-		_, errno = sys.GetsockoptInt(fd, unix.SOL_MPTCP, mptcpInfo)
-		is = errno != syscall.EOPNOTSUPP && errno != syscall.ENOPROTOOPT
-		return 0
-	})
-	return is
-}
-
 // rawConn is the result of SyscallConn.
 type rawConn struct{ c *Conn }
 
@@ -419,51 +391,4 @@ func syscallError(name string, err error) error {
 		return os.NewSyscallError(name, errno)
 	}
 	return err
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// The defaults of package net, which are also net.KeepAliveConfig's.
-const (
-	keepAliveIdle     = 15 * time.Second
-	keepAliveInterval = 15 * time.Second
-	keepAliveCount    = 9
-)
-
-// setKeepAliveParams sets all that config doesn't leave alone: 0 means the default,
-// below 0 means don't touch. The kernel wants whole seconds; they are rounded up
-// (tcp(7), TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT).
-func setKeepAliveParams(fd int, config net.KeepAliveConfig) syscall.Errno {
-	set := func(opt, value, byDefault int) syscall.Errno {
-		switch {
-		case value < 0:
-			return 0
-		case value == 0:
-			value = byDefault
-		}
-		return sys.SetsockoptInt(fd, unix.IPPROTO_TCP, opt, value)
-	}
-	if errno := set(unix.TCP_KEEPIDLE, wholeSeconds(config.Idle), int(keepAliveIdle/time.Second)); errno != 0 {
-		return errno
-	}
-	if errno := set(unix.TCP_KEEPINTVL, wholeSeconds(config.Interval), int(keepAliveInterval/time.Second)); errno != 0 {
-		return errno
-	}
-	return set(unix.TCP_KEEPCNT, config.Count, keepAliveCount)
-}
-
-// wholeSeconds rounds up; a negative duration stays negative.
-func wholeSeconds(d time.Duration) int {
-	switch {
-	case d < 0:
-		return -1
-	case d > math.MaxInt32*time.Second:
-		return math.MaxInt32 // which the kernel refuses
-	}
-	return int((d + time.Second - 1) / time.Second)
 }

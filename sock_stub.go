@@ -5,6 +5,7 @@ package percore
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/netfallback"
+	"github.com/percore/percore/internal/sockaddr"
 )
 
 // onNet says that errors come from package net, wrapped.
@@ -37,11 +40,7 @@ type streamConn interface {
 
 // newConn makes a connection of package net's, which it then owns.
 func newConn(nc net.Conn) *Conn {
-	tcp, _ := nc.(*net.TCPConn)
-	if a, ok := nc.(*admittedTCP); ok {
-		tcp = a.tcpConn
-	}
-	return &Conn{sock{conn: nc.(streamConn), tcp: tcp}}
+	return &Conn{sock{conn: nc.(streamConn), tcp: netfallback.TCP(nc)}}
 }
 
 func (s *sock) ok() bool        { return s.conn != nil }
@@ -57,7 +56,7 @@ func (s *sock) localAddr() net.Addr  { return s.conn.LocalAddr() }
 func (s *sock) remoteAddr() net.Addr { return s.conn.RemoteAddr() }
 
 func (s *sock) remoteAddrPort() netip.AddrPort {
-	return addrPortOf(s.conn.RemoteAddr())
+	return sockaddr.AddrPort(s.conn.RemoteAddr())
 }
 
 func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t) }
@@ -122,3 +121,53 @@ func (s *sock) multipathTCP() bool {
 	is, err := s.tcp.MultipathTCP()
 	return is && err == nil
 }
+
+// readReady can't wait for readiness, and so needs the memory to wait with.
+func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
+	n, err := s.conn.Read(lend())
+	if n == 0 {
+		takeBack()
+	}
+	return n, err
+}
+
+func (s *sock) writeBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(s.conn) }
+
+// onlyWriter and onlyReader hide a connection's other methods from io.Copy.
+type (
+	onlyWriter struct{ io.Writer }
+	onlyReader struct{ io.Reader }
+)
+
+// readFrom is package net's for TCP, which knows the platform's ways to do
+// without a copy. A *net.UnixConn's method of that name is about packets; io.Copy
+// does with it what it does here, errors included.
+func (s *sock) readFrom(_ *Conn, r io.Reader) (int64, error) {
+	if c, ok := r.(*Conn); ok && c.ok() {
+		r = c.sock.netConn()
+	}
+	if s.tcp != nil {
+		return s.tcp.ReadFrom(r)
+	}
+	return io.Copy(onlyWriter{s.conn}, r)
+}
+
+// writeTo is package net's for TCP.
+func (s *sock) writeTo(_ *Conn, w io.Writer) (int64, error) {
+	if c, ok := w.(*Conn); ok && c.ok() {
+		w = c.sock.netConn()
+	}
+	if s.tcp != nil {
+		return s.tcp.WriteTo(w)
+	}
+	return io.Copy(w, onlyReader{s.conn})
+}
+
+// netConn returns the connection of package net's, which it recognizes.
+func (s *sock) netConn() net.Conn { return s.conn }
+
+// fromNet makes a Conn of package net's connection, which stays as it is.
+func (d *Dialer) fromNet(_ string, nc net.Conn, _ bool) (*Conn, error) { return newConn(nc), nil }
+
+func (d *Dialer) hold(string) error { return nil }
+func (d *Dialer) release()          {}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/pool"
 	"github.com/percore/percore/zerocopy"
@@ -83,7 +84,7 @@ func ReadStats() Stats {
 		Open:     int(conns.opened.Load() - closed),
 		Dialed:   conns.dialed.Load(),
 		Closed:   closed,
-		Accept:   acceptTotals.read(),
+		Accept:   acceptStats(&accepting.Totals),
 		Loops:    loop.ReadStats(),
 		ZeroCopy: zerocopy.ReadStats(),
 		Pool:     pool.ReadStats(),
@@ -98,40 +99,18 @@ func ReadStats() Stats {
 // conns counts the connections of the process.
 var conns struct{ opened, closed, dialed atomic.Uint64 }
 
-// acceptCounts are AcceptStats as they are counted, by acceptCounter: for a listener, and for the
-// process.
-type acceptCounts [acceptCounterCount]atomic.Uint64
-
-type acceptCounter uint8
-
-const (
-	countAccepted acceptCounter = iota
-	countAdopted
-	countBackoff
-	countLimitWait
-	countRefused
-	countBadHeader
-	countSkippedAborted
-	countSkippedProtocol
-	countSkippedNetwork
-
-	acceptCounterCount = iota
-)
-
-// acceptTotals are the sums over all listeners.
-var acceptTotals acceptCounts
-
-func (n *acceptCounts) read() AcceptStats {
+// acceptStats reads the counters of a listener, or of the process.
+func acceptStats(n *accepting.Counts) AcceptStats {
 	return AcceptStats{
-		Accepted:        n[countAccepted].Load(),
-		Adopted:         n[countAdopted].Load(),
-		Backoffs:        n[countBackoff].Load(),
-		LimitWaits:      n[countLimitWait].Load(),
-		Refused:         n[countRefused].Load(),
-		BadHeaders:      n[countBadHeader].Load(),
-		SkippedAborted:  n[countSkippedAborted].Load(),
-		SkippedProtocol: n[countSkippedProtocol].Load(),
-		SkippedNetwork:  n[countSkippedNetwork].Load(),
+		Accepted:        n.Load(accepting.Accepted),
+		Adopted:         n.Load(accepting.Adopted),
+		Backoffs:        n.Load(accepting.Backoffs),
+		LimitWaits:      n.Load(accepting.LimitWaits),
+		Refused:         n.Load(accepting.Refused),
+		BadHeaders:      n.Load(accepting.BadHeaders),
+		SkippedAborted:  n.Load(accepting.SkippedAborted),
+		SkippedProtocol: n.Load(accepting.SkippedProtocol),
+		SkippedNetwork:  n.Load(accepting.SkippedNetwork),
 	}
 }
 

@@ -122,7 +122,7 @@ func TestSkippedStats(t *testing.T) {
 		{syscall.EHOSTUNREACH, AcceptStats{SkippedAborted: 1, SkippedProtocol: 1, SkippedNetwork: 1}},
 	} {
 		l.countSkipped(step.errno)
-		if got := l.counts.read(); got != step.want {
+		if got := acceptStats(&l.counts); got != step.want {
 			t.Errorf("after %v: got %+v, want %+v", step.errno, got, step.want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"net"
 	"net/netip"
 	"strings"
 )
@@ -21,6 +22,18 @@ type Header struct {
 	Source, Destination         netip.AddrPort `json:",omitzero"`  // of TCP
 	SourceName, DestinationName string         `json:",omitempty"` // of unix sockets
 	IsUnix                      bool           `json:",omitempty"`
+}
+
+// Addrs returns the addresses as package net has them, those of the server and of its client, or nil if
+// there are none.
+func (h *Header) Addrs() (local, remote net.Addr) {
+	switch {
+	case h.IsUnix:
+		return &net.UnixAddr{Name: h.DestinationName, Net: "unix"}, &net.UnixAddr{Name: h.SourceName, Net: "unix"}
+	case h.Source.IsValid():
+		return net.TCPAddrFromAddrPort(h.Destination), net.TCPAddrFromAddrPort(h.Source)
+	}
+	return nil, nil
 }
 
 // BytesMax is the longest header that Scan takes. Version 1 needs 107 bytes. Version 2 allows 65,551,

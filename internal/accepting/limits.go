@@ -1,0 +1,143 @@
+package accepting
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+)
+
+// Config are the options of a listener about the connections that it accepts.
+type Config struct {
+	MaxConns int                                          // 0: no limit
+	OnAccept func(local, remote netip.AddrPort) (ok bool) // may be nil
+	OnClose  func(local, remote netip.AddrPort)           // may be nil
+	Proxy    *ProxyConfig                                 // nil: no headers are awaited
+}
+
+// Check finds mistakes in the options, for a listener on the network.
+func (c *Config) Check(network string) error {
+	switch {
+	case c.MaxConns < 0:
+		return fmt.Errorf("MaxConns is %d: want 0, for no limit, or more", c.MaxConns)
+	case c.Proxy != nil:
+		return c.Proxy.check(network)
+	}
+	return nil
+}
+
+// IsZero reports whether there are no options.
+func (c *Config) IsZero() bool {
+	return c.MaxConns == 0 && c.OnAccept == nil && c.OnClose == nil && c.Proxy == nil
+}
+
+// Limits says which connections a listener takes, and counts those that are open. The listener and
+// its connections share it. A nil *Limits allows everything and counts nothing.
+//
+// A connection takes a slot before the kernel is asked for it, and frees it once its descriptor is
+// closed. No slot is held while Accept waits: the next connection may come to another socket. A
+// wake-up can't be lost: Accept sets full before it looks at open for the last time, and a connection
+// that is closed changes open first and looks at full afterwards.
+type Limits struct {
+	// immutable
+	max      int64 // 0: no limit
+	onAccept func(local, remote netip.AddrPort) bool
+	onClose  func(local, remote netip.AddrPort)
+	wake     func() // makes all calls of Accept look again
+	counts   *Counts
+
+	// atomic
+	open atomic.Int64 // slots that are taken
+	full atomic.Bool  // Accept found no slot: the next one that is freed calls wake
+}
+
+// Limits returns the limits of a listener with the given counters, or nil if there are none. wake makes
+// all calls of Accept look again.
+func (c *Config) Limits(counts *Counts, wake func()) *Limits {
+	if c.IsZero() {
+		return nil
+	}
+	return &Limits{max: int64(c.MaxConns), onAccept: c.OnAccept, onClose: c.OnClose, wake: wake, counts: counts}
+}
+
+// HasRoom reports whether a slot is free. If not, wake is called when one is.
+func (l *Limits) HasRoom() bool {
+	if l == nil || l.max == 0 || l.open.Load() < l.max {
+		return true
+	}
+	if !l.full.Swap(true) {
+		l.counts.Add(LimitWaits)
+	}
+	return l.open.Load() < l.max
+}
+
+// Acquire takes a slot, and reports false if none is free.
+func (l *Limits) Acquire() bool {
+	if l == nil {
+		return true
+	}
+	for {
+		open := l.open.Load()
+		if l.max > 0 && open >= l.max {
+			return false
+		}
+		if l.open.CompareAndSwap(open, open+1) {
+			return true
+		}
+	}
+}
+
+// Force takes a slot even if none is free.
+func (l *Limits) Force() {
+	if l != nil {
+		l.open.Add(1)
+	}
+}
+
+// Release frees a slot.
+func (l *Limits) Release() {
+	if l == nil {
+		return
+	}
+	l.open.Add(-1)
+	if l.full.Load() && l.full.Swap(false) {
+		l.wake()
+	}
+}
+
+// WantsAddrs reports whether OnAccept or OnClose wants the addresses of connections.
+func (l *Limits) WantsAddrs() bool { return l != nil && (l.onAccept != nil || l.onClose != nil) }
+
+// Admit asks OnAccept whether the connection is wanted. If it isn't, or OnAccept panics, Admit calls
+// refuse, which closes the connection and frees its slot.
+func (l *Limits) Admit(local, remote netip.AddrPort, refuse func()) (wanted bool) {
+	if l == nil || l.onAccept == nil {
+		return true
+	}
+	defer func() {
+		if !wanted {
+			refuse()
+		}
+	}()
+	if l.onAccept(local, remote) {
+		return true
+	}
+	l.counts.Add(Refused)
+	return false
+}
+
+// Closed calls OnClose for a connection that was admitted, and frees its slot. The slot comes second:
+// a call of Accept that waits for it finds the user's own count up to date.
+func (l *Limits) Closed(local, remote netip.AddrPort) {
+	defer l.Release()
+	if l != nil && l.onClose != nil {
+		l.onClose(local, remote)
+	}
+}
+
+// Open returns how many slots are taken.
+func (l *Limits) Open() int {
+	if l == nil {
+		return 0
+	}
+	return int(l.open.Load())
+}

@@ -1,0 +1,161 @@
+package accepting
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/proxyproto"
+)
+
+// ProxyConfig is percore's ProxyProtocol, which describes it.
+type ProxyConfig struct {
+	Trusted        []netip.Prefix
+	ServeUntrusted bool
+	HeaderTimeout  time.Duration
+}
+
+// headerTimeout is the default of HeaderTimeout: a proxy sends the header with the first
+// packet, which TCP repeats after 1 and 3 seconds if it is lost.
+const headerTimeout = 5 * time.Second
+
+// check finds mistakes, for a listener on the network.
+func (p *ProxyConfig) check(network string) error {
+	switch {
+	case p.HeaderTimeout < 0:
+		return fmt.Errorf("ProxyProtocol.HeaderTimeout is %v: want 0, for %v, or more", p.HeaderTimeout, headerTimeout)
+	case len(p.Trusted) == 0 && network != "unix":
+		return errors.New("ProxyProtocol trusts no peers: Trusted must have the networks of the proxies")
+	}
+	for i, prefix := range p.Trusted {
+		if !prefix.IsValid() {
+			return fmt.Errorf("ProxyProtocol.Trusted[%d] is not a valid network", i)
+		}
+	}
+	return nil
+}
+
+// ProxyRules says which peers of a listener must send a header, and counts those that don't.
+type ProxyRules struct {
+	// immutable
+	ServeUntrusted bool
+	Timeout        time.Duration // for a header
+	trusted        []netip.Prefix
+	addr           net.Addr // the listener's
+	counts         *Counts
+
+	// atomic
+	reported atomic.Int64 // when a line was last logged, in monotime; 0: never
+}
+
+// ProxyRules returns the rules of a listener at addr with the given counters, or nil if there are none.
+func (c *Config) ProxyRules(addr net.Addr, counts *Counts) *ProxyRules {
+	p := c.Proxy
+	if p == nil {
+		return nil
+	}
+	r := &ProxyRules{ServeUntrusted: p.ServeUntrusted, Timeout: p.HeaderTimeout, addr: addr, counts: counts}
+	if r.Timeout == 0 {
+		r.Timeout = headerTimeout
+	}
+	for _, prefix := range p.Trusted {
+		if addr := prefix.Addr(); addr.Is4In6() && prefix.Bits() >= 96 {
+			prefix = netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96)
+		}
+		r.trusted = append(r.trusted, prefix)
+	}
+	return r
+}
+
+// Trusts reports whether the peer must send a header. A peer without an address is one of a unix
+// socket.
+func (r *ProxyRules) Trusts(peer netip.AddrPort) bool {
+	addr := peer.Addr().WithZone("")
+	if !addr.IsValid() {
+		return true
+	}
+	for _, prefix := range r.trusted {
+		if prefix.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// The reasons for closing a connection without a header.
+var (
+	ErrHeaderTimeout = errors.New("the PROXY header was not complete in time")
+	ErrHeaderEnded   = errors.New("the connection ended in the PROXY header")
+	ErrNoHeader      = errors.New("the connection ended before its first byte")
+)
+
+// Reject counts and logs a connection from a peer that was closed because of err: unless it ended
+// before its first byte, as those of health checks do, or the listener was closed.
+func (r *ProxyRules) Reject(peer net.Addr, err error) {
+	if err == ErrNoHeader || errors.Is(err, net.ErrClosed) {
+		return
+	}
+	r.counts.Add(BadHeaders)
+	r.report("percore: a connection was closed because of its PROXY header", peer, err)
+}
+
+// errUntrusted is the reason for closing a connection at once.
+var errUntrusted = errors.New("the peer is not in ProxyProtocol.Trusted")
+
+// Refuse counts and logs a connection from a peer that is not trusted.
+func (r *ProxyRules) Refuse(peer net.Addr) {
+	r.counts.Add(Refused)
+	r.report("percore: a connection was refused", peer, errUntrusted)
+}
+
+// Receive reads the header of a connection, and not a byte more, since it could not be put back. It
+// blocks for as long as the header may take.
+func (r *ProxyRules) Receive(c net.Conn) (h proxyproto.Header, err error) {
+	_ = c.SetReadDeadline(time.Now().Add(r.Timeout))
+	var header []byte
+	for {
+		more, complete, err := proxyproto.Scan(header)
+		switch {
+		case err != nil:
+			return h, err
+		case complete:
+			_ = c.SetReadDeadline(time.Time{})
+			return proxyproto.Parse(header[:more])
+		}
+		n := len(header)
+		header = slices.Grow(header, more)[:n+more]
+		got, err := c.Read(header[n:])
+		header = header[:n+got]
+		switch {
+		case got > 0 || err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return h, ErrHeaderTimeout
+		case errors.Is(err, net.ErrClosed):
+			return h, err
+		case n == 0:
+			return h, ErrNoHeader
+		case err == io.EOF:
+			return h, ErrHeaderEnded
+		default:
+			return h, err
+		}
+	}
+}
+
+// report logs a line, once a minute at most.
+func (r *ProxyRules) report(message string, peer net.Addr, err error) {
+	last, now := r.reported.Load(), monotime.Now()
+	if last != 0 && now-last < int64(time.Minute) || !r.reported.CompareAndSwap(last, now) {
+		return
+	}
+	// On a goroutine of its own: the caller may be a loop, and a logger may block.
+	go slog.Warn(message, "listener", r.addr.String(), "peer", peer.String(), "error", err, "badHeaders", r.counts.Load(BadHeaders))
+}

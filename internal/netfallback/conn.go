@@ -1,0 +1,110 @@
+package netfallback
+
+import (
+	"errors"
+	"net"
+	"runtime"
+
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/sockaddr"
+)
+
+// slot is the place of a connection among those that its listener's limits count.
+type slot struct {
+	limits        *accepting.Limits
+	local, remote net.Addr // the client's, if there was a PROXY header
+}
+
+// admit asks the user about a connection, which it closes if it isn't wanted.
+func (s *slot) admit(nc net.Conn) bool {
+	return s.limits.Admit(sockaddr.AddrPort(s.local), sockaddr.AddrPort(s.remote), func() {
+		nc.Close()
+		s.limits.Release()
+	})
+}
+
+// free is called when the connection is closed.
+func (s *slot) free() {
+	s.limits.Closed(sockaddr.AddrPort(s.local), sockaddr.AddrPort(s.remote))
+}
+
+// Connections of package net with a slot. They have all methods of package net's.
+type (
+	limitedTCP struct {
+		*tcpConn
+		limited
+	}
+	limitedUnix struct {
+		*unixConn
+		limited
+	}
+)
+
+// Names for embedded fields that nothing outside can select.
+type (
+	tcpConn  = net.TCPConn
+	unixConn = net.UnixConn
+)
+
+// limited is the part of a connection that its limits count.
+type limited struct {
+	slot      *slot
+	collected runtime.Cleanup
+}
+
+// newLimited returns nc with a slot, which is freed when it is closed, also when the garbage collector
+// closes nc. (A finalizer of the result could run while a call on the connection is under way.)
+func newLimited(nc net.Conn, s *slot) net.Conn {
+	switch nc := nc.(type) {
+	case *net.TCPConn:
+		return &limitedTCP{nc, limited{s, runtime.AddCleanup(nc, (*slot).free, s)}}
+	case *net.UnixConn:
+		return &limitedUnix{nc, limited{s, runtime.AddCleanup(nc, (*slot).free, s)}}
+	}
+	panic("percore: package net accepted a connection of another kind than its listener's")
+}
+
+// TCP returns the TCP connection that nc, which a Listener has accepted, is, or has in it; nil if there
+// is none.
+func TCP(nc net.Conn) *net.TCPConn {
+	switch nc := nc.(type) {
+	case *net.TCPConn:
+		return nc
+	case *limitedTCP:
+		return nc.tcpConn
+	}
+	return nil
+}
+
+// closed frees the slot, unless err says that the connection was closed before.
+func (l *limited) closed(err error) error {
+	if !errors.Is(err, net.ErrClosed) {
+		l.collected.Stop()
+		l.slot.free()
+	}
+	return err
+}
+
+// Close closes the connection and frees its slot.
+func (c *limitedTCP) Close() error {
+	defer runtime.KeepAlive(c)
+	return c.closed(c.tcpConn.Close())
+}
+
+// Close closes the connection and frees its slot.
+func (c *limitedUnix) Close() error {
+	defer runtime.KeepAlive(c)
+	return c.closed(c.unixConn.Close())
+}
+
+// LocalAddr returns the local address, or the one in the PROXY header.
+func (c *limitedTCP) LocalAddr() net.Addr { return c.slot.local }
+
+// RemoteAddr returns the peer's address, or the one in the PROXY header.
+func (c *limitedTCP) RemoteAddr() net.Addr { return c.slot.remote }
+
+// LocalAddr returns the local address, or the one in the PROXY header.
+func (c *limitedUnix) LocalAddr() net.Addr { return c.slot.local }
+
+// RemoteAddr returns the peer's address, or the one in the PROXY header.
+func (c *limitedUnix) RemoteAddr() net.Addr { return c.slot.remote }

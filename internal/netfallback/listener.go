@@ -1,0 +1,381 @@
+// Package netfallback accepts connections with package net where percore's engine does not: off Linux,
+// with the build tag percore_net, and when the environment switches the engine off. It adds what
+// package net's listeners lack: several sockets as one listener, limits, and the PROXY protocol.
+package netfallback
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/sockaddr"
+)
+
+// Socket has the methods that *net.TCPListener and *net.UnixListener share.
+type Socket interface {
+	net.Listener
+	syscall.Conn
+	SetDeadline(t time.Time) error
+	File() (*os.File, error)
+}
+
+// Listener accepts from sockets that listen at the same address. Package net can't wait for several at
+// once, so a goroutine for each accepts a connection, and then waits for a call of Accept:
+//
+//	sockets  PROXY headers  Accept gets a connection from
+//	one      no             the socket
+//	several  no             the socket's goroutine
+//	any      yes            a goroutine that reads the connection's header; it gets it from the socket's
+type Listener struct {
+	// immutable
+	sockets []Socket
+	limits  *accepting.Limits     // nil: none
+	proxy   *accepting.ProxyRules // nil: no headers are awaited
+	direct  bool                  // there are no goroutines
+
+	counts accepting.Counts
+
+	begin    sync.Once // starts the goroutines
+	running  sync.WaitGroup
+	accepted chan result   // by the goroutines
+	headers  chan struct{} // a token for each connection whose header is awaited, or that has come since
+	end      sync.Once
+	done     chan struct{} // closed by Close
+
+	mu struct {
+		sync.Mutex
+		state
+		awaited map[net.Conn]struct{} // connections whose headers are awaited; nil: the listener is closed
+	}
+}
+
+// state is all that calls of Accept have to look at again when it changes.
+type state struct {
+	closed   bool
+	deadline time.Time
+	changed  chan struct{} // closed, and replaced, with each change, and when a slot is free
+}
+
+// result is what Accept returns, and the addresses in the connection's PROXY header, or nil.
+type result struct {
+	conn          net.Conn
+	err           error
+	local, remote net.Addr
+}
+
+// headersMax is how many connections are accepted whose headers are awaited: Accept may be waiting
+// because of MaxConns, so there must be an end.
+const headersMax = 64
+
+// New returns a listener on the sockets, which it owns from then on.
+func New(sockets []Socket, config *accepting.Config) *Listener {
+	l := &Listener{
+		sockets:  sockets,
+		accepted: make(chan result),
+		headers:  make(chan struct{}, headersMax),
+		done:     make(chan struct{}),
+	}
+	l.limits = config.Limits(&l.counts, l.wake)
+	l.proxy = config.ProxyRules(l.Addr(), &l.counts)
+	l.direct = len(sockets) == 1 && l.proxy == nil
+	l.mu.changed = make(chan struct{})
+	l.mu.awaited = make(map[net.Conn]struct{})
+	return l
+}
+
+// Accept waits until there is room, and then for a connection that is wanted.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		if err := l.acquire(); err != nil {
+			return nil, l.opError(err)
+		}
+		r := l.next()
+		if r.err != nil {
+			l.limits.Release()
+			return nil, r.err
+		}
+		if l.limits == nil {
+			return r.conn, nil
+		}
+		if r.local == nil {
+			r.local, r.remote = r.conn.LocalAddr(), r.conn.RemoteAddr()
+		}
+		s := &slot{l.limits, r.local, r.remote}
+		if s.admit(r.conn) {
+			return newLimited(r.conn, s), nil
+		}
+	}
+}
+
+// acquire waits for a slot. It fails when the listener is closed and when its deadline passes.
+func (l *Listener) acquire() error {
+	for l.limits != nil {
+		s := l.look() // before HasRoom: a slot that is freed after that is a change
+		if !s.closed && l.limits.HasRoom() {
+			if l.limits.Acquire() {
+				return nil
+			}
+			continue
+		}
+		if _, err := s.await(nil); err != nil && err != errChanged {
+			return err
+		}
+	}
+	return nil
+}
+
+// next waits for a connection.
+func (l *Listener) next() result {
+	if l.direct {
+		nc, err := l.sockets[0].Accept()
+		return result{conn: nc, err: err}
+	}
+	l.begin.Do(func() {
+		for _, s := range l.sockets {
+			l.running.Go(func() { l.acceptFrom(s) })
+		}
+	})
+	for {
+		r, err := l.look().await(l.accepted)
+		switch err {
+		case nil:
+			return r
+		case errChanged:
+		default:
+			return result{err: l.opError(err)}
+		}
+	}
+}
+
+func (l *Listener) look() state {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.state
+}
+
+// errChanged says that the state is not the listener's any more.
+var errChanged = errors.New("the state has changed")
+
+// await waits for a result from accepted, which may be nil. It fails when the listener is closed, when
+// its deadline passes, and when its state changes.
+func (s state) await(accepted <-chan result) (result, error) {
+	if s.closed {
+		return result{}, net.ErrClosed
+	}
+	var expired <-chan time.Time
+	if !s.deadline.IsZero() {
+		left := time.Until(s.deadline)
+		if left <= 0 {
+			return result{}, os.ErrDeadlineExceeded
+		}
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case r := <-accepted:
+		return r, nil
+	case <-s.changed:
+		return result{}, errChanged
+	case <-expired:
+		return result{}, os.ErrDeadlineExceeded
+	}
+}
+
+// change makes a change, and all calls of Accept look at it.
+func (l *Listener) change(do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	do()
+	close(l.mu.changed)
+	l.mu.changed = make(chan struct{})
+}
+
+// wake makes all calls of Accept look again.
+func (l *Listener) wake() { l.change(func() {}) }
+
+// acceptFrom passes on the connections that it accepts from a socket until the listener is closed.
+func (l *Listener) acceptFrom(s Socket) {
+	for {
+		c, err := s.Accept()
+		if err != nil || l.proxy == nil {
+			if !l.deliver(result{conn: c, err: err}) {
+				return
+			}
+			continue
+		}
+		select {
+		case l.headers <- struct{}{}:
+		case <-l.done:
+			c.Close()
+			return
+		}
+		l.running.Go(func() {
+			l.receive(c)
+			<-l.headers
+		})
+	}
+}
+
+// deliver passes a result to Accept. If the listener is closed first, it closes the connection and
+// reports false.
+func (l *Listener) deliver(r result) bool {
+	select {
+	case l.accepted <- r:
+		return true
+	case <-l.done:
+		if r.err == nil {
+			r.conn.Close()
+		}
+		return false
+	}
+}
+
+// receive reads a connection's header, if it must have one, and delivers the connection.
+func (l *Listener) receive(c net.Conn) {
+	r := result{conn: c}
+	switch trusted := l.proxy.Trusts(sockaddr.AddrPort(c.RemoteAddr())); {
+	case trusted:
+		if !l.await(c, true) {
+			return
+		}
+		h, err := l.proxy.Receive(c)
+		if !l.await(c, false) {
+			return // Close has closed it
+		}
+		if err != nil {
+			l.proxy.Reject(c.RemoteAddr(), err)
+			c.Close()
+			return
+		}
+		r.local, r.remote = h.Addrs()
+	case !l.proxy.ServeUntrusted:
+		l.proxy.Refuse(c.RemoteAddr())
+		c.Close()
+		return
+	}
+	l.deliver(r)
+}
+
+// await records that a connection's header is awaited, or that it no longer is, and reports whether the
+// listener is open. If it isn't, the connection is closed.
+func (l *Listener) await(c net.Conn, begin bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		if begin {
+			c.Close()
+		}
+		return false
+	}
+	if begin {
+		l.mu.awaited[c] = struct{}{}
+	} else {
+		delete(l.mu.awaited, c)
+	}
+	return true
+}
+
+// SetDeadline sets the time from which Accept fails.
+func (l *Listener) SetDeadline(t time.Time) error {
+	if l.direct {
+		if err := l.sockets[0].SetDeadline(t); err != nil {
+			return err
+		}
+	}
+	l.change(func() { l.mu.deadline = t })
+	return nil
+}
+
+// Close closes all sockets. When it returns, no goroutine of the listener is left.
+func (l *Listener) Close() (err error) {
+	l.begin.Do(func() {}) // none start from now on
+	l.end.Do(func() {
+		close(l.done)
+		var awaited map[net.Conn]struct{}
+		l.change(func() {
+			l.mu.closed = true
+			awaited, l.mu.awaited = l.mu.awaited, nil
+		})
+		for c := range awaited {
+			c.Close()
+		}
+	})
+	for _, s := range l.sockets {
+		if closeErr := s.Close(); err == nil {
+			err = closeErr
+		}
+	}
+	l.running.Wait()
+	return err
+}
+
+func (l *Listener) opError(err error) error {
+	return &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+}
+
+// Addr returns the address of the sockets.
+func (l *Listener) Addr() net.Addr { return l.sockets[0].Addr() }
+
+// SetUnlinkOnClose says whether Close removes the file of a unix socket.
+func (l *Listener) SetUnlinkOnClose(unlink bool) {
+	for _, s := range l.sockets {
+		if u, ok := s.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(unlink)
+		}
+	}
+}
+
+// File returns a copy of the first socket.
+func (l *Listener) File() (*os.File, error) { return l.sockets[0].File() }
+
+// Files returns copies of all sockets.
+func (l *Listener) Files() (files []*os.File, err error) {
+	for _, s := range l.sockets {
+		f, err := s.File()
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// SyscallConn returns a raw connection whose Control is called for each socket.
+func (l *Listener) SyscallConn() (syscall.RawConn, error) {
+	var all rawConns
+	for _, s := range l.sockets {
+		raw, err := s.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, raw)
+	}
+	return all, nil
+}
+
+// Counts returns the listener's counters, and how many of its connections are open if it has limits.
+func (l *Listener) Counts() (counts *accepting.Counts, open int) { return &l.counts, l.limits.Open() }
+
+// rawConns are those of several listening sockets. Read and Write fail on the first as they do on every
+// other.
+type rawConns []syscall.RawConn
+
+func (r rawConns) Control(f func(fd uintptr)) error {
+	for _, raw := range r {
+		if err := raw.Control(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r rawConns) Read(f func(fd uintptr) bool) error  { return r[0].Read(f) }
+func (r rawConns) Write(f func(fd uintptr) bool) error { return r[0].Write(f) }

@@ -1,0 +1,264 @@
+package netfallback
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A sharedSocket is one of several that listen at the same address, and clients of it that wait to be
+// accepted.
+type sharedSocket struct {
+	Socket
+	clients []net.Conn
+}
+
+// openSockets opens sockets that share an address. Package net can do that with unix sockets, by
+// removing the file of each.
+func openSockets(t *testing.T, n, clients int) (sockets []sharedSocket) {
+	t.Helper()
+	network, address := testnet.Address(t, testnet.Unix)
+	for range n {
+		os.Remove(address)
+		ln, err := net.Listen(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ln.Close() })
+		ln.(*net.UnixListener).SetUnlinkOnClose(false)
+		s := sharedSocket{Socket: ln.(Socket)}
+		for range clients {
+			s.clients = append(s.clients, testnet.Dial(t, ln))
+		}
+		sockets = append(sockets, s)
+	}
+	return sockets
+}
+
+// listenOn returns a listener on the sockets, which is closed when the test ends.
+func listenOn(t *testing.T, sockets []sharedSocket, config accepting.Config) *Listener {
+	t.Helper()
+	var all []Socket
+	for _, s := range sockets {
+		all = append(all, s.Socket)
+	}
+	l := New(all, &config)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// configs are the options with which the tests run: without limits, and with limits that allow all.
+var configs = []accepting.Config{{}, {MaxConns: 1000, OnAccept: func(_, _ netip.AddrPort) bool { return true }}}
+
+// wantErr fails the test unless err is target, in an OpError of Accept.
+func wantErr(t *testing.T, what string, err, target error) {
+	t.Helper()
+	var operr *net.OpError
+	if !errors.Is(err, target) || !errors.As(err, &operr) || operr.Op != "accept" {
+		t.Errorf("%s: got %v, want an OpError of accept that is %v", what, err, target)
+	}
+}
+
+// wantEcho fails the test unless the peer echoes.
+func wantEcho(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	got := make([]byte, len(text))
+	_, err := io.WriteString(c, text)
+	if err == nil {
+		_, err = io.ReadFull(c, got)
+	}
+	if err != nil || string(got) != text {
+		t.Errorf("echo: got %q, %v, want %q", got, err, text)
+	}
+}
+
+// TestAcceptsFromAll accepts the connections that have waited at each socket, and more.
+func TestAcceptsFromAll(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, n := range []int{1, 3} {
+		for _, config := range configs {
+			sockets := openSockets(t, n, 4)
+			ln := listenOn(t, sockets, config)
+			var serving sync.WaitGroup
+			for range 2 {
+				serving.Go(func() {
+					for {
+						c, err := ln.Accept()
+						if err != nil {
+							wantErr(t, "Accept of a closed listener", err, net.ErrClosed)
+							return
+						}
+						serving.Go(func() {
+							defer c.Close()
+							io.Copy(c, c)
+						})
+					}
+				})
+			}
+			for _, s := range sockets {
+				for _, c := range s.clients {
+					wantEcho(t, c, "hello")
+					c.Close()
+				}
+			}
+			c := testnet.Dial(t, ln)
+			wantEcho(t, c, "hello")
+			c.Close()
+			ln.Close()
+			testnet.Within(t, "the server", serving.Wait)
+		}
+	}
+}
+
+// TestDeadline moves the deadline while Accept waits, and lets it pass.
+func TestDeadline(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, n := range []int{1, 2} {
+		for _, config := range configs {
+			ln := listenOn(t, openSockets(t, n, 0), config)
+			for range 2 {
+				ln.SetDeadline(time.Now().Add(time.Hour))
+				failed := make(chan error, 1)
+				testnet.GoBlocked(t, "Accept", func() {
+					_, err := ln.Accept()
+					failed <- err
+				})
+				ln.SetDeadline(time.Now().Add(time.Millisecond))
+				wantErr(t, "Accept", testnet.Receive(t, "Accept", failed), os.ErrDeadlineExceeded)
+				ln.SetDeadline(time.Unix(1, 0))
+				_, err := ln.Accept()
+				wantErr(t, "Accept after the deadline", err, os.ErrDeadlineExceeded)
+			}
+			ln.SetDeadline(time.Time{})
+			testnet.Connect(t, ln)
+		}
+	}
+}
+
+// TestClose closes the listener while connections, and calls of Accept, wait.
+func TestClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, n := range []int{1, 2} {
+		for _, config := range configs {
+			ln := listenOn(t, openSockets(t, n, 0), config)
+			testnet.Connect(t, ln)
+			for range 8 {
+				testnet.Dial(t, ln)
+			}
+			for i := range 3 {
+				if err := ln.Close(); i == 0 && err != nil || i > 0 && !errors.Is(err, net.ErrClosed) {
+					t.Errorf("Close number %d: got %v", i+1, err)
+				}
+				_, err := ln.Accept()
+				wantErr(t, "Accept of a closed listener", err, net.ErrClosed)
+			}
+			waiting := listenOn(t, openSockets(t, n, 0), config)
+			failed := make(chan error, 1)
+			testnet.GoBlocked(t, "Accept", func() {
+				_, err := waiting.Accept()
+				failed <- err
+			})
+			waiting.Close()
+			wantErr(t, "Accept", testnet.Receive(t, "Accept", failed), net.ErrClosed)
+			listenOn(t, openSockets(t, n, 0), config).Close() // without a call of Accept
+		}
+	}
+}
+
+// TestFullAndClosed: a call of Accept that waits for a slot heeds the deadline, Close, and the next slot
+// that is free.
+func TestFullAndClosed(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, n := range []int{1, 2} {
+		ln := listenOn(t, openSockets(t, n, 0), accepting.Config{MaxConns: 1})
+		first, _ := testnet.Connect(t, ln)
+		accept := func() <-chan error {
+			done := make(chan error, 1)
+			testnet.GoBlocked(t, "Accept", func() {
+				c, err := ln.Accept()
+				if err == nil {
+					c.Close()
+				}
+				done <- err
+			})
+			return done
+		}
+		waiting := accept()
+		ln.SetDeadline(time.Unix(1, 0))
+		wantErr(t, "Accept past its deadline", testnet.Receive(t, "Accept", waiting), os.ErrDeadlineExceeded)
+		ln.SetDeadline(time.Time{})
+		waiting = accept()
+		testnet.Dial(t, ln)
+		first.Close()
+		if err := testnet.Receive(t, "Accept", waiting); err != nil {
+			t.Errorf("Accept after a Close: %v", err)
+		}
+		testnet.Connect(t, ln)
+		waiting = accept()
+		ln.Close()
+		wantErr(t, "Accept", testnet.Receive(t, "Accept", waiting), net.ErrClosed)
+		if _, open := ln.Counts(); open != 1 {
+			t.Errorf("got %d open connections, want 1", open)
+		}
+	}
+}
+
+// TestHandsAllSocketsOn: Files and Control are about all sockets.
+func TestHandsAllSocketsOn(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("package net has no files of sockets on Windows")
+	}
+	testnet.NoLeaks(t)
+	ln := listenOn(t, openSockets(t, 3, 0), accepting.Config{})
+	files, err := ln.Files()
+	if len(files) != 3 || err != nil {
+		t.Errorf("Files: got %d, %v, want 3", len(files), err)
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	if f, err := ln.File(); err != nil {
+		t.Errorf("File: %v", err)
+	} else {
+		f.Close()
+	}
+	raw, err := ln.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fds []uintptr
+	if err := raw.Control(func(fd uintptr) { fds = append(fds, fd) }); err != nil || len(fds) != 3 {
+		t.Errorf("Control: called for %d sockets, %v, want 3", len(fds), err)
+	}
+	slices.Sort(fds)
+	if len(slices.Compact(fds)) != 3 {
+		t.Errorf("Control: called for %v, want three sockets", fds)
+	}
+}
+
+// TestWrappers decides on all methods that connections with a slot have of package net's.
+func TestWrappers(t *testing.T) {
+	const counted = "only Close frees the slot, and only the addresses can be the PROXY header's"
+	const both = `CloseRead CloseWrite File Read ReadFrom SetDeadline SetReadBuffer SetReadDeadline SetWriteBuffer
+		SetWriteDeadline SyscallConn Write`
+	testnet.CheckMethods[*limitedTCP](t, testnet.MethodTable{
+		Own: "Close LocalAddr RemoteAddr",
+		Promoted: map[string]string{counted: both + ` MultipathTCP SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod
+			SetLinger SetNoDelay WriteTo`},
+	})
+	testnet.CheckMethods[*limitedUnix](t, testnet.MethodTable{
+		Own:      "Close LocalAddr RemoteAddr",
+		Promoted: map[string]string{counted: both + " ReadFromUnix ReadMsgUnix WriteMsgUnix WriteTo WriteToUnix"},
+	})
+}

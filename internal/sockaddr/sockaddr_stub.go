@@ -1,0 +1,5 @@
+//go:build !linux
+
+package sockaddr
+
+// Off Linux package net makes all addresses.
