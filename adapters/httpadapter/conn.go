@@ -262,8 +262,12 @@ func (w *waker) OffLoop() {}
 
 // visitLoop looks for connections on c's loop that have something to read, for a worker that has no
 // other to serve.
-func (c *conn) visitLoop() {
-	if l := (*loop.Loop)(c.Conn.Loop()); l != nil {
+func (c *conn) visitLoop(linger bool) {
+	switch l := (*loop.Loop)(c.Conn.Loop()); {
+	case l == nil:
+	case linger:
+		l.Linger()
+	default:
 		l.Visit()
 	}
 }

@@ -15,8 +15,8 @@ import (
 // earlier, and looks then. With a free processor it would only burn it, and is better off waiting.
 //
 //	tries  meaning                                   leaves by
-//	> 0    processors are, or were lately, crowded   Yield, which stands in line: 8, if the others ran
-//	                                                 for long meanwhile; otherwise one less
+//	> 0    processors are, or were lately, crowded   Yield, which stands in line: 8, if others computed
+//	                                                 meanwhile; otherwise one less
 //	<= 0   they are not                              Yield: one less; every 8th one stands in line, to find
 //	                                                 out: 8, or 0
 //
@@ -24,7 +24,7 @@ import (
 type Line struct {
 	taken atomic.Bool // a goroutine stands there
 
-	tries int // owned by the goroutine that has set taken
+	tries atomic.Int32 // written by the goroutine that has set taken
 }
 
 const (
@@ -34,29 +34,42 @@ const (
 	// thread starts to look for work.
 	triesMax = 8
 
-	// longTurn is how long the others run at least, if processors are crowded: a tenth of what the
-	// scheduler gives a goroutine that computes.
-	longTurn = time.Millisecond
+	// longTurn is how long the turn of each goroutine takes at least, if it is one that computes: a good
+	// part of the 10 ms that the scheduler gives it.
+	longTurn = 4 * time.Millisecond
 )
 
+// Crowded reports whether all processors were busy with goroutines that compute, lately.
+func (l *Line) Crowded() bool { return l.tries.Load() > 0 }
+
 // Yield stands in line, if processors may be crowded and no other goroutine does. It reports whether
-// it has had to wait for its turn, so that there may be work now.
-func (l *Line) Yield() (waited bool) {
+// goroutines that compute had their turn meanwhile, so that there may be work now.
+//
+// served returns how much work of the caller's kind has been done until now. Goroutines that did some
+// of that don't compute, even if they have kept the processors busy: what is to be done is in
+// line already, and a goroutine that looks for more, and serves it, would go before it.
+func (l *Line) Yield(served func() uint64) (crowded bool) {
 	if !l.taken.CompareAndSwap(false, true) {
 		return false
 	}
 	defer l.taken.Store(false)
-	if l.tries--; l.tries < 0 && l.tries > -triesMax {
+	if tries := l.tries.Load() - 1; tries < 0 && tries > -triesMax {
+		l.tries.Store(tries)
 		return false
 	}
-	begin := monotime.Now()
+	return l.Stand(served)
+}
+
+// Stand stands in line in any case. One goroutine at a time may call it.
+func (l *Line) Stand(served func() uint64) (crowded bool) {
+	begin, before := monotime.Now(), served()
 	runtime.Gosched()
-	waited = monotime.Now()-begin >= int64(longTurn)
-	switch {
-	case waited:
-		l.tries = triesMax
-	case l.tries < 0:
-		l.tries = 0
+	turns := served() - before + 1
+	crowded = uint64(monotime.Now()-begin) >= uint64(longTurn)*turns
+	if crowded {
+		l.tries.Store(triesMax)
+	} else {
+		l.tries.Store(max(0, l.tries.Load()-1))
 	}
-	return waited
+	return crowded
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestCrowd: beside a goroutine that computes, on the only processor, a goroutine that yields has to
-// wait for its turn, and yields from then on each time.
-func TestCrowd(t *testing.T) {
+// computing calls f beside a goroutine that computes, on the only processor.
+func computing(f func()) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var stop atomic.Bool
 	defer stop.Store(true)
@@ -19,23 +18,52 @@ func TestCrowd(t *testing.T) {
 		for !stop.Load() {
 		}
 	}()
-	var l Line
-	for end := time.Now().Add(testnet.HangTimeout); !l.Yield(); {
-		if time.Now().After(end) {
-			t.Fatal("Yield: got false each time, want true beside a goroutine that computes")
+	f()
+}
+
+func nothing() uint64 { return 0 }
+
+// TestCrowd: a goroutine that yields beside one that computes has to wait for its turn, and yields from
+// then on each time.
+func TestCrowd(t *testing.T) {
+	computing(func() {
+		var l Line
+		for end := time.Now().Add(testnet.HangTimeout); !l.Yield(nothing); {
+			if time.Now().After(end) {
+				t.Fatal("Yield: got false each time, want true beside a goroutine that computes")
+			}
 		}
-	}
-	if l.tries != triesMax {
-		t.Errorf("got %d tries, want %d", l.tries, triesMax)
-	}
+		if !l.Crowded() || l.tries.Load() != triesMax {
+			t.Errorf("got crowded %t and %d tries, want %d", l.Crowded(), l.tries.Load(), triesMax)
+		}
+	})
+}
+
+// TestOwnWork: processors that are busy with the caller's own kind of work are not crowded, however
+// long the turn takes.
+func TestOwnWork(t *testing.T) {
+	computing(func() {
+		var l Line
+		work := uint64(0)
+		served := func() uint64 {
+			work += 1 << 40
+			return work
+		}
+		for range 3 * triesMax {
+			if l.Yield(served) || l.Stand(served) || l.Crowded() {
+				t.Fatal("got true, want false: others did work of the caller's kind")
+			}
+		}
+	})
 }
 
 // TestTaken: only one goroutine stands in line.
 func TestTaken(t *testing.T) {
-	l := Line{tries: triesMax}
+	var l Line
+	l.tries.Store(triesMax)
 	l.taken.Store(true)
-	if l.Yield() || l.tries != triesMax {
-		t.Errorf("Yield behind another: got %d tries, want %d, and false", l.tries, triesMax)
+	if l.Yield(nothing) || l.tries.Load() != triesMax {
+		t.Errorf("Yield behind another: got %d tries, want %d, and false", l.tries.Load(), triesMax)
 	}
 }
 
@@ -44,12 +72,12 @@ func TestTaken(t *testing.T) {
 func TestFree(t *testing.T) {
 	testnet.Eventually(t, "the tries are used up", func() bool {
 		var l Line
-		for i := range 3 * triesMax {
-			if l.Yield() {
+		for i := range int32(3 * triesMax) {
+			if l.Yield(nothing) {
 				return false
 			}
-			if want := -((i + 1) % triesMax); l.tries != want {
-				t.Errorf("after %d calls: got %d tries, want %d", i+1, l.tries, want)
+			if want := -((i + 1) % triesMax); l.tries.Load() != want {
+				t.Errorf("after %d calls: got %d tries, want %d", i+1, l.tries.Load(), want)
 			}
 		}
 		return true

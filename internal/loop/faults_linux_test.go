@@ -330,6 +330,30 @@ func TestInterruptedPolling(t *testing.T) {
 	})
 }
 
+// A guest that can't wait for an event has found none, and loses none.
+func TestLingerFails(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENOSYS, syscall.EPERM, syscall.EINTR} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			l, fds, peers := newCompany(t, 2)
+			defer holdLoop(t, l)()
+			defer sys.Inject(func(op sys.Op, _ int) syscall.Errno {
+				if op == sys.OpEpollPwait2 {
+					return errno
+				}
+				return 0
+			})()
+			read := startRead(t, fds[1])
+			mustWrite(t, peers[1], "x")
+			eventually(t, "the byte is there", func() bool { return sys.Readable(int(fds[1].sysfd)) })
+			if l.Linger() {
+				t.Error("Linger: got an event from a call that failed")
+			}
+			visitUntil(t, l, "the reader is woken", func() bool { return !fds[1].rd.awaited() })
+			wantRead(t, "Read", read)
+		})
+	}
+}
+
 // Errors of system calls come back as they are, and a call that fails does not
 // take the descriptor with it.
 func TestFailingCalls(t *testing.T) {

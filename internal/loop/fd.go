@@ -466,7 +466,7 @@ func (f *FD) Close() error {
 	f.rd.parker = p // no goroutine waits to read any more
 	last := f.rd.leaveBatch(f.loop)
 	if last {
-		defer f.loop.visit(false)
+		defer f.loop.visit(false, (*poller).glance)
 	}
 	if f.life.drop() {
 		return f.destroy()

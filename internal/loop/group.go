@@ -17,11 +17,12 @@ import (
 // loops' goroutines return and their descriptors are closed.
 type Group struct {
 	// immutable
-	config  Config
-	name    string // see enlist
-	loops   []*Loop
-	first   int           // the loops that Place fills in small portions are loops[:first]
-	stopped chan struct{} // closed when the last loop has ended
+	config     Config
+	name       string // see enlist
+	loops      []*Loop
+	processors uint32        // when the group was made
+	first      int           // the loops that Place fills in small portions are loops[:first]
+	stopped    chan struct{} // closed when the last loop has ended
 
 	// atomic
 	refs    atomic.Int64 // owners plus registered descriptors; 0 is final
@@ -63,7 +64,7 @@ func NewGroup(c Config) (*Group, error) {
 }
 
 func newGroup(c Config) (*Group, error) {
-	g := &Group{config: c, stopped: make(chan struct{})}
+	g := &Group{config: c, stopped: make(chan struct{}), processors: uint32(runtime.GOMAXPROCS(0))}
 	g.first = min(max(2, (runtime.GOMAXPROCS(0)+procsPerLoop-1)/procsPerLoop), c.Loops)
 	g.refs.Store(1)
 	g.running.Store(1)

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/percore/percore/internal/line"
 )
@@ -29,6 +30,9 @@ import (
 // all. The wake-up of Submit is the one event that only the loop's goroutine can use up: it is
 // level-triggered, and stays until that has read it.
 //
+// While processors are crowded with goroutines that compute (see [line.Line]), a guest also waits for a
+// moment for the next event, and a batch is done without the readers that have lost their processors.
+//
 // A guest runs no foreign code. It leaves events for a callback or a watcher to the loop's goroutine,
 // as tasks. Only callbacks that allow for it run on a guest, and only on a worker: a reader may hold
 // locks that they need.
@@ -38,6 +42,11 @@ type guests struct {
 
 	caught catch // owned by the guest
 }
+
+// lingerTime is how long a guest waits for the next event while processors are crowded: for a client
+// that answers at once, and a small part of the 10 ms that goroutines that compute have before the
+// next guest's turn.
+const lingerTime = 50 * time.Microsecond
 
 const (
 	noGuest uint32 = iota
@@ -61,26 +70,37 @@ type offLoopHandler interface {
 // their OnReadable is called here. So the caller must not hold a lock that they take.
 //
 // With the strategy Thread it does nothing.
-func (l *Loop) Visit() (found bool) { return l.hosts() && l.visit(true) }
+func (l *Loop) Visit() (found bool) { return l.hosts() && l.visit(true, (*poller).glance) }
+
+// Linger is Visit for a worker that waits for an event for a moment, with its processor: see lingerTime.
+func (l *Loop) Linger() (found bool) { return l.hosts() && l.visit(true, (*poller).linger) }
 
 // hosts reports whether the loop may have guests. With a thread of its own it finds events soon itself.
 func (l *Loop) hosts() bool { return l.group.config.Strategy == Nested }
 
 // visitUntilWoken visits the loop for a reader that is about to park on h. As long as the processors are
-// crowded it stays in line and visits the loop again, until an event has come for it or for another.
+// crowded it waits a moment for an event, stands in line, and visits the loop again, until an event has
+// come for it or for another.
 func (l *Loop) visitUntilWoken(h *half) {
-	for !l.visit(false) && h.state.Load()&waiting != 0 && l.guests.line.Yield() {
+	g := &l.guests
+	for !l.visit(false, (*poller).glance) && h.state.Load()&waiting != 0 {
+		if g.line.Crowded() && (l.visit(false, (*poller).linger) || h.state.Load()&waiting == 0) {
+			return
+		}
+		if !g.line.Yield(l.group.served) {
+			return
+		}
 	}
 }
 
 // visit polls as a guest, if there is none, and reports whether there was an event. A worker calls the
 // callbacks that allow for it.
-func (l *Loop) visit(worker bool) (found bool) {
+func (l *Loop) visit(worker bool, poll func(*poller, *eventArray) int) (found bool) {
 	g := &l.guests
 	if !g.state.CompareAndSwap(noGuest, visiting) {
 		return false
 	}
-	if n := l.poller.glance(&g.caught.events); n > 0 {
+	if n := poll(l.poller, &g.caught.events); n > 0 {
 		found = true
 		l.lookUp(&g.caught, n)
 		l.deliverAsGuest(worker)
@@ -147,6 +167,9 @@ func (b *batchReaders) begin(events int) (number uint32) {
 // dispatched ends the dispatch of a batch. So many of its events have woken no reader.
 func (b *batchReaders) dispatched(number uint32, others int) { b.leave(number, others+1) }
 
+// left returns the count.
+func (b *batchReaders) left() uint32 { return uint32(b.word.Load()) }
+
 // leave takes n readers off, and reports whether the batch is done with by that. It is not if there
 // has been another one.
 func (b *batchReaders) leave(number uint32, n int) (last bool) {
@@ -163,12 +186,22 @@ func (b *batchReaders) leave(number uint32, n int) (last bool) {
 }
 
 // leaveBatch takes the reader, who holds h, off the count of the batch that has woken it, and reports
-// whether it is the last one of it.
+// whether it is the last one of it. While processors are crowded, each of them may have been taken from
+// a reader of the batch, which is now in line behind goroutines that compute: these are not waited for.
 func (h *half) leaveBatch(l *Loop) (last bool) {
 	number := h.batch
 	if number == 0 {
 		return false
 	}
 	h.batch = 0
-	return l.readers.leave(number, 1)
+	return l.readers.leave(number, 1) || l.guests.line.Crowded() && l.readers.left() <= l.group.processors
+}
+
+// served returns how many of the events that were found in the group's loops have been seen to, about:
+// the events of readers that did not wait again count when the next batch begins.
+func (g *Group) served() (n uint64) {
+	for _, l := range g.loops {
+		n += l.events.Load() - uint64(l.readers.left())
+	}
+	return n
 }

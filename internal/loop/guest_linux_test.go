@@ -136,7 +136,7 @@ func TestVisitCallbacks(t *testing.T) {
 			mustWrite(t, peer, "x")
 		}
 		eventually(t, "the reader is woken, and the callback that may run here", func() bool {
-			l.visit(worker)
+			l.visit(worker, (*poller).glance)
 			return !fds[3].rd.awaited() && (!worker || len(anywhere.called) > 0)
 		})
 		wantRead(t, "Read", read)
@@ -214,7 +214,11 @@ func haveGuests(l *Loop) (leave func()) {
 	for i := range 2 {
 		visits.Go(func() {
 			for !stop.Load() && l.hosts() {
-				l.visit(i == 0)
+				poll := (*poller).glance
+				if rand.IntN(4) == 0 {
+					poll = (*poller).linger
+				}
+				l.visit(i == 0, poll)
 				for range rand.IntN(3) {
 					runtime.Gosched()
 				}
@@ -284,6 +288,59 @@ func closeUnlessClosed(t *testing.T, f *FD) {
 	if !f.life.closed() {
 		closeFD(t, f)
 	}
+}
+
+// While processors are crowded one of them may have been taken from a reader of the batch. The next one
+// that waits again visits the loop, and doesn't leave it to that one.
+func TestCrowdedReaderVisits(t *testing.T) {
+	l, fds, peers := newCompany(t, 3)
+	defer holdLoop(t, l)()
+	a, b, c := fds[0], fds[1], fds[2]
+	readA, readB := startRead(t, a), startRead(t, b)
+	mustWrite(t, peers[0], "x")
+	mustWrite(t, peers[1], "x")
+	eventually(t, "the bytes are there", func() bool {
+		return sys.Readable(int(a.sysfd)) && sys.Readable(int(b.sysfd))
+	})
+	visitUntil(t, l, "both are woken", func() bool { return !a.rd.awaited() && !b.rd.awaited() })
+	wantRead(t, "Read of a", readA)
+	wantRead(t, "Read of b", readB)
+	readC := startRead(t, c)
+	mustWrite(t, peers[2], "x")
+	eventually(t, "the byte is there", func() bool { return sys.Readable(int(c.sysfd)) })
+	crowd(l)
+	againA := start(func() (int, error) { return a.Read(make([]byte, 8)) })
+	wantRead(t, "Read of c, while b doesn't read", readC)
+	closeFD(t, a)
+	await(t, "Read of a", againA)
+}
+
+// crowd lets the readers of l find that processors are crowded.
+func crowd(l *Loop) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var stop atomic.Bool
+	defer stop.Store(true)
+	go func() {
+		for !stop.Load() {
+		}
+	}()
+	for !l.guests.line.Stand(func() uint64 { return 0 }) {
+	}
+}
+
+// A guest that waits for an event finds it, and comes back without one after a moment.
+func TestLinger(t *testing.T) {
+	l, fds, peers := newCompany(t, 2)
+	defer holdLoop(t, l)()
+	read := startRead(t, fds[0])
+	for l.Linger() { // of a registration, say
+	}
+	mustWrite(t, peers[0], "x")
+	eventually(t, "the reader is woken", func() bool {
+		l.Linger()
+		return !fds[0].rd.awaited()
+	})
+	wantRead(t, "Read", read)
 }
 
 // A loop ends without waiting for a guest in the middle of a visit, who gives the rest back; and there

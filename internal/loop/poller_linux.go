@@ -199,16 +199,21 @@ func (p *poller) glance(a *eventArray) (n int) {
 	return n
 }
 
+// linger is glance for a guest that waits for an event, for lingerTime at most, and keeps its processor
+// meanwhile. Any error is as good as no event: a signal (the garbage collector's, for one, which so
+// need not wait for the guest), or a kernel before Linux 5.11, which doesn't have the call.
+func (p *poller) linger(a *eventArray) (n int) {
+	n, errno := sys.EpollPwait2(p.fd, a.room(), int(lingerTime))
+	if errno != 0 {
+		return 0
+	}
+	a.grow = n == len(a.events)
+	return n
+}
+
 // take makes the system call of a poll. It isn't ok if a signal came first.
 func (a *eventArray) take(epfd int, block bool) (n int, full, ok bool) {
-	switch {
-	case a.events == nil:
-		a.events = make([]unix.EpollEvent, eventsMin)
-	case a.grow && len(a.events) < eventsMax:
-		a.events = make([]unix.EpollEvent, 2*len(a.events))
-	}
-	a.grow = false
-	n, errno := sys.EpollPwait(epfd, a.events, block)
+	n, errno := sys.EpollPwait(epfd, a.room(), block)
 	if errno == syscall.EINTR {
 		return 0, false, false
 	}
@@ -219,6 +224,18 @@ func (a *eventArray) take(epfd int, block bool) (n int, full, ok bool) {
 	full = n == len(a.events)
 	a.grow = full
 	return n, full, true
+}
+
+// room returns the array for the next poll. It is larger if the last one filled it.
+func (a *eventArray) room() []unix.EpollEvent {
+	switch {
+	case a.events == nil:
+		a.events = make([]unix.EpollEvent, eventsMin)
+	case a.grow && len(a.events) < eventsMax:
+		a.events = make([]unix.EpollEvent, 2*len(a.events))
+	}
+	a.grow = false
+	return a.events
 }
 
 // event returns the i-th polled event: its token and its readiness.

@@ -31,6 +31,7 @@ func (p *poller) waitBlocking(func(uintptr) bool)      {}
 func (p *poller) kick()                                {}
 func (p *poller) poll(*eventArray) (int, bool)         { return 0, false }
 func (p *poller) glance(*eventArray) int               { return 0 }
+func (p *poller) linger(*eventArray) int               { return 0 }
 func (p *poller) add(int, token) syscall.Errno         { return syscall.ENOSYS }
 func (p *poller) watchWrites(int, token) syscall.Errno { return syscall.ENOSYS }
 func (p *poller) del(int)                              {}

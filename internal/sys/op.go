@@ -14,6 +14,7 @@ const (
 	OpEpollCreate1
 	OpEpollCtl
 	OpEpollPwait
+	OpEpollPwait2
 	OpEventfd2
 	OpPpoll
 	OpSocket
@@ -39,6 +40,7 @@ var opNames = [numOps]string{
 	OpEpollCreate1: "epoll_create1",
 	OpEpollCtl:     "epoll_ctl",
 	OpEpollPwait:   "epoll_pwait",
+	OpEpollPwait2:  "epoll_pwait2",
 	OpEventfd2:     "eventfd2",
 	OpPpoll:        "ppoll",
 	OpSocket:       "socket",

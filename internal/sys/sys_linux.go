@@ -198,6 +198,25 @@ func EpollPwait(epfd int, events []unix.EpollEvent, block bool) (n int, errno sy
 	return int(r), 0
 }
 
+// EpollPwait2 is epoll_pwait2(2) without a signal mask (Linux 5.11): it sleeps until there is an event,
+// or ns nanoseconds have passed, less than a second. The scheduler is not told: the thread keeps its
+// processor, so that ns has to be short. events must not be empty.
+func EpollPwait2(epfd int, events []unix.EpollEvent, ns int) (n int, errno syscall.Errno) {
+	if errno = injected(OpEpollPwait2, epfd); errno != 0 {
+		return 0, errno
+	}
+	timeout := timespec64{nsec: int64(ns)}
+	r, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epfd), uintptr(unsafe.Pointer(&events[0])),
+		uintptr(len(events)), uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(r), 0
+}
+
+// timespec64 is struct __kernel_timespec, on all architectures.
+type timespec64 struct{ sec, nsec int64 }
+
 // Eventfd is eventfd(2) with EFD_NONBLOCK|EFD_CLOEXEC and a count of 0.
 func Eventfd() (int, syscall.Errno) {
 	if errno := injected(OpEventfd2, -1); errno != 0 {

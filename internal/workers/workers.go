@@ -4,6 +4,7 @@ package workers
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -48,12 +49,14 @@ type Pool[T comparable] struct {
 	Work func(T)
 
 	// Look is called by a worker that finds the queue empty, before it is idle, with the connection that
-	// it has served last: it may find others that have something to read, and call Serve for them.
+	// it has served last: it may find others that have something to read, and call Serve for them. With
+	// linger it may wait for such a moment, with its processor, for one that a client answers at once.
 	// nil: there is nowhere to look. It must be set before the first Serve.
-	Look func(T)
+	Look func(last T, linger bool)
 
 	mu     sync.Mutex
 	ready  ring[T]      // first in, first out
+	served uint64       // how many turns have begun
 	spare  bool         // a worker is the spare
 	line   line.Line    // the spare's place, while it looks
 	idle   []*worker[T] // last in, first out
@@ -141,6 +144,7 @@ func (p *Pool[T]) dispatch(w *worker[T]) T {
 			return none
 		}
 		c := p.ready.pop()
+		p.served++
 		p.spare = p.ready.len > 0
 		if !p.spare {
 			p.mu.Unlock()
@@ -151,7 +155,7 @@ func (p *Pool[T]) dispatch(w *worker[T]) T {
 		// The worker that is woken runs next on this processor. Had the spare woken a spare in its
 		// place, and served, that one would go before goroutines that have been runnable for longer.
 		p.wake(next, c)
-		runtime.Gosched()
+		p.line.Stand(p.turns)
 	}
 }
 
@@ -166,14 +170,15 @@ func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 			p.mu.Unlock()
 			return p.lookAsSpare(w, last)
 		}
-		if w.turns < TurnsMax {
+		if w.turns < p.turnsMax() {
 			p.mu.Unlock()
-			p.Look(last)
+			p.look(last)
 			p.mu.Lock()
 		}
 	}
 	defer p.mu.Unlock()
-	if p.ready.len > 0 && w.turns < TurnsMax {
+	if p.ready.len > 0 && w.turns < p.turnsMax() {
+		p.served++
 		return p.ready.pop()
 	}
 	p.restLocked(w)
@@ -183,19 +188,42 @@ func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 // lookAsSpare looks for connections, for a worker that the queue is empty for. The worker is the spare
 // meanwhile, and serves what it has found itself: for one connection no other worker is woken.
 func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
-	if w.turns >= TurnsMax {
+	if w.turns >= p.turnsMax() {
 		runtime.Gosched()
 		w.turns = 0
 	}
-	for p.Look(last); p.isEmpty() && p.line.Yield(); p.Look(last) {
+	for p.look(last); p.isEmpty() && p.line.Yield(p.turns); p.look(last) {
 	}
 	return p.dispatch(w)
+}
+
+// look looks for connections. While processors are crowded it waits for one for a moment.
+func (p *Pool[T]) look(last T) {
+	if p.Look(last, false); p.line.Crowded() && p.isEmpty() {
+		p.Look(last, true)
+	}
+}
+
+// turnsMax is how many turns a worker serves at present: see TurnsMax. While processors are crowded, the
+// end of the scheduler's line is behind goroutines that compute for 10 ms each: so only the scheduler
+// takes the processor from a worker then, after 10 ms, too.
+func (p *Pool[T]) turnsMax() int {
+	if p.line.Crowded() {
+		return math.MaxInt
+	}
+	return TurnsMax
 }
 
 func (p *Pool[T]) isEmpty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ready.len == 0
+}
+
+func (p *Pool[T]) turns() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.served
 }
 
 // takeIdleLocked takes a worker out of the stack, or returns nil if there is none.

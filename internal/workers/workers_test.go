@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/percore/percore/internal/line"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -160,7 +161,10 @@ func TestLook(t *testing.T) {
 	var served, looked []int
 	done := make(chan bool)
 	p.Work = func(n int) { served = append(served, n) }
-	p.Look = func(n int) {
+	p.Look = func(n int, linger bool) {
+		if linger {
+			return // processors are crowded
+		}
 		looked = append(looked, n)
 		switch {
 		case n < last:
@@ -199,7 +203,7 @@ func TestLookMany(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	p.Look = func(int) {
+	p.Look = func(int, bool) {
 		for range 3 {
 			if n := found.Add(-1); n >= 0 {
 				p.Serve(1)
@@ -226,5 +230,41 @@ func TestLookMany(t *testing.T) {
 	p.Close()
 	if got, want := sum.Load(), int64(rounds*2*values); got != want {
 		t.Errorf("the values' sum: got %d, want %d", got, want)
+	}
+}
+
+// TestLinger: while processors are crowded, a worker that finds nothing waits for a moment.
+func TestLinger(t *testing.T) {
+	testnet.NoLeaks(t)
+	var p Pool[int]
+	served := make(chan int, 2)
+	p.Work = func(n int) { served <- n }
+	lingered := false
+	p.Look = func(n int, linger bool) {
+		if linger && !lingered {
+			lingered = true
+			p.Serve(2)
+		}
+	}
+	crowd(&p.line)
+	p.Serve(1)
+	for want := 1; want <= 2; want++ {
+		if got := testnet.Receive(t, "a turn", served); got != want {
+			t.Errorf("served: got %d, want %d", got, want)
+		}
+	}
+	p.Close()
+}
+
+// crowd lets l find that processors are crowded.
+func crowd(l *line.Line) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var stop atomic.Bool
+	defer stop.Store(true)
+	go func() {
+		for !stop.Load() {
+		}
+	}()
+	for !l.Stand(func() uint64 { return 0 }) {
 	}
 }
