@@ -12,8 +12,26 @@
 // calls, deadlines, half-close, concurrency, addresses, error types and texts.
 // The differences are in one table, docs/DIFFERENCES.md.
 //
-// Connections that wait keep the things that the code above them keeps: a goroutine in Read and
-// its buffers. Package adapters/httpadapter, [Conn.OnReadable] and [Conn.ReadReady] do without.
+// # Waiting without a goroutine or a buffer
+//
+// A connection that waits in Read costs what the code above it keeps: a goroutine and its buffers.
+// Servers of HTTP, gRPC and WebSockets get rid of them with adapters/httpadapter,
+// adapters/grpcadapter and adapters/wsadapter; adapters/reactor is for new protocols. Code that keeps
+// many idle connections itself has three ways to wait, which cost less and less:
+//
+//	ReadReady       Your goroutine waits as in Read, but its buffer is found only when there is
+//	                something to read. For loops of blocking code, which stay as they are.
+//	OnReadable      Nothing waits. A function is called once when a Read may not block, and
+//	                hands the connection to a goroutine. For code that can let go of everything
+//	                between two messages.
+//	NotifyReadable  OnReadable for an object that is there anyway, such as your session: no memory
+//	                at all. The object has to hold the connection, or both are garbage.
+//
+// After a callback [Conn.TryRead] reads without waiting, [Conn.AtEnd] tells a connection that has
+// only ended, and [Conn.CancelOnReadable] takes the callback back. The callback doesn't know of bytes
+// that a reader above the connection has buffered: read them first, or ask the reader with
+// [Conn.SetNoWait]. Off Linux ReadReady finds its buffer at once, and the callbacks fail with an error
+// that wraps [errors.ErrUnsupported]: wait in Read there.
 //
 // # How it works
 //

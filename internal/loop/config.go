@@ -10,17 +10,10 @@ import (
 // Strategy says how a loop waits for events. It changes nothing else.
 type Strategy uint8
 
+// The public package says what they cost.
 const (
-	// Nested parks the loop's goroutine in the Go runtime's own poller. No
-	// thread is held while it waits and no processor is handed over when it
-	// wakes. The default.
-	Nested Strategy = iota
-
-	// Thread gives each loop a goroutine that blocks in epoll_pwait, and with
-	// it a thread. It is as cheap as Nested when there are always many events,
-	// and more expensive when there are few: each wake-up then has to get a processor
-	// back from the scheduler.
-	Thread
+	Nested Strategy = iota // parks the loop's goroutine in the Go runtime's own poller: the default
+	Thread                 // blocks a goroutine, and a thread, in epoll_pwait
 )
 
 // String returns the strategy's name.
@@ -34,28 +27,13 @@ func (s Strategy) String() string {
 	return fmt.Sprintf("Strategy(%d)", uint8(s))
 }
 
-// Config says how the loops of a [Group] run. The zero value is the configuration that
-// percore.Listen uses.
+// Config says how the loops of a [Group] run. The public Config, from which it is made, says what
+// the fields mean.
 type Config struct {
-	// Loops is the number of loops. 0 means one per processor that the Go
-	// scheduler may use (GOMAXPROCS) when the group is made. With the strategy
-	// Nested, that is how many there may be: see [Group.Place] for how many are
-	// in use.
-	Loops int
-
-	// Strategy is how the loops wait for events.
+	Loops    int
 	Strategy Strategy
-
-	// Pin, with the strategy Thread, locks each loop to a thread of its own
-	// and that thread to one of the processors the process may run on, by
-	// sched_setaffinity(2). The goroutines that the loop wakes still run
-	// anywhere.
-	Pin bool
-
-	// Name is the group's name in [Stats] and in profiles, whose label percore_group has it.
-	// "" means "group"; the group of percore.Listen is called "default". If another group in
-	// use has the name, "-2", or a higher number, is added.
-	Name string
+	Pin      bool
+	Name     string
 }
 
 // loopsMax is the limit of Config.Loops. A loop that has started costs two descriptors, a goroutine

@@ -99,15 +99,8 @@ func (g *Group) Name() string { return g.name }
 func (g *Group) Strategy() Strategy { return g.config.Strategy }
 
 // Place returns the loop for one more descriptor. With the strategy Thread that is
-// the least loaded one. With Nested, loops follow the load: the fewer loops the
-// descriptors are on, the more of them are served by each wake-up. So Place fills
-// one loop after the other:
-//
-//	loops                                     descriptors on each
-//	those that keep all processors busy,      32, in order of their index; when each has
-//	2 at least and one for 4 processors       32, evenly, up to 1,024
-//	the rest                                  1,024, in order of their index
-//	all, when each has 1,024                  evenly
+// the least loaded one. With Nested, Place fills one loop after the other; the public
+// Config has the table.
 func (g *Group) Place() *Loop {
 	if g.config.Strategy == Thread {
 		return g.LeastLoaded()

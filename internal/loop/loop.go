@@ -212,11 +212,10 @@ func (l *Loop) freeSlot(f *FD) {
 	s.free = append(s.free, f.token.slot)
 }
 
-// Submit has task run on the loop's goroutine, after the events that it is
-// dispatching, in the order of submission. It does not wait. task must not
-// block. After the group has ended tasks are dropped; while a reference to the
-// group is held, that can't happen. A loop that has had no descriptor starts for
-// the task; if it can't, the group's first loop runs the task.
+// Submit runs task on the loop's goroutine, after the events that the loop is dispatching, in the
+// order of submission. It does not wait, and task must not block. After the group has ended tasks
+// are dropped, which can't happen while a reference to it is held. A loop that has had no descriptor
+// starts for the task; if it can't, the group's first loop runs the task.
 func (l *Loop) Submit(task func()) {
 	switch err := l.start(); {
 	case err == ErrStopped:

@@ -11,26 +11,18 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// Counts is the work of a loop, or the sums over several. All except Descriptors only grow. They
-// are read one after the other, not in one instant, and reading them holds up neither a loop nor
-// a call on a descriptor.
-//
-// The more events there are for each wake-up, the less an event costs.
+// Counts is the work of a loop, or the sums over several. The public Counts has the same fields, and
+// says what they mean.
 type Counts struct {
-	Descriptors int    // descriptors registered now
-	Registered  uint64 // descriptors registered ever; of these, Registered-Descriptors are gone
-	Wakeups     uint64 // times a loop was woken from waiting
-	Events      uint64 // readiness events taken from the kernel
-	Deadlines   uint64 // deadlines of descriptors that came while they were set; not those set to a time past
+	Descriptors int
+	Registered  uint64
+	Wakeups     uint64
+	Events      uint64
+	Deadlines   uint64
 
-	// A pass is a batch of events and the tasks that were submitted meanwhile. In it the loop
-	// runs readiness callbacks ([FD.OnReadable]) and tasks ([Loop.Submit]), one after the other,
-	// and nothing else of the loop's happens until they return. The rest of a pass, which wakes
-	// goroutines, is not timed.
-
-	CallbackTime time.Duration // all the time that callbacks and tasks took
-	LongestPass  time.Duration // the longest that those of one pass took; among several loops, the longest of all
-	SlowPasses   uint64        // passes whose callbacks and tasks took SlowPass or more
+	CallbackTime time.Duration // of all callbacks and tasks
+	LongestPass  time.Duration // of them in one pass, which is a batch of events and the tasks submitted meanwhile
+	SlowPasses   uint64        // whose callbacks and tasks took SlowPass or more
 }
 
 // SlowPass is the time from which a pass counts as slow. All connections of a loop wait for as
@@ -43,13 +35,12 @@ type LoopStats struct {
 	Counts
 }
 
-// Stats is the work of a [Group]. An uneven spread over the loops shows in the descriptors and
-// the events of each; that later loops of a group have none is meant so: see [Group.Place].
+// Stats is the work of a [Group].
 type Stats struct {
-	Group    string // the group's name: see Config.Name
-	Strategy string // "nested" or "thread"
-	Loops    int    // loops in the group, started or not
-	Counts          // sums over the group's loops
+	Group    string
+	Strategy string
+	Loops    int // started or not
+	Counts       // sums over the group's loops
 
 	PerLoop []LoopStats // of the loops that have started, in order of their index
 }
@@ -67,8 +58,7 @@ var groups struct {
 	ended Counts   // sums over the others
 }
 
-// ReadStats returns the work of all groups. It may be called at any time by any goroutine, and
-// takes some 20 ns for each loop.
+// ReadStats returns the work of all groups.
 func ReadStats() ProcessStats {
 	groups.Lock()
 	defer groups.Unlock()

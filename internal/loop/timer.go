@@ -20,8 +20,7 @@ type Timer struct {
 	f     func()
 }
 
-// AfterFunc has f run on the loop's goroutine once d has passed: not earlier, and a few milliseconds
-// later at most if the loop is idle. f must not block. The loop starts if it hasn't had a
+// AfterFunc runs f on the loop's goroutine once d has passed. The loop starts if it hasn't had a
 // descriptor; if it can't, or the group ends, f is not called.
 func (l *Loop) AfterFunc(d time.Duration, f func()) *Timer {
 	t := &Timer{loop: l, f: f}
@@ -43,7 +42,7 @@ func (t *Timer) Stop() bool {
 	return waiting
 }
 
-// Reset has the timer fire once d has passed from now, and not at the time set before. It reports
+// Reset makes the timer fire once d has passed from now, and not at the time set before. It reports
 // whether the timer was waiting.
 func (t *Timer) Reset(d time.Duration) bool {
 	if t.loop.start() != nil {

@@ -12,6 +12,10 @@ import (
 // Growable is a buffer that grows as it is written to. The zero value is empty and
 // holds no memory: the first write takes some from a pool that all Growables share.
 // It needs exclusive use.
+//
+// It is for output that must be whole before it is sent, however long it gets. Output that
+// may go in pieces has buffers of a fixed size instead, which never move: answers of the
+// fast path to HTTP/1.1 collect 4 KiB, the backlog of a reactor's connection is a list of parts.
 type Growable struct{ buffer *bytebufferpool.ByteBuffer }
 
 // growing has the memory. It is a pool of this package's, not the one that all users of
@@ -20,7 +24,7 @@ type Growable struct{ buffer *bytebufferpool.ByteBuffer }
 var growing bytebufferpool.Pool
 
 // growables counts those that hold memory. A Growable that was lost without Release counts
-// for good.
+// permanently.
 var growables atomic.Int64
 
 // grow returns the buffer, which it takes from the pool if there is none yet.

@@ -24,16 +24,10 @@ const (
 	classCount = oversize + 1
 )
 
-// Config sets up a Pool. The zero value is ready to use.
+// Config sets up a Pool. The zero value is ready to use. The public Config has the same fields, and
+// says what they mean.
 type Config struct {
-	// KeptBytesMax limits the bytes in released buffers of Get. With 0 nothing but the
-	// garbage collector does; with a negative number nothing is kept. The limit costs
-	// two operations on a word that all processors share for each Get and Release, and
-	// may be exceeded by buffers that were released since the last garbage collection.
-	KeptBytesMax int64
-
-	// LeakSampleEvery says of 1 in how many Gets, on average, the stack is remembered,
-	// which takes about a microsecond. 0 stands for none, in a checking build for all.
+	KeptBytesMax    int64
 	LeakSampleEvery int
 }
 

@@ -8,19 +8,15 @@ import (
 	"strings"
 )
 
-// Stats counts a Pool's work since New and the buffers that it holds.
+// Stats counts a Pool's work since New and the buffers that it holds. The public Stats has the same
+// fields, and says what they mean.
 type Stats struct {
-	// These only grow.
-	Gets    uint64 // buffers handed out by Get and GetBytes
-	Misses  uint64 // of these: those for which memory was allocated
-	Leaked  uint64 // buffers that the garbage collector took while they were in use
-	Foreign uint64 // slices passed to PutBytes that can't be from GetBytes
+	Gets, Misses, Leaked, Foreign uint64
 
-	// These say how things stand.
-	BuffersInUse int   // handed out and not released
-	BytesInUse   int64 // their capacity
-	BytesKept    int64 // capacity of released buffers of Get that the collector has not taken
-	KeptBytesMax int64 // Config.KeptBytesMax: the bound of BytesKept; 0: only the collector's work bounds it
+	BuffersInUse int
+	BytesInUse   int64
+	BytesKept    int64
+	KeptBytesMax int64
 }
 
 // Stats counts the buffers of the pool. That takes about 50 ns for each, during which
