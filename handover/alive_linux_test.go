@@ -19,8 +19,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestPatience: a process is given up after the limit without a sign of life, or without an answer, in
-// ticks of this process, however long these take.
+// TestPatience: a process is given up after the limit without a sign of life, or without an answer,
+// in ticks of this process, however long these take.
 func TestPatience(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -116,8 +116,8 @@ func TestSilentSuccessor(t *testing.T) {
 	}
 }
 
-// TestUnfinished: the end of a handover is the successor's word that it has taken over. Without it the
-// predecessor serves on, with the word it leaves, whenever that comes.
+// TestUnfinished: the end of a handover is the successor's word that it has taken over. Without it
+// the predecessor serves on, with the word it leaves, whenever that comes.
 func TestUnfinished(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -165,8 +165,8 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestSilentPredecessor: the successor notices at each step and goes on, with the connections that were
-// committed. A predecessor that wakes up leaves, with the others.
+// TestSilentPredecessor: the successor notices at each step and goes on, with the connections that
+// were committed. A predecessor that wakes up leaves, with the others.
 func TestSilentPredecessor(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -244,8 +244,8 @@ func TestLateReader(t *testing.T) {
 	}
 }
 
-// TestStoppedWhileGivingUp: a predecessor that was stopped between giving its successor up and saying so
-// will serve on, so the successor doesn't.
+// TestStoppedWhileGivingUp: a predecessor that was stopped between giving its successor up and
+// saying so will serve on, so the successor doesn't.
 func TestStoppedWhileGivingUp(t *testing.T) {
 	testnet.NoLeaks(t)
 	useFakes(t)
@@ -265,8 +265,8 @@ func TestStoppedWhileGivingUp(t *testing.T) {
 	}
 }
 
-// TestPredecessorEndsBeforeReady: a successor that takes its time hears of the predecessor's end, or of
-// its refusal.
+// TestPredecessorEndsBeforeReady: a successor that takes its time hears of the predecessor's end,
+// or of its refusal.
 func TestPredecessorEndsBeforeReady(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -425,8 +425,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestStoppedSuccessor: a successor that is stopped while a request is under way is given up, and finds
-// that out when it goes on.
+// TestStoppedSuccessor: a successor that is stopped while a request is under way is given up, and
+// finds that out when it goes on.
 func TestStoppedSuccessor(t *testing.T) {
 	testnet.NoLeaks(t)
 	quickBeats(t)
@@ -449,8 +449,8 @@ func TestStoppedSuccessor(t *testing.T) {
 	}
 }
 
-// TestStoppedPredecessor: a predecessor that is stopped while a request is under way is left behind, and
-// leaves when it goes on.
+// TestStoppedPredecessor: a predecessor that is stopped while a request is under way is left
+// behind, and leaves when it goes on.
 func TestStoppedPredecessor(t *testing.T) {
 	testnet.NoLeaks(t)
 	quickBeats(t)

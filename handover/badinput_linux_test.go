@@ -180,8 +180,8 @@ func TestBadSuccessor(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutQuestions: a successor that says that it has taken connections before any have been
-// sent is out of step.
+// TestAnswersWithoutQuestions: a successor that says that it has taken connections before any have
+// been sent is out of step.
 func TestAnswersWithoutQuestions(t *testing.T) {
 	testnet.NoLeaks(t)
 	useFakes(t)
@@ -490,8 +490,8 @@ func arrived(t *testing.T, giving, taking *net.UnixConn, ln net.Listener) (s *st
 	return s, theirs, errs
 }
 
-// TestPredecessorDiesAfterCommit: committed connections, and the listener, are the successor's, also if
-// the predecessor has ended before the successor looks.
+// TestPredecessorDiesAfterCommit: committed connections, and the listener, are the successor's,
+// also if the predecessor has ended before the successor looks.
 func TestPredecessorDiesAfterCommit(t *testing.T) {
 	testnet.NoLeaks(t)
 	useFakes(t)

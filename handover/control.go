@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Control is a socket with a name, by which a successor that this process has not started finds it: see
-// [Listen]. Its methods are safe for concurrent use.
+// Control is a socket with a name, through which a successor that this process has not started
+// finds it: see [Listen]. Its methods are safe for concurrent use.
 type Control struct {
 	listener *net.UnixListener
 	file     *controlFile // nil: the name is abstract
@@ -38,7 +38,7 @@ func Listen(name string) (*Control, error) {
 }
 
 // Dial connects to a process that has called [Listen], for [Take]. The folder of a path must be as
-// Listen wants it, so that no other user can have made the socket. If no process listens there the
+// Listen requires it, so that no other user can have made the socket. If no process listens there the
 // error wraps fs.ErrNotExist or syscall.ECONNREFUSED.
 func Dial(name string) (*net.UnixConn, error) {
 	c, err := dialControl(name)
@@ -55,7 +55,7 @@ func controlError(what, name string, err error) error {
 	return fmt.Errorf("handover: %s %s: %w", what, name, err)
 }
 
-// isAbstract reports whether the name of a unix socket is no path.
+// isAbstract reports whether the name of a unix socket is an abstract one, not a path.
 func isAbstract(name string) bool { return strings.HasPrefix(name, "@") }
 
 // Accept waits for a successor. It fails with an error that wraps net.ErrClosed after Close.
@@ -69,7 +69,7 @@ func (c *Control) Close() error {
 	return c.listener.Close()
 }
 
-// checkFolder fails unless a folder is closed to everyone but the user.
+// checkFolder fails unless a folder is closed to all other users.
 func checkFolder(info fs.FileInfo, owner int) error {
 	if own := os.Geteuid(); owner != own {
 		return fmt.Errorf("its folder belongs to user %d, and this process runs as user %d", owner, own)

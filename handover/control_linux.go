@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlFile is the file of a named socket. A process locks the folder before it changes a name in it,
-// so that no process removes the socket that another has just put in its place.
+// controlFile is the file of a named socket. A process locks the folder before it changes a name in
+// it, so that no process removes the socket that another has just put in its place.
 type controlFile struct {
 	once   sync.Once
 	folder *os.File
@@ -100,8 +100,8 @@ func pathIn(folder *os.File, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), name)
 }
 
-// listen makes the socket under a name of its own, and then gives it the name that clients know, so that
-// at each moment one of the processes listens there.
+// listen makes the socket under a name of its own, and then gives it the name that clients know, so
+// that at each moment one of the processes listens there.
 func (f *controlFile) listen() (l *net.UnixListener, err error) {
 	unlock, err := f.lock()
 	if err != nil {

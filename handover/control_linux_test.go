@@ -53,8 +53,9 @@ func mustReach(t *testing.T, name string, c *Control) {
 	}
 }
 
-// TestControl: a named socket is closed to others, passes from a predecessor to its successor without a
-// moment at which none listens, and is removed by the last. Its path may be longer than a unix socket's.
+// TestControl: a named socket is closed to others, passes from a predecessor to its successor
+// without a moment at which none listens, and is removed by the last. Its path may be longer than a
+// unix socket's.
 func TestControl(t *testing.T) {
 	testnet.NoLeaks(t)
 	name := filepath.Join(t.TempDir(), strings.Repeat("long", 50), "control")
@@ -85,8 +86,8 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// TestControlChanges: whatever the order in which processes come and go, the last one's name stays until
-// it goes.
+// TestControlChanges: whatever the order in which processes come and go, the last one's name stays
+// until it goes.
 func TestControlChanges(t *testing.T) {
 	testnet.NoLeaks(t)
 	name := filepath.Join(t.TempDir(), "sockets", "control")

@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// Executable returns the path by which this process was started, for [exec.Command]: the successor
-// is the program that is there by then. Unlike [os.Executable] on Linux it doesn't follow symbolic
-// links: where a link such as current points from release to release, the successor is of the
-// release that it points to now. A path that begins at the working directory, or is found by PATH,
-// is looked up when the program starts. If the first argument wasn't the program's path Executable
-// is os.Executable.
+// Executable returns the path that this process was started with, for [exec.Command]: the successor
+// is the program that is now there. Unlike [os.Executable] on Linux it doesn't follow symbolic
+// links: if a link such as current moves from release to release, the successor is of the release
+// that it points to now. A path that is relative, or found through PATH, is looked up when the
+// program starts. If the first argument wasn't the program's path, Executable returns that of
+// os.Executable.
 func Executable() (string, error) {
 	if startedAs != "" {
 		return startedAs, nil
@@ -19,7 +19,7 @@ func Executable() (string, error) {
 	return os.Executable()
 }
 
-// startedAs is the path by which this process was started, or "" if it isn't known. It is found
+// startedAs is the path that this process was started with, or "" if it isn't known. It is looked up
 // before the program can change its directory.
 var startedAs = startPath()
 
@@ -36,7 +36,7 @@ func startPath() string {
 	}
 	exe, err := os.Executable()
 	if err != nil || !isSameFile(path, exe) {
-		return "" // the first argument is what the caller of execve(2) likes
+		return "" // the caller of execve(2) may pass any first argument
 	}
 	return path
 }

@@ -16,33 +16,34 @@ import (
 	"github.com/percore/percore/internal/moving"
 )
 
-// Give hands servers over to the process at the other end of c, which calls Take, and returns nil
-// when that process has the listeners and all connections that could move before ctx's end. The
+// Give hands servers over to the process at the other end of c, which calls Take. It returns nil
+// when that process has the listeners and all connections that could move before ctx ended. The
 // caller then shuts its servers down, which waits for the connections that stayed. The listeners
 // accept no more, and closing them no longer removes the files of unix sockets.
 //
-// Before the successor is ready this process serves as usual, and the end of ctx is an error. After
-// that it is the time to stop waiting for busy connections. Give a ctx that ends. The successor has 10
-// seconds from the call of Give to call Take, and as long for each answer during the move; only ctx
-// limits how long it may take from Take to Ready, and how long requests may take to end. All the time
-// both processes show that they live: a successor that hangs, at whatever step, is given up after 10
-// seconds. At the end it says that it has taken over.
+// Before the successor is ready this process serves as usual, and if ctx ends Give fails. After
+// that, the end of ctx is when Give stops waiting for busy connections, so pass a ctx that ends.
+// The successor must call Take within 10 seconds of the call of Give, and give each answer during
+// the move within 10 seconds; only ctx limits how long it may take from Take to Ready, and how long
+// requests may take. Both processes send signs of life: a successor that hangs, at any step, is
+// given up after 10 seconds. At the end it says that it has taken over.
 //
-// A listener that the successor drops stays with this process, accepts, and keeps its connections until
-// the caller shuts down.
+// A listener that the successor drops stays with this process, accepts, and keeps its connections
+// until the caller shuts down.
 //
-// The program goes on calling Accept meanwhile, and has its server know a connection before it calls
-// Accept again, as http.Server does. That call tells Give that the last connection is no longer on its
-// way to the [Source]. Several goroutines may do so: as many are expected as have ever waited in Accept
-// at a time. If one of them has stopped calling Accept, or has a connection for longer, Give waits for
-// 10 seconds, says so in a line of slog's default logger, and goes on: it can't tell the two apart. The
-// successor has the new connections meanwhile.
+// The program goes on calling Accept meanwhile, and its server must know a connection before it
+// calls Accept again, as with http.Server. That call is how Give learns that the last connection
+// has reached the [Source]. Several goroutines may call Accept: Give expects as many as have ever
+// waited in Accept at a time. If one of them has stopped calling Accept, or holds a connection for
+// longer, Give waits for 10 seconds, logs a line to slog's default logger, and goes on: it can't
+// tell the two cases apart. The successor gets the new connections meanwhile.
 //
-// If Give fails this process serves on, with all its connections except those that the successor
-// has already got; the error says at which step. Only one handover of a listener is possible at a
-// time: the others fail at once. If that has succeeded their error wraps [ErrOvertaken], and this
-// process does not serve on. If this process hangs, for 10 seconds, the successor goes on without
-// it: Give then returns nil, with the connections left here that had not moved.
+// If Give fails this process goes on serving, with all its connections except those that the
+// successor already has; the error says at which step. Only one handover of a listener is possible
+// at a time: others fail at once. If a handover has already succeeded, their error wraps
+// [ErrOvertaken], and this process must stop serving. If this process hangs for 10 seconds, the
+// successor goes on without it: Give then returns nil, and the connections that had not moved are
+// left here.
 //
 // Give owns c, and has closed it when it returns.
 func Give(ctx context.Context, c *net.UnixConn, servers ...Server) error {
@@ -81,32 +82,33 @@ func giveError(step string, err error) error {
 //	(success)   no: SetMoved
 //	(failure)   yes: Resume, End
 //
-// At any step the successor's refusal or end, or a bad message, leads to failure. From ready on
-// over leads to success: the successor sends it unasked if this process gives no sign of life for
-// silenceLimit. A process that fails first stops receiving, and looks for over among the messages
-// that have come: whether over was sent in time decides which of the two serves on, and both know.
+// At any step the successor's refusal or end, or an invalid message, leads to failure. From ready
+// on, over leads to success: the successor sends it unasked if this process gives no sign of life
+// for silenceLimit. A process that fails first stops receiving, and looks for over among the
+// messages that have come: whether over was sent in time decides which of the two goes on serving,
+// and both know.
 //
-// and for each batch of connections, which nothing reads in this process meanwhile:
+// And for each batch of connections, which nothing reads in this process meanwhile:
 //
 //	step        they belong to   if this process or the other ends, or fails
 //	conns sent  this process     this process has them; the successor closes its copies, unread
 //	took came   this process     the same
 //	commit sent the successor    the successor has them, also if it hasn't received commit yet
 //
-// So at each moment at most one process reads from a connection. The successor, which can't know
-// whether commit is under way, doesn't give up before it has made certain: see Successor.end.
+// So at any time at most one process reads from a connection. The successor, which can't know whether
+// commit is under way, doesn't give up before it has found out: see Successor.end.
 type giver struct {
 	wire    *wire
 	servers []Server
 
 	listeners []moving.Listener // of servers, as far as Begin has succeeded
-	dropped   map[int]bool      // by the successor, of listeners
+	dropped   map[int]bool      // indexes of listeners that the successor doesn't take
 
 	// The batches of all sources go one after the other.
 	mu sync.Mutex
 
 	// guarded by mu
-	broken error // not nil: nothing moves any more, and why
+	broken error // not nil: nothing moves any more, for this reason
 
 	// immutable while the sources run
 	stop    context.CancelFunc // of the sources
@@ -151,13 +153,13 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 		return "waiting for the successor to be ready", err
 	}
 	if err != nil {
-		g.leave()
+		g.stopAccepting()
 		return "", nil
 	}
 	return g.move(ctx)
 }
 
-// begin takes hold of the listeners.
+// begin begins to move the listeners.
 func (g *giver) begin() error {
 	if len(g.servers) == 0 || len(g.servers) > listenersMax {
 		return fmt.Errorf("%d servers, want 1 to %d", len(g.servers), listenersMax)
@@ -201,7 +203,7 @@ func (g *giver) await(ctx context.Context, want kind, timeout time.Duration) (*m
 	return m, err
 }
 
-// drop leaves out the listeners with these indexes.
+// drop excludes the listeners with these indexes.
 func (g *giver) drop(indexes []int) error {
 	g.dropped = make(map[int]bool)
 	for _, i := range indexes {
@@ -269,8 +271,8 @@ func openConns(l net.Listener) int {
 	return 0
 }
 
-// isOver reports whether the successor has gone on by itself: this process stops receiving, and looks at
-// all messages that have come.
+// isOver reports whether the successor has gone on by itself. It makes this process stop receiving,
+// and looks at all messages that have come.
 func (g *giver) isOver() bool {
 	g.wire.stopReceiving()
 	for {
@@ -287,18 +289,18 @@ func (g *giver) isOver() bool {
 	}
 }
 
-// leave has this process accept no more, and leave the files of unix sockets to the successor. It
+// stopAccepting pauses the listeners, and leaves the files of unix sockets to the successor. It
 // returns the listeners whose Close would have removed theirs.
-func (g *giver) leave() (unlinked []moving.Listener) {
+func (g *giver) stopAccepting() (unlinked []moving.Listener) {
 	for _, l := range g.moves() {
 		l.Pause()
 	}
 	return g.keepFiles()
 }
 
-// move hands the connections over, the listeners being offered and the successor ready.
+// move hands the connections over, after the successor has the listeners and is ready.
 func (g *giver) move(ctx context.Context) (step string, err error) {
-	unlinked := g.leave()
+	unlinked := g.stopAccepting()
 	defer func() {
 		if err != nil {
 			for _, l := range unlinked {
@@ -320,7 +322,7 @@ func (g *giver) move(ctx context.Context) (step string, err error) {
 	g.wire.stopReceiving() // ends the reader
 	<-g.lost
 	switch {
-	case g.lostWhy != errOver && !g.isOver(): // behind the message that ended the reader
+	case g.lostWhy != errOver && !g.isOver(): // after the message that ended the reader
 		return step, err
 	case err != nil:
 		slog.Warn("handover: the successor has gone on without this process, which gave no sign of life:"+
@@ -329,10 +331,10 @@ func (g *giver) move(ctx context.Context) (step string, err error) {
 	return "", nil
 }
 
-// errOver is the end of the successor's messages when all is well.
+// errOver ends the successor's messages when the handover has succeeded.
 var errOver = errors.New("the successor has taken over")
 
-// finish says that the successor has everything, and waits until it says so, too.
+// finish tells the successor that it has everything, and waits until it confirms that.
 func (g *giver) finish() error {
 	if err := g.send(&message{Kind: done}); err != nil {
 		return err
@@ -364,8 +366,8 @@ func (g *giver) awaitAnswer() (answered bool, err error) {
 	return false, nil
 }
 
-// keepFiles has no Close remove the files of unix sockets any more, at which the successor listens:
-// it looks after them from done on. It returns the listeners whose Close would have.
+// keepFiles makes Close leave the files of unix sockets, which the successor owns from done on. It
+// returns the listeners whose Close would have removed theirs.
 func (g *giver) keepFiles() (unlinked []moving.Listener) {
 	for _, l := range g.moves() {
 		if l.UnlinkOnClose() {
@@ -376,7 +378,7 @@ func (g *giver) keepFiles() (unlinked []moving.Listener) {
 	return unlinked
 }
 
-// read receives the successor's answers until its end.
+// read receives the successor's answers until the last.
 func (g *giver) read() {
 	defer g.stop()
 	defer close(g.lost)
@@ -402,7 +404,7 @@ func (g *giver) read() {
 	}
 }
 
-// drain has all sources give their connections. The end of ctx is its end, and no failure.
+// drain makes all sources give their connections. The end of ctx ends it, and is no failure.
 func (g *giver) drain(ctx context.Context) error {
 	var sources sync.WaitGroup
 	for i, s := range g.servers {
@@ -424,10 +426,10 @@ func (g *giver) drain(ctx context.Context) error {
 // settlePause is the time between two looks at a listener that has not settled.
 const settlePause = 5 * time.Millisecond
 
-// drainServer has server i give its connections until none is left, and none is on its way to the
-// source: connections that Accept has taken from the backlog before the listener was paused. It waits
-// for these no longer than for an answer, since a program that has stopped calling Accept never gets
-// them.
+// drainServer makes server i give its connections until none is left and none is on its way to the
+// source, as those are that Accept took from the backlog before the listener was paused. It waits
+// for these no longer than for an answer, since a program that has stopped calling Accept never
+// gets them.
 func (g *giver) drainServer(ctx context.Context, i int) error {
 	for begin := time.Now(); ; {
 		settled := g.listeners[i].Settled()
@@ -436,7 +438,7 @@ func (g *giver) drainServer(ctx context.Context, i int) error {
 				"listener", g.servers[i].Name, "waited", stepTimeout())
 			settled = true
 		}
-		if source := g.servers[i].Source; source != nil { // with those that settled has seen
+		if source := g.servers[i].Source; source != nil { // after Settled, so that it has them all
 			if err := source.HandOver(ctx, g.servers[i].Listener, func(batch []percore.WaitingConn) error { return g.give(i, batch) }); err != nil {
 				return err
 			}
@@ -452,7 +454,7 @@ func (g *giver) drainServer(ctx context.Context, i int) error {
 	}
 }
 
-// fail has nothing move any more.
+// fail makes nothing move any more.
 func (g *giver) fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -497,7 +499,7 @@ func (g *giver) giveLocked(i int, batch []percore.WaitingConn) error {
 	}
 	m := &message{Kind: conns}
 	if err := g.sendConns(m, i, batch, nil); err != nil || len(m.Conns) == 0 {
-		return err // nil: all have been closed meanwhile
+		return err // nil if all have been closed meanwhile
 	}
 	if err := g.awaitTook(); err != nil {
 		return err
@@ -505,9 +507,9 @@ func (g *giver) giveLocked(i int, batch []percore.WaitingConn) error {
 	return g.send(&message{Kind: commit})
 }
 
-// sendConns sends m with the descriptors fds and those of batch. It does so within a call of Control
-// for each connection, so that none is closed before the kernel has it. Connections that are closed
-// already are passed over.
+// sendConns sends m with the descriptors fds and those of batch. It sends within nested calls of
+// Control, one for each connection, so that none is closed before the kernel has it. It skips
+// connections that are already closed.
 func (g *giver) sendConns(m *message, i int, batch []percore.WaitingConn, fds []int) (err error) {
 	if len(batch) == 0 {
 		if len(fds) == 0 {
@@ -544,7 +546,7 @@ func control(c any, f func(fd int)) error {
 	return rc.Control(func(fd uintptr) { f(int(fd)) })
 }
 
-// send sends a message. If the successor has closed its end the error is its last words.
+// send sends a message. If the successor has closed its end the error is the reason that it gave.
 func (g *giver) send(m *message, fds ...int) error {
 	err := g.wire.send(m, fds...)
 	if !errors.Is(err, ErrGone) {

@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestGiveUpAnyTime: when either process gives up, at whatever moment, each connection is one's or the
-// other's, and works there.
+// TestGiveUpAnyTime: when either process gives up, at whatever moment, each connection is one's or
+// the other's, and works there.
 func TestGiveUpAnyTime(t *testing.T) {
 	rounds := 200
 	if testing.Short() {

@@ -11,36 +11,36 @@ import (
 	"github.com/percore/percore/internal/moving"
 )
 
-// A Source has connections that can move. [*httpadapter.Server] is one.
+// A Source has connections that can move to another process. [*httpadapter.Server] is one.
 //
 // [*httpadapter.Server]: https://pkg.go.dev/github.com/percore/percore/adapters/httpadapter#Server
 type Source interface {
-	// HandOver calls give with those connections that l has accepted and that wait between requests, at
-	// most 253 at a time, until none is left that could ever move, and returns nil; or until ctx ends,
-	// and returns its error; or until give fails, and returns give's error. Connections of other
-	// listeners stay. Nothing may read from the connections while give has them. If give returns nil
-	// they belong to the other process, and HandOver closes this one's copies; otherwise they stay.
+	// HandOver calls give with the connections that l has accepted and that wait between requests,
+	// at most 253 at a time, until no connection is left that can move, and returns nil. It returns
+	// ctx's error when ctx ends, and give's error when give fails. Connections of other listeners
+	// stay. Nothing may read from the connections while give has them. If give returns nil they
+	// belong to the other process, and HandOver closes this process's copies; otherwise they stay.
 	//
-	// Give calls it for all its listeners at once, and for each perhaps several times: a later call finds
-	// the connections that Accept has returned just before. The Source knows a connection by the time
-	// that the goroutine which got it from Accept calls Accept again.
+	// Give calls HandOver for all its listeners at the same time, and perhaps several times for each, so
+	// that it finds the connections that Accept has just returned. The Source must know a connection
+	// before the goroutine that got it from Accept calls Accept again.
 	HandOver(ctx context.Context, l net.Listener, give func([]percore.WaitingConn) error) error
 }
 
-// Server is a part of a process that is handed over.
+// Server is a listener of a process, with its connections, that is handed over.
 type Server struct {
-	// Name tells the successor the listeners apart.
+	// Name is the name by which the successor asks for the listener.
 	Name string
 
 	// Listener is a *percore.Listener.
 	Listener net.Listener
 
-	// Source has the connections of the listener, and perhaps those of other listeners, which stay, or
-	// move with a Server of their own. If it is nil only the listener moves.
+	// Source has the connections of the listener. If it also has those of other listeners, they stay, or
+	// move with another Server. If Source is nil only the listener moves.
 	Source Source
 }
 
-// errUnsupported is of builds and platforms whose connections can't move.
+// errUnsupported is the error on platforms, and in builds, whose connections can't move.
 var errUnsupported = fmt.Errorf("handover: connections move between processes on Linux only,"+
 	" and on percore's own engine (no build tag percore_net, no PERCOREDEBUG=engine=net): %w", errors.ErrUnsupported)
 

@@ -100,8 +100,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestLateConnection: a connection that Accept has taken from the backlog before the pause moves, too,
-// as soon as its server has it.
+// TestLateConnection: a connection that Accept has taken from the backlog before the pause moves,
+// too, as soon as its server has it.
 func TestLateConnection(t *testing.T) {
 	testnet.NoLeaks(t)
 	useFakes(t)
@@ -120,7 +120,8 @@ func TestLateConnection(t *testing.T) {
 	p.handOver(t)
 }
 
-// TestNeverSettled: a listener from which the program has stopped accepting is handed over all the same.
+// TestNeverSettled: a listener from which the program has stopped accepting is handed over all the
+// same.
 func TestNeverSettled(t *testing.T) {
 	testnet.NoLeaks(t)
 	useFakes(t)

@@ -131,8 +131,8 @@ func testHTTP(t *testing.T, options ...httpadapter.Option) {
 	<-done
 }
 
-// TestHTTPListeners: of a Server with two listeners both move, or one, and the connections of the other
-// stay and go on.
+// TestHTTPListeners: of a Server with two listeners both move, or one, and the connections of the
+// other stay and go on.
 func TestHTTPListeners(t *testing.T) {
 	for _, given := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d of 2", given), func(t *testing.T) { testHTTPListeners(t, given) })

@@ -11,27 +11,26 @@ import (
 	"github.com/percore/percore/internal/proxyproto"
 )
 
-// The processes exchange messages over a socket that keeps their boundaries. Each is a JSON object;
-// descriptors travel beside it.
+// The processes exchange messages over a socket that preserves their boundaries. Each is a JSON
+// object; descriptors are sent beside it.
 //
 //	message  from         says                                                    answered by
 //	hello    successor    it wants to take over                                   offer
 //	offer    predecessor  the listeners, and how many connections are open        ready
 //	sockets  predecessor  the listeners' sockets, in the order of the offer       nothing
-//	ready    successor    it accepts, on all listeners but those it drops         conns, done
+//	ready    successor    it accepts, on all listeners except those it drops      conns, done
 //	conns    predecessor  connections, which the successor is to hold unserved    took
 //	took     successor    it holds them                                           commit
 //	commit   predecessor  they are the successor's                                nothing
 //	done     predecessor  no more connections come                                over
-//	over     successor    it has the listeners, and the predecessor has not       nothing
+//	over     successor    it has the listeners, and the predecessor doesn't       nothing
 //	alive    both         the sender lives; every beatPause, once all sockets     nothing
 //	                      have been sent
 //	refuse   both         the sender gives up, and why                            nothing
 //
-// A message has a field that the receiver doesn't know: the receiver passes over it. A version that
-// changes the meaning of one that it knows has another number. Hello is sent in the newest version
-// that the successor speaks, and says the oldest; the predecessor answers in the newest that both speak,
-// or refuses.
+// A receiver ignores fields that it doesn't know. A version that changes the meaning of a known
+// field has another number. Hello is sent in the newest version that the successor speaks, and
+// names the oldest; the predecessor answers in the newest version that both speak, or refuses.
 const (
 	protocol = "percore-handover"
 	version  = 1 // the newest that this process speaks
@@ -40,12 +39,12 @@ const (
 	// descriptorsMax is the most that the kernel sends beside a message, SCM_MAX_FD in unix(7).
 	descriptorsMax = 253
 
-	// bytesMax is how long a message may be. That of 253 connections fits in whatever their PROXY
-	// headers were (TestLongestMessage), and the kernel takes it: net.core.wmem_default is 208 KiB.
+	// bytesMax is how long a message may be. One of 253 connections fits, whatever their PROXY headers
+	// were (TestLongestMessage), and the kernel takes it: net.core.wmem_default is 208 KiB.
 	bytesMax = 128 << 10
 
-	// listenersMax is how many listeners an offer may have: 100 bytes each, more than a name and an
-	// address take, fill a message.
+	// listenersMax is how many listeners an offer may have: with 100 bytes each, more than a name and an
+	// address take, they fit into a message.
 	listenersMax = 500
 )
 
@@ -71,9 +70,9 @@ type message struct {
 	envelope
 	Kind kind `json:"kind"`
 
-	// Session is the same in all messages of a handover, and of no other: hello has the
-	// successor's half of it, all others that and the predecessor's. A refusal that answers a message
-	// without a session has none.
+	// Session is the same in all messages of a handover, and unique to it: hello has the
+	// successor's half, all other messages have that and the predecessor's. A refusal that answers
+	// a message without a session has none.
 	Session string `json:"session"`
 
 	// Number counts the messages of a process, from 1.
@@ -96,13 +95,13 @@ type envelope struct {
 	Oldest   int    `json:"oldest,omitempty"` // that the sender also speaks; 0: Version
 }
 
-// offeredListener is a listener of the predecessor's.
+// offeredListener is a listener of the predecessor.
 type offeredListener struct {
 	Name    string `json:"name"`
 	Network string `json:"network"`
 	Address string `json:"address"`
 	Sockets int    `json:"sockets"`
-	Unlink  bool   `json:"unlink,omitempty"` // Close removes the file of the unix socket
+	Unlink  bool   `json:"unlink,omitempty"` // whether Close removes the file of the unix socket
 }
 
 // String names the listener in errors.
@@ -117,7 +116,8 @@ type movedConn struct {
 	Client   *client `json:"client,omitempty"` // from the PROXY header, if there was one
 }
 
-// client is a proxyproto.Header. The names are bytes: those of abstract unix sockets may be no text.
+// client is a proxyproto.Header. The names are bytes, since those of abstract unix sockets need not
+// be text.
 type client struct {
 	Source          netip.AddrPort `json:"source,omitzero"`
 	Destination     netip.AddrPort `json:"destination,omitzero"`
@@ -160,7 +160,7 @@ func (m *message) encode() ([]byte, error) {
 	return p, err
 }
 
-// decode is the inverse of encode. The error is clear enough for people who mixed sockets up.
+// decode is the inverse of encode. Its error is meant for people who mixed up sockets.
 func decode(p []byte) (*message, error) {
 	if len(p) > bytesMax {
 		return nil, fmt.Errorf("a message is longer than %d bytes", bytesMax)
@@ -222,7 +222,7 @@ func (m *message) checkOffer() error {
 // socketsMax is how many sockets a listener may have: far more than there are processors.
 const socketsMax = 1 << 16
 
-// errUnexpected is about a message in another's place.
+// errUnexpected is about a message that came instead of another.
 func errUnexpected(m *message, want ...kind) error {
 	if m.Kind == refuse {
 		return errors.New("the other process gave up: " + oneLine(m.Reason))
@@ -230,10 +230,10 @@ func errUnexpected(m *message, want ...kind) error {
 	return fmt.Errorf("a message %q came where %q is due", m.Kind, want)
 }
 
-// reasonBytesMax is how much of another process' text an error repeats.
+// reasonBytesMax is how much of another process's text an error repeats.
 const reasonBytesMax = 500
 
-// oneLine returns a text of the other process' for an error.
+// oneLine returns a text of another process for an error.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

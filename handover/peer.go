@@ -14,14 +14,15 @@ type Peer struct {
 	UID int // its effective user; -1: not known
 }
 
-// CheckPeer returns the process at the other end of c, and an error unless this process may exchange
-// sockets with it. [Give] and [Take] check this too. A program that logs its peers, or refuses some of
-// them, calls CheckPeer before.
+// CheckPeer returns the process at the other end of c. It fails unless this process may exchange
+// sockets with it. [Give] and [Take] check this too; CheckPeer is for programs that log their
+// peers, or refuse some of them.
 //
-// The processes must have the same effective user. If the socket has a name, so that others can connect,
-// they must also be in the same mount and pid namespaces: a process in a container is another machine's,
-// whatever its user. Where the kernel can't tell (no /proc; a program with file capabilities, which
-// others may not look into; see proc(5)) the peer is refused. The sockets of [Start] have no name.
+// The processes must have the same effective user. If the socket has a name, so that others can
+// connect, they must also be in the same mount and pid namespaces: a process in a container counts
+// as one on another machine, whatever its user. If the kernel doesn't say (there is no /proc; or
+// the peer's program has file capabilities, so that others may not look at it, see proc(5)) the
+// peer is refused. The sockets of [Start] have no name.
 //
 // CheckPeer may be called by several goroutines at the same time, and doesn't block.
 func CheckPeer(c *net.UnixConn) (Peer, error) {

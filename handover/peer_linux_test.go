@@ -77,8 +77,9 @@ func firstLine(t *testing.T, child *testnet.ChildProcess) string {
 	return line
 }
 
-// TestPeerNamespaces: a process of the same user, in another mount or pid namespace, gets nothing by a
-// named socket, whether it asks or is asked, and whatever kind of name. One in the same ones does.
+// TestPeerNamespaces: a process of the same user, in another mount or pid namespace, gets nothing
+// by a named socket, whether it asks or is asked, and whatever kind of name. One in the same ones
+// does.
 func TestPeerNamespaces(t *testing.T) {
 	for _, test := range []struct {
 		name       string

@@ -288,9 +288,9 @@ func runPredecessor() {
 	fmt.Println("gave:", Give(context.Background(), c, Server{"web", ln, source}))
 }
 
-// TestPredecessorProcess: the predecessor is another process, at a named socket, which ends well, or is
-// killed when a number of connections is left. The successor serves on, with all connections that were
-// committed.
+// TestPredecessorProcess: the predecessor is another process, at a named socket, which ends well,
+// or is killed when a number of connections is left. The successor serves on, with all connections
+// that were committed.
 func TestPredecessorProcess(t *testing.T) {
 	for _, killAt := range []int{-1, 0, 1, 30, 60} {
 		t.Run(fmt.Sprint("kill at ", killAt), func(t *testing.T) {
@@ -417,7 +417,8 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// TestMultipathTCP: connections of a Multipath TCP listener move, those of peers that don't know it too.
+// TestMultipathTCP: connections of a Multipath TCP listener move, those of peers that don't know it
+// too.
 func TestMultipathTCP(t *testing.T) {
 	testnet.NoLeaks(t)
 	var lc percore.ListenConfig

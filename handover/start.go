@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// variable is the environment variable by which a process knows the descriptor of its socket.
+// variable is the environment variable that tells a process the descriptor of its socket.
 const variable = "PERCORE_HANDOVER"
 
 // Start starts cmd as the successor: it inherits a socket, which [Inherited] returns there. The
@@ -29,9 +29,9 @@ func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// Inherited returns the socket, for Take, of a process that Start has started, and nil if another
-// has. It unsets the environment variable PERCORE_HANDOVER, so that processes that this one starts
-// don't take the socket for theirs. Call it once, early.
+// Inherited returns the socket for Take, or nil if this process wasn't started with [Start]. It
+// unsets the environment variable PERCORE_HANDOVER, so that processes that this one starts don't
+// take the socket for theirs. Call it once, early.
 func Inherited() (*net.UnixConn, error) {
 	value, ok := os.LookupEnv(variable)
 	if !ok {
@@ -49,8 +49,9 @@ func Inherited() (*net.UnixConn, error) {
 	return c, nil
 }
 
-// Refuse tells the process at the other end of c, which calls Take, why this one doesn't hand over, and
-// closes c. It doesn't wait for that process. It fails where Give would, before anything is sent.
+// Refuse tells the process at the other end of c, which calls Take, why this one doesn't hand over,
+// and closes c. It doesn't wait for that process. It fails if Give would fail before it sends
+// anything.
 func Refuse(c *net.UnixConn, reason error) error {
 	w, err := newWire(c)
 	if err != nil {

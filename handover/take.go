@@ -35,8 +35,8 @@ type offered struct {
 	dropped  bool            // by Drop
 }
 
-// watch receives the next message between Take and Ready, so that the predecessor's signs of life are
-// heard, and its end.
+// watch receives the next message between Take and Ready, so that the predecessor's signs of life,
+// and its end, are noticed.
 type watch struct {
 	cancel context.CancelCauseFunc
 	came   chan struct{} // closed when there is a result
@@ -66,8 +66,8 @@ func (v *watch) result(ctx context.Context) (*message, descriptors, error) {
 	return v.m, v.fds, v.err
 }
 
-// held are connections that the predecessor has sent and not yet committed. This process doesn't
-// read from them. It does them no harm to close their descriptors.
+// held are connections that the predecessor has sent and not yet committed. This process doesn't read
+// from them. Closing the descriptors does them no harm.
 type held struct {
 	waits bool        // for commit
 	fds   descriptors // -1: has ended
@@ -75,12 +75,12 @@ type held struct {
 }
 
 // Take receives the listeners of the process at the other end of c, which calls Give. The caller
-// makes its own of all of them with Listener, starts its servers, and calls Ready. Until then the
-// predecessor serves as usual; it also does so if Take fails.
+// makes its own listeners of them with Listener, starts its servers, and calls Ready. Until then the
+// predecessor serves as usual, also if Take fails.
 //
 // Take fails if the process may not have as many descriptors as the predecessor has connections, if
-// the predecessor refuses, since another handover is under way for instance, if ctx ends, or if the
-// predecessor doesn't answer for 10 seconds.
+// the predecessor refuses, for example because another handover is under way, if ctx ends, or if
+// the predecessor doesn't answer for 10 seconds.
 //
 // Take owns c. The Successor closes it at the end of Ready, or by Close.
 func Take(ctx context.Context, c *net.UnixConn) (*Successor, error) {
@@ -138,8 +138,8 @@ func (s *Successor) receiveOffer(ctx context.Context) (step string, err error) {
 	return "receiving the listeners", s.receiveSockets(ctx)
 }
 
-// descriptorsSpare is how many descriptors a server needs beside its connections, at the least: logs,
-// epoll, pipes, files.
+// descriptorsSpare is how many descriptors a server needs, at the least, beside its connections:
+// for logs, epoll, pipes, files.
 const descriptorsSpare = 64
 
 // receiveSockets receives the listeners' sockets.
@@ -181,11 +181,11 @@ func (s *Successor) receiveSockets(ctx context.Context) error {
 // tell sends a message without content.
 func (s *Successor) tell(k kind) error { return s.say(&message{Kind: k}) }
 
-// say sends a message. If the predecessor has closed its end the error is its last words.
+// say sends a message. If the predecessor has closed its end the error is the reason that it gave.
 func (s *Successor) say(m *message) error {
 	err := s.wire.send(m)
 	if s.watch != nil && errors.Is(err, ErrGone) {
-		_, fds, watchErr := s.takeWatch(context.Background()) // the last words, or a message before them
+		_, fds, watchErr := s.takeWatch(context.Background()) // the reason, or a message before it
 		if fds.close(); watchErr != nil {
 			return watchErr
 		}
@@ -218,12 +218,12 @@ func (s *Successor) Names() (names []string) {
 	return names
 }
 
-// Listener makes a *percore.Listener of the named listener's sockets, with the options of lc, which may
-// be nil, as FileListeners does. Each listener can be made once. The caller owns it. Its address is
-// Addr's.
+// Listener makes a *percore.Listener of the named listener's sockets, as FileListeners does, with
+// the options of lc, which may be nil. It can be called once for each name. The caller owns the
+// listener; its Addr says where it listens.
 //
-// Connections that the predecessor accepted come out of Accept once Ready has been called, as new ones
-// do.
+// Once Ready has been called, Accept returns the connections that the predecessor accepted, as if
+// they were new.
 func (s *Successor) Listener(name string, lc *percore.ListenConfig) (net.Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,9 +251,9 @@ func (s *Successor) Listener(name string, lc *percore.ListenConfig) (net.Listene
 	return nil, fmt.Errorf("handover: the predecessor has no listener %q", name)
 }
 
-// Drop says that this process doesn't want the named listener: a version without that port. The
-// predecessor accepts there, and keeps the connections, until it shuts down; then the port is
-// closed. Unless each listener is made with Listener or dropped, Ready fails.
+// Drop says that this process doesn't want the named listener, for a version without that port. The
+// predecessor accepts there, and keeps the connections, until it shuts down; then the port is closed.
+// Ready fails unless each listener was made with Listener or dropped.
 func (s *Successor) Drop(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,8 +271,8 @@ func (s *Successor) Drop(name string) error {
 	return fmt.Errorf("handover: the predecessor has no listener %q", name)
 }
 
-// dropped returns the indexes of the listeners that this process doesn't want. It fails if there is
-// one of which it has not said so.
+// dropped returns the indexes of the listeners that were dropped. It fails if a listener was
+// neither made nor dropped.
 func (s *Successor) dropped() (indexes []int, err error) {
 	for i, l := range s.listeners {
 		switch {
@@ -295,18 +295,18 @@ func (l *offered) closeFiles() {
 	l.files = nil
 }
 
-// Ready says that this process accepts. From then on the predecessor accepts no more, and its
-// connections come out of the listeners' Accept, those that wait for a request at once and the others
-// as their requests end. Ready returns nil when the predecessor has no more to give, or has waited for
-// long enough; it shuts down then.
+// Ready says that this process accepts. From then on the predecessor accepts no more, and Accept of
+// this process's listeners returns its connections: those that wait for a request at once, and the
+// others when their requests end. Ready returns nil when the predecessor has no more connections to
+// give, or has waited long enough for them; it then shuts down.
 //
-// Ready fails, and the predecessor serves on, if a listener has neither been made with Listener nor
-// dropped, if ctx ends, or if one of the processes sees something wrong. This process then has the
-// connections that have come so far: it shuts its servers down.
+// Ready fails, and the predecessor goes on serving, if a listener was neither made with Listener nor
+// dropped, if ctx ends, or if one of the processes finds something wrong. This process then has the
+// connections that have come so far, and should shut its servers down.
 //
-// If the error is [ErrGone] the predecessor has ended without a word, it has crashed for instance,
-// or it gives no sign of life for 10 seconds. This process has the listeners, and serves on. A
-// predecessor that wakes up finds out, and shuts down.
+// If the error is [ErrGone] the predecessor has ended without notice, for example because it
+// crashed, or has given no sign of life for 10 seconds. This process has the listeners, and goes on
+// serving. A predecessor that wakes up learns of that, and shuts down.
 func (s *Successor) Ready(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -356,7 +356,7 @@ func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
 	}
 }
 
-// handle does as a message says, and reports whether it is the last.
+// handle acts on a message, and reports whether it is the last.
 func (s *Successor) handle(m *message, fds descriptors) (finished bool, err error) {
 	if s.held.waits != (m.Kind == commit) {
 		fds.close()
@@ -389,7 +389,7 @@ func (s *Successor) due() []kind {
 	return []kind{conns, done}
 }
 
-// hold keeps connections until they are committed, if all are as they should be.
+// hold keeps connections until they are committed, if all are valid.
 func (s *Successor) hold(moved []movedConn, fds descriptors) error {
 	for i, c := range moved {
 		if c.Listener < 0 || c.Listener >= len(s.listeners) {
@@ -442,7 +442,8 @@ func (s *Successor) adopt() error {
 	return nil
 }
 
-// own has the listeners look after the files of their unix sockets: the predecessor does so no longer.
+// own makes Close of the listeners remove the files of their unix sockets, which are no longer the
+// predecessor's.
 func (s *Successor) own() {
 	for _, l := range s.listeners {
 		if l.Unlink && l.listener != nil {
@@ -453,13 +454,14 @@ func (s *Successor) own() {
 
 // end gives up after ready, because of err, and returns Ready's error.
 //
-// The predecessor may have committed the held connections without this process knowing yet, and will
-// not serve them then. So the messages that it has sent until now still count. From now on none
-// arrives, and the predecessor is told so.
+// The predecessor may have committed the held connections without this process knowing yet, and
+// then it won't serve them. So the messages that it has sent until now still count. From now on
+// none arrives, and the predecessor's sends fail.
 //
-// A predecessor that gives no sign of life is told that this process goes on. If it can't be told it has
-// stopped receiving: it is dead, or has given this process up in the same moment. Its last words are the
-// reason then. If none come it was stopped before it could say them, and will serve on.
+// If the predecessor gives no sign of life, it is sent over: this process goes on. If that can't be
+// sent the predecessor has stopped receiving: it is dead, or has given this process up at the same
+// time. Then its refusal is the reason. If none comes, it was stopped before it could send one, and
+// will go on serving.
 func (s *Successor) end(err error) error {
 	var overErr error
 	if errors.Is(err, errSilent) {
@@ -485,7 +487,7 @@ func (s *Successor) end(err error) error {
 			_, _ = s.handle(m, fds)
 			continue
 		}
-		fds.close() // no commit comes behind it, except from a process that doesn't wait for answers
+		fds.close() // no commit follows it, except from a process that doesn't wait for answers
 	}
 	if errors.Is(err, ErrGone) {
 		s.own()
@@ -494,11 +496,12 @@ func (s *Successor) end(err error) error {
 	return err
 }
 
-// errGivenUp is about a predecessor that has stopped receiving, and was stopped itself then.
+// errGivenUp is about a predecessor that has stopped receiving, and was then stopped itself.
 var errGivenUp = errors.New("the other process has given this one up, and gives no sign of life")
 
-// Close gives the handover up, unless Ready has returned: the predecessor goes on. Listeners that were
-// made are the caller's to close. While Ready waits so does Close; the end of Ready's ctx ends both.
+// Close gives the handover up, unless Ready has returned; the predecessor goes on serving. The
+// caller must close the listeners that it has made. While Ready waits so does Close; the end of
+// Ready's ctx ends both.
 func (s *Successor) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -506,7 +509,7 @@ func (s *Successor) Close() error {
 	return nil
 }
 
-// abandon ends the exchange, with the reason for the predecessor if there is one.
+// abandon ends the exchange. If there is a reason, it is sent to the predecessor.
 func (s *Successor) abandon(reason error) {
 	if s.wire == nil {
 		return

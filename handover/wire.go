@@ -23,8 +23,8 @@ var stepNanoseconds atomic.Int64
 
 func init() { stepNanoseconds.Store(int64(10 * time.Second)) }
 
-// stepTimeout is how long a process waits for an answer that the other can give at once. It bounds
-// how long connections that wait may stay unserved beside a process that hangs.
+// stepTimeout is how long a process waits for an answer that the other can give at once. It limits
+// how long waiting connections stay unserved because the other process hangs.
 func stepTimeout() time.Duration { return time.Duration(stepNanoseconds.Load()) }
 
 // beatNanoseconds and silenceNanoseconds are beatPause and silenceLimit, which tests change.
@@ -35,17 +35,17 @@ func init() {
 	silenceNanoseconds.Store(int64(10 * time.Second))
 }
 
-// beatPause is the time between two signs of life of a process: messages that say only that.
+// beatPause is the time between two signs of life of a process, which are messages without content.
 func beatPause() time.Duration { return time.Duration(beatNanoseconds.Load()) }
 
-// silenceLimit is for how long a process may give no sign of life before the other takes it for hung. It
-// is some beats, so that a process on a loaded machine, which misses one, isn't.
+// silenceLimit is how long a process may give no sign of life before the other takes it for hung.
+// It is several beats, since a process on a loaded machine may miss one.
 func silenceLimit() time.Duration { return time.Duration(silenceNanoseconds.Load()) }
 
-// wire is one process' end of a handover. One goroutine may receive while others send.
+// wire is one process's end of a handover. One goroutine may receive while others send.
 type wire struct {
 	conn     *net.UnixConn
-	session  string // as far as it is known: see agree; immutable from beat on
+	session  string // as far as it is known, see agree; immutable from beat on
 	received int
 	buf, oob []byte // of receive
 
@@ -56,7 +56,7 @@ type wire struct {
 	endBeat context.CancelFunc // nil: beat was not called
 }
 
-// newWire takes c over. It fails if c isn't the right kind of socket, or if CheckPeer would.
+// newWire takes c over. It fails if c isn't the right kind of socket, and where CheckPeer would.
 func newWire(c *net.UnixConn) (*wire, error) {
 	if err := checkWire(c); err != nil {
 		c.Close()
@@ -69,8 +69,8 @@ func newWire(c *net.UnixConn) (*wire, error) {
 // descriptors came with a message.
 type descriptors []int
 
-// close closes the descriptors that have not been taken out: close(2), never shutdown(2), since the
-// connections may be the other process'.
+// close closes the descriptors that have not been taken out. It calls close(2), never shutdown(2),
+// since the connections may be the other process's.
 func (d descriptors) close() {
 	for i, fd := range d {
 		if fd >= 0 {
@@ -80,7 +80,7 @@ func (d descriptors) close() {
 	}
 }
 
-// send sends a message. If it fails the other process does not get it: the kernel takes a message
+// send sends a message. If it fails the other process doesn't get the message: the kernel takes it
 // whole or not at all.
 func (w *wire) send(m *message, fds ...int) error {
 	w.mu.Lock()
@@ -100,14 +100,14 @@ func (w *wire) send(m *message, fds ...int) error {
 	return nil
 }
 
-// beat has the other process see every beatPause that this one lives, and receive notice when the other
-// one gives no sign of life. Both processes call it when they have a session. It shows that the process
-// runs, and no more: an answer has a limit of its own.
+// beat starts sending a sign of life every beatPause; from then on receive fails if the other
+// process sends none. Both processes call it when they have a session. A sign of life shows that
+// the process runs, and no more: an answer has a limit of its own.
 func (w *wire) beat() {
 	ctx, end := context.WithCancel(context.Background())
 	w.endBeat = end
 	w.beats.Go(func() {
-		for ctx.Err() == nil && w.send(&message{Kind: alive}) == nil { // or receive sees the end
+		for ctx.Err() == nil && w.send(&message{Kind: alive}) == nil { // if it fails receive sees the end
 			select {
 			case <-ctx.Done():
 			case <-time.After(beatPause()):
@@ -116,8 +116,8 @@ func (w *wire) beat() {
 	})
 }
 
-// lastWords returns the reason for which the other process has closed its end, or err, by which this one
-// has found that out.
+// lastWords returns the reason that the other process gave before it closed its end, or err, with
+// which this process has found out.
 func (w *wire) lastWords(err error) error {
 	for errors.Is(err, ErrGone) {
 		_, fds, receiveErr := w.receive(context.Background(), stepTimeout())
@@ -130,11 +130,11 @@ func (w *wire) lastWords(err error) error {
 
 // refuse tells the other process why this one gives up.
 func (w *wire) refuse(reason error) {
-	_ = w.send(&message{Kind: refuse, Reason: oneLine(reason.Error())}) // or it sees the end
+	_ = w.send(&message{Kind: refuse, Reason: oneLine(reason.Error())}) // if it fails, the other sees the end
 }
 
-// receive returns the next message and its descriptors, which are the caller's. A refusal is an error.
-// Signs of life are passed over. It waits until ctx ends or the time is over; 0 is no limit.
+// receive returns the next message and its descriptors, which the caller owns. A refusal is an
+// error. Signs of life are skipped. It waits until ctx ends or the timeout passes; 0 is no limit.
 func (w *wire) receive(ctx context.Context, timeout time.Duration) (*message, descriptors, error) {
 	p := patience{timeout: timeout, hears: w.endBeat != nil}
 	for p.begin(); ; {
@@ -152,21 +152,21 @@ func (w *wire) receive(ctx context.Context, timeout time.Duration) (*message, de
 				if !hasCome(w.conn) {
 					return nil, nil, err
 				}
-				p.begin() // the deadline was over before this process could read
+				p.begin() // the deadline passed before this process could read
 			}
 		}
 	}
 }
 
-// patience is how long a process waits for a message. It counts its own ticks instead of looking at the
-// clock at the end, so that a process that was stopped, or a machine that slept, doesn't blame the other
-// process: its messages are read before the next tick, and before the limit counts.
+// patience is how long a process waits for a message. It counts ticks instead of reading the clock
+// at the end, so that a process that was stopped, or whose machine slept, doesn't blame the other
+// process: it reads the messages that came before it counts the next tick.
 type patience struct {
 	timeout time.Duration // for the message; 0: none
 	hears   bool          // the other process gives signs of life
 	heard   bool          // since the last tick
 
-	tick           time.Time // the end of the present one
+	tick           time.Time // the end of the current tick
 	length         time.Duration
 	waited, silent time.Duration
 }
@@ -197,7 +197,7 @@ func (p *patience) pass() error {
 	return nil
 }
 
-// receiveUntil returns the next message of any kind, until ctx ends or the deadline is over.
+// receiveUntil returns the next message of any kind. It waits until ctx ends or the deadline passes.
 func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, descriptors, error) {
 	if err := w.conn.SetReadDeadline(deadline); err != nil {
 		return nil, nil, err
@@ -209,7 +209,7 @@ func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, 
 	})
 	p, fds, err := readMsg(w.conn, w.buf, w.oob)
 	if !stop() {
-		<-stopped // or it ends the wait for another message
+		<-stopped // otherwise it would end the wait for the next message
 	}
 	var m *message
 	if err == nil {
@@ -222,7 +222,7 @@ func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, 
 	return m, fds, nil
 }
 
-// check decodes a message and finds out whether it is the next of this session.
+// check decodes a message and checks that it is the next of this session.
 func (w *wire) check(p []byte, fds descriptors) (*message, error) {
 	m, err := decode(p)
 	if err != nil {
@@ -243,10 +243,10 @@ func (w *wire) check(p []byte, fds descriptors) (*message, error) {
 	return m, nil
 }
 
-// nonceBytes is the length of one process' half of a session.
+// nonceBytes is the length of one process's half of a session.
 const nonceBytes = 32
 
-// newNonce returns one half of a session, which no process has used before.
+// newNonce returns one half of a session, which no other process has.
 func newNonce() string {
 	var b [nonceBytes / 2]byte
 	rand.Read(b[:])
@@ -287,19 +287,19 @@ func errOtherSession(m *message) error {
 	return fmt.Errorf("a message %q of another handover", m.Kind)
 }
 
-// ErrGone is in the errors of Give, Take and Ready when the other process has ended, or has closed
-// its socket, without a word, or gives no sign of life.
+// ErrGone is wrapped by the errors of Give, Take and Ready if the other process has ended or closed
+// its socket without notice, or gives no sign of life.
 var ErrGone = errors.New("the other process has gone")
 
 // errSilent is about a process that hangs, or was stopped.
 var errSilent = fmt.Errorf("%w: it gives no sign of life", ErrGone)
 
-// ErrOvertaken is in the error of Give when another handover has finished meanwhile: the successor
-// of that one has the listeners. This process shuts its servers down.
+// ErrOvertaken is wrapped by the error of Give if another handover has succeeded meanwhile: its
+// successor has the listeners. This process should shut its servers down.
 var ErrOvertaken = errors.New("another process has taken over")
 
-// goneError returns err, of a system call on the wire, in words. A receiver's ctx is the reason for
-// an end of its wait.
+// goneError returns err, of a system call on the wire, in words. ctx is a receiver's, which may
+// have ended its wait.
 func goneError(err error, ctx context.Context) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
@@ -312,15 +312,15 @@ func goneError(err error, ctx context.Context) error {
 	return fmt.Errorf("the other process does not take messages for %v", stepTimeout())
 }
 
-// stopReceiving has each message that the other process sends from then on fail there. Those that it
-// has sent before can still be received, and after them receive fails with ErrGone. So exactly one of
-// the processes knows that a message has arrived: unix_dgram_sendmsg and unix_shutdown, in the kernel's
+// stopReceiving makes the other process's sends fail from now on. Messages that it has sent before
+// can still be received, and after them receive fails with ErrGone. So both processes agree on
+// whether a message has arrived: unix_dgram_sendmsg and unix_shutdown, in the kernel's
 // net/unix/af_unix.c, hold the receiver's lock.
 func (w *wire) stopReceiving() { _ = w.conn.CloseRead() }
 
-// close ends the handover. Messages that have not been received are dropped first, with their
-// descriptors: with any left, the other process could not read the last words of this one, but
-// only ECONNRESET.
+// close ends the handover. It first drops the messages that have not been received, with their
+// descriptors: if any were left, the other process could not read the refusal of this one, but
+// would get ECONNRESET.
 func (w *wire) close() {
 	if w.endBeat != nil {
 		w.endBeat()
@@ -338,5 +338,5 @@ func (w *wire) close() {
 	w.conn.Close()
 }
 
-// errMessage is in the errors of readMsg that are about one message, behind which there may be others.
+// errMessage is wrapped by the errors of readMsg that are about one message; others may follow it.
 var errMessage = errors.New("bad message")

@@ -118,8 +118,8 @@ func socketpair() (*net.UnixConn, *os.File, error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// inherit returns a connection on descriptor fd, which it closes. It leaves the descriptor alone if it
-// is none of Start's.
+// inherit returns a connection on descriptor fd, which it closes. It leaves the descriptor alone if
+// it is none of Start's.
 func inherit(fd int) (*net.UnixConn, error) {
 	domain, errno := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	typ, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
