@@ -6,7 +6,102 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+	"github.com/percore/percore/internal/moving"
 )
+
+// This file has the part of net/http: it gets a connection as a lease, reads, writes, and gives it
+// back when its Read has returned io.EOF. SetReadDeadline and its like are in timeouts.go.
+
+// lease turns a queued connection into a lease for net/http, or returns nil if it
+// was closed meanwhile.
+func (c *conn) lease() net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state() != stateQueued {
+		return nil
+	}
+	if c.isTLS() && c.ext.lease == net.Conn(c.ext.tls) {
+		c.giveAwayLocked()
+		return c.ext.lease
+	}
+	tick := c.queue.leaseOut(c)
+	if to, _ := c.change(func(s connState) (connState, bool) { return s.lease(tick) }); to.has(began) {
+		c.queue.server.stats.add(countUnparks, 1)
+	}
+	if c.isTLS() {
+		return c.ext.lease
+	}
+	return c
+}
+
+func (c *conn) giveAwayLocked() {
+	c.queue.forget(c)
+	c.change(connState.giveAway)
+	if c.ext.tls.ConnectionState().HandshakeComplete {
+		c.queue.server.stats.add(countHTTP2, 1)
+	} // else net/http tells the log and the client
+}
+
+// leaseClosed is net/http's StateClosed: the goroutine that served the lease, which
+// it has closed, has done its last with it. It reports whether the connection is parked
+// now. Otherwise it is closed, or the call is the user's.
+func (c *conn) leaseClosed() (parked bool) {
+	c.mu.Lock()
+	if c.state() == stateEnded && c.keepLocked() {
+		c.mu.Unlock()
+		if !c.offer() {
+			c.arm()
+		}
+		return true
+	}
+	lease := c.state() == stateEnded // alone was closed
+	if !c.queue.call.parks() {
+		_, lease = c.change(connState.closeLeased) // a net/http of which nothing is known may do that after this, or never
+	}
+	ended := c.endLocked(connState.end)
+	c.mu.Unlock()
+	if lease {
+		_ = c.identity().Close()
+	}
+	if ended {
+		c.queue.call.release()
+	}
+	return false
+}
+
+// keepLocked keeps a connection that net/http has given back, and returns false if net/http
+// would never take it another time.
+func (c *conn) keepLocked() bool {
+	s := c.queue.server
+	// Kept first, then asked: SetKeepAlivesEnabled does it the other way round.
+	if !c.queue.takeBack(c) || c.queue.call.keepAlivesOff.Load() {
+		return false
+	}
+	to, _ := c.change(connState.giveBack)
+	if to.state() == stateParked {
+		s.stats.add(countParks, 1)
+	}
+	_ = c.Conn.SetReadDeadline(c.real.get().time())
+	if to&(predated|dated|bare) == 0 {
+		// Nothing came of the lease, and net/http may have set it all the same. It would
+		// not pass unnoticed: crypto/tls answers a KeyUpdate as it reads.
+		_ = c.Conn.SetWriteDeadline(time.Time{})
+	}
+	return true
+}
+
+// hijacked is net/http's StateHijacked, which comes while a request is under way.
+func (c *conn) hijacked() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.endLocked(connState.hijack) {
+		if moving.Release != nil {
+			moving.Release(c.Conn)
+		}
+		c.queue.server.stats.add(countHijacked, 1)
+		c.queue.call.release()
+	}
+}
 
 // Read reads for net/http, or for crypto/tls.
 func (c *conn) Read(p []byte) (int, error) {
@@ -141,22 +236,6 @@ func (c *conn) beginWait(size int) {
 	}
 }
 
-// longAgo is a deadline that the engine knows to be over without a clock.
-var longAgo = time.Unix(1, 0)
-
-// expireRead has the engine end the Read, waiting or about to, of a connection that was seen,
-// if that still waits: the next wait would have noted another tick.
-func (c *conn) expireRead(seen connState) {
-	if c.queue.call.keepAlivesOff.Load() {
-		return // it would be closed, and net/http, which waits, perhaps knows that keep-alives are on again
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if to, ok := seen.expireRead(); ok && c.swap(seen, to) {
-		_ = c.Conn.SetReadDeadline(longAgo)
-	}
-}
-
 // endWait decides the result of a Read that waited for a request: data, of which
 // it read p into a slice of size bytes, an error, or parking.
 func (c *conn) endWait(p []byte, size int, err error) (int, error) {
@@ -243,21 +322,6 @@ func (c *conn) stopParking(err error) error {
 	return err
 }
 
-// startHeader sets the deadline for a header that has begun after parking.
-func (c *conn) startHeader() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.real.set(c.queue.server.headerDeadline())
-	_ = c.Conn.SetReadDeadline(c.real.get().time())
-}
-
-// changeLocked is change while nothing else changes that the lease's goroutine doesn't.
-func (c *conn) changeLocked(event func(connState) (connState, bool)) (connState, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.change(event)
-}
-
 // announced is net/http's StateNew. It reports whether the call is that.
 func (c *conn) announced() bool {
 	_, ok := c.change(connState.announce)
@@ -270,90 +334,6 @@ func (c *conn) headerComplete() { c.change(connState.completeHeader) }
 
 // idle is net/http's StateIdle, which follows the end of an answer.
 func (c *conn) idle() { c.change(connState.finish) }
-
-// SetReadDeadline sets the read deadline, of which there are several: see conn.
-func (c *conn) SetReadDeadline(t time.Time) error {
-	c.mustLast()
-	if s := c.load(); s.servedAlone() {
-		if ok, err := c.trySetReadDeadline(s, t); ok {
-			return err
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for {
-		if ok, err := c.trySetReadDeadline(c.load(), t); ok {
-			return err
-		}
-	}
-}
-
-// trySetReadDeadline sets the read deadline of a connection that was seen, and reports
-// false if that has changed.
-func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err error) {
-	to, use := seen.setReadDeadline(c.queue.call.way)
-	switch at := instantOf(t); {
-	case use == deadlineReal, use == deadlineNoted, use == deadlineFirst && c.isFirst(t):
-		c.real.set(at)
-	case use == deadlineShort && !to.has(predated):
-		c.real.set(c.queue.server.idleDeadline())
-	case use == deadlineRest && (c.real.get() == 0 || at != 0 && at < c.real.get()):
-		c.real.set(at)
-	}
-	if to != seen && !c.swap(seen, to) {
-		return false, nil
-	}
-	switch {
-	case use == deadlineEarly, use == deadlineNoted, to.has(expired), to.ending():
-		return true, nil // the engine gets the real one when the Read, or the lease, has ended
-	case use == deadlineFirst, use == deadlineRest, use == deadlineShort && c.parksSoon(to):
-		t = c.real.get().time()
-	case use == deadlineRequest:
-		t = c.queue.server.requestDeadline(t, c.real.get())
-	}
-	return true, c.Conn.SetReadDeadline(t)
-}
-
-// parksSoon reports whether a connection that begins to wait will be parked about as soon as net/http
-// gives its buffers back, at the end of a short deadline. Then that deadline is not set: it would cost
-// two changes of the engine's deadline and a wake-up, for buffers that go anyway.
-func (c *conn) parksSoon(s connState) bool {
-	return !s.has(recentlyUsed) && c.queue.sweeper.tick <= 2*DefaultParkAfter/ticksToPark
-}
-
-// isFirst reports whether the deadline that net/http sets for the first header of a
-// connection counts. net/http counts from when it has got the connection, we from when it was
-// accepted: of the two the earlier counts. Over TLS both count from when hands were shaken, which
-// net/http may do again, needlessly, with a deadline that it takes back. A header that the fast path has
-// read a part of has its deadline.
-func (c *conn) isFirst(t time.Time) bool {
-	at, real := instantOf(t), c.real.get()
-	if c.isTLS() {
-		return !c.unread.hasBytes()
-	}
-	return real == 0 || at != 0 && at <= real
-}
-
-// SetDeadline sets the read and the write deadline.
-func (c *conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
-}
-
-// SetWriteDeadline sets the write deadline. net/http takes it away when a request is
-// answered: without that a StateIdle is not net/http's. It sets it even if its first Read of
-// a lease fails: keepLocked makes up for that.
-func (c *conn) SetWriteDeadline(t time.Time) error {
-	if s := c.load(); s&(predated|dated|bare) != 0 {
-		c.mustLast()
-	}
-	if t.IsZero() {
-		c.change(connState.answer)
-	}
-	return c.Conn.SetWriteDeadline(t)
-}
 
 // mustLast closes the connection if net/http was told io.EOF to park it. As far as it is
 // known net/http closes its lease then and calls nothing else. A lease that is used all the
@@ -415,9 +395,4 @@ func (c *conn) CloseWrite() error {
 func (c *conn) SetLinger(sec int) error {
 	c.mustLast()
 	return c.Conn.SetLinger(sec)
-}
-
-func isTimeout(err error) bool {
-	ne, ok := err.(net.Error)
-	return ok && ne.Timeout()
 }

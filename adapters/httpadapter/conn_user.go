@@ -35,39 +35,6 @@ func (c *conn) heldBack() *unread {
 // holdsBack reports whether there are such bytes.
 func (c *conn) holdsBack() bool { return c.heldBack().hasBytes() }
 
-// use shows the bytes to f, if there are any, and takes away as many as it has used. It calls f without
-// a lock: f may block.
-func (u *unread) use(f func(p []byte) (n int)) (n int) {
-	if u == nil {
-		return 0
-	}
-	u.mu.Lock()
-	p := u.bytes
-	u.bytes = nil
-	u.mu.Unlock()
-	if len(p) == 0 {
-		return 0
-	}
-	defer func() { // f may panic
-		if n < len(p) {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			u.bytes = p[n:]
-		}
-	}()
-	return f(p)
-}
-
-// drop forgets the bytes of a connection that is closed: from now on reads fail.
-func (u *unread) drop() {
-	if u == nil {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.bytes = nil
-}
-
 // WriteTo is percore.Conn's. It shows it the connection under a conn, so that the kernel
 // can move bytes from one to the other.
 func (c *conn) WriteTo(w io.Writer) (int64, error) {
@@ -143,6 +110,7 @@ func (c *conn) AtEnd() bool { return !c.holdsBack() && c.Conn.AtEnd() }
 
 // errHeldBack is the error of what goes past the bytes that are held.
 var errHeldBack = errors.New("httpadapter: bytes behind the request were read from the socket already: " +
+
 	"Read them from the connection first")
 
 func (c *conn) heldBackError(op string) error {
@@ -271,32 +239,6 @@ func (c *conn) NotifyReadable(h percore.ReadableHandler) error {
 // armedError is the error of a callback that is armed already.
 func (c *conn) armedError() error {
 	return &net.OpError{Op: "set", Net: c.LocalAddr().Network(), Addr: c.LocalAddr(), Err: loop.ErrArmed}
-}
-
-// arm notes a callback, and reports false if there is one.
-func (u *unread) arm(h percore.ReadableHandler) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.ready != nil {
-		return false
-	}
-	u.ready = h
-	return true
-}
-
-func (u *unread) isReady() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.ready != nil
-}
-
-// disarm returns the callback that was noted, or nil, and forgets it.
-func (u *unread) disarm() percore.ReadableHandler {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	h := u.ready
-	u.ready = nil
-	return h
 }
 
 // callReady calls the callback that was noted, on the loop. The bytes may be read, or the connection be

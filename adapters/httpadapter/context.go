@@ -107,6 +107,14 @@ func (c localAddrContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// context returns the parent of the contexts of the connection's requests.
+func (c *conn) context() context.Context {
+	if c.ext != nil && c.ext.ctx != nil {
+		return c.ext.ctx
+	}
+	return c.queue.call.ctx
+}
+
 // makeContext makes the context of x's request.
 func (x *exchange) makeContext() (ctx context.Context) {
 	parent, pc := x.conn.context(), x.conn.Conn

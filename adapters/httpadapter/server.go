@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -45,13 +44,6 @@ type Server struct {
 	}
 }
 
-// hooks are the functions that the user had set in the http.Server.
-type hooks struct {
-	connState   func(net.Conn, http.ConnState)
-	connContext func(context.Context, net.Conn) context.Context
-	baseContext func(net.Listener) context.Context
-}
-
 // Wrap returns a Server that runs srv on percore. srv is configured as usual,
 // before the first Serve. Wrap it once: a Server can serve several listeners.
 //
@@ -83,27 +75,6 @@ func Wrap(srv *http.Server, opts ...Option) *Server {
 	s.noticeBypass()
 	return s
 }
-
-// noticeBypass makes the log tell of a call of the http.Server's own Serve, ListenAndServe or the like
-// in the place of the Server's. net/http calls BaseContext once for each.
-func (s *Server) noticeBypass() {
-	user := s.srv.BaseContext
-	s.srv.BaseContext = func(l net.Listener) context.Context {
-		if canPark && !s.used.Load() && serving.Load() == 0 && s.bypassed.CompareAndSwap(false, true) {
-			s.logf("httpadapter: Wrap was called for the http.Server that serves %s, and then the "+
-				"http.Server's own Serve: no connection is parked, and FastPath has no effect. Call Serve, "+
-				"ServeTLS, ListenAndServe or ListenAndServeTLS of what Wrap has returned", l.Addr())
-		}
-		if user == nil {
-			return context.Background()
-		}
-		return user(l)
-	}
-}
-
-// serving is how many Servers are calling BaseContext themselves: one that was wrapped twice, and
-// is used by the second Server, is no bypass.
-var serving atomic.Int32
 
 // ListenAndServe listens on the TCP address in the http.Server's Addr (":http" if
 // it is empty) with percore and serves. See [http.Server.ListenAndServe].
@@ -155,6 +126,7 @@ func (s *Server) Serve(l net.Listener) error {
 
 // errNilListener is what Serve returns in the place of a panic on another goroutine.
 var errNilListener = errors.New("httpadapter: Serve was called with a nil net.Listener; " +
+
 	"look at the error of the function that should have made it")
 
 // ServeTLS is Serve for TLS, with certificates as [http.Server.ServeTLS] takes
@@ -300,105 +272,6 @@ func (s *Server) canReadTLS(config *tls.Config) bool {
 	return err == nil
 }
 
-// connState is the http.Server's ConnState. It runs on net/http's goroutines and moves connections
-// from one state to the next; the user is told of the connection, but not of a lease of it.
-//
-// A program may call it, too, as httptest.Server and golang.org/x/net/http2 do for
-// connections that are theirs. A call that net/http does not make in the connection's
-// state is the program's: the user hears of it and nothing else happens.
-func (s *Server) connState(nc net.Conn, state http.ConnState) {
-	c := s.ours(nc)
-	if c == nil {
-		if g, ok := nc.(guardConn); ok {
-			g.connState(state)
-		} else {
-			s.report(nc, state)
-		}
-		return
-	}
-	switch state {
-	case http.StateNew:
-		if c.announced() {
-			return // the user was told when it was accepted
-		}
-	case http.StateActive:
-		if st := c.state(); st == stateArrived || st == stateClosedInHeader {
-			// The first bytes make no request, and nothing came after them. When net/http
-			// has waited for them itself it says no StateActive then, since it looks only
-			// for bytes that it reads afterwards. (It does say it of a header that it can
-			// parse but refuses, such as one without Host. There is no way to tell.)
-			return
-		}
-		c.headerComplete()
-	case http.StateIdle:
-		// The user first: a deadline that he sets now is one that net/http replaces.
-		s.report(c.identity(), state)
-		c.idle()
-		if call := c.queue.call; call.keepAlivesOff.Load() {
-			call.lookAgain()
-		}
-		return
-	case http.StateHijacked:
-		c.hijacked()
-	case http.StateClosed:
-		if c.leaseClosed() {
-			return // parked
-		}
-	}
-	s.report(c.identity(), state)
-}
-
-// tell calls the user's ConnState.
-func (s *Server) report(nc net.Conn, state http.ConnState) {
-	if s.user.connState != nil {
-		s.user.connState(nc, state)
-	}
-}
-
-// connContext is the http.Server's ConnContext. The user's was called when the
-// connection was accepted.
-func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
-	if c := s.ours(nc); c != nil {
-		return c.ext.ctx
-	}
-	if _, ok := nc.(guardConn); ok {
-		return ctx
-	}
-	return s.user.connContext(ctx, nc)
-}
-
-// baseContext is the http.Server's BaseContext. The user's was called once for
-// all the queues of a listener.
-func (s *Server) baseContext(l net.Listener) context.Context {
-	if f, ok := l.(*connQueue); ok && f.server == s {
-		return f.call.base
-	}
-	if probe.IsStart(l) {
-		return context.Background()
-	}
-	return s.user.baseContext(l)
-}
-
-// ours returns the connection that nc is a lease of, or nil if it isn't one of
-// this Server's.
-func (s *Server) ours(nc net.Conn) *conn {
-	var c *conn
-	switch nc := nc.(type) {
-	case *conn:
-		c = nc
-	case *tlsConn:
-		c = nc.conn
-	case *tls.Conn:
-		if nc != nil {
-			c, _ = nc.NetConn().(*conn)
-		}
-	}
-	if c == nil || c.queue.server != s {
-		return nil
-	}
-	return c
-}
-
 // logf logs as net/http's server does.
 func (s *Server) logf(format string, args ...any) {
 	if s.srv.ErrorLog != nil {
@@ -408,59 +281,13 @@ func (s *Server) logf(format string, args ...any) {
 	}
 }
 
-// tlsConfig returns the configuration that [http.Server.ServeTLS] would make of the http.Server's
-// TLSConfig and the certificate.
-//
-// net/http sets up HTTP/2, and finds fault with certificates, in ServeTLS only,
-// so that is called, with a listener that has nothing to accept.
-func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
-	s.installed.Do(s.install)
-	err := probe.Start(func(l net.Listener) error { return s.srv.ServeTLS(l, certFile, keyFile) })
-	if err != nil && err != http.ErrServerClosed {
-		return nil, err
+// logPanic logs a panic of the user's as net/http does.
+func (s *Server) logPanic(c *conn, reason any) {
+	if reason == http.ErrAbortHandler {
+		return
 	}
-	config := s.srv.TLSConfig.Clone()
-	if config == nil {
-		config = &tls.Config{}
-	}
-	config.NextProtos = nextProtos(config.NextProtos, protocols(s.srv))
-	hasCert := len(config.Certificates) > 0 || config.GetCertificate != nil || config.GetConfigForClient != nil
-	if !hasCert || certFile != "" || keyFile != "" {
-		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			return nil, err
-		}
-		config.Certificates = []tls.Certificate{cert}
-	}
-	return config, nil
-}
-
-// protocols returns the protocols that srv speaks, once net/http has set up HTTP/2: it has then
-// put it into TLSNextProto unless it is switched off in one of several ways.
-func protocols(srv *http.Server) http.Protocols {
-	if srv.Protocols != nil {
-		return *srv.Protocols
-	}
-	var p http.Protocols
-	p.SetHTTP1(true)
-	_, h2 := srv.TLSNextProto["h2"]
-	p.SetHTTP2(h2)
-	return p
-}
-
-// nextProtos returns a copy of protos, for ALPN, that has "h2" and "http/1.1"
-// exactly if they are spoken.
-func nextProtos(protos []string, spoken http.Protocols) []string {
-	protos = slices.Clone(protos)
-	for _, p := range []struct {
-		name   string
-		spoken bool
-	}{{"h2", spoken.HTTP2()}, {"http/1.1", spoken.HTTP1()}} {
-		if !p.spoken {
-			protos = slices.DeleteFunc(protos, func(name string) bool { return name == p.name })
-		} else if !slices.Contains(protos, p.name) {
-			protos = append(protos, p.name)
-		}
-	}
-	return protos
+	const size = 64 << 10
+	buf := make([]byte, size)
+	buf = buf[:runtime.Stack(buf, false)]
+	s.logf("http: panic serving %v: %v\n%s", c.RemoteAddr(), reason, buf)
 }

@@ -483,7 +483,7 @@ func (s connState) servedAlone() bool {
 	return s.state() == stateBusy && !s.has(inHeader) || s.state() == stateIdle && s&(dated|waiting) == 0
 }
 
-// setReadDeadline is for a read deadline, of which there are several: see conn.
+// setReadDeadline is for a read deadline, of which there are several: see timeouts.go.
 func (s connState) setReadDeadline(way probe.Way) (connState, deadlineUse) {
 	switch s.state() {
 	case stateNew, stateFresh, stateHandshake, stateQueued, stateParked, stateTakenOut, stateServing, stateNotified, stateEnding, stateEnded:

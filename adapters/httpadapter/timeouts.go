@@ -2,11 +2,21 @@ package httpadapter
 
 import (
 	"math"
+	"net"
 	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
 )
+
+// This file has the timeouts: the deadlines that the http.Server's fields ask for, and those that
+// net/http and the user set.
+//
+// The engine's read deadline is conn.real, with one exception: a Read that has waited for a request for
+// long enough is ended by a deadline in the past (see sweeper). While parked, IdleTimeout goes on where
+// it was, since real is the last deadline that net/http has set. In opening, after having been parked,
+// net/http sets the deadline for the header too early, since it does not know that it still waits: that
+// is ignored, and set when the first bytes are there.
 
 // instant is a deadline, as monotime has it. 0 is none.
 type instant int64
@@ -39,6 +49,14 @@ func (a *atomicInstant) set(at instant) {
 	if a.get() != at {
 		a.v.Store(int64(at))
 	}
+}
+
+// longAgo is a deadline that the engine knows to be over without a clock.
+var longAgo = time.Unix(1, 0)
+
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
 }
 
 // headerTimeout returns how long a header may take, or 0.
@@ -80,3 +98,153 @@ func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
 	}
 	return least
 }
+
+// idleDeadline returns the deadline of a wait for a request that begins now.
+func (s *Server) idleDeadline() instant {
+	d := s.srv.IdleTimeout
+	if d == 0 {
+		d = s.srv.ReadTimeout
+	}
+	if d <= 0 {
+		return 0
+	}
+	return instant(monotime.After(d))
+}
+
+func (c *conn) limitFirstByteLocked() {
+	limit := c.queue.server.firstByteTimeout(c.isTLS())
+	if limit == 0 {
+		return
+	}
+	at := instant(monotime.After(limit))
+	c.real.set(at)
+	_ = c.Conn.SetReadDeadline(at.time())
+	if c.isTLS() {
+		_ = c.Conn.SetWriteDeadline(at.time())
+	}
+}
+
+// SetReadDeadline sets the read deadline, of which there are several: see above.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mustLast()
+	if s := c.load(); s.servedAlone() {
+		if ok, err := c.trySetReadDeadline(s, t); ok {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if ok, err := c.trySetReadDeadline(c.load(), t); ok {
+			return err
+		}
+	}
+}
+
+// trySetReadDeadline sets the read deadline of a connection that was seen, and reports
+// false if that has changed.
+func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err error) {
+	to, use := seen.setReadDeadline(c.queue.call.way)
+	switch at := instantOf(t); {
+	case use == deadlineReal, use == deadlineNoted, use == deadlineFirst && c.isFirst(t):
+		c.real.set(at)
+	case use == deadlineShort && !to.has(predated):
+		c.real.set(c.queue.server.idleDeadline())
+	case use == deadlineRest && (c.real.get() == 0 || at != 0 && at < c.real.get()):
+		c.real.set(at)
+	}
+	if to != seen && !c.swap(seen, to) {
+		return false, nil
+	}
+	switch {
+	case use == deadlineEarly, use == deadlineNoted, to.has(expired), to.ending():
+		return true, nil // the engine gets the real one when the Read, or the lease, has ended
+	case use == deadlineFirst, use == deadlineRest, use == deadlineShort && c.parksSoon(to):
+		t = c.real.get().time()
+	case use == deadlineRequest:
+		t = c.queue.server.requestDeadline(t, c.real.get())
+	}
+	return true, c.Conn.SetReadDeadline(t)
+}
+
+// parksSoon reports whether a connection that begins to wait will be parked about as soon as net/http
+// gives its buffers back, at the end of a short deadline. Then that deadline is not set: it would cost
+// two changes of the engine's deadline and a wake-up, for buffers that go anyway.
+func (c *conn) parksSoon(s connState) bool {
+	return !s.has(recentlyUsed) && c.queue.sweeper.tick <= 2*DefaultParkAfter/ticksToPark
+}
+
+// isFirst reports whether the deadline that net/http sets for the first header of a
+// connection counts. net/http counts from when it has got the connection, we from when it was
+// accepted: of the two the earlier counts. Over TLS both count from when hands were shaken, which
+// net/http may do again, needlessly, with a deadline that it takes back. A header that the fast path has
+// read a part of has its deadline.
+func (c *conn) isFirst(t time.Time) bool {
+	at, real := instantOf(t), c.real.get()
+	if c.isTLS() {
+		return !c.unread.hasBytes()
+	}
+	return real == 0 || at != 0 && at <= real
+}
+
+// startHeader sets the deadline for a header that has begun after parking.
+func (c *conn) startHeader() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.real.set(c.queue.server.headerDeadline())
+	_ = c.Conn.SetReadDeadline(c.real.get().time())
+}
+
+// SetDeadline sets the read and the write deadline.
+func (c *conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// SetWriteDeadline sets the write deadline. net/http takes it away when a request is
+// answered: without that a StateIdle is not net/http's. It sets it even if its first Read of
+// a lease fails: keepLocked makes up for that.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	if s := c.load(); s&(predated|dated|bare) != 0 {
+		c.mustLast()
+	}
+	if t.IsZero() {
+		c.change(connState.answer)
+	}
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// setRealDeadline sets the read deadline. Most connections never have one.
+func (c *conn) setRealDeadline(at instant) {
+	if c.real.get() != at {
+		c.mu.Lock() // a handler may set one at the same time
+		defer c.mu.Unlock()
+		c.setRealDeadlineLocked(at)
+	}
+}
+
+func (c *conn) setRealDeadlineLocked(at instant) {
+	c.real.set(at)
+	_ = c.Conn.SetReadDeadline(at.time())
+}
+
+// bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
+// time for a request begins with its header.
+func (t *turn) bodyDeadline() instant {
+	c := t.c
+	s := c.queue.server
+	if s.srv.ReadTimeout <= 0 {
+		return 0
+	}
+	var header instant
+	if t.begun || !c.load().has(began) {
+		header = c.real.get()
+	}
+	return instantOf(s.requestDeadline(time.Now().Add(s.srv.ReadTimeout), header))
+}
+
+// closeDelay is how long net/http waits, after its last byte, before it closes a connection whose
+// client may still be sending.
+const closeDelay = 500 * time.Millisecond

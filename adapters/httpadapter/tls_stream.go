@@ -248,16 +248,6 @@ func (c *conn) tlsState() *tls.ConnectionState {
 	return r.state
 }
 
-// serveAfterHandshakeLocked has a worker serve a connection that has shaken hands. crypto/tls may
-// have the first request in its buffer. The caller holds c.mu.
-func (c *conn) serveAfterHandshakeLocked() {
-	if at := c.queue.server.headerDeadline(); at != 0 {
-		c.setRealDeadlineLocked(at)
-	}
-	c.change(connState.serve)
-	c.queue.workers.Serve(c)
-}
-
 // tlsWire is an exchange over TLS as the connection of its http1.Response: a wire without ReadFrom,
 // since files must be encrypted. (In an interface a struct of one pointer is that pointer.)
 type tlsWire struct{ of *wire }

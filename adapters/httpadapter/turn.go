@@ -2,7 +2,6 @@ package httpadapter
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/loop"
-	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/pool"
 )
 
@@ -36,10 +34,6 @@ type turn struct {
 // in one Read.
 var turnBytes = probe.ReadBytes
 
-// headerBytesMost bounds the memory of a client that sends a long header slowly, and the work of
-// scanning it anew for each of its lines. Longer headers are net/http's.
-const headerBytesMost = 64 << 10
-
 // serve is a worker's turn with c.
 func (c *conn) serve() {
 	t := turn{c: c}
@@ -54,6 +48,18 @@ func (c *conn) serve() {
 	}
 	t.release()
 	over = true
+}
+
+// visitLoop looks for connections on c's loop that have something to read, for a worker that has no
+// other to serve.
+func (c *conn) visitLoop(linger bool) {
+	switch l := (*loop.Loop)(c.Conn.Loop()); {
+	case l == nil:
+	case linger:
+		l.Linger()
+	default:
+		l.Visit()
+	}
 }
 
 // abandon closes the connection after a handler, or a hook, that has ended its goroutine.
@@ -260,10 +266,6 @@ func (c *conn) send(p []byte) bool {
 	return err == nil
 }
 
-// closeDelay is how long net/http waits, after its last byte, before it closes a connection whose
-// client may still be sending.
-const closeDelay = 500 * time.Millisecond
-
 // begin prepares the connection for a handler. It reports false if the hook has panicked.
 func (t *turn) begin(x *exchange) bool {
 	c := t.c
@@ -301,22 +303,6 @@ func (t *turn) begin(x *exchange) bool {
 	if c.ended() || c.state() == stateShut {
 		x.clientGone() // before x was there to be told
 	}
-	return true
-}
-
-// reportSafely calls the user's ConnState. It reports false if that has panicked, after which net/http
-// closes the connection, too.
-func (c *conn) reportSafely(state http.ConnState) (ok bool) {
-	s := c.queue.server
-	if s.user.connState == nil {
-		return true
-	}
-	defer func() {
-		if reason := recover(); reason != nil {
-			s.logPanic(c, reason)
-		}
-	}()
-	s.report(c.identity(), state)
 	return true
 }
 
@@ -431,14 +417,6 @@ func (t *turn) finish() bool {
 	return false
 }
 
-// context returns the parent of the contexts of the connection's requests.
-func (c *conn) context() context.Context {
-	if c.ext != nil && c.ext.ctx != nil {
-		return c.ext.ctx
-	}
-	return c.queue.call.ctx
-}
-
 // remoteText returns the peer's address as net/http tells it.
 func (c *conn) remoteText() string {
 	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
@@ -446,64 +424,4 @@ func (c *conn) remoteText() string {
 		return call.addrTexts.of(at, uint64(call.server.stats.all[countRequests].Load()))
 	}
 	return c.RemoteAddr().String()
-}
-
-// setRealDeadline sets the read deadline. Most connections never have one.
-func (c *conn) setRealDeadline(at instant) {
-	if c.real.get() != at {
-		c.mu.Lock() // a handler may set one at the same time
-		defer c.mu.Unlock()
-		c.setRealDeadlineLocked(at)
-	}
-}
-
-func (c *conn) setRealDeadlineLocked(at instant) {
-	c.real.set(at)
-	_ = c.Conn.SetReadDeadline(at.time())
-}
-
-// bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
-// time for a request begins with its header.
-func (t *turn) bodyDeadline() instant {
-	c := t.c
-	s := c.queue.server
-	if s.srv.ReadTimeout <= 0 {
-		return 0
-	}
-	var header instant
-	if t.begun || !c.load().has(began) {
-		header = c.real.get()
-	}
-	return instantOf(s.requestDeadline(time.Now().Add(s.srv.ReadTimeout), header))
-}
-
-// idleDeadline returns the deadline of a wait for a request that begins now.
-func (s *Server) idleDeadline() instant {
-	d := s.srv.IdleTimeout
-	if d == 0 {
-		d = s.srv.ReadTimeout
-	}
-	if d <= 0 {
-		return 0
-	}
-	return instant(monotime.After(d))
-}
-
-// handler returns the handler that net/http would call.
-func (s *Server) handler() http.Handler {
-	if s.srv.Handler == nil {
-		return http.DefaultServeMux
-	}
-	return s.srv.Handler
-}
-
-// headerBytesMax returns the longest header that the fast path takes: as long as net/http's, which has
-// so many bytes of slop, if that is not more than headerBytesMost. It is more than turnBytes.
-func (s *Server) headerBytesMax() int {
-	const slop = 4096
-	limit := s.srv.MaxHeaderBytes
-	if limit <= 0 {
-		limit = http.DefaultMaxHeaderBytes
-	}
-	return min(limit, headerBytesMost-slop) + slop
 }

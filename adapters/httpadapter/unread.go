@@ -94,6 +94,65 @@ func (u *unread) read(p []byte) (n int) {
 	return n
 }
 
+// use shows the bytes to f, if there are any, and takes away as many as it has used. It calls f without
+// a lock: f may block.
+func (u *unread) use(f func(p []byte) (n int)) (n int) {
+	if u == nil {
+		return 0
+	}
+	u.mu.Lock()
+	p := u.bytes
+	u.bytes = nil
+	u.mu.Unlock()
+	if len(p) == 0 {
+		return 0
+	}
+	defer func() { // f may panic
+		if n < len(p) {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			u.bytes = p[n:]
+		}
+	}()
+	return f(p)
+}
+
+// drop forgets the bytes of a connection that is closed: from now on reads fail.
+func (u *unread) drop() {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.bytes = nil
+}
+
+// arm notes a callback, and reports false if there is one.
+func (u *unread) arm(h percore.ReadableHandler) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ready != nil {
+		return false
+	}
+	u.ready = h
+	return true
+}
+
+func (u *unread) isReady() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ready != nil
+}
+
+// disarm returns the callback that was noted, or nil, and forgets it.
+func (u *unread) disarm() percore.ReadableHandler {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	h := u.ready
+	u.ready = nil
+	return h
+}
+
 // takeUnread returns the bytes that were kept, and forgets them.
 func (c *conn) takeUnread() (p []byte, dated bool) {
 	u := c.unread

@@ -1,0 +1,104 @@
+package httpadapter
+
+import (
+	"crypto/tls"
+	"net/http"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/moving"
+)
+
+// This file has the part of the accept loop: a connection until it waits for its first byte.
+
+// newConn makes a connection, counts it and tells the user of it.
+func (q *connQueue) newConn(pc *percore.Conn) *conn {
+	call := q.call
+	c := &conn{Conn: pc, queue: q, index: -1}
+	if call.tls != nil {
+		c.ext = &connExt{ctx: call.ctx, tls: tls.Server(c, call.tls)}
+	}
+	if call.tls == nil && moving.ConnInfoOf != nil && moving.ConnInfoOf(pc).Served {
+		c.packed.Store(uint32(connState(began)))
+		call.server.stats.add(countAdopted, 1)
+	}
+	call.refs.Add(1)
+	call.server.stats.add(countConns, 1)
+	c.introduce()
+	return c
+}
+
+// introduce calls the user's ConnContext and ConnState, for one connection of the
+// call after the other, as net/http does.
+func (c *conn) introduce() {
+	call := c.queue.call
+	user := &call.server.user
+	if user.connContext == nil && user.connState == nil {
+		return
+	}
+	call.introducing.Lock()
+	defer call.introducing.Unlock()
+	if user.connContext != nil {
+		if c.ext == nil {
+			c.ext = &connExt{}
+		}
+		c.ext.ctx = user.connContext(call.ctx, c.identity())
+		if c.ext.ctx == nil {
+			panic("ConnContext returned nil")
+		}
+	}
+	call.server.report(c.identity(), http.StateNew)
+	if c.load().has(began) {
+		call.server.report(c.identity(), http.StateIdle)
+	}
+}
+
+// start lets a new connection wait for its first byte, for as long as net/http gives
+// it: for TLS that is for all of the handshake. One that has had requests in another process waits
+// for the next, as an idle one.
+func (c *conn) start() {
+	if moving.Hold != nil {
+		moving.Hold(c.Conn) // by the queue, a worker, or net/http, until hijacked
+	}
+	c.mu.Lock()
+	if c.load().has(began) {
+		c.setRealDeadlineLocked(c.queue.server.idleDeadline())
+	} else {
+		c.limitFirstByteLocked()
+	}
+	if c.state() != stateNew || !c.queue.keep(c) {
+		// The user's hook has closed it, or the server is shut down.
+		c.change(connState.close)
+		ended := c.endLocked(connState.end)
+		c.mu.Unlock()
+		_ = c.Conn.Close()
+		c.notifyClosed()
+		if ended {
+			c.queue.call.release()
+		}
+		return
+	}
+	// If a hook has begun to shake hands crypto/tls may have the next bytes in its buffer.
+	shaking := c.isTLS() && c.ext.begun.Load()
+	c.change(func(s connState) (connState, bool) { return s.keep(shaking) })
+	c.mu.Unlock()
+	switch {
+	case shaking:
+		go c.handshake()
+		return
+	case !c.offer():
+		c.arm()
+	}
+	c.rested()
+}
+
+// rested is for a connection that waits now, and perhaps should not. Shutdown and
+// SetKeepAlivesEnabled look for it after they have made their change, so one of the two sees the
+// other's.
+func (c *conn) rested() {
+	switch call := c.queue.call; {
+	case call.ended.Load():
+		c.hangUp()
+	case !call.keepsAlive():
+		c.hangUpIdle() // a connection's first request is answered all the same
+	}
+}

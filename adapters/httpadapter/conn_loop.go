@@ -1,0 +1,118 @@
+package httpadapter
+
+import (
+	"errors"
+	"net"
+	"os"
+
+	"github.com/percore/percore/internal/loop"
+)
+
+// This file has the part of the loop: it calls back when a connection has something to read, or its time
+// is up. The methods never block.
+
+// waker is a conn as the engine's handler. (The conn's own OnReadable is
+// percore.Conn's, for hijacked connections.)
+type waker conn
+
+// OnReadable implements [percore.ReadableHandler].
+func (w *waker) OnReadable(err error) { (*conn)(w).woken(err) }
+
+// OffLoop allows a worker that visits a loop to call OnReadable, which may be called on any goroutine
+// without locks, and at any time.
+func (w *waker) OffLoop() {}
+
+// arm has the engine call woken when there is something to read.
+func (c *conn) arm() {
+	switch err := c.Conn.NotifyReadable((*waker)(c)); {
+	case err == nil, errors.Is(err, loop.ErrArmed): // as it may be on the fast path: see turn.disarm
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.woken(os.ErrDeadlineExceeded)
+	default:
+		c.woken(net.ErrClosed)
+	}
+}
+
+// armAnew is arm with the deadline that counts. The engine's may be another one, which has passed: a
+// handler's goroutine may set its deadline at the same time as the worker.
+func (c *conn) armAnew() {
+	c.mu.Lock()
+	_ = c.Conn.SetReadDeadline(c.real.get().time())
+	c.mu.Unlock()
+	c.arm()
+}
+
+// woken ends a wait of the states fresh and parked, and tells a request of the fast path that its
+// client has left. It runs on the engine's loop, or on a worker that visits it: calls that may block
+// are made elsewhere.
+func (c *conn) woken(err error) {
+	x := c.current.Load()
+	switch {
+	case x == nil:
+	case c.isTLS() && !errors.Is(err, net.ErrClosed):
+		go x.watch()
+		return
+	case x.notice(err):
+		return
+	}
+	c.wakeAfter(x, err)
+}
+
+// wakeAfter is woken when x, the request under way, was told, if there is one.
+func (c *conn) wakeAfter(x *exchange, err error) {
+	if _, ok := c.change(connState.notify); ok {
+		c.watchNext(x, err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch st := c.state(); {
+	case st == stateTakenOut:
+		c.change(connState.disarm)
+	case st != stateFresh && st != stateParked: // closed meanwhile
+	case c.isTLS() && c.ext.lease == nil:
+		// If err says that time is up the handshake fails at once, and net/http
+		// logs it.
+		c.change(connState.handshake)
+		go c.handshake()
+	case errors.Is(err, os.ErrDeadlineExceeded) && !c.real.get().passed() && c.queue.call.fast:
+		// A deadline that a handler has set ended the wait, or was about to, before the request was
+		// answered. It is gone.
+		go c.armAnew()
+	case c.unread.hasBytes() && (err != nil || c.Conn.AtEnd()):
+		c.enqueueLocked() // net/http ends a header that was cut off
+	case err != nil:
+		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
+		// behind our back.
+		go c.hangUp()
+	case st == stateParked && !c.isTLS() && c.Conn.AtEnd():
+		// The client has gone. net/http, with a lease, would find out and close.
+		go c.hangUp()
+	case c.queue.call.fast:
+		c.change(connState.serve)
+		c.queue.workers.Serve(c)
+	default:
+		c.enqueueLocked()
+	}
+}
+
+// watchNext is for a callback that came during x and was noted after the next request had begun, if one
+// has: that takes the callback for armed, since a worker that begins a request arms it only if it finds
+// it noted. The worker makes the request known first, and asks then, so one of the two sees the other.
+func (c *conn) watchNext(x *exchange, err error) {
+	switch next := c.current.Load(); {
+	case next == nil || next == x:
+	case c.isTLS():
+		go next.watch()
+	default:
+		next.notice(err)
+	}
+}
+
+// enqueueLocked gives a kept connection to net/http's Accept.
+func (c *conn) enqueueLocked() {
+	c.change(connState.enqueue)
+	if !c.queue.push(c) {
+		go c.hangUp()
+	}
+}

@@ -1,0 +1,61 @@
+package httpadapter
+
+// This file has the part of those that look through all connections of a queue: the sweeper and HandOver,
+// for leases that may be parked, and Shutdown, Close and SetKeepAlivesEnabled, for connections to be
+// closed.
+
+// expireRead makes the engine end the Read, waiting or about to, of a connection that was seen,
+// if that still waits: the next wait would have noted another tick.
+func (c *conn) expireRead(seen connState) {
+	if c.queue.call.keepAlivesOff.Load() {
+		return // it would be closed, and net/http, which waits, perhaps knows that keep-alives are on again
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if to, ok := seen.expireRead(); ok && c.swap(seen, to) {
+		_ = c.Conn.SetReadDeadline(longAgo)
+	}
+}
+
+// closeServed closes a connection that a worker has, which tells the user.
+func (c *conn) closeServed() {
+	if servedStates.has(c.loadLocked().state()) {
+		_ = c.identity().Close()
+	}
+}
+
+// hangUp closes a connection that is kept, as net/http closes an idle one: over
+// TLS with a farewell, which may block for a while.
+func (c *conn) hangUp() {
+	if keptStates.has(c.loadLocked().state()) {
+		_ = c.identity().Close()
+	}
+}
+
+// hangUpIdle is hangUp for a connection between two requests.
+func (c *conn) hangUpIdle() {
+	switch s := c.loadLocked(); s.state() {
+	case stateQueued, stateTakenOut:
+		if !s.has(began) {
+			return
+		}
+		fallthrough
+	case stateParked:
+		_ = c.identity().Close()
+	}
+}
+
+// hangUpResuming closes a connection that net/http takes for new but would know as
+// idle if it hadn't been parked: it closes both, but the new one only when that is
+// some seconds old.
+func (c *conn) hangUpResuming() {
+	c.mu.Lock()
+	_, resuming := c.change(func(s connState) (connState, bool) {
+		to, _ := s.close()
+		return to, s.resuming()
+	})
+	c.mu.Unlock()
+	if resuming {
+		_ = c.identity().Close()
+	}
+}

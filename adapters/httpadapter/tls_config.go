@@ -1,0 +1,54 @@
+package httpadapter
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+)
+
+// tlsConfig returns the configuration that [http.Server.ServeTLS] would make of the http.Server's
+// TLSConfig and the certificate.
+//
+// net/http sets up HTTP/2, and finds fault with certificates, in ServeTLS only,
+// so that is called, with a listener that has nothing to accept.
+func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
+	s.installed.Do(s.install)
+	err := probe.Start(func(l net.Listener) error { return s.srv.ServeTLS(l, certFile, keyFile) })
+	if err != nil && err != http.ErrServerClosed {
+		return nil, err
+	}
+	config := s.srv.TLSConfig.Clone()
+	if config == nil {
+		config = &tls.Config{}
+	}
+	config.NextProtos = nextProtos(config.NextProtos, protocols(s.srv))
+	hasCert := len(config.Certificates) > 0 || config.GetCertificate != nil || config.GetConfigForClient != nil
+	if !hasCert || certFile != "" || keyFile != "" {
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{cert}
+	}
+	return config, nil
+}
+
+// nextProtos returns a copy of protos, for ALPN, that has "h2" and "http/1.1"
+// exactly if they are spoken.
+func nextProtos(protos []string, spoken http.Protocols) []string {
+	protos = slices.Clone(protos)
+	for _, p := range []struct {
+		name   string
+		spoken bool
+	}{{"h2", spoken.HTTP2()}, {"http/1.1", spoken.HTTP1()}} {
+		if !p.spoken {
+			protos = slices.DeleteFunc(protos, func(name string) bool { return name == p.name })
+		} else if !slices.Contains(protos, p.name) {
+			protos = append(protos, p.name)
+		}
+	}
+	return protos
+}

@@ -1,0 +1,97 @@
+package httpadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// handshake shakes hands as net/http's server would. If it fails, net/http tells
+// the log, and a client that spoke plain HTTP.
+func (c *conn) handshake() {
+	defer func() {
+		if err := recover(); err != nil {
+			c.queue.server.logPanic(c, err)
+			c.abortHandshake()
+		}
+	}()
+	tc, err := c.ext.tls, c.completeHandshake()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state() != stateHandshake {
+		return // closed meanwhile: see logHandshake
+	}
+	c.ext.lease = tc
+	if err == nil {
+		if c.queue.server.firstByteTimeout(true) > 0 { // else the deadlines are the user's
+			c.real.set(0)
+			_ = c.Conn.SetDeadline(time.Time{})
+		}
+		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
+			c.ext.lease = &tlsConn{tc, c}
+			if c.queue.call.fast {
+				c.serveAfterHandshakeLocked()
+				return
+			}
+		}
+	}
+	c.enqueueLocked()
+}
+
+// completeHandshake is the handshake, or its outcome once it is over.
+func (c *conn) completeHandshake() error {
+	ctx := context.WithValue(c.ext.ctx, http.LocalAddrContextKey, c.LocalAddr())
+	return c.ext.tls.HandshakeContext(ctx)
+}
+
+// logHandshake tells the log of a handshake that failed, if it did, as net/http would of
+// a connection that it had. The connection is closed: a handshake that is under way, or
+// was still to come, ends at once.
+func (c *conn) logHandshake() {
+	s := c.queue.server
+	defer func() {
+		if err := recover(); err != nil {
+			s.logPanic(c, err)
+		}
+	}()
+	err := c.completeHandshake()
+	if err == nil {
+		return
+	}
+	reason := err.Error()
+	if re, ok := err.(tls.RecordHeaderError); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
+		reason = "client sent an HTTP request to an HTTPS server"
+	}
+	s.logf("http: TLS handshake error from %s: %v", c.RemoteAddr(), reason)
+}
+
+// looksLikeHTTP reports whether the bytes in the place of a TLS record's header begin a
+// request, of those that net/http knows here.
+func looksLikeHTTP(header [5]byte) bool {
+	return slices.Contains([]string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO"}, string(header[:]))
+}
+
+// abortHandshake closes a connection whose handshake panicked. The handshake must not be
+// asked for its outcome then: it would begin anew.
+func (c *conn) abortHandshake() {
+	c.mu.Lock()
+	ended := c.state() == stateHandshake && c.endLocked(connState.close)
+	c.mu.Unlock()
+	if ended {
+		_ = c.identity().Close()
+		c.queue.server.report(c.identity(), http.StateClosed)
+		c.queue.call.release()
+	}
+}
+
+// serveAfterHandshakeLocked has a worker serve a connection that has shaken hands. crypto/tls may
+// have the first request in its buffer. The caller holds c.mu.
+func (c *conn) serveAfterHandshakeLocked() {
+	if at := c.queue.server.headerDeadline(); at != 0 {
+		c.setRealDeadlineLocked(at)
+	}
+	c.change(connState.serve)
+	c.queue.workers.Serve(c)
+}
