@@ -64,8 +64,8 @@ func (b *requestBody) read(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	if len(b.left) == 0 {
-		if c := b.x.conn; len(p) >= turnBytes || int64(len(p)) >= b.rest || c.isTLS() { // which buffers itself
-			n, err = c.receive(p[:min(int64(len(p)), b.rest)])
+		if from := b.x.conn.stream(); len(p) >= turnBytes || int64(len(p)) >= b.rest || from.isBuffered() {
+			n, err = from.receive(p[:min(int64(len(p)), b.rest)])
 			return n, b.received(n, err)
 		}
 		if err := b.fill(); err != nil {
@@ -79,14 +79,9 @@ func (b *requestBody) read(p []byte) (n int, err error) {
 
 // fill waits for bytes of the connection, and takes a buffer for them when they are there, except over
 // TLS, where it takes it before.
-func (b *requestBody) fill() (err error) {
+func (b *requestBody) fill() error {
 	b.release()
-	n := 0
-	if c := b.x.conn; c.isTLS() {
-		n, err = c.receive(b.lend())
-	} else {
-		n, err = c.Conn.ReadReady(b.lend, b.release)
-	}
+	n, err := b.x.conn.stream().fill(b)
 	if n > 0 {
 		b.left = (*b.buffer)[:n]
 	} else {
@@ -227,5 +222,5 @@ func (b *requestBody) lock() {
 	b.mu.Lock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.Conn.SetReadDeadline(c.real.get().time())
+	c.restoreReadDeadline()
 }

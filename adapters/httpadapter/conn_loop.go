@@ -37,7 +37,7 @@ func (c *conn) arm() {
 // handler's goroutine may set its deadline at the same time as the worker.
 func (c *conn) armAnew() {
 	c.mu.Lock()
-	_ = c.Conn.SetReadDeadline(c.real.get().time())
+	c.restoreReadDeadline()
 	c.mu.Unlock()
 	c.arm()
 }
@@ -47,15 +47,9 @@ func (c *conn) armAnew() {
 // are made elsewhere.
 func (c *conn) woken(err error) {
 	x := c.current.Load()
-	switch {
-	case x == nil:
-	case c.isTLS() && !errors.Is(err, net.ErrClosed):
-		go x.watch()
-		return
-	case x.notice(err):
-		return
+	if x == nil || !c.stream().notice(x, err) {
+		c.wakeAfter(x, err)
 	}
-	c.wakeAfter(x, err)
 }
 
 // wakeAfter is woken when x, the request under way, was told, if there is one.
@@ -100,12 +94,8 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 // has: that takes the callback for armed, since a worker that begins a request arms it only if it finds
 // it noted. The worker makes the request known first, and asks then, so one of the two sees the other.
 func (c *conn) watchNext(x *exchange, err error) {
-	switch next := c.current.Load(); {
-	case next == nil || next == x:
-	case c.isTLS():
-		go next.watch()
-	default:
-		next.notice(err)
+	if next := c.current.Load(); next != nil && next != x {
+		c.stream().notice(next, err)
 	}
 }
 

@@ -81,7 +81,7 @@ func (c *conn) keepLocked() bool {
 	if to.state() == stateParked {
 		s.stats.add(countParks, 1)
 	}
-	_ = c.Conn.SetReadDeadline(c.real.get().time())
+	c.restoreReadDeadline()
 	if to&(predated|dated|bare) == 0 {
 		// Nothing came of the lease, and net/http may have set it all the same. It would
 		// not pass unnoticed: crypto/tls answers a KeyUpdate as it reads.
@@ -115,56 +115,49 @@ func (c *conn) Read(p []byte) (int, error) {
 	case c.isTLS(), st == stateBusy && !c.unread.hasBytes():
 		return c.Conn.Read(p)
 	}
-	return c.read((*unreadFirst)(c), p)
+	return c.read(p)
 }
 
-// unreadFirst is a conn as a reader of the bytes that the fast path has left to net/http, and then
-// of the connection.
-type unreadFirst conn
-
-func (u *unreadFirst) Read(p []byte) (int, error) {
-	if n := (*conn)(u).readUnread(p); n > 0 {
+// readNext reads the next bytes for net/http: those that the fast path has left, then the connection's,
+// or those of the TLS above it.
+func (c *conn) readNext(p []byte) (int, error) {
+	if n := c.unread.read(p); n > 0 {
 		return n, nil
 	}
-	return u.Conn.Read(p)
-}
-
-// readUnread moves bytes that the fast path has left to p.
-func (c *conn) readUnread(p []byte) (n int) {
-	if c.unread == nil {
-		return 0
+	if c.isTLS() {
+		return c.ext.tls.Read(p)
 	}
-	return c.unread.read(p)
+	return c.Conn.Read(p)
 }
 
-// read reads from r, which is the connection or the TLS above it.
-func (c *conn) read(r io.Reader, p []byte) (int, error) {
+// read reads for net/http.
+func (c *conn) read(p []byte) (int, error) {
 	switch s := c.load(); {
 	case s.ending():
 		return 0, io.EOF
 	case s.waits() && len(p) > 0:
-		return c.awaitRequest(r, p)
+		return c.awaitRequest(p)
 	case s.state() == stateArrived:
-		n, err := r.Read(p)
+		n, err := c.readNext(p)
 		if n > 0 {
 			c.changeLocked(connState.readMore)
 		}
 		return n, err
 	}
-	return r.Read(p)
+	return c.readNext(p)
 }
 
 // awaitRequest reads the first bytes of a request, or of bytes that net/http believes to
 // be: io.EOF when it is time to park.
-func (c *conn) awaitRequest(r io.Reader, p []byte) (int, error) {
+func (c *conn) awaitRequest(p []byte) (int, error) {
 	c.beginWait(len(p))
-	n, err := r.Read(p)
+	n, err := c.readNext(p)
 	if s := c.load(); s.state() == stateOpening { // which only this goroutine changes
 		if s.has(began) {
-			n, err = c.resume(r, p, n, err)
+			n, err = c.resume(p, n, err)
 		}
 		if n > 0 && n < len(http2Begin) && err == nil && mayBegin(p, http2Begin[:n]) {
-			n = c.completeBegin(r, p, n)
+			n = c.completeBegin(p, n)
 		}
 		if n >= len(http2Begin) && s.has(began) && mayBegin(p[:n], http2Begin) {
 			c.refuseHTTP2()
@@ -175,10 +168,10 @@ func (c *conn) awaitRequest(r io.Reader, p []byte) (int, error) {
 
 // completeBegin reads on after the first n bytes of a lease, which may be HTTP/2's, until
 // they show whether they are. It returns how many it has then. An error comes again.
-func (c *conn) completeBegin(r io.Reader, p []byte, n int) int {
+func (c *conn) completeBegin(p []byte, n int) int {
 	_ = c.stopParking(nil)
 	for n < min(len(http2Begin), len(p)) && mayBegin(p[:n], http2Begin) {
-		m, err := r.Read(p[n:])
+		m, err := c.readNext(p[n:])
 		n += m
 		if err != nil {
 			break
@@ -261,7 +254,7 @@ func (c *conn) endWait(p []byte, size int, err error) (int, error) {
 	case to.state() == stateEnding:
 		return 0, io.EOF
 	case s.has(expired):
-		_ = c.Conn.SetReadDeadline(c.real.get().time())
+		c.restoreReadDeadline()
 	}
 	if timeToPark {
 		err = nil // crypto/tls looks for more than the data that it has
@@ -279,14 +272,14 @@ func (c *conn) endedByUs(s connState, err error) bool {
 // connection for active; and if the last request was a POST, it would skip the
 // empty line that some old clients send after its body. It returns no bytes if it
 // returns an error.
-func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
+func (c *conn) resume(p []byte, n int, err error) (int, error) {
 	if n == 0 {
 		return 0, err
 	}
 	err = c.stopParking(err)
 	for n < probe.PeekBytes && n < len(p) && err == nil {
 		var m int
-		m, err = r.Read(p[n:])
+		m, err = c.readNext(p[n:])
 		n += m
 	}
 	if n < probe.PeekBytes && err != nil {
@@ -297,7 +290,7 @@ func (c *conn) resume(r io.Reader, p []byte, n int, err error) (int, error) {
 	}
 	n = copy(p, c.load().skipNewlines(p[:n]))
 	for n == 0 && err == nil {
-		n, err = r.Read(p)
+		n, err = c.readNext(p)
 	}
 	if n > 0 {
 		err = nil
@@ -314,26 +307,13 @@ func (c *conn) stopParking(err error) error {
 	s := c.load()
 	c.swap(s, s.resume())
 	if s.has(expired) {
-		_ = c.Conn.SetReadDeadline(c.real.get().time())
+		c.restoreReadDeadline()
 	}
 	if c.endedByUs(s, err) {
 		return nil
 	}
 	return err
 }
-
-// announced is net/http's StateNew. It reports whether the call is that.
-func (c *conn) announced() bool {
-	_, ok := c.change(connState.announce)
-	return ok
-}
-
-// headerComplete is net/http's StateActive: it has got all of a header. SetReadDeadline
-// may have noted that before.
-func (c *conn) headerComplete() { c.change(connState.completeHeader) }
-
-// idle is net/http's StateIdle, which follows the end of an answer.
-func (c *conn) idle() { c.change(connState.finish) }
 
 // mustLast closes the connection if net/http was told io.EOF to park it. As far as it is
 // known net/http closes its lease then and calls nothing else. A lease that is used all the

@@ -1,8 +1,8 @@
 package httpadapter
 
-// This file has the part of those that look through all connections of a queue: the sweeper and HandOver,
-// for leases that may be parked, and Shutdown, Close and SetKeepAlivesEnabled, for connections to be
-// closed.
+// This file has the part of those that look through all connections of a queue: the sweeper and
+// HandOver, for leases that may be parked, and Shutdown, Close and SetKeepAlivesEnabled, for
+// connections to be closed.
 
 // expireRead makes the engine end the Read, waiting or about to, of a connection that was seen,
 // if that still waits: the next wait would have noted another tick.

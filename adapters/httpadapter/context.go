@@ -115,13 +115,28 @@ func (c *conn) context() context.Context {
 	return c.queue.call.ctx
 }
 
-// makeContext makes the context of x's request.
-func (x *exchange) makeContext() (ctx context.Context) {
-	parent, pc := x.conn.context(), x.conn.Conn
+// newContext makes the context of a request.
+func (c *conn) newContext() (context.Context, canceler) {
+	parent := c.context()
 	if parent.Done() != nil {
-		ctx, x.cancelFunc = context.WithCancel(localAddrContext{parent, pc})
-		return ctx
+		ctx, cancel := context.WithCancel(localAddrContext{parent, c.Conn})
+		return ctx, canceler{derived: cancel}
 	}
-	x.ctx = &requestContext{parent: parent, conn: pc}
-	return x.ctx
+	ctx := &requestContext{parent: parent, conn: c.Conn}
+	return ctx, canceler{own: ctx}
+}
+
+// canceler cancels the context of a request.
+type canceler struct {
+	own     *requestContext    // if its parent can't be cancelled; else nil
+	derived context.CancelFunc // if its parent can be cancelled; else nil
+}
+
+// cancel may be called more than once, and by several goroutines.
+func (c canceler) cancel() {
+	if c.derived != nil {
+		c.derived()
+		return
+	}
+	c.own.cancel()
 }

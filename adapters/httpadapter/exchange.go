@@ -3,7 +3,6 @@ package httpadapter
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -24,10 +23,9 @@ type exchange struct {
 	http1.Response
 
 	// immutable
-	conn       *conn
-	req        *http.Request
-	cancelFunc context.CancelFunc // cancels the context, if its parent can be cancelled; else nil
-	ctx        *requestContext    // if its parent can't be cancelled; else nil
+	conn     *conn
+	req      *http.Request
+	canceler // of the context
 
 	request http.Request // req
 	body    *requestBody // nil: none
@@ -50,12 +48,15 @@ type exchange struct {
 func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 	x := &exchange{conn: c}
 	req := &x.request
-	if !h.Request(x.makeContext(), p, req) {
+	ctx, cancel := c.newContext()
+	x.canceler = cancel
+	if !h.Request(ctx, p, req) {
 		x.cancel()
 		return nil
 	}
 	req.RemoteAddr = c.remoteText()
-	req.TLS = c.tlsState()
+	stream := c.stream()
+	req.TLS = stream.tlsState()
 	end := h.Bytes + int(min(h.ContentLength, int64(len(p)-h.Bytes)))
 	if h.ContentLength > 0 {
 		x.body = &requestBody{x: x, last: req.Close, left: p[h.Bytes:end], rest: h.ContentLength - int64(end-h.Bytes)}
@@ -63,11 +64,7 @@ func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 	}
 	x.watching = x.body == nil
 	x.req, x.rest = req, p[end:]
-	if req.TLS == nil {
-		x.Init((*wire)(x), req, nil)
-	} else {
-		x.Init(tlsWire{(*wire)(x)}, req, nil)
-	}
+	x.Init(stream.wire(x), req, nil)
 	return x
 }
 
@@ -94,7 +91,7 @@ func (x *exchange) bodyEnded() {
 	if err != nil && !errors.Is(err, loop.ErrArmed) {
 		c.woken(err)
 	}
-	if c.ended() {
+	if c.stream().hasEnded() {
 		x.clientGone()
 	}
 }
@@ -113,15 +110,6 @@ func (x *exchange) run(handler http.Handler) {
 	}()
 	handler.ServeHTTP(x, x.req)
 	x.returned = true
-}
-
-// cancel cancels the request's context.
-func (x *exchange) cancel() {
-	if x.cancelFunc != nil {
-		x.cancelFunc()
-		return
-	}
-	x.ctx.cancel()
 }
 
 // isWatching reports whether a callback is x's.
@@ -240,8 +228,9 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.Response.End()
 	c := x.conn
 	c.Conn.CancelOnReadable()
-	var peeked [1]byte
-	read = append(read, peeked[:c.takePeeked(peeked[:])]...)
+	if b, ok := c.stream().takePeeked(); ok {
+		read = append(read, b)
+	}
 	nc := c.identity()
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(read), nc), max(len(read), probe.ReadBytes))
 	_, _ = r.Peek(len(read)) // so that they are buffered, and r reads from nc afterwards
@@ -291,38 +280,3 @@ func (x *exchange) EnableFullDuplex() error {
 	x.Response.EnableFullDuplex()
 	return nil
 }
-
-// wire is an exchange as the connection of its http1.Response.
-type wire exchange
-
-// Write implements http1.Conn. As with net/http, a handler whose client can't be written to finds its
-// context cancelled, which is all that a stream's handler may look at.
-func (w *wire) Write(p []byte) (int, error) {
-	n, err := w.conn.write(p)
-	if err != nil {
-		(*exchange)(w).cancel()
-	}
-	return n, err
-}
-
-// Fail implements http1.Conn. The client, and a Read of the body, learn of the end while the handler
-// still runs.
-func (w *wire) Fail() { _ = w.conn.identity().Close() }
-
-// ReadFrom implements io.ReaderFrom: files go by sendfile.
-func (w *wire) ReadFrom(r io.Reader) (int64, error) { return w.conn.Conn.ReadFrom(r) }
-
-// KeepAlives implements http1.Conn.
-func (w *wire) KeepAlives() bool { return w.conn.queue.call.keepsAlive() }
-
-// FinishBody implements http1.Conn.
-func (w *wire) FinishBody() (reusable, tooLong bool) { return w.body.finish() }
-
-// AppendDate implements http1.Conn.
-func (w *wire) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
-
-// date is shared by all servers.
-var date http1.Date
-
-// Logf implements http1.Conn.
-func (w *wire) Logf(format string, args ...any) { w.conn.queue.server.logf(format, args...) }

@@ -66,8 +66,8 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateNew:
-		if c.announced() {
-			return // the user was told when it was accepted
+		if _, ok := c.change(connState.announce); ok {
+			return // the user's hook was called when it was accepted
 		}
 	case http.StateActive:
 		if st := c.state(); st == stateArrived || st == stateClosedInHeader {
@@ -77,11 +77,11 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 			// parse but refuses, such as one without Host. There is no way to tell.)
 			return
 		}
-		c.headerComplete()
+		c.change(connState.completeHeader) // SetReadDeadline may have noted that before
 	case http.StateIdle:
 		// The user first: a deadline that he sets now is one that net/http replaces.
 		s.report(c.identity(), state)
-		c.idle()
+		c.change(connState.finish)
 		if call := c.queue.call; call.keepAlivesOff.Load() {
 			call.lookAgain()
 		}

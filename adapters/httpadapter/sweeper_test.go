@@ -124,7 +124,7 @@ func (c *trafficConn) request() {
 	_, _ = c.endWait([]byte("GET / "), probe.ReadBytes, nil)
 	c.change(connState.readMore)
 	_ = c.SetWriteDeadline(time.Time{})
-	c.idle()
+	c.change(connState.finish)
 	_ = c.SetReadDeadline(time.Time{})
 	c.beginWait(probe.ReadBytes)
 }

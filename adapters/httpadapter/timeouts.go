@@ -111,14 +111,14 @@ func (s *Server) idleDeadline() instant {
 	return instant(monotime.After(d))
 }
 
+// limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake.
 func (c *conn) limitFirstByteLocked() {
 	limit := c.queue.server.firstByteTimeout(c.isTLS())
 	if limit == 0 {
 		return
 	}
 	at := instant(monotime.After(limit))
-	c.real.set(at)
-	_ = c.Conn.SetReadDeadline(at.time())
+	c.setRealDeadlineLocked(at)
 	if c.isTLS() {
 		_ = c.Conn.SetWriteDeadline(at.time())
 	}
@@ -191,8 +191,7 @@ func (c *conn) isFirst(t time.Time) bool {
 func (c *conn) startHeader() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.real.set(c.queue.server.headerDeadline())
-	_ = c.Conn.SetReadDeadline(c.real.get().time())
+	c.setRealDeadlineLocked(c.queue.server.headerDeadline())
 }
 
 // SetDeadline sets the read and the write deadline.
@@ -227,8 +226,11 @@ func (c *conn) setRealDeadline(at instant) {
 
 func (c *conn) setRealDeadlineLocked(at instant) {
 	c.real.set(at)
-	_ = c.Conn.SetReadDeadline(at.time())
+	c.restoreReadDeadline()
 }
+
+// restoreReadDeadline gives the engine the real deadline. The caller holds mu.
+func (c *conn) restoreReadDeadline() { _ = c.Conn.SetReadDeadline(c.real.get().time()) }
 
 // bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
 // time for a request begins with its header.

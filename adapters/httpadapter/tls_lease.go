@@ -18,19 +18,7 @@ type tlsConn struct {
 }
 
 // Read reads for net/http.
-func (t *tlsConn) Read(p []byte) (int, error) {
-	return t.conn.read((*tlsUnreadFirst)(t), p)
-}
-
-// tlsUnreadFirst is unreadFirst over TLS.
-type tlsUnreadFirst tlsConn
-
-func (u *tlsUnreadFirst) Read(p []byte) (int, error) {
-	if n := u.conn.readUnread(p); n > 0 {
-		return n, nil
-	}
-	return u.Conn.Read(p)
-}
+func (t *tlsConn) Read(p []byte) (int, error) { return t.conn.read(p) }
 
 // Close closes the connection unless net/http gives a lease back.
 func (t *tlsConn) Close() error {

@@ -3,15 +3,17 @@ package httpadapter
 import (
 	"crypto/tls"
 	"errors"
+	"net"
 	"sync"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/internal/loop"
 )
 
-// The fast path over TLS. Requests are read from the *tls.Conn, and answers written to it; all the
-// rest is as without TLS, except the two parts that are here: reading without waiting, and noticing
-// during a handler that the client has left.
+// This file has the fast path over TLS. Requests are read from the *tls.Conn, and answers written to it.
+// Everything else is as without TLS, except two parts that are here: reading without waiting, and
+// noticing while a handler runs that the client has gone.
 //
 // # Reading without waiting
 //
@@ -36,7 +38,10 @@ import (
 //
 // crypto/tls promises little of this, so it is checked once per process: see probe.TLS.
 
-// tlsReader reads from the TLS of a connection that a worker has.
+// tlsStream is a conn over TLS.
+type tlsStream conn
+
+// tlsReader is the state of a tlsStream's reads.
 type tlsReader struct {
 	// owned by the worker
 	state *tls.ConnectionState // Request.TLS of all requests, as with net/http; nil before the first
@@ -50,19 +55,15 @@ type tlsReader struct {
 	first  [1]byte // the byte before all others that are read
 }
 
-// tryRead reads for a worker. It doesn't wait: it returns 0 and nil if there is nothing to read. Over
-// TLS it reads until the connection is dry, or p is full.
-func (c *conn) tryRead(p []byte) (n int, err error) {
-	if !c.isTLS() {
-		return c.Conn.TryRead(p)
-	}
-	r := &c.ext.reader
+// tryRead reads until the connection is dry, or p is full.
+func (s *tlsStream) tryRead(p []byte) (n int, err error) {
+	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n = r.takeLocked(p)
 	for n < len(p) {
 		var m int
-		m, err = r.readLocked(c, p[n:])
+		m, err = s.readLocked(p[n:])
 		n += m
 		if r.dry || err != nil {
 			break
@@ -74,11 +75,12 @@ func (c *conn) tryRead(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readLocked is a Read that doesn't wait.
-func (r *tlsReader) readLocked(c *conn, p []byte) (n int, err error) {
-	_ = c.Conn.SetNoWait(true) // closed if it fails
-	n, err = c.ext.tls.Read(p)
-	_ = c.Conn.SetNoWait(false)
+// readLocked is a Read that doesn't wait. The reader's mu is held.
+func (s *tlsStream) readLocked(p []byte) (n int, err error) {
+	r := &s.ext.reader
+	_ = s.Conn.SetNoWait(true) // closed if it fails
+	n, err = s.ext.tls.Read(p)
+	_ = s.Conn.SetNoWait(false)
 	if r.dry = err == percore.ErrWouldWait; r.dry {
 		err = nil
 	}
@@ -88,19 +90,15 @@ func (r *tlsReader) readLocked(c *conn, p []byte) (n int, err error) {
 	return n, err
 }
 
-// receive reads bytes of a body, for which it waits.
-func (c *conn) receive(p []byte) (n int, err error) {
-	if !c.isTLS() {
-		return c.Conn.Read(p)
-	}
-	r := &c.ext.reader
+func (s *tlsStream) receive(p []byte) (n int, err error) {
+	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := r.takeLocked(p); n > 0 {
 		return n, nil
 	}
 	r.dry = false
-	n, err = c.ext.tls.Read(p)
+	n, err = s.ext.tls.Read(p)
 	if err != nil && !isTimeout(err) {
 		r.failed = true
 	}
@@ -110,12 +108,19 @@ func (c *conn) receive(p []byte) (n int, err error) {
 	return n, err
 }
 
-// peekLocked reads a byte ahead, unless there is one. It returns an error if there will be none.
-func (r *tlsReader) peekLocked(c *conn) error {
+// fill takes the memory before it waits: a *tls.Conn has no other way to wait than Read.
+func (s *tlsStream) fill(b *requestBody) (int, error) { return s.receive(b.lend()) }
+
+func (s *tlsStream) isBuffered() bool { return true }
+
+// peekLocked reads a byte ahead, unless there is one. It returns an error if there will be none. The
+// reader's mu is held.
+func (s *tlsStream) peekLocked() error {
+	r := &s.ext.reader
 	if r.peeked {
 		return nil
 	}
-	n, err := r.readLocked(c, r.first[:])
+	n, err := s.readLocked(r.first[:])
 	if n > 0 {
 		r.peeked, err = true, nil
 	}
@@ -131,55 +136,51 @@ func (r *tlsReader) takeLocked(p []byte) (n int) {
 	return copy(p, r.first[:])
 }
 
-// takePeeked moves the byte that was read ahead to p, for others than a worker to have it. No watch
-// reads any more: the request is over, or its handler has hijacked the connection.
-func (c *conn) takePeeked(p []byte) (n int) {
-	if !c.isTLS() {
-		return 0
-	}
-	r := &c.ext.reader
+func (s *tlsStream) takePeeked() (b byte, ok bool) {
+	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.takeLocked(p)
+	ok = r.peeked
+	r.peeked = false
+	return r.first[0], ok
 }
 
-// buffered reports whether the connection must not wait, because crypto/tls may have bytes of which no
-// callback tells.
-func (c *conn) buffered() bool {
-	if !c.isTLS() {
-		return false
-	}
-	r := &c.ext.reader
+// mustRead reports whether crypto/tls may have bytes.
+func (s *tlsStream) mustRead() bool {
+	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.dry || r.peeked
 }
 
-// ended reports whether the client is known to have left before its request is served, of which no
-// callback tells any more.
-func (c *conn) ended() bool {
-	if !c.isTLS() {
-		return false
-	}
-	r := &c.ext.reader
+func (s *tlsStream) hasEnded() bool {
+	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.dry && !r.failed {
-		_ = r.peekLocked(c) // a timeout is a callback's to tell
+		_ = s.peekLocked() // a callback reports a timeout
 	}
 	return r.failed
 }
 
+// notice leaves the callback to a goroutine: reading from TLS may block the loop.
+func (s *tlsStream) notice(x *exchange, err error) (done bool) {
+	if errors.Is(err, net.ErrClosed) {
+		return x.notice(err)
+	}
+	go s.watch(x)
+	return true
+}
+
 // watch finds out the meaning of a callback that has come while x's handler runs. It is as if the
-// callback came when watch returns; and not at all if it meant nothing.
-func (x *exchange) watch() {
-	c := x.conn
-	r := &c.ext.reader
+// callback came when watch returns, or never, if it meant nothing.
+func (s *tlsStream) watch(x *exchange) {
+	r := &s.ext.reader
 	r.mu.Lock()
 	var err error
 	watching := x.isWatching()
 	if watching {
-		err = r.peekLocked(c)
+		err = s.peekLocked()
 	}
 	more := r.peeked
 	r.mu.Unlock()
@@ -189,11 +190,11 @@ func (x *exchange) watch() {
 	case watching && !more && x.armAgain():
 		return
 	}
-	c.wakeAfter(x, nil)
+	(*conn)(s).wakeAfter(x, nil)
 }
 
-// armAgain arms the callback, which has come, if the client's end is still of interest to x, and
-// reports whether it is armed.
+// armAgain arms the callback, which has come, if x still watches for the client's end, and reports
+// whether it is armed.
 func (x *exchange) armAgain() bool {
 	x.mu.Lock()
 	if !x.isWatchingLocked() {
@@ -205,56 +206,26 @@ func (x *exchange) armAgain() bool {
 	if err == nil || errors.Is(err, loop.ErrArmed) {
 		return true
 	}
-	x.clientGone() // closed, or a deadline of the handler's has passed
+	x.clientGone() // closed, or a deadline of the handler has passed
 	return false
 }
 
-// write writes to the client.
-func (c *conn) write(p []byte) (int, error) {
-	if c.isTLS() {
-		return c.ext.tls.Write(p)
-	}
-	return c.Conn.Write(p)
+func (s *tlsStream) write(p []byte) (int, error) { return s.ext.tls.Write(p) }
+func (s *tlsStream) closeWrite()                 { _ = s.ext.tls.CloseWrite() }
+
+// close ends the TLS session with a farewell, which may block for a while.
+func (s *tlsStream) close() {
+	_ = s.ext.tls.Close()
+	_ = s.Conn.Close()
 }
 
-// closeWrite ends the stream to the client.
-func (c *conn) closeWrite() {
-	if c.isTLS() {
-		_ = c.ext.tls.CloseWrite()
-		return
-	}
-	_ = c.Conn.CloseWrite()
-}
-
-// closeStream closes the connection that a worker has, over TLS with a farewell, which may block for a
-// while.
-func (c *conn) closeStream() {
-	if c.isTLS() {
-		_ = c.ext.tls.Close()
-	}
-	_ = c.Conn.Close()
-}
-
-// tlsState returns Request.TLS.
-func (c *conn) tlsState() *tls.ConnectionState {
-	if !c.isTLS() {
-		return nil
-	}
-	r := &c.ext.reader
+func (s *tlsStream) tlsState() *tls.ConnectionState {
+	r := &s.ext.reader
 	if r.state == nil {
 		r.state = new(tls.ConnectionState)
-		*r.state = c.ext.tls.ConnectionState()
+		*r.state = s.ext.tls.ConnectionState()
 	}
 	return r.state
 }
 
-// tlsWire is an exchange over TLS as the connection of its http1.Response: a wire without ReadFrom,
-// since files must be encrypted. (In an interface a struct of one pointer is that pointer.)
-type tlsWire struct{ of *wire }
-
-func (w tlsWire) Write(p []byte) (int, error)          { return w.of.Write(p) }
-func (w tlsWire) Fail()                                { w.of.Fail() }
-func (w tlsWire) KeepAlives() bool                     { return w.of.KeepAlives() }
-func (w tlsWire) FinishBody() (reusable, tooLong bool) { return w.of.FinishBody() }
-func (w tlsWire) AppendDate(b []byte) []byte           { return w.of.AppendDate(b) }
-func (w tlsWire) Logf(format string, args ...any)      { w.of.Logf(format, args...) }
+func (s *tlsStream) wire(x *exchange) http1.Conn { return wire{x} }

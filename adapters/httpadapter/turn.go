@@ -134,7 +134,7 @@ func (t *turn) read() bool {
 	if _, ok := t.c.change(connState.resumeServing); !ok {
 		return t.finish() // closed by another
 	}
-	n, err := t.c.tryRead(t.memory()[t.have:])
+	n, err := t.c.stream().tryRead(t.memory()[t.have:])
 	switch {
 	case err == nil:
 		t.have += n
@@ -219,7 +219,7 @@ func (t *turn) serveRequest(p []byte) bool {
 			t.readBehind()
 		}
 		if x.returned && linger {
-			c.closeWrite()
+			c.stream().closeWrite()
 			time.Sleep(closeDelay)
 		}
 		return t.close()
@@ -243,7 +243,7 @@ func (t *turn) serveRequest(p []byte) bool {
 // the client (RFC 9112, section 9.6).
 func (t *turn) readBehind() {
 	t.have = 0
-	_, _ = t.c.tryRead(t.memory())
+	_, _ = t.c.stream().tryRead(t.memory())
 }
 
 // giveBuffer gives the worker's buffer to the body of x, the last request in it, so that a handler that
@@ -260,7 +260,7 @@ func (t *turn) giveBuffer(x *exchange) {
 func (c *conn) send(p []byte) bool {
 	var err error
 	if len(p) > 0 {
-		_, err = c.write(p)
+		_, err = c.stream().write(p)
 	}
 	http1.ReleaseOut(p)
 	return err == nil
@@ -300,7 +300,7 @@ func (t *turn) begin(x *exchange) bool {
 	if !t.armed {
 		t.arm()
 	}
-	if c.ended() || c.state() == stateShut {
+	if c.stream().hasEnded() || c.state() == stateShut {
 		x.clientGone() // before x was there to be told
 	}
 	return true
@@ -332,7 +332,7 @@ func (t *turn) wait() bool {
 		t.grow()
 		return true
 	}
-	if c.buffered() {
+	if c.stream().mustRead() {
 		return true
 	}
 	if t.takeOut() {
@@ -363,7 +363,10 @@ func (t *turn) decline(r reason) bool {
 	c := t.c
 	c.queue.server.stats.add(countDeclined+counter(r), 1)
 	c.Conn.CancelOnReadable()
-	t.have += c.takePeeked(t.memory()[t.have:])
+	if b, ok := c.stream().takePeeked(); ok {
+		t.memory()[t.have] = b
+		t.have++
+	}
 	t.keepUnread()
 	c.remember().declined()
 	c.mu.Lock()
@@ -406,7 +409,7 @@ func (t *turn) close() bool {
 // finish is for a connection that is closed. It reports false.
 func (t *turn) finish() bool {
 	c := t.c
-	c.closeStream()
+	c.stream().close()
 	c.mu.Lock()
 	ended := c.endLocked(connState.end)
 	c.mu.Unlock()
