@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // stream is what a worker reads requests from and writes answers to: the connection itself, or the TLS
@@ -116,7 +117,7 @@ func (w wire) FinishBody() (reusable, tooLong bool) { return w.x.body.finish() }
 func (w wire) AppendDate(b []byte) []byte { return date.Append(b, time.Now()) }
 
 // date is shared by all servers.
-var date http1.Date
+var date semantics.Date
 
 // Logf implements http1.Conn.
 func (w wire) Logf(format string, args ...any) { w.x.conn.queue.server.logf(format, args...) }

@@ -3,6 +3,8 @@ package http1
 import (
 	"bytes"
 	"encoding/binary"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // A Verdict says what [Scan] found at the start of some bytes.
@@ -118,7 +120,7 @@ func (h *Head) scan(p []byte) Verdict {
 // scanRequestLine takes "GET /path?query HTTP/1.1" CR LF, and returns where the next line begins.
 func (h *Head) scanRequestLine(p []byte) (next int, v Verdict) {
 	i := 0
-	for i < len(p) && isToken[p[i]] {
+	for i < len(p) && semantics.TokenByte[p[i]] {
 		i++
 	}
 	if i == len(p) {
@@ -393,7 +395,6 @@ func equalFold[T []byte | string](b T, s string) bool {
 
 // Which bytes a part may have.
 var (
-	isToken    = set("!#$%&'*+-.^_`|~", alphanumeric) // RFC 9110, section 5.6.2
 	isHostByte = set("-._", alphanumeric)
 
 	// isPath has the bytes that package url leaves alone in a path (shouldEscape).
@@ -402,7 +403,7 @@ var (
 	// canonical has the bytes of a field's name as the canonical form has them, at the start of a word
 	// and behind it; 0 for those that a name can't have.
 	canonical = func() (t [2][256]byte) {
-		for c, ok := range isToken {
+		for c, ok := range semantics.TokenByte {
 			if !ok {
 				continue
 			}

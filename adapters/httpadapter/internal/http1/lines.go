@@ -5,6 +5,8 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // A kind is a field of the answer that the server has a say in.
@@ -180,7 +182,7 @@ func sorted(h http.Header, fields []entry) []entry {
 // appendField appends a line for each value. A name that is no token is left out, as net/http leaves
 // it out; line breaks in a value become spaces.
 func appendField(b []byte, f entry) []byte {
-	if !isTokenString(f.name) {
+	if !semantics.IsToken(f.name) {
 		return b
 	}
 	for _, v := range f.values {
@@ -200,26 +202,9 @@ func withoutBreaks(v string) string {
 	return strings.NewReplacer("\n", " ", "\r", " ").Replace(v)
 }
 
-func isTokenString(s string) bool {
-	for i := range len(s) {
-		if !isToken[s[i]] {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// first returns the first value of a field whose name is canonical.
-func first(h http.Header, name string) string {
-	if v := h[name]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
-}
-
 // isUpgrade reports whether a header changes the protocol, if the status is 101.
 func isUpgrade(h http.Header) bool {
-	return first(h, "Upgrade") != "" &&
+	return semantics.First(h, "Upgrade") != "" &&
 		slices.ContainsFunc(h["Connection"], func(list string) bool {
 			for token := range strings.SplitSeq(list, ",") {
 				if equalFold(strings.Trim(token, " \t"), "upgrade") {
@@ -247,20 +232,11 @@ func (s *snapshot) declareTrailers(values []string) {
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
 			name = http.CanonicalHeaderKey(textproto.TrimString(name))
-			if name != "" && !strings.HasPrefix(name, "If-") && !slices.Contains(neverTrailers, name) {
+			if semantics.MayBeTrailer(name) {
 				to.trailers = append(to.trailers, name)
 			}
 		}
 	}
-}
-
-// neverTrailers are the fields that frame or route a message, or are needed before its body (RFC 9110,
-// section 6.5.1).
-var neverTrailers = []string{
-	"Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Range",
-	"Content-Type", "Expect", "Host", "Keep-Alive", "Max-Forwards", "Pragma", "Proxy-Authenticate",
-	"Proxy-Authorization", "Proxy-Connection", "Range", "Realm", "Te", "Trailer", "Transfer-Encoding",
-	"Www-Authenticate",
 }
 
 // appendTrailers appends the trailers: those declared, and those whose names have the prefix.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
 // A Conn is the connection of a [Response]. Its Write sends bytes of answers, and blocks; once it has
@@ -32,7 +34,7 @@ type Conn interface {
 	// whether the rest of the body was too long to be read.
 	FinishBody() (reusable, tooLong bool)
 
-	// AppendDate appends the time in [http.TimeFormat]. A [Date] does it.
+	// AppendDate appends the time in [http.TimeFormat]. A [semantics.Date] does it.
 	AppendDate(b []byte) []byte
 
 	// Logf writes a line to the server's error log.
@@ -217,7 +219,7 @@ func (w *Response) writeHeader(status int) {
 // takeHeader appends the lines of the header and remembers all that later decisions need of it.
 func (w *Response) takeHeader() {
 	w.out = w.snapshot.take(w.out, w.header)
-	v := first(w.header, "Content-Length")
+	v := semantics.First(w.header, "Content-Length")
 	if v == "" {
 		return
 	}
@@ -298,7 +300,7 @@ func (w *Response) admit(n int) error {
 	if n == 0 {
 		return nil
 	}
-	if !bodyAllowed(w.status) {
+	if !semantics.BodyAllowed(w.status) {
 		return http.ErrBodyNotAllowed
 	}
 	w.written += int64(n)
@@ -317,8 +319,8 @@ func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	if !w.hasSent() {
 		// Not before r has something, and enough of it to tell what it is.
-		n, err = w.copy(io.LimitReader(r, sniffBytes))
-		if err != nil || n < sniffBytes {
+		n, err = w.copy(io.LimitReader(r, semantics.SniffBytes))
+		if err != nil || n < semantics.SniffBytes {
 			return n, err
 		}
 	}
@@ -348,7 +350,7 @@ func (w *Response) prepareDirect() (left int64, direct bool, err error) {
 	if w.length >= 0 {
 		left = max(w.length-w.written, 0)
 	}
-	return left, !w.chunking && bodyAllowed(w.status) && !w.isHead, err
+	return left, !w.chunking && semantics.BodyAllowed(w.status) && !w.isHead, err
 }
 
 // wroteDirectly notes that n bytes of the body have gone straight to the connection.
@@ -369,9 +371,6 @@ func (w *Response) hasSent() bool {
 	defer w.mu.Unlock()
 	return w.sent
 }
-
-// sniffBytes is how many bytes [http.DetectContentType] looks at.
-const sniffBytes = 512
 
 // readRest moves up to left bytes of r, as many as the declared length allows, and reports
 // http.ErrContentLength if r has more, as net/http does since Go 1.27. Before that its body went
@@ -484,7 +483,7 @@ func (w *Response) Finish() (reusable bool) {
 		w.settle()
 	}
 	w.releaseBody()
-	short := !w.isHead && w.length >= 0 && bodyAllowed(w.status) && w.length != w.written
+	short := !w.isHead && w.length >= 0 && semantics.BodyAllowed(w.status) && w.length != w.written
 	return !w.closes && !short && w.err == nil
 }
 
@@ -597,7 +596,7 @@ func (w *Response) sendHeader(p []byte) {
 	}
 	w.sent = true
 	keepAlives := w.conn.KeepAlives()
-	allowed := bodyAllowed(w.status)
+	allowed := semantics.BodyAllowed(w.status)
 	var drop kinds // of the handler's lines
 	var add extra
 
@@ -711,11 +710,6 @@ func appendStatusLine(b []byte, status int) []byte {
 		b = strconv.AppendInt(b, int64(status), 10)
 	}
 	return append(b, crlf...)
-}
-
-// bodyAllowed reports whether an answer with this status has a body (RFC 9110, section 6.4.1).
-func bodyAllowed(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
 // caller returns the function that made a call of a Response, past the adapter and net/http.

@@ -20,6 +20,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 	"github.com/percore/percore/internal/race"
 )
 
@@ -29,7 +30,7 @@ type wire struct {
 	off    bool // SetKeepAlivesEnabled(false)
 	body   *body
 	log    bytes.Buffer
-	date   Date
+	date   semantics.Date
 	writes writeSizes
 }
 
@@ -811,18 +812,6 @@ func TestCountOfFailedWrites(t *testing.T) {
 					t.Errorf("%s, program %d, %d bytes taken: got\n%swant\n%s", method, i, taken, got.String(), want.String())
 				}
 			}
-		}
-	}
-}
-
-// TestDate: the text is that of the second.
-func TestDate(t *testing.T) {
-	var d Date
-	start := time.Date(2026, 11, 22, 23, 59, 58, 0, time.FixedZone("X", 3600))
-	for i := range 8 {
-		now := start.Add(time.Duration(i) * 500 * time.Millisecond)
-		if got, want := string(d.Append([]byte("x"), now)), "x"+now.UTC().Format(http.TimeFormat); got != want {
-			t.Errorf("Append: got %q, want %q", got, want)
 		}
 	}
 }

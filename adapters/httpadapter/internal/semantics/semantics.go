@@ -1,0 +1,55 @@
+package semantics
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// TokenByte has the bytes of a token (RFC 9110, section 5.6.2): of a method, and of a field's name.
+var TokenByte = func() (t [256]bool) {
+	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
+		t[c] = true
+	}
+	return t
+}()
+
+// IsToken reports whether s is a token.
+func IsToken(s string) bool {
+	for i := range len(s) {
+		if !TokenByte[s[i]] {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// First returns the first value of a field whose name is canonical.
+func First(h http.Header, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// SniffBytes is how many bytes [http.DetectContentType] looks at.
+const SniffBytes = 512
+
+// BodyAllowed reports whether an answer with this status has a body (RFC 9110, section 6.4.1).
+func BodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// MayBeTrailer reports whether a field may be sent behind the body. The name is canonical.
+func MayBeTrailer(name string) bool {
+	return name != "" && !strings.HasPrefix(name, "If-") && !slices.Contains(neverTrailers, name)
+}
+
+// neverTrailers are the fields that frame or route a message, or are needed before its body (RFC 9110,
+// section 6.5.1).
+var neverTrailers = []string{
+	"Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Range",
+	"Content-Type", "Expect", "Host", "Keep-Alive", "Max-Forwards", "Pragma", "Proxy-Authenticate",
+	"Proxy-Authorization", "Proxy-Connection", "Range", "Realm", "Te", "Trailer", "Transfer-Encoding",
+	"Www-Authenticate",
+}
