@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/loop"
 )
 
 // Handler returns a handler for the page, at whatever path. By the query it serves
@@ -39,7 +38,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 var files embed.FS
 
 var page = template.Must(template.New("").Funcs(template.FuncMap{
-	"count": count, "bytes": byteCount, "time": seconds, "round": math.Round, "skipped": skipped,
+	"count": count, "bytes": byteCount, "time": seconds, "round": math.Round, "skipped": skipped, "ratio": ratio,
 }).ParseFS(files, "page.html"))
 
 func serve(w http.ResponseWriter, r *http.Request) {
@@ -197,9 +196,6 @@ func (v view) Words(f percore.Figure) string {
 
 // Shown reports whether a figure is worth a line: all are, except the parts of a long list that are 0.
 func (v view) Shown(f percore.Figure) bool { return f.Value != 0 || f.Label != "reason" }
-
-// Ratio is for the template: events per wake-up.
-func (v view) Ratio(n loop.Counts) string { return ratio(n.Events, n.Wakeups) }
 
 // count writes a number with its digits in groups of three.
 func count(n any) string {

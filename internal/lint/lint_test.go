@@ -73,7 +73,7 @@ var layers = []layer{
 	{"adapters/wsadapter", []string{".", "internal"}},
 	{"handover", []string{".", "internal"}},
 	{"debug", []string{".", "loop"}},
-	{"metrics/prometheus", []string{".", "loop"}},
+	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
 	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "debug", "handover", "metrics/prometheus"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }

@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
+	"github.com/percore/percore/zerocopy"
 )
 
 // NewCollector returns a collector of the process's figures, for a registry. It reads them each
@@ -74,91 +77,69 @@ func ofAdapter(adapter string, f percore.Figure) metric {
 	return newMetric(adapter+"_"+f.Name, f.Help, f.Label)
 }
 
-// The metrics of each kind of thing, with the field that each is.
+// rows are metrics of one kind of thing, with the field of T that each is.
+type rows[T any] []struct {
+	metric
+	value func(*T) float64
+}
+
+// The metrics, by the kind of thing.
 var (
-	ofProcess = []struct {
-		metric
-		value func(s *percore.Stats) float64
-	}{
+	ofProcess = rows[percore.Stats]{
 		{newMetric("open_connections", "Connections that are open, accepted and dialed"),
 			func(s *percore.Stats) float64 { return float64(s.Open) }},
-		{newMetric("accepted_connections_total", "Connections that all listeners have accepted"),
-			func(s *percore.Stats) float64 { return float64(s.Accept.Accepted) }},
-		{newMetric("adopted_connections_total", "Connections that listeners have taken over from another process"),
-			func(s *percore.Stats) float64 { return float64(s.Accept.Adopted) }},
 		{newMetric("dialed_connections_total", "Connections that were dialed"),
 			func(s *percore.Stats) float64 { return float64(s.Dialed) }},
 		{newMetric("closed_connections_total", "Connections that were closed"),
 			func(s *percore.Stats) float64 { return float64(s.Closed) }},
-		{newMetric("accept_backoffs_total", "Times that Accept waited because descriptors or memory were lacking"),
-			func(s *percore.Stats) float64 { return float64(s.Accept.Backoffs) }},
-		{newMetric("accept_limit_waits_total", "Times that Accept began to wait because MaxConns connections were open"),
-			func(s *percore.Stats) float64 { return float64(s.Accept.LimitWaits) }},
-		{newMetric("accept_refused_connections_total", "Connections that OnAccept did not want"),
-			func(s *percore.Stats) float64 { return float64(s.Accept.Refused) }},
-		{newMetric("accept_bad_headers_total", "Connections that were closed because of their PROXY header"),
-			func(s *percore.Stats) float64 { return float64(s.Accept.BadHeaders) }},
-		{newMetric("writev_bytes_total", "Bytes written by writev"),
-			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.WritevBytes) }},
-		{newMetric("writev_calls_total", "System calls of writev"),
-			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.WritevCalls) }},
-		{newMetric("pipes_open", "Pipes to splice through that are open"),
-			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.PipesOpen) }},
-		{newMetric("pipes_idle", "Pipes to splice through that are open and unused"),
-			func(s *percore.Stats) float64 { return float64(s.ZeroCopy.PipesIdle) }},
-		{newMetric("pool_gets_total", "Buffers handed out by the pool"),
-			func(s *percore.Stats) float64 { return float64(s.Pool.Gets) }},
-		{newMetric("pool_misses_total", "Buffers handed out for which memory was allocated"),
-			func(s *percore.Stats) float64 { return float64(s.Pool.Misses) }},
-		{newMetric("pool_leaked_buffers_total", "Buffers that the garbage collector took while they were in use"),
-			func(s *percore.Stats) float64 { return float64(s.Pool.Leaked) }},
-		{newMetric("pool_foreign_slices_total", "Slices given to the pool that can't be its own"),
-			func(s *percore.Stats) float64 { return float64(s.Pool.Foreign) }},
-		{newMetric("pool_buffers_in_use", "Buffers handed out and not released"),
-			func(s *percore.Stats) float64 { return float64(s.Pool.BuffersInUse) }},
-		{newMetric("pool_in_use_bytes", "Capacity of the buffers handed out and not released"),
-			func(s *percore.Stats) float64 { return float64(s.Pool.BytesInUse) }},
-		{newMetric("pool_kept_bytes", "Capacity of the released buffers that the pool keeps"),
-			func(s *percore.Stats) float64 { return float64(s.Pool.BytesKept) }},
-		{newMetric("pool_kept_limit_bytes", "The most that the pool keeps; 0 is for as much as the garbage collector leaves"),
-			func(s *percore.Stats) float64 { return float64(s.Pool.KeptBytesMax) }},
 	}
+	ofAccept = acceptRows("", "accept_")
+	skipped  = newMetric("accept_skipped_connections_total", skippedHelp, "reason")
 
-	skipped = newMetric("accept_skipped_connections_total",
-		"Connections that were lost before Accept returned them: the peer had gone (aborted), a protocol error, a network error", "reason")
+	ofZeroCopy = rows[zerocopy.Stats]{
+		{newMetric("writev_bytes_total", "Bytes written by writev"),
+			func(s *zerocopy.Stats) float64 { return float64(s.WritevBytes) }},
+		{newMetric("writev_calls_total", "System calls of writev"),
+			func(s *zerocopy.Stats) float64 { return float64(s.WritevCalls) }},
+		{newMetric("pipes_open", "Pipes to splice through that are open"),
+			func(s *zerocopy.Stats) float64 { return float64(s.PipesOpen) }},
+		{newMetric("pipes_idle", "Pipes to splice through that are open and unused"),
+			func(s *zerocopy.Stats) float64 { return float64(s.PipesIdle) }},
+	}
 	moved = newMetric("moved_bytes_total",
 		"Bytes that io.Copy and http.ServeContent moved, by their path: sendfile, splice, or copy, through memory", "path")
 
-	ofListener = []struct {
-		metric
-		value func(l *percore.ListenerStats) float64
-	}{
+	ofPool = rows[pool.Stats]{
+		{newMetric("pool_gets_total", "Buffers handed out by the pool"),
+			func(s *pool.Stats) float64 { return float64(s.Gets) }},
+		{newMetric("pool_misses_total", "Buffers handed out for which memory was allocated"),
+			func(s *pool.Stats) float64 { return float64(s.Misses) }},
+		{newMetric("pool_leaked_buffers_total", "Buffers that the garbage collector took while they were in use"),
+			func(s *pool.Stats) float64 { return float64(s.Leaked) }},
+		{newMetric("pool_foreign_slices_total", "Slices given to the pool that can't be its own"),
+			func(s *pool.Stats) float64 { return float64(s.Foreign) }},
+		{newMetric("pool_buffers_in_use", "Buffers handed out and not released"),
+			func(s *pool.Stats) float64 { return float64(s.BuffersInUse) }},
+		{newMetric("pool_in_use_bytes", "Capacity of the buffers handed out and not released"),
+			func(s *pool.Stats) float64 { return float64(s.BytesInUse) }},
+		{newMetric("pool_kept_bytes", "Capacity of the released buffers that the pool keeps"),
+			func(s *pool.Stats) float64 { return float64(s.BytesKept) }},
+		{newMetric("pool_kept_limit_bytes", "The most that the pool keeps; 0 is for as much as the garbage collector leaves"),
+			func(s *pool.Stats) float64 { return float64(s.KeptBytesMax) }},
+	}
+
+	ofListener = rows[percore.ListenerStats]{
 		{newMetric("listener_sockets", "Listening sockets", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return float64(l.Sockets) }},
 		{newMetric("listener_open_connections", "Connections that the listener has accepted and that are open", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return float64(l.Open) }},
-		{newMetric("listener_accepted_connections_total", "Connections that the listener has accepted", "network", "address"),
-			func(l *percore.ListenerStats) float64 { return float64(l.Accepted) }},
-		{newMetric("listener_adopted_connections_total", "Connections that the listener has taken over from another process", "network", "address"),
-			func(l *percore.ListenerStats) float64 { return float64(l.Adopted) }},
-		{newMetric("listener_backoffs_total", "Times that Accept waited because descriptors or memory were lacking", "network", "address"),
-			func(l *percore.ListenerStats) float64 { return float64(l.Backoffs) }},
-		{newMetric("listener_limit_waits_total", "Times that Accept began to wait because MaxConns connections were open", "network", "address"),
-			func(l *percore.ListenerStats) float64 { return float64(l.LimitWaits) }},
-		{newMetric("listener_refused_connections_total", "Connections that OnAccept did not want", "network", "address"),
-			func(l *percore.ListenerStats) float64 { return float64(l.Refused) }},
-		{newMetric("listener_bad_headers_total", "Connections that were closed because of their PROXY header", "network", "address"),
-			func(l *percore.ListenerStats) float64 { return float64(l.BadHeaders) }},
 	}
-	listenerSkipped = newMetric("listener_skipped_connections_total",
-		"Connections of the listener that were lost before Accept returned them, by the reason", "network", "address", "reason")
+	ofListenerAccept = acceptRows("listener_", "listener_", "network", "address")
+	listenerSkipped  = newMetric("listener_skipped_connections_total", skippedHelp, "network", "address", "reason")
 
 	groupLoops = newMetric("group_loops", "Loops of a group, in use or not", "group", "strategy")
 
-	ofLoop = []struct {
-		metric
-		value func(n *loop.Counts) float64
-	}{
+	ofLoop = rows[loop.Counts]{
 		{newMetric("loop_descriptors", "Descriptors that the loop watches", "group", "loop"),
 			func(n *loop.Counts) float64 { return float64(n.Descriptors) }},
 		{newMetric("loop_registered_descriptors_total", "Descriptors that the loop was given", "group", "loop"),
@@ -178,43 +159,61 @@ var (
 	}
 )
 
-// fixed returns the metrics that every program has.
-func fixed() []metric {
-	all := []metric{skipped, moved, listenerSkipped, groupLoops}
-	for _, m := range ofProcess {
-		all = append(all, m.metric)
+// acceptRows are the metrics of all listeners, or of each. Names that say that they are about
+// connections accepted need less of a prefix.
+func acceptRows(accepted, prefix string, labels ...string) rows[percore.AcceptStats] {
+	return rows[percore.AcceptStats]{
+		{newMetric(accepted+"accepted_connections_total", "Connections that were accepted", labels...),
+			func(a *percore.AcceptStats) float64 { return float64(a.Accepted) }},
+		{newMetric(accepted+"adopted_connections_total", "Connections that were taken over from another process", labels...),
+			func(a *percore.AcceptStats) float64 { return float64(a.Adopted) }},
+		{newMetric(prefix+"backoffs_total", "Times that Accept waited because descriptors or memory were lacking", labels...),
+			func(a *percore.AcceptStats) float64 { return float64(a.Backoffs) }},
+		{newMetric(prefix+"limit_waits_total", "Times that Accept began to wait because MaxConns connections were open", labels...),
+			func(a *percore.AcceptStats) float64 { return float64(a.LimitWaits) }},
+		{newMetric(prefix+"refused_connections_total", "Connections that OnAccept did not want", labels...),
+			func(a *percore.AcceptStats) float64 { return float64(a.Refused) }},
+		{newMetric(prefix+"bad_headers_total", "Connections that were closed because of their PROXY header", labels...),
+			func(a *percore.AcceptStats) float64 { return float64(a.BadHeaders) }},
 	}
-	for _, m := range ofListener {
-		all = append(all, m.metric)
-	}
-	for _, m := range ofLoop {
-		all = append(all, m.metric)
+}
+
+const skippedHelp = "Connections that were lost before Accept returned them: the peer had gone (aborted), a protocol error, a network error"
+
+func (r rows[T]) metrics() (all []metric) {
+	for _, row := range r {
+		all = append(all, row.metric)
 	}
 	return all
+}
+
+// fixed returns the metrics that every program has.
+func fixed() []metric {
+	return slices.Concat([]metric{skipped, moved, listenerSkipped, groupLoops},
+		ofProcess.metrics(), ofAccept.metrics(), ofZeroCopy.metrics(), ofPool.metrics(),
+		ofListener.metrics(), ofListenerAccept.metrics(), ofLoop.metrics())
 }
 
 // samplesOf returns the values of all metrics.
 func samplesOf(s percore.Stats) []sample {
 	b := batch{index: make(map[string]int)}
-	for _, m := range ofProcess {
-		b.add(m.metric, m.value(&s))
-	}
+	ofProcess.addTo(&b, &s)
+	ofAccept.addTo(&b, &s.Accept)
 	b.addSkipped(skipped, s.Accept)
+	ofZeroCopy.addTo(&b, &s.ZeroCopy)
 	b.add(moved, float64(s.ZeroCopy.SendfileBytes), "sendfile")
 	b.add(moved, float64(s.ZeroCopy.SpliceBytes), "splice")
 	b.add(moved, float64(s.ZeroCopy.CopiedBytes), "copy")
+	ofPool.addTo(&b, &s.Pool)
 	for _, l := range s.Listeners {
-		for _, m := range ofListener {
-			b.add(m.metric, m.value(&l), l.Network, l.Address)
-		}
+		ofListener.addTo(&b, &l, l.Network, l.Address)
+		ofListenerAccept.addTo(&b, &l.AcceptStats, l.Network, l.Address)
 		b.addSkipped(listenerSkipped, l.AcceptStats, l.Network, l.Address)
 	}
 	for _, g := range s.Loops.Groups {
 		b.add(groupLoops, float64(g.Loops), g.Group, g.Strategy)
 		for _, l := range g.PerLoop {
-			for _, m := range ofLoop {
-				b.add(m.metric, m.value(&l.Counts), g.Group, strconv.Itoa(l.Loop))
-			}
+			ofLoop.addTo(&b, &l.Counts, g.Group, strconv.Itoa(l.Loop))
 		}
 	}
 	for _, a := range s.Adapters {
@@ -253,6 +252,13 @@ func (b *batch) add(m metric, value float64, labels ...string) {
 	}
 	b.index[key] = len(b.samples)
 	b.samples = append(b.samples, sample{m, value, labels})
+}
+
+// addTo adds the values of a thing that has these labels.
+func (r rows[T]) addTo(b *batch, thing *T, labels ...string) {
+	for _, row := range r {
+		b.add(row.metric, row.value(thing), labels...)
+	}
 }
 
 // addSkipped adds the skipped connections, by their reasons, to a metric with some other labels.
