@@ -1,6 +1,7 @@
-// Package netfallback accepts connections with package net where percore's engine does not: off Linux,
-// with the build tag percore_net, and when the environment switches the engine off. It adds what
-// package net's listeners lack: several sockets as one listener, limits, and the PROXY protocol.
+// Package netfallback accepts connections with package net where percore's engine does not: off
+// Linux, with the build tag percore_net, and when the environment switches the engine off. It adds
+// what package net's listeners lack: several sockets as one listener, limits, and the PROXY
+// protocol.
 package netfallback
 
 import (
@@ -23,8 +24,8 @@ type Socket interface {
 	File() (*os.File, error)
 }
 
-// Listener accepts from sockets that listen at the same address. Package net can't wait for several at
-// once, so a goroutine for each accepts a connection, and then waits for a call of Accept:
+// Listener accepts from sockets that listen at the same address. Package net can't wait for several
+// at once, so a goroutine for each accepts a connection, and then waits for a call of Accept:
 //
 //	sockets  PROXY headers  Accept gets a connection from
 //	one      no             the socket
@@ -39,9 +40,10 @@ type Listener struct {
 
 	counts accepting.Counts
 
-	begin    sync.Once // starts the goroutines
+	// of the goroutines
+	begin    sync.Once // starts them
 	running  sync.WaitGroup
-	accepted chan result   // by the goroutines
+	accepted chan result
 	headers  chan struct{} // a token for each connection whose header is awaited, or that has come since
 	end      sync.Once
 	done     chan struct{} // closed by Close
@@ -57,7 +59,7 @@ type Listener struct {
 type state struct {
 	closed   bool
 	deadline time.Time
-	changed  chan struct{} // closed, and replaced, with each change, and when a slot is free
+	changed  chan struct{} // closed with the next change, or when a slot is free; nil before look
 }
 
 // result is what Accept returns, and the addresses in the connection's PROXY header, or nil.
@@ -73,17 +75,16 @@ const headersMax = 64
 
 // New returns a listener on the sockets, which it owns from then on.
 func New(sockets []Socket, config *accepting.Config) *Listener {
-	l := &Listener{
-		sockets:  sockets,
-		accepted: make(chan result),
-		headers:  make(chan struct{}, headersMax),
-		done:     make(chan struct{}),
-	}
+	l := &Listener{sockets: sockets}
 	l.limits = config.Limits(&l.counts, l.wake)
 	l.proxy = config.ProxyRules(l.Addr(), &l.counts)
 	l.direct = len(sockets) == 1 && l.proxy == nil
-	l.mu.changed = make(chan struct{})
-	l.mu.awaited = make(map[net.Conn]struct{})
+	if !l.direct {
+		l.accepted = make(chan result)
+		l.headers = make(chan struct{}, headersMax)
+		l.done = make(chan struct{})
+		l.mu.awaited = make(map[net.Conn]struct{})
+	}
 	return l
 }
 
@@ -151,17 +152,23 @@ func (l *Listener) next() result {
 	}
 }
 
+// look returns the state. It makes the channel that says when the state changes, so that a listener
+// that is package net's in all but name has none: a channel that was made in a bubble of
+// testing/synctest can't be closed outside it.
 func (l *Listener) look() state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.mu.changed == nil {
+		l.mu.changed = make(chan struct{})
+	}
 	return l.mu.state
 }
 
 // errChanged says that the state is not the listener's any more.
 var errChanged = errors.New("the state has changed")
 
-// await waits for a result from accepted, which may be nil. It fails when the listener is closed, when
-// its deadline passes, and when its state changes.
+// await waits for a result from accepted, which may be nil. It fails when the listener is closed,
+// when its deadline passes, and when its state changes.
 func (s state) await(accepted <-chan result) (result, error) {
 	if s.closed {
 		return result{}, net.ErrClosed
@@ -191,8 +198,10 @@ func (l *Listener) change(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	do()
-	close(l.mu.changed)
-	l.mu.changed = make(chan struct{})
+	if l.mu.changed != nil {
+		close(l.mu.changed)
+		l.mu.changed = nil
+	}
 }
 
 // wake makes all calls of Accept look again.
@@ -261,8 +270,8 @@ func (l *Listener) receive(c net.Conn) {
 	l.deliver(r)
 }
 
-// await records that a connection's header is awaited, or that it no longer is, and reports whether the
-// listener is open. If it isn't, the connection is closed.
+// await records that a connection's header is awaited, or that it no longer is, and reports whether
+// the listener is open. If it isn't, the connection is closed.
 func (l *Listener) await(c net.Conn, begin bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,7 +304,9 @@ func (l *Listener) SetDeadline(t time.Time) error {
 func (l *Listener) Close() (err error) {
 	l.begin.Do(func() {}) // none start from now on
 	l.end.Do(func() {
-		close(l.done)
+		if !l.direct {
+			close(l.done)
+		}
 		var awaited map[net.Conn]struct{}
 		l.change(func() {
 			l.mu.closed = true
@@ -364,8 +375,8 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 // Counts returns the listener's counters, and how many of its connections are open if it has limits.
 func (l *Listener) Counts() (counts *accepting.Counts, open int) { return &l.counts, l.limits.Open() }
 
-// rawConns are those of several listening sockets. Read and Write fail on the first as they do on every
-// other.
+// rawConns are those of several listening sockets. Read and Write fail on the first as they do on
+// every other.
 type rawConns []syscall.RawConn
 
 func (r rawConns) Control(f func(fd uintptr)) error {
