@@ -8,7 +8,7 @@ import (
 )
 
 // The names in this file are for adapters: packages that serve percore's connections in ways of their
-// own. Programs read their figures.
+// own. Programs only read their figures.
 
 // WaitingConn is a connection that waits for a request, in the hands of an adapter that gives it to
 // another process. See the type Source of package handover.
@@ -21,36 +21,36 @@ type WaitingConn struct {
 	Served bool
 }
 
-// AdapterStats is the figures of one adapter: sums over all its servers in the process.
+// AdapterStats are the figures of one adapter: sums over all its servers in the process.
 type AdapterStats struct {
 	Adapter string // "http", "grpc", "reactor", "websocket"
 	Figures []Figure
 }
 
-// Figure is one figure of an adapter. Names go by Prometheus' conventions
-// (https://prometheus.io/docs/practices/naming), because metrics/prometheus exports them as they
-// are, behind "percore_" and the adapter's name:
+// Figure is one figure of an adapter. Its name follows Prometheus's conventions
+// (https://prometheus.io/docs/practices/naming), because metrics/prometheus exports it unchanged,
+// after "percore_" and the adapter's name:
 //
 //   - lower case, words joined by "_", with the unit last, in base units: "_seconds", "_bytes".
-//   - A name that ends in "_total" is a counter: it never goes back while the process lives, also
+//   - A name that ends in "_total" is a counter: it never decreases while the process lives, not even
 //     when a server ends. Any other is a gauge. No gauge has the name of a counter without its
-//     "_total": to OpenMetrics that is the same.
-//   - All figures of one name have the same label, or no label, and are next to each other. They are
-//     there from the start, with the value 0.
+//     "_total": to OpenMetrics they are the same.
+//   - All figures of one name have the same label, or no label, and are next to each other. They exist
+//     from the start, with the value 0.
 type Figure struct {
 	Name  string
 	Help  string // a line for people, without a full stop
-	Label string // tells figures of the same name apart; "" if there is only one
+	Label string // the label of figures that share a name; "" if there is only one
 	Of    string // the label's value
 	Value float64
 }
 
-// RegisterAdapter makes ReadStats call read for the figures of an adapter: one of this project's, or
-// a package of yours that serves percore's connections in a way of its own. The name is one word, in
-// lower case.
+// RegisterAdapter makes ReadStats call read for the figures of an adapter: one of this project's,
+// or a package of yours that serves percore's connections in a way of its own. The name is one
+// word, in lower case.
 //
-// read is called by any goroutine and at any time. It must be quick and take no lock for which a
-// request waits. RegisterAdapter is for init functions: an adapter can't be taken out again.
+// read may be called by any goroutine at any time. It must be quick and take no lock that a request
+// waits for. RegisterAdapter is for init functions: an adapter can't be removed.
 func RegisterAdapter(name string, read func() []Figure) {
 	adapters.Lock()
 	defer adapters.Unlock()
@@ -58,7 +58,7 @@ func RegisterAdapter(name string, read func() []Figure) {
 	slices.SortStableFunc(adapters.registered, func(a, b adapter) int { return cmp.Compare(a.name, b.name) })
 }
 
-// adapters are those that the program has linked in, by name.
+// adapters are the adapters that are linked into the program, by name.
 var adapters struct {
 	sync.Mutex
 	registered []adapter

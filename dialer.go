@@ -16,9 +16,8 @@ import (
 // "tcp6" and "unix". It takes net.Dial's arguments, and fails with net.Dial's errors. On any other
 // network the connection, whose data is no stream, is package net's.
 //
-// The connection runs on the default group of loops, which starts with the first
-// connection or listener and ends with the last. Dialed and accepted connections are
-// alike: everything in [Conn] holds for both.
+// The connection runs on the default group of loops, which starts with the first connection or
+// listener and ends with the last. Everything in [Conn] holds for dialed connections as well.
 func Dial(network, address string) (net.Conn, error) {
 	var d Dialer
 	return d.Dial(network, address)
@@ -30,40 +29,36 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 	return d.Dial(network, address)
 }
 
-// Dialer has options for connecting. All fields except Group and NetBuffers, and all
-// methods except DialTarget, are net.Dialer's (whose deprecated DualStack and
-// Cancel are left out) and mean the same. The zero value dials without options. Its
-// methods are safe for concurrent use.
+// Dialer has options for connecting. All fields except Group and NetBuffers, and all methods except
+// DialTarget, are net.Dialer's (without its deprecated DualStack and Cancel) and mean the same. The
+// zero value dials without options. Its methods are safe for concurrent use.
 //
-// Package net resolves the address and connects, with everything that belongs
-// to it: several addresses one after the other, IPv6 and IPv4 at once (RFC 6555,
-// "Happy Eyeballs"), hooks for tracing. Percore then takes the socket over.
-// For that it needs a second descriptor for a moment.
+// Package net resolves the address and connects, with everything that belongs to it: several
+// addresses one after the other, IPv6 and IPv4 at the same time (RFC 6555, "Happy Eyeballs"), hooks
+// for tracing. Percore then takes the socket over, for which it briefly needs a second descriptor.
 //
-// DialContext is the function for http.Transport.DialContext, and the dial hooks of most
-// database drivers, want to be set to; DialTarget is for gRPC.
+// DialContext is the function to set http.Transport.DialContext to, and the dial hooks of most
+// database drivers; DialTarget is for gRPC.
 type Dialer struct {
-	// Timeout is how long connecting may take at most, resolving the address
-	// included. 0 means as long as the operating system takes. If the name has
-	// several addresses each gets a share of the time.
+	// Timeout is how long connecting may take, including the time to resolve the address. 0 means
+	// as long as the operating system allows. If the name has several addresses each gets a share
+	// of the time.
 	Timeout time.Duration
 
-	// Deadline is the time after which connecting fails; the zero time means
-	// never. If Timeout is set, too, the earlier of the two counts.
+	// Deadline is the time after which connecting fails; the zero time means never. If Timeout is
+	// also set, the earlier of the two counts.
 	Deadline time.Time
 
-	// LocalAddr is the address to connect from, of the type that belongs to the
-	// network (*net.TCPAddr, *net.UnixAddr); nil means one of the kernel's choice.
+	// LocalAddr is the address to connect from, of the network's type (*net.TCPAddr,
+	// *net.UnixAddr); nil lets the kernel choose.
 	LocalAddr net.Addr
 
-	// FallbackDelay is for how long IPv6 alone is tried, if a name has addresses
-	// of both kinds, before IPv4 is tried at the same time: 0 means 300 ms, below
-	// 0 one after the other.
+	// FallbackDelay is how long only IPv6 is tried, if a name has addresses of both kinds, before
+	// IPv4 is tried at the same time: 0 means 300 ms, below 0 one after the other.
 	FallbackDelay time.Duration
 
-	// KeepAlive is for how long a connection must be idle before the first
-	// keep-alive probe: 0 means 15 seconds, below 0 no probes. It is ignored if
-	// KeepAliveConfig.Enable is true.
+	// KeepAlive is how long a connection must be idle before the first keep-alive probe: 0 means
+	// 15 seconds, below 0 no probes. It is ignored if KeepAliveConfig.Enable is true.
 	KeepAlive time.Duration
 
 	// KeepAliveConfig has all parameters of the keep-alive probes.
@@ -72,24 +67,22 @@ type Dialer struct {
 	// Resolver resolves names; nil means net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// Control, if not nil, is called for each socket before it is bound or
-	// connected, with "tcp4", "tcp6" or "unix" and the address. It is ignored if
-	// ControlContext is set.
+	// Control, if not nil, is called for each socket before it is bound or connected, with "tcp4",
+	// "tcp6" or "unix" and the address. It is ignored if ControlContext is set.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// ControlContext is Control with the context that was passed to the method.
 	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
 
-	// Group is the loops that the connections run on, each on the one with the
-	// fewest; nil means the default group. A program that has neither a listener
-	// nor a connection for much of the time, and dials often, spares itself the
-	// start of the default group each time by a Group of its own. With a Group that has
-	// ended dialing fails before it connects.
+	// Group is the loops that the connections run on, each on the one with the fewest; nil means
+	// the default group. A program that often dials, and in between has neither a listener nor a
+	// connection, avoids the start of the default group each time with a Group of its own. With a
+	// Group that has ended dialing fails before it connects.
 	Group *loop.Group
 
-	// NetBuffers has Dial and DialContext return connections on which net.Buffers.WriteTo
-	// makes one writev(2); see [ListenConfig]. The connection that package net has made
-	// then stays, and writes. Without effect on unix sockets, and on DialTCP.
+	// NetBuffers makes Dial and DialContext return connections on which net.Buffers.WriteTo calls
+	// writev(2) once; see [ListenConfig]. Package net's connection then stays open, and writes.
+	// NetBuffers has no effect on unix sockets and on DialTCP.
 	NetBuffers bool
 
 	multipathTCP choice
@@ -104,9 +97,8 @@ const (
 	no
 )
 
-// SetMultipathTCP says whether to use Multipath TCP (RFC 8684) if the kernel and
-// the peer can. The default is package net's: no, unless the environment's
-// GODEBUG has multipathtcp=1 or 3.
+// SetMultipathTCP sets whether to use Multipath TCP (RFC 8684) if the kernel and the peer support it.
+// The default is package net's: no, unless GODEBUG in the environment has multipathtcp=1 or 3.
 func (d *Dialer) SetMultipathTCP(use bool) {
 	d.multipathTCP = no
 	if use {
@@ -122,9 +114,9 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to an address and blocks meanwhile; see the function
-// Dial. It fails when ctx, which must not be nil, ends before it is connected.
-// After that ctx has no effect on the connection.
+// DialContext connects to an address, and blocks until it is connected; see the function Dial. It
+// fails if ctx, which must not be nil, ends before that. Afterwards ctx has no effect on the
+// connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6", "unix":
@@ -154,10 +146,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// DialTarget is DialContext for an address as gRPC hands it to the function set
-// by grpc.WithContextDialer: "unix:PATH", "unix://PATH" and "unix:@NAME" are unix
-// sockets, the last an abstract one, as is a name that starts with a NUL;
-// everything else is "HOST:PORT" on network "tcp".
+// DialTarget is DialContext for an address as gRPC passes it to the function set with
+// grpc.WithContextDialer: "unix:PATH", "unix://PATH" and "unix:@NAME" are unix sockets, the last an
+// abstract one, as is a name that starts with a NUL; everything else is "HOST:PORT" on network "tcp".
 func (d *Dialer) DialTarget(ctx context.Context, target string) (net.Conn, error) {
 	network, address := parseTarget(target)
 	return d.DialContext(ctx, network, address)
@@ -173,8 +164,8 @@ func parseTarget(target string) (network, address string) {
 	return "tcp", target
 }
 
-// DialTCP is DialContext for addresses that need no resolving; the network is
-// "tcp", "tcp4" or "tcp6". The zero laddr leaves the choice to the kernel.
+// DialTCP is DialContext for addresses that need no resolving; the network is "tcp", "tcp4" or
+// "tcp6". The zero laddr lets the kernel choose.
 func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (*Conn, error) {
 	if err := d.hold(network); err != nil {
 		return nil, err
@@ -187,9 +178,8 @@ func (d *Dialer) DialTCP(ctx context.Context, network string, laddr, raddr netip
 	return d.takeOver(network, nc, false)
 }
 
-// DialUnix is DialContext for unix addresses. The network must be "unix": the
-// other two that package net has under this name are no streams. A nil laddr
-// leaves the socket without a name.
+// DialUnix is DialContext for unix addresses. The network must be "unix": package net's other two
+// kinds of unix sockets are no streams. A nil laddr leaves the socket without a name.
 func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net.UnixAddr) (*Conn, error) {
 	if network == "unixgram" || network == "unixpacket" {
 		err := errors.New("percore dials stream sockets only; use net.Dialer for " + network)
@@ -206,17 +196,17 @@ func (d *Dialer) DialUnix(ctx context.Context, network string, laddr, raddr *net
 	return d.takeOver(network, nc, false)
 }
 
-// DialUDP is net.Dialer's: its connection is package net's.
+// DialUDP is net.Dialer's. The connection is package net's.
 func (d *Dialer) DialUDP(ctx context.Context, network string, laddr, raddr netip.AddrPort) (*net.UDPConn, error) {
 	return d.netDialer().DialUDP(ctx, network, laddr, raddr)
 }
 
-// DialIP is net.Dialer's: its connection is package net's.
+// DialIP is net.Dialer's. The connection is package net's.
 func (d *Dialer) DialIP(ctx context.Context, network string, laddr, raddr netip.Addr) (*net.IPConn, error) {
 	return d.netDialer().DialIP(ctx, network, laddr, raddr)
 }
 
-// netDialer returns the Dialer that package net connects with.
+// netDialer returns package net's Dialer with the same options.
 func (d *Dialer) netDialer() *net.Dialer {
 	nd := &net.Dialer{
 		Timeout:         d.Timeout,
@@ -235,8 +225,8 @@ func (d *Dialer) netDialer() *net.Dialer {
 	return nd
 }
 
-// takeOver makes a Conn of package net's connection. That one is closed if it fails, and
-// otherwise unless keep is set.
+// takeOver makes a Conn of package net's connection, which it closes unless it succeeds and keep is
+// set.
 func (d *Dialer) takeOver(network string, nc net.Conn, keep bool) (*Conn, error) {
 	c, err := d.fromNet(network, nc, keep)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// hold keeps the dialer's own group until release, so that a group that has ended is
-// found out before there is a connection. The default group never ends for a dialer.
+// hold keeps the dialer's own group until release, so that dialing with a group that has ended fails
+// before there is a connection. The default group never ends for a dialer.
 func (d *Dialer) hold(network string) error {
 	if d.Group != nil && !(*loop.Group)(d.Group).Retain() {
 		return &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Err: loop.ErrStopped}
@@ -27,13 +27,12 @@ func (d *Dialer) release() {
 	}
 }
 
-// fromNet makes a Conn of a duplicate of nc's descriptor, and closes nc unless keep is set
-// and it succeeds: package net gives no descriptor away. The duplicate is the same open
-// file, with all that was set on it, connected as before; what closing nc undoes
-// is the registration with the runtime's poller.
+// fromNet makes a Conn of a duplicate of nc's descriptor, since package net gives no descriptor
+// away. It closes nc unless it succeeds and keep is set. The duplicate is the same open file,
+// connected, with all its options; closing nc only takes it out of the runtime's poller.
 //
-// It fails if the process is out of descriptors or memory, and then the peer sees a
-// connection that is closed at once.
+// It fails if the process is out of descriptors or memory. The peer then sees a connection that is
+// closed at once.
 func (d *Dialer) fromNet(network string, nc net.Conn, keep bool) (c *Conn, err error) {
 	defer func() {
 		if !keep || err != nil {
@@ -55,10 +54,10 @@ func (d *Dialer) fromNet(network string, nc net.Conn, keep bool) (c *Conn, err e
 	}
 	conns.dialed.Add(1)
 	if keep {
-		_ = c.sock.fd.RawControl(func(uintptr) {}) // there is a duplicate, see netHalf
+		_ = c.sock.fd.RawControl(func(uintptr) {}) // since there is a duplicate: see netHalf
 	}
-	// Package net has asked for both already, and knows the answer for a peer that
-	// has vanished since: the address that was dialed.
+	// Package net has looked up both, also for a peer that has gone since: there the remote address
+	// is the one that was dialed.
 	c.sock.addrs.Store(&addrPair{local: nc.LocalAddr(), remote: nc.RemoteAddr()})
 	return c, nil
 }
@@ -78,9 +77,8 @@ var (
 	}
 )
 
-// connOptions returns the options of a connection. The socket is asked for its kind:
-// whether it is to be Multipath TCP depends on GODEBUG, and package net falls
-// back on TCP.
+// connOptions returns the options of a connection. It asks the socket for its kind, since Multipath
+// TCP depends on GODEBUG, and package net may fall back to TCP.
 func (d *Dialer) connOptions(network string, fd int) *connOptions {
 	dialed, altered := dialedPlain[network], false
 	if proto, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); proto == unix.IPPROTO_TCP {

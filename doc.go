@@ -1,16 +1,15 @@
-// Package percore is a drop-in [net.Listener] for Linux. Where a server says
-// net.Listen it says [Listen], and its unchanged http.Server, grpc.Server or
-// plain net.Conn code then runs on a per-core epoll engine that makes fewer
-// system calls and wake-ups per request.
+// Package percore is a drop-in [net.Listener] for Linux. A server calls [Listen] instead of
+// net.Listen, and its unchanged http.Server, grpc.Server or plain net.Conn code then runs on a
+// per-core epoll engine that makes fewer system calls and wake-ups per request.
 //
 //	l, err := percore.Listen("tcp", ":8080") // was net.Listen
 //	http.Serve(l, handler)
 //
 // # Guarantees
 //
-// Everything that package net promises of a Listener and a Conn: blocking
-// calls, deadlines, half-close, concurrency, addresses, error types and texts.
-// The differences are in one table, docs/DIFFERENCES.md.
+// Everything that package net promises of a Listener and a Conn: blocking calls, deadlines,
+// half-close, concurrency, addresses, error types and texts. The differences are in one table,
+// docs/DIFFERENCES.md.
 //
 // # Waiting without a goroutine or a buffer
 //
@@ -28,28 +27,26 @@
 //	                at all. The object has to hold the connection, or both are garbage.
 //
 // After a callback [Conn.TryRead] reads without waiting, [Conn.AtEnd] tells a connection that has
-// only ended, and [Conn.CancelOnReadable] takes the callback back. The callback doesn't know of bytes
-// that a reader above the connection has buffered: read them first, or ask the reader with
-// [Conn.SetNoWait]. Off Linux ReadReady finds its buffer at once, and the callbacks fail with an error
-// that wraps [errors.ErrUnsupported]: wait in Read there.
+// only ended, and [Conn.CancelOnReadable] takes the callback back. The callback doesn't know of
+// bytes that a reader above the connection has buffered: read them first, or ask the reader with
+// [Conn.SetNoWait]. Off Linux ReadReady finds its buffer at once, and the callbacks fail with an
+// error that wraps [errors.ErrUnsupported]: wait in Read there.
 //
 // # How it works
 //
-// Loops, up to one per core, wait for events (package loop). A further loop is in use
-// when those before it have many connections. A
-// loop only marks a connection ready and wakes the goroutine that waits for it;
-// that goroutine then reads into its own slice. See docs/ARCHITECTURE.md.
+// Loops, up to one per core, wait for events (package loop). Another loop is used only when those
+// before it have many connections. A loop marks a connection ready and wakes the goroutine that waits
+// for it; that goroutine then reads into its own slice. See docs/ARCHITECTURE.md.
 //
 // # Platforms
 //
-// On anything but Linux, Listen is net.Listen behind the same types. The build
-// tag percore_net has the same effect on Linux: it takes the engine out of a
-// program without changing a line of it.
+// Off Linux, Listen is net.Listen behind the same types. The build tag percore_net has the same
+// effect on Linux: it takes the engine out of a program without changing a line of it.
 //
-// On Linux the environment can take it out of a program that is there already: with
-// PERCOREDEBUG=engine=net, which each Listen, FileListener and Dial looks up, they return package
-// net's own listeners and connections, and a line in slog's default logger says so. MaxConns, OnAccept,
-// OnClose and ProxyProtocol keep their effect ([ListenConfig]). Code that takes the results for a
-// *[Listener] or a *[Conn] without asking fails then. DialTCP and DialUnix of a [Dialer], whose
-// results are a *Conn, stay with the engine.
+// On Linux the environment can take the engine out of a program that is already built: with
+// PERCOREDEBUG=engine=net Listen, FileListener and Dial, which check it in each call, return
+// package net's own listeners and connections, and a line in slog's default logger says so.
+// MaxConns, OnAccept, OnClose and ProxyProtocol still work ([ListenConfig]). Code that asserts a
+// *[Listener] or a *[Conn] without checking panics then. DialTCP and DialUnix of a [Dialer], which
+// return a *Conn, stay with the engine.
 package percore

@@ -16,8 +16,8 @@ import (
 )
 
 // The sockets of a listener move to a successor as files. All must move: each has a backlog of its
-// own, and the kernel resets the connections in it when the socket's last descriptor is closed (unless
-// net.ipv4.tcp_migrate_req is 1).
+// own, and the kernel resets the connections in it when the socket's last descriptor is closed
+// (unless net.ipv4.tcp_migrate_req is 1).
 
 // fileListener makes a listener of copies of the files' sockets; there is at least one.
 func (lc *ListenConfig) fileListener(files []*os.File) (*listener, error) {
@@ -118,8 +118,8 @@ func checkListens(socket int) error {
 }
 
 // files returns copies of the first n sockets, or of all if n < 0. Their descriptors stay
-// non-blocking, and Fd doesn't change that: the flag is the socket's, and this listener's accept4 must
-// not block either.
+// non-blocking, and Fd doesn't change that: the flag is the socket's, and this listener's accept4
+// must not block either.
 func (l *listener) files(n int) ([]*os.File, error) {
 	if n < 0 {
 		n = len(l.sockets)
@@ -155,8 +155,8 @@ func (l *listener) dup(index int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.network+":"+l.addr.String()+"->"), nil // net's name for it
 }
 
-// closeCheck finds out whether the port of a listener that is closed has changed hands without some of
-// its sockets.
+// closeCheck finds out whether the port of a listener that is closed has changed hands without some
+// of its sockets.
 //
 // A program that hands over a listener with File, or with a copy that it makes in SyscallConn's
 // Control, as it does with package net, hands over one of the sockets. Neither method can know the

@@ -122,9 +122,9 @@ func (l *listener) pause(paused bool) {
 	l.wake()
 }
 
-// settled is moving.Listener's. When a call of Accept has found the listener paused no connection leaves
-// the backlog any more, since one goroutine at a time looks. And all goroutines have come back for the
-// next connection when as many wait as there have ever been at a time.
+// settled is moving.Listener's. When a call of Accept has found the listener paused no connection
+// leaves the backlog any more, since one goroutine at a time looks. And all goroutines have come
+// back for the next connection when as many wait as there have ever been at a time.
 func (l *listener) settled() bool {
 	all := l.acceptors()
 	for _, a := range all {

@@ -33,7 +33,7 @@ func (s *sock) setKeepAlive(on bool) error {
 
 func (s *sock) setKeepAlivePeriod(d time.Duration) error {
 	if d < 0 {
-		return nil // changes nothing, not even on a closed connection
+		return nil // as package net, also on a closed connection
 	}
 	return s.setKeepAliveParams(net.KeepAliveConfig{Idle: d, Interval: -1, Count: -1})
 }
@@ -68,9 +68,8 @@ func (s *sock) setInt(level, opt, value int) error {
 // mptcpInfo is MPTCP_INFO of <linux/mptcp.h>.
 const mptcpInfo = 1
 
-// multipathTCP asks whether the protocol is MPTCP and has not fallen back to
-// TCP. In the latter case the kernel does not know MPTCP_INFO for the socket
-// (EOPNOTSUPP or ENOPROTOOPT, since Linux 5.16).
+// multipathTCP reports whether the protocol is MPTCP and has not fallen back to TCP. If it has, the
+// kernel has no MPTCP_INFO for the socket (EOPNOTSUPP or ENOPROTOOPT, since Linux 5.16).
 func (s *sock) multipathTCP() bool {
 	is := false
 	_ = s.fd.Control(func(fd int) syscall.Errno {
@@ -99,9 +98,9 @@ const (
 	keepAliveCount    = 9
 )
 
-// setKeepAliveParams sets all that config doesn't leave alone: 0 means the default,
-// below 0 means don't touch. The kernel wants whole seconds; they are rounded up
-// (tcp(7), TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT).
+// setKeepAliveParams sets the parameters in config: 0 means the default, and one below 0 is left as
+// it is. The kernel has whole seconds; times are rounded up (tcp(7), TCP_KEEPIDLE, TCP_KEEPINTVL,
+// TCP_KEEPCNT).
 func setKeepAliveParams(fd int, config net.KeepAliveConfig) syscall.Errno {
 	set := func(opt, value, byDefault int) syscall.Errno {
 		switch {

@@ -11,17 +11,17 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
-// headerReader reads the PROXY header at the start of a socket's stream, in parts if need be, and not
-// a byte more. It looks at the bytes that have arrived before it takes those that belong to the header.
-// So the rest stays in the kernel, while no part of the header stays there, which would be an event
-// over and over.
+// headerReader reads the PROXY header at the start of a socket's stream, in parts if need be, and
+// not a byte more. It looks at the bytes that have arrived before it takes those that belong to the
+// header. So the rest stays in the kernel, while no part of the header stays there, which would be
+// an event over and over.
 type headerReader struct{ got []byte }
 
 // peekBytes holds nearly all headers in one piece: without extensions they have at most 232 bytes.
 const peekBytes = 512
 
-// read reads as much as is there, from a socket that nothing else reads from. whole says that h is the
-// header. It fails when there can't be a header any more.
+// read reads as much as is there, from a socket that nothing else reads from. whole says that h is
+// the header. It fails when there can't be a header any more.
 func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error) {
 	var buf [peekBytes]byte
 	for {

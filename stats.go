@@ -11,36 +11,37 @@ import (
 	"github.com/percore/percore/zerocopy"
 )
 
-// Stats is the work of percore in this process since it was started. Fields keep their names and
-// units. Those that count ("of type uint64", and times) only grow: closed listeners, ended groups of
-// loops and stopped servers stay in the sums. The rest says how things stand.
+// Stats describes the work of percore in this process since it was started. Fields keep their names
+// and units. Counters (of type uint64, and times) only grow: closed listeners, ended groups of
+// loops and stopped servers stay in the sums. The other fields describe the present.
 //
-// The figures are read one after the other, not in one instant: a connection that is accepted
+// The figures are read one after the other, not at one instant: a connection that is accepted
 // meanwhile may be in one sum and not yet in another.
 //
-// encoding/json makes an object of it whose keys are the fields' names; times are in nanoseconds.
+// encoding/json makes an object of it whose keys are the names of the fields; times are in
+// nanoseconds.
 type Stats struct {
 	Open   int    // connections that are open, accepted and dialed
 	Dialed uint64 // connections that a Dialer made
 	Closed uint64 // connections that were closed, by their users or by the garbage collector
 
 	Accept    AcceptStats     // sums over all listeners, closed ones included
-	Listeners []ListenerStats // those that are open, in order of their opening
+	Listeners []ListenerStats // the open ones, in the order in which they were opened
 
 	Loops    loop.ProcessStats // the default group and all others
 	ZeroCopy zerocopy.Stats    // bytes that the kernel moved by itself, and those that were copied
 	Pool     pool.Stats        // the default pool of buffers
-	Adapters []AdapterStats    // of the adapters that the program imports, by name
+	Adapters []AdapterStats    // the adapters that the program imports, by name
 }
 
-// AcceptStats counts the connections that listeners have accepted, and the failures to. The
-// listener recovers from each by itself.
+// AcceptStats counts the connections that listeners have accepted, and the failures, from which the
+// listener recovers by itself.
 type AcceptStats struct {
 	Accepted uint64 // connections accepted from the kernel
 	Adopted  uint64 // connections taken over from another process by package handover
-	Backoffs uint64 // times that Accept waited, because descriptors or memory were lacking
+	Backoffs uint64 // how often Accept waited because descriptors or memory were lacking
 
-	LimitWaits uint64 // times that Accept began to wait because ListenConfig.MaxConns connections were open
+	LimitWaits uint64 // how often Accept began to wait because ListenConfig.MaxConns connections were open
 	Refused    uint64 // connections that ListenConfig.OnAccept did not want, or whose peer ProxyProtocol does not trust
 	BadHeaders uint64 // connections that were closed because of their PROXY header
 
@@ -52,12 +53,12 @@ type AcceptStats struct {
 	SkippedNetwork  uint64 // a network error that was pending on the connection (ENETDOWN and others of accept(2))
 }
 
-// ListenerStats counts the work of a listener. Those that [Listener.PerLoop] returns are the
-// listener that they are made from.
+// ListenerStats describes the work of a listener. The listeners that [Listener.PerLoop] returns
+// count as the one that they were made from.
 type ListenerStats struct {
 	Network string // as it was asked for: "tcp", "tcp4", "tcp6", "unix"
 	Address string
-	Group   string // the name of the group of loops (loop.Stats), which other listeners may share
+	Group   string // the name of the group of loops (loop.Stats), which may be shared with other listeners
 	Sockets int    // listening sockets
 	Open    int    // its connections that are open, also those whose PROXY header is awaited
 
@@ -65,21 +66,21 @@ type ListenerStats struct {
 }
 
 // ReadStats returns the figures of the process. It may be called by any goroutine at any time. It
-// holds up no request, except that a request for which the pool has to allocate a buffer waits
-// while the pool counts ([pool.ReadStats]). It takes a few microseconds, and some 50 ns for each
-// listener, loop and buffer.
+// holds up no request, except that a request for which the pool has to allocate a buffer waits while
+// the pool counts ([pool.ReadStats]). It takes a few microseconds, and some 50 ns for each listener,
+// loop and buffer.
 //
-// Package expvar publishes it by one call, in programs that import expvar:
+// A program that imports expvar publishes them with one call:
 //
 //	expvar.Publish("percore", expvar.Func(func() any { return percore.ReadStats() }))
 //
-// Packages metrics/prometheus, a module of its own, and debug show it in other ways.
+// Packages metrics/prometheus, a module of its own, and debug show them in other ways.
 //
 // Off Linux, and with the build tag percore_net, there are no loops, and listeners and connections,
 // which are package net's, are not counted: only Pool and Adapters count, and ZeroCopy has
 // the bytes copied.
 func ReadStats() Stats {
-	closed := conns.closed.Load() // first: or more would seem closed than were opened
+	closed := conns.closed.Load() // first, or more would seem to be closed than were opened
 	s := Stats{
 		Open:     int(conns.opened.Load() - closed),
 		Dialed:   conns.dialed.Load(),
@@ -114,8 +115,8 @@ func acceptStats(n *accepting.Counts) AcceptStats {
 	}
 }
 
-// openListeners are the listeners of the process that are open. It holds no Listener, so
-// that the garbage collector can find those that are lost.
+// openListeners are the open listeners of the process. It refers to no Listener, so that the garbage
+// collector can find lost ones.
 type openListeners struct {
 	mu   sync.Mutex
 	open []*listener

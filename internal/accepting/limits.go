@@ -50,8 +50,8 @@ type Limits struct {
 	full atomic.Bool  // Accept found no slot: the next one that is freed calls wake
 }
 
-// Limits returns the limits of a listener with the given counters, or nil if there are none. wake makes
-// all calls of Accept look again.
+// Limits returns the limits of a listener with the given counters, or nil if there are none. wake
+// makes all calls of Accept look again.
 func (c *Config) Limits(counts *Counts, wake func()) *Limits {
 	if c.IsZero() {
 		return nil

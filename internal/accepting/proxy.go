@@ -56,7 +56,8 @@ type ProxyRules struct {
 	reported atomic.Int64 // when a line was last logged, in monotime; 0: never
 }
 
-// ProxyRules returns the rules of a listener at addr with the given counters, or nil if there are none.
+// ProxyRules returns the rules of a listener at addr with the given counters, or nil if there are
+// none.
 func (c *Config) ProxyRules(addr net.Addr, counts *Counts) *ProxyRules {
 	p := c.Proxy
 	if p == nil {
