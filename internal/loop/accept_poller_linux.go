@@ -120,8 +120,8 @@ func (p *AcceptPoller) wait(gate Gate, try func(i int, r Readiness) (done bool))
 
 // Wake makes the callers of WaitGated ask their gates again. It doesn't block.
 //
-// It goes by the runtime's own means, without a system call: by a deadline in the past, which
-// the goroutine that it wakes sets back.
+// It makes no system call: it sets a deadline in the past, which the goroutine that it wakes sets
+// back.
 func (p *AcceptPoller) Wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,12 +135,12 @@ func (p *AcceptPoller) Wake() {
 // unkick gives the descriptor the user's deadline back if it has Wake's. It reports whether a wait that
 // timed out, and that began after the given number of resets, is to go on.
 //
-// Only one goroutine at a time waits, by the lock of os.File's RawConn, and the runtime lets a goroutine
-// sleep on that it has woken if the deadline is taken back before the goroutine runs. So the deadline
-// of a Wake must not be taken back while another goroutine sleeps that has asked its gate before. There
-// is none if no deadline has been set since the wait began: from the end of the wait on, the
-// descriptor's has passed, by whichever deadline, and no wait begins. Otherwise the Wake is left to the
-// next wait, which ends at once.
+// Only one goroutine at a time waits, because of the lock of os.File's RawConn, and the runtime
+// lets a goroutine that it has woken sleep on if the deadline is taken back before the goroutine
+// runs. So the deadline of a Wake must not be taken back while another goroutine sleeps that has
+// asked its gate before. There is none if no deadline has been set since the wait began: from the
+// end of the wait on, the descriptor's has passed, by whichever deadline, and no wait begins.
+// Otherwise the Wake is left to the next wait, which ends at once.
 func (p *AcceptPoller) unkick(before uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +149,7 @@ func (p *AcceptPoller) unkick(before uint64) bool {
 		p.mu.kicked = false
 		var deadline time.Time
 		if p.mu.at != 0 {
-			// By the distance: the deadline may have been set on the other side of a bubble's border.
+			// From the distance: the deadline may have been set on the other side of a bubble's border.
 			deadline = time.Now().Add(left)
 		}
 		_ = p.setLocked(deadline)

@@ -57,8 +57,8 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 var (
-	// ErrClosed is the error of a call on a closed descriptor, or one that was closed
-	// while the call waited, fails with. It is [net.ErrClosed].
+	// ErrClosed is the error of a call on a descriptor that is closed, or is closed while
+	// the call waits. It is [net.ErrClosed].
 	ErrClosed = net.ErrClosed
 
 	// ErrStopped is the error of a call on a group that has ended.
@@ -72,8 +72,8 @@ var (
 	ErrArmed = errors.New("loop: a readiness callback is already armed on this descriptor")
 
 	// ErrWouldWait is the error of a read that would have to wait, after [FD.SetNoWait]. It is a
-	// temporary [net.Error], so that crypto/tls, which keeps other errors for good, reads on later,
-	// and no timeout: no deadline has passed.
+	// temporary [net.Error], so that crypto/tls, which keeps other errors, reads on later, and no
+	// timeout: no deadline has passed.
 	ErrWouldWait error = wouldWait{}
 )
 

@@ -14,7 +14,7 @@ import (
 // that package net gives to its connections: calls block their goroutine and
 // no thread, deadlines interrupt them, and Close may be called at any time.
 // Errors are raw: a syscall.Errno, io.EOF, [ErrClosed] or
-// [os.ErrDeadlineExceeded]; wrapping them is the caller's.
+// [os.ErrDeadlineExceeded]; the caller wraps them.
 //
 // All methods are safe for concurrent use. Reads are serialized among
 // themselves, and so are writes, each for the whole call, except that ReadReady lets
@@ -56,9 +56,8 @@ const (
 	// ancillary data (unix(7)).
 	Plain StreamKind = iota
 
-	// TCP streams have been used up when a read returns less than it asked for
-	// (epoll(7), "Questions and answers", 9), except at an urgent mark, which EPOLLPRI
-	// tells of.
+	// TCP streams have been used up when a read returns less than it asked for (epoll(7),
+	// "Questions and answers", 9), except at an urgent mark, which EPOLLPRI reports.
 	TCP
 )
 
@@ -195,22 +194,21 @@ func (f *FD) recv(p []byte) (n int, done bool, err error) {
 	return n, true, nil
 }
 
-// doubtEAGAIN sets ready again, after a read that found nothing, if there is something to read all
-// the same: at an urgent mark recv(2) says EAGAIN, too, if a signal is about to be delivered to the
-// thread (net/ipv4/tcp.c, tcp_recvmsg_locked), and Go's runtime preempts goroutines by signals. No
-// further edge tells of the bytes behind the mark.
+// doubtEAGAIN sets ready again, after a read that found nothing, if there is something to read
+// nevertheless: at an urgent mark recv(2) says EAGAIN, too, if a signal is about to be delivered to
+// the thread (net/ipv4/tcp.c, tcp_recvmsg_locked), and Go's runtime preempts goroutines by signals.
+// No further edge reports the bytes behind the mark.
 func (f *FD) doubtEAGAIN() {
 	if f.kind == TCP && f.rd.state.Load()&shortReadUnreliable != 0 && sys.HasData(int(f.sysfd)) {
 		f.rd.setReady(f)
 	}
 }
 
-// ReadReady is Read into memory that is found only when there may be something
-// to read, so that a call that waits holds none. lend returns the memory; up to
-// its length is read straight into it. takeBack is called, next, if nothing was:
-// there turned out to be nothing, and ReadReady waits again; the stream has
-// ended; or reading failed. So what lend returned last is the caller's to look
-// after exactly if n > 0.
+// ReadReady is Read into memory that is found only when there may be something to read, so that a
+// call that waits holds none. lend returns the memory; up to its length is read straight into it.
+// takeBack is called, next, if nothing was: there turned out to be nothing, and ReadReady waits
+// again; the stream has ended; or reading failed. So the caller owns what lend returned last
+// exactly if n > 0.
 //
 // Both run on the caller's goroutine and must not read from f. They are called
 // any number of times, in turn, not at all if the call fails before there is
@@ -237,8 +235,8 @@ func (f *FD) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	}
 }
 
-// TryRead is Read for callers that wait by NotifyReadable: it does not block. It returns 0 and nil if
-// there is nothing to read; then there will be an edge, and a callback, when that changes.
+// TryRead is Read for callers that wait with NotifyReadable: it does not block. It returns 0 and
+// nil if there is nothing to read; then there will be an edge, and a callback, when that changes.
 func (f *FD) TryRead(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -452,7 +450,7 @@ func (f *FD) SetNoWait(on bool) error {
 // The order is: mark closed, wake the waiters, wait for the halves and for the last
 // reference, take the timers and the registration away, close. The call that drops the last
 // reference closes the descriptor, and Close drops its own only when it has had both halves:
-// the number can't be reused while a call or the loop still goes by it.
+// the number can't be reused while a call or the loop still uses it.
 func (f *FD) Close() error {
 	if !f.life.close() {
 		return ErrClosed

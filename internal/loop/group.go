@@ -148,8 +148,8 @@ func (g *Group) leastOf(loops []*Loop) *Loop {
 	return best
 }
 
-// startedOr starts l and returns it. If l can't start, the least loaded of those that
-// have started has to do: it needs fewer descriptors.
+// startedOr starts l and returns it. If l can't start, it returns the least loaded loop that has
+// started, which needs no more descriptors.
 func (g *Group) startedOr(l *Loop) *Loop {
 	if l.start() == nil {
 		return l

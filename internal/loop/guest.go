@@ -9,10 +9,10 @@ import (
 
 // A guest is a goroutine that polls a loop once, without waiting, beside the loop's own: the reader
 // that is the last of a batch to wait again, just before it parks, and a worker that has nothing
-// left to do (see Visit). Everyone that the loop has woken is done by then, so the next events are
-// what is needed next. A guest finds them, and wakes their readers, without a switch to the loop's
-// goroutine; and beside goroutines that compute, that would stand in the scheduler's line behind
-// them first, and the readers again after it.
+// left to do (see Visit). All goroutines that the loop has woken are done by then, so the next
+// events are what is needed next. A guest finds them, and wakes their readers, without a switch to
+// the loop's goroutine; beside goroutines that compute, that goroutine would first stand behind
+// them in the scheduler's queue, and so would the readers after it.
 //
 //	state     meaning                              leaves by
 //	noGuest   no guest polls                       visit: visiting; end: ended
@@ -21,7 +21,7 @@ import (
 //
 // The loop's goroutine doesn't wait for a guest, which may lose its processor at any point, nor a
 // guest for it: each has an array and a batch of its own, and the parties that they wake are ready
-// for two that poll. The last of the two to leave gives the epoll descriptor back.
+// for two that poll. The last of the two to leave closes the epoll descriptor.
 //
 // No event is lost with a guest. The runtime is told by an edge for each event that comes, and
 // forgets the edge only if it looks and finds that nothing is left. So either the guest has the
@@ -61,10 +61,10 @@ type offLoopHandler interface {
 	OffLoop()
 }
 
-// Visit polls the loop once, on the caller's goroutine and without waiting, unless another goroutine is
-// about it, and reports whether there was an event. It wakes the goroutines that wait. It is for
-// workers that have run out of work: what they find can be served without waiting for the loop's
-// goroutine to get a processor.
+// Visit polls the loop once, on the caller's goroutine and without waiting, unless another
+// goroutine is doing that, and reports whether there was an event. It wakes the goroutines that
+// wait. It is for workers that have run out of work: what they find can be served without waiting
+// for the loop's goroutine to get a processor.
 //
 // Callbacks are left to the loop's goroutine, except those of handlers that have a method OffLoop():
 // their OnReadable is called here. So the caller must not hold a lock that they take.
@@ -109,7 +109,7 @@ func (l *Loop) visit(worker bool, poll func(*poller, *eventArray) int) (found bo
 	return found
 }
 
-// endVisit ends a visit. If the loop's goroutine has left meanwhile, the guest is the last.
+// endVisit ends a visit. If the loop's goroutine has left in the meantime, the guest is the last.
 func (l *Loop) endVisit() {
 	if !l.guests.state.CompareAndSwap(visiting, noGuest) {
 		l.finish()
@@ -142,11 +142,11 @@ func (l *Loop) deliverAsGuest(worker bool) {
 	c.batch = c.batch[:0]
 }
 
-// batchReaders counts those readers of the loop's last batch of events that have been woken, and have
-// not waited again, nor closed their descriptor. The one that brings the count to zero visits the
-// loop. The count is a hint: nothing but the time of a poll depends on it. Readers that go another way
-// (that end, or wait for something else) stay counted, until the next batch takes the place
-// of this one: a batch has a number, which its readers have, too.
+// batchReaders counts those readers of the loop's last batch of events that have been woken, and
+// have not waited again, nor closed their descriptor. The one that brings the count to zero visits
+// the loop. The count is a hint: nothing but the time of a poll depends on it. Readers that end, or
+// wait for something else, stay counted until the next batch replaces this one: a batch has a
+// number, which its readers keep.
 //
 //	high 32 bits  number of the batch, never 0
 //	low 32 bits   readers, and one more until all events of the batch are dispatched

@@ -62,15 +62,15 @@ type half struct {
 	state atomic.Uint32
 
 	// written by the party that clears waiting, before it sends the token, and by the holder of mu;
-	// reading's by Close as well, which has drained both halves by then
+	// that of reading also by Close, which has drained both halves by then
 	batch uint32 // of the event that ended the last wait to read; 0: none, or taken off: see batchReaders
 
 	// atomic
 	deadline atomic.Int64 // see timers.go
 
-	// written by the holder of mu before it sets waiting; read by the party that clears it.
-	// Reading's is Close's as well, which has drained both halves by then; read by the call that
-	// drops the last reference.
+	// written by the holder of mu before it sets waiting; read by the party that clears it. Close
+	// writes that of reading as well, once it has drained both halves; the call that drops the last
+	// reference reads it.
 	parker chan struct{}
 
 	// written by the loop's timers, with their lock held; atomic
@@ -103,7 +103,7 @@ func (h *half) shortReadReliable() bool {
 	return h.state.Load()&(shortReadUnreliable|hangup|rawInUse) == 0
 }
 
-// setReady says that a system call may succeed without another edge. It tells a callback, too, that
+// setReady says that a system call may succeed without another edge. It also calls a callback that
 // was armed since clearReady.
 func (h *half) setReady(f *FD) {
 	if h.state.Load()&ready == 0 {
@@ -258,7 +258,7 @@ func (h *half) setDeadline(f *FD, at int64) {
 		t := h.timer.Load()
 		act = t == nil || t.at.Load() > at
 	}
-	if !act || f.life.incref() != nil { // closed meanwhile: Close does all that is left to do
+	if !act || f.life.incref() != nil { // just closed: Close does all that is left to do
 		return
 	}
 	if at == expired {

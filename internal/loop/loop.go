@@ -330,7 +330,7 @@ func (l *Loop) Retain() bool { return l.group.Retain() }
 // Release gives up a reference taken by Retain.
 func (l *Loop) Release() { l.group.Release() }
 
-// Defer has f run once the events and tasks that the loop has at present have been dealt with. It
+// Defer runs f once the events and tasks that the loop has at present have been dealt with. It
 // is for code on the loop's goroutine, and costs no wake-up. A function that f defers runs after
 // the next poll, which then does not wait.
 func (l *Loop) Defer(f func()) { l.deferred = append(l.deferred, f) }

@@ -9,7 +9,7 @@ import (
 // OnReadable arms a one-shot readiness callback: fn is called once, when a read
 // may find data, the end of the stream or an error (with nil), when the read
 // deadline passes (with [os.ErrDeadlineExceeded]) or when the descriptor is
-// closed (with [ErrClosed]), whichever is first. Nothing waits meanwhile: no
+// closed (with [ErrClosed]), whichever is first. Until then nothing waits: no
 // goroutine, no buffer.
 //
 // fn runs on the loop's goroutine, never within OnReadable, and must not block:

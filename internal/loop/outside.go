@@ -7,17 +7,17 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// A bubble of testing/synctest owns the goroutines, channels and timers that are made in it:
-// using such a channel or timer from outside ends the process, and its timers go by a clock
-// of their own. A loop serves descriptors inside and outside of bubbles, so all that is its
-// own is made outside, even if the first Listen of a program is inside one:
+// A bubble of testing/synctest owns the goroutines, channels and timers that are made in it: using
+// such a channel or timer from outside ends the process, and its timers have a clock of their own.
+// A loop serves descriptors inside and outside of bubbles, so everything that it owns is made
+// outside, even if the first Listen of a program is inside one:
 //
 //	a group and its channel; a loop's goroutine,
-//	poller, resume channel and timer             by a cleanup: see outside
+//	poller, resume channel and timer             in a cleanup: see outside
 //	parkers                                      on the loop's goroutine: see newParker
 //	arming the runtime timer                     on the loop's goroutine: see scheduleLocked
 //
-// A mutex belongs to no bubble. By one, those inside wait for what is done outside. A
+// A mutex belongs to no bubble. With one, code inside waits for code outside. A
 // sync.WaitGroup belongs to the bubble that it was first added to in, and ends the process
 // when it is added to elsewhere: users is in its place.
 

@@ -2,7 +2,7 @@ package loop
 
 import "sync/atomic"
 
-// ownership says which goroutine polls a loop. Usually that is the loop's own. But when there is
+// ownership says which goroutine polls a loop. Usually the loop's own does. But when there is
 // only one descriptor to wait for, waking the loop's goroutine so that it can wake the reader
 // costs more than all else together: two switches, and often a thread that the scheduler starts
 // to look for more work. Then the loop's goroutine releases the polling, and the goroutine that
@@ -36,7 +36,7 @@ const (
 	ownedByWaiter
 )
 
-// releasePoll ends the loop's goroutine's ownership, if the loop has no descriptor to look after
+// releasePoll ends the ownership of the loop's goroutine, if the loop has no descriptor to look after
 // except f, whose goroutine it has just woken. It reports whether to wait on resume; then another
 // goroutine polls, or none needs to.
 func (l *Loop) releasePoll(f *FD) bool {
@@ -91,7 +91,7 @@ func (l *Loop) awaited(f *FD) bool {
 	return l.descriptors.Load() > 1 || l.tasks.woken.Load() || f.rd.awaited() || f.wr.awaited() || f.watcher.Load() != nil
 }
 
-// ensurePolled has the loop's goroutine poll if no other does.
+// ensurePolled makes the loop's goroutine poll if no other does.
 func (l *Loop) ensurePolled() {
 	if l.owner.state.Load() == unowned && l.owner.state.CompareAndSwap(unowned, ownedByLoop) {
 		checkResume(&l.owner)

@@ -105,9 +105,9 @@ const (
 // event for every new connection, since it is ready at once, and one for each time that the
 // peer on a unix socket reads.
 //
-// EPOLLRDHUP tells of a peer's FIN, after which reads must not wait for another
-// edge. EPOLLPRI tells of TCP urgent data: a read stops short at the urgent
-// mark, so that a short read no longer means that everything was read.
+// EPOLLRDHUP reports a peer's FIN, after which reads must not wait for another edge. EPOLLPRI
+// reports TCP urgent data: a read stops short at the urgent mark, so that a short read no longer
+// means that everything was read.
 const interest = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 
 // wakeToken is the eventfd's. No slot has it: a table of 2^32 slots is out of
@@ -132,7 +132,7 @@ func (p *poller) init() error {
 	if p.wakefd, errno = sys.Eventfd(); errno != 0 {
 		return fmt.Errorf("loop: can't make an eventfd: %w", os.NewSyscallError("eventfd2", errno))
 	}
-	// Level-triggered: a guest that finds it does not take it away. Tasks are the loop's goroutine's.
+	// Level-triggered: a guest that finds it does not take it away. Tasks belong to the loop's goroutine.
 	if errno = p.addLevel(p.wakefd, wakeToken); errno != 0 {
 		return fmt.Errorf("loop: can't watch the eventfd: %w", os.NewSyscallError("epoll_ctl", errno))
 	}
@@ -149,7 +149,7 @@ func (p *poller) close() {
 
 // waitNested calls pass now and each time the runtime's poller says that there are events,
 // until pass reports true. In between the caller is parked. pass is called before each
-// wait, since the runtime forgets at the start the events that it had to say before.
+// wait, since the runtime forgets at its start the events that it had to report before.
 func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 	for {
 		err := p.raw.Read(pass)
@@ -168,8 +168,8 @@ func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 	}
 }
 
-// kick makes waitNested call pass once more, on whichever goroutine it runs: by the runtime's
-// own means, without a system call.
+// kick makes waitNested call pass once more, on whichever goroutine it runs. It makes no system
+// call.
 func (p *poller) kick() { _ = p.file.SetReadDeadline(longAgo) }
 
 // longAgo is a deadline that has passed.

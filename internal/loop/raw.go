@@ -8,7 +8,7 @@ import (
 
 // RawRead calls fn with the descriptor until it reports true, waiting before
 // each further call until the descriptor may be readable. It holds the read
-// half meanwhile. fn must not close the descriptor or keep it.
+// half all the while. fn must not close the descriptor or keep it.
 func (f *FD) RawRead(fn func(fd uintptr) (done bool)) error { return f.rawIO(&f.rd, fn) }
 
 // RawWrite is RawRead for writing.
@@ -25,7 +25,7 @@ func (f *FD) rawIO(h *half, fn func(fd uintptr) bool) error {
 	return f.tryThenWait(h, fn)
 }
 
-// RawControl calls fn with the descriptor, which stays open meanwhile. fn must
+// RawControl calls fn with the descriptor, which stays open until fn returns. fn must
 // not close it or keep it.
 func (f *FD) RawControl(fn func(fd uintptr)) error {
 	if err := f.life.incref(); err != nil {

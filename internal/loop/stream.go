@@ -2,10 +2,10 @@ package loop
 
 import "syscall"
 
-// Stream is the socket of an FD for callers that vouch for the functions they call it with:
-// these neither duplicate the descriptor nor change the meaning of its reads and writes. So the
-// FD's knowledge of the socket stays true, and the reads that follow are not slower. It is a
-// [syscall.RawConn] and tells of the socket: see zerocopy.Stream, of package zerocopy.
+// Stream is the socket of an FD for callers that vouch for the functions they call it with: these
+// neither duplicate the descriptor nor change the meaning of its reads and writes. So the FD's
+// knowledge of the socket stays true, and the reads that follow are not slower. It is a
+// [syscall.RawConn] and reports on the socket: see zerocopy.Stream, in internal/zerocopy.
 //
 // A Stream is a pointer to its FD, so that an interface holds it without an allocation.
 type Stream struct{ fd *FD }
@@ -13,7 +13,7 @@ type Stream struct{ fd *FD }
 // Stream returns f's socket for callers that vouch for their functions.
 func (f *FD) Stream() Stream { return Stream{f} }
 
-// Control calls fn with the descriptor, which stays open meanwhile. It fails with
+// Control calls fn with the descriptor, which stays open until fn returns. It fails with
 // [ErrClosed].
 func (s Stream) Control(fn func(fd uintptr)) error {
 	return s.fd.Control(func(fd int) syscall.Errno {

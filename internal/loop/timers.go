@@ -63,7 +63,7 @@ func (ts *timers) init(l *Loop) {
 	ts.mu.timer.Stop()
 }
 
-// stop disarms the runtime timer for good.
+// stop disarms the runtime timer permanently.
 func (ts *timers) stop() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -153,7 +153,7 @@ func (ts *timers) scheduleLocked() {
 		return
 	}
 	if monotime.InBubble() {
-		ts.loop.Submit(ts.expire) // which comes back here; Reset would go by the bubble's clock
+		ts.loop.Submit(ts.expire) // which comes back here; Reset would use the bubble's clock
 		return
 	}
 	ts.mu.fires = at

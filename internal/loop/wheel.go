@@ -177,7 +177,7 @@ func (w *wheel) collect(target int64) {
 			w.cursor = target // passes no occupied slot: all timers may stay
 			return
 		}
-		w.cursor = tick // before listFor, which goes by it
+		w.cursor = tick // before listFor, which uses it
 		for head := &w.lists[list]; head.next != head; {
 			t := head.next
 			w.unlink(t)
@@ -261,7 +261,7 @@ func tickOfNow(now int64) int64 {
 }
 
 // timeOfTick returns when a tick begins. At the end of time it stops: wrapping
-// around to a time in the past would have the caller wake up forever.
+// around to a time in the past would make the caller wake up forever.
 func timeOfTick(tick int64) int64 {
 	if tick > math.MaxInt64>>wheelTickBits {
 		return math.MaxInt64
@@ -307,8 +307,8 @@ func (w *wheel) invariants() error {
 	return nil
 }
 
-// fits reports whether a timer due at the given tick may be in a slot. It goes
-// by the invariants, not by listFor, so as to notice when that is wrong.
+// fits reports whether a timer due at the given tick may be in a slot. It uses
+// the invariants, not listFor, so as to notice when that is wrong.
 func (w *wheel) fits(due int64, level, slot int) bool {
 	if level == wheelLevels {
 		return due <= w.cursor

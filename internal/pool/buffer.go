@@ -80,8 +80,8 @@ func (b *Buffer) mustLive(op string) {
 	}
 }
 
-// Discard is Release for memory that code may hold on to that is not known: it is never lent
-// again. It needs exclusive use of the buffer, and panics if there isn't exactly one reference.
+// Discard is Release for memory that unknown code may hold on to: it is never lent again. It needs
+// exclusive use of the buffer, and panics if there isn't exactly one reference.
 func (b *Buffer) Discard() {
 	if !atomic.CompareAndSwapUint32(&b.record.refs, 1, dropped) {
 		panic("pool: Discard of a buffer that has not exactly one reference")

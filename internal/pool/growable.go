@@ -18,9 +18,8 @@ import (
 // fast path to HTTP/1.1 collect 4 KiB, the backlog of a reactor's connection is a list of parts.
 type Growable struct{ buffer *bytebufferpool.ByteBuffer }
 
-// growing has the memory. It is a pool of this package's, not the one that all users of
-// bytebufferpool share: see the package's documentation on code that may hold on to
-// memory.
+// growing has the memory. This package owns it; it is not the one that all users of bytebufferpool
+// share: see the public package's documentation on code that may hold on to memory.
 var growing bytebufferpool.Pool
 
 // growables counts those that hold memory. A Growable that was lost without Release counts

@@ -24,7 +24,7 @@ const sendfileBytesMax = 4 << 20
 //
 // It blocks while dst takes no more, until dst's write deadline passes or dst is
 // closed; the file may also have to come from a disk, which nothing interrupts.
-// Other writes to dst wait meanwhile, and so do reads of src. A dst that is a
+// Other writes to dst wait for it, and so do reads of src. A dst that is a
 // [Stream] is asked now and then whether it was closed, while the peer reads so fast
 // that there is nothing to wait for.
 //

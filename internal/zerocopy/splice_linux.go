@@ -36,7 +36,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 // of a pool. A negative limit means until the end of the stream. Both can be
 // stream sockets and pipes; dst can also be a regular file, which is written to
 // at its current offset. It returns, without an error, at the limit or at src's
-// end. The end of src is the caller's business, CloseWrite on dst say.
+// end. The caller decides what the end of src means for dst: CloseWrite, say.
 //
 // It blocks while src has nothing or dst takes no more, until the deadline
 // passes, src's reading or dst's writing one, or the one waited for is closed.

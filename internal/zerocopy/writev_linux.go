@@ -24,7 +24,7 @@ const (
 // iovecs is a list of slices as the kernel wants it. It is reused, because the
 // kernel needs it only during a system call.
 //
-// The memory that an entry points to can't move or go away meanwhile: Base is a
+// The memory that an entry points to can't move or go away during it: Base is a
 // pointer that the garbage collector follows, in an object on the heap, so that
 // its slices' memory has been allocated on the heap, too, where nothing moves.
 // Entries are cleared before the list goes back, or it would keep the slices'

@@ -13,9 +13,9 @@ var ErrUnfinished = errors.New("zerocopy: unfinished: the rest has to go another
 // errSwitchedOff is why a function declines whose feature is off.
 var errSwitchedOff = errors.New("zerocopy: the feature is off")
 
-// Stream is an end whose owner knows more of it than its descriptor tells: a stream
-// socket, whose functions are told of its state and tell of it in turn. [SendFile] and
-// [Splice] ask for it once per transfer; any other [syscall.RawConn] will do.
+// Stream is an end whose owner knows more of it than its descriptor tells: a stream socket, whose
+// functions are given its state and report on it in turn. [SendFile] and [Splice] ask for it once
+// per transfer; any other [syscall.RawConn] will do.
 //
 // The methods besides RawConn's don't block. All may be called from any goroutine, except
 // that Drained and Marked are called within a function given to Read.
