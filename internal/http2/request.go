@@ -149,3 +149,14 @@ func (r *Request) declare(v string) {
 	}
 	r.ContentLength = int64(n)
 }
+
+// Status returns the status with which a server of HTTP answers; 0 if it handles the request.
+func (p Problem) Status() int {
+	switch p {
+	case TooLarge:
+		return 431
+	case ConnectionField, BadTE:
+		return 400
+	}
+	return 0
+}

@@ -1,0 +1,139 @@
+package h2
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/percore/percore"
+)
+
+// below is the stream below a connection: plain or TLS, on a loop or not.
+//
+// Over TLS a turn must not wait in Read, and crypto/tls has no other. But when the connection below it
+// fails with a net.Error that is temporary, a *tls.Conn returns that error, keeps the part of a record
+// that it has, and goes on with the next Read. So during a turn the connection fails with
+// percore.ErrWouldWait in the place of waiting. Once that error has come out of the *tls.Conn it has
+// nothing buffered, and the engine tells of all that comes later.
+type below struct {
+	nc  net.Conn      // what is read and written: pc, a *tls.Conn, or another
+	pc  *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
+	tls *tls.Conn     // nil without TLS
+}
+
+// enginer is a connection above a *percore.Conn, which reads and writes straight through.
+type enginer interface{ EngineConn() *percore.Conn }
+
+// newBelow finds out what nc is.
+func newBelow(nc net.Conn) below {
+	b := below{nc: nc}
+	at := nc
+	if tc, ok := nc.(*tls.Conn); ok {
+		b.tls = tc
+		at = tc.NetConn()
+	}
+	switch at := at.(type) {
+	case *percore.Conn:
+		b.pc = at
+	case enginer:
+		b.pc = at.EngineConn()
+	}
+	return b
+}
+
+// tryRead reads what is there, without waiting, until p is full. dry says that nothing is left, and that
+// the engine will tell of more.
+func (b *below) tryRead(p []byte) (n int, dry bool, err error) {
+	if b.tls == nil {
+		n, err = b.pc.TryRead(p)
+		return n, n < len(p), err
+	}
+	_ = b.pc.SetNoWait(true) // closed if it fails
+	defer b.pc.SetNoWait(false)
+	for n < len(p) && err == nil {
+		var m int
+		m, err = b.tls.Read(p[n:])
+		n += m
+	}
+	if errors.Is(err, percore.ErrWouldWait) {
+		return n, true, nil
+	}
+	return n, false, err
+}
+
+// write writes all of p. It fails if the client takes nothing for the time given, if that is not 0.
+func (b *below) write(p []byte, patience time.Duration) error {
+	for {
+		b.limitWrite(patience)
+		n, err := b.nc.Write(p)
+		if p = p[n:]; err == nil || !goesOn(n, err) || b.tls != nil {
+			return err // crypto/tls doesn't write on behind a timeout
+		}
+	}
+}
+
+// writeBuffers is write for several slices, of which it takes out what was written.
+func (b *below) writeBuffers(v *net.Buffers, patience time.Duration) error {
+	if b.pc == nil || b.tls != nil {
+		for len(*v) > 0 {
+			if err := b.write((*v)[0], patience); err != nil {
+				return err
+			}
+			*v = (*v)[1:]
+		}
+		return nil
+	}
+	for {
+		b.limitWrite(patience)
+		n, err := b.pc.WriteBuffers(v)
+		if err == nil || !goesOn(int(n), err) {
+			return err
+		}
+	}
+}
+
+func (b *below) limitWrite(patience time.Duration) {
+	if patience > 0 {
+		_ = b.nc.SetWriteDeadline(time.Now().Add(patience))
+	}
+}
+
+// goesOn reports whether a write has timed out, and some of it was taken before.
+func goesOn(n int, err error) bool { return n > 0 && isTimeout(err) }
+
+// isTimeout reports whether err is a deadline's.
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+// closeWrite ends the stream to the client. Over TLS that may block for a while.
+func (b *below) closeWrite() {
+	switch {
+	case b.tls != nil:
+		b.limitWrite(lingerTime)
+		_ = b.tls.CloseWrite()
+	case b.pc != nil:
+		_ = b.pc.CloseWrite()
+	default:
+		if half, ok := b.nc.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+	}
+}
+
+// discard reads what is there, without looking at it: the records of TLS are of no interest.
+func (b *below) discard(p []byte) (n int, dry bool, err error) {
+	n, err = b.pc.TryRead(p)
+	return n, n < len(p), err
+}
+
+// close closes the connection, over TLS without a farewell, which could block.
+func (b *below) close() {
+	if b.pc != nil {
+		_ = b.pc.Close()
+		return
+	}
+	_ = b.nc.Close()
+}

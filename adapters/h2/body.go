@@ -1,0 +1,129 @@
+package h2
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/pool"
+)
+
+// body is what has come of a request's body and was not read. Its memory is of the pool, and no handler's
+// code ever has it.
+type body struct {
+	first chunk
+	more  []chunk
+}
+
+// chunk is a piece of a body.
+type chunk struct {
+	memory   *[]byte // nil: there is no chunk
+	from, to int     // what is left of it
+}
+
+const chunkBytes = 16 << 10 // of a chunk, at most
+
+func (b *body) isEmpty() bool { return b.first.memory == nil }
+
+// last returns the chunk that has come last, or nil.
+func (b *body) last() *chunk {
+	switch n := len(b.more); {
+	case n > 0:
+		return &b.more[n-1]
+	case b.first.memory != nil:
+		return &b.first
+	}
+	return nil
+}
+
+// put adds p.
+func (b *body) put(p []byte) {
+	if last := b.last(); last != nil {
+		n := copy((*last.memory)[last.to:cap(*last.memory)], p)
+		last.to += n
+		p = p[n:]
+	}
+	for len(p) > 0 {
+		memory := pool.GetBytes(min(len(p), chunkBytes))
+		*memory = (*memory)[:cap(*memory)]
+		n := copy(*memory, p)
+		p = p[n:]
+		b.add(chunk{memory: memory, to: n})
+	}
+}
+
+func (b *body) add(c chunk) {
+	if b.first.memory == nil {
+		b.first = c
+	} else {
+		b.more = append(b.more, c)
+	}
+}
+
+// take moves as much to p as there is, or it has room for.
+func (b *body) take(p []byte) (n int) {
+	for n < len(p) && b.first.memory != nil {
+		c := &b.first
+		m := copy(p[n:], (*c.memory)[c.from:c.to])
+		n += m
+		if c.from += m; c.from == c.to {
+			b.next()
+		}
+	}
+	return n
+}
+
+// next releases the first chunk.
+func (b *body) next() {
+	pool.PutBytes(b.first.memory)
+	b.first = chunk{}
+	if len(b.more) > 0 {
+		b.first = b.more[0]
+		b.more[0] = chunk{}
+		if b.more = b.more[1:]; len(b.more) == 0 {
+			b.more = nil
+		}
+	}
+}
+
+// dropBodyLocked drops what was not read, and returns how many bytes that was.
+func (s *Stream) dropBodyLocked() (n int) {
+	for b := &s.body; !b.isEmpty(); b.next() {
+		n += b.first.to - b.first.from
+	}
+	return n
+}
+
+// errDeadline is what net/http says of a body whose deadline has passed.
+var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
+
+// dataLocked takes bytes of the body, or its end.
+func (s *Stream) dataLocked(ev *http2.Event) {
+	c := s.conn
+	switch n := len(ev.Data); {
+	case n == 0:
+	case s.served || s.err != nil || s.readErr != nil:
+		c.core.Discarded(&s.core, n)
+	default:
+		s.body.put(ev.Data)
+	}
+	if ev.End {
+		s.bodyEndedLocked(ev)
+	}
+	s.wakeLocked()
+}
+
+// bodyEndedLocked notes that the client has sent all.
+func (s *Stream) bodyEndedLocked(ev *http2.Event) {
+	switch {
+	case s.readErr != nil:
+	case ev.Short:
+		s.readErr = errShort
+	default:
+		s.readErr = io.EOF
+	}
+}
+
+// errShort is the error of a body that is shorter than was declared.
+var errShort = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)

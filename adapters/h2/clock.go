@@ -1,0 +1,149 @@
+package h2
+
+import (
+	"errors"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+)
+
+// clock has the times of a connection. One alarm serves all of them: the read deadline of the connection
+// below, which is an entry of its loop's wheel, and ends the wait of a connection that waits.
+//
+//	since      limit          what is due
+//	beganAt    BeginTimeout   fail, unless the client's SETTINGS have come
+//	quietAt    restTime       rest: the memory of a busy connection goes
+//	quietAt    IdleTimeout    GOAWAY
+//	heardAt    PingAfter      PING
+//	pingedAt   PingTimeout    fail
+//	drainedAt  drainTime      GOAWAY that says which stream is the last
+//	hungUpAt   lingerTime     fail
+//
+// The alarm is set early or late: one that comes before anything is due is set anew, so that a busy
+// connection sets it once a second at most.
+type clock struct {
+	// guarded by mu
+	alarmAt   int64 // 0: not set
+	beganAt   int64
+	quietAt   int64 // since when there is no stream; 0: there is one
+	pingedAt  int64 // when a PING was sent that is not answered; 0: none
+	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made
+	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
+	heardAt   int64 // when bytes have come last
+	rested    bool
+}
+
+const (
+	restTime   = time.Second
+	drainTime  = time.Second // net/http's goAwayTimeout
+	lingerTime = time.Second // the same
+)
+
+// timesLocked calls do with the time of each thing that is to come, in no order, and how it is done.
+func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
+	cfg := &c.server.config
+	after := func(since int64, d time.Duration, how func(*Conn)) {
+		if since != 0 && d > 0 {
+			do(since+int64(d), how)
+		}
+	}
+	switch c.phase {
+	case closed:
+		return
+	case hanging, lingering:
+		after(c.clock.hungUpAt, lingerTime, (*Conn).giveUpLocked)
+		return
+	}
+	if !c.core.Settled() {
+		after(c.clock.beganAt, cfg.BeginTimeout, (*Conn).giveUpLocked)
+		return
+	}
+	if !c.clock.rested {
+		after(c.clock.quietAt, restTime, (*Conn).restLocked)
+	}
+	after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).leaveLocked)
+	after(c.clock.drainedAt, drainTime, (*Conn).leaveLocked)
+	if c.clock.pingedAt != 0 {
+		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).giveUpLocked)
+	} else {
+		after(c.clock.heardAt, cfg.PingAfter, (*Conn).pingLocked)
+	}
+}
+
+// setAlarmLocked sets the alarm for the first thing that is to come, unless it is set for a time before
+// that.
+func (c *Conn) setAlarmLocked() {
+	first := int64(0)
+	c.timesLocked(func(at int64, _ func(*Conn)) {
+		if first == 0 || at < first {
+			first = at
+		}
+	})
+	if first == 0 || c.clock.alarmAt != 0 && c.clock.alarmAt <= first {
+		return
+	}
+	c.clock.alarmAt = first
+	_ = c.below.nc.SetReadDeadline(monotime.Time(first))
+}
+
+// alarm does what is due, and sets the alarm anew.
+func (c *Conn) alarm() {
+	c.mu.Lock()
+	defer c.unlock()
+	now := monotime.Now()
+	for due := c.dueLocked(now); due != nil; due = c.dueLocked(now) {
+		due(c)
+	}
+	c.clock.alarmAt = 0
+	_ = c.below.nc.SetReadDeadline(time.Time{})
+	c.setAlarmLocked()
+	c.flushSoonLocked()
+}
+
+// dueLocked returns something that is due, or nil.
+func (c *Conn) dueLocked(now int64) (due func(*Conn)) {
+	c.timesLocked(func(at int64, how func(*Conn)) {
+		if at <= now {
+			due = how
+		}
+	})
+	return due
+}
+
+// pingData are the bytes of our PING.
+var pingData = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 0}
+
+func (c *Conn) pingLocked() {
+	c.clock.pingedAt = monotime.Now()
+	c.lendLocked()
+	c.core.Ping(pingData)
+}
+
+// pongLocked is for the answer to our PING: what the client had sent before it knew of Drain has come.
+func (c *Conn) pongLocked() {
+	c.clock.pingedAt = 0
+	if c.clock.drainedAt != 0 {
+		c.leaveLocked()
+	}
+}
+
+// restLocked frees what only a busy connection needs.
+func (c *Conn) restLocked() {
+	c.clock.rested = true
+	c.core.Rest()
+	c.unstarted = nil
+}
+
+var errTimeout = errors.New("the client has not answered in time")
+
+func (c *Conn) giveUpLocked() { c.failLocked(NoError, errTimeout) }
+
+// quietLocked notes that the last stream was served.
+func (c *Conn) quietLocked() {
+	c.clock.quietAt = monotime.Now()
+	c.clock.rested = false
+	c.changedLocked(Idle)
+	if at := c.clock.alarmAt; at == 0 || at > c.clock.quietAt+int64(c.server.soonest) {
+		c.setAlarmLocked()
+	}
+}

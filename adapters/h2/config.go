@@ -1,0 +1,138 @@
+package h2
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"time"
+
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/http2/hpack"
+)
+
+// A Config configures a Server. The zero value is ready: each field that is zero has the default that
+// its comment names. It is copied.
+type Config struct {
+	// TLS, if not nil, makes Serve speak TLS. The protocol "h2" is added to its NextProtos. Connections
+	// on which ALPN chooses another protocol, or none, are closed.
+	TLS *tls.Config
+
+	// Streams is how many streams a client may have open at once: 250.
+	Streams int
+
+	// HeaderBytes and HeaderFields limit the fields of a header: 64 KiB, with 32 bytes for each
+	// besides its name and value (RFC 9113, section 6.5.2), and 500. A request beyond them has the
+	// Problem TooLarge.
+	HeaderBytes  int
+	HeaderFields int
+
+	// StreamWindow and ConnWindow are how many bytes of bodies a client may send ahead of the handlers'
+	// reads, on one stream and altogether: 1 MiB each.
+	StreamWindow int
+	ConnWindow   int
+
+	// FrameBytes is the longest frame that a client may send, and SendFrameBytes the longest that it gets, if
+	// it allows more than 16 KiB: 16 KiB each.
+	FrameBytes     int
+	SendFrameBytes int
+
+	// DecoderTableBytes and EncoderTableBytes limit the tables of header compression: 4 KiB and
+	// 1 KiB. Negative: no table.
+	DecoderTableBytes int
+	EncoderTableBytes int
+
+	// ExtendedConnect allows CONNECT with a :protocol (RFC 8441).
+	ExtendedConnect bool
+
+	// BeginTimeout limits the handshake, the client's preface and its first SETTINGS together: 10 s.
+	BeginTimeout time.Duration
+
+	// IdleTimeout is how long a connection without streams is kept: 3 min. Then the client is told by
+	// GOAWAY. Negative: for ever.
+	IdleTimeout time.Duration
+
+	// WriteTimeout is how long the client may take nothing of what is sent to it, before the connection is
+	// closed: 30 s. Closed windows don't count: see [Stream.SetWriteDeadline]. Negative: for ever.
+	WriteTimeout time.Duration
+
+	// PingAfter, if positive, is how long a connection may be silent before it is tested by a PING, which
+	// must be answered within PingTimeout: 15 s.
+	PingAfter   time.Duration
+	PingTimeout time.Duration
+
+	// Log gets the panics of handlers: slog.Default().
+	Log *slog.Logger
+}
+
+// The defaults of times.
+const (
+	beginTimeout = 10 * time.Second
+	idleTimeout  = 3 * time.Minute
+	writeTimeout = 30 * time.Second
+	pingTimeout  = 15 * time.Second
+)
+
+// withDefaults returns c with the defaults in the place of zeros. Times that are off are 0.
+func (c Config) withDefaults() Config {
+	if c.BeginTimeout <= 0 {
+		c.BeginTimeout = beginTimeout
+	}
+	c.IdleTimeout = timeOr(c.IdleTimeout, idleTimeout)
+	c.WriteTimeout = timeOr(c.WriteTimeout, writeTimeout)
+	c.PingTimeout = timeOr(c.PingTimeout, pingTimeout)
+	c.PingAfter = max(c.PingAfter, 0)
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c
+}
+
+// timeOr returns d, or the default in the place of 0, or 0 for a time that is off.
+func timeOr(d, byDefault time.Duration) time.Duration {
+	if d == 0 {
+		return byDefault
+	}
+	return max(d, 0)
+}
+
+// The bounds of what fits a setting or a window.
+const (
+	windowMin = 65535
+	windowMax = 1<<31 - 1
+	frameMin  = 1 << 14
+	frameMax  = 1<<24 - 1
+)
+
+// core returns the limits for the core.
+func (c *Config) core() *http2.Config {
+	to := http2.DefaultConfig()
+	to.Strings = hpack.NewInterner()
+	to.ExtendedConnect = c.ExtendedConnect
+	if c.Streams > 0 {
+		to.Streams = uint32(min(c.Streams, windowMax))
+	}
+	if c.HeaderBytes > 0 {
+		to.HeaderListBytes = min(c.HeaderBytes, windowMax)
+	}
+	if c.HeaderFields > 0 {
+		to.HeaderFields = c.HeaderFields
+	}
+	if c.StreamWindow > 0 {
+		to.StreamWindowBytes = int32(min(c.StreamWindow, windowMax))
+	}
+	if c.ConnWindow > 0 {
+		to.ConnWindowBytes = int32(min(max(c.ConnWindow, windowMin), windowMax))
+	}
+	if c.FrameBytes > 0 {
+		to.FrameBytes = min(max(c.FrameBytes, frameMin), frameMax)
+	}
+	if c.SendFrameBytes > 0 {
+		to.SendFrameBytes = min(max(c.SendFrameBytes, frameMin), frameMax)
+	}
+	if c.DecoderTableBytes != 0 {
+		to.DecoderTableBytes = uint32(min(max(c.DecoderTableBytes, 0), windowMax))
+	}
+	if c.EncoderTableBytes != 0 {
+		to.EncoderTableBytes = uint32(min(max(c.EncoderTableBytes, 0), windowMax))
+	}
+	return to
+}

@@ -1,0 +1,228 @@
+package h2
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/workers"
+)
+
+// A Conn is a connection of a Server. All methods are safe for concurrent use, and none blocks.
+//
+// # Phases
+//
+//	phase      meaning                                     leaves by
+//	serving    frames are read and answered                hangUp: hanging; fail: closed
+//	hanging    GOAWAY is in the output, and no stream is   the output is sent: lingering; fail: closed
+//	           left; what comes is discarded
+//	lingering  all is sent and our side of the stream has  the client's end, an error, lingerTime,
+//	           ended; what comes is discarded, so that     too much to discard: closed
+//	           the kernel answers it by no reset, which
+//	           could take GOAWAY away from the client
+//	closed     the socket is closed, or about to be        (final)
+//
+// # The reader
+//
+// The reader's part belongs to the worker that has the connection's turn, or to the goroutine that reads
+// if no loop does. A turn ends by arming the engine's callback, and from then on the part belongs to the
+// worker of the next one.
+type Conn struct {
+	// immutable
+	server  *Server
+	workers *workers.Pool[item]
+	below   below
+	user    any
+
+	// Parse is the reader's; everything else is guarded by mu
+	core *http2.Conn
+
+	// owned by the reader
+	unread    []byte // that were read before the first turn
+	discarded int    // bytes, behind the end
+
+	prev, next *Conn // guarded by server.mu
+
+	telling sync.Mutex // held while ConnState is called; before mu
+
+	mu sync.Mutex
+
+	// guarded by mu
+	output
+	clock
+	calls calls
+	phase phase
+	err   *ConnError // why it has ended, or is about to
+
+	queued    int32     // streams that are in the workers' queue
+	open      int32     // streams that were opened and have not been served yet
+	unstarted []*Stream // that wait for a handler to return
+}
+
+type phase uint8
+
+const (
+	serving phase = iota
+	hanging
+	lingering
+	closed
+)
+
+// calls are what is done when mu is released, because it may block, or is the user's.
+type calls struct {
+	cancelled  *Stream // whose handlers are told, linked by nextCall
+	closeWrite bool
+	close      bool
+	states     []ConnState
+}
+
+func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.close }
+
+// unlock releases mu, and makes the calls that have become due.
+func (c *Conn) unlock() {
+	for c.calls.any() {
+		calls := c.calls
+		c.calls = k(calls.states)
+		c.mu.Unlock()
+		for s := calls.cancelled; s != nil; s = s.nextCall {
+			s.handler.Cancelled(s.Err())
+		}
+		switch {
+		case calls.close:
+			c.below.close()
+			c.server.forget(c)
+		case calls.closeWrite:
+			c.below.closeWrite()
+		}
+		c.mu.Lock()
+	}
+	tells := len(c.calls.states) > 0
+	c.mu.Unlock()
+	if tells {
+		c.tell(false)
+	}
+}
+
+// k returns calls that keep the states, which are told by tell.
+func k(states []ConnState) calls { return calls{states: states} }
+
+// A ConnState is what a ConnHandler is told of a connection.
+type ConnState uint8
+
+// The states of connections.
+const (
+	Active ConnState = iota // its first stream of a while was opened
+	Idle                    // its last stream was served
+	Closed                  // it has ended
+)
+
+// changedLocked notes a state for the handler.
+func (c *Conn) changedLocked(s ConnState) {
+	if c.server.states != nil {
+		c.calls.states = append(c.calls.states, s)
+	}
+}
+
+// tell calls ConnState, in the order of the changes. With wait it returns when all that was noted was
+// told; otherwise another goroutine may be about to.
+func (c *Conn) tell(wait bool) {
+	if c.server.states == nil {
+		return
+	}
+	for {
+		if wait {
+			c.telling.Lock()
+		} else if !c.telling.TryLock() {
+			return // who has it looks again
+		}
+		for s, ok := c.nextState(); ok; s, ok = c.nextState() {
+			c.server.states.ConnState(c, s)
+		}
+		c.telling.Unlock()
+		c.mu.Lock()
+		more := len(c.calls.states) > 0
+		c.mu.Unlock()
+		if !more {
+			return
+		}
+	}
+}
+
+func (c *Conn) nextState() (s ConnState, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.calls.states) == 0 {
+		return 0, false
+	}
+	s = c.calls.states[0]
+	if c.calls.states = c.calls.states[1:]; len(c.calls.states) == 0 {
+		c.calls.states = nil
+	}
+	return s, true
+}
+
+// start makes the connection the server's. unread was read from it before.
+func (c *Conn) start(unread []byte) {
+	c.mu.Lock()
+	c.clock.beganAt = monotime.Now()
+	c.clock.heardAt, c.clock.quietAt = c.clock.beganAt, c.clock.beganAt
+	c.setAlarmLocked()
+	c.unlock()
+	switch {
+	case c.below.pc == nil:
+		go c.readLoop(unread)
+	case len(unread) > 0 || c.below.tls != nil: // which may have more in its buffer
+		c.unread = unread
+		c.awaken()
+	default:
+		c.arm()
+	}
+}
+
+// NetConn returns the connection that the Conn was made of: the *percore.Conn, a *tls.Conn, or another. It
+// must not be read from or written to.
+func (c *Conn) NetConn() net.Conn { return c.below.nc }
+
+// LocalAddr returns the local address.
+func (c *Conn) LocalAddr() net.Addr { return c.below.nc.LocalAddr() }
+
+// RemoteAddr returns the peer's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.below.nc.RemoteAddr() }
+
+// TLS returns the state of TLS, or nil without it.
+func (c *Conn) TLS() *tls.ConnectionState {
+	if c.below.tls == nil {
+		return nil
+	}
+	state := c.below.tls.ConnectionState()
+	return &state
+}
+
+// User returns what was given to Attach; nil for a connection of Serve.
+func (c *Conn) User() any { return c.user }
+
+// Streams returns how many streams are open.
+func (c *Conn) Streams() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.core.Streams()
+}
+
+// Drain lets the connection end: the client is told by GOAWAY to open no more streams there, those that
+// it has opened are served, and then the connection is closed.
+func (c *Conn) Drain() {
+	c.mu.Lock()
+	defer c.unlock()
+	c.drainLocked()
+	c.flushSoonLocked()
+}
+
+// Close closes the connection at once. Streams that are open end.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.unlock()
+	c.failLocked(NoError, net.ErrClosed)
+	return nil
+}

@@ -1,0 +1,95 @@
+package h2
+
+import (
+	"errors"
+
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/monotime"
+)
+
+// drainLocked is the first step of a graceful end. The second is leaveLocked, when the client has
+// answered a PING, or in a second: all streams that it had opened before it knew have come by then.
+func (c *Conn) drainLocked() {
+	switch {
+	case c.phase != serving || c.core.Leaving() || c.clock.drainedAt != 0:
+	case !c.core.Settled():
+		c.failLocked(NoError, ErrServerClosed) // it has sent nothing, or is about to
+	default:
+		c.lendLocked()
+		c.core.Drain()
+		c.clock.drainedAt = monotime.Now()
+		c.pingLocked()
+		c.setAlarmLocked()
+	}
+}
+
+// leaveLocked tells the client which stream is the last, and hangs up when it is served.
+func (c *Conn) leaveLocked() {
+	c.clock.drainedAt = 0
+	c.clock.quietAt = 0
+	c.lendLocked()
+	c.core.GoAway(http2.NoError)
+	c.hangUpIfDoneLocked()
+}
+
+// hangUpIfDoneLocked hangs up if the connection is leaving, and no stream is left.
+func (c *Conn) hangUpIfDoneLocked() {
+	if c.phase == serving && c.open == 0 && c.core.Leaving() && c.core.Streams() == 0 {
+		c.hangUpLocked(&ConnError{Code: NoError, Err: ErrServerClosed})
+	}
+}
+
+// hangUpLocked ends the connection when its output is sent.
+func (c *Conn) hangUpLocked(err *ConnError) {
+	c.phase, c.err = hanging, err
+	c.clock.hungUpAt = monotime.Now()
+	c.endStreamsLocked(err)
+	c.setAlarmLocked()
+	c.flushSoonLocked()
+}
+
+// sentLocked is for a connection whose output was sent.
+func (c *Conn) sentLocked() {
+	if c.phase == hanging {
+		c.phase = lingering
+		c.calls.closeWrite = true
+	}
+}
+
+// failLocked ends the connection at once.
+func (c *Conn) failLocked(code ErrCode, reason error) {
+	if c.phase == closed {
+		return
+	}
+	if c.err == nil {
+		c.err = &ConnError{Code: code, Err: reason}
+	}
+	c.phase = closed
+	c.endStreamsLocked(c.err)
+	c.calls.close = true
+	c.changedLocked(Closed)
+	if !c.flushing {
+		c.dropOutputLocked()
+	}
+}
+
+// breachLocked ends the connection because of an error of the core's.
+func (c *Conn) breachLocked(err error) {
+	var breach *http2.ConnError
+	if !errors.As(err, &breach) || breach.Silent {
+		c.failLocked(ProtocolError, err)
+		return
+	}
+	countBreach(breach.Code)
+	if c.phase == serving {
+		c.hangUpLocked(&ConnError{Code: breach.Code, Err: errors.New(breach.Reason)})
+	}
+}
+
+// endStreamsLocked ends all streams, because the connection does.
+func (c *Conn) endStreamsLocked(err error) {
+	c.core.Each(func(st *http2.Stream) { st.User.(*Stream).endLocked(err) })
+	for c.senders != nil {
+		c.senders.endLocked(err) // one whose answer is complete but for what waits, or that waits for room
+	}
+}

@@ -1,0 +1,91 @@
+package h2
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/http2/hpack"
+)
+
+// A Field is a field of a header or of trailers.
+type Field = hpack.Field
+
+// A Name is the name of a field, and all that depends on it alone. Names are never changed, and those in
+// common use are shared by the program.
+type Name = hpack.Name
+
+// MakeField returns a field. The name must be in lower case.
+func MakeField(name, value string) Field { return hpack.MakeField(name, value) }
+
+// An ErrCode says why a stream or a connection ends (RFC 9113, section 7).
+type ErrCode = http2.ErrCode
+
+// The error codes of RFC 9113.
+const (
+	NoError            = http2.NoError
+	ProtocolError      = http2.ProtocolError
+	InternalError      = http2.InternalError
+	FlowControlError   = http2.FlowControlError
+	SettingsTimeout    = http2.SettingsTimeout
+	StreamClosed       = http2.StreamClosed
+	FrameSizeError     = http2.FrameSizeError
+	RefusedStream      = http2.RefusedStream
+	Cancel             = http2.Cancel
+	CompressionError   = http2.CompressionError
+	ConnectError       = http2.ConnectError
+	EnhanceYourCalm    = http2.EnhanceYourCalm
+	InadequateSecurity = http2.InadequateSecurity
+	HTTP11Required     = http2.HTTP11Required
+)
+
+// A Problem is something about a request that a server of HTTP answers itself.
+type Problem = http2.Problem
+
+// The problems of requests.
+const (
+	Nothing         = http2.Nothing
+	TooLarge        = http2.TooLarge        // the fields exceed the limits, and some are left out: 431
+	ConnectionField = http2.ConnectionField // a field that RFC 9113, section 8.2.2, forbids: 400
+	BadTE           = http2.BadTE           // te with anything but "trailers": 400
+	LengthWithout   = http2.LengthWithout   // a length is declared, and there is no body
+)
+
+// ErrEnded is the error of calls behind the end of the answer, and behind the return of Serve.
+var ErrEnded = http2.ErrEnded
+
+// ErrServerClosed is the error of Serve behind Shutdown or Close.
+var ErrServerClosed = errors.New("h2: the server is closed")
+
+// A StreamError is why a stream has ended early.
+type StreamError struct {
+	ID     uint32
+	Code   ErrCode
+	Remote bool // it is the peer who has reset the stream
+}
+
+// Error returns the text.
+func (e *StreamError) Error() string {
+	by := "this side"
+	if e.Remote {
+		by = "the peer"
+	}
+	return fmt.Sprintf("h2: stream %d was reset by %s: %v", e.ID, by, e.Code)
+}
+
+// A ConnError is why a connection has ended.
+type ConnError struct {
+	Code ErrCode
+	Err  error // of the socket: io.EOF, net.ErrClosed, a timeout; or the rule that the peer broke
+}
+
+// Error returns the text.
+func (e *ConnError) Error() string {
+	if e.Err == nil {
+		return "h2: the connection has ended: " + e.Code.String()
+	}
+	return "h2: the connection has ended: " + e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *ConnError) Unwrap() error { return e.Err }

@@ -1,0 +1,268 @@
+package h2
+
+import (
+	"net"
+	"sync"
+
+	"github.com/percore/percore/pool"
+)
+
+// output is what waits to be sent, and who sends it. The frames themselves are in the core.
+//
+//	flushing  flushQueued  meaning                                    leaves by
+//	false     false        nothing waits, or a handler that is        flushSoon, flush, sendDirect
+//	                       queued will send it
+//	false     true         a worker will send                         its turn comes: flush
+//	true      any          a goroutine sends, without mu, until       nothing is left; an error
+//	                       nothing is left
+//
+// Bodies that the windows or the room don't let into the output wait in a ring, the senders. A sender's
+// goroutine waits until all of its body is in the output; the one that flushes moves the bytes there, a
+// frame of each sender in turn. So a WINDOW_UPDATE wakes no goroutine that would only have to wait again.
+type output struct {
+	// guarded by mu
+	lent        *[]byte // the memory of the core's output; nil while that is empty
+	flushing    bool
+	flushQueued bool
+	senders     *Stream // the next one to send; a ring by nextSender and lastSender
+}
+
+const (
+	lendBytes   = 4 << 10   // the output's memory at first
+	roomBytes   = 64 << 10  // with more in the output a handler waits for room
+	directBytes = 16 << 10  // a body as long is sent without being copied
+	directMost  = 256 << 10 // by one call
+)
+
+// lendLocked gives the core's output memory, if it is empty: before frames of an answer are made. (A
+// WINDOW_UPDATE or an acknowledgement, which seldom comes alone, is worth no buffer.)
+func (c *Conn) lendLocked() {
+	if c.output.lent == nil && len(c.core.Output()) == 0 {
+		c.output.lent = pool.GetBytes(lendBytes)
+		c.core.LendOutput(*c.output.lent)
+	}
+}
+
+// takeOutputLocked returns the output, and the memory to release when it is sent.
+func (c *Conn) takeOutputLocked() (p []byte, memory *[]byte) {
+	memory, c.output.lent = c.output.lent, nil
+	return c.core.TakeOutput(), memory
+}
+
+// dropOutputLocked is for a connection that sends nothing any more.
+func (c *Conn) dropOutputLocked() {
+	_, memory := c.takeOutputLocked()
+	releaseOutput(memory)
+}
+
+func releaseOutput(memory *[]byte) {
+	if memory != nil {
+		pool.PutBytes(memory)
+	}
+}
+
+// hasOutputLocked reports whether there is something to send.
+func (c *Conn) hasOutputLocked() bool {
+	return len(c.core.Output()) > 0 || c.output.senders != nil
+}
+
+// flushLocked sends the output, unless another goroutine is about it. mu is released meanwhile.
+func (c *Conn) flushLocked() {
+	if c.flushing || c.phase > hanging {
+		return
+	}
+	c.flushing = true
+	for c.phase <= hanging {
+		c.pumpLocked()
+		if len(c.core.Output()) == 0 {
+			c.sentLocked()
+			break
+		}
+		p, memory := c.takeOutputLocked()
+		c.mu.Unlock()
+		err := c.below.write(p, c.server.config.WriteTimeout)
+		releaseOutput(memory)
+		c.mu.Lock()
+		if err != nil {
+			c.failLocked(NoError, err)
+		}
+	}
+	c.flushing = false
+	if c.phase == closed {
+		c.dropOutputLocked()
+	}
+}
+
+// flushSoonLocked has a worker send the output, unless that is going to happen anyway. It doesn't block.
+func (c *Conn) flushSoonLocked() {
+	if c.flushing || c.flushQueued || c.phase > hanging || c.phase == serving && !c.hasOutputLocked() {
+		return
+	}
+	c.flushQueued = true
+	c.workers.Serve(item{c: c, kind: itemFlush})
+}
+
+// flushQueuedTurn is a worker's turn to send.
+func (c *Conn) flushQueuedTurn() {
+	c.mu.Lock()
+	c.flushQueued = false
+	c.flushLocked()
+	c.unlock()
+}
+
+// pumpLocked moves bodies of the senders into the output, a frame of each in turn, as far as windows and
+// room go.
+func (c *Conn) pumpLocked() {
+	var stuck *Stream // since this one nothing was moved
+	for c.senders != nil && c.senders != stuck && len(c.core.Output()) < roomBytes {
+		s := c.senders
+		c.lendLocked()
+		p := s.unsent[:min(len(s.unsent), directBytes)]
+		n, err := c.core.Data(&s.core, p, s.unsentEnd && len(p) == len(s.unsent))
+		s.unsent = s.unsent[n:]
+		switch {
+		case err != nil || len(s.unsent) == 0 && (!s.unsentEnd || s.core.WriteEnded()):
+			s.leaveSendersLocked()
+			s.wakeLocked()
+			stuck = nil
+		case n > 0:
+			c.senders, stuck = s.nextSender, nil
+		default:
+			if stuck == nil {
+				stuck = s
+			}
+			c.senders = s.nextSender
+		}
+	}
+}
+
+// joinSendersLocked puts s at the end of the ring.
+func (s *Stream) joinSendersLocked() {
+	c := s.conn
+	s.sends = true
+	first := c.senders
+	if first == nil {
+		c.senders, s.nextSender, s.lastSender = s, s, s
+		return
+	}
+	s.nextSender, s.lastSender = first, first.lastSender
+	first.lastSender.nextSender, first.lastSender = s, s
+}
+
+// leaveSendersLocked takes s out of the ring, if it is there.
+func (s *Stream) leaveSendersLocked() {
+	if !s.sends {
+		return
+	}
+	c := s.conn
+	s.sends = false
+	if c.senders == s {
+		c.senders = s.nextSender
+	}
+	if c.senders == s {
+		c.senders = nil
+	}
+	s.lastSender.nextSender, s.nextSender.lastSender = s.nextSender, s.lastSender
+	s.nextSender, s.lastSender = nil, nil
+}
+
+// sendBodyLocked sends p, with the end of the answer behind it if end is set. It waits for windows and
+// room, and releases mu meanwhile.
+func (s *Stream) sendBodyLocked(p []byte, end bool) error {
+	c := s.conn
+	for s.err == nil && c.senders == nil && len(p) >= directBytes && !c.flushing && c.core.Window(&s.core) >= directBytes {
+		n := s.sendDirectLocked(p[:min(len(p), directMost)], end && len(p) <= directMost)
+		if p = p[n:]; len(p) == 0 && (!end || s.core.WriteEnded()) {
+			return s.err
+		}
+		if n == 0 {
+			break
+		}
+	}
+	if err := s.sendErrorLocked(); err != nil {
+		return err
+	}
+	if c.senders == nil && len(p) <= roomBytes {
+		c.lendLocked()
+		n, err := c.core.Data(&s.core, p, end)
+		if p = p[n:]; err != nil || len(p) == 0 {
+			return err
+		}
+	}
+	s.unsent, s.unsentEnd = p, end
+	err := s.awaitSentLocked()
+	s.unsent, s.unsentEnd = nil, false
+	return err
+}
+
+// awaitSentLocked joins the senders, and waits until s is through with them.
+func (s *Stream) awaitSentLocked() error {
+	c := s.conn
+	s.joinSendersLocked()
+	if c.flushLocked(); s.sends {
+		figures.stalls.Add(1)
+	}
+	for s.sends {
+		s.waitLocked()
+	}
+	if s.err != nil {
+		return s.err
+	}
+	return nil
+}
+
+// awaitRoomLocked waits until the output is not too long.
+func (s *Stream) awaitRoomLocked() error {
+	c := s.conn
+	if len(c.core.Output()) < roomBytes || s.err != nil {
+		return s.sendErrorLocked()
+	}
+	if err := s.awaitSentLocked(); err != nil {
+		return err
+	}
+	return s.sendErrorLocked()
+}
+
+// direct is the memory of a call that sends without copying.
+type direct struct {
+	heads [directMost/directBytes + 1][16]byte
+	v     [2*(directMost/directBytes+1) + 1][]byte
+	bufs  net.Buffers
+}
+
+var directs = sync.Pool{New: func() any { return new(direct) }}
+
+// sendDirectLocked sends the output and as much of p as the windows allow by one call. mu is released
+// meanwhile. It returns how much of p that was.
+func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
+	c := s.conn
+	d := directs.Get().(*direct)
+	out, memory := c.takeOutputLocked()
+	d.bufs = append(d.v[:0], out)
+	for i := 0; i < len(d.heads) && n < len(p); i++ {
+		c.lendLocked() // the end of a stream gives credit back
+		head, m, err := c.core.DataHeader(d.heads[i][:0], &s.core, len(p)-n, end)
+		if m == 0 || err != nil {
+			break
+		}
+		d.bufs = append(d.bufs, head, p[n:n+m])
+		n += m
+	}
+	c.flushing = true
+	c.mu.Unlock()
+	err := c.below.writeBuffers(&d.bufs, c.server.config.WriteTimeout)
+	releaseOutput(memory)
+	clear(d.v[:])
+	d.bufs = nil
+	directs.Put(d)
+	c.mu.Lock()
+	c.flushing = false
+	if err != nil {
+		c.failLocked(NoError, err)
+	}
+	if c.phase == closed {
+		c.dropOutputLocked()
+	}
+	c.flushSoonLocked() // what has come meanwhile
+	return n
+}

@@ -1,0 +1,292 @@
+package h2
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/workers"
+)
+
+// A Server serves connections, from any number of listeners, with one handler. Make it with New. All
+// methods are safe for concurrent use.
+type Server struct {
+	// immutable
+	handler Handler
+	states  ConnHandler // handler, if it is one
+	config  Config
+	limits  *http2.Config
+	workers []workers.Pool[item]
+	soonest time.Duration // what comes first of a quiet connection
+
+	turn atomic.Uint32 // the set of workers of the next connection
+	done chan struct{} // closed when the server is closed and has no connection any more
+
+	mu struct {
+		sync.Mutex
+		listeners map[*net.Listener]struct{}
+		first     *Conn // of all connections
+		conns     int
+		shaking   map[net.Conn]struct{} // whose handshake is under way
+		closed    bool
+		ended     bool // done is closed
+	}
+}
+
+// New makes a server. It panics if h is nil.
+func New(h Handler, config Config) *Server {
+	if h == nil {
+		panic("h2: New was called with a nil Handler")
+	}
+	s := &Server{handler: h, config: config.withDefaults(), done: make(chan struct{})}
+	s.limits = s.config.core()
+	s.config.Streams = int(s.limits.Streams)
+	s.states, _ = h.(ConnHandler)
+	s.soonest = restTime
+	if d := s.config.IdleTimeout; d > 0 {
+		s.soonest = min(d, restTime)
+	}
+	if config.TLS != nil {
+		s.config.TLS = withH2(config.TLS)
+	}
+	s.workers = make([]workers.Pool[item], (runtime.GOMAXPROCS(0)+procsPerWorkers-1)/procsPerWorkers)
+	for i := range s.workers {
+		s.workers[i].Work = item.work
+		s.workers[i].Look = item.look
+	}
+	s.mu.listeners = make(map[*net.Listener]struct{})
+	s.mu.shaking = make(map[net.Conn]struct{})
+	return s
+}
+
+// procsPerWorkers is how many processors one set of workers keeps busy: see httpadapter.
+const procsPerWorkers = 4
+
+// withH2 returns config with "h2" among its protocols.
+func withH2(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	if !slices.Contains(config.NextProtos, "h2") {
+		config.NextProtos = append([]string{"h2"}, config.NextProtos...)
+	}
+	return config
+}
+
+// Serve accepts connections of l and serves them, until l fails or the server is closed. It closes l, and
+// always returns an error: Accept's, or [ErrServerClosed]. Connections that are open then go on.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	if !s.addListener(&l) {
+		return ErrServerClosed
+	}
+	defer s.removeListener(&l)
+	var delay time.Duration
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			var ne interface{ Temporary() bool }
+			if s.isClosed() {
+				return ErrServerClosed
+			}
+			if !errors.As(err, &ne) || !ne.Temporary() {
+				return err
+			}
+			delay = min(max(2*delay, acceptDelayMin), acceptDelayMax)
+			s.config.Log.Error("h2: Accept failed", "error", err, "retry", delay)
+			time.Sleep(delay)
+			continue
+		}
+		delay = 0
+		if s.config.TLS != nil {
+			go s.shakeHands(nc)
+		} else if _, err := s.Attach(nc, nil, nil); err != nil {
+			nc.Close()
+		}
+	}
+}
+
+// The pauses after an Accept that failed, as net/http has them.
+const (
+	acceptDelayMin = 5 * time.Millisecond
+	acceptDelayMax = time.Second
+)
+
+// shakeHands makes the handshake of TLS, and attaches the connection.
+func (s *Server) shakeHands(nc net.Conn) {
+	tc := tls.Server(nc, s.config.TLS)
+	if !s.beginHandshake(nc) {
+		nc.Close()
+		return
+	}
+	_ = nc.SetDeadline(time.Now().Add(s.config.BeginTimeout))
+	err := tc.Handshake()
+	s.endHandshake(nc)
+	if err == nil && tc.ConnectionState().NegotiatedProtocol == "h2" {
+		_ = nc.SetDeadline(time.Time{})
+		if _, err = s.Attach(tc, nil, nil); err == nil {
+			return
+		}
+	}
+	figures.refused.Add(1)
+	nc.Close()
+}
+
+func (s *Server) beginHandshake(nc net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return false
+	}
+	s.mu.shaking[nc] = struct{}{}
+	return true
+}
+
+func (s *Server) endHandshake(nc net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.shaking, nc)
+}
+
+// Attach gives the server a connection, and bytes that were read from it before, the client's preface as a
+// rule. It serves HTTP/2 whatever was read. nc is a *percore.Conn, or a *tls.Conn above one, after the
+// handshake, or any other connection, which is read from by a goroutine. It is the server's from then on.
+// user is what the Conn's User returns.
+func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
+	c := &Conn{
+		server: s, below: newBelow(nc), user: user, core: http2.NewConn(s.limits),
+		workers: &s.workers[int(s.turn.Add(1))%len(s.workers)],
+	}
+	if !s.add(c) {
+		return nil, ErrServerClosed
+	}
+	figures.conns.Add(1)
+	c.start(unread)
+	return c, nil
+}
+
+func (s *Server) add(c *Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return false
+	}
+	s.mu.conns++
+	c.next = s.mu.first
+	if c.next != nil {
+		c.next.prev = c
+	}
+	s.mu.first = c
+	return true
+}
+
+// forget is for a connection that has ended.
+func (s *Server) forget(c *Conn) {
+	figures.conns.Add(-1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		s.mu.first = c.next
+	}
+	c.prev, c.next = nil, nil
+	s.mu.conns--
+	s.endIfDoneLocked()
+}
+
+// endIfDoneLocked ends the workers when no connection is left.
+func (s *Server) endIfDoneLocked() {
+	if !s.mu.closed || s.mu.conns > 0 || s.mu.ended {
+		return
+	}
+	s.mu.ended = true
+	for i := range s.workers {
+		s.workers[i].Close()
+	}
+	close(s.done)
+}
+
+// conns returns all connections.
+func (s *Server) conns() (all []*Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := s.mu.first; c != nil; c = c.next {
+		all = append(all, c)
+	}
+	return all
+}
+
+func (s *Server) addListener(l *net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return false
+	}
+	s.mu.listeners[l] = struct{}{}
+	return true
+}
+
+func (s *Server) removeListener(l *net.Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.listeners, l)
+}
+
+func (s *Server) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.closed
+}
+
+// close closes the listeners, and the connections whose handshake is under way.
+func (s *Server) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.closed = true
+	for l := range s.mu.listeners {
+		_ = (*l).Close()
+	}
+	for nc := range s.mu.shaking {
+		_ = nc.Close()
+	}
+	s.endIfDoneLocked()
+}
+
+// Shutdown closes the listeners and drains all connections: see [Conn.Drain]. It returns when the last one
+// has ended, or ctx is done, with ctx's error. A handler must not wait for it.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.close()
+	for _, c := range s.conns() {
+		c.Drain()
+	}
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close closes the listeners and all connections at once. It does not wait for handlers.
+func (s *Server) Close() error {
+	s.close()
+	for _, c := range s.conns() {
+		_ = c.Close()
+	}
+	return nil
+}
+
+// logPanic logs a handler's panic.
+func (s *Server) logPanic(c *Conn, reason any) {
+	s.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
+}

@@ -1,0 +1,419 @@
+package h2
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/internal/http2"
+)
+
+// A Request is the header of a request.
+type Request struct {
+	Method, Scheme, Authority, Path string
+	Protocol                        string // of extended CONNECT (RFC 8441)
+
+	// ContentLength is the length of the body as far as the client has declared it; -1 without. A body
+	// of another length is an error of Read.
+	ContentLength int64
+
+	// Problem is why a server of HTTP refuses the request; Nothing for nearly all. A HandlerFunc is not
+	// called for others.
+	Problem Problem
+
+	// Fields are all fields besides those above, in the order in which they came.
+	Fields []Field
+
+	// End says that there is neither a body nor trailers.
+	End bool
+}
+
+// A Stream is a request and its answer. The zero value is what [StreamHandler.Stream] returns; it must not
+// be copied. All methods are safe for concurrent use, but two at once of Read, or of those that send, wait
+// for each other.
+type Stream struct {
+	// immutable, from Accept's return on
+	conn    *Conn
+	handler StreamHandler
+
+	reading sync.Mutex // held for a whole Read; before conn.mu
+	sending sync.Mutex // held for a whole Send; before conn.mu
+
+	// guarded by conn.mu
+	core     http2.Stream
+	cond     *sync.Cond // made by the first wait
+	body     body
+	trailers []Field
+	err      error // why the stream has ended early
+	readErr  error // of Read, once the body is used up: io.EOF, or that it is short or late
+	timers   *streamTimers
+	nextCall *Stream // see calls
+	unsent   []byte  // of a body that waits
+	nextSender,
+	lastSender *Stream
+
+	unsentEnd bool
+	sends     bool // it is one of the senders
+	begun     bool // Serve was called
+	served    bool // Serve has returned, or is not called
+	cancelled bool // Cancelled was called, or is about to be
+}
+
+// ID returns the number of the stream.
+func (s *Stream) ID() uint32 { return s.core.ID() }
+
+// Conn returns the connection.
+func (s *Stream) Conn() *Conn { return s.conn }
+
+// Err returns why the stream has ended early, a [*StreamError] or a [*ConnError], or nil. An answer
+// that is complete is no early end.
+func (s *Stream) Err() error {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.err
+}
+
+// A Message is a part of an answer, or all of it. Its parts are sent in this order: header, body,
+// trailers.
+type Message struct {
+	// Status and Fields are a header, if Status is not 0. One below 200 is an interim answer.
+	Status int
+	Fields []Field
+
+	Body []byte
+
+	// Trailers, if not nil, are sent behind the body, and end the answer.
+	Trailers []Field
+
+	// End ends the answer.
+	End bool
+
+	// Hold lets the bytes wait for the next Send without it, Flush, or the return of Serve. It suits the
+	// last Send of a handler that is about to return.
+	Hold bool
+}
+
+// Send sends a part of the answer. It waits for the client's windows, as far as there is a body. The parts
+// must come in the order of HTTP: interim answers, a header, bodies, and trailers or an end; Send doesn't
+// check that. The names of fields must be in lower case. With a field that is not valid ([Field.Valid]),
+// or a pseudo-header field, Send fails and sends nothing.
+//
+// If Send fails otherwise a part of the message may have been sent: reset the stream.
+func (s *Stream) Send(m Message) error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	err := s.sendLocked(&m)
+	if !m.Hold {
+		c.flushSoonLocked()
+	}
+	return err
+}
+
+// check returns an error if a field must not be sent.
+func (m *Message) check() error {
+	if m.Status != 0 && (m.Status < 100 || m.Status > 999) {
+		return fmt.Errorf("h2: %d is no status", m.Status)
+	}
+	for _, fields := range [][]Field{m.Fields, m.Trailers} {
+		for i := range fields {
+			if f := &fields[i]; !f.Valid() || f.Name.Class().IsPseudo() {
+				return fmt.Errorf("h2: the field %q must not be sent: its name or value is not valid", f.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Stream) sendLocked(m *Message) error {
+	c := s.conn
+	if err := s.awaitRoomLocked(); err != nil {
+		return err
+	}
+	c.lendLocked()
+	last := m.End && m.Trailers == nil // END_STREAM goes with the header or the body
+	if m.Status != 0 {
+		bare := last && len(m.Body) == 0
+		if err := c.core.Headers(&s.core, m.Status, m.Fields, bare); err != nil || bare {
+			return err
+		}
+	}
+	if len(m.Body) > 0 || last {
+		if err := s.sendBodyLocked(m.Body, last); err != nil {
+			return err
+		}
+	}
+	if m.Trailers != nil {
+		if err := s.sendErrorLocked(); err != nil {
+			return err
+		}
+		c.lendLocked()
+		return c.core.Trailers(&s.core, m.Trailers)
+	}
+	return nil
+}
+
+// sendErrorLocked returns why nothing can be sent, or nil.
+func (s *Stream) sendErrorLocked() error {
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.served, s.core.WriteEnded():
+		return ErrEnded
+	}
+	return nil
+}
+
+// Write sends p as a part of the body.
+func (s *Stream) Write(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	if err := s.awaitRoomLocked(); err != nil {
+		return 0, err
+	}
+	err = s.sendBodyLocked(p, false)
+	c.flushSoonLocked()
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush sends everything that waits on the connection, unless another goroutine is sending already,
+// which sends this as well.
+func (s *Stream) Flush() error {
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	if s.err == nil {
+		c.flushLocked()
+	}
+	return s.err
+}
+
+// Reset ends the stream, unless it has ended. The client is told the code. NoError suits an answer that is
+// complete, when the rest of the request is not wanted.
+func (s *Stream) Reset(code ErrCode) {
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	s.resetLocked(code)
+	c.flushSoonLocked()
+}
+
+func (s *Stream) resetLocked(code ErrCode) {
+	c := s.conn
+	if s.err != nil || s.served || c.phase != serving {
+		return
+	}
+	c.lendLocked()
+	if c.core.Reset(&s.core, code) {
+		s.endLocked(&StreamError{ID: s.core.ID(), Code: code})
+	}
+}
+
+// endLocked ends the stream early.
+func (s *Stream) endLocked(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+	s.dropBodyLocked()
+	s.leaveSendersLocked()
+	s.wakeLocked()
+	if !s.served && !s.cancelled {
+		s.cancelled = true
+		s.nextCall, s.conn.calls.cancelled = s.conn.calls.cancelled, s
+	}
+}
+
+// Read reads bytes of the request's body, for which it waits. It returns io.EOF behind the last, and then
+// the trailers are there.
+func (s *Stream) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	for s.body.isEmpty() && s.readErrorLocked() == nil {
+		s.waitLocked()
+	}
+	if s.body.isEmpty() {
+		return 0, s.readErrorLocked()
+	}
+	n = s.body.take(p)
+	if c.phase == serving {
+		c.core.Consumed(&s.core, n)
+		c.flushSoonLocked() // the client may wait for the window
+	}
+	return n, nil
+}
+
+// readErrorLocked returns why there are no more bytes to read, or nil.
+func (s *Stream) readErrorLocked() error {
+	switch {
+	case s.readErr != nil:
+		return s.readErr
+	case s.err != nil:
+		return s.err
+	case s.served:
+		return ErrEnded
+	}
+	return nil
+}
+
+// Trailers returns the trailers of the request, once Read has returned io.EOF.
+func (s *Stream) Trailers() []Field {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.trailers
+}
+
+// CloseRead drops the rest of the body: Read fails, and the client gets credit of the connection for
+// what it sends there, but none of the stream.
+func (s *Stream) CloseRead() {
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	if s.readErr == nil {
+		s.readErr = ErrEnded
+	}
+	s.wakeLocked()
+	n := s.dropBodyLocked()
+	if c.phase == serving && n > 0 {
+		c.core.Discarded(&s.core, n)
+		c.flushSoonLocked()
+	}
+}
+
+// waitLocked waits for wakeLocked. It may return for nothing.
+func (s *Stream) waitLocked() {
+	c := s.conn
+	if c.calls.any() {
+		c.unlock()
+		c.mu.Lock()
+		return
+	}
+	if s.cond == nil {
+		s.cond = sync.NewCond(&c.mu)
+	}
+	s.cond.Wait()
+}
+
+// wakeLocked has those that wait look again.
+func (s *Stream) wakeLocked() {
+	if s.cond != nil {
+		s.cond.Broadcast()
+	}
+}
+
+// streamTimers are the deadlines of a stream.
+type streamTimers struct{ read, write stopper }
+
+// A stopper is a timer.
+type stopper interface{ Stop() bool }
+
+func (t *streamTimers) stop() {
+	for _, timer := range []stopper{t.read, t.write} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+// SetReadDeadline sets the time at which Read fails with os.ErrDeadlineExceeded, for good, once the bytes
+// that have come are read. The zero time takes a deadline away.
+func (s *Stream) SetReadDeadline(t time.Time) error {
+	return s.setDeadline(t, func(timers *streamTimers) *stopper { return &timers.read }, (*Stream).readTimeoutLocked)
+}
+
+// SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer is
+// complete by then. The zero time takes a deadline away.
+func (s *Stream) SetWriteDeadline(t time.Time) error {
+	return s.setDeadline(t, func(timers *streamTimers) *stopper { return &timers.write }, (*Stream).writeTimeoutLocked)
+}
+
+// setDeadline has passed called, with conn.mu held, at t.
+func (s *Stream) setDeadline(t time.Time, which func(*streamTimers) *stopper, passed func(*Stream)) error {
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.served:
+		return ErrEnded
+	}
+	if s.timers == nil {
+		if t.IsZero() {
+			return nil
+		}
+		s.timers = new(streamTimers)
+	}
+	timer := which(s.timers)
+	if *timer != nil {
+		(*timer).Stop()
+		*timer = nil
+	}
+	if t.IsZero() {
+		return nil
+	}
+	d := time.Until(t)
+	if d <= 0 {
+		passed(s)
+		return nil
+	}
+	var set stopper
+	set = c.afterFunc(d, func() {
+		c.mu.Lock()
+		defer c.unlock()
+		if *timer == set && !s.served { // else another was set meanwhile
+			passed(s)
+		}
+	})
+	*timer = set
+	return nil
+}
+
+// afterFunc calls f once d has passed. f must not block.
+func (c *Conn) afterFunc(d time.Duration, f func()) stopper {
+	if c.below.pc != nil {
+		if l := c.below.pc.Loop(); l != nil {
+			return l.AfterFunc(d, f)
+		}
+	}
+	return time.AfterFunc(d, f)
+}
+
+func (s *Stream) readTimeoutLocked() {
+	if s.readErr == nil {
+		s.readErr = errDeadline
+		s.wakeLocked()
+	}
+}
+
+func (s *Stream) writeTimeoutLocked() {
+	if !s.core.WriteEnded() {
+		s.resetLocked(InternalError)
+		s.conn.flushSoonLocked()
+	}
+}
+
+var (
+	_ io.Reader = (*Stream)(nil)
+	_ io.Writer = (*Stream)(nil)
+)

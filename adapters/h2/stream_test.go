@@ -1,0 +1,341 @@
+package h2
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestInterleaved: long bodies of several streams take turns, frame by frame, and a short one between
+// them isn't held up by their windows.
+func TestInterleaved(t *testing.T) {
+	const size = 300 << 10
+	body := bytes.Repeat([]byte("x"), size)
+	f := serve(t, HandlerFunc(func(s *Stream, r *Request) {
+		m := Message{Status: 200, Body: body, End: true}
+		if r.Path == "/short" {
+			m.Body = []byte("short")
+		}
+		if err := s.Send(m); err != nil {
+			t.Errorf("%s: %v", r.Path, err)
+		}
+	}), Config{})
+	p := f.peer(4, 1<<20)
+	p.request(1, true).request(3, true).request(5, true).flush()
+	got := map[uint32]int{}
+	read := func() {
+		var id uint32
+		var text string
+		frame := p.next()
+		if _, err := fmt.Sscanf(frame, "data %d %q", &id, &text); err == nil {
+			got[id] += len(text)
+		}
+	}
+	for got[1]+got[3]+got[5] < 65535 { // the connection's window
+		read()
+	}
+	p.headers(7, true, ":method", "GET", ":scheme", "http", ":path", "/short", ":authority", "x")
+	p.window(0, 10*16384).flush()
+	before := [3]int{got[1], got[3], got[5]}
+	for got[1]+got[3]+got[5]+got[7] < 65535+10*16384 {
+		read()
+	}
+	for i, id := range []uint32{1, 3, 5} {
+		if n := got[id] - before[i]; got[id] < size && n < 3*16384-5 {
+			t.Errorf("stream %d: got %d bytes of ten frames for four streams", id, n)
+		}
+	}
+	if got[7] != 5 {
+		t.Errorf("got %d bytes of the short answer, want 5", got[7])
+	}
+	p.window(0, 1<<20).flush()
+	for got[1]+got[3]+got[5] < 3*size {
+		read()
+	}
+}
+
+// TestMemoryOfWrite: Send keeps nothing of what it was given.
+func TestMemoryOfWrite(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		f := start(HandlerFunc(func(s *Stream, r *Request) {
+			buf := make([]byte, 100<<10)
+			_ = s.Send(Message{Status: 200})
+			for i := range 10 {
+				part := buf[:[]int{1, 5000, 16384, 40000, 100 << 10}[i%5]]
+				for j := range part {
+					part[j] = byte('a' + i)
+				}
+				if _, err := s.Write(part); err != nil {
+					t.Errorf("Write: %v", err)
+				}
+				clear(part)
+			}
+			_ = s.Send(Message{End: true})
+		}), Config{})
+		resp, err := f.client().Get(f.url("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		got, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			n := []int{1, 5000, 16384, 40000, 100 << 10}[i%5]
+			if want := bytes.Repeat([]byte{byte('a' + i)}, n); len(got) < n || !bytes.Equal(got[:n], want) {
+				t.Fatalf("write %d: got other bytes", i)
+			}
+			got = got[n:]
+		}
+	})
+}
+
+// TestDeadlines: a read deadline ends reads, a write deadline the stream.
+func TestDeadlines(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		errs := make(chan error, 10)
+		f := start(HandlerFunc(func(s *Stream, r *Request) {
+			_ = s.Send(Message{Status: 200})
+			switch s.ID() {
+			case 1:
+				errs <- s.SetReadDeadline(time.Now().Add(time.Hour))
+				errs <- s.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+				_, err := io.ReadAll(s)
+				errs <- err
+			case 3:
+				errs <- s.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+				errs <- s.SetReadDeadline(time.Now().Add(-time.Second))
+				errs <- s.Send(Message{Body: make([]byte, 100), End: true})
+			}
+		}), Config{})
+		p := f.peer(4, 10)
+		p.request(1, false).data(1, "abc", false).flush().want("headers 1 :status=200", "reset 1 INTERNAL_ERROR")
+		for i := range 2 {
+			if err := testnet.Receive(t, "a result", errs); err != nil {
+				t.Errorf("SetReadDeadline %d: %v", i, err)
+			}
+		}
+		if err := testnet.Receive(t, "the result of Read", errs); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Read: got %v, want a deadline's error", err)
+		}
+		p.request(3, false).flush().want("headers 3 :status=200", `data 3 "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"`, "reset 3 INTERNAL_ERROR")
+		for range 2 {
+			if err := testnet.Receive(t, "a result", errs); err != nil {
+				t.Errorf("setting a deadline: %v", err)
+			}
+		}
+		var reset *StreamError
+		if err := testnet.Receive(t, "the result of Send", errs); !errors.As(err, &reset) || reset.Remote {
+			t.Errorf("Send: got %v, want our reset", err)
+		}
+	})
+}
+
+// TestEndOfHandler: a handler that panics or ends its goroutine ends its stream, and no other.
+func TestEndOfHandler(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		var log testnet.Log
+		f := start(HandlerFunc(func(s *Stream, r *Request) {
+			switch s.ID() {
+			case 1:
+				panic("of the handler")
+			case 3:
+				runtime.Goexit()
+			case 5:
+				_ = s.Send(Message{Status: 200, End: true})
+				panic("behind the answer")
+			case 7:
+				hello(s, r)
+				if _, err := s.Write([]byte("x")); err != ErrEnded {
+					t.Errorf("Write behind the end: got %v, want %v", err, ErrEnded)
+				}
+			}
+		}), Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		p := f.peer()
+		p.request(1, true).flush().want("reset 1 INTERNAL_ERROR")
+		p.request(3, true).flush().want("reset 3 INTERNAL_ERROR")
+		p.request(5, false).flush().want("headers 5 :status=200 end", "reset 5 INTERNAL_ERROR")
+		p.request(7, false).flush().want("headers 7 :status=200 content-type=text/plain", `data 7 "Hello, World!" end`, "reset 7 NO_ERROR")
+		if !log.Has("of the handler") || !log.Has("behind the answer") || log.Has("goexit") {
+			t.Errorf("got the log %q", log.String())
+		}
+	})
+}
+
+// TestFieldsAreChecked: a header that another server could misread is not sent.
+func TestFieldsAreChecked(t *testing.T) {
+	f := serve(t, HandlerFunc(func(s *Stream, r *Request) {
+		for _, m := range []Message{
+			{Status: 200, Fields: []Field{MakeField("a", "b\r\nc: d")}},
+			{Status: 200, Fields: []Field{MakeField("A", "b")}},
+			{Status: 200, Fields: []Field{MakeField(":path", "/")}},
+			{Status: 200, Trailers: []Field{MakeField("a b", "c")}},
+			{Status: 99},
+			{Status: 1000},
+		} {
+			if err := s.Send(m); err == nil {
+				t.Errorf("%+v was sent", m)
+			}
+		}
+		hello(s, r)
+	}), Config{})
+	f.peer().request(1, true).flush().want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+}
+
+// TestHandlersWait: no more handlers run than streams may be open, though clients reset theirs.
+func TestHandlersWait(t *testing.T) {
+	begun, goOn := make(chan uint32, 10), make(chan bool)
+	f := serve(t, HandlerFunc(func(s *Stream, r *Request) {
+		begun <- s.ID()
+		<-goOn
+		hello(s, r)
+	}), Config{Streams: 2})
+	p := f.peer()
+	p.request(1, true).request(3, true).flush()
+	seen := map[uint32]bool{testnet.Receive(t, "a handler", begun): true, testnet.Receive(t, "a handler", begun): true}
+	p.reset(1, Cancel).reset(3, Cancel).request(5, true).request(7, true).reset(5, Cancel)
+	p.frame(typePing, 0, 0, make([]byte, 8)).flush().want("pong 0000000000000000")
+	select {
+	case id := <-begun:
+		t.Errorf("the handler of stream %d runs beside those of %v", id, seen)
+	default:
+	}
+	close(goOn)
+	if id := testnet.Receive(t, "the next handler", begun); id != 7 {
+		t.Errorf("the handler of stream %d runs, want that of 7: 5 was reset", id)
+	}
+	p.want("headers 7 :status=200 content-type=text/plain", `data 7 "Hello, World!" end`)
+}
+
+// TestFloods: a client that exceeds a limit gets GOAWAY, and the connection ends.
+func TestFloods(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		f := start(HandlerFunc(hello), Config{})
+		for name, send := range map[string]func(p *peer, id uint32){
+			"rapid reset": func(p *peer, id uint32) { p.request(id, true).reset(id, Cancel) },
+			"PING":        func(p *peer, id uint32) { p.frame(typePing, 0, 0, make([]byte, 8)) },
+			"SETTINGS":    func(p *peer, id uint32) { p.frame(typeSettings, 0, 0, nil) },
+			"empty DATA":  func(p *peer, id uint32) { p.data(1, "", false) },
+		} {
+			p := f.peer()
+			p.request(1, false)
+			go func() {
+				out := p.out
+				for id := uint32(3); id < 20000; id += 2 {
+					q := peer{t: t, enc: p.enc}
+					send(&q, id)
+					out = append(out, q.out...)
+				}
+				_, _ = p.c.Write(out)
+			}()
+			last := ""
+			for frame := p.next(); frame != "end" && !strings.HasPrefix(frame, "error"); frame = p.next() {
+				last = frame
+			}
+			if !strings.HasPrefix(last, "goaway") || !strings.HasSuffix(last, EnhanceYourCalm.String()) {
+				t.Errorf("%s: got %q last, want GOAWAY", name, last)
+			}
+		}
+	})
+}
+
+// TestNotReading: a client that makes the server send, and doesn't read, is bounded by
+// WriteTimeout, and holds up no other connection.
+func TestNotReading(t *testing.T) {
+	ended := make(chan error, 1)
+	f := serve(t, HandlerFunc(func(s *Stream, r *Request) {
+		if r.Path != "/" {
+			hello(s, r)
+			return
+		}
+		err := s.Send(Message{Status: 200})
+		for err == nil {
+			_, err = s.Write(make([]byte, 64<<10))
+		}
+		ended <- err
+	}), Config{WriteTimeout: 50 * time.Millisecond})
+	p := f.peer(4, 1<<31-1)
+	p.window(0, 1<<31-65536).request(1, true).flush()
+	other := f.peer()
+	other.headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/other", ":authority", "x").flush()
+	other.want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+	var end *ConnError
+	if err := testnet.Receive(t, "the end of Write", ended); !errors.As(err, &end) || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the end of the connection by a timeout", err)
+	}
+}
+
+// TestTimeouts: a connection ends that says nothing, or nothing any more.
+func TestTimeouts(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		f := start(HandlerFunc(hello), Config{BeginTimeout: 50 * time.Millisecond, IdleTimeout: 20 * time.Millisecond})
+		silent := f.dial()
+		if _, err := io.Copy(io.Discard, silent); err != nil && !strings.Contains(err.Error(), "reset") && err != io.ErrUnexpectedEOF && err != io.EOF {
+			t.Errorf("a client that says nothing: got %v, want the end", err)
+		}
+		f.peer().request(1, true).flush().want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`,
+			"goaway 1 NO_ERROR", "end")
+	})
+	f := serve(t, HandlerFunc(hello), Config{PingAfter: 10 * time.Millisecond, PingTimeout: 20 * time.Millisecond})
+	p := f.peer().flush()
+	var b [1 << 10]byte
+	n, err := io.ReadFull(p.c, b[:]) // without an answer to PING
+	if err != io.ErrUnexpectedEOF || !bytes.Contains(b[:n], pingData[:]) {
+		t.Errorf("a client that doesn't answer: got %d bytes, %v, want a PING and the end", n, err)
+	}
+}
+
+// states writes down the states of connections.
+type states struct {
+	HandlerFunc
+	mu  sync.Mutex
+	got []ConnState
+	end chan bool
+}
+
+func (s *states) ConnState(c *Conn, state ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, state)
+	if state == Closed {
+		close(s.end)
+	}
+}
+
+// TestConnState: the states come in order, Active before the handler.
+func TestConnState(t *testing.T) {
+	s := &states{end: make(chan bool)}
+	s.HandlerFunc = func(st *Stream, r *Request) {
+		s.mu.Lock()
+		if n := len(s.got); n == 0 || s.got[n-1] != Active {
+			t.Errorf("the handler runs in the states %v", s.got)
+		}
+		s.mu.Unlock()
+		hello(st, r)
+	}
+	f := serve(t, s, Config{})
+	p := f.peer()
+	for id := uint32(1); id < 100; id += 2 {
+		p.request(id, true).flush().want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
+	}
+	p.c.Close()
+	testnet.Receive(t, "the end", s.end)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, state := range s.got {
+		if want := []ConnState{Active, Idle}[i%2]; state != want && i < len(s.got)-1 {
+			t.Fatalf("got the states %v", s.got)
+		}
+	}
+}

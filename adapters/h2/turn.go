@@ -1,0 +1,424 @@
+package h2
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/loop"
+)
+
+// item is a piece of work for a worker.
+type item struct {
+	c    *Conn
+	s    *Stream // of itemStream
+	kind itemKind
+}
+
+type itemKind uint8
+
+const (
+	itemTurn   itemKind = iota // read what is there
+	itemStream                 // call a handler
+	itemFlush                  // send the output
+)
+
+func (it item) work() {
+	switch it.kind {
+	case itemTurn:
+		it.c.turn()
+	case itemStream:
+		it.s.run()
+	case itemFlush:
+		it.c.flushQueuedTurn()
+	}
+}
+
+// look visits the loop of the connection, for a worker that has nothing else to do.
+func (it item) look() {
+	if pc := it.c.below.pc; pc != nil {
+		if l := pc.Loop(); l != nil {
+			l.Visit()
+		}
+	}
+}
+
+// turn is the memory that a worker needs for a connection's turn.
+type turn struct {
+	buf     [turnBytes]byte
+	frame   http2.Frame
+	event   http2.Event
+	request Request
+	batch   []*Stream // that were opened, and are to be served
+}
+
+const (
+	turnBytes     = 32 << 10
+	turnBytesMost = 256 << 10 // that are read before other connections have their turn
+	discardMost   = 1 << 20   // that are read of a connection that lingers
+)
+
+var turns = sync.Pool{New: func() any { return new(turn) }}
+
+func (t *turn) release() {
+	clear(t.batch)
+	t.batch = t.batch[:0]
+	t.event, t.request = http2.Event{}, Request{}
+	turns.Put(t)
+}
+
+// waker is a Conn as the engine's handler.
+type waker Conn
+
+// OnReadable is called when there is something to read, when the alarm's time has come, and when the
+// connection was closed.
+func (w *waker) OnReadable(error) { (*Conn)(w).awaken() }
+
+// OffLoop allows a worker that visits a loop to call OnReadable.
+func (w *waker) OffLoop() {}
+
+// awaken has a worker take the connection's turn.
+func (c *Conn) awaken() { c.workers.Serve(item{c: c}) }
+
+// arm lets the connection wait. The caller gives the reader's part away.
+func (c *Conn) arm() {
+	if err := c.below.pc.NotifyReadable((*waker)(c)); err != nil && !errors.Is(err, loop.ErrArmed) {
+		c.awaken() // closed, or the alarm's time has come
+	}
+}
+
+// outcome is how a turn ends.
+type outcome uint8
+
+const (
+	waits outcome = iota // nothing is left to read: the engine tells of more
+	again                // there may be more
+	over                 // the connection is closed
+)
+
+// turn is a worker's turn with a connection on a loop. All that is there is read and applied, so that
+// bodies are there, as far as they have come, before their handlers begin. Then the connection waits, and
+// only then handlers are called: a client may write without reading, and a handler wait for what it
+// writes.
+func (c *Conn) turn() {
+	t := turns.Get().(*turn)
+	end := c.read(t)
+	batch := t.batch
+	var first *Stream
+	if len(batch) > 0 {
+		first = batch[0]
+		for _, s := range batch[1:] {
+			c.workers.Serve(item{c: c, s: s, kind: itemStream})
+		}
+	}
+	t.release()
+	switch end {
+	case waits:
+		c.arm()
+	case again:
+		c.awaken()
+	}
+	c.mu.Lock()
+	if first == nil {
+		c.flushLocked()
+	} else if c.hasOutputLocked() {
+		c.flushSoonLocked() // the handler may block
+	}
+	c.unlock()
+	if first != nil {
+		first.run()
+	}
+}
+
+// read reads what is there, and applies it.
+func (c *Conn) read(t *turn) outcome {
+	if p := c.unread; p != nil {
+		c.unread = nil
+		c.receive(t, p)
+	}
+	for n := 0; n < turnBytesMost; {
+		m, dry, err := c.below.tryRead(t.buf[:])
+		n += m
+		if m > 0 {
+			c.receive(t, t.buf[:m])
+		}
+		switch {
+		case isTimeout(err):
+			c.alarm()
+		case err != nil:
+			c.gone(err)
+			return over
+		case dry:
+			return waits
+		}
+		if !c.isServing() {
+			return c.discard(t)
+		}
+	}
+	return again
+}
+
+// readLoop reads from a connection that no loop watches.
+func (c *Conn) readLoop(unread []byte) {
+	t := turns.Get().(*turn)
+	c.receive(t, unread)
+	for {
+		c.queueBatch(t)
+		n, err := c.below.nc.Read(t.buf[:])
+		if n > 0 {
+			c.receive(t, t.buf[:n])
+		}
+		switch {
+		case err == nil:
+		case isTimeout(err):
+			c.alarm()
+		default:
+			c.gone(err)
+			c.queueBatch(t)
+			t.release()
+			return
+		}
+	}
+}
+
+// queueBatch has workers serve the streams that were opened, and send the output.
+func (c *Conn) queueBatch(t *turn) {
+	for _, s := range t.batch {
+		c.workers.Serve(item{c: c, s: s, kind: itemStream})
+	}
+	clear(t.batch)
+	t.batch = t.batch[:0]
+	c.mu.Lock()
+	c.flushSoonLocked()
+	c.unlock()
+}
+
+func (c *Conn) isServing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase == serving
+}
+
+// discard reads what comes behind the end.
+func (c *Conn) discard(t *turn) outcome {
+	for c.discarded < discardMost {
+		m, dry, err := c.below.discard(t.buf[:])
+		c.discarded += m
+		switch {
+		case isTimeout(err):
+			if c.alarm(); c.hasClosed() {
+				return over
+			}
+		case err != nil:
+			c.gone(err)
+			return over
+		case dry:
+			return waits
+		}
+	}
+	c.gone(errTooMuch)
+	return over
+}
+
+var errTooMuch = errors.New("the client goes on sending")
+
+func (c *Conn) hasClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase == closed
+}
+
+// gone ends the connection, because nothing can be read any more.
+func (c *Conn) gone(err error) {
+	c.mu.Lock()
+	c.failLocked(NoError, err)
+	c.unlock()
+}
+
+// receive finds the frames in p, and applies them.
+func (c *Conn) receive(t *turn, p []byte) {
+	now := monotime.Now()
+	c.mu.Lock()
+	c.core.Advance(time.Duration(now - c.clock.heardAt))
+	c.clock.heardAt = now
+	c.mu.Unlock()
+	for len(p) > 0 {
+		n, ok := c.core.Parse(p, &t.frame)
+		p = p[n:]
+		if ok && !c.apply(t) {
+			return
+		}
+	}
+}
+
+// apply applies a frame. It reports false if the connection takes no more of them.
+func (c *Conn) apply(t *turn) bool {
+	c.mu.Lock()
+	if c.phase != serving {
+		c.unlock()
+		return false
+	}
+	ev := &t.event
+	began := c.core.Settled()
+	err := c.core.Apply(&t.frame, ev)
+	if !began {
+		c.setAlarmLocked() // another time counts now
+	}
+	switch ev.Kind {
+	case http2.RequestStarted:
+		c.unlock()
+		h := c.accept(t)
+		c.mu.Lock()
+		if c.phase == serving {
+			c.openLocked(t, h)
+		}
+	case http2.DataReceived:
+		ev.Stream.User.(*Stream).dataLocked(ev)
+	case http2.TrailersEnded:
+		s := ev.Stream.User.(*Stream)
+		s.trailers = append([]Field(nil), ev.Fields...)
+		s.bodyEndedLocked(ev)
+		s.wakeLocked()
+	case http2.StreamReset:
+		s := ev.Stream.User.(*Stream)
+		figures.resets.Add(1)
+		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local})
+	case http2.PingAcked:
+		if string(ev.Data) == string(pingData[:]) {
+			c.pongLocked()
+		}
+	case http2.PeerGoesAway:
+		c.hangUpIfDoneLocked()
+	}
+	if err != nil {
+		c.breachLocked(err)
+	}
+	goesOn := c.phase == serving
+	c.unlock()
+	return goesOn
+}
+
+// accept asks the server's handler who serves a request; nil: nobody.
+func (c *Conn) accept(t *turn) (h StreamHandler) {
+	ev, r := &t.event, &t.request
+	from := ev.Request
+	*r = Request{
+		Method: from.Method, Scheme: from.Scheme, Authority: from.Authority, Path: from.Path, Protocol: from.Protocol,
+		ContentLength: from.ContentLength, Problem: from.Problem, Fields: ev.Fields, End: ev.End,
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			c.server.logPanic(c, reason)
+			h = nil
+		}
+	}()
+	return c.server.handler.Accept(c, r)
+}
+
+// openLocked opens the stream of a request.
+func (c *Conn) openLocked(t *turn, h StreamHandler) {
+	ev := &t.event
+	if h == nil {
+		c.core.Refuse(ev, RefusedStream)
+		return
+	}
+	s := h.Stream()
+	s.conn, s.handler, s.core.User = c, h, s
+	c.core.Open(&s.core, ev)
+	if ev.End {
+		s.readErr = io.EOF
+	}
+	figures.streams.Add(1)
+	if c.open++; c.open == 1 {
+		c.clock.quietAt = 0
+		c.changedLocked(Active)
+		if c.server.states != nil {
+			c.mu.Unlock()
+			c.tell(true) // before the handler is called
+			c.mu.Lock()
+		}
+	}
+	if c.core.Handlers() > c.server.config.Streams {
+		c.unstarted = append(c.unstarted, s)
+		return
+	}
+	c.queued++
+	t.batch = append(t.batch, s)
+}
+
+// run calls the handler of a stream, unless the stream has ended already.
+func (s *Stream) run() {
+	c := s.conn
+	c.mu.Lock()
+	c.queued--
+	serve := s.err == nil
+	s.begun = serve
+	c.mu.Unlock()
+	if !serve {
+		s.finish(true)
+		return
+	}
+	returned := false
+	defer func() { // a handler may panic, or end its goroutine
+		if !returned {
+			if reason := recover(); reason != nil {
+				c.server.logPanic(c, reason)
+			}
+			s.finish(false)
+		}
+	}()
+	s.handler.Serve()
+	returned = true
+	s.finish(true)
+}
+
+// finish ends a stream behind its handler, and sends the answers that wait, unless a stream of the
+// connection that is queued will do that.
+func (s *Stream) finish(returned bool) {
+	c := s.conn
+	c.mu.Lock()
+	switch {
+	case s.err != nil || s.core.Ended():
+	case returned && s.core.WriteEnded():
+		s.resetLocked(NoError) // the rest of the request is not wanted
+	default:
+		s.resetLocked(InternalError)
+	}
+	s.served = true
+	s.dropBodyLocked()
+	s.leaveSendersLocked()
+	s.wakeLocked()
+	if s.timers != nil {
+		s.timers.stop()
+	}
+	c.core.Returned()
+	c.startNextLocked()
+	if c.open--; c.open == 0 {
+		c.quietLocked()
+	}
+	if c.queued == 0 {
+		c.flushLocked()
+	} else {
+		c.flushSoonLocked()
+	}
+	c.hangUpIfDoneLocked()
+	c.unlock()
+}
+
+// startNextLocked has the handler called of a stream that waits for another to return.
+func (c *Conn) startNextLocked() {
+	if len(c.unstarted) == 0 {
+		return
+	}
+	s := c.unstarted[0]
+	c.unstarted[0] = nil
+	if c.unstarted = c.unstarted[1:]; len(c.unstarted) == 0 {
+		c.unstarted = nil
+	}
+	c.queued++
+	c.workers.Serve(item{c: c, s: s, kind: itemStream})
+}
+
