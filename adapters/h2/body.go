@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // body is what has come of a request's body and was not read. Its memory is of the pool, and no handler's

@@ -116,7 +116,6 @@ func TestWindow(t *testing.T) {
 		p.frame(typeSettings, 0, 0, []byte{0, 4, 0, 0, 0, 6}).flush().want(`data 1 "67"`)
 		p.reset(1, Cancel).request(5, true).flush().want("headers 5 :status=200", `data 5 "012345"`)
 		p.window(5, 4).flush().want(`data 5 "6789" end`)
-		f.shutdown()
 	})
 }
 

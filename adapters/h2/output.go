@@ -4,7 +4,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/percore/percore/pool"
+	"github.com/percore/percore/internal/pool"
 )
 
 // output is what waits to be sent, and who sends it. The frames themselves are in the core.
@@ -21,14 +21,14 @@ import (
 // frame of each sender in turn. So a WINDOW_UPDATE wakes no goroutine that would only have to wait again.
 type output struct {
 	// guarded by mu
-	lent        *[]byte // the memory of the core's output; nil while that is empty
+	memory      pool.Growable // of the core's output, once it is lent
+	lent        bool
 	flushing    bool
 	flushQueued bool
 	senders     *Stream // the next one to send; a ring by nextSender and lastSender
 }
 
 const (
-	lendBytes   = 4 << 10   // the output's memory at first
 	roomBytes   = 64 << 10  // with more in the output a handler waits for room
 	directBytes = 16 << 10  // a body as long is sent without being copied
 	directMost  = 256 << 10 // by one call
@@ -37,28 +37,27 @@ const (
 // lendLocked gives the core's output memory, if it is empty: before frames of an answer are made. (A
 // WINDOW_UPDATE or an acknowledgement, which seldom comes alone, is worth no buffer.)
 func (c *Conn) lendLocked() {
-	if c.output.lent == nil && len(c.core.Output()) == 0 {
-		c.output.lent = pool.GetBytes(lendBytes)
-		c.core.LendOutput(*c.output.lent)
+	if !c.output.lent && len(c.core.Output()) == 0 {
+		c.output.lent = true
+		c.core.LendOutput(c.output.memory.Memory())
 	}
 }
 
 // takeOutputLocked returns the output, and the memory to release when it is sent.
-func (c *Conn) takeOutputLocked() (p []byte, memory *[]byte) {
-	memory, c.output.lent = c.output.lent, nil
-	return c.core.TakeOutput(), memory
+func (c *Conn) takeOutputLocked() (p []byte, memory pool.Growable) {
+	p = c.core.TakeOutput()
+	if c.output.lent {
+		memory = c.output.memory
+		memory.Set(p)
+		c.output.memory, c.output.lent = pool.Growable{}, false
+	}
+	return p, memory
 }
 
 // dropOutputLocked is for a connection that sends nothing any more.
 func (c *Conn) dropOutputLocked() {
 	_, memory := c.takeOutputLocked()
-	releaseOutput(memory)
-}
-
-func releaseOutput(memory *[]byte) {
-	if memory != nil {
-		pool.PutBytes(memory)
-	}
+	memory.Release()
 }
 
 // hasOutputLocked reports whether there is something to send.
@@ -75,13 +74,14 @@ func (c *Conn) flushLocked() {
 	for c.phase <= hanging {
 		c.pumpLocked()
 		if len(c.core.Output()) == 0 {
+			c.dropOutputLocked() // memory that was lent for nothing
 			c.sentLocked()
 			break
 		}
 		p, memory := c.takeOutputLocked()
 		c.mu.Unlock()
 		err := c.below.write(p, c.server.config.WriteTimeout)
-		releaseOutput(memory)
+		memory.Release()
 		c.mu.Lock()
 		if err != nil {
 			c.failLocked(NoError, err)
@@ -251,7 +251,7 @@ func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 	c.flushing = true
 	c.mu.Unlock()
 	err := c.below.writeBuffers(&d.bufs, c.server.config.WriteTimeout)
-	releaseOutput(memory)
+	memory.Release()
 	clear(d.v[:])
 	d.bufs = nil
 	directs.Put(d)

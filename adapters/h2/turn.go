@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/http2"
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/monotime"
-	"github.com/percore/percore/loop"
 )
 
 // item is a piece of work for a worker.
@@ -40,7 +40,7 @@ func (it item) work() {
 // look visits the loop of the connection, for a worker that has nothing else to do.
 func (it item) look() {
 	if pc := it.c.below.pc; pc != nil {
-		if l := pc.Loop(); l != nil {
+		if l := (*loop.Loop)(pc.Loop()); l != nil {
 			l.Visit()
 		}
 	}
@@ -421,4 +421,3 @@ func (c *Conn) startNextLocked() {
 	c.queued++
 	c.workers.Serve(item{c: c, s: s, kind: itemStream})
 }
-

@@ -67,14 +67,15 @@ var layers = []layer{
 	{"zerocopy", []string{"internal"}},
 	{"pool", []string{"internal/pool"}},
 	{".", []string{"loop", "zerocopy", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal"}},
-	{"adapters/httpadapter", []string{".", "pool", "internal/loop", "internal/pool", "internal"}},
+	{"adapters/h2", []string{".", "internal/loop", "internal/pool", "internal"}},
+	{"adapters/httpadapter", []string{".", "adapters/h2", "pool", "internal/loop", "internal/pool", "internal"}},
 	{"adapters/grpcadapter", []string{".", "pool"}},
 	{"adapters/reactor", []string{".", "pool", "internal/loop", "internal/pool", "internal"}},
 	{"adapters/wsadapter", []string{".", "internal"}},
 	{"handover", []string{".", "internal"}},
 	{"debug", []string{".", "loop"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "debug", "handover", "metrics/prometheus"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "debug", "handover", "metrics/prometheus"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -148,7 +149,7 @@ func localDir(importPath string) (dir string, ok bool) {
 // that must not come along.
 var importers = []struct{ packages, banned []string }{
 	{[]string{".", "./loop", "./zerocopy", "./pool"}, []string{"net/http", "testing", "flag", "expvar"}},
-	{[]string{"./adapters/reactor", "./handover"}, []string{"net/http", "testing", "flag", "expvar"}},
+	{[]string{"./adapters/h2", "./adapters/reactor", "./handover"}, []string{"net/http", "testing", "flag", "expvar"}},
 	{[]string{"./adapters/httpadapter", "./adapters/wsadapter", "./debug"}, []string{"testing", "flag", "expvar"}},
 }
 

@@ -1,0 +1,72 @@
+package h2
+
+import (
+	"bytes"
+	"net"
+	"runtime"
+	"testing"
+
+	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// idleBytesMost is the heap that a connection in clear may have when it waits: the Conn, its core, the
+// percore.Conn, and the test's own end of it.
+const idleBytesMost = 2000
+
+// TestIdleMemory: connections that have had a request and wait have neither a goroutine nor a buffer.
+func TestIdleMemory(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector's memory counts")
+	}
+	f := serve(t, HandlerFunc(hello), Config{})
+	hello := f.peer().request(1, true).out
+	const n = 200
+	clients := make([]net.Conn, 0, n+1)
+	open := func() {
+		c := f.dial()
+		clients = append(clients, c)
+		if _, err := c.Write(hello); err != nil {
+			t.Fatal(err)
+		}
+		for b := make([]byte, 1024); !bytes.Contains(b, []byte("Hello, World!")); {
+			m, err := c.Read(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = append(b[:m], make([]byte, 1024)...)
+		}
+	}
+	open()
+	goroutines := runtime.NumGoroutine()
+	before := heapBytes()
+	for range n {
+		open()
+	}
+	testnet.Eventually(t, "the connections' rest", func() bool {
+		resting := 0
+		for _, c := range f.server.conns() {
+			c.mu.Lock()
+			if c.clock.rested {
+				resting++
+			}
+			c.mu.Unlock()
+		}
+		return resting > n
+	})
+	testnet.Eventually(t, "the workers' end", func() bool { return runtime.NumGoroutine() <= goroutines })
+	bytes := (heapBytes() - before) / n
+	t.Logf("a connection that waits, with both of its ends: %d bytes", bytes)
+	if bytes > idleBytesMost {
+		t.Errorf("got %d bytes for a connection that waits, want %d at most", bytes, idleBytesMost)
+	}
+	runtime.KeepAlive(clients)
+}
+
+func heapBytes() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
