@@ -11,11 +11,11 @@ import (
 
 // below is the stream below a connection: plain or TLS, on a loop or not.
 //
-// Over TLS a turn must not wait in Read, and crypto/tls has no other. But when the connection below it
-// fails with a net.Error that is temporary, a *tls.Conn returns that error, keeps the part of a record
-// that it has, and goes on with the next Read. So during a turn the connection fails with
-// percore.ErrWouldWait in the place of waiting. Once that error has come out of the *tls.Conn it has
-// nothing buffered, and the engine tells of all that comes later.
+// Over TLS a turn must not wait in Read, and crypto/tls has no other. But when the connection below
+// it fails with a net.Error that is temporary, a *tls.Conn returns that error, keeps the part of a
+// record that it has, and goes on with the next Read. So during a turn the connection fails with
+// percore.ErrWouldWait in the place of waiting. Once that error has come out of the *tls.Conn it
+// has nothing buffered, and the engine tells of all that comes later.
 type below struct {
 	nc  net.Conn      // what is read and written: pc, a *tls.Conn, or another
 	pc  *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
@@ -42,8 +42,8 @@ func newBelow(nc net.Conn) below {
 	return b
 }
 
-// tryRead reads what is there, without waiting, until p is full. dry says that nothing is left, and that
-// the engine will tell of more.
+// tryRead reads what is there, without waiting, until p is full. dry says that nothing is left, and
+// that the engine will tell of more.
 func (b *below) tryRead(p []byte) (n int, dry bool, err error) {
 	if b.tls == nil {
 		n, err = b.pc.TryRead(p)

@@ -9,8 +9,8 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// body is what has come of a request's body and was not read. Its memory is of the pool, and no handler's
-// code ever has it.
+// body is what has come of a request's body and was not read. Its memory is of the pool, and no
+// handler's code ever has it.
 type body struct {
 	first chunk
 	more  []chunk

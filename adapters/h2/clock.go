@@ -7,8 +7,9 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// clock has the times of a connection. One alarm serves all of them: the read deadline of the connection
-// below, which is an entry of its loop's wheel, and ends the wait of a connection that waits.
+// clock has the times of a connection. One alarm serves all of them: the read deadline of the
+// connection below, which is an entry of its loop's wheel, and ends the wait of a connection that
+// waits.
 //
 //	since      limit          what is due
 //	beganAt    BeginTimeout   fail, unless the client's SETTINGS have come
@@ -39,7 +40,8 @@ const (
 	lingerTime = time.Second // the same
 )
 
-// timesLocked calls do with the time of each thing that is to come, in no order, and how it is done.
+// timesLocked calls do with the time of each thing that is to come, in no order, and how it is
+// done.
 func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	cfg := &c.server.config
 	after := func(since int64, d time.Duration, how func(*Conn)) {
@@ -70,8 +72,8 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	}
 }
 
-// setAlarmLocked sets the alarm for the first thing that is to come, unless it is set for a time before
-// that.
+// setAlarmLocked sets the alarm for the first thing that is to come, unless it is set for a time
+// before that.
 func (c *Conn) setAlarmLocked() {
 	first := int64(0)
 	c.timesLocked(func(at int64, _ func(*Conn)) {
@@ -119,7 +121,8 @@ func (c *Conn) pingLocked() {
 	c.core.Ping(pingData)
 }
 
-// pongLocked is for the answer to our PING: what the client had sent before it knew of Drain has come.
+// pongLocked is for the answer to our PING: what the client had sent before it knew of Drain has
+// come.
 func (c *Conn) pongLocked() {
 	c.clock.pingedAt = 0
 	if c.clock.drainedAt != 0 {

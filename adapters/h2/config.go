@@ -9,11 +9,11 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Config configures a Server. The zero value is ready: each field that is zero has the default that
-// its comment names. It is copied.
+// A Config configures a Server. The zero value is ready: each field that is zero has the default
+// that its comment names. It is copied.
 type Config struct {
-	// TLS, if not nil, makes Serve speak TLS. The protocol "h2" is added to its NextProtos. Connections
-	// on which ALPN chooses another protocol, or none, are closed.
+	// TLS, if not nil, makes Serve speak TLS. The protocol "h2" is added to its NextProtos.
+	// Connections on which ALPN chooses another protocol, or none, are closed.
 	TLS *tls.Config
 
 	// Streams is how many streams a client may have open at once: 250.
@@ -25,13 +25,13 @@ type Config struct {
 	HeaderBytes  int
 	HeaderFields int
 
-	// StreamWindow and ConnWindow are how many bytes of bodies a client may send ahead of the handlers'
-	// reads, on one stream and altogether: 1 MiB each.
+	// StreamWindow and ConnWindow are how many bytes of bodies a client may send ahead of the
+	// handlers' reads, on one stream and altogether: 1 MiB each.
 	StreamWindow int
 	ConnWindow   int
 
-	// FrameBytes is the longest frame that a client may send, and SendFrameBytes the longest that it gets, if
-	// it allows more than 16 KiB: 16 KiB each.
+	// FrameBytes is the longest frame that a client may send, and SendFrameBytes the longest that
+	// it gets, if it allows more than 16 KiB: 16 KiB each.
 	FrameBytes     int
 	SendFrameBytes int
 
@@ -43,19 +43,21 @@ type Config struct {
 	// ExtendedConnect allows CONNECT with a :protocol (RFC 8441).
 	ExtendedConnect bool
 
-	// BeginTimeout limits the handshake, the client's preface and its first SETTINGS together: 10 s.
+	// BeginTimeout limits the handshake, the client's preface and its first SETTINGS together: 10
+	// s.
 	BeginTimeout time.Duration
 
-	// IdleTimeout is how long a connection without streams is kept: 3 min. Then the client is told by
-	// GOAWAY. Negative: for ever.
+	// IdleTimeout is how long a connection without streams is kept: 3 min. Then the client is told
+	// by GOAWAY. Negative: no limit.
 	IdleTimeout time.Duration
 
-	// WriteTimeout is how long the client may take nothing of what is sent to it, before the connection is
-	// closed: 30 s. Closed windows don't count: see [Stream.SetWriteDeadline]. Negative: for ever.
+	// WriteTimeout is how long the client may take nothing of what is sent to it, before the
+	// connection is closed: 30 s. Closed windows don't count: see [Stream.SetWriteDeadline].
+	// Negative: no limit.
 	WriteTimeout time.Duration
 
-	// PingAfter, if positive, is how long a connection may be silent before it is tested by a PING, which
-	// must be answered within PingTimeout: 15 s.
+	// PingAfter, if positive, is how long a connection may be silent before it is tested by a PING,
+	// which must be answered within PingTimeout: 15 s.
 	PingAfter   time.Duration
 	PingTimeout time.Duration
 

@@ -26,9 +26,9 @@ import (
 //
 // # The reader
 //
-// The reader's part belongs to the worker that has the connection's turn, or to the goroutine that reads
-// if no loop does. A turn ends by arming the engine's callback, and from then on the part belongs to the
-// worker of the next one.
+// The reader's part belongs to the worker that has the connection's turn, or to the goroutine that
+// reads if no loop does. A turn ends by arming the engine's callback, and from then on the part
+// belongs to the worker of the next one.
 type Conn struct {
 	// immutable
 	server  *Server
@@ -125,8 +125,8 @@ func (c *Conn) changedLocked(s ConnState) {
 	}
 }
 
-// tell calls ConnState, in the order of the changes. With wait it returns when all that was noted was
-// told; otherwise another goroutine may be about to.
+// tell calls ConnState, in the order of the changes. With wait it returns when all that was noted
+// was told; otherwise another goroutine may be about to.
 func (c *Conn) tell(wait bool) {
 	if c.server.states == nil {
 		return
@@ -181,8 +181,8 @@ func (c *Conn) start(unread []byte) {
 	}
 }
 
-// NetConn returns the connection that the Conn was made of: the *percore.Conn, a *tls.Conn, or another. It
-// must not be read from or written to.
+// NetConn returns the connection that the Conn was made of: the *percore.Conn, a *tls.Conn, or
+// another. It must not be read from or written to.
 func (c *Conn) NetConn() net.Conn { return c.below.nc }
 
 // LocalAddr returns the local address.
@@ -210,8 +210,8 @@ func (c *Conn) Streams() int {
 	return c.core.Streams()
 }
 
-// Drain lets the connection end: the client is told by GOAWAY to open no more streams there, those that
-// it has opened are served, and then the connection is closed.
+// Drain lets the connection end: the client is told by GOAWAY to open no more streams there, those
+// that it has opened are served, and then the connection is closed.
 func (c *Conn) Drain() {
 	c.mu.Lock()
 	defer c.unlock()

@@ -90,6 +90,6 @@ func (c *Conn) breachLocked(err error) {
 func (c *Conn) endStreamsLocked(err error) {
 	c.core.Each(func(st *http2.Stream) { st.User.(*Stream).endLocked(err) })
 	for c.senders != nil {
-		c.senders.endLocked(err) // one whose answer is complete but for what waits, or that waits for room
+		c.senders.endLocked(err) // one that waits for room
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// A tunnel: each CONNECT of HTTP/2 becomes a connection to the host that it names, so that a client has
-// many of them over one. Windows and resets of the one side are waits and ends of the other.
+// A tunnel: each CONNECT of HTTP/2 becomes a connection to the host that it names, so that a client
+// has many of them over one. Windows and resets of the one side are waits and ends of the other.
 func Example() {
 	ln, err := percore.Listen("tcp", "127.0.0.1:8443")
 	if err != nil {

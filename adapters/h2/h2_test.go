@@ -101,8 +101,8 @@ func TestFrames(t *testing.T) {
 	})
 }
 
-// TestWindow: a body goes as far as the client's windows, and its handler waits for them, while others go
-// on.
+// TestWindow: a body goes as far as the client's windows, and its handler waits for them, while
+// others go on.
 func TestWindow(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
 		f := start(HandlerFunc(func(s *Stream, r *Request) {
@@ -156,8 +156,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestShutdown: streams that are open are served, the client is told by two GOAWAYs, and the connection
-// ends.
+// TestShutdown: streams that are open are served, the client is told by two GOAWAYs, and the
+// connection ends.
 func TestShutdown(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
 		begun := make(chan bool)

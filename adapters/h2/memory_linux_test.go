@@ -10,11 +10,12 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// idleBytesMost is the heap that a connection in clear may have when it waits: the Conn, its core, the
-// percore.Conn, and the test's own end of it.
+// idleBytesMost is the heap that a connection in clear may have when it waits: the Conn, its core,
+// the percore.Conn, and the test's own end of it.
 const idleBytesMost = 2000
 
-// TestIdleMemory: connections that have had a request and wait have neither a goroutine nor a buffer.
+// TestIdleMemory: connections that have had a request and wait have neither a goroutine nor a
+// buffer.
 func TestIdleMemory(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector's memory counts")

@@ -11,8 +11,8 @@ import (
 // A Field is a field of a header or of trailers.
 type Field = hpack.Field
 
-// A Name is the name of a field, and all that depends on it alone. Names are never changed, and those in
-// common use are shared by the program.
+// A Name is the name of a field, and all that depends on it alone. Names are never changed, and
+// those in common use are shared by the program.
 type Name = hpack.Name
 
 // MakeField returns a field. The name must be in lower case.

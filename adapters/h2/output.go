@@ -16,9 +16,10 @@ import (
 //	true      any          a goroutine sends, without mu, until       nothing is left; an error
 //	                       nothing is left
 //
-// Bodies that the windows or the room don't let into the output wait in a ring, the senders. A sender's
-// goroutine waits until all of its body is in the output; the one that flushes moves the bytes there, a
-// frame of each sender in turn. So a WINDOW_UPDATE wakes no goroutine that would only have to wait again.
+// Bodies that the windows or the room don't let into the output wait in a ring, the senders. A
+// sender's goroutine waits until all of its body is in the output; the one that flushes moves the
+// bytes there, a frame of each sender in turn. So a WINDOW_UPDATE wakes no goroutine that would
+// only have to wait again.
 type output struct {
 	// guarded by mu
 	memory      pool.Growable // of the core's output, once it is lent
@@ -34,8 +35,8 @@ const (
 	directMost  = 256 << 10 // by one call
 )
 
-// lendLocked gives the core's output memory, if it is empty: before frames of an answer are made. (A
-// WINDOW_UPDATE or an acknowledgement, which seldom comes alone, is worth no buffer.)
+// lendLocked gives the core's output memory, if it is empty: before frames of an answer are made.
+// (A WINDOW_UPDATE or an acknowledgement, which seldom comes alone, is worth no buffer.)
 func (c *Conn) lendLocked() {
 	if !c.output.lent && len(c.core.Output()) == 0 {
 		c.output.lent = true
@@ -65,7 +66,7 @@ func (c *Conn) hasOutputLocked() bool {
 	return len(c.core.Output()) > 0 || c.output.senders != nil
 }
 
-// flushLocked sends the output, unless another goroutine is about it. mu is released meanwhile.
+// flushLocked sends the output, unless another goroutine is doing that. mu is released meanwhile.
 func (c *Conn) flushLocked() {
 	if c.flushing || c.phase > hanging {
 		return
@@ -93,7 +94,8 @@ func (c *Conn) flushLocked() {
 	}
 }
 
-// flushSoonLocked has a worker send the output, unless that is going to happen anyway. It doesn't block.
+// flushSoonLocked makes a worker send the output, unless that is going to happen anyway. It doesn't
+// block.
 func (c *Conn) flushSoonLocked() {
 	if c.flushing || c.flushQueued || c.phase > hanging || c.phase == serving && !c.hasOutputLocked() {
 		return
@@ -110,8 +112,8 @@ func (c *Conn) flushQueuedTurn() {
 	c.unlock()
 }
 
-// pumpLocked moves bodies of the senders into the output, a frame of each in turn, as far as windows and
-// room go.
+// pumpLocked moves bodies of the senders into the output, a frame of each in turn, as far as
+// windows and room go.
 func (c *Conn) pumpLocked() {
 	var stuck *Stream // since this one nothing was moved
 	for c.senders != nil && c.senders != stuck && len(c.core.Output()) < roomBytes {
@@ -166,8 +168,8 @@ func (s *Stream) leaveSendersLocked() {
 	s.nextSender, s.lastSender = nil, nil
 }
 
-// sendBodyLocked sends p, with the end of the answer behind it if end is set. It waits for windows and
-// room, and releases mu meanwhile.
+// sendBodyLocked sends p, with the end of the answer behind it if end is set. It waits for windows
+// and room, and releases mu meanwhile.
 func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	c := s.conn
 	for s.err == nil && c.senders == nil && len(p) >= directBytes && !c.flushing && c.core.Window(&s.core) >= directBytes {
@@ -232,8 +234,8 @@ type direct struct {
 
 var directs = sync.Pool{New: func() any { return new(direct) }}
 
-// sendDirectLocked sends the output and as much of p as the windows allow by one call. mu is released
-// meanwhile. It returns how much of p that was.
+// sendDirectLocked sends the output and as much of p as the windows allow by one call. mu is
+// released meanwhile. It returns how much of p that was.
 func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 	c := s.conn
 	d := directs.Get().(*direct)

@@ -16,8 +16,8 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// A Server serves connections, from any number of listeners, with one handler. Make it with New. All
-// methods are safe for concurrent use.
+// A Server serves connections, from any number of listeners, with one handler. Make it with New.
+// All methods are safe for concurrent use.
 type Server struct {
 	// immutable
 	handler Handler
@@ -79,8 +79,9 @@ func withH2(config *tls.Config) *tls.Config {
 	return config
 }
 
-// Serve accepts connections of l and serves them, until l fails or the server is closed. It closes l, and
-// always returns an error: Accept's, or [ErrServerClosed]. Connections that are open then go on.
+// Serve accepts connections of l and serves them, until l fails or the server is closed. It closes
+// l, and always returns an error: Accept's, or [ErrServerClosed]. Connections that are open then go
+// on.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	if !s.addListener(&l) {
@@ -154,10 +155,10 @@ func (s *Server) endHandshake(nc net.Conn) {
 	delete(s.mu.shaking, nc)
 }
 
-// Attach gives the server a connection, and bytes that were read from it before, the client's preface as a
-// rule. It serves HTTP/2 whatever was read. nc is a *percore.Conn, or a *tls.Conn above one, after the
-// handshake, or any other connection, which is read from by a goroutine. It is the server's from then on.
-// user is what the Conn's User returns.
+// Attach gives the server a connection, and bytes that were read from it before, the client's
+// preface as a rule. It serves HTTP/2 whatever was read. nc is a *percore.Conn, or a *tls.Conn
+// above one, after the handshake, or any other connection, which is read from by a goroutine. It is
+// the server's from then on. user is what the Conn's User returns.
 func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	c := &Conn{
 		server: s, below: newBelow(nc), user: user, core: http2.NewConn(s.limits),
@@ -262,8 +263,8 @@ func (s *Server) close() {
 	s.endIfDoneLocked()
 }
 
-// Shutdown closes the listeners and drains all connections: see [Conn.Drain]. It returns when the last one
-// has ended, or ctx is done, with ctx's error. A handler must not wait for it.
+// Shutdown closes the listeners and drains all connections: see [Conn.Drain]. It returns when the
+// last one has ended, or ctx is done, with ctx's error. A handler must not wait for it.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.close()
 	for _, c := range s.conns() {

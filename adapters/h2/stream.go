@@ -14,12 +14,12 @@ type Request struct {
 	Method, Scheme, Authority, Path string
 	Protocol                        string // of extended CONNECT (RFC 8441)
 
-	// ContentLength is the length of the body as far as the client has declared it; -1 without. A body
-	// of another length is an error of Read.
+	// ContentLength is the length of the body as far as the client has declared it; -1 without. A
+	// body of another length is an error of Read.
 	ContentLength int64
 
-	// Problem is why a server of HTTP refuses the request; Nothing for nearly all. A HandlerFunc is not
-	// called for others.
+	// Problem is why a server of HTTP refuses the request; Nothing for nearly all. A HandlerFunc is
+	// not called for others.
 	Problem Problem
 
 	// Fields are all fields besides those above, in the order in which they came.
@@ -29,9 +29,9 @@ type Request struct {
 	End bool
 }
 
-// A Stream is a request and its answer. The zero value is what [StreamHandler.Stream] returns; it must not
-// be copied. All methods are safe for concurrent use, but two at once of Read, or of those that send, wait
-// for each other.
+// A Stream is a request and its answer. The zero value is what [StreamHandler.Stream] returns; it
+// must not be copied. All methods are safe for concurrent use, but two at once of Read, or of those
+// that send, wait for each other.
 type Stream struct {
 	// immutable, from Accept's return on
 	conn    *Conn
@@ -89,15 +89,15 @@ type Message struct {
 	// End ends the answer.
 	End bool
 
-	// Hold lets the bytes wait for the next Send without it, Flush, or the return of Serve. It suits the
-	// last Send of a handler that is about to return.
+	// Hold lets the bytes wait for the next Send without it, Flush, or the return of Serve. It
+	// suits the last Send of a handler that is about to return.
 	Hold bool
 }
 
-// Send sends a part of the answer. It waits for the client's windows, as far as there is a body. The parts
-// must come in the order of HTTP: interim answers, a header, bodies, and trailers or an end; Send doesn't
-// check that. The names of fields must be in lower case. With a field that is not valid ([Field.Valid]),
-// or a pseudo-header field, Send fails and sends nothing.
+// Send sends a part of the answer. It waits for the client's windows, as far as there is a body.
+// The parts must come in the order of HTTP: interim answers, a header, bodies, and trailers or an
+// end; Send doesn't check that. The names of fields must be in lower case. With a field that is not
+// valid ([Field.Valid]), or a pseudo-header field, Send fails and sends nothing.
 //
 // If Send fails otherwise a part of the message may have been sent: reset the stream.
 func (s *Stream) Send(m Message) error {
@@ -203,8 +203,8 @@ func (s *Stream) Flush() error {
 	return s.err
 }
 
-// Reset ends the stream, unless it has ended. The client is told the code. NoError suits an answer that is
-// complete, when the rest of the request is not wanted.
+// Reset ends the stream, unless it has ended. The client is told the code. NoError suits an answer
+// that is complete, when the rest of the request is not wanted.
 func (s *Stream) Reset(code ErrCode) {
 	c := s.conn
 	c.mu.Lock()
@@ -238,8 +238,8 @@ func (s *Stream) endLocked(err error) {
 	}
 }
 
-// Read reads bytes of the request's body, for which it waits. It returns io.EOF behind the last, and then
-// the trailers are there.
+// Read reads bytes of the request's body, for which it waits. It returns io.EOF behind the last,
+// and then the trailers are there.
 func (s *Stream) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -283,8 +283,8 @@ func (s *Stream) Trailers() []Field {
 	return s.trailers
 }
 
-// CloseRead drops the rest of the body: Read fails, and the client gets credit of the connection for
-// what it sends there, but none of the stream.
+// CloseRead drops the rest of the body: Read fails, and the client gets credit of the connection
+// for what it sends there, but none of the stream.
 func (s *Stream) CloseRead() {
 	c := s.conn
 	c.mu.Lock()
@@ -314,7 +314,7 @@ func (s *Stream) waitLocked() {
 	s.cond.Wait()
 }
 
-// wakeLocked has those that wait look again.
+// wakeLocked makes the goroutines that wait look again.
 func (s *Stream) wakeLocked() {
 	if s.cond != nil {
 		s.cond.Broadcast()
@@ -335,19 +335,19 @@ func (t *streamTimers) stop() {
 	}
 }
 
-// SetReadDeadline sets the time at which Read fails with os.ErrDeadlineExceeded, for good, once the bytes
-// that have come are read. The zero time takes a deadline away.
+// SetReadDeadline sets the time at which Read fails with os.ErrDeadlineExceeded, for good, once the
+// bytes that have come are read. The zero time takes a deadline away.
 func (s *Stream) SetReadDeadline(t time.Time) error {
 	return s.setDeadline(t, func(timers *streamTimers) *stopper { return &timers.read }, (*Stream).readTimeoutLocked)
 }
 
-// SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer is
-// complete by then. The zero time takes a deadline away.
+// SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer
+// is complete by then. The zero time takes a deadline away.
 func (s *Stream) SetWriteDeadline(t time.Time) error {
 	return s.setDeadline(t, func(timers *streamTimers) *stopper { return &timers.write }, (*Stream).writeTimeoutLocked)
 }
 
-// setDeadline has passed called, with conn.mu held, at t.
+// setDeadline calls passed, with conn.mu held, at t.
 func (s *Stream) setDeadline(t time.Time, which func(*streamTimers) *stopper, passed func(*Stream)) error {
 	c := s.conn
 	c.mu.Lock()

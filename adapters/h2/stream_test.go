@@ -16,8 +16,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestInterleaved: long bodies of several streams take turns, frame by frame, and a short one between
-// them isn't held up by their windows.
+// TestInterleaved: long bodies of several streams take turns, frame by frame, and a short one
+// between them isn't held up by their windows.
 func TestInterleaved(t *testing.T) {
 	const size = 300 << 10
 	body := bytes.Repeat([]byte("x"), size)

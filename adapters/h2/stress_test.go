@@ -14,8 +14,8 @@ import (
 )
 
 // TestStress plays random requests on several connections, while some clients cancel theirs, some
-// hang up, and the server is drained or closed in the middle. Answers must be whole and right or fail;
-// no handler may be left.
+// hang up, and the server is drained or closed in the middle. Answers must be whole and right or
+// fail; no handler may be left.
 func TestStress(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
 		for round := range 4 {

@@ -73,14 +73,14 @@ func (t *turn) release() {
 // waker is a Conn as the engine's handler.
 type waker Conn
 
-// OnReadable is called when there is something to read, when the alarm's time has come, and when the
-// connection was closed.
+// OnReadable is called when there is something to read, when the alarm's time has come, and when
+// the connection was closed.
 func (w *waker) OnReadable(error) { (*Conn)(w).awaken() }
 
 // OffLoop allows a worker that visits a loop to call OnReadable.
 func (w *waker) OffLoop() {}
 
-// awaken has a worker take the connection's turn.
+// awaken makes a worker take the connection's turn.
 func (c *Conn) awaken() { c.workers.Serve(item{c: c}) }
 
 // arm lets the connection wait. The caller gives the reader's part away.
@@ -99,10 +99,10 @@ const (
 	over                 // the connection is closed
 )
 
-// turn is a worker's turn with a connection on a loop. All that is there is read and applied, so that
-// bodies are there, as far as they have come, before their handlers begin. Then the connection waits, and
-// only then handlers are called: a client may write without reading, and a handler wait for what it
-// writes.
+// turn is a worker's turn with a connection on a loop. All that is there is read and applied, so
+// that bodies are there, as far as they have come, before their handlers begin. Then the connection
+// waits, and only then handlers are called: a client may write without reading, and a handler wait
+// for what it writes.
 func (c *Conn) turn() {
 	t := turns.Get().(*turn)
 	end := c.read(t)
@@ -184,7 +184,7 @@ func (c *Conn) readLoop(unread []byte) {
 	}
 }
 
-// queueBatch has workers serve the streams that were opened, and send the output.
+// queueBatch makes workers serve the streams that were opened, and send the output.
 func (c *Conn) queueBatch(t *turn) {
 	for _, s := range t.batch {
 		c.workers.Serve(item{c: c, s: s, kind: itemStream})
@@ -301,7 +301,7 @@ func (c *Conn) apply(t *turn) bool {
 	return goesOn
 }
 
-// accept asks the server's handler who serves a request; nil: nobody.
+// accept asks the server's handler for what serves a request; nil: nothing does.
 func (c *Conn) accept(t *turn) (h StreamHandler) {
 	ev, r := &t.event, &t.request
 	from := ev.Request
@@ -408,7 +408,7 @@ func (s *Stream) finish(returned bool) {
 	c.unlock()
 }
 
-// startNextLocked has the handler called of a stream that waits for another to return.
+// startNextLocked calls the handler of a stream that has waited for another handler to return.
 func (c *Conn) startNextLocked() {
 	if len(c.unstarted) == 0 {
 		return

@@ -50,12 +50,12 @@ func (g *Growable) Bytes() []byte {
 	return g.buffer.B
 }
 
-// Memory returns the memory of an empty Growable, for code that appends to memory of others. The result of
-// that, which may have moved to longer memory, is what Set takes.
+// Memory returns the memory of an empty Growable, for code that appends to memory of others. The
+// result of that, which may have moved to longer memory, is what Set takes.
 func (g *Growable) Memory() []byte { return g.grow().B[:0] }
 
-// Set makes p the written bytes: the memory of Memory, with bytes in it, or memory in its place, which is
-// the Growable's from then on.
+// Set makes p the written bytes: the memory of Memory, with bytes in it, or memory in its place,
+// which is the Growable's from then on.
 func (g *Growable) Set(p []byte) { g.grow().B = p }
 
 // Len returns how many bytes were written.
