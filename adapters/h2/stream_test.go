@@ -279,11 +279,11 @@ func TestNotReading(t *testing.T) {
 // TestTimeouts: a connection ends that says nothing, or nothing any more.
 func TestTimeouts(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		f := start(HandlerFunc(hello), Config{BeginTimeout: 50 * time.Millisecond, IdleTimeout: 20 * time.Millisecond})
-		silent := f.dial()
+		silent := start(HandlerFunc(hello), Config{BeginTimeout: 50 * time.Millisecond}).dial()
 		if _, err := io.Copy(io.Discard, silent); err != nil && !strings.Contains(err.Error(), "reset") && err != io.ErrUnexpectedEOF && err != io.EOF {
 			t.Errorf("a client that says nothing: got %v, want the end", err)
 		}
+		f := start(HandlerFunc(hello), Config{IdleTimeout: 20 * time.Millisecond})
 		f.peer().request(1, true).flush().want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`,
 			"goaway 1 NO_ERROR", "end")
 	})
