@@ -38,11 +38,17 @@ func (it item) work() {
 }
 
 // look visits the loop of the connection, for a worker that has nothing else to do.
-func (it item) look() {
-	if pc := it.c.below.pc; pc != nil {
-		if l := (*loop.Loop)(pc.Loop()); l != nil {
-			l.Visit()
-		}
+func (it item) look(linger bool) {
+	pc := it.c.below.pc
+	if pc == nil {
+		return
+	}
+	switch l := (*loop.Loop)(pc.Loop()); {
+	case l == nil:
+	case linger:
+		l.Linger()
+	default:
+		l.Visit()
 	}
 }
 
