@@ -40,7 +40,7 @@ type requestBody struct {
 	linger bool  // the client may still be sending when the connection is closed
 }
 
-// discardMax is how many bytes of a body that the handler has not read are read all the same, to keep
+// discardMax is how many bytes of a body that the handler has not read are read anyway, to keep
 // the connection: net/http's maxPostHandlerReadBytes.
 const discardMax = 256 << 10
 
@@ -102,7 +102,7 @@ func (b *requestBody) release() {
 }
 
 // received notes the result of a read from the connection, and returns Read's error. As with net/http
-// an error tells that the client has left, and the end of the stream is the body's, too, after it was
+// an error means that the client has gone, and the end of the stream is the body's, too, after it was
 // reported once.
 func (b *requestBody) received(n int, err error) error {
 	b.rest -= int64(n)
@@ -176,7 +176,7 @@ func (b *requestBody) finish() (reusable, tooLong bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.closed: // if it was cut off, finishLate has the connection closed, and the header doesn't say so
+	case b.closed: // if it was cut off, finishLate makes the worker close the connection, and the header doesn't say so
 		return b.ended, false
 	case !b.ended && b.unread() >= discardMax:
 		b.linger = true

@@ -158,7 +158,7 @@ func (c *conn) endLease() bool {
 	return ok
 }
 
-// shut closes the connection for good. If net/http has it, net/http tells the user.
+// shut closes the connection permanently. If net/http has it, net/http calls the hook.
 func (c *conn) shut() error {
 	c.mu.Lock()
 	ended := c.endLocked(connState.close)
@@ -193,12 +193,12 @@ func (c *conn) shutFirst() {
 // reports a handshake that failed to the log. It may be called with locks held, unlike the hook.
 func (c *conn) notifyClosed() {
 	s := c.queue.server
-	unshaken := c.isTLS() && !c.load().has(began) // perhaps
-	if !unshaken && s.user.connState == nil {
+	noHandshake := c.isTLS() && !c.load().has(began) // perhaps
+	if !noHandshake && s.user.connState == nil {
 		return
 	}
 	go func() {
-		if unshaken {
+		if noHandshake {
 			c.logHandshake()
 		}
 		s.report(c.identity(), http.StateClosed)

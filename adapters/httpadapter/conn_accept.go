@@ -10,7 +10,7 @@ import (
 
 // This file has the part of the accept loop: a connection until it waits for its first byte.
 
-// newConn makes a connection, counts it and tells the user of it.
+// newConn makes a connection, counts it and calls the hooks for it.
 func (q *connQueue) newConn(pc *percore.Conn) *conn {
 	call := q.call
 	c := &conn{Conn: pc, queue: q, index: -1}
@@ -52,9 +52,9 @@ func (c *conn) introduce() {
 	}
 }
 
-// start lets a new connection wait for its first byte, for as long as net/http gives
-// it: for TLS that is for all of the handshake. One that has had requests in another process waits
-// for the next, as an idle one.
+// start lets a new connection wait for its first byte, for as long as net/http would, over TLS for the
+// whole handshake. A connection that has had requests in another process waits for the next, as an idle
+// one.
 func (c *conn) start() {
 	if moving.Hold != nil {
 		moving.Hold(c.Conn) // by the queue, a worker, or net/http, until hijacked
@@ -66,7 +66,7 @@ func (c *conn) start() {
 		c.limitFirstByteLocked()
 	}
 	if c.state() != stateNew || !c.queue.keep(c) {
-		// The user's hook has closed it, or the server is shut down.
+		// A hook has closed it, or the server is shut down.
 		c.change(connState.close)
 		ended := c.endLocked(connState.end)
 		c.mu.Unlock()
@@ -77,12 +77,12 @@ func (c *conn) start() {
 		}
 		return
 	}
-	// If a hook has begun to shake hands crypto/tls may have the next bytes in its buffer.
-	shaking := c.isTLS() && c.ext.begun.Load()
-	c.change(func(s connState) (connState, bool) { return s.keep(shaking) })
+	// If a hook has begun the handshake crypto/tls may have the next bytes in its buffer.
+	handshaking := c.isTLS() && c.ext.begun.Load()
+	c.change(func(s connState) (connState, bool) { return s.keep(handshaking) })
 	c.mu.Unlock()
 	switch {
-	case shaking:
+	case handshaking:
 		go c.handshake()
 		return
 	case !c.offer():
@@ -99,6 +99,6 @@ func (c *conn) rested() {
 	case call.ended.Load():
 		c.hangUp()
 	case !call.keepsAlive():
-		c.hangUpIdle() // a connection's first request is answered all the same
+		c.hangUpIdle() // a connection's first request is answered anyway
 	}
 }

@@ -22,7 +22,7 @@ func (w *waker) OnReadable(err error) { (*conn)(w).woken(err) }
 // without locks, and at any time.
 func (w *waker) OffLoop() {}
 
-// arm has the engine call woken when there is something to read.
+// arm makes the engine call woken when there is something to read.
 func (c *conn) arm() {
 	switch err := c.Conn.NotifyReadable((*waker)(c)); {
 	case err == nil, errors.Is(err, loop.ErrArmed): // as it may be on the fast path: see turn.disarm
@@ -42,8 +42,8 @@ func (c *conn) armAnew() {
 	c.arm()
 }
 
-// woken ends a wait of the states fresh and parked, and tells a request of the fast path that its
-// client has left. It runs on the engine's loop, or on a worker that visits it: calls that may block
+// woken ends a wait of the states fresh and parked, and notifies a request of the fast path that its
+// client has gone. It runs on the engine's loop, or on a worker that visits it: calls that may block
 // are made elsewhere.
 func (c *conn) woken(err error) {
 	x := c.current.Load()
@@ -52,7 +52,7 @@ func (c *conn) woken(err error) {
 	}
 }
 
-// wakeAfter is woken when x, the request under way, was told, if there is one.
+// wakeAfter is woken after x, the request under way, was notified, if there is one.
 func (c *conn) wakeAfter(x *exchange, err error) {
 	if _, ok := c.change(connState.notify); ok {
 		c.watchNext(x, err)
@@ -63,7 +63,7 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 	switch st := c.state(); {
 	case st == stateTakenOut:
 		c.change(connState.disarm)
-	case st != stateFresh && st != stateParked: // closed meanwhile
+	case st != stateFresh && st != stateParked: // closed by now
 	case c.isTLS() && c.ext.lease == nil:
 		// If err says that time is up the handshake fails at once, and net/http
 		// logs it.

@@ -13,7 +13,7 @@ import (
 // back when its Read has returned io.EOF. SetReadDeadline and its like are in timeouts.go.
 
 // lease turns a queued connection into a lease for net/http, or returns nil if it
-// was closed meanwhile.
+// was closed in the meantime.
 func (c *conn) lease() net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,12 +39,12 @@ func (c *conn) giveAwayLocked() {
 	c.change(connState.giveAway)
 	if c.ext.tls.ConnectionState().HandshakeComplete {
 		c.queue.server.stats.add(countHTTP2, 1)
-	} // else net/http tells the log and the client
+	} // else net/http reports it to the log and the client
 }
 
-// leaseClosed is net/http's StateClosed: the goroutine that served the lease, which
-// it has closed, has done its last with it. It reports whether the connection is parked
-// now. Otherwise it is closed, or the call is the user's.
+// leaseClosed is net/http's StateClosed: the goroutine that served the lease has closed it, and does
+// nothing more with it. It reports whether the connection is parked now. Otherwise it is closed, or the
+// user has called the hook.
 func (c *conn) leaseClosed() (parked bool) {
 	c.mu.Lock()
 	if c.state() == stateEnded && c.keepLocked() {
@@ -56,7 +56,7 @@ func (c *conn) leaseClosed() (parked bool) {
 	}
 	lease := c.state() == stateEnded // alone was closed
 	if !c.queue.call.parks() {
-		_, lease = c.change(connState.closeLeased) // a net/http of which nothing is known may do that after this, or never
+		_, lease = c.change(connState.closeLeased) // an unknown net/http may do that after this, or never
 	}
 	ended := c.endLocked(connState.end)
 	c.mu.Unlock()
@@ -83,8 +83,8 @@ func (c *conn) keepLocked() bool {
 	}
 	c.restoreReadDeadline()
 	if to&(predated|dated|bare) == 0 {
-		// Nothing came of the lease, and net/http may have set it all the same. It would
-		// not pass unnoticed: crypto/tls answers a KeyUpdate as it reads.
+		// Nothing came of the lease, but net/http may have set a write deadline. That matters:
+		// crypto/tls answers a KeyUpdate as it reads.
 		_ = c.Conn.SetWriteDeadline(time.Time{})
 	}
 	return true
@@ -199,8 +199,8 @@ const emptyReadsMax = 250
 // http2Preface is all that the client's preface has (RFC 9113, 3.4).
 const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// peeksPreface reports whether a read is one by which net/http peeks at the preface of HTTP/2, which it
-// must not see. If it does not give up, it is not as it is known, and the connection is closed.
+// peeksPreface reports whether net/http peeks at the preface of HTTP/2 with this read, which it must not
+// see. If it does not give up, this is an unknown net/http, and the connection is closed.
 func (c *conn) peeksPreface(p []byte) bool {
 	d := c.unread
 	if d == nil || d.refuses == 0 {
@@ -315,10 +315,9 @@ func (c *conn) stopParking(err error) error {
 	return err
 }
 
-// mustLast closes the connection if net/http was told io.EOF to park it. As far as it is
-// known net/http closes its lease then and calls nothing else. A lease that is used all the
-// same can't be given back: an answer would be that to the next request, a deadline the next
-// one's, and a half-close for good.
+// mustLast closes the connection if a Read of net/http's has returned io.EOF to park it. The net/http
+// that is known closes its lease then and calls nothing else. A lease that is used can't be given back:
+// an answer would belong to the next request, so would a deadline, and a half-close is permanent.
 func (c *conn) mustLast() {
 	if c.load().ending() {
 		c.closeEnding()

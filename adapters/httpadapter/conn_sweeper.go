@@ -17,7 +17,7 @@ func (c *conn) expireRead(seen connState) {
 	}
 }
 
-// closeServed closes a connection that a worker has, which tells the user.
+// closeServed closes a connection that a worker has, which calls the hook.
 func (c *conn) closeServed() {
 	if servedStates.has(c.loadLocked().state()) {
 		_ = c.identity().Close()

@@ -14,8 +14,8 @@ import (
 
 // This file has the ways to read from a connection, and to wait for it, other than Read.
 //
-// The fast path may read more of a stream than it can use, and leaves it to net/http, which takes as
-// much as its buffer has room for. If the handler hijacks the connection, the rest is held here, and
+// The fast path may read more of a stream than it can use, and declines: net/http takes as many of the
+// bytes as its buffer has room for. If the handler hijacks the connection, the rest is held here, and
 // the next byte of the socket comes after it. So all ways to read begin with the bytes that are held,
 // all ways to wait find something, and those that reach past this package, to the descriptor, fail until
 // the bytes are read. A test has a table of all methods.
@@ -63,7 +63,7 @@ func (c *conn) ReadBuffer(n int) (*pool.Buffer, error) {
 		return c.Conn.ReadBuffer(n)
 	}
 	b := pool.Get(n)
-	m, err := c.Read(b.Bytes()) // which waits only if another goroutine has read the bytes meanwhile
+	m, err := c.Read(b.Bytes()) // which waits only if another goroutine has just read the bytes
 	if m == 0 {
 		b.Release()
 		return nil, err

@@ -8,12 +8,12 @@
 // Handlers, middleware and hooks stay as they are.
 //
 // The applications of gin, echo, chi and others are handlers: give them to an http.Server of your own
-// in the place of their Run or Start.
+// instead of calling their Run or Start.
 //
 //	httpadapter.Wrap(&http.Server{Handler: engine}).Serve(ln) // was engine.RunListener(ln)
 //
 // A framework that has an http.Server of its own and takes a listener (gin's RunListener, Caddy) works
-// on percore's too, but nothing is parked and there is no fast path. A listener is not told of states,
+// on percore's too, but nothing is parked and there is no fast path. A listener doesn't learn of states,
 // timeouts or Shutdown, so this package needs the http.Server.
 //
 // # How it works
@@ -29,7 +29,7 @@
 // net/http forgets its knowledge of the connection by that. It is kept here, or made
 // up for:
 //
-//   - Hooks are told of connections, not of leases: ConnState says
+//   - Hooks hear of connections, not of leases: ConnState gets
 //     StateNew and StateClosed once, ConnContext is called once, BaseContext
 //     once per Serve. All get the same net.Conn, which may be kept as a key.
 //   - After a request net/http waits for four bytes of the next before it takes the
@@ -49,8 +49,8 @@
 // slice as long as the buffer, so that nothing is in it. Hence these stay as they
 // are, with their goroutine, and [Stats] counts them:
 //
-//   - connections with a request under way, and the Read by which net/http notices
-//     meanwhile that a client goes away;
+//   - connections with a request under way, and the Read with which net/http notices
+//     during that time that a client goes away;
 //   - connections that a client has sent a part of the next request on, even if only
 //     the line break after a POST;
 //   - hijacked connections, which are the user's. They have all methods of
@@ -114,7 +114,7 @@
 // sends the answer, and waits for the next request without a goroutine or a buffer. The handler gets
 // the same *http.Request as from net/http, fresh for each request, and an http.ResponseWriter that
 // makes the same bytes of the same calls: implicit headers, sniffing, chunks, trailers, Flush, Hijack,
-// sendfile, http.ResponseController, http.CloseNotifier. A client that leaves cancels the request's
+// sendfile, http.ResponseController, http.CloseNotifier. A client that goes away cancels the request's
 // context, which takes no goroutine. Timeouts, hooks, panics, Shutdown and ErrorLog are net/http's.
 //
 // Over TLS it serves the connections whose handshake has chosen HTTP/1.1, or no protocol; those that
@@ -126,7 +126,7 @@
 // keep-alive or close or missing, and its header is not longer than 64 KiB. All other requests go to
 // net/http with every byte that was read, and so do bytes that are no request: each "400 Bad Request" is
 // net/http's. The connection comes back when net/http waits for the next request, or some requests
-// later if it is handed over again and again. It comes back by being parked, which [Stats]
+// later if its requests are declined again and again. It comes back by being parked, which [Stats]
 // counts; if that has Unsafe it stays with net/http. [Server.FastPathStats] counts both kinds by reason.
 //
 // Handlers run on goroutines that serve one connection after the other; with net/http a connection has
@@ -145,8 +145,8 @@
 //
 //   - The type of the http.ResponseWriter, and that of Request.Body, are this package's. Code that
 //     asks for interfaces notices nothing.
-//   - A body that is larger than an http.MaxBytesReader allows has its answer at once, and the
-//     connection closed, wherever the reader is kept, and even if the ResponseWriter that the reader
+//   - A body that is larger than an http.MaxBytesReader allows is answered at once, and the connection
+//     closed, wherever the reader is kept, and even if the ResponseWriter that the reader
 //     was given is a middleware's, or an http.TimeoutHandler's: net/http reads up to 256 KiB of the body
 //     before it answers then. The connection is not closed for that reason if the body is one byte too
 //     large and came whole, or if there is a reader with a buffer between, such as a gzip.Reader. It is
@@ -167,8 +167,8 @@
 //
 // # Differences
 //
-//   - Shutdown closes connections on which no request has begun at once, those that
-//     shake hands included. net/http waits for them for five seconds, and then closes
+//   - Shutdown closes connections on which no request has begun at once, also during a
+//     handshake. net/http waits for them for five seconds, and then closes
 //     them unanswered. SetKeepAlivesEnabled(false) leaves them alone; net/http closes
 //     those that are more than five seconds old.
 //   - The context that is cancelled when a connection ends, from which those of its
@@ -187,15 +187,15 @@
 //     has ended, and does nothing before.
 //   - A read deadline that the user sets on a connection that was parked has no effect from
 //     the moment when the next request begins to come until four bytes of it are there.
-//   - A program that itself tells srv.ConnState StateHijacked of a connection with a request
-//     under way keeps it from being parked. All else that it tells only its own hook hears.
+//   - A program that itself calls srv.ConnState with StateHijacked for a connection with a request
+//     under way keeps it from being parked. Its other calls reach only its own hook.
 //
 // # Another process
 //
 // A server can be replaced without its clients noticing: [Server.HandOver] moves the connections that
 // wait for a request to another process, each as soon as it waits. There it starts as an idle
-// connection, if it has had requests: ConnState is told StateNew and StateIdle, IdleTimeout begins, and
-// Shutdown closes it at once. Here ConnState is told StateClosed. Package handover moves them together
+// connection, if it has had requests: ConnState gets StateNew and StateIdle, IdleTimeout begins, and
+// Shutdown closes it at once. Here ConnState gets StateClosed. Package handover moves them together
 // with the listener.
 //
 // # Costs

@@ -44,7 +44,7 @@ type exchange struct {
 }
 
 // newExchange makes the exchange of the request at the start of p, whose head was scanned. Its body is
-// in p, too, as far as it has come. It returns nil if the request is net/http's to refuse.
+// in p, too, as far as it has come. It returns nil if net/http must refuse the request.
 func (c *conn) newExchange(h *http1.Head, p []byte) *exchange {
 	x := &exchange{conn: c}
 	req := &x.request
@@ -84,7 +84,7 @@ func (x *exchange) bodyEnded() {
 		return
 	}
 	x.watching = true
-	c.setRealDeadline(0) // as net/http has it then
+	c.setRealDeadline(0) // as net/http does then
 	c.change(connState.resumeServing)
 	err := c.Conn.NotifyReadable((*waker)(c))
 	x.mu.Unlock()
@@ -140,7 +140,7 @@ func (x *exchange) notice(err error) (armed bool) {
 	return x.rearm()
 }
 
-// clientGone tells the handler that the client has gone, unless it has hijacked the connection. It
+// clientGone notifies the handler that the client has gone, unless it has hijacked the connection. It
 // runs on the loop, so no call that may block is made with mu held.
 func (x *exchange) clientGone() {
 	x.mu.Lock()

@@ -26,9 +26,9 @@ import (
 // a Close takes effect afterwards. give must not keep the slice.
 //
 //   - If it returns nil the connections belong to the other process. The Server closes its
-//     descriptors, of which the clients notice nothing, and ConnState is told StateClosed.
+//     descriptors, of which the clients notice nothing, and ConnState gets StateClosed.
 //   - If it fails, or panics, the connections go on here with the deadlines that they had, and
-//     bytes that came meanwhile are served. HandOver ends, with the error.
+//     bytes that came in the meantime are served. HandOver ends, with the error.
 //
 // Calls of give follow one another. A Server that waits in give serves all connections except those that
 // give has, and up to 253 that have come to wait since. give should heed ctx, because HandOver waits
@@ -45,7 +45,7 @@ import (
 // returns nil at once. If [Stats] has Unsafe the connections that net/http has stay there as well.
 // Those on which the fast path waits, or the adapter for the first request, do move.
 //
-// Connections that are accepted meanwhile move, too, so the listener should not accept any.
+// Connections that are accepted during HandOver move, too, so the listener should not accept any.
 // HandOver may be called at any time, also for several listeners at once, but fails while another
 // HandOver of the same listener is under way. Afterwards the Server goes on. Shutdown, after
 // HandOver or during it, closes the connections that are left, once they are idle.

@@ -20,8 +20,8 @@ type hooks struct {
 	baseContext func(net.Listener) context.Context
 }
 
-// noticeBypass makes the log tell of a call of the http.Server's own Serve, ListenAndServe or the like
-// in the place of the Server's. net/http calls BaseContext once for each.
+// noticeBypass logs a call of the http.Server's own Serve, ListenAndServe or the like instead of the
+// Server's. net/http calls BaseContext once for each.
 func (s *Server) noticeBypass() {
 	user := s.srv.BaseContext
 	s.srv.BaseContext = func(l net.Listener) context.Context {
@@ -49,7 +49,7 @@ func (s *Server) callBaseContext(l net.Listener) context.Context {
 }
 
 // connState is the http.Server's ConnState. It runs on net/http's goroutines and moves connections
-// from one state to the next; the user is told of the connection, but not of a lease of it.
+// from one state to the next. The user's hook hears of the connection, but not of its leases.
 //
 // A program may call it, too, as httptest.Server and golang.org/x/net/http2 do for
 // connections that are theirs. A call that net/http does not make in the connection's

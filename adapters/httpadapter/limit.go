@@ -6,11 +6,11 @@ import (
 	"runtime"
 )
 
-// An http.MaxBytesReader that meets its limit tells net/http's ResponseWriter, by a method without a
-// public name, which no other type can have. Then net/http does not read the rest of the body before
-// it answers, and closes the connection. Here the body finds out from the way in which it is read: the
-// reader cuts the slice that it was given to one byte more than its limit allows, and never reads
-// again once it has got them all. So the limit was met if the last Read
+// An http.MaxBytesReader that meets its limit notifies net/http's ResponseWriter, through a method
+// without a public name, which no other type can have. Then net/http does not read the rest of the
+// body before it answers, and closes the connection. Here the body finds out from the way in which
+// it is read: the reader cuts the slice that it was given to one byte more than its limit allows,
+// and never reads again once it has got them all. So the limit was met if the last Read
 //
 //   - has filled a slice that has room behind its end,
 //   - has not read the body to its end, and

@@ -12,12 +12,12 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// connQueue is the listener that net/http accepts from. There is one per listener of
-// the call, so that connections that the kernel gave to different sockets are
-// accepted, woken and handed to net/http without getting in each other's way.
+// connQueue is the listener that net/http accepts from. There is one per listener of the call, so that
+// connections that the kernel gave to different sockets are accepted, woken and leased to net/http
+// without getting in each other's way.
 //
-// It also keeps the connections that net/http does not have at the moment, and sees
-// to it that it gets them back of those that wait for a request.
+// It also keeps the connections that net/http does not have at the moment, and its sweeper takes back
+// those that wait for a request.
 type connQueue struct {
 	// immutable
 	call        *serveCall
@@ -33,7 +33,7 @@ type connQueue struct {
 	admitting atomic.Bool                 // a connection is new: it is in neither set
 
 	// owned by the goroutine that net/http accepts on
-	introduces bool // net/http is telling the user of a connection that isn't ours
+	introduces bool // net/http calls the hooks for a connection that isn't ours
 
 	sweeper sweeper
 
@@ -232,8 +232,8 @@ func (q *connQueue) closeKept() {
 	}
 }
 
-// acceptLoop accepts connections until the listener fails for good. Failures that
-// pass are logged and waited out as net/http does.
+// acceptLoop accepts connections until the listener fails permanently. Temporary failures
+// are logged and waited out as net/http does.
 func (q *connQueue) acceptLoop() error {
 	var delay time.Duration
 	for {
@@ -278,17 +278,17 @@ func (q *connQueue) accepted(nc net.Conn) {
 	q.introduce(nc)
 }
 
-// insteadOf says what to use in the place of the wrapper that has made nc.
+// insteadOf says what to use instead of the wrapper that has made nc.
 func insteadOf(nc net.Conn) string {
 	if _, ok := nc.(*tls.Conn); ok {
-		return "For TLS call ServeTLS in the place of tls.NewListener"
+		return "For TLS call ServeTLS instead of tls.NewListener"
 	}
 	return "percore.ListenConfig limits connections by MaxConns, and reads PROXY headers by ProxyProtocol; " +
 		"TLS is served by ServeTLS"
 }
 
-// introduce has net/http take a connection that isn't ours, and returns when the user
-// has been told of it: of one of the call's at a time, and before Serve returns.
+// introduce gives net/http a connection that isn't ours, and returns when the hooks were called for it:
+// for one connection of the call at a time, and before Serve returns.
 func (q *connQueue) introduce(nc net.Conn) {
 	q.call.introducing.Lock()
 	defer q.call.introducing.Unlock()
@@ -299,8 +299,8 @@ func (q *connQueue) introduce(nc net.Conn) {
 	<-q.told
 }
 
-// introduced lets introduce go on when net/http has told the user of the connection,
-// which it does before it accepts the next, or returns.
+// introduced lets introduce go on when net/http has called the hooks for the connection, which it does
+// before it accepts the next, or returns.
 func (q *connQueue) introduced() {
 	if q.introduces {
 		q.introduces = false

@@ -16,7 +16,7 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// serveCall is one call of Serve: a listener, its connections, and the queues by
+// serveCall is one call of Serve: a listener, its connections, and the queues through
 // which net/http gets them.
 //
 // It may outlive the call: connections go on after their listener was closed, and
@@ -44,14 +44,14 @@ type serveCall struct {
 	// atomic
 	refs    atomic.Int64 // accept loops and connections
 	ended   atomic.Bool  // net/http has closed a queue: it shuts down, or could not start
-	foreign atomic.Bool  // connections of other types were met, and the log was told
+	foreign atomic.Bool  // connections of other types were met, and logged
 
 	keepAlivesOff atomic.Bool               // no connection is to wait for another request
 	idleGuard     atomic.Pointer[idleGuard] // that net/http has, or is about to get; nil: none
 
-	// introducing is held while the user is told of a new connection: net/http calls
+	// introducing is held while the hooks are called for a new connection: net/http calls
 	// ConnContext, and ConnState with StateNew, on one goroutine. The hooks may block, and
-	// may call the Server's methods, none of which needs it.
+	// may call the Server's methods: none of these needs it.
 	introducing sync.Mutex
 
 	closeOnce sync.Once
@@ -224,7 +224,7 @@ func (call *serveCall) keepsAlive() bool {
 	return !call.ended.Load() && !call.keepAlivesOff.Load()
 }
 
-// warnForeign tells the log, once, that connections could be parked if not for their type.
+// warnForeign logs, once, that connections could be parked if not for their type.
 func (call *serveCall) warnForeign(nc net.Conn) {
 	if !call.keeps || fastpath.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return

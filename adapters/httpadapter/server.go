@@ -31,7 +31,7 @@ type Server struct {
 	// atomic
 	stats         *counters   // apart, so that they outlive the Server: see enlist
 	used          atomic.Bool // a Serve of the Server was called
-	bypassed      atomic.Bool // the log was told that the http.Server's own Serve was called
+	bypassed      atomic.Bool // it was logged that the http.Server's own Serve was called
 	keepAlivesOff atomic.Bool // by SetKeepAlivesEnabled: each call knows better, see idleGuard
 
 	installed sync.Once
@@ -49,11 +49,11 @@ type Server struct {
 //
 // At the first Serve the Server puts functions of its own into srv.ConnState
 // and, where they are set, srv.ConnContext and srv.BaseContext, which call the
-// user's: set these before, as net/http has it too. Nothing else of srv is
+// user's: set these before, as for net/http. Nothing else of srv is
 // touched; it stays the server that handlers find by [http.ServerContextKey].
 //
-// Start the server by the Server's methods. srv.Serve still works but parks nothing, and FastPath has
-// no effect; the log is told so, once. Wrap puts a function into srv.BaseContext that notices it and
+// Start the server with the Server's methods. srv.Serve still works but parks nothing, and FastPath has
+// no effect; that is logged, once. Wrap puts a function into srv.BaseContext that notices it and
 // calls the user's. It panics if srv is nil.
 //
 // srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work. (If srv has
@@ -124,7 +124,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.serve(l, nil)
 }
 
-// errNilListener is what Serve returns in the place of a panic on another goroutine.
+// errNilListener is the error of Serve instead of a panic on another goroutine.
 var errNilListener = errors.New("httpadapter: Serve was called with a nil net.Listener; " +
 
 	"look at the error of the function that should have made it")
@@ -223,8 +223,8 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 	}
 }
 
-// install puts the Server's functions in the place of the user's, and finds out whether
-// connections may be parked.
+// install replaces the user's hooks with the Server's, and finds out whether connections may be
+// parked.
 func (s *Server) install() {
 	s.used.Store(true)
 	s.enlist()

@@ -171,7 +171,7 @@ const (
 	sniffed                                  // the method is that of the request under way
 	inHeader                                 // arrived, busy: net/http has not got all of the lease's first header
 	answered                                 // busy: net/http has taken the write deadline of the request away
-	unannounced                              // opening, http2: net/http has not told StateNew of the lease
+	unannounced                              // opening, http2: StateNew is still to come for the lease
 	disarmed                                 // takenOut: the callback is not armed, and will not come
 )
 
@@ -356,7 +356,7 @@ func (s connState) waits() bool { return s.state() == stateOpening || s.state() 
 //	bare          the deadline of the second Read was set           it is for one byte
 
 // beginWait is for a Read into a slice of size bytes, at the given tick. If net/http has none of
-// the request the connection may be parked meanwhile.
+// the request the connection may be parked during the Read.
 //
 // In idle one deadline was set, the wait's own, and the slice is as long as the buffer of
 // net/http, so that this is empty; or there is no buffer any more, and the second deadline was set.
@@ -397,7 +397,7 @@ func (s connState) resume() connState { return s.clear(parkable | expired) }
 func (s connState) endWait(p []byte, size int, park bool) connState {
 	to := s.clear(waiting | parkable | expired)
 	switch {
-	case !s.waits(): // closed meanwhile
+	case !s.waits(): // closed by now
 	case len(p) > 0:
 		return to.begin(p, size)
 	case park:
@@ -541,7 +541,7 @@ func (s connState) hijack() (connState, bool) {
 	return s.to(stateHijacked), hijackableStates.has(s.state()) && !s.has(waiting)
 }
 
-// close is for a connection that is closed for good.
+// close is for a connection that is closed permanently.
 func (s connState) close() (connState, bool) {
 	switch st := s.state(); {
 	case st == stateTakenOut:

@@ -15,7 +15,7 @@ type Stats struct {
 	Parked  int // of these, parked between two requests, without a goroutine
 
 	Parks   uint64 // times a connection was parked
-	Unparks uint64 // times a parked connection was handed to net/http again
+	Unparks uint64 // times a parked connection was given to net/http again
 
 	HandedOver uint64 // connections that another process has taken over: see HandOver
 	Adopted    uint64 // connections that have come from another process, where they had requests

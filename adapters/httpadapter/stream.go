@@ -32,16 +32,16 @@ type stream interface {
 	// connection, so notice reads no more.
 	takePeeked() (b byte, ok bool)
 
-	// mustRead reports whether the connection must not wait, because there may be bytes of which no
-	// callback tells.
+	// mustRead reports whether the connection must not wait, because there may be bytes that no callback
+	// reports.
 	mustRead() bool
 
-	// hasEnded reports whether the client is known to have gone before its request is served, of which no
-	// callback tells any more.
+	// hasEnded reports whether the client is known to have gone before its request is served. No callback
+	// reports that any more.
 	hasEnded() bool
 
 	// notice takes a callback that has come while x is served, with its error. It reports whether that
-	// was all: the callback is armed again, or a goroutine that notice has started sees to it.
+	// was all: the callback is armed again, or a goroutine that notice has started goes on with it.
 	notice(x *exchange, err error) (done bool)
 
 	write(p []byte) (int, error)
@@ -65,8 +65,8 @@ func (c *conn) stream() stream {
 	return (*plainStream)(c)
 }
 
-// plainStream is a conn without TLS. Each of its bytes that is not read yet lies in the kernel, which
-// calls back for it.
+// plainStream is a conn without TLS. All bytes that were not read yet lie in the kernel, so the callback
+// reports them.
 type plainStream conn
 
 func (s *plainStream) tryRead(p []byte) (int, error)             { return s.Conn.TryRead(p) }

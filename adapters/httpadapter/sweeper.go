@@ -33,7 +33,7 @@ import (
 // seven times the time to park.
 //
 // The others are parked sooner if they are many. Of connections that come in great number
-// for a request each, few wait at the same time then. That matters for good, because
+// for a request each, few wait at the same time then. That matters permanently, because
 // the runtime never frees the descriptions of goroutines.
 //
 // # Without holding others up
@@ -90,7 +90,7 @@ func (s *sweeper) read() uint32 {
 	return tick
 }
 
-// joinedLocked is told of one more connection: there are n now.
+// joinedLocked is for one more connection: there are n now.
 func (s *sweeper) joinedLocked(n int) {
 	switch {
 	case n == 1 && !s.sweeping:
@@ -105,15 +105,14 @@ func (s *sweeper) joinedLocked(n int) {
 	}
 }
 
-// leftLocked is told of one less.
+// leftLocked is for one less.
 func (s *sweeper) leftLocked(n int) {
 	if n == 0 {
 		s.timer.Stop()
 	}
 }
 
-// sweepAfterLocked has the next sweep, of n connections, come after pause, or later if
-// they are many.
+// sweepAfterLocked lets the next sweep, of n connections, come after pause, or later if they are many.
 func (s *sweeper) sweepAfterLocked(pause time.Duration, n int) {
 	s.timer.Reset(max(pause, time.Duration(n)*pausePerConn))
 }

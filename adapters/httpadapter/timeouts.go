@@ -174,11 +174,11 @@ func (c *conn) parksSoon(s connState) bool {
 	return !s.has(recentlyUsed) && c.queue.sweeper.tick <= 2*DefaultParkAfter/ticksToPark
 }
 
-// isFirst reports whether the deadline that net/http sets for the first header of a
-// connection counts. net/http counts from when it has got the connection, we from when it was
-// accepted: of the two the earlier counts. Over TLS both count from when hands were shaken, which
-// net/http may do again, needlessly, with a deadline that it takes back. A header that the fast path has
-// read a part of has its deadline.
+// isFirst reports whether the deadline that net/http sets for the first header of a connection
+// counts. net/http counts from when it has got the connection, we from when it was accepted: of the
+// two the earlier counts. Over TLS both count from the end of the handshake, which net/http may do
+// again, needlessly, with a deadline that it takes back. A header that the fast path has read a
+// part of has its deadline.
 func (c *conn) isFirst(t time.Time) bool {
 	at, real := instantOf(t), c.real.get()
 	if c.isTLS() {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// handshake shakes hands as net/http's server would. If it fails, net/http tells
-// the log, and a client that spoke plain HTTP.
+// handshake performs the handshake as net/http's server would. If it fails, net/http
+// reports it to the log, and to a client that spoke plain HTTP.
 func (c *conn) handshake() {
 	defer func() {
 		if err := recover(); err != nil {
@@ -21,11 +21,11 @@ func (c *conn) handshake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state() != stateHandshake {
-		return // closed meanwhile: see logHandshake
+		return // closed by now: see logHandshake
 	}
 	c.ext.lease = tc
 	if err == nil {
-		if c.queue.server.firstByteTimeout(true) > 0 { // else the deadlines are the user's
+		if c.queue.server.firstByteTimeout(true) > 0 { // else the user has set the deadlines
 			c.real.set(0)
 			_ = c.Conn.SetDeadline(time.Time{})
 		}
@@ -46,8 +46,8 @@ func (c *conn) completeHandshake() error {
 	return c.ext.tls.HandshakeContext(ctx)
 }
 
-// logHandshake tells the log of a handshake that failed, if it did, as net/http would of
-// a connection that it had. The connection is closed: a handshake that is under way, or
+// logHandshake logs a handshake that failed, if it did, as net/http would for a connection
+// that it had. The connection is closed: a handshake that is under way, or
 // was still to come, ends at once.
 func (c *conn) logHandshake() {
 	s := c.queue.server
@@ -67,7 +67,7 @@ func (c *conn) logHandshake() {
 	s.logf("http: TLS handshake error from %s: %v", c.RemoteAddr(), reason)
 }
 
-// looksLikeHTTP reports whether the bytes in the place of a TLS record's header begin a
+// looksLikeHTTP reports whether the bytes instead of a TLS record's header begin a
 // request, of those that net/http knows here.
 func looksLikeHTTP(header [5]byte) bool {
 	return slices.Contains([]string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO"}, string(header[:]))

@@ -20,7 +20,7 @@ import (
 // A worker must not wait in Read, and crypto/tls has no other. But when the connection below fails with
 // a net.Error that is Temporary, as a timeout is, a *tls.Conn returns that error, keeps the part of a
 // record that it has, and goes on with the next Read. So as long as a worker reads, the connection below
-// fails with percore.ErrWouldWait in the place of waiting.
+// fails with percore.ErrWouldWait instead of waiting.
 //
 // # Waiting
 //
@@ -31,10 +31,11 @@ import (
 //
 // # The client's end
 //
-// During a handler a callback may be about a part of a record, a message to crypto/tls (a KeyUpdate),
-// the client's farewell (close_notify), or the next request. Only reading tells. A goroutine does that,
-// for the moment, without waiting: see watch. As with net/http, which reads a byte meanwhile, a byte
-// ends it: the next request is there, and the client's end is not looked for any more.
+// During a handler a callback may be about a part of a record, a message to crypto/tls (a
+// KeyUpdate), the client's farewell (close_notify), or the next request. Only reading tells them
+// apart. A goroutine does that, for a moment, without waiting: see watch. As with net/http, which
+// reads a byte at that time, a byte ends it: the next request is there, and the client's end is not
+// looked for any more.
 //
 // crypto/tls promises little of this, so it is checked once per process: see probe.TLS.
 
@@ -49,7 +50,7 @@ type tlsReader struct {
 	mu sync.Mutex // held while a Read is made
 
 	// guarded by mu
-	dry    bool    // crypto/tls has nothing: the callback tells of more. It is false before a Read
+	dry    bool    // crypto/tls has nothing: the callback reports more. It is false before a Read
 	failed bool    // nothing will come any more
 	peeked bool    // a watch has read first
 	first  [1]byte // the byte before all others that are read

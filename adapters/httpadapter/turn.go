@@ -206,22 +206,7 @@ func (t *turn) serveRequest(p []byte) bool {
 		return false
 	}
 	t.armed = watching
-	reusable := x.returned && x.Finish()
-	c.current.Store(nil)
-	sent := c.send(x.Out())
-	complete, linger := x.closeBody()
-	if x.returned && x.req.MultipartForm != nil {
-		_ = x.req.MultipartForm.RemoveAll()
-	}
-	_ = c.Conn.SetWriteDeadline(time.Time{}) // a handler or a hook may have set one on the connection
-	if !sent || !reusable || !complete {
-		if sent && x.body != nil {
-			t.readBehind()
-		}
-		if x.returned && linger {
-			c.stream().closeWrite()
-			time.Sleep(closeDelay)
-		}
+	if !t.answer(x) {
 		return t.close()
 	}
 	if t.have > 0 {
@@ -237,8 +222,33 @@ func (t *turn) serveRequest(p []byte) bool {
 	return true
 }
 
+// answer sends the rest of the answer to x. It reports false if the connection can't serve another
+// request.
+func (t *turn) answer(x *exchange) bool {
+	c := t.c
+	reusable := x.returned && x.Finish()
+	c.current.Store(nil)
+	sent := c.send(x.Out())
+	complete, linger := x.closeBody()
+	if x.returned && x.req.MultipartForm != nil {
+		_ = x.req.MultipartForm.RemoveAll()
+	}
+	_ = c.Conn.SetWriteDeadline(time.Time{}) // a handler or a hook may have set one on the connection
+	if sent && reusable && complete {
+		return true
+	}
+	if sent && x.body != nil {
+		t.readBehind()
+	}
+	if x.returned && linger {
+		c.stream().closeWrite()
+		time.Sleep(closeDelay)
+	}
+	return false
+}
+
 // readBehind reads the few bytes that a client may have sent behind a body, an empty line as a rule,
-// when the connection is about to be closed. net/http has them in its buffer by then. The kernel
+// when the connection is about to be closed. net/http has them in its buffer already. The kernel
 // answers the close of a connection with unread bytes by a reset, which can take the answer away from
 // the client (RFC 9112, section 9.6).
 func (t *turn) readBehind() {
@@ -273,7 +283,7 @@ func (t *turn) begin(x *exchange) bool {
 	if x.awaitsBody() {
 		c.setRealDeadline(t.bodyDeadline())
 	} else {
-		c.setRealDeadline(0) // as net/http has it while it watches for the client's end
+		c.setRealDeadline(0) // as in net/http while it watches for the client's end
 	}
 	if d := s.srv.WriteTimeout; d > 0 {
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
@@ -286,14 +296,14 @@ func (t *turn) begin(x *exchange) bool {
 	if x.body != nil {
 		t.disarm()
 		if c.state() == stateShut {
-			x.clientGone() // before x was there to be told
+			x.clientGone() // before x was there to notice
 		}
 		return true
 	}
 	c.setRealDeadline(0) // which the hook may have set
 	if t.armed && c.state() == stateNotified {
 		// The callback has come since an earlier request of a pipeline. That may have been about bytes
-		// that were read by then, so it tells this request nothing.
+		// that were read before, so it means nothing to this request.
 		c.change(connState.resumeServing)
 		t.armed = false
 	}
@@ -301,7 +311,7 @@ func (t *turn) begin(x *exchange) bool {
 		t.arm()
 	}
 	if c.stream().hasEnded() || c.state() == stateShut {
-		x.clientGone() // before x was there to be told
+		x.clientGone() // before x was there to notice
 	}
 	return true
 }
@@ -420,7 +430,7 @@ func (t *turn) finish() bool {
 	return false
 }
 
-// remoteText returns the peer's address as net/http tells it.
+// remoteText returns the peer's address in net/http's form.
 func (c *conn) remoteText() string {
 	if at := c.Conn.RemoteAddrPort(); at != (netip.AddrPort{}) {
 		call := c.queue.call
