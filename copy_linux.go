@@ -17,16 +17,15 @@ import (
 
 // Copies through memory, between ends for which the kernel moves nothing by itself.
 //
-// Two rules say which memory that is:
+// Two rules decide which memory that is:
 //
 //   - A copy from a connection holds none while the connection has nothing to read.
-//   - Memory that unknown code has held goes to no other copy. A Read or Write that
-//     was abandoned, with a context say, may hold its slice after it has returned, and
-//     that it returned without an error proves nothing. Package net forgives that,
-//     because each io.Copy has a buffer of its own.
+//   - Memory that unknown code has held goes to no other copy. A Read or Write that was abandoned,
+//     because of a context for example, may hold its slice after it has returned, even without an
+//     error. On package net that does no harm, because each io.Copy has a buffer of its own.
 //
-// The endpoints that endpointOf knows pass their memory to the kernel and to nothing else. So
-// there are four cases:
+// The endpoints that endpointOf knows pass their memory to the kernel and to nothing else. So there
+// are four cases:
 //
 //	from                to                memory
 //	a *Conn             a known endpoint  of package pool
@@ -34,11 +33,11 @@ import (
 //	bytes in memory     a *Conn           of package pool; nothing waits
 //	everything else     a *Conn           io.Copy's, which it holds while the reader waits
 
-// copyBytes is the size of the memory that bytes are copied through: io.Copy's.
+// copyBytes is the size of the memory that bytes are copied through, as in io.Copy.
 const copyBytes = 32 << 10
 
-// copyFrom copies from c to w by reading and writing, up to the limit if there is
-// one. Its errors are those of Read and of w.
+// copyFrom copies from c to w by reading and writing, up to the limit if there is one. Its errors
+// are those of Read and of w.
 func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (written int64, err error) {
 	defer runtime.KeepAlive(c)
 	defer m.takeBack() // w may panic
@@ -83,11 +82,11 @@ func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (w
 	return written, nil
 }
 
-// errInvalidWrite is io.Copy's error for a writer whose count can't be true.
+// errInvalidWrite is io.Copy's error for a writer that returns an impossible count.
 var errInvalidWrite = errors.New("invalid write result")
 
-// copyMemory is the memory that a copy from a connection reads into. While it waits it is as
-// follows. In between, memory is lent.
+// copyMemory is the memory that a copy from a connection reads into. While the copy waits its state
+// is as follows. In between, memory is lent.
 //
 //	shown  busy   lent next                         after takeBack
 //	false         a buffer of package pool          in the pool
@@ -95,32 +94,31 @@ var errInvalidWrite = errors.New("invalid write result")
 //	              collected                         point for as long as the collector
 //	true   > 0    *large, the same                  leaves it
 //
-// So a copy to unknown code that goes on and on allocates next to nothing, and one
-// that idles has nothing after the next garbage collection.
+// So a copy to unknown code that is busy allocates next to nothing, and one that idles has nothing
+// after the next garbage collection.
 type copyMemory struct {
-	shown bool   // unknown code gets to see it
+	shown bool   // unknown code sees it
 	lent  []byte // nil while the copy waits
 
 	pooled *pool.Buffer
 
-	busy  int // reads that may be small before the next is expected to be
+	busy  int // how many more reads may be small before the next one is expected to be small
 	small weak.Pointer[[smallCopyBytes]byte]
 	large weak.Pointer[[copyBytes]byte]
 }
 
 const (
-	// smallCopyBytes is enough for a message of an interactive protocol. Allocating it
-	// for each, where messages are rarer than garbage collections, takes a small part of
-	// the time that reading and writing one takes.
+	// smallCopyBytes is enough for a message of an interactive protocol. If messages are rarer than
+	// garbage collections, it is allocated for each one, which takes little time compared to reading and
+	// writing it.
 	smallCopyBytes = 1 << 10
 
-	// smallReadsMax is how many small reads in a row it takes to expect another: as many
-	// as package zerocopy takes to copy instead of splicing.
+	// smallReadsMax is after how many small reads in a row another is expected: as many as package
+	// zerocopy needs to copy instead of splicing.
 	smallReadsMax = 8
 )
 
-// lend returns the memory. It is for ReadReady, which calls it when there may be
-// something to read.
+// lend returns the memory. ReadReady calls it when there may be something to read.
 func (m *copyMemory) lend() []byte {
 	switch {
 	case m.lent != nil: // the last read filled it
@@ -135,7 +133,7 @@ func (m *copyMemory) lend() []byte {
 	return m.lent
 }
 
-// valueOrNew returns the value that w points to, or points it to a new one if that was
+// valueOrNew returns the value that w points to, or makes it point to a new one if that was
 // collected.
 func valueOrNew[T any](w *weak.Pointer[T]) *T {
 	p := w.Value()
@@ -146,7 +144,7 @@ func valueOrNew[T any](w *weak.Pointer[T]) *T {
 	return p
 }
 
-// takeBack takes the memory back, if any is lent: the copy is about to wait.
+// takeBack takes the memory back, if any is lent, because the copy is about to wait.
 func (m *copyMemory) takeBack() {
 	if m.pooled != nil {
 		m.pooled.Release()
@@ -155,8 +153,8 @@ func (m *copyMemory) takeBack() {
 	m.lent = nil
 }
 
-// adapt decides, by a read of n bytes, whether to lend the same memory for the next,
-// and how much to lend to unknown code after that.
+// adapt decides, after a read of n bytes, whether to lend the same memory for the next one, and how
+// much to lend to unknown code after that.
 func (m *copyMemory) adapt(n int) {
 	if n >= smallCopyBytes {
 		m.busy = smallReadsMax
@@ -173,7 +171,7 @@ func (m *copyMemory) adapt(n int) {
 // copyBytesOf copies from r, which reads from source and nothing else, to w.
 func copyBytesOf(source, r io.Reader, w io.Writer) (int64, error) {
 	switch source.(type) {
-	case *bytes.Reader, *bytes.Buffer, *strings.Reader: // http.ServeContent has such, for one
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader: // as http.ServeContent often has
 		b := pool.Get(copyBytes)
 		defer b.Release()
 		return io.CopyBuffer(w, r, b.Bytes())
@@ -192,9 +190,8 @@ type errReader struct{ err error }
 
 func (f errReader) Read([]byte) (int, error) { return 0, f.err }
 
-// connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which
-// would call it again. They count the copied bytes; of two in one copy only the
-// former does.
+// connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which would call it again.
+// They count the copied bytes; if both are in one copy only the former does.
 type (
 	connWithoutReadFrom struct{ c *Conn }
 	connWithoutWriteTo  struct {

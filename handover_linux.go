@@ -42,8 +42,8 @@ func init() {
 func (c *Conn) hold() { runtime.SetFinalizer(c, nil) }
 
 // release makes the garbage collector close c once no object refers to it. A second finalizer would
-// end the program, so one that is there already goes first: a user may have two owners of a
-// connection by mistake.
+// end the program, so it first removes one that is already there: a connection may by mistake have
+// two owners.
 func (c *Conn) release() {
 	runtime.SetFinalizer(c, nil)
 	runtime.SetFinalizer(c, (*Conn).Close)
@@ -122,9 +122,9 @@ func (l *listener) pause(paused bool) {
 	l.wake()
 }
 
-// settled is moving.Listener's. When a call of Accept has found the listener paused no connection
-// leaves the backlog any more, since one goroutine at a time looks. And all goroutines have come
-// back for the next connection when as many wait as there have ever been at a time.
+// settled implements moving.Listener's Settled. When a call of Accept has found the listener paused no
+// connection leaves the backlog any more, since one goroutine at a time looks. And all goroutines have
+// come back for the next connection when as many wait as have ever waited at a time.
 func (l *listener) settled() bool {
 	all := l.acceptors()
 	for _, a := range all {
@@ -147,21 +147,21 @@ func (l *listener) settled() bool {
 // adoptConn gives a connection of another process to Accept. It owns nfd.
 func (l *listener) adoptConn(nfd int, m moving.ConnInfo) error {
 	from, err := l.checkConn(nfd)
-	if err != nil || from.Addr.Family == unix.AF_UNSPEC { // it was reset meanwhile
+	if err != nil || from.Addr.Family == unix.AF_UNSPEC { // the peer has reset it
 		sys.Close(nfd)
 		return err
 	}
 	l.limits.Force()
-	c, err := newConn(l.place(), nfd, l.served, from)
+	c, err := newConn(l.place(), nfd, l.servedOptions, from)
 	if err != nil {
 		l.limits.Release()
 		return err
 	}
 	p := &pendingConn{a: l.all, c: c, client: m.Client, options: l.connOptions, counter: accepting.Adopted}
 	if m.Served {
-		p.options = l.served
+		p.options = l.servedOptions
 	}
-	c.sock.options = l.pending
+	c.sock.options = l.pendingOptions
 	if !l.adopted.addReady(p) {
 		c.Close()
 		return net.ErrClosed
@@ -170,8 +170,8 @@ func (l *listener) adoptConn(nfd int, m moving.ConnInfo) error {
 	return nil
 }
 
-// checkConn makes sure that nfd is a connection such as accept4 returns from the listener's
-// sockets, and returns the peer's address. That has no family if the connection has ended.
+// checkConn makes sure that nfd is a connection as accept4 on the listener's sockets would have
+// returned it, and returns the peer's address. It has no family if the connection has ended.
 func (l *listener) checkConn(nfd int) (*unix.RawSockaddrAny, error) {
 	for _, property := range []struct {
 		option int

@@ -24,17 +24,19 @@ type listener struct {
 	// immutable
 	network     string
 	addr        net.Addr
-	group       *loop.Group // holds a reference
-	connOptions *connOptions
+	group       *loop.Group           // holds a reference
 	limits      *accepting.Limits     // nil: none
 	proxy       *accepting.ProxyRules // nil: no headers are awaited
-	pending     *connOptions          // of connections that Accept has not returned yet
-	served      *connOptions          // of connections that another process has accepted and served
 	leastLoaded bool                  // ListenConfig.LeastLoaded
 	netBuffers  bool                  // Accept returns netConns
 	report      func(error)
 	sockets     []int     // listening: one per loop, or one for all; closed by close
 	all         *acceptor // from all sockets
+
+	// immutable; the options of connections
+	connOptions    *connOptions
+	pendingOptions *connOptions // that Accept has not returned yet
+	servedOptions  *connOptions // that another process has accepted and served
 
 	// atomic
 	counts accepting.Counts
@@ -169,14 +171,14 @@ func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, err
 	l.limits = config.Limits(&l.counts, l.wake)
 	l.proxy = config.ProxyRules(l.addr, &l.counts)
 	l.connOptions = &connOptions{net: network, limits: l.limits}
-	l.pending = &connOptions{net: network, limits: l.limits, quiet: true}
+	l.pendingOptions = &connOptions{net: network, limits: l.limits, quiet: true}
 	if err := l.add(lc, nl); err != nil {
 		group.Release()
 		return nil, err
 	}
 	l.connOptions.kind = l.kindOf(l.sockets[0])
-	l.served = &connOptions{net: network, limits: l.limits, kind: l.connOptions.kind, served: true}
-	l.served.altered.Store(true) // perhaps: the other process may have done anything to the socket
+	l.servedOptions = &connOptions{net: network, limits: l.limits, kind: l.connOptions.kind, served: true}
+	l.servedOptions.altered.Store(true) // perhaps: the other process may have done anything to the socket
 	return l, nil
 }
 
@@ -343,13 +345,13 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 
 func (l *listener) stats() ListenerStats {
 	// Closed ones first, or more would seem to be closed than were opened.
-	closed := l.connOptions.closed.Load() + l.pending.closed.Load() + l.served.closed.Load()
+	closed := l.connOptions.closed.Load() + l.pendingOptions.closed.Load() + l.servedOptions.closed.Load()
 	return ListenerStats{
 		Network:     l.network,
 		Address:     l.addr.String(),
 		Group:       l.group.Name(),
 		Sockets:     len(l.sockets),
-		Open:        int(l.connOptions.opened.Load() + l.served.opened.Load() - closed),
+		Open:        int(l.connOptions.opened.Load() + l.servedOptions.opened.Load() - closed),
 		AcceptStats: acceptStats(&l.counts),
 	}
 }

@@ -190,7 +190,7 @@ func (a *acceptor) takeProxied(nfd, index int, from *unix.RawSockaddrAny) (*Conn
 		l.limits.Release()
 		return nil, shortage{err}
 	}
-	c.sock.options = l.pending
+	c.sock.options = l.pendingOptions
 	p := &pendingConn{a: a, c: c, header: header, options: l.connOptions, counter: accepting.Accepted}
 	if !a.pending.addAwaited(p) {
 		c.Close()

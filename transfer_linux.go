@@ -18,8 +18,8 @@ import (
 	"github.com/percore/percore/internal/zerocopy"
 )
 
-// readFrom has the kernel move the bytes that it can move by itself, and copies the rest,
-// or all of it, through memory. Its errors are of the third layer.
+// readFrom lets the kernel move the bytes that it can move by itself, and copies the rest through
+// memory. Its errors are of the third layer.
 func (s *sock) readFrom(c *Conn, r io.Reader) (n int64, err error) {
 	source, limit := r, int64(-1)
 	limited, ok := r.(*io.LimitedReader)
@@ -79,8 +79,8 @@ func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
 	return n + m, c.copyError("writeto", err)
 }
 
-// transferFrom has the kernel move up to limit bytes of from to c. If it isn't
-// done, the rest, after n bytes, has to be copied.
+// transferFrom lets the kernel move up to limit bytes of from to c. If it isn't done, the rest,
+// after n bytes, has to be copied.
 func (s *sock) transferFrom(c *Conn, from *endpoint, limit int64) (n int64, done bool, err error) {
 	defer runtime.KeepAlive(from.conn)
 	if from.file != nil {
@@ -94,15 +94,14 @@ func (s *sock) transferFrom(c *Conn, from *endpoint, limit int64) (n int64, done
 	return n, done, from.splicedError(c, err)
 }
 
-// transferTo has the kernel move all of c to the endpoint to.
+// transferTo lets the kernel move all of c to the endpoint to.
 func (s *sock) transferTo(c *Conn, to *endpoint) (n int64, done bool, err error) {
 	defer runtime.KeepAlive(to.conn)
 	n, done, err = finished(zerocopy.Splice(to.raw, s.fd.Stream(), -1))
 	return n, done, to.takenError(c, err)
 }
 
-// finished reports whether a fast path leaves nothing to do, and if so with which
-// error.
+// finished reports whether a fast path has left nothing to do, and its error if so.
 func finished(n int64, handled bool, err error) (int64, bool, error) {
 	if !handled || errors.Is(err, zerocopy.ErrUnfinished) {
 		return n, false, nil
@@ -110,7 +109,7 @@ func finished(n int64, handled bool, err error) (int64, bool, error) {
 	return n, true, err
 }
 
-// A connection tells package zerocopy of its socket.
+// This is how a connection lends its socket to package zerocopy.
 var _ zerocopy.Stream = loop.Stream{}
 
 // An endpoint is the source or the destination of a connection's bytes, if the kernel knows it.
@@ -120,7 +119,7 @@ type endpoint struct {
 	hidden hiding
 	ahead  reflect.Value // of an upgradedBody: the *bufio.Reader with the bytes that were read ahead, or nil
 
-	// which of them it is
+	// one of these is set
 	conn *Conn
 	peer net.Conn // a *net.TCPConn or a *net.UnixConn
 	file *os.File
@@ -128,9 +127,8 @@ type endpoint struct {
 
 // endpointOf returns the endpoint that v is.
 //
-// It goes by the exact type. A TLS connection, or one that peeks, often embeds a
-// *net.TCPConn and has its SyscallConn, too; to move bytes past it would corrupt
-// the stream.
+// It checks the exact type. A TLS connection, or one that peeks, often embeds a *net.TCPConn and
+// has its SyscallConn too; moving bytes past it would corrupt the stream.
 func endpointOf(v any) (endpoint, bool) {
 	switch v := v.(type) {
 	case *Conn:
@@ -168,14 +166,14 @@ func rawEndpoint(e endpoint, c syscall.Conn, unfit bool) (endpoint, bool) {
 	return e, err == nil
 }
 
-// isStream tells a stream from a socket that delivers packets.
+// isStream reports whether c is a stream, as opposed to a socket of packets.
 func isStream(c *net.UnixConn) bool {
 	a := c.LocalAddr()
 	return a != nil && a.Network() == "unix"
 }
 
-// copyBuffered copies to c the bytes that an upgradedBody has read ahead. r is the body, or
-// a LimitedReader around it.
+// copyBuffered copies the bytes that an upgradedBody has read ahead to c. r is the body, or a
+// LimitedReader around it.
 func (e *endpoint) copyBuffered(c *Conn, r io.Reader) (n int64, err error) {
 	if e.hidden != upgradedBody || e.ahead.IsNil() {
 		return 0, nil
@@ -198,9 +196,8 @@ func (e *endpoint) copyBuffered(c *Conn, r io.Reader) (n int64, err error) {
 	return n, nil
 }
 
-// The errors of a transfer are those that the same copy between connections of
-// package net fails with. Where net would copy through a buffer, they are those
-// of reads and writes.
+// The errors of a transfer are those of the same copy between connections of package net. Where net
+// would copy through a buffer, they are those of reads and writes.
 
 // sentError is the error of a sendfile from e to c.
 func (e *endpoint) sentError(c *Conn, err error) error {
@@ -238,7 +235,7 @@ func (e *endpoint) takenError(c *Conn, err error) error {
 	err = syscallError("splice", why.Err)
 	switch {
 	case e.hidden == tcpConnWithoutReadFrom:
-		return err // in the hands of net.TCPConn.ReadFrom, which wraps it
+		return err // net.TCPConn.ReadFrom, which called us, wraps it
 	case e.hidden == fileWithoutReadFrom:
 		return e.pathError("write", err)
 	case e.hidden == upgradedBody, c.isUnix() && e.unix:
@@ -254,8 +251,7 @@ func (e *endpoint) takenError(c *Conn, err error) error {
 	return c.copyError("writeto", err)
 }
 
-// copyingError is the error that reading from the one end or writing to the other would
-// have failed with.
+// copyingError is the error of reading from the one end or writing to the other.
 func copyingError(from, to *endpoint, why *zerocopy.Error) error {
 	if why.End == zerocopy.Source {
 		return from.ioError("read", why.Err)
@@ -274,8 +270,7 @@ func (e *endpoint) ioError(op string, err error) error {
 	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: remote, Err: syscallError(op, err)}
 }
 
-// copiedError is the error of a copy to e. On net some ends do it themselves, by a
-// method ReadFrom.
+// copiedError is the error of a copy to e. On net some ends copy by themselves, in a method ReadFrom.
 func (e *endpoint) copiedError(err error) error {
 	if c, ok := e.peer.(*net.TCPConn); ok && e.hidden == inTheOpen {
 		return asReadFrom(c, err)
@@ -283,7 +278,7 @@ func (e *endpoint) copiedError(err error) error {
 	return err
 }
 
-// pathError is os.File's third layer.
+// pathError is the third layer of an os.File's error.
 func (e *endpoint) pathError(op string, err error) error {
 	if err.Error() == fileClosing {
 		err = os.ErrClosed
@@ -291,16 +286,15 @@ func (e *endpoint) pathError(op string, err error) error {
 	return &os.PathError{Op: op, Path: e.file.Name(), Err: err}
 }
 
-// fileClosing is the error of the RawConn of a closed file, where the file's other
-// methods have os.ErrClosed (internal/poll.ErrFileClosing).
+// fileClosing is the error of the RawConn of a closed file (internal/poll.ErrFileClosing); the
+// file's other methods return os.ErrClosed.
 const fileClosing = "use of closed file"
 
 // isUnix reports whether c is a stream over a unix socket.
 func (c *Conn) isUnix() bool { return strings.HasPrefix(c.sock.network(), "unix") }
 
-// copyError is opError for ReadFrom and WriteTo. Package net's unix connections
-// have neither, so that the errors of an io.Copy are those of the reads and
-// writes, as they are here.
+// copyError is opError for ReadFrom and WriteTo. Package net's unix connections have neither, so the
+// errors of an io.Copy are those of the reads and writes, as they are here.
 func (c *Conn) copyError(op string, err error) error {
 	if err == nil || err == io.EOF || c.isUnix() {
 		return err
@@ -308,40 +302,39 @@ func (c *Conn) copyError(op string, err error) error {
 	return c.opError(op, err)
 }
 
-// hiding is a private type of the standard library in which an endpoint arrives.
+// hiding says in which private type of the standard library an endpoint is.
 type hiding uint8
 
 const (
 	inTheOpen hiding = iota
 
-	// In these two io.Copy gets the ends that WriteTo of a connection or of a file could not
-	// do by itself.
+	// In these two WriteTo of a connection or of a file, which could not copy by itself, passes it to
+	// io.Copy.
 	tcpConnWithoutWriteTo
 	fileWithoutWriteTo
 
-	// And in these two those that ReadFrom could not do.
+	// And in these two ReadFrom does.
 	tcpConnWithoutReadFrom
 	fileWithoutReadFrom
 
-	// upgradedBody is the body of a response that says 101 Switching Protocols:
-	// net/http's connection to a server, behind a bufio.Reader for as long as that
-	// has something. Reads and writes go straight to the connection otherwise. It is
-	// the end that httputil.ReverseProxy copies from and to.
+	// upgradedBody is the body of a response with status 101 Switching Protocols: net/http's
+	// connection to a server, behind a bufio.Reader while that has bytes. After that, reads and writes
+	// go straight to the connection. It is the end that httputil.ReverseProxy copies from and to.
 	upgradedBody
 )
 
 // A hiddenType is a private type as this version of Go has it.
 type hiddenType struct {
 	as     hiding
-	field  int // the end, or the value that the end is to be found in
-	reader int // of an upgradedBody: the bufio.Reader
+	field  int // index of the field with the end, or with the value that has the end in it
+	reader int // of an upgradedBody: index of the bufio.Reader
 }
 
-// hiddenTypes are the private types, by the names they have. That they still have
-// them is tested; where not, bytes are copied.
+// hiddenTypes are the private types by name. A test checks that the names are right; if one isn't,
+// bytes are copied.
 var hiddenTypes = map[string]struct {
 	as     hiding
-	fields []string // all of them: with another one the type may mean something else
+	fields []string // all of them: with a further one the type may mean something else
 }{
 	"net.tcpConnWithoutWriteTo":     {tcpConnWithoutWriteTo, []string{"noWriteTo", "TCPConn"}},
 	"net.tcpConnWithoutReadFrom":    {tcpConnWithoutReadFrom, []string{"noReadFrom", "TCPConn"}},
