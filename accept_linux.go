@@ -115,7 +115,7 @@ func (a *acceptor) try() (*Conn, error) {
 	)
 	l := a.listener
 	a.beginWaiting()
-	err := a.ready.WaitGated(a.gate, func(i int, r loop.Readiness) bool {
+	err := a.ready.Wait(a.gate, func(i int, r loop.Readiness) bool {
 		if !l.limits.Acquire() {
 			return false // the gate is already shut
 		}

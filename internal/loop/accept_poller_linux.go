@@ -59,23 +59,19 @@ func NewAcceptPoller(fds []int) (*AcceptPoller, error) {
 	return p, nil
 }
 
-// Wait waits until a descriptor is readable and calls try with its index (in the
-// slice given to NewAcceptPoller) and its readiness, again and again until try
-// reports true. [Hangup] says that the socket was shut down. Descriptors that stay
-// readable take turns. try must use the readiness up, or report true, and must not call
-// Wait; one caller tries at a time, the others queue up.
+// Wait waits until a descriptor is readable and calls try with its index (in the slice given to
+// NewAcceptPoller) and its readiness, again and again until try reports true. [Hangup] says that the
+// socket was shut down. Descriptors that stay readable take turns. try must use the readiness up, or
+// report true, and must not call Wait; one caller tries at a time, the others queue up.
 //
-// Wait fails with [ErrClosed] when it is closed and with
-// [os.ErrDeadlineExceeded] after the deadline, as soon as try is not running.
-func (p *AcceptPoller) Wait(try func(i int, r Readiness) (done bool)) error {
-	return p.WaitGated(nil, try)
-}
-
-// WaitGated is Wait with a gate, which is asked first, after each try that is not done, and after each
-// [AcceptPoller.Wake], and must not block. While it is shut, connections stay where they are. A
-// gate that has reported [GateShut] is asked again only after a Wake, or earlier: so a change that
-// opens it must be made before the call of Wake. nil is a gate that is always open.
-func (p *AcceptPoller) WaitGated(gate Gate, try func(i int, r Readiness) (done bool)) error {
+// gate is asked first, after each try that is not done, and after each [AcceptPoller.Wake], and must
+// not block. While it is shut, connections stay where they are. A gate that has reported [GateShut] is
+// asked again only after a Wake, or earlier: so a change that opens it must be made before the call of
+// Wake. nil is a gate that is always open.
+//
+// Wait fails with [ErrClosed] when it is closed and with [os.ErrDeadlineExceeded] after the deadline,
+// as soon as try is not running.
+func (p *AcceptPoller) Wait(gate Gate, try func(i int, r Readiness) (done bool)) error {
 	for {
 		resets := p.resets.Load()
 		err := p.wait(gate, try)
@@ -118,7 +114,7 @@ func (p *AcceptPoller) wait(gate Gate, try func(i int, r Readiness) (done bool))
 	return err
 }
 
-// Wake makes the callers of WaitGated ask their gates again. It doesn't block.
+// Wake makes the callers of Wait ask their gates again. It doesn't block.
 //
 // It makes no system call: it sets a deadline in the past, which the goroutine that it wakes sets
 // back.

@@ -47,7 +47,7 @@ func TestAcceptPollerWait(t *testing.T) {
 	for i, fd := range fds {
 		waited := make(chan int, 1)
 		done := startErr(func() error {
-			return s.Wait(func(i int, _ Readiness) bool {
+			return s.Wait(nil, func(i int, _ Readiness) bool {
 				if !takeOne(fds[i]) {
 					return false
 				}
@@ -75,7 +75,7 @@ func TestAcceptPollerWaitLeavesSome(t *testing.T) {
 	var taken [2]int
 	for range 6 {
 		done := startErr(func() error {
-			return s.Wait(func(i int, _ Readiness) bool {
+			return s.Wait(nil, func(i int, _ Readiness) bool {
 				taken[i]++
 				return takeOne(fds[i])
 			})
@@ -98,7 +98,7 @@ func TestAcceptPollerWaitMany(t *testing.T) {
 	for range waiters {
 		running.Go(func() {
 			for {
-				err := s.Wait(func(i int, _ Readiness) bool { return takeOne(fds[i]) })
+				err := s.Wait(nil, func(i int, _ Readiness) bool { return takeOne(fds[i]) })
 				if err == ErrClosed {
 					return
 				}
@@ -128,9 +128,9 @@ func TestAcceptPollerDeadline(t *testing.T) {
 	if err := s.SetDeadline(deadline); err != nil {
 		t.Fatalf("SetDeadline: %v", err)
 	}
-	wantTimeout(t, "Wait", startErr(func() error { return s.Wait(never) }), deadline)
+	wantTimeout(t, "Wait", startErr(func() error { return s.Wait(nil, never) }), deadline)
 	_ = s.SetDeadline(time.Time{})
-	waiting := startErr(func() error { return s.Wait(func(int, Readiness) bool { return takeOne(fds[0]) }) })
+	waiting := startErr(func() error { return s.Wait(nil, func(int, Readiness) bool { return takeOne(fds[0]) }) })
 	fire(fds[0])
 	if r := await(t, "Wait", waiting); r.err != nil {
 		t.Errorf("Wait after the deadline was taken away: got %v, want nil", r.err)
@@ -184,8 +184,8 @@ func TestAcceptPollerBackoff(t *testing.T) {
 func TestAcceptPollerClose(t *testing.T) {
 	s, _ := newTestAcceptPoller(t, 1)
 	never := func(int, Readiness) bool { t.Error("try is called with nothing ready"); return true }
-	blocked := startErr(func() error { return s.Wait(never) })
-	queued := startErr(func() error { return s.Wait(never) })
+	blocked := startErr(func() error { return s.Wait(nil, never) })
+	queued := startErr(func() error { return s.Wait(nil, never) })
 	time.Sleep(time.Millisecond) // either is fine: Close before they wait, or while
 	s.Close()
 	for _, ch := range []<-chan result{blocked, queued} {
@@ -193,7 +193,7 @@ func TestAcceptPollerClose(t *testing.T) {
 			t.Errorf("Wait: got %v, want %v", r.err, ErrClosed)
 		}
 	}
-	if err := s.Wait(never); err != ErrClosed {
+	if err := s.Wait(nil, never); err != ErrClosed {
 		t.Errorf("Wait after Close: got %v, want %v", err, ErrClosed)
 	}
 	if err := s.SetDeadline(time.Time{}); err != ErrClosed {
@@ -208,7 +208,7 @@ func TestAcceptPollerCloseWaits(t *testing.T) {
 	fire(fds[0])
 	inside, leave := make(chan struct{}), make(chan struct{})
 	waited := startErr(func() error {
-		return s.Wait(func(int, Readiness) bool {
+		return s.Wait(nil, func(int, Readiness) bool {
 			close(inside)
 			<-leave
 			return true
@@ -247,7 +247,7 @@ func TestAcceptPollerCloseWaitsByItself(t *testing.T) {
 	for name, use := range map[string]func(s *AcceptPoller, fds []int, f func()) error{
 		"Wait": func(s *AcceptPoller, fds []int, f func()) error {
 			fire(fds[0])
-			return s.Wait(func(int, Readiness) bool { f(); return true })
+			return s.Wait(nil, func(int, Readiness) bool { f(); return true })
 		},
 		"Use": func(s *AcceptPoller, _ []int, f func()) error { return s.Use(f) },
 	} {
@@ -302,7 +302,7 @@ func TestAcceptPollerWake(t *testing.T) {
 	for range waiters {
 		go func() {
 			for {
-				err := s.WaitGated(gate, func(int, Readiness) bool {
+				err := s.Wait(gate, func(int, Readiness) bool {
 					room.Add(-1)
 					taken.Add(1)
 					return true
@@ -324,7 +324,7 @@ func TestAcceptPollerWake(t *testing.T) {
 	}
 	s.Close()
 	for range waiters {
-		if err := testnet.Receive(t, "WaitGated", done); err != ErrClosed {
+		if err := testnet.Receive(t, "Wait", done); err != ErrClosed {
 			t.Errorf("got %v, want ErrClosed", err)
 		}
 	}
@@ -352,7 +352,7 @@ func startTakers(t *testing.T) *ticketTakers {
 
 func (k *ticketTakers) take() {
 	for {
-		switch err := k.poller.WaitGated(k.gate, nil); err {
+		switch err := k.poller.Wait(k.gate, nil); err {
 		case nil:
 			k.taken.Add(1)
 		case os.ErrDeadlineExceeded:
@@ -396,7 +396,7 @@ func (k *ticketTakers) end() {
 	k.t.Helper()
 	k.poller.Close()
 	for range takers {
-		if err := testnet.Receive(k.t, "WaitGated", k.ended); err != ErrClosed {
+		if err := testnet.Receive(k.t, "Wait", k.ended); err != ErrClosed {
 			k.t.Errorf("got %v, want ErrClosed", err)
 		}
 	}
@@ -440,12 +440,12 @@ func TestAcceptPollerWakeAfterDeadline(t *testing.T) {
 			t.Fatalf("got %v, want a timeout", err)
 		}
 		s.SetDeadline(time.Time{})
-		sleeper := startErr(func() error { return s.WaitGated(gate, nil) })
+		sleeper := startErr(func() error { return s.Wait(gate, nil) })
 		testnet.Eventually(t, "a sleeper", asked.Load)
 		open.Store(true)
 		s.Wake()
 		s.unkick(before) // by the waiter that has timed out
-		if r := await(t, "WaitGated", sleeper); r.err != nil {
+		if r := await(t, "Wait", sleeper); r.err != nil {
 			t.Fatalf("got %v, want nil", r.err)
 		}
 		s.Close()
@@ -497,18 +497,18 @@ func TestAcceptPollerWakeKeepsDeadline(t *testing.T) {
 	}()
 	var errs [3]<-chan result
 	for i := range errs {
-		errs[i] = startErr(func() error { return s.WaitGated(shut, nil) })
+		errs[i] = startErr(func() error { return s.Wait(shut, nil) })
 	}
 	for _, done := range errs {
-		if r := await(t, "WaitGated", done); r.err != os.ErrDeadlineExceeded || time.Since(begin) < 50*time.Millisecond {
+		if r := await(t, "Wait", done); r.err != os.ErrDeadlineExceeded || time.Since(begin) < 50*time.Millisecond {
 			t.Errorf("got %v after %v, want a timeout after 50 ms", r.err, time.Since(begin))
 		}
 	}
 	close(stop)
 	<-stopped
 	s.SetDeadline(time.Time{})
-	done := startErr(func() error { return s.WaitGated(func() GateState { return GateDone }, nil) })
-	if r := await(t, "WaitGated", done); r.err != nil {
+	done := startErr(func() error { return s.Wait(func() GateState { return GateDone }, nil) })
+	if r := await(t, "Wait", done); r.err != nil {
 		t.Errorf("through a gate that is done: got %v, want nil", r.err)
 	}
 }

@@ -237,7 +237,7 @@ func ExampleAcceptPoller() {
 
 	var accepted int
 	var failure error
-	err = poller.Wait(func(int, loop.Readiness) (done bool) {
+	err = poller.Wait(nil, func(int, loop.Readiness) (done bool) {
 		accepted, _, failure = unix.Accept4(listening, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch failure {
 		case unix.EAGAIN, unix.EINTR, unix.ECONNABORTED:
