@@ -13,29 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
 )
 
-// This is the engine's side of package moving.
+// This is the engine's side of package moving, which looks for these methods of the raw connections.
 
-func init() {
-	moving.ListenerOf = func(l net.Listener) moving.Listener {
-		if l, ok := l.(*Listener); ok && l.ok() {
-			return movingListener{l}
-		}
-		return nil
-	}
-	moving.ConnInfoOf = func(c net.Conn) moving.ConnInfo {
-		if c, ok := c.(*Conn); ok && c.ok() {
-			return c.sock.info()
-		}
-		return moving.ConnInfo{}
-	}
-	moving.Hold = func(c net.Conn) { c.(*Conn).hold() }
-	moving.Release = func(c net.Conn) { c.(*Conn).release() }
+func (r rawConn) FD() *loop.FD          { return r.c.sock.fd }
+func (r rawConn) Info() moving.ConnInfo { return r.c.sock.info() }
+func (r rawConn) Hold()                 { r.c.hold() }
+func (r rawConn) Release()              { r.c.release() }
+
+func (r rawListener) Moving() moving.Listener {
+	return movingListener{&Listener{listener: r.l, acceptor: r.l.all, holder: r.holder}}
 }
 
 // hold takes the finalizer away, for an owner that refers to c until it closes it.

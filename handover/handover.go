@@ -45,14 +45,17 @@ var errUnsupported = fmt.Errorf("handover: connections move between processes on
 	" and on percore's own engine (no build tag percore_net, no PERCOREDEBUG=engine=net): %w", errors.ErrUnsupported)
 
 // isSupported reports whether connections can move.
-func isSupported() bool { return moving.ListenerOf != nil && !fastpath.EngineIsNet() }
+func isSupported() bool { return descriptorsTravel && !fastpath.EngineIsNet() }
+
+// listenerOf is a variable for tests.
+var listenerOf = moving.ListenerOf
 
 // movingListener returns the part of l that moves it.
 func movingListener(l net.Listener) (moving.Listener, error) {
 	if !isSupported() {
 		return nil, errUnsupported
 	}
-	if m := moving.ListenerOf(l); m != nil {
+	if m := listenerOf(l); m != nil {
 		return m, nil
 	}
 	switch l.(type) {

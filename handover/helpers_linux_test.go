@@ -47,15 +47,14 @@ var (
 // useFakes has the package move fake listeners until the test ends.
 func useFakes(t *testing.T) {
 	t.Helper()
-	listenerOf, connInfoOf := moving.ListenerOf, moving.ConnInfoOf
+	was := listenerOf
 	fakes = make(map[net.Listener]*fakeListener)
-	moving.ListenerOf = func(l net.Listener) moving.Listener {
+	listenerOf = func(l net.Listener) moving.Listener {
 		if f := fakeOf(l); f != nil {
 			return f
 		}
 		return nil
 	}
-	moving.ConnInfoOf = func(net.Conn) moving.ConnInfo { return moving.ConnInfo{} }
 	t.Cleanup(func() {
 		for l, f := range fakes {
 			for _, a := range f.adopted {
@@ -65,7 +64,7 @@ func useFakes(t *testing.T) {
 			}
 			l.Close()
 		}
-		moving.ListenerOf, moving.ConnInfoOf = listenerOf, connInfoOf
+		listenerOf = was
 	})
 }
 

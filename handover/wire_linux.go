@@ -14,6 +14,9 @@ import (
 	"github.com/percore/percore/internal/sys"
 )
 
+// descriptorsTravel says that there are sockets on which a process passes descriptors to another.
+const descriptorsTravel = true
+
 // rightsBytesMax has room for all descriptors that a message can have. So the kernel cuts their list
 // short only if this process can't have so many.
 var rightsBytesMax = unix.CmsgSpace(4 * descriptorsMax)

@@ -11,7 +11,10 @@ import (
 // Descriptors travel on Linux only. These few functions are there so that the code above them
 // compiles; checkWire lets no handover begin.
 
-const rightsBytesMax = 0
+const (
+	descriptorsTravel = false
+	rightsBytesMax    = 0
+)
 
 func checkWire(*net.UnixConn) error { return errUnsupported }
 

@@ -17,7 +17,7 @@ func (q *connQueue) newConn(pc *percore.Conn) *conn {
 	if call.tls != nil {
 		c.ext = &connExt{ctx: call.ctx, tls: tls.Server(c, call.tls)}
 	}
-	if call.tls == nil && moving.ConnInfoOf != nil && moving.ConnInfoOf(pc).Served {
+	if call.tls == nil && moving.ConnInfoOf(pc).Served {
 		c.packed.Store(uint32(connState(began)))
 		call.server.stats.add(countAdopted, 1)
 	}
@@ -56,9 +56,7 @@ func (c *conn) introduce() {
 // whole handshake. A connection that has had requests in another process waits for the next, as an idle
 // one.
 func (c *conn) start() {
-	if moving.Hold != nil {
-		moving.Hold(c.Conn) // by the queue, a worker, or net/http, until hijacked
-	}
+	moving.Hold(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
 	c.mu.Lock()
 	if c.load().has(began) {
 		c.setRealDeadlineLocked(c.queue.server.idleDeadline())

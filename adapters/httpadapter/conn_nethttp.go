@@ -95,9 +95,7 @@ func (c *conn) hijacked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.endLocked(connState.hijack) {
-		if moving.Release != nil {
-			moving.Release(c.Conn)
-		}
+		moving.Release(c.Conn)
 		c.queue.server.stats.add(countHijacked, 1)
 		c.queue.call.release()
 	}

@@ -3,6 +3,7 @@
 package httpadapter
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -673,23 +674,31 @@ func TestHandOverStays(t *testing.T) {
 	})
 }
 
-// adopting has all connections of the test count as adopted.
-func adopting(t *testing.T) {
-	was := moving.ConnInfoOf
-	moving.ConnInfoOf = func(net.Conn) moving.ConnInfo { return moving.ConnInfo{Served: true} }
-	t.Cleanup(func() { moving.ConnInfoOf = was })
+// dialAdopted is dialTCP for a connection that another process has accepted and served.
+func (f *fixture) dialAdopted() *client {
+	f.Helper()
+	served, c := testnet.Pair(f, percore.Listen, testnet.TCP4)
+	fd, err := copyOf(percore.WaitingConn{Conn: served})
+	if err == nil {
+		err = moving.ListenerOf(f.ln).Adopt(fd, moving.ConnInfo{Served: true})
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	served.Close()
+	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	return &client{c, f, bufio.NewReader(c)}
 }
 
 // TestAdopted: a connection that has had requests in another process waits for the next here.
 func TestAdopted(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
-		adopting(t)
 		wantOfTimeout(t, "an answer", 50*time.Millisecond, func(d time.Duration) string {
 			f := start(t, echoPath, func(f *fixture) {
 				f.srv.ReadHeaderTimeout = d // is none of a connection that waits
 				f.srv.IdleTimeout = time.Hour
 			}, opts...)
-			c := f.dial()
+			c := f.dialAdopted()
 			f.awaitStates("new idle")
 			f.awaitParked(1)
 			time.Sleep(2 * d)
@@ -717,9 +726,8 @@ func TestAdoptedTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachPath(t, func(t *testing.T, opts ...Option) {
-				adopting(t)
 				f := start(t, echoPath, func(f *fixture) { configure(f.srv) }, opts...)
-				f.dial().awaitEOF()
+				f.dialAdopted().awaitEOF()
 				f.awaitStates("new idle closed")
 			})
 		})
@@ -736,9 +744,8 @@ func TestAdoptedIsIdle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachPath(t, func(t *testing.T, opts ...Option) {
-				adopting(t)
 				f := start(t, echoPath, nil, opts...)
-				c := f.dial()
+				c := f.dialAdopted()
 				f.awaitParked(1)
 				end(f)
 				c.awaitEOF()
@@ -748,16 +755,14 @@ func TestAdoptedIsIdle(t *testing.T) {
 	}
 	t.Run("keepalives before", func(t *testing.T) {
 		eachPath(t, func(t *testing.T, opts ...Option) {
-			adopting(t)
 			f := start(t, echoPath, nil, opts...)
 			f.server.SetKeepAlivesEnabled(false)
-			f.dial().awaitEOF()
+			f.dialAdopted().awaitEOF()
 			f.awaitStates("new idle closed")
 		})
 	})
 	t.Run("hook", func(t *testing.T) {
 		eachPath(t, func(t *testing.T, opts ...Option) {
-			adopting(t)
 			f := start(t, echoPath, func(f *fixture) {
 				told := f.srv.ConnState
 				f.srv.ConnState = func(nc net.Conn, state http.ConnState) {
@@ -767,15 +772,14 @@ func TestAdoptedIsIdle(t *testing.T) {
 					}
 				}
 			}, opts...)
-			f.dial().awaitEOF()
+			f.dialAdopted().awaitEOF()
 			f.awaitStates("new idle closed")
 		})
 	})
 	t.Run("handover", func(t *testing.T) {
 		eachPath(t, func(t *testing.T, opts ...Option) {
-			adopting(t)
 			f := start(t, echoPath, nil, opts...)
-			c := f.dial()
+			c := f.dialAdopted()
 			f.awaitParked(1)
 			f.mustHandOver(func(conns []percore.WaitingConn) error {
 				if len(conns) != 1 || !conns[0].Served {
@@ -791,10 +795,12 @@ func TestAdoptedIsIdle(t *testing.T) {
 // TestAdoptedTLS: no state of TLS comes with a connection, so that it can only be a new one.
 func TestAdoptedTLS(t *testing.T) {
 	needParking(t)
-	adopting(t)
 	var config *tls.Config
 	f := start(t, echoPath, func(f *fixture) { f.srv.TLSConfig, config = testnet.TLS(t) })
-	f.dialTLS(config).wantGet("/1", "/1")
+	c := f.dialAdopted()
+	c.Conn = tls.Client(c.Conn, config)
+	c.br.Reset(c.Conn)
+	c.wantGet("/1", "/1")
 	f.awaitStates("new active idle")
 	if got := f.server.Stats().Adopted; got != 0 {
 		t.Errorf("Stats.Adopted: got %d, want none", got)
@@ -804,9 +810,8 @@ func TestAdoptedTLS(t *testing.T) {
 // TestAdoptedPOST: the last request is not known. An empty line before the next is skipped.
 func TestAdoptedPOST(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
-		adopting(t)
 		f := start(t, echoPath, nil, opts...)
-		c := f.dial()
+		c := f.dialAdopted()
 		c.send("\r\n" + request("/1"))
 		if got := c.answer(); !strings.HasPrefix(got, "/1") {
 			t.Errorf("got %q, want /1", got)

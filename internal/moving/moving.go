@@ -1,14 +1,19 @@
 // Package moving is the one seam between package percore and those of its module that know more of
 // its connections than users do: the adapters, which hold connections, and package handover, which
-// moves listeners and connections from one process to another. They can't reach the methods in
-// question, and package percore can't import them, so it sets the functions here when the program
-// starts.
+// moves listeners and connections from one process to another.
+//
+// The raw connections that SyscallConn returns have further methods, as those of package net have
+// PollFD for package os. A wrapper's SyscallConn returns a raw connection of the wrapper, so nobody
+// gets past the wrapper by accident. Where package net stands in for the engine the raw connections
+// are package net's, and the functions here find nothing.
 package moving
 
 import (
 	"net"
 	"os"
+	"syscall"
 
+	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/proxyproto"
 )
 
@@ -61,20 +66,67 @@ type ConnInfo struct {
 	Client proxyproto.Header
 }
 
-// The functions that package percore sets, where its engine runs; nil otherwise.
-var (
-	// ListenerOf returns the listener's part, or nil if l is no *percore.Listener.
-	ListenerOf func(l net.Listener) Listener
+// rawConn is the raw connection of a *percore.Conn.
+type rawConn interface {
+	FD() *loop.FD
+	Info() ConnInfo
+	Hold()
+	Release()
+}
 
-	// ConnInfoOf describes c, a *percore.Conn, for Adopt in another process. Served is true only if
-	// Adopt made c and was given it.
-	ConnInfoOf func(c net.Conn) ConnInfo
+// rawConnOf returns the raw connection of c, or nil if c is no *percore.Conn on the engine.
+func rawConnOf(c net.Conn) rawConn {
+	raw, _ := rawOf(c).(rawConn)
+	return raw
+}
 
-	// Hold says that the caller refers to c, a *percore.Conn, until it closes c or calls Release. The
-	// garbage collector doesn't close c meanwhile. The finalizer that does takes 56 bytes of the
-	// runtime's memory, more than the Conn.
-	Hold func(c net.Conn)
+// rawOf returns what SyscallConn does, or nil.
+func rawOf(c any) syscall.RawConn {
+	if c, ok := c.(syscall.Conn); ok {
+		raw, _ := c.SyscallConn()
+		return raw
+	}
+	return nil
+}
 
-	// Release ends Hold, before c gets another owner.
-	Release func(c net.Conn)
-)
+// FD returns the engine's descriptor of c, or nil if c is no *percore.Conn on the engine. The
+// garbage collector closes it with c, so the caller refers to c, or calls Hold.
+func FD(c net.Conn) *loop.FD {
+	if raw := rawConnOf(c); raw != nil {
+		return raw.FD()
+	}
+	return nil
+}
+
+// ConnInfoOf describes c for Adopt in another process. Served is true only if Adopt made c and was
+// given it. The description is empty if c is no *percore.Conn on the engine.
+func ConnInfoOf(c net.Conn) ConnInfo {
+	if raw := rawConnOf(c); raw != nil {
+		return raw.Info()
+	}
+	return ConnInfo{}
+}
+
+// Hold says that the caller refers to c, a *percore.Conn, until it closes c or calls Release. The
+// garbage collector doesn't close c meanwhile. The finalizer that does takes 56 bytes of the
+// runtime's memory, more than the Conn.
+func Hold(c net.Conn) {
+	if raw := rawConnOf(c); raw != nil {
+		raw.Hold()
+	}
+}
+
+// Release ends Hold, before c gets another owner.
+func Release(c net.Conn) {
+	if raw := rawConnOf(c); raw != nil {
+		raw.Release()
+	}
+}
+
+// ListenerOf returns the part of l that moves it, or nil if l is no *percore.Listener on the engine.
+func ListenerOf(l net.Listener) Listener {
+	if raw, ok := rawOf(l).(interface{ Moving() Listener }); ok {
+		return raw.Moving()
+	}
+	return nil
+}
