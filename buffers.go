@@ -3,8 +3,6 @@ package percore
 import (
 	"io"
 	"net"
-
-	"github.com/percore/percore/internal/pool"
 )
 
 // Buffers is [net.Buffers] with a WriteTo that knows percore's connections, too. A
@@ -28,28 +26,3 @@ func (v *Buffers) WriteTo(w io.Writer) (int64, error) {
 
 // Read reads from the slices, and takes what was read out of v.
 func (v *Buffers) Read(p []byte) (int, error) { return (*net.Buffers)(v).Read(p) }
-
-// readBuffer reads up to n bytes into a buffer that is taken when there is
-// something to read.
-func (s *sock) readBuffer(n int) (*pool.Buffer, error) {
-	if n <= 0 {
-		_, err := s.read(nil)
-		if err != nil {
-			return nil, err
-		}
-		return pool.Get(n), nil // panics if n is negative, and not only when something comes
-	}
-	var b *pool.Buffer
-	read, err := s.readReady(func() []byte {
-		b = pool.Get(n)
-		return b.Bytes()
-	}, func() {
-		b.Release()
-		b = nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	b.SetLen(read)
-	return b, nil
-}

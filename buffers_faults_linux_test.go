@@ -24,7 +24,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// bufferErrnos lists the errors that the man page of each call that WriteBuffers and ReadBuffer
+// bufferErrnos lists the errors that the man page of each call that WriteBuffers and ReadReady
 // make says that it can fail with.
 var bufferErrnos = map[string][]syscall.Errno{
 	"read":   errnosOf["read"],
@@ -81,11 +81,11 @@ func (s *bufferSession) serve(c *Conn, client net.Conn) {
 		}
 	}
 	io.WriteString(client, "hello")
-	if b, err := c.ReadBuffer(10); err != nil {
+	if b, err := readPooled(c, 10); err != nil {
 		note(nil, 0, err)
 	} else {
 		if string(b.Bytes()) != "hello" {
-			note(nil, 0, fmt.Errorf("ReadBuffer: got %q, want hello", b.Bytes()))
+			note(nil, 0, fmt.Errorf("ReadReady: got %q, want hello", b.Bytes()))
 		}
 		b.Release()
 	}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/invariants"
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // wantNoBuffers waits until all buffers of the pool are released.
@@ -66,23 +66,23 @@ func TestBufferAllocs(t *testing.T) {
 		if _, err := c.Write(p[:64]); err != nil {
 			t.Error(err)
 		}
-		b, err := c.ReadBuffer(100)
+		b, err := readPooled(c, 100)
 		if err != nil {
-			t.Errorf("ReadBuffer: %v", err)
+			t.Errorf("ReadReady: %v", err)
 			return
 		}
 		b.Release()
 	}); n >= 1 {
-		t.Errorf("ReadBuffer: got %v allocations, want none", n)
+		t.Errorf("ReadReady: got %v allocations, want none", n)
 	}
 }
 
 // onlyReader hides all other methods, so that package net copies as usual.
 type onlyReader struct{ io.Reader }
 
-// A connection that waits in ReadBuffer has no buffer; one that got none returns
+// A connection that waits in ReadReady has no buffer; one that got none returns
 // none.
-func TestReadBufferHoldsNone(t *testing.T) {
+func TestReadReadyHoldsNone(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		c, client := connect(t, listenKindIn(t, ListenConfig{Group: newGroup(t, 1)}, kind))
@@ -92,32 +92,24 @@ func TestReadBufferHoldsNone(t *testing.T) {
 				err error
 			}
 			reading := make(chan result, 1)
-			testnet.GoBlocked(t, "ReadBuffer", func() {
-				b, err := c.ReadBuffer(len("second, which fills it"))
+			testnet.GoBlocked(t, "ReadReady", func() {
+				b, err := readPooled(c, len("second, which fills it"))
 				reading <- result{b, err}
 			})
 			// A moment later perhaps: it may be stuck in looking again and again.
-			testnet.Eventually(t, "a ReadBuffer that waits holds no buffer", func() bool { return pool.ReadStats().BuffersInUse == 0 })
+			testnet.Eventually(t, "a ReadReady that waits holds no buffer", func() bool { return pool.ReadStats().BuffersInUse == 0 })
 			io.WriteString(client, text)
-			r := testnet.Receive(t, "ReadBuffer", reading)
+			r := testnet.Receive(t, "ReadReady", reading)
 			if r.err != nil || string(r.b.Bytes()) != text {
 				t.Fatalf("%s: got %v, %v, want %q", kind, r.b, r.err, text)
 			}
 			r.b.Release()
 		}
 		client.Close()
-		if b, err := c.ReadBuffer(10); b != nil || err != io.EOF {
+		if b, err := readPooled(c, 10); b != nil || err != io.EOF {
 			t.Errorf("%s: at the end: got %v, %v, want no buffer, EOF", kind, b, err)
 		}
 		wantNoBuffers(t, "at the end")
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: ReadBuffer(-1) did not panic", kind)
-				}
-			}()
-			c.ReadBuffer(-1)
-		}()
 	}
 }
 
@@ -148,9 +140,6 @@ func TestReadReady(t *testing.T) {
 	var none *Conn
 	if n, err := none.ReadReady(nil, nil); n != 0 || err != syscall.EINVAL {
 		t.Errorf("no connection: got %d, %v, want 0, EINVAL", n, err)
-	}
-	if b, err := none.ReadBuffer(1); b != nil || err != syscall.EINVAL {
-		t.Errorf("no connection: got %v, %v, want none, EINVAL", b, err)
 	}
 	if n, err := none.WriteBuffers(nil); n != 0 || err != syscall.EINVAL {
 		t.Errorf("no connection: got %d, %v, want 0, EINVAL", n, err)

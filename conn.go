@@ -11,7 +11,6 @@ import (
 
 	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/loop"
-	"github.com/percore/percore/pool"
 )
 
 // Conn is a connection accepted by a [Listener] or made by a [Dialer]. It implements [net.Conn] and
@@ -100,25 +99,6 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	n, err := c.sock.writeTo(c, w)
 	runtime.KeepAlive(c)
 	return n, err
-}
-
-// ReadBuffer is Read into a buffer of package pool of up to n bytes, which it takes only once
-// there is something to read: a connection that waits holds none. On return the buffer has the
-// length of the bytes read, at least 1, and is the caller's, which must Release it; if ReadBuffer
-// fails there is none. It fails as Read does. With n = 0 it returns an empty buffer at once. It
-// panics if n is negative.
-//
-// Off Linux the buffer is taken first, since package net can't wait without one.
-func (c *Conn) ReadBuffer(n int) (*pool.Buffer, error) {
-	if !c.ok() {
-		return nil, syscall.EINVAL
-	}
-	b, err := c.sock.readBuffer(n)
-	if err != nil && err != io.EOF {
-		err = c.opError("read", err)
-	}
-	runtime.KeepAlive(c)
-	return (*pool.Buffer)(b), err
 }
 
 // ReadReady is Read into memory of the caller's that is found only once there is something to read.
@@ -384,68 +364,12 @@ func (c *Conn) CancelOnReadable() bool {
 	return cancelled
 }
 
-// EventHandler is the handler for [Conn.Watch].
-type EventHandler = engine.EventHandler
-
 // Loop returns the loop that the connection is on, for code that runs there. It is nil off Linux.
 func (c *Conn) Loop() *loop.Loop {
 	if !c.ok() {
 		return nil
 	}
 	return (*loop.Loop)(c.sock.loop())
-}
-
-// Watch has *h told of each event on the connection, on the goroutine of a loop, until Unwatch or
-// Close: data, the end or an error to read; and room to write, once a TryWrite has met a full
-// socket. It is for event loops, such as package reactor's: see FD.Watch of internal/loop. The
-// caller holds the connection meanwhile: the garbage collector does not close it.
-//
-// It fails if the connection is watched already, a callback of OnReadable is armed, or a Read or a
-// Write is under way. Off Linux it
-// always does, with an error that wraps [errors.ErrUnsupported].
-func (c *Conn) Watch(h *EventHandler) error {
-	if !c.ok() {
-		return syscall.EINVAL
-	}
-	if err := c.sock.watch(c, h); err != nil {
-		return c.localOpError("set", err)
-	}
-	return nil
-}
-
-// Unwatch ends Watch, and reports false if the connection isn't watched. A last event may come
-// after it.
-func (c *Conn) Unwatch() bool { return c.ok() && c.sock.unwatch(c) }
-
-// TryWrite is Write for callers that wait by [Conn.Watch]: it does not block, and returns how much
-// of b the kernel has taken. If that is not all, and err is nil, there will be an event when there
-// is room. It may wait for a moment for another write that is under way.
-//
-// Off Linux it fails with an error that wraps [errors.ErrUnsupported].
-func (c *Conn) TryWrite(b []byte) (int, error) {
-	if !c.ok() {
-		return 0, syscall.EINVAL
-	}
-	n, err := c.sock.tryWrite(b)
-	if err != nil {
-		err = c.opError("write", err)
-	}
-	runtime.KeepAlive(c)
-	return n, err
-}
-
-// TryWriteBuffers is WriteBuffers for callers that wait by [Conn.Watch]: it does not block, as
-// TryWrite.
-func (c *Conn) TryWriteBuffers(v *net.Buffers) (int64, error) {
-	if !c.ok() {
-		return 0, syscall.EINVAL
-	}
-	n, err := c.sock.tryWriteBuffers(v)
-	if err != nil {
-		err = c.opError("writev", err)
-	}
-	runtime.KeepAlive(c)
-	return n, err
 }
 
 // SyscallConn returns a raw connection, whose Read and Write wait for readiness

@@ -206,7 +206,7 @@ func wantUntouched(t *testing.T, h *hoard) {
 			t.Fatalf("a writer got %.40q..., want what its own client had sent: memory of another copy was lent to this one", got)
 		}
 
-		// The pool that connections, ReadBuffer and gRPC use.
+		// The pool that event handlers and gRPC use.
 		for _, n := range []int{smallCopyBytes, copyBytes} {
 			b := pool.Get(n)
 			if h.has(b.Bytes()) {

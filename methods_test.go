@@ -14,13 +14,13 @@ func TestMethodSets(t *testing.T) {
 	for _, test := range []struct {
 		ours, nets any
 		// without lists methods that can't be there: they return net's own types,
-		// which only package net can make around a socket that is not its own; or they are an
-		// event loop's, and a netConn writes by package net, which has its own loop.
+		// which only package net can make around a socket that is not its own; or a netConn, which
+		// writes with package net, can't have them.
 		without map[string]bool
 	}{
 		{(*Conn)(nil), (*net.TCPConn)(nil), nil},
 		{(*netConn)(nil), (*net.TCPConn)(nil), nil},
-		{(*netConn)(nil), (*Conn)(nil), map[string]bool{"Loop": true, "Watch": true, "Unwatch": true, "TryWrite": true, "TryWriteBuffers": true}},
+		{(*netConn)(nil), (*Conn)(nil), map[string]bool{"Loop": true}},
 		{(*Listener)(nil), (*net.TCPListener)(nil), map[string]bool{"AcceptTCP": true}},
 		{(*Listener)(nil), (*net.UnixListener)(nil), map[string]bool{"AcceptUnix": true}},
 	} {
@@ -53,7 +53,7 @@ func signature(m reflect.Method) string {
 // TestWrappers decides on all methods that wrappers have of the connections of package net in them.
 func TestWrappers(t *testing.T) {
 	testnet.CheckMethods[*netConn](t, testnet.MethodTable{
-		Own: `AtEnd CancelOnReadable Close CloseRead File LocalAddr NotifyReadable OnReadable Read ReadBuffer ReadReady
+		Own: `AtEnd CancelOnReadable Close CloseRead File LocalAddr NotifyReadable OnReadable Read ReadReady
 			RemoteAddr RemoteAddrPort SetDeadline SetNoWait SetReadDeadline SyscallConn TryRead WriteBuffers WriteTo`,
 		Promoted: map[string]string{
 			"the write half's": "CloseWrite ReadFrom SetWriteDeadline Write",

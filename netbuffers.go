@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"syscall"
 	"time"
-
-	"github.com/percore/percore/pool"
 )
 
 // netConn is a TCP connection with NetBuffers (see [ListenConfig]): it has the methods of a
@@ -42,16 +40,15 @@ var (
 	_ syscall.Conn  = (*netConn)(nil)
 )
 
-func (c *netConn) Read(b []byte) (int, error)             { return c.read.Read(b) }
-func (c *netConn) ReadBuffer(n int) (*pool.Buffer, error) { return c.read.ReadBuffer(n) }
-func (c *netConn) WriteTo(w io.Writer) (int64, error)     { return c.read.WriteTo(w) }
-func (c *netConn) CloseRead() error                       { return c.read.CloseRead() }
-func (c *netConn) SetReadDeadline(t time.Time) error      { return c.read.SetReadDeadline(t) }
-func (c *netConn) LocalAddr() net.Addr                    { return c.read.LocalAddr() }
-func (c *netConn) RemoteAddr() net.Addr                   { return c.read.RemoteAddr() }
-func (c *netConn) RemoteAddrPort() netip.AddrPort         { return c.read.RemoteAddrPort() }
-func (c *netConn) TryRead(b []byte) (int, error)          { return c.read.TryRead(b) }
-func (c *netConn) File() (*os.File, error)                { return c.read.File() }
+func (c *netConn) Read(b []byte) (int, error)         { return c.read.Read(b) }
+func (c *netConn) WriteTo(w io.Writer) (int64, error) { return c.read.WriteTo(w) }
+func (c *netConn) CloseRead() error                   { return c.read.CloseRead() }
+func (c *netConn) SetReadDeadline(t time.Time) error  { return c.read.SetReadDeadline(t) }
+func (c *netConn) LocalAddr() net.Addr                { return c.read.LocalAddr() }
+func (c *netConn) RemoteAddr() net.Addr               { return c.read.RemoteAddr() }
+func (c *netConn) RemoteAddrPort() netip.AddrPort     { return c.read.RemoteAddrPort() }
+func (c *netConn) TryRead(b []byte) (int, error)      { return c.read.TryRead(b) }
+func (c *netConn) File() (*os.File, error)            { return c.read.File() }
 
 func (c *netConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	return c.read.ReadReady(lend, takeBack)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
-	"github.com/percore/percore/pool"
 )
 
 // listenNetBuffers is Listen with NetBuffers.
@@ -237,7 +236,6 @@ func TestNetBuffersCollected(t *testing.T) {
 func TestNetBuffersMethods(t *testing.T) {
 	type methods interface {
 		net.Conn
-		ReadBuffer(n int) (*pool.Buffer, error)
 		ReadReady(lend func() []byte, takeBack func()) (int, error)
 		WriteBuffers(v *net.Buffers) (int64, error)
 		CloseWrite() error

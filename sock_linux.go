@@ -129,18 +129,6 @@ func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 	return n, syscallError("writev", err)
 }
 
-func (s *sock) tryWriteBuffers(v *net.Buffers) (n int64, err error) {
-	var stopped error
-	err = s.fd.Stream().TryWrite(func(fd uintptr) (done bool) {
-		n, stopped = zerocopy.Writev(int(fd), (*[][]byte)(v))
-		return stopped != syscall.EAGAIN
-	})
-	if err == nil && stopped != syscall.EAGAIN {
-		err = stopped
-	}
-	return n, syscallError("writev", err)
-}
-
 func (s *sock) close(c *Conn) error {
 	c.hold()
 	p := *s.pair() // afterwards it is too late to ask
@@ -244,28 +232,6 @@ func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
 func (s *sock) atEnd() bool { return s.fd.AtEnd() }
 
 func (s *sock) loop() *loop.Loop { return s.fd.Loop() }
-
-// watch has the watcher hold the connection, which needs no finalizer meanwhile.
-func (s *sock) watch(c *Conn, h *EventHandler) error {
-	if err := s.fd.Watch(h); err != nil {
-		return err
-	}
-	c.hold()
-	return nil
-}
-
-func (s *sock) unwatch(c *Conn) bool {
-	if !s.fd.Unwatch() {
-		return false
-	}
-	c.release()
-	return true
-}
-
-func (s *sock) tryWrite(b []byte) (int, error) {
-	n, err := s.fd.TryWrite(b)
-	return n, syscallError("write", err)
-}
 
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 

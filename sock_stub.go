@@ -74,11 +74,7 @@ func (s *sock) setNoWait(bool) error                 { return errNoReadiness }
 func (s *sock) cancelOnReadable() bool               { return false }
 func (s *sock) atEnd() bool                          { return false }
 
-func (s *sock) loop() *loop.Loop                            { return nil }
-func (s *sock) watch(*Conn, *EventHandler) error            { return errNoReadiness }
-func (s *sock) unwatch(*Conn) bool                          { return false }
-func (s *sock) tryWrite([]byte) (int, error)                { return 0, errNoReadiness }
-func (s *sock) tryWriteBuffers(*net.Buffers) (int64, error) { return 0, errNoReadiness }
+func (s *sock) loop() *loop.Loop { return nil }
 
 func (s *sock) rawConn(*Conn) (syscall.RawConn, error) { return s.conn.SyscallConn() }
 func (s *sock) file() (*os.File, error)                { return s.conn.File() }

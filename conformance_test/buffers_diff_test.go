@@ -160,33 +160,40 @@ func TestDiffWriteBuffers(t *testing.T) {
 	}})
 }
 
-// readBuffer is read, by ReadBuffer where there is one.
-func (a *actor) readBuffer(size int) { a.stage.note("%s", a.readBufferOutcome(size)) }
+// readReady is read, with ReadReady and a buffer of the pool where there is one.
+func (a *actor) readReady(size int) { a.stage.note("%s", a.readReadyOutcome(size)) }
 
-func (a *actor) readBufferOutcome(size int) string {
+func (a *actor) readReadyOutcome(size int) string {
 	c, ok := a.Conn.(*percore.Conn)
 	if !ok {
 		return a.readOutcome(size)
 	}
-	b, err := c.ReadBuffer(size)
+	var b *pool.Buffer
+	n, err := c.ReadReady(func() []byte {
+		b = pool.Get(size)
+		return b.Bytes()
+	}, func() {
+		b.Release()
+		b = nil
+	})
 	var got []byte
 	if b != nil {
-		got = b.Bytes()
+		got = b.Bytes()[:n]
 		defer b.Release()
 	}
 	if (b == nil) != (err != nil) {
-		return fmt.Sprintf("ReadBuffer returned the buffer %v with the error %v", b, err)
+		return fmt.Sprintf("ReadReady has lent the buffer %v, and returned the error %v", b, err)
 	}
 	return fmt.Sprintf("%s.Read(%d): %d %q %s", a.name, size, len(got), got, describeError(err))
 }
 
-func (a *actor) beginReadBuffer(size int) *pending {
-	return a.stage.begin(a.name+".ReadBuffer", func() string { return a.readBufferOutcome(size) })
+func (a *actor) beginReadReady(size int) *pending {
+	return a.stage.begin(a.name+".ReadReady", func() string { return a.readReadyOutcome(size) })
 }
 
-// TestDiffReadBuffer reads into buffers of the pool, in situations in which
+// TestDiffReadReady reads into buffers of the pool, in situations in which
 // package net reads as usual.
-func TestDiffReadBuffer(t *testing.T) {
+func TestDiffReadReady(t *testing.T) {
 	defer wantNoBuffers(t)()
 	playScripts(t, []script{{
 		name:  "reads and the end",
@@ -195,17 +202,15 @@ func TestDiffReadBuffer(t *testing.T) {
 			srv, cli := s.pair()
 			cli.write("some bytes")
 			srv.awaitReadable(10)
-			srv.readBuffer(3)
-			srv.readBuffer(0)
-			srv.readBuffer(100)
-			blocked := srv.beginReadBuffer(9)
+			srv.readReady(3)
+			srv.readReady(100)
+			blocked := srv.beginReadReady(9)
 			blocked.stillBlocked()
 			cli.write("more")
 			blocked.end()
 			cli.closeWrite()
-			srv.readBuffer(1)
-			srv.readBuffer(1 << 20)
-			srv.readBuffer(0)
+			srv.readReady(1)
+			srv.readReady(1 << 20)
 		},
 	}, {
 		name:  "exactly full",
@@ -214,8 +219,8 @@ func TestDiffReadBuffer(t *testing.T) {
 			srv, cli := s.pair()
 			cli.write("12345678")
 			srv.awaitReadable(8)
-			srv.readBuffer(8)
-			blocked := srv.beginReadBuffer(8)
+			srv.readReady(8)
+			blocked := srv.beginReadReady(8)
 			blocked.stillBlocked()
 			cli.close()
 			blocked.end()
@@ -226,23 +231,21 @@ func TestDiffReadBuffer(t *testing.T) {
 		play: func(s *stage) {
 			srv, cli := s.pair()
 			srv.deadline("SetReadDeadline", time.Unix(1, 0))
-			srv.readBuffer(4)
-			srv.readBuffer(0)
+			srv.readReady(4)
 			srv.deadline("SetReadDeadline", time.Time{})
-			blocked := srv.beginReadBuffer(4)
+			blocked := srv.beginReadReady(4)
 			srv.deadline("SetReadDeadline", time.Unix(1, 0))
 			blocked.end()
 			srv.deadline("SetReadDeadline", time.Now().Add(2*time.Millisecond))
-			srv.readBuffer(4)
+			srv.readReady(4)
 			srv.deadline("SetReadDeadline", time.Time{})
 			cli.write("text")
 			srv.awaitReadable(4)
-			srv.readBuffer(4)
-			blocked = srv.beginReadBuffer(4)
+			srv.readReady(4)
+			blocked = srv.beginReadReady(4)
 			srv.close()
 			blocked.end()
-			srv.readBuffer(4)
-			srv.readBuffer(0)
+			srv.readReady(4)
 		},
 	}, {
 		name:  "reset",
@@ -250,20 +253,20 @@ func TestDiffReadBuffer(t *testing.T) {
 		shows: []string{`connection reset`},
 		play: func(s *stage) {
 			srv, cli := s.pair()
-			blocked := srv.beginReadBuffer(4)
+			blocked := srv.beginReadReady(4)
 			cli.reset()
 			blocked.end()
-			srv.readBuffer(4)
+			srv.readReady(4)
 		},
 	}, {
 		name:  "CloseRead",
 		shows: []string{`Read\(4\): 0 "" io.EOF`},
 		play: func(s *stage) {
 			srv, _ := s.pair()
-			blocked := srv.beginReadBuffer(4)
+			blocked := srv.beginReadReady(4)
 			srv.closeRead()
 			blocked.end()
-			srv.readBuffer(4)
+			srv.readReady(4)
 		},
 	}})
 }

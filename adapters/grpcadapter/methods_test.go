@@ -12,10 +12,10 @@ func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*Conn](t, testnet.MethodTable{
 		Own: "ReadOnReady",
 		Promoted: map[string]string{nothingHeld: `AtEnd CancelOnReadable Close CloseRead CloseWrite File LocalAddr Loop
-			MultipathTCP NotifyReadable OnReadable Read ReadBuffer ReadFrom ReadReady RemoteAddr RemoteAddrPort
+			MultipathTCP NotifyReadable OnReadable Read ReadFrom ReadReady RemoteAddr RemoteAddrPort
 			SetDeadline SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetNoWait
-			SetReadBuffer SetReadDeadline SetWriteBuffer SetWriteDeadline SyscallConn TryRead TryWrite
-			TryWriteBuffers Unwatch Watch Write WriteBuffers WriteTo`},
+			SetReadBuffer SetReadDeadline SetWriteBuffer SetWriteDeadline SyscallConn TryRead Write
+			WriteBuffers WriteTo`},
 	})
 	const netConn = "Close LocalAddr Read RemoteAddr SetDeadline SetReadDeadline SetWriteDeadline Write"
 	testnet.CheckMethods[*sparingConn](t, testnet.MethodTable{

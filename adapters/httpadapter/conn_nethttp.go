@@ -344,16 +344,6 @@ func (c *conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	return c.Conn.WriteBuffers(v)
 }
 
-func (c *conn) TryWrite(b []byte) (int, error) {
-	c.mustLast()
-	return c.Conn.TryWrite(b)
-}
-
-func (c *conn) TryWriteBuffers(v *net.Buffers) (int64, error) {
-	c.mustLast()
-	return c.Conn.TryWriteBuffers(v)
-}
-
 func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 	c.mustLast()
 	return c.Conn.ReadFrom(r)

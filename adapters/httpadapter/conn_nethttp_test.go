@@ -23,7 +23,6 @@ func TestLeaseUsedAfterItsEnd(t *testing.T) {
 		"Write":            func(c *conn) { c.Write([]byte("408")) },
 		"WriteBuffers":     func(c *conn) { c.WriteBuffers(&net.Buffers{[]byte("408")}) },
 		"ReadFrom":         func(c *conn) { c.ReadFrom(strings.NewReader("408")) },
-		"ReadBuffer":       func(c *conn) { c.ReadBuffer(1) },
 		"ReadReady":        func(c *conn) { c.ReadReady(func() []byte { return make([]byte, 1) }, func() {}) },
 		"WriteTo":          func(c *conn) { c.WriteTo(io.Discard) },
 		"CloseRead":        func(c *conn) { c.CloseRead() },

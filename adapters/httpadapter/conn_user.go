@@ -9,7 +9,6 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/loop"
-	"github.com/percore/percore/pool"
 )
 
 // This file has the ways to read from a connection, and to wait for it, other than Read.
@@ -55,21 +54,6 @@ func (c *conn) WriteTo(w io.Writer) (int64, error) {
 	}
 	m, err := c.Conn.WriteTo(w)
 	return int64(n) + m, err
-}
-
-func (c *conn) ReadBuffer(n int) (*pool.Buffer, error) {
-	c.mustLast()
-	if n <= 0 || !c.holdsBack() {
-		return c.Conn.ReadBuffer(n)
-	}
-	b := pool.Get(n)
-	m, err := c.Read(b.Bytes()) // which waits only if another goroutine has just read the bytes
-	if m == 0 {
-		b.Release()
-		return nil, err
-	}
-	b.SetLen(m)
-	return b, nil
 }
 
 func (c *conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
@@ -268,15 +252,3 @@ func (c *conn) SetNoWait(noWait bool) error {
 	}
 	return c.Conn.SetNoWait(noWait)
 }
-
-// Watch is percore.Conn's, on a hijacked connection. Otherwise it fails. Bytes that are held are no
-// event: as with all that came before, TryRead finds them.
-func (c *conn) Watch(h *percore.EventHandler) error {
-	if c.state() != stateHijacked {
-		return errNotHijacked
-	}
-	return c.Conn.Watch(h)
-}
-
-// Unwatch is percore.Conn's, on a hijacked connection.
-func (c *conn) Unwatch() bool { return c.state() == stateHijacked && c.Conn.Unwatch() }

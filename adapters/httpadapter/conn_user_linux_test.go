@@ -35,14 +35,6 @@ const someBytes = 700
 // ways are all ways to read from a plain connection.
 var ways = []aWay{
 	{"Read", func(_ *testing.T, nc net.Conn) ([]byte, error) { return readSome(nc) }},
-	{"ReadBuffer", func(_ *testing.T, nc net.Conn) ([]byte, error) {
-		b, err := nc.(*conn).ReadBuffer(someBytes)
-		if err != nil {
-			return nil, err
-		}
-		defer b.Release()
-		return bytes.Clone(b.Bytes()), nil
-	}},
 	{"ReadReady", func(_ *testing.T, nc net.Conn) ([]byte, error) {
 		p := make([]byte, someBytes)
 		n, err := nc.(*conn).ReadReady(func() []byte { return p }, func() {})
@@ -78,24 +70,6 @@ var ways = []aWay{
 			return nil, err
 		}
 		return readSome(nc)
-	}},
-	{"Watch", func(t *testing.T, nc net.Conn) ([]byte, error) {
-		c := nc.(*conn)
-		told := make(someEvents, 1)
-		var h loop.EventHandler = told
-		if err := c.Watch(&h); err != nil {
-			return nil, err
-		}
-		defer runtime.KeepAlive(&h)
-		defer c.Unwatch()
-		p := make([]byte, someBytes)
-		for {
-			n, err := c.TryRead(p)
-			if n > 0 || err != nil {
-				return p[:n], err
-			}
-			testnet.Receive(t, "an event", told)
-		}
 	}},
 	{"NetConn", func(_ *testing.T, nc net.Conn) ([]byte, error) { return readSome(nc.(*conn).NetConn()) }},
 	{"SyscallConn", func(t *testing.T, nc net.Conn) (p []byte, err error) {
@@ -144,16 +118,6 @@ func readSome(r io.Reader) ([]byte, error) {
 		err = nil
 	}
 	return p[:n], err
-}
-
-// someEvents are those that a watcher was told.
-type someEvents chan struct{}
-
-func (e someEvents) OnEvent(loop.Readiness) {
-	select {
-	case e <- struct{}{}:
-	default:
-	}
 }
 
 // told are the calls of a readiness callback.

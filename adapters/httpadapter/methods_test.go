@@ -16,8 +16,8 @@ import (
 func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*conn](t, testnet.MethodTable{
 		Own: `AtEnd AttachTo CancelOnReadable Close CloseRead CloseWrite File NetConn NotifyReadable OnReadable
-			Read ReadBuffer ReadFrom ReadReady SetDeadline SetLinger SetNoWait SetReadDeadline SetWriteDeadline
-			SyscallConn TryRead TryWrite TryWriteBuffers Unwatch Watch Write WriteBuffers WriteTo`,
+			Read ReadFrom ReadReady SetDeadline SetLinger SetNoWait SetReadDeadline SetWriteDeadline
+			SyscallConn TryRead Write WriteBuffers WriteTo`,
 		Promoted: map[string]string{
 			"they are the same for a lease":                "LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort",
 			"options of the socket that last with it only": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetNoDelay SetReadBuffer SetWriteBuffer",
@@ -25,9 +25,8 @@ func TestMethods(t *testing.T) {
 	})
 	testnet.CheckMethods[heldConn](t, testnet.MethodTable{
 		Promoted: map[string]string{"from conn, which see; but not NetConn": `AtEnd AttachTo CancelOnReadable Close
-			CloseRead CloseWrite File NotifyReadable OnReadable Read ReadBuffer ReadFrom ReadReady SetDeadline
-			SetLinger SetNoWait SetReadDeadline SetWriteDeadline SyscallConn TryRead TryWrite TryWriteBuffers Unwatch
-			Watch Write WriteBuffers WriteTo LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort SetKeepAlive
+			CloseRead CloseWrite File NotifyReadable OnReadable Read ReadFrom ReadReady SetDeadline
+			SetLinger SetNoWait SetReadDeadline SetWriteDeadline SyscallConn TryRead Write WriteBuffers WriteTo LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort SetKeepAlive
 			SetKeepAliveConfig SetKeepAlivePeriod SetNoDelay SetReadBuffer SetWriteBuffer`},
 	})
 	testnet.CheckMethods[*tlsConn](t, testnet.MethodTable{
@@ -53,7 +52,7 @@ func TestMethods(t *testing.T) {
 func TestProbeHasMethodsOfLeases(t *testing.T) {
 	ours := []string{
 		"OnReadable", "NotifyReadable", "CancelOnReadable", "AtEnd",
-		"AttachTo", "ReadBuffer", "ReadReady", "WriteBuffers", "TryWrite", "TryWriteBuffers", "Watch", "Unwatch", "Loop",
+		"AttachTo", "ReadReady", "WriteBuffers", "Loop",
 	}
 	plain, overTLS := probe.Leases()
 	for _, pair := range []struct{ lease, probed any }{{&conn{}, plain}, {&tlsConn{}, overTLS}} {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/pool"
 )
 
@@ -144,10 +143,9 @@ func (controlOnly) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
 // SetNoDelay is percore.Conn's.
 func (c *Conn) SetNoDelay(on bool) error { return c.sock.conn.SetNoDelay(on) }
 
-// newConn makes a connection that its loop is to open. buffered are bytes that were read from it
-// already.
-func newConn(l *Loop, pc *percore.Conn, buffered []byte) *Conn {
-	c := &Conn{loop: l, sock: newSock(pc)}
+// newConn makes a connection for its loop to open. buffered are bytes that were read from it already.
+func newConn(l *Loop, sock sock, buffered []byte) *Conn {
+	c := &Conn{loop: l, sock: sock}
 	if len(buffered) > 0 {
 		c.unused = pool.Get(len(buffered))
 		copy(c.unused.Bytes(), buffered)

@@ -30,7 +30,7 @@ import (
 // fails from then on.
 func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	if c.phase != open || c.asked.Load()&(askClose|askEnd) != 0 {
-		return nil, nil, c.opError("detach", net.ErrClosed)
+		return nil, nil, c.sock.opError("detach", net.ErrClosed)
 	}
 	l := c.loop
 	switch {
@@ -219,51 +219,25 @@ func (s *sendingConn) CloseWrite() error {
 // errSending is the error of what would overtake the bytes before, and does not wait.
 var errSending = errors.New("reactor: bytes that were written before Detach are still being sent: Write waits until they are")
 
-// sendingError is the error of a call that would overtake the bytes before, or follow them though they
-// were lost; nil if they are sent. It does not wait.
-func (s *sendingConn) sendingError(op string) error {
-	if !s.behind.Load() {
-		return nil
+// File fails, and does not wait, until the bytes before are sent, and also if they were lost: another
+// owner of the file would write between them, or after a gap.
+func (s *sendingConn) File() (*os.File, error) {
+	if s.behind.Load() {
+		if err := s.sendingError(); err != nil {
+			return nil, err
+		}
 	}
+	return s.Conn.File()
+}
+
+func (s *sendingConn) sendingError() error {
 	if s.mu.TryLock() {
 		defer s.mu.Unlock()
 		if s.mu.rest == nil {
 			return s.mu.err
 		}
 	}
-	return &net.OpError{Op: op, Net: s.LocalAddr().Network(), Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: errSending}
-}
-
-// TryWrite fails until the bytes before are sent: it must not wait.
-func (s *sendingConn) TryWrite(p []byte) (int, error) {
-	if err := s.sendingError("write"); err != nil {
-		return 0, err
-	}
-	return s.Conn.TryWrite(p)
-}
-
-// TryWriteBuffers is TryWrite of several slices.
-func (s *sendingConn) TryWriteBuffers(v *net.Buffers) (int64, error) {
-	if err := s.sendingError("writev"); err != nil {
-		return 0, err
-	}
-	return s.Conn.TryWriteBuffers(v)
-}
-
-// Watch fails until the bytes before are sent: who watches writes by TryWrite. Attach takes them over.
-func (s *sendingConn) Watch(h *percore.EventHandler) error {
-	if err := s.sendingError("set"); err != nil {
-		return err
-	}
-	return s.Conn.Watch(h)
-}
-
-// File fails until the bytes before are sent: another owner of the file would write between them.
-func (s *sendingConn) File() (*os.File, error) {
-	if err := s.sendingError("file"); err != nil {
-		return nil, err
-	}
-	return s.Conn.File()
+	return s.sock.opError("file", errSending)
 }
 
 // SyscallConn returns a raw connection whose Write waits until the bytes before are sent.

@@ -15,7 +15,7 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked.Load()&askClose != 0 {
-		return c.opError("close", net.ErrClosed)
+		return c.sock.opError("close", net.ErrClosed)
 	}
 	c.endLocked(askClose, nil)
 	return nil
@@ -31,7 +31,7 @@ func (c *Conn) CloseAfterWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked.Load()&(askClose|askEnd) != 0 && c.refusing {
-		return c.opError("close", net.ErrClosed)
+		return c.sock.opError("close", net.ErrClosed)
 	}
 	c.refusing = true
 	c.endLocked(askEnd, nil)
@@ -44,7 +44,7 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.refusing {
-		return c.opError("close", net.ErrClosed)
+		return c.sock.opError("close", net.ErrClosed)
 	}
 	c.refusing = true
 	c.asked.Or(askShut)

@@ -3,11 +3,16 @@
 package reactor
 
 import (
+	"cmp"
+	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/zerocopy"
 )
 
 // onGoroutines says that there are no loops of percore's.
@@ -15,9 +20,6 @@ const onGoroutines = false
 
 // engine has the loops of a server. On Linux they are percore's.
 type engine struct{}
-
-// loopOf returns the loop that a connection is on.
-func (*engine) loopOf(c *percore.Conn) engineLoop { return engineLoop{(*loop.Loop)(c.Loop())} }
 
 // engineLoop is a loop. It is comparable.
 type engineLoop struct{ *loop.Loop }
@@ -27,19 +29,28 @@ type timer = *loop.Timer
 
 // sock is a connection's socket. Its calls don't block.
 type sock struct {
-	conn   *percore.Conn
-	events loop.EventHandler // the connection, once it is watched
+	conn   *percore.Conn // has the addresses, the options and Close
+	fd     *loop.FD      // conn's
+	events loop.EventHandler
 }
 
-func newSock(c *percore.Conn) sock { return sock{conn: c} }
+// newSock returns the socket of pc, and its loop.
+func (*engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
+	fd := moving.FD(pc)
+	if fd == nil {
+		return sock{}, engineLoop{}, syscall.EINVAL
+	}
+	return sock{conn: pc, fd: fd}, engineLoop{fd.Loop()}, nil
+}
 
-// claim has events go to c, which ignores them until it is open.
+// claim makes events go to c, which ignores them until it is open.
 func (s *sock) claim(c *Conn) error {
 	s.events = (*watcher)(c)
-	if err := s.conn.Watch(&s.events); err != nil {
-		return err
+	if err := s.fd.Watch(&s.events); err != nil {
+		return s.opError("attach", err)
 	}
-	_ = s.conn.SetDeadline(time.Time{}) // of the code before, which the server's reads would fail by
+	moving.Hold(s.conn)
+	_ = s.conn.SetDeadline(time.Time{}) // that of the code before would make the server's reads fail
 	return nil
 }
 
@@ -51,9 +62,10 @@ func (w *watcher) OnEvent(r loop.Readiness) {
 	(*Conn)(w).onEvent(r&loop.Readable != 0, r&loop.Writable != 0)
 }
 
-// unwatch ends claim. It returns bytes that were read meanwhile: none.
+// unwatch ends claim. It returns bytes that were read since then: none.
 func (s *sock) unwatch() (more []byte) {
-	s.conn.Unwatch()
+	s.fd.Unwatch()
+	moving.Release(s.conn)
 	return nil
 }
 
@@ -64,13 +76,37 @@ func (s *sock) finishWrite() int { return 0 }
 func (s *sock) close() error { return s.conn.Close() }
 
 // tryRead returns 0 and nil if there is nothing to read; then an event comes when there is.
-func (s *sock) tryRead(p []byte) (int, error) { return s.conn.TryRead(p) }
+func (s *sock) tryRead(p []byte) (int, error) {
+	n, err := s.fd.TryRead(p)
+	if err != nil && err != io.EOF {
+		err = s.opError("read", err)
+	}
+	return n, err
+}
 
-// tryWrite writes as much as the socket takes. If that is not all there will be an event.
-func (s *sock) tryWrite(p []byte) (int, error) { return s.conn.TryWrite(p) }
+// tryWrite writes as much as the socket takes. If that is not all, and err is nil, an event comes
+// when there is room.
+func (s *sock) tryWrite(p []byte) (int, error) {
+	n, err := s.fd.TryWrite(p)
+	if err != nil {
+		err = s.opError("write", err)
+	}
+	return n, err
+}
 
-// tryWriteBuffers is tryWrite of several slices.
-func (s *sock) tryWriteBuffers(v net.Buffers) (int, error) {
-	n, err := s.conn.TryWriteBuffers(&v)
-	return int(n), err
+// tryWriteBuffers is tryWrite of several slices, which it changes.
+func (s *sock) tryWriteBuffers(v net.Buffers) (n int, err error) {
+	failed := s.fd.Stream().TryWrite(func(fd uintptr) (done bool) {
+		var sent int64
+		sent, err = zerocopy.Writev(int(fd), (*[][]byte)(&v))
+		n = int(sent)
+		return err != syscall.EAGAIN
+	})
+	if err == syscall.EAGAIN {
+		err = nil
+	}
+	if err = cmp.Or(err, failed); err != nil {
+		err = s.opError("writev", err)
+	}
+	return n, err
 }

@@ -14,22 +14,28 @@ import (
 // onGoroutines says that there are no loops of percore's.
 const onGoroutines = true
 
-// engine has the loops of a server. Here they are of its own, one per processor, and get
+// engine has the loops of a server. Here the server has its own, one per processor, which get
 // connections in turn.
 type engine struct {
-	loops []*serial
-	next  int
+	mu    sync.Mutex
+	loops []*serial // guarded by mu
+	next  int       // guarded by mu
 }
 
-// loopOf returns a loop for a connection. The server's mu serializes the calls.
-func (e *engine) loopOf(*percore.Conn) engineLoop {
+// newSock returns the socket of pc, and a loop for it.
+func (e *engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.loops == nil {
 		for range runtime.GOMAXPROCS(0) {
 			e.loops = append(e.loops, new(serial))
 		}
 	}
 	e.next = (e.next + 1) % len(e.loops)
-	return engineLoop{e.loops[e.next]}
+	s := sock{conn: pc, ahead: &ahead{
+		readOn: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+	}}
+	return s, engineLoop{e.loops[e.next]}, nil
 }
 
 // engineLoop is a loop. It is comparable.
@@ -138,12 +144,6 @@ type ahead struct {
 	written  int
 	writeErr error
 	done     bool // written and writeErr are a result
-}
-
-func newSock(c *percore.Conn) sock {
-	return sock{conn: c, ahead: &ahead{
-		readOn: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
-	}}
 }
 
 // aheadBytes is how much is read, or written, at a time.

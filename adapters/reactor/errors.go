@@ -3,6 +3,9 @@ package reactor
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"syscall"
 )
 
 var (
@@ -28,4 +31,17 @@ type PanicError struct {
 // Error names the value.
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("reactor: the handler panicked: %v", e.Value)
+}
+
+// opError returns an error as a net.Conn has it. An errno gets the name of the system call, which is op.
+func (s *sock) opError(op string, err error) error {
+	if errno, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError(op, errno)
+	}
+	local := s.conn.LocalAddr()
+	network := "tcp"
+	if local != nil {
+		network = local.Network()
+	}
+	return &net.OpError{Op: op, Net: network, Source: local, Addr: s.conn.RemoteAddr(), Err: err}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -21,16 +20,8 @@ func TestSendingWays(t *testing.T) {
 	long := numbers(12 << 20)
 	nc, peer := detachFull(t, s, long)
 	c := nc.(*sendingConn)
-	var ignored loop.EventHandler = ignoring{}
-	for name, call := range map[string]func() error{
-		"TryWrite":        func() error { _, err := c.TryWrite([]byte("x")); return err },
-		"TryWriteBuffers": func() error { _, err := c.TryWriteBuffers(&net.Buffers{[]byte("x")}); return err },
-		"Watch":           func() error { return c.Watch(&ignored) },
-		"File":            func() error { _, err := c.File(); return err },
-	} {
-		if err := call(); !errors.Is(err, errSending) {
-			t.Errorf("%s: got %v, want errSending", name, err)
-		}
+	if _, err := c.File(); !errors.Is(err, errSending) {
+		t.Errorf("File: got %v, want errSending", err)
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -40,13 +31,14 @@ func TestSendingWays(t *testing.T) {
 	go func() {
 		defer c.Close()
 		written <- writeRaw(raw, "last")
-		for name, err := range map[string]error{
-			"TryWrite":        second(c.TryWrite([]byte("!"))),
-			"TryWriteBuffers": second(c.TryWriteBuffers(&net.Buffers{[]byte("!")})),
-		} {
-			if err != nil {
-				t.Errorf("%s, when all is sent: %v", name, err)
-			}
+		f, err := c.File()
+		if err != nil {
+			t.Errorf("File, when all is sent: %v", err)
+			return
+		}
+		defer f.Close()
+		if _, err := f.WriteString("!!"); err != nil {
+			t.Error(err)
 		}
 	}()
 	got, err := io.ReadAll(peer)
@@ -59,8 +51,6 @@ func TestSendingWays(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
-
 // writeRaw writes all of p, which is short.
 func writeRaw(raw syscall.RawConn, p string) (err error) {
 	failed := raw.Write(func(fd uintptr) bool {
@@ -69,10 +59,6 @@ func writeRaw(raw syscall.RawConn, p string) (err error) {
 	})
 	return errors.Join(failed, err)
 }
-
-type ignoring struct{}
-
-func (ignoring) OnEvent(loop.Readiness) {}
 
 // wrapper is a connection as httpadapter's hijacked ones: it holds bytes back.
 type wrapper struct {

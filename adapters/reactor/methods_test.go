@@ -10,11 +10,11 @@ import (
 // bytes come after them.
 func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*sendingConn](t, testnet.MethodTable{
-		Own: `Close CloseWrite File ReadFrom SetDeadline SetWriteDeadline SyscallConn TryWrite TryWriteBuffers Watch
+		Own: `Close CloseWrite File ReadFrom SetDeadline SetWriteDeadline SyscallConn
 			Write WriteBuffers`,
 		Promoted: map[string]string{
 			"they read, or wait for something to read": `AtEnd CancelOnReadable CloseRead NotifyReadable OnReadable Read
-				ReadBuffer ReadReady SetNoWait SetReadDeadline TryRead Unwatch WriteTo`,
+				ReadReady SetNoWait SetReadDeadline TryRead WriteTo`,
 			"they tell": "LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort",
 			"options of the socket, which keep the order": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer",
 		},

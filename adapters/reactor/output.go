@@ -40,7 +40,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.admitLocked(len(p)); err != nil {
-		return 0, c.opError("write", err)
+		return 0, c.sock.opError("write", err)
 	}
 	switch {
 	case len(p) == 0:
@@ -77,7 +77,7 @@ func (c *Conn) writeShared(b *engpool.Buffer) error {
 	defer c.mu.Unlock()
 	p := b.Bytes()
 	if err := c.admitLocked(len(p)); err != nil {
-		return c.opError("write", err)
+		return c.sock.opError("write", err)
 	}
 	switch {
 	case len(p) == 0:
@@ -137,16 +137,6 @@ func (c *Conn) fullLocked(n int) bool {
 		}
 	}
 	return false
-}
-
-// opError wraps an error as a net.Conn's.
-func (c *Conn) opError(op string, err error) error {
-	a := c.sock.conn.LocalAddr()
-	network := "tcp"
-	if a != nil {
-		network = a.Network()
-	}
-	return &net.OpError{Op: op, Net: network, Source: a, Addr: c.sock.conn.RemoteAddr(), Err: err}
 }
 
 func (c *Conn) backlogLocked() *backlog {

@@ -149,11 +149,15 @@ func (s *Server) attach(pc *percore.Conn) error {
 // attachOrFail takes a connection over. unsent, which may be nil, are bytes that go before all that is
 // written, and ends says that our stream ends with them. They stay the caller's if it fails.
 func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte, unsent *backlog, ends bool) (*Conn, error) {
-	l, err := s.enter(pc)
+	sock, e, err := s.engine.newSock(pc)
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(l, pc, buffered)
+	l, err := s.enter(e)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(l, sock, buffered)
 	c.owe(unsent, ends)
 	if err := c.sock.claim(c); err != nil {
 		c.dropUnused()
@@ -165,14 +169,14 @@ func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte, unsent *backlog
 	return c, nil
 }
 
-// enter counts a connection in, and returns its loop.
-func (s *Server) enter(pc *percore.Conn) (*Loop, error) {
+// enter counts a connection in, and returns the server's part of its loop.
+func (s *Server) enter(e engineLoop) (*Loop, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // the option PerLoop's function may panic
 	if s.closing.Load() != 0 {
 		return nil, ErrServerClosed
 	}
-	l := s.loopLocked(s.engine.loopOf(pc))
+	l := s.loopLocked(e)
 	s.mu.conns++
 	return l, nil
 }

@@ -97,7 +97,7 @@ func (c *Conn) checkTimeouts() {
 	}
 	switch {
 	case left == 0:
-		c.end(askClose, c.opError("read", os.ErrDeadlineExceeded))
+		c.end(askClose, c.sock.opError("read", os.ErrDeadlineExceeded))
 	case left > 0:
 		t.timer.Reset(left)
 	}

@@ -46,7 +46,7 @@ func (c *Conn) Go(f func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.finished {
-		return c.opError("go", net.ErrClosed)
+		return c.sock.opError("go", net.ErrClosed)
 	}
 	t := &c.extrasLocked().tasks
 	ws := &c.loop.server.workers
