@@ -17,7 +17,7 @@ type config struct {
 	idleTimeout    time.Duration
 	readTimeout    time.Duration
 	workers        int
-	queueMax       int
+	waitingMax     int
 	slowCallback   time.Duration
 	log            *slog.Logger
 }
@@ -44,8 +44,8 @@ func newConfig(options []Option) (config, error) {
 		return c, fmt.Errorf("reactor: WriteLimit is %d bytes; it must be WriteBufferMax, %d, at least", c.writeLimit, c.writeBufferMax)
 	case c.idleTimeout < 0 || c.readTimeout < 0 || c.slowCallback < 0:
 		return c, fmt.Errorf("reactor: a time of an option is negative")
-	case c.workers < 0 || c.queueMax < 0:
-		return c, fmt.Errorf("reactor: Workers(%d, %d) is negative", c.workers, c.queueMax)
+	case c.workers < 0 || c.waitingMax < 0:
+		return c, fmt.Errorf("reactor: Workers(%d, %d) is negative", c.workers, c.waitingMax)
 	}
 	return c, nil
 }
@@ -81,11 +81,11 @@ func IdleTimeout(d time.Duration) Option { return func(c *config) { c.idleTimeou
 // was begun must be complete in that time. 0, the default, means never.
 func ReadTimeout(d time.Duration) Option { return func(c *config) { c.readTimeout = d } }
 
-// Workers is for [Conn.Go]: up to n goroutines run its functions, and up to queueMax functions wait
+// Workers is for [Conn.Go]: up to n goroutines run its functions, and up to waitingMax functions wait
 // for them; with 0 any number. While more wait, connections that call Go aren't read. The default is a
 // goroutine for each connection that has work, and no bound.
-func Workers(n, queueMax int) Option {
-	return func(c *config) { c.workers, c.queueMax = n, queueMax }
+func Workers(n, waitingMax int) Option {
+	return func(c *config) { c.workers, c.waitingMax = n, waitingMax }
 }
 
 // SlowCallback logs each call of the handler that takes longer, since all other connections of the

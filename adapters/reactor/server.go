@@ -20,9 +20,9 @@ type Server struct {
 	config  config
 	handler Handler
 
-	engine  engine
-	workers workers
-	closing atomic.Uint32 // how: askEnd by Shutdown, askClose by Close, 0; written under mu
+	engine    engine
+	functions functions
+	closing   atomic.Uint32 // how: askEnd by Shutdown, askClose by Close, 0; written under mu
 
 	mu struct {
 		sync.Mutex
@@ -44,7 +44,9 @@ func New(h Handler, options ...Option) (*Server, error) {
 	if h == nil && c.perLoop == nil {
 		return nil, errors.New("reactor: there is no handler; pass one, or the option PerLoop")
 	}
-	s := &Server{config: c, handler: h, workers: workers{max: c.workers, queueMax: c.queueMax}}
+	s := &Server{config: c, handler: h}
+	s.functions.waitingMax = c.waitingMax
+	s.functions.pool.Max, s.functions.pool.Work = c.workers, s.functions.run
 	s.mu.listeners = make(map[*percore.Listener]bool)
 	return s, nil
 }
@@ -206,7 +208,16 @@ func (s *Server) left() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.conns--
-	if s.mu.conns == 0 && s.mu.empty != nil {
+	s.endWhenEmptyLocked()
+}
+
+// endWhenEmptyLocked ends what a server that is being closed has, once no connection is left.
+func (s *Server) endWhenEmptyLocked() {
+	if s.mu.conns > 0 || s.closing.Load() == 0 {
+		return
+	}
+	s.functions.pool.Close()
+	if s.mu.empty != nil {
 		close(s.mu.empty)
 		s.mu.empty = nil
 	}
@@ -237,6 +248,7 @@ func (s *Server) shut(ctx context.Context, how uint32) error {
 		}
 		empty = s.mu.empty
 	}
+	s.endWhenEmptyLocked()
 	s.mu.Unlock()
 	if empty == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package workers has goroutines that serve connections as long as these have something to do, and are
-// reused.
+// Package workers has goroutines that serve connections as long as these have something to do, and that
+// are reused.
 package workers
 
 import (
@@ -15,38 +15,46 @@ import (
 )
 
 // Pool is a set of goroutines, the workers, that serve connections, and the queue of the connections
-// that have something to read. A worker serves one connection after the other, without
+// that have something to do. A worker serves one connection after the other, without
 // a switch between them and with its stack in the processor's cache, as long as no handler blocks.
 //
 // No worker can know whether the next handler blocks. So while connections are queued one more
 // worker, the spare, is always awake, and stands in the scheduler's line of runnable goroutines.
-// It runs when a processor has nothing else to do, which is so when a handler blocks. Then it has
-// another worker serve, and stands in line again, at the end. So there are as many workers as
+// It runs when a processor has nothing else to do, as when a handler blocks. Then it wakes
+// another worker to serve, and stands in line again, at the end. So there are as many workers as
 // handlers that block, as many as processors, and the spare.
 //
 //	worker   where                       leaves by
 //	idle     in the stack                Serve, dispatch, which wake it: spare, serving; trim, Close: it ends
 //	spare    runnable, or in dispatch    two connections or more are queued: it wakes a worker for the
-//	                                     first, and stays; one: serving; none: idle
+//	                                     first, and stays; one, or the last that Max allows: serving;
+//	                                     none, or Max serve: idle
 //	serving  with its connection         the connection waits again, or is given up: serving the next one;
-//	                                     idle after TurnsMax; if none is queued, spare, to look for some,
-//	                                     or idle if there is a spare; a handler ends its goroutine
-//	                                     (runtime.Goexit), or leaves it locked to its thread
-//	                                     (runtime.LockOSThread): it ends
+//	                                     after TurnsMax idle, or the spare if there is none; if none is
+//	                                     queued, spare, to look for some, or idle if there is a spare; a
+//	                                     handler ends its goroutine (runtime.Goexit), or leaves it locked
+//	                                     to its thread (runtime.LockOSThread): it ends
 //
-//	queue    spare  meaning                        leaves by
-//	empty    no     no connection waits            Serve: a connection, and a spare; next, to look: a spare
-//	any      yes    the spare will look at it      dispatch, with one connection or none: empty
+//	queue      spare  meaning                       leaves by
+//	empty      no     no connection waits           Serve: a connection, and a spare; next, to look: a spare
+//	any        yes    the spare will look at it     dispatch, with one connection or none: empty; with the
+//	                                                last that Max allows: non-empty, no spare
+//	non-empty  no     Max workers serve, and will   next: empty; after TurnsMax, or if a worker ends: a spare
+//	                  look at it
 //
 // Idle workers are a stack: the last one to become free goes on first, and those at the bottom end
 // when they are not needed any more.
 //
 // A T is a connection; its zero value is none. All methods are safe for concurrent use.
 type Pool[T comparable] struct {
-	// Serve's work for a connection. It may block, and may end its goroutine (runtime.Goexit), which
+	// Work serves a connection. It may block, and may end its goroutine (runtime.Goexit), which
 	// ends the worker. The state of its goroutine does not reach the next connection: see
 	// [goroutine.Reset]. It must be set before the first Serve.
 	Work func(T)
+
+	// Max is how many calls of Work run at a time; 0 means any number. It must be set before the first
+	// Serve.
+	Max int
 
 	// Look is called by a worker that finds the queue empty, before it is idle, with the connection that
 	// it has served last: it may find others that have something to read, and call Serve for them. With
@@ -54,16 +62,17 @@ type Pool[T comparable] struct {
 	// nil: there is nowhere to look. It must be set before the first Serve.
 	Look func(last T, linger bool)
 
-	mu     sync.Mutex
-	ready  ring[T]      // first in, first out
-	served uint64       // how many turns have begun
-	spare  bool         // a worker is the spare
-	line   line.Line    // the spare's place, while it looks
-	idle   []*worker[T] // last in, first out
-	unused int          // the fewest that were idle since the last trim
-	timer  *time.Timer  // trims; set while workers are idle
-	set    bool
-	closed bool
+	mu      sync.Mutex
+	ready   ring[T]      // first in, first out
+	served  uint64       // how many turns have begun
+	serving int          // workers that serve, or are woken to
+	spare   bool         // a worker is the spare
+	line    line.Line    // the spare's place, while it looks
+	idle    []*worker[T] // last in, first out
+	unused  int          // the fewest that were idle since the last trim
+	timer   *time.Timer  // trims; set while workers are idle
+	set     bool
+	closed  bool
 }
 
 // worker is what a worker has besides its goroutine.
@@ -87,11 +96,16 @@ const (
 	TurnsMax = 32
 )
 
-// Serve has a worker call Work with c. It doesn't block.
+// Serve makes a worker call Work with c. It doesn't block.
 func (p *Pool[T]) Serve(c T) {
 	p.mu.Lock()
 	p.ready.push(c)
-	if p.spare {
+	p.unlockWithSpare()
+}
+
+// unlockWithSpare unlocks mu, and wakes a worker to be the spare if one is needed and there is none.
+func (p *Pool[T]) unlockWithSpare() {
+	if !p.needsSpareLocked() {
 		p.mu.Unlock()
 		return
 	}
@@ -102,7 +116,13 @@ func (p *Pool[T]) Serve(c T) {
 	p.wake(w, none)
 }
 
-// wake has an idle worker serve c, or be the spare if c is none. If w is nil there is no idle one, and
+// needsSpareLocked reports whether connections are queued that no worker will look at.
+func (p *Pool[T]) needsSpareLocked() bool { return p.ready.len > 0 && !p.spare && !p.isFullLocked() }
+
+// isFullLocked reports whether as many workers serve as may.
+func (p *Pool[T]) isFullLocked() bool { return p.Max > 0 && p.serving >= p.Max }
+
+// wake makes an idle worker serve c, or be the spare if c is none. If w is nil there is no idle one, and
 // another begins.
 func (p *Pool[T]) wake(w *worker[T], c T) {
 	if w == nil {
@@ -117,6 +137,13 @@ func (p *Pool[T]) work(c T) {
 	goroutine.Reset() // the labels of the goroutine that has started it
 	w := new(worker[T])
 	var none T
+	defer func() {
+		if c != none { // Work has ended the goroutine, or locked it to its thread
+			p.mu.Lock()
+			p.serving--
+			p.unlockWithSpare()
+		}
+	}()
 	for more := true; more; c, more = <-w.wake {
 		if c == none {
 			c = p.dispatch(w)
@@ -124,19 +151,19 @@ func (p *Pool[T]) work(c T) {
 		for w.turns = 1; c != none; w.turns++ {
 			p.Work(c)
 			if !goroutine.Reset() {
-				return // the spare looks after the queue
+				return
 			}
 			c = p.next(w, c)
 		}
 	}
 }
 
-// dispatch is the spare's work. It returns the last connection of the queue, for w to serve. If the
-// queue is empty it returns none, and w is idle.
+// dispatch is the spare's work. It returns the last connection of the queue, or the last that Max
+// allows, for w to serve. If there is none it returns none, and w is idle.
 func (p *Pool[T]) dispatch(w *worker[T]) T {
 	for {
 		p.mu.Lock()
-		if p.ready.len == 0 {
+		if p.ready.len == 0 || p.isFullLocked() {
 			p.spare = false
 			p.restLocked(w)
 			p.mu.Unlock()
@@ -145,7 +172,8 @@ func (p *Pool[T]) dispatch(w *worker[T]) T {
 		}
 		c := p.ready.pop()
 		p.served++
-		p.spare = p.ready.len > 0
+		p.serving++
+		p.spare = p.ready.len > 0 && !p.isFullLocked()
 		if !p.spare {
 			p.mu.Unlock()
 			return c
@@ -167,6 +195,7 @@ func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 	if p.ready.len == 0 && p.Look != nil {
 		if !p.spare {
 			p.spare = true
+			p.serving--
 			p.mu.Unlock()
 			return p.lookAsSpare(w, last)
 		}
@@ -176,13 +205,22 @@ func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 			p.mu.Lock()
 		}
 	}
-	defer p.mu.Unlock()
 	if p.ready.len > 0 && w.turns < p.turnsMax() {
+		defer p.mu.Unlock()
 		p.served++
 		return p.ready.pop()
 	}
-	p.restLocked(w)
-	return c
+	p.serving--
+	if !p.needsSpareLocked() {
+		defer p.mu.Unlock()
+		p.restLocked(w)
+		return c
+	}
+	p.spare = true
+	p.mu.Unlock()
+	runtime.Gosched()
+	w.turns = 0
+	return p.dispatch(w)
 }
 
 // lookAsSpare looks for connections, for a worker that the queue is empty for. The worker is the spare
@@ -298,7 +336,7 @@ func (p *Pool[T]) endLocked(n int) {
 
 // checkLocked panics if a connection waits that no worker will look at, in a checking build.
 func (p *Pool[T]) checkLocked() {
-	if invariants.Enabled && p.ready.len > 0 && !p.spare {
+	if invariants.Enabled && p.needsSpareLocked() {
 		panic(fmt.Sprintf("workers: %d connections wait, and there is no spare worker", p.ready.len))
 	}
 }

@@ -44,6 +44,51 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// TestMax: no more than Max calls of Work run at a time, and each value is worked on, whether or not
+// calls end their goroutines.
+func TestMax(t *testing.T) {
+	testnet.NoLeaks(t)
+	const values = 20 * TurnsMax
+	for most := 1; most <= 4; most++ {
+		for name, leave := range map[string]func(n int){
+			"all return": func(int) {},
+			"some end":   func(n int) { endSome(n, 7, 10) },
+			"all end":    func(n int) { endSome(n, 1, 2) },
+		} {
+			var running, sum atomic.Int64
+			var done sync.WaitGroup
+			p := Pool[int]{Max: most, Work: func(n int) {
+				defer done.Done()
+				if got := running.Add(1); got > int64(most) {
+					t.Errorf("%s: got %d calls of Work at a time, want %d at most", name, got, most)
+				}
+				defer running.Add(-1)
+				sum.Add(int64(n))
+				runtime.Gosched()
+				leave(n)
+			}}
+			for n := range values {
+				done.Add(1)
+				p.Serve(n + 1)
+			}
+			testnet.Within(t, "the work", done.Wait)
+			p.Close()
+			if got, want := sum.Load(), int64(values*(values+1)/2); got != want {
+				t.Errorf("%d at a time, %s: the values' sum is %d, want %d", most, name, got, want)
+			}
+		}
+	}
+}
+
+// endSome ends the goroutine for each n that a divides, and locks it to its thread for each that b does.
+func endSome(n, a, b int) {
+	if n%b == 0 {
+		runtime.LockOSThread()
+	} else if n%a == 0 {
+		runtime.Goexit()
+	}
+}
+
 // TestPassesNothing: the goroutine that Work finds has nothing of what an earlier Work has left on one.
 func TestPassesNothing(t *testing.T) {
 	testnet.NoLeaks(t)
