@@ -9,10 +9,10 @@ import (
 	"github.com/percore/percore"
 )
 
-// Conn is a connection of a WebSocket server's, for the library to read from: it is the net.Conn that
-// it was made of, and looks at the frames that the client sends. See the package's comment.
+// Conn is a server's WebSocket connection, for the library to read from. It wraps a net.Conn
+// and looks at the frames that the client sends: see the package's comment.
 //
-// All methods are safe for concurrent use, as those of the net.Conn are.
+// All methods are safe for concurrent use, as the net.Conn's are.
 type Conn struct {
 	net.Conn // immutable
 
@@ -21,14 +21,14 @@ type Conn struct {
 	mu sync.Mutex
 
 	// guarded by mu
-	frames   frames
-	phase    phase
-	left     uint8 // bytes of the marker that the library hasn't read yet
-	opcode   byte  // the marker's, and jsonBit if it is not empty but JSON
-	passed   uint8 // how many markers in a row the Session's Read has passed over
-	patience patience
-	listed   bool   // in lingerers
-	since    uint16 // when it was armed for the last time: see milliseconds
+	frames frames
+	phase  phase
+	left   uint8 // bytes of the marker that the library hasn't read yet
+	opcode byte  // of the marker, and jsonBit if it is not empty but JSON
+	passed uint8 // how many markers in a row the Session's Read has passed over
+	linger lingerState
+	listed bool   // in lingerers
+	since  uint16 // when it was armed for the last time: see milliseconds
 }
 
 // socket is a *percore.Conn, or httpadapter's around one.
@@ -45,7 +45,7 @@ type socket interface {
 //	reading    it is                                            a marker, whole or in part: marked;
 //	                                                            end: outside
 //	marked     it has been given a marker, and since then       end: outside, and the connection may be
-//	           nothing else                                     armed; bytes of the peer's: reading
+//	           nothing else                                     armed; bytes from the peer: reading
 type phase uint8
 
 const (
@@ -55,19 +55,19 @@ const (
 	marked
 )
 
-// New returns nc for a WebSocket library. The handshake is over, and the next byte that is read from nc
-// is the first of a frame of the client's. It is for libraries that shake hands on a net.Conn
-// (gobwas' ws.Upgrade); where the handshake is an http.Handler's use [NewUpgrade].
+// New returns nc for a WebSocket library. The handshake is done, and the next byte that is read from nc
+// is the first of a frame of the client. New is for libraries that do the handshake on a net.Conn
+// (gobwas' ws.Upgrade); in an http.Handler use [NewUpgrade].
 func New(nc net.Conn) *Conn {
 	c := &Conn{Conn: nc, socket: socketOf(nc), opcode: opText}
 	if c.socket == nil {
-		c.patience = endless
+		c.linger = blocking
 	}
 	return c
 }
 
-// socketOf returns the connection of percore's that nc is, or is TLS above, or nil if there is none
-// that can be armed. A layer that is not crypto/tls might keep bytes, or an error, for itself.
+// socketOf returns nc, or the connection below it if it is crypto/tls's, if that is one of percore's and
+// can be armed; otherwise nil. A layer other than crypto/tls might keep bytes, or an error, for itself.
 func socketOf(nc net.Conn) socket {
 	if t, ok := nc.(interface {
 		ConnectionState() tls.ConnectionState
@@ -81,21 +81,20 @@ func socketOf(nc net.Conn) socket {
 	return nil
 }
 
-// NetConn returns the connection that c was made of, for its other methods. It must not be read
-// from.
+// NetConn returns the connection that c wraps, for its other methods. It must not be read from.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// Read is for the library: it reads as the net.Conn does, and ends the wait of a Session's Read by a
+// Read is for the library: it reads as the net.Conn does, and ends the wait of a Session's Read with a
 // marker.
 func (c *Conn) Read(p []byte) (int, error) {
-	n, idle, may := c.beginRead(p)
+	n, idle, state := c.beginRead(p)
 	switch {
 	case n > 0:
 		return n, nil
 	case !idle:
 		return c.read(p)
-	case may != endless:
-		n, err := c.readSoon(p, may)
+	case state != blocking:
+		n, err := c.readSoon(p, state)
 		if !errors.Is(err, percore.ErrWouldWait) {
 			return n, err
 		}
@@ -111,31 +110,31 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 // beginRead copies bytes of a marker that was begun into p. If there are none, it reports whether the
-// caller is a Session's Read and between two messages, and for how long it may wait.
-func (c *Conn) beginRead(p []byte) (n int, idle bool, may patience) {
+// caller is a Session's Read and between two messages, and how long it may wait.
+func (c *Conn) beginRead(p []byte) (n int, idle bool, state lingerState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := c.copyMarkerLocked(p); n > 0 {
-		return n, false, none
+		return n, false, noLinger
 	}
 	idle = len(p) > 0 && c.phase >= reading && c.frames.between()
-	if idle && c.patience == some {
+	if idle && c.linger == mayLinger {
 		c.lingerLocked()
 	}
-	return 0, idle, c.patience
+	return 0, idle, c.linger
 }
 
-// readSoon is a read that fails with ErrWouldWait: where it would wait for the peer or, if the caller
-// lingers, when it has waited for long enough.
-func (c *Conn) readSoon(p []byte, may patience) (int, error) {
-	if may != lingering {
+// readSoon is a read that fails with ErrWouldWait instead of waiting for the peer or, if the caller
+// lingers, once it has waited long enough.
+func (c *Conn) readSoon(p []byte, state lingerState) (int, error) {
+	if state != lingering {
 		_ = c.socket.SetNoWait(true) // or the Read says why not
 		defer c.socket.SetNoWait(false)
 	}
 	return c.read(p)
 }
 
-// read reads bytes of the peer's.
+// read reads bytes from the peer.
 func (c *Conn) read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
@@ -153,7 +152,7 @@ func (c *Conn) read(p []byte) (int, error) {
 // markers is how many markers a Session's Read may pass over: one of each kind.
 const markers = 2
 
-// mark begins a marker, of JSON or empty, and copies into p as much of it as has room. It returns 0 if
+// mark begins a marker, of JSON or empty, and copies as much of it into p as fits. It returns 0 if
 // the Session's Read has passed over both already.
 func (c *Conn) mark(p []byte, json bool) int {
 	c.mu.Lock()
@@ -178,8 +177,8 @@ func (c *Conn) mark(p []byte, json bool) int {
 const markerBytes = 2 + 4
 
 // null is the payload of a marker for a decoder of JSON, which decodes it into anything. Others get an
-// empty marker: of one with a payload a library that hands messages out as readers would keep the
-// payload, since the reader is dropped unread.
+// empty marker: a library that returns messages as readers would keep a payload, since the reader is
+// dropped unread.
 const null = "null"
 
 // jsonBit is in Conn.opcode, of which opcodes use four bits.
@@ -207,8 +206,8 @@ func (c *Conn) begin() {
 	c.phase, c.passed = reading, 0
 }
 
-// end notes that it has returned, and reports whether it has returned a marker: then nothing of the
-// peer's is buffered above c.
+// end notes that it has returned, and reports whether it has returned a marker: then nothing from the
+// peer is buffered above c.
 func (c *Conn) end() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package wsadapter lets the WebSocket connections of a server wait without goroutines and without
 // memory for reading, below an unchanged WebSocket library: gorilla/websocket, coder/websocket,
-// gobwas/ws, and others that read from the connection that the http.Server hands over.
+// gobwas/ws, and others that read from the connection that Hijack returns.
 //
 //	func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //		up := wsadapter.NewUpgrade(w)
@@ -22,39 +22,39 @@
 //	}
 //
 //	func (c *client) Handle(m message) error { ... } // was the body of the loop around ReadMessage
-//	func (c *client) End(err error)          { ... } // was behind that loop
+//	func (c *client) End(err error)          { ... } // was after that loop
 //
-// [Start] calls Read and Handle by turns, as the loop would, on a goroutine that it takes from a pool.
-// When nothing is there to read the goroutine goes back, and the connection holds only the library's
-// own state until the peer sends something. There are as many goroutines as messages are being
-// handled, and have been in the last tenth of a second: see below. Writes need nothing of this: any
-// goroutine writes by the library at any time, as usual.
+// [Start] calls Read and Handle in turn, as the loop would, on a goroutine from a pool.
+// When there is nothing to read the goroutine goes back, and the connection holds only the library's
+// own state until the peer sends something. There are as many goroutines as messages that are being
+// handled, or were in the last tenth of a second: see below. Writes are not concerned: any
+// goroutine writes with the library at any time, as usual.
 //
 // The goroutines serve several connections. When one goes back its profile labels (runtime/pprof) and
 // debug.SetPanicOnFault are reset. If it is still locked to its thread (runtime.LockOSThread) it ends,
 // and the thread with it.
 //
-// # How a Read ends that has nothing to read
+// # How a Read with nothing to read ends
 //
-// A library reads ahead: the bytes of a second message may be in its buffer while the kernel has none
-// left, so that [percore.Conn.OnReadable] alone would let that message wait forever. And it can't
-// be interrupted: most libraries keep the first error of a read for good. So the [Conn] looks on as
-// the library reads. When the library asks for bytes
+// A library reads ahead: its buffer may have the bytes of a second message while the kernel has none
+// left, so [percore.Conn.OnReadable] alone would let that message wait forever. And its read can't
+// be interrupted: in most libraries the first error of a read is permanent. So the [Conn] watches
+// the library read. When the library asks for bytes
 //
 //   - on the goroutine that the Session's Read was called on,
 //   - between two messages, which the Conn knows from the headers of the frames that have passed,
-//   - and nothing is there, neither in the kernel nor in crypto/tls,
+//   - and there are none, neither in the kernel nor in crypto/tls,
 //
-// then all messages that have come were returned by the library, or it would not ask. The Conn answers
+// then the library has returned all messages that have come, or it would not ask. The Conn answers
 // with a message of its own, an empty one, called the marker. The library returns it as if the peer had
-// sent it, and its buffer is proven to be empty. The adapter drops it and arms the connection.
+// sent it, which proves that its buffer is empty. The adapter drops it and arms the connection.
 //
-// A ping or a pong that comes alone is handled by the library as usual, and the
+// The library handles a ping or a pong that comes alone as usual, and the
 // connection waits again. A close message, the end of the stream, a deadline that has passed and
 // Close make the library's read fail, as usual.
 //
-// The marker is an empty text message, or an empty binary one where the first was passed over, as
-// a Read does that wants messages of a single kind. So Read must return an empty message without
+// The marker is an empty text message, or, if Read passes over that because it wants binary messages
+// only, an empty binary one. So Read must return an empty message without
 // closing the connection, and should do nothing but read: decode and check in Handle, which never gets
 // the marker. Decoders within Read:
 //
@@ -66,16 +66,16 @@
 //
 // # Messages that follow each other
 //
-// To let a connection wait so, and to wake it, costs some 5 µs of CPU time. So a connection
+// Arming a connection and waking it costs some 5 µs of CPU time. So a connection
 // whose message came within 50 ms lingers after it, and after those that follow: its goroutine waits
-// in the library's read, until 50 to 100 ms have passed without a byte. Then the read that the
-// library makes of the Conn fails below it (see [percore.Conn.SetNoWait]), the Conn answers with the
+// in the library's read, until 50 to 100 ms have passed without a byte. Then the Conn's own read
+// fails (see [percore.Conn.SetNoWait]), the Conn answers the library with the
 // marker, and the goroutine goes back. Connections whose messages are further apart never linger.
 //
 // # When a connection keeps its goroutine
 //
-// Where it can't be proven that nothing is buffered above, a connection isn't armed: its Session's Read
-// blocks on a goroutine, as with the library alone. [Stats] has the number of them. These are
+// Where nothing proves that the library's buffer is empty, a connection isn't armed: its Session's Read
+// blocks on a goroutine, as with the library alone. [Stats] has their number. These are
 //
 //   - connections that are not percore's, or are hidden behind a wrapper whose NetConn method doesn't
 //     show them, and all connections off Linux, or with the build tag percore_net;
@@ -90,11 +90,11 @@
 // Over TLS the connection is the *tls.Conn that Hijack returns. It keeps its state and its buffers,
 // which crypto/tls never gives up.
 //
-// A read deadline goes on while the connection waits; when it passes the Session's Read is called,
-// and fails. So the usual guard, a ping now and then and a deadline that each pong moves, still works.
+// A read deadline still holds while the connection waits; when it passes the Session's Read is called,
+// and fails. So the usual guard, a ping now and then and a deadline that each pong moves, works.
 // A context with a deadline that Read passes to the library (coder's Read) counts only while Read is
 // under way.
 //
-// http.Server's Shutdown and Close leave hijacked connections to the user, as usual: close them by the
-// library from a function that is registered by RegisterOnShutdown. End is called of each.
+// http.Server's Shutdown and Close leave hijacked connections to the user, as usual: close them with the
+// library, in a function that is registered with RegisterOnShutdown. Each Session's End is called.
 package wsadapter

@@ -8,7 +8,7 @@ import (
 
 func init() { percore.RegisterAdapter("websocket", readFigures) }
 
-// counters are those of the process.
+// counters count for the whole process.
 var counters struct {
 	sessions, waiting, kept atomic.Int64 // now: see Stats
 	started, woken          atomic.Uint64
@@ -23,7 +23,7 @@ type Stats struct {
 	// The others handle a message, or have handled one within the last tenth of a second.
 }
 
-// ReadStats returns the counts of now. It is cheap.
+// ReadStats returns the present counts. It is cheap.
 func ReadStats() Stats {
 	return Stats{
 		Sessions: int(counters.sessions.Load()),

@@ -5,19 +5,19 @@ package wsadapter
 //
 //	pos          means                               leaves by
 //	0            between two frames                  a byte: 1
-//	1 to size-1  in a frame's header, of which pos   the header's last byte: size; 0 if there is no
-//	             bytes have come                     payload
-//	size         in its payload, of which left       the payload's last byte: 0
-//	             bytes are to come
+//	1 to size-1  in a frame's header; pos bytes of   the header's last byte: size; 0 if there is no
+//	             it have come                        payload
+//	size         in its payload; left bytes of it    the payload's last byte: 0
+//	             are to come
 //
 // size is 2 until the second byte says how long the header is.
 type frames struct {
 	left  uint64 // of the payload: while the header comes, its length as far as it is known
 	pos   uint8
 	size  uint8
-	wide  uint8 // bytes of the header that have the payload's length, behind the second
+	wide  uint8 // bytes of the header that hold the payload's length, after the second
 	first byte  // the header's first byte: FIN and the opcode
-	open  bool  // a message has begun, of which more frames are to come
+	open  bool  // a message has begun, and more of its frames are to come
 }
 
 const (

@@ -7,46 +7,47 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// patience says how long a Session's Read waits for the next message before its connection is armed.
+// lingerState says how long a Session's Read waits for the next message before its connection is armed.
 // To arm a connection and to wake it costs about as much as a small message, so one whose messages
 // follow each other closely lingers: its goroutine waits in the library's read, as with the library
 // alone, until a sweep ends the wait.
 //
-//	patience   between two messages a read           leaves by
-//	none       doesn't wait                          armed, and woken soon: some; it can't be armed: endless
-//	some       will wait for a while                 Read: lingering
-//	lingering  waits, and no sweep has come since    bytes, or an error: some; a sweep: overdue
-//	overdue    waits, and one sweep has come         bytes, or an error: some; a sweep: spent
-//	spent      has waited its time, and fails;        armed, and woken: none
+//	state      between two messages a read            leaves by
+//	noLinger   doesn't wait                           armed, and woken soon: mayLinger; it can't be
+//	                                                  armed: blocking
+//	mayLinger  will wait for a while                  Read: lingering
+//	lingering  waits, and no sweep has come since     bytes, or an error: mayLinger; a sweep: overdue
+//	overdue    waits, and one sweep has come          bytes, or an error: mayLinger; a sweep: lingered
+//	lingered   has waited long enough, and fails;     armed, and woken: noLinger
 //	           the next ones don't wait
-//	endless    waits for as long as it takes         stays so
+//	blocking   waits for as long as it takes          (final)
 //
 // A connection that is armed after it has lingered without a message doesn't linger the next time,
-// however soon it is woken. Otherwise a peer whose messages always come just after the linger is over
+// however soon it is woken. Otherwise a peer whose messages always come just too late
 // would cost the most: a goroutine nearly all the time, and arming as well.
-type patience uint8
+type lingerState uint8
 
 const (
-	none patience = iota
-	some
+	noLinger lingerState = iota
+	mayLinger
 	lingering
 	overdue
-	spent
-	endless
+	lingered
+	blocking
 )
 
-// sweepPause is the time between two sweeps. So a connection lingers for that time at least and twice
-// that time at most, and begins to if a message comes within that time of its being armed.
+// sweepPause is the time between two sweeps. A connection lingers for that time at least and twice
+// that time at most. It begins to linger if a message comes within that time after it was armed.
 //
-// So the goroutines that linger are as many as messages come in a tenth of a second, at most, and
-// those of them that belong to connections with a message each second, however many, are none.
+// So there are at most as many lingering goroutines as messages in a tenth of a second, and
+// connections with a message each second, however many, have none.
 const sweepPause = 50 * time.Millisecond
 
 // lingerers are the process's connections that linger, or have done so since the last sweep.
 var lingerers = sweeper{pause: sweepPause}
 
 // sweeper ends waits that take long. A message costs it nothing: a connection is added once per sweep
-// at most, and a wait that begins or ends only changes the patience.
+// at most, and a wait that begins or ends only changes the connection's lingerState.
 type sweeper struct {
 	pause time.Duration // immutable, except for tests
 
@@ -58,7 +59,7 @@ type sweeper struct {
 	set   bool // a sweep will come, or is under way
 }
 
-// add has the next sweep look at c. The caller may hold c.mu.
+// add makes the next sweep look at c. The caller may hold c.mu.
 func (s *sweeper) add(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +78,8 @@ func (s *sweeper) setLocked() {
 	}
 }
 
-// sweep looks at all connections. It holds mu only to take and to return them, so that none that begins
-// to linger waits for it.
+// sweep looks at all connections. It holds mu only to take and to return them: a connection that begins
+// to linger doesn't wait for it.
 func (s *sweeper) sweep() {
 	s.mu.Lock()
 	all := s.conns
@@ -106,33 +107,33 @@ func (s *sweeper) sweep() {
 func (c *Conn) sweep() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.patience {
+	switch c.linger {
 	case lingering:
-		c.patience = overdue
+		c.linger = overdue
 		return true
 	case overdue:
-		c.patience = spent
+		c.linger = lingered
 		_ = c.socket.SetNoWait(true) // or the read fails because c is closed
 	}
 	c.listed = false
 	return false
 }
 
-// lingerLocked has the read that is about to begin linger.
+// lingerLocked makes the read that is about to begin linger.
 func (c *Conn) lingerLocked() {
 	if !c.listed {
 		c.listed = true
 		lingerers.add(c)
 	}
-	c.patience = lingering
+	c.linger = lingering
 }
 
 // endLingerLocked notes that a read has ended.
 func (c *Conn) endLingerLocked() {
-	switch c.patience {
+	switch c.linger {
 	case lingering, overdue:
-		c.patience = some
-	case spent:
+		c.linger = mayLinger
+	case lingered:
 		_ = c.socket.SetNoWait(false)
 	}
 }
@@ -141,16 +142,16 @@ func (c *Conn) endLingerLocked() {
 func (c *Conn) woken() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.patience {
-	case none:
+	switch c.linger {
+	case noLinger:
 		if time.Duration(milliseconds()-c.since)*time.Millisecond < lingerers.pause {
-			c.patience = some
+			c.linger = mayLinger
 		}
-	case spent:
-		c.patience = none
+	case lingered:
+		c.linger = noLinger
 	}
 }
 
-// milliseconds is a clock that goes round in a minute. A message that comes just so late lingers in
-// vain.
+// milliseconds is a clock that wraps around in a minute. A connection that is woken that late may linger
+// without need.
 func milliseconds() uint16 { return uint16(monotime.Now() / int64(time.Millisecond)) }

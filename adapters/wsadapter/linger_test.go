@@ -75,8 +75,8 @@ func TestLinger(t *testing.T) {
 // TestSeldom: a conversation that was armed for long doesn't linger.
 func TestSeldom(t *testing.T) {
 	c := &Conn{since: milliseconds() - uint16(2*sweepPause.Milliseconds())}
-	if c.woken(); c.patience != none {
-		t.Errorf("got the patience %d, want %d", c.patience, none)
+	if c.woken(); c.linger != noLinger {
+		t.Errorf("got the state %d, want %d", c.linger, noLinger)
 	}
 }
 

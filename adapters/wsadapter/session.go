@@ -24,27 +24,26 @@ import (
 // with its stack by package log, unless its value is [http.ErrAbortHandler], and then End is called,
 // if it wasn't. The same goes for runtime.Goexit, which isn't logged.
 type Session[M any] interface {
-	// Read returns the next message, by the library's call that waits for it. See the package's comment
+	// Read returns the next message, with the library's call that waits for it. See the package's comment
 	// for the empty messages that it must let pass. No other call may read messages of the
-	// connection, except in Handle the rest of a message that the library hands out as a reader.
+	// connection, except Handle the rest of a message that the library returns as a reader.
 	Read() (M, error)
 
 	// Handle handles a message. An error ends the conversation.
 	Handle(M) error
 
 	// End is called once, with the first error of Read or Handle, and is the last call. Afterwards the
-	// connection is closed; after a panic it is closed before. An error that a panic had as its value
-	// can be found by [errors.Is].
+	// connection is closed; after a panic it is closed before. If the panic's value was an error,
+	// [errors.Is] finds it.
 	End(error)
 }
 
 // Start begins the conversation s on c, and returns at once. From now on c is closed when the
-// conversation ends. Messages that a library was asked for before Start are none of the Session's. It
-// panics if it was called for c before, and if c is nil, as that of an [Upgrade] is that no library was
-// given.
+// conversation ends. Messages that a library was asked for before Start don't reach the Session. Start
+// panics if it was called for c before, and if c is nil, as it is if no library got the [Upgrade].
 //
 // An http.Handler should return after Start: its goroutine is not needed any more. In a bubble of
-// testing/synctest a conversation keeps a goroutine, which is in the bubble.
+// testing/synctest a conversation keeps a goroutine of the bubble.
 func Start[M any](c *Conn, s Session[M]) {
 	if c == nil {
 		panic("wsadapter: Start has no connection: pass the Upgrade to the WebSocket library, in place of its http.ResponseWriter")
@@ -55,7 +54,7 @@ func Start[M any](c *Conn, s Session[M]) {
 	if !started {
 		c.phase = outside
 		if bubble {
-			c.patience = endless
+			c.linger = blocking
 		}
 	}
 	c.mu.Unlock()
@@ -65,15 +64,15 @@ func Start[M any](c *Conn, s Session[M]) {
 	counters.started.Add(1)
 	counters.sessions.Add(1)
 	v := &conversation[M]{conn: c, user: s}
-	if bubble { // the loops and the crew are outside, and must not use what the Session has made in it
+	if bubble { // the loops and the workers are outside, and must not use what the Session has made in it
 		go work(v)
 		return
 	}
-	crew.Serve(v)
+	sessionWorkers.Serve(v)
 }
 
-// crew are the goroutines that conversations run on while there is something to read.
-var crew = workers.Pool[runner]{Work: work}
+// sessionWorkers run conversations while there is something to read.
+var sessionWorkers = workers.Pool[runner]{Work: work}
 
 // conversation is a Session with its connection, and the connection's handler while it waits.
 type conversation[M any] struct {
@@ -107,8 +106,8 @@ var workEntry = reflect.ValueOf(work).Pointer()
 // callersMax bounds how deep in calls a Session's Read can be recognised.
 const callersMax = 128
 
-// onSession reports whether the caller runs within work, which is a goroutine's second function; and
-// whether between is a decoder that closes the connection when a message isn't JSON: coder's wsjson.
+// onSession reports whether the caller runs within work, which is a goroutine's second function, and
+// whether a decoder that closes the connection when a message isn't JSON, coder's wsjson, is in between.
 func onSession() (yes, json bool) {
 	var callers [callersMax]uintptr
 	n := runtime.Callers(2, callers[:])
@@ -158,7 +157,7 @@ func (v *conversation[M]) fail(value any) {
 	v.user.End(panicError(value))
 }
 
-// logPanic logs a panic as net/http does. It is called by a deferred function, while the stack is there.
+// logPanic logs a panic as net/http does. A deferred function calls it, while the stack is there.
 func logPanic(c *Conn, value any) {
 	if value != nil && value != http.ErrAbortHandler {
 		log.Printf("wsadapter: panic serving %v: %v\n%s", c.RemoteAddr(), value, debug.Stack())
@@ -186,7 +185,7 @@ func (v *conversation[M]) arm() bool {
 	counters.waiting.Add(-1)
 	if !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		v.conn.mu.Lock()
-		v.conn.patience = endless // another callback is armed on the socket
+		v.conn.linger = blocking // another callback is armed on the socket
 		v.conn.mu.Unlock()
 	}
 	return false
@@ -197,7 +196,7 @@ func (v *conversation[M]) OnReadable(error) {
 	counters.waiting.Add(-1)
 	counters.woken.Add(1)
 	v.conn.woken()
-	crew.Serve(v) // an error is Read's, too
+	sessionWorkers.Serve(v) // Read finds an error, too
 }
 
 var _ percore.ReadableHandler = (*conversation[int])(nil)

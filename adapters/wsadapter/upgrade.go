@@ -8,9 +8,9 @@ import (
 	"net/http"
 )
 
-// Upgrade is an http.ResponseWriter for the call by which a WebSocket library takes a request's
-// connection over: gorilla's Upgrader.Upgrade, coder's Accept, gobwas' UpgradeHTTP. Everything else is
-// the http.ResponseWriter's that it was made of. It is for one goroutine at a time.
+// Upgrade is an http.ResponseWriter for the call with which a WebSocket library takes a request's
+// connection over: gorilla's Upgrader.Upgrade, coder's Accept, gobwas' UpgradeHTTP. It wraps the
+// http.ResponseWriter of the request. It is for one goroutine at a time.
 type Upgrade struct {
 	http.ResponseWriter
 	conn *Conn
@@ -22,7 +22,7 @@ func NewUpgrade(w http.ResponseWriter) *Upgrade { return &Upgrade{ResponseWriter
 // Conn returns the connection, or nil before the library has taken it over.
 func (u *Upgrade) Conn() *Conn { return u.conn }
 
-// Hijack implements http.Hijacker. The connection is a [*Conn], from which the reader reads, too.
+// Hijack implements http.Hijacker. The connection is a [*Conn], and the reader reads from it.
 func (u *Upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	nc, brw, err := http.NewResponseController(u.ResponseWriter).Hijack()
 	if err != nil {
@@ -46,7 +46,8 @@ func (u *Upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for http.ResponseController.
 func (u *Upgrade) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
-// WriteHeaderNow is gin's, which holds a header back until it is called. coder's Accept looks for it.
+// WriteHeaderNow is a method of gin, which holds a header back until it is called. coder's Accept looks
+// for it.
 func (u *Upgrade) WriteHeaderNow() {
 	if w, ok := u.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
 		w.WriteHeaderNow()
