@@ -3,9 +3,9 @@
 // moves listeners and connections from one process to another.
 //
 // The raw connections that SyscallConn returns have further methods, as those of package net have
-// PollFD for package os. A wrapper's SyscallConn returns a raw connection of the wrapper, so nobody
-// gets past the wrapper by accident. Where package net stands in for the engine the raw connections
-// are package net's, and the functions here find nothing.
+// PollFD for package os. The raw connection of a wrapper's SyscallConn hasn't, so that no code gets
+// past a wrapper by accident. Where package net stands in for the engine the raw connections are
+// package net's, and the functions here find nothing.
 package moving
 
 import (
