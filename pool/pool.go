@@ -1,5 +1,5 @@
-// Package pool lends out byte buffers and takes them back, so that programs with many connections
-// need not have a buffer for each, nor the garbage collector so much to do.
+// Package pool lends out byte buffers and takes them back. A program with many connections then needs
+// no buffer for each, and its garbage collector has less to do.
 //
 //	b := pool.Get(n)
 //	defer b.Release()
@@ -12,22 +12,12 @@
 //
 // Memory comes as its last user left it: it is not zeroed, and an owner of secrets clears them before
 // Release. Code that may hold on to memory after it said that it was done must not be given memory of
-// the pool. Reads and writes of percore's that have returned don't.
-//
-// # Kept memory
-//
-// Released memory waits in a sync.Pool for each size, from which the garbage collector takes a buffer
-// that two collections in a row find unused. So the pool keeps at most the buffers in use a short
-// time ago, and an idle process keeps nothing. Config.KeptBytesMax bounds it further. Memory in use
-// is not limited.
-//
-// # Mistakes
+// the pool. Reads and writes of percore that have returned don't hold on to it.
 //
 // A Release too many panics. A buffer that is never released is lost to the pool only: the garbage
-// collector takes it, Stats.Leaked counts it, and [CheckLeaks] describes it, with the stack that got
-// it if Config.LeakSampleEvery has sampled it. A checking build (-tags invariants) samples all, fills
-// released memory with 0xCC, and panics at the use of a released buffer and, when memory is lent
-// again, if it was written to after its release.
+// collector takes it, Stats.Leaked counts it, and [CheckLeaks] describes it. A checking build
+// (-tags invariants) also fills released memory with 0xCC, and panics at the use of a released buffer
+// and, when memory is lent again, if it was written to after its release.
 package pool
 
 import engine "github.com/percore/percore/internal/pool"
@@ -75,9 +65,13 @@ func GetBytes(n int) *[]byte { return engine.GetBytes(n) }
 func PutBytes(bytes *[]byte) { engine.PutBytes(bytes) }
 
 // Config sets up the pool. The zero value is the default.
+//
+// Released memory waits in a sync.Pool for each size, from which the garbage collector takes a buffer
+// that two collections in a row find unused. So the pool keeps at most the buffers in use a short time
+// ago, and an idle process keeps nothing. Memory in use is not limited.
 type Config struct {
-	// KeptBytesMax limits the bytes in released buffers of Get. With 0 only the garbage
-	// collector does; with a negative number nothing is kept. The limit costs two operations on
+	// KeptBytesMax limits the bytes in released buffers of Get further. With 0 only the garbage
+	// collector limits them; with a negative number nothing is kept. The limit costs two operations on
 	// a word that all processors share for each Get and Release, and may be exceeded by buffers
 	// that were released since the last garbage collection.
 	KeptBytesMax int64
