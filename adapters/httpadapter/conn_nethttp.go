@@ -42,7 +42,7 @@ func (c *conn) giveAwayLocked() {
 	} // else net/http reports it to the log and the client
 }
 
-// leaseClosed is net/http's StateClosed: the goroutine that served the lease has closed it, and does
+// leaseClosed is for net/http's StateClosed: the goroutine that served the lease has closed it, and does
 // nothing more with it. It reports whether the connection is parked now. Otherwise it is closed, or the
 // user has called the hook.
 func (c *conn) leaseClosed() (parked bool) {
@@ -90,7 +90,7 @@ func (c *conn) keepLocked() bool {
 	return true
 }
 
-// hijacked is net/http's StateHijacked, which comes while a request is under way.
+// hijacked is for net/http's StateHijacked, which comes while a request is under way.
 func (c *conn) hijacked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

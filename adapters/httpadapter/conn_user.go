@@ -19,7 +19,7 @@ import (
 // all ways to wait find something, and those that reach past this package, to the descriptor, fail until
 // the bytes are read. A test has a table of all methods.
 //
-// Only a hijacked connection is read in these ways. Before that its bytes are net/http's, or a worker's.
+// Only a hijacked connection is read in these ways. Before that net/http reads it, or a worker.
 // Over TLS the bytes lie above it, and a *tlsConn has no way to read but Read.
 
 // heldBack returns where the bytes of a hijacked connection are that this package holds, or nil. It

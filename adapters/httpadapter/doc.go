@@ -53,7 +53,7 @@
 //     during that time that a client goes away;
 //   - connections that a client has sent a part of the next request on, even if only
 //     the line break after a POST;
-//   - hijacked connections, which are the user's. They have all methods of
+//   - hijacked connections, which belong to the user. They have all methods of
 //     [percore.Conn], OnReadable and SetNoWait among them; for WebSockets there is package
 //     wsadapter, and reactor.Server.Attach takes them. If bytes behind the request are not in the
 //     bufio.Reader of Hijack yet, all methods that read begin with these, and SyscallConn's Read and
@@ -115,10 +115,10 @@
 // the same *http.Request as from net/http, fresh for each request, and an http.ResponseWriter that
 // makes the same bytes of the same calls: implicit headers, sniffing, chunks, trailers, Flush, Hijack,
 // sendfile, http.ResponseController, http.CloseNotifier. A client that goes away cancels the request's
-// context, which takes no goroutine. Timeouts, hooks, panics, Shutdown and ErrorLog are net/http's.
+// context, which takes no goroutine. Timeouts, hooks, panics, Shutdown and ErrorLog work as in net/http.
 //
 // Over TLS it serves the connections whose handshake has chosen HTTP/1.1, or no protocol; those that
-// speak HTTP/2 are net/http's. Request.TLS is one tls.ConnectionState for all requests of a connection,
+// speak HTTP/2 go to net/http. Request.TLS is one tls.ConnectionState for all requests of a connection,
 // as with net/http, and Hijack returns the *tls.Conn.
 //
 // A request is plain if it is HTTP/1.1, its target begins with a slash, it has one valid Host and no

@@ -17,7 +17,7 @@ func (s *Server) handler() http.Handler {
 }
 
 // headerBytesMost bounds the memory of a client that sends a long header slowly, and the work of
-// scanning it anew for each of its lines. Longer headers are net/http's.
+// scanning it anew for each of its lines. Longer headers go to net/http.
 const headerBytesMost = 64 << 10
 
 // headerBytesMax returns the longest header that the fast path takes: as long as net/http's, which has

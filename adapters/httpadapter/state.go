@@ -53,7 +53,7 @@ import (
 //   - close leaves every state but the final ones. A connection that net/http has becomes shut or
 //     closedInHeader, because net/http reports StateClosed, and one that a worker has becomes shut;
 //     any other becomes closed. There are two exceptions. The first Close in ending is the one with
-//     which net/http gives a lease back. If it was the user's instead, net/http's is the second and
+//     which net/http gives a lease back. If the user has called it instead, net/http calls the second and
 //     closes the connection anyway. And a connection that HandOver has becomes closing: its
 //     descriptor is being passed on, and stays open until then.
 //   - hijack leaves every state in which a handler may run.
@@ -340,7 +340,7 @@ func (s connState) answerServed() (connState, bool) { return s.set(began), serve
 
 // # With net/http: the wait for a request
 
-// announce is net/http's StateNew, which comes once per lease.
+// announce is for net/http's StateNew, which comes once per lease.
 func (s connState) announce() (connState, bool) { return s.clear(unannounced), s.has(unannounced) }
 
 // waits reports whether a Read would wait for a request.
@@ -441,7 +441,7 @@ func (s connState) completeHeader() (connState, bool) { return s.clear(inHeader)
 // answer is for a request whose write deadline net/http takes away: it is answered.
 func (s connState) answer() (connState, bool) { return s.set(answered), s.state() == stateBusy }
 
-// finish is net/http's StateIdle.
+// finish is for net/http's StateIdle.
 func (s connState) finish() (connState, bool) {
 	if !s.has(sniffed) {
 		s = s.withMethod(methodUnknown) // of a pipelined request, whose first bytes were not seen as such
@@ -536,7 +536,8 @@ func (s connState) giveBack() (connState, bool) {
 	return s.to(stateFresh), s.state() == stateEnded
 }
 
-// hijack is net/http's StateHijacked. In idle a StateIdle was the user's, unless a Read waits.
+// hijack is for net/http's StateHijacked. In idle the user has called ConnState with StateIdle, unless
+// a Read waits.
 func (s connState) hijack() (connState, bool) {
 	return s.to(stateHijacked), hijackableStates.has(s.state()) && !s.has(waiting)
 }

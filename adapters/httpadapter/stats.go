@@ -91,7 +91,7 @@ func connsFigure(state string) percore.Figure {
 	return percore.Figure{
 		Name: "connections", Label: "state", Of: state,
 		Help: "Open connections that can be parked, by what they do: wait for their first byte, are parked, " +
-			"are served by the fast path, are net/http's",
+			"are served by the fast path, are with net/http",
 	}
 }
 

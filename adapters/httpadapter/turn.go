@@ -389,7 +389,7 @@ func (t *turn) decline(r reason) bool {
 }
 
 // keepUnread keeps the bytes that were read: of a header that is not there whole, or of a request
-// that is net/http's. Once there are a few, the time for the header runs; for the first header of all
+// that is declined. Once there are a few, the time for the header runs; for the first header of all
 // it has run since the connection was accepted.
 func (t *turn) keepUnread() {
 	c := t.c

@@ -10,8 +10,8 @@
 //
 // [Head.Scan] takes a strict subset of the requests that net/http takes: a whole header of HTTP/1.1
 // whose lines end in CRLF, a path as its target, one plain Host, Content-Length as the only framing,
-// no option of Connection except keep-alive or close. [Verdict] lists the reasons to hand a request
-// over. [Head.Request] makes the request of a header that was taken.
+// no option of Connection except keep-alive or close. [Verdict] lists the reasons to decline a
+// request. [Head.Request] makes the request of a header that was taken.
 //
 // Two rules follow:
 //

@@ -193,7 +193,7 @@ var requests = []struct {
 	{"name beyond ASCII", "GET / HTTP/1.1\r\nHost: h\r\n\xc3\xa4: b\r\n\r\n", FieldName},
 }
 
-// TestVerdicts: each header is taken, or handed over for the reason that it has.
+// TestVerdicts: each header is taken, or declined for the reason that it has.
 func TestVerdicts(t *testing.T) {
 	for _, r := range requests {
 		var h Head

@@ -466,7 +466,7 @@ func (w *Response) End() {
 
 // Finish ends the answer after the handler has returned. The last bytes may be in Out afterwards, so
 // that several answers can be sent at once. reusable reports whether the connection can serve another
-// request. Files of the request's MultipartForm are the owner's to remove.
+// request. The owner must remove the files of the request's MultipartForm.
 func (w *Response) Finish() (reusable bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -724,7 +724,7 @@ func caller() (fn, file string, line int) {
 	}
 }
 
-// isInside reports whether a function is net/http's, a Response's, or a method of the adapter.
+// isInside reports whether a function belongs to net/http, to Response, or is a method of the adapter.
 func isInside(fn string) bool {
 	return strings.HasPrefix(fn, "net/http.") || strings.HasPrefix(fn, thisPackage+".(*Response)") || strings.HasPrefix(fn, adapter+".(")
 }

@@ -48,8 +48,8 @@ type scriptConn struct {
 	expected  []expectation // alternatives that agree with the calls made
 	made      []string      // calls
 	differs   error
-	answered  int  // requests: StateIdle was told
-	busy      bool // StateActive was told, and StateIdle was not
+	answered  int  // requests: StateIdle came
+	busy      bool // StateActive came, and StateIdle did not
 	past      bool // the read deadline is over
 	soon      bool // the read deadline is a short one
 	closed    bool
@@ -154,7 +154,7 @@ func (c *scriptConn) complete() {
 	}
 }
 
-// told is net/http's ConnState.
+// told is called by net/http's ConnState.
 func (c *scriptConn) told(state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
