@@ -34,6 +34,7 @@ func TestRules(t *testing.T) {
 		{"fallback tag", fallbackTag},
 		{"package comments", packageComments},
 		{"doc comments", docComments},
+		{"signatures", signatures},
 		{"leak checks", leakChecks},
 		{"wrappers", wrappers},
 		{"loose ends", looseEnds},
