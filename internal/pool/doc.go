@@ -2,5 +2,5 @@
 // Buffer, Get, GetBytes and their like, is github.com/percore/percore/pool, which is [Default].
 //
 // Besides, there are separate pools ([New]), [Buffer.Discard] for memory that unknown code may hold on
-// to, and [Growable], a buffer that grows as it is written to.
+// to, and [Growable], memory that grows by append.
 package pool

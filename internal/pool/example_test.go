@@ -20,11 +20,13 @@ func ExamplePool_Leaks() {
 
 // An answer whose length is not known beforehand.
 func ExampleGrowable() {
-	var answer pool.Growable
-	defer answer.Release()
+	var memory pool.Growable
+	defer memory.Release()
+	answer := memory.Memory()
 	for i := range 3 {
-		fmt.Fprintf(&answer, "line %d;", i)
+		answer = fmt.Appendf(answer, "line %d;", i)
 	}
-	fmt.Printf("%s\n", answer.Bytes())
+	memory.Set(answer)
+	fmt.Printf("%s\n", answer)
 	// Output: line 0;line 1;line 2;
 }

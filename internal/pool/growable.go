@@ -9,12 +9,17 @@ import (
 // Only this file knows bytebufferpool, which learns the size that new buffers should
 // start with, and leaves to the collector buffers that are larger than most.
 
-// Growable is a buffer that grows as it is written to. The zero value is empty and
-// holds no memory: the first write takes some from a pool that all Growables share.
-// It needs exclusive use.
+// Growable is memory for output that grows by append, in code that doesn't know of pools. The zero
+// value holds none. It needs exclusive use.
 //
-// It is for output that must be whole before it is sent, however long it gets. Output that
-// may go in pieces has buffers of a fixed size instead, which never move: answers of the
+//	p := g.Memory()
+//	p = append(p, …)
+//	g.Set(p)
+//	… // send p
+//	g.Release()
+//
+// It is for output that is in one piece, however long it gets, as that of an HTTP/2 connection.
+// Output that may go in pieces has buffers of a fixed size instead, which never move: answers of the
 // fast path to HTTP/1.1 collect 4 KiB, the backlog of a reactor's connection is a list of parts.
 type Growable struct{ buffer *bytebufferpool.ByteBuffer }
 
@@ -26,43 +31,20 @@ var growing bytebufferpool.Pool
 // permanently.
 var growables atomic.Int64
 
-// grow returns the buffer, which it takes from the pool if there is none yet.
-func (g *Growable) grow() *bytebufferpool.ByteBuffer {
+// Memory returns memory of length 0, which it takes from the pool if the Growable holds none.
+func (g *Growable) Memory() []byte {
 	if g.buffer == nil {
 		growables.Add(1)
 		g.buffer = growing.Get()
 	}
-	return g.buffer
+	return g.buffer.B[:0]
 }
 
-// Write appends p, which it copies. It never fails.
-func (g *Growable) Write(p []byte) (int, error) { return g.grow().Write(p) }
+// Set tells the Growable where append has left the bytes, in Memory's memory or in longer memory,
+// which the Growable then owns. It must come between Memory and Release.
+func (g *Growable) Set(p []byte) { g.buffer.B = p }
 
-// WriteString appends s. It never fails.
-func (g *Growable) WriteString(s string) (int, error) { return g.grow().WriteString(s) }
-
-// Bytes returns the written bytes, without copying. The slice is valid until the next
-// write or Release.
-func (g *Growable) Bytes() []byte {
-	if g.buffer == nil {
-		return nil
-	}
-	return g.buffer.B
-}
-
-// Memory returns the memory of an empty Growable, for code that appends to memory of others. The
-// result of that, which may have moved to longer memory, is what Set takes.
-func (g *Growable) Memory() []byte { return g.grow().B[:0] }
-
-// Set makes p the written bytes: the memory of Memory, with bytes in it, or memory in its place,
-// which is the Growable's from then on.
-func (g *Growable) Set(p []byte) { g.grow().B = p }
-
-// Len returns how many bytes were written.
-func (g *Growable) Len() int { return len(g.Bytes()) }
-
-// Release empties the Growable and gives its memory back, if it holds any. It can be
-// written to again.
+// Release gives the memory back, if the Growable holds any. Memory may be called again.
 func (g *Growable) Release() {
 	if g.buffer == nil {
 		return
