@@ -15,11 +15,10 @@ import (
 
 // Conn is a connection accepted by a [Listener] or made by a [Dialer]. It implements [net.Conn] and
 // has all methods of *net.TCPConn, with the same semantics, so that libraries find the interfaces
-// that they look for. On a connection over a unix socket those that set TCP options fail as the
-// kernel has it.
+// that they look for. On a unix socket the methods that set TCP options fail with the kernel's error.
 //
-// All methods are safe for concurrent use. Reads don't disturb writes; one
-// Write's bytes are not interleaved with another's.
+// All methods are safe for concurrent use. Reads don't hold up writes, and the bytes of one Write are
+// not interleaved with those of another.
 //
 // A Conn that becomes unreachable is closed by the garbage collector.
 type Conn struct {
@@ -36,10 +35,9 @@ var (
 
 func (c *Conn) ok() bool { return c != nil && c.sock.ok() }
 
-// Read reads up to len(b) bytes into b, which it does not keep. It blocks until
-// there is at least one byte, the end of the stream (0, [io.EOF]), an error, or
-// the read deadline ([os.ErrDeadlineExceeded]). With an empty b it returns at
-// once.
+// Read reads up to len(b) bytes into b, which it does not keep. It blocks until there is at least one
+// byte, the stream ends (0, [io.EOF]), reading fails, or the read deadline passes
+// ([os.ErrDeadlineExceeded]). With an empty b it returns at once.
 func (c *Conn) Read(b []byte) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -52,9 +50,8 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write writes all of b, which it does not keep, and blocks until the kernel
-// has taken it. If it fails (the write deadline passes, say), it returns how
-// much the kernel had taken until then.
+// Write writes all of b, which it does not keep, and blocks until the kernel has taken it. If it
+// fails, for example because the write deadline passes, it returns how much the kernel has taken.
 func (c *Conn) Write(b []byte) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -67,16 +64,15 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom copies from r to the connection until r ends or one of the two
-// fails, and returns how many bytes the connection took. It blocks as Write and
-// r do, until the deadline for writing passes, and r's own if it has one. It implements
-// [io.ReaderFrom].
+// ReadFrom copies from r to the connection until r ends or one of the two fails, and returns how
+// many bytes the connection took. It blocks as Write and r do, until the write deadline passes, and
+// r's own if it has one. It implements [io.ReaderFrom].
 //
-// If r is an *os.File, a *net.TCPConn, a *net.UnixConn or a *Conn, or one of these
-// in an *[io.LimitedReader], the kernel moves the bytes by itself where it can
-// (sendfile(2), splice(2); see package zerocopy), and the count, the file's
-// offset and the limit come out as usual. io.Copy gets there by itself. Any other
-// r reads into memory of this call, at most 32 KiB, which is lent to nothing else.
+// If r is an *os.File, a *net.TCPConn, a *net.UnixConn or a *Conn, or one of these in an
+// *[io.LimitedReader], the kernel moves the bytes itself if it can (sendfile(2), splice(2); see
+// package zerocopy), and the count, the file's offset and the limit are as usual. io.Copy calls
+// ReadFrom. Any other r reads into memory of this call, at most 32 KiB, which is lent to nothing
+// else.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -86,12 +82,11 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-// WriteTo copies from the connection to w until the stream ends or one of the two fails, and
-// returns how many bytes w took. It blocks as Read and w do. It implements [io.WriterTo]. While it
-// waits for the peer it holds no memory; the memory that w is given is lent to nothing else. Where
-// w is one of the types that ReadFrom knows, the kernel moves the bytes by itself; if w fails, up
-// to a megabyte that had been taken from the connection is lost, where a copy through a buffer
-// loses 32 KiB.
+// WriteTo copies from the connection to w until the stream ends or one of the two fails, and returns
+// how many bytes w took. It blocks as Read and w do. It implements [io.WriterTo]. While it waits for
+// the peer it holds no memory; the memory that is passed to w is lent to nothing else. If w is one of
+// the types that ReadFrom knows, the kernel moves the bytes itself; if w then fails, up to a megabyte
+// that was taken from the connection is lost, while a copy through a buffer loses 32 KiB.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -145,15 +140,16 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 // that is temporary and no timeout.
 var ErrWouldWait = engine.ErrWouldWait
 
-// SetNoWait decides about reads that find nothing to read: with true they fail with [ErrWouldWait]
-// itself, or one that wraps it, and so does a read that waits already; with false, the default, they
-// wait.
+// SetNoWait sets whether reads that find nothing to read wait. With true they fail with
+// [ErrWouldWait], or an error that wraps it, and so does a read that is already waiting; with
+// false, the default, they wait.
 //
-// It is for a caller that has to know whether a reader above the connection has bytes buffered, as
-// a crypto/tls.Conn or a bufio.Reader, before it arms a callback by [Conn.OnReadable]: a read of that
-// reader that fails with ErrWouldWait has reached the connection, so that nothing is buffered that
-// could be returned. crypto/tls and bufio read on afterwards as if nothing had happened. No other
-// goroutine may be about to read meanwhile: its read would fail as well.
+// It is for a caller that must know whether a reader above the connection, such as a
+// crypto/tls.Conn or a bufio.Reader, has bytes buffered, before it arms a callback with
+// [Conn.OnReadable]: if a read of that reader fails with ErrWouldWait it has reached the
+// connection, so nothing is buffered that could be returned. crypto/tls and bufio can read on
+// afterwards as if nothing had happened. No other goroutine may read meanwhile: its read would fail
+// as well.
 //
 // Off Linux it fails with an error that wraps [errors.ErrUnsupported].
 func (c *Conn) SetNoWait(noWait bool) error {
@@ -167,14 +163,13 @@ func (c *Conn) SetNoWait(noWait bool) error {
 	return nil
 }
 
-// WriteBuffers writes the slices of v one after the other, as one Write of all of
-// them together would, without copying them into one: the kernel takes up to 1024
-// at a time (writev(2)). It takes the written bytes out of v and its slices, as
-// v.WriteTo does, and keeps nothing; v[i][j] stays as it is. If it fails it returns
-// how many bytes the kernel had taken until then.
+// WriteBuffers writes the slices of v one after the other, like one Write of all of them, without
+// copying them into one: the kernel takes up to 1024 at a time (writev(2)). It removes the written
+// bytes from v and its slices, as v.WriteTo does, and keeps nothing; the bytes themselves are not
+// changed. If it fails it returns how many bytes the kernel has taken.
 //
-// v.WriteTo(c) works too, but writes each slice by itself: package net keeps the
-// interface by which a connection could take all of them to itself.
+// v.WriteTo(c) works too, but writes each slice by itself: the interface with which a connection
+// could take all of them is private to package net.
 func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
@@ -187,9 +182,8 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	return n, err
 }
 
-// Close closes the connection. Reads and writes that are blocked, and all later
-// calls, fail with [net.ErrClosed]. Data that was written is still sent, unless
-// SetLinger says otherwise.
+// Close closes the connection. Reads and writes that are blocked, and all later calls, fail with
+// [net.ErrClosed]. Data that was written is still sent, unless SetLinger says otherwise.
 func (c *Conn) Close() error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -203,12 +197,10 @@ func (c *Conn) Close() error {
 // CloseRead shuts down the reading side of the connection.
 func (c *Conn) CloseRead() error { return c.setting("close", (*sock).closeRead) }
 
-// CloseWrite shuts down the writing side of the connection: the peer reads the
-// end of the stream.
+// CloseWrite shuts down the writing side of the connection: the peer reads the end of the stream.
 func (c *Conn) CloseWrite() error { return c.setting("close", (*sock).closeWrite) }
 
-// LocalAddr returns the local address. It is shared by all callers, so do not
-// change it.
+// LocalAddr returns the local address. All callers share it, so do not change it.
 func (c *Conn) LocalAddr() net.Addr {
 	if !c.ok() {
 		return nil
@@ -218,8 +210,7 @@ func (c *Conn) LocalAddr() net.Addr {
 	return a
 }
 
-// RemoteAddr returns the peer's address. It is shared by all callers, so do not
-// change it.
+// RemoteAddr returns the peer's address. All callers share it, so do not change it.
 func (c *Conn) RemoteAddr() net.Addr {
 	if !c.ok() {
 		return nil
@@ -229,9 +220,9 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return a
 }
 
-// RemoteAddrPort returns the peer's address as a value, at no cost: RemoteAddr may have to allocate
-// it. It is an IPv4 address if RemoteAddr prints one, and the zero AddrPort on a connection of
-// another family than TCP's, or if the address is not known.
+// RemoteAddrPort returns the peer's address as a value, without the allocation that RemoteAddr may
+// need. It is an IPv4 address if RemoteAddr prints one. It is the zero AddrPort if the connection
+// is not TCP, or the address is not known.
 func (c *Conn) RemoteAddrPort() netip.AddrPort {
 	if !c.ok() {
 		return netip.AddrPort{}
@@ -239,14 +230,12 @@ func (c *Conn) RemoteAddrPort() netip.AddrPort {
 	return c.sock.remoteAddrPort()
 }
 
-// SetDeadline sets the read and the write deadline. It costs neither an
-// allocation nor a system call.
+// SetDeadline sets the read and the write deadline. It costs neither an allocation nor a system call.
 //
-// From the deadline on calls, those under way included, fail with an error that
-// wraps [os.ErrDeadlineExceeded]: never earlier, and a few milliseconds later at
-// most. A time in the past wakes a blocked call at once. The zero time means
-// that calls wait for as long as it takes. A deadline can be moved at any time,
-// also after it has passed.
+// After the deadline all calls, including those under way, fail with an error that wraps
+// [os.ErrDeadlineExceeded]: never earlier, and at most a few milliseconds later. A time in the past
+// wakes a blocked call at once. The zero time means that calls wait without limit. A deadline can be
+// moved at any time, also after it has passed.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -262,8 +251,8 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.deadlineError(c.sock.setReadDeadline(t))
 }
 
-// SetWriteDeadline sets the deadline of writes; see SetDeadline. A write that
-// it cuts may have sent a part.
+// SetWriteDeadline sets the deadline of writes; see SetDeadline. A write that it ends may have
+// written some of the data.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -279,32 +268,29 @@ func (c *Conn) deadlineError(err error) error {
 	return err
 }
 
-// OnReadable calls f once, as soon as a read may find data, the end of the
-// stream or an error (with nil), the read deadline passes (with
-// [os.ErrDeadlineExceeded]) or the connection is closed (with [net.ErrClosed]),
-// whichever comes first. Until then the connection holds no goroutine and no
+// OnReadable calls f once: with nil when a read may find data, the end of the stream or an error;
+// with [os.ErrDeadlineExceeded] when the read deadline passes; or with [net.ErrClosed] when the
+// connection is closed, whichever comes first. Until then the connection holds no goroutine and no
 // buffer, only f.
 //
-// f runs on a loop's goroutine, which many connections share: it must not
-// block, and must not leave it with other profile labels or locked to its
-// thread. Typically it hands the connection to a goroutine of a pool. f is never
-// called from within OnReadable. A nil may be spurious, in which case a read
-// blocks as usual. f may arm the callback again. While it is armed the
-// connection is not garbage. The loop's goroutine is in no bubble of testing/synctest:
-// f must not use channels and timers that were made in one.
+// f runs on a loop's goroutine, which many connections share: it must not block, and must not change
+// the goroutine's profile labels or lock it to its thread. Typically it passes the connection to a
+// goroutine of a pool. f is never called from within OnReadable. A nil may be spurious; then a read
+// blocks as usual. f may arm the callback again. While it is armed the connection is not garbage. The
+// loop's goroutine is in no bubble of testing/synctest: f must not use channels and timers that were
+// made in one.
 //
-// f is called for bytes that are in the kernel, not for bytes that a reader above c
-// has taken from there and buffers. Two messages may arrive together: if the reader
-// takes both and returns the first, and the callback is armed then, f is not called
-// until the peer sends more, and the second message waits, forever if the peer waits
-// for the answer. So read until nothing is buffered before arming
-// ([bufio.Reader.Buffered]; see the example). Some readers buffer and don't tell how much,
-// crypto/tls among them: [Conn.SetNoWait] finds out. For WebSocket libraries there is package
-// wsadapter.
+// f is called for bytes that are in the kernel, not for bytes that a reader above c has already
+// taken and buffered. Two messages may arrive together: if the reader takes both and returns the
+// first, and the callback is then armed, f is not called until the peer sends more, and the second
+// message waits, forever if the peer waits for the answer. So read until nothing is buffered before
+// you arm the callback ([bufio.Reader.Buffered]; see the example). Some readers, such as
+// crypto/tls, don't tell how much they have buffered: use [Conn.SetNoWait] with them. For WebSocket
+// libraries there is package wsadapter.
 //
-// Only one callback can be armed at a time. On a connection that is closed or
-// past its read deadline OnReadable fails and does not call f. It always does on
-// anything but Linux, with an error that wraps [errors.ErrUnsupported].
+// Only one callback can be armed at a time. If the connection is closed or past its read deadline
+// OnReadable fails and does not call f. Off Linux it always fails, with an error that wraps
+// [errors.ErrUnsupported].
 func (c *Conn) OnReadable(f func(error)) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -321,12 +307,11 @@ type ReadableHandler interface {
 	OnReadable(err error)
 }
 
-// NotifyReadable is OnReadable for programs that keep many connections waiting: it calls
-// h.OnReadable, once, on the goroutine of a loop, which must not be blocked, and fails
-// as OnReadable does. It costs no memory if h is an object that is
-// there anyway. To save more, the connection forgets its addresses and looks them up again
-// when asked; they are equal, but not the same objects. h must hold the Conn: a Conn
-// that nothing else refers to is garbage, and closed, while it waits.
+// NotifyReadable is OnReadable for programs with many connections that wait: it calls h.OnReadable
+// once, on a loop's goroutine, and fails as OnReadable does. It costs no memory if h is an object
+// that exists anyway. To save more, the connection forgets its addresses and looks them up again
+// when they are asked for; they are equal, but not the same objects. h must refer to the Conn:
+// while it waits, a Conn that nothing else refers to is garbage, and is closed.
 func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -353,8 +338,8 @@ func (c *Conn) AtEnd() bool {
 	return end
 }
 
-// CancelOnReadable disarms the callback. It reports false if there is none (any
-// more): then it was called, or is being called, or was never armed.
+// CancelOnReadable disarms the callback. It reports false if none is armed: it was called, or is
+// being called, or was never armed.
 func (c *Conn) CancelOnReadable() bool {
 	if !c.ok() {
 		return false
@@ -372,12 +357,11 @@ func (c *Conn) Loop() *loop.Loop {
 	return (*loop.Loop)(c.sock.loop())
 }
 
-// SyscallConn returns a raw connection, whose Read and Write wait for readiness
-// by this connection's loop. The descriptor must not be closed or kept beyond
-// the call it was given to. After each call the kernel is asked whether the socket
-// still is a plain one. If a short read does not mean any more that nothing is left
-// (TCP_ULP, SO_RCVLOWAT), reads ask the kernel each time from then on, as package net
-// does.
+// SyscallConn returns a raw connection, whose Read and Write wait for readiness with this
+// connection's loop. The function must not close the descriptor, nor keep it after it returns.
+// After each call percore checks whether the socket still is a plain one. If a short read no longer
+// means that nothing is left (TCP_ULP, SO_RCVLOWAT), later reads ask the kernel each time, as
+// package net does.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if !c.ok() {
 		return nil, syscall.EINVAL
@@ -385,8 +369,8 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return c.sock.rawConn(c)
 }
 
-// File returns a copy of the connection as a file, with a descriptor of its own
-// that the caller must close. Closing one does not affect the other.
+// File returns a copy of the connection as a file, with a descriptor of its own that the caller must
+// close. Closing one does not affect the other.
 func (c *Conn) File() (*os.File, error) {
 	if !c.ok() {
 		return nil, syscall.EINVAL
@@ -399,16 +383,15 @@ func (c *Conn) File() (*os.File, error) {
 	return f, nil
 }
 
-// SetNoDelay turns TCP_NODELAY on (the default) or off: whether data is sent as
-// soon as it is written or may wait for more.
+// SetNoDelay turns TCP_NODELAY on (the default) or off: data is sent as soon as it is written, or
+// may wait for more.
 func (c *Conn) SetNoDelay(noDelay bool) error {
 	return c.setting("set", func(s *sock) error { return s.setNoDelay(noDelay) })
 }
 
-// SetLinger decides the fate of data that at Close is not sent or not acknowledged
-// yet. Below 0 (the default) it is sent in the background; with 0 it is thrown
-// away and the peer's connection is reset; above 0 Close may block for up to sec
-// seconds (socket(7), SO_LINGER).
+// SetLinger sets what Close does with data that is not sent or not acknowledged yet. Below 0 (the
+// default) it is sent in the background; with 0 it is discarded and the peer's connection is reset;
+// above 0 Close may block for up to sec seconds (socket(7), SO_LINGER).
 func (c *Conn) SetLinger(sec int) error {
 	return c.setting("set", func(s *sock) error { return s.setLinger(sec) })
 }
@@ -418,9 +401,8 @@ func (c *Conn) SetKeepAlive(keepalive bool) error {
 	return c.setting("set", func(s *sock) error { return s.setKeepAlive(keepalive) })
 }
 
-// SetKeepAlivePeriod sets for how long the connection must be idle before the
-// first probe, rounded up to seconds. 0 means 15 seconds, a negative value
-// changes nothing.
+// SetKeepAlivePeriod sets how long the connection must be idle before the first probe, rounded up to
+// seconds. 0 means 15 seconds, a negative value changes nothing.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 	return c.setting("set", func(s *sock) error { return s.setKeepAlivePeriod(d) })
 }
@@ -430,14 +412,14 @@ func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	return c.setting("set", func(s *sock) error { return s.setKeepAliveConfig(config) })
 }
 
-// SetReadBuffer sets the size of the kernel's receive buffer in bytes (socket(7),
-// SO_RCVBUF; the kernel doubles it).
+// SetReadBuffer sets the size of the kernel's receive buffer in bytes (socket(7), SO_RCVBUF; the
+// kernel doubles it).
 func (c *Conn) SetReadBuffer(bytes int) error {
 	return c.localSetting(func(s *sock) error { return s.setReadBuffer(bytes) })
 }
 
-// SetWriteBuffer sets the size of the kernel's send buffer in bytes (socket(7),
-// SO_SNDBUF; the kernel doubles it).
+// SetWriteBuffer sets the size of the kernel's send buffer in bytes (socket(7), SO_SNDBUF; the kernel
+// doubles it).
 func (c *Conn) SetWriteBuffer(bytes int) error {
 	return c.localSetting(func(s *sock) error { return s.setWriteBuffer(bytes) })
 }
@@ -465,8 +447,8 @@ func (c *Conn) setting(op string, set func(*sock) error) error {
 	return err
 }
 
-// localSetting makes a call whose error names the local end only: package net
-// tells the two apart, and so do we.
+// localSetting makes a call whose error names the local end only: package net makes that
+// difference, and so do we.
 func (c *Conn) localSetting(set func(*sock) error) error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -479,11 +461,11 @@ func (c *Conn) localSetting(set func(*sock) error) error {
 	return err
 }
 
-// opError is the third layer of an error: errno, name of the system call,
-// operation and addresses.
+// opError adds the third layer of an error: to the errno and the name of the system call the
+// operation and the addresses.
 func (c *Conn) opError(op string, err error) error {
 	if onNet {
-		return err // wrapped by package net, which this is then a shell around
+		return err // package net has wrapped it
 	}
 	return &net.OpError{Op: op, Net: c.sock.network(), Source: c.sock.localAddr(), Addr: c.sock.remoteAddr(), Err: err}
 }
