@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// netConn is a TCP connection with NetBuffers (see [ListenConfig]): it has the methods of a
-// Conn, and one more, which package net keeps to itself and net.Buffers looks for. The
-// only way to have that one is to embed a connection of package net's. So there are two
-// halves, each with a descriptor of its own of the one socket:
+// netConn is a TCP connection with NetBuffers (see [ListenConfig]): it has the methods of a Conn,
+// and one more, which is private to package net and which net.Buffers looks for. The only way to
+// have that method is to embed package net's connection. So there are two halves, each with a
+// descriptor of its own for the same socket:
 //
 //	half    methods                                     waits with
 //	write   Write, ReadFrom, CloseWrite,                package net, the runtime's poller
@@ -22,15 +22,15 @@ import (
 //	        OnReadable, addresses
 //	both    Close, SetDeadline, SyscallConn
 //
-// Writes are serialized among themselves, since none goes by way of the Conn. A method
-// that a later version of Go adds to net.TCPConn is promoted as it is: it works on the
-// socket, but reads that it makes heed neither the Conn's reads nor their deadline.
+// Writes are serialized, since none uses the Conn. A method that a later version of Go adds to
+// net.TCPConn is promoted as it is: it works on the socket, but its reads heed neither the Conn's
+// reads nor their deadline.
 type netConn struct {
 	*tcpConn
 	read *Conn
 }
 
-// tcpConn is a name for the embedded field that nothing outside can select.
+// tcpConn is a name for the embedded field that no other package can select.
 type tcpConn = net.TCPConn
 
 var (
@@ -54,15 +54,15 @@ func (c *netConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	return c.read.ReadReady(lend, takeBack)
 }
 
-// WriteBuffers is what v.WriteTo comes to.
+// WriteBuffers does what v.WriteTo does.
 func (c *netConn) WriteBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(c.tcpConn) }
 
-// Close closes both halves, the write half first: a read that fails because of Close must
-// not find that a write still works, as when net/http ends a handler because of it. The
-// write half also decides which of several calls of Close has closed the connection. The
-// socket is closed with the read half.
+// Close closes both halves, the write half first: when a read fails because of Close, a write must
+// not work any more, since net/http may end a handler because of the read. The write half also
+// decides which of several calls of Close has closed the connection. The socket is closed with the
+// read half.
 func (c *netConn) Close() error {
-	if onNet { // there the two are one
+	if onNet { // the two halves are one connection
 		return c.read.Close()
 	}
 	err := c.tcpConn.Close()
@@ -90,8 +90,8 @@ func (c *netConn) AtEnd() bool                            { return c.read.AtEnd(
 func (c *netConn) CancelOnReadable() bool                 { return c.read.CancelOnReadable() }
 func (c *netConn) SetNoWait(noWait bool) error            { return c.read.SetNoWait(noWait) }
 
-// SyscallConn returns a raw connection of which each method waits, and excludes calls of
-// its direction, with the half that it belongs to.
+// SyscallConn returns a raw connection whose methods wait, and exclude other calls of the same
+// direction, with the half that they belong to.
 func (c *netConn) SyscallConn() (syscall.RawConn, error) {
 	write, err := c.tcpConn.SyscallConn()
 	if err != nil || onNet {

@@ -21,17 +21,15 @@ import (
 	"github.com/percore/percore/internal/zerocopy"
 )
 
-// onNet says that errors come from package net, wrapped.
+// onNet says that package net does the work, and has wrapped the errors.
 const onNet = false
 
-// sock is a Conn's socket. Its methods return errors of the second layer: an
-// errno with the name of the system call, io.EOF, net.ErrClosed or
-// os.ErrDeadlineExceeded.
+// sock is a Conn's socket. Its methods return errors of the second layer: an errno with the name of
+// the system call, io.EOF, net.ErrClosed or os.ErrDeadlineExceeded.
 //
-// The Conn, which users hold, and the loop.FD, which the loop's table holds, are
-// two objects so that the garbage collector can find a Conn that no object holds
-// any more. Together they are 192 bytes, and an idle connection has nothing
-// else.
+// The Conn, which users hold, and the loop.FD, which the loop's table holds, are two objects so
+// that the garbage collector can find a Conn that nothing refers to any more. Together they have
+// 192 bytes, and an idle connection has nothing else.
 type sock struct {
 	// immutable
 	fd      *loop.FD
@@ -39,7 +37,7 @@ type sock struct {
 	peer    sockaddr.Addr // as accept4 returned it
 
 	// atomic
-	addrs atomic.Pointer[addrPair] // set when first asked for, at the latest by Close
+	addrs atomic.Pointer[addrPair] // set when they are first asked for, at the latest in Close
 }
 
 // connOptions are the options that the connections of one listener, or many dialed ones, share.
@@ -51,21 +49,21 @@ type connOptions struct {
 	quiet  bool              // OnClose is not called: Accept has not returned the connection yet
 	served bool              // another process has served requests on the connections
 
-	// The sockets are not as package net makes them: the user's hook, or the process that the
-	// listening socket is from, has seen to it that a read finds bytes that no edge announces.
+	// The user's hook, or the process that the listening socket is from, has set options after which
+	// a read may find bytes that no edge announces.
 	altered atomic.Bool
 
-	opened, closed atomic.Uint64 // connections that were made, and of these: closed
+	opened, closed atomic.Uint64 // how many connections were made, and how many of these closed
 }
 
 // addrPair is a connection's two addresses.
 type addrPair struct {
 	local, remote net.Addr
-	fixed         bool // the kernel can't tell them, or not any more: never forgotten
+	fixed         bool // never forgotten, since the kernel doesn't know them, or no longer does
 }
 
-// newConn makes a connection of nfd, which it then owns, on the loop l. peer is
-// nil for a connection whose address has to be asked for when it is wanted.
+// newConn makes a connection of nfd, which it then owns, on the loop l. peer is nil for a connection
+// whose addresses the caller stores.
 func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (*Conn, error) {
 	c := &Conn{sock{options: o}}
 	if peer != nil {
@@ -82,7 +80,7 @@ func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (
 	}
 	c.sock.fd = fd
 	if o.altered.Load() {
-		_ = fd.RawControl(func(uintptr) {}) // finds out the consequences for reads
+		_ = fd.RawControl(func(uintptr) {}) // checks whether reads have to ask the kernel
 	}
 	runtime.SetFinalizer(c, (*Conn).Close)
 	o.opened.Add(1)
@@ -131,7 +129,7 @@ func (s *sock) writeBuffers(v *net.Buffers) (n int64, err error) {
 
 func (s *sock) close(c *Conn) error {
 	c.hold()
-	p := *s.pair() // afterwards it is too late to ask
+	p := *s.pair() // afterwards it is too late to ask the kernel
 	p.fixed = true
 	s.addrs.Store(&p)
 	err := s.fd.Close()
@@ -166,8 +164,7 @@ func (s *sock) remoteAddrPort() netip.AddrPort {
 	return sockaddr.AddrPort(s.remoteAddr())
 }
 
-// pair returns the addresses, asking the kernel for the local one the first
-// time.
+// pair returns the addresses. The first time it asks the kernel for the local one.
 func (s *sock) pair() *addrPair {
 	if p := s.addrs.Load(); p != nil {
 		return p
@@ -178,7 +175,7 @@ func (s *sock) pair() *addrPair {
 		return 0
 	})
 	if err != nil {
-		return s.addrs.Load() // closed meanwhile, by Close, which asked first
+		return s.addrs.Load() // closed meanwhile: Close has stored them
 	}
 	if !s.addrs.CompareAndSwap(nil, p) {
 		if known := s.addrs.Load(); known != nil {
@@ -192,8 +189,8 @@ func (s *sock) setDeadline(t time.Time) error      { return s.fd.SetDeadline(t) 
 func (s *sock) setReadDeadline(t time.Time) error  { return s.fd.SetReadDeadline(t) }
 func (s *sock) setWriteDeadline(t time.Time) error { return s.fd.SetWriteDeadline(t) }
 
-// onReadable arms f and keeps c from being collected until f is called: a Conn
-// that waits is often held by nothing but its callback.
+// onReadable arms f and keeps c from being collected until f is called: often only its callback
+// refers to a Conn that waits.
 func (s *sock) onReadable(c *Conn, f func(error)) error {
 	return s.fd.OnReadable(func(err error) {
 		f(err)
@@ -209,8 +206,8 @@ func (s *sock) notifyReadable(h ReadableHandler) error {
 	return nil
 }
 
-// forgetAddrs drops the addresses that pair remembers if they can be found out again, for a
-// connection that is going to wait for long.
+// forgetAddrs drops the addresses that pair has stored, if they can be looked up again, for a
+// connection that may wait for long.
 func (s *sock) forgetAddrs() {
 	if p := s.addrs.Load(); s.peer.IsKnown() && p != nil && !p.fixed {
 		s.addrs.CompareAndSwap(p, nil)
@@ -235,10 +232,10 @@ func (s *sock) loop() *loop.Loop { return s.fd.Loop() }
 
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 
-// file goes by way of package net, so that the file is as a net.Conn's in every respect: its name,
-// and that its Fd method makes the descriptor blocking. The latter concerns the connection too,
-// since the two share the flag, and does it no harm: see sys.Recv. If it is blocking already,
-// because of an earlier file, the owner of that one relies on it.
+// file makes the file with package net, so that it is like a net.Conn's in every respect: its name,
+// and that its Fd method makes the descriptor blocking. That makes the connection's blocking too,
+// since the two share the flag, and does it no harm: see sys.Recv. If it is already blocking,
+// because of an earlier file, the owner of that file relies on it.
 func (s *sock) file() (*os.File, error) {
 	fd, err := s.fd.Dup()
 	if err != nil {
@@ -251,7 +248,7 @@ func (s *sock) file() (*os.File, error) {
 		return nil, syscallError("fcntl", errno)
 	}
 	if flags&unix.O_NONBLOCK == 0 {
-		defer sys.SetNonblock(fd, false) // net.FileConn turns it non-blocking
+		defer sys.SetNonblock(fd, false) // net.FileConn makes it non-blocking
 	}
 	nc, err := net.FileConn(f)
 	if err != nil {
@@ -273,13 +270,13 @@ var setByFileConn = [...][2]int{
 	{unix.IPPROTO_TCP, unix.TCP_KEEPCNT},
 }
 
-// netHalf returns a connection of package net's on a duplicate of the descriptor, for a
-// netConn. The socket's options stay as they are.
+// netHalf returns package net's connection on a duplicate of the descriptor, for a netConn. It
+// leaves the socket's options as they are.
 func (s *sock) netHalf() (*net.TCPConn, error) {
 	var fd int
 	var errno syscall.Errno
-	// Not Control: now that there is a duplicate, closing the descriptor does not take it
-	// out of epoll.
+	// Not Control: with a duplicate, closing the descriptor doesn't take it out of epoll, and
+	// RawControl sees to that.
 	if err := s.fd.RawControl(func(own uintptr) { fd, errno = sys.Dup(int(own)) }); err != nil {
 		return nil, err
 	}
@@ -302,8 +299,7 @@ func (s *sock) netHalf() (*net.TCPConn, error) {
 	return nc.(*net.TCPConn), nil
 }
 
-// dupOf returns a duplicate of the descriptor of package net's connection or
-// listener.
+// dupOf returns a duplicate of the descriptor of package net's connection or listener.
 func dupOf(c syscall.Conn) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -350,8 +346,8 @@ func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
 	return err
 }
 
-// syscallError is the second layer of an error: it adds the name of the system
-// call to an errno and leaves everything else alone.
+// syscallError adds the second layer of an error: to an errno the name of the system call. It
+// returns other errors as they are.
 func syscallError(name string, err error) error {
 	if errno, ok := err.(syscall.Errno); ok {
 		return os.NewSyscallError(name, errno)

@@ -17,11 +17,11 @@ import (
 	"github.com/percore/percore/internal/sockaddr"
 )
 
-// onNet says that errors come from package net, wrapped.
+// onNet says that package net does the work, and has wrapped the errors.
 const onNet = true
 
-// sock is a Conn's socket: a connection of package net, which does everything,
-// deadlines and the garbage collector's Close included.
+// sock is a Conn's socket: package net's connection, which does everything, including deadlines,
+// and Close by the garbage collector.
 type sock struct {
 	conn streamConn   // immutable
 	tcp  *net.TCPConn // immutable; the same connection, or the one in it, if it is TCP, else nil
@@ -63,8 +63,8 @@ func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t
 func (s *sock) setReadDeadline(t time.Time) error  { return s.conn.SetReadDeadline(t) }
 func (s *sock) setWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }
 
-// errNoReadiness is OnReadable's error: package net has no way to learn of
-// readiness but to read, with a goroutine and a buffer that wait.
+// errNoReadiness is OnReadable's error: with package net the only way to wait for readiness is a
+// read, with a goroutine and a buffer.
 var errNoReadiness = fmt.Errorf("percore: readiness callbacks need percore's engine, which is on Linux only: %w", errors.ErrUnsupported)
 
 func (s *sock) onReadable(*Conn, func(error)) error  { return errNoReadiness }
@@ -118,7 +118,7 @@ func (s *sock) multipathTCP() bool {
 	return is && err == nil
 }
 
-// readReady can't wait for readiness, and so needs the memory to wait with.
+// readReady can't wait for readiness, and so needs the memory while it waits.
 func (s *sock) readReady(lend func() []byte, takeBack func()) (int, error) {
 	n, err := s.conn.Read(lend())
 	if n == 0 {
@@ -135,9 +135,9 @@ type (
 	onlyReader struct{ io.Reader }
 )
 
-// readFrom is package net's for TCP, which knows the platform's ways to do
-// without a copy. A *net.UnixConn's method of that name is about packets; io.Copy
-// does with it what it does here, errors included.
+// readFrom is package net's for TCP, which knows how to move bytes without a copy on each platform.
+// A *net.UnixConn's method of that name is about packets; io.Copy with a *net.UnixConn does the
+// same as here, with the same errors.
 func (s *sock) readFrom(_ *Conn, r io.Reader) (int64, error) {
 	if c, ok := r.(*Conn); ok && c.ok() {
 		r = c.sock.netConn()
@@ -159,7 +159,7 @@ func (s *sock) writeTo(_ *Conn, w io.Writer) (int64, error) {
 	return io.Copy(w, onlyReader{s.conn})
 }
 
-// netConn returns the connection of package net's, which it recognizes.
+// netConn returns package net's connection, which package net recognizes.
 func (s *sock) netConn() net.Conn { return s.conn }
 
 // fromNet makes a Conn of package net's connection, which stays as it is.
