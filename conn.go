@@ -138,7 +138,7 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 
 // ErrWouldWait is the error of reads that find nothing after [Conn.SetNoWait]. It is a [net.Error]
 // that is temporary and no timeout.
-var ErrWouldWait = engine.ErrWouldWait
+var ErrWouldWait error = engine.ErrWouldWait
 
 // SetNoWait sets whether reads that find nothing to read wait. With true they fail with
 // [ErrWouldWait], or an error that wraps it, and so does a read that is already waiting; with
@@ -321,21 +321,6 @@ func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	}
 	runtime.KeepAlive(c)
 	return nil
-}
-
-// AtEnd reports whether the peer has ended the stream, or reset it, and no byte of it is
-// unread: the next Read returns [io.EOF], or the error, at once. It takes neither away, and
-// doesn't block. It is for a callback of OnReadable that has something cheaper to do with such
-// a connection than to hand it to a goroutine. false proves nothing: the news may be under
-// way, or the connection is closed, or nothing waits for it, so that it is not polled. Off Linux
-// AtEnd is always false.
-func (c *Conn) AtEnd() bool {
-	if !c.ok() {
-		return false
-	}
-	end := c.sock.atEnd()
-	runtime.KeepAlive(c)
-	return end
 }
 
 // CancelOnReadable disarms the callback. It reports false if none is armed: it was called, or is

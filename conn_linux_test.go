@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -1030,7 +1031,7 @@ func TestAtEnd(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/reset=%t", kind, reset), func(t *testing.T) {
 				server, client := accept(t, listenKindIn(t, ListenConfig{}, kind))
 				defer server.Close()
-				if server.AtEnd() {
+				if moving.AtEnd(server) {
 					t.Error("open: got the end")
 				}
 				if !reset {
@@ -1042,7 +1043,7 @@ func TestAtEnd(t *testing.T) {
 				}
 				client.Close()
 				if !reset {
-					if server.AtEnd() {
+					if moving.AtEnd(server) {
 						t.Error("with bytes before it: got the end")
 					}
 					if _, err := io.ReadFull(server, make([]byte, len("last"))); err != nil {
@@ -1055,13 +1056,13 @@ func TestAtEnd(t *testing.T) {
 						t.Fatal(err)
 					}
 					testnet.Receive(t, "the callback", called)
-					return server.AtEnd()
+					return moving.AtEnd(server)
 				})
 				if n, err := server.Read(make([]byte, 1)); n != 0 || err == nil {
 					t.Errorf("Read: got %d, %v, want the end", n, err)
 				}
 				server.Close()
-				if server.AtEnd() {
+				if moving.AtEnd(server) {
 					t.Error("closed: got the end")
 				}
 			})

@@ -16,21 +16,21 @@
 // A connection that waits in Read costs what the code above it keeps: a goroutine and its buffers.
 // Servers of HTTP, gRPC and WebSockets get rid of them with adapters/httpadapter,
 // adapters/grpcadapter and adapters/wsadapter; adapters/reactor is for new protocols. Code that keeps
-// many idle connections itself has three ways to wait, which cost less and less:
+// many idle connections itself has three ways to wait, each cheaper than the one before:
 //
-//	ReadReady       Your goroutine waits as in Read, but its buffer is found only when there is
+//	ReadReady       Your goroutine waits as in Read, but asks for its buffer only when there is
 //	                something to read. For loops of blocking code, which stay as they are.
 //	OnReadable      Nothing waits. A function is called once when a Read may not block, and
-//	                hands the connection to a goroutine. For code that can let go of everything
-//	                between two messages.
-//	NotifyReadable  OnReadable for an object that is there anyway, such as your session: no memory
-//	                at all. The object has to hold the connection, or both are garbage.
+//	                passes the connection to a goroutine. For code that needs nothing between two
+//	                messages.
+//	NotifyReadable  OnReadable for an object that exists anyway, such as your session: no memory at
+//	                all. The object has to refer to the connection, or both are garbage.
 //
-// After a callback [Conn.TryRead] reads without waiting, [Conn.AtEnd] tells a connection that has
-// only ended, and [Conn.CancelOnReadable] takes the callback back. The callback doesn't know of
-// bytes that a reader above the connection has buffered: read them first, or ask the reader with
-// [Conn.SetNoWait]. Off Linux ReadReady finds its buffer at once, and the callbacks fail with an
-// error that wraps [errors.ErrUnsupported]: wait in Read there.
+// After a callback [Conn.TryRead] reads without waiting. [Conn.CancelOnReadable] disarms a
+// callback. The callback doesn't know of bytes that a reader above the connection has buffered:
+// read them first, or find out with [Conn.SetNoWait] whether there are any. Off Linux ReadReady
+// asks for its buffer at once, and the callbacks fail with an error that wraps
+// [errors.ErrUnsupported]: wait in Read there.
 //
 // # How it works
 //

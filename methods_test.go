@@ -53,7 +53,7 @@ func signature(m reflect.Method) string {
 // TestWrappers decides on all methods that wrappers have of the connections of package net in them.
 func TestWrappers(t *testing.T) {
 	testnet.CheckMethods[*netConn](t, testnet.MethodTable{
-		Own: `AtEnd CancelOnReadable Close CloseRead File LocalAddr NotifyReadable OnReadable Read ReadReady
+		Own: `CancelOnReadable Close CloseRead File LocalAddr NotifyReadable OnReadable Read ReadReady
 			RemoteAddr RemoteAddrPort SetDeadline SetNoWait SetReadDeadline SyscallConn TryRead WriteBuffers WriteTo`,
 		Promoted: map[string]string{
 			"the write half's": "CloseWrite ReadFrom SetWriteDeadline Write",

@@ -226,8 +226,6 @@ func (s *sock) setClient(h *proxyproto.Header) {
 
 func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
 
-func (s *sock) atEnd() bool { return s.fd.AtEnd() }
-
 func (s *sock) loop() *loop.Loop { return s.fd.Loop() }
 
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }

@@ -72,7 +72,6 @@ func (s *sock) notifyReadable(ReadableHandler) error { return errNoReadiness }
 func (s *sock) tryRead([]byte) (int, error)          { return 0, errNoReadiness }
 func (s *sock) setNoWait(bool) error                 { return errNoReadiness }
 func (s *sock) cancelOnReadable() bool               { return false }
-func (s *sock) atEnd() bool                          { return false }
 
 func (s *sock) loop() *loop.Loop { return nil }
 

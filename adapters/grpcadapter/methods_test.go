@@ -11,7 +11,7 @@ func TestMethods(t *testing.T) {
 	const nothingHeld = "nothing is held back"
 	testnet.CheckMethods[*Conn](t, testnet.MethodTable{
 		Own: "ReadOnReady",
-		Promoted: map[string]string{nothingHeld: `AtEnd CancelOnReadable Close CloseRead CloseWrite File LocalAddr Loop
+		Promoted: map[string]string{nothingHeld: `CancelOnReadable Close CloseRead CloseWrite File LocalAddr Loop
 			MultipathTCP NotifyReadable OnReadable Read ReadFrom ReadReady RemoteAddr RemoteAddrPort
 			SetDeadline SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetNoWait
 			SetReadBuffer SetReadDeadline SetWriteBuffer SetWriteDeadline SyscallConn TryRead Write

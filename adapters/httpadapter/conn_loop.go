@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/moving"
 )
 
 // This file has the part of the loop: it calls back when a connection has something to read, or its time
@@ -73,13 +74,13 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 		// A deadline that a handler has set ended the wait, or was about to, before the request was
 		// answered. It is gone.
 		go c.armAnew()
-	case c.unread.hasBytes() && (err != nil || c.Conn.AtEnd()):
+	case c.unread.hasBytes() && (err != nil || moving.AtEnd(c.Conn)):
 		c.enqueueLocked() // net/http ends a header that was cut off
 	case err != nil:
 		// IdleTimeout, or ReadHeaderTimeout without a byte; or the percore.Conn was closed
 		// behind our back.
 		go c.hangUp()
-	case st == stateParked && !c.isTLS() && c.Conn.AtEnd():
+	case st == stateParked && !c.isTLS() && moving.AtEnd(c.Conn):
 		// The client has gone. net/http, with a lease, would find out and close.
 		go c.hangUp()
 	case c.queue.call.fast:

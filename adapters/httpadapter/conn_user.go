@@ -89,9 +89,6 @@ func (c *conn) TryRead(b []byte) (int, error) {
 	return n + m, err
 }
 
-// AtEnd is percore.Conn's.
-func (c *conn) AtEnd() bool { return !c.holdsBack() && c.Conn.AtEnd() }
-
 // errHeldBack is the error of what goes past the bytes that are held.
 var errHeldBack = errors.New("httpadapter: bytes behind the request were read from the socket already: " +
 

@@ -15,7 +15,7 @@ import (
 // to be parked.
 func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*conn](t, testnet.MethodTable{
-		Own: `AtEnd AttachTo CancelOnReadable Close CloseRead CloseWrite File NetConn NotifyReadable OnReadable
+		Own: `AttachTo CancelOnReadable Close CloseRead CloseWrite File NetConn NotifyReadable OnReadable
 			Read ReadFrom ReadReady SetDeadline SetLinger SetNoWait SetReadDeadline SetWriteDeadline
 			SyscallConn TryRead Write WriteBuffers WriteTo`,
 		Promoted: map[string]string{
@@ -24,7 +24,7 @@ func TestMethods(t *testing.T) {
 		},
 	})
 	testnet.CheckMethods[heldConn](t, testnet.MethodTable{
-		Promoted: map[string]string{"from conn, which see; but not NetConn": `AtEnd AttachTo CancelOnReadable Close
+		Promoted: map[string]string{"from conn, which see; but not NetConn": `AttachTo CancelOnReadable Close
 			CloseRead CloseWrite File NotifyReadable OnReadable Read ReadFrom ReadReady SetDeadline
 			SetLinger SetNoWait SetReadDeadline SetWriteDeadline SyscallConn TryRead Write WriteBuffers WriteTo LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort SetKeepAlive
 			SetKeepAliveConfig SetKeepAlivePeriod SetNoDelay SetReadBuffer SetWriteBuffer`},
@@ -51,7 +51,7 @@ func TestMethods(t *testing.T) {
 // percore's own methods, which no package of the standard library knows.
 func TestProbeHasMethodsOfLeases(t *testing.T) {
 	ours := []string{
-		"OnReadable", "NotifyReadable", "CancelOnReadable", "AtEnd",
+		"OnReadable", "NotifyReadable", "CancelOnReadable",
 		"AttachTo", "ReadReady", "WriteBuffers", "Loop",
 	}
 	plain, overTLS := probe.Leases()

@@ -13,7 +13,7 @@ func TestMethods(t *testing.T) {
 		Own: `Close CloseWrite File ReadFrom SetDeadline SetWriteDeadline SyscallConn
 			Write WriteBuffers`,
 		Promoted: map[string]string{
-			"they read, or wait for something to read": `AtEnd CancelOnReadable CloseRead NotifyReadable OnReadable Read
+			"they read, or wait for something to read": `CancelOnReadable CloseRead NotifyReadable OnReadable Read
 				ReadReady SetNoWait SetReadDeadline TryRead WriteTo`,
 			"they tell": "LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort",
 			"options of the socket, which keep the order": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetReadBuffer SetWriteBuffer",

@@ -11,6 +11,7 @@ package moving
 import (
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 
 	"github.com/percore/percore/internal/loop"
@@ -96,6 +97,18 @@ func FD(c net.Conn) *loop.FD {
 		return raw.FD()
 	}
 	return nil
+}
+
+// AtEnd reports whether the peer of c has ended the stream, or reset it, and no byte of it is
+// unread: the next Read returns [io.EOF], or the error, at once. It takes neither away, and doesn't
+// block. It is for callbacks that have something cheaper to do with such a connection than to pass
+// it to a goroutine. false proves nothing: the end may be on its way, nothing may be waiting on the
+// connection, so that it isn't polled, or c is no *percore.Conn on the engine.
+func AtEnd(c net.Conn) bool {
+	fd := FD(c)
+	end := fd != nil && fd.AtEnd()
+	runtime.KeepAlive(c)
+	return end
 }
 
 // ConnInfoOf describes c for Adopt in another process. Served is true only if Adopt made c and was
