@@ -29,7 +29,7 @@ const (
 	partsPerSend = 16
 
 	// partBytesMin and partBytesMax bound a part's buffer: many small writes share one, and a long
-	// write needs no large piece of memory.
+	// write is spread over several.
 	partBytesMin = 4 << 10
 	partBytesMax = 64 << 10
 
@@ -41,7 +41,7 @@ var backlogs = sync.Pool{New: func() any { return new(backlog) }}
 
 func newBacklog() *backlog { return backlogs.Get().(*backlog) }
 
-// count has the figures of a loop have all bytes of the backlog.
+// count adds the bytes of the backlog that are not counted yet to the figures of a loop.
 func (b *backlog) count(in *cell) {
 	if b.countedIn == nil {
 		b.countedIn = in
@@ -51,7 +51,7 @@ func (b *backlog) count(in *cell) {
 	b.countedBytes = b.bytes
 }
 
-// uncount takes it out of the figures.
+// uncount takes the backlog out of the figures.
 func (b *backlog) uncount() {
 	if b.countedIn != nil {
 		b.countedIn.unsent.Add(-int64(b.countedBytes))
@@ -99,8 +99,8 @@ func partOf(p []byte) (part, []byte) {
 	return part{buffer: buffer, bytes: room[:n]}, p[n:]
 }
 
-// appendShared puts p, bytes of a buffer, to the end: without a copy, unless it is so short that
-// its part and its buffer would take more memory than it.
+// appendShared adds p, bytes of a buffer, at the end, without a copy unless it is so short that
+// a part and the buffer would take more memory than the copy.
 func (b *backlog) appendShared(buffer *pool.Buffer, p []byte) {
 	if len(p) < partBytesMin {
 		b.append(p)
@@ -120,7 +120,7 @@ func (b *backlog) prepend(p, q []byte) {
 	b.parts = append(b.parts, rest...)
 }
 
-// prependShared puts p, bytes of a buffer, to the front without a copy.
+// prependShared is appendShared at the front.
 func (b *backlog) prependShared(buffer *pool.Buffer, p []byte) {
 	rest := b.parts
 	b.parts = nil

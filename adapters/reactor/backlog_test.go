@@ -18,11 +18,11 @@ import (
 var (
 	waysToWrite = map[string]func(s *Server, c *Conn, p []byte) error{
 		"Write": func(_ *Server, c *Conn, p []byte) error { _, err := c.Write(p); return err },
-		"WriteBuffer": func(_ *Server, c *Conn, p []byte) error {
+		"WriteShared": func(_ *Server, c *Conn, p []byte) error {
 			b := pool.Get(len(p))
 			defer b.Release()
 			copy(b.Bytes(), p)
-			return c.WriteBuffer(b)
+			return c.WriteShared(b)
 		},
 	}
 	placesToWrite = map[string]func(c *Conn, f func()){
@@ -44,7 +44,7 @@ func smallBuffer(c *Conn) { c.sock.conn.SetWriteBuffer(socketBytes) }
 func TestRefusedWriteEnds(t *testing.T) {
 	testnet.NoLeaks(t)
 	stream := numbers(4 << 20)
-	const piece = 40_000 // of which no number of pieces is WriteLimit
+	const piece = 40_000 // of which no number of pieces is WriteHardLimit
 	for way, write := range waysToWrite {
 		for place, at := range placesToWrite {
 			t.Run(way+" in "+place, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestRefusedWriteEnds(t *testing.T) {
 						c.CloseAfterWrite()
 					})
 					return len(p)
-				}}, WriteLimit(256<<10))
+				}}, WriteHardLimit(256<<10))
 				c := dial()
 				c.(*net.TCPConn).SetReadBuffer(socketBytes)
 				c.Write([]byte("x"))
@@ -119,7 +119,7 @@ func TestRoom(t *testing.T) {
 					at(c, func() { send(c) })
 					return len(p)
 				}
-				s, dial := serve(t, h, WriteLimit(limit))
+				s, dial := serve(t, h, WriteHardLimit(limit))
 				c := dial().(*net.TCPConn)
 				c.SetReadBuffer(socketBytes)
 				c.Write([]byte("x"))
@@ -180,7 +180,7 @@ func TestLongWrite(t *testing.T) {
 						c.CloseAfterWrite()
 					})
 					return len(p)
-				}}, WriteLimit(256<<10))
+				}}, WriteHardLimit(256<<10))
 				c := dial()
 				c.(*net.TCPConn).SetReadBuffer(socketBytes)
 				c.Write([]byte("x"))
@@ -251,7 +251,7 @@ func TestTriedBeforeRefused(t *testing.T) {
 	const piece, limit = 64 << 10, 1 << 20
 	for way, write := range waysToWrite {
 		t.Run(way, func(t *testing.T) {
-			s, _ := serve(t, &handler{}, WriteLimit(limit))
+			s, _ := serve(t, &handler{}, WriteHardLimit(limit))
 			c, peer := attach(t, s)
 			var got atomic.Int64
 			reads := make(chan bool)
@@ -304,7 +304,7 @@ func TestBroadcastMisses(t *testing.T) {
 		if tells {
 			h = &told{handler: handler{open: smallBuffer, close: end}}
 		}
-		s, dial := serve(t, h, WriteLimit(256<<10))
+		s, dial := serve(t, h, WriteHardLimit(256<<10))
 		silent, reader := dial(), dial()
 		silent.(*net.TCPConn).SetReadBuffer(socketBytes)
 		testnet.Eventually(t, "both are open", func() bool {

@@ -229,7 +229,7 @@ func TestRefused(t *testing.T) {
 	if err := Serve(ln, &handler{}); err == nil || errors.Is(err, ErrServerClosed) {
 		t.Errorf("a listener of package net: got %v, want an error", err)
 	}
-	for _, o := range []Option{ReadBufferMax(0), WriteBufferMax(0), WriteLimit(1), IdleTimeout(-1), ReadTimeout(-1), SlowCallback(-1), Workers(-1, 0)} {
+	for _, o := range []Option{ReadBufferMax(0), WriteHighWaterMark(0), WriteHardLimit(1), IdleTimeout(-1), ReadTimeout(-1), SlowCallback(-1), Workers(-1, 0)} {
 		if _, err := New(&handler{}, o); err == nil {
 			t.Error("an option that makes no sense: got no error")
 		}

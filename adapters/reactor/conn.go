@@ -10,14 +10,14 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Conn is a connection whose bytes go to a [Handler]. Write, WriteBuffer, Close, CloseAfterWrite,
+// Conn is a connection whose bytes go to a [Handler]. Write, WriteShared, Close, CloseAfterWrite,
 // CloseWrite, Go, After, Loop and the methods about addresses and options may be called from any
-// goroutine, and block none. SetContext, Context and Detach are for the connection's loop: its
+// goroutine, and don't block. SetContext, Context and Detach are for the connection's loop: its
 // callbacks, and functions of [Loop.Submit] and After.
 //
-// An open connection that waits holds this, a percore.Conn, and nothing else.
+// An idle connection holds this and a percore.Conn, and nothing else.
 //
-// A connection's phase, which its loop alone changes:
+// A connection's phase, which only its loop changes:
 //
 //	opening   Open has not been called          the loop opens it: open
 //	open      Data is called with what comes    the end of the stream, CloseAfterWrite, an error:
@@ -25,7 +25,7 @@ import (
 //	ending    Data isn't called any more; it    all functions of Go have run, and everything is
 //	          waits for Go and for the peer     written, or never will be: closed
 //	closed    Close was called                  (final)
-//	detached  it is another owner's             (final)
+//	detached  it has another owner              (final)
 type Conn struct {
 	// immutable
 	loop *Loop
@@ -40,7 +40,7 @@ type Conn struct {
 	shut       bool // our stream has ended
 	inputEnded bool // the peer has ended its stream
 	offered    bool // Data was called with all of unused, and waits for more
-	lingering  bool // the loop reads and drops the input, until the peer ends its stream
+	lingering  bool // the loop reads and drops the input until the peer ends its stream
 
 	// atomic
 	asked atomic.Uint32
@@ -69,8 +69,8 @@ const (
 	detached
 )
 
-// The bits of Conn.asked: requests to the connection's loop, from any goroutine. Those that are
-// set stay, unless said otherwise.
+// The bits of Conn.asked: requests to the connection's loop, from any goroutine. They stay set unless
+// it says otherwise.
 const (
 	askClose uint32 = 1 << iota // close at once
 	askEnd                      // close once everything is written
@@ -83,7 +83,7 @@ const (
 // stopsReading are the requests that make the loop leave bytes in the socket.
 const stopsReading = askClose | askEnd | askRoom | askWork
 
-// extras are the parts of a connection that most connections don't have.
+// extras are the parts of a connection that most connections don't need.
 type extras struct {
 	idle  timeouts
 	tasks tasks
@@ -93,10 +93,10 @@ type extras struct {
 	lingered int // bytes that were read and dropped
 
 	// guarded by the connection's mu
-	why error // the connection ends for
+	why error // why the connection ends
 }
 
-// extrasLocked returns the connection's extras, which it makes if there are none.
+// extrasLocked returns the connection's extras, and makes them if there are none.
 func (c *Conn) extrasLocked() *extras {
 	if c.more == nil {
 		c.more = new(extras)
@@ -110,7 +110,7 @@ func (c *Conn) Loop() *Loop { return c.loop }
 // Context returns the value of SetContext.
 func (c *Conn) Context() any { return c.context }
 
-// SetContext keeps a value of the handler's with the connection.
+// SetContext keeps a value of the handler with the connection.
 func (c *Conn) SetContext(v any) { c.context = v }
 
 // LocalAddr returns the local address. It is shared by all callers, so do not change it.
@@ -140,10 +140,10 @@ func (controlOnly) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
 // Write fails.
 func (controlOnly) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
 
-// SetNoDelay is percore.Conn's.
+// SetNoDelay turns TCP_NODELAY on (the default) or off.
 func (c *Conn) SetNoDelay(on bool) error { return c.sock.conn.SetNoDelay(on) }
 
-// newConn makes a connection for its loop to open. buffered are bytes that were read from it already.
+// newConn makes a connection for its loop to open. buffered are bytes that were read from it before.
 func newConn(l *Loop, sock sock, buffered []byte) *Conn {
 	c := &Conn{loop: l, sock: sock}
 	if len(buffered) > 0 {
@@ -176,7 +176,7 @@ func (c *Conn) open() {
 // onEvent is called on the loop when there may be something to do.
 func (c *Conn) onEvent(readable, writable bool) {
 	if c.phase == opening && writable {
-		c.onRoom() // which is told once; open reads
+		c.onRoom() // the event comes once; open reads
 	}
 	if c.phase != open && c.phase != ending {
 		return // open reads; or the event was under way
@@ -194,7 +194,7 @@ func (c *Conn) onEvent(readable, writable bool) {
 	}
 }
 
-// attend is called on the loop because remind was.
+// attend is called on the loop after remind.
 func (c *Conn) attend() {
 	c.mu.Lock()
 	c.queued = false
@@ -216,7 +216,7 @@ func (c *Conn) enter() {
 	c.mu.Unlock()
 }
 
-// leave ends it: it sends the collected writes, and does what was asked for meanwhile.
+// leave ends it: it sends the collected writes, and does what other goroutines have asked for.
 func (c *Conn) leave() {
 	if c.phase == detached {
 		return

@@ -16,8 +16,8 @@ import (
 )
 
 // Detach makes the connection a blocking one: it returns it, and a copy of the bytes that were read
-// and not used. Called by Data, they begin with all of p: the caller knows how many of them it has
-// used. No callback comes any more, Close included, and all calls on c fail. Detach fails with a
+// and not used. If Data calls Detach, they begin with all of p: the caller knows how many of them it
+// has used. No callback comes any more, Close included, and all calls on c fail. Detach fails with a
 // [net.OpError] of [net.ErrClosed] if the connection has ended.
 //
 // It is for the connection's loop: its callbacks, and functions of After and [Loop.Submit]. The
@@ -61,7 +61,7 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	return s, buffered, nil
 }
 
-// takeUnsent returns the bytes that were written and not sent, or nil, and has writes fail.
+// takeUnsent returns the bytes that were written and not sent, or nil, and makes writes fail.
 func (c *Conn) takeUnsent() *backlog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +115,7 @@ type sendingConn struct {
 	}
 }
 
-// start has a goroutine send the rest.
+// start begins a goroutine that sends the rest.
 func (s *sendingConn) start(rest *backlog, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

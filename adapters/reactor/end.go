@@ -8,7 +8,7 @@ import (
 )
 
 // Close closes the connection. Written bytes that wait are sent if the socket takes them at once, and
-// dropped if not; so are bytes that the peer sends. The handler's Close is called on the loop, with
+// dropped if not; bytes that the peer sends are dropped. The handler's Close is called on the loop, with
 // nil, when the functions of Go have run. Close fails with a [net.OpError] of [net.ErrClosed] if it
 // was called before, or the connection has ended.
 func (c *Conn) Close() error {
@@ -24,8 +24,8 @@ func (c *Conn) Close() error {
 // CloseAfterWrite closes the connection once the socket has taken everything that was written.
 // Data isn't called any more, and later writes fail. It fails as Close does.
 //
-// The connection is closed when the peer has ended its stream, too, or after half a second: bytes
-// that the peer sends meanwhile are read and dropped. Otherwise the kernel would reset the connection
+// The connection is closed once the peer has ended its stream, too, or after half a second. Bytes
+// that the peer sends until then are read and dropped. Otherwise the kernel would reset the connection
 // because of them, and the peer might lose the end of what was sent (RFC 1122, section 4.2.2.13).
 func (c *Conn) CloseAfterWrite() error {
 	c.mu.Lock()
@@ -52,9 +52,9 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// end has the loop close the connection for a reason: at once (askClose), or when all is written
-// (askEnd). The reason of the former counts more; of two of the latter, CloseAfterWrite's, or else the
-// first.
+// end makes the loop close the connection for a reason: at once (askClose), or when all is written
+// (askEnd). A reason to close at once replaces one to end; of two reasons to end CloseAfterWrite's
+// counts, or else the first.
 func (c *Conn) end(how uint32, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +76,7 @@ func (c *Conn) endLocked(how uint32, why error) {
 	c.loop.remind(c, false)
 }
 
-// settle does, on the loop, what was asked for and can be done by now.
+// settle does, on the loop, what was asked for and can be done already.
 func (c *Conn) settle() {
 	if c.phase != open && c.phase != ending {
 		return
@@ -115,8 +115,8 @@ func (c *Conn) hangUp(asked uint32) bool {
 	return true
 }
 
-// stopWriting has writes fail from now on. It reports false, and does nothing, if bytes wait for
-// the peer, or functions of Go or Room may write yet, unless it is to be now.
+// stopWriting makes writes fail from now on. Unless now is set it reports false, and does nothing, while
+// bytes wait for the peer, or functions of Go or Room may still write.
 func (c *Conn) stopWriting(now bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func (c *Conn) finish() {
 	c.call("Close", func() { c.loop.handler.Close(c, why) })
 }
 
-// call calls a method of the handler's, or another function of the user's, on the loop.
+// call calls a method of the handler, or another function of the program, on the loop.
 func (c *Conn) call(name string, f func()) {
 	start := c.loop.now()
 	returned := false
@@ -173,7 +173,7 @@ func (c *Conn) call(name string, f func()) {
 	c.loop.timed(c, name, start)
 }
 
-// panicked closes the connection after a function of the user's has panicked, or ended its
+// panicked closes the connection after a function of the program has panicked, or ended its
 // goroutine.
 func (c *Conn) panicked(call string, v any) {
 	c.loop.server.config.log.Error("reactor: a handler panicked; its connection is closed",
@@ -184,7 +184,7 @@ func (c *Conn) panicked(call string, v any) {
 	c.mu.Unlock()
 }
 
-// badUse is the panic of a Data that reports nonsense.
+// badUse is the panic after a Data that reports nonsense.
 type badUse struct{ used, of int }
 
 func (b badUse) String() string {

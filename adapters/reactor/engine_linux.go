@@ -15,10 +15,10 @@ import (
 	"github.com/percore/percore/internal/zerocopy"
 )
 
-// onGoroutines says that there are no loops of percore's.
+// onGoroutines says that percore has no loops.
 const onGoroutines = false
 
-// engine has the loops of a server. On Linux they are percore's.
+// engine has the loops of a server. On Linux they are the connections' own.
 type engine struct{}
 
 // engineLoop is a loop. It is comparable.

@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore"
 )
 
-// onGoroutines says that there are no loops of percore's.
+// onGoroutines says that percore has no loops.
 const onGoroutines = true
 
 // engine has the loops of a server. Here the server has its own, one per processor, which get
@@ -41,7 +41,7 @@ func (e *engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
 // engineLoop is a loop. It is comparable.
 type engineLoop struct{ *serial }
 
-// serial runs functions one at a time, on a goroutine that is there while there are any.
+// serial runs functions one at a time, on a goroutine that lives as long as there are any.
 type serial struct {
 	mu      sync.Mutex
 	queue   []func() // guarded by mu
@@ -52,7 +52,7 @@ type serial struct {
 	deferred []func()
 }
 
-// Submit has f run, in the order of the calls.
+// Submit runs f, in the order of the calls.
 func (s *serial) Submit(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,16 +63,16 @@ func (s *serial) Submit(f func()) {
 	}
 }
 
-// Retain and Release have nothing to do: the loop is there as long as it is used.
+// Retain has nothing to do: the loop lives as long as it is used.
 func (s *serial) Retain() bool { return true }
 
 // Release is Retain's counterpart.
 func (s *serial) Release() {}
 
-// Defer has f run when the functions submitted until now have. It is for those.
+// Defer runs f after the functions submitted until now, which call it.
 func (s *serial) Defer(f func()) { s.deferred = append(s.deferred, f) }
 
-// AfterFunc has f run after a time.
+// AfterFunc runs f after a time.
 func (s *serial) AfterFunc(d time.Duration, f func()) timer {
 	return time.AfterFunc(d, func() { s.Submit(f) })
 }
@@ -91,8 +91,8 @@ func (s *serial) run() {
 	ended = true
 }
 
-// take returns the next function, or nil if there is none. Those that were deferred come after
-// those that were submitted before, and not only when none are submitted any more.
+// take returns the next function, or nil if there is none. Deferred functions come after those that
+// were submitted before, even if more are submitted all the time.
 func (s *serial) take() (f func()) {
 	if len(s.batch) == 0 && len(s.deferred) > 0 {
 		s.batch, s.deferred = s.deferred, nil
@@ -116,14 +116,14 @@ func (s *serial) take() (f func()) {
 // timer calls a function after a time.
 type timer = *time.Timer
 
-// sock is a connection's socket, as calls that don't block: one goroutine reads ahead, and one is there
-// while something is written.
+// sock is a connection's socket, with calls that don't block: one goroutine reads ahead, and another
+// lives while something is written.
 type sock struct {
 	conn *percore.Conn
 	*ahead
 }
 
-// ahead is the two goroutines' part.
+// ahead is the part of the two goroutines.
 //
 //	direction  state                        leaves by
 //	reading    the reader waits for bytes   it has some, or an error: taken; an event
@@ -149,7 +149,7 @@ type ahead struct {
 // aheadBytes is how much is read, or written, at a time.
 const aheadBytes = 32 << 10
 
-// claim has events go to c, which ignores them until it is open.
+// claim makes events go to c, which ignores them until it is open.
 func (s *sock) claim(c *Conn) error {
 	s.owner = c
 	_ = s.conn.SetDeadline(time.Time{})
@@ -192,8 +192,8 @@ func (s *sock) tryRead(p []byte) (int, error) {
 	return n, nil
 }
 
-// tryWrite writes p, or its beginning. It says that nothing was written until that is done, and then,
-// when it is called again with the same bytes, how much.
+// tryWrite writes p, or its beginning. It reports 0 while the writer is at work, and how much was
+// written when it is called again with the same bytes.
 func (s *sock) tryWrite(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +221,8 @@ func (s *sock) write(writing chan struct{}, p []byte) {
 	s.owner.onRoom() // here, since tasks may keep the loop for long
 }
 
-// tryWriteBuffers is tryWrite of the first slices: of those that may have been written, and as much
-// again, so that a write is under way unless all were.
+// tryWriteBuffers is tryWrite of the first slices: those that may have been written, and as many bytes
+// again, so that a write is under way unless all were written.
 func (s *sock) tryWriteBuffers(v net.Buffers) (int, error) {
 	var p []byte
 	for _, b := range v {
@@ -233,7 +233,7 @@ func (s *sock) tryWriteBuffers(v net.Buffers) (int, error) {
 	return s.tryWrite(p)
 }
 
-// unwatch ends claim. It returns bytes that were read meanwhile.
+// unwatch ends claim. It returns bytes that were read since then.
 func (s *sock) unwatch() (more []byte) {
 	close(s.stop)
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0))

@@ -18,9 +18,9 @@ var (
 	ErrReadBufferFull = errors.New("reactor: a message is longer than ReadBufferMax; raise that, or have Data use a part")
 
 	// ErrWriteBufferFull is the error of a Write that would have more bytes wait for the peer than
-	// WriteLimit, and the reason for closing its connection, unless the handler is a [RoomHandler].
+	// WriteHardLimit, and the reason for closing its connection, unless the handler is a [RoomHandler].
 	// Nothing of the Write was taken.
-	ErrWriteBufferFull = errors.New("reactor: more than WriteLimit bytes would wait for the peer, which takes them more slowly than they are written; write less at a time, or raise that")
+	ErrWriteBufferFull = errors.New("reactor: more than WriteHardLimit bytes would wait for the peer, which takes them more slowly than they are written; write less at a time, or raise that")
 )
 
 // PanicError is the reason for closing a connection whose handler has panicked.

@@ -195,7 +195,7 @@ func TestNoGapBeforeClose(t *testing.T) {
 	clear(long.Bytes())
 	for _, write := range []func(c *Conn){
 		func(c *Conn) { c.Write(long.Bytes()) },
-		func(c *Conn) { c.WriteBuffer(long) },
+		func(c *Conn) { c.WriteShared(long) },
 	} {
 		c, peer := attach(t, s)
 		testnet.Eventually(t, "the loop has opened it, and waits", func() bool {

@@ -11,7 +11,7 @@ import (
 
 func init() { percore.RegisterAdapter("reactor", readFigures) }
 
-// cells are the figures of the process, which are the sums over them. A loop of a server counts in a
+// The figures of the process are the sums over the cells. A loop of a server counts in a
 // cell that other loops seldom share, so that processors don't contend for it.
 var cells [64]cell
 
@@ -110,7 +110,7 @@ func readFigures() []percore.Figure {
 		{Name: "detached_connections_total", Help: "Connections that Detach has handed to blocking code", Value: float64(detached)},
 		{Name: "data_calls_total", Help: "Calls of handlers' Data", Value: float64(dataCalls)},
 		{Name: "slow_callbacks_total", Help: "Callbacks of 10 ms or more", Value: float64(slow)},
-		{Name: "refused_writes_total", Help: "Writes that were refused because WriteLimit bytes waited for the peer", Value: float64(refused)},
+		{Name: "refused_writes_total", Help: "Writes that were refused because WriteHardLimit bytes waited for the peer", Value: float64(refused)},
 	}
 	for r, n := range closed {
 		all = append(all, percore.Figure{

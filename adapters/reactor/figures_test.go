@@ -133,13 +133,13 @@ func TestFiguresOfSlowPeers(t *testing.T) {
 				return len(p)
 			}
 		}
-	}}}, WriteLimit(limit))
+	}}}, WriteHardLimit(limit))
 	c := dial()
 	c.(*net.TCPConn).SetReadBuffer(socketBuffer)
 	io.WriteString(c, "x")
 	changed(t, before, map[string]float64{"refused_writes_total": 1, "blocked_connections": 1})
 	if n := figuresNow()["unsent_bytes"] - before["unsent_bytes"]; n <= limit/2 || n > limit {
-		t.Errorf("got %v unsent bytes, want more than half of WriteLimit, %d, and no more than that", n, limit)
+		t.Errorf("got %v unsent bytes, want more than half of WriteHardLimit, %d, and no more than that", n, limit)
 	}
 	go io.Copy(io.Discard, c)
 	changed(t, before, map[string]float64{"unsent_bytes": 0, "blocked_connections": 0})

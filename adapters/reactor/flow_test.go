@@ -38,7 +38,7 @@ func TestSlowReader(t *testing.T) {
 			answered.Add(1)
 		}
 		return 1
-	}}, WriteBufferMax(limit))
+	}}, WriteHighWaterMark(limit))
 	slow := dial()
 	slow.(*net.TCPConn).SetReadBuffer(limit)
 	const requests = 4 << 10 // 32 MiB of answers, of which the kernel's buffers hold few
@@ -417,7 +417,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// Broadcast and WriteBuffer reach all connections, in order with other writes.
+// Broadcast and WriteShared reach all connections, in order with other writes.
 func TestBroadcast(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, dial := serve(t, &handler{})
@@ -440,7 +440,7 @@ func TestBroadcast(t *testing.T) {
 		copy(b.Bytes(), text)
 		s.Each(func(c *Conn) {
 			c.Write([]byte("a "))
-			c.WriteBuffer(b)
+			c.WriteShared(b)
 			c.Write([]byte("!"))
 		})
 		want += text + "a " + text + "!"

@@ -8,8 +8,8 @@ import (
 	"github.com/percore/percore/internal/workers"
 )
 
-// functions are those of Go that wait or run: those of one connection run in order, one at a time,
-// those of different connections side by side. A worker of the pool runs one function of the
+// functions are the calls of Go that wait or run. The functions of one connection run in order, one at
+// a time, those of different connections concurrently. A worker of the pool runs one function of the
 // connection that has waited longest.
 type functions struct {
 	// immutable
@@ -19,7 +19,7 @@ type functions struct {
 	mu struct {
 		sync.Mutex
 		waiting int
-		paused  []*Conn // that aren't read until there is room
+		paused  []*Conn // not read until there is room
 	}
 }
 
@@ -64,8 +64,8 @@ func (c *Conn) Go(f func()) error {
 	return nil
 }
 
-// serve gives c, which has functions that wait, to a worker. In a bubble of testing/synctest it is a
-// goroutine of the bubble, which the pool would take out of there.
+// serve gives c, which has functions that wait, to a worker. In a bubble of testing/synctest that is a
+// goroutine of the bubble: the pool's goroutines must not be made there.
 func (fs *functions) serve(c *Conn) {
 	if monotime.InBubble() {
 		go fs.run(c)

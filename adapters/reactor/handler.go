@@ -1,8 +1,8 @@
 package reactor
 
 // Handler is the code of a protocol. Its methods run on the loop of their connection, one at a time
-// for all connections of that loop, and must not block: all other connections of the loop wait
-// meanwhile. Work that takes long goes to [Conn.Go], and code that blocks to a goroutine, after
+// for all connections of that loop, and must not block: all other connections of the loop would wait.
+// Work that takes long goes to [Conn.Go], and code that blocks to a goroutine, after
 // [Conn.Detach]. A Handler may also be an [EndHandler] and a [RoomHandler].
 //
 // A method that panics ends its connection, and no other; the panic and its stack go to the log.
@@ -11,16 +11,16 @@ type Handler interface {
 	Open(c *Conn)
 
 	// Data is called with bytes that have come, at least one, in order. It returns how many of
-	// them, from the beginning, it is done with. It is called with the rest again at once, until it
-	// returns 0 or nothing is left: so it may take all messages that p has, or one per call. The
+	// them, from the beginning, it has used. It is called with the rest again at once, until it
+	// returns 0 or nothing is left: so it may take all messages in p, or one per call. The
 	// bytes that it doesn't use are kept, up to ReadBufferMax, and come again with more.
 	//
-	// Between two calls the server looks how many written bytes wait: while these are more than
-	// WriteBufferMax, Data isn't called. So if an answer may be much longer than its request, take one
-	// message per call, or stop after some 64 KiB of answers: a peer may send thousands of
-	// requests at once, and the answers to all of them may be more than WriteLimit.
+	// Between two calls the server checks how many written bytes wait: while these are more than
+	// WriteHighWaterMark, Data isn't called. So if an answer may be much longer than its request, take
+	// one message per call, or stop after some 64 KiB of answers: a peer may send thousands of
+	// requests at once, and the answers to all of them may be more than WriteHardLimit.
 	//
-	// p is the loop's: it may be changed, and is valid until Data returns.
+	// The loop owns p: Data may change it, and must not keep it.
 	Data(c *Conn, p []byte) (used int)
 
 	// Close is called last, once, when the connection is closed and no function of [Conn.Go] runs or
@@ -31,18 +31,18 @@ type Handler interface {
 	//	io.ErrUnexpectedEOF    the same, with bytes left that Data hasn't used
 	//	ErrServerClosed        the server was closed or shut down
 	//	ErrReadBufferFull      Data used nothing of ReadBufferMax bytes
-	//	ErrWriteBufferFull     a Write, a WriteBuffer or a Broadcast was refused
+	//	ErrWriteBufferFull     a Write, a WriteShared or a Broadcast was refused
 	//	*net.OpError           reading or writing failed, as on a net.Conn; or a timeout passed
 	//	                       (os.ErrDeadlineExceeded)
 	//	*PanicError            a method of the handler, or a function of Go or After, panicked
 	//
-	// It isn't called after a Detach.
+	// It isn't called after Detach.
 	Close(c *Conn, err error)
 }
 
-// EndHandler is a Handler that goes on when the peer has ended its stream, and may still read:
-// a half-closed connection. Without it the connection is closed then, once everything that was
-// written is sent.
+// EndHandler is a Handler that goes on when the peer has ended its stream and may still read:
+// a half-closed connection. With any other Handler the connection is closed then, once everything that
+// was written is sent.
 type EndHandler interface {
 	Handler
 
@@ -53,14 +53,14 @@ type EndHandler interface {
 
 // RoomHandler is a Handler that deals with refused writes itself, such as a broker that drops messages
 // to slow subscribers, or a download that goes on when there is room. Its connections stay open when
-// [Conn.Write] or [Conn.WriteBuffer] fails with [ErrWriteBufferFull]; nothing was taken then, and the
-// code that called it decides: it drops a whole message, keeps it for Room, or closes the connection.
+// [Conn.Write] or [Conn.WriteShared] fails with [ErrWriteBufferFull]. Nothing was taken then, and the
+// caller decides: it drops a whole message, keeps it for Room, or closes the connection.
 type RoomHandler interface {
 	Handler
 
 	// Room is called when everything that was written is sent, once for all writes that were refused
-	// before: the next one is taken, of any length. If another goroutine's write was refused, Room may
-	// come before that goroutine has seen the error; a lock of the handler's around both helps.
+	// before. The next write is taken, whatever its length. If another goroutine's write was refused,
+	// Room may come before that goroutine has seen the error; a lock around both helps.
 	//
 	// A connection whose peer has ended its stream, or that is shut down, isn't closed before that.
 	Room(c *Conn)

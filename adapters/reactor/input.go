@@ -8,13 +8,13 @@ import (
 
 // The bytes that Data doesn't use are in Conn.unused, which is nil if there are none. A few of them
 // are copied to the front of the loop's buffer when more have come, so that each recv(2) has room for
-// a lot; many stay where they are, and more are read behind them.
+// a lot; if they are many they stay where they are, and more are read after them.
 
 // readsPerEvent is how often in a row a connection is read before others of its loop get their
 // turn, 64 KiB each at most.
 const readsPerEvent = 2
 
-// fewBytes is how many unused bytes are copied.
+// fewBytes is how many unused bytes are copied at most.
 const fewBytes = readBytes / 4
 
 // keptSlack is how large a buffer for few unused bytes may be. In a larger one at least a quarter is
@@ -22,7 +22,7 @@ const fewBytes = readBytes / 4
 const keptSlack = 4 << 10
 
 // read reads what there is and calls Data with it. Bytes that are left in the socket wait for the next
-// round, for an event, or for the end of the reason that stops the reading.
+// round, for an event, or until reading may go on.
 func (c *Conn) read() {
 	for reads := 0; reads < readsPerEvent; {
 		switch {
@@ -131,7 +131,7 @@ func fits(b *pool.Buffer, n int) bool {
 	return n <= size && size <= max(keptSlack, 4*n)
 }
 
-// dropUnused gives the kept bytes up.
+// dropUnused drops the kept bytes.
 func (c *Conn) dropUnused() {
 	if c.unused != nil {
 		c.unused.Release()
@@ -139,7 +139,7 @@ func (c *Conn) dropUnused() {
 	}
 }
 
-// feed calls Data with p, and again with the rest, until it uses nothing, or reading has to stop. It
+// feed calls Data with p, and again with the rest, until it uses nothing or reading has to stop. It
 // returns the rest.
 func (c *Conn) feed(p []byte) (left []byte) {
 	l := c.loop
@@ -186,8 +186,8 @@ func (c *Conn) data(p []byte) (used int) {
 	return used
 }
 
-// spoiled leaves the memory that Data had to the collector: a Data that did not return may have
-// handed it on.
+// spoiled leaves the memory that Data had to the garbage collector: a Data that did not return may have
+// passed it on.
 func (c *Conn) spoiled() {
 	c.loop.input, c.loop.feeding, c.loop.fed = nil, nil, nil
 	if c.unused != nil {

@@ -2,20 +2,20 @@ package reactor
 
 import "time"
 
-// The kernel resets a connection that is closed while bytes of the peer's are unread, or on their
+// The kernel resets a connection that is closed while bytes from the peer are unread, or on their
 // way, and drops the bytes that it has yet to send (RFC 2525, section 2.17). So a connection that is
 // closed once everything is written lingers, unless the peer has ended its stream: our stream ends,
-// and the loop reads and drops the input, until the peer's end, an error, or the end of lingerTime.
+// and the loop reads and drops the input until the peer's end, an error, or the end of lingerTime.
 
 const (
-	// lingerTime is as long as net/http gives a peer that may still be sending.
+	// lingerTime is how long net/http, too, waits for a peer that may still be sending.
 	lingerTime = 500 * time.Millisecond
 
 	// lingerBytes is how much of the input is read. More stays in the socket, whose window closes.
 	lingerBytes = 1 << 20
 )
 
-// lingers begins to linger, or goes on with it, and reports false once that is over.
+// lingers begins or continues to linger, and reports false once that is over.
 func (c *Conn) lingers() bool {
 	if c.inputEnded {
 		return false

@@ -22,10 +22,10 @@ type Loop struct {
 	server   *Server
 	engine   engineLoop
 	handler  Handler
-	ender    EndHandler  // the handler, if it is one
+	ender    EndHandler  // the handler, if it is one; else nil
 	roomer   RoomHandler // the same
 	index    int
-	name     string // of the type of handler
+	name     string // of the handler's type
 	figures  *cell
 	attendFn func() // the method attend, made once
 
@@ -33,7 +33,7 @@ type Loop struct {
 	conns     []*Conn // open, in no order
 	input     []byte  // read into; nil until something is
 	feeding   []byte  // what Data, or End, is called with, while it runs
-	fed       *Conn   // whose Data, or End, that is; nil if none runs
+	fed       *Conn   // the connection that it is called for; nil if neither runs
 	attending []*Conn // taken from todo and not attended to yet
 	inBatch   bool    // attend will run before the loop waits
 
@@ -46,7 +46,7 @@ type Loop struct {
 	mu struct {
 		sync.Mutex
 		dispatching bool    // the loop handles events, and attends to todo at the end
-		scheduled   bool    // attend is a task of the loop's
+		scheduled   bool    // attend is a task of the loop
 		todo        []*Conn // to attend to: see Conn.remindLocked
 	}
 }
@@ -63,8 +63,8 @@ func newLoop(s *Server, e engineLoop, index int) *Loop {
 	return l
 }
 
-// Submit has f run on the loop's goroutine, soon, as callbacks do: it must not block, and what it
-// writes is sent when the loop has nothing else to do at once. Submit does not wait. A panic of f's
+// Submit runs f on the loop's goroutine, soon, as callbacks do: f must not block, and what it
+// writes is sent at the end of the batch. Submit does not wait. If f panics that
 // goes to the log. If no connection is open, f may not run.
 func (l *Loop) Submit(f func()) {
 	l.engine.Submit(func() {
@@ -73,7 +73,7 @@ func (l *Loop) Submit(f func()) {
 	})
 }
 
-// run calls a function of the user's that belongs to no connection.
+// run calls a function of the program that belongs to no connection.
 func (l *Loop) run(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -103,8 +103,8 @@ func (l *Loop) begin() {
 	l.engine.Defer(l.attendFn)
 }
 
-// attend does what connections wait for at the end of a batch, or as a task of the loop's. Requests
-// that come meanwhile are left to the next round, so that events get their turn.
+// attend does what connections wait for, at the end of a batch or as a task of the loop. Requests
+// that come while it runs are left to the next round, so that events have their turn.
 func (l *Loop) attend() {
 	l.inBatch = true
 	l.mu.Lock()
@@ -145,7 +145,7 @@ func (l *Loop) attend() {
 // attendingKept is the longest list of connections that is kept for the next batch: 64 KiB.
 const attendingKept = 8 << 10
 
-// remind has attend look after c. If the loop isn't at work, and onlyIfBusy is set, it does nothing
+// remind makes attend look after c. If the loop isn't at work, and onlyIfBusy is set, it does nothing
 // and reports false. The caller holds c.mu.
 func (l *Loop) remind(c *Conn, onlyIfBusy bool) bool {
 	if c.queued {
@@ -188,7 +188,7 @@ func (l *Loop) readBuffer() []byte {
 	return l.input
 }
 
-// now is the clock of timed.
+// now reads timed's clock.
 func (l *Loop) now() int64 { return monotime.Now() }
 
 // timed notes how long a callback took that began at start, and returns the time.

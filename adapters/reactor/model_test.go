@@ -90,7 +90,7 @@ const (
 	onWorkers                // functions of Go answer
 	piecemeal                // an answer is several writes
 	thenBlocks               // detaches after the third message
-	lowLimit                 // WriteLimit is low: writes are refused
+	lowLimit                 // WriteHardLimit is low: writes are refused
 	isTold                   // a RoomHandler, which keeps what is refused
 	saysFarewell             // an EndHandler, which takes its time
 
@@ -407,7 +407,7 @@ func modelServer(t testing.TB, kind testnet.Kind, style uint16) (net.Listener, c
 	if style&lowLimit != 0 {
 		limit = 8 << 10
 	}
-	s, err := New(f.handler(), WriteBufferMax(4<<10), WriteLimit(limit), ReadTimeout(modelReadTimeout),
+	s, err := New(f.handler(), WriteHighWaterMark(4<<10), WriteHardLimit(limit), ReadTimeout(modelReadTimeout),
 		Workers(workers%4, workers/4%8), PerLoop(func(int) Handler { return f.handler() }))
 	if err != nil {
 		t.Fatal(err)

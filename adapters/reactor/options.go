@@ -10,38 +10,38 @@ import (
 type Option func(*config)
 
 type config struct {
-	perLoop        func(loop int) Handler
-	readBufferMax  int
-	writeBufferMax int
-	writeLimit     int
-	idleTimeout    time.Duration
-	readTimeout    time.Duration
-	workers        int
-	waitingMax     int
-	slowCallback   time.Duration
-	log            *slog.Logger
+	perLoop       func(loop int) Handler
+	readBufferMax int
+	highWaterMark int
+	hardLimit     int
+	idleTimeout   time.Duration
+	readTimeout   time.Duration
+	workers       int
+	waitingMax    int
+	slowCallback  time.Duration
+	log           *slog.Logger
 }
 
 // The defaults. A connection that reads pipelined requests and answers them holds at most the
 // first two of these, besides what its handler's last answer added.
 const (
-	readBufferMax  = 1 << 20
-	writeBufferMax = 64 << 10
-	writeLimit     = 16 << 20
+	readBufferMax = 1 << 20
+	highWaterMark = 64 << 10
+	hardLimit     = 16 << 20
 )
 
 func newConfig(options []Option) (config, error) {
-	c := config{readBufferMax: readBufferMax, writeBufferMax: writeBufferMax, writeLimit: writeLimit, log: slog.Default()}
+	c := config{readBufferMax: readBufferMax, highWaterMark: highWaterMark, hardLimit: hardLimit, log: slog.Default()}
 	for _, option := range options {
 		option(&c)
 	}
 	switch {
 	case c.readBufferMax < 1:
 		return c, fmt.Errorf("reactor: ReadBufferMax is %d bytes; it must be 1 at least", c.readBufferMax)
-	case c.writeBufferMax < 1:
-		return c, fmt.Errorf("reactor: WriteBufferMax is %d bytes; it must be 1 at least", c.writeBufferMax)
-	case c.writeLimit < c.writeBufferMax:
-		return c, fmt.Errorf("reactor: WriteLimit is %d bytes; it must be WriteBufferMax, %d, at least", c.writeLimit, c.writeBufferMax)
+	case c.highWaterMark < 1:
+		return c, fmt.Errorf("reactor: WriteHighWaterMark is %d bytes; it must be 1 at least", c.highWaterMark)
+	case c.hardLimit < c.highWaterMark:
+		return c, fmt.Errorf("reactor: WriteHardLimit is %d bytes; it must be WriteHighWaterMark, %d, at least", c.hardLimit, c.highWaterMark)
 	case c.idleTimeout < 0 || c.readTimeout < 0 || c.slowCallback < 0:
 		return c, fmt.Errorf("reactor: a time of an option is negative")
 	case c.workers < 0 || c.waitingMax < 0:
@@ -58,39 +58,39 @@ func PerLoop(make func(loop int) Handler) Option {
 	return func(c *config) { c.perLoop = make }
 }
 
-// ReadBufferMax is how many unused bytes are kept, and so the longest message that Data can wait
-// for: 1 MiB by default.
+// ReadBufferMax is how many unused bytes are kept, and so how long a message that Data waits for may
+// be: 1 MiB by default.
 func ReadBufferMax(bytes int) Option { return func(c *config) { c.readBufferMax = bytes } }
 
-// WriteBufferMax is how many written bytes may wait for the peer before reading pauses: 64 KiB by
-// default. It goes on when half of that is left. So a peer that sends requests and does not read the
-// answers is held up, and no memory grows.
-func WriteBufferMax(bytes int) Option { return func(c *config) { c.writeBufferMax = bytes } }
+// WriteHighWaterMark is how many written bytes may wait for the peer before reading pauses: 64 KiB by
+// default. Reading goes on when fewer than half as many wait. So a peer that sends requests and does
+// not read the answers is held up, and no memory grows.
+func WriteHighWaterMark(bytes int) Option { return func(c *config) { c.highWaterMark = bytes } }
 
-// WriteLimit is how many written bytes may wait for the peer at all: 16 MiB by default, or as many as
-// a single Write has that was called when none waited. A Write beyond that fails with
+// WriteHardLimit is how many written bytes may wait for the peer at all: 16 MiB by default. Only a
+// single Write, called when none wait, may have more. A Write beyond that fails with
 // [ErrWriteBufferFull], and ends the connection unless the handler is a [RoomHandler]. It bounds the
 // memory for a peer to which the server writes without being asked.
-func WriteLimit(bytes int) Option { return func(c *config) { c.writeLimit = bytes } }
+func WriteHardLimit(bytes int) Option { return func(c *config) { c.hardLimit = bytes } }
 
-// IdleTimeout closes connections on which for that long no byte was read or written. 0, the
+// IdleTimeout closes connections on which no byte was read or written for that long. 0, the
 // default, means never.
 func IdleTimeout(d time.Duration) Option { return func(c *config) { c.idleTimeout = d } }
 
-// ReadTimeout closes connections on which Data has left bytes unused for that long: a message that
-// was begun must be complete in that time. 0, the default, means never.
+// ReadTimeout closes connections on which Data has left bytes unused for that long: once a message has
+// begun, it must be complete in that time. 0, the default, means never.
 func ReadTimeout(d time.Duration) Option { return func(c *config) { c.readTimeout = d } }
 
-// Workers is for [Conn.Go]: up to n goroutines run its functions, and up to waitingMax functions wait
-// for them; with 0 any number. While more wait, connections that call Go aren't read. The default is a
-// goroutine for each connection that has work, and no bound.
+// Workers bounds [Conn.Go]: up to n of its functions run at a time, and up to waitingMax wait
+// for their turn; 0 means any number. While more wait, connections that call Go aren't read. By default
+// one function of each connection runs at a time, and any number wait.
 func Workers(n, waitingMax int) Option {
 	return func(c *config) { c.workers, c.waitingMax = n, waitingMax }
 }
 
 // SlowCallback logs each call of the handler that takes longer, since all other connections of the
-// loop wait meanwhile. 0, the default, means none, and calls of Data for the bytes of one read are timed
-// together (Stats).
+// loop wait for it. With 0, the default, none is logged, and calls of Data for the bytes of one read are
+// timed together (Stats).
 func SlowCallback(d time.Duration) Option { return func(c *config) { c.slowCallback = d } }
 
 // ErrorLog is where panics and slow calls are reported. The default is slog's default logger.

@@ -8,8 +8,8 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// The bytes that a connection has yet to send are in Loop.collected, while its handler runs, or
-// else in its backlog. One goroutine at a time sends, without a lock: the loop, or the caller of
+// The bytes that a connection has yet to send are in Loop.collected while its handler runs, and
+// otherwise in its backlog. One goroutine at a time sends, without a lock: the loop, or the caller of
 // Write if the loop is not at work.
 //
 //	unsent, sending   meaning                             leaves by
@@ -20,10 +20,10 @@ import (
 //	unsent, no        it is blocked: the socket was full; an event: sends
 //	                  or the loop is about to send        the loop: sends
 //
-// blocked is set by the sender when the socket was full, unless an event came since it asked
-// (roomEvent): so that none is missed.
+// The sender sets blocked when the socket was full, unless an event has come since its system call
+// (roomEvent), so that no event is missed.
 
-// collectedMax is how much is collected while a handler runs. A write that would make it more is
+// collectedMax is how much is collected while a handler runs. A write that would exceed it is
 // sent at once, with all before it, and is not copied.
 const collectedMax = 8 << 10
 
@@ -32,9 +32,9 @@ const collectedMax = 8 << 10
 // collected, and sent together afterwards.
 //
 // It takes all of p or nothing. It fails with a [net.OpError] of [net.ErrClosed] once the connection
-// is closed, or is closing, and of [ErrWriteBufferFull] if bytes wait although the socket was tried,
-// and would be more than WriteLimit with p; if none wait p may have any length. A Write that was
-// refused so ends the connection, unless the handler is a [RoomHandler]. An error in sending always
+// is closed, or is closing, and of [ErrWriteBufferFull] if, after the socket was tried, more than
+// WriteHardLimit bytes would wait; if none wait p may have any length. A refused Write
+// ends the connection, unless the handler is a [RoomHandler]. An error in sending always
 // does.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
@@ -67,10 +67,10 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteBuffer is Write of b's bytes without copying them, for a message that goes to many
-// connections: each that has to wait for its peer holds a reference to b meanwhile. The bytes must
-// not be changed any more. The caller keeps its own reference.
-func (c *Conn) WriteBuffer(b *pool.Buffer) error { return c.writeShared((*engpool.Buffer)(b)) }
+// WriteShared writes b's bytes without copying them, for a message that goes to many
+// connections: a connection that has to wait for its peer holds a reference to b. The bytes must
+// not be changed any more. The caller keeps its own reference. It fails as Write does.
+func (c *Conn) WriteShared(b *pool.Buffer) error { return c.writeShared((*engpool.Buffer)(b)) }
 
 func (c *Conn) writeShared(b *engpool.Buffer) error {
 	c.mu.Lock()
@@ -101,8 +101,8 @@ func (c *Conn) writeShared(b *engpool.Buffer) error {
 	return nil
 }
 
-// admitLocked returns why n more bytes can't be written. If that is because too many wait, the
-// connection ends, or its handler will be told of room.
+// admitLocked returns why n more bytes can't be written. If too many wait, the
+// connection ends, or Room will be called.
 func (c *Conn) admitLocked(n int) error {
 	if c.unsent != nil && n > 0 && c.fullLocked(n) {
 		c.loop.figures.refusedWrites.Add(1)
@@ -119,11 +119,11 @@ func (c *Conn) admitLocked(n int) error {
 	return nil
 }
 
-// fullLocked reports whether n more bytes would be too many. Before it says so it has sent as much of
-// the backlog as the socket takes: also if the socket was full, since its event may stand behind
-// tasks of the loop's; and if another goroutine is sending it waits for that call, which doesn't block.
+// fullLocked reports whether n more bytes would be too many. Before it says so it sends as much of
+// the backlog as the socket takes, even if the socket was full, since its event may come after
+// tasks of the loop; and if another goroutine is sending it waits for that call, which doesn't block.
 func (c *Conn) fullLocked(n int) bool {
-	for tried := false; !c.refusing && c.unsent != nil && c.unsent.bytes+n > c.loop.server.config.writeLimit; {
+	for tried := false; !c.refusing && c.unsent != nil && c.unsent.bytes+n > c.loop.server.config.hardLimit; {
 		switch {
 		case c.sending:
 			c.mu.Unlock()
@@ -146,7 +146,7 @@ func (c *Conn) backlogLocked() *backlog {
 	return c.unsent
 }
 
-// pushBytes is how long a backlog is when it is sent at once, and not at the end of the batch, which may
+// pushBytes is how long a backlog must be to be sent at once, and not at the end of the batch, which may
 // have any number of writes. So many bytes are worth a system call.
 const pushBytes = 64 << 10
 
@@ -165,13 +165,13 @@ func (c *Conn) crowdedLocked() {
 	if c.blocked {
 		c.unsent.count(c.loop.figures)
 	}
-	if c.unsent.bytes > c.loop.server.config.writeBufferMax && c.asked.Load()&askRoom == 0 {
+	if c.unsent.bytes > c.loop.server.config.highWaterMark && c.asked.Load()&askRoom == 0 {
 		c.asked.Or(askRoom)
 	}
 }
 
-// owe begins the output of a connection, that no other code knows yet, with bytes that an owner before
-// has written, and the end of the stream if ends is set. Its first leave sends them.
+// owe begins the output of a new connection with bytes that its previous owner has written, and with
+// the end of the stream if ends is set. The first leave sends them.
 func (c *Conn) owe(unsent *backlog, ends bool) {
 	if unsent != nil {
 		c.unsent = unsent
@@ -255,7 +255,7 @@ func (c *Conn) trySendLocked(p, q []byte) (n int, err error, full bool) {
 	return n, err, !c.roomEvent
 }
 
-// flushMax is how much of a backlog is sent in a row before other connections of the loop get their
+// flushMax is how much of a backlog is sent in a row before other connections of the loop have their
 // turn.
 const flushMax = 512 << 10
 
@@ -309,10 +309,10 @@ func (c *Conn) sendParts(v net.Buffers) (int, error) {
 	return c.sock.tryWriteBuffers(v)
 }
 
-// roomyLocked has the loop go on with what it put off until the peer has taken enough.
+// roomyLocked makes the loop go on with what it put off until the peer has taken enough.
 func (c *Conn) roomyLocked() {
 	asked := c.asked.Load()
-	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.writeBufferMax/2) {
+	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.highWaterMark/2) {
 		c.asked.And(^askRoom)
 		c.loop.remind(c, false)
 	} else if c.unsent == nil && asked&(askEnd|askShut|askTell) != 0 {
@@ -328,7 +328,7 @@ func (c *Conn) tellRoom() {
 	c.mu.Lock()
 	room := c.unsent == nil && !c.refusing
 	if room {
-		c.asked.And(^askTell) // a write that is refused from here on is told of by another call
+		c.asked.And(^askTell) // for a write that is refused from here on Room is called again
 	}
 	c.mu.Unlock()
 	if room {
@@ -342,7 +342,7 @@ func (c *Conn) sendFailedLocked(err error) {
 	c.endLocked(askClose, err)
 }
 
-// dropUnsentLocked gives the backlog up. If it is being sent, the sender releases it.
+// dropUnsentLocked drops the backlog. If it is being sent, the sender releases it.
 func (c *Conn) dropUnsentLocked() {
 	b := c.unsent
 	c.unsent = nil

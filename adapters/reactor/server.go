@@ -13,7 +13,7 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Server is connections, from any number of listeners, that have one handler. Make it with New. Its
+// Server serves connections, from any number of listeners, with one handler. Make it with New. Its
 // methods are safe for concurrent use.
 type Server struct {
 	// immutable
@@ -60,14 +60,14 @@ func Serve(l net.Listener, h Handler, options ...Option) error {
 	return s.Serve(l)
 }
 
-// Serve accepts connections from l and hands their bytes to the handler, until l is closed or the
-// server is. It blocks, and always returns an error: Accept's, or [ErrServerClosed]. Connections
-// that are open then stay so. It may be called for several listeners, side by side. Where package net
-// stands in for the engine, Accept fails, and Serve ends, when the process has no descriptors left;
+// Serve accepts connections from l and passes their bytes to the handler, until l or the server is
+// closed. It blocks, and always returns an error: Accept's, or [ErrServerClosed]. Connections
+// that are open then stay open. It may be called for several listeners at the same time. Where package
+// net stands in for the engine, Accept fails, and Serve ends, when the process has no descriptors left;
 // the engine's Accept waits for one.
 //
-// l must be percore.Listen's, a *[percore.Listener]. Others, tls.NewListener's among them, hide the
-// socket from the loops: Serve refuses them.
+// l must be a *[percore.Listener], as percore.Listen returns. Others, as tls.NewListener returns them,
+// hide the socket from the loops: Serve refuses them.
 func (s *Server) Serve(l net.Listener) error {
 	pl, ok := l.(*percore.Listener)
 	if !ok {
@@ -93,9 +93,9 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Attach gives the server a connection that other code has used until now, and bytes that were read
-// from it and not used, which Data gets first. c must be a *[percore.Conn], or one that
+// from it and not used, which Data gets first. c must be a *[percore.Conn], or a connection that
 // [Conn.Detach] has returned, or one that a handler on package httpadapter has hijacked, not over TLS;
-// buffered is what its bufio.Reader has then. It is the server's from then on, on the loop that it is
+// buffered is what its bufio.Reader has then. The server owns it from then on, on the loop that it is
 // on: no other code may use it. The handler's Open is called soon. If Attach fails c is as it was.
 func (s *Server) Attach(c net.Conn, buffered []byte) (*Conn, error) {
 	switch c := c.(type) {
@@ -109,8 +109,8 @@ func (s *Server) Attach(c net.Conn, buffered []byte) (*Conn, error) {
 	return nil, fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
 }
 
-// attacher is a connection of percore's that may hold bytes back: it calls attach with the connection
-// and the bytes, and has neither from then on if that succeeds.
+// attacher is a wrapper around a *percore.Conn that may hold bytes back: it calls attach with the
+// connection and the bytes, and gives both up if that succeeds.
 type attacher interface {
 	AttachTo(attach func(pc *percore.Conn, unread []byte) error) error
 }
@@ -149,7 +149,7 @@ func (s *Server) attach(pc *percore.Conn) error {
 }
 
 // attachOrFail takes a connection over. unsent, which may be nil, are bytes that go before all that is
-// written, and ends says that our stream ends with them. They stay the caller's if it fails.
+// written, and ends says that our stream ends with them. If it fails the caller still owns them.
 func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte, unsent *backlog, ends bool) (*Conn, error) {
 	sock, e, err := s.engine.newSock(pc)
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *Server) enter(e engineLoop) (*Loop, error) {
 	return l, nil
 }
 
-// loopLocked returns the server's part of a loop. Those of loops that have ended go.
+// loopLocked returns the server's part of a loop. It forgets loops that have ended.
 func (s *Server) loopLocked(e engineLoop) *Loop {
 	for _, l := range s.mu.loops {
 		if l.engine == e {
@@ -225,9 +225,9 @@ func (s *Server) endWhenEmptyLocked() {
 
 // Shutdown closes the listeners, and each connection, as CloseAfterWrite does, as soon as the callback
 // under way and the functions of Go have run; Data isn't called any more. It waits until the
-// last handler's Close has returned, or ctx is done, and then returns ctx's error. Connections that
-// are left may be closed by Close. It must not be called by a callback or a function of Go: that waits
-// for itself.
+// last handler's Close has returned, or ctx is done, and then returns ctx's error. Close closes the
+// connections that are left. A callback or a function of Go must not call Shutdown: it would wait for
+// itself.
 func (s *Server) Shutdown(ctx context.Context) error { return s.shut(ctx, askEnd) }
 
 // Close closes the listeners and all connections at once, and waits until the last handler's
@@ -274,7 +274,7 @@ func (l *Loop) endAll(how uint32) {
 }
 
 // Broadcast writes p to all open connections. It copies p once. Each loop writes to its own
-// connections, soon; Broadcast does not wait. A connection that can't take p within WriteLimit is
+// connections, soon; Broadcast does not wait. A connection that can't take p within WriteHardLimit is
 // closed for [ErrWriteBufferFull], of which its Close tells, also if the handler is a [RoomHandler]:
 // no peer misses a message and gets the next. A handler that decides otherwise writes to each
 // connection by itself, in a function of [Server.Each].

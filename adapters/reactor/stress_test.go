@@ -38,7 +38,7 @@ func TestStress(t *testing.T) {
 				}
 				return 1 + rand.IntN(len(p))
 			},
-		}, WriteBufferMax(8<<10), WriteLimit(1<<20), Workers(2, 4), IdleTimeout(time.Second), ReadTimeout(time.Second), silent)
+		}, WriteHighWaterMark(8<<10), WriteHardLimit(1<<20), Workers(2, 4), IdleTimeout(time.Second), ReadTimeout(time.Second), silent)
 		stop := make(chan bool)
 		var others, working sync.WaitGroup
 		for range 3 {
@@ -99,7 +99,7 @@ func disturb(c *Conn, s *Server, b *pool.Buffer) {
 	case 7:
 		c.Write(make([]byte, 20<<10))
 	default:
-		c.WriteBuffer(b)
+		c.WriteShared(b)
 		c.Write([]byte("x"))
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// timeouts are a connection's, if the server has any. There is one timer, which is set for the
-// first of them as seen when it was set; when it fires it finds out whether it is time, so that
-// bytes that come and go move nothing.
+// timeouts are a connection's timeouts, if the server has any. There is one timer. It is set for the
+// timeout that comes first; when it fires it checks whether that has passed, so that
+// bytes that come and go need not move it.
 type timeouts struct {
 	active atomic.Int64 // when a byte was last read or written, by the clock of monotime
 
 	// owned by the loop
-	keptSince int64 // when Data last used something of the bytes that are kept; 0 if none are
+	keptSince int64 // when Data last used some of the bytes that are kept; 0 if none are kept
 	timer     timer
 }
 
@@ -53,7 +53,7 @@ func (c *Conn) touch() {
 	}
 }
 
-// markKept notes that Data has used something, and left something; or that nothing is left.
+// markKept notes that Data has used some bytes and left others, or that none are left.
 func (c *Conn) markKept() {
 	d := c.loop.server.config.readTimeout
 	if d == 0 || c.phase != open {
@@ -83,7 +83,7 @@ func (c *Conn) checkTimeouts() {
 	if c.hasWork() {
 		t.active.Store(now)
 	}
-	if t.keptSince != 0 && (!c.offered || c.asked.Load()&stopsReading != 0) { // it is us who keep the bytes waiting
+	if t.keptSince != 0 && (!c.offered || c.asked.Load()&stopsReading != 0) { // the bytes wait for us, not for the peer
 		t.keptSince = now
 	}
 	left := time.Duration(-1)
@@ -123,9 +123,9 @@ func (t Timer) Stop() bool {
 	return true
 }
 
-// After has f run on the connection's loop once d has passed, a few milliseconds late at most,
+// After runs f on the connection's loop once d has passed, a few milliseconds late at most,
 // unless the connection is closed or detached by then. It does not wait. Until then c stays in memory,
-// also when it has ended: stop a timer that is far off in Close, and before Detach.
+// even when it has ended: stop a timer that is far off in Close, and before Detach.
 func (c *Conn) After(d time.Duration, f func()) Timer {
 	call := new(laterCall)
 	call.timer = c.loop.engine.AfterFunc(d, func() {

@@ -173,11 +173,11 @@ func TestIdleTimeoutOfWrites(t *testing.T) {
 // TestShortShared writes short buffers to a peer that does not read: they take about the memory that
 // they count for.
 func TestShortShared(t *testing.T) {
-	s, _ := serve(t, &handler{}, WriteLimit(1<<20))
+	s, _ := serve(t, &handler{}, WriteHardLimit(1<<20))
 	c, _ := attach(t, s)
 	for {
 		b := pool.Get(100)
-		err := c.WriteBuffer(b)
+		err := c.WriteShared(b)
 		b.Release()
 		if err != nil {
 			break

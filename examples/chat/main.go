@@ -30,7 +30,7 @@ const lineMax = 4 << 10
 // newServer makes a server. A client that doesn't read loses its connection once a megabyte waits for
 // it.
 func newServer() *reactor.Server {
-	server, err := reactor.New(nil, reactor.PerLoop(new(chat).room), reactor.ReadBufferMax(lineMax), reactor.WriteLimit(1<<20))
+	server, err := reactor.New(nil, reactor.PerLoop(new(chat).room), reactor.ReadBufferMax(lineMax), reactor.WriteHardLimit(1<<20))
 	if err != nil {
 		panic(err) // an option above makes no sense
 	}

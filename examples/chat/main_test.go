@@ -93,8 +93,8 @@ func readLine(t *testing.T, r *bufio.Reader) {
 	}
 }
 
-// TestFlood has a client send nearly as many lines as fit into WriteLimit at once, again and again, to
-// clients that only read: they hear all of them, in order, and none is cut off.
+// TestFlood has a client send nearly as many lines as fit into WriteHardLimit at once, again and
+// again, to clients that only read: they hear all of them, in order, and none is cut off.
 func TestFlood(t *testing.T) {
 	ln := start(t)
 	const listeners, size, rounds = 20, 960 << 10, 8
@@ -156,7 +156,7 @@ func TestSilentReader(t *testing.T) {
 		line[i] = 'x'
 	}
 	line[len(line)-1] = '\n'
-	for range 4096 { // more than a socket's buffers and WriteLimit hold
+	for range 4096 { // more than a socket's buffers and WriteHardLimit hold
 		if _, err := talker.Write(line); err != nil {
 			t.Fatal(err)
 		}

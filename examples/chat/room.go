@@ -51,7 +51,7 @@ func (ch *chat) say(text []byte) {
 func (r *room) tell(message *pool.Buffer) {
 	defer message.Release()
 	for c := range r.conns {
-		c.WriteBuffer(message) // if it is refused the connection ends: the client doesn't read
+		c.WriteShared(message) // if it is refused the connection ends: the client doesn't read
 	}
 }
 
