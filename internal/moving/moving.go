@@ -20,23 +20,23 @@ import (
 
 // Listener moves the listener of a process.
 type Listener interface {
-	// Begin begins to move the listener, and reports false if that is under way already, or done.
+	// Begin begins a move. It reports false if another is under way, or the listener has moved.
 	Begin() bool
 
-	// End ends it: the listener stays. SetMoved ends it with the listener in another process, as IsMoved
-	// reports from then on.
+	// End ends the move: the listener stays. SetMoved ends it with the listener in another process, as
+	// IsMoved reports from then on.
 	End()
 	SetMoved()
 	IsMoved() bool
 
-	// Pause has Accept leave connections in the kernel's backlog until Resume is called. Connections
-	// that were accepted before still come out of Accept: see Settled.
+	// Pause makes Accept leave connections in the kernel's backlog until Resume is called. Accept still
+	// returns connections that had left the backlog before: see Settled.
 	Pause()
 	Resume()
 
-	// Settled reports, after Pause, whether no connection is on its way any more: the PROXY header of
-	// none is awaited, and the goroutines that call Accept have come back for the next, which says
-	// that they have seen to the last. They are as many as have ever waited in Accept at a time. A
+	// Settled reports, after Pause, whether no connection is on its way to the server any more: no PROXY
+	// header is awaited, and the goroutines that call Accept have come back for the next connection, so
+	// that the server has the last one. They are as many as have ever waited in Accept at a time. A
 	// program in which one of them has stopped calling Accept never settles.
 	Settled() bool
 
@@ -51,11 +51,11 @@ type Listener interface {
 	// IsOpen reports whether the listener has not been closed.
 	IsOpen() bool
 
-	// Adopt has Accept return a connection that another process has accepted, whose descriptor is
-	// fd, which Adopt owns from then on, also when it fails. MaxConns counts the connection, but
-	// doesn't hold it up. OnAccept is asked.
+	// Adopt makes Accept return a connection that another process has accepted. fd is its descriptor,
+	// which Adopt owns, also when it fails. MaxConns counts the connection, but doesn't hold it up.
+	// OnAccept is called for it.
 	//
-	// It fails unless fd is a connected stream socket as Accept would have returned it.
+	// Adopt fails unless fd is a connected stream socket as Accept would have returned it.
 	Adopt(fd int, c ConnInfo) error
 }
 

@@ -1,7 +1,7 @@
-// Package proxyproto reads the headers of the PROXY protocol, versions 1 and 2, by which a proxy
+// Package proxyproto parses the headers of the PROXY protocol, versions 1 and 2, with which a proxy
 // tells a server the addresses of its client
-// (https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt, "the specification" below). It knows
-// no sockets: bytes to addresses.
+// (https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt, "the specification" below). It uses
+// no sockets: it turns bytes into addresses.
 package proxyproto
 
 import (
@@ -15,17 +15,17 @@ import (
 	"strings"
 )
 
-// Header is the content of a header. At most one pair of addresses is set; without any the
-// socket's own are right: the proxy speaks for itself (LOCAL, a health check) or does not know
-// (UNKNOWN, UNSPEC, and the packet protocols, section 2.2).
+// Header is the content of a header. At most one pair of addresses is set. If none is, the socket's
+// own addresses are the right ones: the proxy speaks for itself (LOCAL, a health check) or doesn't
+// know the client's (UNKNOWN, UNSPEC, and the packet protocols, section 2.2).
 type Header struct {
 	Source, Destination         netip.AddrPort `json:",omitzero"`  // of TCP
 	SourceName, DestinationName string         `json:",omitempty"` // of unix sockets
 	IsUnix                      bool           `json:",omitempty"`
 }
 
-// Addrs returns the addresses as package net has them, those of the server and of its client, or nil if
-// there are none.
+// Addrs returns the addresses as package net has them, those of the server and of its client, or
+// nil if there are none.
 func (h *Header) Addrs() (local, remote net.Addr) {
 	switch {
 	case h.IsUnix:
@@ -36,9 +36,9 @@ func (h *Header) Addrs() (local, remote net.Addr) {
 	return nil, nil
 }
 
-// BytesMax is the longest header that Scan takes. Version 1 needs 107 bytes. Version 2 allows 65,551,
-// nearly all of it for extensions: the addresses take 216 at most, and a client's certificate in short,
-// its host name and a unique identifier some hundreds more.
+// BytesMax is the longest header that Scan takes. Version 1 needs 107 bytes. Version 2 allows
+// 65,551, nearly all of it for extensions: the addresses take 216 at most, and a client's
+// certificate in short, its host name and a unique identifier some hundreds more.
 const BytesMax = 4096
 
 const (
@@ -49,9 +49,9 @@ const (
 	v2BytesMin = len(v2Start) + 4
 )
 
-// Scan looks for the end of the header at the start of b. If it is there, n is the header's
-// length. Otherwise n is how many more bytes belong to the header at least, if it is well-formed: all
-// of b does, too. It fails as soon as b can't be the start of a header.
+// Scan looks for the end of the header at the start of b. If b has it, n is the length of the header.
+// Otherwise all of b belongs to the header, and n is how many more bytes do at least, if it is
+// well-formed. Scan fails as soon as b can't be the start of a header.
 func Scan(b []byte) (n int, complete bool, err error) {
 	switch {
 	case startsLike(b, v1Start):
@@ -99,7 +99,7 @@ func scanV2(b []byte) (n int, complete bool, err error) {
 	return n, true, nil
 }
 
-// Parse reads a header that is complete: b is what Scan has found, no more. It keeps nothing of b.
+// Parse parses a complete header: b is exactly what Scan has found. It keeps nothing of b.
 func Parse(b []byte) (Header, error) {
 	if line, ok := bytes.CutPrefix(b, []byte(v1Start)); ok {
 		h, err := parseV1(string(line))
@@ -115,7 +115,7 @@ func Parse(b []byte) (Header, error) {
 	return h, nil
 }
 
-// parseV1 reads a line without its first word (section 2.1).
+// parseV1 parses a line without its first word (section 2.1).
 func parseV1(line string) (Header, error) {
 	line, ok := strings.CutSuffix(line, "\r\n")
 	if !ok {
@@ -123,7 +123,7 @@ func parseV1(line string) (Header, error) {
 	}
 	protocol, rest, _ := strings.Cut(line, " ")
 	if protocol == "UNKNOWN" {
-		return Header{}, nil // the rest of the line is to be ignored
+		return Header{}, nil // the specification says to ignore the rest of the line
 	}
 	if protocol != "TCP4" && protocol != "TCP6" {
 		return Header{}, errors.New("the protocol is neither TCP4, TCP6 nor UNKNOWN")
@@ -147,7 +147,7 @@ func parseV1(line string) (Header, error) {
 	return Header{Source: addrs[0], Destination: addrs[1]}, nil
 }
 
-// parsePort reads decimal digits without leading zeros, up to 65535.
+// parsePort parses decimal digits without leading zeros, up to 65535.
 func parsePort(s string) (uint16, bool) {
 	if s == "" || len(s) > 5 || s[0] == '0' && s != "0" {
 		return 0, false
@@ -176,7 +176,7 @@ const (
 	v2UnixPacket = 0x32
 )
 
-// parseV2 reads a binary header (section 2.2).
+// parseV2 parses a binary header (section 2.2).
 func parseV2(b []byte) (Header, error) {
 	if len(b) < v2BytesMin {
 		return Header{}, errors.New("it is cut off")
@@ -199,7 +199,7 @@ func parseV2(b []byte) (Header, error) {
 		return Header{}, fmt.Errorf("unknown family and protocol %#02x", family)
 	}
 	if command == v2Local {
-		return Header{}, nil // all else is to be ignored
+		return Header{}, nil // the specification says to ignore the rest
 	}
 	var h Header
 	body := b[v2BytesMin:]
@@ -224,8 +224,8 @@ func parseV2(b []byte) (Header, error) {
 	return h, nil
 }
 
-// unixName ends a name at its first NUL. That of an abstract name, which starts with one, is written
-// as "@", as package net does.
+// unixName returns a name up to its first NUL. The leading NUL of an abstract name becomes "@", as in
+// package net.
 func unixName(b []byte) string {
 	abstract := ""
 	if b[0] == 0 && b[1] != 0 {
@@ -240,7 +240,7 @@ const typeCRC32C = 0x03
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checkExtensions checks that the extensions of the header, which are at its end, fill it, and
+// checkExtensions checks that the extensions at the end of the header fill it exactly, and verifies
 // the checksum if there is one. It ignores all others.
 func checkExtensions(header, extensions []byte) error {
 	for rest := extensions; len(rest) > 0; {
@@ -262,7 +262,8 @@ func checkExtensions(header, extensions []byte) error {
 	return nil
 }
 
-// checksumWithout returns the checksum of the header with zeros for the four bytes at the given place.
+// checksumWithout returns the checksum of the header with zeros for the four bytes at the given
+// place.
 func checksumWithout(header []byte, at int) uint32 {
 	sum := crc32.Update(0, castagnoli, header[:at])
 	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
