@@ -119,11 +119,11 @@ func (s *Stream) bodyEndedLocked(ev *http2.Event) {
 	switch {
 	case s.readErr != nil:
 	case ev.Short:
-		s.readErr = errShort
+		s.readErr = ErrShortBody
 	default:
 		s.readErr = io.EOF
 	}
 }
 
-// errShort is the error of a body that is shorter than was declared.
-var errShort = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)
+// ErrShortBody is the error of Read on a body that is shorter than was declared.
+var ErrShortBody = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)

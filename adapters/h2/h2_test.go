@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
 )
 
 // hello answers by a short body.
@@ -91,13 +92,13 @@ func TestFrames(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
 		f := start(HandlerFunc(echo), Config{})
 		p := f.peer()
-		p.request(1, true).flush().want("headers 1 :status=200", `data 1 "" end`)
-		p.request(3, false).data(3, "abc", false).flush().want("headers 3 :status=200", `data 3 "abc"`)
-		p.data(3, "def", false).flush().want(`data 3 "def"`)
-		p.frame(typePing, 0, 0, []byte("12345678")).flush().want("pong 3132333435363738")
-		p.headers(3, true, "x-a", "b").flush().want("headers 3 x-a=b end")
-		p.request(5, true, "connection", "close").flush().want("headers 5 :status=400 end")
-		p.frame(typeData, 0, 0, nil).flush().want("goaway 5 PROTOCOL_ERROR", "end")
+		p.Request(1, true).Flush().Want("headers 1 :status=200", `data 1 "" end`)
+		p.Request(3, false).Data(3, "abc", false).Flush().Want("headers 3 :status=200", `data 3 "abc"`)
+		p.Data(3, "def", false).Flush().Want(`data 3 "def"`)
+		p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush().Want("pong 3132333435363738")
+		p.Headers(3, true, "x-a", "b").Flush().Want("headers 3 x-a=b end")
+		p.Request(5, true, "connection", "close").Flush().Want("headers 5 :status=400 end")
+		p.Frame(frames.Data, 0, 0, nil).Flush().Want("goaway 5 PROTOCOL_ERROR", "end")
 	})
 }
 
@@ -109,13 +110,13 @@ func TestWindow(t *testing.T) {
 			_ = s.Send(Message{Status: 200, Body: []byte("0123456789"), End: true})
 		}), Config{})
 		p := f.peer(4, 4) // SETTINGS_INITIAL_WINDOW_SIZE
-		p.request(1, true).flush().want("headers 1 :status=200", `data 1 "0123"`)
-		p.request(3, true).flush().want("headers 3 :status=200", `data 3 "0123"`)
-		p.window(1, 2).flush().want(`data 1 "45"`)
-		p.window(3, 100).flush().want(`data 3 "456789" end`)
-		p.frame(typeSettings, 0, 0, []byte{0, 4, 0, 0, 0, 6}).flush().want(`data 1 "67"`)
-		p.reset(1, Cancel).request(5, true).flush().want("headers 5 :status=200", `data 5 "012345"`)
-		p.window(5, 4).flush().want(`data 5 "6789" end`)
+		p.Request(1, true).Flush().Want("headers 1 :status=200", `data 1 "0123"`)
+		p.Request(3, true).Flush().Want("headers 3 :status=200", `data 3 "0123"`)
+		p.Window(1, 2).Flush().Want(`data 1 "45"`)
+		p.Window(3, 100).Flush().Want(`data 3 "456789" end`)
+		p.Frame(frames.Settings, 0, 0, []byte{0, 4, 0, 0, 0, 6}).Flush().Want(`data 1 "67"`)
+		p.Reset(1, Cancel).Request(5, true).Flush().Want("headers 5 :status=200", `data 5 "012345"`)
+		p.Window(5, 4).Flush().Want(`data 5 "6789" end`)
 	})
 }
 
@@ -131,22 +132,22 @@ func TestReset(t *testing.T) {
 			errs <- err
 		}), Config{})
 		p := f.peer()
-		p.request(1, false).flush().want("headers 1 :status=200").reset(1, Cancel).flush()
+		p.Request(1, false).Flush().Want("headers 1 :status=200").Reset(1, Cancel).Flush()
 		for range 2 {
 			var reset *StreamError
 			if err := testnet.Receive(t, "an error", errs); !errors.As(err, &reset) || reset.Code != Cancel || !reset.Remote || reset.ID != 1 {
 				t.Errorf("got %v, want the reset", err)
 			}
 		}
-		p.request(3, true).flush().want("headers 3 :status=200", `data 3 "x"`, "reset 3 INTERNAL_ERROR")
+		p.Request(3, true).Flush().Want("headers 3 :status=200", `data 3 "x"`, "reset 3 INTERNAL_ERROR")
 		if err := testnet.Receive(t, "the end of the body", errs); err != io.EOF {
 			t.Errorf("got %v, want EOF", err)
 		}
 		if err := testnet.Receive(t, "the result of Write", errs); err != nil {
 			t.Errorf("Write: %v", err)
 		}
-		p.request(5, false).flush().want("headers 5 :status=200")
-		p.c.Close()
+		p.Request(5, false).Flush().Want("headers 5 :status=200")
+		p.Conn.Close()
 		for range 2 {
 			var end *ConnError
 			if err := testnet.Receive(t, "an error", errs); !errors.As(err, &end) {
@@ -168,14 +169,14 @@ func TestShutdown(t *testing.T) {
 			echo(s, r)
 		}), Config{})
 		p := f.peer()
-		p.request(1, false).flush()
+		p.Request(1, false).Flush()
 		testnet.Receive(t, "the handler's begin", begun)
-		p.want("headers 1 :status=200")
+		p.Want("headers 1 :status=200")
 		done := make(chan bool)
 		go func() { f.shutdown(); close(done) }()
-		p.want("goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR")
-		p.data(1, "late", true).flush().want(`data 1 "late"`, `data 1 "" end`, "end")
-		p.c.Close()
+		p.Want("goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR")
+		p.Data(1, "late", true).Flush().Want(`data 1 "late"`, `data 1 "" end`, "end")
+		p.Conn.Close()
 		testnet.Receive(t, "Shutdown's return", done)
 	})
 }

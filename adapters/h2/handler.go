@@ -31,6 +31,17 @@ type StreamHandler interface {
 	Cancelled(err error)
 }
 
+// Refuse returns a result of Accept that resets the stream with a code, such as ProtocolError for a
+// request that breaks a rule.
+func Refuse(code ErrCode) StreamHandler { return refusal(code) }
+
+// refusal is the code with which a stream is refused.
+type refusal ErrCode
+
+func (refusal) Stream() *Stream { panic("h2: a stream that was refused has begun") }
+func (refusal) Serve()          {}
+func (refusal) Cancelled(error) {}
+
 // A ConnHandler is a Handler that follows its connections.
 type ConnHandler interface {
 	Handler

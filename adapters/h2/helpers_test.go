@@ -3,20 +3,14 @@ package h2
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/http2/hpack"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
 )
 
 // ways are the kinds of connections that a server has.
@@ -117,160 +111,9 @@ func (f *fixture) dial() net.Conn {
 	return c
 }
 
-// The types and flags of frames.
-const (
-	typeData         = 0
-	typeHeaders      = 1
-	typePriority     = 2
-	typeRSTStream    = 3
-	typeSettings     = 4
-	typePing         = 6
-	typeGoAway       = 7
-	typeWindowUpdate = 8
-
-	flagEnd        = 1
-	flagAck        = 1
-	flagEndHeaders = 4
-)
-
-// peer is a client that sends and gets single frames. It is for the test's goroutine.
-type peer struct {
-	t   testing.TB
-	c   net.Conn
-	enc hpack.Encoder
-	dec hpack.Decoder
-	out []byte
-}
-
 // peer dials, and says hello, with settings that are written as id, value.
-func (f *fixture) peer(settings ...uint32) *peer {
-	p := &peer{t: f.t, c: f.dial(), enc: hpack.MakeEncoder(4096), dec: hpack.MakeDecoder()}
-	p.out = append(p.out, http2.Preface...)
-	var b []byte
-	for i := 0; i < len(settings); i += 2 {
-		b = binary.BigEndian.AppendUint16(b, uint16(settings[i]))
-		b = binary.BigEndian.AppendUint32(b, settings[i+1])
-	}
-	return p.frame(typeSettings, 0, 0, b).frame(typeSettings, flagAck, 0, nil)
-}
-
-// frame adds a frame to those that flush sends.
-func (p *peer) frame(typ, flags byte, id uint32, payload []byte) *peer {
-	n := len(payload)
-	p.out = append(p.out, byte(n>>16), byte(n>>8), byte(n), typ, flags)
-	p.out = binary.BigEndian.AppendUint32(p.out, id)
-	p.out = append(p.out, payload...)
-	return p
-}
-
-func (p *peer) flush() *peer {
-	p.t.Helper()
-	if _, err := p.c.Write(p.out); err != nil {
-		p.t.Fatalf("sending frames: %v", err)
-	}
-	p.out = p.out[:0]
-	return p
-}
-
-var get = []string{":method", "GET", ":scheme", "http", ":path", "/", ":authority", "example.com"}
-
-// request adds HEADERS, with fields behind the pseudo-header fields.
-func (p *peer) request(id uint32, end bool, more ...string) *peer {
-	return p.headers(id, end, slices.Concat(get, more)...)
-}
-
-func (p *peer) headers(id uint32, end bool, fields ...string) *peer {
-	b := p.enc.Begin(nil)
-	for i := 0; i < len(fields); i += 2 {
-		b = p.enc.Append(b, hpack.MakeField(fields[i], fields[i+1]))
-	}
-	flags := byte(flagEndHeaders)
-	if end {
-		flags |= flagEnd
-	}
-	return p.frame(typeHeaders, flags, id, b)
-}
-
-func (p *peer) data(id uint32, body string, end bool) *peer {
-	flags := byte(0)
-	if end {
-		flags = flagEnd
-	}
-	return p.frame(typeData, flags, id, []byte(body))
-}
-
-func (p *peer) number(typ byte, id, v uint32) *peer {
-	return p.frame(typ, 0, id, binary.BigEndian.AppendUint32(nil, v))
-}
-
-func (p *peer) reset(id uint32, code ErrCode) *peer { return p.number(typeRSTStream, id, uint32(code)) }
-func (p *peer) window(id, n uint32) *peer           { return p.number(typeWindowUpdate, id, n) }
-
-// next returns the next frame as a line; "end" is the end of the stream.
-func (p *peer) next() string {
-	var h [9]byte
-	if _, err := io.ReadFull(p.c, h[:]); err != nil {
-		if err == io.EOF {
-			return "end"
-		}
-		return "error: " + err.Error()
-	}
-	b := make([]byte, int(h[0])<<16|int(h[1])<<8|int(h[2]))
-	if _, err := io.ReadFull(p.c, b); err != nil {
-		return "error: " + err.Error()
-	}
-	id, flags, end := binary.BigEndian.Uint32(h[5:]), h[4], ""
-	if flags&flagEnd != 0 {
-		end = " end"
-	}
-	switch h[3] {
-	case typeData:
-		return fmt.Sprintf("data %d %q%s", id, b, end)
-	case typeHeaders:
-		var l hpack.List
-		l.Reset(1<<20, 1000)
-		if err := p.dec.Decode(b, true, &l); err != nil {
-			p.t.Fatalf("decoding a header: %v", err)
-		}
-		s := fmt.Sprintf("headers %d", id)
-		for _, f := range l.Fields {
-			s += " " + f.Name.String() + "=" + f.Value
-		}
-		return s + end
-	case typeRSTStream:
-		return fmt.Sprintf("reset %d %v", id, ErrCode(binary.BigEndian.Uint32(b)))
-	case typeSettings:
-		if flags&flagAck != 0 {
-			return "settings ack"
-		}
-		return "settings"
-	case typePing:
-		if flags&flagAck != 0 {
-			return fmt.Sprintf("pong %x", b)
-		}
-		p.frame(typePing, flagAck, 0, b).flush()
-		return p.next()
-	case typeGoAway:
-		return fmt.Sprintf("goaway %d %v", binary.BigEndian.Uint32(b), ErrCode(binary.BigEndian.Uint32(b[4:])))
-	case typeWindowUpdate:
-		return fmt.Sprintf("window %d %d", id, binary.BigEndian.Uint32(b))
-	}
-	return fmt.Sprintf("frame %d", h[3])
-}
-
-// want reads frames, those of the connection's beginning aside, and compares them.
-func (p *peer) want(lines ...string) *peer {
-	p.t.Helper()
-	for _, want := range lines {
-		got := p.next()
-		for got == "settings" || got == "settings ack" || strings.HasPrefix(got, "window 0 983041") {
-			got = p.next()
-		}
-		if got != want {
-			p.t.Fatalf("got the frame %q, want %q", got, want)
-		}
-	}
-	return p
+func (f *fixture) peer(settings ...uint32) *frames.Peer {
+	return frames.NewPeer(f.t, f.dial(), settings...)
 }
 
 // shutdown drains the server.

@@ -21,7 +21,7 @@ func TestIdleMemory(t *testing.T) {
 		t.Skip("the race detector's memory counts")
 	}
 	f := serve(t, HandlerFunc(hello), Config{})
-	hello := f.peer().request(1, true).out
+	hello := f.peer().Request(1, true).Out
 	const n = 200
 	clients := make([]net.Conn, 0, n+1)
 	open := func() {

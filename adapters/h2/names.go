@@ -18,6 +18,12 @@ type Name = hpack.Name
 // MakeField returns a field. The name must be in lower case.
 func MakeField(name, value string) Field { return hpack.MakeField(name, value) }
 
+// FieldOfKey is MakeField for a key of an http.Header. It is quick for keys in their canonical form.
+func FieldOfKey(key, value string) Field { return keys.MakeKeyField(key, value) }
+
+// keys has the names of keys that are not among the common ones.
+var keys = hpack.NewInterner()
+
 // An ErrCode says why a stream or a connection ends (RFC 9113, section 7).
 type ErrCode = http2.ErrCode
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
 )
 
 // TestInterleaved: long bodies of several streams take turns, frame by frame, and a short one
@@ -31,12 +32,12 @@ func TestInterleaved(t *testing.T) {
 		}
 	}), Config{})
 	p := f.peer(4, 1<<20)
-	p.request(1, true).request(3, true).request(5, true).flush()
+	p.Request(1, true).Request(3, true).Request(5, true).Flush()
 	got := map[uint32]int{}
 	read := func() {
 		var id uint32
 		var text string
-		frame := p.next()
+		frame := p.Next()
 		if _, err := fmt.Sscanf(frame, "data %d %q", &id, &text); err == nil {
 			got[id] += len(text)
 		}
@@ -44,8 +45,8 @@ func TestInterleaved(t *testing.T) {
 	for got[1]+got[3]+got[5] < 65535 { // the connection's window
 		read()
 	}
-	p.headers(7, true, ":method", "GET", ":scheme", "http", ":path", "/short", ":authority", "x")
-	p.window(0, 10*16384).flush()
+	p.Headers(7, true, ":method", "GET", ":scheme", "http", ":path", "/short", ":authority", "x")
+	p.Window(0, 10*16384).Flush()
 	before := [3]int{got[1], got[3], got[5]}
 	for got[1]+got[3]+got[5]+got[7] < 65535+10*16384 {
 		read()
@@ -58,7 +59,7 @@ func TestInterleaved(t *testing.T) {
 	if got[7] != 5 {
 		t.Errorf("got %d bytes of the short answer, want 5", got[7])
 	}
-	p.window(0, 1<<20).flush()
+	p.Window(0, 1<<20).Flush()
 	for got[1]+got[3]+got[5] < 3*size {
 		read()
 	}
@@ -120,7 +121,7 @@ func TestDeadlines(t *testing.T) {
 			}
 		}), Config{})
 		p := f.peer(4, 10)
-		p.request(1, false).data(1, "abc", false).flush().want("headers 1 :status=200", "reset 1 INTERNAL_ERROR")
+		p.Request(1, false).Data(1, "abc", false).Flush().Want("headers 1 :status=200", "reset 1 INTERNAL_ERROR")
 		for i := range 2 {
 			if err := testnet.Receive(t, "a result", errs); err != nil {
 				t.Errorf("SetReadDeadline %d: %v", i, err)
@@ -129,7 +130,7 @@ func TestDeadlines(t *testing.T) {
 		if err := testnet.Receive(t, "the result of Read", errs); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Read: got %v, want a deadline's error", err)
 		}
-		p.request(3, false).flush().want("headers 3 :status=200", `data 3 "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"`, "reset 3 INTERNAL_ERROR")
+		p.Request(3, false).Flush().Want("headers 3 :status=200", `data 3 "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"`, "reset 3 INTERNAL_ERROR")
 		for range 2 {
 			if err := testnet.Receive(t, "a result", errs); err != nil {
 				t.Errorf("setting a deadline: %v", err)
@@ -163,10 +164,10 @@ func TestEndOfHandler(t *testing.T) {
 			}
 		}), Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		p := f.peer()
-		p.request(1, true).flush().want("reset 1 INTERNAL_ERROR")
-		p.request(3, true).flush().want("reset 3 INTERNAL_ERROR")
-		p.request(5, false).flush().want("headers 5 :status=200 end", "reset 5 INTERNAL_ERROR")
-		p.request(7, false).flush().want("headers 7 :status=200 content-type=text/plain", `data 7 "Hello, World!" end`, "reset 7 NO_ERROR")
+		p.Request(1, true).Flush().Want("reset 1 INTERNAL_ERROR")
+		p.Request(3, true).Flush().Want("reset 3 INTERNAL_ERROR")
+		p.Request(5, false).Flush().Want("headers 5 :status=200 end", "reset 5 INTERNAL_ERROR")
+		p.Request(7, false).Flush().Want("headers 7 :status=200 content-type=text/plain", `data 7 "Hello, World!" end`, "reset 7 NO_ERROR")
 		if !log.Has("of the handler") || !log.Has("behind the answer") || log.Has("goexit") {
 			t.Errorf("got the log %q", log.String())
 		}
@@ -190,7 +191,7 @@ func TestFieldsAreChecked(t *testing.T) {
 		}
 		hello(s, r)
 	}), Config{})
-	f.peer().request(1, true).flush().want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+	f.peer().Request(1, true).Flush().Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
 }
 
 // TestHandlersWait: no more handlers run than streams may be open, though clients reset theirs.
@@ -202,10 +203,10 @@ func TestHandlersWait(t *testing.T) {
 		hello(s, r)
 	}), Config{Streams: 2})
 	p := f.peer()
-	p.request(1, true).request(3, true).flush()
+	p.Request(1, true).Request(3, true).Flush()
 	seen := map[uint32]bool{testnet.Receive(t, "a handler", begun): true, testnet.Receive(t, "a handler", begun): true}
-	p.reset(1, Cancel).reset(3, Cancel).request(5, true).request(7, true).reset(5, Cancel)
-	p.frame(typePing, 0, 0, make([]byte, 8)).flush().want("pong 0000000000000000")
+	p.Reset(1, Cancel).Reset(3, Cancel).Request(5, true).Request(7, true).Reset(5, Cancel)
+	p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
 	select {
 	case id := <-begun:
 		t.Errorf("the handler of stream %d runs beside those of %v", id, seen)
@@ -215,32 +216,29 @@ func TestHandlersWait(t *testing.T) {
 	if id := testnet.Receive(t, "the next handler", begun); id != 7 {
 		t.Errorf("the handler of stream %d runs, want that of 7: 5 was reset", id)
 	}
-	p.want("headers 7 :status=200 content-type=text/plain", `data 7 "Hello, World!" end`)
+	p.Want("headers 7 :status=200 content-type=text/plain", `data 7 "Hello, World!" end`)
 }
 
 // TestFloods: a client that exceeds a limit gets GOAWAY, and the connection ends.
 func TestFloods(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
 		f := start(HandlerFunc(hello), Config{})
-		for name, send := range map[string]func(p *peer, id uint32){
-			"rapid reset": func(p *peer, id uint32) { p.request(id, true).reset(id, Cancel) },
-			"PING":        func(p *peer, id uint32) { p.frame(typePing, 0, 0, make([]byte, 8)) },
-			"SETTINGS":    func(p *peer, id uint32) { p.frame(typeSettings, 0, 0, nil) },
-			"empty DATA":  func(p *peer, id uint32) { p.data(1, "", false) },
+		for name, send := range map[string]func(p *frames.Peer, id uint32){
+			"rapid reset": func(p *frames.Peer, id uint32) { p.Request(id, true).Reset(id, Cancel) },
+			"PING":        func(p *frames.Peer, id uint32) { p.Frame(frames.Ping, 0, 0, make([]byte, 8)) },
+			"SETTINGS":    func(p *frames.Peer, id uint32) { p.Frame(frames.Settings, 0, 0, nil) },
+			"empty DATA":  func(p *frames.Peer, id uint32) { p.Data(1, "", false) },
 		} {
 			p := f.peer()
-			p.request(1, false)
-			go func() {
-				out := p.out
-				for id := uint32(3); id < 20000; id += 2 {
-					q := peer{t: t, enc: p.enc}
-					send(&q, id)
-					out = append(out, q.out...)
-				}
-				_, _ = p.c.Write(out)
-			}()
+			p.Request(1, false)
+			for id := uint32(3); id < 20000; id += 2 {
+				send(p, id)
+			}
+			out := p.Out
+			p.Out = nil
+			go func() { _, _ = p.Conn.Write(out) }() // as far as the server reads
 			last := ""
-			for frame := p.next(); frame != "end" && !strings.HasPrefix(frame, "error"); frame = p.next() {
+			for frame := p.Next(); frame != "end" && !strings.HasPrefix(frame, "error"); frame = p.Next() {
 				last = frame
 			}
 			if !strings.HasPrefix(last, "goaway") || !strings.HasSuffix(last, EnhanceYourCalm.String()) {
@@ -266,10 +264,10 @@ func TestNotReading(t *testing.T) {
 		ended <- err
 	}), Config{WriteTimeout: 50 * time.Millisecond})
 	p := f.peer(4, 1<<31-1)
-	p.window(0, 1<<31-65536).request(1, true).flush()
+	p.Window(0, 1<<31-65536).Request(1, true).Flush()
 	other := f.peer()
-	other.headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/other", ":authority", "x").flush()
-	other.want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+	other.Headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/other", ":authority", "x").Flush()
+	other.Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
 	var end *ConnError
 	if err := testnet.Receive(t, "the end of Write", ended); !errors.As(err, &end) || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want the end of the connection by a timeout", err)
@@ -284,13 +282,13 @@ func TestTimeouts(t *testing.T) {
 			t.Errorf("a client that says nothing: got %v, want the end", err)
 		}
 		f := start(HandlerFunc(hello), Config{IdleTimeout: 20 * time.Millisecond})
-		f.peer().request(1, true).flush().want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`,
+		f.peer().Request(1, true).Flush().Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`,
 			"goaway 1 NO_ERROR", "end")
 	})
 	f := serve(t, HandlerFunc(hello), Config{PingAfter: 10 * time.Millisecond, PingTimeout: 20 * time.Millisecond})
-	p := f.peer().flush()
+	p := f.peer().Flush()
 	var b [1 << 10]byte
-	n, err := io.ReadFull(p.c, b[:]) // without an answer to PING
+	n, err := io.ReadFull(p.Conn, b[:]) // without an answer to PING
 	if err != io.ErrUnexpectedEOF || !bytes.Contains(b[:n], pingData[:]) {
 		t.Errorf("a client that doesn't answer: got %d bytes, %v, want a PING and the end", n, err)
 	}
@@ -327,9 +325,9 @@ func TestConnState(t *testing.T) {
 	f := serve(t, s, Config{})
 	p := f.peer()
 	for id := uint32(1); id < 100; id += 2 {
-		p.request(id, true).flush().want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
+		p.Request(id, true).Flush().Want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
 	}
-	p.c.Close()
+	p.Conn.Close()
 	testnet.Receive(t, "the end", s.end)
 	s.mu.Lock()
 	defer s.mu.Unlock()

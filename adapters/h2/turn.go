@@ -327,8 +327,12 @@ func (c *Conn) accept(t *turn) (h StreamHandler) {
 // openLocked opens the stream of a request.
 func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	ev := &t.event
-	if h == nil {
+	switch code := h.(type) {
+	case nil:
 		c.core.Refuse(ev, RefusedStream)
+		return
+	case refusal:
+		c.core.Refuse(ev, ErrCode(code))
 		return
 	}
 	s := h.Stream()

@@ -55,6 +55,11 @@ func (in *Interner) name(b []byte) *Name {
 	return n
 }
 
+// MakeKeyField is MakeField with NameOfKey.
+func (in *Interner) MakeKeyField(key, value string) Field {
+	return Field{Name: in.NameOfKey(key), Value: value, badValue: !validValue(value)}
+}
+
 // NameOfKey is like the function of this name, but makes a Name seldom for a key in its canonical form.
 func (in *Interner) NameOfKey(key string) *Name {
 	if n := byKey[key]; n != nil {

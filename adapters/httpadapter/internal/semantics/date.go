@@ -13,16 +13,18 @@ type Date struct{ last atomic.Pointer[rendered] }
 // rendered is a second, since 1970, and its text. It is not changed.
 type rendered struct {
 	unix int64
-	text [len(http.TimeFormat)]byte
+	text string
 }
 
 // Append appends now in [http.TimeFormat].
-func (d *Date) Append(b []byte, now time.Time) []byte {
+func (d *Date) Append(b []byte, now time.Time) []byte { return append(b, d.Text(now)...) }
+
+// Text returns now in [http.TimeFormat].
+func (d *Date) Text(now time.Time) string {
 	r := d.last.Load()
 	if r == nil || r.unix != now.Unix() {
-		r = &rendered{unix: now.Unix()}
-		now.UTC().AppendFormat(r.text[:0], http.TimeFormat)
+		r = &rendered{unix: now.Unix(), text: now.UTC().Format(http.TimeFormat)}
 		d.last.Store(r)
 	}
-	return append(b, r.text[:]...)
+	return r.text
 }

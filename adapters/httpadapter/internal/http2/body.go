@@ -1,0 +1,146 @@
+package http2
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"sync"
+
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+)
+
+// body is a request's body.
+type body struct {
+	x         *exchange
+	open      bool // there is one
+	continues bool // the client waits for 100 Continue before it sends
+
+	mu sync.Mutex // held for a whole Read
+
+	// guarded by mu
+	got   int64
+	ended bool
+
+	closing sync.Mutex
+	closed  bool // guarded by closing
+}
+
+// The errors of a body, as net/http says them.
+var (
+	errClosedBody   = errors.New("body closed by handler")
+	errDisconnected = errors.New("client disconnected")
+	errReturned     = errors.New("http2: request body closed due to handler exiting")
+)
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.continues {
+		b.continues = false
+		_ = b.x.stream.Send(h2.Message{Status: http.StatusContinue})
+	}
+	if !b.open || b.ended {
+		return 0, io.EOF
+	}
+	if b.isClosed() {
+		return 0, errClosedBody
+	}
+	n, err = b.x.stream.Read(p)
+	b.got += int64(n)
+	return n, b.errorOf(err)
+}
+
+// errorOf returns net/http's error in the place of h2's.
+func (b *body) errorOf(err error) error {
+	var reset *h2.StreamError
+	var gone *h2.ConnError
+	switch {
+	case err == nil:
+		return nil
+	case err == io.EOF:
+		return b.end()
+	case errors.Is(err, h2.ErrShortBody):
+		return fmt.Errorf("request declared a Content-Length of %d but only wrote %d bytes", b.x.request.ContentLength, b.got)
+	case b.isClosed():
+		return errClosedBody
+	case errors.As(err, &reset):
+		return streamError{StreamID: reset.ID, Code: reset.Code}
+	case errors.As(err, &gone):
+		return errDisconnected
+	case err == h2.ErrEnded:
+		return errReturned
+	}
+	return err
+}
+
+// end gives the request its trailers, those that it has declared.
+func (b *body) end() error {
+	b.ended = true
+	r := b.x.request
+	for _, f := range b.x.stream.Trailers() {
+		key := f.Name.Key()
+		if !semantics.MayBeTrailer(key) {
+			b.x.stream.Reset(h2.ProtocolError)
+			return streamError{StreamID: b.x.stream.ID(), Code: h2.ProtocolError}
+		}
+		if _, declared := r.Trailer[key]; declared {
+			r.Trailer[key] = append(r.Trailer[key], f.Value)
+		}
+	}
+	return io.EOF
+}
+
+func (b *body) isClosed() bool {
+	b.closing.Lock()
+	defer b.closing.Unlock()
+	return b.closed
+}
+
+// Close implements io.Closer. The rest of the body is dropped.
+func (b *body) Close() error {
+	b.closing.Lock()
+	first := !b.closed
+	b.closed = true
+	b.closing.Unlock()
+	if first && b.open {
+		b.x.stream.CloseRead()
+	}
+	return nil
+}
+
+// streamError is the error of a stream that was reset. It has the fields and the text of net/http's, and
+// of x/net/http2's StreamError, which programs find by errors.As.
+type streamError struct {
+	StreamID uint32
+	Code     h2.ErrCode
+	Cause    error
+}
+
+// Error returns the text.
+func (e streamError) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("stream error: stream ID %d; %v; %v", e.StreamID, e.Code, e.Cause)
+	}
+	return fmt.Sprintf("stream error: stream ID %d; %v", e.StreamID, e.Code)
+}
+
+// As is for errors.As with a type of the same fields in another package.
+func (e streamError) As(target any) bool {
+	to, from := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
+	if to.Kind() != reflect.Struct || to.NumField() != from.NumField() {
+		return false
+	}
+	for i := range from.NumField() {
+		if to.Type().Field(i).Name != from.Type().Field(i).Name || !from.Field(i).Type().ConvertibleTo(to.Field(i).Type()) {
+			return false
+		}
+	}
+	for i := range from.NumField() {
+		to.Field(i).Set(from.Field(i).Convert(to.Field(i).Type()))
+	}
+	return true
+}

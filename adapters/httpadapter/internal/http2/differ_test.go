@@ -1,0 +1,264 @@
+package http2
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+// A seen is what handlers have seen, in the order of the notes.
+type seen struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *seen) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
+func (s *seen) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lines, "\n\t")
+}
+
+// host is a Host for tests.
+type host struct {
+	log *log.Logger
+	off bool // keep-alives
+}
+
+func (h *host) Conn(c *h2.Conn) Conn {
+	return Conn{
+		RemoteAddr: c.RemoteAddr().String(),
+		TLS:        c.TLS(),
+		Context:    func() (context.Context, func()) { return context.WithCancel(context.Background()) },
+	}
+}
+
+func (h *host) ConnState(*h2.Conn, http.ConnState) {}
+func (h *host) KeepAlives() bool                   { return !h.off }
+func (h *host) Logf(format string, args ...any)    { h.log.Printf(format, args...) }
+
+// A side is a server with a handler, and a client of it.
+type side struct {
+	seen    seen
+	running atomic.Int32 // handlers
+	log     testnet.Log
+	peer    *frames.Peer
+}
+
+// count counts the handlers that run.
+func (s *side) count(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.running.Add(1)
+		defer s.running.Add(-1)
+		h(w, r)
+	}
+}
+
+// onNet starts net/http's server on package net.
+func onNet(t *testing.T, configure func(*http.Server), handler func(*seen) http.HandlerFunc) *side {
+	s := new(side)
+	srv := &http.Server{Handler: s.count(handler(&s.seen)), Protocols: new(http.Protocols), ErrorLog: log.New(&s.log, "", 0)}
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	configure(srv)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bool)
+	go func() { _ = srv.Serve(l); close(done) }()
+	t.Cleanup(func() { srv.Close(); <-done })
+	s.dial(t, l)
+	return s
+}
+
+// onPercore starts the server that is tested.
+func onPercore(t *testing.T, configure func(*http.Server), handler func(*seen) http.HandlerFunc) *side {
+	s := new(side)
+	srv := &http.Server{Handler: s.count(handler(&s.seen))}
+	configure(srv)
+	h := &Handler{
+		HTTP: srv.Handler, GeneralOptions: !srv.DisableGeneralOptionsHandler, ReadTimeout: srv.ReadTimeout, WriteTimeout: srv.WriteTimeout,
+		Host: &host{log: log.New(&s.log, "", 0)},
+	}
+	server := h2.New(h, h2.Config{BeginTimeout: testnet.HangTimeout})
+	l, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan bool)
+	go func() { _ = server.Serve(l); close(done) }()
+	t.Cleanup(func() { server.Close(); <-done })
+	s.dial(t, l)
+	return s
+}
+
+func (s *side) dial(t *testing.T, l net.Listener) {
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	s.peer = frames.NewPeer(t, c)
+}
+
+// describe notes all of a request that a handler can see.
+func describe(s *seen, r *http.Request) {
+	s.note("%s %s %s %d.%d host %q uri %q", r.Method, r.URL, r.Proto, r.ProtoMajor, r.ProtoMinor, r.Host, r.RequestURI)
+	s.note("url %#v", *r.URL)
+	keys := make([]string, 0, len(r.Header))
+	for k, v := range r.Header {
+		keys = append(keys, fmt.Sprintf("%s: %q", k, v))
+	}
+	slices.Sort(keys)
+	s.note("header %s", strings.Join(keys, ", "))
+	s.note("length %d, no body %t, trailer %v, tls %t, close %t, te %v", r.ContentLength, r.Body == http.NoBody, r.Trailer, r.TLS != nil, r.Close, r.TransferEncoding)
+	s.note("remote %t, server %t", strings.HasPrefix(r.RemoteAddr, "127.0.0.1:"), r.Context().Err() == nil)
+}
+
+// readAll notes a body and how it ends.
+func readAll(s *seen, r *http.Request) {
+	b, err := io.ReadAll(r.Body)
+	s.note("body %d bytes %.40q, %v, trailer %v", len(b), b, err, r.Trailer)
+}
+
+// A script is a handler, what a client sends, and how many streams it waits for the end of.
+type script struct {
+	name      string
+	configure func(*http.Server)
+	handler   func(s *seen, w http.ResponseWriter, r *http.Request)
+	play      func(p *frames.Peer)
+	streams   int  // that end
+	closes    bool // the connection ends besides
+	unordered bool // the frames that come may be in another order
+	leaves    bool // GOAWAY is sent: net/http sends one, this server two
+	uncalled  bool // the handler is not called
+}
+
+// get has the pseudo-header fields of a request, to which more come.
+func get(method, path string, more ...string) []string {
+	return append([]string{":method", method, ":scheme", "http", ":authority", "example.com", ":path", path}, more...)
+}
+
+// play plays a script, and returns what the client got.
+func (s *side) play(sc *script) (got []string) {
+	sc.play(s.peer)
+	s.peer.Flush()
+	for ended := 0; ended < sc.streams || sc.closes; {
+		f := s.peer.Next()
+		switch {
+		case f == "end" || strings.HasPrefix(f, "error"):
+			if !sc.closes {
+				got = append(got, f)
+			}
+			return got
+		case f == "settings", f == "settings ack", strings.HasPrefix(f, "window"):
+			continue
+		}
+		if i := strings.Index(f, " date="); i >= 0 {
+			rest := f[i+len(" date="):]
+			if _, err := time.Parse(http.TimeFormat, rest[:min(len(rest), len(http.TimeFormat))]); err == nil {
+				f = f[:i] + " date" + rest[len(http.TimeFormat):]
+			}
+		}
+		got = append(got, f)
+		if strings.HasSuffix(f, " end") || strings.HasPrefix(f, "reset") {
+			ended++
+		}
+	}
+	return merge(got)
+}
+
+// merge puts DATA frames that follow each other together: how a body is cut is no matter.
+func merge(lines []string) (to []string) {
+	for _, l := range lines {
+		if n := len(to); n > 0 && strings.HasPrefix(l, "data ") && strings.HasPrefix(to[n-1], "data ") {
+			var id, last int
+			var p, q string
+			if _, err := fmt.Sscanf(l, "data %d %q", &id, &p); err == nil {
+				if _, err := fmt.Sscanf(to[n-1], "data %d %q", &last, &q); err == nil && id == last {
+					end := ""
+					if strings.HasSuffix(l, " end") {
+						end = " end"
+					}
+					to[n-1] = fmt.Sprintf("data %d %q%s", id, q+p, end)
+					continue
+				}
+			}
+		}
+		to = append(to, l)
+	}
+	return to
+}
+
+// TestDiffer plays each script to net/http's server on package net and to this one, and compares what the
+// handler saw, what the client got, and the log.
+func TestDiffer(t *testing.T) {
+	for _, sc := range scripts {
+		t.Run(sc.name, func(t *testing.T) {
+			if sc.configure == nil {
+				sc.configure = func(*http.Server) {}
+			}
+			if sc.streams == 0 {
+				sc.streams = 1
+			}
+			handler := func(s *seen) http.HandlerFunc {
+				return func(w http.ResponseWriter, r *http.Request) { sc.handler(s, w, r) }
+			}
+			var frames, notes, logs [2]string
+			for i, start := range []func(*testing.T, func(*http.Server), func(*seen) http.HandlerFunc) *side{onNet, onPercore} {
+				s := start(t, sc.configure, handler)
+				got := s.play(&sc)
+				if sc.leaves {
+					got = slices.DeleteFunc(got, func(f string) bool { return strings.HasPrefix(f, "goaway") })
+				}
+				if sc.unordered {
+					slices.Sort(got)
+				}
+				frames[i] = strings.Join(got, "\n\t")
+				testnet.Eventually(t, "the handlers' notes", func() bool { return (s.seen.text() != "" || sc.uncalled) && s.running.Load() == 0 })
+				notes[i] = s.seen.text()
+				logs[i], _, _ = strings.Cut(s.log.String(), "goroutine ")
+				logs[i] = withoutPort(logs[i])
+			}
+			if frames[0] != frames[1] {
+				t.Errorf("net/http sent\n\t%s\nthis server\n\t%s", frames[0], frames[1])
+			}
+			if notes[0] != notes[1] {
+				t.Errorf("on net/http the handler saw\n\t%s\nhere\n\t%s", notes[0], notes[1])
+			}
+			if logs[0] != logs[1] {
+				t.Errorf("net/http logged %q, this server %q", logs[0], logs[1])
+			}
+		})
+	}
+}
+
+// withoutPort takes the client's port out of a line of the log.
+func withoutPort(s string) string {
+	const addr = "127.0.0.1:"
+	if i := strings.Index(s, addr); i >= 0 {
+		rest := s[i+len(addr):]
+		return s[:i+len(addr)] + strings.TrimLeft(rest, "0123456789")
+	}
+	return s
+}

@@ -1,0 +1,432 @@
+package http2
+
+import (
+	"errors"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+)
+
+// response is the http.ResponseWriter of a stream.
+//
+// Calls may come from several goroutines, though a handler's must not: a handler that is careless about
+// that spoils its own answer and no other.
+//
+//	state      wrote  sent   meaning                              leaves by
+//	open       no     no     the handler may change the header    WriteHeader, the first Write, Flush
+//	decided    yes    no     status and fields are fixed; the     bodyBytesMax of body, Flush, finish
+//	                         beginning of the body waits
+//	streaming  yes    yes    the header is sent                   finish, abort
+//	done       any    any    the handler has returned             (final)
+type response struct {
+	x      *exchange
+	isHead bool
+
+	mu sync.Mutex // guards all that follows
+
+	header   http.Header // the handler's; nil before it asks for it
+	fields   []h2.Field  // of the header, as it was at WriteHeader
+	inline   [4]h2.Field // memory of fields
+	declares []string    // the values of Trailer, as they were at WriteHeader
+	trailers []string    // the names that are declared, in net/http's order
+	buf      *[bodyBytesMax]byte
+	buffered int // bytes of buf
+
+	status   int
+	declared int64 // the body's length, of a header that is sent; 0: none
+	written  int64
+	length   int64 // the body's length, of a header that is not sent yet; -1: none
+
+	wrote, sent, done                            bool
+	hasType, hasLength, hasCoding, hasDate, ends bool // of the header
+
+	notify closeNotify
+}
+
+// closeNotify tells a handler that its stream has ended. It has a lock of its own, since the end may be
+// found by a call that holds the response's.
+type closeNotify struct {
+	mu   sync.Mutex
+	ch   chan bool // nil before CloseNotify
+	gone bool
+}
+
+// bodyBytesMax is how many bytes of a body wait for more, as with net/http.
+const bodyBytesMax = 4 << 10
+
+// bufs has the memory of bodies. No handler's code has it.
+var bufs = sync.Pool{New: func() any { return new([bodyBytesMax]byte) }}
+
+// Header implements http.ResponseWriter.
+func (w *response) Header() http.Header {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.header == nil {
+		w.header = make(http.Header)
+	}
+	return w.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *response) WriteHeader(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock() // it may panic
+	w.writeHeader(status)
+}
+
+func (w *response) writeHeader(status int) {
+	if w.wrote || w.done {
+		return
+	}
+	if status < 100 || status > 999 {
+		panic("invalid WriteHeader code " + strconv.Itoa(status)) // as net/http does: the handler's mistake
+	}
+	if status < 200 {
+		w.takeFields(true)
+		_ = w.x.stream.Send(h2.Message{Status: status, Fields: w.fields})
+		w.fields = nil
+		return
+	}
+	w.wrote, w.status = true, status
+	w.takeFields(false)
+}
+
+// takeFields makes the fields of the header, in the order of their names.
+func (w *response) takeFields(interim bool) {
+	w.fields, w.length = w.inline[:0], -1
+	var most [12]string
+	keys := most[:0]
+	for key := range w.header {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		values := w.header[key]
+		if w.takeField(key, values, interim) {
+			w.appendFields(key, values)
+		}
+	}
+}
+
+// takeField takes what matters of a field, and reports whether it is sent where it is.
+func (w *response) takeField(key string, values []string, interim bool) bool {
+	first := ""
+	if len(values) > 0 {
+		first = values[0]
+	}
+	switch key {
+	case "Content-Length":
+		if interim {
+			return false
+		}
+		if first == "" {
+			w.hasLength = true
+			return len(values) > 0
+		}
+		if n, err := strconv.ParseUint(first, 10, 63); err == nil {
+			w.length = int64(n)
+		}
+		return false
+	case "Transfer-Encoding":
+		return !interim && slices.Contains(values, "trailers")
+	}
+	if interim {
+		return true
+	}
+	switch key {
+	case "Content-Type":
+		w.hasType = true
+	case "Content-Encoding":
+		w.hasCoding = first != ""
+	case "Date":
+		w.hasDate = true
+	case "Trailer":
+		w.declares = slices.Clone(values)
+	case "Connection":
+		w.ends = first == "close"
+		return false
+	}
+	return true
+}
+
+// appendFields appends a field for each value that may be sent.
+func (w *response) appendFields(key string, values []string) {
+	for _, v := range values {
+		if key == "Transfer-Encoding" && v != "trailers" {
+			continue
+		}
+		if f := h2.FieldOfKey(key, v); f.Valid() && !f.Name.Class().IsPseudo() {
+			w.fields = append(w.fields, f)
+		}
+	}
+}
+
+func (w *response) declareTrailer(name string) {
+	name = http.CanonicalHeaderKey(name)
+	if !semantics.MayBeTrailer(name) {
+		w.x.server.Host.Logf("ignoring invalid trailer %q", name)
+		return
+	}
+	if !slices.Contains(w.trailers, name) {
+		w.trailers = append(w.trailers, name)
+	}
+}
+
+// errTooLong is what net/http says of a body that is longer than declared.
+var errTooLong = errors.New("http2: handler wrote more than declared Content-Length")
+
+// errStreamClosed is net/http's error of a Write on a stream that has ended.
+var errStreamClosed = errors.New("http2: stream closed")
+
+// Write implements io.Writer.
+func (w *response) Write(p []byte) (n int, err error) { return w.write(p, "") }
+
+// WriteString implements io.StringWriter.
+func (w *response) WriteString(s string) (n int, err error) { return w.write(nil, s) }
+
+func (w *response) write(p []byte, s string) (n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
+		return 0, errReturnedWrite
+	}
+	w.writeHeader(http.StatusOK)
+	if !semantics.BodyAllowed(w.status) {
+		return 0, http.ErrBodyNotAllowed
+	}
+	all := len(p) + len(s)
+	w.written += int64(all)
+	if w.declared != 0 && w.written > w.declared {
+		return 0, errTooLong
+	}
+	for len(p)+len(s) > bodyBytesMax-w.buffered {
+		if p != nil && w.buffered == 0 {
+			err = w.emit(p, false)
+			p = nil
+		} else {
+			m := w.buffer(p, s)
+			p, s = p[min(m, len(p)):], s[min(m, len(s)):]
+			err = w.emitBuffer(false)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	w.buffer(p, s)
+	return all, nil
+}
+
+// errReturnedWrite is the error of a Write behind the return of the handler.
+var errReturnedWrite = errors.New("http: the handler has returned, write the answer before that")
+
+// buffer copies as much as there is room for, of one of the two.
+func (w *response) buffer(p []byte, s string) (n int) {
+	if len(p)+len(s) == 0 {
+		return 0
+	}
+	if w.buf == nil {
+		w.buf = bufs.Get().(*[bodyBytesMax]byte)
+	}
+	if p != nil {
+		n = copy(w.buf[w.buffered:], p)
+	} else {
+		n = copy(w.buf[w.buffered:], s)
+	}
+	w.buffered += n
+	return n
+}
+
+// emitBuffer sends what waits.
+func (w *response) emitBuffer(last bool) error {
+	var p []byte
+	if w.buf != nil {
+		p = w.buf[:w.buffered]
+	}
+	err := w.emit(p, last)
+	w.releaseBuffer()
+	return err
+}
+
+func (w *response) releaseBuffer() {
+	if w.buf != nil {
+		bufs.Put(w.buf)
+		w.buf, w.buffered = nil, 0
+	}
+}
+
+// emit sends the header, if it was not sent, and p. With last the answer ends.
+func (w *response) emit(p []byte, last bool) error {
+	var m h2.Message
+	var more [12]h2.Field
+	if last {
+		w.promoteTrailers()
+	}
+	if !w.sent {
+		w.sent = true
+		m.Status, m.Fields = w.status, w.completeHeader(more[:0], p, last)
+	}
+	var trailers []h2.Field
+	if last {
+		trailers = w.trailerFields()
+	}
+	m.End = last || m.Status != 0 && w.isHead
+	m.Hold = last
+	if !w.isHead {
+		m.Body = p
+		m.Trailers = trailers
+	}
+	if m.Status == 0 && w.isHead || m.Status == 0 && len(m.Body) == 0 && !m.End {
+		return nil
+	}
+	return writeError(w.x.stream.Send(m))
+}
+
+// completeHeader appends the fields to send, with those that net/http adds. p is the beginning of the
+// body, or all of it.
+func (w *response) completeHeader(fields []h2.Field, p []byte, last bool) []h2.Field {
+	fields = append(fields, w.fields...)
+	w.fields = nil
+	for _, v := range w.declares {
+		for name := range strings.SplitSeq(v, ",") {
+			if name = textproto.TrimString(name); name != "" {
+				w.declareTrailer(name)
+			}
+		}
+	}
+	if w.ends {
+		w.x.stream.Conn().Drain()
+	}
+	allowed := semantics.BodyAllowed(w.status)
+	if !w.hasType && !w.hasCoding && allowed && len(p) > 0 {
+		fields = append(fields, h2.FieldOfKey("Content-Type", http.DetectContentType(p)))
+	}
+	switch {
+	case w.length >= 0:
+		w.declared = w.length
+		fields = append(fields, h2.FieldOfKey("Content-Length", strconv.FormatInt(w.length, 10)))
+	case !w.hasLength && last && allowed && (len(p) > 0 || !w.isHead):
+		fields = append(fields, h2.FieldOfKey("Content-Length", strconv.Itoa(len(p))))
+	}
+	if !w.hasDate {
+		fields = append(fields, h2.FieldOfKey("Date", date.Text(time.Now())))
+	}
+	return fields
+}
+
+// promoteTrailers declares the trailers whose keys have the prefix.
+func (w *response) promoteTrailers() {
+	for key, values := range w.header {
+		if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok {
+			w.declareTrailer(name)
+			w.header[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	slices.Sort(w.trailers)
+}
+
+// trailerFields returns the declared trailers that have values, or nil.
+func (w *response) trailerFields() (fields []h2.Field) {
+	for _, name := range w.trailers {
+		values, ok := w.header[name]
+		if ok && fields == nil {
+			fields = []h2.Field{}
+		}
+		for _, v := range values {
+			if f := h2.FieldOfKey(name, v); f.Valid() && !f.Name.Class().IsPseudo() {
+				fields = append(fields, f)
+			}
+		}
+	}
+	return fields
+}
+
+// writeError returns net/http's error in the place of h2's.
+func writeError(err error) error {
+	var gone *h2.ConnError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &gone):
+		return errDisconnected
+	}
+	return errStreamClosed
+}
+
+// Flush implements http.Flusher.
+func (w *response) Flush() { _ = w.FlushError() }
+
+// FlushError sends the header, and all of the body that was written.
+func (w *response) FlushError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
+		return nil
+	}
+	w.writeHeader(http.StatusOK)
+	if err := w.emitBuffer(false); err != nil {
+		return err
+	}
+	return writeError(w.x.stream.Flush())
+}
+
+// finish ends the answer behind the handler.
+func (w *response) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writeHeader(http.StatusOK)
+	w.done = true
+	_ = w.emitBuffer(true)
+}
+
+// abort is for a handler that has panicked, or ended its goroutine.
+func (w *response) abort() {
+	if !w.mu.TryLock() { // it has panicked in a call of ours, or another goroutine writes
+		return
+	}
+	defer w.mu.Unlock()
+	w.done = true
+	w.releaseBuffer()
+}
+
+// CloseNotify implements http.CloseNotifier.
+func (w *response) CloseNotify() <-chan bool {
+	n := &w.notify
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch == nil {
+		n.ch = make(chan bool, 1)
+		if n.gone {
+			n.ch <- true
+		}
+	}
+	return n.ch
+}
+
+// ended is called when the stream has ended.
+func (n *closeNotify) ended() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.gone && n.ch != nil {
+		n.ch <- true // has room
+	}
+	n.gone = true
+}
+
+// Push implements http.Pusher.
+func (w *response) Push(string, *http.PushOptions) error { return http.ErrNotSupported }
+
+// SetReadDeadline is for http.ResponseController.
+func (w *response) SetReadDeadline(t time.Time) error { return w.x.stream.SetReadDeadline(t) }
+
+// SetWriteDeadline is for http.ResponseController.
+func (w *response) SetWriteDeadline(t time.Time) error { return w.x.stream.SetWriteDeadline(t) }
+
+// EnableFullDuplex is for http.ResponseController. Streams are always so.
+func (w *response) EnableFullDuplex() error { return nil }

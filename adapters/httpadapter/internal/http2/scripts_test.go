@@ -1,0 +1,336 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+// send returns a play of one request, with a body if there are parts of one.
+func send(fields []string, parts ...string) func(p *frames.Peer) {
+	return func(p *frames.Peer) {
+		p.Headers(1, len(parts) == 0, fields...)
+		for i, part := range parts {
+			p.Data(1, part, i == len(parts)-1)
+		}
+	}
+}
+
+// see notes the request and its body, and answers.
+func see(s *seen, w http.ResponseWriter, r *http.Request) {
+	describe(s, r)
+	readAll(s, r)
+	_, _ = io.WriteString(w, "seen")
+}
+
+// answer returns a handler that answers, and notes something.
+func answer(f func(w http.ResponseWriter)) func(s *seen, w http.ResponseWriter, r *http.Request) {
+	return func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("called")
+		f(w)
+	}
+}
+
+var long = strings.Repeat("0123456789", 2000)
+
+// scripts has a behaviour of the handler's side in each entry.
+var scripts = []script{
+	// The request.
+	{name: "GET", handler: see, play: send(get("GET", "/a/b?c=d"))},
+	{name: "fields", handler: see, play: send(get("GET", "/", "x-a", "1", "x-b", "2", "x-a", "3", "user-agent", "me", "accept", "*/*"))},
+	{name: "cookies", handler: see, play: send(get("GET", "/", "cookie", "a=b", "cookie", "c=d", "cookie", "e"))},
+	{name: "one cookie", handler: see, play: send(get("GET", "/", "cookie", "a=b; c=d"))},
+	{name: "host without authority", handler: see, play: send([]string{":method", "GET", ":scheme", "http", ":path", "/", "host", "other.example"})},
+	{name: "host besides authority", handler: see, play: send(get("GET", "/", "host", "other.example"))},
+	{name: "escaped path", handler: see, play: send(get("GET", "/a%2fb%20c/%C3%A4?x=%20#y"))},
+	{name: "path of two slashes", handler: see, play: send(get("GET", "//host/path"))},
+	{name: "empty query", handler: see, play: send(get("GET", "/?"))},
+	{name: "absolute path", handler: see, play: send(get("GET", "http://x.example/y"))},
+	{name: "asterisk", handler: see, uncalled: true, play: send(get("OPTIONS", "*"), "abc")},
+	{name: "asterisk for the handler", handler: see, configure: func(srv *http.Server) { srv.DisableGeneralOptionsHandler = true }, play: send(get("OPTIONS", "*"))},
+	{name: "bad path", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, streams: 2,
+		play: func(p *frames.Peer) {
+			p.Headers(1, true, get("GET", "/%zz")...).Headers(3, true, get("GET", "/")...)
+		}, unordered: true},
+	{name: "CONNECT", handler: see, play: send([]string{":method", "CONNECT", ":authority", "x.example:443"})},
+	{name: "other method", handler: see, play: send(get("BREW", "/pot"))},
+	{name: "POST with length", handler: see, play: send(get("POST", "/", "content-length", "6"), "abc", "def")},
+	{name: "POST without length", handler: see, play: send(get("POST", "/"), "abc", "def")},
+	{name: "POST with length 0", handler: see, play: send(get("POST", "/", "content-length", "0"), "")},
+	{name: "POST with a length that is no number", handler: see, play: send(get("POST", "/", "content-length", "x"), "")},
+	{name: "POST of nothing", handler: see, play: send(get("POST", "/"))},
+	{name: "body too short", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, play: send(get("POST", "/", "content-length", "10"), "abc")},
+	{name: "trailers", handler: see, play: func(p *frames.Peer) {
+		p.Headers(1, false, get("POST", "/", "trailer", "X-A, x-b, Content-Length", "te", "trailers")...).Data(1, "abc", false)
+		p.Headers(1, true, "x-a", "1", "x-undeclared", "2")
+	}},
+	{name: "connection field", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, streams: 2, unordered: true,
+		play: func(p *frames.Peer) {
+			p.Headers(1, true, get("GET", "/", "connection", "close")...).Headers(3, true, get("GET", "/")...)
+		}},
+	{name: "te", handler: see, streams: 2, unordered: true,
+		play: func(p *frames.Peer) {
+			p.Headers(1, true, get("GET", "/", "te", "gzip")...).Headers(3, true, get("GET", "/")...)
+		}},
+	{name: "Expect", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		describe(s, r)
+		w.Header().Set("X-A", "b")
+		readAll(s, r)
+		w.WriteHeader(204)
+	}, play: send(get("POST", "/", "expect", "100-continue"), "abc")},
+	{name: "Expect without a read", handler: answer(func(w http.ResponseWriter) { w.WriteHeader(417) }), streams: 1,
+		play: send(get("POST", "/", "expect", "100-continue"), "abc")},
+
+	// The answer.
+	{name: "nothing", handler: answer(func(http.ResponseWriter) {}), play: send(get("GET", "/"))},
+	{name: "short", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "short") }), play: send(get("GET", "/"))},
+	{name: "html", handler: answer(func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html></html>")) }), play: send(get("GET", "/"))},
+	{name: "long", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long) }), play: send(get("GET", "/"))},
+	{name: "bytes, long", handler: answer(func(w http.ResponseWriter) { _, _ = w.Write([]byte(long)) }), play: send(get("GET", "/"))},
+	{name: "4096 and 4097 bytes", handler: answer(func(w http.ResponseWriter) {
+		_, _ = io.WriteString(w, long[:4096])
+	}), play: send(get("GET", "/"))},
+	{name: "4097 bytes", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long[:4097]) }), play: send(get("GET", "/"))},
+	{name: "declared length", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", "5")
+		_, _ = io.WriteString(w, "short")
+	}), play: send(get("GET", "/"))},
+	{name: "length that is no number", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", "five")
+		_, _ = io.WriteString(w, "short")
+	}), play: send(get("GET", "/"))},
+	{name: "more than declared", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "3")
+		w.(http.Flusher).Flush()
+		n, err := io.WriteString(w, "short")
+		s.note("%d, %v", n, err)
+	}, play: send(get("GET", "/"))},
+	{name: "own type", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "x/y")
+		_, _ = io.WriteString(w, "short")
+	}), play: send(get("GET", "/"))},
+	{name: "no type", handler: answer(func(w http.ResponseWriter) {
+		w.Header()["Content-Type"] = nil
+		_, _ = io.WriteString(w, "short")
+	}), play: send(get("GET", "/"))},
+	{name: "coding", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = io.WriteString(w, "short")
+	}), play: send(get("GET", "/"))},
+	{name: "own date", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("Date", "today")
+		_, _ = io.WriteString(w, "short")
+	}), play: send(get("GET", "/"))},
+	{name: "no date", handler: answer(func(w http.ResponseWriter) {
+		w.Header()["Date"] = nil
+	}), play: send(get("GET", "/"))},
+	{name: "fields of the answer", handler: answer(func(w http.ResponseWriter) {
+		h := w.Header()
+		h["X-B"] = []string{"1", "2"}
+		h.Set("X-A", "3")
+		h["x-lower"] = []string{"4"}
+		h["Bad Name"] = []string{"5"}
+		h["X-Bad-Value"] = []string{"a\r\nb"}
+		h["Ä"] = []string{"6"}
+		h.Set("Upgrade", "x")
+		h.Set("Keep-Alive", "y")
+		h.Set("Transfer-Encoding", "chunked")
+		h.Set("Set-Cookie", "a=b")
+	}), play: send(get("GET", "/"))},
+	{name: "changes behind WriteHeader", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("X-A", "1")
+		w.WriteHeader(201)
+		w.Header().Set("X-A", "2")
+		w.Header().Set("X-B", "3")
+		w.WriteHeader(404)
+		_, _ = io.WriteString(w, "short")
+	}), play: send(get("GET", "/"))},
+	{name: "HEAD", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "short") }), play: send(get("HEAD", "/"))},
+	{name: "HEAD of much", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, long) }), play: send(get("HEAD", "/"))},
+	{name: "HEAD of nothing", handler: answer(func(http.ResponseWriter) {}), play: send(get("HEAD", "/"))},
+	{name: "204", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(204)
+		n, err := io.WriteString(w, "short")
+		s.note("%d, %v", n, err)
+	}, play: send(get("GET", "/"))},
+	{name: "304", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "x/y")
+		w.WriteHeader(304)
+		n, err := io.WriteString(w, "short")
+		s.note("%d, %v", n, err)
+	}, play: send(get("GET", "/"))},
+	{name: "interim answers", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("Link", "</a>")
+		w.Header().Set("Content-Length", "5")
+		w.WriteHeader(103)
+		w.WriteHeader(102)
+		_, _ = io.WriteString(w, "short")
+	}), play: send(get("GET", "/"))},
+	{name: "Flush", handler: answer(func(w http.ResponseWriter) {
+		w.(http.Flusher).Flush()
+		_, _ = io.WriteString(w, "short")
+		w.(http.Flusher).Flush()
+		_, _ = io.WriteString(w, "er")
+	}), play: send(get("GET", "/"))},
+	{name: "FlushError", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "short")
+		s.note("%v", http.NewResponseController(w).Flush())
+	}, play: send(get("GET", "/"))},
+	{name: "declared trailers", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("Trailer", "X-B, X-A, Content-Type")
+		w.Header().Add("Trailer", "X-None")
+		_, _ = io.WriteString(w, "short")
+		w.Header().Set("X-A", "1")
+		w.Header().Set("X-B", "2")
+		w.Header().Set("X-C", "3")
+	}), play: send(get("GET", "/"))},
+	{name: "undeclared trailers", handler: answer(func(w http.ResponseWriter) {
+		_, _ = io.WriteString(w, "short")
+		w.Header().Set(http.TrailerPrefix+"X-A", "1")
+		w.Header().Set(http.TrailerPrefix+"Host", "2")
+	}), play: send(get("GET", "/"))},
+	{name: "both kinds of trailers", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set("Trailer", "X-C, X-B")
+		w.(http.Flusher).Flush()
+		w.Header().Set(http.TrailerPrefix+"X-A", "1")
+		w.Header().Set("X-B", "2")
+		w.Header().Set("X-C", "3")
+	}), play: send(get("GET", "/"))},
+	{name: "trailers without a body", handler: answer(func(w http.ResponseWriter) {
+		w.Header().Set(http.TrailerPrefix+"X-A", "1")
+	}), play: send(get("GET", "/"))},
+	{name: "trailers behind a flush", handler: answer(func(w http.ResponseWriter) {
+		w.(http.Flusher).Flush()
+		w.Header().Set(http.TrailerPrefix+"X-A", "1")
+	}), play: send(get("GET", "/"))},
+	{name: "Error", handler: answer(func(w http.ResponseWriter) { http.Error(w, "wrong", 500) }), play: send(get("GET", "/"))},
+	{name: "NotFound", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { s.note("called"); http.NotFound(w, r) }, play: send(get("GET", "/"))},
+	{name: "Redirect", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("called")
+		http.Redirect(w, r, "/there", 302)
+	}, play: send(get("GET", "/"))},
+	{name: "ServeContent", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("called")
+		http.ServeContent(w, r, "a.txt", time.Time{}, strings.NewReader(long))
+	}, play: send(get("GET", "/", "range", "bytes=5-10"))},
+	{name: "Connection: close", handler: answer(func(w http.ResponseWriter) { w.Header().Set("Connection", "close") }), leaves: true, closes: true, play: send(get("GET", "/"))},
+	{name: "panic", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("called")
+		_, _ = io.WriteString(w, "short")
+		panic("of the handler")
+	}, play: send(get("GET", "/"))},
+	{name: "panic behind the header", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("called")
+		w.(http.Flusher).Flush()
+		panic("of the handler")
+	}, play: send(get("GET", "/"))},
+	{name: "ErrAbortHandler", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("called")
+		panic(http.ErrAbortHandler)
+	}, play: send(get("GET", "/"))},
+	{name: "bad status", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		defer func() { s.note("%v", recover()) }()
+		w.WriteHeader(99)
+	}, play: send(get("GET", "/"))},
+
+	// Both.
+	{name: "early answer", handler: answer(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "short") }), streams: 2,
+		play: func(p *frames.Peer) { p.Headers(1, false, get("POST", "/")...).Data(1, "abc", false) }},
+	{name: "body closed", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		r.Body.Close()
+		r.Body.Close()
+		n, err := r.Body.Read(make([]byte, 10))
+		s.note("%d, %v", n, err)
+	}, play: send(get("POST", "/"), "abc")},
+	{name: "body at its end", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		readAll(s, r)
+		n, err := r.Body.Read(make([]byte, 10))
+		s.note("%d, %v", n, err)
+		r.Body.Close()
+		n, err = r.Body.Read(make([]byte, 10))
+		s.note("%d, %v", n, err)
+	}, play: send(get("POST", "/"), "abc")},
+	{name: "MaxBytesReader", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 4))
+		s.note("%q, %v", b, err)
+		w.WriteHeader(413)
+	}, play: send(get("POST", "/"), "abcdef")},
+	{name: "form", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("%q %q", r.FormValue("a"), r.PostFormValue("b"))
+	}, play: send(get("POST", "/?a=1", "content-type", "application/x-www-form-urlencoded"), "b=2")},
+	{name: "reset while reading", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		if r.Method == "GET" {
+			return
+		}
+		w.(http.Flusher).Flush()
+		_, err := io.ReadAll(r.Body)
+		<-r.Context().Done()
+		_, writeErr := w.Write(make([]byte, 5000))
+		s.note("%v, %v, %v", err, r.Context().Err(), writeErr)
+	}, play: func(p *frames.Peer) {
+		p.Headers(1, false, get("POST", "/")...).Flush()
+		for !strings.HasPrefix(p.Next(), "headers 1") {
+		}
+		p.Reset(1, h2.Cancel).Headers(3, true, get("GET", "/")...)
+	}},
+	{name: "ResponseController", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_, _, err := rc.Hijack()
+		s.note("%v", err)
+		s.note("%v %v %v", rc.EnableFullDuplex(), rc.SetReadDeadline(time.Now().Add(time.Hour)), rc.SetWriteDeadline(time.Now().Add(time.Hour)))
+		s.note("%v", rc.SetReadDeadline(time.Now().Add(-time.Hour)))
+		_, err = io.ReadAll(r.Body)
+		s.note("%v", err)
+	}, play: func(p *frames.Peer) { p.Headers(1, false, get("POST", "/")...) }, streams: 2},
+	{name: "write deadline", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("%v", http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Hour)))
+		<-r.Context().Done()
+		s.note("%v", context.Cause(r.Context()))
+	}, play: send(get("GET", "/"))},
+	{name: "ReadTimeout", configure: func(srv *http.Server) { srv.ReadTimeout = 20 * time.Millisecond }, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		s.note("%v", err)
+	}, play: func(p *frames.Peer) { p.Headers(1, false, get("POST", "/")...) }, streams: 2},
+	{name: "WriteTimeout", configure: func(srv *http.Server) { srv.WriteTimeout = 20 * time.Millisecond }, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		s.note("ended")
+	}, play: send(get("GET", "/"))},
+	{name: "interfaces", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		_, a := w.(http.Flusher)
+		_, b := w.(http.Hijacker)
+		_, c := w.(http.CloseNotifier) //lint:ignore SA1019 handlers use it
+		_, d := w.(io.StringWriter)
+		_, e := w.(io.ReaderFrom)
+		_, f := w.(http.Pusher)
+		_, g := w.(interface{ FlushError() error })
+		s.note("%t %t %t %t %t %t %t", a, b, c, d, e, f, g)
+	}, play: send(get("GET", "/"))},
+	{name: "context ends with the handler", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		context.AfterFunc(r.Context(), func() { s.note("ended: %v", r.Context().Err()) })
+	}, play: send(get("GET", "/"))},
+}
+
+// alike has the fields of a StreamError in another package.
+type alike struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (alike) Error() string { return "" }
+
+// TestStreamError: programs find a reset by a type of the same fields in another package.
+func TestStreamError(t *testing.T) {
+	var got alike
+	err := error(streamError{StreamID: 1, Code: h2.Cancel})
+	if !errors.As(err, &got) || got != (alike{StreamID: 1, Code: 8}) {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,169 @@
+package http2
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
+)
+
+// A Handler calls the handler of an http.Server. It is an [h2.ConnHandler].
+type Handler struct {
+	// HTTP is called for each stream. It must not be nil.
+	HTTP http.Handler
+
+	// GeneralOptions answers OPTIONS * without HTTP.
+	GeneralOptions bool
+
+	// ReadTimeout and WriteTimeout limit a request's body and its answer, as those of an http.Server.
+	ReadTimeout  time.Duration
+	WriteTimeout time.Duration
+
+	// Host is the server that the connections belong to. It must not be nil.
+	Host Host
+}
+
+// A Host is the server around a Handler.
+type Host interface {
+	// Conn returns what the requests of a connection share. It must not block.
+	Conn(c *h2.Conn) Conn
+
+	// ConnState is called as the ConnState of an http.Server.
+	ConnState(c *h2.Conn, state http.ConnState)
+
+	// KeepAlives reports whether a connection may stay open when its last stream has ended.
+	KeepAlives() bool
+
+	// Logf writes a line to the server's log.
+	Logf(format string, args ...any)
+}
+
+// Conn is what all requests of a connection share.
+type Conn struct {
+	Context    Context // makes the contexts of requests
+	RemoteAddr string
+	TLS        *tls.ConnectionState
+}
+
+// Context makes a request's context, which cancel ends. It may be cancelled more than once.
+type Context func() (ctx context.Context, cancel func())
+
+// Accept implements [h2.Handler].
+func (h *Handler) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
+	x := &exchange{server: h}
+	if code, ok := x.makeRequest(c, r); !ok {
+		return h2.Refuse(code)
+	}
+	return x
+}
+
+// ConnState implements [h2.ConnHandler].
+func (h *Handler) ConnState(c *h2.Conn, s h2.ConnState) {
+	switch s {
+	case h2.Active:
+		h.Host.ConnState(c, http.StateActive)
+	case h2.Idle:
+		h.Host.ConnState(c, http.StateIdle)
+		if !h.Host.KeepAlives() {
+			c.Drain()
+		}
+	case h2.Closed:
+		h.Host.ConnState(c, http.StateClosed)
+	}
+}
+
+// exchange is a request and its answer: the stream's handler. It is never used for a second request, since
+// handlers may keep all that they can reach from it.
+type exchange struct {
+	stream h2.Stream
+
+	// immutable
+	server  *Handler
+	request *http.Request
+	cancel  func() // cancels the request's context
+	refused int    // the status of a request that the handler does not get; 0: it does
+	problem string // the text of the answer then
+
+	body     body
+	response response
+}
+
+// Stream implements [h2.StreamHandler].
+func (x *exchange) Stream() *h2.Stream { return &x.stream }
+
+// Cancelled implements [h2.StreamHandler].
+func (x *exchange) Cancelled(error) {
+	x.cancel()
+	x.response.notify.ended()
+}
+
+// Serve implements [h2.StreamHandler].
+func (x *exchange) Serve() {
+	if d := x.server.ReadTimeout; d > 0 && x.body.open {
+		_ = x.stream.SetReadDeadline(time.Now().Add(d))
+	}
+	if d := x.server.WriteTimeout; d > 0 {
+		_ = x.stream.SetWriteDeadline(time.Now().Add(d))
+	}
+	returned := false
+	defer func() {
+		x.cancel()
+		x.response.notify.ended()
+		if x.request.MultipartForm != nil {
+			_ = x.request.MultipartForm.RemoveAll()
+		}
+		if !returned {
+			x.response.abort()
+			x.stream.Reset(h2.InternalError)
+			if reason := recover(); reason != nil && reason != http.ErrAbortHandler {
+				x.logPanic(reason)
+			}
+		}
+	}()
+	x.serve()
+	x.response.finish()
+	returned = true
+}
+
+func (x *exchange) serve() {
+	r := x.request
+	switch x.refused {
+	case 0:
+		if x.server.GeneralOptions && r.RequestURI == "*" && r.Method == http.MethodOptions {
+			x.serveOptions()
+			return
+		}
+		x.server.HTTP.ServeHTTP(&x.response, x.request)
+	case http.StatusRequestHeaderFieldsTooLarge:
+		x.response.WriteHeader(x.refused)
+		_, _ = x.response.WriteString("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")
+	default:
+		http.Error(&x.response, x.problem, x.refused)
+	}
+}
+
+// optionsBytesMax is how much of the body of OPTIONS * is read, as with net/http.
+const optionsBytesMax = 4 << 10
+
+// serveOptions answers OPTIONS *.
+func (x *exchange) serveOptions() {
+	x.response.Header().Set("Content-Length", "0")
+	if x.request.ContentLength != 0 {
+		_, _ = io.Copy(io.Discard, http.MaxBytesReader(&x.response, x.request.Body, optionsBytesMax))
+	}
+}
+
+func (x *exchange) logPanic(reason any) {
+	const size = 64 << 10
+	buf := make([]byte, size)
+	buf = buf[:runtime.Stack(buf, false)]
+	x.server.Host.Logf("http2: panic serving %v: %v\n%s", x.stream.Conn().RemoteAddr(), reason, buf)
+}
+
+// date is shared by all servers.
+var date semantics.Date
