@@ -152,6 +152,7 @@ type script struct {
 	unordered bool // the frames that come may be in another order
 	leaves    bool // GOAWAY is sent: net/http sends one, this server two
 	uncalled  bool // the handler is not called
+	logs      bool // something is logged
 }
 
 // get has the pseudo-header fields of a request, to which more come.
@@ -237,6 +238,9 @@ func TestDiffer(t *testing.T) {
 				frames[i] = strings.Join(got, "\n\t")
 				testnet.Eventually(t, "the handlers' notes", func() bool { return (s.seen.text() != "" || sc.uncalled) && s.running.Load() == 0 })
 				notes[i] = s.seen.text()
+				if sc.logs {
+					testnet.Eventually(t, "a line of the log", func() bool { return s.log.Has("\n") })
+				}
 				logs[i], _, _ = strings.Cut(s.log.String(), "goroutine ")
 				logs[i] = withoutPort(logs[i])
 			}

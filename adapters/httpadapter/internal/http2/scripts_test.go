@@ -183,7 +183,7 @@ var scripts = []script{
 		_, _ = io.WriteString(w, "short")
 		s.note("%v", http.NewResponseController(w).Flush())
 	}, play: send(get("GET", "/"))},
-	{name: "declared trailers", handler: answer(func(w http.ResponseWriter) {
+	{name: "declared trailers", logs: true, handler: answer(func(w http.ResponseWriter) {
 		w.Header().Set("Trailer", "X-B, X-A, Content-Type")
 		w.Header().Add("Trailer", "X-None")
 		_, _ = io.WriteString(w, "short")
@@ -191,7 +191,7 @@ var scripts = []script{
 		w.Header().Set("X-B", "2")
 		w.Header().Set("X-C", "3")
 	}), play: send(get("GET", "/"))},
-	{name: "undeclared trailers", handler: answer(func(w http.ResponseWriter) {
+	{name: "undeclared trailers", logs: true, handler: answer(func(w http.ResponseWriter) {
 		_, _ = io.WriteString(w, "short")
 		w.Header().Set(http.TrailerPrefix+"X-A", "1")
 		w.Header().Set(http.TrailerPrefix+"Host", "2")
@@ -221,12 +221,12 @@ var scripts = []script{
 		http.ServeContent(w, r, "a.txt", time.Time{}, strings.NewReader(long))
 	}, play: send(get("GET", "/", "range", "bytes=5-10"))},
 	{name: "Connection: close", handler: answer(func(w http.ResponseWriter) { w.Header().Set("Connection", "close") }), leaves: true, closes: true, play: send(get("GET", "/"))},
-	{name: "panic", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+	{name: "panic", logs: true, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		s.note("called")
 		_, _ = io.WriteString(w, "short")
 		panic("of the handler")
 	}, play: send(get("GET", "/"))},
-	{name: "panic behind the header", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+	{name: "panic behind the header", logs: true, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		s.note("called")
 		w.(http.Flusher).Flush()
 		panic("of the handler")
