@@ -22,9 +22,6 @@ type below struct {
 	tls *tls.Conn     // nil without TLS
 }
 
-// enginer is a connection above a *percore.Conn, which reads and writes straight through.
-type enginer interface{ EngineConn() *percore.Conn }
-
 // newBelow finds out what nc is.
 func newBelow(nc net.Conn) below {
 	b := below{nc: nc}
@@ -32,13 +29,11 @@ func newBelow(nc net.Conn) below {
 	if tc, ok := nc.(*tls.Conn); ok {
 		b.tls = tc
 		at = tc.NetConn()
+		if wrapper, ok := at.(interface{ NetConn() net.Conn }); ok {
+			at = wrapper.NetConn()
+		}
 	}
-	switch at := at.(type) {
-	case *percore.Conn:
-		b.pc = at
-	case enginer:
-		b.pc = at.EngineConn()
-	}
+	b.pc, _ = at.(*percore.Conn)
 	return b
 }
 

@@ -219,6 +219,16 @@ func (c *Conn) Drain() {
 	c.flushSoonLocked()
 }
 
+// drainIfIdle is Drain for a connection without streams.
+func (c *Conn) drainIfIdle() {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.open == 0 {
+		c.drainLocked()
+		c.flushSoonLocked()
+	}
+}
+
 // Close closes the connection at once. Streams that are open end.
 func (c *Conn) Close() error {
 	c.mu.Lock()

@@ -263,6 +263,13 @@ func (s *Server) close() {
 	s.endIfDoneLocked()
 }
 
+// DrainIdle drains the connections that have no stream: see [Conn.Drain]. It does not wait.
+func (s *Server) DrainIdle() {
+	for _, c := range s.conns() {
+		c.drainIfIdle()
+	}
+}
+
 // Shutdown closes the listeners and drains all connections: see [Conn.Drain]. It returns when the
 // last one has ended, or ctx is done, with ctx's error. A handler must not wait for it.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -83,7 +83,7 @@ func (c *conn) wakeAfter(x *exchange, err error) {
 	case st == stateParked && !c.isTLS() && moving.AtEnd(c.Conn):
 		// The client has gone. net/http, with a lease, would find out and close.
 		go c.hangUp()
-	case c.queue.call.fast:
+	case c.queue.call.fast, c.looksForPreface():
 		c.change(connState.serve)
 		c.queue.workers.Serve(c)
 	default:

@@ -24,6 +24,7 @@ type Option func(*config)
 type config struct {
 	parkAfter time.Duration
 	fastPath  bool
+	http2     bool
 	listen    percore.ListenConfig
 
 	// checkNetHTTP returns the way in which net/http waits for a request, or why that is unknown.

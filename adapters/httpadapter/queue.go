@@ -96,6 +96,7 @@ func (q *connQueue) Close() error {
 	}
 	call := q.call
 	call.ended.Store(true)
+	go call.drainHTTP2() // its hooks may want locks that net/http holds
 	if g := call.idleGuard.Load(); g != nil {
 		g.change(func() {}) // it may be silent
 	}

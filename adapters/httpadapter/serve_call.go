@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/monotime"
@@ -25,21 +26,24 @@ import (
 // it shuts down.
 type serveCall struct {
 	// immutable
-	server    *Server
-	listener  net.Listener
-	tls       *tls.Config // nil: plain HTTP
-	base      context.Context
-	ctx       context.Context // of connections, before the user's ConnContext
-	queues    []*connQueue
-	keeps     bool      // connections wait here, without net/http, for their first byte and whenever net/http gives them back
-	way       probe.Way // in which net/http waits: it gives connections back if that is known
-	fast      bool      // plain requests are served without net/http
-	fieldsMax int       // how many fields net/http takes in the header of a request
-	workers   []workers.Pool[*conn]
-	addrTexts *addrTexts    // nil without the fast path
-	guards    []*guard      // that must be in their place before a connection is accepted
-	served    chan error    // the results of net/http's Serve, for each queue
-	done      chan struct{} // closed with the last reference
+	server   *Server
+	listener net.Listener
+	tls      *tls.Config // nil: plain HTTP
+	base     context.Context
+	ctx      context.Context // of connections, before the user's ConnContext
+	queues   []*connQueue
+	keeps    bool       // connections wait here, without net/http, for their first byte and whenever net/http gives them back
+	way      probe.Way  // in which net/http waits: it gives connections back if that is known
+	fast     bool       // plain requests are served without net/http
+	streams  *h2.Server // of the connections that speak HTTP/2; nil: net/http serves them
+
+	clearHTTP2 bool // they may do so in clear
+	fieldsMax  int  // how many fields net/http takes in the header of a request
+	workers    []workers.Pool[*conn]
+	addrTexts  *addrTexts    // nil without the fast path
+	guards     []*guard      // that must be in their place before a connection is accepted
+	served     chan error    // the results of net/http's Serve, for each queue
+	done       chan struct{} // closed with the last reference
 
 	// atomic
 	refs    atomic.Int64 // accept loops and connections
@@ -64,6 +68,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	if call.keeps && s.canReadTLS(config) {
 		call.way = s.way
 		call.fast = s.fastPath && protocols(s.srv).HTTP1()
+		call.streams, call.clearHTTP2 = call.newStreams(), protocols(s.srv).UnencryptedHTTP2()
 	}
 	call.fieldsMax = fieldsMax(s.srv)
 	if s.user.baseContext != nil {
@@ -85,7 +90,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 		q.sweeper = newSweeper(s.parkAfter, q.sweep)
 		call.queues = append(call.queues, q)
 	}
-	if call.fast {
+	if call.fast || call.streams != nil {
 		call.addrTexts = new(addrTexts)
 	}
 	call.keepAlivesOff.Store(s.keepAlivesOff.Load())
@@ -102,7 +107,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 // addGuards gives net/http the guards that the call needs, as its first connections.
 func (call *serveCall) addGuards() {
 	first := &call.queues[0].mu.ready
-	if call.fast {
+	if call.fast || call.streams != nil {
 		g := newShutdownGuard(call)
 		call.guards, *first = append(call.guards, &g.guard), append(*first, g)
 	}
@@ -184,6 +189,7 @@ func (call *serveCall) release() {
 	for i := range call.workers {
 		call.workers[i].Close()
 	}
+	call.closeHTTP2()
 	s := call.server
 	s.mu.Lock()
 	delete(s.mu.calls, call)
@@ -207,6 +213,7 @@ func (call *serveCall) closeServed() {
 	for _, q := range call.queues {
 		q.each(&q.mu.kept, (*conn).closeServed)
 	}
+	call.closeHTTP2()
 }
 
 // closeIdle closes the connections that are parked, or have been until just now.
@@ -214,6 +221,7 @@ func (call *serveCall) closeIdle() {
 	for _, q := range call.queues {
 		q.closeConns((*conn).hangUpIdle)
 	}
+	go call.drainIdleHTTP2() // its hooks may want locks that net/http holds
 }
 
 // parks reports whether net/http gives connections back that wait for a request.

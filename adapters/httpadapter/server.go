@@ -25,6 +25,7 @@ type Server struct {
 
 	// written by install, before anything reads it
 	user  hooks
+	ownH2 bool      // the program has set TLSNextProto["h2"]
 	keeps bool      // connections may wait without net/http
 	way   probe.Way // in which net/http waits, if that is for connections to be parked
 
@@ -231,6 +232,7 @@ func (s *Server) install() {
 	if s.keeps = canPark && s.parkAfter >= 0 && !monotime.InBubble(); s.keeps { // in a bubble the check's timers run ahead
 		s.way = s.findWay()
 	}
+	_, s.ownH2 = s.srv.TLSNextProto["h2"] // before net/http sets it up
 	s.user = hooks{s.srv.ConnState, s.srv.ConnContext, s.srv.BaseContext}
 	s.srv.ConnState = s.connState
 	if s.user.connContext != nil {

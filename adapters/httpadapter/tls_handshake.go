@@ -29,6 +29,11 @@ func (c *conn) handshake() {
 			c.real.set(0)
 			_ = c.Conn.SetDeadline(time.Time{})
 		}
+		if c.queue.call.servesHTTP2(tc.ConnectionState()) {
+			c.change(connState.serve)
+			go c.serveHTTP2(nil)
+			return
+		}
 		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {
 			c.ext.lease = &tlsConn{tc, c}
 			if c.queue.call.fast {

@@ -150,6 +150,17 @@ func (t *turn) read() bool {
 func (t *turn) serveBuffered() bool {
 	for t.have > 0 {
 		p := t.memory()[:t.have]
+		if t.c.looksForPreface() {
+			if begins, whole := beginsHTTP2(p); whole && begins {
+				return t.becomeHTTP2(p)
+			} else if begins {
+				t.scanned = t.have
+				return true
+			}
+		}
+		if !t.c.queue.call.fast {
+			return t.decline(reasonEnded)
+		}
 		limit := t.c.queue.server.headerBytesMax()
 		if t.scanned > turnBytes && t.have < limit && bytes.IndexByte(p[t.scanned:], '\n') < 0 {
 			t.scanned = t.have
@@ -371,14 +382,19 @@ func (t *turn) takeOut() bool {
 // decline gives the connection to net/http, with the bytes that were read.
 func (t *turn) decline(r reason) bool {
 	c := t.c
-	c.queue.server.stats.add(countDeclined+counter(r), 1)
+	fast := c.queue.call.fast
+	if fast {
+		c.queue.server.stats.add(countDeclined+counter(r), 1)
+	}
 	c.Conn.CancelOnReadable()
 	if b, ok := c.stream().takePeeked(); ok {
 		t.memory()[t.have] = b
 		t.have++
 	}
 	t.keepUnread()
-	c.remember().declined()
+	if fast {
+		c.remember().declined()
+	}
 	c.mu.Lock()
 	closed := c.state() == stateShut
 	if !closed {

@@ -1,0 +1,204 @@
+package httpadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/http2"
+)
+
+// This file gives connections that speak HTTP/2 to a server of package h2, which calls the http.Server's
+// handler through package http2. A connection goes there when ALPN has chosen "h2", or, in clear, when it
+// begins with the preface of HTTP/2 and srv.Protocols allows that. For the states of conn it is hijacked from
+// then on; its reference to the call ends with its last state, Closed.
+
+// newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them: HTTP2 is
+// not asked for, the program has a server of its own for "h2", or it wants to have errors counted by
+// net/http's names.
+func (call *serveCall) newStreams() *h2.Server {
+	s := call.server
+	if !s.http2 || s.ownH2 || s.srv.HTTP2 != nil && s.srv.HTTP2.CountError != nil {
+		return nil
+	}
+	return h2.New(&http2.Handler{
+		HTTP:           s.handler(),
+		GeneralOptions: !s.srv.DisableGeneralOptionsHandler,
+		ReadTimeout:    s.srv.ReadTimeout,
+		WriteTimeout:   s.srv.WriteTimeout,
+		Host:           (*http2Host)(call),
+	}, s.http2Config())
+}
+
+// http2Config returns the http.Server's limits and timeouts. Where net/http has none, or a higher one, and
+// the program sets none, package h2's count.
+func (s *Server) http2Config() h2.Config {
+	const perField, typicalFields = 32, 10 // net/http's overhead for MaxHeaderBytes
+	limit := s.srv.MaxHeaderBytes
+	if limit <= 0 {
+		limit = http.DefaultMaxHeaderBytes
+	}
+	c := h2.Config{
+		HeaderBytes: limit + perField*typicalFields,
+		IdleTimeout: -1,
+	}
+	if n := fieldsMax(s.srv); n < 1<<30 {
+		c.HeaderFields = n
+	}
+	if d := s.srv.IdleTimeout; d > 0 {
+		c.IdleTimeout = d
+	} else if d == 0 && s.srv.ReadTimeout > 0 {
+		c.IdleTimeout = s.srv.ReadTimeout
+	}
+	if from := s.srv.HTTP2; from != nil {
+		c.Streams = from.MaxConcurrentStreams
+		c.DecoderTableBytes = from.MaxDecoderHeaderTableSize
+		c.EncoderTableBytes = from.MaxEncoderHeaderTableSize
+		c.FrameBytes = from.MaxReadFrameSize
+		c.ConnWindow = from.MaxReceiveBufferPerConnection
+		c.StreamWindow = from.MaxReceiveBufferPerStream
+		c.PingAfter = from.SendPingTimeout
+		c.PingTimeout = from.PingTimeout
+		c.WriteTimeout = from.WriteByteTimeout
+	}
+	return c
+}
+
+// http2Host is a call as the host of its streams.
+type http2Host serveCall
+
+// Conn implements http2.Host.
+func (h *http2Host) Conn(c *h2.Conn) http2.Conn {
+	own := c.User().(*conn)
+	return http2.Conn{
+		RemoteAddr: own.remoteText(),
+		TLS:        own.stream().tlsState(), // by the one turn that a connection has at a time
+		Context: func() (context.Context, func()) {
+			ctx, canceler := own.newContext()
+			return ctx, canceler.cancel
+		},
+	}
+}
+
+// ConnState implements http2.Host.
+func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {
+	own := c.User().(*conn)
+	if !own.reportSafely(state) {
+		_ = c.Close()
+	}
+	if state == http.StateClosed {
+		h.release(own)
+	}
+}
+
+func (h *http2Host) release(c *conn) { c.queue.call.release() }
+
+// KeepAlives implements http2.Host.
+func (h *http2Host) KeepAlives() bool { return (*serveCall)(h).keepsAlive() }
+
+// Logf implements http2.Host.
+func (h *http2Host) Logf(format string, args ...any) { h.server.logf(format, args...) }
+
+// servesHTTP2 reports whether the call serves a connection for which TLS has agreed on that. Those with a
+// cipher suite that RFC 9113 forbids are left to net/http, which refuses them, unless they are permitted.
+func (call *serveCall) servesHTTP2(state tls.ConnectionState) bool {
+	if call.streams == nil || state.NegotiatedProtocol != "h2" || state.Version < tls.VersionTLS12 {
+		return false
+	}
+	config := call.server.srv.HTTP2
+	return state.Version > tls.VersionTLS12 || isModern(state.CipherSuite) || config != nil && config.PermitProhibitedCipherSuites
+}
+
+// isModern reports whether a cipher suite of TLS 1.2 is ephemeral and authenticated (RFC 9113, section
+// 9.2.2).
+func isModern(suite uint16) bool {
+	name := tls.CipherSuiteName(suite)
+	return strings.HasPrefix(name, "TLS_ECDHE_") && (strings.Contains(name, "_GCM_") || strings.Contains(name, "_POLY1305"))
+}
+
+// preface is what a client that speaks HTTP/2 in clear begins with.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// looksForPreface reports whether a connection may begin with the preface.
+func (c *conn) looksForPreface() bool {
+	call := c.queue.call
+	return call.streams != nil && call.clearHTTP2 && !c.isTLS() && !c.load().has(began)
+}
+
+// beginsHTTP2 reports whether p is the preface, or its beginning, and whether it is whole.
+func beginsHTTP2(p []byte) (begins, whole bool) {
+	n := min(len(p), len(preface))
+	return string(p[:n]) == preface[:n], n == len(preface)
+}
+
+// becomeHTTP2 gives the connection to the call's server of streams, with the bytes that were read. It
+// reports false: the turn is over.
+func (t *turn) becomeHTTP2(p []byte) bool {
+	t.disarm()
+	unread := append([]byte(nil), p...)
+	t.have = 0
+	if t.c.serveHTTP2(unread) {
+		return false
+	}
+	return t.finish()
+}
+
+// serveHTTP2 gives a connection that a worker has to the call's server of streams. It reports false if
+// the connection was closed before.
+func (c *conn) serveHTTP2(unread []byte) bool {
+	call := c.queue.call
+	c.mu.Lock()
+	c.setRealDeadlineLocked(0)
+	_, ok := c.change(connState.hijack)
+	if ok {
+		c.queue.forget(c)
+	}
+	c.mu.Unlock()
+	if !ok {
+		return false
+	}
+	call.server.stats.add(countHTTP2, 1)
+	ok = c.reportSafely(http.StateActive) && c.reportSafely(http.StateIdle) // as net/http does then
+	err := errHook
+	if ok && c.isTLS() {
+		_, err = call.streams.Attach(c.ext.tls, unread, c)
+	} else if ok {
+		_, err = call.streams.Attach(c.Conn, unread, c)
+	}
+	if err != nil {
+		_ = c.Conn.Close()
+		c.reportSafely(http.StateClosed)
+		call.release()
+	}
+	return true
+}
+
+// errHook is for a connection whose hook has panicked.
+var errHook = errors.New("httpadapter: a hook has panicked")
+
+// drainHTTP2 tells clients that speak HTTP/2 to open no more streams.
+func (call *serveCall) drainHTTP2() {
+	if call.streams == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = call.streams.Shutdown(ctx) // without waiting
+}
+
+// closeHTTP2 closes the connections that speak HTTP/2.
+func (call *serveCall) closeHTTP2() {
+	if call.streams != nil {
+		_ = call.streams.Close()
+	}
+}
+
+// drainIdleHTTP2 is drainHTTP2 for connections without streams, while keep-alives are off.
+func (call *serveCall) drainIdleHTTP2() {
+	if call.streams != nil {
+		call.streams.DrainIdle()
+	}
+}

@@ -1,0 +1,320 @@
+package httpadapter
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// withHTTP2 switches HTTP/2 past net/http on.
+func withHTTP2() Option { return func(c *config) { c.http2 = true } }
+
+// http2Fixture is a server that speaks HTTP/2, and clients of it.
+type http2Fixture struct {
+	t      *testing.T
+	server testnet.WebServer
+	srv    *http.Server
+	l      net.Listener
+	tls    *tls.Config // the clients'; nil without TLS
+	log    testnet.Log
+	served chan error
+}
+
+// http2Ways are the ways to get to a stream: over TLS and in clear, with net/http's server and ours.
+var http2Ways = []struct {
+	name string
+	tls  bool
+	wrap func(*http.Server) testnet.WebServer
+}{
+	{"net/http in clear", false, func(srv *http.Server) testnet.WebServer { return srv }},
+	{"net/http over TLS", true, func(srv *http.Server) testnet.WebServer { return srv }},
+	{"in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv, withHTTP2()) }},
+	{"over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv, withHTTP2()) }},
+	{"fast path in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv, withHTTP2(), FastPath()) }},
+	{"fast path over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv, withHTTP2(), FastPath()) }},
+}
+
+// eachHTTP2 runs a test each way.
+func eachHTTP2(t *testing.T, test func(t *testing.T, start func(*http.Server) *http2Fixture)) {
+	for _, way := range http2Ways {
+		t.Run(way.name, func(t *testing.T) {
+			test(t, func(srv *http.Server) *http2Fixture {
+				f := &http2Fixture{t: t, srv: srv, served: make(chan error, 1)}
+				srv.ErrorLog = log.New(&f.log, "", 0)
+				srv.Protocols = new(http.Protocols)
+				srv.Protocols.SetHTTP1(true)
+				srv.Protocols.SetHTTP2(true)
+				srv.Protocols.SetUnencryptedHTTP2(true)
+				if way.tls {
+					srv.TLSConfig, f.tls = testnet.TLS(t)
+				}
+				f.server = way.wrap(srv)
+				l, err := percore.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.l = l
+				go func() {
+					if way.tls {
+						f.served <- f.server.ServeTLS(l, "", "")
+					} else {
+						f.served <- f.server.Serve(l)
+					}
+				}()
+				t.Cleanup(func() {
+					f.server.Close()
+					if err := testnet.Receive(t, "Serve's return", f.served); err != http.ErrServerClosed {
+						t.Errorf("Serve returned %v", err)
+					}
+				})
+				return f
+			})
+		})
+	}
+}
+
+// client returns a client of net/http's for HTTP/2 alone.
+func (f *http2Fixture) client() *http.Client {
+	tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: f.tls.Clone()}
+	if f.tls == nil {
+		tr.Protocols.SetUnencryptedHTTP2(true)
+	} else {
+		tr.Protocols.SetHTTP2(true)
+	}
+	f.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func (f *http2Fixture) url(path string) string {
+	if f.tls != nil {
+		return "https://" + f.l.Addr().String() + path
+	}
+	return "http://" + f.l.Addr().String() + path
+}
+
+// get makes a request, and returns the body of the answer.
+func (f *http2Fixture) get(c *http.Client, path string) string {
+	f.t.Helper()
+	resp, err := c.Get(f.url(path))
+	if err != nil {
+		f.t.Fatalf("GET %s: %v", path, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.ProtoMajor != 2 {
+		f.t.Fatalf("GET %s: got %s, %v", path, resp.Proto, err)
+	}
+	return string(b)
+}
+
+// stateLog writes down the states of connections.
+type stateLog struct {
+	mu  sync.Mutex
+	got []http.ConnState
+}
+
+func (s *stateLog) note(_ net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, state)
+}
+
+func (s *stateLog) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint(s.got)
+}
+
+// TestHTTP2Server: what a handler and the hooks see, each way, is the same.
+func TestHTTP2Server(t *testing.T) {
+	type key struct{}
+	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+		var states stateLog
+		var srv *http.Server
+		srv = &http.Server{
+			ConnState:   states.note,
+			ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) },
+			BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, "base") },
+		}
+		srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx := r.Context()
+			c, _ := ctx.Value(key{}).(net.Conn)
+			_, isTLS := c.(*tls.Conn)
+			fmt.Fprintf(w, "%s %t %t %t %t %v", r.Proto, r.RemoteAddr == c.RemoteAddr().String(), isTLS == (r.TLS != nil),
+				ctx.Value(http.ServerContextKey) == srv, r.TLS == nil || r.TLS.NegotiatedProtocol == "h2", ctx.Value(http.LocalAddrContextKey))
+		})
+		f := start(srv)
+		client := f.client()
+		for range 3 {
+			if got, want := f.get(client, "/"), "HTTP/2.0 true true true true "+f.l.Addr().String(); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		client.CloseIdleConnections()
+		const want = "[new active idle active idle active idle active idle closed]"
+		testnet.Eventually(t, "the connection's end", func() bool { return strings.HasSuffix(states.text(), "closed]") })
+		if got := states.text(); got != want {
+			t.Errorf("got the states %s, want %s", got, want)
+		}
+		if f.log.String() != "" {
+			t.Errorf("got the log %q", f.log.String())
+		}
+	})
+}
+
+// TestHTTP2Bodies: bodies both ways, with trailers.
+func TestHTTP2Bodies(t *testing.T) {
+	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+		f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "X-Size")
+			n, err := io.Copy(w, r.Body)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			w.Header().Set("X-Size", fmt.Sprint(n, r.Trailer))
+		})})
+		client := f.client()
+		var wg sync.WaitGroup
+		for _, size := range []int{0, 1, 5000, 70000, 2 << 20} {
+			wg.Go(func() {
+				body := bytes.Repeat([]byte("x"), size)
+				req, err := http.NewRequest("POST", f.url("/"), io.MultiReader(bytes.NewReader(body)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Trailer = http.Header{"X-A": {"b"}}
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Errorf("%d bytes: %v", size, err)
+					return
+				}
+				defer resp.Body.Close()
+				got, err := io.ReadAll(resp.Body)
+				want := fmt.Sprint(size, " map[X-A:[b]]")
+				if err != nil || !bytes.Equal(got, body) || resp.Trailer.Get("X-Size") != want {
+					t.Errorf("%d bytes: got %d, %v, trailer %q, want %q", size, len(got), err, resp.Trailer.Get("X-Size"), want)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestHTTP2Shutdown: Shutdown, of the Server or of the http.Server itself, waits for streams, and lets
+// clients finish; Close doesn't.
+func TestHTTP2Shutdown(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+			begun, goOn := make(chan bool), make(chan bool)
+			f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				begun <- true
+				<-goOn
+				_, _ = io.WriteString(w, "done")
+			})})
+			client := f.client()
+			got := make(chan string, 1)
+			go func() { got <- f.get(client, "/") }()
+			testnet.Receive(t, "the handler's begin", begun)
+			ended := make(chan error, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+				defer cancel()
+				if own {
+					ended <- f.srv.Shutdown(ctx)
+				} else {
+					ended <- f.server.Shutdown(ctx)
+				}
+			}()
+			select {
+			case err := <-ended:
+				t.Errorf("Shutdown returned %v with a request under way", err)
+			case goOn <- true:
+			}
+			if s := testnet.Receive(t, "the answer", got); s != "done" {
+				t.Errorf("got %q", s)
+			}
+			if err := testnet.Receive(t, "Shutdown's return", ended); err != nil {
+				t.Errorf("Shutdown: %v", err)
+			}
+		})
+	}
+	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+		ended := make(chan error, 1)
+		f := start(&http.Server{})
+		f.srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			go f.server.Close()
+			<-r.Context().Done()
+			_, err := r.Body.Read(make([]byte, 1))
+			ended <- err
+		})
+		r, w := io.Pipe()
+		defer w.Close()
+		if resp, err := f.client().Post(f.url("/"), "text/plain", r); err == nil {
+			resp.Body.Close()
+			t.Error("a request was answered behind Close")
+		}
+		if err := testnet.Receive(t, "the handler's end", ended); err == nil || err.Error() != "client disconnected" {
+			t.Errorf("got %v of the body", err)
+		}
+	})
+}
+
+// TestHTTP2BesideHTTP1: clients of HTTP/1 on the same port get what they did.
+func TestHTTP2BesideHTTP1(t *testing.T) {
+	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
+		f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, r.Proto)
+		})})
+		nc, err := net.Dial("tcp", f.l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if f.tls != nil {
+			nc = tls.Client(nc, f.tls)
+		}
+		get := testnet.KeepAlive(t, nc)
+		for range 3 {
+			if got := get("/"); got != "HTTP/1.1" {
+				t.Errorf("got %q", got)
+			}
+		}
+		if got := f.get(f.client(), "/"); got != "HTTP/2.0" {
+			t.Errorf("got %q", got)
+		}
+		if s, ok := f.server.(*Server); ok && s.Stats().HTTP2 != 1 {
+			t.Errorf("got the figures %+v, want 1 connection of HTTP/2", s.Stats())
+		}
+	})
+}
+
+// TestHTTP2Declined: connections stay with net/http that it serves in a way of its own.
+func TestHTTP2Declined(t *testing.T) {
+	for name, srv := range map[string]*http.Server{
+		"CountError": {HTTP2: &http.HTTP2Config{CountError: func(string) {}}},
+		"own server": {TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}},
+	} {
+		s := Wrap(srv, withHTTP2())
+		s.installed.Do(s.install)
+		call := &serveCall{server: s}
+		if call.newStreams() != nil {
+			t.Errorf("%s: the connections do not stay with net/http", name)
+		}
+	}
+	if !slices.Equal([]bool{isModern(tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), isModern(tls.TLS_RSA_WITH_AES_128_GCM_SHA256), isModern(tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA)}, []bool{true, false, false}) {
+		t.Error("a cipher suite is taken for another")
+	}
+}
