@@ -11,14 +11,15 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http2"
 )
 
-// This file gives connections that speak HTTP/2 to a server of package h2, which calls the http.Server's
-// handler through package http2. A connection goes there when ALPN has chosen "h2", or, in clear, when it
-// begins with the preface of HTTP/2 and srv.Protocols allows that. For the states of conn it is hijacked from
-// then on; its reference to the call ends with its last state, Closed.
+// This file gives connections that speak HTTP/2 to a server of package h2, which calls the
+// http.Server's handler through package http2. A connection goes there when ALPN has chosen "h2",
+// or, in clear, when it begins with the preface of HTTP/2 and srv.Protocols allows that. For the
+// states of conn it is hijacked from then on; its reference to the call ends with its last state,
+// Closed.
 
-// newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them: HTTP2 is
-// not asked for, the program has a server of its own for "h2", or it wants to have errors counted by
-// net/http's names.
+// newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them:
+// HTTP2 is not asked for, the program has a server of its own for "h2", or it wants to have errors
+// counted by net/http's names.
 func (call *serveCall) newStreams() *h2.Server {
 	s := call.server
 	if !s.http2 || s.ownH2 || s.srv.HTTP2 != nil && s.srv.HTTP2.CountError != nil {
@@ -33,8 +34,8 @@ func (call *serveCall) newStreams() *h2.Server {
 	}, s.http2Config())
 }
 
-// http2Config returns the http.Server's limits and timeouts. Where net/http has none, or a higher one, and
-// the program sets none, package h2's count.
+// http2Config returns the http.Server's limits and timeouts. Where net/http has none, or a higher
+// one, and the program sets none, package h2's count.
 func (s *Server) http2Config() h2.Config {
 	const perField, typicalFields = 32, 10 // net/http's overhead for MaxHeaderBytes
 	limit := s.srv.MaxHeaderBytes
@@ -102,8 +103,9 @@ func (h *http2Host) KeepAlives() bool { return (*serveCall)(h).keepsAlive() }
 // Logf implements http2.Host.
 func (h *http2Host) Logf(format string, args ...any) { h.server.logf(format, args...) }
 
-// servesHTTP2 reports whether the call serves a connection for which TLS has agreed on that. Those with a
-// cipher suite that RFC 9113 forbids are left to net/http, which refuses them, unless they are permitted.
+// servesHTTP2 reports whether the call serves a connection for which TLS has agreed on that. Those
+// with a cipher suite that RFC 9113 forbids are left to net/http, which refuses them, unless they
+// are permitted.
 func (call *serveCall) servesHTTP2(state tls.ConnectionState) bool {
 	if call.streams == nil || state.NegotiatedProtocol != "h2" || state.Version < tls.VersionTLS12 {
 		return false
@@ -112,8 +114,8 @@ func (call *serveCall) servesHTTP2(state tls.ConnectionState) bool {
 	return state.Version > tls.VersionTLS12 || isModern(state.CipherSuite) || config != nil && config.PermitProhibitedCipherSuites
 }
 
-// isModern reports whether a cipher suite of TLS 1.2 is ephemeral and authenticated (RFC 9113, section
-// 9.2.2).
+// isModern reports whether a cipher suite of TLS 1.2 is ephemeral and authenticated (RFC 9113,
+// section 9.2.2).
 func isModern(suite uint16) bool {
 	name := tls.CipherSuiteName(suite)
 	return strings.HasPrefix(name, "TLS_ECDHE_") && (strings.Contains(name, "_GCM_") || strings.Contains(name, "_POLY1305"))
@@ -134,8 +136,8 @@ func beginsHTTP2(p []byte) (begins, whole bool) {
 	return string(p[:n]) == preface[:n], n == len(preface)
 }
 
-// becomeHTTP2 gives the connection to the call's server of streams, with the bytes that were read. It
-// reports false: the turn is over.
+// becomeHTTP2 gives the connection to the call's server of streams, with the bytes that were read.
+// It reports false: the turn is over.
 func (t *turn) becomeHTTP2(p []byte) bool {
 	t.disarm()
 	unread := append([]byte(nil), p...)
@@ -146,8 +148,8 @@ func (t *turn) becomeHTTP2(p []byte) bool {
 	return t.finish()
 }
 
-// serveHTTP2 gives a connection that a worker has to the call's server of streams. It reports false if
-// the connection was closed before.
+// serveHTTP2 gives a connection that a worker has to the call's server of streams. It reports false
+// if the connection was closed before.
 func (c *conn) serveHTTP2(unread []byte) bool {
 	call := c.queue.call
 	c.mu.Lock()

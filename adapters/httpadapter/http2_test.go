@@ -32,7 +32,8 @@ type http2Fixture struct {
 	served chan error
 }
 
-// http2Ways are the ways to get to a stream: over TLS and in clear, with net/http's server and ours.
+// http2Ways are the ways to get to a stream: over TLS and in clear, with net/http's server and
+// ours.
 var http2Ways = []struct {
 	name string
 	tls  bool
@@ -213,8 +214,8 @@ func TestHTTP2Bodies(t *testing.T) {
 	})
 }
 
-// TestHTTP2Shutdown: Shutdown, of the Server or of the http.Server itself, waits for streams, and lets
-// clients finish; Close doesn't.
+// TestHTTP2Shutdown: Shutdown, of the Server or of the http.Server itself, waits for streams, and
+// lets clients finish; Close doesn't.
 func TestHTTP2Shutdown(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
@@ -253,13 +254,17 @@ func TestHTTP2Shutdown(t *testing.T) {
 	}
 	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
 		ended := make(chan error, 1)
-		f := start(&http.Server{})
-		f.srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			go f.server.Close()
+		begun := make(chan bool)
+		f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- true
 			<-r.Context().Done()
 			_, err := r.Body.Read(make([]byte, 1))
 			ended <- err
-		})
+		})})
+		go func() {
+			<-begun
+			f.server.Close()
+		}()
 		r, w := io.Pipe()
 		defer w.Close()
 		if resp, err := f.client().Post(f.url("/"), "text/plain", r); err == nil {

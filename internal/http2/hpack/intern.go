@@ -6,10 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// An Interner hands out one string for equal values, and one Name for equal names, so that the tables of
-// many connections share them. It holds 512 of each, of 192 bytes at most; a new one takes the place of
-// an older one, so a client that sends many different ones costs the others only the saving. A server
-// has one. Its methods may be called by several goroutines at once, and on a nil Interner.
+// An Interner hands out one string for equal values, and one Name for equal names, so that the
+// tables of many connections share them. It holds 512 of each, of 192 bytes at most; a new one
+// takes the place of an older one, so a client that sends many different ones costs the others only
+// the saving. A server has one. Its methods may be called by several goroutines at once, and on a
+// nil Interner.
 type Interner struct {
 	seed   maphash.Seed
 	values [internedMax]atomic.Pointer[string]
@@ -60,7 +61,8 @@ func (in *Interner) MakeKeyField(key, value string) Field {
 	return Field{Name: in.NameOfKey(key), Value: value, badValue: !validValue(value)}
 }
 
-// NameOfKey is like the function of this name, but makes a Name seldom for a key in its canonical form.
+// NameOfKey is like the function of this name, but makes a Name seldom for a key in its canonical
+// form.
 func (in *Interner) NameOfKey(key string) *Name {
 	if n := byKey[key]; n != nil {
 		return n

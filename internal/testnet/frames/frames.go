@@ -40,8 +40,8 @@ type Peer struct {
 	dec hpack.Decoder
 }
 
-// NewPeer returns a client on c that has its preface, settings, which are written as id, value, and an
-// acknowledgement to send.
+// NewPeer returns a client on c that has its preface, settings, which are written as id, value, and
+// an acknowledgement to send.
 func NewPeer(t testing.TB, c net.Conn, settings ...uint32) *Peer {
 	p := &Peer{T: t, Conn: c, enc: hpack.MakeEncoder(4096), dec: hpack.MakeDecoder()}
 	p.Out = append(p.Out, http2.Preface...)

@@ -112,8 +112,8 @@ func (b *body) Close() error {
 	return nil
 }
 
-// streamError is the error of a stream that was reset. It has the fields and the text of net/http's, and
-// of x/net/http2's StreamError, which programs find by errors.As.
+// streamError is the error of a stream that was reset. It has the fields and the text of
+// net/http's, and of x/net/http2's StreamError, which programs find by errors.As.
 type streamError struct {
 	StreamID uint32
 	Code     h2.ErrCode

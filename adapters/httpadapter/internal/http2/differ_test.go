@@ -211,8 +211,8 @@ func merge(lines []string) (to []string) {
 	return to
 }
 
-// TestDiffer plays each script to net/http's server on package net and to this one, and compares what the
-// handler saw, what the client got, and the log.
+// TestDiffer plays each script to net/http's server on package net and to this one, and compares
+// what the handler saw, what the client got, and the log.
 func TestDiffer(t *testing.T) {
 	for _, sc := range scripts {
 		t.Run(sc.name, func(t *testing.T) {

@@ -9,10 +9,12 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// blank is where every request begins: [http.Request.WithContext] is the only way to give one a context.
+// blank is where every request begins: [http.Request.WithContext] is the only way to give one a
+// context.
 var blank http.Request
 
-// makeRequest makes the request of a stream. It reports false, and a code, if the stream is to be reset.
+// makeRequest makes the request of a stream. It reports false, and a code, if the stream is to be
+// reset.
 func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, ok bool) {
 	if from.Problem == h2.LengthWithout && lengthWithoutResets {
 		return h2.ProtocolError, false

@@ -33,11 +33,10 @@ type response struct {
 
 	header   http.Header // the handler's; nil before it asks for it
 	fields   []h2.Field  // of the header, as it was at WriteHeader
-	inline   [4]h2.Field // memory of fields
 	declares []string    // the values of Trailer, as they were at WriteHeader
 	trailers []string    // the names that are declared, in net/http's order
-	buf      *[bodyBytesMax]byte
-	buffered int // bytes of buf
+	memory   *memory     // nil while nothing waits
+	buffered int         // bytes of the body in memory
 
 	status   int
 	declared int64 // the body's length, of a header that is sent; 0: none
@@ -61,8 +60,30 @@ type closeNotify struct {
 // bodyBytesMax is how many bytes of a body wait for more, as with net/http.
 const bodyBytesMax = 4 << 10
 
-// bufs has the memory of bodies. No handler's code has it.
-var bufs = sync.Pool{New: func() any { return new([bodyBytesMax]byte) }}
+// memory is what a response needs while something waits. No handler's code has it.
+type memory struct {
+	body   [bodyBytesMax]byte
+	fields [16]h2.Field
+}
+
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+// takeMemory returns the memory.
+func (w *response) takeMemory() *memory {
+	if w.memory == nil {
+		w.memory = memories.Get().(*memory)
+	}
+	return w.memory
+}
+
+// releaseMemory gives the memory back.
+func (w *response) releaseMemory() {
+	if w.memory != nil {
+		clear(w.memory.fields[:])
+		memories.Put(w.memory)
+		w.memory, w.fields, w.buffered = nil, nil, 0
+	}
+}
 
 // Header implements http.ResponseWriter.
 func (w *response) Header() http.Header {
@@ -91,7 +112,7 @@ func (w *response) writeHeader(status int) {
 	if status < 200 {
 		w.takeFields(true)
 		_ = w.x.stream.Send(h2.Message{Status: status, Fields: w.fields})
-		w.fields = nil
+		w.releaseMemory()
 		return
 	}
 	w.wrote, w.status = true, status
@@ -100,7 +121,7 @@ func (w *response) writeHeader(status int) {
 
 // takeFields makes the fields of the header, in the order of their names.
 func (w *response) takeFields(interim bool) {
-	w.fields, w.length = w.inline[:0], -1
+	w.fields, w.length = w.takeMemory().fields[:0], -1
 	var most [12]string
 	keys := most[:0]
 	for key := range w.header {
@@ -231,13 +252,11 @@ func (w *response) buffer(p []byte, s string) (n int) {
 	if len(p)+len(s) == 0 {
 		return 0
 	}
-	if w.buf == nil {
-		w.buf = bufs.Get().(*[bodyBytesMax]byte)
-	}
+	to := w.takeMemory().body[w.buffered:]
 	if p != nil {
-		n = copy(w.buf[w.buffered:], p)
+		n = copy(to, p)
 	} else {
-		n = copy(w.buf[w.buffered:], s)
+		n = copy(to, s)
 	}
 	w.buffered += n
 	return n
@@ -246,31 +265,23 @@ func (w *response) buffer(p []byte, s string) (n int) {
 // emitBuffer sends what waits.
 func (w *response) emitBuffer(last bool) error {
 	var p []byte
-	if w.buf != nil {
-		p = w.buf[:w.buffered]
+	if w.buffered > 0 {
+		p = w.memory.body[:w.buffered]
 	}
-	err := w.emit(p, last)
-	w.releaseBuffer()
-	return err
+	return w.emit(p, last)
 }
 
-func (w *response) releaseBuffer() {
-	if w.buf != nil {
-		bufs.Put(w.buf)
-		w.buf, w.buffered = nil, 0
-	}
-}
-
-// emit sends the header, if it was not sent, and p. With last the answer ends.
+// emit sends the header, if it was not sent, and p, behind which nothing waits. With last the answer
+// ends.
 func (w *response) emit(p []byte, last bool) error {
+	defer w.releaseMemory()
 	var m h2.Message
-	var more [12]h2.Field
 	if last {
 		w.promoteTrailers()
 	}
 	if !w.sent {
 		w.sent = true
-		m.Status, m.Fields = w.status, w.completeHeader(more[:0], p, last)
+		m.Status, m.Fields = w.status, w.completeHeader(p, last)
 	}
 	var trailers []h2.Field
 	if last {
@@ -290,9 +301,8 @@ func (w *response) emit(p []byte, last bool) error {
 
 // completeHeader appends the fields to send, with those that net/http adds. p is the beginning of the
 // body, or all of it.
-func (w *response) completeHeader(fields []h2.Field, p []byte, last bool) []h2.Field {
-	fields = append(fields, w.fields...)
-	w.fields = nil
+func (w *response) completeHeader(p []byte, last bool) []h2.Field {
+	fields := w.fields
 	for _, v := range w.declares {
 		for name := range strings.SplitSeq(v, ",") {
 			if name = textproto.TrimString(name); name != "" {
@@ -392,7 +402,7 @@ func (w *response) abort() {
 	}
 	defer w.mu.Unlock()
 	w.done = true
-	w.releaseBuffer()
+	w.releaseMemory()
 }
 
 // CloseNotify implements http.CloseNotifier.

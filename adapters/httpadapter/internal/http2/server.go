@@ -20,7 +20,8 @@ type Handler struct {
 	// GeneralOptions answers OPTIONS * without HTTP.
 	GeneralOptions bool
 
-	// ReadTimeout and WriteTimeout limit a request's body and its answer, as those of an http.Server.
+	// ReadTimeout and WriteTimeout limit a request's body and its answer, as those of an
+	// http.Server.
 	ReadTimeout  time.Duration
 	WriteTimeout time.Duration
 
@@ -77,8 +78,8 @@ func (h *Handler) ConnState(c *h2.Conn, s h2.ConnState) {
 	}
 }
 
-// exchange is a request and its answer: the stream's handler. It is never used for a second request, since
-// handlers may keep all that they can reach from it.
+// exchange is a request and its answer: the stream's handler. It is never used for a second
+// request, since handlers may keep all that they can reach from it.
 type exchange struct {
 	stream h2.Stream
 
