@@ -145,6 +145,7 @@ func readAll(s *seen, r *http.Request) {
 type script struct {
 	name      string
 	configure func(*http.Server)
+	timed     func(*http.Server, time.Duration) // sets a timeout
 	handler   func(s *seen, w http.ResponseWriter, r *http.Request)
 	play      func(p *frames.Peer)
 	streams   int  // that end
@@ -227,8 +228,19 @@ func TestDiffer(t *testing.T) {
 			}
 			var frames, notes, logs [2]string
 			for i, start := range []func(*testing.T, func(*http.Server), func(*seen) http.HandlerFunc) *side{onNet, onPercore} {
-				s := start(t, sc.configure, handler)
-				got := s.play(&sc)
+				var s *side
+				var got []string
+				if sc.timed == nil {
+					s = start(t, sc.configure, handler)
+					got = s.play(&sc)
+				}
+				for d := 20 * time.Millisecond; sc.timed != nil; d *= 2 {
+					// net/http limits the beginning of a connection by the same timeout.
+					s = start(t, func(srv *http.Server) { sc.timed(srv, d) }, handler)
+					if got = s.play(&sc); s.seen.text() != "" || s.running.Load() > 0 {
+						break
+					}
+				}
 				if sc.leaves {
 					got = slices.DeleteFunc(got, func(f string) bool { return strings.HasPrefix(f, "goaway") })
 				}

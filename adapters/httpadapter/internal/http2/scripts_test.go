@@ -294,11 +294,11 @@ var scripts = []script{
 		<-r.Context().Done()
 		s.note("%v", context.Cause(r.Context()))
 	}, play: send(get("GET", "/"))},
-	{name: "ReadTimeout", configure: func(srv *http.Server) { srv.ReadTimeout = 20 * time.Millisecond }, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+	{name: "ReadTimeout", timed: func(srv *http.Server, d time.Duration) { srv.ReadTimeout = d }, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		s.note("%v", err)
 	}, play: func(p *frames.Peer) { p.Headers(1, false, get("POST", "/")...) }, streams: 2},
-	{name: "WriteTimeout", configure: func(srv *http.Server) { srv.WriteTimeout = 20 * time.Millisecond }, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+	{name: "WriteTimeout", timed: func(srv *http.Server, d time.Duration) { srv.WriteTimeout = d }, handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		s.note("ended")
 	}, play: send(get("GET", "/"))},
