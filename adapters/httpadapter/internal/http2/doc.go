@@ -1,7 +1,7 @@
 // Package http2 calls an http.Handler for the streams of package h2, as net/http's HTTP/2 server would:
 // with the same request, and the same frames for the same calls.
 //
-// What differs, and why:
+// The differences and their reasons:
 //
 //   - Push returns http.ErrNotSupported. Clients have turned it off.
 //   - A body of which the client has reset the stream can't be read any more; net/http lets a handler
