@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
@@ -27,11 +27,11 @@ import (
 // kernel's backlog, where they are bounded, and where a successor that got the sockets finds them.
 type acceptor struct {
 	listener *listener
-	ready    *loop.AcceptPoller // of sockets
-	sockets  []int              // descriptors, the listener's
-	first    int                // the index of sockets[0] among the listener's
-	gate     loop.Gate          // look, made once
-	pending  pendingConns       // whose PROXY headers are awaited, or have come
+	ready    *engine.AcceptPoller // of sockets
+	sockets  []int                // descriptors, the listener's
+	first    int                  // the index of sockets[0] among the listener's
+	gate     engine.Gate          // look, made once
+	pending  pendingConns         // whose PROXY headers are awaited, or have come
 
 	// atomic; for Settled
 	waiting     atomic.Int32  // goroutines in Accept that have no connection yet
@@ -40,7 +40,7 @@ type acceptor struct {
 }
 
 func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
-	ready, err := loop.NewAcceptPoller(sockets)
+	ready, err := engine.NewAcceptPoller(sockets)
 	if err != nil {
 		return nil, err
 	}
@@ -115,14 +115,14 @@ func (a *acceptor) try() (*Conn, error) {
 	)
 	l := a.listener
 	a.beginWaiting()
-	err := a.ready.Wait(a.gate, func(i int, r loop.Readiness) bool {
+	err := a.ready.Wait(a.gate, func(i int, r engine.Readiness) bool {
 		if !l.limits.Acquire() {
 			return false // the gate is already shut
 		}
 		from = unix.RawSockaddrAny{} // sockaddr.NetAddr relies on it
 		index = i
 		nfd, errno = sys.Accept4(a.sockets[i], &from)
-		if errno == syscall.EAGAIN && r&loop.Hangup != 0 {
+		if errno == syscall.EAGAIN && r&engine.Hangup != 0 {
 			errno = syscall.EINVAL // a unix socket that was shut down; a TCP one says so itself
 		}
 		if errno != 0 {
@@ -206,18 +206,18 @@ func addrPorts(nfd int, from *unix.RawSockaddrAny, client *proxyproto.Header) (l
 
 // look is the gate of Accept: a connection that has left the backlog may be waiting; as many
 // connections may be open as are allowed; or the listener may be paused.
-func (a *acceptor) look() loop.GateState {
+func (a *acceptor) look() engine.GateState {
 	l := a.listener
 	switch {
 	case a.pending.hasReady() || l.adopted.hasReady():
-		return loop.GateDone
+		return engine.GateDone
 	case l.isPaused():
 		a.lastPause.Store(l.pauses.Load())
-		return loop.GateShut
+		return engine.GateShut
 	case !l.limits.HasRoom():
-		return loop.GateShut
+		return engine.GateShut
 	}
-	return loop.GateOpen
+	return engine.GateOpen
 }
 
 // takePending returns a connection that has left the backlog before, or nil if it is gone: another
@@ -236,16 +236,16 @@ func (a *acceptor) takePending() *Conn {
 // loopFor returns the loop for a connection from the socket with the given index. If each loop has a
 // thread, and a socket, that is the socket's loop: the kernel has chosen both. Otherwise the group
 // places the connection.
-func (a *acceptor) loopFor(index int) *loop.Loop {
+func (a *acceptor) loopFor(index int) *engine.Loop {
 	l := a.listener
-	if !l.leastLoaded && l.group.Strategy() == loop.Thread && len(l.sockets) == l.group.Len() {
+	if !l.leastLoaded && l.group.Strategy() == engine.Thread && len(l.sockets) == l.group.Len() {
 		return l.group.Loop(a.first + index)
 	}
 	return l.place()
 }
 
 // place returns the group's choice of a loop.
-func (l *listener) place() *loop.Loop {
+func (l *listener) place() *engine.Loop {
 	if l.leastLoaded {
 		return l.group.LeastLoaded()
 	}
@@ -323,7 +323,7 @@ func (r rawListener) Control(f func(fd uintptr)) error {
 	for i := range r.l.sockets {
 		err := r.l.control(i, func(fd uintptr) {
 			f(fd)
-			if r.l.connOptions.kind == loop.TCP && !sys.IsPlainTCP(int(fd)) {
+			if r.l.connOptions.kind == engine.TCP && !sys.IsPlainTCP(int(fd)) {
 				r.l.connOptions.altered.Store(true) // connections inherit it
 			}
 		})

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
@@ -676,7 +676,7 @@ func TestOnReadableErrors(t *testing.T) {
 	if err := c.OnReadable(func(err error) { closing <- err }); err != nil {
 		t.Errorf("without a deadline: got %v, want nil", err)
 	}
-	wantErr(t, "armed already", c.OnReadable(never), "set", loop.ErrArmed)
+	wantErr(t, "armed already", c.OnReadable(never), "set", engine.ErrArmed)
 	c.Close()
 	if err := testnet.Receive(t, "the callback", closing); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("on Close: got %v, want net.ErrClosed", err)
@@ -961,7 +961,7 @@ func TestConnRace(t *testing.T) {
 			"SetWriteDeadline": func() error { return c.SetWriteDeadline(time.Now().Add(time.Millisecond)) },
 			"SetDeadline":      func() error { return c.SetDeadline(time.Time{}) },
 			"OnReadable": func() error {
-				if err := c.OnReadable(func(error) {}); err != nil && !errors.Is(err, loop.ErrArmed) {
+				if err := c.OnReadable(func(error) {}); err != nil && !errors.Is(err, engine.ErrArmed) {
 					return err
 				}
 				c.CancelOnReadable()

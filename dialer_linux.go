@@ -8,22 +8,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
 )
 
 // hold keeps the dialer's own group until release, so that dialing with a group that has ended fails
 // before there is a connection. The default group never ends for a dialer.
 func (d *Dialer) hold(network string) error {
-	if d.Group != nil && !(*loop.Group)(d.Group).Retain() {
-		return &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Err: loop.ErrStopped}
+	if d.Group != nil && !(*engine.Group)(d.Group).Retain() {
+		return &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Err: engine.ErrStopped}
 	}
 	return nil
 }
 
 func (d *Dialer) release() {
 	if d.Group != nil {
-		(*loop.Group)(d.Group).Release()
+		(*engine.Group)(d.Group).Release()
 	}
 }
 
@@ -39,7 +39,7 @@ func (d *Dialer) fromNet(network string, nc net.Conn, keep bool) (c *Conn, err e
 			nc.Close()
 		}
 	}()
-	group, err := acquireGroup((*loop.Group)(d.Group))
+	group, err := acquireGroup((*engine.Group)(d.Group))
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +65,9 @@ func (d *Dialer) fromNet(network string, nc net.Conn, keep bool) (c *Conn, err e
 // The options of dialed connections, except altered ones.
 var (
 	dialedTCP = map[string]*connOptions{
-		"tcp":  {net: "tcp", kind: loop.TCP},
-		"tcp4": {net: "tcp4", kind: loop.TCP},
-		"tcp6": {net: "tcp6", kind: loop.TCP},
+		"tcp":  {net: "tcp", kind: engine.TCP},
+		"tcp4": {net: "tcp4", kind: engine.TCP},
+		"tcp6": {net: "tcp6", kind: engine.TCP},
 	}
 	dialedPlain = map[string]*connOptions{
 		"tcp":  {net: "tcp"}, // Multipath TCP

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -97,15 +97,15 @@ func (l *listener) addFile(lc *ListenConfig, files []*os.File, index int) error 
 }
 
 // kindOf returns what reads on the connections of a listening socket can rely on.
-func (l *listener) kindOf(socket int) loop.StreamKind {
+func (l *listener) kindOf(socket int) engine.StreamKind {
 	proto, _ := sys.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if proto != unix.IPPROTO_TCP {
-		return loop.Plain // also of MPTCP, which an inherited socket may be
+		return engine.Plain // also of MPTCP, which an inherited socket may be
 	}
 	if !sys.IsPlainTCP(socket) {
 		l.connOptions.altered.Store(true)
 	}
-	return loop.TCP
+	return engine.TCP
 }
 
 // checkListens fails if the socket is a connection, on which Accept would wait forever.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sockaddr"
@@ -22,7 +22,7 @@ import (
 
 // This is the engine's side of package moving, which looks for these methods of the raw connections.
 
-func (r rawConn) FD() *loop.FD          { return r.c.sock.fd }
+func (r rawConn) FD() *engine.FD        { return r.c.sock.fd }
 func (r rawConn) Info() moving.ConnInfo { return r.c.sock.info() }
 func (r rawConn) Hold()                 { r.c.hold() }
 func (r rawConn) Release()              { r.c.release() }

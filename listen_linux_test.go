@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -644,7 +644,7 @@ func TestListenFailureKeepsSocketFile(t *testing.T) {
 	}
 	lc := ListenConfig{Group: ended}
 	_, err := lc.Listen(t.Context(), "unix", abstract)
-	wantErr(t, "Listen on an ended group", err, "listen", loop.ErrStopped)
+	wantErr(t, "Listen on an ended group", err, "listen", engine.ErrStopped)
 	listen(t, ListenConfig{Group: g}, "unix", abstract).Close()
 	if _, err := os.Lstat(abstract); err != nil {
 		t.Errorf("a file called %q: %v", abstract, err)
@@ -653,7 +653,7 @@ func TestListenFailureKeepsSocketFile(t *testing.T) {
 	// And a socket's own file goes when Listen fails after making it.
 	path = filepath.Join(testnet.ShortTempDir(t), "s")
 	_, err = lc.Listen(t.Context(), "unix", path)
-	wantErr(t, "Listen on an ended group", err, "listen", loop.ErrStopped)
+	wantErr(t, "Listen on an ended group", err, "listen", engine.ErrStopped)
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket file of a failed Listen: got %v, want it gone", err)
 	}
@@ -865,7 +865,7 @@ func TestExplicitGroup(t *testing.T) {
 	if err == nil {
 		next.Close()
 	}
-	wantErr(t, "Listen on an ended group", err, "listen", loop.ErrStopped) // NoLeaks would find its socket
+	wantErr(t, "Listen on an ended group", err, "listen", engine.ErrStopped) // NoLeaks would find its socket
 }
 
 // TestDescriptorFlags looks at every descriptor that listening and accepting

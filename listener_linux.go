@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -24,7 +24,7 @@ type listener struct {
 	// immutable
 	network     string
 	addr        net.Addr
-	group       *loop.Group           // holds a reference
+	group       *engine.Group         // holds a reference
 	limits      *accepting.Limits     // nil: none
 	proxy       *accepting.ProxyRules // nil: no headers are awaited
 	leastLoaded bool                  // ListenConfig.LeastLoaded
@@ -61,14 +61,14 @@ type listener struct {
 // defaultGroup is the group of listeners and dialers that have none of their own.
 var defaultGroup struct {
 	sync.Mutex
-	group *loop.Group
+	group *engine.Group
 }
 
 // acquireGroup returns a group with a reference for the caller.
-func acquireGroup(group *loop.Group) (*loop.Group, error) {
+func acquireGroup(group *engine.Group) (*engine.Group, error) {
 	if group != nil {
 		if !group.Retain() {
-			return nil, loop.ErrStopped
+			return nil, engine.ErrStopped
 		}
 		return group, nil
 	}
@@ -78,7 +78,7 @@ func acquireGroup(group *loop.Group) (*loop.Group, error) {
 	if d.group != nil && d.group.Retain() {
 		return d.group, nil
 	}
-	group, err := loop.NewGroup(loop.Config{Name: "default"})
+	group, err := engine.NewGroup(engine.Config{Name: "default"})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (lc *ListenConfig) control(reusePort bool) func(string, string, syscall.Raw
 
 // fromNet makes a listener of package net's, which it closes.
 func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, error) {
-	group, err := acquireGroup((*loop.Group)(lc.Group))
+	group, err := acquireGroup((*engine.Group)(lc.Group))
 	if err != nil {
 		nl.Close()
 		return nil, err

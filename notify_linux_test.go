@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -32,8 +32,8 @@ func TestNotifyReadable(t *testing.T) {
 	if err := c.NotifyReadable(n); err != nil {
 		t.Fatalf("NotifyReadable: %v", err)
 	}
-	if err := c.NotifyReadable(n); !errors.Is(err, loop.ErrArmed) {
-		t.Errorf("NotifyReadable while armed: got %v, want %v", err, loop.ErrArmed)
+	if err := c.NotifyReadable(n); !errors.Is(err, engine.ErrArmed) {
+		t.Errorf("NotifyReadable while armed: got %v, want %v", err, engine.ErrArmed)
 	}
 	if got := c.LocalAddr().String(); got != local || got != client.RemoteAddr().String() {
 		t.Errorf("while armed: got local address %s, want %s", got, local)

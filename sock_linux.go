@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/accepting"
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
@@ -27,12 +27,12 @@ const onNet = false
 // sock is a Conn's socket. Its methods return errors of the second layer: an errno with the name of
 // the system call, io.EOF, net.ErrClosed or os.ErrDeadlineExceeded.
 //
-// The Conn, which users hold, and the loop.FD, which the loop's table holds, are two objects so
+// The Conn, which users hold, and the engine.FD, which the loop's table holds, are two objects so
 // that the garbage collector can find a Conn that nothing refers to any more. Together they have
 // 192 bytes, and an idle connection has nothing else.
 type sock struct {
 	// immutable
-	fd      *loop.FD
+	fd      *engine.FD
 	options *connOptions
 	peer    sockaddr.Addr // as accept4 returned it
 
@@ -43,7 +43,7 @@ type sock struct {
 // connOptions are the options that the connections of one listener, or many dialed ones, share.
 type connOptions struct {
 	net  string // the network as the user gave it
-	kind loop.StreamKind
+	kind engine.StreamKind
 
 	limits *accepting.Limits // of the listener; nil: none
 	quiet  bool              // OnClose is not called: Accept has not returned the connection yet
@@ -64,7 +64,7 @@ type addrPair struct {
 
 // newConn makes a connection of nfd, which it then owns, on the loop l. peer is nil for a connection
 // whose addresses the caller stores.
-func newConn(l *loop.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (*Conn, error) {
+func newConn(l *engine.Loop, nfd int, o *connOptions, peer *unix.RawSockaddrAny) (*Conn, error) {
 	c := &Conn{sock{options: o}}
 	if peer != nil {
 		if peer.Addr.Family == unix.AF_UNIX {
@@ -133,7 +133,7 @@ func (s *sock) close(c *Conn) error {
 	p.fixed = true
 	s.addrs.Store(&p)
 	err := s.fd.Close()
-	if err == loop.ErrClosed {
+	if err == engine.ErrClosed {
 		return err
 	}
 	s.options.closed.Add(1)
@@ -226,7 +226,7 @@ func (s *sock) setClient(h *proxyproto.Header) {
 
 func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }
 
-func (s *sock) loop() *loop.Loop { return s.fd.Loop() }
+func (s *sock) loop() *engine.Loop { return s.fd.Loop() }
 
 func (s *sock) rawConn(c *Conn) (syscall.RawConn, error) { return rawConn{c}, nil }
 

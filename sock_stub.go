@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/netfallback"
 	"github.com/percore/percore/internal/sockaddr"
 )
@@ -73,7 +73,7 @@ func (s *sock) tryRead([]byte) (int, error)          { return 0, errNoReadiness 
 func (s *sock) setNoWait(bool) error                 { return errNoReadiness }
 func (s *sock) cancelOnReadable() bool               { return false }
 
-func (s *sock) loop() *loop.Loop { return nil }
+func (s *sock) loop() *engine.Loop { return nil }
 
 func (s *sock) rawConn(*Conn) (syscall.RawConn, error) { return s.conn.SyscallConn() }
 func (s *sock) file() (*os.File, error)                { return s.conn.File() }

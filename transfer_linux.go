@@ -13,7 +13,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/percore/percore/internal/loop"
+	engine "github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/zerocopy"
 )
@@ -110,7 +110,7 @@ func finished(n int64, handled bool, err error) (int64, bool, error) {
 }
 
 // This is how a connection lends its socket to package zerocopy.
-var _ zerocopy.Stream = loop.Stream{}
+var _ zerocopy.Stream = engine.Stream{}
 
 // An endpoint is the source or the destination of a connection's bytes, if the kernel knows it.
 type endpoint struct {
