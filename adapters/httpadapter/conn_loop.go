@@ -25,13 +25,23 @@ func (w *waker) OffLoop() {}
 
 // arm makes the engine call woken when there is something to read.
 func (c *conn) arm() {
-	switch err := c.Conn.NotifyReadable((*waker)(c)); {
-	case err == nil, errors.Is(err, loop.ErrArmed): // as it may be on the fast path: see turn.disarm
+	switch err := c.armCallback(); {
+	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.woken(os.ErrDeadlineExceeded)
 	default:
 		c.woken(net.ErrClosed)
 	}
+}
+
+// armCallback arms the callback, unless it is armed already, as it may be on the fast path: see
+// turn.disarm.
+func (c *conn) armCallback() error {
+	err := c.Conn.NotifyReadable((*waker)(c))
+	if errors.Is(err, loop.ErrArmed) {
+		return nil
+	}
+	return err
 }
 
 // armAnew is arm with the deadline that counts. The engine's may be another one, which has passed: a

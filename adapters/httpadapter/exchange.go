@@ -87,9 +87,9 @@ func (x *exchange) bodyEnded() {
 	x.watching = true
 	c.setRealDeadline(0) // as net/http does then
 	c.change(connState.resumeServing)
-	err := c.Conn.NotifyReadable((*waker)(c))
+	err := c.armCallback()
 	x.mu.Unlock()
-	if err != nil && !errors.Is(err, loop.ErrArmed) {
+	if err != nil {
 		c.woken(err)
 	}
 	if c.stream().hasEnded() {

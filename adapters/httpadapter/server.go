@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -187,12 +189,10 @@ func (s *Server) close() []*serveCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.closed = true
-	var calls []*serveCall
-	for call := range s.mu.calls {
-		calls = append(calls, call)
-	}
-	return calls
+	return s.callsLocked()
 }
+
+func (s *Server) callsLocked() []*serveCall { return slices.Collect(maps.Keys(s.mu.calls)) }
 
 func (s *Server) isClosed() bool {
 	s.mu.Lock()
@@ -209,10 +209,7 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 	s.keepAlivesOff.Store(!v)
 	s.srv.SetKeepAlivesEnabled(v)
 	s.mu.Lock()
-	var calls []*serveCall
-	for call := range s.mu.calls {
-		calls = append(calls, call)
-	}
+	calls := s.callsLocked()
 	s.mu.Unlock()
 	for _, call := range calls {
 		if v {

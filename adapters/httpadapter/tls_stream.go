@@ -8,7 +8,6 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
-	"github.com/percore/percore/internal/loop"
 )
 
 // This file has the fast path over TLS. Requests are read from the *tls.Conn, and answers written to it.
@@ -202,9 +201,9 @@ func (x *exchange) armAgain() bool {
 		x.mu.Unlock()
 		return false
 	}
-	err := x.conn.Conn.NotifyReadable((*waker)(x.conn))
+	err := x.conn.armCallback()
 	x.mu.Unlock()
-	if err == nil || errors.Is(err, loop.ErrArmed) {
+	if err == nil {
 		return true
 	}
 	x.clientGone() // closed, or a deadline of the handler has passed

@@ -2,7 +2,6 @@ package httpadapter
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 	"net/netip"
 	"time"
@@ -331,7 +330,7 @@ func (t *turn) begin(x *exchange) bool {
 // had come.
 func (t *turn) arm() {
 	t.armed = true
-	if err := t.c.Conn.NotifyReadable((*waker)(t.c)); err != nil && !errors.Is(err, loop.ErrArmed) {
+	if err := t.c.armCallback(); err != nil {
 		t.c.woken(err)
 	}
 }
