@@ -246,6 +246,7 @@ func (c *conn) waitWithoutBuffers(variant string) bool {
 		c.rwc.SetReadDeadline(time.Now().Add(short))
 		var p [1]byte
 		if n, err := c.rwc.Read(p[:]); n > 0 {
+			c.setWaitDeadline() // else the rest of the request has less time than it may need
 			take(p[:n])
 			return true
 		} else if !timedOut(err) {
@@ -293,7 +294,7 @@ func (c *conn) waitWithoutBuffers(variant string) bool {
 		}
 		return false
 	}
-	if variant == "deadline after the byte" {
+	if variant == "deadline after the byte" || variant == "short deadline kept" {
 		c.setWaitDeadline()
 	}
 	if len(p) == 1 && len(aside) == 0 {
