@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestEngineNet has the environment take the engine out.
+// TestEngineNet takes the engine out through the environment.
 func TestEngineNet(t *testing.T) {
 	testnet.NoLeaks(t)
 	captureLog(t)
@@ -45,7 +45,7 @@ func isListener(ln net.Listener) bool {
 	return ok
 }
 
-// TestEngineNetLimits: a listener's rules hold without the engine.
+// TestEngineNetLimits: limits and PROXY rules hold without the engine.
 func TestEngineNetLimits(t *testing.T) {
 	testnet.NoLeaks(t)
 	captureLog(t)

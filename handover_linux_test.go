@@ -98,7 +98,7 @@ func mustEcho(t *testing.T, a, b net.Conn, text string) {
 	}
 }
 
-// A connection goes on on another listener, with what it has not read yet, and its addresses.
+// A connection moves to another listener, with its unread bytes and its addresses.
 func TestAdopt(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		for _, perLoop := range []bool{false, true} {
@@ -168,7 +168,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// The addresses in a PROXY header come along.
+// The addresses in a PROXY header move with the connection.
 func TestAdoptProxied(t *testing.T) {
 	lc := ListenConfig{ProxyProtocol: loopback()}
 	from, _ := movable(t, lc, "tcp")
@@ -200,8 +200,8 @@ func TestAdoptProxied(t *testing.T) {
 	}
 }
 
-// MaxConns counts connections that were adopted, and takes them beyond its number; OnAccept may refuse
-// them, and OnClose is told of those that it took.
+// MaxConns counts connections that were adopted, and doesn't limit them; OnAccept may refuse them,
+// and OnClose is called for the others.
 func TestAdoptAdmission(t *testing.T) {
 	var accepted, closed atomic.Int64
 	var refuse atomic.Bool
@@ -259,7 +259,7 @@ func TestAdoptAdmission(t *testing.T) {
 	}
 }
 
-// pairThrough returns a client's connection and what source got of it.
+// pairThrough returns a client's connection and its other end, from source.
 func pairThrough(t *testing.T, to net.Listener, source <-chan net.Conn) (client, accepted net.Conn) {
 	t.Helper()
 	client, err := net.Dial(to.Addr().Network(), to.Addr().String())
@@ -323,7 +323,7 @@ func TestAdoptBad(t *testing.T) {
 			t.Errorf("%s: the descriptor is open", c.name)
 		}
 	}
-	// One whose peer has reset it is no mistake of the other process.
+	// A connection that its peer has reset is not the other process's mistake.
 	if err := mover.Adopt(socket(unix.AF_INET, unix.SOCK_STREAM), moving.ConnInfo{}); err != nil {
 		t.Errorf("a socket without a peer: got %v", err)
 	}
@@ -350,8 +350,8 @@ func TestAdoptAndClose(t *testing.T) {
 	}
 }
 
-// A paused listener leaves connections in the backlog, where another process finds them, and goes
-// on afterwards.
+// A paused listener leaves connections in the backlog, where another process finds them, and
+// accepts again afterwards.
 func TestPause(t *testing.T) {
 	for _, max := range []int{0, 100} {
 		ln, mover := movable(t, ListenConfig{MaxConns: max}, "tcp")
@@ -377,8 +377,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// While connections come, a pause is settled only when the last of them has been passed on: none comes
-// out of Accept after that.
+// While connections come, a pause is settled only when the server has the last of them: Accept
+// returns no connection after that.
 func TestPauseUnderLoad(t *testing.T) {
 	ln, mover := movable(t, ListenConfig{}, "tcp")
 	var passed atomic.Int64
@@ -429,7 +429,7 @@ func TestPauseUnderLoad(t *testing.T) {
 	accepting.Wait()
 }
 
-// A pause is settled when each of the goroutines in Accept has come back with nothing, whichever of them
+// A pause is settled when all goroutines that call Accept have come back to it, whichever of them
 // sees the pause first.
 func TestSettledSeveral(t *testing.T) {
 	const several = 3
@@ -474,7 +474,7 @@ func TestSettledSeveral(t *testing.T) {
 	}
 }
 
-// A connection that Accept has taken out of the queue, while OnAccept is asked about it, is on its way.
+// While OnAccept is called for a connection that Accept has taken out of the queue, it is on its way.
 func TestSettledWhileAsked(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	from, _ := movable(t, ListenConfig{}, "tcp")

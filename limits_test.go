@@ -107,8 +107,8 @@ func TestMaxConns(t *testing.T) {
 	})
 }
 
-// TestMaxConnsOfAllSockets has goroutines accept from each of the sockets at once, and from all
-// together, while more clients come and go than may be there at a time: none is forgotten.
+// TestMaxConnsOfAllSockets accepts from each socket and from all together at the same time, while
+// more clients come and go than may be connected at a time: no client is forgotten.
 func TestMaxConnsOfAllSockets(t *testing.T) {
 	const maxConns, clients, rounds = 3, 12, 25
 	onLimitedListeners(t, ListenConfig{MaxConns: maxConns, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
@@ -161,7 +161,7 @@ func TestMaxConnsOfAllSockets(t *testing.T) {
 	})
 }
 
-// A connection that is forgotten gives its place back.
+// A connection that is forgotten frees its slot.
 func TestMaxConnsForgotten(t *testing.T) {
 	onLimitedListeners(t, ListenConfig{MaxConns: 1}, func(t *testing.T, ln *Listener) {
 		testnet.Dial(t, ln)
@@ -178,7 +178,7 @@ func TestMaxConnsForgotten(t *testing.T) {
 	})
 }
 
-// The connections of NetBuffers count as all others.
+// Connections with NetBuffers count like all others.
 func TestMaxConnsNetBuffers(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{MaxConns: 1, NetBuffers: true}, "tcp", "127.0.0.1:0")
@@ -196,7 +196,7 @@ func TestMaxConnsNetBuffers(t *testing.T) {
 	}
 }
 
-// TestLimitMistakes has options that can't be meant.
+// TestLimitMistakes passes invalid options.
 func TestLimitMistakes(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, c := range []struct {
@@ -219,8 +219,8 @@ func TestLimitMistakes(t *testing.T) {
 	}
 }
 
-// TestOnAccept refuses every second connection. Each that was admitted is reported to OnClose
-// once, with the addresses that OnAccept got.
+// TestOnAccept refuses every second connection. For each of the others OnClose is called once, with
+// the addresses that OnAccept got.
 func TestOnAccept(t *testing.T) {
 	type pair struct{ local, remote netip.AddrPort }
 	var mu sync.Mutex
@@ -275,8 +275,8 @@ func TestOnAccept(t *testing.T) {
 	})
 }
 
-// TestOnAcceptPanics has OnAccept panic and close the listener: the connection is closed, its place
-// is free, and all calls end.
+// TestOnAcceptPanics: when OnAccept panics, and when it closes the listener, the connection is
+// closed, its slot is free, and all calls end.
 func TestOnAcceptPanics(t *testing.T) {
 	var ln *Listener
 	closes := false

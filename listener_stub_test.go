@@ -17,8 +17,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The conformance suites test package net's part off Linux; these tests are about our part: the
-// types around it, and the things that they say where net has nothing to offer.
+// The conformance suites test package net's part off Linux; these tests are about our part: the types
+// around it, and their errors where net has nothing to offer.
 
 func onEachKind(t *testing.T, test func(t *testing.T, kind testnet.Kind)) {
 	for _, kind := range testnet.Kinds() {

@@ -35,7 +35,7 @@ const (
 	serverV2 = "[2001:db8::2]:443"
 )
 
-// captureLog has slog's default logger write to the result until the test ends.
+// captureLog makes slog's default logger write to the result until the test ends.
 func captureLog(t *testing.T) *testnet.Log {
 	b := new(testnet.Log)
 	before := slog.Default()
@@ -74,7 +74,7 @@ func wantClient(t *testing.T, c net.Conn, remote, local, data string) {
 	c.SetReadDeadline(time.Time{})
 }
 
-// TestProxyHeader sends headers whole, with data behind them, and in two parts.
+// TestProxyHeader sends headers whole, with data after them, and in parts.
 func TestProxyHeader(t *testing.T) {
 	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback()}, func(t *testing.T, ln *Listener) {
 		for _, c := range []struct{ header, client, server string }{
@@ -137,8 +137,8 @@ func wantEchoOf(t *testing.T, a, b net.Conn) {
 	}
 }
 
-// TestProxyHeaderOvertaken has connections without a header wait while others are accepted, and
-// ended: by their client, and by Close of the listener.
+// TestProxyHeaderOvertaken accepts connections while others wait for their header. Their clients, and
+// Close of the listener, end these.
 func TestProxyHeaderOvertaken(t *testing.T) {
 	log := captureLog(t)
 	proxy := loopback()
@@ -173,7 +173,7 @@ func TestProxyHeaderOvertaken(t *testing.T) {
 	wantProxyLog(t, log, "PROXY header")
 }
 
-// TestProxyHeaderTimeout has connections wait for a header for longer than it may take.
+// TestProxyHeaderTimeout sends headers too late.
 func TestProxyHeaderTimeout(t *testing.T) {
 	log := captureLog(t)
 	proxy := loopback()
@@ -195,8 +195,8 @@ func TestProxyHeaderTimeout(t *testing.T) {
 	wantProxyLog(t, log, accepting.ErrHeaderTimeout.Error())
 }
 
-// wantProxyLog waits for a line with text in the log of onLimitedListeners. Each listener has one at
-// most.
+// wantProxyLog waits for a line with text in the log of onLimitedListeners. Each listener logs at
+// most one line.
 func wantProxyLog(t *testing.T, log fmt.Stringer, text string) {
 	t.Helper()
 	testnet.Eventually(t, "a line in the log", func() bool { return strings.Contains(log.String(), text) })
@@ -205,7 +205,7 @@ func wantProxyLog(t *testing.T, log fmt.Stringer, text string) {
 	}
 }
 
-// TestProxyHeaderBad sends other things than headers.
+// TestProxyHeaderBad sends bytes that are no header.
 func TestProxyHeaderBad(t *testing.T) {
 	captureLog(t)
 	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 1}, func(t *testing.T, ln *Listener) {
@@ -270,8 +270,8 @@ func TestProxyHeaderUntrusted(t *testing.T) {
 	wantClient(t, server, client.LocalAddr().String(), client.RemoteAddr().String(), headerV1)
 }
 
-// TestProxyAdmission: OnAccept and OnClose get the client's addresses, and the limit holds.
-func TestProxyAdmission(t *testing.T) {
+// TestProxyLimits: OnAccept and OnClose get the client's addresses, and the limit holds.
+func TestProxyLimits(t *testing.T) {
 	var mu sync.Mutex
 	var calls []string
 	lc := ListenConfig{
@@ -326,7 +326,7 @@ func TestProxyAdmission(t *testing.T) {
 	})
 }
 
-// TestProxyMany has many clients send their headers in parts, to all sockets at once.
+// TestProxyMany sends headers in parts, from many clients to all sockets at the same time.
 func TestProxyMany(t *testing.T) {
 	const clients, rounds = 8, 20
 	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 5, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
@@ -374,7 +374,7 @@ func TestProxyMany(t *testing.T) {
 	})
 }
 
-// roundTripAfter is roundTrip, with something before it that is not sent back.
+// roundTripAfter is roundTrip after some text that is not sent back.
 func roundTripAfter(c net.Conn, before, text string) (string, error) {
 	io.WriteString(c, before)
 	return roundTrip(c, text)
