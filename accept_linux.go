@@ -50,7 +50,7 @@ func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
 }
 
 // When resources are lacking Accept waits this long before it tries again: doubling, as net/http
-// does, so that a short shortage costs little time and a long one no CPU time. The user is told once
+// does, so that a short shortage costs little time and a long one no CPU time. The user is notified once
 // per period.
 const (
 	backoffMin   = 5 * time.Millisecond
@@ -288,14 +288,11 @@ func isBroken(errno syscall.Errno) bool {
 	return false
 }
 
-// reportBackoff counts, and tells the user once per period. It does so on a goroutine of its own,
+// reportBackoff counts, and notifies the user once per period, on a goroutine of its own,
 // since the user may close the listener.
 func (l *listener) reportBackoff(err error) {
 	l.counts.Add(accepting.Backoffs)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now := time.Now(); now.Sub(l.mu.reported) >= reportPeriod {
-		l.mu.reported = now
+	if l.reported.Allow(reportPeriod) {
 		go l.report(err)
 	}
 }

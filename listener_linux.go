@@ -10,12 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/accepting"
 	engine "github.com/percore/percore/internal/loop"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -50,11 +50,12 @@ type listener struct {
 
 	adopted pendingConns // accepted by another process
 
+	reported monotime.Throttle // for calls of OnAcceptError
+
 	mu struct {
 		sync.Mutex
-		closed   bool
-		split    []*acceptor // per socket, from perLoop; nil before
-		reported time.Time   // when OnAcceptError was last called
+		closed bool
+		split  []*acceptor // per socket, from perLoop; nil before
 	}
 }
 

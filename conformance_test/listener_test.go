@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -22,7 +23,7 @@ import (
 type deadliner interface{ SetDeadline(time.Time) error }
 
 // longAgo is a deadline that has passed.
-var longAgo = time.Unix(1, 0)
+var longAgo = monotime.LongAgo
 
 // acceptOutcome is the result of one call of Accept.
 type acceptOutcome struct {

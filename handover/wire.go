@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -205,7 +206,7 @@ func (w *wire) receiveUntil(ctx context.Context, deadline time.Time) (*message, 
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		w.conn.SetReadDeadline(time.Unix(1, 0))
+		w.conn.SetReadDeadline(monotime.LongAgo)
 	})
 	p, fds, err := readMsg(w.conn, w.buf, w.oob)
 	if !stop() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/pool"
 )
 
@@ -218,7 +219,7 @@ func (b *requestBody) lock() {
 		return
 	}
 	c := b.x.conn
-	_ = c.Conn.SetReadDeadline(longAgo)
+	_ = c.Conn.SetReadDeadline(monotime.LongAgo)
 	b.mu.Lock()
 	c.mu.Lock()
 	defer c.mu.Unlock()

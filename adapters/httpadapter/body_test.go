@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -400,7 +401,7 @@ func TestForeignDeadline(t *testing.T) {
 	c := f.dial()
 	c.get("/")
 	f.awaitParked(1)
-	_ = f.conn().Conn.SetReadDeadline(longAgo)
+	_ = f.conn().Conn.SetReadDeadline(monotime.LongAgo)
 	if got := c.get("/next"); got != "/next" {
 		t.Errorf("got %q", got)
 	}

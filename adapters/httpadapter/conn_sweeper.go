@@ -1,5 +1,7 @@
 package httpadapter
 
+import "github.com/percore/percore/internal/monotime"
+
 // This file has the part of those that look through all connections of a queue: the sweeper and
 // HandOver, for leases that may be parked, and Shutdown, Close and SetKeepAlivesEnabled, for
 // connections to be closed.
@@ -13,7 +15,7 @@ func (c *conn) expireRead(seen connState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to, ok := seen.expireRead(); ok && c.swap(seen, to) {
-		_ = c.Conn.SetReadDeadline(longAgo)
+		_ = c.Conn.SetReadDeadline(monotime.LongAgo)
 	}
 }
 

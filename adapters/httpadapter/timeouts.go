@@ -51,9 +51,6 @@ func (a *atomicInstant) set(at instant) {
 	}
 }
 
-// longAgo is a deadline that the engine knows to be over without a clock.
-var longAgo = time.Unix(1, 0)
-
 func isTimeout(err error) bool {
 	ne, ok := err.(net.Error)
 	return ok && ne.Timeout()

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -244,7 +245,7 @@ func (s *watchStage) do(op rune, rw http.ResponseWriter, r *http.Request) string
 	case 'x':
 		return fmt.Sprint("closed ", describe(r.Body.Close()))
 	case 'e':
-		return describe(control.SetReadDeadline(longAgo))
+		return describe(control.SetReadDeadline(monotime.LongAgo))
 	case 'l':
 		return describe(control.SetReadDeadline(time.Now().Add(time.Hour)))
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -17,12 +18,12 @@ func TestWriteDeadlineGone(t *testing.T) {
 	type connKey struct{}
 	for name, set := range map[string]func(rw http.ResponseWriter, c net.Conn) error{
 		"of the ResponseWriter": func(rw http.ResponseWriter, _ net.Conn) error {
-			return http.NewResponseController(rw).SetWriteDeadline(longAgo)
+			return http.NewResponseController(rw).SetWriteDeadline(monotime.LongAgo)
 		},
-		"of the connection": func(_ http.ResponseWriter, c net.Conn) error { return c.SetWriteDeadline(longAgo) },
-		"by SetDeadline":    func(_ http.ResponseWriter, c net.Conn) error { return c.SetDeadline(longAgo) },
+		"of the connection": func(_ http.ResponseWriter, c net.Conn) error { return c.SetWriteDeadline(monotime.LongAgo) },
+		"by SetDeadline":    func(_ http.ResponseWriter, c net.Conn) error { return c.SetDeadline(monotime.LongAgo) },
 		"of the connection below": func(_ http.ResponseWriter, c net.Conn) error {
-			return c.(interface{ NetConn() net.Conn }).NetConn().SetWriteDeadline(longAgo)
+			return c.(interface{ NetConn() net.Conn }).NetConn().SetWriteDeadline(monotime.LongAgo)
 		},
 	} {
 		for _, overTLS := range []bool{false, true} {
@@ -72,7 +73,7 @@ func TestFailedWriteEnds(t *testing.T) {
 				f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 					control := http.NewResponseController(rw)
 					_ = control.EnableFullDuplex()
-					_ = control.SetWriteDeadline(longAgo)
+					_ = control.SetWriteDeadline(monotime.LongAgo)
 					failed := false
 					for range 3 {
 						_, err := rw.Write(bytes.Repeat([]byte("b"), size))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 )
 
 // Detach makes the connection a blocking one: it returns it, and a copy of the bytes that were read
@@ -156,7 +157,7 @@ func (s *sendingConn) sendRest() error {
 
 // attach gives the connection to a server, with the rest.
 func (s *sendingConn) attach(to *Server, buffered []byte) (*Conn, error) {
-	_ = s.Conn.SetWriteDeadline(time.Unix(1, 0)) // ends the goroutine's write
+	_ = s.Conn.SetWriteDeadline(monotime.LongAgo) // ends the goroutine's write
 	s.mu.Lock()
 	rest, ends, err := s.mu.rest, s.mu.ends, s.mu.err
 	unsent := rest

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 )
 
 // onGoroutines says that percore has no loops.
@@ -236,7 +237,7 @@ func (s *sock) tryWriteBuffers(v net.Buffers) (int, error) {
 // unwatch ends claim. It returns bytes that were read since then.
 func (s *sock) unwatch() (more []byte) {
 	close(s.stop)
-	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+	_ = s.conn.SetReadDeadline(monotime.LongAgo)
 	<-s.ended
 	_ = s.conn.SetReadDeadline(time.Time{})
 	s.mu.Lock()
@@ -272,7 +273,7 @@ func (s *sock) close() error {
 		return s.conn.Close()
 	}
 	// The writer has the bytes that a socket of a loop would have taken by now.
-	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+	_ = s.conn.SetReadDeadline(monotime.LongAgo)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(closingWrite))
 	go func() {
 		<-writing

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
@@ -53,7 +52,7 @@ type ProxyRules struct {
 	counts         *Counts
 
 	// atomic
-	reported atomic.Int64 // when a line was last logged, in monotime; 0: never
+	reported monotime.Throttle // for lines in the log
 }
 
 // ProxyRules returns the rules of a listener at addr with the given counters, or nil if there are
@@ -153,8 +152,7 @@ func (r *ProxyRules) Receive(c net.Conn) (h proxyproto.Header, err error) {
 
 // report logs a line, once a minute at most.
 func (r *ProxyRules) report(message string, peer net.Addr, err error) {
-	last, now := r.reported.Load(), monotime.Now()
-	if last != 0 && now-last < int64(time.Minute) || !r.reported.CompareAndSwap(last, now) {
+	if !r.reported.Allow(time.Minute) {
 		return
 	}
 	// On a goroutine of its own: the caller may be a loop, and a logger may block.

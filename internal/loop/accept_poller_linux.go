@@ -125,7 +125,7 @@ func (p *AcceptPoller) Wake() {
 		return
 	}
 	p.mu.kicked = true
-	_ = p.epoll.file.SetReadDeadline(longAgo)
+	_ = p.epoll.file.SetReadDeadline(monotime.LongAgo)
 }
 
 // unkick gives the descriptor the user's deadline back if it has Wake's. It reports whether a wait that

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/sys"
 )
 
@@ -170,10 +171,7 @@ func (p *poller) waitNested(pass func(uintptr) (done bool)) {
 
 // kick makes waitNested call pass once more, on whichever goroutine it runs. It makes no system
 // call.
-func (p *poller) kick() { _ = p.file.SetReadDeadline(longAgo) }
-
-// longAgo is a deadline that has passed.
-var longAgo = time.Unix(1, 0)
+func (p *poller) kick() { _ = p.file.SetReadDeadline(monotime.LongAgo) }
 
 // waitBlocking calls pass, whose first poll sleeps in epoll_pwait.
 func (p *poller) waitBlocking(pass func(uintptr) (done bool)) {

@@ -53,3 +53,6 @@ func Of(t time.Time) (at int64, passed bool) {
 // Time translates at back; the result has a monotonic reading unless it is too late
 // for one.
 func Time(at int64) time.Time { return epoch.Add(time.Duration(at)) }
+
+// LongAgo is a deadline that has passed by every clock, inside and outside of bubbles.
+var LongAgo = time.Unix(1, 0)

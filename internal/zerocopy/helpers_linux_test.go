@@ -8,8 +8,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/zerocopy"
 )
@@ -145,7 +145,7 @@ func since(before zerocopy.Stats) zerocopy.Stats {
 }
 
 // longAgo is a deadline that has passed.
-var longAgo = time.Unix(1, 0)
+var longAgo = monotime.LongAgo
 
 // A transferResult is the result of SendFile and Splice.
 type transferResult struct {
