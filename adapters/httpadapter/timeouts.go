@@ -121,6 +121,14 @@ func (c *conn) limitFirstByteLocked() {
 	}
 }
 
+// endHandshakeLimitLocked takes the deadlines of the handshake away, unless the user has set them.
+func (c *conn) endHandshakeLimitLocked() {
+	if c.queue.server.firstByteTimeout(true) > 0 {
+		c.real.set(0)
+		_ = c.Conn.SetDeadline(time.Time{})
+	}
+}
+
 // SetReadDeadline sets the read deadline, of which there are several: see above.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mustLast()
@@ -228,6 +236,19 @@ func (c *conn) setRealDeadlineLocked(at instant) {
 
 // restoreReadDeadline gives the engine the real deadline. The caller holds mu.
 func (c *conn) restoreReadDeadline() { _ = c.Conn.SetReadDeadline(c.real.get().time()) }
+
+// limitRequest sets the deadlines of a request whose header was read.
+func (t *turn) limitRequest(x *exchange) {
+	c := t.c
+	if x.awaitsBody() {
+		c.setRealDeadline(t.bodyDeadline())
+	} else {
+		c.setRealDeadline(0) // as in net/http while it watches for the client's end
+	}
+	if d := c.queue.server.srv.WriteTimeout; d > 0 {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
+	}
+}
 
 // bodyDeadline returns the deadline for the rest of the body of the request whose header was read. The
 // time for a request begins with its header.

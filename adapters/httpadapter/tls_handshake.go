@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net/http"
 	"slices"
-	"time"
 )
 
 // handshake performs the handshake as net/http's server would. If it fails, net/http
@@ -25,10 +24,7 @@ func (c *conn) handshake() {
 	}
 	c.ext.lease = tc
 	if err == nil {
-		if c.queue.server.firstByteTimeout(true) > 0 { // else the user has set the deadlines
-			c.real.set(0)
-			_ = c.Conn.SetDeadline(time.Time{})
-		}
+		c.endHandshakeLimitLocked()
 		if c.queue.call.servesHTTP2(tc.ConnectionState()) {
 			c.change(connState.serve)
 			go c.serveHTTP2(nil)

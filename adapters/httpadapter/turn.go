@@ -289,15 +289,7 @@ func (c *conn) send(p []byte) bool {
 // begin prepares the connection for a handler. It reports false if the hook has panicked.
 func (t *turn) begin(x *exchange) bool {
 	c := t.c
-	s := c.queue.server
-	if x.awaitsBody() {
-		c.setRealDeadline(t.bodyDeadline())
-	} else {
-		c.setRealDeadline(0) // as in net/http while it watches for the client's end
-	}
-	if d := s.srv.WriteTimeout; d > 0 {
-		_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
-	}
+	t.limitRequest(x)
 	c.current.Store(x)
 	c.change(func(s connState) (connState, bool) { return s.serveRequest(x.req.Method) })
 	if !c.reportSafely(http.StateActive) {
