@@ -3,8 +3,6 @@
 package percore
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -166,33 +164,17 @@ func (l *listener) adoptConn(nfd int, m moving.ConnInfo) error {
 // checkConn makes sure that nfd is a connection as accept4 on the listener's sockets would have
 // returned it, and returns the peer's address. It has no family if the connection has ended.
 func (l *listener) checkConn(nfd int) (*unix.RawSockaddrAny, error) {
-	for _, property := range []struct {
-		option int
-		name   string
-	}{{unix.SO_TYPE, "type"}, {unix.SO_DOMAIN, "family"}, {unix.SO_PROTOCOL, "protocol"}} {
-		got, errno := sys.GetsockoptInt(nfd, unix.SOL_SOCKET, property.option)
-		if errno != 0 {
-			return nil, fmt.Errorf("descriptor %d is not a connection: %w", nfd, os.NewSyscallError("getsockopt", errno))
-		}
-		var want int
-		err := l.control(0, func(s uintptr) { want, errno = sys.GetsockoptInt(int(s), unix.SOL_SOCKET, property.option) })
-		switch {
-		case err != nil:
-			return nil, net.ErrClosed
-		case errno != 0:
-			return nil, os.NewSyscallError("getsockopt", errno)
-		case got != want && (want != unix.IPPROTO_MPTCP || got != unix.IPPROTO_TCP): // the peer may not know it
-			return nil, fmt.Errorf("the connection's %s is %d, and that of the listener's socket %d", property.name, got, want)
-		}
+	var family sys.Family
+	var err error
+	if l.control(0, func(s uintptr) { family, err = sys.FamilyOf(int(s)) }) != nil {
+		return nil, net.ErrClosed
 	}
-	if listens, errno := sys.GetsockoptInt(nfd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); errno != 0 || listens != 0 {
-		return nil, errors.New("the socket listens, and is not a connection")
+	if err != nil {
+		return nil, err
 	}
 	from := new(unix.RawSockaddrAny)
-	if errno := sys.Getpeername(nfd, from); errno == syscall.ENOTCONN {
-		return new(unix.RawSockaddrAny), nil
-	} else if errno != 0 {
-		return nil, os.NewSyscallError("getpeername", errno)
+	if ended, err := family.CheckConn(nfd, from); err != nil || ended {
+		return new(unix.RawSockaddrAny), err
 	}
 	if err := syscall.SetNonblock(nfd, true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)

@@ -309,10 +309,10 @@ func TestAdoptBad(t *testing.T) {
 		name, want string
 		fd         int
 	}{
-		{"a file", "not a connection", plain},
-		{"a datagram socket", "type is 2", socket(unix.AF_INET, unix.SOCK_DGRAM)},
-		{"of another family", "family is 10", socket(unix.AF_INET6, unix.SOCK_STREAM)},
-		{"a unix socket", "family is 1,", pair[0]},
+		{"a file", "no socket", plain},
+		{"a datagram socket", "no stream socket", socket(unix.AF_INET, unix.SOCK_DGRAM)},
+		{"of another family", "of family 10", socket(unix.AF_INET6, unix.SOCK_STREAM)},
+		{"a unix socket", "of family 1,", pair[0]},
 		{"a listening one", "listens", listening},
 	} {
 		err := mover.Adopt(c.fd, moving.ConnInfo{})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -157,46 +156,27 @@ func checkDescriptors(more uint64) error {
 // A place is where a listener's connections have come in: the properties of its socket that they
 // have from it.
 type place struct {
-	domain, protocol int
-	addr             unix.Sockaddr
+	family sys.Family
+	addr   unix.Sockaddr
 }
 
 // placeOf returns the place of a listening socket.
 func placeOf(fd int) (p place, err error) {
-	var errno syscall.Errno
-	if p.domain, errno = sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); errno != 0 {
-		return p, errors.New("a descriptor is no socket")
+	if p.family, err = sys.FamilyOf(fd); err != nil {
+		return p, err
 	}
-	if p.protocol, errno = sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); errno != 0 {
-		return p, os.NewSyscallError("getsockopt", errno)
-	}
-	if listens, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); listens == 0 {
+	if !sys.Listens(fd) {
 		return p, errors.New("a descriptor is no listening socket")
 	}
 	p.addr, err = unix.Getsockname(fd)
 	return p, os.NewSyscallError("getsockname", err)
 }
 
-// check fails unless fd is a connection that has come in at the place. It has ended if the kernel
-// has forgotten the peer, since the peer has reset it; otherwise it may be adopted.
+// check fails unless fd is a connection that has come in at the place. It has ended if the peer has
+// reset it; otherwise it may be adopted.
 func (p place) check(fd int) (ended bool, err error) {
-	domain, errno := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	if errno != 0 {
-		return false, errors.New("a descriptor is no socket")
-	}
-	if domain != p.domain {
-		return false, fmt.Errorf("a socket is of family %d, and its listener of %d", domain, p.domain)
-	}
-	if typ, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); typ != unix.SOCK_STREAM {
-		return false, errors.New("a socket is no stream socket")
-	}
-	// A connection of a Multipath TCP listener is a TCP one if the peer doesn't know it.
-	protocol, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if protocol != p.protocol && (p.protocol != unix.IPPROTO_MPTCP || protocol != unix.IPPROTO_TCP) {
-		return false, fmt.Errorf("a socket is of protocol %d, and its listener of %d", protocol, p.protocol)
-	}
-	if listens, _ := sys.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); listens != 0 {
-		return false, errors.New("a socket listens, and should be connected")
+	if ended, err = p.family.CheckConn(fd, new(unix.RawSockaddrAny)); err != nil {
+		return false, err
 	}
 	addr, err := unix.Getsockname(fd)
 	if err != nil {
@@ -205,14 +185,7 @@ func (p place) check(fd int) (ended bool, err error) {
 	if got, want := portOf(addr), portOf(p.addr); got != want && !isTransparent(fd) {
 		return false, fmt.Errorf("a connection came in at %s, and its listener is at %s", got, want)
 	}
-	switch _, err := unix.Getpeername(fd); err {
-	case nil:
-		return false, nil
-	case unix.ENOTCONN:
-		return true, nil
-	default:
-		return false, os.NewSyscallError("getpeername", err)
-	}
+	return ended, nil
 }
 
 // portOf returns the port, or the path, of an address.
