@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
 )
 
 // below is the stream below a connection: plain or TLS, on a loop or not.
@@ -20,6 +21,8 @@ type below struct {
 	nc  net.Conn      // what is read and written: pc, a *tls.Conn, or another
 	pc  *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
 	tls *tls.Conn     // nil without TLS
+
+	writeUntil int64 // the write deadline; the sender's
 }
 
 // newBelow finds out what nc is.
@@ -33,7 +36,9 @@ func newBelow(nc net.Conn) below {
 			at = wrapper.NetConn()
 		}
 	}
-	b.pc, _ = at.(*percore.Conn)
+	if pc, ok := at.(*percore.Conn); ok && pc.Loop() != nil {
+		b.pc = pc
+	}
 	return b
 }
 
@@ -88,9 +93,14 @@ func (b *below) writeBuffers(v *net.Buffers, patience time.Duration) error {
 	}
 }
 
+// limitWrite sets the write deadline, unless most of the time is left of the last one.
 func (b *below) limitWrite(patience time.Duration) {
-	if patience > 0 {
-		_ = b.nc.SetWriteDeadline(time.Now().Add(patience))
+	if patience <= 0 {
+		return
+	}
+	if now := monotime.Now(); b.writeUntil < now+int64(patience)/4*3 {
+		b.writeUntil = now + int64(patience)
+		_ = b.nc.SetWriteDeadline(monotime.Time(b.writeUntil))
 	}
 }
 

@@ -39,8 +39,11 @@ func TestIdleMemory(t *testing.T) {
 		}
 	}
 	open()
+	if f.server.conns()[0].below.pc == nil {
+		t.Skip("a goroutine reads from each connection")
+	}
 	goroutines := runtime.NumGoroutine()
-	before := heapBytes()
+	before := heapInUse()
 	for range n {
 		open()
 	}
@@ -56,18 +59,10 @@ func TestIdleMemory(t *testing.T) {
 		return resting > n
 	})
 	testnet.Eventually(t, "the workers' end", func() bool { return runtime.NumGoroutine() <= goroutines })
-	bytes := (heapBytes() - before) / n
+	bytes := (heapInUse() - before) / n
 	t.Logf("a connection that waits, with both of its ends: %d bytes", bytes)
 	if bytes > idleBytesMost {
 		t.Errorf("got %d bytes for a connection that waits, want %d at most", bytes, idleBytesMost)
 	}
 	runtime.KeepAlive(clients)
-}
-
-func heapBytes() int {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
 }

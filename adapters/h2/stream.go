@@ -55,7 +55,6 @@ type Stream struct {
 
 	unsentEnd bool
 	sends     bool // it is one of the senders
-	begun     bool // Serve was called
 	served    bool // Serve has returned, or is not called
 	cancelled bool // Cancelled was called, or is about to be
 }

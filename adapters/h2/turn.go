@@ -107,16 +107,16 @@ const (
 
 // turn is a worker's turn with a connection on a loop. All that is there is read and applied, so
 // that bodies are there, as far as they have come, before their handlers begin. Then the connection
-// waits, and only then handlers are called: a client may write without reading, and a handler wait
-// for what it writes.
+// waits, and only then this worker calls a handler, or sends: a client may write without reading, and
+// a handler wait for what it writes.
 func (c *Conn) turn() {
 	t := turns.Get().(*turn)
 	end := c.read(t)
-	batch := t.batch
 	var first *Stream
-	if len(batch) > 0 {
-		first = batch[0]
-		for _, s := range batch[1:] {
+	for i, s := range t.batch {
+		if i == 0 {
+			first = s
+		} else {
 			c.workers.Serve(item{c: c, s: s, kind: itemStream})
 		}
 	}
@@ -365,7 +365,6 @@ func (s *Stream) run() {
 	c.mu.Lock()
 	c.queued--
 	serve := s.err == nil
-	s.begun = serve
 	c.mu.Unlock()
 	if !serve {
 		s.finish(true)
