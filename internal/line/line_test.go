@@ -28,13 +28,13 @@ func nothing() uint64 { return 0 }
 func TestCrowd(t *testing.T) {
 	computing(func() {
 		var l Line
-		for end := time.Now().Add(testnet.HangTimeout); !l.Yield(nothing); {
+		for end := time.Now().Add(testnet.HangTimeout); !l.Yield(nothing) || !l.Crowded(); {
 			if time.Now().After(end) {
-				t.Fatal("Yield: got false each time, want true beside a goroutine that computes")
+				t.Fatal("the processors are not crowded beside a goroutine that computes")
 			}
 		}
-		if !l.Crowded() || l.tries.Load() != triesMax {
-			t.Errorf("got crowded %t and %d tries, want %d", l.Crowded(), l.tries.Load(), triesMax)
+		if l.tries.Load() != triesMax {
+			t.Errorf("got %d tries, want %d", l.tries.Load(), triesMax)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestFree(t *testing.T) {
 	testnet.Eventually(t, "the tries are used up", func() bool {
 		var l Line
 		for i := range int32(3 * triesMax) {
-			if l.Yield(nothing) {
+			if l.Yield(nothing) || l.long {
 				return false
 			}
 			if want := -((i + 1) % triesMax); l.tries.Load() != want {

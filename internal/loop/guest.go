@@ -61,18 +61,31 @@ type offLoopHandler interface {
 	OffLoop()
 }
 
-// Visit polls the loop once, on the caller's goroutine and without waiting, unless another
-// goroutine is doing that, and reports whether there was an event. It wakes the goroutines that
-// wait. It is for workers that have run out of work: what they find can be served without waiting
-// for the loop's goroutine to get a processor.
+// Visit polls the loop once, and the next loop of its group, on the caller's goroutine and without
+// waiting, unless another goroutine is doing that, and reports whether there was an event. It wakes
+// the goroutines that wait. It is for workers that have run out of work: what they find can be
+// served without waiting for the loop's goroutine to get a processor.
 //
 // Callbacks are left to the loop's goroutine, except those of handlers that have a method OffLoop():
 // their OnReadable is called here. So the caller must not hold a lock that they take.
 //
 // With the strategy Thread it does nothing.
-func (l *Loop) Visit() (found bool) { return l.hosts() && l.visit(true, (*poller).glance) }
+//
+// A worker finds events of the connections that it has just served in l again and again. So without the
+// next loop, connections there would wait for that loop's goroutine in the meantime.
+func (l *Loop) Visit() (found bool) {
+	if !l.hosts() {
+		return false
+	}
+	found = l.visit(true, (*poller).glance)
+	loops := l.group.loops
+	if next := loops[(l.index+1)%len(loops)]; next != l && next.started.Load() {
+		found = next.visit(true, (*poller).glance) || found
+	}
+	return found
+}
 
-// Linger is Visit for a worker that waits for an event for a moment, with its processor: see lingerTime.
+// Linger is for a worker that waits for an event in l for a moment, with its processor: see lingerTime.
 func (l *Loop) Linger() (found bool) { return l.hosts() && l.visit(true, (*poller).linger) }
 
 // hosts reports whether the loop may have guests. With a thread of its own it finds events soon itself.

@@ -85,6 +85,22 @@ func TestVisit(t *testing.T) {
 	}
 }
 
+// A worker that visits a loop finds what there is in the next one, too.
+func TestVisitNextLoop(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 2})
+	for _, l := range g.loops {
+		newPair(t, l, overTCP) // so that it has started
+		defer holdLoop(t, l)()
+	}
+	for i, l := range g.loops {
+		f, peer := newPair(t, g.loops[1-i], overTCP)
+		read := startRead(t, f)
+		mustWrite(t, peer, "x")
+		visitUntil(t, l, "the reader is woken", func() bool { return !f.rd.awaited() })
+		wantRead(t, "Read", read)
+	}
+}
+
 // Loops that find events soon themselves have no guests.
 func TestVisitOtherEngines(t *testing.T) {
 	for _, engine := range engines[1:] {
@@ -324,7 +340,8 @@ func crowd(l *Loop) {
 		for !stop.Load() {
 		}
 	}()
-	for !l.guests.line.Stand(func() uint64 { return 0 }) {
+	for line := &l.guests.line; !line.Crowded(); {
+		line.Stand(func() uint64 { return 0 })
 	}
 }
 

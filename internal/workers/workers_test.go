@@ -310,6 +310,7 @@ func crowd(l *line.Line) {
 		for !stop.Load() {
 		}
 	}()
-	for !l.Stand(func() uint64 { return 0 }) {
+	for !l.Crowded() {
+		l.Stand(func() uint64 { return 0 })
 	}
 }
