@@ -87,7 +87,7 @@ var attacks = []attack{
 		p.Request(1, false)
 		until(200, func(p *frames.Peer, _ uint32) { p.Data(1, strings.Repeat("x", 16000), false) })(p, send)
 	}},
-	{name: "answers that are not read, CVE-2019-9511", config: Config{WriteTimeout: 100 * time.Millisecond}, ends: true, heap: 8 << 20,
+	{name: "answers that are not read, CVE-2019-9511", config: Config{WriteTimeout: 500 * time.Millisecond}, ends: true, heap: 8 << 20,
 		play: func(p *frames.Peer, send func() bool) {
 			p.Frame(frames.Settings, 0, 0, []byte{0, 4, 0x7f, 0xff, 0xff, 0xff}).Window(0, 1<<31-65536)
 			for id := uint32(1); id < 400; id += 2 {
@@ -95,7 +95,7 @@ var attacks = []attack{
 			}
 			send()
 		}},
-	{name: "a preface that does not come, CVE-2026-56853", config: Config{BeginTimeout: 50 * time.Millisecond}, ends: true, heap: 1 << 20,
+	{name: "a preface that does not come, CVE-2026-56853", config: Config{BeginTimeout: time.Second}, ends: true, heap: 1 << 20,
 		play: func(p *frames.Peer, send func() bool) { p.Out = p.Out[:10]; send() }},
 }
 

@@ -115,8 +115,8 @@ func TestDeadlines(t *testing.T) {
 				_, err := io.ReadAll(s)
 				errs <- err
 			case 3:
-				errs <- s.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 				errs <- s.SetReadDeadline(time.Now().Add(-time.Second))
+				errs <- s.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
 				errs <- s.Send(Message{Body: make([]byte, 100), End: true})
 			}
 		}), Config{})
@@ -262,7 +262,7 @@ func TestNotReading(t *testing.T) {
 			_, err = s.Write(make([]byte, 64<<10))
 		}
 		ended <- err
-	}), Config{WriteTimeout: 50 * time.Millisecond})
+	}), Config{WriteTimeout: 500 * time.Millisecond})
 	p := f.peer(4, 1<<31-1)
 	p.Window(0, 1<<31-65536).Request(1, true).Flush()
 	other := f.peer()
