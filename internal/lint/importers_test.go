@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -88,6 +89,58 @@ func main() {
 	if got, want := strings.TrimSpace(im.goCommand("list", "-m", modulePath)), modulePath+" "+version; got != want {
 		t.Errorf("got %q with version %s of grpcadapter, want %q", got, version, want)
 	}
+}
+
+// TestPreviousRelease: the modules that importers combine with percore compile with percore of the
+// release before, and those of that release with this percore. PERCORE_PREVIOUS names another commit
+// than that of the newest tag.
+func TestPreviousRelease(t *testing.T) {
+	tr := loadTree(t)
+	previous := os.Getenv("PERCORE_PREVIOUS")
+	if previous == "" {
+		tag, err := exec.Command("git", "-C", tr.root, "describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^").Output()
+		if err != nil {
+			t.Skip("there is no release before this commit; PERCORE_PREVIOUS=COMMIT compares with another one")
+		}
+		previous = strings.TrimSpace(string(tag))
+	}
+	old := checkOut(t, tr.root, previous)
+	for _, module := range []string{"adapters/grpcadapter", "metrics/prometheus"} {
+		buildWith(t, filepath.Join(tr.root, module), old)
+		buildWith(t, filepath.Join(old, module), tr.root)
+	}
+}
+
+// checkOut writes a commit's files into a temporary folder. The repository's own work tree and index
+// stay as they are.
+func checkOut(t *testing.T, repository, commit string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cmd := exec.Command("git", "--work-tree="+dir, "checkout", commit, "--", ".")
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "GIT_INDEX_FILE="+filepath.Join(t.TempDir(), "index"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git checkout %s: %v: %s", commit, err, out)
+	}
+	return dir
+}
+
+// buildWith compiles the module in dir with percore from another folder.
+func buildWith(t *testing.T, dir, percore string) {
+	t.Helper()
+	mod := filepath.Join(t.TempDir(), "go.mod")
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(filepath.Dir(mod), name), data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"GOWORK=off", "GOFLAGS=-mod=mod -modfile=" + mod}
+	goCommand(t, dir, env, "mod", "edit", "-replace="+modulePath+"="+percore, mod)
+	goCommand(t, dir, env, "build", "./...")
 }
 
 // An importer is a foreign module, in a temporary folder, for which the go command
