@@ -143,8 +143,7 @@ func TestHTTP2Server(t *testing.T) {
 	type key struct{}
 	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
 		var states stateLog
-		var srv *http.Server
-		srv = &http.Server{
+		srv := &http.Server{
 			ConnState:   states.note,
 			ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, key{}, c) },
 			BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, "base") },

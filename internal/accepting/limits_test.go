@@ -64,8 +64,10 @@ func TestSlots(t *testing.T) {
 		t.Errorf("got %d slots taken, want %d", n, slots+1)
 	}
 	waits := counts.Load(LimitWaits)
-	if l.HasRoom() || l.HasRoom() || counts.Load(LimitWaits) != waits+1 {
-		t.Errorf("got %d waits, want one more than %d", counts.Load(LimitWaits), waits)
+	for range 2 { // of which the first begins a wait
+		if l.HasRoom() || counts.Load(LimitWaits) != waits+1 {
+			t.Errorf("got %d waits, want one more than %d", counts.Load(LimitWaits), waits)
+		}
 	}
 }
 

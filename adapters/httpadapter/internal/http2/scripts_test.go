@@ -214,7 +214,7 @@ var scripts = []script{
 	{name: "NotFound", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { s.note("called"); http.NotFound(w, r) }, play: send(get("GET", "/"))},
 	{name: "Redirect", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		s.note("called")
-		http.Redirect(w, r, "/there", 302)
+		http.Redirect(w, r, "/there", http.StatusFound)
 	}, play: send(get("GET", "/"))},
 	{name: "ServeContent", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		s.note("called")
