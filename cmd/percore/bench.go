@@ -21,15 +21,13 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/report"
 )
 
-// The hidden subcommands: the processes that the benchmark starts of this
-// executable.
+// The hidden subcommands: the benchmark starts its processes from this executable with them.
 const (
 	benchServer = "bench-server"
 	benchLoad   = "bench-load"
 )
 
-// benchHidden runs the hidden subcommand called name, if it is one, and returns
-// its exit status.
+// benchHidden runs the hidden subcommand called name, if it is one, and returns its exit status.
 func benchHidden(name string, _ []string) (handled bool, code int) {
 	switch name {
 	case benchServer:
@@ -42,7 +40,7 @@ func benchHidden(name string, _ []string) (handled bool, code int) {
 
 // The defaults of the flags, and -quick's values.
 const (
-	benchRounds   = 5 // the fewest that a median's interval makes sense for
+	benchRounds   = 5 // with fewer, a median has no useful interval
 	benchDuration = 2 * time.Second
 	benchWarmup   = 500 * time.Millisecond
 	benchIdle     = 10_000
@@ -64,7 +62,7 @@ type benchFlags struct {
 	outputs []benchOutput
 }
 
-// benchScaleNote follows the table of -scale.
+// benchScaleNote is printed after the table of -scale.
 const benchScaleNote = `The load has the processors that the server leaves, and shares them where the server has all.
 Figures of a machine with many processors are welcome: run it again with -json FILE, and send the
 file to https://github.com/percore/percore/issues, with the kind of machine.`
@@ -111,12 +109,12 @@ func runBench(args []string) int {
 	return exitOK
 }
 
-// parseBench reads the command line. It returns flag.ErrHelp after printing the
-// help that was asked for.
+// parseBench reads the command line. If the user asked for help, it prints the help and returns
+// flag.ErrHelp.
 func parseBench(args []string) (*benchFlags, error) {
 	f := &benchFlags{}
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // errors are printed by the caller, once
+	fs.SetOutput(io.Discard) // the caller prints errors, once
 	var (
 		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, before them\npercore+fastpath over HTTP, and percore+adapter in scenarios about idle connections): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +leastloaded, +mptcp, +netbuffers), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); percore+fastpath (HTTP servers run\nthrough the adapter's fast path); fasthttp, percore+fasthttp (package fasthttp's server) and nginx (where installed),\nwhere the answer is a short text; percore+reactor (event handlers on the loops, the echo); net,net is a control")
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
@@ -169,8 +167,8 @@ func parseBench(args []string) (*benchFlags, error) {
 	return f, f.cfg.Check()
 }
 
-// printBenchHelp explains the command on standard output: help that was asked
-// for is no complaint.
+// printBenchHelp explains the command on standard output, not on standard error, because the user
+// asked for it.
 func printBenchHelp(fs *flag.FlagSet) {
 	fmt.Println(`percore bench compares percore with the net package on this machine.
 
@@ -187,7 +185,7 @@ Flags:`)
 	fs.PrintDefaults()
 }
 
-// setQuick shortens all that the command line doesn't set itself.
+// setQuick shortens everything that the command line doesn't set.
 func setQuick(fs *flag.FlagSet, cfg *bench.Config) {
 	set := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { set[f.Name] = true })
@@ -217,7 +215,7 @@ func setMatch(cfg *bench.Config, run string, full bool) error {
 	return nil
 }
 
-// setArms chooses the arms of the comparison; list is "" for the default.
+// setArms chooses the arms to compare. An empty list means the default.
 func setArms(cfg *bench.Config, list string, env, exe []string) error {
 	cfg.Arms = bench.DefaultArms()
 	if list != "" {
@@ -255,8 +253,8 @@ func listScenarios(w io.Writer, cfg bench.Config) {
 	}
 }
 
-// createFiles creates the files that reports are to be written to, before minutes
-// are spent on measuring. Where no file is wanted there is a nil.
+// createFiles creates the files for the reports before the run spends minutes on measuring. An
+// element is nil if no file is wanted.
 func createFiles(outputs []benchOutput) ([]*os.File, error) {
 	files := make([]*os.File, len(outputs))
 	for i, o := range outputs {
@@ -283,8 +281,8 @@ func writeFiles(outputs []benchOutput, files []*os.File, rep *bench.Report) erro
 	return err
 }
 
-// benchWithProgress runs the benchmark with a progress bar, if standard error is
-// a terminal, and with a line per scenario if it isn't.
+// benchWithProgress runs the benchmark with a progress bar if standard error is a terminal, and
+// otherwise with a line per scenario.
 func benchWithProgress(ctx context.Context, cfg bench.Config) (*bench.Report, error) {
 	if cfg.ProfileDir != "" {
 		if err := os.MkdirAll(cfg.ProfileDir, 0o755); err != nil {

@@ -28,20 +28,20 @@ const (
 	engineNet     = "net"
 )
 
-// loopsMax is the most that -loops takes, as loop.Config does.
+// loopsMax is the largest value that -loops accepts, as loop.Config does.
 const loopsMax = 1024
 
-// serveEngine is where the servers' listeners and adapters come from: the one place
-// of this command that tells percore from net. Everything above it is the same code
-// for both, so that they are comparable.
+// serveEngine makes the listeners and adapters for the servers. Only this part of the command
+// depends on the engine: the code above it is the same for percore and net, so the two can be
+// compared.
 type serveEngine struct {
 	name  string
-	plain bool        // servers are run without adapters, as net's always are
+	plain bool        // run servers without adapters, as always with net
 	group *loop.Group // nil with net, and where percore itself runs on net
 	lc    percore.ListenConfig
 }
 
-// newServeEngine starts the engine that the options name.
+// newServeEngine starts the engine that the options choose.
 func newServeEngine(opts serveOptions) (*serveEngine, error) {
 	e := &serveEngine{name: opts.engine, plain: opts.plain || opts.engine == engineNet}
 	if e.name == engineNet {
@@ -66,14 +66,14 @@ func newServeEngine(opts serveOptions) (*serveEngine, error) {
 	return e, nil
 }
 
-// An openListener is a listener for the servers. They get the one in it, not this
-// one: the adapters recognize percore's by its type.
+// An openListener is a listener for the servers. They get the listener inside it, because the
+// adapters recognize percore's listener by its type.
 type openListener struct {
 	net.Listener
-	accepted func() uint64 // tells how many connections it has had
+	accepted func() uint64 // returns how many connections it has accepted
 }
 
-// listen opens a TCP listener. Its errors are net's on both engines.
+// listen opens a TCP listener. It returns the same errors as net, on both engines.
 func (e *serveEngine) listen(ctx context.Context, address string) (openListener, error) {
 	var lc interface {
 		Listen(ctx context.Context, network, address string) (net.Listener, error)
@@ -88,7 +88,7 @@ func (e *serveEngine) listen(ctx context.Context, address string) (openListener,
 	return e.open(l), nil
 }
 
-// open has l count its connections.
+// open returns an openListener for l and makes l count its connections.
 func (e *serveEngine) open(l net.Listener) openListener {
 	if l, ok := l.(*percore.Listener); ok && e.group != nil {
 		return openListener{l, func() uint64 { return l.Stats().Accepted + l.Stats().Adopted }}
@@ -97,14 +97,14 @@ func (e *serveEngine) open(l net.Listener) openListener {
 	return openListener{counting, counting.accepted.Load}
 }
 
-// countingListener counts the connections of a listener that doesn't do so itself,
-// and hands them out as they are: servers look for methods beyond net.Conn's.
+// countingListener counts the connections of a listener that doesn't count them itself. It returns
+// them unwrapped, because servers look for methods beyond those of net.Conn.
 type countingListener struct {
 	net.Listener
 	accepted atomic.Uint64
 }
 
-// Accept is net.Listener's.
+// Accept implements net.Listener.
 func (l *countingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err == nil {
@@ -121,8 +121,9 @@ type webServer interface {
 	Close() error
 }
 
-// runHTTP returns the server that runs srv. It parks connections that have waited for their
-// next request for park, and serves plain requests by the adapter's fast path if wanted.
+// runHTTP returns the server that runs srv. The server parks a connection after it has waited for
+// its next request for the duration park. If fastPath is set, the adapter's fast path serves plain
+// requests.
 func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration, fastPath bool) webServer {
 	if e.plain {
 		return srv
@@ -134,7 +135,7 @@ func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration, fastPath boo
 	return httpadapter.Wrap(srv, options...)
 }
 
-// grpcOptions returns the options for a grpc.Server that is run by serveGRPC.
+// grpcOptions returns the options for a grpc.Server that serveGRPC runs.
 func (e *serveEngine) grpcOptions() []grpc.ServerOption {
 	if e.plain {
 		return nil
@@ -142,7 +143,7 @@ func (e *serveEngine) grpcOptions() []grpc.ServerOption {
 	return grpcadapter.ServerOptions()
 }
 
-// serveGRPC is srv.Serve(l).
+// serveGRPC runs srv.Serve(l), with the adapter if there is one.
 func (e *serveEngine) serveGRPC(srv *grpc.Server, l net.Listener) error {
 	if e.plain {
 		return srv.Serve(l)
@@ -163,8 +164,8 @@ func (e *serveEngine) String() string {
 	return e.name
 }
 
-// eventsPerWakeup tells how well wake-ups were shared: the more events one of
-// them brings, the less each request costs.
+// eventsPerWakeup describes how many events a wake-up delivers. The more there are, the less each
+// request costs.
 func (e *serveEngine) eventsPerWakeup() string {
 	if e.group == nil {
 		return e.notAvailable()
@@ -177,7 +178,7 @@ func (e *serveEngine) eventsPerWakeup() string {
 		float64(stats.Events)/float64(stats.Wakeups), stats.Events, stats.Wakeups, plural(stats.Loops, "loop"))
 }
 
-// parked tells how often connections of srv, which runHTTP returned, were parked.
+// parked describes how often connections of srv were parked. srv comes from runHTTP.
 func (e *serveEngine) parked(srv webServer) string {
 	adapter, ok := srv.(*httpadapter.Server)
 	switch {
@@ -190,8 +191,8 @@ func (e *serveEngine) parked(srv webServer) string {
 	return fmt.Sprintf("%s, woken up %s", plural(stats.Parks, "time"), plural(stats.Unparks, "time"))
 }
 
-// fastPath tells how many requests of srv, which runHTTP returned, took the fast path, and
-// why the others did not.
+// fastPath describes how many requests of srv took the fast path, and why the others did not. srv
+// comes from runHTTP.
 func (e *serveEngine) fastPath(srv webServer) string {
 	adapter, ok := srv.(*httpadapter.Server)
 	if e.group == nil || !ok {
@@ -208,7 +209,8 @@ func (e *serveEngine) fastPath(srv webServer) string {
 	return fmt.Sprintf("%s; by net/http, because of: %s", plural(stats.Requests, "request"), strings.Join(others, ", "))
 }
 
-// zeroCopied tells how much never came through this program's memory.
+// zeroCopied describes how many bytes were transferred without passing through this program's
+// memory.
 func (e *serveEngine) zeroCopied() string {
 	if e.group == nil {
 		return e.notAvailable()
@@ -217,7 +219,7 @@ func (e *serveEngine) zeroCopied() string {
 	return fmt.Sprintf("%s by sendfile, %s by splice", plural(stats.SendfileBytes, "byte"), plural(stats.SpliceBytes, "byte"))
 }
 
-// notAvailable tells why there are no figures where there is no group.
+// notAvailable explains why there are no figures if there is no group.
 func (e *serveEngine) notAvailable() string {
 	if e.name == engineNet {
 		return "not available with -engine net"
@@ -225,15 +227,15 @@ func (e *serveEngine) notAvailable() string {
 	return "not available on " + runtime.GOOS
 }
 
-// close lets the engine stop. It does so when the last listener and the last
-// connection are gone, too.
+// close lets the engine stop. It stops once the last listener and the last connection are gone,
+// too.
 func (e *serveEngine) close() {
 	if e.group != nil {
 		e.group.Close()
 	}
 }
 
-// plural is n and its noun.
+// plural returns n and its noun.
 func plural[N int | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun

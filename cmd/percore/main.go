@@ -34,8 +34,8 @@ percore COMMAND -h lists a command's flags.
 `
 
 func main() {
-	// The processes that bench starts of its own binary announce themselves by a
-	// first argument that is no command for people.
+	// The processes that bench starts from its own binary have a first argument that isn't a
+	// command for people.
 	if len(os.Args) > 1 {
 		if handled, code := benchHidden(os.Args[1], os.Args[2:]); handled {
 			os.Exit(code)
@@ -44,8 +44,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run carries out the command line and returns the exit status. The output that was asked
-// for goes to stdout, complaints go to stderr.
+// run carries out the command line and returns the exit status. Requested output goes to stdout,
+// complaints go to stderr.
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
@@ -84,7 +84,7 @@ func runHelp(args []string, stdout, stderr io.Writer) int {
 	return exitUsage
 }
 
-// version tells which percore this is and its toolchain.
+// version returns the version of percore and of its toolchain.
 func version() string {
 	module := "(unknown version)"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {

@@ -31,16 +31,16 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// The defaults of serve's flags. Loopback only: serving a directory to the
-// network is something to ask for.
+// The defaults of serve's flags. The addresses are on the loopback interface: serving a directory
+// to the network must be the user's decision.
 const (
 	defaultHTTPAddress = "127.0.0.1:8080"
 	defaultGRPCAddress = "127.0.0.1:9090"
 	defaultDir         = "."
 )
 
-// shutdownLimit is how long Ctrl-C waits for requests that are under way: long
-// enough for anything a person is watching, short enough for the same person.
+// shutdownLimit is how long Ctrl-C waits for requests in progress. It is long enough for anything a
+// person is watching, and short enough for that person to wait.
 const shutdownLimit = 10 * time.Second
 
 const serveUsage = `Usage: percore serve [flags]
@@ -102,7 +102,7 @@ Try:
   grpcurl -plaintext -d '{"message":"hello"}' 127.0.0.1:9090 percore.echo.v1.Echo/Unary
 `
 
-// serveOptions is serve's command line.
+// serveOptions are the command line options of serve.
 type serveOptions struct {
 	httpAddress string
 	grpcAddress string
@@ -116,18 +116,18 @@ type serveOptions struct {
 	certFile    string
 	keyFile     string
 	maxConns    int
-	proxies     string // networks, with commas; "": no PROXY headers
+	proxies     string // networks, separated by commas; "": no PROXY headers
 	upgrade     bool
-	control     string // the socket's name for -upgrade; "": none
+	control     string // the socket's name for -upgrade; "": no socket
 	handover    string // auto, always, never
 	supervise   bool
 
-	adminAddress string // "": none
+	adminAddress string // "": no admin server
 	verbose      bool
 }
 
-// parseServeFlags reads serve's command line. Its error is one line for people,
-// or flag.ErrHelp.
+// parseServeFlags reads the command line of serve. It returns a one-line error for people, or
+// flag.ErrHelp.
 func parseServeFlags(args []string) (serveOptions, error) {
 	var o serveOptions
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
@@ -160,7 +160,7 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	return o, o.check()
 }
 
-// check finds the mistakes that can be known before anything is opened.
+// check finds the mistakes that it can know before anything is opened.
 func (o *serveOptions) check() error {
 	if err := checkAddress("http", o.httpAddress); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (o *serveOptions) check() error {
 	return nil
 }
 
-// parseNetworks reads networks with commas in between.
+// parseNetworks reads networks, separated by commas.
 func parseNetworks(list string) (networks []netip.Prefix, err error) {
 	if list == "" {
 		return nil, nil
@@ -235,8 +235,7 @@ func parseNetworks(list string) (networks []netip.Prefix, err error) {
 	return networks, nil
 }
 
-// checkAddress finds addresses without a port. Whether host and port exist is
-// for the listener to tell.
+// checkAddress finds addresses without a port. The listener reports whether host and port exist.
 func checkAddress(name, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fmt.Errorf("-%s %q: not of the form HOST:PORT", name, address)
@@ -244,7 +243,7 @@ func checkAddress(name, address string) error {
 	return nil
 }
 
-// runServe is the serve command. It returns the exit status.
+// runServe runs the serve command and returns the exit status.
 func runServe(args []string, stdout, stderr io.Writer) int {
 	opts, err := parseServeFlags(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -255,7 +254,7 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "percore serve: %v (percore serve -h lists the flags)\n", err)
 		return exitUsage
 	}
-	slog.SetDefault(newLogger(stderr, opts.verbose)) // percore's warnings look like the rest
+	slog.SetDefault(newLogger(stderr, opts.verbose)) // percore's warnings look like the other lines
 	if _, isSupervised := os.LookupEnv(supervisorVariable); opts.supervise && !isSupervised {
 		status, err := supervise(append([]string{"serve"}, args...), stderr)
 		if err != nil {
@@ -272,9 +271,9 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// serve runs the servers until interrupted is done or one of them fails. It
-// calls rearm before it begins to shut down, so that the next signal finds its
-// default disposition and kills the process at once.
+// serve runs the servers until interrupted is done or one of them fails. It calls rearm before it
+// begins to shut down. After that the next signal has its default effect and kills the process at
+// once.
 func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout, stderr io.Writer) error {
 	hangups, terminal := watchHangups(), hasTerminal()
 	parents := findParentage(terminal) // before the parent can end
@@ -318,18 +317,19 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	return err
 }
 
-// writeAtOnce has print's output written by one call. A process and its successor write to the same
-// output at the same time, and a pipe keeps the bytes of a call together, up to 4096 (pipe(7)).
+// writeAtOnce writes the output of print with a single call. A process and its successor write to
+// the same output at the same time. A pipe keeps the bytes of one call together, up to 4096
+// (pipe(7)).
 func writeAtOnce(w io.Writer, print func(io.Writer)) {
 	var text bytes.Buffer
 	print(&text)
 	_, _ = w.Write(text.Bytes())
 }
 
-// errHandedOver is the end of a process whose successor has everything.
+// errHandedOver ends a process whose successor has everything.
 var errHandedOver = errors.New("another process has taken over")
 
-// stopReason puts the end of wait into words.
+// stopReason says in words why wait returned.
 func stopReason(interrupted context.Context, err error) error {
 	if err != nil {
 		return err
@@ -337,23 +337,23 @@ func stopReason(interrupted context.Context, err error) error {
 	return context.Cause(interrupted)
 }
 
-// demo is the two servers of "percore serve" and the parts they stand on. Its
-// methods are for one goroutine, in the order in which they are written here.
+// demo is the two servers of "percore serve" and the parts they use. One goroutine calls its
+// methods, in the order in this file.
 type demo struct {
 	opts        serveOptions
 	log         *slog.Logger
-	predecessor *handover.Successor // nil: none
+	predecessor *handover.Successor // nil: there is no predecessor
 	isOrphan    bool                // the predecessor has crashed during the handover
 	manager     serviceManager
 	parents     parentage
-	executable  string // the program's path at the start, where another version may be by now; "": not known
+	executable  string // path at startup, where a newer version may be now; "" if unknown
 
 	root         *os.Root
 	engine       *serveEngine
 	certificate  tls.Certificate // with -tls
 	httpListener openListener
 	grpcListener openListener
-	admin        net.Listener // nil: none
+	admin        net.Listener // nil: no admin server
 
 	httpServer  webServer
 	grpcServer  *grpc.Server
@@ -362,15 +362,15 @@ type demo struct {
 
 	started time.Time
 	serving sync.WaitGroup
-	failed  chan error // a server's Serve returned before it was told to
+	failed  chan error // a server's Serve returned before it was asked to
 
 	httpRequests atomic.Uint64
 	grpcRequests atomic.Uint64
 }
 
-// newDemo opens the directory and both listeners, in this order: the mistake
-// that is cheapest to make is found first. On an error nothing stays open, and the predecessor serves
-// on.
+// newDemo opens the directory first, because a wrong directory is the easiest mistake to make, and
+// then both listeners. On an error it closes everything again, and the predecessor continues to
+// serve.
 func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Successor, logTo io.Writer) (_ *demo, err error) {
 	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 6)}
 	d.manager.log = d.log
@@ -393,7 +393,7 @@ func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Succe
 		return nil, err
 	}
 	if err = d.listenAdmin(); err != nil && !(d.predecessor != nil && errors.Is(err, syscall.EADDRINUSE)) {
-		return nil, err // or the predecessor has the address until it has handed over
+		return nil, err // or the predecessor still has the address, until the handover ends
 	}
 	site := newHTTPServer(d.root, &d.httpRequests, d.log)
 	if opts.tls {
@@ -408,7 +408,7 @@ func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Succe
 	return d, nil
 }
 
-// newLogger logs to w, with every request if verbose.
+// newLogger returns a logger that writes to w; if verbose is set, it includes every request.
 func newLogger(w io.Writer, verbose bool) *slog.Logger {
 	level := slog.LevelInfo
 	if verbose {
@@ -417,8 +417,8 @@ func newLogger(w io.Writer, verbose bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// openDir opens the directory to serve. Files below it are only ever opened
-// through the os.Root, which follows no path and no link out of it.
+// openDir opens the directory to serve. Files below it are only opened through the os.Root, which
+// doesn't follow any path or link out of it.
 func openDir(dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
 	var pathErr *fs.PathError
@@ -440,7 +440,7 @@ func (d *demo) listen(ctx context.Context, name, address string) (openListener, 
 	return l, listenError(name, address, err)
 }
 
-// listenError is an error of listening as the user gets it.
+// listenError returns an error of listening in the words for the user.
 func listenError(name, address string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s is already in use; choose another address with -%s (%w)", address, name, err)
@@ -471,7 +471,7 @@ func (d *demo) startAdmin() {
 	}
 }
 
-// serve runs one server's Serve on l in a goroutine of its own.
+// serve runs one server's Serve on l in its own goroutine.
 func (d *demo) serve(name string, serveOn func(net.Listener) error, l openListener) {
 	d.serving.Go(func() {
 		err := serveOn(l.Listener)
@@ -482,7 +482,7 @@ func (d *demo) serve(name string, serveOn func(net.Listener) error, l openListen
 	})
 }
 
-// printAddresses tells people where to look.
+// printAddresses prints where to find the servers.
 func (d *demo) printAddresses(w io.Writer) {
 	dir := d.opts.dir
 	if abs, err := filepath.Abs(dir); err == nil {
@@ -516,14 +516,14 @@ func (d *demo) printAddresses(w io.Writer) {
 	fmt.Fprintf(w, "\n%s stops the servers and shows a summary.\n", how)
 }
 
-// baseURL is the URL of an HTTP server at addr, without a path.
+// baseURL returns the URL of an HTTP server at addr, without a path.
 func baseURL(addr net.Addr) string {
 	u := url.URL{Scheme: "http", Host: dialAddress(addr)}
 	return u.String()
 }
 
-// dialAddress is an address that reaches a listener at addr from this machine:
-// its own, or localhost if it listens on all of them.
+// dialAddress returns an address that reaches a listener at addr from this machine. It is the
+// listener's own address, or localhost if it listens on all addresses.
 func dialAddress(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if ok && (tcp.IP == nil || tcp.IP.IsUnspecified()) {
@@ -532,9 +532,8 @@ func dialAddress(addr net.Addr) string {
 	return addr.String()
 }
 
-// wait blocks until interrupted is done, and then returns nil, or until a
-// server fails or a successor has taken over, and then returns why. A successor that is ready has
-// taken over in each case.
+// wait blocks until interrupted is done, and then returns nil. If a server fails or a successor has
+// taken over, it returns the reason instead. In each case a successor that is ready has taken over.
 func (d *demo) wait(interrupted context.Context, s *successors) (err error) {
 	select {
 	case <-interrupted.Done():
@@ -553,8 +552,8 @@ func (d *demo) wait(interrupted context.Context, s *successors) (err error) {
 	return err
 }
 
-// shutdown stops accepting, lets requests under way finish for at most limit,
-// then cuts it off. No server runs any more when it returns.
+// shutdown stops accepting and gives requests in progress at most limit to finish, then cuts them
+// off. When it returns, no server is running.
 func (d *demo) shutdown(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -562,19 +561,19 @@ func (d *demo) shutdown(limit time.Duration) {
 	stopping.Go(func() { d.shutdownHTTP(ctx) })
 	stopping.Go(func() { d.shutdownGRPC(ctx) })
 	stopping.Wait()
-	_ = d.adminServer.Close() // last: it shows what the others wait for
+	_ = d.adminServer.Close() // last, because it shows what the others wait for
 	d.serving.Wait()
 }
 
 func (d *demo) shutdownHTTP(ctx context.Context) {
 	if err := d.httpServer.Shutdown(ctx); err != nil {
 		d.log.Warn("HTTP requests cut off", "err", err)
-		_ = d.httpServer.Close() // closes the same listener a second time, says so
+		_ = d.httpServer.Close() // its error says that the listener is already closed
 	}
 }
 
 func (d *demo) shutdownGRPC(ctx context.Context) {
-	d.health.Shutdown() // clients that watch look elsewhere from now on
+	d.health.Shutdown() // clients that watch go elsewhere from now on
 	graceful := make(chan struct{})
 	go func() {
 		defer close(graceful)
@@ -589,7 +588,7 @@ func (d *demo) shutdownGRPC(ctx context.Context) {
 	}
 }
 
-// printSummary tells the totals since start.
+// printSummary prints the totals since startup.
 func (d *demo) printSummary(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\nuptime\t%s\n", time.Since(d.started).Round(time.Millisecond))
@@ -609,8 +608,8 @@ func printCount(w io.Writer, name string, overHTTP, overGRPC uint64) {
 	fmt.Fprintf(w, "%s\t%d (%d HTTP, %d gRPC)\n", name, overHTTP+overGRPC, overHTTP, overGRPC)
 }
 
-// release closes all that newDemo opened, as far as it came. Where the servers ran,
-// they have closed their listeners already.
+// release closes everything that newDemo has opened so far. If the servers ran, they have already
+// closed their listeners.
 func (d *demo) release() {
 	for _, l := range []openListener{d.httpListener, d.grpcListener, {Listener: d.admin}} {
 		if l.Listener != nil {

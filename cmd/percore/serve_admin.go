@@ -14,15 +14,15 @@ import (
 // defaultAdminAddress is on the loopback interface: the pages show the program's insides.
 const defaultAdminAddress = "127.0.0.1:6060"
 
-// adminEndpoints lists the pages for those who run the server.
+// adminEndpoints lists the pages for the people who run the server.
 var adminEndpoints = []struct{ Path, About string }{
 	{"/debug/percore", "the engine, live"},
 	{"/metrics", "the same for Prometheus"},
 	{"/debug/pprof/", "profiles of the process"},
 }
 
-// newAdminServer is the server of these pages. It is an http.Server on package net, whatever the
-// engine is: it is asked when something is wrong with that.
+// newAdminServer returns the server of these pages. It is an http.Server on package net, whatever
+// the engine is, because people need it when something is wrong with the engine.
 func newAdminServer(log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", serveAdminIndex)
@@ -51,7 +51,7 @@ func serveAdminIndex(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, "</ul>\n")
 }
 
-// listenAdmin opens the listener of the admin server, unless there is to be none.
+// listenAdmin opens the listener of the admin server, unless the admin server is turned off.
 func (d *demo) listenAdmin() (err error) {
 	if address := d.opts.adminAddress; address != "" {
 		d.admin, err = net.Listen("tcp", address)

@@ -19,13 +19,14 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// This is the socket by which "percore serve -upgrade" finds the process that it replaces.
+// This is the socket through which "percore serve -upgrade" finds the process that it replaces.
 
-// controlAuto is the default of -control: the names of controlNames.
+// controlAuto is the default of -control. It stands for the names that controlNames returns.
 const controlAuto = "auto"
 
-// controlNames returns the names that the socket may have, the best first, or none if there is none.
-// The process that serves takes the first that works, and -upgrade the first where a process listens.
+// controlNames returns the names that the socket may have, best first. It is empty if the socket
+// can't have a name. The serving process takes the first name that works, and -upgrade takes the
+// first name on which a process listens.
 func (o *serveOptions) controlNames() (names []string) {
 	switch {
 	case o.control == "":
@@ -44,9 +45,10 @@ func (o *serveOptions) controlNames() (names []string) {
 	return names
 }
 
-// controlFolders returns the folders of this user's sockets, which handover.Listen makes, with mode
-// 0700, and checks: in the user's runtime directory, or root's, or else in the directory for
-// temporary files, where a stranger may have made it first: then there is no socket.
+// controlFolders returns the directories for this user's sockets. handover.Listen makes them with
+// mode 0700 and checks them. They are in the user's runtime directory (or root's), or else in the
+// directory for temporary files. In the latter a stranger may have made the directory first: then
+// there is no socket.
 func controlFolders() (folders []string) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && isOwn(dir) {
 		folders = append(folders, filepath.Join(dir, "percore"))
@@ -57,12 +59,12 @@ func controlFolders() (folders []string) {
 	return append(folders, filepath.Join(os.TempDir(), fmt.Sprintf("percore-%d", os.Geteuid())))
 }
 
-// controlFileMax is how long a file's name may be: below NAME_MAX, with room for what
+// controlFileMax is the maximum length of a file name. It is below NAME_MAX, to leave room for what
 // handover.Listen adds.
 const controlFileMax = 200
 
-// controlFile is the name of the socket's file: from the addresses, and from the network namespace, in
-// which the same addresses may be another process's.
+// controlFile is the name of the socket's file. It depends on the addresses and on the network
+// namespace, because another process may use the same addresses in another namespace.
 func (o *serveOptions) controlFile() string {
 	network, _ := os.Readlink("/proc/self/ns/net") // net:[4026531840]
 	network = strings.Trim(network, "net:[]")
@@ -73,7 +75,7 @@ func (o *serveOptions) controlFile() string {
 	return name
 }
 
-// dialPredecessor connects to the process that is to be replaced.
+// dialPredecessor connects to the process that this one replaces.
 func (o *serveOptions) dialPredecessor() (*net.UnixConn, error) {
 	var all []error
 	for _, name := range o.controlNames() {
@@ -91,7 +93,7 @@ func (o *serveOptions) dialPredecessor() (*net.UnixConn, error) {
 	return nil, fmt.Errorf("-upgrade: no percore serve of this user with the same -http, -grpc and -control is running (%w)", all[0])
 }
 
-// listenControl returns the socket for -upgrade. The server does without if it can't have one.
+// listenControl returns the socket for -upgrade. If that fails, the server runs without it.
 func (d *demo) listenControl(ctx context.Context) (c *handover.Control) {
 	names := d.opts.controlNames()
 	if len(names) == 0 || d.engine.group == nil {
@@ -107,7 +109,8 @@ func (d *demo) listenControl(ctx context.Context) (c *handover.Control) {
 	return c
 }
 
-// listenAny listens at the first name that works. Its error is about the first name.
+// listenAny listens on the first name that works. If no name works, it returns the error for the
+// first.
 func listenAny(names []string) (c *handover.Control, first error) {
 	for _, name := range names {
 		c, err := handover.Listen(name)
@@ -121,18 +124,18 @@ func listenAny(names []string) (c *handover.Control, first error) {
 	return nil, first
 }
 
-// refusalsPeriod is the time between two lines about processes that may not take over.
+// refusalsPeriod is the time between two log lines about processes that may not take over.
 const refusalsPeriod = time.Minute
 
-// refusals logs the processes that have asked to take over and may not: the first at once, and then a
-// line with their number per refusalsPeriod, if there are more. They can connect as often as they like.
-// Its method is safe for concurrent use.
+// refusals logs the processes that have asked to take over and may not. It logs the first one at
+// once. If more follow, it logs their number once per refusalsPeriod, since they can connect as
+// often as they like. Its method is safe for concurrent use.
 type refusals struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	since int           // the last line; guarded by mu
-	last  handover.Peer // of them; guarded by mu
+	since int           // processes since the last line; guarded by mu
+	last  handover.Peer // the last of them; guarded by mu
 	why   error         // guarded by mu
 	waits bool          // a line is due at the end of the period; guarded by mu
 }
@@ -147,7 +150,8 @@ func (r *refusals) add(p handover.Peer, why error) {
 	}
 }
 
-// tellLocked logs those since the last line, and comes again after the period as long as there are any.
+// tellLocked logs the processes since the last line. It runs again after the period as long as
+// there are any.
 func (r *refusals) tellLocked() {
 	if r.waits = r.since > 0; !r.waits {
 		return

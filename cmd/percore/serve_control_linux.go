@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// isOwn reports whether a directory belongs to the user. sudo may leave the variables of another's.
+// isOwn reports whether a directory belongs to the user. It may belong to another, whose
+// environment variables sudo has kept.
 func isOwn(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil {

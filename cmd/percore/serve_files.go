@@ -11,9 +11,8 @@ import (
 	"syscall"
 )
 
-// rootFS is the files below an os.Root for http.FileServer. Unlike
-// http.FS(root.FS()), its files are bare *os.File values, for which net/http
-// uses sendfile.
+// rootFS is the files below an os.Root for http.FileServer. Unlike http.FS(root.FS()), it returns
+// bare *os.File values, and net/http sends those with sendfile.
 type rootFS struct{ root *os.Root }
 
 // Open opens the file or directory called name, a slash-separated path whose root is
@@ -35,8 +34,8 @@ func (r rootFS) Open(name string) (http.File, error) {
 	return f, nil
 }
 
-// openRegular opens a regular file or a directory. It asks first, since opening
-// a named pipe would wait for a writer.
+// openRegular opens a regular file or a directory. It checks the type first, since opening a named
+// pipe would wait for a writer.
 func (r rootFS) openRegular(name string) (*os.File, error) {
 	info, err := r.root.Stat(name)
 	if err != nil {
@@ -48,14 +47,15 @@ func (r rootFS) openRegular(name string) (*os.File, error) {
 	return r.root.Open(name)
 }
 
-// httpOpenError sorts an error of os.Root by the answer it deserves.
+// httpOpenError turns an error of os.Root into one that makes net/http answer with the right
+// status.
 func httpOpenError(err error) error {
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return err
 	case !errors.As(err, &errno):
-		return fs.ErrPermission // os.Root's own refusal: the path leads out of the directory
+		return fs.ErrPermission // os.Root refuses: the path leads out of the directory
 	case errno == syscall.ENOTDIR, errno == syscall.ENAMETOOLONG, errno == syscall.ELOOP:
 		return fs.ErrNotExist
 	}

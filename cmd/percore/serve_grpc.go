@@ -26,7 +26,7 @@ var grpcServices = []string{
 	"server reflection",
 }
 
-// newGRPCServer is an ordinary grpc.Server: nothing in it knows the kind of its listener.
+// newGRPCServer returns an ordinary grpc.Server: nothing in it depends on the kind of listener.
 func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, opts ...grpc.ServerOption) (*grpc.Server, *health.Server) {
 	observer := callObserver{requests, log}
 	srv := grpc.NewServer(append(opts,
@@ -35,7 +35,7 @@ func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, opts ...grpc.Serve
 		grpc.WaitForHandlers(true), // so that nothing runs after Stop
 	)...)
 	echopb.RegisterEchoServer(srv, echoService{})
-	// A new health.Server says SERVING for the server as a whole.
+	// A new health.Server reports SERVING for the server as a whole.
 	healthServer := health.NewServer()
 	healthServer.SetServingStatus(echopb.Echo_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
 	grpc_health_v1.RegisterHealthServer(srv, healthServer)
@@ -71,7 +71,7 @@ func (o callObserver) logCall(ctx context.Context, method string, begin time.Tim
 	}
 }
 
-// The bounds that echo.proto promises.
+// The limits that echo.proto promises.
 const (
 	clientStreamBytesMax = 1 << 20 // well below the 4 MiB that gRPC clients accept in one message
 	serverStreamCountMax = 1_000_000
@@ -137,8 +137,7 @@ func (echoService) BidiStream(stream grpc.BidiStreamingServer[echopb.EchoRequest
 	}
 }
 
-// sleep waits for d, or until ctx is done and then returns its error as a gRPC
-// status.
+// sleep waits for d. If ctx ends first, it returns the error of ctx as a gRPC status.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -15,15 +15,15 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// This is how "percore serve" is replaced by another process of itself: on SIGHUP, or by
-// "percore serve -upgrade".
+// This file lets another process take the place of "percore serve": on SIGHUP, or with "percore
+// serve -upgrade".
 
-// handOverLimit is for how long a handover may take. At its end requests that are still under
-// way stay with the predecessor, which then shuts down.
+// handOverLimit is how long a handover may take. After that, requests still in progress stay with
+// the predecessor, which then shuts down.
 const handOverLimit = 30 * time.Second
 
-// freedLimit is for how long the successor waits for the addresses that the predecessor frees at
-// the end of a handover, and freedPause how often it tries.
+// freedLimit is how long the successor waits for the addresses that the predecessor frees at the
+// end of a handover, and freedPause is the time between two attempts.
 const (
 	freedLimit = 5 * time.Second
 	freedPause = 20 * time.Millisecond
@@ -32,12 +32,12 @@ const (
 // acceptPause is how long a process that can't accept a successor waits before it tries again.
 const acceptPause = 100 * time.Millisecond
 
-// failedLimit is for how long a successor may run after a handover to it has failed: for longer than
-// it takes to shut down.
+// failedLimit is how long a successor may run after a failed handover: longer than it takes to shut
+// down.
 const failedLimit = 2 * shutdownLimit
 
-// listenerName names the HTTP listener for a successor: one that speaks the other protocol must not
-// get it.
+// listenerName names the HTTP listener for a successor. The name includes the protocol: a successor
+// that speaks the other one must not get the listener.
 func (o *serveOptions) listenerName() string {
 	if o.tls {
 		return "https"
@@ -45,8 +45,8 @@ func (o *serveOptions) listenerName() string {
 	return "http"
 }
 
-// takeOver returns what a predecessor leaves, or nil if this process has none. isChild says that the
-// predecessor has started this process.
+// takeOver returns what a predecessor leaves, or nil if this process doesn't have one. isChild
+// reports whether the predecessor started this process.
 func takeOver(ctx context.Context, opts serveOptions) (a *handover.Successor, isChild bool, err error) {
 	c, err := handover.Inherited()
 	if err != nil {
@@ -65,9 +65,9 @@ func takeOver(ctx context.Context, opts serveOptions) (a *handover.Successor, is
 	return a, isChild, err
 }
 
-// becomeReady has the predecessor leave, if there is one, waits until it has given up everything, and
-// starts the admin server if the predecessor had its address. A failure of the latter is a warning: the
-// predecessor is gone, and the connections are here.
+// becomeReady makes the predecessor leave, if there is one, and waits until it has given up
+// everything. Then it starts the admin server, if the predecessor had its address. If only that
+// fails, it logs a warning: the predecessor is gone, and the connections are here.
 func (d *demo) becomeReady(ctx context.Context) error {
 	if d.predecessor == nil {
 		return nil
@@ -88,8 +88,8 @@ func (d *demo) becomeReady(ctx context.Context) error {
 	return nil
 }
 
-// onceFree calls listen, again and again while the predecessor, if there is one, has the address, until
-// ctx ends.
+// onceFree calls listen until it succeeds, as long as a predecessor may still have the address and
+// until ctx ends.
 func (d *demo) onceFree(ctx context.Context, listen func() error) error {
 	for deadline := time.Now().Add(freedLimit); ; {
 		err := listen()
@@ -102,7 +102,7 @@ func (d *demo) onceFree(ctx context.Context, listen func() error) error {
 	}
 }
 
-// pause waits. It reports false, at once, when ctx ends.
+// pause waits for d. If ctx ends first, it returns false at once.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -116,7 +116,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 type successors struct {
 	d       *demo
 	hangups <-chan os.Signal
-	control *handover.Control // nil: there is none
+	control *handover.Control // nil if there isn't one
 	handed  chan struct{}     // closed when a successor has everything
 	giving  atomic.Int32      // handovers to successors that this process has started
 	refused refusals
@@ -126,9 +126,9 @@ type successors struct {
 	all  sync.WaitGroup
 }
 
-// watchHangups returns where SIGHUP comes from now on: also one that comes too early, or too late,
-// doesn't end the process. It is nil if SIGHUP is ignored, by nohup(1): the server then outlives its
-// terminal.
+// watchHangups returns a channel that receives SIGHUP from now on, so that a signal that comes too
+// early or too late doesn't end the process. It returns nil if SIGHUP is ignored, as under
+// nohup(1): the server then outlives its terminal.
 func watchHangups() <-chan os.Signal {
 	if signal.Ignored(syscall.SIGHUP) {
 		return nil
@@ -138,7 +138,7 @@ func watchHangups() <-chan os.Signal {
 	return hangups
 }
 
-// awaitSuccessors begins to.
+// awaitSuccessors starts to let other processes take over.
 func (d *demo) awaitSuccessors(ctx context.Context, hangups <-chan os.Signal, terminal bool) *successors {
 	s := &successors{d: d, hangups: hangups, handed: make(chan struct{}), refused: refusals{log: d.log}}
 	ctx, s.end = context.WithCancel(ctx)
@@ -149,8 +149,8 @@ func (d *demo) awaitSuccessors(ctx context.Context, hangups <-chan os.Signal, te
 	return s
 }
 
-// restartOnHangup starts a successor for each SIGHUP. If the terminal is gone, the signal says so, and
-// the process ends as programs do.
+// restartOnHangup starts a successor for each SIGHUP. If the terminal is gone, SIGHUP means just
+// that, and the process ends as other programs do.
 func (s *successors) restartOnHangup(ctx context.Context, terminal bool) {
 	for {
 		select {
@@ -199,26 +199,28 @@ func (s *successors) restart(ctx context.Context) error {
 	s.giving.Add(1)
 	s.all.Go(func() {
 		defer s.giving.Add(-1)
-		// One that has everything is reaped by the process that gets it from this one, with its exit status.
+		// A successor that has everything becomes the child of another process, which reaps it with
+		// its exit status.
 		if s.give(ctx, c, cmd.Process.Pid) != nil {
 			s.d.manager.ready()
-			go func() { _ = cmd.Wait() }() // what it failed of, it says itself
-			// One that hangs may hold copies of connections, whose clients wouldn't see them closed here.
+			go func() { _ = cmd.Wait() }() // the successor itself reports why it failed
+			// A successor that hangs may hold copies of connections, and their clients wouldn't see
+			// them closed here.
 			time.AfterFunc(failedLimit, func() { _ = cmd.Process.Kill() })
 		}
 	})
 	return nil
 }
 
-// acceptSuccessors hands over to processes that connect. It does not leave those that may not take over
-// to Give, which refuses them, too: each failure of Give is a line.
+// acceptSuccessors hands over to processes that connect. It refuses those that may not take over
+// before it calls Give. Give refuses them too, but each failure of Give is a line in the log.
 func (s *successors) acceptSuccessors(ctx context.Context) {
 	for {
 		c, err := s.control.Accept()
 		switch {
 		case err == nil:
 			s.acceptSuccessor(ctx, c)
-		case errors.Is(err, net.ErrClosed) || !pause(ctx, acceptPause): // lack of descriptors passes
+		case errors.Is(err, net.ErrClosed) || !pause(ctx, acceptPause): // no descriptors: this passes
 			return
 		}
 	}
@@ -240,7 +242,7 @@ func (s *successors) acceptSuccessor(ctx context.Context, c *net.UnixConn) {
 	s.all.Go(func() { _ = s.give(ctx, c, p.PID) })
 }
 
-// mayHandOver returns why another process must not take the place of this one.
+// mayHandOver returns the reason why another process must not take the place of this one, or nil.
 func (d *demo) mayHandOver(isOutside bool) error {
 	return d.parents.check(d.opts.handover, os.Getppid(), isOutside)
 }
@@ -258,12 +260,12 @@ func (s *successors) give(ctx context.Context, c *net.UnixConn, pid int) error {
 		s.d.log.Error("handing over failed", "err", err)
 		return err
 	}
-	s.d.manager.handedOver(pid) // first: then this process may end
+	s.d.manager.handedOver(pid) // first, since this process may end right after
 	s.once.Do(func() { close(s.handed) })
 	return nil
 }
 
-// servers are the parts that a successor gets.
+// servers returns the parts that a successor gets.
 func (d *demo) servers() []handover.Server {
 	source, _ := d.httpServer.(handover.Source)
 	return []handover.Server{
@@ -272,7 +274,7 @@ func (d *demo) servers() []handover.Server {
 	}
 }
 
-// close ends it, and handovers that are under way.
+// close stops accepting successors and ends handovers in progress.
 func (s *successors) close() {
 	s.end()
 	if s.control != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// serviceManager is told the state of the service by messages to $NOTIFY_SOCKET (sd_notify(3)):
-// systemd, with Type=notify or notify-reload in the unit. Without that variable nothing is sent.
+// serviceManager reports the state of the service with messages to $NOTIFY_SOCKET (sd_notify(3)).
+// Its reader is systemd, with Type=notify or notify-reload in the unit. Without that variable it
+// sends nothing.
 //
 //	call        in state           sends                                   state after it
 //	ready       starting           READY=1                                 serving
@@ -23,13 +24,13 @@ import (
 //	stopping    serving            STOPPING=1                              serving
 //	(others)                       nothing                                 as before
 //
-// With NotifyAccess=main, the default, systemd hears the main process only. So the predecessor, which is
-// the main process until then, says all about its successor, in one message. No other process speaks:
-// the end of a successor that has failed, or of a predecessor that has been replaced, is not the
-// service's. The methods are safe for concurrent use.
+// With NotifyAccess=main, the default, systemd listens to the main process only. So the
+// predecessor, which is the main process until then, sends everything about its successor in one
+// message. No other process sends anything: when a successor has failed, or a predecessor has been
+// replaced, its end is not the end of the service. The methods are safe for concurrent use.
 type serviceManager struct {
 	log  *slog.Logger
-	link *parentLink // nil: no percore serve -supervise is told instead
+	link *parentLink // if not nil, messages go to percore serve -supervise instead
 
 	mu    sync.Mutex
 	state serviceState // guarded by mu
@@ -40,10 +41,10 @@ type serviceState uint8
 const (
 	serviceStarting serviceState = iota
 	serviceServing
-	serviceGone // another process is the service
+	serviceGone // another process is now the service
 )
 
-// ready says that this process serves, or serves on after a reload that has failed.
+// ready reports that this process serves, or still serves after a failed reload.
 func (m *serviceManager) ready() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,8 +55,8 @@ func (m *serviceManager) ready() {
 	m.send(daemon.SdNotifyReady)
 }
 
-// succeeded is ready for a process about which its predecessor has said so, or, if it has crashed, would
-// have. In that case the process says so to the process that supervises it.
+// succeeded is ready for a process whose predecessor has already reported it, or would have if it
+// hadn't crashed. If it crashed, this process reports itself to its supervisor.
 func (m *serviceManager) succeeded(isOrphan bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,13 +66,13 @@ func (m *serviceManager) succeeded(isOrphan bool) {
 	}
 }
 
-// reloading says that a successor is about to be started. The time shows systemd that the message
-// answers the last SIGHUP, not one before it.
+// reloading reports that a successor is about to start. The timestamp shows systemd that the
+// message answers the last SIGHUP and not an earlier one.
 func (m *serviceManager) reloading() {
 	m.whileServing(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// handedOver says that the process with that pid is the service.
+// handedOver reports that the process with that pid is now the service.
 func (m *serviceManager) handedOver(pid int) {
 	m.whileServing(fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyReady))
 	m.mu.Lock()
@@ -79,7 +80,7 @@ func (m *serviceManager) handedOver(pid int) {
 	m.state = serviceGone
 }
 
-// stopping says that the service ends.
+// stopping reports that the service ends.
 func (m *serviceManager) stopping() { m.whileServing(daemon.SdNotifyStopping) }
 
 // whileServing sends a message if this process is the service.
@@ -91,7 +92,7 @@ func (m *serviceManager) whileServing(message string) {
 	}
 }
 
-// send sends a message. The server does without if it can't.
+// send sends a message. If it fails, the server goes on without.
 func (m *serviceManager) send(message string) {
 	var err error
 	if m.link != nil {

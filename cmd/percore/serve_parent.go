@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// A handover ends the process that was started first. Where another process waits for that end, a
-// container, a service manager or a supervisor, it would take this for the end of the service. So
+// A handover ends the process that was started first. A container, a service manager or a
+// supervisor may wait for that process, and would take its end for the end of the service. So
 // "percore serve" hands over only if it knows that this does no harm:
 //
 //	what has started this process       SIGHUP   -upgrade
 //	nothing: it is pid 1                no       no: the container ends with it
-//	percore serve -supervise            yes      no: the new process would not be the supervisor's
+//	percore serve -supervise            yes      no: the new process would not be its child
 //	systemd, with NOTIFY_SOCKET         yes      no: the new process would not be in the control group
 //	an interactive shell                yes      yes
 //	a process that has ended since      yes      yes
 //	a predecessor that was in this list as the predecessor
 //	anything else                       no       no
 //
-// With -handover always it does so anyway, with never it doesn't.
+// With -handover always it hands over anyway, and with -handover never it always refuses.
 
 // The values of -handover.
 const (
@@ -29,17 +29,17 @@ const (
 	handoverNever  = "never"
 )
 
-// parentage is the position of this process among others. It is found at the start.
+// parentage says how this process was started. It is determined at startup.
 type parentage struct {
 	pid, parent  int
 	parentName   string
 	isChild      bool // a predecessor has started it
 	isSupervised bool // by percore serve -supervise
 	notifies     bool // $NOTIFY_SOCKET is set
-	isJob        bool // with a terminal, and in a process group of its own, as shells make for jobs
+	isJob        bool // with a terminal, and in its own process group, as shells make them for jobs
 }
 
-// findParentage returns the position of this process, without isChild and isSupervised.
+// findParentage determines how this process was started, except for isChild and isSupervised.
 func findParentage(hasTerminal bool) parentage {
 	parent := os.Getppid()
 	return parentage{
@@ -49,7 +49,7 @@ func findParentage(hasTerminal bool) parentage {
 	}
 }
 
-// processName returns the name of a program that runs (comm in proc(5)), or "".
+// processName returns the name of a running program (comm in proc(5)), or "".
 func processName(pid int) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
@@ -58,11 +58,12 @@ func processName(pid int) string {
 	return strings.TrimSpace(string(name))
 }
 
-// shells are the programs that give each job a process group and ask for the next when it ends.
+// shells are the programs that give each job a process group and prompt for the next when it ends.
 var shells = []string{"sh", "ash", "bash", "dash", "elvish", "fish", "ksh", "mksh", "nu", "pwsh", "tcsh", "csh", "xonsh", "yash", "zsh"}
 
-// check returns why another process must not take the place of this one, now that parent is its parent.
-// isOutside says that the other process is not this one's child.
+// check returns the reason why another process must not take the place of this one, or nil. parent
+// is the current parent of this process. isOutside reports whether the other process is not a child
+// of this one.
 func (p parentage) check(mode string, parent int, isOutside bool) error {
 	switch {
 	case mode == handoverAlways:

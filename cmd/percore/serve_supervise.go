@@ -10,21 +10,23 @@ import (
 	"strconv"
 )
 
-// With -supervise a process of its own keeps the pid that others know, and runs the server as its child:
+// With -supervise an extra process keeps the pid that others know, and runs the server as its
+// child:
 //
 //	service manager, container        knows the supervising process only
 //	percore serve -supervise          forwards signals, reaps, ends after the last server
 //	  percore serve                   hands over to its successor, and ends
-//	    percore serve                 the successor; then the supervising process's child, as a subreaper's
+//	    percore serve                 the successor, which the supervising process inherits
 //
-// All servers have one end of a socket, the supervising process has the other. By it they tell what
-// they tell systemd by sd_notify(3): READY=1, RELOADING=1, MAINPID= of the successor, STOPPING=1.
-// Its end is the end of the last server; and for servers the end of the supervising process.
+// Each server has one end of a socket, and the supervising process has the other. Through it the
+// servers report what they report to systemd with sd_notify(3): READY=1, RELOADING=1, MAINPID= of
+// the successor, STOPPING=1. The supervising process sees end-of-file when the last server has
+// ended. A server sees it when the supervising process has ended.
 
-// supervisorVariable is the environment variable by which a server knows the descriptor of its socket.
+// supervisorVariable is the environment variable that tells a server the descriptor of its socket.
 const supervisorVariable = "PERCORE_SUPERVISOR"
 
-// parentLink is a server's connection to the process that supervises it; nil if there is none.
+// parentLink is a server's connection to the process that supervises it, or nil.
 type parentLink struct{ conn *net.UnixConn }
 
 // inheritParentLink returns the connection that the environment names.
@@ -52,16 +54,17 @@ func inheritParentLink() (*parentLink, error) {
 	return &parentLink{conn}, nil
 }
 
-// send tells the supervising process the state of the service.
+// send reports the state of the service to the supervising process.
 func (s *parentLink) send(message string) error {
 	_, err := s.conn.Write([]byte(message))
 	return err
 }
 
-// errUnsupervised is the end of a server whose supervising process has ended.
+// errUnsupervised is returned when the supervising process has ended, which ends the server too.
 var errUnsupervised = errors.New("the supervising process has ended")
 
-// watch reports the end of the supervising process to failed, until ctx ends.
+// watch waits until the supervising process ends, and reports that to failed. It stops when ctx
+// ends.
 func (s *parentLink) watch(ctx context.Context, failed chan<- error) {
 	_, _ = s.conn.Read(make([]byte, 1)) // it never writes
 	if ctx.Err() == nil {
@@ -69,7 +72,7 @@ func (s *parentLink) watch(ctx context.Context, failed chan<- error) {
 	}
 }
 
-// passOn has a successor inherit the connection. The caller closes the file after it has started cmd.
+// passOn lets a successor inherit the connection. The caller closes the file after starting cmd.
 func (s *parentLink) passOn(cmd *exec.Cmd) (*os.File, error) {
 	f, err := s.conn.File()
 	if err == nil {
@@ -78,7 +81,7 @@ func (s *parentLink) passOn(cmd *exec.Cmd) (*os.File, error) {
 	return f, err
 }
 
-// passParentLink has a command inherit the socket.
+// passParentLink lets a command inherit the socket.
 func passParentLink(cmd *exec.Cmd, socket *os.File) {
 	cmd.ExtraFiles = append(cmd.ExtraFiles, socket)
 	fd := 2 + len(cmd.ExtraFiles) // file i is descriptor 3+i

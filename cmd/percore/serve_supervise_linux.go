@@ -22,11 +22,11 @@ import (
 // forwarded are the signals that a supervising process passes on to the server.
 var forwarded = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// supervision is the servers that a supervising process has. It belongs to one goroutine.
+// supervision is the state of a supervising process and its servers. One goroutine uses it.
 //
 //	event                      in state    effect
 //	SIGHUP, SIGUSR1, SIGUSR2   any         to the main server
-//	SIGTERM, SIGINT, SIGQUIT   any         to the main server, and to each that becomes it afterwards
+//	SIGTERM, SIGINT, SIGQUIT   any         to the main server, and to its later successors
 //	MAINPID= from a server     any         that process is the main server
 //	SIGCHLD                    any         all children that have ended are reaped
 //	the socket's end           serving     ending: the last server has closed its end, or has been killed
@@ -36,19 +36,19 @@ type supervision struct {
 	conn     *net.UnixConn
 	main     int                        // the server that serves, or the last that did
 	ended    map[int]syscall.WaitStatus // children that were reaped
-	stopping syscall.Signal             // 0: none that ends a server has come
+	stopping syscall.Signal             // 0: no signal has come that ends a server
 }
 
-// prSetChildSubreaper is PR_SET_CHILD_SUBREAPER, which package syscall doesn't have.
+// prSetChildSubreaper is PR_SET_CHILD_SUBREAPER, which is missing in package syscall.
 const prSetChildSubreaper = 36
 
-// supervise runs the program with args as a child, and its successors, until the last has ended. It
-// returns the exit status of the last one that served.
+// supervise runs the program with args as a child, and then its successors, until the last has
+// ended. It returns the exit status of the last server.
 func supervise(args []string, stderr io.Writer) (status int, err error) {
 	signals := make(chan os.Signal, 64)
 	notifyForwarded(signals)
-	// Successors become this process's children when their predecessors end (PR_SET_CHILD_SUBREAPER in
-	// prctl(2)).
+	// Successors become children of this process when their predecessors end
+	// (PR_SET_CHILD_SUBREAPER in prctl(2)).
 	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0); errno != 0 {
 		return exitFailure, os.NewSyscallError("prctl", errno)
 	}
@@ -60,7 +60,8 @@ func supervise(args []string, stderr io.Writer) (status int, err error) {
 	return s.run(signals), nil
 }
 
-// notifyForwarded asks for the signals. SIGHUP stays ignored if it is, by nohup(1).
+// notifyForwarded subscribes to the signals. If nohup(1) has set SIGHUP to be ignored, it stays
+// ignored.
 func notifyForwarded(signals chan os.Signal) {
 	signal.Notify(signals, syscall.SIGCHLD)
 	for _, sig := range forwarded {
@@ -70,8 +71,8 @@ func notifyForwarded(signals chan os.Signal) {
 	}
 }
 
-// start starts the first server. It has a process group of its own, so that a terminal's Ctrl-C
-// comes once: to this process, which passes it on.
+// start starts the first server. The server gets its own process group. This way Ctrl-C in a
+// terminal reaches it only once, through this process, which passes it on.
 func (s *supervision) start(args []string) error {
 	exe, err := handover.Executable()
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *supervision) start(args []string) error {
 	s.conn = c.(*net.UnixConn)
 	cmd := exec.Command(exe, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = withoutVariable(os.Environ(), "NOTIFY_SOCKET") // this process speaks to the service manager
+	cmd.Env = withoutVariable(os.Environ(), "NOTIFY_SOCKET") // only this process sends to it
 	passParentLink(cmd, theirs)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -103,7 +104,7 @@ func (s *supervision) start(args []string) error {
 	return nil
 }
 
-// withoutVariable returns the environment without a variable.
+// withoutVariable returns the environment without one variable.
 func withoutVariable(env []string, name string) (rest []string) {
 	for _, v := range env {
 		if !strings.HasPrefix(v, name+"=") {
@@ -113,8 +114,8 @@ func withoutVariable(env []string, name string) (rest []string) {
 	return rest
 }
 
-// endPause is the time between two looks for the main server once the socket has ended: its exit is a
-// moment behind.
+// endPause is the time between two checks for the main server once the socket has ended: the
+// process exits a moment later.
 const endPause = 50 * time.Millisecond
 
 // run serves until the last server has ended, and returns the exit status.
@@ -143,7 +144,8 @@ func (s *supervision) run(signals <-chan os.Signal) int {
 	}
 }
 
-// receive returns the servers' messages. It is closed when no server has the socket any more.
+// receive returns a channel with the servers' messages. The channel is closed when no server has
+// the socket any more.
 func (s *supervision) receive() <-chan string {
 	messages := make(chan string)
 	go func() {
@@ -160,7 +162,7 @@ func (s *supervision) receive() <-chan string {
 	return messages
 }
 
-// handle passes a signal on, or reaps.
+// handle passes a signal on or, for SIGCHLD, reaps children.
 func (s *supervision) handle(sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGCHLD:
@@ -172,15 +174,15 @@ func (s *supervision) handle(sig syscall.Signal) {
 	s.forward(sig)
 }
 
-// forward sends the main server a signal, unless its pid may be another process's.
+// forward sends the main server a signal, unless its pid may belong to another process.
 func (s *supervision) forward(sig syscall.Signal) {
 	if _, ended := s.ended[s.main]; !ended {
 		_ = syscall.Kill(s.main, sig)
 	}
 }
 
-// hear follows a handover, and passes on all but the pid to this process's own service manager, if
-// there is one.
+// hear follows a handover. It passes everything except the pid on to the service manager of this
+// process, if there is one.
 func (s *supervision) hear(message string) {
 	var rest []string
 	for line := range strings.SplitSeq(message, "\n") {
@@ -196,7 +198,7 @@ func (s *supervision) hear(message string) {
 		s.log.Info("the server has a successor", "pid", pid, "predecessor", s.main)
 		s.main = pid
 		if syscall.Kill(pid, 0) == nil {
-			delete(s.ended, pid) // of another process, which had the pid before
+			delete(s.ended, pid) // from an earlier process with the same pid
 		}
 		if s.stopping != 0 {
 			s.forward(s.stopping)
@@ -207,8 +209,8 @@ func (s *supervision) hear(message string) {
 	}
 }
 
-// reap reaps all children that have ended, also those of others that have become this process's, as pid
-// 1's do.
+// reap reaps all children that have ended. As with pid 1, these include children of other processes
+// that this one has inherited.
 func (s *supervision) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -220,7 +222,7 @@ func (s *supervision) reap() {
 			return
 		}
 		s.ended[pid] = status
-		if pid != s.main && len(s.ended) > endedMax { // a server that has ended before it became the main one
+		if pid != s.main && len(s.ended) > endedMax { // ended before it became the main server
 			clear(s.ended)
 		}
 	}
@@ -230,7 +232,7 @@ func (s *supervision) reap() {
 // that it is the main server.
 const endedMax = 1000
 
-// status returns the exit status of the main server, as shells give it, if it has ended.
+// status returns the exit status of the main server if it has ended, in the form that shells use.
 func (s *supervision) status() (status int, ok bool) {
 	ended, ok := s.ended[s.main]
 	switch {
@@ -244,7 +246,7 @@ func (s *supervision) status() (status int, ok bool) {
 	return ended.ExitStatus(), true
 }
 
-// leadsGroup reports whether this process leads its process group, which it doesn't share with its
+// leadsGroup reports whether this process leads its process group and doesn't share it with its
 // parent.
 func leadsGroup() bool {
 	group, err := syscall.Getpgid(0)

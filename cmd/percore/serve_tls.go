@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// selfSignedLife is for how long a certificate that serve makes is valid: for longer than a
-// demonstration runs.
+// selfSignedLife is how long a certificate that serve makes is valid: longer than a demonstration
+// runs.
 const selfSignedLife = 30 * 24 * time.Hour
 
-// certificate returns the certificate of -tls: that of the user's files or, without them, one
-// that is made for this run.
+// certificate returns the certificate for -tls. It comes from the user's files or, without them, is
+// made for this run.
 func (o *serveOptions) certificate() (tls.Certificate, error) {
 	if o.certFile == "" {
 		return selfSigned(o.httpAddress)
@@ -31,8 +31,8 @@ func (o *serveOptions) certificate() (tls.Certificate, error) {
 	return cert, nil
 }
 
-// selfSigned makes a certificate for this machine's own names and the host in an address. Its key is
-// nowhere but in this process.
+// selfSigned makes a certificate for the names of this machine and the host in an address. The key
+// exists only in this process.
 func selfSigned(address string) (cert tls.Certificate, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -66,7 +66,8 @@ func selfSigned(address string) (cert tls.Certificate, err error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// fingerprint is by which people recognize a certificate: the SHA-256 of it, as browsers show it.
+// fingerprint returns the SHA-256 of a certificate. Browsers show it too, so people can recognize
+// the certificate.
 func fingerprint(cert tls.Certificate) string {
 	return fmt.Sprintf("% X", sha256.Sum256(cert.Certificate[0]))
 }

@@ -4,8 +4,8 @@
 //	percore bench -json bench.json
 //	go run ./cmd/percore/report bench.json >bench.html
 //
-// It is a program of its own because of the library that draws the charts: percore serve is compiled
-// without it.
+// It is a separate program because it needs a library that draws charts. This way percore serve
+// compiles without that library.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// run writes the page of the measurements in the file that args names.
+// run writes a page for the measurements in the file that args names.
 func run(args []string, out io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("name one file that percore bench -json has written")

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors is a set of them; nil are all that this process may use.
+// processors is a set of processors; nil means all that this process may use.
 type processors *unix.CPUSet
 
 // processorCount returns how many processors this process may use.
@@ -21,9 +21,8 @@ func processorCount() int {
 	return all.Count()
 }
 
-// splitProcessors gives the server under test one half of the processors, in
-// which threads of a core stay together where they have neighboring numbers, and
-// the rest of a run the other.
+// splitProcessors gives one half of the processors to the server under test, and the other to the
+// rest of the run. Threads of a core stay together if their numbers are adjacent.
 func splitProcessors() (server, load processors, err error) {
 	n := processorCount()
 	if n < 2 {
@@ -32,8 +31,8 @@ func splitProcessors() (server, load processors, err error) {
 	return giveProcessors(n / 2)
 }
 
-// giveProcessors gives the server the first n of the processors and the load the rest, or all of them
-// if there is no rest.
+// giveProcessors gives the first n processors to the server and the rest to the load. If there is
+// no rest, the load may use all processors.
 func giveProcessors(n int) (server, load processors, err error) {
 	var all, first, rest unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
@@ -56,8 +55,8 @@ func giveProcessors(n int) (server, load processors, err error) {
 	return &first, &rest, nil
 }
 
-// startOn starts cmd on the given processors: a child inherits the processors that the thread
-// that starts it may use (sched_setaffinity(2)). A Go program takes GOMAXPROCS from that.
+// startOn starts cmd on the given processors. A child inherits the processors that the thread that
+// starts it may use (sched_setaffinity(2)). A Go program uses that number as its GOMAXPROCS.
 func startOn(on processors, cmd *exec.Cmd) error {
 	if on == nil {
 		return cmd.Start()

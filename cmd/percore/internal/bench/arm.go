@@ -9,21 +9,21 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// Arm is one of the things compared: a server's engine and environment.
+// Arm is an engine and environment for servers, to be compared with others.
 type Arm struct {
 	Name       string        `json:"name"`
 	Engine     target.Engine `json:"engine"`
-	Env        []string      `json:"env,omitempty"`        // KEY=VALUE, on top of the harness's own
-	Executable string        `json:"executable,omitempty"` // "" for the running one
+	Env        []string      `json:"env,omitempty"`        // KEY=VALUE, added to the harness's
+	Executable string        `json:"executable,omitempty"` // "" for the running executable
 	IdleOnly   bool          `json:"idleOnly,omitempty"`   // not in scenarios without idle connections
 
-	// The arm's first server's own report; 0 until then.
+	// The first server of the arm reports this; 0 until then.
 	GOMAXPROCS int `json:"gomaxprocs"`
 	Loops      int `json:"loops"`
 }
 
-// DefaultArms returns the arms of a run whose arms are not named: the listener alone and net, over
-// HTTP the fast path too, and where connections are idle percore with its adapters.
+// DefaultArms returns the arms of a run if the user doesn't name any: the listener alone and net.
+// Over HTTP there is also the fast path, and with idle connections percore with its adapters.
 func DefaultArms() []Arm {
 	arms, err := ParseArms("percore+fastpath,percore+adapter,percore,net")
 	if err != nil {
@@ -33,15 +33,14 @@ func DefaultArms() []Arm {
 	return arms
 }
 
-// ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net
-// with GODEBUG=multipathtcp=0) or "percore", with options as in
-// "percore+thread+pin+loops=4". All three have the option "adapter": servers run
-// through percore's adapter for them, if there is one; on net that leaves what the
-// adapter sets up of the server itself. "percore+fastpath" is "percore+adapter" with
-// the adapter's fast path, for HTTP servers. "fasthttp" is the server of package
-// fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is that, where it is
-// installed, with the answer from its configuration. "percore+reactor" is event
-// handlers in place of blocking code. An arm that is named twice gets "#2" and so on, which
+// ParseArms reads a comma-separated list of arms: "net", "net-nomptcp" (which is net with
+// GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three
+// have the option "adapter": servers run through percore's adapter for them, if there is one. On
+// net, only what the adapter sets on the server itself has an effect. "percore+fastpath" is
+// "percore+adapter" with the adapter's fast path, for HTTP servers. "fasthttp" is the server of
+// package fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is nginx, where it
+// is installed, with an answer from its configuration. "percore+reactor" uses event handlers in
+// place of blocking code. If an arm is named twice, the second is called "#2" and so on, which
 // makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
@@ -92,14 +91,14 @@ func parseArm(name string) (Arm, error) {
 	return arm, nil
 }
 
-// takesPart reports whether the arm is measured in sc.
+// takesPart reports whether the run measures the arm in sc.
 func (a *Arm) takesPart(sc Scenario) bool {
 	spec := sc.spec
 	spec.Engine = a.Engine
 	return spec.Exists() && (sc.aboutIdle() || !a.IdleOnly)
 }
 
-// setOptions applies an arm's options: those after the first +.
+// setOptions applies an arm's options, which come after the first +.
 func (a *Arm) setOptions(options string) error {
 	if options == "" {
 		return nil
@@ -146,7 +145,8 @@ func (a *Arm) setOption(option string) error {
 	return err
 }
 
-// CheckInstalled returns an error that names the first of the arms' programs that isn't there.
+// CheckInstalled returns an error that names the first program that an arm needs and that isn't
+// installed.
 func CheckInstalled(arms []Arm) error {
 	for _, arm := range arms {
 		if arm.Engine.Nginx {
@@ -158,8 +158,8 @@ func CheckInstalled(arms []Arm) error {
 	return nil
 }
 
-// SetEnv sets an environment variable for one arm's servers, or for all arms':
-// "ARM:KEY=VALUE" or "*:KEY=VALUE".
+// SetEnv sets an environment variable for the servers of one arm, or of all arms: "ARM:KEY=VALUE"
+// or "*:KEY=VALUE".
 func SetEnv(arms []Arm, setting string) error {
 	name, kv, ok := strings.Cut(setting, ":")
 	if !ok || !strings.Contains(kv, "=") {
@@ -168,8 +168,7 @@ func SetEnv(arms []Arm, setting string) error {
 	return eachArm(arms, name, func(a *Arm) { a.Env = append(a.Env, kv) })
 }
 
-// SetExecutable makes an arm's servers run another build of this program:
-// "ARM:PATH".
+// SetExecutable makes the servers of an arm run another build of this program: "ARM:PATH".
 func SetExecutable(arms []Arm, setting string) error {
 	name, path, ok := strings.Cut(setting, ":")
 	if !ok || path == "" {
@@ -178,7 +177,7 @@ func SetExecutable(arms []Arm, setting string) error {
 	return eachArm(arms, name, func(a *Arm) { a.Executable = path })
 }
 
-// eachArm calls f for the arm of that name, or for all if it is "*".
+// eachArm calls f for the arm with that name, or for all arms if the name is "*".
 func eachArm(arms []Arm, name string, f func(*Arm)) error {
 	found := false
 	for i := range arms {

@@ -15,36 +15,36 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// Config lists the measurements and their length.
+// Config says what to measure, and for how long.
 type Config struct {
 	Arms     []Arm          // at least one; the first of a scenario is compared with each other
-	Match    *regexp.Regexp // of all scenarios, those whose name matches; nil for the core set
+	Match    *regexp.Regexp // runs all scenarios with matching names; nil for the core set
 	Rounds   int            // samples per scenario and arm
 	Duration time.Duration  // of a measured window
 	Warmup   time.Duration  // before each window
-	Idle     int            // connections of the scenarios about idle ones
-	Settle   time.Duration  // between opening idle connections and looking at them
+	Idle     int            // connections in scenarios about idle connections
+	Settle   time.Duration  // time between opening idle connections and measuring them
 
-	// SplitCPUs gives the server under test one half of the processors and the
-	// load the other, as if they were on two machines.
+	// SplitCPUs gives one half of the processors to the server under test and the other to the
+	// load, as if they were on two machines.
 	SplitCPUs bool
 
-	// Scale runs the scenarios about the number of processors, and no others.
+	// Scale runs only the scenarios about the number of processors.
 	Scale bool
 
 	Client     string // ClientBuiltin or the name of a program
-	ProfileDir string // directory for CPU profiles of the servers; "" for none
+	ProfileDir string // directory for CPU profiles of the servers; "" for no profiles
 
-	// ServerArgs and LoadArgs make the running executable a server under test or
-	// a load generator: the processes of package child.
+	// ServerArgs and LoadArgs are the arguments that turn the running executable into a server
+	// under test or a load generator. Package child has these processes.
 	ServerArgs []string
 	LoadArgs   []string
 
-	// Hung is how long a server may take to answer until it is given up.
+	// Hung is how long a server may take to answer before it counts as hung.
 	Hung time.Duration
 
-	// Progress is told of every sample before it is taken, and of every scenario
-	// that is not run. Either may be nil. They are called from Run's goroutine.
+	// Run calls Progress before it takes each sample, and Skipped for every scenario that it
+	// doesn't run. Either may be nil. Run calls them in its own goroutine.
 	Progress func(Progress)
 	Skipped  func(scenario, why string)
 }
@@ -57,7 +57,7 @@ type Progress struct {
 	Round       int // from 1
 }
 
-// Check returns the first mistake in a configuration: one that no machine could run.
+// Check returns the first mistake in a configuration: something that no machine could run.
 func (cfg *Config) Check() error {
 	switch {
 	case len(cfg.Arms) == 0:
@@ -85,26 +85,26 @@ func (cfg *Config) wants(sc Scenario) bool {
 	return cfg.Match.MatchString(sc.Name)
 }
 
-// runner is a run in progress. It is used by one goroutine.
+// runner is a run in progress. One goroutine uses it.
 type runner struct {
 	cfg                  Config
 	exe                  string
-	dir                  string                  // the files that are downloaded
-	spin                 map[time.Duration]int64 // iterations of target.Spin by the time they take
+	dir                  string                  // the files to download
+	spin                 map[time.Duration]int64 // iterations of target.Spin by their duration
 	rep                  *Report
-	serverCPUs, loadCPUs processors // where the scenario doesn't say
+	serverCPUs, loadCPUs processors // unless the scenario decides
 
 	done  int // samples taken
 	total int // samples to take
 
-	skipped []Result // go to the end of the report
+	skipped []Result // appended to the report
 }
 
-// Run makes cfg's measurements and blocks until it has. Scenarios that the system's limits don't
-// allow are skipped; one that fails is recorded as failed, and the others go on. It returns the
-// measurements together with an error that names the first failure. When ctx ends, Run ends its
-// processes and returns the measurements so far with ctx's cause. No process or file of it is left
-// when it returns.
+// Run measures what cfg says and blocks until it is done. It skips scenarios that the limits of the
+// system don't allow. If a scenario fails, Run records that and continues with the others. It
+// returns the measurements together with an error that names the first failure. When ctx ends, Run
+// ends its processes and returns the measurements so far with the cause of ctx. When it returns,
+// all its processes and files are gone.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("the benchmark needs Linux: on %s percore is package net", runtime.GOOS)
@@ -116,7 +116,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Arms = slices.Clone(cfg.Arms) // the servers' own reports go there
+	cfg.Arms = slices.Clone(cfg.Arms) // Run stores the servers' reports there
 	r := &runner{cfg: cfg, exe: exe, rep: newReport(cfg)}
 	if cfg.SplitCPUs {
 		if r.serverCPUs, r.loadCPUs, err = splitProcessors(); err != nil {
@@ -146,7 +146,7 @@ func newReport(cfg Config) *Report {
 	}
 }
 
-// choose returns the scenarios to run, and records those that can't be.
+// choose returns the scenarios to run, and records which ones can't run.
 func (r *runner) choose() ([]Scenario, error) {
 	var chosen []Scenario
 	allowed := systemLimits()
@@ -187,10 +187,10 @@ func (r *runner) arms(sc Scenario) []*Arm {
 	return arms
 }
 
-// samples returns the number of samples to take of sc.
+// samples returns how many samples to take of sc.
 func (r *runner) samples(sc Scenario) int { return r.cfg.Rounds * len(r.arms(sc)) }
 
-// skip records that sc is not run.
+// skip records that the run leaves out sc.
 func (r *runner) skip(sc Scenario, why error) {
 	res := sc.result()
 	res.Skipped = why.Error()
@@ -200,8 +200,8 @@ func (r *runner) skip(sc Scenario, why error) {
 	}
 }
 
-// prepare makes the things that the scenarios share: the files to download and the work of
-// the processor-bound handlers.
+// prepare makes the things that the scenarios share: the files to download and the amount of work
+// for the processor-bound handlers.
 func (r *runner) prepare(scenarios []Scenario) error {
 	r.spin = map[time.Duration]int64{}
 	for _, sc := range scenarios {
@@ -242,7 +242,7 @@ func (r *runner) writeFiles() error {
 func (r *runner) runAll(ctx context.Context, scenarios []Scenario) error {
 	failed, first, next := 0, error(nil), 0
 	for _, sc := range scenarios {
-		r.done, next = next, next+r.samples(sc) // the one before may have failed early
+		r.done, next = next, next+r.samples(sc) // the previous scenario may have failed early
 		res := sc.result()
 		res.Samples = map[string][]Sample{}
 		err := r.runScenario(ctx, sc, &res)
@@ -299,8 +299,8 @@ func (r *runner) runScenario(ctx context.Context, sc Scenario, res *Result) erro
 	return nil
 }
 
-// roundDown cuts a rate to two digits: a rate that is easy to name and that the
-// next run is likely to arrive at, too.
+// roundDown cuts a rate to two digits. Such a rate is easy to name, and the next run is likely to
+// get the same.
 func roundDown(rate float64) float64 {
 	if rate < 10 {
 		return rate

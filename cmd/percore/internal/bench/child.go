@@ -13,8 +13,7 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/control"
 )
 
-// child is a process the harness started: a target or a load generator. One
-// goroutine uses it.
+// child is a process that the harness started: a target or a load generator. One goroutine uses it.
 type child struct {
 	what   string // for messages: "the net server"
 	cmd    *exec.Cmd
@@ -24,12 +23,11 @@ type child struct {
 	client *control.Client
 
 	exited  chan struct{} // closed when the process is gone and reaped
-	waitErr error         // Wait's result; valid once exited is closed
+	waitErr error         // result of Wait; valid once exited is closed
 }
 
-// startChild runs exe with args on the given processors. The child leaves when
-// its standard input ends, so it can't outlive this process; on Linux the kernel
-// kills it besides.
+// startChild runs exe with args on the given processors. The child ends when its standard input
+// ends, so it can't outlive this process. On Linux the kernel kills it, too.
 func startChild(what string, on processors, exe string, args, env []string) (*child, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
@@ -50,7 +48,7 @@ func startChild(what string, on processors, exe string, args, env []string) (*ch
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, c.stderr
 	c.cmd.Env = append(os.Environ(), env...)
 	c.cmd.SysProcAttr = childAttr()
-	c.cmd.WaitDelay = stopGrace // for standard error, should a grandchild hold it
+	c.cmd.WaitDelay = stopGrace // for standard error, in case a grandchild holds it
 	err = startOn(on, c.cmd)
 	inR.Close()
 	outW.Close()
@@ -66,8 +64,8 @@ func startChild(what string, on processors, exe string, args, env []string) (*ch
 	return c, nil
 }
 
-// call sends a request and waits for its reply, for ctx, or for limit, whichever
-// comes first. Unless a reply came, the child is dead when call returns.
+// call sends a request and waits for its reply, for ctx, or for limit, whichever comes first. If no
+// reply came, the child is dead when call returns.
 func (c *child) call(ctx context.Context, op string, in, out any, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s did not answer %q within %v", c.what, op, limit))
 	defer cancel()
@@ -92,7 +90,7 @@ func (c *child) explain(op string, err error) error {
 	case errors.As(err, &remote):
 		return fmt.Errorf("%s: %w", c.what, err)
 	}
-	// The pipe of a process that dies ends a moment before it is reaped.
+	// The pipe of a dying process ends a moment before the process is reaped.
 	select {
 	case <-c.exited:
 		c.kill()
@@ -106,10 +104,10 @@ func (c *child) explain(op string, err error) error {
 // deathError says that a child died.
 type deathError struct {
 	what, how string
-	said      string // on its standard error, several lines maybe
+	said      string // on its standard error, maybe several lines
 }
 
-// Error is one line; the rest of the child's words is for the report.
+// Error returns one line. The rest of what the child said is for the report.
 func (e *deathError) Error() string {
 	line, _, more := strings.Cut(e.said, "\n")
 	switch {
@@ -121,7 +119,7 @@ func (e *deathError) Error() string {
 	return fmt.Sprintf("%s died (%s): %s", e.what, e.how, line)
 }
 
-// death says how the process ended. It waits until it has.
+// death returns how the process ended. It waits until it has ended.
 func (c *child) death() *deathError {
 	<-c.exited
 	how := "exit status 0"
@@ -131,11 +129,11 @@ func (c *child) death() *deathError {
 	return &deathError{what: c.what, how: how, said: c.stderr.String()}
 }
 
-// stopGrace is how long a child may take to leave after its input has ended.
+// stopGrace is how long a child may take to end after its input has ended.
 const stopGrace = 5 * time.Second
 
-// stop asks the process to leave, kills it if it doesn't, and returns when it is
-// gone. It may be called more than once.
+// stop closes the input of the process, kills it if it doesn't end, and returns when it is gone. It
+// may be called more than once.
 func (c *child) stop() {
 	c.stdin.Close()
 	select {
@@ -160,8 +158,8 @@ type words struct {
 	buf []byte // guarded by mu
 }
 
-// wordsMax is how many bytes of a child's words are kept: a few lines, or the top
-// of a panic.
+// wordsMax is how many bytes of a child's standard error are kept: a few lines, or the top of a
+// panic.
 const wordsMax = 2048
 
 func (t *words) Write(p []byte) (int, error) {

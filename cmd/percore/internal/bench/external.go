@@ -16,7 +16,7 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// The load generators there are.
+// The available load generators.
 const (
 	ClientBuiltin = "builtin"
 	ClientWrk     = "wrk"
@@ -26,7 +26,7 @@ const (
 // Clients returns the names of all load generators.
 func Clients() []string { return []string{ClientBuiltin, ClientWrk, ClientH2load} }
 
-// CheckClient reports whether a load generator of that name can be used here.
+// CheckClient reports whether the load generator of that name can be used here.
 func CheckClient(name string) error {
 	if !slices.Contains(Clients(), name) {
 		return fmt.Errorf("unknown client %q: want one of %s", name, strings.Join(Clients(), ", "))
@@ -40,7 +40,7 @@ func CheckClient(name string) error {
 	return nil
 }
 
-// clientCan returns why a load generator can't serve sc, or nil.
+// clientCan returns the reason why a load generator can't serve sc, or nil.
 func clientCan(client string, sc Scenario) error {
 	if client == ClientBuiltin {
 		return nil
@@ -52,10 +52,9 @@ func clientCan(client string, sc Scenario) error {
 	return nil
 }
 
-// external is another project's load generator, run once per phase. Its
-// connections are opened and closed within the phase. So operations that were
-// open at the end of the phase, at most one per connection, cost the server
-// something and are not counted.
+// external is a load generator from another project, run once per phase. It opens and closes its
+// connections within the phase. So operations that are still open at the end of the phase, at most
+// one per connection, cost the server something but don't count.
 type external struct {
 	client string
 	on     processors
@@ -68,8 +67,8 @@ func newExternal(client string, on processors, job load.Job) *external {
 
 func (g *external) stop() {}
 
-// threads is how many threads an external client uses, if it has connections
-// enough: it shares the machine with the server.
+// threads is how many threads an external client uses, if it has enough connections. It is small
+// because the client shares the machine with the server.
 const threads = 2
 
 func (g *external) phase(ctx context.Context, ph load.Phase) (observed, error) {
@@ -107,7 +106,7 @@ func (g *external) phase(ctx context.Context, ph load.Phase) (observed, error) {
 	return o, nil
 }
 
-// args is the command line of a phase. Both clients take whole seconds only.
+// args returns the command line for a phase. Both clients only accept whole seconds.
 func (g *external) args(ph load.Phase) []string {
 	seconds := func(d time.Duration) string { return strconv.Itoa(max(1, int(d.Round(time.Second)/time.Second))) }
 	conns, t := strconv.Itoa(g.job.Conns), strconv.Itoa(min(threads, g.job.Conns))
@@ -136,7 +135,7 @@ var (
 	h2loadStatus = regexp.MustCompile(`status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx`)
 )
 
-// parseWrk reads wrk's output.
+// parseWrk parses the output of wrk.
 func parseWrk(out string) (observed, error) {
 	if m := wrkErrors.FindStringSubmatch(out); m != nil {
 		return observed{}, errors.New(m[1])
@@ -163,7 +162,7 @@ func parseWrk(out string) (observed, error) {
 	return o, nil
 }
 
-// parseH2load reads h2load's output. It has no quantiles.
+// parseH2load parses the output of h2load, which doesn't have quantiles.
 func parseH2load(out string) (observed, error) {
 	total, count, status := h2loadTotal.FindStringSubmatch(out), h2loadCount.FindStringSubmatch(out), h2loadStatus.FindStringSubmatch(out)
 	if total == nil || count == nil || status == nil {
@@ -183,7 +182,7 @@ func parseH2load(out string) (observed, error) {
 	return o, nil
 }
 
-// lastLine is the last line that says anything.
+// lastLine returns the last line that isn't blank.
 func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return lines[len(lines)-1]

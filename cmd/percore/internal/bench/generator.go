@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/load"
 )
 
-// generator makes the load of one sample. It is used by one goroutine.
+// generator makes the load of one sample. One goroutine uses it.
 type generator interface {
 	// phase runs the load and blocks until every operation it began has ended.
 	phase(ctx context.Context, ph load.Phase) (observed, error)
@@ -17,7 +17,7 @@ type generator interface {
 	stop()
 }
 
-// observed holds a generator's observations in a phase.
+// observed is what a generator observed in a phase.
 type observed struct {
 	ops     int64
 	elapsed time.Duration
@@ -26,7 +26,7 @@ type observed struct {
 	latency string             // see Sample.Latency
 }
 
-// builtin is the load generator of package load, in its own process.
+// builtin is the load generator of package load, in a separate process.
 type builtin struct{ *child }
 
 // startLoad starts a load process and connects it as job says.
@@ -42,7 +42,7 @@ func (r *runner) startLoad(ctx context.Context, on processors, job load.Job) (*b
 	return &builtin{c}, nil
 }
 
-// openIdle opens n connections as job says, uses each once and leaves them.
+// openIdle opens n connections as job says, uses each once and then leaves them alone.
 func (g *builtin) openIdle(ctx context.Context, job load.Job, n int) error {
 	job.Conns, job.Callers = n, 0
 	return g.call(ctx, load.OpIdle, job, nil, openMax)

@@ -2,18 +2,18 @@ package bench
 
 import "fmt"
 
-// limits are the system's limits of a process. 0 means that it is not known.
+// limits are the limits that the system sets for a process. 0 means unknown.
 type limits struct {
 	files int // open files per process, the hard limit: Go programs raise the soft one to it
 	ports int // local ports that a client may connect from
 }
 
-// spareFiles is how many descriptors a process of the benchmark needs besides
-// its connections: standard streams, pipes, the runtime's and the engine's
-// pollers, listening sockets (one per loop), files being served.
+// spareFiles is how many descriptors a process of the benchmark needs in addition to its
+// connections. They are for standard streams, pipes, the pollers of the runtime and the engine,
+// listening sockets (one per loop), and files being served.
 const spareFiles = 128
 
-// allow returns why sc can't run within the limits, in one line, or nil.
+// allow returns a one-line reason why sc can't run within the limits, or nil.
 func (l limits) allow(sc Scenario) error {
 	n := sc.conns()
 	files := n + spareFiles

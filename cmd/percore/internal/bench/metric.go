@@ -10,10 +10,10 @@ type Metric struct {
 	HigherIsBetter bool
 }
 
-// Unit says how a figure is to be printed.
+// Unit says how to print a figure.
 type Unit uint8
 
-// The units there are.
+// The units of figures.
 const (
 	Nanoseconds Unit = iota
 	PerSecond
@@ -22,42 +22,42 @@ const (
 	Percent
 )
 
-// The names of the metrics. Figures that are called the server's were accounted to its
-// process by the operating system or by its Go runtime.
+// The names of the metrics. Figures "of the server" were counted by the operating system for its
+// process, or by its Go runtime.
 const (
-	MetricCPU     = "cpu-ns/op"  // the server's, user and system
-	MetricUser    = "user-ns/op" // the server's
-	MetricSystem  = "sys-ns/op"  // the server's
+	MetricCPU     = "cpu-ns/op"  // of the server, user and system
+	MetricUser    = "user-ns/op" // of the server
+	MetricSystem  = "sys-ns/op"  // of the server
 	MetricRate    = "ops/s"
-	MetricP50     = "p50-ns" // these five: as the load generator saw it
+	MetricP50     = "p50-ns" // these five: as seen by the load generator
 	MetricP90     = "p90-ns"
 	MetricP99     = "p99-ns"
 	MetricP999    = "p99.9-ns"
 	MetricMax     = "max-ns"
-	MetricSwitch  = "csw/op"         // the server's context switches of both kinds
-	MetricAllocs  = "allocs/op"      // the server's
-	MetricAlloc   = "B/op"           // the server's
-	MetricMoves   = "moves/1000op"   // moves of the server's threads to another processor
-	MetricLoops   = "loops"          // of the engine's, those that have connections
+	MetricSwitch  = "csw/op"         // context switches of the server, of both kinds
+	MetricAllocs  = "allocs/op"      // of the server
+	MetricAlloc   = "B/op"           // of the server
+	MetricMoves   = "moves/1000op"   // moves of the server's threads between processors
+	MetricLoops   = "loops"          // loops of the engine that have connections
 	MetricWakeups = "wakeups/op"     // of the engine's loops
 	MetricEvents  = "events/wakeup"  // of the engine's loops
 	MetricUnparks = "unparks/op"     // connections that httpadapter had parked
 	MetricFast    = "fastpath/op"    // requests that httpadapter's fast path served
-	MetricLoadCPU = "load-cpu-ns/op" // the load generator's
-	MetricOther   = "other-cpu-%"    // of the machine: used by none of the processes
+	MetricLoadCPU = "load-cpu-ns/op" // of the load generator
+	MetricOther   = "other-cpu-%"    // of the machine, used by all other processes
 
 	// After an open loop only.
 	MetricServiceP99 = "service-p99-ns" // latency counted from when an operation was really begun
-	MetricLateP99    = "late-p99-ns"    // how late the generator itself was
+	MetricLateP99    = "late-p99-ns"    // how late the load generator itself was
 
-	// Of idle connections.
+	// For idle connections.
 	MetricResident   = "rss-B/conn"
 	MetricHeap       = "heap-B/conn"
 	MetricStack      = "stack-B/conn"
 	MetricGoroutines = "goroutines/conn"
 )
 
-// metrics is every metric, in the order in which they are printed.
+// metrics lists every metric, in the order of printing.
 var metrics = []Metric{
 	{MetricCPU, "cpu/op", Nanoseconds, false},
 	{MetricUser, "  user", Nanoseconds, false},
@@ -87,10 +87,10 @@ var metrics = []Metric{
 	{MetricOther, "other cpu", Percent, false},
 }
 
-// Metrics returns every metric there is, in the order in which they are printed.
+// Metrics returns every metric, in the order of printing.
 func Metrics() []Metric { return slices.Clone(metrics) }
 
-// MetricNamed returns the metric of that name.
+// MetricNamed returns the metric with that name.
 func MetricNamed(name string) (Metric, bool) {
 	i := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name })
 	if i < 0 {

@@ -12,19 +12,19 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/stats"
 )
 
-// Report is all that was measured, and where. It is safe for concurrent use as
-// long as it is not changed.
+// Report is everything that was measured, and where. It is safe for concurrent use as long as it
+// doesn't change.
 type Report struct {
 	Host      Host      `json:"host"`
 	Command   string    `json:"command"` // the command line
 	Started   time.Time `json:"started"`
 	Took      float64   `json:"tookSeconds"`
-	Rounds    int       `json:"rounds"`               // samples per scenario and arm that were asked for
+	Rounds    int       `json:"rounds"`               // requested samples per scenario and arm
 	Window    float64   `json:"windowSeconds"`        // length of a measured window
 	Warmup    float64   `json:"warmupSeconds"`        // before each
 	Client    string    `json:"client"`               // the load generator
 	SplitCPUs bool      `json:"split_cpus,omitempty"` // see Config
-	Stopped   string    `json:"stopped,omitempty"`    // why the run ended before its time
+	Stopped   string    `json:"stopped,omitempty"`    // why the run ended early
 	Profiled  bool      `json:"profiled,omitempty"`
 	Arms      []Arm     `json:"arms"` // see ArmsOf
 	Results   []Result  `json:"results"`
@@ -42,29 +42,29 @@ type Host struct {
 	Version string `json:"version"` // of percore
 }
 
-// Result is the samples of one scenario.
+// Result has the samples of one scenario.
 type Result struct {
 	Scenario string              `json:"scenario"`
 	Procs    int                 `json:"procs,omitempty"` // the server's processors, in the scenarios of -scale
-	Headline []string            `json:"headline"`        // the metrics it is about
+	Headline []string            `json:"headline"`        // the metrics that the scenario is about
 	Rate     float64             `json:"rate,omitempty"`  // operations per second of an open loop
 	Samples  map[string][]Sample `json:"samples"`         // by arm, one per round in order
 	Err      string              `json:"error,omitempty"`
-	Output   string              `json:"output,omitempty"`  // of a process that died, from its standard error
-	Skipped  string              `json:"skipped,omitempty"` // why it was not run
+	Output   string              `json:"output,omitempty"`  // standard error of a process that died
+	Skipped  string              `json:"skipped,omitempty"` // why the scenario was not run
 }
 
-// Sample holds one window's measurements.
+// Sample holds the measurements of one window.
 type Sample struct {
 	Metrics map[string]float64 `json:"metrics"`
 
-	// Latency is all latencies: an HDR histogram in nanoseconds, V2 compressed,
-	// base64. It is empty when the load generator doesn't give them.
+	// Latency has all latencies: an HDR histogram in nanoseconds, V2 compressed, base64. It is
+	// empty if the load generator doesn't report them.
 	Latency string `json:"latency,omitempty"`
 }
 
-// ArmsOf returns the arms that were measured in a scenario. The first is compared with
-// each other one.
+// ArmsOf returns the arms that were measured in a scenario. The first is compared with each of the
+// others.
 func (rep *Report) ArmsOf(res *Result) []Arm {
 	var arms []Arm
 	for _, arm := range rep.Arms {
@@ -75,7 +75,7 @@ func (rep *Report) ArmsOf(res *Result) []Arm {
 	return arms
 }
 
-// Values returns one metric of one arm, a value per sample in order.
+// Values returns one metric of one arm: a value per sample, in order.
 func (res *Result) Values(arm, metric string) []float64 {
 	var v []float64
 	for _, s := range res.Samples[arm] {
@@ -89,8 +89,7 @@ func (res *Result) Values(arm, metric string) []float64 {
 // Measured reports whether there is anything to show.
 func (res *Result) Measured() bool { return len(res.Samples) > 0 }
 
-// Latencies merges the latencies of all of an arm's samples; nil if there are
-// none.
+// Latencies merges the latencies of all samples of an arm. It returns nil if there aren't any.
 func (res *Result) Latencies(arm string) (*latency.Histogram, error) {
 	var all *latency.Histogram
 	for _, s := range res.Samples[arm] {
@@ -110,17 +109,17 @@ func (res *Result) Latencies(arm string) (*latency.Histogram, error) {
 	return all, nil
 }
 
-// Verdict is a comparison's result.
+// Verdict is the result of a comparison.
 type Verdict uint8
 
-// The verdicts there are.
+// The possible verdicts.
 const (
-	Undecided Verdict = iota // the spread leaves open which is better
+	Undecided Verdict = iota // the spread is too wide to say which is better
 	Better
 	Worse
 )
 
-// String returns the verdict as the table has it.
+// String returns the verdict in the words of the table.
 func (v Verdict) String() string {
 	switch v {
 	case Better:
@@ -131,7 +130,7 @@ func (v Verdict) String() string {
 	return "≈"
 }
 
-// Comparison is one metric of the first arm against that of another one.
+// Comparison compares one metric of the first arm with the same metric of another arm.
 type Comparison struct {
 	Ratio   stats.Ratio
 	Verdict Verdict
@@ -166,7 +165,7 @@ func host() Host {
 	return h
 }
 
-// commandLine is the command as it was typed, without the directory the program is in.
+// commandLine returns the command as it was typed, without the directory of the program.
 func commandLine() string {
 	args := append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...)
 	for i, a := range args {

@@ -12,19 +12,18 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// openMax is how long the load may take to open, or to use once, all of a
-// scenario's connections: ten thousand TLS handshakes are half a minute's work
-// for a slow machine.
+// openMax is how long the load may take to open all connections of a scenario, or to use each once.
+// Ten thousand TLS handshakes take half a minute on a slow machine.
 const openMax = 3 * time.Minute
 
-// stage is the processes of one sample: the server under test, the one behind it
-// where the scenario has one, and the load.
+// stage has the processes of one sample: the server under test, the server behind it if the
+// scenario has one, and the load.
 type stage struct {
 	backend *child // or nil
 	server  *child
 	addr    string // of server
 	gen     generator
-	loadOn  processors // those of the load and the backend
+	loadOn  processors // where the load and the backend run
 }
 
 // setUp starts the servers of a sample. The caller must tear it down.
@@ -62,7 +61,7 @@ func (r *runner) setUp(ctx context.Context, sc Scenario, arm *Arm) (*stage, erro
 	return st, nil
 }
 
-// processors returns the processors of the server of sc and those of the load.
+// processors returns the processors for the server of sc and for the load.
 func (r *runner) processors(sc Scenario) (server, load processors, err error) {
 	if sc.procs > 0 {
 		return giveProcessors(sc.procs)
@@ -70,7 +69,7 @@ func (r *runner) processors(sc Scenario) (server, load processors, err error) {
 	return r.serverCPUs, r.loadCPUs, nil
 }
 
-// startServer starts a target process and brings its server up.
+// startServer starts a target process and its server.
 func (r *runner) startServer(ctx context.Context, what string, on processors, exe string, env []string, spec target.Spec) (*child, target.Started, error) {
 	var started target.Started
 	srv, err := startChild(what, on, exe, r.cfg.ServerArgs, env)
@@ -97,12 +96,12 @@ func (st *stage) tearDown() {
 	}
 }
 
-// dyingMax is how long a process may take from resetting its connections to
-// being reaped.
+// dyingMax is the maximum time between a process resetting its connections and its parent reaping
+// it.
 const dyingMax = 3 * time.Second
 
-// blame adds to an error of the load that a server has died, if one has: that is
-// the cause, and a connection reset only its symptom.
+// blame adds to an error of the load that a server has died, if one has. The dead server is the
+// cause, and a reset connection only the symptom.
 func (st *stage) blame(err error) error {
 	wait := time.After(dyingMax)
 	for _, c := range []*child{st.server, st.backend} {
@@ -119,8 +118,7 @@ func (st *stage) blame(err error) error {
 	return err
 }
 
-// sample takes one sample of sc on arm. Rate is that of an open loop, 0 for a
-// closed one.
+// sample takes one sample of sc on arm. The rate is for an open loop; 0 means a closed loop.
 func (r *runner) sample(ctx context.Context, sc Scenario, arm *Arm, round int, rate float64) (Sample, error) {
 	st, err := r.setUp(ctx, sc, arm)
 	if err != nil {
@@ -165,7 +163,7 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 		Duration: r.cfg.Warmup, Grace: r.cfg.Hung, Rate: rate, Seed: 1, InTurn: sc.pause > 0,
 		PauseMin: sc.pauseMin, PauseMax: sc.pauseMax,
 	}
-	ph.Duration = max(ph.Duration, 2*sc.pause, 2*sc.pauseMax) // so that all connections have been used
+	ph.Duration = max(ph.Duration, 2*sc.pause, 2*sc.pauseMax) // so that all connections are used
 	if ph.Duration > 0 {
 		if _, err := st.gen.phase(ctx, ph); err != nil {
 			return Sample{}, err
@@ -176,7 +174,7 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 			return Sample{}, err
 		}
 	}
-	ph.Duration, ph.Seed = r.cfg.Duration, 2 // any seed but the warm-up's
+	ph.Duration, ph.Seed = r.cfg.Duration, 2 // any seed except the warm-up's
 	s, err := r.window(ctx, st, ph)
 	if err != nil {
 		return Sample{}, err
@@ -187,14 +185,14 @@ func (r *runner) loadSample(ctx context.Context, sc Scenario, st *stage, rate fl
 		}
 	}
 	if sc.idle > 0 {
-		// A server that had hung up on them would have looked cheap.
+		// A server that had closed them would have looked cheap.
 		err = st.gen.(*builtin).call(ctx, load.OpRevive, nil, nil, openMax)
 	}
 	return s, err
 }
 
-// connect starts the load generator and opens the connections of sc, the idle
-// ones of a busy scenario among them.
+// connect starts the load generator and opens the connections of sc. For a scenario with busy
+// connections, this includes the idle ones.
 func (r *runner) connect(ctx context.Context, sc Scenario, st *stage) error {
 	job := sc.job
 	job.Addr = st.addr
@@ -240,8 +238,7 @@ func (r *runner) window(ctx context.Context, st *stage, ph load.Phase) (Sample, 
 	return Sample{Metrics: m, Latency: seen.latency}, nil
 }
 
-// usage returns the consumption of the server, and of the one behind it if there is one, so
-// far.
+// usage returns what the server has consumed so far, and the server behind it if there is one.
 func (r *runner) usage(ctx context.Context, st *stage) (server, backend target.Usage, err error) {
 	if st.backend != nil {
 		if err = st.backend.call(ctx, target.OpUsage, nil, &backend, r.cfg.Hung); err != nil {
@@ -252,7 +249,7 @@ func (r *runner) usage(ctx context.Context, st *stage) (server, backend target.U
 	return server, backend, err
 }
 
-// serverMetrics adds to m the server's and the load's consumption per operation.
+// serverMetrics adds to m what the server and the load consumed per operation.
 func serverMetrics(m map[string]float64, before, after target.Usage, seen observed) {
 	perOp := func(v float64) float64 { return v / float64(seen.ops) }
 	m[MetricCPU] = perOp(float64(after.CPU() - before.CPU()))
@@ -279,8 +276,9 @@ func serverMetrics(m map[string]float64, before, after target.Usage, seen observ
 	}
 }
 
-// idleWarmup is the load before the memory of an empty server is taken: the memory that the
-// first requests of a process allocate once is not the connections'.
+// idleWarmup is how long load runs before the memory of a server without connections is measured.
+// The first requests of a process allocate some memory once, which must not count as memory of the
+// connections.
 const idleWarmup = 100 * time.Millisecond
 
 // idleSample measures the memory of idle connections.
@@ -307,7 +305,7 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 	if err := st.server.call(ctx, target.OpMemory, nil, &full, r.cfg.Hung); err != nil {
 		return Sample{}, err
 	}
-	// A server that had hung up on them would have looked cheap.
+	// A server that had closed them would have looked cheap.
 	if err := r.revive(ctx, sc, st); err != nil {
 		return Sample{}, err
 	}
@@ -320,8 +318,8 @@ func (r *runner) idleSample(ctx context.Context, sc Scenario, st *stage) (Sample
 	}}, nil
 }
 
-// fill opens the idle connections of sc. Each has had one request; or, where sc is about
-// handlers that wait, has one whose handler waits.
+// fill opens the idle connections of sc. Each has had one request. If sc is about waiting handlers,
+// each has one request whose handler waits.
 func (r *runner) fill(ctx context.Context, sc Scenario, st *stage) error {
 	gen, job := st.gen.(*builtin), sc.job
 	job.Addr = st.addr
@@ -335,7 +333,7 @@ func (r *runner) fill(ctx context.Context, sc Scenario, st *stage) error {
 	return st.server.call(ctx, target.OpAwait, target.Waiting{Handlers: sc.idle}, nil, openMax)
 }
 
-// revive uses every connection of fill once more, or has the handlers that wait answer.
+// revive uses every connection of fill once more, or makes the waiting handlers answer.
 func (r *runner) revive(ctx context.Context, sc Scenario, st *stage) error {
 	gen := st.gen.(*builtin)
 	if !sc.waiting {
@@ -347,7 +345,8 @@ func (r *runner) revive(ctx context.Context, sc Scenario, st *stage) error {
 	return gen.call(ctx, load.OpAnswers, nil, nil, openMax)
 }
 
-// profilePath is the file for the server's profile in one sample, "" for none.
+// profilePath returns the file for the server's profile in one sample, or "" if there is no
+// profile.
 func (r *runner) profilePath(sc Scenario, arm *Arm, round int) string {
 	if r.cfg.ProfileDir == "" {
 		return ""
@@ -356,7 +355,7 @@ func (r *runner) profilePath(sc Scenario, arm *Arm, round int) string {
 	return filepath.Join(r.cfg.ProfileDir, strings.ReplaceAll(name, "/", "_"))
 }
 
-// quantiles are the latencies reported.
+// quantiles are the latencies in the report.
 var quantiles = []struct {
 	metric string
 	q      float64

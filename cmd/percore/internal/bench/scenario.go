@@ -11,23 +11,22 @@ import (
 // Scenario is one thing to measure: a server and its load.
 type Scenario struct {
 	Name string // path-like, as benchstat reads it: "http/keepalive/conns=64"
-	Core bool   // part of the core set, which runs unless more is asked for
+	Core bool   // part of the core set, which runs by default
 
 	spec    target.Spec
 	job     load.Job
 	spin    time.Duration // CPU time per request of target.AppSpin
 	backend *target.Spec  // a second server, always on package net, for spec to talk to
-	idle    int           // idle connections besides those of job
+	idle    int           // idle connections in addition to the connections of job
 	memory  bool          // measure the memory of the idle connections, not a window
-	procs   int           // the server has as many processors, and the load the others; 0 for the run's choice
-	waiting bool          // with memory: the idle connections have a request whose handler waits
+	procs   int           // processors of the server; the load has the others; 0: the run decides
+	waiting bool          // with memory: each idle connection has a request whose handler waits
 
-	// share makes it an open loop, at this share of the rate that the last arm
-	// reaches in a closed loop; 0 for a closed loop.
+	// share makes it an open loop, at this share of the rate that the last arm reaches in a closed
+	// loop; 0 means a closed loop.
 	share float64
 
-	// pause makes it an open loop in which connections are used in turn, each
-	// once per this time.
+	// pause makes it an open loop in which connections take turns, each once in this time.
 	pause time.Duration
 
 	// pauseMin and pauseMax make it an open loop in which each connection pauses for
@@ -38,14 +37,15 @@ type Scenario struct {
 // open reports whether the load of sc is an open loop.
 func (sc Scenario) open() bool { return sc.share > 0 || sc.pause > 0 || sc.pauseMax > 0 }
 
-// Scales reports whether sc is about the number of the server's processors: Config.Scale chooses these.
+// Scales reports whether sc is about the number of processors: Config.Scale chooses these
+// scenarios.
 func (sc Scenario) Scales() bool { return sc.procs > 0 }
 
-// aboutIdle reports whether sc is about connections that are idle for a while, for
-// which the adapters are.
+// aboutIdle reports whether sc is about connections that are idle for a while: the adapters are for
+// these.
 func (sc Scenario) aboutIdle() bool { return sc.idle > 0 || sc.pause > 0 || sc.pauseMax > 0 }
 
-// rate returns the operations per second of an open loop whose pauses say so, else 0.
+// rate returns the operations per second of an open loop with pauses, or else 0.
 func (sc Scenario) rate() float64 {
 	pause := max(sc.pause, (sc.pauseMin+sc.pauseMax)/2)
 	if pause == 0 {
@@ -54,7 +54,7 @@ func (sc Scenario) rate() float64 {
 	return float64(sc.job.Conns) / pause.Seconds()
 }
 
-// result returns the result of a scenario without its samples.
+// result returns a result for the scenario, without samples.
 func (sc Scenario) result() Result {
 	return Result{Scenario: sc.Name, Procs: sc.procs, Headline: sc.headline()}
 }
@@ -64,7 +64,7 @@ func (sc Scenario) headline() []string {
 	switch {
 	case sc.memory:
 		return []string{MetricResident, MetricHeap, MetricGoroutines}
-	case sc.spec.Computing: // which takes all CPU time that there is
+	case sc.spec.Computing: // which takes all available CPU time
 		return []string{MetricRate, MetricP50, MetricP99}
 	case sc.open():
 		return []string{MetricCPU, MetricP50, MetricP99, MetricP999}
@@ -74,11 +74,11 @@ func (sc Scenario) headline() []string {
 	return []string{MetricCPU, MetricRate, MetricP50, MetricP99}
 }
 
-// conns is how many connections a scenario holds open at once.
+// conns returns how many connections a scenario holds open at once.
 func (sc Scenario) conns() int { return sc.job.Conns + sc.idle }
 
-// Scenarios returns all scenarios there are, in the order in which they run.
-// idle is how many connections those have that are about idle connections.
+// Scenarios returns all scenarios in the order in which they run. idle is how many connections the
+// scenarios about idle connections have.
 func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
@@ -90,7 +90,7 @@ func Scenarios(idle int) []Scenario {
 	return all
 }
 
-// keepAlive is small requests on connections that stay open.
+// keepAlive returns scenarios of small requests on connections that stay open.
 func keepAlive() []Scenario {
 	var all []Scenario
 	for _, timeouts := range []bool{false, true} {
@@ -116,7 +116,7 @@ func keepAlive() []Scenario {
 	})
 }
 
-// browsing is small requests with the header fields of a browser.
+// browsing returns scenarios of small requests with the header fields of a browser.
 func browsing() []Scenario {
 	var all []Scenario
 	for _, n := range []int{64, 512} {
@@ -130,8 +130,8 @@ func browsing() []Scenario {
 	return all
 }
 
-// encrypted is small requests over TLS on connections that stay open: hands are shaken before the
-// window.
+// encrypted returns scenarios of small requests over TLS on connections that stay open. The
+// handshakes are done before the window.
 func encrypted() []Scenario {
 	var all []Scenario
 	for _, browser := range []bool{false, true} {
@@ -153,8 +153,8 @@ func encrypted() []Scenario {
 	return all
 }
 
-// documents is answers in JSON: one that net/http announces by its length, and one that
-// is longer than net/http waits for and goes out in chunks.
+// documents returns scenarios of answers in JSON. One is short enough for net/http to announce its
+// length. The other is longer than net/http buffers, and goes out in chunks.
 func documents() []Scenario {
 	var all []Scenario
 	for _, kib := range []int{1, 32} {
@@ -167,7 +167,7 @@ func documents() []Scenario {
 	return all
 }
 
-// oneRequest is one request per connection.
+// oneRequest returns scenarios with one request per connection.
 func oneRequest() []Scenario {
 	return []Scenario{{
 		Name: "http/close/conns=64",
@@ -177,7 +177,7 @@ func oneRequest() []Scenario {
 	}}
 }
 
-// spinning is handlers that keep the processors busy, below and at saturation.
+// spinning returns scenarios with handlers that keep the processors busy, below and at saturation.
 func spinning() []Scenario {
 	var all []Scenario
 	for _, d := range []time.Duration{100 * time.Microsecond, time.Millisecond} {
@@ -195,8 +195,8 @@ func spinning() []Scenario {
 	return all
 }
 
-// scaling is small requests to servers of 1, 2, 4, … and all n processors, with as many connections
-// for each processor.
+// scaling returns scenarios of small requests to servers with 1, 2, 4, … and all n processors, with
+// the same number of connections for each processor.
 func scaling(n int) []Scenario {
 	var http, echo []Scenario
 	for _, procs := range scaleSteps(n) {
@@ -222,7 +222,7 @@ func scaleSteps(n int) (steps []int) {
 	return append(steps, n)
 }
 
-// echoing is bytes there and back.
+// echoing returns scenarios that send bytes there and back.
 func echoing() []Scenario {
 	var all []Scenario
 	for _, n := range []int{1, 16, 256} {
@@ -240,8 +240,8 @@ func echoing() []Scenario {
 	})
 }
 
-// grpcCalls is unary RPCs, small ones and large ones. Callers are counted in
-// all, not per connection.
+// grpcCalls returns scenarios of unary RPCs, small and large. The number of callers is the total,
+// not the number per connection.
 func grpcCalls() []Scenario {
 	var all []Scenario
 	for _, g := range []struct {
@@ -266,7 +266,7 @@ func grpcCalls() []Scenario {
 	return all
 }
 
-// streaming is messages there and back on gRPC streams that stay open.
+// streaming returns scenarios of messages there and back on gRPC streams that stay open.
 func streaming() []Scenario {
 	var all []Scenario
 	for _, n := range []int{1, 64} {
@@ -280,7 +280,7 @@ func streaming() []Scenario {
 	return all
 }
 
-// bursting is answers of many small slices, by net.Buffers.
+// bursting returns scenarios of answers in many small slices, written with net.Buffers.
 func bursting() []Scenario {
 	var all []Scenario
 	for _, b := range []struct{ slices, bytes, conns int }{
@@ -296,8 +296,8 @@ func bursting() []Scenario {
 	return all
 }
 
-// besideComputing is requests to a server whose other goroutines keep every
-// processor busy: how long a request waits for its turn.
+// besideComputing returns scenarios of requests to a server whose other goroutines keep every
+// processor busy. They show how long a request waits for its turn.
 func besideComputing() []Scenario {
 	var all []Scenario
 	for _, procs := range []int{1, 0} {
@@ -324,14 +324,14 @@ func besideComputing() []Scenario {
 	return all
 }
 
-// fileSizes are the downloads, by the names their files have in the directory
-// that the file server serves.
+// fileSizes are the downloads. Their names are the file names in the directory that the file server
+// serves.
 var fileSizes = []struct {
 	name  string
 	bytes int64
 }{{"4KiB", 4 << 10}, {"64KiB", 64 << 10}, {"1MiB", 1 << 20}, {"64MiB", 64 << 20}}
 
-// transfers is files downloaded and bodies uploaded.
+// transfers returns scenarios that download files and upload bodies.
 func transfers() []Scenario {
 	var all []Scenario
 	for _, f := range fileSizes {
@@ -352,8 +352,8 @@ func transfers() []Scenario {
 	return all
 }
 
-// proxying is a server between the client and another server. Only the one in
-// between is measured.
+// proxying returns scenarios with a server between the client and another server. Only the server
+// in the middle is measured.
 func proxying() []Scenario {
 	return []Scenario{
 		{
@@ -377,13 +377,13 @@ func proxying() []Scenario {
 	}
 }
 
-// idling is connections on which nothing happens: their memory, and their cost for those
-// on which something does.
+// idling returns scenarios of connections on which nothing happens. They measure the memory of
+// these connections, and what they cost the busy connections.
 func idling(idle int) []Scenario {
 	one := func(kind string, tls bool) load.Job {
 		return load.Job{Kind: kind, Conns: 1, Payload: 0, TLS: tls}
 	}
-	few := max(1, idle/10) // a gRPC client's connection is dear to the client
+	few := max(1, idle/10) // a gRPC client's connection is expensive for the client
 	many := idle + idle/2
 	return []Scenario{
 		{
@@ -414,7 +414,7 @@ func idling(idle int) []Scenario {
 	}
 }
 
-// waiting is requests whose handlers wait, as long polls do: their memory.
+// waiting returns scenarios of requests whose handlers wait, as long polls do. They measure memory.
 func waiting(idle int) []Scenario {
 	n := max(1, idle*2/5) // 4,000 by default
 	return []Scenario{{
@@ -426,19 +426,19 @@ func waiting(idle int) []Scenario {
 }
 
 const (
-	// wakingPause is how long a connection of waking is left alone between two
-	// requests: well over seven times httpadapter.DefaultParkAfter, within which a
-	// connection counts as in steady use and is not parked, because arrivals are random.
+	// wakingPause is how long a connection of waking is left alone between two requests. It is well
+	// over seven times httpadapter.DefaultParkAfter: within that time a connection counts as in
+	// steady use and is not parked, because arrivals are random.
 	wakingPause = time.Second
 
-	// wakingMin is the fewest connections of waking: a turn of so many random
-	// arrivals takes the pause within a tenth.
+	// wakingMin is the minimum number of connections of waking. With this many random arrivals, a
+	// turn takes the pause to within a tenth.
 	wakingMin = 100
 )
 
-// waking is requests on connections that were idle for a while: the price of parking a
-// connection and waking it up again costs a request, if the adapter parks. Without it
-// the same requests come on connections whose goroutines have waited.
+// waking returns scenarios of requests on connections that were idle for a while. If the adapter
+// parks, they show what parking a connection and waking it up again costs a request. Without the
+// adapter, goroutines wait for the same requests.
 func waking(idle int) []Scenario {
 	n := max(wakingMin, idle/5) // 2,000 by default, which are 2,000 requests a second
 	return []Scenario{{
@@ -449,8 +449,8 @@ func waking(idle int) []Scenario {
 	}}
 }
 
-// sparse is many connections with a request now and then, more often than the
-// adapter gives a connection up as idle and less often than it takes to be busy.
+// sparse returns scenarios of many connections with a request now and then. The requests are too
+// frequent for the adapter to consider a connection idle, and too rare to consider it busy.
 func sparse(idle int) []Scenario {
 	n := max(wakingMin, idle*2/5) // 4,000 by default, which are 10,000 requests a second
 	return []Scenario{{

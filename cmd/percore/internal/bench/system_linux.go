@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childAttr makes the kernel kill the child when the thread that started it
-// ends. Threads of a Go program end with the process unless a goroutine leaves
-// while locked to one, which nothing in the harness does.
+// childAttr makes the kernel kill the child when the thread that started it ends. Threads of a Go
+// program end with the process, unless a goroutine ends while locked to one. Nothing in the harness
+// does that.
 //
-// The child gets a process group of its own so that Ctrl-C reaches only the
-// harness, which then ends its children in order.
+// The child gets its own process group so that Ctrl-C reaches only the harness, which then ends its
+// children in order.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
@@ -39,7 +39,7 @@ func systemLimits() limits {
 	return l
 }
 
-// cpuClock is a reading of the machine's own accounting.
+// cpuClock is a reading of the machine's own CPU accounting.
 type cpuClock struct {
 	at   time.Time
 	busy time.Duration
@@ -73,8 +73,8 @@ func machineCPU() cpuClock {
 	return cpuClock{time.Now(), time.Duration(ticks) * time.Second / userHZ}
 }
 
-// since returns the CPU time used on the machine since an earlier reading,
-// and how much there was to use. Both are 0 if a reading failed.
+// since returns the CPU time used on the machine since an earlier reading, and how much was
+// available. Both are 0 if a reading failed.
 func (c cpuClock) since(earlier cpuClock) (used, capacity time.Duration) {
 	if c.at.IsZero() || earlier.at.IsZero() {
 		return 0, 0

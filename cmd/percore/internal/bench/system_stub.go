@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// The benchmark needs Linux (Run says so); these let the package build elsewhere.
+// The benchmark needs Linux, and Run returns an error elsewhere. These functions let the package
+// build there.
 
 func childAttr() *syscall.SysProcAttr { return nil }
 

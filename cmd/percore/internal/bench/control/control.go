@@ -1,10 +1,10 @@
-// Package control is the line protocol between the benchmark harness and the
-// two processes it starts: one JSON request per line on the child's standard
-// input, one JSON reply per line on its standard output, strictly in turn.
+// Package control is the line protocol between the benchmark harness and the two processes it
+// starts. The harness sends one JSON request per line on the child's standard input. The child
+// sends one JSON reply per line on its standard output. They strictly alternate.
 //
-// A pipe is used rather than a socket so that the channel cannot disturb the measurement (it is
-// silent during a measured window) and so that a child whose parent has died, however it died,
-// reads end-of-file and goes away.
+// It uses pipes and not sockets, so that the channel can't disturb the measurement: it is silent
+// during a measured window. Besides, a child whose parent has died for any reason reads end-of-file
+// and ends.
 package control
 
 import (
@@ -21,27 +21,25 @@ type request struct {
 	Body json.RawMessage `json:"body,omitempty"`
 }
 
-// reply is one line from a child to the harness. Exactly one of Error and Body
-// is meaningful.
+// reply is one line from a child to the harness. Exactly one of Error and Body is set.
 type reply struct {
 	Error string          `json:"error,omitempty"`
 	Body  json.RawMessage `json:"body,omitempty"`
 }
 
-// RemoteError is a child's answer in place of a result. Its text is the child's
-// own, without any prefix.
+// RemoteError is returned when a child answers with an error. Message is the child's text without
+// any prefix.
 type RemoteError struct{ Message string }
 
 // Error returns the message.
 func (e *RemoteError) Error() string { return e.Message }
 
-// Handler answers one request. The value it returns is sent as JSON; an error
-// is sent as its text.
+// Handler answers one request. The value it returns is sent as JSON. If it returns an error, the
+// text of the error is sent.
 type Handler func(op string, body json.RawMessage) (any, error)
 
-// Serve reads requests from r and answers each through handle until r ends. It
-// returns nil at end-of-file: the harness closing the pipe is how a child is
-// told to leave.
+// Serve reads requests from r and answers each with handle until r ends. It returns nil at
+// end-of-file: the harness closes the pipe to make a child end.
 func Serve(r io.Reader, w io.Writer, handle Handler) error {
 	dec := json.NewDecoder(bufio.NewReader(r))
 	enc := json.NewEncoder(w)
@@ -59,7 +57,7 @@ func Serve(r io.Reader, w io.Writer, handle Handler) error {
 	}
 }
 
-// answer runs handle and packs its result.
+// answer runs handle and encodes its result.
 func answer(handle Handler, req request) reply {
 	v, err := handle(req.Op, req.Body)
 	if err != nil {
@@ -72,7 +70,7 @@ func answer(handle Handler, req request) reply {
 	return reply{Body: body}
 }
 
-// Client is the harness's end. It is not safe for concurrent use: requests and
+// Client is the harness's end of the channel. It is not safe for concurrent use: requests and
 // replies alternate.
 type Client struct {
 	enc *json.Encoder
@@ -84,10 +82,9 @@ func NewClient(r io.Reader, w io.Writer) *Client {
 	return &Client{enc: json.NewEncoder(w), dec: json.NewDecoder(bufio.NewReader(r))}
 }
 
-// Call sends op with in (nil for none) and stores the reply's body in out
-// (nil to drop it). It blocks until the reply is there or a pipe fails. An
-// error of type *RemoteError is the child's answer; any other means that the
-// channel is broken and the child is lost.
+// Call sends op with in (nil to send nothing) and stores the reply's body in out (nil to ignore
+// it). It blocks until the reply arrives or a pipe fails. An error of type *RemoteError is the
+// child's answer. Any other error means that the channel is broken and the child is lost.
 func (c *Client) Call(op string, in, out any) error {
 	req := request{Op: op}
 	if in != nil {

@@ -1,4 +1,4 @@
-// Package example has a report for the tests of the packages that show reports.
+// Package example has a report for the tests of other packages that show reports.
 package example
 
 import (
@@ -18,7 +18,7 @@ func sample(cpu, p99 time.Duration) bench.Sample {
 	}
 	encoded, err := h.Encode()
 	if err != nil {
-		panic(err) // in memory, of a histogram of ours
+		panic(err) // in memory, with our own histogram
 	}
 	return bench.Sample{Latency: encoded, Metrics: map[string]float64{
 		bench.MetricCPU: float64(cpu), bench.MetricRate: 1e9 / float64(cpu),

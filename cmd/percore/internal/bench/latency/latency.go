@@ -10,9 +10,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// The range and precision of a histogram. A latency below the range counts as
-// its minimum, one above as its maximum. The minimum is also the unit that an HDR
-// histogram counts in: with a microsecond, 8 and 9 µs could hardly be told apart.
+// The range and precision of a histogram. A latency below the range counts as its minimum, and one
+// above as its maximum. The minimum is also the unit of an HDR histogram: with a microsecond, it
+// could hardly distinguish 8 and 9 µs.
 const (
 	Min  = time.Nanosecond
 	Max  = 2 * time.Minute
@@ -27,7 +27,7 @@ func New() *Histogram {
 	return &Histogram{hdrhistogram.New(int64(Min), int64(Max), figs)}
 }
 
-// Decode reads Encode's output. Any V2 HDR histogram in nanoseconds will do.
+// Decode decodes the output of Encode. It accepts any V2 HDR histogram in nanoseconds.
 func Decode(encoded string) (*Histogram, error) {
 	h, err := hdrhistogram.Decode([]byte(encoded))
 	if err != nil {
@@ -36,8 +36,8 @@ func Decode(encoded string) (*Histogram, error) {
 	return &Histogram{h}, nil
 }
 
-// Encode returns the histogram in HdrHistogram's V2 compressed format, base64,
-// which the HdrHistogram tools of other languages read.
+// Encode returns the histogram in HdrHistogram's V2 compressed format, base64. The HdrHistogram
+// tools of other languages can read it.
 func (h *Histogram) Encode() (string, error) {
 	b, err := h.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 	if err != nil {
@@ -55,20 +55,20 @@ func (h *Histogram) Record(d time.Duration) {
 // Merge adds the counts of other.
 func (h *Histogram) Merge(other *Histogram) { h.h.Merge(other.h) }
 
-// Count is the number of latencies recorded.
+// Count returns how many latencies were recorded.
 func (h *Histogram) Count() int64 { return h.h.TotalCount() }
 
-// Quantile returns the latency that a fraction q (0 to 1) of all didn't exceed.
+// Quantile returns the latency that a fraction q (0 to 1) of all latencies didn't exceed.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(h.h.ValueAtQuantile(q * 100))
 }
 
-// Max is the longest latency recorded.
+// Max returns the longest latency recorded.
 func (h *Histogram) Max() time.Duration { return time.Duration(h.h.Max()) }
 
-// Recorder collects the latencies of many goroutines in one histogram. A
-// histogram of this range takes a quarter of a megabyte, too much for each of
-// hundreds of goroutines and their share of the cache.
+// Recorder collects the latencies of many goroutines in one histogram. A histogram of this range
+// takes a quarter of a megabyte. That is too much memory and cache for each of hundreds of
+// goroutines.
 type Recorder struct {
 	mu sync.Mutex
 	h  *Histogram // guarded by mu
@@ -77,8 +77,8 @@ type Recorder struct {
 // NewRecorder returns an empty recorder.
 func NewRecorder() *Recorder { return &Recorder{h: New()} }
 
-// Histogram returns the recorded values. The recorder's shards must have been
-// flushed and must not be used any more.
+// Histogram returns the recorded values. All shards of the recorder must be flushed before, and
+// must not be used afterwards.
 func (r *Recorder) Histogram() *Histogram {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,8 +88,8 @@ func (r *Recorder) Histogram() *Histogram {
 // Shard returns a new shard for one goroutine.
 func (r *Recorder) Shard() *Shard { return &Shard{rec: r} }
 
-// Shard is one goroutine's end of a Recorder: it passes latencies on a few at a
-// time, so that the lock is taken seldom. It is not safe for concurrent use.
+// Shard is one goroutine's end of a Recorder. It passes several latencies on at once, so that it
+// seldom takes the lock. It is not safe for concurrent use.
 type Shard struct {
 	rec  *Recorder
 	n    int
@@ -104,7 +104,7 @@ func (s *Shard) Record(d time.Duration) {
 	}
 }
 
-// Flush passes the noted values on.
+// Flush passes the recorded values on.
 func (s *Shard) Flush() {
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// burstSession asks with one byte for an answer of a known length.
+// burstSession sends one byte to request an answer of a known length.
 type burstSession struct {
 	conn   net.Conn
 	answer int

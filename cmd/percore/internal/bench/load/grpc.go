@@ -16,8 +16,8 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// grpcOpener deals the callers out over the connections: caller i uses
-// connection i modulo job.Conns.
+// grpcOpener distributes the callers over the connections: caller i uses connection i modulo
+// job.Conns.
 func grpcOpener(job Job) opener {
 	conns := make([]grpcConn, job.Conns)
 	req := wrapperspb.Bytes(bytes.Repeat([]byte("x"), job.Payload))
@@ -35,16 +35,14 @@ func grpcOpener(job Job) opener {
 	}
 }
 
-// grpcConn is a connection that several callers share. It is safe for concurrent
-// use.
+// grpcConn is a connection that several callers share. It is safe for concurrent use.
 type grpcConn struct {
 	mu    sync.Mutex
 	users int              // guarded by mu
 	cc    *grpc.ClientConn // guarded by mu
 }
 
-// connect returns the connection, making it for the first caller. Every caller
-// must release it.
+// connect returns the connection, and opens it for the first caller. Every caller must release it.
 func (c *grpcConn) connect(addr string) (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +67,7 @@ func (c *grpcConn) release() {
 	}
 }
 
-// grpcCaller is the common part of both kinds of gRPC session.
+// grpcCaller is the part that both kinds of gRPC session share.
 type grpcCaller struct {
 	cc      *grpc.ClientConn
 	release func()
@@ -84,9 +82,8 @@ func (c *grpcCaller) check(out *wrapperspb.BytesValue) error {
 	return nil
 }
 
-// watchdog cancels a context at a deadline that can be moved. A context with the
-// deadline itself would put a grpc-timeout header on every call and a timer into
-// the server for each. It is used by one goroutine.
+// watchdog cancels a context at a deadline that can be moved. A context with a deadline would add a
+// grpc-timeout header to every call and a timer in the server. One goroutine uses it.
 type watchdog struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -99,7 +96,7 @@ func newWatchdog() watchdog {
 	return watchdog{ctx: ctx, cancel: cancel}
 }
 
-// set moves the deadline; the zero time means none.
+// set moves the deadline; the zero time means no deadline.
 func (w *watchdog) set(t time.Time) {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -109,7 +106,7 @@ func (w *watchdog) set(t time.Time) {
 	}
 }
 
-// explain replaces the error of a call that the watchdog canceled by the cause.
+// explain replaces the error of a call that the watchdog canceled with the cause.
 func (w *watchdog) explain(err error) error {
 	if cause := context.Cause(w.ctx); err != nil && cause != nil {
 		return cause

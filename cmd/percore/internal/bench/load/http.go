@@ -38,8 +38,8 @@ func httpOpener(job Job) opener {
 	}
 }
 
-// startTLS performs a client's handshake on c. The server's certificate was made
-// a moment ago and is worth no verification. ALPN is not offered: HTTP/1.1.
+// startTLS performs a client's handshake on c. The server's certificate was made a moment ago, so
+// there is nothing to verify. It doesn't offer ALPN, so both sides speak HTTP/1.1.
 func startTLS(c net.Conn) (net.Conn, error) {
 	c.SetDeadline(time.Now().Add(dialTimeout))
 	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
@@ -58,7 +58,7 @@ func (s *httpSession) op() error {
 	return s.receive()
 }
 
-// send is the first half of op, receive the second.
+// send is the first half of op; receive is the second.
 func (s *httpSession) send() error {
 	_, err := s.conn.Write(s.req)
 	return err
@@ -66,13 +66,13 @@ func (s *httpSession) send() error {
 
 func (s *httpSession) receive() error { return s.resp.read(s.conn) }
 
-// sendRequests sends the request of every session and reads no answer. The sessions are
+// sendRequests sends the request of every session and doesn't read answers. All sessions must be
 // httpSessions.
 func sendRequests(sessions []session) error {
 	return each(sessions, "send request", func(s session) error { return s.(*httpSession).send() })
 }
 
-// readAnswers reads the answers to the requests of sendRequests.
+// readAnswers reads the answers to the requests that sendRequests has sent.
 func readAnswers(sessions []session) error {
 	return each(sessions, "read answer", func(s session) error { return s.(*httpSession).receive() })
 }
@@ -80,8 +80,8 @@ func readAnswers(sessions []session) error {
 func (s *httpSession) setDeadline(t time.Time) { s.conn.SetDeadline(t) }
 func (s *httpSession) close()                  { s.conn.Close() }
 
-// request is the bytes of a GET or, where the job has a payload, of a POST.
-// Extra is header lines, each ending in CRLF.
+// request returns the bytes of a GET or, if the job has a payload, of a POST. extra contains header
+// lines, each ending in CRLF.
 func request(job Job, extra string) []byte {
 	if job.Browser {
 		extra += strings.Join(BrowserHeader, "\r\n") + "\r\n"
@@ -126,8 +126,7 @@ func (s *httpCloseSession) op() error {
 	if err := s.resp.read(c); err != nil {
 		return err
 	}
-	// Wait for the server's FIN, so that it is the server that closes first and
-	// keeps the TIME_WAIT.
+	// Wait for the server's FIN, so that the server closes first and keeps the TIME_WAIT.
 	if n, err := c.Read(s.resp.buf); n > 0 || !errors.Is(err, io.EOF) {
 		return fmt.Errorf("after the response: %d more bytes, error %v; want EOF", n, err)
 	}
@@ -137,18 +136,18 @@ func (s *httpCloseSession) op() error {
 func (s *httpCloseSession) setDeadline(t time.Time) { s.deadline = t }
 func (s *httpCloseSession) close()                  {}
 
-// responseReader reads HTTP responses with a Content-Length, or in chunks, from a
-// connection that carries one response at a time. A header block as long as the last one
-// is taken to announce as long a body, or chunks again, so that the common response costs
-// one comparison of its status line and one of its blank line.
+// responseReader reads HTTP responses with a Content-Length, or in chunks, from a connection that
+// carries one response at a time. If a header block is as long as the last one, it expects the same
+// length of body, or chunks again. So the common response only needs one comparison of its status
+// line and one of its blank line.
 type responseReader struct {
 	buf     []byte
 	header  int           // length of the last header block, with its blank line
-	content int           // length of the last body; inChunks if the body told it itself
+	content int           // length of the last body; inChunks if it wasn't announced
 	chunks  *bufio.Reader // of bodies in chunks; nil before the first
 }
 
-// inChunks is a responseReader's content for bodies whose length is not announced.
+// inChunks is the value of responseReader.content for bodies whose length is not announced.
 const inChunks = -1
 
 const (
@@ -156,8 +155,8 @@ const (
 	// connections have one each, and no server here sends a longer header.
 	headerMax = 1024
 
-	// bodyChunk is its size once a longer body was announced: a download is read
-	// in few system calls, as a client would that wants it fast.
+	// bodyChunk is its size once a longer body is announced. It reads a download with few system
+	// calls, like a client that wants to be fast.
 	bodyChunk = 128 << 10
 
 	// chunkedBuffer is the size of the buffer for bodies in chunks.
@@ -196,16 +195,16 @@ func (r *responseReader) read(c io.Reader) error {
 	}
 }
 
-// known reports whether the n bytes read begin with a header block shaped as
-// the last one.
+// known reports whether the n bytes read begin with a header block of the same shape as the last
+// one.
 func (r *responseReader) known(n int) bool {
 	return r.header > 0 && n >= r.header &&
 		bytes.HasPrefix(r.buf, statusOK) &&
 		bytes.Equal(r.buf[r.header-len(blankLine):r.header], blankLine)
 }
 
-// parse looks for a complete header block of a 200 that announces its body and
-// remembers its shape.
+// parse looks for a complete header block of a 200 that announces its body, and remembers its
+// shape.
 func (r *responseReader) parse(b []byte) bool {
 	if !bytes.HasPrefix(b, statusOK) {
 		return false
@@ -256,7 +255,7 @@ func (r *responseReader) body(c io.Reader, n int) error {
 	return nil
 }
 
-// chunkedBody reads a body in chunks from in, which ends with the connection.
+// chunkedBody reads a chunked body from in, which ends with the connection.
 func (r *responseReader) chunkedBody(in io.Reader) error {
 	if r.chunks == nil {
 		r.chunks = bufio.NewReaderSize(nil, chunkedBuffer)

@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/control"
 )
 
-// Main runs a load process: it serves control requests from r, answering on w,
-// until r ends. It returns the process's exit status.
+// Main runs a load process. It serves control requests from r and answers on w until r ends. It
+// returns the exit status of the process.
 func Main(r io.Reader, w io.Writer) int {
 	p := &process{}
 	defer p.close()
@@ -23,10 +23,9 @@ func Main(r io.Reader, w io.Writer) int {
 	return 0
 }
 
-// process is the state of a load process, used by the one goroutine that serves
-// control requests.
+// process is the state of a load process. One goroutine uses it, which serves control requests.
 type process struct {
-	busy []session // driven by OpRun
+	busy []session // OpRun drives these
 	idle []session // left alone
 	open []session // with a request that is not answered yet
 }
@@ -112,7 +111,7 @@ func (p *process) ask(job Job) error {
 	return sendRequests(sessions)
 }
 
-// close hangs up.
+// close closes all connections.
 func (p *process) close() {
 	closeAll(p.busy)
 	closeAll(p.idle)

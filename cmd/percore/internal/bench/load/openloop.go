@@ -10,14 +10,14 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/latency"
 )
 
-// openLoop begins operations at the times of a schedule, each in the first
-// session that is free or in a certain one, as the phase says. While that is not
-// free, the operation waits, and the wait counts as latency.
+// openLoop begins operations at the times of a schedule. The phase decides whether an operation
+// takes the first free session or a certain one. If that session isn't free, the operation waits,
+// and the wait counts as latency.
 //
-// sleep is how the pacer waits; a test passes one whose time is not real.
+// sleep is how the pacer waits. A test passes a function that doesn't really wait.
 func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurement, error) {
-	// One processor more for Go's scheduler: the one that the pacer sleeps on
-	// would otherwise be missing to the workers until the runtime noticed.
+	// Go's scheduler gets one processor more. Otherwise the workers would miss the processor that
+	// the pacer sleeps on, until the runtime notices.
 	procs := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(procs + 1)
 	defer runtime.GOMAXPROCS(procs)
@@ -60,11 +60,11 @@ func openLoop(sessions []session, ph Phase, sleep func(time.Duration)) (measurem
 // An arrival is an operation that is due.
 type arrival struct {
 	at    time.Duration // from the beginning of the phase
-	queue int           // of the session that it is for
+	queue int           // of the session for this operation
 }
 
-// schedule returns the arrivals of an open loop in order, and the queues for them:
-// one for all sessions, or one each. The queues have room for all.
+// schedule returns the arrivals of an open loop in order, and their queues: one queue for all
+// sessions, or one for each. The queues have room for all arrivals.
 func (ph *Phase) schedule(sessions int) ([]arrival, []chan time.Time) {
 	var all []arrival
 	queues := make([]chan time.Time, sessions)
@@ -89,9 +89,8 @@ func (ph *Phase) schedule(sessions int) ([]arrival, []chan time.Time) {
 	return all, queues
 }
 
-// pausing returns the arrivals at sessions that are each left alone for a random
-// time of shortest to longest between two operations. Equal seeds give equal
-// schedules.
+// pausing returns the arrivals for sessions that each pause for a random time between two
+// operations, from shortest to longest. Equal seeds give equal schedules.
 func pausing(sessions int, shortest, longest, d time.Duration, seed uint64) []arrival {
 	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
 	var all []arrival
@@ -104,10 +103,10 @@ func pausing(sessions int, shortest, longest, d time.Duration, seed uint64) []ar
 	return all
 }
 
-// poisson returns the times, from the beginning of a phase, at which operations
-// are due that arrive independently of each other at rate per second. There is one at least, as in a
-// closed loop: the rate is a part of the one measured before, which a busy machine may make low. Equal
-// seeds give equal schedules, so that every arm faces the same bursts.
+// poisson returns the times, from the beginning of a phase, at which operations are due. The
+// operations arrive independently of each other at rate per second. As in a closed loop there is at
+// least one: the rate is a part of a measured rate, which a busy machine may make low. Equal seeds
+// give equal schedules, so every arm faces the same bursts.
 func poisson(rate float64, d time.Duration, seed uint64) []time.Duration {
 	rng := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
 	var times []time.Duration
@@ -125,10 +124,9 @@ func poisson(rate float64, d time.Duration, seed uint64) []time.Duration {
 	}
 }
 
-// pace sends every time of the schedule to the queues, one after the other, when it
-// has come, and records by how much it was late itself. It sleeps with a thread of its
-// own, because the runtime's timers won't do: an idle Go program waits in epoll_wait,
-// whose resolution is a millisecond.
+// pace sends every time of the schedule to its queue when that time has come, and records how late
+// it was itself. It sleeps in its own thread, because the runtime's timers aren't precise enough.
+// An idle Go program waits in epoll_wait, which has a resolution of a millisecond.
 func (c *crew) pace(schedule []arrival, queues []chan time.Time, late *latency.Shard, sleep func(time.Duration)) {
 	defer late.Flush()
 	runtime.LockOSThread()

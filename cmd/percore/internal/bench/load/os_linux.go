@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processCPU is the CPU time this process has used.
+// processCPU returns the CPU time that this process has used.
 func processCPU() time.Duration {
 	var ru unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
@@ -15,15 +15,14 @@ func processCPU() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// sharpenSleep lets the kernel end the calling thread's sleeps on time. By
-// default it may be 50 µs late, to let several sleeps end together (prctl(2),
-// PR_SET_TIMERSLACK).
+// sharpenSleep makes the kernel end the calling thread's sleeps on time. By default the kernel may
+// end a sleep 50 µs late, so that several sleeps end together (prctl(2), PR_SET_TIMERSLACK).
 func sharpenSleep() {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // without it the sleeps are just less precise
 }
 
-// sleep blocks the calling thread for d or until a signal, whichever is first.
+// sleep blocks the calling thread for d or until a signal, whichever comes first.
 func sleep(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&ts, nil) // EINTR: the caller looks at the clock
+	_ = unix.Nanosleep(&ts, nil) // EINTR: the caller checks the clock
 }

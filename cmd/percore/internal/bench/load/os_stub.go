@@ -4,10 +4,10 @@ package load
 
 import "time"
 
-// processCPU is only known on Linux; the harness doesn't run elsewhere.
+// processCPU is only implemented on Linux; the harness doesn't run elsewhere.
 func processCPU() time.Duration { return 0 }
 
-// sharpenSleep does nothing: there is only the runtime's sleep.
+// sharpenSleep does nothing: only the runtime's sleep is available.
 func sharpenSleep() {}
 
 // sleep blocks the calling goroutine for d.

@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/latency"
 )
 
-// run drives the sessions for one phase, each by a goroutine of its own, and
-// returns when every operation that was begun has ended.
+// run drives the sessions for one phase, each in its own goroutine. It returns when every operation
+// that it began has ended.
 func run(sessions []session, ph Phase) (Result, error) {
 	setDeadlines(sessions, time.Now().Add(ph.Duration+ph.Grace))
 	defer setDeadlines(sessions, time.Time{})
@@ -41,7 +41,7 @@ func setDeadlines(sessions []session, t time.Time) {
 	}
 }
 
-// measurement is a loop's record. Service and late are nil after a closed loop.
+// measurement is what a loop has recorded. Service and late are nil after a closed loop.
 type measurement struct {
 	latency, service, late *latency.Histogram
 }
@@ -64,7 +64,7 @@ func (m measurement) encode(res *Result) error {
 	return nil
 }
 
-// explain turns a worker's error into one that says its meaning here.
+// explain turns a worker's error into one that says what it means here.
 func explain(err error, ph Phase) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("the server stopped answering: an operation was still open %v after the end of the phase (%w)", ph.Grace, err)
@@ -98,9 +98,9 @@ func (c *crew) wait() error {
 	return nil
 }
 
-// closedLoop runs every session as fast as it is answered, and for one operation at
-// least, however late its goroutine gets to it. One reading of the clock is both the
-// end of an operation and the beginning of the next.
+// closedLoop runs every session as fast as the server answers. Each runs at least one operation,
+// however late its goroutine starts. A single reading of the clock ends an operation and begins the
+// next.
 func closedLoop(sessions []session, ph Phase) (measurement, error) {
 	var c crew
 	rec := latency.NewRecorder()

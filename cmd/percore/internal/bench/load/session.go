@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// session is one worker's conversation with the target: usually a connection. A
-// session is used by one goroutine at a time.
+// session is one worker's conversation with the target, usually over one connection. One goroutine
+// at a time uses it.
 type session interface {
 	// op performs one operation and blocks until it is answered.
 	op() error
 
-	// setDeadline fails any op that is still open at t, with an error that is
-	// os.ErrDeadlineExceeded. It is set once per phase: a deadline per operation
-	// would cost the generator more than the operation's own bookkeeping.
+	// setDeadline makes an operation that is still open at t fail with os.ErrDeadlineExceeded. It
+	// is called once per phase: a deadline for each operation would cost the generator more than
+	// the rest of its bookkeeping.
 	setDeadline(t time.Time)
 
 	close()
@@ -42,8 +42,8 @@ func newOpener(job Job) (opener, error) {
 	return nil, fmt.Errorf("unknown kind of load %q", job.Kind)
 }
 
-// parallelMax bounds how many connections are being opened at once: enough to
-// keep the server busy, and far below any listener's backlog.
+// parallelMax limits how many connections are being opened at once. It is enough to keep the server
+// busy, and far below the backlog of any listener.
 const parallelMax = 64
 
 // open opens all sessions of a job.
@@ -76,7 +76,7 @@ func useOnce(sessions []session) error {
 	return each(sessions, "use idle connection", session.op)
 }
 
-// each calls f for every session, a few at a time. deed is for the error, if f returns one.
+// each calls f for every session, a few at a time. If f fails, deed is for the error message.
 func each(sessions []session, deed string, f func(session) error) error {
 	return parallel(len(sessions), func(i int) error {
 		sessions[i].setDeadline(time.Now().Add(dialTimeout))
@@ -88,7 +88,7 @@ func each(sessions []session, deed string, f func(session) error) error {
 	})
 }
 
-// closeAll closes the sessions that there are.
+// closeAll closes the sessions. Some may be missing.
 func closeAll(sessions []session) {
 	for _, s := range sessions {
 		if s != nil {
@@ -129,8 +129,8 @@ func parallel(n int, f func(i int) error) error {
 	return first
 }
 
-// dialTimeout bounds one connect, and one use of a connection outside a phase. A
-// loopback server that runs answers at once, but thousands may be asking.
+// dialTimeout limits one connect, and one use of a connection outside a phase. A running server on
+// loopback answers at once, but thousands of clients may be connecting.
 const dialTimeout = 10 * time.Second
 
 // dial connects to addr.

@@ -2,7 +2,7 @@ package load
 
 import "time"
 
-// The requests a load process answers.
+// The requests that a load process answers.
 const (
 	OpPrepare = "prepare" // Job → nothing; opens the connections
 	OpRun     = "run"     // Phase → Result
@@ -12,7 +12,7 @@ const (
 	OpAnswers = "answers" // nothing → nothing; reads the answers to OpAsk's requests
 )
 
-// The kinds of load there are.
+// The kinds of load.
 const (
 	KindHTTP       = "http"        // a GET, or a POST of Payload bytes, on keep-alive connections
 	KindHTTPClose  = "http-close"  // one connection per GET
@@ -27,14 +27,14 @@ type Job struct {
 	Kind    string `json:"kind"`
 	Addr    string `json:"addr"`
 	Conns   int    `json:"conns"`
-	Callers int    `json:"callers,omitempty"` // concurrent callers in all, gRPC only; 0 means one per connection
+	Callers int    `json:"callers,omitempty"` // concurrent callers, gRPC only; 0: one per connection
 	Payload int    `json:"payload,omitempty"` // bytes per message, or per request body
 	Path    string `json:"path,omitempty"`    // HTTP request path; "" means "/"
 	TLS     bool   `json:"tls,omitempty"`     // HTTP only
 	Browser bool   `json:"browser,omitempty"` // HTTP only: with BrowserHeader
 }
 
-// BrowserHeader is the header fields, one a line, that a browser sends besides Host.
+// BrowserHeader has the header fields that a browser sends besides Host, one per line.
 var BrowserHeader = []string{
 	"Connection: keep-alive",
 	"Cache-Control: max-age=0",
@@ -48,7 +48,7 @@ var BrowserHeader = []string{
 	"Cookie: session=0123456789abcdef; theme=dark",
 }
 
-// workers is the number of operations that may be open at once.
+// workers returns how many operations may be open at once.
 func (j Job) workers() int {
 	if j.Callers > 0 {
 		return j.Callers
@@ -60,25 +60,23 @@ func (j Job) workers() int {
 type Phase struct {
 	Duration time.Duration `json:"duration"`
 
-	// Grace is how much longer than Duration a phase may take until the target
-	// is declared hung.
+	// Grace is how much longer than Duration a phase may take before the target counts as hung.
 	Grace time.Duration `json:"grace"`
 
 	// Rate is the number of operations to begin per second, in an open loop. 0
 	// means a closed loop.
 	Rate float64 `json:"rate,omitempty"`
 
-	// Seed is that of the open loop's schedule: the same seed gives the same.
+	// Seed is the seed of the open loop's schedule. Equal seeds give equal schedules.
 	Seed uint64 `json:"seed,omitempty"`
 
-	// InTurn has the sessions of an open loop used one after the other, so that
-	// each is left alone until all others have been used. The next phase goes on
-	// where this one ended.
+	// InTurn uses the sessions of an open loop one after the other, so each is left alone until all
+	// others have been used. The next phase continues where this one ended.
 	InTurn bool `json:"inTurn,omitempty"`
 
-	// PauseMin and PauseMax, if set, make an open loop in which each session begins
-	// an operation, is left alone for a random time between them, begins the next,
-	// and so on, independently of the others. Rate doesn't count then.
+	// PauseMin and PauseMax, if set, make an open loop in which each session begins an operation,
+	// then pauses for a random time between them, and repeats. Sessions are independent of each
+	// other. The loop then ignores Rate.
 	PauseMin time.Duration `json:"pauseMin,omitempty"`
 	PauseMax time.Duration `json:"pauseMax,omitempty"`
 }
@@ -91,11 +89,11 @@ type Result struct {
 	Ops     int64         `json:"ops"`
 	Elapsed time.Duration `json:"elapsed"`
 	CPU     time.Duration `json:"cpu"`     // of the load process itself
-	Latency string        `json:"latency"` // package latency's encoding
+	Latency string        `json:"latency"` // in the encoding of package latency
 
-	// Service and Late are there after an open loop only: how long operations
-	// took from when they were really begun, as a closed loop would have
-	// reported, and by how much the generator itself was late.
+	// Service and Late are set only after an open loop. Service is how long operations took from
+	// when they really began, as a closed loop would have reported. Late is how late the generator
+	// itself was.
 	Service string `json:"service,omitempty"`
 	Late    string `json:"late,omitempty"`
 }

@@ -22,11 +22,10 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/stats"
 )
 
-// The charts are drawn into the page as SVG, which needs neither a script nor a
-// network to be seen.
+// The charts are drawn into the page as SVG, so a browser shows them without a script or a network.
 
-// The colors of the page. The verdicts differ by shape, too, for people who can't
-// tell the colors apart.
+// The colors of the page. The verdicts also differ in shape, for people who can't tell the colors
+// apart.
 var (
 	ink  = color.RGBA{R: 0x24, G: 0x29, B: 0x2f, A: 0xff}
 	pale = color.RGBA{R: 0xd8, G: 0xde, B: 0xe4, A: 0xff}
@@ -37,7 +36,7 @@ var (
 		bench.Undecided: {Color: color.RGBA{R: 0x8c, G: 0x95, B: 0x9f, A: 0xff}, Radius: 3.5, Shape: draw.RingGlyph{}},
 	}
 
-	// armColors are Okabe and Ito's, which most people can tell apart.
+	// armColors are the colors of Okabe and Ito, which most people can tell apart.
 	armColors = []color.Color{
 		color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff},
 		color.RGBA{R: 0xe6, G: 0x9f, B: 0x00, A: 0xff},
@@ -95,7 +94,7 @@ func addGrid(p *plot.Plot, vertical, horizontal bool) {
 	p.Add(g)
 }
 
-// svg draws p as an element of a page. Alt describes it in words.
+// svg draws p as an element of a page. The text alt describes it in words.
 func svg(p *plot.Plot, width, height vg.Length, alt string) (template.HTML, error) {
 	c := vgsvg.New(width, height)
 	p.Draw(draw.New(c))
@@ -109,8 +108,8 @@ func svg(p *plot.Plot, width, height vg.Length, alt string) (template.HTML, erro
 	if i < 0 || j < i {
 		return "", fmt.Errorf("draw %q: no SVG came out", alt)
 	}
-	// The prolog has no place inside HTML, and the size is the page's business.
-	// The fonts fall back on others of the same metrics.
+	// The prolog is not allowed inside HTML, and the page decides the size. The fonts fall back to
+	// others with the same metrics.
 	s = fmt.Sprintf(`<svg role="img" aria-label="%s" style="max-width:%.0fpt" `, template.HTMLEscapeString(alt), width.Points()) + s[j:]
 	s = strings.ReplaceAll(s, "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;")
 	return template.HTML(s), nil // all text in it came through the SVG writer, which escapes it
@@ -154,8 +153,8 @@ func forest(rep *bench.Report, between report.Pair, m bench.Metric) (template.HT
 	return svg(p, chartWidth, frameHeight+rowHeight*vg.Length(len(points)), title)
 }
 
-// addRatios draws points with their intervals, point i at height i, on a
-// logarithmic scale that includes 1.
+// addRatios draws points with their intervals on a logarithmic scale that includes 1. Point i is at
+// height i.
 func addRatios(p *plot.Plot, points []bench.Comparison) error {
 	lo, hi := 0.95, 1.05
 	for i, c := range points {
@@ -186,7 +185,7 @@ func addRatios(p *plot.Plot, points []bench.Comparison) error {
 	return nil
 }
 
-// ratioTicks marks round ratios between lo and hi, no more than fit.
+// ratioTicks marks round ratios between lo and hi, and no more than there is room for.
 func ratioTicks(lo, hi float64) []plot.Tick {
 	steps := []float64{1}
 	switch span := hi / lo; {
@@ -211,8 +210,8 @@ func ratioTicks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// bars draws one metric's medians over all scenarios that are about it, a bar per
-// arm. It returns "" when there are none.
+// bars draws one metric's medians over all scenarios that are about it, a bar per arm. It returns
+// "" if there aren't any.
 func bars(rep *bench.Report, m bench.Metric) (template.HTML, error) {
 	var names []string
 	values := make([]plotter.Values, len(rep.Arms))
@@ -258,8 +257,8 @@ func bars(rep *bench.Report, m bench.Metric) (template.HTML, error) {
 	return svg(p, chartWidth, height, title)
 }
 
-// againstProcessors draws one metric's medians against the number of the server's processors, a line
-// per arm. It returns "" unless there are two numbers at least.
+// againstProcessors draws one metric's medians against the number of processors that the server
+// has, a line per arm. It returns "" unless there are at least two such numbers.
 func againstProcessors(rep *bench.Report, app string, m bench.Metric) (template.HTML, error) {
 	title := fmt.Sprintf("%s against processors, %s", m.Label, app)
 	p := newPlot(title)
@@ -326,8 +325,8 @@ func latencies(rep *bench.Report, res *bench.Result) (template.HTML, error) {
 		if h == nil {
 			continue
 		}
-		// 1-q falls by a tenth of a decade from point to point, as far as there
-		// are ten operations behind a point.
+		// 1-q falls by a tenth of a decade from point to point, as long as there are ten operations
+		// behind a point.
 		var curve plotter.XYs
 		for nines := 0.0; math.Pow(10, -nines)*float64(h.Count()) >= 10 && nines <= 6; nines += 0.1 {
 			q := 1 - math.Pow(10, -nines)
@@ -355,7 +354,7 @@ func latencies(rep *bench.Report, res *bench.Result) (template.HTML, error) {
 	return svg(p, latencyWidth, latencyTall, title)
 }
 
-// percentileTicks labels an axis of nines.
+// percentileTicks labels an axis of percentiles such as 99.9 %.
 func percentileTicks(lo, hi float64) []plot.Tick {
 	labels := []string{"min", "90%", "99%", "99.9%", "99.99%", "99.999%", "99.9999%"}
 	ticks := []plot.Tick{{Value: math.Log10(2), Label: "50%"}}

@@ -1,3 +1,2 @@
-// Package page writes a benchmark's measurements as a page of HTML with charts that needs nothing but
-// itself.
+// Package page writes a benchmark's measurements as a self-contained page of HTML with charts.
 package page

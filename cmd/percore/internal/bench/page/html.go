@@ -13,8 +13,8 @@ import (
 //go:embed report.gohtml
 var pageSource string
 
-// page is the template of the report. It has no script and refers to nothing
-// outside itself; its content security policy makes the browser see to that.
+// page is the template of the report. It doesn't have a script or refer to anything outside itself;
+// its content security policy makes the browser enforce that.
 var page = template.Must(template.New("report").Parse(pageSource))
 
 // pageData is the template's input.
@@ -31,8 +31,8 @@ type pageData struct {
 
 // pageRow is a line of the results: one metric of one scenario.
 type pageRow struct {
-	Scenario string // "" where it is the line above's
-	Span     int    // lines that Scenario stands for
+	Scenario string // "" if it is the same as in the line above
+	Span     int    // number of lines that Scenario is for
 	Note     string // instead of figures
 	Metric   string
 	Arms     []string
@@ -42,7 +42,7 @@ type pageRow struct {
 // pageComparison is one ratio.
 type pageComparison struct{ Ratio, Verdict, Class string }
 
-// pageScenario is all metrics of one scenario.
+// pageScenario is a scenario with all its metrics.
 type pageScenario struct {
 	Name  string
 	Chart template.HTML
@@ -112,7 +112,7 @@ func charts(rep *bench.Report) ([]template.HTML, error) {
 	return all, nil
 }
 
-// resultRows is a scenario's lines in the table of results.
+// resultRows returns the lines of a scenario in the table of results.
 func resultRows(rep *bench.Report, res *bench.Result) []pageRow {
 	var rows []pageRow
 	switch {
@@ -130,7 +130,7 @@ func resultRows(rep *bench.Report, res *bench.Result) []pageRow {
 	return rows
 }
 
-// metricRows is a line per metric.
+// metricRows returns a line per metric.
 func metricRows(rep *bench.Report, res *bench.Result, all bool) []pageRow {
 	var rows []pageRow
 	for _, m := range report.Shown(rep, res, all) {
@@ -147,7 +147,7 @@ func metricRows(rep *bench.Report, res *bench.Result, all bool) []pageRow {
 	return rows
 }
 
-// verdictClass is the CSS class of a verdict.
+// verdictClass returns the CSS class of a verdict.
 func verdictClass(c bench.Comparison) string {
 	switch c.Verdict {
 	case bench.Better:

@@ -37,9 +37,9 @@ func CSV(w io.Writer, rep *bench.Report) error {
 }
 
 // Benchstat writes the samples in the Go benchmark format
-// (golang.org/design/14313-benchmark-format). The arm is the last part of the
-// name, so that "benchstat -col /arm FILE" compares the arms. The last arm comes
-// first, because benchstat compares with the one that it sees first.
+// (golang.org/design/14313-benchmark-format). The arm is the last part of the name, so "benchstat
+// -col /arm FILE" compares the arms. The last arm comes first, because benchstat compares the
+// others with the first arm it sees.
 func Benchstat(w io.Writer, rep *bench.Report) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "goos: %s\ngoarch: %s\npkg: github.com/percore/percore/cmd/percore/internal/bench\ncpu: %s\n", rep.Host.OS, rep.Host.Arch, rep.Host.CPU)
@@ -66,8 +66,7 @@ func Benchstat(w io.Writer, rep *bench.Report) error {
 	return out.Flush()
 }
 
-// eachSample calls f for every sample, in the order in which scenarios, arms and
-// rounds come; rounds count from 1.
+// eachSample calls f for every sample, ordered by scenario, arm and round. Rounds count from 1.
 func eachSample(rep *bench.Report, f func(res *bench.Result, arm bench.Arm, round int, s bench.Sample)) {
 	for i := range rep.Results {
 		for _, arm := range rep.Arms {

@@ -7,10 +7,10 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench"
 )
 
-// Fact is a line of the table about machine and run.
+// Fact is a line of the table about the machine and the run.
 type Fact struct{ Name, Value string }
 
-// Facts lists the machine, the programs and how it was measured.
+// Facts lists the machine, the programs and how the run measured.
 func Facts(rep *bench.Report) []Fact {
 	h := rep.Host
 	cpu := h.CPU
@@ -35,7 +35,7 @@ func Facts(rep *bench.Report) []Fact {
 	)
 }
 
-// loadWords names the load generator and its place.
+// loadWords names the load generator and says where it runs.
 func loadWords(rep *bench.Report) string {
 	if rep.SplitCPUs {
 		return rep.Client + ", on processors of its own"
@@ -43,13 +43,13 @@ func loadWords(rep *bench.Report) string {
 	return rep.Client
 }
 
-// seconds is a number of seconds as a duration.
+// seconds converts a number of seconds to a duration.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // armFact describes an arm.
 func armFact(arm bench.Arm) string {
 	s := "engine " + arm.Engine.Name
-	if arm.GOMAXPROCS > 0 { // 0: the scenarios say, or the arm took part in none
+	if arm.GOMAXPROCS > 0 { // 0: the scenarios decide, or the arm didn't take part in any
 		s += fmt.Sprintf(", GOMAXPROCS %d", arm.GOMAXPROCS)
 	}
 	if arm.Loops > 0 {

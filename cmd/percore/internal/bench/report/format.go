@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/stats"
 )
 
-// Format prints a figure with three digits and its unit; "-" if there is none.
+// Format prints a figure with three digits and its unit, or "-" if there is no figure.
 func Format(v float64, u bench.Unit) string {
 	if math.IsNaN(v) {
 		return "-"
@@ -26,8 +26,7 @@ func Format(v float64, u bench.Unit) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// scaled divides v by base until it is below base, and appends the unit it has
-// arrived at.
+// Scaled divides v by base until it is below base, and appends the corresponding unit.
 func Scaled(v, base float64, units ...string) string {
 	i := 0
 	for i < len(units)-1 && math.Abs(v) >= base {
@@ -37,7 +36,7 @@ func Scaled(v, base float64, units ...string) string {
 	return digits(v) + units[i]
 }
 
-// digits prints at least three digits, and all that are before the point.
+// digits prints at least three digits, and always all digits before the point.
 func digits(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 99.95:
@@ -48,8 +47,8 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// Median prints the median of an arm's samples and, where there are several, how
-// far they spread.
+// Median prints the median of an arm's samples. If there are several samples, it also prints their
+// spread.
 func Median(v []float64, u bench.Unit) string {
 	m := stats.Median(v)
 	if len(v) < 2 || m == 0 {
@@ -59,7 +58,7 @@ func Median(v []float64, u bench.Unit) string {
 	return fmt.Sprintf("%s ±%.0f%%", Format(m, u), 100*(hi-lo)/2/math.Abs(m))
 }
 
-// Ratio prints a comparison: the median of the pairs' ratios and its interval.
+// Ratio prints a comparison: the median of the ratios of the pairs, and its interval.
 func Ratio(c bench.Comparison) string {
 	if c.Ratio.Pairs == 0 {
 		return "-"
@@ -67,7 +66,7 @@ func Ratio(c bench.Comparison) string {
 	return fmt.Sprintf("%.3f [%.3f %.3f]", c.Ratio.Median, c.Ratio.Lo, c.Ratio.Hi)
 }
 
-// Verdict prints a comparison's result; nothing if there is none.
+// Verdict prints the result of a comparison, or nothing if there is no result.
 func Verdict(c bench.Comparison) string {
 	if c.Ratio.Pairs == 0 {
 		return ""

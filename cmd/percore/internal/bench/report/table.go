@@ -12,9 +12,9 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/stats"
 )
 
-// Table writes the report for a terminal: for every scenario the medians of each
-// arm and the first arm against each other one, wins and losses alike. All says
-// to print all metrics and not only those a scenario is about.
+// Table writes the report for a terminal. For every scenario it has the medians of each arm, and
+// compares the first arm with each other one, wins and losses alike. If all is set, it prints all
+// metrics and not only the metrics that a scenario is about.
 func Table(w io.Writer, rep *bench.Report, all bool) error {
 	g := &grid{}
 	tableFacts(g, Facts(rep))
@@ -29,7 +29,7 @@ func Table(w io.Writer, rep *bench.Report, all bool) error {
 	return out.Flush()
 }
 
-// tableFacts adds where and how it was measured to g.
+// tableFacts adds to g where and how the run was measured.
 func tableFacts(g *grid, all []Fact) {
 	width := 0
 	for _, f := range all {
@@ -86,8 +86,8 @@ func Title(res *bench.Result) string {
 	return res.Scenario
 }
 
-// Shown returns the metrics to print of a result: those it is about, or all that
-// any arm has.
+// Shown returns which metrics of a result to print: the metrics it is about, or all that any arm
+// has.
 func Shown(rep *bench.Report, res *bench.Result, all bool) []bench.Metric {
 	var ms []bench.Metric
 	if !all {
@@ -138,8 +138,8 @@ func Pairs(rep *bench.Report) []Pair {
 	return all
 }
 
-// Compare compares the arms of p in one metric of a scenario. There are no pairs in
-// the comparison if the scenario compares others.
+// Compare compares the arms of p in one metric of a scenario. The comparison is empty if the
+// scenario compares other arms.
 func Compare(rep *bench.Report, res *bench.Result, p Pair, m bench.Metric) bench.Comparison {
 	if !slices.Contains(pairsOf(rep, res), p) {
 		return bench.Comparison{}
@@ -147,8 +147,8 @@ func Compare(rep *bench.Report, res *bench.Result, p Pair, m bench.Metric) bench
 	return res.Compare(p.Arm, p.Base, m)
 }
 
-// otherMax is the share of the machine, in percent, that other processes may use
-// before the report says that it was disturbed.
+// otherMax is the share of the machine, in percent, that other processes may use before the report
+// warns of a disturbance.
 const otherMax = 5
 
 // summary counts the verdicts, names the losses and adds the warnings.
@@ -175,8 +175,8 @@ func Summary(rep *bench.Report) []string {
 	return lines
 }
 
-// tally counts the verdicts on the headline metrics of p, and names the scenarios and
-// metrics that are worse.
+// tally counts the verdicts on the headline metrics of p, and names the scenarios and metrics that
+// are worse.
 func tally(rep *bench.Report, p Pair) (count map[bench.Verdict]int, lost []string) {
 	count = map[bench.Verdict]int{}
 	for i := range rep.Results {
@@ -194,7 +194,7 @@ func tally(rep *bench.Report, p Pair) (count map[bench.Verdict]int, lost []strin
 	return count, lost
 }
 
-// busiest is the largest of all medians of bench.MetricOther.
+// busiest returns the largest of all medians of bench.MetricOther.
 func busiest(rep *bench.Report) float64 {
 	most := 0.0
 	for i := range rep.Results {
@@ -207,8 +207,8 @@ func busiest(rep *bench.Report) float64 {
 	return most
 }
 
-// grid is rows of cells whose columns line up over the whole table, with titles
-// in between that don't take part.
+// grid is rows of cells. Its columns line up over the whole table. Titles between the rows don't
+// affect the columns.
 type grid struct {
 	rows   []gridRow
 	widths []int
@@ -231,8 +231,8 @@ func (g *grid) row(cells ...string) {
 	g.rows = append(g.rows, gridRow{cells: cells})
 }
 
-// write prints the grid; the first and the last column are aligned to the left,
-// the others to the right.
+// write prints the grid. The first and the last column are aligned to the left, the others to the
+// right.
 func (g *grid) write(w io.Writer) {
 	for _, r := range g.rows {
 		if r.cells == nil {

@@ -1,5 +1,5 @@
-// Package stats has the few statistics the benchmark reports: medians, and an
-// interval for each that assumes nothing about how the samples are distributed.
+// Package stats has the few statistics that the benchmark reports: medians, and an interval for
+// each that doesn't assume anything about the distribution of the samples.
 package stats
 
 import (
@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Median returns the middle of v, or the mean of the two middle values; NaN for
-// none. It doesn't change v.
+// Median returns the middle of v, or the mean of the two middle values. It returns NaN if v is
+// empty. It doesn't change v.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
@@ -21,13 +21,13 @@ func Median(v []float64) float64 {
 	return (s[mid-1] + s[mid]) / 2
 }
 
-// Confidence is the coverage an Interval aims at.
+// Confidence is the coverage that Interval aims for.
 const Confidence = 0.95
 
-// Interval returns order statistics of v between which the median of the distribution that v
-// was drawn from lies, with a probability of at least Confidence if that many samples can
-// give it: five give 93.75 % at most, and then lo and hi are the smallest and the largest.
-// The probability that is reached is returned too.
+// Interval returns two order statistics of v. The median of the distribution that v was drawn from
+// lies between them with a probability of at least Confidence, if that many samples can give it.
+// Five samples give 93.75 % at most, and then lo and hi are the smallest and the largest. Interval
+// also returns the probability that it has reached.
 //
 // It follows from the binomial distribution alone: each sample is below the true
 // median with probability ½.
@@ -37,8 +37,8 @@ func Interval(v []float64) (lo, hi, confidence float64) {
 		return math.NaN(), math.NaN(), 0
 	}
 	s := slices.Sorted(slices.Values(v))
-	// Leaving out k samples at each end misses the median with probability
-	// 2·P(Binomial(n, ½) ≤ k). Leave out as many as Confidence allows.
+	// Leaving out k samples at each end misses the median with probability 2·P(Binomial(n, ½) ≤ k).
+	// Leave out as many as Confidence allows.
 	k, tail := 0, math.Pow(0.5, float64(n))
 	miss := 2 * tail
 	for term := tail; k+1 < n-1-(k+1); k++ {
@@ -51,16 +51,16 @@ func Interval(v []float64) (lo, hi, confidence float64) {
 	return s[k], s[n-1-k], max(0, 1-miss)
 }
 
-// Ratio is how one arm compares with another, pair by pair.
+// Ratio says how one arm compares with another, pair by pair.
 type Ratio struct {
 	Median float64
 	Lo, Hi float64 // see Interval
 	Pairs  int
-	Apart  bool // all samples of one arm are below all of the other's
+	Apart  bool // all samples of one arm are below all samples of the other
 }
 
-// Ratios compares a with b: the i-th of a with the i-th of b, as far as both go.
-// Pairs whose divisor is zero are left out.
+// Ratios compares a with b: the i-th element of a with the i-th of b, as long as both have one. It
+// leaves out pairs whose divisor is zero.
 func Ratios(a, b []float64) Ratio {
 	n := min(len(a), len(b))
 	a, b = a[:n], b[:n]
@@ -77,19 +77,18 @@ func Ratios(a, b []float64) Ratio {
 	}
 }
 
-// The evidence that a verdict takes.
+// The evidence that a verdict needs.
 const (
-	// pairsMany is from where on it is enough that the interval excludes 1: for
-	// equal arms, all of five ratios are on the same side in 1 of 16 comparisons.
+	// pairsMany is how many pairs are enough if the interval excludes 1. For equal arms, all of
+	// five ratios are on the same side in 1 of 16 comparisons.
 	pairsMany = 5
 
-	// pairsFew is how many it takes at least, if all samples of one arm are below
-	// all of the other's besides: 1 of 10 comparisons of equal arms, at three.
+	// pairsFew is how many pairs are enough if, in addition, all samples of one arm are below all
+	// samples of the other. With three, equal arms do that in 1 of 10 comparisons.
 	pairsFew = 3
 )
 
-// Clear reports whether the spread leaves no reasonable doubt on which side of 1
-// the ratio is.
+// Clear reports whether there is no reasonable doubt about the side of 1 that the ratio is on.
 func (r Ratio) Clear() bool {
 	outside := r.Hi < 1 || r.Lo > 1
 	return outside && (r.Pairs >= pairsMany || r.Pairs >= pairsFew && r.Apart)

@@ -1,7 +1,7 @@
-// Package target is the process under test: one small server, the same code on
-// any engine, which reports its own cost.
+// Package target is the process under test. It runs one small server, with the same code on any
+// engine, and reports what that costs.
 //
-// The harness starts one such process per sample and speaks to it through
-// package control: OpStart brings the server up, OpUsage takes a snapshot of
-// the process's own accounting (getrusage, /proc/self, the Go runtime).
+// The harness starts one such process per sample and talks to it through package control. OpStart
+// starts the server. OpUsage takes a snapshot of what the process has consumed (from getrusage,
+// /proc/self and the Go runtime).
 package target

@@ -9,11 +9,10 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// listen opens the listener under test on a free loopback port. This is the
-// only place in which the engines differ.
+// listen opens the listener under test on a free loopback port. The engines differ only here.
 func listen(e Engine) (net.Listener, error) {
 	const network, addr = "tcp", "127.0.0.1:0"
-	e.Adapter, e.FastPath, e.FastHTTP, e.Nginx, e.Reactor = false, false, false, false, false // newServer's
+	e.Adapter, e.FastPath, e.FastHTTP, e.Nginx, e.Reactor = false, false, false, false, false // for newServer
 	switch {
 	case e == Engine{Name: EngineNet}:
 		return net.Listen(network, addr)
@@ -42,8 +41,8 @@ func (e Engine) listen(network, addr string) (net.Listener, error) {
 	return lc.Listen(context.Background(), network, addr)
 }
 
-// loopStats returns the counters of the engine's loops; zeros for one that has
-// none.
+// loopStats returns the counters of the engine's loops. They are zero if the engine doesn't have
+// loops.
 func loopStats(l net.Listener) loop.Stats {
 	if pl, ok := l.(*percore.Listener); ok {
 		group := pl.Stats().Group

@@ -2,9 +2,9 @@ package target
 
 import "github.com/valyala/fasthttp"
 
-// newFastHTTPServer returns a fasthttp.Server with the handler and the defaults of
-// newHTTPServer. Its answers are net/http's in another order of the header's fields. It has
-// no timeout of its own for a request's header.
+// newFastHTTPServer returns a fasthttp.Server with the same handler and defaults as newHTTPServer.
+// Its answers have the same header fields as with net/http, in another order. It doesn't have a
+// separate timeout for a request's header.
 func newFastHTTPServer(spec Spec) server {
 	srv := &fasthttp.Server{Handler: fastHello, NoDefaultServerHeader: true}
 	if spec.Timeouts {
@@ -15,7 +15,7 @@ func newFastHTTPServer(spec Spec) server {
 	return srv
 }
 
-// fastHello is hello for fasthttp.
+// fastHello is the handler hello for fasthttp.
 func fastHello(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("text/plain")
 	ctx.Write(helloBody)

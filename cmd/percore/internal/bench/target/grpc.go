@@ -12,8 +12,8 @@ import (
 	"github.com/percore/percore/adapters/grpcadapter"
 )
 
-// The gRPC service of the benchmark, written out by hand: protobuf's well-known
-// BytesValue is message enough, and no generated code has to be kept in step.
+// The gRPC service of the benchmark, written by hand. The well-known type BytesValue is message
+// enough, and there is no generated code to keep up to date.
 const (
 	EchoUnary  = "/percore.bench.Echo/Unary"
 	EchoStream = "/percore.bench.Echo/Stream"
@@ -30,7 +30,7 @@ var echoService = grpc.ServiceDesc{
 	Streams:     []grpc.StreamDesc{{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true}},
 }
 
-// echoUnary answers with its request. There is no interceptor to honor.
+// echoUnary answers with its request. It ignores interceptors, since the server doesn't have any.
 func echoUnary(_ any, _ context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	in := new(wrapperspb.BytesValue)
 	if err := dec(in); err != nil {
@@ -55,8 +55,7 @@ func echoStream(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// newGRPCServer returns a grpc.Server with default options, or one as grpcadapter
-// runs it.
+// newGRPCServer returns a grpc.Server with default options, or one that runs with grpcadapter.
 func newGRPCServer(adapter bool) server {
 	if !adapter {
 		srv := grpc.NewServer()

@@ -20,7 +20,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter"
 )
 
-// The times of Spec.Timeouts: usual ones, that no request here takes.
+// The timeouts of Spec.Timeouts: usual values that no request here reaches.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
@@ -28,9 +28,8 @@ const (
 	idleTimeout       = 2 * time.Minute
 )
 
-// newHTTPServer returns an http.Server as a user would write it: nothing but the
-// handler and, if wanted, the timeouts differs from the defaults. The adapter, if
-// wanted, has its default settings.
+// newHTTPServer returns an http.Server as a user would write it: only the handler and, if wanted,
+// the timeouts differ from the defaults. The adapter, if wanted, has its default settings.
 func newHTTPServer(spec Spec) (server, error) {
 	h, err := handler(spec)
 	if err != nil {
@@ -67,7 +66,7 @@ type webServer interface {
 	Close() error
 }
 
-// httpServer is an http.Server, or one in its adapter, that may speak TLS.
+// httpServer is an http.Server, with or without its adapter, that may speak TLS.
 type httpServer struct {
 	webServer
 	overTLS bool
@@ -81,8 +80,8 @@ func (s httpServer) Serve(l net.Listener) error {
 	return s.webServer.Serve(l)
 }
 
-// adapted returns how many parked connections were used again, and how many requests the
-// fast path has served; zeros without the adapter.
+// adapted returns how many parked connections were used again, and how many requests the fast path
+// has served. Both are zero without the adapter.
 func (s httpServer) adapted() (unparks, fastPath uint64) {
 	if a, ok := s.webServer.(*httpadapter.Server); ok {
 		return a.Stats().Unparks, a.FastPathStats().Requests
@@ -90,7 +89,7 @@ func (s httpServer) adapted() (unparks, fastPath uint64) {
 	return 0, 0
 }
 
-// handler returns the handler of one of the HTTP apps.
+// handler returns the handler for one of the HTTP apps.
 func handler(spec Spec) (http.Handler, error) {
 	switch spec.App {
 	case AppHTTP:
@@ -111,7 +110,7 @@ func handler(spec Spec) (http.Handler, error) {
 	return nil, fmt.Errorf("%q is not an HTTP server", spec.App)
 }
 
-// helloBody is the answer of all handlers but the file server.
+// helloBody is the answer of all handlers except the file server.
 var helloBody = []byte("Hello, world!\n")
 
 // hello answers with a short text.
@@ -128,9 +127,9 @@ type record struct {
 	Tags  []string `json:"tags"`
 }
 
-// document returns a handler that answers with a JSON document of about size bytes, a list
-// of records. The list is encoded once, because the encoder's cost is not the server's. The
-// handler does not announce the length, as most handlers don't.
+// document returns a handler that answers with a list of records in JSON, about size bytes long. It
+// encodes the list once, so that the cost of the encoder doesn't count as the server's. Like most
+// handlers, it doesn't announce the length.
 func document(size int) (http.HandlerFunc, error) {
 	r := record{1000, "Ada Lovelace", "ada@example.org", []string{"first", "analyst"}}
 	one, err := json.Marshal(r)
@@ -152,14 +151,14 @@ func document(size int) (http.HandlerFunc, error) {
 	}, nil
 }
 
-// longPoll says hello, on WaitPath not until it is released.
+// longPoll says hello at once, but on WaitPath only after release.
 type longPoll struct {
-	arrived  chan struct{} // has an element for each handler that began to wait
+	arrived  chan struct{} // has an element for each handler that has begun to wait
 	released chan struct{} // closed by release
 	release  func()        // ends all waits
 }
 
-// waitersMax is the most handlers that longPoll counts: more than a machine has ports.
+// waitersMax is how many handlers longPoll can count: more than a machine has ports.
 const waitersMax = 1 << 16
 
 func newLongPoll() *longPoll {
@@ -207,9 +206,9 @@ func upload(w http.ResponseWriter, r *http.Request) {
 	hello(w, r)
 }
 
-// proxyIdleMax is how many connections to its backend the reverse proxy keeps:
-// as many as any scenario has clients, since the default of two per host would
-// measure how fast connections are opened.
+// proxyIdleMax is how many connections to its backend the reverse proxy keeps. It is as many as any
+// scenario has clients. With the default of two per host, the benchmark would measure how fast
+// connections are opened.
 const proxyIdleMax = 512
 
 // reverseProxy returns a proxy to backend.
@@ -225,7 +224,7 @@ func reverseProxy(backend string) http.Handler {
 	}
 }
 
-// selfSigned makes a certificate for this process's lifetime.
+// selfSigned makes a certificate that is valid as long as this process runs.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/control"
 )
 
-// Main runs a target process: it serves control requests from r, answering on
-// w, until r ends. It returns the process's exit status.
+// Main runs a target process. It serves control requests from r and answers on w until r ends. It
+// returns the exit status of the process.
 func Main(r io.Reader, w io.Writer) int {
 	p := &process{}
 	if err := control.Serve(r, w, p.handle); err != nil {
@@ -24,9 +24,8 @@ func Main(r io.Reader, w io.Writer) int {
 	return 0
 }
 
-// process is the state of a target process. It is used by one goroutine, the one
-// that serves control requests. Nothing in it is shut down: the process ends as
-// soon as the last request is answered.
+// process is the state of a target process. One goroutine uses it, which serves control requests.
+// It doesn't shut anything down: the process ends as soon as the last request is answered.
 type process struct {
 	server   server
 	listener net.Listener
@@ -66,7 +65,7 @@ func (p *process) handle(op string, body json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("unknown request %q", op)
 }
 
-// start brings the server up.
+// start starts the server.
 func (p *process) start(spec Spec) (Started, error) {
 	if p.listener != nil {
 		return Started{}, errors.New("the server runs already")
@@ -121,7 +120,7 @@ func (p *process) usage() (Usage, error) {
 	return u, nil
 }
 
-// memory measures the lasting memory of the process, or of the server's own.
+// memory measures the lasting memory of the process, or of a server that runs in other processes.
 func (p *process) memory() (Memory, error) {
 	if s, ok := p.server.(foreignServer); ok {
 		return s.memory()
@@ -129,7 +128,7 @@ func (p *process) memory() (Memory, error) {
 	return memory()
 }
 
-// poll calls f with the handler whose requests wait, if the server has it.
+// poll calls f with the handler whose requests wait, if the server has one.
 func (p *process) poll(f func(*longPoll)) error {
 	s, ok := p.server.(httpServer)
 	if !ok || s.poll == nil {
@@ -139,7 +138,7 @@ func (p *process) poll(f func(*longPoll)) error {
 	return nil
 }
 
-// profileStart begins a CPU profile of this process into path.
+// profileStart starts a CPU profile of this process, written to path.
 func (p *process) profileStart(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -153,7 +152,7 @@ func (p *process) profileStart(path string) error {
 	return nil
 }
 
-// profileStop ends the profile and writes it out.
+// profileStop ends the profile and writes the file.
 func (p *process) profileStop() error {
 	if p.profile == nil {
 		return errors.New("no profile is being taken")

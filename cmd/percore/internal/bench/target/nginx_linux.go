@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// nginxServer is nginx, where it is installed, with an answer from its configuration: what HTTP/1.1
-// costs a server written in C. It has a worker for each processor that Go would use.
+// nginxServer is nginx, where it is installed, with an answer from its configuration. It shows what
+// HTTP/1.1 costs a server written in C. It has a worker for each processor that Go would use.
 type nginxServer struct {
 	exe     string
-	started chan struct{} // closed when master runs
+	started chan struct{} // closed when master is running
 	master  *exec.Cmd
 }
 
@@ -31,8 +31,8 @@ func newNginxServer() (server, error) {
 	return &nginxServer{exe: exe, started: make(chan struct{})}, nil
 }
 
-// nginxConf is the configuration. Its limits are above those of any scenario, and a
-// connection stays open as it does on net/http.
+// nginxConf is the configuration. Its limits are higher than any scenario needs, and a connection
+// stays open as it does with net/http.
 const nginxConf = `daemon off;
 worker_processes %[4]d;
 pid %[1]s/pid;
@@ -56,9 +56,10 @@ http {
 }
 `
 
-// Serve blocks until nginx ends. nginx inherits the socket of l, as it does when it replaces itself.
+// Serve blocks until nginx ends. nginx inherits the socket of l in the same way as when it replaces
+// itself.
 func (s *nginxServer) Serve(l net.Listener) error {
-	runtime.LockOSThread() // prctl(2): PR_SET_PDEATHSIG is about the thread that starts the process
+	runtime.LockOSThread() // prctl(2): PR_SET_PDEATHSIG depends on the starting thread
 	dir, err := os.MkdirTemp("", "percore-nginx-")
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func (s *nginxServer) Serve(l net.Listener) error {
 			break
 		}
 	}
-	os.RemoveAll(dir) // nginx has read it, and this process may be killed
+	os.RemoveAll(dir) // nginx has read it; later this process may be killed
 	s.master = cmd
 	close(s.started)
 	return fmt.Errorf("nginx ended: %v", <-ended)
@@ -101,13 +102,14 @@ func (s *nginxServer) start(dir string, l net.Listener) (*exec.Cmd, error) {
 	cmd.Env = append(os.Environ(), "NGINX=3;") // the first of ExtraFiles
 	cmd.ExtraFiles = []*os.File{socket}
 	cmd.Stderr = os.Stderr
-	// With SIGTERM the workers end, too: they outlive a master that is killed.
+	// SIGTERM ends the workers too. They would outlive a master that is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	// Start has made the socket blocking (File.Fd), and nginx leaves one that it inherits as it is: a
-	// worker whose connection another one accepts would wait there, and its clients with it.
+	// Start has made the socket blocking (File.Fd), and nginx doesn't change an inherited socket. A
+	// worker would block there if another worker accepts the connection first, and its clients
+	// would wait with it.
 	raw, err := l.(*net.TCPListener).SyscallConn()
 	if err == nil {
 		controlErr := raw.Control(func(fd uintptr) { err = syscall.SetNonblock(int(fd), true) })
@@ -119,7 +121,7 @@ func (s *nginxServer) start(dir string, l net.Listener) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// usage is the consumption of the workers. Of the heap there is nothing to be known.
+// usage returns what the workers have consumed. Nothing is known about a heap.
 func (s *nginxServer) usage() (u Usage, err error) {
 	workers, err := s.workers()
 	for _, pid := range workers {
@@ -128,7 +130,7 @@ func (s *nginxServer) usage() (u Usage, err error) {
 	return u, err
 }
 
-// memory is the workers' resident memory.
+// memory returns the resident memory of the workers.
 func (s *nginxServer) memory() (m Memory, err error) {
 	workers, err := s.workers()
 	for _, pid := range workers {
@@ -147,8 +149,8 @@ func (s *nginxServer) workers() ([]string, error) {
 	return strings.Fields(string(children)), err
 }
 
-// addProcess adds the consumption of a process with one thread. /proc/PID/schedstat counts
-// nanoseconds on a processor; /proc/PID/stat tells user and system time apart, in ticks of 10 ms
+// addProcess adds what a process with one thread has consumed. /proc/PID/schedstat counts
+// nanoseconds on a processor. /proc/PID/stat distinguishes user and system time, in ticks of 10 ms
 // (proc(5)).
 func (u *Usage) addProcess(pid string) error {
 	dir := "/proc/" + pid + "/"
@@ -166,7 +168,7 @@ func (u *Usage) addProcess(pid string) error {
 	}
 	onProcessor, _ := strconv.ParseInt(string(bytes.Fields(schedstat)[0]), 10, 64)
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	ticks, _ := strconv.ParseInt(string(fields[12]), 10, 64) // stime, the 15th of all
+	ticks, _ := strconv.ParseInt(string(fields[12]), 10, 64) // stime, field 15 of the whole line
 	system := min(time.Duration(ticks)*10*time.Millisecond, time.Duration(onProcessor))
 	u.System += system
 	u.User += time.Duration(onProcessor) - system

@@ -6,10 +6,10 @@ import (
 	"github.com/percore/percore/adapters/reactor"
 )
 
-// serveEvents is the server AppEcho by event handlers.
+// serveEvents serves AppEcho with event handlers.
 func serveEvents(l net.Listener) error { return reactor.Serve(l, echoHandler{}) }
 
-// echoHandler sends back all that comes.
+// echoHandler sends back everything that it receives.
 type echoHandler struct{}
 
 func (echoHandler) Open(*reactor.Conn)         {}

@@ -9,26 +9,26 @@ import (
 	"syscall"
 )
 
-// server serves a listener's connections. Serve returns only when it fails: a
-// target ends with its process.
+// server serves the connections of a listener. Serve returns only if it fails: a target ends
+// together with its process.
 type server interface {
 	Serve(l net.Listener) error
 }
 
-// A foreignServer serves in processes of its own.
+// A foreignServer serves in separate processes.
 type foreignServer interface {
 	server
 	usage() (Usage, error)
 	memory() (Memory, error)
 }
 
-// serverFunc is a server that is a function.
+// serverFunc is a function that implements server.
 type serverFunc func(l net.Listener) error
 
 func (f serverFunc) Serve(l net.Listener) error { return f(l) }
 
-// newServer returns the server that spec names. Of engines it knows only the adapter,
-// the package of HTTP and event handlers.
+// newServer returns the server that spec names. It doesn't depend on the engine, except for the
+// adapter and for the package that serves HTTP or event handlers.
 func newServer(spec Spec) (server, error) {
 	if !spec.Exists() {
 		return nil, fmt.Errorf("there is no server %q on this engine", spec.App)
@@ -58,8 +58,8 @@ func newServer(spec Spec) (server, error) {
 	return nil, fmt.Errorf("unknown server %q", spec.App)
 }
 
-// perConn returns a server that runs handle in a goroutine per connection, and
-// closes the connection after it.
+// perConn returns a server that runs handle in a goroutine per connection, and then closes the
+// connection.
 func perConn(handle func(net.Conn) error) server {
 	return serverFunc(func(l net.Listener) error {
 		for {
@@ -77,13 +77,13 @@ func perConn(handle func(net.Conn) error) server {
 	})
 }
 
-// gone reports whether err says no more than that the client left in the middle,
-// as the load generator does when it is stopped.
+// gone reports whether err only means that the client left in the middle, as the load generator
+// does when it is stopped.
 func gone(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// echo sends back all that it reads until the client is done.
+// echo sends back everything that it reads, until the client is done.
 func echo(c net.Conn) error {
 	buf := make([]byte, 4096)
 	for {
@@ -102,8 +102,8 @@ func echo(c net.Conn) error {
 	}
 }
 
-// burst answers each byte that it reads with slices of size bytes, by one
-// net.Buffers.WriteTo, until the client is done.
+// burst answers each byte that it reads with slices of size bytes, until the client is done. It
+// calls net.Buffers.WriteTo once for each answer.
 func burst(c net.Conn, slices, size int) error {
 	request, slice := make([]byte, 1), make([]byte, size)
 	answer := make(net.Buffers, slices)
@@ -117,7 +117,7 @@ func burst(c net.Conn, slices, size int) error {
 		for i := range answer {
 			answer[i] = slice
 		}
-		rest := answer // WriteTo takes the written slices away
+		rest := answer // WriteTo removes the slices it has written
 		if _, err := rest.WriteTo(c); err != nil {
 			return err
 		}

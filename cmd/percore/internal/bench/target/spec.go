@@ -2,7 +2,7 @@ package target
 
 import "time"
 
-// The requests a target process answers.
+// The requests that a target process answers.
 const (
 	OpStart        = "start"         // Spec → Started
 	OpUsage        = "usage"         // nothing → Usage
@@ -13,25 +13,25 @@ const (
 	OpProfileStop  = "profile-stop"  // nothing → nothing
 )
 
-// Spec names the server to run and its engine.
+// Spec says which server to run, and on which engine.
 type Spec struct {
 	App    string `json:"app"` // one of the App constants
 	Engine Engine `json:"engine"`
 
-	// SpinIterations is the work of one request of AppSpin, in turns of Spin's
-	// loop. The harness calibrates it once for all arms, so that every arm does
-	// the same work even when the clock speed drifts between them.
+	// SpinIterations is the work of one request of AppSpin, in turns of Spin's loop. The harness
+	// calibrates it once for all arms. So every arm does the same work even if the clock speed
+	// drifts between them.
 	SpinIterations int64 `json:"spinIterations,omitempty"`
 
-	// Slices and SliceBytes are the answer of AppBuffers: the number and the length
-	// of the slices of a net.Buffers.
+	// Slices and SliceBytes describe the answer of AppBuffers: the number and the length of the
+	// slices in a net.Buffers.
 	Slices     int `json:"slices,omitempty"`
 	SliceBytes int `json:"sliceBytes,omitempty"`
 
-	JSONBytes int `json:"jsonBytes,omitempty"` // the length of AppJSON's answer, roughly
+	JSONBytes int `json:"jsonBytes,omitempty"` // approximate length of AppJSON's answer
 
-	// Procs is the server's GOMAXPROCS, 0 for Go's own. Computing adds goroutines
-	// that never wait, one per processor.
+	// Procs is the server's GOMAXPROCS; 0 means Go's default. Computing adds goroutines that never
+	// wait, one per processor.
 	Procs     int  `json:"procs,omitempty"`
 	Computing bool `json:"computing,omitempty"`
 
@@ -41,8 +41,8 @@ type Spec struct {
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 }
 
-// Exists reports whether there is such a server: the fast path is HTTP's, fasthttp's server and
-// nginx have one handler, and event handlers echo.
+// Exists reports whether there is such a server. Only HTTP has the fast path, fasthttp and nginx
+// have only one handler, and event handlers only echo.
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.FastHTTP, s.Engine.Nginx:
@@ -64,18 +64,18 @@ func (s Spec) overHTTP() bool {
 	return false
 }
 
-// The servers there are.
+// The servers that a target process can run.
 const (
 	AppHTTP      = "http"       // net/http: a short text
 	AppJSON      = "json"       // net/http: a JSON document of Spec.JSONBytes
 	AppWaiting   = "waiting"    // net/http: the short text; on WaitPath, once OpRelease has come
-	AppSpin      = "spin"       // net/http: burns Spec.SpinIterations, then the short text
+	AppSpin      = "spin"       // net/http: burns Spec.SpinIterations, then sends the short text
 	AppFiles     = "files"      // net/http: http.FileServer on Spec.Dir
-	AppUpload    = "upload"     // net/http: reads the body, then the short text
+	AppUpload    = "upload"     // net/http: reads the body, then sends the short text
 	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
-	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions with Spec.Backend
-	AppEcho      = "echo"       // bytes back as they come
-	AppBuffers   = "buffers"    // for each byte Spec.Slices slices, by net.Buffers.WriteTo
+	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions between client and Spec.Backend
+	AppEcho      = "echo"       // sends bytes back as they come
+	AppBuffers   = "buffers"    // for each byte Spec.Slices slices, with net.Buffers.WriteTo
 	AppGRPC      = "grpc"       // grpc-go: the Echo service
 )
 
@@ -86,26 +86,27 @@ const WaitPath = "/wait"
 type Engine struct {
 	Name string `json:"name"` // EngineNet or EnginePercore
 
-	// Adapter runs the server through percore's adapter for its kind: grpcadapter,
-	// or httpadapter, which parks idle connections. AppEcho, AppBuffers and
-	// AppProxyTCP have none. On EngineNet there remain of it, for AppGRPC, the options that the
-	// adapter gives the server, and, for HTTP, nothing: connections pass through.
+	// Adapter runs the server through percore's adapter for this kind of server: grpcadapter, or
+	// httpadapter, which parks idle connections. There is no adapter for AppEcho, AppBuffers and
+	// AppProxyTCP. On EngineNet, AppGRPC only gets the server options that the adapter sets. With
+	// HTTP the adapter has no effect there: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
 
 	// FastPath is Adapter with httpadapter.FastPath, for HTTP servers; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
 
-	// FastHTTP runs package fasthttp's server in place of net/http's. It is there for
-	// AppHTTP without TLS, see Spec.Exists.
+	// FastHTTP runs the server of package fasthttp in place of net/http. It only exists for AppHTTP
+	// without TLS; see Spec.Exists.
 	FastHTTP bool `json:"fastHTTP,omitempty"`
 
-	// Nginx runs nginx, where it is installed, in place of a server of this process; see Spec.Exists.
+	// Nginx runs nginx, where it is installed, in place of a server in this process; see
+	// Spec.Exists.
 	Nginx bool `json:"nginx,omitempty"`
 
 	// Reactor runs the server as an event handler of package reactor; see Spec.Exists.
 	Reactor bool `json:"reactor,omitempty"`
 
-	// The rest is for EnginePercore; the zero value is percore.Listen's.
+	// The rest is for EnginePercore. The zero values are the defaults of percore.Listen.
 	Loops       int  `json:"loops,omitempty"`
 	Thread      bool `json:"thread,omitempty"` // loop.Thread instead of loop.Nested
 	Pin         bool `json:"pin,omitempty"`
@@ -114,7 +115,7 @@ type Engine struct {
 	NetBuffers  bool `json:"netBuffers,omitempty"` // percore.ListenConfig.NetBuffers
 }
 
-// The engines there are.
+// The engines that a server can listen on.
 const (
 	EngineNet     = "net"
 	EnginePercore = "percore"
@@ -127,7 +128,7 @@ type Started struct {
 	Loops      int    `json:"loops"` // event loops of the engine; 0 for EngineNet
 }
 
-// Waiting is a number of handlers that wait.
+// Waiting is how many handlers wait.
 type Waiting struct {
 	Handlers int `json:"handlers"`
 }
@@ -137,7 +138,7 @@ type Profile struct {
 	Path string `json:"path"`
 }
 
-// Usage is a snapshot of the process's consumption since it began.
+// Usage is a snapshot of what the process has consumed since it started.
 type Usage struct {
 	User       time.Duration `json:"user"`
 	System     time.Duration `json:"system"`
@@ -145,19 +146,19 @@ type Usage struct {
 	Preempted  int64         `json:"preempted"`  // involuntary context switches
 	Mallocs    uint64        `json:"mallocs"`    // heap objects allocated
 	AllocBytes uint64        `json:"allocBytes"` // heap bytes allocated
-	Moves      uint64        `json:"moves"`      // of threads to another processor; 0 if the kernel doesn't tell
-	Loops      int           `json:"loops"`      // of the engine's, those that have connections
+	Moves      uint64        `json:"moves"`      // of threads between processors; 0 if unknown
+	Loops      int           `json:"loops"`      // loops of the engine that have connections
 	Wakeups    uint64        `json:"wakeups"`    // of the engine's loops
 	Events     uint64        `json:"events"`     // of the engine's loops
 	Unparks    uint64        `json:"unparks"`    // of httpadapter's connections
 	FastPath   uint64        `json:"fastPath"`   // requests that httpadapter's fast path has served
 }
 
-// CPU is the CPU time used, in user space and in the kernel together.
+// CPU returns the CPU time used, in user space and in the kernel together.
 func (u Usage) CPU() time.Duration { return u.User + u.System }
 
-// Memory is the process's lasting memory, after a garbage collection and after
-// giving free memory back to the kernel.
+// Memory is the lasting memory of the process: after a garbage collection, and after it has
+// returned free memory to the kernel.
 type Memory struct {
 	Resident   int64 `json:"resident"` // bytes in RAM, Rss of /proc/self/smaps_rollup
 	Heap       int64 `json:"heap"`     // bytes of live heap objects

@@ -29,9 +29,9 @@ func compute() {
 	}
 }
 
-// CalibrateSpin finds how many iterations of Spin take d of CPU time on
-// this machine. It takes the fastest of several trials by the thread's own
-// CPU time: other work on the machine can only make a trial slower.
+// CalibrateSpin finds how many iterations of Spin take d of CPU time on this machine. It takes the
+// fastest of several trials, measured in the CPU time of the thread. Other work on the machine can
+// only make a trial slower.
 func CalibrateSpin(d time.Duration) (int64, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage takes a snapshot of this process. getrusage(2) rather than
-// /proc/self/stat: it counts in microseconds (the scheduler's clock), not in
-// ticks of 10 ms.
+// usage takes a snapshot of this process. It uses getrusage(2) and not /proc/self/stat, because
+// getrusage counts in microseconds (with the scheduler's clock), not in ticks of 10 ms.
 func usage() (Usage, error) {
 	var ru unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
@@ -34,9 +33,9 @@ func usage() (Usage, error) {
 	}, nil
 }
 
-// migrations is how often the threads of this process were moved to another processor. The kernel
-// counts that in /proc/self/task/*/sched (CONFIG_SCHED_DEBUG); without these files it is 0. Threads
-// that have ended are missing, and Go's runtime ends few.
+// migrations returns how often threads of this process were moved to another processor. The kernel
+// counts that in /proc/self/task/*/sched (CONFIG_SCHED_DEBUG); without these files the result is 0.
+// Threads that have ended are missing, but the Go runtime ends few.
 func migrations() (n uint64) {
 	files, _ := filepath.Glob("/proc/self/task/*/sched")
 	for _, file := range files {
@@ -54,7 +53,7 @@ func migrations() (n uint64) {
 	return n
 }
 
-// memory measures this process's lasting memory.
+// memory measures the lasting memory of this process.
 func memory() (Memory, error) {
 	// Twice: the contents of a sync.Pool survive the first collection.
 	runtime.GC()
@@ -73,9 +72,8 @@ func memory() (Memory, error) {
 	}, nil
 }
 
-// resident is the number of bytes that a process has in RAM. smaps_rollup walks
-// the page tables; the counters behind /proc/self/statm may be off by a batch per
-// processor (proc(5)).
+// resident returns how many bytes of a process are in RAM. smaps_rollup walks the page tables; the
+// counters behind /proc/self/statm may be off by a batch per processor (proc(5)).
 func resident(pid string) (int64, error) {
 	b, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
 	if err != nil {
@@ -91,10 +89,9 @@ func resident(pid string) (int64, error) {
 	return 0, fmt.Errorf("/proc/%s/smaps_rollup has no Rss", pid)
 }
 
-// threadCPU is the CPU time of the calling thread. getrusage's
-// RUSAGE_THREAD won't do: for the running thread it is as old as the last tick
-// of the scheduler (seen on Linux 6.18), whereas this clock is brought up to
-// date by reading it.
+// threadCPU returns the CPU time of the calling thread. It can't use getrusage with RUSAGE_THREAD.
+// For the running thread that value is as old as the last tick of the scheduler (seen on Linux
+// 6.18). Reading this clock brings it up to date.
 func threadCPU() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
