@@ -22,7 +22,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// readyReader is the interface that grpc-go looks for, as in its package
+// readyReader is the interface that grpc-go looks for. It is copied from its package
 // internal/transport/readyreader.
 type readyReader interface {
 	ReadOnReady(bufSize int, pool mem.BufferPool) (b *[]byte, n int, err error)
@@ -30,11 +30,11 @@ type readyReader interface {
 
 var _ readyReader = (*Conn)(nil)
 
-// countingPool counts the buffers that are out. Its buffers are never reused, so that a user of
-// one that was put back would find it changed.
+// countingPool counts the buffers in use. It never reuses a buffer, and overwrites it in Put, so
+// that code that uses a buffer after putting it back finds it changed.
 type countingPool struct {
 	out, gets atomic.Int64
-	last      atomic.Int64 // the length asked for
+	last      atomic.Int64 // the length requested last
 }
 
 func (p *countingPool) Get(length int) *[]byte {
@@ -50,7 +50,7 @@ func (p *countingPool) Put(b *[]byte) {
 	clear(*b)
 }
 
-// pairOf returns an accepted *Conn and its peer, which is package net's.
+// pairOf returns an accepted *Conn and its peer, a connection of package net.
 func pairOf(t testing.TB, kind testnet.Kind) (*Conn, net.Conn) {
 	t.Helper()
 	server, client := testnet.Pair(t, Listen, kind)
@@ -70,8 +70,8 @@ func onEachKind(t *testing.T, test func(t *testing.T, kind testnet.Kind)) {
 	}
 }
 
-// TestReadOnReadyHoldsNothingWhileItWaits checks that the buffer is taken when
-// there is data and not before, and is as long as asked for.
+// TestReadOnReadyHoldsNothingWhileItWaits checks that the buffer is taken when there is data and
+// not before, and has the requested length.
 func TestReadOnReadyHoldsNothingWhileItWaits(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		c, client := pairOf(t, kind)
@@ -109,10 +109,9 @@ func TestReadOnReadyHoldsNothingWhileItWaits(t *testing.T) {
 	})
 }
 
-// TestChannelzMakesNoReadSpeculative: grpc-go looks at the socket of each
-// connection for channelz. If reads made needless system calls from then on, each
-// would take a buffer for nothing: see RawControl in internal/loop/raw.go. (Reads of unix sockets
-// always do.)
+// TestChannelzMakesNoReadSpeculative: grpc-go looks at the socket of each connection for channelz.
+// If reads made needless system calls from then on, each would take a buffer for nothing: see
+// RawControl in internal/loop/raw.go. (Reads of unix sockets always do.)
 func TestChannelzMakesNoReadSpeculative(t *testing.T) {
 	testnet.NoLeaks(t)
 	c, client := pairOf(t, testnet.TCP4)
@@ -141,8 +140,8 @@ func TestChannelzMakesNoReadSpeculative(t *testing.T) {
 	}
 }
 
-// TestReadOnReadyTakesAllThereIs reads with buffers shorter and longer than the data that
-// was sent: no byte is lost, and each read is one.
+// TestReadOnReadyTakesAllThereIs reads with buffers shorter and longer than the data that was sent:
+// no byte is lost, and each call reads once.
 func TestReadOnReadyTakesAllThereIs(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		c, client := pairOf(t, kind)
@@ -173,8 +172,8 @@ func TestReadOnReadyTakesAllThereIs(t *testing.T) {
 	})
 }
 
-// TestReadOnReadyFailsAsRead brings connections into all states in which a Read
-// fails, and compares.
+// TestReadOnReadyFailsAsRead puts connections into all states in which Read fails, and compares the
+// errors.
 func TestReadOnReadyFailsAsRead(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -193,7 +192,7 @@ func TestReadOnReadyFailsAsRead(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			// Two connections, for an error may be reported only once.
+			// Use two connections, because an error may be reported only once.
 			c, client := pairOf(t, testnet.TCP4)
 			test.set(c, client)
 			_, want := c.Read(make([]byte, 10))
@@ -217,7 +216,7 @@ func TestReadOnReadyFailsAsRead(t *testing.T) {
 	}
 }
 
-// describe returns the chain of an error, without addresses, which differ.
+// describe returns the chain of an error without the addresses, which differ.
 func describe(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) && err == error(op) {
@@ -226,8 +225,7 @@ func describe(err error) string {
 	return fmt.Sprintf("%T{%v}", err, err)
 }
 
-// TestReadOnReadyIsWoken has a waiting call end by Close and by a deadline that is
-// set meanwhile.
+// TestReadOnReadyIsWoken checks that Close, and a deadline set during the call, end a waiting call.
 func TestReadOnReadyIsWoken(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		for name, wake := range map[string]func(c *Conn) error{
@@ -252,8 +250,8 @@ func TestReadOnReadyIsWoken(t *testing.T) {
 	})
 }
 
-// TestReadOnReadyConcurrently has several goroutines read one connection, with
-// Read as well: each byte goes to one of them, and to it alone.
+// TestReadOnReadyConcurrently reads one connection from several goroutines, some of them with Read:
+// each byte goes to exactly one of them.
 func TestReadOnReadyConcurrently(t *testing.T) {
 	testnet.NoLeaks(t)
 	const total, readers = 200_000, 4
@@ -333,8 +331,8 @@ type fixedPool struct{ b []byte }
 func (p *fixedPool) Get(int) *[]byte { return &p.b }
 func (p *fixedPool) Put(*[]byte)     {}
 
-// TestConnHasAllOfPercore: the embedding must not be replaced by something that
-// hides the methods that libraries look for.
+// TestConnHasAllOfPercore: nobody must replace the embedding with something that hides the methods
+// that libraries look for.
 func TestConnHasAllOfPercore(t *testing.T) {
 	c, _ := pairOf(t, testnet.TCP4)
 	var conn net.Conn = c

@@ -10,24 +10,24 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Credentials returns c with connections that hold no read buffer while they wait:
-// for TLS, whose connections grpc-go otherwise reads through 32 KiB each for as long
-// as they live. It is for grpc.Creds and grpc.WithTransportCredentials, on any
-// listener, and changes neither the handshake nor c's own description:
+// Credentials returns c with connections that hold no read buffer while they wait. It is for TLS:
+// otherwise grpc-go keeps a read buffer of 32 KiB for each TLS connection as long as it is open.
+// Pass the result to grpc.Creds and grpc.WithTransportCredentials, on any listener. It changes
+// neither the handshake nor how c describes itself:
 //
 //	creds := grpcadapter.Credentials(credentials.NewTLS(config))
 //
-// The rest of an idle connection's memory, besides grpc-go's own and half a KiB here, is
-// crypto/tls's.
+// Besides this, an idle connection keeps the memory of grpc-go and of crypto/tls, and half a KiB
+// here.
 func Credentials(c credentials.TransportCredentials) credentials.TransportCredentials {
 	if xds, ok := c.(interface{ UsesXDS() bool }); ok && xds.UsesXDS() {
-		return c // which grpc-go asks for by interface
+		return c // grpc-go checks for this interface
 	}
 	return &sparingCredentials{c}
 }
 
-// sparingCredentials makes sparingConns of the connections that a handshake has put on top of a
-// connection.
+// sparingCredentials turns the connections that a handshake has put on top of a connection into
+// sparingConns.
 type sparingCredentials struct {
 	credentials.TransportCredentials
 }
@@ -49,8 +49,8 @@ func (c *sparingCredentials) Clone() credentials.TransportCredentials {
 	return &sparingCredentials{c.TransportCredentials.Clone()}
 }
 
-// spare wraps conn, which a handshake has made of raw, unless it failed, or has put
-// nothing on top, or has put something there that can wait by itself.
+// spare wraps conn, which a handshake has made from raw. It doesn't if the handshake failed, put
+// nothing on top, or put something there that can wait by itself.
 func spare(raw, conn net.Conn) net.Conn {
 	if conn == nil || conn == raw {
 		return conn
@@ -67,13 +67,13 @@ func spare(raw, conn net.Conn) net.Conn {
 	return &sparingConn{Conn: conn}
 }
 
-// firstBytes is the array that an idle connection holds instead of a read buffer. The frames
-// of a small call fit: some 200 bytes of headers and a message of as many. A larger one
-// costs a copy of so much more.
+// firstBytes is the array that an idle connection holds instead of a read buffer. The frames of a
+// small call fit: some 200 bytes of headers and a message of the same size. For a larger call,
+// these bytes are copied once more.
 const firstBytes = 512
 
-// sparingConn reads from a connection that can't say whether it has something: it waits with
-// a small buffer of its own, and takes one from the pool for the bytes that came.
+// sparingConn reads from a connection that can't say whether it has data: it waits with a small
+// buffer of its own, and takes one from the pool when bytes have arrived.
 type sparingConn struct {
 	net.Conn
 
@@ -82,16 +82,15 @@ type sparingConn struct {
 	more  bool // the last read filled its buffer: there may be more, without waiting
 }
 
-// sparingSocketConn is a sparingConn that can be asked for its socket, as channelz
-// does.
+// sparingSocketConn is a sparingConn that gives access to its socket, which channelz needs.
 type sparingSocketConn struct {
 	sparingConn
 	syscall.Conn
 }
 
-// ReadOnReady is as that of [Conn], for any connection. It takes a buffer before
-// there is something to read only after a read that filled its buffer to the last
-// byte: mostly there is more then.
+// ReadOnReady does the same as ReadOnReady of [Conn], for any connection. It takes a buffer before
+// there is something to read only after a read that filled its buffer completely: then there is
+// usually more.
 func (c *sparingConn) ReadOnReady(bufSize int, pool mem.BufferPool) (*[]byte, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,14 +20,13 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// onReady has ReadOnReady's signature.
+// onReady has the signature of ReadOnReady.
 type onReady interface {
 	net.Conn
 	ReadOnReady(bufSize int, pool mem.BufferPool) (b *[]byte, n int, err error)
 }
 
-// sparePair returns the server's end of a TLS connection with Credentials, and the
-// client's.
+// sparePair returns both ends of a TLS connection, the server's with Credentials.
 func sparePair(t *testing.T, listen testnet.ListenFunc) (onReady, *tls.Conn) {
 	t.Helper()
 	server, client := testnet.Pair(t, listen, testnet.TCP4)
@@ -50,9 +49,9 @@ func sparePair(t *testing.T, listen testnet.ListenFunc) (onReady, *tls.Conn) {
 	return ready, tc
 }
 
-// TestSparingReads sends records of all sizes and reads them with buffers of all
-// sizes: no byte is lost or comes twice, a read that waits holds nothing but after
-// one that filled its buffer, and all buffers come back.
+// TestSparingReads sends records of all sizes and reads them with buffers of all sizes. No byte is
+// lost or comes twice, and all buffers come back. A read that waits holds no buffer, except after a
+// read that filled its buffer.
 func TestSparingReads(t *testing.T) {
 	testnet.NoLeaks(t)
 	c, client := sparePair(t, Listen)
@@ -92,8 +91,8 @@ func TestSparingReads(t *testing.T) {
 	}
 }
 
-// TestSparingReadWaitsWithoutBuffer: between messages no buffer is out, and a
-// deadline and Close end the wait.
+// TestSparingReadWaitsWithoutBuffer: no buffer is in use between messages, and a deadline and Close
+// end the wait.
 func TestSparingReadWaitsWithoutBuffer(t *testing.T) {
 	testnet.NoLeaks(t)
 	c, client := sparePair(t, Listen)
@@ -142,7 +141,7 @@ func TestSparingReadWaitsWithoutBuffer(t *testing.T) {
 	}
 }
 
-// balancePool counts the buffers that are out.
+// balancePool counts the buffers in use.
 type balancePool struct{ out atomic.Int64 }
 
 func (p *balancePool) Get(length int) *[]byte {
@@ -153,8 +152,8 @@ func (p *balancePool) Get(length int) *[]byte {
 
 func (p *balancePool) Put(*[]byte) { p.out.Add(-1) }
 
-// TestCredentialsAreTheSame: Credentials describe themselves as those inside do,
-// and leave connections alone on which nothing was put.
+// TestCredentialsAreTheSame: Credentials describe themselves like the credentials they wrap, and
+// leave a connection alone if the handshake put nothing on top of it.
 func TestCredentialsAreTheSame(t *testing.T) {
 	testnet.NoLeaks(t)
 	inner := credentials.NewTLS(&tls.Config{ServerName: "example.com"})
@@ -175,7 +174,7 @@ func TestCredentialsAreTheSame(t *testing.T) {
 	if got, _, err := plain.ClientHandshake(context.Background(), "", client); got != client || err != nil {
 		t.Errorf("insecure, client: got %T, %v, want the connection itself", got, err)
 	}
-	client.Close() // so that a TLS handshake fails
+	client.Close() // makes the TLS handshake fail
 	if got, _, err := outer.ServerHandshake(server); got != nil || err == nil {
 		t.Errorf("a handshake that fails: got %v, %v, want an error only", got, err)
 	}
@@ -185,7 +184,7 @@ func TestCredentialsAreTheSame(t *testing.T) {
 	}
 }
 
-// usesXDS is recognized by gRPC as xDS credentials are.
+// usesXDS makes gRPC take the credentials for xDS credentials.
 type usesXDS struct {
 	credentials.TransportCredentials
 }

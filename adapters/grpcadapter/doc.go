@@ -1,10 +1,10 @@
 // Package grpcadapter makes an unchanged grpc.Server, and an unchanged
 // grpc.ClientConn, cheaper on percore than on package net.
 //
-// Both work on percore without it: srv.Serve takes percore.Listen's listeners,
-// and grpc.WithContextDialer takes a percore.Dialer. But grpc-go does some things
-// only for package net's connections, which it knows by their types. Here they
-// are for percore's:
+// Both work on percore without it: srv.Serve takes the listeners of percore.Listen, and
+// grpc.WithContextDialer takes a percore.Dialer. But grpc-go does some things only for package
+// net's connections, which it recognizes by their types. This package does them for percore's
+// connections:
 //
 //   - Reading without holding a buffer. grpc-go reads through 32 KiB per
 //     connection, unless it can wait for data without them. The connections of
@@ -31,22 +31,20 @@
 //
 // # TLS
 //
-// gRPC's TLS credentials put a *tls.Conn on top, which grpc-go reads through a
-// buffer that it holds as long as the connection lives, on package net as here: an
-// idle connection with TLS keeps grpc-go's 32 KiB (grpc.ReadBufferSize) and what
-// crypto/tls has. With [Credentials] around them it keeps the latter only.
-// TCP_USER_TIMEOUT, Serve and the pool work with TLS, too.
+// gRPC's TLS credentials put a *tls.Conn on top. grpc-go reads it through a buffer that it holds as
+// long as the connection is open, on package net too. So an idle TLS connection keeps grpc-go's 32
+// KiB (grpc.ReadBufferSize) and the memory of crypto/tls. With [Credentials] around them it keeps
+// only the memory of crypto/tls. TCP_USER_TIMEOUT, Serve and the pool work with TLS, too.
 //
 // # Other listeners
 //
-// A listener whose connections are not percore's, because they are package net's
-// or because it wraps each (golang.org/x/net/netutil.LimitListener, a PROXY
-// protocol), serves as usual: its connections pass through unchanged, and so
-// without any of the above. The other way round is the same: what wraps this
-// package's connections hides their method from grpc-go. percore.ListenConfig has
-// both without a wrapper: MaxConns and OnAccept bound the connections, and with
-// ProxyProtocol peer.FromContext has the address of the proxy's client.
+// A listener can return connections that are not percore's: those of package net, or wrapped ones
+// (golang.org/x/net/netutil.LimitListener, a PROXY protocol). Such a listener serves as usual, but
+// its connections pass through unchanged and get nothing of the above. The other way round is the
+// same: a wrapper around this package's connections hides their method from grpc-go.
+// percore.ListenConfig does both without a wrapper: MaxConns and OnAccept limit the connections,
+// and with ProxyProtocol peer.FromContext returns the address of the proxy's client.
 //
-// On anything but Linux, and with the build tag percore_net, Listen is net.Listen
-// and the connections are package net's, for which grpc-go does all this itself.
+// On other systems than Linux, and with the build tag percore_net, Listen is net.Listen. The
+// connections are package net's, and grpc-go does all this for them itself.
 package grpcadapter

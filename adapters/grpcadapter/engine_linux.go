@@ -13,13 +13,12 @@ import (
 	"github.com/percore/percore"
 )
 
-// connsAreNets says whether percore's connections are package net's within, for
-// which grpc-go does the work of this package itself.
+// connsAreNets says whether percore's connections wrap package net's. For those grpc-go does the
+// work of this package itself.
 const connsAreNets = false
 
-// Listen is [WrapListener] of percore.Listen: it takes the networks and addresses
-// that net.Listen takes and fails with net.Listen's errors, and its connections
-// are *[Conn].
+// Listen calls percore.Listen and passes the listener to [WrapListener]. It takes the same networks
+// and addresses as net.Listen and fails with the same errors; its connections are *[Conn].
 func Listen(network, address string) (net.Listener, error) {
 	l, err := percore.Listen(network, address)
 	if err != nil {
@@ -28,9 +27,9 @@ func Listen(network, address string) (net.Listener, error) {
 	return WrapListener(l), nil
 }
 
-// setUserTimeout sets for how long data may remain unacknowledged, in whole
-// milliseconds (tcp(7), TCP_USER_TIMEOUT): on a connection, or on a listener's sockets,
-// from which the kernel hands it on to accepted connections.
+// setUserTimeout sets how long data may remain unacknowledged, in whole milliseconds (tcp(7),
+// TCP_USER_TIMEOUT). It sets it on a connection, or on a listener's sockets, from which accepted
+// connections inherit it.
 func setUserTimeout(c syscall.Conn, d time.Duration) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

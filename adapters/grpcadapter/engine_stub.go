@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// connsAreNets says whether percore's connections are package net's within, for
-// which grpc-go does the work of this package itself.
+// connsAreNets says whether percore's connections wrap package net's. For those grpc-go does the
+// work of this package itself.
 const connsAreNets = true
 
-// Listen is net.Listen here: grpc-go does for package net's connections the work that this
+// Listen is net.Listen here: for package net's connections grpc-go itself does the work that this
 // package does for percore's on Linux.
 func Listen(network, address string) (net.Listener, error) { return net.Listen(network, address) }
 

@@ -44,8 +44,8 @@ func Example() {
 	// <nil>
 }
 
-// A server with keep-alive parameters of its own tells the listener, too, which
-// can't ask it. This example is not run, since it serves forever.
+// A server that sets keep-alive parameters also has to give them to the listener, which can't query
+// the server. This example is not run, because it serves forever.
 func ExampleKeepaliveParams() {
 	var lc percore.ListenConfig // with the options of the engine
 	inner, err := lc.Listen(context.Background(), "tcp", ":50051")
@@ -58,8 +58,8 @@ func ExampleKeepaliveParams() {
 	log.Fatal(grpcadapter.Serve(srv, lis))
 }
 
-// A client with keep-alive parameters, and connections from an address of its
-// choice. This example is not run, because it has no server.
+// A client with keep-alive parameters that chooses the local address of its connections. This
+// example is not run, because it has no server.
 func ExampleDialOptions() {
 	opts := grpcadapter.DialOptions(
 		grpcadapter.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Minute, Timeout: 5 * time.Second}),

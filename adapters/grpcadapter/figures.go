@@ -6,7 +6,7 @@ import (
 	"github.com/percore/percore"
 )
 
-// counts are the figures of all servers and clients of the process.
+// counts holds the figures of all servers and clients of the process.
 var counts struct {
 	conns, foreign, sparing atomic.Uint64
 	serving                 atomic.Int64

@@ -7,7 +7,7 @@ import (
 	"github.com/percore/percore"
 )
 
-// TestFigures: percore.ReadStats has this package's figures.
+// TestFigures: percore.ReadStats returns this package's figures.
 func TestFigures(t *testing.T) {
 	read := func() map[string]float64 {
 		values := make(map[string]float64)

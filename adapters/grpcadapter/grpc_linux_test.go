@@ -22,7 +22,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// spiedConn counts by which way bytes are read.
+// spiedConn counts the bytes read in each of the two ways.
 type spiedConn struct {
 	*Conn
 	byRead, byReady *atomic.Int64
@@ -54,9 +54,8 @@ func (l *spiedListener) Accept() (net.Conn, error) {
 	return &spiedConn{c.(*Conn), &l.byRead, &l.byReady}, nil
 }
 
-// TestServerReadsOnReady fails when a version of grpc-go stops using ReadOnReady on
-// the server's side: then idle connections hold a buffer again, and the adapter has
-// to be taught the new way.
+// TestServerReadsOnReady fails when a version of grpc-go stops using ReadOnReady on the server's
+// side. Then idle connections hold a buffer again, and the adapter must learn the new way.
 func TestServerReadsOnReady(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := &spiedListener{Listener: testnet.Listen(t, Listen, testnet.TCP4)}
@@ -74,7 +73,7 @@ func TestServerReadsOnReady(t *testing.T) {
 	}
 }
 
-// TestClientReadsOnReady is TestServerReadsOnReady for the client's side.
+// TestClientReadsOnReady does the same as TestServerReadsOnReady for the client's side.
 func TestClientReadsOnReady(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, Listen, testnet.TCP4)
@@ -103,10 +102,9 @@ func TestClientReadsOnReady(t *testing.T) {
 // readBufferBytes is the size of grpc-go's read buffer (defaultReadBufSize).
 const readBufferBytes = 32 << 10
 
-// TestIdleConnectionHoldsNoReadBuffer compares the heap of idle connections that
-// have been read from: on percore alone grpc-go holds a read buffer for each, and
-// here it must not. That the first differs from the second shows that the figures
-// mean something.
+// TestIdleConnectionHoldsNoReadBuffer compares the heap of idle connections that have been read
+// from. On percore alone grpc-go holds a read buffer for each, and here it must not. The difference
+// between the two shows that the measurement works.
 func TestIdleConnectionHoldsNoReadBuffer(t *testing.T) {
 	testnet.NoLeaks(t)
 	onPercore := idleHeap(t, percore.Listen, nil)
@@ -120,7 +118,7 @@ func TestIdleConnectionHoldsNoReadBuffer(t *testing.T) {
 	}
 }
 
-// TestIdleTLSConnectionHoldsNoReadBuffer is the same for TLS and Credentials.
+// TestIdleTLSConnectionHoldsNoReadBuffer does the same for TLS and Credentials.
 func TestIdleTLSConnectionHoldsNoReadBuffer(t *testing.T) {
 	testnet.NoLeaks(t)
 	before := idleHeap(t, Listen, credentials.NewTLS)
@@ -179,15 +177,15 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Some frames of HTTP/2 (RFC 9113, section 6).
+// Some HTTP/2 frames (RFC 9113, section 6).
 const (
 	settings0   = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	settingsAck = "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	pingFrame   = "\x00\x00\x08\x06\x00\x00\x00\x00\x00PERCORE!"
 )
 
-// ping speaks as much HTTP/2 as it takes to have a ping answered, which proves
-// that the server has read all there was.
+// ping speaks just enough HTTP/2 to get an answer to a ping. The answer proves that the server has
+// read everything.
 func ping(c net.Conn) error {
 	if _, err := io.WriteString(c, clientPreface+settings0+settingsAck+pingFrame); err != nil {
 		return err
@@ -208,8 +206,7 @@ func ping(c net.Conn) error {
 	}
 }
 
-// BenchmarkIdle reports the heap bytes that an idle connection costs; its time means
-// nothing.
+// BenchmarkIdle reports how much heap an idle connection needs; its time means nothing.
 func BenchmarkIdle(b *testing.B) {
 	for _, arm := range []struct {
 		name   string
@@ -235,7 +232,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// BenchmarkUnary is a small call over one connection, both ends in this process.
+// BenchmarkUnary measures a small call over one connection, with both ends in this process.
 func BenchmarkUnary(b *testing.B) {
 	serverConfig, clientConfig := testnet.TLS(b)
 	secured := func(tls func(*tls.Config) credentials.TransportCredentials) []grpc.ServerOption {

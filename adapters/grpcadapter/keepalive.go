@@ -8,19 +8,17 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// KeepaliveParams tells a listener the parameters that the server got by
-// grpc.KeepaliveParams, which grpc-go keeps to itself: TCP_USER_TIMEOUT is set to
-// kp.Timeout (20 seconds if that is 0), and left alone if kp.Time is so large
-// (math.MaxInt64) that grpc-go never pings. Without this option the server is taken
-// to have none.
+// KeepaliveParams gives a listener the parameters that the server got through grpc.KeepaliveParams,
+// because grpc-go doesn't expose them. TCP_USER_TIMEOUT is set to kp.Timeout (20 seconds if that is
+// 0). It is left alone if kp.Time is so large (math.MaxInt64) that grpc-go never pings. Without
+// this option the server is assumed to have no such parameters.
 func KeepaliveParams(kp keepalive.ServerParameters) ListenerOption {
 	return func(s *settings) { s.userTimeout = userTimeout(kp.Time, kp.Timeout) }
 }
 
-// WithKeepaliveParams is grpc.WithKeepaliveParams as an option of [DialOptions]. It
-// gives the parameters to the client, and sets TCP_USER_TIMEOUT as
-// [KeepaliveParams] does. A client without them does not ping, and then grpc-go
-// does not set TCP_USER_TIMEOUT either.
+// WithKeepaliveParams is grpc.WithKeepaliveParams as an option of [DialOptions]. It gives the
+// parameters to the client, and sets TCP_USER_TIMEOUT as [KeepaliveParams] does. A client without
+// them does not ping, and then grpc-go does not set TCP_USER_TIMEOUT either.
 func WithKeepaliveParams(kp keepalive.ClientParameters) DialerOption {
 	return func(d *dialing) {
 		d.settings.userTimeout = userTimeout(kp.Time, kp.Timeout)
@@ -34,8 +32,8 @@ const (
 	leaveUnchanged = -1
 )
 
-// userTimeout is grpc-go's value of TCP_USER_TIMEOUT for the parameters of a
-// server or client (NewServerTransport, NewHTTP2Client in its internal/transport).
+// userTimeout returns the value that grpc-go gives TCP_USER_TIMEOUT for the parameters of a server
+// or client (NewServerTransport, NewHTTP2Client in its internal/transport).
 func userTimeout(every, timeout time.Duration) time.Duration {
 	switch {
 	case every == never:

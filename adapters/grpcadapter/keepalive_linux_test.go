@@ -20,7 +20,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// tappedListener passes accepted connections on as they are, and to the test.
+// tappedListener passes accepted connections on unchanged, and also gives them to the test.
 type tappedListener struct {
 	net.Listener
 	accepted chan net.Conn
@@ -36,7 +36,7 @@ func (l *tappedListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// socketOption asks the kernel for an option of a connection.
+// socketOption reads a socket option of a connection from the kernel.
 func socketOption(t *testing.T, c net.Conn, level, option int) int {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
@@ -92,8 +92,8 @@ func TestServerUserTimeout(t *testing.T) {
 	}
 }
 
-// TestUserTimeoutIsInherited: every socket of a listener hands the option on, and so do
-// the parts that Serve runs on.
+// TestUserTimeoutIsInherited: connections inherit the option from every socket of a listener, and
+// from the parts that Serve runs on.
 func TestUserTimeoutIsInherited(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := WrapListener(listenOnLoops(t, 3, testnet.TCP4))
@@ -124,7 +124,7 @@ func TestUserTimeoutIsInherited(t *testing.T) {
 	}
 }
 
-// TestClientUserTimeout is TestServerUserTimeout for clients.
+// TestClientUserTimeout does the same as TestServerUserTimeout for clients.
 func TestClientUserTimeout(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -141,7 +141,7 @@ func TestClientUserTimeout(t *testing.T) {
 			testnet.NoLeaks(t)
 			lis := testnet.Listen(t, Listen, testnet.TCP4)
 			startServer(t, plainServe, lis)
-			// The options that matter are those with a dialer, which this one wraps.
+			// Only the options with a dialer matter, which this one wraps.
 			observe := func(dial func(context.Context, string) (net.Conn, error), opts ...grpc.DialOption) time.Duration {
 				dialed := make(chan net.Conn, 10)
 				tapped := grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
@@ -177,8 +177,8 @@ func TestClientUserTimeout(t *testing.T) {
 	}
 }
 
-// TestDialerKeepAlive compares the keep-alive of dialed connections with that of
-// grpc-go's own dialer, as the server's end sees neither.
+// TestDialerKeepAlive compares the keep-alive of dialed connections with the keep-alive that
+// grpc-go's own dialer sets, as the server's end sees neither.
 func TestDialerKeepAlive(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, net.Listen, testnet.TCP4)
@@ -187,7 +187,7 @@ func TestDialerKeepAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// grpc-go's is in an internal package: keep-alive without any parameter.
+	// The dialer of grpc-go is in an internal package: it sets keep-alive without any parameter.
 	own := &net.Dialer{KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1) })
 	}}
@@ -212,10 +212,10 @@ func TestDialerKeepAlive(t *testing.T) {
 	}
 }
 
-// TestPeerThatStopsAcknowledging floods a client whose kernel soon takes nothing more,
-// since its program does not read. TCP_USER_TIMEOUT ends such a connection (Linux
-// counts a window that stays closed as well, since 5.11): grpc-go's pings are hours
-// away. It must end on percore as it does on net.
+// TestPeerThatStopsAcknowledging floods a client whose kernel soon takes nothing more, because its
+// program does not read. TCP_USER_TIMEOUT ends such a connection (since 5.11 Linux also counts a
+// window that stays closed). grpc-go's pings are hours away. The connection must end on percore as
+// it does on net.
 func TestPeerThatStopsAcknowledging(t *testing.T) {
 	kp := keepalive.ServerParameters{Timeout: 300 * time.Millisecond}
 	for _, arm := range []struct {
@@ -241,7 +241,7 @@ func TestPeerThatStopsAcknowledging(t *testing.T) {
 			stalled := make(chan struct{})
 			cc, err := grpc.NewClient("passthrough:///"+tapped.Addr().String(),
 				grpc.WithTransportCredentials(insecure.NewCredentials()),
-				// Windows that gRPC's own flow control never closes.
+				// These windows are so large that gRPC's own flow control never closes them.
 				grpc.WithInitialWindowSize(math.MaxInt32), grpc.WithInitialConnWindowSize(math.MaxInt32),
 				grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
 					c, err := new(net.Dialer).DialContext(ctx, "tcp", target)
@@ -262,7 +262,7 @@ func TestPeerThatStopsAcknowledging(t *testing.T) {
 			if err != nil {
 				t.Fatalf("asking for the flood: %v", err)
 			}
-			// Only now, or a client that is slow would count as one that is gone.
+			// Stall only now, or a slow client would count as one that is gone.
 			close(stalled)
 			if err := flood.CloseSend(); err != nil {
 				t.Fatalf("starting the flood: %v", err)
@@ -276,8 +276,8 @@ func TestPeerThatStopsAcknowledging(t *testing.T) {
 	}
 }
 
-// awaitClosed waits until grpc-go has closed a connection, which it does soon after
-// its streams have ended, and returns the error of using it.
+// awaitClosed waits until grpc-go has closed a connection, and returns the error of using it.
+// grpc-go closes it soon after its streams have ended.
 func awaitClosed(t *testing.T, c net.Conn) error {
 	var err error
 	testnet.Eventually(t, "the connection being closed", func() bool {
@@ -287,7 +287,7 @@ func awaitClosed(t *testing.T, c net.Conn) error {
 	return err
 }
 
-// stallingConn reads nothing any more once stalled is closed.
+// stallingConn reads nothing more once stalled is closed.
 type stallingConn struct {
 	net.Conn
 	stalled <-chan struct{}

@@ -41,17 +41,17 @@ var whoAmI = grpc.ServiceDesc{
 	}},
 }
 
-// askWhoAmI returns the server's answer.
+// askWhoAmI calls whoAmI and returns the server's answer.
 func askWhoAmI(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, error) {
 	out := new(wrapperspb.StringValue)
 	err := cc.Invoke(ctx, "/percore.test.WhoAmI/Ask", new(emptypb.Empty), out, opts...)
 	return out.Value, err
 }
 
-// readSpy counts the bytes of a server's connections by which way they are read.
+// readSpy counts the bytes that a server's connections read in each of the two ways.
 type readSpy struct {
 	credentials.TransportCredentials
-	conns           atomic.Int64 // those that can be read by ReadOnReady
+	conns           atomic.Int64 // that can be read with ReadOnReady
 	byRead, byReady atomic.Int64
 }
 
@@ -59,7 +59,7 @@ func newReadSpy() *readSpy {
 	return &readSpy{TransportCredentials: insecure.NewCredentials()}
 }
 
-// ServerHandshake has the server read through the spy.
+// ServerHandshake makes the server read through the spy.
 func (s *readSpy) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := s.TransportCredentials.ServerHandshake(raw)
 	if ready, ok := conn.(onReady); ok {
@@ -93,7 +93,7 @@ func (c *spiedReads) ReadOnReady(bufSize int, pool mem.BufferPool) (*[]byte, int
 // reader.
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// check wants conns connections that were read by ReadOnReady, except for the preface.
+// check wants conns connections that were read with ReadOnReady, except for the preface.
 func (s *readSpy) check(t *testing.T, conns int) {
 	t.Helper()
 	if connsAreNets {
@@ -107,7 +107,7 @@ func (s *readSpy) check(t *testing.T, conns int) {
 	}
 }
 
-// serveLimited serves echo and whoAmI with lc's rules, on several loops, until the test ends.
+// serveLimited serves echo and whoAmI on several loops with the rules of lc until the test ends.
 func serveLimited(t *testing.T, lc percore.ListenConfig, opts ...grpc.ServerOption) net.Listener {
 	t.Helper()
 	group, err := loop.NewGroup(loop.Config{Loops: 3})
@@ -133,8 +133,8 @@ func serveLimited(t *testing.T, lc percore.ListenConfig, opts ...grpc.ServerOpti
 	return lis
 }
 
-// TestMaxConns: connections up to the limit are served; one more is served when another has ended,
-// and calls on the first ones go on meanwhile.
+// TestMaxConns: connections up to the limit are served; one more is served when another has ended.
+// Calls on the first connections continue while it waits.
 func TestMaxConns(t *testing.T) {
 	testnet.NoLeaks(t)
 	spy := newReadSpy()
@@ -172,8 +172,9 @@ func TestMaxConns(t *testing.T) {
 	spy.check(t, 5)
 }
 
-// TestOnAccept: a client whose connection is refused is told that the server is unavailable, and is
-// served when it isn't refused any more. OnClose gets all addresses back that OnAccept took.
+// TestOnAccept: a client whose connection is refused gets the error that the server is unavailable,
+// and is served when it isn't refused any more. OnClose gets every address back that OnAccept
+// accepted.
 func TestOnAccept(t *testing.T) {
 	spy := newReadSpy()
 	var refuse atomic.Bool
@@ -212,7 +213,7 @@ func TestOnAccept(t *testing.T) {
 	testnet.Eventually(t, "OnClose's calls", func() bool { return open.Load() == 0 })
 }
 
-// headerV2 is a header of the PROXY protocol, version 2.
+// headerV2 returns a PROXY protocol header, version 2.
 func headerV2(from, to netip.AddrPort) string {
 	family, body := byte(0x11), append(from.Addr().AsSlice(), to.Addr().AsSlice()...)
 	if from.Addr().Is6() {
@@ -223,7 +224,7 @@ func headerV2(from, to netip.AddrPort) string {
 	return "\r\n\r\n\x00\r\nQUIT\n\x21" + string(family) + string(binary.BigEndian.AppendUint16(nil, uint16(len(body)))) + string(body)
 }
 
-// dialWith returns a dialer that begins connections with a header, in two parts.
+// dialWith returns a dialer that first sends a header on each connection, in two parts.
 func dialWith(header string, at int) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -240,8 +241,8 @@ func dialWith(header string, at int) func(context.Context, string) (net.Conn, er
 	}
 }
 
-// TestProxyProtocol: calls see the addresses of the proxy's header, which the rest of the listener's
-// rules see, too; a connection without a proper one is closed.
+// TestProxyProtocol: calls see the addresses in the proxy's header, and so do the other rules of
+// the listener. A connection without a valid header is closed.
 func TestProxyProtocol(t *testing.T) {
 	from4, to4 := netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddrPort("192.0.2.1:443")
 	from6, to6 := netip.MustParseAddrPort("[2001:db8::7]:4711"), netip.MustParseAddrPort("[2001:db8::1]:443")

@@ -11,18 +11,16 @@ import (
 	"github.com/percore/percore"
 )
 
-// WrapListener returns a listener whose connections are [Conn] wherever l's are
-// *percore.Conn; it is for listeners that percore.ListenConfig or
-// percore.FileListener made. Other connections pass through unchanged. The listener has
-// l's other methods if l is a *percore.Listener (of which AcceptConn and PerLoop return
-// percore's own types, without the additions of this package), and is l itself where the
-// connections are package net's for certain.
+// WrapListener returns a listener whose connections are [Conn] where l returns a *percore.Conn. Use
+// it for listeners made by percore.ListenConfig or percore.FileListener. Other connections pass
+// through unchanged. If l is a *percore.Listener, the result has its other methods, too. AcceptConn
+// and PerLoop then return percore's own types, without the additions of this package. If the
+// connections are certainly package net's, WrapListener returns l itself.
 //
-// Accepted TCP connections have TCP_USER_TIMEOUT set to the value that grpc-go
-// sets it to with the server's default parameters, 20 seconds; see [KeepaliveParams]. WrapListener
-// sets it on the sockets of a *percore.Listener, from which connections inherit it, so that
-// they cost no system call for it; the sockets keep it. On a *percore.Conn from any
-// other listener it is set one by one.
+// On accepted TCP connections, TCP_USER_TIMEOUT is set to the value that grpc-go uses with the
+// server's default parameters, 20 seconds; see [KeepaliveParams]. WrapListener sets it on the
+// sockets of a *percore.Listener. Connections inherit it from them without a system call, and the
+// sockets keep it. On a *percore.Conn from any other listener it is set one by one.
 func WrapListener(l net.Listener, opts ...ListenerOption) net.Listener {
 	s := settings{userTimeout: pingTimeout}
 	for _, opt := range opts {
@@ -39,9 +37,8 @@ type settings struct {
 	userTimeout time.Duration // TCP_USER_TIMEOUT; negative: left alone
 }
 
-// A listener that WrapListener returns is one of three: percore's, with all its
-// methods; one of unknown origin; and one of those that can be asked for its
-// socket, as channelz does.
+// WrapListener returns one of three kinds of listener: percore's, with all its methods; one of
+// unknown origin; or one of unknown origin that gives access to its socket, which channelz needs.
 type (
 	percoreListener struct {
 		*percore.Listener
@@ -80,8 +77,8 @@ func (l *percoreListener) Accept() (net.Conn, error) { return l.settings.accept(
 // Accept waits for the next connection, a *[Conn] if it is percore's.
 func (l *foreignListener) Accept() (net.Conn, error) { return l.settings.accept(l.Listener) }
 
-// inherited sets on l's sockets what connections inherit, and returns what remains to be
-// set on each.
+// inherited sets options on l's sockets for connections to inherit, and returns what remains to be
+// set on each connection.
 func (s settings) inherited(l *percore.Listener) settings {
 	if _, isTCP := l.Addr().(*net.TCPAddr); isTCP && s.userTimeout >= 0 && setUserTimeout(l, s.userTimeout) == nil {
 		s.userTimeout = leaveUnchanged
@@ -105,31 +102,29 @@ func (s settings) wrap(c net.Conn) net.Conn {
 		return c
 	}
 	counts.conns.Add(1)
-	// By its address, which accept4 has brought, since unix sockets have no such
-	// option. That the kernel refuses is no reason to do without the connection. A
-	// dialed connection gets it here, when it is made, as from grpc-go: set before, it
-	// would also limit the time that connecting may take (Linux 6.18: with 300 ms,
-	// connect fails after a lost packet).
+	// Check the address, which accept4 has returned, because unix sockets have no such option. If
+	// the kernel refuses, keep the connection anyway. A dialed connection gets the option here,
+	// when it is made, as grpc-go does it. Set earlier, it would also limit the time for connecting
+	// (Linux 6.18: with 300 ms, connect fails after a lost packet).
 	if _, isTCP := pc.RemoteAddr().(*net.TCPAddr); isTCP && s.userTimeout >= 0 {
 		_ = setUserTimeout(pc, s.userTimeout)
 	}
 	return &Conn{pc}
 }
 
-// Server is the kind of server that [Serve] runs: a *grpc.Server, or an *xds.GRPCServer.
+// Server is a server that [Serve] can run: a *grpc.Server, or an *xds.GRPCServer.
 type Server interface {
 	Serve(net.Listener) error
 }
 
-// Serve is srv.Serve(lis) with one goroutine per socket to accept connections
-// instead of one for all. The server is still one: Stop and GracefulStop end all
-// of it, and Serve returns srv.Serve's result, once all of it has ended. The
-// listener is closed then.
+// Serve does what srv.Serve(lis) does, but accepts connections in one goroutine per socket instead
+// of one for all. There is still one server: Stop and GracefulStop end all of it. Serve returns the
+// result of srv.Serve once everything has ended. The listener is closed then.
 //
-// It does so for a listener with several sockets (see percore.Listener.PerLoop)
-// that [Listen] or [WrapListener] returned, or for a *percore.Listener, which it
-// wraps. Any other, that on a unix socket included, has one place to accept from,
-// and Serve is srv.Serve with the listener wrapped.
+// It does so for a listener with several sockets (see percore.Listener.PerLoop) that [Listen] or
+// [WrapListener] returned, or for a *percore.Listener, which it wraps. Any other listener,
+// including one on a unix socket, has one place to accept from. For such a listener Serve wraps it
+// and calls srv.Serve.
 func Serve(srv Server, lis net.Listener) error {
 	counts.serving.Add(1)
 	defer counts.serving.Add(-1)
@@ -149,8 +144,8 @@ func Serve(srv Server, lis net.Listener) error {
 	return outcome(errs)
 }
 
-// split returns a listener per socket, or nil if there is nothing to gain, or if it
-// fails: then srv.Serve returns the error, or does without.
+// split returns a listener per socket. It returns nil if there is nothing to gain, or if it fails:
+// then srv.Serve returns the error, or works without.
 func split(lis net.Listener) []net.Listener {
 	l, ok := lis.(*percoreListener)
 	if !ok || l.Stats().Sockets < 2 {
@@ -167,8 +162,8 @@ func split(lis net.Listener) []net.Listener {
 	return parts
 }
 
-// outcome makes one result of those of several Serve calls on one server, of which
-// the first to end ends the others, by closing the listener:
+// outcome turns the results of several Serve calls on one server into one. The first call to end
+// closes the listener, which ends the others:
 //
 //	an error of its own       the cause
 //	nil                       the server was stopped while it served

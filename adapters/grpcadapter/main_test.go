@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m, testnet.WithCheck(pool.CheckLeaks)) }
 
-// echo is a service written by hand, with bytes for messages: it needs no
-// generated code. Flood answers the first message with an empty one, and the end of
-// the client's messages with the first one, over and over until that fails.
+// echo is a handwritten service with bytes for messages, so it needs no generated code. Flood
+// answers the first message with an empty one. After the client's last message, it sends the first
+// one over and over until that fails.
 var echo = grpc.ServiceDesc{
 	ServiceName: "percore.test.Echo",
 	HandlerType: (*any)(nil),
@@ -78,8 +78,7 @@ type serveFunc func(*grpc.Server, net.Listener) error
 func plainServe(srv *grpc.Server, lis net.Listener) error   { return srv.Serve(lis) }
 func serveOnLoops(srv *grpc.Server, lis net.Listener) error { return Serve(srv, lis) }
 
-// startServer serves echo on lis until the test ends, and checks that Serve
-// returns nil then.
+// startServer serves echo on lis until the test ends, and checks that Serve then returns nil.
 func startServer(t testing.TB, serve serveFunc, lis net.Listener, opts ...grpc.ServerOption) *grpc.Server {
 	t.Helper()
 	srv := grpc.NewServer(opts...)
@@ -95,8 +94,8 @@ func startServer(t testing.TB, serve serveFunc, lis net.Listener, opts ...grpc.S
 	return srv
 }
 
-// dialServer returns a client of the server on lis, which is closed when the test
-// ends. Options in opts take precedence.
+// dialServer returns a client of the server on lis and closes it when the test ends. Options in
+// opts take precedence.
 func dialServer(t testing.TB, lis net.Listener, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	target := "passthrough:///" + lis.Addr().String()
@@ -111,14 +110,14 @@ func dialServer(t testing.TB, lis net.Listener, opts ...grpc.DialOption) *grpc.C
 	return cc
 }
 
-// callContext bounds calls that would wait forever for a dead server.
+// callContext limits calls that would otherwise wait forever for a dead server.
 func callContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// callUnary sends a message and compares the answer.
+// callUnary sends a message and checks the answer.
 func callUnary(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ...grpc.CallOption) error {
 	out := new(wrapperspb.BytesValue)
 	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), out, opts...); err != nil {
@@ -134,7 +133,7 @@ func openChat(ctx context.Context, cc *grpc.ClientConn) (grpc.ClientStream, erro
 	return cc.NewStream(ctx, &echo.Streams[0], "/percore.test.Echo/Chat")
 }
 
-// say sends a message on a chat and compares the answer.
+// say sends a message on a chat and checks the answer.
 func say(stream grpc.ClientStream, message []byte) error {
 	if err := stream.SendMsg(wrapperspb.Bytes(message)); err != nil {
 		return fmt.Errorf("sending: %w", err)
@@ -149,8 +148,7 @@ func say(stream grpc.ClientStream, message []byte) error {
 	return nil
 }
 
-// listenOnLoops listens with a group of n loops of its own, however many
-// processors there are.
+// listenOnLoops listens with its own group of n loops, however many processors there are.
 func listenOnLoops(t testing.TB, n int, kind testnet.Kind) net.Listener {
 	t.Helper()
 	group, err := loop.NewGroup(loop.Config{Loops: n})

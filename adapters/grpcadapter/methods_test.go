@@ -6,7 +6,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestMethods decides on all methods of the wrappers: none of them holds a byte back between two calls.
+// TestMethods lists all methods of the wrappers, and checks that no wrapper holds a byte back
+// between two calls.
 func TestMethods(t *testing.T) {
 	const nothingHeld = "nothing is held back"
 	testnet.CheckMethods[*Conn](t, testnet.MethodTable{

@@ -13,22 +13,20 @@ import (
 // ServerOptions returns the options for a server on percore:
 //
 //   - experimental.BufferPool([BufferPool]()): messages are received in buffers
-//     of percore's pool, which, unlike grpc-go's, doesn't overwrite each with
-//     zeros before it is used, and counts the buffers that are out.
+//     of percore's pool. Unlike grpc-go's, it doesn't overwrite each buffer with
+//     zeros before use, and it counts the buffers in use.
 //
-// grpc.WriteBufferSize is left at grpc-go's 32 KiB, too: 64 KiB make half the system
-// calls for large messages, and took a tenth more CPU time for 1 MiB
-// (six pairs, 1.10 [1.03 1.21]).
-// grpc-go shares these buffers between all connections already, and one is held only
-// while there is something in it.
+// ServerOptions leaves grpc.WriteBufferSize at grpc-go's 32 KiB. 64 KiB would halve the system
+// calls for large messages, but took 10 % more CPU time for 1 MiB (six pairs, 1.10 [1.03 1.21]).
+// grpc-go already shares these buffers between all connections, and holds one only while there is
+// something in it.
 //
-// grpc.ReadBufferSize is left at grpc-go's 32 KiB: with TLS, except with [Credentials],
-// each connection holds as much all the time. Otherwise it is held only while there is
-// something in it, and a server that receives large messages makes half the system
-// calls with grpc.ReadBufferSize(64<<10).
+// It also leaves grpc.ReadBufferSize at grpc-go's 32 KiB. With TLS but without [Credentials], each
+// connection holds that much all the time. Otherwise grpc-go holds it only while there is something
+// in it, and a server that receives large messages makes half the system calls with
+// grpc.ReadBufferSize(64<<10).
 //
-// None of it changes the server's behaviour. Options that follow these take
-// precedence:
+// These options don't change the server's behaviour. Options that follow them take precedence:
 //
 //	srv := grpc.NewServer(append(grpcadapter.ServerOptions(), grpc.Creds(creds))...)
 func ServerOptions() []grpc.ServerOption {
@@ -39,11 +37,11 @@ func ServerOptions() []grpc.ServerOption {
 
 // DialOptions returns the options for a client on percore:
 //
-//   - grpc.WithContextDialer: connections are percore's (see [Conn]), over TCP and
+//   - grpc.WithContextDialer: it dials percore connections (see [Conn]) over TCP and
 //     unix sockets, with the keep-alive that grpc-go's own dialer sets. With any
 //     dialer grpc-go does not look for a proxy in the environment: a client that
-//     needs one can't use these options. On anything but Linux this one is left
-//     out, and grpc-go dials itself.
+//     needs one can't use these options. On other systems than Linux this option
+//     is left out, and grpc-go dials itself.
 //   - experimental.WithBufferPool, as in [ServerOptions].
 //   - grpc.WithKeepaliveParams, if [WithKeepaliveParams] is among opts.
 //
@@ -64,13 +62,13 @@ func DialOptions(opts ...DialerOption) []grpc.DialOption {
 // DialerOption is an option of [DialOptions].
 type DialerOption func(*dialing)
 
-// WithDialer has the connections made by d, for clients that need another local
-// address, timeout, hook or group of loops. d must not be changed any more.
+// WithDialer makes d dial the connections, for clients that need another local address, timeout,
+// hook or group of loops. The caller must not change d any more.
 func WithDialer(d *percore.Dialer) DialerOption {
 	return func(dialing *dialing) { dialing.dialer = d }
 }
 
-// dialing is how a client connects. It is immutable once DialOptions has returned.
+// dialing holds how a client connects. It is immutable once DialOptions has returned.
 type dialing struct {
 	settings settings
 	dialer   *percore.Dialer
@@ -85,13 +83,13 @@ func newDialing(opts []DialerOption) *dialing {
 	return d
 }
 
-// defaultDialer sets the options that grpc-go's own dialer sets: keep-alive is on, with the
-// system's parameters instead of Go's.
+// defaultDialer sets the same options as grpc-go's own dialer: keep-alive is on, with the system's
+// parameters instead of Go's.
 var defaultDialer = &percore.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1},
 }
 
-// dial is for grpc.WithContextDialer, which documents the form of target.
+// dial is the function for grpc.WithContextDialer, which documents the form of target.
 func (d *dialing) dial(ctx context.Context, target string) (net.Conn, error) {
 	c, err := d.dialer.DialTarget(ctx, target)
 	if err != nil {

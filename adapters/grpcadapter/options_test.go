@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestWithDialer: a client's connections are made by the dialer that it was given.
+// TestWithDialer: a client dials its connections with the dialer that it was given.
 func TestWithDialer(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, Listen, testnet.TCP4)
@@ -31,8 +31,7 @@ func TestWithDialer(t *testing.T) {
 	}
 }
 
-// TestDialFails: a client learns why a connection can't be made as it does from
-// package net.
+// TestDialFails: a client gets the same reason why it can't connect as on package net.
 func TestDialFails(t *testing.T) {
 	gone := testnet.Listen(t, net.Listen, testnet.Unix)
 	gone.Close()

@@ -8,38 +8,36 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// BufferPool returns percore's default pool (see package pool) in the shape that grpc-go uses pools
-// in: experimental.BufferPool, experimental.WithBufferPool and mem.NewBuffer take it. It is as
-// quick as grpc-go's own or quicker, because it doesn't overwrite a buffer with zeros before each
-// use, and pool.Stats counts the buffers that gRPC has out: a mem.Buffer has one from when it is
-// made until its last Free. Those that grpc-go never frees, as those that a stream has received
-// when it is cut off before it is read, are the garbage collector's, and count as leaked.
+// BufferPool returns percore's default pool (see package pool) in the form that grpc-go uses:
+// experimental.BufferPool, experimental.WithBufferPool and mem.NewBuffer take it. It is as fast as
+// grpc-go's own or faster, because it doesn't overwrite a buffer with zeros before each use.
+// pool.Stats counts the buffers that gRPC holds: a mem.Buffer holds one from when it is made until
+// its last Free. grpc-go never frees some of them, such as the ones a stream has received when it
+// is cut off before it is read. The garbage collector takes those, and they count as leaked.
 //
-// As with grpc-go's own pool, a codec must not keep what it was given to decode
-// without a reference (mem.Buffer.Ref): the bytes become those of other messages, of
-// other connections as well. Bytes between the length and the capacity of a buffer are
-// left over from such, too.
+// As with grpc-go's own pool, a codec must not keep the bytes it decodes without a reference
+// (mem.Buffer.Ref): the buffer is reused for other messages, also of other connections. The bytes
+// between a buffer's length and capacity are left over from such messages, too.
 //
-// grpc-go's codec for protobuf takes its buffers from mem.DefaultBufferPool,
-// whatever pool the server or client has been given. That is for the program to
-// decide, in an init function:
+// grpc-go's codec for protobuf takes its buffers from mem.DefaultBufferPool, whatever pool the
+// server or client has been given. A program can change that in an init function:
 //
 //	func init() { experimental.SetDefaultBufferPool(grpcadapter.BufferPool()) }
 func BufferPool() mem.BufferPool { return bufferPool{} }
 
-// bufferPool gets buffers from three places, by their capacity:
+// bufferPool gets buffers from three places, depending on their capacity:
 //
-//	up to 1 KiB    small, uncounted: grpc-go mostly doesn't give them back, since
-//	               mem.NewBuffer makes a mere slice of them
+//	up to 1 KiB    small, uncounted: grpc-go usually doesn't give them back, since
+//	               mem.NewBuffer makes a plain slice of them
 //	up to 1 MiB    percore's pool
-//	above          grpc-go's pool, for percore's keeps none that are so large
+//	above          grpc-go's pool: percore's keeps no buffers that large
 type bufferPool struct{}
 
 // keptBytesMax is the largest capacity that percore's pool keeps.
 const keptBytesMax = 1 << 20
 
-// small has buffers of two capacities; in between, rounding up would cost more than it
-// saves, as most of them are used once.
+// small has buffers of two capacities. Rounding up in finer steps would cost more than it saves, as
+// most of them are used once.
 var small = [...]smallPool{{bytes: 256}, {bytes: 1 << 10}}
 
 type smallPool struct {
@@ -47,7 +45,7 @@ type smallPool struct {
 	cache sync.Pool // *[]byte
 }
 
-// large is grpc-go's pool from before the program could make it this one.
+// large is grpc-go's default pool, saved before the program could replace it with this one.
 var large = mem.DefaultBufferPool()
 
 // Get returns a buffer of the given length.
@@ -63,7 +61,7 @@ func (bufferPool) Get(length int) *[]byte {
 	return small[0].get(length)
 }
 
-// Put takes a buffer back. Its capacity tells where it is from.
+// Put takes a buffer back. Its capacity tells where it came from.
 func (bufferPool) Put(b *[]byte) {
 	switch n := cap(*b); {
 	case n > keptBytesMax:

@@ -10,11 +10,11 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// inUse returns how many buffers of percore's default pool are out.
+// inUse returns how many buffers of percore's default pool are in use.
 func inUse() int { return pool.ReadStats().BuffersInUse }
 
-// TestBufferPoolLengths: a buffer has the length asked for, and one that is worth
-// pooling comes from the pool and goes back.
+// TestBufferPoolLengths: a buffer has the requested length. If it is worth pooling, it comes from
+// the pool and goes back.
 func TestBufferPoolLengths(t *testing.T) {
 	p := BufferPool()
 	before := pool.ReadStats()
@@ -41,9 +41,8 @@ func TestBufferPoolLengths(t *testing.T) {
 	}
 }
 
-// TestBufferPoolLife: a buffer is out from mem.NewBuffer to the last Free,
-// whichever of the references that is: splits and slices of it, and those in a
-// BufferSlice.
+// TestBufferPoolLife: a buffer is in use from mem.NewBuffer until the last Free, whichever
+// reference that is: splits and slices of it, or references in a BufferSlice.
 func TestBufferPoolLife(t *testing.T) {
 	p := BufferPool()
 	before := inUse()
@@ -81,8 +80,8 @@ func TestBufferPoolLife(t *testing.T) {
 	out("at the end", 0)
 }
 
-// TestNoBufferLeft: after calls and streams of all sizes, with percore's pool at
-// both ends, every buffer is back.
+// TestNoBufferLeft: after calls and streams of all sizes, with percore's pool at both ends, every
+// buffer has been returned.
 func TestNoBufferLeft(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, Listen, testnet.TCP4)
@@ -112,9 +111,8 @@ func TestNoBufferLeft(t *testing.T) {
 	testnet.Eventually(t, "all buffers being back", func() bool { return inUse() <= before.BuffersInUse })
 }
 
-// BenchmarkBufferPool compares with the pool that grpc-go uses otherwise, at its
-// sizes and between them, for some buffers at once and for many. An operation is a
-// Get and a Put.
+// BenchmarkBufferPool compares with grpc-go's default pool, at its sizes and between them, for a
+// few buffers at once and for many. An operation is a Get and a Put.
 func BenchmarkBufferPool(b *testing.B) {
 	for _, size := range []int{100, 256, 1000, 4 << 10, 5000, 16 << 10, 32 << 10, 100_000, 1 << 20, 4 << 20} {
 		for _, held := range []int{1, 512, 2048} {

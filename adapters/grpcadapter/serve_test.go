@@ -39,7 +39,7 @@ func (s *spyServer) serves() int {
 	return len(s.listeners)
 }
 
-// sockets returns how many listening sockets lis has, 1 if it can't be told.
+// sockets returns how many listening sockets lis has, or 1 if it can't be determined.
 func sockets(lis net.Listener) int {
 	if l, ok := lis.(interface{ Stats() percore.ListenerStats }); ok {
 		return max(l.Stats().Sockets, 1)
@@ -47,8 +47,8 @@ func sockets(lis net.Listener) int {
 	return 1
 }
 
-// TestServePerLoop: there is one Serve for each socket, every connection is
-// served, and both ways to stop end it all.
+// TestServePerLoop: there is one Serve for each socket, every connection is served, and both ways
+// to stop end everything.
 func TestServePerLoop(t *testing.T) {
 	const loops = 4
 	for _, stop := range []struct {
@@ -73,7 +73,7 @@ func TestServePerLoop(t *testing.T) {
 				served := make(chan error, 1)
 				go func() { served <- Serve(srv, lis) }()
 				testnet.Eventually(t, fmt.Sprintf("%d calls of Serve", want), func() bool { return srv.serves() == want })
-				// So many that the kernel gives some to every socket.
+				// Dial so many that the kernel gives some to every socket.
 				var wg sync.WaitGroup
 				for range 40 {
 					wg.Go(func() {
@@ -102,8 +102,8 @@ func TestServePerLoop(t *testing.T) {
 	}
 }
 
-// TestServeGracefully: GracefulStop waits for streams of connections from all
-// sockets, and Serve for GracefulStop.
+// TestServeGracefully: GracefulStop waits for streams of connections from all sockets, and Serve
+// waits for GracefulStop.
 func TestServeGracefully(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := listenOnLoops(t, 3, testnet.TCP4)
@@ -188,8 +188,8 @@ func TestServeErrors(t *testing.T) {
 	}
 }
 
-// TestServeStoppedWhileStarting stops the server at any point of the start: Serve
-// returns, with nil or that the server was stopped, and nothing is left.
+// TestServeStoppedWhileStarting stops the server at any point of the start: Serve returns nil or
+// the error that the server was stopped, and nothing is left behind.
 func TestServeStoppedWhileStarting(t *testing.T) {
 	testnet.NoLeaks(t)
 	for range 200 {
@@ -207,7 +207,7 @@ func TestServeStoppedWhileStarting(t *testing.T) {
 
 var errBroken = errors.New("the socket is broken")
 
-// TestOutcome goes through the results that several calls of Serve can have together.
+// TestOutcome tests the results that several calls of Serve can have together.
 func TestOutcome(t *testing.T) {
 	closed := fmt.Errorf("accept: %w", net.ErrClosed)
 	for _, test := range []struct {
@@ -229,9 +229,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestForeignListener: connections that aren't percore's pass through unchanged,
-// in any wrapping, and those of a wrapping listener that are percore's are
-// recognized.
+// TestForeignListener: connections that aren't percore's pass through unchanged, however they are
+// wrapped. Percore connections from a listener that wraps percore's are recognized.
 func TestForeignListener(t *testing.T) {
 	testnet.NoLeaks(t)
 	nl := testnet.Listen(t, net.Listen, testnet.TCP4)
@@ -280,7 +279,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// TestListenFails as net.Listen does.
+// TestListenFails: Listen fails with the same errors as net.Listen.
 func TestListenFails(t *testing.T) {
 	busy := testnet.Listen(t, Listen, testnet.TCP4)
 	for _, test := range [][2]string{
@@ -294,8 +293,8 @@ func TestListenFails(t *testing.T) {
 	}
 }
 
-// TestStopCutsEverything: streams on connections of every loop end when the server
-// is stopped, and the clients are told.
+// TestStopCutsEverything: streams on connections of every loop end when the server is stopped, and
+// the clients get an error.
 func TestStopCutsEverything(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := listenOnLoops(t, 3, testnet.TCP4)

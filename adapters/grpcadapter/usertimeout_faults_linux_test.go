@@ -13,8 +13,8 @@ import (
 )
 
 // TestUserTimeoutCostsNothing counts the system calls of an accepted connection that has
-// TCP_USER_TIMEOUT, in a build that can: each message takes one recv, which means that the
-// reader still relies on short reads, and the descriptor was not exposed to set the option.
+// TCP_USER_TIMEOUT, in a build that can count them. Each message takes one recv. So the reader
+// still relies on short reads, and setting the option did not expose the descriptor.
 func TestUserTimeoutCostsNothing(t *testing.T) {
 	testnet.NoLeaks(t)
 	lis := WrapListener(listenOnLoops(t, 1, testnet.TCP4))
