@@ -18,7 +18,7 @@ import (
 	"github.com/percore/percore"
 )
 
-// Handler returns a handler for the page, at whatever path. By the query it serves
+// Handler returns a handler for the page, at whatever path. Depending on the query it serves
 //
 //	(none)        the page
 //	format=json   the figures as JSON: an object with Time (RFC 3339), Goroutines, and Stats,
@@ -26,9 +26,9 @@ import (
 //	format=parts  the changing part of the page, for its script
 //	file=NAME     the page's script and its style sheet
 //
-// for GET and HEAD. The page loads nothing from elsewhere, and a Content-Security-Policy says so: it
-// works below one that allows no more than scripts and styles of the same origin. Without scripts
-// it shows the figures of the moment.
+// for GET and HEAD. The page loads nothing from other sites, and its Content-Security-Policy says
+// so: it works under a policy that allows only scripts and styles of the same origin. Without
+// scripts it shows the current figures.
 func Handler() http.Handler { return http.HandlerFunc(serve) }
 
 // policy allows what the page needs.
@@ -80,7 +80,7 @@ func serveFile(w http.ResponseWriter, name string) {
 		return
 	}
 	w.Header().Set("Content-Type", types[name])
-	_, _ = w.Write(data) // fails only when the client is gone
+	_, _ = w.Write(data) // fails only if the client is gone
 }
 
 func serveJSON(w http.ResponseWriter) {
@@ -97,7 +97,7 @@ func serveJSON(w http.ResponseWriter) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// serveTemplate renders a template whole before the first byte is sent.
+// serveTemplate renders a template completely before it sends the first byte.
 func serveTemplate(w http.ResponseWriter, name string) {
 	var out bytes.Buffer
 	if err := page.ExecuteTemplate(&out, name, newView(percore.ReadStats())); err != nil {
@@ -119,8 +119,8 @@ type view struct {
 	Most             int  // descriptors of the fullest loop
 }
 
-// A chart is a figure of the last minute. The script keeps its history, and shows the increase per
-// second if Value is a counter.
+// A chart shows a figure over the last minute. The script keeps its history, and shows the increase
+// per second if Value is a counter.
 type chart struct {
 	ID, Title, Unit string
 	Value           float64
@@ -168,8 +168,8 @@ func newView(s percore.Stats) view {
 	return v
 }
 
-// ofAdapters are the figures of adapters that have a chart, by adapter, name and the label's value, with
-// the chart's title.
+// ofAdapters lists the adapters' figures that have a chart, by adapter, name and the label's value,
+// with the chart's title.
 var ofAdapters = map[string]string{
 	"http connections parked":       "parked",
 	"http fastpath_requests_total ": "fast path",
@@ -185,7 +185,7 @@ func words(name string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(name, "_total"), "_", " ")
 }
 
-// Words is the figure's name for people. It is for the template.
+// Words returns the figure's name for people. The template calls it.
 func (v view) Words(f percore.Figure) string {
 	name := words(f.Name)
 	if f.Label != "" {
@@ -194,7 +194,7 @@ func (v view) Words(f percore.Figure) string {
 	return name
 }
 
-// Shown reports whether a figure is worth a line: all are, except the parts of a long list that are 0.
+// Shown reports whether a figure is worth a line. Only parts of a long list that are 0 are not.
 func (v view) Shown(f percore.Figure) bool { return f.Value != 0 || f.Label != "reason" }
 
 // count writes a number with its digits in groups of three.
@@ -217,7 +217,7 @@ func count(n any) string {
 	return out.String()
 }
 
-// byteCount writes a number of bytes in a unit that leaves few digits.
+// byteCount writes a number of bytes in a unit that needs few digits.
 func byteCount(n any) string {
 	v, err := strconv.ParseFloat(fmt.Sprint(n), 64)
 	if err != nil {

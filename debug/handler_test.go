@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// get asks the handler, mounted at a path of its own.
+// get sends a request to the handler, which is mounted at its own path.
 func get(t *testing.T, method, query string) (answer *http.Response, body string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -62,7 +62,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestPolicy: the page needs no more than its policy allows.
+// TestPolicy: the page works under its own policy.
 func TestPolicy(t *testing.T) {
 	_, body := get(t, "GET", "")
 	for _, banned := range []string{"style=", "<style", "onclick", "javascript:", "http://", "https://", "src=\"/", "<script>"} {
@@ -72,7 +72,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestEscaped: names that others choose are no markup.
+// TestEscaped: names that others choose are not interpreted as markup.
 func TestEscaped(t *testing.T) {
 	const evil = `<script>alert("1")</script>'&`
 	s := percore.Stats{
@@ -87,8 +87,8 @@ func TestEscaped(t *testing.T) {
 	}
 }
 
-// TestEveryField: each number in percore.Stats is on the page, except sums that can be seen from their
-// parts, and each chart of an adapter is of a figure that there is.
+// TestEveryField: each number in percore.Stats is on the page, except sums that follow from their
+// parts. Each chart of an adapter shows a figure that exists.
 func TestEveryField(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
@@ -96,7 +96,7 @@ func TestEveryField(t *testing.T) {
 		Adapters:  percore.ReadStats().Adapters,
 	}
 	tables := func() string {
-		_, tables, _ := strings.Cut(render(t, s), "<h2>Listeners</h2>") // behind the charts' values
+		_, tables, _ := strings.Cut(render(t, s), "<h2>Listeners</h2>") // skip the charts' values
 		return tables
 	}
 	before := tables()
