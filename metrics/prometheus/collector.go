@@ -16,12 +16,12 @@ import (
 	"github.com/percore/percore/zerocopy"
 )
 
-// NewCollector returns a collector of the process's figures, for a registry. It reads them each
-// time that it is asked, and keeps nothing. A registry takes one of them.
+// NewCollector returns a collector of the process's figures, for a registry. It reads them at each
+// collection, and keeps nothing. A registry accepts only one such collector.
 func NewCollector() prom.Collector { return collector{} }
 
-// Handler returns a handler for "/metrics" with the metrics of percore, of the Go runtime and of the
-// process, by a registry of its own.
+// Handler returns a handler for "/metrics" with its own registry. It serves the metrics of percore,
+// of the Go runtime and of the process.
 func Handler() http.Handler {
 	reg := prom.NewRegistry()
 	reg.MustRegister(NewCollector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -77,7 +77,7 @@ func ofAdapter(adapter string, f percore.Figure) metric {
 	return newMetric(adapter+"_"+f.Name, f.Help, f.Label)
 }
 
-// rows are metrics of one kind of thing, with the field of T that each is.
+// rows are metrics of one kind of thing, each with its field of T.
 type rows[T any] []struct {
 	metric
 	value func(*T) float64
@@ -159,8 +159,8 @@ var (
 	}
 )
 
-// acceptRows are the metrics of all listeners, or of each. Names that say that they are about
-// connections accepted need less of a prefix.
+// acceptRows are the metrics of all listeners, or of each listener. Names that clearly refer to
+// accepted connections need less of a prefix.
 func acceptRows(accepted, prefix string, labels ...string) rows[percore.AcceptStats] {
 	return rows[percore.AcceptStats]{
 		{newMetric(accepted+"accepted_connections_total", "Connections that were accepted", labels...),
@@ -228,8 +228,8 @@ func samplesOf(s percore.Stats) []sample {
 	return b.samples
 }
 
-// batch is the samples of one collection. Two samples of one metric with the same labels make one,
-// their sum: Prometheus refuses all metrics otherwise.
+// batch holds the samples of one collection. It adds up samples of the same metric with the same
+// labels: otherwise Prometheus refuses all metrics.
 type batch struct {
 	samples []sample
 	index   map[string]int // in samples, by name and labels
@@ -243,7 +243,8 @@ type sample struct {
 
 func (b *batch) add(m metric, value float64, labels ...string) {
 	for i := range labels {
-		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD") // the path of a unix socket need not be; Prometheus insists
+		// Prometheus requires UTF-8, but the path of a unix socket may be anything.
+		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
 	}
 	key := m.name + "\xff" + strings.Join(labels, "\xff")
 	if i, ok := b.index[key]; ok {
@@ -261,7 +262,7 @@ func (r rows[T]) addTo(b *batch, thing *T, labels ...string) {
 	}
 }
 
-// addSkipped adds the skipped connections, by their reasons, to a metric with some other labels.
+// addSkipped adds the skipped connections, by reason, to a metric with some other labels.
 func (b *batch) addSkipped(m metric, s percore.AcceptStats, labels ...string) {
 	n := len(labels)
 	for reason, count := range map[string]uint64{"aborted": s.SkippedAborted, "protocol": s.SkippedProtocol, "network": s.SkippedNetwork} {

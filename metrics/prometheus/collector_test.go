@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// TestConventions has Prometheus' own linter look at names, units and help texts.
+// TestConventions runs Prometheus' own linter on names, units and help texts.
 func TestConventions(t *testing.T) {
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	testnet.Connect(t, ln)
@@ -47,8 +47,8 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// TestRegistry: a registry that checks descriptions takes the collector, with all kinds of
-// listeners, twice the same address among them.
+// TestRegistry: a registry that checks descriptions accepts the collector, with all kinds of
+// listeners, two of them on the same address.
 func TestRegistry(t *testing.T) {
 	reg := prom.NewPedanticRegistry()
 	reg.MustRegister(NewCollector())
@@ -85,10 +85,10 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// sums are the fields that are not exported because they are the sums of others that are.
+// sums are the fields that are not exported because they are sums of other exported fields.
 var sums = []string{".Loops.Counts", ".Loops.Groups.Counts"}
 
-// TestEveryField: each number in Stats is a metric, and a metric of its own.
+// TestEveryField: each number in Stats has its own metric.
 func TestEveryField(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
@@ -120,7 +120,7 @@ func TestEveryField(t *testing.T) {
 	})
 }
 
-// lines returns the metrics of s, a line each.
+// lines returns the metrics of s, one per line.
 func lines(s percore.Stats) map[string]bool {
 	all := make(map[string]bool)
 	for _, m := range samplesOf(s) {
@@ -129,7 +129,7 @@ func lines(s percore.Stats) map[string]bool {
 	return all
 }
 
-// TestHandler: the page has percore's metrics and the runtime's.
+// TestHandler: the page has the metrics of percore and of the runtime.
 func TestHandler(t *testing.T) {
 	rec := httptest.NewRecorder()
 	Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))

@@ -1,19 +1,19 @@
-// Package prometheus exports percore's figures ([percore.ReadStats]) as metrics of Prometheus.
+// Package prometheus exports percore's figures ([percore.ReadStats]) as Prometheus metrics.
 //
 //	import percoreprom "github.com/percore/percore/metrics/prometheus"
 //
 //	reg.MustRegister(percoreprom.NewCollector())
 //
-// A program that has no registry of its own serves [Handler]:
+// A program without its own registry serves [Handler]:
 //
 //	http.Handle("/metrics", percoreprom.Handler())
 //
 // docs/OPERATIONS.md says what each metric means and which of them to watch, and docs/grafana.json
-// is a dashboard of them.
+// is a dashboard that shows them.
 //
 // # Names
 //
-// Names and units go by Prometheus' conventions: counters end in "_total", times are in seconds,
+// Names and units follow Prometheus' conventions: counters end in "_total", times are in seconds,
 // sizes in bytes. The labels are:
 //
 //	network, address  of a listener, as its Addr has them
@@ -22,11 +22,12 @@
 //	state, kind
 //
 // Figures of listeners with the same network and address, which share a port, are added up. The
-// number of series is bounded by the program: some ten for each listener and each loop in use, and
-// fifty for all else. Counters of a listener or a loop begin at 0 again when another takes its
-// place, as after a restart; those without such labels never do while the process lives.
+// program determines the number of series: some ten for each listener and each loop in use, and
+// fifty for everything else. Counters of a listener or a loop start at 0 again when another takes
+// its place, as after a restart. Counters without such labels never restart while the process is
+// running.
 //
-// The adapters that the program imports have metrics of their own, which begin with
+// The adapters that the program imports have their own metrics, which begin with
 //
 //	percore_http_       httpadapter
 //	percore_grpc_       grpcadapter
@@ -35,8 +36,8 @@
 //
 // # OpenTelemetry
 //
-// OpenTelemetry's bridge (go.opentelemetry.io/contrib/bridges/prometheus) makes its metrics of
-// those of a registry:
+// OpenTelemetry's bridge (go.opentelemetry.io/contrib/bridges/prometheus) turns the metrics of a
+// registry into OpenTelemetry metrics:
 //
 //	reg := prometheus.NewRegistry()
 //	reg.MustRegister(percoreprom.NewCollector())
@@ -46,5 +47,6 @@
 //
 // # A module of its own
 //
-// The package is a module of its own, so that percore's importers don't get Prometheus' client.
+// The package is a separate module, so that programs that import percore don't get Prometheus'
+// client.
 package prometheus
