@@ -9,13 +9,13 @@ import (
 	"github.com/percore/percore/internal/sockaddr"
 )
 
-// slot is the place of a connection among those that its listener's limits count.
+// slot is a connection's place in the limits of its listener.
 type slot struct {
 	limits        *accepting.Limits
-	local, remote net.Addr // the client's, if there was a PROXY header
+	local, remote net.Addr // the client's, if a PROXY header gave them
 }
 
-// admit asks the user about a connection, which it closes if it isn't wanted.
+// admit calls the user's function for a connection, and closes the connection if it isn't wanted.
 func (s *slot) admit(nc net.Conn) bool {
 	return s.limits.Admit(sockaddr.AddrPort(s.local), sockaddr.AddrPort(s.remote), func() {
 		nc.Close()
@@ -28,7 +28,7 @@ func (s *slot) free() {
 	s.limits.Closed(sockaddr.AddrPort(s.local), sockaddr.AddrPort(s.remote))
 }
 
-// Connections of package net with a slot. They have all methods of package net's.
+// Connections of package net with a slot. They have all methods of package net's connections.
 type (
 	limitedTCP struct {
 		*tcpConn
@@ -40,20 +40,20 @@ type (
 	}
 )
 
-// Names for embedded fields that nothing outside can select.
+// These names make embedded fields inaccessible to other packages.
 type (
 	tcpConn  = net.TCPConn
 	unixConn = net.UnixConn
 )
 
-// limited is the part of a connection that its limits count.
+// limited is the part of a connection that counts towards the limits.
 type limited struct {
 	slot      *slot
 	collected runtime.Cleanup
 }
 
-// newLimited returns nc with a slot, which is freed when it is closed, also when the garbage collector
-// closes nc. (A finalizer of the result could run while a call on the connection is under way.)
+// newLimited returns nc with a slot. The slot is freed when nc is closed, also when the garbage
+// collector closes it. (A finalizer of the result could run during a call on the connection.)
 func newLimited(nc net.Conn, s *slot) net.Conn {
 	switch nc := nc.(type) {
 	case *net.TCPConn:
@@ -64,8 +64,8 @@ func newLimited(nc net.Conn, s *slot) net.Conn {
 	panic("percore: package net accepted a connection of another kind than its listener's")
 }
 
-// TCP returns the TCP connection that nc, which a Listener has accepted, is, or has in it; nil if there
-// is none.
+// TCP returns the TCP connection of nc, which a Listener has accepted: nc itself, the one inside
+// it, or nil if there isn't any.
 func TCP(nc net.Conn) *net.TCPConn {
 	switch nc := nc.(type) {
 	case *net.TCPConn:
@@ -76,7 +76,7 @@ func TCP(nc net.Conn) *net.TCPConn {
 	return nil
 }
 
-// closed frees the slot, unless err says that the connection was closed before.
+// closed frees the slot, unless err says that the connection was already closed.
 func (l *limited) closed(err error) error {
 	if !errors.Is(err, net.ErrClosed) {
 		l.collected.Stop()

@@ -1,6 +1,6 @@
-// Package netfallback accepts connections with package net where percore's engine does not: off
-// Linux, with the build tag percore_net, and when the environment switches the engine off. It adds
-// what package net's listeners lack: several sockets as one listener, limits, and the PROXY
+// Package netfallback accepts connections with package net where percore doesn't use its engine:
+// off Linux, with the build tag percore_net, and when the environment switches the engine off. It
+// adds what package net's listeners lack: several sockets as one listener, limits, and the PROXY
 // protocol.
 package netfallback
 
@@ -25,7 +25,8 @@ type Socket interface {
 }
 
 // Listener accepts from sockets that listen at the same address. Package net can't wait for several
-// at once, so a goroutine for each accepts a connection, and then waits for a call of Accept:
+// at once. So a goroutine for each socket accepts a connection, and then waits for a call of
+// Accept:
 //
 //	sockets  PROXY headers  Accept gets a connection from
 //	one      no             the socket
@@ -34,17 +35,17 @@ type Socket interface {
 type Listener struct {
 	// immutable
 	sockets []Socket
-	limits  *accepting.Limits     // nil: none
-	proxy   *accepting.ProxyRules // nil: no headers are awaited
+	limits  *accepting.Limits     // nil: no limits
+	proxy   *accepting.ProxyRules // nil: no headers are expected
 	direct  bool                  // there are no goroutines
 
 	counts accepting.Counts
 
-	// of the goroutines
-	begin    sync.Once // starts them
+	// used by the goroutines
+	begin    sync.Once // starts the goroutines
 	running  sync.WaitGroup
 	accepted chan result
-	headers  chan struct{} // a token for each connection whose header is awaited, or that has come since
+	headers  chan struct{} // a token per connection whose header is awaited or has arrived
 	end      sync.Once
 	done     chan struct{} // closed by Close
 
@@ -55,11 +56,11 @@ type Listener struct {
 	}
 }
 
-// state is all that calls of Accept have to look at again when it changes.
+// state is what every call of Accept must check again when it changes.
 type state struct {
 	closed   bool
 	deadline time.Time
-	changed  chan struct{} // closed with the next change, or when a slot is free; nil before look
+	changed  chan struct{} // closed at the next change, or when a slot is free; nil before look
 }
 
 // result is what Accept returns, and the addresses in the connection's PROXY header, or nil.
@@ -69,11 +70,11 @@ type result struct {
 	local, remote net.Addr
 }
 
-// headersMax is how many connections are accepted whose headers are awaited: Accept may be waiting
-// because of MaxConns, so there must be an end.
+// headersMax limits the accepted connections whose headers are awaited. There must be a limit,
+// because Accept may be waiting for MaxConns.
 const headersMax = 64
 
-// New returns a listener on the sockets, which it owns from then on.
+// New returns a listener on the sockets. The listener owns them from then on.
 func New(sockets []Socket, config *accepting.Config) *Listener {
 	l := &Listener{sockets: sockets}
 	l.limits = config.Limits(&l.counts, l.wake)
@@ -112,10 +113,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// acquire waits for a slot. It fails when the listener is closed and when its deadline passes.
+// acquire waits for a slot. It fails when the listener is closed or its deadline passes.
 func (l *Listener) acquire() error {
 	for l.limits != nil {
-		s := l.look() // before HasRoom: a slot that is freed after that is a change
+		s := l.look() // before HasRoom, so that a slot freed later is a change
 		if !s.closed && l.limits.HasRoom() {
 			if l.limits.Acquire() {
 				return nil
@@ -152,9 +153,9 @@ func (l *Listener) next() result {
 	}
 }
 
-// look returns the state. It makes the channel that says when the state changes, so that a listener
-// that is package net's in all but name has none: a channel that was made in a bubble of
-// testing/synctest can't be closed outside it.
+// look returns the state. It also makes the channel that reports a change of the state, so that a
+// listener that just passes calls on to package net has no such channel. A channel made in a bubble
+// of testing/synctest can't be closed outside the bubble.
 func (l *Listener) look() state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,11 +165,11 @@ func (l *Listener) look() state {
 	return l.mu.state
 }
 
-// errChanged says that the state is not the listener's any more.
+// errChanged says that the listener's state has changed since.
 var errChanged = errors.New("the state has changed")
 
 // await waits for a result from accepted, which may be nil. It fails when the listener is closed,
-// when its deadline passes, and when its state changes.
+// when its deadline passes, or when its state changes.
 func (s state) await(accepted <-chan result) (result, error) {
 	if s.closed {
 		return result{}, net.ErrClosed
@@ -193,7 +194,7 @@ func (s state) await(accepted <-chan result) (result, error) {
 	}
 }
 
-// change makes a change, and all calls of Accept look at it.
+// change makes a change and lets all calls of Accept check the state again.
 func (l *Listener) change(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,10 +205,10 @@ func (l *Listener) change(do func()) {
 	}
 }
 
-// wake makes all calls of Accept look again.
+// wake makes all calls of Accept check the state again.
 func (l *Listener) wake() { l.change(func() {}) }
 
-// acceptFrom passes on the connections that it accepts from a socket until the listener is closed.
+// acceptFrom accepts connections from a socket and passes them on until the listener is closed.
 func (l *Listener) acceptFrom(s Socket) {
 	for {
 		c, err := s.Accept()
@@ -244,7 +245,7 @@ func (l *Listener) deliver(r result) bool {
 	}
 }
 
-// receive reads a connection's header, if it must have one, and delivers the connection.
+// receive reads a connection's header, if one is required, and delivers the connection.
 func (l *Listener) receive(c net.Conn) {
 	r := result{conn: c}
 	switch trusted := l.proxy.Trusts(sockaddr.AddrPort(c.RemoteAddr())); {
@@ -254,7 +255,7 @@ func (l *Listener) receive(c net.Conn) {
 		}
 		h, err := l.proxy.Receive(c)
 		if !l.await(c, false) {
-			return // Close has closed it
+			return // Close has closed the connection
 		}
 		if err != nil {
 			l.proxy.Reject(c.RemoteAddr(), err)
@@ -270,8 +271,8 @@ func (l *Listener) receive(c net.Conn) {
 	l.deliver(r)
 }
 
-// await records that a connection's header is awaited, or that it no longer is, and reports whether
-// the listener is open. If it isn't, the connection is closed.
+// await records that a connection's header is awaited, or no longer is, and reports whether the
+// listener is open. If it isn't, await closes the connection.
 func (l *Listener) await(c net.Conn, begin bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -289,7 +290,7 @@ func (l *Listener) await(c net.Conn, begin bool) bool {
 	return true
 }
 
-// SetDeadline sets the time from which Accept fails.
+// SetDeadline sets the time after which Accept fails.
 func (l *Listener) SetDeadline(t time.Time) error {
 	if l.direct {
 		if err := l.sockets[0].SetDeadline(t); err != nil {
@@ -300,9 +301,9 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Close closes all sockets. When it returns, no goroutine of the listener is left.
+// Close closes all sockets. When it returns, all of the listener's goroutines have ended.
 func (l *Listener) Close() (err error) {
-	l.begin.Do(func() {}) // none start from now on
+	l.begin.Do(func() {}) // no goroutine starts from now on
 	l.end.Do(func() {
 		if !l.direct {
 			close(l.done)
@@ -375,8 +376,8 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 // Counts returns the listener's counters, and how many of its connections are open if it has limits.
 func (l *Listener) Counts() (counts *accepting.Counts, open int) { return &l.counts, l.limits.Open() }
 
-// rawConns are those of several listening sockets. Read and Write fail on the first as they do on
-// every other.
+// rawConns are the raw connections of several listening sockets. Read and Write fail on the first,
+// as they would on every other.
 type rawConns []syscall.RawConn
 
 func (r rawConns) Control(f func(fd uintptr)) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A sharedSocket is one of several that listen at the same address, and clients of it that wait to be
-// accepted.
+// A sharedSocket is one of several that listen at the same address, with clients that wait to be
+// accepted from it.
 type sharedSocket struct {
 	Socket
 	clients []net.Conn
@@ -45,7 +45,7 @@ func openSockets(t *testing.T, n, clients int) (sockets []sharedSocket) {
 	return sockets
 }
 
-// listenOn returns a listener on the sockets, which is closed when the test ends.
+// listenOn returns a listener on the sockets and closes it when the test ends.
 func listenOn(t *testing.T, sockets []sharedSocket, config accepting.Config) *Listener {
 	t.Helper()
 	var all []Socket
@@ -57,7 +57,8 @@ func listenOn(t *testing.T, sockets []sharedSocket, config accepting.Config) *Li
 	return l
 }
 
-// configs are the options with which the tests run: without limits, and with limits that allow all.
+// configs are the options that the tests run with: without limits, and with limits that allow
+// everything.
 var configs = []accepting.Config{{}, {MaxConns: 1000, OnAccept: func(_, _ netip.AddrPort) bool { return true }}}
 
 // wantErr fails the test unless err is target, in an OpError of Accept.
@@ -83,7 +84,7 @@ func wantEcho(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// TestAcceptsFromAll accepts the connections that have waited at each socket, and more.
+// TestAcceptsFromAll accepts the connections that wait at each socket, and more.
 func TestAcceptsFromAll(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, n := range []int{1, 3} {
@@ -146,7 +147,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestClose closes the listener while connections, and calls of Accept, wait.
+// TestClose closes the listener while connections and calls of Accept wait.
 func TestClose(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, n := range []int{1, 2} {
@@ -171,13 +172,13 @@ func TestClose(t *testing.T) {
 			})
 			waiting.Close()
 			wantErr(t, "Accept", testnet.Receive(t, "Accept", failed), net.ErrClosed)
-			listenOn(t, openSockets(t, n, 0), config).Close() // without a call of Accept
+			listenOn(t, openSockets(t, n, 0), config).Close() // without any call of Accept
 		}
 	}
 }
 
-// TestFullAndClosed: a call of Accept that waits for a slot heeds the deadline, Close, and the next slot
-// that is free.
+// TestFullAndClosed: a call of Accept that waits for a slot reacts to the deadline, to Close, and
+// to the next free slot.
 func TestFullAndClosed(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, n := range []int{1, 2} {
@@ -214,7 +215,7 @@ func TestFullAndClosed(t *testing.T) {
 	}
 }
 
-// TestHandsAllSocketsOn: Files and Control are about all sockets.
+// TestHandsAllSocketsOn: Files and Control work on all sockets.
 func TestHandsAllSocketsOn(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("package net has no files of sockets on Windows")
@@ -247,7 +248,8 @@ func TestHandsAllSocketsOn(t *testing.T) {
 	}
 }
 
-// TestWrappers decides on all methods that connections with a slot have of package net's.
+// TestWrappers lists which methods of package net's connections a connection with a slot replaces,
+// and which it keeps.
 func TestWrappers(t *testing.T) {
 	const counted = "only Close frees the slot, and only the addresses can be the PROXY header's"
 	const both = `CloseRead CloseWrite File Read ReadFrom SetDeadline SetReadBuffer SetReadDeadline SetWriteBuffer
