@@ -1,9 +1,9 @@
 package fastpath
 
-// Apply is apply, for tests.
+// Apply exports apply for tests.
 var Apply = apply
 
-// NewFeatures returns features of the names in All in their first state.
+// NewFeatures returns features with the names in All, in their initial state.
 func NewFeatures() []*Feature {
 	var features []*Feature
 	for _, f := range All {

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	testnet.Main(m, testnet.WithChild("features", func() { fmt.Print(on(fastpath.All)) }))
 }
 
-// on lists the features that are on.
+// on lists the enabled features.
 func on(features []*fastpath.Feature) string {
 	var names []string
 	for _, f := range features {
@@ -49,7 +49,7 @@ func TestSettings(t *testing.T) {
 		{"engine=percore,splice=0", "sendfile writev rawsyscall", ""},
 		{"engine=0", all, "engine=0"},
 		{"engine", all, "engine"},
-		{" splice=0", all, " splice=0"}, // GODEBUG knows no spaces either
+		{" splice=0", all, " splice=0"}, // GODEBUG doesn't trim spaces either
 		{"future=0,writev=0,,=,a=b=c", "sendfile splice rawsyscall", "future=0,=,a=b=c"},
 	} {
 		t.Run(c.settings, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestEnvironment has the variable set in another process, as a user does.
+// TestEnvironment sets the variable in another process, as a user does.
 func TestEnvironment(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("all features are Linux's")

@@ -1,8 +1,7 @@
-// Package fastpath holds the common part of the kernel's short cuts for moving bytes: the switches
-// that turn each of them off, with the one that turns the engine off, and the counters of the bytes that
-// went each way. The short cuts
-// themselves are in package zerocopy and under percore's connections; [zerocopy.ReadStats] and
-// [zerocopy.Features] are the public view of this package.
+// Package fastpath holds what the kernel's shortcuts for moving bytes have in common: the switches
+// that turn off each shortcut or the engine, and the counters of the bytes that took each way. The
+// shortcuts themselves are in package zerocopy and under percore's connections.
+// [zerocopy.ReadStats] and [zerocopy.Features] are the public view of this package.
 //
 // [zerocopy.ReadStats]: https://pkg.go.dev/github.com/percore/percore/zerocopy#ReadStats
 // [zerocopy.Features]: https://pkg.go.dev/github.com/percore/percore/zerocopy#Features
@@ -19,16 +18,16 @@ import (
 	"syscall"
 )
 
-// A Feature is one of the kernel's short cuts. It is on unless it was switched
-// off by the environment, or the kernel has been found not to have it:
+// A Feature is one of the kernel's shortcuts. It is on unless the environment switched it off, or
+// the kernel turned out not to have it:
 //
 //	switchedOff  refusal   the feature is
 //	false        0         on
 //	true         any       off: by PERCOREDEBUG, or by a test
-//	false        an errno  off: the kernel's answer, once and for all
+//	false        an errno  off: the kernel's answer, permanently
 //
-// A refusal that concerns one descriptor only (EINVAL from a file system that
-// can't splice, say) is for the caller to remember, if at all.
+// A refusal that concerns only one descriptor (such as EINVAL from a file system that can't splice)
+// is not recorded here. The caller may remember it.
 type Feature struct {
 	name string
 
@@ -37,13 +36,13 @@ type Feature struct {
 	refusal     atomic.Uint32 // a syscall.Errno
 }
 
-// The features, by the names that PERCOREDEBUG has for them.
+// The features, with the names that PERCOREDEBUG has for them.
 var (
 	Sendfile = &Feature{name: "sendfile"}
 	Splice   = &Feature{name: "splice"}
 	Writev   = &Feature{name: "writev"}
 
-	// RawSyscall is to send and receive small messages without telling Go's scheduler.
+	// RawSyscall sends and receives small messages without notifying Go's scheduler.
 	RawSyscall = &Feature{name: "rawsyscall"}
 )
 
@@ -54,20 +53,20 @@ var All = []*Feature{Sendfile, Splice, Writev, RawSyscall}
 // once, when the program starts; the engine's setting is read by EngineIsNet.
 const variable = "PERCOREDEBUG"
 
-// engineNet and enginePercore are the settings about the engine.
+// engineNet and enginePercore are the settings for the engine.
 const (
 	engineNet     = "engine=net"
 	enginePercore = "engine=percore"
 )
 
-// warnEngine tells the log that the engine is off: the variable may be forgotten.
+// warnEngine logs that the engine is off, because the variable may have been forgotten.
 var warnEngine = sync.OnceFunc(func() {
 	slog.Warn("percore: " + variable + " has " + engineNet + ": listeners and dialed connections are package net's")
 })
 
-// EngineIsNet reports whether the environment has listeners and connections be package net's. It looks
-// there each time, so that a program can set the variable before it listens. The first yes is
-// logged.
+// EngineIsNet reports whether the environment says that listeners and connections are package
+// net's. It checks each time, so a program can set the variable before it listens. It logs the
+// first time that it returns true.
 func EngineIsNet() bool {
 	isNet := false
 	for setting := range strings.SplitSeq(os.Getenv(variable), ",") {
@@ -96,10 +95,10 @@ func init() {
 	}
 }
 
-// apply sets the switches as a value of PERCOREDEBUG says: settings of the form
-// name=0 or name=1, separated by commas. As with GODEBUG, of two settings for the
-// same name the later one counts, and a setting for another version does no harm:
-// apply ignores settings that name no feature or have another value. It returns them.
+// apply sets the switches according to a value of PERCOREDEBUG: settings of the form name=0 or
+// name=1, separated by commas. As with GODEBUG, the later of two settings for the same name counts,
+// and a setting for another version does no harm. apply ignores settings that name no feature or
+// have another value, and returns them.
 func apply(settings string, features []*Feature) (unknown []string) {
 	for setting := range strings.SplitSeq(settings, ",") {
 		name, value, _ := strings.Cut(setting, "=")
@@ -140,13 +139,12 @@ func (f *Feature) WhyOff() string {
 	return ""
 }
 
-// Refuse turns the feature off for the rest of the process: the kernel does not
-// have it, or a filter forbids it, and says so by errno.
+// Refuse turns the feature off for the rest of the process. errno is the kernel's answer: it does
+// not have the feature, or a filter forbids it.
 func (f *Feature) Refuse(errno syscall.Errno) { f.refusal.CompareAndSwap(0, uint32(errno)) }
 
-// Force turns the feature on or off for a test, in spite of the environment and the
-// kernel, until restore is called. Tests that use it must not run in parallel
-// with others.
+// Force turns the feature on or off for a test until restore is called, whatever the environment
+// and the kernel say. Tests that use it must not run in parallel with others.
 func (f *Feature) Force(on bool) (restore func()) {
 	off, errno := f.switchedOff.Load(), f.refusal.Load()
 	f.switchedOff.Store(!on)
