@@ -2,5 +2,5 @@
 
 package pipes
 
-// mustBeAsEmptyAsItSays asks the kernel, in a checking build.
+// mustBeAsEmptyAsItSays does nothing here; a checking build queries the kernel.
 func (p *Pipe) mustBeAsEmptyAsItSays() {}

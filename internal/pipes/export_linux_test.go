@@ -2,7 +2,7 @@ package pipes
 
 import "time"
 
-// For the tests, which are outside of the package since testnet drains its pool.
+// These exports are for the tests, which are in another package because testnet imports this one.
 
 // Limits of the pool.
 const (
@@ -11,13 +11,13 @@ const (
 	Capacity = capacityBytes
 )
 
-// A Pool is a pool other than that of the process.
+// A Pool is a pool other than the process's.
 type Pool struct{ pool }
 
-// NewPool returns a pool whose timer goes off when the tests are long over.
+// NewPool returns a pool whose timer fires long after the tests are over.
 func NewPool() *Pool { return &Pool{pool{pause: time.Hour}} }
 
-// Get lends a pipe.
+// Get gets a pipe from the pool.
 func (p *Pool) Get() (*Pipe, error) { return p.get() }
 
 // Put takes a pipe back.
@@ -29,7 +29,7 @@ func (p *Pool) Drain() { p.drain() }
 // Trim is the timer's function.
 func (p *Pool) Trim() { p.trim() }
 
-// Count returns how many pipes are open, and how many of these are unused.
+// Count returns how many pipes are open, and how many of them are unused.
 func (p *Pool) Count() (open, idle int) { return p.count() }
 
 // Timed reports whether the timer runs.

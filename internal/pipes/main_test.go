@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// TestDrainWhenEmpty is for every platform: nothing to do is no mistake.
+// TestDrainWhenEmpty runs on every platform: having nothing to drain is not an error.
 func TestDrainWhenEmpty(t *testing.T) {
 	pipes.Drain()
 	pipes.Drain()

@@ -11,42 +11,42 @@ import (
 )
 
 const (
-	// capacityBytes is the capacity asked for: /proc/sys/fs/pipe-max-size as it comes,
-	// which is the most that one call of splice can move. Package net asks for the same.
+	// capacityBytes is the capacity that new pipes request: the default of
+	// /proc/sys/fs/pipe-max-size, which is the most that one call of splice can move. Package net
+	// requests the same.
 	capacityBytes = 1 << 20
 
-	// capacityBytesMin is the least capacity worth it, the kernel's default. A user
-	// without privileges who has many pipes gets two pages (pipe(7),
-	// "/proc/sys/fs/pipe-user-pages-soft"), with which copying is faster.
+	// capacityBytesMin is the smallest useful capacity, the kernel's default. An unprivileged user
+	// who has many pipes gets two pages (pipe(7), "/proc/sys/fs/pipe-user-pages-soft"). With those,
+	// copying is faster.
 	capacityBytesMin = 64 << 10
 
-	// openMax bounds the pipes that are open at once, a transfer that waits for
-	// its destination included: 1024 descriptors, and a megabyte of the kernel's
-	// memory each at the worst. Beyond that transfers copy.
+	// openMax limits the pipes that are open at once, including those of transfers that wait for
+	// their destination: 1024 descriptors, and in the worst case a megabyte of kernel memory each.
+	// Beyond that, transfers copy.
 	openMax = 512
 
-	// idleMax bounds those that are open and unused. A transfer has a pipe
-	// only while there are bytes under way, so this is for as many as run at the
-	// same instant.
+	// idleMax limits the pipes that are open and unused. A transfer has a pipe only while bytes are
+	// under way, so this is enough for as many transfers as run at the same instant.
 	idleMax = 32
 
-	// trimPause is how long a pipe may be unused before it is closed, to twice that.
+	// trimPause is how long a pipe may be unused before it is closed; it may take up to twice as
+	// long.
 	trimPause = 10 * time.Second
 )
 
-// errOpenMax is why there is no pipe to be had.
+// errOpenMax says that no pipe is available because openMax are open.
 var errOpenMax = errors.New("too many pipes are in use")
 
-// Bytes are spliced through a Pipe. The caller of Get owns it until it puts it
-// back. Both ends are non-blocking and close-on-exec.
+// A Pipe is what bytes are spliced through. The caller of Get owns it until it puts it back. Both
+// ends are non-blocking and close-on-exec.
 type Pipe struct {
 	R, W     int
 	Capacity int // in bytes, if the pages that they come in are full
-	Buffered int // bytes in it, for its owner to keep: those that went in less those that came out
+	Buffered int // bytes in it, which the owner must count: bytes put in minus bytes taken out
 }
 
-// pool lends pipes, the one used last first, and keeps those that come back
-// empty for a while.
+// pool lends pipes, the one used last first, and keeps pipes that come back empty for a while.
 type pool struct {
 	pause time.Duration // immutable; between two trims
 
@@ -55,25 +55,25 @@ type pool struct {
 	// guarded by mu
 	idle  []*Pipe     // the one used last is the last
 	open  int         // idle and lent
-	low   int         // the fewest that were idle since the last trim: these were not needed
+	low   int         // the fewest that were idle since the last trim, so they were not needed
 	timer *time.Timer // calls trim
-	timed bool        // timer is set: while pipes are idle, and until it next goes off; not by a put in a bubble
+	timed bool        // timer is set: from a put outside a bubble until the timer finds no idle pipe
 }
 
 var pipes = pool{pause: trimPause}
 
-// Get lends a pipe, which is empty.
+// Get returns an empty pipe.
 func Get() (*Pipe, error) { return pipes.get() }
 
-// Put takes a pipe back. One that is not known to be empty is closed, since the
-// next owner would deliver the bytes in it as its own.
+// Put takes a pipe back. It closes a pipe that may not be empty, because the next owner would
+// deliver the bytes in it as its own.
 func Put(p *Pipe) { pipes.put(p) }
 
 // Drain closes the pipes that are idle. They are closed anyway when they have been
 // unused for some seconds.
 func Drain() { pipes.drain() }
 
-// Count returns how many pipes are open, and how many of these are unused.
+// Count returns how many pipes are open, and how many of them are unused.
 func Count() (open, idle int) { return pipes.count() }
 
 func (pp *pool) count() (open, idle int) {
@@ -111,8 +111,8 @@ func (pp *pool) put(p *Pipe) {
 	pp.mu.Lock()
 	if p.Buffered == 0 && len(pp.idle) < idleMax {
 		pp.idle = append(pp.idle, p)
-		// A timer made or reset in a bubble of testing/synctest would go by the bubble's
-		// clock, and be out of reach from outside.
+		// A timer made or reset in a bubble of testing/synctest would follow the bubble's clock,
+		// and couldn't be used outside it.
 		if !pp.timed && !monotime.InBubble() {
 			pp.timed = true
 			pp.trimLater()
@@ -125,7 +125,7 @@ func (pp *pool) put(p *Pipe) {
 	p.close()
 }
 
-// trimLater has trim called after a pause. The caller holds mu.
+// trimLater makes the timer call trim after a pause. The caller holds mu.
 func (pp *pool) trimLater() {
 	if pp.timer == nil {
 		pp.timer = time.AfterFunc(pp.pause, pp.trim)
@@ -134,7 +134,7 @@ func (pp *pool) trimLater() {
 	}
 }
 
-// trim closes the pipes that were not needed since it was last called.
+// trim closes the pipes that were not needed since its last call.
 func (pp *pool) trim() {
 	pp.mu.Lock()
 	unneeded := pp.takeLocked(pp.low)
@@ -154,7 +154,7 @@ func (pp *pool) drain() {
 	closeAll(idle)
 }
 
-// takeLocked takes n idle pipes out of the pool, those unused for longest.
+// takeLocked takes n idle pipes out of the pool, the longest unused first.
 func (pp *pool) takeLocked(n int) []*Pipe {
 	taken := append([]*Pipe(nil), pp.idle[:n]...)
 	rest := copy(pp.idle, pp.idle[n:])
@@ -179,7 +179,7 @@ func newPipe() (*Pipe, error) {
 	p := &Pipe{R: r, W: w}
 	p.Capacity, errno = sys.SetPipeSize(r, capacityBytes)
 	if errno == 0 && p.Capacity < capacityBytesMin {
-		errno = syscall.EPERM // the kernel's answer to a larger one
+		errno = syscall.EPERM // the kernel's answer to a request for more
 	}
 	if errno != 0 {
 		p.close()

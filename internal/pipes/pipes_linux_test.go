@@ -91,7 +91,7 @@ func TestPoolBounds(t *testing.T) {
 		q, err := p.Get()
 		if errors.Is(err, syscall.EPERM) {
 			for _, q := range lent {
-				p.Put(q) // or the next tests may not have any, either
+				p.Put(q) // or the next tests may not get a pipe either
 			}
 			t.Skip("this user may not have so many pipes")
 		}
@@ -110,7 +110,7 @@ func TestPoolBounds(t *testing.T) {
 	wantState(t, "all back", p, pipes.IdleMax, pipes.IdleMax)
 }
 
-// TestPoolTrim plays the events at one go of the timer after the other.
+// TestPoolTrim tests what the timer does each time it fires, one step after the other.
 func TestPoolTrim(t *testing.T) {
 	p := newPool(t)
 	a, b, c := get(t, p), get(t, p), get(t, p)
