@@ -1,11 +1,11 @@
-// Command caddy is Caddy with a network "percore": addresses that begin with "percore/" are
-// listened on by percore. All the rest of a Caddyfile is as usual.
+// Command caddy is Caddy with a network "percore": percore listens on addresses that begin with
+// "percore/". Everything else in a Caddyfile works as usual.
 //
 //	cd caddy && go run . run
 //	curl http://localhost:8080/
 //
-// When Caddy reloads its configuration the listeners of both configurations share their sockets, so
-// that no connection is reset that waits to be accepted.
+// When Caddy reloads its configuration, the listeners of both configurations share their sockets.
+// So no connection that waits to be accepted is reset.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"slices"
 	"sync"
 
-	// The Caddyfile and the modules that it needs. A Caddy of its own imports modules/standard, which
+	// The Caddyfile and the modules that it needs. Your own Caddy imports modules/standard, which
 	// has all of them.
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
@@ -34,14 +34,14 @@ func init() {
 	caddyhttp.RegisterNetworkHTTP3("percore", "udp") // is Caddy's own, as usual
 }
 
-// listening has the listeners by their addresses. Caddy opens those of a configuration before it
-// closes those of the configuration before, or of one that has failed.
+// listening has the listeners by their addresses. Caddy opens the listeners of a configuration
+// before it closes the listeners of the previous one, or of one that has failed.
 var listening = struct {
 	sync.Mutex
 	on map[string][]net.Listener // guarded by Mutex; some are closed
 }{on: make(map[string][]net.Listener)}
 
-// listen is called by Caddy for each port of each address.
+// Caddy calls listen for each port of each address.
 func listen(ctx context.Context, network, host, ports string, offset uint, config net.ListenConfig) (any, error) {
 	parsed, err := caddy.ParseNetworkAddress(caddy.JoinNetworkAddress(network, host, ports))
 	if err != nil {
@@ -63,8 +63,8 @@ func listen(ctx context.Context, network, host, ports string, offset uint, confi
 	return ln, nil
 }
 
-// share returns a listener on the sockets of an open one, or nil if there is none. The caller holds
-// listening.
+// share returns a listener on the sockets of an open one, or nil if there isn't any. The caller
+// holds listening.
 func share(lc *percore.ListenConfig, address string) (net.Listener, error) {
 	for len(listening.on[address]) > 0 {
 		files, err := sockets(listening.on[address][0])
@@ -75,7 +75,7 @@ func share(lc *percore.ListenConfig, address string) (net.Listener, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer closeAll(files) // the listener has copies
+		defer closeAll(files) // the listener has its own copies
 		return lc.FileListeners(files...)
 	}
 	return nil, nil

@@ -20,11 +20,11 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m, testnet.WithChild("caddy", runCaddy)) }
 
-// caddyfile is the variable with the name of the configuration.
+// caddyfile is the environment variable with the name of the configuration.
 const caddyfile = "CADDY_TEST_CONFIG"
 
-// runCaddy is Caddy. For each line of its standard input it prints the address that it listens on, and
-// how many connections percore has accepted. It ends with its standard input.
+// runCaddy runs Caddy. For each line of its standard input it prints the address that it listens
+// on, and how many connections percore has accepted. It exits at the end of its standard input.
 func runCaddy() {
 	os.Args = []string{"caddy", "run", "--config", os.Getenv(caddyfile), "--adapter", "caddyfile"}
 	go main()
@@ -44,8 +44,8 @@ func address() string {
 	return "none"
 }
 
-// TestReload has clients connect, one after the other, while Caddy goes from configuration to
-// configuration: none is refused or reset, and all are on percore.
+// TestReload makes clients connect, one after the other, while Caddy goes from configuration to
+// configuration. No client is refused or reset, and all are on percore.
 func TestReload(t *testing.T) {
 	config, err := os.ReadFile("Caddyfile")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command chat sends each line that a connection sends to all connections. They wait without a
+// Command chat sends each line that it receives to all connections. Connections wait without a
 // goroutine, and a line for thousands of them is in memory once.
 //
 //	go run ./chat

@@ -40,7 +40,8 @@ func start(t *testing.T) net.Listener {
 	return ln
 }
 
-// TestChat has clients on all loops talk at once: each hears all lines of each other, in order.
+// TestChat makes clients on all loops talk at once: each receives all lines of every other client,
+// in order.
 func TestChat(t *testing.T) {
 	ln := start(t)
 	const clients, lines = 12, 50
@@ -93,14 +94,14 @@ func readLine(t *testing.T, r *bufio.Reader) {
 	}
 }
 
-// TestFlood has a client send nearly as many lines as fit into WriteHardLimit at once, again and
-// again, to clients that only read: they hear all of them, in order, and none is cut off.
+// TestFlood makes a client send nearly as many lines as fit into WriteHardLimit at once, again and
+// again, to clients that only read. They receive all of them, in order, and nobody is cut off.
 func TestFlood(t *testing.T) {
 	ln := start(t)
 	const listeners, size, rounds = 20, 960 << 10, 8
 	line := append(bytes.Repeat([]byte("x"), 99), '\n')
 	flood := bytes.Repeat(line, size/len(line))
-	conns := make([]net.Conn, listeners+1) // the talker is the first, and hears itself
+	conns := make([]net.Conn, listeners+1) // the talker is the first, and receives its own lines
 	greetings := make([]*bufio.Reader, len(conns))
 	for i := range conns {
 		conns[i] = testnet.Dial(t, ln)
@@ -141,12 +142,13 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestSilentReader has a client that never reads: the others hear everything, and it is cut off.
+// TestSilentReader has a client that never reads: it is cut off, and the others receive everything.
 func TestSilentReader(t *testing.T) {
 	ln := start(t)
 	silent, talker := testnet.Dial(t, ln), testnet.Dial(t, ln)
 	r := bufio.NewReader(talker)
-	// A line goes to those who are in a room by then. So the talker enters one before the other speaks.
+	// A line goes to the clients that are in a room when it is sent. So the talker enters one
+	// before the other client speaks.
 	for _, c := range []net.Conn{talker, silent} {
 		fmt.Fprintln(c, "hello")
 		readLine(t, r)

@@ -8,13 +8,13 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// chat is the rooms of all loops.
+// chat holds the rooms of all loops.
 type chat struct {
 	mu    sync.Mutex
 	rooms []*room
 }
 
-// room is the connections of one loop. They are used on that loop only, so they need no lock.
+// room holds the connections of one loop. They are used only on that loop, so they need no lock.
 type room struct {
 	chat  *chat
 	loop  *reactor.Loop // set with the first connection
@@ -26,15 +26,16 @@ func (ch *chat) room(int) reactor.Handler {
 	return &room{chat: ch, conns: make(map[*reactor.Conn]bool)}
 }
 
-// join makes a room known, whose first connection has come.
+// join adds a room to the chat. Its first connection has just come.
 func (ch *chat) join(r *room) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.rooms = append(ch.rooms, r)
 }
 
-// say sends a text to all connections. Those of other loops get it when their loop comes to it: the
-// lines of one sender stay in order, those of several may come in another order on another loop.
+// say sends a text to all connections. Connections of other loops get it when their loop runs the
+// call. The lines of one sender stay in order; lines of different senders may arrive in a different
+// order on another loop.
 func (ch *chat) say(text []byte) {
 	message := pool.Get(len(text))
 	defer message.Release()
@@ -47,11 +48,11 @@ func (ch *chat) say(text []byte) {
 	}
 }
 
-// tell sends a message to the room's connections, and gives its reference back.
+// tell sends a message to the room's connections, and releases its reference.
 func (r *room) tell(message *pool.Buffer) {
 	defer message.Release()
 	for c := range r.conns {
-		c.WriteShared(message) // if it is refused the connection ends: the client doesn't read
+		c.WriteShared(message) // if this fails, the connection ends: the client doesn't read
 	}
 }
 
@@ -65,7 +66,7 @@ func (r *room) Open(c *reactor.Conn) {
 
 func (r *room) Close(c *reactor.Conn, err error) { delete(r.conns, c) }
 
-// Data says all lines that are there whole at once.
+// Data sends all lines that have arrived completely, in one message.
 func (r *room) Data(c *reactor.Conn, p []byte) (used int) {
 	used = bytes.LastIndexByte(p, '\n') + 1
 	if used > 0 {

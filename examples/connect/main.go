@@ -1,6 +1,6 @@
-// Command connect is an HTTP proxy for CONNECT (RFC 9110, section 9.3.6). Its loops read the header,
-// so a client that hasn't sent it yet costs no goroutine. Then the connection becomes a blocking one,
-// and the kernel moves the bytes (splice).
+// Command connect is an HTTP proxy for CONNECT (RFC 9110, section 9.3.6). Its loops read the
+// header, so a client that hasn't sent it yet needs no goroutine. Then the connection becomes a
+// blocking one, and the kernel moves the bytes (splice).
 //
 //	go run ./connect
 //	curl --proxy localhost:8888 https://example.com/
@@ -55,7 +55,7 @@ type proxy struct{}
 func (proxy) Open(*reactor.Conn)         {}
 func (proxy) Close(*reactor.Conn, error) {}
 
-// Data waits for the whole header and lets go of the connection then.
+// Data waits for the whole header and then detaches the connection.
 func (proxy) Data(c *reactor.Conn, p []byte) (used int) {
 	end := bytes.Index(p, []byte("\r\n\r\n"))
 	if end < 0 {
@@ -85,8 +85,8 @@ func parse(header string) (target string, ok bool) {
 	return words[1], err == nil
 }
 
-// forward connects client with its target, which gets the bytes that came behind the header first, and
-// returns when both have ended.
+// forward connects client with its target and returns when both have ended. It first sends the
+// target the bytes that followed the header.
 func forward(client net.Conn, behind []byte, target string) {
 	defer client.Close()
 	server, err := percore.DialTimeout("tcp", target, dialTimeout)
@@ -107,10 +107,10 @@ func forward(client net.Conn, behind []byte, target string) {
 	both.Wait()
 }
 
-// pipe copies until from ends, and then tells to, which may still answer.
+// pipe copies until from ends, and then ends its side of to, which may still answer.
 func pipe(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
-		to.Close() // the other direction is of no more use
+		to.Close() // the other direction is useless now
 		from.Close()
 		return
 	}

@@ -24,7 +24,7 @@ func start(t *testing.T) net.Listener {
 	return ln
 }
 
-// target serves one connection, whose bytes it sends back behind a greeting.
+// target serves one connection: it sends a greeting, and then sends back what it receives.
 func target(t *testing.T) string {
 	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 	go func() {
@@ -39,7 +39,7 @@ func target(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// TestConnect sends the header in one piece and in several, with bytes behind it and without.
+// TestConnect sends the header in one piece and in several, with bytes after it and without.
 func TestConnect(t *testing.T) {
 	ln := start(t)
 	for _, pieces := range [][]string{
@@ -63,8 +63,8 @@ func TestConnect(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	ln := start(t)
-	// A client's port refuses connections, and no other program can get it, as it could a closed
-	// listener's.
+	// A client's port refuses connections. No other program can take it, unlike the port of a
+	// closed listener.
 	unused := testnet.Dial(t, ln).LocalAddr().String()
 	for header, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n":                  "HTTP/1.1 405 ",
@@ -74,7 +74,7 @@ func TestRefused(t *testing.T) {
 	} {
 		c := testnet.Dial(t, ln)
 		io.WriteString(c, header)
-		answer, _ := io.ReadAll(c) // which a reset may end
+		answer, _ := io.ReadAll(c) // a reset may end it
 		if !strings.HasPrefix(string(answer), want) || want == "" && len(answer) > 0 {
 			t.Errorf("%.40q: got %q, want %q", header, answer, want)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// fasthttp's first answer starts the goroutine that keeps the date, and that never ends.
+	// fasthttp's first answer starts the goroutine that updates the date, which never ends.
 	new(fasthttp.ResponseHeader).Header()
 	testnet.Main(m)
 }

@@ -1,5 +1,5 @@
-// Command fastpath serves plain HTTP/1.1 requests past net/http's connection loop: the handlers, the
-// server and its options stay as they are.
+// Command fastpath serves plain HTTP/1.1 requests without net/http's connection loop. The handlers,
+// the server and its options stay the same.
 //
 //	go run ./fastpath
 //	curl http://localhost:8080/

@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// serve serves until ctx ends, and then finishes the calls under way.
+// serve serves until ctx ends, and then finishes the running calls.
 func serve(ctx context.Context, ln net.Listener) error {
 	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
 	status := health.NewServer()
@@ -45,7 +45,7 @@ func serve(ctx context.Context, ln net.Listener) error {
 	drained := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(drained)
-		status.Shutdown() // so that balancers look for another server
+		status.Shutdown() // so that load balancers choose another server
 		srv.GracefulStop()
 	})
 	err := grpcadapter.Serve(srv, ln)

@@ -1,12 +1,13 @@
-// Command handover replaces itself and keeps the connections of its clients: on SIGHUP it starts its
-// successor, which gets the listener and the connections that wait for a request, at once, and the
-// others when their requests have been answered.
+// Command handover replaces itself and keeps its clients' connections. On SIGHUP it starts its
+// successor. The successor gets the listener and the connections that wait for a request at once,
+// and the others when their requests have been answered.
 //
 //	go build -o server ./handover && ./server
 //	kill -HUP $(pidof server)
 //
-// The process that was started first ends. Below a container's first process, a supervisor, or systemd
-// without Type=notify, that is the end of the service: docs/OPERATIONS.md says which of them can follow.
+// The process that was started first ends. If it is the first process of a container, or runs under
+// a supervisor or systemd without Type=notify, the service ends with it. docs/OPERATIONS.md says
+// which of them can follow the successor.
 package main
 
 import (
@@ -28,13 +29,14 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// giveLimit is for how long a successor may take to start, and requests to end.
+// giveLimit is how long a successor may take to start, and requests may take to end.
 const giveLimit = 30 * time.Second
 
-// shutdownLimit is for how long requests may go on that have stayed.
+// shutdownLimit is how long the remaining requests may take.
 const shutdownLimit = time.Minute
 
-// killAfter is for how long a successor that has failed may answer the requests that it has got.
+// killAfter is how long a successor that has failed may keep answering the requests that it has
+// received.
 const killAfter = 10 * time.Second
 
 func main() {
@@ -46,7 +48,7 @@ func main() {
 }
 
 func run(address string) error {
-	// First of all: a second SIGHUP must not end a process that is taking over.
+	// This comes first: a second SIGHUP must not end a process that is taking over.
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -67,11 +69,11 @@ func run(address string) error {
 	go func() { ended <- server.Serve(ln) }()
 
 	if predecessor != nil {
-		// The connections come now, out of the listener. A predecessor that has crashed meanwhile has left
-		// the listener at least.
+		// Now the connections arrive through the listener. If the predecessor has crashed, at least
+		// the listener is left.
 		err := predecessor.Ready(ctx)
 		if err != nil && !errors.Is(err, handover.ErrGone) {
-			return errors.Join(err, shutdown(server)) // the predecessor serves on, without those that came
+			return errors.Join(err, shutdown(server)) // the predecessor keeps the other connections
 		}
 	}
 	log.Print("process ", os.Getpid(), " serves http://", ln.Addr())
@@ -86,22 +88,21 @@ func run(address string) error {
 		}
 		err := give(ctx, handover.Server{Name: "http", Listener: ln, Source: server})
 		if err == nil {
-			// Requests that have taken too long, connections over TLS and those that were upgraded have
-			// stayed.
+			// The remaining requests took too long, or their connections use TLS or were upgraded.
 			return shutdown(server)
 		}
-		log.Print(err) // it says that this process goes on
+		log.Print(err) // the error says that this process continues
 	}
 }
 
-// shutdown lets requests end, and closes their connections.
+// shutdown waits for requests to end, and closes their connections.
 func shutdown(server *httpadapter.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
 	return server.Shutdown(ctx)
 }
 
-// listen takes the listener over from the predecessor, if there is one, and otherwise opens it.
+// listen takes over the predecessor's listener, if there is a predecessor, and otherwise opens one.
 func listen(ctx context.Context, address string) (net.Listener, *handover.Successor, error) {
 	c, err := handover.Inherited()
 	if err != nil {
@@ -124,7 +125,7 @@ func listen(ctx context.Context, address string) (net.Listener, *handover.Succes
 
 // give starts the successor and gives it the server's listener and connections.
 func give(ctx context.Context, server handover.Server) error {
-	exe, err := handover.Executable() // of the release that a symbolic link points to by now
+	exe, err := handover.Executable() // of the release that a symbolic link points to now
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,8 @@ func give(ctx context.Context, server handover.Server) error {
 		select {
 		case <-ended:
 		case <-time.After(killAfter):
-			// It hangs, and has copies of descriptors: clients would not see this process close them.
+			// It hangs, and has copies of descriptors: clients would not notice that this process
+			// closes them.
 			_ = cmd.Process.Kill()
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// TestRun has a client's one connection survive two restarts.
+// TestRun keeps one connection of a client open over two restarts.
 func TestRun(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -32,7 +32,7 @@ func TestRun(t *testing.T) {
 	}
 	w.Close()
 	log := bufio.NewScanner(r)
-	// serving returns the next process that says so.
+	// serving returns the next process that reports that it serves.
 	serving := func() (pid int, address string) {
 		t.Helper()
 		for log.Scan() {

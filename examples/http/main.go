@@ -1,5 +1,5 @@
 // Command http is an ordinary http.Server with TLS and HTTP/2 on percore. Idle HTTP/1.1 connections
-// hold no goroutine and no buffers of net/http's.
+// hold no goroutine and none of net/http's buffers.
 //
 //	go run $(go env GOROOT)/src/crypto/tls/generate_cert.go -host localhost
 //	go run ./http -cert cert.pem -key key.pem
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// newServer returns the program's server. Nothing in it knows of percore.
+// newServer returns the program's server. Nothing in it depends on percore.
 func newServer() *http.Server {
 	return &http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
@@ -50,7 +50,7 @@ func newServer() *http.Server {
 	}
 }
 
-// serve serves until ctx ends, and then finishes the requests under way.
+// serve serves until ctx ends, and then finishes the running requests.
 func serve(ctx context.Context, ln net.Listener, srv *http.Server, cert, key string) error {
 	adapter := httpadapter.Wrap(srv)
 	stopped := make(chan error, 1)

@@ -49,7 +49,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// certificate writes the tests' certificate and its key into files.
+// certificate writes the test certificate and its key to files.
 func certificate(t *testing.T) (cert, key string) {
 	config, _ := testnet.TLS(t)
 	pair := config.Certificates[0]

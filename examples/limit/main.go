@@ -1,5 +1,5 @@
-// Command limit is a server that bounds its connections: in all, and of each client's address. At
-// the first limit clients wait to be accepted, at the second they are refused, before anything is
+// Command limit is a server that limits its connections: in total, and per client address. At the
+// first limit clients wait to be accepted. At the second they are refused before anything is
 // allocated for them. Idle connections count, and hold no goroutine and no buffers.
 //
 //	go run ./limit
@@ -40,8 +40,8 @@ func limited(total, each int) *percore.ListenConfig {
 	return &percore.ListenConfig{MaxConns: total, OnAccept: limit.accept, OnClose: limit.closed}
 }
 
-// newServer returns the program's server. Timeouts give the places of silent clients to others, and of
-// clients that don't read.
+// newServer returns the program's server. Timeouts disconnect clients that are silent or don't
+// read, and so make room for others.
 func newServer() *httpadapter.Server {
 	return httpadapter.Wrap(&http.Server{
 		ReadHeaderTimeout: 10 * time.Second,
@@ -60,7 +60,7 @@ type perAddress struct {
 	open map[netip.Prefix]int // guarded by mu; no entries of 0
 }
 
-// accept is asked about each connection.
+// accept is called for each connection.
 func (l *perAddress) accept(_, remote netip.AddrPort) bool {
 	client := network(remote)
 	l.mu.Lock()
@@ -72,7 +72,7 @@ func (l *perAddress) accept(_, remote netip.AddrPort) bool {
 	return true
 }
 
-// closed is told of the end of each connection that accept wanted.
+// closed is called at the end of each connection that accept wanted.
 func (l *perAddress) closed(_, remote netip.AddrPort) {
 	client := network(remote)
 	l.mu.Lock()
@@ -82,8 +82,8 @@ func (l *perAddress) closed(_, remote netip.AddrPort) {
 	}
 }
 
-// network is the client as it is counted: an IPv4 address, or the 64 bits of an IPv6 address that a
-// client mostly has to itself.
+// network returns the client as it is counted: an IPv4 address, or the 64 bits of an IPv6 address
+// that usually belong to one client.
 func network(remote netip.AddrPort) netip.Prefix {
 	bits := 32
 	if remote.Addr().Is6() {

@@ -1,5 +1,5 @@
-// Command prometheus is a server with an address for its operators: the program's and percore's
-// metrics for Prometheus, percore's live page, and profiles.
+// Command prometheus is a server with a second address for its operators. There it serves the
+// program's and percore's metrics for Prometheus, percore's live page, and profiles.
 //
 //	go run ./prometheus
 //	curl http://localhost:8080/
@@ -36,7 +36,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// On package net, so that the figures are of the program's own connections.
+	// Use package net here, so that the figures show only the program's own connections.
 	adminListener, err := net.Listen("tcp", *adminAddress)
 	if err != nil {
 		log.Fatal(err)
@@ -48,7 +48,7 @@ func main() {
 	log.Fatal(<-ended)
 }
 
-// newServers returns the program's server and the one for operators.
+// newServers returns the program's server and the server for operators.
 func newServers() (server *httpadapter.Server, admin *http.Server) {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "http_requests_total", Help: "Requests served, by method and status.",

@@ -26,7 +26,7 @@ func main() {
 	log.Fatal(serve(ln, *to))
 }
 
-// serve forwards each connection to an address of its own.
+// serve forwards each connection to the given address over a connection of its own.
 func serve(ln net.Listener, to string) error {
 	for {
 		client, err := ln.Accept()
@@ -52,10 +52,10 @@ func forward(client net.Conn, to string) {
 	both.Wait()
 }
 
-// pipe copies until from ends, and then tells to, which may still answer.
+// pipe copies until from ends, and then ends its side of to, which may still answer.
 func pipe(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
-		to.Close() // the other direction is of no more use
+		to.Close() // the other direction is useless now
 		from.Close()
 		return
 	}

@@ -7,31 +7,31 @@ import (
 	"github.com/percore/percore/adapters/reactor"
 )
 
-// handler is the connections of one loop. Its memory is used by one callback at a time.
+// handler serves the connections of one loop. Only one callback at a time uses its memory.
 type handler struct {
 	store  *store
 	args   [][]byte // of the command that is read
-	answer []byte   // to the commands of one call of Data
+	answer []byte   // for the commands of one call of Data
 }
 
 const (
-	// answerMin is how long the answer of one call of Data gets before the rest of the commands is left
-	// to the next call. It comes when the client has taken most of it: so a client may send
-	// thousands of GETs at once, and only some answers are in memory.
+	// answerMin is how long the answer of one call of Data gets before the rest of the commands is
+	// left to the next call. The next call comes when the client has taken most of the answer. So a
+	// client may send thousands of GETs at once, and only some answers are in memory.
 	answerMin = 64 << 10
 
-	// answerKept is the longest answer whose memory the handler keeps.
+	// answerKept is the longest answer that the handler keeps the memory of.
 	answerKept = 1 << 20
 )
 
-// perLoop makes a loop's handler.
+// perLoop makes a handler for a loop.
 func (s *store) perLoop(int) reactor.Handler { return &handler{store: s} }
 
 func (h *handler) Open(*reactor.Conn)         {}
 func (h *handler) Close(*reactor.Conn, error) {}
 
-// Data runs the commands that are there whole, or as many as make a long answer, and answers them by
-// one Write.
+// Data runs the commands that have arrived completely, or as many as make a long answer. It answers
+// them with one Write.
 func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 	h.answer = h.answer[:0]
 	var err error
@@ -49,7 +49,7 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 	if err != nil {
 		h.fail("ERR Protocol error: " + err.Error())
 	}
-	c.Write(h.answer) // if it is refused the connection ends
+	c.Write(h.answer) // if this fails, the connection ends
 	if err != nil {
 		c.CloseAfterWrite()
 	}
@@ -61,7 +61,7 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 
 // run appends the answer to a command.
 func (h *handler) run(name []byte, args [][]byte) {
-	switch string(upper(name)) { // which allocates nothing
+	switch string(upper(name)) { // this allocates nothing
 	case "GET":
 		if h.want(name, args, 1) {
 			h.answer = h.store.appendValue(h.answer, args[0])
@@ -88,14 +88,14 @@ func (h *handler) run(name []byte, args [][]byte) {
 		} else {
 			h.simple("PONG")
 		}
-	case "COMMAND": // redis-cli asks what there is
+	case "COMMAND": // redis-cli asks which commands there are
 		h.answer = append(h.answer, "*0\r\n"...)
 	default:
 		h.fail("ERR unknown command '" + printable(name) + "'")
 	}
 }
 
-// want reports whether a command has as many arguments as it needs, and answers if not.
+// want reports whether a command has enough arguments, and sends an error if not.
 func (h *handler) want(name []byte, args [][]byte, n int) bool {
 	if len(args) != n {
 		h.fail("ERR wrong number of arguments for '" + printable(name) + "' command")

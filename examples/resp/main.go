@@ -1,6 +1,6 @@
 // Command resp is a small key-value server that speaks RESP, the protocol of Redis, on package
-// reactor: GET, SET, DEL, INCR and PING. A connection that waits holds some hundred bytes, and the
-// answers to a pipelined burst go out by one system call.
+// reactor: GET, SET, DEL, INCR and PING. A connection that waits holds some hundred bytes. The
+// answers to a pipelined burst are sent with one system call.
 //
 //	go run ./resp
 //	redis-cli -p 6380 set greeting hello

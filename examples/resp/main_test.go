@@ -68,7 +68,7 @@ func TestConversations(t *testing.T) {
 					}
 				}
 				c.(*net.TCPConn).CloseWrite()
-				answer, _ := io.ReadAll(c) // which a reset may end
+				answer, _ := io.ReadAll(c) // a reset may end it
 				if string(answer) != want {
 					t.Errorf("got %q, want %q", answer, want)
 				}
@@ -77,7 +77,7 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// TestPipelined has clients send all their commands before they read an answer.
+// TestPipelined makes clients send all their commands before they read an answer.
 func TestPipelined(t *testing.T) {
 	ln := start(t)
 	const clients, commands = 8, 2000
@@ -115,8 +115,8 @@ func TestPipelined(t *testing.T) {
 	}
 }
 
-// TestPipelinedLong has a client send all its commands for long values before it reads an answer: it
-// gets all of them, in order, and few are in memory.
+// TestPipelinedLong makes a client send all its commands for long values before it reads an answer.
+// It gets all answers, in order, and only a few are in memory.
 func TestPipelinedLong(t *testing.T) {
 	c := testnet.Dial(t, start(t))
 	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
@@ -139,7 +139,8 @@ func TestPipelinedLong(t *testing.T) {
 		if _, err := io.ReadFull(r, got); err != nil || string(got) != value+"\r\n" {
 			t.Fatalf("answer %d is wrong (%v)", n, err)
 		}
-		// The rest of the commands, the high-water mark and an answer, in buffers of powers of two.
+		// The rest of the commands, the high-water mark and an answer, in buffers with sizes that
+		// are powers of two.
 		if n := pool.ReadStats().BytesInUse; n > 4*bulkMax {
 			t.Fatalf("got %d bytes of buffers in use, want %d at most", n, 4*bulkMax)
 		}
@@ -147,7 +148,7 @@ func TestPipelinedLong(t *testing.T) {
 	line("+PONG\r\n")
 }
 
-// TestRedisBenchmark runs Redis' own client, where it is installed.
+// TestRedisBenchmark runs redis-benchmark, where it is installed.
 func TestRedisBenchmark(t *testing.T) {
 	program, err := exec.LookPath("redis-benchmark")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // Limits of a command, so that no peer makes the server keep more for it. A command whose parts are
-// within them and that is longer than ReadBufferMax in all ends the connection, too.
+// within the limits also ends the connection if it is longer than ReadBufferMax in total.
 const (
 	argsMax   = 1024
 	bulkMax   = 512 << 10
@@ -21,9 +21,10 @@ var (
 	errLong   = errors.New("too big inline request")
 )
 
-// parse reads the command at the start of p: an array of bulk strings, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
-// or words in a line (https://redis.io/docs/latest/develop/reference/protocol-spec/). It appends the
-// parts, which are slices of p, to args, and returns the command's length, 0 if it is not there whole.
+// parse reads the command at the start of p. It is an array of bulk strings,
+// "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", or words in a line
+// (https://redis.io/docs/latest/develop/reference/protocol-spec/). It appends the parts, which are
+// slices of p, to args. It returns the command's length, or 0 if the command is incomplete.
 func parse(p []byte, args [][]byte) (_ [][]byte, n int, err error) {
 	if p[0] != '*' {
 		return parseLine(p, args)
@@ -56,8 +57,8 @@ func parse(p []byte, args [][]byte) (_ [][]byte, n int, err error) {
 	return args, n, nil
 }
 
-// number reads the line at the start of p, a mark and a number from 0 to limit. n is its length, 0 if it
-// is not there whole.
+// number reads the line at the start of p, a mark and a number from 0 to limit. n is its length, or
+// 0 if the line is incomplete.
 func number(p []byte, limit int) (value, n int, err error) {
 	end := bytes.IndexByte(p[:min(len(p), numberMax+3)], '\n')
 	switch {
@@ -95,7 +96,7 @@ func appendBulk(b, value []byte) []byte {
 	return append(append(append(b, "\r\n"...), value...), "\r\n"...)
 }
 
-// upper changes the letters of a command's name to capitals, in place.
+// upper changes the letters of a command's name to upper case, in place.
 func upper(name []byte) []byte {
 	for i, c := range name {
 		if 'a' <= c && c <= 'z' {
@@ -105,7 +106,7 @@ func upper(name []byte) []byte {
 	return name
 }
 
-// printable returns a name as it may stand in an answer of one line.
+// printable returns a name in a form that is allowed in an answer of one line.
 func printable(name []byte) string {
 	return strconv.QuoteToASCII(string(name[:min(len(name), 64)]))
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// store is the keys and values of all loops. They are in parts, so that loops seldom wait for each
-// other.
+// store holds the keys and values of all loops. It is split into parts, so that loops seldom wait
+// for each other.
 type store struct {
 	seed  maphash.Seed
 	parts [64]part
@@ -34,7 +34,7 @@ func (s *store) of(key []byte) *part {
 	return p
 }
 
-// appendValue appends a key's value as a bulk string, or the null that stands for none.
+// appendValue appends a key's value as a bulk string, or null if there is no value.
 func (s *store) appendValue(b, key []byte) []byte {
 	p := s.of(key)
 	defer p.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *store) set(key, value []byte) {
 	p := s.of(key)
 	defer p.mu.Unlock()
 	if old, ok := p.values[string(key)]; ok && cap(old) >= len(value) && cap(old) <= 2*len(value)+64 {
-		p.values[string(key)] = append(old[:0], value...) // nothing else holds the old one
+		p.values[string(key)] = append(old[:0], value...) // nothing else refers to the old value
 		return
 	}
 	p.values[string(key)] = append([]byte(nil), value...)

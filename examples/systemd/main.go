@@ -1,6 +1,6 @@
-// Command systemd is a service whose sockets systemd opens. percore-example.socket and
-// percore-example.service beside it are the units: connections wait in the sockets while the service
-// is stopped, started or updated, and none is refused.
+// Command systemd is a service whose sockets systemd opens. The units percore-example.socket and
+// percore-example.service are in the same folder. Connections wait in the sockets while the service
+// is stopped, started or updated, and no connection is refused.
 //
 //	systemd-socket-activate -l 8080 go run ./systemd
 //	curl http://localhost:8080/
@@ -39,9 +39,9 @@ func main() {
 	log.Fatal(<-ended)
 }
 
-// listen makes a listener of the sockets of each name. FileDescriptorName= in the unit names them,
-// and a name stands for one address: with ReusePort=yes and a line ListenStream= for each processor an
-// address has several sockets.
+// listen makes a listener from the sockets of each name. FileDescriptorName= in the unit names
+// them, and each name stands for one address. With ReusePort=yes and one line ListenStream= per
+// processor, an address has several sockets.
 func listen(files []*os.File) (map[string]net.Listener, error) {
 	if len(files) == 0 {
 		return nil, errors.New("no sockets: start this program by systemd or systemd-socket-activate")
@@ -58,7 +58,7 @@ func listen(files []*os.File) (map[string]net.Listener, error) {
 		}
 		listeners[name] = ln
 		for _, f := range sockets {
-			f.Close() // the listener has copies
+			f.Close() // the listener has its own copies
 		}
 	}
 	return listeners, nil

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// TestListen stands for systemd: sockets of two names, one of which has two.
+// TestListen plays the part of systemd: it passes sockets of two names, one of which has two.
 func TestListen(t *testing.T) {
 	lc := percore.ListenConfig{ReusePort: true}
 	first, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -54,7 +54,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// fd returns a copy of a file's descriptor, which a file of another name can own.
+// fd returns a copy of a file's descriptor, for a file with another name to own.
 func fd(t *testing.T, f *os.File) uintptr {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command tableflip replaces itself without an interruption: on SIGHUP it starts its successor, which
-// gets all sockets of the listener, and then finishes the requests under way.
+// Command tableflip replaces itself without interruption. On SIGHUP it starts its successor, which
+// gets all of the listener's sockets, and then finishes the running requests.
 //
 //	go build -o server ./tableflip && ./server
 //	kill -HUP $(cat server.pid)
@@ -80,8 +80,8 @@ type carrier interface {
 	File(name string) (*os.File, error)
 }
 
-// listen takes the listener over from the predecessor, if there is one, and otherwise opens it. A
-// listener has one socket per loop, so each is carried under a name of its own.
+// listen takes over the predecessor's listener, if there is a predecessor, and otherwise opens one.
+// A listener has one socket per loop, so each is passed on under its own name.
 func listen(fds carrier, network, address string) (net.Listener, error) {
 	name := func(i int) string { return fmt.Sprintf("%s %s #%d", network, address, i) }
 	sockets, err := inherited(fds, name)
@@ -116,7 +116,7 @@ func socketsOf(ln net.Listener) ([]*os.File, error) {
 	return []*os.File{f}, err
 }
 
-// inherited returns the sockets that the predecessor has carried over.
+// inherited returns the sockets that the predecessor has passed on.
 func inherited(fds carrier, name func(int) string) (sockets []*os.File, err error) {
 	for {
 		f, err := fds.File(name(len(sockets)))

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// carried stands for tableflip's descriptors, and carries them within a process.
+// carried replaces tableflip's descriptors, and passes them on within a process.
 type carried map[string]*os.File
 
 func (c carried) AddFile(name string, f *os.File) error {
@@ -33,7 +33,7 @@ func (c carried) File(name string) (*os.File, error) {
 	return f, nil
 }
 
-// TestListen has a successor take the listener over while a connection waits in it.
+// TestListen makes a successor take over the listener while a connection waits in it.
 func TestListen(t *testing.T) {
 	fds := make(carried)
 	first, err := listen(fds, "tcp4", "127.0.0.1:0")

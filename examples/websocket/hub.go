@@ -29,12 +29,12 @@ type hub struct {
 func newHub() *hub {
 	return &hub{
 		members: make(map[*member]struct{}),
-		// A small buffer for reading, and one for writing only while a message is written.
+		// Use a small buffer for reading, and a buffer for writing only while a message is written.
 		upgrader: websocket.Upgrader{ReadBufferSize: 256, WriteBufferPool: new(sync.Pool)},
 	}
 }
 
-// join serves the request of a member to be. It returns at once: the connection goes on by itself.
+// join serves a new member's request. It returns at once, and the connection continues on its own.
 func (h *hub) join(w http.ResponseWriter, r *http.Request) {
 	up := wsadapter.NewUpgrade(w)
 	ws, err := h.upgrader.Upgrade(up, r, nil)
@@ -67,7 +67,7 @@ func (h *hub) remove(m *member) {
 	delete(h.members, m)
 }
 
-// send sends a message to all members, and waits for none of them. It is in memory once.
+// send sends a message to all members, without waiting for them. The message is in memory once.
 func (h *hub) send(message *websocket.PreparedMessage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +81,7 @@ func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for m := range h.members {
-		m.ws.Close() // and End is called
+		m.ws.Close() // this calls End
 	}
 	h.members = nil
 }
@@ -102,7 +102,7 @@ func (m *member) Read() ([]byte, error) {
 	return text, err
 }
 
-// Handle passes a message on.
+// Handle sends a message to all members.
 func (m *member) Handle(text []byte) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8") // browsers would close their connections
@@ -114,11 +114,11 @@ func (m *member) Handle(text []byte) error {
 	return err
 }
 
-// End is called when the member has left, or was closed.
+// End is called when the member has left, or when its connection was closed.
 func (m *member) End(error) { m.hub.remove(m) }
 
-// send has a message written. A goroutine does it, which is there while messages wait: so a member
-// that reads slowly holds up no other member.
+// send queues a message. A goroutine writes it, which runs while messages wait. So a member that
+// reads slowly delays no other member.
 func (m *member) send(message *websocket.PreparedMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +133,7 @@ func (m *member) send(message *websocket.PreparedMessage) {
 	}
 }
 
-// write writes messages until none is left or the connection fails.
+// write writes messages until the queue is empty or the connection fails.
 func (m *member) write() {
 	for message := m.next(); message != nil; message = m.next() {
 		m.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -144,7 +144,8 @@ func (m *member) write() {
 	}
 }
 
-// next takes a message out of the queue, or returns nil and ends the writing.
+// next takes a message out of the queue. If the queue is empty, it returns nil and ends the
+// writing.
 func (m *member) next() *websocket.PreparedMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,9 +1,9 @@
-// Command websocket is a hub: each message of a member goes to all members. A member that says
-// nothing holds neither a goroutine nor memory for reading.
+// Command websocket is a hub: each member's messages go to all members. A silent member holds
+// neither a goroutine nor memory for reading.
 //
 //	go run ./websocket
 //
-// http://localhost:8080 has a page to talk from; open it in two windows.
+// Open http://localhost:8080 in two windows to talk from one to the other.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter"
 )
 
-// maxConns is how many connections are open at most. The next clients wait to be accepted.
+// maxConns limits the open connections. Further clients wait to be accepted.
 const maxConns = 10_000
 
 //go:embed page.html
@@ -44,7 +44,8 @@ func main() {
 	}
 }
 
-// serve serves until ctx ends, and then closes the members' connections: Shutdown leaves them alone.
+// serve serves until ctx ends, and then closes the members' connections, because Shutdown leaves
+// them alone.
 func serve(ctx context.Context, ln net.Listener) error {
 	hub := newHub()
 	defer hub.close()

@@ -33,7 +33,8 @@ func start(t *testing.T) net.Listener {
 	return ln
 }
 
-// join makes a member and has it say hello: its own message proves that the hub has it.
+// join makes a member and sends hello from it: when its own message comes back, the hub has added
+// it.
 func join(t *testing.T, ln net.Listener) *websocket.Conn {
 	ws, _, err := websocket.DefaultDialer.Dial("ws://"+ln.Addr().String()+"/hub", nil)
 	if err != nil {
@@ -60,7 +61,7 @@ func hear(t *testing.T, ws *websocket.Conn, want string) {
 	}
 }
 
-// TestHub has members that talk, and wait without a goroutine.
+// TestHub tests members that talk, and that wait without a goroutine.
 func TestHub(t *testing.T) {
 	ln := start(t)
 	members := []*websocket.Conn{join(t, ln), join(t, ln), join(t, ln)}
@@ -80,7 +81,7 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// TestSilentReader has a member that never reads: the others hear everything, and it is cut off.
+// TestSilentReader has a member that never reads: it is cut off, and the others receive everything.
 func TestSilentReader(t *testing.T) {
 	ln := start(t)
 	_, talker := join(t, ln), join(t, ln)
