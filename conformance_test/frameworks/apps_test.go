@@ -25,16 +25,16 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// message goes there and back as JSON.
+// message is sent in both directions as JSON.
 type message struct {
 	Text string `json:"text"`
 	Size int64  `json:"size"`
 }
 
-// low is the handlers that need nothing of a framework but its ResponseWriter, of
-// which they use the layer below: flushing, hijacking, deadlines.
+// low holds the handlers that need only the ResponseWriter of a framework. They use the layer below
+// it: flushing, hijacking, deadlines.
 type low struct {
-	resume  chan struct{} // lets stream go on
+	resume  chan struct{} // lets stream continue
 	waiting chan struct{} // gone waits for the client to leave
 	gone    chan error    // why it stopped waiting
 }
@@ -43,7 +43,7 @@ func newLow() *low {
 	return &low{make(chan struct{}), make(chan struct{}, 1), make(chan error, 1)}
 }
 
-// stream sends an event, and another one when it is told to.
+// stream sends an event, and another one when the test says so.
 func (l *low) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, event := range []string{"one", "two"} {
@@ -74,8 +74,8 @@ func (l *low) leave(w http.ResponseWriter, r *http.Request) {
 	l.gone <- context.Cause(r.Context())
 }
 
-// raw takes the connection over and sends back each line, until there are no more:
-// then it says so, and ends its side.
+// raw takes the connection over and sends back each line. After the last line it says so, and ends
+// its side.
 func (l *low) raw(w http.ResponseWriter, r *http.Request) {
 	c, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -95,7 +95,7 @@ func (l *low) raw(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// late gives the body no time, and reports the error.
+// late sets a deadline that leaves no time for the body, and reports the error.
 func (l *low) late(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	setting := errors.Join(rc.SetReadDeadline(time.Now().Add(-time.Second)), rc.SetWriteDeadline(time.Now().Add(testnet.HangTimeout)))
@@ -103,7 +103,7 @@ func (l *low) late(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "set: %v, timeout %t", setting, errors.Is(err, os.ErrDeadlineExceeded))
 }
 
-// An app is one and the same site, made with one of the frameworks.
+// An app is always the same site, made with one of the frameworks.
 type app struct {
 	name    string
 	handler func(l *low, dir string) http.Handler
@@ -201,8 +201,8 @@ func chiApp(l *low, dir string) http.Handler {
 	return e
 }
 
-// quiet is chi's log of requests and of panics. (With a log chi puts its own
-// ResponseWriter around net/http's.)
+// quiet replaces chi's log of requests and of panics. (With a log chi wraps net/http's
+// ResponseWriter in its own.)
 type quiet struct{}
 
 func (q quiet) NewLogEntry(*http.Request) chimiddleware.LogEntry { return q }
@@ -217,8 +217,8 @@ func lowRoutes(l *low) map[string]http.HandlerFunc {
 // buffers hold.
 const fileBytes = 3_000_000
 
-// TestFrameworks visits every page of each app, on a connection that is parked
-// between any two, where connections are.
+// TestFrameworks visits every page of each app. Where connections are parked, the connection is
+// parked between any two pages.
 func TestFrameworks(t *testing.T) {
 	dir := t.TempDir()
 	content := strings.Repeat("0123456789", fileBytes/10)
@@ -275,7 +275,7 @@ func visitAll(st *site, l *low, content string) {
 	st.awaitParked(0)
 }
 
-// sendLate sends a part of a body to a handler that gives it no time.
+// sendLate sends a part of a body to a handler that leaves no time for it.
 func sendLate(st *site) {
 	c := st.s.dial(st)
 	fmt.Fprintf(c, "POST /late HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\npart")
@@ -291,7 +291,7 @@ func sendLate(st *site) {
 	st.s.expect(`"" <nil>`, "%q %v", rest, err)
 }
 
-// watchStream sees the first event while the handler waits to send the second.
+// watchStream receives the first event while the handler waits to send the second.
 func watchStream(st *site, l *low) {
 	req, _ := http.NewRequestWithContext(st.s.context(), "GET", st.url+"/stream", nil)
 	resp, err := st.client.Do(req)
@@ -311,7 +311,7 @@ func watchStream(st *site, l *low) {
 	st.s.note("stream: %s", describe(resp, ""))
 }
 
-// goAway leaves a handler alone that has not answered.
+// goAway disconnects from a handler that has not answered.
 func goAway(st *site, l *low) {
 	ctx, cancel := context.WithCancel(st.s.context())
 	left := make(chan error, 1)
@@ -329,8 +329,8 @@ func goAway(st *site, l *low) {
 	st.s.expect("context canceled", "%v", testnet.Receive(st.s, "the handler noticing", l.gone))
 }
 
-// talkRaw has the connection taken over, after it was parked, with the first line
-// in the same packet as the request.
+// talkRaw makes the handler take over a parked connection. The first line comes in the same packet
+// as the request.
 func talkRaw(st *site) {
 	c := st.s.dial(st)
 	r := bufio.NewReader(c)

@@ -15,17 +15,17 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The messages of the service: protobuf's own, so that no code is generated.
+// The messages of the service are protobuf's own types, so that no code is generated.
 type (
 	text   = wrapperspb.StringValue
 	number = wrapperspb.Int64Value
 )
 
-// longText is a message that fits into none of the buffers of net/http, and not
-// into the window with which HTTP/2 begins.
+// longText is a message that doesn't fit into any buffer of net/http, nor into HTTP/2's initial
+// window.
 var longText = strings.Repeat("0123456789abcdef", 1<<14)
 
-// echoUnary sends each message back, and fails where it is asked to.
+// echoUnary sends each message back, and fails if the message says so.
 func echoUnary(_ context.Context, req *connect.Request[text]) (*connect.Response[text], error) {
 	if req.Msg.Value == "fail" {
 		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("as you like"))
@@ -36,7 +36,7 @@ func echoUnary(_ context.Context, req *connect.Request[text]) (*connect.Response
 	return resp, nil
 }
 
-// wait ends with its caller's patience.
+// wait waits until the caller gives up.
 func wait(ctx context.Context, _ *connect.Request[text]) (*connect.Response[text], error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -89,8 +89,8 @@ func connectHandler() http.Handler {
 	return mux
 }
 
-// TestConnect makes calls of each kind by each protocol over each version of HTTP
-// that can carry them.
+// TestConnect makes calls of each kind with each protocol over each version of HTTP that supports
+// them.
 func TestConnect(t *testing.T) {
 	protocols := []struct {
 		name    string
@@ -115,7 +115,7 @@ func TestConnect(t *testing.T) {
 				srv.Protocols.SetUnencryptedHTTP2(true)
 				if version.tls {
 					with.serverTLS, with.clientTLS = testnet.TLS(s)
-					with.http2 = false // the client finds out by ALPN
+					with.http2 = false // the client finds out through ALPN
 				}
 				st := s.start(srv, with)
 				for _, p := range protocols {
@@ -135,8 +135,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// callAll makes the calls of one protocol. Over HTTP/1.1 the connection is parked
-// between any two.
+// callAll makes the calls of one protocol. Over HTTP/1.1 the connection is parked between any two.
 func callAll(st *site, http2 bool, options ...connect.ClientOption) {
 	s := st.s
 	between := func() {
@@ -188,7 +187,7 @@ func callAll(st *site, http2 bool, options ...connect.ClientOption) {
 	}
 }
 
-// talkBothWays has each message come back before the next one is sent.
+// talkBothWays waits for each message to come back before it sends the next one.
 func talkBothWays(st *site, options ...connect.ClientOption) {
 	s := st.s
 	stream := connect.NewClient[text, text](st.client, st.url+service+"Stream", options...).CallBidiStream(s.context())
@@ -208,7 +207,7 @@ func talkBothWays(st *site, options ...connect.ClientOption) {
 	s.expect("<nil> true <nil>", "%v %t %v", closing, errors.Is(err, io.EOF), stream.CloseResponse())
 }
 
-// giveUp cancels a call that waits, which leaves the connection as it is.
+// giveUp cancels a call that waits, which does not affect the connection.
 func giveUp(st *site, options ...connect.ClientOption) {
 	ctx, cancel := context.WithCancel(st.s.context())
 	ended := make(chan error, 1)

@@ -17,7 +17,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// haproxyWays are the ways in which haproxy announces its clients: options of a server.
+// haproxyWays are the server options with which haproxy announces its clients in different ways.
 var haproxyWays = []string{
 	"send-proxy",
 	"send-proxy-v2",
@@ -27,8 +27,8 @@ var haproxyWays = []string{
 	"send-proxy-v2 check inter 50 port %d", // no header: its checks connect and leave
 }
 
-// TestHAProxy has haproxy, where it is installed, announce the clients of an http.Server in each way,
-// and check the server's health meanwhile.
+// TestHAProxy runs haproxy, where it is installed, in front of an http.Server. haproxy announces
+// the clients in each way and checks the server's health at the same time.
 func TestHAProxy(t *testing.T) {
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -72,7 +72,8 @@ func TestHAProxy(t *testing.T) {
 	}
 }
 
-// startHAProxy starts a haproxy with a listener for each way, and returns these and what it logs.
+// startHAProxy starts a haproxy with a listener for each way. It returns the listeners and what
+// haproxy logs.
 func startHAProxy(t *testing.T, program string, server *net.TCPAddr) (fronts []net.Listener, log *testnet.Log) {
 	t.Helper()
 	log = new(testnet.Log)

@@ -21,10 +21,10 @@ func cpuTimeOf(b *testing.B, pid int) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// BenchmarkHub measures the CPU time that a hub in a process of its own takes for a message of 64
-// bytes that it sends back, by 64 clients that send the next one, or the next few in one packet, when
-// they have the answer. The ways to run a hub take turns, a few hundred milliseconds each, so that all
-// find the same machine. A run of 20000 messages or more says something:
+// BenchmarkHub measures how much CPU time a hub, in its own process, takes to send a message of 64
+// bytes back. 64 clients send the next message, or the next few in one packet, when they have the
+// answer. The ways to run a hub take turns of a few hundred milliseconds, so that all run under the
+// same conditions. Only a run of at least 20000 messages is meaningful:
 //
 //	go test -run '^$' -bench Hub -benchtime 400000x -count 5 ./conformance_test/frameworks
 func BenchmarkHub(b *testing.B) {
@@ -68,10 +68,10 @@ func compareHubs(b *testing.B, setup string, burst int) {
 		b.ReportMetric(float64(arm.cpu)/messages, arm.name+"-cpu-ns/msg")
 		b.ReportMetric(float64(arm.took)/messages, arm.name+"-ns/msg")
 	}
-	b.ReportMetric(0, "ns/op") // of no meaning
+	b.ReportMetric(0, "ns/op") // meaningless
 }
 
-// exchange has each client send messages and read the answers, so many times.
+// exchange makes each client send messages and read the answers, rounds times.
 func (a *hubArm) exchange(b *testing.B, rounds, burst int) {
 	message := strings.Repeat("m", 64)
 	var frames []byte
@@ -101,8 +101,8 @@ func (a *hubArm) exchange(b *testing.B, rounds, burst int) {
 	a.took += time.Since(start)
 }
 
-// BenchmarkHubSparse measures the CPU time of a message where 2000 clients send one per second
-// each, at random times, for two seconds, and the goroutines that the hub has at the end.
+// BenchmarkHubSparse measures the CPU time per message while 2000 clients each send one message per
+// second, at random times, for two seconds. It also reports the hub's goroutines at the end.
 //
 //	go test -run '^$' -bench HubSparse -benchtime 1x -count 5 ./conformance_test/frameworks
 func BenchmarkHubSparse(b *testing.B) {
@@ -111,7 +111,7 @@ func BenchmarkHubSparse(b *testing.B) {
 			for _, way := range []string{"adapter", "goroutines", "net"} {
 				sparseHub(b, setup, way)
 			}
-			b.ReportMetric(0, "ns/op") // of no meaning
+			b.ReportMetric(0, "ns/op") // meaningless
 		})
 	}
 }
@@ -135,7 +135,7 @@ func sparseHub(b *testing.B, setup, way string) {
 		go func() {
 			var r result
 			message := appendClientFrame(nil, 0x81, []byte("some message"), 7)
-			answer := make([]byte, len(message)-4) // which has no mask
+			answer := make([]byte, len(message)-4) // without the mask
 			for r.err == nil {
 				time.Sleep(time.Duration(rand.ExpFloat64() * float64(time.Second)))
 				if time.Now().After(stop) {

@@ -32,7 +32,8 @@ import (
 
 var hubConns = flag.Int("hub.conns", 200, "clients of the hub in TestHub; with 10000 their memory is checked, too")
 
-// hubSetup is the environment variable that names the hub's library and, behind commas, how it is run:
+// hubSetup is the environment variable that names the hub's library and, after commas, how to run
+// it:
 //
 //	tls         over TLS, with the certificate in hubIdentity
 //	goroutines  with a goroutine per member, on percore, instead of the adapter
@@ -42,7 +43,7 @@ const hubSetup = "PERCORE_TEST_HUB"
 // hubIdentity is the environment variable that has a hub's certificate and its key, in PEM.
 const hubIdentity = "PERCORE_TEST_HUB_IDENTITY"
 
-// A hub passes messages that begin with "all:" on to all its members, and sends others back.
+// A hub sends messages that begin with "all:" to all its members, and sends other messages back.
 type hub struct {
 	take func(w http.ResponseWriter, r *http.Request) (socketEnd, error)
 	loop bool // a goroutine per member instead of the adapter
@@ -51,7 +52,7 @@ type hub struct {
 	members map[*member]struct{} // guarded by mu
 }
 
-// socketEnd is a library's connection. Writes may come from any goroutine.
+// socketEnd is a library's connection. Any goroutine may write.
 type socketEnd interface {
 	Read() ([]byte, error)
 	write(message []byte) error
@@ -91,7 +92,7 @@ func (h *hub) all() (all []*member) {
 func (h *hub) toAll(message []byte) {
 	for _, m := range h.all() {
 		if err := m.write(message); err != nil {
-			m.Close() // and End is called
+			m.Close() // this calls End
 		}
 	}
 }
@@ -117,7 +118,7 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// join makes a member of a request's client, or returns nil.
+// join makes a request's client a member. It returns the member, or nil.
 func (h *hub) join(w http.ResponseWriter, r *http.Request) *member {
 	end, err := h.take(w, r)
 	if err != nil {
@@ -130,7 +131,7 @@ func (h *hub) join(w http.ResponseWriter, r *http.Request) *member {
 	return m
 }
 
-// gorillaEnd is gorilla's. One goroutine at a time may write.
+// gorillaEnd uses gorilla. Only one goroutine at a time may write.
 type gorillaEnd struct {
 	*gorilla.Conn
 	mu sync.Mutex // held for writes
@@ -147,14 +148,14 @@ func (e *gorillaEnd) write(message []byte) error {
 	return e.WriteMessage(gorilla.TextMessage, message)
 }
 
-// gobwasEnd is gobwas', which needs no more than the net.Conn.
+// gobwasEnd uses gobwas, which needs only the net.Conn.
 type gobwasEnd struct{ net.Conn }
 
 func (e gobwasEnd) Read() ([]byte, error) { return wsutil.ReadClientText(e.Conn) }
 
-// write writes the frame at once. Several goroutines write, Read among them, which answers pings: what
-// a net.Conn is given in one Write comes in one piece. wsutil.WriteServerText would need a lock, for it
-// makes two writes, and Read's answers would have to be made under the same lock.
+// write writes the frame at once. Several goroutines write, including Read, which answers pings.
+// The bytes of one Write of a net.Conn stay together. wsutil.WriteServerText would need a lock,
+// because it writes twice, and Read would have to send its answers under the same lock.
 func (e gobwasEnd) write(message []byte) error {
 	frame, err := gobwas.CompileFrame(gobwas.NewTextFrame(message))
 	if err == nil {
@@ -163,7 +164,7 @@ func (e gobwasEnd) write(message []byte) error {
 	return err
 }
 
-// coderEnd is coder's.
+// coderEnd uses coder.
 type coderEnd struct{ c *coder.Conn }
 
 func (e coderEnd) Read() ([]byte, error) {
@@ -177,13 +178,14 @@ func (e coderEnd) write(message []byte) error {
 
 func (e coderEnd) Close() error { return e.c.CloseNow() }
 
-// runHub is a hub in a process of its own. It prints its address, and, for each line that it reads, its
-// memory in bytes, its goroutines and its connections. It ends with its standard input.
+// runHub runs a hub in its own process. It prints its address. For each line that it reads, it
+// prints its memory in bytes, its goroutines and its connections. It exits at the end of its
+// standard input.
 func runHub() {
 	setup := strings.Split(os.Getenv(hubSetup), ",")
 	onNet := slices.Contains(setup, "net")
 	h := &hub{members: make(map[*member]struct{}), loop: onNet || slices.Contains(setup, "goroutines")}
-	// A small buffer for reading, and one for writing only while a message is written.
+	// Use a small buffer for reading, and a buffer for writing only while a message is written.
 	upgrader := gorilla.Upgrader{ReadBufferSize: 256, WriteBufferSize: 1024, WriteBufferPool: new(sync.Pool)}
 	switch setup[0] {
 	case "gorilla":
@@ -221,7 +223,7 @@ func runHub() {
 		}
 		ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}})
 	}
-	// Hijacked connections are none of Shutdown's.
+	// Shutdown leaves hijacked connections alone.
 	srv.RegisterOnShutdown(func() {
 		for _, m := range h.all() {
 			m.Close()
@@ -241,7 +243,7 @@ func runHub() {
 	}
 }
 
-// resident returns the process's resident memory in bytes, or 0 where it isn't known.
+// resident returns the process's resident memory in bytes, or 0 where it is unknown.
 func resident() int {
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -255,12 +257,12 @@ func resident() int {
 // hubState is a line that the hub has printed.
 type hubState struct{ bytes, goroutines, members, waiting int }
 
-// TestHub has many clients on a hub: their messages are answered, also two that come together, and a
-// broadcast reaches all, while connections that wait take little memory.
+// TestHub connects many clients to a hub. Their messages are answered, even two that come together,
+// and a broadcast reaches all clients. Connections that wait take little memory.
 func TestHub(t *testing.T) {
 	for _, hub := range []struct {
 		setup  string
-		most   int  // bytes per connection; 0 is for hubs that are only compared
+		most   int  // bytes per connection; 0 for hubs that are only compared
 		always bool // also with few clients
 	}{
 		{"gobwas", 1024, true}, {"gorilla", 2355, true}, {"coder", 12_800, false},
@@ -287,11 +289,11 @@ func TestHub(t *testing.T) {
 				testnet.Eventually(t, what, func() bool { s = state(); return condition(s) })
 				return s
 			}
-			first := dial() // which has the server make all that it makes once
+			first := dial() // the server makes its one-time allocations
 			first.roundTrip("hello")
 			armed := 0
 			testnet.Eventually(t, "the first client's connection", func() bool { return state().members == 1 })
-			time.Sleep(50 * time.Millisecond) // for the worker to rest
+			time.Sleep(50 * time.Millisecond) // lets the worker finish
 			before := state()
 			if before.waiting == 1 {
 				armed = 1
@@ -334,7 +336,8 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// startHub starts a hub, and returns its output behind the address, and a function that makes a client.
+// startHub starts a hub. It returns the hub's output after the address, and a function that makes a
+// client.
 func startHub(t testing.TB, setup string) (child *testnet.ChildProcess, out *bufio.Reader, dial func() *hubClient) {
 	t.Helper()
 	server, client := testnet.TLS(t)

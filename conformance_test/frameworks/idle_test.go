@@ -34,7 +34,7 @@ type idleMessage struct {
 	data []byte
 }
 
-// An idleSession echoes messages. It is a Session, and a loop where no adapter is used.
+// An idleSession echoes messages. It is a Session, and runs in a loop where no adapter is used.
 type idleSession struct {
 	read  func() (idleMessage, error)
 	write func(idleMessage) error
@@ -108,7 +108,7 @@ var idleLibraries = []struct {
 	}},
 }
 
-// closeNow is a coder.Conn with a Close that doesn't shake hands.
+// closeNow is a coder.Conn whose Close omits the closing handshake.
 type closeNow struct{ c *coder.Conn }
 
 func (c closeNow) Close() error { return c.c.CloseNow() }
@@ -138,8 +138,8 @@ func upgradeGobwas(w http.ResponseWriter, r *http.Request, read func(io.ReadWrit
 	}, c, nil
 }
 
-// TestIdleWebSockets plays random programs of messages to each library, with a goroutine per connection
-// on net and with the adapter on each way: the client must get the same bytes.
+// TestIdleWebSockets plays random programs of messages to each library, on net with a goroutine per
+// connection and on each way with the adapter. The client must receive the same bytes.
 func TestIdleWebSockets(t *testing.T) {
 	for _, secret := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%t", secret), func(t *testing.T) {
@@ -188,8 +188,8 @@ func (s *jsonSession) Read() (m jsonMessage, err error) { return m, s.read(&m) }
 func (s *jsonSession) Handle(m jsonMessage) error       { return s.write(m) }
 func (s *jsonSession) End(err error)                    { s.ended <- err }
 
-// TestIdleJSON: connections wait whose sessions decode JSON in Read, with each library's own means, and
-// nothing but messages is handled.
+// TestIdleJSON: sessions decode JSON in Read, using each library's own functions. Their connections
+// wait, and only messages are handled.
 func TestIdleJSON(t *testing.T) {
 	ctx := t.Context()
 	ended := make(chan error, 1)
@@ -288,7 +288,7 @@ func TestIdleJSON(t *testing.T) {
 	}
 }
 
-// compression returns the mode in which a message may refer to the ones before.
+// compression returns the mode in which a message may refer to earlier ones.
 func compression(on bool) coder.CompressionMode {
 	if on {
 		return coder.CompressionContextTakeover
@@ -296,7 +296,7 @@ func compression(on bool) coder.CompressionMode {
 	return coder.CompressionDisabled
 }
 
-// serveIdle serves a connection with a library: in a loop on net, with the adapter on other ways.
+// serveIdle serves a connection with a library: on net in a loop, on other ways with the adapter.
 func serveIdle(s *stage, w http.ResponseWriter, r *http.Request, upgrade upgradeFunc, ended chan error) error {
 	adapted := s.way.name != "net"
 	up := wsadapter.NewUpgrade(w)
@@ -325,7 +325,7 @@ func serveIdle(s *stage, w http.ResponseWriter, r *http.Request, upgrade upgrade
 	}
 }
 
-// playIdle plays a program to the server, and notes the bytes of the answers.
+// playIdle plays a program to the server, and records the bytes of the answers.
 func playIdle(s *stage, st *site, library string, config *tls.Config, seed uint64) {
 	var c net.Conn = s.dial(st)
 	defer c.Close()
@@ -361,7 +361,7 @@ func playIdle(s *stage, st *site, library string, config *tls.Config, seed uint6
 		}
 		c.Write(burst)
 		if rnd.IntN(12) == 0 && st.engine {
-			// All was read, and the connection waits, which it does after a tenth of a second.
+			// Everything was read, and the connection waits, as it does after a tenth of a second.
 			testnet.Eventually(s, "the connection waiting", func() bool { return wsadapter.ReadStats().Waiting == before.Waiting+1 })
 		}
 	}

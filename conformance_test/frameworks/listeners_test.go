@@ -31,19 +31,18 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// whoAmI answers with the address that the request is said to come from.
+// whoAmI answers with the address that the request seems to come from.
 var whoAmI = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s", r.RemoteAddr, r.URL.Path)
 })
 
-// TestLimitListener has two connections at once, however many there are, and the
-// third when one is closed: parked ones would count, too, but aren't, since the
-// listener's connections are its own.
+// TestLimitListener allows two connections at once, and a third when one is closed. Parked
+// connections would count, too. But this listener wraps its connections, so they are not parked.
 func TestLimitListener(t *testing.T) {
 	onEachWay(t, func(s *stage) {
 		st := s.start(&http.Server{Handler: whoAmI}, setup{around: func(l net.Listener) net.Listener { return netutil.LimitListener(l, 2) }})
-		// One after the other: with several sockets the order of arrival isn't that of
-		// Accept.
+		// Accept one after the other: with several sockets, Accept doesn't return connections in
+		// the order they arrive.
 		var conns []net.Conn
 		for range 2 {
 			c := s.dial(st)
@@ -75,8 +74,8 @@ func TestLimitListener(t *testing.T) {
 	})
 }
 
-// TestProxyProtocol has requests come from where a header before them says, in both
-// versions of the protocol.
+// TestProxyProtocol: requests come from the address in the header before them, in both versions of
+// the protocol.
 func TestProxyProtocol(t *testing.T) {
 	for version := byte(1); version <= 2; version++ {
 		t.Run(fmt.Sprint("v", version), func(t *testing.T) {
@@ -99,8 +98,8 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
-// TestAutocert serves certificates from autocert's cache: a site's, over HTTP/1 and
-// HTTP/2, and the one with which ACME's TLS-ALPN challenge is answered.
+// TestAutocert serves certificates from autocert's cache: a site's certificate, over HTTP/1 and
+// HTTP/2, and the certificate that answers ACME's TLS-ALPN challenge.
 func TestAutocert(t *testing.T) {
 	const domain = "www.example.org"
 	roots, cache := x509.NewCertPool(), &memoryCache{entries: map[string][]byte{}}
@@ -145,7 +144,7 @@ type memoryCache struct {
 	entries map[string][]byte // guarded by mu
 }
 
-// put stores a new certificate for the domain in the form that autocert does.
+// put stores a new certificate for the domain in autocert's format.
 func (m *memoryCache) put(t *testing.T, key, domain string) *x509.Certificate {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -185,8 +184,8 @@ func (m *memoryCache) Get(_ context.Context, key string) ([]byte, error) {
 func (m *memoryCache) Put(context.Context, string, []byte) error { return errors.New("read only") }
 func (m *memoryCache) Delete(context.Context, string) error      { return errors.New("read only") }
 
-// TestFileServer asks for a file and for parts of it in all the ways there are,
-// directly and through a reverse proxy.
+// TestFileServer requests a file and parts of it in every way, directly and through a reverse
+// proxy.
 func TestFileServer(t *testing.T) {
 	dir := t.TempDir()
 	content := strings.Repeat("0123456789", fileBytes/10)
@@ -240,8 +239,7 @@ func TestFileServer(t *testing.T) {
 	}
 }
 
-// parts asks for several parts at once, which come with a boundary made up each
-// time.
+// parts requests several parts at once. They come with a new random boundary each time.
 func parts(s *stage, st *site, content string) {
 	req, err := http.NewRequestWithContext(s.context(), "GET", st.url+"/file.txt", nil)
 	if err != nil {

@@ -28,7 +28,7 @@ var (
 )
 
 // encodedHeaders returns headers as go-proxyproto writes them, with the peer's address that each
-// announces; "" stands for the socket's own.
+// announces; "" stands for the socket's own address.
 func encodedHeaders(t testing.TB) map[string]string {
 	t.Helper()
 	headers := make(map[string]string)
@@ -58,9 +58,9 @@ func encodedHeaders(t testing.TB) map[string]string {
 	return headers
 }
 
-// TestProxyProtocolAtAccept has percore itself read the headers that go-proxyproto writes: an
+// TestProxyProtocolAtAccept: percore itself reads the headers that go-proxyproto writes. An
 // http.Server sees the client's address on each request of a connection, and the adapter parks the
-// connection in between.
+// connection between requests.
 func TestProxyProtocolAtAccept(t *testing.T) {
 	proxy := &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	lc := percore.ListenConfig{ProxyProtocol: proxy}
@@ -101,8 +101,9 @@ func TestProxyProtocolAtAccept(t *testing.T) {
 	}
 }
 
-// FuzzProxyHeader compares percore's parser with go-proxyproto's: the same headers are taken, of the
-// same length, with the same addresses. Where the specification leaves a choice they differ:
+// FuzzProxyHeader compares percore's parser with go-proxyproto's. Both must accept the same
+// headers, with the same length and the same addresses. They differ where the specification leaves
+// a choice:
 //
 //   - percore refuses headers of more than 4096 bytes, extensions that don't fill the header, and
 //     wrong checksums, which go-proxyproto leaves to its callers;

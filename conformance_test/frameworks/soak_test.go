@@ -19,10 +19,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestSoak has many clients on one connection each, with pauses about as long as
-// the time to park, so that requests arrive before, after and in the very moment in
-// which a connection is parked. No request may fail, nor may a client get another's
-// answer.
+// TestSoak runs many clients on one connection each. They pause about as long as the time to park,
+// so that requests arrive before, after and at the very moment a connection is parked. No request
+// may fail, and no client may get another client's answer.
 func TestSoak(t *testing.T) {
 	clients, lasting := 1000, 10*time.Second
 	if testing.Short() {
@@ -79,7 +78,7 @@ func soak(st *site, seed uint64, park time.Duration, end time.Time) error {
 			request = fmt.Sprintf("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(want), want)
 		}
 		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-		// Sometimes in two pieces, the second while the adapter looks at the first.
+		// Sometimes send it in two pieces, the second while the adapter looks at the first.
 		cut := len(request)
 		if rng.IntN(4) == 0 {
 			cut = rng.IntN(cut)

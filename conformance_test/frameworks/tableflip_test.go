@@ -24,11 +24,11 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// tableflipMode says how the process "tableflip" carries its listener over.
+// tableflipMode says how the process "tableflip" passes its listener on.
 const tableflipMode = "TABLEFLIP_MODE"
 
-// runTableflip is a server that SIGHUP makes start a successor, to which it gives its
-// listener. On its standard output it says that it serves, and logs. It ends with its
+// runTableflip runs a server. SIGHUP makes it start a successor and give it the listener. It
+// reports on its standard output that it serves, and logs there. It exits at the end of its
 // standard input.
 func runTableflip() {
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stdout, nil)))
@@ -77,8 +77,8 @@ func serveTableflip(mode string) error {
 	return nil
 }
 
-// upgrade is Upgrade, once the upgrader's own goroutine has seen that Ready was called and that the
-// parent has exited. Ready and WaitForParent return before that.
+// upgrade is Upgrade, but first waits until the upgrader's goroutine has noticed that Ready was
+// called and that the parent has exited. Ready and WaitForParent return before that.
 func upgrade(upgrader *tableflip.Upgrader) error {
 	for {
 		err := upgrader.Upgrade()
@@ -89,8 +89,7 @@ func upgrade(upgrader *tableflip.Upgrader) error {
 	}
 }
 
-// listenFiles carries all sockets, each under a name of its own: this is the way
-// to do it.
+// listenFiles passes on all sockets, each under its own name. This is the recommended way.
 func listenFiles(fds *tableflip.Fds, network, address string) (net.Listener, error) {
 	name := func(i int) string { return fmt.Sprintf("%s %s #%d", network, address, i) }
 	var inherited []*os.File
@@ -106,7 +105,7 @@ func listenFiles(fds *tableflip.Fds, network, address string) (net.Listener, err
 		inherited = append(inherited, f)
 	}
 	if len(inherited) > 0 {
-		return percore.FileListeners(inherited...) // tableflip carries them on by itself
+		return percore.FileListeners(inherited...) // tableflip passes them on by itself
 	}
 	ln, err := percore.Listen(network, address)
 	if err != nil {
@@ -125,8 +124,8 @@ func listenFiles(fds *tableflip.Fds, network, address string) (net.Listener, err
 	return ln, nil
 }
 
-// listenOne lets tableflip copy a descriptor, as it does with package net's
-// listeners, which have one.
+// listenOne lets tableflip copy a descriptor, as it does with package net's listeners, which have
+// only one.
 func listenOne(fds *tableflip.Fds, network, address string) (net.Listener, error) {
 	return fds.ListenWithCallback(network, address, percore.Listen)
 }
@@ -142,11 +141,11 @@ func startFlipping(t *testing.T, mode string) *flipping {
 		t.Skip("a listener has several sockets on Linux only")
 	}
 	first := testnet.StartChild(t, "tableflip", tableflipMode+"="+mode, "GOMAXPROCS=3")
-	t.Cleanup(func() { first.Stdin.Close() }) // ends whichever is left
+	t.Cleanup(func() { first.Stdin.Close() }) // ends any that is left
 	f := &flipping{T: t, lines: make(chan string, 64)}
 	go func() {
 		defer close(f.lines)
-		scanner := bufio.NewScanner(first.Stdout) // of all of them
+		scanner := bufio.NewScanner(first.Stdout) // from all of them
 		for scanner.Scan() {
 			f.lines <- scanner.Text()
 		}
@@ -164,7 +163,7 @@ func (f *flipping) serving() (pid int, address string) {
 	return pid, address
 }
 
-// flip makes a process start its successor and end.
+// flip makes a process start its successor and exit.
 func (f *flipping) flip(pid int) {
 	f.Helper()
 	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
@@ -172,12 +171,12 @@ func (f *flipping) flip(pid int) {
 	}
 }
 
-// TestTableflip has one process follow another, under load. No client may notice.
+// TestTableflip replaces one process after another, under load. No client may notice.
 func TestTableflip(t *testing.T) {
 	f := startFlipping(t, "Files")
 	pid, address := f.serving()
 	var stopped atomic.Bool
-	var served sync.Map // of the numbers of processes
+	var served sync.Map // keys are process numbers
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer stopped.Store(true)
@@ -207,8 +206,8 @@ func TestTableflip(t *testing.T) {
 	})
 }
 
-// TestTableflipOneSocket: with AddListener tableflip carries one of the sockets over. The
-// predecessor must say so.
+// TestTableflipOneSocket: with AddListener tableflip passes on only one of the sockets. The
+// predecessor must report that.
 func TestTableflipOneSocket(t *testing.T) {
 	f := startFlipping(t, "AddListener")
 	pid, _ := f.serving()

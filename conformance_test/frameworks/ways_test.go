@@ -33,7 +33,7 @@ type way struct {
 	wrap   func(srv *http.Server) testnet.WebServer
 }
 
-// ways are all there are. The others are compared with the first.
+// ways lists all ways. The others are compared with the first.
 var ways = []way{
 	{"net", net.Listen, plain},
 	{"percore", percore.Listen, plain},
@@ -48,7 +48,7 @@ var ways = []way{
 
 func plain(srv *http.Server) testnet.WebServer { return srv }
 
-// A stage is a script's view of the way it runs on, and its notes.
+// A stage runs a script on one way and keeps its notes.
 type stage struct {
 	*testing.T
 	way way
@@ -57,8 +57,8 @@ type stage struct {
 	notes []string // guarded by mu
 }
 
-// onEachWay runs a script on each way. A script notes its observations, which must equal those on
-// net.
+// onEachWay runs a script on each way. A script notes its observations, which must equal its notes
+// on net.
 func onEachWay(t *testing.T, script func(s *stage)) {
 	var want []string
 	for i, w := range ways {
@@ -106,7 +106,7 @@ func (s *stage) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// expect is note, and fails if the line isn't the one expected.
+// expect is note, but fails if the line differs from the expected one.
 func (s *stage) expect(want, format string, args ...any) {
 	s.Helper()
 	s.note(format, args...)
@@ -115,14 +115,14 @@ func (s *stage) expect(want, format string, args ...any) {
 	}
 }
 
-// context returns one that ends when the test hangs, or is over.
+// context returns a context that ends when the test hangs or is over.
 func (s *stage) context() context.Context {
 	ctx, cancel := context.WithTimeout(s.Context(), testnet.HangTimeout)
 	s.Cleanup(cancel)
 	return ctx
 }
 
-// A site is a server that runs, with a client.
+// A site is a running server with a client.
 type site struct {
 	s       *stage
 	addr    string
@@ -135,11 +135,11 @@ type site struct {
 
 // setup holds the options of a server besides its handler.
 type setup struct {
-	around     func(net.Listener) net.Listener // puts a listener around the way's
+	around     func(net.Listener) net.Listener // wraps the way's listener
 	serverTLS  *tls.Config                     // nil: without TLS
 	clientTLS  *tls.Config
-	http2      bool // the client speaks nothing else
-	unanswered bool // requests may be under way at the end: Close instead of Shutdown
+	http2      bool // the client uses only HTTP/2
+	unanswered bool // requests may be running at the end: Close instead of Shutdown
 }
 
 // start runs srv until the test ends.
@@ -188,13 +188,13 @@ func (s *stage) start(srv *http.Server, with setup) *site {
 	return site
 }
 
-// canPark reports whether percore runs on its engine here, and so parks.
+// canPark reports whether percore runs on its engine here and so can park connections.
 func canPark(ln net.Listener) bool {
 	l, ok := ln.(*percore.Listener)
 	return ok && l.Stats().Sockets > 0
 }
 
-// A countedConn is one of a site's client.
+// A countedConn is a connection of the site's client.
 type countedConn struct {
 	net.Conn
 	forget func()
@@ -215,10 +215,10 @@ func (st *site) dialCounted(ctx context.Context, network, address string) (net.C
 	return countedConn{c, sync.OnceFunc(func() { st.open.Add(-1) })}, nil
 }
 
-// awaitParked waits until the client's connections, and more ones of the test's own,
-// are parked, where any are. The client has one most often. It has none where
-// net/http has closed it, which it does if the goroutine that has written the request
-// hasn't said so 50 ms after the response (persistConn.wroteRequest).
+// awaitParked waits until the client's connections, and more connections of the test, are parked,
+// where the way parks connections. The client usually has one. It has no connection if net/http has
+// closed it. net/http does that if the goroutine that wrote the request hasn't said so 50 ms after
+// the response (persistConn.wroteRequest).
 func (st *site) awaitParked(more int) {
 	st.s.Helper()
 	if st.adapter == nil {
@@ -257,13 +257,13 @@ func (st *site) do(method, path, contentType string, body io.Reader, header ...s
 	return string(content)
 }
 
-// get is do with the arguments of most tests.
+// get is do with the arguments that most tests use.
 func (st *site) get(path string, header ...string) string {
 	st.s.Helper()
 	return st.do("GET", path, "", nil, header...)
 }
 
-// want fails the test if the body is another one.
+// want fails the test if the body differs.
 func (s *stage) want(what, got, want string) {
 	s.Helper()
 	if got != want {
@@ -271,7 +271,7 @@ func (s *stage) want(what, got, want string) {
 	}
 }
 
-// dial connects to a site, besides its client.
+// dial connects to a site separately from its client.
 func (s *stage) dial(st *site) *net.TCPConn {
 	s.Helper()
 	c, err := net.Dial("tcp", st.addr)
@@ -283,7 +283,7 @@ func (s *stage) dial(st *site) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// describe returns all of a response that is the same each time.
+// describe returns everything in a response that is the same each time.
 func describe(resp *http.Response, body string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", resp.Proto, resp.Status)

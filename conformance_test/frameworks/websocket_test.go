@@ -21,8 +21,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A socketServer is a handler that sends back each message, and tells how the
-// conversation ended.
+// A socketServer is a handler that sends back each message, and reports how the conversation ended.
 type socketServer struct {
 	name   string
 	handle func(w http.ResponseWriter, r *http.Request) error
@@ -36,7 +35,7 @@ type socket interface {
 	close() error
 }
 
-// A socketClient is one of the libraries as a client.
+// A socketClient uses one of the libraries as a client.
 type socketClient struct {
 	name string
 	dial func(ctx context.Context, client *http.Client, url string) (socket, error)
@@ -47,7 +46,7 @@ var (
 	socketClients = []socketClient{{"coder", dialCoder}, {"gorilla", dialGorilla}}
 )
 
-// goodbye is the clients' reason to close.
+// goodbye is the reason that clients give when they close.
 const goodbye = "goodbye"
 
 func coderServer(w http.ResponseWriter, r *http.Request) error {
@@ -100,7 +99,7 @@ type coderSocket struct {
 }
 
 func dialCoder(ctx context.Context, client *http.Client, url string) (socket, error) {
-	// Without the timeout, which would end the conversation as well.
+	// Do it without the timeout, which would also end the conversation.
 	c, _, err := coder.Dial(ctx, url, &coder.DialOptions{HTTPClient: &http.Client{Transport: client.Transport}})
 	if err != nil {
 		return nil, err
@@ -189,8 +188,8 @@ func (s gorillaSocket) close() error {
 	return nil
 }
 
-// TestWebSocket has each library talk to each, directly and through a reverse
-// proxy.
+// TestWebSocket runs each library's client against each library's server, directly and through a
+// reverse proxy.
 func TestWebSocket(t *testing.T) {
 	for _, server := range socketServers {
 		for _, client := range socketClients {
@@ -222,19 +221,19 @@ func talkWebSocket(s *stage, server socketServer, client socketClient, proxied b
 	for _, text := range []bool{true, false} {
 		for _, data := range [][]byte{[]byte("hello"), {}, bytes.Repeat([]byte("x"), 70_000), long} {
 			if text && len(data) == len(long) {
-				continue // is no UTF-8
+				continue // not UTF-8
 			}
 			roundTrip(s, c, text, data)
 		}
 	}
 
-	// While another client's connection waits until it is parked, this one does, too:
-	// it must not be.
+	// This connection waits until another client's connection is parked. It must not be parked
+	// itself.
 	s.want("another connection", st.get("/hello"), "hello")
 	st.awaitParked(-1)
 	roundTrip(s, c, true, []byte("still there"))
 
-	// A pong is seen only by a Read, and so there must be one.
+	// Only Read notices a pong, so one must be running.
 	received := make(chan string, 1)
 	go func() {
 		_, data, err := c.receive()
@@ -253,7 +252,7 @@ func talkWebSocket(s *stage, server socketServer, client socketClient, proxied b
 	}
 }
 
-// roundTrip sends a message and wants it back.
+// roundTrip sends a message and expects it back.
 func roundTrip(s *stage, c socket, text bool, data []byte) {
 	s.Helper()
 	sent := make(chan error, 1)
