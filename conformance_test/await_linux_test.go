@@ -9,8 +9,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// awaitReadable waits until n bytes or more lie in the socket's receive
-// buffer, without consuming them.
+// awaitReadable waits until at least n bytes are in the socket's receive buffer, without consuming
+// them.
 func (a *actor) awaitReadable(n int) {
 	a.stage.Helper()
 	a.await(fmt.Sprintf("%s having %d bytes to read", a.name, n), func(fd int) bool {
@@ -50,7 +50,7 @@ func (a *actor) await(what string, condition func(fd int) bool) {
 	})
 }
 
-// pollEvents asks poll(2), which has no side effects, for the socket's state.
+// pollEvents queries the socket's state with poll(2), which has no side effects.
 func pollEvents(fd int, events int16) int16 {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	for {

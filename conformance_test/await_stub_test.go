@@ -4,7 +4,7 @@ package conformance
 
 import "time"
 
-// Without a portable way to look into a socket, a moment has to do.
+// There is no portable way to look into a socket, so just wait a moment.
 
 func (a *actor) awaitReadable(int) { time.Sleep(50 * time.Millisecond) }
 

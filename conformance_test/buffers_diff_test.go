@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// writeBuffersOutcome writes the slices of v at once: with WriteBuffers where there
-// is one, and with v.WriteTo, which package net's connections make one call of.
+// writeBuffersOutcome writes the slices of v at once. It uses WriteBuffers if the connection has
+// it. Otherwise it uses v.WriteTo, which package net's connections turn into one call.
 func (a *actor) writeBuffersOutcome(v *net.Buffers) (int64, error) {
 	if w, ok := a.Conn.(interface {
 		WriteBuffers(*net.Buffers) (int64, error)
@@ -39,8 +39,8 @@ func (a *actor) writeBuffers(what string, v net.Buffers) {
 	a.note("WriteBuffers(%s): %d %s; left: %d slices, %d bytes; nil: %d of %d", what, n, describeError(err), len(v), left, gone, len(all))
 }
 
-// beginCutWriteBuffers is beginCutWrite with WriteBuffers. The rest and was
-// written must be muchData together.
+// beginCutWriteBuffers is beginCutWrite with WriteBuffers. What was written and the rest must
+// together be muchData.
 func (a *actor) beginCutWriteBuffers(peer *actor) *pending {
 	p := a.stage.begin(a.name+".WriteBuffers", func() string {
 		v := cut(pattern(muchData), 100_000)
@@ -54,7 +54,7 @@ func (a *actor) beginCutWriteBuffers(peer *actor) *pending {
 	return p
 }
 
-// cut cuts data into slices of size bytes, the last of the remainder.
+// cut cuts data into slices of size bytes; the last one has the remainder.
 func cut(data []byte, size int) (v net.Buffers) {
 	for len(data) > size {
 		v = append(v, data[:size])
@@ -160,7 +160,7 @@ func TestDiffWriteBuffers(t *testing.T) {
 	}})
 }
 
-// readReady is read, with ReadReady and a buffer of the pool where there is one.
+// readReady is read, but uses ReadReady and a buffer of the pool if the connection has it.
 func (a *actor) readReady(size int) { a.stage.note("%s", a.readReadyOutcome(size)) }
 
 func (a *actor) readReadyOutcome(size int) string {
@@ -191,8 +191,7 @@ func (a *actor) beginReadReady(size int) *pending {
 	return a.stage.begin(a.name+".ReadReady", func() string { return a.readReadyOutcome(size) })
 }
 
-// TestDiffReadReady reads into buffers of the pool, in situations in which
-// package net reads as usual.
+// TestDiffReadReady reads into buffers of the pool, in situations where package net reads as usual.
 func TestDiffReadReady(t *testing.T) {
 	defer wantNoBuffers(t)()
 	playScripts(t, []script{{
@@ -271,9 +270,9 @@ func TestDiffReadReady(t *testing.T) {
 	}})
 }
 
-// wantNoBuffers returns a function that fails the test unless all buffers of the pool are
-// released by then. Buffers that other tests have left to the garbage collector before doesn't
-// count: grpc-go does, with streams that are cancelled.
+// wantNoBuffers returns a function that fails the test unless all buffers of the pool have been
+// released. Buffers that earlier tests left to the garbage collector don't count: grpc-go leaves
+// some when streams are cancelled.
 func wantNoBuffers(t *testing.T) (check func()) {
 	before := pool.ReadStats().Leaked
 	return func() {

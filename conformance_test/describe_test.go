@@ -39,8 +39,8 @@ var sentinels = []struct {
 	{"EMFILE", syscall.EMFILE},
 }
 
-// describeError renders everything a caller can learn from an error: the type
-// and fields of each layer, the text, its identity and its classification.
+// describeError renders everything that a caller can learn from an error: the type and fields of
+// each layer, the text, its identity and its classification.
 func describeError(err error) string {
 	if err == nil {
 		return "nil"
@@ -60,7 +60,7 @@ func describeError(err error) string {
 	return fmt.Sprintf("%s text=%q is=%v%s", strings.Join(layers, " > "), err, is, describeClass(err))
 }
 
-// describeLayer renders one error of a chain, without the ones it wraps.
+// describeLayer renders one error of a chain, without the errors it wraps.
 func describeLayer(err error) string {
 	for _, s := range sentinels {
 		if err == s.err {
@@ -86,7 +86,7 @@ func describeLayer(err error) string {
 	return fmt.Sprintf("%T(%q)", err, err)
 }
 
-// describeClass renders the answers of net.Error's methods, if err has them.
+// describeClass renders the results of net.Error's methods, if err has them.
 func describeClass(err error) string {
 	var b strings.Builder
 	if e, ok := err.(interface{ Timeout() bool }); ok {

@@ -17,8 +17,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// lineDriver is a database driver in small: a query is a line, and so is its
-// answer. It uses a connection as drivers of real databases do.
+// lineDriver is a minimal database driver: a query is a line, and so is its answer. It uses a
+// connection as real database drivers do.
 type lineDriver struct {
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	address string
@@ -44,7 +44,7 @@ type lineConn struct {
 func (c *lineConn) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
 func (c *lineConn) Begin() (driver.Tx, error)           { return nil, errors.ErrUnsupported }
 
-// Ping sends a query and aborts it when ctx ends, by a deadline in the past.
+// Ping sends a query and aborts it when ctx ends, with a deadline in the past.
 func (c *lineConn) Ping(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { c.Conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -62,8 +62,8 @@ func (c *lineConn) Ping(ctx context.Context) error {
 	return nil
 }
 
-// ResetSession looks, as go-sql-driver/mysql does before it uses a pooled
-// connection, whether the server has closed it: by a read that must not block.
+// ResetSession checks whether the server has closed the connection, as go-sql-driver/mysql does
+// before it uses a pooled one. It uses a read that must not block.
 func (c *lineConn) ResetSession(context.Context) error {
 	raw, err := c.Conn.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -81,8 +81,8 @@ func (c *lineConn) ResetSession(context.Context) error {
 	return nil
 }
 
-// TestDialDatabase uses a dialed connection as database/sql and its drivers do:
-// pooled, looked at through SyscallConn before use, aborted by deadlines.
+// TestDialDatabase uses a dialed connection as database/sql and its drivers do: it pools it, checks
+// it through SyscallConn before use, and aborts calls with deadlines.
 func TestDialDatabase(t *testing.T) {
 	onEachDialUse(t, func(t *testing.T, u dialUse) {
 		ln := testnet.Listen(t, u.server.listen, testnet.TCP4)
@@ -126,7 +126,8 @@ func TestDialDatabase(t *testing.T) {
 		if got := d.dials.Load(); got != 1 {
 			t.Errorf("got %d connections, want 1 for all pings", got)
 		}
-		// The server closes; the pool finds out, if the kernel has, and dials.
+		// The server closes the connection. The pool notices, if the kernel has already, and dials
+		// again.
 		first := testnet.Receive(t, "the connection", conns)
 		first.Close()
 		testnet.Eventually(t, "a ping that needs a new connection", func() bool {

@@ -21,7 +21,7 @@ import (
 // A dialFunc is DialContext of a Dialer with the given options.
 type dialFunc func(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
 
-// dialFuncs are by engine.
+// dialFuncs returns the dialFunc of each engine.
 var dialFuncs = map[string]dialFunc{
 	netDialing.name: func(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 		return d.DialContext(ctx, network, address)
@@ -31,7 +31,7 @@ var dialFuncs = map[string]dialFunc{
 	},
 }
 
-// percoreDialer returns percore's Dialer with the options of net's.
+// percoreDialer returns percore's Dialer with the options of a net.Dialer.
 func percoreDialer(d net.Dialer) *percore.Dialer {
 	return &percore.Dialer{
 		Timeout: d.Timeout, Deadline: d.Deadline, LocalAddr: d.LocalAddr, FallbackDelay: d.FallbackDelay,
@@ -40,8 +40,8 @@ func percoreDialer(d net.Dialer) *percore.Dialer {
 	}
 }
 
-// A dialScript is a script that dials. It differs from the others in the thing that is
-// under test: not a connection, but how it comes about, or doesn't.
+// A dialScript is a script that dials. Unlike the other scripts, it does not test a connection, but
+// how dialing succeeds or fails.
 type dialScript struct {
 	name  string
 	shows []string
@@ -59,7 +59,7 @@ func playDialScripts(t *testing.T, scripts []dialScript) {
 	}
 }
 
-// noteDial notes the result of dialing, and closes it.
+// noteDial notes the result of dialing, and closes the connection.
 func (s *stage) noteDial(c net.Conn, err error) {
 	s.noteError("Dial", err)
 	if c == nil || err != nil {
@@ -93,12 +93,12 @@ func (s *stage) acceptAll(network, address string) net.Listener {
 	return ln
 }
 
-// refusedPort is one without a listener: tcpmux (RFC 1078), long dead.
+// refusedPort is a port without a listener: tcpmux (RFC 1078), which nobody uses any more.
 const refusedPort = "1"
 
-// dialCases are arguments of Dial, good and bad. "PORT" stands for that of a
-// listener on all addresses, "DIR" for a folder with sockets, "ABSTRACT" for the
-// name of an abstract one, "LL" for a link-local address of this machine.
+// dialCases are arguments of Dial, good and bad. "PORT" stands for the port of a listener on all
+// addresses, "DIR" for a folder with sockets, "ABSTRACT" for the name of an abstract socket. "LL"
+// stands for a link-local address of this machine.
 var dialCases = []struct{ network, address string }{
 	// Hosts.
 	{"tcp", "127.0.0.1:PORT"},
@@ -213,7 +213,7 @@ func TestDiffDial(t *testing.T) {
 	playDialScripts(t, scripts)
 }
 
-// furnish puts into a folder all that a unix address can name.
+// furnish fills a folder with everything that a unix address can name.
 func (s *stage) furnish(dir string) string {
 	s.names = append(s.names, dir, "<dir>")
 	s.acceptAll("unix", filepath.Join(dir, "stream"))
@@ -234,7 +234,7 @@ func (s *stage) furnish(dir string) string {
 	return dir
 }
 
-// TestDiffDialLimits ends dialing before it has begun.
+// TestDiffDialLimits cancels dialing before it begins.
 func TestDiffDialLimits(t *testing.T) {
 	script := func(name, shows string, play func(s *stage, dial dialFunc, network, address string)) []dialScript {
 		var scripts []dialScript
@@ -291,7 +291,7 @@ func TestDiffDialLimits(t *testing.T) {
 // TestDiffDialLocal dials from a given address.
 func TestDiffDialLocal(t *testing.T) {
 	tcp := func(ip string, port int) *net.TCPAddr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: port} }
-	// from returns a script that dials a listener of the kind from an address.
+	// from returns a script that dials a listener of the given kind from an address.
 	from := func(name string, kind testnet.Kind, shows string, local func(s *stage, ln net.Listener) net.Addr) dialScript {
 		return dialScript{name: name, shows: []string{shows}, play: func(s *stage, dial dialFunc) {
 			ln := s.acceptAll(testnet.Address(s, kind))
@@ -328,8 +328,7 @@ func TestDiffDialLocal(t *testing.T) {
 	})
 }
 
-// TestDiffDialHooks watches the calls of Control, ControlContext and a trace,
-// and has them fail.
+// TestDiffDialHooks watches the calls of Control, ControlContext and a trace, and makes them fail.
 func TestDiffDialHooks(t *testing.T) {
 	playDialScripts(t, []dialScript{{
 		name:  "Control fails",

@@ -11,8 +11,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The engines whose connections are made by dialing: to listeners of net's, so
-// that one end only is tested, or of percore's, so that both are its.
+// The engines that make connections by dialing. They dial net's listeners, so that only one end is
+// tested, or percore's, so that both ends are percore's.
 var (
 	netDialing     = netEngine.dialing("net", net.Dial)
 	percoreDialing = netEngine.dialing("percore", percore.Dial)
@@ -24,9 +24,8 @@ func (e engine) dialing(name string, dial func(network, address string) (net.Con
 	return e
 }
 
-// connect makes one connection to ln, which no other may be pending on, and
-// returns the end that is tested and the other one. Both are closed when the
-// test ends.
+// connect makes one connection to ln, which must have no other pending connection. It returns the
+// end under test and the other end. Both are closed when the test ends.
 func (e engine) connect(t testing.TB, ln net.Listener) (tested, peer net.Conn) {
 	t.Helper()
 	if e.dial == nil {
@@ -46,8 +45,7 @@ func (e engine) connect(t testing.TB, ln net.Listener) (tested, peer net.Conn) {
 	return tested, accepted.conn
 }
 
-// dialedEnd returns which of connect's two ends has dialed: the kernel has
-// chosen its port.
+// dialedEnd returns the one of connect's two ends that dialed: the kernel has chosen its port.
 func (e engine) dialedEnd(tested, peer net.Conn) net.Conn {
 	if e.dial != nil {
 		return tested
@@ -55,11 +53,10 @@ func (e engine) dialedEnd(tested, peer net.Conn) net.Conn {
 	return peer
 }
 
-// playDialed plays a script of the differential suite once more, if it makes
-// connections, with the dialed ends under test. The script's own facts have
-// shown with accepted ends; to show it here, too, it would have to name the
-// addresses the other way round. A unix socket is a unix socket and one IP is
-// like the other: two kinds will do.
+// playDialed plays a script of the differential suite again, if it makes connections, with the
+// dialed ends under test. It doesn't check the script's facts: accepted ends have already proved
+// them, and here the addresses would have to be the other way round. Two kinds are enough, because
+// all unix sockets are alike, and so are all IP versions.
 func playDialed(t *testing.T, sc script, kind testnet.Kind) {
 	if kind != testnet.TCP4 && kind != testnet.Unix {
 		return
@@ -73,7 +70,7 @@ func playDialed(t *testing.T, sc script, kind testnet.Kind) {
 		}
 		want := perform(t, sc, kind, reference)
 		if dials == 0 {
-			return // there is nothing in it that was dialed
+			return // the script dials nothing
 		}
 		if difference := diffLines(want, perform(t, sc, kind, percoreDialing)); difference != "" {
 			t.Errorf("percore (+) differs from net (-):\n%s", difference)
@@ -81,8 +78,8 @@ func playDialed(t *testing.T, sc script, kind testnet.Kind) {
 	})
 }
 
-// TestDialNettestConn runs golang.org/x/net/nettest over connections of which
-// both ends are percore's, with either in the leading role.
+// TestDialNettestConn runs golang.org/x/net/nettest over connections whose ends are both percore's,
+// with either in the leading role.
 func TestDialNettestConn(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
 		for _, leader := range []string{"server", "client"} {
@@ -94,7 +91,7 @@ func TestDialNettestConn(t *testing.T) {
 	}
 }
 
-// TestDialRandomPrograms is TestRandomPrograms with the dialed end as the first.
+// TestDialRandomPrograms is TestRandomPrograms with the dialed end as the first one.
 func TestDialRandomPrograms(t *testing.T) {
 	for _, e := range []engine{percoreDialing, percoreBoth} {
 		testnet.NoLeaks(t)

@@ -18,9 +18,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// bindTo binds a socket that does not listen to a port of a loopback address, 0
-// for any: connecting is refused, and no other process can have the port. The
-// socket is -1 if the port is taken.
+// bindTo binds a socket that does not listen to a port of a loopback address, 0 for any. Connecting
+// to it is refused, and no other process can take the port. The socket is -1 if the port is taken.
 func (s *stage) bindTo(ip string, port int) (fd int, addr *net.TCPAddr) {
 	s.Helper()
 	family := unix.AF_INET
@@ -49,7 +48,7 @@ func (s *stage) bindTo(ip string, port int) (fd int, addr *net.TCPAddr) {
 	return fd, addr
 }
 
-// socket returns a non-blocking one that is closed when the test ends.
+// socket returns a non-blocking socket that is closed when the test ends.
 func (s *stage) socket(family int) int {
 	s.Helper()
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -60,8 +59,8 @@ func (s *stage) socket(family int) int {
 	return fd
 }
 
-// deafen makes a bound socket listen with a backlog that is full, so that
-// connecting takes forever: the kernel drops packets that it has no room for.
+// deafen makes a bound socket listen with a full backlog, so that connecting takes forever: the
+// kernel drops packets when there is no room.
 func (s *stage) deafen(fd int) {
 	s.Helper()
 	bound, err := unix.Getsockname(fd)
@@ -75,7 +74,7 @@ func (s *stage) deafen(fd int) {
 	if _, ok := bound.(*unix.SockaddrInet6); ok {
 		family = unix.AF_INET6
 	}
-	// From the first that isn't connected at once on none is.
+	// Once one socket doesn't connect at once, no later one does.
 	for range 16 {
 		filler := s.socket(family)
 		switch err := unix.Connect(filler, bound); {
@@ -97,8 +96,8 @@ func (s *stage) deafEnd(ip string) *net.TCPAddr {
 	return addr
 }
 
-// halfDead listens on 127.0.0.1, as "ln" in the transcript, and returns the port
-// and a socket that is bound to the same one of ::1.
+// halfDead listens on 127.0.0.1, as "ln" in the transcript. It returns the port and a socket that
+// is bound to the same port of ::1.
 func (s *stage) halfDead() (port, v6 int) {
 	s.Helper()
 	for range 20 {
@@ -123,9 +122,9 @@ func pollable(fd int, events int16, d time.Duration) bool {
 	}
 }
 
-// describeTimeout is describeError for errors that may be a timeout. Package net
-// has two of them, with the same text, and which of them Dial fails with is up
-// to chance: the context's end and the socket's deadline come at the same time.
+// describeTimeout is describeError for errors that may be a timeout. Package net has two timeout
+// errors with the same text. Which of them Dial returns depends on chance, because the context ends
+// and the socket's deadline passes at the same time.
 func describeTimeout(err error) string {
 	var operr *net.OpError
 	if !errors.As(err, &operr) || !operr.Timeout() {
@@ -134,9 +133,9 @@ func describeTimeout(err error) string {
 	return fmt.Sprintf("%s text=%q temporary=%t", describeLayer(operr), operr, operr.Temporary())
 }
 
-// TestDiffDialWaits ends dialing while it waits for the peer.
+// TestDiffDialWaits cancels dialing while it waits for the peer.
 func TestDiffDialWaits(t *testing.T) {
-	// begin dials a peer that does not answer and returns when that is stuck.
+	// begin dials a peer that does not answer and returns when the call is blocked.
 	begin := func(s *stage, dial dialFunc, deaf net.Addr, ctx context.Context, d net.Dialer) *pending {
 		return s.begin("Dial", func() string {
 			c, err := dial(ctx, d, "tcp", deaf.String())
@@ -161,7 +160,7 @@ func TestDiffDialWaits(t *testing.T) {
 		name:  "deadline of the context",
 		shows: []string{`text=".*i/o timeout"`, `<deaf>`},
 		play: func(s *stage, dial dialFunc) {
-			deaf := s.deafEnd("127.0.0.1") // which takes longer than soon
+			deaf := s.deafEnd("127.0.0.1") // takes longer than soon
 			ctx, cancel := context.WithTimeout(s.Context(), soon)
 			defer cancel()
 			begin(s, dial, deaf, ctx, net.Dialer{}).end()
@@ -182,12 +181,12 @@ func TestDiffDialWaits(t *testing.T) {
 	}})
 }
 
-// A nameServer answers for all names that there are, with the same addresses.
+// A nameServer answers queries for every name with the same addresses.
 type nameServer struct {
 	v4, v6 []netip.Addr
 }
 
-// resolver returns one that asks ns alone.
+// resolver returns a resolver that queries only ns.
 func (ns nameServer) resolver(s *stage) *net.Resolver {
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
@@ -241,8 +240,8 @@ func (ns nameServer) answer(query []byte) ([]byte, error) {
 	return m.Pack()
 }
 
-// TestDiffDialNames dials a name with several addresses, some of which are dead:
-// refused, or silent.
+// TestDiffDialNames dials a name with several addresses. Some of them are dead: they refuse
+// connections or don't answer.
 func TestDiffDialNames(t *testing.T) {
 	if !testnet.HasIPv6() {
 		t.Skip("this machine has no IPv6 loopback address")
@@ -330,8 +329,8 @@ func TestDiffDialNames(t *testing.T) {
 	}})
 }
 
-// TestDiffDialHosts dials localhost, which is most often two addresses, with a
-// listener on one of them.
+// TestDiffDialHosts dials localhost, which usually has two addresses, with a listener on one of
+// them.
 func TestDiffDialHosts(t *testing.T) {
 	var scripts []dialScript
 	for _, c := range []struct{ listen, network, host string }{

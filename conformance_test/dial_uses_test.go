@@ -24,16 +24,16 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A dialUse is the package that dials, net or percore, and the server's engine: the things that a
-// library makes of a dialed connection must not depend on either.
+// A dialUse is the package that dials, net or percore, and the server's engine. What a library does
+// with a dialed connection must not depend on either.
 type dialUse struct {
 	name   string
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	server engine
 }
 
-// onEachDialUse runs test with net's dialer, for comparison, and with percore's
-// and a server on either engine.
+// onEachDialUse runs test with net's dialer, for comparison, and with percore's dialer and a server
+// on either engine.
 func onEachDialUse(t *testing.T, test func(t *testing.T, u dialUse)) {
 	for _, u := range []dialUse{
 		{"net to net", new(net.Dialer).DialContext, netEngine},
@@ -47,7 +47,7 @@ func onEachDialUse(t *testing.T, test func(t *testing.T, u dialUse)) {
 	}
 }
 
-// dialedWeb is startWeb with a client that dials by u, and a count of how often.
+// dialedWeb is startWeb with a client that dials through u, and a count of the dials.
 func dialedWeb(t *testing.T, u dialUse, p protocol, handler http.Handler) (w *web, dials *atomic.Int32) {
 	t.Helper()
 	w, dials = startWeb(t, u.server, p, handler), new(atomic.Int32)
@@ -58,8 +58,8 @@ func dialedWeb(t *testing.T, u dialUse, p protocol, handler http.Handler) (w *we
 	return w, dials
 }
 
-// TestDialHTTPTransport sends bodies of all sizes, one after the other, on
-// connections that the transport uses again, and gives up on a response halfway.
+// TestDialHTTPTransport sends bodies of all sizes, one after the other, on connections that the
+// transport reuses, and abandons a response halfway.
 func TestDialHTTPTransport(t *testing.T) {
 	onEachDialUse(t, func(t *testing.T, u dialUse) {
 		for _, p := range protocols {
@@ -77,8 +77,8 @@ func TestDialHTTPTransport(t *testing.T) {
 							break
 						}
 					}
-					// The client of TLS, which says goodbye before it closes, must not
-					// take a return for the regular end.
+					// The TLS client sends a closing alert before it closes. It must not take the
+					// handler's return for the regular end.
 					panic(http.ErrAbortHandler)
 				}))
 				requests := int32(0)
@@ -94,9 +94,9 @@ func TestDialHTTPTransport(t *testing.T) {
 						}
 					}
 				}
-				// Nearly always one. The transport dials once more where a request
-				// overtakes the goroutine that would have put the connection back
-				// (Transport.dialConnFor for HTTP/2, persistConn.wroteRequest).
+				// There is nearly always one. The transport dials again if a request overtakes the
+				// goroutine that would have put the connection back (Transport.dialConnFor for
+				// HTTP/2, persistConn.wroteRequest).
 				if got := dials.Load(); got > requests/2 {
 					t.Errorf("got %d connections for %d requests, want them used again", got, requests)
 				}
@@ -125,11 +125,11 @@ func TestDialHTTPTransport(t *testing.T) {
 	})
 }
 
-// TestDialHTTPManyAtOnce has many requests under way at once.
+// TestDialHTTPManyAtOnce runs many requests at once.
 func TestDialHTTPManyAtOnce(t *testing.T) {
 	onEachDialUse(t, func(t *testing.T, u dialUse) {
 		w, _ := dialedWeb(t, u, protocols[0], http.HandlerFunc(echo))
-		w.transport.MaxIdleConnsPerHost = 4 // so that others are closed and dialed anew
+		w.transport.MaxIdleConnsPerHost = 4 // so that others are closed and dialed again
 		var all sync.WaitGroup
 		const clients, requests = 16, 20
 		for i := range clients {
@@ -153,8 +153,8 @@ func TestDialHTTPManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestDialHTTPServerCloses has the server close a connection that the client
-// thinks it can use again: the transport notices, and dials.
+// TestDialHTTPServerCloses: the server closes a connection that the client believes it can reuse.
+// The transport notices, and dials.
 func TestDialHTTPServerCloses(t *testing.T) {
 	onEachDialUse(t, func(t *testing.T, u dialUse) {
 		closed := make(chan net.Conn, 1)
@@ -180,8 +180,8 @@ func TestDialHTTPServerCloses(t *testing.T) {
 	})
 }
 
-// TestDialHTTPProxy reaches servers through a proxy: one in clear by asking for
-// the whole URL, one over TLS by CONNECT, for which the proxy dials, too.
+// TestDialHTTPProxy reaches servers through a proxy. For a plain server it requests the whole URL.
+// For a TLS server it uses CONNECT, for which the proxy dials, too.
 func TestDialHTTPProxy(t *testing.T) {
 	onEachDialUse(t, func(t *testing.T, u dialUse) {
 		for _, p := range []protocol{protocols[0], protocols[2], protocols[3]} {
@@ -252,9 +252,8 @@ func tunnel(t *testing.T, u dialUse, rw http.ResponseWriter, address string) {
 	copies.Wait()
 }
 
-// TestDialReverseProxy has httputil's proxy dial the server behind it: bodies, and
-// an upgraded connection, which it copies between an accepted one and a dialed
-// one.
+// TestDialReverseProxy: httputil's proxy dials the server behind it. It transfers bodies, and an
+// upgraded connection, which it copies between an accepted connection and a dialed one.
 func TestDialReverseProxy(t *testing.T) {
 	onEachDialUse(t, func(t *testing.T, u dialUse) {
 		backend, _ := dialedWeb(t, u, protocols[0], http.HandlerFunc(digestOrUpgrade))
@@ -264,8 +263,8 @@ func TestDialReverseProxy(t *testing.T) {
 	})
 }
 
-// TestDialTLS runs a TLS client on a dialed connection, as tls.Dialer does on
-// one of net's.
+// TestDialTLS runs a TLS client on a dialed connection, as tls.Dialer does on a connection of
+// package net.
 func TestDialTLS(t *testing.T) {
 	onEachDialUse(t, func(t *testing.T, u dialUse) {
 		serverConfig, clientConfig := testnet.TLS(t)
@@ -312,13 +311,13 @@ func TestDialTLS(t *testing.T) {
 	})
 }
 
-// TestDialGRPC connects a gRPC client by grpc.WithContextDialer, which hands over
-// its own forms of address.
+// TestDialGRPC connects a gRPC client using grpc.WithContextDialer, which passes its own forms of
+// addresses.
 func TestDialGRPC(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		kind   testnet.Kind
-		target string // with ADDRESS for the listener's
+		target string // ADDRESS stands for the listener's
 		secure bool
 	}{
 		{"passthrough", testnet.TCP4, "passthrough:///ADDRESS", false},

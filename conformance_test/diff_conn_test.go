@@ -299,8 +299,8 @@ func TestDiffReset(t *testing.T) {
 		kinds: onTCP,
 		play: func(s *stage) {
 			srv, cli := s.pair()
-			// Which of them is told of the reset and which finds the connection
-			// ended is the scheduler's choice, on every engine.
+			// On every engine, the scheduler decides which of them gets the reset and which finds
+			// the connection ended.
 			read := s.begin("srv.Read", func() string {
 				n, err := srv.Conn.Read(make([]byte, 8))
 				return fmt.Sprintf("srv.Read: %d, ended: %t", n, err != nil)
@@ -337,7 +337,7 @@ func TestDiffReset(t *testing.T) {
 			cli.close()
 			srv.awaitPeerClosed()
 			srv.read(8)
-			srv.write("x") // over TCP: answered by a reset
+			srv.write("x") // over TCP a reset answers it
 			srv.awaitBroken()
 			srv.write("y")
 			srv.read(8)
@@ -728,7 +728,7 @@ func TestDiffUnusableValues(t *testing.T) {
 			srv, _ := s.pair()
 			of := reflect.TypeOf(srv.Conn).Elem()
 			if !token.IsExported(of.Name()) {
-				of = reflect.TypeFor[percore.Conn]() // of the others, which NetBuffers makes, users can't make zero values
+				of = reflect.TypeFor[percore.Conn]() // users can't make NetBuffers' types
 			}
 			zero := reflect.New(of).Interface().(net.Conn)
 			c := &actor{Conn: zero, stage: s, name: "zero"}

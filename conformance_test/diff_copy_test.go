@@ -15,16 +15,16 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// errSource is the error of a failing reader or writer of the tests.
+// errSource is the error that the tests' failing readers and writers return.
 var errSource = errors.New("source failed")
 
-// shortWriter takes less than it is given and says so without an error, which
-// io.Writer forbids and callers must notice.
+// shortWriter writes less than it is given and returns no error. io.Writer forbids that, and
+// callers must notice it.
 type shortWriter struct{ takes int }
 
 func (w shortWriter) Write(p []byte) (int, error) { return min(w.takes, len(p)), nil }
 
-// failingWriter takes so many bytes and then fails.
+// failingWriter writes a number of bytes and then fails.
 type failingWriter struct{ left int }
 
 func (w *failingWriter) Write(p []byte) (int, error) {
@@ -65,14 +65,14 @@ func (a *actor) writeTo(what string, w io.Writer) {
 	a.stage.note("%s", describeCopy(a.name+".WriteTo("+what+")", n, err))
 }
 
-// noteOffset notes where a file stands.
+// noteOffset notes a file's offset.
 func (s *stage) noteOffset(f *os.File) {
 	offset, err := f.Seek(0, io.SeekCurrent)
 	s.note("file offset: %d %s", offset, describeError(err))
 }
 
-// TestDiffReadFrom calls ReadFrom on TCP connections, the only ones of net that
-// have it, with every kind of source.
+// TestDiffReadFrom calls ReadFrom with every kind of source on TCP connections, the only net
+// connections that have it.
 func TestDiffReadFrom(t *testing.T) {
 	const fileBytes = 300_000
 	playScripts(t, []script{{
@@ -257,7 +257,7 @@ func TestDiffReadFrom(t *testing.T) {
 			srv, cli := s.pair()
 			reading := cli.beginReadAll()
 
-			// sendAndClose is the far end of a connection that is copied from.
+			// sendAndClose is the far end of a connection that is the source of a copy.
 			sendAndClose := func(c net.Conn, data []byte) {
 				c.Write(data)
 				c.Close()
@@ -381,9 +381,8 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestDiffIOCopy copies as programs do, on every kind of connection. What
-// io.Copy makes of it (ReadFrom, WriteTo, sendfile, splice) is not for callers
-// to see: bytes and counts must agree.
+// TestDiffIOCopy copies as programs do, on every kind of connection. Callers must not notice what
+// io.Copy uses (ReadFrom, WriteTo, sendfile, splice): bytes and counts must agree.
 func TestDiffIOCopy(t *testing.T) {
 	const size = 300_000
 	playScripts(t, []script{{
@@ -438,7 +437,7 @@ func TestDiffIOCopy(t *testing.T) {
 				via  testnet.ListenFunc
 			}{{"to net", size, net.Listen}, {"between the engine's", size, s.engine.listen}, {"from net", size / 2, net.Listen}} {
 				srv, cli := s.pair()
-				// Unix connections are served to TCP ones and the other way round too.
+				// Unix connections are also copied to TCP connections, and the other way round.
 				kind := s.kind
 				if c.what == "to net" && !kind.IsTCP() {
 					kind = testnet.TCP4
@@ -471,7 +470,7 @@ func TestDiffIOCopy(t *testing.T) {
 			n, err := io.Copy(srv.Conn, io.MultiReader(strings.NewReader("before"), iotest.ErrReader(errSource)))
 			s.note("%s", describeCopy("failing source", n, err))
 			cli.awaitReadable(6)
-			cli.close() // with unread data: a reset
+			cli.close() // unread data causes a reset
 			srv.awaitBroken()
 			n, err = io.Copy(srv.Conn, onlyReader{strings.NewReader("lost")})
 			s.note("%s", describeCopy("reset", n, err))

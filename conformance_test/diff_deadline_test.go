@@ -13,10 +13,9 @@ import (
 // soon is a deadline that passes while a test waits for it.
 func soon() time.Time { return time.Now().Add(15 * time.Millisecond) }
 
-// moveInTime plays scripts about deadlines that are moved before they pass:
-// with longer and longer ones, until the machine was quick enough. play is told
-// the deadline and calls moved, and goes on only if that is true, once it has
-// moved it away.
+// moveInTime plays scripts about deadlines that are moved before they pass. It tries longer and
+// longer deadlines until the machine was quick enough. play gets the deadline and calls moved once
+// it has moved it away. It continues only if moved returns true.
 func (s *stage) moveInTime(play func(deadline time.Time, moved func() bool)) {
 	s.Helper()
 	s.retry("moving a deadline before it passes", func(try int) bool {
@@ -33,9 +32,9 @@ func (s *stage) moveInTime(play func(deadline time.Time, moved func() bool)) {
 	})
 }
 
-// waitInTime plays scripts about deadlines that pass while an operation waits: with
-// longer and longer ones, until it had begun by then. play sets a deadline that is
-// so far away, and reports whether the operation came to anything before it.
+// waitInTime plays scripts about deadlines that pass while an operation waits. It tries longer and
+// longer deadlines until the operation began before the deadline. play sets a deadline that far
+// away, and reports whether the operation had any result before it.
 func (s *stage) waitInTime(play func(wait time.Duration) (begun bool)) {
 	s.Helper()
 	s.retry("beginning before a deadline passes", func(try int) bool {
@@ -43,7 +42,7 @@ func (s *stage) waitInTime(play func(wait time.Duration) (begun bool)) {
 	})
 }
 
-// later is a deadline that no test lives to see.
+// later is a deadline that passes after every test has ended.
 func later() time.Time { return time.Now().Add(time.Hour) }
 
 const timedOut = `0 "" OpError\{"read".*os\.ErrDeadlineExceeded.*timeout=true`
@@ -59,7 +58,7 @@ func TestDiffReadDeadline(t *testing.T) {
 			srv.read(8)
 			cli.write("data")
 			srv.awaitReadable(4)
-			srv.read(8) // an expired deadline wins over data that is there
+			srv.read(8) // an expired deadline takes precedence over data
 			srv.deadline("SetReadDeadline", time.Time{})
 			srv.read(8)
 		},
@@ -355,7 +354,7 @@ func TestDiffWriteDeadline(t *testing.T) {
 		play: func(s *stage) {
 			srv, cli := s.pair()
 			received := s.begin("reading", func() string {
-				// Slow at first, so that writes block; then to the end.
+				// Read slowly at first, so that writes block; then read to the end.
 				var data []byte
 				buf := make([]byte, 64<<10)
 				for i := 0; ; i++ {

@@ -19,9 +19,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A webStage is an http.Server on a listener of the stage, all of whose traces
-// go to the transcript: answers, error log, connection states, and what
-// handlers saw.
+// A webStage is an http.Server on a listener of the stage. All its traces are noted in the
+// transcript: answers, error log, connection states, and what handlers saw.
 type webStage struct {
 	*stage
 	ln     net.Listener
@@ -35,7 +34,7 @@ type webStage struct {
 	seen   []string
 }
 
-// serveWeb starts a server, after configure has had its way with it.
+// serveWeb starts a server after configure has changed it.
 func serveWeb(s *stage, handler func(w *webStage, rw http.ResponseWriter, r *http.Request), configure func(*http.Server)) *webStage {
 	w := &webStage{stage: s, ln: s.listen(), served: make(chan error, 1)}
 	server := &http.Server{
@@ -58,7 +57,7 @@ func serveWeb(s *stage, handler func(w *webStage, rw http.ResponseWriter, r *htt
 	return w
 }
 
-// Write takes in the server's error log.
+// Write adds a line to the server's error log.
 func (w *webStage) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +73,7 @@ func (w *webStage) connState(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// see lets a handler add to the transcript.
+// see lets a handler add a line to the transcript.
 func (w *webStage) see(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +92,7 @@ var (
 	logDate    = regexp.MustCompile(`(?m)^\d{4}/.. `)
 )
 
-// answer reads all that the server sends and notes it.
+// answer reads everything that the server sends and notes it.
 func (w *webStage) answer(cli *actor) {
 	data, err := io.ReadAll(cli.Conn)
 	w.note("answer %s %s", digestAnswer(data), describeError(err))
@@ -107,8 +106,7 @@ func digestAnswer(data []byte) string {
 	return fmt.Sprintf("%q", data)
 }
 
-// finish waits until conns connections have been seen off by the server, stops
-// it, and notes all its traces.
+// finish waits until the server has closed conns connections, stops it, and notes all its traces.
 func (w *webStage) finish(conns int) {
 	testnet.Eventually(w, "the server closing its connections", func() bool {
 		w.mu.Lock()
@@ -140,9 +138,9 @@ func readBody(w *webStage, rw http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(rw, "%d", n)
 }
 
-// TestDiffHTTPServer watches an http.Server whose decisions depend on what its
-// connections' methods return: net/http answers, logs and closes differently
-// for io.EOF, timeouts, OpErrors and everything else.
+// TestDiffHTTPServer watches an http.Server whose decisions depend on what its connections' methods
+// return. net/http answers, logs and closes differently for io.EOF, timeouts, OpErrors and all
+// other errors.
 func TestDiffHTTPServer(t *testing.T) {
 	playWebScripts(t, []script{{
 		name:  "requests, then the client closes",
@@ -240,7 +238,7 @@ func TestDiffHTTPServer(t *testing.T) {
 				cli.write(hello[:20])
 				w.answer(cli)
 				w.finish(1)
-				return slices.Contains(w.states, http.StateActive.String()) // the beginning came in time
+				return slices.Contains(w.states, http.StateActive.String()) // the first bytes came in time
 			})
 		},
 	}, {
@@ -271,7 +269,7 @@ func TestDiffHTTPServer(t *testing.T) {
 				cli.write("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\nhalf")
 				w.answer(cli)
 				w.finish(1)
-				return len(w.seen) > 0 // the header came in time
+				return len(w.seen) > 0 // the header arrived in time
 			})
 		},
 	}, {

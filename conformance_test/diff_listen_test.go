@@ -128,7 +128,7 @@ func linkLocal() string {
 	return ""
 }
 
-// TestDiffListen listens on every address, and where that succeeds connects.
+// TestDiffListen listens on every address, and connects if that succeeds.
 func TestDiffListen(t *testing.T) {
 	zoned := linkLocal()
 	for _, c := range listenCases {
@@ -161,8 +161,8 @@ func TestDiffListen(t *testing.T) {
 	}
 }
 
-// noteVisit connects to a listener on its own address, if the kernel lets it,
-// and notes the properties of the accepted connection.
+// noteVisit connects to a listener on its own address, if the kernel allows it, and notes the
+// properties of the accepted connection.
 func (s *stage) noteVisit(ln net.Listener) {
 	ln.(deadliner).SetDeadline(time.Now().Add(testnet.HangTimeout))
 	accepted := goAccept(ln, 1)
@@ -187,7 +187,7 @@ func (s *stage) noteVisit(ln net.Listener) {
 	srv.read(1)
 }
 
-// TestDiffListenBusy listens where net, or the engine itself, does already.
+// TestDiffListenBusy listens on addresses where net, or the engine itself, already listens.
 func TestDiffListenBusy(t *testing.T) {
 	playScripts(t, []script{{
 		name:  "the same address",
@@ -242,8 +242,8 @@ func TestDiffListenBusy(t *testing.T) {
 		kinds: []testnet.Kind{testnet.TCP6},
 		shows: []string{`Listen: nil`},
 		play: func(s *stage) {
-			// The kernel chose a port that is free on IPv6. Another process on the
-			// machine may have it on IPv4, but not time and again.
+			// The kernel chose a port that is free on IPv6. Another process may have the port on
+			// IPv4, but not repeatedly.
 			var held, ln net.Listener
 			var err error
 			for range 20 {
@@ -456,7 +456,7 @@ func TestDiffListenConfig(t *testing.T) {
 				{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 6 * time.Second, Count: 7}},
 				{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1}},
 				{KeepAliveConfig: net.KeepAliveConfig{Enable: false, Idle: 5 * time.Second}},
-				{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Hour * 24 * 365}}, // refused by the kernel
+				{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Hour * 24 * 365}}, // refused
 			} {
 				srv, cli := pairWith(s, config)
 				srv.noteOptions(fmt.Sprintf("with %v, %+v", config.KeepAlive, config.KeepAliveConfig))
@@ -468,8 +468,8 @@ func TestDiffListenConfig(t *testing.T) {
 		name:  "control",
 		shows: []string{`control of "(tcp4|tcp6|unix)" ".+": nil`},
 		play: func(s *stage) {
-			// percore has several sockets and calls Control for each; its answer about the first is
-			// net's answer about its only one.
+			// percore has several sockets and calls Control for each. Its result for the first must
+			// equal net's result for its only one.
 			network, address := testnet.Address(s, s.kind)
 			s.names = append(s.names, address, "<address>")
 			called := false
@@ -530,10 +530,9 @@ func TestDiffListenConfig(t *testing.T) {
 	}})
 }
 
-// TestDiffFileListener takes over sockets that net made, as a service does that
-// is handed them.
+// TestDiffFileListener takes over sockets that net made, like a service that inherits its sockets.
 func TestDiffFileListener(t *testing.T) {
-	// inherit returns the file of a new listener that is closed.
+	// inherit returns the file of a new listener, which it closes.
 	inherit := func(s *stage) *os.File {
 		ln := testnet.Listen(s, listenPlainTCP, s.kind)
 		s.nameAddr(ln.Addr(), "ln")
@@ -591,8 +590,8 @@ func TestDiffFileListener(t *testing.T) {
 			os.Remove(path)
 		},
 	}, {
-		// A connection's socket is not here: net takes it and fails on each
-		// Accept, percore refuses it with the same error.
+		// A connection's socket is missing here: net takes it and fails on each Accept, percore
+		// refuses it with the same error.
 		name:  "of what is no stream socket",
 		kinds: []testnet.Kind{testnet.TCP4},
 		shows: []string{`regular file: .*ENOTSOCK|regular file: .*not a socket|regular file: .*socket operation on non-socket`},

@@ -30,7 +30,7 @@ type (
 	multipathTCPer interface{ MultipathTCP() (bool, error) }
 )
 
-// A socketOption is one call of one of the setters.
+// A socketOption is one call of one setter.
 type socketOption struct {
 	name string
 	set  func(a *actor) error
@@ -68,8 +68,7 @@ func writeBuffer(bytes int) socketOption {
 	return socketOption{fmt.Sprintf("SetWriteBuffer(%d)", bytes), func(a *actor) error { return as[writeBufferer](a).SetWriteBuffer(bytes) }}
 }
 
-// tcpOptions covers every setter of *net.TCPConn with usual, extreme and
-// refused values.
+// tcpOptions covers every setter of *net.TCPConn with usual, extreme and refused values.
 var tcpOptions = []socketOption{
 	noDelay(false),
 	noDelay(true),
@@ -104,8 +103,8 @@ var tcpOptions = []socketOption{
 	writeBuffer(1 << 30),
 }
 
-// TestDiffOptions sets every option, and after each looks at the options that the kernel
-// made of it. It begins with the options of a connection as accepted.
+// TestDiffOptions sets every option, and after each reads back what the kernel made of it. It
+// begins with the options of a newly accepted connection.
 func TestDiffOptions(t *testing.T) {
 	playScripts(t, []script{{
 		name:  "setters",
@@ -162,7 +161,7 @@ func TestDiffOptions(t *testing.T) {
 		shows: []string{`MultipathTCP: false nil`},
 		play: func(s *stage) {
 			srv, _ := s.pair()
-			// Not asked again after Close: net says yes then, because it gets no error.
+			// Don't check again after Close: net says yes then, because it gets no error.
 			used, err := as[multipathTCPer](srv).MultipathTCP()
 			srv.note("MultipathTCP: %t %s", used, describeError(err))
 		},

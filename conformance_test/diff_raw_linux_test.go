@@ -17,12 +17,13 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// file calls File and notes the result; nil if it fails.
+// file calls File and notes the result. It returns nil if File fails.
 func (a *actor) file() *os.File {
 	f, err := as[filer](a).File()
 	a.call("File", func() error { return err })
 	if f != nil {
-		// The one allowed difference: percore says tcp for tcp4 and tcp6 (docs/DIFFERENCES.md).
+		// This is the one allowed difference: percore says tcp for tcp4 and tcp6
+		// (docs/DIFFERENCES.md).
 		a.stage.names = append(a.stage.names, "tcp4:", "tcp:", "tcp6:", "tcp:")
 		a.note("file: %s %s", f.Name(), fileFlags(a.stage, f))
 		a.stage.Cleanup(func() { f.Close() })
@@ -30,7 +31,7 @@ func (a *actor) file() *os.File {
 	return f
 }
 
-// fileFlags describes a descriptor, without File.Fd, which may change it.
+// fileFlags describes a descriptor. It doesn't use File.Fd, which may change the descriptor.
 func fileFlags(s *stage, c syscallConn) (flags string) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -103,15 +104,15 @@ func TestDiffFile(t *testing.T) {
 			srv, cli := s.pair()
 			f := srv.file()
 			defer f.Close()
-			// Fd makes the descriptor blocking, and with it the connection's,
-			// which is the same open file.
+			// Fd makes the descriptor blocking. It makes the connection's blocking, too, because it
+			// is the same open file.
 			s.note("Fd is open: %t", isOpen(f.Fd()))
 			s.note("connection: %s", fileFlags(s, as[syscallConn](srv)))
 			cli.write("data")
 			srv.awaitReadable(4)
 			srv.read(20)
 			blocked := srv.beginRead(20)
-			runtime.GC() // which a read stuck in the kernel must not hold up
+			runtime.GC() // a read stuck in the kernel must not delay it
 			cli.write("more")
 			blocked.end()
 			cli.close()
@@ -124,7 +125,7 @@ func TestDiffFile(t *testing.T) {
 			srv, cli := s.pair()
 			f := srv.file()
 			s.note("Fd is open: %t", isOpen(f.Fd()))
-			again := srv.file() // must leave the first one blocking
+			again := srv.file() // must leave the first file blocking
 			s.note("first file: %s", fileFlags(s, f))
 			s.note("connection: %s", fileFlags(s, as[syscallConn](srv)))
 			s.note("Fd of the other is open: %t", isOpen(again.Fd()))
@@ -227,7 +228,7 @@ func (a *actor) rawConn() syscall.RawConn {
 	return raw
 }
 
-// beginRawRead reads through the RawConn until something but EAGAIN comes.
+// beginRawRead reads through the RawConn until the result is not EAGAIN.
 func (a *actor) beginRawRead(raw syscall.RawConn, size int) *pending {
 	return a.stage.begin(a.name+".RawRead", func() string {
 		var n, calls int
@@ -469,14 +470,14 @@ func TestDiffUrgentData(t *testing.T) {
 		kinds: onTCP,
 		shows: []string{`srv.ReadFull\(4\): "abcd" nil`, `blocked srv.Read\(100\): 2 "ef" nil`},
 		play: func(s *stage) {
-			// When a signal (the Go runtime sends some) is pending at the urgent
-			// mark, the kernel says EAGAIN although there is data, on any engine.
+			// If a signal is pending at the urgent mark (the Go runtime sends some), the kernel
+			// returns EAGAIN although there is data, on any engine.
 			s.retry("reading past urgent data", func(int) bool {
 				srv, cli := s.pair()
 				cli.write("ab")
 				cli.sendUrgent('!')
 				cli.write("cd")
-				srv.awaitReadable(2) // the kernel counts up to the mark
+				srv.awaitReadable(2) // the kernel counts only up to the mark
 				reading := s.begin("reading", func() string { return srv.readFullOutcome(4, 100) })
 				if !reading.ended(3 * time.Second) {
 					return false
@@ -516,8 +517,8 @@ func TestDiffUrgentData(t *testing.T) {
 				})
 				for rest := pattern(40_000); len(rest) > 0; rest = rest[200:] {
 					cli.Conn.Write(rest[:200])
-					// A second urgent byte would make the first one normal data if it
-					// had not been passed yet.
+					// A second urgent byte would turn the first one into normal data if the reader
+					// had not passed it yet.
 					for deadline := time.Now().Add(3 * time.Second); unread(s, srv) > 0; runtime.Gosched() {
 						if time.Now().After(deadline) {
 							return false
@@ -533,7 +534,7 @@ func TestDiffUrgentData(t *testing.T) {
 	}})
 }
 
-// unread returns how many bytes lie in the socket's receive buffer.
+// unread returns how many bytes are in the socket's receive buffer.
 func unread(s *stage, a *actor) (n int) {
 	raw, err := as[syscallConn](a).SyscallConn()
 	if err != nil {
@@ -543,9 +544,9 @@ func unread(s *stage, a *actor) (n int) {
 	return n
 }
 
-// TestDiffPassedDescriptors sends descriptors along with data. The kernel ends
-// a read where they are attached, so a short read does not mean that nothing is
-// left; no call picks them up, and they must not leak.
+// TestDiffPassedDescriptors sends descriptors along with data. The kernel ends a read where they
+// are attached, so a short read does not mean that nothing is left. No call receives the
+// descriptors, and they must not leak.
 func TestDiffPassedDescriptors(t *testing.T) {
 	onUnix := []testnet.Kind{testnet.Unix, testnet.Abstract}
 	send := func(s *stage, cli *actor, text string) {
@@ -594,8 +595,8 @@ func TestDiffPassedDescriptors(t *testing.T) {
 	}})
 }
 
-// TestDiffTinyWindow writes much to a peer with the smallest receive buffer
-// there is, which reads slowly.
+// TestDiffTinyWindow writes much data to a peer that reads slowly and has the smallest possible
+// receive buffer.
 func TestDiffTinyWindow(t *testing.T) {
 	const size = 200_000
 	// dial connects with a receive buffer set before the window is negotiated.

@@ -38,8 +38,8 @@ type script struct {
 
 var onTCP = []testnet.Kind{testnet.TCP4, testnet.TCP6}
 
-// playScripts plays every script on net and on percore, with accepted connections and with
-// dialed ones, as a subtest per kind.
+// playScripts plays every script on net and on percore, with accepted connections and with dialed
+// ones, as a subtest for each kind.
 func playScripts(t *testing.T, scripts []script) {
 	playScriptsOn(t, percoreEngine, scripts)
 	for _, sc := range scripts {
@@ -49,13 +49,13 @@ func playScripts(t *testing.T, scripts []script) {
 	}
 }
 
-// playScriptsOn plays every script on net and on e, as a subtest per kind.
+// playScriptsOn plays every script on net and on e, as a subtest for each kind.
 func playScriptsOn(t *testing.T, e engine, scripts []script) {
 	for _, sc := range scripts {
 		for _, kind := range sc.allKinds() {
 			t.Run(sc.name+"/"+string(kind), func(t *testing.T) {
 				testnet.NoLeaks(t)
-				testnet.Address(t, kind) // skips where the kind is missing
+				testnet.Address(t, kind) // skips if the kind is missing
 				compareEngines(t, sc, kind, netEngine, e)
 			})
 		}
@@ -135,15 +135,15 @@ func (s *stage) nameAddr(addr net.Addr, name string) {
 	}
 }
 
-// listen opens a listener of the stage's kind, as "ln" in the transcript.
+// listen opens a listener of the stage's kind, called "ln" in the transcript.
 func (s *stage) listen() net.Listener {
 	ln := testnet.Listen(s, s.engine.listen, s.kind)
 	s.nameAddr(ln.Addr(), "ln")
 	return ln
 }
 
-// connect makes a connection through ln. srv, of the engine, is under test;
-// cli is always net's. On an engine that dials srv is the end that dialed.
+// connect makes a connection through ln. srv, of the engine, is under test; cli is always a
+// connection of package net. On an engine that dials, srv is the dialed end.
 func (s *stage) connect(ln net.Listener) (srv, cli *actor) {
 	server, client := s.engine.connect(s, ln)
 	s.nameAddr(s.engine.dialedEnd(server, client).LocalAddr(), "cli")
@@ -153,8 +153,8 @@ func (s *stage) connect(ln net.Listener) (srv, cli *actor) {
 // pair is listen and connect in one.
 func (s *stage) pair() (srv, cli *actor) { return s.connect(s.listen()) }
 
-// retry plays an attempt, which reports whether chance has left it alone, until
-// one was, and forgets the others. It gives up, failing the test, after a few.
+// retry plays attempts until one reports that chance has not disturbed it, and discards the others.
+// It gives up after a few, and fails the test.
 func (s *stage) retry(what string, attempt func(try int) bool) {
 	s.Helper()
 	const tries = 6
@@ -168,15 +168,15 @@ func (s *stage) retry(what string, attempt func(try int) bool) {
 	s.Fatalf("%s: not in %d tries", what, tries)
 }
 
-// A pending operation was started and may block.
+// A pending operation has started and may block.
 type pending struct {
 	stage   *stage
 	what    string
 	outcome chan string
 }
 
-// begin starts an operation on a goroutine of its own and returns when it is
-// blocked. Its outcome is noted by end.
+// begin starts an operation on its own goroutine and returns when it is blocked. end notes its
+// outcome.
 func (s *stage) begin(what string, operation func() string) *pending {
 	p := &pending{stage: s, what: what, outcome: make(chan string, 1)}
 	testnet.GoBlocked(s, what, func() { p.outcome <- operation() })
@@ -189,7 +189,7 @@ func (p *pending) end() {
 	p.stage.note("blocked %s", testnet.Receive(p.stage, p.what, p.outcome))
 }
 
-// ended reports whether the operation ends within d, which end then notes.
+// ended reports whether the operation ends within d. end then notes its outcome.
 func (p *pending) ended(d time.Duration) bool {
 	deadline := time.Now().Add(d)
 	for len(p.outcome) == 0 {
@@ -201,13 +201,13 @@ func (p *pending) ended(d time.Duration) bool {
 	return true
 }
 
-// stillBlocked notes whether the operation has not ended yet.
+// stillBlocked notes whether the operation is still running.
 func (p *pending) stillBlocked() {
 	letBlock()
 	p.stage.note("%s: blocked: %t", p.what, len(p.outcome) == 0)
 }
 
-// An actor is a connection with a name whose operations go to the transcript.
+// An actor is a named connection whose operations are noted in the transcript.
 type actor struct {
 	net.Conn
 	stage   *stage
@@ -220,7 +220,7 @@ func (a *actor) note(format string, args ...any) {
 	a.stage.note("%s.%s", a.name, fmt.Sprintf(format, args...))
 }
 
-// call performs any operation that returns an error only.
+// call performs any operation that returns only an error.
 func (a *actor) call(what string, operation func() error) {
 	a.note("%s: %s", what, describeError(operation()))
 }
@@ -232,8 +232,8 @@ func (a *actor) readOutcome(size int) string {
 	return fmt.Sprintf("%s.Read(%d): %d %q %s", a.name, size, n, buf[:max(n, 0)], describeError(err))
 }
 
-// read calls Read once with a buffer of size bytes. How many arrive must not
-// depend on timing: await them first, or expect an error.
+// read calls Read once with a buffer of size bytes. How many bytes arrive must not depend on
+// timing: await them first, or expect an error.
 func (a *actor) read(size int) { a.stage.note("%s", a.readOutcome(size)) }
 
 // readAllOutcome is readAll, for stage.begin.
@@ -258,8 +258,8 @@ func (a *actor) readFullOutcome(n, size int) string {
 	return fmt.Sprintf("%s.ReadFull(%d): %s %s", a.name, n, digest(data), describeError(err))
 }
 
-// readFull reads exactly n bytes, in pieces of any size up to a buffer of size
-// bytes each, or until an error.
+// readFull reads exactly n bytes, or until an error. It reads in pieces of any size, with a buffer
+// of size bytes.
 func (a *actor) readFull(n, size int) { a.stage.note("%s", a.readFullOutcome(n, size)) }
 
 // writeOutcome is write, for stage.begin.
@@ -327,10 +327,9 @@ func (a *actor) beginWrite(data []byte) *pending {
 	return a.stage.begin(a.name+".Write", func() string { return a.writeOutcome(data) })
 }
 
-// beginCutWrite starts to write muchData to the peer, which doesn't read, and
-// waits until some of it is there. How much will have been written when
-// something cuts the write short is the kernel's business; that it was some is
-// not.
+// beginCutWrite starts to write muchData to the peer, which doesn't read, and waits until some of
+// it has arrived. The kernel determines how much has been written when something cuts the write
+// short, but it must be some.
 func (a *actor) beginCutWrite(peer *actor) *pending {
 	p := a.stage.begin(a.name+".Write", func() string {
 		n, err := a.Conn.Write(pattern(muchData))
@@ -363,11 +362,11 @@ func digest(data []byte) string {
 // until the peer reads.
 const muchData = 16 << 20
 
-// pattern returns n bytes, up to muchData, that repeat nowhere soon, so that
-// lost, repeated and swapped pieces change the digest. Not to be modified.
+// pattern returns n bytes, up to muchData, that don't repeat soon, so that lost, repeated and
+// swapped pieces change the digest. The caller must not modify them.
 func pattern(n int) []byte { return wholePattern()[:n] }
 
-// wholePattern is made once, so that writing it takes no preparation.
+// wholePattern is made once, so that writing it needs no preparation.
 var wholePattern = sync.OnceValue(func() []byte {
 	b := make([]byte, muchData)
 	state := uint32(1)
@@ -378,12 +377,11 @@ var wholePattern = sync.OnceValue(func() []byte {
 	return b
 })
 
-// contextLines is how many equal lines a difference is shown with on each side.
+// contextLines is how many equal lines are shown on each side of a difference.
 const contextLines = 3
 
-// diffLines compares two transcripts: lines only in want are marked "-", those
-// only in got "+", lines of both near them are indented. It is empty if the
-// transcripts are equal.
+// diffLines compares two transcripts. Lines only in want are marked "-", lines only in got "+", and
+// lines of both near them are indented. The result is empty if the transcripts are equal.
 func diffLines(want, got []string) string {
 	lines, changed := mergeLines(want, got)
 	var b strings.Builder
@@ -451,7 +449,7 @@ func longestCommon(a, b []string) [][]int {
 // sortLines puts the transcript in order where the order of events is free.
 func (s *stage) sortLines() { slices.Sort(s.lines) }
 
-// describeCopy renders the results of io.Copy and its kin.
+// describeCopy renders the results of io.Copy and similar calls.
 func describeCopy(what string, n int64, err error) string {
 	return fmt.Sprintf("%s: %d %s", what, n, describeError(err))
 }

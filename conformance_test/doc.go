@@ -1,7 +1,6 @@
-// Package conformance holds the tests that hold percore against its promise: to
-// be net, seen from the outside. It has no code of its own, only tests, each
-// written once and run over a table of engines: "net", which shows that the
-// test itself is right, and "percore".
+// Package conformance holds the tests of percore's promise to behave like net, seen from the
+// outside. It has no code of its own, only tests. Each is written once and runs over a table of
+// engines: "net", which shows that the test itself is right, and "percore".
 //
 //   - nettest_test.go: golang.org/x/net/nettest, and the contract of a listener.
 //   - diff_*_test.go: the differential suite. A script plays operations against
@@ -16,10 +15,9 @@
 //   - stress_test.go and fuzz_test.go: everything at once, and random programs
 //     against a slow simple model.
 //
-// The engine named percore is the default one. TestVariants runs some of the
-// suites on its other configurations, and PERCORE_TEST_VARIANT all of them on
-// one.
+// The engine named percore is the default engine. TestVariants runs some of the suites on its other
+// configurations, and PERCORE_TEST_VARIANT runs all of them on one.
 //
-// A test never asserts how fast something is; time bounds only detect hangs.
-// -short leaves out the heavy tests.
+// A test never asserts how fast something is; time limits only detect hangs. -short leaves out the
+// heavy tests.
 package conformance

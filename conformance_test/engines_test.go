@@ -20,12 +20,12 @@ func TestMain(m *testing.M) {
 	useVariant()
 	skipTLSWriteTimeouts()
 	slog.SetDefault(slog.New(&warnings))
-	pattern(0) // takes longer than the deadlines of some tests that are the first to want it
+	pattern(0) // takes longer than the deadlines of some tests that need it first
 	testnet.Main(m, append(children, testnet.WithCheck(warnings.check))...)
 }
 
-// warnings collects the engine's log lines. It does so when something is wrong
-// with the process; tests that don't provoke that must see nothing.
+// warnings collects the engine's log lines. The engine logs when something is wrong with the
+// process; tests that don't provoke that must see no lines.
 var warnings warningLog
 
 // A warningLog is a slog.Handler that keeps the messages.
@@ -52,7 +52,7 @@ func (w *warningLog) WithGroup(string) slog.Handler            { return w }
 func (w *warningLog) Handle(_ context.Context, record slog.Record) error {
 	line := record.Message
 	if strings.Contains(line, "FileListeners") {
-		return nil // a script hands over a port by File, as it does on net
+		return nil // a script passes a port on with File, as on net
 	}
 	record.Attrs(func(a slog.Attr) bool {
 		line += " " + a.String()
@@ -64,8 +64,7 @@ func (w *warningLog) Handle(_ context.Context, record slog.Record) error {
 	return nil
 }
 
-// children are the helper processes of the suites. Files add theirs when they
-// are initialized.
+// children are the helper processes of the suites. Each file adds its own at initialization.
 var children []testnet.Option
 
 // An engine is a way to listen. Every suite runs on each of them.
@@ -78,9 +77,9 @@ type engine struct {
 	dial         func(network, address string) (net.Conn, error) // not nil: of a connection the dialed end is tested, see dial_engine_test.go
 }
 
-// The reference and the engine it is compared with. Multipath TCP is off in
-// the reference because percore leaves it off unless asked, and the kernel's
-// MPTCP sockets answer some options differently.
+// The reference and the engine that is compared with it. Multipath TCP is off in the reference
+// because percore leaves it off unless requested, and the kernel's MPTCP sockets answer some
+// options differently.
 var (
 	netEngine     = engine{"net", listenPlainTCP, configuredNet, net.FileListener, nil, nil}
 	percoreEngine = engine{"percore", percore.Listen, configuredPercore, percore.FileListener, nil, nil}
@@ -101,8 +100,8 @@ func configuredPercore(ctx context.Context, config net.ListenConfig, network, ad
 	return lc.Listen(ctx, network, address)
 }
 
-// onEachEngine runs test once per engine, as subtests named after them, and
-// checks each for leaks.
+// onEachEngine runs test once for each engine, as a subtest with the engine's name, and checks each
+// for leaks.
 func onEachEngine(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range engines {
 		onEngine(t, e, test)
@@ -130,8 +129,8 @@ func onEachKind(t *testing.T, e engine, test func(t *testing.T, e engine, kind t
 	}
 }
 
-// percoreIsNet reports whether percore's listeners are net's in this build, as
-// they are on other platforms than Linux.
+// percoreIsNet reports whether percore's listeners are net's in this build, as on all systems other
+// than Linux.
 func percoreIsNet() bool {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,13 +15,12 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// FuzzConn runs random programs on a pair of connections and compares each
-// outcome with a model that is simple enough to be believed: two queues of
-// bytes and a few flags. The first byte of a program chooses the network, then
-// each pair of bytes is an operation and its argument.
+// FuzzConn runs random programs on a pair of connections. It compares each outcome with a simple
+// model that one can trust: two queues of bytes and a few flags. The first byte of a program
+// chooses the network. After it, each pair of bytes is an operation and its argument.
 //
-// A program is sequential, so that its outcomes are determined; TestStressConn
-// does the same at once.
+// A program is sequential, so its outcomes are determined; TestStressConn does the same things
+// concurrently.
 func FuzzConn(f *testing.F) {
 	fuzzPrograms(f, runProgram)
 }
@@ -38,13 +37,12 @@ func fuzzPrograms(f *testing.F, run func(*testing.T, engine, []byte)) {
 	})
 }
 
-// TestRandomPrograms runs more of them than the fuzz target's seeds, always the
-// same ones.
+// TestRandomPrograms runs more programs than the fuzz target's seeds, always the same ones.
 func TestRandomPrograms(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, e engine) { runRandom(t, e, runProgram, 100, rounds(400)) })
 }
 
-// runRandom runs the random programs of count seeds from first on.
+// runRandom runs the random programs of count seeds, beginning with first.
 func runRandom(t *testing.T, e engine, run func(*testing.T, engine, []byte), first uint64, count int) {
 	for seed := first; seed < first+uint64(count); seed++ {
 		run(t, e, randomProgram(seed))
@@ -63,16 +61,16 @@ func randomProgram(seed uint64) []byte {
 	return program
 }
 
-// The outcomes of a program's operations, for the case that one is not the model's.
+// These are the outcomes of a program's operations, to print if one differs from the model.
 type outcomes struct {
 	t     *testing.T
 	trace []string
 }
 
-// String returns a line for each outcome.
+// String returns one line for each outcome.
 func (o *outcomes) String() string { return "\t" + strings.Join(o.trace, "\n\t") }
 
-// want checks a result against the errors that the model allows; nil stands for success.
+// want checks a result against the errors that the model allows; nil means success.
 func (o *outcomes) want(what string, n int64, err error, allowed ...error) {
 	o.t.Helper()
 	o.trace = append(o.trace, fmt.Sprintf("%s: %d, %v", what, n, err))
@@ -98,8 +96,8 @@ type modelEnd struct {
 	closed                    bool
 
 	// torn is set once the connection may be reset: the peer closed with unread data, or one end
-	// was written to when it was deaf. The kernel's exact errors from then on, and how much of the
-	// data survives, are not in the model.
+	// was written to when it was deaf. From then on the model doesn't know the kernel's exact
+	// errors, nor how much of the data survives.
 	torn bool
 }
 
@@ -107,7 +105,7 @@ type modelEnd struct {
 // answers any data with a reset.
 func (e *modelEnd) isDeaf() bool { return e.closed || e.readShut && e.writeShut }
 
-// waiting is how many bytes are there to be read.
+// waiting returns how many bytes can be read.
 func (e *modelEnd) waiting() int { return e.peer.sent - e.received }
 
 // A machine runs one program.
@@ -117,7 +115,7 @@ type machine struct {
 	ends [2]*modelEnd
 }
 
-// maxInFlight bounds the bytes that are written and not read, so that no write blocks.
+// maxInFlight limits the bytes that are written and not read, so that no write blocks.
 const maxInFlight = 16 << 10
 
 // runProgram interprets a program on e: the first end is the engine's.
@@ -145,7 +143,7 @@ func runProgram(t *testing.T, e engine, program []byte) {
 	}
 }
 
-// step performs one operation: the low bit of op says on which end.
+// step performs one operation: the low bit of op says at which end.
 func (m *machine) step(op byte, arg int) {
 	e := m.ends[op%2]
 	switch op / 2 % 14 {
@@ -168,7 +166,7 @@ func (m *machine) step(op byte, arg int) {
 	case 12:
 		m.closeRead(e)
 	case 13:
-		if arg < 64 { // rarely: little can be said afterwards
+		if arg < 64 { // rarely, because little can be checked afterwards
 			m.close(e)
 		}
 	}
@@ -192,8 +190,8 @@ func (m *machine) write(e *modelEnd, size int) {
 	case e.writeShut && size == 0 && !m.kind.IsTCP():
 		m.want(what, int64(n), err, nil, syscall.EPIPE)
 	case e.writeShut && m.kind.IsTCP() && e.peer.closed:
-		// A peer that waits for our FIN after close(2) may be forgotten, and answer it
-		// with a reset, if too many do (tcp_max_tw_buckets in tcp(7)).
+		// The kernel may forget a peer that waits for our FIN after close(2), if too many wait. It
+		// then answers the FIN with a reset (tcp_max_tw_buckets in tcp(7)).
 		m.want(what, int64(n), err, syscall.EPIPE, syscall.ECONNRESET)
 	case e.writeShut:
 		m.want(what, int64(n), err, syscall.EPIPE)
@@ -266,7 +264,7 @@ func (m *machine) wouldBlock(e *modelEnd) bool {
 	return !e.closed && !e.readExpired && !e.readShut && e.waiting() == 0 && !e.peer.closed && !e.peer.writeShut
 }
 
-// beginRead starts a read that blocks, and returns where its outcome comes.
+// beginRead starts a read that blocks, and returns the channel for its outcome.
 func (m *machine) beginRead(e *modelEnd, buf []byte) <-chan readOutcome {
 	outcome := make(chan readOutcome, 1)
 	go func() {
@@ -282,8 +280,7 @@ type readOutcome struct {
 	err error
 }
 
-// blockedRead reads where nothing is, and then has the peer do something about
-// it.
+// blockedRead reads when there is nothing to read. Then the peer does something about it.
 func (m *machine) blockedRead(e *modelEnd, arg int) {
 	if !m.wouldBlock(e) || e.peer.writeExpired || e.torn {
 		return
@@ -341,7 +338,7 @@ func (m *machine) timedRead(e *modelEnd) {
 	e.readExpired = true
 }
 
-// deadlineOf chooses one that has passed, one that will not pass, or none.
+// deadlineOf chooses a deadline that has passed, one that will not pass, or no deadline.
 func deadlineOf(arg int) (when time.Time, expired bool) {
 	switch arg % 3 {
 	case 0:

@@ -28,7 +28,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// grpcTransports are the transports that a grpc.Server is tested over.
+// grpcTransports are the transports on which a grpc.Server is tested.
 var grpcTransports = []struct {
 	name string
 	kind testnet.Kind
@@ -41,11 +41,11 @@ var grpcTransports = []struct {
 	{"TLS", testnet.TCP4, true},
 }
 
-// maxMessage is how large the messages of the echo service may be: five times gRPC's default.
+// maxMessage limits the messages of the echo service: five times gRPC's default.
 const maxMessage = 20 << 20
 
-// echoService is a service written by hand, with bytes for messages, so that
-// the tests need no generated code: a unary call and a bidirectional stream.
+// echoService is a handwritten service with bytes for messages, so that the tests need no generated
+// code. It has a unary call and a bidirectional stream.
 var echoService = grpc.ServiceDesc{
 	ServiceName: "percore.test.Echo",
 	HandlerType: (*any)(nil),
@@ -85,7 +85,7 @@ func chat(ctx context.Context, cc *grpc.ClientConn) (grpc.ClientStream, error) {
 	return cc.NewStream(ctx, &echoService.Streams[0], "/percore.test.Echo/Chat")
 }
 
-// echoUnary calls the echo service and compares.
+// echoUnary calls the echo service and checks the answer.
 func echoUnary(ctx context.Context, cc *grpc.ClientConn, message []byte, opts ...grpc.CallOption) error {
 	var out wrapperspb.BytesValue
 	if err := cc.Invoke(ctx, "/percore.test.Echo/Unary", wrapperspb.Bytes(message), &out, opts...); err != nil {
@@ -130,7 +130,7 @@ type rig struct {
 	client *grpc.ClientConn
 }
 
-// rigOptions are a test's further wishes.
+// rigOptions are further options of a test.
 type rigOptions struct {
 	kind   testnet.Kind
 	secure bool
@@ -141,7 +141,7 @@ type rigOptions struct {
 	tls func(server, client *tls.Config)
 }
 
-// onEachGRPC runs test against a fresh server per arm and transport.
+// onEachGRPC runs test with a fresh server for each arm and transport.
 func onEachGRPC(t *testing.T, test func(t *testing.T, r *rig)) {
 	for _, transport := range grpcTransports {
 		onEachGRPCArm(t, transport.name, func(t *testing.T, arm grpcArm) {
@@ -150,7 +150,7 @@ func onEachGRPC(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// onEachGRPCArm runs test once per arm, and checks each for leaks.
+// onEachGRPCArm runs test once for each arm, and checks each for leaks.
 func onEachGRPCArm(t *testing.T, name string, test func(t *testing.T, arm grpcArm)) {
 	for _, arm := range grpcArms {
 		t.Run(arm.name+"/"+name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func grpcTarget(addr net.Addr) string {
 	return "passthrough:///" + address
 }
 
-// callContext bounds calls that would otherwise wait forever for a dead server.
+// callContext limits calls that would otherwise wait forever for a dead server.
 func callContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 	t.Cleanup(cancel)
@@ -281,8 +281,7 @@ func TestGRPCBidirectionalStreams(t *testing.T) {
 	})
 }
 
-// converse sends messages one by one on a stream, compares the answers and ends
-// the stream.
+// converse sends messages one by one on a stream, checks the answers and ends the stream.
 func converse(ctx context.Context, cc *grpc.ClientConn, messages, size int) error {
 	stream, err := chat(ctx, cc)
 	if err != nil {
@@ -310,8 +309,8 @@ func converse(ctx context.Context, cc *grpc.ClientConn, messages, size int) erro
 	return nil
 }
 
-// TestGRPCFlowControl sends far more than the windows hold before it reads any
-// of it, so that both sides' writes stall.
+// TestGRPCFlowControl sends far more than the windows hold before it reads any of it, so that
+// writes on both sides stall.
 func TestGRPCFlowControl(t *testing.T) {
 	const messages, size = 100, 100_000
 	onEachGRPC(t, func(t *testing.T, r *rig) {
@@ -329,7 +328,7 @@ func TestGRPCFlowControl(t *testing.T) {
 			}
 			sent <- stream.CloseSend()
 		}()
-		time.Sleep(20 * time.Millisecond) // for the windows to fill
+		time.Sleep(20 * time.Millisecond) // lets the windows fill
 		for i := range messages {
 			var reply wrapperspb.BytesValue
 			if err := stream.RecvMsg(&reply); err != nil || !bytes.Equal(reply.Value, pattern(size)) {

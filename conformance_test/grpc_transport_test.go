@@ -33,8 +33,7 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// TestGRPCMutualTLS: the server learns the client's identity, and turns away one that
-// doesn't say.
+// TestGRPCMutualTLS: the server learns the client's identity, and rejects a client without one.
 func TestGRPCMutualTLS(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -74,7 +73,7 @@ func TestGRPCMutualTLS(t *testing.T) {
 	}
 }
 
-// TestGRPCLargestMessage sends as much in one message as the limit allows.
+// TestGRPCLargestMessage sends the largest message that the limit allows.
 func TestGRPCLargestMessage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some hundred MiB in all")
@@ -92,8 +91,8 @@ func TestGRPCLargestMessage(t *testing.T) {
 	})
 }
 
-// TestGRPCCompression sends messages that gzip makes far smaller, and random ones,
-// which it can't.
+// TestGRPCCompression sends messages that gzip makes far smaller, and random messages, which it
+// can't compress.
 func TestGRPCCompression(t *testing.T) {
 	onEachGRPCArm(t, "gzip", func(t *testing.T, arm grpcArm) {
 		r := startGRPC(t, arm, rigOptions{kind: testnet.TCP4})
@@ -105,8 +104,8 @@ func TestGRPCCompression(t *testing.T) {
 	})
 }
 
-// TestGRPCEnforcesKeepAlivePolicy pings more often than the server allows, which
-// tells the client so and closes the connection.
+// TestGRPCEnforcesKeepAlivePolicy pings more often than the server allows. The server tells the
+// client so and closes the connection.
 func TestGRPCEnforcesKeepAlivePolicy(t *testing.T) {
 	onEachGRPCArm(t, "pings", func(t *testing.T, arm grpcArm) {
 		r := startGRPC(t, arm, rigOptions{
@@ -119,7 +118,7 @@ func TestGRPCEnforcesKeepAlivePolicy(t *testing.T) {
 		io.WriteString(c, http2.ClientPreface)
 		framer.WriteSettings()
 		framer.WriteSettingsAck()
-		for range 4 { // two strikes are forgiven
+		for range 4 { // the server forgives two violations
 			framer.WritePing(false, [8]byte{})
 		}
 		for {
@@ -156,8 +155,8 @@ func (c *connCounter) HandleConn(_ context.Context, s stats.ConnStats) {
 	}
 }
 
-// TestGRPCMaxConnectionAge has the server close connections that are old. The
-// client opens others, and no call notices.
+// TestGRPCMaxConnectionAge: the server closes old connections. The client opens others, and no call
+// notices.
 func TestGRPCMaxConnectionAge(t *testing.T) {
 	const want = 3
 	onEachGRPCArm(t, "age", func(t *testing.T, arm grpcArm) {
@@ -213,8 +212,8 @@ func TestGRPCServerKilled(t *testing.T) {
 	})
 }
 
-// TestGRPCClientKilled kills a client's process while its stream is open: the
-// server's handler is told, and others aren't disturbed.
+// TestGRPCClientKilled kills a client's process while its stream is open. The server's handler gets
+// an error, and other clients aren't disturbed.
 func TestGRPCClientKilled(t *testing.T) {
 	onEachGRPCArm(t, "kill", func(t *testing.T, arm grpcArm) {
 		handled := make(chan error, 1)
@@ -240,7 +239,7 @@ func TestGRPCClientKilled(t *testing.T) {
 	})
 }
 
-// kill ends a helper process at once, and waits until it is gone.
+// kill kills a helper process, and waits until it is gone.
 func kill(t *testing.T, child *testnet.ChildProcess) {
 	t.Helper()
 	p, err := os.FindProcess(child.PID())
@@ -293,16 +292,16 @@ func callGRPCChild() {
 	io.Copy(io.Discard, os.Stdin)
 }
 
-// exchange sends a message and waits for it to come back.
+// exchange sends a message and waits until it comes back.
 func exchange(stream grpc.ClientStream) error {
 	err := stream.SendMsg(wrapperspb.Bytes(pattern(100)))
 	return errors.Join(err, stream.RecvMsg(new(wrapperspb.BytesValue)))
 }
 
-// TestGRPCSoak has thousands of streams come and go on a few connections, cancelled at any point,
-// cut by deadlines, ended well or left to the end of the connection: made for the race detector. No
-// stream may see another's bytes, and nothing may be left. (gRPC leaves the unread bytes of a
-// cancelled stream to the garbage collector instead of giving them back; but no object may hold
+// TestGRPCSoak is for the race detector. Thousands of streams come and go on a few connections:
+// cancelled at any point, cut by deadlines, ended normally or left until the connection ends. No
+// stream may see another stream's bytes, and nothing may be left. (gRPC leaves the unread bytes of
+// a cancelled stream to the garbage collector instead of giving them back; but no object may hold
 // them any longer.)
 func TestGRPCSoak(t *testing.T) {
 	connections, callers, streams := 4, 16, 80
@@ -389,7 +388,7 @@ func soakStream(cc *grpc.ClientConn, c, caller, i int) error {
 	return fmt.Errorf("way %d: got %w", way, err)
 }
 
-// isReset reports whether a connection was cut by the peer.
+// isReset reports whether the peer reset a connection.
 func isReset(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && !op.Timeout()

@@ -12,22 +12,21 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A write on one end of a connection happens before the read of its bytes on the
-// other end, whichever of the two ends is package net's. TestHappensBefore touches a
-// variable on both sides of that edge and has nothing to say by itself: it is the
-// race detector that fails it.
+// A write on one end of a connection happens before the read of its bytes on the other end, even if
+// one of the ends is package net's. TestHappensBefore accesses a variable before the write and
+// after the read. It checks nothing itself: the race detector fails it.
 //
-// Package net has no such edge where it calls writev(2) or splice(2): the ways
-// marked with lacking are percore's alone.
+// Package net has no such edge where it calls writev(2) or splice(2): only percore has it for the
+// ways marked with lacking.
 
-// percoreConn is what percore's connections have and net's don't.
+// percoreConn lists the methods that percore's connections have and net's don't.
 type percoreConn interface {
 	WriteBuffers(v *net.Buffers) (int64, error)
 	ReadReady(lend func() []byte, takeBack func()) (int, error)
 }
 
-// raceWrites are the ways to send some bytes. prepare runs before the variable is
-// touched, and the bytes that it returns sends.
+// raceWrites are the ways to send some bytes. prepare runs before the variable is accessed, and the
+// function that it returns sends.
 var raceWrites = []struct {
 	name    string
 	lacking bool
@@ -130,8 +129,8 @@ func TestHappensBefore(t *testing.T) {
 	}
 }
 
-// happensBefore touches a variable, sends and closes the connection, and receives
-// and touches the variable on another goroutine.
+// happensBefore accesses a variable, sends and closes the connection. On another goroutine it
+// receives and accesses the variable.
 func happensBefore(t *testing.T, from net.Conn, send, receive func() error) {
 	touched := 0
 	sent := make(chan error, 1)

@@ -16,8 +16,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestHijackedBelowAdapters hijacks connections on which bytes have come behind the request, more than
-// net/http's buffer takes, and gives them to the other adapters: these get all bytes, in order.
+// TestHijackedBelowAdapters hijacks connections on which more bytes have followed the request than
+// fit into net/http's buffer. It gives them to the other adapters, which must receive all bytes, in
+// order.
 func TestHijackedBelowAdapters(t *testing.T) {
 	frames := maskedFrames(200)
 	for _, tt := range []struct {
@@ -73,7 +74,7 @@ func TestHijackedBelowAdapters(t *testing.T) {
 	}
 }
 
-// maskedFrames returns n messages as a WebSocket client sends them, all different.
+// maskedFrames returns n different messages as a WebSocket client sends them.
 func maskedFrames(n int) (frames []byte) {
 	for i := range n {
 		text := fmt.Sprintf("%0100d", i)

@@ -62,8 +62,8 @@ func crowd() {
 	}
 }
 
-// crowdWorkers is how many connections of a crowd are worked on at once: few
-// enough not to overflow a backlog, which costs seconds of retries.
+// crowdWorkers is how many connections of a crowd are used at once: few enough not to overflow a
+// backlog, which costs seconds of retries.
 const crowdWorkers = 64
 
 func dialCrowd(network, address string, count int) ([]net.Conn, error) {
@@ -116,7 +116,7 @@ func inParallel(count int, f func(i int)) {
 	wg.Wait()
 }
 
-// A crowdProcess is the test's handle on a crowd.
+// A crowdProcess is how the test controls a crowd.
 type crowdProcess struct {
 	t       testing.TB
 	child   *testnet.ChildProcess
@@ -128,7 +128,7 @@ func startCrowd(t testing.TB) *crowdProcess {
 	return &crowdProcess{t, child, bufio.NewScanner(child.Stdout)}
 }
 
-// order has the crowd do something and waits until it is done.
+// order sends the crowd an order and waits until it is done.
 func (c *crowdProcess) order(format string, args ...any) {
 	c.t.Helper()
 	order := fmt.Sprintf(format, args...)
@@ -141,8 +141,8 @@ func (c *crowdProcess) order(format string, args ...any) {
 	}
 }
 
-// crowdSize is how many connections a crowd opens: as many as descriptors allow, in
-// each of the two processes, and patience.
+// crowdSize is how many connections a crowd opens: as many as the descriptors in each of the two
+// processes, and the test's time, allow.
 func crowdSize(t testing.TB) int {
 	size := 15_000
 	if testing.Short() || race.Enabled {
@@ -160,8 +160,8 @@ func crowdSize(t testing.TB) int {
 	return size
 }
 
-// TestHostileCrowd has thousands of connections at once, from another process,
-// talks on all of them, and sees them off twice: closed and reset.
+// TestHostileCrowd opens thousands of connections at once from another process, and uses all of
+// them. It does so twice: the first time it closes them, the second time it resets them.
 func TestHostileCrowd(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, e engine) {
 		for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
@@ -197,8 +197,8 @@ func TestHostileCrowd(t *testing.T) {
 // scarceFiles is the limit on open files that the child scarce lives with.
 const scarceFiles = 64
 
-// scarce is a process that serves HTTP with few descriptors on the engine named
-// in its environment. It prints its address, and ends when its input ends.
+// scarce is a process that serves HTTP with few descriptors on the engine named in its environment.
+// It prints its address, and exits when its input ends.
 func scarce() {
 	limitFiles()
 	ln, err := engineNamed(os.Getenv("ENGINE")).listen(os.Getenv("NETWORK"), os.Getenv("ADDRESS"))
@@ -220,8 +220,7 @@ func scarce() {
 	<-served
 }
 
-// limitFiles takes all but a few descriptors from the process, which makes the
-// engine complain to the log.
+// limitFiles takes all but a few descriptors from the process, so that the engine logs errors.
 func limitFiles() {
 	warnings.expected.Store(true)
 	limit := unix.Rlimit{Cur: scarceFiles, Max: scarceFiles}
@@ -257,9 +256,9 @@ func ask(c net.Conn) error {
 	return nil
 }
 
-// TestHostileExhaustion opens more connections than the server's process has
-// descriptors. Connections it has must go on being served, it must not spin,
-// and when some connections go, those that waited must get their turn.
+// TestHostileExhaustion opens more connections than the server's process has descriptors. The
+// server must keep serving the connections it has, and must not spin. When some connections end, it
+// must accept connections that waited.
 func TestHostileExhaustion(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, e engine) {
 		for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
@@ -318,9 +317,9 @@ func TestHostileExhaustion(t *testing.T) {
 	})
 }
 
-// wantNoSpin fails the test if a process burns CPU although no client asks it for
-// anything. A loop that retries without a pause takes all of a core; a server
-// that backs off takes next to nothing. The bound is half a core.
+// wantNoSpin fails the test if a process burns CPU time although no client sends a request. A loop
+// that retries without a pause uses all of a core; a server that backs off uses almost nothing. The
+// limit is half a core.
 func wantNoSpin(t *testing.T, pid int) {
 	t.Helper()
 	const watched = 500 * time.Millisecond
@@ -349,9 +348,9 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return time.Duration(user+system) * tick
 }
 
-// TestHostileExhaustionOwnProcess exhausts the descriptors of the process while
-// a plain accept loop runs that gives up on any error: percore's Accept, unlike
-// net's, does not fail for lack of descriptors.
+// TestHostileExhaustionOwnProcess exhausts the descriptors of its own process while a plain accept
+// loop runs that stops at any error. Unlike net's, percore's Accept does not fail for lack of
+// descriptors.
 func TestHostileExhaustionOwnProcess(t *testing.T) {
 	if percoreIsNet() {
 		t.Skip("built with net in place of the engine")

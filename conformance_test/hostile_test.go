@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// An echoServer sends each connection's bytes back, until it ends. Failures of
-// single connections are theirs alone; a failure of the listener ends it.
+// An echoServer sends each connection's bytes back until the connection ends. A failing connection
+// affects no other connection; a failing listener ends the server.
 type echoServer struct {
 	ln     net.Listener
 	served atomic.Int64 // connections accepted so far
@@ -25,8 +25,8 @@ type echoServer struct {
 	conns map[net.Conn]bool // guarded by mu
 }
 
-// startEcho serves connections on ln. At the test's end it is stopped, with all
-// its connections, and must end then.
+// startEcho serves connections on ln. When the test ends, it closes the server and all its
+// connections; the server must end then.
 func startEcho(t testing.TB, ln net.Listener) *echoServer {
 	s := &echoServer{ln: ln, conns: make(map[net.Conn]bool)}
 	var wg sync.WaitGroup
@@ -79,7 +79,7 @@ func (s *echoServer) closeAll() {
 	}
 }
 
-// roundTrip sends a message over an echoing connection and compares.
+// roundTrip sends a message over an echoing connection and checks the answer.
 func roundTrip(c net.Conn, message []byte) error {
 	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 	wrote := make(chan error, 1)
@@ -98,9 +98,8 @@ func roundTrip(c net.Conn, message []byte) error {
 	return nil
 }
 
-// startWitness keeps a well-behaved connection busy until the test ends: what
-// hostile peers do on others must not disturb it. The function it returns waits
-// for some more round trips.
+// startWitness keeps a well-behaved connection busy until the test ends. Hostile peers on other
+// connections must not disturb it. The function it returns waits for some more round trips.
 func startWitness(t testing.TB, ln net.Listener) (goesOn func()) {
 	c := testnet.Dial(t, ln)
 	stop := make(chan struct{})
@@ -130,8 +129,8 @@ func startWitness(t testing.TB, ln net.Listener) (goesOn func()) {
 	}
 }
 
-// A hostilePeer is a client that misbehaves. It gets a fresh connection; it closes all that it
-// holds when done is closed.
+// A hostilePeer is a client that misbehaves. It gets a new connection, and closes everything that
+// it holds when done is closed.
 type hostilePeer struct {
 	name  string
 	conns int
@@ -187,15 +186,15 @@ var hostilePeers = []hostilePeer{
 	}},
 }
 
-// resetOnClose makes Close send a reset, where the protocol has one.
+// resetOnClose makes Close send a reset, if the protocol has one.
 func resetOnClose(c net.Conn) {
 	if l, ok := c.(lingerer); ok {
 		l.SetLinger(0)
 	}
 }
 
-// TestHostilePeers lets all of them loose at once. The witness and newcomers
-// must not notice, and the server must get rid of those that have gone.
+// TestHostilePeers runs all of them at once. The witness and new clients must not notice, and the
+// server must release the connections of peers that are gone.
 func TestHostilePeers(t *testing.T) {
 	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
 		ln := testnet.Listen(t, e.listen, kind)
@@ -227,7 +226,7 @@ func TestHostilePeers(t *testing.T) {
 		}
 		close(done)
 		testnet.Within(t, "peers that stay", stayers.Wait)
-		// The witness and the newcomer are left.
+		// Only the witness and the newcomer are left.
 		testnet.Eventually(t, "the server getting rid of its connections", func() bool { return server.open.Load() <= 2 })
 		witnessGoesOn()
 	})
@@ -242,8 +241,8 @@ func (p hostilePeer) stays() bool {
 	return false
 }
 
-// TestHostileFlood opens connections that ask for nothing, again and again,
-// while the backlog is never emptied, and then wants service.
+// TestHostileFlood opens connections that send no requests, again and again, while nobody empties
+// the backlog. Then it expects service.
 func TestHostileFlood(t *testing.T) {
 	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
 		const conns = 500

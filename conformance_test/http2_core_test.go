@@ -23,11 +23,11 @@ import (
 	"github.com/percore/percore/internal/http2"
 )
 
-// net/http's server is the judge of internal/http2: both get the same frames, of a client that
-// breaks the rules half of the time. Compared are the streams that were reset, with their codes,
-// how the connection ended, and the requests that reached a handler. Handlers neither read nor
-// answer. A program avoids the differences that the package's comment lists: it leaves a stream
-// alone that was reset by the server or whose request was wrong.
+// These tests compare internal/http2 with net/http's server. Both get the same frames, from a
+// client that breaks the rules half of the time. They compare the streams that were reset, with
+// their codes, how the connection ended, and the requests that reached a handler. Handlers neither
+// read nor answer. A program avoids the differences that the package's comment lists: it leaves a
+// stream alone if the server has reset it or its request was wrong.
 
 const (
 	coreStreams = 100 // net/http forgets a stream once its RST_STREAM is written, so programs stay below
@@ -35,23 +35,23 @@ const (
 	coreHeaders = 1000
 )
 
-// theEnd is in the PING behind a program.
+// theEnd is the data of the PING that follows a program.
 var theEnd = [8]byte{'t', 'h', 'e', ' ', 'e', 'n', 'd', '!'}
 
 // coreOutcome is how a program ended.
 type coreOutcome struct {
 	resets   map[uint32]http2.ErrCode // the first of each stream
 	end      string                   // the code of the connection's error, "" if it goes on
-	requests []string                 // those whose streams are open, as a handler sees them
+	requests []string                 // requests with open streams, as a handler sees them
 }
 
-// A coreProgram writes frames and feeds them to the core at once, since what comes next depends on the
-// streams that are left.
+// A coreProgram writes frames and feeds them to the core at once, because what comes next depends
+// on the remaining streams.
 type coreProgram struct {
 	t       *testing.T
 	numbers []byte
 	bytes   bytes.Buffer // all frames
-	fed     int          // bytes that the core has had
+	fed     int          // bytes that the core has received
 	framer  *xhttp2.Framer
 	block   bytes.Buffer
 	hpack   *xhpack.Encoder
@@ -62,13 +62,13 @@ type coreProgram struct {
 	open    map[uint32]string // requests by stream
 	streams map[uint32]*http2.Stream
 	avoid   map[uint32]bool // streams to leave alone
-	last    uint32          // of the streams that were used
+	last    uint32          // the highest stream that was used
 	wrong   bool            // a request was wrong: its stream is closed here, and idle there
 	problem bool            // a request was answered; the number of open streams is uncertain
 	padding bool
 	leaving bool // the client has sent GOAWAY
 	raised  map[uint32]bool
-	lags    bool // a stream of a raised window was reset: net/http forgets it at a time of its own
+	lags    bool // a stream with a raised window was reset: net/http forgets it at an unknown time
 }
 
 func newCoreProgram(t *testing.T, numbers []byte) *coreProgram {
@@ -116,7 +116,7 @@ func (p *coreProgram) run() coreOutcome {
 	return p.outcome
 }
 
-// stream chooses a stream: nearly always one that is open, else any near the ones that were used.
+// stream chooses a stream: nearly always an open one, otherwise any stream near the used ones.
 func (p *coreProgram) stream() uint32 {
 	n := p.next()
 	var left []uint32
@@ -169,13 +169,13 @@ func (p *coreProgram) step() {
 func (p *coreProgram) windowUpdate() {
 	id, n := p.stream(), []uint32{0, 1, 100, 1000, 1<<31 - 1, 1<<31 - 65535}[p.next()%6]
 	if id == 0 && p.problem {
-		n %= 1000 // an answer of net/http's may have taken from the window
+		n %= 1000 // an answer from net/http may have used up some of the window
 	}
 	p.raised[id] = p.raised[id] || n > 0
 	p.raw(xhttp2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, n))
 }
 
-// settings writes SETTINGS: nearly always of a new window, else any.
+// settings writes SETTINGS: nearly always a new window, otherwise any setting.
 func (p *coreProgram) settings(op int) {
 	id, v := xhttp2.SettingInitialWindowSize, []uint32{0, 1, 1000, 65535, 1 << 20, 1<<31 - 1}[p.next()%6]
 	if op%4 == 0 {
@@ -191,8 +191,8 @@ func (p *coreProgram) raw(typ xhttp2.FrameType, flags xhttp2.Flags, id uint32, p
 	_ = p.framer.WriteRawFrame(typ, flags, id, payload)
 }
 
-// odd writes a frame of any type, of any length, on any stream. HEADERS and DATA are not among them: a
-// payload that is too short for its padding is one of the differences.
+// odd writes a frame of any type, of any length, on any stream, except HEADERS and DATA. A payload
+// that is too short for its padding is one of the known differences.
 func (p *coreProgram) odd() {
 	if p.next()%4 != 0 {
 		p.raw(xhttp2.FrameType(20), 0xff, p.stream(), make([]byte, p.next()))
@@ -281,8 +281,8 @@ func (p *coreProgram) trailers() {
 	p.headers(id, p.next()%16, [][]string{{"x-a", "b"}, {":path", "/"}, {"X", "b"}, nil}[p.next()%4])
 }
 
-// data writes DATA: padded in one half of the programs, and long in the other, since the servers
-// announce the credit of padding at different times.
+// data writes DATA. It is padded in one half of the programs, and long in the other, because the
+// servers announce the credit for padding at different times.
 func (p *coreProgram) data(op int) {
 	id, flags, n := p.stream(), xhttp2.Flags(op/16%2), p.next()
 	if !p.padding {
@@ -293,7 +293,7 @@ func (p *coreProgram) data(op int) {
 	p.raw(xhttp2.FrameData, flags|xhttp2.FlagDataPadded, id, payload)
 }
 
-// feed gives the core the frames that it has not had, and notes what it makes of them.
+// feed gives the core the frames that it has not received yet, and notes how it reacts.
 func (p *coreProgram) feed() {
 	in := p.bytes.Bytes()[p.fed:]
 	for len(in) > 0 && p.outcome.end == "" {
@@ -325,7 +325,7 @@ func (p *coreProgram) note(ev *http2.Event) {
 			p.open[ev.ID] = fmt.Sprint(r.Method, " ", r.Path, " ", r.Authority, " ", fieldCount(ev))
 			return
 		}
-		// net/http has a handler of its own answer, at a time of its own.
+		// net/http answers from a separate handler, at an unknown time.
 		p.problem, p.avoid[ev.ID] = true, true
 		p.conn.Reset(st, http2.NoError)
 		p.conn.Returned()
@@ -337,7 +337,7 @@ func (p *coreProgram) note(ev *http2.Event) {
 	}
 }
 
-// fieldCount counts the values of the header as a handler gets it.
+// fieldCount counts the values of the header as a handler receives it.
 func fieldCount(ev *http2.Event) (n int) {
 	for i := range ev.Fields {
 		if key := ev.Fields[i].Name.Key(); key != "Trailer" {
@@ -434,7 +434,7 @@ type coreAddr string
 func (a coreAddr) Network() string { return "pipe" }
 func (a coreAddr) String() string  { return string(a) }
 
-// coreConn has an address by which the handler knows the program.
+// coreConn has an address by which the handler recognizes the program.
 type coreConn struct {
 	net.Conn
 	addr coreAddr
@@ -456,8 +456,8 @@ func (j *coreJudge) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// judge plays the frames of a program, and waits for the answer to a PING behind them, or for the
-// end. It returns the resets and the end, and waits for the requests that are wanted.
+// judge plays the frames of a program. It waits for the answer to the PING that follows them, or
+// for the end. It returns the resets and the end, and waits for the requests in wanted.
 func (j *coreJudge) judge(t *testing.T, name string, frames []byte, want []string) coreOutcome {
 	client, server := net.Pipe()
 	defer func() { _ = client.Close() }()
@@ -501,7 +501,7 @@ func (j *coreJudge) judge(t *testing.T, name string, frames []byte, want []strin
 	return out
 }
 
-// wait waits until handlers have seen the requests that are wanted.
+// wait waits until handlers have seen the wanted requests.
 func (j *coreJudge) wait(t *testing.T, name string, want []string) (seen []string) {
 	timeout := time.AfterFunc(20*time.Second, func() {
 		j.mu.Lock()
@@ -521,7 +521,7 @@ func (j *coreJudge) wait(t *testing.T, name string, want []string) (seen []strin
 	}
 }
 
-// compareCore plays a program on both.
+// compareCore plays a program on both servers and compares.
 func compareCore(t *testing.T, j *coreJudge, name string, numbers []byte) coreOutcome {
 	t.Helper()
 	p := newCoreProgram(t, numbers)
@@ -533,7 +533,7 @@ func compareCore(t *testing.T, j *coreJudge, name string, numbers []byte) coreOu
 		}
 	}
 	if p.leaving && got.end != "" && want.end == "hung up" {
-		want.end = got.end // net/http says nothing more behind its first GOAWAY
+		want.end = got.end // net/http sends nothing after its first GOAWAY
 	}
 	if want.end != "" { // net/http's GOAWAY overtakes RST_STREAM
 		for id := range got.resets {
@@ -550,7 +550,7 @@ func compareCore(t *testing.T, j *coreJudge, name string, numbers []byte) coreOu
 	return got
 }
 
-// describeFrames writes frames down for people.
+// describeFrames describes frames for people.
 func describeFrames(p []byte) (s string) {
 	fr := xhttp2.NewFramer(io.Discard, bytes.NewReader(p[len(xhttp2.ClientPreface):]))
 	fr.AllowIllegalReads = true
@@ -564,8 +564,8 @@ func describeFrames(p []byte) (s string) {
 	}
 }
 
-// needJudge skips the test unless net/http is the one that the core was compared with. Go 1.27's server
-// takes more requests for malformed, a declared length without a body for instance.
+// needJudge skips the test unless this is the net/http that the core was compared with. Go 1.27's
+// server treats more requests as malformed, such as a declared length without a body.
 func needJudge(t testing.TB) {
 	t.Helper()
 	if !strings.HasPrefix(runtime.Version(), "go1.26") {
@@ -573,7 +573,8 @@ func needJudge(t testing.TB) {
 	}
 }
 
-// TestHTTP2Core plays random programs, the same in each run: FuzzHTTP2Core looks for others.
+// TestHTTP2Core plays random programs, the same in each run: FuzzHTTP2Core looks for other
+// programs.
 func TestHTTP2Core(t *testing.T) {
 	needJudge(t)
 	j := newCoreJudge(t)

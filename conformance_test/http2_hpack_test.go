@@ -12,15 +12,15 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// The HPACK of golang.org/x/net is the judge of internal/http2/hpack. It differs on purpose in three
-// points, all of which RFC 7541 leaves open or forbids: x/net takes a table size update behind a field
-// while its table is empty (section 4.2), integers padded to nine bytes (section 5.1), and a block of
-// which a lower limit wants a size update without one.
+// These tests compare internal/http2/hpack with the HPACK of golang.org/x/net. They differ on
+// purpose in three points, all of which RFC 7541 leaves open or forbids. x/net accepts a table size
+// update after a field while its table is empty (section 4.2). It accepts integers padded to nine
+// bytes (section 5.1), and a block without the size update that a lower limit requires.
 
 // hpackLongest is the limit of strings and lists here.
 const hpackLongest = 2000
 
-// FuzzHpackDecode decodes two blocks with both.
+// FuzzHpackDecode decodes two blocks with both decoders.
 func FuzzHpackDecode(f *testing.F) {
 	f.Add([]byte("\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"), []byte("\x82\x86\x84\xbe\x58\x86\xa8\xeb\x10\x64\x9c\xbf"))
 	f.Add([]byte("\x40\x01a\x01b"), []byte("\x20\x3f\xe1\x1f\xbe"))
@@ -46,11 +46,11 @@ func FuzzHpackDecode(f *testing.F) {
 	})
 }
 
-// compareHpack compares fields as far as the list goes.
+// compareHpack compares fields up to the end of the list.
 func compareHpack(t *testing.T, l *hpack.List, want []xhpack.HeaderField) {
 	t.Helper()
 	if l.Bad {
-		return // fields are left out; the package's own model has that
+		return // fields are left out; the package's own model tests that
 	}
 	if len(l.Fields) != len(want) && !l.Truncated {
 		t.Fatalf("got %d fields, x/net has %d", len(l.Fields), len(want))
@@ -62,7 +62,7 @@ func compareHpack(t *testing.T, l *hpack.List, want []xhpack.HeaderField) {
 	}
 }
 
-// TestHpackBothWays: random lists, encoded by each and decoded by the other, with table sizes that
+// TestHpackBothWays encodes random lists with each and decodes them with the other. The table sizes
 // change in between.
 func TestHpackBothWays(t *testing.T) {
 	const seed = 1 // each run has the same lists; FuzzHpackDecode looks for others

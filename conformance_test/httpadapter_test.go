@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// wrap returns the server that stands for srv on the engine.
+// wrap returns the server that replaces srv on the engine.
 func (e engine) wrap(srv *http.Server) testnet.WebServer {
 	if e.serve != nil {
 		return e.serve(srv)
@@ -16,8 +16,8 @@ func (e engine) wrap(srv *http.Server) testnet.WebServer {
 	return srv
 }
 
-// parkingEngine is percore with httpadapter, which parks each connection as soon
-// as it waits for a request: as often as can be.
+// parkingEngine is percore with httpadapter. It parks each connection as soon as it waits for a
+// request, so it parks as often as possible.
 func parkingEngine() engine {
 	e := percoreEngine
 	e.name = "httpadapter"
@@ -25,8 +25,8 @@ func parkingEngine() engine {
 	return e
 }
 
-// fastPathEngine is percore with httpadapter's fast path, which leaves to net/http the requests that
-// it doesn't take.
+// fastPathEngine is percore with httpadapter's fast path. The fast path leaves the requests that it
+// doesn't take to net/http.
 func fastPathEngine() engine {
 	e := percoreEngine
 	e.name = "fast path"
@@ -37,7 +37,7 @@ func fastPathEngine() engine {
 // adapterEngines are the engines of httpadapter.
 func adapterEngines() []engine { return []engine{parkingEngine(), fastPathEngine()} }
 
-// onEachWebEngine is onEachEngine with httpadapter's as well.
+// onEachWebEngine is onEachEngine that also runs httpadapter's engines.
 func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {
 	onEachEngine(t, test)
 	for _, e := range adapterEngines() {
@@ -45,7 +45,7 @@ func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {
 	}
 }
 
-// onEachWebEngineAndKind is onEachEngineAndKind with httpadapter's as well.
+// onEachWebEngineAndKind is onEachEngineAndKind that also runs httpadapter's engines.
 func onEachWebEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind testnet.Kind)) {
 	onEachEngineAndKind(t, test)
 	for _, e := range adapterEngines() {
@@ -53,7 +53,7 @@ func onEachWebEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind
 	}
 }
 
-// playWebScripts is playScripts with httpadapter's engines compared with net, too.
+// playWebScripts is playScripts that also compares httpadapter's engines with net.
 func playWebScripts(t *testing.T, scripts []script) {
 	playScripts(t, scripts)
 	for _, e := range adapterEngines() {

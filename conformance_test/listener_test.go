@@ -16,10 +16,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The contract of a listener, which golang.org/x/net/nettest has no test for:
-// Accept, Close, Addr and deadlines, one property per test.
+// The contract of a listener, which golang.org/x/net/nettest doesn't test: Accept, Close, Addr and
+// deadlines, one property per test.
 
-// deadliner is the part of net's listeners that bounds Accept.
+// deadliner is the part of net's listeners that limits how long Accept waits.
 type deadliner interface{ SetDeadline(time.Time) error }
 
 // longAgo is a deadline that has passed.
@@ -31,7 +31,7 @@ type acceptOutcome struct {
 	err  error
 }
 
-// goAccept calls Accept on n goroutines and returns where the outcomes arrive.
+// goAccept calls Accept on n goroutines and returns the channel for the outcomes.
 func goAccept(ln net.Listener, n int) <-chan acceptOutcome {
 	outcomes := make(chan acceptOutcome, n)
 	for range n {
@@ -43,9 +43,8 @@ func goAccept(ln net.Listener, n int) <-chan acceptOutcome {
 	return outcomes
 }
 
-// letBlock gives goroutines just started the time to get stuck in their calls.
-// Tests hold either way; without the pause they would mostly test the case that
-// the call comes second.
+// letBlock gives goroutines that have just started the time to block in their calls. Tests pass
+// either way; without the pause they would mostly test the case that the call comes second.
 func letBlock() { time.Sleep(10 * time.Millisecond) }
 
 func TestListenerAddrCanBeDialed(t *testing.T) {
@@ -193,8 +192,8 @@ func TestListenerCloseRefusesNewConnections(t *testing.T) {
 	})
 }
 
-// TestListenerAddressIsFreeAfterClose listens again at once where a listener,
-// and connections of it, have just been closed.
+// TestListenerAddressIsFreeAfterClose listens again at once on an address where a listener, and
+// connections of it, have just been closed.
 func TestListenerAddressIsFreeAfterClose(t *testing.T) {
 	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
 		network, address := testnet.Address(t, kind)
@@ -205,7 +204,7 @@ func TestListenerAddressIsFreeAfterClose(t *testing.T) {
 			}
 			address = ln.Addr().String()
 			server, client := testnet.Connect(t, ln)
-			server.Close() // the server's end is left in TIME_WAIT
+			server.Close() // leaves the server's end in TIME_WAIT
 			client.Close()
 			ln.Close()
 		}
@@ -297,15 +296,15 @@ func TestListenerDeadline(t *testing.T) {
 
 		dl.SetDeadline(longAgo)
 		testnet.Dial(t, ln)
-		letBlock() // for the engine to take the connection in
+		letBlock() // lets the engine accept the connection
 		wantTimeout(t, "deadline in the past with a connection waiting", accept())
 		dl.SetDeadline(time.Time{})
 		wantConn(t, "deadline cleared, with a connection waiting", accept())
 	})
 }
 
-// TestListenerServesPortsOfBothFamilies checks that an empty host is both IPv4
-// and IPv6, with any number of sockets that the engine has for it.
+// TestListenerServesPortsOfBothFamilies checks that an empty host means both IPv4 and IPv6, with
+// any number of sockets that the engine opens for it.
 func TestListenerServesPortsOfBothFamilies(t *testing.T) {
 	if !testnet.HasIPv6() {
 		t.Skip("this machine has no IPv6 loopback address")
@@ -320,7 +319,7 @@ func TestListenerServesPortsOfBothFamilies(t *testing.T) {
 		if err != nil {
 			t.Fatalf("listener's address: %v", err)
 		}
-		// Often enough to meet every socket that shares the port.
+		// Do it often enough to meet every socket that shares the port.
 		for i := range 32 {
 			host := []string{"127.0.0.1", "::1"}[i%2]
 			outcome := goAccept(ln, 1)
@@ -341,7 +340,7 @@ func TestListenerServesPortsOfBothFamilies(t *testing.T) {
 	})
 }
 
-// TestListenerUnixPath checks when the file of a unix socket comes and goes.
+// TestListenerUnixPath checks when the file of a unix socket is made and removed.
 func TestListenerUnixPath(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, e engine) {
 		network, path := testnet.Address(t, testnet.Unix)
@@ -360,7 +359,7 @@ func TestListenerUnixPath(t *testing.T) {
 		if exists() {
 			t.Errorf("got a file left at %s after Close", path)
 		}
-		// A file that another listener made since must survive a second Close.
+		// A second Close must not remove a file that another listener has made since.
 		other, err := net.Listen(network, path)
 		if err != nil {
 			t.Fatal(err)

@@ -22,12 +22,12 @@ import (
 // with Go, three ways: on package net, through httpadapter, and through its fast path.
 //
 // It copies the part of the standard library that has them, puts percore into the copy's vendor
-// directory, and changes a few lines: http.Server.Serve calls testdata/percoretest.go.txt, and
-// net.Listen becomes percore's in those tests. All else is as it was written: requests, handlers,
+// directory, and changes a few lines. http.Server.Serve calls testdata/percoretest.go.txt, and
+// net.Listen becomes percore's in those tests. Everything else is unchanged: requests, handlers,
 // clients, and the calls of the http.Server's own methods.
 //
-// It runs what net/http's authors run in -short mode, which takes half a minute. With
-// PERCORE_TEST_FULL=1 it runs all.
+// It runs the tests of -short mode, which takes half a minute. With PERCORE_TEST_FULL=1 it runs all
+// tests.
 func TestNetHTTPOwnTests(t *testing.T) {
 	if percoreIsNet() {
 		t.Skip("there is no engine in this build")
@@ -50,11 +50,11 @@ func TestNetHTTPOwnTests(t *testing.T) {
 	}
 }
 
-// ownPackages are the packages with tests of servers.
+// ownPackages are the packages that test servers.
 var ownPackages = []string{"net/http", "net/http/httptest", "net/http/httputil"}
 
-// ownImpossible are the tests that can't hold on a server that isn't net/http's, or not on a listener
-// that isn't net's.
+// ownImpossible are the tests that can't pass with a server other than net/http's, or with a
+// listener other than net's.
 var ownImpossible = map[string]string{
 	"TestLinuxSendfile":                         "hands its port to another process by File, which is one socket of percore's several",
 	"TestTLSServerWithoutTLSConn":               "its connection in memory has a method that no socket has",
@@ -71,14 +71,14 @@ var ownImpossible = map[string]string{
 // ownLibrary is a copy of Go with percore in it.
 type ownLibrary struct{ root string }
 
-// goCommand makes a call of the go command for the copy.
+// goCommand prepares a call of the go command for the copy.
 func (l ownLibrary) goCommand(args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "GOROOT="+l.root, "GOTOOLCHAIN=local", "GOWORK=off", "GOFLAGS=-mod=mod")
 	return cmd
 }
 
-// copyNetHTTP makes the copy. The parts that stay as they are it links.
+// copyNetHTTP makes the copy. It links the parts that don't change.
 func copyNetHTTP(t *testing.T) ownLibrary {
 	t.Helper()
 	if version := goOutput(t, "env", "GOVERSION"); version != strings.Fields(runtime.Version())[0] {
@@ -107,7 +107,8 @@ func copyNetHTTP(t *testing.T) ownLibrary {
 	return ownLibrary{root}
 }
 
-// changeNetHTTP has the tests in dir, which is net/http's, and below it served by percoretest.
+// changeNetHTTP makes percoretest serve the tests in dir, which is net/http's directory, and below
+// it.
 func changeNetHTTP(t *testing.T, dir string) {
 	t.Helper()
 	changeFile(t, filepath.Join(dir, "server.go"), func(text string) string {
@@ -132,7 +133,7 @@ func changeNetHTTP(t *testing.T, dir string) {
 	}
 	for _, name := range names {
 		changeFile(t, filepath.Join(dir, name), func(text string) string {
-			if name == "transport_test.go" { // it has a client that embeds a *net.TCPConn
+			if name == "transport_test.go" { // its client embeds a *net.TCPConn
 				return useAsNet(text, strings.ReplaceAll(text, "net.Listen(", "percoretest.Listen("))
 			}
 			return useAsNet(text, replacer.Replace(text))
@@ -147,7 +148,7 @@ func changeNetHTTP(t *testing.T, dir string) {
 	}
 }
 
-// useAsNet adds what a Go file needs to compile after a change from text to changed.
+// useAsNet adds what a Go file needs to compile after text has been replaced by changed.
 func useAsNet(text, changed string) string {
 	if text == changed {
 		return text
@@ -203,7 +204,7 @@ func changeFile(t *testing.T, name string, change func(text string) string) {
 	}
 }
 
-// goOutput returns what the go command prints.
+// goOutput returns the output of the go command.
 func goOutput(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("go", args...).Output()
@@ -213,7 +214,7 @@ func goOutput(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// ownRun is the tests of a package, run one way.
+// ownRun runs the tests of a package in one way.
 type ownRun struct {
 	*testing.T
 	binary  string
@@ -227,8 +228,8 @@ var (
 	ownServed = regexp.MustCompile(`(?m)^percore: (\d+) servers.* (\d+) requests by the fast path.*$`)
 )
 
-// all runs the tests. Some have time limits of their own, so those that fail are run again, alone: a
-// busy machine is no failure.
+// all runs the tests. Some have their own time limits, so it runs the failed ones again, alone: a
+// busy machine must not fail the test.
 func (r ownRun) all() {
 	args := []string{"-test.v"}
 	if os.Getenv("PERCORE_TEST_FULL") == "" {

@@ -27,7 +27,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A protocol is a way for net/http's client to talk to an http.Server.
+// A protocol is how net/http's client talks to an http.Server.
 type protocol struct {
 	name  string
 	kind  testnet.Kind
@@ -137,8 +137,8 @@ func onEachProtocol(t *testing.T, test func(t *testing.T, e engine, p protocol))
 	})
 }
 
-// echo answers with the body it got. It reads all of it first: net/http's
-// server does not promise to read on once it has begun to answer.
+// echo answers with the body it received. It reads all of it first, because net/http's server does
+// not promise to read on once it has begun to answer.
 func echo(rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -151,8 +151,8 @@ func echo(rw http.ResponseWriter, r *http.Request) {
 	rw.Write(body)
 }
 
-// digestOrPattern answers a POST with the digest of its body, and a GET with as many
-// bytes as the path says.
+// digestOrPattern answers a POST with the digest of its body, and a GET with as many bytes as the
+// path says.
 func digestOrPattern(rw http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		size, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
@@ -171,11 +171,10 @@ func digestOrPattern(rw http.ResponseWriter, r *http.Request) {
 	io.WriteString(rw, digest(body))
 }
 
-// tryBodies sends bodies to digestOrPattern through one of httputil's proxies, and
-// gets some. It does one at a time: if a long answer begins before the proxy's
-// transport has seen the end of the request's body, net/http's server may close that
-// body under it, whereupon it hangs up on the server behind it, in the middle of the
-// answer. Package net fares no better.
+// tryBodies sends bodies to digestOrPattern through one of httputil's proxies, and receives some.
+// It does one at a time. If a long answer begins before the proxy's transport has seen the end of
+// the request's body, net/http's server may close that body. The proxy then hangs up on the server
+// behind it, in the middle of the answer. Package net behaves the same.
 func (w *web) tryBodies(t *testing.T, sizes ...int) {
 	t.Helper()
 	for _, size := range sizes {
@@ -281,12 +280,12 @@ func TestHTTPTrailers(t *testing.T) {
 	})
 }
 
-// upgradeToEcho answers an Upgrade by echoing all bytes, until the end.
+// upgradeToEcho answers an Upgrade and echoes all bytes until the end.
 func upgradeToEcho(rw http.ResponseWriter, r *http.Request) {
 	switchProtocols(rw, func(conn net.Conn, buffered *bufio.ReadWriter) { io.Copy(conn, buffered) })
 }
 
-// switchProtocols answers an Upgrade and has serve have the connection.
+// switchProtocols answers an Upgrade and passes the connection to serve.
 func switchProtocols(rw http.ResponseWriter, serve func(conn net.Conn, buffered *bufio.ReadWriter)) {
 	conn, buffered, err := http.NewResponseController(rw).Hijack()
 	if err != nil {
@@ -320,8 +319,8 @@ func TestHTTPUpgrade(t *testing.T) {
 	})
 }
 
-// TestHTTPServerSentEvents reads events one by one as they are flushed, then
-// goes away, which must end the handler.
+// TestHTTPServerSentEvents reads events one by one as they are flushed, then disconnects, which
+// must end the handler.
 func TestHTTPServerSentEvents(t *testing.T) {
 	onEachProtocol(t, func(t *testing.T, e engine, p protocol) {
 		next := make(chan int)
@@ -440,15 +439,15 @@ func TestHTTPKeepAliveReuse(t *testing.T) {
 		}
 		seen := 0
 		remotes.Range(func(any, any) bool { seen++; return true })
-		// Nearly always one: see TestDialHTTPTransport.
+		// There is nearly always one: see TestDialHTTPTransport.
 		if fresh > requests/2 || seen > requests/2 {
 			t.Errorf("got %d connections dialed, %d seen by the server, for %d requests, want them used again", fresh, seen, requests)
 		}
 	})
 }
 
-// TestHTTPPipelining writes many requests without waiting for answers, cut at
-// odd places, and wants the answers in order.
+// TestHTTPPipelining writes many requests without waiting for answers, cut at odd places, and
+// expects the answers in order.
 func TestHTTPPipelining(t *testing.T) {
 	const requests = 1000
 	onEachWebEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
@@ -507,9 +506,9 @@ func TestHTTPTimeouts(t *testing.T) {
 			w.get(t, "/")
 		})
 		t.Run("write", func(t *testing.T) {
-			// On a machine that is slow the time may be up before there is an answer
-			// to cut, or before the handshake is done, which it is the limit of, too.
-			// Then once more, with a longer one.
+			// On a slow machine the time may be up before there is an answer to cut. It may even be
+			// up before the handshake is done, because it limits that, too. Then try again with a
+			// longer time.
 			for timeout, begun := 100*time.Millisecond, false; !begun; timeout *= 4 {
 				failed := make(chan error, 1)
 				w := startWeb(t, e, p, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -743,9 +742,9 @@ func TestHTTPFileServer(t *testing.T) {
 	})
 }
 
-// TestHTTPReverseProxy puts httputil's proxy on the engine in front of a server
-// on the engine: plain requests, large bodies, and an upgraded connection, which
-// the proxy copies between the two sockets.
+// TestHTTPReverseProxy puts httputil's proxy on the engine in front of a server on the engine. It
+// sends plain requests, large bodies, and an upgraded connection, which the proxy copies between
+// the two sockets.
 func TestHTTPReverseProxy(t *testing.T) {
 	onEachWebEngine(t, func(t *testing.T, e engine) {
 		plain := protocols[0]
@@ -756,7 +755,7 @@ func TestHTTPReverseProxy(t *testing.T) {
 	})
 }
 
-// digestOrUpgrade is upgradeToEcho for an Upgrade, and digestOrPattern for all else.
+// digestOrUpgrade is upgradeToEcho for an Upgrade, and digestOrPattern for everything else.
 func digestOrUpgrade(rw http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "" {
 		upgradeToEcho(rw, r)
@@ -779,8 +778,8 @@ func (w *web) proxy(t testing.TB) http.Handler {
 	}
 }
 
-// TestHTTPTLSState checks the facts that net/http learns from its connections: the TLS
-// state, the protocol chosen, the address listened on.
+// TestHTTPTLSState checks what net/http learns from its connections: the TLS state, the negotiated
+// protocol, and the listener's address.
 func TestHTTPTLSState(t *testing.T) {
 	onEachProtocol(t, func(t *testing.T, e engine, p protocol) {
 		w := startWeb(t, e, p, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -36,10 +36,9 @@ func TestNettestTLSConn(t *testing.T) {
 	})
 }
 
-// skipTLSWriteTimeouts leaves out the subtests of nettest that write again
-// after a write has timed out: crypto/tls documents that its state is corrupt
-// then and that all later writes fail. nettest offers no other way to leave
-// out a part of it than the test flags.
+// skipTLSWriteTimeouts skips the subtests of nettest that write again after a write has timed out.
+// crypto/tls documents that its state is corrupt then and that all later writes fail. The only
+// other way to skip a part of nettest is the test flags.
 func skipTLSWriteTimeouts() {
 	const pattern = "^TestNettestTLSConn$/.*/.*/^(PastTimeout|FutureTimeout|ConcurrentMethods)$"
 	flag.Parse()
@@ -56,7 +55,7 @@ type wrapping func(server, client net.Conn) (net.Conn, net.Conn, error)
 
 func plain(server, client net.Conn) (net.Conn, net.Conn, error) { return server, client, nil }
 
-// overTLS returns a wrapping in TLS, the handshake done.
+// overTLS returns a wrapping that puts TLS on top, with the handshake done.
 func overTLS(t *testing.T) wrapping {
 	serverConfig, clientConfig := testnet.TLS(t)
 	return func(server, client net.Conn) (net.Conn, net.Conn, error) {
@@ -67,8 +66,8 @@ func overTLS(t *testing.T) wrapping {
 	}
 }
 
-// makePipe returns nettest's constructor of connected pairs: each on a listener
-// of its own, with the end named by leader as c1.
+// makePipe returns a constructor of connected pairs for nettest. Each pair has its own listener,
+// and the end named by leader is c1.
 func makePipe(t *testing.T, e engine, kind testnet.Kind, leader string, wrap wrapping) nettest.MakePipe {
 	return func() (c1, c2 net.Conn, stop func(), err error) {
 		ln := testnet.Listen(t, e.listen, kind)

@@ -15,9 +15,9 @@ type sockopt struct {
 	level, option int
 }
 
-// connOptions are the options in which an accepted connection must equal
-// net's. SO_REUSEPORT is not among them: sockets of several loops share a port
-// by it, and connections inherit it without effect.
+// connOptions are the options of an accepted connection that must equal net's. SO_REUSEPORT is not
+// among them: the sockets of several loops need it to share a port, and connections inherit it
+// without effect.
 var connOptions = []sockopt{
 	{"SO_TYPE", unix.SOL_SOCKET, unix.SO_TYPE},
 	{"SO_DOMAIN", unix.SOL_SOCKET, unix.SO_DOMAIN},
@@ -40,9 +40,9 @@ var connOptions = []sockopt{
 	{"TCP_NOTSENT_LOWAT", unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT},
 }
 
-// listenerOptions are the same for listeners. TCP_NODELAY and keep-alive are
-// not among them: percore sets them once on the listening socket, from which
-// connections inherit them, and net on every connection.
+// listenerOptions are the same for listeners. TCP_NODELAY and keep-alive are not among them:
+// percore sets them once on the listening socket, from which connections inherit them. net sets
+// them on every connection.
 var listenerOptions = []sockopt{
 	{"SO_TYPE", unix.SOL_SOCKET, unix.SO_TYPE},
 	{"SO_DOMAIN", unix.SOL_SOCKET, unix.SO_DOMAIN},
@@ -60,7 +60,7 @@ func readOptions(fd int, options []sockopt) []string {
 	for _, o := range options {
 		value, err := unix.GetsockoptInt(fd, o.level, o.option)
 		if err != nil {
-			continue // not of this kind of socket
+			continue // not for this kind of socket
 		}
 		values = append(values, fmt.Sprintf("%s=%d", o.name, value))
 	}
@@ -74,8 +74,8 @@ func readOptions(fd int, options []sockopt) []string {
 		fmt.Sprintf("close-on-exec=%t", descriptorFlags&unix.FD_CLOEXEC != 0))
 }
 
-// noteOptions notes the options of the connection's socket: all of it the first
-// time, the changed ones from then on.
+// noteOptions notes the options of the connection's socket: the first time all of them, later only
+// the changed ones.
 func (a *actor) noteOptions(when string) {
 	raw, err := as[syscallConn](a).SyscallConn()
 	if err != nil {
@@ -92,9 +92,9 @@ func (a *actor) noteOptions(when string) {
 	}
 }
 
-// noteListenerOptions notes the options of the listening sockets, once if they
-// all agree: percore has one per loop and shows each to Control. The backlog is
-// in a field of TCP_INFO that means something else elsewhere.
+// noteListenerOptions notes the options of the listening sockets, once if they all agree, because
+// percore has one socket per loop and passes each to Control. The backlog is in a field of TCP_INFO
+// that means something else for other sockets.
 func (s *stage) noteListenerOptions(ln net.Listener) {
 	raw, err := ln.(syscallConn).SyscallConn()
 	if err != nil {

@@ -4,8 +4,7 @@ package conformance
 
 import "net"
 
-// Reading options back is written for Linux only; elsewhere percore's sockets
-// are net's.
+// Only Linux can read the options back here; on other systems percore's sockets are net's.
 
 func (a *actor) noteOptions(string) {}
 

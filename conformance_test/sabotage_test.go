@@ -11,10 +11,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// These tests are about the differential suite itself: engines that are wrong
-// in one small way each, which it must notice.
+// These tests test the differential suite itself. They give it engines that are each wrong in one
+// small way, which it must notice.
 
-// sabotaged is net's connection with one method replaced.
+// sabotaged is a net connection with one method replaced.
 type sabotaged struct {
 	*net.TCPConn
 	read        func(c *net.TCPConn, p []byte) (int, error)
@@ -157,7 +157,7 @@ var sabotages = []struct {
 	},
 }
 
-// recorder is a testing.TB that keeps failures to itself.
+// recorder is a testing.TB that records failures without failing the test.
 type recorder struct {
 	testing.TB
 	failures []string

@@ -20,10 +20,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// These tests are for the race detector. They do everything at once, from many
-// goroutines, and check the properties that hold in any order: no call hangs after
-// Close, every error is one that net could return, nothing is lost, repeated or
-// mixed up, nothing leaks.
+// These tests are for the race detector. They do everything at once, from many goroutines, and
+// check the properties that hold in any order. No call hangs after Close, every error is one that
+// net could return, nothing is lost, repeated or mixed up, and nothing leaks.
 
 // rounds scales how often something is repeated.
 func rounds(n int) int {
@@ -33,8 +32,8 @@ func rounds(n int) int {
 	return n
 }
 
-// onEachGOMAXPROCS runs test with few and many threads: orders of events that
-// never happen with one number are common with another.
+// onEachGOMAXPROCS runs test with few and many threads: orders of events that never happen with one
+// number are common with another.
 func onEachGOMAXPROCS(t *testing.T, test func(t *testing.T, e engine)) {
 	onEachEngine(t, func(t *testing.T, e engine) {
 		for _, procs := range []int{1, 2, 8} {
@@ -47,8 +46,8 @@ func onEachGOMAXPROCS(t *testing.T, test func(t *testing.T, e engine)) {
 	})
 }
 
-// random returns a source of its own for a goroutine; the seed is logged by for
-// every goroutine that draws it.
+// random returns a separate random source for a goroutine. The callers log the seed,
+// so that every goroutine's choices can be repeated.
 func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
 // usualEnds are the errors that reads and writes of a connection under stress
@@ -155,8 +154,8 @@ func harass(t *testing.T, wg *sync.WaitGroup, c net.Conn, seed uint64) {
 	}
 }
 
-// TestStressConn closes connections in the middle of everything, from several
-// goroutines or by the peer's end and reset first.
+// TestStressConn closes connections in the middle of everything: from several goroutines, or after
+// the peer has closed or reset them.
 func TestStressConn(t *testing.T) { onEachGOMAXPROCS(t, stressConn) }
 
 func stressConn(t *testing.T, e engine) {
@@ -265,8 +264,8 @@ func dialUntil(stop <-chan struct{}, ln net.Listener, r *rand.Rand) {
 	}
 }
 
-// TestStressWritesDoNotMix has several goroutines write blocks larger than the
-// socket's buffers; each must arrive in one piece.
+// TestStressWritesDoNotMix writes blocks larger than the socket's buffers from several goroutines;
+// each must arrive in one piece.
 func TestStressWritesDoNotMix(t *testing.T) {
 	const writers, blockSize = 6, 1 << 20
 	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
@@ -297,8 +296,8 @@ func TestStressWritesDoNotMix(t *testing.T) {
 	})
 }
 
-// TestStressReadersShareTheStream has several goroutines read one stream; what
-// they get together must be the stream, each byte once.
+// TestStressReadersShareTheStream reads one stream from several goroutines. Together they must
+// receive the whole stream, each byte once.
 func TestStressReadersShareTheStream(t *testing.T) {
 	const readers, size = 6, 4 << 20
 	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
@@ -339,9 +338,9 @@ func TestStressReadersShareTheStream(t *testing.T) {
 	})
 }
 
-// TestStressAbortedReads makes the calls of net/http around each request: a blocked
-// read is aborted by a deadline in the past, then the deadline is cleared and
-// reading goes on. Data arrives all the while, and none of it may be lost.
+// TestStressAbortedReads makes the calls of net/http around each request. A deadline in the past
+// aborts a blocked read, then the deadline is cleared and reading continues. Data arrives all the
+// time, and none of it may be lost.
 func TestStressAbortedReads(t *testing.T) { onEachGOMAXPROCS(t, stressAbortedReads) }
 
 func stressAbortedReads(t *testing.T, e engine) {
@@ -396,8 +395,8 @@ func stressAbortedReads(t *testing.T, e engine) {
 	}
 }
 
-// TestStressDeadlines has many reads wait with random deadlines that are moved
-// about; each must end, and none before its time.
+// TestStressDeadlines runs many reads with random deadlines that are moved; each must end, but not
+// before its time.
 func TestStressDeadlines(t *testing.T) { onEachGOMAXPROCS(t, stressDeadlines) }
 
 func stressDeadlines(t *testing.T, e engine) {
@@ -430,9 +429,9 @@ func stressDeadlines(t *testing.T, e engine) {
 	testnet.Within(t, "all reads ending", wg.Wait)
 }
 
-// TestStressStartStop opens and closes listeners and connections in every order from
-// several goroutines, so that everything that an engine starts with the first and
-// stops with the last of them starts and stops all the time.
+// TestStressStartStop opens and closes listeners and connections in every order from several
+// goroutines. So everything that an engine starts with the first and stops with the last of them
+// starts and stops all the time.
 func TestStressStartStop(t *testing.T) {
 	onEachGOMAXPROCS(t, func(t *testing.T, e engine) {
 		var wg sync.WaitGroup
@@ -473,7 +472,7 @@ func startAndStop(t *testing.T, e engine, r *rand.Rand) error {
 	defer outcome.conn.Close()
 	closers := []io.Closer{ln, outcome.conn, client}
 	if r.IntN(2) == 0 {
-		ln.Close() // the connection goes on alone
+		ln.Close() // the connection stays open
 	}
 	message := pattern(1 + r.IntN(3000))
 	go client.Write(message)
@@ -488,8 +487,8 @@ func startAndStop(t *testing.T, e engine, r *rand.Rand) error {
 	return nil
 }
 
-// TestStressBusyNeighbors has connections that always have data, and server
-// goroutines that always read: a quiet connection must get its turn.
+// TestStressBusyNeighbors has connections with constant data, and server goroutines that read
+// constantly: a quiet connection must get its turn.
 func TestStressBusyNeighbors(t *testing.T) {
 	onEachGOMAXPROCS(t, func(t *testing.T, e engine) {
 		const busy = 4
@@ -524,8 +523,8 @@ func TestStressBusyNeighbors(t *testing.T) {
 	})
 }
 
-// TestDroppedConnIsClosed forgets connections without closing them. The garbage
-// collector must close them, as it does net's.
+// TestDroppedConnIsClosed drops connections without closing them. The garbage collector must close
+// them, as it closes net's.
 func TestDroppedConnIsClosed(t *testing.T) {
 	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
 		const conns = 20
@@ -559,8 +558,7 @@ func TestDroppedConnIsClosed(t *testing.T) {
 	})
 }
 
-// useAndForget makes a connection, uses its server end a little, and keeps only
-// the client's.
+// useAndForget makes a connection, uses its server end a little, and keeps only the client's end.
 func useAndForget(t *testing.T, ln net.Listener) net.Conn {
 	accepted := goAccept(ln, 1)
 	client := testnet.Dial(t, ln)

@@ -20,8 +20,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A bubble of testing/synctest owns the channels and timers that are made in it. An engine that
-// uses one from outside ends the process, so that a failure of these tests may look like that.
+// A bubble of testing/synctest owns the channels and timers that are made in it. If an engine uses
+// one from outside, the process ends. So a failure of these tests may look like that.
 
 // bubbled makes listeners and connections for a bubble, on one engine and network.
 type bubbled struct {
@@ -31,7 +31,8 @@ type bubbled struct {
 }
 
 // inBubbles runs test on package net, which shows what works in a bubble, and on percore, on
-// several networks, with the loops begun by the test and begun before, outside of any bubble.
+// several networks. It starts the loops once in the test, and once before it, outside of any
+// bubble.
 func inBubbles(t *testing.T, test func(t *testing.T, b *bubbled)) {
 	for _, engine := range []struct {
 		name   string
@@ -59,7 +60,7 @@ func inBubbles(t *testing.T, test func(t *testing.T, b *bubbled)) {
 	}
 }
 
-// pair returns both ends of a connection, both of the engine.
+// pair returns both ends of a connection. Both belong to the engine.
 func (b *bubbled) pair(t *testing.T) (server, client net.Conn) {
 	t.Helper()
 	ln, err := b.listen(b.network, b.address)
@@ -77,7 +78,7 @@ func (b *bubbled) pair(t *testing.T) (server, client net.Conn) {
 	return server, client
 }
 
-// wantPingPong has one end answer the other, each waiting in Read.
+// wantPingPong makes the ends answer each other, each waiting in Read.
 func wantPingPong(t *testing.T, server, client net.Conn) {
 	t.Helper()
 	const rounds = 50
@@ -101,7 +102,7 @@ func wantPingPong(t *testing.T, server, client net.Conn) {
 	answering.Wait()
 }
 
-// wantAnswer expects c's peer to send back what it gets.
+// wantAnswer expects c's peer to send back what it receives.
 func wantAnswer(t *testing.T, c net.Conn) {
 	t.Helper()
 	if _, err := c.Write([]byte("ping")); err != nil {
@@ -148,7 +149,7 @@ func TestSynctestCrossing(t *testing.T) {
 	})
 }
 
-// TestSynctestBothSides has one end wait inside and the other outside.
+// TestSynctestBothSides makes one end wait inside and the other outside.
 func TestSynctestBothSides(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		server, client := b.pair(t)
@@ -165,8 +166,8 @@ func TestSynctestBothSides(t *testing.T) {
 	})
 }
 
-// TestSynctestDeadline: a deadline is as far off as the bubble's clock says, and passes by the real
-// clock, since a Read is not durably blocked.
+// TestSynctestDeadline: a deadline is as far off as the bubble's clock says, but passes by the real
+// clock, because a Read is not durably blocked.
 func TestSynctestDeadline(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		server, client := b.pair(t)
@@ -180,7 +181,7 @@ func TestSynctestDeadline(t *testing.T) {
 			wantReadError(t, server, os.ErrDeadlineExceeded)
 			_ = server.SetReadDeadline(time.Now().Add(time.Hour))
 			wantPingPong(t, server, client)
-			// A Read that waits is woken by a deadline that is set meanwhile.
+			// Setting a deadline wakes a Read that already waits.
 			var reading sync.WaitGroup
 			reading.Go(func() { wantReadError(t, client, os.ErrDeadlineExceeded) })
 			_ = client.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -197,7 +198,7 @@ func TestSynctestDeadline(t *testing.T) {
 	})
 }
 
-// TestSynctestAcceptDeadline is about a listener's deadline.
+// TestSynctestAcceptDeadline tests a listener's deadline.
 func TestSynctestAcceptDeadline(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		synctest.Test(t, func(t *testing.T) {
@@ -252,8 +253,8 @@ func TestSynctestListener(t *testing.T) {
 	})
 }
 
-// TestSynctestListenerCloses closes a listener, on one side of a bubble's border, from which
-// both sides accept.
+// TestSynctestListenerCloses closes a listener on one side of a bubble's border while both sides
+// accept from it.
 func TestSynctestListenerCloses(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		ln, err := b.listen(b.network, b.address)
@@ -277,7 +278,7 @@ func TestSynctestListenerCloses(t *testing.T) {
 	})
 }
 
-// TestSynctestClose: Close wakes all that wait, on either side of the border.
+// TestSynctestClose: Close wakes all calls that wait, on either side of the border.
 func TestSynctestClose(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		server, client := b.pair(t)
@@ -334,7 +335,7 @@ func TestSynctestSleep(t *testing.T) {
 	})
 }
 
-// TestSynctestCopy copies by splice: pipes that the bubble has used outlive it.
+// TestSynctestCopy copies with splice: pipes that the bubble has used outlive it.
 func TestSynctestCopy(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		wantCopy := func(t *testing.T) {
@@ -362,7 +363,7 @@ func TestSynctestCopy(t *testing.T) {
 	})
 }
 
-// TestSynctestHTTP has servers of net/http/httptest in a bubble, as the tests of
+// TestSynctestHTTP runs servers of net/http/httptest in a bubble, as the tests of
 // golang.org/x/net/http2 do.
 func TestSynctestHTTP(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
@@ -393,7 +394,7 @@ func TestSynctestHTTP(t *testing.T) {
 	})
 }
 
-// TestSynctestHTTPAdapter: in a bubble a server of httpadapter's serves, and parks nothing.
+// TestSynctestHTTPAdapter: in a bubble a server of httpadapter serves, and parks nothing.
 func TestSynctestHTTPAdapter(t *testing.T) {
 	inBubbles(t, func(t *testing.T, b *bubbled) {
 		synctest.Test(t, func(t *testing.T) {

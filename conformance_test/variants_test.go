@@ -16,14 +16,13 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// variantVariable names the variant of percore's engine that the whole package
-// is to test instead of the default one:
+// variantVariable names the variant of percore's engine that the whole package tests instead of the
+// default:
 //
 //	PERCORE_TEST_VARIANT=thread go test ./conformance_test
 const variantVariable = "PERCORE_TEST_VARIANT"
 
-// A variant is a way to configure the engine. None of them may change what
-// callers see.
+// A variant is a way to configure the engine. It must not change what callers see.
 type variant struct {
 	name   string
 	loops  loop.Config
@@ -45,7 +44,7 @@ func (v variant) start() (e engine, stop func(), err error) {
 	if err != nil {
 		return engine{}, nil, err
 	}
-	// A loop that starts within a test, and goes on, would count as the test's leak.
+	// A loop that starts within a test and keeps running would count as a leak of the test.
 	for i := range group.Len() {
 		group.Loop(i).Submit(func() {})
 	}
@@ -71,8 +70,8 @@ func (v variant) start() (e engine, stop func(), err error) {
 	return e, group.Close, nil
 }
 
-// onTCP is e with "tcp" in the place of "tcp4" and "tcp6" where that makes no other
-// difference: the errors of writes name no other network with NetBuffers.
+// onTCP is e with "tcp" instead of "tcp4" and "tcp6", where that makes no other difference. With
+// NetBuffers, the errors of writes always name "tcp".
 func (e engine) onTCP() engine {
 	loopback := func(network, address string) string {
 		if strings.HasPrefix(address, "127.") || strings.HasPrefix(address, "[::1]:") {
@@ -100,7 +99,7 @@ func useVariant() {
 		if v.name != name {
 			continue
 		}
-		e, _, err := v.start() // its loops last as long as the process
+		e, _, err := v.start() // its loops run as long as the process
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "engine variant %s: %v\n", name, err)
 			os.Exit(2)
@@ -116,8 +115,8 @@ func useVariant() {
 	os.Exit(2)
 }
 
-// TestVariants runs the suites that find the most in the least time on every
-// variant of the engine.
+// TestVariants runs the suites that find the most in the shortest time on every variant of the
+// engine.
 func TestVariants(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {

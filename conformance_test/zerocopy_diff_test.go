@@ -23,8 +23,7 @@ type place struct {
 
 func (p place) isConn() bool { return p.kind != "" }
 
-// places are all kinds of places that a copy inside the kernel is possible to or
-// from, as net or percore have it.
+// places are all kinds of places between which net or percore can copy inside the kernel.
 var places = []place{
 	{name: "the engine's TCP", kind: testnet.TCP4, engine: true},
 	{name: "the engine's unix", kind: testnet.Unix, engine: true},
@@ -53,7 +52,7 @@ var places = []place{
 	}},
 }
 
-// A side is one end of a copy: near is the end that is copied from or to, far feeds it or reads the
+// A side is one end of a copy. near is the end that is copied from or to; far feeds it or reads the
 // arriving bytes.
 type side struct {
 	place
@@ -61,7 +60,7 @@ type side struct {
 	far  io.ReadWriteCloser
 }
 
-// side opens a place. With reading it is for a copy that comes from there.
+// side opens a place. If reading is set, the copy comes from there.
 func (s *stage) side(p place, name string, reading bool) *side {
 	if !p.isConn() {
 		near, far := p.open(s, reading)
@@ -78,11 +77,11 @@ func (s *stage) side(p place, name string, reading bool) *side {
 	return &side{p, near, far}
 }
 
-// actor returns the near end, which must be a connection, for its methods that
-// wait for something to become visible.
+// actor returns the near end, which must be a connection. Its methods wait for something to become
+// visible.
 func (d *side) actor(s *stage) *actor { return &actor{Conn: d.near.(net.Conn), stage: s, name: d.name} }
 
-// feed writes from the far end, as fast as the copy takes it, and closes it.
+// feed writes from the far end, as fast as the copy reads, and closes it.
 func (d *side) feed(data []byte) {
 	go func() {
 		d.far.Write(data)
@@ -90,7 +89,7 @@ func (d *side) feed(data []byte) {
 	}()
 }
 
-// has makes n bytes wait at the near end, without an end after them.
+// has makes n bytes wait at the near end, without an end of the stream after them.
 func (d *side) has(s *stage, n int) {
 	if _, err := d.far.Write(pattern(n)); err != nil {
 		s.Fatalf("writing to %s: %v", d.name, err)
@@ -139,7 +138,7 @@ func (d *side) breakOff(s *stage) {
 type copying struct {
 	name string
 	play func(s *stage, from, to *side)
-	fits func(from, to place) bool // nil: any two
+	fits func(from, to place) bool // nil: any two places
 }
 
 // copy notes the result of a copy, and returns how much was copied.
@@ -298,8 +297,8 @@ var copyings = []copying{{
 	},
 }}
 
-// beginFlood starts to copy more than the destination, which is not read, can
-// take. The count is n when it has ended.
+// beginFlood starts to copy more than fits into the destination, which is not read. n is the count
+// once the copy has ended.
 func (s *stage) beginFlood(from, to *side, n *int64) *pending {
 	go from.far.Write(pattern(muchData))
 	return s.begin("copy", func() string {
@@ -309,7 +308,7 @@ func (s *stage) beginFlood(from, to *side, n *int64) *pending {
 	})
 }
 
-// firstByte waits for something to arrive and returns the first byte of it.
+// firstByte waits until something arrives and returns its first byte.
 func (d *side) firstByte(s *stage) []byte {
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(d.far, first); err != nil {
@@ -318,8 +317,8 @@ func (d *side) firstByte(s *stage) []byte {
 	return first
 }
 
-// TestDiffZeroCopy copies with io.Copy between any two places one of which is a
-// connection of the engine, in every situation.
+// TestDiffZeroCopy copies with io.Copy between any two places, at least one of them a connection of
+// the engine, in every situation.
 func TestDiffZeroCopy(t *testing.T) {
 	if percoreIsNet() {
 		t.Skip("package net doesn't see its connections in percore's, and copies through a buffer, whose errors are wrapped otherwise")

@@ -13,40 +13,37 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// FuzzTransfers runs random programs of copies between two connections, a file
-// and a pipe, with reads, writes, deadlines and closes in between, and compares
-// each outcome with a model: a slice of bytes for each direction. The first byte
-// of a program chooses the networks, then each three bytes are an operation and
-// two arguments.
+// FuzzTransfers runs random programs of copies between two connections, a file and a pipe, with
+// reads, writes, deadlines and closes in between. It compares each outcome with a model: a slice of
+// bytes for each direction. The first byte of a program chooses the networks. After it, each three
+// bytes are an operation and two arguments.
 //
-// A program copies only bytes that it has provided, so it never waits. Each copy
-// is made with the fast paths or without, as the program says; the model doesn't
-// know the difference.
+// A program copies only bytes that it has provided, so it never waits. The program determines
+// whether a copy uses the fast paths; the model doesn't know the difference.
 func FuzzTransfers(f *testing.F) {
 	fuzzPrograms(f, runTransfers)
 }
 
-// TestRandomTransfers runs more of them than the fuzz target's seeds, always the
-// same ones.
+// TestRandomTransfers runs more programs than the fuzz target's seeds, always the same ones.
 func TestRandomTransfers(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, e engine) { runRandom(t, e, runTransfers, 1000, rounds(600)) })
 }
 
-// A modelStream is one direction of a connection or of a pipe: what was written
-// and is not read yet.
+// A modelStream is one direction of a connection or of a pipe: the bytes that were written and not
+// yet read.
 type modelStream struct {
 	queue []byte
-	ended bool // nothing more is written
+	ended bool // nothing more will be written
 	lost  bool // a copy failed with bytes of it under way: the rest is not in the model
 }
 
-// A modelPlace is something that can be copied from and to, with the state that should be
-// true of it: a connection, or a pair of pipes.
+// A modelPlace is something that can be copied from and to, with its expected state: a connection,
+// or a pair of pipes.
 type modelPlace struct {
 	name  string
 	nearR io.ReadCloser // the end that copies are made from
 	nearW io.WriteCloser
-	farR  io.ReadCloser // the end that looks at them from outside
+	farR  io.ReadCloser // the end that checks them from outside
 	farW  io.WriteCloser
 
 	in  modelStream // from farW to nearR
@@ -59,12 +56,12 @@ type modelPlace struct {
 type transferMachine struct {
 	*outcomes
 	places []*modelPlace
-	next   int // of the pattern: the next byte to be written
+	next   int // the next byte of the pattern to write
 
 	file    *os.File
 	content []byte
 	offset  int
-	unknown bool // a copy from the file failed: where its offset is by now is not in the model
+	unknown bool // a copy from the file failed: the model doesn't know its offset
 }
 
 // runTransfers interprets a program on e.
@@ -111,8 +108,8 @@ func (m *transferMachine) addPipes(name string) {
 	m.places = append(m.places, &modelPlace{name: name, nearR: nearR, nearW: nearW, farR: farR, farW: farW})
 }
 
-// closeAll closes everything, the far ends first and with a reset: otherwise
-// thousands of programs would leave as many ports in TIME_WAIT.
+// closeAll closes everything, the far ends first and with a reset. Otherwise thousands of programs
+// would leave as many ports in TIME_WAIT.
 func (m *transferMachine) closeAll() {
 	for _, p := range m.places {
 		if tcp, ok := p.farW.(*net.TCPConn); ok {
@@ -152,7 +149,7 @@ func (m *transferMachine) step(op byte, arg, size int) {
 	case 14:
 		m.end(p)
 	case 15:
-		if size < 16*64 { // rarely: little can be said afterwards
+		if size < 16*64 { // rarely, because little can be checked afterwards
 			m.close(p)
 		}
 	}
@@ -224,7 +221,7 @@ func (m *transferMachine) nearRead(p *modelPlace, size int) {
 	m.wantBytes(what, &p.in, buf[:n])
 }
 
-// farRead reads at p's outside the bytes that were written inside.
+// farRead reads, at p's far end, bytes that were written inside.
 func (m *transferMachine) farRead(p *modelPlace, size int) {
 	size = min(size, len(p.out.queue))
 	if p.closed || size == 0 {
@@ -250,22 +247,22 @@ func (m *transferMachine) copy(p, q *modelPlace, size int) {
 	}
 }
 
-// copyAll copies from p to q until p ends, which it must have done.
+// copyAll copies from p to q until p ends. p must have ended.
 func (m *transferMachine) copyAll(p, q *modelPlace) {
 	if p.in.ended {
 		m.copied(fmt.Sprintf("copy all from %s to %s", p.name, q.name), p, q, p.nearR, len(p.in.queue), false)
 	}
 }
 
-// copied makes a copy of the next n bytes of p, which r is, to q. It reports false
-// if it failed, or was not made because its result is not in the model.
+// copied copies the next n bytes of p, which r reads, to q. It reports false if the copy failed, or
+// was not made because its result is not in the model.
 func (m *transferMachine) copied(what string, p, q *modelPlace, r io.Reader, n int, never bool) (int64, bool) {
 	if p.in.lost || !p.closed && !q.closed && len(q.out.queue)+n > maxInFlight {
 		return 0, false
 	}
 	got, err := io.Copy(q.nearW, r)
 	switch {
-	case never: // nothing is asked for, so no system call is made
+	case never: // the copy is for no bytes, so it makes no system call
 		m.want(what, got, err, nil)
 	case p.closed:
 		m.want(what, got, err, net.ErrClosed, os.ErrClosed)
@@ -324,8 +321,7 @@ func (m *transferMachine) copyFromFile(q *modelPlace, arg, size int) {
 	}
 }
 
-// copyToFile copies all that is left of p, which must have ended, to another
-// file.
+// copyToFile copies everything that is left of p, which must have ended, to another file.
 func (m *transferMachine) copyToFile(p *modelPlace) {
 	if !p.in.ended || p.in.lost {
 		return
@@ -384,7 +380,7 @@ func (m *transferMachine) end(p *modelPlace) {
 	m.want("the end of what comes to "+p.name, 0, end(), nil)
 }
 
-// close closes p. Bytes under way to either side are forgotten.
+// close closes p. Bytes under way in either direction are forgotten.
 func (m *transferMachine) close(p *modelPlace) {
 	if p.closed {
 		return
@@ -395,7 +391,7 @@ func (m *transferMachine) close(p *modelPlace) {
 	p.in.queue, p.out.queue = nil, nil
 }
 
-// drain reads at every far end all that should be there.
+// drain reads everything that should be there at every far end.
 func (m *transferMachine) drain() {
 	for _, p := range m.places {
 		m.farRead(p, maxInFlight)

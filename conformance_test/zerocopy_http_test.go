@@ -26,14 +26,13 @@ func movedSince(before zerocopy.Stats) moved {
 	return moved{now.SendfileBytes - before.SendfileBytes, now.SpliceBytes - before.SpliceBytes, now.CopiedBytes - before.CopiedBytes}
 }
 
-// wantMoved fails the test unless the engine, where there is one, moved bytes as
-// wanted.
+// wantMoved fails the test unless the engine, if there is one, moved bytes as wanted.
 func wantMoved(t *testing.T, e engine, before zerocopy.Stats, want moved) {
 	t.Helper()
 	if e.name == netEngine.name || percoreIsNet() {
 		want = moved{}
 	}
-	// The last count is made after the last byte has left.
+	// The last count is updated after the last byte has been sent.
 	testnet.Eventually(t, "counting", func() bool {
 		got := movedSince(before)
 		return got.sendfile >= want.sendfile && got.splice >= want.splice
@@ -43,12 +42,12 @@ func wantMoved(t *testing.T, e engine, before zerocopy.Stats, want moved) {
 	}
 }
 
-// sniffBytes is how much of a response net/http writes by itself before it lets
-// the connection read the rest from the file.
+// sniffBytes is how much of a response net/http writes itself before it lets the connection read
+// the rest from the file.
 const sniffBytes = 512
 
-// TestZeroCopyFiles serves files by http.FileServer and http.ServeContent: all but
-// bytes that net/http itself writes go by sendfile, and nothing is copied.
+// TestZeroCopyFiles serves files with http.FileServer and http.ServeContent. All bytes except the
+// ones that net/http itself writes are sent with sendfile, and nothing is copied.
 func TestZeroCopyFiles(t *testing.T) {
 	const size = 3 << 20
 	data := pattern(size)
@@ -124,8 +123,8 @@ func TestZeroCopyFiles(t *testing.T) {
 	}
 }
 
-// TestZeroCopyReverseProxy has httputil's proxy connect a client and a server that
-// have switched protocols: the bytes of both directions go by splice.
+// TestZeroCopyReverseProxy: httputil's proxy connects a client and a server that have switched
+// protocols. The bytes of both directions move with splice.
 func TestZeroCopyReverseProxy(t *testing.T) {
 	const size = 4 << 20
 	onEachEngine(t, func(t *testing.T, e engine) {
@@ -151,13 +150,13 @@ func TestZeroCopyReverseProxy(t *testing.T) {
 			t.Errorf("echoed: got %s, want %s", got, want)
 		}
 		body.Close()
-		// Through the proxy, there and back, and through the server that echoes.
+		// The bytes pass through the proxy in both directions, and through the server that echoes.
 		wantMoved(t, e, before, moved{splice: 3 * size})
 	})
 }
 
-// upgradeToSpliceEcho answers an Upgrade by copying the connection to itself. Its
-// client doesn't speak before the answer, so that nothing has been read ahead.
+// upgradeToSpliceEcho answers an Upgrade by copying the connection to itself. Its client doesn't
+// send before the answer, so that nothing has been read ahead.
 func upgradeToSpliceEcho(rw http.ResponseWriter, r *http.Request) {
 	switchProtocols(rw, func(conn net.Conn, _ *bufio.ReadWriter) { io.Copy(conn, conn) })
 }

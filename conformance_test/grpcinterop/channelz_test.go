@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestChannelz: gRPC's own view of a connection's socket, its options and TCP_INFO
-// included, is the same as on net, over TLS too.
+// TestChannelz: gRPC's view of a connection's socket, including its options and TCP_INFO, is the
+// same as on net, and also over TLS.
 func TestChannelz(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		var want []string
@@ -38,8 +38,8 @@ func TestChannelz(t *testing.T) {
 	}
 }
 
-// socketOptions returns the names of the options that channelz tells of the one
-// connection of a server.
+// socketOptions returns the names of the options that channelz reports for the one connection of a
+// server.
 func socketOptions(t *testing.T, side side, secure bool) []string {
 	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
 	if secure {

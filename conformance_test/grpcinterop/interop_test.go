@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	testnet.Main(m)
 }
 
-// failing is a logger for the interop client, which ends the process through
-// its logger when a case goes wrong: here it ends the case.
+// failing is a logger for the interop client. When a case fails, the client would end the process
+// through its logger: this one ends only the case.
 type failing struct{ grpclog.LoggerV2 }
 
 // caseFailed is the panic value of a failed case.
@@ -43,9 +43,8 @@ type discard struct{}
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // An interopCase is one of the cases of gRPC's interop test descriptions
-// (doc/interop-test-descriptions.md in github.com/grpc/grpc). Left out are those
-// that need credentials of a cloud, and orca_oob, which needs a server built with
-// gRPC's internals.
+// (doc/interop-test-descriptions.md in github.com/grpc/grpc). Cases that need cloud credentials are
+// left out, and so is orca_oob, which needs a server built with gRPC's internals.
 type interopCase struct {
 	name string
 	run  func(ctx context.Context, dial dialFunc)
@@ -54,7 +53,7 @@ type interopCase struct {
 // dialFunc makes a client for the server of the case. It ends the case if it fails.
 type dialFunc func() *grpc.ClientConn
 
-// service makes a case of a function for the test service's client.
+// service makes a case from a function that takes the test service's client.
 func service(name string, do func(context.Context, testgrpc.TestServiceClient, ...grpc.CallOption)) interopCase {
 	return interopCase{name, func(ctx context.Context, dial dialFunc) {
 		cc := dial()
@@ -63,7 +62,7 @@ func service(name string, do func(context.Context, testgrpc.TestServiceClient, .
 	}}
 }
 
-// plain makes a case of a function without call options.
+// plain makes a case from a function without call options.
 func plain(name string, do func(context.Context, testgrpc.TestServiceClient)) interopCase {
 	return service(name, func(ctx context.Context, client testgrpc.TestServiceClient, _ ...grpc.CallOption) { do(ctx, client) })
 }
@@ -106,9 +105,9 @@ var cases = []interopCase{
 	}},
 }
 
-// cancelAfterBegin cancels a call, and then half-closes the stream and waits for the
-// answer. To the end the server answers, and that may come before gRPC has taken
-// note of the cancellation: then it is tried again.
+// cancelAfterBegin cancels a call, and then half-closes the stream and waits for the answer. The
+// server answers the half-close, and that may arrive before gRPC has noticed the cancellation. Then
+// it tries again.
 func cancelAfterBegin(ctx context.Context, client testgrpc.TestServiceClient, options ...grpc.CallOption) {
 	for range 9 {
 		if attempt(func() { interop.DoCancelAfterBegin(ctx, client, options...) }) == nil {
@@ -118,8 +117,7 @@ func cancelAfterBegin(ctx context.Context, client testgrpc.TestServiceClient, op
 	interop.DoCancelAfterBegin(ctx, client, options...)
 }
 
-// soak makes large calls on the clients that it is given. That they are slow is no
-// failure.
+// soak makes large calls on the clients that it is given. Slow calls are not a failure.
 func soak(ctx context.Context, channel func() (*grpc.ClientConn, func())) {
 	interop.DoSoakTest(ctx, interop.SoakTestConfig{
 		RequestSize:                      271828, // as in the descriptions
@@ -132,8 +130,8 @@ func soak(ctx context.Context, channel func() (*grpc.ClientConn, func())) {
 	})
 }
 
-// nameServer has the server name itself where a call wants to know, as
-// pick_first_unary does and grpc-go's interop server doesn't do.
+// nameServer makes the server return its name if a call requests it. pick_first_unary does, but
+// grpc-go's interop server doesn't support it.
 func nameServer(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
 	if req, ok := req.(*testgrpc.SimpleRequest); ok && req.FillServerId && err == nil {
@@ -142,13 +140,12 @@ func nameServer(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler g
 	return resp, err
 }
 
-// serviceConfigs tell the client of a case about load balancing.
+// serviceConfigs configure the client of a case about load balancing.
 var serviceConfigs = map[string]string{
 	"orca_per_rpc": `{"loadBalancingConfig": [{"test_backend_metrics_load_balancer":{}}]}`,
 }
 
-// A side is how one end is run. The server's part is used for the server, the
-// client's for the client.
+// A side is how one end runs. A server uses the server's part, a client the client's part.
 type side struct {
 	name   string
 	listen testnet.ListenFunc
@@ -175,8 +172,8 @@ var sides = []side{
 	},
 }
 
-// TestInterop runs every case over every transport for every server and client.
-// Those of net on both sides validate the setup.
+// TestInterop runs every case over every transport for every server and client. The cases with net
+// on both sides validate the setup.
 func TestInterop(t *testing.T) {
 	for _, server := range sides {
 		for _, client := range sides {
@@ -245,7 +242,7 @@ func runCase(ctx context.Context, c interopCase, addr net.Addr, options ...grpc.
 	})
 }
 
-// attempt returns the error of f, of the interop client, if it fails.
+// attempt runs f, a function of the interop client, and returns its error if it fails.
 func attempt(f func()) (err error) {
 	defer func() {
 		switch failure := recover().(type) {

@@ -15,17 +15,16 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// bootstrap is the configuration of an xDS server whose management server never
-// answers: the server has to take the listener, and turns connections away until it
-// knows better.
+// bootstrap is the configuration of an xDS server whose management server never answers. The server
+// has to take the listener, and rejects connections until it has an answer.
 const bootstrap = `{
 	"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
 	"node": {"id": "percore"},
 	"server_listener_resource_name_template": "grpc/server?xds.resource.listening_address=%%s"
 }`
 
-// TestXDSServer: an xDS server takes percore's listeners, which it refuses if their
-// address is not a *net.TCPAddr, accepts on them, and can be stopped.
+// TestXDSServer: an xDS server takes percore's listeners, which it would refuse if their address
+// were not a *net.TCPAddr. It accepts on them, and can be stopped.
 func TestXDSServer(t *testing.T) {
 	management := testnet.Listen(t, net.Listen, testnet.TCP4) // no Accept
 	for _, side := range sides {
