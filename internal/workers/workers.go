@@ -1,5 +1,5 @@
-// Package workers has goroutines that serve connections as long as these have something to do, and that
-// are reused.
+// Package workers provides reusable goroutines that serve connections as long as these have
+// something to do.
 package workers
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/percore/percore/internal/line"
 )
 
-// Pool is a set of goroutines, the workers, that serve connections, and the queue of the connections
-// that have something to do. A worker serves one connection after the other, without
-// a switch between them and with its stack in the processor's cache, as long as no handler blocks.
+// Pool is a set of goroutines, the workers, that serve connections, and a queue of the connections
+// that have something to do. As long as no handler blocks, a worker serves one connection after the
+// other. It does so without a goroutine switch, and its stack stays in the CPU cache.
 //
-// No worker can know whether the next handler blocks. So while connections are queued one more
-// worker, the spare, is always awake, and stands in the scheduler's line of runnable goroutines.
-// It runs when a processor has nothing else to do, as when a handler blocks. Then it wakes
-// another worker to serve, and stands in line again, at the end. So there are as many workers as
-// handlers that block, as many as processors, and the spare.
+// No worker can know whether the next handler blocks. So while connections are queued, one more
+// worker, the spare, is always awake, and waits in the scheduler's run queue. It runs when a
+// processor has nothing else to do, for example when a handler blocks. Then it wakes another worker
+// to serve, and goes back to the end of the run queue. So there is one worker for each blocked
+// handler, one for each processor, and the spare.
 //
 //	worker   where                       leaves by
 //	idle     in the stack                Serve, dispatch, which wake it: spare, serving; trim, Close: it ends
@@ -42,10 +42,10 @@ import (
 //	non-empty  no     Max workers serve, and will   next: empty; after TurnsMax, or if a worker ends: a spare
 //	                  look at it
 //
-// Idle workers are a stack: the last one to become free goes on first, and those at the bottom end
-// when they are not needed any more.
+// Idle workers are a stack: the last worker to become free is used first, and the workers at the
+// bottom end when they are no longer needed.
 //
-// A T is a connection; its zero value is none. All methods are safe for concurrent use.
+// A T is a connection; its zero value means no connection. All methods are safe for concurrent use.
 type Pool[T comparable] struct {
 	// Work serves a connection. It may block, and may end its goroutine (runtime.Goexit), which
 	// ends the worker. The state of its goroutine does not reach the next connection: see
@@ -56,10 +56,11 @@ type Pool[T comparable] struct {
 	// Serve.
 	Max int
 
-	// Look is called by a worker that finds the queue empty, before it is idle, with the connection that
-	// it has served last: it may find others that have something to read, and call Serve for them. With
-	// linger it may wait for such a moment, with its processor, for one that a client answers at once.
-	// nil: there is nowhere to look. It must be set before the first Serve.
+	// A worker that finds the queue empty calls Look before it goes idle, with the connection that
+	// it served last. Look may find other connections that have something to read, and call Serve
+	// for them. If linger is set, Look may keep its processor for a moment and wait for a client
+	// that answers at once. If Look is nil, there is nowhere to look. It must be set before the
+	// first Serve.
 	Look func(last T, linger bool)
 
 	mu      sync.Mutex
@@ -75,24 +76,24 @@ type Pool[T comparable] struct {
 	closed  bool
 }
 
-// worker is what a worker has besides its goroutine.
+// worker holds what a worker needs besides its goroutine.
 type worker[T comparable] struct {
-	turns int // how many it has served since it stood in line; its own
+	turns int // how many it has served since it last yielded; used only by the worker
 
-	// wake has the connection that the worker is woken for; none makes it the spare, and the end of the
-	// channel ends the worker. The channel is made when the worker is idle for the first time: of a
-	// flood of handlers that wait most workers never are.
+	// wake carries the connection that the worker is woken for. The zero T makes it the spare, and
+	// closing the channel ends the worker. The channel is made when the worker first goes idle: in
+	// a flood of handlers that wait, most workers never do.
 	wake chan T
 }
 
 const (
-	// idleTime is how often idle workers are looked at: those end that were not needed since the
-	// last time.
+	// idleTime is how often idle workers are checked: workers that were not needed since the last
+	// check end.
 	idleTime = time.Second
 
 	// TurnsMax is how many turns a worker serves before all other goroutines that are runnable get
-	// the processor: with short requests some hundred microseconds. The scheduler takes it
-	// from longer ones by itself.
+	// the processor: with short requests, a few hundred microseconds. The scheduler preempts longer
+	// ones by itself.
 	TurnsMax = 32
 )
 
@@ -119,11 +120,11 @@ func (p *Pool[T]) unlockWithSpare() {
 // needsSpareLocked reports whether connections are queued that no worker will look at.
 func (p *Pool[T]) needsSpareLocked() bool { return p.ready.len > 0 && !p.spare && !p.isFullLocked() }
 
-// isFullLocked reports whether as many workers serve as may.
+// isFullLocked reports whether as many workers are serving as Max allows.
 func (p *Pool[T]) isFullLocked() bool { return p.Max > 0 && p.serving >= p.Max }
 
-// wake makes an idle worker serve c, or be the spare if c is none. If w is nil there is no idle one, and
-// another begins.
+// wake makes the idle worker w serve c, or become the spare if c is the zero T. If w is nil, no
+// worker is idle, and wake starts another.
 func (p *Pool[T]) wake(w *worker[T], c T) {
 	if w == nil {
 		go p.work(c)
@@ -132,9 +133,9 @@ func (p *Pool[T]) wake(w *worker[T], c T) {
 	w.wake <- c // which has room, since the worker is idle
 }
 
-// work is a worker's goroutine. It begins with c, or as the spare if c is none.
+// work is a worker's goroutine. It begins with c, or as the spare if c is the zero T.
 func (p *Pool[T]) work(c T) {
-	goroutine.Reset() // the labels of the goroutine that has started it
+	goroutine.Reset() // clears the labels inherited from the goroutine that started it
 	w := new(worker[T])
 	var none T
 	defer func() {
@@ -158,8 +159,9 @@ func (p *Pool[T]) work(c T) {
 	}
 }
 
-// dispatch is the spare's work. It returns the last connection of the queue, or the last that Max
-// allows, for w to serve. If there is none it returns none, and w is idle.
+// dispatch does the work of the spare. It returns the last connection in the queue, or the last
+// that Max allows, and w serves it. If there is no connection, it returns the zero T, and w is
+// idle.
 func (p *Pool[T]) dispatch(w *worker[T]) T {
 	for {
 		p.mu.Lock()
@@ -180,15 +182,16 @@ func (p *Pool[T]) dispatch(w *worker[T]) T {
 		}
 		next := p.takeIdleLocked()
 		p.mu.Unlock()
-		// The worker that is woken runs next on this processor. Had the spare woken a spare in its
-		// place, and served, that one would go before goroutines that have been runnable for longer.
+		// The worker that is woken runs next on this processor. If the spare woke another spare
+		// instead and served the connection itself, the new spare would run before goroutines that
+		// have been runnable for longer.
 		p.wake(next, c)
 		p.line.Stand(p.turns)
 	}
 }
 
-// next returns the connection that w, which has served last, serves next. It returns none if w is idle
-// now.
+// next returns the connection that w serves next, after it has served last. It returns the zero T
+// if w is idle now.
 func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 	p.mu.Lock()
 	p.checkLocked()
@@ -223,8 +226,8 @@ func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 	return p.dispatch(w)
 }
 
-// lookAsSpare looks for connections, for a worker that the queue is empty for. The worker is the spare
-// meanwhile, and serves what it has found itself: for one connection no other worker is woken.
+// lookAsSpare looks for connections when w has found the queue empty. While it looks, w is the
+// spare, and it serves what it finds itself: a single connection wakes no other worker.
 func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
 	if w.turns >= p.turnsMax() {
 		runtime.Gosched()
@@ -235,16 +238,16 @@ func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
 	return p.dispatch(w)
 }
 
-// look looks for connections. While processors are crowded it waits for one for a moment.
+// look looks for connections. While processors are crowded, it waits a moment for one.
 func (p *Pool[T]) look(last T) {
 	if p.Look(last, false); p.line.Crowded() && p.isEmpty() {
 		p.Look(last, true)
 	}
 }
 
-// turnsMax is how many turns a worker serves at present: see TurnsMax. While processors are crowded, the
-// end of the scheduler's line is behind goroutines that compute for 10 ms each: so only the scheduler
-// takes the processor from a worker then, after 10 ms, too.
+// turnsMax returns how many turns a worker serves at present: see TurnsMax. While processors are
+// crowded, the end of the run queue is behind goroutines that compute for 10 ms each. So the worker
+// doesn't yield then: only the scheduler preempts it, also after 10 ms.
 func (p *Pool[T]) turnsMax() int {
 	if p.line.Crowded() {
 		return math.MaxInt
@@ -297,7 +300,7 @@ func (p *Pool[T]) restLocked(w *worker[T]) {
 	}
 }
 
-// trim ends the workers that were idle all the time since the last trim: those at the bottom.
+// trim ends the workers at the bottom of the stack, which have been idle ever since the last trim.
 func (p *Pool[T]) trim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -320,7 +323,7 @@ func (p *Pool[T]) Close() {
 	}
 }
 
-// endLocked ends the n workers that have been idle for longest.
+// endLocked ends the n workers that have been idle the longest.
 func (p *Pool[T]) endLocked(n int) {
 	for _, w := range p.idle[:n] {
 		close(w.wake)
@@ -329,12 +332,12 @@ func (p *Pool[T]) endLocked(n int) {
 	clear(p.idle[left:])
 	p.idle = p.idle[:left]
 	if left == 0 {
-		p.idle = nil // the array of a flood is not kept
+		p.idle = nil // do not keep the array of a flood
 	}
 	p.unused = min(p.unused, left)
 }
 
-// checkLocked panics if a connection waits that no worker will look at, in a checking build.
+// checkLocked, in a checking build, panics if a connection is queued that no worker will look at.
 func (p *Pool[T]) checkLocked() {
 	if invariants.Enabled && p.needsSpareLocked() {
 		panic(fmt.Sprintf("workers: %d connections wait, and there is no spare worker", p.ready.len))
@@ -365,14 +368,14 @@ func (r *ring[T]) push(c T) {
 	r.len++
 }
 
-// pop takes the first connection out of a ring that is not empty.
+// pop removes and returns the first connection of a ring that is not empty.
 func (r *ring[T]) pop() T {
 	c := r.array[r.first]
 	clear(r.array[r.first : r.first+1])
 	r.first = (r.first + 1) & (len(r.array) - 1)
 	r.len--
 	if r.len == 0 && len(r.array) > ringKept {
-		*r = ring[T]{} // the array of a flood is not kept
+		*r = ring[T]{} // do not keep the array of a flood
 	}
 	return c
 }

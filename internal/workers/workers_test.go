@@ -80,7 +80,7 @@ func TestMax(t *testing.T) {
 	}
 }
 
-// endSome ends the goroutine for each n that a divides, and locks it to its thread for each that b does.
+// endSome ends the goroutine if a divides n, and locks it to its thread if b does.
 func endSome(n, a, b int) {
 	if n%b == 0 {
 		runtime.LockOSThread()
@@ -89,7 +89,8 @@ func endSome(n, a, b int) {
 	}
 }
 
-// TestPassesNothing: the goroutine that Work finds has nothing of what an earlier Work has left on one.
+// TestPassesNothing: the goroutine that calls Work has none of the state that an earlier Work left
+// behind.
 func TestPassesNothing(t *testing.T) {
 	testnet.NoLeaks(t)
 	const n = 200
@@ -111,7 +112,7 @@ func TestPassesNothing(t *testing.T) {
 	p.Close()
 }
 
-// state describes the state of the goroutine that a goroutine does not begin with.
+// state describes how the state of the goroutine differs from that of a new one.
 func state() (s string) {
 	var stack [128]byte
 	line, _, _ := strings.Cut(string(stack[:runtime.Stack(stack[:], false)]), "\n")
@@ -197,8 +198,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestLook: a worker that has nothing to do looks for a connection, with the last one that it has
-// served, and serves what it finds itself.
+// TestLook: a worker that has nothing to do calls Look with the connection that it served last, and
+// serves what it finds itself.
 func TestLook(t *testing.T) {
 	testnet.NoLeaks(t)
 	const last = 100
@@ -232,8 +233,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookMany: of several connections that a look has found, each is served once, and so are those that
-// come at the same time.
+// TestLookMany: each of several connections that Look finds is served once, and so is each
+// connection that arrives at the same time.
 func TestLookMany(t *testing.T) {
 	testnet.NoLeaks(t)
 	const rounds, values = 50, 20
@@ -301,7 +302,7 @@ func TestLinger(t *testing.T) {
 	p.Close()
 }
 
-// crowd lets l find that processors are crowded.
+// crowd makes l find that processors are crowded.
 func crowd(l *line.Line) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var stop atomic.Bool
