@@ -1,4 +1,4 @@
-// Package line is for goroutines that look for work, find none, and are about to wait.
+// Package line helps goroutines that look for work, find nothing, and are about to wait.
 package line
 
 import (
@@ -9,10 +9,11 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// Line is the place of one goroutine in the scheduler's line of runnable goroutines. When all
-// processors compute, an event that comes now is found by the scheduler up to 10 ms later, and the
-// goroutine that it wakes begins at the end of the line. One that stands in line already has its turn
-// earlier, and looks then. With a free processor it would only burn it, and is better off waiting.
+// Line is the place of one goroutine in the scheduler's run queue, its line of runnable goroutines.
+// When all processors compute, the scheduler finds a new event up to 10 ms later, and the goroutine
+// that it wakes begins at the end of the line. A goroutine that already stands in line gets its
+// turn earlier, and looks then. While a processor is free, standing in line would only burn CPU
+// time, so it is better to wait.
 //
 //	tries  meaning                                   leaves by
 //	> 0    processors are, or were lately, crowded   Stand: 8, if others computed meanwhile; otherwise
@@ -25,33 +26,33 @@ import (
 //
 // The zero value is not crowded. All methods are safe for concurrent use.
 type Line struct {
-	taken atomic.Bool // a goroutine stands there
+	taken atomic.Bool // a goroutine stands in line
 
 	tries atomic.Int32 // written by the goroutine that has set taken
-	long  bool         // the turn of the others was long, the last time; its own, too
+	long  bool         // the others' last turn was long; written like tries
 }
 
 const (
-	// triesMax is how many times in a row a goroutine finds that it need not wait before the processors
-	// are taken for free: one that is may get to compute at any moment. It is also how many calls
-	// pass for each that finds out: standing in line costs a microsecond or more, since another
-	// thread starts to look for work.
+	// triesMax is how many times in a row a goroutine must find that it need not wait before the
+	// processors count as free: even a free processor may start to compute at any moment. It is
+	// also how many calls of Yield there are for each that stands in line to find out. Standing in
+	// line costs a microsecond or more, since another thread starts to look for work.
 	triesMax = 8
 
-	// longTurn is how long the turn of each goroutine takes at least, if it is one that computes: a good
-	// part of the 10 ms that the scheduler gives it.
+	// longTurn is the shortest turn that counts as computing: a good part of the 10 ms that the
+	// scheduler gives each goroutine.
 	longTurn = 4 * time.Millisecond
 )
 
-// Crowded reports whether all processors were busy with goroutines that compute, lately.
+// Crowded reports whether all processors were recently busy with goroutines that compute.
 func (l *Line) Crowded() bool { return l.tries.Load() > 0 }
 
-// Yield stands in line, if processors may be crowded and no other goroutine does. It reports whether
-// the turn of the others was long, so that there may be work now.
+// Yield stands in line if processors may be crowded and no other goroutine stands there. It reports
+// whether the others' turn was long, so that there may be work now.
 //
-// served returns how much work of the caller's kind has been done until now. Goroutines that did some
-// of that don't compute, even if they have kept the processors busy: what is to be done is in
-// line already, and a goroutine that looks for more, and serves it, would go before it.
+// served returns how much work of the caller's kind has been done so far. Goroutines that did such
+// work don't count as computing, even if they kept the processors busy. The pending work already
+// stands in line, and a goroutine that looked for more and served it would jump the queue.
 func (l *Line) Yield(served func() uint64) (long bool) {
 	if !l.taken.CompareAndSwap(false, true) {
 		return false
@@ -64,7 +65,7 @@ func (l *Line) Yield(served func() uint64) (long bool) {
 	return l.Stand(served)
 }
 
-// Stand is Yield that stands in line in any case. One goroutine at a time may call it.
+// Stand is like Yield, but always stands in line. Only one goroutine at a time may call it.
 func (l *Line) Stand(served func() uint64) (long bool) {
 	begin, before := monotime.Now(), served()
 	runtime.Gosched()

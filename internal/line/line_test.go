@@ -9,7 +9,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// computing calls f beside a goroutine that computes, on the only processor.
+// computing calls f while another goroutine computes on the only processor.
 func computing(f func()) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var stop atomic.Bool
@@ -23,8 +23,8 @@ func computing(f func()) {
 
 func nothing() uint64 { return 0 }
 
-// TestCrowd: a goroutine that yields beside one that computes has to wait for its turn, and yields from
-// then on each time.
+// TestCrowd: a goroutine that yields to one that computes has to wait for its turn, and from then
+// on yields every time.
 func TestCrowd(t *testing.T) {
 	computing(func() {
 		var l Line
@@ -67,8 +67,8 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestFree: without a crowd a goroutine yields now and then. (One that has had to wait, on a machine
-// that does other things, begins anew.)
+// TestFree: without a crowd a goroutine yields now and then. (If it had to wait because the machine
+// was busy with something else, the test starts over.)
 func TestFree(t *testing.T) {
 	testnet.Eventually(t, "the tries are used up", func() bool {
 		var l Line
