@@ -1,10 +1,11 @@
-// Package accepting has the parts of accepting connections that percore's engine and its fallback on
-// package net share: the counters of a listener, its limits, and its rules for the PROXY protocol.
+// Package accepting contains the code for accepting connections that percore's engine shares with
+// its fallback on package net: a listener's counters, its limits, and its rules for the PROXY
+// protocol.
 package accepting
 
 import "sync/atomic"
 
-// Counts are the counters of a listener, by Counter. They only grow.
+// Counts holds the counters of a listener, indexed by Counter. They only grow.
 type Counts [counters]atomic.Uint64
 
 // Counter is the index of a counter. Percore's AcceptStats describes each.
@@ -28,7 +29,7 @@ const (
 // Totals are the sums over all listeners of the process.
 var Totals Counts
 
-// Add adds 1 to a counter of a listener, and to that of the process.
+// Add adds 1 to a counter of the listener, and to the same counter in Totals.
 func (n *Counts) Add(c Counter) {
 	n[c].Add(1)
 	Totals[c].Add(1)

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// Config are the options of a listener about the connections that it accepts.
+// Config holds a listener's options for the connections that it accepts.
 type Config struct {
 	MaxConns int                                          // 0: no limit
 	OnAccept func(local, remote netip.AddrPort) (ok bool) // may be nil
 	OnClose  func(local, remote netip.AddrPort)           // may be nil
-	Proxy    *ProxyConfig                                 // nil: no headers are awaited
+	Proxy    *ProxyConfig                                 // nil: no headers are expected
 }
 
-// Check finds mistakes in the options, for a listener on the network.
+// Check returns an error if the options are wrong for a listener on the network.
 func (c *Config) Check(network string) error {
 	switch {
 	case c.MaxConns < 0:
@@ -25,18 +25,18 @@ func (c *Config) Check(network string) error {
 	return nil
 }
 
-// IsZero reports whether there are no options.
+// IsZero reports whether no options are set.
 func (c *Config) IsZero() bool {
 	return c.MaxConns == 0 && c.OnAccept == nil && c.OnClose == nil && c.Proxy == nil
 }
 
-// Limits says which connections a listener takes, and counts those that are open. The listener and
+// Limits decides which connections a listener accepts, and counts the open ones. The listener and
 // its connections share it. A nil *Limits allows everything and counts nothing.
 //
-// A connection takes a slot before the kernel is asked for it, and frees it once its descriptor is
-// closed. No slot is held while Accept waits: the next connection may come to another socket. A
-// wake-up can't be lost: Accept sets full before it looks at open for the last time, and a connection
-// that is closed changes open first and looks at full afterwards.
+// A connection takes a slot before accept(2) is called, and frees it once its descriptor is closed.
+// No slot is held while Accept waits, because the next connection may arrive on another socket. A
+// wake-up can't be lost: Accept sets full before it looks at open for the last time, and a
+// connection that is closed changes open first and looks at full afterwards.
 type Limits struct {
 	// immutable
 	max      int64 // 0: no limit
@@ -50,8 +50,8 @@ type Limits struct {
 	full atomic.Bool  // Accept found no slot: the next one that is freed calls wake
 }
 
-// Limits returns the limits of a listener with the given counters, or nil if there are none. wake
-// makes all calls of Accept look again.
+// Limits returns the limits of a listener with the given counters, or nil if nothing is limited.
+// wake makes all calls of Accept look again.
 func (c *Config) Limits(counts *Counts, wake func()) *Limits {
 	if c.IsZero() {
 		return nil
@@ -59,7 +59,7 @@ func (c *Config) Limits(counts *Counts, wake func()) *Limits {
 	return &Limits{max: int64(c.MaxConns), onAccept: c.OnAccept, onClose: c.OnClose, wake: wake, counts: counts}
 }
 
-// HasRoom reports whether a slot is free. If not, wake is called when one is.
+// HasRoom reports whether a slot is free. If not, wake is called when a slot becomes free.
 func (l *Limits) HasRoom() bool {
 	if l == nil || l.max == 0 || l.open.Load() < l.max {
 		return true
@@ -70,7 +70,7 @@ func (l *Limits) HasRoom() bool {
 	return l.open.Load() < l.max
 }
 
-// Acquire takes a slot, and reports false if none is free.
+// Acquire takes a slot. It returns false if no slot is free.
 func (l *Limits) Acquire() bool {
 	if l == nil {
 		return true
@@ -86,7 +86,7 @@ func (l *Limits) Acquire() bool {
 	}
 }
 
-// Force takes a slot even if none is free.
+// Force takes a slot even if all are taken.
 func (l *Limits) Force() {
 	if l != nil {
 		l.open.Add(1)
@@ -125,8 +125,8 @@ func (l *Limits) Admit(local, remote netip.AddrPort, refuse func()) (wanted bool
 	return false
 }
 
-// Closed calls OnClose for a connection that was admitted, and frees its slot. The slot comes second:
-// a call of Accept that waits for it finds the user's own count up to date.
+// Closed calls OnClose for a connection that was admitted, and frees its slot. It frees the slot
+// second, so that a call of Accept that waits for it finds the user's own count up to date.
 func (l *Limits) Closed(local, remote netip.AddrPort) {
 	defer l.Release()
 	if l != nil && l.onClose != nil {

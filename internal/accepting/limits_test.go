@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// TestSlots has more goroutines take slots than there are. There are never more taken than allowed, and
-// a goroutine that waits for one is woken.
+// TestSlots makes more goroutines take slots than there are slots. Never more are taken than
+// allowed, and a goroutine that waits for a slot is woken.
 func TestSlots(t *testing.T) {
 	const slots, goroutines, rounds = 3, 12, 500
 	var mu sync.Mutex
@@ -64,14 +64,14 @@ func TestSlots(t *testing.T) {
 		t.Errorf("got %d slots taken, want %d", n, slots+1)
 	}
 	waits := counts.Load(LimitWaits)
-	for range 2 { // of which the first begins a wait
+	for range 2 { // the first call begins a wait
 		if l.HasRoom() || counts.Load(LimitWaits) != waits+1 {
 			t.Errorf("got %d waits, want one more than %d", counts.Load(LimitWaits), waits)
 		}
 	}
 }
 
-// TestAdmit: a connection that isn't wanted is refused once, also if OnAccept panics, and OnClose comes
+// TestAdmit: an unwanted connection is refused once, even if OnAccept panics, and OnClose is called
 // before its slot is free.
 func TestAdmit(t *testing.T) {
 	var counts Counts

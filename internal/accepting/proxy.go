@@ -15,7 +15,7 @@ import (
 	"github.com/percore/percore/internal/proxyproto"
 )
 
-// ProxyConfig is percore's ProxyProtocol, which describes it.
+// ProxyConfig is percore.ProxyProtocol; see there for its description.
 type ProxyConfig struct {
 	Trusted        []netip.Prefix
 	ServeUntrusted bool
@@ -26,7 +26,7 @@ type ProxyConfig struct {
 // packet, which TCP repeats after 1 and 3 seconds if it is lost.
 const headerTimeout = 5 * time.Second
 
-// check finds mistakes, for a listener on the network.
+// check returns an error if the options are wrong for a listener on the network.
 func (p *ProxyConfig) check(network string) error {
 	switch {
 	case p.HeaderTimeout < 0:
@@ -42,13 +42,14 @@ func (p *ProxyConfig) check(network string) error {
 	return nil
 }
 
-// ProxyRules says which peers of a listener must send a header, and counts those that don't.
+// ProxyRules decides which peers of a listener must send a header, and counts the peers that fail
+// to.
 type ProxyRules struct {
 	// immutable
 	ServeUntrusted bool
 	Timeout        time.Duration // for a header
 	trusted        []netip.Prefix
-	addr           net.Addr // the listener's
+	addr           net.Addr // of the listener
 	counts         *Counts
 
 	// atomic
@@ -56,7 +57,7 @@ type ProxyRules struct {
 }
 
 // ProxyRules returns the rules of a listener at addr with the given counters, or nil if there are
-// none.
+// no rules.
 func (c *Config) ProxyRules(addr net.Addr, counts *Counts) *ProxyRules {
 	p := c.Proxy
 	if p == nil {
@@ -75,7 +76,7 @@ func (c *Config) ProxyRules(addr net.Addr, counts *Counts) *ProxyRules {
 	return r
 }
 
-// Trusts reports whether the peer must send a header. A peer without an address is one of a unix
+// Trusts reports whether the peer must send a header. A peer without an address is on a unix
 // socket.
 func (r *ProxyRules) Trusts(peer netip.AddrPort) bool {
 	addr := peer.Addr().WithZone("")
@@ -97,8 +98,8 @@ var (
 	ErrNoHeader      = errors.New("the connection ended before its first byte")
 )
 
-// Reject counts and logs a connection from a peer that was closed because of err: unless it ended
-// before its first byte, as those of health checks do, or the listener was closed.
+// Reject counts and logs a connection that was closed because of err. It does neither if the
+// connection ended before its first byte, as a health check does, or the listener was closed.
 func (r *ProxyRules) Reject(peer net.Addr, err error) {
 	if err == ErrNoHeader || errors.Is(err, net.ErrClosed) {
 		return
@@ -107,7 +108,7 @@ func (r *ProxyRules) Reject(peer net.Addr, err error) {
 	r.report("percore: a connection was closed because of its PROXY header", peer, err)
 }
 
-// errUntrusted is the reason for closing a connection at once.
+// errUntrusted is the reason why a connection is closed at once.
 var errUntrusted = errors.New("the peer is not in ProxyProtocol.Trusted")
 
 // Refuse counts and logs a connection from a peer that is not trusted.
@@ -116,8 +117,8 @@ func (r *ProxyRules) Refuse(peer net.Addr) {
 	r.report("percore: a connection was refused", peer, errUntrusted)
 }
 
-// Receive reads the header of a connection, and not a byte more, since it could not be put back. It
-// blocks for as long as the header may take.
+// Receive reads the header of a connection, and not a byte more, since it could not put the byte
+// back. It blocks until the header has arrived or Timeout has passed.
 func (r *ProxyRules) Receive(c net.Conn) (h proxyproto.Header, err error) {
 	_ = c.SetReadDeadline(time.Now().Add(r.Timeout))
 	var header []byte
@@ -150,7 +151,7 @@ func (r *ProxyRules) Receive(c net.Conn) (h proxyproto.Header, err error) {
 	}
 }
 
-// report logs a line, once a minute at most.
+// report logs a line, at most once a minute.
 func (r *ProxyRules) report(message string, peer net.Addr, err error) {
 	if !r.reported.Allow(time.Minute) {
 		return
