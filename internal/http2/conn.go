@@ -8,9 +8,10 @@ import (
 )
 
 // A Conn is the server's side of a connection. NewConn makes one. Parse belongs to the one
-// goroutine that reads; all other methods need a lock, or one goroutine, of the caller's.
+// goroutine that reads; the caller must guard all other methods with a lock, or call them from a
+// single goroutine.
 type Conn struct {
-	reader reader // of Parse; nothing below is touched by it but cfg
+	reader reader // used by Parse, which touches nothing below but cfg
 
 	cfg *Config
 
@@ -21,7 +22,7 @@ type Conn struct {
 	idle    budget
 	resets  budget
 
-	deltaMost  int64  // no stream's delta is larger
+	deltaMost  int64  // at least the largest delta of a stream
 	recv       inflow // of the connection
 	send       int32  // window of the connection
 	peerWindow int32  // SETTINGS_INITIAL_WINDOW_SIZE
@@ -29,13 +30,13 @@ type Conn struct {
 	peerList   uint32 // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit
 	lastID     uint32 // of the streams that the peer has opened
 	controls   int32  // frames of control in out
-	handlers   int32  // streams of Open less those of Returned
+	handlers   int32  // calls of Open minus calls of Returned
 	unacked    int32  // SETTINGS
 	recent     [8]uint32
 	recentAt   uint8
 	away       away
-	settled    bool // the peer's first SETTINGS have come
-	skip       bool // the DATA frame under way is no stream's, and its credit is back
+	settled    bool // the peer's first SETTINGS have arrived
+	skip       bool // the current DATA frame belongs to no stream, and its credit was given back
 }
 
 // NewConn returns a connection whose peer has sent nothing yet. The first frames of the server are
@@ -62,7 +63,7 @@ func NewConn(cfg *Config) *Conn {
 // A Kind is the kind of an Event.
 type Kind uint8
 
-// The kinds of events. The fields of Event that are named are set, the others are zero.
+// The kinds of events. The named fields of Event are set, the others are zero.
 const (
 	None           Kind = iota // nothing for the caller
 	RequestStarted             // ID, Request, Fields, End: call Open or Refuse before the next Apply
@@ -70,17 +71,17 @@ const (
 	TrailersEnded              // Stream, Fields, End, Short
 	StreamReset                // Stream, Code, Local: the stream has ended
 	WindowOpened               // Stream, or nil for all: more may be sent
-	PingAcked                  // Data: the eight bytes of a PING of ours
+	PingAcked                  // Data: the eight bytes of a PING that we sent
 	PeerGoesAway               // Code: the peer opens no more streams; GOAWAY is in the output
 )
 
-// An Event is something that a frame brought. Everything that it refers to is valid until the next
-// Parse with the same Frame, strings for as long as they are kept.
+// An Event reports what a frame did. Everything that it refers to is valid until the next Parse
+// with the same Frame, except for strings, which may be kept.
 type Event struct {
 	Kind    Kind
 	End     bool // the peer has sent END_STREAM
-	Short   bool // and less than it had declared
-	Local   bool // it is we who reset the stream, because of what the peer did
+	Short   bool // and sent less than it had declared
+	Local   bool // we reset the stream, because of something that the peer did
 	Code    ErrCode
 	ID      uint32
 	Stream  *Stream
@@ -89,9 +90,9 @@ type Event struct {
 	Data    []byte
 }
 
-// Apply does what a frame of Parse asks for and stores the event in ev; there may be none. Answers
-// of the protocol are added to the output. The error is a [*ConnError], behind which the connection
-// takes no more frames: the caller sends the output and closes.
+// Apply does what a frame of Parse asks for and stores the event in ev; there may be none. It adds
+// the answers of the protocol to the output. The error is a [*ConnError]. After it the connection
+// takes no more frames: the caller must send the output and close the connection.
 func (c *Conn) Apply(f *Frame, ev *Event) error {
 	*ev = Event{}
 	v := f.verdict
@@ -110,7 +111,7 @@ func (c *Conn) Apply(f *Frame, ev *Event) error {
 	return c.fail(v, ev)
 }
 
-// accept applies a frame that is right by itself, in net/http's order.
+// accept applies a frame that is valid by itself. The order of the checks is that of net/http.
 func (c *Conn) accept(f *Frame, ev *Event) verdict {
 	if !c.settled && f.typ != typeSettings {
 		return connError(ProtocolError, "the first frame is not SETTINGS")
@@ -151,7 +152,7 @@ func (c *Conn) spendIdle() verdict {
 	return verdict{}
 }
 
-// streamFailed resets a stream for an error of the peer's.
+// streamFailed resets a stream because of an error of the peer.
 func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
 	if f.typ == typeHeaders && f.id&1 == 1 {
 		c.lastID = max(c.lastID, f.id) // the stream was opened, though its request was wrong
@@ -203,32 +204,34 @@ func (c *Conn) Refuse(ev *Event, code ErrCode) {
 	c.remember(ev.ID)
 }
 
-// Returned notes that the handler of a stream of Open has returned.
+// Returned notes that the handler of a stream passed to Open has returned.
 func (c *Conn) Returned() { c.handlers-- }
 
-// Handlers returns how many handlers have not returned. Those beyond Config.Streams belong to
-// streams that were reset; their caller lets them wait.
+// Handlers returns how many handlers have not returned. If there are more than Config.Streams, some
+// belong to streams that were reset; the caller makes new ones wait.
 func (c *Conn) Handlers() int { return int(c.handlers) }
 
-// ErrEnded is the error of a call that sends on a stream which sends no more: it has ended, was reset by
-// the peer, or END_STREAM was sent.
+// ErrEnded is returned by calls that send on a stream that can send no more: it has ended, the peer
+// has reset it, or END_STREAM was sent.
 var ErrEnded = errors.New("http2: the stream has ended")
 
 // Streams returns how many streams are open.
 func (c *Conn) Streams() int { return c.streams.n }
 
-// Each calls visit with each open stream, in no order. It suits the end of a connection.
+// Each calls visit for each open stream, in no particular order. It is meant for the end of a
+// connection.
 func (c *Conn) Each(visit func(*Stream)) { c.streams.each(visit) }
 
-// Settled reports whether the peer's first SETTINGS have come.
+// Settled reports whether the peer's first SETTINGS frame has arrived.
 func (c *Conn) Settled() bool { return c.settled }
 
-// PeerHeaderListBytes returns the peer's SETTINGS_MAX_HEADER_LIST_SIZE, which is advice; 0 if there was
-// none.
+// PeerHeaderListBytes returns the peer's SETTINGS_MAX_HEADER_LIST_SIZE, which is only advice, or 0
+// if the peer has not sent it.
 func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList }
 
-// Rest frees the memory that only a connection with requests needs. It suits one that has been
-// quiet for a while and has no streams. The next answer tells the peer to forget its table, too.
+// Rest frees the memory that only a connection with requests needs. It is meant for a connection
+// that has been quiet for a while and has no streams. The next answer tells the peer to drop its
+// table, too.
 func (c *Conn) Rest() {
 	c.enc.Drop()
 	if c.streams.n == 0 {

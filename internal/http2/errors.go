@@ -2,7 +2,7 @@ package http2
 
 import "fmt"
 
-// An ErrCode is the reason for the end of a stream or a connection (RFC 9113, section 7).
+// An ErrCode is the reason why a stream or a connection ended (RFC 9113, section 7).
 type ErrCode uint32
 
 // The error codes of RFC 9113, section 7.
@@ -37,8 +37,8 @@ func (c ErrCode) String() string {
 	return fmt.Sprintf("error code %#x", uint32(c))
 }
 
-// A ConnError ends the connection. GOAWAY with its code is in the output, unless Silent is set: the
-// peer doesn't speak HTTP/2 then.
+// A ConnError ends the connection. A GOAWAY with its code is in the output, unless Silent is set,
+// which means that the peer doesn't speak HTTP/2.
 type ConnError struct {
 	Code   ErrCode
 	Reason string // the rule that the peer broke
@@ -58,7 +58,7 @@ const (
 	ofGreeting              // the connection, without a frame
 )
 
-// A verdict is the outcome of a check. The zero value is that all is well.
+// A verdict is the outcome of a check. The zero value means no error.
 type verdict struct {
 	scope  scope
 	code   ErrCode

@@ -8,15 +8,16 @@ import "encoding/binary"
 //
 //	avail + unsent + held by all streams + coming = Config.ConnWindowBytes
 //
-// where avail is what the peer may send, unsent what was given back and is not announced yet, held what
-// handlers have not read, and coming the part of a DATA frame that is not here yet. The held bytes of a
-// stream that ends, and DATA that no stream takes, go back at once, so that the sum stays whole at each
-// end of a stream. For a stream the same holds less the bytes that were discarded.
+// where avail is what the peer may send, unsent is credit that was given back but not announced
+// yet, held is what handlers have not read, and coming is the part of a DATA frame that has not
+// arrived yet. When a stream ends, its held bytes go back at once, and so does DATA that no stream
+// takes. So the sum holds whenever a stream ends. The same is true of a stream, except for the
+// bytes that were discarded.
 //
-// Sending. The window of a stream is the peer's initial window plus the stream's delta, so a new initial
-// window changes all streams without a look at them. It may be negative.
+// Sending. The window of a stream is the peer's initial window plus the stream's delta, so a new
+// initial window changes all streams without visiting them. The window may be negative.
 
-// An inflow is a window for what the peer sends.
+// An inflow is the window for data from the peer.
 type inflow struct {
 	avail  int32
 	unsent int32
@@ -31,8 +32,8 @@ func (f *inflow) take(n int) bool {
 	return true
 }
 
-// refund gives n bytes back, and returns how many to announce now: nothing until they are a quarter of
-// the whole window, or as many as the peer has left.
+// refund gives n bytes back, and returns how many to announce now: nothing until the unsent bytes
+// are a quarter of the whole window, or as many as the peer has left.
 func (f *inflow) refund(n int, whole int32) int32 {
 	f.unsent += int32(n)
 	if f.unsent == 0 || f.unsent < whole/4 && f.unsent < f.avail {
@@ -57,38 +58,39 @@ func (c *Conn) refund(n int) {
 	}
 }
 
-// Consumed gives the peer credit for n bytes of a body that the handler has read. It does nothing for a
-// stream that has ended: its credit is back.
+// Consumed gives the peer credit for n bytes of a body that the handler has read. It does nothing
+// for a stream that has ended, whose credit was already given back.
 func (c *Conn) Consumed(st *Stream, n int) {
 	if c.Discarded(st, n); st.state != open && st.state != halfClosedLocal {
-		return // the peer sends no more
+		return // the peer sends nothing more
 	}
 	if n := st.recv.refund(n, c.cfg.StreamWindowBytes); n > 0 {
 		c.appendWindowUpdate(st.id, n)
 	}
 }
 
-// Discarded is like Consumed for bytes of a body that no handler will read: the connection gets its
-// credit, and the stream none, so that the peer stops.
+// Discarded is like Consumed for bytes of a body that no handler will read: the connection gets
+// credit, and the stream does not, so the peer stops.
 func (c *Conn) Discarded(st *Stream, n int) {
 	if n > int(st.held) {
-		n = int(st.held) // the stream has ended meanwhile
+		n = int(st.held) // the stream has ended since
 	}
 	st.held -= int32(n)
 	c.refund(n)
 }
 
-// window returns how many bytes the peer accepts on a stream, as far as the stream goes.
+// window returns the window of a stream alone, without that of the connection.
 func (c *Conn) window(st *Stream) int64 { return int64(c.peerWindow) + st.delta }
 
-// Window returns how many bytes of DATA can be sent on a stream now; none if it is not positive.
+// Window returns how many bytes of DATA can be sent on a stream now. If it is not positive, nothing
+// can be sent.
 func (c *Conn) Window(st *Stream) int { return int(min(c.window(st), int64(c.send))) }
 
 // setInitialWindow applies the peer's SETTINGS_INITIAL_WINDOW_SIZE.
 func (c *Conn) setInitialWindow(v int32, ev *Event) verdict {
 	if int64(v)+c.deltaMost > maxWindowBytes {
-		// deltaMost is a bound. The exact value needs a look at the streams, which a peer gets for a
-		// WINDOW_UPDATE on a stream that has ended since, not for SETTINGS alone.
+		// deltaMost is a bound. To find the exact value we must visit the streams. A peer can cause
+		// that only with a WINDOW_UPDATE on a stream that has ended since, not with SETTINGS alone.
 		if c.deltaMost = c.streams.deltaMost(); int64(v)+c.deltaMost > maxWindowBytes {
 			return connError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE makes the window of a stream too large")
 		}
@@ -100,7 +102,7 @@ func (c *Conn) setInitialWindow(v int32, ev *Event) verdict {
 	return verdict{}
 }
 
-// windowUpdate takes the peer's credit.
+// windowUpdate applies a WINDOW_UPDATE frame.
 func (c *Conn) windowUpdate(f *Frame, ev *Event) verdict {
 	n := int64(binary.BigEndian.Uint32(f.payload) & maxID)
 	if !c.spend(&c.idle, 1) {

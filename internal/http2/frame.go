@@ -29,11 +29,11 @@ const (
 
 const (
 	headerBytes   = 9       // of a frame
-	maxFrameBytes = 1 << 14 // of a payload, which each side accepts; SETTINGS_MAX_FRAME_SIZE allows more
+	maxFrameBytes = 1 << 14 // of a payload that all accept; SETTINGS_MAX_FRAME_SIZE allows more
 	maxID         = 1<<31 - 1
 )
 
-// Preface is the first that a client sends (RFC 9113, section 3.4).
+// Preface is the first thing that a client sends (RFC 9113, section 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // A header is the beginning of a frame.
@@ -46,7 +46,7 @@ type header struct {
 
 func (h *header) has(flag uint8) bool { return h.flags&flag != 0 }
 
-// parseHeader reads a header, which must be whole.
+// parseHeader parses a header, which must be complete.
 func parseHeader(p []byte) header {
 	return header{
 		length: int(p[0])<<16 | int(p[1])<<8 | int(p[2]),
@@ -67,16 +67,17 @@ func putLength(frame []byte, length int) {
 	frame[0], frame[1], frame[2] = byte(length>>16), byte(length>>8), byte(length)
 }
 
-// A frameRule is all that the length and the stream of a frame can break.
+// A frameRule holds the rules for the length and the stream of a frame.
 type frameRule struct {
 	least, most int  // bytes of the payload; most -1 for any
 	onStream    bool // the stream must not be 0; else it must be 0
 	lengthFirst bool // the length is checked before the stream
 }
 
-// frameRules has the checks that come before the meaning of a frame, in net/http's order. A wrong length
-// is a FRAME_SIZE_ERROR, a wrong stream a PROTOCOL_ERROR, both of the connection. The rules of SETTINGS
-// depend on ACK; WINDOW_UPDATE may be about either.
+// frameRules has the checks that are made before a frame is interpreted, in the same order as in
+// net/http. A wrong length is a FRAME_SIZE_ERROR, and a wrong stream is a PROTOCOL_ERROR, both of
+// the connection. The rules for SETTINGS depend on ACK; WINDOW_UPDATE may be for a stream or the
+// connection.
 var frameRules = [...]frameRule{
 	typeData:         {0, -1, true, false},
 	typeHeaders:      {0, -1, true, false},
@@ -89,7 +90,7 @@ var frameRules = [...]frameRule{
 	typeContinuation: {0, -1, true, false},
 }
 
-// check returns what the length and the stream of a frame break.
+// check returns an error if the length or the stream of a frame breaks a rule.
 func (h *header) check() verdict {
 	switch {
 	case h.typ == typeWindowUpdate:

@@ -29,7 +29,7 @@ func (p *program) take(n int) []byte {
 	return b
 }
 
-// fuzzConfig has limits that a short program reaches.
+// fuzzConfig returns limits that a short program can reach.
 func fuzzConfig() *Config {
 	cfg := DefaultConfig()
 	cfg.Streams, cfg.HeaderListBytes, cfg.HeaderFields, cfg.Continuations = 5, 500, 10, 3
@@ -38,7 +38,7 @@ func fuzzConfig() *Config {
 	return cfg
 }
 
-// play writes the frames of a program. Blocks are real ones often, so that streams get anywhere.
+// play writes the frames of a program. Many header blocks are valid, so that streams make progress.
 func (p *peer) play(prog *program) {
 	for len(*prog) > 0 {
 		op, stream := prog.next(), uint32(prog.next()%12)
@@ -72,8 +72,8 @@ func (p *peer) play(prog *program) {
 	}
 }
 
-// FuzzCut feeds the frames of a program whole, and cut anywhere: the events and the answers are the
-// same.
+// FuzzCut feeds the frames of a program whole, and cut anywhere: the events and the answers must be
+// the same.
 func FuzzCut(f *testing.F) {
 	for i := range 16 {
 		f.Add([]byte{byte(i), 1, 5, 9, 2, 3, byte(i + 1), 3, 0, 1, 5, 6, 7, 1, 1, 40, 9, 1, 0}, uint64(i))
@@ -100,8 +100,8 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// A client is the peer's model of the connection, with a window for each stream, and a loop over
-// all of them where the RFC has one.
+// A client is the peer's model of the connection. It has a window for each stream, and loops over
+// all windows where the RFC does.
 type client struct {
 	*peer
 	initial, conn int64            // windows for what the server sends
@@ -110,7 +110,8 @@ type client struct {
 	left          map[uint32]int64
 }
 
-// FuzzWindows plays a program of calls of both sides, and holds the frames against the client's model.
+// FuzzWindows plays a program of calls on both sides, and compares the frames with the client's
+// model.
 func FuzzWindows(f *testing.F) {
 	f.Add([]byte("\x00\x01\x01\x02\x06\x02\x40\x03\x01\x10\x07\x02\x09\x02\x08\x03\x04\x50"))
 	f.Add([]byte("\x01\x01\x02\x20\x02\x20\x05\x10\x02\x20\x06\x01\x07\x01\x0a\x01\x03\x05\x04\x06\x08\x07\x09\x01"))
@@ -122,7 +123,7 @@ func FuzzWindows(f *testing.F) {
 			last = c.step(&p, last)
 			checkInvariants(t, c.c)
 		}
-		// At the end all bodies are read, and all streams reset: all credit is back.
+		// At the end, read all bodies and reset all streams: all credit must be given back.
 		for id, st := range c.streams {
 			c.c.Consumed(st, st.Unread())
 			c.c.Reset(st, Cancel)
@@ -207,8 +208,8 @@ func (c *client) step(p *program, last uint32) uint32 {
 	return last
 }
 
-// check feeds the client's frames, and holds those of the server against the model. The frames of
-// the calls before come first: they were sent when the client's were not there.
+// check feeds the client's frames, and compares the server's frames with the model. The frames of
+// earlier calls come first, since they were sent before the client's frames arrived.
 func (c *client) check() {
 	c.frames()
 	in := c.in
@@ -263,7 +264,7 @@ func (c *client) frames() {
 	}
 }
 
-// FuzzBytes feeds any bytes behind the preface: nothing panics, and the sums hold.
+// FuzzBytes feeds arbitrary bytes after the preface: nothing panics, and the sums hold.
 func FuzzBytes(f *testing.F) {
 	p := &peer{enc: hpack.MakeEncoder(4096)}
 	f.Add(p.get(1).post(3).data(3, "abc", true).windowUpdate(1, 5).reset(1).settings(4, 9).in, uint8(3))

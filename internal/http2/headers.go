@@ -6,8 +6,8 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A block is a header block of which frames are to come. There is one only while a client splits its
-// fields; it is bounded by the limits of the list and of the number of frames.
+// A block is a header block that is still waiting for frames. It exists only while a client splits
+// its fields over frames. The limits on the list and on the number of frames bound it.
 type block struct {
 	header               // of the HEADERS frame
 	list      hpack.List // what has come
@@ -16,7 +16,7 @@ type block struct {
 	wireBytes int
 }
 
-// parseHeaders takes a HEADERS frame. It reports whether the block is whole, or wrong.
+// parseHeaders handles a HEADERS frame. It reports whether the block is complete, or wrong.
 func (c *Conn) parseHeaders(f *Frame) bool {
 	f.list.Reset(c.cfg.HeaderListBytes, c.cfg.HeaderFields)
 	p, v := f.unpad()
@@ -37,7 +37,7 @@ func (c *Conn) parseHeaders(f *Frame) bool {
 }
 
 // unpad returns the fragment of a HEADERS frame. Padding that is too long ends the connection,
-// unlike with net/http, which skips the fragment and is then out of step with the peer's table.
+// unlike in net/http, which skips the fragment and is then out of step with the peer's table.
 func (f *Frame) unpad() ([]byte, verdict) {
 	p, pad := f.payload, 0
 	if f.has(flagPadded) {
@@ -59,7 +59,7 @@ func (f *Frame) unpad() ([]byte, verdict) {
 	return p[:len(p)-pad], verdict{}
 }
 
-// continueBlock takes a CONTINUATION frame. It reports whether the block is whole, or wrong.
+// continueBlock handles a CONTINUATION frame. It reports whether the block is complete, or wrong.
 func (c *Conn) continueBlock(f *Frame) bool {
 	b := c.reader.block
 	b.frames++
@@ -86,8 +86,9 @@ func (c *Conn) continueBlock(f *Frame) bool {
 	return true
 }
 
-// decode decodes a fragment. It reports whether that failed, with the verdict in f. A fragment of
-// twice what the list has left, or any behind a list that is full, is not worth the work.
+// decode decodes a fragment. It reports whether that failed, with the verdict in f. It doesn't
+// decode a fragment of more than twice the room that is left in the list, or any fragment after the
+// list is full.
 func (c *Conn) decode(f *Frame, l *hpack.List, p []byte, last bool) (failed bool) {
 	if len(p) > 2*l.Left() {
 		f.verdict = connError(ProtocolError, "a header block goes on behind the limit of its size")
@@ -100,7 +101,7 @@ func (c *Conn) decode(f *Frame, l *hpack.List, p []byte, last bool) (failed bool
 	return false
 }
 
-// finishBlock checks the fields of a whole block as far as they are not about its stream.
+// finishBlock makes the checks on the fields of a complete block that don't depend on its stream.
 func (c *Conn) finishBlock(f *Frame) {
 	if f.list.Bad {
 		f.verdict = streamError(ProtocolError, "a name or value of a field is not valid")
@@ -121,7 +122,7 @@ func (c *Conn) finishBlock(f *Frame) {
 	}
 }
 
-// pseudoBehindRegular reports whether pseudo-header fields are not the first ones.
+// pseudoBehindRegular reports whether a pseudo-header field comes after a regular field.
 func pseudoBehindRegular(fields []hpack.Field) bool {
 	regular := false
 	for i := range fields {

@@ -15,7 +15,7 @@ import (
 
 // TestAttacks plays each attack that a core can see. The connection must end with
 // ENHANCE_YOUR_CALM, or as the case says, before the attack has had more rounds than its limit
-// allows, and must hold no more memory than the case allows.
+// allows. It must hold no more memory than the case allows.
 func TestAttacks(t *testing.T) {
 	cfg := func(set func(*Config)) *Config {
 		c := DefaultConfig()
@@ -87,8 +87,8 @@ func TestAttacks(t *testing.T) {
 		{"requests behind GOAWAY", small, func(p *peer, i int) { p.c.GoAway(NoError); p.get(id(i)) }, 31, EnhanceYourCalm, 8 << 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			// The rest of the process may allocate some KiB in between. The memory of an attacked
-			// connection is there each time.
+			// The rest of the process may allocate a few KiB in between. The memory of an attacked
+			// connection shows up every time.
 			held := test.memory + 1
 			for try := 0; held > test.memory && try < 10 && !t.Failed(); try++ {
 				before := heapBytes()
@@ -136,7 +136,8 @@ func heapBytes() int {
 	return int(m.HeapAlloc)
 }
 
-// TestControlFramesWait: the frames that a client makes the server send, and does not read, are bounded.
+// TestControlFramesWait: there is a limit to the frames that a client makes the server send but
+// doesn't read.
 func TestControlFramesWait(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.ControlFrames = 50
@@ -158,7 +159,7 @@ func TestControlFramesWait(t *testing.T) {
 	}
 }
 
-// TestBudgetsComeBack: a client that does the same slowly, or along with requests, goes on.
+// TestBudgetsComeBack: a client that does the same slowly, or along with requests, may go on.
 func TestBudgetsComeBack(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Resets, cfg.Idle = Budget{3, 10}, Budget{3, 10}
@@ -180,8 +181,8 @@ func TestBudgetsComeBack(t *testing.T) {
 	}
 }
 
-// TestHeaderLimits: the list that exceeds a limit is a problem of the request, the connection goes
-// on, and the table is in step.
+// TestHeaderLimits: a list that exceeds a limit is a problem of the request only. The connection
+// goes on, and the table stays in step.
 func TestHeaderLimits(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.HeaderListBytes, cfg.HeaderFields = 4000, 50
@@ -209,8 +210,8 @@ func TestHeaderLimits(t *testing.T) {
 	}
 }
 
-// TestHeaderBomb: indexed fields of one byte, each of 4 KiB by the size of its entry
-// (CVE-2026-49975), cost as much as the limits allow, and share the string.
+// TestHeaderBomb: indexed fields take one byte each, but count as the 4 KiB of their entry
+// (CVE-2026-49975). They cost no more than the limits allow, and share the string.
 func TestHeaderBomb(t *testing.T) {
 	p := newPeer(t, nil)
 	p.returns = true
@@ -231,8 +232,8 @@ func TestHeaderBomb(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// TestSlowFrames: a frame that comes byte by byte holds what has come, and what it announces costs
-// nothing.
+// TestSlowFrames: a frame that arrives byte by byte holds only the bytes that have arrived,
+// whatever length it announces.
 func TestSlowFrames(t *testing.T) {
 	p := newPeer(t, nil)
 	header := appendHeader(nil, typeHeaders, 5, 1, maxFrameBytes)
@@ -248,7 +249,7 @@ func TestSlowFrames(t *testing.T) {
 	}
 }
 
-// TestIdleMemory: a connection that waits holds a Conn and its tables.
+// TestIdleMemory: a waiting connection holds only a Conn and its tables.
 func TestIdleMemory(t *testing.T) {
 	if n := unsafe.Sizeof(Conn{}); n > 500 {
 		t.Errorf("got a Conn of %d bytes, want 500 at most", n)
@@ -288,7 +289,7 @@ type getter struct {
 	f      Frame
 	st     Stream
 	out    []byte
-	in     []byte // HEADERS, of which the identifier changes
+	in     []byte // HEADERS; only the identifier changes
 	id     uint32
 	fields []hpack.Field
 	body   []byte
@@ -336,7 +337,8 @@ func (g *getter) get() {
 	g.c.send, g.c.recv.avail = 1<<20, g.c.cfg.ConnWindowBytes
 }
 
-// BenchmarkGet is a GET with twelve fields of a browser, from a warm table, and a small answer.
+// BenchmarkGet sends a GET with the twelve fields of a browser, from a warm table, and gets a small
+// answer.
 func BenchmarkGet(b *testing.B) {
 	b.ReportAllocs()
 	g := newGetter(b)
@@ -345,7 +347,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// BenchmarkPost is a body of 16 KiB in one frame, and its credit.
+// BenchmarkPost sends a body of 16 KiB in one frame, and returns its credit.
 func BenchmarkPost(b *testing.B) {
 	b.ReportAllocs()
 	p := newPeer(b, nil)

@@ -11,7 +11,7 @@ import (
 )
 
 // A peer is the client of a connection in a test. It writes frames, feeds them to the connection,
-// and writes down the events and the frames that come back, one to a line.
+// and logs the events and the frames that come back, one per line.
 type peer struct {
 	t       testing.TB
 	c       *Conn
@@ -25,7 +25,7 @@ type peer struct {
 	cut     func(n int) int // how many bytes of n come next; nil for all
 	manual  bool            // requests are not opened
 	returns bool            // handlers return at once
-	in      []byte          // frames that are not fed yet
+	in      []byte          // frames that are not yet fed
 }
 
 // newPeer returns a peer that has sent the preface and its settings, with an empty log.
@@ -98,7 +98,7 @@ func (p *peer) settings(s ...uint32) *peer {
 	return p.frame(typeSettings, 0, 0, b)
 }
 
-// feed lets the connection have the frames, and writes down what comes.
+// feed passes the frames to the connection, and logs what comes back.
 func (p *peer) feed() *peer {
 	in := p.in
 	p.in = nil
@@ -107,7 +107,7 @@ func (p *peer) feed() *peer {
 		if p.cut != nil {
 			n = p.cut(n)
 		}
-		p.feedPart(slices.Clone(in[:n])) // nothing may hold on to it
+		p.feedPart(slices.Clone(in[:n])) // nothing may keep a reference to it
 		in = in[n:]
 	}
 	p.readOutput()
@@ -130,7 +130,7 @@ func (p *peer) feedPart(part []byte) {
 	}
 }
 
-// note writes an event down, and opens the stream of a request.
+// note logs an event, and opens the stream of a request.
 func (p *peer) note(ev *Event) {
 	s := ""
 	switch ev.Kind {
@@ -179,7 +179,7 @@ func (p *peer) note(ev *Event) {
 	p.log = append(p.log, s)
 }
 
-// latin returns a character for each byte, so that a body cut anywhere reads the same.
+// latin returns one character per byte, so a body reads the same wherever it is cut.
 func latin(b []byte) string {
 	runes := make([]rune, len(b))
 	for i, c := range b {
@@ -195,7 +195,7 @@ func fieldsText(fields []hpack.Field) (s string) {
 	return s
 }
 
-// readOutput writes down the frames that the connection sends, each after ">".
+// readOutput logs the frames that the connection sends, each after ">".
 func (p *peer) readOutput() {
 	out := p.c.TakeOutput()
 	for len(out) > 0 {

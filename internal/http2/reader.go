@@ -7,7 +7,8 @@ import (
 )
 
 // A Frame is a frame that Conn.Parse has found, or a part of a DATA frame, or a header block with
-// all its frames. It is a worker's, used for one after the other, and belongs to no connection.
+// all its frames. It belongs to a worker, not to a connection, and is reused for one frame after
+// the other.
 type Frame struct {
 	header
 	payload []byte // without padding; valid until the next Parse
@@ -32,22 +33,22 @@ type Frame struct {
 //	true      nil           one > 0             nil     more of a DATA frame
 //	true      of a frame    0                   set     CONTINUATION on the stream of the block
 type reader struct {
-	rest     []byte // the beginning of something that is not whole
+	rest     []byte // the beginning of something incomplete
 	block    *block
 	dec      hpack.Decoder
-	data     header // the DATA frame of which more is to come
+	data     header // the DATA frame that is not complete yet
 	dataLeft int32  // bytes of its data
 	padLeft  int32  // bytes of its padding
 	greeted  bool
-	broken   bool // after an error of the connection nothing is read
+	broken   bool // nothing is read after an error of the connection
 }
 
 // Parse looks for a frame at the start of p. It returns how many bytes of p it has used, and
-// whether f is a frame for Apply. Without one it has used all of p and keeps the beginning of a
-// frame, at most Config.FrameBytes and a header.
+// whether f is a frame for Apply. If f is no frame, Parse has used all of p and keeps the beginning
+// of a frame: at most Config.FrameBytes plus a header.
 //
 // Parse touches no state that the other methods of Conn touch, so they may run at the same time. f
-// and what it refers to, p among it, stay as they are until Apply is through with it.
+// and what it refers to, including p, must not change until Apply is done with it.
 func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) {
 	f.list.Strings = c.cfg.Strings
 	for used < len(p) && !ok && !c.reader.broken {
@@ -72,7 +73,7 @@ func (c *Conn) Parse(p []byte, f *Frame) (used int, ok bool) {
 	return used, ok
 }
 
-// parseRest adds to what is kept as much as it takes to be whole.
+// parseRest adds as many bytes of p to rest as it needs to be complete.
 func (c *Conn) parseRest(p []byte, f *Frame) (used int, ok bool) {
 	r := &c.reader
 	for used < len(p) {
@@ -90,8 +91,8 @@ func (c *Conn) parseRest(p []byte, f *Frame) (used int, ok bool) {
 	return used, ok
 }
 
-// unitBytes returns how many bytes must be there for the next step, as far as p tells: more than p
-// has, or the length of what p begins with.
+// unitBytes returns how many bytes the next step needs, as far as p shows: more than p has, or the
+// length of what p begins with.
 func (c *Conn) unitBytes(p []byte) int {
 	switch {
 	case !c.reader.greeted:
@@ -111,8 +112,8 @@ func (c *Conn) unitBytes(p []byte) int {
 	return headerBytes
 }
 
-// parseUnit takes the preface, a frame, or the beginning or more of a DATA frame. It uses nothing
-// if that is not there.
+// parseUnit takes the preface, a frame, or the beginning or more of a DATA frame. It uses no bytes
+// if they are incomplete.
 func (c *Conn) parseUnit(p []byte, f *Frame) (used int, ok bool) {
 	r := &c.reader
 	if r.dataLeft > 0 || r.padLeft > 0 {
@@ -141,14 +142,14 @@ func (c *Conn) parseUnit(p []byte, f *Frame) (used int, ok bool) {
 	return n, c.parsePayload(f)
 }
 
-// begin makes f a frame of which the header is known.
+// begin sets up f for a frame with a known header.
 func (f *Frame) begin(h header) {
 	f.header, f.payload, f.verdict = h, nil, verdict{}
 	f.first, f.last, f.dataBytes, f.pseudos, f.selfDeps = false, false, 0, 0, false
 }
 
-// checkOrder returns what the header of a frame breaks: its length, its place in a header block, and the
-// rules of its type.
+// checkOrder returns the rule that the header of a frame breaks, if any: about its length, its
+// place in a header block, or its type.
 func (c *Conn) checkOrder(h *header) verdict {
 	b := c.reader.block
 	switch {
@@ -191,7 +192,7 @@ func zeroIncrement(id uint32) verdict {
 	return streamError(ProtocolError, "WINDOW_UPDATE of nothing")
 }
 
-// beginData takes the header of a DATA frame, and as much of its data as is there.
+// beginData handles the header of a DATA frame, and as much of its data as has arrived.
 func (c *Conn) beginData(p []byte, f *Frame) (used int) {
 	used = headerBytes
 	pad := 0
@@ -213,7 +214,7 @@ func (c *Conn) beginData(p []byte, f *Frame) (used int) {
 	return c.parseData(p, used, f)
 }
 
-// parseData takes as much of a DATA frame as is there, behind the bytes that are used already.
+// parseData handles as much of a DATA frame as has arrived, after the bytes that are already used.
 func (c *Conn) parseData(p []byte, used int, f *Frame) int {
 	r := &c.reader
 	if used == 0 {

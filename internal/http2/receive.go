@@ -2,8 +2,8 @@ package http2
 
 import "encoding/binary"
 
-// ignore drops a frame of a stream that we have said we won't serve. The connection's credit of
-// DATA comes back (RFC 9113, section 6.8).
+// ignore drops a frame of a stream that we have said we won't serve. The connection's credit for
+// DATA is given back (RFC 9113, section 6.8).
 func (c *Conn) ignore(f *Frame) verdict {
 	if f.typ != typeData {
 		return c.spendIdle()
@@ -23,11 +23,11 @@ func (c *Conn) drop(f *Frame, v verdict) verdict {
 	return v
 }
 
-// overWindow ends the stream even where the window of the connection is meant, as with net/http.
-// The data are dropped.
+// overWindow ends only the stream even if the window of the connection was exceeded, as net/http
+// does. It drops the data.
 var overWindow = streamError(FlowControlError, "more DATA than the window allows")
 
-// data takes a DATA frame or a part of one. The checks are made for the whole frame when it begins.
+// data handles a DATA frame or a part of it. It checks the whole frame when it begins.
 func (c *Conn) data(f *Frame, ev *Event) verdict {
 	if !f.first {
 		return c.moreData(f, ev)
@@ -57,14 +57,14 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 	return c.moreData(f, ev)
 }
 
-// moreData passes on a part of a DATA frame that was found right.
+// moreData passes on a part of a DATA frame that has already passed the checks.
 func (c *Conn) moreData(f *Frame, ev *Event) verdict {
 	if c.skip {
 		return verdict{}
 	}
 	n := len(f.payload)
 	st := c.streams.get(f.id)
-	if st == nil { // it has ended in the middle of the frame
+	if st == nil { // the stream has ended in the middle of the frame
 		c.refund(n)
 		return verdict{}
 	}
@@ -83,7 +83,7 @@ func (c *Conn) moreData(f *Frame, ev *Event) verdict {
 	return verdict{}
 }
 
-// headers takes a header block: a request's, or its trailers'.
+// headers handles a header block: a request, or its trailers.
 func (c *Conn) headers(f *Frame, ev *Event) verdict {
 	if f.id&1 == 0 {
 		return connError(ProtocolError, "a client's stream has an even identifier")
@@ -109,11 +109,11 @@ func (c *Conn) headers(f *Frame, ev *Event) verdict {
 	return verdict{}
 }
 
-// request takes the header block of a new stream.
+// request handles the header block of a new stream.
 func (c *Conn) request(f *Frame, ev *Event) verdict {
 	c.lastID = f.id
 	if uint32(c.streams.n) >= c.cfg.Streams {
-		if c.unacked > 0 { // it may not know the limit yet
+		if c.unacked > 0 { // the peer may not know the limit yet
 			return streamError(RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
 		}
 		return streamError(ProtocolError, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
@@ -146,7 +146,7 @@ func (c *Conn) endedWell(st *Stream) {
 	}
 }
 
-// priority takes a PRIORITY frame, which has no meaning any more (RFC 9113, section 5.3.2).
+// priority handles a PRIORITY frame, which no longer has a meaning (RFC 9113, section 5.3.2).
 func (c *Conn) priority(f *Frame) verdict {
 	if binary.BigEndian.Uint32(f.payload)&maxID == f.id {
 		return streamError(ProtocolError, "a stream depends on itself")
@@ -154,7 +154,7 @@ func (c *Conn) priority(f *Frame) verdict {
 	return c.spendIdle()
 }
 
-// rstStream takes RST_STREAM.
+// rstStream handles RST_STREAM.
 func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
 	st, v := c.receive(f.id, gotReset)
 	if v.scope != fine {
@@ -170,7 +170,7 @@ func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
 	return verdict{}
 }
 
-// ping takes PING, and answers it.
+// ping handles PING, and answers it.
 func (c *Conn) ping(f *Frame, ev *Event) verdict {
 	if f.has(flagAck) {
 		ev.Kind, ev.Data = PingAcked, f.payload

@@ -7,27 +7,27 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Request has the pseudo-header fields of a request (RFC 9113, section 8.3.1), empty where there
-// are none. They keep the rules of that section as far as net/http checks them before it parses the
-// path; Method is a token besides.
+// A Request has the pseudo-header fields of a request (RFC 9113, section 8.3.1). A missing field is
+// empty. They follow the rules of that section as far as net/http checks them before it parses the
+// path. In addition, Method is a token.
 type Request struct {
 	Method, Scheme, Authority, Path string
 	Protocol                        string // of extended CONNECT (RFC 8441)
 
-	// ContentLength is the length of the body that the request declares, or -1. It is 0 if the field is no
-	// number, as with net/http.
+	// ContentLength is the length of the body that the request declares, or -1. It is 0 if the
+	// field is not a number, as in net/http.
 	ContentLength int64
 
-	// Problem is why the request should be refused with a status rather than be handled.
+	// Problem is the reason why the request should be refused with a status and not handled.
 	Problem Problem
 
 	seen uint8 // a bit for each pseudo-header field
 }
 
-// A Problem is something about a request that net/http answers itself, or that a handler sees.
+// A Problem is something wrong with a request that net/http answers itself, or that a handler sees.
 type Problem uint8
 
-// The problems of requests. The first that applies is the request's.
+// The problems of requests. A request has the first one that applies.
 const (
 	Nothing         Problem = iota
 	TooLarge                // the fields exceed the limits, and some are left out: 431
@@ -36,7 +36,7 @@ const (
 	LengthWithout           // a declared length, and no body. net/http of Go 1.26 lets it pass, Go 1.27 resets the stream
 )
 
-// set takes a pseudo-header field. It reports whether a request may have it, and has it once.
+// set stores a pseudo-header field. It reports whether the field is allowed and was not set before.
 func (r *Request) set(f *hpack.Field) bool {
 	class := f.Name.Class()
 	var at *string
@@ -63,7 +63,7 @@ func (r *Request) set(f *hpack.Field) bool {
 	return true
 }
 
-// checkTarget returns what is wrong with the pseudo-header fields of a request.
+// checkTarget returns an error if the pseudo-header fields of a request are wrong.
 func (r *Request) checkTarget(extendedConnect bool) verdict {
 	isConnect := r.Method == "CONNECT"
 	hasProtocol := r.seen&(1<<(hpack.Protocol-hpack.Method)) != 0
@@ -98,7 +98,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// checkFields takes what matters of the other fields.
+// checkFields stores what matters from the other fields.
 func (r *Request) checkFields(fields []hpack.Field, truncated, end bool) {
 	te, host := 0, ""
 	r.ContentLength = -1
@@ -138,7 +138,7 @@ func (r *Request) note(p Problem) {
 	}
 }
 
-// declare takes the first content-length.
+// declare stores the first content-length.
 func (r *Request) declare(v string) {
 	if r.ContentLength >= 0 {
 		return
@@ -150,7 +150,7 @@ func (r *Request) declare(v string) {
 	r.ContentLength = int64(n)
 }
 
-// Status returns the status with which a server of HTTP answers; 0 if it handles the request.
+// Status returns the status that an HTTP server answers with, or 0 if it handles the request.
 func (p Problem) Status() int {
 	switch p {
 	case TooLarge:

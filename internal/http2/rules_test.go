@@ -173,7 +173,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// joinData joins the parts of DATA frames that came cut.
+// joinData joins the parts of DATA frames that arrived in pieces.
 func joinData(log []string) (joined []string) {
 	for _, line := range log {
 		if n := len(joined); n > 0 && strings.HasPrefix(line, "data ") && strings.HasSuffix(joined[n-1], `"`) {
@@ -204,7 +204,7 @@ func TestGreeting(t *testing.T) {
 			p.cut = func(left int) int { return min(n, left) }
 			p.in = []byte(in)
 			if p.feed(); name == "early" && n == 1 {
-				continue // the mismatch is seen when 24 bytes are there
+				continue // the mismatch shows once 24 bytes have arrived
 			}
 			if p.want("error http2: PROTOCOL_ERROR: the client does not begin"); !p.err.(*ConnError).Silent {
 				t.Errorf("%s: got GOAWAY for a client that speaks no HTTP/2", name)
@@ -239,7 +239,7 @@ func TestExtendedConnect(t *testing.T) {
 	}
 }
 
-// TestStates: the transitions are whole, and lead where RFC 9113's diagram says.
+// TestStates: the transitions are complete, and lead where the diagram of RFC 9113 says.
 func TestStates(t *testing.T) {
 	for s := range states {
 		for in := range inputs {

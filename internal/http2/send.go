@@ -6,7 +6,7 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// An away says how far the end of the connection has come. GOAWAY is sent with each change.
+// An away says how far a connection is on its way to the end. GOAWAY is sent with each change.
 //
 //	from      by                  to        GOAWAY's last stream    new streams
 //	staying   Drain               draining  2^31-1                  are served
@@ -25,19 +25,19 @@ const (
 // Output returns the frames that wait to be sent. They stay where they are until TakeOutput.
 func (c *Conn) Output() []byte { return c.out }
 
-// TakeOutput returns the frames that wait to be sent, and makes them the caller's. The caller sends them
-// before those of later calls.
+// TakeOutput returns the frames that wait to be sent, and hands them over to the caller, which must
+// send them before the frames of later calls.
 func (c *Conn) TakeOutput() []byte {
 	p := c.out
 	c.out, c.controls = nil, 0
 	return p
 }
 
-// LendOutput lends memory for the output, which must be empty: frames are appended to p[:0]. If it
-// is not enough, the output moves to memory of its own. TakeOutput gives back the one or the other.
+// LendOutput lends memory for the output, which must be empty: frames are appended to p[:0]. If p
+// is too small, the output moves to memory of its own. TakeOutput returns either.
 func (c *Conn) LendOutput(p []byte) { c.out = p[:0] }
 
-// control appends the header of a frame that answers a frame of the peer's.
+// control appends the header of a frame that answers a frame of the peer.
 func (c *Conn) control(typ frameType, flags uint8, id uint32, length int) {
 	c.controls++
 	c.out = appendHeader(c.out, typ, flags, id, length)
@@ -49,8 +49,8 @@ func (c *Conn) appendReset(id uint32, code ErrCode) {
 }
 
 // Headers appends the header of an answer: :status and fields, whose names must not begin with a
-// colon. A status below 200 is an interim answer, with which end must not be set. The fields are
-// not kept. The error is ErrEnded.
+// colon. A status below 200 is an interim answer, for which end must not be set. Headers does not
+// keep the fields. The error is ErrEnded.
 func (c *Conn) Headers(st *Stream, status int, fields []hpack.Field, end bool) error {
 	if st.WriteEnded() {
 		return ErrEnded
@@ -90,8 +90,8 @@ func (c *Conn) endHeaders(st *Stream, at int, fields []hpack.Field, end bool) {
 	}
 }
 
-// splitBlock gives the header block that begins at HEADERS its lengths, and puts a header of
-// CONTINUATION before each further part that the peer's limit makes necessary.
+// splitBlock fills in the lengths of the header block that begins at HEADERS. It inserts a
+// CONTINUATION header before each further part that the peer's limit requires.
 func (c *Conn) splitBlock(at int, id uint32) {
 	most := int(c.peerFrame)
 	n := len(c.out) - at - headerBytes
@@ -109,15 +109,15 @@ func (c *Conn) splitBlock(at int, id uint32) {
 	c.out[last+4] |= flagEndHeaders
 }
 
-// sentEnd notes that END_STREAM is sent.
+// sentEnd notes that END_STREAM was sent.
 func (c *Conn) sentEnd(st *Stream) {
 	c.enter(st, transitions[st.state][sentEnd].next)
 	c.endedWell(st)
 }
 
-// Data appends DATA frames with p, as far as the windows allow, and returns how many bytes that
-// are. When it is all of p and end is set, END_STREAM goes with it; an empty p needs no window.
-// Otherwise the caller goes on when the window has opened. The error is ErrEnded.
+// Data appends DATA frames with as much of p as the windows allow, and returns the number of bytes.
+// If that is all of p and end is set, END_STREAM is sent, too; an empty p needs no window.
+// Otherwise the caller continues when the window has opened. The error is ErrEnded.
 func (c *Conn) Data(st *Stream, p []byte, end bool) (n int, err error) {
 	for {
 		m, last, err := c.take(st, len(p), end)
@@ -129,7 +129,7 @@ func (c *Conn) Data(st *Stream, p []byte, end bool) (n int, err error) {
 		n += m
 		p = p[m:]
 		if last {
-			c.sentEnd(st) // behind the frame: it may add a frame of its own
+			c.sentEnd(st) // after the frame: it may add a frame of its own
 		}
 		if len(p) == 0 {
 			return n, nil
@@ -137,10 +137,10 @@ func (c *Conn) Data(st *Stream, p []byte, end bool) (n int, err error) {
 	}
 }
 
-// DataHeader appends the header of a DATA frame to dst for the first n of want bytes, which the
-// caller sends behind it without copying them, and takes them from the windows. n is 0 if the
-// windows are closed; then nothing is appended, unless want is 0 and end is set. The output so far
-// must be sent before the frame, and dst must not be the output.
+// DataHeader appends the header of a DATA frame to dst for the first n of want bytes, and takes
+// them from the windows. The caller sends them after the header without copying them. If the
+// windows are closed, n is 0 and nothing is appended, unless want is 0 and end is set. The output
+// so far must be sent before the frame, and dst must not be the output.
 func (c *Conn) DataHeader(dst []byte, st *Stream, want int, end bool) (_ []byte, n int, err error) {
 	n, last, err := c.take(st, want, end)
 	if err != nil || n == 0 && !last {
@@ -153,8 +153,8 @@ func (c *Conn) DataHeader(dst []byte, st *Stream, want int, end bool) (_ []byte,
 	return dst, n, nil
 }
 
-// take takes the bytes of a DATA frame from the windows. last is set if they are all that is wanted and
-// END_STREAM goes with them.
+// take takes the bytes of a DATA frame from the windows. last is set if these are all the bytes
+// wanted and END_STREAM is sent with them.
 func (c *Conn) take(st *Stream, want int, end bool) (n int, last bool, err error) {
 	if st.WriteEnded() {
 		return 0, false, ErrEnded
@@ -174,8 +174,8 @@ func appendDataHeader(dst []byte, id uint32, n int, last bool) []byte {
 	return appendHeader(dst, typeData, flags, id, n)
 }
 
-// Reset ends a stream by RST_STREAM, with NoError if the answer is complete and the rest of the
-// request is not wanted. It reports whether the stream was there to be reset.
+// Reset ends a stream with RST_STREAM. The code is NoError if the answer is complete and the rest
+// of the request is not wanted. It reports whether there was a stream to reset.
 func (c *Conn) Reset(st *Stream, code ErrCode) bool {
 	if st.Ended() {
 		return false
@@ -185,15 +185,15 @@ func (c *Conn) Reset(st *Stream, code ErrCode) bool {
 	return true
 }
 
-// Ping appends a PING, whose answer is the event PingAcked with the same bytes.
+// Ping appends a PING. Its answer arrives as the event PingAcked with the same bytes.
 func (c *Conn) Ping(data [8]byte) {
 	c.out = appendHeader(c.out, typePing, 0, 0, len(data))
 	c.out = append(c.out, data[:]...)
 }
 
 // Drain is the first step of a graceful end: the peer learns that it should open no more streams,
-// and those that it has on their way are served. GoAway is the second step, when a round trip has
-// passed.
+// and streams that are already on their way are served. GoAway is the second step, after a round
+// trip.
 func (c *Conn) Drain() {
 	if c.away == staying {
 		c.away = draining
@@ -201,8 +201,9 @@ func (c *Conn) Drain() {
 	}
 }
 
-// GoAway says which stream is the last that is served. With NoError the streams up to it go on, and the
-// connection can be closed when Streams is 0. With another code all frames that come are ignored.
+// GoAway tells the peer the last stream that is served. With NoError, the streams up to it go on,
+// and the connection can be closed when Streams is 0. With another code, all further frames from
+// the peer are ignored.
 func (c *Conn) GoAway(code ErrCode) {
 	next := leaving
 	if code != NoError {

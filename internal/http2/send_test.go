@@ -11,7 +11,7 @@ import (
 // field returns a field of an answer.
 func field(name, value string) hpack.Field { return hpack.MakeField(name, value) }
 
-// TestAnswer: the frames of answers, and the states that they lead to.
+// TestAnswer checks the frames of answers, and the states that they lead to.
 func TestAnswer(t *testing.T) {
 	p := newPeer(t, nil)
 	p.get(1).post(3).feed()
@@ -62,7 +62,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// data sends a part of a body, of which the windows should take want bytes.
+// data sends a part of a body, and checks that the windows let want bytes through.
 func data(t *testing.T, c *Conn, st *Stream, body string, end bool, want int) {
 	t.Helper()
 	n, err := c.Data(st, []byte(body), end)
@@ -71,8 +71,8 @@ func data(t *testing.T, c *Conn, st *Stream, body string, end bool, want int) {
 	}
 }
 
-// TestEarlyAnswer: an answer before the end of the request, reset by NO_ERROR. Frames that cross
-// the reset are ignored, and the credit of DATA comes back.
+// TestEarlyAnswer: an answer before the end of the request, which is reset with NO_ERROR. Frames
+// that cross the reset are ignored, and the credit for DATA is given back.
 func TestEarlyAnswer(t *testing.T) {
 	p := newPeer(t, nil)
 	p.post(1).data(1, "abc", false).feed()
@@ -87,7 +87,8 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
-// TestSplitBlock: a header block that exceeds the client's frames goes on in CONTINUATION.
+// TestSplitBlock: a header block that doesn't fit the client's frame size continues in
+// CONTINUATION.
 func TestSplitBlock(t *testing.T) {
 	for _, n := range []int{0, 1, 16000, 16383, 16384, 16385, 32768, 50000} {
 		p := newPeer(t, nil)
@@ -110,8 +111,8 @@ func TestSplitBlock(t *testing.T) {
 	}
 }
 
-// TestWindows: DATA goes as far as the windows of stream and connection, which may be negative (section
-// 6.9.2).
+// TestWindows: DATA is sent as far as the windows of stream and connection allow, which may be
+// negative (section 6.9.2).
 func TestWindows(t *testing.T) {
 	p := newPeer(t, nil)
 	p.settings(settingInitialWindow, 10).get(1).get(3).feed()
@@ -155,8 +156,8 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestCredit: refunds come in batches, at once where the client could be stuck, and for all that is
-// unread at each end of a stream.
+// TestCredit: refunds come in batches, or at once where the client could be stuck. Whenever a
+// stream ends, all unread bytes are refunded.
 func TestCredit(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.StreamWindowBytes, cfg.ConnWindowBytes = 1000, 65535
@@ -188,8 +189,8 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// TestCreditWithinFrames: padding is credited at once, and so is the rest of a DATA frame whose
-// stream ends in its middle.
+// TestCreditWithinFrames: padding is credited at once. So is the rest of a DATA frame if the stream
+// ends in the middle of it.
 func TestCreditWithinFrames(t *testing.T) {
 	p := newPeer(t, nil)
 	p.post(1).frame(typeData, flagPadded, 1, append([]byte{200}, make([]byte, 300)...)).feed()
@@ -211,8 +212,8 @@ func TestCreditWithinFrames(t *testing.T) {
 	}
 }
 
-// TestCreditOfCancelledUploads: a client that cancels uploads which no handler reads can go on
-// without end. Each way in which a stream ends is taken in turn.
+// TestCreditOfCancelledUploads: a client that cancels uploads that no handler reads can go on
+// forever. The test takes each way to end a stream in turn.
 func TestCreditOfCancelledUploads(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Resets = Budget{1 << 30, 0}
@@ -305,7 +306,7 @@ func TestPeerTable(t *testing.T) {
 	p.settings(settingHeaderTableSize, 0).feed()
 	answer(5, 0)
 	p.settings(settingHeaderTableSize, 50).feed()
-	answer(7, 0) // an entry is a quarter of the table at most
+	answer(7, 0) // an entry takes at most a quarter of the table
 	if p.dec.TableBytes() != 0 {
 		t.Errorf("got a table of %d bytes in the client", p.dec.TableBytes())
 	}

@@ -15,7 +15,7 @@ const (
 
 const (
 	settingBytes       = 6
-	settingsMax        = 100 // in a frame, as with net/http
+	settingsMax        = 100 // in a frame, as in net/http
 	initialWindowBytes = 65535
 	maxWindowBytes     = 1<<31 - 1
 )
@@ -26,8 +26,8 @@ type settingRule struct {
 	code        ErrCode // of a value outside
 }
 
-// settingRules has the settings whose values can be wrong. A frame of no payload at all, or one larger
-// than its length can say, is so.
+// settingRules has the settings whose values can be wrong. SETTINGS_MAX_FRAME_SIZE, for example,
+// must not be too small, nor larger than a length can express.
 var settingRules = map[uint16]settingRule{
 	settingEnablePush:      {0, 1, ProtocolError},
 	settingInitialWindow:   {0, maxWindowBytes, FlowControlError},
@@ -35,7 +35,8 @@ var settingRules = map[uint16]settingRule{
 	settingExtendedConnect: {0, 1, ProtocolError},
 }
 
-// start appends the first frames of a server: its settings, and the rest of the connection's window.
+// start appends the first frames of a server: its settings, and a WINDOW_UPDATE for the rest of the
+// connection's window.
 func (c *Conn) start() {
 	cfg := c.cfg
 	at := len(c.out)
@@ -60,8 +61,8 @@ func (c *Conn) appendSetting(id uint16, v uint32) {
 	c.out = binary.BigEndian.AppendUint32(c.out, v)
 }
 
-// checkSettings returns what makes a whole frame wrong: net/http checks the first window before all
-// else.
+// checkSettings returns an error if the frame as a whole is wrong. Like net/http, it checks the
+// first window before everything else.
 func checkSettings(p []byte) verdict {
 	for q := p; len(q) > 0; q = q[settingBytes:] {
 		if binary.BigEndian.Uint16(q) == settingInitialWindow {
@@ -86,8 +87,8 @@ func hasDuplicates(p []byte) bool {
 	return false
 }
 
-// settings takes the peer's settings and acknowledges them at once, so that each frame that the peer
-// sends has its acknowledgement, in the order of the frames.
+// settings takes the peer's settings and acknowledges them at once, so each SETTINGS frame is
+// acknowledged, in the order of the frames.
 func (c *Conn) settings(f *Frame, ev *Event) verdict {
 	if f.has(flagAck) {
 		return c.settingsAcked()
@@ -117,7 +118,7 @@ func (c *Conn) settingsAcked() verdict {
 	return verdict{}
 }
 
-// setting applies a setting of the peer's.
+// setting applies one setting of the peer.
 func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
 	if r, ok := settingRules[id]; ok && (v < r.least || v > r.most) {
 		return connError(r.code, "the value of a setting is not allowed")

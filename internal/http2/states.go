@@ -9,7 +9,7 @@ const (
 	halfClosedLocal        // we have sent END_STREAM
 	halfClosedRemote       // the peer has
 	closed                 // both have, or the peer has sent RST_STREAM, or a later stream was opened before it
-	cancelled              // we have sent RST_STREAM not long ago: frames of the peer may be on their way
+	cancelled              // we have sent RST_STREAM recently: frames of the peer may be on their way
 	states
 )
 
@@ -17,7 +17,8 @@ var stateNames = [states]string{"idle", "open", "half-closed (local)", "half-clo
 
 func (s state) String() string { return stateNames[s] }
 
-// An input is what happens to a stream. END_STREAM is an input of its own, for the side that sends it.
+// An input is something that happens to a stream. END_STREAM is a separate input for the side that
+// sends it.
 type input uint8
 
 const (
@@ -28,12 +29,12 @@ const (
 	gotReset              // RST_STREAM
 	gotWindowUpdate       //
 	sentHeaders           // or DATA, or WINDOW_UPDATE: nothing changes
-	sentEnd               // END_STREAM, with whatever frame
+	sentEnd               // END_STREAM, with any frame
 	sentReset             // RST_STREAM
 	inputs
 )
 
-// A transition is the next state, or the error that the input is.
+// A transition is the next state, or the error that the input causes.
 type transition struct {
 	next  state
 	scope scope
@@ -42,13 +43,13 @@ type transition struct {
 
 func to(next state) transition { return transition{next: next} }
 
-// Breaches of the protocol. The judge is net/http where RFC 9113 leaves a choice: HEADERS on a
-// stream that has ended are an identifier that went down (section 5.1.1).
+// Breaches of the protocol. Where RFC 9113 leaves a choice, we do as net/http does: HEADERS on a
+// stream that has ended count as an identifier that went down (section 5.1.1).
 var (
 	connProtocol  = transition{scope: ofConn, code: ProtocolError}
 	streamClosed  = transition{scope: ofStream, code: StreamClosed}
 	trailersStay  = transition{scope: ofStream, code: ProtocolError} // trailers without END_STREAM
-	notOurs       = transition{scope: ofConn, code: InternalError}   // a mistake of the caller's, which gets ErrEnded
+	notOurs       = transition{scope: ofConn, code: InternalError}   // a mistake of the caller, which gets ErrEnded
 	ignored       = to(closed)
 	ignoredBySelf = to(cancelled)
 )

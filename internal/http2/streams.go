@@ -1,37 +1,38 @@
 package http2
 
-// A Stream is a request and its answer. A caller puts it into a type of its own, and hands it to
+// A Stream is a request and its answer. A caller embeds it in its own type, and passes it to
 // Conn.Open. All of it belongs to the Conn.
 type Stream struct {
-	// User is the caller's, who sets it before Conn.Open.
+	// User belongs to the caller, which sets it before Conn.Open.
 	User any
 
 	next     *Stream // in its bucket
-	delta    int64   // of the send window, to the peer's initial window
-	declared int64   // bytes of the body by content-length; -1 without
+	delta    int64   // of the send window from the peer's initial window
+	declared int64   // length of the body by content-length; -1 if there is none
 	got      int64   // bytes of the body
 	id       uint32
 	recv     inflow
-	held     int32 // bytes of the body that the caller has, for which the peer has no credit yet
+	held     int32 // bytes of the body that the caller has and that the peer has no credit for yet
 	state    state
 }
 
 // ID returns the identifier.
 func (st *Stream) ID() uint32 { return st.id }
 
-// Ended reports whether the stream has ended: by END_STREAM of both sides, or a reset by either.
+// Ended reports whether the stream has ended: with END_STREAM from both sides, or a reset by
+// either.
 func (st *Stream) Ended() bool { return st.state >= closed }
 
-// ReadEnded reports whether the peer sends no more.
+// ReadEnded reports whether the peer has finished sending.
 func (st *Stream) ReadEnded() bool { return st.state >= halfClosedRemote }
 
-// WriteEnded reports whether no more can be sent to the peer.
+// WriteEnded reports whether nothing more can be sent to the peer.
 func (st *Stream) WriteEnded() bool { return st.state == halfClosedLocal || st.state >= closed }
 
 // Unread returns how many bytes of the body the caller has neither consumed nor discarded.
 func (st *Stream) Unread() int { return int(st.held) }
 
-// A streamTable finds streams by their identifiers. It is empty while there are none.
+// A streamTable finds streams by their identifiers. It is empty while there are no streams.
 type streamTable struct {
 	buckets []*Stream // their number is a power of two
 	n       int
@@ -39,8 +40,8 @@ type streamTable struct {
 
 const bucketsMin = 8
 
-// bucket returns where a stream is. Identifiers that follow each other are in different buckets. A peer
-// that chooses them otherwise makes each frame cost a list of the streams that it may have open.
+// bucket returns where a stream is. Consecutive identifiers are in different buckets. A peer that
+// chooses others can at most make each frame walk a list of all streams that it may have open.
 func (t *streamTable) bucket(id uint32) **Stream {
 	return &t.buckets[id>>1&uint32(len(t.buckets)-1)]
 }
@@ -83,7 +84,7 @@ func (t *streamTable) remove(st *Stream) {
 	t.n--
 }
 
-// each calls visit with each stream, which it may remove.
+// each calls visit for each stream. visit may remove the stream.
 func (t *streamTable) each(visit func(*Stream)) {
 	for _, st := range t.buckets {
 		for st != nil {
@@ -116,8 +117,8 @@ func (c *Conn) stateOf(id uint32) (state, *Stream) {
 	return idle, nil
 }
 
-// receive applies an input to a stream. The stream is nil if there is none in the table; the caller then
-// does no more than the verdict says.
+// receive applies an input to a stream. The stream is nil if it is not in the table; then the
+// caller does only what the verdict says.
 func (c *Conn) receive(id uint32, in input) (*Stream, verdict) {
 	s, st := c.stateOf(id)
 	t := &transitions[s][in]
@@ -130,8 +131,8 @@ func (c *Conn) receive(id uint32, in input) (*Stream, verdict) {
 	return st, verdict{}
 }
 
-// enter changes the state of a stream. At its end the credit of the bytes that were not read goes back,
-// whichever way it ends.
+// enter changes the state of a stream. When the stream ends, however it does, the credit for unread
+// bytes is given back.
 func (c *Conn) enter(st *Stream, next state) {
 	if st.state = next; next < closed {
 		return
@@ -149,7 +150,8 @@ func (c *Conn) enter(st *Stream, next state) {
 	}
 }
 
-// remember notes that we have reset a stream: frames that the peer sent before it knew are no error.
+// remember notes that we have reset a stream: frames that the peer sent before it knew are not
+// errors.
 func (c *Conn) remember(id uint32) {
 	c.recent[c.recentAt] = id
 	c.recentAt = (c.recentAt + 1) % uint8(len(c.recent))

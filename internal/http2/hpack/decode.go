@@ -9,8 +9,8 @@ const DefaultTableBytes = 4096
 type Decoder struct {
 	table   table
 	limit   uint32 // of the table's size, which the peer chooses
-	rest    []byte // of a fragment, the beginning of a field
-	inBlock bool   // a field of the block has come
+	rest    []byte // the end of a fragment: the beginning of a field
+	inBlock bool   // a field of the block has arrived
 	shrink  bool   // the next block must begin with a size update
 }
 
@@ -19,19 +19,19 @@ func MakeDecoder() Decoder {
 	return Decoder{table: table{max: DefaultTableBytes}, limit: DefaultTableBytes}
 }
 
-// SetLimit changes the size that the peer may give its table. A higher limit is set when it is
-// announced, a lower one when the peer has acknowledged it: the next block must then begin with a size
-// update if the table was larger (RFC 7541, section 4.2).
+// SetLimit changes the size that the peer may give its table. Set a higher limit when it is
+// announced, and a lower limit when the peer has acknowledged it. The next block must then begin
+// with a size update if the table was larger (RFC 7541, section 4.2).
 func (d *Decoder) SetLimit(bytes uint32) {
 	d.limit = bytes
 	d.shrink = d.table.max > bytes
 }
 
-// TableBytes returns the size of the table as RFC 7541 counts.
+// TableBytes returns the size of the table as RFC 7541 counts it.
 func (d *Decoder) TableBytes() int { return int(d.table.size) }
 
-// Decode adds the fields of a fragment to l; last is set for the last fragment of a block. The error,
-// if any, is an [Error]; the Decoder can't be used any more then. Decode keeps nothing of p.
+// Decode adds the fields of a fragment to l; last is set for the last fragment of a block. The
+// error, if any, is an [Error]; the Decoder can't be used after an error. Decode does not keep p.
 func (d *Decoder) Decode(p []byte, last bool, l *List) error {
 	whole := p
 	if len(d.rest) > 0 {
@@ -63,7 +63,7 @@ func (d *Decoder) keepRest(rest []byte) {
 	d.rest = append(d.rest[:0], rest...)
 }
 
-// fields decodes the fields that are whole, and returns how many bytes they have.
+// fields decodes the complete fields, and returns how many bytes they take.
 func (d *Decoder) fields(p []byte, l *List) (used int, err error) {
 	c := cursor{p: p}
 	for len(c.p) > 0 {
@@ -92,7 +92,7 @@ func (d *Decoder) fields(p []byte, l *List) (used int, err error) {
 	return len(p), nil
 }
 
-// indexed decodes a field that is an entry of a table (RFC 7541, section 6.1).
+// indexed decodes a field that refers to a table entry (RFC 7541, section 6.1).
 func (d *Decoder) indexed(c *cursor, l *List) bool {
 	i, ok := c.integer(7)
 	if !ok {
@@ -133,8 +133,8 @@ func (d *Decoder) sizeUpdate(c *cursor) bool {
 	return true
 }
 
-// literal decodes a field whose value, at least, is spelled out (RFC 7541, section 6.2), and puts it
-// into the table if it is to be.
+// literal decodes a field with a literal value and perhaps a literal name (RFC 7541, section 6.2).
+// It adds the field to the table if intoTable is set.
 func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) bool {
 	sensitive := !intoTable && c.p[0]&0x10 != 0
 	name, wire, ok := d.literalName(c, l, prefixBits)
@@ -146,7 +146,7 @@ func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) b
 		return false
 	}
 	if !intoTable && l.Truncated {
-		return true // for nothing: the work of decoding it is saved
+		return true // not needed: save the work of decoding it
 	}
 	if name == nil {
 		if name = l.name(c, wire); name == nil {
@@ -174,7 +174,8 @@ func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) b
 	return true
 }
 
-// literalName decodes the name of a literal field: one of an entry, or its bytes, as they were sent.
+// literalName decodes the name of a literal field: the name of an entry, or the bytes as they were
+// sent.
 func (d *Decoder) literalName(c *cursor, l *List, prefixBits uint) (name *Name, wire text, ok bool) {
 	i, ok := c.integer(prefixBits)
 	if !ok {
@@ -192,13 +193,13 @@ func (d *Decoder) literalName(c *cursor, l *List, prefixBits uint) (name *Name, 
 	return f.Name, text{}, true
 }
 
-// A text is a string as it was sent.
+// A text is a string in the form in which it was sent.
 type text struct {
 	p       []byte
 	huffman bool
 }
 
-// text reads a string that is no longer than longest (RFC 7541, section 5.2).
+// text reads a string of at most longest bytes (RFC 7541, section 5.2).
 func (c *cursor) text(longest uint32) (s text, ok bool) {
 	if len(c.p) == 0 {
 		return text{}, false
@@ -232,7 +233,7 @@ func (l *List) decode(c *cursor, s text) []byte {
 	return l.scratch
 }
 
-// name returns the Name of a string, or nil if that is an error.
+// name returns the Name of a string, or nil if the string is wrong.
 func (l *List) name(c *cursor, s text) *Name {
 	b := l.decode(c, s)
 	if c.err != nil {

@@ -31,8 +31,8 @@ func texts(fields []Field) (lines []string) {
 // lines splits the fields of a vector.
 func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }
 
-// A vector is a block of RFC 7541, appendix C: its bytes, its fields, and the size of the table behind
-// it.
+// A vector is a block of RFC 7541, appendix C: its bytes, its fields, and the size of the table
+// after it.
 type vector struct {
 	block, fields string
 	tableBytes    int
@@ -102,7 +102,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// decodeCut decodes a block, whole or each byte as a fragment.
+// decodeCut decodes a block, either whole or with each byte as a fragment.
 func decodeCut(d *Decoder, p []byte, l *List, bytewise bool) error {
 	if !bytewise {
 		return d.Decode(p, true, l)
@@ -149,7 +149,7 @@ func TestIntegers(t *testing.T) {
 	}
 }
 
-// TestErrors: each rule whose breach ends the connection.
+// TestErrors: each rule that ends the connection if it is broken.
 func TestErrors(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -182,8 +182,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestSizeUpdates: several updates may begin a block; one of less bytes evicts; a lower limit of ours
-// must be followed by one.
+// TestSizeUpdates: several updates may begin a block; a smaller size evicts entries; when we lower
+// the limit, an update must follow.
 func TestSizeUpdates(t *testing.T) {
 	d := MakeDecoder()
 	var l List
@@ -241,7 +241,8 @@ func TestListLimits(t *testing.T) {
 	}
 }
 
-// TestValidity: RFC 9113, section 8.2.1. Bad fields are left out, and enter the table all the same.
+// TestValidity: RFC 9113, section 8.2.1. Bad fields are left out of the list, but still enter the
+// table.
 func TestValidity(t *testing.T) {
 	for _, test := range []struct {
 		name, value string
@@ -300,8 +301,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStringsStandAlone: the string of a field keeps no more memory than doc.go says, and none of the
-// bytes that were decoded.
+// TestStringsStandAlone: the string of a field keeps no more memory than doc.go says, and never the
+// bytes that it was decoded from.
 func TestStringsStandAlone(t *testing.T) {
 	d := MakeDecoder()
 	var l List
@@ -335,7 +336,8 @@ func TestStringsStandAlone(t *testing.T) {
 	}
 }
 
-// TestFragmentsCostNoSquare: a string that comes byte by byte is looked at once per byte, and kept once.
+// TestFragmentsCostNoSquare: a string that arrives byte by byte is read once per byte, and kept
+// once.
 func TestFragmentsCostNoSquare(t *testing.T) {
 	const n = 1 << 18
 	d := MakeDecoder()
@@ -354,7 +356,7 @@ func TestFragmentsCostNoSquare(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes two blocks, cut anywhere, as the model does.
+// FuzzDecode decodes two blocks, cut anywhere, and compares the result with the model.
 func FuzzDecode(f *testing.F) {
 	for _, v := range vectors {
 		for i, block := range v.blocks {
@@ -394,7 +396,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// compareList compares a list with the fields of the model, to which it applies the limits.
+// compareList applies the limits to the fields of the model, and compares a list with them.
 func compareList(t *testing.T, l *List, want []modelField, bytesMax, fieldsMax int) {
 	t.Helper()
 	var fit []modelField

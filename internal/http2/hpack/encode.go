@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// An Encoder encodes the header blocks that are sent to a peer. Blocks are encoded in the order in which
-// they are sent, so the encoder has one owner at a time.
+// An Encoder encodes the header blocks that are sent to a peer. Blocks must be encoded in the order
+// in which they are sent, so the encoder has one owner at a time.
 //
-// The peer's decoder learns the size of the table at the beginning of a block (RFC 7541, section 4.2).
-// The state behind it:
+// The peer's decoder learns the size of the table at the beginning of a block (RFC 7541, section
+// 4.2). The state for that:
 //
 //	told    the size that the peer's decoder works with
 //	lowest  the smallest size that was set since; the table has been emptied to it
@@ -29,18 +29,18 @@ type Encoder struct {
 	peer    uint32 // SETTINGS_HEADER_TABLE_SIZE
 }
 
-// EncoderTableBytes is the default of an Encoder's own limit: room for the dozen short fields that a
-// server repeats. It is little because each connection has such a table at both ends.
+// EncoderTableBytes is the default of an Encoder's own limit: room for the dozen short fields that
+// a server repeats. It is small because each connection has such a table at both ends.
 const EncoderTableBytes = 1024
 
-// MakeEncoder returns an Encoder whose table has limitBytes at most.
+// MakeEncoder returns an Encoder whose table takes at most limitBytes.
 func MakeEncoder(limitBytes uint32) Encoder {
 	e := Encoder{limit: limitBytes, peer: DefaultTableBytes, told: DefaultTableBytes, lowest: math.MaxUint32}
 	e.resize()
 	return e
 }
 
-// PeerLimit takes the peer's SETTINGS_HEADER_TABLE_SIZE.
+// PeerLimit sets the peer's SETTINGS_HEADER_TABLE_SIZE.
 func (e *Encoder) PeerLimit(bytes uint32) {
 	e.peer = bytes
 	e.resize()
@@ -53,8 +53,8 @@ func (e *Encoder) resize() {
 	e.evict(0)
 }
 
-// Drop frees the table. The next block tells the peer to empty its own. It suits a connection that has
-// been quiet.
+// Drop frees the table. The next block tells the peer to empty its table, too. It is meant for a
+// connection that has been quiet.
 func (e *Encoder) Drop() {
 	if len(e.entries) > 0 {
 		e.lowest = 0
@@ -62,10 +62,10 @@ func (e *Encoder) Drop() {
 	e.entries, e.size = nil, 0
 }
 
-// TableBytes returns the size of the table as RFC 7541 counts.
+// TableBytes returns the size of the table as RFC 7541 counts it.
 func (e *Encoder) TableBytes() int { return int(e.size) }
 
-// Begin appends what stands before the first field of a block.
+// Begin appends what comes before the first field of a block.
 func (e *Encoder) Begin(dst []byte) []byte {
 	if e.lowest < e.max && e.lowest < e.told {
 		dst = appendInteger(dst, 0x20, 5, e.lowest)
@@ -129,7 +129,7 @@ func (e *Encoder) Append(dst []byte, f Field) []byte {
 		return appendInteger(dst, 0x80, 7, uint32(i))
 	}
 	if size := uint32(f.Size()); size <= e.max/4 {
-		dst = e.appendLiteral(dst, 0x40, 6, f) // its name may be that of an entry that goes
+		dst = e.appendLiteral(dst, 0x40, 6, f) // it may refer to the name of an entry that is about to be evicted
 		e.add(f, size)
 		return dst
 	}
@@ -169,8 +169,7 @@ func (e *Encoder) appendLiteral(dst []byte, first byte, prefixBits uint, f Field
 	return appendString(dst, f.Value)
 }
 
-// add puts a field into the table, with memory of its own: the caller's string may be a part of a long
-// one.
+// add copies a field into the table: the caller's string may be a part of a long string.
 func (e *Encoder) add(f Field, size uint32) {
 	f.Value = strings.Clone(f.Value)
 	e.evict(size)
@@ -178,7 +177,7 @@ func (e *Encoder) add(f Field, size uint32) {
 	e.size += size
 }
 
-// evict takes the oldest entries out until there are need bytes of room.
+// evict removes the oldest entries until there is room for need bytes.
 func (e *Encoder) evict(need uint32) {
 	n := 0
 	for ; n < len(e.entries) && e.size+need > e.max; n++ {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// indexAll returns the Name of a name as if its fields were ordinary: appendix C indexes all.
+// indexAll returns a Name for wire as if its fields were ordinary: appendix C indexes all fields.
 func indexAll(wire string) *Name {
 	n := *NameOf(wire)
 	n.policy, n.common = index, false
@@ -37,7 +37,8 @@ func TestEncodeVectors(t *testing.T) {
 				}
 				got = e.Append(got, f)
 			}
-			// A string that is as long in both forms is sent as it is; the RFC has it coded.
+			// We send a string as it is if both forms are equally long; the RFC's examples use the
+			// Huffman code.
 			want := bytes.Replace(unhex(t, block.block), unhex(t, "83640eff"), []byte("\x03307"), 1)
 			if !bytes.Equal(got, want) {
 				t.Errorf("%s, block %d: got %x, want %x", v.name, i+1, got, want)
@@ -137,8 +138,8 @@ func TestEncoderKeepsNoLongString(t *testing.T) {
 	}
 }
 
-// FuzzEncode encodes random fields in blocks, with limits that change in between, and decodes them. The
-// decoder's table has the entries of the encoder's.
+// FuzzEncode encodes random fields in blocks, with limits that change in between, and decodes them.
+// Both tables must have the same entries.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte("\x00content-type\x00text/html\x01\x02\x00x-a\x00b"))
 	f.Add([]byte("\x01\x10\x00x-a\x00b\x02\x00x-a\x00b\x01\x00\x01\xff\x00x-a\x00b"))

@@ -1,7 +1,7 @@
 package hpack
 
-// An Error says which rule of RFC 7541 a header block broke. The table of the decoder is then no
-// longer the peer's, so the connection ends with COMPRESSION_ERROR.
+// An Error says which rule of RFC 7541 a header block broke. The decoder's table is then out of
+// step with the peer, so the connection ends with COMPRESSION_ERROR.
 type Error string
 
 // Error returns the reason.

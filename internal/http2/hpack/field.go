@@ -6,7 +6,7 @@ type Field struct {
 	Value string
 
 	// Sensitive fields are sent so that no intermediary puts them into a table (RFC 7541, section
-	// 7.1.3). The decoder sets it for a field that was sent so.
+	// 7.1.3). The decoder sets it for a field that was sent that way.
 	Sensitive bool
 
 	badValue bool
@@ -17,11 +17,12 @@ func MakeField(wire, value string) Field {
 	return Field{Name: NameOf(wire), Value: value, badValue: !validValue(value)}
 }
 
-// Valid reports whether name and value are ones of RFC 9113, section 8.2.1. That of a field in the
-// decoder's table was found out when it entered it.
+// Valid reports whether name and value are valid by RFC 9113, section 8.2.1. Fields in the
+// decoder's table were checked when they entered it.
 func (f *Field) Valid() bool { return !f.badValue && f.Name.class != BadName }
 
-// entryOverhead is how many bytes an entry counts besides its name and value (RFC 7541, section 4.1).
+// entryOverhead is how many bytes an entry counts in addition to its name and value (RFC 7541,
+// section 4.1).
 const entryOverhead = 32
 
 // Size returns the size of the field in bytes as the tables and SETTINGS_MAX_HEADER_LIST_SIZE count it

@@ -1,8 +1,8 @@
 package hpack
 
 // The Huffman code of RFC 7541, appendix B, is canonical: codes of one length follow each other in
-// the order of their symbols, and longer codes follow shorter ones. So the lengths are all there is
-// to know.
+// the order of their symbols, and longer codes follow shorter ones. So the lengths alone define the
+// code.
 
 // codeBits has the length of the code of each symbol. The end of the string, the 257th symbol, has 30
 // bits, all ones, and must not occur.
@@ -28,19 +28,19 @@ var codeBits = [256]uint8{
 const (
 	codeBitsMin = 5
 	codeBitsMax = 30
-	quickBits   = 10 // how many bits the first look-up takes; nearly all text has codes of so many
+	quickBits   = 10 // how many bits the first lookup uses; nearly all text has codes no longer than that
 )
 
-// A quick is the symbol that some bits begin with, or none if its code is longer: bits is 0 then.
+// A quick is the symbol that some bits begin with. bits is 0 if its code is longer.
 type quick struct{ symbol, bits uint8 }
 
 // A rank has the codes of one length.
 type rank struct {
-	end    uint32 // the code behind the last one, at the upper end of 32 bits
-	offset uint32 // of the symbols, less the first code
+	end    uint32 // the code after the last one, at the upper end of 32 bits
+	offset uint32 // of the symbols, minus the first code
 }
 
-// codes is the code worked out.
+// codes holds the code, worked out from the lengths.
 var codes = makeCodes()
 
 type huffmanCodes struct {
@@ -69,7 +69,7 @@ func makeCodes() *huffmanCodes {
 	return h
 }
 
-// fillQuick enters a code, with all bits that may follow it.
+// fillQuick enters a code once for each combination of bits that may follow it.
 func (h *huffmanCodes) fillQuick(code uint32, q quick) {
 	if q.bits > quickBits {
 		return
@@ -80,8 +80,8 @@ func (h *huffmanCodes) fillQuick(code uint32, q quick) {
 	}
 }
 
-// long returns the symbol that bits, at the upper end of 32, begin with, whose code is longer than
-// quickBits. ok is false for the code that ends a string.
+// long returns the symbol that bits begin with, if its code is longer than quickBits. bits are at
+// the upper end of 32. ok is false for the code that ends a string.
 func (h *huffmanCodes) long(bits uint32) (symbol, n uint8, ok bool) {
 	for n := uint8(quickBits + 1); n <= codeBitsMax; n++ {
 		if r := &h.ranks[n]; bits < r.end {
@@ -91,7 +91,7 @@ func (h *huffmanCodes) long(bits uint32) (symbol, n uint8, ok bool) {
 	return 0, 0, false
 }
 
-// appendDecoded appends the text of a Huffman-coded string. Its length is 8/5 of p's at most.
+// appendDecoded appends the text of a Huffman-coded string. It is at most 8/5 as long as p.
 func appendDecoded(dst, p []byte) ([]byte, error) {
 	h := codes
 	var bits uint64 // at the upper end
@@ -119,8 +119,8 @@ func appendDecoded(dst, p []byte) ([]byte, error) {
 	}
 }
 
-// appendEnd appends the text of the last bits, fewer than the longest code has. Behind the last symbol
-// there are 7 at most, all ones (RFC 7541, section 5.2).
+// appendEnd appends the text of the last bits, fewer than the longest code has. At most 7 bits
+// follow the last symbol, all ones (RFC 7541, section 5.2).
 func (h *huffmanCodes) appendEnd(dst []byte, bits uint64, have uint) ([]byte, error) {
 	for have >= codeBitsMin {
 		q := h.quick[bits>>(64-quickBits)]
