@@ -3,9 +3,9 @@ package sys
 // Op names a system call for fault injection.
 type Op uint8
 
-// The calls that go through the seam. OpRead and OpWrite are the names that a socket's
-// Read and Write report in their errors, though recv(2) and send(2) are called;
-// OpWritev likewise is sendmsg(2).
+// The calls that go through the seam. OpRead and OpWrite are the names that a socket's Read and
+// Write report in their errors, though they call recv(2) and send(2); likewise, OpWritev stands for
+// sendmsg(2).
 const (
 	OpRead Op = iota
 	OpWrite

@@ -56,9 +56,8 @@ func ioctl(fd, request uintptr, arg unsafe.Pointer) {
 	}
 }
 
-// pagedMemory returns memory whose pages are not there before a goroutine of this
-// process has delivered them, or why it can't be had. It calls before first, when a
-// page is missed.
+// pagedMemory returns memory whose pages are missing until a goroutine of this process delivers
+// them, or an error if that can't be done. On a missing page it first calls before.
 func pagedMemory(size int, before func()) ([]byte, error) {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {
@@ -88,7 +87,7 @@ func pagedMemory(size int, before func()) ([]byte, error) {
 				return
 			}
 			before()
-			// A thread that a signal wakes misses its page again: then it is there already.
+			// A thread that a signal wakes faults again, when the page is already there.
 			_, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, ioctlCopy,
 				uintptr(unsafe.Pointer(&uffdioCopy{dst: m.address &^ uint64(page-1), src: source, length: uint64(page)})))
 			if errno != 0 && errno != unix.EEXIST {
@@ -100,8 +99,8 @@ func pagedMemory(size int, before func()) ([]byte, error) {
 	return memory[:size], nil
 }
 
-// servePageFaults makes a call with memory that another goroutine of the only
-// processor has to deliver, as a FUSE server or a pager in the process does.
+// servePageFaults makes a call with memory that another goroutine on the only processor has to
+// deliver, as a FUSE server or a pager in the process would.
 func servePageFaults() {
 	runtime.GOMAXPROCS(1)
 	call := os.Getenv("CALL")
@@ -110,7 +109,7 @@ func servePageFaults() {
 	memory, err := pagedMemory(size, func() {})
 	if err != nil {
 		fmt.Print("skip: ", err)
-		os.Exit(0) // before the leak checks: the goroutine and its descriptor go with the process
+		os.Exit(0) // before the leak checks: the goroutine and its descriptor end with the process
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -169,8 +168,8 @@ func TestPageFaults(t *testing.T) {
 	}
 }
 
-// serveLockedSocket makes a call on a socket of which a transfer waits for its memory, which
-// another goroutine of the only processor delivers then.
+// serveLockedSocket makes a call on a socket while a transfer on it waits for memory. Another
+// goroutine on the only processor delivers the memory then.
 func serveLockedSocket() {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -238,7 +237,7 @@ const (
 	lockingRead  = 128 << 10
 )
 
-// lockedCalls are made while a transfer of a size, a Write or else a Read, waits for its memory.
+// lockedCalls are made while a Write or a Read of the given size waits for its memory.
 var lockedCalls = map[string]struct {
 	size int
 	call func(fd *loop.FD, sysfd int, p []byte) error
@@ -259,8 +258,8 @@ var lockedCalls = map[string]struct {
 	}},
 }
 
-// The kernel has a socket locked while a transfer waits for its memory. A call that waits for
-// the lock leaves its processor to others.
+// The kernel keeps a socket locked while a transfer waits for its memory. A call that waits for the
+// lock leaves its processor to others.
 func TestLockedSocket(t *testing.T) {
 	for call := range lockedCalls {
 		t.Run(call, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNoFaultsInRelease looks at the machine code of this package: without the tag
-// percore_faults no call asks whether it is to fail.
+// TestNoFaultsInRelease looks at the machine code of this package: without the tag percore_faults,
+// no call checks whether it should fail.
 func TestNoFaultsInRelease(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there are no system calls in the package")
@@ -26,7 +26,7 @@ func TestNoFaultsInRelease(t *testing.T) {
 	}
 }
 
-// callOfInjected is how objdump shows one that the linker has to fill in.
+// callOfInjected matches how objdump shows a call that the linker has yet to fill in.
 var callOfInjected = regexp.MustCompile(`R_CALL\w*:\S*internal/sys\.injected`)
 
 func goCommand(t *testing.T, args ...string) string {

@@ -11,29 +11,27 @@ import (
 	"github.com/percore/percore/internal/race"
 )
 
-// rawSendBytesMax is the longest write made behind the scheduler's back, in bytes: a
-// page, so that it touches two pages of memory at most. Each of them may have to be
-// brought in first, from a mapped file or from swap, and meanwhile the call keeps its
-// processor from all other goroutines, and a garbage collection from starting. A
-// page is also net/http's buffer, of either direction.
+// rawSendBytesMax is the longest write made behind the scheduler's back, in bytes: a page, so that
+// it touches at most two pages of memory. Each page may first have to be read from a mapped file or
+// from swap. Until then, the call keeps all other goroutines from its processor, and a garbage
+// collection from starting. net/http's buffers for reading and writing are also one page long.
 const rawSendBytesMax = 4 << 10
 
 // rawRecvBytesMax is rawSendBytesMax for reading, in bytes of the caller's slice. It is larger,
-// because servers read small messages into large slices, gRPC into 32 KiB: the kernel touches
-// only as much of a slice as it fills, and a slice to read into is seldom memory of a file.
-// With 4 KiB a unary gRPC call costs an eighth more CPU time.
+// because servers read small messages into large slices, gRPC into 32 KiB: the kernel touches only
+// as much of a slice as it fills, and a slice to read into is seldom memory of a file. With 4 KiB,
+// a unary gRPC call costs an eighth more CPU time.
 const rawRecvBytesMax = 64 << 10
 
-// isRaw reports whether a transfer of n bytes is made behind the scheduler's back, as those of
-// up to bytesMax are, unless the scheduler is to be told.
+// isRaw reports whether a transfer of n bytes is made behind the scheduler's back: if n is at most
+// bytesMax and tell is not set.
 func isRaw(n, bytesMax int, tell bool) bool {
 	return n <= bytesMax && !tell && fastpath.RawSyscall.On()
 }
 
-// IsLongRecv and IsLongSend report whether a transfer of n bytes may wait for more memory than
-// a few pages. The kernel has the socket locked meanwhile (tcp_sendmsg and tcp_recvmsg in
-// net/ipv4/tcp.c), so that a transfer in the other direction waits, too, and is to tell the
-// scheduler.
+// IsLongRecv and IsLongSend report whether a transfer of n bytes may wait for more memory than a
+// few pages. The kernel keeps the socket locked for that time (tcp_sendmsg and tcp_recvmsg in
+// net/ipv4/tcp.c). So a transfer in the other direction waits, too, and must tell the scheduler.
 func IsLongRecv(n int) bool { return n > rawRecvBytesMax }
 
 // IsLongSend is IsLongRecv for sending.
@@ -53,9 +51,9 @@ func base(p []byte) unsafe.Pointer {
 // Recv is recv(2) with MSG_DONTWAIT. n is 0 when it fails. With tell the scheduler is told in
 // any case: see IsLongRecv.
 //
-// It is read(2) on a non-blocking socket, and a little cheaper; but it also does not block on a
-// socket that was made blocking elsewhere, which the holder of a duplicate can do (os.File.Fd
-// does), and a blocking call made behind the scheduler's back would hold a processor with it.
+// It does the same as read(2) on a non-blocking socket, and is a little cheaper. But it doesn't
+// block even if the socket was made blocking elsewhere, which the holder of a duplicate can do
+// (os.File.Fd does). A blocking call made behind the scheduler's back would hold up a processor.
 func Recv(fd int, p []byte, tell bool) (n int, errno syscall.Errno) {
 	if errno = injected(OpRead, fd); errno != 0 {
 		return 0, errno
@@ -74,10 +72,9 @@ func Recv(fd int, p []byte, tell bool) (n int, errno syscall.Errno) {
 	return int(r), 0
 }
 
-// Readable asks ppoll(2), without waiting, whether a recv would find data, the
-// end of the stream or an error. Unlike a recv with MSG_PEEK it uses nothing up:
-// that would take a pending error away. If it fails the answer is yes, and the
-// recv will tell.
+// Readable checks with ppoll(2), without waiting, whether a recv would find data, the end of the
+// stream or an error. A recv with MSG_PEEK would consume a pending error; Readable consumes
+// nothing. If ppoll fails, Readable returns true, and the recv will show.
 func Readable(fd int) bool {
 	if errno := injected(OpPpoll, fd); errno != 0 {
 		return true
@@ -86,15 +83,16 @@ func Readable(fd int) bool {
 	return errno != 0 || revents != 0
 }
 
-// HasData asks ppoll(2), without waiting, whether a recv would find data, or the end of the stream.
-// Unlike Readable it does not count an error, of which a recv need not take notice: that of the
-// socket's error queue stays until recvmsg(2) with MSG_ERRQUEUE. If it fails the answer is no.
+// HasData checks with ppoll(2), without waiting, whether a recv would find data or the end of the
+// stream. Unlike Readable, it ignores errors, because a recv need not report them: an error in the
+// socket's error queue stays until recvmsg(2) with MSG_ERRQUEUE. If ppoll fails, HasData returns
+// false.
 func HasData(fd int) bool {
 	revents, errno := poll(fd, unix.POLLIN)
 	return errno == 0 && revents&unix.POLLIN != 0
 }
 
-// poll is ppoll(2) for one descriptor, without a wait.
+// poll is ppoll(2) for one descriptor, without waiting.
 func poll(fd int, events int16) (revents int16, errno syscall.Errno) {
 	p := unix.PollFd{Fd: int32(fd), Events: events}
 	var atOnce unix.Timespec
@@ -102,8 +100,8 @@ func poll(fd int, events int16) (revents int16, errno syscall.Errno) {
 	return p.Revents, errno
 }
 
-// sendFlags are [Send]'s: never block, for the reason that Recv gives, and no
-// SIGPIPE, which the Go runtime would only throw away.
+// sendFlags are the flags of [Send]: never block, for the reason given at Recv, and no SIGPIPE,
+// which the Go runtime would only throw away.
 const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 
 // Send is send(2) with MSG_DONTWAIT and MSG_NOSIGNAL. n is 0 when it fails. With tell the
@@ -165,9 +163,9 @@ func EpollCreate1() (int, syscall.Errno) {
 	return fd, errnoOf(err)
 }
 
-// EpollCtl is epoll_ctl(2). It tells the scheduler: an ADD to an epoll instance that is
-// watched by another takes a lock of the whole machine (fs/eventpoll.c,
-// epnested_mutex), and sleeps while another process has it.
+// EpollCtl is epoll_ctl(2). It tells the scheduler: an ADD to an epoll instance that another
+// instance watches takes a machine-wide lock (fs/eventpoll.c, epnested_mutex), and sleeps while
+// another process holds it.
 func EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	if errno := injected(OpEpollCtl, fd); errno != 0 {
 		return errno
@@ -177,9 +175,8 @@ func EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	return errno
 }
 
-// EpollPwait is epoll_pwait(2) without a signal mask: with block it sleeps until there
-// is an event, otherwise it only takes the events that are there. events must not be
-// empty.
+// EpollPwait is epoll_pwait(2) without a signal mask: with block it sleeps until there is an event;
+// otherwise it only takes pending events. events must not be empty.
 func EpollPwait(epfd int, events []unix.EpollEvent, block bool) (n int, errno syscall.Errno) {
 	if errno = injected(OpEpollPwait, epfd); errno != 0 {
 		return 0, errno
@@ -198,9 +195,9 @@ func EpollPwait(epfd int, events []unix.EpollEvent, block bool) (n int, errno sy
 	return int(r), 0
 }
 
-// EpollPwait2 is epoll_pwait2(2) without a signal mask (Linux 5.11): it sleeps until there is an event,
-// or ns nanoseconds have passed, less than a second. The scheduler is not told: the thread keeps its
-// processor, so that ns has to be short. events must not be empty.
+// EpollPwait2 is epoll_pwait2(2) without a signal mask (Linux 5.11): it sleeps until there is an
+// event, or ns nanoseconds have passed, less than a second. It doesn't tell the scheduler: the
+// thread keeps its processor, so ns must be short. events must not be empty.
 func EpollPwait2(epfd int, events []unix.EpollEvent, ns int) (n int, errno syscall.Errno) {
 	if errno = injected(OpEpollPwait2, epfd); errno != 0 {
 		return 0, errno
@@ -226,7 +223,7 @@ func Eventfd() (int, syscall.Errno) {
 	return fd, errnoOf(err)
 }
 
-// ClockMonotonic reads the clock that package time's monotonic readings are from
+// ClockMonotonic reads the clock that package time uses for its monotonic readings
 // (clock_gettime(2), CLOCK_MONOTONIC), in nanoseconds. It can't fail.
 func ClockMonotonic() int64 {
 	var ts unix.Timespec
@@ -251,10 +248,10 @@ func SetNonblock(fd int, nonblock bool) syscall.Errno {
 	return errnoOf(unix.SetNonblock(fd, nonblock))
 }
 
-// IsPlainTCP reports whether a read on a TCP socket gives all that has arrived:
-// there is no protocol on top (TCP_ULP, whose value is 0, as a number, if there is
-// none), and data need not wait for more (socket(7), SO_RCVLOWAT). A kernel before
-// 4.13 has no TCP_ULP (ENOPROTOOPT), and so no protocol on top.
+// IsPlainTCP reports whether a read on a TCP socket gives all that has arrived: there is no
+// protocol on top (TCP_ULP, whose value, as a number, is then 0), and data need not wait for more
+// (socket(7), SO_RCVLOWAT). A kernel before 4.13 has no TCP_ULP (ENOPROTOOPT), and so no protocol
+// on top.
 func IsPlainTCP(fd int) bool {
 	ulp, errno := GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_ULP)
 	if errno != syscall.ENOPROTOOPT && (errno != 0 || ulp != 0) {
@@ -264,7 +261,7 @@ func IsPlainTCP(fd int) bool {
 	return errno == 0 && lowat <= 1
 }
 
-// Socket is socket(2) of a stream socket, with SOCK_CLOEXEC.
+// Socket is socket(2) for a stream socket, with SOCK_CLOEXEC.
 func Socket(family int) (int, syscall.Errno) {
 	if errno := injected(OpSocket, -1); errno != 0 {
 		return -1, errno
@@ -273,7 +270,7 @@ func Socket(family int) (int, syscall.Errno) {
 	return fd, errnoOf(err)
 }
 
-// Bind is bind(2). sa and salen are as Getsockname gives them.
+// Bind is bind(2). sa and salen are as Getsockname returns them.
 func Bind(fd int, sa *unix.RawSockaddrAny, salen uint32) syscall.Errno {
 	if errno := injected(OpBind, fd); errno != 0 {
 		return errno
@@ -283,7 +280,7 @@ func Bind(fd int, sa *unix.RawSockaddrAny, salen uint32) syscall.Errno {
 }
 
 // Getsockname is getsockname(2). It tells the scheduler: the kernel locks the socket for it
-// (inet_getname in net/ipv4/af_inet.c), and a long write that waits for its memory has the lock.
+// (inet_getname in net/ipv4/af_inet.c), and a long write that waits for its memory holds the lock.
 func Getsockname(fd int, sa *unix.RawSockaddrAny) (salen uint32, errno syscall.Errno) {
 	if errno = injected(OpGetsockname, fd); errno != 0 {
 		return 0, errno
@@ -302,7 +299,7 @@ func Getpeername(fd int, sa *unix.RawSockaddrAny) syscall.Errno {
 	return errno
 }
 
-// GetsockoptInt is getsockopt(2) of an int.
+// GetsockoptInt is getsockopt(2) for an int.
 func GetsockoptInt(fd, level, opt int) (int, syscall.Errno) {
 	if errno := injected(OpGetsockopt, fd); errno != 0 {
 		return 0, errno
@@ -311,7 +308,7 @@ func GetsockoptInt(fd, level, opt int) (int, syscall.Errno) {
 	return v, errnoOf(err)
 }
 
-// SetsockoptInt is setsockopt(2) of an int.
+// SetsockoptInt is setsockopt(2) for an int.
 func SetsockoptInt(fd, level, opt, value int) syscall.Errno {
 	if errno := injected(OpSetsockopt, fd); errno != 0 {
 		return errno
@@ -319,8 +316,8 @@ func SetsockoptInt(fd, level, opt, value int) syscall.Errno {
 	return errnoOf(unix.SetsockoptInt(fd, level, opt, value))
 }
 
-// Unread asks how many bytes of a stream socket have arrived and are not read yet:
-// ioctl(2) SIOCINQ (tcp(7), unix(7)).
+// Unread returns how many bytes have arrived on a stream socket and are not read yet: ioctl(2)
+// SIOCINQ (tcp(7), unix(7)).
 func Unread(fd int) (int, syscall.Errno) {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
 	return n, errnoOf(err)
@@ -352,8 +349,8 @@ func Close(fd int) syscall.Errno {
 	return errno
 }
 
-// KernelBefore reports whether the kernel is older than the given version. One whose
-// version can't be told counts as new.
+// KernelBefore reports whether the kernel is older than the given version. A kernel of unknown
+// version counts as new.
 func KernelBefore(major, minor int) bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -362,7 +359,7 @@ func KernelBefore(major, minor int) bool {
 	return releaseBefore(unix.ByteSliceToString(name.Release[:]), major, minor)
 }
 
-// releaseBefore is KernelBefore for a release as uname(2) gives it ("6.1.0-18-amd64").
+// releaseBefore is KernelBefore for a release as uname(2) returns it ("6.1.0-18-amd64").
 func releaseBefore(release string, major, minor int) bool {
 	var isMajor, isMinor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &isMajor, &isMinor); n != 2 {
@@ -371,7 +368,7 @@ func releaseBefore(release string, major, minor int) bool {
 	return isMajor < major || isMajor == major && isMinor < minor
 }
 
-// errnoOf unwraps package unix' errors, which are an Errno or nil.
+// errnoOf unwraps the errors of package unix, which are an Errno or nil.
 func errnoOf(err error) syscall.Errno {
 	if err == nil {
 		return 0

@@ -4,9 +4,8 @@ package sys
 
 import "syscall"
 
-// The engine runs on Linux only. These few calls exist elsewhere so that the code that
-// is written on top of them compiles; nothing there ever gets a descriptor to call
-// them with.
+// The engine runs on Linux only. On other systems, these few calls exist so that the code that uses
+// them compiles; nothing there ever has a descriptor to call them with.
 
 // errUnsupported is the error of every call off Linux.
 const errUnsupported = syscall.ENOSYS
@@ -14,10 +13,10 @@ const errUnsupported = syscall.ENOSYS
 // Recv is not available on this platform.
 func Recv(int, []byte, bool) (int, syscall.Errno) { return 0, errUnsupported }
 
-// IsLongRecv says no.
+// IsLongRecv returns false.
 func IsLongRecv(int) bool { return false }
 
-// IsLongSend says no.
+// IsLongSend returns false.
 func IsLongSend(int) bool { return false }
 
 // Readable is not available on this platform.
@@ -29,7 +28,7 @@ func HasData(int) bool { return false }
 // Send is not available on this platform.
 func Send(int, []byte, bool) (int, syscall.Errno) { return 0, errUnsupported }
 
-// IsPlainTCP says no.
+// IsPlainTCP returns false.
 func IsPlainTCP(int) bool { return false }
 
 // Unread is not available on this platform.

@@ -9,9 +9,9 @@ import (
 	"github.com/percore/percore/internal/race"
 )
 
-// The calls that move bytes inside the kernel, and their helpers. Those that
-// move bytes tell the scheduler: a file has to come from a disk, and a megabyte
-// takes its time even where it is not copied.
+// The calls that move bytes inside the kernel, and their helpers. The calls that move bytes tell
+// the scheduler: a file may have to be read from a disk, and a megabyte takes a while even if it is
+// not copied.
 
 // Sendfile is sendfile(2) from the current offset of in, which it moves. n is 0
 // when it fails.
@@ -84,9 +84,9 @@ func FileType(fd int) (mode uint32, errno syscall.Errno) {
 	return st.Mode & unix.S_IFMT, errnoOf(err)
 }
 
-// Peek asks recv(2), with MSG_PEEK and MSG_DONTWAIT, for one byte: n is 1 if
-// there is one, which stays there, and 0 at the end of the stream. It tells the scheduler,
-// for the reason that Getsockname does.
+// Peek is recv(2) of one byte with MSG_PEEK and MSG_DONTWAIT: n is 1 if there is a byte, which
+// stays there, and 0 at the end of the stream. It tells the scheduler for the same reason as
+// Getsockname.
 func Peek(fd int) (n int, errno syscall.Errno) {
 	if errno = injected(OpRead, fd); errno != 0 {
 		return 0, errno
@@ -101,8 +101,8 @@ func Peek(fd int) (n int, errno syscall.Errno) {
 	return int(r), 0
 }
 
-// PeekAll is Recv with MSG_PEEK: the bytes stay there. It tells the scheduler, for the reason that
-// Getsockname does.
+// PeekAll is Recv with MSG_PEEK: the bytes stay there. It tells the scheduler for the same reason
+// as Getsockname.
 func PeekAll(fd int, p []byte) (n int, errno syscall.Errno) {
 	if errno = injected(OpRead, fd); errno != 0 {
 		return 0, errno
@@ -117,7 +117,7 @@ func PeekAll(fd int, p []byte) (n int, errno syscall.Errno) {
 	return int(r), 0
 }
 
-// Read is read(2), of a descriptor that is not a socket. n is 0 when it fails.
+// Read is read(2) for a descriptor that is not a socket. n is 0 when it fails.
 func Read(fd int, p []byte) (n int, errno syscall.Errno) {
 	if errno = injected(OpRead, fd); errno != 0 {
 		return 0, errno
@@ -126,7 +126,7 @@ func Read(fd int, p []byte) (n int, errno syscall.Errno) {
 	return max(n, 0), errnoOf(err)
 }
 
-// Write is write(2), of a descriptor that need not be a socket. n is 0 when it fails.
+// Write is write(2) for a descriptor that need not be a socket. n is 0 when it fails.
 func Write(fd int, p []byte) (n int, errno syscall.Errno) {
 	if errno = injected(OpWrite, fd); errno != 0 {
 		return 0, errno
