@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// runChild runs the named helper instead of the tests and exits. A leak of the helper's makes it
-// fail, as it does with tests.
+// runChild runs the named helper instead of the tests and exits. It fails if the helper leaks, as
+// tests do.
 func (h *harness) runChild(name string) {
 	run, ok := h.children[name]
 	if !ok {
@@ -26,8 +26,8 @@ func (h *harness) runChild(name string) {
 	os.Exit(0)
 }
 
-// A ChildProcess is a helper that runs in a process of its own. It reads
-// orders from its standard input and answers on its standard output.
+// A ChildProcess is a helper that runs in its own process. It reads orders from its standard input
+// and answers on its standard output.
 type ChildProcess struct {
 	Stdin  io.WriteCloser
 	Stdout io.Reader
@@ -71,7 +71,7 @@ func StartChildBy(t testing.TB, name string, start func(*exec.Cmd) error, env ..
 	return child
 }
 
-// Kill kills the process: it gets no chance to do anything. Wait then returns an error.
+// Kill kills the process: it has no chance to do anything. Wait then returns an error.
 func (c *ChildProcess) Kill() { c.cmd.Process.Kill() }
 
 // PID returns the process's number.
@@ -80,8 +80,8 @@ func (c *ChildProcess) PID() int { return c.cmd.Process.Pid }
 // Stderr returns the helper's standard error. Wait must have returned.
 func (c *ChildProcess) Stderr() string { return c.errors.String() }
 
-// Wait closes the helper's standard input, which asks it to finish, and waits
-// for its exit. An error includes the helper's standard error.
+// Wait closes the helper's standard input, which tells it to finish, and waits for it to exit. An
+// error includes the helper's standard error.
 func (c *ChildProcess) Wait() error {
 	c.Stdin.Close()
 	if err := c.cmd.Wait(); err != nil {

@@ -1,9 +1,8 @@
-// Package testnet holds the common tools of this project's tests: a TestMain that
-// fails when goroutines, descriptors or buffers are left behind, loopback
-// listeners and connected pairs on every network, TLS certificates made on the
-// spot, hang detection, and helper processes.
+// Package testnet holds the common tools of this project's tests: a TestMain that fails when
+// goroutines, descriptors or buffers are left behind, loopback listeners and connected pairs on
+// every network, TLS certificates generated on the fly, hang detection, and helper processes.
 //
-// Only tests import it. It knows nothing of percore itself: every listener is
-// passed in as a [ListenFunc], so that the same helper serves net and percore
-// and so that any package of the module can use it without an import cycle.
+// Only tests import it. It doesn't import percore itself: every listener is passed in as a
+// [ListenFunc]. So the same helper works for net and percore, and any package of the module can use
+// it without an import cycle.
 package testnet

@@ -22,8 +22,8 @@ func leakedFDs(before, after map[int]string) []string {
 	return leaked
 }
 
-// ownedByRuntime recognizes files that the Go runtime opens when it pleases:
-// it watches the cgroup's CPU limit to adjust GOMAXPROCS.
+// ownedByRuntime recognizes files that the Go runtime may open at any time: it watches the cgroup's
+// CPU limit to adjust GOMAXPROCS.
 func ownedByRuntime(target string) bool {
 	return strings.HasPrefix(target, "/sys/fs/cgroup/") || strings.HasPrefix(target, "/proc/self/")
 }

@@ -20,7 +20,7 @@ func openFDs() map[int]string {
 	for _, entry := range entries {
 		target, err := os.Readlink(filepath.Join("/proc/self/fd", entry.Name()))
 		if err != nil {
-			continue // the descriptor ReadDir itself used is closed by now
+			continue // the descriptor that ReadDir itself used is already closed
 		}
 		if fd, err := strconv.Atoi(entry.Name()); err == nil {
 			fds[fd] = target
@@ -29,8 +29,7 @@ func openFDs() map[int]string {
 	return fds
 }
 
-// CountFDs returns how many descriptors the process has open, or 0 where that
-// can't be told.
+// CountFDs returns how many descriptors the process has open, or 0 where that is unknown.
 func CountFDs() int { return len(openFDs()) }
 
 // describeFD says more about a descriptor than its link does: the addresses of

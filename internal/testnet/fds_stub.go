@@ -6,8 +6,7 @@ package testnet
 // checked, descriptors are not.
 func openFDs() map[int]string { return nil }
 
-// CountFDs returns how many descriptors the process has open, or 0 where that
-// can't be told.
+// CountFDs returns how many descriptors the process has open, or 0 where that is unknown.
 func CountFDs() int { return 0 }
 
 // describeFD has nothing to add where openFDs finds nothing.

@@ -20,12 +20,12 @@ type WebServer interface {
 	Close() error
 }
 
-// KeepAlive returns a function that makes a GET request on c and returns the body of the
-// response. It ends the test unless the response comes, with the status 200. It is for the
-// test's goroutine.
+// KeepAlive returns a function that makes a GET request on c and returns the body of the response.
+// It ends the test unless a response arrives with status 200. It must be called from the test's
+// goroutine.
 //
-// An http.Transport would not do: it closes a connection rather than use it again if the
-// goroutine that has written a request hasn't said so 50 ms after the response.
+// An http.Transport would not do: it closes a connection instead of reusing it if the goroutine
+// that wrote a request hasn't reported that within 50 ms of the response.
 func KeepAlive(t testing.TB, c net.Conn) (get func(path string) (body string)) {
 	in := bufio.NewReader(c)
 	return func(path string) string {

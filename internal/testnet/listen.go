@@ -14,7 +14,7 @@ import (
 // A ListenFunc opens a listener, as net.Listen does.
 type ListenFunc func(network, address string) (net.Listener, error)
 
-// A Kind names a network and a sort of address on it, for tables of tests.
+// A Kind names a network and a sort of address on it, for test tables.
 type Kind string
 
 // The kinds of listeners that stream tests run on.
@@ -25,7 +25,7 @@ const (
 	Abstract Kind = "abstract" // Linux's abstract unix namespace
 )
 
-// Kinds lists every kind; those the machine lacks are skipped by Address.
+// Kinds lists every kind; Address skips kinds that the machine lacks.
 func Kinds() []Kind { return []Kind{TCP4, TCP6, Unix, Abstract} }
 
 // IsTCP reports whether k is one of the TCP kinds.
@@ -121,9 +121,9 @@ func Dial(t testing.TB, ln net.Listener) net.Conn {
 	return c
 }
 
-// Connect makes one connection to ln and returns both ends: server is what
-// Accept returned, client is net's. No other connection may be pending on ln.
-// Both are closed when the test ends.
+// Connect makes one connection to ln and returns both ends: server is what Accept returned, client
+// is a connection of package net. No other connection may be pending on ln. Both are closed when
+// the test ends.
 func Connect(t testing.TB, ln net.Listener) (server, client net.Conn) {
 	t.Helper()
 	type accepted struct {
@@ -144,8 +144,8 @@ func Connect(t testing.TB, ln net.Listener) (server, client net.Conn) {
 	return a.conn, client
 }
 
-// Pair returns both ends of a connection through a listener of its own, which
-// is closed, with both ends, when the test ends.
+// Pair opens a listener and returns both ends of a connection through it. All three are closed when
+// the test ends.
 func Pair(t testing.TB, listen ListenFunc, kind Kind) (server, client net.Conn) {
 	t.Helper()
 	return Connect(t, Listen(t, listen, kind))

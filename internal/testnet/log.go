@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A Log takes in what a program under test writes. Its methods may be called at the same time. The
-// zero value is an empty log.
+// A Log collects what a program under test writes. It is safe for concurrent use. The zero value is
+// an empty log.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -14,17 +14,17 @@ import (
 	"github.com/percore/percore/internal/pipes"
 )
 
-// leakGrace is how long the leftovers of a finished test may take to go away by
-// itself: goroutines that were told to stop but have not run yet, sockets
-// closed by them. It only bounds the wait before a leak is reported. A variable
-// only so that the test of this very report need not wait so long.
+// leakGrace is how long the leftovers of a finished test may take to go away: goroutines that were
+// told to stop but have not run yet, and the sockets that they close. It only bounds the wait
+// before a leak is reported. It is a variable only so that the test of this report need not wait so
+// long.
 var leakGrace = 10 * time.Second
 
-// childVariable names the helper a re-executed test binary has to run.
+// childVariable names the helper that a re-executed test binary must run.
 const childVariable = "PERCORE_TEST_CHILD"
 
-// A Check reports something left behind, such as buffers not released, or nil.
-// It is asked again for a while before its answer counts.
+// A Check returns an error if something was left behind, such as unreleased buffers. It is repeated
+// for a while before its result counts.
 type Check func() error
 
 // An Option adds to Main's checks.
@@ -35,14 +35,13 @@ type harness struct {
 	children map[string]func()
 }
 
-// WithCheck adds a leak check of the package's own, say of pooled buffers.
+// WithCheck adds a leak check for the package, for example of pooled buffers.
 func WithCheck(check Check) Option {
 	return func(h *harness) { h.checks = append(h.checks, check) }
 }
 
-// WithChild names a function that StartChild can run in a process of its own.
-// When run returns the process exits, with status 0 unless run has left
-// goroutines or descriptors behind.
+// WithChild names a function that StartChild can run in its own process. When run returns, the
+// process exits, with status 0 unless run has left goroutines or descriptors behind.
 func WithChild(name string, run func()) Option {
 	return func(h *harness) { h.children[name] = run }
 }
@@ -70,9 +69,9 @@ func Main(m *testing.M, options ...Option) {
 	os.Exit(code)
 }
 
-// NoLeaks makes one test fail if, after all its other cleanups, goroutines or
-// descriptors are left that were not there at the call. Call it first in the
-// test. It is not for tests that run in parallel with others.
+// NoLeaks makes a test fail if, after all its other cleanups, goroutines or descriptors are left
+// that were not there when NoLeaks was called. Call it first in the test. It is not for tests that
+// run in parallel with others.
 func NoLeaks(t testing.TB) {
 	t.Helper()
 	before := takeSnapshot()
@@ -97,8 +96,8 @@ func takeSnapshot() snapshot {
 	return snapshot{fds: openFDs(), goroutines: goleak.IgnoreCurrent()}
 }
 
-// warmUpRuntime makes the runtime open the descriptors that it keeps for good (its epoll
-// descriptor and the eventfd that wakes it), so that these count as old.
+// warmUpRuntime makes the runtime open the descriptors that it keeps permanently (its epoll
+// descriptor and the eventfd that wakes it), so that they count as old.
 func warmUpRuntime() {
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
 		ln.Close()
@@ -125,10 +124,10 @@ func (s snapshot) check() error {
 	return fmt.Errorf("%s", strings.TrimSpace(report.String()))
 }
 
-// collectPooledPipes lets go of the pipes that are spliced through. Ours are in a pool that
-// can be told. Package net keeps its in a sync.Pool, which takes two collections to empty, and
-// a third to run the functions that close them. For why it is called only when nothing but
-// pipes is left see awaitNoLeak.
+// collectPooledPipes releases the pipes used for splicing. Ours are in a pool that we can empty.
+// Package net keeps its pipes in a sync.Pool, which takes two collections to empty, and a third to
+// run the functions that close them. See awaitNoLeak for why it is called only when nothing but
+// pipes is left.
 func collectPooledPipes() {
 	pipes.Drain()
 	for range 3 {
@@ -136,11 +135,11 @@ func collectPooledPipes() {
 	}
 }
 
-// awaitNoLeak repeats the checks until none complains, and returns the last
-// complaint when leakGrace has passed.
+// awaitNoLeak repeats the checks until they all pass, and returns the last error when leakGrace has
+// passed.
 //
-// It must not run the garbage collector while a socket may be among the leaks:
-// that closes forgotten connections, which the checks look for.
+// It must not run the garbage collector while a socket may be among the leaks: the collector closes
+// forgotten connections, which the checks look for.
 func awaitNoLeak(checks ...Check) error {
 	deadline := time.Now().Add(leakGrace)
 	for {

@@ -163,8 +163,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// TestSplicePoolIsNoLeak makes package net splice, after which it keeps a pipe
-// for the next time.
+// TestSplicePoolIsNoLeak makes package net splice. After that, net keeps a pipe for the next time.
 func TestSplicePoolIsNoLeak(t *testing.T) {
 	NoLeaks(t)
 	from, source := Pair(t, net.Listen, TCP4)
@@ -214,8 +213,8 @@ func TestGoBlocked(t *testing.T) {
 	GoBlocked(t, "returning", func() {}) // does not hang
 }
 
-// A thread that the kernel lets wait, in a system call that never blocks, looks like one
-// that is asleep: for a while that is not being blocked.
+// A thread that the kernel holds up in a system call that never blocks looks asleep. For a while,
+// that doesn't count as blocked.
 func TestGoBlockedHeldUp(t *testing.T) {
 	var held atomic.Bool
 	release := make(chan struct{})
@@ -230,8 +229,8 @@ func TestGoBlockedHeldUp(t *testing.T) {
 	close(release)
 }
 
-// A goroutine that waits for the garbage collector, as any that allocates may have to, is not
-// blocked.
+// A goroutine that waits for the garbage collector is not blocked: any goroutine that allocates may
+// have to.
 func TestGoBlockedAllocating(t *testing.T) {
 	var kept [][]byte
 	for range 20 {

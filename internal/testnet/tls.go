@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// TLS returns matching configurations for both sides of a connection: a server
-// certificate for localhost, 127.0.0.1 and ::1, made once per process, and a
-// client that trusts it and nothing else. Both are the caller's to modify.
+// TLS returns matching configurations for both sides of a connection: a server certificate for
+// localhost, 127.0.0.1 and ::1, made once per process, and a client that trusts it and nothing
+// else. The caller may modify both.
 func TLS(t testing.TB) (server, client *tls.Config) {
 	t.Helper()
 	id, err := selfSigned()

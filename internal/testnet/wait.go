@@ -13,13 +13,13 @@ import (
 // reaching it means a hang, never slowness.
 const HangTimeout = 30 * time.Second
 
-// outerTimeout bounds f in Within. It leaves Receive and Eventually in f the
-// time to report first, since they know better the missing thing.
+// outerTimeout bounds f in Within. It leaves Receive and Eventually in f time to report first,
+// since they know better what is missing.
 const outerTimeout = HangTimeout + 10*time.Second
 
-// Within runs f and fails the test, with the stacks of all goroutines, if f
-// has not returned a while after HangTimeout. The goroutine of f is lost then. f runs
-// outside the test's goroutine, so it must not call t.Fatal or t.FailNow.
+// Within runs f and fails the test, with the stacks of all goroutines, if f has not returned a
+// while after HangTimeout. The goroutine of f is then abandoned. f runs outside the test's
+// goroutine, so it must not call t.Fatal or t.FailNow.
 func Within(t testing.TB, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -46,8 +46,8 @@ func Receive[T any](t testing.TB, what string, ch <-chan T) T {
 	}
 }
 
-// Eventually waits until condition holds, asking every few milliseconds, and
-// fails the test if it never does.
+// Eventually waits until condition holds, checking every few milliseconds, and fails the test if it
+// never does.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(HangTimeout)
@@ -59,10 +59,9 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// GoBlocked runs f on a goroutine of its own and returns once f is stuck, in
-// input or output, on a lock or on a channel, or has returned. A pause instead
-// would be too short some day. If it can't be told for a long while, GoBlocked
-// returns, too: f is then as good as stuck.
+// GoBlocked runs f in a new goroutine and returns once f has returned, or is stuck in input or
+// output, on a lock or on a channel. A fixed pause would some day be too short. If GoBlocked can't
+// tell for a long while, it returns, too: f is then as good as stuck.
 func GoBlocked(t testing.TB, what string, f func()) {
 	t.Helper()
 	name, done := make(chan string, 1), make(chan struct{})
@@ -74,7 +73,7 @@ func GoBlocked(t testing.TB, what string, f func()) {
 		f()
 	}()
 	goroutine := Receive(t, what, name)
-	looks := 0 // in a row at a wait that may be over soon
+	looks := 0 // looks in a row that found a wait that may be over soon
 	for begin := time.Now(); time.Since(begin) < blockTimeMax && looks < briefLooks; {
 		select {
 		case <-done:
@@ -85,7 +84,7 @@ func GoBlocked(t testing.TB, what string, f func()) {
 		switch {
 		case hasPrefixOf(state, "IO wait", "chan ", "select", "sync."):
 			return
-		case hasPrefixOf(state, "syscall", "semacquire", "sleep"): // the last two also while a garbage collection begins
+		case hasPrefixOf(state, "syscall", "semacquire", "sleep"): // the last two also occur while a garbage collection begins
 			looks++
 		default: // it runs, or soon will: it waits for the garbage collector, say
 			looks = 0
@@ -98,11 +97,11 @@ func hasPrefixOf(s string, prefixes ...string) bool {
 }
 
 const (
-	blockTimeMax = 5 * time.Second // how long GoBlocked looks
+	blockTimeMax = 5 * time.Second // how long GoBlocked keeps looking
 
-	// briefLooks is how often in a row, a millisecond apart, GoBlocked sees a wait that is over
-	// soon, before it takes it for being blocked. A busy machine may hold a thread up for a
-	// tenth of a second in any system call.
+	// briefLooks is how often in a row, a millisecond apart, GoBlocked must see a wait that may be
+	// over soon before it counts as blocked. A busy machine may hold a thread up for a tenth of a
+	// second in any system call.
 	briefLooks = 200
 )
 

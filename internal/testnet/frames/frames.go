@@ -1,4 +1,4 @@
-// Package frames is a client of HTTP/2 for tests, which sends and gets single frames.
+// Package frames provides an HTTP/2 client for tests that sends and receives single frames.
 package frames
 
 import (
@@ -30,7 +30,8 @@ const (
 	EndHeaders = 4
 )
 
-// A Peer is a client that sends and gets single frames. It is for the test's goroutine.
+// A Peer is a client that sends and receives single frames. It must be used only by the test's
+// goroutine.
 type Peer struct {
 	T    testing.TB
 	Conn net.Conn
@@ -40,8 +41,8 @@ type Peer struct {
 	dec hpack.Decoder
 }
 
-// NewPeer returns a client on c that has its preface, settings, which are written as id, value, and
-// an acknowledgement to send.
+// NewPeer returns a client on c that is about to send its preface, its settings and an
+// acknowledgement. settings are pairs of id and value.
 func NewPeer(t testing.TB, c net.Conn, settings ...uint32) *Peer {
 	p := &Peer{T: t, Conn: c, enc: hpack.MakeEncoder(4096), dec: hpack.MakeDecoder()}
 	p.Out = append(p.Out, http2.Preface...)
@@ -53,7 +54,7 @@ func NewPeer(t testing.TB, c net.Conn, settings ...uint32) *Peer {
 	return p.Frame(Settings, 0, 0, b).Frame(Settings, Ack, 0, nil)
 }
 
-// Frame adds a frame to those that Flush sends.
+// Frame adds a frame for Flush to send.
 func (p *Peer) Frame(typ, flags byte, id uint32, payload []byte) *Peer {
 	n := len(payload)
 	p.Out = append(p.Out, byte(n>>16), byte(n>>8), byte(n), typ, flags)
@@ -62,7 +63,7 @@ func (p *Peer) Frame(typ, flags byte, id uint32, payload []byte) *Peer {
 	return p
 }
 
-// Flush sends the frames that were added. It ends the test if that fails.
+// Flush sends the added frames. It ends the test if that fails.
 func (p *Peer) Flush() *Peer {
 	p.T.Helper()
 	if _, err := p.Conn.Write(p.Out); err != nil {
@@ -74,7 +75,7 @@ func (p *Peer) Flush() *Peer {
 
 var get = []string{":method", "GET", ":scheme", "http", ":path", "/", ":authority", "example.com"}
 
-// Request adds HEADERS, with fields behind the pseudo-header fields.
+// Request adds HEADERS, with more fields after the pseudo-header fields.
 func (p *Peer) Request(id uint32, end bool, more ...string) *Peer {
 	return p.Headers(id, end, slices.Concat(get, more)...)
 }
@@ -101,7 +102,7 @@ func (p *Peer) Data(id uint32, body string, end bool) *Peer {
 	return p.Frame(Data, flags, id, []byte(body))
 }
 
-// Number adds a frame of which a number is the payload.
+// Number adds a frame whose payload is a number.
 func (p *Peer) Number(typ byte, id, v uint32) *Peer {
 	return p.Frame(typ, 0, id, binary.BigEndian.AppendUint32(nil, v))
 }
@@ -166,7 +167,8 @@ func (p *Peer) Next() string {
 	return fmt.Sprintf("frame %d", h[3])
 }
 
-// Want reads frames, those of the connection's beginning aside, and compares them.
+// Want reads frames and compares them with lines. It skips the frames at the beginning of the
+// connection.
 func (p *Peer) Want(lines ...string) *Peer {
 	p.T.Helper()
 	for _, want := range lines {
