@@ -129,7 +129,7 @@ func (e *Encoder) Append(dst []byte, f Field) []byte {
 		return appendInteger(dst, 0x80, 7, uint32(i))
 	}
 	if size := uint32(f.Size()); size <= e.max/4 {
-		dst = e.appendLiteral(dst, 0x40, 6, f) // it may refer to the name of an entry that is about to be evicted
+		dst = e.appendLiteral(dst, 0x40, 6, f) // before an entry with its name goes
 		e.add(f, size)
 		return dst
 	}

@@ -28,7 +28,7 @@ var codeBits = [256]uint8{
 const (
 	codeBitsMin = 5
 	codeBitsMax = 30
-	quickBits   = 10 // how many bits the first lookup uses; nearly all text has codes no longer than that
+	quickBits   = 10 // how many bits the first lookup uses; nearly all text fits
 )
 
 // A quick is the symbol that some bits begin with. bits is 0 if its code is longer.
