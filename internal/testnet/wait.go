@@ -84,7 +84,7 @@ func GoBlocked(t testing.TB, what string, f func()) {
 		switch {
 		case hasPrefixOf(state, "IO wait", "chan ", "select", "sync."):
 			return
-		case hasPrefixOf(state, "syscall", "semacquire", "sleep"): // the last two also occur while a garbage collection begins
+		case hasPrefixOf(state, "syscall", "semacquire", "sleep"): // the last two also as a GC begins
 			looks++
 		default: // it runs, or soon will: it waits for the garbage collector, say
 			looks = 0
