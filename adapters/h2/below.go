@@ -13,10 +13,10 @@ import (
 // below is the stream below a connection: plain or TLS, on a loop or not.
 //
 // Over TLS a turn must not wait in Read, and crypto/tls has no other. But when the connection below
-// it fails with a net.Error that is temporary, a *tls.Conn returns that error, keeps the part of a
-// record that it has, and goes on with the next Read. So during a turn the connection fails with
-// percore.ErrWouldWait in the place of waiting. Once that error has come out of the *tls.Conn it
-// has nothing buffered, and the engine tells of all that comes later.
+// it fails with a temporary net.Error, a *tls.Conn returns that error, keeps the part of a record
+// that it has, and goes on with the next Read. So during a turn the connection fails with
+// percore.ErrWouldWait instead of waiting. Once the *tls.Conn has returned that error, it has
+// nothing buffered, and the engine reports everything that comes later.
 type below struct {
 	nc  net.Conn      // what is read and written: pc, a *tls.Conn, or another
 	pc  *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
@@ -43,7 +43,7 @@ func newBelow(nc net.Conn) below {
 }
 
 // tryRead reads what is there, without waiting, until p is full. dry says that nothing is left, and
-// that the engine will tell of more.
+// that the engine will report more.
 func (b *below) tryRead(p []byte) (n int, dry bool, err error) {
 	if b.tls == nil {
 		n, err = b.pc.TryRead(p)
@@ -68,7 +68,7 @@ func (b *below) write(p []byte, patience time.Duration) error {
 		b.limitWrite(patience)
 		n, err := b.nc.Write(p)
 		if p = p[n:]; err == nil || !goesOn(n, err) || b.tls != nil {
-			return err // crypto/tls doesn't write on behind a timeout
+			return err // crypto/tls can't write after a timeout
 		}
 	}
 }
@@ -107,7 +107,7 @@ func (b *below) limitWrite(patience time.Duration) {
 // goesOn reports whether a write has timed out, and some of it was taken before.
 func goesOn(n int, err error) bool { return n > 0 && isTimeout(err) }
 
-// isTimeout reports whether err is a deadline's.
+// isTimeout reports whether err means that a deadline has passed.
 func isTimeout(err error) bool {
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()

@@ -9,8 +9,8 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// body is what has come of a request's body and was not read. Its memory is of the pool, and no
-// handler's code ever has it.
+// body holds the part of a request's body that has arrived and is not read yet. Its memory comes
+// from the pool, and handlers never see it.
 type body struct {
 	first chunk
 	more  []chunk
@@ -61,7 +61,7 @@ func (b *body) add(c chunk) {
 	}
 }
 
-// take moves as much to p as there is, or it has room for.
+// take moves as many bytes to p as there are, or as p has room for.
 func (b *body) take(p []byte) (n int) {
 	for n < len(p) && b.first.memory != nil {
 		c := &b.first
@@ -95,7 +95,7 @@ func (s *Stream) dropBodyLocked() (n int) {
 	return n
 }
 
-// errDeadline is what net/http says of a body whose deadline has passed.
+// errDeadline is the error of net/http for a body whose deadline has passed.
 var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
 
 // dataLocked takes bytes of the body, or its end.
@@ -125,5 +125,5 @@ func (s *Stream) bodyEndedLocked(ev *http2.Event) {
 	}
 }
 
-// ErrShortBody is the error of Read on a body that is shorter than was declared.
+// ErrShortBody is the error of Read on a body that is shorter than declared.
 var ErrShortBody = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)

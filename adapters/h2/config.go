@@ -26,7 +26,7 @@ type Config struct {
 	HeaderFields int
 
 	// StreamWindow and ConnWindow are how many bytes of bodies a client may send ahead of the
-	// handlers' reads, on one stream and altogether: 1 MiB each.
+	// handlers' reads, on one stream and in total: 1 MiB each.
 	StreamWindow int
 	ConnWindow   int
 
@@ -47,8 +47,8 @@ type Config struct {
 	// s.
 	BeginTimeout time.Duration
 
-	// IdleTimeout is how long a connection without streams is kept: 3 min. Then the client is told
-	// by GOAWAY. Negative: no limit.
+	// IdleTimeout is how long a connection without streams is kept: 3 min. Then the client is
+	// notified with GOAWAY. Negative: no limit.
 	IdleTimeout time.Duration
 
 	// WriteTimeout is how long the client may take nothing of what is sent to it, before the
@@ -56,8 +56,8 @@ type Config struct {
 	// Negative: no limit.
 	WriteTimeout time.Duration
 
-	// PingAfter, if positive, is how long a connection may be silent before it is tested by a PING,
-	// which must be answered within PingTimeout: 15 s.
+	// PingAfter, if positive, is how long a connection may be silent before it is tested with a
+	// PING, which must be answered within PingTimeout: 15 s.
 	PingAfter   time.Duration
 	PingTimeout time.Duration
 
@@ -73,7 +73,7 @@ const (
 	pingTimeout  = 15 * time.Second
 )
 
-// withDefaults returns c with the defaults in the place of zeros. Times that are off are 0.
+// withDefaults returns c with zeros replaced by the defaults. Times that are off are 0.
 func (c Config) withDefaults() Config {
 	if c.BeginTimeout <= 0 {
 		c.BeginTimeout = beginTimeout

@@ -26,9 +26,9 @@ import (
 //
 // # The reader
 //
-// The reader's part belongs to the worker that has the connection's turn, or to the goroutine that
-// reads if no loop does. A turn ends by arming the engine's callback, and from then on the part
-// belongs to the worker of the next one.
+// The reader's part belongs to the worker that has the connection's turn, or to the reading
+// goroutine if no loop watches the connection. A turn ends when it arms the engine's callback. From
+// then on the part belongs to the worker of the next turn.
 type Conn struct {
 	// immutable
 	server  *Server
@@ -70,7 +70,8 @@ const (
 	closed
 )
 
-// calls are what is done when mu is released, because it may block, or is the user's.
+// calls holds the calls to make after mu is released, because they may block, or run the user's
+// code.
 type calls struct {
 	cancelled  *Stream // whose handlers are told, linked by nextCall
 	closeWrite bool
@@ -108,7 +109,7 @@ func (c *Conn) unlock() {
 // k returns calls that keep the states, which are told by tell.
 func k(states []ConnState) calls { return calls{states: states} }
 
-// A ConnState is what a ConnHandler is told of a connection.
+// A ConnState is a state of a connection that is reported to a ConnHandler.
 type ConnState uint8
 
 // The states of connections.
@@ -125,8 +126,8 @@ func (c *Conn) changedLocked(s ConnState) {
 	}
 }
 
-// tell calls ConnState, in the order of the changes. With wait it returns when all that was noted
-// was told; otherwise another goroutine may be about to.
+// tell calls ConnState, in the order of the changes. With wait, it returns when all noted changes
+// were reported; otherwise another goroutine may still be about to report them.
 func (c *Conn) tell(wait bool) {
 	if c.server.states == nil {
 		return
@@ -181,7 +182,7 @@ func (c *Conn) start(unread []byte) {
 	}
 }
 
-// NetConn returns the connection that the Conn was made of: the *percore.Conn, a *tls.Conn, or
+// NetConn returns the connection that the Conn was made from: the *percore.Conn, a *tls.Conn, or
 // another. It must not be read from or written to.
 func (c *Conn) NetConn() net.Conn { return c.below.nc }
 
@@ -210,8 +211,8 @@ func (c *Conn) Streams() int {
 	return c.core.Streams()
 }
 
-// Drain lets the connection end: the client is told by GOAWAY to open no more streams there, those
-// that it has opened are served, and then the connection is closed.
+// Drain lets the connection end: a GOAWAY tells the client to open no more streams on it, the open
+// streams are served, and then the connection is closed.
 func (c *Conn) Drain() {
 	c.mu.Lock()
 	defer c.unlock()

@@ -15,14 +15,14 @@
 //
 // # What runs where
 //
-// No goroutine belongs to a connection. When bytes come, a goroutine of a pool takes the
-// connection's turn: it reads what is there, finds the frames, makes the streams known to the
-// [Handler], and lets the connection wait again. Each stream is then served on a goroutine of the
-// pool, which may block. So a connection that waits holds neither a goroutine nor a buffer, and
-// handlers of one connection don't hold up each other.
+// No goroutine belongs to a connection. When bytes arrive, a goroutine of a pool takes the
+// connection's turn: it reads what is there, finds the frames, passes the streams to the [Handler],
+// and lets the connection wait again. Each stream is then served on a goroutine of the pool, which
+// may block. So a connection that waits holds neither a goroutine nor a buffer, and handlers of one
+// connection don't hold each other up.
 //
-// Connections of other packages' listeners are served as well, with a goroutine each that reads. So
-// are percore's off Linux and with the build tag percore_net.
+// Connections from other packages' listeners are served as well, with one reading goroutine each.
+// The same goes for percore's connections off Linux and with the build tag percore_net.
 //
 // # Blocking
 //
@@ -37,16 +37,16 @@
 //
 // # Sending
 //
-// The frames of all streams of a connection go into one output, which is sent when the last of the
-// handlers that have been queued returns, and soon in any case: a burst of requests is answered by
-// one system call, and a handler that blocks holds back no other's answer. The bytes of one long
-// Write are sent without being copied. Where several streams send, their DATA frames take turns.
+// The frames of all streams of a connection go into one output, which is sent when the last queued
+// handler returns, and soon in any case. So a single system call answers a burst of requests, and a
+// handler that blocks doesn't hold back the answers of others. The bytes of one long Write are sent
+// without being copied. Where several streams send, their DATA frames take turns.
 //
 // # Memory
 //
-// Send and Write keep nothing of what they are given. Bodies that come are held, as far as the
-// windows allow, until Read has taken them, and are dropped when the stream is reset. Fields and
-// strings of requests are the handler's as long as it likes.
+// Send and Write don't keep their arguments. Incoming bodies are held, as far as the windows allow,
+// until Read has taken them, and are dropped when the stream is reset. A handler may keep the
+// fields and strings of requests as long as it likes.
 //
 // # Errors
 //
@@ -59,7 +59,7 @@
 //
 // # Limits
 //
-// A [Config] has limits for all that a peer can make the server do, and their defaults are on:
-// streams, handlers, header fields, frames that bring nothing, resets, bytes that wait, times. A
-// connection that exceeds one is ended with ENHANCE_YOUR_CALM.
+// A [Config] limits everything that a peer can make the server do: streams, handlers, header
+// fields, useless frames, resets, waiting bytes, times. The limits are on by default. A connection
+// that exceeds a limit ends with ENHANCE_YOUR_CALM.
 package h2

@@ -7,8 +7,9 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// drainLocked is the first step of a graceful end. The second is leaveLocked, when the client has
-// answered a PING, or in a second: all streams that it had opened before it knew have come by then.
+// drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client
+// has answered a PING, or after a second. All streams that it opened before it knew have arrived by
+// that time.
 func (c *Conn) drainLocked() {
 	switch {
 	case c.phase != serving || c.core.Leaving() || c.clock.drainedAt != 0:
@@ -73,7 +74,7 @@ func (c *Conn) failLocked(code ErrCode, reason error) {
 	}
 }
 
-// breachLocked ends the connection because of an error of the core's.
+// breachLocked ends the connection because of an error of the core.
 func (c *Conn) breachLocked(err error) {
 	var breach *http2.ConnError
 	if !errors.As(err, &breach) || breach.Silent {

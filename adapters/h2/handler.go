@@ -4,23 +4,24 @@ import "slices"
 
 // A Handler decides who serves a stream. See [HandlerFunc] for the simple way.
 type Handler interface {
-	// Accept is called when the header of a request has come. It must not block: the connection's
-	// other streams wait meanwhile. r and r.Fields are valid until Accept returns, strings as long
-	// as they are kept. It returns what serves the stream, or nil to refuse it (REFUSED_STREAM: the
-	// client may try again elsewhere). If the connection ends at the same time, no method of the
-	// result is called but Stream.
+	// Accept is called when the header of a request has come. It must not block: it would hold up
+	// the connection's other streams. r and r.Fields are valid until Accept returns, strings as
+	// long as they are kept. It returns what serves the stream, or nil to refuse it
+	// (REFUSED_STREAM: the client may try again elsewhere). If the connection ends at the same
+	// time, only the method Stream of the result is called.
 	Accept(c *Conn, r *Request) StreamHandler
 }
 
 // A StreamHandler serves one stream.
 type StreamHandler interface {
-	// Stream returns the stream, which is a field of the handler's, so that both are one
-	// allocation. It returns the same each time.
+	// Stream returns the stream, which is a field of the handler, so that both take one allocation.
+	// It returns the same stream each time.
 	Stream() *Stream
 
-	// Serve is called once, on a goroutine of the pool, with as much of the body there as has come
-	// with the header. It may block. When it returns the stream ends: with RST_STREAM unless the
-	// answer is complete and the request was. It is not called if the stream has ended before.
+	// Serve is called once, on a goroutine of the pool. The part of the body that came with the
+	// header is already there. Serve may block. When it returns, the stream ends, with RST_STREAM
+	// unless both the answer and the request are complete. It is not called if the stream has ended
+	// before.
 	//
 	// A Serve that panics ends its stream and no other; the panic goes to the log.
 	Serve()
@@ -35,7 +36,7 @@ type StreamHandler interface {
 // request that breaks a rule.
 func Refuse(code ErrCode) StreamHandler { return refusal(code) }
 
-// refusal is the code with which a stream is refused.
+// refusal is the code that a stream is refused with.
 type refusal ErrCode
 
 func (refusal) Stream() *Stream { panic("h2: a stream that was refused has begun") }
@@ -46,14 +47,15 @@ func (refusal) Cancelled(error) {}
 type ConnHandler interface {
 	Handler
 
-	// ConnState is called when the state of a connection changes, for one change after the other.
-	// Active comes before the handler of the stream is called. It should not block for long, and
-	// must not wait for a stream of the connection.
+	// ConnState is called when the state of a connection changes, one change at a time. Active
+	// comes before the handler of the stream is called. It should not block for long, and must not
+	// wait for a stream of the connection.
 	ConnState(c *Conn, s ConnState)
 }
 
 // HandlerFunc is a Handler that is called for each stream, as a StreamHandler's Serve is. The
-// request is the handler's. One with a Problem is answered with status 431 or 400 instead.
+// handler may keep the request. A request with a Problem is answered with status 431 or 400
+// instead.
 type HandlerFunc func(s *Stream, r *Request)
 
 // Accept makes the stream.

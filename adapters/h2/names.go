@@ -11,8 +11,8 @@ import (
 // A Field is a field of a header or of trailers.
 type Field = hpack.Field
 
-// A Name is the name of a field, and all that depends on it alone. Names are never changed, and
-// those in common use are shared by the program.
+// A Name is the name of a field, and everything that depends only on it. Names never change, and
+// the whole program shares the common ones.
 type Name = hpack.Name
 
 // MakeField returns a field. The name must be in lower case.
@@ -57,17 +57,17 @@ const (
 	LengthWithout   = http2.LengthWithout   // a length is declared, and there is no body
 )
 
-// ErrEnded is the error of calls behind the end of the answer, and behind the return of Serve.
+// ErrEnded is the error of calls after the end of the answer, and after Serve has returned.
 var ErrEnded = http2.ErrEnded
 
-// ErrServerClosed is the error of Serve behind Shutdown or Close.
+// ErrServerClosed is the error of Serve after Shutdown or Close.
 var ErrServerClosed = errors.New("h2: the server is closed")
 
 // A StreamError is why a stream has ended early.
 type StreamError struct {
 	ID     uint32
 	Code   ErrCode
-	Remote bool // it is the peer who has reset the stream
+	Remote bool // the peer has reset the stream
 }
 
 // Error returns the text.

@@ -55,7 +55,7 @@ func (c *Conn) takeOutputLocked() (p []byte, memory pool.Growable) {
 	return p, memory
 }
 
-// dropOutputLocked is for a connection that sends nothing any more.
+// dropOutputLocked drops the output of a connection that sends nothing more.
 func (c *Conn) dropOutputLocked() {
 	_, memory := c.takeOutputLocked()
 	memory.Release()
@@ -66,7 +66,8 @@ func (c *Conn) hasOutputLocked() bool {
 	return len(c.core.Output()) > 0 || c.output.senders != nil
 }
 
-// flushLocked sends the output, unless another goroutine is doing that. mu is released meanwhile.
+// flushLocked sends the output, unless another goroutine is already sending. It releases mu while
+// it sends.
 func (c *Conn) flushLocked() {
 	if c.flushing || c.phase > hanging {
 		return
@@ -75,7 +76,7 @@ func (c *Conn) flushLocked() {
 	for c.phase <= hanging {
 		c.pumpLocked()
 		if len(c.core.Output()) == 0 {
-			c.dropOutputLocked() // memory that was lent for nothing
+			c.dropOutputLocked() // the memory was not needed
 			c.sentLocked()
 			break
 		}
@@ -168,8 +169,8 @@ func (s *Stream) leaveSendersLocked() {
 	s.nextSender, s.lastSender = nil, nil
 }
 
-// sendBodyLocked sends p, with the end of the answer behind it if end is set. It waits for windows
-// and room, and releases mu meanwhile.
+// sendBodyLocked sends p, with the end of the answer behind it if end is set. It releases mu while
+// it waits for windows and room.
 func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	c := s.conn
 	for s.err == nil && c.senders == nil && len(p) >= directBytes && !c.flushing && c.core.Window(&s.core) >= directBytes {
@@ -234,8 +235,8 @@ type direct struct {
 
 var directs = sync.Pool{New: func() any { return new(direct) }}
 
-// sendDirectLocked sends the output and as much of p as the windows allow by one call. mu is
-// released meanwhile. It returns how much of p that was.
+// sendDirectLocked sends the output and as much of p as the windows allow with one call. It
+// releases mu while it sends, and returns how many bytes of p it has sent.
 func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 	c := s.conn
 	d := directs.Get().(*direct)
@@ -265,6 +266,6 @@ func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 	if c.phase == closed {
 		c.dropOutputLocked()
 	}
-	c.flushSoonLocked() // what has come meanwhile
+	c.flushSoonLocked() // what has arrived since
 	return n
 }

@@ -119,7 +119,7 @@ const (
 	acceptDelayMax = time.Second
 )
 
-// shakeHands makes the handshake of TLS, and attaches the connection.
+// shakeHands does the TLS handshake, and attaches the connection.
 func (s *Server) shakeHands(nc net.Conn) {
 	tc := tls.Server(nc, s.config.TLS)
 	if !s.beginHandshake(nc) {
@@ -157,8 +157,8 @@ func (s *Server) endHandshake(nc net.Conn) {
 
 // Attach gives the server a connection, and bytes that were read from it before, the client's
 // preface as a rule. It serves HTTP/2 whatever was read. nc is a *percore.Conn, or a *tls.Conn
-// above one, after the handshake, or any other connection, which is read from by a goroutine. It is
-// the server's from then on. user is what the Conn's User returns.
+// above one, after the handshake, or any other connection, which is read from by a goroutine. From
+// then on the server owns it. user is what the Conn's User returns.
 func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	c := &Conn{
 		server: s, below: newBelow(nc), user: user, core: http2.NewConn(s.limits),
@@ -187,7 +187,7 @@ func (s *Server) add(c *Conn) bool {
 	return true
 }
 
-// forget is for a connection that has ended.
+// forget removes a connection that has ended.
 func (s *Server) forget(c *Conn) {
 	figures.conns.Add(-1)
 	s.mu.Lock()

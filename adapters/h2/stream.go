@@ -30,8 +30,8 @@ type Request struct {
 }
 
 // A Stream is a request and its answer. The zero value is what [StreamHandler.Stream] returns; it
-// must not be copied. All methods are safe for concurrent use, but two at once of Read, or of those
-// that send, wait for each other.
+// must not be copied. All methods are safe for concurrent use, but two calls of Read wait for each
+// other, and so do two calls that send.
 type Stream struct {
 	// immutable, from Accept's return on
 	conn    *Conn
@@ -95,10 +95,10 @@ type Message struct {
 
 // Send sends a part of the answer. It waits for the client's windows, as far as there is a body.
 // The parts must come in the order of HTTP: interim answers, a header, bodies, and trailers or an
-// end; Send doesn't check that. The names of fields must be in lower case. With a field that is not
-// valid ([Field.Valid]), or a pseudo-header field, Send fails and sends nothing.
+// end; Send doesn't check that. The names of fields must be in lower case. Send fails and sends
+// nothing if a field is not valid ([Field.Valid]) or is a pseudo-header field.
 //
-// If Send fails otherwise a part of the message may have been sent: reset the stream.
+// If Send fails for another reason, a part of the message may have been sent: reset the stream.
 func (s *Stream) Send(m Message) error {
 	if err := m.check(); err != nil {
 		return err
@@ -237,8 +237,8 @@ func (s *Stream) endLocked(err error) {
 	}
 }
 
-// Read reads bytes of the request's body, for which it waits. It returns io.EOF behind the last,
-// and then the trailers are there.
+// Read reads bytes of the request's body, and waits for them. It returns io.EOF after the last
+// byte. Then Trailers returns the trailers.
 func (s *Stream) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -299,7 +299,7 @@ func (s *Stream) CloseRead() {
 	}
 }
 
-// waitLocked waits for wakeLocked. It may return for nothing.
+// waitLocked waits for wakeLocked. It may return without cause.
 func (s *Stream) waitLocked() {
 	c := s.conn
 	if c.calls.any() {
@@ -334,14 +334,14 @@ func (t *streamTimers) stop() {
 	}
 }
 
-// SetReadDeadline sets the time at which Read fails with os.ErrDeadlineExceeded, for good, once the
-// bytes that have come are read. The zero time takes a deadline away.
+// SetReadDeadline sets the time after which Read fails permanently with os.ErrDeadlineExceeded,
+// once the bytes that have arrived are read. The zero time removes a deadline.
 func (s *Stream) SetReadDeadline(t time.Time) error {
 	return s.setDeadline(t, func(timers *streamTimers) *stopper { return &timers.read }, (*Stream).readTimeoutLocked)
 }
 
 // SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer
-// is complete by then. The zero time takes a deadline away.
+// is complete by then. The zero time removes a deadline.
 func (s *Stream) SetWriteDeadline(t time.Time) error {
 	return s.setDeadline(t, func(timers *streamTimers) *stopper { return &timers.write }, (*Stream).writeTimeoutLocked)
 }

@@ -107,8 +107,8 @@ const (
 
 // turn is a worker's turn with a connection on a loop. All that is there is read and applied, so
 // that bodies are there, as far as they have come, before their handlers begin. Then the connection
-// waits, and only then this worker calls a handler, or sends: a client may write without reading, and
-// a handler wait for what it writes.
+// waits. Only after that does this worker call a handler, or send: a client may write without
+// reading, and a handler may wait for what the client writes.
 func (c *Conn) turn() {
 	t := turns.Get().(*turn)
 	end := c.read(t)
@@ -208,7 +208,7 @@ func (c *Conn) isServing() bool {
 	return c.phase == serving
 }
 
-// discard reads what comes behind the end.
+// discard reads what comes after the end.
 func (c *Conn) discard(t *turn) outcome {
 	for c.discarded < discardMost {
 		m, dry, err := c.below.discard(t.buf[:])
@@ -237,7 +237,7 @@ func (c *Conn) hasClosed() bool {
 	return c.phase == closed
 }
 
-// gone ends the connection, because nothing can be read any more.
+// gone ends the connection, because nothing more can be read.
 func (c *Conn) gone(err error) {
 	c.mu.Lock()
 	c.failLocked(NoError, err)
@@ -307,7 +307,7 @@ func (c *Conn) apply(t *turn) bool {
 	return goesOn
 }
 
-// accept asks the server's handler for what serves a request; nil: nothing does.
+// accept calls the server's handler, and returns what serves a request, or nil to refuse it.
 func (c *Conn) accept(t *turn) (h StreamHandler) {
 	ev, r := &t.event, &t.request
 	from := ev.Request
@@ -384,8 +384,8 @@ func (s *Stream) run() {
 	s.finish(true)
 }
 
-// finish ends a stream behind its handler, and sends the answers that wait, unless a stream of the
-// connection that is queued will do that.
+// finish ends a stream after its handler, and sends the waiting answers, unless a queued stream of
+// the connection will do that.
 func (s *Stream) finish(returned bool) {
 	c := s.conn
 	c.mu.Lock()
