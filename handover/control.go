@@ -20,9 +20,9 @@ type Control struct {
 // Accept returns.
 //
 // name is a path. Its folder is made with mode 0700 if it isn't there. Otherwise it must belong to
-// this process's effective user, be closed to all others (mode 0700), and not be a symbolic link. A
-// socket that is there already is replaced at once: a successor takes the name of its predecessor,
-// and a process that was killed leaves its name behind. Close removes the file unless it has been
+// this process's effective user, be closed to all others (mode 0700), and not be a symbolic link.
+// An existing socket is replaced at once: a successor takes the name of its predecessor, and a
+// process that was killed leaves its name behind. Close removes the file unless it has been
 // replaced.
 //
 // A name that begins with "@" is abstract (unix(7)): all processes of the network namespace can see
@@ -55,7 +55,7 @@ func controlError(what, name string, err error) error {
 	return fmt.Errorf("handover: %s %s: %w", what, name, err)
 }
 
-// isAbstract reports whether the name of a unix socket is an abstract one, not a path.
+// isAbstract reports whether the name of a unix socket is abstract, not a path.
 func isAbstract(name string) bool { return strings.HasPrefix(name, "@") }
 
 // Accept waits for a successor. It fails with an error that wraps net.ErrClosed after Close.

@@ -1,5 +1,5 @@
 // Package handover restarts a server without closing its connections: a successor process gets the
-// listeners, and the connections that wait between requests.
+// listeners, and the connections that are idle between requests.
 //
 // The old process starts the new one, or the new one connects to it, and then calls [Give]:
 //
@@ -59,9 +59,9 @@
 //		}
 //	}
 //
-// A process calls signal.Notify before it calls Take. SIGHUP ends a process that doesn't handle it: a
-// second SIGHUP, sent to all processes of a terminal or a service, would end the successor with the
-// connections that it has taken over.
+// Call signal.Notify before Take. SIGHUP ends a process that doesn't handle it: a second SIGHUP,
+// sent to all processes of a terminal or a service, would end the successor with the connections
+// that it has taken over.
 //
 // A successor whose handover has failed ends by itself, as above, unless it hangs. Then it still
 // has descriptors of the sockets. Clients would not see this process close their connections, since
@@ -74,16 +74,16 @@
 //
 // # What moves
 //
-// All sockets of the listeners, with the connections in their backlogs. And the connections that
-// the [Source] gives: with httpadapter those of plain HTTP/1, as soon as they wait for a request.
-// Bytes that have arrived and were not read go with them, and so do the client's addresses from a
-// PROXY header. Accept of the successor's listener returns them, so any server can take them.
-// OnAccept is called for them, and MaxConns counts them but doesn't hold them up. The clients
+// All sockets of the listeners move, with the connections in their backlogs. So do the connections
+// that the [Source] gives: with httpadapter, plain HTTP/1 connections, as soon as they wait for a
+// request. Bytes that have arrived and were not read go with them, and so do the client's addresses
+// from a PROXY header. Accept of the successor's listener returns them, so any server can take
+// them. OnAccept is called for them, and MaxConns counts them but doesn't hold them up. The clients
 // notice nothing.
 //
-// Connections over TLS, with HTTP/2, and those that a handler has hijacked, WebSockets for example,
-// stay: their state is in the memory of the process. They end when the predecessor shuts down. A
-// connection that never waits for a request, because its requests are pipelined without end, stays
+// Connections over TLS, connections with HTTP/2, and hijacked connections such as WebSockets stay:
+// their state is in the memory of the process. They end when the predecessor shuts down. A
+// connection that never waits for a request, because its client pipelines requests endlessly, stays
 // too.
 //
 // # When a process fails
@@ -97,20 +97,20 @@
 // At the end the successor says that it has taken over. Without that message the predecessor goes on
 // serving.
 //
-// A process counts only the time during which it runs itself. If it was stopped, or its machine
+// A process counts only the time while it is running itself. If it was stopped, or its machine
 // slept, it doesn't blame the other process for that. The signs of life show that a process runs,
 // not that its server answers.
 //
 // A batch of at most 253 connections is committed when the successor has said that it holds them.
-// Before that they are the predecessor's, and afterwards the successor's: at any time at most one
-// process reads from a connection. A process that gives up, but lives, never loses one. Connections
-// that were committed to a process that is then killed end with it, as with any crash.
+// Before that they belong to the predecessor, and afterwards to the successor: at any time at most
+// one process reads from a connection. A process that gives up, but lives, never loses one.
+// Connections that were committed to a process that is then killed end with it, as with any crash.
 //
 // If the predecessor is killed, or gives no sign of life for 10 seconds, the successor has the
 // listeners and the connections that were committed until then, and goes on serving: Ready fails
-// with [ErrGone]. A predecessor that wakes up learns of that: Give returns nil, and the caller
-// shuts down. If two processes take each other for hung at the same time, the kernel decides which
-// of them goes on serving, and both know.
+// with [ErrGone]. A predecessor that wakes up notices this: Give returns nil, and the caller shuts
+// down. If two processes take each other for hung at the same time, the kernel decides which of
+// them goes on serving, and both know.
 //
 // # Ports that come and go
 //

@@ -10,7 +10,7 @@ import (
 // is the program that is now there. Unlike [os.Executable] on Linux it doesn't follow symbolic
 // links: if a link such as current moves from release to release, the successor is of the release
 // that it points to now. A path that is relative, or found through PATH, is looked up when the
-// program starts. If the first argument wasn't the program's path, Executable returns that of
+// program starts. If the first argument wasn't the program's path, Executable returns the path from
 // os.Executable.
 func Executable() (string, error) {
 	if startedAs != "" {

@@ -31,12 +31,12 @@ import (
 // A listener that the successor drops stays with this process, accepts, and keeps its connections
 // until the caller shuts down.
 //
-// The program goes on calling Accept meanwhile, and its server must know a connection before it
-// calls Accept again, as with http.Server. That call is how Give learns that the last connection
+// The program must go on calling Accept during Give, and its server must know a connection before
+// it calls Accept again, as with http.Server. That call is how Give learns that the last connection
 // has reached the [Source]. Several goroutines may call Accept: Give expects as many as have ever
-// waited in Accept at a time. If one of them has stopped calling Accept, or holds a connection for
-// longer, Give waits for 10 seconds, logs a line to slog's default logger, and goes on: it can't
-// tell the two cases apart. The successor gets the new connections meanwhile.
+// waited in Accept at the same time. If one of them has stopped calling Accept, or holds a
+// connection for longer, Give waits for 10 seconds, logs a line to slog's default logger, and goes
+// on: it can't tell the two cases apart. While it waits, the successor gets the new connections.
 //
 // If Give fails this process goes on serving, with all its connections except those that the
 // successor already has; the error says at which step. Only one handover of a listener is possible
@@ -60,7 +60,7 @@ func Give(ctx context.Context, c *net.UnixConn, servers ...Server) error {
 	return nil
 }
 
-// giveError is an error of Give's.
+// giveError is an error of Give.
 func giveError(step string, err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return err
@@ -88,7 +88,7 @@ func giveError(step string, err error) error {
 // messages that have come: whether over was sent in time decides which of the two goes on serving,
 // and both know.
 //
-// And for each batch of connections, which nothing reads in this process meanwhile:
+// And for each batch of connections, which nothing in this process reads at that time:
 //
 //	step        they belong to   if this process or the other ends, or fails
 //	conns sent  this process     this process has them; the successor closes its copies, unread
@@ -423,7 +423,7 @@ func (g *giver) drain(ctx context.Context) error {
 	return g.failedLocked()
 }
 
-// settlePause is the time between two looks at a listener that has not settled.
+// settlePause is the time between two checks of a listener that has not settled.
 const settlePause = 5 * time.Millisecond
 
 // drainServer makes server i give its connections until none is left and none is on its way to the
@@ -454,7 +454,7 @@ func (g *giver) drainServer(ctx context.Context, i int) error {
 	}
 }
 
-// fail makes nothing move any more.
+// fail stops the move: nothing moves any more.
 func (g *giver) fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -480,7 +480,7 @@ func (g *giver) failedLocked() error {
 	}
 }
 
-// give hands a batch of server i's connections over. If it fails they stay.
+// give hands over a batch of connections of server i. If it fails, they stay.
 func (g *giver) give(i int, batch []percore.WaitingConn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -499,7 +499,7 @@ func (g *giver) giveLocked(i int, batch []percore.WaitingConn) error {
 	}
 	m := &message{Kind: conns}
 	if err := g.sendConns(m, i, batch, nil); err != nil || len(m.Conns) == 0 {
-		return err // nil if all have been closed meanwhile
+		return err // nil if all have been closed since
 	}
 	if err := g.awaitTook(); err != nil {
 		return err
@@ -533,7 +533,7 @@ func (g *giver) sendConns(m *message, i int, batch []percore.WaitingConn, fds []
 	return controlErr
 }
 
-// control calls f with the descriptor of c, which stays open meanwhile.
+// control calls f with the descriptor of c, which stays open during the call.
 func control(c any, f func(fd int)) error {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

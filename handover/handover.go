@@ -19,7 +19,8 @@ type Source interface {
 	// at most 253 at a time, until no connection is left that can move, and returns nil. It returns
 	// ctx's error when ctx ends, and give's error when give fails. Connections of other listeners
 	// stay. Nothing may read from the connections while give has them. If give returns nil they
-	// belong to the other process, and HandOver closes this process's copies; otherwise they stay.
+	// belong to the other process, and HandOver closes the copies in this process; otherwise they
+	// stay.
 	//
 	// Give calls HandOver for all its listeners at the same time, and perhaps several times for each, so
 	// that it finds the connections that Accept has just returned. The Source must know a connection
@@ -35,8 +36,8 @@ type Server struct {
 	// Listener is a *percore.Listener.
 	Listener net.Listener
 
-	// Source has the connections of the listener. If it also has those of other listeners, they stay, or
-	// move with another Server. If Source is nil only the listener moves.
+	// Source has the connections of the listener. Connections of other listeners stay, or move with
+	// another Server. If Source is nil, only the listener moves.
 	Source Source
 }
 

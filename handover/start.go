@@ -30,8 +30,8 @@ func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
 }
 
 // Inherited returns the socket for Take, or nil if this process wasn't started with [Start]. It
-// unsets the environment variable PERCORE_HANDOVER, so that processes that this one starts don't
-// take the socket for theirs. Call it once, early.
+// unsets the environment variable PERCORE_HANDOVER, so that processes started by this one don't
+// mistake the socket for their own. Call it once, early.
 func Inherited() (*net.UnixConn, error) {
 	value, ok := os.LookupEnv(variable)
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/percore/percore/internal/moving"
 )
 
-// Successor is this process's part in a handover, as the one that takes over. Its methods are safe
+// Successor is the part of this process in a handover in which it takes over. Its methods are safe
 // for concurrent use.
 type Successor struct {
 	mu sync.Mutex // also for as long as Ready waits
@@ -57,7 +57,7 @@ func newWatch(w *wire) *watch {
 	return v
 }
 
-// result returns what has come, at the latest when ctx ends. The descriptors are the caller's.
+// result returns what has arrived, at the latest when ctx ends. The caller owns the descriptors.
 func (v *watch) result(ctx context.Context) (*message, descriptors, error) {
 	stop := context.AfterFunc(ctx, func() { v.cancel(context.Cause(ctx)) })
 	defer stop()
@@ -75,8 +75,8 @@ type held struct {
 }
 
 // Take receives the listeners of the process at the other end of c, which calls Give. The caller
-// makes its own listeners of them with Listener, starts its servers, and calls Ready. Until then the
-// predecessor serves as usual, also if Take fails.
+// makes its own listeners from them with Listener, starts its servers, and calls Ready. Until then
+// the predecessor serves as usual, also if Take fails.
 //
 // Take fails if the process may not have as many descriptors as the predecessor has connections, if
 // the predecessor refuses, for example because another handover is under way, if ctx ends, or if
@@ -138,8 +138,8 @@ func (s *Successor) receiveOffer(ctx context.Context) (step string, err error) {
 	return "receiving the listeners", s.receiveSockets(ctx)
 }
 
-// descriptorsSpare is how many descriptors a server needs, at the least, beside its connections:
-// for logs, epoll, pipes, files.
+// descriptorsSpare is how many descriptors a server needs, at least, besides its connections: for
+// logs, epoll, pipes, files.
 const descriptorsSpare = 64
 
 // receiveSockets receives the listeners' sockets.
@@ -306,7 +306,7 @@ func (l *offered) closeFiles() {
 //
 // If the error is [ErrGone] the predecessor has ended without notice, for example because it
 // crashed, or has given no sign of life for 10 seconds. This process has the listeners, and goes on
-// serving. A predecessor that wakes up learns of that, and shuts down.
+// serving. A predecessor that wakes up notices this, and shuts down.
 func (s *Successor) Ready(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -442,8 +442,8 @@ func (s *Successor) adopt() error {
 	return nil
 }
 
-// own makes Close of the listeners remove the files of their unix sockets, which are no longer the
-// predecessor's.
+// own makes Close of the listeners remove the files of their unix sockets, which no longer belong
+// to the predecessor.
 func (s *Successor) own() {
 	for _, l := range s.listeners {
 		if l.Unlink && l.listener != nil {
@@ -500,8 +500,8 @@ func (s *Successor) end(err error) error {
 var errGivenUp = errors.New("the other process has given this one up, and gives no sign of life")
 
 // Close gives the handover up, unless Ready has returned; the predecessor goes on serving. The
-// caller must close the listeners that it has made. While Ready waits so does Close; the end of
-// Ready's ctx ends both.
+// caller must close the listeners that it has made. While Ready waits, Close waits, too; the end of
+// the ctx passed to Ready ends both.
 func (s *Successor) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,8 @@ type wire struct {
 	endBeat context.CancelFunc // nil: beat was not called
 }
 
-// newWire takes c over. It fails if c isn't the right kind of socket, and where CheckPeer would.
+// newWire takes ownership of c. It fails if c isn't the right kind of socket, or if CheckPeer would
+// fail.
 func newWire(c *net.UnixConn) (*wire, error) {
 	if err := checkWire(c); err != nil {
 		c.Close()
@@ -71,7 +72,7 @@ func newWire(c *net.UnixConn) (*wire, error) {
 type descriptors []int
 
 // close closes the descriptors that have not been taken out. It calls close(2), never shutdown(2),
-// since the connections may be the other process's.
+// since the connections may belong to the other process.
 func (d descriptors) close() {
 	for i, fd := range d {
 		if fd >= 0 {
@@ -103,7 +104,7 @@ func (w *wire) send(m *message, fds ...int) error {
 
 // beat starts sending a sign of life every beatPause; from then on receive fails if the other
 // process sends none. Both processes call it when they have a session. A sign of life shows that
-// the process runs, and no more: an answer has a limit of its own.
+// the process runs, and no more: an answer has its own limit.
 func (w *wire) beat() {
 	ctx, end := context.WithCancel(context.Background())
 	w.endBeat = end
@@ -117,8 +118,8 @@ func (w *wire) beat() {
 	})
 }
 
-// lastWords returns the reason that the other process gave before it closed its end, or err, with
-// which this process has found out.
+// lastWords returns the reason that the other process gave before it closed its end. If it gave no
+// reason, lastWords returns err, the error that this process noticed it by.
 func (w *wire) lastWords(err error) error {
 	for errors.Is(err, ErrGone) {
 		_, fds, receiveErr := w.receive(context.Background(), stepTimeout())
@@ -295,12 +296,12 @@ var ErrGone = errors.New("the other process has gone")
 // errSilent is about a process that hangs, or was stopped.
 var errSilent = fmt.Errorf("%w: it gives no sign of life", ErrGone)
 
-// ErrOvertaken is wrapped by the error of Give if another handover has succeeded meanwhile: its
-// successor has the listeners. This process should shut its servers down.
+// ErrOvertaken is wrapped by the error of Give if another handover has succeeded in the meantime:
+// its successor has the listeners. This process should shut its servers down.
 var ErrOvertaken = errors.New("another process has taken over")
 
-// goneError returns err, of a system call on the wire, in words. ctx is a receiver's, which may
-// have ended its wait.
+// goneError describes err, the error of a system call on the wire, in words. ctx belongs to a
+// receiver, and may have ended its wait.
 func goneError(err error, ctx context.Context) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
