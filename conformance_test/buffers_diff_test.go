@@ -39,7 +39,7 @@ func (a *actor) writeBuffers(what string, v net.Buffers) {
 	a.note("WriteBuffers(%s): %d %s; left: %d slices, %d bytes; nil: %d of %d", what, n, describeError(err), len(v), left, gone, len(all))
 }
 
-// beginCutWriteBuffers is beginCutWrite with WriteBuffers. What was written and the rest must
+// beginCutWriteBuffers is beginCutWrite with WriteBuffers. The bytes written and the rest must
 // together be muchData.
 func (a *actor) beginCutWriteBuffers(peer *actor) *pending {
 	p := a.stage.begin(a.name+".WriteBuffers", func() string {

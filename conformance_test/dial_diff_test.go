@@ -93,7 +93,7 @@ func (s *stage) acceptAll(network, address string) net.Listener {
 	return ln
 }
 
-// refusedPort is a port without a listener: tcpmux (RFC 1078), which nobody uses any more.
+// refusedPort is a port without a listener: tcpmux (RFC 1078), which is not used any more.
 const refusedPort = "1"
 
 // dialCases are arguments of Dial, good and bad. "PORT" stands for the port of a listener on all

@@ -24,8 +24,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A dialUse is the package that dials, net or percore, and the server's engine. What a library does
-// with a dialed connection must not depend on either.
+// A dialUse is the package that dials, net or percore, and the server's engine. A library must
+// do the same with a dialed connection on either.
 type dialUse struct {
 	name   string
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)

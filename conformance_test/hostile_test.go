@@ -241,8 +241,8 @@ func (p hostilePeer) stays() bool {
 	return false
 }
 
-// TestHostileFlood opens connections that send no requests, again and again, while nobody empties
-// the backlog. Then it expects service.
+// TestHostileFlood opens connections that send no requests, again and again, while the
+// backlog is not emptied. Then it expects service.
 func TestHostileFlood(t *testing.T) {
 	onEachEngineAndKind(t, func(t *testing.T, e engine, kind testnet.Kind) {
 		const conns = 500

@@ -4,7 +4,7 @@
 //	http.Handle("/debug/percore", debug.Handler())
 //
 // The page is for people who look at a server, without a metrics system or in addition to one. It
-// costs nothing while nobody looks at it: the browser polls once a second, and draws the charts
+// costs nothing while it is not open: the browser polls once a second, and draws the charts
 // from the differences. The same figures as JSON are at "?format=json".
 //
 // The page shows addresses and the program's structure. Like net/http/pprof, serve it only on an

@@ -331,7 +331,7 @@ type fixedPool struct{ b []byte }
 func (p *fixedPool) Get(int) *[]byte { return &p.b }
 func (p *fixedPool) Put(*[]byte)     {}
 
-// TestConnHasAllOfPercore: nobody must replace the embedding with something that hides the methods
+// TestConnHasAllOfPercore: the embedding must not be replaced with something that hides the methods
 // that libraries look for.
 func TestConnHasAllOfPercore(t *testing.T) {
 	c, _ := pairOf(t, testnet.TCP4)

@@ -95,7 +95,7 @@ func readLine(t *testing.T, r *bufio.Reader) {
 }
 
 // TestFlood makes a client send nearly as many lines as fit into WriteHardLimit at once, again and
-// again, to clients that only read. They receive all of them, in order, and nobody is cut off.
+// again, to clients that only read. They receive all of them, in order, and none is cut off.
 func TestFlood(t *testing.T) {
 	ln := start(t)
 	const listeners, size, rounds = 20, 960 << 10, 8

@@ -56,7 +56,7 @@ func target(from *h2.Request) (*url.URL, string) {
 		return &url.URL{Path: path, RawQuery: query}, from.Path
 	}
 	u, err := url.ParseRequestURI(from.Path)
-	if err != nil {
+	if err != nil || rootedPath && from.Path != "*" && !strings.HasPrefix(from.Path, "/") {
 		return nil, ""
 	}
 	return u, from.Path
