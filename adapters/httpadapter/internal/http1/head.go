@@ -11,23 +11,23 @@ import (
 type Verdict uint8
 
 const (
-	// Incomplete bytes are the beginning of a header that [Scan] may take once more bytes are there.
+	// Incomplete bytes are the beginning of a header that [Scan] may take when more bytes arrive.
 	Incomplete Verdict = iota
 
-	// Plain bytes begin with a whole header that the subset has.
+	// Plain bytes begin with a complete header in the subset.
 	Plain
 
-	// The others name the first thing that the subset does not have. net/http decides what becomes
-	// of the request.
+	// The others name the first thing that is outside the subset. net/http decides what to do with
+	// the request.
 
 	TooLong   // the header is longer than the limit
 	LineEnd   // a line that does not end in CRLF, or an empty line before the request
 	Method    // not a token, or CONNECT, PRI
 	Target    // not a path: absolute, authority or asterisk form, control characters, or a bad escape
-	Version   // another version than HTTP/1.1
-	FieldName // not a token, or followed by a space; a folded line begins so, too
+	Version   // not HTTP/1.1
+	FieldName // not a token, or followed by a space; a folded line starts like this, too
 	FieldByte // a control character in a value
-	Host      // none, several, or not a plain host and port
+	Host      // missing, repeated, or not a plain host and port
 	Length    // Content-Length twice, or not a plain number
 	Coding    // Transfer-Encoding, Trailer
 	Option    // Connection with anything but one keep-alive or close
@@ -53,36 +53,38 @@ func (v Verdict) String() string { return verdictNames[v] }
 // http.DefaultMaxHeaderValueCount (Go 1.27).
 const fieldsMax = 48
 
-// field is a line of the header: name and value as offsets into the head.
+// field is a line of the header: its name and value, as offsets into the head.
 type field struct{ name, nameEnd, value, valueEnd uint32 }
 
-// A Head is a header that [Scan] took: where its parts are. It refers to no memory, and is valid for
-// the bytes that were scanned and for each copy of them.
+// A Head says where the parts of a header are that [Scan] took. It refers to no memory, and is
+// valid for the scanned bytes and for any copy of them.
 type Head struct {
-	Bytes         int   // length of the header, with the empty line at its end
-	ContentLength int64 // of the body behind it, in bytes; 0 without a Content-Length
+	Bytes         int   // length of the header, including the empty line at its end
+	ContentLength int64 // of the body after it, in bytes; 0 without a Content-Length
 	Close         bool  // the client asks that the connection be closed after the answer
-	Fields        int   // how many fields there are, Host among them
+	Fields        int   // how many fields there are, including Host
 
-	method, target int  // where the two end; the target begins one byte after the method's end
-	query          int  // where the first "?" of the target is; -1 without one
-	escaped        bool // the target has a byte that package url treats in a way of its own
+	method, target int  // where they end; the target begins one byte after the method's end
+	query          int  // where the first "?" of the target is; -1 if it has no query
+	escaped        bool // the target has a byte that package url treats specially
 	hasLength      bool
-	host           int    // the index of the Host field; -1 without one
+	host           int    // the index of the Host field; -1 if there is no Host
 	odd            uint64 // a bit for each field whose name is not in its canonical form
 	fields         [fieldsMax]field
 }
 
-// Scan looks for a whole header at the start of p, of limitBytes at most. h is valid exactly if it
+// Scan looks for a complete header at the start of p, of at most limitBytes. h is valid only if it
 // returns Plain.
 //
-// A limit of http.Server.MaxHeaderBytes, or of http.DefaultMaxHeaderBytes if that is not positive,
-// takes no header that net/http answers with 431: net/http's own limit is 4,096 bytes more. A server
-// that has set MaxHeaderValueCount (Go 1.27) wants h.Fields compared with it as well.
+// With http.Server.MaxHeaderBytes as the limit, or http.DefaultMaxHeaderBytes if that is not
+// positive, Scan takes no header that net/http answers with 431: net/http's own limit is 4,096
+// bytes higher. A server that sets MaxHeaderValueCount (Go 1.27) must compare h.Fields with it as
+// well.
 //
-// Scan starts anew with each call. Only a line feed can make an incomplete header whole, so a caller
-// that gets a header in small pieces calls Scan again when a piece has one, and when limitBytes are
-// there; that is once per line at most, and the subset limits the lines.
+// Each call scans from the start. Only a line feed can complete a header, so a caller that receives
+// a header in small pieces need not call Scan for each of them. It calls Scan when a piece contains
+// a line feed, and when limitBytes have arrived. That is at most once per line, and the subset
+// limits the lines.
 func (h *Head) Scan(p []byte, limitBytes int) Verdict {
 	if len(p) > limitBytes {
 		p = p[:limitBytes]
@@ -140,7 +142,7 @@ func (h *Head) scanRequestLine(p []byte) (next int, v Verdict) {
 	h.query, h.escaped = -1, false
 	for ; i < len(p) && p[i] > ' ' && p[i] != 0x7f; i++ {
 		switch {
-		case h.query >= 0: // a query stays as it is
+		case h.query >= 0: // leave a query as it is
 		case p[i] == '?':
 			h.query = i
 		case !isPath[p[i]]:
@@ -194,7 +196,7 @@ func hasGoodEscapes(path []byte) bool {
 	}
 }
 
-// isOddMethod reports whether a method gives the target another meaning.
+// isOddMethod reports whether a method changes the meaning of the target.
 func isOddMethod(m []byte) bool { return string(m) == "CONNECT" || string(m) == "PRI" }
 
 // scanField takes the line from start to end, without its CRLF.
@@ -238,8 +240,8 @@ func (h *Head) scanField(p []byte, start, end int) Verdict {
 	return h.heed(p[start:f.nameEnd], p[i:end])
 }
 
-// isValue reports whether a field's value has only visible bytes, spaces, tabs, and bytes from 0x80 on.
-// It looks at eight bytes at a time: most values have no tab, and need no second look.
+// isValue reports whether a field's value has only visible bytes, spaces, tabs, and bytes from 0x80
+// on. It checks eight bytes at a time: most values have no tab, and need no second check.
 func isValue(v []byte) bool {
 	for len(v) >= 8 {
 		x := binary.LittleEndian.Uint64(v)
@@ -265,7 +267,7 @@ func isValueBytes(v []byte) bool {
 	return true
 }
 
-// heed deals with the fields that decide how a message is framed, where it ends, or where it goes.
+// heed handles the fields that decide how a message is framed, where it ends, or where it goes.
 func (h *Head) heed(name, value []byte) Verdict {
 	switch len(name) {
 	case len("Host"):
@@ -318,8 +320,8 @@ func (h *Head) heedConnection(value []byte) Verdict {
 	return Plain
 }
 
-// lengthDigitsMax is how many digits a Content-Length may have here: 10^15 - 1 bytes fit an int64 and
-// are more than any body has.
+// lengthDigitsMax is how many digits a Content-Length may have here: 10^15 - 1 fits in an int64 and
+// is longer than any body.
 const lengthDigitsMax = 15
 
 func (h *Head) heedLength(value []byte) Verdict {
@@ -337,9 +339,9 @@ func (h *Head) heedLength(value []byte) Verdict {
 	return Plain
 }
 
-// isHost reports whether a value is a host name or an IPv4 address, with or without a port: letters,
-// digits, dots, hyphens and underscores, one colon and digits; or an IPv6 address in brackets. Other
-// values that net/http takes go to net/http.
+// isHost reports whether a value is a host name or an IPv4 address, with or without a port, or an
+// IPv6 address in brackets. A name has letters, digits, dots, hyphens and underscores; a port is
+// one colon and digits. Other values that net/http accepts go to net/http.
 func isHost(v []byte) bool {
 	i := 0
 	if len(v) > 0 && v[0] == '[' {
@@ -375,8 +377,7 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// equalFold reports whether b is the lower-case string s in any case. Only ASCII letters have cases
-// here.
+// equalFold reports whether b equals the lower-case string s, ignoring the case of ASCII letters.
 func equalFold[T []byte | string](b T, s string) bool {
 	if len(b) != len(s) {
 		return false
@@ -393,15 +394,15 @@ func equalFold[T []byte | string](b T, s string) bool {
 	return true
 }
 
-// Which bytes a part may have.
+// These tables say which bytes a part may have.
 var (
 	isHostByte = set("-._", alphanumeric)
 
-	// isPath has the bytes that package url leaves alone in a path (shouldEscape).
+	// isPath has the bytes that package url does not escape in a path (shouldEscape).
 	isPath = set("/-._~$&+,=:;@", alphanumeric)
 
-	// canonical has the bytes of a field's name as the canonical form has them, at the start of a word
-	// and behind it; 0 for those that a name can't have.
+	// canonical maps the bytes of a field's name to their canonical form, at the start of a word
+	// and after it. Bytes that a name can't have map to 0.
 	canonical = func() (t [2][256]byte) {
 		for c, ok := range semantics.TokenByte {
 			if !ok {
@@ -421,7 +422,7 @@ var (
 
 // Places in a field's name.
 const (
-	wordStart = iota // the first byte, and each behind a hyphen
+	wordStart = iota // the first byte, and any byte after a hyphen
 	wordRest
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
-// A kind is a field of the answer that the server has a say in.
+// A kind is a field of the answer that the server handles itself.
 type kind uint8
 
 const (
@@ -19,14 +19,15 @@ const (
 	transferEncoding
 	contentEncoding
 	date
-	trailer // Trailer, or a name that begins with [http.TrailerPrefix]
+	trailer // Trailer, or a name that starts with [http.TrailerPrefix]
 	ordinary
 
-	// droppable is how many kinds, the first ones, may have to go. They are in the order of their names.
+	// droppable is how many kinds, from the first one, the server may drop. They are in the order
+	// of their names.
 	droppable = transferEncoding + 1
 )
 
-// kindOf returns the kind of a field by its canonical name.
+// kindOf returns the kind of a field, given its canonical name.
 func kindOf(name string) kind {
 	switch name {
 	case "Connection":
@@ -56,8 +57,8 @@ type kinds uint8
 func (ks *kinds) set(k kind)     { *ks |= 1 << k }
 func (ks kinds) has(k kind) bool { return ks&(1<<k) != 0 }
 
-// A snapshot has all that the decisions about an answer need of its header as it was at WriteHeader.
-// The handler may change the header afterwards.
+// A snapshot holds everything about the header at WriteHeader that later decisions need. The
+// handler may change the header afterwards.
 type snapshot struct {
 	values   *fieldValues // nil: the header has none of these fields
 	lines    [droppable]span
@@ -66,14 +67,14 @@ type snapshot struct {
 	upgrades bool // Connection: Upgrade, and Upgrade
 }
 
-// fieldValues are the values that few answers have.
+// fieldValues holds values that few answers have.
 type fieldValues struct {
 	connection string   // the first value of Connection
 	coding     string   // the first value of Transfer-Encoding
 	trailers   []string // the canonical names that Trailer declares
 }
 
-// declared returns the values: of a snapshot that has none, empty ones.
+// declared returns the values. They are empty if the snapshot has no values.
 func (s *snapshot) declared() fieldValues {
 	if s.values == nil {
 		return fieldValues{}
@@ -81,7 +82,7 @@ func (s *snapshot) declared() fieldValues {
 	return *s.values
 }
 
-// declare returns the values, to be set.
+// declare returns the values for the caller to set.
 func (s *snapshot) declare() *fieldValues {
 	if s.values == nil {
 		s.values = new(fieldValues)
@@ -89,10 +90,10 @@ func (s *snapshot) declare() *fieldValues {
 	return s.values
 }
 
-// span is where a field's lines are among the bytes for the connection.
+// span says where a field's lines are among the bytes for the connection.
 type span struct{ start, end uint32 }
 
-// has reports whether the header has a field of this kind, be it without values.
+// has reports whether the header has a field of this kind, even if it has no values.
 func (s *snapshot) has(k kind) bool { return s.present.has(k) }
 
 // take appends the lines of h to b, in the order of their names.
@@ -111,7 +112,7 @@ func (s *snapshot) take(b []byte, h http.Header) []byte {
 	return b
 }
 
-// note remembers a field that the server has a say in.
+// note remembers a field that the server handles itself.
 func (s *snapshot) note(k kind, f entry, at span) {
 	value := ""
 	if len(f.values) > 0 {
@@ -138,9 +139,9 @@ func (s *snapshot) note(k kind, f entry, at span) {
 	}
 }
 
-// dropFrom takes the lines of some kinds out of b, to which take appended them.
+// dropFrom removes the lines of some kinds from b, to which take appended them.
 func (s *snapshot) dropFrom(b []byte, drop kinds) []byte {
-	for k := int(droppable) - 1; k >= 0; k-- { // from the last one, so that the places before it stay
+	for k := int(droppable) - 1; k >= 0; k-- { // from the last: earlier positions stay valid
 		if at := s.lines[k]; drop.has(kind(k)) && at.end > at.start {
 			b = append(b[:at.start], b[at.end:]...)
 		}
@@ -148,7 +149,7 @@ func (s *snapshot) dropFrom(b []byte, drop kinds) []byte {
 	return b
 }
 
-// appendInformation appends the lines of an answer of 1xx, which has no body (RFC 8297).
+// appendInformation appends the lines of a 1xx answer, which has no body (RFC 8297).
 func appendInformation(b []byte, h http.Header) []byte {
 	var most [fieldsInline]entry
 	for _, f := range sorted(h, most[:0]) {
@@ -179,8 +180,8 @@ func sorted(h http.Header, fields []entry) []entry {
 	return fields
 }
 
-// appendField appends a line for each value. A name that is no token is left out, as net/http leaves
-// it out; line breaks in a value become spaces.
+// appendField appends a line for each value. Like net/http, it leaves out a name that is not a
+// token, and replaces line breaks in a value with spaces.
 func appendField(b []byte, f entry) []byte {
 	if !semantics.IsToken(f.name) {
 		return b
@@ -194,7 +195,7 @@ func appendField(b []byte, f entry) []byte {
 	return b
 }
 
-// withoutBreaks makes spaces of the line breaks in a value.
+// withoutBreaks replaces the line breaks in a value with spaces.
 func withoutBreaks(v string) string {
 	if strings.IndexByte(v, '\n') < 0 && strings.IndexByte(v, '\r') < 0 {
 		return v
@@ -202,7 +203,7 @@ func withoutBreaks(v string) string {
 	return strings.NewReplacer("\n", " ", "\r", " ").Replace(v)
 }
 
-// isUpgrade reports whether a header changes the protocol, if the status is 101.
+// isUpgrade reports whether a header with status 101 changes the protocol.
 func isUpgrade(h http.Header) bool {
 	return semantics.First(h, "Upgrade") != "" &&
 		slices.ContainsFunc(h["Connection"], func(list string) bool {
@@ -215,8 +216,8 @@ func isUpgrade(h http.Header) bool {
 		})
 }
 
-// hasToken reports whether a list has a token, in any case. As net/http reads the Connection field of
-// an answer, spaces separate tokens as commas do.
+// hasToken reports whether a list contains a token, ignoring case. Tokens may be separated by
+// spaces as well as commas, since net/http reads the Connection field of an answer this way.
 func hasToken(list, token string) bool {
 	for t := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
 		if equalFold(t, token) {
@@ -226,7 +227,7 @@ func hasToken(list, token string) bool {
 	return false
 }
 
-// declareTrailers notes the names in the values of Trailer that may be trailers.
+// declareTrailers notes the names in the values of Trailer that are allowed as trailers.
 func (s *snapshot) declareTrailers(values []string) {
 	to := s.declare()
 	for _, v := range values {
@@ -239,7 +240,7 @@ func (s *snapshot) declareTrailers(values []string) {
 	}
 }
 
-// appendTrailers appends the trailers: those declared, and those whose names have the prefix.
+// appendTrailers appends the declared trailers, and the fields whose names have the prefix.
 func (w *Response) appendTrailers() {
 	var t http.Header
 	add := func(name string, values []string) {

@@ -8,19 +8,20 @@ import (
 	"sync"
 )
 
-// Pools of the memory that answers need. Only the Response writes to it, and it is lent to no code
-// that is not of the standard library or the adapter's own; a Response lets go of it when it has
-// nothing to keep in it.
+// Pools of the memory that answers need. Only the Response writes to it, and lends it only to code
+// in the standard library or the adapter. A Response gives it back when it has nothing to keep in
+// it.
 var (
 	bodies = sync.Pool{New: func() any { return new([bodyBytesMax]byte) }}
 	outs   = sync.Pool{New: func() any { return new([outBytesCap]byte) }}
 	copies = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 )
 
-// copyBytes is how many bytes a copy reads at once: as many as with net/http, whose chunks it decides.
+// copyBytes is how many bytes a copy reads at once. It is the same as in net/http, since it decides
+// the size of the chunks.
 const copyBytes = 32 << 10
 
-// takeBody returns the body with memory for the rest of it.
+// takeBody returns the body, with memory for more of it.
 func (w *Response) takeBody() []byte {
 	if w.body == nil {
 		w.body = bodies.Get().(*[bodyBytesMax]byte)[:0]
@@ -28,7 +29,7 @@ func (w *Response) takeBody() []byte {
 	return w.body
 }
 
-// releaseBody gives the body's memory back.
+// releaseBody returns the body's memory to its pool.
 func (w *Response) releaseBody() {
 	if w.body != nil {
 		bodies.Put((*[bodyBytesMax]byte)(w.body[:bodyBytesMax]))
@@ -36,7 +37,7 @@ func (w *Response) releaseBody() {
 	}
 }
 
-// takeOut returns out with memory, unless its owner brought some.
+// takeOut returns out, with memory from the pool if its owner supplied none.
 func (w *Response) takeOut() []byte {
 	if cap(w.out) == 0 {
 		w.out, w.pooled = outs.Get().(*[outBytesCap]byte)[:0], true
@@ -44,7 +45,7 @@ func (w *Response) takeOut() []byte {
 	return w.out
 }
 
-// releaseIdle gives memory back that has nothing in it.
+// releaseIdle returns empty memory to the pools.
 func (w *Response) releaseIdle() {
 	if len(w.body) == 0 {
 		w.releaseBody()
@@ -55,16 +56,16 @@ func (w *Response) releaseIdle() {
 	}
 }
 
-// ReleaseOut gives the memory of bytes from [Response.Out] back once they are sent. Memory of another
-// size goes to the garbage collector.
+// ReleaseOut takes back the memory of bytes from [Response.Out] once they are sent. Memory of
+// another size is left to the garbage collector.
 func ReleaseOut(out []byte) {
 	if cap(out) == outBytesCap {
 		outs.Put((*[outBytesCap]byte)(out[:outBytesCap]))
 	}
 }
 
-// isTrusted reports whether a reader keeps no hold of the memory that it reads into, since it is the
-// standard library's. Another's may, though it should not.
+// isTrusted reports whether a reader is one of the standard library's, which don't keep the memory
+// they read into. Other readers might, though they should not.
 func isTrusted(r io.Reader) bool {
 	for {
 		switch v := r.(type) {

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// blank is where every request begins: [http.Request.WithContext] is the only way to give one a
+// blank is the start of every request: only [http.Request.WithContext] can give a request its
 // context.
 var blank http.Request
 
-// Request makes the request of the head h, which was scanned at the start of p, in r. It must be a new
-// one for each request, since handlers may keep it. Request copies all that it needs of p, so p may be
-// overwritten afterwards. It writes the canonical form of the fields' names into p.
+// Request builds the request in r from the head h, which was scanned at the start of p. r must be
+// new for each request, since handlers may keep it. Request copies everything it needs from p, so p
+// may be overwritten afterwards. It writes the canonical form of the fields' names into p.
 //
-// All fields are as net/http sets them, except RemoteAddr, TLS, and the Body of a request that has
-// content: the caller must set these.
+// All fields are set as net/http sets them, except RemoteAddr, TLS, and the Body of a request that
+// has content. The caller must set these.
 //
-// It reports false if package url can't parse the target; then net/http must refuse the request.
+// It returns false if package url can't parse the target; then net/http must refuse the request.
 func (h *Head) Request(ctx context.Context, p []byte, r *http.Request) (ok bool) {
 	p = p[:h.Bytes]
 	h.canonicalize(p)
@@ -52,7 +52,7 @@ func (h *Head) Request(ctx context.Context, p []byte, r *http.Request) (ok bool)
 	return true
 }
 
-// canonicalize writes the names of the fields in their canonical form.
+// canonicalize rewrites the names of the fields in their canonical form.
 func (h *Head) canonicalize(p []byte) {
 	for left := h.odd; left != 0; left &= left - 1 {
 		f := &h.fields[bits.TrailingZeros64(left)]
@@ -67,8 +67,8 @@ func (h *Head) canonicalize(p []byte) {
 	}
 }
 
-// Memory for the URL of a request and the values of its fields: as many as most programs send, and as
-// browsers do. A handler that keeps the one keeps the other, so it is for short headers.
+// Memory for the URL of a request and the values of its fields: enough for most programs, and for
+// browsers. A handler that keeps one of them keeps both, so this is for short headers.
 type (
 	partsOfFew struct {
 		url    url.URL
@@ -85,7 +85,7 @@ const (
 	fieldsMany = 12
 )
 
-// allocParts returns memory for the URL, and for the values of all fields but Host.
+// allocParts returns memory for the URL, and for the values of all fields except Host.
 func (h *Head) allocParts() (*url.URL, []string) {
 	switch n := h.Fields - 1; {
 	case h.Bytes > chunkBytes || n > fieldsMany:
@@ -99,19 +99,19 @@ func (h *Head) allocParts() (*url.URL, []string) {
 	}
 }
 
-// A cutter makes strings of parts of a header, in the order of their places. A string that a handler
-// keeps holds the memory that it lies in, so parts share memory only up to chunkBytes: a short header
-// is one allocation, and a long one takes some more.
+// A cutter makes strings from the parts of a header, in the order of their positions. A string that
+// a handler keeps alive keeps its whole chunk alive, so parts share at most chunkBytes of memory. A
+// short header is one allocation, and a long one takes several.
 type cutter struct {
 	p        []byte
 	chunk    string // a copy of p[from:to]
 	from, to int
 }
 
-// chunkBytes is the most that a part of a request may hold beyond itself.
+// chunkBytes is the most memory that a part of a request may keep alive beyond itself.
 const chunkBytes = 2 << 10
 
-// cut returns p[start:end]. The part does not begin before the one of the last call.
+// cut returns p[start:end]. The part must not begin before the previous one.
 func (c *cutter) cut(start, end int) string {
 	if end > c.to {
 		c.from, c.to = start, min(start+chunkBytes, len(c.p))
@@ -123,7 +123,7 @@ func (c *cutter) cut(start, end int) string {
 	return c.chunk[start-c.from : end-c.from]
 }
 
-// detach copies the parts of a URL that would hold much of a long target.
+// detach copies the parts of a URL that would keep much of a long target alive.
 func detach(u *url.URL, targetBytes int) {
 	for _, s := range []*string{&u.Path, &u.RawPath, &u.RawQuery} {
 		if targetBytes-len(*s) > chunkBytes {
@@ -132,10 +132,10 @@ func detach(u *url.URL, targetBytes int) {
 	}
 }
 
-// header makes the Header, without Host, which net/http takes out, and returns the host, too.
+// header builds the Header without Host, which net/http removes, and also returns the host.
 func (h *Head) header(parts *cutter, values []string) (header http.Header, host string) {
 	header = make(http.Header, h.Fields-1)
-	var seen uint64 // a bit for each name so far; two names may share one
+	var seen uint64 // a bit for each name so far; two names may share a bit
 	for i := range h.Fields {
 		f := &h.fields[i]
 		if i == h.host {
@@ -158,7 +158,8 @@ func (h *Head) header(parts *cutter, values []string) (header http.Header, host 
 	return header, host
 }
 
-// methodOf returns the method, which ends at end. The common ones hold no memory of the request.
+// methodOf returns the method, which ends at end. Common methods don't keep memory of the request
+// alive.
 func methodOf(parts *cutter, end int) string {
 	switch m := parts.p[:end]; string(m) {
 	case http.MethodGet:

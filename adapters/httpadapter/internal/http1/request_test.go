@@ -24,11 +24,11 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// limitBytes is the limit of the tests, small enough for a fuzzer to reach.
+// limitBytes is the limit in the tests, small enough for a fuzzer to reach.
 const limitBytes = 1 << 10
 
-// requests are headers with the verdict that they must get. The later ones are the attacks of the
-// literature on request smuggling: two readers of the same bytes that disagree on their end.
+// requests are headers with the verdicts they must get. The later ones are request smuggling
+// attacks from the literature, in which two readers of the same bytes disagree on where they end.
 var requests = []struct {
 	name, head string
 	want       Verdict
@@ -193,7 +193,7 @@ var requests = []struct {
 	{"name beyond ASCII", "GET / HTTP/1.1\r\nHost: h\r\n\xc3\xa4: b\r\n\r\n", FieldName},
 }
 
-// TestVerdicts: each header is taken, or declined for the reason that it has.
+// TestVerdicts: each header is taken, or declined for the right reason.
 func TestVerdicts(t *testing.T) {
 	for _, r := range requests {
 		var h Head
@@ -203,8 +203,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestByteByByte: the beginning of a header is incomplete at every length, or has the verdict of the
-// whole already; and never is a beginning plain.
+// TestByteByByte: the beginning of a header is incomplete at every length, or already has the
+// verdict of the whole header. A beginning is never plain.
 func TestByteByByte(t *testing.T) {
 	for _, r := range requests {
 		var h Head
@@ -222,7 +222,7 @@ func TestByteByByte(t *testing.T) {
 	}
 }
 
-// manyFields returns n lines, each with a name of its own.
+// manyFields returns n lines, each with a different name.
 func manyFields(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -231,7 +231,7 @@ func manyFields(n int) string {
 	return b.String()
 }
 
-// asHere reads the request that h was scanned from; nil if it is none.
+// asHere reads the request that h was scanned from, or returns nil if there is no request.
 func asHere(h *Head, p []byte) *http.Request {
 	scanned := bytes.Clone(p)
 	r := new(http.Request)
@@ -239,13 +239,13 @@ func asHere(h *Head, p []byte) *http.Request {
 		return nil
 	}
 	for i := range scanned {
-		scanned[i] = 'X' // a request that kept the memory shows it
+		scanned[i] = 'X' // a request that kept the memory would show it
 	}
 	return r
 }
 
-// describe renders all fields of a request that the parser decides on; of the body, whether there is
-// one.
+// describe renders all fields of a request that the parser decides on. For the body, it shows only
+// whether there is one.
 func describe(r *http.Request) string {
 	var b strings.Builder
 	v := reflect.ValueOf(*r)
@@ -264,18 +264,18 @@ func describe(r *http.Request) string {
 	return b.String()
 }
 
-// netHTTP is a server of net/http that says which requests its handler gets.
+// netHTTP is a net/http server that reports which requests its handler gets.
 type netHTTP struct {
 	conns pipes
 	srv   *http.Server
 	ended sync.WaitGroup
-	limit int // of the headers that are compared, in bytes
+	limit int // of the headers that the test compares, in bytes
 }
 
-// requestKey is the context key of the channel that a connection's requests go to.
+// requestKey is the context key of the channel that receives a connection's requests.
 type requestKey struct{}
 
-// servedConn is a connection of netHTTP.
+// servedConn is a connection to netHTTP.
 type servedConn struct {
 	net.Conn
 	requests chan *http.Request
@@ -308,8 +308,8 @@ func startNetHTTP(t testing.TB, set ...func(*http.Server)) *netHTTP {
 	return s
 }
 
-// serve has the server serve the bytes, and returns the first request that its handler gets; nil if it
-// refuses them.
+// serve makes the server serve the bytes, and returns the first request that its handler gets, or
+// nil if it refuses them.
 func (s *netHTTP) serve(t testing.TB, p []byte) *http.Request {
 	t.Helper()
 	client, server := net.Pipe()
@@ -348,7 +348,8 @@ func consumed(p []byte) int {
 	return len(p) - rest.Len() - buf.Buffered()
 }
 
-// wantSame checks that a handler gets the same request here as on net/http, if this package takes it.
+// wantSame checks that a handler gets the same request here as with net/http, if this package takes
+// it.
 func (s *netHTTP) wantSame(t *testing.T, p []byte) {
 	t.Helper()
 	var h Head
@@ -376,7 +377,7 @@ func TestSameRequest(t *testing.T) {
 	}
 }
 
-// TestSameLong: headers that take several chunks, with the chunks' ends at each place of a field.
+// TestSameLong: headers that take several chunks, where a chunk ends at each position of a field.
 func TestSameLong(t *testing.T) {
 	s := startNetHTTP(t)
 	s.limit = 8 * chunkBytes
@@ -397,7 +398,7 @@ func TestSameLong(t *testing.T) {
 	}
 }
 
-// TestSameBytes: each byte at each kind of place in a header, by itself and among others.
+// TestSameBytes: each byte at each kind of place in a header, alone and among other bytes.
 func TestSameBytes(t *testing.T) {
 	s := startNetHTTP(t)
 	for _, format := range []string{
@@ -419,7 +420,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// FuzzSameRequest: a request that is taken is net/http's, field by field and byte by byte.
+// FuzzSameRequest: a request that is taken equals net/http's, field by field and byte by byte.
 func FuzzSameRequest(f *testing.F) {
 	for _, r := range requests {
 		f.Add([]byte(r.head))
@@ -428,7 +429,8 @@ func FuzzSameRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, p []byte) { s.wantSame(t, p) })
 }
 
-// FuzzSameFields builds requests out of parts, since a fuzzer of bytes seldom gets a whole one.
+// FuzzSameFields builds requests from parts, since a fuzzer of bytes seldom produces a complete
+// one.
 func FuzzSameFields(f *testing.F) {
 	f.Add("GET", "/a?b", "h:80", "Content-Length", "5", "X-Y", "z")
 	f.Add("POST", "/%2f", "[::1]", "connection", "close", "Connection", "keep-alive")
@@ -440,7 +442,7 @@ func FuzzSameFields(f *testing.F) {
 	})
 }
 
-// TestLimit: a header of as many bytes as the limit is taken, a longer one is not.
+// TestLimit: a header exactly as long as the limit is taken, and a longer one is not.
 func TestLimit(t *testing.T) {
 	head := []byte("GET /" + strings.Repeat("x", 500) + " HTTP/1.1\r\nHost: h\r\n\r\nbody")
 	whole := len(head) - len("body")
@@ -458,7 +460,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestFieldCount: net/http counts fields as Head.Fields does, from Go 1.27 on.
+// TestFieldCount: from Go 1.27 on, net/http counts fields as Head.Fields does.
 func TestFieldCount(t *testing.T) {
 	const most = 4
 	s := startNetHTTP(t, func(srv *http.Server) {
@@ -480,7 +482,7 @@ func TestFieldCount(t *testing.T) {
 	}
 }
 
-// TestValuesApart: an append to one field's values does not reach another's.
+// TestValuesApart: appending to one field's values does not change another's.
 func TestValuesApart(t *testing.T) {
 	for _, fields := range []int{0, 1, fieldsFew - 2, fieldsFew - 1, fieldsFew, fieldsMany - 2, fieldsMany - 1, fieldsMany, fieldsMax - 3} {
 		for _, length := range []int{1, chunkBytes} {
@@ -502,8 +504,8 @@ func TestValuesApart(t *testing.T) {
 	}
 }
 
-// TestKept: a part of a request that a handler keeps holds little memory beyond itself, no matter how
-// long the header is and where its bulk is.
+// TestKept: a part of a request that a handler keeps holds little memory beyond itself, no matter
+// how long the header is and where most of its bytes are.
 func TestKept(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -585,7 +587,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// heapBytes returns the memory that is in use.
+// heapBytes returns how much heap memory is in use.
 func heapBytes() int {
 	var m runtime.MemStats
 	runtime.GC()
@@ -594,7 +596,7 @@ func heapBytes() int {
 	return int(m.HeapAlloc)
 }
 
-// TestVerdictNames: each verdict has a name of its own.
+// TestVerdictNames: each verdict has its own name.
 func TestVerdictNames(t *testing.T) {
 	seen := make(map[string]Verdict)
 	for v := range Verdicts {

@@ -15,26 +15,27 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
-// A Conn is the connection of a [Response]. Its Write sends bytes of answers, and blocks; once it has
-// failed it fails for good. If it is an [io.ReaderFrom] as well, bodies from files go that way.
+// A Conn is the connection of a [Response]. Its Write sends bytes of answers, and blocks. Once a
+// Write has failed, all later ones fail. If it also implements [io.ReaderFrom], bodies from files
+// are sent through that.
 //
-// The Response calls it from the goroutine of the handler only.
+// The Response calls it only from the handler's goroutine.
 type Conn interface {
 	io.Writer
 
-	// Fail closes the connection, since a part of the body could not be sent. It may be called more than
-	// once, and block for as long as a Write.
+	// Fail closes the connection, because a part of the body could not be sent. It may be called
+	// more than once, and may block for as long as a Write.
 	Fail()
 
 	// KeepAlives reports whether the server may keep the connection open after the answer.
 	KeepAlives() bool
 
-	// FinishBody reads what is left of the request's body before the first byte of the answer is
-	// sent, as net/http does, and reports whether the connection can serve another request, and
-	// whether the rest of the body was too long to be read.
+	// FinishBody reads the rest of the request's body before the first byte of the answer is sent,
+	// as net/http does. It reports whether the connection can serve another request, and whether
+	// the rest of the body was too long to read.
 	FinishBody() (reusable, tooLong bool)
 
-	// AppendDate appends the time in [http.TimeFormat]. A [semantics.Date] does it.
+	// AppendDate appends the time in [http.TimeFormat]. [semantics.Date] implements it.
 	AppendDate(b []byte) []byte
 
 	// Logf writes a line to the server's error log.
@@ -42,16 +43,16 @@ type Conn interface {
 }
 
 // A Response is the answer to one request: the bytes that net/http sends for the same calls. It
-// implements http.ResponseWriter, http.Flusher, io.StringWriter and io.ReaderFrom. Deadlines are its
-// owner's, and so is hijacking, except [Response.End].
+// implements http.ResponseWriter, http.Flusher, io.StringWriter and io.ReaderFrom. Its owner
+// implements deadlines and, except for [Response.End], hijacking.
 //
-// Calls may come from several goroutines, though a handler's must not: a handler that is careless about
-// that spoils its own answer and none of another connection's. No lock is held while a reader of
-// ReadFrom reads.
+// It is safe to call from several goroutines, although handlers must not do so. A handler that does
+// may spoil its own answer, but never an answer on another connection. No lock is held while a
+// reader of ReadFrom reads.
 //
-// Handlers may keep a Response, so it is never used for a second request. It holds no buffer before
-// the handler writes, nor between a Flush and the next Write. Calls after Finish or End have no effect
-// on the connection.
+// Handlers may keep a Response, so it is never reused for a second request. It holds no buffer
+// before the handler writes, nor between a Flush and the next Write. Calls after Finish or End do
+// not affect the connection.
 //
 // # States
 //
@@ -67,23 +68,23 @@ type Conn interface {
 //	finished   the handler has returned or panicked                (final)
 //	hijacked   the handler has the connection                      (final)
 //
-// A body that ends before it has more than bodyBytesMax bytes is sent with its length. A longer one,
-// or one that is flushed, is sent in chunks if the handler has not declared its length.
+// If a body ends with at most bodyBytesMax bytes, it is sent with its length. If it is longer or is
+// flushed, it is sent in chunks unless the handler has declared its length.
 type Response struct {
-	mu     sync.Mutex // guards all that follows, except conn, which doesn't change, and header
+	mu     sync.Mutex // guards everything below, except header and conn, which doesn't change
 	conn   Conn
-	header http.Header // the handler's; nil before it asks for it
+	header http.Header // the handler's; nil until it calls Header
 	body   []byte      // the beginning of the body, or of the next chunk; memory of bodies
 	out    []byte      // bytes for the connection
 	err    error       // why the connection failed
-	lost   error       // err, once a part of the body was lost by it: from then on Write fails, as with net/http
+	lost   error       // err, once it lost part of the body: Write fails from then on, as with net/http
 
-	length   int64 // of the body: declared, or of one that has ended; -1: not known
+	length   int64 // of the body: as declared, or final once the body has ended; -1: not known
 	written  int64 // bytes of the body that the handler has written
 	snapshot       // of the header, at WriteHeader
 
 	phase    uint8
-	headerAt uint32 // where the header begins in out, until it is whole
+	headerAt uint32 // where the header begins in out, until it is complete
 	status   int
 
 	isHead     bool // the request's method is HEAD
@@ -94,7 +95,7 @@ type Response struct {
 	sent       bool
 	chunking   bool
 	pooled     bool // out is memory of outs
-	noted      bool // the handler's header says Connection: close since the body was too large
+	noted      bool // the handler's header says Connection: close because the body was too large
 
 	tooLarge atomic.Bool // see SetTooLarge
 }
@@ -105,37 +106,38 @@ const (
 	hijacked
 )
 
-// bodyBytesMax is how many bytes of a body wait for more, and the size of most chunks: net/http's
+// bodyBytesMax is how many bytes of a body are buffered, and the size of most chunks: net/http's
 // bufferBeforeChunkingSize.
 const bodyBytesMax = 2048
 
-// outBytesMax is how many bytes wait for the connection: as many as with net/http.
+// outBytesMax is how many bytes are buffered for the connection, as in net/http.
 const outBytesMax = 4096
 
-// outBytesCap has room for the longest frame of a chunk behind outBytesMax, so that one never has the
-// memory grow: a size of 16 digits, the end of the body, three line breaks.
+// outBytesCap leaves room for the longest frame of a chunk after outBytesMax, so that a frame never
+// makes the memory grow: a size of 16 digits, the end of the body, three line breaks.
 const outBytesCap = outBytesMax + 32
 
 // NewResponse returns the answer to r on conn.
 //
-// out may have bytes of earlier answers, which are sent before those of this one, and memory behind
-// them, which the answer uses; it belongs to the Response until [Response.Out] returns it, and bytes in
-// it wait as long as the handler does. Without it the Response takes memory from a pool when it needs
-// some; see [ReleaseOut].
+// out may contain bytes of earlier answers, which are sent before this one, and has spare capacity
+// that the answer uses. It belongs to the Response until [Response.Out] returns it, and its bytes
+// wait as long as the handler does. If out is nil, the Response takes memory from a pool when it
+// needs it; see [ReleaseOut].
 func NewResponse(conn Conn, r *http.Request, out []byte) *Response {
 	w := new(Response)
 	w.Init(conn, r, out)
 	return w
 }
 
-// Init is [NewResponse] for a Response that is part of another allocation, and new.
+// Init is like [NewResponse], for a new Response that is part of another allocation.
 func (w *Response) Init(conn Conn, r *http.Request, out []byte) {
 	w.conn, w.out, w.length = conn, out, -1
-	// The handler may change r, so all that is asked of it is asked here.
+	// The handler may change r, so read everything needed from it here.
 	w.isHead, w.hasBody, w.closes = r.Method == http.MethodHead, r.ContentLength != 0, r.Close
 }
 
-// Header returns the handler's header. Changes after WriteHeader have no effect, except on trailers.
+// Header returns the handler's header. Changes after WriteHeader have no effect, except to
+// trailers.
 func (w *Response) Header() http.Header {
 	if w.header == nil {
 		w.header = make(http.Header)
@@ -148,20 +150,22 @@ func (w *Response) Header() http.Header {
 	return w.header
 }
 
-// SetTooLarge says whether the request's body is larger than the handler reads, as far as is known. If
-// it is when the header is sent, the answer does not wait for the rest of the body, and says that the
-// connection is closed. Unlike the other methods it may be called by any goroutine.
+// SetTooLarge says whether the request's body is known to be larger than the handler may read. If
+// it is too large when the header is sent, the answer does not wait for the rest of the body, and
+// says that the connection will be closed. Unlike the other methods, it may be called from any
+// goroutine.
 func (w *Response) SetTooLarge(tooLarge bool) {
 	if w.TooLarge() != tooLarge {
 		w.tooLarge.Store(tooLarge)
 	}
 }
 
-// TooLarge reports what SetTooLarge has said.
+// TooLarge returns what SetTooLarge set.
 func (w *Response) TooLarge() bool { return w.tooLarge.Load() }
 
-// noteTooLarge sets the handler's header as net/http does when the body is too large, once, so that the
-// handler may change it. net/http does it when a read meets the limit, on the reader's goroutine.
+// noteTooLarge sets the handler's header as net/http does when the body is too large. It does so
+// only once, so the handler may change the header afterwards. net/http does it when a read reaches
+// the limit, on the reader's goroutine.
 func (w *Response) noteTooLarge() {
 	if w.noted || w.wrote || w.phase != handling {
 		return
@@ -173,8 +177,8 @@ func (w *Response) noteTooLarge() {
 	w.header.Set("Connection", "close")
 }
 
-// WriteHeader fixes status and header. A status of 1xx, except 101, is sent at once, and another one
-// may follow.
+// WriteHeader fixes the status and the header. A 1xx status, except 101, is sent at once, and
+// another status may follow.
 func (w *Response) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock() // it may panic
@@ -216,7 +220,8 @@ func (w *Response) writeHeader(status int) {
 	}
 }
 
-// takeHeader appends the lines of the header and remembers all that later decisions need of it.
+// takeHeader appends the lines of the header and remembers everything that later decisions need
+// from it.
 func (w *Response) takeHeader() {
 	w.out = w.snapshot.take(w.out, w.header)
 	v := semantics.First(w.header, "Content-Length")
@@ -238,7 +243,7 @@ func (w *Response) Write(p []byte) (n int, err error) {
 	if err := w.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
-	// The chunks must be those of a bufio.Writer of bodyBytesMax.
+	// The chunks must be the same as those of a bufio.Writer of bodyBytesMax.
 	for len(p) > bodyBytesMax-len(w.body) && w.lost == nil {
 		m := bodyBytesMax - len(w.body)
 		if len(w.body) == 0 {
@@ -257,7 +262,7 @@ func (w *Response) Write(p []byte) (n int, err error) {
 	return n + len(p), nil
 }
 
-// WriteString appends s to the body. Of a long string all chunks have bodyBytesMax bytes, since a
+// WriteString appends s to the body. All chunks of a long string have bodyBytesMax bytes, since a
 // bufio.Writer copies strings.
 func (w *Response) WriteString(s string) (n int, err error) {
 	w.mu.Lock()
@@ -310,15 +315,16 @@ func (w *Response) admit(n int) error {
 	return nil
 }
 
-// ReadFrom appends all of r to the body. If the length of the body is known and conn can, bytes from
-// the 512th on go straight from r to the connection, as many as the length allows.
+// ReadFrom appends all of r to the body. If the length of the body is known and conn implements
+// io.ReaderFrom, bytes from the 512th on go straight from r to the connection, as many as the
+// length allows.
 func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	to, ok := w.conn.(io.ReaderFrom)
 	if !ok || !w.handling() {
 		return w.copy(r)
 	}
 	if !w.hasSent() {
-		// Not before r has something, and enough of it to tell what it is.
+		// Not before r has some data, and enough to detect its type.
 		n, err = w.copy(io.LimitReader(r, semantics.SniffBytes))
 		if err != nil || n < semantics.SniffBytes {
 			return n, err
@@ -339,9 +345,9 @@ func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	return n + m, err
 }
 
-// prepareDirect sends all that waits, so that the rest of the body can go straight to the connection,
-// and returns how many bytes that may be: -1 if the length is not known. The body can't go there if it
-// is sent in chunks, or not at all.
+// prepareDirect sends everything that is buffered, so that the rest of the body can go straight to
+// the connection. It returns how many bytes may go there, or -1 if the length is not known. The
+// body can't go there if it is sent in chunks, or not sent at all.
 func (w *Response) prepareDirect() (left int64, direct bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -353,7 +359,7 @@ func (w *Response) prepareDirect() (left int64, direct bool, err error) {
 	return left, !w.chunking && semantics.BodyAllowed(w.status) && !w.isHead, err
 }
 
-// wroteDirectly notes that n bytes of the body have gone straight to the connection.
+// wroteDirectly records that n bytes of the body have gone straight to the connection.
 func (w *Response) wroteDirectly(n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,9 +378,9 @@ func (w *Response) hasSent() bool {
 	return w.sent
 }
 
-// readRest moves up to left bytes of r, as many as the declared length allows, and reports
-// http.ErrContentLength if r has more, as net/http does since Go 1.27. Before that its body went
-// beyond the length, which a client reads as the beginning of the next answer.
+// readRest moves up to left bytes of r, as many as the declared length allows. It returns
+// http.ErrContentLength if r has more, as net/http does since Go 1.27. Older versions sent more
+// than the length, which a client reads as the beginning of the next answer.
 func (w *Response) readRest(to io.ReaderFrom, r io.Reader, left int64) (n int64, err error) {
 	if limited, ok := r.(*io.LimitedReader); !ok {
 		n, err = to.ReadFrom(&io.LimitedReader{R: r, N: left})
@@ -393,7 +399,7 @@ func (w *Response) readRest(to io.ReaderFrom, r io.Reader, left int64) (n int64,
 	return n, err
 }
 
-// copy appends all of r to the body by Write.
+// copy appends all of r to the body, using Write.
 func (w *Response) copy(r io.Reader) (int64, error) {
 	if !isTrusted(r) {
 		return io.Copy(justWriter{w}, r)
@@ -408,10 +414,10 @@ type justWriter struct{ w *Response }
 
 func (j justWriter) Write(p []byte) (int, error) { return j.w.Write(p) }
 
-// Flush is FlushError for [http.Flusher].
+// Flush calls FlushError, for [http.Flusher].
 func (w *Response) Flush() { _ = w.FlushError() }
 
-// FlushError sends the header and all of the body that was written.
+// FlushError sends the header and everything written to the body so far.
 func (w *Response) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -432,15 +438,15 @@ func (w *Response) flush() error {
 	return w.err
 }
 
-// EnableFullDuplex keeps the answer from waiting for the request's body.
+// EnableFullDuplex makes the answer not wait for the request's body.
 func (w *Response) EnableFullDuplex() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fullDuplex = true
 }
 
-// EndHeader completes a header that was decided on, as net/http does before a handler hijacks the
-// connection: that ends the request's body as well.
+// EndHeader completes a header once WriteHeader has fixed it, as net/http does before a handler
+// hijacks the connection. That also ends the request's body.
 func (w *Response) EndHeader() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -449,9 +455,9 @@ func (w *Response) EndHeader() {
 	}
 }
 
-// End ends the answer where it is, because the handler hijacks the connection. A header that was
-// decided on is sent; a body that waits is dropped, as with net/http. Afterwards Write returns
-// http.ErrHijacked, and the Response must not be finished.
+// End ends the answer at this point, because the handler hijacks the connection. A header that
+// WriteHeader has fixed is sent. A buffered body is dropped, as with net/http. Afterwards Write
+// returns http.ErrHijacked, and Finish must not be called.
 func (w *Response) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -464,9 +470,9 @@ func (w *Response) End() {
 	w.releaseIdle()
 }
 
-// Finish ends the answer after the handler has returned. The last bytes may be in Out afterwards, so
-// that several answers can be sent at once. reusable reports whether the connection can serve another
-// request. The owner must remove the files of the request's MultipartForm.
+// Finish ends the answer after the handler has returned. The last bytes may be in Out afterwards,
+// so that several answers can be sent together. reusable reports whether the connection can serve
+// another request. The owner must remove the files of the request's MultipartForm.
 func (w *Response) Finish() (reusable bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -487,9 +493,9 @@ func (w *Response) Finish() (reusable bool) {
 	return !w.closes && !short && w.err == nil
 }
 
-// Abort ends the answer where it is, because the handler has panicked or ended its goroutine. The bytes
-// that net/http sends then are in Out: whole chunks, and no header that waits for its body. The
-// connection is of no more use.
+// Abort ends the answer at this point, because the handler has panicked or ended its goroutine. Out
+// then has the bytes that net/http would send: complete chunks, but no header that is waiting for
+// its body. The connection can't be used again.
 func (w *Response) Abort() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -500,9 +506,9 @@ func (w *Response) Abort() {
 	w.releaseBody()
 }
 
-// Out returns the bytes that wait for the connection after Finish or Abort, and forgets them. There are
-// none once the connection has failed: the end of the answer would hide that a part is missing. They are
-// the caller's, which may hand their memory to [ReleaseOut] when they are sent, or to the next Response.
+// Out returns the bytes to send after Finish or Abort, and forgets them. There are no bytes once
+// the connection has failed: the end of the answer would hide that a part is missing. The caller
+// owns them. Once they are sent, it may pass their memory to [ReleaseOut] or to the next Response.
 func (w *Response) Out() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -514,7 +520,7 @@ func (w *Response) Out() []byte {
 	return out
 }
 
-// emitBody sends the part of the body that waits.
+// emitBody sends the buffered part of the body.
 func (w *Response) emitBody() {
 	if len(w.body) > 0 {
 		w.emit(w.body)
@@ -522,7 +528,7 @@ func (w *Response) emitBody() {
 	}
 }
 
-// emit sends p, as a chunk if need be, behind the header, and returns how much of it was taken.
+// emit sends p after the header, as a chunk if necessary, and returns how much of it was taken.
 func (w *Response) emit(p []byte) (n int) {
 	w.sendHeader(p)
 	switch {
@@ -539,13 +545,13 @@ func (w *Response) emit(p []byte) (n int) {
 		w.settle()
 	}
 	if w.lost = w.err; w.lost != nil {
-		w.conn.Fail() // as net/http does, and not when only a Flush has failed
+		w.conn.Fail() // as net/http does, but not if only a Flush has failed
 	}
 	return n
 }
 
-// push sends p by pieces of outBytesMax, as a bufio.Writer of that size does; the rest waits in out. It
-// returns how much of p was taken: less than all if the connection fails.
+// push sends p in pieces of outBytesMax, as a bufio.Writer of that size does; the rest stays in
+// out. It returns how much of p was taken, which is less than all if the connection fails.
 func (w *Response) push(p []byte) (n int) {
 	for len(p) > outBytesMax-len(w.out) && w.err == nil {
 		if len(w.out) == 0 {
@@ -564,8 +570,8 @@ func (w *Response) push(p []byte) (n int) {
 	return n + len(p)
 }
 
-// settle sends what is in out beyond outBytesMax, by pieces of as many: frames and headers are appended
-// before it is known whether they fit.
+// settle sends what is in out beyond outBytesMax, in pieces of that size. Frames and headers are
+// appended before it is known whether they fit.
 func (w *Response) settle() {
 	for len(w.out) > outBytesMax {
 		w.send(w.out[:outBytesMax])
@@ -580,7 +586,8 @@ func (w *Response) flushOut() {
 	}
 }
 
-// send sends p, unless the connection has failed, and returns how much the connection has taken.
+// send sends p, unless the connection has failed, and returns how many bytes the connection has
+// taken.
 func (w *Response) send(p []byte) (n int) {
 	if w.err == nil {
 		n, w.err = w.conn.Write(p)
@@ -588,8 +595,8 @@ func (w *Response) send(p []byte) (n int) {
 	return n
 }
 
-// sendHeader decides how the body is framed and completes the header. p is the beginning of the body,
-// or all of it if the handler has returned.
+// sendHeader decides how to frame the body, and completes the header. p is the beginning of the
+// body, or all of it if the handler has returned.
 func (w *Response) sendHeader(p []byte) {
 	if w.sent {
 		return
@@ -667,7 +674,7 @@ func (w *Response) sendHeader(p []byte) {
 
 const crlf = "\r\n"
 
-// extra are the lines that come behind the handler's, besides Date.
+// extra holds the lines that follow the handler's, besides Date.
 type extra struct {
 	length, chunked         bool
 	contentType, connection string
@@ -712,7 +719,7 @@ func appendStatusLine(b []byte, status int) []byte {
 	return append(b, crlf...)
 }
 
-// caller returns the function that made a call of a Response, past the adapter and net/http.
+// caller returns the function that called a method of Response, skipping the adapter and net/http.
 func caller() (fn, file string, line int) {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
@@ -724,12 +731,13 @@ func caller() (fn, file string, line int) {
 	}
 }
 
-// isInside reports whether a function belongs to net/http, to Response, or is a method of the adapter.
+// isInside reports whether a function belongs to net/http or Response, or is a method of the
+// adapter.
 func isInside(fn string) bool {
 	return strings.HasPrefix(fn, "net/http.") || strings.HasPrefix(fn, thisPackage+".(*Response)") || strings.HasPrefix(fn, adapter+".(")
 }
 
-// The import paths of this package and of the adapter, as they are in the names of functions.
+// The import paths of this package and of the adapter, as they appear in the names of functions.
 var (
 	thisPackage = reflect.TypeFor[Response]().PkgPath()
 	adapter     = path.Dir(path.Dir(thisPackage))

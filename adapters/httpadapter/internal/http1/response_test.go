@@ -64,7 +64,7 @@ func (c *wire) AppendDate(b []byte) []byte { return c.date.Append(b, time.Now())
 
 func (c *wire) Logf(format string, args ...any) { fmt.Fprintf(&c.log, format+"\n", args...) }
 
-// A narrowWire is a wire that is no io.ReaderFrom, as a *tls.Conn is none.
+// A narrowWire is a wire that does not implement io.ReaderFrom, like a *tls.Conn.
 type narrowWire struct{ Conn }
 
 // body is a request's body in memory.
@@ -129,7 +129,7 @@ func (s *stage) writeHeader(status int) {
 	s.WriteHeader(status)
 }
 
-// steps are what the programs of the tests are made of.
+// The tests' programs are made of these steps.
 var steps = []func(*stage){
 	func(s *stage) { s.set("Content-Type", "text/x") },
 	func(s *stage) { s.set("X-One", "1\r\nX-Injected: 2") },
@@ -244,7 +244,7 @@ var steps = []func(*stage){
 	func(s *stage) { s.r.Header.Set("Connection", "close") },
 }
 
-// iotestErrReader reads n bytes and fails then.
+// iotestErrReader returns a reader that reads n bytes and then fails.
 func iotestErrReader(n int) io.Reader {
 	return io.MultiReader(strings.NewReader(strings.Repeat("h", n)), failing{})
 }
@@ -253,7 +253,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("no more") }
 
-// program is a handler that takes steps, one for each byte, and what it notes.
+// program returns a handler that runs a step for each byte of code and writes notes.
 func program(code []byte, notes *strings.Builder) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/end" {
@@ -267,14 +267,14 @@ func program(code []byte, notes *strings.Builder) http.HandlerFunc {
 	}
 }
 
-// A setting is how a server and its connection are set up.
+// A setting says how a server and its connection are set up.
 type setting struct {
 	off    bool // keep-alive is off
-	narrow bool // the connection is no io.ReaderFrom
+	narrow bool // the connection does not implement io.ReaderFrom
 }
 
-// outcome is the bytes on the wire, the handler's notes, the error log, and the sizes of the writes if
-// these are to be net/http's.
+// outcome is the bytes on the wire, the handler's notes, the error log, and the sizes of the writes
+// if they must match net/http's.
 type outcome struct{ wire, notes, log, writes string }
 
 var dates = regexp.MustCompile(`(?m)^Date: .{29}\r$`)
@@ -283,7 +283,7 @@ func newOutcome(wire, notes, log string, writes writeSizes) outcome {
 	return outcome{dates.ReplaceAllString(wire, "Date: now\r"), notes, log, fmt.Sprint(writes)}
 }
 
-// controlled is a Response with the part of http.ResponseController that is its owner's.
+// controlled is a Response with the methods for http.ResponseController that its owner implements.
 type controlled struct{ *Response }
 
 func (w controlled) EnableFullDuplex() error {
@@ -291,8 +291,9 @@ func (w controlled) EnableFullDuplex() error {
 	return nil
 }
 
-// here serves the requests by this package. The answers lie in out together, as those of pipelined
-// requests may, unless the connection is narrow: then the sizes of writes are compared.
+// here serves the requests with this package. The answers are collected in out, as the answers to
+// pipelined requests may be. If the connection is narrow they are not, because the test then
+// compares the sizes of the writes.
 func here(t testing.TB, input []byte, handler http.Handler, with setting, notes *strings.Builder) outcome {
 	t.Helper()
 	c := &wire{off: with.off}
@@ -340,7 +341,8 @@ func here(t testing.TB, input []byte, handler http.Handler, with setting, notes 
 	return newOutcome(c.String(), notes.String(), c.log.String(), c.writes)
 }
 
-// onNetHTTP serves the requests by net/http, on a connection in memory. The last one must end it.
+// onNetHTTP serves the requests with net/http, on a connection in memory. The last request must end
+// it.
 func onNetHTTP(t testing.TB, input []byte, handler http.Handler, with setting, notes *strings.Builder) outcome {
 	t.Helper()
 	var (
@@ -370,7 +372,7 @@ func onNetHTTP(t testing.TB, input []byte, handler http.Handler, with setting, n
 	return newOutcome(string(got), notes.String(), lines.String(), writes)
 }
 
-// pipes is a listener of the connections that it is sent.
+// pipes is a listener that accepts the connections sent to it.
 type pipes chan net.Conn
 
 func (l pipes) Accept() (net.Conn, error) {
@@ -398,7 +400,7 @@ func (c narrowConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// wideConn is a connection that is an io.ReaderFrom, as a *net.TCPConn is.
+// wideConn is a connection that implements io.ReaderFrom, like a *net.TCPConn.
 type wideConn struct{ net.Conn }
 
 func (c wideConn) ReadFrom(r io.Reader) (int64, error) {
@@ -415,8 +417,8 @@ var starts = []string{
 	"GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\nRange: bytes=1-2\r\n\r\n",
 }
 
-// tooLong is a start with more body than net/http reads to keep a connection. net/http waits for half
-// a second before it closes such a one.
+// tooLong is a start whose body is longer than net/http reads to keep a connection. net/http waits
+// for half a second before it closes such a connection.
 var tooLong = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("b", 300000)
 
 // wantSameAnswer runs a program both ways.
@@ -434,7 +436,7 @@ func wantSameAnswer(t testing.TB, start string, with setting, code []byte) {
 	}
 }
 
-// brief shortens the runs of one byte in an outcome.
+// brief shortens runs of the same byte in an outcome.
 func brief(o outcome) string {
 	var b strings.Builder
 	text := fmt.Sprintf("%+q", o)
@@ -450,8 +452,8 @@ func brief(o outcome) string {
 	return b.String()
 }
 
-// beyondLength reports whether a program may copy more than its declared length, which Go 1.26 sends and
-// later ones don't.
+// beyondLength reports whether a program may copy more than its declared length. Go 1.26 sends the
+// excess, later versions don't.
 func beyondLength(code []byte) bool {
 	const first, last = 77, 81 // the steps that copy
 	lengths, copies := false, false
@@ -463,10 +465,10 @@ func beyondLength(code []byte) bool {
 	return lengths && copies && strings.HasPrefix(runtime.Version(), "go1.26")
 }
 
-// serveContent is the index of the step that declares a length and copies as much.
+// serveContent is the index of the step that declares a length and copies that many bytes.
 const serveContent = 84
 
-// TestSameAnswer: each step by itself, each pair of steps, and some triples.
+// TestSameAnswer: each step alone, each pair of steps, and some triples.
 func TestSameAnswer(t *testing.T) {
 	settings := []setting{{}, {narrow: true}, {off: true}}
 	for i, start := range starts {
@@ -484,7 +486,7 @@ func TestSameAnswer(t *testing.T) {
 	}
 }
 
-// TestSameAnswerToLongBody: the rest of a body that is too long to be read closes the connection, and
+// TestSameAnswerToLongBody: if the rest of a body is too long to read, the connection is closed and
 // the answer says so.
 func TestSameAnswerToLongBody(t *testing.T) {
 	for _, code := range [][]byte{{24}, {13, 24}, {45, 28}, {85, 24}, {86, 24}, {87, 24}, {47, 32, 64}} {
@@ -555,7 +557,7 @@ func TestReadFromWithLength(t *testing.T) {
 	}
 }
 
-// TestPanic: of an answer that a panic ends the client gets as much as from net/http.
+// TestPanic: if a panic ends an answer, the client gets as much of it as from net/http.
 func TestPanic(t *testing.T) {
 	for _, before := range [][]byte{nil, {24}, {2, 17}, {2, 24}, {26, 26}, {28}, {24, 29}, {24, 29, 24}, {28, 24}, {22, 2}, {37, 26, 25}, {76, 26}} {
 		handler := func(notes *strings.Builder) http.Handler {
@@ -586,7 +588,8 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestHijack: a hijacked connection gets the header that was decided on, and nothing else afterwards.
+// TestHijack: a hijacked connection gets the header that WriteHeader fixed, and nothing else
+// afterwards.
 func TestHijack(t *testing.T) {
 	for _, before := range [][]byte{nil, {24}, {2, 17}, {24, 29, 24}, {22}, {32, 47, 64}} {
 		handler := func(notes *strings.Builder) http.Handler {
@@ -643,7 +646,7 @@ func TestFullDuplex(t *testing.T) {
 	}
 }
 
-// TestAfterFinish: a handler's stray calls reach nothing.
+// TestAfterFinish: a handler's late calls have no effect.
 func TestAfterFinish(t *testing.T) {
 	c := new(wire)
 	r, _ := http.NewRequest("GET", "/", nil)
@@ -666,7 +669,7 @@ func TestAfterFinish(t *testing.T) {
 	}
 }
 
-// TestWaitingHoldsNothing: a Response has no memory for bytes before the handler writes, nor between a
+// TestWaitingHoldsNothing: a Response holds no buffers before the handler writes, nor between a
 // Flush and the next Write.
 func TestWaitingHoldsNothing(t *testing.T) {
 	const sizeMax = 256
@@ -732,7 +735,7 @@ func (c *cutConn) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// A cutWire is a Conn of which a cutConn gets the bytes.
+// A cutWire is a Conn whose bytes go to a cutConn.
 type cutWire struct {
 	*wire
 	to *cutConn
@@ -741,7 +744,7 @@ type cutWire struct {
 func (c cutWire) Write(p []byte) (int, error) { return c.to.Write(p) }
 
 // TestCountOfFailedWrites: a handler learns how many of its bytes were taken before the connection
-// failed, which access logs and metrics report.
+// failed. Access logs and metrics report this count.
 func TestCountOfFailedWrites(t *testing.T) {
 	programs := [][]func(*stage){
 		{func(s *stage) { s.write(strings.Repeat("a", 100000)) }},
@@ -759,7 +762,7 @@ func TestCountOfFailedWrites(t *testing.T) {
 			func(s *stage) { http.NewResponseController(s.ResponseWriter).Flush() },
 			func(s *stage) { s.write(strings.Repeat("b", 5000)) },
 		},
-		{ // a Write fails no earlier than on net/http: not because a Flush has
+		{ // a Write fails no earlier than with net/http: not because a Flush has
 			func(s *stage) { s.write("a") },
 			func(s *stage) { fmt.Fprintln(s.notes, http.NewResponseController(s.ResponseWriter).Flush()) },
 			func(s *stage) { s.write("b") },
@@ -816,7 +819,7 @@ func TestCountOfFailedWrites(t *testing.T) {
 	}
 }
 
-// TestAllocations: the allocations of a request and its answer, the handler's own among them.
+// TestAllocations: the allocations of a request and its answer, including the handler's.
 func TestAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector makes pools forget")
@@ -855,7 +858,7 @@ func serveHello(t testing.TB, c Conn, p []byte) {
 	ReleaseOut(out)
 }
 
-// hello is a handler whose code the compiler does not see through.
+// hello is a handler whose code the compiler can't see.
 var hello http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "Hello, world\n")
@@ -875,12 +878,12 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// quietWire is a wire that keeps nothing.
+// quietWire is a wire that discards everything.
 type quietWire struct{ wire }
 
 func (c *quietWire) Write(p []byte) (int, error) { return len(p), nil }
 
-// bare is a request of wrk, browser one with ten more fields.
+// bare is a request as wrk sends it, browser has ten more fields.
 const (
 	bare    = "GET /hello HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n"
 	browser = "GET /hello HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nConnection: keep-alive\r\nCache-Control: max-age=0\r\n" +
@@ -891,7 +894,7 @@ const (
 		"Accept-Language: en-GB,en;q=0.9\r\nCookie: session=0123456789abcdef; theme=dark\r\n\r\n"
 )
 
-// stumblingWire is a wire of which one Write fails.
+// stumblingWire is a wire on which one Write fails.
 type stumblingWire struct {
 	wire
 	failed bool
@@ -905,8 +908,8 @@ func (c *stumblingWire) Write(p []byte) (int, error) {
 	return 0, net.ErrClosed
 }
 
-// Nothing follows a part of an answer that could not be sent, even if the connection works again, as it
-// does when the handler moves a deadline.
+// If part of an answer could not be sent, nothing follows it, even if the connection works again.
+// It does so when the handler moves a deadline.
 func TestNothingFollowsFailure(t *testing.T) {
 	c := new(stumblingWire)
 	w := NewResponse(c, &http.Request{Method: "GET"}, nil)

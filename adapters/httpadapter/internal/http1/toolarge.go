@@ -2,6 +2,7 @@
 
 package http1
 
-// tooLargeInHeader says whether a body that is too large changes the handler's header, as with net/http
-// of Go 1.26. Since Go 1.27 only the header that is sent says that the connection is closed.
+// tooLargeInHeader says whether a body that is too large changes the handler's header, as in
+// net/http of Go 1.26. Since Go 1.27 only the header that is sent says that the connection will be
+// closed.
 const tooLargeInHeader = false
