@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// scriptListener is a listener of some connections.
+// scriptListener is a listener that accepts some given connections.
 type scriptListener struct{ conns []net.Conn }
 
 func (l *scriptListener) Accept() (net.Conn, error) {
@@ -32,26 +32,26 @@ func (l *scriptListener) Accept() (net.Conn, error) {
 func (l *scriptListener) Close() error   { return nil }
 func (l *scriptListener) Addr() net.Addr { return addr{} }
 
-// scriptConn is a connection in memory, on which a client plays a script. It compares each
-// call with those that it expects, and fails all of them from the first that differs.
+// scriptConn is a connection in memory, on which a client plays a script. It compares each call
+// with the expected ones, and fails every call from the first difference on.
 type scriptConn struct {
 	// immutable
 	ends []ends
-	done chan struct{} // closed when all calls were made, or one differed
+	done chan struct{} // closed when all calls have been made, or one differed
 
 	mu     sync.Mutex
 	change sync.Cond // of the fields below
 
 	// guarded by mu
 	pieces    []string      // the bytes that Reads will find
-	given     int           // bytes that Reads have found
+	given     int           // bytes that Reads have returned
 	expected  []expectation // alternatives that agree with the calls made
 	made      []string      // calls
 	differs   error
-	answered  int  // requests: StateIdle came
-	busy      bool // StateActive came, and StateIdle did not
-	past      bool // the read deadline is over
-	soon      bool // the read deadline is a short one
+	answered  int  // requests: StateIdle was reported
+	busy      bool // StateActive was reported, and StateIdle was not
+	past      bool // the read deadline has passed
+	soon      bool // the read deadline is short
 	closed    bool
 	completed bool // done is closed
 }
@@ -63,8 +63,8 @@ func newScriptConn(s script, expected []expectation) *scriptConn {
 	return c
 }
 
-// Waiting is done in steps, so that a process that was stopped for a while does not take
-// that for net/http's slowness. Work of a millisecond may take all of them together.
+// Waiting is done in steps, so that a process that was stopped for a while does not mistake that
+// for a slow net/http. Work of a millisecond may use up all the steps.
 const (
 	waitSteps = 100
 	waitStep  = 50 * time.Millisecond
@@ -84,7 +84,7 @@ func (c *scriptConn) await() {
 	}
 }
 
-// end fails all calls that are still made, or wait.
+// end makes all calls fail, including those that wait.
 func (c *scriptConn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,14 +102,14 @@ func (c *scriptConn) err() error {
 	return c.differs
 }
 
-// agrees reports whether all calls are those of a way.
+// agrees reports whether all calls match those of a way.
 func (c *scriptConn) agrees(way Way) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.expected, func(e expectation) bool { return e.way == way })
 }
 
-// call notes a call. It fails if another was expected.
+// call records a call. It fails if another call was expected.
 func (c *scriptConn) call(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *scriptConn) callLocked(name string) error {
 	return nil
 }
 
-// fail notes that something else came than the call that was expected.
+// fail records that a call differed from the expected one.
 func (c *scriptConn) fail(got string) error {
 	want := "nothing"
 	if n := len(c.made); n < len(c.expected[0].calls) {
@@ -154,7 +154,7 @@ func (c *scriptConn) complete() {
 	}
 }
 
-// told is called by net/http's ConnState.
+// told is called from net/http's ConnState.
 func (c *scriptConn) told(state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +173,7 @@ func (c *scriptConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy {
-		// It reads the body, or waits for the client to go away.
+		// net/http reads the body, or waits for the client to go away.
 		for c.given >= c.ends[c.answered].request && !c.past && !c.closed {
 			c.change.Wait()
 		}
@@ -203,7 +203,7 @@ func (c *scriptConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readCall returns the name of a Read: with its size if net/http waits for a request.
+// readCall returns the name of a Read, with its size if net/http waits for a request.
 func (c *scriptConn) readCall(size int) string {
 	if c.answered > 0 && c.given-c.ends[c.answered-1].request < PeekBytes {
 		return readCall(size)
@@ -229,7 +229,7 @@ func (c *scriptConn) Write(p []byte) (int, error) {
 // written reports whether the last call was a Write. The caller holds mu.
 func (c *scriptConn) written() bool { return len(c.made) > 0 && c.made[len(c.made)-1] == "Write" }
 
-// Close notes that net/http has closed the connection.
+// Close records that net/http has closed the connection.
 func (c *scriptConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +239,7 @@ func (c *scriptConn) Close() error {
 	return err
 }
 
-// SetReadDeadline notes a deadline, unless a handler runs.
+// SetReadDeadline records a deadline, unless a handler runs.
 func (c *scriptConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,8 +252,8 @@ func (c *scriptConn) SetReadDeadline(t time.Time) error {
 	return c.callLocked(deadlineCall("Read", left))
 }
 
-// SetWriteDeadline notes a deadline, unless a handler runs: when one has run, and the
-// answer is written, net/http takes it away.
+// SetWriteDeadline records a deadline, unless a handler runs. After the handler has run and the
+// answer is written, net/http removes the deadline.
 func (c *scriptConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,8 +263,9 @@ func (c *scriptConn) SetWriteDeadline(t time.Time) error {
 	return c.callLocked(deadlineCall("Write", timeLeft(t)))
 }
 
-// timeLeft returns how far off a deadline is, in hours if it was made of hours: 0 for none, soon for a
-// short one, and less for the past. A deadline that was short may be over by now.
+// timeLeft returns how far away a deadline is, in hours if it was made from hours. It returns 0 for
+// no deadline, soon for a short one, and a negative value for the past. A deadline that was short may have
+// passed by now.
 func timeLeft(t time.Time) time.Duration {
 	if t.IsZero() {
 		return 0
@@ -282,7 +283,8 @@ func timeLeft(t time.Time) time.Duration {
 	return left
 }
 
-// soon is a deadline of less than soonMost from now, as that of a wait with net/http's buffers is.
+// soon stands for a deadline less than soonMost away, as net/http sets for a wait that keeps its
+// buffers.
 const (
 	soon     = time.Nanosecond
 	soonMost = 10 * time.Minute
@@ -300,13 +302,13 @@ func deadlineCall(direction string, left time.Duration) string {
 	return "Set" + direction + "Deadline(in " + left.String() + ")"
 }
 
-// SetDeadline is a call that net/http doesn't make.
+// SetDeadline must not be called: net/http doesn't call it.
 func (c *scriptConn) SetDeadline(time.Time) error { return c.call("SetDeadline") }
 
-// CloseWrite is a call that net/http makes only in the middle of a request.
+// CloseWrite must not be called: net/http calls it only in the middle of a request.
 func (c *scriptConn) CloseWrite() error { return c.call("CloseWrite") }
 
-// NetConn is a call that net/http doesn't make.
+// NetConn must not be called: net/http doesn't call it.
 func (c *scriptConn) NetConn() net.Conn {
 	_ = c.call("NetConn")
 	return nil
@@ -315,8 +317,8 @@ func (c *scriptConn) NetConn() net.Conn {
 func (c *scriptConn) LocalAddr() net.Addr  { return addr{} }
 func (c *scriptConn) RemoteAddr() net.Addr { return addr{} }
 
-// Leases returns a connection of each kind that scripts are played on. They have the methods of a lease
-// that net/http might look for, as a test of leases checks.
+// Leases returns a connection of each kind that scripts are played on. They have the methods of a
+// lease that net/http might look for; a test of leases checks this.
 func Leases() (plain, overTLS net.Conn) {
 	c := newScriptConn(silentScript, silentScript.alternatives(limits{}, nil))
 	return &tcpConn{c}, &tlsConn{c}

@@ -30,8 +30,8 @@ import (
 //	SetReadDeadline     the header's, or none
 //	Read                ... and so on
 //
-// The others are those of Go 1.28, which keeps no buffer for a connection that waits: with the first
-// of these deadlines (Thrice), and without it (Twice).
+// The others are from Go 1.28, which keeps no buffer for a waiting connection. Thrice sets the
+// first of these deadlines, and Twice does not.
 //
 //	StateIdle
 //	SetReadDeadline     the wait's, or none
@@ -46,12 +46,12 @@ import (
 // If a Read of the wait without a byte before it, or the first Read of all, returns io.EOF: Close,
 // StateClosed, and nothing else.
 
-// NetHTTP returns the way in which the net/http of this process waits, or [Unknown] and the reason. It
-// plays the scripts in the first call.
+// NetHTTP returns how net/http waits in this process, or [Unknown] and the reason. The first call
+// plays the scripts.
 var NetHTTP = sync.OnceValues(playScripts)
 
-// playScripts plays all scripts. It returns the way in which net/http has waited in all of them, or
-// the first difference.
+// playScripts plays all scripts. It returns the way that net/http waited in all of them, or the
+// first difference.
 func playScripts() (Way, error) {
 	var played []*scriptConn
 	for _, l := range allLimits {
@@ -61,7 +61,7 @@ func playScripts() (Way, error) {
 		}
 		played = append(played, conns...)
 	}
-	return commonWay(played) // a call after the last may have come by now
+	return commonWay(played) // a call after the last one may have come by now
 }
 
 // commonWay returns the way that all connections agree with, or the first difference.
@@ -79,8 +79,8 @@ func commonWay(conns []*scriptConn) (Way, error) {
 	return Unknown, errors.New("some connections wait in another way than others")
 }
 
-// limits are the timeouts of an http.Server. They are hours, and differ from each other,
-// so that a deadline says which it is made of.
+// limits are the timeouts of an http.Server, in hours. They differ from each other, so that a
+// deadline shows which timeout it comes from.
 type limits struct{ idle, header, read, write time.Duration }
 
 var allLimits = []limits{
@@ -92,10 +92,10 @@ var allLimits = []limits{
 	{idle: 2 * time.Hour, header: 3 * time.Hour, read: 4 * time.Hour, write: 5 * time.Hour},
 }
 
-// A script is a client's bytes on one connection, request by request. "|" marks where the
-// bytes come to an end that a Read finds, and pause stands for a Read that times out, if its deadline
-// is soon: there is no pause otherwise. After the last request Read returns io.EOF, as it does when a
-// connection is to be parked.
+// A script is what a client sends on one connection, request by request. "|" marks where a Read
+// finds no more bytes. pause stands for a Read that times out if its deadline is soon; otherwise
+// there is no pause. After the last request Read returns io.EOF, as it does when a connection is
+// about to be parked.
 type script []string
 
 const pause = "~"
@@ -105,9 +105,9 @@ const (
 	postHeader = "POST / HTTP/1.1\r\nHost: probe\r\n"
 )
 
-// The scripts are short for all timeouts, and long for none and for all.
+// The scripts are short if only some timeouts are set, and long if all or no timeouts are set.
 var (
-	silentScript = script{} // the end comes before the first request
+	silentScript = script{} // the connection ends before the first request
 
 	shortScript = script{
 		"|" + getRequest,
@@ -118,26 +118,26 @@ var (
 		"|" + pause + "|G|ET / HTTP/1.1\r\nHost: probe\r\n\r\n",
 	}
 
-	// The end comes after a pause.
+	// The connection ends after a pause.
 	pausedScript = script{"|" + getRequest, "|" + pause}
 
 	longScript = script{
 		"|" + getRequest,
 		"|" + getRequest,
-		// Some of a request comes after the wait has begun.
+		// Part of a request comes after the wait has begun.
 		"|G|ET / HTTP/1.1\r\nHost: probe\r\n\r\n",
 		"|GET| / HTTP/1.1\r\nHost: probe\r\n\r\n",
 		"|GET |/ HTTP/1.1\r\nHost: probe\r\n\r\n",
 		"|GET / HTTP/1.1\r\nHost: probe\r\n|\r\n",
-		// Some of it comes together with the request before. The rest must not be taken
-		// for a request: of the last it could be the body.
+		// Part of it comes together with the previous request. The rest must not be taken for a
+		// request: after the last one it could be the body.
 		"G|ET / HTTP/1.1\r\nHost: probe\r\n\r\n",
 		"GET| / HTTP/1.1\r\nHost: probe\r\n\r\n",
 		"GET |/ HTTP/1.1\r\nHost: probe\r\n\r\n",
 		"GET / HTTP/1.1\r\n|Host: probe\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: probe\r\n|\r\n",
 		postHeader + "Content-Length: 4\r\n|\r\nbody",
-		// Bodies, read by the handler or by net/http, and an empty line after them.
+		// Bodies, read by the handler or by net/http, with an empty line after them.
 		"|" + postHeader + "Content-Length: 0\r\n\r\n",
 		"|\r\n|" + getRequest,
 		"|" + postHeader + "Content-Length: 4\r\n\r\nbody",
@@ -158,13 +158,13 @@ var (
 	}
 )
 
-// play plays scripts to an http.Server with these timeouts.
+// play plays the scripts to an http.Server with these timeouts.
 func (l limits) play() []*scriptConn {
 	srv := &http.Server{
 		Handler:           http.HandlerFunc(handler),
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ConnState:         connState,
-		Protocols:         new(http.Protocols), // HTTP/1 alone: the rest is not parked, and takes time to set up
+		Protocols:         new(http.Protocols), // HTTP/1 only: HTTP/2 is not parked, and slow to set up
 		IdleTimeout:       l.idle,
 		ReadHeaderTimeout: l.header,
 		ReadTimeout:       l.read,
@@ -187,18 +187,18 @@ func (l limits) play() []*scriptConn {
 	overTLS(silentScript)
 	overTLS(pausedScript)
 	overTLS(shortScript)
-	_ = srv.Serve(leases) // which returns when there are no more; the connections go on
+	_ = srv.Serve(leases) // returns when there are no more leases; the connections go on
 	for _, c := range conns {
 		c.await()
 	}
-	_ = srv.Close() // of which no connection that it knows to be closed hears
+	_ = srv.Close() // does not reach connections that it knows to be closed
 	for _, c := range conns {
 		c.end()
 	}
 	return conns
 }
 
-// script returns the long script if all timeouts are the same in being there or not.
+// script returns the long script if all timeouts are set, or no timeout is.
 func (l limits) script() script {
 	if (l.idle > 0) == (l.header > 0) && (l.header > 0) == (l.write > 0) {
 		return longScript
@@ -208,7 +208,7 @@ func (l limits) script() script {
 
 func handler(rw http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Expect") != "" {
-		_, _ = io.Copy(io.Discard, r.Body) // else net/http does it
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise net/http does it
 	}
 	_, _ = io.WriteString(rw, "answer")
 }
@@ -222,8 +222,8 @@ func connState(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// handshake returns the deadlines that net/http sets from Go 1.27 on for the handshake of any
-// connection that has a ConnectionState. Here it is over by then.
+// handshake returns the deadlines that net/http sets for the handshake, from Go 1.27 on, if a
+// connection has a ConnectionState. Here the handshake is already done.
 func (l limits) handshake() []string {
 	limit := time.Duration(0)
 	for _, d := range []time.Duration{l.header, l.read, l.write} {
@@ -240,13 +240,14 @@ func (l limits) handshake() []string {
 	}
 }
 
-// expectation are the calls that parking relies on if net/http waits in a way.
+// expectation has the calls that parking relies on if net/http waits in a given way.
 type expectation struct {
 	way   Way
 	calls []string
 }
 
-// alternatives returns what is expected of each known way. The first calls are those of a handshake.
+// alternatives returns what is expected for each known way. The first calls are those of a
+// handshake.
 func (s script) alternatives(l limits, handshake []string) (all []expectation) {
 	for _, way := range knownWays {
 		all = append(all, expectation{way, s.calls(l, way, handshake)})
@@ -266,10 +267,10 @@ func (s script) calls(l limits, way Way, handshake []string) []string {
 		header = l.read
 	}
 	pieces, ends := s.pieces()
-	have := 0 // bytes that net/http has of the request
+	have := 0 // bytes of the request that net/http has
 	read := func(name string) { call(name); have += len(pieces[0]); pieces = pieces[1:] }
-	// wait adds the calls of a wait up to the Read of its first byte, or with it. It reports whether that
-	// is among them, which is so if there is a pause before and net/http notices that.
+	// wait adds the calls of a wait up to the Read of its first byte. It reports whether that Read
+	// is among them, which is the case if a pause comes first and net/http notices it.
 	wait := func() (read bool) {
 		paused := len(pieces) > 0 && pieces[0] == pause
 		if paused {
@@ -285,7 +286,7 @@ func (s script) calls(l limits, way Way, handshake []string) []string {
 			return false
 		}
 		call(readCall(ReadBytes), deadlineCall("Read", idle), readCall(1))
-		if len(pieces) > 0 { // else it finds the end
+		if len(pieces) > 0 { // otherwise it finds the end
 			have++
 			if pieces[0] = pieces[0][1:]; pieces[0] == "" {
 				pieces = pieces[1:]
@@ -338,10 +339,10 @@ func (s script) calls(l limits, way Way, handshake []string) []string {
 	return calls
 }
 
-// ends says where in the stream a header and its request end.
+// ends says where a header and its request end in the stream.
 type ends struct{ header, request int }
 
-// pieces returns the bytes that each Read finds, and the requests' ends.
+// pieces returns the bytes that each Read finds, and where the requests end.
 func (s script) pieces() (pieces []string, all []ends) {
 	stream := strings.Join(s, "")
 	at := 0

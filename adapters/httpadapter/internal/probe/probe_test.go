@@ -30,7 +30,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A crypto/tls that ends a connection which is dry is found out.
+// The probe detects a crypto/tls that ends a connection which has run dry.
 func TestChangedTLS(t *testing.T) {
 	identity, err := newIdentity()
 	if err != nil {
@@ -44,7 +44,7 @@ func TestChangedTLS(t *testing.T) {
 	}
 }
 
-// In a bubble its goroutines belong to that.
+// In a synctest bubble its goroutines belong to the bubble.
 func TestInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if _, err := playScripts(); err != nil {
@@ -53,7 +53,7 @@ func TestInBubble(t *testing.T) {
 	})
 }
 
-// A net/http that doesn't make a call holds nothing up for good.
+// If net/http doesn't make a call, nothing hangs forever.
 func TestMissingCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScriptConn(silentScript, silentScript.alternatives(limits{}, nil))

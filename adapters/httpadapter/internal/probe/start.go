@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// Start calls serve, one of net/http's methods of that name, with a listener that fails at once. It
-// returns the reason why net/http refuses to serve, or nil: the server is shut down, or its
-// configuration is wrong.
+// Start calls serve, which is one of net/http's methods of that name, with a listener that fails at
+// once. It returns the reason why net/http refuses to serve: the server is shut down, or its
+// configuration is wrong. Otherwise it returns nil.
 func Start(serve func(net.Listener) error) error {
 	if err := serve(startListener{}); err != errStart {
 		return err
@@ -27,7 +27,7 @@ func (startListener) Accept() (net.Conn, error) { return nil, errStart }
 func (startListener) Close() error              { return nil }
 func (startListener) Addr() net.Addr            { return addr{} }
 
-// addr is the address of everything in memory.
+// addr is the address of everything that is in memory.
 type addr struct{}
 
 func (addr) Network() string { return "probe" }

@@ -21,16 +21,16 @@ import (
 	"github.com/percore/percore"
 )
 
-// TLS returns why no connection of this process can wait above crypto/tls, or nil. In the first call a
-// server of crypto/tls reads records that a client of crypto/tls has made, in pieces, on a connection in
-// memory. That takes a millisecond.
+// TLS returns the reason why connections of this process can't wait above crypto/tls, or nil if
+// they can. In the first call, a crypto/tls server reads records that a crypto/tls client has made.
+// It reads them in pieces, on a connection in memory. That takes a millisecond.
 //
 // Parking and the fast path over TLS rely on the following:
 //
 //   - When the connection below fails with a temporary error (percore.ErrWouldWait), Read of a tls.Conn
-//     returns just that error, and all that it has read is there when it goes on.
-//   - Read asks the connection below only when it has given out all that it has.
-//   - A client's farewell is io.EOF, each time.
+//     returns exactly that error, and what it has read so far is still there when it goes on.
+//   - Read reads from the connection below only after it has returned everything it has.
+//   - After a client's farewell Read returns io.EOF, each time.
 var TLS = sync.OnceValue(func() error {
 	identity, err := newIdentity()
 	if err != nil {
@@ -50,12 +50,12 @@ type records struct {
 	ofServer, ofClient *recordsStream // the connections below
 }
 
-// recordsStream is one side of a connection in memory. During the handshake it has the bytes that the
-// other side writes, and afterwards those of the script.
+// recordsStream is one side of a connection in memory. During the handshake it has the bytes that
+// the other side writes, and afterwards the script's bytes.
 type recordsStream struct {
 	from, to chan []byte // room enough for a handshake
-	rest     []byte      // bytes that Read finds
-	dry      error       // Read's error where they end, after the handshake; nil before
+	rest     []byte      // bytes that Read returns
+	dry      error       // Read's error where they end, after the handshake; nil before it
 	asked    bool        // Read has returned dry
 	written  []byte      // since the handshake
 }
@@ -96,16 +96,17 @@ func (s *recordsStream) SetDeadline(time.Time) error      { return nil }
 func (s *recordsStream) SetReadDeadline(time.Time) error  { return nil }
 func (s *recordsStream) SetWriteDeadline(time.Time) error { return nil }
 
-// shakeRecords makes a client and a server shake hands. When it returns no goroutine is left.
+// shakeRecords performs a handshake between a client and a server. When it returns no goroutine is
+// left.
 func shakeRecords(identity tls.Certificate, version uint16, dry error) (*records, error) {
-	const flights = 64 // more than a handshake has
+	const flights = 64 // more than a handshake needs
 	up, down := make(chan []byte, flights), make(chan []byte, flights)
 	r := &records{ofServer: &recordsStream{from: up, to: down}, ofClient: &recordsStream{from: down, to: up}}
 	config := &tls.Config{
 		Certificates:           []tls.Certificate{identity},
 		MinVersion:             version,
 		MaxVersion:             version,
-		CurvePreferences:       []tls.CurveID{tls.CurveP256}, // allowed with every setting of GODEBUG=fips140
+		CurvePreferences:       []tls.CurveID{tls.CurveP256}, // allowed by any GODEBUG=fips140
 		SessionTicketsDisabled: true,
 		InsecureSkipVerify:     true,
 	}
@@ -113,7 +114,7 @@ func shakeRecords(identity tls.Certificate, version uint16, dry error) (*records
 	shaken := make(chan error, 1)
 	go func() {
 		shaken <- r.client.Handshake()
-		close(up) // if it has failed, the server fails, too
+		close(up) // if the handshake has failed, make the server fail, too
 	}()
 	err := r.server.Handshake()
 	close(down)
@@ -124,7 +125,7 @@ func shakeRecords(identity tls.Certificate, version uint16, dry error) (*records
 	return r, nil
 }
 
-// make returns the records of text, and of the farewell if there is no text.
+// make returns the records for text, or the farewell if text is empty.
 func (r *records) make(text string) []byte {
 	r.ofClient.written = nil
 	if text == "" {
@@ -135,7 +136,8 @@ func (r *records) make(text string) []byte {
 	return r.ofClient.written
 }
 
-// read reads until the server is dry, and returns all that it finds. size is that of each Read.
+// read reads until the server is dry, and returns everything it finds. size is the size of each
+// Read.
 func (r *records) read(size int) (text string, err error) {
 	p := make([]byte, size)
 	for {
@@ -155,19 +157,19 @@ func (r *records) read(size int) (text string, err error) {
 	}
 }
 
-// delivery are bytes of records, and the text that the server reads when it has got them.
+// delivery holds bytes of records, and the text that the server reads once it has received them.
 type delivery struct {
 	name  string
 	bytes []byte
 	size  int // of each Read
 	want  string
-	end   error // io.EOF behind the client's farewell
+	end   error // io.EOF after the client's farewell
 }
 
 // deliveries returns the script. The client makes the records in this order.
 func (r *records) deliveries() []delivery {
 	all := []delivery{{"nothing", nil, ReadBytes, "", nil}}
-	for _, cut := range []int{1, 4, 5, 6, 30, -1} { // in the header, behind it, in the rest
+	for _, cut := range []int{1, 4, 5, 6, 30, -1} { // in the header, after it, in the rest
 		record := r.make(getRequest)
 		if cut < 0 {
 			cut += len(record)
@@ -189,8 +191,8 @@ func (r *records) deliveries() []delivery {
 		delivery{"nothing behind a farewell", nil, ReadBytes, "", io.EOF})
 }
 
-// playRecords delivers records to a server, whose connection fails with dry where they end, and returns
-// the first difference.
+// playRecords delivers records to a server and returns the first difference. The server's
+// connection fails with dry where the records end.
 func playRecords(identity tls.Certificate, version uint16, dry error) error {
 	r, err := shakeRecords(identity, version, dry)
 	if err != nil {
@@ -206,7 +208,7 @@ func playRecords(identity tls.Certificate, version uint16, dry error) error {
 	return nil
 }
 
-// newIdentity makes a certificate that nothing trusts.
+// newIdentity makes a certificate that nobody trusts.
 func newIdentity() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
