@@ -15,7 +15,7 @@ import (
 // body is a request's body.
 type body struct {
 	x         *exchange
-	open      bool // there is one
+	open      bool // the request has a body
 	continues bool // the client waits for 100 Continue before it sends
 
 	mu sync.Mutex // held for a whole Read
@@ -28,7 +28,7 @@ type body struct {
 	closed  bool // guarded by closing
 }
 
-// The errors of a body, as net/http says them.
+// The errors of a body, worded as in net/http.
 var (
 	errClosedBody   = errors.New("body closed by handler")
 	errDisconnected = errors.New("client disconnected")
@@ -54,7 +54,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, b.errorOf(err)
 }
 
-// errorOf returns net/http's error in the place of h2's.
+// errorOf returns net/http's error for an error of h2.
 func (b *body) errorOf(err error) error {
 	var reset *h2.StreamError
 	var gone *h2.ConnError
@@ -77,7 +77,7 @@ func (b *body) errorOf(err error) error {
 	return err
 }
 
-// end gives the request its trailers, those that it has declared.
+// end sets the values of the trailers that the request has declared.
 func (b *body) end() error {
 	b.ended = true
 	r := b.x.request
@@ -100,7 +100,7 @@ func (b *body) isClosed() bool {
 	return b.closed
 }
 
-// Close implements io.Closer. The rest of the body is dropped.
+// Close implements io.Closer. It drops the rest of the body.
 func (b *body) Close() error {
 	b.closing.Lock()
 	first := !b.closed
@@ -112,8 +112,8 @@ func (b *body) Close() error {
 	return nil
 }
 
-// streamError is the error of a stream that was reset. It has the fields and the text of
-// net/http's, and of x/net/http2's StreamError, which programs find by errors.As.
+// streamError is the error of a stream that was reset. It has the same fields and text as
+// net/http's error, and as x/net/http2's StreamError, which programs find with errors.As.
 type streamError struct {
 	StreamID uint32
 	Code     h2.ErrCode
@@ -128,7 +128,7 @@ func (e streamError) Error() string {
 	return fmt.Sprintf("stream error: stream ID %d; %v", e.StreamID, e.Code)
 }
 
-// As is for errors.As with a type of the same fields in another package.
+// As lets errors.As find a type with the same fields in another package.
 func (e streamError) As(target any) bool {
 	to, from := reflect.ValueOf(target).Elem(), reflect.ValueOf(e)
 	if to.Kind() != reflect.Struct || to.NumField() != from.NumField() {

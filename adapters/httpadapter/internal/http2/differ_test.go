@@ -20,7 +20,7 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// A seen is what handlers have seen, in the order of the notes.
+// A seen records what handlers have seen, in order.
 type seen struct {
 	mu    sync.Mutex
 	lines []string
@@ -56,15 +56,15 @@ func (h *host) ConnState(*h2.Conn, http.ConnState) {}
 func (h *host) KeepAlives() bool                   { return !h.off }
 func (h *host) Logf(format string, args ...any)    { h.log.Printf(format, args...) }
 
-// A side is a server with a handler, and a client of it.
+// A side is a server with a handler, and a client for it.
 type side struct {
 	seen    seen
-	running atomic.Int32 // handlers
+	running atomic.Int32 // running handlers
 	log     testnet.Log
 	peer    *frames.Peer
 }
 
-// count counts the handlers that run.
+// count counts the running handlers.
 func (s *side) count(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.running.Add(1)
@@ -90,7 +90,7 @@ func onNet(t *testing.T, configure func(*http.Server), handler func(*seen) http.
 	return s
 }
 
-// onPercore starts the server that is tested.
+// onPercore starts the server under test.
 func onPercore(t *testing.T, configure func(*http.Server), handler func(*seen) http.HandlerFunc) *side {
 	s := new(side)
 	srv := &http.Server{Handler: s.count(handler(&s.seen))}
@@ -121,7 +121,7 @@ func (s *side) dial(t *testing.T, l net.Listener) {
 	s.peer = frames.NewPeer(t, c)
 }
 
-// describe notes all of a request that a handler can see.
+// describe notes everything that a handler can see of a request.
 func describe(s *seen, r *http.Request) {
 	s.note("%s %s %s %d.%d host %q uri %q", r.Method, r.URL, r.Proto, r.ProtoMajor, r.ProtoMinor, r.Host, r.RequestURI)
 	s.note("url %#v", *r.URL)
@@ -141,22 +141,22 @@ func readAll(s *seen, r *http.Request) {
 	s.note("body %d bytes %.40q, %v, trailer %v", len(b), b, err, r.Trailer)
 }
 
-// A script is a handler, what a client sends, and how many streams it waits for the end of.
+// A script is a handler, what a client sends, and how many streams must end.
 type script struct {
 	name      string
 	configure func(*http.Server)
 	timed     func(*http.Server, time.Duration) // sets a timeout
 	handler   func(s *seen, w http.ResponseWriter, r *http.Request)
 	play      func(p *frames.Peer)
-	streams   int  // that end
-	closes    bool // the connection ends besides
-	unordered bool // the frames that come may be in another order
-	leaves    bool // GOAWAY is sent: net/http sends one, this server two
+	streams   int  // how many must end
+	closes    bool // the connection ends, too
+	unordered bool // the received frames may be in another order
+	leaves    bool // the server sends GOAWAY: net/http sends one, this server two
 	uncalled  bool // the handler is not called
 	logs      bool // something is logged
 }
 
-// get has the pseudo-header fields of a request, to which more come.
+// get returns the pseudo-header fields of a request, followed by more.
 func get(method, path string, more ...string) []string {
 	return append([]string{":method", method, ":scheme", "http", ":authority", "example.com", ":path", path}, more...)
 }
@@ -190,7 +190,7 @@ func (s *side) play(sc *script) (got []string) {
 	return merge(got)
 }
 
-// merge puts DATA frames that follow each other together: how a body is cut is no matter.
+// merge joins consecutive DATA frames: it doesn't matter how a body is split.
 func merge(lines []string) (to []string) {
 	for _, l := range lines {
 		if n := len(to); n > 0 && strings.HasPrefix(l, "data ") && strings.HasPrefix(to[n-1], "data ") {
@@ -212,8 +212,8 @@ func merge(lines []string) (to []string) {
 	return to
 }
 
-// TestDiffer plays each script to net/http's server on package net and to this one, and compares
-// what the handler saw, what the client got, and the log.
+// TestDiffer plays each script against net/http's server on package net and against this one. It
+// compares what the handler saw, what the client got, and the log.
 func TestDiffer(t *testing.T) {
 	for _, sc := range scripts {
 		t.Run(sc.name, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestDiffer(t *testing.T) {
 					got = s.play(&sc)
 				}
 				for d := 20 * time.Millisecond; sc.timed != nil; d *= 2 {
-					// net/http limits the beginning of a connection by the same timeout.
+					// net/http uses the same timeout for the beginning of a connection.
 					s = start(t, func(srv *http.Server) { sc.timed(srv, d) }, handler)
 					if got = s.play(&sc); s.seen.text() != "" || s.running.Load() > 0 {
 						break
@@ -269,7 +269,7 @@ func TestDiffer(t *testing.T) {
 	}
 }
 
-// withoutPort takes the client's port out of a line of the log.
+// withoutPort removes the client's port from a line of the log.
 func withoutPort(s string) string {
 	const addr = "127.0.0.1:"
 	if i := strings.Index(s, addr); i >= 0 {

@@ -4,10 +4,10 @@
 // The differences and their reasons:
 //
 //   - Push returns http.ErrNotSupported. Clients have turned it off.
-//   - A body of which the client has reset the stream can't be read any more; net/http lets a handler
-//     read what had come before the reset.
+//   - If the client has reset the stream, its body can't be read any more; net/http lets a handler
+//     read what had arrived before the reset.
 //   - A handler is not called for a stream that was reset before its turn.
-//   - Trailers whose names must not be trailers reset the stream when the handler reads them, not when
-//     they come.
-//   - A Write behind the return of the handler fails, and Header returns the header. net/http panics.
+//   - Trailers with names that are not allowed in trailers reset the stream when the handler reads
+//     them, not when they arrive.
+//   - A Write after the handler has returned fails, and Header returns the header. net/http panics.
 package http2

@@ -9,12 +9,12 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// blank is where every request begins: [http.Request.WithContext] is the only way to give one a
+// blank is the start of every request: only [http.Request.WithContext] can give a request its
 // context.
 var blank http.Request
 
-// makeRequest makes the request of a stream. It reports false, and a code, if the stream is to be
-// reset.
+// makeRequest builds the request of a stream. If the stream must be reset, it returns false and the
+// code to reset it with.
 func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, ok bool) {
 	if from.Problem == h2.LengthWithout && lengthWithoutResets {
 		return h2.ProtocolError, false
@@ -46,7 +46,7 @@ func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, o
 	return 0, true
 }
 
-// target returns the URL of a request, or nil if it can't be parsed, and RequestURI.
+// target returns the URL of a request, or nil if it can't be parsed, and the RequestURI.
 func target(from *h2.Request) (*url.URL, string) {
 	if from.Method == http.MethodConnect && from.Protocol == "" {
 		return &url.URL{Host: from.Authority}, from.Authority // as with HTTP/1
@@ -62,7 +62,7 @@ func target(from *h2.Request) (*url.URL, string) {
 	return u, from.Path
 }
 
-// isPlainPath reports whether a path has nothing for package url to decode, besides a query.
+// isPlainPath reports whether package url has nothing to decode in a path, except a query.
 func isPlainPath(p string) bool {
 	if p[0] != '/' || strings.HasPrefix(p, "//") || p[len(p)-1] == '?' {
 		return false
@@ -75,7 +75,7 @@ func isPlainPath(p string) bool {
 	return true
 }
 
-// header returns the fields as a Header. The values of fields that occur once share one array.
+// header returns the fields as a Header. The values of fields that occur once share an array.
 func header(from *h2.Request) http.Header {
 	h := make(http.Header, len(from.Fields))
 	values := make([]string, len(from.Fields))
@@ -95,7 +95,7 @@ func header(from *h2.Request) http.Header {
 	return h
 }
 
-// takeFromHeader takes out of the header what is not for the handler, or not in that form.
+// takeFromHeader removes from the header what the handler should not see, or not in that form.
 func (x *exchange) takeFromHeader(r *http.Request) {
 	h := r.Header
 	if v, ok := h["Expect"]; ok && hasToken(v, "100-continue") {
@@ -128,7 +128,7 @@ func declaredTrailers(values []string) (trailer http.Header) {
 	return trailer
 }
 
-// findProblem decides about a request that net/http answers itself.
+// findProblem looks for requests that net/http answers itself.
 func (x *exchange) findProblem(from *h2.Request) {
 	if x.refused = from.Problem.Status(); x.refused != http.StatusBadRequest {
 		return
@@ -142,7 +142,7 @@ func (x *exchange) findProblem(from *h2.Request) {
 	}
 }
 
-// hasToken reports whether values, lists of tokens, have a token.
+// hasToken reports whether any of the lists in values contains a token.
 func hasToken(values []string, token string) bool {
 	for _, v := range values {
 		for t := range strings.SplitSeq(v, ",") {

@@ -16,8 +16,8 @@ import (
 
 // response is the http.ResponseWriter of a stream.
 //
-// Calls may come from several goroutines, though a handler's must not: a handler that is careless about
-// that spoils its own answer and no other.
+// It is safe to call from several goroutines, although handlers must not do so. A handler that does
+// may spoil its own answer, but no other.
 //
 //	state      wrote  sent   meaning                              leaves by
 //	open       no     no     the handler may change the header    WriteHeader, the first Write, Flush
@@ -29,19 +29,19 @@ type response struct {
 	x      *exchange
 	isHead bool
 
-	mu sync.Mutex // guards all that follows
+	mu sync.Mutex // guards everything below
 
-	header   http.Header // the handler's; nil before it asks for it
+	header   http.Header // the handler's; nil until it calls Header
 	fields   []h2.Field  // of the header, as it was at WriteHeader
 	declares []string    // the values of Trailer, as they were at WriteHeader
-	trailers []string    // the names that are declared, in net/http's order
-	memory   *memory     // nil while nothing waits
+	trailers []string    // the declared names, in net/http's order
+	memory   *memory     // nil while nothing is buffered
 	buffered int         // bytes of the body in memory
 
 	status   int
-	declared int64 // the body's length, of a header that is sent; 0: none
+	declared int64 // the body's length, once the header is sent; 0: none
 	written  int64
-	length   int64 // the body's length, of a header that is not sent yet; -1: none
+	length   int64 // the body's length, until the header is sent; -1: none
 
 	wrote, sent, done                            bool
 	hasType, hasLength, hasCoding, hasDate, ends bool // of the header
@@ -49,18 +49,18 @@ type response struct {
 	notify closeNotify
 }
 
-// closeNotify tells a handler that its stream has ended. It has a lock of its own, since the end may be
-// found by a call that holds the response's.
+// closeNotify tells a handler that its stream has ended. It has its own lock, because a call that
+// holds the response's lock may be the one that finds the end.
 type closeNotify struct {
 	mu   sync.Mutex
 	ch   chan bool // nil before CloseNotify
 	gone bool
 }
 
-// bodyBytesMax is how many bytes of a body wait for more, as with net/http.
+// bodyBytesMax is how many bytes of a body are buffered, as in net/http.
 const bodyBytesMax = 4 << 10
 
-// memory is what a response needs while something waits. No handler's code has it.
+// memory is what a response needs while something is buffered. Handlers never get it.
 type memory struct {
 	body   [bodyBytesMax]byte
 	fields [16]h2.Field
@@ -76,7 +76,7 @@ func (w *response) takeMemory() *memory {
 	return w.memory
 }
 
-// releaseMemory gives the memory back.
+// releaseMemory returns the memory to its pool.
 func (w *response) releaseMemory() {
 	if w.memory != nil {
 		clear(w.memory.fields[:])
@@ -119,7 +119,7 @@ func (w *response) writeHeader(status int) {
 	w.takeFields(false)
 }
 
-// takeFields makes the fields of the header, in the order of their names.
+// takeFields makes the fields from the header, in the order of their names.
 func (w *response) takeFields(interim bool) {
 	w.fields, w.length = w.takeMemory().fields[:0], -1
 	var most [12]string
@@ -136,7 +136,7 @@ func (w *response) takeFields(interim bool) {
 	}
 }
 
-// takeField takes what matters of a field, and reports whether it is sent where it is.
+// takeField remembers what matters about a field, and reports whether to send it where it is.
 func (w *response) takeField(key string, values []string, interim bool) bool {
 	first := ""
 	if len(values) > 0 {
@@ -200,10 +200,10 @@ func (w *response) declareTrailer(name string) {
 	}
 }
 
-// errTooLong is what net/http says of a body that is longer than declared.
+// errTooLong is net/http's error for a body that is longer than declared.
 var errTooLong = errors.New("http2: handler wrote more than declared Content-Length")
 
-// errStreamClosed is net/http's error of a Write on a stream that has ended.
+// errStreamClosed is net/http's error for a Write to a stream that has ended.
 var errStreamClosed = errors.New("http2: stream closed")
 
 // Write implements io.Writer.
@@ -244,10 +244,10 @@ func (w *response) write(p []byte, s string) (n int, err error) {
 	return all, nil
 }
 
-// errReturnedWrite is the error of a Write behind the return of the handler.
+// errReturnedWrite is the error of a Write after the handler has returned.
 var errReturnedWrite = errors.New("http: the handler has returned, write the answer before that")
 
-// buffer copies as much as there is room for, of one of the two.
+// buffer copies as much of p or s as there is room for.
 func (w *response) buffer(p []byte, s string) (n int) {
 	if len(p)+len(s) == 0 {
 		return 0
@@ -262,7 +262,7 @@ func (w *response) buffer(p []byte, s string) (n int) {
 	return n
 }
 
-// emitBuffer sends what waits.
+// emitBuffer sends what is buffered.
 func (w *response) emitBuffer(last bool) error {
 	var p []byte
 	if w.buffered > 0 {
@@ -271,8 +271,8 @@ func (w *response) emitBuffer(last bool) error {
 	return w.emit(p, last)
 }
 
-// emit sends the header, if it was not sent, and p, behind which nothing waits. With last the answer
-// ends.
+// emit sends the header, unless it has been sent, and then p. Nothing may be buffered after p. If
+// last is set, the answer ends.
 func (w *response) emit(p []byte, last bool) error {
 	defer w.releaseMemory()
 	var m h2.Message
@@ -299,8 +299,8 @@ func (w *response) emit(p []byte, last bool) error {
 	return writeError(w.x.stream.Send(m))
 }
 
-// completeHeader appends the fields to send, with those that net/http adds. p is the beginning of the
-// body, or all of it.
+// completeHeader appends the fields to send, including those that net/http adds. p is the beginning
+// of the body, or all of it.
 func (w *response) completeHeader(p []byte, last bool) []h2.Field {
 	fields := w.fields
 	for _, v := range w.declares {
@@ -330,7 +330,7 @@ func (w *response) completeHeader(p []byte, last bool) []h2.Field {
 	return fields
 }
 
-// promoteTrailers declares the trailers whose keys have the prefix.
+// promoteTrailers declares the trailers whose keys have the trailer prefix.
 func (w *response) promoteTrailers() {
 	for key, values := range w.header {
 		if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok {
@@ -357,7 +357,7 @@ func (w *response) trailerFields() (fields []h2.Field) {
 	return fields
 }
 
-// writeError returns net/http's error in the place of h2's.
+// writeError returns net/http's error for an error of h2.
 func writeError(err error) error {
 	var gone *h2.ConnError
 	switch {
@@ -372,7 +372,7 @@ func writeError(err error) error {
 // Flush implements http.Flusher.
 func (w *response) Flush() { _ = w.FlushError() }
 
-// FlushError sends the header, and all of the body that was written.
+// FlushError sends the header and everything written to the body so far.
 func (w *response) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -386,7 +386,7 @@ func (w *response) FlushError() error {
 	return writeError(w.x.stream.Flush())
 }
 
-// finish ends the answer behind the handler.
+// finish ends the answer after the handler has returned.
 func (w *response) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -395,9 +395,9 @@ func (w *response) finish() {
 	_ = w.emitBuffer(true)
 }
 
-// abort is for a handler that has panicked, or ended its goroutine.
+// abort ends the answer of a handler that has panicked or ended its goroutine.
 func (w *response) abort() {
-	if !w.mu.TryLock() { // it has panicked in a call of ours, or another goroutine writes
+	if !w.mu.TryLock() { // it has panicked inside one of our methods, or another goroutine writes
 		return
 	}
 	defer w.mu.Unlock()
@@ -424,7 +424,7 @@ func (n *closeNotify) ended() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.gone && n.ch != nil {
-		n.ch <- true // has room
+		n.ch <- true // the channel has room
 	}
 	n.gone = true
 }
@@ -438,5 +438,5 @@ func (w *response) SetReadDeadline(t time.Time) error { return w.x.stream.SetRea
 // SetWriteDeadline is for http.ResponseController.
 func (w *response) SetWriteDeadline(t time.Time) error { return w.x.stream.SetWriteDeadline(t) }
 
-// EnableFullDuplex is for http.ResponseController. Streams are always so.
+// EnableFullDuplex is for http.ResponseController. Streams are always full duplex.
 func (w *response) EnableFullDuplex() error { return nil }

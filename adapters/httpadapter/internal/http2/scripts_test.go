@@ -13,7 +13,7 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// send returns a play of one request, with a body if there are parts of one.
+// send returns a function that plays one request, with a body if parts are given.
 func send(fields []string, parts ...string) func(p *frames.Peer) {
 	return func(p *frames.Peer) {
 		p.Headers(1, len(parts) == 0, fields...)
@@ -40,7 +40,7 @@ func answer(f func(w http.ResponseWriter)) func(s *seen, w http.ResponseWriter, 
 
 var long = strings.Repeat("0123456789", 2000)
 
-// scripts has a behaviour of the handler's side in each entry.
+// Each entry of scripts shows one behavior of the handler's side.
 var scripts = []script{
 	// The request.
 	{name: "GET", handler: see, play: send(get("GET", "/a/b?c=d"))},
@@ -317,7 +317,7 @@ var scripts = []script{
 	}, play: send(get("GET", "/"))},
 }
 
-// alike has the fields of a StreamError in another package.
+// alike has the same fields as a StreamError, in another package.
 type alike struct {
 	StreamID uint32
 	Code     uint32
@@ -326,7 +326,8 @@ type alike struct {
 
 func (alike) Error() string { return "" }
 
-// TestStreamError: programs find a reset by a type of the same fields in another package.
+// TestStreamError: programs can find a reset with a type that has the same fields in another
+// package.
 func TestStreamError(t *testing.T) {
 	var got alike
 	err := error(streamError{StreamID: 1, Code: h2.Cancel})

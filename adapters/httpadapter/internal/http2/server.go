@@ -17,11 +17,10 @@ type Handler struct {
 	// HTTP is called for each stream. It must not be nil.
 	HTTP http.Handler
 
-	// GeneralOptions answers OPTIONS * without HTTP.
+	// GeneralOptions makes the server answer OPTIONS * without HTTP.
 	GeneralOptions bool
 
-	// ReadTimeout and WriteTimeout limit a request's body and its answer, as those of an
-	// http.Server.
+	// ReadTimeout and WriteTimeout limit a request's body and its answer, as in an http.Server.
 	ReadTimeout  time.Duration
 	WriteTimeout time.Duration
 
@@ -34,10 +33,10 @@ type Host interface {
 	// Conn returns what the requests of a connection share. It must not block.
 	Conn(c *h2.Conn) Conn
 
-	// ConnState is called as the ConnState of an http.Server.
+	// ConnState is called like the ConnState of an http.Server.
 	ConnState(c *h2.Conn, state http.ConnState)
 
-	// KeepAlives reports whether a connection may stay open when its last stream has ended.
+	// KeepAlives reports whether a connection may stay open after its last stream has ended.
 	KeepAlives() bool
 
 	// Logf writes a line to the server's log.
@@ -51,7 +50,8 @@ type Conn struct {
 	TLS        *tls.ConnectionState
 }
 
-// Context makes a request's context, which cancel ends. It may be cancelled more than once.
+// Context makes a request's context and the function that cancels it. cancel may be called more
+// than once.
 type Context func() (ctx context.Context, cancel func())
 
 // Accept implements [h2.Handler].
@@ -78,8 +78,8 @@ func (h *Handler) ConnState(c *h2.Conn, s h2.ConnState) {
 	}
 }
 
-// exchange is a request and its answer: the stream's handler. It is never used for a second
-// request, since handlers may keep all that they can reach from it.
+// exchange is a request and its answer: the stream's handler. It is never reused for a second
+// request, since handlers may keep everything they can reach from it.
 type exchange struct {
 	stream h2.Stream
 
@@ -87,8 +87,8 @@ type exchange struct {
 	server  *Handler
 	request *http.Request
 	cancel  func() // cancels the request's context
-	refused int    // the status of a request that the handler does not get; 0: it does
-	problem string // the text of the answer then
+	refused int    // the status of a request that the handler does not get; 0: it gets it
+	problem string // the text of the answer in that case
 
 	body     body
 	response response
@@ -148,10 +148,10 @@ func (x *exchange) serve() {
 	}
 }
 
-// optionsBytesMax is how much of the body of OPTIONS * is read, as with net/http.
+// optionsBytesMax is how much of the body of OPTIONS * the server reads, as in net/http.
 const optionsBytesMax = 4 << 10
 
-// serveOptions answers OPTIONS *.
+// serveOptions answers an OPTIONS * request.
 func (x *exchange) serveOptions() {
 	x.response.Header().Set("Content-Length", "0")
 	if x.request.ContentLength != 0 {

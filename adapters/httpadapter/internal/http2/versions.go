@@ -2,8 +2,8 @@
 
 package http2
 
-// lengthWithoutResets says whether a request that declares a length, and has no body, is reset, as
-// with net/http since Go 1.27.
+// lengthWithoutResets says whether the server resets a request that declares a length but has no
+// body, as net/http does since Go 1.27.
 const lengthWithoutResets = true
 
 // rootedPath says whether a path that does not begin with a slash, and is not "*", is refused (RFC 9113
