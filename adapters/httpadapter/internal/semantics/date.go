@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// A Date renders the time for answers, once for each second. It may be used by several goroutines at
-// once.
+// A Date renders the time for answers, once per second. It is safe for concurrent use.
 type Date struct{ last atomic.Pointer[rendered] }
 
-// rendered is a second, since 1970, and its text. It is not changed.
+// rendered is a second since 1970 and its text. It is immutable.
 type rendered struct {
 	unix int64
 	text string

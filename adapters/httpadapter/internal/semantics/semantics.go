@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// TokenByte has the bytes of a token (RFC 9110, section 5.6.2): of a method, and of a field's name.
+// TokenByte says which bytes a token may have (RFC 9110, section 5.6.2). Methods and the names of
+// fields are tokens.
 var TokenByte = func() (t [256]bool) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
 		t[c] = true
@@ -24,7 +25,7 @@ func IsToken(s string) bool {
 	return s != ""
 }
 
-// First returns the first value of a field whose name is canonical.
+// First returns the first value of a field. The name must be canonical.
 func First(h http.Header, name string) string {
 	if v := h[name]; len(v) > 0 {
 		return v[0]
@@ -40,12 +41,12 @@ func BodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// MayBeTrailer reports whether a field may be sent behind the body. The name is canonical.
+// MayBeTrailer reports whether a field may be sent after the body. The name must be canonical.
 func MayBeTrailer(name string) bool {
 	return name != "" && !strings.HasPrefix(name, "If-") && !slices.Contains(neverTrailers, name)
 }
 
-// neverTrailers are the fields that frame or route a message, or are needed before its body (RFC 9110,
+// neverTrailers are fields that frame or route a message, or are needed before its body (RFC 9110,
 // section 6.5.1).
 var neverTrailers = []string{
 	"Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Range",

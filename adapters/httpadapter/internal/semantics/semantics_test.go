@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestDate: the text is that of the second.
+// TestDate: the text matches the second.
 func TestDate(t *testing.T) {
 	var d Date
 	start := time.Date(2026, 11, 22, 23, 59, 58, 0, time.FixedZone("X", 3600))
