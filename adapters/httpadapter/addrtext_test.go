@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The texts are those of the addresses, also of those that share a place, and most clients of a machine
-// have a place of their own.
+// The texts match the addresses, even if addresses share a slot. Most clients of a machine have
+// their own slot.
 func TestAddrTexts(t *testing.T) {
 	var texts addrTexts
 	var addrs []netip.AddrPort

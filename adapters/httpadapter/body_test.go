@@ -25,7 +25,7 @@ func post(path string, n int) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n", path, n)
 }
 
-// A handler that waits for the rest of the body holds a worker and no buffer.
+// A handler that waits for the rest of the body holds a worker but no buffer.
 func TestBodyHoldsNothing(t *testing.T) {
 	buffers := pool.ReadStats().BuffersInUse
 	for _, size := range []int{1, 4096} { // of each Read
@@ -61,15 +61,15 @@ func TestBodyHoldsNothing(t *testing.T) {
 	}
 }
 
-// An empty line behind a body, as old clients send it, is no reason for the kernel to reset the
-// connection after an answer that closes it.
+// Old clients send an empty line after a body. It must not make the kernel reset the connection
+// after an answer that closes it.
 func TestBytesBehindBody(t *testing.T) {
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		rw.Header().Set("Connection", "close")
 		io.WriteString(rw, "thanks")
 	}, nil)
-	for _, size := range []int{100, 5000} { // in the buffer of the header, and behind it
+	for _, size := range []int{100, 5000} { // in the buffer of the header, and after it
 		for range 20 {
 			c := f.dial()
 			c.send(post("/", size) + strings.Repeat("b", size) + "\r\n")
@@ -82,7 +82,8 @@ func TestBytesBehindBody(t *testing.T) {
 	f.wantFast(40)
 }
 
-// The client's end is looked for when the body was read, and then found; before that Read finds it.
+// The server looks for the client's end once the body has been read, and finds it then. Before
+// that, Read finds it.
 func TestBodyContext(t *testing.T) {
 	for _, part := range []string{"body", "bo"} {
 		waiting, ended := make(chan bool, 1), make(chan error, 1)
@@ -112,7 +113,8 @@ func TestBodyContext(t *testing.T) {
 	}
 }
 
-// ReadTimeout is for the body, too, from the beginning of the request, and so is the handler's deadline.
+// ReadTimeout covers the body, too, starting at the beginning of the request. So does a deadline
+// that the handler sets.
 func TestBodyTimeouts(t *testing.T) {
 	const shortest = 50 * time.Millisecond
 	for _, tt := range []struct {
@@ -167,7 +169,7 @@ func TestBodyTimeouts(t *testing.T) {
 			})
 		}
 	}
-	t.Run("idle afterwards", func(t *testing.T) { // the body's deadline is not that of the wait
+	t.Run("idle afterwards", func(t *testing.T) { // the body's deadline does not apply to the wait
 		wantOfTimeout(t, "body", shortest, func(d time.Duration) string {
 			f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
@@ -205,8 +207,8 @@ func awaitReader(t *testing.T, r *http.Request) {
 	})
 }
 
-// Another goroutine may still read when the handler has returned: its Read fails, and gets no byte of
-// the next request.
+// Another goroutine may still be reading when the handler has returned. Its Read fails, and gets no
+// byte of the next request.
 func TestBodyReadBeyondHandler(t *testing.T) {
 	ended := make(chan error, 1)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -229,7 +231,7 @@ func TestBodyReadBeyondHandler(t *testing.T) {
 			io.Copy(nc, buffered)
 			return
 		}
-		_ = rc.EnableFullDuplex() // else the answer waits for the body
+		_ = rc.EnableFullDuplex() // otherwise the answer waits for the body
 		if _, err := io.ReadFull(r.Body, make([]byte, len("body"))); err != nil {
 			t.Error(err)
 		}
@@ -260,7 +262,8 @@ func TestBodyReadBeyondHandler(t *testing.T) {
 	}
 }
 
-// The rest of a body that a handler leaves decides about the connection, as with net/http.
+// If a handler leaves the rest of a body unread, the rest decides what happens to the connection,
+// as with net/http.
 func TestBodyLeft(t *testing.T) {
 	const large = discardMax + 10_000
 	handlers := map[string]http.HandlerFunc{
@@ -289,8 +292,8 @@ func TestBodyLeft(t *testing.T) {
 
 var discard = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
 
-// playBody sends a request with a body of size bytes and a plain one. It returns all that comes back,
-// and the states.
+// playBody sends a request with a body of size bytes, and then a plain one. It returns everything
+// that comes back, and the states.
 func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 	pf := &performance{t: t, way: w}
 	srv := &http.Server{ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
@@ -328,12 +331,12 @@ func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 	go func() {
 		defer close(wrote)
 		for _, piece := range []string{text[:60], text[60:80], text[80:]} {
-			_, _ = io.WriteString(nc, piece) // which fails if the server is done
+			_, _ = io.WriteString(nc, piece) // fails if the server is done
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
 	var answers bytes.Buffer
-	_, _ = io.Copy(&answers, nc) // which fails if the server has not read all that it got when it closes
+	_, _ = io.Copy(&answers, nc) // fails if the server closes before it has read everything
 	<-wrote
 	testnet.Eventually(t, "the connection's end", pf.isOver)
 	pf.mu.Lock()
@@ -341,8 +344,8 @@ func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 	return fmt.Sprintf("%s\n%v\n%s", dates.ReplaceAllString(answers.String(), "Date: now"), pf.statesLocked(), pf.log.String())
 }
 
-// A body of which the client says that the connection closes after it is not read on the handler's
-// behalf, which might wait forever; and Hijack after WriteHeader ends the body first.
+// If the client says that the connection closes after the body, the server does not read the body
+// for the handler, since that might wait forever. Hijack after WriteHeader ends the body first.
 func TestBodyLast(t *testing.T) {
 	for _, test := range []struct {
 		name, request string
@@ -379,7 +382,7 @@ func TestBodyLast(t *testing.T) {
 				defer c.Close()
 				c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 				io.WriteString(c, test.request)
-				answer, err := io.ReadAll(c) // which a reset may end
+				answer, err := io.ReadAll(c) // a reset may end it
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("%s: the connection stays open", address)
 				}
@@ -395,7 +398,7 @@ func TestBodyLast(t *testing.T) {
 	}
 }
 
-// A deadline that the adapter doesn't know of ends no wait, and keeps nothing busy.
+// A deadline that the adapter doesn't know about ends no wait, and keeps nothing busy.
 func TestForeignDeadline(t *testing.T) {
 	f := startFast(t, echoPath, nil)
 	c := f.dial()

@@ -24,7 +24,7 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// A conn is 64 bytes, one of the allocator's size classes: a field more costs 16.
+// A conn takes 64 bytes, one of the allocator's size classes. One more field would cost 16 bytes.
 const connBytesMax = 64
 
 func TestConnSize(t *testing.T) {
@@ -33,12 +33,11 @@ func TestConnSize(t *testing.T) {
 	}
 }
 
-// TestParkedBudget measures the memory of a connection that is parked after a
-// request, here and in the engine: 144 bytes in loop.FD, 48 in percore.Conn, 8 in
-// the loop's table, 64 in conn, 8 in the list of kept
-// connections make 272. The tables are up to a quarter larger than they need to be,
-// and of the goroutines that served the requests the runtime keeps some. The
-// clients are raw descriptors, which cost nothing in this process's heap.
+// TestParkedBudget measures the memory of a connection that is parked after a request, here and in
+// the engine. It is 272 bytes: 144 in loop.FD, 48 in percore.Conn, 8 in the loop's table, 64 in
+// conn, and 8 in the list of kept connections. The tables are up to 25 % larger than they need to
+// be, and the runtime keeps some of the goroutines that served the requests. The clients are raw
+// descriptors, which cost nothing in this process's heap.
 func TestParkedBudget(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -53,7 +52,7 @@ func TestParkedBudget(t *testing.T) {
 		t.Skipf("needs %d open files, may have %d (%v)", 3*n, limit.Cur, err)
 	}
 	testnet.NoLeaks(t)
-	// As many loops as the first connections start: each has a goroutine.
+	// Use as many loops as the first connections start: each loop has a goroutine.
 	group, err := loop.NewGroup(loop.Config{Loops: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +67,7 @@ func TestParkedBudget(t *testing.T) {
 	go func() { served <- s.Serve(ln) }()
 	heap := func() uint64 {
 		var stats runtime.MemStats
-		for range 3 { // the pools of net/http take two to be emptied
+		for range 3 { // net/http's pools take two to be emptied
 			runtime.GC()
 		}
 		runtime.ReadMemStats(&stats)
@@ -133,7 +132,7 @@ func benchServer(b *testing.B, serve func(srv *http.Server, ln net.Listener) (st
 	return ln.Addr()
 }
 
-// arms are the ways to serve that benchmarks compare.
+// arms are the ways of serving that benchmarks compare.
 var arms = []struct {
 	name  string
 	serve func(srv *http.Server, ln net.Listener) (stop func())
@@ -155,15 +154,15 @@ func serveWrapped(after time.Duration, opts ...Option) func(*http.Server, net.Li
 	}
 }
 
-// BenchmarkRequest is a request on each of a few connections in turn: the adapter's addition to it,
-// and that of parking and waking up, in CPU time of the process, clients included.
+// BenchmarkRequest sends a request on each of a few connections in turn. It measures what the
+// adapter adds, and what parking and waking add, in CPU time of the process including the clients.
 func BenchmarkRequest(b *testing.B) {
 	for _, arm := range arms {
 		b.Run(arm.name, func(b *testing.B) { benchmarkRequests(b, arm.serve, 0) })
 	}
 }
 
-// BenchmarkOdd is BenchmarkRequest when one request in so many is net/http's.
+// BenchmarkOdd is like BenchmarkRequest, but net/http serves one request in so many.
 func BenchmarkOdd(b *testing.B) {
 	for _, every := range []int{1, 2, 5, 10, 100} {
 		for _, arm := range arms {
@@ -172,7 +171,8 @@ func BenchmarkOdd(b *testing.B) {
 	}
 }
 
-// benchmarkRequests sends plain requests, and one in so many that is not: none if oddEvery is 0.
+// benchmarkRequests sends plain requests, and every oddEvery-th one that is not plain. If oddEvery
+// is 0, all are plain.
 func benchmarkRequests(b *testing.B, serve func(*http.Server, net.Listener) func(), oddEvery int) {
 	const conns = 32
 	addr := benchServer(b, serve)

@@ -23,24 +23,24 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// However net/http waits for a request, connections are parked rightly or not at all, and those that
-// wait without net/http do so in any case. TestChangedNetHTTP shows that with versions of net/http's
-// server that differ from this toolchain's in one small way each: it copies server.go, puts all the
-// changes into the copy, each behind a variable of the environment, and builds this package's tests
-// with it (go test -overlay). So net/http is compiled once. The test binary then runs TestUnderChange
-// once per change.
+// However net/http waits for a request, connections are parked correctly or not at all, and
+// connections that wait without net/http are always parked correctly. TestChangedNetHTTP shows this
+// with versions of net/http's server that each differ from this toolchain's in one small way. It
+// copies server.go, puts all the changes into the copy, and builds this package's tests with it (go
+// test -overlay). An environment variable selects the change, so net/http is compiled only once.
+// The test binary then runs TestUnderChange once per change.
 
-// changeVariable says which change is in force, and probeVariable that the probe is not.
+// changeVariable says which change is in effect, and probeVariable says that the probe is disabled.
 const (
 	changeVariable = "PERCORE_TEST_CHANGE"
 	probeVariable  = "PERCORE_TEST_NO_PROBE"
 )
 
-// An edit replaces a text of net/http/server.go that occurs once.
+// An edit replaces a piece of text that occurs once in net/http/server.go.
 type edit struct{ old, new string }
 
-// edits make server.go follow the environment. In the texts that they are made of,
-// change is net/http's copy of the variable.
+// edits make server.go follow the environment. In their texts, change is net/http's copy of the
+// variable.
 var edits = []edit{
 	{
 		"import (\n",
@@ -94,7 +94,7 @@ var edits = []edit{
 		c.curReq.Store(nil)
 `,
 	},
-	{ // the wait for the next
+	{ // the wait for the next request
 		`
 		if d := c.server.idleTimeout(); d > 0 {
 			c.rwc.SetReadDeadline(time.Now().Add(d))
@@ -202,7 +202,7 @@ var edits = []edit{
 	},
 }
 
-// waitWithoutBuffers is the wait of Go 1.28, which keeps no buffers, in several variants: see
+// waitWithoutBuffers has several variants of the wait of Go 1.28, which keeps no buffers: see
 // https://go.dev/issue/80735.
 const waitWithoutBuffers = `
 func (c *conn) setWaitDeadline() {
@@ -308,8 +308,8 @@ func (c *conn) waitWithoutBuffers(variant string) bool {
 }
 `
 
-// changes are the names that the edits know. If a change matters to parking the way in which net/http
-// waits becomes unknown; otherwise connections are parked.
+// changes are the names that the edits know. If a change matters to parking, the way that net/http
+// waits becomes unknown. Otherwise connections are parked.
 var changes = []struct {
 	name string
 	way  probe.Way
@@ -337,7 +337,7 @@ var changes = []struct {
 	{"1.28: no deadline before", probe.Twice},
 	{"1.28: 5 ms", probe.Thrice},
 	{"1.28: 300 ms", probe.Thrice},
-	{"1.28: bytes set aside", probe.Thrice}, // which is no wait of a connection that could be parked
+	{"1.28: bytes set aside", probe.Thrice}, // no connection that could be parked waits so
 	{"1.28: no short deadline", probe.Unknown},
 	{"1.28: short deadline kept", probe.Unknown},
 	{"1.28: a byte first", probe.Unknown},
@@ -368,7 +368,7 @@ func TestChangedNetHTTP(t *testing.T) {
 			}
 		})
 	}
-	// Should the probe miss something, a lease that is used after its end is not parked.
+	// If the probe misses something, a lease that is used after its end is still not parked.
 	t.Run("without a probe", func(t *testing.T) {
 		t.Parallel()
 		if out, err := runChanged(binary, "one deadline", probeVariable+"=1"); err != nil {
@@ -377,15 +377,15 @@ func TestChangedNetHTTP(t *testing.T) {
 	})
 }
 
-// buildChanged builds this package's tests on a net/http with all changes.
+// buildChanged builds this package's tests with a net/http that has all changes.
 func buildChanged(t *testing.T) (binary string) {
 	t.Helper()
 	if version := goCommand(t, "env", "GOVERSION"); version != strings.Fields(runtime.Version())[0] {
 		t.Skipf("the go command here is %s, and this is built by %s", version, runtime.Version())
 	}
 	dir := t.TempDir()
-	// A toolchain that the go command has downloaded is in the module cache, of which it takes no
-	// overlay. By another name it does.
+	// The go command keeps a toolchain that it has downloaded in the module cache, and accepts no
+	// overlay for files there. With another name it does.
 	goroot := filepath.Join(dir, "goroot")
 	if err := os.Symlink(goCommand(t, "env", "GOROOT"), goroot); err != nil {
 		t.Fatal(err)
@@ -436,9 +436,8 @@ func runChanged(binary, change string, env ...string) (string, error) {
 	return string(out), err
 }
 
-// TestUnderChange is the test of the changed net/http. Clients pause wherever a connection
-// could be parked and must not be. Each request must be served, once and as it was sent, and
-// be answered.
+// TestUnderChange runs with the changed net/http. Clients pause wherever a connection could be
+// parked and must not be. Each request must be served once, as it was sent, and answered.
 func TestUnderChange(t *testing.T) {
 	change, ok := os.LookupEnv(changeVariable)
 	if !ok {
@@ -447,7 +446,7 @@ func TestUnderChange(t *testing.T) {
 	way, err := probe.NetHTTP()
 	t.Logf("probe: way %d: %v", way, err)
 	if change == "no Close" {
-		return // nothing ends connections then
+		return // nothing ends connections in that case
 	}
 	type play struct {
 		name string
@@ -474,14 +473,14 @@ func TestUnderChange(t *testing.T) {
 	}
 }
 
-// pausedStream is a client's bytes on a connection, with pauses, and the answers.
+// pausedStream is what a client sends on a connection, with pauses, and the answers.
 type pausedStream struct {
 	pieces []string
 	want   []string
 }
 
 var pausedStreams = []pausedStream{
-	{ // its body would be a request, were the header before it forgotten
+	{ // the body would be taken for a request if the header before it were forgotten
 		[]string{
 			"POST /a HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n" +
 				fmt.Sprintf("POST /b HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n", len(request("/smuggled"))),
@@ -508,7 +507,7 @@ var pausedStreams = []pausedStream{
 		},
 		[]string{"POST /a body", "GET /b ", "GET /c "},
 	},
-	{ // as many bytes as a buffer has
+	{ // as many bytes as a buffer holds
 		[]string{request("/a") + longRequest[:probe.ReadBytes], longRequest[probe.ReadBytes:], request("/c")},
 		[]string{"GET /a ", "GET /b ", "GET /c "},
 	},
@@ -516,8 +515,8 @@ var pausedStreams = []pausedStream{
 
 var longRequest = "GET /b HTTP/1.1\r\nHost: test\r\nLong: " + strings.Repeat("x", probe.ReadBytes) + "\r\n\r\n"
 
-// playPauses plays the streams, each on a connection of its own, with pauses that are long enough for a
-// connection to be parked after parkAfter, or long enough for net/http to notice them.
+// playPauses plays the streams, each on its own connection. The pauses are long enough for a
+// connection to be parked after parkAfter, or for net/http to notice them.
 func playPauses(length, parkAfter time.Duration) func(t *testing.T, overTLS bool) {
 	return func(t *testing.T, overTLS bool) { playStreams(t, overTLS, length, ParkAfter(parkAfter)) }
 }
@@ -556,9 +555,9 @@ func playStreams(t *testing.T, overTLS bool, length time.Duration, opts ...Optio
 	}
 }
 
-// playFastPath has the fast path serve requests, and net/http one in between on some connections. Then
-// HandOver moves the connections that wait: all of them, except those that net/http keeps because the
-// way in which it waits is unknown.
+// playFastPath makes the fast path serve requests, and net/http one in between on some connections.
+// Then HandOver moves the waiting connections. It moves all of them unless the way that net/http
+// waits is unknown: then net/http keeps its own.
 func playFastPath(t *testing.T, overTLS bool) {
 	f, _, dial := startSeeing(t, overTLS, FastPath())
 	way, _ := probe.NetHTTP()
@@ -601,7 +600,7 @@ func playFastPath(t *testing.T, overTLS bool) {
 }
 
 // playWithoutProbe sends the beginning of a request, for which the connection would be parked.
-// net/http answers it: it was cut short.
+// net/http answers it, because it was cut short.
 func playWithoutProbe(t *testing.T, overTLS bool) {
 	f, seen, dial := startSeeing(t, overTLS, func(c *config) {
 		c.checkNetHTTP = func() (probe.Way, error) { return probe.Once, nil }
@@ -618,7 +617,7 @@ func playWithoutProbe(t *testing.T, overTLS bool) {
 	}
 }
 
-// startSeeing starts a server. seen says which requests of a client its handler saw.
+// startSeeing starts a server. seen returns the requests of a client that its handler saw.
 func startSeeing(t *testing.T, overTLS bool, opts ...Option) (f *fixture, seen func(*client) []string, dial func() *client) {
 	var mu sync.Mutex
 	requests := make(map[string][]string) // by address

@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A lease that is used after its Read was told io.EOF is closed and not parked: an answer would
-// be the next request's, a deadline would hit that.
+// A lease that is used after its Read has returned io.EOF is closed and not parked. An answer would
+// be taken for the next request's, and a deadline would apply to it.
 func TestLeaseUsedAfterItsEnd(t *testing.T) {
 	needParking(t)
 	soon := func() time.Time { return time.Now().Add(time.Hour) }
@@ -56,7 +56,7 @@ func TestLeaseUsedAfterItsEnd(t *testing.T) {
 			})
 		}
 	}
-	// These are the calls that net/http makes, and harmless ones.
+	// The calls that net/http makes, and some harmless ones.
 	for name, use := range map[string]func(c *conn){
 		"nothing": func(c *conn) {},
 		"Read":    func(c *conn) { c.Read(make([]byte, 1)) },
@@ -76,7 +76,7 @@ func TestLeaseUsedAfterItsEnd(t *testing.T) {
 	}
 }
 
-// borrowed is a lease that the test has instead of net/http.
+// borrowed is a lease that the test holds in place of net/http.
 type borrowed struct {
 	*conn
 	server *Server
@@ -115,7 +115,7 @@ func newBorrowed(t *testing.T) *borrowed {
 	return &borrowed{lease.(*conn), s, c}
 }
 
-// awaitEnd serves a request as net/http does, until it is told the end.
+// awaitEnd serves a request as net/http does, until Read returns the end.
 func (b *borrowed) awaitEnd() {
 	p := make([]byte, probe.ReadBytes)
 	if _, err := b.Read(p); err != nil {

@@ -22,13 +22,13 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// aWay reads some bytes of a hijacked connection: at least one, or it returns an error.
+// aWay reads some bytes from a hijacked connection: at least one, or it returns an error.
 type aWay struct {
 	name string
 	read func(t *testing.T, nc net.Conn) ([]byte, error)
 }
 
-// someBytes is how many bytes a way reads at once, at most: few, so that the bytes that are held take
+// someBytes is the most that a way reads at once. It is small, so that reading the held bytes takes
 // several ways.
 const someBytes = 700
 
@@ -120,7 +120,7 @@ func readSome(r io.Reader) ([]byte, error) {
 	return p[:n], err
 }
 
-// told are the calls of a readiness callback.
+// told receives the calls of a readiness callback.
 type told chan error
 
 func (c told) OnReadable(err error) { c <- err }
@@ -140,7 +140,7 @@ func awaitReadable(t *testing.T, c *conn, notify bool) error {
 }
 
 // hijackedStream plays one connection. It sends the request and the tunnel, cut at the given place,
-// and returns the bytes of the tunnel that the reader has got.
+// and returns the bytes of the tunnel that the reader got.
 func (f *fixture) hijackedStream(request, tunnel string, cut int, got <-chan string) string {
 	c := f.dial()
 	text := request + tunnel
@@ -155,7 +155,7 @@ func (f *fixture) hijackedStream(request, tunnel string, cut int, got <-chan str
 	return s
 }
 
-// longUpgrade is a request with a long header that is net/http's, and a tunnel behind it.
+// longUpgrade returns a request with a long header, which net/http serves, and the tunnel after it.
 func longUpgrade(path string, size int) (request, tunnel string) {
 	request = "GET " + path + " HTTP/1.1\r\nHost: test\r\nX-Long: " + strings.Repeat("a", size) +
 		"\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
@@ -166,8 +166,8 @@ func longUpgrade(path string, size int) (request, tunnel string) {
 	return request, b.String()
 }
 
-// TestHijackedWays: each way to read from a hijacked connection, and each mixture of them, gets all
-// bytes behind the request, once and in order, wherever the stream is cut.
+// TestHijackedWays: each way to read from a hijacked connection, and each mixture of ways, gets all
+// bytes after the request, once and in order, wherever the stream is cut.
 func TestHijackedWays(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestHijackedWays(t *testing.T) {
 	})
 }
 
-// TestFastTLSHijackedWays: over TLS there is one way.
+// TestFastTLSHijackedWays: over TLS there is only one way.
 func TestFastTLSHijackedWays(t *testing.T) {
 	testHijacked(t, func(*rand.Rand) []aWay { return ways[:1] })
 }
@@ -195,7 +195,7 @@ func testHijacked(t *testing.T, choose func(r *rand.Rand) []aWay) {
 	t.Run("parking", func(t *testing.T) { testHijackedOn(t, startParking, choose) })
 }
 
-// startParking is startFast without the fast path.
+// startParking is like startFast, without the fast path.
 func startParking(t *testing.T, handler http.HandlerFunc, configure func(*fixture), opts ...Option) *fixture {
 	t.Helper()
 	var client *tls.Config
@@ -256,7 +256,7 @@ func testHijackedOn(t *testing.T, start func(*testing.T, http.HandlerFunc, func(
 	}
 }
 
-// TestHeldBackCallback: while bytes are held a callback is armed as on any connection.
+// TestHeldBackCallback: while bytes are held back, a callback is armed as on any connection.
 func TestHeldBackCallback(t *testing.T) {
 	f := holdBack(t, func(t *testing.T, c *conn) {
 		first, second := make(told, 2), make(told, 2)
@@ -290,7 +290,7 @@ func TestHeldBackCallback(t *testing.T) {
 	f.wait()
 }
 
-// TestHeldBackAttach: what takes the connection gets the bytes; if it fails they stay.
+// TestHeldBackAttach: whatever takes the connection gets the bytes; if it fails, they stay.
 func TestHeldBackAttach(t *testing.T) {
 	f := holdBack(t, func(t *testing.T, c *conn) {
 		refused := errors.New("refused")
@@ -316,7 +316,7 @@ func TestHeldBackAttach(t *testing.T) {
 	f.wait()
 }
 
-// TestHeldBackClose: bytes that are held don't outlive Close.
+// TestHeldBackClose: bytes held back don't outlive Close.
 func TestHeldBackClose(t *testing.T) {
 	f := holdBack(t, func(t *testing.T, c *conn) {
 		c.Close()
@@ -330,7 +330,7 @@ func TestHeldBackClose(t *testing.T) {
 	f.wait()
 }
 
-// TestHeldBackNetConn: what unwraps connections as far as it can finds the bytes.
+// TestHeldBackNetConn: code that unwraps connections as far as it can finds the bytes.
 func TestHeldBackNetConn(t *testing.T) {
 	f := holdBack(t, func(t *testing.T, c *conn) {
 		var nc net.Conn = c
@@ -372,7 +372,7 @@ func TestHeldBackFailedWrite(t *testing.T) {
 	f.wait()
 }
 
-// fullWriter takes some bytes, and fails then.
+// fullWriter takes some bytes and then fails.
 type fullWriter struct {
 	got  []byte
 	room int
@@ -387,7 +387,8 @@ func (w *fullWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestHeldBackConcurrent: several goroutines may read, as of any connection, and each byte is read once.
+// TestHeldBackConcurrent: several goroutines may read, as on any connection, and each byte is read
+// once.
 func TestHeldBackConcurrent(t *testing.T) {
 	f := holdBack(t, func(t *testing.T, c *conn) {
 		before := len(holdBackTunnel)
@@ -417,7 +418,7 @@ func TestHeldBackConcurrent(t *testing.T) {
 
 var _, holdBackTunnel = longUpgrade("/", 0)
 
-// held is a fixture in which a handler has hijacked a connection of which bytes are held back.
+// heldFixture is a fixture in which a handler has hijacked a connection that holds bytes back.
 type heldFixture struct {
 	*fixture
 	done chan struct{}
@@ -425,7 +426,7 @@ type heldFixture struct {
 
 func (f *heldFixture) wait() { testnet.Receive(f, "the handler", f.done) }
 
-// holdBack has f called with such a connection. All bytes and the end of the stream are on their way.
+// holdBack calls f with such a connection. All bytes and the end of the stream are on their way.
 func holdBack(t *testing.T, play func(t *testing.T, c *conn)) *heldFixture {
 	t.Helper()
 	h := &heldFixture{done: make(chan struct{}, 1)}

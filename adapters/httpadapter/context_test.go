@@ -12,8 +12,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestRequestContext: whatever derives from a request's context behaves as if it derived from one of
-// package context's.
+// TestRequestContext: whatever derives from a request's context behaves as if it derived from a
+// context of package context.
 func TestRequestContext(t *testing.T) {
 	type key struct{}
 	for _, tt := range []struct {
@@ -53,7 +53,7 @@ func TestRequestContext(t *testing.T) {
 			if !stopped() || stopped() {
 				t.Error("stop did not report that it stopped the function, once")
 			}
-			if got := runtime.NumGoroutine(); got > before { // those of other tests may end meanwhile
+			if got := runtime.NumGoroutine(); got > before { // other tests' goroutines may be ending
 				t.Errorf("got %d goroutines more, want none", got-before)
 			}
 			if ended.Err() == nil || child.Err() != nil {
@@ -94,7 +94,8 @@ func TestRequestContext(t *testing.T) {
 	}
 }
 
-// Calls of all kinds at the same time: for the race detector, and so that none is missed.
+// Calls of all kinds at the same time, for the race detector, and to check that nothing misses the
+// end.
 func TestRequestContextRaces(t *testing.T) {
 	for range 200 {
 		c := &requestContext{parent: context.Background()}

@@ -21,10 +21,10 @@ var (
 	differSeed  = flag.Uint64("differseed", 1, "what TestSameAsNetHTTP draws them from; 0: chance")
 )
 
-// TestSameAsNetHTTP plays connections with random requests, pipelined and cut anywhere, to net/http on
-// package net, to the fast path, and to parking alone. It compares the answers and how the connection
-// ends, the states that ConnState is told, the log, and what handlers have seen. They are the same
-// connections each time: to look for others, use -differ=10000 -differseed=0.
+// TestSameAsNetHTTP plays connections with random requests, pipelined and cut anywhere. It plays
+// them to net/http on package net, to the fast path, and to parking alone. It compares the answers,
+// how the connection ends, the states reported to ConnState, the log, and what handlers have seen.
+// The connections are the same each time. To try others, use -differ=10000 -differseed=0.
 func TestSameAsNetHTTP(t *testing.T) {
 	needParking(t)
 	seed := *differSeed
@@ -53,7 +53,7 @@ func newDiffering(t *testing.T, name string) *side {
 	return newSide(t, name, &http.Server{MaxHeaderBytes: 8192}, (*side).serveNoted)
 }
 
-// serveNoted notes what a handler sees of a request, and answers it as the path says.
+// serveNoted notes what a handler sees of a request, and answers as the path says.
 func (s *side) serveNoted(rw http.ResponseWriter, r *http.Request) {
 	s.note("%s %s %s %s %v %d %v %v %v", r.Method, r.RequestURI, r.Proto, r.Host, r.Header, r.ContentLength, r.TransferEncoding, r.Close, r.Trailer)
 	path, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -104,7 +104,7 @@ func playSame(t *testing.T, r *rand.Rand, on []*side) {
 	if r.IntN(8) == 0 {
 		text, halfClose = cutOff(text, r.IntN(len(text))), true
 	} else if !halfClose {
-		text += "GET /bye HTTP/1.1\r\nHost: h\r\n\r\n" // which ends the connection, if none before does
+		text += "GET /bye HTTP/1.1\r\nHost: h\r\n\r\n" // ends the connection at the latest
 	}
 	var cuts []int
 	for range r.IntN(4) {
@@ -120,9 +120,9 @@ func playSame(t *testing.T, r *rand.Rand, on []*side) {
 	}
 }
 
-// cutOff returns the first n bytes of text, or fewer: no header is left that ends shortly behind the
-// server's limit of 12 KiB. net/http doesn't count what it has read of a header with the request before,
-// up to 4 KiB, and how much that is depends on the reads.
+// cutOff returns the first n bytes of text, or fewer: it leaves no header that ends shortly after
+// the server's limit of 12 KiB. net/http does not count the part of a header, up to 4 KiB, that it
+// has read together with the previous request. How large this part is depends on the reads.
 func cutOff(text string, n int) string {
 	const most = 6000 // of a field of 20,000
 	text = text[:n]
@@ -132,11 +132,11 @@ func cutOff(text string, n int) string {
 	return text
 }
 
-// resetMark stands for a reset in a result. The kernel answers bytes behind the last request by one,
-// which may overtake the end of the answers.
+// resetMark stands for a reset in a result. The kernel answers bytes after the last request with a
+// reset, which may overtake the end of the answers.
 const resetMark = "<reset>"
 
-// sameResult compares results. If one of the streams was reset the other may have more.
+// sameResult compares results. If one of the streams was reset, the other may have more.
 func sameResult(got, want string) bool {
 	if got == want {
 		return true
@@ -185,21 +185,22 @@ func (s *side) playCut(text string, cuts []int, halfClose bool) string {
 	} else if err != nil {
 		end = err.Error()
 	}
-	// A header that can be parsed and is refused is told without StateActive: see the package's comment.
+	// If a header can be parsed but is refused, StateActive is not reported: see the package's
+	// comment.
 	states := strings.Replace(s.statesUntilClosed(), "idle active closed", "idle closed", 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("%s%s\nstates: %s\nhandler: %q\nlog: %q", undated(string(answers)), end, states, s.seen, portPattern.ReplaceAllString(s.log.String()[from:], ":port"))
 }
 
-// shortened takes the middle out of long fields.
+// shortened removes the middle of long fields.
 func shortened(text string) string { return runPattern.ReplaceAllString(text, "...") }
 
 var runPattern = regexp.MustCompile(`l{50,}|b{50,}|(\\x00){50,}|\x00{50,}`)
 
 var portPattern = regexp.MustCompile(`:[0-9]{4,5}\b`)
 
-// randomRequest returns a request, most of the time one that the fast path takes.
+// randomRequest returns a request that, most of the time, the fast path takes.
 func randomRequest(r *rand.Rand) string {
 	pick := func(usual string, odd ...string) string {
 		if r.IntN(5) > 0 {
@@ -227,7 +228,7 @@ func randomRequest(r *rand.Rand) string {
 			"Transfer-Encoding: chunked"+eol+"Content-Length: 3"))
 		body = pick("3\r\nabc\r\n0\r\n\r\n", "0\r\n\r\n", "3;x=y\r\nabc\r\n0\r\nX-T: t\r\n\r\n", "zz\r\n")
 	}
-	long := false // one such field at most: see cutOff
+	long := false // at most one such field: see cutOff
 	for range r.IntN(4) {
 		line := pick("X-A: "+strings.Repeat("a", r.IntN(20)), "Connection: close", "Connection: keep-alive", "Connection: x, close",
 			"Expect: 100-continue", "Expect: x", "Upgrade: y", "X-B: \x01", "X B: c", " folded", "Pragma: no-cache", "X-Long: "+strings.Repeat("l", 5000),

@@ -64,8 +64,8 @@ func ExampleServer_Shutdown() {
 	<-down
 }
 
-// A program with many connections that seldom speak parks them soon; one with few and
-// wants the last microsecond, late.
+// A program with many connections that are mostly silent parks them soon. A program that has few
+// connections and wants the last microsecond parks them late.
 func ExampleParkAfter() {
 	srv := &http.Server{Addr: ":8080"}
 	httpadapter.Wrap(srv, httpadapter.ParkAfter(time.Second))

@@ -21,7 +21,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// startFast is start with the fast path.
+// startFast is like start, with the fast path.
 func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
 	t.Helper()
 	needParking(t)
@@ -41,7 +41,7 @@ func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture
 	return f
 }
 
-// shortTimeout returns a timeout, which over TLS limits the handshake, too.
+// shortTimeout returns a timeout. Over TLS it also limits the handshake.
 func shortTimeout(t *testing.T) time.Duration {
 	if overTLS(t) {
 		return time.Second
@@ -49,12 +49,14 @@ func shortTimeout(t *testing.T) time.Duration {
 	return 50 * time.Millisecond
 }
 
-// overTLS reports whether a test of the fast path is one over TLS, or run by TestFastPathOverTLS.
+// overTLS reports whether a test of the fast path runs over TLS, by itself or in
+// TestFastPathOverTLS.
 func overTLS(t *testing.T) bool {
 	return strings.HasPrefix(t.Name(), "TestFastTLS") || strings.HasPrefix(t.Name(), "TestFastPathOverTLS/")
 }
 
-// wantFast waits until the fast path has served n requests, and declined others for the given reasons.
+// wantFast waits until the fast path has served n requests, and declined others for the given
+// reasons.
 func (f *fixture) wantFast(n uint64, declined ...string) {
 	f.Helper()
 	want := fmt.Sprint(n, declined)
@@ -76,7 +78,8 @@ func (f *fixture) wantFast(n uint64, declined ...string) {
 	}
 }
 
-// A connection that waits between two requests of the fast path has neither goroutine nor buffer.
+// A connection that waits between two requests of the fast path has neither a goroutine nor a
+// buffer.
 func TestFastPathHoldsNothing(t *testing.T) {
 	const conns = 20
 	buffers := pool.ReadStats().BuffersInUse
@@ -99,9 +102,9 @@ func TestFastPathHoldsNothing(t *testing.T) {
 	f.wantFast(conns + 1)
 }
 
-// awaitNothingHeld waits until n connections are parked and no worker is left, and as many buffers as
-// given are in use. All is asked for at once: the connection may still be parked when bytes have been
-// sent that a worker is about to read.
+// awaitNothingHeld waits until n connections are parked, no worker is left, and the given number of
+// buffers is in use. It checks all of this at once: after bytes have been sent the connection may
+// still be parked until a worker reads them.
 func (f *fixture) awaitNothingHeld(n, buffers int) {
 	f.Helper()
 	parked, workers, inUse := 0, 0, 0
@@ -122,7 +125,7 @@ func workersLeft() int {
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "workers.(*Pool[...]).work(")
 }
 
-// Requests that the fast path doesn't take are net/http's, and the connection comes back.
+// net/http serves requests that the fast path doesn't take, and then the connection comes back.
 func TestDeclinedAndBack(t *testing.T) {
 	for _, tt := range []struct{ name, text, reason string }{
 		{"chunked", "POST /x HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", "coding"},
@@ -167,7 +170,8 @@ func TestDeclinedAndBack(t *testing.T) {
 	}
 }
 
-// A connection that net/http has comes back for its next request, without being parked in between.
+// A connection that net/http serves comes back for its next request, without being parked in
+// between.
 func TestBackAtOnce(t *testing.T) {
 	f := startFastUnparked(t, echoPath)
 	c := f.dial()
@@ -186,13 +190,15 @@ func TestBackAtOnce(t *testing.T) {
 
 const oddRequest = "GET / HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\n\r\n"
 
-// startFastUnparked is startFast for a server on which no connection is parked because it has waited.
+// startFastUnparked is like startFast, but the server does not park connections because they have
+// waited.
 func startFastUnparked(t *testing.T, handler http.HandlerFunc) *fixture {
 	t.Helper()
 	return startFast(t, handler, nil, ParkAfter(time.Hour))
 }
 
-// A connection whose requests are mostly net/http's comes back ever more rarely.
+// If net/http serves most of a connection's requests, the connection comes back less and less
+// often.
 func TestBackOff(t *testing.T) {
 	f := startFastUnparked(t, echoPath)
 	c := f.dial()
@@ -214,7 +220,7 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
-// Requests that net/http has in its buffer are net/http's, and the one after them is not.
+// net/http serves the requests in its buffer, but not the one after them.
 func TestBackBehindPipeline(t *testing.T) {
 	f := startFastUnparked(t, echoPath)
 	c := f.dial()
@@ -233,8 +239,8 @@ func TestBackBehindPipeline(t *testing.T) {
 	}
 }
 
-// A header that doesn't fit the worker's buffer is served, and while it comes byte by byte it holds its
-// own memory and nothing else.
+// A header that doesn't fit the worker's buffer is served. While it arrives byte by byte, it holds
+// its own memory and nothing else.
 func TestLongHeader(t *testing.T) {
 	buffers := pool.ReadStats().BuffersInUse
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, nil)
@@ -279,7 +285,7 @@ func requestOfBytes(path string, size int) (text, answer string) {
 	return strings.Replace(text, "X: ", "X: "+value, 1), fmt.Sprint(path, len(value))
 }
 
-// A header is refused from the same length on as by net/http.
+// A header is refused from the same length on as with net/http.
 func TestLongHeaderLimit(t *testing.T) {
 	for _, limit := range []int{1, 5000, headerBytesMost} {
 		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, func(f *fixture) {
@@ -306,8 +312,8 @@ func TestLongHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestFastPathContext: a handler finds in its request's context what net/http puts there, and learns
-// there that the client has left. A request that follows is no end.
+// TestFastPathContext: a handler finds in its request's context what net/http puts there, and the
+// context reports that the client has left. A request that follows does not end it.
 func TestFastPathContext(t *testing.T) {
 	t.Run("background", func(t *testing.T) { testFastPathContext(t, context.Background()) })
 	t.Run("cancellable", func(t *testing.T) { testFastPathContext(t, t.Context()) })
@@ -386,7 +392,7 @@ func testFastPathContext(t *testing.T, base context.Context) {
 	}
 }
 
-// TestFastPathHijack: the user gets the connection with the bytes that were read.
+// TestFastPathHijack: the user gets the connection together with the bytes already read.
 func TestFastPathHijack(t *testing.T) {
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 		nc, buffered, err := http.NewResponseController(rw).Hijack()
@@ -419,7 +425,8 @@ func TestFastPathHijack(t *testing.T) {
 	testnet.Eventually(t, "the connection being the user's", func() bool { return f.server.Stats().Hijacked == 1 })
 }
 
-// TestFastPathPanics: a handler that panics, or ends its goroutine, closes its connection and no other.
+// TestFastPathPanics: a handler that panics or ends its goroutine closes its own connection and no
+// other.
 func TestFastPathPanics(t *testing.T) {
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -451,8 +458,8 @@ func TestFastPathPanics(t *testing.T) {
 	}
 }
 
-// TestFastPathEnds: Shutdown and Close, the Server's and the http.Server's own, treat requests of the
-// fast path as net/http treats its own.
+// TestFastPathEnds: Shutdown and Close treat requests of the fast path as net/http treats its own.
+// That holds for the Server's methods and for the http.Server's.
 func TestFastPathEnds(t *testing.T) {
 	for _, whose := range []string{"Server", "http.Server"} {
 		t.Run("Shutdown of "+whose, func(t *testing.T) {
@@ -512,7 +519,7 @@ func TestFastPathEnds(t *testing.T) {
 	}
 }
 
-// TestFastPathKeepAlivesOff: the answer under way is the connection's last.
+// TestFastPathKeepAlivesOff: the answer in progress is the connection's last.
 func TestFastPathKeepAlivesOff(t *testing.T) {
 	arrived, release := make(chan bool), make(chan bool)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -536,7 +543,7 @@ func TestFastPathKeepAlivesOff(t *testing.T) {
 	busy.awaitEOF()
 }
 
-// The http.Server's own SetKeepAlivesEnabled counts, too, before Serve and after it.
+// The http.Server's own SetKeepAlivesEnabled also counts, both before and after Serve.
 func TestFastPathKeepAlivesOffByServer(t *testing.T) {
 	f := startFast(t, echoPath, func(f *fixture) { f.srv.SetKeepAlivesEnabled(false) })
 	for _, on := range []bool{false, true, false} {
@@ -556,8 +563,8 @@ func TestFastPathKeepAlivesOffByServer(t *testing.T) {
 	}
 }
 
-// TestFastPathTimeouts: each of net/http's timeouts does what it does there. The expected states and
-// answers are those of an http.Server on package net.
+// TestFastPathTimeouts: each timeout does what it does in net/http. The expected states and answers
+// come from an http.Server on package net.
 func TestFastPathTimeouts(t *testing.T) {
 	const (
 		refused = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
@@ -588,7 +595,7 @@ func TestFastPathTimeouts(t *testing.T) {
 				if tt.first {
 					_ = c.tryGet("/")
 				}
-				for i := range len(tt.send) { // byte by byte, so that each wakes a worker
+				for i := range len(tt.send) { // byte by byte, so that each byte wakes a worker
 					io.WriteString(c, tt.send[i:i+1])
 				}
 				return f.outcome(c)
@@ -630,14 +637,14 @@ func TestFastPathTimeouts(t *testing.T) {
 			echoPath(rw, r)
 		}, nil)
 		c := f.dial()
-		for range 3 { // a deadline of one request is not the next one's
+		for range 3 { // one request's deadline must not apply to the next
 			c.get("/")
 			f.awaitParked(1)
 		}
 	})
 }
 
-// TestFastPathLimit: a handler that meets the limit of an http.MaxBytesReader has the connection
+// TestFastPathLimit: if a handler reaches the limit of an http.MaxBytesReader, the connection is
 // closed.
 func TestFastPathLimit(t *testing.T) {
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -662,7 +669,8 @@ func TestFastPathLimit(t *testing.T) {
 	f.wantFast(2)
 }
 
-// TestFastPathFiles: a file goes to the connection as with net/http, and the request after it is served.
+// TestFastPathFiles: a file is sent to the connection as with net/http, and the next request is
+// served.
 func TestFastPathFiles(t *testing.T) {
 	content := strings.Repeat("0123456789", 100_000)
 	file := testnet.TempFile(t, []byte(content))
@@ -676,7 +684,7 @@ func TestFastPathFiles(t *testing.T) {
 	f.wantFast(3)
 }
 
-// A handler that writes after it has returned changes no later answer.
+// A handler that writes after it has returned does not change a later answer.
 func TestFastPathLateWrites(t *testing.T) {
 	wrote := make(chan error, 1)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -702,7 +710,8 @@ func TestFastPathLateWrites(t *testing.T) {
 	}
 }
 
-// The client's end is each request's of a pipeline, also if it comes during an earlier one.
+// Each request of a pipeline sees the client's end, even if the end comes during an earlier
+// request.
 func TestFastPathEndOfPipeline(t *testing.T) {
 	arrived := make(chan bool, 3)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -723,7 +732,7 @@ func TestFastPathEndOfPipeline(t *testing.T) {
 	f.wantFast(3)
 }
 
-// A callback about bytes that were read already doesn't hide the client's end.
+// A callback for bytes that have already been read doesn't hide the client's end.
 func TestFastPathSpuriousCallback(t *testing.T) {
 	arrived := make(chan bool, 1)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -744,8 +753,8 @@ func TestFastPathSpuriousCallback(t *testing.T) {
 	c.awaitEOF()
 }
 
-// The same between two requests of a pipeline, when there is no handler that the callback could be
-// about.
+// The same between two requests of a pipeline, when no handler is running that the callback could
+// be about.
 func TestFastPathSpuriousCallbackBetween(t *testing.T) {
 	arrived := make(chan bool, 1)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -765,7 +774,7 @@ func TestFastPathSpuriousCallbackBetween(t *testing.T) {
 	f.leaveDuringSecond(arrived)
 }
 
-// The same for a callback that has come during a request and is noted during the next.
+// The same for a callback that comes during a request and is noticed during the next.
 func TestFastPathSpuriousCallbackLate(t *testing.T) {
 	arrived := make(chan bool, 1)
 	var first *exchange
@@ -783,8 +792,8 @@ func TestFastPathSpuriousCallbackLate(t *testing.T) {
 	f.leaveDuringSecond(arrived)
 }
 
-// leaveDuringSecond sends two requests at once, and half-closes when the second, which waits for the
-// client's end, has told arrived. Both are answered.
+// leaveDuringSecond sends two requests at once. It half-closes when the second, which waits for the
+// client's end, has reported that it arrived. Both are answered.
 func (f *fixture) leaveDuringSecond(arrived <-chan bool) {
 	f.Helper()
 	c := f.dial()
@@ -822,7 +831,7 @@ func TestFastPathCloseInHijack(t *testing.T) {
 	f.awaitStates("new active hijacked")
 }
 
-// A handler that looks at its context alone ends when its client can't be written to.
+// A handler that watches only its context ends when its client can't be written to.
 func TestFastPathFailedWrite(t *testing.T) {
 	ended := make(chan bool, 1)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -836,7 +845,8 @@ func TestFastPathFailedWrite(t *testing.T) {
 	testnet.Receive(t, "the handler's end", ended)
 }
 
-// Without keep-alives a connection's only request is answered however many pieces it comes in.
+// Without keep-alives a connection's only request is answered, no matter how many pieces it arrives
+// in.
 func TestFastPathOneRequest(t *testing.T) {
 	f := startFast(t, echoPath, nil)
 	f.server.SetKeepAlivesEnabled(false)
@@ -852,7 +862,8 @@ func TestFastPathOneRequest(t *testing.T) {
 	f.awaitStates("new active closed")
 }
 
-// A hook that panics, or ends its goroutine, closes its connection, as with net/http, and no other.
+// A hook that panics or ends its goroutine closes its own connection, as with net/http, and no
+// other.
 func TestFastPathHooksPanic(t *testing.T) {
 	for _, state := range []http.ConnState{http.StateActive, http.StateIdle} {
 		for _, end := range []func(){func() { panic("a reason") }, runtime.Goexit} {

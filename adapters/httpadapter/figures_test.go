@@ -9,7 +9,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// figure returns one of the figures that percore.ReadStats has of this package, or -1.
+// figure returns one of the figures that percore.ReadStats reports for this package, or -1.
 func figure(name, of string) float64 {
 	for _, a := range percore.ReadStats().Adapters {
 		for _, f := range a.Figures {
@@ -21,7 +21,7 @@ func figure(name, of string) float64 {
 	return -1
 }
 
-// TestFigures: the figures of the process are sums over its Servers, and have those that are gone.
+// TestFigures: the process's figures are sums over its Servers, including Servers that are gone.
 func TestFigures(t *testing.T) {
 	const reads, other = "fastpath_requests_total", "fastpath_declined_total"
 	for _, f := range readFigures() {

@@ -9,8 +9,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A hijacked connection that its handler drops is closed, as on net/http. One that waits for a request
-// is not, even though the user refers to it nowhere.
+// If a handler drops a hijacked connection, it is closed, as with net/http. A connection that waits
+// for a request is not closed, even though the user holds no reference to it.
 func TestGarbage(t *testing.T) {
 	for name, opts := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}} {
 		t.Run(name, func(t *testing.T) {

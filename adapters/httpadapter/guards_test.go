@@ -10,7 +10,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// eachWait runs a test with connections that wait after net/http, and after the fast path.
+// eachWait runs a test with connections that wait after net/http has served them, and after the
+// fast path has.
 func eachWait(t *testing.T, test func(t *testing.T, opts ...Option)) {
 	needParking(t)
 	t.Run("parked", func(t *testing.T) { test(t) })
@@ -47,8 +48,8 @@ func TestOwnMethodsCloseIdle(t *testing.T) {
 	}
 }
 
-// While keep-alives are off, by the http.Server's own method, each request is the connection's last.
-// When they are on again connections are parked, and the fast path comes back.
+// While keep-alives are turned off with the http.Server's own method, each request is the
+// connection's last. When they are on again, connections are parked and the fast path comes back.
 func TestOwnKeepAlives(t *testing.T) {
 	eachWait(t, func(t *testing.T, opts ...Option) {
 		f := start(t, echoPath, nil, opts...)
@@ -92,8 +93,8 @@ func (c *client) conn(f *fixture) *conn {
 	return nil
 }
 
-// No hook and no handler hears of the connections in memory, though the handler takes OPTIONS *, and
-// shutting down does not wait for them.
+// No hook or handler sees the connections in memory, though the handler takes OPTIONS *. Shutting
+// down does not wait for them.
 func TestGuardsUnnoticed(t *testing.T) {
 	needParking(t)
 	for _, handled := range []bool{false, true} {

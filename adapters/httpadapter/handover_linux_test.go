@@ -43,7 +43,7 @@ func (f *fixture) mustHandOver(give func([]percore.WaitingConn) error) {
 	}
 }
 
-// successor is another process' server, on package net: a listener of copies of connections.
+// successor is another process's server, on package net: a listener for copies of connections.
 type successor struct {
 	net.Listener
 	t     *testing.T
@@ -56,7 +56,7 @@ type successor struct {
 	calls atomic.Int64
 }
 
-// startSuccessor serves handler on the connections that are given, until the test ends.
+// startSuccessor serves handler on the connections given to it, until the test ends.
 func startSuccessor(t *testing.T, handler http.HandlerFunc) *successor {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -119,7 +119,7 @@ func copyOf(c percore.WaitingConn) (fd int, err error) {
 	return fd, errors.Join(controlErr, err)
 }
 
-// netConnOf makes a connection of package net's of a copy.
+// netConnOf turns a copy into a connection of package net.
 func netConnOf(c percore.WaitingConn) (net.Conn, error) {
 	fd, err := copyOf(c)
 	if err != nil {
@@ -135,7 +135,7 @@ func named(name string) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, name+r.URL.Path) }
 }
 
-// TestHandOver moves connections that wait for their first byte, or another request.
+// TestHandOver moves connections that wait for their first byte or for another request.
 func TestHandOver(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		f := start(t, named("first"), nil, opts...)
@@ -176,7 +176,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// startWaiting starts a server whose answer to /wait says in begun that it waits for end.
+// startWaiting starts a server. Its answer to /wait signals begun and then waits for end.
 func startWaiting(t *testing.T, opts ...Option) (f *fixture, begun, end chan bool) {
 	begun, end = make(chan bool, 2), make(chan bool)
 	f = start(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -189,8 +189,9 @@ func startWaiting(t *testing.T, opts ...Option) (f *fixture, begun, end chan boo
 	return f, begun, end
 }
 
-// TestHandOverListeners: the connections of one listener move, and those of the Server's others stay
-// and go on, or move elsewhere at the same time. A listener that comes meanwhile keeps its own.
+// TestHandOverListeners: the connections of one listener move. Connections of the Server's other
+// listeners stay and continue, or move elsewhere at the same time. A listener added during this
+// keeps its own.
 func TestHandOverListeners(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		f, begun, end := startWaiting(t, opts...)
@@ -254,7 +255,7 @@ func TestHandOverListeners(t *testing.T) {
 	})
 }
 
-// incomparable is a listener by value that Go can't compare.
+// incomparable is a listener that Go can't compare, because it is passed by value.
 type incomparable struct {
 	net.Listener
 	_ []int
@@ -271,7 +272,7 @@ func TestHandOverIncomparable(t *testing.T) {
 	c.wantGet("/2", "/2")
 }
 
-// TestHandOverFails: connections go on after a give that fails, as if nothing had happened.
+// TestHandOverFails: if give fails, connections continue as if nothing had happened.
 func TestHandOverFails(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		f := start(t, echoPath, nil, opts...)
@@ -288,7 +289,7 @@ func TestHandOverFails(t *testing.T) {
 				calls++
 				if len(conns) == 4 && calls == 1 {
 					sending.send(request("/2"))
-					time.Sleep(time.Millisecond) // until the loop has seen it, most often
+					time.Sleep(time.Millisecond) // most often long enough for the loop to see it
 				}
 				return failure
 			})
@@ -320,7 +321,7 @@ func TestHandOverFails(t *testing.T) {
 	})
 }
 
-// TestHandOverPanics: a panic in give is as a failure, and goes on.
+// TestHandOverPanics: a panic in give counts as a failure, and continues to the caller.
 func TestHandOverPanics(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		f := start(t, echoPath, nil, opts...)
@@ -340,8 +341,8 @@ func TestHandOverPanics(t *testing.T) {
 	})
 }
 
-// TestHandOverDeadline: a connection's IdleTimeout goes on while give has it, and ends it if it is given
-// back.
+// TestHandOverDeadline: a connection's IdleTimeout keeps running while give has it, and ends the
+// connection if it is given back.
 func TestHandOverDeadline(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		f := start(t, echoPath, func(f *fixture) { f.srv.IdleTimeout = 200 * time.Millisecond }, opts...)
@@ -356,8 +357,8 @@ func TestHandOverDeadline(t *testing.T) {
 	})
 }
 
-// TestHandOverBusy: a connection with a request under way moves when it has its answer, which is as
-// ever. One of which a part of the header has come waits for the rest.
+// TestHandOverBusy: a connection with a request in progress moves after its answer, which is the
+// usual one. If part of a header has arrived, the connection waits for the rest.
 func TestHandOverBusy(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		f, begun, end := startWaiting(t, opts...)
@@ -402,7 +403,7 @@ func TestHandOverBusy(t *testing.T) {
 	})
 }
 
-// hasPart reports whether the server has read the beginning of a request of c's.
+// hasPart reports whether the server has read the beginning of a request from c.
 func (f *fixture) hasPart(c *client) bool {
 	for nc := range f.snapshot() {
 		sc := f.server.ours(nc)
@@ -416,15 +417,15 @@ func (f *fixture) hasPart(c *client) bool {
 	return false
 }
 
-// isLeaving reports whether a HandOver is under way.
+// isLeaving reports whether a HandOver is in progress.
 func (s *Server) isLeaving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.mu.handovers) > 0
 }
 
-// TestHandOverClosedLoop moves connections that never wait for longer than a client takes for its next
-// request. The slow hook has that be there before the connection waits.
+// TestHandOverClosedLoop moves connections that never wait for longer than a client takes to send
+// its next request. The slow hook makes sure that the request is there before the connection waits.
 func TestHandOverClosedLoop(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		t.Run(fmt.Sprintf("slow hook %t", slow), func(t *testing.T) {
@@ -469,7 +470,7 @@ func TestHandOverClosedLoop(t *testing.T) {
 	}
 }
 
-// adopt has ln accept copies of connections.
+// adopt makes ln accept copies of connections.
 func adopt(ln net.Listener, conns []percore.WaitingConn) error {
 	to := moving.ListenerOf(ln)
 	for _, c := range conns {
@@ -486,8 +487,8 @@ func adopt(ln net.Listener, conns []percore.WaitingConn) error {
 	return nil
 }
 
-// TestHandOverSoak has clients send requests of all kinds while their connections move from a Server to
-// another and back, again and again. None fails, and none connects twice.
+// TestHandOverSoak makes clients send requests of all kinds while their connections move from one
+// Server to another and back, again and again. No request fails, and no client connects twice.
 func TestHandOverSoak(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		servers := [2]*fixture{start(t, serveSoak, nil, opts...), startBeside(t, serveSoak, nil, opts...)}
@@ -546,15 +547,15 @@ func TestHandOverSoak(t *testing.T) {
 		if want := uint64(clients * moves / 2); a.HandedOver != want || b.HandedOver != want {
 			t.Errorf("got %d and %d connections handed over, want %d each", a.HandedOver, b.HandedOver, want)
 		}
-		// Those that send nothing were never served.
+		// Clients that send nothing were never served.
 		if least := uint64(served * (moves/2 - 1)); a.Adopted < least || b.Adopted < least || b.Adopted > uint64(served*moves/2) {
 			t.Errorf("got %d and %d connections adopted, want %d at least", a.Adopted, b.Adopted, least)
 		}
 	})
 }
 
-// TestHandOverClosing: a connection that is closed while give has it is closed when give has failed, and
-// moves if that has worked.
+// TestHandOverClosing: a connection may be closed while give has it. If give fails, the connection
+// is closed. If give works, the connection moves.
 func TestHandOverClosing(t *testing.T) {
 	failure := errors.New("no successor")
 	for name, end := range map[string]func(f *fixture, c *conn){
@@ -633,7 +634,7 @@ func TestHandOverShutdown(t *testing.T) {
 	})
 }
 
-// TestHandOverStays: connections that can't move are not waited for, and go on.
+// TestHandOverStays: HandOver does not wait for connections that can't move, and they continue.
 func TestHandOverStays(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) {
 		f := start(t, echoPath, func(f *fixture) { f.srv.TLSConfig, f.client = testnet.TLS(t) })
@@ -674,7 +675,7 @@ func TestHandOverStays(t *testing.T) {
 	})
 }
 
-// dialAdopted is dialTCP for a connection that another process has accepted and served.
+// dialAdopted is like dialTCP, for a connection that another process has accepted and served.
 func (f *fixture) dialAdopted() *client {
 	f.Helper()
 	served, c := testnet.Pair(f, percore.Listen, testnet.TCP4)
@@ -690,12 +691,12 @@ func (f *fixture) dialAdopted() *client {
 	return &client{c, f, bufio.NewReader(c)}
 }
 
-// TestAdopted: a connection that has had requests in another process waits for the next here.
+// TestAdopted: a connection that has had requests in another process waits for the next one here.
 func TestAdopted(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		wantOfTimeout(t, "an answer", 50*time.Millisecond, func(d time.Duration) string {
 			f := start(t, echoPath, func(f *fixture) {
-				f.srv.ReadHeaderTimeout = d // is none of a connection that waits
+				f.srv.ReadHeaderTimeout = d // does not apply to a connection that waits
 				f.srv.IdleTimeout = time.Hour
 			}, opts...)
 			c := f.dialAdopted()
@@ -718,7 +719,7 @@ func TestAdopted(t *testing.T) {
 	})
 }
 
-// TestAdoptedTimeout: it waits as long as after an answer.
+// TestAdoptedTimeout: it waits as long as it would after an answer.
 func TestAdoptedTimeout(t *testing.T) {
 	for name, configure := range map[string]func(srv *http.Server){
 		"IdleTimeout": func(srv *http.Server) { srv.IdleTimeout, srv.ReadHeaderTimeout = 50*time.Millisecond, time.Hour },
@@ -734,8 +735,8 @@ func TestAdoptedTimeout(t *testing.T) {
 	}
 }
 
-// TestAdoptedIsIdle: Shutdown and SetKeepAlivesEnabled close it at once, and so does the hook. HandOver
-// moves it on.
+// TestAdoptedIsIdle: Shutdown, SetKeepAlivesEnabled and the hook close it at once. HandOver moves
+// it on.
 func TestAdoptedIsIdle(t *testing.T) {
 	for name, end := range map[string]func(f *fixture){
 		"shutdown":   func(f *fixture) { f.shutdown() },
@@ -792,7 +793,7 @@ func TestAdoptedIsIdle(t *testing.T) {
 	})
 }
 
-// TestAdoptedTLS: no state of TLS comes with a connection, so that it can only be a new one.
+// TestAdoptedTLS: a connection comes without TLS state, so it can only be a new one.
 func TestAdoptedTLS(t *testing.T) {
 	needParking(t)
 	var config *tls.Config
@@ -807,7 +808,7 @@ func TestAdoptedTLS(t *testing.T) {
 	}
 }
 
-// TestAdoptedPOST: the last request is not known. An empty line before the next is skipped.
+// TestAdoptedPOST: the last request is not known. An empty line before the next one is skipped.
 func TestAdoptedPOST(t *testing.T) {
 	eachPath(t, func(t *testing.T, opts ...Option) {
 		f := start(t, echoPath, nil, opts...)

@@ -10,7 +10,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// handOver calls HandOver within the time that counts as a hang.
+// handOver calls HandOver, and fails if it takes so long that it counts as a hang.
 func (f *fixture) handOver(give func([]percore.WaitingConn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func (c *client) wantGet(path, want string) {
 // giveNever is for servers without connections that move.
 func giveNever([]percore.WaitingConn) error { return errors.New("give was called") }
 
-// TestHandOverNothing: where nothing is parked HandOver returns at once.
+// TestHandOverNothing: HandOver returns at once if nothing is parked.
 func TestHandOverNothing(t *testing.T) {
 	if err := Wrap(&http.Server{}).HandOver(t.Context(), nil, giveNever); err != nil {
 		t.Errorf("HandOver before Serve: %v", err)

@@ -29,7 +29,7 @@ type fixture struct {
 	ln     net.Listener
 	served chan error
 	log    testnet.Log
-	client *tls.Config // of clients, if dial shakes hands
+	client *tls.Config // for clients, if dial does a TLS handshake
 
 	mu     sync.Mutex
 	states map[net.Conn][]string // guarded by mu; ConnState's calls
@@ -43,7 +43,7 @@ func start(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), o
 	return startBeside(t, handler, configure, opts...)
 }
 
-// startBeside is start for another server of a test.
+// startBeside is like start, for another server of a test.
 func startBeside(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) *fixture {
 	t.Helper()
 	f := &fixture{T: t, served: make(chan error, 1), states: make(map[net.Conn][]string)}
@@ -114,7 +114,7 @@ func (f *fixture) awaitWaiting(n int) {
 	testnet.Eventually(f, fmt.Sprintf("%d waiting connections", n), func() bool { return f.server.Stats().Waiting == n })
 }
 
-// needParking skips the test where nothing is ever parked.
+// needParking skips the test on platforms where nothing is ever parked.
 func needParking(t testing.TB) {
 	t.Helper()
 	if !canPark {
@@ -129,7 +129,7 @@ type client struct {
 	br *bufio.Reader
 }
 
-// dial connects, and shakes hands if the fixture's clients do.
+// dial connects, and does a TLS handshake if the fixture's clients use TLS.
 func (f *fixture) dial() *client {
 	f.Helper()
 	if f.client != nil {
@@ -150,7 +150,8 @@ func (f *fixture) dialTo(ln net.Listener) *client {
 	return &client{c, f, bufio.NewReader(c)}
 }
 
-// dialAnyway is dial for a server whose timeouts may end the handshake: later steps fail then.
+// dialAnyway is like dial, for a server whose timeouts may end the handshake. Later steps fail in
+// that case.
 func (f *fixture) dialAnyway() *client {
 	f.Helper()
 	c := f.dialTCP()
@@ -170,12 +171,12 @@ func (c *client) tcp() *net.TCPConn {
 	return c.Conn.(*net.TCPConn)
 }
 
-// closeWrite ends the stream to the server: over TLS by a close_notify alone.
+// closeWrite ends the stream to the server. Over TLS it only sends a close_notify.
 func (c *client) closeWrite() {
 	_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
 }
 
-// send gives the next steps their time: all of a test may take longer.
+// send gives the next steps their time: a whole test may take longer.
 func (c *client) send(text string) {
 	c.t.Helper()
 	_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
@@ -206,7 +207,7 @@ func (c *client) get(path string) string {
 	return c.answer()
 }
 
-// tryGet is get for a server whose timeouts may end the connection first.
+// tryGet is like get, for a server whose timeouts may end the connection first.
 func (c *client) tryGet(path string) error {
 	if _, err := io.WriteString(c, request(path)); err != nil {
 		return err
@@ -219,7 +220,7 @@ func (c *client) tryGet(path string) error {
 	return err
 }
 
-// awaitEOF reads to the end, where nothing more may come.
+// awaitEOF reads to the end, and fails if more data arrives.
 func (c *client) awaitEOF() {
 	c.t.Helper()
 	rest, err := io.ReadAll(c.br)
@@ -233,8 +234,7 @@ func request(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: te
 // echoPath answers with the request's path.
 func echoPath(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.URL.Path) }
 
-// wantServed checks Serve's result, for a fixture that has ended, and puts it
-// back for the cleanup.
+// wantServed checks Serve's result in a fixture that has ended, and puts it back for the cleanup.
 func (f *fixture) wantServed(want error) {
 	f.Helper()
 	err := testnet.Receive(f, "Serve", f.served)
@@ -244,7 +244,7 @@ func (f *fixture) wantServed(want error) {
 	f.served <- err
 }
 
-// shutdown shuts the server down within the time that counts as a hang.
+// shutdown shuts the server down, and fails if it takes so long that it counts as a hang.
 func (f *fixture) shutdown() {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
@@ -254,7 +254,7 @@ func (f *fixture) shutdown() {
 	}
 }
 
-// goroutines counts those that serve: the test's own don't, nor do those of the guards.
+// goroutines counts the goroutines that serve: the test's own don't, nor do the guards'.
 func goroutines(*fixture) int {
 	buf := make([]byte, 4<<20)
 	stacks := string(buf[:runtime.Stack(buf, true)])

@@ -21,20 +21,20 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// allStates are the states that ConnState may be told, and one that it may not.
+// allStates are the states that may be reported to ConnState, and one that may not.
 var allStates = []http.ConnState{
 	http.StateNew, http.StateActive, http.StateIdle, http.StateHijacked, http.StateClosed, 99,
 }
 
-// heardBy returns the states that ConnState has been told of c.
+// heardBy returns the states of c that were reported to ConnState.
 func (f *fixture) heardBy(c net.Conn) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.states[c])
 }
 
-// tellAll tells the http.Server's ConnState all states of c, twice, and checks that
-// the user's hook hears each of them.
+// tellAll reports all states of c to the http.Server's ConnState, twice, and checks that the user's
+// hook gets each of them.
 func (f *fixture) tellAll(c net.Conn, states ...http.ConnState) {
 	f.Helper()
 	for _, state := range states {
@@ -48,20 +48,20 @@ func (f *fixture) tellAll(c net.Conn, states ...http.ConnState) {
 	}
 }
 
-// TestToldByTheUser: a program that calls srv.ConnState is heard by its own hook. Nothing
-// else happens, in any state of the connection.
+// TestToldByTheUser: if a program calls srv.ConnState, its own hook is called. Nothing else
+// happens, in any state of the connection.
 func TestToldByTheUser(t *testing.T) {
 	needParking(t)
 	type serving struct {
 		f       *fixture
 		conn    net.Conn // the server's end
 		client  *client
-		release chan struct{} // lets the handler of /wait go on
+		release chan struct{} // lets the handler of /wait continue
 	}
 	for _, tt := range []struct {
 		name  string
 		reach func(s *serving) // brings the connection into a state
-		after func(s *serving) // shows that all is well
+		after func(s *serving) // shows that everything works
 	}{
 		{"waiting", func(s *serving) { s.f.awaitWaiting(1) }, nil},
 		{"parked", func(s *serving) {
@@ -125,7 +125,7 @@ func TestToldByTheUser(t *testing.T) {
 				tt.reach(s)
 				told := allStates
 				if tt.name == "active" {
-					// net/http may tell StateHijacked now: see TestToldHijacked.
+					// net/http may report StateHijacked now: see TestToldHijacked.
 					told = slices.DeleteFunc(slices.Clone(told), func(st http.ConnState) bool { return st == http.StateHijacked })
 				}
 				s.f.tellAll(s.conn, told...)
@@ -149,8 +149,8 @@ func TestToldByTheUser(t *testing.T) {
 	}
 }
 
-// TestToldHijacked: net/http gives a connection away once, however often the user
-// says so, before and after.
+// TestToldHijacked: net/http gives a connection away once, however often the user reports it,
+// before and after.
 func TestToldHijacked(t *testing.T) {
 	hijacked := make(chan net.Conn, 1)
 	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -177,7 +177,7 @@ func TestToldHijacked(t *testing.T) {
 	f.tellAll(conn, allStates...) // as httptest.Server does with StateClosed
 }
 
-// TestToldOfStrangers: connections that are not the server's are the user's affair.
+// TestToldOfStrangers: connections that don't belong to the server are left to the user.
 func TestToldOfStrangers(t *testing.T) {
 	f := start(t, echoPath, nil)
 	f.dial().get("/") // until then ConnState is the user's own
@@ -189,9 +189,9 @@ func TestToldOfStrangers(t *testing.T) {
 	}
 }
 
-// TestToldConcurrently has the user tell all states of all connections while these
-// serve requests and are parked: answers, parking and the end are not affected. The
-// bodies come in pieces, for a wait that is not the one for a request to be there.
+// TestToldConcurrently makes the user report all states of all connections while these serve
+// requests and are parked. Answers, parking and the end are not affected. The bodies come in
+// pieces, so that there is also a wait for something other than a request.
 func TestToldConcurrently(t *testing.T) {
 	needParking(t)
 	const clients = 8
@@ -203,7 +203,7 @@ func TestToldConcurrently(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		fmt.Fprintf(rw, "%s %v", body, err)
 	}, func(f *fixture) {
-		// Not the fixture's: there are too many calls to note.
+		// Not the fixture's hook: there are too many calls to note.
 		f.srv.ConnState = func(c net.Conn, state http.ConnState) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -239,7 +239,7 @@ func TestToldConcurrently(t *testing.T) {
 			}
 		})
 	}
-	// net/http itself may tell StateHijacked of a request under way.
+	// net/http itself may report StateHijacked for a request in progress.
 	told := slices.DeleteFunc(slices.Clone(allStates), func(s http.ConnState) bool { return s == http.StateHijacked })
 	for range 2 {
 		telling.Go(func() {
@@ -265,7 +265,7 @@ func TestToldConcurrently(t *testing.T) {
 	testnet.Eventually(t, "all connections being given up", func() bool { return f.server.Stats().Conns == 0 })
 }
 
-// listenOnLoops listens with as many loops as given, for as many accept loops.
+// listenOnLoops listens with n loops, for n accept loops.
 func (f *fixture) listenOnLoops(n int) {
 	f.Helper()
 	group, err := loop.NewGroup(loop.Config{Loops: n})
@@ -280,8 +280,8 @@ func (f *fixture) listenOnLoops(n int) {
 	}
 }
 
-// TestHooksOneAtATime: ConnContext and StateNew of one Serve never overlap, and those of a
-// connection follow each other. So a counter of connections in them needs no lock.
+// TestHooksOneAtATime: ConnContext and StateNew of one Serve never overlap, and a connection's
+// calls follow each other. So a counter of connections in these hooks needs no lock.
 func TestHooksOneAtATime(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -356,8 +356,8 @@ func TestHooksOneAtATime(t *testing.T) {
 	}
 }
 
-// TestHookBlocks: while a hook waits no other of the same Serve is called. Hooks of
-// another Serve are, and requests under way go on.
+// TestHookBlocks: while a hook blocks, no other hook of the same Serve is called. Hooks of another
+// Serve are called, and requests in progress continue.
 func TestHookBlocks(t *testing.T) {
 	entered, release := make(chan net.Conn, 10), make(chan struct{})
 	var block atomic.Bool
@@ -419,7 +419,7 @@ func TestHookCallsServer(t *testing.T) {
 		{"Close", func(s *Server) { s.Close() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			needParking(t) // else Serve waits for the hook, and Close for Serve, as on net/http
+			needParking(t) // otherwise Serve waits for the hook, and Close for Serve
 			f := start(t, echoPath, func(f *fixture) {
 				f.listenOnLoops(2)
 				f.srv.ConnState = func(c net.Conn, state http.ConnState) {
@@ -442,8 +442,8 @@ func TestHookCallsServer(t *testing.T) {
 	}
 }
 
-// TestServeReturnsAfterStateNew: when a listener fails Serve returns after the user has
-// been told of every connection that it accepted. The hook needs no lock for that.
+// TestServeReturnsAfterStateNew: when a listener fails, Serve returns only after every connection
+// that it accepted was reported to the user. The hook needs no lock for that.
 func TestServeReturnsAfterStateNew(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {

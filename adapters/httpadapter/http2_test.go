@@ -18,10 +18,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// withHTTP2 switches HTTP/2 past net/http on.
+// withHTTP2 enables HTTP/2 without net/http.
 func withHTTP2() Option { return func(c *config) { c.http2 = true } }
 
-// http2Fixture is a server that speaks HTTP/2, and clients of it.
+// http2Fixture is a server that speaks HTTP/2, and clients for it.
 type http2Fixture struct {
 	t      *testing.T
 	server testnet.WebServer
@@ -32,7 +32,7 @@ type http2Fixture struct {
 	served chan error
 }
 
-// http2Ways are the ways to get to a stream: over TLS and in clear, with net/http's server and
+// http2Ways are the ways to get to a stream: over TLS and in clear text, with net/http's server and
 // ours.
 var http2Ways = []struct {
 	name string
@@ -86,7 +86,7 @@ func eachHTTP2(t *testing.T, test func(t *testing.T, start func(*http.Server) *h
 	}
 }
 
-// client returns a client of net/http's for HTTP/2 alone.
+// client returns a net/http client that speaks only HTTP/2.
 func (f *http2Fixture) client() *http.Client {
 	tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: f.tls.Clone()}
 	if f.tls == nil {
@@ -120,7 +120,7 @@ func (f *http2Fixture) get(c *http.Client, path string) string {
 	return string(b)
 }
 
-// stateLog writes down the states of connections.
+// stateLog records the states of connections.
 type stateLog struct {
 	mu  sync.Mutex
 	got []http.ConnState
@@ -138,7 +138,7 @@ func (s *stateLog) text() string {
 	return fmt.Sprint(s.got)
 }
 
-// TestHTTP2Server: what a handler and the hooks see, each way, is the same.
+// TestHTTP2Server: the handler and the hooks see the same in each way.
 func TestHTTP2Server(t *testing.T) {
 	type key struct{}
 	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
@@ -174,7 +174,7 @@ func TestHTTP2Server(t *testing.T) {
 	})
 }
 
-// TestHTTP2Bodies: bodies both ways, with trailers.
+// TestHTTP2Bodies: bodies in both directions, with trailers.
 func TestHTTP2Bodies(t *testing.T) {
 	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
 		f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -213,8 +213,8 @@ func TestHTTP2Bodies(t *testing.T) {
 	})
 }
 
-// TestHTTP2Shutdown: Shutdown, of the Server or of the http.Server itself, waits for streams, and
-// lets clients finish; Close doesn't.
+// TestHTTP2Shutdown: Shutdown waits for streams and lets clients finish, on the Server and on the
+// http.Server itself. Close doesn't.
 func TestHTTP2Shutdown(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
@@ -276,7 +276,7 @@ func TestHTTP2Shutdown(t *testing.T) {
 	})
 }
 
-// TestHTTP2BesideHTTP1: clients of HTTP/1 on the same port get what they did.
+// TestHTTP2BesideHTTP1: HTTP/1 clients on the same port get the same as before.
 func TestHTTP2BesideHTTP1(t *testing.T) {
 	eachHTTP2(t, func(t *testing.T, start func(*http.Server) *http2Fixture) {
 		f := start(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -305,7 +305,7 @@ func TestHTTP2BesideHTTP1(t *testing.T) {
 	})
 }
 
-// TestHTTP2Declined: connections stay with net/http that it serves in a way of its own.
+// TestHTTP2Declined: connections that net/http serves specially stay with net/http.
 func TestHTTP2Declined(t *testing.T) {
 	for name, srv := range map[string]*http.Server{
 		"CountError": {HTTP2: &http.HTTP2Config{CountError: func(string) {}}},

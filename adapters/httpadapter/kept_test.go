@@ -12,8 +12,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A part of a request that a handler keeps, or its context, holds little memory after the connection was
-// closed: neither the request nor what crypto/tls has. (http1's TestKept has all parts.)
+// If a handler keeps part of a request, or its context, that holds little memory after the
+// connection was closed. It holds neither the request nor what crypto/tls has. (http1's TestKept
+// tests all parts.)
 func TestFastPathKept(t *testing.T) {
 	needParking(t)
 	if race.Enabled {
@@ -21,7 +22,7 @@ func TestFastPathKept(t *testing.T) {
 	}
 	const (
 		n            = 64
-		heapBytesMax = 2<<10 + 512 // and what became of the connections
+		heapBytesMax = 2<<10 + 512 // and what is left of the connections
 	)
 	type key struct{}
 	for name, configure := range map[string]func(f *fixture){
@@ -76,7 +77,7 @@ func TestFastPathKept(t *testing.T) {
 	}
 }
 
-// heapBytes returns the memory that is in use.
+// heapBytes returns how much heap memory is in use.
 func heapBytes() int {
 	var m runtime.MemStats
 	for range 3 { // pools take two to be emptied

@@ -18,8 +18,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// limitsMet are handlers that use an http.MaxBytesReader in all the ways there are. Each answers what
-// it has read.
+// limitsMet are handlers that use an http.MaxBytesReader in all possible ways. Each answers with
+// what it has read.
 var limitsMet = map[string]http.HandlerFunc{
 	"in the request": func(rw http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(rw, r.Body, 4)
@@ -117,7 +117,8 @@ var limitsMet = map[string]http.HandlerFunc{
 	},
 }
 
-// limitsUnmet are handlers whose reader does not meet its limit, and who leave a part of the body.
+// limitsUnmet are handlers whose reader does not reach its limit, and which leave part of the body
+// unread.
 var limitsUnmet = map[string]http.HandlerFunc{
 	"all read": func(rw http.ResponseWriter, r *http.Request) {
 		answerBody(rw, http.MaxBytesReader(rw, r.Body, limitTestBytes))
@@ -140,7 +141,7 @@ var limitsUnmet = map[string]http.HandlerFunc{
 	},
 }
 
-// answerBody answers how much could be read, and why no more.
+// answerBody answers how much could be read, and why it was not more.
 func answerBody(rw http.ResponseWriter, body io.Reader) {
 	b, err := io.ReadAll(body)
 	status := http.StatusOK
@@ -153,13 +154,13 @@ func answerBody(rw http.ResponseWriter, body io.Reader) {
 
 const limitTestBytes = 6000 // of the body: more than comes with the header
 
-// A limit that was met has its answer at once, while the rest of the body is still to come, and the
-// connection's end afterwards, with net/http's bytes.
+// If a limit is reached, the answer comes at once, while the rest of the body is still to come.
+// Then the connection ends. The bytes are the same as net/http's.
 func TestLimits(t *testing.T) {
-	var wg sync.WaitGroup // since net/http waits before it closes such a connection
+	var wg sync.WaitGroup // in parallel, since net/http waits before it closes such a connection
 	defer wg.Wait()
 	for name, handler := range limitsMet {
-		for _, sent := range []int{8, 5000, limitTestBytes} { // before the answer is awaited
+		for _, sent := range []int{8, 5000, limitTestBytes} { // before awaiting the answer
 			wg.Go(func() {
 				want, got := playLimit(t, onNet, handler, sent), playLimit(t, withFastPath, handler, sent)
 				if got != want {
@@ -184,8 +185,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// playLimit sends a part of a body and reads the answer, and then the rest and another request. It
-// returns all that comes back, and the last state.
+// playLimit sends part of a body and reads the answer, and then sends the rest and another request.
+// It returns everything that comes back, and the last state.
 func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
 	pf := &performance{t: t, way: w}
 	srv := &http.Server{ConnState: pf.connState, ErrorLog: log.New(pf, "", 0)}
@@ -231,8 +232,9 @@ func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
 	return fmt.Sprintf("%s\n%s\n%v", dates.ReplaceAllString(answers.String(), "Date: now"), pf.log.String(), strings.Trim(fmt.Sprint(pf.statesLocked()), "[]"))
 }
 
-// A goroutine of the handler's may go on with the request when the handler has returned, as with an
-// http.TimeoutHandler. Nothing that it may use is used any more, which the race detector sees.
+// A goroutine of the handler may continue with the request after the handler has returned, as with
+// an http.TimeoutHandler. The server must no longer use anything that the goroutine may use, which
+// the race detector checks.
 func TestGoroutineBeyondHandler(t *testing.T) {
 	returned := make(chan bool)
 	ended := make(chan bool, 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// listenWith makes the fixture's listener one with lc's options.
+// listenWith gives the fixture a listener with lc's options.
 func (f *fixture) listenWith(lc percore.ListenConfig) {
 	f.Helper()
 	f.ln.Close()
@@ -19,7 +19,7 @@ func (f *fixture) listenWith(lc percore.ListenConfig) {
 	f.ln = ln
 }
 
-// TestMaxConns has as many connections as may be open wait for a request: they are parked, and the
+// TestMaxConns lets as many connections as may be open wait for a request. They are parked, and the
 // next client is served when one of them ends.
 func TestMaxConns(t *testing.T) {
 	for name, opts := range map[string][]Option{"": nil, "fast path": {FastPath()}} {

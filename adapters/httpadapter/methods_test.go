@@ -10,9 +10,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestMethods decides on all methods of the wrappers. Methods that read, or wait for something to read,
-// begin with the bytes that are held back. Methods that write must not reach a connection that is about
-// to be parked.
+// TestMethods classifies all methods of the wrappers. Methods that read, or wait for something to
+// read, begin with the bytes held back. Methods that write must not reach a connection that is
+// about to be parked.
 func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*conn](t, testnet.MethodTable{
 		Own: `AttachTo CancelOnReadable Close CloseRead CloseWrite File NetConn NotifyReadable OnReadable
@@ -47,8 +47,8 @@ func TestMethods(t *testing.T) {
 	})
 }
 
-// net/http looks for methods of its connections. The probe's connections have those of a lease, except
-// percore's own methods, which no package of the standard library knows.
+// net/http looks for methods of its connections. The probe's connections have the methods of a
+// lease, except percore's own methods, which no package of the standard library knows.
 func TestProbeHasMethodsOfLeases(t *testing.T) {
 	ours := []string{
 		"OnReadable", "NotifyReadable", "CancelOnReadable",

@@ -13,8 +13,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// startMoving calls HandOver at random moments, if that is pf's way, until stop is called. Then the
-// connection is at the server that is s.
+// startMoving calls HandOver at random moments, if pf's way includes moving, until stop is called.
+// After that, s is the server that has the connection.
 func (pf *performance) startMoving(s *stage) (stop func()) {
 	switch pf.way {
 	case stayingAdapter, stayingFastPath:
@@ -81,7 +81,7 @@ func (pf *performance) pause() {
 	time.Sleep(time.Duration(pauses[rand.IntN(len(pauses))] * float64(max(pf.p.parkAfter, 200*time.Microsecond))))
 }
 
-// handOverSoon gives up soon.
+// handOverSoon calls HandOver and gives up soon.
 func handOverSoon(s *stage, give func([]percore.WaitingConn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
 	defer cancel()

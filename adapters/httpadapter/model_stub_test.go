@@ -2,5 +2,5 @@
 
 package httpadapter
 
-// startMoving is for platforms where nothing moves.
+// startMoving is for platforms on which nothing moves.
 func (pf *performance) startMoving(*stage) (stop func()) { return func() {} }

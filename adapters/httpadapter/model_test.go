@@ -25,22 +25,21 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The model of a parking server, with the fast path and without, is one that does not park: net/http
-// on package net.
-// A program is a client's steps on one connection: requests, cut anywhere, pauses
-// about as long as it takes to park, pipelining, and an end of some kind. It is
-// played to each, and all that can be seen must be the same: the bytes that come
-// back, how the connection ends, the handlers' requests, the states, the log.
+// The model for a parking server, with and without the fast path, is a server that does not park:
+// net/http on package net. A program is what a client does on one connection. It sends requests,
+// cut anywhere and pipelined, pauses for about as long as it takes to park, and ends in some way.
+// Each program is played to all servers, and everything that can be seen must be the same. That is
+// the bytes that come back, how the connection ends, the handlers' requests, the states, and the
+// log.
 //
-// The same holds while HandOver calls a give that fails, at any moment, and while the connection moves
-// to another Server and back, where that works. Their ConnState is told of as many connections then,
-// whose states make those of one.
+// The same must hold while HandOver calls a give that fails, at any moment. It must also hold while
+// the connection moves to another Server and back, where that works. ConnState then sees several
+// connections, and their states put together must be those of one connection.
 //
-// The programs leave out things that are left to chance on package net, too: bytes
-// that are under way when the server closes, resets in the middle of a request, and
-// timeouts. And one thing in which the adapter differs: a header that can be parsed
-// but is refused, as one without Host is, when it is the first after parking, is
-// answered without a StateActive.
+// The programs leave out what is left to chance on package net, too: bytes in flight when the
+// server closes, resets in the middle of a request, and timeouts. They also leave out one
+// difference of the adapter. If the first request after parking has a header that can be parsed but
+// is refused, such as one without Host, it is answered without a StateActive.
 
 // program is a client's side of a connection.
 type program struct {
@@ -49,21 +48,21 @@ type program struct {
 	steps     []step
 	end       int // index into endings
 	partial   int // bytes of another request to send before a half-close
-	moving    way // one of movingWays, which is played, too; over TLS nothing moves
+	moving    way // one of movingWays, to play as well; over TLS nothing moves
 }
 
-// step is a request with its surroundings.
+// step is a request and what happens around it.
 type step struct {
 	request int // index into requests, or endingRequests if last
 	last    bool
 	cuts    []int  // where to cut it, ascending
 	pauses  []int  // after each piece: index into pauses
 	handler string // the operations of a handler for "/do", see do
-	wait    bool   // for the answer, before going on
+	wait    bool   // whether to wait for the answer before going on
 }
 
-// requests leave the connection open. skip says that the request begins with an
-// empty line, which is allowed after a POST only.
+// requests leave the connection open. skip says that the request begins with an empty line, which
+// is allowed only after a POST.
 var requests = []struct {
 	text string
 	skip bool
@@ -108,8 +107,8 @@ var requests = []struct {
 	{"POST /do/proxied?OPS HTTP/1.1\r\nHost: test\r\nContent-Length: 7\r\n\r\nunread!", false},
 }
 
-// endingRequests are the last of their connection. They are sent in one piece,
-// since the server may close before it has read the next.
+// endingRequests are the last on their connection. They are sent in one piece, since the server may
+// close before it has read the next.
 var endingRequests = []string{
 	"GET /ok HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n",
 	"GET /close HTTP/1.1\r\nHost: test\r\n\r\n",
@@ -141,11 +140,11 @@ func (s step) text() string {
 	return strings.Replace(requests[s.request].text, "OPS", s.handler, 1)
 }
 
-// operations are those that a handler for "/do" is made of. The last three end the connection, so they
-// do something in endingRequests only.
+// operations are the steps of a handler for "/do". The last three end the connection, so they have
+// an effect only in endingRequests.
 const operations = "wWfsnmihtTrRdxcDLPJ"
 
-// do is a handler that does as ops say.
+// do is a handler that does what ops say.
 func do(rw http.ResponseWriter, r *http.Request, ops string) {
 	control := http.NewResponseController(rw)
 	last := r.Header.Get("Last") != ""
@@ -214,8 +213,8 @@ func hijackAndEnd(rw http.ResponseWriter) {
 	conn.Close()
 }
 
-// doTimed is do within an http.TimeoutHandler whose time is up: a goroutine goes on with the request
-// while the server ends it.
+// doTimed is do within an http.TimeoutHandler whose time is up: a goroutine continues with the
+// request while the server ends it.
 func doTimed(rw http.ResponseWriter, r *http.Request, ops string) {
 	returned := make(chan bool)
 	defer close(returned)
@@ -229,8 +228,8 @@ func doTimed(rw http.ResponseWriter, r *http.Request, ops string) {
 	}), time.Millisecond, "late").ServeHTTP(rw, r)
 }
 
-// withoutStatus ignores WriteHeader. An http.TimeoutHandler tells the log of a second call if its time
-// is not up yet, which is left to chance.
+// withoutStatus ignores WriteHeader. An http.TimeoutHandler logs a second call if its time is not
+// up yet, which is left to chance.
 type withoutStatus struct{ http.ResponseWriter }
 
 func (withoutStatus) WriteHeader(int) {}
@@ -251,10 +250,10 @@ func doProxied(rw http.ResponseWriter, r *http.Request) {
 
 var endings = []string{"half-close", "close", "reset", "server closes", "server shuts down"}
 
-// pauses in the middle of things, in multiples of the time to park.
+// The pauses in the middle of things, in multiples of the time to park.
 var pauses = []float64{0, 0, 0, 0.5, 1, 2}
 
-// decode makes a program of random bytes.
+// decode makes a program from random bytes.
 func decode(data []byte) program {
 	next := func(n int) int {
 		if len(data) == 0 {
@@ -289,7 +288,7 @@ func decode(data []byte) program {
 		}
 		text := s.text()
 		post = strings.HasPrefix(strings.TrimLeft(text, "\r\n"), "POST ")
-		in := func() int { // a place in the text
+		in := func() int { // a position in the text
 			if next(2) == 0 {
 				return next(len(text)) // near its start
 			}
@@ -306,19 +305,19 @@ func decode(data []byte) program {
 	p.end, p.partial = next(len(endings)), next(30)
 	p.moving = movingWays[next(len(movingWays))]
 	if len(p.steps) == 0 && p.end >= 3 {
-		// When it shuts down net/http waits five seconds for a connection that is new,
-		// and over TLS it may not know yet that the handshake is done.
+		// During shutdown net/http waits five seconds for a new connection, and over TLS it may not
+		// know yet that the handshake is done.
 		p.end = 0
 	}
 	return p
 }
 
-// String is the program for a failure's message.
+// String describes the program in failure messages.
 func (p program) String() string {
 	return fmt.Sprintf("TLS %t, park after %v, steps %+v, then %s (partial %d)", p.tls, p.parkAfter, p.steps, endings[p.end], p.partial)
 }
 
-// way is how a server is run.
+// way says how a server is run.
 type way string
 
 const (
@@ -334,7 +333,7 @@ const (
 
 var movingWays = []way{stayingAdapter, stayingFastPath, movingAdapter, movingFastPath}
 
-// options returns those of an adapter, and false if there is none.
+// options returns an adapter's options, and false if the way has no adapter.
 func (w way) options(p program) (opts []Option, adapter bool) {
 	if strings.HasPrefix(string(w), string(withFastPath)) {
 		opts = append(opts, FastPath())
@@ -349,7 +348,7 @@ type performance struct {
 	way way
 
 	mu     sync.Mutex
-	conns  []net.Conn            // as ConnState was told of them: several if the connection moves
+	conns  []net.Conn            // as reported to ConnState: several if the connection moves
 	states map[net.Conn][]string // of each
 	seen   []string
 	log    bytes.Buffer
@@ -374,7 +373,7 @@ func (pf *performance) connState(nc net.Conn, state http.ConnState) {
 	pf.states[nc] = append(pf.states[nc], state.String())
 }
 
-// statesLocked returns the states that were told, without those that say that the connection has
+// statesLocked returns the reported states, without the ones that say that the connection has
 // moved.
 func (pf *performance) statesLocked() (all []string) {
 	for i, nc := range pf.conns {
@@ -393,7 +392,7 @@ func (pf *performance) statesLocked() (all []string) {
 	return all
 }
 
-// isOver reports whether the last state of each connection was told.
+// isOver reports whether the last state of each connection was reported.
 func (pf *performance) isOver() bool {
 	pf.mu.Lock()
 	defer pf.mu.Unlock()
@@ -562,7 +561,7 @@ func (pf *performance) open() *stage {
 	if s.ln, err = listen("tcp", "127.0.0.1:0"); err != nil {
 		pf.t.Fatal(err)
 	}
-	run := *s // s may become another's
+	run := *s // s may become another server's
 	if pf.p.tls {
 		srv.TLSConfig, s.clientConfig = testnet.TLS(pf.t)
 		go func() { run.served <- run.server.ServeTLS(run.ln, "", "") }()
@@ -581,10 +580,10 @@ func (s *stage) close() {
 
 var dates = regexp.MustCompile(`Date: [^\r]*`)
 
-// sendAll sends all steps, and reads the answers to those that are waited for,
-// and the others before them. It reports whether the connection stays open.
+// sendAll sends all steps. When it waits for an answer, it also reads the answers before it. It
+// reports whether the connection stays open.
 func (pf *performance) sendAll(c net.Conn, br *bufio.Reader) (open bool) {
-	var unanswered []string // methods
+	var unanswered []string // the requests' methods
 	for _, s := range pf.p.steps {
 		text := s.text()
 		from := 0
@@ -613,7 +612,7 @@ func (pf *performance) sendAll(c net.Conn, br *bufio.Reader) (open bool) {
 	return true
 }
 
-// readAnswers reads the answers to requests by their methods.
+// readAnswers reads the answers to requests with the given methods.
 func (pf *performance) readAnswers(br *bufio.Reader, methods []string) {
 	for _, method := range methods {
 		for status := 100; status < 200; {
@@ -628,8 +627,7 @@ func (pf *performance) readAnswers(br *bufio.Reader, methods []string) {
 	}
 }
 
-// finish ends the connection, unless the server does, and returns how that looks
-// from here.
+// finish ends the connection, unless the server does, and returns what the client sees of the end.
 func (pf *performance) finish(c net.Conn, tcp *net.TCPConn, br *bufio.Reader, open bool, stop func()) string {
 	if open {
 		switch endings[pf.p.end] {
@@ -673,7 +671,7 @@ func compare(t testing.TB, p program) {
 	}
 }
 
-// TestPrograms plays random programs, the same each time.
+// TestPrograms plays random programs, which are the same each time.
 func TestPrograms(t *testing.T) {
 	testnet.NoLeaks(t)
 	n := 300

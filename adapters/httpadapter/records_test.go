@@ -20,8 +20,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// recordClient is a client over TLS 1.3 that makes its records itself (RFC 8446, section 5), and so
-// decides where they begin, and what else they carry: crypto/tls sends no KeyUpdate. It reads by
+// recordClient is a TLS 1.3 client that makes its own records (RFC 8446, section 5). So it decides
+// where they begin and what else they carry: crypto/tls sends no KeyUpdate. It reads with
 // crypto/tls.
 type recordClient struct {
 	*client
@@ -78,7 +78,7 @@ func (f *fixture) dialRecords(config *tls.Config) *recordClient {
 	return c
 }
 
-// setSecret begins to use a traffic secret.
+// setSecret starts using a traffic secret.
 func (c *recordClient) setSecret(secret []byte) {
 	keyBytes := 16
 	if len(secret) > sha256.Size {
@@ -106,7 +106,7 @@ func expandLabel(newHash func() hash.Hash, secret []byte, label string, length i
 	return out
 }
 
-// record makes the next record.
+// record builds the next record.
 func (c *recordClient) record(contentType byte, content []byte) []byte {
 	inner := append(bytes.Clone(content), contentType)
 	header := []byte{typeData, 3, 3}
@@ -120,10 +120,10 @@ func (c *recordClient) record(contentType byte, content []byte) []byte {
 	return c.aead.Seal(header, nonce, inner, header)
 }
 
-// data makes a record of a part of a request.
+// data builds a record from part of a request.
 func (c *recordClient) data(text string) []byte { return c.record(typeData, []byte(text)) }
 
-// update makes the record of a KeyUpdate, after which there is another key.
+// update builds the record of a KeyUpdate, and changes the key after it.
 func (c *recordClient) update(message []byte) []byte {
 	made := c.record(typeHandshake, message)
 	c.setSecret(expandLabel(c.newHash, c.secret, "traffic upd", len(c.secret)))
@@ -137,11 +137,11 @@ func (c *recordClient) write(records ...[]byte) {
 	all := append(c.held, bytes.Join(records, nil)...)
 	c.held = nil
 	if _, err := c.tcp.Write(all); err != nil {
-		c.t.Logf("sending records: %v", err) // which shows in the answers
+		c.t.Logf("sending records: %v", err) // the answers will show it
 	}
 }
 
-// pieces sends records in pieces of that many bytes.
+// pieces sends records in pieces of size bytes.
 func (c *recordClient) pieces(records []byte, size int) {
 	for piece := range slices.Chunk(records, size) {
 		c.write(piece)

@@ -53,14 +53,14 @@ func TestParksBetweenRequests(t *testing.T) {
 	}
 	c.Close()
 	f.awaitStates("new" + strings.Repeat(" active idle", requests) + " closed")
-	// The engine may wake it for nothing, too.
+	// The engine may also wake it needlessly.
 	if got := f.server.Stats(); got.Parks < requests || got.Unparks != got.Parks-1 {
 		t.Errorf("got %d parks and %d unparks, want %d, or more, and one less", got.Parks, got.Unparks, requests)
 	}
 }
 
-// TestClientLeavesWhileParked: net/http gets no lease to find the end of the connection, but it
-// gets one for a request that comes together with the end.
+// TestClientLeavesWhileParked: net/http gets no lease just to find the end of the connection, but
+// it gets one for a request that arrives together with the end.
 func TestClientLeavesWhileParked(t *testing.T) {
 	needParking(t)
 	for _, tt := range []struct {
@@ -90,7 +90,7 @@ func TestClientLeavesWhileParked(t *testing.T) {
 			tt.leave(c)
 			f.awaitStates("new active idle" + tt.states + " closed")
 			got := f.server.Stats()
-			// The engine may wake it for nothing, too, and it is parked again.
+			// The engine may also wake it needlessly, and then it is parked again.
 			if leases := got.Unparks - before.Unparks - (got.Parks - before.Parks); leases > tt.leases {
 				t.Errorf("got %d leases, want %d at most", leases, tt.leases)
 			}
@@ -98,7 +98,7 @@ func TestClientLeavesWhileParked(t *testing.T) {
 	}
 }
 
-// TestSplitRequests cuts a request at every byte, with the connection parked before.
+// TestSplitRequests cuts a request at every byte; the connection is parked before.
 func TestSplitRequests(t *testing.T) {
 	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -119,7 +119,7 @@ func TestSplitRequests(t *testing.T) {
 			}
 			c.send(whole[:i])
 			if i%3 == 0 {
-				time.Sleep(time.Millisecond) // most often enough for the first piece to be read alone
+				time.Sleep(time.Millisecond) // usually enough for the first piece to be read alone
 			}
 			c.send(whole[i:])
 			want := "GET  <nil>"
@@ -133,8 +133,8 @@ func TestSplitRequests(t *testing.T) {
 	}
 }
 
-// TestIdentity: a user that keeps the net.Conn of the hooks, or the value put into the
-// context, finds the same again for the whole life of the connection.
+// TestIdentity: a user that keeps the net.Conn from the hooks, or the value put into the context,
+// finds the same one again throughout the life of the connection.
 func TestIdentity(t *testing.T) {
 	type key struct{}
 	var contexts atomic.Int32
@@ -198,7 +198,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A call of the http.Server's own Serve after Wrap is told to the log, once, and works.
+// If the http.Server's own Serve is called after Wrap, it works, and the log says so once.
 func TestBypass(t *testing.T) {
 	needParking(t)
 	var told testnet.Log
@@ -232,7 +232,8 @@ func TestBypass(t *testing.T) {
 	}
 }
 
-// The Server's own Serve is no bypass, whether or not the http.Server was wrapped once more.
+// The Server's own Serve does not count as a bypass, whether or not the http.Server was wrapped
+// again.
 func TestNoBypass(t *testing.T) {
 	f := start(t, echoPath, func(f *fixture) { Wrap(f.srv) })
 	f.dial().get("/")
@@ -242,7 +243,7 @@ func TestNoBypass(t *testing.T) {
 	}
 }
 
-// A nil server or listener fails in the caller, with a sentence.
+// A nil server or listener makes the caller fail, with a clear message.
 func TestNothingToServe(t *testing.T) {
 	s := Wrap(&http.Server{})
 	if err := s.Serve(nil); err == nil || !strings.Contains(err.Error(), "nil net.Listener") {
@@ -286,7 +287,7 @@ func TestBaseContext(t *testing.T) {
 }
 
 // TestHijackedConn uses the methods that a percore connection has beyond net.Conn, and the
-// readiness callback, which is free then.
+// readiness callback, which is free at that point.
 func TestHijackedConn(t *testing.T) {
 	needParking(t)
 	hijacked := make(chan net.Conn, 1)
@@ -325,7 +326,7 @@ func TestHijackedConn(t *testing.T) {
 	if got := f.server.Stats(); got.Hijacked != 1 || got.Conns != 0 {
 		t.Errorf("got %+v, want one hijacked, none left", got)
 	}
-	f.shutdown() // which does not wait for it
+	f.shutdown() // does not wait for it
 	c.send("more")
 	if n, err := conn.Read(p); string(p[:n]) != "more" || err != nil {
 		t.Errorf("after Shutdown: got %q, %v, want %q", p[:n], err, "more")
@@ -371,8 +372,8 @@ func TestShutdownClosesParked(t *testing.T) {
 	}
 }
 
-// TestShutdownWaitsForActive: a request on a connection that was parked before
-// counts as any other.
+// TestShutdownWaitsForActive: a request on a connection that was parked before counts like any
+// other.
 func TestShutdownWaitsForActive(t *testing.T) {
 	arrived, goOn := make(chan struct{}, 1), make(chan struct{})
 	f := start(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -443,9 +444,9 @@ func TestKeepAlivesOffWhileQueued(t *testing.T) {
 	f.awaitStates("new active idle closed")
 }
 
-// TestIdleWithPartOfHeader: net/http takes a connection for idle until it has all of the
-// next header, and closes it with the others. One that was parked just before it must not
-// take for new.
+// TestIdleWithPartOfHeader: net/http considers a connection idle until it has the whole next
+// header, and closes it with the other idle ones. It must not consider a connection new that was
+// parked just before.
 func TestIdleWithPartOfHeader(t *testing.T) {
 	needParking(t)
 	for _, part := range []string{"GE", "GET / HTTP/1.1\r\n"} {
@@ -464,7 +465,7 @@ func TestIdleWithPartOfHeader(t *testing.T) {
 					return s.Unparks == s.Parks
 				})
 				stop(f)
-				// A reset if the part has not been read yet, by net/http or for it.
+				// The client sees a reset if nobody has read the part yet.
 				if rest, err := io.ReadAll(c.br); len(rest) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("got %q, %v, want the end", rest, err)
 				}
@@ -474,8 +475,8 @@ func TestIdleWithPartOfHeader(t *testing.T) {
 	}
 }
 
-// TestListenerEnds: a connection that a listener has given out before it failed is served, be it
-// nothing that is ever parked.
+// TestListenerEnds: a connection that a listener returned before it failed is served, even if it is
+// of a kind that is never parked.
 func TestListenerEnds(t *testing.T) {
 	testnet.NoLeaks(t)
 	for range 100 {
@@ -496,7 +497,7 @@ func TestListenerEnds(t *testing.T) {
 	}
 }
 
-// listOf is a listener that has some connections and then fails.
+// listOf is a listener that returns some connections and then fails.
 type listOf struct{ conns []net.Conn }
 
 func (l *listOf) Accept() (net.Conn, error) {
@@ -511,8 +512,8 @@ func (l *listOf) Accept() (net.Conn, error) {
 func (l *listOf) Close() error   { return nil }
 func (l *listOf) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestPrefaceInPieces: a connection that speaks HTTP/2 is recognised however its first
-// bytes arrive, and never parked.
+// TestPrefaceInPieces: a connection that speaks HTTP/2 is recognized however its first bytes
+// arrive, and is never parked.
 func TestPrefaceInPieces(t *testing.T) {
 	needParking(t)
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -607,8 +608,8 @@ func TestListenerClosed(t *testing.T) {
 	c.awaitEOF()
 }
 
-// between stops a connection between two requests at the moment when net/http has
-// been told to give its lease back, and calls f with it.
+// between stops a connection between two requests, at the moment when net/http has been told to
+// give its lease back, and calls f with it.
 func between(t *testing.T, f func(server *Server, c *conn)) {
 	needParking(t)
 	conns := make(chan net.Conn, 1)
@@ -630,8 +631,8 @@ func between(t *testing.T, f func(server *Server, c *conn)) {
 	fx.awaitStates("new active idle closed")
 }
 
-// TestCloseWhileParking: of two Closes at that moment one is net/http's, and the
-// other is meant.
+// TestCloseWhileParking: if Close is called twice at that moment, one call comes from net/http, and
+// the other one must take effect.
 func TestCloseWhileParking(t *testing.T) {
 	between(t, func(_ *Server, c *conn) {
 		for i, want := range []state{stateEnded, stateShut} {
@@ -645,8 +646,8 @@ func TestCloseWhileParking(t *testing.T) {
 	})
 }
 
-// TestActiveWhileClosing: bytes that have come as the connection is closed make it active
-// if it is a request, and not if it is the beginning of one.
+// TestActiveWhileClosing: bytes may arrive as the connection is closed. They make it active if they
+// are a request, but not if they are only the beginning of one.
 func TestActiveWhileClosing(t *testing.T) {
 	needParking(t)
 	for _, tt := range []struct{ send, states string }{
@@ -678,8 +679,8 @@ func TestActiveWhileClosing(t *testing.T) {
 	}
 }
 
-// TestKeepAlivesOffWhileParking: SetKeepAlivesEnabled doesn't see a connection at
-// that moment, in none of the lists.
+// TestKeepAlivesOffWhileParking: at that moment SetKeepAlivesEnabled doesn't find the connection in
+// any of the lists.
 func TestKeepAlivesOffWhileParking(t *testing.T) {
 	between(t, func(s *Server, c *conn) {
 		c.queue.call.keepAlivesOff.Store(true)
@@ -687,8 +688,8 @@ func TestKeepAlivesOffWhileParking(t *testing.T) {
 	})
 }
 
-// TestUserCloses: the user may close a connection that he got from a hook, parked
-// or not.
+// TestUserCloses: the user may close a connection received from a hook, whether it is parked or
+// not.
 func TestUserCloses(t *testing.T) {
 	conns := make(chan net.Conn, 1)
 	f := start(t, echoPath, func(f *fixture) {
@@ -713,7 +714,7 @@ func TestUserCloses(t *testing.T) {
 		c.awaitEOF()
 	})
 	t.Run("by a deadline", func(t *testing.T) {
-		needParking(t) // else net/http's own deadline may come after it
+		needParking(t) // otherwise net/http's own deadline may come after it
 		c := f.dial()
 		c.get("/")
 		f.awaitParked(1)
@@ -729,7 +730,7 @@ func TestUserCloses(t *testing.T) {
 		c.awaitEOF()
 	})
 	testnet.Eventually(t, "the connections being given up", func() bool { return f.server.Stats().Conns == 0 })
-	// The user is told by goroutines of their own, a little later.
+	// The user is notified from separate goroutines, a little later.
 	testnet.Eventually(t, "every connection's end being told", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -789,9 +790,8 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// wantOfTimeout checks the outcome of a timeout. On a machine that is busy a short one
-// may pass before the client has said anything. So a wrong outcome counts when a long
-// one has it, too.
+// wantOfTimeout checks the outcome of a timeout. On a busy machine a short one may pass before the
+// client has sent anything. So a wrong outcome counts only if a long timeout also has it.
 func wantOfTimeout(t *testing.T, want string, shortest time.Duration, outcome func(d time.Duration) string) {
 	t.Helper()
 	got := ""
@@ -806,7 +806,7 @@ func wantOfTimeout(t *testing.T, want string, shortest time.Duration, outcome fu
 type timeoutTest struct {
 	name      string
 	configure func(srv *http.Server, d time.Duration)
-	requests  int    // answered before
+	requests  int    // answered before this one
 	send      string // after them, and after parking
 	states    string
 }
@@ -815,7 +815,7 @@ func (tt timeoutTest) want() string {
 	return fmt.Sprintf(`states %s, then "" <nil>, log ""`, tt.states)
 }
 
-// outcome tells the outcome of a timeout of d.
+// outcome returns the outcome of a timeout of d.
 func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
 	f := start(t, echoPath, func(f *fixture) { tt.configure(f.srv, d) })
 	c := f.dialAnyway()
@@ -832,7 +832,7 @@ func (tt timeoutTest) outcome(t *testing.T, d time.Duration) string {
 	return f.outcome(c)
 }
 
-// outcome tells the end of a connection that the server closes.
+// outcome describes the end of a connection that the server closes.
 func (f *fixture) outcome(c *client) string {
 	rest, err := io.ReadAll(c.br)
 	states := ""
@@ -865,9 +865,9 @@ func TestEndlessTimeouts(t *testing.T) {
 	}
 }
 
-// TestReadTimeoutOfBody: ReadTimeout begins with the fourth byte of a request that comes
-// after parking, and for a new connection when it is accepted, also for bytes that comes
-// after the header.
+// TestReadTimeoutOfBody: for a request that comes after parking, ReadTimeout begins with its fourth
+// byte. For a new connection it begins when the connection is accepted. It also covers bytes that
+// come after the header.
 func TestReadTimeoutOfBody(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -914,8 +914,8 @@ func TestReadTimeoutOfBody(t *testing.T) {
 	}
 }
 
-// TestWriteDeadlineOfEmptyLease: net/http sets a write deadline at the end of a lease in
-// which nothing came. It is not left behind: crypto/tls, for one, writes while it reads.
+// TestWriteDeadlineOfEmptyLease: net/http sets a write deadline at the end of a lease in which
+// nothing arrived. It must be removed: crypto/tls, for one, writes while it reads.
 func TestWriteDeadlineOfEmptyLease(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = time.Millisecond })
@@ -932,8 +932,7 @@ func TestWriteDeadlineOfEmptyLease(t *testing.T) {
 	client.Close()
 }
 
-// TestDeadlineInIdleHook: the user's deadline is replaced by net/http's, and is not
-// in the way of parking.
+// TestDeadlineInIdleHook: net/http's deadline replaces the user's, which does not prevent parking.
 func TestDeadlineInIdleHook(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, func(f *fixture) {
@@ -951,8 +950,8 @@ func TestDeadlineInIdleHook(t *testing.T) {
 	}
 }
 
-// TestHeaderTimeStartsWithTheRequest: time spent parked does not count. And bytes that have
-// begun is not parked, be it the empty line after a POST.
+// TestHeaderTimeStartsWithTheRequest: time spent parked does not count. Once bytes have begun to
+// arrive the connection is not parked, even if they are only the empty line after a POST.
 func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 	needParking(t)
 	for _, tt := range []struct{ before, begin, end string }{
@@ -974,7 +973,7 @@ func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 				return w.state() == stateOpening && w.has(waiting) && !w.has(parkable)
 			})
 			parks := f.server.Stats().Parks
-			time.Sleep(DefaultParkAfter) // a hundred times the wait of a Read without a byte
+			time.Sleep(DefaultParkAfter) // a hundred times as long as a Read waits without a byte
 			if got := f.server.Stats(); got.Parked != 0 || got.Parks != parks {
 				t.Errorf("got %+v, want nothing parked with a part of a request read", got)
 			}
@@ -986,8 +985,8 @@ func TestHeaderTimeStartsWithTheRequest(t *testing.T) {
 	}
 }
 
-// TestHeaderTimeStartsWithTheConnection: for the first request time spent without a
-// byte does count.
+// TestHeaderTimeStartsWithTheConnection: for the first request, time spent without a byte does
+// count.
 func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
 	needParking(t)
 	conns := make(chan *conn, 1)
@@ -1014,8 +1013,8 @@ func TestHeaderTimeStartsWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestHeaderTimeIncludesEmptyLines: once four bytes have come after parking they count,
-// be they skipped.
+// TestHeaderTimeIncludesEmptyLines: once four bytes have arrived after parking they count, even if
+// they are skipped.
 func TestHeaderTimeIncludesEmptyLines(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, func(f *fixture) {
@@ -1037,7 +1036,7 @@ func TestHeaderTimeIncludesEmptyLines(t *testing.T) {
 	}
 }
 
-// wrapping is a listener that hands out connections of its own type.
+// wrapping is a listener that returns connections of its own type.
 type wrapping struct{ net.Listener }
 
 type wrapped struct{ net.Conn }
@@ -1050,7 +1049,7 @@ func (l wrapping) Accept() (net.Conn, error) {
 	return wrapped{c}, nil
 }
 
-// TestForeignConns are served and not parked.
+// TestForeignConns: connections of other types are served but not parked.
 func TestForeignConns(t *testing.T) {
 	f := start(t, echoPath, func(f *fixture) { f.ln = wrapping{f.ln} })
 	c := f.dial()
@@ -1114,8 +1113,8 @@ func TestAcceptErrors(t *testing.T) {
 	}
 }
 
-// TestNotParkedForLeftovers: where net/http has some of the next request already
-// nothing is parked, and nothing is lost.
+// TestNotParkedForLeftovers: if net/http already has some of the next request, nothing is parked,
+// and nothing is lost.
 func TestNotParkedForLeftovers(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, nil)
@@ -1131,19 +1130,19 @@ func TestNotParkedForLeftovers(t *testing.T) {
 	}
 	f.awaitParked(1)
 
-	// A header that was in the buffer to the end of a line: net/http reads on into
-	// an empty buffer, in the middle of a request.
+	// A header that was in the buffer up to the end of a line: net/http reads on into an empty
+	// buffer, in the middle of a request.
 	c.send(request("/1") + "GET /2 HTTP/1.1\r\n")
 	c.answer()
-	time.Sleep(5 * time.Millisecond) // time enough to park by mistake
+	time.Sleep(5 * time.Millisecond) // enough time to park by mistake
 	c.send("Host: test\r\n\r\n")
 	if got := c.answer(); got != "/2" {
 		t.Errorf("got %q, want %q", got, "/2")
 	}
 }
 
-// TestEmptyLine: after parking it is skipped where net/http would skip it, and
-// refused where it would refuse it, unless that can't be known.
+// TestEmptyLine: after parking, an empty line is skipped where net/http would skip it and refused
+// where it would refuse it, unless that can't be known.
 func TestEmptyLine(t *testing.T) {
 	needParking(t)
 	const post = "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"
@@ -1174,8 +1173,8 @@ func TestEmptyLine(t *testing.T) {
 	}
 }
 
-// TestEndsUnparked: ends that net/http says nothing about after an idle
-// connection, it says nothing about after parking either.
+// TestEndsUnparked: if net/http reports nothing about an end after an idle connection, it reports
+// nothing about it after parking either.
 func TestEndsUnparked(t *testing.T) {
 	for _, rest := range []string{"", "G", "GET", "\r\n"} {
 		t.Run(fmt.Sprintf("%q", rest), func(t *testing.T) {
@@ -1193,8 +1192,8 @@ func TestEndsUnparked(t *testing.T) {
 	}
 }
 
-// TestSendfile: a handler that copies a file to its ResponseWriter gets to the
-// connection's ReadFrom.
+// TestSendfile: a handler that copies a file to its ResponseWriter reaches the connection's
+// ReadFrom.
 func TestSendfile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(name, []byte(strings.Repeat("0123456789", 10_000)), 0o600); err != nil {
@@ -1241,8 +1240,8 @@ func (l failingClose) Close() error {
 	return errClose
 }
 
-// TestShutdownReportsListener: Shutdown returns the error of the listener's Close, and not
-// before all is closed.
+// TestShutdownReportsListener: Shutdown returns the error of the listener's Close, but only after
+// everything is closed.
 func TestShutdownReportsListener(t *testing.T) {
 	needParking(t)
 	const n = 100
@@ -1259,7 +1258,7 @@ func TestShutdownReportsListener(t *testing.T) {
 	}
 }
 
-// TestTwoListeners: one Server, one Shutdown, and the base context of each.
+// TestTwoListeners: one Server, one Shutdown, and a base context for each listener.
 func TestTwoListeners(t *testing.T) {
 	type key struct{}
 	f := start(t, func(rw http.ResponseWriter, r *http.Request) {

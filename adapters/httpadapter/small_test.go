@@ -30,7 +30,7 @@ type side struct {
 	seen []string // guarded by mu; what handlers have noted
 }
 
-// The sides of a comparison. The first is the judge.
+// The sides of a comparison. The first one is the reference.
 var sides = []string{"net", "fast path", "parking"}
 
 // A sideHandler is an http.HandlerFunc that knows its side.
@@ -89,7 +89,7 @@ func (s *side) statesUntilClosed() string {
 	}
 }
 
-// result has all that a connection has left behind, once it is closed.
+// result returns everything that a connection has left behind, once it is closed.
 func (s *side) result(answers string) string {
 	states := s.statesUntilClosed()
 	s.mu.Lock()
@@ -97,7 +97,7 @@ func (s *side) result(answers string) string {
 	return fmt.Sprintf("answers: %q\nstates: %s\nhandler: %q\nlog: %q", answers, states, s.seen, s.log.String())
 }
 
-// onAllSides plays the same on all sides, each of which must give what package net gives.
+// onAllSides plays the same on all sides. Each must give the same result as package net.
 func onAllSides(t *testing.T, play func(t *testing.T, name string) string) {
 	t.Helper()
 	want := ""
@@ -116,7 +116,7 @@ func readAll(c net.Conn) string {
 	b, err := io.ReadAll(c)
 	text := string(b)
 	if errors.Is(err, syscall.ECONNRESET) {
-		text += resetMark // net/http has closed with bytes unread: that depends on the reads
+		text += resetMark // net/http closed with bytes unread: that depends on the reads
 	} else if err != nil {
 		text += "!" + err.Error()
 	}
@@ -134,7 +134,7 @@ func undated(text string) string {
 	}
 }
 
-// TestBadTargetAnsweredEarly: a bad escape in the target is answered after the first line.
+// TestBadTargetAnsweredEarly: a bad escape in the target is answered right after the first line.
 func TestBadTargetAnsweredEarly(t *testing.T) {
 	needParking(t)
 	for _, target := range []string{"/%", "/a%", "/a%zz", "/%2", "/a%2x?q", "/%41%"} {
@@ -143,15 +143,15 @@ func TestBadTargetAnsweredEarly(t *testing.T) {
 				s := newSide(t, name, &http.Server{}, func(_ *side, rw http.ResponseWriter, r *http.Request) { echoPath(rw, r) })
 				c := s.dial()
 				defer c.Close()
-				io.WriteString(c, first+"GET "+target+" HTTP/1.1\r\nHost: t\r\n") // and no more
+				io.WriteString(c, first+"GET "+target+" HTTP/1.1\r\nHost: t\r\n") // no more
 				return s.result(readAll(c))
 			})
 		}
 	}
 }
 
-// TestCutOffBody: a body that ends too early leads to the same bytes and states as on net/http, whatever
-// the handler does with it.
+// TestCutOffBody: a body that ends too early leads to the same bytes and states as with net/http,
+// whatever the handler does with it.
 func TestCutOffBody(t *testing.T) {
 	needParking(t)
 	for name, read := range map[string]sideHandler{
@@ -198,7 +198,8 @@ func TestCutOffBody(t *testing.T) {
 	}
 }
 
-// TestPrefaceAfterRequests: a connection that has had requests never switches to HTTP/2, cut anywhere.
+// TestPrefaceAfterRequests: a connection that has had requests never switches to HTTP/2, wherever
+// the preface is cut.
 func TestPrefaceAfterRequests(t *testing.T) {
 	needParking(t)
 	const frames = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -238,7 +239,7 @@ func TestPrefaceAfterRequests(t *testing.T) {
 	}
 }
 
-// TestLateWriteHeader: a call of WriteHeader after the handler's return is told to the log.
+// TestLateWriteHeader: a call of WriteHeader after the handler has returned is logged.
 func TestLateWriteHeader(t *testing.T) {
 	needParking(t)
 	onAllSides(t, func(t *testing.T, name string) string {

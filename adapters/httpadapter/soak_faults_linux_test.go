@@ -13,15 +13,15 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestFastPathSoakFaults is the soak test with system calls that fail at random: connections end, and
-// no answer is wrong, no client waits, and nothing is left behind.
+// TestFastPathSoakFaults is the soak test with system calls that fail at random. Connections end,
+// but no answer is wrong, no client hangs, and nothing is left behind.
 func TestFastPathSoakFaults(t *testing.T) {
 	testnet.NoLeaks(t)
 	defer injectAtRandom()()
 	soak(t, true, func() {})
 }
 
-// The same over TLS, once hands are shaken.
+// The same over TLS, once the handshake is done.
 func TestFastTLSSoakFaults(t *testing.T) {
 	testnet.NoLeaks(t)
 	restore := func() {}
@@ -29,7 +29,7 @@ func TestFastTLSSoakFaults(t *testing.T) {
 	soak(t, true, func() { restore = injectAtRandom() })
 }
 
-// injectAtRandom has one system call in 300 fail, until restore is called.
+// injectAtRandom makes one system call in 300 fail, until restore is called.
 func injectAtRandom() (restore func()) {
 	errnos := map[sys.Op][]syscall.Errno{
 		sys.OpRead:        {unix.EINTR, unix.ECONNRESET, unix.ETIMEDOUT, unix.ENOMEM},

@@ -19,9 +19,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestFastPathSoak has many clients do all at once that a client may do: plain requests, pipelines,
-// requests that are net/http's, bytes one by one, upgrades, and ends of every kind. Each answer names
-// its request, so that no byte of another connection's or request's goes unnoticed.
+// TestFastPathSoak runs many clients that do everything that a client may do, all at once. They
+// send plain requests, pipelines, requests for net/http, bytes one by one, and upgrades, and end in
+// every way. Each answer names its request, so a byte of another connection or request can't go
+// unnoticed.
 func TestFastPathSoak(t *testing.T) {
 	soak(t, false, func() {})
 }
@@ -31,7 +32,7 @@ func TestFastPathSoak(t *testing.T) {
 //	PERCORE_TEST_CLIENTS=2000 go test -run TestFastPathSoak ./adapters/httpadapter
 const clientsVariable = "PERCORE_TEST_CLIENTS"
 
-// soakSize returns the number of clients and of the acts of each.
+// soakSize returns the number of clients, and how often each of them acts.
 func soakSize(t *testing.T) (clients, rounds int) {
 	if text := os.Getenv(clientsVariable); text != "" {
 		n, err := strconv.Atoi(text)
@@ -46,7 +47,8 @@ func soakSize(t *testing.T) (clients, rounds int) {
 	return 400, 25
 }
 
-// soak plays the acts of each client, after begin. If faulty is set connections may fail at any time.
+// soak plays each client's actions, after calling begin. If faulty is set, connections may fail at
+// any time.
 func soak(t *testing.T, faulty bool, begin func()) {
 	clients, rounds := soakSize(t)
 	buffers := pool.ReadStats().BuffersInUse
@@ -77,7 +79,8 @@ func soak(t *testing.T, faulty bool, begin func()) {
 	t.Logf("%+v", f.server.FastPathStats())
 }
 
-// wantClosedOnce checks that the hook was told of the end of each connection, once and last.
+// wantClosedOnce checks that the end of each connection was reported to the hook once, as its last
+// state.
 func (f *fixture) wantClosedOnce() {
 	f.Helper()
 	testnet.Eventually(f, "the ends being told", func() bool {
@@ -96,8 +99,8 @@ func (f *fixture) wantClosedOnce() {
 	}
 }
 
-// serveSoak answers with the request's path and body, repeated as often as the path says, in several
-// ways.
+// serveSoak answers with the request's path and body, repeated as often as the path says, in
+// several ways.
 func serveSoak(rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -133,7 +136,7 @@ func serveSoak(rw http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(rw, answer)
 }
 
-// largeRepeat returns how often text makes a large answer.
+// largeRepeat returns how many repetitions of text make a large answer.
 func largeRepeat(text string) int { return 1 + 30_000/len(text) }
 
 // soaker is a client of the soak test.
@@ -146,7 +149,7 @@ type soaker struct {
 	patience time.Duration // how long an answer may take
 }
 
-// lost reports that the connection has failed, if it must not.
+// lost reports a connection failure, unless connections may fail.
 func (s *soaker) lost(err error, format string, args ...any) {
 	if !s.faulty || isTimeout(err) {
 		s.t.Errorf("client %d: %v, want %s", s.id, err, fmt.Sprintf(format, args...))
@@ -156,7 +159,7 @@ func (s *soaker) lost(err error, format string, args ...any) {
 // message is a request and the body of its answer.
 type message struct{ text, want string }
 
-// request makes a request of its own kind for path.
+// request makes a request for path, of a kind of its own.
 func (s *soaker) request(path string) message {
 	s.n++
 	uri := fmt.Sprintf("%s?%d.%d", path, s.id, s.n)
@@ -167,7 +170,7 @@ func (s *soaker) request(path string) message {
 	case 0:
 		body = strings.Repeat("c", 1+s.rng.IntN(20))
 		text = "POST " + uri + head + fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
-	case 1: // at the edges of the buffer
+	case 1: // near the size of the buffer
 		size := probe.ReadBytes - 2 + s.rng.IntN(5)
 		if s.rng.IntN(4) == 0 {
 			size = headerBytesMost - 2 + s.rng.IntN(5)
@@ -193,7 +196,7 @@ func (s *soaker) request(path string) message {
 	return message{text, want}
 }
 
-// act does one thing, and reports whether the connection goes on.
+// act does one thing, and reports whether the connection stays open.
 func (s *soaker) act() bool {
 	_ = s.SetDeadline(time.Now().Add(s.patience))
 	paths := []string{"/", "/", "/", "/large", "/flush", "/wait"}
@@ -290,12 +293,12 @@ func (s *soaker) check(m message) bool {
 		return false
 	}
 	if s.faulty && resp.StatusCode == http.StatusBadRequest {
-		return false // a line that is cut off by an error is a line for net/http, if it can read on
+		return false // net/http takes a line cut off by an error for a line, if it can read on
 	}
 	got, err := io.ReadAll(resp.Body)
 	uri, _, _ := strings.Cut(m.want, " ")
 	if bodiless := uri + " \n"; s.faulty && strings.HasPrefix(string(got), bodiless) && !strings.HasPrefix(m.want, bodiless) {
-		return false // likewise, if the line was that of the Host: its end is an empty line then
+		return false // likewise, if it was the Host line: its end is an empty line then
 	}
 	if err != nil {
 		s.lost(err, "the rest of %.60q behind %d bytes", m.want, len(got))
@@ -316,11 +319,11 @@ func (s *soaker) end() {
 	}
 }
 
-// upgrade takes the connection over for an echo, with bytes that come before the answer.
+// upgrade hijacks the connection for an echo, with bytes that arrive before the answer.
 func (s *soaker) upgrade() {
 	head := "GET /upgrade HTTP/1.1\r\nHost: test\r\n"
 	if s.rng.IntN(2) == 0 {
-		head += "Connection: Upgrade\r\nUpgrade: echo\r\n" // net/http's
+		head += "Connection: Upgrade\r\nUpgrade: echo\r\n" // served by net/http
 	}
 	text := strings.Repeat(fmt.Sprintf("echo of %d;", s.id), 1+s.rng.IntN(1000))
 	wrote := make(chan bool)

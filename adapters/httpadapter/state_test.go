@@ -23,12 +23,12 @@ type event struct {
 	apply func(s connState) (connState, bool)
 }
 
-// always is an event that has a meaning in each state.
+// always is an event that has a meaning in every state.
 func always(f func(s connState) connState) func(connState) (connState, bool) {
 	return func(s connState) (connState, bool) { return f(s), true }
 }
 
-// events are all of them.
+// events returns all events.
 func events() []event {
 	get := []byte("GET / HTTP/1.1\r\n")
 	h2 := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -147,7 +147,7 @@ func TestStateChanges(t *testing.T) {
 		{in(stateOpening, unannounced), "announce", "opening"},
 		{in(stateOpening), "announce", none},
 
-		// One deadline and an empty buffer: nothing less may be parked.
+		// One deadline and an empty buffer: with anything less the connection must not be parked.
 		{in(stateIdle, began, dated), "beginWait, empty buffer", "idle began dated waiting parkable"},
 		{in(stateIdle, began, dated), "beginWait", "idle began dated waiting"},
 		{in(stateIdle, began), "beginWait, empty buffer", "idle began waiting"},
@@ -158,7 +158,7 @@ func TestStateChanges(t *testing.T) {
 		{in(stateOpening), "beginWait, unknown", "opening waiting"},
 		{in(stateIdle, dated), "beginWait, unknown", "idle dated waiting"},
 
-		// Two deadlines, and no buffer: the second wait may be parked as well.
+		// Two deadlines and no buffer: the second wait may be parked as well.
 		{in(stateIdle, dated, waiting, parkable), "timeOut, first of two", "idle dated bare"},
 		{in(stateIdle, dated, waiting), "timeOut, with bytes", "idle dated"},
 		{in(stateIdle, waiting), "timeOut, first of two", "idle"},
@@ -208,7 +208,7 @@ func TestStateChanges(t *testing.T) {
 		{in(stateBusy), "answer", "busy answered"},
 		{in(stateIdle), "answer", none},
 		{in(stateBusy, dated, sniffed, answered), "finish", "idle began"},
-		{in(stateBusy), "finish", none}, // the user's
+		{in(stateBusy), "finish", none}, // owned by the user
 		{in(stateParked, began), "finish", none},
 
 		{in(stateEnding, began, dated), "endLease", "ended began dated"},
@@ -290,7 +290,7 @@ func TestStateEdges(t *testing.T) {
 	}
 }
 
-// The names are those of the constants.
+// The names match the constants.
 func TestStateNames(t *testing.T) {
 	if got, want := in(stateClosed, began, disarmed).String(), "closed began disarmed"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -300,7 +300,7 @@ func TestStateNames(t *testing.T) {
 	}
 }
 
-// TestStatePacking checks that no part of a connState gets into another one's way.
+// TestStatePacking checks that the parts of a connState don't interfere with each other.
 func TestStatePacking(t *testing.T) {
 	for _, full := range []connState{0, ^connState(0)} {
 		for _, flag := range []connState{began, predated, dated, bare, waiting, parkable, expired, recentlyUsed, sniffed, inHeader, answered, unannounced, disarmed} {
@@ -324,7 +324,7 @@ func TestStatePacking(t *testing.T) {
 	}
 }
 
-// A checking build does not let a state become just any other.
+// A checking build does not allow arbitrary changes of state.
 func TestStateChecks(t *testing.T) {
 	if !invariants.Enabled {
 		t.Skip("only with -tags invariants")

@@ -13,8 +13,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestStress has many clients send requests as connections are being parked and
-// woken. Every answer must be the one to its request.
+// TestStress makes many clients send requests as connections are being parked and woken. Every
+// answer must match its request.
 func TestStress(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
@@ -47,7 +47,7 @@ func stress(t *testing.T, overTLS bool, after time.Duration) {
 		}
 		return f.dial()
 	}
-	// The clients are dialed here, since a failure there ends the test.
+	// Dial the clients here, since a failure here ends the test.
 	var all []*client
 	for range clients {
 		all = append(all, dial())
@@ -57,7 +57,7 @@ func stress(t *testing.T, overTLS bool, after time.Duration) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(i), 0))
 			for n := range requests {
-				_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout)) // for each: all may take longer
+				_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout)) // each: all may take longer
 				body := fmt.Sprintf("%d of %d", n, i)
 				text := fmt.Sprintf("POST /%d HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n%s", i, len(body), body)
 				cut := rng.IntN(len(text))
@@ -95,8 +95,8 @@ func stress(t *testing.T, overTLS bool, after time.Duration) {
 	}
 }
 
-// TestStressEnds closes connections from all sides as they are parked and woken.
-// Each must be reported once, and none left behind.
+// TestStressEnds closes connections from all sides as they are parked and woken. Each end must be
+// reported once, and no connection may be left behind.
 func TestStressEnds(t *testing.T) {
 	rounds := 20
 	if testing.Short() {

@@ -16,8 +16,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// newSweptQueue makes a queue without an acceptor, and whose sweeper never sweeps
-// by itself.
+// newSweptQueue makes a queue that has no acceptor, and whose sweeper never sweeps by itself.
 func newSweptQueue() *connQueue {
 	q := &connQueue{call: &serveCall{way: probe.Once}, server: Wrap(new(http.Server))}
 	q.sweeper = newSweeper(never, func() {})
@@ -88,8 +87,8 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
-// traffic is the requests of some connections in a time that is counted in ticks: each waits,
-// sends its next request, and waits again. They have no sockets: the queue, the states and the
+// traffic is the requests of some connections over a time counted in ticks. Each connection waits,
+// sends its next request, and waits again. They have no sockets; the queue, the states and the
 // sweeper are the real ones.
 type traffic struct {
 	*connQueue
@@ -140,8 +139,8 @@ func (tr *traffic) park(c *conn, seen connState) {
 	tr.parks++
 }
 
-// run lets some time go by, with sweeps, and requests as pause says for each connection.
-// It returns how many there were.
+// run lets some time pass, with sweeps and requests. pause returns how long each connection waits
+// before its next request. run returns how many requests there were.
 func (tr *traffic) run(ticks uint32, pause func() uint32) (requests int) {
 	for end := tr.tick + ticks; tr.tick != end; tr.tick++ {
 		if tr.tick%sweepTicks == 0 {
@@ -160,9 +159,9 @@ func (tr *traffic) run(ticks uint32, pause func() uint32) (requests int) {
 	return requests
 }
 
-// TestSparseTraffic: connections that send a request now and then, though less often than
-// a connection is parked, are parked once, however many they are. All are parked soon
-// after they have gone quiet, within a second by default.
+// TestSparseTraffic: connections that send a request now and then are parked once, however many
+// they are. They may send less often than it takes to park. All are parked soon after they have
+// gone quiet, within a second by default.
 func TestSparseTraffic(t *testing.T) {
 	const (
 		conns  = 600 // many times crowdMin
@@ -204,8 +203,8 @@ func TestSparseTraffic(t *testing.T) {
 	}
 }
 
-// TestSweepHoldsNobodyUp: however many connections there are, a sweep looks at them, and
-// parks them, without the queue's lock.
+// TestSweepHoldsNobodyUp: however many connections there are, a sweep examines and parks them
+// without holding the queue's lock.
 func TestSweepHoldsNobodyUp(t *testing.T) {
 	const n = 10 * connsPerChunk
 	f := newSweptQueue()
@@ -233,8 +232,8 @@ func TestSweepHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestHurriedSweepsKeepApart: however often a crowd joins, sweeps of many connections
-// leave the processor to others.
+// TestHurriedSweepsKeepApart: however often a crowd joins, sweeps of many connections leave CPU
+// time to others.
 func TestHurriedSweepsKeepApart(t *testing.T) {
 	const n = 100 * crowdMin
 	f := newSweptQueue()
@@ -294,7 +293,7 @@ func TestConnSet(t *testing.T) {
 	}
 }
 
-// TestConnSetSlices: while connections join and leave, those that stay are seen.
+// TestConnSetSlices: while connections join and leave, the ones that stay are seen.
 func TestConnSetSlices(t *testing.T) {
 	var part [connsPerChunk]*conn
 	for seed := range uint64(200) {
@@ -332,7 +331,7 @@ func TestConnSetSlices(t *testing.T) {
 	}
 }
 
-// startNoting is start with a channel for the connections.
+// startNoting is like start, with a channel for the connections.
 func startNoting(t *testing.T, opts ...Option) (*fixture, <-chan *conn) {
 	conns := make(chan *conn, 1)
 	f := start(t, echoPath, func(f *fixture) {
@@ -346,19 +345,19 @@ func startNoting(t *testing.T, opts ...Option) (*fixture, <-chan *conn) {
 	return f, conns
 }
 
-// expireNow ends the wait of c, if it waits. One end may not be enough for it to be
-// parked: the engine may wake it again for nothing.
+// expireNow ends the wait of c, if it is waiting. To park it may take more than one call: the
+// engine may wake it again needlessly.
 func (c *conn) expireNow() {
 	if w := c.load(); w.mayPark() {
 		c.expireRead(w)
 	}
 }
 
-// never is a time to park after which no sweep comes during a test.
+// never is a time to park so long that no sweep comes during a test.
 const never = 1000 * time.Hour
 
-// TestRecentlyUsed: a connection that was parked for nothing waits for longer the next time,
-// and only then.
+// TestRecentlyUsed: a connection that was parked needlessly waits longer the next time, and only
+// then.
 func TestRecentlyUsed(t *testing.T) {
 	needParking(t)
 	f, conns := startNoting(t, ParkAfter(never))
@@ -383,7 +382,7 @@ func TestRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestExpireOutdated: the sweeper's view counts only while the same wait goes on.
+// TestExpireOutdated: what the sweeper has seen counts only while the same wait continues.
 func TestExpireOutdated(t *testing.T) {
 	needParking(t)
 	f, conns := startNoting(t, ParkAfter(never))
@@ -402,7 +401,7 @@ func TestExpireOutdated(t *testing.T) {
 	})
 }
 
-// TestSweeperRests: nothing ticks while net/http has no connection.
+// TestSweeperRests: nothing ticks while net/http has no connections.
 func TestSweeperRests(t *testing.T) {
 	needParking(t)
 	f, conns := startNoting(t)
@@ -416,8 +415,8 @@ func TestSweeperRests(t *testing.T) {
 	}
 }
 
-// TestSweeperHurries: the next sweep is brought forward once, by a crowd, and anew
-// after a pause without connections.
+// TestSweeperHurries: a crowd brings the next sweep forward once, and again after a pause without
+// connections.
 func TestSweeperHurries(t *testing.T) {
 	s := newSweeper(never, func() {})
 	defer s.timer.Stop()

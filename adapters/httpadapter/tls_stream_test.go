@@ -103,7 +103,7 @@ func waitForEnd(arrived chan bool) http.HandlerFunc {
 	}
 }
 
-// Messages to crypto/tls are read while a connection waits, and wake no handler.
+// Messages for crypto/tls are read while a connection waits, and wake no handler.
 func TestFastTLSMessages(t *testing.T) {
 	f := startFast(t, echoPath, nil)
 	c := f.dialRecords(f.client)
@@ -147,14 +147,14 @@ func TestFastTLSMessages(t *testing.T) {
 		}
 		n += 2
 	}
-	for range 5 { // records without a byte, which crypto/tls allows
+	for range 5 { // empty records, which crypto/tls allows
 		c.write(c.data(""))
 	}
 	get()
 	f.wantFast(uint64(n))
 }
 
-// A client that sends a byte now and then holds neither a worker nor, over TLS, a goroutine.
+// A client that sends a byte now and then holds no worker and, over TLS, no goroutine.
 func TestFastTLSSlowBytes(t *testing.T) {
 	f := startFast(t, echoPath, nil)
 	c := f.dialRecords(f.client)
@@ -176,7 +176,7 @@ func TestFastTLSSlowBytes(t *testing.T) {
 	f.wantFast(1)
 }
 
-// TestFastTLSEnds: a handler learns of the end of its client, however that comes.
+// TestFastTLSEnds: a handler learns that its client has ended, however it ends.
 func TestFastTLSEnds(t *testing.T) {
 	arrived := make(chan bool, 1)
 	f := startFast(t, waitForEnd(arrived), nil)
@@ -244,7 +244,8 @@ func TestFastTLSEnds(t *testing.T) {
 	}
 }
 
-// Requests end where they end, however they are cut into records, and these into segments.
+// The server finds where requests end, however they are cut into records, and however the records
+// are cut into segments.
 func TestFastTLSPipelines(t *testing.T) {
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -258,7 +259,7 @@ func TestFastTLSPipelines(t *testing.T) {
 		for i := range 100 {
 			path := fmt.Sprintf("/%d.%d.", round, i)
 			switch rng.IntN(12) {
-			case 0: // longer than the buffer together with the one before
+			case 0: // longer than the buffer, together with the previous one
 				fmt.Fprintf(&text, "GET %s HTTP/1.1\r\nHost: test\r\nX: %s\r\n\r\n", path, strings.Repeat("x", rng.IntN(probe.ReadBytes)))
 				path += "0"
 			case 1:
@@ -306,8 +307,8 @@ func TestFastTLSPipelines(t *testing.T) {
 	}
 }
 
-// Bytes behind a request, as many as don't fit into the buffer, are the user's after Hijack, and
-// net/http's after an odd request.
+// Bytes after a request may not fit into the buffer. The user gets them after Hijack, and net/http
+// gets them after an odd request.
 func TestFastTLSBytesBehind(t *testing.T) {
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/hijack" {
@@ -349,8 +350,8 @@ func TestFastTLSBytesBehind(t *testing.T) {
 	}
 }
 
-// A request that fills the buffer leaves open whether crypto/tls has more. The client's end is noticed
-// all the same.
+// After a request that fills the buffer, it is not known whether crypto/tls has more. The client's
+// end is noticed anyway.
 func TestFastTLSFullBuffer(t *testing.T) {
 	arrived := make(chan bool, 1)
 	f := startFast(t, waitForEnd(arrived), nil)
@@ -377,8 +378,8 @@ func TestFastTLSFullBuffer(t *testing.T) {
 	f.wantFast(2)
 }
 
-// TestFastTLSState: Request.TLS is the connection's, and one for all of its requests. A request may come
-// together with the end of the handshake.
+// TestFastTLSState: Request.TLS is the connection's state, and the same for all of its requests. A
+// request may arrive together with the end of the handshake.
 func TestFastTLSState(t *testing.T) {
 	type key struct{}
 	states := make(chan *tls.ConnectionState, 1)

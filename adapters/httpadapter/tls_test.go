@@ -19,7 +19,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// startTLS is start over TLS. It returns a client's configuration, too.
+// startTLS is like start, over TLS. It also returns a configuration for clients.
 func startTLS(t *testing.T, handler http.HandlerFunc, configure func(f *fixture), opts ...Option) (*fixture, *tls.Config) {
 	t.Helper()
 	server, client := testnet.TLS(t)
@@ -35,7 +35,7 @@ func startTLS(t *testing.T, handler http.HandlerFunc, configure func(f *fixture)
 	return f, client
 }
 
-// dialTLS connects and shakes hands.
+// dialTLS connects and does the handshake.
 func (f *fixture) dialTLS(config *tls.Config) *client {
 	f.Helper()
 	c := tls.Client(f.dialTCP().Conn, config)
@@ -75,8 +75,7 @@ func TestTLSParks(t *testing.T) {
 	}
 }
 
-// TestTLSWaits: neither a client that says nothing nor one that shakes hands and
-// then says nothing holds a goroutine.
+// TestTLSWaits: a client that sends nothing holds no goroutine, before the handshake or after it.
 func TestTLSWaits(t *testing.T) {
 	needParking(t)
 	f, config := startTLS(t, echoPath, nil)
@@ -87,12 +86,11 @@ func TestTLSWaits(t *testing.T) {
 		t.Errorf("got %q, want %q", got, "/x")
 	}
 	f.shutdown()
-	early.awaitEOF() // with a farewell: crypto/tls would say io.ErrUnexpectedEOF else
+	early.awaitEOF() // with a farewell: otherwise crypto/tls would return io.ErrUnexpectedEOF
 	silent.awaitEOF()
 }
 
-// TestTLSRecordsInPieces cuts a record at every byte, with the connection parked
-// before.
+// TestTLSRecordsInPieces cuts a record at every byte; the connection is parked before.
 func TestTLSRecordsInPieces(t *testing.T) {
 	f, config := startTLS(t, echoPath, nil, ParkAfter(0))
 	pieces := &cutting{Conn: f.dial().Conn}
@@ -112,8 +110,8 @@ func TestTLSRecordsInPieces(t *testing.T) {
 	}
 }
 
-// cutting writes in two pieces, with a pause most often long enough for the first
-// to be read alone.
+// cutting writes in two pieces. The pause between them is usually long enough for the first to be
+// read alone.
 type cutting struct {
 	net.Conn
 	at int
@@ -132,7 +130,7 @@ func (c *cutting) Write(p []byte) (int, error) {
 	return n + m, err
 }
 
-// holding sends the bytes that are written to it at first and keeps later ones.
+// holding sends the first writes, and keeps the bytes of later ones.
 type holding struct {
 	net.Conn
 	passes int // writes that are still sent; negative: all
@@ -148,28 +146,28 @@ func (c *holding) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// dialHolding is dialTLS, except for the handshake, with the bytes written in between.
+// dialHolding is like dialTLS without the handshake, and puts a holding in between.
 func (f *fixture) dialHolding(config *tls.Config, passes int) (*client, *holding) {
 	raw := &holding{Conn: f.dial().Conn, passes: passes}
 	c := tls.Client(raw, config)
 	return &client{c, f, bufio.NewReader(c)}, raw
 }
 
-// sendBeforeAlert sends data and the first three bytes of an alert behind it. It
-// returns the rest of that.
+// sendBeforeAlert sends data followed by the first three bytes of an alert. It returns the rest of
+// the alert.
 func (c *client) sendBeforeAlert(raw *holding, data string) []byte {
 	raw.passes = 0
 	c.send(data)
 	whole := len(raw.held)
 	c.Conn.(*tls.Conn).CloseWrite()
-	_ = raw.SetWriteDeadline(time.Time{}) // CloseWrite has put an end to writes
+	_ = raw.SetWriteDeadline(time.Time{}) // CloseWrite has disabled writes
 	raw.Conn.Write(raw.held[:whole+3])
 	return raw.held[whole+3:]
 }
 
-// TestTLSBeginningOfAnAlert: when crypto/tls has data, and behind it the beginning of
-// an alert, it waits for the rest before it hands out the data. When it is time to
-// park, the data is handed out instead, and nothing lost.
+// TestTLSBeginningOfAnAlert: when crypto/tls has data followed by the beginning of an alert, it
+// waits for the rest before it returns the data. When it is time to park, the data is returned
+// instead, and nothing is lost.
 func TestTLSBeginningOfAnAlert(t *testing.T) {
 	needParking(t)
 	for _, parked := range []bool{false, true} {
@@ -194,8 +192,8 @@ func TestTLSBeginningOfAnAlert(t *testing.T) {
 	}
 }
 
-// TestTLSPartBeforeAnAlert: the same with so little data that the rest of a request's
-// first four bytes is waited for. That goes on.
+// TestTLSPartBeforeAnAlert: the same with so little data that the server waits for the rest of a
+// request's first four bytes. This wait continues.
 func TestTLSPartBeforeAnAlert(t *testing.T) {
 	needParking(t)
 	f, config := startTLS(t, echoPath, nil, ParkAfter(20*time.Millisecond))
@@ -280,8 +278,8 @@ func TestTLSResumption(t *testing.T) {
 	}
 }
 
-// TestTLSClientCertificate: asked for and verified, it is in Request.TLS of every
-// lease.
+// TestTLSClientCertificate: a client certificate that was requested and verified is in Request.TLS
+// of every lease.
 func TestTLSClientCertificate(t *testing.T) {
 	f, config := startTLS(t, func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(rw, r.TLS.VerifiedChains[0][0].Subject.CommonName)
@@ -306,8 +304,8 @@ func TestTLSClientCertificate(t *testing.T) {
 	}
 }
 
-// TestTLSGetCertificate: certificates are chosen as usual, also by a challenge
-// protocol of ALPN, as ACME has it; and a panic there is one connection's end.
+// TestTLSGetCertificate: certificates are chosen as usual, also for an ALPN challenge protocol as
+// in ACME. A panic there ends only its connection.
 func TestTLSGetCertificate(t *testing.T) {
 	var challenged atomic.Bool
 	f, config := startTLS(t, echoPath, func(f *fixture) {
@@ -351,8 +349,8 @@ func TestTLSGetCertificate(t *testing.T) {
 	}
 }
 
-// TestTLSStalledHandshake: a client that says nothing, and one that stops in the
-// middle, are logged and thrown out when net/http would.
+// TestTLSStalledHandshake: a client that sends nothing, or stops in the middle, is logged and
+// disconnected when net/http would do so.
 func TestTLSStalledHandshake(t *testing.T) {
 	for _, beginning := range []string{"", "\x16\x03\x01\x02\x00"} {
 		limit := 30 * time.Millisecond
@@ -371,8 +369,8 @@ func TestTLSStalledHandshake(t *testing.T) {
 	}
 }
 
-// TestTLSHandshakeInHook: a hook may shake hands itself. Bytes that crypto/tls has read beyond
-// that, or an error that it has found, must not be waited for.
+// TestTLSHandshakeInHook: a hook may do the handshake itself. The server must not wait for bytes
+// that crypto/tls has read beyond it, or for an error that it has found.
 func TestTLSHandshakeInHook(t *testing.T) {
 	results := make(chan error, 1)
 	shake := func(f *fixture) {
@@ -411,8 +409,7 @@ func TestTLSHandshakeInHook(t *testing.T) {
 	})
 }
 
-// TestTLSDeadlineOfHook: the handshake takes back the deadlines that were set for it,
-// and no others.
+// TestTLSDeadlineOfHook: the handshake removes the deadlines that were set for it, and no others.
 func TestTLSDeadlineOfHook(t *testing.T) {
 	needParking(t)
 	conns := make(chan *conn, 1)
@@ -492,8 +489,8 @@ func TestForeignTLS(t *testing.T) {
 	}
 }
 
-// From Go 1.27 on net/http sets deadlines for a handshake that is over, and takes them back. None
-// is left: a WriteTimeout limits the handshake, but not the wait for the first request.
+// From Go 1.27 on net/http sets deadlines for a handshake that is already done, and removes them.
+// No deadline is left: a WriteTimeout limits the handshake, but not the wait for the first request.
 func TestTLSDeadlineOfHandshakeIsTakenBack(t *testing.T) {
 	needParking(t)
 	f, config := startTLS(t, echoPath, func(f *fixture) { f.srv.WriteTimeout = time.Hour })
@@ -504,8 +501,8 @@ func TestTLSDeadlineOfHandshakeIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestTLSClosedInHandshake: a handshake that fails as its connection is closed, by
-// either side, is logged once, before the user hears of the end.
+// TestTLSClosedInHandshake: a handshake that fails as its connection is closed, by either side, is
+// logged once, before the end is reported to the user.
 func TestTLSClosedInHandshake(t *testing.T) {
 	const closed = "use of closed network connection\n"
 	for _, tt := range []struct {
@@ -524,7 +521,7 @@ func TestTLSClosedInHandshake(t *testing.T) {
 		{"peer", "\x16\x03\x01\x02\x00", func(_ *fixture, _ net.Conn, client *client) { client.Close() }, "EOF\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			needParking(t) // else Shutdown waits, as net/http does
+			needParking(t) // otherwise Shutdown waits, as net/http does
 			conns := make(chan net.Conn, 1)
 			f, _ := startTLS(t, echoPath, func(f *fixture) {
 				f.srv.ConnState = func(c net.Conn, state http.ConnState) {
@@ -592,8 +589,7 @@ func TestTLSClosedAfterFailing(t *testing.T) {
 	}
 }
 
-// TestTLSRefusedByTheClient closes connections as their handshakes fail: none is lost
-// to the log.
+// TestTLSRefusedByTheClient closes connections as their handshakes fail. Every failure is logged.
 func TestTLSRefusedByTheClient(t *testing.T) {
 	for range 20 {
 		conns := make(chan net.Conn, 1)
@@ -617,7 +613,7 @@ func TestTLSRefusedByTheClient(t *testing.T) {
 	}
 }
 
-// TestTLSHandshakePanics: a panic of the user's in a handshake is logged, and ends the
+// TestTLSHandshakePanics: a panic in the user's code during a handshake is logged, and ends the
 // connection.
 func TestTLSHandshakePanics(t *testing.T) {
 	f, config := startTLS(t, echoPath, func(f *fixture) {
@@ -633,8 +629,8 @@ func TestTLSHandshakePanics(t *testing.T) {
 	}
 }
 
-// TestTLSShutdownInCallback: Shutdown does not wait for a handshake that is in the
-// user's hands. Its end is logged when it comes.
+// TestTLSShutdownInCallback: Shutdown does not wait for a handshake that is in a user's callback.
+// Its end is logged when it comes.
 func TestTLSShutdownInCallback(t *testing.T) {
 	needParking(t)
 	entered, release := make(chan bool, 1), make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 )
 
-// If parking is not safe connections are served all the same, and the log and Stats say so.
+// If parking is not safe, connections are served anyway, and the log and Stats say so.
 func TestUnsafe(t *testing.T) {
 	needParking(t)
 	asked := 0
@@ -57,7 +57,7 @@ func TestUnsafeTLS(t *testing.T) {
 	}
 }
 
-// Nothing is checked where nothing would be parked.
+// Nothing is checked if nothing would be parked.
 func TestUnsafeUnasked(t *testing.T) {
 	f := start(t, echoPath, nil, ParkAfter(-1), func(c *config) {
 		c.checkNetHTTP = func() (probe.Way, error) { return probe.Unknown, errors.New("asked") }

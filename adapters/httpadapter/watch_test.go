@@ -25,10 +25,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A watchProgram is what a client and a handler do during one request, in an order that is enforced:
-// each operation ends before the next one begins. It is about the moment from which a server watches
-// for the client's end, and what it takes for that, which net/http decides by the reads that it makes.
-// The model of that is watchModel; it is checked against net/http, too.
+// A watchProgram is what a client and a handler do during one request, in an enforced order: each
+// operation ends before the next one begins. It tests when a server starts to watch for the
+// client's end, and what it takes for that end. net/http decides this with the reads that it makes.
+// watchModel is the model for it, and is checked against net/http, too.
 //
 //	operation  by           what it does
 //	b          the client   sends the rest of the body
@@ -39,10 +39,10 @@ import (
 //	e, l, z    the handler  sets the read deadline: to one that has passed, a distant one, none
 type watchProgram struct {
 	tls     bool
-	chunked bool   // the body is, so that the request is net/http's
+	chunked bool   // whether the body is chunked, so that net/http serves the request
 	size    int    // of the body; 0: none
-	first   int    // how many bytes of it come in one piece with the header
-	cut     int    // where the header is cut; 0: nowhere
+	first   int    // how many bytes of it arrive in one piece with the header
+	cut     int    // where the header is cut; 0: not cut
 	next    bool   // the next request comes in one piece with the body, all of which comes with the header
 	ops     string // those that would block, or mean nothing, are left out
 }
@@ -51,13 +51,13 @@ func (p watchProgram) String() string {
 	return fmt.Sprintf("TLS %t, chunked %t, %d bytes of %d with the header, cut at %d, next %t, %q", p.tls, p.chunked, p.first, p.size, p.cut, p.next, p.ops)
 }
 
-// pieces returns the request in the pieces that are sent before the handler runs, and the rest of the
-// body.
+// pieces returns the pieces of the request that are sent before the handler runs, and the rest of
+// the body.
 func (p watchProgram) pieces() (pieces []string, rest string) {
 	header, body := request("/"), strings.Repeat("b", p.size)
 	switch {
 	case p.chunked:
-		// All of a chunked body comes with the header: where it is cut net/http decides.
+		// All of a chunked body comes with the header: net/http decides where it is cut.
 		header = "POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
 		header, body = header+fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", p.size, body), ""
 	case p.size > 0:
@@ -73,7 +73,7 @@ func (p watchProgram) pieces() (pieces []string, rest string) {
 	return append(pieces, header[p.cut:]), body
 }
 
-// watchModel is what net/http knows of a request's connection.
+// watchModel is what net/http knows about a request's connection.
 type watchModel struct {
 	buffered int  // bytes of the body that net/http has read, and the handler has not
 	sent     int  // bytes of the body behind these that the client has sent
@@ -85,10 +85,10 @@ type watchModel struct {
 	ended    bool // the client has ended its stream
 	expired  bool // the deadline has passed
 	closed   bool // the body
-	done     bool // the context is cancelled
+	done     bool // the context is canceled
 }
 
-// takes reports whether an operation means something and does not block, and takes it.
+// takes applies an operation. It returns false if the operation means nothing or would block.
 func (m *watchModel) takes(op rune) bool {
 	switch op {
 	case 'b':
@@ -124,7 +124,7 @@ func (m *watchModel) takes(op rune) bool {
 	return true
 }
 
-// readable reports whether a read of the body does not wait.
+// readable reports whether a read of the body would not wait.
 func (m *watchModel) readable(op rune) bool {
 	if op == 'r' && m.buffered+m.sent > 0 {
 		return true
@@ -175,9 +175,9 @@ type watchStage struct {
 	client *tls.Config
 	ln     net.Listener
 	server anyServer
-	states chan net.Conn // as ConnState is told of them
+	states chan net.Conn // as reported to ConnState
 	ops    chan rune     // for the handler; 0: it returns
-	result chan string   // of each
+	result chan string   // of each operation
 	req    chan *http.Request
 }
 
@@ -252,7 +252,7 @@ func (s *watchStage) do(op rune, rw http.ResponseWriter, r *http.Request) string
 	return describe(control.SetReadDeadline(time.Time{}))
 }
 
-// describe is an error without addresses.
+// describe returns an error without its addresses.
 func describe(err error) string {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return "i/o timeout"
@@ -260,7 +260,8 @@ func describe(err error) string {
 	return fmt.Sprint(err)
 }
 
-// play plays a program and returns its transcript. It fails if the context is not as the model has it.
+// play plays a program and returns its transcript. It fails if the context does not match the
+// model.
 func (s *watchStage) play(p watchProgram) (transcript []string) {
 	t := s.t
 	nc := testnet.Dial(t, s.ln)
@@ -315,7 +316,7 @@ func (s *watchStage) play(p watchProgram) (transcript []string) {
 		}
 		transcript = append(transcript, fmt.Sprintf("%c %s %t", op, result, m.done))
 	}
-	s.ops <- 'z' // a deadline of the handler's is none of the answer's
+	s.ops <- 'z' // a deadline that the handler set must not apply to the answer
 	<-s.result
 	s.ops <- 0
 	if closed || p.tls && m.ended {
@@ -329,8 +330,8 @@ func (s *watchStage) play(p watchProgram) (transcript []string) {
 	return append(transcript, resp.Status)
 }
 
-// contextIs waits until a context is cancelled. That it is not can't be waited for: a server that
-// cancels it by mistake is given some time to do it.
+// contextIs waits until a context is canceled. It can't wait for a context to stay open, so it
+// gives a server some time to cancel it by mistake.
 func (s *watchStage) contextIs(r *http.Request, done bool) bool {
 	if !done {
 		time.Sleep(2 * time.Millisecond)
@@ -356,8 +357,8 @@ func (s *watchStage) awaitSeen(nc net.Conn, declined bool) {
 	})
 }
 
-// A context is cancelled when net/http would cancel it, however the client's bytes arrive, and reads of
-// the body return the same.
+// A context is canceled when net/http would cancel it, however the client's bytes arrive, and reads
+// of the body return the same.
 func TestWatch(t *testing.T) {
 	programs := []watchProgram{
 		{size: 4, first: 4, ops: "FR"},
@@ -418,13 +419,13 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// roundTripper is a function as an http.RoundTripper.
+// roundTripper is a function that implements http.RoundTripper.
 type roundTripper func(r *http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A client that ends its stream behind its request loses nothing behind a proxy, which takes some time
-// before it reads the body.
+// A client that ends its stream after its request loses nothing behind a proxy, which takes some
+// time before it reads the body.
 func TestHalfCloseBehindProxy(t *testing.T) {
 	ended := make(chan bool, 1)
 	f := startFast(t, (&httputil.ReverseProxy{

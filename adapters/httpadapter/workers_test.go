@@ -19,13 +19,13 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// oneProcessor has the test run on a single one.
+// oneProcessor makes the test run on a single processor.
 func oneProcessor(t *testing.T) {
 	before := runtime.GOMAXPROCS(1)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 }
 
-// flood sends a request on each of n connections, of which the path is the number.
+// flood sends a request on each of n connections. The path is the connection's number.
 func (f *fixture) flood(n int) (clients []*client) {
 	f.Helper()
 	for range n {
@@ -38,7 +38,7 @@ func (f *fixture) flood(n int) (clients []*client) {
 	return clients
 }
 
-// Hundreds of handlers wait for each other, on one processor: none may stay behind in the queue.
+// Hundreds of handlers wait for each other, on one processor. No request may stay in the queue.
 func TestWorkersBlocked(t *testing.T) {
 	oneProcessor(t)
 	const n = 300
@@ -63,7 +63,7 @@ func TestWorkersBlocked(t *testing.T) {
 	f.wantFast(n)
 }
 
-// Handlers that wait have a worker each, and no more.
+// Each waiting handler has a worker, and there are no more workers.
 func TestWorkersFollowRequests(t *testing.T) {
 	const n = 200
 	for _, procs := range []int{1, 2, 8} {
@@ -93,8 +93,8 @@ func TestWorkersFollowRequests(t *testing.T) {
 	}
 }
 
-// Handlers that don't block and have the only processor don't keep others from being served: the one
-// waits for the other's, and the scheduler takes the processor from it.
+// Handlers that don't block and use the only processor don't keep others from being served. They
+// wait for each other, and the scheduler preempts them.
 func TestWorkersSpinning(t *testing.T) {
 	oneProcessor(t)
 	const n = 5
@@ -112,13 +112,13 @@ func TestWorkersSpinning(t *testing.T) {
 	}
 }
 
-// A worker lets other goroutines of the program run after workers.TurnsMax turns. The spare may be
-// before them, and so may workers that were interrupted.
+// A worker lets other goroutines of the program run after workers.TurnsMax turns. The spare worker
+// may run before them, and so may workers that were preempted.
 func TestWorkersYield(t *testing.T) {
 	oneProcessor(t)
 	const n, most = 16 * workers.TurnsMax, 4 * workers.TurnsMax
 	var mu sync.Mutex
-	turns := make(map[string]int) // by handlers whose goroutine has not run yet
+	turns := make(map[string]int) // for handlers whose goroutine has not run yet
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -148,7 +148,7 @@ func TestWorkersYield(t *testing.T) {
 	})
 }
 
-// Handlers that panic, or end their goroutines, take none of the others with them.
+// Handlers that panic or end their goroutines don't affect the others.
 func TestWorkersEnd(t *testing.T) {
 	const n = 100
 	for _, procs := range []int{1, 4} {
@@ -186,8 +186,9 @@ func TestWorkersEnd(t *testing.T) {
 	}
 }
 
-// A client's handler finds nothing on its goroutine that another client's has left there. If that has
-// locked the thread, whose credentials or namespace may be other ones now, the thread ends.
+// A client's handler finds nothing on its goroutine that another client's handler left there. If
+// that handler has locked the thread, the thread ends, since its credentials or namespace may have
+// changed.
 func TestWorkersPassNothing(t *testing.T) {
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/leave" {
@@ -222,7 +223,7 @@ func hasLabel(label string) bool {
 	return false
 }
 
-// Shutdown and Close end the connections that no worker has begun with, besides the others.
+// Shutdown and Close also end the connections that no worker has started on.
 func TestWorkersShutdown(t *testing.T) {
 	const n = 100
 	for _, way := range []string{"Shutdown", "Close"} {
@@ -259,8 +260,8 @@ func TestWorkersShutdown(t *testing.T) {
 	}
 }
 
-// A worker that has no other connection to serve polls the loop itself: it serves what it finds while
-// the loop's goroutine is busy, or stands in line behind goroutines that compute.
+// A worker that has no other connection to serve polls the loop itself. It serves what it finds
+// while the loop's goroutine is busy, or queued behind goroutines that compute.
 func TestWorkersVisitLoop(t *testing.T) {
 	arrived, proceed := make(chan bool), make(chan bool)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {

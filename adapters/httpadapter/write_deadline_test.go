@@ -13,7 +13,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A write deadline is gone when a request was answered, in whichever way it was set.
+// A write deadline is gone once a request was answered, however it was set.
 func TestWriteDeadlineGone(t *testing.T) {
 	type connKey struct{}
 	for name, set := range map[string]func(rw http.ResponseWriter, c net.Conn) error{
@@ -63,8 +63,8 @@ func TestWriteDeadlineGone(t *testing.T) {
 	}
 }
 
-// A Write that fails ends the connection at once, not when the handler returns: the client sees the
-// end, the context is cancelled, and a Read of the body fails.
+// A Write that fails ends the connection at once, not when the handler returns. The client sees the
+// end, the context is canceled, and a Read of the body fails.
 func TestFailedWriteEnds(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		for _, size := range []int{3000, 100_000} { // sent by the second Flush, and at once
@@ -98,7 +98,7 @@ func TestFailedWriteEnds(t *testing.T) {
 				if got := testnet.Receive(t, "the handler", result); got != "true true" {
 					t.Errorf("got %s, want that a write and the read of the body fail", got)
 				}
-				_, err := io.Copy(io.Discard, c) // an error, if a byte of the body was not read
+				_, err := io.Copy(io.Discard, c) // fails if a byte of the body was not read
 				if ne, ok := err.(net.Error); ok && ne.Timeout() {
 					t.Error("the connection stays open while the handler runs")
 				}
