@@ -25,8 +25,8 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// newGroup makes a group of n loops, which has to end with the test: after its
-// listeners and connections are closed, nothing may hold it.
+// newGroup makes a group of n loops, which must end with the test: nothing may hold it after its
+// listeners and connections are closed.
 func newGroup(t testing.TB, n int) *loop.Group {
 	t.Helper()
 	return newGroupOf(t, loop.Config{Loops: n})
@@ -99,7 +99,7 @@ func forEachShape(t *testing.T, test func(t *testing.T, open func(t testing.TB, 
 	}
 }
 
-// dialMany makes n connections and sends on each its number.
+// dialMany makes n connections and sends each one's number on it.
 func dialMany(t testing.TB, ln net.Listener, n int) []net.Conn {
 	t.Helper()
 	conns := make([]net.Conn, n)
@@ -188,8 +188,7 @@ func TestCloseResetsWaitingConnections(t *testing.T) {
 	})
 }
 
-// TestManyAcceptors has many goroutines accept from every listener that there
-// is, and then closes one.
+// TestManyAcceptors makes many goroutines accept from every listener there is, and then closes one.
 func TestManyAcceptors(t *testing.T) {
 	const dialed, acceptors = 200, 8
 	for _, split := range []bool{false, true} {
@@ -224,8 +223,8 @@ func TestManyAcceptors(t *testing.T) {
 	}
 }
 
-// TestAcceptDeadline checks that a listener's deadline has the same effect on
-// package net's, in the same table.
+// TestAcceptDeadline checks that a listener's deadline works as in package net, using the same
+// table.
 func TestAcceptDeadline(t *testing.T) {
 	type deadliner interface {
 		net.Listener
@@ -277,7 +276,7 @@ func TestAcceptDeadline(t *testing.T) {
 			set(past)
 			expect("past")
 			expect("past, again")
-			testnet.Dial(t, ln) // which waits, and must not get through
+			testnet.Dial(t, ln) // waits, and must not get through
 			expect("past, with a connection waiting")
 			set(never)
 			if err := accept(); err != nil {
@@ -286,7 +285,7 @@ func TestAcceptDeadline(t *testing.T) {
 			set(time.Now().Add(20 * time.Millisecond))
 			expect("future")
 
-			// While Accept waits the deadline moves away, nearer, and into the past.
+			// While Accept waits, the deadline moves away, nearer, and into the past.
 			set(time.Now().Add(time.Hour))
 			waiting := make(chan error, 1)
 			go func() { waiting <- accept() }()
@@ -328,8 +327,8 @@ func TestAcceptDeadlineShort(t *testing.T) {
 	})
 }
 
-// TestAcceptDeadlineRace moves the deadline from several goroutines while others
-// accept. In the end a last deadline in the past ends them all.
+// TestAcceptDeadlineRace moves the deadline from several goroutines while others accept. At the
+// end, a deadline in the past ends all of them.
 func TestAcceptDeadlineRace(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{}, "tcp4", "127.0.0.1:0")
@@ -356,8 +355,8 @@ func TestAcceptDeadlineRace(t *testing.T) {
 	testnet.Within(t, "waking Accept", accepting.Wait)
 }
 
-// TestListenerControlReentry calls the listener from the function that has its
-// descriptor, as one can with package net's.
+// TestListenerControlReentry calls the listener from the function that has its descriptor, which
+// package net allows.
 func TestListenerControlReentry(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
@@ -444,9 +443,8 @@ func TestBrokenSocket(t *testing.T) {
 	})
 }
 
-// TestPerLoop checks that the parts of a listener, one for each socket, hand out all
-// connections, those included that waited before the split, and that the whole goes on
-// accepting.
+// TestPerLoop checks that the parts of a listener, one for each socket, return all connections,
+// including those that waited before the split. The listener itself must continue to accept.
 func TestPerLoop(t *testing.T) {
 	const early, late = 30, 30
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
@@ -457,7 +455,7 @@ func TestPerLoop(t *testing.T) {
 			t.Fatalf("got %d listeners, want %d, one for each socket", len(subs), want)
 		}
 		last := len(subs) - 1
-		subs[last] = perLoop(t, ln)[last] // a second call's parts are as good
+		subs[last] = perLoop(t, ln)[last] // the parts from a second call are just as good
 		accepted := make(chan uint32, early+late)
 		var accepting sync.WaitGroup
 		for i, sub := range append(slices.Clone(subs), ln) {
@@ -483,8 +481,8 @@ func TestPerLoop(t *testing.T) {
 	})
 }
 
-// TestPerLoopClose closes every listener of a family once, in every order, and
-// then again: each of them is a listener to its holder.
+// TestPerLoopClose closes every listener of a family once, in every order, and then again. Each of
+// them must behave as an independent listener.
 func TestPerLoopClose(t *testing.T) {
 	for first := range 3 {
 		t.Run(fmt.Sprint(first), func(t *testing.T) {
@@ -615,8 +613,8 @@ func TestPerLoopHTTP(t *testing.T) {
 	}
 }
 
-// TestPlacement checks which loops new connections go to: those that are in use, unless
-// ListenConfig.LeastLoaded says that all are to be.
+// TestPlacement checks which loops new connections go to. They go to the loops in use, unless
+// ListenConfig.LeastLoaded says to use all.
 func TestPlacement(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		g := newGroup(t, 3)
@@ -657,9 +655,8 @@ func TestPlacement(t *testing.T) {
 	})
 }
 
-// TestPlacementThread checks that with the strategy Thread the kernel spreads connections
-// over the sockets, and by them over the loops: a part of the listener has the connections
-// of one loop.
+// TestPlacementThread checks that with the strategy Thread the kernel spreads connections over the
+// sockets, and so over the loops. A part of the listener has the connections of one loop.
 func TestPlacementThread(t *testing.T) {
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.TCP6} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -668,7 +665,7 @@ func TestPlacementThread(t *testing.T) {
 			loops := (*engine.Group)(g)
 			network, address := testnet.Address(t, kind)
 			ln := listen(t, ListenConfig{Group: g}, network, address)
-			// A loop gets none of 64 in one of 10^11 runs.
+			// The chance that a loop gets no connection out of 64 is 1 in 10^11.
 			dialMany(t, ln, 64)
 			var accepting sync.WaitGroup
 			for i, sub := range perLoop(t, ln) {
@@ -706,7 +703,7 @@ func TestEverySocketAccepts(t *testing.T) {
 	dialMany(t, ln, 64)
 	for i, sub := range perLoop(t, ln) {
 		_ = sub.SetDeadline(time.Now().Add(testnet.HangTimeout))
-		c, err := sub.AcceptConn() // a socket gets none of 64 in one of 10^11 runs
+		c, err := sub.AcceptConn() // the chance that a socket gets no connection is 1 in 10^11
 		if err != nil {
 			t.Fatalf("listener %d: Accept: %v", i, err)
 		}
@@ -714,9 +711,8 @@ func TestEverySocketAccepts(t *testing.T) {
 	}
 }
 
-// TestCloseDuringAccept closes a listener in the moment in which it accepts,
-// which also ends the group of loops: Accept gets the connection or
-// net.ErrClosed, and there is nothing to report.
+// TestCloseDuringAccept closes a listener at the moment it accepts, which also ends the group of
+// loops. Accept gets the connection or net.ErrClosed, and there is nothing to report.
 func TestCloseDuringAccept(t *testing.T) {
 	testnet.NoLeaks(t)
 	for round := range 200 {
@@ -749,8 +745,8 @@ func TestCloseDuringAccept(t *testing.T) {
 	}
 }
 
-// TestListenerRace calls everything that a listener has from many goroutines,
-// while clients come and go, and closes it in between.
+// TestListenerRace calls all methods of a listener from many goroutines while clients come and go,
+// and closes it during this.
 func TestListenerRace(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		for range 5 {

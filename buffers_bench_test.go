@@ -69,8 +69,8 @@ func BenchmarkWriteBuffers(b *testing.B) {
 	}
 }
 
-// readPooled reads up to n bytes into a buffer of the pool, which it gets when there is something to
-// read.
+// readPooled reads up to n bytes into a buffer from the pool, which it takes when there is
+// something to read.
 func readPooled(c *Conn, n int) (*pool.Buffer, error) {
 	var b *pool.Buffer
 	read, err := c.ReadReady(func() []byte {
@@ -87,9 +87,8 @@ func readPooled(c *Conn, n int) (*pool.Buffer, error) {
 	return b, nil
 }
 
-// BenchmarkReadReady answers 128 bytes with the same bytes: read into a slice that
-// is there all the time, or into a buffer of the pool that is there only when they
-// are.
+// BenchmarkReadReady answers 128 bytes with the same bytes. It reads into a permanent slice, or
+// into a buffer from the pool that exists only while there are bytes.
 func BenchmarkReadReady(b *testing.B) {
 	const size = 128
 	for _, l := range benchmarkListeners {

@@ -24,8 +24,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// bufferErrnos lists the errors that the man page of each call that WriteBuffers and ReadReady
-// make says that it can fail with.
+// bufferErrnos lists the errors that each call of WriteBuffers and ReadReady can return, according
+// to its man page.
 var bufferErrnos = map[string][]syscall.Errno{
 	"read":   errnosOf["read"],
 	"writev": errnosOf["write"],
@@ -34,7 +34,7 @@ var bufferErrnos = map[string][]syscall.Errno{
 // A bufferSession is a connection to a client that reads nothing until the server,
 // which sends more than fits, has closed it.
 type bufferSession struct {
-	sent     []byte // how much the server's calls say was taken
+	sent     []byte // how much was taken, as the server's calls report it
 	failures []error
 	got      []byte
 	gotErr   error
@@ -103,7 +103,7 @@ func (s *bufferSession) judge(f *fault) (complaints []string) {
 	if !bytes.HasPrefix(s.sent, s.got) {
 		complain("the client got other bytes than were sent")
 	}
-	// After a read that failed something is unread, and closing resets.
+	// After a failed read, some bytes are unread, and closing resets the connection.
 	if (s.gotErr != nil || len(s.got) != len(s.sent)) && !(f != nil && f.op == "read") {
 		complain("the client got %d bytes, %v, want %d and the end", len(s.got), s.gotErr, len(s.sent))
 	}
@@ -123,7 +123,7 @@ func (s *bufferSession) judge(f *fault) (complaints []string) {
 	return complaints
 }
 
-// spuriousEdge makes EAGAIN true; see session.spuriousEAGAIN.
+// spuriousEdge makes an injected EAGAIN true; see session.spuriousEAGAIN.
 func spuriousEdge(op string, fd int) bool {
 	switch op {
 	case "read":
@@ -175,7 +175,7 @@ func playBufferFault(t *testing.T, op string, errno syscall.Errno, n int64, fds,
 			t.Error(err)
 		}
 	})
-	// Buffers that are still held now are let go of when the peer is gone, fault or not.
+	// Buffers that are still held now are released once the peer is gone, fault or not.
 	testnet.Eventually(t, fmt.Sprintf("the release of all buffers after %v", hit.Load()), func() bool { return pool.ReadStats().BuffersInUse == 0 })
 	restore()
 	complaints := s.judge(hit.Load())

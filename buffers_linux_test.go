@@ -56,7 +56,7 @@ func TestBufferAllocs(t *testing.T) {
 		if _, err := c.WriteBuffers(&left); err != nil {
 			t.Errorf("WriteBuffers: %v", err)
 		}
-	}); n >= 1 { // below 1: memory that is made once
+	}); n >= 1 { // below 1: memory that is allocated once
 		t.Errorf("WriteBuffers: got %v allocations, want none", n)
 	}
 
@@ -80,8 +80,7 @@ func TestBufferAllocs(t *testing.T) {
 // onlyReader hides all other methods, so that package net copies as usual.
 type onlyReader struct{ io.Reader }
 
-// A connection that waits in ReadReady has no buffer; one that got none returns
-// none.
+// A connection that waits in ReadReady has no buffer. If it got no buffer, it returns none.
 func TestReadReadyHoldsNone(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
@@ -96,7 +95,7 @@ func TestReadReadyHoldsNone(t *testing.T) {
 				b, err := readPooled(c, len("second, which fills it"))
 				reading <- result{b, err}
 			})
-			// A moment later perhaps: it may be stuck in looking again and again.
+			// Perhaps a moment later: it may be checking again and again.
 			testnet.Eventually(t, "a ReadReady that waits holds no buffer", func() bool { return pool.ReadStats().BuffersInUse == 0 })
 			io.WriteString(client, text)
 			r := testnet.Receive(t, "ReadReady", reading)
@@ -113,7 +112,7 @@ func TestReadReadyHoldsNone(t *testing.T) {
 	}
 }
 
-// ReadReady and lent memory, by way of a Conn.
+// ReadReady and lent memory, through a Conn.
 func TestReadReady(t *testing.T) {
 	testnet.NoLeaks(t)
 	c, client := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))

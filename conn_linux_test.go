@@ -27,8 +27,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// accept accepts a connection from a client that it makes. Unlike connect it
-// leaves no goroutine behind that holds the server's end.
+// accept accepts a connection from a client that it creates. Unlike connect it leaves no goroutine
+// behind that holds the server's end.
 func accept(t *testing.T, ln *Listener) (server *Conn, client net.Conn) {
 	t.Helper()
 	accepted := make(chan *Conn, 1)
@@ -70,8 +70,8 @@ func ended(t *testing.T, c net.Conn) <-chan struct{} {
 	return done
 }
 
-// TestGarbage drops connections without closing them, after having used them in
-// ways that leave something behind: the collector must close them.
+// TestGarbage drops connections without closing them, after using them in ways that leave something
+// behind. The collector must close them.
 func TestGarbage(t *testing.T) {
 	uses := map[string]func(t *testing.T, c *Conn, client net.Conn){
 		"unused": func(*testing.T, *Conn, net.Conn) {},
@@ -139,8 +139,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestNoGarbage checks that a connection that a goroutine waits for is not garbage,
-// even if nothing but the wait refers to it.
+// TestNoGarbage checks that a connection is not garbage while a goroutine waits for it, even if
+// nothing else refers to it.
 func TestNoGarbage(t *testing.T) {
 	waits := map[string]func(t *testing.T, c *Conn, done chan<- error){
 		"Read": func(t *testing.T, c *Conn, done chan<- error) {
@@ -192,7 +192,7 @@ func TestNoGarbage(t *testing.T) {
 			}()
 			for range 10 {
 				runtime.GC()
-				time.Sleep(time.Millisecond) // for the finalizers that the collector would start
+				time.Sleep(time.Millisecond) // for finalizers that the collector would start
 			}
 			if len(done) != 0 {
 				t.Fatalf("got %v while nothing happened", <-done)
@@ -208,7 +208,7 @@ func TestNoGarbage(t *testing.T) {
 	}
 }
 
-// TestGarbageListener drops a listener: like package net's it is closed.
+// TestGarbageListener drops a listener: it is closed, as in package net.
 func TestGarbageListener(t *testing.T) {
 	for _, split := range []bool{false, true} {
 		t.Run(fmt.Sprintf("split=%t", split), func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestGarbageListener(t *testing.T) {
 }
 
 // TestGarbageListenerFile drops a listener on a unix socket whose file another program has
-// replaced by his own: the file stays, as it does on package net.
+// replaced. The new file stays, as with package net.
 func TestGarbageListenerFile(t *testing.T) {
 	for name, open := range map[string]opener{"net": openNet, "percore": Listen} {
 		t.Run(name, func(t *testing.T) {
@@ -286,8 +286,7 @@ func TestGarbageListenerFile(t *testing.T) {
 	}
 }
 
-// TestNoGarbageListener holds on to a part of a listener only: it stays open, as
-// package net's does.
+// TestNoGarbageListener keeps only a part of a listener: it stays open, as in package net.
 func TestNoGarbageListener(t *testing.T) {
 	collect := func() {
 		for range 5 {
@@ -315,7 +314,7 @@ func TestNoGarbageListener(t *testing.T) {
 					t.Errorf("Control: got %v, want nil", err)
 				}
 				raw = nil
-				collect() // or NoLeaks finds the sockets
+				collect() // otherwise NoLeaks finds the sockets
 			})
 		}
 	})
@@ -337,8 +336,7 @@ func TestNoGarbageListener(t *testing.T) {
 	})
 }
 
-// TestAddrs checks that addresses, which are looked up when they are first asked
-// for, are the same whenever that is.
+// TestAddrs checks that addresses, which are looked up on first use, are the same whenever that is.
 func TestAddrs(t *testing.T) {
 	moments := map[string]func(t *testing.T, c *Conn, client net.Conn){
 		"at once": func(*testing.T, *Conn, net.Conn) {},
@@ -404,14 +402,14 @@ func TestAddrs(t *testing.T) {
 	}
 }
 
-// listenKindIn makes a listener of the kind with lc's options.
+// listenKindIn makes a listener of the given kind with lc's options.
 func listenKindIn(t testing.TB, lc ListenConfig, kind testnet.Kind) *Listener {
 	t.Helper()
 	network, address := testnet.Address(t, kind)
 	return listen(t, lc, network, address)
 }
 
-// TestAddrsRace asks for addresses while the connection is closed.
+// TestAddrsRace reads addresses while the connection is being closed.
 func TestAddrsRace(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
@@ -432,9 +430,8 @@ func TestAddrsRace(t *testing.T) {
 }
 
 func init() {
-	// Makes the descriptor of a connection blocking, by way of its File, and then
-	// reads and writes with deadlines. With a single processor nothing else would
-	// run meanwhile if a call blocked.
+	// Makes the descriptor of a connection blocking through its File, and then reads and writes
+	// with deadlines. With a single processor, nothing else would run if a call blocked.
 	children["blocking descriptor"] = func() {
 		ln, err := Listen("tcp4", "127.0.0.1:0")
 		if err != nil {
@@ -462,7 +459,7 @@ func init() {
 				exitChild("Read: want a timeout", fmt.Errorf("got %v", err))
 			}
 		}
-		// Something goes on while it waits, and data gets through.
+		// Other goroutines run while it waits, and data gets through.
 		ticks := 0
 		ticking, stop := make(chan struct{}), make(chan struct{})
 		go func() {
@@ -511,7 +508,7 @@ func TestBlockingDescriptor(t *testing.T) {
 	}
 }
 
-// TestFileIsACopy checks that a connection and its file live apart.
+// TestFileIsACopy checks that a connection and its file are independent.
 func TestFileIsACopy(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -530,8 +527,8 @@ func TestFileIsACopy(t *testing.T) {
 			if _, err := io.ReadFull(client, b); string(b) != "by file" || err != nil {
 				t.Errorf("got %q, %v, want what was written to the file", b, err)
 			}
-			// Closed, the connection must not go on being watched by the loop,
-			// whose table its copy keeps it in.
+			// After Close, the loop must not continue to watch the connection, even though the copy
+			// keeps it in the loop's table.
 			c.Close()
 			events := ln.listener.group.Stats().Events
 			if _, err := io.WriteString(f, "and on"); err != nil {
@@ -540,7 +537,7 @@ func TestFileIsACopy(t *testing.T) {
 			for range 50 {
 				wantEchoOn(t, client, f)
 			}
-			// Something stays unread, or a loop that is late would find nothing.
+			// Leave something unread, or a late loop would find nothing.
 			if _, err := io.WriteString(client, "12"); err != nil {
 				t.Errorf("writing: %v", err)
 			}
@@ -576,7 +573,7 @@ func wantEchoOn(t *testing.T, client net.Conn, f *os.File) {
 	}
 }
 
-// TestOnReadable goes through the occasions on which the callback is called.
+// TestOnReadable tests each event that calls the callback.
 func TestOnReadable(t *testing.T) {
 	occasions := []struct {
 		name   string
@@ -632,7 +629,7 @@ func TestOnReadable(t *testing.T) {
 	}
 }
 
-// TestOnReadableQuiet checks that nothing except its own event calls it.
+// TestOnReadableQuiet checks that only its own event calls it.
 func TestOnReadableQuiet(t *testing.T) {
 	testnet.NoLeaks(t)
 	c, client := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))
@@ -663,8 +660,8 @@ func TestOnReadableQuiet(t *testing.T) {
 	}
 }
 
-// TestOnReadableErrors checks when it can't be armed, and that it says so as
-// other methods do.
+// TestOnReadableErrors checks when it can't be armed, and that it returns the same errors as other
+// methods.
 func TestOnReadableErrors(t *testing.T) {
 	testnet.NoLeaks(t)
 	c, _ := connect(t, listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0"))
@@ -691,9 +688,8 @@ func TestOnReadableErrors(t *testing.T) {
 	}
 }
 
-// TestOnReadableServer runs an echo server that holds no goroutine for a
-// connection that waits, and reads in the callback's stead with goroutines that
-// come and go.
+// TestOnReadableServer runs an echo server that holds no goroutine for a waiting connection. The
+// callback starts a goroutine to read, which ends afterwards.
 func TestOnReadableServer(t *testing.T) {
 	testnet.NoLeaks(t)
 	const clients, rounds = 20, 30
@@ -752,8 +748,8 @@ func TestOnReadableServer(t *testing.T) {
 	testnet.Eventually(t, "closing all", func() bool { return closed.Load() == clients })
 }
 
-// TestOnReadableRace has data, deadlines, cancelation and Close compete for a
-// callback: it is called once or canceled once, never both, never neither.
+// TestOnReadableRace lets data, deadlines, cancelation and Close compete for a callback. It must be
+// called once or canceled once, never both and never neither.
 func TestOnReadableRace(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
@@ -821,9 +817,9 @@ func TestIdleConnBudget(t *testing.T) {
 	wantIdleBudget(t, connections, heapBytesMax, child, bufio.NewReader(child.Stdout), ln.AcceptConn)
 }
 
-// wantIdleBudget opens connections to or from the child, which says that it is
-// ready when it has them all, and checks that one that waits takes at most so many
-// bytes of heap, and no goroutine.
+// wantIdleBudget opens connections to or from the child, which reports that it is ready once it has
+// them all. It checks that a waiting connection takes at most the given number of heap bytes, and
+// no goroutine.
 func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *testnet.ChildProcess, out *bufio.Reader, open func() (*Conn, error)) {
 	t.Helper()
 	var limit unix.Rlimit
@@ -833,7 +829,7 @@ func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *
 	heap := func() uint64 {
 		var stats runtime.MemStats
 		runtime.GC()
-		runtime.GC() // the objects that the first one's finalizers let go of
+		runtime.GC() // the objects released by the first one's finalizers
 		runtime.ReadMemStats(&stats)
 		return stats.HeapAlloc
 	}
@@ -859,15 +855,15 @@ func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *
 	if each > heapBytesMax {
 		t.Errorf("got %.0f bytes of heap per connection, want at most %.0f", each, heapBytesMax)
 	}
-	// After a collection a goroutine of the runtime's may call finalizers for a while.
+	// After a collection a runtime goroutine may call finalizers for a while.
 	testnet.Eventually(t, "as few goroutines as without connections", func() bool { return runtime.NumGoroutine() <= goroutines })
 	if err := child.Wait(); err != nil {
 		t.Error(err)
 	}
 }
 
-// startEcho sends c's bytes back, until it ends, and closes the channel then.
-// It allocates nothing per message.
+// startEcho sends c's bytes back until c ends, and then closes the channel. It allocates nothing
+// per message.
 func startEcho(c net.Conn) (ended <-chan struct{}) {
 	echoed := make(chan struct{})
 	go func() {
@@ -884,7 +880,7 @@ func startEcho(c net.Conn) (ended <-chan struct{}) {
 	return echoed
 }
 
-// TestAllocs checks that a server's calls for each request allocate nothing.
+// TestAllocs checks that the calls a server makes for each request allocate nothing.
 func TestAllocs(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector's sync.Pool allocates")
@@ -943,8 +939,8 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestConnRace uses one connection from many goroutines in every way, and closes
-// it: all calls end, with package net's results.
+// TestConnRace uses one connection from many goroutines in every way, and closes it. All calls end,
+// with the same results as in package net.
 func TestConnRace(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")
@@ -1020,13 +1016,13 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
-// TestAtEnd: the end is reported once no byte is before it, be it an end of the peer's writing or a
-// reset, and reading finds it afterwards.
+// TestAtEnd: an end of the peer's writing, or a reset, is reported once no byte comes before it.
+// Reading finds it afterwards.
 func TestAtEnd(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
 		for _, reset := range []bool{false, true} {
 			if reset && !kind.IsTCP() {
-				continue // which knows none
+				continue // unix sockets have no resets
 			}
 			t.Run(fmt.Sprintf("%s/reset=%t", kind, reset), func(t *testing.T) {
 				server, client := accept(t, listenKindIn(t, ListenConfig{}, kind))
@@ -1051,7 +1047,7 @@ func TestAtEnd(t *testing.T) {
 					}
 				}
 				testnet.Eventually(t, "the end", func() bool {
-					called := make(chan error, 1) // a connection that nothing waits for is not polled
+					called := make(chan error, 1) // otherwise the loop does not poll it
 					if err := server.OnReadable(func(err error) { called <- err }); err != nil {
 						t.Fatal(err)
 					}

@@ -11,10 +11,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// BenchmarkCopy passes messages on by io.Copy where the kernel can't, each after the
-// one before has arrived, so that the copy waits in between. The ends that are not
-// in the name are the arm's. "per answer" makes a copy of its own for each message,
-// as an HTTP server does. The CPU time is that of all ends.
+// BenchmarkCopy passes messages on with io.Copy where the kernel can't. Each message is sent after
+// the previous one has arrived, so that the copy waits in between. The arm decides the ends that
+// the name does not mention. "per answer" makes a separate copy for each message, as an HTTP server
+// does. The CPU time covers all ends.
 func BenchmarkCopy(b *testing.B) {
 	for _, size := range []int{128, 64 << 10, 1 << 20} {
 		for _, c := range []struct {

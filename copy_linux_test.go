@@ -35,7 +35,7 @@ type (
 func (f readerFunc) Read(p []byte) (int, error)  { return f(p) }
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// receiving reads everything from far on a goroutine of its own.
+// receiving reads everything from far on a separate goroutine.
 func receiving(far io.Reader) func() []byte {
 	ch := make(chan []byte, 1)
 	go func() {
@@ -55,7 +55,7 @@ func feed(c io.WriteCloser, data []byte) {
 	}()
 }
 
-// A hoard has the slices that careless readers and writers have kept.
+// A hoard holds the slices that careless readers and writers have kept.
 type hoard struct {
 	mu   sync.Mutex
 	kept [][]byte
@@ -67,7 +67,7 @@ func (h *hoard) keep(p []byte) {
 	h.kept = append(h.kept, p[:cap(p)])
 }
 
-// scribble writes to all of it, as an abandoned Read does when its data comes.
+// scribble writes to all its slices, as an abandoned Read does when its data arrives.
 func (h *hoard) scribble() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,8 +90,8 @@ func (h *hoard) has(p []byte) bool {
 	return false
 }
 
-// carelessEnds are the ways in which a Read or Write may end with its slice still
-// in use. The second call is the one that ends so.
+// carelessEnds are the ways in which a Read or Write may end with its slice still in use. The
+// second call ends this way.
 var carelessEnds = []struct {
 	name string
 	end  func(p []byte) (int, error)
@@ -106,7 +106,7 @@ var carelessEnds = []struct {
 	{"Goexit", func([]byte) (int, error) { runtime.Goexit(); return 0, nil }},
 }
 
-// carelessly runs f on a goroutine of its own and outlives a panic of it.
+// carelessly runs f on a separate goroutine and survives its panic.
 func carelessly(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -118,8 +118,8 @@ func carelessly(t *testing.T, f func()) {
 	testnet.Receive(t, "the end of a careless copy", done)
 }
 
-// TestCopiesShareNothing has unknown readers and writers keep their slices, in
-// every way to end, and looks for it in later copies of other connections.
+// TestCopiesShareNothing makes unknown readers and writers keep their slices, whichever way they
+// end, and looks for these slices in later copies of other connections.
 func TestCopiesShareNothing(t *testing.T) {
 	defer fastpath.Splice.Force(false)()
 	for _, c := range carelessEnds {
@@ -217,8 +217,8 @@ func wantUntouched(t *testing.T, h *hoard) {
 	}
 }
 
-// abandonable reads from r until its context ends. Then the call that was under way
-// goes on in the background, with the slice.
+// abandonable reads from r until its context ends. The call in progress then continues in the
+// background, with the slice.
 type abandonable struct {
 	ctx context.Context
 	r   io.Reader
@@ -242,9 +242,8 @@ func (a abandonable) Read(p []byte) (int, error) {
 	}
 }
 
-// TestAbandonedReadInHTTP serves two clients by an unchanged http.Server. The first
-// one leaves while its answer waits for a slow backend, whose data comes when the
-// second one is served.
+// TestAbandonedReadInHTTP serves two clients with an unchanged http.Server. The first one leaves
+// while its answer waits for a slow backend, whose data arrives while the second one is served.
 func TestAbandonedReadInHTTP(t *testing.T) {
 	testnet.NoLeaks(t)
 	const head = 600 // more than net/http sniffs, which it copies by itself
@@ -311,8 +310,8 @@ func TestAbandonedReadInHTTP(t *testing.T) {
 	}
 }
 
-// keepingConn keeps the slices that it is given to read into and to write, and overwrites those
-// that it read into whenever any connection of the kind reads.
+// keepingConn keeps the slices passed to its Read and Write. It overwrites the slices it read into
+// whenever any connection of this type reads.
 type keepingConn struct {
 	net.Conn
 	h *hoard
@@ -424,7 +423,7 @@ func asUnknown(pair func() (near, far net.Conn)) func() (near, far net.Conn) {
 	}
 }
 
-// idleCopies is how many copies of a kind wait at once.
+// idleCopies is how many copies of each kind wait at once.
 func idleCopies() int {
 	if race.Enabled || testing.Short() {
 		return 80
@@ -432,8 +431,8 @@ func idleCopies() int {
 	return 800
 }
 
-// TestIdleCopiesHoldNothing has many copies carry a message each, and looks at the
-// pool while all of them wait for the next.
+// TestIdleCopiesHoldNothing makes many copies carry a message each, and checks the pool while all
+// of them wait for the next one.
 func TestIdleCopiesHoldNothing(t *testing.T) {
 	testnet.NoLeaks(t)
 	ours, unix := pairs(t, Listen, testnet.TCP4), pairs(t, Listen, testnet.Unix)
@@ -487,8 +486,8 @@ func TestIdleCopiesHoldNothing(t *testing.T) {
 	}
 }
 
-// TestIdleCopyIsGarbage: the memory that unknown code got is the garbage collector's
-// while the copy waits, and is used again for as long as it is there.
+// TestIdleCopyIsGarbage: while the copy waits, the garbage collector may free the memory that
+// unknown code got. It is used again as long as it is still there.
 func TestIdleCopyIsGarbage(t *testing.T) {
 	conn, peer := accepted(t, testnet.TCP4)
 	message := noise(copyBytes / 2)
@@ -546,8 +545,8 @@ func TestCopyMemory(t *testing.T) {
 	}
 }
 
-// TestCopyOfBytesInMemory: what is in memory goes through pooled memory, as
-// http.ServeContent hands it over and by itself, and none of that is left.
+// TestCopyOfBytesInMemory: bytes in memory go through pooled memory, both as http.ServeContent
+// passes them and on their own, and none of that memory is left.
 func TestCopyOfBytesInMemory(t *testing.T) {
 	data := noise(3*copyBytes + 100)
 	for name, source := range map[string]func() io.Reader{
@@ -578,7 +577,7 @@ func TestCopyOfBytesInMemory(t *testing.T) {
 	}
 }
 
-// TestCopyFaultsOfWriters: a writer's errors and lies come out as io.Copy has them.
+// TestCopyFaultsOfWriters: a writer's errors and wrong counts are returned as io.Copy returns them.
 func TestCopyFaultsOfWriters(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -613,8 +612,8 @@ func TestCopyFaultsOfWriters(t *testing.T) {
 	}
 }
 
-// TestCopyOfALimitedConnection: the limit comes out as from io.Copy, whichever way
-// the bytes go.
+// TestCopyOfALimitedConnection: the limit has the same effect as with io.Copy, whichever way the
+// bytes go.
 func TestCopyOfALimitedConnection(t *testing.T) {
 	data := noise(3 * copyBytes)
 	for _, splice := range []bool{true, false} {

@@ -33,7 +33,7 @@ func limitDescriptors(n int) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		exitChild("getrlimit", err)
 	}
-	// The limit is one more than the highest number that may be given out.
+	// The limit is one more than the highest number that may be allocated.
 	for limit.Cur = 0; n > 0; limit.Cur++ {
 		if _, err := unix.FcntlInt(uintptr(limit.Cur), unix.F_GETFD, 0); err == unix.EBADF {
 			n--
@@ -62,16 +62,16 @@ type starvedStatus struct {
 	Elapsed, CPU       time.Duration
 }
 
-// acceptGoroutines is how many goroutines accept in that helper, and serverDescriptors
-// how many descriptors it has left for connections.
+// acceptGoroutines is how many goroutines accept in that helper, and serverDescriptors is how many
+// descriptors it has left for connections.
 const (
 	acceptGoroutines  = 2
 	serverDescriptors = 10
 )
 
 func init() {
-	// An echo server that can open a few more descriptors. To each line on its
-	// standard input it answers with a status.
+	// An echo server that can open only a few more descriptors. It answers each line on its
+	// standard input with a status.
 	children["out of descriptors"] = func() {
 		var reports atomic.Int32
 		var report atomic.Pointer[error]
@@ -134,8 +134,8 @@ func TestAcceptWarning(t *testing.T) {
 	}
 }
 
-// TestOutOfDescriptors has more clients than the server has descriptors. It must
-// wait without spinning, say so once, and serve the rest as others leave.
+// TestOutOfDescriptors has more clients than the server has descriptors. The server must wait
+// without spinning, report it once, and serve the rest as others leave.
 func TestOutOfDescriptors(t *testing.T) {
 	testnet.NoLeaks(t)
 	const clients = 40
@@ -169,10 +169,10 @@ func TestOutOfDescriptors(t *testing.T) {
 	var before starvedStatus
 	testnet.Eventually(t, "running out of descriptors", func() bool {
 		before = ask()
-		// The last connection may have been accepted and not been counted yet.
+		// The last connection may have been accepted but not counted yet.
 		return before.Backoffs >= 3 && before.Accepted == serverDescriptors && before.Reports > 0
 	})
-	time.Sleep(500 * time.Millisecond) // to see its behaviour meanwhile
+	time.Sleep(500 * time.Millisecond) // to see how it behaves during this
 	after := ask()
 	if after.Accepted != before.Accepted {
 		t.Errorf("got %d connections, then %d, want no more", before.Accepted, after.Accepted)
@@ -180,8 +180,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	if after.Reports != 1 || after.Errno != int(syscall.EMFILE) || after.Report != "accept4: too many open files" {
 		t.Errorf("got %d calls of OnAcceptError, the last with %q, want one with EMFILE", after.Reports, after.Report)
 	}
-	// Doubling from 5 ms to 1 s it tries 8 times in the first second and then
-	// once a second, in each goroutine. One that spins tries a million times.
+	// Doubling from 5 ms to 1 s, each goroutine tries 8 times in the first second and then once a
+	// second. A goroutine that spins tries a million times.
 	if triesMax := uint64(acceptGoroutines * (10 + 2*int(after.Elapsed/time.Second))); after.Backoffs > triesMax {
 		t.Errorf("tried %d times in %v, want at most %d", after.Backoffs, after.Elapsed, triesMax)
 	}
@@ -223,7 +223,7 @@ func init() {
 			_, err := ln.Accept()
 			accepted <- err
 		}()
-		limitDescriptors(1) // the client's, which leaves none for the server's end
+		limitDescriptors(1) // for the client, which leaves no descriptor for the server's end
 		client, err := net.Dial("tcp", ln.Addr().String())
 		if err == nil { // or it was reset before Dial was done
 			defer client.Close()
@@ -273,7 +273,7 @@ func init() {
 			if !errors.Is(err, syscall.EMFILE) {
 				exitChild("want EMFILE", err)
 			}
-			// A group that started ends in its own time.
+			// A group that has started ends a little later.
 			for deadline := time.Now().Add(testnet.HangTimeout); testnet.CountFDs() != before; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					exitChild(fmt.Sprintf("with %d descriptors: %d are left of a failed Listen", n, testnet.CountFDs()-before), err)
@@ -283,8 +283,8 @@ func init() {
 	}
 }
 
-// TestListenOutOfDescriptors lets Listen fail at each of the descriptors that it
-// opens: every time with one line, and with nothing left behind.
+// TestListenOutOfDescriptors makes Listen fail at each of the descriptors that it opens. Each time
+// it must return one line of error and leave nothing behind.
 func TestListenOutOfDescriptors(t *testing.T) {
 	testnet.NoLeaks(t)
 	child := testnet.StartChild(t, "listen with few descriptors", "GOMAXPROCS=2")

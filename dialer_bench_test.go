@@ -8,10 +8,10 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// BenchmarkDial opens and closes a connection: package net's, which is what
-// percore's starts as; percore's, on loops that run anyway, the difference being
-// the price of taking it over; and on the default group, which starts and ends
-// with each.
+// BenchmarkDial opens and closes a connection in three ways. The first is package net's, which
+// percore's starts as. The second is percore's on running loops; the difference is the cost of
+// taking the connection over. The third uses the default group, which starts and ends with each
+// connection.
 func BenchmarkDial(b *testing.B) {
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		ways := []struct {

@@ -22,9 +22,9 @@ import (
 )
 
 // TestDialFaults fails each of our system calls during a Dial, with each errno that its man page
-// lists, one at a time. Either Dial says so, as package net would, or the connection works; in
-// neither case is anything left behind, and where Dial fails the peer sees the connection close.
-// The later life of a connection is TestFaultSweep's.
+// lists, one at a time. Either Dial returns the error, as package net would, or the connection
+// works. Nothing may be left behind, and if Dial fails the peer sees the connection close.
+// TestFaultSweep tests the rest of a connection's life.
 func TestDialFaults(t *testing.T) {
 	for _, network := range []string{"tcp4", "unix"} {
 		for _, group := range []string{"default group", "running group"} {
@@ -43,7 +43,7 @@ func TestDialFaults(t *testing.T) {
 					needed = append(needed, "epoll_create1", "eventfd2")
 				}
 				ordeal := &dialOrdeal{TB: t, dialer: &d, ln: ln, fds: testnet.CountFDs(), goroutines: runtime.NumGoroutine()}
-				_, complaints := ordeal.dial("", 0, 0) // lets packages set up their lasting state
+				_, complaints := ordeal.dial("", 0, 0) // lets packages set up their permanent state
 				if left := ordeal.settle(); left != "" || len(complaints) != 0 {
 					t.Fatalf("without a fault: %s; %s", strings.Join(complaints, "; "), left)
 				}
@@ -69,7 +69,7 @@ type dialOrdeal struct {
 	fds, goroutines int // of the process at rest
 }
 
-// sweep fails each call of op that a Dial makes and returns how many were.
+// sweep fails each call of op that a Dial makes, and returns how many calls failed.
 func (o *dialOrdeal) sweep(op string) (hits int) {
 	o.Helper()
 	for n, reached := max(*faultN, 1), true; reached; n++ {
@@ -123,7 +123,7 @@ func (o *dialOrdeal) dial(op string, n int64, errno syscall.Errno) (hit bool, co
 	testnet.Within(o, "Dial", func() { c, err = o.dialer.Dial(o.ln.Addr().Network(), o.ln.Addr().String()) })
 	restore()
 	hit = calls.Load() >= n && n > 0
-	peer := testnet.Receive(o, "Accept", accepted) // package net has connected in any case
+	peer := testnet.Receive(o, "Accept", accepted) // package net has connected anyway
 	if peer == nil {
 		return hit, complaints
 	}
@@ -163,14 +163,13 @@ func (o *dialOrdeal) dial(op string, n int64, errno syscall.Errno) (hit bool, co
 	return hit, complaints
 }
 
-// mayFail reports whether dialing does without a call that fails: it asks the
-// socket for its protocol, to be cheaper if that is TCP, and the loops go on with
-// with any result.
+// mayFail reports whether dialing can do without a call that fails. It queries the socket's
+// protocol only to be cheaper with TCP, and the loops continue with any result.
 func mayFail(op string) bool {
 	return !slices.Contains([]string{"fcntl", "epoll_create1", "epoll_ctl", "eventfd2"}, op)
 }
 
-// settle waits until all that a connection needed has ended.
+// settle waits until everything that a connection needed has ended.
 func (o *dialOrdeal) settle() string {
 	if o.dialer.Group == nil {
 		return settle(o.fds, o.goroutines)
@@ -181,8 +180,8 @@ func (o *dialOrdeal) settle() string {
 	return ""
 }
 
-// TestDialFaultsGroup checks that a group whose connection could not be taken
-// over is not held by it.
+// TestDialFaultsGroup checks that a connection that could not be taken over does not keep its group
+// alive.
 func TestDialFaultsGroup(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := testnet.Listen(t, openNet, testnet.TCP4)

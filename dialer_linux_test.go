@@ -28,8 +28,8 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// dialFrom connects to ln with d. The other end is the one that ln accepts; both
-// are closed when the test ends.
+// dialFrom connects to ln with d. ln accepts the other end. Both ends are closed when the test
+// ends.
 func dialFrom(t testing.TB, d *Dialer, ln net.Listener) (ours *Conn, peer net.Conn) {
 	t.Helper()
 	type result struct {
@@ -86,8 +86,8 @@ func TestDialDefaultGroup(t *testing.T) {
 	})
 }
 
-// TestDialGroup dials on a group of the user's, which places the connections, and on one
-// that has ended.
+// TestDialGroup dials on a user's group, which places the connections, and on a group that has
+// ended.
 func TestDialGroup(t *testing.T) {
 	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
 		network, address := ln.Addr().Network(), ln.Addr().String()
@@ -104,7 +104,7 @@ func TestDialGroup(t *testing.T) {
 				t.Errorf("loop %d: got %d connections, want 2 as the others", i, got)
 			}
 		}
-		// The next ones go where there are the fewest.
+		// The next connections go where there are the fewest.
 		on := conns[0].sock.fd.Loop()
 		for _, c := range conns {
 			if c.sock.fd.Loop() == on {
@@ -141,8 +141,8 @@ func connsOn(conns []*Conn, l *engine.Loop) func(func(*Conn) bool) {
 	}
 }
 
-// TestDialEndedGroup checks that a connection that can't have loops is not made,
-// and that the error says why.
+// TestDialEndedGroup checks that a connection is not made if it can't have loops, and that the
+// error says why.
 func TestDialEndedGroup(t *testing.T) {
 	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
 		g, err := loop.NewGroup(loop.Config{Loops: 1})
@@ -180,7 +180,7 @@ func TestDialAddrs(t *testing.T) {
 		name            string
 		network, listen string
 		local           func() net.Addr
-		anew            bool // each call of local returns another
+		anew            bool // each call of local returns a different one
 	}{
 		{"tcp4", "tcp4", "127.0.0.1:0", nil, false},
 		{"tcp", "tcp", "127.0.0.1:0", nil, false},
@@ -213,7 +213,7 @@ func TestDialAddrs(t *testing.T) {
 				local, remote := c.LocalAddr(), c.RemoteAddr()
 				name := local.String()
 				if _, isTCP := local.(*net.TCPAddr); test.anew || isTCP {
-					name = "..." // another one for each
+					name = "..." // a different one for each
 				}
 				return fmt.Sprintf("%T %s %s, %T %s %s", local, local.Network(), name, remote, remote.Network(), remote)
 			}
@@ -238,9 +238,9 @@ func TestDialAddrs(t *testing.T) {
 	}
 }
 
-// TestDialLeavesNothing looks for dialing's leftovers: one descriptor, not
-// inherited and not blocking, that one epoll instance watches, which is the
-// loop's, and not the runtime's as well.
+// TestDialLeavesNothing checks what dialing leaves behind. It must be one descriptor, neither
+// inherited nor blocking, and only one epoll instance may watch it: the loop's, and not also the
+// runtime's.
 func TestDialLeavesNothing(t *testing.T) {
 	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
 		d := Dialer{Group: newGroup(t, 1)}
@@ -302,8 +302,8 @@ func watchers(t *testing.T, inode uint64) (epolls []int) {
 	return epolls
 }
 
-// TestDialTakenOverInUse has peers that don't wait for the connection to be taken
-// over: their words before that must not get lost.
+// TestDialTakenOverInUse has peers that don't wait for the connection to be taken over. What they
+// send before that must not get lost.
 func TestDialTakenOverInUse(t *testing.T) {
 	linger := func(c net.Conn) {
 		if tc, ok := c.(*net.TCPConn); ok {
@@ -348,7 +348,7 @@ func TestDialTakenOverInUse(t *testing.T) {
 				for range cap(peers) {
 					c, err := d.Dial(ln.Addr().Network(), ln.Addr().String())
 					if errors.Is(err, syscall.ECONNRESET) && test.name == "resets" {
-						continue // it came before connect was done, as it may on net
+						continue // it came before connect was done, as may happen with net
 					}
 					conn := dialed(t, c, err)
 					got := make([]byte, len(test.want))
@@ -370,8 +370,7 @@ func TestDialTakenOverInUse(t *testing.T) {
 	}
 }
 
-// isOneOf reports whether err is one of targets, of which nil is one like any
-// other.
+// isOneOf reports whether err is one of targets, which may include nil.
 func isOneOf(err error, targets []error) bool {
 	for _, target := range targets {
 		if errors.Is(err, target) {
@@ -414,7 +413,7 @@ func TestDialGarbage(t *testing.T) {
 }
 
 // TestDialOnReadable checks that a dialed connection has the methods that only percore's
-// have.
+// connections have.
 func TestDialOnReadable(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -435,9 +434,8 @@ func TestDialOnReadable(t *testing.T) {
 	}
 }
 
-// TestDialMultipathTCP dials with MPTCP and without, to listeners with and
-// without. Where it is MPTCP, which falls back on TCP, a short read must not be
-// taken for the last of the data.
+// TestDialMultipathTCP dials with MPTCP and without, to listeners with and without. With MPTCP,
+// which falls back to TCP, a short read must not be taken for the end of the data.
 func TestDialMultipathTCP(t *testing.T) {
 	for _, test := range []struct{ ours, theirs bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
 		t.Run(fmt.Sprintf("dialer %t, listener %t", test.ours, test.theirs), func(t *testing.T) {
@@ -546,9 +544,9 @@ func init() {
 	}
 }
 
-// TestIdleDialedConnBudget measures the heap that a dialed connection takes while no
-// goroutine reads it: that of an accepted one, and the two addresses that package
-// net has made. No goroutine.
+// TestIdleDialedConnBudget measures the heap that a dialed connection takes while no goroutine
+// reads it. It is what an accepted connection takes, plus the two addresses that package net has
+// made, and no goroutine.
 func TestIdleDialedConnBudget(t *testing.T) {
 	testnet.NoLeaks(t)
 	const connections, heapBytesMax = 1000, 600
@@ -595,8 +593,8 @@ func TestDialAllocs(t *testing.T) {
 }
 
 func init() {
-	// Dials the echo server at ADDRESS until it is out of descriptors, by package
-	// net and by percore, and each time gives them back and dials again.
+	// Dials the echo server at ADDRESS until it is out of descriptors, with package net and with
+	// percore. Each time it closes them and dials again.
 	children["dial out of descriptors"] = func() {
 		g, err := loop.NewGroup(loop.Config{Loops: 1})
 		if err != nil {
@@ -613,7 +611,7 @@ func init() {
 	}
 }
 
-// dialUntilEMFILE returns how many connections to ADDRESS can be had.
+// dialUntilEMFILE returns how many connections to ADDRESS can be made.
 func dialUntilEMFILE(dial func(network, address string) (net.Conn, error)) int {
 	address := os.Getenv("ADDRESS")
 	var conns []net.Conn
@@ -643,8 +641,7 @@ func dialUntilEMFILE(dial func(network, address string) (net.Conn, error)) int {
 	return len(conns)
 }
 
-// TestDialOutOfDescriptors dials until there are none left, and again when there
-// are.
+// TestDialOutOfDescriptors dials until no descriptors are left, and again when there are some.
 func TestDialOutOfDescriptors(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := testnet.Listen(t, openNet, testnet.TCP4)
@@ -655,10 +652,9 @@ func TestDialOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// TestDialStorm dials from many goroutines at once, with contexts that end at
-// random moments, to listeners that come and go: Dial's result is one of the
-// ends that it has on net, a connection that it returns works or ends, and
-// nothing is left behind.
+// TestDialStorm dials from many goroutines at once, with contexts that end at random moments, to
+// listeners that come and go. Dial must return one of the results that it has in net. A returned
+// connection works or ends, and nothing is left behind.
 func TestDialStorm(t *testing.T) {
 	for _, procs := range []int{1, 2, 8} {
 		t.Run(fmt.Sprintf("procs%d", procs), func(t *testing.T) {
@@ -692,15 +688,15 @@ func dialStorm(t *testing.T, kind testnet.Kind) {
 			})
 		}
 		all.Go(func() {
-			time.Sleep(time.Millisecond) // in the middle of it, or not: all is allowed
+			time.Sleep(time.Millisecond) // in the middle of it, or not: both are allowed
 			ln.Close()
 		})
 		testnet.Within(t, "all dialers", all.Wait)
 	}
 }
 
-// stormOnce dials with a context that ends after a pause, 0 for never, and uses
-// the connection if there is one.
+// stormOnce dials with a context that ends after a pause, or never if it is 0. It uses the
+// connection if there is one.
 func stormOnce(t *testing.T, addr net.Addr, pause time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -30,8 +30,7 @@ func onEachDialKind(t *testing.T, test func(t *testing.T, ln net.Listener)) {
 	}
 }
 
-// dialed returns the *Conn that dialing is to have made, closed when the test
-// ends.
+// dialed returns the *Conn that dialing should have made, and closes it when the test ends.
 func dialed(t testing.TB, c net.Conn, err error) *Conn {
 	t.Helper()
 	if err != nil {
@@ -45,7 +44,7 @@ func dialed(t testing.TB, c net.Conn, err error) *Conn {
 	return ours
 }
 
-// TestDial connects by each of the ways that end in a stream.
+// TestDial connects in each of the ways that result in a stream.
 func TestDial(t *testing.T) {
 	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
 		network, address := ln.Addr().Network(), ln.Addr().String()
@@ -79,7 +78,7 @@ func TestDial(t *testing.T) {
 	})
 }
 
-// TestDialOtherNetworks dials networks without streams: they are left to package net.
+// TestDialOtherNetworks dials networks without streams, which are left to package net.
 func TestDialOtherNetworks(t *testing.T) {
 	testnet.NoLeaks(t)
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -123,7 +122,7 @@ func TestDialOtherNetworks(t *testing.T) {
 		}
 	}
 
-	// Networks that package net does not know stay unknown, and no typed nil comes out.
+	// Networks that package net does not know stay unknown, and Dial returns no typed nil.
 	for _, network := range []string{"", "tcp5", "ip", "sctp", "unixpacketx"} {
 		c, err := Dial(network, "127.0.0.1:1")
 		var unknown net.UnknownNetworkError
@@ -142,8 +141,7 @@ func TestDialOtherNetworks(t *testing.T) {
 	}
 }
 
-// TestDialerMirrorsNet compares Dialer with package net's, whose next version may
-// have more.
+// TestDialerMirrorsNet compares Dialer with package net's, whose next version may have more fields.
 func TestDialerMirrorsNet(t *testing.T) {
 	ours, nets := reflect.TypeFor[Dialer](), reflect.TypeFor[net.Dialer]()
 	leftOut := map[string]bool{"DualStack": true, "Cancel": true} // deprecated
@@ -227,7 +225,7 @@ func TestDialerPassesOn(t *testing.T) {
 	}
 }
 
-// TestParseTarget has the addresses that grpc-go hands to a dialer of its user's.
+// TestParseTarget tests the addresses that grpc-go passes to a user's dialer.
 func TestParseTarget(t *testing.T) {
 	for _, test := range []struct{ target, network, address string }{
 		{"localhost:80", "tcp", "localhost:80"},
@@ -235,7 +233,7 @@ func TestParseTarget(t *testing.T) {
 		{"[::1]:80", "tcp", "[::1]:80"},
 		{":80", "tcp", ":80"},
 		{"", "tcp", ""},
-		{"unix", "tcp", "unix"}, // a host's name that lacks a port: net says so
+		{"unix", "tcp", "unix"}, // a host name without a port: net returns the error
 		{"unix:relative/path", "unix", "relative/path"},
 		{"unix:/absolute/path", "unix", "/absolute/path"},
 		{"unix:///absolute/path", "unix", "/absolute/path"},
@@ -250,8 +248,8 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// TestDialControl checks that the hooks are called as by net, with a socket that
-// is not connected yet, and that ControlContext wins.
+// TestDialControl checks that the hooks are called as in net, with a socket that is not connected
+// yet, and that ControlContext wins.
 func TestDialControl(t *testing.T) {
 	onEachDialKind(t, func(t *testing.T, ln net.Listener) {
 		type key struct{}

@@ -12,8 +12,8 @@ import (
 	"github.com/percore/percore"
 )
 
-// perAddress counts the open connections of each client's address. Clients of IPv6 mostly have a
-// network of 64 bits to themselves, which counts as one address.
+// perAddress counts the open connections of each client address. An IPv6 client usually has a
+// 64-bit network to itself, which counts as one address.
 type perAddress struct {
 	max int
 

@@ -17,7 +17,7 @@ import (
 // A service that systemd starts with its listening sockets open: inherited finds
 // them, as sd_listen_fds(3) does, and those of one address make one listener.
 func ExampleFileListeners_systemd() {
-	first := activate() // systemd's part; a service that it starts has 3 here
+	first := activate() // done by systemd; a service that it starts gets 3 here
 	files, err := inherited(first)
 	if err != nil || len(files) == 0 {
 		log.Fatal("no sockets from systemd: ", err)
@@ -42,8 +42,8 @@ func ExampleFileListeners_systemd() {
 	// Output: hello from the successor, <nil>
 }
 
-// inherited returns the sockets that the service manager has passed to this process,
-// whose descriptors begin at first.
+// inherited returns the sockets that the service manager has passed to this process. Their
+// descriptors begin at first.
 func inherited(first int) ([]*os.File, error) {
 	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return nil, nil // none, or for another process
@@ -52,7 +52,7 @@ func inherited(first int) ([]*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("LISTEN_FDS: %w", err)
 	}
-	// Processes that this one starts must not take the sockets for theirs.
+	// Child processes must not mistake the sockets for their own.
 	os.Unsetenv("LISTEN_PID")
 	os.Unsetenv("LISTEN_FDS")
 	var files []*os.File
@@ -63,8 +63,7 @@ func inherited(first int) ([]*os.File, error) {
 	return files, nil
 }
 
-// activate opens a listening socket, says so in the environment, and returns the
-// descriptor.
+// activate opens a listening socket, announces it in the environment, and returns the descriptor.
 func activate() int {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

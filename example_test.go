@@ -41,8 +41,8 @@ func ExampleListen() {
 	// <nil>
 }
 
-// A few long-lived connections, as of gRPC clients, are spread over the loops
-// evenly, and a client that has vanished is noticed within 45 seconds.
+// A few long-lived connections, such as gRPC clients', are spread evenly over the loops. A client
+// that has vanished is noticed within 45 seconds.
 func ExampleListenConfig() {
 	lc := percore.ListenConfig{
 		KeepAliveConfig: net.KeepAliveConfig{
@@ -74,8 +74,8 @@ func ExampleListenConfig() {
 	// Output: true
 }
 
-// One Serve call for each loop: every loop's connections are accepted by a
-// goroutine of their own. Shutdown closes all of them.
+// With one Serve call for each loop, a separate goroutine accepts every loop's connections.
+// Shutdown closes all of them.
 func ExampleListener_PerLoop() {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,8 +104,8 @@ func ExampleListener_PerLoop() {
 	// <nil>
 }
 
-// A connection that waits for its client holds neither a goroutine nor a buffer
-// here; both exist only while there is something to read.
+// A connection that waits for its client holds neither a goroutine nor a buffer here. Both exist
+// only while there is something to read.
 //
 // The client's first two messages come in one packet, so that the reader has both when
 // it returns the first. The callback would not be called for the second: there is

@@ -13,10 +13,9 @@ import (
 	"github.com/percore/percore"
 )
 
-// A port changes hands without a connection being refused or reset: the
-// successor gets copies of all sockets, and with them the connections that wait in
-// their backlogs. Between processes the files travel by exec.Cmd.ExtraFiles, for
-// instance.
+// A port is passed on without refusing or resetting a connection. The successor gets copies of all
+// sockets, and with them the connections that wait in their backlogs. Between processes the files
+// can be passed with exec.Cmd.ExtraFiles, for instance.
 func ExampleFileListeners() {
 	old, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,8 +47,8 @@ func ExampleFileListeners() {
 	// Output: hello from the successor, <nil>
 }
 
-// Control is called for each of the listener's sockets, so that an option that it sets holds
-// for all connections. Connections inherit most options from the socket.
+// Control is called for each of the listener's sockets, so an option that it sets applies to all
+// connections. Connections inherit most options from the socket.
 func ExampleListener_SyscallConn() {
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

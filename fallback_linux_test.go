@@ -11,7 +11,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestEngineNet takes the engine out through the environment.
+// TestEngineNet disables the engine through the environment.
 func TestEngineNet(t *testing.T) {
 	testnet.NoLeaks(t)
 	captureLog(t)

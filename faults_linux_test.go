@@ -45,9 +45,9 @@ var (
 	faultSeed  = flag.Uint64("faults.seed", 0, "TestFaultStorm: play only this seed")
 )
 
-// errnosOf lists the errors in the man page of each call, and for recv and send those that tcp(7)
-// and ip(7) add. epoll_pwait's EBADF, EFAULT and EINVAL are left out: they would be our own
-// mistakes, and the loop says so by a panic.
+// errnosOf lists the errors in the man page of each call, and for recv and send the ones that
+// tcp(7) and ip(7) add. epoll_pwait's EBADF, EFAULT and EINVAL are left out: they would be our own
+// mistakes, and the loop panics on them.
 var errnosOf = map[string][]syscall.Errno{
 	"read": {
 		unix.EAGAIN, unix.EINTR, unix.EBADF, unix.ECONNREFUSED, unix.EFAULT, unix.EINVAL, unix.ENOMEM, unix.ENOTCONN,
@@ -80,7 +80,7 @@ var errnosOf = map[string][]syscall.Errno{
 type session struct {
 	network, address string
 
-	at      atomic.Pointer[string] // the server's present step
+	at      atomic.Pointer[string] // the server's current step
 	reports atomic.Int32           // calls of OnAcceptError
 
 	// its result
@@ -92,8 +92,8 @@ type session struct {
 	lnCloseErr  error
 	clientErr   error
 	redials     int
-	taken       int // how much a failed Write says the kernel took
-	arrived     int // how much of a stretch the client had got when its reading failed
+	taken       int // how much the kernel took, as a failed Write reports it
+	arrived     int // how much of a stretch the client had received when its reading failed
 	stats       ListenerStats
 	reported    atomic.Pointer[error]
 	background  sync.WaitGroup // clients that an injected EAGAIN needs
@@ -112,8 +112,8 @@ const (
 func (s *session) enter(step string) { s.at.Store(&step) }
 func (s *session) place() string     { return *s.at.Load() }
 
-// play plays the session from the beginning to the end. It returns when the
-// server has ended, but not necessarily all that it leaves behind.
+// play plays the session from beginning to end. It returns when the server has ended, but not
+// necessarily everything that it leaves behind.
 func (s *session) play() {
 	s.enter(atListen)
 	lc := ListenConfig{OnAcceptError: func(err error) {
@@ -155,7 +155,7 @@ func (s *session) serve(ln net.Listener) {
 		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 		s.enter("greeting")
 		_, err = c.Read(greeting)
-		if err == io.EOF { // one that came only to make the listener readable
+		if err == io.EOF { // a connection that came only to make the listener readable
 			c.Close()
 			s.enter(atAccept)
 			continue
@@ -170,8 +170,7 @@ func (s *session) serve(ln net.Listener) {
 	}
 }
 
-// record notes the first failure of the server, and reports whether there is
-// none.
+// record notes the server's first failure, and reports whether there is no failure yet.
 func (s *session) record(step string, err error) bool {
 	if err != nil && s.failure == nil {
 		s.failedAt, s.failure = step, err
@@ -188,7 +187,7 @@ const (
 	sendBuffer   = 8 << 10
 )
 
-// text returns the i-th stretch of one side's stream. No two are alike.
+// text returns the i-th stretch of one side's stream. No two stretches are alike.
 func text(side byte, i, n int) []byte {
 	b := make([]byte, n)
 	random := rand.New(rand.NewPCG(uint64(side), uint64(i)))
@@ -212,8 +211,8 @@ func truncate(b []byte) []byte { return b[:min(len(b), 32)] }
 func (s *session) script(c *Conn) {
 	buf := make([]byte, bulkBytes)
 	isTCP := strings.HasPrefix(s.network, "tcp")
-	// receive reads the client's i-th stretch into a slice that is longer by
-	// spare bytes: none is the case in which a read can't know that it got all.
+	// receive reads the client's i-th stretch into a slice that is longer by spare bytes. With no
+	// spare bytes, a read can't know that it got everything.
 	receive := func(i, n, spare int) error {
 		got := 0
 		for got < n {
@@ -242,7 +241,7 @@ func (s *session) script(c *Conn) {
 		{"write", func() error { return send(0, messageBytes) }},
 		{"read all", func() error { return receive(1, messageBytes, 0) }},
 		{"addresses", func() error {
-			c.LocalAddr() // nil if it can't be had, as package net's
+			c.LocalAddr() // nil if not available, as in package net
 			if c.RemoteAddr() == nil {
 				return errors.New("no remote address")
 			}
@@ -311,8 +310,8 @@ func (s *session) script(c *Conn) {
 	}
 }
 
-// redialsMax is so many that no storm hits every connection: the server waits for one
-// that it can serve.
+// redialsMax is so high that no storm hits every connection: the server waits for one that it can
+// serve.
 const redialsMax = 30
 
 // client is the other end. If its connection is lost before the server has
@@ -370,14 +369,13 @@ func (s *session) clientOnce(addr net.Addr) (answered bool, err error) {
 	return true, nil
 }
 
-// spuriousEAGAIN makes EAGAIN true to the facts that the kernel promises of it:
-// that there will be an event. It reports false if it can't: then it would be
-// no fault of the kernel's but a lie.
+// spuriousEAGAIN makes an injected EAGAIN true: the kernel promises an event after it. It returns
+// false if it can't. Then the EAGAIN would not be a possible fault of the kernel.
 func (s *session) spuriousEAGAIN(op string, fd int) bool {
 	switch op {
 	case "read":
-		// Setting SO_RCVLOWAT has tcp_set_rcvlowat look whether the socket is
-		// readable, and raise an edge.
+		// Setting SO_RCVLOWAT makes tcp_set_rcvlowat check whether the socket is readable, and
+		// raise an edge.
 		if s.network != "tcp4" {
 			return false
 		}
@@ -402,7 +400,7 @@ func (s *session) spuriousEAGAIN(op string, fd int) bool {
 // A fault is a call that was made to fail.
 type fault struct {
 	op    string
-	n     int64 // the call's number among its kind in the session, from 1
+	n     int64 // the number of the call among calls of op in the session, from 1
 	errno syscall.Errno
 	at    string // the server's step at that time
 }
@@ -411,8 +409,8 @@ func (f *fault) String() string {
 	return fmt.Sprintf("%s number %d, during %q, fails with %s", f.op, f.n, f.at, unix.ErrnoName(f.errno))
 }
 
-// aim makes the n-th call of op in the session fail. It returns how many there
-// have been, and the fault, once it has happened.
+// aim makes the n-th call of op in the session fail. It returns how many calls there have been, and
+// the fault once it has happened.
 func (s *session) aim(op string, n int64, errno syscall.Errno) (calls *atomic.Int64, hit *atomic.Pointer[fault], restore func()) {
 	calls, hit = new(atomic.Int64), new(atomic.Pointer[fault])
 	restore = sys.Inject(func(called sys.Op, fd int) syscall.Errno {
@@ -432,13 +430,13 @@ func (s *session) aim(op string, n int64, errno syscall.Errno) (calls *atomic.In
 type outcome int
 
 const (
-	invisible   outcome = iota // nothing to be seen
+	invisible   outcome = iota // no visible effect
 	noListener                 // Listen fails with the errno
 	eitherOr                   // one of the two above: an option that Listen sets may be one that net does without
 	noAccept                   // Accept fails with the errno
-	backsOff                   // accepting backs off, it is reported, and then all is well
+	backsOff                   // accepting backs off, this is reported, and then everything works
 	stepFails                  // the step fails with the errno, wrapped as by net
-	closingFail                // Close may say so, and all is well
+	closingFail                // Close may return the error, and everything else works
 )
 
 // expected returns the required consequence of a fault. The reference is package net: it
@@ -469,13 +467,13 @@ func expected(f *fault) outcome {
 	return stepFails
 }
 
-// opOf is package net's name of a step of the script.
+// opOf is package net's name for each step of the script.
 var opOf = map[string]string{
 	"greeting": "read", "read": "read", "read all": "read", "past deadline": "read", "deadline": "read",
 	"write": "write", "set": "set", "file": "file", "shutdown": "close", "callback": "set",
 }
 
-// judge returns the mistake in the session's end, given the fault.
+// judge returns what is wrong with the end of the session, given the fault.
 func (s *session) judge(f *fault) (complaints []string) {
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 	if wrong := s.wrongBytes.Load(); wrong != nil {
@@ -559,8 +557,7 @@ func complaintsAbout(err error, op string, f *fault) (complaints []string) {
 	return complaints
 }
 
-// settle waits until all that a session started has ended, and names all that has
-// not.
+// settle waits until everything that a session started has ended, and names what has not.
 func settle(fds, goroutines int) string {
 	if g := defaultGroup.group; g != nil {
 		select {
@@ -598,7 +595,7 @@ func TestFaultSweep(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			fds, goroutines := testnet.CountFDs(), runtime.NumGoroutine()
-			warmUp := newSession(t, network) // lets packages set up their lasting state
+			warmUp := newSession(t, network) // lets packages set up their permanent state
 			warmUp.play()
 			complaints := warmUp.judge(nil)
 			if left := settle(fds, goroutines); left != "" {
@@ -620,8 +617,8 @@ func TestFaultSweep(t *testing.T) {
 func sweep(t *testing.T, network, op string, fds, goroutines int) {
 	t.Helper()
 	hits := 0
-	// How many calls a session makes differs a little from one to the next: it is
-	// over when none has got as far as the n-th.
+	// The number of calls differs a little from session to session. The sweep is over when no
+	// session has reached the n-th call.
 	for n, reached := max(*faultN, 1), true; reached; n++ {
 		reached = false
 		for _, errno := range errnosOf[op] {
@@ -662,8 +659,8 @@ func sweep(t *testing.T, network, op string, fds, goroutines int) {
 	t.Logf("%s: %d faults", op, hits)
 }
 
-// TestFaultStorm fails calls at random, several in a session. Its outcome can't
-// be foretold; but it ends, leaves nothing behind, and no byte is wrong.
+// TestFaultStorm fails calls at random, several in a session. The outcome can't be predicted, but
+// the session ends, leaves nothing behind, and has no wrong byte.
 func TestFaultStorm(t *testing.T) {
 	const sessions = 300
 	for _, network := range []string{"tcp4", "unix"} {
@@ -676,7 +673,7 @@ func TestFaultStorm(t *testing.T) {
 			if *faultSeed != 0 {
 				first, last = *faultSeed, *faultSeed
 			} else {
-				// Other seeds each time, except in the first half.
+				// Use other seeds each time, except in the first half.
 				last = sessions / 2
 				for range sessions / 2 {
 					playStorm(t, network, rand.Uint64(), fds, goroutines)
@@ -738,8 +735,8 @@ func playStorm(t *testing.T, network string, seed uint64, fds, goroutines int) {
 	}
 }
 
-// TestAcceptFaults fails accept4 several times in a row, and checks that Accept
-// makes the best of it on every shape of listener.
+// TestAcceptFaults makes accept4 fail several times in a row, and checks how Accept handles that on
+// every shape of listener.
 func TestAcceptFaults(t *testing.T) {
 	const times = 4
 	for _, errno := range errnosOf["accept4"] {
@@ -787,8 +784,8 @@ func TestAcceptFaults(t *testing.T) {
 	}
 }
 
-// TestAcceptBackoffEnds has Accept fail for lack of descriptors for as long as it
-// takes: events that end an Accept that waits must end one that pauses, too.
+// TestAcceptBackoffEnds makes Accept fail for lack of descriptors until it ends. Events that end a
+// waiting Accept must also end a pausing one.
 func TestAcceptBackoffEnds(t *testing.T) {
 	forEachShape(t, func(t *testing.T, open func(testing.TB, ListenConfig) *Listener) {
 		for name, tt := range map[string]struct {
@@ -812,7 +809,7 @@ func TestAcceptBackoffEnds(t *testing.T) {
 					_, err := ln.Accept()
 					accepted <- err
 				}()
-				// By now the pauses are so long that the end most likely comes in one.
+				// By now the pauses are so long that the end probably comes during one.
 				testnet.Eventually(t, "a pause of 80 ms", func() bool { return ln.Stats().Backoffs >= 5 })
 				tt.end(ln)
 				wantErr(t, "Accept", testnet.Receive(t, "Accept", accepted), "accept", tt.want)

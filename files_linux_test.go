@@ -24,8 +24,8 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-// load is clients that connect, ask for their server's name, and disconnect, for as long
-// as they are not stopped.
+// load is a set of clients that connect, ask for their server's name, and disconnect, until they
+// are stopped.
 type load struct {
 	t       *testing.T
 	address string
@@ -66,7 +66,7 @@ func (l *load) client() {
 	}
 }
 
-// awaitServer waits until a server of that name has had a few connections.
+// awaitServer waits until a server with that name has had a few connections.
 func (l *load) awaitServer(name string) {
 	l.t.Helper()
 	testnet.Eventually(l.t, "connections served by "+name, func() bool {
@@ -106,9 +106,9 @@ func acceptFrom(t testing.TB, ln *Listener, perLoop bool) []*Listener {
 	return parts
 }
 
-// TestHandOver hands the sockets of a listener to a successor again and again,
-// under load: to one with as many loops as there are sockets, fewer, or more, by one
-// goroutine and by one per loop. No client may notice.
+// TestHandOver passes the sockets of a listener to a successor again and again, under load. The
+// successor has as many loops as there are sockets, fewer, or more, and accepts with one goroutine
+// or one per loop. No client may notice.
 func TestHandOver(t *testing.T) {
 	testnet.NoLeaks(t)
 	const generations = 30
@@ -261,8 +261,8 @@ func TestFileListenersMixed(t *testing.T) {
 	}
 }
 
-// TestFileListenersKeepsTheFiles: the files stay their owner's, and closing the
-// listener closes neither them nor the sockets.
+// TestFileListenersKeepsTheFiles: the caller keeps the files, and closing the listener closes
+// neither them nor the sockets.
 func TestFileListenersKeepsTheFiles(t *testing.T) {
 	testnet.NoLeaks(t)
 	old := listen(t, ListenConfig{Group: newGroup(t, 3)}, "tcp4", "127.0.0.1:0")
@@ -282,8 +282,7 @@ func TestFileListenersKeepsTheFiles(t *testing.T) {
 	}
 }
 
-// warnings replaces slog's default logger, for the test, by one that keeps the lines that it
-// is told.
+// warnings replaces slog's default logger, for the test, with one that keeps its lines.
 func warnings(t *testing.T) *strings.Builder {
 	text := new(strings.Builder)
 	old := slog.Default()
@@ -292,8 +291,7 @@ func warnings(t *testing.T) *strings.Builder {
 	return text
 }
 
-// TestCloseReportsLostSockets: a part of the sockets has changed hands when the
-// listener is closed.
+// TestCloseReportsLostSockets: some of the sockets have been passed on when the listener is closed.
 func TestCloseReportsLostSockets(t *testing.T) {
 	file := func(t *testing.T, ln *Listener) []*os.File {
 		f, err := ln.File()
@@ -375,7 +373,7 @@ func TestCloseReportsLostSockets(t *testing.T) {
 	}
 }
 
-// fdsInherited is how the successor process learns how many sockets it has got.
+// fdsInherited tells the successor process how many sockets it has inherited.
 const fdsInherited = "PERCORE_TEST_INHERITED"
 
 func init() {
@@ -403,8 +401,8 @@ func init() {
 	}
 }
 
-// TestRestart hands the sockets to another process, as a server does that
-// restarts as a new version of itself, under load. No client may notice.
+// TestRestart passes the sockets to another process under load, like a server that restarts as a
+// new version of itself. No client may notice.
 func TestRestart(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 2)}, "tcp4", "127.0.0.1:0")

@@ -23,7 +23,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// movable returns a listener and its part for package handover.
+// movable returns a listener and its counterpart for package handover.
 func movable(t *testing.T, lc ListenConfig, network string) (*Listener, moving.Listener) {
 	t.Helper()
 	address := "127.0.0.1:0"
@@ -200,8 +200,8 @@ func TestAdoptProxied(t *testing.T) {
 	}
 }
 
-// MaxConns counts connections that were adopted, and doesn't limit them; OnAccept may refuse them,
-// and OnClose is called for the others.
+// MaxConns counts adopted connections but doesn't limit them. OnAccept may refuse them, and OnClose
+// is called for the others.
 func TestAdoptAdmission(t *testing.T) {
 	var accepted, closed atomic.Int64
 	var refuse atomic.Bool
@@ -270,7 +270,7 @@ func pairThrough(t *testing.T, to net.Listener, source <-chan net.Conn) (client,
 	return client, testnet.Receive(t, "Accept", source)
 }
 
-// Descriptors that are no connections are refused, and closed.
+// Descriptors that are not connections are refused and closed.
 func TestAdoptBad(t *testing.T) {
 	ln, mover := movable(t, ListenConfig{}, "tcp")
 	socket := func(family, kind int) int {
@@ -323,7 +323,7 @@ func TestAdoptBad(t *testing.T) {
 			t.Errorf("%s: the descriptor is open", c.name)
 		}
 	}
-	// A connection that its peer has reset is not the other process's mistake.
+	// If the peer has reset a connection, the other process is not to blame.
 	if err := mover.Adopt(socket(unix.AF_INET, unix.SOCK_STREAM), moving.ConnInfo{}); err != nil {
 		t.Errorf("a socket without a peer: got %v", err)
 	}
@@ -332,7 +332,7 @@ func TestAdoptBad(t *testing.T) {
 	}
 }
 
-// A listener that is closed closes connections that Accept has not returned.
+// Closing a listener closes the connections that Accept has not returned.
 func TestAdoptAndClose(t *testing.T) {
 	from, _ := movable(t, ListenConfig{}, "tcp")
 	to, mover := movable(t, ListenConfig{}, "tcp")
@@ -377,7 +377,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// While connections come, a pause is settled only when the server has the last of them: Accept
+// While connections arrive, a pause is settled only when the server has the last one: Accept
 // returns no connection after that.
 func TestPauseUnderLoad(t *testing.T) {
 	ln, mover := movable(t, ListenConfig{}, "tcp")
@@ -429,7 +429,7 @@ func TestPauseUnderLoad(t *testing.T) {
 	accepting.Wait()
 }
 
-// A pause is settled when all goroutines that call Accept have come back to it, whichever of them
+// A pause is settled when all goroutines that call Accept have called it again, whichever of them
 // sees the pause first.
 func TestSettledSeveral(t *testing.T) {
 	const several = 3

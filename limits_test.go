@@ -35,7 +35,7 @@ type takenConn struct {
 	err error
 }
 
-// goAccept calls Accept on a goroutine and returns when it waits.
+// goAccept calls Accept on a goroutine and returns once Accept waits.
 func goAccept(t *testing.T, ln net.Listener) <-chan takenConn {
 	t.Helper()
 	ch := make(chan takenConn, 1)
@@ -62,8 +62,8 @@ func mustAccept(t *testing.T, ln net.Listener) net.Conn {
 	return a.c
 }
 
-// TestMaxConns fills a listener: Accept waits until a connection is closed, by Close and only
-// once, and is ended by the deadline and by Close of the listener.
+// TestMaxConns fills a listener. Accept waits until a connection is closed, and a second Close does
+// not count. The deadline and Close of the listener also end Accept.
 func TestMaxConns(t *testing.T) {
 	onLimitedListeners(t, ListenConfig{MaxConns: 2}, func(t *testing.T, ln *Listener) {
 		for range 4 {
@@ -107,8 +107,8 @@ func TestMaxConns(t *testing.T) {
 	})
 }
 
-// TestMaxConnsOfAllSockets accepts from each socket and from all together at the same time, while
-// more clients come and go than may be connected at a time: no client is forgotten.
+// TestMaxConnsOfAllSockets accepts from each socket and from all together at the same time. More
+// clients come and go than may be connected at once, and no client may be forgotten.
 func TestMaxConnsOfAllSockets(t *testing.T) {
 	const maxConns, clients, rounds = 3, 12, 25
 	onLimitedListeners(t, ListenConfig{MaxConns: maxConns, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
@@ -161,7 +161,7 @@ func TestMaxConnsOfAllSockets(t *testing.T) {
 	})
 }
 
-// A connection that is forgotten frees its slot.
+// A connection that the program forgets frees its slot.
 func TestMaxConnsForgotten(t *testing.T) {
 	onLimitedListeners(t, ListenConfig{MaxConns: 1}, func(t *testing.T, ln *Listener) {
 		testnet.Dial(t, ln)
@@ -275,8 +275,8 @@ func TestOnAccept(t *testing.T) {
 	})
 }
 
-// TestOnAcceptPanics: when OnAccept panics, and when it closes the listener, the connection is
-// closed, its slot is free, and all calls end.
+// TestOnAcceptPanics: if OnAccept panics or closes the listener, the connection is closed, its slot
+// is free, and all calls end.
 func TestOnAcceptPanics(t *testing.T) {
 	var ln *Listener
 	closes := false

@@ -25,7 +25,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// opener listens with a configuration, as net.ListenConfig does and ours.
+// opener listens with a configuration, either net.ListenConfig or ours.
 type opener = testnet.ListenFunc
 
 func openNet(network, address string) (net.Listener, error) {
@@ -42,8 +42,8 @@ func openReusePort(network, address string) (net.Listener, error) {
 // abstractName returns an abstract unix address that no other run of the tests uses.
 func abstractName(name string) string { return fmt.Sprintf("@percore-test-%s-%d", name, os.Getpid()) }
 
-// TestBusyPort listens twice on one address: all pairs of listeners have to fail as two of package
-// net's do.
+// TestBusyPort listens twice on one address. All pairs of listeners must fail as two listeners of
+// package net do.
 func TestBusyPort(t *testing.T) {
 	addresses := []struct{ network, first, second string }{
 		{"tcp4", "127.0.0.1:0", "127.0.0.1:PORT"},
@@ -131,8 +131,8 @@ func init() {
 	}
 }
 
-// TestReusePort has two processes share a port: both get connections, and when
-// one has ended the other gets all.
+// TestReusePort makes two processes share a port. Both get connections, and when one has ended the
+// other gets all of them.
 func TestReusePort(t *testing.T) {
 	testnet.NoLeaks(t)
 	address := "127.0.0.1:0"
@@ -161,7 +161,7 @@ func TestReusePort(t *testing.T) {
 		return string(name)
 	}
 	served := map[string]int{}
-	for range 64 { // all go to one process in one of 10^19 runs
+	for range 64 { // the chance that all go to one process is 1 in 10^19
 		served[ask()]++
 	}
 	if len(served) != 2 || served["first"] == 0 || served["second"] == 0 {
@@ -184,7 +184,7 @@ func TestReusePort(t *testing.T) {
 // is bound, with package net's arguments.
 func TestControl(t *testing.T) {
 	type call struct{ network, address string }
-	const priority = 3 // of SO_PRIORITY: an option to know the sockets by
+	const priority = 3 // for SO_PRIORITY: an option that identifies the sockets
 	for _, test := range []struct {
 		network, address string
 		reusePort        bool
@@ -277,8 +277,8 @@ func TestControlFails(t *testing.T) {
 	}
 }
 
-// TestConnOptions compares the options of accepted connections with those that
-// package net sets for the same configuration, unusable ones included.
+// TestConnOptions compares the options of accepted connections with what package net sets for the
+// same configuration, including unusable ones.
 func TestConnOptions(t *testing.T) {
 	type config struct {
 		period time.Duration
@@ -380,7 +380,7 @@ func TestFileListener(t *testing.T) {
 				}
 				go serveEcho(ln)
 				wantEcho(t, testnet.Dial(t, ln), "by a copy")
-				if err := f.Close(); err != nil { // it is still the caller's
+				if err := f.Close(); err != nil { // the caller still owns it
 					t.Errorf("closing the file: %v", err)
 				}
 				wantEcho(t, testnet.Dial(t, ln), "by a copy of a closed file")
@@ -438,7 +438,7 @@ func TestFileListenerRefuses(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a connection", func(t *testing.T) { // which package net finds out in Accept
+	t.Run("a connection", func(t *testing.T) { // package net finds this out in Accept
 		testnet.NoLeaks(t)
 		_, c := testnet.Pair(t, net.Listen, testnet.TCP4)
 		f, err := c.(*net.TCPConn).File()
@@ -472,10 +472,9 @@ func TestFileListenerRefuses(t *testing.T) {
 	})
 }
 
-// TestFileListenerBlocking turns an inherited socket blocking, as package os does
-// whenever it passes such a file to a process. Nothing may stand still but
-// Accept. It runs in a process with one processor, which a system call made
-// behind the scheduler's back would keep.
+// TestFileListenerBlocking makes an inherited socket blocking, as package os does whenever it
+// passes such a file to a process. Only Accept may block. The test runs in a process with one
+// processor, which a system call hidden from the scheduler would keep.
 func TestFileListenerBlocking(t *testing.T) {
 	testnet.NoLeaks(t)
 	child := testnet.StartChild(t, "accept on a blocking socket", "GOMAXPROCS=1")
@@ -532,7 +531,7 @@ func init() {
 	}
 }
 
-// TestUnlink plays the fates of a unix socket's file against package net.
+// TestUnlink checks what happens to a unix socket's file, compared with package net.
 func TestUnlink(t *testing.T) {
 	type unixListener interface {
 		net.Listener
@@ -617,8 +616,8 @@ func TestUnlink(t *testing.T) {
 	}
 }
 
-// TestListenFailureKeepsSocketFile checks that failing to listen removes no file
-// of others.
+// TestListenFailureKeepsSocketFile checks that a failed listen does not remove a file that belongs
+// to others.
 func TestListenFailureKeepsSocketFile(t *testing.T) {
 	testnet.NoLeaks(t)
 	g := newGroup(t, 1)
@@ -636,7 +635,7 @@ func TestListenFailureKeepsSocketFile(t *testing.T) {
 		t.Errorf("the file of the socket in use: %v", err)
 	}
 
-	// A file with the name of an abstract socket is no file of that socket.
+	// A file with the name of an abstract socket does not belong to that socket.
 	t.Chdir(testnet.ShortTempDir(t))
 	abstract := abstractName("file")
 	if err := os.WriteFile(abstract, nil, 0o600); err != nil {
@@ -650,7 +649,7 @@ func TestListenFailureKeepsSocketFile(t *testing.T) {
 		t.Errorf("a file called %q: %v", abstract, err)
 	}
 
-	// And a socket's own file goes when Listen fails after making it.
+	// And a socket's own file is removed if Listen fails after creating it.
 	path = filepath.Join(testnet.ShortTempDir(t), "s")
 	_, err = lc.Listen(t.Context(), "unix", path)
 	wantErr(t, "Listen on an ended group", err, "listen", engine.ErrStopped)
@@ -795,8 +794,8 @@ func TestDefaultGroup(t *testing.T) {
 	wantEcho(t, testnet.Dial(t, third), "hello again")
 }
 
-// TestDefaultGroupRace starts and ends listeners and connections all at once, so
-// that the default group ends in the moment in which it is wanted again.
+// TestDefaultGroupRace starts and ends listeners and connections all at once, so that the default
+// group ends at the moment it is needed again.
 func TestDefaultGroupRace(t *testing.T) {
 	testnet.NoLeaks(t)
 	var all sync.WaitGroup
@@ -831,8 +830,8 @@ func TestDefaultGroupRace(t *testing.T) {
 	testnet.Within(t, "all rounds", all.Wait)
 }
 
-// TestExplicitGroup checks that a user's group outlives the listeners on it, and
-// that a listener can't be had on one that has ended.
+// TestExplicitGroup checks that a user's group outlives its listeners, and that listening on an
+// ended group fails.
 func TestExplicitGroup(t *testing.T) {
 	testnet.NoLeaks(t)
 	g := newGroup(t, 2)
@@ -850,7 +849,7 @@ func TestExplicitGroup(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 
-	// Closed by its maker, it goes on for its listeners.
+	// Closed by its creator, the group continues for its listeners.
 	ln := listen(t, ListenConfig{Group: g}, "tcp4", "127.0.0.1:0")
 	g.Close()
 	go serveEcho(ln)
@@ -868,8 +867,8 @@ func TestExplicitGroup(t *testing.T) {
 	wantErr(t, "Listen on an ended group", err, "listen", engine.ErrStopped) // NoLeaks would find its socket
 }
 
-// TestDescriptorFlags looks at every descriptor that listening and accepting
-// open: none may be inherited by a child process, or block.
+// TestDescriptorFlags checks every descriptor that listening and accepting open. A child process
+// must not inherit it, and it must not block.
 func TestDescriptorFlags(t *testing.T) {
 	for _, kind := range testnet.Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -921,8 +920,8 @@ func descriptors(t *testing.T) map[int]bool {
 	return open
 }
 
-// The kernel gives the port to the first socket and refuses it to the next:
-// package net, which has one only, would listen.
+// The kernel gives the port to the first socket and refuses it to the next. Package net, which has
+// only one socket, would listen.
 func TestListenWithFewerSockets(t *testing.T) {
 	testnet.NoLeaks(t)
 	g := newGroup(t, 3)
@@ -971,9 +970,9 @@ func TestListenWithFewerSockets(t *testing.T) {
 	}
 }
 
-// TestLowWaterMark has the user's hook set SO_RCVLOWAT, below which the kernel announces
-// nothing, on sockets that listen, whose connections inherit it, and on sockets that are to be
-// connected. A read finds all bytes that are there, as with package net.
+// TestLowWaterMark makes the user's hook set SO_RCVLOWAT, below which the kernel reports nothing.
+// It sets it on listening sockets, whose connections inherit it, and on sockets that will be
+// connected. A read finds all available bytes, as with package net.
 func TestLowWaterMark(t *testing.T) {
 	hook := func(_, _ string, c syscall.RawConn) (err error) {
 		controlErr := c.Control(func(fd uintptr) {
@@ -1048,8 +1047,8 @@ func TestLowWaterMark(t *testing.T) {
 	}
 }
 
-// A nil context does where nothing has to be resolved, as on package net: for each of
-// the sockets.
+// A nil context works if nothing has to be resolved, as in package net, and for each of the
+// sockets.
 func TestListenNilContext(t *testing.T) {
 	testnet.NoLeaks(t)
 	var none context.Context
@@ -1064,7 +1063,7 @@ func TestListenNilContext(t *testing.T) {
 	}
 }
 
-// A file is not removed for having the name of a TCP listener's address.
+// A file is not removed just because its name is a TCP listener's address.
 func TestUnlinkOnCloseTCP(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ln, err := Listen("tcp", "127.0.0.1:0")

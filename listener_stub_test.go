@@ -17,8 +17,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The conformance suites test package net's part off Linux; these tests are about our part: the types
-// around it, and their errors where net has nothing to offer.
+// The conformance suites test package net's part off Linux. These tests cover our part: the types
+// around it, and their errors where net has no equivalent.
 
 func onEachKind(t *testing.T, test func(t *testing.T, kind testnet.Kind)) {
 	for _, kind := range testnet.Kinds() {
@@ -82,8 +82,8 @@ func TestStubPerLoopIsTheListener(t *testing.T) {
 	})
 }
 
-// TestStubTCPOptions sets options that every *Conn has a method for and package net only
-// has on TCP connections.
+// TestStubTCPOptions sets options for which every *Conn has a method, but package net only has one
+// on TCP connections.
 func TestStubTCPOptions(t *testing.T) {
 	options := map[string]func(c *Conn) error{
 		"SetNoDelay":         func(c *Conn) error { return c.SetNoDelay(false) },
@@ -113,8 +113,7 @@ func TestStubTCPOptions(t *testing.T) {
 	})
 }
 
-// TestStubCopies copies through the methods that package net has on TCP
-// connections only.
+// TestStubCopies copies with the methods that package net has only on TCP connections.
 func TestStubCopies(t *testing.T) {
 	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		const text = "over and back"
@@ -188,7 +187,7 @@ func TestStubInheritedListener(t *testing.T) {
 	})
 }
 
-// TestStubRefusesFiles: sockets that can't be one listener leave nothing open.
+// TestStubRefusesFiles: sockets that can't form one listener leave nothing open.
 func TestStubRefusesFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("package net has no FileListener on Windows")
@@ -217,7 +216,7 @@ func TestStubRefusesFiles(t *testing.T) {
 	}
 }
 
-// TestStubEngineOptions gives options that concern the engine only.
+// TestStubEngineOptions sets options that affect only the engine.
 func TestStubEngineOptions(t *testing.T) {
 	testnet.NoLeaks(t)
 	calls := 0

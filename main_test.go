@@ -12,8 +12,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// children are the helper processes of this package's tests. Files add theirs
-// when they are initialized.
+// children are the helper processes of this package's tests. Each file adds its own when it is
+// initialized.
 var children = map[string]func(){}
 
 func TestMain(m *testing.M) {
@@ -87,16 +87,16 @@ func wantEcho(t testing.TB, c net.Conn, text string) {
 	}
 }
 
-// awaitEnd reads from c until it ends and returns why: nil for the end of the
-// stream, as opposed to a reset, say.
+// awaitEnd reads from c until it ends, and returns why. nil means the end of the stream and not,
+// for example, a reset.
 func awaitEnd(c net.Conn) error {
 	c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
 	_, err := io.Copy(io.Discard, c)
 	return err
 }
 
-// wantErr fails the test unless err is target and says so as package net does:
-// an OpError with the operation.
+// wantErr fails the test unless err is target, in the form that package net uses: an OpError with
+// the operation.
 func wantErr(t testing.TB, what string, err error, op string, target error) {
 	t.Helper()
 	var operr *net.OpError

@@ -8,8 +8,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestMethodSets checks that all methods that a library may look for by interface on
-// package net's types is there on ours, with the same signature.
+// TestMethodSets checks that our types have all methods that a library may look for on package
+// net's types, with the same signatures.
 func TestMethodSets(t *testing.T) {
 	for _, test := range []struct {
 		ours, nets any
@@ -50,7 +50,7 @@ func signature(m reflect.Method) string {
 	return reflect.FuncOf(in, out, m.Type.IsVariadic()).String()
 }
 
-// TestWrappers decides on all methods that wrappers have of the connections of package net in them.
+// TestWrappers classifies all methods of the package net connections that wrappers contain.
 func TestWrappers(t *testing.T) {
 	testnet.CheckMethods[*netConn](t, testnet.MethodTable{
 		Own: `CancelOnReadable Close CloseRead File LocalAddr NotifyReadable OnReadable Read ReadReady

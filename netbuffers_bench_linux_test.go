@@ -12,7 +12,7 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// buffersListeners are the ways to write slices that are compared.
+// buffersListeners are the ways of writing slices to compare.
 var buffersListeners = []struct {
 	name   string
 	listen testnet.ListenFunc
@@ -24,8 +24,8 @@ var buffersListeners = []struct {
 	{"percore,Buffers", Listen, func(v net.Buffers, c net.Conn) (int64, error) { return (*Buffers)(&v).WriteTo(c) }},
 }
 
-// BenchmarkNetBuffers writes slices by WriteTo and waits for the peer, in the same process,
-// to say that it has read them all. cpu-µs/op is the process's, both ends.
+// BenchmarkNetBuffers writes slices with WriteTo and waits until the peer, in the same process,
+// reports that it has read them all. cpu-µs/op covers the process, with both ends.
 func BenchmarkNetBuffers(b *testing.B) {
 	for _, shape := range []struct{ slices, size int }{{1024, 512}, {16, 256}, {4, 64}, {1, 128}} {
 		for _, l := range buffersListeners {
@@ -64,7 +64,7 @@ func BenchmarkNetBuffers(b *testing.B) {
 	}
 }
 
-// BenchmarkNetBuffersAccept opens and closes a connection: what NetBuffers adds to it.
+// BenchmarkNetBuffersAccept opens and closes a connection. It shows what NetBuffers adds to that.
 func BenchmarkNetBuffersAccept(b *testing.B) {
 	for _, l := range buffersListeners[:3] {
 		b.Run(l.name, func(b *testing.B) {
@@ -87,7 +87,7 @@ func BenchmarkNetBuffersAccept(b *testing.B) {
 	}
 }
 
-// heapAlloc is what of the heap is in use.
+// heapAlloc returns how much of the heap is in use.
 func heapAlloc() uint64 {
 	runtime.GC()
 	runtime.GC() // what finalizers and pools held
@@ -96,8 +96,8 @@ func heapAlloc() uint64 {
 	return stats.HeapAlloc
 }
 
-// BenchmarkNetBuffersIdle says what an idle connection takes of the heap, the client's end
-// of package net's, which is the same in all, included.
+// BenchmarkNetBuffersIdle measures the heap that an idle connection takes. That includes the
+// client's end from package net, which is the same in all arms.
 func BenchmarkNetBuffersIdle(b *testing.B) {
 	const conns = 2000
 	for _, l := range buffersListeners[:3] {
@@ -119,8 +119,8 @@ func BenchmarkNetBuffersIdle(b *testing.B) {
 	}
 }
 
-// BenchmarkNetBuffersEcho answers 128 bytes on each of 64 connections, an op each: what it
-// costs that the runtime's poller watches the connections, too.
+// BenchmarkNetBuffersEcho answers 128 bytes on each of 64 connections, each an op. It measures the
+// cost of the runtime's poller watching the connections, too.
 func BenchmarkNetBuffersEcho(b *testing.B) {
 	const conns, size = 64, 128
 	for _, l := range buffersListeners[:3] {

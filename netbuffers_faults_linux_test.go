@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// A connection for whose second descriptor there is no room is not lost: Accept waits for
-// it, and is ended by Close.
+// If there is no room for a connection's second descriptor, the connection is not lost. Accept
+// waits for room, and Close ends the wait.
 func TestNetBuffersWithoutDescriptors(t *testing.T) {
 	for _, recovers := range []bool{true, false} {
 		testnet.NoLeaks(t)

@@ -55,7 +55,7 @@ func onNetBuffers(t *testing.T, test func(t *testing.T, tested, peer net.Conn)) 
 	}
 }
 
-// numbered returns slices of size bytes that each have a mark and their number in it.
+// numbered returns slices of size bytes. Each contains a mark and its number.
 func numbered(mark byte, slices, size int) net.Buffers {
 	v := make(net.Buffers, slices)
 	for i := range v {
@@ -87,7 +87,7 @@ func TestNetBuffersIsFound(t *testing.T) {
 	})
 }
 
-// One WriteTo's bytes are not interleaved with another's, nor with those of a Write.
+// The bytes of one WriteTo are not interleaved with those of another WriteTo or a Write.
 func TestNetBuffersConcurrentWriters(t *testing.T) {
 	const writers, rounds, slices, size = 4, 20, 40, 3000
 	onNetBuffers(t, func(t *testing.T, tested, peer net.Conn) {
@@ -122,7 +122,7 @@ func TestNetBuffersConcurrentWriters(t *testing.T) {
 	})
 }
 
-// Close and the deadlines end what is blocked in either half, and only there.
+// Close and the deadlines end what is blocked in their half, and only there.
 func TestNetBuffersInterrupts(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -232,7 +232,7 @@ func TestNetBuffersCollected(t *testing.T) {
 	}
 }
 
-// All that a Conn has is there, and works on the same stream.
+// All methods of a Conn exist, and work on the same stream.
 func TestNetBuffersMethods(t *testing.T) {
 	type methods interface {
 		net.Conn
@@ -294,7 +294,7 @@ func TestNetBuffersMethods(t *testing.T) {
 	})
 }
 
-// Unix sockets, AcceptConn and DialTCP are left alone.
+// Unix sockets, AcceptConn and DialTCP are not affected.
 func TestNetBuffersNotThere(t *testing.T) {
 	testnet.NoLeaks(t)
 	if c, _ := testnet.Pair(t, listenNetBuffers, testnet.Unix); c != nil {

@@ -63,8 +63,8 @@ func TestNotifyReadable(t *testing.T) {
 	}
 }
 
-// TestAddrsSurvive asks for addresses while they are forgotten and the connection
-// is closed: they must always be there.
+// TestAddrsSurvive reads addresses while they are being forgotten and the connection is being
+// closed. They must always be available.
 func TestAddrsSurvive(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := testnet.Listen(t, Listen, testnet.TCP4)
@@ -91,8 +91,8 @@ func TestAddrsSurvive(t *testing.T) {
 	}
 }
 
-// TestAddrsAgainstClose asks for the addresses, which NotifyReadable forgets, while the
-// connection is being closed, from within a function that Close waits for.
+// TestAddrsAgainstClose reads the addresses, which NotifyReadable forgets, while the connection is
+// being closed. It does so inside a function that Close waits for.
 func TestAddrsAgainstClose(t *testing.T) {
 	testnet.NoLeaks(t)
 	ln := listen(t, ListenConfig{Group: newGroup(t, 1)}, "tcp4", "127.0.0.1:0")
@@ -125,8 +125,8 @@ func TestAddrsAgainstClose(t *testing.T) {
 	}
 }
 
-// TestNoWait: a read of a reader that buffers, and of crypto/tls, which reaches the connection says
-// so, and leaves them as they were.
+// TestNoWait: if a read of a buffering reader, or of crypto/tls, reaches the connection, it returns
+// that error and leaves the reader unchanged.
 func TestNoWait(t *testing.T) {
 	testnet.NoLeaks(t)
 	server, client := testnet.Pair(t, Listen, testnet.TCP4)

@@ -83,7 +83,7 @@ func TestProxyHeader(t *testing.T) {
 			{headerLocal, "", ""},
 			{"PROXY UNKNOWN\r\n", "", ""},
 		} {
-			// Before Accept; in two parts, the second with data; and byte for byte.
+			// Before Accept; in two parts, the second with data; and byte by byte.
 			for _, parts := range [][]string{
 				{c.header + "hello"},
 				{c.header, "hello"},
@@ -137,12 +137,12 @@ func wantEchoOf(t *testing.T, a, b net.Conn) {
 	}
 }
 
-// TestProxyHeaderOvertaken accepts connections while others wait for their header. Their clients, and
-// Close of the listener, end these.
+// TestProxyHeaderOvertaken accepts connections while others wait for their header. These end when
+// their clients or the listener close.
 func TestProxyHeaderOvertaken(t *testing.T) {
 	log := captureLog(t)
 	proxy := loopback()
-	proxy.HeaderTimeout = time.Hour // none is ended by that, however slow the machine is
+	proxy.HeaderTimeout = time.Hour // ends no connection, however slow the machine is
 	onLimitedListeners(t, ListenConfig{ProxyProtocol: proxy}, func(t *testing.T, ln *Listener) {
 		slow, gone, cut := testnet.Dial(t, ln), testnet.Dial(t, ln), testnet.Dial(t, ln)
 		send(t, slow, headerV1[:10])
@@ -182,7 +182,7 @@ func TestProxyHeaderTimeout(t *testing.T) {
 		next := goAccept(t, ln)
 		for i, part := range []string{"", headerV1[:10], headerV2[:20]} {
 			client := testnet.Dial(t, ln)
-			io.WriteString(client, part) // which fails, or makes the end a reset, if the time is up
+			io.WriteString(client, part) // fails, or turns the end into a reset, if the time is up
 			if err := awaitEnd(client); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("after %q: the connection stays open", part)
 			}
@@ -205,7 +205,7 @@ func wantProxyLog(t *testing.T, log fmt.Stringer, text string) {
 	}
 }
 
-// TestProxyHeaderBad sends bytes that are no header.
+// TestProxyHeaderBad sends bytes that are not a header.
 func TestProxyHeaderBad(t *testing.T) {
 	captureLog(t)
 	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 1}, func(t *testing.T, ln *Listener) {
@@ -374,7 +374,7 @@ func TestProxyMany(t *testing.T) {
 	})
 }
 
-// roundTripAfter is roundTrip after some text that is not sent back.
+// roundTripAfter is like roundTrip, after some text that is not sent back.
 func roundTripAfter(c net.Conn, before, text string) (string, error) {
 	io.WriteString(c, before)
 	return roundTrip(c, text)

@@ -52,7 +52,7 @@ func TestReadStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := ReadStats()
-	// Connections of earlier tests may be collected meanwhile.
+	// Connections of earlier tests may be collected at the same time.
 	if after.Open < 2 || after.Dialed < before.Dialed+1 || after.Closed < before.Closed+1 || after.Accept.Accepted < before.Accept.Accepted+2 {
 		t.Errorf("got %+v, then %+v, want 1 dialed, 1 closed, 2 accepted more", before, after)
 	}
@@ -94,7 +94,7 @@ func TestReadStatsDefaultGroup(t *testing.T) {
 	}
 }
 
-// TestReadStatsLostListener: a listener that no code holds any more leaves the list.
+// TestReadStatsLostListener: a listener that no code refers to any more leaves the list.
 func TestReadStatsLostListener(t *testing.T) {
 	var lc ListenConfig
 	ln, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -128,7 +128,7 @@ func TestSkippedStats(t *testing.T) {
 	}
 }
 
-// TestStatsJSON: the figures make one JSON object, whose names are the fields'.
+// TestStatsJSON: the figures form one JSON object, with the fields' names.
 func TestStatsJSON(t *testing.T) {
 	ln := listen(t, ListenConfig{}, "tcp", "127.0.0.1:0")
 	connect(t, ln)
@@ -156,7 +156,7 @@ func TestStatsJSON(t *testing.T) {
 	}
 }
 
-// BenchmarkReadStats is the price of a look, with as many listeners as a program may have.
+// BenchmarkReadStats measures the cost of a call, with as many listeners as a program may have.
 func BenchmarkReadStats(b *testing.B) {
 	for range 4 {
 		listen(b, ListenConfig{}, "tcp", "127.0.0.1:0")

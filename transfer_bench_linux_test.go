@@ -13,10 +13,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The benchmarks of transfers have their peers in another process, so that the CPU
-// time of this one, which they report, is that of the transfer. Each has three
-// arms: net, percore, and percore with a reader whose type is hidden, which is the
-// price of a copy through a buffer in the same place.
+// The benchmarks of transfers have their peers in another process, so that the CPU time they report
+// is only the transfer's. Each has three arms: net, percore, and percore with a reader whose type
+// is hidden. The last one shows what a copy through a buffer costs in the same place.
 
 func init() { children["bench peer"] = benchPeer }
 
@@ -81,7 +80,7 @@ func benchConn(b *testing.B, listen testnet.ListenFunc, peer *testnet.ChildProce
 	return c
 }
 
-// measureTransfers times transfers that come to b.N times size bytes.
+// measureTransfers times transfers that add up to b.N times size bytes.
 func measureTransfers(b *testing.B, size int64, transfer func() (int64, error)) {
 	b.Helper()
 	b.SetBytes(size)
@@ -125,8 +124,8 @@ func BenchmarkSendFile(b *testing.B) {
 	}
 }
 
-// BenchmarkSplice copies from a connection to another, for peers that write in
-// pieces of various sizes.
+// BenchmarkSplice copies from one connection to another, for peers that write in pieces of various
+// sizes.
 func BenchmarkSplice(b *testing.B) {
 	for _, size := range []int{1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20} {
 		for _, arm := range transferArms {

@@ -30,11 +30,10 @@ import (
 //	            writing
 //	an error    with the errno, and a count of the bytes that arrived
 //
-// Nothing hangs, nothing leaks, and the bytes that arrived are the beginning of those that were
-// sent.
+// Nothing hangs, nothing leaks, and the received bytes are a prefix of the bytes sent.
 
-// transferErrnos lists the errors of the calls that only transfers make. For the
-// others of a transfer see TestFaultSweep.
+// transferErrnos lists the errors of the calls that only transfers make. For a transfer's other
+// calls see TestFaultSweep.
 var transferErrnos = map[string][]syscall.Errno{
 	"sendfile": {
 		unix.EAGAIN, unix.EBADF, unix.EFAULT, unix.EINVAL, unix.EIO, unix.ENOMEM, unix.EOVERFLOW, unix.ESPIPE, unix.EINTR,
@@ -54,7 +53,7 @@ var transferErrnos = map[string][]syscall.Errno{
 // descriptors are -1 where EAGAIN can't be brought about.
 type transferRoute struct {
 	name string
-	ops  []string // that it must come by
+	ops  []string // that it must use
 	open func(t *testing.T, data []byte) *openRoute
 }
 
@@ -204,9 +203,8 @@ func transferFails(op string, errno syscall.Errno) bool {
 	return true
 }
 
-// bringAboutEAGAIN makes EAGAIN true to the facts that the kernel promises of
-// it, that there will be an event, and reports false if it can't: see
-// session.spuriousEAGAIN.
+// bringAboutEAGAIN makes an injected EAGAIN true: the kernel promises an event after it. It returns
+// false if it can't: see session.spuriousEAGAIN.
 func (r *openRoute) bringAboutEAGAIN(op string, fd int) bool {
 	switch {
 	case op == "splice" && fd == r.src:
@@ -217,8 +215,8 @@ func (r *openRoute) bringAboutEAGAIN(op string, fd int) bool {
 	return unix.SetsockoptInt(r.dst, unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10) == nil
 }
 
-// TestUnloadFaults has the destination refuse splice when there are bytes in the
-// pipe already, and then one of the calls fail by which they are taken out of it.
+// TestUnloadFaults makes the destination refuse splice when there are already bytes in the pipe.
+// Then one of the calls fails that take them out of it.
 func TestUnloadFaults(t *testing.T) {
 	data := noise(1 << 20)
 	route := transferRoutes[1]
@@ -227,7 +225,7 @@ func TestUnloadFaults(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %s", op, unix.ErrnoName(errno)), func(t *testing.T) {
 				testnet.NoLeaks(t)
 				r := route.open(t, data)
-				// So that writes take a part, and the rest has to wait.
+				// Make writes take only a part, so that the rest has to wait.
 				if err := r.to.(*Conn).SetWriteBuffer(4 << 10); err != nil {
 					t.Fatal(err)
 				}
@@ -262,7 +260,7 @@ func TestUnloadFaults(t *testing.T) {
 	}
 }
 
-// TestSmallMessageFaults has the calls fail by which small messages are copied.
+// TestSmallMessageFaults makes the calls fail that copy small messages.
 func TestSmallMessageFaults(t *testing.T) {
 	const messages, size = 40, 100
 	data := noise(messages * size)
@@ -317,9 +315,9 @@ func TestSmallMessageFaults(t *testing.T) {
 	}
 }
 
-// TestReadCostsAfterCopyFromNet has package net try its own short cuts on a percore
-// connection, by its raw descriptor, and drivers look whether it is alive: the reads
-// that follow cost one recv each, as before.
+// TestReadCostsAfterCopyFromNet makes package net try its own shortcuts on a percore connection,
+// through its raw descriptor, and makes drivers check whether it is alive. The reads that follow
+// still cost one recv each.
 func TestReadCostsAfterCopyFromNet(t *testing.T) {
 	testnet.NoLeaks(t)
 	const text, messages = "some text", 20
@@ -370,7 +368,7 @@ func TestReadCostsAfterCopyFromNet(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// One finds out what the raw call left behind, and one may follow a late edge.
+			// One read finds what the raw call left behind, and one may follow a late edge.
 			if n := reads.Load(); n > messages+2 {
 				t.Errorf("got %d calls of recv for %d messages, want %d at most", n, messages, messages+2)
 			}

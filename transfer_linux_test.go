@@ -33,14 +33,14 @@ func accepted(t testing.TB, kind testnet.Kind) (c *Conn, peer net.Conn) {
 	return connect(t, listen(t, ListenConfig{}, network, address))
 }
 
-// noise returns n bytes that repeat nowhere soon.
+// noise returns n bytes that don't repeat soon.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	rand.NewChaCha8([32]byte{byte(n)}).Read(b)
 	return b
 }
 
-// catcher takes the values that ReadFrom and WriteTo of the standard library hand to io.Copy.
+// catcher takes the values that ReadFrom and WriteTo of the standard library pass to io.Copy.
 type catcher struct{ got any }
 
 func (c *catcher) Write(p []byte) (int, error)            { return len(p), nil }
@@ -54,8 +54,8 @@ func caughtBy(f func(*catcher) (int64, error)) any {
 	return c.got
 }
 
-// upgradedBodyOf makes net/http's client switch protocols with a server that says
-// ahead at once, and returns the body it gets.
+// upgradedBodyOf makes net/http's client switch protocols with a server that sends ahead at once,
+// and returns the body it gets.
 func upgradedBodyOf(t testing.TB, ahead string) (body io.ReadWriteCloser, server net.Conn) {
 	t.Helper()
 	ln := testnet.Listen(t, net.Listen, testnet.TCP4)
@@ -86,8 +86,8 @@ func upgradedBodyOf(t testing.TB, ahead string) (body io.ReadWriteCloser, server
 	return resp.Body.(io.ReadWriteCloser), server
 }
 
-// TestHiddenTypes fails when a version of Go names or lays out otherwise the types that its
-// packages wrap ends in: then hiddenTypes has to follow, or bytes are copied.
+// TestHiddenTypes fails if a version of Go renames or changes the types in which its packages wrap
+// connections. Then hiddenTypes must be updated, or bytes are copied.
 func TestHiddenTypes(t *testing.T) {
 	a, _ := testnet.Pair(t, net.Listen, testnet.TCP4)
 	tcp := a.(*net.TCPConn)
@@ -160,8 +160,8 @@ func used(before zerocopy.Stats) string {
 		now.SpliceBytes-before.SpliceBytes, now.CopiedBytes-before.CopiedBytes)
 }
 
-// TestTransfers copies with io.Copy from and to a connection of ours, with the
-// fast paths and without, and looks at the counters.
+// TestTransfers copies with io.Copy from and to a connection of ours, with the fast paths and
+// without, and checks the counters.
 func TestTransfers(t *testing.T) {
 	const size = 300_000
 	data := noise(size)
@@ -260,8 +260,8 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// TestTransfersOfFiles has sendfile used for whole files and parts of them, and
-// splice for bytes that are received into a file.
+// TestTransfersOfFiles checks that sendfile is used for whole files and parts of them, and splice
+// for bytes that are received into a file.
 func TestTransfersOfFiles(t *testing.T) {
 	const size = 300_000
 	data := noise(size)
@@ -316,8 +316,8 @@ func TestTransfersOfFiles(t *testing.T) {
 	}
 }
 
-// asResponse copies as an http.ResponseWriter does: io.Copy hands it a connection
-// by its ReadFrom, which passes it on to the connection it writes to.
+// asResponse copies as an http.ResponseWriter does: io.Copy passes a connection to its ReadFrom,
+// which passes it on to the connection it writes to.
 type asResponse struct{ c *Conn }
 
 func (r asResponse) Write(p []byte) (int, error)              { return r.c.Write(p) }
@@ -389,8 +389,8 @@ func TestHasFields(t *testing.T) {
 	}
 }
 
-// TestTransferOfWhatWasReadAhead has net/http's client read more than the headers
-// of the response: those bytes come first, through a buffer.
+// TestTransferOfWhatWasReadAhead makes net/http's client read beyond the headers of the response.
+// Those bytes come first, through a buffer.
 func TestTransferOfWhatWasReadAhead(t *testing.T) {
 	for _, limit := range []int64{-1, 3, 5, 8, 100} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
@@ -554,7 +554,7 @@ func transferUnderFire(t *testing.T, random *rand.Rand, data []byte) {
 	defer to.Close()
 	var source io.ReadCloser = from
 	if random.IntN(3) == 0 {
-		f, err := os.Open(os.Args[0]) // some file: its content is not looked at
+		f, err := os.Open(os.Args[0]) // some file: its content does not matter
 		if err != nil {
 			t.Errorf("opening: %v", err)
 			return

@@ -93,8 +93,8 @@ func TestWorkersFollowRequests(t *testing.T) {
 	}
 }
 
-// Handlers that don't block and use the only processor don't keep others from being served. They
-// wait for each other, and the scheduler preempts them.
+// Handlers that don't block and use the only processor don't keep others from being served. One
+// waits for the other, and the scheduler preempts it.
 func TestWorkersSpinning(t *testing.T) {
 	oneProcessor(t)
 	const n = 5
