@@ -302,8 +302,8 @@ func watchers(t *testing.T, inode uint64) (epolls []int) {
 	return epolls
 }
 
-// TestDialTakenOverInUse has peers that don't wait for the connection to be taken over. What they
-// send before that must not get lost.
+// TestDialTakenOverInUse has peers that don't wait for the connection to be taken over. The bytes
+// that they send before that must not get lost.
 func TestDialTakenOverInUse(t *testing.T) {
 	linger := func(c net.Conn) {
 		if tc, ok := c.(*net.TCPConn); ok {

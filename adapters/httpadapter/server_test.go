@@ -465,7 +465,7 @@ func TestIdleWithPartOfHeader(t *testing.T) {
 					return s.Unparks == s.Parks
 				})
 				stop(f)
-				// The client sees a reset if nobody has read the part yet.
+				// The client sees a reset if the part has not been read yet.
 				if rest, err := io.ReadAll(c.br); len(rest) > 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("got %q, %v, want the end", rest, err)
 				}

@@ -264,8 +264,8 @@ func (c *scriptConn) SetWriteDeadline(t time.Time) error {
 }
 
 // timeLeft returns how far away a deadline is, in hours if it was made from hours. It returns 0 for
-// no deadline, soon for a short one, and a negative value for the past. A deadline that was short may have
-// passed by now.
+// no deadline, soon for a short one, and a negative value for the past. A deadline that was short may
+// have passed by now.
 func timeLeft(t time.Time) time.Duration {
 	if t.IsZero() {
 		return 0

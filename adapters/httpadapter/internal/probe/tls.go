@@ -208,7 +208,7 @@ func playRecords(identity tls.Certificate, version uint16, dry error) error {
 	return nil
 }
 
-// newIdentity makes a certificate that nobody trusts.
+// newIdentity makes a certificate that no client trusts.
 func newIdentity() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
