@@ -19,17 +19,13 @@ import (
 //	> 0    processors are, or were lately, crowded   Stand: 8, if others computed meanwhile; otherwise
 //	                                                 one less
 //	<= 0   they are not                              Yield: one less; every 8th one stands in line, to find
-//	                                                 out, and so does the next if others computed:
-//	                                                 8, if they do again; otherwise 0
-//
-// One long turn is no proof: the kernel may have given the thread's processor to another process.
+//	                                                 out: 8, or 0
 //
 // The zero value is not crowded. All methods are safe for concurrent use.
 type Line struct {
 	taken atomic.Bool // a goroutine stands in line
 
 	tries atomic.Int32 // written by the goroutine that has set taken
-	long  bool         // the others' last turn was long; written like tries
 }
 
 const (
@@ -58,7 +54,7 @@ func (l *Line) Yield(served func() uint64) (long bool) {
 		return false
 	}
 	defer l.taken.Store(false)
-	if tries := l.tries.Load() - 1; tries < 0 && tries > -triesMax && !l.long {
+	if tries := l.tries.Load() - 1; tries < 0 && tries > -triesMax {
 		l.tries.Store(tries)
 		return false
 	}
@@ -70,10 +66,8 @@ func (l *Line) Stand(served func() uint64) (long bool) {
 	begin, before := monotime.Now(), served()
 	runtime.Gosched()
 	turns := served() - before + 1
-	again := l.long || l.Crowded()
 	long = uint64(monotime.Now()-begin) >= uint64(longTurn)*turns
-	l.long = long
-	if long && again {
+	if long {
 		l.tries.Store(triesMax)
 	} else {
 		l.tries.Store(max(0, l.tries.Load()-1))
