@@ -48,7 +48,8 @@ func (l *Line) Crowded() bool { return l.tries.Load() > 0 }
 //
 // served returns how much work of the caller's kind has been done so far. Goroutines that did such
 // work don't count as computing, even if they kept the processors busy. The pending work already
-// stands in line, and a goroutine that looked for more and served it would jump the queue.
+// stands in line, and a goroutine that looked for more and served it would jump the queue. The count
+// may be rough: one that has gone back counts as no work.
 func (l *Line) Yield(served func() uint64) (long bool) {
 	if !l.taken.CompareAndSwap(false, true) {
 		return false
@@ -65,8 +66,8 @@ func (l *Line) Yield(served func() uint64) (long bool) {
 func (l *Line) Stand(served func() uint64) (long bool) {
 	begin, before := monotime.Now(), served()
 	runtime.Gosched()
-	turns := served() - before + 1
-	long = uint64(monotime.Now()-begin) >= uint64(longTurn)*turns
+	turns := max(0, int64(served()-before)) + 1
+	long = monotime.Now()-begin >= int64(longTurn)*turns
 	if long {
 		l.tries.Store(triesMax)
 	} else {

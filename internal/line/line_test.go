@@ -57,6 +57,19 @@ func TestOwnWork(t *testing.T) {
 	})
 }
 
+// TestServedGoesBack: without computing goroutines, a count of work that goes back is no sign of a
+// crowd. (A turn may be long on a machine that does other things; then the test starts over.)
+func TestServedGoesBack(t *testing.T) {
+	testnet.Eventually(t, "a turn that is not long", func() bool {
+		var l Line
+		work := uint64(100)
+		return !l.Stand(func() uint64 {
+			work--
+			return work
+		})
+	})
+}
+
 // TestTaken: only one goroutine stands in line.
 func TestTaken(t *testing.T) {
 	var l Line
