@@ -25,7 +25,7 @@ import (
 type Line struct {
 	taken atomic.Bool // a goroutine stands in line
 
-	tries atomic.Int32 // written by the goroutine that has set taken
+	tries atomic.Int32 // written by the goroutine that stands in line, or is about to
 }
 
 const (

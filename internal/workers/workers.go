@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/internal/goroutine"
@@ -63,9 +64,10 @@ type Pool[T comparable] struct {
 	// first Serve.
 	Look func(last T, linger bool)
 
+	served atomic.Uint64 // turns that have begun; written with mu held
+
 	mu      sync.Mutex
 	ready   ring[T]      // first in, first out
-	served  uint64       // how many turns have begun
 	serving int          // workers that serve, or are woken to
 	spare   bool         // a worker is the spare
 	line    line.Line    // the spare's place, while it looks
@@ -173,7 +175,7 @@ func (p *Pool[T]) dispatch(w *worker[T]) T {
 			return none
 		}
 		c := p.ready.pop()
-		p.served++
+		p.served.Add(1)
 		p.serving++
 		p.spare = p.ready.len > 0 && !p.isFullLocked()
 		if !p.spare {
@@ -186,7 +188,7 @@ func (p *Pool[T]) dispatch(w *worker[T]) T {
 		// instead and served the connection itself, the new spare would run before goroutines that
 		// have been runnable for longer.
 		p.wake(next, c)
-		p.line.Stand(p.turns)
+		p.line.Stand(p.served.Load)
 	}
 }
 
@@ -210,7 +212,7 @@ func (p *Pool[T]) next(w *worker[T], last T) (c T) {
 	}
 	if p.ready.len > 0 && w.turns < p.turnsMax() {
 		defer p.mu.Unlock()
-		p.served++
+		p.served.Add(1)
 		return p.ready.pop()
 	}
 	p.serving--
@@ -233,7 +235,7 @@ func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
 		runtime.Gosched()
 		w.turns = 0
 	}
-	for p.look(last); p.isEmpty() && p.line.Yield(p.turns); p.look(last) {
+	for p.look(last); p.isEmpty() && p.line.Yield(p.served.Load); p.look(last) {
 	}
 	return p.dispatch(w)
 }
@@ -259,12 +261,6 @@ func (p *Pool[T]) isEmpty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ready.len == 0
-}
-
-func (p *Pool[T]) turns() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.served
 }
 
 // takeIdleLocked takes a worker out of the stack, or returns nil if there is none.
