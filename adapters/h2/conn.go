@@ -84,17 +84,17 @@ func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.clos
 // unlock releases mu, and makes the calls that have become due.
 func (c *Conn) unlock() {
 	for c.calls.any() {
-		calls := c.calls
-		c.calls = k(calls.states)
+		due := c.calls
+		c.calls = calls{states: due.states} // which tell reports
 		c.mu.Unlock()
-		for s := calls.cancelled; s != nil; s = s.nextCall {
+		for s := due.cancelled; s != nil; s = s.nextCall {
 			s.handler.Cancelled(s.Err())
 		}
 		switch {
-		case calls.close:
+		case due.close:
 			c.below.close()
 			c.server.forget(c)
-		case calls.closeWrite:
+		case due.closeWrite:
 			c.below.closeWrite()
 		}
 		c.mu.Lock()
@@ -105,9 +105,6 @@ func (c *Conn) unlock() {
 		c.tell(false)
 	}
 }
-
-// k returns calls that keep the states, which are told by tell.
-func k(states []ConnState) calls { return calls{states: states} }
 
 // A ConnState is a state of a connection that is reported to a ConnHandler.
 type ConnState uint8

@@ -39,16 +39,8 @@ func (it item) work() {
 
 // look visits the loop of the connection, for a worker that has nothing else to do.
 func (it item) look(linger bool) {
-	pc := it.c.below.pc
-	if pc == nil {
-		return
-	}
-	switch l := (*loop.Loop)(pc.Loop()); {
-	case l == nil:
-	case linger:
-		l.Linger()
-	default:
-		l.Visit()
+	if pc := it.c.below.pc; pc != nil {
+		(*loop.Loop)(pc.Loop()).Look(linger)
 	}
 }
 

@@ -52,13 +52,7 @@ func (c *conn) serve() {
 // visitLoop looks for connections on c's loop that have something to read, for a worker that has no
 // other to serve.
 func (c *conn) visitLoop(linger bool) {
-	switch l := (*loop.Loop)(c.Conn.Loop()); {
-	case l == nil:
-	case linger:
-		l.Linger()
-	default:
-		l.Visit()
-	}
+	(*loop.Loop)(c.Conn.Loop()).Look(linger)
 }
 
 // abandon closes the connection after a handler, or a hook, that has ended its goroutine.

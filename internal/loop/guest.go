@@ -88,6 +88,18 @@ func (l *Loop) Visit() (found bool) {
 // Linger is for a worker that waits for an event in l for a moment, with its processor: see lingerTime.
 func (l *Loop) Linger() (found bool) { return l.hosts() && l.visit(true, (*poller).linger) }
 
+// Look is Linger, or Visit, for the workers of a pool (internal/workers). l is nil for a connection
+// without a loop; then it does nothing.
+func (l *Loop) Look(linger bool) {
+	switch {
+	case l == nil:
+	case linger:
+		l.Linger()
+	default:
+		l.Visit()
+	}
+}
+
 // hosts reports whether the loop may have guests. With a thread of its own it finds events soon itself.
 func (l *Loop) hosts() bool { return l.group.config.Strategy == Nested }
 
