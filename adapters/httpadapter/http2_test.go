@@ -18,9 +18,6 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// withHTTP2 enables HTTP/2 without net/http.
-func withHTTP2() Option { return func(c *config) { c.http2 = true } }
-
 // http2Fixture is a server that speaks HTTP/2, and clients for it.
 type http2Fixture struct {
 	t      *testing.T
@@ -41,10 +38,10 @@ var http2Ways = []struct {
 }{
 	{"net/http in clear", false, func(srv *http.Server) testnet.WebServer { return srv }},
 	{"net/http over TLS", true, func(srv *http.Server) testnet.WebServer { return srv }},
-	{"in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv, withHTTP2()) }},
-	{"over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv, withHTTP2()) }},
-	{"fast path in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv, withHTTP2(), FastPath()) }},
-	{"fast path over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv, withHTTP2(), FastPath()) }},
+	{"in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2()) }},
+	{"over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2()) }},
+	{"fast path in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2(), FastPath()) }},
+	{"fast path over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2(), FastPath()) }},
 }
 
 // eachHTTP2 runs a test each way.
@@ -311,7 +308,7 @@ func TestHTTP2Declined(t *testing.T) {
 		"CountError": {HTTP2: &http.HTTP2Config{CountError: func(string) {}}},
 		"own server": {TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}},
 	} {
-		s := Wrap(srv, withHTTP2())
+		s := Wrap(srv, HTTP2())
 		s.installed.Do(s.install)
 		call := &serveCall{server: s}
 		if call.newStreams() != nil {

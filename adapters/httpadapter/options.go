@@ -69,3 +69,9 @@ func ListenConfig(lc *percore.ListenConfig) Option {
 // It has no effect off Linux, with the build tag percore_net, below 0 in [ParkAfter], and in a bubble
 // of testing/synctest; over TLS also if crypto/tls does not read as it relies on.
 func FastPath() Option { return func(c *config) { c.fastPath = true } }
+
+// HTTP2 serves HTTP/2 past net/http: connections whose client has chosen it in the TLS handshake
+// (ALPN) and, in clear, those that begin with HTTP/2's preface, where the http.Server's Protocols
+// allow that. Handlers, hooks, limits and timeouts are those of the http.Server and of its HTTP2Config.
+// The package's documentation says what differs.
+func HTTP2() Option { return func(c *config) { c.http2 = true } }
