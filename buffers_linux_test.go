@@ -37,7 +37,7 @@ func someBytes(id uint64, n int) []byte {
 // TestBufferAllocs checks that none of the calls allocates.
 func TestBufferAllocs(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector's sync.Pool allocates")
+		t.Skip("the race detector's sync.Pool allocates: run it without -race")
 	}
 	if invariants.Enabled {
 		t.Skip("the checking build keeps a stack of each acquire and release")

@@ -883,7 +883,7 @@ func startEcho(c net.Conn) (ended <-chan struct{}) {
 // TestAllocs checks that the calls a server makes for each request allocate nothing.
 func TestAllocs(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector's sync.Pool allocates")
+		t.Skip("the race detector's sync.Pool allocates: run it without -race")
 	}
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		t.Run(string(kind), func(t *testing.T) {

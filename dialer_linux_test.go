@@ -567,7 +567,7 @@ func TestIdleDialedConnBudget(t *testing.T) {
 // allocating, as an accepted one does.
 func TestDialAllocs(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector's sync.Pool allocates")
+		t.Skip("the race detector's sync.Pool allocates: run it without -race")
 	}
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		t.Run(string(kind), func(t *testing.T) {

@@ -283,17 +283,7 @@ func TestPredecessorEndsBeforeReady(t *testing.T) {
 			ln := testnet.Listen(t, net.Listen, testnet.TCP4)
 			giving, taking := pair(t)
 			s := newStranger(t, giving)
-			taken := make(chan *Successor, 1)
-			go func() {
-				a, _ := Take(t.Context(), taking)
-				taken <- a
-			}()
-			s.offers(ln)
-			a := testnet.Receive(t, "Take", taken)
-			theirs, err := a.Listener("web", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a, theirs := s.offered(taking, ln)
 			defer theirs.Close()
 			test.play(s)
 			testnet.Receive(t, "the news", a.watch.came)

@@ -468,26 +468,34 @@ func TestBadGift(t *testing.T) {
 func arrived(t *testing.T, giving, taking *net.UnixConn, ln net.Listener) (s *stranger, theirs net.Listener, readied <-chan error) {
 	t.Helper()
 	s = newStranger(t, giving)
+	a, theirs := s.offered(taking, ln)
+	fakeOf(theirs).SetUnlinkOnClose(false)
+	errs := make(chan error, 1)
+	go func() { errs <- a.Ready(t.Context()) }()
+	s.hear(ready)
+	return s, theirs, errs
+}
+
+// offered returns a successor that the stranger has offered ln to, and its listener.
+func (s *stranger) offered(taking *net.UnixConn, ln net.Listener) (a *Successor, theirs net.Listener) {
+	s.t.Helper()
 	taken := make(chan *Successor, 1)
 	errs := make(chan error, 1)
 	go func() {
-		a, err := Take(t.Context(), taking)
+		a, err := Take(s.t.Context(), taking)
 		taken <- a
 		errs <- err
 	}()
 	s.offers(ln)
-	a := testnet.Receive(t, "Take", taken)
+	a = testnet.Receive(s.t, "Take", taken)
 	if err := <-errs; err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	theirs, err := a.Listener("web", nil)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	fakeOf(theirs).SetUnlinkOnClose(false)
-	go func() { errs <- a.Ready(t.Context()) }()
-	s.hear(ready)
-	return s, theirs, errs
+	return a, theirs
 }
 
 // TestPredecessorDiesAfterCommit: committed connections, and the listener, are the successor's,
@@ -848,17 +856,7 @@ func TestLossBeforeOver(t *testing.T) {
 	server, _ := testnet.Connect(t, ln)
 	giving, taking := pair(t)
 	s := newStranger(t, giving)
-	taken := make(chan *Successor, 1)
-	go func() {
-		a, _ := Take(t.Context(), taking)
-		taken <- a
-	}()
-	s.offers(ln)
-	a := testnet.Receive(t, "Take", taken)
-	theirs, err := a.Listener("web", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, theirs := s.offered(taking, ln)
 	f := fakeOf(theirs)
 	f.unlink, f.adoptFail = false, errTest
 	s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, s.copyOf(server))

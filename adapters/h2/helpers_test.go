@@ -78,21 +78,11 @@ func (f *fixture) start(listen testnet.ListenFunc, h Handler, config Config) {
 
 // client returns an HTTP client of net/http's, which ends with the test.
 func (f *fixture) client() *http.Client {
-	tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: f.tls.Clone()} // which it changes
-	if f.tls == nil {
-		tr.Protocols.SetUnencryptedHTTP2(true)
-	} else {
-		tr.Protocols.SetHTTP2(true)
-	}
-	f.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr}
+	return testnet.HTTP2Client(f.t, f.tls)
 }
 
 func (f *fixture) url(path string) string {
-	if f.tls != nil {
-		return "https://" + f.l.Addr().String() + path
-	}
-	return "http://" + f.l.Addr().String() + path
+	return testnet.URL(f.l, f.tls != nil, path)
 }
 
 // dial returns a connection to the server.

@@ -19,7 +19,7 @@ const idleBytesMost = 3000
 // buffer.
 func TestIdleMemory(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector's memory counts")
+		t.Skip("the race detector's memory counts: run it without -race")
 	}
 	f := serve(t, HandlerFunc(hello), Config{})
 	hello := f.peer().Request(1, true).Out
@@ -41,7 +41,7 @@ func TestIdleMemory(t *testing.T) {
 	}
 	open()
 	if f.server.conns()[0].below.pc == nil {
-		t.Skip("a goroutine reads from each connection")
+		t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
 	}
 	goroutines := runtime.NumGoroutine()
 	before := heapInUse()

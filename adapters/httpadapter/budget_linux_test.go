@@ -40,7 +40,7 @@ func TestConnSize(t *testing.T) {
 // descriptors, which cost nothing in this process's heap.
 func TestParkedBudget(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates: run it without -race")
 	}
 	const (
 		n            = 6000

@@ -85,21 +85,11 @@ func eachHTTP2(t *testing.T, test func(t *testing.T, start func(*http.Server) *h
 
 // client returns a net/http client that speaks only HTTP/2.
 func (f *http2Fixture) client() *http.Client {
-	tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: f.tls.Clone()}
-	if f.tls == nil {
-		tr.Protocols.SetUnencryptedHTTP2(true)
-	} else {
-		tr.Protocols.SetHTTP2(true)
-	}
-	f.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr}
+	return testnet.HTTP2Client(f.t, f.tls)
 }
 
 func (f *http2Fixture) url(path string) string {
-	if f.tls != nil {
-		return "https://" + f.l.Addr().String() + path
-	}
-	return "http://" + f.l.Addr().String() + path
+	return testnet.URL(f.l, f.tls != nil, path)
 }
 
 // get makes a request, and returns the body of the answer.

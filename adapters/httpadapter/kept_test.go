@@ -18,7 +18,7 @@ import (
 func TestFastPathKept(t *testing.T) {
 	needParking(t)
 	if race.Enabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates: run it without -race")
 	}
 	const (
 		n            = 64

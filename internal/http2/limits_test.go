@@ -273,7 +273,7 @@ func TestIdleMemory(t *testing.T) {
 // TestAllocations: a request through the core allocates nothing.
 func TestAllocations(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates: run it without -race")
 	}
 	g := newGetter(t)
 	if n := testing.AllocsPerRun(1000, g.get); n > 0 {

@@ -1,32 +1,18 @@
 package line
 
 import (
-	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/percore/percore/internal/testnet"
 )
 
-// computing calls f while another goroutine computes on the only processor.
-func computing(f func()) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var stop atomic.Bool
-	defer stop.Store(true)
-	go func() {
-		for !stop.Load() {
-		}
-	}()
-	f()
-}
-
 func nothing() uint64 { return 0 }
 
 // TestCrowd: a goroutine that yields to one that computes has to wait for its turn, and from then
 // on yields every time.
 func TestCrowd(t *testing.T) {
-	computing(func() {
+	testnet.BesideComputing(func() {
 		var l Line
 		for end := time.Now().Add(testnet.HangTimeout); !l.Yield(nothing) || !l.Crowded(); {
 			if time.Now().After(end) {
@@ -42,7 +28,7 @@ func TestCrowd(t *testing.T) {
 // TestOwnWork: processors that are busy with the caller's own kind of work are not crowded, however
 // long the turn takes.
 func TestOwnWork(t *testing.T) {
-	computing(func() {
+	testnet.BesideComputing(func() {
 		var l Line
 		work := uint64(0)
 		served := func() uint64 {

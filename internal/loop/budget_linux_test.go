@@ -24,7 +24,7 @@ func TestFDSize(t *testing.T) {
 // per request.
 func TestAllocations(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates: run it without -race")
 	}
 	for _, engine := range engines {
 		t.Run(engine.name, func(t *testing.T) {

@@ -333,16 +333,11 @@ func TestCrowdedReaderVisits(t *testing.T) {
 
 // crowd lets the readers of l find that processors are crowded.
 func crowd(l *Loop) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var stop atomic.Bool
-	defer stop.Store(true)
-	go func() {
-		for !stop.Load() {
+	testnet.BesideComputing(func() {
+		for line := &l.guests.line; !line.Crowded(); {
+			line.Stand(func() uint64 { return 0 })
 		}
-	}()
-	for line := &l.guests.line; !line.Crowded(); {
-		line.Stand(func() uint64 { return 0 })
-	}
+	})
 }
 
 // A guest that waits for an event finds it, and comes back without one after a moment.

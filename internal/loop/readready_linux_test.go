@@ -243,7 +243,7 @@ func TestReadReadyTogether(t *testing.T) {
 
 func TestReadReadyAllocations(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates: run it without -race")
 	}
 	onEveryPair(t, func(t *testing.T, f *FD, peer net.Conn) {
 		stop := echoConn(peer)

@@ -35,7 +35,7 @@ func getUntilPanic(get func()) string {
 
 func TestWriteAfterRelease(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector has sync.Pool drop things at random")
+		t.Skip("the race detector has sync.Pool drop things at random: run it without -race")
 	}
 	withoutGC(t)
 	p := pool.New(pool.Config{})

@@ -104,7 +104,7 @@ func TestSetLen(t *testing.T) {
 // than that, and however many there are at once.
 func TestReuse(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector has sync.Pool drop things at random")
+		t.Skip("the race detector has sync.Pool drop things at random: run it without -race")
 	}
 	withoutGC(t)
 	p := pool.New(pool.Config{})

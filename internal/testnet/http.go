@@ -3,6 +3,7 @@ package testnet
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -42,4 +43,26 @@ func KeepAlive(t testing.TB, c net.Conn) (get func(path string) (body string)) {
 		}
 		return string(body)
 	}
+}
+
+// HTTP2Client returns a client that speaks only HTTP/2: over TLS with config, or in clear text if that
+// is nil. Its connections are closed when the test ends.
+func HTTP2Client(t testing.TB, config *tls.Config) *http.Client {
+	tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: config.Clone()} // which it changes
+	if config == nil {
+		tr.Protocols.SetUnencryptedHTTP2(true)
+	} else {
+		tr.Protocols.SetHTTP2(true)
+	}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// URL returns the address of a server that listens on l.
+func URL(l net.Listener, overTLS bool, path string) string {
+	scheme := "http"
+	if overTLS {
+		scheme = "https"
+	}
+	return scheme + "://" + l.Addr().String() + path
 }

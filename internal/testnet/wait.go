@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -90,6 +91,18 @@ func GoBlocked(t testing.TB, what string, f func()) {
 			looks = 0
 		}
 	}
+}
+
+// BesideComputing calls f while another goroutine computes on the only processor.
+func BesideComputing(f func()) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var stop atomic.Bool
+	defer stop.Store(true)
+	go func() {
+		for !stop.Load() {
+		}
+	}()
+	f()
 }
 
 func hasPrefixOf(s string, prefixes ...string) bool {

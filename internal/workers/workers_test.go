@@ -304,14 +304,9 @@ func TestLinger(t *testing.T) {
 
 // crowd makes l find that processors are crowded.
 func crowd(l *line.Line) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var stop atomic.Bool
-	defer stop.Store(true)
-	go func() {
-		for !stop.Load() {
+	testnet.BesideComputing(func() {
+		for !l.Crowded() {
+			l.Stand(func() uint64 { return 0 })
 		}
-	}()
-	for !l.Crowded() {
-		l.Stand(func() uint64 { return 0 })
-	}
+	})
 }

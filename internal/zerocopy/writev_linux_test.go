@@ -164,7 +164,7 @@ func TestWritevErrors(t *testing.T) {
 
 func TestWritevAllocations(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector's sync.Pool allocates")
+		t.Skip("the race detector's sync.Pool allocates: run it without -race")
 	}
 	fd, peer := streamPair(t)
 	go io.Copy(io.Discard, peer)

@@ -508,7 +508,7 @@ func TestValuesApart(t *testing.T) {
 // how long the header is and where most of its bytes are.
 func TestKept(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates: run it without -race")
 	}
 	const (
 		n         = 50

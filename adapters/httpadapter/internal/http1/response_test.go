@@ -822,7 +822,7 @@ func TestCountOfFailedWrites(t *testing.T) {
 // TestAllocations: the allocations of a request and its answer, including the handler's.
 func TestAllocations(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector makes pools forget")
+		t.Skip("the race detector makes pools forget: run it without -race")
 	}
 	for _, test := range []struct {
 		name, head string
