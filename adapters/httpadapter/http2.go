@@ -43,8 +43,9 @@ func (s *Server) http2Config() h2.Config {
 		limit = http.DefaultMaxHeaderBytes
 	}
 	c := h2.Config{
-		HeaderBytes: limit + perField*typicalFields,
-		IdleTimeout: -1,
+		HeaderBytes:     limit + perField*typicalFields,
+		IdleTimeout:     -1,
+		ExtendedConnect: http2.ExtendedConnect,
 	}
 	if n := fieldsMax(s.srv); n < 1<<30 {
 		c.HeaderFields = n

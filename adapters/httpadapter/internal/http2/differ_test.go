@@ -7,6 +7,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -99,7 +101,7 @@ func onPercore(t *testing.T, configure func(*http.Server), handler func(*seen) h
 		HTTP: srv.Handler, GeneralOptions: !srv.DisableGeneralOptionsHandler, ReadTimeout: srv.ReadTimeout, WriteTimeout: srv.WriteTimeout,
 		Host: &host{log: log.New(&s.log, "", 0)},
 	}
-	server := h2.New(h, h2.Config{BeginTimeout: testnet.HangTimeout})
+	server := h2.New(h, h2.Config{BeginTimeout: testnet.HangTimeout, ExtendedConnect: ExtendedConnect})
 	l, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -148,12 +150,13 @@ type script struct {
 	timed     func(*http.Server, time.Duration) // sets a timeout
 	handler   func(s *seen, w http.ResponseWriter, r *http.Request)
 	play      func(p *frames.Peer)
-	streams   int  // how many must end
-	closes    bool // the connection ends, too
-	unordered bool // the received frames may be in another order
-	leaves    bool // the server sends GOAWAY: net/http sends one, this server two
-	uncalled  bool // the handler is not called
-	logs      bool // something is logged
+	react     func(p *frames.Peer, f string) // to each frame
+	streams   int                            // how many must end
+	closes    bool                           // the connection ends, too
+	unordered bool                           // the received frames may be in another order
+	leaves    bool                           // the server sends GOAWAY: net/http sends one, this server two
+	uncalled  bool                           // the handler is not called
+	logs      bool                           // something is logged
 }
 
 // get returns the pseudo-header fields of a request, followed by more.
@@ -183,6 +186,9 @@ func (s *side) play(sc *script) (got []string) {
 			}
 		}
 		got = append(got, f)
+		if sc.react != nil {
+			sc.react(s.peer, f)
+		}
 		if strings.HasSuffix(f, " end") || strings.HasPrefix(f, "reset") {
 			ended++
 		}
@@ -215,7 +221,11 @@ func merge(lines []string) (to []string) {
 // TestDiffer plays each script against net/http's server on package net and against this one. It
 // compares what the handler saw, what the client got, and the log.
 func TestDiffer(t *testing.T) {
-	for _, sc := range scripts {
+	all := scripts
+	if ExtendedConnect {
+		all = append(all, extendedScripts...)
+	}
+	for _, sc := range all {
 		t.Run(sc.name, func(t *testing.T) {
 			if sc.configure == nil {
 				sc.configure = func(*http.Server) {}
@@ -267,6 +277,45 @@ func TestDiffer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestExtendedConnect plays the scripts about CONNECT in another process, in which GODEBUG allows
+// extended CONNECT.
+func TestExtendedConnect(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^(TestDiffer|TestConnectSetting)$/CONNECT")
+	cmd.Env = append(os.Environ(), "GODEBUG="+os.Getenv("GODEBUG")+",http2xconnect=1")
+	out, err := cmd.CombinedOutput()
+	for _, want := range []string{"--- PASS: TestDiffer/CONNECT,_both_ways_at_once ", "--- PASS: TestConnectSetting/CONNECT=true "} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Fatalf("got %v, want %q in\n%s", err, want, out)
+		}
+	}
+}
+
+// TestConnectSetting: both servers tell clients whether they may use extended CONNECT.
+func TestConnectSetting(t *testing.T) {
+	none := func(*http.Server) {}
+	handler := func(*seen) http.HandlerFunc { return func(http.ResponseWriter, *http.Request) {} }
+	t.Run(fmt.Sprintf("CONNECT=%t", ExtendedConnect), func(t *testing.T) {
+		for _, s := range []*side{onNet(t, none, handler), onPercore(t, none, handler)} {
+			var h [9]byte
+			if _, err := io.ReadFull(s.peer.Flush().Conn, h[:]); err != nil || h[3] != frames.Settings {
+				t.Fatalf("got the frame %x, %v, want SETTINGS", h, err)
+			}
+			b := make([]byte, h[2])
+			if _, err := io.ReadFull(s.peer.Conn, b); err != nil {
+				t.Fatal(err)
+			}
+			const enableConnect = "\x00\x08\x00\x00\x00\x01"
+			got := false
+			for setting := range slices.Chunk(b, len(enableConnect)) {
+				got = got || string(setting) == enableConnect
+			}
+			if got != ExtendedConnect {
+				t.Errorf("got the settings %x, want SETTINGS_ENABLE_CONNECT_PROTOCOL: %t", b, ExtendedConnect)
+			}
+		}
+	})
 }
 
 // withoutPort removes the client's port from a line of the log.

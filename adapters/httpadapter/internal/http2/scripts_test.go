@@ -60,6 +60,8 @@ var scripts = []script{
 			p.Headers(1, true, get("GET", "/%zz")...).Headers(3, true, get("GET", "/")...)
 		}, unordered: true},
 	{name: "CONNECT", handler: see, play: send([]string{":method", "CONNECT", ":authority", "x.example:443"})},
+	{name: "CONNECT with a path", handler: see, uncalled: true, play: send([]string{":method", "CONNECT", ":scheme", "http", ":authority", "x.example", ":path", "/"})},
+	{name: "CONNECT with :protocol", handler: see, uncalled: !ExtendedConnect, play: send(connect("/chat?a=b", "origin", "http://x.example", "sec-websocket-version", "13"), "abc")},
 	{name: "other method", handler: see, play: send(get("BREW", "/pot"))},
 	{name: "POST with length", handler: see, play: send(get("POST", "/", "content-length", "6"), "abc", "def")},
 	{name: "POST without length", handler: see, play: send(get("POST", "/"), "abc", "def")},
@@ -315,6 +317,71 @@ var scripts = []script{
 	{name: "context ends with the handler", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		context.AfterFunc(r.Context(), func() { s.note("ended: %v", r.Context().Err()) })
 	}, play: send(get("GET", "/"))},
+}
+
+// extendedScripts are scripts for servers that allow extended CONNECT.
+var extendedScripts = []script{
+	{name: "CONNECT without a body", handler: see, play: send(connect("/chat"))},
+	{name: "CONNECT with another protocol", handler: see, play: send(append([]string{":protocol", "connect-ip"}, connect("/")[2:]...), "abc")},
+	{name: "CONNECT over another scheme", handler: see, play: send([]string{":protocol", "a", ":method", "CONNECT", ":scheme", "ftp", ":authority", "x.example", ":path", "/"}, "abc")},
+	{name: "CONNECT with a bad path", handler: see, uncalled: true, play: send(connect("/%zz"), "abc")},
+	{name: "CONNECT with a path that has no slash", handler: see, uncalled: true, play: send(connect("chat"), "abc")},
+	{name: "CONNECT with :protocol and no path", handler: see, uncalled: true, play: send(connect("/")[:8], "abc")},
+	{name: "CONNECT with :protocol and user information", handler: see, uncalled: true,
+		play: send([]string{":protocol", "websocket", ":method", "CONNECT", ":scheme", "http", ":authority", "a@x.example", ":path", "/"}, "abc")},
+	{name: "CONNECT, refused", streams: 2, handler: answer(func(w http.ResponseWriter) { http.Error(w, "no", http.StatusNotImplemented) }),
+		play: func(p *frames.Peer) { p.Headers(1, false, connect("/chat")...) }},
+	{name: "CONNECT, 101", streams: 2, handler: answer(func(w http.ResponseWriter) { w.WriteHeader(http.StatusSwitchingProtocols) }),
+		play: func(p *frames.Peer) { p.Headers(1, false, connect("/chat")...) }},
+	{name: "CONNECT, both ways at once", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		s.note("%v %v", rc.EnableFullDuplex(), rc.Flush())
+		b := make([]byte, 100)
+		for err := error(nil); err == nil; {
+			var n int
+			n, err = r.Body.Read(b)
+			_, writeErr := w.Write(b[:n])
+			s.note("%q, %v, %v, %v", b[:n], err, writeErr, rc.Flush())
+		}
+		_, _ = io.WriteString(w, "bye") // only the client's side has ended
+	}, play: func(p *frames.Peer) { p.Headers(1, false, connect("/chat")...) }, react: func(p *frames.Peer, f string) {
+		switch {
+		case strings.HasPrefix(f, "headers 1"):
+			p.Data(1, "one", false).Flush()
+		case f == `data 1 "one"`:
+			p.Data(1, "two", false).Flush()
+		case f == `data 1 "two"`:
+			p.Data(1, "", true).Flush()
+		}
+	}},
+	{name: "CONNECT, ended by the server", streams: 2, handler: answer(func(w http.ResponseWriter) {
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.WriteString(w, "bye")
+	}), play: func(p *frames.Peer) { p.Headers(1, false, connect("/chat")...).Data(1, "abc", false) }},
+	{name: "CONNECT, reset by the client", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		if r.Method == "GET" {
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		b, err := io.ReadAll(r.Body)
+		<-r.Context().Done()
+		_, writeErr := w.Write(make([]byte, 5000))
+		s.note("%q, %v, %v, %v", b, err, r.Context().Err(), writeErr)
+	}, play: func(p *frames.Peer) { p.Headers(1, false, connect("/chat")...) }, react: func(p *frames.Peer, f string) {
+		if strings.HasPrefix(f, "headers 1") {
+			p.Reset(1, h2.Cancel).Headers(3, true, get("GET", "/")...).Flush()
+		}
+	}},
+	{name: "CONNECT, aborted by the handler", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		s.note("called")
+		panic(http.ErrAbortHandler)
+	}, play: func(p *frames.Peer) { p.Headers(1, false, connect("/chat")...) }},
+}
+
+// connect returns the pseudo-header fields of extended CONNECT, followed by more.
+func connect(path string, more ...string) []string {
+	return append([]string{":protocol", "websocket", ":method", "CONNECT", ":scheme", "http", ":authority", "x.example", ":path", path}, more...)
 }
 
 // alike has the same fields as a StreamError, in another package.

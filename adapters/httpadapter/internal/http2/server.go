@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
+	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/percore/percore/adapters/h2"
@@ -27,6 +29,11 @@ type Handler struct {
 	// Host is the server that the connections belong to. It must not be nil.
 	Host Host
 }
+
+// ExtendedConnect says whether clients may send CONNECT with :protocol, for WebSockets over HTTP/2
+// (RFC 8441). As in net/http, it is off unless GODEBUG has http2xconnect=1 when the process starts:
+// a browser that may use it doesn't fall back to HTTP/1.1, and handlers must know of it.
+var ExtendedConnect = strings.Contains(os.Getenv("GODEBUG"), "http2xconnect=1")
 
 // A Host is the server around a Handler.
 type Host interface {
