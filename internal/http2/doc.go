@@ -38,6 +38,8 @@
 //     CONNECT (RFC 8441, section 4).
 //   - A table size update after a field is an error (RFC 7541, section 4.2), even with an empty
 //     table.
+//   - SETTINGS may have a setting twice: the last value counts (section 6.5.3). To net/http that is an
+//     error.
 //   - An error after a graceful GOAWAY is reported with another GOAWAY; net/http just closes the
 //     connection.
 //   - Some limits are lower, and some are additional; see [Config].

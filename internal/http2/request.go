@@ -150,6 +150,10 @@ func (r *Request) declare(v string) {
 	r.ContentLength = int64(n)
 }
 
+// Malformed reports whether the request breaks a rule of RFC 9113, so that its stream is to be reset
+// with ProtocolError. An answer may be sent before that (section 8.1.1).
+func (p Problem) Malformed() bool { return p == ConnectionField || p == BadTE || p == LengthWithout }
+
 // Status returns the status that an HTTP server answers with, or 0 if it handles the request.
 func (p Problem) Status() int {
 	switch p {

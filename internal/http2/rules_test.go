@@ -68,7 +68,11 @@ func TestRules(t *testing.T) {
 		{"6.5 SETTINGS of another length", func(p *peer) { p.frame(typeSettings, 0, 0, make([]byte, 5)) }, []string{errSize, size}},
 		{"6.5 acknowledgement that is not empty", func(p *peer) { p.frame(typeSettings, flagAck, 0, make([]byte, 6)) }, []string{errSize, size}},
 		{"6.5 acknowledgement of nothing", func(p *peer) { p.frame(typeSettings, flagAck, 0, nil) }, []string{errProtocol, protocol}},
-		{"6.5 twice the same", func(p *peer) { p.settings(settingMaxStreams, 1, settingMaxStreams, 2) }, []string{errProtocol, protocol}},
+		{"6.5 too many settings", func(p *peer) { p.settings(make([]uint32, 2*(settingsMax+1))...) }, []string{errProtocol, protocol}},
+		{"6.5.3 twice the same", func(p *peer) {
+			p.get(1).settings(settingInitialWindow, 1<<31-1, settingInitialWindow, 1).windowUpdate(1, 1<<31-2)
+		}, []string{request1 + " end", "window", "window 1", "> settings ack"}},
+		{"6.5.3 twice the same, the first value is wrong", func(p *peer) { p.settings(settingMaxFrameSize, 1, settingMaxFrameSize, 1<<14) }, []string{errProtocol, protocol}},
 		{"6.5.2 ENABLE_PUSH", func(p *peer) { p.settings(settingEnablePush, 2) }, []string{errProtocol, protocol}},
 		{"6.5.2 INITIAL_WINDOW_SIZE", func(p *peer) { p.settings(settingInitialWindow, 1<<31) }, []string{errFlow, flow}},
 		{"6.5.2 MAX_FRAME_SIZE too small", func(p *peer) { p.settings(settingMaxFrameSize, 16383) }, []string{errProtocol, protocol}},

@@ -75,20 +75,8 @@ func checkSettings(p []byte) verdict {
 	return verdict{}
 }
 
-// hasDuplicates reports whether a setting occurs twice.
-func hasDuplicates(p []byte) bool {
-	for ; len(p) > 0; p = p[settingBytes:] {
-		for q := p[settingBytes:]; len(q) > 0; q = q[settingBytes:] {
-			if p[0] == q[0] && p[1] == q[1] {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// settings takes the peer's settings and acknowledges them at once, so each SETTINGS frame is
-// acknowledged, in the order of the frames.
+// settings takes the peer's settings, in their order, and acknowledges them at once, so each SETTINGS
+// frame is acknowledged, in the order of the frames.
 func (c *Conn) settings(f *Frame, ev *Event) verdict {
 	if f.has(flagAck) {
 		return c.settingsAcked()
@@ -96,8 +84,8 @@ func (c *Conn) settings(f *Frame, ev *Event) verdict {
 	if !c.spend(&c.idle, 1) {
 		return tooManyIdle
 	}
-	if len(f.payload) > settingsMax*settingBytes || hasDuplicates(f.payload) {
-		return connError(ProtocolError, "SETTINGS are too many, or one occurs twice")
+	if len(f.payload) > settingsMax*settingBytes {
+		return connError(ProtocolError, "SETTINGS are too many")
 	}
 	for p := f.payload; len(p) > 0; p = p[settingBytes:] {
 		if v := c.setting(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:]), ev); v.scope != fine {
