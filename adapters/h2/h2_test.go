@@ -97,8 +97,9 @@ func TestFrames(t *testing.T) {
 		p.Data(3, "def", false).Flush().Want(`data 3 "def"`)
 		p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush().Want("pong 3132333435363738")
 		p.Headers(3, true, "x-a", "b").Flush().Want("headers 3 x-a=b end")
-		p.Request(5, true, "connection", "close").Flush().Want("headers 5 :status=400 end")
-		p.Frame(frames.Data, 0, 0, nil).Flush().Want("goaway 5 PROTOCOL_ERROR", "end")
+		p.Request(5, true, "connection", "close").Flush().Want("headers 5 :status=400", "reset 5 PROTOCOL_ERROR")
+		p.Request(7, true, "content-length", "1").Flush().Want("reset 7 PROTOCOL_ERROR")
+		p.Frame(frames.Data, 0, 0, nil).Flush().Want("goaway 7 PROTOCOL_ERROR", "end")
 	})
 }
 

@@ -54,12 +54,15 @@ type ConnHandler interface {
 }
 
 // HandlerFunc is a Handler that is called for each stream, as a StreamHandler's Serve is. The
-// handler may keep the request. A request with a Problem is answered with status 431 or 400
-// instead.
+// handler may keep the request. A request with a Problem is answered with status 431, or reset with
+// ProtocolError, in some cases behind an answer with status 400.
 type HandlerFunc func(s *Stream, r *Request)
 
 // Accept makes the stream.
 func (f HandlerFunc) Accept(_ *Conn, r *Request) StreamHandler {
+	if r.Problem.Malformed() && r.Problem.Status() == 0 {
+		return Refuse(ProtocolError)
+	}
 	h := &funcStream{f: f, request: *r}
 	h.request.Fields = slices.Clone(r.Fields)
 	return h
@@ -75,11 +78,16 @@ type funcStream struct {
 func (h *funcStream) Stream() *Stream { return &h.stream }
 
 func (h *funcStream) Serve() {
-	if status := h.request.Problem.Status(); status != 0 {
+	problem := h.request.Problem
+	switch status := problem.Status(); {
+	case status == 0:
+		h.f(&h.stream, &h.request)
+	case problem.Malformed():
+		_ = h.stream.Send(Message{Status: status, Hold: true})
+		h.stream.Reset(ProtocolError)
+	default:
 		_ = h.stream.Send(Message{Status: status, End: true, Hold: true})
-		return
 	}
-	h.f(&h.stream, &h.request)
 }
 
 func (h *funcStream) Cancelled(error) {}

@@ -9,5 +9,7 @@
 //   - A handler is not called for a stream that was reset before its turn.
 //   - Trailers with names that are not allowed in trailers reset the stream when the handler reads
 //     them, not when they arrive.
+//   - After status 400 for a connection-specific field the stream is reset with PROTOCOL_ERROR (RFC
+//     9113, sections 8.1.1 and 8.2.2); net/http ends it.
 //   - A Write after the handler has returned fails, and Header returns the header. net/http panics.
 package http2

@@ -44,6 +44,7 @@ type response struct {
 	length   int64 // the body's length, until the header is sent; -1: none
 
 	wrote, sent, done                            bool
+	resets                                       bool // the stream is reset behind the answer: the request was malformed
 	hasType, hasLength, hasCoding, hasDate, ends bool // of the header
 
 	notify closeNotify
@@ -287,7 +288,7 @@ func (w *response) emit(p []byte, last bool) error {
 	if last {
 		trailers = w.trailerFields()
 	}
-	m.End = last || m.Status != 0 && w.isHead
+	m.End = (last || m.Status != 0 && w.isHead) && !w.resets
 	m.Hold = last
 	if !w.isHead {
 		m.Body = p
@@ -393,6 +394,9 @@ func (w *response) finish() {
 	w.writeHeader(http.StatusOK)
 	w.done = true
 	_ = w.emitBuffer(true)
+	if w.resets {
+		w.x.stream.Reset(h2.ProtocolError)
+	}
 }
 
 // abort ends the answer of a handler that has panicked or ended its goroutine.

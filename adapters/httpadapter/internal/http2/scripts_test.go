@@ -73,11 +73,11 @@ var scripts = []script{
 		p.Headers(1, false, get("POST", "/", "trailer", "X-A, x-b, Content-Length", "te", "trailers")...).Data(1, "abc", false)
 		p.Headers(1, true, "x-a", "1", "x-undeclared", "2")
 	}},
-	{name: "connection field", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, streams: 2, unordered: true,
+	{name: "connection field", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, streams: 2, unordered: true, malformed: true,
 		play: func(p *frames.Peer) {
 			p.Headers(1, true, get("GET", "/", "connection", "close")...).Headers(3, true, get("GET", "/")...)
 		}},
-	{name: "te", handler: see, streams: 2, unordered: true,
+	{name: "te", handler: see, streams: 2, unordered: true, malformed: true,
 		play: func(p *frames.Peer) {
 			p.Headers(1, true, get("GET", "/", "te", "gzip")...).Headers(3, true, get("GET", "/")...)
 		}},

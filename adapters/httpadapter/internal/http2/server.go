@@ -151,6 +151,7 @@ func (x *exchange) serve() {
 		x.response.WriteHeader(x.refused)
 		_, _ = x.response.WriteString("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")
 	default:
+		x.response.resets = true
 		http.Error(&x.response, x.problem, x.refused)
 	}
 }
