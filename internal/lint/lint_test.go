@@ -235,6 +235,7 @@ var modules = map[string]module{
 	"metrics/prometheus":           {requires: []string{"github.com/prometheus/client_golang"}},
 	"conformance_test/frameworks":  {free: true},
 	"conformance_test/grpcinterop": {free: true},
+	"conformance_test/h2spec":      {free: true},
 	"examples":                     {free: true},
 	"examples/caddy":               {free: true},
 	tools:                          {free: true},
