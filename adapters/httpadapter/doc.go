@@ -59,7 +59,8 @@
 //     bufio.Reader of Hijack yet, all methods that read begin with these, and SyscallConn's Read and
 //     File, which can't, fail until they are read;
 //   - HTTP/2 connections, over TLS and not: a protocol that shares a connection among
-//     many requests keeps state for it;
+//     many requests keeps state for it. With [HTTP2] they don't need it: they wait
+//     without a goroutine or a buffer;
 //   - connections that are not a *percore.Conn: those of wrappers, such as
 //     netutil.LimitListener's or a PROXY protocol's, whose Read and Close must not be
 //     bypassed. MaxConns and ProxyProtocol of [percore.ListenConfig] do without a wrapper.
@@ -117,9 +118,9 @@
 // sendfile, http.ResponseController, http.CloseNotifier. A client that goes away cancels the request's
 // context, which takes no goroutine. Timeouts, hooks, panics, Shutdown and ErrorLog work as in net/http.
 //
-// Over TLS it serves the connections whose handshake has chosen HTTP/1.1, or no protocol; those that
-// speak HTTP/2 go to net/http. Request.TLS is one tls.ConnectionState for all requests of a connection,
-// as with net/http, and Hijack returns the *tls.Conn.
+// Over TLS it serves the connections whose handshake has chosen HTTP/1.1, or no protocol. Request.TLS is
+// one tls.ConnectionState for all requests of a connection, as with net/http, and Hijack returns the
+// *tls.Conn.
 //
 // A request is plain if it is HTTP/1.1, its target begins with a slash, it has one valid Host and no
 // field among Transfer-Encoding, Trailer, Expect, Upgrade, Pragma and HTTP2-Settings, its Connection is
@@ -164,6 +165,38 @@
 //   - A body that is not read when a handler with full duplex returns, or that a middleware has closed
 //     early, is treated as by Go 1.27, also on Go 1.26: its rest is never taken for a request.
 //   - A body that is copied beyond its declared length is cut there, as by Go 1.27, also on Go 1.26.
+//
+// # HTTP/2
+//
+//	httpadapter.Wrap(srv, httpadapter.HTTP2())
+//
+// serves HTTP/2 without net/http, through package h2: a connection that waits, for its next stream or
+// for its handlers, holds no goroutine and no buffer, and each stream is a call of srv.Handler on a
+// goroutine of a pool. HTTP/1.1 goes on as without the option, also on the same port; with [FastPath]
+// both go past net/http.
+//
+// A connection speaks HTTP/2 if its client has chosen "h2" in the TLS handshake, or if srv.Protocols
+// has UnencryptedHTTP2 and it begins with HTTP/2's preface (prior knowledge). Whether a server offers
+// that is decided by net/http's means: Protocols, TLSNextProto, GODEBUG=http2server=0.
+//
+// Handlers get the same *http.Request as from net/http's HTTP/2 server, and an http.ResponseWriter
+// that makes the same frames of the same calls. MaxHeaderBytes, IdleTimeout, ReadTimeout, WriteTimeout,
+// ConnState, ConnContext, BaseContext, ErrorLog, SetKeepAlivesEnabled, Shutdown and Close work, and so
+// do the fields of http.HTTP2Config except CountError. The differences are those of the fast path as
+// far as they concern goroutines and types, and these:
+//
+//   - A client that takes nothing of what it is sent for 30 seconds loses its connection, unless
+//     HTTP2Config.WriteByteTimeout says otherwise; net/http waits forever.
+//   - When a client resets a stream, bytes of the body that the handler has not read are dropped, and a
+//     handler that has not begun is not called.
+//   - Shutdown sends two GOAWAYs, as RFC 9113 advises, so that no request that is on its way is lost;
+//     net/http sends one, and drops them.
+//   - Clients that exceed a limit lose their connection with ENHANCE_YOUR_CALM earlier, or for more
+//     reasons, than with net/http. SECURITY.md has the limits.
+//   - Push returns http.ErrNotSupported, also for clients that allow it.
+//   - A Write after the handler has returned fails; net/http panics.
+//
+// docs/DIFFERENCES.md has the rest, which concerns clients and operators.
 //
 // # Differences
 //

@@ -70,3 +70,38 @@ func ExampleParkAfter() {
 	srv := &http.Server{Addr: ":8080"}
 	httpadapter.Wrap(srv, httpadapter.ParkAfter(time.Second))
 }
+
+// HTTP/2 in clear, for clients that know beforehand that the server speaks it, such as proxies. Over
+// TLS nothing is needed besides the option.
+func ExampleHTTP2() {
+	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(rw, "hello over %s", r.Proto)
+	})}
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	ln, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := httpadapter.Wrap(srv, httpadapter.HTTP2(), httpadapter.FastPath())
+	go server.Serve(ln)
+
+	for _, set := range []func(*http.Protocols, bool){(*http.Protocols).SetHTTP1, (*http.Protocols).SetUnencryptedHTTP2} {
+		tr := &http.Transport{Protocols: new(http.Protocols)}
+		set(tr.Protocols, true)
+		resp, err := (&http.Client{Transport: tr}).Get("http://" + ln.Addr().String())
+		if err != nil {
+			log.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		fmt.Println(string(body), err)
+		tr.CloseIdleConnections()
+	}
+	fmt.Println(server.Shutdown(context.Background()))
+	// Output:
+	// hello over HTTP/1.1 <nil>
+	// hello over HTTP/2.0 <nil>
+	// <nil>
+}

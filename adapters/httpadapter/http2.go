@@ -18,11 +18,11 @@ import (
 // Closed.
 
 // newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them:
-// HTTP2 is not asked for, the program has a server of its own for "h2", or it wants to have errors
-// counted by net/http's names.
+// HTTP2 is not asked for, net/http has no HTTP/2 either, the program has a server of its own for "h2",
+// or it wants to have errors counted by net/http's names.
 func (call *serveCall) newStreams() *h2.Server {
 	s := call.server
-	if !s.http2 || s.ownH2 || s.srv.HTTP2 != nil && s.srv.HTTP2.CountError != nil {
+	if !s.http2 || s.ownH2 || !speaksHTTP2(s.srv) || s.srv.HTTP2 != nil && s.srv.HTTP2.CountError != nil {
 		return nil
 	}
 	return h2.New(&http2.Handler{

@@ -9,10 +9,12 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -48,39 +50,43 @@ var http2Ways = []struct {
 func eachHTTP2(t *testing.T, test func(t *testing.T, start func(*http.Server) *http2Fixture)) {
 	for _, way := range http2Ways {
 		t.Run(way.name, func(t *testing.T) {
-			test(t, func(srv *http.Server) *http2Fixture {
-				f := &http2Fixture{t: t, srv: srv, served: make(chan error, 1)}
-				srv.ErrorLog = log.New(&f.log, "", 0)
-				srv.Protocols = new(http.Protocols)
-				srv.Protocols.SetHTTP1(true)
-				srv.Protocols.SetHTTP2(true)
-				srv.Protocols.SetUnencryptedHTTP2(true)
-				if way.tls {
-					srv.TLSConfig, f.tls = testnet.TLS(t)
-				}
-				f.server = way.wrap(srv)
-				l, err := percore.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				f.l = l
-				go func() {
-					if way.tls {
-						f.served <- f.server.ServeTLS(l, "", "")
-					} else {
-						f.served <- f.server.Serve(l)
-					}
-				}()
-				t.Cleanup(func() {
-					f.server.Close()
-					if err := testnet.Receive(t, "Serve's return", f.served); err != http.ErrServerClosed {
-						t.Errorf("Serve returned %v", err)
-					}
-				})
-				return f
-			})
+			test(t, func(srv *http.Server) *http2Fixture { return startHTTP2(t, way.tls, srv, way.wrap) })
 		})
 	}
+}
+
+// startHTTP2 serves srv, which speaks HTTP/1 and HTTP/2, until the test ends.
+func startHTTP2(t *testing.T, secure bool, srv *http.Server, wrap func(*http.Server) testnet.WebServer) *http2Fixture {
+	t.Helper()
+	f := &http2Fixture{t: t, srv: srv, served: make(chan error, 1)}
+	srv.ErrorLog = log.New(&f.log, "", 0)
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	if secure {
+		srv.TLSConfig, f.tls = testnet.TLS(t)
+	}
+	f.server = wrap(srv)
+	l, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.l = l
+	go func() {
+		if secure {
+			f.served <- f.server.ServeTLS(l, "", "")
+		} else {
+			f.served <- f.server.Serve(l)
+		}
+	}()
+	t.Cleanup(func() {
+		f.server.Close()
+		if err := testnet.Receive(t, "Serve's return", f.served); err != http.ErrServerClosed {
+			t.Errorf("Serve returned %v", err)
+		}
+	})
+	return f
 }
 
 // client returns a net/http client that speaks only HTTP/2.
@@ -292,20 +298,147 @@ func TestHTTP2BesideHTTP1(t *testing.T) {
 	})
 }
 
-// TestHTTP2Declined: connections that net/http serves specially stay with net/http.
+// servedBy is a handler that answers with the package whose server has called it.
+func servedBy(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, reflect.Indirect(reflect.ValueOf(w)).Type().PkgPath())
+}
+
+// TestHTTP2Declined: HTTP/2 is served past net/http exactly where the documentation says so.
 func TestHTTP2Declined(t *testing.T) {
-	for name, srv := range map[string]*http.Server{
-		"CountError": {HTTP2: &http.HTTP2Config{CountError: func(string) {}}},
-		"own server": {TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}},
+	for _, c := range []struct {
+		name    string
+		ours    bool
+		options []Option
+		setenv  string // a variable of the environment and its value
+		change  func(*http.Server)
+	}{
+		{"option", canPark, []Option{HTTP2()}, "", nil},
+		{"option with the fast path", canPark, []Option{HTTP2(), FastPath()}, "", nil},
+		{"parking at once", canPark, []Option{HTTP2(), ParkAfter(0)}, "", nil},
+		{"fast path alone", false, []Option{FastPath()}, "", nil},
+		{"no parking", false, []Option{HTTP2(), ParkAfter(-1)}, "", nil},
+		{"engine=net", false, []Option{HTTP2()}, "PERCOREDEBUG=engine=net", nil},
+		{"CountError", false, []Option{HTTP2()}, "", func(srv *http.Server) {
+			srv.HTTP2 = &http.HTTP2Config{CountError: func(string) {}}
+		}},
 	} {
-		s := Wrap(srv, HTTP2())
-		s.installed.Do(s.install)
-		call := &serveCall{server: s}
-		if call.newStreams() != nil {
-			t.Errorf("%s: the connections do not stay with net/http", name)
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s TLS=%t", c.name, secure), func(t *testing.T) {
+				if name, value, ok := strings.Cut(c.setenv, "="); ok {
+					t.Setenv(name, value)
+				}
+				srv := &http.Server{Handler: http.HandlerFunc(servedBy)}
+				if c.change != nil {
+					c.change(srv)
+				}
+				f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return Wrap(srv, c.options...) })
+				by := f.get(f.client(), "/")
+				if ours := strings.HasPrefix(by, "github.com/percore/percore/"); ours != c.ours {
+					t.Errorf("served by %s, want percore: %t", by, c.ours)
+				}
+			})
 		}
+	}
+	own := &http.Server{TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}}
+	s := Wrap(own, HTTP2())
+	s.installed.Do(s.install)
+	if (&serveCall{server: s}).newStreams() != nil {
+		t.Error("connections do not stay with a server that the program has in TLSNextProto")
 	}
 	if !slices.Equal([]bool{isModern(tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256), isModern(tls.TLS_RSA_WITH_AES_128_GCM_SHA256), isModern(tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA)}, []bool{true, false, false}) {
 		t.Error("a cipher suite is taken for another")
 	}
+}
+
+// TestHTTP2SwitchedOff: where net/http has no HTTP/2, a client that speaks it anyway gets the same from
+// both.
+func TestHTTP2SwitchedOff(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		setenv string
+		clear  bool // srv.Protocols has it in clear
+	}{
+		{"GODEBUG", "http2server=0", true},
+		{"Protocols", "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.setenv != "" {
+				t.Setenv("GODEBUG", c.setenv)
+			}
+			var got [2]string
+			for i, wrap := range []func(*http.Server) testnet.WebServer{
+				func(srv *http.Server) testnet.WebServer { return srv },
+				func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2(), FastPath()) },
+			} {
+				srv := &http.Server{Handler: http.HandlerFunc(servedBy)}
+				f := startHTTP2(t, false, srv, func(srv *http.Server) testnet.WebServer {
+					srv.Protocols.SetUnencryptedHTTP2(c.clear)
+					return wrap(srv)
+				})
+				nc, err := net.Dial("tcp", f.l.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer nc.Close()
+				if _, err := io.WriteString(nc, preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+					t.Fatal(err)
+				}
+				answer, err := io.ReadAll(nc)
+				got[i] = fmt.Sprintf("%q, %v", answer, err)
+			}
+			if got[0] != got[1] || !strings.Contains(got[0], "HTTP/1.1 ") {
+				t.Errorf("got %s, want net/http's %s", got[1], got[0])
+			}
+		})
+	}
+}
+
+// TestHTTP2AloneParks: with the option alone HTTP/1.1 goes through net/http, and is parked.
+func TestHTTP2AloneParks(t *testing.T) {
+	if !canPark {
+		t.Skip("nothing parks here")
+	}
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
+			f := startHTTP2(t, secure, &http.Server{Handler: http.HandlerFunc(servedBy)}, func(srv *http.Server) testnet.WebServer {
+				return Wrap(srv, HTTP2(), ParkAfter(0))
+			})
+			nc, err := net.Dial("tcp", f.l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			if f.tls != nil {
+				nc = tls.Client(nc, f.tls)
+			}
+			get, server := testnet.KeepAlive(t, nc), f.server.(*Server)
+			for n := uint64(1); n <= 3; n++ {
+				if got := get("/"); got != "net/http" {
+					t.Errorf("request %d was served by %s, want net/http", n, got)
+				}
+				testnet.Eventually(t, "the connection is parked", func() bool {
+					s := server.Stats()
+					return s.Parked == 1 && s.Parks == n
+				})
+			}
+			if s := server.FastPathStats(); s.Requests != 0 {
+				t.Errorf("got %+v of the fast path, which is off", s)
+			}
+		})
+	}
+}
+
+// TestHTTP2InBubble: in a bubble of testing/synctest the loops can't reach the workers, so net/http
+// serves.
+func TestHTTP2InBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startHTTP2(t, false, &http.Server{Handler: http.HandlerFunc(servedBy)}, func(srv *http.Server) testnet.WebServer {
+			return Wrap(srv, HTTP2(), FastPath())
+		})
+		client := f.client()
+		if got := f.get(client, "/"); strings.Contains(got, "percore") {
+			t.Errorf("served by %s, want net/http", got)
+		}
+		client.CloseIdleConnections()
+	})
 }

@@ -63,15 +63,21 @@ func ListenConfig(lc *percore.ListenConfig) Option {
 
 // FastPath serves plain HTTP/1.1 requests past net/http: the adapter reads them, calls the
 // http.Server's Handler and answers, byte by byte as net/http would, for less CPU time. All
-// that is not plain, HTTP/2 among it, goes to net/http. The package's documentation says what is
-// plain, and what differs.
+// that is not plain goes to net/http. For HTTP/2 there is [HTTP2]. The package's documentation says
+// what is plain, and what differs.
 //
-// It has no effect off Linux, with the build tag percore_net, below 0 in [ParkAfter], and in a bubble
-// of testing/synctest; over TLS also if crypto/tls does not read as it relies on.
+// It has no effect off Linux, with the build tag percore_net, with PERCOREDEBUG=engine=net, below 0 in
+// [ParkAfter], and in a bubble of testing/synctest; over TLS also if crypto/tls does not read as it
+// relies on.
 func FastPath() Option { return func(c *config) { c.fastPath = true } }
 
 // HTTP2 serves HTTP/2 past net/http: connections whose client has chosen it in the TLS handshake
 // (ALPN) and, in clear, those that begin with HTTP/2's preface, where the http.Server's Protocols
 // allow that. Handlers, hooks, limits and timeouts are those of the http.Server and of its HTTP2Config.
-// The package's documentation says what differs.
+// HTTP/1.1 is served as without the option: by net/http, with parking, or by [FastPath]. The package's
+// documentation says what differs.
+//
+// It has no effect, and net/http serves HTTP/2, where FastPath has none, and if the program has a
+// server of its own for "h2" in TLSNextProto, as golang.org/x/net/http2.ConfigureServer makes it, or
+// has set HTTP2Config.CountError, whose names are net/http's own.
 func HTTP2() Option { return func(c *config) { c.http2 = true } }

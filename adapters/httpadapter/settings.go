@@ -53,6 +53,13 @@ func protocols(srv *http.Server) http.Protocols {
 	return p
 }
 
+// speaksHTTP2 reports whether net/http has set up HTTP/2 for srv, over TLS or in clear.
+// GODEBUG=http2server=0 and the build tag nethttpomithttp2 prevent that, whatever srv.Protocols says.
+func speaksHTTP2(srv *http.Server) bool {
+	_, ok := srv.TLSNextProto["h2"]
+	return ok
+}
+
 // isHTTP1 reports whether net/http serves HTTP/1 on a connection for which ALPN
 // has chosen the protocol.
 func isHTTP1(protocol string) bool {
