@@ -2,6 +2,7 @@ package h2
 
 import (
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
@@ -18,6 +19,8 @@ import (
 //	heardAt    PingAfter      PING
 //	pingedAt   PingTimeout    fail
 //	drainedAt  drainTime      GOAWAY that says which stream is the last
+//	agedAt     none           Drain: it is as old as it may become
+//	goesAt     none           fail
 //	hungUpAt   lingerTime     fail
 //
 // The alarm is set early or late: one that comes before anything is due is set anew, so that a busy
@@ -29,6 +32,8 @@ type clock struct {
 	quietAt   int64 // since when there is no stream; 0: there is one
 	pingedAt  int64 // when a PING was sent that is not answered; 0: none
 	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made
+	agedAt    int64 // when it will be as old as it may become; 0: never, or it was
+	goesAt    int64 // when it is closed after that; 0: never
 	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
 	heardAt   int64 // when bytes have come last
 	rested    bool
@@ -60,6 +65,8 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 		after(c.clock.beganAt, cfg.BeginTimeout, (*Conn).giveUpLocked)
 		return
 	}
+	after(c.clock.agedAt, 1, (*Conn).agedLocked)
+	after(c.clock.goesAt, 1, (*Conn).giveUpLocked)
 	if !c.clock.rested {
 		after(c.clock.quietAt, restTime, (*Conn).restLocked)
 	}
@@ -129,6 +136,18 @@ func (c *Conn) pongLocked() {
 		c.leaveLocked()
 	}
 }
+
+// agedLocked is for a connection that is as old as it may become.
+func (c *Conn) agedLocked() {
+	c.clock.agedAt = 0
+	if d := c.server.config.AgeGrace; d > 0 {
+		c.clock.goesAt = monotime.Now() + int64(d)
+	}
+	c.drainLocked()
+}
+
+// maxAge returns the age at which a connection is drained, which differs by up to a tenth.
+func maxAge(age time.Duration) time.Duration { return age - age/10 + rand.N(age/5+1) }
 
 // restLocked frees what only a busy connection needs.
 func (c *Conn) restLocked() {

@@ -61,6 +61,21 @@ type Config struct {
 	PingAfter   time.Duration
 	PingTimeout time.Duration
 
+	// MaxAge is how long a connection is kept before the client is told to open another one: no
+	// limit. Each connection's limit differs from it by up to a tenth, so that those that began
+	// together don't end together. AgeGrace is how long the streams may go on then, before the
+	// connection is closed: no limit.
+	MaxAge   time.Duration
+	AgeGrace time.Duration
+
+	// Resets is how many streams a client may reset at once: 500. A tenth of that is added each
+	// second, and one for each stream that ends well.
+	Resets int
+
+	// Crash lets the panic of a handler end the program, as it would on a goroutine of the
+	// handler's own.
+	Crash bool
+
 	// Log gets the panics of handlers: slog.Default().
 	Log *slog.Logger
 }
@@ -81,7 +96,7 @@ func (c Config) withDefaults() Config {
 	c.IdleTimeout = timeOr(c.IdleTimeout, idleTimeout)
 	c.WriteTimeout = timeOr(c.WriteTimeout, writeTimeout)
 	c.PingTimeout = timeOr(c.PingTimeout, pingTimeout)
-	c.PingAfter = max(c.PingAfter, 0)
+	c.PingAfter, c.MaxAge, c.AgeGrace = max(c.PingAfter, 0), max(c.MaxAge, 0), max(c.AgeGrace, 0)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
@@ -111,6 +126,9 @@ func (c *Config) core() *http2.Config {
 	to.ExtendedConnect = c.ExtendedConnect
 	if c.Streams > 0 {
 		to.Streams = uint32(min(c.Streams, windowMax))
+	}
+	if c.Resets > 0 {
+		to.Resets = http2.Budget{Burst: c.Resets, PerSecond: c.Resets / 10}
 	}
 	if c.HeaderBytes > 0 {
 		to.HeaderListBytes = min(c.HeaderBytes, windowMax)

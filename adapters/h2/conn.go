@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/monotime"
@@ -111,7 +112,8 @@ type ConnState uint8
 
 // The states of connections.
 const (
-	Active ConnState = iota // its first stream of a while was opened
+	Ready  ConnState = iota // the client's preface and SETTINGS have come; before the first stream
+	Active                  // its first stream of a while was opened
 	Idle                    // its last stream was served
 	Closed                  // it has ended
 )
@@ -148,6 +150,15 @@ func (c *Conn) tell(wait bool) {
 	}
 }
 
+// tellLocked is tell(true). It releases mu while it reports.
+func (c *Conn) tellLocked() {
+	if c.server.states != nil {
+		c.mu.Unlock()
+		c.tell(true)
+		c.mu.Lock()
+	}
+}
+
 func (c *Conn) nextState() (s ConnState, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,6 +177,9 @@ func (c *Conn) start(unread []byte) {
 	c.mu.Lock()
 	c.clock.beganAt = monotime.Now()
 	c.clock.heardAt, c.clock.quietAt = c.clock.beganAt, c.clock.beganAt
+	if age := c.server.config.MaxAge; age > 0 {
+		c.clock.agedAt = c.clock.beganAt + int64(maxAge(age))
+	}
 	c.setAlarmLocked()
 	c.unlock()
 	switch {
@@ -200,6 +214,25 @@ func (c *Conn) TLS() *tls.ConnectionState {
 
 // User returns what was given to Attach; nil for a connection of Serve.
 func (c *Conn) User() any { return c.user }
+
+// HeaderBytesMax returns how many bytes of fields the client takes in one header or in trailers,
+// counted as for [Config.HeaderBytes]; 0 if it has not said so. It is advice: Send doesn't check it.
+func (c *Conn) HeaderBytesMax() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int(c.core.PeerHeaderListBytes())
+}
+
+// A Timer is what [Conn.AfterFunc] returns.
+type Timer interface {
+	// Stop keeps the function from being called, and reports whether it did.
+	Stop() bool
+}
+
+// AfterFunc calls f once d has passed, even if the connection has ended by then. f must not block,
+// because it may run on the connection's loop. It is cheaper than [time.AfterFunc] where there is a
+// loop, and less exact: f is called some milliseconds later, never earlier.
+func (c *Conn) AfterFunc(d time.Duration, f func()) Timer { return c.afterFunc(d, f) }
 
 // Streams returns how many streams are open.
 func (c *Conn) Streams() int {

@@ -29,7 +29,7 @@ func (c *Conn) leaveLocked() {
 	c.clock.drainedAt = 0
 	c.clock.quietAt = 0
 	c.lendLocked()
-	c.core.GoAway(http2.NoError)
+	c.core.GoAway(http2.NoError, "")
 	c.hangUpIfDoneLocked()
 }
 
@@ -47,6 +47,22 @@ func (c *Conn) hangUpLocked(err *ConnError) {
 	c.endStreamsLocked(err)
 	c.setAlarmLocked()
 	c.flushSoonLocked()
+}
+
+// Abort ends the connection with a GOAWAY. Streams that are open end. debug goes with the GOAWAY: it
+// is for humans, or for a client that knows the text.
+func (c *Conn) Abort(code ErrCode, debug string) {
+	c.mu.Lock()
+	defer c.unlock()
+	switch {
+	case c.phase != serving:
+	case !c.core.Settled():
+		c.failLocked(code, errors.New(debug))
+	default:
+		c.lendLocked()
+		c.core.GoAway(code, debug)
+		c.hangUpLocked(&ConnError{Code: code, Err: errors.New(debug)})
+	}
 }
 
 // sentLocked is for a connection whose output was sent.

@@ -23,7 +23,8 @@ type StreamHandler interface {
 	// unless both the answer and the request are complete. It is not called if the stream has ended
 	// before.
 	//
-	// A Serve that panics ends its stream and no other; the panic goes to the log.
+	// A Serve that panics ends its stream and no other, and the panic goes to the log, unless the
+	// Config says Crash.
 	Serve()
 
 	// Cancelled is called once if the stream ends early, because of the client, of the connection
@@ -51,6 +52,15 @@ type ConnHandler interface {
 	// comes before the handler of the stream is called. It should not block for long, and must not
 	// wait for a stream of the connection.
 	ConnState(c *Conn, s ConnState)
+}
+
+// A PingHandler is a Handler that is told about the clients' PINGs, for servers that limit them.
+type PingHandler interface {
+	Handler
+
+	// Ping is called when a client has sent a PING, which is answered in any case. It must not
+	// block.
+	Ping(c *Conn)
 }
 
 // HandlerFunc is a Handler that is called for each stream, as a StreamHandler's Serve is. The

@@ -7,4 +7,6 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m, testnet.WithCheck(pool.CheckLeaks)) }
+func TestMain(m *testing.M) {
+	testnet.Main(m, testnet.WithCheck(pool.CheckLeaks), testnet.WithChild("crash", crash))
+}

@@ -22,6 +22,7 @@ type Server struct {
 	// immutable
 	handler Handler
 	states  ConnHandler // handler, if it is one
+	pings   PingHandler // the same
 	config  Config
 	limits  *http2.Config
 	workers []workers.Pool[item]
@@ -50,6 +51,7 @@ func New(h Handler, config Config) *Server {
 	s.limits = s.config.core()
 	s.config.Streams = int(s.limits.Streams)
 	s.states, _ = h.(ConnHandler)
+	s.pings, _ = h.(PingHandler)
 	s.soonest = restTime
 	if d := s.config.IdleTimeout; d > 0 {
 		s.soonest = min(d, restTime)

@@ -321,13 +321,10 @@ func (s *Stream) wakeLocked() {
 }
 
 // streamTimers are the deadlines of a stream.
-type streamTimers struct{ read, write stopper }
-
-// A stopper is a timer.
-type stopper interface{ Stop() bool }
+type streamTimers struct{ read, write Timer }
 
 func (t *streamTimers) stop() {
-	for _, timer := range []stopper{t.read, t.write} {
+	for _, timer := range []Timer{t.read, t.write} {
 		if timer != nil {
 			timer.Stop()
 		}
@@ -337,17 +334,17 @@ func (t *streamTimers) stop() {
 // SetReadDeadline sets the time after which Read fails permanently with os.ErrDeadlineExceeded,
 // once the bytes that have arrived are read. The zero time removes a deadline.
 func (s *Stream) SetReadDeadline(t time.Time) error {
-	return s.setDeadline(t, func(timers *streamTimers) *stopper { return &timers.read }, (*Stream).readTimeoutLocked)
+	return s.setDeadline(t, func(timers *streamTimers) *Timer { return &timers.read }, (*Stream).readTimeoutLocked)
 }
 
 // SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer
 // is complete by then. The zero time removes a deadline.
 func (s *Stream) SetWriteDeadline(t time.Time) error {
-	return s.setDeadline(t, func(timers *streamTimers) *stopper { return &timers.write }, (*Stream).writeTimeoutLocked)
+	return s.setDeadline(t, func(timers *streamTimers) *Timer { return &timers.write }, (*Stream).writeTimeoutLocked)
 }
 
 // setDeadline calls passed, with conn.mu held, at t.
-func (s *Stream) setDeadline(t time.Time, which func(*streamTimers) *stopper, passed func(*Stream)) error {
+func (s *Stream) setDeadline(t time.Time, which func(*streamTimers) *Timer, passed func(*Stream)) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
@@ -376,7 +373,7 @@ func (s *Stream) setDeadline(t time.Time, which func(*streamTimers) *stopper, pa
 		passed(s)
 		return nil
 	}
-	var set stopper
+	var set Timer
 	set = c.afterFunc(d, func() {
 		c.mu.Lock()
 		defer c.unlock()
@@ -389,7 +386,7 @@ func (s *Stream) setDeadline(t time.Time, which func(*streamTimers) *stopper, pa
 }
 
 // afterFunc calls f once d has passed. f must not block.
-func (c *Conn) afterFunc(d time.Duration, f func()) stopper {
+func (c *Conn) afterFunc(d time.Duration, f func()) Timer {
 	if c.below.pc != nil {
 		if l := c.below.pc.Loop(); l != nil {
 			return l.AfterFunc(d, f)

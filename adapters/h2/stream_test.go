@@ -311,7 +311,7 @@ func (s *states) ConnState(c *Conn, state ConnState) {
 	}
 }
 
-// TestConnState: the states come in order, Active before the handler.
+// TestConnState: the states come in order, Ready before all others and Active before the handler.
 func TestConnState(t *testing.T) {
 	s := &states{end: make(chan bool)}
 	s.HandlerFunc = func(st *Stream, r *Request) {
@@ -332,7 +332,11 @@ func TestConnState(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, state := range s.got {
-		if want := []ConnState{Active, Idle}[i%2]; state != want && i < len(s.got)-1 {
+		want := []ConnState{Idle, Active}[i%2]
+		if i == 0 {
+			want = Ready
+		}
+		if state != want && i < len(s.got)-1 {
 			t.Fatalf("got the states %v", s.got)
 		}
 	}

@@ -264,6 +264,10 @@ func (c *Conn) apply(t *turn) bool {
 	err := c.core.Apply(&t.frame, ev)
 	if !began {
 		c.setAlarmLocked() // another time counts now
+		if c.core.Settled() && err == nil {
+			c.changedLocked(Ready)
+			c.tellLocked() // before a stream is accepted
+		}
 	}
 	switch ev.Kind {
 	case http2.RequestStarted:
@@ -284,6 +288,12 @@ func (c *Conn) apply(t *turn) bool {
 		s := ev.Stream.User.(*Stream)
 		figures.resets.Add(1)
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local})
+	case http2.PingReceived:
+		if c.server.pings != nil {
+			c.unlock()
+			c.server.pings.Ping(c)
+			c.mu.Lock()
+		}
 	case http2.PingAcked:
 		if string(ev.Data) == string(pingData[:]) {
 			c.pongLocked()
@@ -337,11 +347,7 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	if c.open++; c.open == 1 {
 		c.clock.quietAt = 0
 		c.changedLocked(Active)
-		if c.server.states != nil {
-			c.mu.Unlock()
-			c.tell(true) // before the handler is called
-			c.mu.Lock()
-		}
+		c.tellLocked() // before the handler is called
 	}
 	if c.core.Handlers() > c.server.config.Streams {
 		c.unstarted = append(c.unstarted, s)
@@ -364,12 +370,15 @@ func (s *Stream) run() {
 	}
 	returned := false
 	defer func() { // a handler may panic, or end its goroutine
-		if !returned {
+		if returned {
+			return
+		}
+		if !c.server.config.Crash {
 			if reason := recover(); reason != nil {
 				c.server.logPanic(c, reason)
 			}
-			s.finish(false)
 		}
+		s.finish(false)
 	}()
 	s.handler.Serve()
 	returned = true

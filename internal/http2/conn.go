@@ -71,6 +71,7 @@ const (
 	TrailersEnded              // Stream, Fields, End, Short
 	StreamReset                // Stream, Code, Local: the stream has ended
 	WindowOpened               // Stream, or nil for all: more may be sent
+	PingReceived               // the peer has sent a PING; the answer is in the output
 	PingAcked                  // Data: the eight bytes of a PING that we sent
 	PeerGoesAway               // Code: the peer opens no more streams; GOAWAY is in the output
 )
@@ -137,7 +138,7 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 		return c.ping(f, ev)
 	case typeGoAway:
 		ev.Kind, ev.Code = PeerGoesAway, ErrCode(binary.BigEndian.Uint32(f.payload[4:]))
-		c.GoAway(NoError)
+		c.GoAway(NoError, "")
 		return c.spendIdle()
 	case typeWindowUpdate:
 		return c.windowUpdate(f, ev)
@@ -180,7 +181,7 @@ func (c *Conn) fail(v verdict, ev *Event) error {
 	if err.Silent {
 		c.away = failed
 	} else {
-		c.GoAway(v.code)
+		c.GoAway(v.code, "")
 	}
 	return err
 }

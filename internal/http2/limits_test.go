@@ -84,7 +84,7 @@ func TestAttacks(t *testing.T) {
 			p.reset(1)
 		}, 48, EnhanceYourCalm, 8 << 10},
 		{"GOAWAY", small, func(p *peer, i int) { p.frame(typeGoAway, 0, 0, make([]byte, 8)) }, 31, EnhanceYourCalm, 4 << 10},
-		{"requests behind GOAWAY", small, func(p *peer, i int) { p.c.GoAway(NoError); p.get(id(i)) }, 31, EnhanceYourCalm, 8 << 10},
+		{"requests behind GOAWAY", small, func(p *peer, i int) { p.c.GoAway(NoError, ""); p.get(id(i)) }, 31, EnhanceYourCalm, 8 << 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			// The rest of the process may allocate a few KiB in between. The memory of an attacked

@@ -134,7 +134,7 @@ func (p *peer) feedPart(part []byte) {
 func (p *peer) note(ev *Event) {
 	s := ""
 	switch ev.Kind {
-	case None:
+	case None, PingReceived:
 		return
 	case RequestStarted:
 		r := ev.Request

@@ -175,6 +175,7 @@ func (c *Conn) ping(f *Frame, ev *Event) verdict {
 	if f.has(flagAck) {
 		ev.Kind, ev.Data = PingAcked, f.payload
 	} else {
+		ev.Kind = PingReceived
 		c.control(typePing, flagAck, 0, len(f.payload))
 		c.out = append(c.out, f.payload...)
 	}

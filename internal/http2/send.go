@@ -197,29 +197,30 @@ func (c *Conn) Ping(data [8]byte) {
 func (c *Conn) Drain() {
 	if c.away == staying {
 		c.away = draining
-		c.appendGoAway(maxID, NoError)
+		c.appendGoAway(maxID, NoError, "")
 	}
 }
 
 // GoAway tells the peer the last stream that is served. With NoError, the streams up to it go on,
 // and the connection can be closed when Streams is 0. With another code, all further frames from
-// the peer are ignored.
-func (c *Conn) GoAway(code ErrCode) {
+// the peer are ignored. debug is for humans, or for a peer that knows the text.
+func (c *Conn) GoAway(code ErrCode, debug string) {
 	next := leaving
 	if code != NoError {
 		next = failed
 	}
 	if next > c.away {
 		c.away = next
-		c.appendGoAway(c.lastID, code)
+		c.appendGoAway(c.lastID, code, debug)
 	}
 }
 
 // Leaving reports whether GoAway was called, by the caller or because of the peer.
 func (c *Conn) Leaving() bool { return c.away >= leaving }
 
-func (c *Conn) appendGoAway(last uint32, code ErrCode) {
-	c.out = appendHeader(c.out, typeGoAway, 0, 0, 8)
+func (c *Conn) appendGoAway(last uint32, code ErrCode, debug string) {
+	c.out = appendHeader(c.out, typeGoAway, 0, 0, 8+len(debug))
 	c.out = binary.BigEndian.AppendUint32(c.out, last)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
+	c.out = append(c.out, debug...)
 }

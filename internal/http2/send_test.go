@@ -266,13 +266,13 @@ func TestGoAway(t *testing.T) {
 	p.get(3).post(5).frame(typePing, flagAck, 0, []byte{1, 0, 0, 0, 0, 0, 0, 0}).feed()
 	p.want("request 3 GET http://example.com/ end", "request 5 GET http://example.com/", "pong 0100000000000000",
 		"> goaway 2147483647 NO_ERROR", "> ping false 0100000000000000")
-	p.c.GoAway(NoError)
-	p.c.GoAway(NoError)
+	p.c.GoAway(NoError, "")
+	p.c.GoAway(NoError, "")
 	p.get(7).post(9).data(9, "ignored", true).data(5, "x", true).frame(typePing, 0, 0, make([]byte, 8)).feed()
 	p.want(`data 5 "x" end`, "> goaway 5 NO_ERROR", "> ping true 0000000000000000")
 	must(t, p.c.Headers(p.streams[5], 200, nil, true))
 	p.feed().want("> headers 5 :status=200 end")
-	p.c.GoAway(InternalError)
+	p.c.GoAway(InternalError, "")
 	p.data(5, "y", true).frame(typeSettings, 0, 7, nil).get(11).feed().want("> goaway 5 INTERNAL_ERROR")
 	n := 0
 	p.c.Each(func(st *Stream) { n++ })

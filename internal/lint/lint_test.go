@@ -71,7 +71,7 @@ var layers = []layer{
 	{".", []string{"loop", "zerocopy", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/moving", "internal"}},
 	{"adapters/h2", []string{".", "internal/loop", "internal/pool", "internal/moving", "internal"}},
 	{"adapters/httpadapter", []string{".", "adapters/h2", "pool", "internal/loop", "internal/pool", "internal/moving", "internal"}},
-	{"adapters/grpcadapter", []string{".", "pool"}},
+	{"adapters/grpcadapter", []string{".", "adapters/h2", "pool"}},
 	{"adapters/reactor", []string{".", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/moving", "internal"}},
 	{"adapters/wsadapter", []string{".", "internal"}},
 	{"handover", []string{".", "internal/moving", "internal"}},

@@ -160,7 +160,11 @@ func (p *Peer) Next() string {
 		p.Frame(Ping, Ack, 0, b).Flush()
 		return p.Next()
 	case GoAway:
-		return fmt.Sprintf("goaway %d %v", binary.BigEndian.Uint32(b), http2.ErrCode(binary.BigEndian.Uint32(b[4:])))
+		s := fmt.Sprintf("goaway %d %v", binary.BigEndian.Uint32(b), http2.ErrCode(binary.BigEndian.Uint32(b[4:])))
+		if debug := b[8:]; len(debug) > 0 {
+			s += fmt.Sprintf(" %q", debug)
+		}
+		return s
 	case WindowUpdate:
 		return fmt.Sprintf("window %d %d", id, binary.BigEndian.Uint32(b))
 	}

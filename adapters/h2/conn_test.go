@@ -1,0 +1,169 @@
+package h2
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+// pinged is a handler that ends connections with too many PINGs.
+type pinged struct {
+	HandlerFunc
+	left int
+}
+
+func (p *pinged) Ping(c *Conn) {
+	if p.left--; p.left < 0 {
+		c.Abort(EnhanceYourCalm, "too_many_pings")
+	}
+}
+
+// TestPings: a handler that limits PINGs is told of each one, and may end the connection with a
+// text. Streams that are open end.
+func TestPings(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		ended := make(chan error, 1)
+		f := start(&pinged{left: 2, HandlerFunc: func(s *Stream, _ *Request) {
+			_ = s.Send(Message{Status: 200})
+			_, err := s.Read(make([]byte, 1))
+			ended <- err
+		}}, Config{})
+		p := f.peer()
+		p.Request(1, false).Flush().Want("headers 1 :status=200")
+		for range 2 {
+			p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush().Want("pong 3132333435363738")
+		}
+		p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush()
+		p.Want("pong 3132333435363738", `goaway 1 ENHANCE_YOUR_CALM "too_many_pings"`, "end")
+		want := "h2: the connection has ended: too_many_pings"
+		if err := testnet.Receive(t, "the stream's end", ended); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	})
+}
+
+// TestMaxAge: a connection that is too old is drained; then its streams have the time of AgeGrace.
+func TestMaxAge(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		ended := make(chan error, 2)
+		f := start(HandlerFunc(func(s *Stream, _ *Request) {
+			_ = s.Send(Message{Status: 200})
+			_, err := s.Read(make([]byte, 1))
+			ended <- err
+		}), Config{MaxAge: 10 * time.Millisecond, AgeGrace: 10 * time.Millisecond})
+		p := f.peer().Flush()
+		p.Want("goaway 2147483647 NO_ERROR", "goaway 0 NO_ERROR", "end")
+		p = f.peer()
+		p.Request(1, false).Flush()
+		lines := ""
+		for !strings.Contains(lines, "end") {
+			lines += p.Next() + "\n"
+		}
+		if !strings.Contains(lines, "goaway 2147483647 NO_ERROR\n") || !strings.Contains(lines, "goaway 1 NO_ERROR\n") {
+			t.Errorf("got the frames\n%swant two GOAWAYs before the end", lines)
+		}
+		testnet.Receive(t, "the stream's end", ended)
+	})
+}
+
+// TestAgesDiffer: connections of the same age don't end together, and none lives much longer.
+func TestAgesDiffer(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for range 100 {
+		d := maxAge(time.Hour)
+		if seen[d] = true; d < 54*time.Minute || d > 66*time.Minute {
+			t.Errorf("got an age of %v for a limit of an hour", d)
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("got %d ages for 100 connections", len(seen))
+	}
+	if d := maxAge(1); d < 0 || d > 2 {
+		t.Errorf("got %v for a limit of a nanosecond", d)
+	}
+}
+
+// TestResets: the number of streams that a client may reset is the server's to choose.
+func TestResets(t *testing.T) {
+	for _, most := range []int{20, 2000} {
+		f := serve(t, HandlerFunc(func(s *Stream, _ *Request) { _, _ = s.Read(make([]byte, 1)) }), Config{Resets: most})
+		p := f.peer()
+		last := uint32(0)
+		for i := range uint32(100) {
+			last = 2*i + 1
+			p.Request(last, false).Reset(last, Cancel)
+		}
+		p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush()
+		if most < 100 {
+			p.Want(fmt.Sprintf("goaway %d ENHANCE_YOUR_CALM", 2*most+1), "end")
+		} else {
+			p.Want("pong 3132333435363738")
+		}
+	}
+}
+
+// TestPeersLimit: the handler sees how long a header the client takes.
+func TestPeersLimit(t *testing.T) {
+	f := serve(t, HandlerFunc(func(s *Stream, _ *Request) {
+		_ = s.Send(Message{Status: 200 + s.Conn().HeaderBytesMax(), End: true})
+	}), Config{})
+	f.peer().Request(1, true).Flush().Want("headers 1 :status=200 end")
+	f.peer(6, 34).Request(1, true).Flush().Want("headers 1 :status=234 end")
+}
+
+// TestAfterFunc: the function is called, unless Stop reports that it won't be.
+func TestAfterFunc(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		called := make(chan bool, 2)
+		f := start(HandlerFunc(func(s *Stream, _ *Request) {
+			s.Conn().AfterFunc(time.Millisecond, func() { called <- true })
+			if !s.Conn().AfterFunc(time.Hour, func() { called <- false }).Stop() {
+				t.Error("Stop has not stopped a function that is due in an hour")
+			}
+			hello(s, nil)
+		}), Config{})
+		p := f.peer()
+		p.Request(1, true).Flush()
+		if !testnet.Receive(t, "the call", called) {
+			t.Error("the function of a stopped timer was called")
+		}
+	})
+}
+
+// crash is a server whose handler panics, in a process of its own.
+func crash() {
+	l, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(l.Addr())
+	server := New(HandlerFunc(func(*Stream, *Request) { panic("the handler's own words") }), Config{Crash: true})
+	_ = server.Serve(l)
+}
+
+// TestCrash: with Crash a panic of a handler ends the program, and names the handler.
+func TestCrash(t *testing.T) {
+	child := testnet.StartChild(t, "crash")
+	var addr string
+	if _, err := fmt.Fscan(child.Stdout, &addr); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	frames.NewPeer(t, nc).Request(1, true).Flush()
+	if err := child.Wait(); err == nil {
+		t.Error("the program has ended well")
+	}
+	if out := child.Stderr(); !strings.Contains(out, "the handler's own words") || !strings.Contains(out, "h2.crash.func1") {
+		t.Errorf("got the last words %q", out)
+	}
+}
