@@ -340,14 +340,8 @@ func TestHub(t *testing.T) {
 // client.
 func startHub(t testing.TB, setup string) (child *testnet.ChildProcess, out *bufio.Reader, dial func() *hubClient) {
 	t.Helper()
-	server, client := testnet.TLS(t)
-	key, err := x509.MarshalPKCS8PrivateKey(server.Certificates[0].PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificates[0].Certificate[0]})
-	identity = append(identity, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
-	child = testnet.StartChild(t, "hub", hubSetup+"="+setup, hubIdentity+"="+string(identity))
+	identity, client := pemIdentity(t)
+	child = testnet.StartChild(t, "hub", hubSetup+"="+setup, hubIdentity+"="+identity)
 	out = bufio.NewReader(child.Stdout)
 	address, err := out.ReadString('\n')
 	if err != nil {
@@ -357,6 +351,19 @@ func startHub(t testing.TB, setup string) (child *testnet.ChildProcess, out *buf
 		client = nil
 	}
 	return child, out, func() *hubClient { return dialHub(t, strings.TrimSpace(address), client) }
+}
+
+// pemIdentity returns a certificate with its key for another process, and a configuration that
+// trusts it.
+func pemIdentity(t testing.TB) (identity string, client *tls.Config) {
+	t.Helper()
+	server, client := testnet.TLS(t)
+	key, err := x509.MarshalPKCS8PrivateKey(server.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificates[0].Certificate[0]})
+	return string(b) + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})), client
 }
 
 // A hubClient is a client of the hub.

@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testnet.Main(m, testnet.WithChild("tableflip", runTableflip), testnet.WithChild("hub", runHub))
+	testnet.Main(m, testnet.WithChild("tableflip", runTableflip), testnet.WithChild("hub", runHub), testnet.WithChild("tunnel", runTunnel))
 }
 
 // A way is how an http.Server is run.
