@@ -37,11 +37,11 @@ func DefaultArms() []Arm {
 // GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three
 // have the option "adapter": servers run through percore's adapter for them, if there is one. On
 // net, only what the adapter sets on the server itself has an effect. "percore+fastpath" is
-// "percore+adapter" with the adapter's fast path, for HTTP servers. "fasthttp" is the server of
-// package fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is nginx, where it
-// is installed, with an answer from its configuration. "percore+reactor" uses event handlers in
-// place of blocking code. If an arm is named twice, the second is called "#2" and so on, which
-// makes "net,net" a control.
+// "percore+adapter" with the adapter's own servers of HTTP/1.1 and HTTP/2. "fasthttp" is the server
+// of package fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is nginx, where it
+// is installed, with an answer from its configuration. "nghttpd" is nghttp2's server for HTTP/2.
+// "percore+reactor" uses event handlers in place of blocking code. If an arm is named twice, the
+// second is called "#2" and so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -73,14 +73,16 @@ func parseArm(name string) (Arm, error) {
 		arm.Engine.Name, arm.Engine.FastHTTP = target.EngineNet, true
 	case "nginx":
 		arm.Engine.Name, arm.Engine.Nginx = target.EngineNet, true
+	case "nghttpd":
+		arm.Engine.Name, arm.Engine.Nghttpd = target.EngineNet, true
 	default:
-		return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp, fasthttp, nginx or percore, with options after a +", name)
+		return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp, fasthttp, nginx, nghttpd or percore, with options after a +", name)
 	}
 	if err := arm.setOptions(options); err != nil {
 		return arm, err
 	}
-	if arm.Engine.Nginx && arm.Engine.Adapter {
-		return arm, fmt.Errorf("arm %q: nginx has no adapter", name)
+	if (arm.Engine.Nginx || arm.Engine.Nghttpd) && arm.Engine.Adapter {
+		return arm, fmt.Errorf("arm %q: %s has no adapter", name, engine)
 	}
 	if arm.Engine.FastHTTP && arm.Engine.Adapter {
 		return arm, fmt.Errorf("arm %q: fasthttp has no adapter", name)
@@ -149,10 +151,17 @@ func (a *Arm) setOption(option string) error {
 // installed.
 func CheckInstalled(arms []Arm) error {
 	for _, arm := range arms {
-		if arm.Engine.Nginx {
-			if _, err := exec.LookPath("nginx"); err != nil {
-				return fmt.Errorf("arm %s: install nginx first: %w", arm.Name, err)
-			}
+		program := ""
+		switch {
+		case arm.Engine.Nginx:
+			program = "nginx"
+		case arm.Engine.Nghttpd:
+			program = "nghttpd"
+		default:
+			continue
+		}
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("arm %s: install %s first: %w", arm.Name, program, err)
 		}
 	}
 	return nil

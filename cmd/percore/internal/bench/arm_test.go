@@ -9,7 +9,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,nginx")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,nginx,nghttpd")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +32,7 @@ func TestParseArms(t *testing.T) {
 		{Name: "percore+fastpath+pin", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Pin: true}},
 		{Name: "percore+reactor+thread", Engine: target.Engine{Name: "percore", Reactor: true, Thread: true}},
 		{Name: "nginx", Engine: target.Engine{Name: "net", Nginx: true}},
+		{Name: "nghttpd", Engine: target.Engine{Name: "net", Nghttpd: true}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -53,6 +54,7 @@ func TestParseArmsErrors(t *testing.T) {
 		"fasthttp+adapter":          "fasthttp has no adapter",
 		"nginx+adapter":             "nginx has no adapter",
 		"nginx+thread":              `unknown option "thread"`,
+		"nghttpd+adapter":           "nghttpd has no adapter",
 		"percore+adapter+fasthttp":  "fasthttp has no adapter",
 	} {
 		if _, err := ParseArms(list); err == nil || !strings.Contains(err.Error(), want) {

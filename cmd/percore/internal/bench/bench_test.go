@@ -485,6 +485,51 @@ func TestNginx(t *testing.T) {
 	noChildren(t)
 }
 
+// TestHTTP2 runs scenarios over HTTP/2 through the adapter's own server. Those about memory show
+// who serves: net/http has two goroutines for a connection that is idle.
+func TestHTTP2(t *testing.T) {
+	const match = "^(h2c/(keepalive|upload/64KiB|download/100KiB/window=64KiB)/conns=16|idle/h2|h2c/waiting)"
+	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", match))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		checkResult(t, rep, res)
+		if !strings.HasPrefix(res.Scenario, "idle/") {
+			continue
+		}
+		own, theirs := res.Values("percore+fastpath", MetricGoroutines)[0], res.Values("net", MetricGoroutines)[0]
+		if theirs < 2 || own >= theirs {
+			t.Errorf("%s: %v goroutines for each, on net %v; want fewer, and two or more", res.Scenario, own, theirs)
+		}
+	}
+	noChildren(t)
+}
+
+// TestNghttpd measures nghttpd, where it is installed, as TestNginx does.
+func TestNghttpd(t *testing.T) {
+	if err := CheckInstalled([]Arm{{Name: "nghttpd", Engine: target.Engine{Nghttpd: true}}}); err != nil {
+		t.Skip(err)
+	}
+	match := "^(h2c/keepalive/conns=64|h2/keepalive/conns=1/|h2c/upload/1KiB/conns=64|h2c/download/100KiB/conns=16|idle/h2c/c)"
+	rep, err := Run(t.Context(), quick(t, "nghttpd", match+"|^http/keepalive/conns=8$"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := 0
+	for i := range rep.Results {
+		if res := &rep.Results[i]; res.Skipped == "" {
+			checkResult(t, rep, res)
+			measured++
+		}
+	}
+	if measured != 6 {
+		t.Errorf("%d scenarios were measured, want the 6 of HTTP/2", measured)
+	}
+	noChildren(t)
+}
+
 // checkResult checks that a scenario was measured in full.
 func checkResult(t *testing.T, rep *Report, res *Result) {
 	t.Helper()
@@ -495,7 +540,7 @@ func checkResult(t *testing.T, rep *Report, res *Result) {
 				t.Errorf("%s on %s: %s = %v, want one figure", res.Scenario, arm.Name, metric, v)
 			}
 		}
-		memory := strings.HasPrefix(res.Scenario, "idle/") || strings.HasPrefix(res.Scenario, "http/waiting/")
+		memory := strings.HasPrefix(res.Scenario, "idle/") || strings.Contains(res.Scenario, "/waiting/")
 		if h, err := res.Latencies(arm.Name); err != nil || memory != (h == nil) {
 			t.Errorf("%s on %s: latencies there: %t, error %v", res.Scenario, arm.Name, h != nil, err)
 		}

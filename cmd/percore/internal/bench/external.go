@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -46,7 +47,11 @@ func clientCan(client string, sc Scenario) error {
 		return nil
 	}
 	plain := sc.job == load.Job{Kind: load.KindHTTP, Conns: sc.job.Conns, Path: sc.job.Path, Browser: sc.job.Browser}
-	if !plain || sc.idle > 0 || sc.open() || sc.spec.App == target.AppUpload {
+	plain = plain && sc.spec.App != target.AppUpload
+	if client == ClientH2load && sc.job.Kind == load.KindHTTP2 {
+		plain = sc.job.Payload == 0
+	}
+	if !plain || sc.idle > 0 || sc.open() {
 		return fmt.Errorf("%s can't make this load", client)
 	}
 	return nil
@@ -110,15 +115,27 @@ func (g *external) phase(ctx context.Context, ph load.Phase) (observed, error) {
 func (g *external) args(ph load.Phase) []string {
 	seconds := func(d time.Duration) string { return strconv.Itoa(max(1, int(d.Round(time.Second)/time.Second))) }
 	conns, t := strconv.Itoa(g.job.Conns), strconv.Itoa(min(threads, g.job.Conns))
-	url := "http://" + g.job.Addr + "/" + strings.TrimPrefix(g.job.Path, "/")
+	scheme := "http"
+	if g.job.TLS {
+		scheme = "https"
+	}
+	url := scheme + "://" + g.job.Addr + "/" + strings.TrimPrefix(g.job.Path, "/")
 	args := []string{"-c", conns, "-t", t}
-	if g.client == ClientH2load {
-		args = append(args, "--h1", "-D", seconds(ph.Duration))
-	} else {
+	fields := load.BrowserHeader
+	switch {
+	case g.client == ClientWrk:
 		args = append(args, "-d", seconds(ph.Duration)+"s", "--timeout", seconds(ph.Grace)+"s", "--latency")
+	case g.job.Kind == load.KindHTTP2:
+		args = append(args, "-m", strconv.Itoa(max(1, g.job.Streams)), "-D", seconds(ph.Duration))
+		if bits := strconv.Itoa(bits.Len(uint(g.job.Window))); g.job.Window > 0 {
+			args = append(args, "-w", bits, "-W", bits)
+		}
+		fields = load.BrowserHeader2()
+	default:
+		args = append(args, "--h1", "-D", seconds(ph.Duration))
 	}
 	if g.job.Browser {
-		for _, field := range load.BrowserHeader { // both take -H
+		for _, field := range fields { // both take -H
 			args = append(args, "-H", field)
 		}
 	}

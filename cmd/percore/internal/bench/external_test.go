@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -100,6 +101,22 @@ func TestClientArgs(t *testing.T) {
 	}
 }
 
+// TestClientArgsHTTP2: h2load gets what the scenario has over HTTP/1.1.
+func TestClientArgsHTTP2(t *testing.T) {
+	g := newExternal(ClientH2load, nil, load.Job{
+		Kind: load.KindHTTP2, Addr: "h:1", Conns: 8, Streams: 5, Window: 1<<16 - 1, TLS: true, Browser: true,
+	})
+	args := strings.Join(g.args(load.Phase{Duration: time.Second}), " ")
+	for _, want := range []string{"-c 8 ", "-m 5 ", "-w 16 -W 16 ", "-H " + load.BrowserHeader2()[0] + " ", " https://h:1/"} {
+		if !strings.Contains(args, want) {
+			t.Errorf("the arguments %s are without %s", args, want)
+		}
+	}
+	if strings.Contains(args, "--h1") {
+		t.Errorf("the arguments %s are for HTTP/1.1", args)
+	}
+}
+
 // TestClients measures with the clients that are installed.
 func TestClients(t *testing.T) {
 	for _, client := range []string{ClientWrk, ClientH2load} {
@@ -115,6 +132,17 @@ func TestClients(t *testing.T) {
 			}
 			if first(t, rep, MetricCPU) <= 0 || first(t, rep, MetricRate) <= 0 {
 				t.Errorf("result %+v, want figures", rep.Results[0])
+			}
+			cfg.Match = regexp.MustCompile("^(h2c/keepalive/conns=16|h2c/upload/1KiB/conns=16|idle/h2c/)")
+			rep, err = Run(t.Context(), cfg)
+			if client == ClientWrk {
+				if err == nil {
+					t.Errorf("wrk has spoken HTTP/2: %+v", rep.Results)
+				}
+				return
+			}
+			if err != nil || !rep.Results[0].Measured() || rep.Results[1].Measured() || rep.Results[2].Measured() {
+				t.Errorf("over HTTP/2: %+v, %v; want figures of small requests only", rep.Results, err)
 			}
 			noChildren(t)
 		})

@@ -326,7 +326,8 @@ func (r *runner) fill(ctx context.Context, sc Scenario, st *stage) error {
 	if !sc.waiting {
 		return gen.openIdle(ctx, job, sc.idle)
 	}
-	job.Conns, job.Path = sc.idle, target.WaitPath
+	job.Streams = sc.streams
+	job.Conns, job.Path = sc.idle/max(1, sc.streams), target.WaitPath
 	if err := gen.call(ctx, load.OpAsk, job, nil, openMax); err != nil {
 		return err
 	}

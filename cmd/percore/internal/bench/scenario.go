@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench/load"
@@ -17,10 +18,11 @@ type Scenario struct {
 	job     load.Job
 	spin    time.Duration // CPU time per request of target.AppSpin
 	backend *target.Spec  // a second server, always on package net, for spec to talk to
-	idle    int           // idle connections in addition to the connections of job
+	idle    int           // idle connections, or waiting requests, in addition to the connections of job
 	memory  bool          // measure the memory of the idle connections, not a window
 	procs   int           // processors of the server; the load has the others; 0: the run decides
 	waiting bool          // with memory: each idle connection has a request whose handler waits
+	streams int           // with waiting: as many requests wait on each connection; 0: one
 
 	// share makes it an open loop, at this share of the rate that the last arm reaches in a closed
 	// loop; 0 means a closed loop.
@@ -83,7 +85,8 @@ func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
 		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
-		bursting(), transfers(), proxying(), besideComputing(), idling(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
+		multiplexed(), multiplexedTransfers(),
+		bursting(), transfers(), proxying(), besideComputing(), idling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
 	} {
 		all = append(all, part...)
 	}
@@ -278,6 +281,93 @@ func streaming() []Scenario {
 		})
 	}
 	return all
+}
+
+// http2 returns a scenario of HTTP/2, over TLS or in clear (h2c).
+func http2(name string, tls bool, conns, streams int) Scenario {
+	protocol := "h2c"
+	if tls {
+		protocol = "h2"
+	}
+	return Scenario{
+		Name: fmt.Sprintf("%s/%s/conns=%d/streams=%d", protocol, name, conns, streams),
+		spec: target.Spec{App: target.AppHTTP, HTTP2: true, TLS: tls},
+		job:  load.Job{Kind: load.KindHTTP2, Conns: conns, Streams: streams, TLS: tls},
+	}
+}
+
+// multiplexed returns scenarios of small requests over HTTP/2, with as many open on each connection
+// as streams says.
+func multiplexed() []Scenario {
+	var all []Scenario
+	for _, tls := range []bool{false, true} {
+		for _, n := range []struct{ conns, streams int }{{1, 1}, {64, 1}, {16, 32}, {64, 8}} {
+			sc := http2("keepalive", tls, n.conns, n.streams)
+			sc.Core = !tls && (n.streams == 32 || n.conns == 64 && n.streams == 1) || tls && n.streams == 8
+			all = append(all, sc)
+		}
+		for _, n := range []struct{ conns, streams int }{{64, 1}, {16, 32}} {
+			sc := http2("browser", tls, n.conns, n.streams)
+			sc.job.Browser = true
+			all = append(all, sc)
+		}
+	}
+	open := http2("open", false, 64, 1)
+	open.Name += "/load=0.5"
+	open.share = 0.5
+	return append(all, open)
+}
+
+// multiplexedTransfers returns scenarios of bodies over HTTP/2.
+func multiplexedTransfers() []Scenario {
+	var all []Scenario
+	for _, u := range []struct{ kib, conns, streams int }{{1, 64, 1}, {1, 16, 32}, {64, 64, 1}, {64, 16, 8}} {
+		sc := http2(fmt.Sprintf("upload/%dKiB", u.kib), false, u.conns, u.streams)
+		sc.spec.App, sc.job.Payload = target.AppUpload, u.kib<<10
+		all = append(all, sc)
+	}
+	for _, d := range []struct {
+		name           string
+		tls            bool
+		conns, streams int
+		window         int
+	}{
+		{"download/100KiB", false, 64, 1, 0},
+		{"download/100KiB", false, 16, 8, 0},
+		{"download/100KiB/window=64KiB", false, 64, 1, 1<<16 - 1},
+		{"download/100KiB/window=64KiB", false, 16, 8, 1<<16 - 1},
+		{"download/100KiB", true, 16, 8, 0},
+	} {
+		sc := http2(d.name, d.tls, d.conns, d.streams)
+		sc.spec.App, sc.spec.JSONBytes, sc.job.Window = target.AppJSON, 100<<10, d.window
+		all = append(all, sc)
+	}
+	return all
+}
+
+// multiplexedIdle returns scenarios of HTTP/2 connections without requests, and of requests whose
+// handlers wait. They measure memory.
+func multiplexedIdle(idle int) []Scenario {
+	var all []Scenario
+	for _, tls := range []bool{false, true} {
+		for _, browser := range []bool{false, true} {
+			sc := http2("", tls, 1, 1)
+			protocol, _, _ := strings.Cut(sc.Name, "/")
+			if browser {
+				protocol += "/browser"
+			}
+			sc.Name = fmt.Sprintf("idle/%s/conns=%d", protocol, idle)
+			sc.job.Browser, sc.idle, sc.memory = browser, idle, true
+			sc.Core = !tls && !browser
+			all = append(all, sc)
+		}
+	}
+	streams := max(1, idle/100) // 100 by default
+	sc := http2("waiting", false, 1, 1)
+	sc.Name = fmt.Sprintf("h2c/waiting/conns=10/streams=%d", streams)
+	sc.spec.App, sc.memory, sc.waiting = target.AppWaiting, true, true
+	sc.idle, sc.streams = 10*streams, streams
+	return append(all, sc)
 }
 
 // bursting returns scenarios of answers in many small slices, written with net.Buffers.

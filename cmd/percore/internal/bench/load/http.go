@@ -39,13 +39,17 @@ func httpOpener(job Job) opener {
 }
 
 // startTLS performs a client's handshake on c. The server's certificate was made a moment ago, so
-// there is nothing to verify. It doesn't offer ALPN, so both sides speak HTTP/1.1.
-func startTLS(c net.Conn) (net.Conn, error) {
+// there is nothing to verify. It offers protocol by ALPN; without one, both sides speak HTTP/1.1.
+func startTLS(c net.Conn, protocol ...string) (net.Conn, error) {
 	c.SetDeadline(time.Now().Add(dialTimeout))
-	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: protocol})
 	if err := t.Handshake(); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	if got := t.ConnectionState().NegotiatedProtocol; len(protocol) > 0 && got != protocol[0] {
+		c.Close()
+		return nil, fmt.Errorf("TLS handshake: the server has chosen the protocol %q, want %q", got, protocol[0])
 	}
 	c.SetDeadline(time.Time{})
 	return t, nil
@@ -58,24 +62,13 @@ func (s *httpSession) op() error {
 	return s.receive()
 }
 
-// send is the first half of op; receive is the second.
+// send is the first half of op, and receive is the second: see asker.
 func (s *httpSession) send() error {
 	_, err := s.conn.Write(s.req)
 	return err
 }
 
 func (s *httpSession) receive() error { return s.resp.read(s.conn) }
-
-// sendRequests sends the request of every session and doesn't read answers. All sessions must be
-// httpSessions.
-func sendRequests(sessions []session) error {
-	return each(sessions, "send request", func(s session) error { return s.(*httpSession).send() })
-}
-
-// readAnswers reads the answers to the requests that sendRequests has sent.
-func readAnswers(sessions []session) error {
-	return each(sessions, "read answer", func(s session) error { return s.(*httpSession).receive() })
-}
 
 func (s *httpSession) setDeadline(t time.Time) { s.conn.SetDeadline(t) }
 func (s *httpSession) close()                  { s.conn.Close() }

@@ -100,7 +100,7 @@ func (c *crew) wait() error {
 
 // closedLoop runs every session as fast as the server answers. Each runs at least one operation,
 // however late its goroutine starts. A single reading of the clock ends an operation and begins the
-// next.
+// next. A multiplexer has a loop of its own.
 func closedLoop(sessions []session, ph Phase) (measurement, error) {
 	var c crew
 	rec := latency.NewRecorder()
@@ -110,6 +110,9 @@ func closedLoop(sessions []session, ph Phase) (measurement, error) {
 		c.start(func() error {
 			shard := rec.Shard()
 			defer shard.Flush()
+			if m, ok := s.(multiplexer); ok {
+				return m.loop(c.stop.Load, shard.Record)
+			}
 			last := time.Now()
 			for n := 0; !c.stop.Load() || n == 0 && c.fail.Load() == nil; n++ {
 				if err := s.op(); err != nil {

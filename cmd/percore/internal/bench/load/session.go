@@ -22,6 +22,24 @@ type session interface {
 	close()
 }
 
+// multiplexer is a session that keeps several operations open at once.
+type multiplexer interface {
+	session
+
+	// loop performs operations until stop reports true, one at least, and calls record with the
+	// time that each took. It returns when all have ended.
+	loop(stop func() bool, record func(time.Duration)) error
+}
+
+// asker is a session whose requests may be left open.
+type asker interface {
+	session
+
+	// send sends requests, and receive reads their answers.
+	send() error
+	receive() error
+}
+
 // opener returns session number i of a job.
 type opener func(i int) (session, error)
 
@@ -30,6 +48,8 @@ func newOpener(job Job) (opener, error) {
 	switch job.Kind {
 	case KindHTTP:
 		return httpOpener(job), nil
+	case KindHTTP2:
+		return http2Opener(job), nil
 	case KindHTTPClose:
 		return httpCloseOpener(job), nil
 	case KindEcho:
@@ -86,6 +106,17 @@ func each(sessions []session, deed string, f func(session) error) error {
 		sessions[i].setDeadline(time.Time{})
 		return nil
 	})
+}
+
+// sendRequests sends the requests of every session, which must be an asker, and doesn't read
+// answers.
+func sendRequests(sessions []session) error {
+	return each(sessions, "send request", func(s session) error { return s.(asker).send() })
+}
+
+// readAnswers reads the answers to the requests that sendRequests has sent.
+func readAnswers(sessions []session) error {
+	return each(sessions, "read answer", func(s session) error { return s.(asker).receive() })
 }
 
 // closeAll closes the sessions. Some may be missing.

@@ -15,6 +15,7 @@ const (
 // The kinds of load.
 const (
 	KindHTTP       = "http"        // a GET, or a POST of Payload bytes, on keep-alive connections
+	KindHTTP2      = "http2"       // the same over HTTP/2, several at a time
 	KindHTTPClose  = "http-close"  // one connection per GET
 	KindEcho       = "echo"        // write Payload bytes, read them back
 	KindBurst      = "burst"       // write one byte, read Payload bytes
@@ -32,6 +33,11 @@ type Job struct {
 	Path    string `json:"path,omitempty"`    // HTTP request path; "" means "/"
 	TLS     bool   `json:"tls,omitempty"`     // HTTP only
 	Browser bool   `json:"browser,omitempty"` // HTTP only: with BrowserHeader
+
+	// Streams is how many requests are open on each connection, and Window how many bytes of answers
+	// the server may send ahead, on each stream and connection; HTTP/2 only. 0: one, and 1 GiB.
+	Streams int `json:"streams,omitempty"`
+	Window  int `json:"window,omitempty"`
 }
 
 // BrowserHeader has the header fields that a browser sends besides Host, one per line.

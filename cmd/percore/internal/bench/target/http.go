@@ -43,6 +43,12 @@ func newHTTPServer(spec Spec) (server, error) {
 		srv.WriteTimeout = writeTimeout
 		srv.IdleTimeout = idleTimeout
 	}
+	if spec.HTTP2 {
+		srv.Protocols = new(http.Protocols)
+		srv.Protocols.SetHTTP1(true)
+		srv.Protocols.SetHTTP2(true)
+		srv.Protocols.SetUnencryptedHTTP2(true)
+	}
 	if spec.TLS {
 		cert, err := selfSigned()
 		if err != nil {
@@ -52,7 +58,7 @@ func newHTTPServer(spec Spec) (server, error) {
 	}
 	switch {
 	case spec.Engine.FastPath:
-		return httpServer{httpadapter.Wrap(srv, httpadapter.FastPath()), spec.TLS, poll}, nil
+		return httpServer{httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2()), spec.TLS, poll}, nil
 	case spec.Engine.Adapter:
 		return httpServer{httpadapter.Wrap(srv), spec.TLS, poll}, nil
 	}
@@ -226,9 +232,19 @@ func reverseProxy(backend string) http.Handler {
 
 // selfSigned makes a certificate that is valid as long as this process runs.
 func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, cert, err := selfSignedDER()
 	if err != nil {
 		return tls.Certificate{}, err
+	}
+	signer, err := x509.ParsePKCS8PrivateKey(key)
+	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: signer}, err
+}
+
+// selfSignedDER returns the private key (PKCS 8) and the certificate.
+func selfSignedDER() (key, cert []byte, err error) {
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
@@ -236,9 +252,9 @@ func selfSigned() (tls.Certificate, error) {
 		NotAfter:     time.Now().Add(24 * time.Hour),
 		DNSNames:     []string{"localhost"},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, err
+	if cert, err = x509.CreateCertificate(rand.Reader, template, template, signer.Public(), signer); err != nil {
+		return nil, nil, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	key, err = x509.MarshalPKCS8PrivateKey(signer)
+	return key, cert, err
 }

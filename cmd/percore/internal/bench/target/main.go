@@ -86,6 +86,9 @@ func (p *process) start(spec Spec) (Started, error) {
 		fmt.Fprintf(os.Stderr, "serve: %v\n", srv.Serve(l))
 		os.Exit(1)
 	}()
+	if late, ok := srv.(lateServer); ok {
+		<-late.ready()
+	}
 	if spec.Computing {
 		for range runtime.GOMAXPROCS(0) {
 			go compute()

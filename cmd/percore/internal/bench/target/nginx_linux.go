@@ -1,7 +1,6 @@
 package target
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -147,40 +145,4 @@ func (s *nginxServer) workers() ([]string, error) {
 	pid := s.master.Process.Pid
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	return strings.Fields(string(children)), err
-}
-
-// addProcess adds what a process with one thread has consumed. /proc/PID/schedstat counts
-// nanoseconds on a processor. /proc/PID/stat distinguishes user and system time, in ticks of 10 ms
-// (proc(5)).
-func (u *Usage) addProcess(pid string) error {
-	dir := "/proc/" + pid + "/"
-	schedstat, err := os.ReadFile(dir + "schedstat")
-	if err != nil {
-		return err
-	}
-	stat, err := os.ReadFile(dir + "stat")
-	if err != nil {
-		return err
-	}
-	status, err := os.ReadFile(dir + "status")
-	if err != nil {
-		return err
-	}
-	onProcessor, _ := strconv.ParseInt(string(bytes.Fields(schedstat)[0]), 10, 64)
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	ticks, _ := strconv.ParseInt(string(fields[12]), 10, 64) // stime, field 15 of the whole line
-	system := min(time.Duration(ticks)*10*time.Millisecond, time.Duration(onProcessor))
-	u.System += system
-	u.User += time.Duration(onProcessor) - system
-	for line := range bytes.Lines(status) {
-		name, value, _ := bytes.Cut(line, []byte(":"))
-		n, _ := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
-		switch string(name) {
-		case "voluntary_ctxt_switches":
-			u.Voluntary += n
-		case "nonvoluntary_ctxt_switches":
-			u.Preempted += n
-		}
-	}
-	return nil
 }

@@ -22,6 +22,12 @@ type foreignServer interface {
 	memory() (Memory, error)
 }
 
+// A lateServer doesn't accept connections as soon as Serve is called.
+type lateServer interface {
+	server
+	ready() <-chan struct{} // closed when it does
+}
+
 // serverFunc is a function that implements server.
 type serverFunc func(l net.Listener) error
 
@@ -38,6 +44,9 @@ func newServer(spec Spec) (server, error) {
 	}
 	if spec.Engine.Nginx {
 		return newNginxServer()
+	}
+	if spec.Engine.Nghttpd {
+		return newNghttpdServer(spec)
 	}
 	if spec.Engine.Reactor {
 		return serverFunc(serveEvents), nil

@@ -37,16 +37,19 @@ type Spec struct {
 
 	Timeouts bool   `json:"timeouts,omitempty"` // set the four timeouts of http.Server
 	TLS      bool   `json:"tls,omitempty"`      // serve HTTPS; AppHTTP only
+	HTTP2    bool   `json:"http2,omitempty"`    // the load speaks HTTP/2, in clear with prior knowledge
 	Dir      string `json:"dir,omitempty"`      // the files of AppFiles
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 }
 
 // Exists reports whether there is such a server. Only HTTP has the fast path, fasthttp and nginx
-// have only one handler, and event handlers only echo.
+// have only one handler, nghttpd has only HTTP/2 and files, and event handlers only echo.
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.FastHTTP, s.Engine.Nginx:
-		return s.App == AppHTTP && !s.TLS && !(s.Engine.Nginx && (s.Computing || s.Timeouts))
+		return s.App == AppHTTP && !s.TLS && !s.HTTP2 && !(s.Engine.Nginx && (s.Computing || s.Timeouts))
+	case s.Engine.Nghttpd:
+		return s.HTTP2 && (s.App == AppHTTP || s.App == AppJSON || s.App == AppUpload)
 	case s.Engine.FastPath:
 		return s.overHTTP()
 	case s.Engine.Reactor:
@@ -92,7 +95,8 @@ type Engine struct {
 	// HTTP the adapter has no effect there: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
 
-	// FastPath is Adapter with httpadapter.FastPath, for HTTP servers; see Spec.Exists.
+	// FastPath is Adapter with httpadapter.FastPath and httpadapter.HTTP2, for HTTP servers; see
+	// Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
 
 	// FastHTTP runs the server of package fasthttp in place of net/http. It only exists for AppHTTP
@@ -102,6 +106,9 @@ type Engine struct {
 	// Nginx runs nginx, where it is installed, in place of a server in this process; see
 	// Spec.Exists.
 	Nginx bool `json:"nginx,omitempty"`
+
+	// Nghttpd is the same with nghttpd.
+	Nghttpd bool `json:"nghttpd,omitempty"`
 
 	// Reactor runs the server as an event handler of package reactor; see Spec.Exists.
 	Reactor bool `json:"reactor,omitempty"`
