@@ -42,6 +42,23 @@ func newBelow(nc net.Conn) below {
 	return b
 }
 
+// now reads the clock that the deadlines of nc go by: without a loop that is package time's, which
+// is another one in a bubble of testing/synctest.
+func (b *below) now() int64 {
+	if b.pc == nil {
+		return monotime.Local()
+	}
+	return monotime.Now()
+}
+
+// timeOf translates a time of now.
+func (b *below) timeOf(at int64) time.Time {
+	if b.pc == nil {
+		return monotime.LocalTime(at)
+	}
+	return monotime.Time(at)
+}
+
 // tryRead reads what is there, without waiting, until p is full. dry says that nothing is left, and
 // that the engine will report more.
 func (b *below) tryRead(p []byte) (n int, dry bool, err error) {
@@ -98,9 +115,9 @@ func (b *below) limitWrite(patience time.Duration) {
 	if patience <= 0 {
 		return
 	}
-	if now := monotime.Now(); b.writeUntil < now+int64(patience)/4*3 {
+	if now := b.now(); b.writeUntil < now+int64(patience)/4*3 {
 		b.writeUntil = now + int64(patience)
-		_ = b.nc.SetWriteDeadline(monotime.Time(b.writeUntil))
+		_ = b.nc.SetWriteDeadline(b.timeOf(b.writeUntil))
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
-
-	"github.com/percore/percore/internal/monotime"
 )
 
 // clock has the times of a connection. One alarm serves all of them: the read deadline of the
@@ -92,14 +90,14 @@ func (c *Conn) setAlarmLocked() {
 		return
 	}
 	c.clock.alarmAt = first
-	_ = c.below.nc.SetReadDeadline(monotime.Time(first))
+	_ = c.below.nc.SetReadDeadline(c.below.timeOf(first))
 }
 
 // alarm does what is due, and sets the alarm anew.
 func (c *Conn) alarm() {
 	c.mu.Lock()
 	defer c.unlock()
-	now := monotime.Now()
+	now := c.below.now()
 	for due := c.dueLocked(now); due != nil; due = c.dueLocked(now) {
 		due(c)
 	}
@@ -123,7 +121,7 @@ func (c *Conn) dueLocked(now int64) (due func(*Conn)) {
 var pingData = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 0}
 
 func (c *Conn) pingLocked() {
-	c.clock.pingedAt = monotime.Now()
+	c.clock.pingedAt = c.below.now()
 	c.lendLocked()
 	c.core.Ping(pingData)
 }
@@ -141,7 +139,7 @@ func (c *Conn) pongLocked() {
 func (c *Conn) agedLocked() {
 	c.clock.agedAt = 0
 	if d := c.server.config.AgeGrace; d > 0 {
-		c.clock.goesAt = monotime.Now() + int64(d)
+		c.clock.goesAt = c.below.now() + int64(d)
 	}
 	c.drainLocked()
 }
@@ -162,7 +160,7 @@ func (c *Conn) giveUpLocked() { c.failLocked(NoError, errTimeout) }
 
 // quietLocked notes that the last stream was served.
 func (c *Conn) quietLocked() {
-	c.clock.quietAt = monotime.Now()
+	c.clock.quietAt = c.below.now()
 	c.clock.rested = false
 	c.changedLocked(Idle)
 	if at := c.clock.alarmAt; at == 0 || at > c.clock.quietAt+int64(c.server.soonest) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/workers"
 )
 
@@ -175,7 +174,7 @@ func (c *Conn) nextState() (s ConnState, ok bool) {
 // start makes the connection the server's. unread was read from it before.
 func (c *Conn) start(unread []byte) {
 	c.mu.Lock()
-	c.clock.beganAt = monotime.Now()
+	c.clock.beganAt = c.below.now()
 	c.clock.heardAt, c.clock.quietAt = c.clock.beganAt, c.clock.beganAt
 	if age := c.server.config.MaxAge; age > 0 {
 		c.clock.agedAt = c.clock.beganAt + int64(maxAge(age))

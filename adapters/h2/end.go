@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/monotime"
 )
 
 // drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client
@@ -18,7 +17,7 @@ func (c *Conn) drainLocked() {
 	default:
 		c.lendLocked()
 		c.core.Drain()
-		c.clock.drainedAt = monotime.Now()
+		c.clock.drainedAt = c.below.now()
 		c.pingLocked()
 		c.setAlarmLocked()
 	}
@@ -43,7 +42,7 @@ func (c *Conn) hangUpIfDoneLocked() {
 // hangUpLocked ends the connection when its output is sent.
 func (c *Conn) hangUpLocked(err *ConnError) {
 	c.phase, c.err = hanging, err
-	c.clock.hungUpAt = monotime.Now()
+	c.clock.hungUpAt = c.below.now()
 	c.endStreamsLocked(err)
 	c.setAlarmLocked()
 	c.flushSoonLocked()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/loop"
-	"github.com/percore/percore/internal/monotime"
 )
 
 // item is a piece of work for a worker.
@@ -238,7 +237,7 @@ func (c *Conn) gone(err error) {
 
 // receive finds the frames in p, and applies them.
 func (c *Conn) receive(t *turn, p []byte) {
-	now := monotime.Now()
+	now := c.below.now()
 	c.mu.Lock()
 	c.core.Advance(time.Duration(now - c.clock.heardAt))
 	c.clock.heardAt = now

@@ -32,7 +32,18 @@ func TestBubble(t *testing.T) {
 			t.Errorf("a time of outside: got %d, %t at %d", at, passed, now)
 		}
 		before = now
+		local := Local()
+		time.Sleep(time.Hour)
+		if passed := Local() - local; local <= 0 || passed != int64(time.Hour) {
+			t.Errorf("Local: got %d and %d more after an hour of the bubble", local, passed)
+		}
+		if at := LocalTime(Local()); !at.Equal(time.Now()) {
+			t.Errorf("LocalTime: got %v at %v", at, time.Now())
+		}
 	})
+	if local, now := Local(), Now(); local > now || local < now-int64(time.Minute) || !LocalTime(now).Equal(Time(now)) {
+		t.Errorf("Local: got %d outside, want %d", local, now)
+	}
 	if InBubble() {
 		t.Error("InBubble: got true outside")
 	}

@@ -26,6 +26,27 @@ func Now() int64 {
 // goes by the bubble's clock, which begins in the year 2000 and so is behind epoch.
 func InBubble() bool { return time.Since(epoch) <= 0 }
 
+// bubbleEpoch is the zero of Local's clock in a bubble, a second before bubbles begin.
+var bubbleEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(-time.Second)
+
+// Local is Now, except in a bubble: there it reads the bubble's own clock. It is for deadlines of
+// connections that belong to no loop, such as those in memory. Times of one clock mean nothing to
+// the other.
+func Local() int64 {
+	if n := int64(time.Since(epoch)); n > 0 {
+		return n
+	}
+	return int64(time.Since(bubbleEpoch))
+}
+
+// LocalTime translates a time of Local back, where Local was called.
+func LocalTime(at int64) time.Time {
+	if InBubble() {
+		return bubbleEpoch.Add(time.Duration(at))
+	}
+	return Time(at)
+}
+
 // After returns the time that is d from now.
 func After(d time.Duration) int64 {
 	n := Now()
