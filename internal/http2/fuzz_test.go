@@ -8,26 +8,8 @@ import (
 	"testing"
 
 	"github.com/percore/percore/internal/http2/hpack"
+	"github.com/percore/percore/internal/testnet"
 )
-
-// A program is bytes that a fuzzer chooses, read as numbers.
-type program []byte
-
-func (p *program) next() int {
-	if len(*p) == 0 {
-		return 0
-	}
-	n := int((*p)[0])
-	*p = (*p)[1:]
-	return n
-}
-
-// take returns up to n bytes of the program.
-func (p *program) take(n int) []byte {
-	b := (*p)[:min(n, len(*p))]
-	*p = (*p)[len(b):]
-	return b
-}
 
 // fuzzConfig returns limits that a short program can reach.
 func fuzzConfig() *Config {
@@ -39,35 +21,35 @@ func fuzzConfig() *Config {
 }
 
 // play writes the frames of a program. Many header blocks are valid, so that streams make progress.
-func (p *peer) play(prog *program) {
+func (p *peer) play(prog *testnet.Program) {
 	for len(*prog) > 0 {
-		op, stream := prog.next(), uint32(prog.next()%12)
-		flags := uint8(prog.next())
+		op, stream := prog.Next(), uint32(prog.Next()%12)
+		flags := uint8(prog.Next())
 		switch op % 16 {
 		case 0, 1:
 			p.get(stream)
 		case 2, 3:
-			p.post(stream, "content-length", fmt.Sprint(prog.next()))
+			p.post(stream, "content-length", fmt.Sprint(prog.Next()))
 		case 4:
 			p.post(stream)
 		case 5, 6:
-			p.frame(typeData, flags&(flagEndStream|flagPadded), stream, prog.take(prog.next()%40))
+			p.frame(typeData, flags&(flagEndStream|flagPadded), stream, prog.Take(prog.Next()%40))
 		case 7:
-			p.windowUpdate(stream, uint32(prog.next()))
+			p.windowUpdate(stream, uint32(prog.Next()))
 		case 8:
-			p.windowUpdate(stream, maxWindowBytes-uint32(prog.next()))
+			p.windowUpdate(stream, maxWindowBytes-uint32(prog.Next()))
 		case 9:
 			p.reset(stream)
 		case 10:
-			p.settings(uint32(op/16)%10, uint32(prog.next())<<(flags%32))
+			p.settings(uint32(op/16)%10, uint32(prog.Next())<<(flags%32))
 		case 11:
 			p.frame(typeHeaders, 5, stream, p.block("x-a", "b"))
 		case 12:
-			p.frame(typeHeaders, flags, stream, prog.take(prog.next()%30))
+			p.frame(typeHeaders, flags, stream, prog.Take(prog.Next()%30))
 		case 13:
-			p.frame(typeContinuation, flags, stream, prog.take(prog.next()%30))
+			p.frame(typeContinuation, flags, stream, prog.Take(prog.Next()%30))
 		default:
-			p.frame(frameType(op/16), flags, stream, prog.take(prog.next()%30))
+			p.frame(frameType(op/16), flags, stream, prog.Take(prog.Next()%30))
 		}
 	}
 }
@@ -80,7 +62,7 @@ func FuzzCut(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, prog []byte, seed uint64) {
 		whole := newPeer(t, fuzzConfig())
-		p := program(prog)
+		p := testnet.Program(prog)
 		whole.play(&p)
 		in := whole.in
 		whole.feed()
@@ -118,7 +100,7 @@ func FuzzWindows(f *testing.F) {
 	f.Fuzz(func(t *testing.T, prog []byte) {
 		c := &client{peer: newPeer(t, fuzzConfig()), initial: initialWindowBytes, conn: initialWindowBytes, windows: make(map[uint32]int64),
 			connLeft: 65535, left: make(map[uint32]int64)}
-		p := program(prog)
+		p := testnet.Program(prog)
 		for last := uint32(1); len(p) > 0 && c.err == nil; {
 			last = c.step(&p, last)
 			checkInvariants(t, c.c)
@@ -139,11 +121,11 @@ func FuzzWindows(f *testing.F) {
 }
 
 // step plays a call. A client that keeps the rules must not see an error.
-func (c *client) step(p *program, last uint32) uint32 {
-	op, n := p.next(), p.next()
+func (c *client) step(p *testnet.Program, last uint32) uint32 {
+	op, n := p.Next(), p.Next()
 	id := uint32(2*(n%6)+1) + max(last, 11) - 11
 	st := c.streams[id]
-	body := strings.Repeat("b", p.next())
+	body := strings.Repeat("b", p.Next())
 	switch op % 12 {
 	case 0, 1:
 		if c.c.Streams() < 5 {
