@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -127,3 +128,6 @@ func (s *Stream) bodyEndedLocked(ev *http2.Event) {
 
 // ErrShortBody is the error of Read on a body that is shorter than declared.
 var ErrShortBody = fmt.Errorf("h2: the body is shorter than its declared length: %w", io.ErrUnexpectedEOF)
+
+// ErrLongBody is the error of Read on a body that is longer than declared. The stream is reset.
+var ErrLongBody = errors.New("h2: the body is longer than its declared length")

@@ -67,7 +67,8 @@ var ErrServerClosed = errors.New("h2: the server is closed")
 type StreamError struct {
 	ID     uint32
 	Code   ErrCode
-	Remote bool // the peer has reset the stream
+	Remote bool  // the peer has reset the stream
+	Err    error // os.ErrDeadlineExceeded after a write deadline; else nil
 }
 
 // Error returns the text.
@@ -78,6 +79,9 @@ func (e *StreamError) Error() string {
 	}
 	return fmt.Sprintf("h2: stream %d was reset by %s: %v", e.ID, by, e.Code)
 }
+
+// Unwrap returns Err.
+func (e *StreamError) Unwrap() error { return e.Err }
 
 // A ConnError is why a connection has ended.
 type ConnError struct {

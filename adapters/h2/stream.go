@@ -3,6 +3,7 @@ package h2
 import (
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -208,18 +209,18 @@ func (s *Stream) Reset(code ErrCode) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
-	s.resetLocked(code)
+	s.resetLocked(code, nil)
 	c.flushSoonLocked()
 }
 
-func (s *Stream) resetLocked(code ErrCode) {
+func (s *Stream) resetLocked(code ErrCode, reason error) {
 	c := s.conn
 	if s.err != nil || s.served || c.phase != serving {
 		return
 	}
 	c.lendLocked()
 	if c.core.Reset(&s.core, code) {
-		s.endLocked(&StreamError{ID: s.core.ID(), Code: code})
+		s.endLocked(&StreamError{ID: s.core.ID(), Code: code, Err: reason})
 	}
 }
 
@@ -404,7 +405,7 @@ func (s *Stream) readTimeoutLocked() {
 
 func (s *Stream) writeTimeoutLocked() {
 	if !s.core.WriteEnded() {
-		s.resetLocked(InternalError)
+		s.resetLocked(InternalError, os.ErrDeadlineExceeded)
 		s.conn.flushSoonLocked()
 	}
 }

@@ -286,6 +286,9 @@ func (c *Conn) apply(t *turn) bool {
 	case http2.StreamReset:
 		s := ev.Stream.User.(*Stream)
 		figures.resets.Add(1)
+		if ev.Long && s.readErr == nil {
+			s.readErr = ErrLongBody
+		}
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local})
 	case http2.PingReceived:
 		if c.server.pings != nil {
@@ -392,9 +395,9 @@ func (s *Stream) finish(returned bool) {
 	switch {
 	case s.err != nil || s.core.Ended():
 	case returned && s.core.WriteEnded():
-		s.resetLocked(NoError) // the rest of the request is not wanted
+		s.resetLocked(NoError, nil) // the rest of the request is not wanted
 	default:
-		s.resetLocked(InternalError)
+		s.resetLocked(InternalError, nil)
 	}
 	s.served = true
 	s.dropBodyLocked()

@@ -69,7 +69,7 @@ const (
 	RequestStarted             // ID, Request, Fields, End: call Open or Refuse before the next Apply
 	DataReceived               // Stream, Data (which may be empty with End), End, Short
 	TrailersEnded              // Stream, Fields, End, Short
-	StreamReset                // Stream, Code, Local: the stream has ended
+	StreamReset                // Stream, Code, Local, Long: the stream has ended
 	WindowOpened               // Stream, or nil for all: more may be sent
 	PingReceived               // the peer has sent a PING; the answer is in the output
 	PingAcked                  // Data: the eight bytes of a PING that we sent
@@ -83,6 +83,7 @@ type Event struct {
 	End     bool // the peer has sent END_STREAM
 	Short   bool // and sent less than it had declared
 	Local   bool // we reset the stream, because of something that the peer did
+	Long    bool // which is that it sent more than it had declared
 	Code    ErrCode
 	ID      uint32
 	Stream  *Stream
@@ -161,7 +162,7 @@ func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
 	*ev = Event{}
 	c.appendReset(f.id, v.code)
 	if st := c.streams.get(f.id); st != nil {
-		*ev = Event{Kind: StreamReset, Stream: st, Code: v.code, Local: true}
+		*ev = Event{Kind: StreamReset, Stream: st, Code: v.code, Local: true, Long: v == tooLong}
 		c.enter(st, cancelled)
 	} else if f.id <= c.lastID {
 		c.remember(f.id)

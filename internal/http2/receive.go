@@ -27,6 +27,9 @@ func (c *Conn) drop(f *Frame, v verdict) verdict {
 // does. It drops the data.
 var overWindow = streamError(FlowControlError, "more DATA than the window allows")
 
+// tooLong is for a body that is longer than its declared length.
+var tooLong = streamError(ProtocolError, "a body is longer than was declared")
+
 // data handles a DATA frame or a part of it. It checks the whole frame when it begins.
 func (c *Conn) data(f *Frame, ev *Event) verdict {
 	if !f.first {
@@ -44,7 +47,7 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 	case v.scope == ofStream || st == nil:
 		return c.drop(f, v)
 	case st.declared >= 0 && st.got+int64(f.dataBytes) > st.declared:
-		return c.drop(f, streamError(ProtocolError, "a body is longer than was declared"))
+		return c.drop(f, tooLong)
 	case f.length > int(c.recv.avail) || !st.recv.take(f.length):
 		return overWindow
 	}

@@ -65,10 +65,12 @@ func (b *body) errorOf(err error) error {
 		return b.end()
 	case errors.Is(err, h2.ErrShortBody):
 		return fmt.Errorf("request declared a Content-Length of %d but only wrote %d bytes", b.x.request.ContentLength, b.got)
+	case err == h2.ErrLongBody:
+		return fmt.Errorf("sender tried to send more than declared Content-Length of %d bytes", b.x.request.ContentLength)
 	case b.isClosed():
 		return errClosedBody
 	case errors.As(err, &reset):
-		return streamError{StreamID: reset.ID, Code: reset.Code}
+		return streamError{StreamID: reset.ID, Code: reset.Code, Cause: reset.Err}
 	case errors.As(err, &gone):
 		return errDisconnected
 	case err == h2.ErrEnded:
@@ -81,6 +83,9 @@ func (b *body) errorOf(err error) error {
 func (b *body) end() error {
 	b.ended = true
 	r := b.x.request
+	if r.Trailer == nil {
+		return io.EOF // net/http doesn't look at what comes
+	}
 	for _, f := range b.x.stream.Trailers() {
 		key := f.Name.Key()
 		if !semantics.MayBeTrailer(key) {

@@ -1,7 +1,6 @@
-package http2
+package http2_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/adapters/httpadapter/internal/http2"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -40,24 +41,6 @@ func (s *seen) text() string {
 	return strings.Join(s.lines, "\n\t")
 }
 
-// host is a Host for tests.
-type host struct {
-	log *log.Logger
-	off bool // keep-alives
-}
-
-func (h *host) Conn(c *h2.Conn) Conn {
-	return Conn{
-		RemoteAddr: c.RemoteAddr().String(),
-		TLS:        c.TLS(),
-		Context:    func() (context.Context, func()) { return context.WithCancel(context.Background()) },
-	}
-}
-
-func (h *host) ConnState(*h2.Conn, http.ConnState) {}
-func (h *host) KeepAlives() bool                   { return !h.off }
-func (h *host) Logf(format string, args ...any)    { h.log.Printf(format, args...) }
-
 // A side is a server with a handler, and a client for it.
 type side struct {
 	seen    seen
@@ -75,41 +58,40 @@ func (s *side) count(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// onNet starts net/http's server on package net.
-func onNet(t *testing.T, configure func(*http.Server), handler func(*seen) http.HandlerFunc) *side {
-	s := new(side)
-	srv := &http.Server{Handler: s.count(handler(&s.seen)), Protocols: new(http.Protocols), ErrorLog: log.New(&s.log, "", 0)}
-	srv.Protocols.SetUnencryptedHTTP2(true)
-	configure(srv)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan bool)
-	go func() { _ = srv.Serve(l); close(done) }()
-	t.Cleanup(func() { srv.Close(); <-done })
-	s.dial(t, l)
-	return s
+// A way is a server under test, and the listener that it is served on.
+type way struct {
+	name   string
+	listen testnet.ListenFunc
+	wrap   func(*http.Server) testnet.WebServer
 }
 
-// onPercore starts the server under test.
-func onPercore(t *testing.T, configure func(*http.Server), handler func(*seen) http.HandlerFunc) *side {
-	s := new(side)
-	srv := &http.Server{Handler: s.count(handler(&s.seen))}
-	configure(srv)
-	h := &Handler{
-		HTTP: srv.Handler, GeneralOptions: !srv.DisableGeneralOptionsHandler, ReadTimeout: srv.ReadTimeout, WriteTimeout: srv.WriteTimeout,
-		Host: &host{log: log.New(&s.log, "", 0)},
-	}
-	server := h2.New(h, h2.Config{BeginTimeout: testnet.HangTimeout, ExtendedConnect: ExtendedConnect})
-	l, err := percore.Listen("tcp", "127.0.0.1:0")
+// ways are net/http's server on package net, and the one under test.
+var ways = [2]way{
+	{"net/http", net.Listen, func(srv *http.Server) testnet.WebServer { return srv }},
+	{"this server", percore.Listen, func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.HTTP2()) }},
+}
+
+// serve serves srv in clear text, HTTP/2 only, until the test ends.
+func (w way) serve(t testing.TB, srv *http.Server) net.Listener {
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	l, err := w.listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	server := w.wrap(srv)
 	done := make(chan bool)
 	go func() { _ = server.Serve(l); close(done) }()
 	t.Cleanup(func() { server.Close(); <-done })
-	s.dial(t, l)
+	return l
+}
+
+// start starts a server with a handler, and connects a client.
+func (w way) start(t *testing.T, configure func(*http.Server), handler func(*seen) http.HandlerFunc) *side {
+	s := new(side)
+	srv := &http.Server{Handler: s.count(handler(&s.seen)), ErrorLog: log.New(&s.log, "", 0)}
+	configure(srv)
+	s.dial(t, w.serve(t, srv))
 	return s
 }
 
@@ -151,7 +133,7 @@ type script struct {
 	handler   func(s *seen, w http.ResponseWriter, r *http.Request)
 	play      func(p *frames.Peer)
 	react     func(p *frames.Peer, f string) // to each frame
-	streams   int                            // how many must end
+	streams   int                            // how many the server must end: 0 stands for 1, -1 for none
 	closes    bool                           // the connection ends, too
 	unordered bool                           // the received frames may be in another order
 	leaves    bool                           // the server sends GOAWAY: net/http sends one, this server two
@@ -180,13 +162,7 @@ func (s *side) play(sc *script) (got []string) {
 		case f == "settings", f == "settings ack", strings.HasPrefix(f, "window"):
 			continue
 		}
-		if i := strings.Index(f, " date="); i >= 0 {
-			rest := f[i+len(" date="):]
-			if _, err := time.Parse(http.TimeFormat, rest[:min(len(rest), len(http.TimeFormat))]); err == nil {
-				f = f[:i] + " date" + rest[len(http.TimeFormat):]
-			}
-		}
-		got = append(got, f)
+		got = append(got, withoutDate(f))
 		if sc.react != nil {
 			sc.react(s.peer, f)
 		}
@@ -195,6 +171,20 @@ func (s *side) play(sc *script) (got []string) {
 		}
 	}
 	return merge(got)
+}
+
+// withoutDate removes the server's time from a header.
+func withoutDate(f string) string {
+	const name = " date="
+	i := strings.LastIndex(f, name)
+	if i < 0 {
+		return f
+	}
+	rest := f[i+len(name):]
+	if _, err := time.Parse(http.TimeFormat, rest[:min(len(rest), len(http.TimeFormat))]); err != nil {
+		return f
+	}
+	return f[:i] + " date" + rest[len(http.TimeFormat):]
 }
 
 // merge joins consecutive DATA frames: it doesn't matter how a body is split.
@@ -223,7 +213,7 @@ func merge(lines []string) (to []string) {
 // compares what the handler saw, what the client got, and the log.
 func TestDiffer(t *testing.T) {
 	all := scripts
-	if ExtendedConnect {
+	if http2.ExtendedConnect {
 		all = append(all, extendedScripts...)
 	}
 	for _, sc := range all {
@@ -238,16 +228,16 @@ func TestDiffer(t *testing.T) {
 				return func(w http.ResponseWriter, r *http.Request) { sc.handler(s, w, r) }
 			}
 			var frames, notes, logs [2]string
-			for i, start := range []func(*testing.T, func(*http.Server), func(*seen) http.HandlerFunc) *side{onNet, onPercore} {
+			for i, way := range ways {
 				var s *side
 				var got []string
 				if sc.timed == nil {
-					s = start(t, sc.configure, handler)
+					s = way.start(t, sc.configure, handler)
 					got = s.play(&sc)
 				}
 				for d := 20 * time.Millisecond; sc.timed != nil; d *= 2 {
 					// net/http uses the same timeout for the beginning of a connection.
-					s = start(t, func(srv *http.Server) { sc.timed(srv, d) }, handler)
+					s = way.start(t, func(srv *http.Server) { sc.timed(srv, d) }, handler)
 					if got = s.play(&sc); s.seen.text() != "" || s.running.Load() > 0 {
 						break
 					}
@@ -300,8 +290,8 @@ func TestExtendedConnect(t *testing.T) {
 func TestConnectSetting(t *testing.T) {
 	none := func(*http.Server) {}
 	handler := func(*seen) http.HandlerFunc { return func(http.ResponseWriter, *http.Request) {} }
-	t.Run(fmt.Sprintf("CONNECT=%t", ExtendedConnect), func(t *testing.T) {
-		for _, s := range []*side{onNet(t, none, handler), onPercore(t, none, handler)} {
+	t.Run(fmt.Sprintf("CONNECT=%t", http2.ExtendedConnect), func(t *testing.T) {
+		for _, s := range []*side{ways[0].start(t, none, handler), ways[1].start(t, none, handler)} {
 			var h [9]byte
 			if _, err := io.ReadFull(s.peer.Flush().Conn, h[:]); err != nil || h[3] != frames.Settings {
 				t.Fatalf("got the frame %x, %v, want SETTINGS", h, err)
@@ -315,8 +305,8 @@ func TestConnectSetting(t *testing.T) {
 			for setting := range slices.Chunk(b, len(enableConnect)) {
 				got = got || string(setting) == enableConnect
 			}
-			if got != ExtendedConnect {
-				t.Errorf("got the settings %x, want SETTINGS_ENABLE_CONNECT_PROTOCOL: %t", b, ExtendedConnect)
+			if got != http2.ExtendedConnect {
+				t.Errorf("got the settings %x, want SETTINGS_ENABLE_CONNECT_PROTOCOL: %t", b, http2.ExtendedConnect)
 			}
 		}
 	})

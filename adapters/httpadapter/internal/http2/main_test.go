@@ -1,4 +1,4 @@
-package http2
+package http2_test
 
 import (
 	"testing"

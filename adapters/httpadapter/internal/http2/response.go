@@ -2,8 +2,10 @@ package http2
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/textproto"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +44,8 @@ type response struct {
 	declared int64 // the body's length, once the header is sent; 0: none
 	written  int64
 	length   int64 // the body's length, until the header is sent; -1: none
+
+	err error // of a Write that has failed; all later ones fail with it
 
 	wrote, sent, done                            bool
 	resets                                       bool // the stream is reset behind the answer: the request was malformed
@@ -223,26 +227,25 @@ func (w *response) write(p []byte, s string) (n int, err error) {
 	if !semantics.BodyAllowed(w.status) {
 		return 0, http.ErrBodyNotAllowed
 	}
-	all := len(p) + len(s)
-	w.written += int64(all)
+	w.written += int64(len(p) + len(s))
 	if w.declared != 0 && w.written > w.declared {
 		return 0, errTooLong
 	}
-	for len(p)+len(s) > bodyBytesMax-w.buffered {
+	for len(p)+len(s) > bodyBytesMax-w.buffered && w.err == nil {
+		var m int
 		if p != nil && w.buffered == 0 {
-			err = w.emit(p, false)
-			p = nil
+			m, w.err = w.emit(p, false)
 		} else {
-			m := w.buffer(p, s)
-			p, s = p[min(m, len(p)):], s[min(m, len(s)):]
-			err = w.emitBuffer(false)
+			m = w.buffer(p, s)
+			_ = w.emitBuffer(false) // it sets w.err
 		}
-		if err != nil {
-			return 0, err
-		}
+		n += m
+		p, s = p[min(m, len(p)):], s[min(m, len(s)):]
 	}
-	w.buffer(p, s)
-	return all, nil
+	if w.err != nil {
+		return n, w.err
+	}
+	return n + w.buffer(p, s), nil
 }
 
 // errReturnedWrite is the error of a Write after the handler has returned.
@@ -263,18 +266,28 @@ func (w *response) buffer(p []byte, s string) (n int) {
 	return n
 }
 
-// emitBuffer sends what is buffered.
+// emitBuffer sends what is buffered, and the header. It fails for good if a body was buffered.
 func (w *response) emitBuffer(last bool) error {
-	var p []byte
-	if w.buffered > 0 {
-		p = w.memory.body[:w.buffered]
+	if w.err != nil {
+		return w.err
 	}
-	return w.emit(p, last)
+	if w.buffered == 0 {
+		_, err := w.emit(nil, last)
+		return err
+	}
+	all := w.buffered
+	n, err := w.emit(w.memory.body[:all], last)
+	if err == nil && n < all {
+		err = io.ErrShortWrite
+	}
+	w.err = err
+	return err
 }
 
 // emit sends the header, unless it has been sent, and then p. Nothing may be buffered after p. If
-// last is set, the answer ends.
-func (w *response) emit(p []byte, last bool) error {
+// last is set, the answer ends. It returns how many bytes of p net/http would count: none of those
+// that come with the header of an answer to HEAD, which ends with it.
+func (w *response) emit(p []byte, last bool) (n int, err error) {
 	defer w.releaseMemory()
 	var m h2.Message
 	if last {
@@ -294,10 +307,27 @@ func (w *response) emit(p []byte, last bool) error {
 		m.Body = p
 		m.Trailers = trailers
 	}
-	if m.Status == 0 && w.isHead || m.Status == 0 && len(m.Body) == 0 && !m.End {
-		return nil
+	switch {
+	case m.Status == 0 && w.isHead, m.Status == 0 && len(m.Body) == 0 && !m.End:
+		return len(p), nil
+	case w.isHead && !last:
+		return 0, w.endEarly(m)
 	}
-	return writeError(w.x.stream.Send(m))
+	if err := w.x.stream.Send(m); err != nil {
+		return 0, writeError(err)
+	}
+	return len(p), nil
+}
+
+// endEarly sends the answer to HEAD before the handler returns. Like net/http it ends the stream,
+// and with it the request's context: nothing would tell the handler of the connection's end.
+func (w *response) endEarly(m h2.Message) error {
+	if err := w.x.stream.Send(m); err != nil {
+		return writeError(err)
+	}
+	w.x.stream.Reset(h2.NoError) // of the request's body, if it has not ended
+	w.x.Cancelled(nil)
+	return nil
 }
 
 // completeHeader appends the fields to send, including those that net/http adds. p is the beginning
@@ -366,6 +396,10 @@ func writeError(err error) error {
 		return nil
 	case errors.As(err, &gone):
 		return errDisconnected
+	case err == h2.ErrEnded:
+		return errReturned
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return os.ErrDeadlineExceeded
 	}
 	return errStreamClosed
 }
@@ -436,11 +470,17 @@ func (n *closeNotify) ended() {
 // Push implements http.Pusher.
 func (w *response) Push(string, *http.PushOptions) error { return http.ErrNotSupported }
 
-// SetReadDeadline is for http.ResponseController.
-func (w *response) SetReadDeadline(t time.Time) error { return w.x.stream.SetReadDeadline(t) }
+// SetReadDeadline is for http.ResponseController. Like net/http it never fails.
+func (w *response) SetReadDeadline(t time.Time) error {
+	_ = w.x.stream.SetReadDeadline(t)
+	return nil
+}
 
-// SetWriteDeadline is for http.ResponseController.
-func (w *response) SetWriteDeadline(t time.Time) error { return w.x.stream.SetWriteDeadline(t) }
+// SetWriteDeadline is like SetReadDeadline.
+func (w *response) SetWriteDeadline(t time.Time) error {
+	_ = w.x.stream.SetWriteDeadline(t)
+	return nil
+}
 
 // EnableFullDuplex is for http.ResponseController. Streams are always full duplex.
 func (w *response) EnableFullDuplex() error { return nil }

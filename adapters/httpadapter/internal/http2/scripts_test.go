@@ -1,4 +1,4 @@
-package http2
+package http2_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/http2"
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
@@ -52,7 +53,7 @@ var scripts = []script{
 	{name: "escaped path", handler: see, play: send(get("GET", "/a%2fb%20c/%C3%A4?x=%20#y"))},
 	{name: "path of two slashes", handler: see, play: send(get("GET", "//host/path"))},
 	{name: "empty query", handler: see, play: send(get("GET", "/?"))},
-	{name: "absolute path", handler: see, uncalled: rootedPath, play: send(get("GET", "http://x.example/y"))},
+	{name: "absolute path", handler: see, uncalled: http2.RootedPath, play: send(get("GET", "http://x.example/y"))},
 	{name: "asterisk", handler: see, uncalled: true, play: send(get("OPTIONS", "*"), "abc")},
 	{name: "asterisk for the handler", handler: see, configure: func(srv *http.Server) { srv.DisableGeneralOptionsHandler = true }, play: send(get("OPTIONS", "*"))},
 	{name: "bad path", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, streams: 2,
@@ -61,7 +62,7 @@ var scripts = []script{
 		}, unordered: true},
 	{name: "CONNECT", handler: see, play: send([]string{":method", "CONNECT", ":authority", "x.example:443"})},
 	{name: "CONNECT with a path", handler: see, uncalled: true, play: send([]string{":method", "CONNECT", ":scheme", "http", ":authority", "x.example", ":path", "/"})},
-	{name: "CONNECT with :protocol", handler: see, uncalled: !ExtendedConnect, play: send(connect("/chat?a=b", "origin", "http://x.example", "sec-websocket-version", "13"), "abc")},
+	{name: "CONNECT with :protocol", handler: see, uncalled: !http2.ExtendedConnect, play: send(connect("/chat?a=b", "origin", "http://x.example", "sec-websocket-version", "13"), "abc")},
 	{name: "other method", handler: see, play: send(get("BREW", "/pot"))},
 	{name: "POST with length", handler: see, play: send(get("POST", "/", "content-length", "6"), "abc", "def")},
 	{name: "POST without length", handler: see, play: send(get("POST", "/"), "abc", "def")},
@@ -282,6 +283,54 @@ var scripts = []script{
 		}
 		p.Reset(1, h2.Cancel).Headers(3, true, get("GET", "/")...)
 	}},
+	{name: "body too long", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("%v", http.NewResponseController(w).Flush())
+		readAll(s, r)
+	}, play: func(p *frames.Peer) {
+		p.Headers(1, false, get("POST", "/", "content-length", "2")...).Flush()
+		for !strings.HasPrefix(p.Next(), "headers 1") {
+		}
+		p.Data(1, "abc", false)
+	}},
+	{name: "trailers that are neither declared nor allowed", handler: see, play: func(p *frames.Peer) {
+		p.Headers(1, false, get("POST", "/")...).Data(1, "abc", false).Headers(1, true, "expect", "x")
+	}},
+	{name: "HEAD that is flushed", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("%v", http.NewResponseController(w).Flush())
+		<-r.Context().Done()
+		n, err := w.Write(make([]byte, 5000))
+		s.note("%v, %d, %v", r.Context().Err(), n, err)
+	}, play: send(get("HEAD", "/"))},
+	{name: "HEAD of a body in parts", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		for range 3 {
+			n, err := io.WriteString(w, long[:3000])
+			s.note("%d, %v", n, err)
+		}
+	}, play: send(get("HEAD", "/"))},
+	{name: "writes behind a reset", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		s.note("%v", http.NewResponseController(w).Flush())
+		<-r.Context().Done()
+		for _, size := range []int{100, 4096, 10000, 1} {
+			n, err := io.WriteString(w, long[:size])
+			m, bytesErr := w.Write([]byte(long[:size]))
+			s.note("%d, %v, %d, %v", n, err, m, bytesErr)
+		}
+		rc := http.NewResponseController(w)
+		s.note("%v, %v, %v", rc.Flush(), rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Now().Add(time.Hour)))
+	}, play: func(p *frames.Peer) {
+		p.Headers(1, true, get("GET", "/")...).Flush()
+		for !strings.HasPrefix(p.Next(), "headers 1") {
+		}
+		p.Reset(1, h2.Cancel)
+	}, streams: -1},
+	{name: "writes behind a deadline", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		s.note("%v", rc.SetWriteDeadline(time.Now().Add(-time.Hour)))
+		<-r.Context().Done()
+		_, readErr := r.Body.Read(make([]byte, 1))
+		n, err := w.Write(make([]byte, 5000))
+		s.note("%v, %d, %v, %v", readErr, n, err, rc.Flush())
+	}, play: func(p *frames.Peer) { p.Headers(1, false, get("POST", "/")...) }},
 	{name: "ResponseController", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		_, _, err := rc.Hijack()
@@ -384,21 +433,21 @@ func connect(path string, more ...string) []string {
 	return append([]string{":protocol", "websocket", ":method", "CONNECT", ":scheme", "http", ":authority", "x.example", ":path", path}, more...)
 }
 
-// alike has the same fields as a StreamError, in another package.
-type alike struct {
+// twin has the same fields as a StreamError, in another package.
+type twin struct {
 	StreamID uint32
 	Code     uint32
 	Cause    error
 }
 
-func (alike) Error() string { return "" }
+func (twin) Error() string { return "" }
 
 // TestStreamError: programs can find a reset with a type that has the same fields in another
 // package.
 func TestStreamError(t *testing.T) {
-	var got alike
-	err := error(streamError{StreamID: 1, Code: h2.Cancel})
-	if !errors.As(err, &got) || got != (alike{StreamID: 1, Code: 8}) {
+	var got twin
+	err := http2.StreamError(1, h2.Cancel)
+	if !errors.As(err, &got) || got != (twin{StreamID: 1, Code: 8}) {
 		t.Errorf("got %+v", got)
 	}
 }

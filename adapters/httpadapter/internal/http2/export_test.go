@@ -1,0 +1,9 @@
+package http2
+
+import "github.com/percore/percore/adapters/h2"
+
+// RootedPath is rootedPath.
+const RootedPath = rootedPath
+
+// StreamError returns the error of a stream that was reset.
+func StreamError(id uint32, code h2.ErrCode) error { return streamError{StreamID: id, Code: code} }
