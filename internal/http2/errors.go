@@ -34,7 +34,7 @@ func (c ErrCode) String() string {
 	if int(c) < len(errCodeNames) {
 		return errCodeNames[c]
 	}
-	return fmt.Sprintf("error code %#x", uint32(c))
+	return fmt.Sprintf("unknown error code %#x", uint32(c)) // as net/http says
 }
 
 // A ConnError ends the connection. A GOAWAY with its code is in the output, unless Silent is set,

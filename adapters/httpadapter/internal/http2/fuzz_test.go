@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"regexp"
 	"runtime"
 	"runtime/metrics"
 	"slices"
@@ -53,12 +54,12 @@ func FuzzDiffer(f *testing.F) {
 	})
 }
 
-// duel plays a scenario until the servers have an outcome in common for each part, and returns the
-// parts for which they have none, and how often it was played in vain.
-func duel(t *testing.T, arenas [len(ways)]*arena, sc *scenario) (diff string, vain int) {
+// duel plays a scenario until the servers have an outcome in common for each part. It returns the
+// parts for which they have none, and how often it was played again.
+func duel(t *testing.T, arenas [len(ways)]*arena, sc *scenario) (diff string, again int) {
 	var shown [len(ways)]outcomes
 	var records [len(ways)]*record
-	for vain = range playsMost {
+	for again = range playsMost {
 		for j, a := range arenas {
 			records[j] = a.play(t, sc)
 		}
@@ -70,7 +71,7 @@ func duel(t *testing.T, arenas [len(ways)]*arena, sc *scenario) (diff string, va
 			break
 		}
 	}
-	return diff, vain
+	return diff, again
 }
 
 // playsMost is how often a script is played before a difference counts.
@@ -329,7 +330,7 @@ func (r *record) parts(compare scope) map[string]string {
 	for at, lines := range r.frames {
 		if compare.frames(at) {
 			lines = slices.Clone(lines)
-			lines = merge(lines)
+			lines = fromReset(joinEnd(withoutRefusal(merge(lines))))
 			for i, l := range lines {
 				lines[i] = short(l)
 			}
@@ -338,13 +339,49 @@ func (r *record) parts(compare scope) map[string]string {
 	}
 	for key, text := range r.handlers {
 		if compare.handler(key) {
-			parts["handler "+key] = strings.ReplaceAll(text, "\n\t", "\n\t\t")
+			parts["handler "+key] = strings.ReplaceAll(withoutCauses(text), "\n\t", "\n\t\t")
 		}
 	}
 	if compare.all() {
 		parts["log"] = r.log
 	}
 	return parts
+}
+
+// causes match net/http's reasons in errors of a stream that was reset: see the rule "cause".
+var causes = regexp.MustCompile(`; (invalid|duplicate|pseudo|mix of|unexpected)[^,\n]*`)
+var bareCauses = regexp.MustCompile(`(invalid (pseudo-header|header field)|duplicate pseudo|pseudo header field|mix of request)[^,\n]*`)
+
+func withoutCauses(text string) string {
+	return bareCauses.ReplaceAllString(causes.ReplaceAllString(text, ""), "http2: stream closed")
+}
+
+// withoutRefusal removes what comes behind the answer to a malformed request: see the rule "refused".
+func withoutRefusal(lines []string) []string {
+	i := slices.IndexFunc(lines, func(l string) bool {
+		return strings.Contains(l, " :status=400 content-type=text/plain; charset=utf-8 ")
+	})
+	if i < 0 {
+		return lines
+	}
+	lines[i] = strings.TrimSuffix(lines[i], " end")
+	return lines[:i+1]
+}
+
+// joinEnd moves END_STREAM from empty DATA to the frame before: see the rule "empty".
+func joinEnd(lines []string) []string {
+	isEnd := func(l string) bool { return strings.HasPrefix(l, "data ") && strings.HasSuffix(l, ` "" end`) }
+	i := slices.IndexFunc(lines, isEnd)
+	if i < 1 {
+		return lines
+	}
+	lines[i-1] += " end"
+	return slices.Delete(lines, i, i+1)
+}
+
+// fromReset removes what a reset may overtake: see the rule "overtaken".
+func fromReset(lines []string) []string {
+	return lines[max(0, slices.IndexFunc(lines, func(l string) bool { return strings.HasSuffix(l, " INTERNAL_ERROR") })):]
 }
 
 // short shortens a long line, so that it still differs from others.

@@ -200,6 +200,17 @@ func (c *call) fate() fate {
 	return max(p.fates[c.index], p.all)
 }
 
+// closesBody reports whether a handler may stop reading before the body's end.
+func closesBody(code testnet.Program) bool {
+	for len(code) > 0 {
+		a, arg := actions[code.Next()%len(actions)], code.Next()
+		if a.name == "close the body" || a.name == "set a deadline" && arg%2 == 0 && arg/2%3 == 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // handlerText returns a handler's program for people.
 func handlerText(code testnet.Program) string {
 	var list []string

@@ -29,6 +29,17 @@ import (
 //	             was malformed
 //	trailers     everything from the step on in which a       this server looks at them when the handler
 //	             client sends trailers that are forbidden     reads them
+//	refused      the end of a stream behind status 400 for a  this server resets it
+//	             connection-specific field
+//	lost end     the frames of a stream behind the end of a   net/http doesn't see the end
+//	             body that the handler has closed
+//	again        what a server sends on a stream that it has  RST_STREAM is enough
+//	             reset
+//	overtaken    what comes before a reset by the handler or  net/http sends a reset first
+//	             a deadline, in the same step
+//	empty        whether the header or empty DATA has         it means the same
+//	             END_STREAM
+//	cause        which rule a client has broken, in errors    each has its own words
 //	flush        the error of a Flush of an answer to HEAD    net/http has one if it is slow to return
 //	silent       GOAWAY with an error, in the place of the    net/http can't tell a payload that is too
 //	             end alone                                    short from a client that has gone
@@ -80,7 +91,10 @@ func (sc *scenario) allow(a, b *record) scope {
 	}
 	sc.allowReset(&s)
 	sc.allowForbidden(&s)
+	sc.allowLostEnd(&s)
 	sc.allowSilent(a, b)
+	sc.allowAgain(a)
+	sc.allowAgain(b)
 	sc.allowCredit(&s, a, b)
 	return s
 }
@@ -152,6 +166,9 @@ func (sc *scenario) allowBehind(s *scope, r *record) {
 					same[f.typ]++
 				}
 			}
+			if sc.framesOf(at) > 2 {
+				s.streams[at.stream] = at.step
+			}
 			if same[frames.Data] > 1 || same[frames.Headers] > 1 || malformed && len(same) > 1 {
 				s.stop(at.step)
 			}
@@ -159,11 +176,52 @@ func (sc *scenario) allowBehind(s *scope, r *record) {
 	}
 }
 
+// framesOf returns how many frames a step has for a stream. A request with a body has two.
+func (sc *scenario) framesOf(at place) (n int) {
+	for _, f := range sc.allSent {
+		if f.step == at.step && f.stream == at.stream {
+			if n++; f.typ != frames.Data && f.typ != frames.Headers && f.typ != 9 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // allowForbidden is for the rule "trailers".
 func (sc *scenario) allowForbidden(s *scope) {
 	for _, f := range sc.allSent {
 		if f.forbidden {
 			s.stop(f.step)
+		}
+	}
+}
+
+// allowLostEnd is for the rule "lost end".
+func (sc *scenario) allowLostEnd(s *scope) {
+	for _, f := range sc.allSent {
+		if from, lost := s.streams[f.stream]; lost && f.step > from && f.typ != frames.WindowUpdate {
+			s.stop(f.step)
+		}
+		closes := slices.ContainsFunc(sc.opened, func(o opening) bool { return o.stream == f.stream && closesBody(o.program) })
+		if _, lost := s.streams[f.stream]; !lost && closes && f.typ == frames.Data && f.flags&frames.End != 0 && f.length > 0 {
+			s.streams[f.stream] = f.step
+		}
+	}
+}
+
+// allowAgain is for the rule "again".
+func (sc *scenario) allowAgain(r *record) {
+	reset := make(map[int]bool)
+	for step := range sc.steps {
+		for id := 1; id <= 2*len(sc.opened)+1; id += 2 {
+			at := place{step, id}
+			if reset[id] {
+				delete(r.frames, at)
+			}
+			if i := slices.IndexFunc(r.frames[at], func(l string) bool { return strings.HasPrefix(l, "reset ") }); i >= 0 {
+				r.frames[at], reset[id] = r.frames[at][:i+1], true
+			}
 		}
 	}
 }

@@ -281,7 +281,7 @@ var scripts = []script{
 		p.Headers(1, false, get("POST", "/")...).Flush()
 		for !strings.HasPrefix(p.Next(), "headers 1") {
 		}
-		p.Reset(1, h2.Cancel).Headers(3, true, get("GET", "/")...)
+		p.Reset(1, 99).Headers(3, true, get("GET", "/")...)
 	}},
 	{name: "body too long", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
 		s.note("%v", http.NewResponseController(w).Flush())
