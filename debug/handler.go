@@ -173,6 +173,8 @@ func newView(s percore.Stats) view {
 var ofAdapters = map[string]string{
 	"http connections parked":       "parked",
 	"http fastpath_requests_total ": "fast path",
+	"http2 open_streams ":           "open streams",
+	"http2 served_streams_total ":   "served",
 	"reactor connections ":          "connections",
 	"reactor data_calls_total ":     "calls of Data",
 	"reactor unsent_bytes ":         "unsent bytes",

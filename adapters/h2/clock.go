@@ -60,7 +60,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 		return
 	}
 	if !c.core.Settled() {
-		after(c.clock.beganAt, cfg.BeginTimeout, (*Conn).giveUpLocked)
+		after(c.clock.beganAt, cfg.BeginTimeout, (*Conn).notBegunLocked)
 		return
 	}
 	after(c.clock.agedAt, 1, (*Conn).agedLocked)
@@ -71,7 +71,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).leaveLocked)
 	after(c.clock.drainedAt, drainTime, (*Conn).leaveLocked)
 	if c.clock.pingedAt != 0 {
-		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).giveUpLocked)
+		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).noPongLocked)
 	} else {
 		after(c.clock.heardAt, cfg.PingAfter, (*Conn).pingLocked)
 	}
@@ -158,8 +158,25 @@ var errTimeout = errors.New("the client has not answered in time")
 
 func (c *Conn) giveUpLocked() { c.failLocked(NoError, errTimeout) }
 
+// notBegunLocked is for a client that has not sent its SETTINGS in time.
+func (c *Conn) notBegunLocked() {
+	c.countTimeout(timeoutBegin)
+	c.giveUpLocked()
+}
+
+// noPongLocked is for a client that has not answered our PING in time.
+func (c *Conn) noPongLocked() {
+	c.countTimeout(timeoutPing)
+	c.giveUpLocked()
+}
+
+func (c *Conn) countTimeout(kind timeout) {
+	c.workers.counts.add(countTimeouts+counter(kind), 1)
+}
+
 // quietLocked notes that the last stream was served.
 func (c *Conn) quietLocked() {
+	c.workers.counts.add(countActive, -1)
 	c.clock.quietAt = c.below.now()
 	c.clock.rested = false
 	c.changedLocked(Idle)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/http2"
-	"github.com/percore/percore/internal/workers"
 )
 
 // A Conn is a connection of a Server. All methods are safe for concurrent use, and none blocks.
@@ -32,7 +31,7 @@ import (
 type Conn struct {
 	// immutable
 	server  *Server
-	workers *workers.Pool[item]
+	workers *workerSet
 	below   below
 	user    any
 
@@ -55,6 +54,8 @@ type Conn struct {
 	calls calls
 	phase phase
 	err   *ConnError // why it has ended, or is about to
+
+	draining bool // it is counted as that
 
 	queued    int32     // streams that are in the workers' queue
 	open      int32     // streams that were opened and have not been served yet

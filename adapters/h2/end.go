@@ -15,6 +15,7 @@ func (c *Conn) drainLocked() {
 	case !c.core.Settled():
 		c.failLocked(NoError, ErrServerClosed) // it has sent nothing, or is about to
 	default:
+		c.noteDrainingLocked()
 		c.lendLocked()
 		c.core.Drain()
 		c.clock.drainedAt = c.below.now()
@@ -25,11 +26,20 @@ func (c *Conn) drainLocked() {
 
 // leaveLocked tells the client which stream is the last, and hangs up when it is served.
 func (c *Conn) leaveLocked() {
+	c.noteDrainingLocked()
 	c.clock.drainedAt = 0
 	c.clock.quietAt = 0
 	c.lendLocked()
 	c.core.GoAway(http2.NoError, "")
 	c.hangUpIfDoneLocked()
+}
+
+// noteDrainingLocked counts a connection as draining, until it is closed.
+func (c *Conn) noteDrainingLocked() {
+	if !c.draining {
+		c.draining = true
+		c.workers.counts.add(countDraining, 1)
+	}
 }
 
 // hangUpIfDoneLocked hangs up if the connection is leaving, and no stream is left.
@@ -81,6 +91,9 @@ func (c *Conn) failLocked(code ErrCode, reason error) {
 		c.err = &ConnError{Code: code, Err: reason}
 	}
 	c.phase = closed
+	if c.draining {
+		c.workers.counts.add(countDraining, -1)
+	}
 	c.endStreamsLocked(c.err)
 	c.calls.close = true
 	c.changedLocked(Closed)
@@ -92,11 +105,15 @@ func (c *Conn) failLocked(code ErrCode, reason error) {
 // breachLocked ends the connection because of an error of the core.
 func (c *Conn) breachLocked(err error) {
 	var breach *http2.ConnError
-	if !errors.As(err, &breach) || breach.Silent {
+	if !errors.As(err, &breach) || breach.Limit == http2.NoLimit {
+		c.workers.counts.add(countBreaches, 1)
+	} else {
+		c.workers.counts.add(countAttacks+counter(breach.Limit-1), 1)
+	}
+	if breach == nil || breach.Silent {
 		c.failLocked(ProtocolError, err)
 		return
 	}
-	countBreach(breach.Code)
 	if c.phase == serving {
 		c.hangUpLocked(&ConnError{Code: breach.Code, Err: errors.New(breach.Reason)})
 	}

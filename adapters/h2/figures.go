@@ -1,41 +1,262 @@
 package h2
 
 import (
+	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/http2"
 )
 
-// figures are of all servers of the process.
-var figures struct {
-	conns    atomic.Int64  // open
-	streams  atomic.Uint64 // opened
-	resets   atomic.Uint64 // streams that were reset before their end, by the client or because of it
-	stalls   atomic.Uint64 // times that a handler waited for a window, or for room
-	breaches atomic.Uint64 // connections that were ended because the client broke the protocol
-	calm     atomic.Uint64 // connections that were ended because the client exceeded a limit
-	refused  atomic.Uint64 // connections whose handshake failed, or chose another protocol
+// Stats are the figures of a [Server]. They are read one after the other, not in one instant.
+type Stats struct {
+	Conns    int // connections that are open
+	Active   int // of these, with streams
+	Draining int // of these, told to end: see Conn.Drain
+
+	Streams      int // streams that are open, or whose handlers have not returned
+	Stalled      int // of these, waiting for the client to open its windows or to read
+	StalledConns int // connections that have such streams
+
+	Opened          uint64 // connections that the server was given
+	HandshakeErrors uint64 // connections whose TLS handshake failed, or chose another protocol
+
+	Requests       uint64 // streams that clients have opened, and that were accepted
+	Served         uint64 // of these, those whose answer was complete
+	ResetsByClient uint64 // streams that clients have reset
+	ResetsByServer uint64 // streams that were reset by handlers, or because of the client
+	Refused        uint64 // streams that the Handler has refused
+	LargeHeaders   uint64 // requests with the Problem TooLarge
+	Stalls         uint64 // times that a stream began to wait for the client's windows, or for it to read
+
+	Breaches uint64            // connections that ended because the client broke the protocol
+	Attacks  map[string]uint64 // connections that ended because the client exceeded a limit, by the limit
+	Timeouts map[string]uint64 // connections that ended because the client was too slow, by what it did not do
+}
+
+// counter is one of the numbers that a Server counts. An end is counted after its beginning, so ends
+// come first: sums are read in this order, and no difference is below 0.
+type counter uint8
+
+const (
+	countClosed counter = iota // connections
+	countServed                // streams
+	countLost                  // streams that have ended otherwise
+	countStreams
+	countActive
+	countConns
+	countDraining
+	countStalled
+	countStalledConns
+	countHandshakeErrors
+	countResetsByClient
+	countResetsByServer
+	countRefused
+	countLargeHeaders
+	countStalls
+	countBreaches
+	countAttacks                                           // from here by the limit
+	countTimeouts = countAttacks + counter(len(limits))    // from here by the kind
+	counterCount  = countTimeouts + counter(timeoutsCount) // how many there are
+)
+
+// limits are the names of the core's limits.
+var limits = [...]string{
+	http2.HeaderLimit - 1:  "header_block",
+	http2.IdleLimit - 1:    "useless_frames",
+	http2.ResetLimit - 1:   "resets",
+	http2.HandlerLimit - 1: "handlers",
+	http2.AnswerLimit - 1:  "unread_answers",
+}
+
+// timeout is what a client has not done in time.
+type timeout uint8
+
+const (
+	timeoutBegin timeout = iota // its preface and SETTINGS: Config.BeginTimeout
+	timeoutRead                 // read what it was sent: Config.WriteTimeout
+	timeoutPing                 // answer a PING: Config.PingTimeout
+
+	timeoutsCount = iota
+)
+
+var timeoutNames = [timeoutsCount]string{"begin", "read", "ping"}
+
+// counts are those of the connections that share a set of workers, so a few processors write to
+// them. They are apart from the Server, which they outlive: see enlist.
+type counts struct {
+	all [counterCount]atomic.Int64
+
+	_ [64]byte // keeps what follows off the last cache line
+}
+
+// add counts by more of c.
+func (n *counts) add(c counter, by int64) { n.all[c].Add(by) }
+
+// sums are the counts of several sets.
+type sums [counterCount]int64
+
+func (t *sums) add(all []counts) {
+	for c := range t {
+		for i := range all {
+			t[c] += all[i].all[c].Load()
+		}
+	}
+}
+
+// Stats returns the figures of the server.
+func (s *Server) Stats() Stats {
+	var t sums
+	t.add(s.counts)
+	return t.stats()
+}
+
+// stats returns the sums for a caller.
+func (t *sums) stats() Stats {
+	n := func(c counter) uint64 { return uint64(t[c]) }
+	conns := int(t[countConns] - t[countClosed])
+	s := Stats{
+		Conns:           conns,
+		Active:          min(int(t[countActive]), conns), // handlers may outlive their connection
+		Draining:        int(t[countDraining]),
+		Streams:         int(t[countStreams] - t[countServed] - t[countLost]),
+		Stalled:         int(t[countStalled]),
+		StalledConns:    int(t[countStalledConns]),
+		Opened:          n(countConns),
+		HandshakeErrors: n(countHandshakeErrors),
+		Requests:        n(countStreams),
+		Served:          n(countServed),
+		ResetsByClient:  n(countResetsByClient),
+		ResetsByServer:  n(countResetsByServer),
+		Refused:         n(countRefused),
+		LargeHeaders:    n(countLargeHeaders),
+		Stalls:          n(countStalls),
+		Breaches:        n(countBreaches),
+		Attacks:         make(map[string]uint64, len(limits)),
+		Timeouts:        make(map[string]uint64, timeoutsCount),
+	}
+	for i, name := range limits {
+		s.Attacks[name] = n(countAttacks + counter(i))
+	}
+	for i, name := range timeoutNames {
+		s.Timeouts[name] = n(countTimeouts + counter(i))
+	}
+	return s
+}
+
+// Add adds the figures of another server.
+func (s *Stats) Add(other Stats) {
+	s.Conns += other.Conns
+	s.Active += other.Active
+	s.Draining += other.Draining
+	s.Streams += other.Streams
+	s.Stalled += other.Stalled
+	s.StalledConns += other.StalledConns
+	s.Opened += other.Opened
+	s.HandshakeErrors += other.HandshakeErrors
+	s.Requests += other.Requests
+	s.Served += other.Served
+	s.ResetsByClient += other.ResetsByClient
+	s.ResetsByServer += other.ResetsByServer
+	s.Refused += other.Refused
+	s.LargeHeaders += other.LargeHeaders
+	s.Stalls += other.Stalls
+	s.Breaches += other.Breaches
+	s.Attacks = addMap(s.Attacks, other.Attacks)
+	s.Timeouts = addMap(s.Timeouts, other.Timeouts)
+}
+
+// addMap returns the sums of two maps. It changes neither.
+func addMap(a, b map[string]uint64) map[string]uint64 {
+	all := make(map[string]uint64, max(len(a), len(b)))
+	for _, m := range []map[string]uint64{a, b} {
+		for name, n := range m {
+			all[name] += n
+		}
+	}
+	return all
 }
 
 func init() { percore.RegisterAdapter("http2", readFigures) }
 
+// servers are the counts of the process's Servers. Those of a Server stay until the garbage collector
+// has taken it; then they are folded into gone.
+var servers struct {
+	sync.Mutex
+	counts map[*counts][]counts // by the first of a Server
+	gone   sums
+}
+
+// enlist adds the counts of s to the figures of the process.
+func (s *Server) enlist() {
+	servers.Lock()
+	defer servers.Unlock()
+	if servers.counts == nil {
+		servers.counts = make(map[*counts][]counts)
+	}
+	servers.counts[&s.counts[0]] = s.counts
+	runtime.AddCleanup(s, delist, &s.counts[0])
+}
+
+// delist is for the counts of a Server that is no more, and so has no connections.
+func delist(first *counts) {
+	servers.Lock()
+	defer servers.Unlock()
+	servers.gone.add(servers.counts[first])
+	delete(servers.counts, first)
+}
+
+// readFigures returns the sums over all Servers of the process.
 func readFigures() []percore.Figure {
-	return []percore.Figure{
-		{Name: "connections", Help: "Connections that are open", Value: float64(figures.conns.Load())},
-		{Name: "streams_total", Help: "Streams that clients have opened", Value: float64(figures.streams.Load())},
-		{Name: "resets_total", Help: "Streams that clients have reset, or that were reset because of them", Value: float64(figures.resets.Load())},
-		{Name: "stalls_total", Help: "Times that a handler has waited for a client's window or for room", Value: float64(figures.stalls.Load())},
-		{Name: "breaches_total", Help: "Connections ended because the client broke the protocol", Value: float64(figures.breaches.Load())},
-		{Name: "attacks_total", Help: "Connections ended because the client exceeded a limit", Value: float64(figures.calm.Load())},
-		{Name: "handshakes_failed_total", Help: "Connections whose handshake failed or chose another protocol", Value: float64(figures.refused.Load())},
+	servers.Lock()
+	t := servers.gone
+	for _, all := range servers.counts {
+		t.add(all)
+	}
+	servers.Unlock()
+	s := t.stats()
+	figures := []percore.Figure{
+		stateFigure("active", s.Active),
+		stateFigure("idle", s.Conns-s.Active),
+		{Name: "draining_connections", Help: "Open connections that were told to end", Value: float64(s.Draining)},
+		{Name: "open_streams", Help: "Streams that are open, or whose handlers have not returned", Value: float64(s.Streams)},
+		{Name: "stalled_streams", Help: "Streams that wait for the client to open its windows or to read", Value: float64(s.Stalled)},
+		{Name: "stalled_connections", Help: "Connections that have stalled streams", Value: float64(s.StalledConns)},
+		{Name: "opened_connections_total", Help: "Connections that servers were given", Value: float64(s.Opened)},
+		{Name: "streams_total", Help: "Streams that clients have opened", Value: float64(s.Requests)},
+		{Name: "served_streams_total", Help: "Streams whose answer was complete", Value: float64(s.Served)},
+		resetFigure("client", s.ResetsByClient),
+		resetFigure("server", s.ResetsByServer),
+		{Name: "refused_streams_total", Help: "Streams that a handler has refused", Value: float64(s.Refused)},
+		{Name: "large_headers_total", Help: "Requests whose header exceeded a limit", Value: float64(s.LargeHeaders)},
+		{Name: "stalls_total", Help: "Times that a stream began to wait for the client's windows, or for it to read", Value: float64(s.Stalls)},
+		{Name: "handshakes_failed_total", Help: "Connections whose handshake failed or chose another protocol", Value: float64(s.HandshakeErrors)},
+		{Name: "breaches_total", Help: "Connections ended because the client broke the protocol", Value: float64(s.Breaches)},
+	}
+	for _, name := range limits {
+		figures = append(figures, percore.Figure{
+			Name: "attacks_total", Help: "Connections ended because the client exceeded a limit, by the limit",
+			Label: "limit", Of: name, Value: float64(s.Attacks[name]),
+		})
+	}
+	for _, name := range timeoutNames {
+		figures = append(figures, percore.Figure{
+			Name: "timeouts_total", Help: "Connections ended because the client was too slow, by what it did not do in time",
+			Label: "waiting_for", Of: name, Value: float64(s.Timeouts[name]),
+		})
+	}
+	return figures
+}
+
+func stateFigure(state string, n int) percore.Figure {
+	return percore.Figure{
+		Name: "connections", Help: "Open connections, by whether they have streams", Label: "state", Of: state, Value: float64(n),
 	}
 }
 
-// countBreach counts a connection that ends with an error.
-func countBreach(code ErrCode) {
-	if code == EnhanceYourCalm {
-		figures.calm.Add(1)
-	} else {
-		figures.breaches.Add(1)
+func resetFigure(by string, n uint64) percore.Figure {
+	return percore.Figure{
+		Name: "resets_total", Help: "Streams that were reset, by the side that did it", Label: "by", Of: by, Value: float64(n),
 	}
 }

@@ -86,13 +86,21 @@ func (c *Conn) flushLocked() {
 		memory.Release()
 		c.mu.Lock()
 		if err != nil {
-			c.failLocked(NoError, err)
+			c.writeFailedLocked(err)
 		}
 	}
 	c.flushing = false
 	if c.phase == closed {
 		c.dropOutputLocked()
 	}
+}
+
+// writeFailedLocked ends the connection, because the client can't be written to.
+func (c *Conn) writeFailedLocked(err error) {
+	if isTimeout(err) && c.phase != closed {
+		c.countTimeout(timeoutRead)
+	}
+	c.failLocked(NoError, err)
 }
 
 // flushSoonLocked makes a worker send the output, unless that is going to happen anyway. It doesn't
@@ -143,8 +151,10 @@ func (c *Conn) pumpLocked() {
 func (s *Stream) joinSendersLocked() {
 	c := s.conn
 	s.sends = true
+	c.workers.counts.add(countStalled, 1)
 	first := c.senders
 	if first == nil {
+		c.workers.counts.add(countStalledConns, 1)
 		c.senders, s.nextSender, s.lastSender = s, s, s
 		return
 	}
@@ -159,11 +169,13 @@ func (s *Stream) leaveSendersLocked() {
 	}
 	c := s.conn
 	s.sends = false
+	c.workers.counts.add(countStalled, -1)
 	if c.senders == s {
 		c.senders = s.nextSender
 	}
 	if c.senders == s {
 		c.senders = nil
+		c.workers.counts.add(countStalledConns, -1)
 	}
 	s.lastSender.nextSender, s.nextSender.lastSender = s.nextSender, s.lastSender
 	s.nextSender, s.lastSender = nil, nil
@@ -203,7 +215,7 @@ func (s *Stream) awaitSentLocked() error {
 	c := s.conn
 	s.joinSendersLocked()
 	if c.flushLocked(); s.sends {
-		figures.stalls.Add(1)
+		c.workers.counts.add(countStalls, 1)
 	}
 	for s.sends {
 		s.waitLocked()
@@ -261,7 +273,7 @@ func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 	c.mu.Lock()
 	c.flushing = false
 	if err != nil {
-		c.failLocked(NoError, err)
+		c.writeFailedLocked(err)
 	}
 	if c.phase == closed {
 		c.dropOutputLocked()

@@ -25,7 +25,8 @@ type Server struct {
 	pings   PingHandler // the same
 	config  Config
 	limits  *http2.Config
-	workers []workers.Pool[item]
+	workers []workerSet
+	counts  []counts      // of each set
 	soonest time.Duration // what comes first of a quiet connection
 
 	turn atomic.Uint32 // the set of workers of the next connection
@@ -59,14 +60,23 @@ func New(h Handler, config Config) *Server {
 	if config.TLS != nil {
 		s.config.TLS = withH2(config.TLS)
 	}
-	s.workers = make([]workers.Pool[item], (runtime.GOMAXPROCS(0)+procsPerWorkers-1)/procsPerWorkers)
+	s.workers = make([]workerSet, (runtime.GOMAXPROCS(0)+procsPerWorkers-1)/procsPerWorkers)
+	s.counts = make([]counts, len(s.workers))
+	s.enlist()
 	for i := range s.workers {
+		s.workers[i].counts = &s.counts[i]
 		s.workers[i].Work = item.work
 		s.workers[i].Look = item.look
 	}
 	s.mu.listeners = make(map[*net.Listener]struct{})
 	s.mu.shaking = make(map[net.Conn]struct{})
 	return s
+}
+
+// workerSet is the workers of some connections, and their counts.
+type workerSet struct {
+	workers.Pool[item]
+	counts *counts
 }
 
 // procsPerWorkers is how many processors one set of workers keeps busy: see httpadapter.
@@ -137,7 +147,7 @@ func (s *Server) shakeHands(nc net.Conn) {
 			return
 		}
 	}
-	figures.refused.Add(1)
+	s.counts[0].add(countHandshakeErrors, 1)
 	nc.Close()
 }
 
@@ -169,7 +179,7 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	if !s.add(c) {
 		return nil, ErrServerClosed
 	}
-	figures.conns.Add(1)
+	c.workers.counts.add(countConns, 1)
 	c.start(unread)
 	return c, nil
 }
@@ -191,7 +201,7 @@ func (s *Server) add(c *Conn) bool {
 
 // forget removes a connection that has ended.
 func (s *Server) forget(c *Conn) {
-	figures.conns.Add(-1)
+	c.workers.counts.add(countClosed, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.next != nil {

@@ -219,7 +219,11 @@ func (s *Stream) resetLocked(code ErrCode, reason error) {
 		return
 	}
 	c.lendLocked()
+	complete := code == NoError && s.core.WriteEnded()
 	if c.core.Reset(&s.core, code) {
+		if !complete {
+			c.workers.counts.add(countResetsByServer, 1)
+		}
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: code, Err: reason})
 	}
 }

@@ -285,7 +285,11 @@ func (c *Conn) apply(t *turn) bool {
 		s.wakeLocked()
 	case http2.StreamReset:
 		s := ev.Stream.User.(*Stream)
-		figures.resets.Add(1)
+		if ev.Local {
+			c.workers.counts.add(countResetsByServer, 1)
+		} else {
+			c.workers.counts.add(countResetsByClient, 1)
+		}
 		if ev.Long && s.readErr == nil {
 			s.readErr = ErrLongBody
 		}
@@ -331,12 +335,15 @@ func (c *Conn) accept(t *turn) (h StreamHandler) {
 // openLocked opens the stream of a request.
 func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	ev := &t.event
+	if t.request.Problem == TooLarge {
+		c.workers.counts.add(countLargeHeaders, 1)
+	}
 	switch code := h.(type) {
 	case nil:
-		c.core.Refuse(ev, RefusedStream)
+		c.refuse(ev, RefusedStream)
 		return
 	case refusal:
-		c.core.Refuse(ev, ErrCode(code))
+		c.refuse(ev, ErrCode(code))
 		return
 	}
 	s := h.Stream()
@@ -345,8 +352,9 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	if ev.End {
 		s.readErr = io.EOF
 	}
-	figures.streams.Add(1)
+	c.workers.counts.add(countStreams, 1)
 	if c.open++; c.open == 1 {
+		c.workers.counts.add(countActive, 1)
 		c.clock.quietAt = 0
 		c.changedLocked(Active)
 		c.tellLocked() // before the handler is called
@@ -357,6 +365,11 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	}
 	c.queued++
 	t.batch = append(t.batch, s)
+}
+
+func (c *Conn) refuse(ev *http2.Event, code ErrCode) {
+	c.workers.counts.add(countRefused, 1)
+	c.core.Refuse(ev, code)
 }
 
 // run calls the handler of a stream, unless the stream has ended already.
@@ -392,13 +405,18 @@ func (s *Stream) run() {
 func (s *Stream) finish(returned bool) {
 	c := s.conn
 	c.mu.Lock()
+	outcome := countServed
 	switch {
-	case s.err != nil || s.core.Ended():
+	case s.err != nil:
+		outcome = countLost
+	case s.core.Ended():
 	case returned && s.core.WriteEnded():
 		s.resetLocked(NoError, nil) // the rest of the request is not wanted
 	default:
+		outcome = countLost
 		s.resetLocked(InternalError, nil)
 	}
+	c.workers.counts.add(outcome, 1)
 	s.served = true
 	s.dropBodyLocked()
 	s.leaveSendersLocked()

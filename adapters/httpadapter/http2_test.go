@@ -292,8 +292,13 @@ func TestHTTP2BesideHTTP1(t *testing.T) {
 		if got := f.get(f.client(), "/"); got != "HTTP/2.0" {
 			t.Errorf("got %q", got)
 		}
-		if s, ok := f.server.(*Server); ok && canPark && s.Stats().HTTP2 != 1 {
-			t.Errorf("got the figures %+v, want 1 connection of HTTP/2", s.Stats())
+		if s, ok := f.server.(*Server); ok && canPark {
+			if s.Stats().HTTP2 != 1 {
+				t.Errorf("got the figures %+v, want 1 connection of HTTP/2", s.Stats())
+			}
+			if got := s.HTTP2Stats(); got.Opened != 1 || got.Requests != 1 {
+				t.Errorf("got the figures %+v, want 1 connection with 1 request", got)
+			}
 		}
 	})
 }
@@ -425,6 +430,43 @@ func TestHTTP2AloneParks(t *testing.T) {
 				t.Errorf("got %+v of the fast path, which is off", s)
 			}
 		})
+	}
+}
+
+// TestHTTP2Stats: the figures of all calls of Serve are in the sum, also when they have ended.
+func TestHTTP2Stats(t *testing.T) {
+	if !canPark {
+		t.Skip("nothing is served past net/http here")
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(servedBy), Protocols: new(http.Protocols)}
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	s := Wrap(srv, HTTP2())
+	for n := 1; n <= 3; n++ {
+		l, err := percore.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		client := testnet.HTTP2Client(t, nil)
+		resp, err := client.Get(testnet.URL(l, false, "/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		testnet.Eventually(t, "a served stream", func() bool { return s.HTTP2Stats().Served == uint64(n) })
+		l.Close()
+		testnet.Receive(t, "Serve's return", served)
+		client.CloseIdleConnections()
+		testnet.Eventually(t, "the connection's end", func() bool { return s.HTTP2Stats().Conns == 0 })
+		if got := s.HTTP2Stats(); got.Opened != uint64(n) || got.Requests != uint64(n) {
+			t.Errorf("got %+v after %d listeners with a request each", got, n)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.mu.streams); n > 2 {
+		t.Errorf("got %d servers of streams kept, want those of calls that have ended dropped", n)
 	}
 }
 

@@ -100,6 +100,9 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.calls[call] = struct{}{}
+	if call.streams != nil {
+		s.keepStreamsLocked(call.streams)
+	}
 	call.setHandover(s.handoverLocked(l))
 	return call
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/monotime"
 )
@@ -44,6 +45,9 @@ type Server struct {
 		calls     map[*serveCall]struct{} // that still have listeners or connections
 		closed    bool
 		handovers []*handoverOut // the HandOvers that are under way, one of a listener's at most
+
+		streams     []*h2.Server // of the calls, and of ended ones whose handlers may still run
+		streamsGone h2.Stats     // the figures of all others
 	}
 }
 

@@ -1,9 +1,11 @@
 package httpadapter
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
@@ -23,7 +25,7 @@ type Stats struct {
 	// Not parked, because it can't be done or not safely.
 
 	Foreign  uint64 // connections of another type than *percore.Conn
-	HTTP2    uint64 // connections that speak HTTP/2, or another protocol that ALPN chose
+	HTTP2    uint64 // connections that speak HTTP/2, also past net/http, or another protocol that ALPN chose
 	Hijacked uint64 // connections that were hijacked
 	Buffered uint64 // waits for a request of which net/http had some bytes already
 
@@ -82,7 +84,7 @@ var metrics = [countDeclined]percore.Figure{
 	countAdopted:    {Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"},
 	countBuffered:   {Name: "buffered_waits_total", Help: "Waits for a request that could not be parked, since a part of it was there"},
 	countForeign:    {Name: "foreign_connections_total", Help: "Connections that can't be parked because they are no *percore.Conn"},
-	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that are not parked because they speak HTTP/2, or another protocol that ALPN chose"},
+	countHTTP2:      {Name: "http2_connections_total", Help: "Connections that speak HTTP/2, or another protocol that ALPN chose, and so are not parked"},
 	countHijacked:   {Name: "hijacked_connections_total", Help: "Connections that handlers have hijacked"},
 	countRequests:   {Name: "fastpath_requests_total", Help: "Requests that the fast path has served"},
 }
@@ -153,6 +155,37 @@ func (s *Server) Stats() Stats {
 		Buffered:   count(countBuffered),
 		Unsafe:     t.unsafe,
 	}
+}
+
+// HTTP2Stats returns the figures of the connections that [HTTP2] serves. Each of them counts in HTTP2 of
+// [Stats], too.
+func (s *Server) HTTP2Stats() h2.Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.mu.streamsGone
+	for _, streams := range s.mu.streams {
+		stats.Add(streams.Stats())
+	}
+	return stats
+}
+
+// keepStreamsLocked adds the server of a call's HTTP/2 connections to those that HTTP2Stats counts. It
+// drops those of earlier calls that have nothing left to count. The Server's mu is held.
+func (s *Server) keepStreamsLocked(streams *h2.Server) {
+	s.mu.streams = slices.DeleteFunc(s.mu.streams, func(old *h2.Server) bool {
+		for call := range s.mu.calls {
+			if call.streams == old {
+				return false
+			}
+		}
+		stats := old.Stats()
+		over := stats.Conns == 0 && stats.Streams == 0
+		if over {
+			s.mu.streamsGone.Add(stats)
+		}
+		return over
+	})
+	s.mu.streams = append(s.mu.streams, streams)
 }
 
 // FastPathStats returns the counters of the fast path.

@@ -105,7 +105,7 @@ func (c *Conn) Apply(f *Frame, ev *Event) error {
 		v = c.streamFailed(f, v, ev)
 	}
 	if v.scope == fine && int(c.controls) > c.cfg.ControlFrames {
-		v = connError(EnhanceYourCalm, "too many frames wait for the client to read them")
+		v = limitError(AnswerLimit, "too many frames wait for the client to read them")
 	}
 	if v.scope == fine || c.away == failed {
 		return nil
@@ -178,7 +178,7 @@ func (c *Conn) fail(v verdict, ev *Event) error {
 	if ev.Kind != StreamReset {
 		*ev = Event{}
 	}
-	err := &ConnError{Code: v.code, Reason: v.reason, Silent: v.scope == ofGreeting}
+	err := &ConnError{Code: v.code, Reason: v.reason, Limit: v.limit, Silent: v.scope == ofGreeting}
 	if err.Silent {
 		c.away = failed
 	} else {

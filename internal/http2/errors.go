@@ -42,8 +42,22 @@ func (c ErrCode) String() string {
 type ConnError struct {
 	Code   ErrCode
 	Reason string // the rule that the peer broke
+	Limit  Limit  // the limit that the peer exceeded, if Code is EnhanceYourCalm
 	Silent bool
 }
+
+// A Limit is one of the limits of a Config that end a connection with ENHANCE_YOUR_CALM.
+type Limit uint8
+
+// The limits.
+const (
+	NoLimit      Limit = iota
+	HeaderLimit        // the length of a header block: Continuations, HeaderListBytes
+	IdleLimit          // frames that bring nothing: Idle
+	ResetLimit         // streams that end early: Resets
+	HandlerLimit       // handlers of streams that were reset: Streams
+	AnswerLimit        // frames of control that the peer does not read: ControlFrames
+)
 
 // Error returns the code and the reason.
 func (e *ConnError) Error() string { return "http2: " + e.Code.String() + ": " + e.Reason }
@@ -61,9 +75,25 @@ const (
 // A verdict is the outcome of a check. The zero value means no error.
 type verdict struct {
 	scope  scope
+	limit  Limit
 	code   ErrCode
 	reason string
 }
 
-func streamError(code ErrCode, reason string) verdict { return verdict{ofStream, code, reason} }
-func connError(code ErrCode, reason string) verdict   { return verdict{ofConn, code, reason} }
+func streamError(code ErrCode, reason string) verdict {
+	return verdict{scope: ofStream, code: code, reason: reason}
+}
+
+func connError(code ErrCode, reason string) verdict {
+	return verdict{scope: ofConn, code: code, reason: reason}
+}
+
+// noPreface is for a peer that speaks another protocol.
+var noPreface = verdict{
+	scope: ofGreeting, code: ProtocolError, reason: "the client does not begin with the preface of HTTP/2",
+}
+
+// limitError is for a peer that has exceeded a limit.
+func limitError(limit Limit, reason string) verdict {
+	return verdict{scope: ofConn, limit: limit, code: EnhanceYourCalm, reason: reason}
+}

@@ -66,7 +66,7 @@ func (c *Conn) continueBlock(f *Frame) bool {
 	b.wireBytes += len(f.payload)
 	switch {
 	case b.frames > c.cfg.Continuations || b.wireBytes > 2*c.cfg.HeaderListBytes:
-		f.verdict = connError(EnhanceYourCalm, "a header block is too long")
+		f.verdict = limitError(HeaderLimit, "a header block is too long")
 		return true
 	case b.list.Bad || pseudoBehindRegular(b.list.Fields):
 		f.verdict = connError(ProtocolError, "a header block goes on behind a field that is not valid")

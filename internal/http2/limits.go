@@ -109,8 +109,8 @@ func (c *Conn) spend(b *budget, n int64) bool {
 }
 
 var (
-	tooManyIdle   = connError(EnhanceYourCalm, "too many frames that bring nothing")
-	tooManyResets = connError(EnhanceYourCalm, "too many streams that end early")
+	tooManyIdle   = limitError(IdleLimit, "too many frames that bring nothing")
+	tooManyResets = limitError(ResetLimit, "too many streams that end early")
 )
 
 // Advance tells the connection that time has passed since the last call. A driver calls it with the

@@ -120,7 +120,7 @@ func (c *Conn) parseUnit(p []byte, f *Frame) (used int, ok bool) {
 		return c.parseData(p, 0, f), true
 	}
 	if !r.greeted && string(p[:min(len(p), len(Preface))]) != Preface[:min(len(p), len(Preface))] {
-		*f = Frame{verdict: verdict{ofGreeting, ProtocolError, "the client does not begin with the preface of HTTP/2"}, list: f.list}
+		*f = Frame{verdict: noPreface, list: f.list}
 		return len(p), true
 	}
 	n := c.unitBytes(p)

@@ -135,7 +135,7 @@ func (c *Conn) request(f *Frame, ev *Event) verdict {
 		return streamError(ProtocolError, "the authority has user information")
 	}
 	if int64(c.handlers) >= handlersPerStream*int64(c.cfg.Streams) {
-		return connError(EnhanceYourCalm, "too many handlers of streams that were reset")
+		return limitError(HandlerLimit, "too many handlers of streams that were reset")
 	}
 	c.idle.add(idlePerRequest * thousand)
 	ev.Kind, ev.ID, ev.Request = RequestStarted, f.id, r

@@ -93,5 +93,5 @@ func (t *transition) verdict() verdict {
 	if t.scope == fine {
 		return verdict{}
 	}
-	return verdict{t.scope, t.code, "a frame that the state of its stream does not allow"}
+	return verdict{scope: t.scope, code: t.code, reason: "a frame that the state of its stream does not allow"}
 }
