@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -122,15 +121,24 @@ type webServer interface {
 }
 
 // runHTTP returns the server that runs srv. The server parks a connection after it has waited for
-// its next request for the duration park. If fastPath is set, the adapter's fast path serves plain
-// requests.
-func (e *serveEngine) runHTTP(srv *http.Server, park time.Duration, fastPath bool) webServer {
+// its next request for the time that opts says. The options also say which requests the adapter
+// serves itself.
+func (e *serveEngine) runHTTP(srv *http.Server, opts serveOptions) webServer {
+	if opts.http2 {
+		srv.Protocols = new(http.Protocols)
+		srv.Protocols.SetHTTP1(true)
+		srv.Protocols.SetHTTP2(true)
+		srv.Protocols.SetUnencryptedHTTP2(true)
+	}
 	if e.plain {
 		return srv
 	}
-	options := []httpadapter.Option{httpadapter.ParkAfter(park)}
-	if fastPath {
+	options := []httpadapter.Option{httpadapter.ParkAfter(opts.park)}
+	if opts.fastPath {
 		options = append(options, httpadapter.FastPath())
+	}
+	if opts.http2 {
+		options = append(options, httpadapter.HTTP2())
 	}
 	return httpadapter.Wrap(srv, options...)
 }
@@ -181,11 +189,8 @@ func (e *serveEngine) eventsPerWakeup() string {
 // parked describes how often connections of srv were parked. srv comes from runHTTP.
 func (e *serveEngine) parked(srv webServer) string {
 	adapter, ok := srv.(*httpadapter.Server)
-	switch {
-	case e.group == nil:
+	if e.group == nil || !ok {
 		return e.notAvailable()
-	case !ok:
-		return "not available with -plain"
 	}
 	stats := adapter.Stats()
 	return fmt.Sprintf("%s, woken up %s", plural(stats.Parks, "time"), plural(stats.Unparks, "time"))
@@ -209,6 +214,18 @@ func (e *serveEngine) fastPath(srv webServer) string {
 	return fmt.Sprintf("%s; by net/http, because of: %s", plural(stats.Requests, "request"), strings.Join(others, ", "))
 }
 
+// http2 describes what srv served over HTTP/2. srv comes from runHTTP.
+func (e *serveEngine) http2(srv webServer) string {
+	adapter, ok := srv.(*httpadapter.Server)
+	if e.group == nil || !ok {
+		return e.notAvailable()
+	}
+	stats := adapter.HTTP2Stats()
+	return fmt.Sprintf("%s on %s; %s by clients, %s by the server",
+		plural(stats.Requests, "request"), plural(stats.Opened, "connection"),
+		plural(stats.ResetsByClient, "reset"), plural(stats.ResetsByServer, "reset"))
+}
+
 // zeroCopied describes how many bytes were transferred without passing through this program's
 // memory.
 func (e *serveEngine) zeroCopied() string {
@@ -221,8 +238,11 @@ func (e *serveEngine) zeroCopied() string {
 
 // notAvailable explains why there are no figures if there is no group.
 func (e *serveEngine) notAvailable() string {
-	if e.name == engineNet {
+	switch {
+	case e.name == engineNet:
 		return "not available with -engine net"
+	case e.group != nil:
+		return "not available with -plain"
 	}
 	return "not available on " + runtime.GOOS
 }

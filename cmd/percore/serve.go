@@ -64,6 +64,9 @@ other supervisors, give -supervise.
                  request: they hold no goroutine and no buffers (default 100ms)
   -fastpath      serve plain HTTP/1.1 requests by the adapter itself, at less
                  cost, and leave only the others to net/http
+  -http2         serve HTTP/2 by the adapter itself: in clear, to clients that know
+                 beforehand that the server speaks it, or with -tls. With -plain
+                 or -engine net by net/http
   -plain         run the very same servers straight on percore's listeners,
                  without its adapters; nothing is parked then
   -tls           serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key
@@ -98,6 +101,7 @@ Try:
   curl -d hello http://127.0.0.1:8080/echo
   curl -N http://127.0.0.1:8080/clock
   curl -o /dev/null http://127.0.0.1:8080/download?size=4GiB
+  curl --http2-prior-knowledge http://127.0.0.1:8080/echo     (with -http2)
   curl http://` + defaultAdminAddress + `/metrics
   grpcurl -plaintext -d '{"message":"hello"}' 127.0.0.1:9090 percore.echo.v1.Echo/Unary
 `
@@ -111,6 +115,7 @@ type serveOptions struct {
 	engine      string
 	park        time.Duration
 	fastPath    bool
+	http2       bool
 	plain       bool
 	tls         bool
 	certFile    string
@@ -139,6 +144,7 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.StringVar(&o.engine, "engine", enginePercore, "")
 	flags.DurationVar(&o.park, "park", httpadapter.DefaultParkAfter, "")
 	flags.BoolVar(&o.fastPath, "fastpath", false, "")
+	flags.BoolVar(&o.http2, "http2", false, "")
 	flags.BoolVar(&o.plain, "plain", false, "")
 	flags.BoolVar(&o.tls, "tls", false, "")
 	flags.StringVar(&o.certFile, "cert", "", "")
@@ -402,7 +408,7 @@ func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Succe
 		}
 		site.TLSConfig = &tls.Config{Certificates: []tls.Certificate{d.certificate}}
 	}
-	d.httpServer = d.engine.runHTTP(site, opts.park, opts.fastPath)
+	d.httpServer = d.engine.runHTTP(site, opts)
 	d.adminServer = newAdminServer(d.log)
 	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine.grpcOptions()...)
 	return d, nil
@@ -597,6 +603,9 @@ func (d *demo) printSummary(w io.Writer) {
 	fmt.Fprintf(table, "parked\t%s\n", d.engine.parked(d.httpServer))
 	if d.opts.fastPath {
 		fmt.Fprintf(table, "fast path\t%s\n", d.engine.fastPath(d.httpServer))
+	}
+	if d.opts.http2 {
+		fmt.Fprintf(table, "HTTP/2\t%s\n", d.engine.http2(d.httpServer))
 	}
 	fmt.Fprintf(table, "not copied\t%s\n", d.engine.zeroCopied())
 	fmt.Fprintf(table, "events per wake-up\t%s\n", d.engine.eventsPerWakeup())

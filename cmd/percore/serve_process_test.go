@@ -135,7 +135,7 @@ func startServers(t *testing.T, args ...string) *servers {
 	s := &servers{command: startCommand(t, args...), dir: dir}
 	s.stdout.await(t, "Ctrl-C stops")
 	printed := s.stdout.String()
-	s.baseURL = submatch(t, printed, `HTTP +(http://127\.0\.0\.1:\d+)/ `)
+	s.baseURL = submatch(t, printed, `HTTP +(https?://127\.0\.0\.1:\d+)/ `)
 	s.connect(submatch(t, printed, `gRPC +(127\.0\.0\.1:\d+) `))
 	return s
 }

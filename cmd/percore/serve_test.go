@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,7 +35,7 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "plain", "tls", "cert", "key", "max-conns", "proxy-protocol", "upgrade", "control", "supervise", "handover", "admin", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "http2", "plain", "tls", "cert", "key", "max-conns", "proxy-protocol", "upgrade", "control", "supervise", "handover", "admin", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
@@ -271,6 +272,59 @@ func TestServeFastPath(t *testing.T) {
 	const want = `fast path +2 requests; by net/http, because of: [a-z-]+ 1\n`
 	if got := s.stdout.String(); !regexp.MustCompile(want).MatchString(got) {
 		t.Errorf("got output\n%s\nwant something that matches %q", got, want)
+	}
+}
+
+// With -http2 one port serves both versions, in clear and with -tls, and the summary counts
+// what the adapter served.
+func TestServeHTTP2(t *testing.T) {
+	for _, tt := range []struct {
+		args    []string
+		summary string
+	}{
+		{nil, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
+		{[]string{"-fastpath"}, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
+		{[]string{"-tls"}, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
+		{[]string{"-plain"}, `HTTP/2 +not available with -plain`},
+		{[]string{"-engine", "net"}, `HTTP/2 +not available with -engine net`},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			needEngine(t)
+			s := startServers(t, append(tt.args, "-http2")...)
+			var config *tls.Config
+			if strings.HasPrefix(s.baseURL, "https:") {
+				config = &tls.Config{InsecureSkipVerify: true} // its certificate is made for this run
+			}
+			client := testnet.HTTP2Client(t, config)
+			for n := range 3 {
+				text := fmt.Sprint("text ", n)
+				resp, err := client.Post(s.baseURL+"/echo", "text/plain", strings.NewReader(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				echoed, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || string(echoed) != text || resp.ProtoMajor != 2 {
+					t.Errorf("the echo: got %q over %s, %v, want %q over HTTP/2", echoed, resp.Proto, err, text)
+				}
+			}
+			transport := &http.Transport{TLSClientConfig: config, Protocols: new(http.Protocols)}
+			transport.Protocols.SetHTTP1(true)
+			resp, err := (&http.Client{Transport: transport}).Get(s.baseURL + "/echo")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.ProtoMajor != 1 || resp.StatusCode != http.StatusOK {
+				t.Errorf("got %s over %s, want 200 over HTTP/1.1", resp.Status, resp.Proto)
+			}
+			transport.CloseIdleConnections()
+			client.CloseIdleConnections()
+			s.stop()
+			if got := s.stdout.String(); !regexp.MustCompile(tt.summary + `\n`).MatchString(got) {
+				t.Errorf("got output\n%s\nwant something that matches %q", got, tt.summary)
+			}
+		})
 	}
 }
 
