@@ -29,6 +29,21 @@
 //	opts := append(grpcadapter.DialOptions(), grpc.WithTransportCredentials(creds))
 //	cc, err := grpc.NewClient("dns:///example.com:50051", opts...)
 //
+// # A server on package h2
+//
+// [NewServer] makes a server that does without grpc-go's transport: calls are served on package h2,
+// by goroutines of a pool, and idle connections hold neither a goroutine nor a buffer. Generated
+// code registers its services with it as with a grpc.Server, and its options have the names of
+// grpc-go's:
+//
+//	srv := grpcadapter.NewServer(grpcadapter.ChainUnaryInterceptor(auth))
+//	pb.RegisterEchoServer(srv, new(echo))
+//	err = srv.Serve(lis)
+//
+// Codes, texts, metadata and the order of interceptors and stats events are those of grpc-go, which
+// a test compares call by call. docs/DIFFERENCES.md lists what differs. The rest of this page is
+// about grpc-go's own transport.
+//
 // # TLS
 //
 // gRPC's TLS credentials put a *tls.Conn on top. grpc-go reads it through a buffer that it holds as

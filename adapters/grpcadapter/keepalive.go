@@ -8,12 +8,26 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// KeepaliveParams gives a listener the parameters that the server got through grpc.KeepaliveParams,
-// because grpc-go doesn't expose them. TCP_USER_TIMEOUT is set to kp.Timeout (20 seconds if that is
-// 0). It is left alone if kp.Time is so large (math.MaxInt64) that grpc-go never pings. Without
-// this option the server is assumed to have no such parameters.
-func KeepaliveParams(kp keepalive.ServerParameters) ListenerOption {
-	return func(s *settings) { s.userTimeout = userTimeout(kp.Time, kp.Timeout) }
+// KeepaliveParams is grpc.KeepaliveParams as an option of [NewServer].
+//
+// As an option of [WrapListener] it gives a listener the parameters that a grpc.Server got through
+// grpc.KeepaliveParams, because grpc-go doesn't expose them. TCP_USER_TIMEOUT is set to kp.Timeout
+// (20 seconds if that is 0). It is left alone if kp.Time is so large (math.MaxInt64) that grpc-go
+// never pings. Without this option the server is assumed to have no such parameters.
+func KeepaliveParams(kp keepalive.ServerParameters) KeepaliveOption { return KeepaliveOption{kp} }
+
+// KeepaliveOption is an [Option] and a [ListenerOption]: see [KeepaliveParams].
+type KeepaliveOption struct{ params keepalive.ServerParameters }
+
+func (o KeepaliveOption) applyToListener(s *settings) {
+	s.userTimeout = userTimeout(o.params.Time, o.params.Timeout)
+}
+
+func (o KeepaliveOption) applyToServer(s *serverSettings) {
+	s.Keepalive = o.params
+	if o.params.Time > 0 {
+		s.Keepalive.Time = max(o.params.Time, time.Second) // grpc-go's least
+	}
 }
 
 // WithKeepaliveParams is grpc.WithKeepaliveParams as an option of [DialOptions]. It gives the

@@ -26,7 +26,9 @@ type tappedListener struct {
 	accepted chan net.Conn
 }
 
-func tap(lis net.Listener) *tappedListener { return &tappedListener{lis, make(chan net.Conn, 10)} }
+func tapListener(lis net.Listener) *tappedListener {
+	return &tappedListener{lis, make(chan net.Conn, 10)}
+}
 
 func (l *tappedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
@@ -73,7 +75,7 @@ func TestServerUserTimeout(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			observe := func(lis net.Listener) time.Duration {
-				tapped := tap(lis)
+				tapped := tapListener(lis)
 				startServer(t, plainServe, tapped, grpc.KeepaliveParams(test.kp))
 				if err := callUnary(callContext(t), dialServer(t, tapped), nil); err != nil {
 					t.Fatal(err)
@@ -229,7 +231,7 @@ func TestPeerThatStopsAcknowledging(t *testing.T) {
 	} {
 		t.Run(arm.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			tapped := tap(arm.listen(t))
+			tapped := tapListener(arm.listen(t))
 			handled := make(chan error, 1)
 			startServer(t, plainServe, tapped, grpc.KeepaliveParams(kp), grpc.StreamInterceptor(
 				func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

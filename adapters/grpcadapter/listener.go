@@ -24,13 +24,13 @@ import (
 func WrapListener(l net.Listener, opts ...ListenerOption) net.Listener {
 	s := settings{userTimeout: pingTimeout}
 	for _, opt := range opts {
-		opt(&s)
+		opt.applyToListener(&s)
 	}
 	return wrapListener(l, s)
 }
 
-// ListenerOption is an option of [WrapListener].
-type ListenerOption func(*settings)
+// ListenerOption is an option of [WrapListener]: [KeepaliveParams].
+type ListenerOption interface{ applyToListener(*settings) }
 
 // settings are the same for all connections of a listener or dialer.
 type settings struct {
@@ -112,8 +112,8 @@ func (s settings) wrap(c net.Conn) net.Conn {
 	return &Conn{pc}
 }
 
-// Server is a server that [Serve] can run: a *grpc.Server, or an *xds.GRPCServer.
-type Server interface {
+// ListenerServer is a server that [Serve] can run: a *grpc.Server, or an *xds.GRPCServer.
+type ListenerServer interface {
 	Serve(net.Listener) error
 }
 
@@ -125,7 +125,7 @@ type Server interface {
 // [WrapListener] returned, or for a *percore.Listener, which it wraps. Any other listener,
 // including one on a unix socket, has one place to accept from. For such a listener Serve wraps it
 // and calls srv.Serve.
-func Serve(srv Server, lis net.Listener) error {
+func Serve(srv ListenerServer, lis net.Listener) error {
 	counts.serving.Add(1)
 	defer counts.serving.Add(-1)
 	lis = WrapListener(lis)

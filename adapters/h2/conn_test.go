@@ -18,18 +18,22 @@ type pinged struct {
 	left int
 }
 
-func (p *pinged) Ping(c *Conn) {
-	if p.left--; p.left < 0 {
+func (p *pinged) Ping(c *Conn, answered bool) {
+	if p.left--; p.left < 0 && !answered {
 		c.Abort(EnhanceYourCalm, "too_many_pings")
 	}
 }
 
-// TestPings: a handler that limits PINGs is told of each one, and may end the connection with a
-// text. Streams that are open end.
+// TestPings: a handler that limits PINGs is told of each one, and whether something was sent since
+// the last one. It may end the connection with a text. Streams that are open end.
 func TestPings(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
 		ended := make(chan error, 1)
-		f := start(&pinged{left: 2, HandlerFunc: func(s *Stream, _ *Request) {
+		f := start(&pinged{left: 2, HandlerFunc: func(s *Stream, r *Request) {
+			if r.End {
+				_ = s.Send(Message{Status: 204, End: true})
+				return
+			}
 			_ = s.Send(Message{Status: 200})
 			_, err := s.Read(make([]byte, 1))
 			ended <- err
@@ -39,8 +43,10 @@ func TestPings(t *testing.T) {
 		for range 2 {
 			p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush().Want("pong 3132333435363738")
 		}
+		p.Request(3, true).Flush().Want("headers 3 :status=204 end")
+		p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush().Want("pong 3132333435363738")
 		p.Frame(frames.Ping, 0, 0, []byte("12345678")).Flush()
-		p.Want("pong 3132333435363738", `goaway 1 ENHANCE_YOUR_CALM "too_many_pings"`, "end")
+		p.Want("pong 3132333435363738", `goaway 3 ENHANCE_YOUR_CALM "too_many_pings"`, "end")
 		want := "h2: the connection has ended: too_many_pings"
 		if err := testnet.Receive(t, "the stream's end", ended); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)

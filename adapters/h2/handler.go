@@ -58,9 +58,10 @@ type ConnHandler interface {
 type PingHandler interface {
 	Handler
 
-	// Ping is called when a client has sent a PING, which is answered in any case. It must not
-	// block.
-	Ping(c *Conn)
+	// Ping is called when a client has sent a PING, which is answered in any case. answered says
+	// that a header, trailers or a part of a body was sent since the PING before: clients use PINGs
+	// to measure how fast they come. It must not block.
+	Ping(c *Conn, answered bool)
 }
 
 // HandlerFunc is a Handler that is called for each stream, as a StreamHandler's Serve is. The

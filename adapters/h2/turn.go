@@ -296,8 +296,9 @@ func (c *Conn) apply(t *turn) bool {
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local})
 	case http2.PingReceived:
 		if c.server.pings != nil {
+			answered := ev.Answered
 			c.unlock()
-			c.server.pings.Ping(c)
+			c.server.pings.Ping(c, answered)
 			c.mu.Lock()
 		}
 	case http2.PingAcked:

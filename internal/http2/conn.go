@@ -36,6 +36,7 @@ type Conn struct {
 	recentAt   uint8
 	away       away
 	settled    bool // the peer's first SETTINGS have arrived
+	answered   bool // HEADERS or DATA were made since the peer's last PING
 	skip       bool // the current DATA frame belongs to no stream, and its credit was given back
 }
 
@@ -71,7 +72,7 @@ const (
 	TrailersEnded              // Stream, Fields, End, Short
 	StreamReset                // Stream, Code, Local, Long: the stream has ended
 	WindowOpened               // Stream, or nil for all: more may be sent
-	PingReceived               // the peer has sent a PING; the answer is in the output
+	PingReceived               // Answered: the peer has sent a PING; our answer is in the output
 	PingAcked                  // Data: the eight bytes of a PING that we sent
 	PeerGoesAway               // Code: the peer opens no more streams; GOAWAY is in the output
 )
@@ -79,17 +80,18 @@ const (
 // An Event reports what a frame did. Everything that it refers to is valid until the next Parse
 // with the same Frame, except for strings, which may be kept.
 type Event struct {
-	Kind    Kind
-	End     bool // the peer has sent END_STREAM
-	Short   bool // and sent less than it had declared
-	Local   bool // we reset the stream, because of something that the peer did
-	Long    bool // which is that it sent more than it had declared
-	Code    ErrCode
-	ID      uint32
-	Stream  *Stream
-	Request *Request
-	Fields  []hpack.Field // without pseudo-header fields
-	Data    []byte
+	Kind     Kind
+	End      bool // the peer has sent END_STREAM
+	Short    bool // and sent less than it had declared
+	Answered bool // HEADERS or DATA were made since the peer's PING before
+	Local    bool // we reset the stream, because of something that the peer did
+	Long     bool // which is that it sent more than it had declared
+	Code     ErrCode
+	ID       uint32
+	Stream   *Stream
+	Request  *Request
+	Fields   []hpack.Field // without pseudo-header fields
+	Data     []byte
 }
 
 // Apply does what a frame of Parse asks for and stores the event in ev; there may be none. It adds

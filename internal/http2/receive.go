@@ -178,7 +178,8 @@ func (c *Conn) ping(f *Frame, ev *Event) verdict {
 	if f.has(flagAck) {
 		ev.Kind, ev.Data = PingAcked, f.payload
 	} else {
-		ev.Kind = PingReceived
+		ev.Kind, ev.Answered = PingReceived, c.answered
+		c.answered = false
 		c.control(typePing, flagAck, 0, len(f.payload))
 		c.out = append(c.out, f.payload...)
 	}

@@ -72,6 +72,7 @@ func (c *Conn) Trailers(st *Stream, fields []hpack.Field) error {
 
 // beginHeaders appends the beginning of a header block, and returns where its frame begins.
 func (c *Conn) beginHeaders(st *Stream) int {
+	c.answered = true
 	at := len(c.out)
 	c.out = appendHeader(c.out, typeHeaders, 0, st.id, 0)
 	c.out = c.enc.Begin(c.out)
@@ -160,6 +161,7 @@ func (c *Conn) take(st *Stream, want int, end bool) (n int, last bool, err error
 		return 0, false, ErrEnded
 	}
 	n = max(0, min(want, c.Window(st), int(c.peerFrame)))
+	c.answered = c.answered || n > 0
 	c.send -= int32(n)
 	st.delta -= int64(n)
 	c.idle.add(int64(n) * thousand / idleBytes)

@@ -1,0 +1,312 @@
+package rpc
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// Fields that nearly all answers have.
+var (
+	plainType = h2.MakeField("content-type", "application/grpc")
+	codeOK    = h2.MakeField("grpc-status", "0")
+)
+
+const detailsName = "grpc-status-details-bin"
+
+// memory is what is needed while a part of an answer is made.
+type memory struct {
+	fields   [8]h2.Field
+	trailers [8]h2.Field
+	body     [bodyBytes]byte
+}
+
+// bodyBytes is how much of a message goes with its head in one piece. The rest is sent from where it
+// is.
+const bodyBytes = 16<<10 - 16
+
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+func (m *memory) release() {
+	clear(m.fields[:])
+	clear(m.trailers[:])
+	memories.Put(m)
+}
+
+// contentType returns the field of an answer.
+func (c *call) contentType() h2.Field {
+	if c.subtype == "" {
+		return plainType
+	}
+	return h2.MakeField("content-type", "application/grpc+"+c.subtype)
+}
+
+// headerFields returns the fields of a header, in memory from to if there is room.
+func (c *call) headerFields(to []h2.Field, md metadata.MD, compressor string) []h2.Field {
+	to = append(to, c.contentType())
+	if compressor != "" {
+		to = append(to, h2.MakeField("grpc-encoding", compressor))
+	}
+	return appendMetadata(to, md)
+}
+
+func appendMetadata(to []h2.Field, md metadata.MD) []h2.Field {
+	for name, values := range md {
+		if isReserved(name) {
+			continue
+		}
+		for _, v := range values {
+			to = append(to, h2.MakeField(name, encodeValue(name, v)))
+		}
+	}
+	return to
+}
+
+// statusFields returns the fields of a status; nil is OK.
+func statusFields(to []h2.Field, st *status.Status) (fields []h2.Field, hasDetails bool) {
+	if st.Code() == codes.OK {
+		to = append(to, codeOK)
+	} else {
+		to = append(to, h2.MakeField("grpc-status", strconv.Itoa(int(st.Code()))))
+	}
+	if m := st.Message(); m != "" {
+		to = append(to, h2.MakeField("grpc-message", encodeMessage(m)))
+	}
+	if p := st.Proto(); len(p.GetDetails()) > 0 {
+		b, err := proto.Marshal(p)
+		if err != nil {
+			logger.Errorf("Failed to marshal rpc status: %v, error: %v", p, err)
+		} else {
+			to = append(to, h2.MakeField(detailsName, base64.RawStdEncoding.EncodeToString(b)))
+		}
+		return to, true
+	}
+	return to, false
+}
+
+// refuse answers a call that is not served.
+func (c *call) refuse() {
+	m := memories.Get().(*memory)
+	defer m.release()
+	fields, _ := statusFields(append(m.fields[:0], c.contentType()), c.refusal.status)
+	if !c.fits(fields) {
+		c.stream.Reset(h2.InternalError)
+		return
+	}
+	_ = c.stream.Send(h2.Message{Status: c.refusal.httpStatus, Fields: fields, End: true, Hold: true})
+}
+
+// fits reports whether the client takes a header or trailers. The first list of an answer has a
+// :status besides, which counts 42 bytes.
+func (c *call) fits(fields []h2.Field) bool {
+	most := c.stream.Conn().HeaderBytesMax()
+	if most == 0 {
+		return true
+	}
+	n := 0
+	for i := range fields {
+		n += fields[i].Size()
+	}
+	return n+42 <= most
+}
+
+// notSentError returns the status of a call that can send no more.
+func (c *call) notSentError() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return errClosing
+	}
+	return contextError(c.err)
+}
+
+// sendError ends a call that h2 has failed to send for, and returns the status.
+func (c *call) sendError(err error) error {
+	var reset *h2.StreamError
+	var gone *h2.ConnError
+	switch {
+	case errors.As(err, &gone):
+		c.Cancelled(gone)
+	case errors.As(err, &reset), errors.Is(err, h2.ErrEnded):
+		c.Cancelled(err)
+	default: // a field that is not valid: a client refuses what grpc-go would send
+		c.stream.Reset(h2.ProtocolError)
+		return status.Error(codes.Internal, err.Error())
+	}
+	return c.notSentError()
+}
+
+// takeHeader returns the header if it has not been sent, and marks it as sent.
+func (c *call) takeHeader() (md metadata.MD, compressor string, first, done bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done || c.headerSent {
+		return nil, "", false, c.done
+	}
+	c.headerSent = true
+	return c.header, c.compressor, true, false
+}
+
+// reportHeader reports a header to the stats handler.
+func (c *call) reportHeader(md metadata.MD, compressor string) {
+	if sh := c.conn.server.config.Stats; sh != nil {
+		sh.HandleRPC(c.tagged, &stats.OutHeader{Header: md.Copy(), Compression: compressor})
+	}
+}
+
+// sendHeader sends the header, with md besides what was set.
+func (c *call) sendHeader(md metadata.MD) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	c.mu.Lock()
+	if !c.done && !c.headerSent && md.Len() > 0 {
+		c.header = metadata.Join(c.header, md)
+	}
+	c.mu.Unlock()
+	header, compressor, first, done := c.takeHeader()
+	switch {
+	case done:
+		return c.notSentError()
+	case !first:
+		return errHeaderSent
+	}
+	m := memories.Get().(*memory)
+	defer m.release()
+	fields := c.headerFields(m.fields[:0], header, compressor)
+	if !c.fits(fields) {
+		return c.overLimit()
+	}
+	if err := c.stream.Send(h2.Message{Status: http.StatusOK, Fields: fields}); err != nil {
+		return c.sendError(err)
+	}
+	c.reportHeader(header, compressor)
+	return nil
+}
+
+// overLimit ends a call whose fields the client does not take.
+func (c *call) overLimit() error {
+	c.stream.Reset(h2.InternalError)
+	return errHeaderLimit
+}
+
+// sendMessage sends a message, and the header before it. With hold it may wait for the status.
+func (c *call) sendMessage(compressed bool, payload mem.BufferSlice, hold bool) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	header, compressor, first, done := c.takeHeader()
+	if done {
+		return c.notSentError()
+	}
+	m := memories.Get().(*memory)
+	defer m.release()
+	var msg h2.Message
+	if first {
+		msg.Status, msg.Fields = http.StatusOK, c.headerFields(m.fields[:0], header, compressor)
+		if !c.fits(msg.Fields) {
+			return c.overLimit()
+		}
+		c.reportHeader(header, compressor)
+	}
+	body := appendHead(m.body[:0], compressed, payload.Len())
+	for i, b := range payload {
+		p := b.ReadOnlyData()
+		n := copy(body[len(body):cap(body)], p)
+		body = body[:len(body)+n]
+		if n < len(p) {
+			msg.Body, msg.Hold = body, true
+			return c.sendLong(msg, p[n:], payload[i+1:])
+		}
+	}
+	msg.Body, msg.Hold = body, hold
+	if err := c.stream.Send(msg); err != nil {
+		return c.sendError(err)
+	}
+	return nil
+}
+
+// sendLong sends a message whose beginning is in msg, followed by p and more.
+func (c *call) sendLong(msg h2.Message, p []byte, more mem.BufferSlice) error {
+	if err := c.stream.Send(msg); err != nil {
+		return c.sendError(err)
+	}
+	if _, err := c.stream.Write(p); err != nil {
+		return c.sendError(err)
+	}
+	for _, b := range more {
+		if _, err := c.stream.Write(b.ReadOnlyData()); err != nil {
+			return c.sendError(err)
+		}
+	}
+	return nil
+}
+
+// sendStatus sends the status, and the header before it; nil is OK. It does nothing if the call is
+// done. last says that the handler has returned.
+func (c *call) sendStatus(st *status.Status, last bool) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	c.mu.Lock()
+	if c.done {
+		c.mu.Unlock()
+		return nil
+	}
+	first := !c.headerSent
+	header, compressor, trailer := c.header, c.compressor, c.trailer
+	c.headerSent = true
+	c.mu.Unlock()
+
+	m := memories.Get().(*memory)
+	defer m.release()
+	msg := h2.Message{Hold: last}
+	trailers := m.trailers[:0]
+	switch {
+	case first && len(header) > 0:
+		msg.Status, msg.Fields = http.StatusOK, c.headerFields(m.fields[:0], header, compressor)
+		if !c.fits(msg.Fields) {
+			return c.overLimit()
+		}
+		c.reportHeader(header, compressor)
+	case first:
+		msg.Status = http.StatusOK
+		trailers = append(trailers, c.contentType())
+	}
+	trailers, hasDetails := statusFields(trailers, st)
+	if hasDetails {
+		delete(trailer, detailsName) // the user's own is in the way
+	}
+	trailers = appendMetadata(trailers, trailer)
+	if !c.fits(trailers) {
+		return c.overLimit()
+	}
+	if first && len(header) == 0 {
+		msg.Fields, msg.End = trailers, true
+	} else {
+		msg.Trailers = trailers
+	}
+	c.finishAnswer()
+	if err := c.stream.Send(msg); err != nil {
+		return c.sendError(err)
+	}
+	if !last {
+		c.stream.CloseRead() // a RecvMsg may wait
+	}
+	if sh := c.conn.server.config.Stats; sh != nil {
+		sh.HandleRPC(c.tagged, &stats.OutTrailer{Trailer: trailer.Copy()})
+	}
+	return nil
+}
+
+// finishAnswer marks the call as done. The context ends, as in grpc-go, before the status is sent.
+func (c *call) finishAnswer() { c.cancel(context.Canceled, false) }

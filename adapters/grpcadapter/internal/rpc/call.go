@@ -1,0 +1,235 @@
+package rpc
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// call is a call of a method.
+//
+// # The answer
+//
+//	headerSent  done   meaning                                     leaves by
+//	false       false  the header may change                       SendHeader, the first message, the status
+//	true        false  messages may follow                         the status
+//	any         true   nothing more is sent: the status was, or    (final)
+//	                   the stream has ended early, or is too late
+//
+// The context ends (err is not nil) when done becomes true.
+type call struct {
+	stream h2.Stream
+
+	// immutable once Serve has begun
+	conn     *conn
+	parent   context.Context // of the call's own: the connection's
+	tagged   context.Context // with what the stats handler has added; of its events
+	method   string
+	subtype  string // of the content-type
+	encoding string // of the messages that come; "": none
+	accepts  string // grpc-accept-encoding
+	deadline time.Time
+	fields   []h2.Field // of the metadata, as far as md does not have them
+	refusal  *refusal   // nil: the call is served
+	from     *method
+
+	sending sync.Mutex // held while a part of the answer is sent; before mu and those of h2
+
+	mu sync.Mutex
+
+	// guarded by mu
+	md         metadata.MD // nil until it is asked for
+	header     metadata.MD
+	trailer    metadata.MD
+	compressor string // of the messages that go; grpc-encoding
+	headerSent bool
+	done       bool
+	closing    bool  // the connection has ended
+	err        error // of the context
+	doneChan   chan struct{}
+	after      map[*func()]struct{}
+	timer      h2.Timer
+
+	messages messages
+
+	ctx context.Context // the handler's
+
+	ownFields [4]h2.Field // memory of fields
+}
+
+// messages is how messages are coded. It belongs to the handler.
+type messages struct {
+	codec        Codec
+	decompressor encoding.Compressor
+	compressor   encoding.Compressor
+	name         string // of compressor
+	received     bool   // the first one
+	slot         [1]mem.Buffer
+	head         [headBytes]byte
+}
+
+// refusal is how a call is answered that is not served.
+type refusal struct {
+	httpStatus int
+	status     *status.Status
+}
+
+// Stream implements [h2.StreamHandler].
+func (c *call) Stream() *h2.Stream { return &c.stream }
+
+// Cancelled implements [h2.StreamHandler].
+func (c *call) Cancelled(err error) {
+	_, closing := err.(*h2.ConnError)
+	c.cancel(context.Canceled, closing)
+}
+
+// cancel ends the call early.
+func (c *call) cancel(reason error, closing bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done = true
+	c.closing = c.closing || closing
+	c.endLocked(reason)
+}
+
+// expire is called at the deadline.
+func (c *call) expire() {
+	c.cancel(context.DeadlineExceeded, false)
+	c.stream.Reset(h2.Cancel)
+}
+
+// Serve implements [h2.StreamHandler].
+func (c *call) Serve() {
+	s := c.conn.server
+	if c.refusal != nil {
+		c.refuse()
+		return
+	}
+	s.handlers.add()
+	defer s.handlers.leave()
+	defer c.finish()
+	if !c.deadline.IsZero() && !c.startTimer() {
+		c.expire()
+		return
+	}
+	if c.parent.Done() != nil {
+		stop := context.AfterFunc(c.parent, func() {
+			c.cancel(c.parent.Err(), false)
+			c.stream.Reset(h2.Cancel)
+		})
+		defer stop()
+	}
+	c.handle()
+}
+
+// startTimer starts the timer of the deadline. It reports false if that has passed.
+func (c *call) startTimer() bool {
+	left := time.Until(c.deadline)
+	if left <= 0 {
+		return false
+	}
+	timer := c.stream.Conn().AfterFunc(left, c.expire)
+	c.mu.Lock()
+	c.timer = timer
+	c.mu.Unlock()
+	return true
+}
+
+// finish ends what belongs to the call, when the handler has returned or panics.
+func (c *call) finish() {
+	c.cancel(context.Canceled, false)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// handle finds the method, and calls its handler.
+func (c *call) handle() {
+	s := c.conn.server
+	m, malformed, st := s.services.find(c.method)
+	sh := s.config.Stats
+	if malformed || sh == nil {
+		c.ctx = c.context(nil)
+	} else {
+		c.ctx = c.context(func(ctx context.Context) context.Context {
+			return sh.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: c.method})
+		})
+		md, _ := metadata.FromIncomingContext(c.tagged)
+		sh.HandleRPC(c.tagged, &stats.InHeader{
+			FullMethod: c.method, RemoteAddr: c.conn.peer.Addr, LocalAddr: c.conn.peer.LocalAddr,
+			Compression: c.encoding, Header: md,
+		})
+	}
+	if m == nil && !malformed {
+		m = s.unknown
+	}
+	if m == nil {
+		_ = c.sendStatus(st, true)
+		return
+	}
+	c.from = m
+	if sh == nil {
+		_ = c.process()
+		return
+	}
+	begin := time.Now()
+	sh.HandleRPC(c.tagged, &stats.Begin{
+		BeginTime: begin, IsClientStream: m.desc.ClientStreams, IsServerStream: m.desc.ServerStreams,
+	})
+	var err error
+	defer func() { // a handler may panic
+		end := &stats.End{BeginTime: begin, EndTime: time.Now()}
+		if err != nil && err != io.EOF {
+			end.Error = statusError(err)
+		}
+		sh.HandleRPC(c.ctx, end)
+	}()
+	err = c.process()
+}
+
+// process calls the handler through the interceptors, and sends the status.
+func (c *call) process() error {
+	s := c.conn.server
+	m := &c.messages
+	m.codec = s.codec(c.subtype)
+	if c.encoding != "" && c.encoding != encoding.Identity {
+		m.decompressor = encoding.GetCompressor(c.encoding)
+		if m.decompressor == nil {
+			st := status.Newf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", c.encoding)
+			_ = c.sendStatus(st, true)
+			return st.Err()
+		}
+		m.compressor, m.name, c.compressor = m.decompressor, c.encoding, c.encoding
+	}
+	desc, stream := c.from.desc, (*serverStream)(c)
+	var err error
+	if s.config.Stream == nil || c.from.isUnary() {
+		err = desc.Handler(c.from.impl, stream) // which calls the interceptors of a unary call
+	} else {
+		err = s.config.Stream(c.from.impl, stream, &grpc.StreamServerInfo{
+			FullMethod: c.method, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams,
+		}, desc.Handler)
+	}
+	if err == nil {
+		_ = c.sendStatus(nil, true)
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err) // Unknown, except for the errors of contexts
+		err = st.Err()
+	}
+	_ = c.sendStatus(st, true)
+	return err
+}

@@ -1,0 +1,111 @@
+package rpc
+
+import (
+	"math"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/tap"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// A Config is what the options of a server amount to. There is no default but DefaultConfig's.
+type Config struct {
+	Unary   grpc.UnaryServerInterceptor  // all of them, chained; nil: none
+	Stream  grpc.StreamServerInterceptor // the same
+	Stats   stats.Handler                // all of them, combined; nil: none
+	Tap     tap.ServerInHandle           // nil: none
+	Codec   Codec                        // for all calls; nil: as the call's content-type says
+	Unknown *grpc.StreamDesc             // serves what is not registered; nil: Unimplemented
+	Pool    mem.BufferPool
+
+	RecvBytesMax, SendBytesMax int // of a message
+
+	Creds           credentials.TransportCredentials // nil: none
+	BeginTimeout    time.Duration                    // for a handshake and the client's first frames
+	Keepalive       keepalive.ServerParameters
+	Pings           keepalive.EnforcementPolicy
+	Streams         uint32 // of a connection
+	HeaderBytes     uint32 // of a request
+	StreamWindow    int32
+	ConnWindow      int32
+	TableBytes      *uint32 // of header compression, for what the client sends
+	WaitForHandlers bool    // Stop waits until all have returned
+}
+
+// A Codec is an encoding.CodecV2, which need not have a name.
+type Codec interface {
+	Marshal(v any) (mem.BufferSlice, error)
+	Unmarshal(data mem.BufferSlice, v any) error
+}
+
+const (
+	forever = time.Duration(math.MaxInt64) // grpc-go's infinity
+
+	// StreamWindow is how much a client may send ahead of the handler, on one stream. grpc-go
+	// begins with 64 KiB and goes up to 16 MiB as the network needs it.
+	streamWindow = 256 << 10
+
+	// resets is how many calls a client may cancel at once. A program may end as many watches.
+	resets = 20_000
+)
+
+// DefaultConfig returns grpc-go's defaults, as far as it has any.
+func DefaultConfig() Config {
+	return Config{
+		RecvBytesMax: 4 << 20,
+		SendBytesMax: math.MaxInt32,
+		BeginTimeout: 120 * time.Second,
+		Streams:      math.MaxUint32,
+		StreamWindow: streamWindow,
+		ConnWindow:   math.MaxInt32, // what one handler doesn't read must not stop the others
+		Pool:         mem.DefaultBufferPool(),
+	}
+}
+
+// http returns the configuration of the HTTP/2 server.
+func (c *Config) http() h2.Config {
+	k := c.Keepalive
+	to := h2.Config{
+		Streams:      int(min(c.Streams, math.MaxInt32)),
+		HeaderBytes:  int(min(c.HeaderBytes, math.MaxInt32)),
+		StreamWindow: int(c.StreamWindow),
+		ConnWindow:   int(c.ConnWindow),
+		BeginTimeout: max(c.BeginTimeout, 1),
+		IdleTimeout:  unless(k.MaxConnectionIdle, -1),
+		MaxAge:       unless(k.MaxConnectionAge, 0),
+		AgeGrace:     unless(k.MaxConnectionAgeGrace, 0),
+		PingAfter:    2 * time.Hour,
+		PingTimeout:  20 * time.Second,
+		Resets:       resets,
+		Crash:        true,
+	}
+	switch {
+	case k.Time == forever:
+		to.PingAfter = 0
+	case k.Time > 0:
+		to.PingAfter = k.Time
+	}
+	if k.Timeout > 0 {
+		to.PingTimeout = k.Timeout
+	}
+	if c.TableBytes != nil {
+		if to.DecoderTableBytes = int(min(*c.TableBytes, math.MaxInt32)); to.DecoderTableBytes == 0 {
+			to.DecoderTableBytes = -1
+		}
+	}
+	return to
+}
+
+// unless returns d, or never if d is not a limit.
+func unless(d, never time.Duration) time.Duration {
+	if d <= 0 || d == forever {
+		return never
+	}
+	return d
+}

@@ -1,0 +1,136 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// keys are those under which grpc-go looks for a call's metadata and stream in a context. They are
+// found by looking while it looks. With them a call's context has the values itself, instead of two
+// more contexts around it, and the metadata is made when it is first asked for. Without them, if
+// grpc-go should keep something else there some day, withValues makes the two contexts.
+var keys = findKeys()
+
+type contextKeys struct{ metadata, stream any } // nil: unknown
+
+// observer is a context that remembers what it was asked for.
+type observer struct {
+	context.Context
+	key, value any
+}
+
+func (o *observer) Value(key any) any {
+	o.key = key
+	return o.value
+}
+
+func findKeys() (found contextKeys) {
+	o := &observer{Context: context.Background()}
+	metadata.FromIncomingContext(o)
+	o.value = metadata.MD{"k": {"v"}}
+	if md, ok := metadata.FromIncomingContext(o); ok && len(md["k"]) == 1 && md["k"][0] == "v" {
+		found.metadata = o.key
+	}
+	o = &observer{Context: context.Background()}
+	want := new(TransportStream)
+	o.value = grpc.ServerTransportStream(want)
+	if grpc.ServerTransportStreamFromContext(o) == grpc.ServerTransportStream(want) {
+		found.stream = o.key
+	}
+	return found
+}
+
+// callContext is a call as the context of its handler. It makes what it needs on demand. Contexts
+// that derive from it need no goroutine, since it has the method AfterFunc (see context.AfterFunc).
+type callContext call
+
+// Deadline implements context.Context.
+func (x *callContext) Deadline() (time.Time, bool) { return x.deadline, !x.deadline.IsZero() }
+
+// Value implements context.Context.
+func (x *callContext) Value(key any) any {
+	switch {
+	case key == keys.metadata && key != nil:
+		return (*call)(x).incoming()
+	case key == keys.stream && key != nil:
+		return grpc.ServerTransportStream((*TransportStream)(x))
+	}
+	return x.parent.Value(key)
+}
+
+// Done implements context.Context.
+func (x *callContext) Done() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.doneChan == nil {
+		x.doneChan = make(chan struct{})
+		if x.err != nil {
+			close(x.doneChan)
+		}
+	}
+	return x.doneChan
+}
+
+// Err implements context.Context.
+func (x *callContext) Err() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err
+}
+
+// AfterFunc is for package context. f is called, on a goroutine of its own, when the call ends; stop
+// keeps it from being called, and reports whether it did.
+func (x *callContext) AfterFunc(f func()) (stop func() bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	if x.after == nil {
+		x.after = make(map[*func()]struct{})
+	}
+	x.after[&f] = struct{}{}
+	return func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		_, stopped := x.after[&f]
+		delete(x.after, &f)
+		return stopped
+	}
+}
+
+// endLocked ends the context.
+func (c *call) endLocked(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	if c.doneChan != nil {
+		close(c.doneChan)
+	}
+	for f := range c.after {
+		go (*f)()
+	}
+	c.after = nil
+}
+
+// context returns the context of the call. tag, if it is not nil, may derive another from the one that
+// has the metadata, before the stream is added.
+func (c *call) context(tag func(context.Context) context.Context) context.Context {
+	var ctx context.Context = (*callContext)(c)
+	if keys.metadata == nil {
+		ctx = metadata.NewIncomingContext(ctx, c.incoming())
+	}
+	if tag != nil {
+		ctx = tag(ctx)
+	}
+	c.tagged = ctx
+	if keys.stream == nil {
+		ctx = grpc.NewContextWithServerTransportStream(ctx, (*TransportStream)(c))
+	}
+	return ctx
+}

@@ -1,0 +1,254 @@
+package rpc
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// headBytes is the length of what is before a message: a byte that says whether it is compressed,
+// and four for its length.
+const headBytes = 5
+
+// appendHead appends the head of a message.
+func appendHead(to []byte, compressed bool, length int) []byte {
+	flag := byte(0)
+	if compressed {
+		flag = 1
+	}
+	return binary.BigEndian.AppendUint32(append(to, flag), uint32(length))
+}
+
+// codec returns the codec of a content-type.
+func (s *Server) codec(subtype string) Codec {
+	if s.config.Codec != nil {
+		return s.config.Codec
+	}
+	if subtype == "" {
+		return codecOf(proto.Name)
+	}
+	if c := codecOf(subtype); c != nil {
+		return c
+	}
+	logger.Warningf("Unsupported codec %q. Defaulting to %q for now. This will start to fail in future releases.", subtype, proto.Name)
+	return codecOf(proto.Name)
+}
+
+// codecOf returns a registered codec, or nil. One of the old kind goes first, as in grpc-go.
+func codecOf(name string) Codec {
+	if c := encoding.GetCodec(name); c != nil {
+		return OldCodec{c}
+	}
+	if c := encoding.GetCodecV2(name); c != nil {
+		return c
+	}
+	return nil
+}
+
+// OldCodec is a codec whose messages are in one piece.
+type OldCodec struct {
+	Of interface {
+		Marshal(v any) ([]byte, error)
+		Unmarshal(data []byte, v any) error
+	}
+}
+
+// Marshal implements Codec.
+func (c OldCodec) Marshal(v any) (mem.BufferSlice, error) {
+	b, err := c.Of.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+}
+
+// Unmarshal implements Codec.
+func (c OldCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	return c.Of.Unmarshal(data.Materialize(), v)
+}
+
+// marshal returns the bytes of a message.
+func (c *call) marshal(v any) (mem.BufferSlice, error) {
+	if v == nil {
+		return nil, nil
+	}
+	b, err := c.messages.codec.Marshal(v)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
+	}
+	if n := uint(b.Len()); n > math.MaxUint32 {
+		b.Free()
+		return nil, status.Errorf(codes.ResourceExhausted, "grpc: message too large (%d bytes)", n)
+	}
+	return b, nil
+}
+
+// compress returns data compressed, and whether it was: nothing is not.
+func (c *call) compress(data mem.BufferSlice) (out mem.BufferSlice, done bool, err error) {
+	to := c.messages.compressor
+	if to == nil || data.Len() == 0 {
+		return nil, false, nil
+	}
+	w, err := to.Compress(mem.NewWriter(&out, c.conn.server.config.Pool))
+	for i := 0; i < len(data) && err == nil; i++ {
+		_, err = w.Write(data[i].ReadOnlyData())
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		out.Free()
+		return nil, false, status.Errorf(codes.Internal, "grpc: error while compressing: %v", err.Error())
+	}
+	return out, true, nil
+}
+
+// receive reads the next message, and decompresses it. compressedBytes is its length before that.
+func (c *call) receive() (data mem.BufferSlice, compressedBytes int, err error) {
+	head := c.messages.head[:]
+	if err := c.readFull(head); err != nil {
+		return nil, 0, err
+	}
+	length, most := binary.BigEndian.Uint32(head[1:]), c.conn.server.config.RecvBytesMax
+	switch {
+	case int64(length) > math.MaxInt:
+		return nil, 0, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max length allowed on current machine (%d vs. %d)", length, math.MaxInt)
+	case int(length) > most:
+		return nil, 0, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", length, most)
+	}
+	compressed := head[0]
+	if data, err = c.readMessage(int(length)); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, 0, err
+	}
+	if err := c.checkCompressed(compressed); err != nil {
+		data.Free()
+		return nil, 0, err
+	}
+	if compressed == 0 {
+		return data, int(length), nil
+	}
+	defer data.Free()
+	out, err := c.decompress(data, most)
+	return out, int(length), err
+}
+
+// checkCompressed returns an error if the flag before a message is wrong.
+func (c *call) checkCompressed(flag byte) error {
+	switch {
+	case flag > 1:
+		return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", flag)
+	case flag == 1 && (c.encoding == "" || c.encoding == encoding.Identity):
+		return status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
+	}
+	return nil
+}
+
+// decompress returns data decompressed, of which at most a number of bytes may come.
+func (c *call) decompress(data mem.BufferSlice, most int) (mem.BufferSlice, error) {
+	from := data.Reader()
+	r, err := c.messages.decompressor.Decompress(from)
+	if err != nil {
+		_ = from.Close()
+		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
+	}
+	if closer, ok := r.(io.Closer); ok {
+		defer closer.Close()
+	}
+	if int64(most) < math.MaxInt64 {
+		r = io.LimitReader(r, int64(most)+1)
+	}
+	out, err := mem.ReadAll(r, c.conn.server.config.Pool)
+	switch {
+	case err != nil:
+		err = status.Errorf(codes.Internal, "grpc: failed to read decompressed data: %v", err)
+	case out.Len() > most:
+		err = status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", most)
+	default:
+		return out, nil
+	}
+	_ = from.Close()
+	out.Free()
+	return nil, err
+}
+
+// firstBytes is how much memory a message gets that claims to be longer, until as much has come.
+// Otherwise five bytes could make a server take the memory of the longest message.
+const firstBytes = 64 << 10
+
+// readMessage reads n bytes. The memory grows by a factor of four, as they come.
+func (c *call) readMessage(n int) (mem.BufferSlice, error) {
+	if mem.IsBelowBufferPoolingThreshold(n) {
+		b := make([]byte, n)
+		if err := c.readFull(b); err != nil {
+			return nil, err
+		}
+		return c.slice(mem.SliceBuffer(b)), nil
+	}
+	pool := c.conn.server.config.Pool
+	b := pool.Get(min(n, firstBytes))
+	for have := 0; ; {
+		if err := c.readFull((*b)[have:]); err != nil {
+			pool.Put(b)
+			return nil, err
+		}
+		if have = len(*b); have == n {
+			return c.slice(mem.NewBuffer(b, pool)), nil
+		}
+		longer := pool.Get(min(n, 4*have))
+		copy(*longer, *b)
+		pool.Put(b)
+		b = longer
+	}
+}
+
+// slice returns a slice of one buffer. The first one needs no memory of its own.
+func (c *call) slice(b mem.Buffer) mem.BufferSlice {
+	if c.messages.slot[0] == nil {
+		c.messages.slot[0] = b
+		return c.messages.slot[:1:1]
+	}
+	return mem.BufferSlice{b}
+}
+
+// readFull fills p. It returns io.EOF if there is nothing at all.
+func (c *call) readFull(p []byte) error {
+	for n := 0; n < len(p); {
+		m, err := c.stream.Read(p[n:])
+		n += m
+		switch {
+		case err == nil:
+		case err == io.EOF || errors.Is(err, h2.ErrShortBody): // the length is of no interest to gRPC
+			return c.endOfMessages(n > 0)
+		default:
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return contextError(c.err)
+		}
+	}
+	return nil
+}
+
+// endOfMessages returns the error of a message that the client has not sent, or not whole.
+func (c *call) endOfMessages(torn bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.done:
+		return contextError(c.err)
+	case torn:
+		return io.ErrUnexpectedEOF
+	}
+	return io.EOF
+}

@@ -1,0 +1,177 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+var logger = grpclog.Component("grpcadapter")
+
+// Accept implements [h2.Handler].
+func (s *Server) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
+	cn := hc.User().(*conn)
+	if r.Problem == h2.TooLarge {
+		return h2.Refuse(h2.FrameSizeError)
+	}
+	c := &call{conn: cn, parent: cn.ctx, method: r.Path}
+	c.fields = c.ownFields[:0]
+	p := parser{call: c}
+	for i := range r.Fields {
+		p.field(&r.Fields[i])
+	}
+	if p.protocolError {
+		return h2.Refuse(h2.ProtocolError)
+	}
+	c.refusal = p.refusal(r)
+	if c.refusal == nil {
+		c.refusal = c.admit(p.timeout, p.hasTimeout)
+	}
+	return c
+}
+
+// parser understands the fields of a request.
+type parser struct {
+	call          *call
+	isGRPC        bool
+	contentType   string // if it is not gRPC's
+	hosts         int
+	timeout       time.Duration
+	hasTimeout    bool
+	protocolError bool
+	wrong         *status.Status // the last wrong field
+}
+
+// field understands a field. Those that are metadata go to call.fields.
+func (p *parser) field(f *h2.Field) {
+	c := p.call
+	switch name := f.Name.String(); name {
+	case "content-type":
+		subtype, ok := subtypeOf(f.Value)
+		if !ok {
+			p.contentType = f.Value
+			return
+		}
+		p.isGRPC, c.subtype = true, subtype
+	case "grpc-accept-encoding":
+		switch {
+		case f.Value == "":
+		case c.accepts == "":
+			c.accepts = f.Value
+		default:
+			c.accepts += "," + f.Value
+		}
+	case "grpc-encoding":
+		c.encoding = f.Value
+		return
+	case "grpc-timeout":
+		var err error
+		p.hasTimeout = true
+		if p.timeout, err = decodeTimeout(f.Value); err != nil {
+			p.wrong = status.Newf(codes.Internal, "malformed grpc-timeout: %v", err)
+		}
+		return
+	case "connection":
+		p.protocolError = true
+		return
+	case "host":
+		p.hosts++
+		return
+	case "user-agent":
+	default:
+		if isReserved(name) {
+			return
+		}
+		if isBinary(name) {
+			v, err := decodeBinary(f.Value)
+			if err != nil {
+				p.wrong = status.Newf(codes.Internal, "malformed binary metadata %q in header %q: %v", f.Value, name, err)
+				logger.Warningf("Failed to decode metadata header (%q, %q): %v", name, f.Value, err)
+				return
+			}
+			c.fields = append(c.fields, h2.Field{Name: f.Name, Value: v})
+			return
+		}
+	}
+	c.fields = append(c.fields, *f)
+}
+
+// refusal returns how a request is refused whose header is wrong, or nil. The order is grpc-go's.
+func (p *parser) refusal(r *h2.Request) *refusal {
+	switch {
+	case p.hosts > 1:
+		authorities := 0
+		if r.Authority != "" {
+			authorities = 1
+		}
+		return refuse(http.StatusBadRequest, status.Newf(codes.Internal,
+			"num values of :authority: %v, num values of host: %v, both must only have 1 value as per HTTP/2 spec", authorities, p.hosts))
+	case !p.isGRPC:
+		return refuse(http.StatusUnsupportedMediaType, status.Newf(codes.InvalidArgument, "invalid gRPC request content-type %q", p.contentType))
+	case p.wrong != nil:
+		return refuse(http.StatusBadRequest, p.wrong)
+	case r.Authority == "":
+		return refuse(http.StatusBadRequest, status.New(codes.Internal, "no host or :authority header present"))
+	case r.Method != http.MethodPost:
+		return refuse(http.StatusMethodNotAllowed, status.New(codes.Internal,
+			fmt.Sprintf("Received a HEADERS frame with :method %q which should be POST", r.Method)))
+	}
+	p.call.fields = append(p.call.fields, h2.MakeField(":authority", r.Authority))
+	return nil
+}
+
+func refuse(httpStatus int, st *status.Status) *refusal { return &refusal{httpStatus, st} }
+
+// admit asks the tap, and checks the deadline.
+func (c *call) admit(timeout time.Duration, hasTimeout bool) *refusal {
+	if hasTimeout {
+		c.deadline = time.Now().Add(timeout)
+	}
+	if tapHandle := c.conn.server.config.Tap; tapHandle != nil {
+		ctx, err := tapHandle(metadata.NewIncomingContext(c.parent, c.incoming()), &tap.Info{FullMethodName: c.method, Header: c.incoming()})
+		if err != nil {
+			st, ok := status.FromError(err)
+			if !ok {
+				st = status.New(codes.PermissionDenied, err.Error())
+			}
+			return refuse(http.StatusOK, st)
+		}
+		c.parent = ctx
+	}
+	if hasTimeout && timeout <= 0 {
+		return refuse(http.StatusOK, status.New(codes.DeadlineExceeded, context.DeadlineExceeded.Error()))
+	}
+	return nil
+}
+
+// incoming returns the metadata of the request. The values of keys that occur once share an array.
+func (c *call) incoming() metadata.MD {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.md != nil {
+		return c.md
+	}
+	md := make(metadata.MD, len(c.fields))
+	values := make([]string, len(c.fields))
+	for i := range c.fields {
+		f := &c.fields[i]
+		name := f.Name.String()
+		if have, ok := md[name]; ok {
+			md[name] = append(have, f.Value)
+			continue
+		}
+		values[i] = f.Value
+		md[name] = values[i : i+1 : i+1] // an append must not reach the next key's value
+	}
+	c.md = md
+	return md
+}

@@ -1,0 +1,185 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// services are the registered services. They don't change once a server serves.
+type services struct {
+	byName map[string]*service
+	byPath map[string]*method // "/service/method"
+}
+
+// service is a registered service.
+type service struct {
+	impl     any
+	metadata any
+	methods  map[string]*method
+}
+
+// method is a method of a service. That of a unary call is a stream, too: grpc-go has no other way
+// either, since 1.85.
+type method struct {
+	desc *grpc.StreamDesc
+	impl any
+}
+
+// isUnary reports whether there is one message in each direction.
+func (m *method) isUnary() bool { return !m.desc.ClientStreams && !m.desc.ServerStreams }
+
+// check returns an error, in grpc-go's words, if a service can't be registered.
+func (s *services) check(desc *grpc.ServiceDesc, impl any) error {
+	if impl != nil {
+		want, got := reflect.TypeOf(desc.HandlerType).Elem(), reflect.TypeOf(impl)
+		if !got.Implements(want) {
+			return fmt.Errorf("grpc: Server.RegisterService found the handler of type %v that does not satisfy %v", got, want)
+		}
+	}
+	if _, ok := s.byName[desc.ServiceName]; ok {
+		return fmt.Errorf("grpc: Server.RegisterService found duplicate service registration for %q", desc.ServiceName)
+	}
+	return nil
+}
+
+// add registers a service. unary makes a stream's handler of a method's.
+func (s *services) add(desc *grpc.ServiceDesc, impl any, unary func(*grpc.MethodDesc) grpc.StreamHandler) {
+	to := s.addService(desc.ServiceName, impl, desc.Metadata)
+	for i := range desc.Streams {
+		d := &desc.Streams[i]
+		s.addMethod(desc.ServiceName, to, d.StreamName, d)
+	}
+	for i := range desc.Methods {
+		d := &desc.Methods[i]
+		s.addMethod(desc.ServiceName, to, d.MethodName, &grpc.StreamDesc{StreamName: d.MethodName, Handler: unary(d)})
+	}
+}
+
+func (s *services) addService(name string, impl, metadata any) *service {
+	to := &service{impl: impl, metadata: metadata, methods: make(map[string]*method)}
+	if s.byName == nil {
+		s.byName, s.byPath = make(map[string]*service), make(map[string]*method)
+	}
+	s.byName[name] = to
+	return to
+}
+
+func (s *services) addMethod(serviceName string, to *service, name string, desc *grpc.StreamDesc) {
+	m := &method{desc: desc, impl: to.impl}
+	to.methods[name] = m
+	if !strings.Contains(name, "/") { // the last slash of a path is before the method
+		s.byPath["/"+serviceName+"/"+name] = m
+	}
+}
+
+// unaryHandler returns a method's handler as that of a stream.
+func unaryHandler(d *grpc.MethodDesc, interceptor grpc.UnaryServerInterceptor) grpc.StreamHandler {
+	return func(srv any, stream grpc.ServerStream) error {
+		reply, err := d.Handler(srv, stream.Context(), stream.RecvMsg, interceptor)
+		if err != nil {
+			return err
+		}
+		return stream.SendMsg(reply)
+	}
+}
+
+// find returns the method of a path. If there is none, st says why. malformed says that the path is
+// no method's name.
+func (s *services) find(path string) (m *method, malformed bool, st *status.Status) {
+	if m := s.byPath[path]; m != nil {
+		return m, false, nil
+	}
+	name, rooted := strings.CutPrefix(path, "/")
+	slash := strings.LastIndexByte(name, '/')
+	if !rooted || slash < 0 {
+		return nil, true, status.New(codes.Unimplemented, fmt.Sprintf("malformed method name: %q", path))
+	}
+	service, methodName := name[:slash], name[slash+1:]
+	known := s.byName[service]
+	if known == nil {
+		return nil, false, status.New(codes.Unimplemented, fmt.Sprintf("unknown service %v", service))
+	}
+	return nil, false, status.New(codes.Unimplemented, fmt.Sprintf("unknown method %v for service %v", methodName, service))
+}
+
+// info describes the services.
+func (s *services) info() map[string]grpc.ServiceInfo {
+	all := make(map[string]grpc.ServiceInfo, len(s.byName))
+	for name, from := range s.byName {
+		methods := make([]grpc.MethodInfo, 0, len(from.methods))
+		for _, streams := range []bool{false, true} { // unary methods come first
+			for name, m := range from.methods {
+				if m.isUnary() != streams {
+					methods = append(methods, grpc.MethodInfo{
+						Name: name, IsClientStream: m.desc.ClientStreams, IsServerStream: m.desc.ServerStreams,
+					})
+				}
+			}
+		}
+		all[name] = grpc.ServiceInfo{Methods: methods, Metadata: from.metadata}
+	}
+	return all
+}
+
+// ChainUnary makes one interceptor of several, of which the first is the outermost.
+func ChainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	if len(all) <= 1 {
+		return first(all)
+	}
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		return all[0](ctx, req, info, unaryChain{all, info, handler}.from(1))
+	}
+}
+
+// unaryChain is a call on its way through the interceptors.
+type unaryChain struct {
+	all     []grpc.UnaryServerInterceptor
+	info    *grpc.UnaryServerInfo
+	handler grpc.UnaryHandler
+}
+
+// from returns the rest of the way, from the interceptor with number i on.
+func (c unaryChain) from(i int) grpc.UnaryHandler {
+	if i == len(c.all) {
+		return c.handler
+	}
+	return func(ctx context.Context, req any) (any, error) { return c.all[i](ctx, req, c.info, c.from(i+1)) }
+}
+
+// ChainStream is ChainUnary for streams.
+func ChainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	if len(all) <= 1 {
+		return first(all)
+	}
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		return all[0](srv, ss, info, streamChain{all, info, handler}.from(1))
+	}
+}
+
+// streamChain is unaryChain for streams.
+type streamChain struct {
+	all     []grpc.StreamServerInterceptor
+	info    *grpc.StreamServerInfo
+	handler grpc.StreamHandler
+}
+
+func (c streamChain) from(i int) grpc.StreamHandler {
+	if i == len(c.all) {
+		return c.handler
+	}
+	return func(srv any, ss grpc.ServerStream) error { return c.all[i](srv, ss, c.info, c.from(i+1)) }
+}
+
+// first returns the first of the interceptors, or nil.
+func first[I any](all []I) (none I) {
+	if len(all) == 0 {
+		return none
+	}
+	return all[0]
+}

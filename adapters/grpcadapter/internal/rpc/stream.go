@@ -1,0 +1,233 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+)
+
+// TransportStream is a call as its context has it, for grpc.SetHeader, SendHeader, SetTrailer and
+// Method.
+type TransportStream call
+
+// Method implements [grpc.ServerTransportStream].
+func (t *TransportStream) Method() string { return t.method }
+
+// SetHeader implements [grpc.ServerTransportStream].
+func (t *TransportStream) SetHeader(md metadata.MD) error {
+	if md.Len() == 0 {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.headerSent || t.done {
+		return errHeaderSent
+	}
+	t.header = metadata.Join(t.header, md)
+	return nil
+}
+
+// SendHeader implements [grpc.ServerTransportStream].
+func (t *TransportStream) SendHeader(md metadata.MD) error { return (*call)(t).sendHeader(md) }
+
+// SetTrailer implements [grpc.ServerTransportStream].
+func (t *TransportStream) SetTrailer(md metadata.MD) error {
+	if md.Len() == 0 {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done {
+		return errHeaderSent
+	}
+	t.trailer = metadata.Join(t.trailer, md)
+	return nil
+}
+
+// Compressors returns the names of the compressors that the client has announced.
+func (t *TransportStream) Compressors() []string {
+	names := strings.Split(t.accepts, ",")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+	}
+	return names
+}
+
+// SetCompressor makes a compressor compress the messages that are sent. Its errors are those of
+// grpc.SetSendCompressor.
+func (t *TransportStream) SetCompressor(name string) error {
+	if name != encoding.Identity {
+		if encoding.GetCompressor(name) == nil {
+			return fmt.Errorf("unable to set send compressor: compressor not registered %q", name)
+		}
+		if !slices.Contains(t.Compressors(), name) {
+			return fmt.Errorf("unable to set send compressor: client does not support compressor %q", name)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.headerSent || t.done {
+		return errors.New("transport: set send compressor called after headers sent or stream done")
+	}
+	t.compressor = name
+	return nil
+}
+
+// serverStream is a call as its handler's stream.
+type serverStream call
+
+// Context implements [grpc.ServerStream].
+func (s *serverStream) Context() context.Context { return s.ctx }
+
+// SetHeader implements [grpc.ServerStream].
+func (s *serverStream) SetHeader(md metadata.MD) error {
+	if md.Len() == 0 {
+		return nil
+	}
+	if err := validate(md); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return (*TransportStream)(s).SetHeader(md)
+}
+
+// SendHeader implements [grpc.ServerStream].
+func (s *serverStream) SendHeader(md metadata.MD) error {
+	if err := validate(md); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return (*call)(s).sendHeader(md)
+}
+
+// SetTrailer implements [grpc.ServerStream].
+func (s *serverStream) SetTrailer(md metadata.MD) {
+	if md.Len() == 0 {
+		return
+	}
+	if err := validate(md); err != nil {
+		logger.Errorf("stream: failed to validate md when setting trailer, err: %v", err)
+	}
+	_ = (*TransportStream)(s).SetTrailer(md)
+}
+
+// SendMsg implements [grpc.ServerStream].
+func (s *serverStream) SendMsg(v any) error {
+	err := statusError((*call)(s).send(v))
+	if err != nil && err != io.EOF {
+		s.abort(err)
+	}
+	return err
+}
+
+// abort ends the call with an error of the stream itself: grpc-go sends the status at once, whatever
+// the handler returns.
+func (s *serverStream) abort(err error) {
+	st, _ := status.FromError(err)
+	_ = (*call)(s).sendStatus(st, false)
+}
+
+// send sends a message.
+func (c *call) send(v any) error {
+	if _, prepared := v.(*grpc.PreparedMsg); prepared {
+		return status.Error(codes.Internal, "grpcadapter: a grpc.PreparedMsg can't be sent by this server")
+	}
+	c.chooseCompressor()
+	data, err := c.marshal(v)
+	if err != nil {
+		return err
+	}
+	defer data.Free()
+	payload := data
+	compressed, done, err := c.compress(data)
+	if err != nil {
+		return err
+	}
+	if done {
+		payload = compressed
+		defer compressed.Free()
+	}
+	length := payload.Len()
+	if most := c.conn.server.config.SendBytesMax; length > most {
+		return status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", length, most)
+	}
+	if err := c.sendMessage(done, payload, c.from.isUnary()); err != nil {
+		return err
+	}
+	if sh := c.conn.server.config.Stats; sh != nil {
+		sh.HandleRPC(c.tagged, &stats.OutPayload{
+			Payload: v, Length: data.Len(), CompressedLength: length, WireLength: length + headBytes, SentTime: time.Now(),
+		})
+	}
+	return nil
+}
+
+// chooseCompressor takes the compressor that the handler may have chosen meanwhile.
+func (c *call) chooseCompressor() {
+	c.mu.Lock()
+	name := c.compressor
+	c.mu.Unlock()
+	if m := &c.messages; name != m.name {
+		m.compressor, m.name = encoding.GetCompressor(name), name
+	}
+}
+
+// RecvMsg implements [grpc.ServerStream].
+func (s *serverStream) RecvMsg(v any) error {
+	err := (*call)(s).recv(v)
+	if err != nil && err != io.EOF {
+		s.abort(statusError(err))
+	}
+	return err
+}
+
+// recv receives a message.
+func (c *call) recv(v any) error {
+	m := &c.messages
+	if err := c.recvOne(v, c.conn.server.config.Stats); err != nil {
+		if err == io.EOF && !c.from.desc.ClientStreams && !m.received {
+			return status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+		}
+		return statusError(err)
+	}
+	m.received = true
+	if c.from.desc.ClientStreams {
+		return nil
+	}
+	switch err := c.recvOne(v, nil); err { // the client has sent all: that must be the end
+	case io.EOF:
+		return nil
+	case nil:
+		return status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
+	default:
+		return err
+	}
+}
+
+// recvOne receives a message, and reports it to sh unless that is nil.
+func (c *call) recvOne(v any, sh stats.Handler) error {
+	data, compressedBytes, err := c.receive()
+	if err != nil {
+		return err
+	}
+	defer data.Free()
+	if err := c.messages.codec.Unmarshal(data, v); err != nil {
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	if sh != nil {
+		sh.HandleRPC(c.tagged, &stats.InPayload{
+			RecvTime: time.Now(), Payload: v, Length: data.Len(),
+			CompressedLength: compressedBytes, WireLength: compressedBytes + headBytes,
+		})
+	}
+	return nil
+}

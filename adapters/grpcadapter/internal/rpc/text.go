@@ -1,0 +1,190 @@
+package rpc
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// The errors of grpc-go's transport.
+var (
+	errHeaderSent  = status.Error(codes.Internal, "transport: SendHeader called multiple times")
+	errHeaderLimit = status.Error(codes.Internal, "transport: trying to send header list size larger than the limit set by peer")
+	errClosing     = status.Error(codes.Unavailable, "transport is closing")
+)
+
+// contextError returns the status of a call whose context has ended with err.
+func contextError(err error) error {
+	switch err {
+	case context.DeadlineExceeded:
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	case nil, context.Canceled:
+		return status.Error(codes.Canceled, context.Canceled.Error())
+	}
+	return status.Errorf(codes.Internal, "Unexpected error from context packet: %v", err)
+}
+
+// statusError returns err as an error of package status, except for io.EOF.
+func statusError(err error) error {
+	switch err {
+	case nil, io.EOF:
+		return err
+	case context.DeadlineExceeded, context.Canceled:
+		return contextError(err)
+	case io.ErrUnexpectedEOF:
+		return status.Error(codes.Internal, err.Error())
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Error(codes.Unknown, err.Error())
+}
+
+// subtypeOf returns what comes behind "application/grpc" in a content-type, in lower case as it is
+// sent.
+func subtypeOf(contentType string) (subtype string, ok bool) {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	switch {
+	case !ok:
+		return "", false
+	case rest == "":
+		return "", true
+	case rest[0] == '+' || rest[0] == ';':
+		return rest[1:], true
+	}
+	return "", false
+}
+
+// decodeTimeout returns the time in a grpc-timeout. Its errors are grpc-go's.
+func decodeTimeout(s string) (time.Duration, error) {
+	switch {
+	case len(s) < 2:
+		return 0, fmt.Errorf("transport: timeout string is too short: %q", s)
+	case len(s) > 9: // eight digits and the unit
+		return 0, fmt.Errorf("transport: timeout string is too long: %q", s)
+	}
+	unit := units[s[len(s)-1]]
+	if unit == 0 {
+		return 0, fmt.Errorf("transport: timeout unit is not recognized: %q", s)
+	}
+	n, err := strconv.ParseUint(s[:len(s)-1], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	if n > uint64(math.MaxInt64/unit) {
+		return math.MaxInt64, nil
+	}
+	return time.Duration(n) * unit, nil
+}
+
+// units are the units of a grpc-timeout.
+var units = [256]time.Duration{
+	'H': time.Hour, 'M': time.Minute, 'S': time.Second,
+	'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
+}
+
+// isReserved reports whether a field belongs to the protocol, so that it is no metadata.
+func isReserved(name string) bool {
+	switch name {
+	case "content-type", "user-agent", "grpc-message-type", "grpc-encoding", "grpc-message", "grpc-status", "grpc-timeout", "te":
+		return true
+	}
+	return name == "" || name[0] == ':'
+}
+
+// isBinary reports whether the values of a field are coded in base64.
+func isBinary(name string) bool { return strings.HasSuffix(name, "-bin") }
+
+// encodeValue returns a value of metadata as it is sent.
+func encodeValue(name, v string) string {
+	if isBinary(name) {
+		return base64.RawStdEncoding.EncodeToString([]byte(v))
+	}
+	return v
+}
+
+// decodeBinary decodes a value that may be padded.
+func decodeBinary(v string) (string, error) {
+	coding := base64.RawStdEncoding
+	if len(v)%4 == 0 {
+		coding = base64.StdEncoding
+	}
+	b, err := coding.DecodeString(v)
+	return string(b), err
+}
+
+// validate returns an error, in grpc-go's words, if metadata must not be sent.
+func validate(md metadata.MD) error {
+	for name, values := range md {
+		if err := validateName(name); err != nil {
+			return err
+		}
+		if isBinary(name) {
+			continue
+		}
+		for _, v := range values {
+			if !isPrintable(v) {
+				return fmt.Errorf("header key %q contains value with non-printable ASCII characters", name)
+			}
+		}
+	}
+	return nil
+}
+
+func validateName(name string) error {
+	if name == "" {
+		return errors.New("there is an empty key in the header")
+	}
+	if name[0] == ':' {
+		return nil // it is left out
+	}
+	for i := 0; i < len(name); i++ {
+		b := name[i]
+		if !('a' <= b && b <= 'z' || '0' <= b && b <= '9' || b == '.' || b == '-' || b == '_') {
+			return fmt.Errorf("header key %q contains illegal characters not in [0-9a-z-_.]", name)
+		}
+	}
+	return nil
+}
+
+// isPrintable reports whether s has only printable characters of ASCII.
+func isPrintable(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// encodeMessage returns the message of a status as it is sent: everything but printable ASCII is
+// percent-encoded, and what is no UTF-8 becomes U+FFFD.
+func encodeMessage(s string) string {
+	if isPrintable(s) && !strings.Contains(s, "%") {
+		return s
+	}
+	b := make([]byte, 0, len(s)+16)
+	for _, r := range s { // which yields U+FFFD for what is no UTF-8
+		if ' ' <= r && r <= '~' && r != '%' {
+			b = append(b, byte(r))
+			continue
+		}
+		var code [utf8.UTFMax]byte
+		for _, c := range code[:utf8.EncodeRune(code[:], r)] {
+			const digits = "0123456789ABCDEF"
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(b)
+}

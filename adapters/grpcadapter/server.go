@@ -1,0 +1,117 @@
+package grpcadapter
+
+import (
+	"context"
+	"net"
+
+	"google.golang.org/grpc"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+)
+
+// A Server serves gRPC on package h2 instead of grpc-go's transport. Generated code registers
+// services with it, as with a *grpc.Server, and handlers, interceptors, codecs, compressors,
+// metadata, status, peer and credentials stay as they are:
+//
+//	srv := grpcadapter.NewServer(grpcadapter.ChainUnaryInterceptor(auth))
+//	pb.RegisterEchoServer(srv, new(echo))
+//	lis, err := percore.Listen("tcp", ":50051")
+//	...
+//	err = srv.Serve(lis)
+//
+// It takes connections of any listener; those of percore that wait hold no goroutine and no buffer,
+// in clear and over TLS. All methods are safe for concurrent use.
+type Server struct {
+	rpc      *rpc.Server
+	settings settings // of connections
+}
+
+var _ grpc.ServiceRegistrar = (*Server)(nil)
+
+// NewServer makes a server without services. Its options have the names and the meaning of
+// grpc-go's. A grpc.ServerOption can't be passed, so that none is ignored.
+func NewServer(opts ...Option) *Server {
+	s := newServerSettings()
+	for _, opt := range opts {
+		opt.applyToServer(s)
+	}
+	return &Server{
+		rpc:      rpc.New(s.config()),
+		settings: settings{userTimeout: userTimeout(s.Keepalive.Time, s.Keepalive.Timeout)},
+	}
+}
+
+// RegisterService implements [grpc.ServiceRegistrar]. Generated code calls it, before Serve. As with
+// a grpc.Server, an impl of the wrong type, a service that is registered already and a call after
+// Serve end the program with a line in gRPC's log.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) { s.rpc.Register(desc, impl) }
+
+// GetServiceInfo returns the registered services by their names.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.rpc.ServiceInfo() }
+
+// Serve accepts connections of lis and serves them, until lis fails or the server is stopped. It
+// closes lis. After Stop or GracefulStop it returns nil once these have ended, or
+// grpc.ErrServerStopped if it was called later than they; otherwise the error of lis. It may be
+// called for several listeners.
+//
+// A listener with several sockets (see percore.Listener.PerLoop) is accepted from by one goroutine
+// for each.
+func (s *Server) Serve(lis net.Listener) error {
+	counts.serving.Add(1)
+	defer counts.serving.Add(-1)
+	if l, ok := lis.(*percoreListener); ok {
+		lis = l.Listener // package h2 needs no wrapper
+	}
+	conns := s.settings
+	if l, ok := lis.(*percore.Listener); ok && !connsAreNets {
+		conns = conns.inherited(l)
+	}
+	return serveParts(func(l net.Listener) error { return s.rpc.Serve(l, conns.prepare) }, lis)
+}
+
+// serveParts calls serve for each socket of a listener, and returns when all calls have.
+func serveParts(serve func(net.Listener) error, lis net.Listener) error {
+	l, ok := lis.(*percore.Listener)
+	if !ok || l.Stats().Sockets < 2 {
+		return serve(lis)
+	}
+	parts, err := l.PerLoop()
+	if err != nil {
+		return serve(lis)
+	}
+	ended := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { ended <- serve(part) }()
+	}
+	errs := make([]error, 0, len(parts))
+	for range parts {
+		errs = append(errs, <-ended)
+	}
+	return outcome(errs)
+}
+
+// Stop closes the listeners and all connections. The contexts of calls end. Stop waits for their
+// handlers only if the server has the option [WaitForHandlers].
+func (s *Server) Stop() { s.rpc.Stop() }
+
+// GracefulStop closes the listeners, tells the clients to open no more calls, and waits for those
+// that are open. Stop, called meanwhile, ends them.
+func (s *Server) GracefulStop() { s.rpc.GracefulStop() }
+
+// SetSendCompressor is grpc.SetSendCompressor for handlers of a [Server]. On others it calls that.
+func SetSendCompressor(ctx context.Context, name string) error {
+	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(*rpc.TransportStream); ok {
+		return t.SetCompressor(name)
+	}
+	return grpc.SetSendCompressor(ctx, name)
+}
+
+// ClientSupportedCompressors is grpc.ClientSupportedCompressors for handlers of a [Server]. On
+// others it calls that.
+func ClientSupportedCompressors(ctx context.Context) ([]string, error) {
+	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(*rpc.TransportStream); ok {
+		return t.Compressors(), nil
+	}
+	return grpc.ClientSupportedCompressors(ctx)
+}

@@ -1,0 +1,560 @@
+package grpcadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The tests of this file make the same random calls to a grpc.Server on package net and to a Server,
+// and compare everything that can be seen from outside: what the client gets, the order of
+// interceptors and stats events, and what each call in the handler returns.
+//
+// A call is a script. The handler's part is a list of words in the metadata; the client's part is in
+// the fields.
+
+// callScript is a call.
+type callScript struct {
+	path     string
+	kind     int      // 1: the client streams; 2: the server streams
+	handler  []string // words: see runScript
+	metadata []string // pairs
+	sizes    []int    // of the client's messages
+	gzip     bool
+	subtype  string
+	unknown  string // a grpc-encoding that no server has
+	cancel   int    // the client cancels when it has got so many messages; -1: never
+	deadline bool   // the deadline passes while the handler waits for it
+}
+
+func (s callScript) String() string { return fmt.Sprintf("%+v", struct{ callScript any }{s}) }
+
+// callLog is what has happened at the server, by call.
+type callLog struct {
+	mu    sync.Mutex
+	lines map[string][]string
+}
+
+// callID returns the number of the call of a context.
+func callID(ctx context.Context) string {
+	if v := metadata.ValueFromIncomingContext(ctx, "id"); len(v) == 1 {
+		return v[0]
+	}
+	return "none"
+}
+
+func (l *callLog) add(ctx context.Context, format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := callID(ctx)
+	l.lines[id] = append(l.lines[id], fmt.Sprintf(format, args...))
+}
+
+// statusText describes an error with all that a status has.
+func statusText(err error) string {
+	if err == nil || err == io.EOF {
+		return fmt.Sprint(err)
+	}
+	st, ok := status.FromError(err)
+	return fmt.Sprintf("%v %v %q %v", ok, st.Code(), st.Message(), st.Details())
+}
+
+// mdText describes metadata, without what differs from connection to connection.
+func mdText(md metadata.MD) string {
+	names := make([]string, 0, len(md))
+	for name, values := range md {
+		if name == ":authority" {
+			values = []string{"it"}
+		}
+		names = append(names, fmt.Sprintf("%s=%q", name, values))
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// statsLog is a stats handler that logs.
+type statsLog struct {
+	name string
+	log  *callLog
+}
+
+type statsKey string
+
+func (s statsLog) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, statsKey(s.name), info.RemoteAddr != nil && info.LocalAddr != nil)
+}
+
+func (s statsLog) HandleConn(ctx context.Context, e stats.ConnStats) {
+	s.log.add(context.Background(), "%s: %T, tagged %v", s.name, e, ctx.Value(statsKey(s.name)))
+}
+
+func (s statsLog) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	s.log.add(ctx, "%s: tag %+v", s.name, *info)
+	return context.WithValue(ctx, statsKey("rpc "+s.name), info.FullMethodName)
+}
+
+func (s statsLog) HandleRPC(ctx context.Context, e stats.RPCStats) {
+	text := ""
+	switch e := e.(type) {
+	case *stats.InHeader:
+		text = fmt.Sprintf("%q %q %v %s", e.FullMethod, e.Compression, e.RemoteAddr != nil && e.LocalAddr != nil, mdText(e.Header))
+	case *stats.OutHeader:
+		text = fmt.Sprintf("%q %s", e.Compression, mdText(e.Header))
+	case *stats.InPayload:
+		text = fmt.Sprintf("%d %d %d", e.Length, e.CompressedLength, e.WireLength)
+	case *stats.OutPayload:
+		text = fmt.Sprintf("%d %d %d", e.Length, e.CompressedLength, e.WireLength)
+	case *stats.OutTrailer:
+		text = mdText(e.Trailer)
+	case *stats.Begin:
+		text = fmt.Sprint(e.IsClientStream, e.IsServerStream)
+	case *stats.End:
+		text = statusText(e.Error)
+	}
+	s.log.add(ctx, "%s: %T %s, %v %v", s.name, e, text, ctx.Value(statsKey("rpc "+s.name)), e.IsClient())
+}
+
+// unaryLog and streamLog are interceptors that log.
+func unaryLog(name string, log *callLog) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		log.add(ctx, "%s: %s %T", name, info.FullMethod, req)
+		out, err := handler(context.WithValue(ctx, statsKey(name), true), req)
+		log.add(ctx, "%s: %T %s", name, out, statusText(err))
+		return out, err
+	}
+}
+
+func streamLog(name string, log *callLog) grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		log.add(ss.Context(), "%s: %+v", name, *info)
+		err := handler(srv, ss)
+		log.add(ss.Context(), "%s: %s", name, statusText(err))
+		return err
+	}
+}
+
+// runScript does what the words of a call's script say, and logs the results. stream is nil for a
+// unary call, which returns the size of its answer.
+func runScript(ctx context.Context, log *callLog, stream grpc.ServerStream) (size int, err error) {
+	p, ok := peer.FromContext(ctx)
+	_, hasDeadline := ctx.Deadline()
+	method, _ := grpc.Method(ctx)
+	log.add(ctx, "handler: peer %v, deadline %v, method %s, ctx %v", ok && p.Addr != nil && p.LocalAddr != nil && p.AuthInfo == nil, hasDeadline, method, ctx.Err())
+	for _, word := range strings.Fields(strings.Join(metadata.ValueFromIncomingContext(ctx, "script"), " ")) {
+		name, arg, _ := strings.Cut(word, ":")
+		n := 0
+		_, _ = fmt.Sscan(arg, &n)
+		md := metadata.Pairs(arg, "value", arg+"-bin", "\x00\xff"+arg, "grpc-status", "3", ":pseudo", "x")
+		var result error
+		switch name {
+		case "set-header":
+			result = grpc.SetHeader(ctx, md)
+		case "send-header":
+			result = grpc.SendHeader(ctx, md)
+		case "set-trailer":
+			result = grpc.SetTrailer(ctx, md)
+		case "stream-header":
+			result = stream.SetHeader(metadata.Pairs(arg, "w"))
+		case "stream-send-header":
+			result = stream.SendHeader(metadata.Pairs(arg, "w"))
+		case "stream-bad-header":
+			result = stream.SetHeader(metadata.MD{arg: {"bad\x01"}, "Upper": {"x"}})
+			if result != nil { // the one that is found first
+				result = status.Error(status.Code(result), "")
+			}
+		case "stream-trailer":
+			stream.SetTrailer(metadata.Pairs(arg, "w"))
+		case "compress":
+			result = SetSendCompressor(ctx, arg)
+		case "compressors":
+			var all []string
+			all, result = ClientSupportedCompressors(ctx)
+			slices.Sort(all)
+			log.add(ctx, "compressors: %v", all)
+		case "recv", "recv-on":
+			in := new(wrapperspb.BytesValue)
+			result = stream.RecvMsg(in)
+			log.add(ctx, "got %d bytes", len(in.Value))
+		case "send":
+			result = stream.SendMsg(wrapperspb.Bytes(pattern(n)))
+		case "send-wrong":
+			result = stream.SendMsg("no message")
+		case "size":
+			size = n
+		case "await-end":
+			<-ctx.Done()
+			result = ctx.Err()
+		case "deadline":
+			<-ctx.Done()
+			log.add(ctx, "deadline: %v", ctx.Err() != nil)
+			return size, context.DeadlineExceeded
+		case "fail":
+			st, _ := status.New(codes.Code(n), "told to: 100% größe\n").WithDetails(durationpb.New(time.Duration(n)))
+			return size, st.Err()
+		case "fail-plain":
+			return size, errors.New("a plain error \x80%")
+		case "fail-wrapped":
+			return size, fmt.Errorf("wrapped: %w", status.Error(codes.NotFound, "inside"))
+		case "fail-canceled":
+			return size, context.Canceled
+		case "fail-eof":
+			return size, io.EOF
+		}
+		log.add(ctx, "%s: %s", word, statusText(result))
+		switch {
+		case stream == nil || result == nil:
+		case name == "recv" && result != io.EOF, // grpc-go returns one thing or another later
+			strings.HasPrefix(name, "se"):
+			return size, result
+		}
+	}
+	return size, nil
+}
+
+// scriptService returns the service of the scripts.
+func scriptService(log *callLog) *grpc.ServiceDesc {
+	desc := &grpc.ServiceDesc{ServiceName: "percore.test.Script", HandlerType: (*any)(nil), Metadata: "script.proto"}
+	desc.Methods = []grpc.MethodDesc{{
+		MethodName: "Unary",
+		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			in := new(wrapperspb.BytesValue)
+			if err := decode(in); err != nil {
+				return nil, err
+			}
+			handle := func(ctx context.Context, req any) (any, error) {
+				size, err := runScript(ctx, log, nil)
+				if err != nil {
+					return nil, err
+				}
+				return wrapperspb.Bytes(pattern(size)), nil
+			}
+			if interceptor == nil {
+				return handle(ctx, in)
+			}
+			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/percore.test.Script/Unary"}, handle)
+		},
+	}}
+	for i, name := range []string{"Bad", "Upload", "Download", "Both"} {
+		if i == 0 {
+			continue
+		}
+		desc.Streams = append(desc.Streams, grpc.StreamDesc{
+			StreamName: name, ClientStreams: i&1 != 0, ServerStreams: i&2 != 0,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				_, err := runScript(stream.Context(), log, stream)
+				return err
+			},
+		})
+	}
+	return desc
+}
+
+// run makes the call, and returns what the client sees.
+func (s callScript) run(t *testing.T, cc *grpc.ClientConn, id int) string {
+	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+	defer cancel()
+	if s.deadline {
+		ctx, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, "id", fmt.Sprint(id), "script", strings.Join(s.handler, " "))
+	ctx = metadata.AppendToOutgoingContext(ctx, s.metadata...)
+	var opts []grpc.CallOption
+	if s.gzip {
+		opts = append(opts, grpc.UseCompressor(gzip.Name))
+	}
+	if s.unknown != "" {
+		opts = append(opts, grpc.UseCompressor(s.unknown))
+	}
+	if s.subtype != "" {
+		opts = append(opts, grpc.CallContentSubtype(s.subtype))
+	}
+	var lines []string
+	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, s.path, opts...)
+	if err != nil {
+		return "NewStream: " + statusText(err)
+	}
+	for _, n := range s.sizes {
+		if err := stream.SendMsg(wrapperspb.Bytes(pattern(n))); err != nil {
+			break // the status says why
+		}
+	}
+	if s.cancel < 0 {
+		_ = stream.CloseSend()
+	}
+	for got := 0; ; got++ {
+		if got == s.cancel {
+			cancel()
+		}
+		in := new(wrapperspb.BytesValue)
+		err := stream.RecvMsg(in)
+		if err != nil {
+			if s.deadline { // the client's or the server's may pass first
+				err = status.Error(status.Code(err), "")
+			}
+			say("end: %s", statusText(err))
+			break
+		}
+		say("message of %d bytes, right %v", len(in.Value), reflect.DeepEqual(in.Value, wrapperspb.Bytes(pattern(len(in.Value))).Value) || len(in.Value) == 0)
+	}
+	if s.cancel < 0 && !s.deadline {
+		header, err := stream.Header()
+		say("header: %s %s", mdText(header), statusText(err))
+		say("trailer: %s", mdText(stream.Trailer()))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// randomCall makes a script up.
+func randomCall(r *rand.Rand) callScript {
+	pick := func(words ...string) string { return words[r.IntN(len(words))] }
+	size := func() int { return []int{0, 1, 100, 1000, 2000, 20_000, 70_000}[r.IntN(7)] }
+	kind := r.IntN(4)
+	s := callScript{
+		path: "/percore.test.Script/" + []string{"Unary", "Upload", "Download", "Both"}[kind], kind: kind, cancel: -1,
+	}
+	for range r.IntN(3) {
+		s.metadata = append(s.metadata, pick("a", "b", "c"), pick("1", "two words", ""))
+	}
+	if r.IntN(4) == 0 {
+		s.metadata = append(s.metadata, "x-bin", pick("", "\x00", "\xff\xfe", "abc"))
+	}
+	messages := 1
+	if kind&1 != 0 || r.IntN(10) == 0 {
+		messages = r.IntN(4)
+	}
+	for range messages {
+		s.sizes = append(s.sizes, size())
+	}
+	s.gzip = r.IntN(4) == 0
+	switch r.IntN(40) {
+	case 0:
+		s.path = pick("/percore.test.Script/None", "/none/None", "/a/b/c", "/x", "//")
+	case 1:
+		s.subtype = "proto"
+	case 2:
+		s.subtype = "reversed"
+	case 3:
+		s.unknown = "unheard-of"
+	case 4:
+		s.metadata = append(s.metadata, "host", pick("one", "two"))
+	}
+	unary := []string{"set-header:h1", "set-header:h2", "send-header:h3", "set-trailer:t1", "set-trailer:t2", "compress:gzip",
+		"compress:identity", "compress:none", "compressors", fmt.Sprint("size:", size())}
+	ends := []string{"", "", "", fmt.Sprint("fail:", r.IntN(18)), "fail-plain", "fail-wrapped", "fail-canceled", "fail-eof"}
+	words := unary
+	if kind != 0 {
+		words = append(words, "stream-header:s1", "stream-send-header:s2", "stream-bad-header:s3", "stream-trailer:s4",
+			"recv", "recv", "recv", "recv", "recv")
+		for range 6 {
+			words = append(words, fmt.Sprint("send:", size()))
+		}
+		if r.IntN(10) == 0 {
+			words = append(words, "send-wrong")
+		}
+	}
+	if kind == 2 {
+		s.handler = append(s.handler, "recv")
+	}
+	for range r.IntN(10) {
+		s.handler = append(s.handler, pick(words...))
+	}
+	switch {
+	case kind == 3 && r.IntN(8) == 0:
+		s.handler, s.cancel = []string{"recv", "send:10", "await-end", "recv-on", "set-header:x", "set-trailer:y", "send:1"}, 1
+		s.sizes = []int{1}
+	case r.IntN(40) == 0:
+		s.handler, s.deadline = []string{"deadline"}, true
+	default:
+		s.handler = append(s.handler, pick(ends...))
+	}
+	return s
+}
+
+// reversed is a codec of another name, of the old kind.
+type reversed struct{}
+
+func (reversed) Marshal(v any) ([]byte, error) {
+	in, ok := v.(*wrapperspb.BytesValue)
+	if !ok {
+		return nil, fmt.Errorf("not a message: %T", v)
+	}
+	b := slices.Clone(in.Value)
+	slices.Reverse(b)
+	return b, nil
+}
+
+func (reversed) Unmarshal(p []byte, v any) error {
+	b := slices.Clone(p)
+	slices.Reverse(b)
+	v.(*wrapperspb.BytesValue).Value = b
+	return nil
+}
+
+func (reversed) Name() string { return "reversed" }
+
+// unheardOf is a compressor that only the client has: the servers look for it when it is gone.
+type unheardOf struct{ encoding.Compressor }
+
+func (unheardOf) Name() string { return "unheard-of" }
+
+func init() { encoding.RegisterCodec(reversed{}) }
+
+// A settingsCase is a way to set servers up.
+type settingsCase struct {
+	name string
+	go_  func(*callLog) []grpc.ServerOption
+	own  func(*callLog) []Option
+}
+
+var settingsCases = []settingsCase{
+	{
+		name: "nothing",
+		go_:  func(*callLog) []grpc.ServerOption { return nil },
+		own:  func(*callLog) []Option { return nil },
+	},
+	{
+		name: "interceptors and stats",
+		go_: func(l *callLog) []grpc.ServerOption {
+			return []grpc.ServerOption{
+				grpc.ChainUnaryInterceptor(unaryLog("u2", l), unaryLog("u3", l)), grpc.UnaryInterceptor(unaryLog("u1", l)),
+				grpc.ChainStreamInterceptor(streamLog("s2", l)), grpc.ChainStreamInterceptor(streamLog("s3", l)),
+				grpc.StreamInterceptor(streamLog("s1", l)),
+				grpc.StatsHandler(statsLog{"x", l}), grpc.StatsHandler(statsLog{"y", l}),
+			}
+		},
+		own: func(l *callLog) []Option {
+			return []Option{
+				ChainUnaryInterceptor(unaryLog("u2", l), unaryLog("u3", l)), UnaryInterceptor(unaryLog("u1", l)),
+				ChainStreamInterceptor(streamLog("s2", l)), ChainStreamInterceptor(streamLog("s3", l)),
+				StreamInterceptor(streamLog("s1", l)),
+				StatsHandler(statsLog{"x", l}), StatsHandler(statsLog{"y", l}),
+			}
+		},
+	},
+	{
+		name: "limits and an unknown handler",
+		go_: func(l *callLog) []grpc.ServerOption {
+			return []grpc.ServerOption{grpc.MaxRecvMsgSize(15000), grpc.MaxSendMsgSize(1500), grpc.StatsHandler(statsLog{"x", l}),
+				grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+					_, err := runScript(stream.Context(), l, stream)
+					return err
+				})}
+		},
+		own: func(l *callLog) []Option {
+			return []Option{MaxRecvMsgSize(15000), MaxSendMsgSize(1500), StatsHandler(statsLog{"x", l}),
+				UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+					_, err := runScript(stream.Context(), l, stream)
+					return err
+				})}
+		},
+	},
+}
+
+// TestServerDiffers makes random calls. Run with -count for more of them: each run has another seed.
+func TestServerDiffers(t *testing.T) {
+	for _, settings := range settingsCases {
+		for _, secure := range []bool{false, true} {
+			name := settings.name
+			if secure {
+				name += "/TLS"
+			}
+			t.Run(name, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				seed := rand.Uint64()
+				calls := make([]callScript, 300)
+				r := rand.New(rand.NewPCG(seed, 0))
+				for i := range calls {
+					calls[i] = randomCall(r)
+				}
+				comparePair(t, seed, settings, calls, secure)
+			})
+		}
+	}
+}
+
+// comparePair makes the calls to both servers.
+func comparePair(t *testing.T, seed uint64, settings settingsCase, calls []callScript, secure bool) {
+	var creds [2]credentials.TransportCredentials
+	creds[0], creds[1] = insecure.NewCredentials(), insecure.NewCredentials()
+	if secure {
+		server, client := testnet.TLS(t)
+		creds[0], creds[1] = credentials.NewTLS(server), credentials.NewTLS(client)
+	}
+	var logs [2]*callLog
+	var results [2][]string
+	for side, listen := range []testnet.ListenFunc{net.Listen, percore.Listen} {
+		log := &callLog{lines: make(map[string][]string)}
+		lis := testnet.Listen(t, listen, testnet.TCP4)
+		var srv interface {
+			grpc.ServiceRegistrar
+			Serve(net.Listener) error
+			GracefulStop()
+			Stop()
+		}
+		if side == 0 {
+			srv = grpc.NewServer(append(settings.go_(log), grpc.Creds(creds[0]))...)
+		} else {
+			srv = NewServer(append(settings.own(log), Creds(creds[0]))...)
+		}
+		srv.RegisterService(scriptService(log), nil)
+		served := make(chan error, 1)
+		go func() { served <- srv.Serve(lis) }()
+		cc := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
+		for i, call := range calls {
+			results[side] = append(results[side], call.run(t, cc, i))
+		}
+		cc.Close()
+		stopped := make(chan bool)
+		go func() { srv.GracefulStop(); close(stopped) }()
+		testnet.Receive(t, "GracefulStop", stopped)
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		logs[side] = log
+	}
+	for i, call := range calls {
+		want, got := results[0][i], results[1][i]
+		if want != got {
+			t.Errorf("seed %d, call %d, %v: the client got\n%s\nwant\n%s", seed, i, call, got, want)
+		}
+		id := fmt.Sprint(i)
+		wantLog, gotLog := strings.Join(logs[0].lines[id], "\n"), strings.Join(logs[1].lines[id], "\n")
+		if wantLog != gotLog && !call.deadline {
+			t.Errorf("seed %d, call %d, %v: at the server\n%s\nwant\n%s", seed, i, call, gotLog, wantLog)
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	want, got := strings.Join(logs[0].lines["none"], "\n"), strings.Join(logs[1].lines["none"], "\n")
+	if want != got {
+		t.Errorf("seed %d: the events of connections are\n%s\nwant\n%s", seed, got, want)
+	}
+}

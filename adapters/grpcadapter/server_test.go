@@ -1,0 +1,166 @@
+package grpcadapter
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// serverWays are the kinds of connections that a Server has.
+var serverWays = []struct {
+	name   string
+	tls    bool
+	listen testnet.ListenFunc
+}{
+	{"plain", false, percore.Listen},
+	{"tls", true, percore.Listen},
+	{"wrapped", false, Listen},
+	{"net", false, net.Listen},
+	{"tls on net", true, net.Listen},
+}
+
+// startOwn serves echo with a Server on lis until the test ends, and checks that Serve returns nil.
+func startOwn(t testing.TB, lis net.Listener, opts ...Option) *Server {
+	t.Helper()
+	srv := NewServer(opts...)
+	srv.RegisterService(&echo, nil)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(lis) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	})
+	return srv
+}
+
+// TestServer makes calls of each kind and size on each kind of connection.
+func TestServer(t *testing.T) {
+	for _, way := range serverWays {
+		t.Run(way.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := testnet.Listen(t, way.listen, testnet.TCP4)
+			var server []Option
+			var client []grpc.DialOption
+			if way.tls {
+				serverTLS, clientTLS := testnet.TLS(t)
+				server = append(server, Creds(credentials.NewTLS(serverTLS)))
+				client = append(client, grpc.WithTransportCredentials(credentials.NewTLS(clientTLS)))
+			}
+			srv := startOwn(t, lis, server...)
+			cc := dialServer(t, lis, client...)
+			ctx := callContext(t)
+			for _, n := range []int{0, 1, 1000, 5000, 16 << 10, 70 << 10, 1 << 20, 3 << 20} {
+				if err := callUnary(ctx, cc, pattern(n)); err != nil {
+					t.Fatalf("a call with %d bytes: %v", n, err)
+				}
+			}
+			stream, err := openChat(ctx, cc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []int{0, 1, 1000, 300 << 10, 16 << 10, 1 << 20} {
+				if err := say(stream, pattern(n)); err != nil {
+					t.Fatalf("a message of %d bytes: %v", n, err)
+				}
+			}
+			if err := stream.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+				t.Errorf("the end of a stream: got %v, want EOF", err)
+			}
+			stopped := make(chan bool)
+			go func() { srv.GracefulStop(); close(stopped) }()
+			testnet.Receive(t, "GracefulStop", stopped)
+		})
+	}
+}
+
+// TestServerCancelled: a handler that waits learns that the client has given up, and the client of
+// the server's end.
+func TestServerCancelled(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	srv := NewServer(WaitForHandlers(true))
+	ended := make(chan error, 3)
+	srv.RegisterService(&grpc.ServiceDesc{ServiceName: "wait", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+		StreamName: "Wait", ServerStreams: true, ClientStreams: true,
+		Handler: func(_ any, stream grpc.ServerStream) error {
+			if err := stream.SendMsg(new(wrapperspb.BytesValue)); err != nil {
+				return err
+			}
+			<-stream.Context().Done()
+			ended <- stream.Context().Err()
+			err := stream.RecvMsg(new(wrapperspb.BytesValue))
+			ended <- err
+			ended <- stream.SendMsg(new(wrapperspb.BytesValue))
+			return err
+		},
+	}}}, nil)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(lis) }()
+	cc := dialServer(t, lis)
+	open := func(ctx context.Context) grpc.ClientStream {
+		stream, err := cc.NewStream(ctx, &echo.Streams[0], "/wait/Wait")
+		if err == nil {
+			err = stream.RecvMsg(new(wrapperspb.BytesValue))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	check := func(wait error, receive, send codes.Code) {
+		t.Helper()
+		if err := testnet.Receive(t, "the context's end", ended); err != wait {
+			t.Errorf("the context has ended with %v, want %v", err, wait)
+		}
+		if err := testnet.Receive(t, "RecvMsg", ended); status.Code(err) != receive {
+			t.Errorf("RecvMsg: got %v, want %v", err, receive)
+		}
+		if err := testnet.Receive(t, "SendMsg", ended); status.Code(err) != send {
+			t.Errorf("SendMsg: got %v, want %v", err, send)
+		}
+	}
+
+	ctx, cancel := context.WithCancel(callContext(t))
+	open(ctx)
+	cancel()
+	check(context.Canceled, codes.Canceled, codes.Canceled)
+
+	ctx, cancel = context.WithTimeout(callContext(t), 50*time.Millisecond)
+	open(ctx)
+	err := testnet.Receive(t, "the context's end", ended)
+	cancel()
+	if err != context.DeadlineExceeded && err != context.Canceled { // the client's reset may come first
+		t.Errorf("the context has ended with %v", err)
+	}
+	testnet.Receive(t, "RecvMsg", ended)
+	testnet.Receive(t, "SendMsg", ended)
+
+	stream := open(callContext(t))
+	srv.Stop() // which waits for the handler
+	check(context.Canceled, codes.Canceled, codes.Unavailable)
+	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+		t.Errorf("the client got %v", err)
+	}
+	if err := testnet.Receive(t, "Serve returning", served); err != nil {
+		t.Errorf("Serve: got %v, want nil", err)
+	}
+	if err := srv.Serve(testnet.Listen(t, percore.Listen, testnet.TCP4)); err != grpc.ErrServerStopped {
+		t.Errorf("Serve after Stop: got %v", err)
+	}
+}

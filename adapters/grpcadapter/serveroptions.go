@@ -1,0 +1,222 @@
+package grpcadapter
+
+import (
+	"math"
+	"net"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/tap"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+)
+
+// An Option is an option of [NewServer].
+type Option interface{ applyToServer(*serverSettings) }
+
+// serverSettings is what the options change.
+type serverSettings struct {
+	rpc.Config
+	unary  []grpc.UnaryServerInterceptor
+	stream []grpc.StreamServerInterceptor
+	stats  []stats.Handler
+
+	hasUnary, hasStream bool // the first of unary is that of UnaryInterceptor; the same for stream
+}
+
+func newServerSettings() *serverSettings {
+	s := &serverSettings{Config: rpc.DefaultConfig()}
+	s.Pool = BufferPool()
+	return s
+}
+
+// config returns the settings as a whole.
+func (s *serverSettings) config() rpc.Config {
+	c := s.Config
+	c.Unary, c.Stream, c.Stats = rpc.ChainUnary(s.unary), rpc.ChainStream(s.stream), rpc.CombineStats(s.stats)
+	return c
+}
+
+// prepare takes the wrapper off a connection of this package, and sets TCP_USER_TIMEOUT as grpc-go
+// does.
+func (s settings) prepare(c net.Conn) net.Conn {
+	if own, ok := c.(*Conn); ok {
+		c = own.Conn
+	}
+	if _, ok := c.(*percore.Conn); ok && !connsAreNets {
+		counts.conns.Add(1)
+	} else {
+		counts.foreign.Add(1)
+	}
+	socket, ok := c.(syscall.Conn)
+	if _, isTCP := c.RemoteAddr().(*net.TCPAddr); ok && isTCP && s.userTimeout >= 0 {
+		_ = setUserTimeout(socket, s.userTimeout) // the connection is as good without
+	}
+	return c
+}
+
+// serverOption is an Option that is a function.
+type serverOption func(*serverSettings)
+
+func (o serverOption) applyToServer(s *serverSettings) { o(s) }
+
+// UnaryInterceptor is grpc.UnaryInterceptor: the outermost interceptor of unary calls.
+func UnaryInterceptor(i grpc.UnaryServerInterceptor) Option {
+	return serverOption(func(s *serverSettings) {
+		if s.hasUnary {
+			panic("The unary server interceptor was already set and may not be reset.")
+		}
+		s.hasUnary = i != nil
+		if i != nil {
+			s.unary = append([]grpc.UnaryServerInterceptor{i}, s.unary...)
+		}
+	})
+}
+
+// ChainUnaryInterceptor is grpc.ChainUnaryInterceptor: the first interceptor is the outermost, inside
+// that of [UnaryInterceptor].
+func ChainUnaryInterceptor(all ...grpc.UnaryServerInterceptor) Option {
+	return serverOption(func(s *serverSettings) { s.unary = append(s.unary, all...) })
+}
+
+// StreamInterceptor is grpc.StreamInterceptor: the outermost interceptor of streams.
+func StreamInterceptor(i grpc.StreamServerInterceptor) Option {
+	return serverOption(func(s *serverSettings) {
+		if s.hasStream {
+			panic("The stream server interceptor was already set and may not be reset.")
+		}
+		s.hasStream = i != nil
+		if i != nil {
+			s.stream = append([]grpc.StreamServerInterceptor{i}, s.stream...)
+		}
+	})
+}
+
+// ChainStreamInterceptor is grpc.ChainStreamInterceptor: the first interceptor is the outermost, inside
+// that of [StreamInterceptor].
+func ChainStreamInterceptor(all ...grpc.StreamServerInterceptor) Option {
+	return serverOption(func(s *serverSettings) { s.stream = append(s.stream, all...) })
+}
+
+// StatsHandler is grpc.StatsHandler. It may be given several times. WireLength of stats.InHeader is
+// 0.
+func StatsHandler(h stats.Handler) Option {
+	return serverOption(func(s *serverSettings) {
+		if h != nil {
+			s.stats = append(s.stats, h)
+		}
+	})
+}
+
+// InTapHandle is grpc.InTapHandle. h is called where a connection is read: it holds up other calls.
+func InTapHandle(h tap.ServerInHandle) Option {
+	return serverOption(func(s *serverSettings) {
+		if s.Tap != nil {
+			panic("The tap handle was already set and may not be reset.")
+		}
+		s.Tap = h
+	})
+}
+
+// Creds is grpc.Creds. Connections of percore over the TLS of package credentials hold no goroutine
+// while they wait; those of other credentials have one that reads.
+func Creds(c credentials.TransportCredentials) Option {
+	return serverOption(func(s *serverSettings) { s.Creds = c })
+}
+
+// MaxRecvMsgSize is grpc.MaxRecvMsgSize: the longest message that is received, in bytes. Without it
+// that is 4 MiB.
+func MaxRecvMsgSize(bytes int) Option {
+	return serverOption(func(s *serverSettings) { s.RecvBytesMax = bytes })
+}
+
+// MaxSendMsgSize is grpc.MaxSendMsgSize: the longest message that is sent, in bytes. Without it that
+// is math.MaxInt32.
+func MaxSendMsgSize(bytes int) Option {
+	return serverOption(func(s *serverSettings) { s.SendBytesMax = bytes })
+}
+
+// KeepaliveEnforcementPolicy is grpc.KeepaliveEnforcementPolicy: how often clients may ping.
+func KeepaliveEnforcementPolicy(p keepalive.EnforcementPolicy) Option {
+	return serverOption(func(s *serverSettings) { s.Pings = p })
+}
+
+// MaxConcurrentStreams is grpc.MaxConcurrentStreams: how many calls a connection may have. Without
+// it, and with 0, there is no limit.
+func MaxConcurrentStreams(n uint32) Option {
+	if n == 0 {
+		n = math.MaxUint32
+	}
+	return serverOption(func(s *serverSettings) { s.Streams = n })
+}
+
+// MaxHeaderListSize is grpc.MaxHeaderListSize: how long the header of a request may be, counted as
+// in RFC 9113, section 6.5.2. Without it that is 64 KiB; grpc-go allows 16 MiB.
+func MaxHeaderListSize(bytes uint32) Option {
+	return serverOption(func(s *serverSettings) { s.HeaderBytes = bytes })
+}
+
+// HeaderTableSize is grpc.HeaderTableSize: how long a table of header fields clients may use, in
+// bytes.
+func HeaderTableSize(bytes uint32) Option {
+	return serverOption(func(s *serverSettings) { s.TableBytes = &bytes })
+}
+
+// ForceServerCodecV2 is grpc.ForceServerCodecV2: the codec of all calls.
+func ForceServerCodecV2(c encoding.CodecV2) Option {
+	return serverOption(func(s *serverSettings) { s.Codec = c })
+}
+
+// ForceServerCodec is grpc.ForceServerCodec, for codecs whose messages are in one piece.
+func ForceServerCodec(c encoding.Codec) Option {
+	return serverOption(func(s *serverSettings) { s.Codec = rpc.OldCodec{Of: c} })
+}
+
+// UnknownServiceHandler is grpc.UnknownServiceHandler: it serves calls of methods that are not
+// registered.
+func UnknownServiceHandler(h grpc.StreamHandler) Option {
+	return serverOption(func(s *serverSettings) {
+		s.Unknown = &grpc.StreamDesc{StreamName: "unknown_service_handler", Handler: h, ClientStreams: true, ServerStreams: true}
+	})
+}
+
+// WaitForHandlers is grpc.WaitForHandlers: whether [Server.Stop] waits for handlers.
+func WaitForHandlers(wait bool) Option {
+	return serverOption(func(s *serverSettings) { s.WaitForHandlers = wait })
+}
+
+// ConnectionTimeout is grpc.ConnectionTimeout: how long the handshakes of credentials and HTTP/2 may
+// take together. Without it that is two minutes.
+func ConnectionTimeout(d time.Duration) Option {
+	return serverOption(func(s *serverSettings) { s.BeginTimeout = d })
+}
+
+// InitialWindowSize is grpc.InitialWindowSize: how many bytes a client may send on a stream before
+// the handler has read them. Values below 64 KiB are ignored. Without it that is 256 KiB.
+func InitialWindowSize(bytes int32) Option {
+	return serverOption(func(s *serverSettings) {
+		if bytes >= windowMin {
+			s.StreamWindow = bytes
+		}
+	})
+}
+
+// InitialConnWindowSize is grpc.InitialConnWindowSize: how many bytes a client may send on all
+// streams of a connection before the handlers have read them. Values below 64 KiB are ignored.
+// Without it there is no limit but those of the streams. Unlike grpc-go's, this window is only given
+// back as handlers read, so a handler that reads nothing can hold up others.
+func InitialConnWindowSize(bytes int32) Option {
+	return serverOption(func(s *serverSettings) {
+		if bytes >= windowMin {
+			s.ConnWindow = bytes
+		}
+	})
+}
+
+const windowMin = 65535
