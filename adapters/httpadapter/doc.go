@@ -180,10 +180,12 @@
 // that is decided by net/http's means: Protocols, TLSNextProto, GODEBUG=http2server=0.
 //
 // Handlers get the same *http.Request as from net/http's HTTP/2 server, and an http.ResponseWriter
-// that makes the same frames of the same calls. MaxHeaderBytes, IdleTimeout, ReadTimeout, WriteTimeout,
-// ConnState, ConnContext, BaseContext, ErrorLog, SetKeepAlivesEnabled, Shutdown and Close work, and so
-// do the fields of http.HTTP2Config except CountError. The differences are those of the fast path as
-// far as they concern goroutines and types, and these:
+// that makes the same frames of the same calls. MaxHeaderBytes, IdleTimeout, ReadTimeout,
+// WriteTimeout, ConnState, ConnContext, BaseContext, ErrorLog, SetKeepAlivesEnabled, Shutdown and
+// Close work, and so do the fields of http.HTTP2Config except CountError. WebSockets over HTTP/2 (RFC
+// 8441) are as in net/http: off unless GODEBUG has http2xconnect=1 when the process starts; then a
+// handler gets CONNECT with the header ":protocol", and talks through the body and the ResponseWriter.
+// The differences are those of the fast path as far as they concern goroutines and types, and these:
 //
 //   - A client that takes nothing of what it is sent for 30 seconds loses its connection, unless
 //     HTTP2Config.WriteByteTimeout says otherwise; net/http waits forever.

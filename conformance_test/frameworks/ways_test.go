@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testnet.Main(m, testnet.WithChild("tableflip", runTableflip), testnet.WithChild("hub", runHub), testnet.WithChild("tunnel", runTunnel))
+	testnet.Main(m, testnet.WithChild("tableflip", runTableflip), testnet.WithChild("hub", runHub), testnet.WithChild("tunnel", runTunnel), testnet.WithChild("browser", runBrowserSite))
 }
 
 // A way is how an http.Server is run.

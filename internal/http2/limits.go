@@ -48,8 +48,10 @@ type Config struct {
 
 	// Resets limits streams that end early because of the client: with its RST_STREAM (rapid reset,
 	// CVE-2023-44487), or with ours for a rule that it broke ("made you reset", CVE-2025-8671).
-	// Refused streams count, too. 500, plus 50 each second, plus one for each stream that ends
-	// well; at most 500 are saved up.
+	// Refused streams count, too. 5,000, plus 500 each second, plus one for each stream that ends
+	// well; at most 5,000 are saved up. A page in a browser resets as many streams as may be open
+	// when it drops its loads: 250 in a tenth of a second, 400 a second if it does so again and
+	// again. It isn't this limit that protects handlers, but that of those that run.
 	Resets Budget
 
 	// Idle limits frames that do nothing for a server: PING, SETTINGS, PRIORITY, WINDOW_UPDATE,
@@ -82,7 +84,7 @@ func DefaultConfig() *Config {
 		DecoderTableBytes: hpack.DefaultTableBytes,
 		EncoderTableBytes: hpack.EncoderTableBytes,
 		ControlFrames:     2000,
-		Resets:            Budget{500, 50},
+		Resets:            Budget{5000, 500},
 		Idle:              Budget{5000, 500},
 	}
 }

@@ -181,6 +181,26 @@ func TestBudgetsComeBack(t *testing.T) {
 	}
 }
 
+// TestBrowserCancels: pages that drop all their loads, again and again, may do so. Chromium resets up
+// to 250 streams within a tenth of a second, and up to 400 in a second.
+func TestBrowserCancels(t *testing.T) {
+	p := newPeer(t, nil)
+	p.returns = true
+	for wave := range 20 {
+		for i := range 250 {
+			p.get(id(250*wave + i))
+		}
+		for i := range 250 {
+			p.reset(id(250*wave + i))
+		}
+		p.feed()
+		p.c.Advance(100 * time.Millisecond)
+	}
+	if p.err != nil {
+		t.Errorf("got %v, want the connection to go on", p.err)
+	}
+}
+
 // TestHeaderLimits: a list that exceeds a limit is a problem of the request only. The connection
 // goes on, and the table stays in step.
 func TestHeaderLimits(t *testing.T) {

@@ -1,0 +1,284 @@
+package frameworks
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/png"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	gobwas "github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/testnet"
+)
+
+//go:embed testdata/browser.html
+var browserPage []byte
+
+// browserFlags is the environment variable with more flags for Chromium, such as --log-net-log=FILE,
+// which shows every frame.
+const browserFlags = "PERCORE_TEST_CHROMIUM_FLAGS"
+
+// browserOn is the environment variable that says which server the process "browser" runs: "net" or
+// "percore".
+const browserOn = "PERCORE_TEST_BROWSER"
+
+// browserSite is what the page of testdata/browser.html loads.
+type browserSite struct {
+	mux      http.ServeMux
+	download []byte
+	report   chan []byte
+}
+
+func newBrowserSite() *browserSite {
+	s := &browserSite{download: bytes.Repeat([]byte("0123456789abcde\n"), 500_000), report: make(chan []byte, 1)}
+	var dot bytes.Buffer
+	_ = png.Encode(&dot, image.NewGray(image.Rect(0, 0, 1, 1)))
+	serve := func(path string, h http.HandlerFunc) { s.mux.HandleFunc(path, h) }
+	serve("/{$}", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(browserPage) })
+	serve("/image", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write(dot.Bytes())
+	})
+	serve("/text", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "text ", r.URL.RawQuery) })
+	serve("/download", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(s.download) })
+	serve("POST /upload", func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fmt.Fprint(w, bodySum(b))
+	})
+	serve("/slow", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		if http.NewResponseController(w).Flush() == nil {
+			<-r.Context().Done()
+		}
+	})
+	serve("/unread", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	serve("/events", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := 0; r.Context().Err() == nil; i++ {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-r.Context().Done():
+			}
+		}
+	})
+	serve("/socket", s.socket)
+	serve("POST /report", func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		select {
+		case s.report <- b:
+		default:
+		}
+	})
+	return s
+}
+
+// bodySum is the function sum of the page.
+func bodySum(b []byte) string {
+	sum := 0
+	for _, c := range b {
+		sum += int(c)
+	}
+	return fmt.Sprint(len(b), sum%65536)
+}
+
+// socket sends messages back, over HTTP/2 or HTTP/1.1. A text message is answered with the protocol.
+func (s *browserSite) socket(w http.ResponseWriter, r *http.Request) {
+	var rw io.ReadWriter
+	if r.Method == http.MethodConnect {
+		t := tunnel{r.Body, w, http.NewResponseController(w)}
+		if t.c.Flush() != nil {
+			return
+		}
+		rw = t
+	} else {
+		c, _, _, err := gobwas.UpgradeHTTP(r, w)
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		rw = c
+	}
+	for {
+		message, op, err := wsutil.ReadClientData(rw)
+		if err == nil && op == gobwas.OpText {
+			message = []byte(r.Proto)
+		}
+		if err == nil {
+			err = wsutil.WriteServerMessage(rw, op, message)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// runBrowserSite runs the site in its own process, over TLS. It prints its address, the page's report
+// in one line, and the figures of HTTP/2. It exits at the end of its standard input.
+func runBrowserSite() {
+	site := newBrowserSite()
+	srv := &http.Server{Handler: &site.mux}
+	listen, server := net.Listen, testnet.WebServer(srv)
+	if os.Getenv(browserOn) == "percore" {
+		listen, server = percore.Listen, httpadapter.Wrap(srv, httpadapter.HTTP2(), httpadapter.FastPath())
+	}
+	identity := []byte(os.Getenv(hubIdentity))
+	cert, err := tls.X509KeyPair(identity, identity)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
+	ln, err := listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.ServeTLS(ln, "", "") })
+	fmt.Println(ln.Addr())
+	ended := make(chan bool)
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(ended) }()
+	select {
+	case b := <-site.report:
+		var line bytes.Buffer
+		_ = json.Compact(&line, b)
+		fmt.Println(line.String())
+		fmt.Println(http2Figures())
+	case <-ended:
+	}
+	<-ended
+	server.Close()
+	serving.Wait()
+}
+
+// http2Figures returns the figures of HTTP/2 that tell of clients that went too far.
+func http2Figures() string {
+	var b strings.Builder
+	for _, a := range percore.ReadStats().Adapters {
+		if a.Adapter != "http2" {
+			continue
+		}
+		for _, f := range a.Figures {
+			fmt.Fprintf(&b, "%s=%v ", f.Name, f.Value)
+		}
+	}
+	return b.String()
+}
+
+// TestChromium: a page in a real browser loads, uploads, cancels and talks, over HTTP/2, and no limit
+// against attacks is hit.
+func TestChromium(t *testing.T) {
+	exe, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("needs Chromium: install the package chromium (Debian), and put it into PATH")
+	}
+	if testing.Short() || race.Enabled {
+		t.Skip("takes twenty seconds, most of them Chromium's")
+	}
+	servers := []string{"percore"}
+	if os.Getenv("PERCORE_TEST_FULL") != "" {
+		servers = []string{"net", "percore"} // the page's expectations hold on net/http's server, too
+	}
+	for _, extended := range []bool{false, true} {
+		for _, on := range servers {
+			t.Run(fmt.Sprintf("%s,extended=%t", on, extended), func(t *testing.T) {
+				report, figures := browse(t, exe, on, extended)
+				proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[extended]
+				for what, want := range map[string]string{
+					"images": "200", "texts": "200", "afterwards": "50", "download": bodySum(newBrowserSite().download), "upload": "true",
+					"cancelled at once": "1000", "cancelled in waves": "1000", "cancelled one by one": "300", "cancelled uploads": "30",
+					"events": "0,1,2", "socket": proto + ",1,70000,1200000 1000",
+				} {
+					if report[what] != want {
+						t.Errorf("%s: got %q, want %q", what, report[what], want)
+					}
+				}
+				t.Log(report["settled"], figures)
+				if on == "percore" && !strings.Contains(figures, "breaches_total=0 attacks_total=0 ") {
+					t.Errorf("got the figures %s, want no breach and no attack", figures)
+				}
+			})
+		}
+	}
+}
+
+// browse runs Chromium with the page, and returns the page's report and the server's figures.
+func browse(t *testing.T, exe, on string, extended bool) (report map[string]string, figures string) {
+	identity, _ := pemIdentity(t)
+	site := testnet.StartChild(t, "browser", browserOn+"="+on, hubIdentity+"="+identity,
+		fmt.Sprintf("GODEBUG=%s,http2xconnect=%d", os.Getenv("GODEBUG"), map[bool]int{true: 1}[extended]))
+	lines := bufio.NewReader(site.Stdout)
+	address, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatalf("the site's address: %v", err)
+	}
+	cmd := exec.Command(exe, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--ignore-certificate-errors", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir())
+	cmd.Args = append(cmd.Args, strings.Fields(os.Getenv(browserFlags))...)
+	cmd.Args = append(cmd.Args, "https://"+strings.TrimSpace(address)+"/?loads=5")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var log testnet.Log
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := sync.OnceFunc(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	defer stop()
+	type outcome struct {
+		report, figures string
+		err             error
+	}
+	outcomes := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		if o.report, o.err = lines.ReadString('\n'); o.err == nil {
+			o.figures, o.err = lines.ReadString('\n')
+		}
+		outcomes <- o
+	}()
+	select {
+	case o := <-outcomes:
+		if o.err == nil {
+			o.err = json.Unmarshal([]byte(o.report), &report)
+		}
+		if o.err != nil {
+			t.Fatalf("the page's report %q: %v", o.report, o.err)
+		}
+		figures = strings.TrimSpace(o.figures) + " "
+	case <-time.After(4 * testnet.HangTimeout):
+		stop()
+		t.Fatalf("no report of the page; Chromium said\n%s", log.String())
+	}
+	stop()
+	if err := site.Wait(); err != nil {
+		t.Error(err)
+	}
+	return report, figures
+}
