@@ -126,6 +126,9 @@ func goesOn(n int, err error) bool { return n > 0 && isTimeout(err) }
 
 // isTimeout reports whether err means that a deadline has passed.
 func isTimeout(err error) bool {
+	if err == nil {
+		return false // without the allocation that errors.As needs
+	}
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()
 }

@@ -5,17 +5,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/pool"
 )
 
 // body holds the part of a request's body that has arrived and is not read yet. Its memory comes
-// from the pool, and handlers never see it.
+// from pools, and handlers never see it. A stream has a body only while that is not empty.
 type body struct {
 	first chunk
 	more  []chunk
 }
+
+var bodies = sync.Pool{New: func() any { return new(body) }}
 
 // chunk is a piece of a body.
 type chunk struct {
@@ -24,8 +27,6 @@ type chunk struct {
 }
 
 const chunkBytes = 16 << 10 // of a chunk, at most
-
-func (b *body) isEmpty() bool { return b.first.memory == nil }
 
 // last returns the chunk that has come last, or nil.
 func (b *body) last() *chunk {
@@ -62,6 +63,21 @@ func (b *body) add(c chunk) {
 	}
 }
 
+// takeBodyLocked moves as many bytes of the body to p as there are, or as p has room for.
+func (s *Stream) takeBodyLocked(p []byte) (n int) {
+	n = s.body.take(p)
+	if s.body.first.memory == nil {
+		s.releaseBodyLocked()
+	}
+	return n
+}
+
+// releaseBodyLocked releases a body that is empty.
+func (s *Stream) releaseBodyLocked() {
+	bodies.Put(s.body)
+	s.body = nil
+}
+
 // take moves as many bytes to p as there are, or as p has room for.
 func (b *body) take(p []byte) (n int) {
 	for n < len(p) && b.first.memory != nil {
@@ -90,9 +106,13 @@ func (b *body) next() {
 
 // dropBodyLocked drops what was not read, and returns how many bytes that was.
 func (s *Stream) dropBodyLocked() (n int) {
-	for b := &s.body; !b.isEmpty(); b.next() {
+	if s.body == nil {
+		return 0
+	}
+	for b := s.body; b.first.memory != nil; b.next() {
 		n += b.first.to - b.first.from
 	}
+	s.releaseBodyLocked()
 	return n
 }
 
@@ -107,6 +127,9 @@ func (s *Stream) dataLocked(ev *http2.Event) {
 	case s.served || s.err != nil || s.readErr != nil:
 		c.core.Discarded(&s.core, n)
 	default:
+		if s.body == nil {
+			s.body = bodies.Get().(*body)
+		}
 		s.body.put(ev.Data)
 	}
 	if ev.End {

@@ -77,7 +77,46 @@ type calls struct {
 	cancelled  *Stream // whose handlers are told, linked by nextCall
 	closeWrite bool
 	close      bool
-	states     []ConnState
+	states     stateChanges
+}
+
+// stateChanges are the changes of a connection's state: to Ready, then to Active and to Idle in
+// turn, and at the end to Closed.
+type stateChanges struct {
+	noted, reported uint32 // changes to Active and Idle, since the connection began
+	ready, closed   bool   // to be reported
+}
+
+func (k *stateChanges) any() bool { return k.ready || k.closed || k.reported != k.noted }
+
+// note adds a change.
+func (k *stateChanges) note(s ConnState) {
+	switch s {
+	case Ready:
+		k.ready = true
+	case Closed:
+		k.closed = true
+	default:
+		k.noted++
+	}
+}
+
+// next takes the first change that is not reported.
+func (k *stateChanges) next() (s ConnState, ok bool) {
+	switch {
+	case k.ready:
+		k.ready = false
+		return Ready, true
+	case k.reported != k.noted:
+		if k.reported++; k.reported%2 == 1 {
+			return Active, true
+		}
+		return Idle, true
+	case k.closed:
+		k.closed = false
+		return Closed, true
+	}
+	return 0, false
 }
 
 func (k *calls) any() bool { return k.cancelled != nil || k.closeWrite || k.close }
@@ -100,7 +139,7 @@ func (c *Conn) unlock() {
 		}
 		c.mu.Lock()
 	}
-	tells := len(c.calls.states) > 0
+	tells := c.calls.states.any()
 	c.mu.Unlock()
 	if tells {
 		c.tell(false)
@@ -121,7 +160,7 @@ const (
 // changedLocked notes a state for the handler.
 func (c *Conn) changedLocked(s ConnState) {
 	if c.server.states != nil {
-		c.calls.states = append(c.calls.states, s)
+		c.calls.states.note(s)
 	}
 }
 
@@ -142,7 +181,7 @@ func (c *Conn) tell(wait bool) {
 		}
 		c.telling.Unlock()
 		c.mu.Lock()
-		more := len(c.calls.states) > 0
+		more := c.calls.states.any()
 		c.mu.Unlock()
 		if !more {
 			return
@@ -162,14 +201,7 @@ func (c *Conn) tellLocked() {
 func (c *Conn) nextState() (s ConnState, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.calls.states) == 0 {
-		return 0, false
-	}
-	s = c.calls.states[0]
-	if c.calls.states = c.calls.states[1:]; len(c.calls.states) == 0 {
-		c.calls.states = nil
-	}
-	return s, true
+	return c.calls.states.next()
 }
 
 // start makes the connection the server's. unread was read from it before.

@@ -123,6 +123,6 @@ func (c *Conn) breachLocked(err error) {
 func (c *Conn) endStreamsLocked(err error) {
 	c.core.Each(func(st *http2.Stream) { st.User.(*Stream).endLocked(err) })
 	for c.senders != nil {
-		c.senders.endLocked(err) // one that waits for room
+		c.senders.stream.endLocked(err) // one that waits for room
 	}
 }

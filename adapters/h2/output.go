@@ -26,7 +26,15 @@ type output struct {
 	lent        bool
 	flushing    bool
 	flushQueued bool
-	senders     *Stream // the next one to send; a ring by nextSender and lastSender
+	senders     *sender // the next one to send; a ring
+}
+
+// sender is a stream whose body waits.
+type sender struct {
+	stream     *Stream
+	unsent     []byte
+	end        bool // the end of the answer is behind it
+	next, last *sender
 }
 
 const (
@@ -124,61 +132,63 @@ func (c *Conn) flushQueuedTurn() {
 // pumpLocked moves bodies of the senders into the output, a frame of each in turn, as far as
 // windows and room go.
 func (c *Conn) pumpLocked() {
-	var stuck *Stream // since this one nothing was moved
+	var stuck *sender // since this one nothing was moved
 	for c.senders != nil && c.senders != stuck && len(c.core.Output()) < roomBytes {
-		s := c.senders
+		at := c.senders
+		s := at.stream
 		c.lendLocked()
-		p := s.unsent[:min(len(s.unsent), directBytes)]
-		n, err := c.core.Data(&s.core, p, s.unsentEnd && len(p) == len(s.unsent))
-		s.unsent = s.unsent[n:]
+		p := at.unsent[:min(len(at.unsent), directBytes)]
+		n, err := c.core.Data(&s.core, p, at.end && len(p) == len(at.unsent))
+		at.unsent = at.unsent[n:]
 		switch {
-		case err != nil || len(s.unsent) == 0 && (!s.unsentEnd || s.core.WriteEnded()):
+		case err != nil || len(at.unsent) == 0 && (!at.end || s.core.WriteEnded()):
 			s.leaveSendersLocked()
 			s.wakeLocked()
 			stuck = nil
 		case n > 0:
-			c.senders, stuck = s.nextSender, nil
+			c.senders, stuck = at.next, nil
 		default:
 			if stuck == nil {
-				stuck = s
+				stuck = at
 			}
-			c.senders = s.nextSender
+			c.senders = at.next
 		}
 	}
 }
 
 // joinSendersLocked puts s at the end of the ring.
-func (s *Stream) joinSendersLocked() {
+func (s *Stream) joinSendersLocked(p []byte, end bool) {
 	c := s.conn
-	s.sends = true
 	c.workers.counts.add(countStalled, 1)
+	at := &sender{stream: s, unsent: p, end: end}
+	s.sender = at
 	first := c.senders
 	if first == nil {
 		c.workers.counts.add(countStalledConns, 1)
-		c.senders, s.nextSender, s.lastSender = s, s, s
+		c.senders, at.next, at.last = at, at, at
 		return
 	}
-	s.nextSender, s.lastSender = first, first.lastSender
-	first.lastSender.nextSender, first.lastSender = s, s
+	at.next, at.last = first, first.last
+	first.last.next, first.last = at, at
 }
 
 // leaveSendersLocked takes s out of the ring, if it is there.
 func (s *Stream) leaveSendersLocked() {
-	if !s.sends {
+	at := s.sender
+	if at == nil {
 		return
 	}
 	c := s.conn
-	s.sends = false
+	s.sender = nil
 	c.workers.counts.add(countStalled, -1)
-	if c.senders == s {
-		c.senders = s.nextSender
+	if c.senders == at {
+		c.senders = at.next
 	}
-	if c.senders == s {
+	if c.senders == at {
 		c.senders = nil
 		c.workers.counts.add(countStalledConns, -1)
 	}
-	s.lastSender.nextSender, s.nextSender.lastSender = s.nextSender, s.lastSender
-	s.nextSender, s.lastSender = nil, nil
+	at.last.next, at.next.last = at.next, at.last
 }
 
 // sendBodyLocked sends p, with the end of the answer behind it if end is set. It releases mu while
@@ -204,20 +214,18 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 			return err
 		}
 	}
-	s.unsent, s.unsentEnd = p, end
-	err := s.awaitSentLocked()
-	s.unsent, s.unsentEnd = nil, false
-	return err
+	return s.awaitSentLocked(p, end)
 }
 
-// awaitSentLocked joins the senders, and waits until s is through with them.
-func (s *Stream) awaitSentLocked() error {
+// awaitSentLocked joins the senders with p, and waits until all of that is in the output, and the
+// end behind it if end is set.
+func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	c := s.conn
-	s.joinSendersLocked()
-	if c.flushLocked(); s.sends {
+	s.joinSendersLocked(p, end)
+	if c.flushLocked(); s.sender != nil {
 		c.workers.counts.add(countStalls, 1)
 	}
-	for s.sends {
+	for s.sender != nil {
 		s.waitLocked()
 	}
 	if s.err != nil {
@@ -232,7 +240,7 @@ func (s *Stream) awaitRoomLocked() error {
 	if len(c.core.Output()) < roomBytes || s.err != nil {
 		return s.sendErrorLocked()
 	}
-	if err := s.awaitSentLocked(); err != nil {
+	if err := s.awaitSentLocked(nil, false); err != nil {
 		return err
 	}
 	return s.sendErrorLocked()

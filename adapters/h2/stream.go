@@ -44,18 +44,13 @@ type Stream struct {
 	// guarded by conn.mu
 	core     http2.Stream
 	cond     *sync.Cond // made by the first wait
-	body     body
-	trailers []Field
-	err      error // why the stream has ended early
-	readErr  error // of Read, once the body is used up: io.EOF, or that it is short or late
-	timers   *streamTimers
+	body     *body      // nil: nothing is there to read
+	err      error      // why the stream has ended early
+	readErr  error      // of Read, once the body is used up: io.EOF, or that it is short or late
+	extras   *extras
 	nextCall *Stream // see calls
-	unsent   []byte  // of a body that waits
-	nextSender,
-	lastSender *Stream
+	sender   *sender // nil: none of the connection's
 
-	unsentEnd bool
-	sends     bool // it is one of the senders
 	served    bool // Serve has returned, or is not called
 	cancelled bool // Cancelled was called, or is about to be
 }
@@ -253,13 +248,13 @@ func (s *Stream) Read(p []byte) (n int, err error) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
-	for s.body.isEmpty() && s.readErrorLocked() == nil {
+	for s.body == nil && s.readErrorLocked() == nil {
 		s.waitLocked()
 	}
-	if s.body.isEmpty() {
+	if s.body == nil {
 		return 0, s.readErrorLocked()
 	}
-	n = s.body.take(p)
+	n = s.takeBodyLocked(p)
 	if c.phase == serving {
 		c.core.Consumed(&s.core, n)
 		c.flushSoonLocked() // the client may wait for the window
@@ -284,7 +279,10 @@ func (s *Stream) readErrorLocked() error {
 func (s *Stream) Trailers() []Field {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	return s.trailers
+	if s.extras == nil {
+		return nil
+	}
+	return s.extras.trailers
 }
 
 // CloseRead drops the rest of the body: Read fails, and the client gets credit of the connection
@@ -325,11 +323,22 @@ func (s *Stream) wakeLocked() {
 	}
 }
 
-// streamTimers are the deadlines of a stream.
-type streamTimers struct{ read, write Timer }
+// extras has what few streams need.
+type extras struct {
+	read, write Timer   // the deadlines
+	trailers    []Field // of the request
+}
 
-func (t *streamTimers) stop() {
-	for _, timer := range []Timer{t.read, t.write} {
+func (s *Stream) makeExtrasLocked() *extras {
+	if s.extras == nil {
+		s.extras = new(extras)
+	}
+	return s.extras
+}
+
+// stop stops the timers.
+func (x *extras) stop() {
+	for _, timer := range []Timer{x.read, x.write} {
 		if timer != nil {
 			timer.Stop()
 		}
@@ -339,17 +348,17 @@ func (t *streamTimers) stop() {
 // SetReadDeadline sets the time after which Read fails permanently with os.ErrDeadlineExceeded,
 // once the bytes that have arrived are read. The zero time removes a deadline.
 func (s *Stream) SetReadDeadline(t time.Time) error {
-	return s.setDeadline(t, func(timers *streamTimers) *Timer { return &timers.read }, (*Stream).readTimeoutLocked)
+	return s.setDeadline(t, func(x *extras) *Timer { return &x.read }, (*Stream).readTimeoutLocked)
 }
 
 // SetWriteDeadline sets the time at which the stream is reset with InternalError, unless the answer
 // is complete by then. The zero time removes a deadline.
 func (s *Stream) SetWriteDeadline(t time.Time) error {
-	return s.setDeadline(t, func(timers *streamTimers) *Timer { return &timers.write }, (*Stream).writeTimeoutLocked)
+	return s.setDeadline(t, func(x *extras) *Timer { return &x.write }, (*Stream).writeTimeoutLocked)
 }
 
 // setDeadline calls passed, with conn.mu held, at t.
-func (s *Stream) setDeadline(t time.Time, which func(*streamTimers) *Timer, passed func(*Stream)) error {
+func (s *Stream) setDeadline(t time.Time, which func(*extras) *Timer, passed func(*Stream)) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
@@ -359,13 +368,10 @@ func (s *Stream) setDeadline(t time.Time, which func(*streamTimers) *Timer, pass
 	case s.served:
 		return ErrEnded
 	}
-	if s.timers == nil {
-		if t.IsZero() {
-			return nil
-		}
-		s.timers = new(streamTimers)
+	if s.extras == nil && t.IsZero() {
+		return nil
 	}
-	timer := which(s.timers)
+	timer := which(s.makeExtrasLocked())
 	if *timer != nil {
 		(*timer).Stop()
 		*timer = nil

@@ -280,7 +280,7 @@ func (c *Conn) apply(t *turn) bool {
 		ev.Stream.User.(*Stream).dataLocked(ev)
 	case http2.TrailersEnded:
 		s := ev.Stream.User.(*Stream)
-		s.trailers = append([]Field(nil), ev.Fields...)
+		s.makeExtrasLocked().trailers = append([]Field(nil), ev.Fields...)
 		s.bodyEndedLocked(ev)
 		s.wakeLocked()
 	case http2.StreamReset:
@@ -422,8 +422,8 @@ func (s *Stream) finish(returned bool) {
 	s.dropBodyLocked()
 	s.leaveSendersLocked()
 	s.wakeLocked()
-	if s.timers != nil {
-		s.timers.stop()
+	if s.extras != nil {
+		s.extras.stop()
 	}
 	c.core.Returned()
 	c.startNextLocked()

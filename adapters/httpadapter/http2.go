@@ -78,12 +78,27 @@ func (h *http2Host) Conn(c *h2.Conn) http2.Conn {
 	return http2.Conn{
 		RemoteAddr: own.remoteText(),
 		TLS:        own.stream().tlsState(), // by the one turn that a connection has at a time
-		Context: func() (context.Context, func()) {
-			ctx, canceler := own.newContext()
-			return ctx, canceler.cancel
-		},
 	}
 }
+
+// Context implements http2.Host.
+func (h *http2Host) Context(c *h2.Conn) (context.Context, http2.Canceler) {
+	ctx, canceler := c.User().(*conn).newContext()
+	if canceler.own != nil {
+		return ctx, (*ownCanceler)(canceler.own)
+	}
+	return ctx, derivedCanceler(canceler.derived)
+}
+
+// ownCanceler and derivedCanceler are a canceler in one word, which an interface needs no memory
+// for.
+type (
+	ownCanceler     requestContext
+	derivedCanceler context.CancelFunc
+)
+
+func (c *ownCanceler) Cancel()    { (*requestContext)(c).cancel() }
+func (c derivedCanceler) Cancel() { c() }
 
 // ConnState implements http2.Host.
 func (h *http2Host) ConnState(c *h2.Conn, state http.ConnState) {

@@ -12,6 +12,13 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
+// emptyBody is the body of all requests without one. It is a type of its own, as in net/http, where
+// such a body differs from the one that HTTP/1 has.
+type emptyBody struct{}
+
+func (emptyBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (emptyBody) Close() error             { return nil }
+
 // body is a request's body.
 type body struct {
 	x         *exchange

@@ -19,41 +19,69 @@ func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, o
 	if from.Problem == h2.LengthWithout && lengthWithoutResets {
 		return h2.ProtocolError, false
 	}
-	u, uri := target(from)
+	u, values := makeParts(len(from.Fields))
+	u, uri := target(from, u)
 	if u == nil {
 		return h2.ProtocolError, false
 	}
-	conn := x.server.Host.Conn(c)
-	ctx, cancel := conn.Context()
-	x.cancel = cancel
-	r := blank.WithContext(ctx)
-	x.request = r
+	host := x.server.Host
+	conn := host.Conn(c)
+	ctx, canceler := host.Context(c)
+	x.canceler = canceler
+	r := &x.request
+	*r = *blank.WithContext(ctx)
 	r.Method, r.URL, r.RequestURI, r.Host = from.Method, u, uri, from.Authority
 	r.Proto, r.ProtoMajor = "HTTP/2.0", 2
 	r.RemoteAddr = conn.RemoteAddr
 	if from.Scheme == "https" {
 		r.TLS = conn.TLS
 	}
-	r.Header = header(from)
-	x.takeFromHeader(r)
-	x.body = body{x: x, open: !from.End, continues: x.body.continues}
-	r.Body = &x.body
-	if x.body.open {
+	r.Header = header(from, values)
+	continues := takeFromHeader(r)
+	r.Body = emptyBody{}
+	if !from.End || continues {
+		r.Body = &body{x: x, open: !from.End, continues: continues}
+	}
+	if !from.End {
 		r.ContentLength = from.ContentLength
 	}
-	x.response = response{x: x, isHead: r.Method == http.MethodHead}
-	x.findProblem(from)
+	x.response.x, x.response.isHead = x, r.Method == http.MethodHead
+	x.refused = from.Problem.Status()
 	return 0, true
 }
 
-// target returns the URL of a request, or nil if it can't be parsed, and the RequestURI.
-func target(from *h2.Request) (*url.URL, string) {
+// partsOfFew is memory for the URL of a request and for the values of its fields. A handler that
+// keeps one of them keeps both, so this is for few.
+type partsOfFew struct {
+	url    url.URL
+	values [fieldsFew]string
+}
+
+// fieldsFew is as many as h2load, and many programs, send.
+const fieldsFew = 3
+
+// makeParts returns memory for the URL, and for the values of n fields.
+func makeParts(n int) (*url.URL, []string) {
+	switch {
+	case n == 0:
+		return new(url.URL), nil
+	case n <= fieldsFew:
+		m := new(partsOfFew)
+		return &m.url, m.values[:]
+	}
+	return new(url.URL), make([]string, n)
+}
+
+// target returns the URL of a request, or nil if it can't be parsed, and the RequestURI. fresh is a
+// URL that it may use.
+func target(from *h2.Request, fresh *url.URL) (*url.URL, string) {
 	if from.Method == http.MethodConnect && from.Protocol == "" {
-		return &url.URL{Host: from.Authority}, from.Authority // as with HTTP/1
+		fresh.Host = from.Authority // as with HTTP/1
+		return fresh, from.Authority
 	}
 	if isPlainPath(from.Path) {
-		path, query, _ := strings.Cut(from.Path, "?")
-		return &url.URL{Path: path, RawQuery: query}, from.Path
+		fresh.Path, fresh.RawQuery, _ = strings.Cut(from.Path, "?")
+		return fresh, from.Path
 	}
 	u, err := url.ParseRequestURI(from.Path)
 	if err != nil || rootedPath && from.Path != "*" && !strings.HasPrefix(from.Path, "/") {
@@ -75,10 +103,10 @@ func isPlainPath(p string) bool {
 	return true
 }
 
-// header returns the fields as a Header. The values of fields that occur once share an array.
-func header(from *h2.Request) http.Header {
+// header returns the fields as a Header. The values of fields that occur once share an array, which
+// has room for all.
+func header(from *h2.Request, values []string) http.Header {
 	h := make(http.Header, len(from.Fields))
-	values := make([]string, len(from.Fields))
 	for i := range from.Fields {
 		f := &from.Fields[i]
 		key := f.Name.Key()
@@ -95,12 +123,13 @@ func header(from *h2.Request) http.Header {
 	return h
 }
 
-// takeFromHeader removes from the header what the handler should not see, or not in that form.
-func (x *exchange) takeFromHeader(r *http.Request) {
+// takeFromHeader removes from the header what the handler should not see, or not in that form. It
+// reports whether the client waits for 100 Continue.
+func takeFromHeader(r *http.Request) (continues bool) {
 	h := r.Header
 	if v, ok := h["Expect"]; ok && hasToken(v, "100-continue") {
 		delete(h, "Expect")
-		x.body.continues = true
+		continues = true
 	}
 	if crumbs := h["Cookie"]; len(crumbs) > 1 {
 		h["Cookie"] = []string{strings.Join(crumbs, "; ")}
@@ -109,6 +138,7 @@ func (x *exchange) takeFromHeader(r *http.Request) {
 		r.Trailer = declaredTrailers(values)
 		delete(h, "Trailer")
 	}
+	return continues
 }
 
 // declaredTrailers returns the trailers that a request declares, without values.
@@ -128,18 +158,14 @@ func declaredTrailers(values []string) (trailer http.Header) {
 	return trailer
 }
 
-// findProblem looks for requests that net/http answers itself.
-func (x *exchange) findProblem(from *h2.Request) {
-	if x.refused = from.Problem.Status(); x.refused != http.StatusBadRequest {
-		return
-	}
-	x.problem = `request header "TE" may only be "trailers" in HTTP/2`
+// problem is the text of the answer to a request with a field that is not allowed.
+func (x *exchange) problem() string {
 	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade"} {
 		if _, ok := x.request.Header[name]; ok {
-			x.problem = `request header "` + name + `" is not valid in HTTP/2`
-			return
+			return `request header "` + name + `" is not valid in HTTP/2`
 		}
 	}
+	return `request header "TE" may only be "trailers" in HTTP/2`
 }
 
 // hasToken reports whether any of the lists in values contains a token.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/percore/percore/adapters/h2"
@@ -28,47 +29,55 @@ import (
 //	streaming  yes    yes    the header is sent                   finish, abort
 //	done       any    any    the handler has returned             (final)
 type response struct {
-	x      *exchange
-	isHead bool
+	x      *exchange // immutable
+	notify closeNotify
 
 	mu sync.Mutex // guards everything below
 
 	header   http.Header // the handler's; nil until it calls Header
-	fields   []h2.Field  // of the header, as it was at WriteHeader
-	declares []string    // the values of Trailer, as they were at WriteHeader
-	trailers []string    // the declared names, in net/http's order
 	memory   *memory     // nil while nothing is buffered
-	buffered int         // bytes of the body in memory
-
-	status   int
-	declared int64 // the body's length, once the header is sent; 0: none
+	trailers *trailers   // nil: none are declared
+	declared int64       // the body's length, once the header is sent; 0: none
 	written  int64
 	length   int64 // the body's length, until the header is sent; -1: none
+	status   int16
+	isHead   bool
 
 	err error // of a Write that has failed; all later ones fail with it
 
 	wrote, sent, done                            bool
 	resets                                       bool // the stream is reset behind the answer: the request was malformed
 	hasType, hasLength, hasCoding, hasDate, ends bool // of the header
-
-	notify closeNotify
 }
 
-// closeNotify tells a handler that its stream has ended. It has its own lock, because a call that
-// holds the response's lock may be the one that finds the end.
+// trailers are those of an answer.
+type trailers struct {
+	values []string // of Trailer, as they were at WriteHeader
+	names  []string // that are declared, in net/http's order
+}
+
+// closeNotify tells a handler that its stream has ended. It has no lock: a call that holds the
+// response's may be the one that finds the end.
 type closeNotify struct {
-	mu   sync.Mutex
+	state atomic.Pointer[notice] // nil: neither CloseNotify nor ended was called
+}
+
+type notice struct {
 	ch   chan bool // nil before CloseNotify
 	gone bool
 }
+
+var goneUnasked = &notice{gone: true}
 
 // bodyBytesMax is how many bytes of a body are buffered, as in net/http.
 const bodyBytesMax = 4 << 10
 
 // memory is what a response needs while something is buffered. Handlers never get it.
 type memory struct {
-	body   [bodyBytesMax]byte
-	fields [16]h2.Field
+	body     [bodyBytesMax]byte
+	buffered int        // bytes of the body
+	fields   []h2.Field // of the header, as it was at WriteHeader
+	array    [16]h2.Field
 }
 
 var memories = sync.Pool{New: func() any { return new(memory) }}
@@ -84,9 +93,10 @@ func (w *response) takeMemory() *memory {
 // releaseMemory returns the memory to its pool.
 func (w *response) releaseMemory() {
 	if w.memory != nil {
-		clear(w.memory.fields[:])
+		clear(w.memory.array[:])
+		w.memory.buffered, w.memory.fields = 0, nil
 		memories.Put(w.memory)
-		w.memory, w.fields, w.buffered = nil, nil, 0
+		w.memory = nil
 	}
 }
 
@@ -116,17 +126,18 @@ func (w *response) writeHeader(status int) {
 	}
 	if status < 200 {
 		w.takeFields(true)
-		_ = w.x.stream.Send(h2.Message{Status: status, Fields: w.fields})
+		_ = w.x.stream.Send(h2.Message{Status: status, Fields: w.memory.fields})
 		w.releaseMemory()
 		return
 	}
-	w.wrote, w.status = true, status
+	w.wrote, w.status = true, int16(status)
 	w.takeFields(false)
 }
 
 // takeFields makes the fields from the header, in the order of their names.
 func (w *response) takeFields(interim bool) {
-	w.fields, w.length = w.takeMemory().fields[:0], -1
+	m := w.takeMemory()
+	m.fields, w.length = m.array[:0], -1
 	var most [12]string
 	keys := most[:0]
 	for key := range w.header {
@@ -174,7 +185,7 @@ func (w *response) takeField(key string, values []string, interim bool) bool {
 	case "Date":
 		w.hasDate = true
 	case "Trailer":
-		w.declares = slices.Clone(values)
+		w.makeTrailers().values = slices.Clone(values)
 	case "Connection":
 		w.ends = first == "close"
 		return false
@@ -189,9 +200,16 @@ func (w *response) appendFields(key string, values []string) {
 			continue
 		}
 		if f := h2.FieldOfKey(key, v); f.Valid() && !f.Name.Class().IsPseudo() {
-			w.fields = append(w.fields, f)
+			w.memory.fields = append(w.memory.fields, f)
 		}
 	}
+}
+
+func (w *response) makeTrailers() *trailers {
+	if w.trailers == nil {
+		w.trailers = new(trailers)
+	}
+	return w.trailers
 }
 
 func (w *response) declareTrailer(name string) {
@@ -200,8 +218,8 @@ func (w *response) declareTrailer(name string) {
 		w.x.server.Host.Logf("ignoring invalid trailer %q", name)
 		return
 	}
-	if !slices.Contains(w.trailers, name) {
-		w.trailers = append(w.trailers, name)
+	if t := w.makeTrailers(); !slices.Contains(t.names, name) {
+		t.names = append(t.names, name)
 	}
 }
 
@@ -224,16 +242,16 @@ func (w *response) write(p []byte, s string) (n int, err error) {
 		return 0, errReturnedWrite
 	}
 	w.writeHeader(http.StatusOK)
-	if !semantics.BodyAllowed(w.status) {
+	if !semantics.BodyAllowed(int(w.status)) {
 		return 0, http.ErrBodyNotAllowed
 	}
 	w.written += int64(len(p) + len(s))
 	if w.declared != 0 && w.written > w.declared {
 		return 0, errTooLong
 	}
-	for len(p)+len(s) > bodyBytesMax-w.buffered && w.err == nil {
+	for len(p)+len(s) > bodyBytesMax-w.buffered() && w.err == nil {
 		var m int
-		if p != nil && w.buffered == 0 {
+		if p != nil && w.buffered() == 0 {
 			m, w.err = w.emit(p, false)
 		} else {
 			m = w.buffer(p, s)
@@ -256,14 +274,23 @@ func (w *response) buffer(p []byte, s string) (n int) {
 	if len(p)+len(s) == 0 {
 		return 0
 	}
-	to := w.takeMemory().body[w.buffered:]
+	m := w.takeMemory()
+	to := m.body[m.buffered:]
 	if p != nil {
 		n = copy(to, p)
 	} else {
 		n = copy(to, s)
 	}
-	w.buffered += n
+	m.buffered += n
 	return n
+}
+
+// buffered returns how many bytes of the body are buffered.
+func (w *response) buffered() int {
+	if w.memory == nil {
+		return 0
+	}
+	return w.memory.buffered
 }
 
 // emitBuffer sends what is buffered, and the header. It fails for good if a body was buffered.
@@ -271,11 +298,11 @@ func (w *response) emitBuffer(last bool) error {
 	if w.err != nil {
 		return w.err
 	}
-	if w.buffered == 0 {
+	all := w.buffered()
+	if all == 0 {
 		_, err := w.emit(nil, last)
 		return err
 	}
-	all := w.buffered
 	n, err := w.emit(w.memory.body[:all], last)
 	if err == nil && n < all {
 		err = io.ErrShortWrite
@@ -295,7 +322,7 @@ func (w *response) emit(p []byte, last bool) (n int, err error) {
 	}
 	if !w.sent {
 		w.sent = true
-		m.Status, m.Fields = w.status, w.completeHeader(p, last)
+		m.Status, m.Fields = int(w.status), w.completeHeader(p, last)
 	}
 	var trailers []h2.Field
 	if last {
@@ -333,18 +360,14 @@ func (w *response) endEarly(m h2.Message) error {
 // completeHeader appends the fields to send, including those that net/http adds. p is the beginning
 // of the body, or all of it.
 func (w *response) completeHeader(p []byte, last bool) []h2.Field {
-	fields := w.fields
-	for _, v := range w.declares {
-		for name := range strings.SplitSeq(v, ",") {
-			if name = textproto.TrimString(name); name != "" {
-				w.declareTrailer(name)
-			}
-		}
+	fields := w.memory.fields
+	if w.trailers != nil {
+		w.declareTrailers(w.trailers.values)
 	}
 	if w.ends {
 		w.x.stream.Conn().Drain()
 	}
-	allowed := semantics.BodyAllowed(w.status)
+	allowed := semantics.BodyAllowed(int(w.status))
 	if !w.hasType && !w.hasCoding && allowed && len(p) > 0 {
 		fields = append(fields, h2.FieldOfKey("Content-Type", http.DetectContentType(p)))
 	}
@@ -361,6 +384,17 @@ func (w *response) completeHeader(p []byte, last bool) []h2.Field {
 	return fields
 }
 
+// declareTrailers declares the trailers that the lists in values name.
+func (w *response) declareTrailers(values []string) {
+	for _, v := range values {
+		for name := range strings.SplitSeq(v, ",") {
+			if name = textproto.TrimString(name); name != "" {
+				w.declareTrailer(name)
+			}
+		}
+	}
+}
+
 // promoteTrailers declares the trailers whose keys have the trailer prefix.
 func (w *response) promoteTrailers() {
 	for key, values := range w.header {
@@ -369,12 +403,17 @@ func (w *response) promoteTrailers() {
 			w.header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	slices.Sort(w.trailers)
+	if w.trailers != nil {
+		slices.Sort(w.trailers.names)
+	}
 }
 
 // trailerFields returns the declared trailers that have values, or nil.
 func (w *response) trailerFields() (fields []h2.Field) {
-	for _, name := range w.trailers {
+	if w.trailers == nil {
+		return nil
+	}
+	for _, name := range w.trailers.names {
 		values, ok := w.header[name]
 		if ok && fields == nil {
 			fields = []h2.Field{}
@@ -390,10 +429,11 @@ func (w *response) trailerFields() (fields []h2.Field) {
 
 // writeError returns net/http's error for an error of h2.
 func writeError(err error) error {
+	if err == nil {
+		return nil // without the allocation that errors.As needs
+	}
 	var gone *h2.ConnError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &gone):
 		return errDisconnected
 	case err == h2.ErrEnded:
@@ -445,26 +485,30 @@ func (w *response) abort() {
 
 // CloseNotify implements http.CloseNotifier.
 func (w *response) CloseNotify() <-chan bool {
-	n := &w.notify
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ch == nil {
-		n.ch = make(chan bool, 1)
-		if n.gone {
-			n.ch <- true
+	for {
+		at := w.notify.state.Load()
+		if at != nil && at.ch != nil {
+			return at.ch
+		}
+		next := &notice{ch: make(chan bool, 1), gone: at != nil}
+		if next.gone {
+			next.ch <- true
+		}
+		if w.notify.state.CompareAndSwap(at, next) {
+			return next.ch
 		}
 	}
-	return n.ch
 }
 
 // ended is called when the stream has ended.
 func (n *closeNotify) ended() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.gone && n.ch != nil {
-		n.ch <- true // the channel has room
+	if n.state.CompareAndSwap(nil, goneUnasked) {
+		return
 	}
-	n.gone = true
+	at := n.state.Load()
+	if !at.gone && n.state.CompareAndSwap(at, &notice{ch: at.ch, gone: true}) {
+		at.ch <- true // the channel has room
+	}
 }
 
 // Push implements http.Pusher.

@@ -37,8 +37,10 @@ var ExtendedConnect = strings.Contains(os.Getenv("GODEBUG"), "http2xconnect=1")
 
 // A Host is the server around a Handler.
 type Host interface {
-	// Conn returns what the requests of a connection share. It must not block.
+	// Conn returns what the requests of a connection share, and Context makes the context of a
+	// request. They must not block.
 	Conn(c *h2.Conn) Conn
+	Context(c *h2.Conn) (context.Context, Canceler)
 
 	// ConnState is called like the ConnState of an http.Server.
 	ConnState(c *h2.Conn, state http.ConnState)
@@ -52,14 +54,13 @@ type Host interface {
 
 // Conn is what all requests of a connection share.
 type Conn struct {
-	Context    Context // makes the contexts of requests
 	RemoteAddr string
 	TLS        *tls.ConnectionState
 }
 
-// Context makes a request's context and the function that cancels it. cancel may be called more
-// than once.
-type Context func() (ctx context.Context, cancel func())
+// A Canceler cancels the context of a request. Cancel may be called more than once, and by several
+// goroutines.
+type Canceler interface{ Cancel() }
 
 // Accept implements [h2.Handler].
 func (h *Handler) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
@@ -91,13 +92,11 @@ type exchange struct {
 	stream h2.Stream
 
 	// immutable
-	server  *Handler
-	request *http.Request
-	cancel  func() // cancels the request's context
-	refused int    // the status of a request that the handler does not get; 0: it gets it
-	problem string // the text of the answer in that case
+	server   *Handler
+	canceler Canceler // of the request's context
+	refused  int      // the status of a request that the handler does not get; 0: it gets it
 
-	body     body
+	request  http.Request
 	response response
 }
 
@@ -106,13 +105,13 @@ func (x *exchange) Stream() *h2.Stream { return &x.stream }
 
 // Cancelled implements [h2.StreamHandler].
 func (x *exchange) Cancelled(error) {
-	x.cancel()
+	x.canceler.Cancel()
 	x.response.notify.ended()
 }
 
 // Serve implements [h2.StreamHandler].
 func (x *exchange) Serve() {
-	if d := x.server.ReadTimeout; d > 0 && x.body.open {
+	if d := x.server.ReadTimeout; d > 0 && x.hasBody() {
 		_ = x.stream.SetReadDeadline(time.Now().Add(d))
 	}
 	if d := x.server.WriteTimeout; d > 0 {
@@ -120,7 +119,7 @@ func (x *exchange) Serve() {
 	}
 	returned := false
 	defer func() {
-		x.cancel()
+		x.canceler.Cancel()
 		x.response.notify.ended()
 		if x.request.MultipartForm != nil {
 			_ = x.request.MultipartForm.RemoveAll()
@@ -138,21 +137,28 @@ func (x *exchange) Serve() {
 	returned = true
 }
 
+// hasBody reports whether there is a body to read. It is for the time before the handler is called,
+// which may replace it.
+func (x *exchange) hasBody() bool {
+	b, ok := x.request.Body.(*body)
+	return ok && b.open
+}
+
 func (x *exchange) serve() {
-	r := x.request
+	r := &x.request
 	switch x.refused {
 	case 0:
 		if x.server.GeneralOptions && r.RequestURI == "*" && r.Method == http.MethodOptions {
 			x.serveOptions()
 			return
 		}
-		x.server.HTTP.ServeHTTP(&x.response, x.request)
+		x.server.HTTP.ServeHTTP(&x.response, r)
 	case http.StatusRequestHeaderFieldsTooLarge:
 		x.response.WriteHeader(x.refused)
 		_, _ = x.response.WriteString("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")
 	default:
 		x.response.resets = true
-		http.Error(&x.response, x.problem, x.refused)
+		http.Error(&x.response, x.problem(), x.refused)
 	}
 }
 
