@@ -128,7 +128,7 @@ func (c *Conn) unlock() {
 		c.calls = calls{states: due.states} // which tell reports
 		c.mu.Unlock()
 		for s := due.cancelled; s != nil; s = s.nextCall {
-			s.handler.Cancelled(s.Err())
+			c.guard(func() { s.handler.Cancelled(s.Err()) })
 		}
 		switch {
 		case due.close:
@@ -177,7 +177,7 @@ func (c *Conn) tell(wait bool) {
 			return // who has it looks again
 		}
 		for s, ok := c.nextState(); ok; s, ok = c.nextState() {
-			c.server.states.ConnState(c, s)
+			c.guard(func() { c.server.states.ConnState(c, s) })
 		}
 		c.telling.Unlock()
 		c.mu.Lock()

@@ -24,7 +24,7 @@ type StreamHandler interface {
 	// before.
 	//
 	// A Serve that panics ends its stream and no other, and the panic goes to the log, unless the
-	// Config says Crash.
+	// Config says Crash. The same goes for Accept; the other methods' panics end nothing.
 	Serve()
 
 	// Cancelled is called once if the stream ends early, because of the client, of the connection

@@ -298,7 +298,7 @@ func (c *Conn) apply(t *turn) bool {
 		if c.server.pings != nil {
 			answered := ev.Answered
 			c.unlock()
-			c.server.pings.Ping(c, answered)
+			c.guard(func() { c.server.pings.Ping(c, answered) })
 			c.mu.Lock()
 		}
 	case http2.PingAcked:
@@ -324,13 +324,29 @@ func (c *Conn) accept(t *turn) (h StreamHandler) {
 		Method: from.Method, Scheme: from.Scheme, Authority: from.Authority, Path: from.Path, Protocol: from.Protocol,
 		ContentLength: from.ContentLength, Problem: from.Problem, Fields: ev.Fields, End: ev.End,
 	}
+	c.guard(func() { h = c.server.handler.Accept(c, r) })
+	return h
+}
+
+// guard calls a function of the user's that the connection can't go on without. It logs a panic. If
+// the function ends its goroutine, which had the turn, the connection is closed. c.mu is not held.
+func (c *Conn) guard(f func()) {
+	returned := false
 	defer func() {
+		if returned {
+			return
+		}
+		if c.server.config.Crash {
+			return // a panic goes on
+		}
 		if reason := recover(); reason != nil {
 			c.server.logPanic(c, reason)
-			h = nil
+		} else {
+			go c.Close()
 		}
 	}()
-	return c.server.handler.Accept(c, r)
+	f()
+	returned = true
 }
 
 // openLocked opens the stream of a request.
