@@ -94,14 +94,25 @@ var configs = [...]func(*http.Server){
 type arena struct {
 	name  string
 	l     net.Listener
-	log   testnet.Log
 	plays sync.Map // of *play, by the client's address
+}
+
+// Write takes a line of the server's log. Only the panics of handlers are of interest.
+func (a *arena) Write(line []byte) (int, error) {
+	if rest, ok := strings.CutPrefix(string(line), "http2: panic serving "); ok {
+		addr, rest, _ := strings.Cut(rest, ": ")
+		reason, _, _ := strings.Cut(rest, "\n")
+		if p, ok := a.plays.Load(addr); ok {
+			p.(*play).panics.note("%s", reason)
+		}
+	}
+	return len(line), nil
 }
 
 func openArena(f testing.TB, w way, configure func(*http.Server)) *arena {
 	a := &arena{name: w.name}
 	srv := &http.Server{
-		ErrorLog: log.New(&a.log, "", 0),
+		ErrorLog: log.New(a, "", 0),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			p, _ := a.plays.Load(r.RemoteAddr)
 			p.(*play).handle(w, r)
@@ -129,6 +140,7 @@ type play struct {
 	closed   chan struct{} // closed when the server has closed the connection
 	over     chan struct{} // closed when no more gates open
 	running  atomic.Int32  // handlers
+	panics   seen
 
 	gates []chan bool
 
@@ -153,8 +165,6 @@ func (a *arena) play(t *testing.T, sc *scenario) *record {
 		p.gates = append(p.gates, make(chan bool, len(sc.steps)))
 	}
 	a.plays.Store(c.LocalAddr().String(), p)
-	defer a.plays.Delete(c.LocalAddr().String())
-	logged := len(a.log.String())
 
 	for i := range sc.steps {
 		p.step = i
@@ -166,11 +176,20 @@ func (a *arena) play(t *testing.T, sc *scenario) *record {
 	p.all = over
 	p.mu.Unlock()
 	p.hangUp(c.(*net.TCPConn))
+	if p.dead && !sc.patient {
+		go func() { // net/http takes a second to close it
+			<-p.closed
+			close(p.over)
+			a.plays.Delete(c.LocalAddr().String())
+		}()
+		return p.record
+	}
 	where := " on " + a.name + " in " + sc.String()
 	testnet.Receive(t, "the end of the connection"+where, p.closed)
 	close(p.over)
 	testnet.Eventually(t, "the handlers' end"+where, func() bool { return p.running.Load() == 0 })
-	p.record.log = panicsOf(a.log.String()[logged:])
+	a.plays.Delete(c.LocalAddr().String())
+	p.record.whole, p.record.log = true, p.panics.text()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, s := range p.seen {
@@ -281,23 +300,12 @@ func (p *play) hangUp(c *net.TCPConn) {
 	}
 }
 
-// panicsOf returns what is comparable of a log: the panics of handlers, in no order.
-func panicsOf(text string) string {
-	var got []string
-	for line := range strings.SplitSeq(text, "\n") {
-		if strings.HasPrefix(line, "http2: panic serving") {
-			got = append(got, withoutPort(line))
-		}
-	}
-	slices.Sort(got)
-	return strings.Join(got, "\n")
-}
-
 // A record is what was seen of a script. The keys of frames are "STEP STREAM".
 type record struct {
 	frames   map[place][]string
 	handlers map[string]string // by the handler's number and how often it was called before
 	log      string
+	whole    bool // handlers and log are complete
 }
 
 type place struct{ step, stream int } // stream 0 is the connection
@@ -342,7 +350,7 @@ func (r *record) parts(compare scope) map[string]string {
 			parts["handler "+key] = strings.ReplaceAll(withoutCauses(text), "\n\t", "\n\t\t")
 		}
 	}
-	if compare.all() {
+	if compare.all() && r.whole {
 		parts["log"] = r.log
 	}
 	return parts

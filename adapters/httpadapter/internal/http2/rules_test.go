@@ -16,6 +16,8 @@ import (
 //	end          the frames of a step that ended the          answers that were under way may come or not
 //	             connection, and handlers, if the step was a
 //	             burst; all that comes later
+//	impatience   handlers of a connection that ended with an  net/http takes a second to close it, and
+//	             error, unless the scenario is patient        the fuzzer would wait most of the time
 //	reset        what a handler reads after the client has    this server drops what was not read
 //	             reset its stream; the frames of the stream
 //	             from a burst with a reset on
@@ -88,6 +90,9 @@ func (sc *scenario) allow(a, b *record) scope {
 		sc.allowEnd(&s, r)
 		sc.allowBehind(&s, r)
 		sc.allowShared(&s, r)
+	}
+	if !a.whole || !b.whole {
+		s.cut = true
 	}
 	sc.allowReset(&s)
 	sc.allowForbidden(&s)

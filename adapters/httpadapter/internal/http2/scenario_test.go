@@ -18,6 +18,7 @@ type scenario struct {
 	config  int
 	ending  ending
 	narrow  bool // the client leaves the connection's window as it is
+	patient bool // a connection that ended with an error is watched until the server closes it
 	steps   []step
 	opened  []opening
 	allSent []sent
@@ -75,6 +76,7 @@ func decodeScenario(code []byte) *scenario {
 	first := c.Next()
 	c.sc.config = first % len(configs)
 	c.sc.ending = ending(first / len(configs) % 3)
+	c.sc.patient = first/9%8 == 0
 	if c.sc.narrow = first >= 128; !c.sc.narrow {
 		c.p.Window(0, 1<<24)
 	}
