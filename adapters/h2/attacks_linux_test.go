@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// TestAttacksOfMany: many connections stop where it costs the server most. What it holds for each of
-// them stays within a bound, both ends of the connection included.
+// TestAttacksOfMany opens many connections that stop where it costs the server most. What is held for
+// each of them stays within a bound, both of its ends included.
 func TestAttacksOfMany(t *testing.T) {
 	const n = 50
 	for _, a := range []struct {
@@ -74,6 +74,9 @@ func TestAttacksOfMany(t *testing.T) {
 				}
 			}
 			testnet.Eventually(t, "the server's reads", func() bool { return a.tls || f.server.readAll(n) })
+			if !a.tls && f.server.conns()[0].below.pc == nil {
+				t.Skip("a goroutine reads from each connection")
+			}
 			if held := (heapInUse() - before) / n; held > a.heap && !race.Enabled {
 				t.Errorf("got %d bytes for each connection, want %d at most", held, a.heap)
 			} else {

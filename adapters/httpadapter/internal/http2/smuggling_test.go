@@ -46,8 +46,8 @@ var smuggled = []struct {
 	{name: "CONNECT with a path", fields: []string{":method", "CONNECT", ":authority", "x", ":path", "/admin"}, whole: true},
 }
 
-// TestSmuggling: no request of which somebody else could believe something else reaches the handler,
-// and the connection goes on. A body that is not as long as declared is an error of its Read.
+// TestSmuggling: the handler gets no request that others could read in another way, and the
+// connection goes on. A body that is not as long as declared is an error of its Read.
 func TestSmuggling(t *testing.T) {
 	var paths seen
 	s := ways[1].start(t, func(*http.Server) {}, func(*seen) http.HandlerFunc {
@@ -85,7 +85,7 @@ func TestSmuggling(t *testing.T) {
 		}
 		id += 2
 	}
-	// What is allowed: the authority counts, whatever host says.
+	// This is allowed: the authority counts, and not host.
 	p.Headers(id, true, get("GET", "/good", "host", "other.example")...).Flush()
 	for got := ""; !strings.HasSuffix(got, " end"); got = p.Next() {
 	}
