@@ -14,8 +14,8 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// TestAttacksOfMany opens many connections that stop where it costs the server most. What is held for
-// each of them stays within a bound, both of its ends included.
+// TestAttacksOfMany opens many connections that stop where it costs the server most. The memory of
+// each stays within a bound, both of its ends included.
 func TestAttacksOfMany(t *testing.T) {
 	const n = 50
 	for _, a := range []struct {

@@ -284,7 +284,7 @@ var scripts = []script{
 		p.Reset(1, 99).Headers(3, true, get("GET", "/")...)
 	}},
 	{name: "body too long", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
-		s.note("%v", http.NewResponseController(w).Flush())
+		w.(http.Flusher).Flush()
 		readAll(s, r)
 	}, play: func(p *frames.Peer) {
 		p.Headers(1, false, get("POST", "/", "content-length", "2")...).Flush()
@@ -296,7 +296,7 @@ var scripts = []script{
 		p.Headers(1, false, get("POST", "/")...).Data(1, "abc", false).Headers(1, true, "expect", "x")
 	}},
 	{name: "HEAD that is flushed", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
-		s.note("%v", http.NewResponseController(w).Flush())
+		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		n, err := w.Write(make([]byte, 5000))
 		s.note("%v, %d, %v", r.Context().Err(), n, err)
@@ -308,7 +308,7 @@ var scripts = []script{
 		}
 	}, play: send(get("HEAD", "/"))},
 	{name: "writes behind a reset", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
-		s.note("%v", http.NewResponseController(w).Flush())
+		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		for _, size := range []int{100, 4096, 10000, 1} {
 			n, err := io.WriteString(w, long[:size])
