@@ -488,7 +488,7 @@ func TestServerDiffers(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				testnet.NoLeaks(t)
 				seed := rand.Uint64()
-				calls := make([]callScript, 300)
+				calls := make([]callScript, 60)
 				r := rand.New(rand.NewPCG(seed, 0))
 				for i := range calls {
 					calls[i] = randomCall(r)

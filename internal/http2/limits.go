@@ -55,8 +55,9 @@ type Config struct {
 	Resets Budget
 
 	// Idle limits frames that do nothing for a server: PING, SETTINGS, PRIORITY, WINDOW_UPDATE,
-	// empty DATA, unknown types. 5,000, plus 500 each second, plus more for each request and for
-	// bodies in either direction, so it doesn't affect a client that downloads with small windows.
+	// empty DATA, unknown types. 5,000, plus 500 each second, plus more for each request, for PINGs
+	// that measure answers, and for bodies in either direction, so it doesn't affect a client that
+	// downloads with small windows.
 	Idle Budget
 
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
@@ -92,6 +93,7 @@ func DefaultConfig() *Config {
 const (
 	handlersPerStream = 5   // there may be this times Config.Streams handlers
 	idlePerRequest    = 16  // added to Idle by a request
+	idlePerMeasure    = 2   // added by a PING behind a part of an answer: it, and its WINDOW_UPDATE
 	idleBytes         = 256 // this many bytes of a body add one to Idle
 	thousand          = 1000
 )

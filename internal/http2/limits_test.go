@@ -384,3 +384,31 @@ func BenchmarkPost(b *testing.B) {
 		p.c.TakeOutput()
 	}
 }
+
+// TestMeasuring: a client may send a PING and a WINDOW_UPDATE for each short message that it gets,
+// as often as it gets one. PINGs alone are limited on the same connection.
+func TestMeasuring(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Idle = Budget{Burst: 30}
+	p := newPeer(t, cfg)
+	p.get(1).feed()
+	if err := p.c.Headers(p.streams[1], 200, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		if _, err := p.c.Data(p.streams[1], []byte("x"), false); err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+		p.windowUpdate(0, 1).frame(typePing, 0, 0, make([]byte, 8)).feed()
+		p.c.TakeOutput()
+	}
+	if p.err != nil {
+		t.Fatalf("a client that measures: %v", p.err)
+	}
+	for range 40 {
+		p.frame(typePing, 0, 0, make([]byte, 8)).feed()
+	}
+	if end, _ := p.err.(*ConnError); end == nil || end.Code != EnhanceYourCalm {
+		t.Errorf("PINGs alone: got %v", p.err)
+	}
+}

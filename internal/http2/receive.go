@@ -179,6 +179,9 @@ func (c *Conn) ping(f *Frame, ev *Event) verdict {
 		ev.Kind, ev.Data = PingAcked, f.payload
 	} else {
 		ev.Kind, ev.Answered = PingReceived, c.answered
+		if c.answered { // a client measures the network: grpc-go's does so for each message
+			c.idle.add(idlePerMeasure * thousand)
+		}
 		c.answered = false
 		c.control(typePing, flagAck, 0, len(f.payload))
 		c.out = append(c.out, f.payload...)

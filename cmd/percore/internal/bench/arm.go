@@ -23,7 +23,7 @@ type Arm struct {
 }
 
 // DefaultArms returns the arms of a run if the user doesn't name any: the listener alone and net.
-// Over HTTP there is also the fast path, and with idle connections percore with its adapters.
+// Over HTTP and gRPC there is also the fast path, and with idle connections percore with its adapters.
 func DefaultArms() []Arm {
 	arms, err := ParseArms("percore+fastpath,percore+adapter,percore,net")
 	if err != nil {
@@ -37,11 +37,11 @@ func DefaultArms() []Arm {
 // GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three
 // have the option "adapter": servers run through percore's adapter for them, if there is one. On
 // net, only what the adapter sets on the server itself has an effect. "percore+fastpath" is
-// "percore+adapter" with the adapter's own servers of HTTP/1.1 and HTTP/2. "fasthttp" is the server
-// of package fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is nginx, where it
-// is installed, with an answer from its configuration. "nghttpd" is nghttp2's server for HTTP/2.
-// "percore+reactor" uses event handlers in place of blocking code. If an arm is named twice, the
-// second is called "#2" and so on, which makes "net,net" a control.
+// "percore+adapter" with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC. "fasthttp" is the
+// server of package fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is nginx,
+// where it is installed, with an answer from its configuration. "nghttpd" is nghttp2's server for
+// HTTP/2. "percore+reactor" uses event handlers in place of blocking code. If an arm is named twice,
+// the second is called "#2" and so on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}

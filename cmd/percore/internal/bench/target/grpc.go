@@ -55,9 +55,15 @@ func echoStream(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// newGRPCServer returns a grpc.Server with default options, or one that runs with grpcadapter.
-func newGRPCServer(adapter bool) server {
-	if !adapter {
+// newGRPCServer returns a grpc.Server with default options, one that runs with grpcadapter, or
+// grpcadapter's own.
+func newGRPCServer(e Engine) server {
+	if e.FastPath {
+		srv := grpcadapter.NewServer()
+		srv.RegisterService(&echoService, nil)
+		return srv
+	}
+	if !e.Adapter {
 		srv := grpc.NewServer()
 		srv.RegisterService(&echoService, nil)
 		return srv

@@ -17,6 +17,7 @@ import (
 func TestGRPCAdapter(t *testing.T) {
 	for _, e := range []Engine{
 		{Name: EngineNet}, {Name: EnginePercore}, {Name: EngineNet, Adapter: true}, {Name: EnginePercore, Adapter: true},
+		{Name: EnginePercore, Adapter: true, FastPath: true},
 	} {
 		l, err := listen(e)
 		if err != nil {

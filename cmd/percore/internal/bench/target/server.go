@@ -62,7 +62,7 @@ func newServer(spec Spec) (server, error) {
 	case AppBuffers:
 		return perConn(func(c net.Conn) error { return burst(c, spec.Slices, spec.SliceBytes) }), nil
 	case AppGRPC:
-		return newGRPCServer(spec.Engine.Adapter), nil
+		return newGRPCServer(spec.Engine), nil
 	}
 	return nil, fmt.Errorf("unknown server %q", spec.App)
 }

@@ -42,8 +42,8 @@ type Spec struct {
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 }
 
-// Exists reports whether there is such a server. Only HTTP has the fast path, fasthttp and nginx
-// have only one handler, nghttpd has only HTTP/2 and files, and event handlers only echo.
+// Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, fasthttp
+// and nginx have only one handler, nghttpd has only HTTP/2 and files, and event handlers only echo.
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.FastHTTP, s.Engine.Nginx:
@@ -51,7 +51,7 @@ func (s Spec) Exists() bool {
 	case s.Engine.Nghttpd:
 		return s.HTTP2 && (s.App == AppHTTP || s.App == AppJSON || s.App == AppUpload)
 	case s.Engine.FastPath:
-		return s.overHTTP()
+		return s.overHTTP() || s.App == AppGRPC
 	case s.Engine.Reactor:
 		return s.App == AppEcho
 	}
@@ -95,8 +95,8 @@ type Engine struct {
 	// HTTP the adapter has no effect there: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
 
-	// FastPath is Adapter with httpadapter.FastPath and httpadapter.HTTP2, for HTTP servers; see
-	// Spec.Exists.
+	// FastPath is Adapter with httpadapter.FastPath and httpadapter.HTTP2, for HTTP servers, and
+	// with the server of grpcadapter for gRPC; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
 
 	// FastHTTP runs the server of package fasthttp in place of net/http. It only exists for AppHTTP

@@ -274,7 +274,7 @@ func TestNoSuchServer(t *testing.T) {
 	fast := Engine{Name: EngineNet, FastHTTP: true}
 	for _, spec := range []Spec{
 		{App: AppEcho, Engine: fast}, {App: AppUpload, Engine: fast}, {App: AppHTTP, TLS: true, Engine: fast},
-		{App: AppGRPC, Engine: Engine{Name: EnginePercore, Adapter: true, FastPath: true}},
+		{App: AppEcho, Engine: Engine{Name: EnginePercore, Adapter: true, FastPath: true}},
 	} {
 		if _, err := newServer(spec); err == nil || !strings.Contains(err.Error(), "there is no server") {
 			t.Errorf("%+v: error %v, want one that there is no such server", spec, err)
