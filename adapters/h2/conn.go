@@ -154,12 +154,12 @@ const (
 	Ready  ConnState = iota // the client's preface and SETTINGS have come; before the first stream
 	Active                  // its first stream of a while was opened
 	Idle                    // its last stream was served
-	Closed                  // it has ended
+	Closed                  // it has ended; the last one, even if handlers have not returned
 )
 
-// changedLocked notes a state for the handler.
+// changedLocked notes a state for the handler. Nothing comes behind Closed: handlers may return later.
 func (c *Conn) changedLocked(s ConnState) {
-	if c.server.states != nil {
+	if c.server.states != nil && (c.phase != closed || s == Closed) {
 		c.calls.states.note(s)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -339,5 +340,28 @@ func TestConnState(t *testing.T) {
 		if state != want && i < len(s.got)-1 {
 			t.Fatalf("got the states %v", s.got)
 		}
+	}
+}
+
+// TestClosedIsLast: no state comes behind Closed, although a handler returns later.
+func TestClosedIsLast(t *testing.T) {
+	begun, proceed := make(chan bool), make(chan bool)
+	s := &states{end: make(chan bool)}
+	s.HandlerFunc = func(*Stream, *Request) {
+		begun <- true
+		<-proceed
+	}
+	f := serve(t, s, Config{})
+	p := f.peer()
+	p.Request(1, true).Flush()
+	testnet.Receive(t, "the handler's call", begun)
+	p.Conn.Close()
+	testnet.Receive(t, "the end", s.end)
+	close(proceed)
+	testnet.Eventually(t, "the handler's return", func() bool { return f.server.Stats().Streams == 0 })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want := []ConnState{Ready, Active, Closed}; !slices.Equal(s.got, want) {
+		t.Errorf("got the states %v, want %v", s.got, want)
 	}
 }
