@@ -82,7 +82,8 @@
 // notice nothing.
 //
 // Connections over TLS, connections with HTTP/2, and hijacked connections such as WebSockets stay:
-// their state is in the memory of the process. They end when the predecessor shuts down. A
+// their state is in the memory of the process. They end when the predecessor shuts down; clients of
+// httpadapter's HTTP2 are told before to open their next streams elsewhere. A
 // connection that never waits for a request, because its client pipelines requests endlessly, stays
 // too.
 //

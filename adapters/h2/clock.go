@@ -59,6 +59,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 		after(c.clock.hungUpAt, lingerTime, (*Conn).giveUpLocked)
 		return
 	}
+	after(c.clock.drainedAt, drainTime, (*Conn).leaveLocked)
 	if !c.core.Settled() {
 		after(c.clock.beganAt, cfg.BeginTimeout, (*Conn).notBegunLocked)
 		return
@@ -69,7 +70,6 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 		after(c.clock.quietAt, restTime, (*Conn).restLocked)
 	}
 	after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).leaveLocked)
-	after(c.clock.drainedAt, drainTime, (*Conn).leaveLocked)
 	if c.clock.pingedAt != 0 {
 		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).noPongLocked)
 	} else {

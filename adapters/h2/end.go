@@ -8,20 +8,17 @@ import (
 
 // drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client
 // has answered a PING, or after a second. All streams that it opened before it knew have arrived by
-// that time.
+// that time. A client that has sent nothing yet may be about to, so it is told in the same way.
 func (c *Conn) drainLocked() {
-	switch {
-	case c.phase != serving || c.core.Leaving() || c.clock.drainedAt != 0:
-	case !c.core.Settled():
-		c.failLocked(NoError, ErrServerClosed) // it has sent nothing, or is about to
-	default:
-		c.noteDrainingLocked()
-		c.lendLocked()
-		c.core.Drain()
-		c.clock.drainedAt = c.below.now()
-		c.pingLocked()
-		c.setAlarmLocked()
+	if c.phase != serving || c.core.Leaving() || c.clock.drainedAt != 0 {
+		return
 	}
+	c.noteDrainingLocked()
+	c.lendLocked()
+	c.core.Drain()
+	c.clock.drainedAt = c.below.now()
+	c.pingLocked()
+	c.setAlarmLocked()
 }
 
 // leaveLocked tells the client which stream is the last, and hangs up when it is served.

@@ -275,6 +275,14 @@ func (s *Server) close() {
 	s.endIfDoneLocked()
 }
 
+// Drain drains all connections that the server has: see [Conn.Drain]. It does not wait, and the
+// server goes on with later ones.
+func (s *Server) Drain() {
+	for _, c := range s.conns() {
+		c.Drain()
+	}
+}
+
 // DrainIdle drains the connections that have no stream: see [Conn.Drain]. It does not wait.
 func (s *Server) DrainIdle() {
 	for _, c := range s.conns() {
@@ -286,9 +294,7 @@ func (s *Server) DrainIdle() {
 // last one has ended, or ctx is done, with ctx's error. A handler must not wait for it.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.close()
-	for _, c := range s.conns() {
-		c.Drain()
-	}
+	s.Drain()
 	select {
 	case <-s.done:
 		return nil

@@ -41,6 +41,11 @@ import (
 // for them: connections over TLS or with HTTP/2, hijacked ones, and those that are no *percore.Conn.
 // HandOver waits for a connection with a request under way, or a part of its header.
 //
+// Clients of HTTP/2, with the option [HTTP2], are told at once to open their next streams elsewhere
+// (GOAWAY), in clear and over TLS. Their streams go on, and Shutdown waits for them; a connection
+// without streams ends as soon as its client has seen that. Handshakes of TLS that are under way have
+// up to a second to end, since their clients are about to send requests.
+//
 // Off Linux, with the build tag percore_net, and below 0 in [ParkAfter] nothing moves, and HandOver
 // returns nil at once. If [Stats] has Unsafe the connections that net/http has stay there as well.
 // Those on which the fast path waits, or the adapter for the first request, do move.
@@ -50,11 +55,16 @@ import (
 // HandOver of the same listener is under way. Afterwards the Server goes on. Shutdown, after
 // HandOver or during it, closes the connections that are left, once they are idle.
 func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns []percore.WaitingConn) error) error {
-	h := &handoverOut{server: s, listener: l, ctx: ctx, give: give, wake: make(chan struct{}, 1)}
+	h := &handoverOut{server: s, listener: l, ctx: ctx, give: give, wake: make(chan struct{}, 1), began: time.Now()}
 	if !h.begin() {
 		return errHandOver
 	}
 	defer h.end()
+	for _, call := range h.calls() {
+		if call.streams != nil {
+			call.streams.Drain()
+		}
+	}
 	return h.run()
 }
 
@@ -76,6 +86,7 @@ type handoverOut struct {
 	ctx      context.Context
 	give     func([]percore.WaitingConn) error
 	wake     chan struct{} // has a token if taken may have changed
+	began    time.Time
 
 	// mu is taken before conn.mu.
 	mu struct {
@@ -89,6 +100,9 @@ const (
 	// handOverMost is how many connections are given at once. The kernel passes on as many
 	// descriptors with a message (SCM_MAX_FD; unix(7)).
 	handOverMost = 253
+
+	// handshakeTime is how long HandOver waits for handshakes that are under way.
+	handshakeTime = time.Second
 
 	// lookPause is the time between two looks at all connections, if they are few. See
 	// pausePerConn.
@@ -132,6 +146,19 @@ func (h *handoverOut) setLocked(to *handoverOut) {
 	}
 }
 
+// calls returns the calls of Serve with the listener.
+func (h *handoverOut) calls() (all []*serveCall) {
+	s := h.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for call := range s.mu.calls {
+		if isSame(call.listener, h.listener) {
+			all = append(all, call)
+		}
+	}
+	return all
+}
+
 // handoverLocked returns the HandOver of l that is under way, or nil.
 func (s *Server) handoverLocked(l net.Listener) *handoverOut {
 	for _, h := range s.mu.handovers {
@@ -147,6 +174,7 @@ func isSame(a, b net.Listener) bool { return reflect.ValueOf(a).Comparable() && 
 
 // setHandover makes the call's connections leave with h, if they can.
 func (call *serveCall) setHandover(h *handoverOut) {
+	call.leaving.Store(h != nil)
 	if !call.keeps || call.tls != nil {
 		return
 	}
@@ -226,6 +254,30 @@ func (h *handoverOut) left() (n int) {
 			n += q.mu.leased.len
 		}
 		q.mu.Unlock()
+	}
+	return n + h.handshakes()
+}
+
+// handshakes returns how many connections may be about to become HTTP/2 over TLS, as long as HandOver
+// waits for them.
+func (h *handoverOut) handshakes() (n int) {
+	if time.Since(h.began) > handshakeTime {
+		return 0
+	}
+	for _, call := range h.calls() {
+		if call.tls == nil || call.streams == nil {
+			continue
+		}
+		for _, q := range call.queues {
+			if q.admitting.Load() { // first: then the connection is in a set
+				n++
+			}
+			q.each(&q.mu.kept, func(c *conn) {
+				if c.beginsHTTP2OverTLS() {
+					n++
+				}
+			})
+		}
 	}
 	return n
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
 )
 
 // eachPath runs a test of HandOver with net/http, which has leases, and with the fast path.
@@ -673,6 +674,155 @@ func TestHandOverStays(t *testing.T) {
 			c.awaitEOF()
 		})
 	})
+}
+
+// leavingServer is a server of HTTP/2 whose connections HandOver drains.
+type leavingServer struct {
+	*http2Fixture
+	server     *Server
+	begun, end chan bool // the handler of /wait signals begun, and then waits for end
+}
+
+// eachLeaving runs a test in clear and over TLS.
+func eachLeaving(t *testing.T, test func(t *testing.T, f *leavingServer)) {
+	needParking(t)
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
+			f := &leavingServer{begun: make(chan bool, 2), end: make(chan bool)}
+			srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/wait" {
+					f.begun <- true
+					<-f.end
+				}
+				io.WriteString(rw, r.Proto)
+			})}
+			f.http2Fixture = startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer {
+				return Wrap(srv, HTTP2(), FastPath())
+			})
+			f.server = f.http2Fixture.server.(*Server)
+			test(t, f)
+		})
+	}
+}
+
+// dial returns a client that has sent nothing.
+func (f *leavingServer) dial() *frames.Peer {
+	c := testnet.Dial(f.t, f.l)
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	if f.tls != nil {
+		config := f.tls.Clone()
+		config.NextProtos = []string{"h2"}
+		c = tls.Client(c, config)
+	}
+	return frames.NewPeer(f.t, c)
+}
+
+// handOver is HandOver where no connection can move.
+func (f *leavingServer) handOver() error {
+	ctx, cancel := context.WithTimeout(f.t.Context(), testnet.HangTimeout)
+	defer cancel()
+	return f.server.HandOver(ctx, f.l, giveNever)
+}
+
+// wantAnswer reads the answer to a client's first request. Other frames may come before.
+func (f *leavingServer) wantAnswer(p *frames.Peer) {
+	f.t.Helper()
+	for next := p.Next(); next != `data 1 "HTTP/2.0" end`; next = p.Next() {
+		if next == "end" || strings.HasPrefix(next, "error") || strings.HasPrefix(next, "reset") {
+			f.t.Fatalf("got %s instead of an answer", next)
+		}
+	}
+}
+
+// wantEnd reads the end of a connection, and perhaps GOAWAY before, after its only answer.
+func (f *leavingServer) wantEnd(p *frames.Peer) {
+	f.t.Helper()
+	for next := p.Next(); next != "end"; next = p.Next() {
+		if !strings.HasPrefix(next, "goaway") {
+			f.t.Fatalf("got %s after the answer, want the end", next)
+		}
+	}
+	p.Conn.Close()
+}
+
+// TestHandOverHTTP2: clients of HTTP/2 are told, their streams are served, and then their connections
+// end. A client that is about to send its first request has that answered, too.
+func TestHandOverHTTP2(t *testing.T) {
+	eachLeaving(t, func(t *testing.T, f *leavingServer) {
+		idle, busy, begins := f.dial(), f.dial(), f.dial()
+		idle.Request(1, true).Flush()
+		f.wantAnswer(idle)
+		busy.Headers(1, true, ":method", "GET", ":scheme", "http", ":path", "/wait", ":authority", "a").Flush()
+		testnet.Receive(t, "the handler's begin", f.begun)
+		later := begins.Out[len(preface):]
+		begins.Out = begins.Out[:len(preface)]
+		begins.Flush() // its SETTINGS are still to come
+		testnet.Eventually(t, "three connections", func() bool { return f.server.HTTP2Stats().Conns == 3 })
+
+		if err := f.handOver(); err != nil {
+			t.Errorf("HandOver: %v", err)
+		}
+		begins.Out = append(begins.Out, later...)
+		begins.Request(1, true).Flush()
+		f.wantAnswer(begins)
+		idle.Want("goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR", "end").Conn.Close()
+		f.wantEnd(begins)
+		busy.Want("goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR")
+		f.end <- true
+		f.wantAnswer(busy)
+		busy.Want("end").Conn.Close()
+		testnet.Eventually(t, "the connections' ends", func() bool { return f.server.HTTP2Stats().Conns == 0 })
+
+		late := f.dial() // the Server goes on
+		late.Request(1, true).Flush()
+		f.wantAnswer(late)
+		if got := f.server.HTTP2Stats(); got.Conns != 1 || got.Draining != 0 {
+			t.Errorf("got %+v, want a connection that stays", got)
+		}
+	})
+}
+
+// TestHandOverBecomesHTTP2: a connection that becomes HTTP/2 during HandOver has its request answered,
+// and ends. In clear HandOver waits for the rest of the preface, over TLS for the handshake.
+func TestHandOverBecomesHTTP2(t *testing.T) {
+	eachLeaving(t, func(t *testing.T, f *leavingServer) {
+		p := f.dial()
+		if f.tls == nil {
+			const part = len(preface) / 2
+			later := p.Out[part:]
+			p.Out = p.Out[:part]
+			p.Flush().Out = later
+			testnet.Eventually(t, "half a preface", func() bool { return f.hasUnread() })
+		} else {
+			testnet.Eventually(t, "a connection", func() bool { return f.server.Stats().Waiting == 1 })
+		}
+		moved := make(chan error, 1)
+		go func() { moved <- f.handOver() }()
+		testnet.Eventually(t, "HandOver", f.server.isLeaving)
+		p.Request(1, true).Flush()
+		f.wantAnswer(p)
+		if err := testnet.Receive(t, "HandOver", moved); err != nil {
+			t.Errorf("HandOver: %v", err)
+		}
+		f.wantEnd(p)
+	})
+}
+
+// hasUnread reports whether a connection waits with a part of a header.
+func (f *leavingServer) hasUnread() (has bool) {
+	f.server.mu.Lock()
+	calls := f.server.callsLocked()
+	f.server.mu.Unlock()
+	for _, call := range calls {
+		for _, q := range call.queues {
+			q.each(&q.mu.kept, func(c *conn) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				has = has || c.state() == stateFresh && c.unread.hasBytes()
+			})
+		}
+	}
+	return has
 }
 
 // dialAdopted is like dialTCP, for a connection that another process has accepted and served.

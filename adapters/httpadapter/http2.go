@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 
@@ -164,6 +165,14 @@ func (t *turn) becomeHTTP2(p []byte) bool {
 	return t.finish()
 }
 
+// serveHTTP2OverTLS gives a connection to the call's server of streams, after the handshake.
+func (c *conn) serveHTTP2OverTLS() {
+	if !c.serveHTTP2(nil) {
+		t := turn{c: c}
+		t.finish()
+	}
+}
+
 // serveHTTP2 gives a connection that a worker has to the call's server of streams. It reports false
 // if the connection was closed before.
 func (c *conn) serveHTTP2(unread []byte) bool {
@@ -171,26 +180,31 @@ func (c *conn) serveHTTP2(unread []byte) bool {
 	c.mu.Lock()
 	c.setRealDeadlineLocked(0)
 	_, ok := c.change(connState.hijack)
-	if ok {
-		c.queue.forget(c)
-	}
 	c.mu.Unlock()
 	if !ok {
 		return false
 	}
 	call.server.stats.add(countHTTP2, 1)
 	ok = c.reportSafely(http.StateActive) && c.reportSafely(http.StateIdle) // as net/http does then
-	err := errHook
-	if ok && c.isTLS() {
-		_, err = call.streams.Attach(c.ext.tls, unread, c)
-	} else if ok {
-		_, err = call.streams.Attach(c.Conn, unread, c)
+	err, below := errHook, net.Conn(c.Conn)
+	if c.isTLS() {
+		below = c.ext.tls
 	}
-	if err != nil {
+	var hc *h2.Conn
+	if ok {
+		hc, err = call.streams.Attach(below, unread, c)
+	}
+	switch {
+	case err != nil:
 		_ = c.Conn.Close()
 		c.reportSafely(http.StateClosed)
 		call.release()
+	case call.leaving.Load(): // set before HandOver has drained the others
+		hc.Drain()
 	}
+	c.mu.Lock()
+	c.queue.forget(c) // only now: HandOver waits for connections that are in neither server
+	c.mu.Unlock()
 	return true
 }
 
@@ -205,6 +219,17 @@ func (call *serveCall) drainHTTP2() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = call.streams.Shutdown(ctx) // without waiting
+}
+
+// beginsHTTP2OverTLS reports whether a connection may be about to become HTTP/2 over TLS: its client
+// is connected, and the handshake is not over, or just now. (A connection that is hijacked is in the set
+// of those that are kept as long as serveHTTP2 has it.)
+func (c *conn) beginsHTTP2OverTLS() bool {
+	switch s := c.load(); s.state() {
+	case stateFresh, stateHandshake, stateServing, stateHijacked:
+		return c.queue.call.streams != nil && c.isTLS() && !s.has(began)
+	}
+	return false
 }
 
 // closeHTTP2 closes the connections that speak HTTP/2.

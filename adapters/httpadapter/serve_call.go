@@ -51,6 +51,7 @@ type serveCall struct {
 	foreign atomic.Bool  // connections of other types were met, and logged
 
 	keepAlivesOff atomic.Bool               // no connection is to wait for another request
+	leaving       atomic.Bool               // a HandOver of the listener is under way: HTTP/2 is drained
 	idleGuard     atomic.Pointer[idleGuard] // that net/http has, or is about to get; nil: none
 
 	// introducing is held while the hooks are called for a new connection: net/http calls

@@ -27,7 +27,7 @@ func (c *conn) handshake() {
 		c.endHandshakeLimitLocked()
 		if c.queue.call.servesHTTP2(tc.ConnectionState()) {
 			c.change(connState.serve)
-			go c.serveHTTP2(nil)
+			go c.serveHTTP2OverTLS()
 			return
 		}
 		if isHTTP1(tc.ConnectionState().NegotiatedProtocol) {

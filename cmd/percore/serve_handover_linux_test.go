@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -837,6 +838,80 @@ func TestServeRestartsUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("%d clients, %d restarts, %d requests: %s", clients, restarts, made.Load(), &late)
+}
+
+// TestServeRestartsHTTP2: clients of HTTP/2 that are never silent lose no request to restarts, and none
+// is served twice. net/http's Transport sends a POST again only if it has not been sent, or if GOAWAY
+// says that it was not served.
+func TestServeRestartsHTTP2(t *testing.T) {
+	for _, args := range [][]string{{"-http2"}, {"-http2", "-fastpath", "-tls"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			clients, restarts := 20, 3
+			if testing.Short() {
+				clients, restarts = 10, 2
+			}
+			g := startGenerations(t, args...)
+			scheme, config := "http", (*tls.Config)(nil)
+			if slices.Contains(args, "-tls") {
+				scheme, config = "https", &tls.Config{InsecureSkipVerify: true} // each process makes its own certificate
+			}
+			var stop atomic.Bool
+			var made atomic.Int64
+			var all sync.WaitGroup
+			for i := range clients {
+				client := testnet.HTTP2Client(t, config)
+				client.Timeout = testnet.HangTimeout
+				for range 2 { // streams of a connection
+					all.Go(func() {
+						for n := 0; !stop.Load(); n++ {
+							if err := echoOverHTTP2(client, fmt.Sprintf("%s://%s/echo?client=%d&request=%d", scheme, g.httpAddress, i, n)); err != nil {
+								t.Errorf("client %d, request %d: %v", i, n, err)
+								return
+							}
+							made.Add(1)
+							time.Sleep(rand.N(10 * time.Millisecond))
+						}
+					})
+				}
+			}
+			for range restarts {
+				before := made.Load()
+				testnet.Eventually(t, "requests", func() bool { return made.Load() > before+int64(4*clients) })
+				g.restart()
+			}
+			before := made.Load()
+			testnet.Eventually(t, "requests of the last process", func() bool { return made.Load() > before+int64(4*clients) })
+			stop.Store(true)
+			all.Wait()
+			g.stop()
+			if got, want := g.requests(), int(made.Load()); got != want {
+				t.Errorf("the processes have had %d requests, and the clients made %d:\n%s", got, want, g.output)
+			}
+			for _, bad := range []string{"failed", "panic", "cut off"} {
+				if g.count(bad) > 0 {
+					t.Errorf("the processes say %q:\n%s", bad, g.output)
+				}
+			}
+		})
+	}
+}
+
+// echoOverHTTP2 sends a body, and fails unless it comes back.
+func echoOverHTTP2(client *http.Client, url string) error {
+	text := strings.Repeat(url+" ", 20)
+	resp, err := client.Post(url, "text/plain", strings.NewReader(text))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 || string(body) != text:
+		return fmt.Errorf("got %s over %s, %d bytes, want the echo of %d over HTTP/2", resp.Status, resp.Proto, len(body), len(text))
+	}
+	return nil
 }
 
 // latencies are the times from when requests were due to their answers.
