@@ -36,7 +36,7 @@ type Conn struct {
 	user    any
 
 	// Parse is the reader's; everything else is guarded by mu
-	core *http2.Conn
+	core http2.Conn
 
 	// owned by the reader
 	unread    []byte // that were read before the first turn

@@ -173,9 +173,10 @@ func (s *Server) endHandshake(nc net.Conn) {
 // then on the server owns it. user is what the Conn's User returns.
 func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	c := &Conn{
-		server: s, below: newBelow(nc), user: user, core: http2.NewConn(s.limits),
+		server: s, below: newBelow(nc), user: user,
 		workers: &s.workers[int(s.turn.Add(1))%len(s.workers)],
 	}
+	c.core.Init(s.limits)
 	if !s.add(c) {
 		return nil, ErrServerClosed
 	}

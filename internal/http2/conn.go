@@ -7,7 +7,8 @@ import (
 	"github.com/percore/percore/internal/http2/hpack"
 )
 
-// A Conn is the server's side of a connection. NewConn makes one. Parse belongs to the one
+// A Conn is the server's side of a connection. NewConn makes one, or Init, for a Conn that is a
+// field. Parse belongs to the one
 // goroutine that reads; the caller must guard all other methods with a lock, or call them from a
 // single goroutine.
 type Conn struct {
@@ -22,18 +23,17 @@ type Conn struct {
 	idle    budget
 	resets  budget
 
-	deltaMost  int64  // at least the largest delta of a stream
-	recv       inflow // of the connection
-	send       int32  // window of the connection
-	peerWindow int32  // SETTINGS_INITIAL_WINDOW_SIZE
-	peerFrame  int32  // the longest payload that is sent
-	peerList   uint32 // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit
-	lastID     uint32 // of the streams that the peer has opened
-	controls   int32  // frames of control in out
-	handlers   int32  // calls of Open minus calls of Returned
-	unacked    int32  // SETTINGS
-	recent     [8]uint32
-	recentAt   uint8
+	deltaMost  int64         // at least the largest delta of a stream
+	recv       inflow        // of the connection
+	send       int32         // window of the connection
+	peerWindow int32         // SETTINGS_INITIAL_WINDOW_SIZE
+	peerFrame  int32         // the longest payload that is sent
+	peerList   uint32        // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit
+	lastID     uint32        // of the streams that the peer has opened
+	controls   int32         // frames of control in out
+	handlers   int32         // calls of Open minus calls of Returned
+	unacked    int32         // SETTINGS
+	recent     *recentResets // nil: none
 	away       away
 	settled    bool // the peer's first SETTINGS have arrived
 	answered   bool // HEADERS or DATA were made since the peer's last PING
@@ -43,7 +43,14 @@ type Conn struct {
 // NewConn returns a connection whose peer has sent nothing yet. The first frames of the server are
 // in its output.
 func NewConn(cfg *Config) *Conn {
-	c := &Conn{
+	c := new(Conn)
+	c.Init(cfg)
+	return c
+}
+
+// Init is NewConn for the zero Conn, which must not be copied afterwards.
+func (c *Conn) Init(cfg *Config) {
+	*c = Conn{
 		cfg:        cfg,
 		enc:        hpack.MakeEncoder(cfg.EncoderTableBytes),
 		idle:       cfg.Idle.start(),
@@ -58,7 +65,6 @@ func NewConn(cfg *Config) *Conn {
 		c.reader.dec.SetLimit(cfg.DecoderTableBytes)
 	}
 	c.start()
-	return c
 }
 
 // A Kind is the kind of an Event.

@@ -1,5 +1,7 @@
 package http2
 
+import "slices"
+
 // A Stream is a request and its answer. A caller embeds it in its own type, and passes it to
 // Conn.Open. All of it belongs to the Conn.
 type Stream struct {
@@ -106,10 +108,8 @@ func (c *Conn) stateOf(id uint32) (state, *Stream) {
 	if st := c.streams.get(id); st != nil {
 		return st.state, st
 	}
-	for _, r := range c.recent {
-		if r == id {
-			return cancelled, nil
-		}
+	if c.recent != nil && slices.Contains(c.recent.ids[:], id) {
+		return cancelled, nil
 	}
 	if id&1 == 1 && id <= c.lastID {
 		return closed, nil
@@ -150,9 +150,19 @@ func (c *Conn) enter(st *Stream, next state) {
 	}
 }
 
+// recentResets are the streams that we have reset most recently.
+type recentResets struct {
+	ids [8]uint32
+	at  uint8 // where the next one goes
+}
+
 // remember notes that we have reset a stream: frames that the peer sent before it knew are not
 // errors.
 func (c *Conn) remember(id uint32) {
-	c.recent[c.recentAt] = id
-	c.recentAt = (c.recentAt + 1) % uint8(len(c.recent))
+	if c.recent == nil {
+		c.recent = new(recentResets)
+	}
+	r := c.recent
+	r.ids[r.at] = id
+	r.at = (r.at + 1) % uint8(len(r.ids))
 }

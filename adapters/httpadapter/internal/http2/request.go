@@ -62,10 +62,7 @@ const fieldsFew = 3
 
 // makeParts returns memory for the URL, and for the values of n fields.
 func makeParts(n int) (*url.URL, []string) {
-	switch {
-	case n == 0:
-		return new(url.URL), nil
-	case n <= fieldsFew:
+	if n <= fieldsFew {
 		m := new(partsOfFew)
 		return &m.url, m.values[:]
 	}

@@ -193,7 +193,14 @@ func http2Opener(job Job) opener {
 				return nil, err
 			}
 		}
-		return newHTTP2Session(c, req, max(1, job.Streams)), nil
+		s := newHTTP2Session(c, req, max(1, job.Streams))
+		c.SetDeadline(time.Now().Add(dialTimeout))
+		if err := s.flush(); err != nil { // at once, since servers don't wait long for it
+			c.Close()
+			return nil, err
+		}
+		c.SetDeadline(time.Time{})
+		return s, nil
 	}
 }
 
