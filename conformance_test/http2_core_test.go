@@ -321,7 +321,7 @@ func (p *coreProgram) note(ev *http2.Event) {
 		p.conn.Open(st, ev)
 		p.streams[ev.ID], p.last = st, max(p.last, ev.ID)
 		r := ev.Request
-		if r.Problem == http2.Nothing || r.Problem == http2.LengthWithout {
+		if r.Problem == http2.Nothing || r.Problem == http2.BadLength {
 			p.open[ev.ID] = fmt.Sprint(r.Method, " ", r.Path, " ", r.Authority, " ", fieldCount(ev))
 			return
 		}

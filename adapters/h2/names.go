@@ -54,7 +54,7 @@ const (
 	TooLarge        = http2.TooLarge        // the fields exceed the limits, and some are left out: 431
 	ConnectionField = http2.ConnectionField // a field that RFC 9113, section 8.2.2, forbids: 400
 	BadTE           = http2.BadTE           // te with anything but "trailers": 400
-	LengthWithout   = http2.LengthWithout   // a length is declared, and there is no body
+	BadLength       = http2.BadLength       // a length is declared, and there is no body, or another length
 )
 
 // ErrEnded is the error of calls after the end of the answer, and after Serve has returned.

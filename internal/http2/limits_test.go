@@ -221,12 +221,20 @@ func TestHeaderLimits(t *testing.T) {
 		{"47 crumbs", crumbs(47), true},
 		{"long", []string{"a", strings.Repeat("v", 3700)}, false},
 		{"too long", []string{"a", strings.Repeat("v", 3990)}, true},
+		{"50 declared trailers", []string{"trailer", "a" + strings.Repeat(",a", 29), "trailer", "a" + strings.Repeat(",a", 19)}, false},
+		{"51 declared trailers", []string{"trailer", "a" + strings.Repeat(",a", 50)}, true},
 	} {
 		p := newPeer(t, cfg)
 		p.get(1, test.fields...).get(3, "x-a", "b").feed()
 		if len(p.log) != 2 || strings.Contains(p.log[0], " problem 1") != test.large || !strings.HasSuffix(p.log[1], " x-a=b end") {
 			t.Errorf("%s: got %q", test.name, p.log)
 		}
+	}
+	p := newPeer(t, cfg)
+	p.post(1).frame(typeHeaders, 5, 1, p.block(crumbs(50)...)).feed()
+	p.post(3).frame(typeHeaders, 5, 3, p.block(crumbs(51)...)).get(5).feed()
+	if n := len(p.log); n != 6 || !strings.HasPrefix(p.log[1], "trailers 1 ") || p.log[3] != "reset 3 PROTOCOL_ERROR local" || !strings.HasSuffix(p.log[4], " end") {
+		t.Errorf("50 and 51 trailers: got %q", p.log)
 	}
 }
 

@@ -105,6 +105,9 @@ func (c *Conn) headers(f *Frame, ev *Event) verdict {
 	if f.pseudos > 0 {
 		return streamError(ProtocolError, "trailers have pseudo-header fields")
 	}
+	if f.list.Truncated {
+		return streamError(ProtocolError, "trailers exceed the limits")
+	}
 	ev.Kind, ev.Stream, ev.Fields, ev.End = TrailersEnded, st, f.list.Fields, true
 	ev.Short = st.got < st.declared
 	c.enter(st, transitions[s][in].next)
@@ -130,7 +133,7 @@ func (c *Conn) request(f *Frame, ev *Event) verdict {
 	}
 	ev.End = f.has(flagEndStream)
 	ev.Fields = f.list.Fields[f.pseudos:]
-	r.checkFields(ev.Fields, f.list.Truncated, ev.End)
+	r.checkFields(ev.Fields, c.cfg.HeaderFields, f.list.Truncated, ev.End)
 	if r.hasUserInfo() {
 		return streamError(ProtocolError, "the authority has user information")
 	}

@@ -33,7 +33,7 @@ const (
 	TooLarge                // the fields exceed the limits, and some are left out: 431
 	ConnectionField         // a field that RFC 9113, section 8.2.2, forbids: 400
 	BadTE                   // te with anything but "trailers": 400
-	LengthWithout           // a declared length, and no body. net/http of Go 1.26 lets it pass, Go 1.27 resets the stream
+	BadLength               // a declared length, and no body, or two lengths. net/http of Go 1.26 lets it pass, Go 1.27 resets the stream
 )
 
 // set stores a pseudo-header field. It reports whether the field is allowed and was not set before.
@@ -98,15 +98,20 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// checkFields stores what matters from the other fields.
-func (r *Request) checkFields(fields []hpack.Field, truncated, end bool) {
-	te, host := 0, ""
+// checkFields stores what matters from the other fields. A field "trailer" may declare as many trailers
+// as a list may have fields: a handler gets an entry of a map for each.
+func (r *Request) checkFields(fields []hpack.Field, fieldsMax int, truncated, end bool) {
+	te, trailers, host, length := 0, 0, "", ""
 	r.ContentLength = -1
 	for i := range fields {
 		f := &fields[i]
 		switch f.Name.Class() {
 		case hpack.Regular:
 		case hpack.ContentLength:
+			if r.ContentLength >= 0 && f.Value != length {
+				r.note(BadLength)
+			}
+			length = f.Value
 			r.declare(f.Value)
 		case hpack.Connection:
 			r.note(ConnectionField)
@@ -114,6 +119,8 @@ func (r *Request) checkFields(fields []hpack.Field, truncated, end bool) {
 			if te++; te > 1 || f.Value != "trailers" && f.Value != "" {
 				r.note(BadTE)
 			}
+		case hpack.Trailer:
+			trailers += strings.Count(f.Value, ",") + 1
 		case hpack.Host:
 			if host == "" {
 				host = f.Value
@@ -124,9 +131,9 @@ func (r *Request) checkFields(fields []hpack.Field, truncated, end bool) {
 		r.Authority = host
 	}
 	if end && r.ContentLength > 0 {
-		r.note(LengthWithout)
+		r.note(BadLength)
 	}
-	if truncated {
+	if truncated || trailers > fieldsMax {
 		r.Problem = TooLarge
 	}
 }
@@ -152,7 +159,7 @@ func (r *Request) declare(v string) {
 
 // Malformed reports whether the request breaks a rule of RFC 9113, so that its stream is to be reset
 // with ProtocolError. An answer may be sent before that (section 8.1.1).
-func (p Problem) Malformed() bool { return p == ConnectionField || p == BadTE || p == LengthWithout }
+func (p Problem) Malformed() bool { return p == ConnectionField || p == BadTE || p == BadLength }
 
 // Status returns the status that an HTTP server answers with, or 0 if it handles the request.
 func (p Problem) Status() int {

@@ -5,5 +5,8 @@ import "github.com/percore/percore/adapters/h2"
 // RootedPath is rootedPath.
 const RootedPath = rootedPath
 
+// BadLengthResets is badLengthResets.
+const BadLengthResets = badLengthResets
+
 // StreamError returns the error of a stream that was reset.
 func StreamError(id uint32, code h2.ErrCode) error { return streamError{StreamID: id, Code: code} }

@@ -16,7 +16,7 @@ var blank http.Request
 // makeRequest builds the request of a stream. If the stream must be reset, it returns false and the
 // code to reset it with.
 func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, ok bool) {
-	if from.Problem == h2.LengthWithout && lengthWithoutResets {
+	if from.Problem == h2.BadLength && badLengthResets {
 		return h2.ProtocolError, false
 	}
 	u, values := makeParts(len(from.Fields))
@@ -33,7 +33,7 @@ func (x *exchange) makeRequest(c *h2.Conn, from *h2.Request) (code h2.ErrCode, o
 	r.Method, r.URL, r.RequestURI, r.Host = from.Method, u, uri, from.Authority
 	r.Proto, r.ProtoMajor = "HTTP/2.0", 2
 	r.RemoteAddr = conn.RemoteAddr
-	if from.Scheme == "https" {
+	if from.Scheme == "https" || tlsWithAnyScheme {
 		r.TLS = conn.TLS
 	}
 	r.Header = header(from, values)
@@ -127,6 +127,9 @@ func takeFromHeader(r *http.Request) (continues bool) {
 	if v, ok := h["Expect"]; ok && hasToken(v, "100-continue") {
 		delete(h, "Expect")
 		continues = true
+	}
+	if lengths := h["Content-Length"]; len(lengths) > 1 && badLengthResets {
+		h["Content-Length"] = lengths[:1] // all are the same
 	}
 	if crumbs := h["Cookie"]; len(crumbs) > 1 {
 		h["Cookie"] = []string{strings.Join(crumbs, "; ")}

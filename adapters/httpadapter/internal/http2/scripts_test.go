@@ -68,6 +68,8 @@ var scripts = []script{
 	{name: "POST without length", handler: see, play: send(get("POST", "/"), "abc", "def")},
 	{name: "POST with length 0", handler: see, play: send(get("POST", "/", "content-length", "0"), "")},
 	{name: "POST with a length that is no number", handler: see, play: send(get("POST", "/", "content-length", "x"), "")},
+	{name: "POST with two lengths", handler: see, uncalled: http2.BadLengthResets, play: send(get("POST", "/", "content-length", "3", "content-length", "4"), "abc")},
+	{name: "POST with the same length twice", handler: see, play: send(get("POST", "/", "content-length", "3", "content-length", "3"), "abc")},
 	{name: "POST of nothing", handler: see, play: send(get("POST", "/"))},
 	{name: "body too short", handler: func(s *seen, w http.ResponseWriter, r *http.Request) { see(s, w, r) }, play: send(get("POST", "/", "content-length", "10"), "abc")},
 	{name: "trailers", handler: see, play: func(p *frames.Peer) {
@@ -87,6 +89,12 @@ var scripts = []script{
 		w.Header().Set("X-A", "b")
 		readAll(s, r)
 		w.WriteHeader(204)
+	}, play: send(get("POST", "/", "expect", "100-continue"), "abc")},
+	{name: "Expect and a read behind the answer's begin", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "a")
+		w.(http.Flusher).Flush()
+		readAll(s, r)
+		_, _ = io.WriteString(w, "b")
 	}, play: send(get("POST", "/", "expect", "100-continue"), "abc")},
 	{name: "Expect without a read", handler: answer(func(w http.ResponseWriter) { w.WriteHeader(417) }), streams: 1,
 		play: send(get("POST", "/", "expect", "100-continue"), "abc")},

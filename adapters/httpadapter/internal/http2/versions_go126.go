@@ -4,6 +4,7 @@ package http2
 
 // See versions.go.
 const (
-	lengthWithoutResets = false
-	rootedPath          = false
+	badLengthResets  = false
+	tlsWithAnyScheme = false
+	rootedPath       = false
 )
