@@ -36,7 +36,9 @@ func newBelow(nc net.Conn) below {
 			at = wrapper.NetConn()
 		}
 	}
-	if pc, ok := at.(*percore.Conn); ok && pc.Loop() != nil {
+	// In a bubble of testing/synctest a goroutine reads as well: the loops are outside of it, and can't
+	// wake a worker.
+	if pc, ok := at.(*percore.Conn); ok && pc.Loop() != nil && !monotime.InBubble() {
 		b.pc = pc
 	}
 	return b

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -31,5 +32,18 @@ func TestBubble(t *testing.T) {
 		wantAt("GOAWAY", 100*time.Minute)
 		p.Want("end")
 		_ = server.Close()
+	})
+}
+
+// TestBubbleLoops: a server in a bubble serves connections of loops, which are outside.
+func TestBubbleLoops(t *testing.T) {
+	serve(t, HandlerFunc(hello), Config{}).peer().Request(1, true).Flush().
+		Want("headers 1 :status=200 content-type=text/plain") // starts the loops
+	synctest.Test(t, func(t *testing.T) {
+		f := serve(t, HandlerFunc(hello), Config{IdleTimeout: -1})
+		p := f.peer()
+		for id := uint32(1); id < 20; id += 2 {
+			p.Request(id, true).Flush().Want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
+		}
 	})
 }

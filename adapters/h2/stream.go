@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,6 +52,7 @@ type Stream struct {
 	nextCall *Stream // see calls
 	sender   *sender // nil: none of the connection's
 
+	answered  bool // the header of the answer was sent
 	served    bool // Serve has returned, or is not called
 	cancelled bool // Cancelled was called, or is about to be
 }
@@ -91,8 +93,9 @@ type Message struct {
 
 // Send sends a part of the answer. It waits for the client's windows, as far as there is a body.
 // The parts must come in the order of HTTP: interim answers, a header, bodies, and trailers or an
-// end; Send doesn't check that. The names of fields must be in lower case. Send fails and sends
-// nothing if a field is not valid ([Field.Valid]) or is a pseudo-header field.
+// end. Send doesn't check that, except that it sends no interim answer behind the header. The names
+// of fields must be in lower case. Send fails and sends nothing if a field is not valid
+// ([Field.Valid]) or is a pseudo-header field.
 //
 // If Send fails for another reason, a part of the message may have been sent: reset the stream.
 func (s *Stream) Send(m Message) error {
@@ -134,6 +137,10 @@ func (s *Stream) sendLocked(m *Message) error {
 	c.lendLocked()
 	last := m.End && m.Trailers == nil // END_STREAM goes with the header or the body
 	if m.Status != 0 {
+		if m.Status < 200 && s.answered {
+			return errLateInterim
+		}
+		s.answered = m.Status >= 200
 		bare := last && len(m.Body) == 0
 		if err := c.core.Headers(&s.core, m.Status, m.Fields, bare); err != nil || bare {
 			return err
@@ -153,6 +160,10 @@ func (s *Stream) sendLocked(m *Message) error {
 	}
 	return nil
 }
+
+// errLateInterim is for an interim answer, such as 100 Continue, behind the header of the answer:
+// clients take it for a breach of the protocol.
+var errLateInterim = errors.New("h2: an interim answer behind the answer's header")
 
 // sendErrorLocked returns why nothing can be sent, or nil.
 func (s *Stream) sendErrorLocked() error {

@@ -26,13 +26,18 @@ func (call *serveCall) newStreams() *h2.Server {
 	if !s.http2 || s.ownH2 || !speaksHTTP2(s.srv) || s.srv.HTTP2 != nil && s.srv.HTTP2.CountError != nil {
 		return nil
 	}
-	return h2.New(&http2.Handler{
+	return h2.New(s.http2Handler((*http2Host)(call)), s.http2Config())
+}
+
+// http2Handler returns the handler of streams for the connections of a host.
+func (s *Server) http2Handler(host http2.Host) *http2.Handler {
+	return &http2.Handler{
 		HTTP:           s.handler(),
 		GeneralOptions: !s.srv.DisableGeneralOptionsHandler,
 		ReadTimeout:    s.srv.ReadTimeout,
 		WriteTimeout:   s.srv.WriteTimeout,
-		Host:           (*http2Host)(call),
-	}, s.http2Config())
+		Host:           host,
+	}
 }
 
 // http2Config returns the http.Server's limits and timeouts. Where net/http has none, or a higher
@@ -124,10 +129,15 @@ func (h *http2Host) Logf(format string, args ...any) { h.server.logf(format, arg
 // with a cipher suite that RFC 9113 forbids are left to net/http, which refuses them, unless they
 // are permitted.
 func (call *serveCall) servesHTTP2(state tls.ConnectionState) bool {
-	if call.streams == nil || state.NegotiatedProtocol != "h2" || state.Version < tls.VersionTLS12 {
+	return call.streams != nil && call.server.allowsHTTP2(state)
+}
+
+// allowsHTTP2 reports whether TLS has agreed on HTTP/2 in a way that allows it.
+func (s *Server) allowsHTTP2(state tls.ConnectionState) bool {
+	if state.NegotiatedProtocol != "h2" || state.Version < tls.VersionTLS12 {
 		return false
 	}
-	config := call.server.srv.HTTP2
+	config := s.srv.HTTP2
 	return state.Version > tls.VersionTLS12 || isModern(state.CipherSuite) || config != nil && config.PermitProhibitedCipherSuites
 }
 
