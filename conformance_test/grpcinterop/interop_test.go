@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -154,6 +156,8 @@ type side struct {
 	own    bool // the server is one of grpcadapter.NewServer; serve and server don't count
 	client []grpc.DialOption
 	tls    func(*tls.Config) credentials.TransportCredentials
+
+	wrap func(*http.Server) testnet.WebServer // of a server that is an http.Handler; nil for others
 }
 
 var sides = []side{
@@ -225,24 +229,73 @@ func TestInterop(t *testing.T) {
 	}
 }
 
+// handlers are servers that run as the handler of an http.Server (grpc.Server.ServeHTTP), for gRPC on
+// the port of a web server.
+var handlers = []side{
+	{name: "handler,net", listen: net.Listen, wrap: func(srv *http.Server) testnet.WebServer { return srv }},
+	{name: "handler,percore", listen: percore.Listen, wrap: func(srv *http.Server) testnet.WebServer {
+		return httpadapter.Wrap(srv, httpadapter.HTTP2())
+	}},
+}
+
+// TestInteropHandler runs every case against servers that are handlers of HTTP/2.
+func TestInteropHandler(t *testing.T) {
+	for _, server := range handlers {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("server=%s/TLS=%t", server.name, secure), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				runCases(t, server, sides[0], testnet.TCP4, secure)
+			})
+		}
+	}
+}
+
+// serveHandler serves until the test ends.
+func serveHandler(t *testing.T, s side, ln net.Listener, server *grpc.Server, config *tls.Config) {
+	srv := &http.Server{Handler: server, Protocols: new(http.Protocols), TLSConfig: config}
+	srv.Protocols.SetHTTP2(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	web := s.wrap(srv)
+	served := make(chan error, 1)
+	go func() {
+		if config != nil {
+			served <- web.ServeTLS(ln, "", "")
+		} else {
+			served <- web.Serve(ln)
+		}
+	}()
+	t.Cleanup(func() {
+		if err := web.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if err := testnet.Receive(t, "Serve ending", served); err != http.ErrServerClosed {
+			t.Errorf("Serve: got %v, want http.ErrServerClosed", err)
+		}
+		server.Stop()
+	})
+}
+
 // runCases starts an interop server and runs all cases against it.
 func runCases(t *testing.T, serverSide, clientSide side, kind testnet.Kind, secure bool) {
 	serverCredentials, clientCredentials := insecure.NewCredentials(), insecure.NewCredentials()
+	var handlerConfig *tls.Config // an http.Server's TLS is its own
 	if secure {
 		serverConfig, clientConfig := testnet.TLS(t)
-		serverCredentials, clientCredentials = serverSide.tls(serverConfig), clientSide.tls(clientConfig)
+		clientCredentials = clientSide.tls(clientConfig)
+		if serverSide.wrap != nil {
+			handlerConfig = serverConfig
+		} else {
+			serverCredentials = serverSide.tls(serverConfig)
+		}
 	}
 	ln := testnet.Listen(t, serverSide.listen, kind)
 	server := serverSide.newServer(serverCredentials)
 	testgrpc.RegisterTestServiceServer(server, interop.NewTestServer())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := testnet.Receive(t, "Serve ending", served); err != nil {
-			t.Errorf("Serve: got %v, want nil", err)
-		}
-	})
+	if serverSide.wrap != nil {
+		serveHandler(t, serverSide, ln, server.(adapted).Server, handlerConfig)
+	} else {
+		serveGRPC(t, server, ln)
+	}
 	for _, c := range cases {
 		if serverSide.own && c.name == "orca_per_rpc" {
 			continue // orca's interceptor is a grpc.ServerOption that can't be looked into
@@ -259,6 +312,18 @@ func runCases(t *testing.T, serverSide, clientSide side, kind testnet.Kind, secu
 			}
 		})
 	}
+}
+
+// serveGRPC serves until the test ends.
+func serveGRPC(t *testing.T, server server, ln net.Listener) {
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := testnet.Receive(t, "Serve ending", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	})
 }
 
 // runCase returns the case's error, if it fails.
