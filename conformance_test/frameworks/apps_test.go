@@ -235,8 +235,20 @@ func TestFrameworks(t *testing.T) {
 	}
 }
 
-// visitAll plays the client.
+// visitAll plays the client over HTTP/1.1.
 func visitAll(st *site, l *low, content string) {
+	visitPages(st, content)
+	watchStream(st, l)
+	st.awaitParked(0)
+	goAway(st, l)
+	talkRaw(st)
+	sendLate(st)
+	st.s.want("the last page", st.get("/hello/last"), "hello last")
+	st.awaitParked(0)
+}
+
+// visitPages visits the pages that are the same in every protocol.
+func visitPages(st *site, content string) {
 	s := st.s
 	s.want("a greeting", st.get("/hello/world"), "hello world")
 	st.awaitParked(0)
@@ -264,14 +276,6 @@ func visitAll(st *site, l *low, content string) {
 	s.want("a part of a file", st.get("/files/file.bin", "Range", "bytes=1234567-2345678"), content[1234567:2345679])
 	st.awaitParked(0)
 	s.want("a page after all that", st.get("/hello/again"), "hello again")
-	st.awaitParked(0)
-
-	watchStream(st, l)
-	st.awaitParked(0)
-	goAway(st, l)
-	talkRaw(st)
-	sendLate(st)
-	s.want("the last page", st.get("/hello/last"), "hello last")
 	st.awaitParked(0)
 }
 

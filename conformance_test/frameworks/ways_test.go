@@ -44,7 +44,13 @@ var ways = []way{
 	{"httpadapter,fast path", percore.Listen, func(srv *http.Server) testnet.WebServer {
 		return httpadapter.Wrap(srv, httpadapter.FastPath())
 	}},
+	{"httpadapter,http2", percore.Listen, func(srv *http.Server) testnet.WebServer {
+		return httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2())
+	}},
 }
+
+// http2Ways are the ways with a server of HTTP/2 of their own.
+var http2Ways = []way{ways[0], ways[len(ways)-1]}
 
 func plain(srv *http.Server) testnet.WebServer { return srv }
 
@@ -59,7 +65,9 @@ type stage struct {
 
 // onEachWay runs a script on each way. A script notes its observations, which must equal its notes
 // on net.
-func onEachWay(t *testing.T, script func(s *stage)) {
+func onEachWay(t *testing.T, script func(s *stage)) { onWays(t, ways, script) }
+
+func onWays(t *testing.T, ways []way, script func(s *stage)) {
 	var want []string
 	for i, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
