@@ -63,13 +63,20 @@ func (b *body) Read(p []byte) (n int, err error) {
 
 // errorOf returns net/http's error for an error of h2.
 func (b *body) errorOf(err error) error {
+	switch err {
+	case nil:
+		return nil
+	case io.EOF:
+		return b.end()
+	}
+	return b.failure(err) // elsewhere, since its variables are allocated
+}
+
+// failure is errorOf for errors that are none of a complete body.
+func (b *body) failure(err error) error {
 	var reset *h2.StreamError
 	var gone *h2.ConnError
 	switch {
-	case err == nil:
-		return nil
-	case err == io.EOF:
-		return b.end()
 	case errors.Is(err, h2.ErrShortBody):
 		return fmt.Errorf("request declared a Content-Length of %d but only wrote %d bytes", b.x.request.ContentLength, b.got)
 	case err == h2.ErrLongBody:
