@@ -95,6 +95,9 @@
 // A context with a deadline that Read passes to the library (coder's Read) counts only while Read is
 // under way.
 //
+// A WebSocket over HTTP/2 (RFC 8441) is a stream, which no handler can hijack, and the libraries named
+// above don't serve it. So this package is for HTTP/1.1.
+//
 // http.Server's Shutdown and Close leave hijacked connections to the user, as usual: close them with the
 // library, in a function that is registered with RegisterOnShutdown. Each Session's End is called.
 package wsadapter
