@@ -71,3 +71,36 @@ func ExampleDialOptions() {
 	}
 	defer cc.Close()
 }
+
+// A server past grpc-go's transport: generated code registers its services with it.
+func ExampleNewServer() {
+	srv := grpcadapter.NewServer(
+		grpcadapter.MaxRecvMsgSize(16<<20),
+		grpcadapter.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			fmt.Println(info.FullMethod)
+			return handler(ctx, req)
+		}),
+	)
+	healthpb.RegisterHealthServer(srv, health.NewServer())
+	lis, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	served := make(chan error)
+	go func() { served <- srv.Serve(lis) }()
+
+	cc, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	reply, err := healthpb.NewHealthClient(cc).Check(context.Background(), &healthpb.HealthCheckRequest{})
+	fmt.Println(reply.GetStatus(), err)
+
+	cc.Close()
+	srv.GracefulStop()
+	fmt.Println(<-served)
+	// Output:
+	// /grpc.health.v1.Health/Check
+	// SERVING <nil>
+	// <nil>
+}

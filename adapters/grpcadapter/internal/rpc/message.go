@@ -93,12 +93,12 @@ func (c *call) marshal(v any) (mem.BufferSlice, error) {
 }
 
 // compress returns data compressed, and whether it was: nothing is not.
-func (c *call) compress(data mem.BufferSlice) (out mem.BufferSlice, done bool, err error) {
-	to := c.messages.compressor
-	if to == nil || data.Len() == 0 {
+func (c *call) compress(data mem.BufferSlice) (_ mem.BufferSlice, done bool, err error) {
+	if c.messages.compressor == nil || data.Len() == 0 {
 		return nil, false, nil
 	}
-	w, err := to.Compress(mem.NewWriter(&out, c.conn.server.config.Pool))
+	var out mem.BufferSlice // an allocation, which other messages don't need
+	w, err := c.messages.compressor.Compress(mem.NewWriter(&out, c.conn.server.config.Pool))
 	for i := 0; i < len(data) && err == nil; i++ {
 		_, err = w.Write(data[i].ReadOnlyData())
 	}

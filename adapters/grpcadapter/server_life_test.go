@@ -1,0 +1,250 @@
+package grpcadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+// framePeer dials, and speaks HTTP/2 frame by frame.
+func framePeer(t *testing.T, lis net.Listener) *frames.Peer {
+	nc := testnet.Dial(t, lis)
+	t.Cleanup(func() { nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	return frames.NewPeer(t, nc)
+}
+
+// TestServerPings: a client that pings too often is sent away with the text that grpc-go's clients
+// know; how often depends on the policy.
+func TestServerPings(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		options []Option
+		most    int // PINGs that are answered without a GOAWAY
+	}{
+		{"default", nil, 3},
+		{"permitted", []Option{KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true})}, 100},
+		{"only with streams", []Option{KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1})}, 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			startOwn(t, lis, test.options...)
+			p := framePeer(t, lis)
+			for range test.most {
+				p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
+			}
+			if test.most < 100 {
+				p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush()
+				p.Want("pong 0000000000000000", `goaway 0 ENHANCE_YOUR_CALM "too_many_pings"`, "end")
+			}
+		})
+	}
+}
+
+// TestServerAges: connections that are idle for too long, or too old, are drained, and those whose
+// calls don't end are closed after the grace.
+func TestServerAges(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, kp := range []keepalive.ServerParameters{
+		{MaxConnectionIdle: time.Millisecond}, {MaxConnectionAge: time.Millisecond}, {Time: never, MaxConnectionIdle: time.Millisecond},
+	} {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		startOwn(t, lis, KeepaliveParams(kp))
+		p := framePeer(t, lis).Flush()
+		line := ""
+		for line = p.Next(); !strings.HasPrefix(line, "goaway 0 NO_ERROR"); line = p.Next() {
+			if line == "end" || strings.HasPrefix(line, "error") {
+				t.Fatalf("%+v: got %q before GOAWAY", kp, line)
+			}
+		}
+	}
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 50 * time.Millisecond, MaxConnectionAgeGrace: 50 * time.Millisecond}))
+	stream, err := openChat(callContext(t), dialServer(t, lis))
+	if err == nil {
+		err = stream.RecvMsg(new(wrapperspb.BytesValue))
+	}
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("a stream that doesn't end: got %v", err)
+	}
+}
+
+// TestServerGracefulStop: calls that are open go on, new ones fail, and Stop ends the wait.
+func TestServerGracefulStop(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, aborted := range []bool{false, true} {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		srv := startOwn(t, lis)
+		ctx := callContext(t)
+		stream, err := openChat(ctx, dialServer(t, lis))
+		if err == nil {
+			err = say(stream, pattern(10))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped := make(chan bool)
+		go func() { srv.GracefulStop(); close(stopped) }()
+		if aborted {
+			srv.Stop()
+		} else {
+			for range 100 {
+				if err := say(stream, pattern(1000)); err != nil {
+					t.Fatalf("a call that is open during GracefulStop: %v", err)
+				}
+			}
+			_ = stream.CloseSend()
+		}
+		testnet.Receive(t, "GracefulStop", stopped)
+		srv.GracefulStop() // again
+		if nc, err := net.Dial("tcp", lis.Addr().String()); err == nil {
+			nc.Close()
+			t.Error("the listener is open after GracefulStop")
+		}
+	}
+}
+
+// TestServerHandshake: a client that doesn't finish the handshake is closed in time, by Stop too; and
+// credentials may take a connection away.
+func TestServerHandshake(t *testing.T) {
+	testnet.NoLeaks(t)
+	config, _ := testnet.TLS(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, Creds(credentials.NewTLS(config)), ConnectionTimeout(10*time.Millisecond))
+	nc := testnet.Dial(t, lis)
+	defer nc.Close()
+	if n, err := nc.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("Read: got %d bytes, %v, want the end", n, err)
+	}
+
+	lis = testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, Creds(credentials.NewTLS(config))) // which stops it with the client in the handshake
+	nc = testnet.Dial(t, lis)
+	defer nc.Close()
+
+	taken := make(chan net.Conn, 1)
+	lis = testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, Creds(taking{credentials.NewTLS(config), taken}))
+	nc = testnet.Dial(t, lis)
+	defer nc.Close()
+	other := testnet.Receive(t, "the connection", taken)
+	if _, err := other.Write([]byte("mine")); err != nil {
+		t.Errorf("a connection that was taken away: %v", err)
+	}
+	other.Close()
+}
+
+// taking are credentials that take all connections away.
+type taking struct {
+	credentials.TransportCredentials
+	to chan net.Conn
+}
+
+func (c taking) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c.to <- nc
+	return nil, nil, credentials.ErrConnDispatched
+}
+
+// counting is a codec that counts.
+type counting struct {
+	encoding.CodecV2
+	n *atomic.Int32
+}
+
+func (c counting) Unmarshal(data mem.BufferSlice, v any) error {
+	c.n.Add(1)
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// TestServerCodecAndTap: a codec for all calls is used, and a tap may refuse calls or change their
+// contexts.
+func TestServerCodecAndTap(t *testing.T) {
+	testnet.NoLeaks(t)
+	var n, tapped atomic.Int32
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, lis, ForceServerCodecV2(counting{encoding.GetCodecV2(proto.Name), &n}),
+		InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			if len(info.Header["content-type"]) != 1 || info.FullMethodName != "/percore.test.Echo/Unary" {
+				return nil, errors.New("an unknown call")
+			}
+			switch tapped.Add(1) {
+			case 1:
+				return nil, errors.New("not now")
+			case 2:
+				return nil, status.Error(codes.ResourceExhausted, "full")
+			}
+			return ctx, nil
+		}))
+	cc := dialServer(t, lis)
+	for _, want := range []codes.Code{codes.PermissionDenied, codes.ResourceExhausted, codes.OK} {
+		if err := callUnary(callContext(t), cc, pattern(10)); status.Code(err) != want {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	if n.Load() != 1 {
+		t.Errorf("the codec was used %d times, want once", n.Load())
+	}
+}
+
+// TestServerOptionsOnce: options that grpc-go refuses twice are refused here.
+func TestServerOptionsOnce(t *testing.T) {
+	unary := UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		return h(ctx, req)
+	})
+	stream := StreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+		return h(srv, ss)
+	})
+	tapped := InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) { return ctx, nil })
+	for i, option := range []Option{unary, stream, tapped} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("option %d was taken twice", i)
+				}
+			}()
+			NewServer(option, option)
+		}()
+	}
+}
+
+// TestServerInfo: services are described as grpc-go does.
+func TestServerInfo(t *testing.T) {
+	log := &callLog{}
+	own, theirs := NewServer(), grpc.NewServer()
+	describe := func(info map[string]grpc.ServiceInfo) string {
+		methods := map[string]grpc.MethodInfo{}
+		for _, m := range info["percore.test.Script"].Methods {
+			methods[m.Name] = m
+		}
+		return fmt.Sprint(len(info), info["percore.test.Script"].Metadata, methods)
+	}
+	own.RegisterService(scriptService(log), nil)
+	theirs.RegisterService(scriptService(log), nil)
+	if got, want := describe(own.GetServiceInfo()), describe(theirs.GetServiceInfo()); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if first := own.GetServiceInfo()["percore.test.Script"].Methods[0]; first.Name != "Unary" {
+		t.Errorf("the first method is %s, want the unary one", first.Name)
+	}
+}
