@@ -485,8 +485,9 @@ func TestNginx(t *testing.T) {
 	noChildren(t)
 }
 
-// TestHTTP2 runs scenarios over HTTP/2 through the adapter's own server. Those about memory show
-// who serves: net/http has two goroutines for a connection that is idle.
+// TestHTTP2 runs scenarios over HTTP/2 through the adapter's own server. The memory of idle
+// connections shows who serves: net/http keeps a dozen times as much. (Goroutines would not show it:
+// the adapter's, if more are awake, end after a second.)
 func TestHTTP2(t *testing.T) {
 	const match = "^(h2c/(keepalive|upload/64KiB|download/100KiB/window=64KiB)/conns=16|idle/h2|h2c/waiting)"
 	rep, err := Run(t.Context(), quick(t, "percore+fastpath,net", match))
@@ -496,12 +497,12 @@ func TestHTTP2(t *testing.T) {
 	for i := range rep.Results {
 		res := &rep.Results[i]
 		checkResult(t, rep, res)
-		if !strings.HasPrefix(res.Scenario, "idle/") {
+		if !strings.HasPrefix(res.Scenario, "idle/h2c/") {
 			continue
 		}
-		own, theirs := res.Values("percore+fastpath", MetricGoroutines)[0], res.Values("net", MetricGoroutines)[0]
-		if theirs < 2 || own >= theirs {
-			t.Errorf("%s: %v goroutines for each, on net %v; want fewer, and two or more", res.Scenario, own, theirs)
+		own, theirs := res.Values("percore+fastpath", MetricHeap)[0], res.Values("net", MetricHeap)[0]
+		if own > theirs/2 {
+			t.Errorf("%s: %v bytes for each, on net %v; want less than half", res.Scenario, own, theirs)
 		}
 	}
 	noChildren(t)
