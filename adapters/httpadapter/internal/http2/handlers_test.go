@@ -121,6 +121,9 @@ var actions = []action{
 			set = rc.SetWriteDeadline
 		}
 		c.compare(false, func() string { return fmt.Sprintf("deadline: %v", set(at)) })
+		if arg%2 == 1 && arg/2%3 == 1 {
+			<-c.r.Context().Done() // a write deadline that has passed resets the stream, in its time
+		}
 	}},
 	{"limit the body", func(c *call, arg int) { c.r.Body = http.MaxBytesReader(c.w, c.r.Body, int64(sizes[arg%len(sizes)])) }},
 	{"parse the form", func(c *call, _ int) {
@@ -174,11 +177,17 @@ func (p *play) handle(w http.ResponseWriter, r *http.Request) {
 // says that f looks at the request.
 func (c *call) compare(reads bool, f func() string) {
 	before := c.fate()
+	if c.r.Context().Err() != nil {
+		before = max(before, resetAlone)
+	}
 	s := f()
 	if after := c.fate(); after == resetInBurst || reads && before != alive {
 		s = notCompared
 	} else if after == over {
 		s = strings.ReplaceAll(s, "http2: stream closed", "client disconnected") // net/http returns either
+	}
+	if c.r.Method == http.MethodHead { // net/http returns either
+		s = strings.ReplaceAll(s, "http2: request body closed due to handler exiting", "short write")
 	}
 	c.seen.note("%s", s)
 }

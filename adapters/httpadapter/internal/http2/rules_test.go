@@ -36,7 +36,7 @@ import (
 //	lost end     the frames of a stream behind the end of a   net/http doesn't see the end
 //	             body that the handler has closed
 //	again        what a server sends on a stream that it has  RST_STREAM is enough
-//	             reset
+//	             reset; a reset behind the client's
 //	overtaken    what comes before a reset by the handler or  net/http sends a reset first
 //	             a deadline, in the same step
 //	empty        whether the header or empty DATA has         it means the same
@@ -125,6 +125,7 @@ func (sc *scenario) allowEnd(s *scope, r *record) {
 				s.last = min(s.last, at.step)
 				if sc.burst(at.step) > 1 {
 					s.ended, s.cut = at.step, true
+					r.frames[at] = []string{l}
 				}
 			}
 		}
@@ -155,13 +156,14 @@ func (sc *scenario) allowBehind(s *scope, r *record) {
 			if !strings.HasPrefix(l, "reset ") {
 				continue
 			}
-			malformed := !slices.ContainsFunc(sc.opened, func(o opening) bool { return o.stream == at.stream && !o.odd })
+			malformed := !slices.ContainsFunc(sc.opened, func(o opening) bool { return o.stream == at.stream && o.step <= at.step && !o.odd })
+			same := map[byte]int{}
 			for i, o := range sc.opened {
 				if o.stream == at.stream && o.step == at.step {
 					s.handlers[i] = true
+					same[frames.Headers]-- // it comes before
 				}
 			}
-			same := map[byte]int{}
 			for _, f := range sc.allSent {
 				switch {
 				case f.stream != at.stream || f.step < at.step || f.typ != frames.Data && f.typ != frames.Headers && f.typ != 9 && !malformed:
@@ -174,7 +176,7 @@ func (sc *scenario) allowBehind(s *scope, r *record) {
 			if sc.framesOf(at) > 2 {
 				s.streams[at.stream] = at.step
 			}
-			if same[frames.Data] > 1 || same[frames.Headers] > 1 || malformed && len(same) > 1 {
+			if same[frames.Data]+same[frames.Headers] > 1 || malformed && len(same) > 1 {
 				s.stop(at.step)
 			}
 		}
@@ -219,17 +221,24 @@ func (sc *scenario) allowLostEnd(s *scope) {
 func (sc *scenario) allowAgain(r *record) {
 	reset := make(map[int]bool)
 	for step := range sc.steps {
-		for id := 1; id <= 2*len(sc.opened)+1; id += 2 {
-			at := place{step, id}
-			if reset[id] {
-				delete(r.frames, at)
+		for _, f := range sc.allSent {
+			if at := (place{step, f.stream}); f.step == step && f.typ == frames.RSTStream || reset[f.stream] {
+				reset[f.stream] = true
+				if r.frames[at] = slices.DeleteFunc(r.frames[at], isReset); len(r.frames[at]) == 0 {
+					delete(r.frames, at)
+				}
 			}
-			if i := slices.IndexFunc(r.frames[at], func(l string) bool { return strings.HasPrefix(l, "reset ") }); i >= 0 {
-				r.frames[at], reset[id] = r.frames[at][:i+1], true
+		}
+		for _, o := range sc.opened {
+			at := place{step, o.stream}
+			if i := slices.IndexFunc(r.frames[at], isReset); i >= 0 {
+				r.frames[at], reset[o.stream] = r.frames[at][:i+1], true
 			}
 		}
 	}
 }
+
+func isReset(line string) bool { return strings.HasPrefix(line, "reset ") }
 
 // allowSilent is for the rule "silent".
 func (sc *scenario) allowSilent(a, b *record) {
