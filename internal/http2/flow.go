@@ -58,6 +58,12 @@ func (c *Conn) refund(n int) {
 	}
 }
 
+// Held returns how many bytes of bodies the peer has sent and has got no credit of the connection
+// for. It is 0 while no stream has a body that was not read.
+func (c *Conn) Held() int {
+	return int(max(c.cfg.ConnWindowBytes, initialWindowBytes) - c.recv.avail - c.recv.unsent)
+}
+
 // Consumed gives the peer credit for n bytes of a body that the handler has read. It does nothing
 // for a stream that has ended, whose credit was already given back.
 func (c *Conn) Consumed(st *Stream, n int) {

@@ -156,7 +156,9 @@ func (p *Peer) Next() string {
 		if flags&Ack != 0 {
 			return fmt.Sprintf("pong %x", b)
 		}
-		p.Frame(Ping, Ack, 0, b).Flush()
+		p.Frame(Ping, Ack, 0, b)
+		_, _ = p.Conn.Write(p.Out) // the server may have closed it since
+		p.Out = p.Out[:0]
 		return p.Next()
 	case GoAway:
 		s := fmt.Sprintf("goaway %d %v", binary.BigEndian.Uint32(b), http2.ErrCode(binary.BigEndian.Uint32(b[4:])))
