@@ -156,7 +156,8 @@ func (sc *scenario) allowBehind(s *scope, r *record) {
 			if !strings.HasPrefix(l, "reset ") {
 				continue
 			}
-			malformed := !slices.ContainsFunc(sc.opened, func(o opening) bool { return o.stream == at.stream && o.step <= at.step && !o.odd })
+			first := slices.IndexFunc(sc.allSent, func(f sent) bool { return f.stream == at.stream && f.typ == frames.Headers })
+			malformed := first < 0 || !sc.allSent[first].opens
 			same := map[byte]int{}
 			for i, o := range sc.opened {
 				if o.stream == at.stream && o.step == at.step {
@@ -176,7 +177,7 @@ func (sc *scenario) allowBehind(s *scope, r *record) {
 			if sc.framesOf(at) > 2 {
 				s.streams[at.stream] = at.step
 			}
-			if same[frames.Data]+same[frames.Headers] > 1 || malformed && len(same) > 1 {
+			if same[frames.Data]+same[frames.Headers] > 1 || malformed && sc.framesOf(at) > 1 {
 				s.stop(at.step)
 			}
 		}

@@ -36,7 +36,6 @@ const (
 // An opening is a request that a script makes with a handler of its own.
 type opening struct {
 	stream, step int
-	odd          bool // it may be malformed
 	program      testnet.Program
 }
 
@@ -55,6 +54,7 @@ type sent struct {
 	typ, flags   byte
 	length       int
 	forbidden    bool // trailers that are not allowed as such
+	opens        bool // a request that is well-formed
 }
 
 // A compiler makes a scenario from its code.
@@ -65,6 +65,7 @@ type compiler struct {
 	at     int // where the current frame begins in p.Out
 	step   step
 	lastID int
+	opens  bool // the next frames are a request that is well-formed
 }
 
 const stepsMost = 40
@@ -108,9 +109,11 @@ func (c *compiler) frame(format string, args ...any) {
 		c.sc.allSent = append(c.sc.allSent, sent{
 			step: len(c.sc.steps), typ: h[3], flags: h[4], length: n,
 			stream: int(h[5]&0x7f)<<24 | int(h[6])<<16 | int(h[7])<<8 | int(h[8]),
+			opens:  c.opens,
 		})
 		c.at += 9 + n
 	}
+	c.opens = false
 	c.step.text = append(c.step.text, fmt.Sprintf(format, args...))
 }
 
@@ -219,6 +222,7 @@ func (c *compiler) begin() (id uint32, field []string) {
 	if c.lastID == 2 {
 		c.lastID = 1
 	}
+	c.opens = true
 	h := len(c.sc.opened)
 	c.sc.opened = append(c.sc.opened, opening{stream: c.lastID, step: len(c.sc.steps), program: c.Take(c.Next() % 24)})
 	return uint32(c.lastID), []string{"x-p", fmt.Sprint(h)}
@@ -233,7 +237,7 @@ func (c *compiler) open(end bool, method string, more ...string) {
 // oddRequest makes a request with fields that need not be valid.
 func (c *compiler) oddRequest() {
 	id, field := c.begin()
-	c.sc.opened[len(c.sc.opened)-1].odd = true
+	c.opens = false
 	has := c.Next()
 	var list []string
 	for bit, pseudo := range []struct {
