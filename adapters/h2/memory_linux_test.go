@@ -1,3 +1,5 @@
+//go:build !percore_net
+
 package h2
 
 import (
