@@ -43,6 +43,9 @@ import (
 //	             END_STREAM
 //	cause        which rule a client has broken, in errors    each has its own words
 //	flush        the error of a Flush of an answer to HEAD    net/http has one if it is slow to return
+//	sizes        everything from the step on in which a       net/http takes it while the table is empty
+//	             header block changes the table's size
+//	             behind a field
 //	silent       GOAWAY with an error, in the place of the    net/http can't tell a payload that is too
 //	             end alone                                    short from a client that has gone
 //	farewell     everything after a graceful GOAWAY           this server sends two, and serves what comes
@@ -94,6 +97,7 @@ func (sc *scenario) allow(a, b *record) scope {
 	if !a.whole || !b.whole {
 		s.cut = true
 	}
+	allowSizes(&s, a, b)
 	sc.allowReset(&s)
 	sc.allowForbidden(&s)
 	sc.allowLostEnd(&s)
@@ -158,26 +162,26 @@ func (sc *scenario) allowBehind(s *scope, r *record) {
 			}
 			first := slices.IndexFunc(sc.allSent, func(f sent) bool { return f.stream == at.stream && f.typ == frames.Headers })
 			malformed := first < 0 || !sc.allSent[first].opens
-			same := map[byte]int{}
+			same := 0
 			for i, o := range sc.opened {
 				if o.stream == at.stream && o.step == at.step {
 					s.handlers[i] = true
-					same[frames.Headers]-- // it comes before
+					same-- // it comes before
 				}
 			}
 			for _, f := range sc.allSent {
 				switch {
-				case f.stream != at.stream || f.step < at.step || f.typ != frames.Data && f.typ != frames.Headers && f.typ != 9 && !malformed:
-				case f.step > at.step:
+				case f.stream != at.stream || f.step < at.step:
+				case f.step == at.step:
+					same++
+				case f.typ == frames.Data || f.typ == frames.Headers || f.typ == 9 || malformed:
 					s.stop(f.step)
-				default:
-					same[f.typ]++
 				}
 			}
 			if sc.framesOf(at) > 2 {
 				s.streams[at.stream] = at.step
 			}
-			if same[frames.Data]+same[frames.Headers] > 1 || malformed && sc.framesOf(at) > 1 {
+			if same > 1 || malformed && sc.framesOf(at) > 1 {
 				s.stop(at.step)
 			}
 		}
@@ -194,6 +198,16 @@ func (sc *scenario) framesOf(at place) (n int) {
 		}
 	}
 	return n
+}
+
+// allowSizes is for the rule "sizes".
+func allowSizes(s *scope, a, b *record) {
+	const bad = "goaway COMPRESSION_ERROR"
+	for at, lines := range b.frames {
+		if slices.Contains(lines, bad) && !slices.Contains(a.frames[at], bad) {
+			s.stop(at.step)
+		}
+	}
 }
 
 // allowForbidden is for the rule "trailers".
