@@ -19,12 +19,17 @@ import (
 )
 
 // TestNetHTTPOwnTests runs the tests of net/http, net/http/httptest and net/http/httputil, which come
-// with Go, three ways: on package net, through httpadapter, and through its fast path.
+// with Go, four ways: on package net, through httpadapter, through its fast path, and with HTTP2. With
+// the last it runs also those of net/http/internal/http2, which send frames and are there since Go 1.27.
 //
 // It copies the part of the standard library that has them, puts percore into the copy's vendor
 // directory, and changes a few lines. http.Server.Serve calls testdata/percoretest.go.txt, and
 // net.Listen becomes percore's in those tests. Everything else is unchanged: requests, handlers,
 // clients, and the calls of the http.Server's own methods.
+//
+// Many tests of HTTP/2 have connections in memory, in a bubble of testing/synctest. There net/http
+// accepts, and does the handshake; then testdata/percoreserve.go.txt serves the connection in its
+// place.
 //
 // It runs the tests of -short mode, which takes half a minute. With PERCORE_TEST_FULL=1 it runs all
 // tests.
@@ -37,11 +42,18 @@ func TestNetHTTPOwnTests(t *testing.T) {
 	}
 	lib := copyNetHTTP(t)
 	for _, pkg := range ownPackages {
+		ways := []string{"net", "httpadapter", "fast path", "HTTP/2"}
+		if pkg == ownFrames {
+			if !exists(filepath.Join(lib.root, "src", pkg, "server_test.go")) {
+				continue
+			}
+			ways = []string{"net", "HTTP/2"}
+		}
 		binary := filepath.Join(t.TempDir(), "own.test")
 		if out, err := lib.goCommand("test", "-c", "-o", binary, pkg).CombinedOutput(); err != nil {
 			t.Fatalf("compiling the tests of %s: %v\n%s", pkg, err, out)
 		}
-		for _, way := range []string{"net", "httpadapter", "fast path"} {
+		for _, way := range ways {
 			t.Run(pkg+", "+way, func(t *testing.T) {
 				run := ownRun{t, binary, lib, pkg, way}
 				run.all()
@@ -51,7 +63,10 @@ func TestNetHTTPOwnTests(t *testing.T) {
 }
 
 // ownPackages are the packages that test servers.
-var ownPackages = []string{"net/http", "net/http/httptest", "net/http/httputil"}
+var ownPackages = []string{"net/http", "net/http/httptest", "net/http/httputil", ownFrames}
+
+// ownFrames is the package whose tests send frames.
+const ownFrames = "net/http/internal/http2"
 
 // ownImpossible are the tests that can't pass with a server other than net/http's, or with a
 // listener other than net's.
@@ -67,6 +82,71 @@ var ownImpossible = map[string]string{
 	"TestTransportPersistConnLeakShortBody":     "counts goroutines half a second after the last request; workers end after two",
 	"TestCmdGoNoHTTPServer":                     "compiles the go command, which is no server",
 }
+
+// ownDiffer are the tests that can't pass with percore's HTTP/2 server besides those, because they look
+// into net/http's, or because percore does something else on purpose: see the comments of packages
+// internal/http2 and adapters/httpadapter/internal/http2.
+var ownDiffer = map[string]string{
+	"TestServeTLS":       "waits in a hook of net/http's Serve, which the adapter calls several times",
+	"TestServerShutdown": "counts the connections that net/http has",
+
+	"TestCompressionErrorOnWrite":           ownPrivate,
+	"TestNoErrorLoggedOnPostAfterGOAWAY":    ownPrivate,
+	"TestServer_HeaderTableSizeDuringWrite": ownPrivate,
+	"TestServer_Headers_HalfCloseRemote":    ownPrivate,
+	"TestServer_MaxEncoderHeaderTableSize":  ownPrivate,
+	"TestServer_StateTransitions":           ownPrivate,
+	"TestServer_RSTStream_Unblocks_Read":    "compares an error with one of a type that other packages can't have",
+
+	"TestServer_Push_RejectRecursivePush":           ownPush,
+	"TestServer_Push_RejectWhenNoConcurrentStreams": ownPush,
+	"TestServer_Push_StateTransitions":              ownPush,
+	"TestServer_Push_Success":                       ownPush,
+	"TestServer_Push_SuccessNoRace":                 ownPush,
+	"TestServer_Push_Underflow":                     ownPush,
+
+	"TestServer_Rejects_TLS10":        ownLeft,
+	"TestServer_Rejects_TLS11":        ownLeft,
+	"TestServer_Rejects_TLSBadCipher": ownLeft,
+
+	"TestCompressionErrorOnClose":        ownLastStream,
+	"TestRejectFrameOnIdle_Data":         ownLastStream,
+	"TestRejectFrameOnIdle_RSTStream":    ownLastStream,
+	"TestRejectFrameOnIdle_WindowUpdate": ownLastStream,
+	"TestServerContinuationFlood":        ownLastStream,
+	"TestServer_Rejects_PushPromise":     ownLastStream,
+
+	"TestServerGracefulShutdown":       ownDrain,
+	"TestServerHandlerConnectionClose": ownDrain,
+
+	"TestServerResetStreamUnreadBody":                      ownCredit,
+	"TestServerReturnsStreamAndConnFlowControlOnBodyClose": ownCredit,
+	"TestServerWindowUpdateOnBodyClose":                    ownCredit,
+	"TestServer_Handler_Sends_WindowUpdate":                ownCredit,
+	"TestServer_Handler_Sends_WindowUpdate_Padding":        ownCredit,
+
+	"TestServerSettingNoRFC7540Priorities":        ownPriority,
+	"TestServerSettingNoRFC7540PrioritiesInvalid": ownPriority,
+	"TestServer_Rejects_PriorityUpdate0":          ownPriority,
+	"TestServer_Rejects_PriorityUpdateUnparsable": ownPriority,
+
+	"TestProtocolErrorAfterGoAway":                     "wants no second GOAWAY for an error behind a graceful one",
+	"TestServerSettingsFlowControlUpdateBeyondLimit":   "wants the error when the next DATA is sent; here it comes at once",
+	"TestServer_MaxQueuedControlFrames":                "wants what is queued to be dropped; here 2,000 frames are the most, and they are sent",
+	"TestServer_NoCrash_HandlerClose_Then_ClientClose": "wants RST_STREAM for DATA on a stream that the server has reset; here it is ignored",
+	"TestServer_Response_Stream_With_Missing_Trailer":  "wants an empty DATA frame; here HEADERS end an answer without body and trailers",
+}
+
+// Reasons that several tests share.
+const (
+	ownPrivate    = "looks into net/http's connection"
+	ownPush       = "wants the server to push, which percore does not"
+	ownLeft       = "wants TLS refused that is too old or too weak: percore leaves these connections to net/http"
+	ownLastStream = "wants the stream of the frame that was wrong in GOAWAY; percore names the last one it has opened: a client may repeat the others"
+	ownDrain      = "wants one GOAWAY; percore sends two, with a PING between them (RFC 9113, section 6.8)"
+	ownCredit     = "wants credit for 4 KiB at a time; percore gives it back by the quarter of a window"
+	ownPriority   = "wants RFC 9218, in which percore takes no part: it ignores priorities"
+)
 
 // ownLibrary is a copy of Go with percore in it.
 type ownLibrary struct{ root string }
@@ -102,6 +182,7 @@ func copyNetHTTP(t *testing.T) ownLibrary {
 			}
 		}
 	}
+	copyFile(t, "testdata/percoreserve.go.txt", filepath.Join(src, "vendor", "github.com/percore/percore/adapters/httpadapter", "percoreserve.go"))
 	copyFile(t, "testdata/percoretest.go.txt", filepath.Join(src, "percoretest", "percoretest.go"))
 	changeNetHTTP(t, filepath.Join(src, "net", "http"))
 	return ownLibrary{root}
@@ -118,14 +199,20 @@ func changeNetHTTP(t *testing.T, dir string) {
 		}
 		text = serve.ReplaceAllString(text, "$0\tif PercoreServe != nil {\n"+
 			"\t\tif served, err := PercoreServe($1, l); served {\n\t\t\treturn err\n\t\t}\n\t}\n")
-		return text + "\nvar PercoreServe func(*Server, net.Listener) (served bool, err error)\n"
+		text = insertAt(t, text, `func \(s \*Server\) ServeTLS\(l net\.Listener, certFile, keyFile string\) error \{\n`,
+			"\tif PercoreServeTLS != nil {\n\t\tif served, err := PercoreServeTLS(s, l, certFile, keyFile); served {\n\t\t\treturn err\n\t\t}\n\t}\n")
+		return text + "\nvar PercoreServe func(*Server, net.Listener) (served bool, err error)\n" +
+			"var PercoreServeTLS func(s *Server, l net.Listener, certFile, keyFile string) (served bool, err error)\n" +
+			"var PercoreServeHTTP2 func(ctx context.Context, s *Server, c net.Conn, sawPreface bool) (served bool)\n" +
+			"func (s *Server) PercoreKeepAlives() bool { return s.doKeepAlives() }\n"
 	})
+	changeHTTP2(t, dir)
 	// The shutdownGuard of the fast path is active all the time.
 	changeFile(t, filepath.Join(dir, "export_test.go"), func(text string) string {
 		const loop = "for c := range s.activeConn {\n"
 		return strings.Replace(text, loop, loop+"\t\tif fmt.Sprintf(\"%T\", c.rwc) == \"*httpadapter.shutdownGuard\" {\n\t\t\tcontinue\n\t\t}\n", 1)
 	})
-	replacer := strings.NewReplacer("net.Listen(", "percoretest.Listen(", ".(*net.TCPListener)", ".(percoretest.TCPListener)",
+	replacer := strings.NewReplacer("net.Listen(", "percoretest.Listen(", "tls.NewListener(s.Listener", "percoretest.NewTLSListener(s.Listener", ".(*net.TCPListener)", ".(percoretest.TCPListener)",
 		"*net.TCPConn", "percoretest.TCPConn", "m.Run()", "percoretest.Run(m)")
 	names := []string{
 		"main_test.go", "serve_test.go", "fs_test.go", "transport_test.go", "clientserver_test.go",
@@ -139,13 +226,62 @@ func changeNetHTTP(t *testing.T, dir string) {
 			return useAsNet(text, replacer.Replace(text))
 		})
 	}
-	for _, name := range []string{"httptest", "httputil"} {
+	frames := filepath.Join(dir, "internal", "http2", "server_test.go")
+	packages := []string{"httptest", "httputil"}
+	if exists(frames) {
+		packages = append(packages, "internal/http2")
+		changeFile(t, frames, func(text string) string { return awaitNoConn(t, text) })
+	}
+	for _, name := range packages {
 		text := fmt.Sprintf("package %s_test\n\nimport (\n\t\"os\"\n\t\"percoretest\"\n\t\"testing\"\n)\n\n"+
-			"func TestMain(m *testing.M) { os.Exit(percoretest.Run(m)) }\n", name)
+			"func TestMain(m *testing.M) { os.Exit(percoretest.Run(m)) }\n", filepath.Base(name))
 		if err := os.WriteFile(filepath.Join(dir, name, "percoretest_test.go"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// awaitNoConn changes the tests of frames, which wait for net/http's state of a connection: percore has
+// none.
+func awaitNoConn(t *testing.T, text string) string {
+	t.Helper()
+	const await = "\tst.sc = <-connc\n"
+	if !strings.Contains(text, await) {
+		t.Fatal("the tests of frames don't wait for a connection as they did: adapt this test")
+	}
+	text = strings.Replace(text, await, "\tif os.Getenv(\"PERCORE_TEST_WAY\") == \"net\" {\n\t"+await+"\t}\n", 1)
+	return insertAt(t, text, `func \(st \*serverTester\) wantConnFlowControlConsumed\(consumed int32\) \{\n`, "\tif st.sc == nil {\n\t\treturn\n\t}\n")
+}
+
+// changeHTTP2 makes PercoreServeHTTP2 serve the connections that speak HTTP/2.
+func changeHTTP2(t *testing.T, dir string) {
+	const call = "\tif PercoreServeHTTP2 != nil && %s == nil && PercoreServeHTTP2(%s, %s, %s, %s) {\n\t\treturn\n\t}\n"
+	if name := filepath.Join(dir, "http2.go"); exists(name) {
+		changeFile(t, name, func(text string) string {
+			return insertAt(t, text, `func \(s \*Server\) serveHTTP2Conn\(ctx context.Context, nc net.Conn, .*\{\n`,
+				fmt.Sprintf(call, "upgradeReq", "ctx", "s", "nc", "sawClientPreface"))
+		})
+		return
+	}
+	changeFile(t, filepath.Join(dir, "h2_bundle.go"), func(text string) string {
+		return insertAt(t, text, `func \(s \*http2Server\) serveConn\(c net.Conn, opts \*http2ServeConnOpts, .*\{\n.*\n\tdefer cancel\(\)\n`,
+			fmt.Sprintf(call, "opts.UpgradeRequest", "baseCtx", "opts.baseConfig()", "c", "opts.SawClientPreface"))
+	})
+}
+
+// insertAt inserts lines behind the text that a pattern matches.
+func insertAt(t *testing.T, text, pattern, lines string) string {
+	t.Helper()
+	at := regexp.MustCompile(pattern).FindStringIndex(text)
+	if at == nil {
+		t.Fatalf("there is nothing like %s: adapt this test", pattern)
+	}
+	return text[:at[1]] + lines + text[at[1]:]
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // useAsNet adds what a Go file needs to compile after text has been replaced by changed.
@@ -225,7 +361,7 @@ type ownRun struct {
 
 var (
 	ownFailed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
-	ownServed = regexp.MustCompile(`(?m)^percore: (\d+) servers.* (\d+) requests by the fast path.*$`)
+	ownServed = regexp.MustCompile(`(?m)^percore: (\d+) servers.* (\d+) requests by the fast path.* (\d+) requests and (\d+) connections in memory over HTTP/2$`)
 )
 
 // all runs the tests. Some have their own time limits, so it runs the failed ones again, alone: a
@@ -235,8 +371,16 @@ func (r ownRun) all() {
 	if os.Getenv("PERCORE_TEST_FULL") == "" {
 		args = append(args, "-test.short")
 	}
+	if r.way == "HTTP/2" && r.pkg == "net/http" { // of the tests that run for several protocols, this part is left
+		args = append(args, "-test.run=/^(h2|h2unencrypted)$")
+	}
 	if r.way != "net" {
-		args = append(args, "-test.skip=^("+strings.Join(slices.Sorted(maps.Keys(ownImpossible)), "|")+")$")
+		skip := slices.Collect(maps.Keys(ownImpossible))
+		if r.way == "HTTP/2" {
+			skip = slices.AppendSeq(skip, maps.Keys(ownDiffer))
+		}
+		slices.Sort(skip)
+		args = append(args, "-test.skip=^("+strings.Join(skip, "|")+")$")
 	}
 	out, err := r.run(args...)
 	failed := ownFailed.FindAllStringSubmatch(out, -1)
@@ -253,8 +397,15 @@ func (r ownRun) all() {
 		r.Fatalf("the tests did not print their servers\n%s", out)
 	}
 	r.Logf("%d passed, %d failed, %d skipped; %s", strings.Count(out, "--- PASS"), len(failed), strings.Count(out, "--- SKIP"), served[0])
-	if noServers, noRequests := served[1] == "0", served[2] == "0"; noServers != (r.way == "net") || noRequests != (r.way != "fast path") {
-		r.Errorf("got %q", served[0])
+	got := func(i int) bool { return served[i] != "0" }
+	overHTTP2 := got(3) || got(4)
+	if served := map[string]bool{
+		"net":         !got(1) && !overHTTP2,
+		"httpadapter": got(1) && !got(2) && !overHTTP2,
+		"fast path":   got(1) && got(2) && !overHTTP2,
+		"HTTP/2":      overHTTP2 || r.pkg == "net/http/httptest" || r.pkg == "net/http/httputil", // which have hardly any
+	}; !served[r.way] {
+		r.Errorf("got a run whose servers are not those that it should have")
 	}
 }
 
