@@ -139,9 +139,11 @@ func TestServerHandshake(t *testing.T) {
 	}
 
 	lis = testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startOwn(t, lis, Creds(credentials.NewTLS(config))) // which stops it with the client in the handshake
+	begun := make(chan bool, 1)
+	startOwn(t, lis, Creds(noticing{credentials.NewTLS(config), begun})) // which stops it with the client in the handshake
 	nc = testnet.Dial(t, lis)
 	defer nc.Close()
+	testnet.Receive(t, "the handshake's begin", begun)
 
 	taken := make(chan net.Conn, 1)
 	lis = testnet.Listen(t, percore.Listen, testnet.TCP4)
@@ -153,6 +155,17 @@ func TestServerHandshake(t *testing.T) {
 		t.Errorf("a connection that was taken away: %v", err)
 	}
 	other.Close()
+}
+
+// noticing are credentials that report when a handshake begins.
+type noticing struct {
+	credentials.TransportCredentials
+	begun chan bool
+}
+
+func (c noticing) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c.begun <- true
+	return c.TransportCredentials.ServerHandshake(nc)
 }
 
 // taking are credentials that take all connections away.
