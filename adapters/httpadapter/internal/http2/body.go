@@ -48,7 +48,9 @@ func (b *body) Read(p []byte) (n int, err error) {
 	defer b.mu.Unlock()
 	if b.continues {
 		b.continues = false
-		_ = b.x.stream.Send(h2.Message{Status: http.StatusContinue})
+		if !b.x.response.informed.Load() {
+			_ = b.x.stream.Send(h2.Message{Status: http.StatusContinue})
+		}
 	}
 	if !b.open || b.ended {
 		return 0, io.EOF

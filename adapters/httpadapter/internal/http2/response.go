@@ -42,6 +42,7 @@ type response struct {
 	length   int64 // the body's length, until the header is sent; -1: none
 	status   int16
 	isHead   bool
+	informed atomic.Bool // an interim answer was sent, so the body's Read, without mu, sends none
 
 	err error // of a Write that has failed; all later ones fail with it
 
@@ -125,6 +126,7 @@ func (w *response) writeHeader(status int) {
 		panic("invalid WriteHeader code " + strconv.Itoa(status)) // as net/http does: the handler's mistake
 	}
 	if status < 200 {
+		w.informed.Store(true)
 		w.takeFields(true)
 		_ = w.x.stream.Send(h2.Message{Status: status, Fields: w.memory.fields})
 		w.releaseMemory()

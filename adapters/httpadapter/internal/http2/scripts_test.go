@@ -96,6 +96,10 @@ var scripts = []script{
 		readAll(s, r)
 		_, _ = io.WriteString(w, "b")
 	}, play: send(get("POST", "/", "expect", "100-continue"), "abc")},
+	{name: "Expect and a read behind an interim answer", handler: func(s *seen, w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(103)
+		readAll(s, r)
+	}, play: send(get("POST", "/", "expect", "100-continue"), "abc")},
 	{name: "Expect without a read", handler: answer(func(w http.ResponseWriter) { w.WriteHeader(417) }), streams: 1,
 		play: send(get("POST", "/", "expect", "100-continue"), "abc")},
 
