@@ -419,11 +419,6 @@ func (reversed) Unmarshal(p []byte, v any) error {
 
 func (reversed) Name() string { return "reversed" }
 
-// unheardOf is a compressor that only the client has: the servers look for it when it is gone.
-type unheardOf struct{ encoding.Compressor }
-
-func (unheardOf) Name() string { return "unheard-of" }
-
 func init() { encoding.RegisterCodec(reversed{}) }
 
 // A settingsCase is a way to set servers up.

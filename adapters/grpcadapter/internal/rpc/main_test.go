@@ -23,6 +23,9 @@ func TestMethods(t *testing.T) {
 	})
 }
 
+// testKey is a key of a context's value.
+type testKey string
+
 // TestContextKeys: a call's context has the metadata and the stream, with the keys of this version
 // of grpc-go, which are known, and without.
 func TestContextKeys(t *testing.T) {
@@ -32,11 +35,11 @@ func TestContextKeys(t *testing.T) {
 	known := keys
 	defer func() { keys = known }()
 	for _, keys = range []contextKeys{known, {}, {metadata: known.metadata}, {stream: known.stream}} {
-		c := &call{parent: context.WithValue(context.Background(), "k", "parent"), method: "/s/m", fields: []h2.Field{h2.MakeField("k", "v")}}
+		c := &call{parent: context.WithValue(context.Background(), testKey("k"), "parent"), method: "/s/m", fields: []h2.Field{h2.MakeField("k", "v")}}
 		tagged := false
 		c.ctx = c.context(func(ctx context.Context) context.Context {
 			tagged = true
-			return context.WithValue(ctx, "tag", "yes")
+			return context.WithValue(ctx, testKey("tag"), "yes")
 		})
 		md, ok := metadata.FromIncomingContext(c.ctx)
 		if !ok || len(md["k"]) != 1 || md["k"][0] != "v" || !tagged {
@@ -48,7 +51,7 @@ func TestContextKeys(t *testing.T) {
 		if method, ok := grpc.Method(c.ctx); !ok || method != "/s/m" {
 			t.Errorf("%v: got the method %q", keys, method)
 		}
-		if c.ctx.Value("k") != "parent" || c.ctx.Value("tag") != "yes" || c.ctx.Value(nil) != nil {
+		if c.ctx.Value(testKey("k")) != "parent" || c.ctx.Value(testKey("tag")) != "yes" || c.ctx.Value(nil) != nil {
 			t.Errorf("%v: the values of other contexts are lost", keys)
 		}
 	}
