@@ -50,6 +50,7 @@ type turn struct {
 	event   http2.Event
 	request Request
 	batch   []*Stream // that were opened, and are to be served
+	woke    bool      // a handler that has waited for what was received
 }
 
 const (
@@ -63,7 +64,7 @@ var turns = sync.Pool{New: func() any { return new(turn) }}
 func (t *turn) release() {
 	clear(t.batch)
 	t.batch = t.batch[:0]
-	t.event, t.request = http2.Event{}, Request{}
+	t.event, t.request, t.woke = http2.Event{}, Request{}, false
 	turns.Put(t)
 }
 
@@ -111,6 +112,7 @@ func (c *Conn) turn() {
 			c.workers.Serve(item{c: c, s: s, kind: itemStream})
 		}
 	}
+	woke := t.woke
 	t.release()
 	switch end {
 	case waits:
@@ -119,6 +121,11 @@ func (c *Conn) turn() {
 		c.awaken()
 	}
 	c.mu.Lock()
+	if first == nil && woke && c.hasOutputLocked() {
+		c.mu.Unlock()
+		c.workers.Yield() // the handler's answer goes along with what waits, as that to a PING
+		c.mu.Lock()
+	}
 	if first == nil {
 		c.flushLocked()
 	} else if c.hasOutputLocked() {
@@ -277,9 +284,12 @@ func (c *Conn) apply(t *turn) bool {
 			c.openLocked(t, h)
 		}
 	case http2.DataReceived:
-		ev.Stream.User.(*Stream).dataLocked(ev)
+		s := ev.Stream.User.(*Stream)
+		t.woke = t.woke || s.cond != nil
+		s.dataLocked(ev)
 	case http2.TrailersEnded:
 		s := ev.Stream.User.(*Stream)
+		t.woke = t.woke || s.cond != nil
 		s.makeExtrasLocked().trailers = append([]Field(nil), ev.Fields...)
 		s.bodyEndedLocked(ev)
 		s.wakeLocked()

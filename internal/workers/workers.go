@@ -240,6 +240,14 @@ func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
 	return p.dispatch(w)
 }
 
+// Yield lets goroutines run that are ready, before the worker that calls it goes on. While processors
+// are crowded, goroutines that compute would run as well: then it does nothing.
+func (p *Pool[T]) Yield() {
+	if !p.line.Crowded() {
+		runtime.Gosched()
+	}
+}
+
 // look looks for connections. While processors are crowded, it waits a moment for one.
 func (p *Pool[T]) look(last T) {
 	if p.Look(last, false); p.line.Crowded() && p.isEmpty() {
