@@ -129,7 +129,7 @@ func spanText(s sdktrace.ReadOnlySpan) string {
 		case strings.HasSuffix(key, "port"), strings.HasSuffix(key, "peer.port"):
 			words = append(words, key)
 		default:
-			words = append(words, fmt.Sprint(key, "=", a.Value.Emit()))
+			words = append(words, fmt.Sprint(key, "=", a.Value.String()))
 		}
 	}
 	slices.Sort(words)
