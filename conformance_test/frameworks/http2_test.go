@@ -321,6 +321,7 @@ func TestNothingLost(t *testing.T) {
 			return tr
 		},
 		"x/net": func(dial func(context.Context, string) (net.Conn, error)) http.RoundTripper {
+			//lint:ignore SA1019 programs use it
 			return &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, _ string, _ *tls.Config) (net.Conn, error) {
 				return dial(ctx, network)
 			}}
