@@ -20,7 +20,8 @@ import (
 
 // TestNetHTTPOwnTests runs the tests of net/http, net/http/httptest and net/http/httputil, which come
 // with Go, four ways: on package net, through httpadapter, through its fast path, and with HTTP2. With
-// the last it runs also those of net/http/internal/http2, which send frames and are there since Go 1.27.
+// the last it runs also those of net/http/internal/http2, which send frames and are there since Go 1.27,
+// and those of golang.org/x/net/http2, in the version that go.mod names.
 //
 // It copies the part of the standard library that has them, puts percore into the copy's vendor
 // directory, and changes a few lines. http.Server.Serve calls testdata/percoretest.go.txt, and
@@ -29,7 +30,7 @@ import (
 //
 // Many tests of HTTP/2 have connections in memory, in a bubble of testing/synctest. There net/http
 // accepts, and does the handshake; then testdata/percoreserve.go.txt serves the connection in its
-// place.
+// place. It does so for x/net's server, too, which is compiled against the copy.
 //
 // It runs the tests of -short mode, which takes half a minute. With PERCORE_TEST_FULL=1 it runs all
 // tests.
@@ -42,20 +43,27 @@ func TestNetHTTPOwnTests(t *testing.T) {
 	}
 	lib := copyNetHTTP(t)
 	for _, pkg := range ownPackages {
+		dir := filepath.Join(lib.root, "src", pkg)
 		ways := []string{"net", "httpadapter", "fast path", "HTTP/2"}
-		if pkg == ownFrames {
-			if !exists(filepath.Join(lib.root, "src", pkg, "server_test.go")) {
+		switch pkg {
+		case ownFrames:
+			if !exists(filepath.Join(dir, "server_test.go")) {
 				continue
 			}
 			ways = []string{"net", "HTTP/2"}
+		case ownXNet:
+			dir = copyXNet(t)
+			ways = []string{"net", "HTTP/2"}
 		}
 		binary := filepath.Join(t.TempDir(), "own.test")
-		if out, err := lib.goCommand("test", "-c", "-o", binary, pkg).CombinedOutput(); err != nil {
+		compile := lib.goCommand("test", "-c", "-tags=http2legacy", "-o", binary, ".")
+		compile.Dir = dir
+		if out, err := compile.CombinedOutput(); err != nil {
 			t.Fatalf("compiling the tests of %s: %v\n%s", pkg, err, out)
 		}
 		for _, way := range ways {
 			t.Run(pkg+", "+way, func(t *testing.T) {
-				run := ownRun{t, binary, lib, pkg, way}
+				run := ownRun{t, binary, dir, lib, pkg, way}
 				run.all()
 			})
 		}
@@ -63,10 +71,13 @@ func TestNetHTTPOwnTests(t *testing.T) {
 }
 
 // ownPackages are the packages that test servers.
-var ownPackages = []string{"net/http", "net/http/httptest", "net/http/httputil", ownFrames}
+var ownPackages = []string{"net/http", "net/http/httptest", "net/http/httputil", ownFrames, ownXNet}
 
-// ownFrames is the package whose tests send frames.
-const ownFrames = "net/http/internal/http2"
+// These are the packages whose tests send frames.
+const (
+	ownFrames = "net/http/internal/http2"
+	ownXNet   = "golang.org/x/net/http2"
+)
 
 // ownImpossible are the tests that can't pass with a server other than net/http's, or with a
 // listener other than net's.
@@ -137,6 +148,16 @@ var ownDiffer = map[string]string{
 	"TestServer_Response_Stream_With_Missing_Trailer":  "wants an empty DATA frame; here HEADERS end an answer without body and trailers",
 }
 
+// ownDifferXNet are those of x/net's tests that can't pass besides.
+var ownDifferXNet = map[string]string{
+	"TestExtendedConnectClientWithServerSupport": "switches extended CONNECT on in a variable of x/net's; here GODEBUG=http2xconnect=1 does",
+	"TestAPIServerPermitProhibitedCipherSuites":  "has TLS 1.3 with a cipher suite that TLS 1.3 doesn't have",
+	"TestAPIServerCountError":                    "sets CountError: percore leaves these connections to net/http",
+	"TestServerRFC7540PrioritySmallPayload":      ownTurns,
+	"TestServerRFC9218PrioritySmallPayload":      ownTurns,
+	"TestServerRFC9218Priority":                  ownPriority,
+}
+
 // Reasons that several tests share.
 const (
 	ownPrivate    = "looks into net/http's connection"
@@ -146,6 +167,7 @@ const (
 	ownDrain      = "wants one GOAWAY; percore sends two, with a PING between them (RFC 9113, section 6.8)"
 	ownCredit     = "wants credit for 4 KiB at a time; percore gives it back by the quarter of a window"
 	ownPriority   = "wants RFC 9218, in which percore takes no part: it ignores priorities"
+	ownTurns      = "wants a frame of each stream in turn, of a byte each; here handlers take turns when 64 KiB wait to be sent"
 )
 
 // ownLibrary is a copy of Go with percore in it.
@@ -226,31 +248,74 @@ func changeNetHTTP(t *testing.T, dir string) {
 			return useAsNet(text, replacer.Replace(text))
 		})
 	}
-	frames := filepath.Join(dir, "internal", "http2", "server_test.go")
 	packages := []string{"httptest", "httputil"}
-	if exists(frames) {
+	if frames := filepath.Join(dir, "internal", "http2"); exists(filepath.Join(frames, "server_test.go")) {
 		packages = append(packages, "internal/http2")
-		changeFile(t, frames, func(text string) string { return awaitNoConn(t, text) })
+		awaitNoConn(t, frames, "server_test.go")
 	}
 	for _, name := range packages {
-		text := fmt.Sprintf("package %s_test\n\nimport (\n\t\"os\"\n\t\"percoretest\"\n\t\"testing\"\n)\n\n"+
-			"func TestMain(m *testing.M) { os.Exit(percoretest.Run(m)) }\n", filepath.Base(name))
-		if err := os.WriteFile(filepath.Join(dir, name, "percoretest_test.go"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeTestMain(t, filepath.Join(dir, name))
 	}
 }
 
-// awaitNoConn changes the tests of frames, which wait for net/http's state of a connection: percore has
-// none.
-func awaitNoConn(t *testing.T, text string) string {
+// writeTestMain makes percoretest run the tests in dir.
+func writeTestMain(t *testing.T, dir string) {
 	t.Helper()
-	const await = "\tst.sc = <-connc\n"
-	if !strings.Contains(text, await) {
-		t.Fatal("the tests of frames don't wait for a connection as they did: adapt this test")
+	text := fmt.Sprintf("package %s_test\n\nimport (\n\t\"os\"\n\t\"percoretest\"\n\t\"testing\"\n)\n\n"+
+		"func TestMain(m *testing.M) { os.Exit(percoretest.Run(m)) }\n", filepath.Base(dir))
+	if err := os.WriteFile(filepath.Join(dir, "percoretest_test.go"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	text = strings.Replace(text, await, "\tif os.Getenv(\"PERCORE_TEST_WAY\") == \"net\" {\n\t"+await+"\t}\n", 1)
-	return insertAt(t, text, `func \(st \*serverTester\) wantConnFlowControlConsumed\(consumed int32\) \{\n`, "\tif st.sc == nil {\n\t\treturn\n\t}\n")
+}
+
+// awaitNoConn changes the tests of frames in dir. In their file tester they wait for the state that
+// net/http or x/net has of a connection: percore has none.
+func awaitNoConn(t *testing.T, dir, tester string) {
+	t.Helper()
+	changeFile(t, filepath.Join(dir, tester), func(text string) string {
+		const await = "\tst.sc = <-connc\n"
+		if !strings.Contains(text, await) {
+			t.Fatal("the tests of frames don't wait for a connection as they did: adapt this test")
+		}
+		return strings.Replace(text, await, "\tif os.Getenv(\"PERCORE_TEST_WAY\") == \"net\" {\n\t"+await+"\t}\n", 1)
+	})
+	changeFile(t, filepath.Join(dir, "server_test.go"), func(text string) string {
+		return insertAt(t, text, `func \(st \*serverTester\) wantConnFlowControlConsumed\(consumed int32\) \{\n`, "\tif st.sc == nil {\n\t\treturn\n\t}\n")
+	})
+}
+
+// copyXNet copies the module golang.org/x/net, makes percoretest serve the connections of its HTTP/2
+// server, and returns the directory of that. The build tag http2legacy selects this server: since Go
+// 1.27 the module would otherwise call net/http's.
+func copyXNet(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	from := goOutput(t, "list", "-m", "-f", "{{.Dir}}", "golang.org/x/net")
+	if err := os.CopyFS(root, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "http2")
+	changeFile(t, filepath.Join(dir, "server.go"), func(text string) string {
+		text = strings.Replace(text, "import (\n", "import (\n\t\"percoretest\"\n", 1)
+		return insertAt(t, text, `func \(s \*Server\) serveConn\(c net.Conn, opts \*ServeConnOpts, .*\{\n.*\n\tdefer cancel\(\)\n`,
+			"\tpercoreConf := configFromServer(opts.baseConfig(), s)\n"+
+				"\tif opts.UpgradeRequest == nil && percoretest.ServeXNet(baseCtx, opts.baseConfig(), opts.handler(), &http.HTTP2Config{\n"+
+				"\t\tMaxConcurrentStreams:          int(percoreConf.MaxConcurrentStreams),\n"+
+				"\t\tMaxDecoderHeaderTableSize:     int(percoreConf.MaxDecoderHeaderTableSize),\n"+
+				"\t\tMaxEncoderHeaderTableSize:     int(percoreConf.MaxEncoderHeaderTableSize),\n"+
+				"\t\tMaxReadFrameSize:              int(percoreConf.MaxReadFrameSize),\n"+
+				"\t\tMaxReceiveBufferPerConnection: int(percoreConf.MaxUploadBufferPerConnection),\n"+
+				"\t\tMaxReceiveBufferPerStream:     int(percoreConf.MaxUploadBufferPerStream),\n"+
+				"\t\tSendPingTimeout:               percoreConf.SendPingTimeout,\n"+
+				"\t\tPingTimeout:                   percoreConf.PingTimeout,\n"+
+				"\t\tWriteByteTimeout:              percoreConf.WriteByteTimeout,\n"+
+				"\t\tPermitProhibitedCipherSuites:  percoreConf.PermitProhibitedCipherSuites,\n"+
+				"\t\tCountError:                    percoreConf.CountError,\n"+
+				"\t}, s.IdleTimeout, c, opts.SawClientPreface) {\n\t\treturn\n\t}\n")
+	})
+	awaitNoConn(t, dir, "server_common_test.go")
+	writeTestMain(t, dir)
+	return dir
 }
 
 // changeHTTP2 makes PercoreServeHTTP2 serve the connections that speak HTTP/2.
@@ -354,6 +419,7 @@ func goOutput(t *testing.T, args ...string) string {
 type ownRun struct {
 	*testing.T
 	binary  string
+	dir     string // of the package
 	library ownLibrary
 	pkg     string
 	way     string
@@ -378,6 +444,9 @@ func (r ownRun) all() {
 		skip := slices.Collect(maps.Keys(ownImpossible))
 		if r.way == "HTTP/2" {
 			skip = slices.AppendSeq(skip, maps.Keys(ownDiffer))
+		}
+		if r.pkg == ownXNet {
+			skip = slices.AppendSeq(skip, maps.Keys(ownDifferXNet))
 		}
 		slices.Sort(skip)
 		args = append(args, "-test.skip=^("+strings.Join(skip, "|")+")$")
@@ -415,7 +484,7 @@ func (r ownRun) run(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), timeout+time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.binary, append(args, "-test.timeout="+timeout.String())...)
-	cmd.Dir = filepath.Join(r.library.root, "src", r.pkg)
+	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), "PERCORE_TEST_WAY="+r.way, "GOROOT="+r.library.root)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
