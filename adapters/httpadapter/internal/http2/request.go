@@ -160,7 +160,7 @@ func declaredTrailers(values []string) (trailer http.Header) {
 
 // problem is the text of the answer to a request with a field that is not allowed.
 func (x *exchange) problem() string {
-	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade"} {
+	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"} {
 		if _, ok := x.request.Header[name]; ok {
 			return `request header "` + name + `" is not valid in HTTP/2`
 		}

@@ -80,6 +80,11 @@ var scripts = []script{
 		play: func(p *frames.Peer) {
 			p.Headers(1, true, get("GET", "/", "connection", "close")...).Headers(3, true, get("GET", "/")...)
 		}},
+	{name: "several connection fields", handler: see, streams: 2, unordered: true, malformed: true,
+		play: func(p *frames.Peer) {
+			p.Headers(1, true, get("GET", "/", "upgrade", "a", "proxy-connection", "b", "keep-alive", "1")...)
+			p.Headers(3, true, get("GET", "/")...)
+		}},
 	{name: "te", handler: see, streams: 2, unordered: true, malformed: true,
 		play: func(p *frames.Peer) {
 			p.Headers(1, true, get("GET", "/", "te", "gzip")...).Headers(3, true, get("GET", "/")...)
