@@ -47,3 +47,52 @@ func TestBubbleLoops(t *testing.T) {
 		}
 	})
 }
+
+// TestFlushReturns: a handler that flushes sends for the other streams, too, but not for as long as
+// they have something.
+func TestFlushReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flushed := make(chan error, 1)
+		server := New(HandlerFunc(func(s *Stream, r *Request) {
+			switch s.ID() {
+			case 1:
+				hello(s, r)
+			case 3:
+				_ = s.Send(Message{Status: 200, Body: []byte("event"), End: true, Hold: true})
+				flushed <- s.Flush()
+			default:
+				err := s.Send(Message{Status: 200})
+				for p := make([]byte, 1<<20); err == nil; {
+					_, err = s.Write(p)
+				}
+			}
+		}), Config{})
+		ours, theirs := net.Pipe()
+		if _, err := server.Attach(ours, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		const window = 1 << 30
+		p := frames.NewPeer(t, theirs, 4, window)
+		p.Window(0, window).Request(1, true).Flush().
+			Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+		for _, id := range []uint32{3, 5} { // the first one sends, and the other fills the output behind it
+			synctest.Wait()
+			p.Request(id, true).Flush()
+		}
+		synctest.Wait()
+		p.Want("headers 3 :status=200", `data 3 "event" end`)
+		for range 100 { // several times what the output holds
+			p.Next()
+		}
+		synctest.Wait()
+		select {
+		case err := <-flushed:
+			if err != nil {
+				t.Errorf("Flush: %v", err)
+			}
+		default:
+			t.Error("Flush still sends what another stream writes")
+		}
+	})
+}

@@ -13,8 +13,8 @@ import (
 //	false     false        nothing waits, or a handler that is        flushSoon, flush, sendDirect
 //	                       queued will send it
 //	false     true         a worker will send                         its turn comes: flush
-//	true      any          a goroutine sends, without mu, until       nothing is left; an error
-//	                       nothing is left
+//	true      any          a goroutine sends, without mu, until       nothing is left; an error;
+//	                       nothing is left                            flushSoon, if it is a handler's
 //
 // Bodies that the windows or the room don't let into the output wait in a ring, the senders. A
 // sender's goroutine waits until all of its body is in the output; the one that flushes moves the
@@ -76,11 +76,16 @@ func (c *Conn) hasOutputLocked() bool {
 
 // flushLocked sends the output, unless another goroutine is already sending. It releases mu while
 // it sends.
-func (c *Conn) flushLocked() {
+//
+// s is the stream whose handler lends its goroutine, or nil for a worker. When all that s has is
+// sent, a worker goes on: other streams may never stop, and this one would send nothing of
+// its own meanwhile.
+func (c *Conn) flushLocked(s *Stream) {
 	if c.flushing || c.phase > hanging {
 		return
 	}
 	c.flushing = true
+	done := false
 	for c.phase <= hanging {
 		c.pumpLocked()
 		if len(c.core.Output()) == 0 {
@@ -88,6 +93,12 @@ func (c *Conn) flushLocked() {
 			c.sentLocked()
 			break
 		}
+		if done {
+			c.flushing = false
+			c.flushSoonLocked()
+			return
+		}
+		done = s != nil && s.sender == nil // what s has is in this piece
 		p, memory := c.takeOutputLocked()
 		c.mu.Unlock()
 		err := c.below.write(p, c.server.config.WriteTimeout)
@@ -125,7 +136,7 @@ func (c *Conn) flushSoonLocked() {
 func (c *Conn) flushQueuedTurn() {
 	c.mu.Lock()
 	c.flushQueued = false
-	c.flushLocked()
+	c.flushLocked(nil)
 	c.unlock()
 }
 
@@ -222,7 +233,7 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	c := s.conn
 	s.joinSendersLocked(p, end)
-	if c.flushLocked(); s.sender != nil {
+	if c.flushLocked(s); s.sender != nil {
 		c.workers.counts.add(countStalls, 1)
 	}
 	for s.sender != nil {

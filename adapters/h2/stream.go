@@ -204,7 +204,7 @@ func (s *Stream) Flush() error {
 	c.mu.Lock()
 	defer c.unlock()
 	if s.err == nil {
-		c.flushLocked()
+		c.flushLocked(s)
 	}
 	return s.err
 }

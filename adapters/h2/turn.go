@@ -127,7 +127,7 @@ func (c *Conn) turn() {
 		c.mu.Lock()
 	}
 	if first == nil {
-		c.flushLocked()
+		c.flushLocked(nil)
 	} else if c.hasOutputLocked() {
 		c.flushSoonLocked() // the handler may block
 	}
@@ -457,7 +457,7 @@ func (s *Stream) finish(returned bool) {
 		c.quietLocked()
 	}
 	if c.queued == 0 {
-		c.flushLocked()
+		c.flushLocked(nil)
 	} else {
 		c.flushSoonLocked()
 	}
