@@ -133,9 +133,14 @@ func Serve(srv ListenerServer, lis net.Listener) error {
 	if len(parts) < 2 {
 		return srv.Serve(lis)
 	}
+	return serveParts(srv.Serve, parts)
+}
+
+// serveParts calls serve for each of the parts, and returns when all calls have.
+func serveParts[L net.Listener](serve func(net.Listener) error, parts []L) error {
 	ended := make(chan error, len(parts))
 	for _, part := range parts {
-		go func() { ended <- srv.Serve(part) }()
+		go func() { ended <- serve(part) }()
 	}
 	errs := make([]error, 0, len(parts))
 	for range parts {

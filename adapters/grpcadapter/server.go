@@ -67,28 +67,13 @@ func (s *Server) Serve(lis net.Listener) error {
 	if l, ok := lis.(*percore.Listener); ok && !connsAreNets {
 		conns = conns.inherited(l)
 	}
-	return serveParts(func(l net.Listener) error { return s.rpc.Serve(l, conns.prepare) }, lis)
-}
-
-// serveParts calls serve for each socket of a listener, and returns when all calls have.
-func serveParts(serve func(net.Listener) error, lis net.Listener) error {
-	l, ok := lis.(*percore.Listener)
-	if !ok || l.Stats().Sockets < 2 {
-		return serve(lis)
+	serve := func(l net.Listener) error { return s.rpc.Serve(l, conns.prepare) }
+	if l, ok := lis.(*percore.Listener); ok && l.Stats().Sockets > 1 {
+		if parts, err := l.PerLoop(); err == nil {
+			return serveParts(serve, parts)
+		}
 	}
-	parts, err := l.PerLoop()
-	if err != nil {
-		return serve(lis)
-	}
-	ended := make(chan error, len(parts))
-	for _, part := range parts {
-		go func() { ended <- serve(part) }()
-	}
-	errs := make([]error, 0, len(parts))
-	for range parts {
-		errs = append(errs, <-ended)
-	}
-	return outcome(errs)
+	return serve(lis)
 }
 
 // Stop closes the listeners and all connections. The contexts of calls end. Stop waits for their
