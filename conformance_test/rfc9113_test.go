@@ -163,7 +163,7 @@ func TestRFC9113(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "httpadapter" && percoreIsNet() {
-				t.Skip("there is no engine in this build: net/http serves")
+				t.Skip("there is no engine in this build, and net/http serves: run it without the build tag percore_net")
 			}
 			l := testnet.Listen(t, percore.Listen, testnet.TCP4)
 			stop := serve(l)

@@ -77,7 +77,7 @@ func TestAttacksOfMany(t *testing.T) {
 			}
 			testnet.Eventually(t, "the server's reads", func() bool { return a.tls || f.server.readAll(n) })
 			if !a.tls && f.server.conns()[0].below.pc == nil {
-				t.Skip("a goroutine reads from each connection")
+				t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
 			}
 			if held := (heapInUse() - before) / n; held > a.heap && !race.Enabled {
 				t.Errorf("got %d bytes for each connection, want %d at most", held, a.heap)

@@ -401,7 +401,7 @@ func TestHTTP2SwitchedOff(t *testing.T) {
 // TestHTTP2AloneParks: with the option alone HTTP/1.1 goes through net/http, and is parked.
 func TestHTTP2AloneParks(t *testing.T) {
 	if !canPark {
-		t.Skip("nothing parks here")
+		t.Skip("nothing parks here: run it on Linux, without the build tag percore_net")
 	}
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestHTTP2AloneParks(t *testing.T) {
 // TestHTTP2Stats: the figures of all calls of Serve are in the sum, also when they have ended.
 func TestHTTP2Stats(t *testing.T) {
 	if !canPark {
-		t.Skip("nothing is served past net/http here")
+		t.Skip("nothing is served past net/http here: run it on Linux, without the build tag percore_net")
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(servedBy), Protocols: new(http.Protocols)}
 	srv.Protocols.SetUnencryptedHTTP2(true)

@@ -211,7 +211,7 @@ func TestChromium(t *testing.T) {
 		t.Skip("needs Chromium: install the package chromium (Debian), and put it into PATH")
 	}
 	if testing.Short() || race.Enabled {
-		t.Skip("takes twenty seconds, most of them Chromium's")
+		t.Skip("takes twenty seconds, most of them Chromium's: run it without -short and -race")
 	}
 	servers := []string{"percore"}
 	if os.Getenv("PERCORE_TEST_FULL") != "" {

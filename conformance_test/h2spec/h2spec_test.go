@@ -118,7 +118,7 @@ func (s server) test(t *testing.T, secure bool) {
 	testnet.NoLeaks(t)
 	l := testnet.Listen(t, s.listen, testnet.TCP4)
 	if pl, ok := l.(*percore.Listener); ok && pl.Stats().Sockets == 0 {
-		t.Skip("there is no engine in this build")
+		t.Skip("there is no engine in this build: run it without the build tag percore_net")
 	}
 	var serverTLS *tls.Config
 	if secure {
