@@ -39,14 +39,14 @@ const (
 	defaultDir         = "."
 )
 
-// shutdownLimit is how long Ctrl-C waits for requests in progress. It is long enough for anything a
-// person is watching, and short enough for that person to wait.
-const shutdownLimit = 10 * time.Second
+// defaultDrain is how long Ctrl-C waits for requests in progress, unless -drain says otherwise. It is
+// long enough for anything a person is watching, and short enough for that person to wait.
+const defaultDrain = 10 * time.Second
 
 const serveUsage = `Usage: percore serve [flags]
 
 Serves a directory over HTTP and an echo service over gRPC until Ctrl-C, then
-finishes what is under way (for 10 seconds at most; a second Ctrl-C stops at
+finishes what is under way (for -drain at most; a second Ctrl-C stops at
 once) and shows a summary. SIGHUP replaces the process by a new one, of the
 program that is in its file by then: HTTP connections without TLS go on in it, and
 requests are finished. Under nohup, which has SIGHUP ignored, -upgrade does so.
@@ -78,6 +78,12 @@ other supervisors, give -supervise.
   -proxy-protocol NETS
                  connections begin with a PROXY header, of version 1 or 2, and come
                  from these networks only (10.0.0.0/8,::1/128)
+  -drain TIME    how long requests under way may go on after Ctrl-C, or after a handover,
+                 which itself gives them up to 30 seconds (default 10s)
+  -drain-delay TIME
+                 after Ctrl-C, serve on for this long while /ready and gRPC's health
+                 service already say no, so that a load balancer goes elsewhere first
+                 (default 0)
   -upgrade       take over from the percore serve that runs with the same -http and
                  -grpc: its listeners, and its connections between two requests
   -control NAME  the unix socket by which -upgrade finds it, in a folder that is
@@ -122,6 +128,8 @@ type serveOptions struct {
 	keyFile     string
 	maxConns    int
 	proxies     string // networks, separated by commas; "": no PROXY headers
+	drain       time.Duration
+	drainDelay  time.Duration
 	upgrade     bool
 	control     string // the socket's name for -upgrade; "": no socket
 	handover    string // auto, always, never
@@ -151,6 +159,8 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.StringVar(&o.keyFile, "key", "", "")
 	flags.IntVar(&o.maxConns, "max-conns", 0, "")
 	flags.StringVar(&o.proxies, "proxy-protocol", "", "")
+	flags.DurationVar(&o.drain, "drain", defaultDrain, "")
+	flags.DurationVar(&o.drainDelay, "drain-delay", 0, "")
 	flags.BoolVar(&o.upgrade, "upgrade", false, "")
 	flags.StringVar(&o.control, "control", controlAuto, "")
 	flags.StringVar(&o.handover, "handover", handoverAuto, "")
@@ -193,6 +203,12 @@ func (o *serveOptions) check() error {
 	}
 	if o.maxConns < 0 {
 		return fmt.Errorf("-max-conns %d: want 0, for no limit, or more", o.maxConns)
+	}
+	if o.drain < 0 {
+		return fmt.Errorf("-drain %v: want 0, to cut requests off at once, or more", o.drain)
+	}
+	if o.drainDelay < 0 {
+		return fmt.Errorf("-drain-delay %v: want 0, for no delay, or more", o.drainDelay)
 	}
 	if _, err := parseNetworks(o.proxies); err != nil {
 		return fmt.Errorf("-proxy-protocol: %w", err)
@@ -277,9 +293,9 @@ func runServe(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// serve runs the servers until interrupted is done or one of them fails. It calls rearm before it
-// begins to shut down. After that the next signal has its default effect and kills the process at
-// once.
+// serve runs the servers until interrupted is done or one of them fails. It calls rearm when
+// interrupted is done, or a server has failed. After that the next signal has its default effect and
+// kills the process at once.
 func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout, stderr io.Writer) error {
 	hangups, terminal := watchHangups(), hasTerminal()
 	parents := findParentage(terminal) // before the parent can end
@@ -311,10 +327,19 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 		}
 		err = d.wait(interrupted, s)
 	}
-	rearm()
-	d.manager.stopping()
-	d.log.Info("stopping", "because", stopReason(interrupted, err), "limit", shutdownLimit)
-	d.shutdown(shutdownLimit)
+	if err == errHandedOver {
+		// The first signal finds this process busy with what is wanted already: a service manager sends
+		// it to all processes of a service, of which this one may still have a download to finish.
+		context.AfterFunc(interrupted, rearm)
+	} else {
+		rearm()
+	}
+	d.manager.stopping(opts.drainDelay + opts.drain)
+	d.log.Info("stopping", "because", stopReason(interrupted, err), "delay", opts.drainDelay, "limit", opts.drain)
+	if err == nil {
+		d.delay(opts.drainDelay)
+	}
+	d.shutdown(opts.drain)
 	writeAtOnce(stdout, d.printSummary)
 	d.release()
 	if err == errHandedOver {
@@ -372,6 +397,8 @@ type demo struct {
 
 	httpRequests atomic.Uint64
 	grpcRequests atomic.Uint64
+
+	leaving atomic.Bool // the server is about to stop: /ready says so
 }
 
 // newDemo opens the directory first, because a wrong directory is the easiest mistake to make, and
@@ -401,7 +428,7 @@ func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Succe
 	if err = d.listenAdmin(); err != nil && !(d.predecessor != nil && errors.Is(err, syscall.EADDRINUSE)) {
 		return nil, err // or the predecessor still has the address, until the handover ends
 	}
-	site := newHTTPServer(d.root, &d.httpRequests, d.log)
+	site := newHTTPServer(d.root, &d.httpRequests, &d.leaving, d.log)
 	if opts.tls {
 		if d.certificate, err = opts.certificate(); err != nil {
 			return nil, err
@@ -409,7 +436,7 @@ func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Succe
 		site.TLSConfig = &tls.Config{Certificates: []tls.Certificate{d.certificate}}
 	}
 	d.httpServer = d.engine.runHTTP(site, opts)
-	d.adminServer = newAdminServer(d.log)
+	d.adminServer = newAdminServer(&d.leaving, d.log)
 	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine.grpcOptions()...)
 	return d, nil
 }
@@ -556,6 +583,21 @@ func (d *demo) wait(interrupted context.Context, s *successors) (err error) {
 	default:
 	}
 	return err
+}
+
+// delay serves on for a while after it has made the readiness checks fail, so that load balancers find
+// that out before connections are refused. It ends early if a server fails.
+func (d *demo) delay(limit time.Duration) {
+	d.leaving.Store(true)
+	d.health.Shutdown() // clients that watch go elsewhere from now on
+	if limit == 0 {
+		return
+	}
+	select {
+	case <-time.After(limit):
+	case err := <-d.failed:
+		d.log.Error("a server failed before the end of the delay", "err", err)
+	}
 }
 
 // shutdown stops accepting and gives requests in progress at most limit to finish, then cuts them

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync/atomic"
 
 	"github.com/percore/percore/debug"
 	"github.com/percore/percore/metrics/prometheus"
@@ -19,13 +20,15 @@ var adminEndpoints = []struct{ Path, About string }{
 	{"/debug/percore", "the engine, live"},
 	{"/metrics", "the same for Prometheus"},
 	{"/debug/pprof/", "profiles of the process"},
+	{"/ready", "for load balancers: 503 once the server is about to stop"},
 }
 
 // newAdminServer returns the server of these pages. It is an http.Server on package net, whatever
 // the engine is, because people need it when something is wrong with the engine.
-func newAdminServer(log *slog.Logger) *http.Server {
+func newAdminServer(leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", serveAdminIndex)
+	mux.Handle("GET /ready", serveReady(leaving))
 	mux.Handle("GET /metrics", prometheus.Handler())
 	mux.Handle("/debug/percore", debug.Handler())
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -19,7 +19,7 @@ import (
 // serve -upgrade".
 
 // handOverLimit is how long a handover may take. After that, requests still in progress stay with
-// the predecessor, which then shuts down.
+// the predecessor, which then shuts down, and has -drain for that.
 const handOverLimit = 30 * time.Second
 
 // freedLimit is how long the successor waits for the addresses that the predecessor frees at the
@@ -32,9 +32,9 @@ const (
 // acceptPause is how long a process that can't accept a successor waits before it tries again.
 const acceptPause = 100 * time.Millisecond
 
-// failedLimit is how long a successor may run after a failed handover: longer than it takes to shut
-// down.
-const failedLimit = 2 * shutdownLimit
+// failedLimit is how much longer than -drain a successor may run after a failed handover: it shuts down
+// within that time, unless it hangs.
+const failedLimit = 10 * time.Second
 
 // listenerName names the HTTP listener for a successor. The name includes the protocol: a successor
 // that speaks the other one must not get the listener.
@@ -206,7 +206,7 @@ func (s *successors) restart(ctx context.Context) error {
 			go func() { _ = cmd.Wait() }() // the successor itself reports why it failed
 			// A successor that hangs may hold copies of connections, and their clients wouldn't see
 			// them closed here.
-			time.AfterFunc(failedLimit, func() { _ = cmd.Process.Kill() })
+			time.AfterFunc(s.d.opts.drain+failedLimit, func() { _ = cmd.Process.Kill() })
 		}
 	})
 	return nil

@@ -936,3 +936,34 @@ func (l *latencies) String() string {
 	at := func(q float64) time.Duration { return l.all[int(q*float64(len(l.all)-1))].Round(10 * time.Microsecond) }
 	return fmt.Sprintf("median %v, p99 %v, longest %v", at(0.5), at(0.99), at(1))
 }
+
+// A download that takes longer than the handover ends in the predecessor, within -drain. The first
+// SIGTERM, which a service manager sends to all processes of the service, doesn't cut it off.
+func TestServeRestartDrains(t *testing.T) {
+	const size = 64 << 20 // more than the buffers of both sockets hold
+	for drain, isFinished := range map[string]bool{"1h": true, "50ms": false} {
+		t.Run(drain, func(t *testing.T) {
+			g := startGenerations(t, "-tls", "-drain", drain) // connections over TLS don't move
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+			defer client.CloseIdleConnections()
+			resp, err := client.Get(fmt.Sprintf("https://%s/download?size=%d", g.httpAddress, size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			predecessor := g.pid
+			g.restart()
+			g.output.await(t, "another process has taken over")
+			if isFinished {
+				_ = syscall.Kill(predecessor, syscall.SIGTERM)
+			} else {
+				_ = waitFor(t, g.first)
+			}
+			n, err := io.Copy(io.Discard, resp.Body)
+			if done := err == nil && n == size; done != isFinished {
+				t.Errorf("got %d bytes of the download, %v, want all %t\n%s", n, err, isFinished, g.output)
+			}
+			g.stop()
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 )
@@ -21,7 +22,7 @@ import (
 //	reloading   serving            RELOADING=1, MONOTONIC_USEC=            serving
 //	ready       serving            READY=1: there is no successor          serving
 //	handedOver  serving            MAINPID= of the successor, READY=1      gone
-//	stopping    serving            STOPPING=1                              serving
+//	stopping    serving            STOPPING=1, EXTEND_TIMEOUT_USEC=        serving
 //	(others)                       nothing                                 as before
 //
 // With NotifyAccess=main, the default, systemd listens to the main process only. So the
@@ -80,8 +81,14 @@ func (m *serviceManager) handedOver(pid int) {
 	m.state = serviceGone
 }
 
-// stopping reports that the service ends.
-func (m *serviceManager) stopping() { m.whileServing(daemon.SdNotifyStopping) }
+// stopMargin is how much longer than the time for requests a process may take to end.
+const stopMargin = 5 * time.Second
+
+// stopping reports that the service ends, within limit and a moment. systemd would otherwise kill it
+// after TimeoutStopSec=, 90 seconds unless the unit says more.
+func (m *serviceManager) stopping(limit time.Duration) {
+	m.whileServing(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, (limit + stopMargin).Microseconds()))
+}
 
 // whileServing sends a message if this process is the service.
 func (m *serviceManager) whileServing(message string) {

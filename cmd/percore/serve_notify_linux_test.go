@@ -34,6 +34,7 @@ type notification struct {
 	isMain  bool
 	message string // without the time
 	usec    int64  // the time
+	extend  int64  // of EXTEND_TIMEOUT_USEC
 }
 
 // newSupervisor listens at a path, or at an abstract name, and has $NOTIFY_SOCKET say so.
@@ -97,6 +98,9 @@ func (s *supervisor) hear() bool {
 		case "MONOTONIC_USEC":
 			heard.usec = number
 			continue
+		case "EXTEND_TIMEOUT_USEC":
+			heard.extend = number
+			continue
 		case "MAINPID":
 			if heard.isMain {
 				s.main = int(number)
@@ -125,6 +129,9 @@ func (s *supervisor) await(t *testing.T, pid int, want ...string) {
 		got = append(got, h.message)
 		if h.pid != pid || !h.isMain {
 			t.Errorf("process %d sent %q (main process: %t), want it from process %d", h.pid, h.message, h.isMain, pid)
+		}
+		if isStop := h.message == "STOPPING=1"; isStop != (h.extend > 0) {
+			t.Errorf("message %q extends the time by %d", h.message, h.extend)
 		}
 		if isReload := h.message == "RELOADING=1"; isReload != (h.usec > 0) {
 			t.Errorf("message %q has the time %d", h.message, h.usec)

@@ -27,7 +27,7 @@ import (
 
 func TestServeDefaults(t *testing.T) {
 	got, err := parseServeFlags(nil)
-	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore", park: 100 * time.Millisecond, control: "auto", handover: "auto", adminAddress: "127.0.0.1:6060"}
+	want := serveOptions{httpAddress: "127.0.0.1:8080", grpcAddress: "127.0.0.1:9090", dir: ".", engine: "percore", park: 100 * time.Millisecond, drain: 10 * time.Second, control: "auto", handover: "auto", adminAddress: "127.0.0.1:6060"}
 	if err != nil || got != want {
 		t.Errorf("no flags: got %+v, %v, want %+v, nil", got, err, want)
 	}
@@ -101,6 +101,8 @@ func TestMistakes(t *testing.T) {
 		{"too many loops", []string{"serve", "-loops", "1025"}, exitUsage, "-loops 1025"},
 		{"unknown engine", []string{"serve", "-engine", "steam"}, exitUsage, "steam"},
 		{"park not a time", []string{"serve", "-park", "soon"}, exitUsage, "-park"},
+		{"drain negative", []string{"serve", "-drain", "-1s"}, exitUsage, "-drain -1s"},
+		{"drain delay negative", []string{"serve", "-drain-delay", "-1s"}, exitUsage, "-drain-delay -1s"},
 		{"park negative", []string{"serve", "-park", "-1s"}, exitUsage, "-park -1s"},
 		{"limit negative", []string{"serve", "-max-conns", "-1"}, exitUsage, "-max-conns -1"},
 		{"no network", []string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, "\"10.0.0.1\" is not a network"},
