@@ -171,6 +171,8 @@ func newView(s percore.Stats) view {
 // ofAdapters lists the adapters' figures that have a chart, by adapter, name and the label's value,
 // with the chart's title.
 var ofAdapters = map[string]string{
+	"grpc open_calls ":              "open calls",
+	"grpc started_calls_total ":     "calls",
 	"http connections parked":       "parked",
 	"http fastpath_requests_total ": "fast path",
 	"http2 open_streams ":           "open streams",
@@ -197,7 +199,9 @@ func (v view) Words(f percore.Figure) string {
 }
 
 // Shown reports whether a figure is worth a line. Only parts of a long list that are 0 are not.
-func (v view) Shown(f percore.Figure) bool { return f.Value != 0 || f.Label != "reason" }
+func (v view) Shown(f percore.Figure) bool {
+	return f.Value != 0 || f.Label != "reason" && f.Label != "code"
+}
 
 // count writes a number with its digits in groups of three.
 func count(n any) string {

@@ -93,7 +93,9 @@ func TestEveryField(t *testing.T) {
 	s := percore.Stats{
 		Listeners: []percore.ListenerStats{{Network: "tcp", Address: "a"}},
 		Loops:     loop.ProcessStats{Groups: []loop.Stats{{Group: "g", Loops: 1, PerLoop: []loop.LoopStats{{}}}}},
-		Adapters:  percore.ReadStats().Adapters,
+		Adapters: append(percore.ReadStats().Adapters, percore.AdapterStats{
+			Adapter: "grpc", Figures: []percore.Figure{{Name: "open_calls"}, {Name: "started_calls_total"}}, // of another module
+		}),
 	}
 	tables := func() string {
 		_, tables, _ := strings.Cut(render(t, s), "<h2>Listeners</h2>") // skip the charts' values

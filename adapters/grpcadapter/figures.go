@@ -3,10 +3,13 @@ package grpcadapter
 import (
 	"sync/atomic"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 )
 
-// counts holds the figures of all servers and clients of the process.
+// counts holds the figures of all servers and clients of the process, except those of calls.
 var counts struct {
 	conns, foreign, sparing atomic.Uint64
 	serving                 atomic.Int64
@@ -15,11 +18,31 @@ var counts struct {
 func init() {
 	percore.RegisterAdapter("grpc", func() []percore.Figure {
 		const help = "Connections, by whether they are percore's, which hold no read buffer while they wait"
-		return []percore.Figure{
+		all := []percore.Figure{
 			{Name: "connections_total", Help: help, Label: "kind", Of: "percore", Value: float64(counts.conns.Load())},
 			{Name: "connections_total", Help: help, Label: "kind", Of: "foreign", Value: float64(counts.foreign.Load())},
 			{Name: "sparing_connections_total", Help: "Connections over TLS that Credentials has relieved of the read buffer", Value: float64(counts.sparing.Load())},
 			{Name: "serve_calls", Help: "Calls of Serve that are under way", Value: float64(counts.serving.Load())},
 		}
+		return append(all, callFigures(rpc.ProcessStats())...)
 	})
+}
+
+// callFigures returns the figures of the calls of Servers.
+func callFigures(s rpc.Stats) []percore.Figure {
+	all := []percore.Figure{
+		{Name: "open_calls", Help: "Calls that are being served", Value: float64(s.Calls)},
+		{Name: "started_calls_total", Help: "Calls whose serving has begun", Value: float64(s.Started)},
+		{Name: "refused_calls_total", Help: "Calls that were answered without a handler", Value: float64(s.Refused)},
+	}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		all = append(all, percore.Figure{
+			Name: "calls_total", Help: "Calls that have ended, by the code",
+			Label: "code", Of: code.String(), Value: float64(s.Ended[code]),
+		})
+	}
+	const help = "Messages of calls, by whether they were received or sent"
+	return append(all,
+		percore.Figure{Name: "messages_total", Help: help, Label: "direction", Of: "received", Value: float64(s.Received)},
+		percore.Figure{Name: "messages_total", Help: help, Label: "direction", Of: "sent", Value: float64(s.Sent)})
 }

@@ -5,9 +5,11 @@ import (
 	"net"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+	"github.com/percore/percore/adapters/h2"
 )
 
 // A Server serves gRPC on package h2 instead of grpc-go's transport. Generated code registers
@@ -83,6 +85,26 @@ func (s *Server) Stop() { s.rpc.Stop() }
 // GracefulStop closes the listeners, tells the clients to open no more calls, and waits for those
 // that are open. Stop, called meanwhile, ends them.
 func (s *Server) GracefulStop() { s.rpc.GracefulStop() }
+
+// Stats are the figures of a [Server]. They are read one after the other, not in one instant.
+type Stats struct {
+	Calls   int                   // calls that are being served
+	Started uint64                // calls whose serving has begun
+	Ended   map[codes.Code]uint64 // of these, those that have ended, by the code that they ended with
+	Refused uint64                // of these, without a handler: no such method, a wrong header, a tap, no time left
+
+	Received uint64 // messages from clients
+	Sent     uint64 // messages to clients
+
+	// HTTP2 has the figures of the connections and their streams.
+	HTTP2 h2.Stats
+}
+
+// Stats returns the figures of the server. A call that the client has given up, or whose connection
+// has ended, counts as Canceled, one whose deadline has passed as DeadlineExceeded, whatever its
+// handler returns; others count by the status that was sent. Codes that gRPC doesn't have are
+// Unknown.
+func (s *Server) Stats() Stats { return Stats(s.rpc.Stats()) }
 
 // SetSendCompressor is grpc.SetSendCompressor for handlers of a [Server]. On others it calls that.
 func SetSendCompressor(ctx context.Context, name string) error {

@@ -60,6 +60,7 @@ func TestServeAdmin(t *testing.T) {
 				"/":                           "/debug/pprof/",
 				"/metrics":                    "\npercore_open_connections ",
 				"/debug/percore":              "<h2>Loops</h2>",
+				"/debug/percore?":             "grpc: open calls", // a chart of a figure of another module
 				"/debug/percore?format=json":  `"Listeners"`,
 				"/debug/pprof/":               "goroutine",
 				"/debug/pprof/cmdline":        "",

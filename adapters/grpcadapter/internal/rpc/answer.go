@@ -98,6 +98,9 @@ func statusFields(to []h2.Field, st *status.Status) (fields []h2.Field, hasDetai
 
 // refuse answers a call that is not served.
 func (c *call) refuse() {
+	n := c.conn.counts
+	n.add(countRefused)
+	n.add(ended(c.refusal.status.Code()))
 	m := memories.Get().(*memory)
 	defer m.release()
 	fields, _ := statusFields(append(m.fields[:0], c.contentType()), c.refusal.status)
@@ -197,6 +200,7 @@ func (c *call) sendHeader(md metadata.MD) error {
 
 // overLimit ends a call whose fields the client does not take.
 func (c *call) overLimit() error {
+	c.end(codes.Internal, context.Canceled, false)
 	c.stream.Reset(h2.InternalError)
 	return errHeaderLimit
 }
@@ -295,7 +299,7 @@ func (c *call) sendStatus(st *status.Status, last bool) error {
 	} else {
 		msg.Trailers = trailers
 	}
-	c.finishAnswer()
+	c.finishAnswer(st.Code())
 	if err := c.stream.Send(msg); err != nil {
 		return c.sendError(err)
 	}
@@ -309,4 +313,4 @@ func (c *call) sendStatus(st *status.Status, last bool) error {
 }
 
 // finishAnswer marks the call as done. The context ends, as in grpc-go, before the status is sent.
-func (c *call) finishAnswer() { c.cancel(context.Canceled, false) }
+func (c *call) finishAnswer(code codes.Code) { c.end(code, context.Canceled, false) }

@@ -27,7 +27,7 @@ import (
 //	any         true   nothing more is sent: the status was, or    (final)
 //	                   the stream has ended early, or is too late
 //
-// The context ends (err is not nil) when done becomes true.
+// The context ends (err is not nil) when done becomes true, and code is known from then on.
 type call struct {
 	stream h2.Stream
 
@@ -55,8 +55,9 @@ type call struct {
 	compressor string // of the messages that go; grpc-encoding
 	headerSent bool
 	done       bool
-	closing    bool  // the connection has ended
-	err        error // of the context
+	code       codes.Code // which the call is counted by
+	closing    bool       // the connection has ended
+	err        error      // of the context
 	doneChan   chan struct{}
 	after      map[*func()]struct{}
 	timer      h2.Timer
@@ -91,27 +92,30 @@ func (c *call) Stream() *h2.Stream { return &c.stream }
 // Cancelled implements [h2.StreamHandler].
 func (c *call) Cancelled(err error) {
 	_, closing := err.(*h2.ConnError)
-	c.cancel(context.Canceled, closing)
+	c.end(codes.Canceled, context.Canceled, closing)
 }
 
-// cancel ends the call early.
-func (c *call) cancel(reason error, closing bool) {
+// end ends the call, unless it is done, with a code. reason is for the context.
+func (c *call) end(code codes.Code, reason error, closing bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.done = true
 	c.closing = c.closing || closing
-	c.endLocked(reason)
+	if !c.done {
+		c.done, c.code = true, code
+		c.endLocked(reason)
+	}
 }
 
 // expire is called at the deadline.
 func (c *call) expire() {
-	c.cancel(context.DeadlineExceeded, false)
+	c.end(codes.DeadlineExceeded, context.DeadlineExceeded, false)
 	c.stream.Reset(h2.Cancel)
 }
 
 // Serve implements [h2.StreamHandler].
 func (c *call) Serve() {
 	s := c.conn.server
+	c.conn.counts.add(countStarted)
 	if c.refusal != nil {
 		c.refuse()
 		return
@@ -125,7 +129,8 @@ func (c *call) Serve() {
 	}
 	if c.parent.Done() != nil {
 		stop := context.AfterFunc(c.parent, func() {
-			c.cancel(c.parent.Err(), false)
+			err := c.parent.Err()
+			c.end(status.FromContextError(err).Code(), err, false)
 			c.stream.Reset(h2.Cancel)
 		})
 		defer stop()
@@ -148,10 +153,11 @@ func (c *call) startTimer() bool {
 
 // finish ends what belongs to the call, when the handler has returned or panics.
 func (c *call) finish() {
-	c.cancel(context.Canceled, false)
+	c.end(codes.Internal, context.Canceled, false) // without a status: it panics, or ends its goroutine
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+	c.conn.counts.add(ended(c.code))
 }
 
 // handle finds the method, and calls its handler.
@@ -175,6 +181,7 @@ func (c *call) handle() {
 		m = s.unknown
 	}
 	if m == nil {
+		c.conn.counts.add(countRefused)
 		_ = c.sendStatus(st, true)
 		return
 	}

@@ -15,6 +15,7 @@ import (
 // conn is what the calls of a connection share.
 type conn struct {
 	server *Server
+	counts *counts
 
 	// immutable once the connection is ready
 	peer *peer.Peer
@@ -26,7 +27,10 @@ type conn struct {
 }
 
 func newConn(s *Server, nc net.Conn, info credentials.AuthInfo) *conn {
-	return &conn{server: s, peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info}}
+	return &conn{
+		server: s, counts: &s.counts[int(s.turn.Add(1))%len(s.counts)],
+		peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info},
+	}
 }
 
 // ready is called when the client has begun to speak HTTP/2.

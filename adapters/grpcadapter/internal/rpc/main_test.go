@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/percore/percore/adapters/h2"
@@ -70,8 +71,8 @@ func TestContextEnd(t *testing.T) {
 	}
 	called := make(chan bool, 1)
 	context.AfterFunc(ctx, func() { called <- true })
-	c.cancel(context.DeadlineExceeded, false)
-	c.cancel(context.Canceled, false)
+	c.end(codes.DeadlineExceeded, context.DeadlineExceeded, false)
+	c.end(codes.Canceled, context.Canceled, false)
 	testnet.Receive(t, "the derived context's end", derived.Done())
 	testnet.Receive(t, "the call", called)
 	testnet.Receive(t, "the end", ctx.Done())

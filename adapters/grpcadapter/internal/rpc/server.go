@@ -21,6 +21,9 @@ type Server struct {
 	http    *h2.Server
 	unknown *method       // nil: none
 	stopped chan struct{} // closed when Stop or GracefulStop has ended
+	counts  []counts
+
+	turn atomic.Uint32 // the counts of the next connection
 
 	services services // guarded by mu until serving is set, and immutable from then on
 	handlers group
@@ -40,7 +43,7 @@ type Server struct {
 // New makes a server.
 func New(config Config) *Server {
 	s := &Server{
-		config: config, stopped: make(chan struct{}),
+		config: config, stopped: make(chan struct{}), counts: newCounts(),
 		listeners: make(map[*net.Listener]struct{}), shaking: make(map[net.Conn]struct{}),
 	}
 	s.gone = sync.NewCond(&s.mu)
@@ -49,6 +52,7 @@ func New(config Config) *Server {
 		s.unknown = &method{desc: config.Unknown}
 	}
 	s.http = h2.New(s, config.http())
+	s.enlist()
 	return s
 }
 

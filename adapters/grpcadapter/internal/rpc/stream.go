@@ -163,6 +163,7 @@ func (c *call) send(v any) error {
 	if err := c.sendMessage(done, payload, c.from.isUnary()); err != nil {
 		return err
 	}
+	c.conn.counts.add(countSent)
 	if sh := c.conn.server.config.Stats; sh != nil {
 		sh.HandleRPC(c.tagged, &stats.OutPayload{
 			Payload: v, Length: data.Len(), CompressedLength: length, WireLength: length + headBytes, SentTime: time.Now(),
@@ -223,6 +224,7 @@ func (c *call) recvOne(v any, sh stats.Handler) error {
 	if err := c.messages.codec.Unmarshal(data, v); err != nil {
 		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
+	c.conn.counts.add(countReceived)
 	if sh != nil {
 		sh.HandleRPC(c.tagged, &stats.InPayload{
 			RecvTime: time.Now(), Payload: v, Length: data.Len(),
