@@ -233,6 +233,7 @@ var modules = map[string]module{
 		"golang.org/x/net", "golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"metrics/prometheus":           {requires: []string{"github.com/prometheus/client_golang"}},
+	"conformance_test/connect":     {free: true},
 	"conformance_test/frameworks":  {free: true},
 	"conformance_test/grpcinterop": {free: true},
 	"conformance_test/h2spec":      {free: true},

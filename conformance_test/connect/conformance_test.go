@@ -1,0 +1,162 @@
+package connect
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	_ "github.com/percore/percore/adapters/grpcadapter" // the server that is tested imports these two
+	_ "github.com/percore/percore/adapters/httpadapter"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+const suite = "connectrpc.com/conformance"
+
+// A way is a server that the suite tests.
+type way struct {
+	name     string
+	features string // what it is tested for
+	cases    int    // the least number of cases
+	failing  string // the suite's list of what grpc-go fails; "": none
+	streams  int    // the least number of calls that percore serves over HTTP/2
+	requests int    // and past net/http over HTTP/1.1
+}
+
+// notUnimplemented lists the calls with no message, or two, where there should be one. gRPC's status
+// codes are documented to be UNIMPLEMENTED then; grpc-go answers INTERNAL.
+const notUnimplemented = "grpcserver-known-failing.txt"
+
+var ways = []way{
+	{name: "grpc.NewServer", features: "grpc.yaml", cases: 2196, failing: notUnimplemented},
+	{name: "grpcadapter.NewServer", features: "grpc.yaml", cases: 2196, failing: notUnimplemented, streams: 2196},
+	{name: "net/http", features: "http.yaml", cases: 10756},
+	{name: "httpadapter", features: "http.yaml", cases: 10756, streams: 6704, requests: 1000},
+}
+
+// TestConformance runs the conformance suite: gRPC against both gRPC servers, and all protocols, over
+// HTTP/1.1 and HTTP/2, against connect-go's handlers on both http.Servers. The suite's client is
+// connect-go's in part of the cases and grpc-go's in others. Streams of all types, TLS with and
+// without certificates of clients, both codecs, all compressions and limits are among them.
+//
+// It copies the suite, whose packages can't be imported, adds the program in testdata, and compiles
+// both.
+func TestConformance(t *testing.T) {
+	if os.Getenv("PERCORE_TEST_FULL") == "" {
+		t.Skip("it takes three minutes: run it with PERCORE_TEST_FULL=1")
+	}
+	dir := compile(t)
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) { w.test(t, dir) })
+	}
+}
+
+// compile compiles the suite and the server, and returns their directory, which has the suite's lists,
+// too.
+func compile(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	from := goCommand(t, "list", "-m", "-f", "{{.Dir}}", suite)
+	module := filepath.Join(dir, "module")
+	if err := os.CopyFS(module, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, "testdata/server.go.txt", filepath.Join(module, "internal/app/percoreserver/main.go"))
+	copyFile(t, "testdata/reference.go.txt", filepath.Join(module, "internal/app/referenceserver/percore.go"))
+	copyFile(t, filepath.Join(module, "testing", notUnimplemented), filepath.Join(dir, notUnimplemented))
+
+	// The compiler is given another go.mod for this module, which has the copy.
+	mod := filepath.Join(dir, "go.mod")
+	copyFile(t, "go.mod", mod)
+	copyFile(t, "go.sum", filepath.Join(dir, "go.sum"))
+	const ours = "github.com/percore/percore"
+	root := goCommand(t, "list", "-m", "-f", "{{.Dir}}", ours)
+	goCommand(t, "mod", "edit", "-replace="+suite+"="+module, "-replace="+ours+"="+root,
+		"-replace="+ours+"/adapters/grpcadapter="+filepath.Join(root, "adapters/grpcadapter"), mod)
+	goCommand(t, "build", "-modfile="+mod, "-o="+dir+"/", suite+"/internal/app/percoreserver", suite+"/cmd/connectconformance")
+	return dir
+}
+
+// goCommand runs the go command in this module, and returns its output.
+func goCommand(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, exit.Stderr)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// copyFile copies a file, into a directory that it makes.
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var result = regexp.MustCompile(`(?m)^Total cases: (\d+)\n(\d+) passed, 0 failed$`)
+
+// test runs the suite against a server.
+func (w way) test(t *testing.T, dir string) {
+	served := filepath.Join(t.TempDir(), "served")
+	args := []string{"--mode=server", "--conf=testdata/" + w.features}
+	if w.failing != "" {
+		args = append(args, "--known-failing=@"+filepath.Join(dir, w.failing))
+	}
+	args = append(args, "--", filepath.Join(dir, "percoreserver"), w.name, served)
+	out, err := exec.Command(filepath.Join(dir, "connectconformance"), args...).CombinedOutput()
+	numbers := result.FindSubmatch(out)
+	if err != nil || numbers == nil {
+		t.Fatalf("the suite: %v\n%s", err, out)
+	}
+	cases, err := strconv.Atoi(string(numbers[1]))
+	if err != nil || cases < w.cases {
+		t.Errorf("got %d cases (%v), want %d at least", cases, err, w.cases)
+	}
+	t.Logf("%d cases, of which %s passed", cases, numbers[2])
+	w.checkServed(t, served)
+}
+
+// checkServed checks that percore has served what it should, and nothing else, in the processes of
+// the server, each of which has written a line.
+func (w way) checkServed(t *testing.T, file string) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var streams, requests int
+	for line := range strings.Lines(string(data)) {
+		var s, r int
+		if _, err := fmt.Sscan(line, &s, &r); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		streams += s
+		requests += r
+	}
+	t.Logf("percore has served %d calls over HTTP/2, and %d past net/http over HTTP/1.1", streams, requests)
+	if streams < w.streams || (streams > 0) != (w.streams > 0) {
+		t.Errorf("got %d calls over HTTP/2, want %d at least", streams, w.streams)
+	}
+	if requests < w.requests || (requests > 0) != (w.requests > 0) {
+		t.Errorf("got %d requests past net/http, want %d at least", requests, w.requests)
+	}
+}
