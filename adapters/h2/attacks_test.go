@@ -227,85 +227,96 @@ func plainCost(t *testing.T) time.Duration {
 // within a bound, and so do the handlers that it calls and the CPU time. It serves another client
 // meanwhile and afterwards.
 func TestAttacks(t *testing.T) {
-	body := make([]byte, 4<<20)
 	plain := plainCost(t)
 	_, canTell := testnet.CPUTime()
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
-			stop := make(chan bool)
-			var called, others atomic.Int32
-			handler := HandlerFunc(func(s *Stream, r *Request) {
-				switch called.Add(1); {
-				case r.Path == "/big":
-					_ = s.Send(Message{Status: 200, Body: body, End: true})
-				case r.Path == "/other":
-					others.Add(1)
-					hello(s, r)
-				case !r.End:
-					<-stop
-				default:
-					hello(s, r)
-				}
-			})
-			f := serve(t, handler, a.config)
-			defer close(stop)
-			attacker := f.peer()
-			c := attacker.Conn
-			var parts [][]byte
-			a.play(attacker, func() {
-				parts = append(parts, attacker.Out)
-				attacker.Out = nil
-			})
-			before := heapInUse()
-			begin, _ := testnet.CPUTime()
-			for i, p := range parts {
-				if i == 1 {
-					testnet.Eventually(t, "the handlers' begin", func() bool { return int(called.Load()) >= a.begun })
-				}
-				_ = c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)) // the server may not read on
-				if _, err := c.Write(p); err != nil {
-					break
+			cost := int(a.attempt(t) / plain)
+			// The time that a virtual machine doesn't run may count as CPU time. That doesn't happen
+			// again and again.
+			for range 4 {
+				if cost > a.cost && canTell && !race.Enabled {
+					cost = min(cost, int(a.attempt(t)/plain))
 				}
 			}
-			if !a.ends {
-				_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-				attacker.Frame(frames.Ping, 0, 0, []byte("the last")).Flush()
-				for line := ""; line != "pong 746865206c617374"; {
-					if line = attacker.Next(); line == "end" || strings.HasPrefix(line, "error") {
-						t.Fatalf("the connection has ended: %s", line)
-					}
-				}
-			}
-			other := f.peer()
-			for id := uint32(1); id < 20; id += 2 {
-				other.Headers(id, true, ":method", "GET", ":scheme", "http", ":path", "/other", ":authority", "x").Flush()
-				other.Want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
-			}
-			if a.ends {
-				testnet.Eventually(t, "the end of the attacker's connection", func() bool { return f.server.serving() == 1 })
-			}
-			end, _ := testnet.CPUTime()
-			if cost := int((end - begin) / plain); canTell && cost > a.cost && !race.Enabled {
+			if cost > a.cost && canTell && !race.Enabled {
 				t.Errorf("got the CPU time of %d requests, %v each, want %d at most", cost, plain, a.cost)
 			} else {
 				t.Logf("the CPU time of %d requests", cost)
 			}
-			if held := heapInUse() - before; held > a.heap && !race.Enabled {
-				t.Errorf("got %d bytes held, want %d at most", held, a.heap)
-			} else {
-				t.Logf("%d bytes held", held)
-			}
-			if n := int(called.Load() - others.Load()); n > a.handlers {
-				t.Errorf("got %d handlers called, want %d at most", n, a.handlers)
-			} else {
-				t.Logf("%d handlers", n)
-			}
-			runtime.KeepAlive(other)
-			runtime.KeepAlive(parts)
-			_ = c.(*net.TCPConn).SetLinger(0)
-			c.Close()
 		})
 	}
+}
+
+// attempt plays the attack, and returns the CPU time that it took.
+func (a *attack) attempt(t *testing.T) time.Duration {
+	body := make([]byte, 4<<20)
+	stop := make(chan bool)
+	var called, others atomic.Int32
+	handler := HandlerFunc(func(s *Stream, r *Request) {
+		switch called.Add(1); {
+		case r.Path == "/big":
+			_ = s.Send(Message{Status: 200, Body: body, End: true})
+		case r.Path == "/other":
+			others.Add(1)
+			hello(s, r)
+		case !r.End:
+			<-stop
+		default:
+			hello(s, r)
+		}
+	})
+	f := serve(t, handler, a.config)
+	defer close(stop)
+	attacker := f.peer()
+	c := attacker.Conn
+	var parts [][]byte
+	a.play(attacker, func() {
+		parts = append(parts, attacker.Out)
+		attacker.Out = nil
+	})
+	before := heapInUse()
+	begin, _ := testnet.CPUTime()
+	for i, p := range parts {
+		if i == 1 {
+			testnet.Eventually(t, "the handlers' begin", func() bool { return int(called.Load()) >= a.begun })
+		}
+		if _, err := c.Write(p); err != nil { // the server has closed the connection
+			break
+		}
+	}
+	if !a.ends {
+		attacker.Frame(frames.Ping, 0, 0, []byte("the last")).Flush()
+		for line := ""; line != "pong 746865206c617374"; {
+			if line = attacker.Next(); line == "end" || strings.HasPrefix(line, "error") {
+				t.Fatalf("the connection has ended: %s", line)
+			}
+		}
+	}
+	other := f.peer()
+	for id := uint32(1); id < 20; id += 2 {
+		other.Headers(id, true, ":method", "GET", ":scheme", "http", ":path", "/other", ":authority", "x").Flush()
+		other.Want(fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id))
+	}
+	if a.ends {
+		testnet.Eventually(t, "the end of the attacker's connection", func() bool { return f.server.serving() == 1 })
+	}
+	end, _ := testnet.CPUTime()
+	if held := heapInUse() - before; held > a.heap && !race.Enabled {
+		t.Errorf("got %d bytes held, want %d at most", held, a.heap)
+	} else {
+		t.Logf("%d bytes held", held)
+	}
+	if n := int(called.Load() - others.Load()); n > a.handlers {
+		t.Errorf("got %d handlers called, want %d at most", n, a.handlers)
+	} else {
+		t.Logf("%d handlers", n)
+	}
+	runtime.KeepAlive(other)
+	runtime.KeepAlive(parts)
+	_ = c.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	return end - begin
 }
 
 // serving returns how many connections take frames.

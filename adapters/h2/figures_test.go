@@ -184,7 +184,11 @@ func TestFigures(t *testing.T) {
 		}
 		return all
 	}
-	before := read()
+	var before map[string]float64
+	testnet.Eventually(t, "the end of what other tests have left", func() bool {
+		before = read()
+		return before["connections idle"] == 0 && before["connections active"] == 0 && before["open_streams"] == 0
+	})
 	f := serve(t, HandlerFunc(func(s *Stream, _ *Request) { _ = s.Send(Message{Status: 200, End: true}) }), Config{})
 	f.peer().Request(1, true).Flush().Want("headers 1 :status=200 end")
 	f.wantStats("after a request", Stats{Conns: 1, Opened: 1, Requests: 1, Served: 1})

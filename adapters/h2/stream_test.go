@@ -32,8 +32,14 @@ func TestInterleaved(t *testing.T) {
 			t.Errorf("%s: %v", r.Path, err)
 		}
 	}), Config{})
+	// A handler may begin late, so the client opens its window when all of them wait for it.
+	waiting := func(n int) {
+		t.Helper()
+		testnet.Eventually(t, fmt.Sprint(n, " streams that wait for the window"), func() bool { return f.server.Stats().Stalled == n })
+	}
 	p := f.peer(4, 1<<20)
 	p.Request(1, true).Request(3, true).Request(5, true).Flush()
+	waiting(3)
 	got := map[uint32]int{}
 	read := func() {
 		var id uint32
@@ -46,7 +52,8 @@ func TestInterleaved(t *testing.T) {
 	for got[1]+got[3]+got[5] < 65535 { // the connection's window
 		read()
 	}
-	p.Headers(7, true, ":method", "GET", ":scheme", "http", ":path", "/short", ":authority", "x")
+	p.Headers(7, true, ":method", "GET", ":scheme", "http", ":path", "/short", ":authority", "x").Flush()
+	waiting(4)
 	p.Window(0, 10*16384).Flush()
 	before := [3]int{got[1], got[3], got[5]}
 	for got[1]+got[3]+got[5]+got[7] < 65535+10*16384 {
@@ -106,7 +113,7 @@ func TestMemoryOfWrite(t *testing.T) {
 // TestDeadlines: a read deadline ends reads, a write deadline the stream.
 func TestDeadlines(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		errs := make(chan error, 10)
+		errs, sends := make(chan error, 10), make(chan *Stream, 1)
 		f := start(HandlerFunc(func(s *Stream, r *Request) {
 			_ = s.Send(Message{Status: 200})
 			switch s.ID() {
@@ -117,7 +124,8 @@ func TestDeadlines(t *testing.T) {
 				errs <- err
 			case 3:
 				errs <- s.SetReadDeadline(time.Now().Add(-time.Second))
-				errs <- s.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+				errs <- s.SetWriteDeadline(time.Now().Add(testnet.HangTimeout))
+				sends <- s
 				errs <- s.Send(Message{Body: make([]byte, 100), End: true})
 			}
 		}), Config{})
@@ -131,7 +139,12 @@ func TestDeadlines(t *testing.T) {
 		if err := testnet.Receive(t, "the result of Read", errs); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Read: got %v, want a deadline's error", err)
 		}
-		p.Request(3, false).Flush().Want("headers 3 :status=200", `data 3 "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"`, "reset 3 INTERNAL_ERROR")
+		p.Request(3, false).Flush().Want("headers 3 :status=200", `data 3 "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"`)
+		s := testnet.Receive(t, "the stream", sends)
+		if err := s.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)); err != nil { // while Send waits
+			t.Errorf("SetWriteDeadline: %v", err)
+		}
+		p.Want("reset 3 INTERNAL_ERROR")
 		for range 2 {
 			if err := testnet.Receive(t, "a result", errs); err != nil {
 				t.Errorf("setting a deadline: %v", err)

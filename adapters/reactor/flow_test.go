@@ -213,6 +213,8 @@ func TestCloseAfterGo(t *testing.T) {
 			testnet.Receive(t, "Data", called)
 			c.SetLinger(0)
 			c.Close()
+		case "Close":
+			testnet.Receive(t, "Data", called) // a function that runs before Close could answer
 		}
 		close(release)
 		if got, _ := io.ReadAll(c); string(got) != want {
@@ -499,6 +501,7 @@ func TestShortRest(t *testing.T) {
 // A client that goes on sending gets all that was written before CloseAfterWrite, and then the end.
 func TestLinger(t *testing.T) {
 	testnet.NoLeaks(t)
+	lingerLong(t)
 	long := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
 	for _, kind := range []testnet.Kind{testnet.TCP4, testnet.Unix} {
 		end, ended := closes()
@@ -528,6 +531,13 @@ func TestLinger(t *testing.T) {
 			t.Errorf("%s: got %v, want nil", kind, err)
 		}
 	}
+}
+
+// lingerLong makes connections linger until the client has done its part, however slow it is.
+func lingerLong(t *testing.T) {
+	old := lingerTime
+	lingerTime = 2 * testnet.HangTimeout
+	t.Cleanup(func() { lingerTime = old })
 }
 
 // A client that neither ends its stream nor stops sending doesn't keep a connection open.
@@ -560,6 +570,7 @@ func TestLingerEnds(t *testing.T) {
 // A connection that lingers is closed at once by Close, of the connection or of the server.
 func TestCloseWhileLingering(t *testing.T) {
 	testnet.NoLeaks(t)
+	lingerLong(t)
 	for _, byServer := range []bool{false, true} {
 		end, ended := closes()
 		conns := make(chan *Conn, 1)

@@ -7,13 +7,12 @@ import "time"
 // closed once everything is written lingers, unless the peer has ended its stream: our stream ends,
 // and the loop reads and drops the input until the peer's end, an error, or the end of lingerTime.
 
-const (
-	// lingerTime is how long net/http, too, waits for a peer that may still be sending.
-	lingerTime = 500 * time.Millisecond
+// lingerTime is how long net/http, too, waits for a peer that may still be sending. It is a variable
+// for tests whose peers a busy machine may hold up.
+var lingerTime = 500 * time.Millisecond
 
-	// lingerBytes is how much of the input is read. More stays in the socket, whose window closes.
-	lingerBytes = 1 << 20
-)
+// lingerBytes is how much of the input is read. More stays in the socket, whose window closes.
+const lingerBytes = 1 << 20
 
 // lingers begins or continues to linger, and reports false once that is over.
 func (c *Conn) lingers() bool {

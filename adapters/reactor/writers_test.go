@@ -304,6 +304,8 @@ func detach(t *testing.T, c *Conn) net.Conn {
 func detachFull(t *testing.T, s *Server, long []byte) (conn net.Conn, peer net.Conn) {
 	t.Helper()
 	c, peer := attach(t, s)
+	smallBuffer(c) // whatever the kernel's defaults are
+	peer.(*net.TCPConn).SetReadBuffer(socketBytes)
 	if _, err := c.Write(long); err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +431,7 @@ func TestDetachKeepsEnd(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout / 5))
+			peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
 			if got, err := io.ReadAll(peer); !bytes.Equal(got, long) || err != nil {
 				t.Errorf("again %t: got %d bytes, %v, want %d and the end", again, len(got), err, len(long))
 			}
