@@ -117,7 +117,7 @@ func attachHijacked(t *testing.T, rw http.ResponseWriter, got chan<- []byte) {
 	}
 	t.Cleanup(func() { server.Close() })
 	buffered, _ := brw.Reader.Peek(brw.Reader.Buffered())
-	if _, err := server.Attach(nc, buffered); err != nil {
+	if _, err := server.Attach(nc, buffered, nil); err != nil {
 		t.Errorf("Attach: %v", err)
 	}
 }

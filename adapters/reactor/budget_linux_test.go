@@ -57,7 +57,7 @@ func TestIdleBudget(t *testing.T) {
 		if i == warm {
 			waiting = heapBytes()
 		}
-		if _, err := s.Attach(pc, nil); err != nil {
+		if _, err := s.Attach(pc, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		p := []byte("x")

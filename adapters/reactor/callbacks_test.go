@@ -242,21 +242,21 @@ func TestRefused(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	defer server.Close()
-	if _, err := s.Attach(server, nil); err == nil {
+	if _, err := s.Attach(server, nil, nil); err == nil {
 		t.Error("a pipe: got no error")
 	}
 	c, _ := testnet.Pair(t, percore.Listen, testnet.TCP4)
-	a, err := s.Attach(c, nil)
+	a, err := s.Attach(c, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Attach(c, nil); err == nil && !onGoroutines {
+	if _, err := s.Attach(c, nil, nil); err == nil && !onGoroutines {
 		t.Error("a connection that is attached: got no error")
 	}
 	a.Close()
 	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
 	s.Close()
-	if _, err := s.Attach(c, nil); err != ErrServerClosed {
+	if _, err := s.Attach(c, nil, nil); err != ErrServerClosed {
 		t.Errorf("a closed server: got %v, want %v", err, ErrServerClosed)
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Conn is a connection whose bytes go to a [Handler]. Write, WriteShared, Close, CloseAfterWrite,
-// CloseWrite, Go, After, Loop and the methods about addresses and options may be called from any
-// goroutine, and don't block. SetContext, Context and Detach are for the connection's loop: its
-// callbacks, and functions of [Loop.Submit] and After.
+// Conn is a connection whose bytes go to a [Handler]. No method blocks. SetContext, Context and
+// Detach are for the connection's loop: its callbacks, and functions of [Loop.Submit], [Server.Each]
+// and After. All others may be called from any goroutine.
 //
 // An idle connection holds this and a percore.Conn, and nothing else.
 //
@@ -72,16 +71,19 @@ const (
 // The bits of Conn.asked: requests to the connection's loop, from any goroutine. They stay set unless
 // it says otherwise.
 const (
-	askClose uint32 = 1 << iota // close at once
-	askEnd                      // close once everything is written
-	askShut                     // end our stream once everything is written
-	askRoom                     // read no more until the peer has taken half of the backlog, which clears it
-	askWork                     // read no more until there is room in the workers' queue, which clears it
-	askTell                     // call Room once everything is written, which clears it
+	askClose   uint32 = 1 << iota // close at once
+	askEnd                        // close once everything is written
+	askShut                       // end our stream once everything is written
+	askRoom                       // read no more until the peer has taken half of the backlog, which clears it
+	askWork                       // read no more until there is room in the workers' queue, which clears it
+	askTell                       // call Room once everything is written, which clears it
+	askTellNow                    // call Room, which clears it
+	askPause                      // read no more until Resume, which clears it
+	askOffer                      // call Data with what is kept once more, before more is read; which clears it
 )
 
 // stopsReading are the requests that make the loop leave bytes in the socket.
-const stopsReading = askClose | askEnd | askRoom | askWork
+const stopsReading = askClose | askEnd | askRoom | askWork | askPause | askOffer
 
 // extras are the parts of a connection that most connections don't need.
 type extras struct {
@@ -107,7 +109,7 @@ func (c *Conn) extrasLocked() *extras {
 // Loop returns the connection's loop.
 func (c *Conn) Loop() *Loop { return c.loop }
 
-// Context returns the value of SetContext.
+// Context returns the value of SetContext, or else of [Server.Attach].
 func (c *Conn) Context() any { return c.context }
 
 // SetContext keeps a value of the handler with the connection.
@@ -143,12 +145,12 @@ func (controlOnly) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
 // SetNoDelay turns TCP_NODELAY on (the default) or off.
 func (c *Conn) SetNoDelay(on bool) error { return c.sock.conn.SetNoDelay(on) }
 
-// newConn makes a connection for its loop to open. buffered are bytes that were read from it before.
-func newConn(l *Loop, sock sock, buffered []byte) *Conn {
-	c := &Conn{loop: l, sock: sock}
-	if len(buffered) > 0 {
-		c.unused = pool.Get(len(buffered))
-		copy(c.unused.Bytes(), buffered)
+// newConn makes a connection for its loop to open.
+func newConn(l *Loop, sock sock, with arriving) *Conn {
+	c := &Conn{loop: l, sock: sock, context: with.context}
+	if len(with.buffered) > 0 {
+		c.unused = pool.Get(len(with.buffered))
+		copy(c.unused.Bytes(), with.buffered)
 	}
 	return c
 }

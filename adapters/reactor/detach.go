@@ -156,7 +156,7 @@ func (s *sendingConn) sendRest() error {
 }
 
 // attach gives the connection to a server, with the rest.
-func (s *sendingConn) attach(to *Server, buffered []byte) (*Conn, error) {
+func (s *sendingConn) attach(to *Server, buffered []byte, context any) (*Conn, error) {
 	_ = s.Conn.SetWriteDeadline(monotime.LongAgo) // ends the goroutine's write
 	s.mu.Lock()
 	rest, ends, err := s.mu.rest, s.mu.ends, s.mu.err
@@ -173,7 +173,7 @@ func (s *sendingConn) attach(to *Server, buffered []byte) (*Conn, error) {
 	s.deadline.Unlock()
 	var c *Conn
 	if err == nil {
-		c, err = to.attachOrFail(s.Conn, buffered, unsent, ends)
+		c, err = to.attachOrFail(s.Conn, arriving{buffered, context, unsent, ends})
 	}
 	switch {
 	case rest == nil:

@@ -32,23 +32,29 @@
 // [Conn.Go] run on goroutines that serve several connections. A goroutine is reset after each function;
 // if it is still locked to its thread it ends, and the thread with it.
 //
-// # Peers that don't take what is written
+// # Flow control
 //
-// Write never blocks: bytes that the socket does not take wait in memory, the backlog. Two options
-// bound it, and no stream goes on after a gap:
+// Write never blocks: bytes that the socket does not take wait in memory, the backlog ([Conn.Unsent]).
+// Two options bound it, and no stream goes on after a gap:
 //
 //	event                             Handler                      RoomHandler
 //	more bytes wait than              Data isn't called and nothing is read, until half as many wait
-//	WriteHighWaterMark
+//	WriteHighWaterMark                                             then Room is called
 //	Write, WriteShared: more than     the call fails; Close with   the call fails; its caller decides;
 //	WriteHardLimit would wait         ErrWriteBufferFull           Room is called when none wait
 //	Broadcast: the same               Close with ErrWriteBufferFull
 //	sending fails                     Close with the error
 //	CloseAfterWrite, CloseWrite       later writes fail with net.ErrClosed
+//	Pause                             Data isn't called and nothing is read, until Resume
 //	the peer takes nothing for long   Close with os.ErrDeadlineExceeded after IdleTimeout, if that is set
 //
 // The socket is tried before a write is refused. A write is taken whole or not at all; if no bytes wait
 // it may have any length. Close drops the backlog; Detach and Attach pass it on.
+//
+// So a peer that doesn't read the answers to its requests is held up by itself. A server that writes
+// unasked stops while Unsent is more than WriteHighWaterMark, and goes on in Room. One that passes
+// bytes from one connection to another pauses the first when the second has no room: see
+// [Conn.Resume].
 //
 // # Platforms
 //

@@ -8,9 +8,9 @@ import (
 )
 
 // Close closes the connection. Written bytes that wait are sent if the socket takes them at once, and
-// dropped if not; bytes that the peer sends are dropped. The handler's Close is called on the loop, with
-// nil, when the functions of Go have run. Close fails with a [net.OpError] of [net.ErrClosed] if it
-// was called before, or the connection has ended.
+// dropped if not; bytes that the peer sends are dropped. The handler's Close is called on the loop,
+// with nil, when the functions of Go have run. Close fails with a [net.OpError] of [net.ErrClosed] if
+// it was called before, or the connection has ended.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,8 +115,8 @@ func (c *Conn) hangUp(asked uint32) bool {
 	return true
 }
 
-// stopWriting makes writes fail from now on. Unless now is set it reports false, and does nothing, while
-// bytes wait for the peer, or functions of Go or Room may still write.
+// stopWriting makes writes fail from now on. Unless now is set it reports false, and does nothing,
+// while bytes wait for the peer, or functions of Go or Room may still write.
 func (c *Conn) stopWriting(now bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +129,9 @@ func (c *Conn) stopWriting(now bool) bool {
 }
 
 // mayWriteLocked reports whether Room is owed, or a function of Go waits or runs.
-func (c *Conn) mayWriteLocked() bool { return c.asked.Load()&askTell != 0 || c.hasWorkLocked() }
+func (c *Conn) mayWriteLocked() bool {
+	return c.asked.Load()&(askTell|askTellNow) != 0 || c.hasWorkLocked()
+}
 
 // allSent reports whether nothing that was written waits.
 func (c *Conn) allSent() bool {

@@ -282,7 +282,7 @@ func TestReadTimeoutOfAttachedBytes(t *testing.T) {
 		end, ended := closes()
 		s, _ := serve(t, &handler{close: end, data: func(*Conn, []byte) int { return 0 }}, options...)
 		pc, _ := testnet.Pair(t, percore.Listen, testnet.TCP4)
-		if _, err := s.Attach(pc, []byte("half")); err != nil {
+		if _, err := s.Attach(pc, []byte("half"), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := testnet.Receive(t, "Close", ended); !errors.Is(err, os.ErrDeadlineExceeded) {

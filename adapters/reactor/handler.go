@@ -20,6 +20,9 @@ type Handler interface {
 	// one message per call, or stop after some 64 KiB of answers: a peer may send thousands of
 	// requests at once, and the answers to all of them may be more than WriteHardLimit.
 	//
+	// A Data that can't go on yet, because another connection has no room or an answer is missing,
+	// calls [Conn.Pause] and returns what it has used.
+	//
 	// The loop owns p: Data may change it, and must not keep it.
 	Data(c *Conn, p []byte) (used int)
 
@@ -51,16 +54,22 @@ type EndHandler interface {
 	End(c *Conn, unused []byte)
 }
 
-// RoomHandler is a Handler that deals with refused writes itself, such as a broker that drops messages
-// to slow subscribers, or a download that goes on when there is room. Its connections stay open when
-// [Conn.Write] or [Conn.WriteShared] fails with [ErrWriteBufferFull]. Nothing was taken then, and the
-// caller decides: it drops a whole message, keeps it for Room, or closes the connection.
+// RoomHandler is a Handler that writes as there is room: a download or a proxy that goes on when the
+// peer has taken enough, or a broker that drops messages to slow subscribers. Its connections stay
+// open when [Conn.Write] or [Conn.WriteShared] fails with [ErrWriteBufferFull]. Nothing was taken
+// then, and the caller decides: it drops a whole message, keeps it for Room, or closes the
+// connection.
 type RoomHandler interface {
 	Handler
 
-	// Room is called when everything that was written is sent, once for all writes that were refused
-	// before. The next write is taken, whatever its length. If another goroutine's write was refused,
-	// Room may come before that goroutine has seen the error; a lock around both helps.
+	// Room is called when there is room again:
+	//
+	//   - once fewer than half of WriteHighWaterMark bytes wait, after more than that did
+	//   - after a refused write, once none wait: then the next write is taken, whatever its length
+	//
+	// It is called once for all that was written before, and may come when neither is true any more,
+	// because others have written. If another goroutine's write was refused, Room may come before that
+	// goroutine has seen the error; a lock around both helps.
 	//
 	// A connection whose peer has ended its stream, or that is shut down, isn't closed before that.
 	Room(c *Conn)

@@ -21,9 +21,46 @@ const fewBytes = readBytes / 4
 // used, so that the rest of a long message does not hold the memory of all of it.
 const keptSlack = 4 << 10
 
+// Pause stops the reading: Data isn't called and nothing is read until Resume. Bytes that Data hasn't
+// used are kept, the socket's buffer fills, and the peer is held up. So Data may use a part of its
+// bytes, or none, and take the rest later. While reading is paused the end of the peer's stream isn't
+// seen, nor a lost connection, unless something is written; ReadTimeout doesn't count.
+func (c *Conn) Pause() { c.asked.Or(askPause) }
+
+// Resume ends Pause: Data is called with what is kept, on the connection's loop, soon, and then with
+// what comes. On a connection that isn't paused it does nothing.
+//
+// A handler that pauses one connection until there is room in another checks again once it has paused,
+// since Room, and in it Resume, may have come in between:
+//
+//	if to.Unsent() > mark { // WriteHighWaterMark
+//		from.Pause()
+//		if to.Unsent() <= mark {
+//			from.Resume()
+//		}
+//	}
+func (c *Conn) Resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		asked := c.asked.Load()
+		if asked&askPause == 0 {
+			return
+		}
+		if c.asked.CompareAndSwap(asked, asked&^askPause|askOffer) {
+			c.loop.remind(c, false)
+			return
+		}
+	}
+}
+
 // read reads what there is and calls Data with it. Bytes that are left in the socket wait for the next
 // round, for an event, or until reading may go on.
 func (c *Conn) read() {
+	if asked := c.asked.Load(); asked&askOffer != 0 && asked&askPause == 0 {
+		c.asked.And(^askOffer)
+		c.offered = false
+	}
 	for reads := 0; reads < readsPerEvent; {
 		switch {
 		case c.stopped():
@@ -120,7 +157,7 @@ func (c *Conn) keep(left []byte, of int) {
 	if !had || len(left) < of {
 		c.markKept()
 	}
-	if c.offered && len(left) >= c.loop.server.config.readBufferMax {
+	if c.offered && len(left) >= c.loop.server.config.readBufferMax && c.asked.Load()&(askPause|askOffer) == 0 {
 		c.end(askClose, ErrReadBufferFull)
 	}
 }

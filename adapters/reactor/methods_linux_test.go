@@ -76,7 +76,7 @@ func TestAttachWrapped(t *testing.T) {
 	var all []byte
 	s, _ := serve(t, &handler{data: func(_ *Conn, p []byte) int { all = append(all, p...); return len(p) }, close: func(*Conn, error) { got <- string(all) }})
 	nc, peer := testnet.Pair(t, percore.Listen, testnet.TCP4)
-	if _, err := s.Attach(&wrapper{nc, []byte("second ")}, []byte("first ")); err != nil {
+	if _, err := s.Attach(&wrapper{nc, []byte("second ")}, []byte("first "), nil); err != nil {
 		t.Fatal(err)
 	}
 	io.WriteString(peer, "third")

@@ -93,6 +93,8 @@ const (
 	lowLimit                 // WriteHardLimit is low: writes are refused
 	isTold                   // a RoomHandler, which keeps what is refused
 	saysFarewell             // an EndHandler, which takes its time
+	pauses                   // waits before each third message, until a goroutine resumes it
+	paced                    // reads no more while much waits, and is told of room by isTold
 
 	styleBits = iota
 )
@@ -129,6 +131,7 @@ type (
 // framedConn is a connection's context.
 type framedConn struct {
 	number int   // messages
+	waited int   // the number that it has waited for
 	closes bool  // one of them makes us close
 	end    error // that End was called for
 
@@ -171,6 +174,9 @@ func (f *framed) close(c *Conn) {
 
 // Room writes what was refused.
 func (r framedRoom) Room(c *Conn) {
+	if r.f.style&paced != 0 {
+		defer c.Resume()
+	}
 	s := c.Context().(*framedConn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,10 +209,30 @@ func (e framedEnd) End(c *Conn, unused []byte) {
 	})
 }
 
+// modelMark is WriteHighWaterMark.
+const modelMark = 4 << 10
+
 // modelReadTimeout passes in no test.
 const modelReadTimeout = time.Hour
 
 func (f *framed) Data(c *Conn, p []byte) (used int) {
+	s := c.Context().(*framedConn)
+	if f.style&pauses != 0 && s.number%3 == 2 && s.waited < s.number {
+		s.waited = s.number
+		c.Pause()
+		go c.Resume()
+		return 0
+	}
+	if f.style&(paced|isTold) == paced|isTold {
+		defer func() {
+			if c.Unsent() > modelMark {
+				c.Pause()
+				if c.Unsent() <= modelMark {
+					c.Resume()
+				}
+			}
+		}()
+	}
 	for {
 		n := f.message(c, p[used:], used)
 		used += n
@@ -407,7 +433,7 @@ func modelServer(t testing.TB, kind testnet.Kind, style uint16) (net.Listener, c
 	if style&lowLimit != 0 {
 		limit = 8 << 10
 	}
-	s, err := New(f.handler(), WriteHighWaterMark(4<<10), WriteHardLimit(limit), ReadTimeout(modelReadTimeout),
+	s, err := New(f.handler(), WriteHighWaterMark(modelMark), WriteHardLimit(limit), ReadTimeout(modelReadTimeout),
 		Workers(workers%4, workers/4%8), PerLoop(func(int) Handler { return f.handler() }))
 	if err != nil {
 		t.Fatal(err)

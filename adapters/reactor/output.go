@@ -146,8 +146,8 @@ func (c *Conn) backlogLocked() *backlog {
 	return c.unsent
 }
 
-// pushBytes is how long a backlog must be to be sent at once, and not at the end of the batch, which may
-// have any number of writes. So many bytes are worth a system call.
+// pushBytes is how long a backlog must be to be sent at once, and not at the end of the batch, which
+// may have any number of writes. So many bytes are worth a system call.
 const pushBytes = 64 << 10
 
 // addedLocked deals with bytes that were added to the backlog: the socket is tried before they count.
@@ -168,6 +168,21 @@ func (c *Conn) crowdedLocked() {
 	if c.unsent.bytes > c.loop.server.config.highWaterMark && c.asked.Load()&askRoom == 0 {
 		c.asked.Or(askRoom)
 	}
+}
+
+// Unsent returns how many of the bytes that were written wait in memory, since the socket has not taken
+// them. Up to 8 KiB that a callback has written don't count before it has returned.
+//
+// If it returns more than WriteHighWaterMark, and the handler is a [RoomHandler], Room is called later,
+// or Close. So to write no faster than the peer reads, stop when it does, and go on in Room.
+func (c *Conn) Unsent() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unsent == nil {
+		return 0
+	}
+	c.crowdedLocked() // for the promise: the writer may not have come to it
+	return c.unsent.bytes
 }
 
 // owe begins the output of a new connection with bytes that its previous owner has written, and with
@@ -313,6 +328,9 @@ func (c *Conn) sendParts(v net.Buffers) (int, error) {
 func (c *Conn) roomyLocked() {
 	asked := c.asked.Load()
 	if asked&askRoom != 0 && (c.unsent == nil || c.unsent.bytes < c.loop.server.config.highWaterMark/2) {
+		if c.loop.roomer != nil {
+			c.asked.Or(askTellNow)
+		}
 		c.asked.And(^askRoom)
 		c.loop.remind(c, false)
 	} else if c.unsent == nil && asked&(askEnd|askShut|askTell) != 0 {
@@ -320,18 +338,23 @@ func (c *Conn) roomyLocked() {
 	}
 }
 
-// tellRoom calls Room, on the loop, if a write was refused and nothing waits any more.
+// tellRoom calls Room, on the loop, if there is room again.
 func (c *Conn) tellRoom() {
-	if c.asked.Load()&askTell == 0 {
+	if c.asked.Load()&(askTell|askTellNow) == 0 {
 		return
 	}
 	c.mu.Lock()
-	room := c.unsent == nil && !c.refusing
-	if room {
-		c.asked.And(^askTell) // for a write that is refused from here on Room is called again
+	asked, due := c.asked.Load(), uint32(0)
+	if asked&askRoom == 0 { // or others have written too much again, and Room comes later
+		due = asked & askTellNow
 	}
+	if c.unsent == nil {
+		due |= asked & askTell
+	}
+	c.asked.And(^(due | askTellNow)) // for what is written from here on Room is called again
+	tell := due != 0 && !c.refusing
 	c.mu.Unlock()
-	if room {
+	if tell {
 		c.call("Room", func() { c.loop.roomer.Room(c) })
 	}
 }

@@ -92,19 +92,21 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// Attach gives the server a connection that other code has used until now, and bytes that were read
-// from it and not used, which Data gets first. c must be a *[percore.Conn], or a connection that
-// [Conn.Detach] has returned, or one that a handler on package httpadapter has hijacked, not over TLS;
-// buffered is what its bufio.Reader has then. The server owns it from then on, on the loop that it is
-// on: no other code may use it. The handler's Open is called soon. If Attach fails c is as it was.
-func (s *Server) Attach(c net.Conn, buffered []byte) (*Conn, error) {
+// Attach gives the server a connection that other code has used until now, bytes that were read from
+// it and not used, which Data gets first, and the handler's value for it, as SetContext does, which
+// Open and Data find already; nil if there is none. c must be a *[percore.Conn], or a connection that
+// [Conn.Detach] has returned, or one that a handler on package httpadapter has hijacked, not over
+// TLS; buffered is what its bufio.Reader has then. The server owns it from then on, on the loop that
+// it is on: no other code may use it. The handler's Open is called soon. If Attach fails c is as it
+// was.
+func (s *Server) Attach(c net.Conn, buffered []byte, context any) (*Conn, error) {
 	switch c := c.(type) {
 	case *percore.Conn:
-		return s.attachOrFail(c, buffered, nil, false)
+		return s.attachOrFail(c, arriving{buffered: buffered, context: context})
 	case *sendingConn:
-		return c.attach(s, buffered)
+		return c.attach(s, buffered, context)
 	case attacher:
-		return s.attachWrapped(c, buffered)
+		return s.attachWrapped(c, buffered, context)
 	}
 	return nil, fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
 }
@@ -115,9 +117,9 @@ type attacher interface {
 	AttachTo(attach func(pc *percore.Conn, unread []byte) error) error
 }
 
-func (s *Server) attachWrapped(from attacher, buffered []byte) (c *Conn, err error) {
+func (s *Server) attachWrapped(from attacher, buffered []byte, context any) (c *Conn, err error) {
 	err = from.AttachTo(func(pc *percore.Conn, unread []byte) (err error) {
-		c, err = s.attachOrFail(pc, slices.Concat(buffered, unread), nil, false)
+		c, err = s.attachOrFail(pc, arriving{buffered: slices.Concat(buffered, unread), context: context})
 		return err
 	})
 	return c, err
@@ -141,16 +143,23 @@ func (s *Server) removeListener(l *percore.Listener) {
 
 // attach takes an accepted connection over, or closes it.
 func (s *Server) attach(pc *percore.Conn) error {
-	_, err := s.attachOrFail(pc, nil, nil, false)
+	_, err := s.attachOrFail(pc, arriving{})
 	if err != nil {
 		pc.Close()
 	}
 	return err
 }
 
-// attachOrFail takes a connection over. unsent, which may be nil, are bytes that go before all that is
-// written, and ends says that our stream ends with them. If it fails the caller still owns them.
-func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte, unsent *backlog, ends bool) (*Conn, error) {
+// arriving is what a connection brings that is not new.
+type arriving struct {
+	buffered []byte   // read from it, for Data
+	context  any      // as SetContext keeps it
+	unsent   *backlog // bytes that go before all that is written; may be nil
+	ends     bool     // our stream ends with them
+}
+
+// attachOrFail takes a connection over. If it fails the caller still owns it, and what it brings.
+func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 	sock, e, err := s.engine.newSock(pc)
 	if err != nil {
 		return nil, err
@@ -159,8 +168,8 @@ func (s *Server) attachOrFail(pc *percore.Conn, buffered []byte, unsent *backlog
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(l, sock, buffered)
-	c.owe(unsent, ends)
+	c := newConn(l, sock, with)
+	c.owe(with.unsent, with.ends)
 	if err := c.sock.claim(c); err != nil {
 		c.dropUnused()
 		s.left()

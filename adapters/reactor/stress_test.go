@@ -98,6 +98,11 @@ func disturb(c *Conn, s *Server, b *pool.Buffer) {
 		s.Stats()
 	case 7:
 		c.Write(make([]byte, 20<<10))
+	case 8:
+		c.Pause()
+		go c.Resume()
+	case 9:
+		c.Unsent()
 	default:
 		c.WriteShared(b)
 		c.Write([]byte("x"))

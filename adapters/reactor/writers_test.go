@@ -26,7 +26,7 @@ func attach(t *testing.T, s *Server) (c *Conn, peer net.Conn) {
 
 func attachConn(t *testing.T, s *Server, pc net.Conn) *Conn {
 	t.Helper()
-	c, err := s.Attach(pc, nil)
+	c, err := s.Attach(pc, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestPerLoopPanics(t *testing.T) {
 				t.Error("the panic is lost")
 			}
 		}()
-		s.Attach(pc, nil)
+		s.Attach(pc, nil, nil)
 	}()
 	testnet.Within(t, "Stats", func() { s.Stats() })
 }
@@ -258,7 +258,7 @@ func dialing(t *testing.T) (s *Server, attachOne func() *Conn) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := s.Attach(pc, nil)
+		c, err := s.Attach(pc, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,7 +333,7 @@ func TestAttachDetached(t *testing.T) {
 	conn, peer := detachFull(t, s, long)
 	want := long
 	for again := range 4 {
-		c, err := s.Attach(conn, nil)
+		c, err := s.Attach(conn, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +362,7 @@ func TestAttachDetachedFails(t *testing.T) {
 	closed.Close()
 	long := numbers(12 << 20)
 	conn, peer := detachFull(t, s, long)
-	if _, err := closed.Attach(conn, nil); err != ErrServerClosed {
+	if _, err := closed.Attach(conn, nil, nil); err != ErrServerClosed {
 		t.Errorf("got %v, want %v", err, ErrServerClosed)
 	}
 	go func() {
@@ -394,7 +394,8 @@ func TestDetachedDeadline(t *testing.T) {
 	}
 }
 
-// TestDetachedClose closes a connection that has bytes to send: they are dropped, and no buffer is lost.
+// TestDetachedClose closes a connection that has bytes to send: they are dropped, and no buffer is
+// lost.
 func TestDetachedClose(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, _ := serve(t, &handler{})
@@ -427,7 +428,7 @@ func TestDetachKeepsEnd(t *testing.T) {
 			})
 			conn := testnet.Receive(t, "the connection", conns)
 			if again {
-				if _, err := s.Attach(conn, nil); err != nil {
+				if _, err := s.Attach(conn, nil, nil); err != nil {
 					t.Error(err)
 				}
 			}

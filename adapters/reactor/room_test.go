@@ -1,0 +1,380 @@
+package reactor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// relay passes the bytes of two connections, each the context of the other, on to each other, as fast
+// as they are taken.
+type relay struct {
+	t      *testing.T
+	mark   int
+	paused atomic.Int64 // times
+	most   atomic.Int64 // bytes that waited
+	ends   chan error
+}
+
+func (r *relay) Open(c *Conn) { smallBuffer(c) }
+
+func (r *relay) Data(c *Conn, p []byte) int {
+	to := c.Context().(*atomic.Pointer[Conn]).Load()
+	if to == nil { // its other side comes
+		c.Pause()
+		return 0
+	}
+	if _, err := to.Write(p); err != nil {
+		c.Close()
+		return len(p)
+	}
+	if n := to.Unsent(); n > r.mark {
+		r.paused.Add(1)
+		if r.most.Load() < int64(n) {
+			r.most.Store(int64(n)) // of one loop's connections
+		}
+		c.Pause()
+		if to.Unsent() <= r.mark {
+			c.Resume()
+		}
+	}
+	return len(p)
+}
+
+func (r *relay) Room(c *Conn) {
+	if from := c.Context().(*atomic.Pointer[Conn]).Load(); from != nil {
+		from.Resume()
+	}
+}
+
+func (r *relay) Close(c *Conn, err error) {
+	if other := c.Context().(*atomic.Pointer[Conn]).Load(); other != nil {
+		other.CloseAfterWrite()
+	}
+	r.ends <- err
+}
+
+// A proxy runs at the pace of the slower side, in both directions, with bounded memory: neither is read
+// until the proxy has paused the other side, and then everything arrives.
+func TestProxy(t *testing.T) {
+	testnet.NoLeaks(t)
+	const mark = 64 << 10
+	stream := numbers(8 << 20)
+	for _, back := range []bool{false, true} {
+		r := &relay{t: t, mark: mark, ends: make(chan error, 10)}
+		s, err := New(r, WriteHighWaterMark(mark), WriteHardLimit(4*mark))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		upstream := testnet.Listen(t, net.Listen, testnet.TCP4)
+		dialed, err := percore.Dial("tcp4", upstream.Addr().String()) // on a loop of another group
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := upstream.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, client := testnet.Pair(t, percore.Listen, testnet.TCP4)
+		var there, here atomic.Pointer[Conn] // of accepted, and of dialed
+		a, err := s.Attach(accepted, nil, &there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to := client, server
+		if back {
+			from, to = server, client
+		}
+		to.(*net.TCPConn).SetReadBuffer(socketBytes)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := from.Write(stream)
+			from.Close()
+			sent <- err
+		}()
+		here.Store(a)
+		b, err := s.Attach(dialed, nil, &here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there.Store(b)
+		a.Resume()
+		testnet.Eventually(t, "the sender is held up", func() bool { return r.paused.Load() > 0 })
+		got, err := io.ReadAll(to)
+		if !bytes.Equal(got, stream) || err != nil {
+			t.Errorf("back %t: got %d bytes, %v, the same up to %d, want %d", back, len(got), err, commonPrefix(got, stream), len(stream))
+		}
+		if err := testnet.Receive(t, "the sender", sent); err != nil {
+			t.Errorf("back %t: the sender: %v", back, err)
+		}
+		to.Close()
+		for range 2 {
+			testnet.Receive(t, "Close", r.ends)
+		}
+		if n := r.most.Load(); n > mark+readBytes {
+			t.Errorf("back %t: got %d bytes that wait, want %d at most", back, n, mark+readBytes)
+		}
+	}
+}
+
+// A paused connection isn't read and gets no Data, and then gets what it had not
+// used, although nothing new has come.
+func TestPause(t *testing.T) {
+	testnet.NoLeaks(t)
+	const messages = 50
+	for place, at := range placesToWrite {
+		t.Run(place, func(t *testing.T) {
+			var paused atomic.Bool
+			seen := make(map[byte]int) // calls of Data for a message; owned by the loop
+			end, ended := closes()
+			_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
+				if paused.Load() {
+					t.Error("Data is called while reading is paused")
+				}
+				b := p[0]
+				if seen[b]++; seen[b] == 1 { // not now
+					paused.Store(true)
+					c.Pause()
+					at(c, func() {
+						paused.Store(false)
+						c.Resume()
+					})
+					return 0
+				}
+				c.Write(p[:1])
+				return 1
+			}})
+			c := dial()
+			sent := numbers(4 * messages)[3:]
+			for i := range sent {
+				sent[i] = byte(i)
+			}
+			sent = sent[:messages]
+			for i, b := range sent { // the last ones all at once
+				if i < messages/2 {
+					c.Write([]byte{b})
+				} else if i == messages/2 {
+					c.Write(sent[i:])
+				}
+			}
+			got := make([]byte, messages)
+			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("got %v, %v, want %v", got, err, sent)
+			}
+			c.Close()
+			if err := testnet.Receive(t, "Close", ended); err != io.EOF {
+				t.Errorf("Close: got %v, want %v", err, io.EOF)
+			}
+		})
+	}
+}
+
+// A Data that waits, however many bytes there are, doesn't end the connection, and the peer is held up.
+func TestPauseWithFullBuffer(t *testing.T) {
+	testnet.NoLeaks(t)
+	const bufferMax = 10_000
+	stream := numbers(8 << 20)
+	var waits atomic.Int64
+	var most int
+	var got bytes.Buffer
+	conns, all := make(chan *Conn, 1), make(chan bool, 1)
+	taking := false // owned by the loop
+	_, dial := serve(t, &handler{open: func(c *Conn) { c.sock.conn.SetReadBuffer(socketBytes); conns <- c }, data: func(c *Conn, p []byte) int {
+		most = max(most, len(p))
+		if !taking {
+			waits.Add(1)
+			if c.Pause(); len(p) < bufferMax {
+				c.Resume() // with more
+			}
+			return 0
+		}
+		if got.Write(p); got.Len() == len(stream) {
+			all <- true
+		}
+		return len(p)
+	}}, ReadBufferMax(bufferMax))
+	peer := dial()
+	peer.(*net.TCPConn).SetWriteBuffer(socketBytes)
+	sent := make(chan error, 1)
+	go func() { _, err := peer.Write(stream); sent <- err }()
+	c := testnet.Receive(t, "Open", conns)
+	testnet.Eventually(t, "reading is paused", func() bool { return c.asked.Load()&(askPause|askOffer) == askPause })
+	if len(sent) > 0 {
+		t.Error("the peer was not held up")
+	}
+	c.Loop().Submit(func() { taking = true; c.Resume() })
+	testnet.Receive(t, "all bytes", all)
+	if err := testnet.Receive(t, "the peer", sent); err != nil || !bytes.Equal(got.Bytes(), stream) {
+		t.Errorf("got %d bytes (%v), the same up to %d, want %d", got.Len(), err, commonPrefix(got.Bytes(), stream), len(stream))
+	}
+	if most > bufferMax+readBytes {
+		t.Errorf("got %d bytes in a call, want %d at most", most, bufferMax+readBytes)
+	}
+}
+
+// A long download is sent as there is room, without polling, from any place, also to a peer that has
+// ended its own stream.
+func TestDownload(t *testing.T) {
+	testnet.NoLeaks(t)
+	const mark, piece = 64 << 10, 50_000
+	for place, at := range placesToWrite {
+		t.Run(place, func(t *testing.T) {
+			size := 4 << 20
+			if place == "Data" && !testing.Short() {
+				size = 64 << 20
+			}
+			stream := numbers(size)
+			end, ended := closes()
+			var mu sync.Mutex // guards rest, most and rooms
+			rest, most, rooms := stream, 0, 0
+			send := func(c *Conn) {
+				mu.Lock()
+				defer mu.Unlock()
+				for len(rest) > 0 && c.Unsent() <= mark {
+					n, err := c.Write(rest[:min(piece, len(rest))])
+					if err != nil {
+						t.Errorf("got %v", err)
+						return
+					}
+					rest, most = rest[n:], max(most, c.Unsent())
+				}
+				if len(rest) == 0 {
+					c.CloseAfterWrite()
+				}
+			}
+			h := &told{room: func(c *Conn) { rooms++; at(c, func() { send(c) }) }}
+			h.close, h.open = end, smallBuffer
+			h.data = func(c *Conn, p []byte) int { at(c, func() { send(c) }); return len(p) }
+			_, dial := serve(t, h, WriteHighWaterMark(mark))
+			c := dial().(*net.TCPConn)
+			c.SetReadBuffer(socketBytes)
+			c.Write([]byte("x"))
+			if place == "Data" { // elsewhere the peer's end may come first, and close the connection
+				c.CloseWrite()
+			}
+			got := make([]byte, len(stream))
+			if n, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, stream) {
+				t.Errorf("got %d bytes, %v, the same up to %d, want %d", n, err, commonPrefix(got, stream), len(stream))
+			}
+			c.Close()
+			if err := testnet.Receive(t, "Close", ended); err != nil {
+				t.Errorf("Close: got %v, want nil", err)
+			}
+			if most > mark+piece {
+				t.Errorf("got %d bytes that wait, want %d at most", most, mark+piece)
+			}
+			if rooms > 2*(size/mark+1) {
+				t.Errorf("Room was called %d times for %d bytes", rooms, size)
+			}
+		})
+	}
+}
+
+// Room, or Close, follows whenever Unsent has returned more than WriteHighWaterMark, however many
+// write.
+func TestUnsentPromise(t *testing.T) {
+	testnet.NoLeaks(t)
+	const mark, writers, pieces, piece = 4 << 10, 4, 300, 3000
+	for _, shared := range []bool{false, true} {
+		var mu sync.Mutex
+		rooms := make(chan bool) // closed by the next Room; guarded by mu
+		room := func() chan bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return rooms
+		}
+		conns := make(chan *Conn, 1)
+		h := &told{room: func(c *Conn) {
+			mu.Lock()
+			defer mu.Unlock()
+			close(rooms)
+			rooms = make(chan bool)
+		}}
+		h.open = func(c *Conn) { smallBuffer(c); conns <- c }
+		s, dial := serve(t, h, WriteHighWaterMark(mark))
+		peer := dial()
+		peer.(*net.TCPConn).SetReadBuffer(socketBytes)
+		c := testnet.Receive(t, "Open", conns)
+		var writing sync.WaitGroup
+		failed := make(chan error, writers)
+		for range writers {
+			writing.Go(func() {
+				for range pieces {
+					next := room()
+					if c.Unsent() > mark {
+						<-next
+					}
+					var err error
+					if shared {
+						err = waysToWrite["WriteShared"](s, c, make([]byte, piece))
+					} else {
+						_, err = c.Write(make([]byte, piece))
+					}
+					if err != nil {
+						failed <- fmt.Errorf("shared %t: %w", shared, err)
+						return
+					}
+				}
+			})
+		}
+		if n, err := io.CopyN(io.Discard, peer, writers*pieces*piece); err != nil {
+			t.Errorf("shared %t: got %d bytes, %v", shared, n, err)
+		}
+		testnet.Within(t, "the writers", writing.Wait)
+		for len(failed) > 0 {
+			t.Error(<-failed)
+		}
+		if n := c.Unsent(); n != 0 {
+			t.Errorf("shared %t: got %d bytes unsent when the peer has all", shared, n)
+		}
+	}
+}
+
+// Open and Data find the context that Attach was called with, whatever has come by then.
+func TestAttachContext(t *testing.T) {
+	testnet.NoLeaks(t)
+	type request struct{ number int }
+	wrong := make(chan error, 10)
+	check := func(c *Conn, call string) {
+		if r, _ := c.Context().(*request); r == nil || r.number == 0 {
+			wrong <- errors.New(call + " finds no context")
+		}
+	}
+	done := make(chan int, 1)
+	s, _ := serve(t, &handler{
+		open:  func(c *Conn) { check(c, "Open") },
+		close: func(c *Conn, err error) { check(c, "Close") },
+		data: func(c *Conn, p []byte) int {
+			check(c, "Data")
+			if len(p) == len("220 greeting") {
+				done <- c.Context().(*request).number
+			}
+			return 0
+		},
+	})
+	for i := range 20 {
+		pc, peer := testnet.Pair(t, percore.Listen, testnet.TCP4)
+		io.WriteString(peer, "greeting")
+		c, err := s.Attach(pc, []byte("220 "), &request{i + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := testnet.Receive(t, "Data", done); got != i+1 {
+			t.Errorf("got the context of connection %d, want %d", got, i+1)
+		}
+		c.Close()
+	}
+	testnet.Eventually(t, "the connections' end", func() bool { return s.Stats().Conns == 0 })
+	for len(wrong) > 0 {
+		t.Error(<-wrong)
+	}
+}
