@@ -116,7 +116,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // the caller prints errors, once
 	var (
-		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, before them\npercore+fastpath over HTTP and gRPC, and percore+adapter in scenarios about idle connections): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +leastloaded, +mptcp, +netbuffers), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); percore+fastpath (the adapters' own\nservers of HTTP/1.1, HTTP/2 and gRPC); fasthttp, percore+fasthttp (package fasthttp's server) and nginx (where installed),\nwhere the answer is a short text; nghttpd (where installed), over HTTP/2; percore+reactor (event handlers on the loops, the echo); net,net is a control")
+		arms  = fs.String("arms", "", "what to compare, the first with each other (default percore,net, before them\npercore+fastpath over HTTP and gRPC, and percore+adapter in scenarios about idle connections): net, net-nomptcp, percore, the latter with options\n(percore+thread+pin, +loops=N, +leastloaded, +mptcp, +netbuffers), each with +adapter\n(HTTP and gRPC servers run through percore's adapters); percore+fastpath (the adapters' own\nservers of HTTP/1.1, HTTP/2 and gRPC); fasthttp, percore+fasthttp (package fasthttp's server) and nginx (where installed),\nwhere the answer is a short text; nghttpd (where installed), over HTTP/2; percore+reactor (event handlers on the loops), and the libraries\ngnet, nbio and netpoll (which need percore-peers, see docs/BENCHMARKS.md), for echo, broadcast and resp;\nnet,net is a control")
 		run   = fs.String("run", "", "only scenarios whose name matches this `regexp`; without it the core set")
 		full  = fs.Bool("full", false, "all scenarios instead of the core set")
 		quick = fs.Bool("quick", false, "a first impression in about a minute: short windows, three rounds, a tenth of the idle connections")
@@ -224,9 +224,6 @@ func setArms(cfg *bench.Config, list string, env, exe []string) error {
 			return err
 		}
 	}
-	if err := bench.CheckInstalled(cfg.Arms); err != nil {
-		return err
-	}
 	for _, s := range env {
 		if err := bench.SetEnv(cfg.Arms, s); err != nil {
 			return err
@@ -237,7 +234,7 @@ func setArms(cfg *bench.Config, list string, env, exe []string) error {
 			return err
 		}
 	}
-	return nil
+	return bench.FindPrograms(cfg.Arms)
 }
 
 // listScenarios prints the names of all scenarios.

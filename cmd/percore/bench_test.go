@@ -90,7 +90,7 @@ func TestBenchUsage(t *testing.T) {
 	}{
 		{[]string{"-fast"}, "flag provided but not defined: -fast"},
 		{[]string{"http"}, `unexpected argument "http"`},
-		{[]string{"-arms", "gnet"}, `unknown arm "gnet"`},
+		{[]string{"-arms", "evio"}, `unknown arm "evio"`},
 		{[]string{"-run", "("}, "bad -run"},
 		{[]string{"-client", "ab"}, `unknown client "ab"`},
 		{[]string{"-env", "nobody:A=b"}, `no arm is called "nobody"`},

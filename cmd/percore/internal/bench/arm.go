@@ -40,8 +40,9 @@ func DefaultArms() []Arm {
 // "percore+adapter" with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC. "fasthttp" is the
 // server of package fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is nginx,
 // where it is installed, with an answer from its configuration. "nghttpd" is nghttp2's server for
-// HTTP/2. "percore+reactor" uses event handlers in place of blocking code. If an arm is named twice,
-// the second is called "#2" and so on, which makes "net,net" a control.
+// HTTP/2. "percore+reactor" uses event handlers in place of blocking code; "gnet", "nbio" and
+// "netpoll" are the libraries of that name. If an arm is named twice, the second is called "#2" and so
+// on, which makes "net,net" a control.
 func ParseArms(list string) ([]Arm, error) {
 	var arms []Arm
 	seen := map[string]int{}
@@ -75,13 +76,15 @@ func parseArm(name string) (Arm, error) {
 		arm.Engine.Name, arm.Engine.Nginx = target.EngineNet, true
 	case "nghttpd":
 		arm.Engine.Name, arm.Engine.Nghttpd = target.EngineNet, true
+	case "gnet", "nbio", "netpoll":
+		arm.Engine.Name, arm.Engine.Peer = target.EngineNet, engine
 	default:
-		return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp, fasthttp, nginx, nghttpd or percore, with options after a +", name)
+		return arm, fmt.Errorf("unknown arm %q: want net, net-nomptcp, fasthttp, nginx, nghttpd, gnet, nbio, netpoll or percore, with options after a +", name)
 	}
 	if err := arm.setOptions(options); err != nil {
 		return arm, err
 	}
-	if (arm.Engine.Nginx || arm.Engine.Nghttpd) && arm.Engine.Adapter {
+	if (arm.Engine.Nginx || arm.Engine.Nghttpd || arm.Engine.Peer != "") && arm.Engine.Adapter {
 		return arm, fmt.Errorf("arm %q: %s has no adapter", name, engine)
 	}
 	if arm.Engine.FastHTTP && arm.Engine.Adapter {
@@ -147,21 +150,32 @@ func (a *Arm) setOption(option string) error {
 	return err
 }
 
-// CheckInstalled returns an error that names the first program that an arm needs and that isn't
-// installed.
-func CheckInstalled(arms []Arm) error {
-	for _, arm := range arms {
-		program := ""
+// peersProgram runs the servers of other libraries: cmd/percore/peers builds it.
+const peersProgram = "percore-peers"
+
+// FindPrograms returns an error that names the first program that an arm needs and that isn't
+// installed. It sets the executables of arms whose servers run in another program of this
+// repository, unless they are set.
+func FindPrograms(arms []Arm) error {
+	for i := range arms {
+		arm := &arms[i]
+		program, how := "", ""
 		switch {
 		case arm.Engine.Nginx:
-			program = "nginx"
+			program, how = "nginx", "install nginx"
 		case arm.Engine.Nghttpd:
-			program = "nghttpd"
+			program, how = "nghttpd", "install nghttpd"
+		case arm.Engine.Peer != "" && arm.Executable == "":
+			program, how = peersProgram, `go build -o "$(go env GOPATH)/bin/percore-peers" ./cmd/percore/peers`
 		default:
 			continue
 		}
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("arm %s: install %s first: %w", arm.Name, program, err)
+		path, err := exec.LookPath(program)
+		if err != nil {
+			return fmt.Errorf("arm %s: %w; %s", arm.Name, err, how)
+		}
+		if arm.Engine.Peer != "" {
+			arm.Executable = path
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -9,7 +11,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,nginx,nghttpd")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,nginx,nghttpd,gnet,nbio,netpoll")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +35,9 @@ func TestParseArms(t *testing.T) {
 		{Name: "percore+reactor+thread", Engine: target.Engine{Name: "percore", Reactor: true, Thread: true}},
 		{Name: "nginx", Engine: target.Engine{Name: "net", Nginx: true}},
 		{Name: "nghttpd", Engine: target.Engine{Name: "net", Nghttpd: true}},
+		{Name: "gnet", Engine: target.Engine{Name: "net", Peer: "gnet"}},
+		{Name: "nbio", Engine: target.Engine{Name: "net", Peer: "nbio"}},
+		{Name: "netpoll", Engine: target.Engine{Name: "net", Peer: "netpoll"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -42,7 +47,9 @@ func TestParseArms(t *testing.T) {
 func TestParseArmsErrors(t *testing.T) {
 	for list, want := range map[string]string{
 		"":                          `unknown arm ""`,
-		"gnet":                      `unknown arm "gnet"`,
+		"evio":                      `unknown arm "evio"`,
+		"gnet+adapter":              "gnet has no adapter",
+		"nbio+thread":               `unknown option "thread"`,
 		"net,":                      `unknown arm ""`,
 		"net+thread":                `unknown option "thread": net has adapter only`,
 		"percore+fast":              `unknown option "fast"`,
@@ -93,6 +100,34 @@ func TestArmSettings(t *testing.T) {
 	for _, bad := range []string{"/bin/old", "percore:", "gnet:/bin/old"} {
 		if err := SetExecutable(arms, bad); err == nil {
 			t.Errorf("SetExecutable(%q) succeeded", bad)
+		}
+	}
+}
+
+// TestFindPeers looks for the program of other libraries' servers, unless an arm names one.
+func TestFindPeers(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	arms, err := ParseArms("gnet,nbio,net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := SetExecutable(arms, "gnet:/own"); err != nil {
+		t.Fatal(err)
+	}
+	if err := FindPrograms(arms); err == nil || !strings.Contains(err.Error(), "arm nbio") || !strings.Contains(err.Error(), "go build") {
+		t.Errorf("got %v, want an error that says how to build it", err)
+	}
+	program := filepath.Join(dir, peersProgram)
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := FindPrograms(arms); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"/own", program, ""} {
+		if got := arms[i].Executable; got != want {
+			t.Errorf("%s runs %q, want %q", arms[i].Name, got, want)
 		}
 	}
 }

@@ -417,7 +417,7 @@ func TestReactor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")
 	}
-	cfg := quick(t, "percore+reactor,percore", "^(echo/128B/conns=16|echo/16KiB|computing/echo|idle/echo|idle/http/)")
+	cfg := quick(t, "percore+reactor,percore", "^(echo/128B/conns=16|echo/16KiB|computing/echo|broadcast|resp|idle/echo|idle/http/)")
 	rep, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -465,7 +465,7 @@ func TestFastHTTP(t *testing.T) {
 // TestNginx measures nginx, where it is installed: its processes are those whose CPU time and memory
 // count, and they end with the server's.
 func TestNginx(t *testing.T) {
-	if err := CheckInstalled([]Arm{{Name: "nginx", Engine: target.Engine{Nginx: true}}}); err != nil {
+	if err := FindPrograms([]Arm{{Name: "nginx", Engine: target.Engine{Nginx: true}}}); err != nil {
 		t.Skip(err)
 	}
 	rep, err := Run(t.Context(), quick(t, "nginx,net", "^(http/keepalive/conns=8|http/close/conns=64|idle/http/.*|echo/128B/conns=1)$"))
@@ -510,7 +510,7 @@ func TestHTTP2(t *testing.T) {
 
 // TestNghttpd measures nghttpd, where it is installed, as TestNginx does.
 func TestNghttpd(t *testing.T) {
-	if err := CheckInstalled([]Arm{{Name: "nghttpd", Engine: target.Engine{Nghttpd: true}}}); err != nil {
+	if err := FindPrograms([]Arm{{Name: "nghttpd", Engine: target.Engine{Nghttpd: true}}}); err != nil {
 		t.Skip(err)
 	}
 	match := "^(h2c/keepalive/conns=64|h2/keepalive/conns=1/|h2c/upload/1KiB/conns=64|h2c/download/100KiB/conns=16|idle/h2c/c)"

@@ -84,7 +84,7 @@ func (sc Scenario) conns() int { return sc.job.Conns + sc.idle }
 func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
-		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), grpcCalls(), streaming(),
+		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), serving(idle), grpcCalls(), streaming(),
 		multiplexed(), multiplexedTransfers(),
 		bursting(), transfers(), proxying(), besideComputing(), idling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
 	} {
@@ -236,11 +236,32 @@ func echoing() []Scenario {
 			job:  load.Job{Kind: load.KindEcho, Conns: n, Payload: 128},
 		})
 	}
-	return append(all, Scenario{
-		Name: "echo/16KiB/conns=16",
-		spec: target.Spec{App: target.AppEcho},
-		job:  load.Job{Kind: load.KindEcho, Conns: 16, Payload: 16 << 10},
-	})
+	for _, n := range []int{16, 256} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("echo/16KiB/conns=%d", n),
+			spec: target.Spec{App: target.AppEcho},
+			job:  load.Job{Kind: load.KindEcho, Conns: n, Payload: 16 << 10},
+		})
+	}
+	return all
+}
+
+// serving returns scenarios of what event handlers are for besides an echo: a message to many
+// connections, and pipelined commands. An operation of these is a message to all, or 16 commands.
+func serving(idle int) []Scenario {
+	n := max(2, idle/10) // 1,000 by default
+	return []Scenario{
+		{
+			Name: fmt.Sprintf("broadcast/100B/conns=%d", n),
+			spec: target.Spec{App: target.AppBroadcast},
+			job:  load.Job{Kind: load.KindBroadcast, Conns: n, Callers: 1, Payload: 100},
+		},
+		{
+			Name: "resp/64B/pipeline=16/conns=64",
+			spec: target.Spec{App: target.AppRESP},
+			job:  load.Job{Kind: load.KindRESP, Conns: 64, Payload: 64, Pipeline: 16},
+		},
+	}
 }
 
 // grpcCalls returns scenarios of unary RPCs, small and large. The number of callers is the total,

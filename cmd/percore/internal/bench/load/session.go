@@ -54,6 +54,10 @@ func newOpener(job Job) (opener, error) {
 		return httpCloseOpener(job), nil
 	case KindEcho:
 		return echoOpener(job)
+	case KindBroadcast:
+		return broadcastOpener(job)
+	case KindRESP:
+		return respOpener(job)
 	case KindBurst:
 		return burstOpener(job)
 	case KindGRPCUnary, KindGRPCStream:

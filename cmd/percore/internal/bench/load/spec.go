@@ -18,6 +18,8 @@ const (
 	KindHTTP2      = "http2"       // the same over HTTP/2, several at a time
 	KindHTTPClose  = "http-close"  // one connection per GET
 	KindEcho       = "echo"        // write Payload bytes, read them back
+	KindBroadcast  = "broadcast"   // write Payload bytes on one connection, read them on all
+	KindRESP       = "resp"        // Pipeline commands of RESP with values of Payload bytes
 	KindBurst      = "burst"       // write one byte, read Payload bytes
 	KindGRPCUnary  = "grpc-unary"  // unary RPC with Payload bytes
 	KindGRPCStream = "grpc-stream" // one message of Payload bytes there and back on an open stream
@@ -25,14 +27,15 @@ const (
 
 // Job describes the requests and their destination.
 type Job struct {
-	Kind    string `json:"kind"`
-	Addr    string `json:"addr"`
-	Conns   int    `json:"conns"`
-	Callers int    `json:"callers,omitempty"` // concurrent callers, gRPC only; 0: one per connection
-	Payload int    `json:"payload,omitempty"` // bytes per message, or per request body
-	Path    string `json:"path,omitempty"`    // HTTP request path; "" means "/"
-	TLS     bool   `json:"tls,omitempty"`     // HTTP only
-	Browser bool   `json:"browser,omitempty"` // HTTP only: with BrowserHeader
+	Kind     string `json:"kind"`
+	Addr     string `json:"addr"`
+	Conns    int    `json:"conns"`
+	Callers  int    `json:"callers,omitempty"`  // concurrent callers, gRPC and broadcasts only; 0: one per connection
+	Payload  int    `json:"payload,omitempty"`  // bytes per message, or per request body
+	Pipeline int    `json:"pipeline,omitempty"` // commands sent together, RESP only
+	Path     string `json:"path,omitempty"`     // HTTP request path; "" means "/"
+	TLS      bool   `json:"tls,omitempty"`      // HTTP only
+	Browser  bool   `json:"browser,omitempty"`  // HTTP only: with BrowserHeader
 
 	// Streams is how many requests are open on each connection, and Window how many bytes of answers
 	// the server may send ahead, on each stream and connection; HTTP/2 only. 0: one, and 1 GiB.

@@ -7,6 +7,8 @@ import (
 	"log"
 	"net"
 	"syscall"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/kv"
 )
 
 // server serves the connections of a listener. Serve returns only if it fails: a target ends
@@ -49,7 +51,10 @@ func newServer(spec Spec) (server, error) {
 		return newNghttpdServer(spec)
 	}
 	if spec.Engine.Reactor {
-		return serverFunc(serveEvents), nil
+		return newEventServer(spec.App)
+	}
+	if spec.Engine.Peer != "" {
+		return newPeerServer(spec)
 	}
 	if spec.overHTTP() {
 		return newHTTPServer(spec)
@@ -59,6 +64,12 @@ func newServer(spec Spec) (server, error) {
 		return perConn(func(c net.Conn) error { return proxy(c, spec.Backend) }), nil
 	case AppEcho:
 		return perConn(echo), nil
+	case AppBroadcast:
+		a := &audience{conns: make(map[net.Conn]bool)}
+		return perConn(a.serve), nil
+	case AppRESP:
+		store := kv.New()
+		return perConn(func(c net.Conn) error { return answerCommands(c, store) }), nil
 	case AppBuffers:
 		return perConn(func(c net.Conn) error { return burst(c, spec.Slices, spec.SliceBytes) }), nil
 	case AppGRPC:

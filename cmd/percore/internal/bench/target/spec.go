@@ -43,7 +43,8 @@ type Spec struct {
 }
 
 // Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, fasthttp
-// and nginx have only one handler, nghttpd has only HTTP/2 and files, and event handlers only echo.
+// and nginx have only one handler, nghttpd has only HTTP/2 and files, and event handlers what
+// goes on below HTTP.
 func (s Spec) Exists() bool {
 	switch {
 	case s.Engine.FastHTTP, s.Engine.Nginx:
@@ -52,8 +53,8 @@ func (s Spec) Exists() bool {
 		return s.HTTP2 && (s.App == AppHTTP || s.App == AppJSON || s.App == AppUpload)
 	case s.Engine.FastPath:
 		return s.overHTTP() || s.App == AppGRPC
-	case s.Engine.Reactor:
-		return s.App == AppEcho
+	case s.Engine.Reactor, s.Engine.Peer != "":
+		return s.App == AppEcho || s.App == AppBroadcast || s.App == AppRESP
 	}
 	return true
 }
@@ -78,6 +79,8 @@ const (
 	AppProxyHTTP = "proxy-http" // net/http: httputil.ReverseProxy to Spec.Backend
 	AppProxyTCP  = "proxy-tcp"  // io.Copy in both directions between client and Spec.Backend
 	AppEcho      = "echo"       // sends bytes back as they come
+	AppBroadcast = "broadcast"  // sends bytes to all connections as they come
+	AppRESP      = "resp"       // a kv.Store
 	AppBuffers   = "buffers"    // for each byte Spec.Slices slices, with net.Buffers.WriteTo
 	AppGRPC      = "grpc"       // grpc-go: the Echo service
 )
@@ -112,6 +115,9 @@ type Engine struct {
 
 	// Reactor runs the server as an event handler of package reactor; see Spec.Exists.
 	Reactor bool `json:"reactor,omitempty"`
+
+	// Peer runs a server of RegisterPeer; see Spec.Exists.
+	Peer string `json:"peer,omitempty"`
 
 	// The rest is for EnginePercore. The zero values are the defaults of percore.Listen.
 	Loops       int  `json:"loops,omitempty"`

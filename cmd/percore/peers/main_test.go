@@ -1,0 +1,66 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/cmd/percore/internal/bench"
+	"github.com/percore/percore/cmd/percore/internal/bench/child"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The arguments that make the test binary one of the benchmark's processes.
+const (
+	argServer = "bench-server"
+	argLoad   = "bench-load"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case argServer:
+			os.Exit(serve())
+		case argLoad:
+			os.Exit(child.Load())
+		}
+	}
+	testnet.Main(m)
+}
+
+// TestArms measures each library where it has a server. The load checks the answers.
+func TestArms(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the benchmark needs Linux")
+	}
+	arms, err := bench.ParseArms("percore+reactor,gnet,nbio,netpoll,net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := bench.Run(t.Context(), bench.Config{
+		Arms: arms, Match: regexp.MustCompile("^(echo/(128B|16KiB)/conns=16|idle/echo|idle/http/|broadcast|resp)"), Rounds: 1,
+		Duration: 50 * time.Millisecond, Idle: 100, Settle: 10 * time.Millisecond, Hung: testnet.HangTimeout,
+		Client: bench.ClientBuiltin, ServerArgs: []string{argServer}, LoadArgs: []string{argLoad},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := 0
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		if res.Scenario == "idle/http/conns=100" {
+			continue // without a peer
+		}
+		measured++
+		for _, arm := range arms {
+			if got := res.Values(arm.Name, res.Headline[0]); len(got) != 1 {
+				t.Errorf("%s on %s: got %v, want one figure", res.Scenario, arm.Name, got)
+			}
+		}
+	}
+	if measured != 5 {
+		t.Errorf("%d scenarios were measured, want 5", measured)
+	}
+}
