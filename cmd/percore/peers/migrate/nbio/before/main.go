@@ -1,0 +1,84 @@
+// Command before sends each line that it receives to all connections, with nbio. A client that
+// says nothing for a while is disconnected.
+//
+//	go run ./migrate/nbio/before -addr localhost:7000
+package main
+
+import (
+	"bytes"
+	"flag"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/lesismal/nbio"
+)
+
+func main() {
+	network := flag.String("network", "tcp", "tcp or unix")
+	address := flag.String("addr", "localhost:7000", "address to listen on")
+	idle := flag.Duration("idle", 5*time.Minute, "how long a client may be silent")
+	flag.Parse()
+
+	ch := &chat{idle: *idle, conns: make(map[*nbio.Conn]bool)}
+	engine := nbio.NewEngine(nbio.Config{
+		Network:            *network,
+		Addrs:              []string{*address},
+		MaxWriteBufferSize: 1 << 20,
+	})
+	engine.OnOpen(ch.open)
+	engine.OnData(ch.data)
+	engine.OnClose(ch.close)
+	if err := engine.Start(); err != nil {
+		log.Fatal(err)
+	}
+	select {}
+}
+
+const lineMax = 4 << 10
+
+type chat struct {
+	idle  time.Duration
+	mu    sync.Mutex
+	conns map[*nbio.Conn]bool // guarded by mu
+}
+
+// client is a connection's session.
+type client struct{ kept []byte } // the beginning of a line
+
+func (ch *chat) open(c *nbio.Conn) {
+	c.SetSession(new(client))
+	c.SetReadDeadline(time.Now().Add(ch.idle))
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.conns[c] = true
+}
+
+func (ch *chat) close(c *nbio.Conn, err error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	delete(ch.conns, c)
+}
+
+func (ch *chat) data(c *nbio.Conn, p []byte) {
+	c.SetReadDeadline(time.Now().Add(ch.idle))
+	from := c.Session().(*client)
+	from.kept = append(from.kept, p...)
+	used := bytes.LastIndexByte(from.kept, '\n') + 1
+	if used > 0 {
+		ch.say(from.kept[:used])
+		from.kept = append(from.kept[:0], from.kept[used:]...)
+	}
+	if len(from.kept) > lineMax {
+		c.Close()
+	}
+}
+
+// say sends lines to all connections.
+func (ch *chat) say(lines []byte) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	for c := range ch.conns {
+		c.Write(lines)
+	}
+}

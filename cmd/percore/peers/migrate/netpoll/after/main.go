@@ -1,0 +1,61 @@
+// Command after counts for each connection, with package reactor: "add 3" answers with the sum so
+// far, "quit" ends the connection.
+//
+//	go run ./migrate/netpoll/after -addr localhost:7000
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/reactor"
+)
+
+func main() {
+	network := flag.String("network", "tcp", "tcp or unix")
+	address := flag.String("addr", "localhost:7000", "address to listen on")
+	flag.Parse()
+
+	ln, err := percore.Listen(*network, *address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(reactor.Serve(ln, server{}, reactor.IdleTimeout(5*time.Minute)))
+}
+
+// sum is what a connection has counted so far.
+type sum struct{ n int }
+
+type server struct{}
+
+func (server) Open(c *reactor.Conn) { c.SetContext(new(sum)) }
+
+func (server) Close(c *reactor.Conn, err error) {
+	log.Printf("the sum was %d", c.Context().(*sum).n)
+}
+
+// Data is called when bytes have come, and again if it leaves some.
+func (server) Data(c *reactor.Conn, p []byte) (used int) {
+	end := bytes.IndexByte(p, '\n')
+	if end < 0 {
+		return 0 // it is called again with more
+	}
+	line := p[:end+1]
+	s := c.Context().(*sum)
+	var n int
+	switch _, err := fmt.Sscanf(string(line), "add %d\n", &n); {
+	case err == nil:
+		s.n += n
+		fmt.Fprintln(c, s.n)
+	case string(line) == "quit\n":
+		fmt.Fprintln(c, "bye")
+		c.CloseAfterWrite()
+	default:
+		fmt.Fprintln(c, "what?")
+	}
+	return len(line)
+}

@@ -1,0 +1,68 @@
+// Command before counts for each connection, with netpoll: "add 3" answers with the sum so far, "quit"
+// ends the connection.
+//
+//	go run ./migrate/netpoll/before -addr localhost:7000
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/cloudwego/netpoll"
+)
+
+func main() {
+	network := flag.String("network", "tcp", "tcp or unix")
+	address := flag.String("addr", "localhost:7000", "address to listen on")
+	flag.Parse()
+
+	ln, err := netpoll.CreateListener(*network, *address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	loop, err := netpoll.NewEventLoop(serve, netpoll.WithOnConnect(connect), netpoll.WithIdleTimeout(5*time.Minute))
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(loop.Serve(ln))
+}
+
+// sum is what a connection has counted so far.
+type sum struct{ n int }
+
+// sumKey is the key of a connection's sum in its context.
+type sumKey struct{}
+
+func connect(ctx context.Context, c netpoll.Connection) context.Context {
+	s := new(sum)
+	c.AddCloseCallback(func(netpoll.Connection) error {
+		log.Printf("the sum was %d", s.n)
+		return nil
+	})
+	return context.WithValue(ctx, sumKey{}, s)
+}
+
+// serve is called when bytes have come, and again if it leaves some.
+func serve(ctx context.Context, c netpoll.Connection) error {
+	line, err := c.Reader().Until('\n') // blocks until the line is complete
+	if err != nil {
+		return err
+	}
+	defer c.Reader().Release()
+	s := ctx.Value(sumKey{}).(*sum)
+	var n int
+	switch _, err := fmt.Sscanf(string(line), "add %d\n", &n); {
+	case err == nil:
+		s.n += n
+		fmt.Fprintln(c, s.n)
+	case string(line) == "quit\n":
+		fmt.Fprintln(c, "bye")
+		c.Close()
+	default:
+		fmt.Fprintln(c, "what?")
+	}
+	return nil
+}
