@@ -29,12 +29,19 @@
 //	opts := append(grpcadapter.DialOptions(), grpc.WithTransportCredentials(creds))
 //	cc, err := grpc.NewClient("dns:///example.com:50051", opts...)
 //
-// # A server on package h2
+// # Past grpc-go's transport
 //
-// [NewServer] makes a server that does without grpc-go's transport: calls are served on package h2,
-// by goroutines of a pool, and idle connections hold neither a goroutine nor a buffer. Generated
-// code registers its services with it as with a grpc.Server, and its options have the names of
-// grpc-go's:
+// Two kinds of servers do without grpc-go's transport: calls are served on package h2, by goroutines
+// of a pool, and idle connections hold neither a goroutine nor a buffer. [Wrap] with [FastPath] is
+// for a grpc.Server as it is:
+//
+//	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(auth))
+//	pb.RegisterEchoServer(srv, new(echo))
+//	err = grpcadapter.Wrap(srv, grpcadapter.FastPath()).Serve(lis) // was srv.Serve(lis)
+//
+// It needs to know private fields of grpc-go, and leaves the server to grpc-go's transport if it
+// doesn't. [NewServer] needs public names only. Generated code registers its services with it as with
+// a grpc.Server, and its options have the names of grpc-go's:
 //
 //	srv := grpcadapter.NewServer(grpcadapter.ChainUnaryInterceptor(auth))
 //	pb.RegisterEchoServer(srv, new(echo))

@@ -72,11 +72,20 @@ func floodHandler(_ any, stream grpc.ServerStream) error {
 	}
 }
 
-// A serveFunc is grpc.Server.Serve, or Serve.
+// A serveFunc is grpc.Server.Serve, or another way to serve its calls.
 type serveFunc func(*grpc.Server, net.Listener) error
 
 func plainServe(srv *grpc.Server, lis net.Listener) error   { return srv.Serve(lis) }
 func serveOnLoops(srv *grpc.Server, lis net.Listener) error { return Serve(srv, lis) }
+
+// servePast serves past grpc-go's transport. It panics if that was refused.
+func servePast(srv *grpc.Server, lis net.Listener) error {
+	w := Wrap(srv, FastPath())
+	if err := w.Refusal(); err != nil {
+		panic(err)
+	}
+	return w.Serve(lis)
+}
 
 // startServer serves echo on lis until the test ends, and checks that Serve then returns nil.
 func startServer(t testing.TB, serve serveFunc, lis net.Listener, opts ...grpc.ServerOption) *grpc.Server {

@@ -105,12 +105,17 @@ func TestServePerLoop(t *testing.T) {
 // TestServeGracefully: GracefulStop waits for streams of connections from all sockets, and Serve
 // waits for GracefulStop.
 func TestServeGracefully(t *testing.T) {
+	t.Run("grpc-go", func(t *testing.T) { testServeGracefully(t, serveOnLoops) })
+	t.Run("fast path", func(t *testing.T) { testServeGracefully(t, servePast) })
+}
+
+func testServeGracefully(t *testing.T, serve serveFunc) {
 	testnet.NoLeaks(t)
 	lis := listenOnLoops(t, 3, testnet.TCP4)
 	srv := grpc.NewServer()
 	srv.RegisterService(&echo, nil)
 	served := make(chan error, 1)
-	go func() { served <- Serve(srv, lis) }()
+	go func() { served <- serve(srv, lis) }()
 	var chats []grpc.ClientStream
 	for range 10 {
 		stream, err := openChat(callContext(t), dialServer(t, lis))
@@ -168,8 +173,8 @@ func TestServeErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testnet.NoLeaks(t)
-			var got [2]string
-			for i, serve := range []serveFunc{plainServe, serveOnLoops} {
+			var got [3]string
+			for i, serve := range []serveFunc{plainServe, serveOnLoops, servePast} {
 				srv := grpc.NewServer()
 				srv.RegisterService(&echo, nil)
 				lis := listenOnLoops(t, 3, testnet.TCP4)
@@ -181,8 +186,8 @@ func TestServeErrors(t *testing.T) {
 				}
 				got[i] = fmt.Sprint(err)
 			}
-			if got[0] != got[1] {
-				t.Errorf("got %q, want grpc.Server.Serve's %q", got[1], got[0])
+			if got[0] != got[1] || got[0] != got[2] {
+				t.Errorf("got %q, want grpc.Server.Serve's %q", got[1:], got[0])
 			}
 		})
 	}
@@ -192,11 +197,12 @@ func TestServeErrors(t *testing.T) {
 // the error that the server was stopped, and nothing is left behind.
 func TestServeStoppedWhileStarting(t *testing.T) {
 	testnet.NoLeaks(t)
-	for range 200 {
+	for i := range 400 {
+		serve := []serveFunc{serveOnLoops, servePast}[i%2]
 		lis := listenOnLoops(t, 4, testnet.TCP4)
 		srv := grpc.NewServer()
 		served := make(chan error, 1)
-		go func() { served <- Serve(srv, lis) }()
+		go func() { served <- serve(srv, lis) }()
 		go srv.Stop()
 		if err := testnet.Receive(t, "Serve returning", served); err != nil && err != grpc.ErrServerStopped {
 			t.Fatalf("Serve: got %v, want nil or %v", err, grpc.ErrServerStopped)
@@ -296,9 +302,14 @@ func TestListenFails(t *testing.T) {
 // TestStopCutsEverything: streams on connections of every loop end when the server is stopped, and
 // the clients get an error.
 func TestStopCutsEverything(t *testing.T) {
+	t.Run("grpc-go", func(t *testing.T) { testStopCutsEverything(t, serveOnLoops) })
+	t.Run("fast path", func(t *testing.T) { testStopCutsEverything(t, servePast) })
+}
+
+func testStopCutsEverything(t *testing.T, serve serveFunc) {
 	testnet.NoLeaks(t)
 	lis := listenOnLoops(t, 3, testnet.TCP4)
-	srv := startServer(t, serveOnLoops, lis)
+	srv := startServer(t, serve, lis)
 	var chats []grpc.ClientStream
 	for range 10 {
 		stream, err := openChat(callContext(t), dialServer(t, lis))

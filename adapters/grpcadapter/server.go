@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 	"github.com/percore/percore/adapters/h2"
 )
@@ -62,20 +61,7 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.rpc.Ser
 func (s *Server) Serve(lis net.Listener) error {
 	counts.serving.Add(1)
 	defer counts.serving.Add(-1)
-	if l, ok := lis.(*percoreListener); ok {
-		lis = l.Listener // package h2 needs no wrapper
-	}
-	conns := s.settings
-	if l, ok := lis.(*percore.Listener); ok && !connsAreNets {
-		conns = conns.inherited(l)
-	}
-	serve := func(l net.Listener) error { return s.rpc.Serve(l, conns.prepare) }
-	if l, ok := lis.(*percore.Listener); ok && l.Stats().Sockets > 1 {
-		if parts, err := l.PerLoop(); err == nil {
-			return serveParts(serve, parts)
-		}
-	}
-	return serve(lis)
+	return serveRoom(s.rpc, lis, s.settings)
 }
 
 // Stop closes the listeners and all connections. The contexts of calls end. Stop waits for their

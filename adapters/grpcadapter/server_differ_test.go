@@ -31,9 +31,9 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// The tests of this file make the same random calls to a grpc.Server on package net and to a Server,
-// and compare everything that can be seen from outside: what the client gets, the order of
-// interceptors and stats events, and what each call in the handler returns.
+// The tests of this file make the same random calls to a grpc.Server on package net, to a Server, and to
+// a grpc.Server past grpc-go's transport, and compare everything that can be seen from outside: what the
+// client gets, the order of interceptors and stats events, and what each call in the handler returns.
 //
 // A call is a script. The handler's part is a list of words in the metadata; the client's part is in
 // the fields.
@@ -56,8 +56,23 @@ func (s callScript) String() string { return fmt.Sprintf("%+v", struct{ callScri
 
 // callLog is what has happened at the server, by call.
 type callLog struct {
+	own bool // of a Server, which needs grpcadapter's functions for compressors
+
 	mu    sync.Mutex
 	lines map[string][]string
+}
+
+// compressorFunctions are the functions that handlers need of one package or the other.
+type compressorFunctions struct {
+	setSendCompressor          func(context.Context, string) error
+	clientSupportedCompressors func(context.Context) ([]string, error)
+}
+
+func (l *callLog) functions() compressorFunctions {
+	if l.own {
+		return compressorFunctions{SetSendCompressor, ClientSupportedCompressors}
+	}
+	return compressorFunctions{grpc.SetSendCompressor, grpc.ClientSupportedCompressors}
 }
 
 // callID returns the number of the call of a context.
@@ -190,10 +205,10 @@ func runScript(ctx context.Context, log *callLog, stream grpc.ServerStream) (siz
 		case "stream-trailer":
 			stream.SetTrailer(metadata.Pairs(arg, "w"))
 		case "compress":
-			result = SetSendCompressor(ctx, arg)
+			result = log.functions().setSendCompressor(ctx, arg)
 		case "compressors":
 			var all []string
-			all, result = ClientSupportedCompressors(ctx)
+			all, result = log.functions().clientSupportedCompressors(ctx)
 			slices.Sort(all)
 			log.add(ctx, "compressors: %v", all)
 		case "recv", "recv-on":
@@ -488,42 +503,77 @@ func TestServerDiffers(t *testing.T) {
 				for i := range calls {
 					calls[i] = randomCall(r)
 				}
-				comparePair(t, seed, settings, calls, secure)
+				compareServers(t, seed, settings, calls, secure)
 			})
 		}
 	}
 }
 
-// comparePair makes the calls to both servers.
-func comparePair(t *testing.T, seed uint64, settings settingsCase, calls []callScript, secure bool) {
-	var creds [2]credentials.TransportCredentials
-	creds[0], creds[1] = insecure.NewCredentials(), insecure.NewCredentials()
+// differingServer is what the servers have that are compared.
+type differingServer interface {
+	grpc.ServiceRegistrar
+	Serve(net.Listener) error
+	GracefulStop()
+	Stop()
+}
+
+// wrapped is a grpc.Server that is served past grpc-go's transport.
+type wrapped struct {
+	*grpc.Server
+	w *WrappedServer
+}
+
+func (s wrapped) Serve(lis net.Listener) error { return s.w.Serve(lis) }
+
+// differingServers are the kinds of servers. The first is right.
+var differingServers = []struct {
+	name   string
+	listen testnet.ListenFunc
+	make   func(*testing.T, settingsCase, *callLog, credentials.TransportCredentials) differingServer
+}{
+	{"grpc-go", net.Listen, func(_ *testing.T, s settingsCase, log *callLog, creds credentials.TransportCredentials) differingServer {
+		return grpc.NewServer(append(s.go_(log), grpc.Creds(creds))...)
+	}},
+	{"NewServer", percore.Listen, func(_ *testing.T, s settingsCase, log *callLog, creds credentials.TransportCredentials) differingServer {
+		log.own = true
+		return NewServer(append(s.own(log), Creds(creds))...)
+	}},
+	{"Wrap", percore.Listen, func(t *testing.T, s settingsCase, log *callLog, creds credentials.TransportCredentials) differingServer {
+		srv := grpc.NewServer(append(s.go_(log), grpc.Creds(creds))...)
+		return wrapped{srv, wrapFast(t, srv)}
+	}},
+}
+
+// wrapFast wraps a server whose calls are certainly served past grpc-go's transport.
+func wrapFast(t testing.TB, srv *grpc.Server) *WrappedServer {
+	t.Helper()
+	w := Wrap(srv, FastPath())
+	if err := w.Refusal(); err != nil {
+		t.Fatalf("the fast path was refused: %v", err)
+	}
+	return w
+}
+
+// compareServers makes the calls to servers of each kind.
+func compareServers(t *testing.T, seed uint64, settings settingsCase, calls []callScript, secure bool) {
+	creds := [2]credentials.TransportCredentials{insecure.NewCredentials(), insecure.NewCredentials()}
 	if secure {
 		server, client := testnet.TLS(t)
 		creds[0], creds[1] = credentials.NewTLS(server), credentials.NewTLS(client)
 	}
-	var logs [2]*callLog
-	var results [2][]string
-	for side, listen := range []testnet.ListenFunc{net.Listen, percore.Listen} {
+	var wantLog *callLog
+	var want []string
+	for _, kind := range differingServers {
 		log := &callLog{lines: make(map[string][]string)}
-		lis := testnet.Listen(t, listen, testnet.TCP4)
-		var srv interface {
-			grpc.ServiceRegistrar
-			Serve(net.Listener) error
-			GracefulStop()
-			Stop()
-		}
-		if side == 0 {
-			srv = grpc.NewServer(append(settings.go_(log), grpc.Creds(creds[0]))...)
-		} else {
-			srv = NewServer(append(settings.own(log), Creds(creds[0]))...)
-		}
+		lis := testnet.Listen(t, kind.listen, testnet.TCP4)
+		srv := kind.make(t, settings, log, creds[0])
 		srv.RegisterService(scriptService(log), nil)
 		served := make(chan error, 1)
 		go func() { served <- srv.Serve(lis) }()
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
+		var got []string
 		for i, call := range calls {
-			results[side] = append(results[side], call.run(t, cc, i))
+			got = append(got, call.run(t, cc, i))
 		}
 		cc.Close()
 		stopped := make(chan bool)
@@ -532,24 +582,29 @@ func comparePair(t *testing.T, seed uint64, settings settingsCase, calls []callS
 		if err := testnet.Receive(t, "Serve returning", served); err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		logs[side] = log
+		if want == nil {
+			want, wantLog = got, log
+			continue
+		}
+		compareLogs(t, fmt.Sprintf("%s, seed %d", kind.name, seed), calls, got, want, log, wantLog)
 	}
+}
+
+// compareLogs compares the results of calls with the right ones.
+func compareLogs(t *testing.T, name string, calls []callScript, got, want []string, gotLog, wantLog *callLog) {
 	for i, call := range calls {
-		want, got := results[0][i], results[1][i]
-		if want != got {
-			t.Errorf("seed %d, call %d, %v: the client got\n%s\nwant\n%s", seed, i, call, got, want)
+		if got[i] != want[i] {
+			t.Errorf("%s, call %d, %v: the client got\n%s\nwant\n%s", name, i, call, got[i], want[i])
 		}
 		id := fmt.Sprint(i)
-		wantLog, gotLog := strings.Join(logs[0].lines[id], "\n"), strings.Join(logs[1].lines[id], "\n")
-		if wantLog != gotLog && !call.deadline {
-			t.Errorf("seed %d, call %d, %v: at the server\n%s\nwant\n%s", seed, i, call, gotLog, wantLog)
+		if got, want := strings.Join(gotLog.lines[id], "\n"), strings.Join(wantLog.lines[id], "\n"); got != want && !call.deadline {
+			t.Errorf("%s, call %d, %v: at the server\n%s\nwant\n%s", name, i, call, got, want)
 		}
 		if t.Failed() {
-			break
+			return
 		}
 	}
-	want, got := strings.Join(logs[0].lines["none"], "\n"), strings.Join(logs[1].lines["none"], "\n")
-	if want != got {
-		t.Errorf("seed %d: the events of connections are\n%s\nwant\n%s", seed, got, want)
+	if got, want := strings.Join(gotLog.lines["none"], "\n"), strings.Join(wantLog.lines["none"], "\n"); got != want {
+		t.Errorf("%s: the events of connections are\n%s\nwant\n%s", name, got, want)
 	}
 }

@@ -136,18 +136,22 @@ func (c frameCall) play(t *testing.T, lis net.Listener) string {
 	}
 }
 
-// TestServerFrames plays requests, good and bad, to a grpc.Server and to a Server, and compares the
-// frames of the answers.
+// TestServerFrames plays requests, good and bad, to a grpc.Server, to a Server, and to a grpc.Server
+// past grpc-go's transport, and compares the frames of the answers.
 func TestServerFrames(t *testing.T) {
 	testnet.NoLeaks(t)
-	theirs, own := testnet.Listen(t, net.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
+	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
+	own, past := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
 	startServer(t, plainServe, theirs)
 	startOwn(t, own)
+	startServer(t, servePast, past)
 	for _, call := range frameCalls {
 		t.Run(call.name, func(t *testing.T) {
-			want, got := call.play(t, theirs), call.play(t, own)
-			if got != want {
-				t.Errorf("got the frames\n%s\nwant\n%s", got, want)
+			want := call.play(t, theirs)
+			for name, lis := range map[string]net.Listener{"NewServer": own, "Wrap": past} {
+				if got := call.play(t, lis); got != want {
+					t.Errorf("%s: got the frames\n%s\nwant\n%s", name, got, want)
+				}
 			}
 		})
 	}
@@ -157,17 +161,19 @@ func TestServerFrames(t *testing.T) {
 // take ends the call.
 func TestServerHeaderLimit(t *testing.T) {
 	testnet.NoLeaks(t)
-	theirs, own := testnet.Listen(t, net.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
+	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
+	own, past := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
 	startServer(t, plainServe, theirs, grpc.MaxHeaderListSize(1000))
 	startOwn(t, own, MaxHeaderListSize(1000))
+	startServer(t, servePast, past, grpc.MaxHeaderListSize(1000))
 	call := frameCall{body: goodMessage}
 	for i := range 12 {
 		call.fields = append(call.fields, fmt.Sprintf("x%d=%s", i, strings.Repeat("y", 50)))
 	}
-	if want, got := call.play(t, theirs), call.play(t, own); got != want || want != "reset 1 FRAME_SIZE_ERROR" {
-		t.Errorf("got the frames\n%s\nwant\n%s", got, want)
-	}
-	for _, lis := range []net.Listener{theirs, own} {
+	for _, lis := range []net.Listener{theirs, own, past} {
+		if got := call.play(t, lis); got != "reset 1 FRAME_SIZE_ERROR" {
+			t.Errorf("got the frames\n%s", got)
+		}
 		cc := dialServer(t, lis, grpc.WithMaxHeaderListSize(60))
 		err := callUnary(callContext(t), cc, nil)
 		if got := fmt.Sprint(err); got != "rpc error: code = Internal desc = stream terminated by RST_STREAM with error code: INTERNAL_ERROR" {

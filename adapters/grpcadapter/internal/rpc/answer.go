@@ -159,7 +159,7 @@ func (c *call) takeHeader() (md metadata.MD, compressor string, first, done bool
 		return nil, "", false, c.done
 	}
 	c.headerSent = true
-	return c.header, c.compressor, true, false
+	return c.header, c.compressorLocked(), true, false
 }
 
 // reportHeader reports a header to the stats handler.
@@ -267,7 +267,7 @@ func (c *call) sendStatus(st *status.Status, last bool) error {
 		return nil
 	}
 	first := !c.headerSent
-	header, compressor, trailer := c.header, c.compressor, c.trailer
+	header, compressor, trailer := c.header, c.compressorLocked(), c.trailer
 	c.headerSent = true
 	c.mu.Unlock()
 

@@ -52,7 +52,8 @@ type call struct {
 	md         metadata.MD // nil until it is asked for
 	header     metadata.MD
 	trailer    metadata.MD
-	compressor string // of the messages that go; grpc-encoding
+	compressor string  // of the messages that go; grpc-encoding
+	chosen     *string // nil: compressor counts, otherwise this; see TransportStream.ChooseBy
 	headerSent bool
 	done       bool
 	code       codes.Code // which the call is counted by

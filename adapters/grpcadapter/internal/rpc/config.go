@@ -1,7 +1,9 @@
 package rpc
 
 import (
+	"context"
 	"math"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,6 +38,26 @@ type Config struct {
 	ConnWindow      int32
 	TableBytes      *uint32 // of header compression, for what the client sends
 	WaitForHandlers bool    // Stop waits until all have returned
+
+	Hidden bool // the calls are not among the figures of the process
+
+	// The functions below are for a server that stands in for a grpc.Server. nil: nothing.
+
+	// ConnContext adds to the context of which those of a connection's calls derive. raw is the
+	// connection as it was accepted.
+	ConnContext func(ctx context.Context, raw net.Conn) context.Context
+
+	// StreamValue returns what the context of a call has as its grpc.ServerTransportStream.
+	StreamValue func(*TransportStream) any
+
+	// CallValue returns the value that the context of a call has for a key, and whether it has one.
+	CallValue func(t *TransportStream, key any) (any, bool)
+
+	// Prepared returns what a *grpc.PreparedMsg has encoded.
+	Prepared func(*grpc.PreparedMsg) (mem.BufferSlice, bool)
+
+	// Unused is called, with no lock held, when there is neither a listener nor a connection any more.
+	Unused func()
 }
 
 // A Codec is an encoding.CodecV2, which need not have a name.

@@ -15,6 +15,7 @@ import (
 // conn is what the calls of a connection share.
 type conn struct {
 	server *Server
+	raw    net.Conn // as it was accepted
 	counts *counts
 
 	// immutable once the connection is ready
@@ -26,16 +27,20 @@ type conn struct {
 	strikes  int
 }
 
-func newConn(s *Server, nc net.Conn, info credentials.AuthInfo) *conn {
+func newConn(s *Server, raw, nc net.Conn, info credentials.AuthInfo) *conn {
 	return &conn{
-		server: s, counts: &s.counts[int(s.turn.Add(1))%len(s.counts)],
+		server: s, raw: raw, counts: &s.counts[int(s.turn.Add(1))%len(s.counts)],
 		peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info},
 	}
 }
 
 // ready is called when the client has begun to speak HTTP/2.
 func (c *conn) ready() {
-	c.ctx = peer.NewContext(context.Background(), c.peer)
+	ctx := context.Background()
+	if add := c.server.config.ConnContext; add != nil {
+		ctx = add(ctx, c.raw)
+	}
+	c.ctx = peer.NewContext(ctx, c.peer)
 	if sh := c.server.config.Stats; sh != nil {
 		c.ctx = sh.TagConn(c.ctx, &stats.ConnTagInfo{RemoteAddr: c.peer.Addr, LocalAddr: c.peer.LocalAddr})
 		sh.HandleConn(c.ctx, &stats.ConnBegin{})

@@ -47,6 +47,10 @@ func findKeys() (found contextKeys) {
 // that derive from it need no goroutine, since it has the method AfterFunc (see context.AfterFunc).
 type callContext call
 
+// String says what is printed: grpc-go puts contexts into errors, and without it package fmt would read
+// all fields, which others write meanwhile.
+func (x *callContext) String() string { return "grpcadapter.call(" + x.method + ")" }
+
 // Deadline implements context.Context.
 func (x *callContext) Deadline() (time.Time, bool) { return x.deadline, !x.deadline.IsZero() }
 
@@ -56,9 +60,22 @@ func (x *callContext) Value(key any) any {
 	case key == keys.metadata && key != nil:
 		return (*call)(x).incoming()
 	case key == keys.stream && key != nil:
-		return grpc.ServerTransportStream((*TransportStream)(x))
+		return (*call)(x).streamValue()
+	}
+	if find := x.conn.server.config.CallValue; find != nil {
+		if v, ok := find((*TransportStream)(x), key); ok {
+			return v
+		}
 	}
 	return x.parent.Value(key)
+}
+
+// streamValue returns what the context has as the stream.
+func (c *call) streamValue() any {
+	if other := c.conn.server.config.StreamValue; other != nil {
+		return other((*TransportStream)(c))
+	}
+	return grpc.ServerTransportStream((*TransportStream)(c))
 }
 
 // Done implements context.Context.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
@@ -81,6 +82,9 @@ func (c *call) marshal(v any) (mem.BufferSlice, error) {
 	if v == nil {
 		return nil, nil
 	}
+	if prepared, ok := v.(*grpc.PreparedMsg); ok {
+		return c.prepared(prepared)
+	}
 	b, err := c.messages.codec.Marshal(v)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
@@ -90,6 +94,17 @@ func (c *call) marshal(v any) (mem.BufferSlice, error) {
 		return nil, status.Errorf(codes.ResourceExhausted, "grpc: message too large (%d bytes)", n)
 	}
 	return b, nil
+}
+
+// prepared returns the bytes of a message that was marshaled before. If it was compressed as well,
+// that is done again.
+func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
+	if look := c.conn.server.config.Prepared; look != nil {
+		if b, ok := look(v); ok {
+			return b, nil
+		}
+	}
+	return nil, status.Error(codes.Internal, "grpcadapter: a grpc.PreparedMsg can't be sent by this server")
 }
 
 // compress returns data compressed, and whether it was: nothing is not.

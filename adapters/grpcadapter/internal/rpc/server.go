@@ -52,7 +52,9 @@ func New(config Config) *Server {
 		s.unknown = &method{desc: config.Unknown}
 	}
 	s.http = h2.New(s, config.http())
-	s.enlist()
+	if !config.Hidden {
+		s.enlist()
+	}
 	return s
 }
 
@@ -68,6 +70,17 @@ func (s *Server) Register(desc *grpc.ServiceDesc, impl any) {
 		logger.Fatalf("grpc: Server.RegisterService after Server.Serve for %q", desc.ServiceName)
 	}
 	s.services.add(desc, impl, func(d *grpc.MethodDesc) grpc.StreamHandler { return unaryHandler(d, s.config.Unary) })
+}
+
+// Adopt registers a service of another server, whose unary methods are streams already. It must be
+// called before Serve.
+func (s *Server) Adopt(name string, impl, metadata any, methods map[string]*grpc.StreamDesc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := s.services.addService(name, impl, metadata)
+	for methodName, desc := range methods {
+		s.services.addMethod(name, to, methodName, desc)
+	}
 }
 
 // ServiceInfo describes the registered services.
@@ -88,8 +101,9 @@ func (s *Server) Serve(l net.Listener, prepare func(net.Conn) net.Conn) error {
 	l.Close()
 	s.mu.Lock()
 	delete(s.listeners, &l)
-	stopping := s.stopping
+	stopping, unused := s.stopping, s.unusedLocked()
 	s.mu.Unlock()
+	s.tellUnused(unused)
 	if stopping {
 		<-s.stopped
 		return nil
@@ -160,9 +174,26 @@ func (s *Server) addConn(nc net.Conn) bool {
 // forget is called when a connection has ended.
 func (s *Server) forget() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.conns--; s.conns == 0 {
 		s.gone.Broadcast()
+	}
+	unused := s.unusedLocked()
+	s.mu.Unlock()
+	s.tellUnused(unused)
+}
+
+// Unused reports whether there is neither a listener nor a connection.
+func (s *Server) Unused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unusedLocked()
+}
+
+func (s *Server) unusedLocked() bool { return s.conns == 0 && len(s.listeners) == 0 }
+
+func (s *Server) tellUnused(unused bool) {
+	if unused && s.config.Unused != nil {
+		s.config.Unused()
 	}
 }
 
@@ -199,7 +230,7 @@ func (s *Server) attach(raw, nc net.Conn, info credentials.AuthInfo) {
 	s.mu.Lock()
 	delete(s.shaking, raw)
 	s.mu.Unlock()
-	if _, err := s.http.Attach(nc, nil, newConn(s, nc, info)); err != nil {
+	if _, err := s.http.Attach(nc, nil, newConn(s, raw, nc, info)); err != nil {
 		nc.Close()
 		s.forget()
 	}
@@ -225,6 +256,24 @@ func (s *Server) Stop() { s.stop(false) }
 func (s *Server) GracefulStop() { s.stop(true) }
 
 func (s *Server) stop(graceful bool) {
+	s.endConns(graceful)
+	if graceful || s.config.WaitForHandlers {
+		s.handlers.wait()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.ended = true
+		close(s.stopped)
+	}
+}
+
+// CloseConns closes all listeners and connections, and takes no more. Stop or GracefulStop must
+// follow.
+func (s *Server) CloseConns() { s.endConns(false) }
+
+// endConns ends all listeners and connections, and waits for that.
+func (s *Server) endConns(graceful bool) {
 	s.mu.Lock()
 	s.stopping = true
 	for l := range s.listeners {
@@ -244,15 +293,6 @@ func (s *Server) stop(graceful bool) {
 		s.gone.Wait()
 	}
 	s.mu.Unlock()
-	if graceful || s.config.WaitForHandlers {
-		s.handlers.wait()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.ended = true
-		close(s.stopped)
-	}
 }
 
 // group counts handlers. Unlike a sync.WaitGroup it may be waited for while others begin.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
@@ -84,6 +83,33 @@ func (t *TransportStream) SetCompressor(name string) error {
 	return nil
 }
 
+// ChooseBy makes the call take the name of the compressor from where p points, as long as the header
+// has not been sent. It sets *p to the present one, and reports whether it may still change.
+func (t *TransportStream) ChooseBy(p *string) (open bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*p = (*call)(t).compressorLocked()
+	if t.headerSent || t.done {
+		return false
+	}
+	t.chosen = p
+	return true
+}
+
+// compressorLocked returns the name of the compressor of the messages that are sent.
+func (c *call) compressorLocked() string {
+	if c.chosen != nil {
+		return *c.chosen
+	}
+	return c.compressor
+}
+
+// Accepts returns the client's grpc-accept-encoding.
+func (t *TransportStream) Accepts() string { return t.accepts }
+
+// Codec returns the codec of the call's messages, or nil before it is known.
+func (t *TransportStream) Codec() Codec { return t.messages.codec }
+
 // serverStream is a call as its handler's stream.
 type serverStream call
 
@@ -138,9 +164,6 @@ func (s *serverStream) abort(err error) {
 
 // send sends a message.
 func (c *call) send(v any) error {
-	if _, prepared := v.(*grpc.PreparedMsg); prepared {
-		return status.Error(codes.Internal, "grpcadapter: a grpc.PreparedMsg can't be sent by this server")
-	}
 	c.chooseCompressor()
 	data, err := c.marshal(v)
 	if err != nil {
@@ -175,7 +198,7 @@ func (c *call) send(v any) error {
 // chooseCompressor takes the compressor that the handler may have chosen meanwhile.
 func (c *call) chooseCompressor() {
 	c.mu.Lock()
-	name := c.compressor
+	name := c.compressorLocked()
 	c.mu.Unlock()
 	if m := &c.messages; name != m.name {
 		m.compressor, m.name = encoding.GetCompressor(name), name

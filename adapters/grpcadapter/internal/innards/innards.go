@@ -1,0 +1,576 @@
+// Package innards reads what a grpc.Server keeps to itself: its services, its options and the keys of
+// its contexts. All that depends on how grpc-go is written inside is in this file. Nothing of it may
+// be relied on before Check and FindKeys have found everything as it is known here; that calls have
+// the same results then is for the caller to prove.
+package innards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/tap"
+
+	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+)
+
+// layouts are the types all of whose fields or methods must be known, since a new one may be an option
+// to obey, or a figure to provide. They are those of grpc-go 1.84 to 1.86.
+const layouts = `
+grpc.Server
+	opts grpc.serverOptions
+	statsHandler grpc/stats.Handler
+	mu sync.Mutex
+	lis map[net.Listener]bool
+	conns map[string]map[grpc/internal/transport.ServerTransport]bool
+	serve bool
+	drain bool
+	cv *sync.Cond
+	services map[string]*grpc.serviceInfo
+	events grpc.traceEventLog
+	quit *grpc/internal/grpcsync.Event
+	done *grpc/internal/grpcsync.Event
+	channelzRemoveOnce sync.Once
+	serveWG sync.WaitGroup
+	handlersWG sync.WaitGroup
+	channelz *grpc/internal/channelz.Server
+	serverWorkerChannel chan func()
+	serverWorkerChannelClose func()
+grpc.serverOptions
+	creds grpc/credentials.TransportCredentials
+	codec grpc.baseCodec
+	cp grpc.Compressor
+	dc grpc.Decompressor
+	unaryInt grpc.UnaryServerInterceptor
+	streamInt grpc.StreamServerInterceptor
+	chainUnaryInts []grpc.UnaryServerInterceptor
+	chainStreamInts []grpc.StreamServerInterceptor
+	binaryLogger grpc/internal/binarylog.Logger
+	inTapHandle grpc/tap.ServerInHandle
+	statsHandlers []grpc/stats.Handler
+	maxConcurrentStreams uint32
+	maxReceiveMessageSize int
+	maxSendMessageSize int
+	unknownStreamDesc *grpc.StreamDesc
+	keepaliveParams grpc/keepalive.ServerParameters
+	keepalivePolicy grpc/keepalive.EnforcementPolicy
+	initialWindowSize int32
+	initialConnWindowSize int32
+	writeBufferSize int
+	readBufferSize int
+	sharedWriteBuffer bool
+	connectionTimeout time.Duration
+	maxHeaderListSize *uint32
+	headerTableSize *uint32
+	numServerWorkers uint32
+	bufferPool grpc/mem.BufferPool
+	waitForHandlers bool
+	staticWindowSize bool
+	streamWrapper func(grpc.ServerStream) grpc.ServerStream, error
+grpc.baseCodec
+	Marshal func(any) grpc/mem.BufferSlice, error
+	Unmarshal func(grpc/mem.BufferSlice, any) error
+grpc.serviceInfo
+	serviceImpl any
+	streams map[string]*grpc.StreamDesc
+	mdata any
+grpc.StreamDesc
+	StreamName string
+	Handler grpc.StreamHandler
+	ServerStreams bool
+	ClientStreams bool
+grpc.StreamServerInfo
+	FullMethod string
+	IsClientStream bool
+	IsServerStream bool
+grpc.PreparedMsg
+	encodedData grpc/mem.BufferSlice
+	hdr []uint8
+	payload grpc/mem.BufferSlice
+	pf grpc.payloadFormat
+grpc/credentials.TransportCredentials
+	ClientHandshake func(context.Context, string, net.Conn) net.Conn, grpc/credentials.AuthInfo, error
+	Clone func() grpc/credentials.TransportCredentials
+	Info func() grpc/credentials.ProtocolInfo
+	OverrideServerName func(string) error
+	ServerHandshake func(net.Conn) net.Conn, grpc/credentials.AuthInfo, error
+grpc/keepalive.ServerParameters
+	MaxConnectionIdle time.Duration
+	MaxConnectionAge time.Duration
+	MaxConnectionAgeGrace time.Duration
+	Time time.Duration
+	Timeout time.Duration
+grpc/keepalive.EnforcementPolicy
+	MinTime time.Duration
+	PermitWithoutStream bool
+grpc/peer.Peer
+	Addr net.Addr
+	LocalAddr net.Addr
+	AuthInfo grpc/credentials.AuthInfo
+grpc/tap.Info
+	FullMethodName string
+	Header grpc/metadata.MD
+grpc/stats.Handler
+	HandleConn func(context.Context, grpc/stats.ConnStats)
+	HandleRPC func(context.Context, grpc/stats.RPCStats)
+	TagConn func(context.Context, *grpc/stats.ConnTagInfo) context.Context
+	TagRPC func(context.Context, *grpc/stats.RPCTagInfo) context.Context
+grpc/stats.ConnTagInfo
+	RemoteAddr net.Addr
+	LocalAddr net.Addr
+grpc/stats.RPCTagInfo
+	FullMethodName string
+	FailFast bool
+	NameResolutionDelay bool
+grpc/stats.ConnBegin
+	Client bool
+grpc/stats.ConnEnd
+	Client bool
+grpc/stats.InHeader
+	Client bool
+	WireLength int
+	Compression string
+	Header grpc/metadata.MD
+	FullMethod string
+	RemoteAddr net.Addr
+	LocalAddr net.Addr
+grpc/stats.Begin
+	Client bool
+	BeginTime time.Time
+	FailFast bool
+	IsClientStream bool
+	IsServerStream bool
+	IsTransparentRetryAttempt bool
+grpc/stats.InPayload
+	Client bool
+	Payload any
+	Length int
+	CompressedLength int
+	WireLength int
+	RecvTime time.Time
+grpc/stats.OutHeader
+	Client bool
+	Compression string
+	Header grpc/metadata.MD
+	Authority string
+	FullMethod string
+	RemoteAddr net.Addr
+	LocalAddr net.Addr
+grpc/stats.OutPayload
+	Client bool
+	Payload any
+	Length int
+	CompressedLength int
+	WireLength int
+	SentTime time.Time
+grpc/stats.OutTrailer
+	Client bool
+	WireLength int
+	Trailer grpc/metadata.MD
+grpc/stats.End
+	Client bool
+	BeginTime time.Time
+	EndTime time.Time
+	Trailer grpc/metadata.MD
+	Error error
+`
+
+// publicTypes are the types of layouts that have public names, besides grpc.Server.
+var publicTypes = []reflect.Type{
+	reflect.TypeFor[grpc.StreamDesc](), reflect.TypeFor[grpc.StreamServerInfo](), reflect.TypeFor[grpc.PreparedMsg](),
+	reflect.TypeFor[credentials.TransportCredentials](), reflect.TypeFor[keepalive.ServerParameters](),
+	reflect.TypeFor[keepalive.EnforcementPolicy](), reflect.TypeFor[peer.Peer](), reflect.TypeFor[tap.Info](),
+	reflect.TypeFor[stats.Handler](), reflect.TypeFor[stats.ConnTagInfo](), reflect.TypeFor[stats.RPCTagInfo](),
+	reflect.TypeFor[stats.ConnBegin](), reflect.TypeFor[stats.ConnEnd](), reflect.TypeFor[stats.InHeader](),
+	reflect.TypeFor[stats.Begin](), reflect.TypeFor[stats.InPayload](), reflect.TypeFor[stats.OutHeader](),
+	reflect.TypeFor[stats.OutPayload](), reflect.TypeFor[stats.OutTrailer](), reflect.TypeFor[stats.End](),
+}
+
+// Check returns an error unless all types are as they are known.
+func Check() error {
+	server := reflect.TypeFor[grpc.Server]()
+	all := append([]reflect.Type{server}, publicTypes...)
+	if f, ok := server.FieldByName("opts"); ok && f.Type.Kind() == reflect.Struct {
+		all = append(all, f.Type)
+		if codec, ok := f.Type.FieldByName("codec"); ok {
+			all = append(all, codec.Type)
+		}
+	}
+	if f, ok := server.FieldByName("services"); ok && f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.Pointer {
+		all = append(all, f.Type.Elem().Elem())
+	}
+	unseen := knownLines()
+	for _, t := range all {
+		for _, line := range describe(t) {
+			if !unseen[line] {
+				return fmt.Errorf("%s is not known", line)
+			}
+			delete(unseen, line)
+		}
+	}
+	for line := range unseen {
+		return fmt.Errorf("%s is missing", line)
+	}
+	return nil
+}
+
+// knownLines returns the lines that describe makes of layouts' types.
+func knownLines() map[string]bool {
+	lines := make(map[string]bool)
+	typeName := ""
+	for line := range strings.Lines(layouts) {
+		line = strings.TrimRight(line, "\n")
+		if field, ok := strings.CutPrefix(line, "\t"); ok {
+			lines["field "+field+" of "+typeName] = true
+		} else {
+			typeName = line
+		}
+	}
+	return lines
+}
+
+// describe returns a line for each field of a struct or method of an interface.
+func describe(t reflect.Type) (lines []string) {
+	add := func(name string, of reflect.Type) {
+		lines = append(lines, "field "+name+" "+nameOf(of)+" of "+nameOf(t))
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			add(t.Field(i).Name, t.Field(i).Type)
+		}
+	case reflect.Interface:
+		for i := range t.NumMethod() {
+			add(t.Method(i).Name, t.Method(i).Type)
+		}
+	default:
+		add("itself", t)
+	}
+	return lines
+}
+
+// nameOf returns the name of a type with the paths of packages, not only their names: there are
+// several packages stats.
+func nameOf(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[any]():
+		return "any"
+	case t.Name() != "" && t.PkgPath() != "":
+		return strings.TrimPrefix(t.PkgPath(), "google.golang.org/") + "." + t.Name()
+	case t.Name() != "":
+		return t.Name()
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return "*" + nameOf(t.Elem())
+	case reflect.Slice:
+		return "[]" + nameOf(t.Elem())
+	case reflect.Map:
+		return "map[" + nameOf(t.Key()) + "]" + nameOf(t.Elem())
+	case reflect.Chan:
+		return t.ChanDir().String() + " " + nameOf(t.Elem())
+	case reflect.Func:
+		name := "func(" + names(t.NumIn(), t.In) + ")"
+		if t.NumOut() > 0 {
+			name += " " + names(t.NumOut(), t.Out)
+		}
+		return name
+	}
+	return t.String()
+}
+
+func names(n int, of func(int) reflect.Type) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = nameOf(of(i))
+	}
+	return strings.Join(all, ", ")
+}
+
+// A Server is a view of a grpc.Server's fields. Check must have succeeded.
+type Server struct {
+	of      *grpc.Server
+	fields  reflect.Value
+	options reflect.Value
+}
+
+// Look returns the view of a server.
+func Look(srv *grpc.Server) *Server {
+	fields := reflect.ValueOf(srv).Elem()
+	return &Server{of: srv, fields: fields, options: fields.FieldByName("opts")}
+}
+
+// get returns the value of a field, which must have exactly the type T.
+func get[T any](of reflect.Value, name string) T { return *ptr[T](of, name) }
+
+// ptr returns the place of a field, which must have exactly the type T. of must be addressable.
+func ptr[T any](of reflect.Value, name string) *T {
+	f := of.FieldByName(name)
+	if !f.IsValid() || f.Type() != reflect.TypeFor[T]() {
+		panic(fmt.Sprintf("%v has no field %s of type %v", of.Type(), name, reflect.TypeFor[T]()))
+	}
+	return (*T)(unsafe.Pointer(f.UnsafeAddr()))
+}
+
+// open returns a field as if it were public.
+func open(of reflect.Value, name string) reflect.Value {
+	f := of.FieldByName(name)
+	if !f.IsValid() {
+		panic(fmt.Sprintf("%v has no field %s", of.Type(), name))
+	}
+	return reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
+}
+
+// Variables of the environment that make grpc-go do something in each call. It reads them when the
+// program starts.
+var (
+	binaryLogs = os.Getenv("GRPC_BINARY_LOG_FILTER")
+	goLabels   = os.Getenv("GRPC_GO_SERVER_GOROUTINE_LABELS")
+)
+
+// Config returns the options of the server, or an error that names one that can't be obeyed.
+//
+// Not needed are chainUnaryInts and chainStreamInts, which NewServer has added to unaryInt and
+// streamInt; unaryInt itself, which is in the handlers of unary methods; statsHandlers, which are
+// combined in statsHandler; the sizes of buffers that there are none of here (writeBufferSize,
+// readBufferSize, sharedWriteBuffer); numServerWorkers, because calls run on workers anyway; and
+// initialConnWindowSize. grpc-go gives that window back when bytes arrive, so it is no limit of what
+// is kept for handlers, as the window of a connection is in package h2.
+func (s *Server) Config() (rpc.Config, error) {
+	c := rpc.DefaultConfig()
+	if err := s.refusal(); err != nil {
+		return c, err
+	}
+	o := s.options
+	c.Stream = get[grpc.StreamServerInterceptor](o, "streamInt")
+	c.Stats = get[stats.Handler](s.fields, "statsHandler")
+	c.Tap = get[tap.ServerInHandle](o, "inTapHandle")
+	c.Unknown = get[*grpc.StreamDesc](o, "unknownStreamDesc")
+	c.Pool = get[mem.BufferPool](o, "bufferPool")
+	c.RecvBytesMax = get[int](o, "maxReceiveMessageSize")
+	c.SendBytesMax = get[int](o, "maxSendMessageSize")
+	c.Creds = get[credentials.TransportCredentials](o, "creds")
+	c.BeginTimeout = get[time.Duration](o, "connectionTimeout")
+	c.Keepalive = get[keepalive.ServerParameters](o, "keepaliveParams")
+	c.Pings = get[keepalive.EnforcementPolicy](o, "keepalivePolicy")
+	c.Streams = get[uint32](o, "maxConcurrentStreams")
+	c.TableBytes = get[*uint32](o, "headerTableSize")
+	if codec := open(o, "codec"); !codec.IsNil() {
+		c.Codec = codec.Interface().(rpc.Codec)
+	}
+	if most := get[*uint32](o, "maxHeaderListSize"); most != nil {
+		c.HeaderBytes = *most
+	}
+	if get[bool](o, "staticWindowSize") {
+		c.StreamWindow = max(get[int32](o, "initialWindowSize"), windowMin)
+	}
+	return c, nil
+}
+
+// windowMin is the least window. grpc-go ignores options below it.
+const windowMin = math.MaxUint16
+
+// refusal returns an error if the server does something in calls that can't be done for it.
+func (s *Server) refusal() error {
+	for _, o := range []struct{ field, what string }{
+		{"cp", "the option RPCCompressor"},
+		{"dc", "the option RPCDecompressor"},
+		{"binaryLogger", "a binary log"},
+		{"streamWrapper", "xDS filters"},
+	} {
+		if !s.options.FieldByName(o.field).IsNil() {
+			return fmt.Errorf("the server has %s", o.what)
+		}
+	}
+	creds := get[credentials.TransportCredentials](s.options, "creds")
+	header := get[*uint32](s.options, "maxHeaderListSize")
+	switch xds, _ := creds.(interface{ UsesXDS() bool }); {
+	case xds != nil && xds.UsesXDS():
+		return errors.New("the server has credentials of xDS")
+	case header != nil && *header == 0:
+		return errors.New("the server has the option MaxHeaderListSize(0)")
+	case get[bool](s.options, "waitForHandlers"):
+		// GracefulStop and Stop then wait for the same things, and a Stop that is to cut a GracefulStop
+		// short can't be noticed before all calls have ended.
+		return errors.New("the server has the option WaitForHandlers")
+	case grpc.EnableTracing || !s.fields.FieldByName("events").IsNil():
+		return errors.New("grpc.EnableTracing is set")
+	case binaryLogs != "":
+		return errors.New("GRPC_BINARY_LOG_FILTER is set")
+	case goLabels != "":
+		return errors.New("GRPC_GO_SERVER_GOROUTINE_LABELS is set")
+	}
+	return nil
+}
+
+// Services calls f for each registered service. It must not run while services may be registered.
+func (s *Server) Services(f func(name string, impl, metadata any, methods map[string]*grpc.StreamDesc)) {
+	for name, service := range open(s.fields, "services").Seq2() {
+		info := service.Elem()
+		f(name.String(), get[any](info, "serviceImpl"), get[any](info, "mdata"), get[map[string]*grpc.StreamDesc](info, "streams"))
+	}
+}
+
+// Handlers returns the group that GracefulStop waits for.
+func (s *Server) Handlers() *sync.WaitGroup { return ptr[sync.WaitGroup](s.fields, "handlersWG") }
+
+// CallsCounted returns how many calls the server has counted for channelz, which it does if that is
+// in use.
+func (s *Server) CallsCounted() int64 {
+	of := open(s.fields, "channelz").Elem().FieldByName("ServerMetrics")
+	return ptr[atomic.Int64](of, "CallsStarted").Load()
+}
+
+// Keys is what a call's context must have for functions of grpc-go that look for more than its public
+// interfaces.
+type Keys struct {
+	server, conn, info any          // the keys of the *grpc.Server, the net.Conn and the *rpcInfo
+	infoType           reflect.Type // rpcInfo
+	streamType         reflect.Type // transport.ServerStream
+}
+
+// contextKeys are the types of the keys that grpc-go puts into the context of a call.
+const contextKeys = `grpc.rpcInfoContextKey grpc.streamKey grpc.serverKey grpc/metadata.mdIncomingKey ` +
+	`grpc/peer.peerKey grpc/internal/transport.connectionKey`
+
+// FindKeys looks for the keys in the context of a handler. The server must have no stats handler, tap
+// or interceptor, which may add keys of their own.
+func FindKeys(ctx context.Context) (k Keys, err error) {
+	var found []string
+	for at := reflect.ValueOf(ctx); at.Kind() == reflect.Pointer && at.Elem().Kind() == reflect.Struct; {
+		of := at.Elem()
+		if of.Type().String() == "context.valueCtx" {
+			key, val := get[any](of, "key"), get[any](of, "val")
+			name := nameOf(reflect.TypeOf(key))
+			found = append(found, name)
+			switch name {
+			case "grpc.serverKey":
+				k.server = key
+			case "grpc/internal/transport.connectionKey":
+				k.conn = key
+			case "grpc.rpcInfoContextKey":
+				k.info, k.infoType = key, reflect.TypeOf(val).Elem()
+			case "grpc.streamKey":
+				k.streamType = reflect.TypeOf(val).Elem()
+			}
+		}
+		next := of.FieldByName("Context")
+		if !next.IsValid() || next.IsNil() {
+			break
+		}
+		at = next.Elem()
+	}
+	if got := strings.Join(found, " "); got != contextKeys {
+		return k, fmt.Errorf("the contexts of calls have the keys %s, and known are %s", got, contextKeys)
+	}
+	k.newInfo(rpc.OldCodec{})
+	k.newStream()
+	return k, nil
+}
+
+// newInfo returns an *rpcInfo, from which PreparedMsg.Encode takes the codec. It has no compressor, so
+// that messages are compressed when they are sent.
+func (k *Keys) newInfo(codec rpc.Codec) any {
+	info := reflect.New(k.infoType)
+	open(open(info.Elem(), "preloaderInfo"), "codec").Set(reflect.ValueOf(codec))
+	return info.Interface()
+}
+
+// newStream returns a *transport.ServerStream, and the places of its fields.
+func (k *Keys) newStream() (stream any, compressor, accepts *string, headerSent *atomic.Bool) {
+	s := reflect.New(k.streamType)
+	of := s.Elem()
+	return s.Interface(), ptr[string](of.FieldByName("Stream"), "sendCompress"),
+		ptr[string](of, "clientAdvertisedCompressors"), ptr[atomic.Bool](of, "headerSent")
+}
+
+// Imitate makes the contexts of calls have what those of srv's own calls have.
+func (k *Keys) Imitate(srv *grpc.Server, c *rpc.Config) {
+	c.ConnContext = func(ctx context.Context, raw net.Conn) context.Context {
+		return context.WithValue(context.WithValue(ctx, k.conn, raw), k.server, srv)
+	}
+	c.CallValue = func(t *rpc.TransportStream, key any) (any, bool) {
+		if key != k.info {
+			return nil, false
+		}
+		codec := t.Codec()
+		if codec == nil {
+			return nil, false
+		}
+		return k.newInfo(codec), true
+	}
+	c.Prepared = func(m *grpc.PreparedMsg) (mem.BufferSlice, bool) {
+		b := get[mem.BufferSlice](reflect.ValueOf(m).Elem(), "encodedData")
+		return b, b != nil
+	}
+	c.StreamValue = k.streamValue
+}
+
+// streamValue returns t, or, if the caller is one of the functions of grpc-go that want their own type
+// of stream, such a stream in its place: these functions touch nothing of it but the names of
+// compressors and whether the header has been sent.
+func (k *Keys) streamValue(t *rpc.TransportStream) any {
+	if !wantsOwnStream() {
+		return grpc.ServerTransportStream(t)
+	}
+	stream, compressor, accepts, headerSent := k.newStream()
+	*accepts = t.Accepts()
+	headerSent.Store(!t.ChooseBy(compressor))
+	return stream
+}
+
+var grpcPath = reflect.TypeFor[grpc.Server]().PkgPath()
+
+// caller returns the function of grpc-go that is nearest on the stack, or "".
+func caller(skip int) string {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(skip+2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if name, ok := strings.CutPrefix(f.Function, grpcPath+"."); ok && name != "ServerTransportStreamFromContext" {
+			return name
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+func wantsOwnStream() bool {
+	name := caller(1)
+	return name == "SetSendCompressor" || name == "ClientSupportedCompressors"
+}
+
+// Stopping reports whether it is called from a grpc.Server's Stop or GracefulStop.
+func Stopping() (stopping, graceful bool) {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		switch f.Function {
+		case grpcPath + ".(*Server).GracefulStop":
+			return true, true
+		case grpcPath + ".(*Server).Stop":
+			return true, false
+		}
+		if !more {
+			return false, false
+		}
+	}
+}

@@ -1,0 +1,604 @@
+package grpcadapter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore/adapters/grpcadapter/internal/innards"
+)
+
+// This file proves, once per process, that the grpc-go that the program runs with is one whose servers
+// this package can stand in for:
+//
+//  1. Types: innards.Check.
+//  2. Contexts: what grpc-go puts into them is known, and channelz is off, which counts calls.
+//  3. Stops: the server's own Stop and GracefulStop end what is served here.
+//  4. Calls: a server with all kinds of hooks and limits gets the same calls through grpc-go's transport
+//     and past it. The client's results, and all that the server sees, must be the same.
+//
+// The calls are made by a grpc.ClientConn, on pipes.
+
+// proofTime is how long the proof may take. It is over within milliseconds unless a call hangs.
+const proofTime = 20 * time.Second
+
+// proof is the result of prove.
+var proof struct {
+	once sync.Once
+	keys *innards.Keys
+	err  error
+}
+
+func proven() (*innards.Keys, error) {
+	proof.once.Do(func() { proof.keys, proof.err = prove() })
+	return proof.keys, proof.err
+}
+
+// prove returns what the contexts of calls must have, or why this package knows grpc-go too little.
+func prove() (keys *innards.Keys, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the proof has panicked: %v", p)
+		}
+	}()
+	if err := innards.Check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), proofTime)
+	defer cancel()
+	srv := grpc.NewServer()
+	log := new(proofLog)
+	srv.RegisterService(proofService(log), nil)
+	defer srv.Stop()
+	if keys, err = findKeys(ctx, srv, log); err != nil {
+		return nil, err
+	}
+	if err := proveStops(ctx, srv, keys); err != nil {
+		return nil, fmt.Errorf("stopping a server: %w", err)
+	}
+	return keys, proveCalls(ctx, keys)
+}
+
+// findKeys makes a call to srv, which has no options, and looks at its context.
+func findKeys(ctx context.Context, srv *grpc.Server, log *proofLog) (*innards.Keys, error) {
+	pipes := newPipeListener()
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(pipes) }()
+	defer func() { pipes.Close(); <-served }()
+	cc, err := pipes.client()
+	if err != nil {
+		return nil, err
+	}
+	defer cc.Close()
+	if _, err := (proofCall{kind: "Unary", id: "keys", sizes: []int{1}}).play(ctx, cc); err != nil {
+		return nil, err
+	}
+	if innards.Look(srv).CallsCounted() > 0 {
+		return nil, errors.New("channelz is on: something imports google.golang.org/grpc/channelz/service")
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	keys, err := innards.FindKeys(log.ctx)
+	return &keys, err
+}
+
+// proveStops serves srv, which has no options, past grpc-go's transport, and stops it while a call is
+// open: GracefulStop must wait for the call, and Stop must end it.
+func proveStops(ctx context.Context, srv *grpc.Server, keys *innards.Keys) error {
+	w, err := openHidden(srv, keys)
+	if err != nil {
+		return err
+	}
+	pipes := newPipeListener()
+	served := make(chan error, 1)
+	d := w.enter()
+	if d == nil {
+		return grpc.ErrServerStopped
+	}
+	defer w.room.Stop() // whatever has happened
+	go func() { served <- w.room.Serve(pipes, asIs); w.leave() }()
+	cc, err := pipes.client()
+	if err != nil {
+		return err
+	}
+	defer cc.Close()
+	stream, err := cc.NewStream(ctx, &bothWays, proofPath+"Both")
+	for range 2 {
+		if err == nil {
+			err = echoed(stream, 10)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	graceful, stopped := make(chan error, 1), make(chan error, 1)
+	go func() { srv.GracefulStop(); graceful <- nil }()
+	if err := await(ctx, d.closed); err != nil || d.kind != gracefulStop {
+		return fmt.Errorf("GracefulStop was taken for another call (%v)", err)
+	}
+	if err := echoed(stream, 10); err != nil {
+		return fmt.Errorf("GracefulStop has ended an open call: %w", err)
+	}
+	select {
+	case <-graceful:
+		return errors.New("GracefulStop has not waited for an open call")
+	default:
+	}
+	go func() { srv.Stop(); stopped <- nil }()
+	for _, c := range []chan error{stopped, graceful, served} {
+		select {
+		case err = <-c:
+		case <-time.After(proofTime / 4):
+			err = errors.New("Stop does not end a GracefulStop")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+		return fmt.Errorf("a call that Stop has ended: %v", err)
+	}
+	return nil
+}
+
+// openHidden returns a server that is served past grpc-go's transport, without a proof.
+func openHidden(srv *grpc.Server, keys *innards.Keys) (*WrappedServer, error) {
+	w := Wrap(srv, func(w *wrapping) { w.hidden = true })
+	return w, w.openWith(keys)
+}
+
+func await(ctx context.Context, c chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// proveCalls makes calls to two servers, which grpc-go's transport and a room serve.
+func proveCalls(ctx context.Context, keys *innards.Keys) error {
+	var results [2]map[string]string
+	for i := range results {
+		log := &proofLog{lines: make(map[string][]string)}
+		srv := grpc.NewServer(log.options()...)
+		srv.RegisterService(proofService(log), nil)
+		var err error
+		if results[i], err = playAll(ctx, srv, log, keys, i == 1); err != nil {
+			return err
+		}
+	}
+	if len(results[0]) != len(results[1]) {
+		return fmt.Errorf("%d calls were seen past grpc-go's transport instead of %d", len(results[1]), len(results[0]))
+	}
+	for id, want := range results[0] {
+		if got := results[1][id]; got != want {
+			return fmt.Errorf("call %q has another result past grpc-go's transport: %s", id, difference(got, want))
+		}
+	}
+	return nil
+}
+
+// difference returns the first lines that differ.
+func difference(got, want string) string {
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range a {
+		if i >= len(b) || a[i] != b[i] {
+			return fmt.Sprintf("%.300q instead of %.300q", a[i], b[min(i, len(b)):min(i+1, len(b))])
+		}
+	}
+	return fmt.Sprintf("%.300q is missing", b[len(a):])
+}
+
+// playAll makes all calls to srv, and returns everything that could be seen of each.
+func playAll(ctx context.Context, srv *grpc.Server, log *proofLog, keys *innards.Keys, past bool) (map[string]string, error) {
+	defer srv.Stop()
+	defer context.AfterFunc(ctx, srv.Stop)()
+	pipes := newPipeListener()
+	serve := func() error { return srv.Serve(pipes) }
+	if past {
+		w, err := openHidden(srv, keys)
+		if err != nil {
+			return nil, err
+		}
+		if w.enter() == nil {
+			return nil, grpc.ErrServerStopped
+		}
+		serve = func() error { defer w.leave(); return w.room.Serve(pipes, asIs) }
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve() }()
+	cc, err := pipes.client()
+	if err != nil {
+		return nil, err
+	}
+	defer cc.Close()
+	results := make(map[string]string)
+	for _, call := range proofCalls() {
+		if results[call.id], err = call.play(ctx, cc); err != nil {
+			return nil, fmt.Errorf("call %q: %w", call.id, err)
+		}
+	}
+	cc.Close()
+	srv.GracefulStop()
+	if err := <-served; err != nil || ctx.Err() != nil {
+		return nil, errors.Join(err, ctx.Err())
+	}
+	for id, lines := range log.lines {
+		results[id] += strings.Join(lines, "\n")
+	}
+	return results, nil
+}
+
+func asIs(c net.Conn) net.Conn { return c }
+
+// A pipeListener listens in memory.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Accept implements [net.Listener].
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *pipeListener) Addr() net.Addr { return doorAddr{} }
+
+// client returns a client that dials l.
+func (l *pipeListener) client() (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///proof", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			client, server := net.Pipe()
+			select {
+			case l.conns <- server:
+				return client, nil
+			case <-l.closed:
+				return nil, net.ErrClosed
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}))
+}
+
+// A proofCall is a call and what its handler does: see proofLog.handle.
+type proofCall struct {
+	id      string
+	kind    string // the method, or a path
+	sizes   []int  // of the client's messages
+	handler string
+	gzip    bool
+	details []string // pairs of metadata
+}
+
+const proofPath = "/percore.proof.Calls/"
+
+var bothWays = grpc.StreamDesc{StreamName: "Both", ClientStreams: true, ServerStreams: true}
+
+// proofCalls returns the calls that are made.
+func proofCalls() []proofCall {
+	calls := []proofCall{
+		{id: "unary", kind: "Unary", sizes: []int{100}, handler: "info header trailer send:100", details: []string{"k", "v", "k", "w", "k-bin", "\x00\xff"}},
+		{id: "error", kind: "Unary", sizes: []int{0}, handler: "header trailer fail"},
+		{id: "plain error", kind: "Unary", sizes: []int{0}, handler: "fail-plain"},
+		{id: "too long to receive", kind: "Unary", sizes: []int{proofLimit + 1}, handler: "send:1"},
+		{id: "too long to send", kind: "Unary", sizes: []int{1}, handler: "send:" + fmt.Sprint(proofLimit+1)},
+		{id: "too many", kind: "Unary", sizes: []int{1, 1}, handler: "send:1"},
+		{id: "upload", kind: "Upload", sizes: []int{1, 1000, 0}, handler: "recv recv recv recv-end trailer send:5"},
+		{id: "download", kind: "Download", sizes: []int{9}, handler: "recv send-header send:0 send:70 prepared:50 trailer"},
+		{id: "both", kind: "Both", sizes: []int{5, 6}, handler: "header recv send:7 recv send:8 recv-end fail"},
+		{id: "refused by the tap", kind: "Unary", sizes: []int{1}, handler: "send:1", details: []string{"tap", "no"}},
+		{id: "unknown", kind: "/percore.proof.None/None", sizes: []int{1}, handler: "recv send:3"},
+		{id: "malformed", kind: "/x", handler: "send:3"},
+	}
+	if encoding.GetCompressor("gzip") != nil { // it must not be registered by a proof
+		calls = append(calls,
+			proofCall{id: "gzip", kind: "Both", sizes: []int{5, 600}, handler: "recv recv send:700 prepared:800 send:0", gzip: true},
+			proofCall{id: "compressed answer", kind: "Unary", sizes: []int{5}, handler: "compress:gzip send:900"},
+			proofCall{id: "plain answer", kind: "Both", sizes: []int{5}, handler: "compress:identity recv send:900 compress:gzip", gzip: true},
+			proofCall{id: "no such compressor", kind: "Unary", sizes: []int{5}, handler: "compress:tea send:900", gzip: true},
+		)
+	}
+	return calls
+}
+
+const proofLimit = 10_000 // bytes of a message
+
+// play makes the call, and returns what the client sees.
+func (p proofCall) play(ctx context.Context, cc *grpc.ClientConn) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, proofTime)
+	defer cancel()
+	ctx = metadata.AppendToOutgoingContext(ctx, append(p.details, "id", p.id, "handler", p.handler)...)
+	path := p.kind
+	if !strings.HasPrefix(path, "/") {
+		path = proofPath + path
+	}
+	var opts []grpc.CallOption
+	if p.gzip {
+		opts = append(opts, grpc.UseCompressor("gzip"))
+	}
+	stream, err := cc.NewStream(ctx, &bothWays, path, opts...)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range p.sizes {
+		if stream.SendMsg(wrapperspb.Bytes(make([]byte, n))) != nil {
+			break // the status says why
+		}
+	}
+	_ = stream.CloseSend()
+	var seen strings.Builder
+	for {
+		in := new(wrapperspb.BytesValue)
+		err := stream.RecvMsg(in)
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		if err != nil {
+			fmt.Fprintf(&seen, "end: %s\n", errorText(err))
+			break
+		}
+		fmt.Fprintf(&seen, "message of %d bytes\n", len(in.Value))
+	}
+	header, err := stream.Header()
+	fmt.Fprintf(&seen, "header: %v, %v\ntrailer: %v\n", header, err, stream.Trailer())
+	return seen.String(), nil
+}
+
+// echoed sends a message and waits for one.
+func echoed(stream grpc.ClientStream, n int) error {
+	if err := stream.SendMsg(wrapperspb.Bytes(bytes.Repeat([]byte{1}, n))); err != nil {
+		return err
+	}
+	return stream.RecvMsg(new(wrapperspb.BytesValue))
+}
+
+// errorText describes an error with all that a status has.
+func errorText(err error) string {
+	if err == nil || err == io.EOF {
+		return fmt.Sprint(err)
+	}
+	st, ok := status.FromError(err)
+	return fmt.Sprintf("%v, status %t: %v %q, %d details", err, ok, st.Code(), st.Message(), len(st.Details()))
+}
+
+// proofLog is what a server has seen, by call.
+type proofLog struct {
+	mu    sync.Mutex
+	lines map[string][]string // nil: nothing is logged
+	ctx   context.Context     // of the last handler
+}
+
+func (l *proofLog) add(ctx context.Context, format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lines == nil {
+		return
+	}
+	id := strings.Join(metadata.ValueFromIncomingContext(ctx, "id"), " ")
+	l.lines[id] = append(l.lines[id], fmt.Sprintf(format, args...))
+}
+
+// options returns options of all kinds.
+func (l *proofLog) options() []grpc.ServerOption {
+	unary := func(name string) grpc.UnaryServerInterceptor {
+		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			l.add(ctx, "%s %s before %T", name, info.FullMethod, req)
+			out, err := handler(context.WithValue(ctx, proofKey(name), name), req)
+			l.add(ctx, "%s after: %T %s", name, out, errorText(err))
+			return out, err
+		}
+	}
+	stream := func(name string) grpc.StreamServerInterceptor {
+		return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			l.add(ss.Context(), "%s before %+v", name, *info)
+			err := handler(srv, ss)
+			l.add(ss.Context(), "%s after: %s", name, errorText(err))
+			return err
+		}
+	}
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(unary("u1")), grpc.ChainUnaryInterceptor(unary("u2"), unary("u3")),
+		grpc.StreamInterceptor(stream("s1")), grpc.ChainStreamInterceptor(stream("s2"), stream("s3")),
+		grpc.StatsHandler(proofStats{l, "x"}), grpc.StatsHandler(proofStats{l, "y"}),
+		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			l.add(ctx, "tap %s %v", info.FullMethodName, info.Header)
+			if len(info.Header["tap"]) > 0 {
+				return nil, status.Error(codes.ResourceExhausted, "the tap is closed")
+			}
+			return context.WithValue(ctx, proofKey("tap"), "open"), nil
+		}),
+		grpc.MaxRecvMsgSize(proofLimit), grpc.MaxSendMsgSize(proofLimit),
+		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+			_, err := l.handle(stream.Context(), stream)
+			return err
+		}),
+	}
+}
+
+type proofKey string
+
+// proofStats is a stats handler that logs.
+type proofStats struct {
+	log  *proofLog
+	name string
+}
+
+// TagConn implements [stats.Handler].
+func (s proofStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, proofKey("conn "+s.name), s.name)
+}
+
+// HandleConn implements [stats.Handler].
+func (s proofStats) HandleConn(ctx context.Context, e stats.ConnStats) {
+	s.log.add(ctx, "%s: %s, tagged %v", s.name, eventText(e), ctx.Value(proofKey("conn "+s.name)))
+}
+
+// TagRPC implements [stats.Handler].
+func (s proofStats) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	s.log.add(ctx, "%s: tag %+v", s.name, *info)
+	return context.WithValue(ctx, proofKey("call "+s.name), s.name)
+}
+
+// HandleRPC implements [stats.Handler].
+func (s proofStats) HandleRPC(ctx context.Context, e stats.RPCStats) {
+	s.log.add(ctx, "%s: %s, tagged %v", s.name, eventText(e), ctx.Value(proofKey("call "+s.name)))
+}
+
+// eventText describes an event by all its fields but those that differ from call to call.
+func eventText(e any) string {
+	v := reflect.ValueOf(e).Elem()
+	text := v.Type().String()
+	for i := range v.NumField() {
+		switch value := v.Field(i).Interface().(type) {
+		case time.Time:
+			text += fmt.Sprintf(" time %t", !value.IsZero())
+		case net.Addr:
+			text += fmt.Sprintf(" address %t", value != nil)
+		case error:
+			text += " " + errorText(value)
+		case *wrapperspb.BytesValue:
+			text += fmt.Sprintf(" message of %d", len(value.GetValue()))
+		case *grpc.PreparedMsg: // which is compressed earlier, or later
+			text += " prepared message"
+		default:
+			if _, ok := e.(*stats.InHeader); ok && v.Type().Field(i).Name == "WireLength" {
+				continue // it is 0 here: see docs/DIFFERENCES.md
+			}
+			text += fmt.Sprintf(" %T %v", value, value)
+		}
+	}
+	return text
+}
+
+// proofService returns the service of the calls.
+func proofService(log *proofLog) *grpc.ServiceDesc {
+	desc := &grpc.ServiceDesc{ServiceName: strings.Trim(proofPath, "/"), HandlerType: (*any)(nil)}
+	desc.Methods = []grpc.MethodDesc{{
+		MethodName: "Unary",
+		Handler: func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			in := new(wrapperspb.BytesValue)
+			if err := decode(in); err != nil {
+				return nil, err
+			}
+			handle := func(ctx context.Context, _ any) (any, error) { return log.handle(ctx, nil) }
+			if interceptor == nil {
+				return handle(ctx, in)
+			}
+			return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: proofPath + "Unary"}, handle)
+		},
+	}}
+	for name, d := range map[string]grpc.StreamDesc{"Upload": {ClientStreams: true}, "Download": {ServerStreams: true}, "Both": bothWays} {
+		d.StreamName = name
+		d.Handler = func(_ any, stream grpc.ServerStream) error {
+			_, err := log.handle(stream.Context(), stream)
+			return err
+		}
+		desc.Streams = append(desc.Streams, d)
+	}
+	return desc
+}
+
+// handle does what the words of the metadata "handler" say, or sends back what comes if there are none.
+// stream is nil for a unary call.
+func (l *proofLog) handle(ctx context.Context, stream grpc.ServerStream) (out *wrapperspb.BytesValue, err error) {
+	l.mu.Lock()
+	l.ctx = ctx
+	l.mu.Unlock()
+	out = new(wrapperspb.BytesValue)
+	words := strings.Fields(strings.Join(metadata.ValueFromIncomingContext(ctx, "handler"), " "))
+	for len(words) == 0 && stream != nil {
+		if err := stream.RecvMsg(out); err != nil {
+			return nil, nil // the end, whatever the reason
+		}
+		if err := stream.SendMsg(out); err != nil {
+			return nil, err
+		}
+	}
+	for _, word := range words {
+		name, arg, _ := strings.Cut(word, ":")
+		n := 0
+		_, _ = fmt.Sscan(arg, &n)
+		md := metadata.Pairs(name, "value", name+"-bin", "\x00\xff")
+		switch name {
+		case "info":
+			md, _ := metadata.FromIncomingContext(ctx)
+			method, _ := grpc.Method(ctx)
+			_, hasDeadline := ctx.Deadline()
+			p, ok := peer.FromContext(ctx)
+			names, compressorsErr := grpc.ClientSupportedCompressors(ctx)
+			l.add(ctx, "%v %s %v %t, %v %v, %v %v %v %v", md, method, hasDeadline, ok && p.Addr != nil && p.LocalAddr != nil,
+				names, compressorsErr, ctx.Value(proofKey("tap")), ctx.Value(proofKey("conn x")), ctx.Value(proofKey("call y")), ctx.Err())
+		case "header":
+			err = grpc.SetHeader(ctx, md)
+		case "send-header":
+			err = stream.SendHeader(md)
+		case "trailer":
+			err = grpc.SetTrailer(ctx, md)
+		case "compress":
+			err = grpc.SetSendCompressor(ctx, arg)
+			l.add(ctx, "%s: %v", word, err)
+			err = nil
+		case "recv", "recv-end":
+			err = stream.RecvMsg(out)
+			l.add(ctx, "%s: %d bytes, %s", word, len(out.Value), errorText(err))
+			if name == "recv-end" && err == io.EOF {
+				err = nil
+			}
+		case "send":
+			if out = wrapperspb.Bytes(make([]byte, n)); stream != nil {
+				err = stream.SendMsg(out)
+			}
+		case "prepared":
+			m := new(grpc.PreparedMsg)
+			if err = m.Encode(stream, wrapperspb.Bytes(make([]byte, n))); err == nil {
+				err = stream.SendMsg(m)
+			}
+		case "fail":
+			st, _ := status.New(codes.Aborted, "told to: 100% größe\n").WithDetails(durationpb.New(time.Second))
+			err = st.Err()
+		case "fail-plain":
+			err = errors.New("a plain error")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

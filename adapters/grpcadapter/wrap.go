@@ -1,0 +1,225 @@
+package grpcadapter
+
+import (
+	"fmt"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/grpclog"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter/internal/innards"
+	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+)
+
+var logger = grpclog.Component("grpcadapter")
+
+// A WrapOption is an option of [Wrap].
+type WrapOption func(*wrapping)
+
+type wrapping struct {
+	fastPath bool
+
+	// prove returns why servers can't be served past grpc-go's transport, or what their contexts need.
+	// Tests replace it, and logf.
+	prove  func() (*innards.Keys, error)
+	logf   func(format string, args ...any)
+	hidden bool // the proof's own: its calls are no figures of the process
+}
+
+// FastPath serves calls past grpc-go's transport, on package h2: with the services, options and
+// handlers of the grpc.Server, for less CPU time, and without a goroutine or a buffer for connections
+// that wait. docs/DIFFERENCES.md lists what differs.
+//
+// A grpc.Server keeps its services and options to itself. The first Serve of the process proves that
+// this package knows the grpc-go that it runs with: all fields of a grpc.Server and its options are
+// those that it understands, and calls that are made in memory, to grpc-go's transport and past it,
+// have the same results. That takes some milliseconds. If the proof fails, or the server has an option
+// that can't be obeyed here, grpc-go's transport serves as without FastPath. A line in gRPC's log says
+// why, and so does [WrappedServer.Refusal].
+//
+// These are refused: the options RPCCompressor, RPCDecompressor, WaitForHandlers and
+// MaxHeaderListSize(0); credentials of xDS; binary logs and xDS filters, which have no public option;
+// grpc.EnableTracing; GRPC_GO_SERVER_GOROUTINE_LABELS and GRPC_BINARY_LOG_FILTER in the environment. So
+// is everything while channelz is on, as it is in programs that import
+// google.golang.org/grpc/channelz/service, because it would see no calls.
+func FastPath() WrapOption { return func(w *wrapping) { w.fastPath = true } }
+
+// A WrappedServer serves the calls of a grpc.Server on percore. Make it with [Wrap]. All methods are
+// safe for concurrent use.
+type WrappedServer struct {
+	// immutable
+	srv *grpc.Server
+	wrapping
+
+	// written by decide, before anything reads it
+	room     *rpc.Server // nil: grpc-go's transport serves
+	innards  *innards.Server
+	conns    settings
+	refusal  error
+	decision sync.Once
+	adoption sync.Once // of the services, in room
+
+	mu sync.Mutex
+
+	// guarded by mu
+	door    *door // the open one
+	serving int   // calls of Serve that use it
+}
+
+var _ ListenerServer = (*WrappedServer)(nil)
+
+// Wrap returns a server that serves srv's calls on percore. srv is configured as usual, and services
+// are registered with it before the first Serve. Without [FastPath], Serve is the function [Serve] of
+// this package.
+//
+// srv.Stop and srv.GracefulStop also end what the WrappedServer serves. Wrap a server once. It panics
+// if srv is nil.
+func Wrap(srv *grpc.Server, opts ...WrapOption) *WrappedServer {
+	if srv == nil {
+		panic("grpcadapter: Wrap was called with a nil *grpc.Server")
+	}
+	s := &WrappedServer{srv: srv, wrapping: wrapping{prove: proven, logf: logger.Errorf}}
+	for _, opt := range opts {
+		opt(&s.wrapping)
+	}
+	return s
+}
+
+// Serve serves the connections of lis, as grpc.Server.Serve does: it returns when lis fails, with its
+// error, or nil after Stop or GracefulStop when these have ended; grpc.ErrServerStopped if it was
+// called later than they. It closes lis. It may be called for several listeners. As with srv.Serve, no
+// services may be registered any more.
+//
+// A listener with several sockets (see percore.Listener.PerLoop) is accepted from by one goroutine for
+// each.
+func (s *WrappedServer) Serve(lis net.Listener) error {
+	s.decision.Do(s.decide)
+	if s.room == nil {
+		return Serve(s.srv, lis)
+	}
+	counts.serving.Add(1)
+	defer counts.serving.Add(-1)
+	d := s.enter()
+	if d == nil {
+		lis.Close()
+		return grpc.ErrServerStopped
+	}
+	err := serveRoom(s.room, lis, s.conns)
+	s.leave()
+	if err == nil {
+		<-d.ended
+	}
+	return err
+}
+
+// Stop is srv.Stop.
+func (s *WrappedServer) Stop() { s.srv.Stop() }
+
+// GracefulStop is srv.GracefulStop.
+func (s *WrappedServer) GracefulStop() { s.srv.GracefulStop() }
+
+// Refusal returns why the server is not served past grpc-go's transport although it has the option
+// [FastPath], or nil. It is known from the first Serve on.
+func (s *WrappedServer) Refusal() error {
+	s.decision.Do(s.decide)
+	return s.refusal
+}
+
+// Stats returns the figures of what is served past grpc-go's transport, as [Server.Stats] does.
+func (s *WrappedServer) Stats() Stats {
+	s.decision.Do(s.decide)
+	if s.room == nil {
+		return Stats{}
+	}
+	return Stats(s.room.Stats())
+}
+
+// decide finds out whether the fast path can serve, and says so in the log if it can't.
+func (s *WrappedServer) decide() {
+	if !s.fastPath {
+		return
+	}
+	if s.refusal = s.open(); s.refusal != nil {
+		s.room = nil
+		s.logf("grpcadapter: grpc-go's own transport serves, without the fast path: %v", s.refusal)
+	}
+}
+
+// open makes the room where calls are served.
+func (s *WrappedServer) open() (err error) {
+	defer func() {
+		if p := recover(); p != nil { // a surprise must never be worse than no fast path
+			err = fmt.Errorf("grpc-go %s: %v", grpc.Version, p)
+		}
+	}()
+	keys, err := s.prove()
+	if err != nil {
+		return fmt.Errorf("grpc-go %s: %w", grpc.Version, err)
+	}
+	return s.openWith(keys)
+}
+
+func (s *WrappedServer) openWith(keys *innards.Keys) error {
+	s.innards = innards.Look(s.srv)
+	config, err := s.innards.Config()
+	if err != nil {
+		return err
+	}
+	keys.Imitate(s.srv, &config)
+	config.Unused, config.Hidden = s.closeUnused, s.hidden
+	s.conns = settings{userTimeout: userTimeout(config.Keepalive.Time, config.Keepalive.Timeout)}
+	s.room = rpc.New(config)
+	return nil
+}
+
+// enter returns the open door, or nil if the server has been stopped.
+func (s *WrappedServer) enter() *door {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.door == nil {
+		d := openDoor(s.srv, s.room, s.innards)
+		if d == nil {
+			return nil
+		}
+		s.door = d
+		s.adoption.Do(func() { s.innards.Services(s.room.Adopt) }) // which don't change any more
+	}
+	s.serving++
+	return s.door
+}
+
+func (s *WrappedServer) leave() {
+	s.mu.Lock()
+	s.serving--
+	s.mu.Unlock()
+	s.closeUnused()
+}
+
+// closeUnused closes the door if there is neither a listener nor a connection behind it.
+func (s *WrappedServer) closeUnused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.door != nil && s.serving == 0 && s.room.Unused() {
+		s.door.close(unused)
+		s.door = nil
+	}
+}
+
+// serveRoom serves the connections of a listener in a room.
+func serveRoom(room *rpc.Server, lis net.Listener, conns settings) error {
+	if l, ok := lis.(*percoreListener); ok {
+		lis = l.Listener // package h2 needs no wrapper
+	}
+	if l, ok := lis.(*percore.Listener); ok && !connsAreNets {
+		conns = conns.inherited(l)
+	}
+	serve := func(l net.Listener) error { return room.Serve(l, conns.prepare) }
+	if l, ok := lis.(*percore.Listener); ok && l.Stats().Sockets > 1 {
+		if parts, err := l.PerLoop(); err == nil {
+			return serveParts(serve, parts)
+		}
+	}
+	return serve(lis)
+}

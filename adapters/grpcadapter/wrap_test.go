@@ -1,0 +1,315 @@
+package grpcadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter/internal/innards"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestProof: this package knows the grpc-go that it is built with.
+func TestProof(t *testing.T) {
+	testnet.NoLeaks(t)
+	if _, err := prove(); err != nil {
+		t.Errorf("grpc-go %s: %v", grpc.Version, err)
+	}
+}
+
+// serveWrapped serves echo with a WrappedServer until the test ends.
+func serveWrapped(t *testing.T, w *WrappedServer, lis net.Listener) {
+	served := make(chan error, 1)
+	go func() { served <- w.Serve(lis) }()
+	t.Cleanup(func() {
+		w.Stop()
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	})
+}
+
+// TestWrapRefused: a server that the fast path can't serve is served by grpc-go's transport, one line
+// says why, and a panic is a reason, too. Without the option nothing is said.
+func TestWrapRefused(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, test := range []struct {
+		name, want string
+		option     WrapOption
+		prove      func() (*innards.Keys, error)
+		server     []grpc.ServerOption
+	}{
+		{name: "no fast path", option: func(*wrapping) {}},
+		{
+			name: "unknown", want: "grpc-go " + grpc.Version + ": it sings", option: FastPath(),
+			prove: func() (*innards.Keys, error) { return nil, errors.New("it sings") },
+		},
+		{
+			name: "a surprise", want: "grpc-go " + grpc.Version + ": it dances", option: FastPath(),
+			prove: func() (*innards.Keys, error) { panic("it dances") },
+		},
+		{
+			name: "an option", want: "the server has the option WaitForHandlers", option: FastPath(), prove: proven,
+			server: []grpc.ServerOption{grpc.WaitForHandlers(true)},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			srv := grpc.NewServer(test.server...)
+			srv.RegisterService(&echo, nil)
+			var lines []string
+			w := Wrap(srv, test.option, func(w *wrapping) {
+				w.prove = test.prove
+				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+			})
+			refusal := w.Refusal()
+			for range 2 {
+				lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+				serveWrapped(t, w, lis)
+				if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
+					t.Error(err)
+				}
+			}
+			if test.want == "" {
+				if refusal != nil || len(lines) > 0 {
+					t.Errorf("got the reason %v and the lines %q, want none", refusal, lines)
+				}
+				return
+			}
+			if fmt.Sprint(refusal) != test.want {
+				t.Errorf("got the reason %v, want %s", refusal, test.want)
+			}
+			if want := "grpcadapter: grpc-go's own transport serves, without the fast path: " + test.want; len(lines) != 1 || lines[0] != want {
+				t.Errorf("got the lines %q, want %q once", lines, want)
+			}
+			if w.room != nil {
+				t.Error("a room was made")
+			}
+		})
+	}
+}
+
+// TestWrapIsPast: the connections are package h2's, and idle ones hold no goroutine of grpc-go.
+func TestWrapIsPast(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	srv := grpc.NewServer()
+	srv.RegisterService(&echo, nil)
+	w := wrapFast(t, srv)
+	serveWrapped(t, w, lis)
+	if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.Stats(); s.Started != 1 || s.HTTP2.Conns != 1 {
+		t.Errorf("got the figures %+v, want one call on one connection", s)
+	}
+	if s := Wrap(grpc.NewServer()).Stats(); s.Started != 0 {
+		t.Errorf("without the fast path: got the figures %+v", s)
+	}
+}
+
+// TestWrapListeners: several listeners are served, by the fast path and by grpc-go, and a Stop of the
+// grpc.Server ends all of them. Connections outlive their listener, and are ended by Stop, too.
+func TestWrapListeners(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, stop := range []func(*grpc.Server){(*grpc.Server).Stop, (*grpc.Server).GracefulStop} {
+		srv := grpc.NewServer()
+		srv.RegisterService(&echo, nil)
+		w := wrapFast(t, srv)
+		serves := []func(net.Listener) error{w.Serve, w.Serve, srv.Serve, func(l net.Listener) error { return Serve(w, l) }}
+		served := make(chan error, len(serves))
+		var listeners []net.Listener
+		for i, serve := range serves {
+			lis := listenOnLoops(t, 1+i%2, testnet.TCP4)
+			listeners = append(listeners, lis)
+			go func() { served <- serve(lis) }()
+		}
+		var clients []*grpc.ClientConn
+		for _, lis := range listeners {
+			cc := dialServer(t, lis)
+			clients = append(clients, cc)
+			if err := callUnary(callContext(t), cc, pattern(10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		listeners[0].Close()
+		if err := testnet.Receive(t, "Serve returning", served); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Serve of a listener that was closed: got %v", err)
+		}
+		if err := callUnary(callContext(t), clients[0], pattern(10)); err != nil {
+			t.Errorf("a connection whose listener was closed: %v", err)
+		}
+		stop(srv)
+		for range len(serves) - 1 {
+			if err := testnet.Receive(t, "Serve returning", served); err != nil {
+				t.Errorf("Serve after a stop: got %v, want nil", err)
+			}
+		}
+		if err := callUnary(callContext(t), clients[0], pattern(10)); status.Code(err) != codes.Unavailable {
+			t.Errorf("a call after a stop: got %v", err)
+		}
+		if err := w.Serve(testnet.Listen(t, percore.Listen, testnet.TCP4)); err != grpc.ErrServerStopped {
+			t.Errorf("Serve after a stop: got %v", err)
+		}
+	}
+}
+
+// TestWrapAgain: when neither a listener nor a connection is left, nothing is held, and the server can
+// serve again.
+func TestWrapAgain(t *testing.T) {
+	srv := grpc.NewServer()
+	srv.RegisterService(&echo, nil)
+	w := wrapFast(t, srv)
+	for range 3 {
+		t.Run("round", func(t *testing.T) {
+			testnet.NoLeaks(t) // the server is not stopped
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			served := make(chan error, 1)
+			go func() { served <- w.Serve(lis) }()
+			cc := dialServer(t, lis)
+			if err := callUnary(callContext(t), cc, pattern(10)); err != nil {
+				t.Error(err)
+			}
+			lis.Close()
+			if err := testnet.Receive(t, "Serve returning", served); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Serve: got %v", err)
+			}
+		})
+	}
+	srv.Stop()
+}
+
+// TestWrapAbort: Stop ends a GracefulStop that waits for a call, whether the grpc.Server's or the
+// wrapper's methods are called.
+func TestWrapAbort(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, direct := range []bool{false, true} {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		srv := grpc.NewServer()
+		srv.RegisterService(&echo, nil)
+		w := wrapFast(t, srv)
+		serveWrapped(t, w, lis)
+		stream, err := openChat(callContext(t), dialServer(t, lis))
+		if err == nil {
+			err = say(stream, pattern(10))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		graceful := make(chan bool)
+		gracefulStop, stop := w.GracefulStop, w.Stop
+		if direct {
+			gracefulStop, stop = srv.GracefulStop, srv.Stop
+		}
+		go func() { gracefulStop(); close(graceful) }()
+		testnet.Receive(t, "the door being closed", w.door.closed)
+		for range 10 {
+			if err := say(stream, pattern(1000)); err != nil {
+				t.Fatalf("a call that is open during GracefulStop: %v", err)
+			}
+		}
+		select {
+		case <-graceful:
+			t.Error("GracefulStop has not waited")
+		default:
+		}
+		stop()
+		testnet.Receive(t, "GracefulStop returning", graceful)
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); status.Code(err) != codes.Unavailable {
+			t.Errorf("a call after Stop: got %v", err)
+		}
+	}
+}
+
+// TestWrapStopInHandler: a handler may stop the server.
+func TestWrapStopInHandler(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, serve := range []serveFunc{plainServe, servePast} {
+		srv := grpc.NewServer()
+		stopped := make(chan bool, 1)
+		srv.RegisterService(&grpc.ServiceDesc{ServiceName: "end", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
+			MethodName: "End",
+			Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+				srv.Stop()
+				stopped <- true
+				return nil, errors.New("stopped")
+			},
+		}}}, nil)
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		served := make(chan error, 1)
+		go func() { served <- serve(srv, lis) }()
+		err := dialServer(t, lis).Invoke(callContext(t), "/end/End", new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("a call that stops the server: got %v", err)
+		}
+		testnet.Receive(t, "Stop returning", stopped)
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	}
+}
+
+// TestWrapServices: services that are registered between Wrap and Serve count, and the grpc.Server
+// describes them.
+func TestWrapServices(t *testing.T) {
+	testnet.NoLeaks(t)
+	srv := grpc.NewServer()
+	w := wrapFast(t, srv)
+	srv.RegisterService(&echo, nil)
+	srv.RegisterService(&whoAmI, nil)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	serveWrapped(t, w, lis)
+	cc := dialServer(t, lis)
+	if _, err := askWhoAmI(callContext(t), cc); err != nil {
+		t.Error(err)
+	}
+	if got := len(srv.GetServiceInfo()); got != 2 {
+		t.Errorf("got %d services, want 2", got)
+	}
+}
+
+// TestWrapNil: Wrap says at once that it got nothing.
+func TestWrapNil(t *testing.T) {
+	defer func() {
+		if p := recover(); !strings.Contains(fmt.Sprint(p), "nil *grpc.Server") {
+			t.Errorf("got the panic %v", p)
+		}
+	}()
+	Wrap(nil)
+}
+
+// TestWrapConcurrently starts and stops in any order.
+func TestWrapConcurrently(t *testing.T) {
+	testnet.NoLeaks(t)
+	for range 50 {
+		srv := grpc.NewServer()
+		srv.RegisterService(&echo, nil)
+		w := wrapFast(t, srv)
+		const each = 3
+		ended := make(chan error, 2*each)
+		for range each {
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			go func() { ended <- w.Serve(lis) }()
+			go func() {
+				if nc, err := net.Dial("tcp", lis.Addr().String()); err == nil {
+					nc.Close()
+				}
+				srv.GracefulStop()
+				ended <- nil
+			}()
+		}
+		for range 2 * each {
+			if err := testnet.Receive(t, "the end", ended); err != nil && err != grpc.ErrServerStopped {
+				t.Fatal(err)
+			}
+		}
+	}
+}
