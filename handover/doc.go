@@ -1,6 +1,21 @@
 // Package handover restarts a server without closing its connections: a successor process gets the
 // listeners, and the connections that are idle between requests.
 //
+// [Service] does all of it, and stops the server as load balancers expect:
+//
+//	service := handover.Service{
+//		Parts:      []handover.Part{{Name: "web", Address: ":8080", Server: httpadapter.Wrap(srv)}},
+//		Restart:    syscall.SIGHUP,
+//		DrainDelay: 5 * time.Second,
+//		Drain:      time.Minute,
+//		Leaving:    func() { ready.Store(false) },
+//	}
+//	err := service.Run(context.Background())
+//
+// The rest of this comment is about what it is made of, for programs that need it otherwise.
+//
+// # Give and Take
+//
 // The old process starts the new one, or the new one connects to it, and then calls [Give]:
 //
 //	hangup := make(chan os.Signal, 1)
@@ -82,7 +97,8 @@
 // notice nothing.
 //
 // Connections over TLS, connections with HTTP/2, and hijacked connections such as WebSockets stay:
-// their state is in the memory of the process. They end when the predecessor shuts down; clients of
+// their state is in the memory of the process. They end when the predecessor shuts down ([Conns] tells
+// hijacked ones); clients of
 // httpadapter's HTTP2 are told before to open their next streams elsewhere. A
 // connection that never waits for a request, because its client pipelines requests endlessly, stays
 // too.

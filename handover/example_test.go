@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -84,4 +85,29 @@ func replace(server *httpadapter.Server, ln net.Listener) error {
 		}
 	}
 	return err
+}
+
+// A server that replaces itself by a new process on SIGHUP, and that stops, on SIGTERM, only after its
+// load balancer has had five seconds to see that it is not ready.
+func ExampleService() {
+	var leaving atomic.Bool
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
+		if leaving.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	service := handover.Service{
+		Parts: []handover.Part{{
+			Name: "web", Address: ":8080",
+			Server: httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}),
+		}},
+		Restart:    syscall.SIGHUP,
+		DrainDelay: 5 * time.Second,
+		Drain:      time.Minute,
+		Leaving:    func() { leaving.Store(true) },
+	}
+	if err := service.Run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
 }

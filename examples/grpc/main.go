@@ -10,8 +10,6 @@ import (
 	"flag"
 	"log"
 	"net"
-	"os/signal"
-	"syscall"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -19,6 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/percore/percore/adapters/grpcadapter"
+	"github.com/percore/percore/handover"
 )
 
 func main() {
@@ -29,28 +28,23 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := serve(ctx, ln); err != nil {
+	if err := serve(context.Background(), ln); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// serve serves until ctx ends, and then finishes the running calls.
+// serve serves until ctx ends or a signal comes, and then finishes the running calls.
 func serve(ctx context.Context, ln net.Listener) error {
 	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
 	status := health.NewServer()
 	healthpb.RegisterHealthServer(srv, status)
 	reflection.Register(srv)
-	drained := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(drained)
-		status.Shutdown() // so that load balancers choose another server
-		srv.GracefulStop()
-	})
-	err := grpcadapter.Serve(srv, ln)
-	if !stop() {
-		<-drained
+	service := handover.Service{
+		Parts: []handover.Part{{
+			Name: "grpc", Listener: ln, Server: handover.GRPC(srv),
+			Serve: func(ln net.Listener) error { return grpcadapter.Serve(srv, ln) },
+		}},
+		Leaving: status.Shutdown, // so that load balancers choose another server
 	}
-	return err
+	return service.Run(ctx)
 }

@@ -8,18 +8,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
 )
 
 func main() {
@@ -32,9 +30,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := serve(ctx, ln, newServer(), *cert, *key); err != nil {
+	if err := serve(context.Background(), ln, newServer(), *cert, *key); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -50,18 +46,12 @@ func newServer() *http.Server {
 	}
 }
 
-// serve serves until ctx ends, and then finishes the running requests.
+// serve serves until ctx ends or a signal comes, and then finishes the running requests.
 func serve(ctx context.Context, ln net.Listener, srv *http.Server, cert, key string) error {
-	adapter := httpadapter.Wrap(srv)
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		stopped <- adapter.Shutdown(ctx)
-	})
-	err := adapter.ServeTLS(ln, cert, key)
-	if stop() || !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return <-stopped
+	server := httpadapter.Wrap(srv)
+	service := handover.Service{Parts: []handover.Part{{
+		Name: "https", Listener: ln, Server: server,
+		Serve: func(ln net.Listener) error { return server.ServeTLS(ln, cert, key) },
+	}}}
+	return service.Run(ctx)
 }

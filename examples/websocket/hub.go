@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/handover"
 )
 
 const (
@@ -21,6 +22,7 @@ const (
 // A hub passes messages on to its members.
 type hub struct {
 	upgrader websocket.Upgrader // immutable
+	conns    handover.Conns     // of the members, to tell them when the server stops
 
 	mu      sync.Mutex
 	members map[*member]struct{} // guarded by mu; nil after close
@@ -47,6 +49,7 @@ func (h *hub) join(w http.ResponseWriter, r *http.Request) {
 		ws.Close()
 		return
 	}
+	m.remove = h.conns.Add(m.sendAway)
 	wsadapter.Start(up.Conn(), m)
 }
 
@@ -88,8 +91,9 @@ func (h *hub) close() {
 
 // A member is a connection of the hub. Read, Handle and End are its wsadapter.Session.
 type member struct {
-	hub *hub
-	ws  *websocket.Conn
+	hub    *hub
+	ws     *websocket.Conn
+	remove func() // from hub.conns
 
 	mu      sync.Mutex
 	queue   []*websocket.PreparedMessage // guarded by mu
@@ -115,7 +119,19 @@ func (m *member) Handle(text []byte) error {
 }
 
 // End is called when the member has left, or when its connection was closed.
-func (m *member) End(error) { m.hub.remove(m) }
+func (m *member) End(error) {
+	m.hub.remove(m)
+	m.remove()
+}
+
+// sendAway asks the member to connect again: the server is about to stop. The member's library
+// answers, and Read fails.
+func (m *member) sendAway() {
+	text := websocket.FormatCloseMessage(websocket.CloseServiceRestart, "the server restarts")
+	if m.ws.WriteControl(websocket.CloseMessage, text, time.Now().Add(writeTimeout)) != nil {
+		m.ws.Close()
+	}
+}
 
 // send queues a message. A goroutine writes it, which runs while messages wait. So a member that
 // reads slowly delays no other member.

@@ -9,17 +9,15 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"flag"
 	"log"
 	"net"
 	"net/http"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
 )
 
 // maxConns limits the open connections. Further clients wait to be accepted.
@@ -37,15 +35,13 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := serve(ctx, ln); err != nil {
+	if err := serve(context.Background(), ln); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// serve serves until ctx ends, and then closes the members' connections, because Shutdown leaves
-// them alone.
+// serve serves until ctx ends or a signal comes. Then it tells the members to go away, spread over
+// some seconds, because Shutdown leaves their connections alone.
 func serve(ctx context.Context, ln net.Listener) error {
 	hub := newHub()
 	defer hub.close()
@@ -53,15 +49,6 @@ func serve(ctx context.Context, ln net.Listener) error {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 	mux.HandleFunc("GET /hub", hub.join)
 	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute})
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		stopped <- server.Shutdown(ctx)
-	})
-	err := server.Serve(ln)
-	if stop() || !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return <-stopped
+	service := handover.Service{Parts: []handover.Part{{Name: "hub", Listener: ln, Server: server}}, Conns: &hub.conns}
+	return service.Run(ctx)
 }

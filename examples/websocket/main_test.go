@@ -97,3 +97,19 @@ func TestSilentReader(t *testing.T) {
 	say(t, talker, "alone")
 	hear(t, talker, "alone")
 }
+
+// TestStop tests that members are asked to connect again.
+func TestStop(t *testing.T) {
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- serve(ctx, ln) }()
+	member := join(t, ln)
+	stop()
+	if _, _, err := member.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseServiceRestart) {
+		t.Errorf("got %v, want a close message with code 1012", err)
+	}
+	if err := testnet.Receive(t, "the server's end", done); err != nil {
+		t.Errorf("got %v, want no error", err)
+	}
+}

@@ -1,0 +1,423 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/percore/percore"
+)
+
+// Service is the servers of a process, from start to end. [Service.Run] does what a program would
+// otherwise do with Inherited, Take, Listen, Serve, Ready, Start, Give and Shutdown, and with signals.
+type Service struct {
+	// Parts are the servers, and where they listen.
+	Parts []Part
+
+	// Restart is the signal at which the process starts a successor, from the program that is at its
+	// path by then, and hands over to it: syscall.SIGHUP, as a rule. nil: none does. The process that
+	// was started first then ends: docs/OPERATIONS.md says which supervisors follow the successor.
+	Restart os.Signal
+
+	// DrainDelay is how long the parts serve on after Leaving was called, so that a load balancer
+	// notices before connections are refused. A successor needs no delay.
+	DrainDelay time.Duration
+
+	// Drain is how long requests under way may go on after that, or after a successor has taken over.
+	// 0: 10 seconds.
+	Drain time.Duration
+
+	// Conns, if not nil, has the hijacked connections. They have Drain to end, too.
+	Conns *Conns
+
+	// These are called if they are not nil, each by Run itself, which they hold up.
+
+	// Ready: all listeners accept, and the predecessor, if there was one, has left them. They are in
+	// the order of Parts.
+	Ready func(listeners []net.Listener)
+
+	// Leaving: this process is about to stop without a successor. Make readiness checks fail.
+	Leaving func()
+
+	// HandedOver: the process with that pid has taken over. (systemd wants to know it: MAINPID=.)
+	HandedOver func(pid int)
+}
+
+// Part is a server of a [Service].
+type Part struct {
+	// Name is the part's name in a handover, and in errors. Two parts must not have the same.
+	Name string
+
+	// Address is the TCP address to listen on, unless a predecessor has a listener of that Name.
+	Address string
+
+	// Config has the listener's options. nil: none.
+	Config *percore.ListenConfig
+
+	// Listener, if not nil, is used instead of Address. Run owns it, and closes it unused if a
+	// predecessor has one of that Name.
+	Listener net.Listener
+
+	// Server serves the listener. If it is a [Source], as *httpadapter.Server is, its connections move
+	// to a successor.
+	Server Lifecycle
+
+	// Serve, if not nil, is called instead of Server.Serve:
+	//
+	//	Serve: func(l net.Listener) error { return server.ServeTLS(l, "cert.pem", "key.pem") }
+	Serve func(net.Listener) error
+}
+
+// Lifecycle is the part of *http.Server and *httpadapter.Server that starts and ends them.
+type Lifecycle interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
+}
+
+// GRPC returns a gRPC server as a Lifecycle: GracefulStop, and Stop for what takes too long.
+func GRPC(s interface {
+	Serve(net.Listener) error
+	GracefulStop()
+	Stop()
+}) Lifecycle {
+	return grpcLifecycle{s}
+}
+
+type grpcLifecycle struct {
+	server interface {
+		Serve(net.Listener) error
+		GracefulStop()
+		Stop()
+	}
+}
+
+func (g grpcLifecycle) Serve(l net.Listener) error { return g.server.Serve(l) }
+
+func (g grpcLifecycle) Shutdown(ctx context.Context) error {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		g.server.GracefulStop()
+	}()
+	select {
+	case <-stopped:
+		return nil
+	case <-ctx.Done():
+		g.server.Stop() // makes GracefulStop return
+		<-stopped
+		return ctx.Err()
+	}
+}
+
+func (g grpcLifecycle) Close() error {
+	g.server.Stop()
+	return nil
+}
+
+const (
+	// defaultDrain is long enough for what a person waits for, and as long as Docker waits.
+	defaultDrain = 10 * time.Second
+
+	// giveLimit is how long a successor may take to start, and requests to end, before those that are
+	// left have to end here.
+	giveLimit = 30 * time.Second
+
+	// killAfter is how much longer than Drain a successor may run that could not take over: it shuts
+	// down, unless it hangs.
+	killAfter = 10 * time.Second
+)
+
+// Run serves until ctx ends, SIGINT or SIGTERM comes, a server fails, or a successor has taken over.
+// Then it shuts the parts down, and returns nil, or the first error: of a listener, of a server, or
+// context.DeadlineExceeded if requests were cut off. Another signal during the shutdown ends the process
+// at once; after a handover the second does, since the first may have been meant for the successor.
+//
+//	while             signal, end of ctx         Restart                      a server fails
+//	taking over       gives up; the predecessor  nothing                      gives up, the same
+//	                  serves on
+//	serving           delaying                   hands over; if that works:   shutting down
+//	                                             shutting down
+//	handing over      serving goes on, then      nothing                      serving goes on, then
+//	                  delaying                                                shutting down
+//	delaying          the process ends           nothing                      shutting down
+//	shutting down     the process ends           nothing                      nothing
+//
+// A program calls Run once, early: the signal Restart ends a process that doesn't wait for it yet.
+// Lines about handovers that fail go to slog's default logger.
+func (s *Service) Run(ctx context.Context) error {
+	r := &run{Service: s, failed: make(chan error, len(s.Parts)), restart: make(chan os.Signal, 1)}
+	if s.Restart != nil {
+		signal.Notify(r.restart, s.Restart) // first: it must not end a process that is taking over
+		defer signal.Stop(r.restart)
+	}
+	signalled, rearm := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer rearm()
+	defer r.endSuccessors()
+	if err := r.start(signalled); err != nil {
+		rearm()
+		return errors.Join(err, r.shutdown())
+	}
+	handedOver, err := r.wait(signalled)
+	if handedOver {
+		defer context.AfterFunc(signalled, rearm)()
+	} else {
+		rearm()
+		r.leave(err == nil)
+	}
+	return errors.Join(err, r.shutdown())
+}
+
+// run is a call of Run.
+type run struct {
+	*Service
+	listeners []net.Listener // of the parts that have begun to serve
+	serving   sync.WaitGroup
+	failed    chan error  // Serve of a part has returned too early
+	stopping  atomic.Bool // shutdown was called
+	restart   chan os.Signal
+	killers   []context.CancelFunc // of successors that have failed
+	killing   sync.WaitGroup
+}
+
+// start opens the listeners, serves, and takes over from the predecessor if there is one.
+func (r *run) start(ctx context.Context) error {
+	predecessor, err := inheritFrom(ctx)
+	if err != nil {
+		return err
+	}
+	if predecessor != nil {
+		defer predecessor.Close()
+	}
+	listeners, err := r.open(ctx, predecessor)
+	if err != nil {
+		return err
+	}
+	for i, l := range listeners {
+		r.serve(&r.Parts[i], l)
+	}
+	if predecessor != nil {
+		if err := predecessor.Ready(ctx); errors.Is(err, ErrGone) {
+			slog.Warn("handover: the predecessor has ended in the middle of it", "err", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	if r.Ready != nil {
+		r.Ready(listeners)
+	}
+	return nil
+}
+
+// inheritFrom returns what this process's predecessor offers, or nil if there is none.
+func inheritFrom(ctx context.Context) (*Successor, error) {
+	c, err := Inherited()
+	if c == nil || err != nil {
+		return nil, err
+	}
+	return Take(ctx, c)
+}
+
+// open opens all listeners, or none. Listeners of the predecessor that have no part are dropped.
+func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net.Listener, err error) {
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, l := range listeners {
+			l.Close()
+		}
+		for _, p := range r.Parts[len(listeners):] {
+			if p.Listener != nil {
+				p.Listener.Close()
+			}
+		}
+		listeners = nil
+	}()
+	var offers []string
+	if predecessor != nil {
+		offers = predecessor.Names()
+	}
+	for _, name := range offers {
+		if !slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Name == name }) {
+			if err := predecessor.Drop(name); err != nil {
+				return listeners, err
+			}
+		}
+	}
+	for i := range r.Parts {
+		l, err := r.Parts[i].open(ctx, predecessor, slices.Contains(offers, r.Parts[i].Name))
+		if err != nil {
+			return listeners, fmt.Errorf("handover: part %q: %w", r.Parts[i].Name, err)
+		}
+		listeners = append(listeners, l)
+	}
+	return listeners, nil
+}
+
+// open opens a part's listener, or takes the one that the predecessor offers.
+func (p *Part) open(ctx context.Context, predecessor *Successor, isOffered bool) (net.Listener, error) {
+	switch {
+	case isOffered:
+		l, err := predecessor.Listener(p.Name, p.Config)
+		if err == nil && p.Listener != nil {
+			p.Listener.Close()
+		}
+		return l, err
+	case p.Listener != nil:
+		return p.Listener, nil
+	case p.Config != nil:
+		return p.Config.Listen(ctx, "tcp", p.Address)
+	}
+	return new(percore.ListenConfig).Listen(ctx, "tcp", p.Address)
+}
+
+// serve begins to serve a part.
+func (r *run) serve(p *Part, l net.Listener) {
+	r.listeners = append(r.listeners, l)
+	serveOn := p.Serve
+	if serveOn == nil {
+		serveOn = p.Server.Serve
+	}
+	r.serving.Go(func() {
+		err := serveOn(l)
+		switch {
+		case r.stopping.Load(): // servers have their own errors for that, such as net/http's ErrServerClosed
+		case err != nil:
+			r.failed <- fmt.Errorf("handover: part %q: %w", p.Name, err)
+		default:
+			r.failed <- nil // the program has stopped it
+		}
+	})
+}
+
+// wait serves until there is a reason to stop.
+func (r *run) wait(ctx context.Context) (handedOver bool, err error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case err := <-r.failed:
+			return false, err
+		case <-r.restart:
+		}
+		pid, err := r.give(ctx)
+		if err == nil {
+			if r.HandedOver != nil {
+				r.HandedOver(pid)
+			}
+			return true, nil
+		}
+		slog.Error("handover: restarting failed", "err", err)
+	}
+}
+
+// give starts a successor, and hands over to it.
+func (r *run) give(ctx context.Context) (pid int, err error) {
+	exe, err := Executable()
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.Command(exe, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c, err := Start(cmd)
+	if err != nil {
+		return 0, err
+	}
+	var servers []Server
+	for i, l := range r.listeners {
+		source, _ := r.Parts[i].Server.(Source)
+		servers = append(servers, Server{Name: r.Parts[i].Name, Listener: l, Source: source})
+	}
+	ctx, cancel := context.WithTimeout(ctx, giveLimit)
+	defer cancel()
+	if err := Give(ctx, c, servers...); err != nil {
+		r.endLater(cmd)
+		return 0, err
+	}
+	pid = cmd.Process.Pid
+	return pid, cmd.Process.Release() // which forgets the pid
+}
+
+// endLater gives a successor that has failed the time to shut down by itself. If it hangs it has copies
+// of sockets, whose clients wouldn't see this process close them.
+func (r *run) endLater(cmd *exec.Cmd) {
+	ctx, kill := context.WithTimeout(context.Background(), r.drain()+killAfter)
+	r.killers = append(r.killers, kill)
+	r.killing.Go(func() {
+		defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
+		_ = cmd.Wait() // the successor itself reports why it failed
+	})
+}
+
+// endSuccessors kills successors that have failed and still run: if they hung, new connections of the
+// listeners that they have copies of would wait for them forever once this process has ended.
+func (r *run) endSuccessors() {
+	for _, kill := range r.killers {
+		kill()
+	}
+	r.killing.Wait()
+}
+
+// leave makes readiness checks fail, and lets the parts serve on for a while, unless one has failed.
+func (r *run) leave(intact bool) {
+	if r.Leaving != nil {
+		r.Leaving()
+	}
+	if !intact || r.DrainDelay <= 0 {
+		return
+	}
+	select {
+	case <-time.After(r.DrainDelay):
+	case err := <-r.failed:
+		slog.Error("handover: a server failed before the end of the delay", "err", err)
+	}
+}
+
+func (r *run) drain() time.Duration {
+	if r.Drain > 0 {
+		return r.Drain
+	}
+	return defaultDrain
+}
+
+// shutdown ends the parts that serve, and the hijacked connections, and cuts off what takes too long.
+func (r *run) shutdown() error {
+	r.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), r.drain())
+	defer cancel()
+	errs := make([]error, len(r.listeners)+1)
+	var stopping sync.WaitGroup
+	endConns := func() {
+		if r.Conns == nil {
+			return
+		}
+		if err := r.Conns.Shutdown(ctx); err != nil {
+			errs[len(r.listeners)] = fmt.Errorf("handover: %d hijacked connections were left: %w", r.Conns.Len(), err)
+		}
+	}
+	for i := range r.listeners {
+		p := &r.Parts[i]
+		stopping.Go(func() {
+			if err := p.Server.Shutdown(ctx); err != nil {
+				errs[i] = fmt.Errorf("handover: shutting down %q: %w", p.Name, err)
+				_ = p.Server.Close()
+			}
+		})
+	}
+	stopping.Go(endConns)
+	stopping.Wait()
+	endConns() // those of handlers that were running
+	r.serving.Wait()
+	return errors.Join(errs...)
+}

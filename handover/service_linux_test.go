@@ -1,0 +1,177 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func init() { children = append(children, testnet.WithChild("service", runService)) }
+
+// serviceVariable has the addresses of the service's parts, by name: "web=ADDRESS".
+const serviceVariable = "PERCORE_TEST_SERVICE"
+
+// runService runs a Service whose requests are answered with the process's pid, and whose hijacked
+// connections get a line when they are to end.
+func runService() {
+	var conns Conns
+	conns.Spread = time.Nanosecond
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, os.Getpid()) })
+	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		fmt.Fprintln(w, os.Getpid())
+		http.NewResponseController(w).Flush()
+		io.Copy(w, r.Body)
+	})
+	mux.HandleFunc("/hijack", func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			fail(err)
+		}
+		remove := conns.Add(func() { io.WriteString(c, "1001\n") })
+		go func() {
+			io.WriteString(c, "hijacked\n")
+			io.Copy(io.Discard, rw)
+			c.Close()
+			remove()
+		}()
+	})
+	web := httpadapter.Wrap(&http.Server{Handler: mux})
+	s := Service{
+		Parts:      []Part{{Name: "web", Address: os.Getenv(serviceVariable), Server: web}},
+		Restart:    syscall.SIGHUP,
+		Drain:      testnet.HangTimeout,
+		Conns:      &conns,
+		HandedOver: func(pid int) { fmt.Println("handed over to", pid) },
+	}
+	s.Ready = func([]net.Listener) { fmt.Println("serves:", os.Getpid()) }
+	if err := s.Run(context.Background()); err != nil {
+		fail(err)
+	}
+}
+
+// SIGHUP replaces the process of a Service. Idle connections go on in the next one, a slow request and a
+// hijacked connection end in their own, which the first SIGTERM doesn't end.
+func TestServiceRestart(t *testing.T) {
+	reserved := testnet.Listen(t, net.Listen, testnet.TCP4)
+	address := reserved.Addr().String()
+	reserved.Close()
+	child := testnet.StartChild(t, "service", serviceVariable+"="+address)
+	lines := bufio.NewScanner(child.Stdout)
+	ended := false // both processes
+	// scan reads count lines, which processes write in any order.
+	scan := func(count int) (serves, named int) {
+		t.Helper()
+		for range count {
+			if !lines.Scan() {
+				t.Fatal("the processes have ended")
+			}
+			n, _ := fmt.Sscanf(lines.Text(), "serves: %d", &serves)
+			m, _ := fmt.Sscanf(lines.Text(), "handed over to %d", &named)
+			if n+m != 1 {
+				t.Fatalf("got line %q", lines.Text())
+			}
+			if pid := max(serves, named); pid != child.PID() {
+				t.Cleanup(func() {
+					if !ended { // or waiting for the child's output would take forever
+						syscall.Kill(pid, syscall.SIGKILL)
+					}
+				})
+			}
+		}
+		return serves, named
+	}
+	first, _ := scan(1)
+
+	type client struct {
+		net.Conn
+		*bufio.Reader
+	}
+	dial := func(request string) client {
+		t.Helper()
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		io.WriteString(c, request)
+		return client{c, bufio.NewReader(c)}
+	}
+	line := func(c client) string {
+		t.Helper()
+		text, err := c.ReadString('\n')
+		if err != nil {
+			t.Fatalf("reading a line: got %q, %v", text, err)
+		}
+		return strings.TrimSpace(text)
+	}
+	pid := func(c client) string {
+		t.Helper()
+		io.WriteString(c.Conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(c.Reader, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	idle := dial("")
+	if got, want := pid(idle), fmt.Sprint(first); got != want {
+		t.Errorf("got process %s, want %s", got, want)
+	}
+	// Over HTTP/1.0 the answer's end is that of the connection.
+	slow := dial("POST /slow HTTP/1.0\r\nContent-Length: 5\r\n\r\n")
+	for line(slow) != "" { // the header
+	}
+	if got, want := line(slow), fmt.Sprint(first); got != want {
+		t.Errorf("the slow request: got process %s, want %s", got, want)
+	}
+	hijacked := dial("GET /hijack HTTP/1.1\r\nHost: x\r\n\r\n")
+	if got := line(hijacked); got != "hijacked" {
+		t.Errorf("the hijacked connection: got %q", got)
+	}
+
+	syscall.Kill(first, syscall.SIGHUP)
+	io.WriteString(slow.Conn, "late\n") // or the handover waits for it
+	if got := line(slow); got != "late" {
+		t.Errorf("the rest of the slow answer: got %q", got)
+	}
+	second, named := scan(2)
+	if named != second || second == first {
+		t.Fatalf("process %d has handed over to %d, and %d serves", first, named, second)
+	}
+	if got := line(hijacked); got != "1001" {
+		t.Errorf("the hijacked connection: got %q, want 1001", got)
+	}
+	syscall.Kill(first, syscall.SIGTERM)
+	if got, want := pid(idle), fmt.Sprint(second); got != want {
+		t.Errorf("after the restart: got process %s, want %s", got, want)
+	}
+	hijacked.Conn.Close() // the predecessor has waited for that only
+	syscall.Kill(second, syscall.SIGTERM)
+	for lines.Scan() {
+		t.Errorf("got line %q, want no more", lines.Text())
+	}
+	ended = true
+	if err := child.Wait(); err != nil {
+		t.Errorf("the first process: %v", err)
+	}
+}

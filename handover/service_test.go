@@ -1,0 +1,162 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// get makes a request on a connection of its own.
+func get(address, path string) (string, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testnet.HangTimeout}
+	resp, err := client.Get("http://" + address + path)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// A Service serves on after Leaving until its delay, or one of its servers, has ended.
+func TestServiceDelay(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
+	ready, leaving, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	s := Service{
+		Parts:      []Part{{Name: "web", Listener: ln, Server: httpadapter.Wrap(&http.Server{Handler: hello})}},
+		DrainDelay: time.Hour,
+		Ready:      func([]net.Listener) { close(ready) },
+		Leaving:    func() { close(leaving) },
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- s.Run(ctx) }()
+	testnet.Receive(t, "Ready", ready)
+	stop()
+	testnet.Receive(t, "Leaving", leaving)
+	if got, err := get(ln.Addr().String(), "/"); got != "hello" || err != nil {
+		t.Errorf("during the delay: got %q, %v", got, err)
+	}
+	ln.Close() // behind the server's back
+	if err := testnet.Receive(t, "Run", ended); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// Requests that take longer than Drain are cut off, and so are hijacked connections.
+func TestServiceDrain(t *testing.T) {
+	testnet.NoLeaks(t)
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	var conns Conns
+	defer conns.Add(func() {})() // a connection that doesn't care
+	begun := make(chan struct{})
+	endless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+	})
+	s := Service{
+		Parts: []Part{{Name: "web", Listener: ln, Server: httpadapter.Wrap(&http.Server{Handler: endless})}},
+		Drain: 20 * time.Millisecond,
+		Conns: &conns,
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended, answered := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	go func() {
+		_, err := get(ln.Addr().String(), "/")
+		answered <- err
+	}()
+	testnet.Receive(t, "the request", begun)
+	stop()
+	err := testnet.Receive(t, "Run", ended)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `"web"`) || !strings.Contains(err.Error(), "1 hijacked") {
+		t.Errorf("Run: got %v, want it to say what was cut off", err)
+	}
+	if err := testnet.Receive(t, "the answer", answered); err == nil {
+		t.Error("the request was answered")
+	}
+}
+
+// A Service that can't open all of its listeners leaves none open, and one whose server fails ends.
+func TestServiceFails(t *testing.T) {
+	testnet.NoLeaks(t)
+	busy := testnet.Listen(t, net.Listen, testnet.TCP4)
+	server := func() Lifecycle { return httpadapter.Wrap(&http.Server{}) }
+	first, last := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
+	s := Service{Parts: []Part{
+		{Name: "first", Listener: first, Server: server()},
+		{Name: "busy", Address: busy.Addr().String(), Server: server()},
+		{Name: "last", Listener: last, Server: server()},
+	}}
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), `"busy"`) {
+		t.Errorf("got %v, want an error about the part", err)
+	}
+	for _, l := range []net.Listener{first, last} {
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept: got %v, want a closed listener", err)
+		}
+	}
+
+	failure := errors.New("a test's failure")
+	s = Service{Parts: []Part{{
+		Name: "web", Config: new(percore.ListenConfig), Address: "127.0.0.1:0", Server: server(),
+		Serve: func(l net.Listener) error { return errors.Join(failure, l.Close()) },
+	}}}
+	if err := s.Run(t.Context()); !errors.Is(err, failure) {
+		t.Errorf("got %v, want the server's error", err)
+	}
+}
+
+// fakeGRPC has the methods of a gRPC server.
+type fakeGRPC struct {
+	stopped  chan struct{}
+	graceful chan struct{}
+	once     sync.Once
+}
+
+func (s *fakeGRPC) Serve(l net.Listener) error {
+	<-s.stopped
+	return l.Close()
+}
+
+func (s *fakeGRPC) GracefulStop() {
+	select {
+	case <-s.graceful:
+		s.Stop()
+	case <-s.stopped:
+	}
+}
+
+func (s *fakeGRPC) Stop() { s.once.Do(func() { close(s.stopped) }) }
+
+// A gRPC server is stopped when the time for its calls is over.
+func TestServiceGRPC(t *testing.T) {
+	for _, graceful := range []bool{true, false} {
+		t.Run(fmt.Sprint(graceful), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			srv := &fakeGRPC{stopped: make(chan struct{}), graceful: make(chan struct{}, 1)}
+			s := Service{Parts: []Part{{Name: "grpc", Address: "127.0.0.1:0", Server: GRPC(srv)}}, Drain: 20 * time.Millisecond}
+			if graceful {
+				srv.graceful <- struct{}{}
+				s.Drain = testnet.HangTimeout
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			s.Ready = func([]net.Listener) { stop() }
+			if err := s.Run(ctx); errors.Is(err, context.DeadlineExceeded) == graceful {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
