@@ -312,7 +312,10 @@ func (s callScript) run(t *testing.T, cc *grpc.ClientConn, id int) string {
 	var lines []string
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, s.path, opts...)
-	if err != nil {
+	switch {
+	case err != nil && s.deadline: // it may pass before the call begins
+		return deadlineText(err)
+	case err != nil:
 		return "NewStream: " + statusText(err)
 	}
 	for _, n := range s.sizes {
@@ -330,21 +333,25 @@ func (s callScript) run(t *testing.T, cc *grpc.ClientConn, id int) string {
 		in := new(wrapperspb.BytesValue)
 		err := stream.RecvMsg(in)
 		if err != nil {
-			if s.deadline { // the client's or the server's may pass first
-				err = status.Error(status.Code(err), "")
+			if s.deadline {
+				return deadlineText(err)
 			}
 			say("end: %s", statusText(err))
 			break
 		}
 		say("message of %d bytes, right %v", len(in.Value), reflect.DeepEqual(in.Value, wrapperspb.Bytes(pattern(len(in.Value))).Value) || len(in.Value) == 0)
 	}
-	if s.cancel < 0 && !s.deadline {
+	if s.cancel < 0 {
 		header, err := stream.Header()
 		say("header: %s %s", mdText(header), statusText(err))
 		say("trailer: %s", mdText(stream.Trailer()))
 	}
 	return strings.Join(lines, "\n")
 }
+
+// deadlineText describes the end of a call whose deadline passes: the client's or the server's is
+// first.
+func deadlineText(err error) string { return "end: " + status.Code(err).String() }
 
 // randomCall makes a script up.
 func randomCall(r *rand.Rand) callScript {
@@ -405,7 +412,8 @@ func randomCall(r *rand.Rand) callScript {
 		s.handler, s.cancel = []string{"recv", "send:10", "await-end", "recv-on", "set-header:x", "set-trailer:y", "send:1"}, 1
 		s.sizes = []int{1}
 	case r.IntN(40) == 0:
-		s.handler, s.deadline = []string{"deadline"}, true
+		// Nothing else may end this call, since that would happen before the deadline or after it.
+		s = callScript{path: "/percore.test.Script/Both", kind: 3, cancel: -1, sizes: []int{1}, handler: []string{"deadline"}, deadline: true}
 	default:
 		s.handler = append(s.handler, pick(ends...))
 	}

@@ -37,6 +37,8 @@ import (
 //	             body that the handler has closed
 //	again        what a server sends on a stream that it has  RST_STREAM is enough
 //	             reset; a reset behind the client's
+//	late         the frames of a step in which a write        net/http sends a reset, which overtakes the
+//	             deadline passes behind the answer's end      answer
 //	overtaken    what comes before a reset by the handler or  net/http sends a reset first
 //	             a deadline, in the same step
 //	empty        whether the header or empty DATA has         it means the same
@@ -102,6 +104,7 @@ func (sc *scenario) allow(a, b *record) scope {
 	sc.allowForbidden(&s)
 	sc.allowLostEnd(&s)
 	sc.allowSilent(a, b)
+	sc.allowLate(a, b)
 	sc.allowAgain(a)
 	sc.allowAgain(b)
 	sc.allowCredit(&s, a, b)
@@ -254,6 +257,42 @@ func (sc *scenario) allowAgain(r *record) {
 			}
 		}
 	}
+}
+
+// allowLate is for the rule "late".
+func (sc *scenario) allowLate(a, b *record) {
+	for at, lines := range a.frames {
+		last := len(lines) - 1
+		if last < 0 || !isReset(lines[last]) || !strings.HasSuffix(lines[last], "INTERNAL_ERROR") ||
+			slices.ContainsFunc(b.frames[at], isReset) || !b.hasEnded(at) || !sc.passesDeadline(at.stream) {
+			continue
+		}
+		delete(a.frames, at)
+		delete(b.frames, at)
+	}
+}
+
+// passesDeadline reports whether the handler of a stream sets a write deadline that has passed.
+func (sc *scenario) passesDeadline(stream int) bool {
+	for _, o := range sc.opened {
+		for code := o.program; o.stream == stream && len(code) > 0; {
+			a, arg := actions[code.Next()%len(actions)], code.Next()
+			if a.name == "set a deadline" && arg%2 == 1 && arg/2%3 == 1 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasEnded reports whether a stream's answer was complete in a step.
+func (r *record) hasEnded(at place) bool {
+	for ; at.step >= 0; at.step-- {
+		if slices.ContainsFunc(r.frames[at], func(l string) bool { return strings.HasSuffix(l, " end") }) {
+			return true
+		}
+	}
+	return false
 }
 
 func isReset(line string) bool { return strings.HasPrefix(line, "reset ") }
