@@ -17,6 +17,7 @@ require (
 	github.com/percore/percore v0.0.0-00010101000000-000000000000
 	github.com/percore/percore/cmd/percore v0.0.0-00010101000000-000000000000
 	go.uber.org/zap v1.27.0
+	golang.org/x/tools v0.51.0
 )
 
 require (
@@ -31,6 +32,7 @@ require (
 	github.com/valyala/fasthttp v1.74.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
+	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
