@@ -99,10 +99,11 @@ func partOf(p []byte) (part, []byte) {
 	return part{buffer: buffer, bytes: room[:n]}, p[n:]
 }
 
-// appendShared adds p, bytes of a buffer, at the end, without a copy unless it is so short that
-// a part and the buffer would take more memory than the copy.
+// appendShared adds p, bytes of a buffer, at the end. It copies them if they are few, since the buffer
+// may take ten times the memory of its bytes; but not if they are all that waits, which is so for
+// most receivers of a short message to many, and takes less memory than a part of our own.
 func (b *backlog) appendShared(buffer *pool.Buffer, p []byte) {
-	if len(p) < partBytesMin {
+	if len(p) < partBytesMin && len(b.parts) > 0 {
 		b.append(p)
 		return
 	}

@@ -316,7 +316,7 @@ func TestBroadcastMisses(t *testing.T) {
 			p := numbers((n + 1) * 4)[n*4:]
 			p = bytes.Repeat(p, size/4)
 			all = append(all, p...)
-			s.Broadcast(p)
+			s.Broadcast(p, nil)
 			if _, err := io.ReadFull(reader, message); err != nil || !bytes.Equal(message, p) {
 				t.Fatalf("told %t: the reader: message %d is wrong (%v)", tells, n, err)
 			}

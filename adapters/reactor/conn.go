@@ -95,7 +95,8 @@ type extras struct {
 	lingered int // bytes that were read and dropped
 
 	// guarded by the connection's mu
-	why error // why the connection ends
+	why  error // why the connection ends
+	held int   // calls of Hold without one of Release
 }
 
 // extrasLocked returns the connection's extras, and makes them if there are none.

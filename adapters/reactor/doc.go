@@ -40,9 +40,11 @@
 //	event                             Handler                      RoomHandler
 //	more bytes wait than              Data isn't called and nothing is read, until half as many wait
 //	WriteHighWaterMark                                             then Room is called
-//	Write, WriteShared: more than     the call fails; Close with   the call fails; its caller decides;
-//	WriteHardLimit would wait         ErrWriteBufferFull           Room is called when none wait
-//	Broadcast: the same               Close with ErrWriteBufferFull
+//	Write, WriteBuffers,              the call fails; Close with   the call fails; its caller decides;
+//	WriteShared: more than            ErrWriteBufferFull           Room is called when none wait
+//	WriteHardLimit would wait
+//	Broadcast: the same               its function is called with the connection; without one, Close
+//	                                  with ErrWriteBufferFull
 //	sending fails                     Close with the error
 //	CloseAfterWrite, CloseWrite       later writes fail with net.ErrClosed
 //	Pause                             Data isn't called and nothing is read, until Resume

@@ -128,9 +128,10 @@ func (c *Conn) stopWriting(now bool) bool {
 	return true
 }
 
-// mayWriteLocked reports whether Room is owed, or a function of Go waits or runs.
+// mayWriteLocked reports whether Room is owed, or a function of Go waits or runs, or the connection is
+// held.
 func (c *Conn) mayWriteLocked() bool {
-	return c.asked.Load()&(askTell|askTellNow) != 0 || c.hasWorkLocked()
+	return c.asked.Load()&(askTell|askTellNow) != 0 || c.hasWorkLocked() || c.heldLocked()
 }
 
 // allSent reports whether nothing that was written waits.

@@ -93,14 +93,12 @@ func (s *serial) run() {
 }
 
 // take returns the next function, or nil if there is none. Deferred functions come after those that
-// were submitted before, even if more are submitted all the time.
+// were submitted before, even if more are submitted, or deferred, all the time.
 func (s *serial) take() (f func()) {
-	if len(s.batch) == 0 && len(s.deferred) > 0 {
-		s.batch, s.deferred = s.deferred, nil
-	}
 	if len(s.batch) == 0 {
 		s.mu.Lock()
-		s.batch, s.queue = s.queue, nil
+		s.batch, s.queue = append(s.queue, s.deferred...), nil
+		s.deferred = nil
 		more := len(s.batch) > 0
 		s.running = more
 		s.mu.Unlock()

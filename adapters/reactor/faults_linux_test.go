@@ -144,7 +144,7 @@ func TestBroadcastSends(t *testing.T) {
 	defer restore()
 	gets := pool.ReadStats().Gets
 	message := bytes.Repeat([]byte("m"), 2000)
-	s.Broadcast(message)
+	s.Broadcast(message, nil)
 	for _, c := range conns {
 		if _, err := io.ReadFull(c, make([]byte, len(message))); err != nil {
 			t.Fatal(err)

@@ -431,7 +431,7 @@ func TestBroadcast(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, dial := serve(t, &handler{})
 	var clients []net.Conn
-	for range 100 {
+	for range 2*turnConns + 10 {
 		clients = append(clients, dial())
 	}
 	testnet.Eventually(t, "all are open", func() bool {
@@ -444,7 +444,7 @@ func TestBroadcast(t *testing.T) {
 	want := ""
 	for i := range 10 {
 		text := fmt.Sprintf("message %d;", i)
-		s.Broadcast([]byte(text))
+		s.Broadcast([]byte(text), nil)
 		b := pool.Get(len(text))
 		copy(b.Bytes(), text)
 		s.Each(func(c *Conn) {
@@ -646,6 +646,6 @@ func TestBroadcastAfterTheEnd(t *testing.T) {
 			return !alive
 		})
 	}
-	s.Broadcast([]byte("to none"))
+	s.Broadcast([]byte("to none"), nil)
 	testnet.Eventually(t, "the buffer's release", func() bool { return pool.ReadStats().BuffersInUse == 0 })
 }

@@ -134,13 +134,6 @@ func (c *Conn) remind() {
 	c.loop.remind(c, false)
 }
 
-// hasWork reports whether a function of Go waits or runs.
-func (c *Conn) hasWork() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.hasWorkLocked()
-}
-
 func (c *Conn) hasWorkLocked() bool {
 	if c.more == nil {
 		return false

@@ -34,7 +34,7 @@ type Handler interface {
 	//	io.ErrUnexpectedEOF    the same, with bytes left that Data hasn't used
 	//	ErrServerClosed        the server was closed or shut down
 	//	ErrReadBufferFull      Data used nothing of ReadBufferMax bytes
-	//	ErrWriteBufferFull     a Write, a WriteShared or a Broadcast was refused
+	//	ErrWriteBufferFull     a Write, WriteBuffers, WriteShared or Broadcast was refused
 	//	*net.OpError           reading or writing failed, as on a net.Conn; or a timeout passed
 	//	                       (os.ErrDeadlineExceeded)
 	//	*PanicError            a method of the handler, or a function of Go or After, panicked
@@ -56,9 +56,9 @@ type EndHandler interface {
 
 // RoomHandler is a Handler that writes as there is room: a download or a proxy that goes on when the
 // peer has taken enough, or a broker that drops messages to slow subscribers. Its connections stay
-// open when [Conn.Write] or [Conn.WriteShared] fails with [ErrWriteBufferFull]. Nothing was taken
-// then, and the caller decides: it drops a whole message, keeps it for Room, or closes the
-// connection.
+// open when [Conn.Write], [Conn.WriteBuffers] or [Conn.WriteShared] fails with [ErrWriteBufferFull].
+// Nothing was taken then, and the caller decides: it drops a whole message, keeps it for Room, or closes
+// the connection.
 type RoomHandler interface {
 	Handler
 

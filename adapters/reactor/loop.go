@@ -28,14 +28,17 @@ type Loop struct {
 	name     string // of the handler's type
 	figures  *cell
 	attendFn func() // the method attend, made once
+	walkFn   func() // the method walkOn, made once
 
 	// owned by the loop
 	conns     []*Conn // open, in no order
 	input     []byte  // read into; nil until something is
 	feeding   []byte  // what Data, or End, is called with, while it runs
 	fed       *Conn   // the connection that it is called for; nil if neither runs
-	attending []*Conn // taken from todo and not attended to yet
-	inBatch   bool    // attend will run before the loop waits
+	attending []*Conn // taken from todo; the first attended ones are nil, and done
+	attended  int
+	walks     []walk // under way, or to come
+	inBatch   bool   // attend will run before the loop waits
 
 	// guarded by the mu of the connection whose handler runs
 	collected []byte
@@ -59,7 +62,7 @@ func newLoop(s *Server, e engineLoop, index int) *Loop {
 	l.ender, _ = l.handler.(EndHandler)
 	l.roomer, _ = l.handler.(RoomHandler)
 	l.name = fmt.Sprintf("%T", l.handler)
-	l.attendFn = l.attend
+	l.attendFn, l.walkFn = l.attend, l.walkOn
 	return l
 }
 
@@ -103,8 +106,9 @@ func (l *Loop) begin() {
 	l.engine.Defer(l.attendFn)
 }
 
-// attend does what connections wait for, at the end of a batch or as a task of the loop. Requests
-// that come while it runs are left to the next round, so that events have their turn.
+// attend does what connections wait for, at the end of a batch or as a task of the loop. It leaves
+// some to the next round if they are many, and all requests that come while it runs, so that events
+// have their turn.
 func (l *Loop) attend() {
 	l.inBatch = true
 	l.mu.Lock()
@@ -118,23 +122,33 @@ func (l *Loop) attend() {
 			l.engine.Defer(l.attendFn)
 		}
 	}()
-	for len(l.attending) > 0 {
+	for range min(turnConns/2, len(l.attending)-l.attended) { // the newest, so that they needn't wait for a long list
 		last := len(l.attending) - 1
 		c := l.attending[last]
 		l.attending[last] = nil
 		l.attending = l.attending[:last]
 		c.attend()
 	}
+	for range min(turnConns/2, len(l.attending)-l.attended) { // the oldest
+		c := l.attending[l.attended]
+		l.attending[l.attended] = nil
+		l.attended++
+		c.attend()
+	}
 	done = true
-	if cap(l.attending) > attendingKept {
-		l.attending = nil
+	left := l.attended < len(l.attending)
+	if !left {
+		l.attending, l.attended = l.attending[:0], 0
+		if cap(l.attending) > attendingKept {
+			l.attending = nil
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if cap(l.mu.todo) > attendingKept && len(l.mu.todo) == 0 {
 		l.mu.todo = nil
 	}
-	if len(l.mu.todo) > 0 {
+	if left || len(l.mu.todo) > 0 {
 		l.engine.Defer(l.attendFn)
 		return
 	}

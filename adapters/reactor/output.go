@@ -39,7 +39,7 @@ const collectedMax = 8 << 10
 func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.admitLocked(len(p)); err != nil {
+	if err := c.admitLocked(len(p), c.loop.roomer != nil); err != nil {
 		return 0, c.sock.opError("write", err)
 	}
 	switch {
@@ -70,13 +70,17 @@ func (c *Conn) Write(p []byte) (int, error) {
 // WriteShared writes b's bytes without copying them, for a message that goes to many
 // connections: a connection that has to wait for its peer holds a reference to b. The bytes must
 // not be changed any more. The caller keeps its own reference. It fails as Write does.
-func (c *Conn) WriteShared(b *pool.Buffer) error { return c.writeShared((*engpool.Buffer)(b)) }
+func (c *Conn) WriteShared(b *pool.Buffer) error {
+	return c.writeShared((*engpool.Buffer)(b), c.loop.roomer != nil)
+}
 
-func (c *Conn) writeShared(b *engpool.Buffer) error {
+// writeShared is WriteShared. A refused write ends the connection, unless told says that the
+// program learns of it.
+func (c *Conn) writeShared(b *engpool.Buffer, told bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := b.Bytes()
-	if err := c.admitLocked(len(p)); err != nil {
+	if err := c.admitLocked(len(p), told); err != nil {
 		return c.sock.opError("write", err)
 	}
 	switch {
@@ -102,13 +106,13 @@ func (c *Conn) writeShared(b *engpool.Buffer) error {
 }
 
 // admitLocked returns why n more bytes can't be written. If too many wait, the
-// connection ends, or Room will be called.
-func (c *Conn) admitLocked(n int) error {
+// connection ends, unless told is set, and Room will be called if there is one.
+func (c *Conn) admitLocked(n int, told bool) error {
 	if c.unsent != nil && n > 0 && c.fullLocked(n) {
 		c.loop.figures.refusedWrites.Add(1)
-		if c.loop.roomer == nil {
+		if !told {
 			c.endLocked(askClose, ErrWriteBufferFull)
-		} else {
+		} else if c.loop.roomer != nil {
 			c.asked.Or(askTell)
 		}
 		return ErrWriteBufferFull
@@ -250,14 +254,15 @@ func (c *Conn) sendSharedLocked(b *engpool.Buffer, p []byte) {
 	c.flushLocked()
 }
 
-// trySendLocked makes the system call, without mu. full says that an event will come.
-func (c *Conn) trySendLocked(p, q []byte) (n int, err error, full bool) {
+// trySendLocked makes the system call, without mu. full says that an event will come. more, of which
+// there is seldom any, goes behind q.
+func (c *Conn) trySendLocked(p, q []byte, more ...[]byte) (n int, err error, full bool) {
 	c.sending, c.roomEvent = true, false
 	c.mu.Unlock()
-	if len(q) == 0 {
+	if len(q) == 0 && len(more) == 0 {
 		n, err = c.sock.tryWrite(p)
 	} else {
-		n, err = c.sock.tryWriteBuffers(net.Buffers{p, q})
+		n, err = c.sock.tryWriteBuffers(append(net.Buffers{p, q}, more...))
 	}
 	c.mu.Lock()
 	c.sending = false

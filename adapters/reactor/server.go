@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/internal/pool"
 )
 
 // Server serves connections, from any number of listeners, with one handler. Make it with New. Its
@@ -263,7 +262,11 @@ func (s *Server) shut(ctx context.Context, how uint32) error {
 		return nil
 	}
 	for _, l := range loops {
-		l.engine.Submit(func() { l.endAll(how) })
+		l.walkSoon(func(c *Conn) {
+			if how == askClose || c.asked.Load()&askEnd == 0 {
+				c.end(how, ErrServerClosed)
+			}
+		}, nil)
 	}
 	select {
 	case <-empty:
@@ -273,65 +276,9 @@ func (s *Server) shut(ctx context.Context, how uint32) error {
 	}
 }
 
-// endAll ends the loop's connections.
-func (l *Loop) endAll(how uint32) {
-	for _, c := range l.conns {
-		if how == askClose || c.asked.Load()&askEnd == 0 {
-			c.end(how, ErrServerClosed)
-		}
-	}
-}
-
-// Broadcast writes p to all open connections. It copies p once. Each loop writes to its own
-// connections, soon; Broadcast does not wait. A connection that can't take p within WriteHardLimit is
-// closed for [ErrWriteBufferFull], of which its Close tells, also if the handler is a [RoomHandler]:
-// no peer misses a message and gets the next. A handler that decides otherwise writes to each
-// connection by itself, in a function of [Server.Each].
-func (s *Server) Broadcast(p []byte) {
-	if len(p) == 0 {
-		return
-	}
-	b := pool.Get(len(p))
-	copy(b.Bytes(), p)
-	for _, l := range s.loops() {
-		if !l.engine.Retain() {
-			continue // it has ended with its last connection, and would drop the task and b
-		}
-		b.Retain()
-		l.engine.Submit(func() {
-			defer l.engine.Release()
-			defer b.Release()
-			for _, c := range l.conns {
-				if errors.Is(c.writeShared(b), ErrWriteBufferFull) {
-					c.end(askClose, ErrWriteBufferFull)
-				}
-			}
-		})
-	}
-	b.Release()
-}
-
 // loops returns the loops that have had connections.
 func (s *Server) loops() []*Loop {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.loops
-}
-
-// Each calls f for each open connection, on its loop, soon. It does not wait. f must not block.
-func (s *Server) Each(f func(c *Conn)) {
-	for _, l := range s.loops() {
-		l.engine.Submit(func() { l.each(f) })
-	}
-}
-
-func (l *Loop) each(f func(c *Conn)) {
-	l.begin()
-	for _, c := range slices.Clone(l.conns) { // f may detach any of them
-		if c.phase == open || c.phase == ending {
-			c.enter()
-			c.call("Each", func() { f(c) })
-			c.leave()
-		}
-	}
 }

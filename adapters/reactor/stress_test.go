@@ -90,7 +90,7 @@ func disturb(c *Conn, s *Server, b *pool.Buffer) {
 	case 3:
 		c.Go(func() { c.Write([]byte("from a goroutine")) })
 	case 4:
-		s.Broadcast([]byte("to all"))
+		s.Broadcast([]byte("to all"), nil)
 	case 5:
 		s.Each(func(c *Conn) { c.Write([]byte("each")) })
 	case 6:

@@ -80,7 +80,7 @@ func (c *Conn) checkTimeouts() {
 	config := &c.loop.server.config
 	t := &c.more.idle
 	now := monotime.Now()
-	if c.hasWork() {
+	if c.isBusy() {
 		t.active.Store(now)
 	}
 	if t.keptSince != 0 && (!c.offered || c.asked.Load()&stopsReading != 0) { // the bytes wait for us, not for the peer

@@ -50,7 +50,7 @@ func (h *broadcastHandler) Data(c *reactor.Conn, p []byte) (used int) {
 	if len(p) == Greeting {
 		c.Write(p)
 	} else {
-		h.server.Broadcast(p)
+		h.server.Broadcast(p, nil)
 	}
 	return len(p)
 }

@@ -43,7 +43,7 @@ func (ch *chat) Close(c *reactor.Conn, err error) {}
 func (ch *chat) Data(c *reactor.Conn, p []byte) (used int) {
 	used = bytes.LastIndexByte(p, '\n') + 1
 	if used > 0 {
-		ch.server.Broadcast(p[:used])
+		ch.server.Broadcast(p[:used], nil)
 	}
 	return used
 }
