@@ -200,6 +200,9 @@
 //
 // docs/DIFFERENCES.md has the rest, which concerns clients and operators.
 //
+// A handler that is a [StreamHandler] serves some streams itself, past the http.Handler: those of gRPC,
+// if it comes from the method Handler of grpcadapter's Server.
+//
 // # Differences
 //
 //   - Shutdown closes connections on which no request has begun at once, also during a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -26,7 +27,12 @@ func (call *serveCall) newStreams() *h2.Server {
 	if !s.http2 || s.ownH2 || !speaksHTTP2(s.srv) || s.srv.HTTP2 != nil && s.srv.HTTP2.CountError != nil {
 		return nil
 	}
-	return h2.New(s.http2Handler((*http2Host)(call)), s.http2Config())
+	own, config := s.http2Handler((*http2Host)(call)), s.http2Config()
+	if h := s.streamHandler(); h != nil {
+		config.Resets, config.Log = guestResets, slog.New(errorLog{server: call.server})
+		return h2.New(newShared(own, h), config)
+	}
+	return h2.New(own, config)
 }
 
 // http2Handler returns the handler of streams for the connections of a host.

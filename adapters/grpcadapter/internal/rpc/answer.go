@@ -105,16 +105,16 @@ func (c *call) refuse() {
 	defer m.release()
 	fields, _ := statusFields(append(m.fields[:0], c.contentType()), c.refusal.status)
 	if !c.fits(fields) {
-		c.stream.Reset(h2.InternalError)
+		c.carrier().Reset(h2.InternalError)
 		return
 	}
-	_ = c.stream.Send(h2.Message{Status: c.refusal.httpStatus, Fields: fields, End: true, Hold: true})
+	_ = c.carrier().Send(h2.Message{Status: c.refusal.httpStatus, Fields: fields, End: true, Hold: true})
 }
 
 // fits reports whether the client takes a header or trailers. The first list of an answer has a
 // :status besides, which counts 42 bytes.
 func (c *call) fits(fields []h2.Field) bool {
-	most := c.stream.Conn().HeaderBytesMax()
+	most := c.carrier().headerBytesMax()
 	if most == 0 {
 		return true
 	}
@@ -145,7 +145,7 @@ func (c *call) sendError(err error) error {
 	case errors.As(err, &reset), errors.Is(err, h2.ErrEnded):
 		c.Cancelled(err)
 	default: // a field that is not valid: a client refuses what grpc-go would send
-		c.stream.Reset(h2.ProtocolError)
+		c.carrier().Reset(h2.ProtocolError)
 		return status.Error(codes.Internal, err.Error())
 	}
 	return c.notSentError()
@@ -191,7 +191,7 @@ func (c *call) sendHeader(md metadata.MD) error {
 	if !c.fits(fields) {
 		return c.overLimit()
 	}
-	if err := c.stream.Send(h2.Message{Status: http.StatusOK, Fields: fields}); err != nil {
+	if err := c.carrier().Send(h2.Message{Status: http.StatusOK, Fields: fields}); err != nil {
 		return c.sendError(err)
 	}
 	c.reportHeader(header, compressor)
@@ -201,7 +201,7 @@ func (c *call) sendHeader(md metadata.MD) error {
 // overLimit ends a call whose fields the client does not take.
 func (c *call) overLimit() error {
 	c.end(codes.Internal, context.Canceled, false)
-	c.stream.Reset(h2.InternalError)
+	c.carrier().Reset(h2.InternalError)
 	return errHeaderLimit
 }
 
@@ -234,7 +234,7 @@ func (c *call) sendMessage(compressed bool, payload mem.BufferSlice, hold bool) 
 		}
 	}
 	msg.Body, msg.Hold = body, hold
-	if err := c.stream.Send(msg); err != nil {
+	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}
 	return nil
@@ -242,14 +242,14 @@ func (c *call) sendMessage(compressed bool, payload mem.BufferSlice, hold bool) 
 
 // sendLong sends a message whose beginning is in msg, followed by p and more.
 func (c *call) sendLong(msg h2.Message, p []byte, more mem.BufferSlice) error {
-	if err := c.stream.Send(msg); err != nil {
+	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}
-	if _, err := c.stream.Write(p); err != nil {
+	if _, err := c.carrier().Write(p); err != nil {
 		return c.sendError(err)
 	}
 	for _, b := range more {
-		if _, err := c.stream.Write(b.ReadOnlyData()); err != nil {
+		if _, err := c.carrier().Write(b.ReadOnlyData()); err != nil {
 			return c.sendError(err)
 		}
 	}
@@ -300,11 +300,11 @@ func (c *call) sendStatus(st *status.Status, last bool) error {
 		msg.Trailers = trailers
 	}
 	c.finishAnswer(st.Code())
-	if err := c.stream.Send(msg); err != nil {
+	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}
 	if !last {
-		c.stream.CloseRead() // a RecvMsg may wait
+		c.carrier().CloseRead() // a RecvMsg may wait
 	}
 	if sh := c.conn.server.config.Stats; sh != nil {
 		sh.HandleRPC(c.tagged, &stats.OutTrailer{Trailer: trailer.Copy()})

@@ -29,7 +29,8 @@ import (
 //
 // The context ends (err is not nil) when done becomes true, and code is known from then on.
 type call struct {
-	stream h2.Stream
+	stream h2Stream
+	web    *webStream // in its place, for a call of ServeHTTP; nil for others
 
 	// immutable once Serve has begun
 	conn     *conn
@@ -88,7 +89,31 @@ type refusal struct {
 }
 
 // Stream implements [h2.StreamHandler].
-func (c *call) Stream() *h2.Stream { return &c.stream }
+func (c *call) Stream() *h2.Stream { return &c.stream.Stream }
+
+// carrier is what carries a call: a stream of package h2, or a request of net/http.
+type carrier interface {
+	Read(p []byte) (int, error)
+	CloseRead()
+	Send(m h2.Message) error
+	Write(p []byte) (int, error)
+	Reset(code h2.ErrCode)
+	afterFunc(d time.Duration, f func()) h2.Timer
+	headerBytesMax() int
+}
+
+// h2Stream is a stream of package h2 as a carrier.
+type h2Stream struct{ h2.Stream }
+
+func (s *h2Stream) afterFunc(d time.Duration, f func()) h2.Timer { return s.Conn().AfterFunc(d, f) }
+func (s *h2Stream) headerBytesMax() int                          { return s.Conn().HeaderBytesMax() }
+
+func (c *call) carrier() carrier {
+	if c.web != nil {
+		return c.web
+	}
+	return &c.stream
+}
 
 // Cancelled implements [h2.StreamHandler].
 func (c *call) Cancelled(err error) {
@@ -110,19 +135,22 @@ func (c *call) end(code codes.Code, reason error, closing bool) {
 // expire is called at the deadline.
 func (c *call) expire() {
 	c.end(codes.DeadlineExceeded, context.DeadlineExceeded, false)
-	c.stream.Reset(h2.Cancel)
+	c.carrier().Reset(h2.Cancel)
 }
 
 // Serve implements [h2.StreamHandler].
 func (c *call) Serve() {
 	s := c.conn.server
 	c.conn.counts.add(countStarted)
+	s.handlers.add() // before stops is read: see Server.stop
+	defer s.handlers.leave()
+	if c.conn.guest && s.stops.Load() {
+		c.refusal = errStopped
+	}
 	if c.refusal != nil {
 		c.refuse()
 		return
 	}
-	s.handlers.add()
-	defer s.handlers.leave()
 	defer c.finish()
 	if !c.deadline.IsZero() && !c.startTimer() {
 		c.expire()
@@ -132,7 +160,7 @@ func (c *call) Serve() {
 		stop := context.AfterFunc(c.parent, func() {
 			err := c.parent.Err()
 			c.end(status.FromContextError(err).Code(), err, false)
-			c.stream.Reset(h2.Cancel)
+			c.carrier().Reset(h2.Cancel)
 		})
 		defer stop()
 	}
@@ -145,7 +173,7 @@ func (c *call) startTimer() bool {
 	if left <= 0 {
 		return false
 	}
-	timer := c.stream.Conn().AfterFunc(left, c.expire)
+	timer := c.carrier().afterFunc(left, c.expire)
 	c.mu.Lock()
 	c.timer = timer
 	c.mu.Unlock()

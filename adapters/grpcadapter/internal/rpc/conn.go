@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -17,10 +18,14 @@ type conn struct {
 	server *Server
 	raw    net.Conn // as it was accepted
 	counts *counts
+	guest  bool // it is another server's
 
 	// immutable once the connection is ready
 	peer *peer.Peer
 	ctx  context.Context // of which the contexts of calls derive; nil: it isn't ready
+
+	mu    sync.Mutex
+	ended bool // guarded by mu; for guests
 
 	// owned by the connection's turn
 	pingedAt time.Time
@@ -28,11 +33,15 @@ type conn struct {
 }
 
 func newConn(s *Server, raw, nc net.Conn, info credentials.AuthInfo) *conn {
-	return &conn{
-		server: s, raw: raw, counts: &s.counts[int(s.turn.Add(1))%len(s.counts)],
-		peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr(), AuthInfo: info},
-	}
+	return &conn{server: s, raw: raw, counts: s.nextCounts(), peer: newPeer(nc.RemoteAddr(), nc.LocalAddr(), info)}
 }
+
+func newPeer(remote, local net.Addr, info credentials.AuthInfo) *peer.Peer {
+	return &peer.Peer{Addr: remote, LocalAddr: local, AuthInfo: info}
+}
+
+// nextCounts returns the counts for a connection.
+func (s *Server) nextCounts() *counts { return &s.counts[int(s.turn.Add(1))%len(s.counts)] }
 
 // ready is called when the client has begun to speak HTTP/2.
 func (c *conn) ready() {
@@ -52,7 +61,9 @@ func (c *conn) closed() {
 	if sh := c.server.config.Stats; sh != nil && c.ctx != nil {
 		sh.HandleConn(c.ctx, &stats.ConnEnd{})
 	}
-	c.server.forget()
+	if !c.guest {
+		c.server.forget()
+	}
 }
 
 // The rules about PINGs, which are grpc-go's: two more than are allowed are forgiven, until

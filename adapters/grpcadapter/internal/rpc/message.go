@@ -240,7 +240,7 @@ func (c *call) slice(b mem.Buffer) mem.BufferSlice {
 // readFull fills p. It returns io.EOF if there is nothing at all.
 func (c *call) readFull(p []byte) error {
 	for n := 0; n < len(p); {
-		m, err := c.stream.Read(p[n:])
+		m, err := c.carrier().Read(p[n:])
 		n += m
 		switch {
 		case err == nil:

@@ -19,24 +19,37 @@ var logger = grpclog.Component("grpcadapter")
 
 // Accept implements [h2.Handler].
 func (s *Server) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
-	cn := hc.User().(*conn)
+	return s.newCall(hc.User().(*conn), r)
+}
+
+// newCall returns what serves a call of a connection.
+func (s *Server) newCall(cn *conn, r *h2.Request) h2.StreamHandler {
 	if r.Problem == h2.TooLarge {
 		return h2.Refuse(h2.FrameSizeError)
 	}
-	c := &call{conn: cn, parent: cn.ctx, method: r.Path}
+	c := &call{conn: cn, parent: cn.ctx}
+	if !c.read(r) {
+		return h2.Refuse(h2.ProtocolError)
+	}
+	return c
+}
+
+// read understands the header of a request. It reports false if the protocol is broken.
+func (c *call) read(r *h2.Request) bool {
+	c.method = r.Path
 	c.fields = c.ownFields[:0]
 	p := parser{call: c}
 	for i := range r.Fields {
 		p.field(&r.Fields[i])
 	}
 	if p.protocolError {
-		return h2.Refuse(h2.ProtocolError)
+		return false
 	}
 	c.refusal = p.refusal(r)
 	if c.refusal == nil {
 		c.refusal = c.admit(p.timeout, p.hasTimeout)
 	}
-	return c
+	return true
 }
 
 // parser understands the fields of a request.

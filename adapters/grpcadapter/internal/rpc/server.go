@@ -27,6 +27,8 @@ type Server struct {
 
 	services services // guarded by mu until serving is set, and immutable from then on
 	handlers group
+	guests   sync.Map    // the connections of other servers: *h2.Conn to *conn; see guest.go
+	stops    atomic.Bool // no call of another server's connections is served any more
 
 	mu sync.Mutex
 
@@ -38,6 +40,7 @@ type Server struct {
 	conns     int                   // including those that are shaking
 	gone      *sync.Cond            // conns has become 0
 	ended     bool                  // stopped is closed
+	requests  map[*call]struct{}    // calls of ServeHTTP
 }
 
 // New makes a server.
@@ -45,6 +48,7 @@ func New(config Config) *Server {
 	s := &Server{
 		config: config, stopped: make(chan struct{}), counts: newCounts(),
 		listeners: make(map[*net.Listener]struct{}), shaking: make(map[net.Conn]struct{}),
+		requests: make(map[*call]struct{}),
 	}
 	s.gone = sync.NewCond(&s.mu)
 	s.handlers.done = sync.NewCond(&s.handlers.mu)
@@ -283,9 +287,11 @@ func (s *Server) endConns(graceful bool) {
 		nc.Close()
 	}
 	s.mu.Unlock()
+	s.stops.Store(true)
 	if graceful {
 		_ = s.http.Shutdown(context.Background())
 	} else {
+		s.endGuests()
 		_ = s.http.Close()
 	}
 	s.mu.Lock()

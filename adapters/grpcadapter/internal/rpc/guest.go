@@ -1,0 +1,157 @@
+package rpc
+
+import (
+	"crypto/tls"
+	"net/http"
+	"net/url"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// This file is about calls on the connections of another server of HTTP/2, which gives the streams
+// of gRPC to this one. Such a connection is a guest. It has a conn from the moment when it is ready,
+// since many of its kind never have a call, and the conn begins with the first call:
+//
+//	ctx   ended  meaning                                          leaves by
+//	nil   false  it has had no call                               a call: begin; its end
+//	set   false  calls are served, and the stats handler knows    its end
+//	any   true   it has ended                                     (final)
+
+// Guests returns the handler of the streams of other servers' connections. It is an h2.ConnHandler
+// and an h2.PingHandler, and must get the states and PINGs of all connections.
+func (s *Server) Guests() h2.Handler { return (*guests)(s) }
+
+// guests is a Server as the handler of guests.
+type guests Server
+
+// Takes reports whether a stream is for gRPC, by its content-type.
+func Takes(r *h2.Request) bool {
+	for i := range r.Fields {
+		if f := &r.Fields[i]; f.Name.String() == "content-type" {
+			return IsGRPC(f.Value)
+		}
+	}
+	return false
+}
+
+// IsGRPC reports whether a content-type is gRPC's. That of gRPC-Web is not.
+func IsGRPC(contentType string) bool {
+	_, ok := subtypeOf(contentType)
+	return ok
+}
+
+// Accept implements [h2.Handler].
+func (g *guests) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
+	s := (*Server)(g)
+	if v, ok := s.guests.Load(hc); ok && v.(*conn).begin(hc) {
+		return s.newCall(v.(*conn), r)
+	}
+	return nil // the connection has just ended
+}
+
+// ConnState implements [h2.ConnHandler].
+func (g *guests) ConnState(hc *h2.Conn, state h2.ConnState) {
+	s := (*Server)(g)
+	switch state {
+	case h2.Ready:
+		s.guests.Store(hc, &conn{server: s, counts: s.nextCounts(), guest: true})
+	case h2.Closed:
+		if v, ok := s.guests.LoadAndDelete(hc); ok {
+			v.(*conn).end()
+		}
+	}
+}
+
+// Ping implements [h2.PingHandler]. Clients that have made no call may ping as often as they like.
+func (g *guests) Ping(hc *h2.Conn, answered bool) {
+	if v, ok := g.guests.Load(hc); ok && v.(*conn).hasBegun() {
+		v.(*conn).ping(hc, answered)
+	}
+}
+
+// begin makes a guest ready for its first call. It reports false if it has ended.
+func (c *conn) begin(hc *h2.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	if c.ctx == nil {
+		c.server.startServing()
+		c.peer = newPeer(hc.RemoteAddr(), hc.LocalAddr(), authInfo(hc.TLS()))
+		c.ready()
+	}
+	return true
+}
+
+func (c *conn) hasBegun() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ctx != nil && !c.ended
+}
+
+func (c *conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.closed()
+}
+
+// endGuests closes the guests that have had calls, and ends the calls of ServeHTTP.
+func (s *Server) endGuests() {
+	s.guests.Range(func(hc, v any) bool {
+		if v.(*conn).hasBegun() {
+			_ = hc.(*h2.Conn).Close()
+		}
+		return true
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.requests {
+		c.Cancelled(&h2.ConnError{Code: h2.NoError})
+		c.web.Reset(h2.Cancel)
+	}
+}
+
+// startServing ends the time for Register.
+func (s *Server) startServing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = true
+}
+
+// errStopped answers the calls that guests make after Stop or GracefulStop.
+var errStopped = refuse(http.StatusOK, status.New(codes.Unavailable, "grpcadapter: the server has been stopped"))
+
+// authInfo returns what grpc-go's credentials for TLS say about a connection; nil without TLS.
+func authInfo(state *tls.ConnectionState) credentials.AuthInfo {
+	if state == nil {
+		return nil
+	}
+	return credentials.TLSInfo{
+		State:          *state,
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+		SPIFFEID:       spiffeID(state),
+	}
+}
+
+// spiffeID returns the client's SPIFFE ID, or nil if its certificate has none or a wrong one: as
+// grpc-go, by the specification's section 4 (X.509-SVID).
+func spiffeID(state *tls.ConnectionState) *url.URL {
+	const lengthMax, hostMax = 2048, 255
+	if len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) != 1 {
+		return nil
+	}
+	id := state.PeerCertificates[0].URIs[0]
+	switch {
+	case id == nil, id.Scheme != "spiffe", id.Opaque != "", id.User != nil && id.User.Username() != "":
+		return nil
+	case len(id.String()) > lengthMax, id.Host == "", id.Path == "", len(id.Host) > hostMax:
+		return nil
+	}
+	return id
+}

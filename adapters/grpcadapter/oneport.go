@@ -1,0 +1,69 @@
+package grpcadapter
+
+import (
+	"net/http"
+
+	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
+	"github.com/percore/percore/adapters/h2"
+)
+
+// Handler returns a handler for an http.Server that serves gRPC and HTTP on one port: requests over
+// HTTP/2 whose content-type is gRPC's (application/grpc, application/grpc+proto and so on) are calls of
+// s, and all others go to next.
+//
+//	srv := &http.Server{Handler: grpcServer.Handler(mux)}
+//	err = httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2()).Serve(lis)
+//
+// With httpadapter.HTTP2 calls don't pass through net/http: package h2 gives their streams to s, for
+// the cost of a call to [Server.Serve]. That takes the handler itself in http.Server.Handler. Within
+// another handler, and where HTTP2 has no effect, calls come by [Server.ServeHTTP], for about the cost
+// that grpc-go's has there, so nothing that is around the handler is skipped.
+//
+// # What belongs to whom
+//
+// The http.Server owns the connections. Its settings count for them: TLS, MaxHeaderBytes, IdleTimeout,
+// the limits, windows and PINGs of HTTP2Config, ConnState, ConnContext. So the options
+// [Creds], [ConnectionTimeout], [KeepaliveParams], [MaxConcurrentStreams], [MaxHeaderListSize],
+// [HeaderTableSize], [InitialWindowSize] and [InitialConnWindowSize] have no effect on them. All other
+// options of s do: interceptors, stats handlers, the tap, codecs, sizes of messages, and
+// [KeepaliveEnforcementPolicy] on connections that have had a call.
+//
+// ReadTimeout and WriteTimeout don't limit calls that come by h2; those that come by ServeHTTP are
+// requests, which they do limit. The context of a call is that of its request with ServeHTTP, and
+// otherwise a new one, so that BaseContext and ConnContext have no effect on it. peer.FromContext
+// has credentials.TLSInfo for connections over TLS. A stats.Handler gets ConnBegin when a connection
+// has its first call, and ConnEnd at its end; with ServeHTTP both for each call, as from grpc-go. A
+// panic of a handler ends its call and goes to the log, as net/http does it; in Serve it ends the
+// program.
+//
+// To stop, shut the http.Server down: it tells clients to go (GOAWAY), and waits for their calls, as
+// it does in a handover. [Server.GracefulStop] refuses later calls with codes.Unavailable and waits
+// for handlers; connections stay open. [Server.Stop] closes the connections that have had calls.
+func (s *Server) Handler(next http.Handler) http.Handler { return &portHandler{s, next} }
+
+// ServeHTTP serves a call as an http.Handler, for programs whose HTTP/2 connections belong to net/http
+// and for handlers around it. It needs HTTP/2 and full-duplex bodies, which net/http has there. See
+// [Server.Handler].
+//
+// At a deadline the client gets a status, whereas Serve resets the stream.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.rpc.ServeHTTP(w, r) }
+
+// portHandler is what Handler returns.
+type portHandler struct {
+	server *Server
+	next   http.Handler
+}
+
+// ServeHTTP implements [http.Handler].
+func (p *portHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 && rpc.IsGRPC(r.Header.Get("Content-Type")) {
+		p.server.ServeHTTP(w, r)
+		return
+	}
+	p.next.ServeHTTP(w, r)
+}
+
+// Streams implements httpadapter.StreamHandler.
+func (p *portHandler) Streams() (h h2.Handler, takes func(*h2.Request) bool) {
+	return p.server.rpc.Guests(), rpc.Takes
+}

@@ -1,0 +1,452 @@
+package grpcadapter
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+var _ httpadapter.StreamHandler = (*portHandler)(nil)
+
+// onePort is a Server and an http.Server on one port.
+type onePort struct {
+	*Server
+	web interface {
+		Serve(net.Listener) error
+		ServeTLS(net.Listener, string, string) error
+		Shutdown(context.Context) error
+		Close() error
+	}
+	secure bool
+}
+
+// portWays are the ways in which calls reach a Server on a port of HTTP.
+var portWays = []struct {
+	name   string
+	listen testnet.ListenFunc
+	past   bool // calls go past net/http
+	make   func(*http.Server) *onePort
+}{
+	{"streams", percore.Listen, !connsAreNets, func(srv *http.Server) *onePort {
+		return &onePort{web: httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2())}
+	}},
+	{"middleware", percore.Listen, false, func(srv *http.Server) *onePort {
+		within := srv.Handler
+		srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { within.ServeHTTP(w, r) })
+		return &onePort{web: httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2())}
+	}},
+	{"net/http", net.Listen, false, func(srv *http.Server) *onePort { return &onePort{web: srv} }},
+}
+
+// newPort makes a server for one of portWays.
+func newPort(way int, own *Server, config *tls.Config) *onePort {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s over %s", r.URL.Path, r.Proto) })
+	srv := &http.Server{Handler: own.Handler(mux), TLSConfig: config, Protocols: new(http.Protocols)}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	p := portWays[way].make(srv)
+	p.Server, p.secure = own, config != nil
+	return p
+}
+
+func (p *onePort) Serve(lis net.Listener) (err error) {
+	if p.secure {
+		err = p.web.ServeTLS(lis, "", "")
+	} else {
+		err = p.web.Serve(lis)
+	}
+	if err == http.ErrServerClosed {
+		return nil
+	}
+	return err
+}
+
+func (p *onePort) GracefulStop() {
+	_ = p.web.Shutdown(context.Background())
+	p.Server.GracefulStop()
+}
+
+func (p *onePort) Stop() {
+	_ = p.web.Close()
+	p.Server.Stop()
+}
+
+// startPort serves echo on lis until the test ends.
+func startPort(t testing.TB, way int, lis net.Listener, config *tls.Config, opts ...Option) *onePort {
+	t.Helper()
+	own := NewServer(opts...)
+	own.RegisterService(&echo, nil)
+	p := newPort(way, own, config)
+	served := make(chan error, 1)
+	go func() { served <- p.Serve(lis) }()
+	t.Cleanup(func() {
+		p.Stop()
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: got %v, want nil", err)
+		}
+	})
+	return p
+}
+
+// eachPort runs a test for each way and for connections in clear and over TLS.
+func eachPort(t *testing.T, test func(t *testing.T, way int, server, client *tls.Config)) {
+	for way := range portWays {
+		for _, secure := range []bool{false, true} {
+			name := portWays[way].name
+			if secure {
+				name += "/TLS"
+			}
+			t.Run(name, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				var server, client *tls.Config
+				if secure {
+					server, client = testnet.TLS(t)
+				}
+				test(t, way, server, client)
+			})
+		}
+	}
+}
+
+// credsFor returns the credentials of a client.
+func credsFor(config *tls.Config) credentials.TransportCredentials {
+	if config == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(config)
+}
+
+// connLog counts the events of connections, and keeps the last peer that it has seen.
+type connLog struct {
+	mu     sync.Mutex
+	events []string
+	peers  []*peer.Peer
+}
+
+func (l *connLog) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, fmt.Sprintf("tag %v", info.RemoteAddr != nil && info.LocalAddr != nil))
+	return context.WithValue(ctx, statsKey("conn"), "tagged")
+}
+
+func (l *connLog) HandleConn(ctx context.Context, e stats.ConnStats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, fmt.Sprintf("%T %v", e, ctx.Value(statsKey("conn"))))
+}
+
+func (l *connLog) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, _ := peer.FromContext(ctx)
+	l.peers = append(l.peers, p)
+	return ctx
+}
+
+func (l *connLog) HandleRPC(context.Context, stats.RPCStats) {}
+
+// TestOnePort makes calls of each kind, and requests over HTTP/1.1 and HTTP/2, on one port.
+func TestOnePort(t *testing.T) {
+	eachPort(t, func(t *testing.T, way int, server, client *tls.Config) {
+		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
+		log := &connLog{}
+		p := startPort(t, way, lis, server, StatsHandler(log))
+		get(t, lis, client, false)
+		get(t, lis, client, true)
+		log.mu.Lock()
+		if len(log.events) > 0 {
+			t.Errorf("connections without a call have had the events %q", log.events)
+		}
+		log.mu.Unlock()
+
+		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
+		ctx := callContext(t)
+		calls := 0
+		for _, n := range []int{0, 1, 5000, 16 << 10, 70 << 10, 3 << 20} {
+			calls++
+			if err := callUnary(ctx, cc, pattern(n)); err != nil {
+				t.Fatalf("a call with %d bytes: %v", n, err)
+			}
+		}
+		calls++
+		stream, err := openChat(ctx, cc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{0, 1, 300 << 10, 1 << 20} {
+			if err := say(stream, pattern(n)); err != nil {
+				t.Fatalf("a message of %d bytes: %v", n, err)
+			}
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+			t.Errorf("the end of a stream: got %v, want EOF", err)
+		}
+		cc.Close()
+		stopped := make(chan bool)
+		go func() { p.GracefulStop(); close(stopped) }()
+		testnet.Receive(t, "GracefulStop", stopped)
+
+		want := []string{"tag true", "*stats.ConnBegin tagged", "*stats.ConnEnd tagged"}
+		if !portWays[way].past {
+			want = slices.Repeat(want, calls)
+		}
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if !slices.Equal(log.events, want) {
+			t.Errorf("got the events %q of connections, want %q", log.events, want)
+		}
+		for _, p := range log.peers {
+			info, secure := p.AuthInfo.(credentials.TLSInfo)
+			if p.Addr == nil || p.LocalAddr == nil || secure != (server != nil) {
+				t.Errorf("got the peer %v", p)
+			}
+			if secure && (!info.State.HandshakeComplete || info.SecurityLevel != credentials.PrivacyAndIntegrity) {
+				t.Errorf("got the state of TLS %+v", info)
+			}
+		}
+	})
+}
+
+// get makes a request over HTTP/1.1 or HTTP/2.
+func get(t *testing.T, lis net.Listener, config *tls.Config, two bool) {
+	t.Helper()
+	tr := &http.Transport{TLSClientConfig: config, Protocols: new(http.Protocols)}
+	defer tr.CloseIdleConnections()
+	scheme, want := "http", "/x over HTTP/1.1"
+	if two {
+		want = "/x over HTTP/2.0"
+	}
+	if config != nil {
+		scheme = "https"
+		tr.TLSClientConfig = config.Clone()
+	}
+	tr.Protocols.SetHTTP1(!two)
+	tr.Protocols.SetHTTP2(two)
+	tr.Protocols.SetUnencryptedHTTP2(two)
+	resp, err := (&http.Client{Transport: tr}).Get(scheme + "://" + lis.Addr().String() + "/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); string(b) != want || err != nil {
+		t.Errorf("got %q, %v, want %q", b, err, want)
+	}
+}
+
+// TestOnePortDiffers makes random calls to a grpc.Server, and to Servers on ports of HTTP.
+func TestOnePortDiffers(t *testing.T) {
+	for _, settings := range settingsCases {
+		t.Run(settings.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			seed := rand.Uint64()
+			calls := make([]callScript, 25)
+			r := rand.New(rand.NewPCG(seed, 0))
+			for i := range calls {
+				calls[i] = randomCall(r)
+			}
+			play := func(log *callLog, listen testnet.ListenFunc, srv interface {
+				grpc.ServiceRegistrar
+				Serve(net.Listener) error
+				GracefulStop()
+			}) (results []string) {
+				lis := testnet.Listen(t, listen, testnet.TCP4)
+				srv.RegisterService(scriptService(log), nil)
+				served := make(chan error, 1)
+				go func() { served <- srv.Serve(lis) }()
+				cc := dialServer(t, lis)
+				for i, call := range calls {
+					results = append(results, call.run(t, cc, i))
+				}
+				cc.Close()
+				srv.GracefulStop()
+				if err := testnet.Receive(t, "Serve returning", served); err != nil {
+					t.Errorf("Serve: %v", err)
+				}
+				return results
+			}
+			wantLog := &callLog{lines: make(map[string][]string)}
+			want := play(wantLog, net.Listen, grpc.NewServer(settings.go_(wantLog)...))
+			for way := range portWays {
+				log := &callLog{own: true, lines: make(map[string][]string)}
+				got := play(log, portWays[way].listen, newPort(way, NewServer(settings.own(log)...), nil))
+				if !portWays[way].past { // each call is a connection then
+					log.lines["none"] = wantLog.lines["none"]
+				}
+				compareLogs(t, fmt.Sprintf("%s, seed %d", portWays[way].name, seed), calls, got, want, log, wantLog)
+			}
+		})
+	}
+}
+
+// TestOnePortShutdown: the http.Server's Shutdown waits for a call, and its client makes no new one.
+func TestOnePortShutdown(t *testing.T) {
+	eachPort(t, func(t *testing.T, way int, server, client *tls.Config) {
+		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
+		p := startPort(t, way, lis, server)
+		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
+		ctx := callContext(t)
+		stream, err := openChat(ctx, cc)
+		if err == nil {
+			err = say(stream, pattern(10))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped := make(chan bool)
+		go func() { p.GracefulStop(); close(stopped) }()
+		testnet.Eventually(t, "the end of new calls", func() bool { return callUnary(ctx, cc, nil) != nil })
+		if err := say(stream, pattern(70<<10)); err != nil {
+			t.Errorf("a call that is open: %v", err)
+		}
+		select {
+		case <-stopped:
+			t.Error("Shutdown has returned before the call's end")
+		default:
+		}
+		_ = stream.CloseSend()
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+			t.Errorf("the end of a stream: got %v, want EOF", err)
+		}
+		testnet.Receive(t, "GracefulStop", stopped)
+	})
+}
+
+// TestOnePortStop: GracefulStop of the Server alone refuses calls and waits for those that are open;
+// Stop ends them. HTTP goes on.
+func TestOnePortStop(t *testing.T) {
+	eachPort(t, func(t *testing.T, way int, server, client *tls.Config) {
+		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
+		p := startPort(t, way, lis, server, WaitForHandlers(true))
+		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
+		stream, err := openChat(callContext(t), cc)
+		if err == nil {
+			err = say(stream, pattern(10))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped := make(chan bool, 2)
+		go func() { p.Server.GracefulStop(); stopped <- true }()
+		testnet.Eventually(t, "calls being refused", func() bool {
+			return status.Code(callUnary(callContext(t), cc, nil)) == codes.Unavailable
+		})
+		if err := say(stream, pattern(10)); err != nil {
+			t.Errorf("a call that is open: %v", err)
+		}
+		get(t, lis, client, true)
+		go func() { p.Server.Stop(); stopped <- true }()
+		testnet.Receive(t, "Stop", stopped)
+		testnet.Receive(t, "GracefulStop", stopped)
+		err = stream.RecvMsg(new(wrapperspb.BytesValue))
+		if err == nil || err == io.EOF {
+			t.Errorf("a call that was open: got %v", err)
+		}
+		get(t, lis, client, true)
+		get(t, lis, client, false)
+		if s := p.Stats(); s.Calls != 0 {
+			t.Errorf("%d calls are open", s.Calls)
+		}
+	})
+}
+
+// TestOnePortPings: the policy counts for connections with calls, and only for them.
+func TestOnePortPings(t *testing.T) {
+	if !portWays[0].past {
+		t.Skip("connections are net/http's here")
+	}
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startPort(t, 0, lis, nil, KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{}))
+	p := framePeer(t, lis)
+	for range 20 {
+		p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
+	}
+	p.Headers(1, false, ":method", "POST", ":scheme", "http", ":path", "/percore.test.Echo/Unary", ":authority", "h", "content-type", "application/grpc")
+	p.Data(1, goodMessage, true).Flush()
+	for line := p.Next(); !strings.HasSuffix(line, " end"); line = p.Next() {
+	}
+	for range 3 {
+		p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
+	}
+	p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush()
+	p.Want("pong 0000000000000000", `goaway 1 ENHANCE_YOUR_CALM "too_many_pings"`, "end")
+}
+
+// TestOnePortFrames plays requests, good and bad, to Servers with and without a port of HTTP.
+func TestOnePortFrames(t *testing.T) {
+	if !portWays[0].past {
+		t.Skip("connections are net/http's here")
+	}
+	testnet.NoLeaks(t)
+	own, port := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, own)
+	startPort(t, 0, port, nil)
+	for _, call := range frameCalls {
+		if strings.Contains(call.name, "content-type") {
+			continue // it is for the http.Server
+		}
+		t.Run(call.name, func(t *testing.T) {
+			if want, got := call.play(t, own), call.play(t, port); got != want {
+				t.Errorf("got the frames\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+	if got := (frameCall{fields: []string{"content-type=application/grpc-web"}}).play(t, port); !strings.Contains(got, ":status=200") || strings.Contains(got, "grpc-status") {
+		t.Errorf("gRPC-Web: got the frames\n%s\nwant those of the http.Server's handler", got)
+	}
+}
+
+// TestOnePortPanic: a handler that panics ends its call, and the program goes on.
+func TestOnePortPanic(t *testing.T) {
+	eachPort(t, func(t *testing.T, way int, server, client *tls.Config) {
+		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
+		own := NewServer()
+		own.RegisterService(&echo, nil)
+		own.RegisterService(&grpc.ServiceDesc{ServiceName: "panic", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+			StreamName: "Panic", ClientStreams: true, Handler: func(any, grpc.ServerStream) error { panic(http.ErrAbortHandler) },
+		}}}, nil)
+		p := newPort(way, own, server)
+		served := make(chan error, 1)
+		go func() { served <- p.Serve(lis) }()
+		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
+		err := cc.Invoke(callContext(t), "/panic/Panic", new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
+		if status.Code(err) != codes.Internal {
+			t.Errorf("got %v", err)
+		}
+		if err := callUnary(callContext(t), cc, pattern(10)); err != nil {
+			t.Errorf("a call afterwards: %v", err)
+		}
+		testnet.Eventually(t, "the end of both calls", func() bool { s := own.Stats(); return s.Calls == 0 && s.Ended[codes.Internal] == 1 })
+		p.Stop()
+		testnet.Receive(t, "Serve returning", served)
+	})
+}

@@ -1,0 +1,112 @@
+package httpadapter
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/percore/percore/adapters/h2"
+	"github.com/percore/percore/adapters/httpadapter/internal/http2"
+)
+
+// A StreamHandler is an http.Handler that serves some streams of HTTP/2 below net/http's types, with
+// package h2: calls of gRPC, say (see the method Handler of grpcadapter's Server). With [HTTP2] the
+// Handler of an http.Server is asked for that, if it has the method; not one that another wraps,
+// so that no middleware is skipped.
+type StreamHandler interface {
+	// ServeHTTP gets all requests that HTTP2 doesn't serve, so it must serve those streams, too.
+	http.Handler
+
+	// Streams returns the handler of those streams, and what decides whether a stream is one. Both
+	// are called where the connection is read, and must not block. If h is an [h2.ConnHandler] or an
+	// [h2.PingHandler] it learns of all connections. It must not use Conn.User, which is this
+	// package's.
+	//
+	// Limits, timeouts and hooks of connections are the http.Server's. ReadTimeout and WriteTimeout,
+	// which are about requests, don't count for those streams.
+	Streams() (h h2.Handler, takes func(*h2.Request) bool)
+}
+
+// guestResets is how many streams a client may reset at once if there is a StreamHandler: a program
+// may end as many watches.
+const guestResets = 20_000
+
+// streamHandler returns the Server's Handler as a StreamHandler, or nil.
+func (s *Server) streamHandler() StreamHandler {
+	h, _ := s.handler().(StreamHandler)
+	return h
+}
+
+// shared is the handler of streams of which some are a StreamHandler's.
+type shared struct {
+	*http2.Handler
+	takes  func(*h2.Request) bool
+	guest  h2.Handler
+	states h2.ConnHandler // guest, if it is one
+	pings  h2.PingHandler // the same
+}
+
+func newShared(own *http2.Handler, h StreamHandler) *shared {
+	s := &shared{Handler: own}
+	s.guest, s.takes = h.Streams()
+	s.states, _ = s.guest.(h2.ConnHandler)
+	s.pings, _ = s.guest.(h2.PingHandler)
+	return s
+}
+
+// Accept implements [h2.Handler].
+func (s *shared) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
+	if s.takes(r) {
+		return s.guest.Accept(c, r)
+	}
+	return s.Handler.Accept(c, r)
+}
+
+// ConnState implements [h2.ConnHandler].
+func (s *shared) ConnState(c *h2.Conn, state h2.ConnState) {
+	if s.states != nil {
+		s.states.ConnState(c, state)
+	}
+	s.Handler.ConnState(c, state)
+}
+
+// Ping implements [h2.PingHandler].
+func (s *shared) Ping(c *h2.Conn, answered bool) {
+	if s.pings != nil {
+		s.pings.Ping(c, answered)
+	}
+}
+
+// errorLog is the http.Server's log as that of package h2, for panics of a StreamHandler.
+type errorLog struct {
+	server *Server
+	with   string // attributes that were added
+}
+
+// Enabled implements [slog.Handler].
+func (l errorLog) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements [slog.Handler].
+func (l errorLog) Handle(_ context.Context, r slog.Record) error {
+	var text strings.Builder
+	text.WriteString(r.Message + l.with)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&text, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	l.server.logf("%s", text.String())
+	return nil
+}
+
+// WithAttrs implements [slog.Handler].
+func (l errorLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	for _, a := range attrs {
+		l.with += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+	}
+	return l
+}
+
+// WithGroup implements [slog.Handler]. Package h2 has no groups.
+func (l errorLog) WithGroup(string) slog.Handler { return l }
