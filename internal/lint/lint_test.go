@@ -244,6 +244,7 @@ var modules = map[string]module{
 	"conformance_test/h2spec":      {free: true},
 	"examples":                     {free: true},
 	"examples/caddy":               {free: true},
+	"examples/cluster":             {free: true},
 	tools:                          {free: true},
 }
 
