@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"sync"
@@ -75,7 +76,7 @@ const (
 	askEnd                        // close once everything is written
 	askShut                       // end our stream once everything is written
 	askRoom                       // read no more until the peer has taken half of the backlog, which clears it
-	askWork                       // read no more until there is room in the workers' queue, which clears it
+	askWork                       // read no more until half of its functions of Go have begun, which clears it
 	askTell                       // call Room once everything is written, which clears it
 	askTellNow                    // call Room, which clears it
 	askPause                      // read no more until Resume, which clears it
@@ -95,8 +96,10 @@ type extras struct {
 	lingered int // bytes that were read and dropped
 
 	// guarded by the connection's mu
-	why  error // why the connection ends
-	held int   // calls of Hold without one of Release
+	why    error                   // why the connection ends
+	ctx    context.Context         // of GoContext; nil until that is called
+	cancel context.CancelCauseFunc // ends ctx
+	held   int                     // calls of Hold without one of Release
 }
 
 // extrasLocked returns the connection's extras, and makes them if there are none.
@@ -162,8 +165,11 @@ func (c *Conn) open() {
 	l.begin()
 	l.add(c)
 	c.phase = open
-	if how := c.loop.server.closing.Load(); how != 0 {
-		c.end(how, ErrServerClosed) // at once, if it is both
+	switch how := c.loop.server.closing.Load(); {
+	case how&askClose != 0:
+		c.endNow()
+	case how != 0:
+		c.end(how, ErrServerClosed)
 	}
 	c.startTimeouts()
 	c.enter()

@@ -34,6 +34,8 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 		return nil, nil, c.sock.opError("detach", net.ErrClosed)
 	}
 	l := c.loop
+	l.engine.Retain() // until the callback has returned: see loopLocked
+	l.engine.Submit(l.engine.Release)
 	switch {
 	case l.fed == c:
 		buffered = slices.Clone(l.feeding)

@@ -27,6 +27,10 @@
 //	group, err := loop.NewGroup(loop.Config{Strategy: loop.Thread, Pin: true})
 //	lc := percore.ListenConfig{Group: group}
 //
+// Without a Group a listener is on the process's default loops, as an http.Server on percore.Listen
+// is. A callback that blocks holds up everything on its loop: a server whose handler may do so has a
+// Group of its own.
+//
 // A callback must leave the loop's goroutine as it was: its profile labels (runtime/pprof),
 // debug.SetPanicOnFault, and runtime.LockOSThread affect all connections of the loop. Functions of
 // [Conn.Go] run on goroutines that serve several connections. A goroutine is reset after each function;

@@ -70,6 +70,9 @@ func (c *Conn) endLocked(how uint32, why error) {
 		c.extrasLocked().why = why
 	}
 	c.asked.Or(how)
+	if how == askClose || why != ErrServerClosed {
+		c.lostLocked(why, false)
+	}
 	if how == askClose {
 		c.refusing = true
 	}

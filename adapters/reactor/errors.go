@@ -20,7 +20,7 @@ var (
 	// ErrWriteBufferFull is the error of a Write that would have more bytes wait for the peer than
 	// WriteHardLimit, and the reason for closing its connection, unless the handler is a [RoomHandler].
 	// Nothing of the Write was taken.
-	ErrWriteBufferFull = errors.New("reactor: more than WriteHardLimit bytes would wait for the peer, which takes them more slowly than they are written; write less at a time, or raise that")
+	ErrWriteBufferFull = errors.New("reactor: the write was refused, since more than WriteHardLimit bytes would wait to be sent; write less at a time, wait for Room, or raise that")
 )
 
 // PanicError is the reason for closing a connection whose handler has panicked.

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"context"
 	"net"
 	"sync"
 	"testing"
@@ -83,7 +84,7 @@ func serveOn(t testing.TB, kind testnet.Kind, h Handler, options ...Option) (*Se
 	})
 	t.Cleanup(func() {
 		testnet.Within(t, "closing the server", func() {
-			s.Close()
+			end(t, s)
 			serving.Wait()
 		})
 	})
@@ -93,6 +94,16 @@ func serveOn(t testing.TB, kind testnet.Kind, h Handler, options ...Option) (*Se
 		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
 		return c
 	}
+}
+
+// end closes a server and waits until its last connection has ended.
+func end(t testing.TB, s *Server) {
+	s.Close()
+	testnet.Within(t, "the end of the server's connections", func() {
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Errorf("Shutdown after Close: got %v", err)
+		}
+	})
 }
 
 // closes makes a Close function that tells of its errors.

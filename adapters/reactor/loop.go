@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -54,11 +55,8 @@ type Loop struct {
 	}
 }
 
-func newLoop(s *Server, e engineLoop, index int) *Loop {
-	l := &Loop{server: s, engine: e, handler: s.handler, index: index, figures: newCell()}
-	if s.config.perLoop != nil {
-		l.handler = s.config.perLoop(index)
-	}
+func newLoop(s *Server, e engineLoop, index int, h Handler) *Loop {
+	l := &Loop{server: s, engine: e, handler: h, index: index, figures: newCell()}
 	l.ender, _ = l.handler.(EndHandler)
 	l.roomer, _ = l.handler.(RoomHandler)
 	l.name = fmt.Sprintf("%T", l.handler)
@@ -67,13 +65,21 @@ func newLoop(s *Server, e engineLoop, index int) *Loop {
 }
 
 // Submit runs f on the loop's goroutine, soon, as callbacks do: f must not block, and what it
-// writes is sent at the end of the batch. Submit does not wait. If f panics that
-// goes to the log. If no connection is open, f may not run.
-func (l *Loop) Submit(f func()) {
+// writes is sent at the end of the batch. Submit does not wait. If f panics that goes to the log.
+//
+// It fails with [net.ErrClosed], and f doesn't run, if the loop has ended: a loop lives as long as
+// listeners or connections of any kind are on it. For as long as a connection of the server's is open
+// its loop lives.
+func (l *Loop) Submit(f func()) error {
+	if !l.engine.Retain() {
+		return net.ErrClosed
+	}
 	l.engine.Submit(func() {
+		defer l.engine.Release()
 		l.begin()
 		l.run(f)
 	})
+	return nil
 }
 
 // run calls a function of the program that belongs to no connection.
@@ -215,8 +221,12 @@ func (l *Loop) timed(c *Conn, call string, start int64) (now int64) {
 	if took >= int64(loop.SlowPass) {
 		l.figures.slowCallbacks.Add(1)
 	}
-	if slow := l.server.config.slowCallback; slow > 0 && took > int64(slow) {
+	if took > int64(l.server.config.slowCallback) && (l.server.config.slowCallback > 0 || took >= int64(verySlow)) {
 		l.server.logSlow(c, call, time.Duration(took))
 	}
 	return now
 }
+
+// verySlow is how long a callback takes that is logged in any case: it blocks, and holds up all that
+// is on the group's loop, connections of other servers included.
+const verySlow = time.Second

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -25,13 +26,14 @@ type config struct {
 // The defaults. A connection that reads pipelined requests and answers them holds at most the
 // first two of these, besides what its handler's last answer added.
 const (
-	readBufferMax = 1 << 20
-	highWaterMark = 64 << 10
-	hardLimit     = 16 << 20
+	readBufferMax     = 1 << 20
+	highWaterMark     = 64 << 10
+	hardLimit         = 16 << 20
+	defaultWaitingMax = 100 // so many short functions keep a worker busy until the next are read
 )
 
 func newConfig(options []Option) (config, error) {
-	c := config{readBufferMax: readBufferMax, highWaterMark: highWaterMark, hardLimit: hardLimit, log: slog.Default()}
+	c := config{readBufferMax: readBufferMax, highWaterMark: highWaterMark, hardLimit: hardLimit, waitingMax: defaultWaitingMax, log: slog.Default()}
 	for _, option := range options {
 		option(&c)
 	}
@@ -53,7 +55,9 @@ func newConfig(options []Option) (config, error) {
 // PerLoop gives each loop a handler of its own, so that connections of one loop share state
 // without a lock. make is called once per loop, before its first connection, with 0, 1, and so on;
 // the handler that the server was made with may be nil then. make must not call the server, which
-// waits for it.
+// waits for it. All loops count that the server's connections are on: those of its listeners, and those
+// on which connections for Attach were dialed or accepted. A loop that has ended, since nothing was
+// on it any more, leaves its number and its handler to the next.
 func PerLoop(make func(loop int) Handler) Option {
 	return func(c *config) { c.perLoop = make }
 }
@@ -81,16 +85,18 @@ func IdleTimeout(d time.Duration) Option { return func(c *config) { c.idleTimeou
 // begun, it must be complete in that time. 0, the default, means never.
 func ReadTimeout(d time.Duration) Option { return func(c *config) { c.readTimeout = d } }
 
-// Workers bounds [Conn.Go]: up to n of its functions run at a time, and up to waitingMax wait
-// for their turn; 0 means any number. While more wait, connections that call Go aren't read. By default
-// one function of each connection runs at a time, and any number wait.
+// Workers bounds [Conn.Go]. At most n of its functions run at a time, those of different connections in
+// turn; 0, the default, means one of each connection. While more than waitingMax functions of a
+// connection wait, it isn't read, until half as many do; 0 means the default, 100. So a peer that sends
+// requests faster than they are worked off is held up, and no other. Functions that aren't called for
+// what a peer sends aren't bounded.
 func Workers(n, waitingMax int) Option {
-	return func(c *config) { c.workers, c.waitingMax = n, waitingMax }
+	return func(c *config) { c.workers, c.waitingMax = n, cmp.Or(waitingMax, defaultWaitingMax) }
 }
 
 // SlowCallback logs each call of the handler that takes longer, since all other connections of the
-// loop wait for it. With 0, the default, none is logged, and calls of Data for the bytes of one read are
-// timed together (Stats).
+// loop wait for it. With 0, the default, those of a second or longer are logged, and calls of Data for
+// the bytes of one read are timed together (Stats).
 func SlowCallback(d time.Duration) Option { return func(c *config) { c.slowCallback = d } }
 
 // ErrorLog is where panics and slow calls are reported. The default is slog's default logger.

@@ -22,14 +22,15 @@ type Server struct {
 	engine    engine
 	functions functions
 	closing   atomic.Uint32 // how: askEnd by Shutdown, askClose by Close, 0; written under mu
+	empty     chan struct{} // closed when no connection is left while closing
 
 	mu struct {
 		sync.Mutex
 		listeners map[*percore.Listener]bool
-		loops     []*Loop       // replaced, never changed
-		made      int           // loops
-		conns     int           // not closed or detached, opening ones included
-		empty     chan struct{} // closed when conns becomes 0 while closing; nil if nothing waits for it
+		loops     []*Loop // replaced, never changed
+		made      int     // loops
+		conns     int     // not closed or detached, opening ones included
+		over      bool    // empty is closed
 	}
 }
 
@@ -43,7 +44,7 @@ func New(h Handler, options ...Option) (*Server, error) {
 	if h == nil && c.perLoop == nil {
 		return nil, errors.New("reactor: there is no handler; pass one, or the option PerLoop")
 	}
-	s := &Server{config: c, handler: h}
+	s := &Server{config: c, handler: h, empty: make(chan struct{})}
 	s.functions.waitingMax = c.waitingMax
 	s.functions.pool.Max, s.functions.pool.Work = c.workers, s.functions.run
 	s.mu.listeners = make(map[*percore.Listener]bool)
@@ -95,9 +96,10 @@ func (s *Server) Serve(l net.Listener) error {
 // it and not used, which Data gets first, and the handler's value for it, as SetContext does, which
 // Open and Data find already; nil if there is none. c must be a *[percore.Conn], or a connection that
 // [Conn.Detach] has returned, or one that a handler on package httpadapter has hijacked, not over
-// TLS; buffered is what its bufio.Reader has then. The server owns it from then on, on the loop that
-// it is on: no other code may use it. The handler's Open is called soon. If Attach fails c is as it
-// was.
+// TLS; buffered is what its bufio.Reader has then. The server owns it from then on: no other code may
+// use it. It stays on its loop: one of those of the listener that accepted it, or of the Group of the
+// percore.Dialer that dialed it, without which that is the process's default one. The handler's Open
+// is called soon. If Attach fails c is as it was.
 func (s *Server) Attach(c net.Conn, buffered []byte, context any) (*Conn, error) {
 	switch c := c.(type) {
 	case *percore.Conn:
@@ -191,22 +193,34 @@ func (s *Server) enter(e engineLoop) (*Loop, error) {
 	return l, nil
 }
 
-// loopLocked returns the server's part of a loop. It forgets loops that have ended.
+// loopLocked returns the server's part of a loop. A new one takes the place, with number and handler,
+// of one that has ended, if there is any: a server whose connections come one after the other, each
+// on a group that ends with it, has one loop. The ended loop runs nothing of the server's any more: a
+// reference to it is held as long as a callback may run.
 func (s *Server) loopLocked(e engineLoop) *Loop {
-	for _, l := range s.mu.loops {
-		if l.engine == e {
+	free := -1
+	for i, l := range s.mu.loops {
+		switch {
+		case l.engine == e:
 			return l
-		}
-	}
-	l := newLoop(s, e, s.mu.made)
-	s.mu.made++
-	loops := make([]*Loop, 0, len(s.mu.loops)+1) // another array: see loops
-	for _, l := range s.mu.loops {
-		if l.engine.Retain() {
+		case free >= 0:
+		case l.engine.Retain():
 			l.engine.Release()
-			loops = append(loops, l)
+		default:
+			free = i
 		}
 	}
+	loops := slices.Clone(s.mu.loops) // see loops
+	if free >= 0 {
+		loops[free] = newLoop(s, e, free, loops[free].handler)
+		s.mu.loops = loops
+		return loops[free]
+	}
+	h := s.handler
+	if s.config.perLoop != nil {
+		h = s.config.perLoop(len(loops))
+	}
+	l := newLoop(s, e, len(loops), h)
 	s.mu.loops = append(loops, l)
 	return l
 }
@@ -224,56 +238,65 @@ func (s *Server) endWhenEmptyLocked() {
 	if s.mu.conns > 0 || s.closing.Load() == 0 {
 		return
 	}
-	s.functions.pool.Close()
-	if s.mu.empty != nil {
-		close(s.mu.empty)
-		s.mu.empty = nil
+	if !s.mu.over {
+		s.mu.over = true
+		s.functions.pool.Close()
+		close(s.empty)
 	}
 }
 
 // Shutdown closes the listeners, and each connection, as CloseAfterWrite does, as soon as the callback
 // under way and the functions of Go have run; Data isn't called any more. It waits until the
 // last handler's Close has returned, or ctx is done, and then returns ctx's error. Close closes the
-// connections that are left. A callback or a function of Go must not call Shutdown: it would wait for
-// itself.
-func (s *Server) Shutdown(ctx context.Context) error { return s.shut(ctx, askEnd) }
-
-// Close closes the listeners and all connections at once, and waits until the last handler's
-// Close has returned. It must not be called by a callback or a function of Go.
-func (s *Server) Close() error { return s.shut(context.Background(), askClose) }
-
-func (s *Server) shut(ctx context.Context, how uint32) error {
-	s.mu.Lock()
-	s.closing.Or(how)
-	for l := range s.mu.listeners {
-		l.Close()
-	}
-	loops := s.mu.loops
-	var empty chan struct{}
-	if s.mu.conns > 0 {
-		if s.mu.empty == nil {
-			s.mu.empty = make(chan struct{})
-		}
-		empty = s.mu.empty
-	}
-	s.endWhenEmptyLocked()
-	s.mu.Unlock()
-	if empty == nil {
-		return nil
-	}
-	for _, l := range loops {
-		l.walkSoon(func(c *Conn) {
-			if how == askClose || c.asked.Load()&askEnd == 0 {
-				c.end(how, ErrServerClosed)
-			}
-		}, nil)
-	}
+// connections that are left. After Close it only waits. A callback or a function of Go must not call
+// Shutdown: it would wait for itself.
+func (s *Server) Shutdown(ctx context.Context) error {
+	empty := s.end(askEnd)
 	select {
 	case <-empty:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Close closes the listeners and all connections at once, and drops the functions of Go that have not
+// begun. As net/http's it doesn't wait, and so callbacks may call it: Shutdown waits for those that are
+// under way, and for the handler's Close of each connection. It returns nil.
+func (s *Server) Close() error {
+	s.end(askClose)
+	return nil
+}
+
+// end begins to end the server, and returns a channel that is closed when that is done.
+func (s *Server) end(how uint32) (empty <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing.Or(how)
+	for l := range s.mu.listeners {
+		l.Close()
+	}
+	for _, l := range s.mu.loops {
+		l.walkSoon(func(c *Conn) {
+			switch {
+			case how == askClose:
+				c.endNow()
+			case c.asked.Load()&askEnd == 0:
+				c.end(how, ErrServerClosed)
+			}
+		}, nil)
+	}
+	s.endWhenEmptyLocked()
+	return s.empty
+}
+
+// endNow ends a connection of a server that is closed.
+func (c *Conn) endNow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lostLocked(ErrServerClosed, true) // first: a function that sees its context end may make room for the next
+	c.endLocked(askClose, ErrServerClosed)
+	c.loop.remind(c, false) // it may have waited for functions
 }
 
 // loops returns the loops that have had connections.
