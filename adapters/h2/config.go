@@ -16,8 +16,11 @@ type Config struct {
 	// Connections on which ALPN chooses another protocol, or none, are closed.
 	TLS *tls.Config
 
-	// Streams is how many streams a client may have open at once: 250.
-	Streams int
+	// Streams is how many streams a client may have open at once: 250. With RetryStreams one more is
+	// always refused with REFUSED_STREAM; without it only if the client may not know the limit yet,
+	// and with PROTOCOL_ERROR later.
+	Streams      int
+	RetryStreams bool
 
 	// HeaderBytes and HeaderFields limit the fields of a header: 64 KiB, with 32 bytes for each
 	// besides its name and value (RFC 9113, section 6.5.2), and 500. A request beyond them has the
@@ -123,7 +126,7 @@ const (
 func (c *Config) core() *http2.Config {
 	to := http2.DefaultConfig()
 	to.Strings = hpack.NewInterner()
-	to.ExtendedConnect = c.ExtendedConnect
+	to.ExtendedConnect, to.RetryStreams = c.ExtendedConnect, c.RetryStreams
 	if c.Streams > 0 {
 		to.Streams = uint32(min(c.Streams, windowMax))
 	}

@@ -14,6 +14,11 @@ type Config struct {
 	// were reset count until Conn.Returned. One more ends the connection with ENHANCE_YOUR_CALM.
 	Streams uint32
 
+	// RetryStreams refuses streams beyond Streams with REFUSED_STREAM, after which a client may try
+	// again. Without it, as in net/http, that is for clients that may not know the limit yet, and
+	// others get PROTOCOL_ERROR (RFC 9113, section 5.1.2, allows both).
+	RetryStreams bool
+
 	// HeaderListBytes and HeaderFields limit a list of fields: 64 KiB, counted as in RFC 9113, and
 	// 500 fields, as in net/http of Go 1.27. Cookie crumbs and pseudo-header fields count like
 	// others. A request beyond them has the Problem TooLarge. Huffman-coded strings are decoded

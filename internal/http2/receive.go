@@ -119,7 +119,7 @@ func (c *Conn) headers(f *Frame, ev *Event) verdict {
 func (c *Conn) request(f *Frame, ev *Event) verdict {
 	c.lastID = f.id
 	if uint32(c.streams.n) >= c.cfg.Streams {
-		if c.unacked > 0 { // the peer may not know the limit yet
+		if c.unacked > 0 || c.cfg.RetryStreams { // the peer may not know the limit yet
 			return streamError(RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
 		}
 		return streamError(ProtocolError, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")

@@ -95,6 +95,7 @@ func (c *Config) http() h2.Config {
 	k := c.Keepalive
 	to := h2.Config{
 		Streams:      int(min(c.Streams, math.MaxInt32)),
+		RetryStreams: true,
 		HeaderBytes:  int(min(c.HeaderBytes, math.MaxInt32)),
 		StreamWindow: int(c.StreamWindow),
 		ConnWindow:   int(c.ConnWindow),

@@ -1,0 +1,507 @@
+package grpcadapter
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+// This file attacks what would be worst: that a server past grpc-go's transport skips an interceptor, a
+// hook, a check of credentials or a limit.
+
+// An optionCase shows what an option of grpc.NewServer does.
+type optionCase struct {
+	name   string // of the option
+	option func(*testing.T, *callLog) grpc.ServerOption
+
+	// observe returns what a client sees of a server with the option; the log has more. It is nil for an
+	// option that the fast path refuses.
+	observe func(*testing.T, net.Listener) string
+	refused string
+
+	// noEffect says why nothing can be seen of the option.
+	noEffect string
+	never    bool // without the option, what is observed doesn't come
+}
+
+var errNoRight = status.Error(codes.PermissionDenied, "no right")
+
+func denyUnary(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+	return nil, errNoRight
+}
+
+func denyStream(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandler) error {
+	return errNoRight
+}
+
+// fixed makes an option that doesn't depend on the test.
+func fixed(option grpc.ServerOption) func(*testing.T, *callLog) grpc.ServerOption {
+	return func(*testing.T, *callLog) grpc.ServerOption { return option }
+}
+
+// optionCases has all options, some several times. TestOptionsAreAll checks that.
+func optionCases() []optionCase {
+	return []optionCase{
+		{name: "UnaryInterceptor", option: fixed(grpc.UnaryInterceptor(denyUnary)), observe: observeCalls()},
+		{name: "ChainUnaryInterceptor", option: fixed(grpc.ChainUnaryInterceptor(denyUnary)), observe: observeCalls()},
+		{name: "StreamInterceptor", option: fixed(grpc.StreamInterceptor(denyStream)), observe: observeCalls()},
+		{name: "ChainStreamInterceptor", option: fixed(grpc.ChainStreamInterceptor(denyStream)), observe: observeCalls()},
+		{
+			name: "StatsHandler", observe: observeCalls(),
+			option: func(_ *testing.T, log *callLog) grpc.ServerOption { return grpc.StatsHandler(statsLog{"x", log}) },
+		},
+		{
+			name: "InTapHandle", observe: observeCalls(),
+			option: fixed(grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) { return nil, errNoRight })),
+		},
+		{
+			name: "UnknownServiceHandler", observe: observeCalls(),
+			option: fixed(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+				return status.Error(codes.DataLoss, "something unknown")
+			})),
+		},
+		{
+			name: "Creds", observe: observeCalls(), // by a client without TLS
+			option: func(t *testing.T, _ *callLog) grpc.ServerOption {
+				config, _ := testnet.TLS(t)
+				return grpc.Creds(credentials.NewTLS(config))
+			},
+		},
+		{name: "Creds", observe: observeCalls(), option: fixed(grpc.Creds(denying{insecure.NewCredentials()}))},
+		{name: "MaxRecvMsgSize", option: fixed(grpc.MaxRecvMsgSize(50)), observe: observeCalls()},
+		//lint:ignore SA1019 servers use it
+		{name: "MaxMsgSize", option: fixed(grpc.MaxMsgSize(50)), observe: observeCalls()},
+		{name: "MaxSendMsgSize", option: fixed(grpc.MaxSendMsgSize(50)), observe: observeCalls()},
+		{name: "ForceServerCodec", option: fixed(grpc.ForceServerCodec(reversed{})), observe: observeCalls()},
+		{name: "ForceServerCodecV2", option: fixed(grpc.ForceServerCodecV2(failingCodec{encoding.GetCodecV2(proto.Name)})), observe: observeCalls()},
+		//lint:ignore SA1019 servers use it
+		{name: "CustomCodec", option: fixed(grpc.CustomCodec(reversedV0{})), observe: observeCalls()},
+		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(400)), observe: observeCalls("x", strings.Repeat("y", 1000))},
+		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(400)), observe: observeSetting(6)},
+		{name: "MaxHeaderListSize", option: fixed(grpc.MaxHeaderListSize(0)), refused: "the server has the option MaxHeaderListSize(0)"},
+		{name: "HeaderTableSize", option: fixed(grpc.HeaderTableSize(100)), observe: observeSetting(1)},
+		{name: "HeaderTableSize", option: fixed(grpc.HeaderTableSize(0)), observe: observeSetting(1)},
+		{name: "MaxConcurrentStreams", option: fixed(grpc.MaxConcurrentStreams(1)), observe: observeSetting(3)},
+		{name: "MaxConcurrentStreams", option: fixed(grpc.MaxConcurrentStreams(1)), observe: observeTwoStreams},
+		{name: "InitialWindowSize", option: fixed(grpc.InitialWindowSize(100_000)), observe: observeSetting(4)},
+		{name: "StaticStreamWindowSize", option: fixed(grpc.StaticStreamWindowSize(100_000)), observe: observeSetting(4)},
+		{name: "InitialConnWindowSize", option: fixed(grpc.InitialConnWindowSize(100_000)), observe: observeCalls(), noEffect: "see docs/DIFFERENCES.md"},
+		{name: "StaticConnWindowSize", option: fixed(grpc.StaticConnWindowSize(100_000)), observe: observeCalls(), noEffect: "see docs/DIFFERENCES.md"},
+		{
+			name: "KeepaliveParams", observe: observeGoaway, never: true,
+			option: fixed(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Millisecond})),
+		},
+		{
+			name: "KeepaliveParams", observe: observeGoaway, never: true,
+			option: fixed(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Millisecond})),
+		},
+		{
+			name: "KeepaliveEnforcementPolicy", observe: observePings,
+			option: fixed(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true})),
+		},
+		{name: "ConnectionTimeout", option: fixed(grpc.ConnectionTimeout(time.Millisecond)), observe: observeSilence, never: true},
+		{
+			name: "BufferPool", observe: observeCalls(),
+			option: func(_ *testing.T, log *callLog) grpc.ServerOption {
+				return experimental.BufferPool(&loggingPool{BufferPool: mem.DefaultBufferPool(), log: log})
+			},
+		},
+		{name: "WriteBufferSize", option: fixed(grpc.WriteBufferSize(1)), observe: observeCalls(), noEffect: "performance"},
+		{name: "ReadBufferSize", option: fixed(grpc.ReadBufferSize(1)), observe: observeCalls(), noEffect: "performance"},
+		//lint:ignore SA1019 servers use it
+		{name: "SharedWriteBuffer", option: fixed(grpc.SharedWriteBuffer(false)), observe: observeCalls(), noEffect: "performance"},
+		{name: "NumStreamWorkers", option: fixed(grpc.NumStreamWorkers(2)), observe: observeCalls(), noEffect: "performance"},
+		{name: "WaitForHandlers", option: fixed(grpc.WaitForHandlers(false)), observe: observeCalls(), noEffect: "it is the default"},
+		{name: "WaitForHandlers", option: fixed(grpc.WaitForHandlers(true)), refused: "the server has the option WaitForHandlers"},
+		//lint:ignore SA1019 servers use it
+		{name: "RPCCompressor", option: fixed(grpc.RPCCompressor(grpc.NewGZIPCompressor())), refused: "the server has the option RPCCompressor"},
+		//lint:ignore SA1019 servers use it
+		{name: "RPCDecompressor", option: fixed(grpc.RPCDecompressor(grpc.NewGZIPDecompressor())), refused: "the server has the option RPCDecompressor"},
+	}
+}
+
+// optionsElsewhere are functions of other packages of grpc-go that return options: these are made of
+// those above.
+var optionsElsewhere = map[string]string{
+	"orca.CallMetricsServerOption":    "interceptors",
+	"opentelemetry.ServerOption":      "interceptors and a stats handler",
+	"xds.ServingModeCallback":         "for an xds.GRPCServer",
+	"xds.BootstrapContentsForTesting": "the same",
+	"xds.ClientPoolForTesting":        "the same",
+}
+
+// TestWrapOptions: a server with an option behaves the same past grpc-go's transport as on it, and not
+// as a server without the option; or the fast path refuses it.
+func TestWrapOptions(t *testing.T) {
+	for i, test := range optionCases() {
+		t.Run(fmt.Sprintf("%s/%d", test.name, i), func(t *testing.T) {
+			testnet.NoLeaks(t)
+			if test.refused != "" {
+				err := Wrap(grpc.NewServer(test.option(t, nil)), FastPath(), silent).Refusal()
+				if fmt.Sprint(err) != test.refused {
+					t.Errorf("got the reason %v, want %s", err, test.refused)
+				}
+				return
+			}
+			without := ""
+			if !test.never {
+				without = observeOption(t, test, plainServe)
+			}
+			want := observeOption(t, test, plainServe, test.option)
+			got := observeOption(t, test, servePast, test.option)
+			if got != want {
+				t.Errorf("past grpc-go's transport\n%s\nwant\n%s", got, want)
+			}
+			if (want == without) != (test.noEffect != "") {
+				t.Errorf("with the option\n%s\nand without it\n%s", want, without)
+			}
+		})
+	}
+}
+
+func silent(w *wrapping) { w.logf = func(string, ...any) {} }
+
+// observeOption returns what is seen of a server.
+func observeOption(t *testing.T, test optionCase, serve serveFunc, options ...func(*testing.T, *callLog) grpc.ServerOption) string {
+	log := &callLog{lines: make(map[string][]string)}
+	var opts []grpc.ServerOption
+	for _, option := range options {
+		opts = append(opts, option(t, log))
+	}
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	srv := grpc.NewServer(opts...)
+	srv.RegisterService(scriptService(log), nil)
+	served := make(chan error, 1)
+	go func() { served <- serve(srv, lis) }()
+	seen := test.observe(t, lis)
+	srv.GracefulStop()
+	if err := testnet.Receive(t, "Serve returning", served); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	for _, id := range []string{"0", "1", "2", "3", "4"} {
+		seen += "\n" + strings.Join(log.lines[id], "\n")
+	}
+	return seen
+}
+
+// observeCalls makes a call of each kind, with more metadata.
+func observeCalls(more ...string) func(*testing.T, net.Listener) string {
+	return func(t *testing.T, lis net.Listener) string {
+		cc := dialServer(t, lis)
+		defer cc.Close()
+		var seen []string
+		for i, method := range []string{"Script/Unary", "Script/Upload", "Script/Download", "Script/Both", "None/None"} {
+			call := callScript{
+				path: "/percore.test." + method, metadata: more, sizes: []int{20, 2000}, cancel: -1,
+				handler: []string{"size:2000", "recv", "recv", "send:2000"},
+			}
+			if i%2 == 0 { // one message
+				call.sizes, call.handler = call.sizes[1:], slices.Delete(call.handler, 1, 2)
+			}
+			if i == 0 {
+				call.handler = call.handler[:1]
+			}
+			result := call.run(t, cc, i)
+			if strings.Contains(result, "Unavailable") { // the texts differ in details of the connection
+				result = "Unavailable"
+			}
+			seen = append(seen, result)
+		}
+		return strings.Join(seen, "\n")
+	}
+}
+
+// observeSetting returns a value of the server's first SETTINGS.
+func observeSetting(id uint16) func(*testing.T, net.Listener) string {
+	return func(t *testing.T, lis net.Listener) string {
+		nc := testnet.Dial(t, lis)
+		defer nc.Close()
+		_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		p := frames.NewPeer(t, nc)
+		p.Flush()
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(nc, head); err != nil || head[3] != frames.Settings {
+			t.Fatalf("the first frame: %v, %v", head, err)
+		}
+		payload := make([]byte, int(head[1])<<8|int(head[2]))
+		if _, err := io.ReadFull(nc, payload); err != nil {
+			t.Fatal(err)
+		}
+		for ; len(payload) >= 6; payload = payload[6:] {
+			if binary.BigEndian.Uint16(payload) == id {
+				return fmt.Sprint(binary.BigEndian.Uint32(payload[2:]))
+			}
+		}
+		return "none"
+	}
+}
+
+// observeTwoStreams opens two calls at once that don't end.
+func observeTwoStreams(t *testing.T, lis net.Listener) string {
+	p := framePeer(t, lis)
+	defer p.Conn.Close()
+	for _, id := range []uint32{1, 3} {
+		p.Headers(id, false, ":method", "POST", ":scheme", "http", ":path", "/percore.test.Script/Both", ":authority", "h",
+			"content-type", "application/grpc", "te", "trailers", "script", "recv")
+	}
+	p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush()
+	var lines []string
+	for line := ""; !strings.HasPrefix(line, "pong") && line != "end"; {
+		if line = p.Next(); strings.HasPrefix(line, "reset") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestHandlersAreLimited: with MaxConcurrentStreams as many handlers run at once, those of cancelled
+// calls among them.
+func TestHandlersAreLimited(t *testing.T) {
+	for name, start := range map[string]func(*grpc.ServiceDesc, net.Listener) (stop func()){
+		"grpc-go": func(desc *grpc.ServiceDesc, lis net.Listener) func() {
+			srv := grpc.NewServer(grpc.MaxConcurrentStreams(2))
+			srv.RegisterService(desc, nil)
+			go srv.Serve(lis)
+			return srv.GracefulStop
+		},
+		"Wrap": func(desc *grpc.ServiceDesc, lis net.Listener) func() {
+			srv := grpc.NewServer(grpc.MaxConcurrentStreams(2))
+			srv.RegisterService(desc, nil)
+			go servePast(srv, lis)
+			return srv.GracefulStop
+		},
+		"NewServer": func(desc *grpc.ServiceDesc, lis net.Listener) func() {
+			srv := NewServer(MaxConcurrentStreams(2))
+			srv.RegisterService(desc, nil)
+			go srv.Serve(lis)
+			return srv.GracefulStop
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			const calls = 4
+			running, release := make(chan bool, calls), make(chan bool)
+			var now, most atomic.Int32
+			desc := &grpc.ServiceDesc{ServiceName: "slow", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+				StreamName: "Slow", ServerStreams: true, ClientStreams: true,
+				Handler: func(any, grpc.ServerStream) error { // which takes no notice of its context
+					most.Store(max(most.Load(), now.Add(1)))
+					running <- true
+					<-release
+					now.Add(-1)
+					return nil
+				},
+			}}}
+			lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			stop := start(desc, lis)
+			p := framePeer(t, lis)
+			for id := uint32(1); id < 2*calls; id += 2 {
+				p.Headers(id, false, ":method", "POST", ":scheme", "http", ":path", "/slow/Slow", ":authority", "h",
+					"content-type", "application/grpc", "te", "trailers").Flush()
+				if id <= 3 { // both calls are cancelled, so that there may be others
+					testnet.Receive(t, "a handler", running)
+					p.Reset(id, 8).Flush()
+				}
+			}
+			cc := dialServer(t, lis) // time enough for a handler that should not run
+			for range 50 {
+				if err := callUnary(callContext(t), cc, nil); status.Code(err) != codes.Unimplemented {
+					t.Fatal(err)
+				}
+			}
+			cc.Close()
+			for range calls - 2 {
+				release <- true
+				testnet.Receive(t, "a handler", running)
+			}
+			release <- true
+			release <- true
+			if n := most.Load(); n != 2 {
+				t.Errorf("%d handlers ran at once, want 2", n)
+			}
+			p.Conn.Close()
+			stop()
+		})
+	}
+}
+
+// observeGoaway waits for the server to send the client away.
+func observeGoaway(t *testing.T, lis net.Listener) string {
+	p := framePeer(t, lis).Flush()
+	defer p.Conn.Close()
+	for {
+		switch line := p.Next(); {
+		case strings.HasPrefix(line, "goaway"):
+			return strings.Fields(line)[2] // the code
+		case line == "end", strings.HasPrefix(line, "error"):
+			return line
+		}
+	}
+}
+
+// observePings sends more PINGs than are allowed without the option.
+func observePings(t *testing.T, lis net.Listener) string {
+	p := framePeer(t, lis)
+	defer p.Conn.Close()
+	const pings = 10
+	for pongs := 0; pongs < pings; {
+		p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush()
+		line := ""
+		for line = p.Next(); strings.HasPrefix(line, "settings") || strings.HasPrefix(line, "window"); line = p.Next() {
+		}
+		if !strings.HasPrefix(line, "pong") {
+			return line
+		}
+		pongs++
+	}
+	return "all PINGs were answered"
+}
+
+// observeSilence connects, and says nothing.
+func observeSilence(t *testing.T, lis net.Listener) string {
+	nc := testnet.Dial(t, lis)
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	for b := make([]byte, 100); ; {
+		if _, err := nc.Read(b); err != nil {
+			return fmt.Sprint(errors.Is(err, io.EOF))
+		}
+	}
+}
+
+// denying are credentials that refuse everyone.
+type denying struct {
+	credentials.TransportCredentials
+}
+
+func (denying) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("no")
+}
+
+// failingCodec is a codec that can't unmarshal.
+type failingCodec struct{ encoding.CodecV2 }
+
+func (failingCodec) Unmarshal(mem.BufferSlice, any) error { return errors.New("unreadable") }
+
+// reversedV0 is reversed, of the oldest kind.
+type reversedV0 struct{ reversed }
+
+func (reversedV0) String() string { return "reversed" }
+
+// loggingPool logs its first use as if it were an event of the first call.
+type loggingPool struct {
+	mem.BufferPool
+	log  *callLog
+	used atomic.Bool
+}
+
+func (p *loggingPool) Get(n int) *[]byte {
+	if !p.used.Swap(true) {
+		p.log.add(metadata.NewIncomingContext(context.Background(), metadata.Pairs("id", "0")), "the pool is used")
+	}
+	return p.BufferPool.Get(n)
+}
+
+// TestOptionsAreAll reads grpc-go's source: each function that returns a ServerOption is in
+// optionCases, so that an option that is new does not go untested.
+func TestOptionsAreAll(t *testing.T) {
+	known := map[string]bool{}
+	for _, test := range optionCases() {
+		known[test.name] = true
+	}
+	dir := grpcDir(t)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "internal" || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !f.Name.IsExported() || !returnsServerOption(f) {
+				continue
+			}
+			name := file.Name.Name + "." + f.Name.Name
+			if short, own := strings.CutPrefix(name, "grpc."); own && known[short] || known[strings.TrimPrefix(name, "experimental.")] {
+				continue
+			}
+			if optionsElsewhere[name] == "" {
+				t.Errorf("the option %s is not in optionCases", name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// returnsServerOption reports whether a function returns a grpc.ServerOption, or several.
+func returnsServerOption(f *ast.FuncDecl) bool {
+	if f.Type.Results == nil {
+		return false
+	}
+	for _, result := range f.Type.Results.List {
+		typ := result.Type
+		if list, ok := typ.(*ast.ArrayType); ok {
+			typ = list.Elt
+		}
+		if of, ok := typ.(*ast.SelectorExpr); ok {
+			typ = of.Sel
+		}
+		if name, ok := typ.(*ast.Ident); ok && name.Name == "ServerOption" {
+			return true
+		}
+	}
+	return false
+}
+
+// grpcDir returns the directory of grpc-go's source.
+func grpcDir(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/grpc").Output()
+	dir := strings.TrimSpace(string(out))
+	if err != nil || dir == "" {
+		t.Fatalf("go list: %v, %q", err, out)
+	}
+	return dir
+}
