@@ -73,6 +73,7 @@ func TestManyReceivers(t *testing.T) {
 	s, _ := serve(t, &handler{})
 	conns, peers := attachMany(t, s, 3*turnConns)
 	message := bytes.Repeat([]byte("m"), 100)
+	testnet.Eventually(t, "the end of other tests' buffers", func() bool { return pool.ReadStats().BuffersInUse == 0 })
 	buffers := make(chan int, 1)
 	conns[0].loop.Submit(func() {
 		b := pool.Get(len(message))

@@ -230,7 +230,7 @@ func TestDownload(t *testing.T) {
 		t.Run(place, func(t *testing.T) {
 			size := 4 << 20
 			if place == "Data" && !testing.Short() {
-				size = 64 << 20
+				size = 32 << 20
 			}
 			stream := numbers(size)
 			end, ended := closes()
@@ -261,9 +261,9 @@ func TestDownload(t *testing.T) {
 			if place == "Data" { // elsewhere the peer's end may come first, and close the connection
 				c.CloseWrite()
 			}
-			got := make([]byte, len(stream))
-			if n, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, stream) {
-				t.Errorf("got %d bytes, %v, the same up to %d, want %d", n, err, commonPrefix(got, stream), len(stream))
+			got, err := io.ReadAll(c) // to the end: what is written may be here before CloseAfterWrite is called
+			if err != nil || !bytes.Equal(got, stream) {
+				t.Errorf("got %d bytes, %v, the same up to %d, want %d", len(got), err, commonPrefix(got, stream), len(stream))
 			}
 			c.Close()
 			if err := testnet.Receive(t, "Close", ended); err != nil {
@@ -333,9 +333,8 @@ func TestUnsentPromise(t *testing.T) {
 		for len(failed) > 0 {
 			t.Error(<-failed)
 		}
-		if n := c.Unsent(); n != 0 {
-			t.Errorf("shared %t: got %d bytes unsent when the peer has all", shared, n)
-		}
+		// The peer may have the last bytes before the server knows that they are sent.
+		testnet.Eventually(t, fmt.Sprintf("shared %t: nothing is unsent when the peer has all", shared), func() bool { return c.Unsent() == 0 })
 	}
 }
 
