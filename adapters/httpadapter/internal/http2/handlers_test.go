@@ -20,6 +20,7 @@ type call struct {
 	seen  *seen
 	w     http.ResponseWriter
 	r     *http.Request
+	blind bool // what was written depends on what was read of a stream that was reset
 }
 
 // An action is something that a handler does. The argument is a byte of the script.
@@ -139,6 +140,7 @@ var actions = []action{
 		c.seen.note("%v, %v", err, rc.EnableFullDuplex())
 	}},
 	{"copy the body", func(c *call, _ int) {
+		defer func() { c.blind = c.blind || c.fate() != alive }()
 		c.compare(true, func() string {
 			n, err := io.Copy(c.w, c.r.Body)
 			return fmt.Sprintf("copy %d, %v", n, err)
@@ -181,7 +183,7 @@ func (c *call) compare(reads bool, f func() string) {
 		before = max(before, resetAlone)
 	}
 	s := f()
-	if after := c.fate(); after == resetInBurst || reads && before != alive {
+	if after := c.fate(); after == resetInBurst || reads && before != alive || c.blind {
 		s = notCompared
 	} else if after == over {
 		s = strings.ReplaceAll(s, "http2: stream closed", "client disconnected") // net/http returns either
