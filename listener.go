@@ -190,8 +190,8 @@ func (l *Listener) PerLoop() ([]*Listener, error) {
 }
 
 // Stats returns the listener's counters; [ReadStats] returns those of all listeners. Off Linux all
-// are 0 except, with MaxConns, OnAccept, OnClose or ProxyProtocol, Open, LimitWaits, Refused and
-// BadHeaders.
+// are 0 except MaxConns and, with MaxConns, OnAccept, OnClose or ProxyProtocol, Open, LimitWaits,
+// Refused and BadHeaders.
 func (l *Listener) Stats() ListenerStats {
 	if !l.ok() {
 		return ListenerStats{}

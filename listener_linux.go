@@ -348,11 +348,13 @@ func (l *listener) stats() ListenerStats {
 	// Closed ones first, or more would seem to be closed than were opened.
 	closed := l.connOptions.closed.Load() + l.pendingOptions.closed.Load() + l.servedOptions.closed.Load()
 	return ListenerStats{
-		Network:     l.network,
-		Address:     l.addr.String(),
-		Group:       l.group.Name(),
-		Sockets:     len(l.sockets),
-		Open:        int(l.connOptions.opened.Load() + l.servedOptions.opened.Load() - closed),
-		AcceptStats: acceptStats(&l.counts),
+		Network:        l.network,
+		Address:        l.addr.String(),
+		Group:          l.group.Name(),
+		Sockets:        len(l.sockets),
+		Open:           int(l.connOptions.opened.Load() + l.servedOptions.opened.Load() - closed),
+		MaxConns:       l.limits.Max(),
+		AwaitingHeader: l.awaitingHeader(),
+		AcceptStats:    acceptStats(&l.counts),
 	}
 }

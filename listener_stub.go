@@ -97,6 +97,6 @@ func (l *listener) perLoop() ([]*acceptor, error) {
 }
 
 func (l *listener) stats() ListenerStats {
-	counts, open := l.all.ready.Counts()
-	return ListenerStats{Open: open, AcceptStats: acceptStats(counts)}
+	counts, open, limit := l.all.ready.Counts()
+	return ListenerStats{Open: open, MaxConns: limit, AcceptStats: acceptStats(counts)}
 }

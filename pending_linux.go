@@ -112,6 +112,21 @@ func (ps *pendingConns) next() *pendingConn {
 	return p
 }
 
+// awaitedCount returns how many connections' headers are awaited.
+func (ps *pendingConns) awaitedCount() int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return len(ps.awaited)
+}
+
+// awaitingHeader returns how many of the listener's connections have their header awaited.
+func (l *listener) awaitingHeader() (sum int) {
+	for _, a := range l.acceptors() {
+		sum += a.pending.awaitedCount()
+	}
+	return sum
+}
+
 // isEmpty reports whether there are no connections.
 func (ps *pendingConns) isEmpty() bool {
 	ps.mu.Lock()

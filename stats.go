@@ -62,6 +62,11 @@ type ListenerStats struct {
 	Sockets int    // listening sockets
 	Open    int    // its connections that are open, also those whose PROXY header is awaited
 
+	// MaxConns is ListenConfig.MaxConns; 0: no limit. The listener is full when Open has reached it.
+	MaxConns int
+
+	AwaitingHeader int // connections whose PROXY header is awaited
+
 	AcceptStats
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -112,6 +113,10 @@ func serveTemplate(w http.ResponseWriter, name string) {
 type view struct {
 	percore.Stats
 	Program, Version string
+	Build            string // the version of the program's module
+	PID, Processors  int
+	Uptime           time.Duration
+	Files, FilesMax  int // descriptors that are open and that may be; 0: unknown
 	Now              time.Time
 	Goroutines       int
 	Charts           []chart
@@ -132,8 +137,10 @@ type chart struct {
 func newView(s percore.Stats) view {
 	v := view{
 		Stats: s, Program: filepath.Base(os.Args[0]), Version: runtime.Version(),
+		Build: build(), PID: os.Getpid(), Processors: runtime.GOMAXPROCS(0), Uptime: time.Since(started),
 		Now: time.Now(), Goroutines: runtime.NumGoroutine(), HasLoops: len(s.Loops.Groups) > 0,
 	}
+	v.Files, v.FilesMax = descriptors()
 	for _, g := range s.Loops.Groups {
 		for _, l := range g.PerLoop {
 			v.Most = max(v.Most, l.Descriptors)
@@ -196,6 +203,35 @@ func (v view) Words(f percore.Figure) string {
 		name += ", " + f.Of
 	}
 	return name
+}
+
+// started is when the program was, nearly: its packages are initialized first of all.
+var started = time.Now()
+
+// build returns the version of the program's module.
+func build() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "an unknown version"
+	}
+	return strings.TrimSpace(info.Main.Path + " " + info.Main.Version)
+}
+
+// LowFiles reports whether nine tenths of the descriptors are used. The template calls it.
+func (v view) LowFiles() bool { return v.FilesMax > 0 && v.Files > v.FilesMax/10*9 }
+
+// bad are the adapters' figures that are 0 while all is well, by adapter and name.
+var bad = map[string]bool{
+	"http parking_unsafe":            true,
+	"http foreign_connections_total": true,
+	"http2 attacks_total":            true,
+	"reactor refused_writes_total":   true,
+	"websocket sessions kept":        true,
+}
+
+// Bad reports whether a figure says that something is wrong. The template calls it.
+func (v view) Bad(adapter string, f percore.Figure) bool {
+	return f.Value != 0 && (bad[adapter+" "+f.Name] || f.Label != "" && bad[adapter+" "+f.Name+" "+f.Of])
 }
 
 // Shown reports whether a figure is worth a line. Only parts of a long list that are 0 are not.

@@ -2,9 +2,11 @@ package debug
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"runtime"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	_ "github.com/percore/percore/adapters/wsadapter"   // the same
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
+	"github.com/percore/percore/pool"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }
@@ -179,5 +182,38 @@ func TestNumbers(t *testing.T) {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)
 		}
+	}
+}
+
+// TestBad: what is wrong is marked, and only that.
+func TestBad(t *testing.T) {
+	parts := func(s percore.Stats) int { return strings.Count(render(t, s), "class=\"bad\"") }
+	before := parts(percore.Stats{Listeners: []percore.ListenerStats{{Open: 5}, {Open: 5, MaxConns: 6}}})
+	for name, s := range map[string]percore.Stats{
+		"a full listener": {Listeners: []percore.ListenerStats{{Open: 6, MaxConns: 6}, {}}},
+		"a lack of files": {Listeners: []percore.ListenerStats{{AcceptStats: percore.AcceptStats{Backoffs: 1}}}},
+		"a leaked buffer": {Pool: pool.Stats{Leaked: 1}},
+		"unparked":        {Adapters: []percore.AdapterStats{{Adapter: "http", Figures: []percore.Figure{{Name: "parking_unsafe", Value: 1}}}}},
+		"kept WebSockets": {Adapters: []percore.AdapterStats{{Adapter: "websocket", Figures: []percore.Figure{{Name: "sessions", Label: "state", Of: "kept", Value: 1}}}}},
+	} {
+		if got := parts(s); got != before+1 {
+			t.Errorf("%s: got %d places marked, want %d", name, got, before+1)
+		}
+	}
+	if v := (view{Files: 91, FilesMax: 100}); !v.LowFiles() || (view{Files: 80, FilesMax: 100}).LowFiles() || (view{Files: 5}).LowFiles() {
+		t.Error("LowFiles: want it when nine tenths are used")
+	}
+}
+
+// TestProcess: the page says which process it is about.
+func TestProcess(t *testing.T) {
+	_, body := get(t, "GET", "")
+	for _, want := range []string{fmt.Sprint("process ", os.Getpid()), "up for", "GOMAXPROCS"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("got a page without %q", want)
+		}
+	}
+	if open, limit := descriptors(); runtime.GOOS == "linux" && (open < 3 || limit < open) {
+		t.Errorf("got %d descriptors of %d", open, limit)
 	}
 }

@@ -46,7 +46,9 @@ import (
 // left here.
 //
 // Give owns c, and has closed it when it returns.
-func Give(ctx context.Context, c *net.UnixConn, servers ...Server) error {
+func Give(ctx context.Context, c *net.UnixConn, servers ...Server) (err error) {
+	ended := countGive()
+	defer func() { ended(err) }()
 	w, err := newWire(c)
 	if err != nil {
 		return giveError("the socket", err)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -173,5 +174,56 @@ func TestServiceRestart(t *testing.T) {
 	ended = true
 	if err := child.Wait(); err != nil {
 		t.Errorf("the first process: %v", err)
+	}
+}
+
+// figure returns one of the package's figures.
+func figure(t *testing.T, name, result string) float64 {
+	t.Helper()
+	for _, f := range readFigures() {
+		if f.Name == name && f.Of == result {
+			return f.Value
+		}
+	}
+	t.Fatalf("there is no figure %s %s", name, result)
+	return 0
+}
+
+// Each handover is counted by its result, once on each side.
+func TestFigures(t *testing.T) {
+	for result, isGood := range map[string]bool{"moved": true, "failed": false} {
+		t.Run(result, func(t *testing.T) {
+			gave, took := figure(t, "given_total", result), figure(t, "taken_total", result)
+			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			giving, taking := pair(t)
+			done := goGive(t.Context(), giving, Server{Name: "web", Listener: ln})
+			a, err := Take(t.Context(), taking)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := figure(t, "under_way", ""); got != 2 {
+				t.Errorf("got %v handovers under way, want both sides of one", got)
+			}
+			if isGood {
+				next, err := a.Listener("web", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer next.Close()
+				if err := a.Ready(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			a.Close()
+			if err := testnet.Receive(t, "Give", done); (err == nil) != isGood {
+				t.Errorf("Give: got %v", err)
+			}
+			if g, k := figure(t, "given_total", result), figure(t, "taken_total", result); g != gave+1 || k != took+1 {
+				t.Errorf("got %v more given and %v more taken, want one of each", g-gave, k-took)
+			}
+			if n, last := figure(t, "under_way", ""), figure(t, "last_duration_seconds", ""); n != 0 || last <= 0 {
+				t.Errorf("got %v under way, and the last took %v s", n, last)
+			}
+		})
 	}
 }

@@ -24,6 +24,7 @@ type Successor struct {
 	watch     *watch
 	listeners []*offered
 	held      held
+	ended     func(error) // counts the result, at the first call
 }
 
 // offered is a listener that the predecessor has offered.
@@ -92,9 +93,11 @@ func Take(ctx context.Context, c *net.UnixConn) (*Successor, error) {
 	if err != nil {
 		return nil, takeError("the socket", err)
 	}
-	s := &Successor{wire: w}
+	ended := countTake()
+	s := &Successor{wire: w, ended: func(err error) { ended(err); ended = func(error) {} }}
 	if step, err := s.receiveOffer(ctx); err != nil {
 		s.abandon(err)
+		s.ended(err)
 		return nil, takeError(step, err)
 	}
 	w.beat()
@@ -316,9 +319,12 @@ func (s *Successor) Ready(ctx context.Context) error {
 	dropped, err := s.dropped()
 	if err != nil {
 		s.abandon(err)
+		s.ended(err)
 		return takeError("getting ready", err)
 	}
-	if err := s.takeOver(ctx, dropped); err != nil {
+	err = s.takeOver(ctx, dropped)
+	s.ended(err)
+	if err != nil {
 		return takeError("taking over connections", err)
 	}
 	return nil
@@ -505,7 +511,9 @@ var errGivenUp = errors.New("the other process has given this one up, and gives 
 func (s *Successor) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.abandon(errors.New("the successor has called Close"))
+	closed := errors.New("the successor has called Close")
+	s.abandon(closed)
+	s.ended(closed)
 	return nil
 }
 

@@ -134,6 +134,14 @@ func (l *Limits) Closed(local, remote netip.AddrPort) {
 	}
 }
 
+// Max returns how many slots there are; 0: no limit.
+func (l *Limits) Max() int {
+	if l == nil {
+		return 0
+	}
+	return int(l.max)
+}
+
 // Open returns how many slots are taken.
 func (l *Limits) Open() int {
 	if l == nil {

@@ -373,8 +373,11 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	return all, nil
 }
 
-// Counts returns the listener's counters, and how many of its connections are open if it has limits.
-func (l *Listener) Counts() (counts *accepting.Counts, open int) { return &l.counts, l.limits.Open() }
+// Counts returns the listener's counters, how many of its connections are open if it has limits, and
+// how many may be; 0: no limit.
+func (l *Listener) Counts() (counts *accepting.Counts, open, limit int) {
+	return &l.counts, l.limits.Open(), l.limits.Max()
+}
 
 // rawConns are the raw connections of several listening sockets. Read and Write fail on the first,
 // as they would on every other.

@@ -2,9 +2,12 @@ package prometheus
 
 import (
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -29,6 +32,26 @@ func Handler() http.Handler {
 }
 
 type collector struct{}
+
+// buildInfo is a constant about the program. Its labels join it to other metrics.
+var buildInfo = newMetric("build_info", "Always 1: the versions of the program, of percore in it, and of Go",
+	"program", "version", "percore", "goversion")
+
+// buildLabels are the values of buildInfo's labels. Versions are "(devel)" if the program wasn't built
+// from a tagged version, and empty if it was built without modules.
+var buildLabels = sync.OnceValue(func() []string {
+	const module = "github.com/percore/percore"
+	program, version, own := "", "", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		program, version = info.Path, info.Main.Version
+		for _, m := range append(info.Deps, &info.Main) {
+			if m.Path == module {
+				own = m.Version
+			}
+		}
+	}
+	return []string{program, version, own, runtime.Version()}
+})
 
 // Describe implements [prom.Collector].
 func (collector) Describe(descs chan<- *prom.Desc) {
@@ -133,6 +156,10 @@ var (
 			func(l *percore.ListenerStats) float64 { return float64(l.Sockets) }},
 		{newMetric("listener_open_connections", "Connections that the listener has accepted and that are open", "network", "address"),
 			func(l *percore.ListenerStats) float64 { return float64(l.Open) }},
+		{newMetric("listener_connections_limit", "ListenConfig.MaxConns; 0 is for no limit", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.MaxConns) }},
+		{newMetric("listener_awaiting_header_connections", "Connections whose PROXY header is awaited", "network", "address"),
+			func(l *percore.ListenerStats) float64 { return float64(l.AwaitingHeader) }},
 	}
 	ofListenerAccept = acceptRows("listener_", "listener_", "network", "address")
 	listenerSkipped  = newMetric("listener_skipped_connections_total", skippedHelp, "network", "address", "reason")
@@ -189,7 +216,7 @@ func (r rows[T]) metrics() (all []metric) {
 
 // fixed returns the metrics that every program has.
 func fixed() []metric {
-	return slices.Concat([]metric{skipped, moved, listenerSkipped, groupLoops},
+	return slices.Concat([]metric{buildInfo, skipped, moved, listenerSkipped, groupLoops},
 		ofProcess.metrics(), ofAccept.metrics(), ofZeroCopy.metrics(), ofPool.metrics(),
 		ofListener.metrics(), ofListenerAccept.metrics(), ofLoop.metrics())
 }
@@ -197,6 +224,7 @@ func fixed() []metric {
 // samplesOf returns the values of all metrics.
 func samplesOf(s percore.Stats) []sample {
 	b := batch{index: make(map[string]int)}
+	b.add(buildInfo, 1, slices.Clone(buildLabels())...)
 	ofProcess.addTo(&b, &s)
 	ofAccept.addTo(&b, &s.Accept)
 	b.addSkipped(skipped, s.Accept)
