@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"slices"
@@ -189,4 +190,12 @@ func playBufferFault(t *testing.T, op string, errno syscall.Errno, n int64, fds,
 		return 1
 	}
 	return 0
+}
+
+// someBytes returns n bytes that are different for each id.
+func someBytes(id uint64, n int) []byte {
+	b := make([]byte, n)
+	random := rand.NewChaCha8([32]byte{byte(id), byte(id >> 8)})
+	random.Read(b)
+	return b
 }

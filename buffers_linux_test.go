@@ -4,7 +4,6 @@ package percore
 
 import (
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"syscall"
@@ -24,14 +23,6 @@ func wantNoBuffers(t *testing.T, when string) {
 	if err := pool.CheckLeaks(); err != nil {
 		t.Error(err)
 	}
-}
-
-// someBytes returns n bytes that are different for each id.
-func someBytes(id uint64, n int) []byte {
-	b := make([]byte, n)
-	random := rand.NewChaCha8([32]byte{byte(id), byte(id >> 8)})
-	random.Read(b)
-	return b
 }
 
 // TestBufferAllocs checks that none of the calls allocates.
