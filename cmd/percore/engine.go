@@ -38,6 +38,8 @@ type serveEngine struct {
 	plain bool        // run servers without adapters, as always with net
 	group *loop.Group // nil with net, and where percore itself runs on net
 	lc    percore.ListenConfig
+
+	adminConfig percore.ListenConfig // with a loop of its own
 }
 
 // newServeEngine starts the engine that the options choose.
@@ -62,6 +64,10 @@ func newServeEngine(opts serveOptions) (*serveEngine, error) {
 		return nil, fmt.Errorf("starting the engine: %w", err)
 	}
 	e.group, e.lc.Group = group, group
+	if e.adminConfig.Group, err = loop.NewGroup(loop.Config{Loops: 1, Name: "admin"}); err != nil {
+		group.Close()
+		return nil, fmt.Errorf("starting the admin server's loop: %w", err)
+	}
 	return e, nil
 }
 
@@ -85,6 +91,14 @@ func (e *serveEngine) listen(ctx context.Context, address string) (openListener,
 		return openListener{}, err
 	}
 	return e.open(l), nil
+}
+
+// listenAdmin opens the listener of the admin server. A successor gets it, if it is percore's.
+func (e *serveEngine) listenAdmin(ctx context.Context, network, address string) (net.Listener, error) {
+	if e.group == nil {
+		return new(net.ListenConfig).Listen(ctx, network, address)
+	}
+	return e.adminConfig.Listen(ctx, network, address)
 }
 
 // open returns an openListener for l and makes l count its connections.
@@ -252,6 +266,7 @@ func (e *serveEngine) notAvailable() string {
 func (e *serveEngine) close() {
 	if e.group != nil {
 		e.group.Close()
+		e.adminConfig.Group.Close()
 	}
 }
 

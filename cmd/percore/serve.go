@@ -98,8 +98,8 @@ other supervisors, give -supervise.
                  the process that has started it doesn't take its end for the
                  service's (-supervise, systemd with Type=notify, an interactive
                  shell); always; or never
-  -admin ADDR    HOST:PORT for /metrics, /debug/percore and /debug/pprof (default
-                 ` + defaultAdminAddress + `; "" for none); keep it from the network
+  -admin ADDR    HOST:PORT, or unix:PATH, for /metrics, /debug/percore and /debug/pprof
+                 (default ` + defaultAdminAddress + `; "" for none); keep it from the network
   -v             log every request and every call
 
 Try:
@@ -185,8 +185,10 @@ func (o *serveOptions) check() error {
 		return err
 	}
 	if o.adminAddress != "" {
-		if err := checkAddress("admin", o.adminAddress); err != nil {
-			return err
+		if network, address := o.adminSocket(); network == "tcp" {
+			if err := checkAddress("admin", address); err != nil {
+				return err
+			}
 		}
 	}
 	if o.loops < 0 || o.loops > loopsMax {
@@ -303,11 +305,11 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	if err != nil {
 		return err
 	}
-	predecessor, isChild, err := takeOver(interrupted, opts)
+	predecessor, predecessorPID, isChild, err := takeOver(interrupted, opts)
 	if err != nil {
 		return err
 	}
-	d, err := newDemo(interrupted, opts, predecessor, stderr)
+	d, err := newDemo(interrupted, opts, predecessor, predecessorPID, stderr)
 	if err != nil {
 		return err
 	}
@@ -404,7 +406,9 @@ type demo struct {
 // newDemo opens the directory first, because a wrong directory is the easiest mistake to make, and
 // then both listeners. On an error it closes everything again, and the predecessor continues to
 // serve.
-func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Successor, logTo io.Writer) (_ *demo, err error) {
+func newDemo(
+	ctx context.Context, opts serveOptions, predecessor *handover.Successor, predecessorPID int, logTo io.Writer,
+) (_ *demo, err error) {
 	d := &demo{opts: opts, predecessor: predecessor, log: newLogger(logTo, opts.verbose), failed: make(chan error, 6)}
 	d.manager.log = d.log
 	d.executable, _ = handover.Executable()
@@ -425,7 +429,10 @@ func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Succe
 	if d.grpcListener, err = d.listen(ctx, "grpc", opts.grpcAddress); err != nil {
 		return nil, err
 	}
-	if err = d.listenAdmin(); err != nil && !(d.predecessor != nil && errors.Is(err, syscall.EADDRINUSE)) {
+	if err = d.takeAdmin(); err != nil {
+		return nil, err
+	}
+	if err = d.listenAdmin(ctx); err != nil && !(d.predecessor != nil && errors.Is(err, syscall.EADDRINUSE)) {
 		return nil, err // or the predecessor still has the address, until the handover ends
 	}
 	site := newHTTPServer(d.root, &d.httpRequests, &d.leaving, d.log)
@@ -436,7 +443,7 @@ func newDemo(ctx context.Context, opts serveOptions, predecessor *handover.Succe
 		site.TLSConfig = &tls.Config{Certificates: []tls.Certificate{d.certificate}}
 	}
 	d.httpServer = d.engine.runHTTP(site, opts)
-	d.adminServer = newAdminServer(&d.leaving, d.log)
+	d.adminServer = newAdminServer(opts, predecessorPID, &d.leaving, d.log)
 	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine.grpcOptions()...)
 	return d, nil
 }
@@ -576,7 +583,11 @@ func (d *demo) wait(interrupted context.Context, s *successors) (err error) {
 	s.close()
 	select {
 	case <-s.handed:
-		_ = d.adminServer.Close() // the successor waits for the address
+		if d.movesAdmin() {
+			d.startPrivateAdmin()
+		} else {
+			_ = d.adminServer.Close() // the successor may wait for the address
+		}
 		if err == nil {
 			err = errHandedOver
 		}

@@ -1,11 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/http/pprof"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"github.com/percore/percore/debug"
@@ -20,12 +27,14 @@ var adminEndpoints = []struct{ Path, About string }{
 	{"/debug/percore", "the engine, live"},
 	{"/metrics", "the same for Prometheus"},
 	{"/debug/pprof/", "profiles of the process"},
+	{predecessorPath + "/metrics", "the same of the process before, while it finishes; so for the others"},
 	{"/ready", "for load balancers: 503 once the server is about to stop"},
 }
 
-// newAdminServer returns the server of these pages. It is an http.Server on package net, whatever
-// the engine is, because people need it when something is wrong with the engine.
-func newAdminServer(leaving *atomic.Bool, log *slog.Logger) *http.Server {
+// newAdminServer returns the server of these pages. It is an ordinary http.Server, on a loop of its own,
+// because people need it when something is wrong with the others. predecessor is the pid of the process
+// that this one has taken over from; 0: none.
+func newAdminServer(opts serveOptions, predecessor int, leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", serveAdminIndex)
 	mux.Handle("GET /ready", serveReady(leaving))
@@ -36,8 +45,15 @@ func newAdminServer(leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	var handler http.Handler = mux
+	if predecessor != 0 {
+		mux.Handle(predecessorPath+"/", servePredecessor(predecessor, log))
+	}
+	if opts.isLoopback() {
+		handler = guardHost(mux)
+	}
 	return &http.Server{
-		Handler:           mux,
+		Handler:           handler,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
@@ -54,11 +70,147 @@ func serveAdminIndex(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, "</ul>\n")
 }
 
-// listenAdmin opens the listener of the admin server, unless the admin server is turned off.
-func (d *demo) listenAdmin() (err error) {
-	if address := d.opts.adminAddress; address != "" {
-		d.admin, err = net.Listen("tcp", address)
-		err = listenError("admin", address, err)
+// adminName names the admin listener for a successor. The name includes the address: a successor that
+// wants another one must not get this listener.
+func (o *serveOptions) adminName() string { return adminPrefix + o.adminAddress }
+
+const adminPrefix = "admin "
+
+// adminSocket returns the arguments for listening.
+func (o *serveOptions) adminSocket() (network, address string) {
+	if path, ok := strings.CutPrefix(o.adminAddress, unixPrefix); ok {
+		return "unix", path
 	}
-	return err
+	return "tcp", o.adminAddress
+}
+
+// unixPrefix begins an admin address that is the path of a unix socket.
+const unixPrefix = "unix:"
+
+// takeAdmin takes the predecessor's admin listener, if that has the address that this process wants, and
+// drops any other.
+func (d *demo) takeAdmin() error {
+	if d.predecessor == nil {
+		return nil
+	}
+	for _, name := range d.predecessor.Names() {
+		var err error
+		switch {
+		case !strings.HasPrefix(name, adminPrefix):
+		case d.opts.adminAddress != "" && name == d.opts.adminName():
+			d.admin, err = d.predecessor.Listener(name, &d.engine.adminConfig)
+		default:
+			err = d.predecessor.Drop(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listenAdmin opens the listener of the admin server, unless the admin server is turned off, or there is
+// one already.
+func (d *demo) listenAdmin(ctx context.Context) (err error) {
+	if d.opts.adminAddress == "" || d.admin != nil {
+		return nil
+	}
+	network, address := d.opts.adminSocket()
+	d.admin, err = d.engine.listenAdmin(ctx, network, address)
+	return listenError("admin", d.opts.adminAddress, err)
+}
+
+// While a predecessor finishes what is under way, its successor has the admin address. The predecessor's
+// pages are then at a unix socket with its pid in the name, in a folder that is closed to other users,
+// and the successor shows them below this path. If that predecessor has one, too, they are there below
+// its own.
+const predecessorPath = "/predecessor"
+
+// privateAdmins returns the paths that the socket of the process with that pid may have, best first.
+func privateAdmins(pid int) (paths []string) {
+	for _, folder := range controlFolders() {
+		paths = append(paths, filepath.Join(folder, fmt.Sprintf("admin-%d", pid)))
+	}
+	return paths
+}
+
+// startPrivateAdmin shows this process's pages to its successor, which has the admin listener now.
+func (d *demo) startPrivateAdmin() {
+	d.adminServer.SetKeepAlivesEnabled(false) // clients of the address connect again, to the successor
+	for _, path := range privateAdmins(os.Getpid()) {
+		if os.MkdirAll(filepath.Dir(path), 0o700) != nil || !isPrivate(filepath.Dir(path)) {
+			continue
+		}
+		_ = os.Remove(path) // of an earlier process with the same pid
+		if l, err := net.Listen("unix", path); err == nil {
+			d.serve("admin", d.adminServer.Serve, openListener{Listener: l})
+			return
+		}
+	}
+	d.log.Warn("the successor will not show the pages of this process")
+}
+
+// isPrivate reports whether a folder belongs to this user and is closed to others.
+func isPrivate(folder string) bool {
+	info, err := os.Lstat(folder)
+	return err == nil && info.IsDir() && info.Mode().Perm()&0o077 == 0 && isOwn(folder)
+}
+
+// servePredecessor returns a handler for the pages of the process with that pid.
+func servePredecessor(pid int, log *slog.Logger) http.Handler {
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "localhost"
+		},
+		Transport: &http.Transport{
+			DisableKeepAlives: true, // a process that ends must not wait for this one
+			DialContext: func(ctx context.Context, _, _ string) (c net.Conn, err error) {
+				var d net.Dialer
+				for _, path := range privateAdmins(pid) {
+					if !isPrivate(filepath.Dir(path)) {
+						continue
+					}
+					if c, err = d.DialContext(ctx, "unix", path); err == nil {
+						return c, nil
+					}
+				}
+				return nil, errNoPredecessor
+			},
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if errors.Is(err, errNoPredecessor) {
+				http.Error(w, "The predecessor has ended.", http.StatusNotFound)
+				return
+			}
+			log.Warn("the predecessor's pages", "pid", pid, "err", err)
+			w.WriteHeader(http.StatusBadGateway)
+		},
+	}
+	return http.StripPrefix(predecessorPath, proxy)
+}
+
+var errNoPredecessor = errors.New("the predecessor has ended")
+
+// guardHost refuses requests whose Host is a name, unless it is localhost: an attacker's name may lead
+// to this machine, and his page in an operator's browser could then read the answers (DNS rebinding).
+func guardHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
+			http.Error(w, "Use localhost or an address instead of this host name.", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isLoopback reports whether the admin server can be reached from this machine only, by addresses that
+// are not names.
+func (o *serveOptions) isLoopback() bool {
+	host, _, _ := net.SplitHostPort(o.adminAddress)
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,7 +25,7 @@ func startDemo(t *testing.T, opts serveOptions) *demo {
 	t.Helper()
 	testnet.NoLeaks(t)
 	opts.httpAddress, opts.grpcAddress, opts.adminAddress, opts.dir = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
-	d, err := newDemo(t.Context(), opts, nil, io.Discard)
+	d, err := newDemo(t.Context(), opts, nil, 0, io.Discard)
 	if err != nil {
 		t.Fatalf("newDemo: %v", err)
 	}
@@ -202,5 +205,54 @@ func TestDashboard(t *testing.T) {
 	}
 	if used < 20 {
 		t.Errorf("got %d metrics in the dashboard %q, want those of all panels", used, dashboard.Title)
+	}
+}
+
+// The pages are for addresses and localhost, not for a name that another's DNS leads here.
+func TestServeAdminHost(t *testing.T) {
+	d := startDemo(t, serveOptions{engine: enginePercore})
+	for host, want := range map[string]int{
+		"": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example:6060": 403, "127.0.0.1.evil.example": 403,
+	} {
+		req, err := http.NewRequest("GET", baseURL(d.admin.Addr())+"/debug/pprof/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host // "": of the URL
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("Host %q: got %s, want %d", host, resp.Status, want)
+		}
+	}
+}
+
+// The admin server can have a unix socket.
+func TestServeAdminUnix(t *testing.T) {
+	for _, engine := range engines {
+		t.Run(engine, func(t *testing.T) {
+			path := filepath.Join(testnet.ShortTempDir(t), "admin")
+			s := startServers(t, "-engine", engine, "-admin", "unix:"+path)
+			client := &http.Client{Transport: &http.Transport{
+				DisableKeepAlives: true,
+				DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) },
+			}}
+			resp, err := client.Get("http://anything/ready")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("got %s", resp.Status)
+			}
+			s.stop()
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the socket's file: got %v, want it removed", err)
+			}
+		})
 	}
 }

@@ -45,24 +45,27 @@ func (o *serveOptions) listenerName() string {
 	return "http"
 }
 
-// takeOver returns what a predecessor leaves, or nil if this process doesn't have one. isChild
-// reports whether the predecessor started this process.
-func takeOver(ctx context.Context, opts serveOptions) (a *handover.Successor, isChild bool, err error) {
+// takeOver returns what a predecessor leaves, and its pid, or nil if this process doesn't have one.
+// isChild reports whether the predecessor started this process.
+func takeOver(ctx context.Context, opts serveOptions) (a *handover.Successor, pid int, isChild bool, err error) {
 	c, err := handover.Inherited()
 	if err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	isChild = c != nil
 	if !isChild && opts.upgrade {
 		if c, err = opts.dialPredecessor(); err != nil {
-			return nil, false, err
+			return nil, 0, false, err
 		}
 	}
 	if c == nil {
-		return nil, false, nil
+		return nil, 0, false, nil
+	}
+	if p, err := handover.CheckPeer(c); err == nil { // otherwise Take says why not
+		pid = p.PID
 	}
 	a, err = handover.Take(ctx, c)
-	return a, isChild, err
+	return a, pid, isChild, err
 }
 
 // becomeReady makes the predecessor leave, if there is one, and waits until it has given up
@@ -81,7 +84,7 @@ func (d *demo) becomeReady(ctx context.Context) error {
 	if err != nil || d.admin != nil {
 		return err
 	}
-	if err := d.onceFree(ctx, d.listenAdmin); err != nil {
+	if err := d.onceFree(ctx, func() error { return d.listenAdmin(ctx) }); err != nil {
 		d.log.Warn("no admin server", "err", err)
 	}
 	d.startAdmin()
@@ -268,11 +271,18 @@ func (s *successors) give(ctx context.Context, c *net.UnixConn, pid int) error {
 // servers returns the parts that a successor gets.
 func (d *demo) servers() []handover.Server {
 	source, _ := d.httpServer.(handover.Source)
-	return []handover.Server{
+	servers := []handover.Server{
 		{Name: d.opts.listenerName(), Listener: d.httpListener.Listener, Source: source},
 		{Name: "grpc", Listener: d.grpcListener.Listener},
 	}
+	if d.movesAdmin() {
+		servers = append(servers, handover.Server{Name: d.opts.adminName(), Listener: d.admin})
+	}
+	return servers
 }
+
+// movesAdmin reports whether a successor gets the admin listener.
+func (d *demo) movesAdmin() bool { return d.admin != nil && d.engine.group != nil }
 
 // close stops accepting successors and ends handovers in progress.
 func (s *successors) close() {

@@ -967,3 +967,61 @@ func TestServeRestartDrains(t *testing.T) {
 		})
 	}
 }
+
+// The admin listener moves, too: it refuses no connection during a restart. While the predecessor
+// finishes a download, the successor shows its pages below /predecessor.
+func TestServeRestartAdmin(t *testing.T) {
+	admin := reserve(t)
+	g := startGenerations(t, "-tls", "-drain", "1h", "-admin", admin)
+	insecure := &tls.Config{InsecureSkipVerify: true}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: insecure}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get(fmt.Sprintf("https://%s/download?size=64MiB", g.httpAddress))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page := func(path string) (status int, body string) {
+		once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testnet.HangTimeout}
+		resp, err := once.Get("http://" + admin + path)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			return 0, ""
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		return resp.StatusCode, string(b)
+	}
+	var stop atomic.Bool
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for !stop.Load() {
+			page("/ready")
+		}
+	})
+	g.restart()
+	stop.Store(true)
+	asking.Wait()
+	const moved = `{result="moved"} 1`
+	if _, body := page("/metrics"); !strings.Contains(body, "percore_handover_taken_total"+moved) {
+		t.Errorf("the successor's metrics don't say that it has taken over:\n%s", body)
+	}
+	testnet.Eventually(t, "the predecessor's metrics", func() bool {
+		status, body := page("/predecessor/metrics")
+		return status == http.StatusOK && strings.Contains(body, "percore_handover_given_total"+moved)
+	})
+	if status, body := page("/predecessor/debug/pprof/goroutine?debug=1"); status != http.StatusOK || !strings.Contains(body, "goroutine profile") {
+		t.Errorf("a profile of the predecessor: got %d, %.100q", status, body)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Errorf("the download: %v", err)
+	}
+	_ = waitFor(t, g.first)
+	if status, body := page("/predecessor/metrics"); status != http.StatusNotFound {
+		t.Errorf("without a predecessor: got %d, %.100q", status, body)
+	}
+	g.stop()
+}

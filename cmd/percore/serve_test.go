@@ -348,7 +348,7 @@ func TestServeParks(t *testing.T) {
 			testnet.NoLeaks(t)
 			d, err := newDemo(t.Context(), serveOptions{
 				httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore, plain: plain,
-			}, nil, io.Discard)
+			}, nil, 0, io.Discard)
 			if err != nil {
 				t.Fatalf("newDemo: %v", err)
 			}
@@ -382,7 +382,7 @@ func TestServeParks(t *testing.T) {
 func TestServeShowsListener(t *testing.T) {
 	d, err := newDemo(t.Context(), serveOptions{
 		httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore, loops: 2,
-	}, nil, io.Discard)
+	}, nil, 0, io.Discard)
 	if err != nil {
 		t.Fatalf("newDemo: %v", err)
 	}
@@ -531,7 +531,7 @@ func inProcess(t *testing.T, engine string) (*demo, *transcript) {
 	log := newTranscript()
 	d, err := newDemo(t.Context(), serveOptions{
 		httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: engine,
-	}, nil, log)
+	}, nil, 0, log)
 	if err != nil {
 		t.Fatalf("newDemo: %v", err)
 	}
@@ -642,7 +642,7 @@ func TestServeOpensAllOrNothing(t *testing.T) {
 			busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
 			d, err := newDemo(t.Context(), serveOptions{
 				httpAddress: "127.0.0.1:0", grpcAddress: busy, dir: t.TempDir(), engine: engine,
-			}, nil, io.Discard)
+			}, nil, 0, io.Discard)
 			if !errors.Is(err, syscall.EADDRINUSE) || d != nil {
 				t.Errorf("got %v, %v, want nil and EADDRINUSE", d, err)
 			}
