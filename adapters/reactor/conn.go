@@ -41,6 +41,7 @@ type Conn struct {
 	inputEnded bool // the peer has ended its stream
 	offered    bool // Data was called with all of unused, and waits for more
 	lingering  bool // the loop reads and drops the input until the peer ends its stream
+	isLayered  bool // there is more.layered; set before it is open
 
 	// atomic
 	asked atomic.Uint32
@@ -88,6 +89,8 @@ const stopsReading = askClose | askEnd | askRoom | askWork | askPause | askOffer
 
 // extras are the parts of a connection that most connections don't need.
 type extras struct {
+	layered *layered // set before it is open
+
 	idle  timeouts
 	tasks tasks
 

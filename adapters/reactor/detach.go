@@ -42,6 +42,9 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	case c.unused != nil:
 		buffered = slices.Clone(c.unused.Bytes())
 	}
+	if c.isLayered {
+		c.stopLayer()
+	}
 	unsent := c.takeUnsent()
 	ends := c.asked.Load()&askShut != 0 && !c.shut
 	c.stopTimeouts()
@@ -49,7 +52,10 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 	if l.fed != c { // or Data has it in hand
 		c.dropUnused()
 	}
-	buffered = append(buffered, c.sock.unwatch()...)
+	more := c.sock.unwatch()
+	if !c.isLayered {
+		buffered = append(buffered, more...)
+	}
 	l.remove(c)
 	l.figures.detached.Add(1)
 	l.server.left()
@@ -57,11 +63,11 @@ func (c *Conn) Detach() (conn net.Conn, buffered []byte, err error) {
 		if ends {
 			_ = c.sock.conn.CloseWrite() // fails if the connection is reset, which reads and writes find
 		}
-		return c.sock.conn, buffered, nil
+		return c.detachLayer(c.sock.conn, more), buffered, nil
 	}
 	s := &sendingConn{Conn: c.sock.conn, sock: &c.sock}
 	s.start(unsent, ends)
-	return s, buffered, nil
+	return c.detachLayer(s, more), buffered, nil
 }
 
 // takeUnsent returns the bytes that were written and not sent, or nil, and makes writes fail.
@@ -83,6 +89,7 @@ func (c *Conn) takeUnsent() *backlog {
 	}
 	c.asked.Or(askClose)
 	c.finished = true // Go fails from here on
+	c.cutLayerLocked()
 	b := c.unsent
 	c.unsent = nil
 	if b != nil {
@@ -158,7 +165,7 @@ func (s *sendingConn) sendRest() error {
 }
 
 // attach gives the connection to a server, with the rest.
-func (s *sendingConn) attach(to *Server, buffered []byte, context any) (*Conn, error) {
+func (s *sendingConn) attach(to *Server, with arriving) (*Conn, error) {
 	_ = s.Conn.SetWriteDeadline(monotime.LongAgo) // ends the goroutine's write
 	s.mu.Lock()
 	rest, ends, err := s.mu.rest, s.mu.ends, s.mu.err
@@ -175,7 +182,8 @@ func (s *sendingConn) attach(to *Server, buffered []byte, context any) (*Conn, e
 	s.deadline.Unlock()
 	var c *Conn
 	if err == nil {
-		c, err = to.attachOrFail(s.Conn, arriving{buffered, context, unsent, ends})
+		with.unsent, with.ends = unsent, ends
+		c, err = to.attachOrFail(s.Conn, with)
 	}
 	switch {
 	case rest == nil:

@@ -93,7 +93,9 @@ func (c *Conn) settle() {
 		}
 	} else if asked&askShut != 0 && !c.shut && c.allSent() {
 		c.shut = true
-		if err := c.sock.conn.CloseWrite(); err != nil {
+		if c.isLayered {
+			c.endLayer(true)
+		} else if err := c.sock.conn.CloseWrite(); err != nil {
 			c.end(askClose, err)
 		}
 	}
@@ -105,6 +107,9 @@ func (c *Conn) hangUp(asked uint32) bool {
 		return true
 	}
 	now := asked&askClose != 0
+	if c.isLayered && !c.endLayer(now) {
+		return false
+	}
 	if !c.stopWriting(now) || !now && c.lingers() {
 		return false
 	}
@@ -127,6 +132,7 @@ func (c *Conn) stopWriting(now bool) bool {
 		return false
 	}
 	c.refusing = true
+	c.cutLayerLocked()
 	c.dropUnsentLocked()
 	return true
 }

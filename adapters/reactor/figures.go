@@ -112,6 +112,8 @@ func readFigures() []percore.Figure {
 		{Name: "slow_callbacks_total", Help: "Callbacks of 10 ms or more", Value: float64(slow)},
 		{Name: "refused_writes_total", Help: "Writes that were refused because WriteHardLimit bytes waited for the peer", Value: float64(refused)},
 	}
+	all = append(all, percore.Figure{Name: "failed_handshakes_total",
+		Help: "Handshakes of package reactortls that failed, or took too long", Value: float64(failedHandshakes.Load())})
 	for r, n := range closed {
 		all = append(all, percore.Figure{
 			Name: "closed_connections_total", Help: "Connections that were closed, by the reason: see docs/OPERATIONS.md",

@@ -97,7 +97,7 @@ func (c *Conn) readOnce() (int, error) {
 		}
 	}
 	p := c.loop.readBuffer()
-	n, err := c.sock.tryRead(p[kept:])
+	n, err := c.tryRead(p[kept:])
 	if n == 0 {
 		return 0, err
 	}
@@ -120,7 +120,7 @@ func (c *Conn) readBehind(kept int) (int, error) {
 	}
 	room := max(c.loop.server.config.readBufferMax, kept+1)
 	b.SetLen(min(cap(b.Bytes()), room))
-	n, err := c.sock.tryRead(b.Bytes()[kept:])
+	n, err := c.tryRead(b.Bytes()[kept:])
 	b.SetLen(kept + n)
 	if n > 0 {
 		c.touch()
@@ -235,6 +235,11 @@ func (c *Conn) spoiled() {
 
 // readFailed deals with the end of the peer's stream, or an error.
 func (c *Conn) readFailed(err error) {
+	if err == io.ErrUnexpectedEOF { // in a record of TLS: the answers to what came before are sent
+		c.inputEnded = true
+		c.end(askEnd, err)
+		return
+	}
 	if err != io.EOF {
 		c.end(askClose, err)
 		return

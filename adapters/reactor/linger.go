@@ -20,7 +20,7 @@ func (c *Conn) lingers() bool {
 		return false
 	}
 	if !c.lingering {
-		if !c.shut && c.sock.conn.CloseWrite() != nil {
+		if (!c.shut || c.isLayered) && c.sock.conn.CloseWrite() != nil {
 			return false
 		}
 		c.shut, c.lingering = true, true

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/percore/percore/adapters/reactor/internal/layer"
 )
 
 // Option changes a server. See the functions that return one.
@@ -21,6 +23,7 @@ type config struct {
 	waitingMax    int
 	slowCallback  time.Duration
 	log           *slog.Logger
+	handshakes    *layer.Handshakes // nil without TLS
 }
 
 // The defaults. A connection that reads pipelined requests and answers them holds at most the

@@ -37,11 +37,20 @@ const collectedMax = 8 << 10
 // ends the connection, unless the handler is a [RoomHandler]. An error in sending always
 // does.
 func (c *Conn) Write(p []byte) (int, error) {
+	if c.isLayered {
+		return c.writeLayered(c.loop.roomer != nil, p)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.admitLocked(len(p), c.loop.roomer != nil); err != nil {
 		return 0, c.sock.opError("write", err)
 	}
+	c.putLocked(p)
+	return len(p), nil
+}
+
+// putLocked sends p, or puts it where it is sent soon.
+func (c *Conn) putLocked(p []byte) {
 	switch {
 	case len(p) == 0:
 	case c.sending || c.unsent != nil:
@@ -64,7 +73,6 @@ func (c *Conn) Write(p []byte) (int, error) {
 	default:
 		c.sendLocked(p, nil)
 	}
-	return len(p), nil
 }
 
 // WriteShared writes b's bytes without copying them, for a message that goes to many
@@ -77,6 +85,10 @@ func (c *Conn) WriteShared(b *pool.Buffer) error {
 // writeShared is WriteShared. A refused write ends the connection, unless told says that the
 // program learns of it.
 func (c *Conn) writeShared(b *engpool.Buffer, told bool) error {
+	if c.isLayered {
+		_, err := c.writeLayered(told, b.Bytes())
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := b.Bytes()

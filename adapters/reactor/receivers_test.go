@@ -37,7 +37,7 @@ func attachMany(t *testing.T, s *Server, n int) (conns []*Conn, peers []net.Conn
 		}
 		conns, peers = append(conns, c), append(peers, peer)
 	}
-	t.Cleanup(func() { s.Close() }) // before the pairs': no other code may close a connection of the server's
+	t.Cleanup(func() { end(t, s) }) // before the pairs': no other code may close a connection of the server's
 	l := conns[0].loop
 	testnet.Eventually(t, "all are open", func() bool { return countOpen(l) == n })
 	return conns, peers

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/reactor/internal/layer"
 )
 
 // Server serves connections, from any number of listeners, with one handler. Make it with New. Its
@@ -21,6 +22,7 @@ type Server struct {
 
 	engine    engine
 	functions functions
+	shakers   shakers
 	closing   atomic.Uint32 // how: askEnd by Shutdown, askClose by Close, 0; written under mu
 	empty     chan struct{} // closed when no connection is left while closing
 
@@ -29,8 +31,9 @@ type Server struct {
 		listeners map[*percore.Listener]bool
 		loops     []*Loop // replaced, never changed
 		made      int     // loops
-		conns     int     // not closed or detached, opening ones included
-		over      bool    // empty is closed
+		conns     int     // not closed or detached, opening ones included, and those of shaking
+		shaking   map[*handshake]bool
+		over      bool // empty is closed
 	}
 }
 
@@ -46,6 +49,9 @@ func New(h Handler, options ...Option) (*Server, error) {
 	}
 	s := &Server{config: c, handler: h, empty: make(chan struct{})}
 	s.functions.waitingMax = c.waitingMax
+	if c.handshakes != nil {
+		s.shakers.init(c.handshakes)
+	}
 	s.functions.pool.Max, s.functions.pool.Work = c.workers, s.functions.run
 	s.mu.listeners = make(map[*percore.Listener]bool)
 	return s, nil
@@ -67,7 +73,7 @@ func Serve(l net.Listener, h Handler, options ...Option) error {
 // the engine's Accept waits for one.
 //
 // l must be a *[percore.Listener], as percore.Listen returns. Others, as tls.NewListener returns them,
-// hide the socket from the loops: Serve refuses them.
+// hide the socket from the loops: Serve refuses them. For TLS there is package reactortls.
 func (s *Server) Serve(l net.Listener) error {
 	pl, ok := l.(*percore.Listener)
 	if !ok {
@@ -105,11 +111,18 @@ func (s *Server) Attach(c net.Conn, buffered []byte, context any) (*Conn, error)
 	case *percore.Conn:
 		return s.attachOrFail(c, arriving{buffered: buffered, context: context})
 	case *sendingConn:
-		return c.attach(s, buffered, context)
+		return c.attach(s, arriving{buffered: buffered, context: context})
+	case layer.Upper:
+		return s.attachLayered(c, arriving{buffered: buffered, context: context})
 	case attacher:
 		return s.attachWrapped(c, buffered, context)
 	}
-	return nil, fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
+	return nil, errNotOurs(c)
+}
+
+// errNotOurs is Attach's error for a connection that isn't percore's.
+func errNotOurs(c net.Conn) error {
+	return fmt.Errorf("reactor: Attach needs a connection of percore's, not a %T: loops need the socket itself", c)
 }
 
 // attacher is a wrapper around a *percore.Conn that may hold bytes back: it calls attach with the
@@ -144,6 +157,10 @@ func (s *Server) removeListener(l *percore.Listener) {
 
 // attach takes an accepted connection over, or closes it.
 func (s *Server) attach(pc *percore.Conn) error {
+	if s.config.handshakes != nil {
+		s.shakeHands(pc)
+		return nil
+	}
 	_, err := s.attachOrFail(pc, arriving{})
 	if err != nil {
 		pc.Close()
@@ -153,10 +170,11 @@ func (s *Server) attach(pc *percore.Conn) error {
 
 // arriving is what a connection brings that is not new.
 type arriving struct {
-	buffered []byte   // read from it, for Data
-	context  any      // as SetContext keeps it
-	unsent   *backlog // bytes that go before all that is written; may be nil
-	ends     bool     // our stream ends with them
+	buffered []byte      // read from it, for Data
+	context  any         // as SetContext keeps it
+	unsent   *backlog    // bytes that go before all that is written; may be nil
+	ends     bool        // our stream ends with them
+	layer    layer.Layer // may be nil
 }
 
 // attachOrFail takes a connection over. If it fails the caller still owns it, and what it brings.
@@ -175,6 +193,9 @@ func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 		c.dropUnused()
 		s.left()
 		return nil, err
+	}
+	if with.layer != nil {
+		c.addLayer(with.layer)
 	}
 	l.figures.opened.Add(1)
 	l.engine.Submit(c.open)
@@ -241,6 +262,7 @@ func (s *Server) endWhenEmptyLocked() {
 	if !s.mu.over {
 		s.mu.over = true
 		s.functions.pool.Close()
+		s.shakers.pool.Close()
 		close(s.empty)
 	}
 }
@@ -275,6 +297,9 @@ func (s *Server) end(how uint32) (empty <-chan struct{}) {
 	s.closing.Or(how)
 	for l := range s.mu.listeners {
 		l.Close()
+	}
+	for h := range s.mu.shaking {
+		h.conn.Close() // of which its handshake learns
 	}
 	for _, l := range s.mu.loops {
 		l.walkSoon(func(c *Conn) {

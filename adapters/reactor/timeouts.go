@@ -17,6 +17,8 @@ type timeouts struct {
 	// owned by the loop
 	keptSince int64 // when Data last used some of the bytes that are kept; 0 if none are kept
 	timer     timer
+
+	partialSince int64 // when the part of a record came that the layer has; 0 if it has none; the loop's
 }
 
 // startTimeouts sets the timer, on the loop.
@@ -72,6 +74,27 @@ func (c *Conn) markKept() {
 	}
 }
 
+// markPartial notes, after a read of the layer, whether the layer has a part of a record: ReadTimeout
+// counts for its rest. got says that the read returned bytes.
+func (c *Conn) markPartial(got bool) {
+	d := c.loop.server.config.readTimeout
+	if d == 0 {
+		return
+	}
+	t := &c.more.idle
+	switch {
+	case !c.more.layered.IsPartial():
+		t.partialSince = 0
+	case got || t.partialSince == 0:
+		t.partialSince = monotime.Now()
+		if t.timer == nil {
+			t.timer = c.loop.engine.AfterFunc(d, c.checkTimeouts)
+		} else if idle := c.loop.server.config.idleTimeout; idle == 0 || d < idle {
+			t.timer.Reset(d)
+		}
+	}
+}
+
 // checkTimeouts ends the connection if a time has passed, and sets the timer again otherwise.
 func (c *Conn) checkTimeouts() {
 	if c.hungUp || c.lingering || c.phase == closed || c.phase == detached {
@@ -86,12 +109,20 @@ func (c *Conn) checkTimeouts() {
 	if t.keptSince != 0 && (!c.offered || c.asked.Load()&stopsReading != 0) { // the bytes wait for us, not for the peer
 		t.keptSince = now
 	}
+	if t.partialSince != 0 && c.asked.Load()&stopsReading != 0 {
+		t.partialSince = now
+	}
 	left := time.Duration(-1)
 	if d := config.idleTimeout; d > 0 {
 		left = max(0, d-time.Duration(now-t.active.Load()))
 	}
 	if d := config.readTimeout; d > 0 && t.keptSince != 0 {
 		if l := max(0, d-time.Duration(now-t.keptSince)); left < 0 || l < left {
+			left = l
+		}
+	}
+	if d := config.readTimeout; d > 0 && t.partialSince != 0 {
+		if l := max(0, d-time.Duration(now-t.partialSince)); left < 0 || l < left {
 			left = l
 		}
 	}

@@ -3,6 +3,9 @@ package reactor
 // WriteBuffers is Write of several slices, one after the other: a header and a body, between which
 // no other goroutine's bytes come. It keeps neither p nor its slices. All of them are taken, or none.
 func (c *Conn) WriteBuffers(p ...[]byte) (int, error) {
+	if c.isLayered {
+		return c.writeLayered(c.loop.roomer != nil, p...)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	size := 0

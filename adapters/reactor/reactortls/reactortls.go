@@ -1,0 +1,56 @@
+package reactortls
+
+import (
+	"cmp"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/percore/percore/adapters/reactor"
+	"github.com/percore/percore/adapters/reactor/internal/layer"
+)
+
+// Limits bounds the handshakes of a server. Zero fields mean the defaults.
+type Limits struct {
+	// HandshakeTimeout is how long a client may take from the connection's beginning to the end of the
+	// handshake: 10 seconds by default.
+	HandshakeTimeout time.Duration
+
+	// MaxHandshakes is how many handshakes may be under way at a time: 1024 by default, which take
+	// some 40 KB each. Clients beyond that wait until their time is over.
+	MaxHandshakes int
+}
+
+// Server returns the option for a reactor.Server whose accepted connections are TLS. config must have a
+// certificate, or a function that finds one, and must not be changed any more. Connections that the
+// program gives to Attach are what they are.
+func Server(config *tls.Config, limits Limits) reactor.Option {
+	return layer.Option(layer.Handshakes{
+		Wrap: func(conn net.Conn, gate *layer.Gate) layer.Upper {
+			return tls.Server(&lower{conn: conn, gate: gate}, config)
+		},
+		Timeout: cmp.Or(limits.HandshakeTimeout, 10*time.Second),
+		Max:     cmp.Or(limits.MaxHandshakes, 1024),
+	}).(reactor.Option)
+}
+
+// Wrap returns a connection for tls.Client or tls.Server. When the handshake is done the *tls.Conn may
+// be given to [reactor.Server.Attach]. conn must be one that Attach takes itself, and buffered are the
+// bytes that were read from it and belong to the handshake: both may be what Detach has returned.
+//
+//	tc := tls.Client(reactortls.Wrap(conn, nil), config)
+//	if err := tc.HandshakeContext(ctx); err != nil {
+//		...
+//	}
+//	c, err := server.Attach(tc, nil, nil)
+func Wrap(conn net.Conn, buffered []byte) net.Conn { return &lower{conn: conn, rest: buffered} }
+
+// ConnectionState returns the state of a handler's connection, and false if it isn't TLS. It is safe for
+// concurrent use.
+func ConnectionState(c *reactor.Conn) (state tls.ConnectionState, ok bool) {
+	l, ok := layer.Of(c).(*session)
+	if !ok {
+		return tls.ConnectionState{}, false
+	}
+	return l.tls.ConnectionState(), true
+}

@@ -1,0 +1,552 @@
+package reactortls
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/reactor"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// versions are the protocol versions that differ in how they are read and written.
+var versions = []uint16{tls.VersionTLS12, tls.VersionTLS13}
+
+// at returns config limited to a version.
+func at(config *tls.Config, version uint16) *tls.Config {
+	config = config.Clone()
+	config.MinVersion, config.MaxVersion = version, version
+	return config
+}
+
+// The same handler answers many clients, with messages of all sizes, over TLS and without.
+func TestEcho(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	for _, config := range []*tls.Config{nil, at(server, tls.VersionTLS12), at(server, tls.VersionTLS13)} {
+		_, ln := serve(t, config, Limits{}, &handler{data: echo})
+		var clients sync.WaitGroup
+		for i := range 10 {
+			c := net.Conn(dial(t, ln, client))
+			if config == nil {
+				c = c.(*tls.Conn).NetConn()
+			}
+			clients.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 3))
+				for range 5 {
+					want := make([]byte, 1+random.IntN(1<<(1+random.IntN(17))))
+					for i := range want {
+						want[i] = byte(random.Uint32())
+					}
+					go c.Write(want)
+					got := make([]byte, len(want))
+					if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
+						t.Errorf("got other bytes, %v", err)
+						return
+					}
+				}
+			})
+		}
+		testnet.Within(t, "the clients", clients.Wait)
+	}
+}
+
+// Open knows the name, the protocol and the certificate of the client; a session is resumed.
+func TestConnectionState(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	server.NextProtos, client.NextProtos = []string{"b", "c"}, []string{"a", "b"}
+	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, client.RootCAs
+	client.Certificates = server.Certificates
+	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	states := make(chan tls.ConnectionState, 1)
+	_, ln := serve(t, server, Limits{}, &handler{open: func(c *reactor.Conn) {
+		state, ok := ConnectionState(c)
+		if !ok {
+			t.Error("ConnectionState: got false for a TLS connection")
+		}
+		states <- state
+		c.Write([]byte("x")) // behind the session's ticket
+	}})
+	for i := range 2 {
+		c := dial(t, ln, client)
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		s := testnet.Receive(t, "Open", states)
+		if s.ServerName != "localhost" || s.NegotiatedProtocol != "b" || len(s.PeerCertificates) != 1 || s.DidResume != (i > 0) {
+			t.Errorf("connection %d: got name %q, protocol %q, %d certificates, resumed %t", i,
+				s.ServerName, s.NegotiatedProtocol, len(s.PeerCertificates), s.DidResume)
+		}
+		c.Close()
+	}
+	client.Certificates, client.ClientSessionCache = nil, nil
+	if _, err := io.ReadAll(dial(t, ln, client)); !isAlert(err) {
+		t.Errorf("without a certificate: got %v, want an alert", err)
+	}
+	plain := make(chan bool, 1)
+	_, ln = serve(t, nil, Limits{}, &handler{open: func(c *reactor.Conn) {
+		_, ok := ConnectionState(c)
+		plain <- ok
+	}})
+	testnet.Dial(t, ln)
+	if testnet.Receive(t, "Open", plain) {
+		t.Error("ConnectionState: got true for a plain connection")
+	}
+}
+
+// Each way to end a connection ends the stream of TLS, after everything that was written.
+func TestEnds(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	long := bytes.Repeat([]byte("long"), 256<<10)
+	for _, version := range versions {
+		for name, end := range map[string]struct {
+			f    func(s *reactor.Server, c *reactor.Conn)
+			want error
+		}{
+			"Close":           {func(_ *reactor.Server, c *reactor.Conn) { c.Close() }, nil},
+			"CloseAfterWrite": {func(_ *reactor.Server, c *reactor.Conn) { c.Write(long); c.CloseAfterWrite() }, nil},
+			"CloseWrite":      {func(_ *reactor.Server, c *reactor.Conn) { c.Write(long); c.CloseWrite() }, io.EOF},
+			"Shutdown": {func(s *reactor.Server, c *reactor.Conn) {
+				c.Write(long)
+				go s.Shutdown(context.Background())
+			}, reactor.ErrServerClosed},
+		} {
+			t.Run(fmt.Sprintf("%s, %s", tls.VersionName(version), name), func(t *testing.T) {
+				closed, ended := closes()
+				var s *reactor.Server
+				ready := make(chan bool)
+				s, ln := serve(t, at(server, version), Limits{}, &handler{close: closed, data: func(c *reactor.Conn, p []byte) int {
+					<-ready
+					end.f(s, c)
+					return len(p)
+				}})
+				close(ready)
+				c := dial(t, ln, client)
+				wire := &tap{Conn: c.NetConn()}
+				c = tls.Client(wire, client)
+				c.Write([]byte("x"))
+				want := len(long)
+				if name == "Close" {
+					want = 0
+				}
+				if got := readAll(t, c); len(got) != want {
+					t.Errorf("got %d bytes, want %d", len(got), want)
+				}
+				if wire.ended {
+					t.Error("the stream has ended without close_notify")
+				}
+				c.Close()
+				if err := testnet.Receive(t, "Close", ended); err != end.want {
+					t.Errorf("Close: got %v, want %v", err, end.want)
+				}
+			})
+		}
+	}
+}
+
+// tap notes whether the end of the TCP stream was read.
+type tap struct {
+	net.Conn
+	ended bool
+}
+
+func (w *tap) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	w.ended = w.ended || err == io.EOF
+	return n, err
+}
+
+// A client that ends its stream gets the answers that come after that.
+func TestHalfClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	for _, version := range versions {
+		for _, how := range []string{"End", "Hold", "Go"} {
+			closed, ended := closes()
+			answer := func(c *reactor.Conn) { c.Write([]byte("answer")) }
+			var h reactor.Handler
+			gone := make(chan bool)
+			switch how {
+			case "End":
+				h = &ender{handler{close: closed}, func(c *reactor.Conn) { answer(c); c.CloseAfterWrite() }}
+			case "Hold":
+				h = &handler{close: closed, data: func(c *reactor.Conn, p []byte) int {
+					c.Hold()
+					go func() { <-gone; answer(c); c.Release() }()
+					return len(p)
+				}}
+			case "Go":
+				h = &handler{close: closed, data: func(c *reactor.Conn, p []byte) int {
+					c.Go(func() { <-gone; answer(c) })
+					return len(p)
+				}}
+			}
+			_, ln := serve(t, at(server, version), Limits{}, h)
+			c := dial(t, ln, client)
+			c.Write([]byte("request"))
+			c.CloseWrite()
+			close(gone)
+			if got := readAll(t, c); got != "answer" {
+				t.Errorf("%s: got %q, want the answer", how, got)
+			}
+			c.Close()
+			want := io.EOF
+			if how == "End" {
+				want = nil
+			}
+			if err := testnet.Receive(t, "Close", ended); err != want {
+				t.Errorf("%s: Close: got %v, want %v", how, err, want)
+			}
+		}
+	}
+}
+
+// A client that sends nothing, stops in its handshake, or in a record, is closed in time; so is each
+// when the server is closed.
+func TestStalls(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	hello := clientHello(t, client)
+	for _, silent := range []string{"", string(hello[:3]), string(hello[:len(hello)-1]), string(hello)} {
+		_, ln := serve(t, server, Limits{HandshakeTimeout: 20 * time.Millisecond}, &handler{})
+		c := testnet.Dial(t, ln)
+		c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+		io.WriteString(c, silent)
+		if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a client that stops after %d bytes is not closed", len(silent))
+		}
+
+		s, ln := serve(t, server, Limits{HandshakeTimeout: time.Hour}, &handler{})
+		c = testnet.Dial(t, ln)
+		io.WriteString(c, silent)
+		testnet.Eventually(t, "the server has it", func() bool { return s.Stats().Conns == 1 })
+		s.Close()
+	}
+
+	closed, ended := closes()
+	_, ln := serve(t, server, Limits{}, &handler{close: closed}, reactor.ReadTimeout(20*time.Millisecond))
+	c := dial(t, ln, client)
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	c.NetConn().Write([]byte{23, 3, 3, 0, 100, 1, 2, 3})
+	if err := testnet.Receive(t, "Close", ended); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a client that stops in a record: got %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+}
+
+// clientHello returns the first flight of a client.
+func clientHello(t *testing.T, config *tls.Config) []byte {
+	client, server := net.Pipe()
+	defer server.Close()
+	defer client.Close()
+	failed := make(chan error, 1)
+	go func() { failed <- tls.Client(client, config).Handshake() }()
+	p := make([]byte, 16<<10)
+	n, err := server.Read(p)
+	server.Close()
+	<-failed
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p[:n]
+}
+
+// Only so many handshakes are under way at a time, and the others have their turn.
+func TestMaxHandshakes(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	var mu sync.Mutex
+	running, most := 0, 0
+	server.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		mu.Lock()
+		running++
+		most = max(most, running)
+		mu.Unlock()
+		time.Sleep(time.Millisecond)
+		mu.Lock()
+		running--
+		mu.Unlock()
+		return nil, nil
+	}
+	_, ln := serve(t, server, Limits{MaxHandshakes: 1}, &handler{data: echo})
+	var clients sync.WaitGroup
+	for range 20 {
+		c := dial(t, ln, client)
+		clients.Go(func() {
+			c.Write([]byte("x"))
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testnet.Within(t, "the clients", clients.Wait)
+	if most != 1 && !onGoroutines {
+		t.Errorf("got %d handshakes at a time, want 1", most)
+	}
+}
+
+// A client that doesn't speak TLS, and a function of the tls.Config that panics, end only their own
+// connection.
+func TestBadHandshakes(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	server.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if hello.ServerName == "panic" {
+			panic("a test's panic")
+		}
+		return nil, nil
+	}
+	s, ln := serve(t, server, Limits{}, &handler{data: echo}, quiet)
+	c := testnet.Dial(t, ln)
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	io.ReadAll(c)
+	other := client.Clone()
+	other.ServerName = "panic"
+	if err := dial(t, ln, other).Handshake(); err == nil {
+		t.Error("a handshake that panics: got no error")
+	}
+	good := dial(t, ln, client)
+	good.Write([]byte("x"))
+	if _, err := io.ReadFull(good, make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	good.Close()
+	testnet.Eventually(t, "all have ended", func() bool { return s.Stats().Conns == 0 })
+}
+
+// A connection changes between the loop and blocking code, with a backlog, and stays TLS; none of its
+// bytes gets lost.
+func TestDetachAttach(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	const answer = 100_000
+	for _, version := range versions {
+		var s *reactor.Server
+		ready := make(chan bool)
+		turns := 0
+		s, ln := serve(t, at(server, version), Limits{}, &handler{data: func(c *reactor.Conn, p []byte) int {
+			<-ready
+			c.Write(bytes.Repeat(p[:1], answer))
+			if turns++; turns%2 == 0 {
+				return 1
+			}
+			conn, buffered, err := c.Detach()
+			if err != nil {
+				t.Errorf("Detach: %v", err)
+				return 1
+			}
+			if _, err := c.Write([]byte("lost")); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Write after Detach: got %v, want %v", err, net.ErrClosed)
+			}
+			go func() {
+				tc := conn.(*tls.Conn)
+				rest := buffered[1:]
+				for len(rest) == 0 { // one message is answered by blocking code
+					p := make([]byte, 1)
+					n, err := tc.Read(p)
+					if rest = p[:n]; err != nil {
+						tc.Close()
+						return
+					}
+				}
+				if _, err := tc.Write(bytes.Repeat(rest[:1], answer)); err != nil {
+					t.Errorf("Write: %v", err)
+				}
+				if _, err := s.Attach(tc, rest[1:], nil); err != nil {
+					tc.Close()
+				}
+			}()
+			return 1
+		}})
+		close(ready)
+		c := dial(t, ln, client)
+		const messages = 60
+		go func() {
+			for i := range messages {
+				c.Write([]byte{byte(i)})
+			}
+		}()
+		got := make([]byte, answer)
+		for i := range messages {
+			if _, err := io.ReadFull(c, got); err != nil {
+				t.Fatalf("answer %d: %v", i, err)
+			}
+			if !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, answer)) {
+				t.Fatalf("answer %d is wrong", i)
+			}
+		}
+		c.Close()
+	}
+}
+
+// A connection that the program has dialed, or one that has begun without TLS, gets its layer by Wrap.
+func TestWrap(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	_, ln := serve(t, server, Limits{}, &handler{data: echo})
+	got := make(chan string, 1)
+	s, _ := serve(t, nil, Limits{}, passing(got))
+	pc, err := percore.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc := tls.Client(Wrap(pc, nil), client)
+	if _, err := s.Attach(tc, nil, nil); !errors.Is(err, errNotDone) {
+		t.Errorf("Attach before the handshake: got %v, want %v", err, errNotDone)
+	}
+	if err := tc.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Attach(tc, nil, "client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Write([]byte("to the echo"))
+	if text := testnet.Receive(t, "the answer", got); text != "to the echo" {
+		t.Errorf("got %q", text)
+	}
+	c.Close()
+
+	if _, err := s.Attach(tls.Client(testnet.Dial(t, ln), client), nil, nil); err == nil {
+		t.Error("Attach of a *tls.Conn without Wrap: got no error")
+	}
+
+	upgrade := make(chan *reactor.Conn, 1)
+	ready := make(chan bool)
+	s, starts := serve(t, nil, Limits{}, &handler{open: func(c *reactor.Conn) {
+		if c.Context() == nil {
+			c.Write([]byte("."))
+		}
+	}, data: func(c *reactor.Conn, p []byte) int {
+		if _, ok := ConnectionState(c); ok {
+			return echo(c, p)
+		}
+		conn, buffered, err := c.Detach()
+		if err != nil {
+			t.Errorf("Detach: %v", err)
+			return len(p)
+		}
+		go func() {
+			tc := tls.Server(Wrap(conn, buffered), server)
+			err := tc.Handshake()
+			<-ready // s is set
+			if err == nil {
+				var c *reactor.Conn
+				c, err = s.Attach(tc, nil, "over TLS")
+				upgrade <- c
+			}
+			if err != nil {
+				t.Errorf("STARTTLS: %v", err)
+				conn.Close()
+			}
+		}()
+		return len(p)
+	}})
+	close(ready)
+	plain := testnet.Dial(t, starts)
+	if _, err := io.ReadFull(plain, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	tc = tls.Client(plain, client)
+	tc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	tc.Write([]byte("x"))
+	if _, err := io.ReadFull(tc, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	testnet.Receive(t, "the upgraded connection", upgrade)
+}
+
+// passing is a handler that passes on what comes.
+func passing(got chan string) reactor.Handler {
+	return &handler{data: func(c *reactor.Conn, p []byte) int {
+		got <- string(p)
+		return len(p)
+	}}
+}
+
+// A client that doesn't read is held up, and gets everything later; too much that no client asked for
+// is refused.
+func TestFlowControl(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	answer := bytes.Repeat([]byte("a"), 8<<10)
+	_, ln := serve(t, server, Limits{}, &handler{data: func(c *reactor.Conn, p []byte) int {
+		if _, err := c.Write(answer); err != nil {
+			t.Errorf("Write: %v", err)
+		}
+		if n := c.Unsent(); n > 2<<20 {
+			t.Errorf("got %d bytes that wait, want them to stop the reading", n)
+		}
+		return 1
+	}})
+	c := dial(t, ln, client)
+	const requests = 1 << 10
+	go c.Write(make([]byte, requests))
+	if n, err := io.CopyN(io.Discard, c, requests*int64(len(answer))); err != nil {
+		t.Errorf("got %d bytes, %v", n, err)
+	}
+
+	closed, ended := closes()
+	_, ln = serve(t, server, Limits{}, &handler{close: closed, data: func(c *reactor.Conn, p []byte) int {
+		for {
+			if _, err := c.Write(answer); err != nil {
+				if !errors.Is(err, reactor.ErrWriteBufferFull) {
+					t.Errorf("got %v, want %v", err, reactor.ErrWriteBufferFull)
+				}
+				return len(p)
+			}
+		}
+	}}, reactor.WriteHardLimit(1<<20))
+	c = dial(t, ln, client)
+	c.Write([]byte("x"))
+	if err := testnet.Receive(t, "Close", ended); err != reactor.ErrWriteBufferFull {
+		t.Errorf("got %v, want %v", err, reactor.ErrWriteBufferFull)
+	}
+}
+
+// Many goroutines write while the handler does: each message stays whole.
+func TestWriters(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	const writers, messages, size = 4, 100, 3000
+	s, ln := serve(t, server, Limits{}, &handler{data: func(c *reactor.Conn, p []byte) int {
+		for k := range writers {
+			id := byte('a' + k)
+			go func() {
+				for range messages {
+					c.WriteBuffers([]byte{id}, bytes.Repeat([]byte{id}, size-1))
+				}
+			}()
+		}
+		return len(p)
+	}})
+	c := dial(t, ln, client)
+	c.Write([]byte("x"))
+	message := make([]byte, size)
+	for n := range writers * messages {
+		if _, err := io.ReadFull(c, message); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(message, bytes.Repeat(message[:1], size)) {
+			t.Fatalf("message %d is torn", n)
+		}
+	}
+	s.Broadcast([]byte("to all"), nil)
+	if _, err := io.ReadFull(c, message[:6]); err != nil || string(message[:6]) != "to all" {
+		t.Errorf("Broadcast: got %q, %v", message[:6], err)
+	}
+}
