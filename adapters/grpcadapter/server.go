@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter/internal/rpc"
 	"github.com/percore/percore/adapters/h2"
 )
@@ -71,6 +72,15 @@ func (s *Server) Stop() { s.rpc.Stop() }
 // GracefulStop closes the listeners, tells the clients to open no more calls, and waits for those
 // that are open. Stop, called meanwhile, ends them.
 func (s *Server) GracefulStop() { s.rpc.GracefulStop() }
+
+// HandOver is for package handover, whose Source a Server is: the listener goes to another process, and
+// the clients are told at once to make their next calls there (GOAWAY). No connection moves, so give is
+// not called: HandOver returns nil without waiting for calls that are open. GracefulStop waits for
+// them. Connections of the Server's other listeners are drained as well.
+func (s *Server) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
+	s.rpc.Drain()
+	return nil
+}
 
 // Stats are the figures of a [Server]. They are read one after the other, not in one instant.
 type Stats struct {

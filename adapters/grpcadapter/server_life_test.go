@@ -261,3 +261,36 @@ func TestServerInfo(t *testing.T) {
 		t.Errorf("the first method is %s, want the unary one", first.Name)
 	}
 }
+
+// TestServerHandOver: in a handover clients are told to go at once, and calls that are open go on.
+func TestServerHandOver(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	srv := startOwn(t, lis)
+	stream, err := openChat(callContext(t), dialServer(t, lis))
+	if err == nil {
+		err = say(stream, pattern(10))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := framePeer(t, lis)
+	idle.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
+	if err := srv.HandOver(t.Context(), lis, nil); err != nil {
+		t.Fatal(err)
+	}
+	for line := idle.Next(); !strings.HasPrefix(line, "goaway"); line = idle.Next() {
+		if line == "end" || strings.HasPrefix(line, "error") {
+			t.Fatalf("got %q before GOAWAY", line)
+		}
+	}
+	if err := say(stream, pattern(70<<10)); err != nil {
+		t.Errorf("a call that is open: %v", err)
+	}
+	if s := srv.Stats(); s.HTTP2.Draining == 0 {
+		t.Errorf("got %+v, want connections that drain", s.HTTP2)
+	}
+	if err := callUnary(callContext(t), dialServer(t, lis), pattern(10)); err != nil { // the handover may still fail
+		t.Errorf("a call on a later connection: %v", err)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
@@ -157,20 +158,27 @@ func (e *serveEngine) runHTTP(srv *http.Server, opts serveOptions) webServer {
 	return httpadapter.Wrap(srv, options...)
 }
 
-// grpcOptions returns the options for a grpc.Server that serveGRPC runs.
-func (e *serveEngine) grpcOptions() []grpc.ServerOption {
+// newCallServer returns a gRPC server with these interceptors: grpcadapter's, or grpc-go's if there are
+// to be no adapters. Its Stop waits for handlers, so that nothing runs afterwards.
+func (e *serveEngine) newCallServer(unary grpc.UnaryServerInterceptor, stream grpc.StreamServerInterceptor) callServer {
 	if e.plain {
-		return nil
+		return grpc.NewServer(grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream), grpc.WaitForHandlers(true))
 	}
-	return grpcadapter.ServerOptions()
+	return grpcadapter.NewServer(
+		grpcadapter.UnaryInterceptor(unary), grpcadapter.StreamInterceptor(stream), grpcadapter.WaitForHandlers(true))
 }
 
-// serveGRPC runs srv.Serve(l), with the adapter if there is one.
-func (e *serveEngine) serveGRPC(srv *grpc.Server, l net.Listener) error {
-	if e.plain {
-		return srv.Serve(l)
+// calls describes the calls that srv served. srv comes from newCallServer.
+func (e *serveEngine) calls(srv callServer) string {
+	adapter, ok := srv.(*grpcadapter.Server)
+	if !ok {
+		return e.notAvailable()
 	}
-	return grpcadapter.Serve(srv, l)
+	stats := adapter.Stats()
+	failed := stats.Started - uint64(stats.Calls) - stats.Ended[codes.OK]
+	return fmt.Sprintf("%s, %d of them not OK, on %s; %s received, %d sent",
+		plural(stats.Started, "call"), failed, plural(stats.HTTP2.Opened, "connection"),
+		plural(stats.Received, "message"), stats.Sent)
 }
 
 // String names the engine for people.

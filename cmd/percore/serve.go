@@ -24,7 +24,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
 	"github.com/percore/percore/adapters/httpadapter"
@@ -67,8 +66,8 @@ other supervisors, give -supervise.
   -http2         serve HTTP/2 by the adapter itself: in clear, to clients that know
                  beforehand that the server speaks it, or with -tls. With -plain
                  or -engine net by net/http
-  -plain         run the very same servers straight on percore's listeners,
-                 without its adapters; nothing is parked then
+  -plain         run the same services straight on percore's listeners, without its
+                 adapters: by net/http and grpc-go's transport; nothing is parked
   -tls           serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key
                  with a self-signed certificate that is made for this run
   -cert FILE     the certificate for -tls, and those that it depends on, in PEM
@@ -389,7 +388,7 @@ type demo struct {
 	admin        net.Listener // nil: no admin server
 
 	httpServer  webServer
-	grpcServer  *grpc.Server
+	grpcServer  callServer
 	health      *health.Server
 	adminServer *http.Server
 
@@ -444,7 +443,7 @@ func newDemo(
 	}
 	d.httpServer = d.engine.runHTTP(site, opts)
 	d.adminServer = newAdminServer(opts, predecessorPID, &d.leaving, d.log)
-	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine.grpcOptions()...)
+	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine)
 	return d, nil
 }
 
@@ -499,8 +498,7 @@ func (d *demo) start() {
 		serveHTTP = func(l net.Listener) error { return d.httpServer.ServeTLS(l, "", "") }
 	}
 	d.serve("HTTP", serveHTTP, d.httpListener)
-	serveGRPC := func(l net.Listener) error { return d.engine.serveGRPC(d.grpcServer, l) }
-	d.serve("gRPC", serveGRPC, d.grpcListener)
+	d.serve("gRPC", d.grpcServer.Serve, d.grpcListener)
 	d.startAdmin()
 }
 
@@ -660,6 +658,7 @@ func (d *demo) printSummary(w io.Writer) {
 	if d.opts.http2 {
 		fmt.Fprintf(table, "HTTP/2\t%s\n", d.engine.http2(d.httpServer))
 	}
+	fmt.Fprintf(table, "gRPC\t%s\n", d.engine.calls(d.grpcServer))
 	fmt.Fprintf(table, "not copied\t%s\n", d.engine.zeroCopied())
 	fmt.Fprintf(table, "events per wake-up\t%s\n", d.engine.eventsPerWakeup())
 	table.Flush()

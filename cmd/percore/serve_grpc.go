@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,14 +27,19 @@ var grpcServices = []string{
 	"server reflection",
 }
 
-// newGRPCServer returns an ordinary grpc.Server: nothing in it depends on the kind of listener.
-func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, opts ...grpc.ServerOption) (*grpc.Server, *health.Server) {
+// callServer has the methods that a grpc.Server and a grpcadapter.Server share.
+type callServer interface {
+	reflection.GRPCServer
+	Serve(l net.Listener) error
+	GracefulStop()
+	Stop()
+}
+
+// newGRPCServer returns a server of calls, which the engine makes. Nothing in its services depends on
+// the kind of server.
+func newGRPCServer(requests *atomic.Uint64, log *slog.Logger, engine *serveEngine) (callServer, *health.Server) {
 	observer := callObserver{requests, log}
-	srv := grpc.NewServer(append(opts,
-		grpc.UnaryInterceptor(observer.unary),
-		grpc.StreamInterceptor(observer.stream),
-		grpc.WaitForHandlers(true), // so that nothing runs after Stop
-	)...)
+	srv := engine.newCallServer(observer.unary, observer.stream)
 	echopb.RegisterEchoServer(srv, echoService{})
 	// A new health.Server reports SERVING for the server as a whole.
 	healthServer := health.NewServer()

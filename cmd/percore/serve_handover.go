@@ -271,9 +271,10 @@ func (s *successors) give(ctx context.Context, c *net.UnixConn, pid int) error {
 // servers returns the parts that a successor gets.
 func (d *demo) servers() []handover.Server {
 	source, _ := d.httpServer.(handover.Source)
+	calls, _ := d.grpcServer.(handover.Source)
 	servers := []handover.Server{
 		{Name: d.opts.listenerName(), Listener: d.httpListener.Listener, Source: source},
-		{Name: "grpc", Listener: d.grpcListener.Listener},
+		{Name: "grpc", Listener: d.grpcListener.Listener, Source: calls},
 	}
 	if d.movesAdmin() {
 		servers = append(servers, handover.Server{Name: d.opts.adminName(), Listener: d.admin})

@@ -253,6 +253,9 @@ func (s *Server) ConnState(hc *h2.Conn, state h2.ConnState) {
 // Ping implements [h2.PingHandler].
 func (s *Server) Ping(hc *h2.Conn, answered bool) { hc.User().(*conn).ping(hc, answered) }
 
+// Drain tells the clients of all connections of Serve to open no more calls on them.
+func (s *Server) Drain() { s.http.Drain() }
+
 // Stop closes all listeners and connections. It waits for the handlers only if Config says so.
 func (s *Server) Stop() { s.stop(false) }
 
