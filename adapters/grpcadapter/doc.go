@@ -48,8 +48,10 @@
 //	err = srv.Serve(lis)
 //
 // Codes, texts, metadata and the order of interceptors and stats events are those of grpc-go, which
-// a test compares call by call. docs/DIFFERENCES.md lists what differs. The rest of this page is
-// about grpc-go's own transport.
+// a test compares call by call. docs/DIFFERENCES.md lists what differs.
+//
+// [Server.Handler] puts a server of NewServer on one port with HTTP/1.1 and HTTP/2, in clear or over
+// TLS. The rest of this page is about grpc-go's own transport.
 //
 // # TLS
 //

@@ -92,7 +92,8 @@ type Stats struct {
 	Received uint64 // messages from clients
 	Sent     uint64 // messages to clients
 
-	// HTTP2 has the figures of the connections and their streams.
+	// HTTP2 has the figures of the connections of Serve, and of their streams. Those of an http.Server
+	// (see Handler) are its own.
 	HTTP2 h2.Stats
 }
 
