@@ -1,6 +1,9 @@
 // Command chat sends each line that it receives to all connections. Connections wait without a
 // goroutine, and a line for thousands of them is in memory once.
 //
+// Clients that write faster than others read are held up, so that each client that reads gets all
+// lines. A client that doesn't read loses its connection.
+//
 //	go run ./chat
 //	nc localhost 7000
 package main
@@ -8,6 +11,7 @@ package main
 import (
 	"flag"
 	"log"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor"
@@ -21,16 +25,17 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(newServer().Serve(ln))
+	log.Fatal(newServer(10 * time.Second).Serve(ln))
 }
 
 // lineMax is the longest line that a client may send.
 const lineMax = 4 << 10
 
-// newServer makes a server. A client that doesn't read loses its connection once a megabyte waits for
-// it.
-func newServer() *reactor.Server {
-	server, err := reactor.New(nil, reactor.PerLoop(new(chat).room), reactor.ReadBufferMax(lineMax), reactor.WriteHardLimit(1<<20))
+// newServer makes a server. A client that has no room for the next line for as long as patience loses
+// its connection.
+func newServer(patience time.Duration) *reactor.Server {
+	ch := &chat{patience: patience}
+	server, err := reactor.New(nil, reactor.PerLoop(ch.room), reactor.ReadBufferMax(lineMax), reactor.WriteHighWaterMark(unsentMax))
 	if err != nil {
 		panic(err) // an option above makes no sense
 	}

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
-	"bytes"
+
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,19 +20,21 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m, testnet.WithCheck(pool.CheckLeaks)) }
 
-// start serves a chat on three loops and returns the listener.
-func start(t *testing.T) net.Listener {
+// start serves a chat on three loops and returns the listener. Its unix sockets hold less than those of
+// TCP, so that messages wait for clients that read slowly.
+func start(t *testing.T, patience time.Duration) net.Listener {
 	group, err := loop.NewGroup(loop.Config{Loops: 3})
 	if err != nil {
 		t.Skip("no loops: ", err)
 	}
 	defer group.Close()
 	lc := percore.ListenConfig{Group: group, LeastLoaded: true}
-	ln, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	network, address := testnet.Address(t, testnet.Unix)
+	ln, err := lc.Listen(context.Background(), network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newServer()
+	server := newServer(patience)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ln) }()
 	t.Cleanup(func() {
@@ -43,7 +47,7 @@ func start(t *testing.T) net.Listener {
 // TestChat makes clients on all loops talk at once: each receives all lines of every other client,
 // in order.
 func TestChat(t *testing.T) {
-	ln := start(t)
+	ln := start(t, testnet.HangTimeout)
 	const clients, lines = 12, 50
 	var conns []net.Conn
 	var readers []*bufio.Reader
@@ -94,57 +98,66 @@ func readLine(t *testing.T, r *bufio.Reader) {
 	}
 }
 
-// TestFlood makes a client send nearly as many lines as fit into WriteHardLimit at once, again and
-// again, to clients that only read. They receive all of them, in order, and none is cut off.
+// TestFlood has several clients write without a pause to others that only read, one of them little at a
+// time. All receive all lines, those of each client in order, and little is in memory.
 func TestFlood(t *testing.T) {
-	ln := start(t)
-	const listeners, size, rounds = 20, 960 << 10, 8
-	line := append(bytes.Repeat([]byte("x"), 99), '\n')
-	flood := bytes.Repeat(line, size/len(line))
-	conns := make([]net.Conn, listeners+1) // the talker is the first, and receives its own lines
-	greetings := make([]*bufio.Reader, len(conns))
+	ln := start(t, testnet.HangTimeout)
+	const talkers, listeners, lines = 3, 10, 1500
+	filler := strings.Repeat("x", 1000)
+	conns := make([]net.Conn, talkers+listeners) // talkers receive their own lines, too
+	readers := make([]*bufio.Reader, len(conns))
 	for i := range conns {
 		conns[i] = testnet.Dial(t, ln)
-		greetings[i] = bufio.NewReader(conns[i])
+		readers[i] = bufio.NewReader(conns[i])
+		if i == len(conns)-1 {
+			readers[i] = bufio.NewReaderSize(conns[i], 256)
+		}
 		fmt.Fprintln(conns[i], "hello")
-		readLine(t, greetings[i]) // so that it is in a room
+		readLine(t, readers[i]) // so that it is in a room
+		conns[i].SetDeadline(time.Now().Add(testnet.HangTimeout))
 	}
-	heard := make(chan error, len(conns))
-	for range rounds {
-		for i, r := range greetings {
-			conns[i].SetDeadline(time.Now().Add(testnet.HangTimeout))
-			go func() {
-				got := make([]byte, len(flood))
-				n := 0
-				for n < len(got) {
-					line, err := hear(r)
-					if err != nil {
-						heard <- err
-						return
-					}
-					n += copy(got[n:], line)
-				}
-				if !bytes.Equal(got, flood) {
-					heard <- errors.New("lines are missing")
-					return
-				}
-				heard <- nil
-			}()
-		}
-		if _, err := conns[0].Write(flood); err != nil {
-			t.Fatal(err)
-		}
-		for range conns {
-			if err := testnet.Receive(t, "the lines", heard); err != nil {
-				t.Fatal(err)
+	done := make(chan error, 2*len(conns))
+	for i, c := range conns[:talkers] {
+		go func() {
+			w := bufio.NewWriterSize(c, 256<<10)
+			for n := range lines {
+				fmt.Fprintln(w, i, n, filler)
 			}
+			done <- w.Flush()
+		}()
+	}
+	for _, r := range readers {
+		go func() { done <- hearAll(r, talkers, lines) }()
+	}
+	for range talkers + len(conns) {
+		if err := testnet.Receive(t, "a client's end", done); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
 
+// hearAll reads the lines of all talkers, and looks at how much is in memory.
+func hearAll(r *bufio.Reader, talkers, lines int) error {
+	next := make([]int, talkers)
+	for range talkers * lines {
+		line, err := hear(r)
+		var from, n int
+		if fmt.Sscan(line, &from, &n); err != nil || n != next[from] {
+			return fmt.Errorf("got line %d of client %d, %v, want its line %d", n, from, err, next[from])
+		}
+		next[from]++
+		// A message of each talker, and the backlog of the slowest, which the others share: far less
+		// than the four megabytes that are sent.
+		if got := pool.ReadStats().BytesInUse; n%10 == 0 && got > 2<<20 {
+			return fmt.Errorf("got %d bytes of buffers in use", got)
+		}
+	}
+	return nil
+}
+
 // TestSilentReader has a client that never reads: it is cut off, and the others receive everything.
 func TestSilentReader(t *testing.T) {
-	ln := start(t)
+	ln := start(t, 50*time.Millisecond)
 	silent, talker := testnet.Dial(t, ln), testnet.Dial(t, ln)
 	r := bufio.NewReader(talker)
 	// A line goes to the clients that are in a room when it is sent. So the talker enters one
@@ -163,5 +176,9 @@ func TestSilentReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		readLine(t, r)
+	}
+	silent.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	if n, err := io.Copy(io.Discard, silent); os.IsTimeout(err) || n >= 4096*lineMax {
+		t.Errorf("the client that didn't read got %d bytes, %v; want fewer, and the end", n, err)
 	}
 }

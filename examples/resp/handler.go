@@ -3,15 +3,18 @@ package main
 import (
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/percore/percore/adapters/reactor"
 )
 
-// handler serves the connections of one loop. Only one callback at a time uses its memory.
+// handler serves the connections of one loop. Only one callback at a time uses its memory. A
+// connection's context is the timer that runs while the client has much to read, else nil.
 type handler struct {
-	store  *store
-	args   [][]byte // of the command that is read
-	answer []byte   // for the commands of one call of Data
+	store    *store
+	patience time.Duration // how long a client may take to read
+	args     [][]byte      // of the command that is read
+	answer   []byte        // for the commands of one call of Data
 }
 
 const (
@@ -22,13 +25,24 @@ const (
 
 	// answerKept is the longest answer that the handler keeps the memory of.
 	answerKept = 1 << 20
+
+	// unsentMax is how many bytes of answers may wait for a client while its commands are read.
+	unsentMax = 64 << 10
 )
 
-// perLoop makes a handler for a loop.
-func (s *store) perLoop(int) reactor.Handler { return &handler{store: s} }
+func (h *handler) Open(*reactor.Conn) {}
 
-func (h *handler) Open(*reactor.Conn)         {}
-func (h *handler) Close(*reactor.Conn, error) {}
+func (h *handler) Close(c *reactor.Conn, err error) { stopTimer(c) }
+
+// Room is called when the client has read most of the answers that waited for it.
+func (h *handler) Room(c *reactor.Conn) { stopTimer(c) }
+
+func stopTimer(c *reactor.Conn) {
+	if timer, ok := c.Context().(reactor.Timer); ok {
+		timer.Stop()
+		c.SetContext(nil)
+	}
+}
 
 // Data runs the commands that have arrived completely, or as many as make a long answer. It answers
 // them with one Write.
@@ -49,7 +63,7 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 	if err != nil {
 		h.fail("ERR Protocol error: " + err.Error())
 	}
-	c.Write(h.answer) // if this fails, the connection ends
+	h.send(c)
 	if err != nil {
 		c.CloseAfterWrite()
 	}
@@ -57,6 +71,18 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 		h.answer = nil
 	}
 	return used
+}
+
+// send sends the answers. While they wait no more commands are read, and Room comes later. A client
+// that doesn't read them loses the connection.
+func (h *handler) send(c *reactor.Conn) {
+	if _, err := c.Write(h.answer); err != nil {
+		c.Close()
+		return
+	}
+	if c.Unsent() > unsentMax && c.Context() == nil {
+		c.SetContext(c.After(h.patience, func() { c.Close() }))
+	}
 }
 
 // run appends the answer to a command.

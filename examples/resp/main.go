@@ -11,6 +11,7 @@ import (
 	"context"
 	"flag"
 	"log"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor"
@@ -36,5 +37,18 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(reactor.Serve(ln, nil, reactor.PerLoop(newStore().perLoop), reactor.ReadBufferMax(2*bulkMax)))
+	server, err := newServer(time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(server.Serve(ln))
+}
+
+// newServer makes a server with an empty store. A client that doesn't read its answers for as long as
+// patience loses its connection.
+func newServer(patience time.Duration) (*reactor.Server, error) {
+	store := newStore()
+	perLoop := func(int) reactor.Handler { return &handler{store: store, patience: patience} }
+	return reactor.New(nil, reactor.PerLoop(perLoop),
+		reactor.ReadBufferMax(2*bulkMax), reactor.WriteHighWaterMark(unsentMax))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/percore/percore"
-	"github.com/percore/percore/adapters/reactor"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/pool"
 )
@@ -20,9 +20,11 @@ import (
 func TestMain(m *testing.M) { testnet.Main(m) }
 
 // start serves a new store and returns the listener.
-func start(t *testing.T) net.Listener {
+func start(t *testing.T) net.Listener { return startWith(t, testnet.HangTimeout) }
+
+func startWith(t *testing.T, patience time.Duration) net.Listener {
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	server, err := reactor.New(nil, reactor.PerLoop(newStore().perLoop), reactor.ReadBufferMax(2*bulkMax))
+	server, err := newServer(patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +148,46 @@ func TestPipelinedLong(t *testing.T) {
 		}
 	}
 	line("+PONG\r\n")
+}
+
+// TestSilentReader has a client that sends commands without end and doesn't read: it is held up, with
+// little in memory, and then cut off. Another is served.
+func TestSilentReader(t *testing.T) {
+	ln := startWith(t, 50*time.Millisecond)
+	silent, other := testnet.Dial(t, ln), testnet.Dial(t, ln)
+	silent.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	other.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	value := strings.Repeat("v", 100_000)
+	fmt.Fprintf(silent, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n%s\r\n", len(value), value)
+	cut := make(chan error, 1)
+	go func() {
+		gets := strings.Repeat("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", 1000)
+		for {
+			if _, err := io.WriteString(silent, gets); err != nil {
+				cut <- err
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case err := <-cut:
+			if os.IsTimeout(err) {
+				t.Error("the client that doesn't read was not cut off")
+			}
+			return
+		default:
+		}
+		io.WriteString(other, "PING\r\n")
+		pong := make([]byte, len("+PONG\r\n"))
+		if _, err := io.ReadFull(other, pong); err != nil || string(pong) != "+PONG\r\n" {
+			t.Fatalf("the other client got %q, %v", pong, err)
+		}
+		// The high-water mark, an answer and commands, in buffers with sizes that are powers of two.
+		if n := pool.ReadStats().BytesInUse; n > 1<<20 {
+			t.Fatalf("got %d bytes of buffers in use", n)
+		}
+	}
 }
 
 // TestRedisBenchmark runs redis-benchmark, where it is installed.
