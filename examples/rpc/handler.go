@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 
 	"github.com/percore/percore/adapters/reactor"
@@ -35,8 +36,8 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 	case m.quick:
 		answer(c, number, m, arg)
 	default:
-		arg = bytes.Clone(arg) // the loop reads on
-		c.Go(func() { answer(c, number, m, arg) })
+		arg = bytes.Clone(arg)                                           // the loop reads on
+		c.GoContext(func(context.Context) { answer(c, number, m, arg) }) // dropped if the client leaves
 	}
 	return used
 }

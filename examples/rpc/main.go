@@ -73,9 +73,9 @@ func hash(arg []byte) ([]byte, error) {
 	return fmt.Appendf(nil, "%x", sum), nil
 }
 
-// callsWaiting is how many slow calls may wait for a worker. While more do, no further call is read
-// from the connections that make them.
-const callsWaiting = 1000
+// callsWaiting is how many slow calls of a connection may wait for a worker. While more do, it isn't
+// read.
+const callsWaiting = 100
 
 // newServer makes a server with a worker for each processor.
 func newServer(methods map[string]method) (*reactor.Server, error) {
