@@ -284,7 +284,7 @@ func TestOnePortDiffers(t *testing.T) {
 				go func() { served <- srv.Serve(lis) }()
 				cc := dialServer(t, lis)
 				for i, call := range calls {
-					results = append(results, call.run(t, cc, i))
+					results = append(results, call.run(t, cc, i, log))
 				}
 				cc.Close()
 				srv.GracefulStop()

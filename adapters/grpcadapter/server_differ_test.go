@@ -90,6 +90,13 @@ func (l *callLog) add(ctx context.Context, format string, args ...any) {
 	l.lines[id] = append(l.lines[id], fmt.Sprintf(format, args...))
 }
 
+// has reports whether a call has a line that begins like that.
+func (l *callLog) has(id, prefix string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.lines[id], func(line string) bool { return strings.HasPrefix(line, prefix) })
+}
+
 // statusText describes an error with all that a status has.
 func statusText(err error) string {
 	if err == nil || err == io.EOF {
@@ -290,7 +297,7 @@ func scriptService(log *callLog) *grpc.ServiceDesc {
 }
 
 // run makes the call, and returns what the client sees.
-func (s callScript) run(t *testing.T, cc *grpc.ClientConn, id int) string {
+func (s callScript) run(t *testing.T, cc *grpc.ClientConn, id int, log *callLog) string {
 	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
 	defer cancel()
 	if s.deadline {
@@ -328,6 +335,8 @@ func (s callScript) run(t *testing.T, cc *grpc.ClientConn, id int) string {
 	}
 	for got := 0; ; got++ {
 		if got == s.cancel {
+			// The message may be here before SendMsg has returned, which would fail if its call was cancelled.
+			testnet.Eventually(t, "SendMsg's return", func() bool { return log.has(fmt.Sprint(id), "send:10: ") })
 			cancel()
 		}
 		in := new(wrapperspb.BytesValue)
@@ -581,7 +590,7 @@ func compareServers(t *testing.T, seed uint64, settings settingsCase, calls []ca
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(creds[1]))
 		var got []string
 		for i, call := range calls {
-			got = append(got, call.run(t, cc, i))
+			got = append(got, call.run(t, cc, i, log))
 		}
 		cc.Close()
 		stopped := make(chan bool)

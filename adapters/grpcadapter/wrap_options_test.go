@@ -232,7 +232,7 @@ func observeCalls(more ...string) func(*testing.T, net.Listener) string {
 			if i == 0 {
 				call.handler = call.handler[:1]
 			}
-			result := call.run(t, cc, i)
+			result := call.run(t, cc, i, nil)            // which is not cancelled
 			if strings.Contains(result, "Unavailable") { // the texts differ in details of the connection
 				result = "Unavailable"
 			}
