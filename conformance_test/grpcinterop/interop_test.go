@@ -181,6 +181,19 @@ var sides = []side{
 // it.
 var ownServer = side{name: "NewServer", listen: percore.Listen, own: true, tls: credentials.NewTLS}
 
+// pastServer is a grpc.Server past grpc-go's transport.
+var pastServer = side{
+	name: "FastPath", listen: percore.Listen, tls: credentials.NewTLS,
+	serve: func(s *grpc.Server, ln net.Listener) error {
+		w := grpcadapter.Wrap(s, grpcadapter.FastPath())
+		if err := w.Refusal(); err != nil {
+			ln.Close()
+			return err
+		}
+		return w.Serve(ln)
+	},
+}
+
 // server is what all gRPC servers have.
 type server interface {
 	grpc.ServiceRegistrar
@@ -209,7 +222,7 @@ func (s side) newServer(creds credentials.TransportCredentials) server {
 // TestInterop runs every case over every transport for every server and client. The cases with net
 // on both sides validate the setup.
 func TestInterop(t *testing.T) {
-	for _, server := range append(slices.Clone(sides), ownServer) {
+	for _, server := range append(slices.Clone(sides), ownServer, pastServer) {
 		for _, client := range sides {
 			for _, transport := range []struct {
 				name string

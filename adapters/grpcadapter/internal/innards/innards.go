@@ -31,7 +31,7 @@ import (
 )
 
 // layouts are the types all of whose fields or methods must be known, since a new one may be an option
-// to obey, or a figure to provide. They are those of grpc-go 1.84 to 1.86.
+// to obey, or a figure to provide. They are those of grpc-go 1.85 and of 1.86.0-dev.
 const layouts = `
 grpc.Server
 	opts grpc.serverOptions
@@ -203,7 +203,9 @@ var publicTypes = []reflect.Type{
 }
 
 // Check returns an error unless all types are as they are known.
-func Check() error {
+func Check() error { return check(layouts) }
+
+func check(layouts string) error {
 	server := reflect.TypeFor[grpc.Server]()
 	all := append([]reflect.Type{server}, publicTypes...)
 	if f, ok := server.FieldByName("opts"); ok && f.Type.Kind() == reflect.Struct {
@@ -215,7 +217,7 @@ func Check() error {
 	if f, ok := server.FieldByName("services"); ok && f.Type.Kind() == reflect.Map && f.Type.Elem().Kind() == reflect.Pointer {
 		all = append(all, f.Type.Elem().Elem())
 	}
-	unseen := knownLines()
+	unseen := fieldLines(layouts)
 	for _, t := range all {
 		for _, line := range describe(t) {
 			if !unseen[line] {
@@ -230,8 +232,8 @@ func Check() error {
 	return nil
 }
 
-// knownLines returns the lines that describe makes of layouts' types.
-func knownLines() map[string]bool {
+// fieldLines returns the lines that describe makes of the types of layouts.
+func fieldLines(layouts string) map[string]bool {
 	lines := make(map[string]bool)
 	typeName := ""
 	for line := range strings.Lines(layouts) {

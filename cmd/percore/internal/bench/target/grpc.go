@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net"
 
 	"google.golang.org/grpc"
@@ -55,13 +56,17 @@ func echoStream(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// newGRPCServer returns a grpc.Server with default options, one that runs with grpcadapter, or
-// grpcadapter's own.
+// newGRPCServer returns a grpc.Server with default options, one that runs with grpcadapter, or one
+// past grpc-go's transport. It ends the process if that was refused: the figures would be wrong.
 func newGRPCServer(e Engine) server {
 	if e.FastPath {
-		srv := grpcadapter.NewServer()
+		srv := grpc.NewServer(grpcadapter.ServerOptions()...)
 		srv.RegisterService(&echoService, nil)
-		return srv
+		past := grpcadapter.Wrap(srv, grpcadapter.FastPath())
+		if err := past.Refusal(); err != nil {
+			log.Fatal(err)
+		}
+		return past
 	}
 	if !e.Adapter {
 		srv := grpc.NewServer()

@@ -99,7 +99,7 @@ type Engine struct {
 	Adapter bool `json:"adapter,omitempty"`
 
 	// FastPath is Adapter with httpadapter.FastPath and httpadapter.HTTP2, for HTTP servers, and
-	// with the server of grpcadapter for gRPC; see Spec.Exists.
+	// with grpcadapter.FastPath for gRPC; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
 
 	// FastHTTP runs the server of package fasthttp in place of net/http. It only exists for AppHTTP

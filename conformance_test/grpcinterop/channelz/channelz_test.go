@@ -1,18 +1,57 @@
-package grpcinterop
+package channelz
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
 	channelzservice "google.golang.org/grpc/channelz/service"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/internal/testnet"
 )
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// A side is how a server runs.
+type side struct {
+	name   string
+	listen testnet.ListenFunc
+	serve  func(*grpc.Server, net.Listener) error
+	server []grpc.ServerOption
+	client []grpc.DialOption
+	tls    func(*tls.Config) credentials.TransportCredentials
+}
+
+var sides = []side{
+	{name: "net", listen: net.Listen, serve: (*grpc.Server).Serve, tls: credentials.NewTLS},
+	{name: "percore", listen: percore.Listen, serve: (*grpc.Server).Serve, tls: credentials.NewTLS},
+	{
+		name: "grpcadapter", listen: grpcadapter.Listen,
+		serve:  func(s *grpc.Server, ln net.Listener) error { return grpcadapter.Serve(s, ln) },
+		server: grpcadapter.ServerOptions(), client: grpcadapter.DialOptions(),
+		tls: func(config *tls.Config) credentials.TransportCredentials {
+			return grpcadapter.Credentials(credentials.NewTLS(config))
+		},
+	},
+}
+
+// TestFastPathIsRefused: channelz would see no calls past grpc-go's transport.
+func TestFastPathIsRefused(t *testing.T) {
+	testnet.NoLeaks(t)
+	err := grpcadapter.Wrap(grpc.NewServer(), grpcadapter.FastPath()).Refusal()
+	if err == nil || !strings.Contains(err.Error(), "channelz is on") {
+		t.Errorf("got the reason %v, want channelz", err)
+	}
+}
 
 // TestChannelz: gRPC's view of a connection's socket, including its options and TCP_INFO, is the
 // same as on net, and also over TLS.
@@ -51,7 +90,7 @@ func socketOptions(t *testing.T, side side, secure bool) []string {
 	channelzservice.RegisterChannelzServiceToServer(server)
 	go side.serve(server, ln)
 	defer server.Stop()
-	cc, err := grpc.NewClient(target(ln.Addr()), append(slices.Clone(side.client), grpc.WithTransportCredentials(clientCredentials))...)
+	cc, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), append(slices.Clone(side.client), grpc.WithTransportCredentials(clientCredentials))...)
 	if err != nil {
 		t.Fatalf("NewClient: %v", err)
 	}

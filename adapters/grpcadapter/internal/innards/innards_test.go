@@ -1,0 +1,64 @@
+package innards
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }
+
+// TestCheck: the types of the grpc-go that this package is built with are known. Each one that is added,
+// missing, renamed, or of another type, is noticed.
+func TestCheck(t *testing.T) {
+	if err := check(layouts); err != nil {
+		t.Fatalf("grpc-go %s: %v", grpc.Version, err)
+	}
+	lines := slices.Collect(strings.Lines(layouts))
+	for i, line := range lines {
+		if !strings.HasPrefix(line, "\t") {
+			continue
+		}
+		name, typ, _ := strings.Cut(line, " ")
+		for change, instead := range map[string][]string{
+			"added":   nil,
+			"missing": {line, "\tanother int\n"},
+			"renamed": {name + "s " + typ},
+			"retyped": {name + " another.Type\n"},
+		} {
+			if err := check(strings.Join(slices.Concat(lines[:i], instead, lines[i+1:]), "")); err == nil {
+				t.Errorf("%s: a field that is %s is not noticed", strings.TrimSpace(line), change)
+			}
+		}
+	}
+}
+
+// TestSamePackageNames: a type of another package with the same name is another type.
+func TestSamePackageNames(t *testing.T) {
+	changed := strings.Replace(layouts, "statsHandler grpc/stats.Handler", "statsHandler grpc/internal/stats.Handler", 1)
+	if err := check(changed); err == nil {
+		t.Error("a Handler of another package stats is not noticed")
+	}
+}
+
+// TestFindKeys: a context with a key that is not known, or without one that is, is refused.
+func TestFindKeys(t *testing.T) {
+	type key struct{}
+	for _, ctx := range []context.Context{context.Background(), context.WithValue(context.Background(), key{}, 1)} {
+		if _, err := FindKeys(ctx); err == nil {
+			t.Errorf("%v: got no error", ctx)
+		}
+	}
+}
+
+// TestStopping: it is known which of the server's methods calls.
+func TestStopping(t *testing.T) {
+	if stopping, _ := Stopping(); stopping {
+		t.Error("nobody stops a server")
+	}
+}
