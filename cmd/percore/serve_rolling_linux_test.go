@@ -1,0 +1,252 @@
+//go:build !percore_net
+
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/csv"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/percore/percore/cmd/percore/internal/echopb"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// rolling is three servers behind HAProxy, with the configuration that examples/haproxy has.
+type rolling struct {
+	t       *testing.T
+	args    []string // of each server
+	servers [3]*command
+	http    [3]string // the servers' addresses
+	grpc    [3]string
+
+	frontHTTP, frontTLS, frontGRPC string // HAProxy's
+	stats                          string // HAProxy's socket
+}
+
+// TestRollingReplacement replaces three servers behind HAProxy, one by one, while clients make requests:
+// none fails. Each server in turn says that it isn't ready, serves until HAProxy has noticed, and
+// ends. A larger run by hand:
+//
+//	PERCORE_TEST_REQUESTS=100000 go test -run TestRollingReplacement -v ./cmd/percore
+func TestRollingReplacement(t *testing.T) {
+	if _, err := exec.LookPath("haproxy"); err != nil {
+		t.Skip("haproxy is not in PATH: install it to run this test")
+	}
+	requests := int64(2000)
+	if v := os.Getenv("PERCORE_TEST_REQUESTS"); v != "" {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			t.Fatalf("PERCORE_TEST_REQUESTS: %v", err)
+		}
+		requests = n
+	}
+	for _, mode := range []struct {
+		name, line string // added to HAProxy's lines of HTTP servers
+		args       []string
+	}{
+		{name: "http1", args: []string{"-fastpath"}},
+		{name: "http2", line: "proto h2 check-proto h1", args: []string{"-fastpath", "-http2"}},
+		{name: "proxy", line: "send-proxy-v2 check-send-proxy", args: []string{"-proxy-protocol", "127.0.0.0/8"}},
+		{name: "net", args: []string{"-engine", "net"}},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			r := startRolling(t, mode.line, mode.args...)
+			var stop atomic.Bool
+			var made atomic.Int64
+			var all sync.WaitGroup
+			for name, echo := range r.clients() {
+				for i := range 5 {
+					all.Go(func() {
+						for n := 0; !stop.Load(); n++ {
+							if err := echo(fmt.Sprintf("%s client %d, request %d", name, i, n)); err != nil {
+								t.Errorf("%s client %d, request %d: %v", name, i, n, err)
+								return
+							}
+							made.Add(1)
+							time.Sleep(rand.N(2 * time.Millisecond))
+						}
+					})
+				}
+			}
+			for i := range r.servers {
+				goal := requests * int64(i+1) / int64(len(r.servers)+1)
+				testnet.Eventually(t, "requests", func() bool { return made.Load() >= goal || t.Failed() })
+				r.replace(i)
+			}
+			testnet.Eventually(t, "requests", func() bool { return made.Load() >= requests || t.Failed() })
+			stop.Store(true)
+			all.Wait()
+			t.Logf("%d requests", made.Load())
+		})
+	}
+}
+
+func startRolling(t *testing.T, line string, args ...string) *rolling {
+	r := &rolling{t: t, frontHTTP: reserve(t), frontTLS: reserve(t), frontGRPC: reserve(t)}
+	// The check's interval below, times the two failures that HAProxy wants to see, and some more.
+	r.args = append([]string{"-drain-delay", "1s", "-drain", testnet.HangTimeout.String()}, args...)
+	for i := range r.servers {
+		r.http[i], r.grpc[i] = reserve(t), reserve(t)
+		r.start(i)
+	}
+	dir := testnet.ShortTempDir(t)
+	r.stats = filepath.Join(dir, "stats")
+	config, err := os.ReadFile("../../examples/haproxy/haproxy.cfg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := []string{
+		"/run/haproxy/admin.sock", r.stats, "/etc/haproxy/site.pem", writeSite(t, dir), "inter 500ms", "inter 100ms",
+		"10.0.0.10:80\n", r.frontHTTP + "\n", "10.0.0.10:443", r.frontTLS, "10.0.0.10:9090", r.frontGRPC,
+	}
+	for i := range r.servers {
+		_, port, _ := net.SplitHostPort(r.http[i])
+		pairs = append(pairs,
+			fmt.Sprintf("10.0.0.%d:8080\n", i+1), r.http[i]+" "+line+"\n",
+			fmt.Sprintf("10.0.0.%d:9090 proto h2 check-proto h1 port 8080", i+1),
+			r.grpc[i]+" "+strings.Replace(line, "proto h2 check-proto h1", "", 1)+" proto h2 check-proto h1 port "+port)
+	}
+	file := filepath.Join(dir, "haproxy.cfg")
+	if err := os.WriteFile(file, []byte(strings.NewReplacer(pairs...).Replace(string(config))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	haproxy := exec.Command("haproxy", "-db", "-f", file)
+	output := newTranscript()
+	haproxy.Stdout, haproxy.Stderr = output, output
+	if err := haproxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = haproxy.Process.Kill()
+		_ = haproxy.Wait()
+		if t.Failed() {
+			t.Logf("haproxy:\n%s", output)
+		}
+	})
+	r.awaitUp(3)
+	return r
+}
+
+// writeSite writes a certificate and its key into one file, as HAProxy wants them.
+func writeSite(t *testing.T, dir string) string {
+	config, _ := testnet.TLS(t)
+	certificate := config.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file []byte
+	for _, der := range certificate.Certificate {
+		file = append(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	file = append(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
+	name := filepath.Join(dir, "site.pem")
+	if err := os.WriteFile(name, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// start starts a server.
+func (r *rolling) start(i int) {
+	args := append([]string{"serve", "-http", r.http[i], "-grpc", r.grpc[i], "-admin", "", "-control", "", "-dir", r.t.TempDir()}, r.args...)
+	r.servers[i] = startCommand(r.t, args...)
+	r.servers[i].stdout.await(r.t, "Ctrl-C stops")
+}
+
+// replace ends a server and starts another one in its place.
+func (r *rolling) replace(i int) {
+	old := r.servers[i]
+	old.signal(syscall.SIGTERM)
+	old.waitOrderly()
+	if text := old.stderr.String(); strings.Contains(text, "cut off") {
+		r.t.Errorf("server %d: %s", i, text)
+	}
+	r.start(i)
+	r.awaitUp(3)
+}
+
+// awaitUp waits until HAProxy says that n servers are there for each protocol.
+func (r *rolling) awaitUp(n int) {
+	r.t.Helper()
+	testnet.Eventually(r.t, "servers that HAProxy knows to be up", func() bool {
+		c, err := net.Dial("unix", r.stats)
+		if err != nil {
+			return false // it starts
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "show stat\n")
+		reader := csv.NewReader(c)
+		reader.FieldsPerRecord = -1
+		rows, _ := reader.ReadAll()
+		up := make(map[string]int)
+		for _, row := range rows {
+			// # pxname,svname,...,status is field 17; "L7OK" is the check's result.
+			if len(row) > 36 && strings.HasPrefix(row[17], "UP") && row[36] == "L7OK" {
+				up[row[0]]++
+			}
+		}
+		return up["http"] == n && up["grpc"] == n
+	})
+}
+
+// clients returns functions that send a text and fail unless it comes back, each over connections
+// of its own.
+func (r *rolling) clients() map[string]func(text string) error {
+	post := func(client *http.Client, url string, proto int) func(string) error {
+		client.Timeout = testnet.HangTimeout
+		return func(text string) error {
+			resp, err := client.Post(url+"/echo", "text/plain", strings.NewReader(text))
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err == nil && (resp.StatusCode != http.StatusOK || string(body) != text || resp.ProtoMajor != proto) {
+				err = fmt.Errorf("got %s over %s, %.100q", resp.Status, resp.Proto, body)
+			}
+			return err
+		}
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 10}
+	r.t.Cleanup(transport.CloseIdleConnections)
+	conn, err := grpc.NewClient(r.frontGRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	call := func(text string) error {
+		reply, err := echopb.NewEchoClient(conn).Unary(r.t.Context(), &echopb.EchoRequest{Message: text})
+		if err == nil && reply.Message != text {
+			err = fmt.Errorf("got %.100q", reply.Message)
+		}
+		return err
+	}
+	anyCertificate := &tls.Config{InsecureSkipVerify: true}
+	return map[string]func(string) error{
+		"http1": post(&http.Client{Transport: transport}, "http://"+r.frontHTTP, 1),
+		"h2c":   post(testnet.HTTP2Client(r.t, nil), "http://"+r.frontHTTP, 2),
+		"https": post(testnet.HTTP2Client(r.t, anyCertificate), "https://"+r.frontTLS, 2),
+		"grpc":  call,
+	}
+}
