@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/percore/percore"
@@ -87,6 +88,31 @@ func heapBytes() uint64 {
 	}
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// A timeout is moved without an allocation, by the handler for each message.
+func TestSetTimeoutAllocations(t *testing.T) {
+	if race.Enabled || invariants.Enabled {
+		t.Skip("-race and the tag invariants allocate: run it without")
+	}
+	testnet.NoLeaks(t)
+	times := []Timeout{ReadIdleTimeout(time.Hour), ReadIdleTimeout(2 * time.Hour), IdleTimeout(time.Hour), WriteTimeout(time.Hour)}
+	n := 0
+	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+		c.SetTimeout(times[n%len(times)])
+		n++
+		return echo(c, p)
+	}})
+	c := dial()
+	p := make([]byte, 1)
+	if n := testing.AllocsPerRun(500, func() {
+		c.Write(p)
+		if _, err := io.ReadFull(c, p); err != nil {
+			t.Error(err)
+		}
+	}); n >= 1 {
+		t.Errorf("got %v allocations, want none", n)
+	}
 }
 
 // A message costs no allocation.

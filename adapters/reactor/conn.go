@@ -81,6 +81,8 @@ const (
 	askTell                       // call Room once everything is written, which clears it
 	askTellNow                    // call Room, which clears it
 	askPause                      // read no more until Resume, which clears it
+	askTimed                      // there are timeouts; never cleared
+	askRetime                     // SetTimeout was called: set the timer, which clears it
 	askOffer                      // call Data with what is kept once more, before more is read; which clears it
 )
 
@@ -91,7 +93,7 @@ const stopsReading = askClose | askEnd | askRoom | askWork | askPause | askOffer
 type extras struct {
 	layered *layered // set before it is open
 
-	idle  timeouts
+	times timeouts
 	tasks tasks
 
 	// owned by the loop, while the connection lingers
@@ -214,6 +216,9 @@ func (c *Conn) attend() {
 	if c.phase == opening || c.phase == closed || c.phase == detached {
 		return
 	}
+	if c.asked.Load()&askRetime != 0 {
+		c.retime()
+	}
 	c.enter()
 	c.tellRoom()
 	c.read()
@@ -243,7 +248,7 @@ func (c *Conn) leave() {
 		c.flushLocked()
 	}
 	c.mu.Unlock()
-	if c.asked.Load() != 0 || c.phase == ending {
+	if c.asked.Load()&^askTimed != 0 || c.phase == ending {
 		c.settle()
 	}
 }

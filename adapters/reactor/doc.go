@@ -52,7 +52,9 @@
 //	sending fails                     Close with the error
 //	CloseAfterWrite, CloseWrite       later writes fail with net.ErrClosed
 //	Pause                             Data isn't called and nothing is read, until Resume
-//	the peer takes nothing for long   Close with os.ErrDeadlineExceeded after IdleTimeout, if that is set
+//	bytes wait for longer than        Close with os.ErrDeadlineExceeded
+//	WriteTimeout, if that is set
+//	the peer takes nothing for long   the same by IdleTimeout and WriteIdleTimeout, if they are set
 //
 // The socket is tried before a write is refused. A write is taken whole or not at all; if no bytes wait
 // it may have any length. Close drops the backlog; Detach and Attach pass it on.

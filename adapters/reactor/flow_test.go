@@ -239,6 +239,8 @@ func TestTimeouts(t *testing.T) {
 		ends    bool
 	}{
 		{"idle", []Option{IdleTimeout(short)}, "", true},
+		{"nothing is read", []Option{ReadIdleTimeout(short)}, "", true},
+		{"nothing is written", []Option{WriteIdleTimeout(short)}, "", true},
 		{"idle after a message", []Option{IdleTimeout(short)}, "a\n", true},
 		{"half a message", []Option{ReadTimeout(short)}, "a", true},
 		{"a message and a half", []Option{ReadTimeout(short)}, "a\nb", true},
@@ -305,7 +307,7 @@ func TestReadTimeoutWhilePaused(t *testing.T) {
 	closes := make(chan bool, 1)
 	c.loop.engine.Submit(func() {
 		c.asked.Or(askRoom)
-		c.more.idle.keptSince = monotime.Now() - int64(2*time.Minute)
+		c.more.times.keptSince = monotime.Now() - int64(2*time.Minute)
 		c.checkTimeouts()
 		c.asked.And(^askRoom)
 		closes <- c.asked.Load()&askClose != 0
@@ -322,7 +324,7 @@ func TestReadTimeoutAfterTheEnd(t *testing.T) {
 	h := &ender{handler: handler{close: end, data: func(*Conn, []byte) int { return 0 }}}
 	h.end = func(c *Conn, unused []byte) {
 		c.Loop().Submit(func() {
-			if kept := &c.more.idle.keptSince; *kept != 0 {
+			if kept := &c.more.times.keptSince; *kept != 0 {
 				*kept -= int64(2 * time.Minute)
 			}
 			c.checkTimeouts()

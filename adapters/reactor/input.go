@@ -101,7 +101,7 @@ func (c *Conn) readOnce() (int, error) {
 	if n == 0 {
 		return 0, err
 	}
-	c.touch()
+	c.touchRead()
 	if kept > 0 {
 		copy(p, c.unused.Bytes())
 	}
@@ -123,7 +123,7 @@ func (c *Conn) readBehind(kept int) (int, error) {
 	n, err := c.tryRead(b.Bytes()[kept:])
 	b.SetLen(kept + n)
 	if n > 0 {
-		c.touch()
+		c.touchRead()
 		c.offer()
 	}
 	return n, err

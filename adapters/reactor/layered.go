@@ -21,7 +21,7 @@ import (
 
 func init() {
 	layer.Option = func(h layer.Handshakes) any {
-		return Option(func(c *config) { c.handshakes = &h })
+		return Option(option(func(c *config) { c.handshakes = &h }))
 	}
 	layer.Of = func(conn any) layer.Layer { return conn.(*Conn).layerOf() }
 }

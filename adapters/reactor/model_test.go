@@ -198,7 +198,7 @@ func (e framedEnd) End(c *Conn, unused []byte) {
 		s.end = io.ErrUnexpectedEOF
 	}
 	c.Loop().Submit(func() {
-		if kept := &c.more.idle.keptSince; *kept != 0 {
+		if kept := &c.more.times.keptSince; *kept != 0 {
 			*kept -= int64(2 * modelReadTimeout)
 			c.checkTimeouts()
 		}

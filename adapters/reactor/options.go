@@ -4,21 +4,26 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/percore/percore/adapters/reactor/internal/layer"
 )
 
 // Option changes a server. See the functions that return one.
-type Option func(*config)
+type Option interface{ apply(c *config) }
+
+// option is an Option by a function.
+type option func(c *config)
+
+func (o option) apply(c *config) { o(c) }
 
 type config struct {
 	perLoop       func(loop int) Handler
 	readBufferMax int
 	highWaterMark int
 	hardLimit     int
-	idleTimeout   time.Duration
-	readTimeout   time.Duration
+	limits        [timeoutKinds]time.Duration
 	workers       int
 	waitingMax    int
 	slowCallback  time.Duration
@@ -37,8 +42,8 @@ const (
 
 func newConfig(options []Option) (config, error) {
 	c := config{readBufferMax: readBufferMax, highWaterMark: highWaterMark, hardLimit: hardLimit, waitingMax: defaultWaitingMax, log: slog.Default()}
-	for _, option := range options {
-		option(&c)
+	for _, o := range options {
+		o.apply(&c)
 	}
 	switch {
 	case c.readBufferMax < 1:
@@ -47,7 +52,7 @@ func newConfig(options []Option) (config, error) {
 		return c, fmt.Errorf("reactor: WriteHighWaterMark is %d bytes; it must be 1 at least", c.highWaterMark)
 	case c.hardLimit < c.highWaterMark:
 		return c, fmt.Errorf("reactor: WriteHardLimit is %d bytes; it must be WriteHighWaterMark, %d, at least", c.hardLimit, c.highWaterMark)
-	case c.idleTimeout < 0 || c.readTimeout < 0 || c.slowCallback < 0:
+	case slices.Min(c.limits[:]) < 0 || c.slowCallback < 0:
 		return c, fmt.Errorf("reactor: a time of an option is negative")
 	case c.workers < 0 || c.waitingMax < 0:
 		return c, fmt.Errorf("reactor: Workers(%d, %d) is negative", c.workers, c.waitingMax)
@@ -62,31 +67,23 @@ func newConfig(options []Option) (config, error) {
 // on which connections for Attach were dialed or accepted. A loop that has ended, since nothing was
 // on it any more, leaves its number and its handler to the next.
 func PerLoop(make func(loop int) Handler) Option {
-	return func(c *config) { c.perLoop = make }
+	return option(func(c *config) { c.perLoop = make })
 }
 
 // ReadBufferMax is how many unused bytes are kept, and so how long a message that Data waits for may
 // be: 1 MiB by default.
-func ReadBufferMax(bytes int) Option { return func(c *config) { c.readBufferMax = bytes } }
+func ReadBufferMax(bytes int) Option { return option(func(c *config) { c.readBufferMax = bytes }) }
 
 // WriteHighWaterMark is how many written bytes may wait for the peer before reading pauses: 64 KiB by
 // default. Reading goes on when fewer than half as many wait. So a peer that sends requests and does
 // not read the answers is held up, and no memory grows.
-func WriteHighWaterMark(bytes int) Option { return func(c *config) { c.highWaterMark = bytes } }
+func WriteHighWaterMark(bytes int) Option { return option(func(c *config) { c.highWaterMark = bytes }) }
 
 // WriteHardLimit is how many written bytes may wait for the peer at all: 16 MiB by default. Only a
 // single Write, called when none wait, may have more. A Write beyond that fails with
 // [ErrWriteBufferFull], and ends the connection unless the handler is a [RoomHandler]. It bounds the
 // memory for a peer to which the server writes without being asked.
-func WriteHardLimit(bytes int) Option { return func(c *config) { c.hardLimit = bytes } }
-
-// IdleTimeout closes connections on which no byte was read or written for that long. 0, the
-// default, means never.
-func IdleTimeout(d time.Duration) Option { return func(c *config) { c.idleTimeout = d } }
-
-// ReadTimeout closes connections on which Data has left bytes unused for that long: once a message has
-// begun, it must be complete in that time. 0, the default, means never.
-func ReadTimeout(d time.Duration) Option { return func(c *config) { c.readTimeout = d } }
+func WriteHardLimit(bytes int) Option { return option(func(c *config) { c.hardLimit = bytes }) }
 
 // Workers bounds [Conn.Go]. At most n of its functions run at a time, those of different connections in
 // turn; 0, the default, means one of each connection. While more than waitingMax functions of a
@@ -94,13 +91,13 @@ func ReadTimeout(d time.Duration) Option { return func(c *config) { c.readTimeou
 // requests faster than they are worked off is held up, and no other. Functions that aren't called for
 // what a peer sends aren't bounded.
 func Workers(n, waitingMax int) Option {
-	return func(c *config) { c.workers, c.waitingMax = n, cmp.Or(waitingMax, defaultWaitingMax) }
+	return option(func(c *config) { c.workers, c.waitingMax = n, cmp.Or(waitingMax, defaultWaitingMax) })
 }
 
 // SlowCallback logs each call of the handler that takes longer, since all other connections of the
 // loop wait for it. With 0, the default, those of a second or longer are logged, and calls of Data for
 // the bytes of one read are timed together (Stats).
-func SlowCallback(d time.Duration) Option { return func(c *config) { c.slowCallback = d } }
+func SlowCallback(d time.Duration) Option { return option(func(c *config) { c.slowCallback = d }) }
 
 // ErrorLog is where panics and slow calls are reported. The default is slog's default logger.
-func ErrorLog(log *slog.Logger) Option { return func(c *config) { c.log = log } }
+func ErrorLog(log *slog.Logger) Option { return option(func(c *config) { c.log = log }) }

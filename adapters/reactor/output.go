@@ -279,7 +279,7 @@ func (c *Conn) trySendLocked(p, q []byte, more ...[]byte) (n int, err error, ful
 	c.mu.Lock()
 	c.sending = false
 	if n > 0 {
-		c.touch()
+		c.touchWritten()
 	}
 	if c.asked.Load()&(askEnd|askShut) != 0 {
 		c.loop.remind(c, false) // it may have found that a goroutine sends
@@ -319,9 +319,10 @@ func (c *Conn) flushLocked() {
 			return
 		}
 		b.drop(n)
+		c.tookLocked(n)
 		sent += n
 		if n > 0 {
-			c.touch()
+			c.touchWritten()
 		}
 		c.blocked = n < want && !c.roomEvent
 		if b.bytes == 0 {

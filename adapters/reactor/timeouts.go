@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"math"
 	"os"
 	"sync/atomic"
 	"time"
@@ -8,91 +9,217 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// timeouts are a connection's timeouts, if the server has any. There is one timer. It is set for the
-// timeout that comes first; when it fires it checks whether that has passed, so that
-// bytes that come and go need not move it.
-type timeouts struct {
-	active atomic.Int64 // when a byte was last read or written, by the clock of monotime
-
-	// owned by the loop
-	keptSince int64 // when Data last used some of the bytes that are kept; 0 if none are kept
-	timer     timer
-
-	partialSince int64 // when the part of a record came that the layer has; 0 if it has none; the loop's
+// Timeout is a time after which a connection is closed: an [Option] for all of a server's
+// connections, and by [Conn.SetTimeout] for one. 0 means never, the default.
+type Timeout struct {
+	kind timeoutKind
+	d    time.Duration
 }
 
-// startTimeouts sets the timer, on the loop.
-func (c *Conn) startTimeouts() {
-	config := &c.loop.server.config
-	if !config.hasTimeouts() {
+func (t Timeout) apply(c *config) { c.limits[t.kind] = t.d }
+
+// timeoutKind is an index of the durations.
+type timeoutKind uint8
+
+const (
+	onIdle timeoutKind = iota
+	onReadIdle
+	onWriteIdle
+	onMessage
+	onUnsent
+
+	timeoutKinds = iota
+)
+
+// IdleTimeout closes connections on which no byte was read or written for that long. It doesn't count
+// while functions of Go wait or run, while [Conn.Hold] does, nor, unless bytes wait for the peer, during
+// [Conn.Pause].
+func IdleTimeout(d time.Duration) Timeout { return Timeout{onIdle, d} }
+
+// ReadIdleTimeout closes connections on which no byte was read for that long, whatever is written. It
+// doesn't count while functions of Go wait or run, nor while the connection isn't read.
+func ReadIdleTimeout(d time.Duration) Timeout { return Timeout{onReadIdle, d} }
+
+// WriteIdleTimeout closes connections on which the socket has taken no byte for that long, whatever is
+// read. It doesn't count while functions of Go wait or run.
+func WriteIdleTimeout(d time.Duration) Timeout { return Timeout{onWriteIdle, d} }
+
+// ReadTimeout closes connections on which Data has left bytes unused for that long: once a message has
+// begun, it must be complete in that time.
+func ReadTimeout(d time.Duration) Timeout { return Timeout{onMessage, d} }
+
+// WriteTimeout closes connections on which a byte that was written waits in memory for longer, since the
+// peer takes nothing, or takes too little; twice as long at most. It bounds how long a peer may hold the
+// memory that WriteHardLimit allows: with 1 MiB waiting and a minute, a peer must take 17 KiB a second.
+func WriteTimeout(d time.Duration) Timeout { return Timeout{onUnsent, d} }
+
+// SetTimeout sets a timeout of this connection, in place of the server's. Its time begins with the call.
+// It allocates nothing after the first call, and may be called for each message: for a keep-alive time
+// that the client has chosen, or for the phases of a protocol.
+func (c *Conn) SetTimeout(t Timeout) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.finished {
 		return
 	}
-	c.mu.Lock()
-	t := &c.extrasLocked().idle
-	c.mu.Unlock()
-	t.active.Store(monotime.Now())
-	if config.idleTimeout > 0 {
-		t.timer = c.loop.engine.AfterFunc(config.idleTimeout, c.checkTimeouts)
+	c.extrasLocked().times.set(t.kind, max(0, t.d))
+	c.asked.Or(askTimed | askRetime) // after extras are there: see touchRead
+	c.loop.remind(c, false)
+}
+
+// timeouts are a connection's timeouts, if it has any. There is one timer. It is set for the
+// timeout that comes first; when it fires it checks whether that has passed, so that
+// bytes that come and go need not move it. Times are those of monotime.
+type timeouts struct {
+	limits  [timeoutKinds]atomic.Int64 // durations; 0 for none
+	readAt  atomic.Int64               // when a byte was last read
+	wroteAt atomic.Int64               // when the socket last took one
+
+	// guarded by the connection's mu
+	own      uint8 // the kinds that SetTimeout has set, as bits
+	markAt   int64 // when the mark was set, at the end of the backlog
+	markLeft int   // bytes up to the mark that wait yet; 0 if there is none
+
+	// owned by the loop
+	heldAt     int64 // the last time at which IdleTimeout and WriteIdleTimeout didn't count
+	readHeldAt int64 // the same for ReadIdleTimeout
+	keptSince  int64 // when Data last used some of the bytes that are kept; 0 if none are kept
+	partSince  int64 // when the part of a record came that the layer has; 0 if it has none
+	timer      timer
+	due        int64 // when the timer fires; 0 if it isn't set
+}
+
+// set sets a timeout of one connection. Its mu is held.
+func (t *timeouts) set(kind timeoutKind, d time.Duration) {
+	t.own |= 1 << kind
+	t.limits[kind].Store(int64(d))
+}
+
+// startTimeouts sets the server's timeouts, on the loop, and begins those that SetTimeout has set.
+func (c *Conn) startTimeouts() {
+	if limits := &c.loop.server.config.limits; *limits != [timeoutKinds]time.Duration{} {
+		c.mu.Lock()
+		t := &c.extrasLocked().times
+		for kind, d := range limits {
+			if t.own&(1<<kind) == 0 {
+				t.limits[kind].Store(int64(d))
+			}
+		}
+		c.asked.Or(askTimed)
+		c.mu.Unlock()
 	}
-	if c.unused != nil { // Attach's
-		c.markKept()
+	if c.asked.Load()&askTimed != 0 {
+		c.retime()
 	}
+}
+
+// retime begins the time of all timeouts anew.
+func (c *Conn) retime() {
+	c.asked.And(^askRetime)
+	t := &c.more.times
+	t.heldAt = monotime.Now()
+	t.readHeldAt = t.heldAt
+	if c.unused != nil { // from before Attach, or ReadTimeout is new
+		t.keptSince = t.heldAt
+	}
+	c.checkTimeouts()
 }
 
 // stopTimeouts ends them.
 func (c *Conn) stopTimeouts() {
-	if c.loop.server.config.hasTimeouts() && c.more.idle.timer != nil {
-		c.more.idle.timer.Stop()
+	if c.asked.Load()&askTimed != 0 && c.more.times.timer != nil {
+		c.more.times.timer.Stop()
 	}
 }
 
-func (c *config) hasTimeouts() bool { return c.idleTimeout > 0 || c.readTimeout > 0 }
-
-// touch notes that bytes were read or written. The caller is the loop, or holds mu.
-func (c *Conn) touch() {
-	if c.loop.server.config.idleTimeout > 0 && c.more != nil { // nil: Write is faster than Open
-		c.more.idle.active.Store(monotime.Now())
+// touchRead notes that bytes were read, and touchWritten that the socket has taken some.
+func (c *Conn) touchRead() {
+	if c.asked.Load()&askTimed != 0 {
+		c.more.times.readAt.Store(monotime.Now())
 	}
+}
+
+func (c *Conn) touchWritten() {
+	if c.asked.Load()&askTimed != 0 {
+		c.more.times.wroteAt.Store(monotime.Now())
+	}
+}
+
+// tookLocked notes that the socket has taken n bytes of the backlog.
+func (c *Conn) tookLocked(n int) {
+	if c.asked.Load()&askTimed != 0 {
+		t := &c.more.times
+		t.markLeft = max(0, t.markLeft-n)
+	}
+}
+
+// unsentSince returns since when a byte of the backlog has waited at least, or 0 if none waits. The
+// bytes that it finds are the mark; later ones count once these are sent.
+func (c *Conn) unsentSince(now int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &c.more.times
+	switch {
+	case c.unsent == nil:
+		t.markLeft = 0
+		return 0
+	case t.markLeft == 0:
+		t.markLeft, t.markAt = c.unsent.bytes, now
+	}
+	return t.markAt
 }
 
 // markKept notes that Data has used some bytes and left others, or that none are left.
 func (c *Conn) markKept() {
-	d := c.loop.server.config.readTimeout
-	if d == 0 || c.phase != open {
+	if c.asked.Load()&askTimed == 0 || c.phase != open {
 		return
 	}
-	t := &c.more.idle
+	t := &c.more.times
 	if c.unused == nil {
 		t.keptSince = 0
 		return
 	}
 	t.keptSince = monotime.Now()
-	if t.timer == nil {
-		t.timer = c.loop.engine.AfterFunc(d, c.checkTimeouts)
-	} else if idle := c.loop.server.config.idleTimeout; idle == 0 || d < idle {
-		t.timer.Reset(d)
+	if d := t.limits[onMessage].Load(); d > 0 {
+		c.setTimer(t.keptSince, t.keptSince+d)
 	}
 }
 
 // markPartial notes, after a read of the layer, whether the layer has a part of a record: ReadTimeout
 // counts for its rest. got says that the read returned bytes.
 func (c *Conn) markPartial(got bool) {
-	d := c.loop.server.config.readTimeout
-	if d == 0 {
+	if c.asked.Load()&askTimed == 0 {
 		return
 	}
-	t := &c.more.idle
+	t := &c.more.times
 	switch {
 	case !c.more.layered.IsPartial():
-		t.partialSince = 0
-	case got || t.partialSince == 0:
-		t.partialSince = monotime.Now()
-		if t.timer == nil {
-			t.timer = c.loop.engine.AfterFunc(d, c.checkTimeouts)
-		} else if idle := c.loop.server.config.idleTimeout; idle == 0 || d < idle {
-			t.timer.Reset(d)
+		t.partSince = 0
+	case got || t.partSince == 0:
+		t.partSince = monotime.Now()
+		if d := t.limits[onMessage].Load(); d > 0 {
+			c.setTimer(t.partSince, t.partSince+d)
 		}
 	}
+}
+
+// setTimer makes the timer fire at a time, if it is set for none before.
+func (c *Conn) setTimer(now, at int64) {
+	t := &c.more.times
+	if t.due != 0 && t.due <= at {
+		return
+	}
+	t.due = at
+	if d := time.Duration(max(0, at-now)); t.timer == nil {
+		t.timer = c.loop.engine.AfterFunc(d, c.timerFired)
+	} else {
+		t.timer.Reset(d)
+	}
+}
+
+func (c *Conn) timerFired() {
+	c.more.times.due = 0
+	c.checkTimeouts()
 }
 
 // checkTimeouts ends the connection if a time has passed, and sets the timer again otherwise.
@@ -100,37 +227,69 @@ func (c *Conn) checkTimeouts() {
 	if c.hungUp || c.lingering || c.phase == closed || c.phase == detached {
 		return
 	}
-	config := &c.loop.server.config
-	t := &c.more.idle
+	t := &c.more.times
 	now := monotime.Now()
-	if c.isBusy() {
-		t.active.Store(now)
+	c.holdTimeouts(now)
+	read, wrote := t.readAt.Load(), t.wroteAt.Load()
+	since := [timeoutKinds]int64{
+		onIdle:      max(read, wrote, t.heldAt),
+		onReadIdle:  max(read, t.readHeldAt),
+		onWriteIdle: max(wrote, t.heldAt),
+		onMessage:   t.keptSince,
 	}
-	if t.keptSince != 0 && (!c.offered || c.asked.Load()&stopsReading != 0) { // the bytes wait for us, not for the peer
+	if t.partSince != 0 && (t.keptSince == 0 || t.partSince < t.keptSince) {
+		since[onMessage] = t.partSince
+	}
+	if t.limits[onUnsent].Load() > 0 {
+		since[onUnsent] = c.unsentSince(now)
+	}
+	next := int64(math.MaxInt64)
+	for kind := range since {
+		d := t.limits[kind].Load()
+		switch {
+		case d == 0:
+		case since[kind] == 0 && timeoutKind(kind) == onUnsent:
+			next = min(next, now+d) // bytes may wait by then
+		case since[kind] == 0:
+		case now-since[kind] >= d:
+			op := "read"
+			if timeoutKind(kind) == onWriteIdle || timeoutKind(kind) == onUnsent {
+				op = "write"
+			}
+			c.end(askClose, c.sock.opError(op, os.ErrDeadlineExceeded))
+			return
+		default:
+			next = min(next, since[kind]+d)
+		}
+	}
+	if next < math.MaxInt64 {
+		c.setTimer(now, next)
+	}
+}
+
+// holdTimeouts notes which timeouts don't count now.
+func (c *Conn) holdTimeouts(now int64) {
+	t := &c.more.times
+	asked := c.asked.Load()
+	if asked&stopsReading != 0 { // the peer's bytes wait for us
+		t.readHeldAt = now
+		if t.keptSince != 0 {
+			t.keptSince = now
+		}
+		if t.partSince != 0 {
+			t.partSince = now
+		}
+		if asked&askPause != 0 && c.allSent() {
+			t.heldAt = now
+		}
+	} else if t.keptSince != 0 && !c.offered {
 		t.keptSince = now
 	}
-	if t.partialSince != 0 && c.asked.Load()&stopsReading != 0 {
-		t.partialSince = now
+	if c.inputEnded {
+		t.readHeldAt = now
 	}
-	left := time.Duration(-1)
-	if d := config.idleTimeout; d > 0 {
-		left = max(0, d-time.Duration(now-t.active.Load()))
-	}
-	if d := config.readTimeout; d > 0 && t.keptSince != 0 {
-		if l := max(0, d-time.Duration(now-t.keptSince)); left < 0 || l < left {
-			left = l
-		}
-	}
-	if d := config.readTimeout; d > 0 && t.partialSince != 0 {
-		if l := max(0, d-time.Duration(now-t.partialSince)); left < 0 || l < left {
-			left = l
-		}
-	}
-	switch {
-	case left == 0:
-		c.end(askClose, c.sock.opError("read", os.ErrDeadlineExceeded))
-	case left > 0:
-		t.timer.Reset(left)
+	if c.isBusy() {
+		t.heldAt, t.readHeldAt = now, now
 	}
 }
 
