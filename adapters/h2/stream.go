@@ -16,6 +16,10 @@ type Request struct {
 	Method, Scheme, Authority, Path string
 	Protocol                        string // of extended CONNECT (RFC 8441)
 
+	// HasAuthority says that there was an :authority, which may be empty. Without it, Authority is
+	// the value of the field host.
+	HasAuthority bool
+
 	// ContentLength is the length of the body as far as the client has declared it; -1 without. A
 	// body of another length is an error of Read.
 	ContentLength int64

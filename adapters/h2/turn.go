@@ -332,6 +332,7 @@ func (c *Conn) accept(t *turn) (h StreamHandler) {
 	from := ev.Request
 	*r = Request{
 		Method: from.Method, Scheme: from.Scheme, Authority: from.Authority, Path: from.Path, Protocol: from.Protocol,
+		HasAuthority:  from.HasAuthority(),
 		ContentLength: from.ContentLength, Problem: from.Problem, Fields: ev.Fields, End: ev.End,
 	}
 	c.guard(func() { h = c.server.handler.Accept(c, r) })

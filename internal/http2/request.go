@@ -63,6 +63,10 @@ func (r *Request) set(f *hpack.Field) bool {
 	return true
 }
 
+// HasAuthority reports whether the request has an :authority, which may be empty. Authority may be
+// that of the host field.
+func (r *Request) HasAuthority() bool { return r.seen&(1<<(hpack.Authority-hpack.Method)) != 0 }
+
 // checkTarget returns an error if the pseudo-header fields of a request are wrong.
 func (r *Request) checkTarget(extendedConnect bool) verdict {
 	isConnect := r.Method == "CONNECT"

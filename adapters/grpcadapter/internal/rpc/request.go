@@ -123,7 +123,7 @@ func (p *parser) refusal(r *h2.Request) *refusal {
 	switch {
 	case p.hosts > 1:
 		authorities := 0
-		if r.Authority != "" {
+		if r.HasAuthority {
 			authorities = 1
 		}
 		return refuse(http.StatusBadRequest, status.Newf(codes.Internal,
@@ -132,7 +132,7 @@ func (p *parser) refusal(r *h2.Request) *refusal {
 		return refuse(http.StatusUnsupportedMediaType, status.Newf(codes.InvalidArgument, "invalid gRPC request content-type %q", p.contentType))
 	case p.wrong != nil:
 		return refuse(http.StatusBadRequest, p.wrong)
-	case r.Authority == "":
+	case !r.HasAuthority && p.hosts == 0:
 		return refuse(http.StatusBadRequest, status.New(codes.Internal, "no host or :authority header present"))
 	case r.Method != http.MethodPost:
 		return refuse(http.StatusMethodNotAllowed, status.New(codes.Internal,
