@@ -58,6 +58,7 @@ func (s *Server) http2Config() h2.Config {
 		HeaderBytes:     limit + perField*typicalFields,
 		IdleTimeout:     -1,
 		ExtendedConnect: http2.ExtendedConnect,
+		MaxAge:          s.maxAge, // also of one without requests
 	}
 	if n := fieldsMax(s.srv); n < 1<<30 {
 		c.HeaderFields = n

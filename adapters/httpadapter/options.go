@@ -27,6 +27,9 @@ type config struct {
 	http2     bool
 	listen    percore.ListenConfig
 
+	maxAge      time.Duration // of connections; 0: no limit
+	maxRequests int           // the same
+
 	// checkNetHTTP returns the way in which net/http waits for a request, or why that is unknown.
 	// checkTLS returns why connections can't wait above crypto/tls, or nil. Tests replace them.
 	checkNetHTTP func() (probe.Way, error)

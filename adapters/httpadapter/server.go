@@ -233,6 +233,7 @@ func (s *Server) install() {
 	if s.keeps = canPark && s.parkAfter >= 0 && !monotime.InBubble(); s.keeps { // in a bubble the check's timers run ahead
 		s.way = s.findWay()
 	}
+	s.installAge()
 	_, s.ownH2 = s.srv.TLSNextProto["h2"] // before net/http sets it up
 	s.user = hooks{s.srv.ConnState, s.srv.ConnContext, s.srv.BaseContext}
 	s.srv.ConnState = s.connState

@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
@@ -40,12 +42,14 @@ type serveEngine struct {
 	group *loop.Group // nil with net, and where percore itself runs on net
 	lc    percore.ListenConfig
 
+	maxAge time.Duration // of gRPC's connections; 0: no limit
+
 	adminConfig percore.ListenConfig // with a loop of its own
 }
 
 // newServeEngine starts the engine that the options choose.
 func newServeEngine(opts serveOptions) (*serveEngine, error) {
-	e := &serveEngine{name: opts.engine, plain: opts.plain || opts.engine == engineNet}
+	e := &serveEngine{name: opts.engine, maxAge: opts.maxAge, plain: opts.plain || opts.engine == engineNet}
 	if e.name == engineNet {
 		return e, nil
 	}
@@ -149,6 +153,9 @@ func (e *serveEngine) runHTTP(srv *http.Server, opts serveOptions) webServer {
 		return srv
 	}
 	options := []httpadapter.Option{httpadapter.ParkAfter(opts.park)}
+	if opts.maxAge > 0 || opts.maxRequests > 0 {
+		options = append(options, httpadapter.MaxAge(opts.maxAge, opts.maxRequests))
+	}
 	if opts.fastPath {
 		options = append(options, httpadapter.FastPath())
 	}
@@ -164,8 +171,13 @@ func (e *serveEngine) newCallServer(unary grpc.UnaryServerInterceptor, stream gr
 	if e.plain {
 		return grpc.NewServer(grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream), grpc.WaitForHandlers(true))
 	}
-	return grpcadapter.NewServer(
-		grpcadapter.UnaryInterceptor(unary), grpcadapter.StreamInterceptor(stream), grpcadapter.WaitForHandlers(true))
+	options := []grpcadapter.Option{
+		grpcadapter.UnaryInterceptor(unary), grpcadapter.StreamInterceptor(stream), grpcadapter.WaitForHandlers(true),
+	}
+	if e.maxAge > 0 {
+		options = append(options, grpcadapter.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: e.maxAge}))
+	}
+	return grpcadapter.NewServer(options...)
 }
 
 // calls describes the calls that srv served. srv comes from newCallServer.

@@ -74,6 +74,11 @@ other supervisors, give -supervise.
   -key FILE      its private key, in PEM
   -max-conns N   let at most so many connections be open on each of the two; more
                  wait (default 0: no limit)
+  -max-age TIME  let clients open another connection when theirs is that old, give or take
+                 a tenth, so that load moves to machines that were added: by Connection:
+                 close in the next answer, or GOAWAY (default 0: no limit)
+  -max-requests N
+                 the same after so many requests over HTTP (default 0: no limit)
   -proxy-protocol NETS
                  connections begin with a PROXY header, of version 1 or 2, and come
                  from these networks only (10.0.0.0/8,::1/128)
@@ -126,6 +131,8 @@ type serveOptions struct {
 	certFile    string
 	keyFile     string
 	maxConns    int
+	maxAge      time.Duration
+	maxRequests int
 	proxies     string // networks, separated by commas; "": no PROXY headers
 	drain       time.Duration
 	drainDelay  time.Duration
@@ -157,6 +164,8 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.StringVar(&o.certFile, "cert", "", "")
 	flags.StringVar(&o.keyFile, "key", "", "")
 	flags.IntVar(&o.maxConns, "max-conns", 0, "")
+	flags.DurationVar(&o.maxAge, "max-age", 0, "")
+	flags.IntVar(&o.maxRequests, "max-requests", 0, "")
 	flags.StringVar(&o.proxies, "proxy-protocol", "", "")
 	flags.DurationVar(&o.drain, "drain", defaultDrain, "")
 	flags.DurationVar(&o.drainDelay, "drain-delay", 0, "")
@@ -204,6 +213,12 @@ func (o *serveOptions) check() error {
 	}
 	if o.maxConns < 0 {
 		return fmt.Errorf("-max-conns %d: want 0, for no limit, or more", o.maxConns)
+	}
+	if o.maxAge < 0 || o.maxRequests < 0 {
+		return fmt.Errorf("-max-age %v, -max-requests %d: want 0, for no limit, or more", o.maxAge, o.maxRequests)
+	}
+	if (o.maxAge > 0 || o.maxRequests > 0) && (o.plain || o.engine == engineNet) {
+		return fmt.Errorf("-max-age and -max-requests are an adapter's: leave them out with -plain and -engine %s", engineNet)
 	}
 	if o.drain < 0 {
 		return fmt.Errorf("-drain %v: want 0, to cut requests off at once, or more", o.drain)

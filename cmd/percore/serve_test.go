@@ -101,6 +101,8 @@ func TestMistakes(t *testing.T) {
 		{"too many loops", []string{"serve", "-loops", "1025"}, exitUsage, "-loops 1025"},
 		{"unknown engine", []string{"serve", "-engine", "steam"}, exitUsage, "steam"},
 		{"park not a time", []string{"serve", "-park", "soon"}, exitUsage, "-park"},
+		{"age of plain", []string{"serve", "-max-age", "1m", "-plain"}, exitUsage, "-max-age"},
+		{"requests negative", []string{"serve", "-max-requests", "-1"}, exitUsage, "-max-requests -1"},
 		{"drain negative", []string{"serve", "-drain", "-1s"}, exitUsage, "-drain -1s"},
 		{"drain delay negative", []string{"serve", "-drain-delay", "-1s"}, exitUsage, "-drain-delay -1s"},
 		{"park negative", []string{"serve", "-park", "-1s"}, exitUsage, "-park -1s"},

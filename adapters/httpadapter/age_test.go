@@ -1,0 +1,140 @@
+package httpadapter
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The first answer after the greatest number of requests says that the connection closes, and it does:
+// with net/http, with the fast path, and over TLS.
+func TestMaxAgeRequests(t *testing.T) {
+	const requests = 10 // give or take one
+	for name, options := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}, "parked": {ParkAfter(0)}} {
+		for _, overTLS := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s TLS=%t", name, overTLS), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+				type key struct{}
+				s := Wrap(&http.Server{
+					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						fmt.Fprint(w, r.Context().Value(key{}))
+					}),
+					ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+						return context.WithValue(ctx, key{}, "the user's")
+					},
+				}, append(options, MaxAge(0, requests))...)
+				server, client := testnet.TLS(t)
+				client = client.Clone()
+				client.NextProtos = []string{"http/1.1"}
+				done := make(chan error, 1)
+				go func() {
+					if overTLS {
+						s.srv.TLSConfig = server
+						done <- s.ServeTLS(ln, "", "")
+					} else {
+						done <- s.Serve(ln)
+					}
+				}()
+				c := testnet.Dial(t, ln)
+				if overTLS {
+					c = tls.Client(c, client)
+				}
+				c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+				r := bufio.NewReader(c)
+				for n := 1; ; n++ {
+					io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+					resp, err := http.ReadResponse(r, nil)
+					if err != nil {
+						t.Fatalf("request %d: %v", n, err)
+					}
+					if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "the user's" {
+						t.Fatalf("request %d: got %q, %v", n, body, err)
+					}
+					if !resp.Close && n < requests+2 {
+						continue
+					}
+					if n < requests-1 || n > requests+1 {
+						t.Errorf("answer %d says that the connection closes: %t", n, resp.Close)
+					}
+					break
+				}
+				if b, err := r.ReadByte(); err != io.EOF {
+					t.Errorf("after the last answer: got %d, %v, want the end", b, err)
+				}
+				s.Close()
+				testnet.Receive(t, "Serve", done)
+			})
+		}
+	}
+}
+
+// Over HTTP/2 the client opens another connection, and no request fails.
+func TestMaxAgeHTTP2(t *testing.T) {
+	for name, options := range map[string][]Option{"net/http": nil, "own": {HTTP2()}} {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+			srv := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Protocols: new(http.Protocols)}
+			srv.Protocols.SetUnencryptedHTTP2(true)
+			s := Wrap(srv, append(options, MaxAge(0, 5))...)
+			done := make(chan error, 1)
+			go func() { done <- s.Serve(ln) }()
+			client := testnet.HTTP2Client(t, nil)
+			conns := make(map[net.Addr]bool)
+			trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+				GotConn: func(info httptrace.GotConnInfo) { conns[info.Conn.LocalAddr()] = true },
+			})
+			for n := range 30 {
+				req, err := http.NewRequestWithContext(trace, "GET", testnet.URL(ln, false, "/"), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Fatalf("request %d: %v", n, err)
+				}
+				resp.Body.Close()
+			}
+			if len(conns) < 3 {
+				t.Errorf("got %d connections for 30 requests, want some", len(conns))
+			}
+			client.CloseIdleConnections()
+			s.Close()
+			testnet.Receive(t, "Serve", done)
+		})
+	}
+}
+
+// The limits of a connection differ by a tenth at most, and hold together.
+func TestConnAge(t *testing.T) {
+	c := &config{maxAge: time.Hour, maxRequests: 100}
+	for random, want := range map[float64]int{0: 90, 0.5: 100, 1: 110} {
+		a := newConnAge(c, random)
+		n := 1
+		for !a.isLast() {
+			n++
+		}
+		if n < want-1 || n > want+1 {
+			t.Errorf("%v: request %d is the last, want %d", random, n, want)
+		}
+		if !a.isLast() {
+			t.Errorf("%v: a request after the last isn't told to be it", random)
+		}
+	}
+	old := newConnAge(&config{maxAge: time.Nanosecond}, 0.5)
+	testnet.Eventually(t, "the greatest age", old.isLast)
+	if young := newConnAge(&config{maxAge: time.Hour}, 0); young.isLast() {
+		t.Error("a new connection is old")
+	}
+}
