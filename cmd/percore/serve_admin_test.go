@@ -168,6 +168,25 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// TestAlertMetrics: each metric of docs/alerts.yml is one that serve has. (metrics/alerts checks the
+// rules themselves.)
+func TestAlertMetrics(t *testing.T) {
+	metrics := serveMetrics(t)
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`\bpercore_\w+`).FindAllString(string(data), -1)
+	if len(names) < 10 {
+		t.Errorf("got %d metrics, want those of all alerts", len(names))
+	}
+	for _, name := range names {
+		if !metrics[name] {
+			t.Errorf("docs/alerts.yml: there is no metric %s", name)
+		}
+	}
+}
+
 // TestDashboard: each metric of docs/grafana.json is one that serve has.
 func TestDashboard(t *testing.T) {
 	metrics := serveMetrics(t)
@@ -227,6 +246,27 @@ func TestServeAdminHost(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != want {
 			t.Errorf("Host %q: got %s, want %d", host, resp.Status, want)
+		}
+	}
+}
+
+// A server with as many connections as -max-conns allows answers health probes at -admin.
+func TestServeReadyWhenFull(t *testing.T) {
+	admin := filepath.Join(testnet.ShortTempDir(t), "admin")
+	s := startServers(t, "-max-conns", "1", "-admin", "unix:"+admin)
+	s.keepAlive()("/ready") // and its connection stays
+	probe := &http.Client{Timeout: testnet.HangTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", admin) },
+	}}
+	for range 3 {
+		resp, err := probe.Get("http://localhost/ready")
+		if err != nil {
+			t.Fatalf("a probe of a full server: %v", err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("a probe of a full server: got %s", resp.Status)
 		}
 	}
 }

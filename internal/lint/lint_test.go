@@ -236,6 +236,7 @@ var modules = map[string]module{
 	"conformance_test": {requires: []string{
 		"golang.org/x/net", "golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
+	"metrics/alerts":               {free: true},
 	"metrics/prometheus":           {requires: []string{"github.com/prometheus/client_golang"}},
 	"cmd/percore/peers":            {free: true, partOf: "cmd/percore"},
 	"conformance_test/connect":     {free: true},
