@@ -22,9 +22,6 @@ import (
 
 func init() { children = append(children, testnet.WithChild("service", runService)) }
 
-// serviceVariable has the addresses of the service's parts, by name: "web=ADDRESS".
-const serviceVariable = "PERCORE_TEST_SERVICE"
-
 // runService runs a Service whose requests are answered with the process's pid, and whose hijacked
 // connections get a line when they are to end.
 func runService() {
@@ -53,13 +50,13 @@ func runService() {
 	})
 	web := httpadapter.Wrap(&http.Server{Handler: mux})
 	s := Service{
-		Parts:      []Part{{Name: "web", Address: os.Getenv(serviceVariable), Server: web}},
+		Parts:      []Part{{Name: "web", Address: "127.0.0.1:0", Server: web}},
 		Restart:    syscall.SIGHUP,
 		Drain:      testnet.HangTimeout,
 		Conns:      &conns,
 		HandedOver: func(pid int) { fmt.Println("handed over to", pid) },
 	}
-	s.Ready = func([]net.Listener) { fmt.Println("serves:", os.Getpid()) }
+	s.Ready = func(all []net.Listener) { fmt.Println("serves:", os.Getpid(), all[0].Addr()) }
 	if err := s.Run(context.Background()); err != nil {
 		fail(err)
 	}
@@ -68,10 +65,7 @@ func runService() {
 // SIGHUP replaces the process of a Service. Idle connections go on in the next one, a slow request and a
 // hijacked connection end in their own, which the first SIGTERM doesn't end.
 func TestServiceRestart(t *testing.T) {
-	reserved := testnet.Listen(t, net.Listen, testnet.TCP4)
-	address := reserved.Addr().String()
-	reserved.Close()
-	child := testnet.StartChild(t, "service", serviceVariable+"="+address)
+	child := testnet.StartChild(t, "service")
 	lines := bufio.NewScanner(child.Stdout)
 	ended := false // both processes
 	// scan reads count lines, which processes write in any order.
@@ -97,6 +91,7 @@ func TestServiceRestart(t *testing.T) {
 		return serves, named
 	}
 	first, _ := scan(1)
+	_, address, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "serves: "), " ")
 
 	type client struct {
 		net.Conn
