@@ -37,7 +37,8 @@ func DefaultArms() []Arm {
 // GODEBUG=multipathtcp=0) or "percore", with options as in "percore+thread+pin+loops=4". All three
 // have the option "adapter": servers run through percore's adapter for them, if there is one. On
 // net, only what the adapter sets on the server itself has an effect. "percore+fastpath" is
-// "percore+adapter" with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC. "fasthttp" is the
+// "percore+adapter" with the adapters' own servers of HTTP/1.1, HTTP/2 and gRPC, the latter below an
+// unchanged grpc.Server; "percore+newserver" is grpcadapter.NewServer. "fasthttp" is the
 // server of package fasthttp on net, and "percore+fasthttp" the same on percore. "nginx" is nginx,
 // where it is installed, with an answer from its configuration. "nghttpd" is nghttp2's server for
 // HTTP/2. "percore+reactor" uses event handlers in place of blocking code; "gnet", "nbio" and
@@ -93,6 +94,9 @@ func parseArm(name string) (Arm, error) {
 	if arm.Engine.Reactor && (arm.Engine.FastHTTP || arm.Engine.Adapter) {
 		return arm, fmt.Errorf("arm %q: reactor is neither an adapter's nor fasthttp's", name)
 	}
+	if arm.Engine.NewServer && (arm.Engine.FastHTTP || arm.Engine.Reactor || arm.Engine.Adapter) {
+		return arm, fmt.Errorf("arm %q: newserver is gRPC's, and without another server or adapter", name)
+	}
 	return arm, nil
 }
 
@@ -128,6 +132,8 @@ func (a *Arm) setOption(option string) error {
 		a.Engine.Adapter = true
 	case "fastpath":
 		a.Engine.Adapter, a.Engine.FastPath = true, true
+	case "newserver":
+		a.Engine.NewServer = true
 	case "fasthttp":
 		a.Engine.FastHTTP = true
 	case "reactor":
@@ -145,7 +151,7 @@ func (a *Arm) setOption(option string) error {
 	case "loops":
 		a.Engine.Loops, err = strconv.Atoi(value)
 	default:
-		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, fasthttp, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
+		err = fmt.Errorf("unknown option %q: percore has adapter, fastpath, newserver, fasthttp, reactor, thread, pin, leastloaded, mptcp, netbuffers and loops=N", option)
 	}
 	return err
 }

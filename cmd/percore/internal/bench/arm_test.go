@@ -11,7 +11,7 @@ import (
 )
 
 func TestParseArms(t *testing.T) {
-	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,nginx,nghttpd,gnet,nbio,netpoll")
+	got, err := ParseArms("percore, net-nomptcp,net,net,percore+thread+pin+loops=4+leastloaded+mptcp+netbuffers,percore+adapter,net-nomptcp+adapter,fasthttp,percore+fasthttp+pin,percore+fastpath+pin,percore+reactor+thread,percore+newserver+loops=2,nginx,nghttpd,gnet,nbio,netpoll")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +33,7 @@ func TestParseArms(t *testing.T) {
 		{Name: "percore+fasthttp+pin", Engine: target.Engine{Name: "percore", FastHTTP: true, Pin: true}},
 		{Name: "percore+fastpath+pin", Engine: target.Engine{Name: "percore", Adapter: true, FastPath: true, Pin: true}},
 		{Name: "percore+reactor+thread", Engine: target.Engine{Name: "percore", Reactor: true, Thread: true}},
+		{Name: "percore+newserver+loops=2", Engine: target.Engine{Name: "percore", NewServer: true, Loops: 2}},
 		{Name: "nginx", Engine: target.Engine{Name: "net", Nginx: true}},
 		{Name: "nghttpd", Engine: target.Engine{Name: "net", Nghttpd: true}},
 		{Name: "gnet", Engine: target.Engine{Name: "net", Peer: "gnet"}},
@@ -46,23 +47,25 @@ func TestParseArms(t *testing.T) {
 
 func TestParseArmsErrors(t *testing.T) {
 	for list, want := range map[string]string{
-		"":                          `unknown arm ""`,
-		"evio":                      `unknown arm "evio"`,
-		"gnet+adapter":              "gnet has no adapter",
-		"nbio+thread":               `unknown option "thread"`,
-		"net,":                      `unknown arm ""`,
-		"net+thread":                `unknown option "thread": net has adapter only`,
-		"percore+fast":              `unknown option "fast"`,
-		"percore+loops=many":        "invalid syntax",
-		"net+fastpath":              `unknown option "fastpath": net has adapter only`,
-		"percore+reactor+fastpath":  "reactor is neither an adapter's nor fasthttp's",
-		"percore+fastpath+fasthttp": "fasthttp has no adapter",
-		"fasthttp+pin":              `unknown option "pin"`,
-		"fasthttp+adapter":          "fasthttp has no adapter",
-		"nginx+adapter":             "nginx has no adapter",
-		"nginx+thread":              `unknown option "thread"`,
-		"nghttpd+adapter":           "nghttpd has no adapter",
-		"percore+adapter+fasthttp":  "fasthttp has no adapter",
+		"":                           `unknown arm ""`,
+		"evio":                       `unknown arm "evio"`,
+		"gnet+adapter":               "gnet has no adapter",
+		"nbio+thread":                `unknown option "thread"`,
+		"net,":                       `unknown arm ""`,
+		"net+thread":                 `unknown option "thread": net has adapter only`,
+		"percore+fast":               `unknown option "fast"`,
+		"percore+loops=many":         "invalid syntax",
+		"net+fastpath":               `unknown option "fastpath": net has adapter only`,
+		"percore+reactor+fastpath":   "reactor is neither an adapter's nor fasthttp's",
+		"percore+fastpath+fasthttp":  "fasthttp has no adapter",
+		"percore+fastpath+newserver": "newserver is gRPC's",
+		"net+newserver":              `unknown option "newserver": net has adapter only`,
+		"fasthttp+pin":               `unknown option "pin"`,
+		"fasthttp+adapter":           "fasthttp has no adapter",
+		"nginx+adapter":              "nginx has no adapter",
+		"nginx+thread":               `unknown option "thread"`,
+		"nghttpd+adapter":            "nghttpd has no adapter",
+		"percore+adapter+fasthttp":   "fasthttp has no adapter",
 	} {
 		if _, err := ParseArms(list); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", list, err, want)

@@ -508,6 +508,29 @@ func TestHTTP2(t *testing.T) {
 	noChildren(t)
 }
 
+// TestGRPC runs the scenarios of gRPC's server streams on each kind of server. Waiting streams show
+// that they were waiting: each holds a goroutine.
+func TestGRPC(t *testing.T) {
+	arms := "percore+newserver,percore+fastpath,net"
+	rep, err := Run(t.Context(), quick(t, arms, "^grpc/(list/1000x128B/conns=1$|waiting/)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Results {
+		res := &rep.Results[i]
+		checkResult(t, rep, res)
+		if strings.HasPrefix(res.Scenario, "grpc/list/") {
+			continue
+		}
+		for arm := range strings.SplitSeq(arms, ",") {
+			if n := res.Values(arm, MetricGoroutines)[0]; n < 0.5 {
+				t.Errorf("%s on %s: %v goroutines for each stream", res.Scenario, arm, n)
+			}
+		}
+	}
+	noChildren(t)
+}
+
 // TestNghttpd measures nghttpd, where it is installed, as TestNginx does.
 func TestNghttpd(t *testing.T) {
 	if err := FindPrograms([]Arm{{Name: "nghttpd", Engine: target.Engine{Nghttpd: true}}}); err != nil {

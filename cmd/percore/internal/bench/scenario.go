@@ -77,14 +77,14 @@ func (sc Scenario) headline() []string {
 }
 
 // conns returns how many connections a scenario holds open at once.
-func (sc Scenario) conns() int { return sc.job.Conns + sc.idle }
+func (sc Scenario) conns() int { return sc.job.Conns + sc.idle/max(1, sc.streams) }
 
 // Scenarios returns all scenarios in the order in which they run. idle is how many connections the
 // scenarios about idle connections have.
 func Scenarios(idle int) []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{
-		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), serving(idle), grpcCalls(), streaming(),
+		keepAlive(), browsing(), encrypted(), documents(), oneRequest(), spinning(), echoing(), serving(idle), grpcCalls(), streaming(), watching(idle),
 		multiplexed(), multiplexedTransfers(),
 		bursting(), transfers(), proxying(), besideComputing(), idling(idle), multiplexedIdle(idle), waiting(idle), waking(idle), sparse(idle), scaling(processorCount()),
 	} {
@@ -290,7 +290,8 @@ func grpcCalls() []Scenario {
 	return all
 }
 
-// streaming returns scenarios of messages there and back on gRPC streams that stay open.
+// streaming returns scenarios of messages there and back on gRPC streams that stay open, and of calls
+// that are answered by many messages. An operation of these is a call.
 func streaming() []Scenario {
 	var all []Scenario
 	for _, n := range []int{1, 64} {
@@ -301,7 +302,26 @@ func streaming() []Scenario {
 			job:  load.Job{Kind: load.KindGRPCStream, Conns: n, Payload: 128},
 		})
 	}
+	for _, n := range []int{1, 8} {
+		all = append(all, Scenario{
+			Name: fmt.Sprintf("grpc/list/%dx128B/conns=%d", target.ListMessages, n),
+			spec: target.Spec{App: target.AppGRPC},
+			job:  load.Job{Kind: load.KindGRPCList, Conns: n, Payload: 128},
+		})
+	}
 	return all
+}
+
+// watching returns scenarios of gRPC's server streams whose handlers wait. They measure memory.
+func watching(idle int) []Scenario {
+	conns := max(1, idle/100)
+	streams := max(1, idle/conns) // 100 by default
+	return []Scenario{{
+		Name: fmt.Sprintf("grpc/waiting/conns=%d/streams=%d", conns, streams),
+		spec: target.Spec{App: target.AppGRPC},
+		job:  load.Job{Kind: load.KindGRPCWatch, Conns: 1},
+		idle: conns * streams, memory: true, waiting: true, streams: streams,
+	}}
 }
 
 // http2 returns a scenario of HTTP/2, over TLS or in clear (h2c).

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -31,7 +32,7 @@ func grpcOpener(job Job) opener {
 		if job.Kind == KindGRPCStream {
 			return newGRPCStream(caller)
 		}
-		return newGRPCUnary(caller)
+		return newGRPCCaller(caller, job)
 	}
 }
 
@@ -67,7 +68,7 @@ func (c *grpcConn) release() {
 	}
 }
 
-// grpcCaller is the part that both kinds of gRPC session share.
+// grpcCaller is the part that all kinds of gRPC session share.
 type grpcCaller struct {
 	cc      *grpc.ClientConn
 	release func()
@@ -126,9 +127,16 @@ type grpcUnary struct {
 	dog watchdog
 }
 
-// newGRPCUnary makes one call, since a ClientConn connects lazily.
-func newGRPCUnary(caller grpcCaller) (session, error) {
-	s := &grpcUnary{grpcCaller: caller, dog: newWatchdog()}
+// newGRPCCaller makes one call, since a ClientConn connects lazily.
+func newGRPCCaller(caller grpcCaller, job Job) (session, error) {
+	unary := grpcUnary{grpcCaller: caller, dog: newWatchdog()}
+	var s session = &unary
+	switch job.Kind {
+	case KindGRPCList:
+		s = &grpcList{unary}
+	case KindGRPCWatch:
+		s = &grpcWatcher{grpcUnary: unary, most: max(1, job.Streams)}
+	}
 	s.setDeadline(time.Now().Add(dialTimeout))
 	if err := s.op(); err != nil {
 		s.close()
@@ -151,6 +159,91 @@ func (s *grpcUnary) setDeadline(t time.Time) { s.dog.set(t) }
 func (s *grpcUnary) close() {
 	s.dog.stop()
 	s.release()
+}
+
+// begin opens a stream of the server and sends the request.
+func (s *grpcUnary) begin(method string) (grpc.ClientStream, error) {
+	stream, err := s.cc.NewStream(s.dog.ctx, &target.ServerDesc, method)
+	if err != nil {
+		return nil, s.dog.explain(err)
+	}
+	if err := stream.SendMsg(s.req); err != nil {
+		return nil, s.dog.explain(err)
+	}
+	return stream, s.dog.explain(stream.CloseSend())
+}
+
+// next reads a message of a stream of the server.
+func (s *grpcUnary) next(stream grpc.ClientStream) error {
+	out := new(wrapperspb.BytesValue)
+	if err := stream.RecvMsg(out); err != nil {
+		return s.dog.explain(err)
+	}
+	return s.check(out)
+}
+
+// end reads the status of a stream of the server.
+func (s *grpcUnary) end(stream grpc.ClientStream) error {
+	err := s.next(stream)
+	switch {
+	case err == nil:
+		return errors.New("the server has sent too many messages")
+	case errors.Is(err, io.EOF):
+		return nil
+	}
+	return err
+}
+
+// grpcList makes calls that are answered by many messages.
+type grpcList struct{ grpcUnary }
+
+func (s *grpcList) op() error {
+	stream, err := s.begin(target.EchoList)
+	if err != nil {
+		return err
+	}
+	for i := range target.ListMessages {
+		if err := s.next(stream); err != nil {
+			return fmt.Errorf("message %d: %w", i+1, err)
+		}
+	}
+	return s.end(stream)
+}
+
+// grpcWatcher makes unary calls, and can leave calls of target.EchoWatch open.
+type grpcWatcher struct {
+	grpcUnary
+	most    int // of watches
+	watches []grpc.ClientStream
+}
+
+// send opens the watches, and reads the message that each begins with.
+func (s *grpcWatcher) send() error {
+	for len(s.watches) < s.most {
+		stream, err := s.begin(target.EchoWatch)
+		if err != nil {
+			return err
+		}
+		if err := s.next(stream); err != nil {
+			return err
+		}
+		s.watches = append(s.watches, stream)
+	}
+	return nil
+}
+
+// receive reads the rest of the watches.
+func (s *grpcWatcher) receive() error {
+	for _, stream := range s.watches {
+		if err := s.next(stream); err != nil {
+			return err
+		}
+		if err := s.end(stream); err != nil {
+			return err
+		}
+	}
+	s.watches = nil
+	return nil
 }
 
 // grpcStream sends messages on a stream and waits for each to come back.

@@ -100,8 +100,8 @@ func (p *process) openIdle(job Job) error {
 
 // ask opens sessions and sends a request on each.
 func (p *process) ask(job Job) error {
-	if job.Kind != KindHTTP && job.Kind != KindHTTP2 {
-		return fmt.Errorf("requests of kind %q can't be left open: want %q or %q", job.Kind, KindHTTP, KindHTTP2)
+	if !slices.Contains([]string{KindHTTP, KindHTTP2, KindGRPCWatch}, job.Kind) {
+		return fmt.Errorf("requests of kind %q can't be left open: want %q, %q or %q", job.Kind, KindHTTP, KindHTTP2, KindGRPCWatch)
 	}
 	sessions, err := open(job)
 	if err != nil {

@@ -23,6 +23,8 @@ const (
 	KindBurst      = "burst"       // write one byte, read Payload bytes
 	KindGRPCUnary  = "grpc-unary"  // unary RPC with Payload bytes
 	KindGRPCStream = "grpc-stream" // one message of Payload bytes there and back on an open stream
+	KindGRPCList   = "grpc-list"   // one request of Payload bytes, target.ListMessages answers
+	KindGRPCWatch  = "grpc-watch"  // KindGRPCUnary; requests left open are calls of target.EchoWatch
 )
 
 // Job describes the requests and their destination.
@@ -37,8 +39,9 @@ type Job struct {
 	TLS      bool   `json:"tls,omitempty"`      // HTTP only
 	Browser  bool   `json:"browser,omitempty"`  // HTTP only: with BrowserHeader
 
-	// Streams is how many requests are open on each connection, and Window how many bytes of answers
-	// the server may send ahead, on each stream and connection; HTTP/2 only. 0: one, and 1 GiB.
+	// Streams is how many requests are open on each connection; HTTP/2 and KindGRPCWatch only. 0: one.
+	// Window is how many bytes of answers the server may send ahead, on each stream and connection;
+	// HTTP/2 only. 0: 1 GiB.
 	Streams int `json:"streams,omitempty"`
 	Window  int `json:"window,omitempty"`
 }

@@ -18,17 +18,29 @@ import (
 const (
 	EchoUnary  = "/percore.bench.Echo/Unary"
 	EchoStream = "/percore.bench.Echo/Stream"
+	EchoList   = "/percore.bench.Echo/List"
+	EchoWatch  = "/percore.bench.Echo/Watch"
 )
 
-// StreamDesc is the client's description of EchoStream.
-var StreamDesc = grpc.StreamDesc{StreamName: "Stream", ServerStreams: true, ClientStreams: true}
+// ListMessages is how many messages EchoList answers with.
+const ListMessages = 1000
 
-// echoService describes the service to a grpc.Server.
+// The client's descriptions of EchoStream, and of EchoList and EchoWatch.
+var (
+	StreamDesc = grpc.StreamDesc{StreamName: "Stream", ServerStreams: true, ClientStreams: true}
+	ServerDesc = grpc.StreamDesc{ServerStreams: true}
+)
+
+// echoService describes the service to a server. Its implementation is a *longPoll.
 var echoService = grpc.ServiceDesc{
 	ServiceName: "percore.bench.Echo",
 	HandlerType: (*any)(nil),
 	Methods:     []grpc.MethodDesc{{MethodName: "Unary", Handler: echoUnary}},
-	Streams:     []grpc.StreamDesc{{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true}},
+	Streams: []grpc.StreamDesc{
+		{StreamName: "Stream", Handler: echoStream, ServerStreams: true, ClientStreams: true},
+		{StreamName: "List", Handler: echoList, ServerStreams: true},
+		{StreamName: "Watch", Handler: echoWatch, ServerStreams: true},
+	},
 }
 
 // echoUnary answers with its request. It ignores interceptors, since the server doesn't have any.
@@ -56,24 +68,72 @@ func echoStream(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// newGRPCServer returns a grpc.Server with default options, one that runs with grpcadapter, or one
-// past grpc-go's transport. It ends the process if that was refused: the figures would be wrong.
+// echoList answers with its request, ListMessages times.
+func echoList(_ any, s grpc.ServerStream) error {
+	in := new(wrapperspb.BytesValue)
+	if err := s.RecvMsg(in); err != nil {
+		return err
+	}
+	for range ListMessages {
+		if err := s.SendMsg(in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// echoWatch answers with its request, and once more when it need no longer wait.
+func echoWatch(impl any, s grpc.ServerStream) error {
+	in := new(wrapperspb.BytesValue)
+	if err := s.RecvMsg(in); err != nil {
+		return err
+	}
+	if err := s.SendMsg(in); err != nil {
+		return err
+	}
+	if err := impl.(*longPoll).wait(s.Context()); err != nil {
+		return err
+	}
+	return s.SendMsg(in)
+}
+
+// grpcServer is a server of the Echo service, with the handlers that wait.
+type grpcServer struct {
+	server
+	poll *longPoll
+}
+
+func (s grpcServer) longPoll() *longPoll { return s.poll }
+
+// newGRPCServer returns a server of the Echo service with default options.
 func newGRPCServer(e Engine) server {
-	if e.FastPath {
-		srv := grpc.NewServer(grpcadapter.ServerOptions()...)
-		srv.RegisterService(&echoService, nil)
+	poll := newLongPoll()
+	if e.NewServer {
+		srv := grpcadapter.NewServer()
+		srv.RegisterService(&echoService, poll)
+		return grpcServer{srv, poll}
+	}
+	var opts []grpc.ServerOption
+	if e.Adapter {
+		opts = grpcadapter.ServerOptions()
+	}
+	srv := grpc.NewServer(opts...)
+	srv.RegisterService(&echoService, poll)
+	return grpcServer{adaptGRPC(srv, e), poll}
+}
+
+// adaptGRPC returns what serves for a grpc.Server: itself, it with grpcadapter, or that past grpc-go's
+// transport. It ends the process if that was refused: the figures would be wrong.
+func adaptGRPC(srv *grpc.Server, e Engine) server {
+	switch {
+	case e.FastPath:
 		past := grpcadapter.Wrap(srv, grpcadapter.FastPath())
 		if err := past.Refusal(); err != nil {
 			log.Fatal(err)
 		}
 		return past
+	case e.Adapter:
+		return serverFunc(func(l net.Listener) error { return grpcadapter.Serve(srv, l) })
 	}
-	if !e.Adapter {
-		srv := grpc.NewServer()
-		srv.RegisterService(&echoService, nil)
-		return srv
-	}
-	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
-	srv.RegisterService(&echoService, nil)
-	return serverFunc(func(l net.Listener) error { return grpcadapter.Serve(srv, l) })
+	return srv
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// TestGRPCAdapter calls the gRPC server of each engine, plain and through the
-// adapter, which shows in whose buffers it receives.
+// TestGRPCAdapter calls the gRPC server of each engine, plain, through the adapter and
+// NewServer's, which shows in whose buffers it receives.
 func TestGRPCAdapter(t *testing.T) {
 	for _, e := range []Engine{
 		{Name: EngineNet}, {Name: EnginePercore}, {Name: EngineNet, Adapter: true}, {Name: EnginePercore, Adapter: true},
-		{Name: EnginePercore, Adapter: true, FastPath: true},
+		{Name: EnginePercore, Adapter: true, FastPath: true}, {Name: EnginePercore, NewServer: true},
 	} {
 		l, err := listen(e)
 		if err != nil {
@@ -33,8 +33,8 @@ func TestGRPCAdapter(t *testing.T) {
 		if err := callEcho(t, l.Addr().String(), 10_000); err != nil {
 			t.Errorf("%+v: %v", e, err)
 		}
-		if got := pool.ReadStats().Gets > before; got != e.Adapter {
-			t.Errorf("%+v: received in buffers of percore's: got %t, want %t", e, got, e.Adapter)
+		if got := pool.ReadStats().Gets > before; got != (e.Adapter || e.NewServer) {
+			t.Errorf("%+v: received in buffers of percore's: got %t", e, got)
 		}
 		l.Close()
 		testnet.Receive(t, "the server ending", done)

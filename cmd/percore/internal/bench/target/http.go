@@ -1,6 +1,7 @@
 package target
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -78,6 +79,8 @@ type httpServer struct {
 	overTLS bool
 	poll    *longPoll // the handler of AppWaiting, else nil
 }
+
+func (s httpServer) longPoll() *longPoll { return s.poll }
 
 func (s httpServer) Serve(l net.Listener) error {
 	if s.overTLS {
@@ -157,7 +160,8 @@ func document(size int) (http.HandlerFunc, error) {
 	}, nil
 }
 
-// longPoll says hello at once, but on WaitPath only after release.
+// longPoll holds handlers until release. As an HTTP handler it says hello, on WaitPath after that and
+// otherwise at once.
 type longPoll struct {
 	arrived  chan struct{} // has an element for each handler that has begun to wait
 	released chan struct{} // closed by release
@@ -174,15 +178,21 @@ func newLongPoll() *longPoll {
 }
 
 func (p *longPoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == WaitPath {
-		p.arrived <- struct{}{}
-		select {
-		case <-p.released:
-		case <-r.Context().Done():
-			return
-		}
+	if r.URL.Path == WaitPath && p.wait(r.Context()) != nil {
+		return
 	}
 	hello(w, r)
+}
+
+// wait blocks until release is called or ctx ends, whose error it returns.
+func (p *longPoll) wait(ctx context.Context) error {
+	p.arrived <- struct{}{}
+	select {
+	case <-p.released:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // await blocks until n handlers have begun to wait. It is called once.

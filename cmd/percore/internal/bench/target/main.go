@@ -133,11 +133,11 @@ func (p *process) memory() (Memory, error) {
 
 // poll calls f with the handler whose requests wait, if the server has one.
 func (p *process) poll(f func(*longPoll)) error {
-	s, ok := p.server.(httpServer)
-	if !ok || s.poll == nil {
+	s, ok := p.server.(interface{ longPoll() *longPoll })
+	if !ok || s.longPoll() == nil {
 		return errors.New("the server has no handlers that wait")
 	}
-	f(s.poll)
+	f(s.longPoll())
 	return nil
 }
 

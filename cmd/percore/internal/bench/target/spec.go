@@ -7,8 +7,8 @@ const (
 	OpStart        = "start"         // Spec → Started
 	OpUsage        = "usage"         // nothing → Usage
 	OpMemory       = "memory"        // nothing → Memory
-	OpAwait        = "await"         // Waiting → nothing, once so many handlers wait; AppWaiting only
-	OpRelease      = "release"       // nothing → nothing; ends the waits; AppWaiting only
+	OpAwait        = "await"         // Waiting → nothing, once so many handlers wait; AppWaiting and AppGRPC only
+	OpRelease      = "release"       // nothing → nothing; ends the waits; AppWaiting and AppGRPC only
 	OpProfileStart = "profile-start" // Profile → nothing
 	OpProfileStop  = "profile-stop"  // nothing → nothing
 )
@@ -42,7 +42,8 @@ type Spec struct {
 	Backend  string `json:"backend,omitempty"`  // the address the proxies dial
 }
 
-// Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, fasthttp
+// Exists reports whether there is such a server. Only HTTP and gRPC have the fast path, only gRPC
+// has a server of its adapter's own, fasthttp
 // and nginx have only one handler, nghttpd has only HTTP/2 and files, and event handlers what
 // goes on below HTTP.
 func (s Spec) Exists() bool {
@@ -53,6 +54,8 @@ func (s Spec) Exists() bool {
 		return s.HTTP2 && (s.App == AppHTTP || s.App == AppJSON || s.App == AppUpload)
 	case s.Engine.FastPath:
 		return s.overHTTP() || s.App == AppGRPC
+	case s.Engine.NewServer:
+		return s.App == AppGRPC
 	case s.Engine.Reactor, s.Engine.Peer != "":
 		return s.App == AppEcho || s.App == AppBroadcast || s.App == AppRESP
 	}
@@ -101,6 +104,9 @@ type Engine struct {
 	// FastPath is Adapter with httpadapter.FastPath and httpadapter.HTTP2, for HTTP servers, and
 	// with grpcadapter.FastPath for gRPC; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
+
+	// NewServer runs a grpcadapter.Server in place of a grpc.Server; see Spec.Exists.
+	NewServer bool `json:"newServer,omitempty"`
 
 	// FastHTTP runs the server of package fasthttp in place of net/http. It only exists for AppHTTP
 	// without TLS; see Spec.Exists.

@@ -275,6 +275,7 @@ func TestNoSuchServer(t *testing.T) {
 	for _, spec := range []Spec{
 		{App: AppEcho, Engine: fast}, {App: AppUpload, Engine: fast}, {App: AppHTTP, TLS: true, Engine: fast},
 		{App: AppEcho, Engine: Engine{Name: EnginePercore, Adapter: true, FastPath: true}},
+		{App: AppHTTP, Engine: Engine{Name: EnginePercore, NewServer: true}},
 	} {
 		if _, err := newServer(spec); err == nil || !strings.Contains(err.Error(), "there is no server") {
 			t.Errorf("%+v: error %v, want one that there is no such server", spec, err)
