@@ -198,11 +198,16 @@ func (c *call) decompress(data mem.BufferSlice, most int) (mem.BufferSlice, erro
 	return nil, err
 }
 
-// firstBytes is how much memory a message gets that claims to be longer, until as much has come.
-// Otherwise five bytes could make a server take the memory of the longest message.
-const firstBytes = 64 << 10
+// The memory of a message grows as its bytes come. Otherwise the five bytes that announce its length
+// could make a server take the memory of the longest message. The pieces are short because grpc-go's
+// pool has no sizes between 32 KiB and 1 MiB: a buffer for 64 KiB is one of 1 MiB.
+const (
+	firstBytes = 16 << 10 // as much as DATA has, so that most messages are in one buffer
+	pieceBytes = 32 << 10
+	joinBytes  = 256 << 10 // when so much has come, the pieces become one buffer
+)
 
-// readMessage reads n bytes. The memory grows by a factor of four, as they come.
+// readMessage reads n bytes. The memory is at most four times what has come, and firstBytes.
 func (c *call) readMessage(n int) (mem.BufferSlice, error) {
 	if mem.IsBelowBufferPoolingThreshold(n) {
 		b := make([]byte, n)
@@ -211,15 +216,49 @@ func (c *call) readMessage(n int) (mem.BufferSlice, error) {
 		}
 		return c.slice(mem.SliceBuffer(b)), nil
 	}
+	pieces, err := c.readPieces(min(n, joinBytes))
+	if err != nil || n <= joinBytes {
+		return pieces, err
+	}
+	return c.readRest(pieces, n)
+}
+
+// readPieces reads n bytes, in pieces.
+func (c *call) readPieces(n int) (mem.BufferSlice, error) {
 	pool := c.conn.server.config.Pool
-	b := pool.Get(min(n, firstBytes))
-	for have := 0; ; {
+	var pieces mem.BufferSlice
+	for have := 0; have < n; {
+		b := pool.Get(min(n-have, max(4*have, firstBytes), pieceBytes))
+		if err := c.readFull(*b); err != nil {
+			pool.Put(b)
+			pieces.Free()
+			return nil, err
+		}
+		have += len(*b)
+		if piece := mem.NewBuffer(b, pool); pieces == nil {
+			pieces = c.slice(piece)
+		} else {
+			pieces = append(pieces, piece)
+		}
+	}
+	return pieces, nil
+}
+
+// readRest reads the rest of a message of n bytes, of which pieces have come. They become one buffer,
+// which grows by a factor of four.
+func (c *call) readRest(pieces mem.BufferSlice, n int) (mem.BufferSlice, error) {
+	pool := c.conn.server.config.Pool
+	have := pieces.Len()
+	b := pool.Get(min(n, 4*have))
+	pieces.CopyTo(*b)
+	pieces.Free()
+	for {
 		if err := c.readFull((*b)[have:]); err != nil {
 			pool.Put(b)
 			return nil, err
 		}
 		if have = len(*b); have == n {
-			return c.slice(mem.NewBuffer(b, pool)), nil
+			return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
 		}
 		longer := pool.Get(min(n, 4*have))
 		copy(*longer, *b)
