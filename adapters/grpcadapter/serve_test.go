@@ -211,6 +211,86 @@ func TestServeStoppedWhileStarting(t *testing.T) {
 	}
 }
 
+// TestListenerClosedOnce: a listener may panic when it is closed a second time, so all servers close it
+// once, whatever ends it.
+func TestListenerClosedOnce(t *testing.T) {
+	for _, end := range []struct {
+		name string
+		call func(lifeServer, *onceListener)
+	}{
+		{"Stop", func(srv lifeServer, _ *onceListener) { srv.Stop() }},
+		{"GracefulStop", func(srv lifeServer, _ *onceListener) { srv.GracefulStop() }},
+		{"Accept fails", func(_ lifeServer, lis *onceListener) { close(lis.broken) }},
+	} {
+		for _, way := range []struct {
+			name string
+			make func() lifeServer
+		}{
+			{"grpc-go", func() lifeServer { return grpc.NewServer() }},
+			{"fast path", func() lifeServer { return Wrap(grpc.NewServer(), FastPath()) }},
+			{"NewServer", func() lifeServer { return NewServer() }},
+		} {
+			t.Run(end.name+", "+way.name, func(t *testing.T) {
+				testnet.NoLeaks(t)
+				srv, lis := way.make(), newOnceListener()
+				served := make(chan error, 1)
+				go func() { served <- srv.Serve(lis) }()
+				testnet.Receive(t, "Accept", lis.accepting)
+				end.call(srv, lis)
+				if err := testnet.Receive(t, "Serve returning", served); err != nil && err != errBroken {
+					t.Errorf("Serve: got %v, want nil or %v", err, errBroken)
+				}
+				srv.Stop()
+				late := newOnceListener()
+				if err := srv.Serve(late); err != grpc.ErrServerStopped {
+					t.Errorf("Serve after Stop: got %v, want %v", err, grpc.ErrServerStopped)
+				}
+				if n, lateN := lis.closes.Load(), late.closes.Load(); n != 1 || lateN != 1 {
+					t.Errorf("the listeners were closed %d and %d times, want once each", n, lateN)
+				}
+			})
+		}
+	}
+}
+
+// lifeServer is a server's life.
+type lifeServer interface {
+	Serve(net.Listener) error
+	Stop()
+	GracefulStop()
+}
+
+// onceListener has no connections, and counts how often it is closed.
+type onceListener struct {
+	accepting chan bool     // gets a value from the first Accept
+	broken    chan struct{} // once it is closed, Accept fails
+	closed    chan struct{}
+	closes    atomic.Int32
+}
+
+func newOnceListener() *onceListener {
+	return &onceListener{accepting: make(chan bool, 1), broken: make(chan struct{}), closed: make(chan struct{})}
+}
+
+func (l *onceListener) Accept() (net.Conn, error) {
+	l.accepting <- true
+	select {
+	case <-l.broken:
+		return nil, errBroken
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *onceListener) Close() error {
+	if l.closes.Add(1) == 1 {
+		close(l.closed)
+	}
+	return nil
+}
+
+func (l *onceListener) Addr() net.Addr { return doorAddr{} }
+
 var errBroken = errors.New("the socket is broken")
 
 // TestOutcome tests the results that several calls of Serve can have together.

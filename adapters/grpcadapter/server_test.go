@@ -4,11 +4,13 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -154,5 +156,33 @@ func TestServerCancelled(t *testing.T) {
 	}
 	if err := srv.Serve(testnet.Listen(t, percore.Listen, testnet.TCP4)); err != grpc.ErrServerStopped {
 		t.Errorf("Serve after Stop: got %v", err)
+	}
+}
+
+// TestServerInvalidTrailer: a call whose trailer has metadata that can't be sent fails. Without the
+// trailer it would look as if it had succeeded.
+func TestServerInvalidTrailer(t *testing.T) {
+	testnet.NoLeaks(t)
+	answer := func(_ any, stream grpc.ServerStream) error {
+		name, _ := grpc.MethodFromServerStream(stream)
+		stream.SetTrailer(metadata.MD{strings.TrimPrefix(name, "/a/"): {"v"}})
+		return stream.SendMsg(new(wrapperspb.BytesValue))
+	}
+	own := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startOwn(t, own, UnknownServiceHandler(answer))
+	listeners := []net.Listener{own}
+	for _, serve := range []serveFunc{plainServe, servePast} {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		startServer(t, serve, lis, grpc.UnknownServiceHandler(answer))
+		listeners = append(listeners, lis)
+	}
+	for _, lis := range listeners {
+		cc := dialServer(t, lis)
+		for name, want := range map[string]codes.Code{"fine": codes.OK, "": codes.Internal, "/": codes.Internal, "\x19": codes.Internal} {
+			err := cc.Invoke(callContext(t), "/a/"+name, new(wrapperspb.BytesValue), new(wrapperspb.BytesValue))
+			if status.Code(err) != want {
+				t.Errorf("a trailer named %q: got %v, want %v", name, err, want)
+			}
+		}
 	}
 }

@@ -35,6 +35,50 @@ func TestBubble(t *testing.T) {
 	})
 }
 
+// TestBubbleAgeGrace: a connection whose streams go on after its grace ends. A client that reads within
+// a second more is told so first.
+func TestBubbleAgeGrace(t *testing.T) {
+	const age = 100 * time.Millisecond // give or take a tenth
+	for _, test := range []struct {
+		name     string
+		grace    time.Duration
+		answered bool          // the client answers the PING behind the first GOAWAY
+		waits    time.Duration // before it reads on
+		want     []string
+	}{
+		{"no grace to speak of", time.Nanosecond, false, 0, []string{"goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR", "end"}},
+		{"a client that reads late", time.Nanosecond, false, 2*age + lingerTime/2, []string{"goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR", "end"}},
+		{"a client that doesn't read", time.Nanosecond, false, 2*age + 2*lingerTime, []string{"end"}},
+		{"the client has answered", 2 * drainTime, true, 0, []string{"end"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan error, 1)
+				server := New(HandlerFunc(func(s *Stream, _ *Request) {
+					_, err := s.Read(make([]byte, 1))
+					ended <- err
+				}), Config{MaxAge: age, AgeGrace: test.grace})
+				ours, theirs := net.Pipe()
+				if _, err := server.Attach(ours, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+				defer server.Close()
+				p := frames.NewPeer(t, theirs)
+				p.Request(1, false).Flush()
+				if test.answered {
+					p.Want("goaway 2147483647 NO_ERROR", "goaway 1 NO_ERROR")
+				}
+				time.Sleep(test.waits)
+				p.Want(test.want...)
+				want := "h2: the connection has ended: the connection has become too old"
+				if err := <-ended; err == nil || err.Error() != want {
+					t.Errorf("got %v, want %q", err, want)
+				}
+			})
+		})
+	}
+}
+
 // TestBubbleLoops: a server in a bubble serves connections of loops, which are outside.
 func TestBubbleLoops(t *testing.T) {
 	serve(t, HandlerFunc(hello), Config{}).peer().Request(1, true).Flush().

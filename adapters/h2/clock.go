@@ -18,7 +18,7 @@ import (
 //	pingedAt   PingTimeout    fail
 //	drainedAt  drainTime      GOAWAY that says which stream is the last
 //	agedAt     none           Drain: it is as old as it may become
-//	goesAt     none           fail
+//	goesAt     none           hang up, after a GOAWAY that says which stream is the last
 //	hungUpAt   lingerTime     fail
 //
 // The alarm is set early or late: one that comes before anything is due is set anew, so that a busy
@@ -65,7 +65,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 		return
 	}
 	after(c.clock.agedAt, 1, (*Conn).agedLocked)
-	after(c.clock.goesAt, 1, (*Conn).giveUpLocked)
+	after(c.clock.goesAt, 1, (*Conn).tooOldLocked)
 	if !c.clock.rested {
 		after(c.clock.quietAt, restTime, (*Conn).restLocked)
 	}
@@ -144,6 +144,18 @@ func (c *Conn) agedLocked() {
 	c.drainLocked()
 }
 
+// tooOldLocked ends a connection whose streams have not ended in AgeGrace. What is in the output is
+// sent before: with a grace that is very short, that is the first GOAWAY, without which the client
+// would not know why its streams end.
+func (c *Conn) tooOldLocked() {
+	if c.clock.drainedAt != 0 {
+		c.leaveLocked()
+	}
+	if c.phase == serving {
+		c.hangUpLocked(&ConnError{Code: NoError, Err: errTooOld})
+	}
+}
+
 // maxAge returns the age at which a connection is drained, which differs by up to a tenth.
 func maxAge(age time.Duration) time.Duration { return age - age/10 + rand.N(age/5+1) }
 
@@ -154,7 +166,10 @@ func (c *Conn) restLocked() {
 	c.unstarted = nil
 }
 
-var errTimeout = errors.New("the client has not answered in time")
+var (
+	errTimeout = errors.New("the client has not answered in time")
+	errTooOld  = errors.New("the connection has become too old")
+)
 
 func (c *Conn) giveUpLocked() { c.failLocked(NoError, errTimeout) }
 

@@ -67,7 +67,8 @@ type Config struct {
 	// MaxAge is how long a connection is kept before the client is told to open another one: no
 	// limit. Each connection's limit differs from it by up to a tenth, so that those that began
 	// together don't end together. AgeGrace is how long the streams may go on then, before the
-	// connection is closed: no limit.
+	// connection is closed: no limit. A client that doesn't take the rest of the output is given a
+	// second more.
 	MaxAge   time.Duration
 	AgeGrace time.Duration
 

@@ -102,9 +102,8 @@ func (s *Server) Serve(l net.Listener, prepare func(net.Conn) net.Conn) error {
 		return grpc.ErrServerStopped
 	}
 	err := s.accept(l, prepare)
-	l.Close()
 	s.mu.Lock()
-	delete(s.listeners, &l)
+	s.closeLocked(&l)
 	stopping, unused := s.stopping, s.unusedLocked()
 	s.mu.Unlock()
 	s.tellUnused(unused)
@@ -124,6 +123,14 @@ func (s *Server) addListener(l *net.Listener) bool {
 	}
 	s.listeners[l] = struct{}{}
 	return true
+}
+
+// closeLocked closes a listener, unless it was closed. A listener may panic when it is closed twice.
+func (s *Server) closeLocked(l *net.Listener) {
+	if _, ok := s.listeners[l]; ok {
+		delete(s.listeners, l)
+		(*l).Close()
+	}
 }
 
 // The pauses after an Accept that failed.
@@ -284,7 +291,7 @@ func (s *Server) endConns(graceful bool) {
 	s.mu.Lock()
 	s.stopping = true
 	for l := range s.listeners {
-		(*l).Close()
+		s.closeLocked(l)
 	}
 	for nc := range s.shaking {
 		nc.Close()

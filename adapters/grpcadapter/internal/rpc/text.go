@@ -94,13 +94,14 @@ var units = [256]time.Duration{
 	'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
 }
 
-// isReserved reports whether a field belongs to the protocol, so that it is no metadata.
+// isReserved reports whether a field belongs to the protocol, so that it is no metadata. One without a
+// name does not: it is not valid, so it resets the stream when it is sent.
 func isReserved(name string) bool {
 	switch name {
 	case "content-type", "user-agent", "grpc-message-type", "grpc-encoding", "grpc-message", "grpc-status", "grpc-timeout", "te":
 		return true
 	}
-	return name == "" || name[0] == ':'
+	return strings.HasPrefix(name, ":")
 }
 
 // isBinary reports whether the values of a field are coded in base64.
