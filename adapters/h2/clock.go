@@ -144,9 +144,9 @@ func (c *Conn) agedLocked() {
 	c.drainLocked()
 }
 
-// tooOldLocked ends a connection whose streams have not ended in AgeGrace. What is in the output is
-// sent before: with a grace that is very short, that is the first GOAWAY, without which the client
-// would not know why its streams end.
+// tooOldLocked ends a connection whose streams have not ended in AgeGrace. It sends the output before.
+// With a grace that is very short, that includes the first GOAWAY, without which the client would not
+// know why its streams end.
 func (c *Conn) tooOldLocked() {
 	if c.clock.drainedAt != 0 {
 		c.leaveLocked()

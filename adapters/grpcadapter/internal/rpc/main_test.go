@@ -36,7 +36,10 @@ func TestContextKeys(t *testing.T) {
 	known := keys
 	defer func() { keys = known }()
 	for _, keys = range []contextKeys{known, {}, {metadata: known.metadata}, {stream: known.stream}} {
-		c := &call{parent: context.WithValue(context.Background(), testKey("k"), "parent"), method: "/s/m", fields: []h2.Field{h2.MakeField("k", "v")}}
+		c := &call{
+			conn: &conn{server: new(Server)}, parent: context.WithValue(context.Background(), testKey("k"), "parent"),
+			method: "/s/m", fields: []h2.Field{h2.MakeField("k", "v")},
+		}
 		tagged := false
 		c.ctx = c.context(func(ctx context.Context) context.Context {
 			tagged = true
