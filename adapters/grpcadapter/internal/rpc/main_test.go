@@ -64,7 +64,7 @@ func TestContextKeys(t *testing.T) {
 // TestContextEnd: contexts that derive from a call's end with it, without a goroutine of their own.
 func TestContextEnd(t *testing.T) {
 	testnet.NoLeaks(t)
-	c := &call{parent: context.Background()}
+	c := &call{conn: &conn{server: new(Server)}, parent: context.Background()}
 	ctx := c.context(nil)
 	derived, cancel := context.WithCancel(ctx)
 	defer cancel()
