@@ -136,7 +136,7 @@ func spanText(s sdktrace.ReadOnlySpan) string {
 	return fmt.Sprint(s.Name(), " ", s.SpanKind(), " ", s.Status(), " parent ", s.Parent().IsValid(), " ", words)
 }
 
-// ways are the servers that TestServices compares.
+// ways are the servers that TestServices and TestThirdParty compare.
 var ways = []struct {
 	name string
 	make func([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor, *sdktrace.TracerProvider) server
@@ -145,6 +145,10 @@ var ways = []struct {
 		return grpc.NewServer(grpc.ChainUnaryInterceptor(u...), grpc.ChainStreamInterceptor(s...),
 			grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tp))))
 	}},
+	{"FastPath", func(u []grpc.UnaryServerInterceptor, s []grpc.StreamServerInterceptor, tp *sdktrace.TracerProvider) server {
+		return adapted{grpc.NewServer(grpc.ChainUnaryInterceptor(u...), grpc.ChainStreamInterceptor(s...),
+			grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tp)))), pastServer.serve}
+	}},
 	{"NewServer", func(u []grpc.UnaryServerInterceptor, s []grpc.StreamServerInterceptor, tp *sdktrace.TracerProvider) server {
 		return grpcadapter.NewServer(grpcadapter.ChainUnaryInterceptor(u...), grpcadapter.ChainStreamInterceptor(s...),
 			grpcadapter.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tp))))
@@ -152,7 +156,7 @@ var ways = []struct {
 }
 
 // TestServices: health, both versions of reflection, go-grpc-middleware and OpenTelemetry do the
-// same on a Server as on a grpc.Server.
+// same on all servers.
 func TestServices(t *testing.T) {
 	var want string
 	for _, way := range ways {

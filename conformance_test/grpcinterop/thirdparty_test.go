@@ -22,8 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/admin"
-	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/encoding/gzip" // what clients of connect-go send
@@ -39,9 +37,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestThirdParty: the interceptors of Prometheus and protovalidate, grpc-gateway, clients of
-// connect-go and the admin service do the same with a Server as with a grpc.Server. (admin leaves out
-// xDS' service for other servers than grpc-go's.)
+// TestThirdParty: the interceptors of Prometheus and protovalidate, grpc-gateway and clients of
+// connect-go do the same with all servers. Package channelz has the admin service.
 func TestThirdParty(t *testing.T) {
 	var want []string
 	for _, way := range ways {
@@ -61,11 +58,6 @@ func TestThirdParty(t *testing.T) {
 			testgrpc.RegisterTestServiceServer(srv, interop.NewTestServer())
 			validatepb.RegisterTestValidateServiceServer(srv, new(testvalidate.TestValidateService))
 			healthpb.RegisterHealthServer(srv, health.NewServer())
-			cleanup, err := admin.Register(srv)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer cleanup()
 			metrics.InitializeMetrics(srv.(reflection.ServiceInfoProvider))
 			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 			serveGRPC(t, srv, ln)
@@ -103,8 +95,6 @@ func callThirdParty(t *testing.T, ln net.Listener, log *lines) {
 	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 	defer cancel()
 	noteValidation(ctx, t, cc, log)
-	_, err = channelzpb.NewChannelzClient(cc).GetTopChannels(ctx, new(channelzpb.GetTopChannelsRequest))
-	log.add(fmt.Sprint("channelz: ", err))
 	noteGateway(t, cc, log)
 	client := testnet.HTTP2Client(t, nil)
 	for _, options := range [][]connect.ClientOption{{connect.WithGRPC()}, {connect.WithGRPC(), connect.WithSendGzip()}} {

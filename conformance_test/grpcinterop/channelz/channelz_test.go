@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/admin"
 	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
 	channelzservice "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials"
@@ -50,6 +51,31 @@ func TestFastPathIsRefused(t *testing.T) {
 	err := grpcadapter.Wrap(grpc.NewServer(), grpcadapter.FastPath()).Refusal()
 	if err == nil || !strings.Contains(err.Error(), "channelz is on") {
 		t.Errorf("got the reason %v, want channelz", err)
+	}
+}
+
+// TestAdmin: the admin service works on a grpcadapter.Server. (It leaves out xDS' service there.)
+func TestAdmin(t *testing.T) {
+	testnet.NoLeaks(t)
+	server := grpcadapter.NewServer()
+	cleanup, err := admin.Register(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cleanup()
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	go server.Serve(ln)
+	defer server.Stop()
+	cc, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+	defer cancel()
+	channels, err := channelzpb.NewChannelzClient(cc).GetTopChannels(ctx, new(channelzpb.GetTopChannelsRequest))
+	if err != nil || len(channels.GetChannel()) == 0 {
+		t.Errorf("got %v, %v, want the client's channel", channels, err)
 	}
 }
 
