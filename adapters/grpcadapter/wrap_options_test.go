@@ -13,6 +13,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -188,6 +189,31 @@ func TestWrapOptions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWrapHiddenOptions: options that only packages of grpc-go can set, binary logs and xDS filters, are
+// refused.
+func TestWrapHiddenOptions(t *testing.T) {
+	for field, want := range map[string]string{
+		"binaryLogger":  "the server has a binary log",
+		"streamWrapper": "the server has xDS filters",
+	} {
+		srv := grpc.NewServer()
+		option := reflect.ValueOf(srv).Elem().FieldByName("opts").FieldByName(field)
+		option = reflect.NewAt(option.Type(), option.Addr().UnsafePointer()).Elem()
+		option.Set(something(option.Type()))
+		if err := Wrap(srv, FastPath(), silent).Refusal(); fmt.Sprint(err) != want {
+			t.Errorf("%s: got the reason %v, want %s", field, err, want)
+		}
+	}
+}
+
+// something returns a value of a type of functions or interfaces that is not nil.
+func something(typ reflect.Type) reflect.Value {
+	if typ.Kind() == reflect.Func {
+		return reflect.MakeFunc(typ, func([]reflect.Value) []reflect.Value { panic("it was called") })
+	}
+	return reflect.Zero(reflect.StructOf([]reflect.StructField{{Name: "Embedded", Type: typ, Anonymous: true}}))
 }
 
 func silent(w *wrapping) { w.logf = func(string, ...any) {} }

@@ -37,11 +37,12 @@ const notUnimplemented = "grpcserver-known-failing.txt"
 var ways = []way{
 	{name: "grpc.NewServer", features: "grpc.yaml", cases: 2196, failing: notUnimplemented},
 	{name: "grpcadapter.NewServer", features: "grpc.yaml", cases: 2196, failing: notUnimplemented, streams: 2196},
+	{name: "FastPath", features: "grpc.yaml", cases: 2196, failing: notUnimplemented, streams: 2196},
 	{name: "net/http", features: "http.yaml", cases: 10756},
 	{name: "httpadapter", features: "http.yaml", cases: 10756, streams: 6704, requests: 1000},
 }
 
-// TestConformance runs the conformance suite: gRPC against both gRPC servers, and all protocols, over
+// TestConformance runs the conformance suite: gRPC against all gRPC servers, and all protocols, over
 // HTTP/1.1 and HTTP/2, against connect-go's handlers on both http.Servers. The suite's client is
 // connect-go's in part of the cases and grpc-go's in others. Streams of all types, TLS with and
 // without certificates of clients, both codecs, all compressions and limits are among them.
@@ -50,7 +51,7 @@ var ways = []way{
 // both.
 func TestConformance(t *testing.T) {
 	if os.Getenv("PERCORE_TEST_FULL") == "" {
-		t.Skip("it takes three minutes: run it with PERCORE_TEST_FULL=1")
+		t.Skip("it takes four minutes: run it with PERCORE_TEST_FULL=1")
 	}
 	dir := compile(t)
 	for _, w := range ways {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"reflect"
 	"testing"
 	"time"
 
@@ -57,6 +58,23 @@ func TestXDSServer(t *testing.T) {
 				t.Errorf("Serve: got %v, want nil", err)
 			}
 		})
+	}
+}
+
+// TestXDSServerIsRefused: the grpc.Server in an xDS server, whose filters run in each stream, is not
+// served past grpc-go's transport.
+func TestXDSServerIsRefused(t *testing.T) {
+	testnet.NoLeaks(t)
+	management := testnet.Listen(t, net.Listen, testnet.TCP4)
+	server, err := xds.NewGRPCServer(xds.BootstrapContentsForTesting(fmt.Appendf(nil, bootstrap, management.Addr().String())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	inner := reflect.ValueOf(server).Elem().FieldByName("gs").Elem() // a *grpc.Server
+	err = grpcadapter.Wrap((*grpc.Server)(inner.UnsafePointer()), grpcadapter.FastPath()).Refusal()
+	if fmt.Sprint(err) != "the server has xDS filters" {
+		t.Errorf("got the reason %v, want xDS filters", err)
 	}
 }
 
