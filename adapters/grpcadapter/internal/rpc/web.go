@@ -82,7 +82,7 @@ func (a textAddr) String() string { return string(a) }
 
 // headerOf returns the header of a request in the form that package h2 has.
 func headerOf(r *http.Request) *h2.Request {
-	to := &h2.Request{Method: r.Method, Authority: r.Host, Path: r.URL.Path, Fields: make([]h2.Field, 0, len(r.Header))}
+	to := &h2.Request{Method: r.Method, Authority: r.Host, HasAuthority: true, Path: r.URL.Path, Fields: make([]h2.Field, 0, len(r.Header))}
 	for key, values := range r.Header {
 		for _, v := range values {
 			to.Fields = append(to.Fields, h2.MakeField(strings.ToLower(key), v))
