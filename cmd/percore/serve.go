@@ -334,13 +334,14 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	}
 	d.start()
 	if err = d.becomeReady(interrupted); err == nil {
-		s := d.awaitSuccessors(interrupted, hangups, terminal)
-		writeAtOnce(stdout, d.printAddresses)
+		// First: a reload that comes now is one that the service manager wants to hear of.
 		if isChild {
 			d.manager.succeeded(d.isOrphan)
 		} else {
 			d.manager.ready()
 		}
+		s := d.awaitSuccessors(interrupted, hangups, terminal)
+		writeAtOnce(stdout, d.printAddresses)
 		err = d.wait(interrupted, s)
 	}
 	if err == errHandedOver {

@@ -201,10 +201,12 @@ func (s *successors) restart(ctx context.Context) error {
 	s.d.log.Info("starting a successor", "pid", cmd.Process.Pid)
 	s.giving.Add(1)
 	s.all.Go(func() {
-		defer s.giving.Add(-1)
+		err := s.give(ctx, c, cmd.Process.Pid)
+		s.giving.Add(-1) // before the log says so: an operator may try again at once
+		s.report(cmd.Process.Pid, err)
 		// A successor that has everything becomes the child of another process, which reaps it with
 		// its exit status.
-		if s.give(ctx, c, cmd.Process.Pid) != nil {
+		if err != nil {
 			s.d.manager.ready()
 			go func() { _ = cmd.Wait() }() // the successor itself reports why it failed
 			// A successor that hangs may hold copies of connections, and their clients wouldn't see
@@ -242,7 +244,7 @@ func (s *successors) acceptSuccessor(ctx context.Context, c *net.UnixConn) {
 		s.refused.add(p, err)
 		return
 	}
-	s.all.Go(func() { _ = s.give(ctx, c, p.PID) })
+	s.all.Go(func() { s.report(p.PID, s.give(ctx, c, p.PID)) })
 }
 
 // mayHandOver returns the reason why another process must not take the place of this one, or nil.
@@ -254,18 +256,22 @@ func (d *demo) mayHandOver(isOutside bool) error {
 func (s *successors) give(ctx context.Context, c *net.UnixConn, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, handOverLimit)
 	defer cancel()
-	err := handover.Give(ctx, c, s.d.servers()...)
-	if errors.Is(err, handover.ErrOvertaken) {
-		s.d.log.Info("a handover has come too late", "pid", pid, "err", err)
-		return err
-	}
-	if err != nil {
-		s.d.log.Error("handing over failed", "err", err)
+	if err := handover.Give(ctx, c, s.d.servers()...); err != nil {
 		return err
 	}
 	s.d.manager.handedOver(pid) // first, since this process may end right after
 	s.once.Do(func() { close(s.handed) })
 	return nil
+}
+
+// report logs why a handover has failed, if it has.
+func (s *successors) report(pid int, err error) {
+	switch {
+	case errors.Is(err, handover.ErrOvertaken):
+		s.d.log.Info("a handover has come too late", "pid", pid, "err", err)
+	case err != nil:
+		s.d.log.Error("handing over failed", "err", err)
+	}
 }
 
 // servers returns the parts that a successor gets.
