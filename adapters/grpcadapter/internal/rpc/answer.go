@@ -39,9 +39,14 @@ const bodyBytes = 16<<10 - 16
 
 var memories = sync.Pool{New: func() any { return new(memory) }}
 
+// release gives the memory back. Most messages of a stream have used no fields, which the collector
+// makes expensive to clear.
 func (m *memory) release() {
-	clear(m.fields[:])
-	clear(m.trailers[:])
+	for _, fields := range [...]*[len(m.fields)]h2.Field{&m.fields, &m.trailers} {
+		if fields[0] != (h2.Field{}) {
+			clear(fields[:])
+		}
+	}
 	memories.Put(m)
 }
 
@@ -207,15 +212,29 @@ func (c *call) overLimit() error {
 
 // sendMessage sends a message, and the header before it. With hold it may wait for the status.
 func (c *call) sendMessage(compressed bool, payload mem.BufferSlice, hold bool) error {
+	m := memories.Get().(*memory)
+	defer m.release()
+	body := appendHead(m.body[:0], compressed, payload.Len())
+	for i, b := range payload {
+		p := b.ReadOnlyData()
+		n := copy(body[len(body):cap(body)], p)
+		body = body[:len(body)+n]
+		if n < len(p) {
+			return c.sendBody(m, h2.Message{Body: body, Hold: true}, p[n:], payload[i+1:])
+		}
+	}
+	return c.sendBody(m, h2.Message{Body: body, Hold: hold}, nil, nil)
+}
+
+// sendBody sends a message whose beginning is in msg, followed by p and more, and the header before
+// it.
+func (c *call) sendBody(m *memory, msg h2.Message, p []byte, more mem.BufferSlice) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	header, compressor, first, done := c.takeHeader()
 	if done {
 		return c.notSentError()
 	}
-	m := memories.Get().(*memory)
-	defer m.release()
-	var msg h2.Message
 	if first {
 		msg.Status, msg.Fields = http.StatusOK, c.headerFields(m.fields[:0], header, compressor)
 		if !c.fits(msg.Fields) {
@@ -223,27 +242,11 @@ func (c *call) sendMessage(compressed bool, payload mem.BufferSlice, hold bool) 
 		}
 		c.reportHeader(header, compressor)
 	}
-	body := appendHead(m.body[:0], compressed, payload.Len())
-	for i, b := range payload {
-		p := b.ReadOnlyData()
-		n := copy(body[len(body):cap(body)], p)
-		body = body[:len(body)+n]
-		if n < len(p) {
-			msg.Body, msg.Hold = body, true
-			return c.sendLong(msg, p[n:], payload[i+1:])
-		}
-	}
-	msg.Body, msg.Hold = body, hold
 	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}
-	return nil
-}
-
-// sendLong sends a message whose beginning is in msg, followed by p and more.
-func (c *call) sendLong(msg h2.Message, p []byte, more mem.BufferSlice) error {
-	if err := c.carrier().Send(msg); err != nil {
-		return c.sendError(err)
+	if len(p) == 0 {
+		return nil
 	}
 	if _, err := c.carrier().Write(p); err != nil {
 		return c.sendError(err)

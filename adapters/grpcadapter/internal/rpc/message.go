@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"reflect"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/percore/percore/adapters/h2"
 )
@@ -77,6 +79,36 @@ func (c OldCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.Of.Unmarshal(data.Materialize(), v)
 }
 
+// protobufCodec is the type of grpc-go's own codec for protobuf; nil if another package has taken its
+// place before this variable was set.
+var protobufCodec = func() reflect.Type {
+	t := reflect.TypeOf(encoding.GetCodecV2(proto.Name))
+	if t.Kind() != reflect.Pointer || t.Elem().PkgPath() != "google.golang.org/grpc/encoding/proto" {
+		return nil
+	}
+	return t
+}()
+
+// isProtobuf reports whether c is grpc-go's own codec for protobuf: another one may encode messages in
+// another way, or look at them.
+func isProtobuf(c Codec) bool { return protobufCodec != nil && reflect.TypeOf(c) == protobufCodec }
+
+// protoMessage returns a message of protobuf, or nil if v is something else.
+func protoMessage(v any) protoadapt.MessageV2 {
+	switch v := v.(type) {
+	case protoadapt.MessageV2:
+		return v
+	case protoadapt.MessageV1:
+		return protoadapt.MessageV2Of(v)
+	}
+	return nil
+}
+
+// marshalError is the status of a message that can't be encoded.
+func marshalError(err error) error {
+	return status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
+}
+
 // marshal returns the bytes of a message.
 func (c *call) marshal(v any) (mem.BufferSlice, error) {
 	if v == nil {
@@ -87,7 +119,7 @@ func (c *call) marshal(v any) (mem.BufferSlice, error) {
 	}
 	b, err := c.messages.codec.Marshal(v)
 	if err != nil {
-		return nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err.Error())
+		return nil, marshalError(err)
 	}
 	if n := uint(b.Len()); n > math.MaxUint32 {
 		b.Free()

@@ -14,6 +14,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/percore/percore/adapters/h2"
 )
 
 // TransportStream is a call as its context has it, for grpc.SetHeader, SendHeader, SetTrailer and
@@ -165,6 +168,9 @@ func (s *serverStream) abort(err error) {
 // send sends a message.
 func (c *call) send(v any) error {
 	c.chooseCompressor()
+	if handled, err := c.sendInPlace(v); handled {
+		return err
+	}
 	data, err := c.marshal(v)
 	if err != nil {
 		return err
@@ -186,13 +192,47 @@ func (c *call) send(v any) error {
 	if err := c.sendMessage(done, payload, c.from.isUnary()); err != nil {
 		return err
 	}
+	c.sent(v, data.Len(), length)
+	return nil
+}
+
+// sendInPlace sends a short protobuf message that is not compressed. It encodes it in the memory from
+// which it is sent, without those that grpc-go's codec allocates. With handled=false nothing was sent.
+func (c *call) sendInPlace(v any) (handled bool, err error) {
+	if c.messages.compressor != nil || !isProtobuf(c.messages.codec) {
+		return false, nil
+	}
+	msg := protoMessage(v)
+	if msg == nil {
+		return false, nil
+	}
+	size := proto.Size(msg)
+	if size > min(c.conn.server.config.SendBytesMax, bodyBytes-headBytes) {
+		return false, nil
+	}
+	m := memories.Get().(*memory)
+	defer m.release()
+	body, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(appendHead(m.body[:0], false, size), msg)
+	if err != nil {
+		return true, marshalError(err)
+	}
+	if err := c.sendBody(m, h2.Message{Body: body, Hold: c.from.isUnary()}, nil, nil); err != nil {
+		return true, err
+	}
+	c.sent(v, size, size)
+	return true, nil
+}
+
+// sent counts and reports a message that was sent, of a number of bytes before and after it was
+// compressed.
+func (c *call) sent(v any, length, compressedLength int) {
 	c.conn.counts.add(countSent)
 	if sh := c.conn.server.config.Stats; sh != nil {
 		sh.HandleRPC(c.tagged, &stats.OutPayload{
-			Payload: v, Length: data.Len(), CompressedLength: length, WireLength: length + headBytes, SentTime: time.Now(),
+			Payload: v, Length: length, CompressedLength: compressedLength,
+			WireLength: compressedLength + headBytes, SentTime: time.Now(),
 		})
 	}
-	return nil
 }
 
 // chooseCompressor takes the compressor that the handler may have chosen meanwhile.
