@@ -1,7 +1,7 @@
 // Command grpc is a grpc.Server with the health service on percore. Idle connections hold no read
-// buffer.
+// buffer, and with -fastpath calls are served past grpc-go's transport.
 //
-//	go run ./grpc
+//	go run ./grpc -fastpath
 //	grpcurl -plaintext localhost:50051 grpc.health.v1.Health/Check
 package main
 
@@ -22,27 +22,35 @@ import (
 
 func main() {
 	address := flag.String("addr", "localhost:50051", "address to listen on")
+	fastPath := flag.Bool("fastpath", false, "serve calls past grpc-go's transport")
 	flag.Parse()
 
 	ln, err := grpcadapter.Listen("tcp", *address)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := serve(context.Background(), ln); err != nil {
+	if err := serve(context.Background(), ln, *fastPath); err != nil {
 		log.Fatal(err)
 	}
 }
 
 // serve serves until ctx ends or a signal comes, and then finishes the running calls.
-func serve(ctx context.Context, ln net.Listener) error {
+func serve(ctx context.Context, ln net.Listener, fastPath bool) error {
 	srv := grpc.NewServer(grpcadapter.ServerOptions()...)
 	status := health.NewServer()
 	healthpb.RegisterHealthServer(srv, status)
 	reflection.Register(srv)
+	var options []grpcadapter.WrapOption
+	if fastPath {
+		options = append(options, grpcadapter.FastPath())
+	}
+	wrapped := grpcadapter.Wrap(srv, options...)
+	if err := wrapped.Refusal(); err != nil {
+		log.Print("grpc-go's own transport serves: ", err)
+	}
 	service := handover.Service{
 		Parts: []handover.Part{{
-			Name: "grpc", Listener: ln, Server: handover.GRPC(srv),
-			Serve: func(ln net.Listener) error { return grpcadapter.Serve(srv, ln) },
+			Name: "grpc", Listener: ln, Server: handover.GRPC(wrapped),
 		}},
 		Leaving: status.Shutdown, // so that load balancers choose another server
 	}

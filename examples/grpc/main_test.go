@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -15,10 +16,16 @@ import (
 func TestMain(m *testing.M) { testnet.Main(m) }
 
 func TestServe(t *testing.T) {
+	for _, fastPath := range []bool{false, true} {
+		t.Run(fmt.Sprint("fastpath=", fastPath), func(t *testing.T) { testServe(t, fastPath) })
+	}
+}
+
+func testServe(t *testing.T, fastPath bool) {
 	ln := testnet.Listen(t, grpcadapter.Listen, testnet.TCP4)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- serve(ctx, ln) }()
+	go func() { done <- serve(ctx, ln, fastPath) }()
 
 	client, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
