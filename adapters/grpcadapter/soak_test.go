@@ -1,0 +1,230 @@
+package grpcadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// soakVariable makes TestSoak last:
+//
+//	PERCORE_TEST_SOAK=10m go test -run TestSoak -v -timeout 1h ./adapters/grpcadapter
+const soakVariable = "PERCORE_TEST_SOAK"
+
+// TestSoak makes random calls of all kinds to a server that is stopped, gracefully or not, and replaced
+// by another one, over and over. Calls are cancelled, have short deadlines, and lose their
+// connections. Each answer is compared with what was sent. In the end there are no goroutines,
+// descriptors and buffers left.
+func TestSoak(t *testing.T) {
+	for _, door := range soakDoors {
+		t.Run(door.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			soak(t, door.start)
+		})
+	}
+}
+
+// soakRounds returns how often the server is started, or for how long.
+func soakRounds(t *testing.T) (rounds int, until time.Time) {
+	if text := os.Getenv(soakVariable); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatalf("%s: %v", soakVariable, err)
+		}
+		return 1 << 30, time.Now().Add(d)
+	}
+	return 3, time.Now().Add(testnet.HangTimeout)
+}
+
+func soak(t *testing.T, start func() (serve func(net.Listener) error, stop, stopGracefully func())) {
+	buffers := pool.ReadStats().BuffersInUse
+	rounds, until := soakRounds(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := &soaker{t: t}
+	s.address.Store("127.0.0.1:1") // until there is a server
+	var wg sync.WaitGroup
+	for seed := range 4 {
+		wg.Go(func() { s.run(ctx, rand.New(rand.NewPCG(uint64(seed), 0))) })
+	}
+	rng := rand.New(rand.NewPCG(0, 1))
+	for i := 0; i < rounds && time.Now().Before(until); i++ {
+		// At a new address: other programs might have taken the old one meanwhile.
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		s.address.Store(lis.Addr().String())
+		serve, stop, stopGracefully := start()
+		served := make(chan error, 1)
+		go func() { served <- serve(lis) }()
+		target := s.good.Load() + 30
+		testnet.Eventually(t, "some calls that end well", func() bool { return s.good.Load() >= target })
+		s.end(rng, stop, stopGracefully)
+		if err := testnet.Receive(t, "Serve returning", served); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	}
+	cancel()
+	wg.Wait()
+	testnet.Eventually(t, "all buffers being given back", func() bool { return pool.ReadStats().BuffersInUse == buffers })
+	t.Logf("%d calls, of which %d ended well", s.done.Load(), s.good.Load())
+}
+
+var soakDoors = []struct {
+	name  string
+	start func() (serve func(net.Listener) error, stop, stopGracefully func())
+}{
+	{"NewServer", func() (func(net.Listener) error, func(), func()) {
+		srv := NewServer()
+		srv.RegisterService(&echo, nil)
+		return srv.Serve, srv.Stop, srv.GracefulStop
+	}},
+	{"FastPath", func() (func(net.Listener) error, func(), func()) {
+		srv := grpc.NewServer()
+		srv.RegisterService(&echo, nil)
+		return func(lis net.Listener) error { return servePast(srv, lis) }, srv.Stop, srv.GracefulStop
+	}},
+}
+
+// soaker is what the clients share.
+type soaker struct {
+	t          *testing.T
+	address    atomic.Value // string: the server's
+	done, good atomic.Int64
+}
+
+// end stops the server in one of three ways. Clients cancel what a GracefulStop waits for.
+func (s *soaker) end(rng *rand.Rand, stop, stopGracefully func()) {
+	switch rng.IntN(3) {
+	case 0:
+		stop()
+	case 1:
+		testnet.Within(s.t, "GracefulStop", stopGracefully)
+	case 2:
+		graceful := make(chan bool)
+		go func() { stopGracefully(); close(graceful) }()
+		stop()
+		testnet.Receive(s.t, "GracefulStop", graceful)
+	}
+}
+
+// run makes calls until ctx ends, on connections that are closed now and then.
+func (s *soaker) run(ctx context.Context, rng *rand.Rand) {
+	for ctx.Err() == nil {
+		var conns sync.Map // the client's net.Conns
+		cc, err := grpc.NewClient("passthrough:///server", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				nc, err := new(net.Dialer).DialContext(ctx, "tcp", s.address.Load().(string))
+				if err == nil {
+					conns.Store(nc, nil)
+				}
+				return nc, err
+			}))
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		for range 1 + rng.IntN(30) {
+			s.call(ctx, rng, cc)
+			if rng.IntN(20) == 0 {
+				conns.Range(func(nc, _ any) bool { nc.(net.Conn).Close(); return true })
+			}
+		}
+		cc.Close()
+	}
+}
+
+// call makes a call. It may fail if it is cancelled, its time is over, or its connection ends.
+func (s *soaker) call(ctx context.Context, rng *rand.Rand, cc *grpc.ClientConn) {
+	ctx, cancel := context.WithTimeout(ctx, testnet.HangTimeout)
+	defer cancel()
+	switch rng.IntN(6) {
+	case 0:
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(3000))*time.Microsecond)
+		defer cancel()
+	case 1:
+		defer time.AfterFunc(time.Duration(rng.IntN(3000))*time.Microsecond, cancel).Stop()
+	}
+	var opts []grpc.CallOption
+	if rng.IntN(3) == 0 {
+		opts = append(opts, grpc.UseCompressor(gzip.Name))
+	}
+	message := pattern(rng.IntN([]int{10, 1000, 100_000}[rng.IntN(3)]))
+	var err error
+	switch rng.IntN(4) {
+	case 0, 1:
+		err = callUnary(ctx, cc, message, opts...)
+	case 2:
+		err = s.chat(ctx, rng, cc, message)
+	case 3:
+		err = s.flood(ctx, cc, message[:len(message)/50])
+	}
+	s.done.Add(1)
+	switch code := status.Code(err); {
+	case err == nil:
+		s.good.Add(1)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF),
+		code == codes.Canceled, code == codes.DeadlineExceeded, code == codes.Unavailable:
+	default:
+		s.t.Errorf("a call: %v", err)
+	}
+}
+
+// chat sends some messages, and leaves the stream open now and then.
+func (s *soaker) chat(ctx context.Context, rng *rand.Rand, cc *grpc.ClientConn, message []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := openChat(ctx, cc)
+	for i := rng.IntN(10); i > 0 && err == nil; i-- {
+		err = say(stream, message)
+	}
+	if err != nil || rng.IntN(3) == 0 {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+		return fmt.Errorf("the end of a chat: %w", err)
+	}
+	return nil
+}
+
+// flood lets the server send until the windows are full, and then cancels the call.
+func (s *soaker) flood(ctx context.Context, cc *grpc.ClientConn, message []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := cc.NewStream(ctx, &echo.Streams[1], "/percore.test.Echo/Flood")
+	if err == nil {
+		err = sendOnly(stream, message)
+	}
+	for i := 0; i < 10 && err == nil; i++ {
+		err = stream.RecvMsg(new(wrapperspb.BytesValue))
+	}
+	return err
+}
+
+// sendOnly sends the only message of a stream.
+func sendOnly(stream grpc.ClientStream, message []byte) error {
+	if err := stream.SendMsg(wrapperspb.Bytes(message)); err != nil {
+		return err
+	}
+	return stream.CloseSend()
+}
