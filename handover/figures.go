@@ -22,24 +22,17 @@ var counters struct {
 
 // countGive counts a call of Give that has begun. The caller calls the result with its error.
 func countGive() (ended func(error)) {
-	counters.underWay.Add(1)
-	begin := time.Now()
-	return func(err error) {
-		counters.last.Store(int64(time.Since(begin)))
-		counters.underWay.Add(-1)
-		switch {
-		case err == nil:
-			counters.gave.Add(1)
-		case errors.Is(err, ErrOvertaken):
-			counters.gaveOvertaken.Add(1)
-		default:
-			counters.gaveFailed.Add(1)
-		}
-	}
+	return count(ErrOvertaken, &counters.gave, &counters.gaveOvertaken, &counters.gaveFailed)
 }
 
 // countTake is countGive for the other side, from Take to Ready's error.
 func countTake() (ended func(error)) {
+	return count(ErrGone, &counters.took, &counters.tookOrphaned, &counters.tookFailed)
+}
+
+// count counts a handover that has begun, and by the result's argument whether it was good, ended with
+// the special error, or failed.
+func count(special error, good, specials, failed *atomic.Uint64) (ended func(error)) {
 	counters.underWay.Add(1)
 	begin := time.Now()
 	return func(err error) {
@@ -47,11 +40,11 @@ func countTake() (ended func(error)) {
 		counters.underWay.Add(-1)
 		switch {
 		case err == nil:
-			counters.took.Add(1)
-		case errors.Is(err, ErrGone):
-			counters.tookOrphaned.Add(1)
+			good.Add(1)
+		case errors.Is(err, special):
+			specials.Add(1)
 		default:
-			counters.tookFailed.Add(1)
+			failed.Add(1)
 		}
 	}
 }
@@ -60,17 +53,17 @@ func countTake() (ended func(error)) {
 func readFigures() []percore.Figure {
 	const gave = "Handovers that this process has begun to give, by result: moved, failed (it serves on), overtaken (another had succeeded)"
 	const took = "Handovers in which this process was to take over, by result: moved, orphaned (the predecessor ended in the middle), failed"
-	count := func(name, help, result string, n *atomic.Uint64) percore.Figure {
+	row := func(name, help, result string, n *atomic.Uint64) percore.Figure {
 		return percore.Figure{Name: name, Help: help, Label: "result", Of: result, Value: float64(n.Load())}
 	}
 	return []percore.Figure{
 		{Name: "under_way", Help: "Handovers under way, on either side", Value: float64(counters.underWay.Load())},
-		count("given_total", gave, "moved", &counters.gave),
-		count("given_total", gave, "failed", &counters.gaveFailed),
-		count("given_total", gave, "overtaken", &counters.gaveOvertaken),
-		count("taken_total", took, "moved", &counters.took),
-		count("taken_total", took, "orphaned", &counters.tookOrphaned),
-		count("taken_total", took, "failed", &counters.tookFailed),
+		row("given_total", gave, "moved", &counters.gave),
+		row("given_total", gave, "failed", &counters.gaveFailed),
+		row("given_total", gave, "overtaken", &counters.gaveOvertaken),
+		row("taken_total", took, "moved", &counters.took),
+		row("taken_total", took, "orphaned", &counters.tookOrphaned),
+		row("taken_total", took, "failed", &counters.tookFailed),
 		{Name: "last_duration_seconds", Help: "The time that the last one took, with the start of the successor",
 			Value: time.Duration(counters.last.Load()).Seconds()},
 	}
