@@ -9,13 +9,6 @@ import (
 	"time"
 )
 
-// echoSession writes a message and reads it back.
-type echoSession struct {
-	conn net.Conn
-	msg  []byte // shared by all sessions, never written
-	buf  []byte
-}
-
 func echoOpener(job Job) (opener, error) {
 	if job.Payload <= 0 {
 		return nil, errors.New("echo needs a payload")
@@ -26,25 +19,36 @@ func echoOpener(job Job) (opener, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &echoSession{conn: c, msg: msg, buf: make([]byte, len(msg))}, nil
+		return &exchange{conn: c, send: msg, want: msg, buf: make([]byte, len(msg)), name: "echo", wrong: errEcho}, nil
 	}, nil
 }
 
-func (s *echoSession) op() error {
-	if _, err := s.conn.Write(s.msg); err != nil {
+var errEcho = errors.New("the echo differs from what was sent")
+
+// exchange is a session that sends bytes and reads the answer that they must have.
+type exchange struct {
+	conn       net.Conn
+	send, want []byte // never written: sessions may share them
+	buf        []byte // as long as want
+	name       string // of the answer
+	wrong      error  // another answer's
+}
+
+func (s *exchange) op() error {
+	if _, err := s.conn.Write(s.send); err != nil {
 		return err
 	}
 	if _, err := io.ReadFull(s.conn, s.buf); err != nil {
-		return fmt.Errorf("read echo: %w", unexpectedEOF(err))
+		return fmt.Errorf("read %s: %w", s.name, unexpectedEOF(err))
 	}
-	if !bytes.Equal(s.buf, s.msg) {
-		return errors.New("the echo differs from what was sent")
+	if !bytes.Equal(s.buf, s.want) {
+		return s.wrong
 	}
 	return nil
 }
 
-func (s *echoSession) setDeadline(t time.Time) { s.conn.SetDeadline(t) }
-func (s *echoSession) close()                  { s.conn.Close() }
+func (s *exchange) setDeadline(t time.Time) { s.conn.SetDeadline(t) }
+func (s *exchange) close()                  { s.conn.Close() }
 
 // unexpectedEOF says that an end of stream came too early.
 func unexpectedEOF(err error) error {
