@@ -17,6 +17,7 @@ import (
 
 	"github.com/percore/percore/internal/invariants"
 	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/testnet"
 )
 
 // TestNetHTTPOwnTests runs the tests of net/http, net/http/httptest and net/http/httputil, which come
@@ -184,10 +185,10 @@ func (l ownLibrary) goCommand(args ...string) *exec.Cmd {
 // copyNetHTTP makes the copy. It links the parts that don't change.
 func copyNetHTTP(t *testing.T) ownLibrary {
 	t.Helper()
-	if version := goOutput(t, "env", "GOVERSION"); version != strings.Fields(runtime.Version())[0] {
+	if version := testnet.GoCommand(t, nil, "env", "GOVERSION"); version != strings.Fields(runtime.Version())[0] {
 		t.Skipf("the go command here is %s, and this is built by %s", version, runtime.Version())
 	}
-	from, root := goOutput(t, "env", "GOROOT"), t.TempDir()
+	from, root := testnet.GoCommand(t, nil, "env", "GOROOT"), t.TempDir()
 	src := filepath.Join(root, "src")
 	link(t, from, root, "src")
 	link(t, filepath.Join(from, "src"), src, "net", "vendor")
@@ -197,16 +198,16 @@ func copyNetHTTP(t *testing.T) ownLibrary {
 		}
 	}
 	const files = `{{if not .Standard}}{{.ImportPath}}|{{.Dir}}|{{join .GoFiles "|"}}|{{join .SFiles "|"}}{{end}}`
-	for line := range strings.Lines(goOutput(t, "list", "-deps", "-f", files, "github.com/percore/percore/adapters/httpadapter")) {
+	for line := range strings.Lines(testnet.GoCommand(t, nil, "list", "-deps", "-f", files, "github.com/percore/percore/adapters/httpadapter")) {
 		part := strings.Split(strings.TrimSpace(line), "|")
 		for _, name := range part[2:] {
 			if name != "" {
-				copyFile(t, filepath.Join(part[1], name), filepath.Join(src, "vendor", part[0], name))
+				testnet.CopyFile(t, filepath.Join(part[1], name), filepath.Join(src, "vendor", part[0], name))
 			}
 		}
 	}
-	copyFile(t, "testdata/percoreserve.go.txt", filepath.Join(src, "vendor", "github.com/percore/percore/adapters/httpadapter", "percoreserve.go"))
-	copyFile(t, "testdata/percoretest.go.txt", filepath.Join(src, "percoretest", "percoretest.go"))
+	testnet.CopyFile(t, "testdata/percoreserve.go.txt", filepath.Join(src, "vendor", "github.com/percore/percore/adapters/httpadapter", "percoreserve.go"))
+	testnet.CopyFile(t, "testdata/percoretest.go.txt", filepath.Join(src, "percoretest", "percoretest.go"))
 	changeNetHTTP(t, filepath.Join(src, "net", "http"))
 	return ownLibrary{root}
 }
@@ -300,7 +301,7 @@ func awaitNoConn(t *testing.T, dir, tester string) {
 func copyXNet(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	from := goOutput(t, "list", "-m", "-f", "{{.Dir}}", "golang.org/x/net")
+	from := testnet.GoCommand(t, nil, "list", "-m", "-f", "{{.Dir}}", "golang.org/x/net")
 	if err := os.CopyFS(root, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
@@ -388,21 +389,6 @@ func link(t *testing.T, from, to string, except ...string) {
 	}
 }
 
-// copyFile copies a file, into a directory that it makes.
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(to), 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(to, data, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // changeFile changes the text of a file.
 func changeFile(t *testing.T, name string, change func(text string) string) {
 	t.Helper()
@@ -413,16 +399,6 @@ func changeFile(t *testing.T, name string, change func(text string) string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// goOutput returns the output of the go command.
-func goOutput(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("go", args...).Output()
-	if err != nil {
-		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
-	}
-	return strings.TrimSpace(string(out))
 }
 
 // ownRun runs the tests of a package in one way.

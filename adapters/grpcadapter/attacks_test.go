@@ -41,19 +41,6 @@ type attack struct {
 	cost     int  // CPU time that both ends may use, in that of a plain call
 }
 
-// calls makes n calls one after another.
-func calls(n int, add func(p *frames.Peer, id uint32)) func(p *frames.Peer, send func()) {
-	return func(p *frames.Peer, send func()) {
-		for i := range n {
-			add(p, uint32(2*i+1))
-			if len(p.Out) > 16<<10 {
-				send()
-			}
-		}
-		send()
-	}
-}
-
 // call adds the header of a call, with more fields.
 func call(p *frames.Peer, id uint32, path string, more ...string) *frames.Peer {
 	return p.Headers(id, false, append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "h",
@@ -145,68 +132,68 @@ var gRPCAttacks = []attack{
 		send()
 	}},
 	{name: "a length of 4 GiB", answers: some, handlers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) {
+		play: frames.Until(some, func(p *frames.Peer, id uint32) {
 			call(p, id, unaryPath).Data(id, message(0, 1<<32-1, ""), false)
 		})},
 	{name: "a length beyond the limit", answers: some, handlers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) {
+		play: frames.Until(some, func(p *frames.Peer, id uint32) {
 			call(p, id, chatPath).Data(id, message(0, 4<<20+1, "x"), false)
 		})},
 	{name: "lengths of 4 MiB without the rest", begun: 1000, handlers: 1000, heap: 40 << 20, cost: 20000,
-		play: calls(1000, func(p *frames.Peer, id uint32) {
+		play: frames.Until(1000, func(p *frames.Peer, id uint32) {
 			call(p, id, chatPath).Data(id, message(0, 4<<20, "x"), false)
 		})},
 	{name: "lengths of 64 KiB without the rest", begun: 1000, handlers: 1000, heap: 40 << 20, cost: 20000,
-		play: calls(1000, func(p *frames.Peer, id uint32) {
+		play: frames.Until(1000, func(p *frames.Peer, id uint32) {
 			call(p, id, chatPath).Data(id, message(0, 64<<10, "x"), false)
 		})},
 	{name: "messages that stop in the middle", begun: 100, handlers: 100, heap: 16 << 20, cost: 10000,
-		play: calls(100, func(p *frames.Peer, id uint32) {
+		play: frames.Until(100, func(p *frames.Peer, id uint32) {
 			sendBody(call(p, id, chatPath), id, message(0, 4<<20, strings.Repeat("x", 40<<10)), false)
 		})},
 	{name: "compressed without an encoding", answers: some, handlers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) { call(p, id, unaryPath).Data(id, message(1, 3, "abc"), true) })},
+		play: frames.Until(some, func(p *frames.Peer, id uint32) { call(p, id, unaryPath).Data(id, message(1, 3, "abc"), true) })},
 	{name: "encodings that are unknown", answers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) {
+		play: frames.Until(some, func(p *frames.Peer, id uint32) {
 			call(p, id, unaryPath, "grpc-encoding", fmt.Sprint("tea", id)).Data(id, message(1, 3, "abc"), true)
 		})},
 	{name: "no gzip", answers: some, handlers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) {
+		play: frames.Until(some, func(p *frames.Peer, id uint32) {
 			call(p, id, unaryPath, "grpc-encoding", "gzip").Data(id, message(1, 3, "abc"), true)
 		})},
 	{name: "gzip that becomes a thousand times as long", answers: 4, handlers: 4, heap: 8 << 20, alloc: 100 << 20, cost: 50000,
 		play: func(p *frames.Peer, send func()) {
 			b := bomb(30) // as long as fits the window
-			calls(4, func(p *frames.Peer, id uint32) {
+			frames.Until(4, func(p *frames.Peer, id uint32) {
 				sendBody(call(p, id, unaryPath, "grpc-encoding", "gzip"), id, b, true)
 			})(p, send)
 		}},
 	{name: "timeouts that are too long", answers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) {
+		play: frames.Until(some, func(p *frames.Peer, id uint32) {
 			call(p, id, unaryPath, "grpc-timeout", strings.Repeat("9", 1000)+"H")
 		})},
 	{name: "deadlines that are far away", begun: some, handlers: some, heap: 100 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) { call(p, id, waitPath, "grpc-timeout", "99999999H") })},
+		play: frames.Until(some, func(p *frames.Peer, id uint32) { call(p, id, waitPath, "grpc-timeout", "99999999H") })},
 	{name: "deadlines that pass at once", answers: some, resets: true, handlers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) { call(p, id, waitPath, "grpc-timeout", "1u") })},
+		play: frames.Until(some, func(p *frames.Peer, id uint32) { call(p, id, waitPath, "grpc-timeout", "1u") })},
 	{name: "paths without a slash, CVE-2026-33186", answers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) { call(p, id, strings.TrimPrefix(unaryPath, "/")) })},
+		play: frames.Until(some, func(p *frames.Peer, id uint32) { call(p, id, strings.TrimPrefix(unaryPath, "/")) })},
 	{name: "methods that are unknown, each another", answers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) { call(p, id, fmt.Sprint(unaryPath, id)) })},
+		play: frames.Until(some, func(p *frames.Peer, id uint32) { call(p, id, fmt.Sprint(unaryPath, id)) })},
 	{name: "services that are unknown, with long names", answers: 500, heap: 16 << 20, cost: 100 * 500,
-		play: calls(500, func(p *frames.Peer, id uint32) {
+		play: frames.Until(500, func(p *frames.Peer, id uint32) {
 			call(p, id, fmt.Sprint("/", strings.Repeat("ä", 4000), id, "/x"))
 		})},
 	{name: "metadata that is no base64", answers: some, heap: 16 << 20, cost: 30 * some,
-		play: calls(some, func(p *frames.Peer, id uint32) { call(p, id, unaryPath, "x-bin", "!") })},
+		play: frames.Until(some, func(p *frames.Peer, id uint32) { call(p, id, unaryPath, "x-bin", "!") })},
 	{name: "10,000 calls that are reset at once", handlers: 10_000, heap: 8 << 20, cost: 50000,
-		play: calls(10_000, func(p *frames.Peer, id uint32) { call(p, id, waitPath).Reset(id, 8) })},
+		play: frames.Until(10_000, func(p *frames.Peer, id uint32) { call(p, id, waitPath).Reset(id, 8) })},
 	{name: "rapid reset, CVE-2023-44487", ends: true, handlers: 60_000, heap: 8 << 20, cost: 200000,
-		play: calls(100_000, func(p *frames.Peer, id uint32) { call(p, id, waitPath).Reset(id, 8) })},
+		play: frames.Until(100_000, func(p *frames.Peer, id uint32) { call(p, id, waitPath).Reset(id, 8) })},
 	{name: "windows that stay closed", settings: []uint32{initialWindow, 0}, begun: 500, handlers: 500, heap: 50 << 20, cost: 20000,
-		play: calls(500, func(p *frames.Peer, id uint32) { call(p, id, floodPath) })},
+		play: frames.Until(500, func(p *frames.Peer, id uint32) { call(p, id, floodPath) })},
 	{name: "answers that are not read", deaf: true, begun: 500, handlers: 500, heap: 50 << 20, cost: 50000,
-		play: calls(500, func(p *frames.Peer, id uint32) { call(p, id, floodPath) })},
+		play: frames.Until(500, func(p *frames.Peer, id uint32) { call(p, id, floodPath) })},
 }
 
 // initialWindow is the setting of the windows that streams begin with.
@@ -425,7 +412,7 @@ func plainCost(t *testing.T, start startAttacked) int64 {
 	p := frames.NewPeer(t, nc, initialWindow, 1<<31-1)
 	p.Window(0, 1<<31-65536)
 	const n = 3000
-	calls(n, func(p *frames.Peer, id uint32) { call(p, id, "/percore.test.Echo/Unary").Data(id, goodMessage, true) })(p, func() {})
+	frames.Until(n, func(p *frames.Peer, id uint32) { call(p, id, "/percore.test.Echo/Unary").Data(id, goodMessage, true) })(p, func() {})
 	begin, _ := testnet.CPUTime()
 	answers := readAnswers(nc)
 	p.Flush()

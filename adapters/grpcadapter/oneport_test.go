@@ -381,7 +381,7 @@ func TestOnePortStop(t *testing.T) {
 // TestOnePortPings: the policy counts for connections with calls, and only for them.
 func TestOnePortPings(t *testing.T) {
 	if !portWays[0].past {
-		t.Skip("connections are net/http's here")
+		t.Skip("connections are net/http's here: run it on Linux, without the build tag percore_net")
 	}
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
@@ -404,7 +404,7 @@ func TestOnePortPings(t *testing.T) {
 // TestOnePortFrames plays requests, good and bad, to Servers with and without a port of HTTP.
 func TestOnePortFrames(t *testing.T) {
 	if !portWays[0].past {
-		t.Skip("connections are net/http's here")
+		t.Skip("connections are net/http's here: run it on Linux, without the build tag percore_net")
 	}
 	testnet.NoLeaks(t)
 	own, port := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)

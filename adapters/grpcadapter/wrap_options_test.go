@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -523,11 +522,5 @@ func returnsServerOption(f *ast.FuncDecl) bool {
 
 // grpcDir returns the directory of grpc-go's source.
 func grpcDir(t *testing.T) string {
-	t.Helper()
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/grpc").Output()
-	dir := strings.TrimSpace(string(out))
-	if err != nil || dir == "" {
-		t.Fatalf("go list: %v, %q", err, out)
-	}
-	return dir
+	return testnet.GoCommand(t, nil, "list", "-m", "-f", "{{.Dir}}", "google.golang.org/grpc")
 }

@@ -21,7 +21,7 @@ const versionsVariable = "PERCORE_GRPC_VERSIONS"
 func TestWrapVersions(t *testing.T) {
 	versions := strings.Fields(os.Getenv(versionsVariable))
 	if len(versions) == 0 {
-		t.Skipf("set %s to versions of grpc-go", versionsVariable)
+		t.Skipf("builds grpc-go: to run it, set %s to versions of it, \"1.84.0\" for example", versionsVariable)
 	}
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestWrapVersions(t *testing.T) {
 // refused.
 func TestWrapChanged(t *testing.T) {
 	if os.Getenv(versionsVariable) == "" {
-		t.Skipf("set %s to versions of grpc-go, or to a space", versionsVariable)
+		t.Skipf("builds grpc-go: to run it, set %s to versions of it, or to a space", versionsVariable)
 	}
 	dir := filepath.Join(t.TempDir(), "grpc")
 	if err := os.CopyFS(dir, os.DirFS(grpcDir(t))); err != nil {

@@ -31,25 +31,12 @@ type attack struct {
 	cost     int  // CPU time that client and server may use together, in that of a plain request
 }
 
-// until calls add with odd identifiers until that many frames were sent, or the connection ends.
-func until(n int, add func(p *frames.Peer, id uint32)) func(p *frames.Peer, send func()) {
-	return func(p *frames.Peer, send func()) {
-		for i := range n {
-			add(p, uint32(2*i+1))
-			if len(p.Out) > 16<<10 {
-				send()
-			}
-		}
-		send()
-	}
-}
-
-// after sends something first, and then as until does.
+// after sends something first, and then as frames.Until does.
 func after(first func(p *frames.Peer), n int, add func(p *frames.Peer, id uint32)) func(p *frames.Peer, send func()) {
 	return func(p *frames.Peer, send func()) {
 		first(p)
 		send()
-		until(n, add)(p, send)
+		frames.Until(n, add)(p, send)
 	}
 }
 
@@ -90,9 +77,9 @@ const many = 50000
 // The costs are five to ten times what was measured.
 var attacks = []attack{
 	{name: "rapid reset, CVE-2023-44487", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Reset(id, Cancel) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Reset(id, Cancel) })},
 	{name: "rapid reset of requests with bodies", ends: true, heap: 4 << 20, handlers: 250, cost: 15000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, false).Data(id, "body", false).Reset(id, Cancel) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, false).Data(id, "body", false).Reset(id, Cancel) })},
 	{name: "rapid reset of handlers that go on", ends: true, heap: 4 << 20, begun: 250, handlers: 250, cost: 15000,
 		play: after(func(p *frames.Peer) {
 			for id := uint32(1); id < 500; id += 2 {
@@ -100,61 +87,61 @@ var attacks = []attack{
 			}
 		}, many, func(p *frames.Peer, id uint32) { p.Reset(id, Cancel).Request(id+500, false) })},
 	{name: "made you reset, CVE-2025-8671", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Window(id, 0) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Window(id, 0) })},
 	{name: "made you reset by a full window", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Window(id, 1<<31-1) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Window(id, 1<<31-1) })},
 	{name: "made you reset by a body behind its end", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Data(id, "x", true) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Data(id, "x", true) })},
 	{name: "made you reset by a body that is too long", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, false, "content-length", "1").Data(id, "xx", true) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, false, "content-length", "1").Data(id, "xx", true) })},
 	{name: "made you reset by priority", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
-		play: until(many, func(p *frames.Peer, id uint32) { priority(p.Request(id, true), id, id) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { priority(p.Request(id, true), id, id) })},
 	{name: "requests without names, CVE-2019-9516", ends: true, heap: 2 << 20, cost: 8000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, true, "", "") })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true, "", "") })},
 	{name: "requests that are malformed, CVE-2019-9514", ends: true, heap: 2 << 20, cost: 8000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, true, "x-a", "b\r\nx: y") })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true, "x-a", "b\r\nx: y") })},
 	{name: "more streams than allowed", ends: true, heap: 8 << 20, handlers: 250, cost: 8000,
-		play: until(many, func(p *frames.Peer, id uint32) { p.Request(id, false) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, false) })},
 	{name: "CONTINUATION, CVE-2023-45288", ends: true, heap: 1 << 20, cost: 2000, play: func(p *frames.Peer, send func()) {
 		p.Frame(frames.Headers, 0, 1, []byte{0x82})
-		until(5000, func(p *frames.Peer, _ uint32) { p.Frame(9, 0, 1, bytes.Repeat([]byte{0x40, 1, 'a', 1, 'b'}, 100)) })(p, send)
+		frames.Until(5000, func(p *frames.Peer, _ uint32) { p.Frame(9, 0, 1, bytes.Repeat([]byte{0x40, 1, 'a', 1, 'b'}, 100)) })(p, send)
 	}},
 	{name: "empty CONTINUATION", ends: true, heap: 1 << 20, cost: 2000, play: func(p *frames.Peer, send func()) {
 		p.Frame(frames.Headers, 0, 1, nil)
-		until(many, func(p *frames.Peer, _ uint32) { p.Frame(9, 0, 1, nil) })(p, send)
+		frames.Until(many, func(p *frames.Peer, _ uint32) { p.Frame(9, 0, 1, nil) })(p, send)
 	}},
 	{name: "fields of one byte, CVE-2026-49975", heap: 4 << 20, cost: 30000, play: func(p *frames.Peer, send func()) {
 		p.Request(1, true, "x-bomb", strings.Repeat("b", 3000))
-		until(200, func(p *frames.Peer, id uint32) { block(p, id+2, bytes.Repeat([]byte{0xbe}, 16000)) })(p, send)
+		frames.Until(200, func(p *frames.Peer, id uint32) { block(p, id+2, bytes.Repeat([]byte{0xbe}, 16000)) })(p, send)
 	}, handlers: 201},
 	{name: "cookies of one byte, CVE-2026-49975", heap: 4 << 20, cost: 30000, play: func(p *frames.Peer, send func()) {
 		p.Request(1, true, "cookie", "a=b")
-		until(200, func(p *frames.Peer, id uint32) { block(p, id+2, bytes.Repeat([]byte{0xbe}, 16000)) })(p, send)
+		frames.Until(200, func(p *frames.Peer, id uint32) { block(p, id+2, bytes.Repeat([]byte{0xbe}, 16000)) })(p, send)
 	}, handlers: 201},
 	{name: "long Huffman codes, CVE-2022-41723", heap: 4 << 20, cost: 30000, handlers: 200,
 		// 15,000 bytes of zeros are 24,000 times the code of '0'. 127 + 15000 - 127 is their length.
-		play: until(200, func(p *frames.Peer, id uint32) {
+		play: frames.Until(200, func(p *frames.Peer, id uint32) {
 			block(p, id, []byte{0, 1, 'x', 0xff, 0x80 | (15000-127)&0x7f, (15000 - 127) >> 7}, make([]byte, 15000))
 		})},
 	{name: "table sizes in a header block", heap: 1 << 20, cost: 30000, handlers: 200,
-		play: until(200, func(p *frames.Peer, id uint32) {
+		play: frames.Until(200, func(p *frames.Peer, id uint32) {
 			p.Frame(frames.Headers, frames.EndHeaders|frames.End, id, append(bytes.Repeat([]byte{0x20}, 16000), 0x82, 0x86, 0x84))
 		})},
 	{name: "table sizes in SETTINGS", ends: true, heap: 8 << 20, cost: 6000, handlers: 10000,
-		play: until(many, func(p *frames.Peer, id uint32) {
+		play: frames.Until(many, func(p *frames.Peer, id uint32) {
 			if id%16 == 1 {
 				p.Request(id, true)
 			}
 			setting(p, tableSize, 1<<31*(id>>1&1))
 		})},
 	{name: "PING, CVE-2019-9512", ends: true, heap: 1 << 20, cost: 2000,
-		play: until(many, func(p *frames.Peer, _ uint32) { p.Frame(frames.Ping, 0, 0, make([]byte, 8)) })},
+		play: frames.Until(many, func(p *frames.Peer, _ uint32) { p.Frame(frames.Ping, 0, 0, make([]byte, 8)) })},
 	{name: "answers to PING", ends: true, heap: 1 << 20, cost: 2000,
-		play: until(many, func(p *frames.Peer, _ uint32) { p.Frame(frames.Ping, frames.Ack, 0, make([]byte, 8)) })},
+		play: frames.Until(many, func(p *frames.Peer, _ uint32) { p.Frame(frames.Ping, frames.Ack, 0, make([]byte, 8)) })},
 	{name: "SETTINGS, CVE-2019-9515", ends: true, heap: 1 << 20, cost: 2000,
-		play: until(many, func(p *frames.Peer, _ uint32) { p.Frame(frames.Settings, 0, 0, nil) })},
+		play: frames.Until(many, func(p *frames.Peer, _ uint32) { p.Frame(frames.Settings, 0, 0, nil) })},
 	{name: "long SETTINGS", ends: true, heap: 1 << 20, cost: 2000,
-		play: until(500, func(p *frames.Peer, _ uint32) { setting(p, slices.Repeat([]uint32{0x99, 1}, 2700)...) })},
+		play: frames.Until(500, func(p *frames.Peer, _ uint32) { setting(p, slices.Repeat([]uint32{0x99, 1}, 2700)...) })},
 	{name: "SETTINGS of the initial window, CVE-2026-78669", ends: true, heap: 4 << 20, begun: 250, handlers: 250, cost: 2000,
 		play: after(func(p *frames.Peer) {
 			for id := uint32(1); id < 500; id += 2 {
@@ -162,21 +149,21 @@ var attacks = []attack{
 			}
 		}, many, func(p *frames.Peer, id uint32) { setting(p, initialWindow, id) })},
 	{name: "PRIORITY in circles, CVE-2019-9513", ends: true, heap: 1 << 20, cost: 2000,
-		play: until(many, func(p *frames.Peer, id uint32) { priority(p, id%100, (id+2)%100) })},
+		play: frames.Until(many, func(p *frames.Peer, id uint32) { priority(p, id%100, (id+2)%100) })},
 	{name: "empty DATA, CVE-2019-9518", ends: true, heap: 1 << 20, begun: 1, handlers: 1, cost: 2000,
 		play: after(upload, many, func(p *frames.Peer, _ uint32) { p.Data(1, "", false) })},
 	{name: "DATA of padding", ends: true, heap: 1 << 20, begun: 1, handlers: 1, cost: 2000,
 		play: after(upload, many, func(p *frames.Peer, _ uint32) { p.Frame(frames.Data, 8, 1, []byte{1, 0}) })},
 	{name: "frames of unknown types", ends: true, heap: 1 << 20, cost: 2000,
-		play: until(many, func(p *frames.Peer, _ uint32) { p.Frame(0x77, 0, 0, nil) })},
-	{name: "WINDOW_UPDATE", ends: true, heap: 1 << 20, cost: 2000, play: until(many, func(p *frames.Peer, _ uint32) { p.Window(0, 1) })},
-	{name: "GOAWAY", ends: true, heap: 1 << 20, cost: 2000, play: until(many, func(p *frames.Peer, _ uint32) { p.Frame(frames.GoAway, 0, 0, make([]byte, 8)) })},
+		play: frames.Until(many, func(p *frames.Peer, _ uint32) { p.Frame(0x77, 0, 0, nil) })},
+	{name: "WINDOW_UPDATE", ends: true, heap: 1 << 20, cost: 2000, play: frames.Until(many, func(p *frames.Peer, _ uint32) { p.Window(0, 1) })},
+	{name: "GOAWAY", ends: true, heap: 1 << 20, cost: 2000, play: frames.Until(many, func(p *frames.Peer, _ uint32) { p.Frame(frames.GoAway, 0, 0, make([]byte, 8)) })},
 	{name: "MAX_FRAME_SIZE 0, CVE-2026-33814", ends: true, heap: 1 << 20, cost: 2000,
-		play: until(10, func(p *frames.Peer, _ uint32) { setting(p, maxFrameSize, 0) })},
+		play: frames.Until(10, func(p *frames.Peer, _ uint32) { setting(p, maxFrameSize, 0) })},
 	{name: "a frame of 16 MiB", ends: true, heap: 1 << 20, cost: 2000,
 		play: func(p *frames.Peer, send func()) {
 			p.Out = append(p.Out, 0xff, 0xff, 0xff, frames.Headers, frames.EndHeaders, 0, 0, 0, 1)
-			until(100, func(p *frames.Peer, _ uint32) { p.Out = append(p.Out, make([]byte, 16<<10)...) })(p, send)
+			frames.Until(100, func(p *frames.Peer, _ uint32) { p.Out = append(p.Out, make([]byte, 16<<10)...) })(p, send)
 		}},
 	{name: "a body that is not read", heap: 4 << 20, begun: 1, handlers: 1, cost: 4000,
 		play: after(upload, 200, func(p *frames.Peer, _ uint32) { p.Data(1, strings.Repeat("x", 16000), false) })},

@@ -380,14 +380,14 @@ func TestChangedNetHTTP(t *testing.T) {
 // buildChanged builds this package's tests with a net/http that has all changes.
 func buildChanged(t *testing.T) (binary string) {
 	t.Helper()
-	if version := goCommand(t, "env", "GOVERSION"); version != strings.Fields(runtime.Version())[0] {
+	if version := testnet.GoCommand(t, nil, "env", "GOVERSION"); version != strings.Fields(runtime.Version())[0] {
 		t.Skipf("the go command here is %s, and this is built by %s", version, runtime.Version())
 	}
 	dir := t.TempDir()
 	// The go command keeps a toolchain that it has downloaded in the module cache, and accepts no
 	// overlay for files there. With another name it does.
 	goroot := filepath.Join(dir, "goroot")
-	if err := os.Symlink(goCommand(t, "env", "GOROOT"), goroot); err != nil {
+	if err := os.Symlink(testnet.GoCommand(t, nil, "env", "GOROOT"), goroot); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(goroot, "src", "net", "http", "server.go")
@@ -415,18 +415,8 @@ func buildChanged(t *testing.T) (binary string) {
 	}
 	binary = filepath.Join(dir, "changed.test")
 	t.Setenv("GOROOT", goroot)
-	goCommand(t, "test", "-c", "-overlay", overlay, "-o", binary, ".")
+	testnet.GoCommand(t, nil, "test", "-c", "-overlay", overlay, "-o", binary, ".")
 	return binary
-}
-
-// goCommand runs the go command and returns its output.
-func goCommand(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("go", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
 }
 
 func runChanged(binary, change string, env ...string) (string, error) {

@@ -62,28 +62,7 @@ func newGenerations(t *testing.T) *generations {
 		t.Fatalf("finding the test binary: %v", err)
 	}
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // for -control
-	return &generations{t: t, output: newTranscript(), dir: t.TempDir(), exe: exe, mode: handoverAlways, httpAddress: reserve(t), grpcAddress: reserve(t)}
-}
-
-// reserve returns an address that no other program gets until the test ends, unless it asks for just
-// that: a socket is bound to it, and doesn't listen. With SO_REUSEADDR the processes of the test can
-// (socket(7)).
-func reserve(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatalf("socket: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
-	if err == nil {
-		err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	}
-	addr, nameErr := syscall.Getsockname(fd)
-	if err != nil || nameErr != nil {
-		t.Fatalf("binding a socket: %v, %v", err, nameErr)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", addr.(*syscall.SockaddrInet4).Port)
+	return &generations{t: t, output: newTranscript(), dir: t.TempDir(), exe: exe, mode: handoverAlways, httpAddress: testnet.Reserve(t), grpcAddress: testnet.Reserve(t)}
 }
 
 // startGenerations starts the first process.
@@ -971,7 +950,7 @@ func TestServeRestartDrains(t *testing.T) {
 // The admin listener moves, too: it refuses no connection during a restart. While the predecessor
 // finishes a download, the successor shows its pages below /predecessor.
 func TestServeRestartAdmin(t *testing.T) {
-	admin := reserve(t)
+	admin := testnet.Reserve(t)
 	g := startGenerations(t, "-tls", "-drain", "1h", "-admin", admin)
 	insecure := &tls.Config{InsecureSkipVerify: true}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: insecure}}

@@ -102,11 +102,11 @@ func TestRollingReplacement(t *testing.T) {
 }
 
 func startRolling(t *testing.T, line string, args ...string) *rolling {
-	r := &rolling{t: t, frontHTTP: reserve(t), frontTLS: reserve(t), frontGRPC: reserve(t)}
+	r := &rolling{t: t, frontHTTP: testnet.Reserve(t), frontTLS: testnet.Reserve(t), frontGRPC: testnet.Reserve(t)}
 	// The check's interval below, times the two failures that HAProxy wants to see, and some more.
 	r.args = append([]string{"-drain-delay", "1s", "-drain", testnet.HangTimeout.String()}, args...)
 	for i := range r.servers {
-		r.http[i], r.grpc[i] = reserve(t), reserve(t)
+		r.http[i], r.grpc[i] = testnet.Reserve(t), testnet.Reserve(t)
 		r.start(i)
 	}
 	dir := testnet.ShortTempDir(t)

@@ -59,59 +59,33 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// outside has the go command build a module of its own, outside the workspace.
+var outside = []string{"GOWORK=off"}
+
 // compile compiles the suite and the server, and returns their directory, which has the suite's lists,
 // too.
 func compile(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	from := goCommand(t, "list", "-m", "-f", "{{.Dir}}", suite)
+	from := testnet.GoCommand(t, outside, "list", "-m", "-f", "{{.Dir}}", suite)
 	module := filepath.Join(dir, "module")
 	if err := os.CopyFS(module, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
-	copyFile(t, "testdata/server.go.txt", filepath.Join(module, "internal/app/percoreserver/main.go"))
-	copyFile(t, "testdata/reference.go.txt", filepath.Join(module, "internal/app/referenceserver/percore.go"))
-	copyFile(t, filepath.Join(module, "testing", notUnimplemented), filepath.Join(dir, notUnimplemented))
+	testnet.CopyFile(t, "testdata/server.go.txt", filepath.Join(module, "internal/app/percoreserver/main.go"))
+	testnet.CopyFile(t, "testdata/reference.go.txt", filepath.Join(module, "internal/app/referenceserver/percore.go"))
+	testnet.CopyFile(t, filepath.Join(module, "testing", notUnimplemented), filepath.Join(dir, notUnimplemented))
 
 	// The compiler is given another go.mod for this module, which has the copy.
 	mod := filepath.Join(dir, "go.mod")
-	copyFile(t, "go.mod", mod)
-	copyFile(t, "go.sum", filepath.Join(dir, "go.sum"))
+	testnet.CopyFile(t, "go.mod", mod)
+	testnet.CopyFile(t, "go.sum", filepath.Join(dir, "go.sum"))
 	const ours = "github.com/percore/percore"
-	root := goCommand(t, "list", "-m", "-f", "{{.Dir}}", ours)
-	goCommand(t, "mod", "edit", "-replace="+suite+"="+module, "-replace="+ours+"="+root,
+	root := testnet.GoCommand(t, outside, "list", "-m", "-f", "{{.Dir}}", ours)
+	testnet.GoCommand(t, outside, "mod", "edit", "-replace="+suite+"="+module, "-replace="+ours+"="+root,
 		"-replace="+ours+"/adapters/grpcadapter="+filepath.Join(root, "adapters/grpcadapter"), mod)
-	goCommand(t, "build", "-modfile="+mod, "-o="+dir+"/", suite+"/internal/app/percoreserver", suite+"/cmd/connectconformance")
+	testnet.GoCommand(t, outside, "build", "-modfile="+mod, "-o="+dir+"/", suite+"/internal/app/percoreserver", suite+"/cmd/connectconformance")
 	return dir
-}
-
-// goCommand runs the go command in this module, and returns its output.
-func goCommand(t *testing.T, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	out, err := cmd.Output()
-	if exit, ok := err.(*exec.ExitError); ok {
-		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, exit.Stderr)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// copyFile copies a file, into a directory that it makes.
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(to), 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(to, data, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var result = regexp.MustCompile(`(?m)^Total cases: (\d+)\n(\d+) passed, 0 failed$`)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/percore/percore/internal/testnet"
 )
 
 // TestGRPCOwnTests runs grpc-go's end-to-end tests, package test of its module, with grpcadapter's
@@ -99,18 +101,21 @@ func ownSkipped() []string {
 	return patterns
 }
 
+// outside has the go command build a module of its own, outside the workspace.
+var outside = []string{"GOWORK=off"}
+
 // compileOwn compiles grpc-go's tests, and returns the program, and the directory that it runs in.
 func compileOwn(t *testing.T) (program, dir string) {
 	t.Helper()
 	const grpcGo, ours = "google.golang.org/grpc", "github.com/percore/percore"
 	temp := t.TempDir()
 	module := filepath.Join(temp, "grpc")
-	if err := os.CopyFS(module, os.DirFS(ownGo(t, "list", "-m", "-f", "{{.Dir}}", grpcGo))); err != nil {
+	if err := os.CopyFS(module, os.DirFS(testnet.GoCommand(t, outside, "list", "-m", "-f", "{{.Dir}}", grpcGo))); err != nil {
 		t.Fatal(err)
 	}
 	changeOwn(t, filepath.Join(module, "server.go"))
-	copyOwn(t, "testdata/ownserver.go.txt", filepath.Join(module, "ownserver.go"))
-	copyOwn(t, "testdata/owntest.go.txt", filepath.Join(module, "owntest", "owntest.go"))
+	testnet.CopyFile(t, "testdata/ownserver.go.txt", filepath.Join(module, "ownserver.go"))
+	testnet.CopyFile(t, "testdata/owntest.go.txt", filepath.Join(module, "owntest", "owntest.go"))
 	main := "package test\n\nimport (\n\t\"os\"\n\t\"testing\"\n\n\t\"google.golang.org/grpc/owntest\"\n)\n\n" +
 		"func TestMain(m *testing.M) { os.Exit(owntest.Run(m)) }\n"
 	dir = filepath.Join(module, "test")
@@ -120,13 +125,13 @@ func compileOwn(t *testing.T) (program, dir string) {
 
 	// The compiler is given another go.mod for this module, which has the copy.
 	mod := filepath.Join(temp, "go.mod")
-	copyOwn(t, "go.mod", mod)
-	copyOwn(t, "go.sum", filepath.Join(temp, "go.sum"))
-	root := ownGo(t, "list", "-m", "-f", "{{.Dir}}", ours)
-	ownGo(t, "mod", "edit", "-replace="+grpcGo+"="+module, "-replace="+ours+"="+root,
+	testnet.CopyFile(t, "go.mod", mod)
+	testnet.CopyFile(t, "go.sum", filepath.Join(temp, "go.sum"))
+	root := testnet.GoCommand(t, outside, "list", "-m", "-f", "{{.Dir}}", ours)
+	testnet.GoCommand(t, outside, "mod", "edit", "-replace="+grpcGo+"="+module, "-replace="+ours+"="+root,
 		"-replace="+ours+"/adapters/grpcadapter="+filepath.Join(root, "adapters/grpcadapter"), mod)
 	program = filepath.Join(temp, "own.test")
-	ownGo(t, "test", "-c", "-mod=mod", "-modfile="+mod, "-o="+program, grpcGo+"/test")
+	testnet.GoCommand(t, outside, "test", "-c", "-mod=mod", "-modfile="+mod, "-o="+program, grpcGo+"/test")
 	return program, dir
 }
 
@@ -158,33 +163,4 @@ func changeOwn(t *testing.T, name string) {
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// copyOwn copies a file, into a directory that it makes.
-func copyOwn(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(to), 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(to, data, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ownGo runs the go command in this module, and returns its output.
-func ownGo(t *testing.T, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "GOWORK=off")
-	out, err := cmd.Output()
-	if exit, ok := err.(*exec.ExitError); ok {
-		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, exit.Stderr)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out))
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"log"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -280,7 +279,7 @@ type process struct {
 func startCluster(t *testing.T) []*process {
 	var routes []string
 	for range 3 {
-		routes = append(routes, freeAddress(t))
+		routes = append(routes, testnet.Reserve(t)) // each NATS server needs the others' beforehand
 	}
 	processes := make([]*process, 3)
 	var starting sync.WaitGroup
@@ -303,16 +302,6 @@ func startCluster(t *testing.T) []*process {
 		}
 	}
 	return processes
-}
-
-// freeAddress returns an address that is free now. NATS' servers need each other's beforehand.
-func freeAddress(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // TestKilled kills one of three processes while members talk: each member hears every acknowledged

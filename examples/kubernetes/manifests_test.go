@@ -152,7 +152,7 @@ func TestServe(t *testing.T) {
 	var args []string
 	addresses := make(map[string]string)
 	for _, p := range container.Ports {
-		addresses[p.Name] = freeAddress(t)
+		addresses[p.Name] = testnet.Reserve(t)
 	}
 	for _, arg := range container.Args {
 		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
@@ -197,16 +197,6 @@ func TestServe(t *testing.T) {
 	if err := testnet.Receive(t, "the end", ended); err != nil {
 		t.Errorf("%v\n%s", err, output.String())
 	}
-}
-
-// freeAddress returns an address that is free now.
-func freeAddress(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // TestDockerfile checks that the image's command has flags that the manifest's container overrides

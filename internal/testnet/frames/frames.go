@@ -187,3 +187,17 @@ func (p *Peer) Want(lines ...string) *Peer {
 	}
 	return p
 }
+
+// Until returns a function that calls add with n odd identifiers, and send each time that the Peer's
+// frames are many, and at the end.
+func Until(n int, add func(p *Peer, id uint32)) func(p *Peer, send func()) {
+	return func(p *Peer, send func()) {
+		for i := range n {
+			add(p, uint32(2*i+1))
+			if len(p.Out) > 16<<10 {
+				send()
+			}
+		}
+		send()
+	}
+}
