@@ -86,15 +86,15 @@ func (f *FD) Loop() *Loop { return f.loop }
 
 // onReady notes what an event of a batch says, wakes the goroutines that wait for it and calls the
 // watcher or the callback. Only the goroutine that polls the loop in its turn calls it, not a
-// guest. It reports whether it has woken a reader.
-func (f *FD) onReady(r Readiness, batch uint32) (woken bool) {
+// guest. It reports whether it has woken a reader, and whether it has called the callback.
+func (f *FD) onReady(r Readiness, batch uint32) (woken, called bool) {
 	woken = f.wakeWaiters(r, batch)
 	if f.loop.onLoop() {
-		f.tell(r)
+		called = f.tell(r)
 	} else {
 		f.tellLater(r)
 	}
-	return woken
+	return woken, called
 }
 
 // wakeWaiters notes what an event of a batch says and wakes the goroutines that wait for it. It
@@ -117,18 +117,21 @@ func (f *FD) wakeWaiters(r Readiness, batch uint32) (woken bool) {
 }
 
 // tell tells the watcher or the callback, of which there is one at most, of an event. It runs on the
-// loop's goroutine, and may not return (runtime.Goexit).
-func (f *FD) tell(r Readiness) {
+// loop's goroutine, and may not return (runtime.Goexit). It reports whether there was a callback.
+func (f *FD) tell(r Readiness) (called bool) {
 	if h := f.watcher.Load(); h != nil {
 		(*h).OnEvent(r)
 	}
 	if r&Readable == 0 {
-		return
+		return false
 	}
-	if h := f.takeCallback(); h != nil {
-		f.loop.beginCalls()
-		h.OnReadable(nil)
+	h := f.takeCallback()
+	if h == nil {
+		return false
 	}
+	f.loop.beginCalls()
+	h.OnReadable(nil)
+	return true
 }
 
 // tellLater makes the loop's goroutine tell them, if there is one, once it runs its tasks.

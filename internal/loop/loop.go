@@ -56,7 +56,7 @@ type Loop struct {
 
 	// owned by the goroutine that polls: see ownership
 	caught catch
-	sole   *FD // the last poll had one event, and it was for this
+	sole   *FD // the last poll had one event, which was for this and called no callback
 
 	guests guests
 
@@ -399,10 +399,13 @@ func (l *Loop) deliver() {
 			continue
 		}
 		c.batch[i] = delivery{} // do not keep a closed descriptor alive
-		if !d.fd.onReady(d.ready, c.number) {
+		woken, called := d.fd.onReady(d.ready, c.number)
+		if !woken {
 			others++
 		}
-		if len(c.batch) == 1 {
+		// After a callback the next one is armed soon. If polling had been released by then, that
+		// would wake the loop's goroutine, only to wait again: a switch for each event.
+		if len(c.batch) == 1 && !called {
 			l.sole = d.fd
 		}
 	}

@@ -10,8 +10,9 @@ import "sync/atomic"
 // itself).
 //
 //	state          poller                       leaves by
-//	ownedByLoop    the loop's goroutine, or it  releasePoll: there is one descriptor and
-//	               is about to                  no goroutine waits for it: unowned
+//	ownedByLoop    the loop's goroutine, or it  releasePoll: there is one descriptor, no
+//	               is about to                  goroutine waits for it, and its event was for
+//	                                            no callback: unowned
 //	unowned        none                         lead, from half.wait: ownedByWaiter;
 //	                                            ensurePolled, after a callback or a task: ownedByLoop
 //	ownedByWaiter  a goroutine in half.wait     lead: it has what it waited for, or an event finds

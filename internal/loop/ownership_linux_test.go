@@ -70,6 +70,23 @@ func TestPollOwnershipOnePingsAlone(t *testing.T) {
 	}
 }
 
+// The loop's goroutine goes on polling for a callback that is armed anew after each event: to release
+// the polling in between would cost a wake-up each time.
+func TestPollOwnershipCallbacks(t *testing.T) {
+	g := newTestGroup(t, Config{Loops: 1})
+	f, peer := newPair(t, g.Loop(0), overTCP)
+	for range 100 {
+		called := arm(t, f)
+		mustWrite(t, peer, "x")
+		wantCalled(t, called, nil)
+		runtime.Gosched()
+		if owner := f.loop.owner.state.Load(); owner != ownedByLoop {
+			t.Fatalf("after a callback: got owner %d, want %d, the loop's goroutine", owner, ownedByLoop)
+		}
+		tryRead(t, f, make([]byte, 8))
+	}
+}
+
 // ownershipEvents are the events that a loop must look after even though it has released the
 // polling, or a waiter polls in its place.
 var ownershipEvents = []struct {
