@@ -139,14 +139,15 @@ func (p *Pool[T]) wake(w *worker[T], c T) {
 func (p *Pool[T]) work(c T) {
 	goroutine.Reset() // clears the labels inherited from the goroutine that started it
 	w := new(worker[T])
-	var none T
 	defer func() {
+		var none T
 		if c != none { // Work has ended the goroutine, or locked it to its thread
 			p.mu.Lock()
 			p.serving--
 			p.unlockWithSpare()
 		}
 	}()
+	var none T
 	for more := true; more; c, more = <-w.wake {
 		if c == none {
 			c = p.dispatch(w)
@@ -243,14 +244,17 @@ func (p *Pool[T]) lookAsSpare(w *worker[T], last T) T {
 // Yield lets goroutines run that are ready, before the worker that calls it goes on. While processors
 // are crowded, goroutines that compute would run as well: then it does nothing.
 func (p *Pool[T]) Yield() {
-	if !p.line.Crowded() {
+	if !p.Crowded() {
 		runtime.Gosched()
 	}
 }
 
+// Crowded reports whether processors were found crowded, so that workers don't yield for now.
+func (p *Pool[T]) Crowded() bool { return p.line.Crowded() }
+
 // look looks for connections. While processors are crowded, it waits a moment for one.
 func (p *Pool[T]) look(last T) {
-	if p.Look(last, false); p.line.Crowded() && p.isEmpty() {
+	if p.Look(last, false); p.Crowded() && p.isEmpty() {
 		p.Look(last, true)
 	}
 }
@@ -259,7 +263,7 @@ func (p *Pool[T]) look(last T) {
 // crowded, the end of the run queue is behind goroutines that compute for 10 ms each. So the worker
 // doesn't yield then: only the scheduler preempts it, also after 10 ms.
 func (p *Pool[T]) turnsMax() int {
-	if p.line.Crowded() {
+	if p.Crowded() {
 		return math.MaxInt
 	}
 	return TurnsMax

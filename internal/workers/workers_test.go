@@ -221,8 +221,9 @@ func TestLook(t *testing.T) {
 	}
 	p.Serve(1)
 	testnet.Receive(t, "the last look", done)
-	testnet.Eventually(t, "the worker being idle", func() bool { return p.idleWorkers() > 0 })
-	if n := p.idleWorkers(); n != 1 {
+	n := 0
+	testnet.Eventually(t, "the worker being idle", func() bool { n = p.idleWorkers(); return n > 0 }) // later it ends
+	if n != 1 {
 		t.Errorf("got %d workers, want 1", n)
 	}
 	p.Close()
