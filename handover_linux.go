@@ -51,11 +51,17 @@ func (s *sock) client() proxyproto.Header {
 	if p == nil || !p.fixed {
 		return proxyproto.Header{}
 	}
+	var h proxyproto.Header
 	if remote, ok := p.remote.(*net.UnixAddr); ok {
 		local := p.local.(*net.UnixAddr)
-		return proxyproto.Header{IsUnix: true, SourceName: remote.Name, DestinationName: local.Name}
+		h = proxyproto.Header{IsUnix: true, SourceName: remote.Name, DestinationName: local.Name}
+	} else {
+		h = proxyproto.Header{Source: sockaddr.AddrPort(p.remote), Destination: sockaddr.AddrPort(p.local)}
 	}
-	return proxyproto.Header{Source: sockaddr.AddrPort(p.remote), Destination: sockaddr.AddrPort(p.local)}
+	if p.tlvs != nil {
+		h.TLVs = *p.tlvs
+	}
+	return h
 }
 
 // movingListener is a Listener for package handover.

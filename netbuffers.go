@@ -69,6 +69,7 @@ func (c *netConn) SetReadDeadline(t time.Time) error  { return c.read.SetReadDea
 func (c *netConn) LocalAddr() net.Addr                { return c.read.LocalAddr() }
 func (c *netConn) RemoteAddr() net.Addr               { return c.read.RemoteAddr() }
 func (c *netConn) RemoteAddrPort() netip.AddrPort     { return c.read.RemoteAddrPort() }
+func (c *netConn) ProxyTLVs() []byte                  { return c.read.ProxyTLVs() }
 func (c *netConn) TryRead(b []byte) (int, error)      { return c.read.TryRead(b) }
 func (c *netConn) File() (*os.File, error)            { return c.read.File() }
 

@@ -1,6 +1,7 @@
 package percore
 
 import (
+	"net"
 	"net/netip"
 	"time"
 )
@@ -24,7 +25,9 @@ import (
 // Accept returns them. Listener.Close closes connections that wait for their header.
 //
 // With the command LOCAL or an unknown protocol the connection keeps its own addresses. A checksum
-// (PP2_TYPE_CRC32C) is verified if there is one; all other extensions are ignored.
+// (PP2_TYPE_CRC32C) is verified if there is one. A header of version 2 may have more after the
+// addresses, such as the client's TLS parameters: [ProxyTLVs] returns it. It takes its length in
+// memory, at most 4 KiB a connection.
 type ProxyProtocol struct {
 	// Trusted are the networks of the proxies. On TCP there must be at least one. On unix sockets
 	// Trusted has no effect: the permissions of the socket's file decide which peers may connect,
@@ -37,4 +40,42 @@ type ProxyProtocol struct {
 	// HeaderTimeout is how long a header may take, from the time at which Accept first looks at the
 	// connection. 0 means 5 seconds.
 	HeaderTimeout time.Duration
+}
+
+// ProxyTLVs returns the type-length-value vectors in the PROXY header, version 2, that the connection
+// began with: the client's TLS parameters and certificate, the host name it asked for, the proxy's
+// identifier of the connection, the endpoint at a cloud provider (the specification's section 2.2;
+// providers document their own types). nil means that there are none.
+//
+// The vectors are as the proxy sent them, one after the other, complete: a byte with the type, two with
+// the length of the value, big-endian, and the value. github.com/pires/go-proxyproto reads that form:
+//
+//	tlvs, err := proxyproto.SplitTLVs(percore.ProxyTLVs(c))
+//	endpoint := tlvparse.FindAWSVPCEndpointID(tlvs)
+//
+// c is a connection of a [Listener] with a [ProxyProtocol], or one above it that has a method NetConn,
+// as *tls.Conn and the connections of this module's adapters have. A handler of net/http gets at it
+// through http.Server's ConnContext (see the example), one of gRPC through the ServerHandshake of
+// credentials (see package grpcadapter's example). The vectors stay after Close, and a connection that
+// is handed over to another process takes them along. The result is the caller's. ProxyTLVs doesn't
+// block.
+func ProxyTLVs(c net.Conn) []byte {
+	for {
+		switch at := c.(type) {
+		case interface{ ProxyTLVs() []byte }:
+			return at.ProxyTLVs()
+		case interface{ NetConn() net.Conn }:
+			c = at.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// ProxyTLVs is the function [ProxyTLVs] for c.
+func (c *Conn) ProxyTLVs() []byte {
+	if !c.ok() {
+		return nil
+	}
+	return c.sock.proxyTLVs()
 }

@@ -1,6 +1,7 @@
 package percore
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +63,7 @@ func wantClient(t *testing.T, c net.Conn, remote, local, data string) {
 		t.Errorf("LocalAddr: got %s, want %s", got, local)
 	}
 	if _, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		if got := c.(*Conn).RemoteAddrPort().String(); got != remote {
+		if got := c.(interface{ RemoteAddrPort() netip.AddrPort }).RemoteAddrPort().String(); got != remote {
 			t.Errorf("RemoteAddrPort: got %s, want %s", got, remote)
 		}
 	}
@@ -104,10 +105,7 @@ func TestProxyHeader(t *testing.T) {
 				}
 				remote, local := c.client, c.server
 				if remote == "" {
-					remote, local = client.LocalAddr().String(), client.RemoteAddr().String()
-					if remote == "" {
-						remote = "@" // as on package net
-					}
+					remote, local = nameOf(client.LocalAddr()), client.RemoteAddr().String()
 				}
 				wantClient(t, a.c, remote, local, "hello")
 				wantEchoOf(t, a.c, client)
@@ -121,6 +119,75 @@ func TestProxyHeader(t *testing.T) {
 			t.Errorf("got %+v, want none open, bad or refused", s)
 		}
 	})
+}
+
+// TestProxyTLVs: a connection has the TLVs of its header, as they were sent, until after Close; and none
+// if there are none, or there is no header.
+func TestProxyTLVs(t *testing.T) {
+	const tlvs = "\x02\x00\x03abc\x04\x00\x00\xea\x00\x01x"
+	with := func(header, tlvs string) string {
+		return header[:15] + string(rune(header[15]+byte(len(tlvs)))) + header[16:] + tlvs
+	}
+	unspec := headerLocal[:12] + "\x21" + headerLocal[13:]
+	for _, netBuffers := range []bool{false, true} {
+		lc := ListenConfig{ProxyProtocol: loopback(), NetBuffers: netBuffers}
+		onLimitedListeners(t, lc, func(t *testing.T, ln *Listener) {
+			for _, c := range []struct{ header, want string }{
+				{headerV1, ""},
+				{headerV2, ""},
+				{with(headerV2, tlvs), tlvs},
+				{with(unspec, tlvs), tlvs},
+				{with(headerLocal, tlvs), ""},
+			} {
+				for _, at := range []int{0, 20} { // in two parts
+					client := testnet.Dial(t, ln)
+					at = min(at, len(c.header)-1)
+					next := goAccept(t, ln)
+					send(t, client, c.header[:at])
+					send(t, client, c.header[at:]+"x")
+					a := testnet.Receive(t, "Accept", next)
+					if a.err != nil {
+						t.Fatalf("Accept: %v", a.err)
+					}
+					wantTLVs := func(what string, nc net.Conn) {
+						t.Helper()
+						if got := ProxyTLVs(nc); string(got) != c.want || (got == nil) != (c.want == "") {
+							t.Errorf("%s, header %q: got %q, want %q", what, c.header, got, c.want)
+						} else if got != nil {
+							got[0]++ // the caller's
+						}
+					}
+					wantTLVs("new", a.c)
+					wantTLVs("again", a.c)
+					wantTLVs("TLS", tls.Server(a.c, nil))
+					if c.header == with(unspec, tlvs) {
+						wantClient(t, a.c, nameOf(client.LocalAddr()), client.RemoteAddr().String(), "x")
+					}
+					a.c.Close()
+					wantTLVs("closed", a.c)
+				}
+			}
+		})
+	}
+	ln := testnet.Listen(t, Listen, testnet.TCP4)
+	testnet.Dial(t, ln)
+	plain := mustAccept(t, ln)
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	for _, c := range []net.Conn{plain, server, nil, (*Conn)(nil), new(Conn), tls.Server(server, nil)} {
+		if got := ProxyTLVs(c); got != nil {
+			t.Errorf("%T: got %q, want none", c, got)
+		}
+	}
+}
+
+// nameOf returns an address as package net shows it to the peer.
+func nameOf(a net.Addr) string {
+	if a.String() == "" {
+		return "@"
+	}
+	return a.String()
 }
 
 // wantEchoOf sends some bytes in both directions.

@@ -59,7 +59,8 @@ type connOptions struct {
 // addrPair is a connection's two addresses.
 type addrPair struct {
 	local, remote net.Addr
-	fixed         bool // never forgotten, since the kernel doesn't know them, or no longer does
+	tlvs          *string // of the PROXY header; nil: none
+	fixed         bool    // never forgotten, since the kernel doesn't know them, or no longer does
 }
 
 // newConn makes a connection of nfd, which it then owns, on the loop l. peer is nil for a connection
@@ -214,14 +215,28 @@ func (s *sock) forgetAddrs() {
 	}
 }
 
-// setClient gives the connection the addresses in its PROXY header, if there are any.
+// setClient gives the connection the addresses and the TLVs in its PROXY header, if there are any.
 func (s *sock) setClient(h *proxyproto.Header) {
-	local, remote := h.Addrs()
-	if local == nil {
+	pair := addrPair{fixed: true}
+	if pair.local, pair.remote = h.Addrs(); pair.local != nil {
+		s.peer = sockaddr.From(h.Source)
+	} else if h.TLVs != "" {
+		pair = *s.pair()
+		pair.fixed = true
+	} else {
 		return
 	}
-	s.peer = sockaddr.From(h.Source)
-	s.addrs.Store(&addrPair{local: local, remote: remote, fixed: true})
+	if tlvs := h.TLVs; tlvs != "" {
+		pair.tlvs = &tlvs // not &h.TLVs, which would keep all of h's object
+	}
+	s.addrs.Store(&pair)
+}
+
+func (s *sock) proxyTLVs() []byte {
+	if p := s.addrs.Load(); p != nil && p.tlvs != nil {
+		return []byte(*p.tlvs)
+	}
+	return nil
 }
 
 func (s *sock) cancelOnReadable() bool { return s.fd.CancelOnReadable() }

@@ -59,6 +59,13 @@ func (s *sock) remoteAddrPort() netip.AddrPort {
 	return sockaddr.AddrPort(s.conn.RemoteAddr())
 }
 
+func (s *sock) proxyTLVs() []byte {
+	if c, ok := s.conn.(interface{ ProxyTLVs() []byte }); ok {
+		return c.ProxyTLVs()
+	}
+	return nil
+}
+
 func (s *sock) setDeadline(t time.Time) error      { return s.conn.SetDeadline(t) }
 func (s *sock) setReadDeadline(t time.Time) error  { return s.conn.SetReadDeadline(t) }
 func (s *sock) setWriteDeadline(t time.Time) error { return s.conn.SetWriteDeadline(t) }

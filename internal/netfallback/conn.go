@@ -13,6 +13,7 @@ import (
 type slot struct {
 	limits        *accepting.Limits
 	local, remote net.Addr // the client's, if a PROXY header gave them
+	tlvs          string   // of the PROXY header
 }
 
 // admit calls the user's function for a connection, and closes the connection if it isn't wanted.
@@ -83,6 +84,14 @@ func (l *limited) closed(err error) error {
 		l.slot.free()
 	}
 	return err
+}
+
+// ProxyTLVs returns a copy of the TLVs in the PROXY header.
+func (l *limited) ProxyTLVs() []byte {
+	if l.slot.tlvs == "" {
+		return nil
+	}
+	return []byte(l.slot.tlvs)
 }
 
 // Close closes the connection and frees its slot.

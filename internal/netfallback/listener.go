@@ -63,11 +63,13 @@ type state struct {
 	changed  chan struct{} // closed at the next change, or when a slot is free; nil before look
 }
 
-// result is what Accept returns, and the addresses in the connection's PROXY header, or nil.
+// result is what Accept returns, and the addresses and the TLVs in the connection's PROXY header, or
+// nil and "".
 type result struct {
 	conn          net.Conn
 	err           error
 	local, remote net.Addr
+	tlvs          string
 }
 
 // headersMax limits the accepted connections whose headers are awaited. There must be a limit,
@@ -106,7 +108,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if r.local == nil {
 			r.local, r.remote = r.conn.LocalAddr(), r.conn.RemoteAddr()
 		}
-		s := &slot{l.limits, r.local, r.remote}
+		s := &slot{l.limits, r.local, r.remote, r.tlvs}
 		if s.admit(r.conn) {
 			return newLimited(r.conn, s), nil
 		}
@@ -263,6 +265,7 @@ func (l *Listener) receive(c net.Conn) {
 			return
 		}
 		r.local, r.remote = h.Addrs()
+		r.tlvs = h.TLVs
 	case !l.proxy.ServeUntrusted:
 		l.proxy.Refuse(c.RemoteAddr())
 		c.Close()

@@ -252,15 +252,17 @@ func TestHandsAllSocketsOn(t *testing.T) {
 // and which it keeps.
 func TestWrappers(t *testing.T) {
 	const counted = "only Close frees the slot, and only the addresses can be the PROXY header's"
+	const own = "it is a method of limited, which both embed"
 	const both = `CloseRead CloseWrite File Read ReadFrom SetDeadline SetReadBuffer SetReadDeadline SetWriteBuffer
 		SetWriteDeadline SyscallConn Write`
 	testnet.CheckMethods[*limitedTCP](t, testnet.MethodTable{
 		Own: "Close LocalAddr RemoteAddr",
 		Promoted: map[string]string{counted: both + ` MultipathTCP SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod
-			SetLinger SetNoDelay WriteTo`},
+			SetLinger SetNoDelay WriteTo`, own: "ProxyTLVs"},
 	})
 	testnet.CheckMethods[*limitedUnix](t, testnet.MethodTable{
-		Own:      "Close LocalAddr RemoteAddr",
-		Promoted: map[string]string{counted: both + " ReadFromUnix ReadMsgUnix WriteMsgUnix WriteTo WriteToUnix"},
+		Own: "Close LocalAddr RemoteAddr",
+		Promoted: map[string]string{counted: both + " ReadFromUnix ReadMsgUnix WriteMsgUnix WriteTo WriteToUnix",
+			own: "ProxyTLVs"},
 	})
 }

@@ -17,11 +17,15 @@ import (
 
 // Header is the content of a header. At most one pair of addresses is set. If none is, the socket's
 // own addresses are the right ones: the proxy speaks for itself (LOCAL, a health check) or doesn't
-// know the client's (UNKNOWN, UNSPEC, and the packet protocols, section 2.2).
+// know the client's (UNKNOWN, UNSPEC, and the packet protocols, section 2.2). LOCAL and the packet
+// protocols have no TLVs either.
 type Header struct {
 	Source, Destination         netip.AddrPort `json:",omitzero"`  // of TCP
 	SourceName, DestinationName string         `json:",omitempty"` // of unix sockets
 	IsUnix                      bool           `json:",omitempty"`
+
+	// TLVs are the type-length-value vectors after the addresses (section 2.2), as they were sent.
+	TLVs string `json:",omitempty"`
 }
 
 // Addrs returns the addresses as package net has them, those of the server and of its client, or
@@ -37,8 +41,8 @@ func (h *Header) Addrs() (local, remote net.Addr) {
 }
 
 // BytesMax is the longest header that Scan takes. Version 1 needs 107 bytes. Version 2 allows
-// 65,551, nearly all of it for extensions: the addresses take 216 at most, and a client's
-// certificate in short, its host name and a unique identifier some hundreds more.
+// 65,551, nearly all of it for TLVs: the addresses take 216 at most, a client's certificate 1 to 2
+// KiB, its name, the host's and a unique identifier some hundreds more.
 const BytesMax = 4096
 
 const (
@@ -194,12 +198,17 @@ func parseV2(b []byte) (Header, error) {
 	case v2UnixStream:
 		size, isUnix = 108, true
 	case v2Unspec, v2UDP4, v2UDP6, v2UnixPacket:
-		return Header{}, nil
 	default:
 		return Header{}, fmt.Errorf("unknown family and protocol %#02x", family)
 	}
 	if command == v2Local {
 		return Header{}, nil // the specification says to ignore the rest
+	}
+	if family == v2Unspec {
+		return parseUnspec(b)
+	}
+	if size == 0 {
+		return Header{}, nil
 	}
 	var h Header
 	body := b[v2BytesMin:]
@@ -210,9 +219,10 @@ func parseV2(b []byte) (Header, error) {
 	if len(body) < both {
 		return Header{}, fmt.Errorf("its length, %d, is too short for two addresses", len(body))
 	}
-	if err := checkExtensions(b, body[both:]); err != nil {
+	if err := checkTLVs(b, body[both:]); err != nil {
 		return Header{}, err
 	}
+	h.TLVs = string(body[both:])
 	if isUnix {
 		h.IsUnix, h.SourceName, h.DestinationName = true, unixName(body[:size]), unixName(body[size:both])
 		return h, nil
@@ -222,6 +232,18 @@ func parseV2(b []byte) (Header, error) {
 	h.Source = netip.AddrPortFrom(source, binary.BigEndian.Uint16(body[2*size:]))
 	h.Destination = netip.AddrPortFrom(destination, binary.BigEndian.Uint16(body[2*size+2:]))
 	return h, nil
+}
+
+// parseUnspec parses a header with the protocol UNSPEC. It has no addresses that the receiver could
+// know, so what follows is ignored unless it is TLVs.
+func parseUnspec(b []byte) (Header, error) {
+	switch err := checkTLVs(b, b[v2BytesMin:]); err {
+	case nil:
+		return Header{TLVs: string(b[v2BytesMin:])}, nil
+	case errChecksum:
+		return Header{}, err
+	}
+	return Header{}, nil
 }
 
 // unixName returns a name up to its first NUL. The leading NUL of an abstract name becomes "@", as in
@@ -235,26 +257,30 @@ func unixName(b []byte) string {
 	return abstract + string(name)
 }
 
-// typeCRC32C is the extension with a checksum of the whole header (section 2.2.2).
+// typeCRC32C is the type of a checksum of the whole header (section 2.2.3).
 const typeCRC32C = 0x03
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checkExtensions checks that the extensions at the end of the header fill it exactly, and verifies
-// the checksum if there is one. It ignores all others.
-func checkExtensions(header, extensions []byte) error {
-	for rest := extensions; len(rest) > 0; {
+// errChecksum says that the bytes have changed on their way. The specification demands that the
+// connection is not served.
+var errChecksum = errors.New("the checksum is wrong")
+
+// checkTLVs checks that the TLVs at the end of the header fill it exactly, and verifies the checksum
+// if there is one. It ignores all others.
+func checkTLVs(header, tlvs []byte) error {
+	for rest := tlvs; len(rest) > 0; {
 		if len(rest) < 3 {
-			return errors.New("an extension is cut off")
+			return errors.New("a TLV is cut off")
 		}
 		kind, size := rest[0], int(binary.BigEndian.Uint16(rest[1:]))
 		if len(rest) < 3+size {
-			return errors.New("an extension is longer than the header")
+			return errors.New("a TLV is longer than the header")
 		}
 		if kind == typeCRC32C {
 			at := len(header) - len(rest) + 3
 			if size != 4 || checksumWithout(header, at) != binary.BigEndian.Uint32(header[at:]) {
-				return errors.New("the checksum is wrong")
+				return errChecksum
 			}
 		}
 		rest = rest[3+size:]

@@ -2,6 +2,7 @@ package proxyproto_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ func unixBody(source, destination string) string {
 	return pad(source) + pad(destination)
 }
 
-// withChecksum returns a header with a checksum, after an unknown extension.
+// withChecksum returns a header with a checksum, after an unknown TLV.
 func withChecksum(command, family byte, body string) string {
 	h := []byte(v2(command, family, body+"\xea\x00\x02ab"+"\x03\x00\x04\x00\x00\x00\x00"))
 	sum := crc32.Checksum(h, crc32.MakeTable(crc32.Castagnoli))
@@ -40,13 +41,17 @@ func withChecksum(command, family byte, body string) string {
 
 // describe is a header in one line.
 func describe(h Header) string {
+	text := "none"
 	switch {
 	case h.IsUnix:
-		return h.SourceName + " > " + h.DestinationName
+		text = h.SourceName + " > " + h.DestinationName
 	case h.Source.IsValid():
-		return h.Source.String() + " > " + h.Destination.String()
+		text = h.Source.String() + " > " + h.Destination.String()
 	}
-	return "none"
+	if h.TLVs != "" {
+		text += fmt.Sprintf(" %x", h.TLVs)
+	}
+	return text
 }
 
 var good = []struct{ header, want string }{
@@ -66,9 +71,18 @@ var good = []struct{ header, want string }{
 	{v2(0x20, 0x21, "\x01"), "none"},
 	{v2(0x21, 0x00, "whatever"), "none"},
 	{v2(0x21, 0x12, tcp4Body), "none"},
-	{v2(0x21, 0x11, tcp4Body+"\x04\x00\x03abc"), "192.0.2.1:12345 > 198.51.100.1:443"},
-	{withChecksum(0x21, 0x11, tcp4Body), "192.0.2.1:12345 > 198.51.100.1:443"},
-	{v2(0x21, 0x11, tcp4Body+"\x04\x0f\x00"+strings.Repeat("x", 0xf00)), "192.0.2.1:12345 > 198.51.100.1:443"},
+	{v2(0x21, 0x12, tcp4Body+"\x04\x00\x03abc"), "none"},
+	{v2(0x21, 0x11, tcp4Body+"\x04\x00\x03abc"), "192.0.2.1:12345 > 198.51.100.1:443 040003616263"},
+	{v2(0x21, 0x11, tcp4Body+"\x04\x00\x00\x02\x00\x01a"), "192.0.2.1:12345 > 198.51.100.1:443 04000002000161"},
+	{v2(0x21, 0x31, unixBody("/a", "/b")+"\xea\x00\x01a"), "/a > /b ea000161"},
+	{v2(0x21, 0x00, "\x04\x00\x03abc"), "none 040003616263"},
+	{v2(0x20, 0x00, "\x04\x00\x03abc"), "none"},
+	{v2(0x20, 0x11, tcp4Body+"\x04\x00\x03abc"), "none"},
+	{withChecksum(0x21, 0x00, ""), fmt.Sprintf("none %x", withChecksum(0x21, 0x00, "")[16:])},
+	{withChecksum(0x21, 0x11, tcp4Body),
+		fmt.Sprintf("192.0.2.1:12345 > 198.51.100.1:443 %x", withChecksum(0x21, 0x11, tcp4Body)[16+12:])},
+	{v2(0x21, 0x11, tcp4Body+"\x04\x0f\x00"+strings.Repeat("x", 0xf00)),
+		"192.0.2.1:12345 > 198.51.100.1:443 040f00" + strings.Repeat("78", 0xf00)},
 }
 
 // TestGood reads each header with data behind it, and from each of its beginnings on: no byte of
@@ -132,6 +146,8 @@ func TestBad(t *testing.T) {
 		{v2(0x21, 0x11, tcp4Body+"\x04\x00"), "cut off"},
 		{v2(0x21, 0x11, tcp4Body+"\x04\x00\x02a"), "longer than"},
 		{v2(0x21, 0x11, tcp4Body+"\x03\x00\x04abcd"), "checksum"},
+		{v2(0x21, 0x00, "\x03\x00\x04abcd"), "checksum"},
+		{v2(0x21, 0x00, "\x03\x00\x04abcd\x01"), "checksum"},
 		{v2(0x21, 0x11, tcp4Body+"\x03\x00\x03abc"), "checksum"},
 		{string(wrongSum), "checksum"},
 		{v2(0x21, 0x11, strings.Repeat("x", BytesMax)), "4096"},
