@@ -116,8 +116,8 @@ func (a *acceptor) try() (*Conn, error) {
 	l := a.listener
 	a.beginWaiting()
 	err := a.ready.Wait(a.gate, func(i int, r engine.Readiness) bool {
-		if !l.limits.Acquire() {
-			return false // the gate is already shut
+		if !l.limits.AcquireFor() {
+			return false // the gate is shut now
 		}
 		from = unix.RawSockaddrAny{} // sockaddr.NetAddr relies on it
 		index = i
@@ -214,7 +214,7 @@ func (a *acceptor) look() engine.GateState {
 	case l.isPaused():
 		a.lastPause.Store(l.pauses.Load())
 		return engine.GateShut
-	case !l.limits.HasRoom():
+	case !l.limits.MayAccept():
 		return engine.GateShut
 	}
 	return engine.GateOpen

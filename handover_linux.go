@@ -22,8 +22,15 @@ import (
 
 func (r rawConn) FD() *engine.FD        { return r.c.sock.fd }
 func (r rawConn) Info() moving.ConnInfo { return r.c.sock.info() }
-func (r rawConn) Hold()                 { r.c.hold() }
-func (r rawConn) Release()              { r.c.release() }
+
+// Limits returns the limits of the listener that accepted the connection, or nil.
+func (r rawConn) Limits() *accepting.Limits { return r.c.sock.options.limits }
+
+func (r rawConn) Hold()    { r.c.hold() }
+func (r rawConn) Release() { r.c.release() }
+
+// Limits returns the listener's limits, or nil.
+func (r rawListener) Limits() *accepting.Limits { return r.l.limits }
 
 func (r rawListener) Moving() moving.Listener {
 	return movingListener{&Listener{listener: r.l, acceptor: r.l.all, holder: r.holder}}

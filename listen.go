@@ -88,10 +88,18 @@ type ListenConfig struct {
 	// net.core.somaxconn limits, and when that is full clients retry until their connect times
 	// out. Closing the listener, and its deadline, end the wait. The limit costs no goroutine.
 	//
+	// If connections wait between two requests in package httpadapter (HTTP/1.1, and HTTP/2 with its
+	// option) or in package h2, as below gRPC's fast path, Accept does not wait for them: when a client
+	// comes it closes the connection that has waited longest, for a tenth of a second at least, as its
+	// idle timeout would. A peer with more than an eighth of MaxConns idle connections loses its own
+	// first; a peer is an address of IPv4, or 64 bits of IPv6. Connections with a request under way,
+	// hijacked ones, and those that net/http itself reads from, are never closed.
+	//
 	// A connection counts from Accept until its Close has returned, or the garbage collector has
 	// closed it; also while package httpadapter has it parked. Copies of its descriptor
 	// (Conn.File) don't count. The limit is for all sockets of the listener together, including
-	// PerLoop's listeners. Listen fails if MaxConns is below 0.
+	// PerLoop's listeners. While a predecessor still has connections of the listener after a handover
+	// (package handover), these count, too. Listen fails if MaxConns is below 0.
 	MaxConns int
 
 	// OnAccept, if not nil, is called with the addresses of each connection before anything is

@@ -42,6 +42,7 @@ type AcceptStats struct {
 	Backoffs uint64 // how often Accept waited because descriptors or memory were lacking
 
 	LimitWaits uint64 // how often Accept began to wait because ListenConfig.MaxConns connections were open
+	MadeRoom   uint64 // connections that were closed between two requests because MaxConns were open and a client waited
 	Refused    uint64 // connections that ListenConfig.OnAccept did not want, or whose peer ProxyProtocol does not trust
 	BadHeaders uint64 // connections that were closed because of their PROXY header
 
@@ -112,6 +113,7 @@ func acceptStats(n *accepting.Counts) AcceptStats {
 		Adopted:         n.Load(accepting.Adopted),
 		Backoffs:        n.Load(accepting.Backoffs),
 		LimitWaits:      n.Load(accepting.LimitWaits),
+		MadeRoom:        n.Load(accepting.MadeRoom),
 		Refused:         n.Load(accepting.Refused),
 		BadHeaders:      n.Load(accepting.BadHeaders),
 		SkippedAborted:  n.Load(accepting.SkippedAborted),

@@ -17,6 +17,7 @@ const (
 	Adopted
 	Backoffs
 	LimitWaits
+	MadeRoom
 	Refused
 	BadHeaders
 	SkippedAborted

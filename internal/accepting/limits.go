@@ -46,8 +46,11 @@ type Limits struct {
 	counts   *Counts
 
 	// atomic
-	open atomic.Int64 // slots that are taken
-	full atomic.Bool  // Accept found no slot: the next one that is freed calls wake
+	open      atomic.Int64 // slots that are taken
+	elsewhere atomic.Int64 // slots that a predecessor's connections take: see SetElsewhere
+	full      atomic.Bool  // Accept found no slot: the next one that is freed calls wake
+
+	room room
 }
 
 // Limits returns the limits of a listener with the given counters, or nil if nothing is limited.
@@ -61,14 +64,17 @@ func (c *Config) Limits(counts *Counts, wake func()) *Limits {
 
 // HasRoom reports whether a slot is free. If not, wake is called when a slot becomes free.
 func (l *Limits) HasRoom() bool {
-	if l == nil || l.max == 0 || l.open.Load() < l.max {
+	if l == nil || l.max == 0 || !l.isFull() {
 		return true
 	}
 	if !l.full.Swap(true) {
 		l.counts.Add(LimitWaits)
 	}
-	return l.open.Load() < l.max
+	return !l.isFull()
 }
+
+// isFull reports whether no slot is free, where there is a limit.
+func (l *Limits) isFull() bool { return l.open.Load()+l.elsewhere.Load() >= l.max }
 
 // Acquire takes a slot. It returns false if no slot is free.
 func (l *Limits) Acquire() bool {
@@ -77,7 +83,7 @@ func (l *Limits) Acquire() bool {
 	}
 	for {
 		open := l.open.Load()
-		if l.max > 0 && open >= l.max {
+		if l.max > 0 && open+l.elsewhere.Load() >= l.max {
 			return false
 		}
 		if l.open.CompareAndSwap(open, open+1) {
@@ -99,9 +105,32 @@ func (l *Limits) Release() {
 		return
 	}
 	l.open.Add(-1)
+	l.freed()
+}
+
+// freed wakes Accept if it waits for a slot, after one has become free.
+func (l *Limits) freed() {
 	if l.full.Load() && l.full.Swap(false) {
+		l.room.waits.Store(false)
 		l.wake()
 	}
+}
+
+// SetElsewhere says how many connections of the listener, 0 or more, another process still has: they
+// take slots here, too, so that MaxConns counts once over both. Nothing here can close them. Only one
+// goroutine may call it at a time.
+func (l *Limits) SetElsewhere(n int) {
+	if l != nil && l.elsewhere.Swap(int64(n)) > int64(n) {
+		l.freed()
+	}
+}
+
+// Elsewhere returns the argument of the last SetElsewhere.
+func (l *Limits) Elsewhere() int {
+	if l == nil {
+		return 0
+	}
+	return int(l.elsewhere.Load())
 }
 
 // WantsAddrs reports whether OnAccept or OnClose wants the addresses of connections.
@@ -142,7 +171,7 @@ func (l *Limits) Max() int {
 	return int(l.max)
 }
 
-// Open returns how many slots are taken.
+// Open returns how many slots are taken, without those elsewhere.
 func (l *Limits) Open() int {
 	if l == nil {
 		return 0

@@ -14,8 +14,10 @@ import (
 	"runtime"
 	"syscall"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/loop"
 	"github.com/percore/percore/internal/proxyproto"
+	"github.com/percore/percore/internal/sys"
 )
 
 // Listener moves a listener to another process.
@@ -120,6 +122,30 @@ func ConnInfoOf(c net.Conn) ConnInfo {
 		return raw.Info()
 	}
 	return ConnInfo{}
+}
+
+// LimitsOf returns the limits of a *percore.Listener, or of the listener that accepted a *percore.Conn.
+// It is nil if there are none, or c is neither, or not on the engine.
+func LimitsOf(c any) *accepting.Limits {
+	if raw, ok := rawOf(c).(interface{ Limits() *accepting.Limits }); ok {
+		return raw.Limits()
+	}
+	return nil
+}
+
+// HasUnread reports whether bytes of c, or its end, have come that were not read. It asks the kernel,
+// and doesn't block. c is a *percore.Conn on the engine.
+func HasUnread(c net.Conn) (has bool) {
+	if fd := FD(c); fd != nil {
+		has = fd.Control(func(fd int) syscall.Errno {
+			if sys.Readable(fd) {
+				return syscall.EAGAIN
+			}
+			return 0
+		}) != nil
+	}
+	runtime.KeepAlive(c)
+	return has
 }
 
 // Hold promises that the caller keeps a reference to c, a *percore.Conn, until it closes c or calls

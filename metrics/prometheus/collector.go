@@ -198,6 +198,8 @@ func acceptRows(accepted, prefix string, labels ...string) rows[percore.AcceptSt
 			func(a *percore.AcceptStats) float64 { return float64(a.Backoffs) }},
 		{newMetric(prefix+"limit_waits_total", "Times that Accept began to wait because MaxConns connections were open", labels...),
 			func(a *percore.AcceptStats) float64 { return float64(a.LimitWaits) }},
+		{newMetric(prefix+"made_room_total", "Connections that were closed between two requests because MaxConns were open and a client waited", labels...),
+			func(a *percore.AcceptStats) float64 { return float64(a.MadeRoom) }},
 		{newMetric(prefix+"refused_connections_total", "Connections that OnAccept did not want", labels...),
 			func(a *percore.AcceptStats) float64 { return float64(a.Refused) }},
 		{newMetric(prefix+"bad_headers_total", "Connections that were closed because of their PROXY header", labels...),

@@ -1,0 +1,227 @@
+package accepting
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+)
+
+// An Idler serves connections of a listener, and can close those that wait between two requests.
+type Idler interface {
+	// EachIdle calls do for the connections of the listener that may be closed to make room: those
+	// that wait between two requests, or for a first one, and have nothing unread. since is when the
+	// wait began, in the time of package monotime, and peer is the client. It may call do for others,
+	// which [IdleConn] then refuses to close.
+	EachIdle(l *Limits, do func(c IdleConn, since int64, peer netip.Addr))
+}
+
+// IdleConn is a connection of an Idler.
+type IdleConn interface {
+	// CloseIdle closes the connection as its idle timeout would, if it has waited since then and has
+	// nothing unread, and reports whether it does. Its slot may become free later: if the client has
+	// to be told first.
+	CloseIdle(since int64) bool
+}
+
+// room makes room at MaxConns: when a client waits and no slot is free, the connection that has waited
+// longest between two requests is closed. The order is exact, over all loops, and costs a connection
+// nothing: a look at all connections picks those that have waited longest, and they stay the longest
+// until they are used, since all others begin later. So one look is good for many clients.
+//
+// One peer can't take all places: one that has more than an eighth of them with idle connections loses
+// its own first. (It may have a sixteenth more until the next look.) If it uses all of them all the time
+// there is none to lose: then others are closed, after a pause in which its connections could have come
+// to rest.
+//
+//	waits   a client waits for a slot                          leaves by
+//	false   makeRoom is called                                 room was made at once: false; else true
+//	true    the gate of Accept is shut, as without a room      a slot becomes free; the end of a pause
+type room struct {
+	any   atomic.Bool // there are Idlers
+	waits atomic.Bool // until a slot is free, or there may be others to close
+
+	mu     sync.Mutex
+	idlers []Idler     // guarded by mu
+	picked []candidate // in the order in which they are closed; guarded by mu
+	busyAt int64       // since when the peer with more than its share uses all it has; 0: none does; guarded by mu
+}
+
+// candidate is a connection that may be closed.
+type candidate struct {
+	conn  IdleConn
+	since int64
+}
+
+const (
+	// idleMin keeps connections whose client has its next request on the way. Those of clients that
+	// are always busy are not closed for others, which would only come back for them.
+	idleMin = 100 * time.Millisecond
+
+	// A peer's idle connections may have this part of the places, and one place at least.
+	peerShare = 8
+
+	// pickedMost is how many connections a look picks, at most, and a sixteenth of them if they are
+	// few: the work of a look is spread over that many clients.
+	pickedMost = 1024
+
+	// togetherMost is how many connections are closed at a time if their slots become free later, but
+	// an eighth of the picked ones at most. (nginx closes up to 32, and an eighth.)
+	togetherMost = 8
+
+	// roomPause is the time between two attempts, which is longer if there are many connections: a
+	// look at one takes some 100 ns.
+	roomPause    = 50 * time.Millisecond
+	pausePerConn = time.Microsecond
+)
+
+// AddIdler makes i close connections when there is no room. A nil *Limits, and one without a limit,
+// never asks it.
+func (l *Limits) AddIdler(i Idler) {
+	if l == nil || l.max == 0 {
+		return
+	}
+	r := &l.room
+	r.mu.Lock()
+	r.idlers = append(r.idlers, i)
+	r.any.Store(true)
+	r.mu.Unlock()
+	if l.full.Load() {
+		l.wake()
+	}
+}
+
+// RemoveIdler undoes AddIdler.
+func (l *Limits) RemoveIdler(i Idler) {
+	if l == nil || l.max == 0 {
+		return
+	}
+	r := &l.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.idlers = slices.DeleteFunc(r.idlers, func(other Idler) bool { return other == i })
+	r.picked = nil
+	r.any.Store(len(r.idlers) > 0)
+}
+
+// MayAccept reports whether Accept may look for a client: a slot is free, or could be made free for one.
+// If not, wake is called when that changes.
+func (l *Limits) MayAccept() bool {
+	if l == nil || l.max == 0 || !l.isFull() {
+		return true
+	}
+	if l.room.any.Load() && !l.room.waits.Load() {
+		return true
+	}
+	return l.HasRoom()
+}
+
+// AcquireFor is Acquire for a client that waits: if no slot is free it closes idle connections. It
+// doesn't wait for them: if it returns false, MayAccept reports false until a slot may be had.
+func (l *Limits) AcquireFor() bool {
+	if l.Acquire() {
+		return true
+	}
+	if !l.room.any.Load() || l.room.waits.Load() {
+		return false
+	}
+	pause := l.makeRoom()
+	if l.Acquire() {
+		return true
+	}
+	l.room.waits.Store(true)
+	time.AfterFunc(pause, l.stopWaiting)
+	return false
+}
+
+// stopWaiting ends the pause between two attempts to make room.
+func (l *Limits) stopWaiting() {
+	if l.room.waits.Swap(false) {
+		l.wake()
+	}
+}
+
+// makeRoom closes connections until a slot is free, or some are about to be. It returns the time until
+// the next attempt, if no slot becomes free.
+func (l *Limits) makeRoom() (pause time.Duration) {
+	r := &l.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pause = roomPause
+	if l.elsewhere.Load() >= l.max {
+		return pause // whatever is closed here
+	}
+	if len(r.picked) == 0 {
+		pause += time.Duration(l.pickLocked()) * pausePerConn
+	}
+	most := min(togetherMost, 1+len(r.picked)/8)
+	for closed := 0; closed < most && len(r.picked) > 0 && l.isFull(); {
+		c := r.picked[0]
+		r.picked[0] = candidate{}
+		r.picked = r.picked[1:]
+		if c.conn.CloseIdle(c.since) {
+			l.counts.Add(MadeRoom)
+			closed++
+		}
+	}
+	return pause
+}
+
+// pickLocked picks the connections that have waited longest: first those of a peer that has more than
+// its share, as many as are too many, and then those of all. It returns how many connections there are.
+func (l *Limits) pickLocked() (all int) {
+	r := &l.room
+	now := monotime.Now()
+	each := func(do func(c IdleConn, since int64, peer netip.Prefix)) {
+		for _, i := range r.idlers {
+			i.EachIdle(l, func(c IdleConn, since int64, peer netip.Addr) { do(c, since, Peer(peer)) })
+		}
+	}
+	peers := make(map[netip.Prefix]int)
+	var greediest netip.Prefix
+	each(func(_ IdleConn, _ int64, peer netip.Prefix) {
+		all++
+		peers[peer]++
+		if peers[peer] > peers[greediest] {
+			greediest = peer
+		}
+	})
+	most := min(1+all/16, pickedMost)
+	over := max(peers[greediest]-max(int(l.max)/peerShare, 1), 0)
+	var greedy, others []candidate
+	each(func(c IdleConn, since int64, peer netip.Prefix) {
+		to := &others
+		if over > 0 && peer == greediest {
+			to = &greedy
+		}
+		if since > now-int64(idleMin) {
+			return
+		}
+		if *to = append(*to, candidate{c, since}); len(*to) >= 4*most {
+			*to = longest(*to, most)
+		}
+	})
+	if over == 0 || len(greedy) > 0 {
+		r.busyAt = 0
+	} else if r.busyAt == 0 {
+		r.busyAt = now
+	}
+	if r.busyAt != 0 && now-r.busyAt <= int64(idleMin) {
+		return all
+	}
+	greedy = longest(greedy, most)
+	n := min(over, len(greedy))
+	r.picked = append(greedy[:n:n], longest(append(greedy[n:], others...), most-n)...)
+	return all
+}
+
+// longest returns the n that have waited longest, sorted.
+func longest(all []candidate, n int) []candidate {
+	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.since, b.since) })
+	clear(all[min(n, len(all)):])
+	return all[:min(n, len(all))]
+}

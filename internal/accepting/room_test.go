@@ -1,0 +1,260 @@
+package accepting
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// idlers is an Idler whose connections are numbers. Closing one frees its slot at once.
+type idlers struct {
+	limits *Limits
+	mu     sync.Mutex
+	all    []*idler // guarded by mu
+	closed []int    // guarded by mu
+	looks  int      // guarded by mu
+}
+
+type idler struct {
+	of    *idlers
+	id    int
+	since int64
+	peer  netip.Addr
+	keeps bool // refuses to be closed
+}
+
+func (s *idlers) EachIdle(_ *Limits, do func(IdleConn, int64, netip.Addr)) {
+	s.mu.Lock()
+	s.looks++
+	all := slices.Clone(s.all)
+	s.mu.Unlock()
+	for _, c := range all {
+		do(c, c.since, c.peer)
+	}
+}
+
+func (c *idler) CloseIdle(since int64) bool {
+	s := c.of
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.all, c)
+	if i < 0 || c.since != since || c.keeps {
+		return false
+	}
+	s.all = slices.Delete(s.all, i, i+1)
+	s.closed = append(s.closed, c.id)
+	s.limits.Release()
+	return true
+}
+
+// newFull returns limits without a free slot: n idle connections, of which number i has waited for n-i
+// seconds, and whose peer is peer(i).
+func newFull(n int, peer func(i int) string) (*Limits, *idlers) {
+	l := (&Config{MaxConns: n}).Limits(new(Counts), func() {})
+	s := &idlers{limits: l}
+	now := monotime.Now()
+	for i := range n {
+		l.Force()
+		s.all = append(s.all, &idler{of: s, id: i, since: now - int64(n-i)*int64(time.Second), peer: netip.MustParseAddr(peer(i))})
+	}
+	slices.Reverse(s.all) // so that the order is not that of the set
+	l.AddIdler(s)
+	return l, s
+}
+
+func apart(i int) string { return fmt.Sprintf("10.%d.%d.1", i/200, i%200) }
+
+// Of 1,000 connections, those that have waited longest are closed, one for each client, in their order;
+// and a look at all is good for many clients.
+func TestRoomOrder(t *testing.T) {
+	l, s := newFull(1000, apart)
+	for range 500 {
+		if !l.AcquireFor() {
+			t.Fatal("there is no room")
+		}
+	}
+	for i, id := range s.closed {
+		if id != i {
+			t.Fatalf("connection %d was closed where %d is due", id, i)
+		}
+	}
+	if got := l.counts.Load(MadeRoom); len(s.closed) != 500 || got != 500 {
+		t.Errorf("%d connections were closed, and %d counted, want 500", len(s.closed), got)
+	}
+	if s.looks > 40 { // two for each 32 to 63
+		t.Errorf("got %d looks at all connections, want 40 at most", s.looks)
+	}
+}
+
+// A connection that was used after a look, or is busy when its turn comes, is passed over.
+func TestRoomUsedSince(t *testing.T) {
+	l, s := newFull(100, apart)
+	at := func(id int) *idler { return s.all[slices.IndexFunc(s.all, func(c *idler) bool { return c.id == id })] }
+	l.AcquireFor() // picks 0 to 6
+	at(1).since = monotime.Now()
+	at(2).keeps = true
+	l.AcquireFor()
+	if want := []int{0, 3}; !slices.Equal(s.closed, want) {
+		t.Errorf("got %v closed, want %v", s.closed, want)
+	}
+}
+
+// The peer with most idle connections loses its own as long as they are more than an eighth of all, and
+// the others only what has waited longest afterwards. Addresses of one network of IPv6 are one peer.
+func TestRoomShare(t *testing.T) {
+	for name, greedy := range map[string]func(i int) string{
+		"IPv4":           func(int) string { return "192.0.2.1" },
+		"mapped":         func(i int) string { return []string{"192.0.2.1", "::ffff:192.0.2.1"}[i%2] },
+		"a network":      func(i int) string { return fmt.Sprintf("2001:db8::%x", i+1) },
+		"with a zone":    func(i int) string { return fmt.Sprintf("fe80::%x%%eth0", i+1) },
+		"no own address": func(int) string { return "0.0.0.0" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, s := newFull(80, func(i int) string { // the oldest 20 are others', and 60 the peer's
+				if i < 20 {
+					return apart(i)
+				}
+				return greedy(i)
+			})
+			for range 60 {
+				if !l.AcquireFor() {
+					t.Fatal("there is no room")
+				}
+			}
+			var want []int
+			for i := 20; i < 70; i++ {
+				want = append(want, i) // until 10 are left
+			}
+			for i := range 10 {
+				want = append(want, i)
+			}
+			if !slices.Equal(s.closed, want) {
+				t.Errorf("got %v closed\nwant %v", s.closed, want)
+			}
+		})
+	}
+}
+
+// If nothing can be closed Accept waits, until a slot is free or it may look again.
+func TestRoomNone(t *testing.T) {
+	woken := make(chan struct{}, 10)
+	l := (&Config{MaxConns: 1}).Limits(new(Counts), func() { woken <- struct{}{} })
+	if !l.AcquireFor() || l.MayAccept() || l.AcquireFor() {
+		t.Fatal("without an Idler the limit is no limit")
+	}
+	s := &idlers{limits: l}
+	busy := &idler{of: s, since: monotime.Now() - int64(time.Hour), keeps: true}
+	s.all = []*idler{busy}
+	l.AddIdler(s)
+	<-woken
+	if !l.MayAccept() {
+		t.Error("a connection could be closed, and Accept does not look for clients")
+	}
+	if l.AcquireFor() {
+		t.Error("got a slot, and none was free")
+	}
+	<-woken // by the end of the pause, as late as it comes
+	s.mu.Lock()
+	busy.keeps = false
+	s.mu.Unlock()
+	for !l.AcquireFor() {
+		<-woken
+	}
+	l.RemoveIdler(s)
+	l.Release()
+	if !l.MayAccept() || !l.AcquireFor() || l.MayAccept() {
+		t.Error("without an Idler again the limit is another")
+	}
+	var none *Limits
+	if !none.MayAccept() || !none.AcquireFor() {
+		t.Error("no limits refuse a client")
+	}
+}
+
+// Connections that came to rest a moment ago are not closed, and count for their peer all the same.
+func TestRoomRecent(t *testing.T) {
+	l, s := newFull(3, func(i int) string { return []string{"192.0.2.1", "192.0.2.2", "192.0.2.2"}[i] })
+	soon := monotime.Now() + int64(time.Hour) // in the future, so that no test is too slow
+	for _, c := range s.all[:2] {
+		c.since = soon
+	}
+	if l.AcquireFor() {
+		t.Errorf("got %v closed, want none: the peer with more than its share has used its connections just now", s.closed)
+	}
+}
+
+// A peer that uses more than its share all the time keeps no client waiting for long.
+func TestRoomBusyPeer(t *testing.T) {
+	woken := make(chan struct{}, 1000)
+	l, s := newFull(80, func(i int) string {
+		if i < 60 {
+			return apart(i)
+		}
+		return "192.0.2.1"
+	})
+	l.wake = func() { woken <- struct{}{} }
+	later := monotime.Now() + int64(time.Hour)
+	for _, c := range s.all {
+		if c.id >= 60 {
+			c.since = later
+		}
+	}
+	for range 60 {
+		for !l.AcquireFor() {
+			testnet.Receive(t, "the end of a pause", woken)
+		}
+	}
+	for i, id := range s.closed {
+		if id != i {
+			t.Fatalf("connection %d was closed where %d is due", id, i)
+		}
+	}
+}
+
+// A peer that comes back for each connection it loses costs a look for many clients, not one for each.
+// It gets a sixteenth above its share, at most.
+func TestRoomReturningPeer(t *testing.T) {
+	const max, greedy = 1600, "192.0.2.1"
+	l, s := newFull(max, func(i int) string {
+		if i < max/peerShare+1 {
+			return greedy
+		}
+		return apart(i)
+	})
+	count := func() (n int) {
+		for _, c := range s.all {
+			if c.peer.String() == greedy {
+				n++
+			}
+		}
+		return n
+	}
+	since := monotime.Now() - int64(time.Second)
+	for i := range max {
+		if !l.AcquireFor() {
+			t.Fatal("there is no room")
+		}
+		s.all = append(s.all, &idler{of: s, id: max + i, since: since, peer: netip.MustParseAddr(greedy)})
+		if n := count(); n > max/peerShare+max/16+2 {
+			t.Fatalf("the peer has %d connections of %d", n, max)
+		}
+	}
+	if s.looks > 2*max/16 {
+		t.Errorf("got %d looks at all connections for %d clients, want %d at most", s.looks, max, 2*max/16)
+	}
+}
+
+// Connections are not closed for a client that gets no place anyway, because another process has all.
+func TestRoomElsewhere(t *testing.T) {
+	l, s := newFull(10, apart)
+	l.SetElsewhere(10)
+	if l.AcquireFor() || len(s.closed) > 0 {
+		t.Errorf("got %v closed, want none", s.closed)
+	}
+}
