@@ -16,6 +16,7 @@ import (
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/tlsread"
 )
 
 // Server runs an http.Server on percore and parks its idle connections. It has
@@ -72,7 +73,7 @@ func Wrap(srv *http.Server, opts ...Option) *Server {
 	}
 	s := &Server{
 		srv:    srv,
-		config: config{parkAfter: DefaultParkAfter, checkNetHTTP: probe.NetHTTP, checkTLS: probe.TLS},
+		config: config{parkAfter: DefaultParkAfter, checkNetHTTP: probe.NetHTTP, checkTLS: tlsread.Works},
 		stats:  new(counters),
 	}
 	for _, opt := range opts {

@@ -3,11 +3,12 @@ package httpadapter
 import (
 	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"sync"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
+	"github.com/percore/percore/internal/tlsread"
 )
 
 // This file has the fast path over TLS. Requests are read from the *tls.Conn, and answers written to it.
@@ -16,17 +17,13 @@ import (
 //
 // # Reading without waiting
 //
-// A worker must not wait in Read, and crypto/tls has no other. But when the connection below fails with
-// a net.Error that is Temporary, as a timeout is, a *tls.Conn returns that error, keeps the part of a
-// record that it has, and goes on with the next Read. So as long as a worker reads, the connection below
-// fails with percore.ErrWouldWait instead of waiting.
+// A worker must not wait in Read, and crypto/tls has no other. So as long as a worker reads, the
+// connection below fails with percore.ErrWouldWait instead of waiting: see package tlsread.
 //
 // # Waiting
 //
 // The engine calls back for bytes of the socket. Bytes that crypto/tls has taken from there wake
-// nothing, so a connection may wait only if there are none: it must be dry. That is so if the last Read
-// has ended with that error. Then crypto/tls has looked for more because all that it had was used up,
-// except the beginning of a record or of a message to crypto/tls itself, and has found none.
+// nothing, so a connection may wait only if there are none: it must be dry (tlsread.Read).
 //
 // # The client's end
 //
@@ -36,7 +33,7 @@ import (
 // reads a byte at that time, a byte ends it: the next request is there, and the client's end is not
 // looked for any more.
 //
-// crypto/tls promises little of this, so it is checked once per process: see probe.TLS.
+// crypto/tls promises little of this, so it is checked once per process: see tlsread.Works.
 
 // tlsStream is a conn over TLS.
 type tlsStream conn
@@ -61,29 +58,22 @@ func (s *tlsStream) tryRead(p []byte) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n = r.takeLocked(p)
-	for n < len(p) {
-		var m int
-		m, err = s.readLocked(p[n:])
-		n += m
-		if r.dry || err != nil {
-			break
-		}
-	}
-	if n > 0 {
+	m, err := s.readLocked(p[n:])
+	if n += m; n > 0 {
 		err = nil // it comes again
 	}
 	return n, err
 }
 
-// readLocked is a Read that doesn't wait. The reader's mu is held.
+// readLocked reads without waiting until the connection is dry, or p is full. The reader's mu is held.
 func (s *tlsStream) readLocked(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
 	r := &s.ext.reader
 	_ = s.Conn.SetNoWait(true) // closed if it fails
-	n, err = s.ext.tls.Read(p)
+	n, r.dry, err = tlsread.Read(s.ext.tls, p, math.MaxInt)
 	_ = s.Conn.SetNoWait(false)
-	if r.dry = err == percore.ErrWouldWait; r.dry {
-		err = nil
-	}
 	if err != nil && !isTimeout(err) {
 		r.failed = true
 	}

@@ -64,20 +64,21 @@ var layers = []layer{
 	{"internal/zerocopy", []string{"internal"}},
 	{"internal/pool", []string{"internal"}},
 	{"internal/moving", []string{"internal/loop", "internal"}},
+	{"internal/tlsread", []string{"internal/loop"}},
 	{"internal", nil},
 	{"loop", []string{"internal/loop"}},
 	{"zerocopy", []string{"internal"}},
 	{"pool", []string{"internal/pool"}},
 	{".", []string{"loop", "zerocopy", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/moving", "internal"}},
-	{"adapters/h2", []string{".", "internal/loop", "internal/pool", "internal/moving", "internal"}},
-	{"adapters/httpadapter", []string{".", "adapters/h2", "pool", "internal/loop", "internal/pool", "internal/moving", "internal"}},
+	{"adapters/h2", []string{".", "internal/loop", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
+	{"adapters/httpadapter", []string{".", "adapters/h2", "pool", "internal/loop", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
 	{"adapters/grpcadapter", []string{".", "adapters/h2", "pool"}},
-	{"adapters/reactor", []string{".", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/moving", "internal"}},
-	{"adapters/wsadapter", []string{".", "internal"}},
+	{"adapters/reactor", []string{".", "pool", "internal/loop", "internal/zerocopy", "internal/pool", "internal/moving", "internal/tlsread", "internal"}},
+	{"adapters/wsadapter", []string{".", "handover", "internal"}},
 	{"handover", []string{".", "internal/moving", "internal"}},
 	{"debug", []string{".", "loop"}},
 	{"metrics/prometheus", []string{".", "loop", "zerocopy", "pool"}},
-	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "debug", "handover", "metrics/prometheus"}},
+	{"cmd", []string{".", "loop", "zerocopy", "pool", "adapters/h2", "adapters/httpadapter", "adapters/grpcadapter", "adapters/reactor", "adapters/wsadapter", "debug", "handover", "metrics/prometheus"}},
 	{"conformance_test", nil}, // has tests only, which may use everything
 }
 
@@ -229,8 +230,8 @@ var modules = map[string]module{
 	".":                    {requires: []string{"github.com/valyala/bytebufferpool", "go.uber.org/goleak", "golang.org/x/sys"}},
 	"adapters/grpcadapter": {requires: []string{"golang.org/x/sys", "google.golang.org/grpc", "google.golang.org/protobuf"}},
 	"cmd/percore": {requires: []string{
-		"github.com/HdrHistogram/hdrhistogram-go", "github.com/coreos/go-systemd/v22", "github.com/schollz/progressbar/v3",
-		"github.com/valyala/fasthttp", "golang.org/x/sys", "golang.org/x/term", "gonum.org/v1/plot",
+		"github.com/HdrHistogram/hdrhistogram-go", "github.com/coreos/go-systemd/v22",
+		"github.com/gorilla/websocket", "github.com/schollz/progressbar/v3", "github.com/valyala/fasthttp", "golang.org/x/sys", "golang.org/x/term", "gonum.org/v1/plot",
 		"google.golang.org/grpc", "google.golang.org/protobuf",
 	}},
 	"conformance_test": {requires: []string{

@@ -1,16 +1,13 @@
 package probe
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -20,27 +17,6 @@ func TestNetHTTP(t *testing.T) {
 		t.Errorf("the calls of net/http (%s) are not those that parking relies on: %v", runtime.Version(), err)
 	} else {
 		t.Logf("net/http (%s) waits in the way %d", runtime.Version(), way)
-	}
-}
-
-func TestTLS(t *testing.T) {
-	testnet.NoLeaks(t)
-	if err := TLS(); err != nil {
-		t.Errorf("crypto/tls (%s) does not read as parking relies on: %v", runtime.Version(), err)
-	}
-}
-
-// The probe detects a crypto/tls that ends a connection which has run dry.
-func TestChangedTLS(t *testing.T) {
-	identity, err := newIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		err := playRecords(identity, version, errors.New("for good"))
-		if want := "nothing behind a part"; err == nil || !strings.Contains(err.Error(), "for good") {
-			t.Errorf("got %v, want a difference at %q", err, want)
-		}
 	}
 }
 
@@ -74,15 +50,5 @@ func BenchmarkNetHTTP(b *testing.B) {
 		if _, err := playScripts(); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-func BenchmarkTLS(b *testing.B) {
-	identity, err := newIdentity()
-	for b.Loop() {
-		err = errors.Join(err, playRecords(identity, tls.VersionTLS13, percore.ErrWouldWait))
-	}
-	if err != nil {
-		b.Fatal(err)
 	}
 }

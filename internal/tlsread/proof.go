@@ -1,4 +1,4 @@
-package probe
+package tlsread
 
 import (
 	"bytes"
@@ -18,31 +18,45 @@ import (
 	"sync"
 	"time"
 
-	"github.com/percore/percore"
+	"github.com/percore/percore/internal/loop"
 )
 
-// TLS returns the reason why connections of this process can't wait above crypto/tls, or nil if
-// they can. In the first call, a crypto/tls server reads records that a crypto/tls client has made.
-// It reads them in pieces, on a connection in memory. That takes a millisecond.
+// Works returns the reason why connections of this process can't be read without waiting above
+// crypto/tls, or nil if they can. In the first call, a crypto/tls server reads records that a
+// crypto/tls client has made. It reads them in pieces, on a connection in memory. That takes a
+// millisecond.
 //
-// Parking and the fast path over TLS rely on the following:
+// It checks the following:
 //
-//   - When the connection below fails with a temporary error (percore.ErrWouldWait), Read of a tls.Conn
+//   - When the connection below fails with a temporary error (loop.ErrWouldWait), Read of a tls.Conn
 //     returns exactly that error, and what it has read so far is still there when it goes on.
 //   - Read reads from the connection below only after it has returned everything it has.
 //   - After a client's farewell Read returns io.EOF, each time.
-var TLS = sync.OnceValue(func() error {
+var Works = sync.OnceValue(func() error {
 	identity, err := newIdentity()
 	if err != nil {
 		return err
 	}
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		if err := playRecords(identity, version, percore.ErrWouldWait); err != nil {
+		if err := playRecords(identity, version, loop.ErrWouldWait); err != nil {
 			return fmt.Errorf("%s: %w", tls.VersionName(version), err)
 		}
 	}
 	return nil
 })
+
+// addr is the address of a connection in memory.
+type addr struct{}
+
+func (addr) Network() string { return "memory" }
+func (addr) String() string  { return "memory" }
+
+// The texts of the records.
+const (
+	shortText = "GET / HTTP/1.1\r\nHost: tlsread\r\n\r\n"
+	otherText = "POST / HTTP/1.1\r\nHost: tlsread\r\n"
+	readBytes = 4096 // of a Read, as a rule
+)
 
 // records are a client and a server after their handshake.
 type records struct {
@@ -168,27 +182,27 @@ type delivery struct {
 
 // deliveries returns the script. The client makes the records in this order.
 func (r *records) deliveries() []delivery {
-	all := []delivery{{"nothing", nil, ReadBytes, "", nil}}
+	all := []delivery{{"nothing", nil, readBytes, "", nil}}
 	for _, cut := range []int{1, 4, 5, 6, 30, -1} { // in the header, after it, in the rest
-		record := r.make(getRequest)
+		record := r.make(shortText)
 		if cut < 0 {
 			cut += len(record)
 		}
 		all = append(all,
-			delivery{"a part of a record", record[:cut], ReadBytes, "", nil},
-			delivery{"nothing behind a part", nil, ReadBytes, "", nil},
-			delivery{"the rest of a record", record[cut:], ReadBytes, getRequest, nil})
+			delivery{"a part of a record", record[:cut], readBytes, "", nil},
+			delivery{"nothing behind a part", nil, readBytes, "", nil},
+			delivery{"the rest of a record", record[cut:], readBytes, shortText, nil})
 	}
-	a, b, c := r.make(getRequest), r.make(postHeader), r.make(getRequest)
+	a, b, c := r.make(shortText), r.make(otherText), r.make(shortText)
 	large := strings.Repeat("large", 5000)
 	d := r.make(large)
-	last := append(r.make(getRequest), r.make("")...)
+	last := append(r.make(shortText), r.make("")...)
 	return append(all,
-		delivery{"two records and a part", slices.Concat(a, b, c[:7]), ReadBytes, getRequest + postHeader, nil},
-		delivery{"the rest of the third", c[7:], 1, getRequest, nil},
+		delivery{"two records and a part", slices.Concat(a, b, c[:7]), readBytes, shortText + otherText, nil},
+		delivery{"the rest of the third", c[7:], 1, shortText, nil},
 		delivery{"records longer than the buffer", d, 999, large, nil},
-		delivery{"a record and a farewell", last, ReadBytes, getRequest, io.EOF},
-		delivery{"nothing behind a farewell", nil, ReadBytes, "", io.EOF})
+		delivery{"a record and a farewell", last, readBytes, shortText, io.EOF},
+		delivery{"nothing behind a farewell", nil, readBytes, "", io.EOF})
 }
 
 // playRecords delivers records to a server and returns the first difference. The server's
@@ -214,7 +228,7 @@ func newIdentity() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "probe"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tlsread"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
