@@ -3,34 +3,35 @@ package h2
 import (
 	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/tlsread"
 )
 
 // below is the stream below a connection: plain or TLS, on a loop or not.
 //
-// Over TLS a turn must not wait in Read, and crypto/tls has no other. But when the connection below
-// it fails with a temporary net.Error, a *tls.Conn returns that error, keeps the part of a record
-// that it has, and goes on with the next Read. So during a turn the connection fails with
-// percore.ErrWouldWait instead of waiting. Once the *tls.Conn has returned that error, it has
-// nothing buffered, and the engine reports everything that comes later.
+// Over TLS a turn must not wait in Read, and crypto/tls has no other. So during a turn the connection
+// below it fails with percore.ErrWouldWait instead of waiting: see package tlsread. Where crypto/tls
+// isn't as that expects, a goroutine reads.
 type below struct {
-	nc  net.Conn      // what is read and written: pc, a *tls.Conn, or another
-	pc  *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
-	tls *tls.Conn     // nil without TLS
+	nc net.Conn      // what is read and written: pc, a *tls.Conn, or another
+	pc *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
 
 	writeUntil int64 // the write deadline; the sender's
 }
+
+// tlsWorks is a variable for tests.
+var tlsWorks = tlsread.Works
 
 // newBelow finds out what nc is.
 func newBelow(nc net.Conn) below {
 	b := below{nc: nc}
 	at := nc
-	if tc, ok := nc.(*tls.Conn); ok {
-		b.tls = tc
+	if tc := b.tls(); tc != nil {
 		at = tc.NetConn()
 		if wrapper, ok := at.(interface{ NetConn() net.Conn }); ok {
 			at = wrapper.NetConn()
@@ -38,10 +39,17 @@ func newBelow(nc net.Conn) below {
 	}
 	// In a bubble of testing/synctest a goroutine reads as well: the loops are outside of it, and can't
 	// wake a worker.
-	if pc, ok := at.(*percore.Conn); ok && pc.Loop() != nil && !monotime.InBubble() {
+	pc, ok := at.(*percore.Conn)
+	if ok && pc.Loop() != nil && !monotime.InBubble() && (b.tls() == nil || tlsWorks() == nil) {
 		b.pc = pc
 	}
 	return b
+}
+
+// tls returns nc if it is a *tls.Conn, or nil.
+func (b *below) tls() *tls.Conn {
+	tc, _ := b.nc.(*tls.Conn)
+	return tc
 }
 
 // now reads the clock that the deadlines of nc go by: without a loop that is package time's, which
@@ -64,21 +72,14 @@ func (b *below) timeOf(at int64) time.Time {
 // tryRead reads what is there, without waiting, until p is full. dry says that nothing is left, and
 // that the engine will report more.
 func (b *below) tryRead(p []byte) (n int, dry bool, err error) {
-	if b.tls == nil {
+	tc := b.tls()
+	if tc == nil {
 		n, err = b.pc.TryRead(p)
 		return n, n < len(p), err
 	}
 	_ = b.pc.SetNoWait(true) // closed if it fails
 	defer b.pc.SetNoWait(false)
-	for n < len(p) && err == nil {
-		var m int
-		m, err = b.tls.Read(p[n:])
-		n += m
-	}
-	if errors.Is(err, percore.ErrWouldWait) {
-		return n, true, nil
-	}
-	return n, false, err
+	return tlsread.Read(tc, p, math.MaxInt)
 }
 
 // write writes all of p. It fails if the client takes nothing for the time given, if that is not 0.
@@ -86,7 +87,7 @@ func (b *below) write(p []byte, patience time.Duration) error {
 	for {
 		b.limitWrite(patience)
 		n, err := b.nc.Write(p)
-		if p = p[n:]; err == nil || !goesOn(n, err) || b.tls != nil {
+		if p = p[n:]; err == nil || !goesOn(n, err) || b.tls() != nil {
 			return err // crypto/tls can't write after a timeout
 		}
 	}
@@ -94,7 +95,7 @@ func (b *below) write(p []byte, patience time.Duration) error {
 
 // writeBuffers is write for several slices, of which it takes out what was written.
 func (b *below) writeBuffers(v *net.Buffers, patience time.Duration) error {
-	if b.pc == nil || b.tls != nil {
+	if b.pc == nil || b.tls() != nil {
 		for len(*v) > 0 {
 			if err := b.write((*v)[0], patience); err != nil {
 				return err
@@ -137,10 +138,11 @@ func isTimeout(err error) bool {
 
 // closeWrite ends the stream to the client. Over TLS that may block for a while.
 func (b *below) closeWrite() {
+	tc := b.tls()
 	switch {
-	case b.tls != nil:
+	case tc != nil:
 		b.limitWrite(lingerTime)
-		_ = b.tls.CloseWrite()
+		_ = tc.CloseWrite()
 	case b.pc != nil:
 		_ = b.pc.CloseWrite()
 	default:

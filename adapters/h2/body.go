@@ -63,6 +63,78 @@ func (b *body) add(c chunk) {
 	}
 }
 
+// bytes returns how many bytes there are.
+func (b *body) bytes() int {
+	if b == nil {
+		return 0
+	}
+	n := b.first.to - b.first.from
+	for i := range b.more {
+		n += b.more[i].to - b.more[i].from
+	}
+	return n
+}
+
+// filling is memory of a goroutine that waits for bytes of a body: what comes is copied there at
+// once, and takes no memory besides. The goroutine wakes when there is enough of it.
+type filling struct {
+	into  []byte // what is left to fill
+	least int    // that many are still wanted; not positive: the goroutine does not wait
+}
+
+// fillingBytes is the least room that makes a filling pay.
+const fillingBytes = 512
+
+// read reads at least so many bytes, or as many as there are before an error.
+func (s *Stream) read(p []byte, least int) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	for n < least {
+		switch err := s.readErrorLocked(); {
+		case s.body != nil:
+			m := s.takeBodyLocked(p[n:])
+			n += m
+			if c.phase == serving {
+				c.core.Consumed(&s.core, m)
+				c.flushSoonLocked() // the client may wait for the window
+			}
+		case err != nil:
+			return n, err
+		case len(p)-n >= fillingBytes:
+			n += s.fillLocked(p[n:], least-n)
+		default:
+			s.waitLocked()
+		}
+	}
+	return n, nil
+}
+
+// fillLocked waits until at least so many bytes have come to p, or no more come.
+func (s *Stream) fillLocked(p []byte, least int) (n int) {
+	f := &s.makeExtrasLocked().filling
+	*f = filling{into: p, least: least}
+	for f.least > 0 && s.readErrorLocked() == nil {
+		s.waitLocked()
+	}
+	n = len(p) - len(f.into)
+	*f = filling{} // the memory is the caller's again
+	return n
+}
+
+// take copies the beginning of p to the memory, and returns how many bytes.
+func (f *filling) take(p []byte) (n int) {
+	n = copy(f.into, p)
+	f.into = f.into[n:]
+	f.least -= n
+	return n
+}
+
 // takeBodyLocked moves as many bytes of the body to p as there are, or as p has room for.
 func (s *Stream) takeBodyLocked(p []byte) (n int) {
 	n = s.body.take(p)
@@ -119,23 +191,37 @@ func (s *Stream) dropBodyLocked() (n int) {
 // errDeadline is the error of net/http for a body whose deadline has passed.
 var errDeadline = fmt.Errorf("%w", os.ErrDeadlineExceeded)
 
-// dataLocked takes bytes of the body, or its end.
-func (s *Stream) dataLocked(ev *http2.Event) {
+// dataLocked takes bytes of the body, or its end. It reports whether a goroutine that waits for
+// them has woken.
+func (s *Stream) dataLocked(ev *http2.Event) (woke bool) {
 	c := s.conn
-	switch n := len(ev.Data); {
-	case n == 0:
+	waits := false // for more than has come
+	switch p := ev.Data; {
+	case len(p) == 0:
 	case s.served || s.err != nil || s.readErr != nil:
-		c.core.Discarded(&s.core, n)
+		c.core.Discarded(&s.core, len(p))
 	default:
+		if s.extras != nil && s.extras.filling.into != nil {
+			f := &s.extras.filling
+			n := f.take(p)
+			c.core.Consumed(&s.core, n)
+			p, waits = p[n:], f.least > 0
+		}
+		if len(p) == 0 {
+			break
+		}
 		if s.body == nil {
 			s.body = bodies.Get().(*body)
 		}
-		s.body.put(ev.Data)
+		s.body.put(p)
 	}
 	if ev.End {
 		s.bodyEndedLocked(ev)
+	} else if waits {
+		return false
 	}
 	s.wakeLocked()
+	return s.cond != nil
 }
 
 // bodyEndedLocked notes that the client has sent all.

@@ -11,9 +11,9 @@ import (
 // waits.
 //
 //	since      limit          what is due
-//	beganAt    BeginTimeout   fail, unless the client's SETTINGS have come
+//	quietAt    BeginTimeout   fail, unless the client's SETTINGS have come
 //	quietAt    restTime       rest: the memory of a busy connection goes
-//	quietAt    IdleTimeout    GOAWAY
+//	quietAt    IdleTimeout    Drain
 //	heardAt    PingAfter      PING
 //	pingedAt   PingTimeout    fail
 //	drainedAt  drainTime      GOAWAY that says which stream is the last
@@ -25,16 +25,35 @@ import (
 // connection sets it once a second at most.
 type clock struct {
 	// guarded by mu
-	alarmAt   int64 // 0: not set
-	beganAt   int64
-	quietAt   int64 // since when there is no stream; 0: there is one
-	pingedAt  int64 // when a PING was sent that is not answered; 0: none
+	alarmAt  int64   // 0: not set
+	quietAt  int64   // since when there is no stream; 0: there is one
+	pingedAt int64   // when a PING was sent that is not answered; 0: none
+	heardAt  int64   // when bytes have come last
+	ends     *ending // nil: all zero
+	rested   bool
+}
+
+// ending has the times of a connection's end.
+type ending struct {
 	drainedAt int64 // when Drain was called; 0: it wasn't, or its second step was made
 	agedAt    int64 // when it will be as old as it may become; 0: never, or it was
 	goesAt    int64 // when it is closed after that; 0: never
 	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
-	heardAt   int64 // when bytes have come last
-	rested    bool
+}
+
+func (k *clock) ending() ending {
+	if k.ends == nil {
+		return ending{}
+	}
+	return *k.ends
+}
+
+// makeEnding returns the times to change.
+func (k *clock) makeEnding() *ending {
+	if k.ends == nil {
+		k.ends = new(ending)
+	}
+	return k.ends
 }
 
 const (
@@ -52,24 +71,25 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 			do(since+int64(d), how)
 		}
 	}
+	end := c.clock.ending()
 	switch c.phase {
 	case closed:
 		return
 	case hanging, lingering:
-		after(c.clock.hungUpAt, lingerTime, (*Conn).giveUpLocked)
+		after(end.hungUpAt, lingerTime, (*Conn).giveUpLocked)
 		return
 	}
-	after(c.clock.drainedAt, drainTime, (*Conn).leaveLocked)
+	after(end.drainedAt, drainTime, (*Conn).leaveLocked)
 	if !c.core.Settled() {
-		after(c.clock.beganAt, cfg.BeginTimeout, (*Conn).notBegunLocked)
+		after(c.clock.quietAt, cfg.BeginTimeout, (*Conn).notBegunLocked)
 		return
 	}
-	after(c.clock.agedAt, 1, (*Conn).agedLocked)
-	after(c.clock.goesAt, 1, (*Conn).tooOldLocked)
+	after(end.agedAt, 1, (*Conn).agedLocked)
+	after(end.goesAt, 1, (*Conn).tooOldLocked)
 	if !c.clock.rested {
 		after(c.clock.quietAt, restTime, (*Conn).restLocked)
 	}
-	after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).leaveLocked)
+	after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).idledLocked)
 	if c.clock.pingedAt != 0 {
 		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).noPongLocked)
 	} else {
@@ -130,25 +150,33 @@ func (c *Conn) pingLocked() {
 // come.
 func (c *Conn) pongLocked() {
 	c.clock.pingedAt = 0
-	if c.clock.drainedAt != 0 {
+	if c.clock.ending().drainedAt != 0 {
 		c.leaveLocked()
 	}
 }
 
 // agedLocked is for a connection that is as old as it may become.
 func (c *Conn) agedLocked() {
-	c.clock.agedAt = 0
+	end := c.clock.makeEnding()
+	end.agedAt = 0
 	if d := c.server.config.AgeGrace; d > 0 {
-		c.clock.goesAt = c.below.now() + int64(d)
+		end.goesAt = c.below.now() + int64(d)
 	}
-	c.drainLocked()
+	c.drainLocked(aged)
+}
+
+// idledLocked is for a connection that has had no stream for IdleTimeout. A stream that the client
+// opens at this moment is served.
+func (c *Conn) idledLocked() {
+	c.clock.quietAt = 0
+	c.drainLocked(idled)
 }
 
 // tooOldLocked ends a connection whose streams have not ended in AgeGrace. It sends the output before.
 // With a grace that is very short, that includes the first GOAWAY, without which the client would not
 // know why its streams end.
 func (c *Conn) tooOldLocked() {
-	if c.clock.drainedAt != 0 {
+	if c.clock.ending().drainedAt != 0 {
 		c.leaveLocked()
 	}
 	if c.phase == serving {
@@ -159,11 +187,10 @@ func (c *Conn) tooOldLocked() {
 // maxAge returns the age at which a connection is drained, which differs by up to a tenth.
 func maxAge(age time.Duration) time.Duration { return age - age/10 + rand.N(age/5+1) }
 
-// restLocked frees what only a busy connection needs.
+// restLocked frees what only a busy connection needs. It is for the reader.
 func (c *Conn) restLocked() {
 	c.clock.rested = true
 	c.core.Rest()
-	c.unstarted = nil
 }
 
 var (

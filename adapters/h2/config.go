@@ -50,8 +50,8 @@ type Config struct {
 	// s.
 	BeginTimeout time.Duration
 
-	// IdleTimeout is how long a connection without streams is kept: 3 min. Then the client is
-	// notified with GOAWAY. Negative: no limit.
+	// IdleTimeout is how long a connection without streams is kept: 3 min. Then it is drained: see
+	// [Conn.Drain]. Negative: no limit.
 	IdleTimeout time.Duration
 
 	// WriteTimeout is how long the client may take nothing of what is sent to it, before the
@@ -72,9 +72,13 @@ type Config struct {
 	MaxAge   time.Duration
 	AgeGrace time.Duration
 
-	// Resets is how many streams a client may reset at once: 500. A tenth of that is added each
+	// Resets is how many streams a client may reset at once: 5,000. A tenth of that is added each
 	// second, and one for each stream that ends well.
 	Resets int
+
+	// Explain makes GOAWAYs say why they are sent, in debug data that is for humans: "max_age",
+	// "max_idle" and "graceful_stop", as grpc-go says, or which rule of HTTP/2 the client has broken.
+	Explain bool
 
 	// Crash lets the panic of a handler end the program, as it would on a goroutine of the
 	// handler's own.
@@ -127,7 +131,7 @@ const (
 func (c *Config) core() *http2.Config {
 	to := http2.DefaultConfig()
 	to.Strings = hpack.NewInterner()
-	to.ExtendedConnect, to.RetryStreams = c.ExtendedConnect, c.RetryStreams
+	to.ExtendedConnect, to.RetryStreams, to.Explain = c.ExtendedConnect, c.RetryStreams, c.Explain
 	if c.Streams > 0 {
 		to.Streams = uint32(min(c.Streams, windowMax))
 	}

@@ -39,8 +39,15 @@ type Conn struct {
 	core http2.Conn
 
 	// owned by the reader
-	unread    []byte // that were read before the first turn
-	discarded int    // bytes, behind the end
+	unread    *[]byte // that were read before the first turn; nil: none, or they were received
+	discarded int32   // bytes, behind the end
+
+	// guarded by mu, beside discarded to fill its place
+	phase    phase
+	draining bool     // it is counted as that
+	farewell farewell // why it is; untold without Config.Explain
+	queued   int32    // streams that are in the workers' queue
+	open     int32    // streams that were opened and have not been served yet
 
 	prev, next *Conn // guarded by server.mu
 
@@ -51,15 +58,9 @@ type Conn struct {
 	// guarded by mu
 	output
 	clock
-	calls calls
-	phase phase
-	err   *ConnError // why it has ended, or is about to
-
-	draining bool // it is counted as that
-
-	queued    int32     // streams that are in the workers' queue
-	open      int32     // streams that were opened and have not been served yet
-	unstarted []*Stream // that wait for a handler to return
+	calls     calls
+	err       *ConnError // why it has ended, or is about to
+	unstarted *[]*Stream // that wait for a handler to return; nil: none
 }
 
 type phase uint8
@@ -207,18 +208,18 @@ func (c *Conn) nextState() (s ConnState, ok bool) {
 // start makes the connection the server's. unread was read from it before.
 func (c *Conn) start(unread []byte) {
 	c.mu.Lock()
-	c.clock.beganAt = c.below.now()
-	c.clock.heardAt, c.clock.quietAt = c.clock.beganAt, c.clock.beganAt
+	c.clock.quietAt = c.below.now()
+	c.clock.heardAt = c.clock.quietAt
 	if age := c.server.config.MaxAge; age > 0 {
-		c.clock.agedAt = c.clock.beganAt + int64(maxAge(age))
+		c.clock.makeEnding().agedAt = c.clock.quietAt + int64(maxAge(age))
 	}
 	c.setAlarmLocked()
 	c.unlock()
 	switch {
 	case c.below.pc == nil:
 		go c.readLoop(unread)
-	case len(unread) > 0 || c.below.tls != nil: // which may have more in its buffer
-		c.unread = unread
+	case len(unread) > 0 || c.below.tls() != nil: // which may have more in its buffer
+		c.unread = &unread
 		c.awaken()
 	default:
 		c.arm()
@@ -237,10 +238,11 @@ func (c *Conn) RemoteAddr() net.Addr { return c.below.nc.RemoteAddr() }
 
 // TLS returns the state of TLS, or nil without it.
 func (c *Conn) TLS() *tls.ConnectionState {
-	if c.below.tls == nil {
+	tc := c.below.tls()
+	if tc == nil {
 		return nil
 	}
-	state := c.below.tls.ConnectionState()
+	state := tc.ConnectionState()
 	return &state
 }
 
@@ -278,7 +280,7 @@ func (c *Conn) Streams() int {
 func (c *Conn) Drain() {
 	c.mu.Lock()
 	defer c.unlock()
-	c.drainLocked()
+	c.drainLocked(shutDown)
 	c.flushSoonLocked()
 }
 
@@ -287,7 +289,7 @@ func (c *Conn) drainIfIdle() {
 	c.mu.Lock()
 	defer c.unlock()
 	if c.open == 0 {
-		c.drainLocked()
+		c.drainLocked(shutDown)
 		c.flushSoonLocked()
 	}
 }

@@ -215,3 +215,29 @@ func TestCrash(t *testing.T) {
 		t.Errorf("got the last words %q", out)
 	}
 }
+
+// TestPongMemory: a connection that has had the answer to its PING, and has nothing to send, holds no
+// memory for it.
+func TestPongMemory(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		f := start(HandlerFunc(hello), Config{})
+		p := f.peer().Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush()
+		for line := p.Next(); !strings.HasPrefix(line, "pong"); line = p.Next() {
+		}
+		c := f.server.conns()[0]
+		c.mu.Lock()
+		c.pingLocked()
+		c.flushSoonLocked()
+		c.unlock()
+		var ping [9 + 8]byte // Next would wait for another frame behind it
+		if _, err := io.ReadFull(p.Conn, ping[:]); err != nil || ping[3] != frames.Ping {
+			t.Fatalf("got %x, %v, want a PING", ping, err)
+		}
+		p.Frame(frames.Ping, frames.Ack, 0, ping[9:]).Flush()
+		testnet.Eventually(t, "the answer, and no memory", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.clock.pingedAt == 0 && !c.output.lent
+		})
+	})
+}

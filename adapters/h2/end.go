@@ -9,25 +9,41 @@ import (
 // drainLocked is the first step of a graceful end. The second step is leaveLocked, when the client
 // has answered a PING, or after a second. All streams that it opened before it knew have arrived by
 // that time. A client that has sent nothing yet may be about to, so it is told in the same way.
-func (c *Conn) drainLocked() {
-	if c.phase != serving || c.core.Leaving() || c.clock.drainedAt != 0 {
+func (c *Conn) drainLocked(why farewell) {
+	if c.phase != serving || c.core.Leaving() || c.clock.ending().drainedAt != 0 {
 		return
 	}
 	c.noteDrainingLocked()
 	c.lendLocked()
-	c.core.Drain()
-	c.clock.drainedAt = c.below.now()
+	if c.server.config.Explain {
+		c.farewell = why
+	}
+	c.core.Drain(farewells[c.farewell])
+	c.clock.makeEnding().drainedAt = c.below.now()
 	c.pingLocked()
 	c.setAlarmLocked()
 }
 
+// A farewell is why a connection is drained, for the debug data of its GOAWAYs.
+type farewell uint8
+
+const (
+	untold farewell = iota
+	idled
+	aged
+	shutDown
+)
+
+// farewells are grpc-go's words.
+var farewells = [...]string{untold: "", idled: "max_idle", aged: "max_age", shutDown: "graceful_stop"}
+
 // leaveLocked tells the client which stream is the last, and hangs up when it is served.
 func (c *Conn) leaveLocked() {
 	c.noteDrainingLocked()
-	c.clock.drainedAt = 0
+	c.clock.makeEnding().drainedAt = 0
 	c.clock.quietAt = 0
 	c.lendLocked()
-	c.core.GoAway(http2.NoError, "")
+	c.core.GoAway(http2.NoError, farewells[c.farewell])
 	c.hangUpIfDoneLocked()
 }
 
@@ -49,7 +65,7 @@ func (c *Conn) hangUpIfDoneLocked() {
 // hangUpLocked ends the connection when its output is sent.
 func (c *Conn) hangUpLocked(err *ConnError) {
 	c.phase, c.err = hanging, err
-	c.clock.hungUpAt = c.below.now()
+	c.clock.makeEnding().hungUpAt = c.below.now()
 	c.endStreamsLocked(err)
 	c.setAlarmLocked()
 	c.flushSoonLocked()

@@ -31,10 +31,11 @@ func (f *fixture) wantStats(when string, want Stats) {
 // TestStats: each thing that happens is counted once, where it belongs.
 func TestStats(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		goOn := make(chan bool)
+		begun, goOn := make(chan bool, 1), make(chan bool)
 		f := start(&refuser{HandlerFunc(func(s *Stream, r *Request) {
 			switch r.Path {
 			case "/wait":
+				begun <- true
 				<-goOn
 			case "/fail":
 				s.Reset(InternalError)
@@ -52,6 +53,7 @@ func TestStats(t *testing.T) {
 		p.Headers(1, true, get("/wait")...).Flush()
 		want.Active, want.Streams, want.Requests = 1, 1, 1
 		f.wantStats("of a stream", want)
+		testnet.Receive(t, "the handler's begin", begun)
 		goOn <- true
 		p.Want("headers 1 :status=200", `data 1 "0123"`)
 		want.Stalled, want.StalledConns, want.Stalls = 1, 1, 1
@@ -65,6 +67,7 @@ func TestStats(t *testing.T) {
 		p.Headers(7, true, get("/wait")...).Flush()
 		want.Requests, want.ResetsByServer, want.Active, want.Streams = 4, 2, 1, 1
 		f.wantStats("of a third stream, after two resets", want)
+		testnet.Receive(t, "the handler's begin", begun) // a stream that is reset before has none
 		p.Reset(7, Cancel).Flush()
 		want.ResetsByClient = 1
 		f.wantStats("of a stream that was reset while its handler runs", want)
@@ -80,6 +83,7 @@ func TestStats(t *testing.T) {
 		p.Headers(13, true, get("/wait")...).Flush()
 		want.Active, want.Streams, want.Requests = 1, 1, 6
 		f.wantStats("of the last stream", want)
+		testnet.Receive(t, "the handler's begin", begun)
 		f.server.Close()
 		want.Conns, want.Active = 0, 0
 		f.wantStats("of a handler that outlives its connection", want)

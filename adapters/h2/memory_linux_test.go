@@ -33,12 +33,13 @@ func TestIdleMemory(t *testing.T) {
 		if _, err := c.Write(hello); err != nil {
 			t.Fatal(err)
 		}
-		for b := make([]byte, 1024); !bytes.Contains(b, []byte("Hello, World!")); {
-			m, err := c.Read(b)
+		b := make([]byte, 1024)
+		for n := 0; !bytes.Contains(b[:n], []byte("Hello, World!")); {
+			m, err := c.Read(b[n:])
 			if err != nil {
 				t.Fatal(err)
 			}
-			b = append(b[:m], make([]byte, 1024)...)
+			n += m
 		}
 	}
 	open()

@@ -91,6 +91,8 @@ func (s *modelServer) handle(st *Stream, r *Request) {
 	switch kind {
 	case "echo":
 		echo(st, r)
+	case "full":
+		echoFull(st)
 	case "late": // to read
 		<-s.gates
 		echo(st, r)
@@ -120,6 +122,25 @@ func (s *modelServer) handle(st *Stream, r *Request) {
 		panic("of the handler")
 	case "exit":
 		runtime.Goexit()
+	}
+}
+
+// echoFull is echo with ReadFull, of lengths that are shorter than a frame, and longer than the window.
+func echoFull(st *Stream) {
+	err := st.Send(Message{Status: 200})
+	for i := 0; err == nil; i++ {
+		p := make([]byte, []int{1, 100, 600, 3000, 2 * modelStreamWindow}[i%5])
+		n, end := st.ReadFull(p)
+		if end == nil && n < len(p) || end == io.EOF && n > 0 || end == io.ErrUnexpectedEOF && n == 0 {
+			panic(fmt.Sprint("ReadFull of ", len(p), " bytes: got ", n, " and ", end))
+		}
+		_, err = st.Write(p[:n])
+		if end != nil {
+			err = end
+		}
+	}
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		_ = st.Send(Message{End: true})
 	}
 }
 
@@ -160,7 +181,7 @@ func (m *model) open() (n int) {
 	return n
 }
 
-var modelKinds = []string{"echo", "echo", "late", "early", "sink", "sink", "get", "get", "parts", "reset", "panic", "exit"}
+var modelKinds = []string{"echo", "full", "late", "early", "sink", "sink", "get", "get", "parts", "reset", "panic", "exit"}
 
 // step does a random operation.
 func (m *model) step(s *modelServer) {
@@ -176,7 +197,7 @@ func (m *model) step(s *modelServer) {
 		kind := modelKinds[m.rnd.IntN(len(modelKinds))]
 		st := &modelStream{kind: kind, want: -1, left: modelStreamWindow}
 		switch kind {
-		case "echo", "late", "early", "sink":
+		case "echo", "full", "late", "early", "sink":
 			st.toSend = []int{0, 1, 100, 4000, 12000, 40000}[m.rnd.IntN(6)]
 		case "get", "parts", "reset", "panic":
 			st.want = []int{0, 1, 4000, 20000, 70000, 300000}[m.rnd.IntN(6)]
@@ -301,7 +322,7 @@ func (m *model) read() {
 		m.data(rest)
 	case "reset":
 		if st := m.streams[id]; st != nil {
-			if st.kind == "echo" || st.kind == "sink" || st.kind == "get" || st.kind == "parts" || st.kind == "late" {
+			if st.kind == "echo" || st.kind == "full" || st.kind == "sink" || st.kind == "get" || st.kind == "parts" || st.kind == "late" {
 				m.fail("got %q of a stream that does %s", line, st.kind)
 			}
 			delete(m.streams, id)
@@ -372,7 +393,7 @@ func (m *model) ended(id uint32, st *modelStream, end bool) {
 		return
 	}
 	st.gotEnd = true
-	want := map[string]int{"echo": st.toSend, "late": st.toSend, "sink": st.toSend % 1000, "get": st.want, "parts": st.want, "early": len("Hello, World!")}[st.kind]
+	want := map[string]int{"echo": st.toSend, "full": st.toSend, "late": st.toSend, "sink": st.toSend % 1000, "get": st.want, "parts": st.want, "early": len("Hello, World!")}[st.kind]
 	if st.got != want {
 		m.fail("got %d bytes of stream %d, want %d", st.got, id, want)
 	}
@@ -418,7 +439,7 @@ func (s *modelServer) checkRest(t testing.TB) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.core.Streams() == 0 && c.core.Handlers() == 0 && c.open == 0 && c.queued == 0 && !c.flushing &&
-				c.senders == nil && len(c.unstarted) == 0 && c.core.Held() == 0
+				c.senders == nil && c.unstarted == nil && c.core.Held() == 0
 		})
 	}
 }

@@ -43,10 +43,10 @@ const (
 	directMost  = 256 << 10 // by one call
 )
 
-// lendLocked gives the core's output memory, if it is empty: before frames of an answer are made.
-// (A WINDOW_UPDATE or an acknowledgement, which seldom comes alone, is worth no buffer.)
+// lendLocked gives the core's output memory, before frames of an answer are made. Frames that wait
+// already, a WINDOW_UPDATE perhaps, move to it: otherwise the answer would make them move several times.
 func (c *Conn) lendLocked() {
-	if !c.output.lent && len(c.core.Output()) == 0 {
+	if !c.output.lent {
 		c.output.lent = true
 		c.core.LendOutput(c.output.memory.Memory())
 	}

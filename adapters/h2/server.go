@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/http2"
 	"github.com/percore/percore/internal/workers"
 )
@@ -37,7 +38,8 @@ type Server struct {
 		listeners map[*net.Listener]struct{}
 		first     *Conn // of all connections
 		conns     int
-		shaking   map[net.Conn]struct{} // whose handshake is under way
+		shaking   map[net.Conn]struct{}          // whose handshake is under way
+		limited   map[*accepting.Limits]struct{} // of listeners: see room
 		closed    bool
 		ended     bool // done is closed
 	}
@@ -180,6 +182,7 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 	if !s.add(c) {
 		return nil, ErrServerClosed
 	}
+	s.joinRoom(c)
 	c.workers.counts.add(countConns, 1)
 	c.start(unread)
 	return c, nil
@@ -224,6 +227,7 @@ func (s *Server) endIfDoneLocked() {
 		return
 	}
 	s.mu.ended = true
+	go s.leaveRoom(s.mu.limited) // Accept takes mu under a lock of its own
 	for i := range s.workers {
 		s.workers[i].Close()
 	}

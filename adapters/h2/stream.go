@@ -254,27 +254,22 @@ func (s *Stream) endLocked(err error) {
 
 // Read reads bytes of the request's body, and waits for them. It returns io.EOF after the last
 // byte. Then Trailers returns the trailers.
-func (s *Stream) Read(p []byte) (n int, err error) {
-	if len(p) == 0 {
-		return 0, nil
+func (s *Stream) Read(p []byte) (n int, err error) { return s.read(p, min(len(p), 1)) }
+
+// ReadFull fills p with bytes of the request's body, and waits for them. Its errors are those of
+// [io.ReadFull]. Unlike that it does not wake for each part, and a long p is filled without a detour.
+func (s *Stream) ReadFull(p []byte) (n int, err error) {
+	if n, err = s.read(p, len(p)); n > 0 && err == io.EOF {
+		err = io.ErrUnexpectedEOF
 	}
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	c := s.conn
-	c.mu.Lock()
-	defer c.unlock()
-	for s.body == nil && s.readErrorLocked() == nil {
-		s.waitLocked()
-	}
-	if s.body == nil {
-		return 0, s.readErrorLocked()
-	}
-	n = s.takeBodyLocked(p)
-	if c.phase == serving {
-		c.core.Consumed(&s.core, n)
-		c.flushSoonLocked() // the client may wait for the window
-	}
-	return n, nil
+	return n, err
+}
+
+// Buffered returns how many bytes of the request's body Read returns without waiting.
+func (s *Stream) Buffered() int {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.body.bytes()
 }
 
 // readErrorLocked returns why there are no more bytes to read, or nil.
@@ -342,6 +337,7 @@ func (s *Stream) wakeLocked() {
 type extras struct {
 	read, write Timer   // the deadlines
 	trailers    []Field // of the request
+	filling     filling
 }
 
 func (s *Stream) makeExtrasLocked() *extras {

@@ -28,7 +28,9 @@ const (
 func (it item) work() {
 	switch it.kind {
 	case itemTurn:
-		it.c.turn()
+		if s := it.c.turn(); s != nil {
+			s.run() // here and not in turn, whose frame would stay below a handler that waits
+		}
 	case itemStream:
 		it.s.run()
 	case itemFlush:
@@ -100,11 +102,11 @@ const (
 // turn is a worker's turn with a connection on a loop. All that is there is read and applied, so
 // that bodies are there, as far as they have come, before their handlers begin. Then the connection
 // waits. Only after that does this worker call a handler, or send: a client may write without
-// reading, and a handler may wait for what the client writes.
-func (c *Conn) turn() {
+// reading, and a handler may wait for what the client writes. turn returns the stream whose handler
+// this worker calls, or nil.
+func (c *Conn) turn() (first *Stream) {
 	t := turns.Get().(*turn)
 	end := c.read(t)
-	var first *Stream
 	for i, s := range t.batch {
 		if i == 0 {
 			first = s
@@ -132,16 +134,14 @@ func (c *Conn) turn() {
 		c.flushSoonLocked() // the handler may block
 	}
 	c.unlock()
-	if first != nil {
-		first.run()
-	}
+	return first
 }
 
 // read reads what is there, and applies it.
 func (c *Conn) read(t *turn) outcome {
 	if p := c.unread; p != nil {
 		c.unread = nil
-		c.receive(t, p)
+		c.receive(t, *p)
 	}
 	for n := 0; n < turnBytesMost; {
 		m, dry, err := c.below.tryRead(t.buf[:])
@@ -210,7 +210,7 @@ func (c *Conn) isServing() bool {
 func (c *Conn) discard(t *turn) outcome {
 	for c.discarded < discardMost {
 		m, dry, err := c.below.discard(t.buf[:])
-		c.discarded += m
+		c.discarded += int32(m)
 		switch {
 		case isTimeout(err):
 			if c.alarm(); c.hasClosed() {
@@ -267,6 +267,9 @@ func (c *Conn) apply(t *turn) bool {
 	}
 	ev := &t.event
 	began := c.core.Settled()
+	if t.frame.IsPing() {
+		c.lendLocked() // gRPC's clients send one with most requests: the answers go together
+	}
 	err := c.core.Apply(&t.frame, ev)
 	if !began {
 		c.setAlarmLocked() // another time counts now
@@ -285,8 +288,7 @@ func (c *Conn) apply(t *turn) bool {
 		}
 	case http2.DataReceived:
 		s := ev.Stream.User.(*Stream)
-		t.woke = t.woke || s.cond != nil
-		s.dataLocked(ev)
+		t.woke = s.dataLocked(ev) || t.woke
 	case http2.TrailersEnded:
 		s := ev.Stream.User.(*Stream)
 		t.woke = t.woke || s.cond != nil
@@ -388,7 +390,10 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 		c.tellLocked() // before the handler is called
 	}
 	if c.core.Handlers() > c.server.config.Streams {
-		c.unstarted = append(c.unstarted, s)
+		if c.unstarted == nil {
+			c.unstarted = new([]*Stream)
+		}
+		*c.unstarted = append(*c.unstarted, s)
 		return
 	}
 	c.queued++
@@ -411,21 +416,22 @@ func (s *Stream) run() {
 		s.finish(true)
 		return
 	}
-	returned := false
-	defer func() { // a handler may panic, or end its goroutine
-		if returned {
-			return
-		}
-		if !c.server.config.Crash {
-			if reason := recover(); reason != nil {
-				c.server.logPanic(c, reason)
-			}
-		}
-		s.finish(false)
-	}()
+	defer s.finishAbrupt()
 	s.handler.Serve()
-	returned = true
 	s.finish(true)
+}
+
+// finishAbrupt ends a stream whose handler has panicked or ended its goroutine.
+func (s *Stream) finishAbrupt() {
+	if s.served { // which only this goroutine sets
+		return
+	}
+	if c := s.conn; !c.server.config.Crash {
+		if reason := recover(); reason != nil {
+			c.server.logPanic(c, reason)
+		}
+	}
+	s.finish(false)
 }
 
 // finish ends a stream after its handler, and sends the waiting answers, unless a queued stream of
@@ -468,12 +474,13 @@ func (s *Stream) finish(returned bool) {
 
 // startNextLocked calls the handler of a stream that has waited for another handler to return.
 func (c *Conn) startNextLocked() {
-	if len(c.unstarted) == 0 {
+	if c.unstarted == nil {
 		return
 	}
-	s := c.unstarted[0]
-	c.unstarted[0] = nil
-	if c.unstarted = c.unstarted[1:]; len(c.unstarted) == 0 {
+	all := *c.unstarted
+	s := all[0]
+	all[0] = nil
+	if *c.unstarted = all[1:]; len(all) == 1 {
 		c.unstarted = nil
 	}
 	c.queued++

@@ -3,6 +3,7 @@ package http2
 import (
 	"encoding/binary"
 	"errors"
+	"strconv"
 
 	"github.com/percore/percore/internal/http2/hpack"
 )
@@ -118,7 +119,7 @@ func (c *Conn) Apply(f *Frame, ev *Event) error {
 	if v.scope == fine || c.away == failed {
 		return nil
 	}
-	return c.fail(v, ev)
+	return c.fail(f, v, ev)
 }
 
 // accept applies a frame that is valid by itself. The order of the checks is that of net/http.
@@ -182,7 +183,7 @@ func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
 }
 
 // fail ends the connection.
-func (c *Conn) fail(v verdict, ev *Event) error {
+func (c *Conn) fail(f *Frame, v verdict, ev *Event) error {
 	if ev.Kind != StreamReset {
 		*ev = Event{}
 	}
@@ -190,18 +191,29 @@ func (c *Conn) fail(v verdict, ev *Event) error {
 	if err.Silent {
 		c.away = failed
 	} else {
-		c.GoAway(v.code, "")
+		c.GoAway(v.code, c.explanation(f, v))
 	}
 	return err
 }
 
+// explanation returns the words of the GOAWAY after an error.
+func (c *Conn) explanation(f *Frame, v verdict) string {
+	switch {
+	case !c.cfg.Explain:
+		return ""
+	case v.reason == illegalID:
+		return illegalID + ": " + strconv.FormatUint(uint64(f.id), 10) + "."
+	}
+	return v.reason
+}
+
 // Open opens the stream of an event RequestStarted, and counts a handler until Returned.
 func (c *Conn) Open(st *Stream, ev *Event) {
-	st.id, st.declared, st.state = ev.ID, -1, open
+	st.id, st.left, st.state = ev.ID, -1, open
 	if ev.End {
 		st.state = halfClosedRemote
 	} else {
-		st.declared = ev.Request.ContentLength
+		st.left = ev.Request.ContentLength
 	}
 	st.recv.avail = c.cfg.StreamWindowBytes
 	c.streams.add(st)
@@ -241,9 +253,10 @@ func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList }
 
 // Rest frees the memory that only a connection with requests needs. It is meant for a connection
 // that has been quiet for a while and has no streams. The next answer tells the peer to drop its
-// table, too.
+// table, too. Parse must not run at the same time.
 func (c *Conn) Rest() {
 	c.enc.Drop()
+	c.reader.dec.Trim()
 	if c.streams.n == 0 {
 		c.streams.buckets = nil
 	}

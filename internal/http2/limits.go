@@ -68,6 +68,10 @@ type Config struct {
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
 	ExtendedConnect bool
 
+	// Explain makes the GOAWAY of an error say in words which rule the peer broke. net/http says
+	// nothing; grpc-go does for some.
+	Explain bool
+
 	// Strings, if not nil, shares strings between the tables of connections.
 	Strings *hpack.Interner
 }
@@ -104,17 +108,21 @@ const (
 )
 
 // A budget is what is left of a Budget, in thousandths, so that short times count.
-type budget struct{ left, most int64 }
+type budget int64
 
-func (b Budget) start() budget { return budget{int64(b.Burst) * thousand, int64(b.Burst) * thousand} }
+func (b Budget) start() budget { return budget(b.Burst) * thousand }
 
-// add gives back a number of thousandths.
-func (b *budget) add(n int64) { b.left = min(b.left+n, b.most) }
+// add gives back a number of thousandths of a Budget.
+func (b *budget) add(n int64, of Budget) { *b = min(*b+budget(n), of.start()) }
+
+// addIdle and addResets give back a number of thousandths.
+func (c *Conn) addIdle(n int64)   { c.idle.add(n, c.cfg.Idle) }
+func (c *Conn) addResets(n int64) { c.resets.add(n, c.cfg.Resets) }
 
 // spend takes n from a budget, and reports whether that much was left.
-func (c *Conn) spend(b *budget, n int64) bool {
-	b.left -= n * thousand
-	return b.left >= 0
+func (c *Conn) spend(b *budget, n budget) bool {
+	*b -= n * thousand
+	return *b >= 0
 }
 
 var (
@@ -126,6 +134,6 @@ var (
 // time between two reads.
 func (c *Conn) Advance(d time.Duration) {
 	d = min(max(d, 0), time.Hour) // an hour fills every budget; more would overflow
-	c.resets.add(int64(c.cfg.Resets.PerSecond) * int64(d/time.Microsecond) / thousand)
-	c.idle.add(int64(c.cfg.Idle.PerSecond) * int64(d/time.Microsecond) / thousand)
+	c.addResets(int64(c.cfg.Resets.PerSecond) * int64(d/time.Microsecond) / thousand)
+	c.addIdle(int64(c.cfg.Idle.PerSecond) * int64(d/time.Microsecond) / thousand)
 }

@@ -176,8 +176,8 @@ func TestBudgetsComeBack(t *testing.T) {
 	}
 	p.c.Advance(-time.Second)
 	p.c.Advance(1 << 62)
-	if p.err != nil || p.c.idle.left > p.c.idle.most {
-		t.Errorf("got %v, %+v", p.err, p.c.idle)
+	if p.err != nil || p.c.idle > cfg.Idle.start() {
+		t.Errorf("got %v, and a budget of %d", p.err, p.c.idle)
 	}
 }
 

@@ -231,7 +231,11 @@ func (p *peer) frameText(h *header, b []byte) (s string) {
 	case typePing:
 		return fmt.Sprintf("ping %t %x", h.has(flagAck), b)
 	case typeGoAway:
-		return fmt.Sprintf("goaway %d %v", binary.BigEndian.Uint32(b), ErrCode(binary.BigEndian.Uint32(b[4:])))
+		s := fmt.Sprintf("goaway %d %v", binary.BigEndian.Uint32(b), ErrCode(binary.BigEndian.Uint32(b[4:])))
+		if debug := b[8:]; len(debug) > 0 {
+			s += fmt.Sprintf(" %q", debug)
+		}
+		return s
 	case typeWindowUpdate:
 		return fmt.Sprintf("window %d %d", h.id, binary.BigEndian.Uint32(b))
 	}

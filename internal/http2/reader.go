@@ -25,6 +25,9 @@ type Frame struct {
 	selfDeps bool // the stream depends on itself
 }
 
+// IsPing reports whether the frame is a PING, which is going to be answered, and not the answer to one.
+func (f *Frame) IsPing() bool { return f.typ == typePing && !f.has(flagAck) }
+
 // A reader is the half of a Conn that finds frames. Its state:
 //
 //	greeted   rest          dataLeft, padLeft   block   what may come

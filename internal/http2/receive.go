@@ -46,7 +46,7 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 		return v
 	case v.scope == ofStream || st == nil:
 		return c.drop(f, v)
-	case st.declared >= 0 && st.got+int64(f.dataBytes) > st.declared:
+	case st.left >= 0 && int64(f.dataBytes) > st.left:
 		return c.drop(f, tooLong)
 	case f.length > int(c.recv.avail) || !st.recv.take(f.length):
 		return overWindow
@@ -71,12 +71,14 @@ func (c *Conn) moreData(f *Frame, ev *Event) verdict {
 		c.refund(n)
 		return verdict{}
 	}
-	st.got += int64(n)
+	if st.left > 0 {
+		st.left -= int64(n)
+	}
 	st.held += int32(n)
-	c.idle.add(int64(n) * thousand / idleBytes)
+	c.addIdle(int64(n) * thousand / idleBytes)
 	ev.Stream, ev.Data = st, f.payload
 	if ev.End = f.last && f.has(flagEndStream); ev.End {
-		ev.Short = st.got < st.declared
+		ev.Short = st.left > 0
 		c.enter(st, transitions[st.state][gotDataEnd].next)
 		c.endedWell(st)
 	}
@@ -86,10 +88,14 @@ func (c *Conn) moreData(f *Frame, ev *Event) verdict {
 	return verdict{}
 }
 
+// illegalID is the reason for a stream with an even identifier, or one that went down (RFC 9113,
+// section 5.1.1). The words are grpc-go's.
+const illegalID = "received an illegal stream id"
+
 // headers handles a header block: a request, or its trailers.
 func (c *Conn) headers(f *Frame, ev *Event) verdict {
 	if f.id&1 == 0 {
-		return connError(ProtocolError, "a client's stream has an even identifier")
+		return connError(ProtocolError, illegalID)
 	}
 	s, st := c.stateOf(f.id)
 	if s == idle {
@@ -99,7 +105,11 @@ func (c *Conn) headers(f *Frame, ev *Event) verdict {
 	if f.has(flagEndStream) {
 		in = gotHeadersEnd
 	}
-	if v := transitions[s][in].verdict(); v.scope != fine || st == nil {
+	v := transitions[s][in].verdict()
+	if v.scope == ofConn {
+		v.reason = illegalID
+	}
+	if v.scope != fine || st == nil {
 		return v
 	}
 	if f.pseudos > 0 {
@@ -109,7 +119,7 @@ func (c *Conn) headers(f *Frame, ev *Event) verdict {
 		return streamError(ProtocolError, "trailers exceed the limits")
 	}
 	ev.Kind, ev.Stream, ev.Fields, ev.End = TrailersEnded, st, f.list.Fields, true
-	ev.Short = st.got < st.declared
+	ev.Short = st.left > 0
 	c.enter(st, transitions[s][in].next)
 	c.endedWell(st)
 	return verdict{}
@@ -140,7 +150,7 @@ func (c *Conn) request(f *Frame, ev *Event) verdict {
 	if int64(c.handlers) >= handlersPerStream*int64(c.cfg.Streams) {
 		return limitError(HandlerLimit, "too many handlers of streams that were reset")
 	}
-	c.idle.add(idlePerRequest * thousand)
+	c.addIdle(idlePerRequest * thousand)
 	ev.Kind, ev.ID, ev.Request = RequestStarted, f.id, r
 	return verdict{}
 }
@@ -148,7 +158,7 @@ func (c *Conn) request(f *Frame, ev *Event) verdict {
 // endedWell notes that a stream may have ended without a reset.
 func (c *Conn) endedWell(st *Stream) {
 	if st.state == closed {
-		c.resets.add(thousand)
+		c.addResets(thousand)
 	}
 }
 
@@ -183,7 +193,7 @@ func (c *Conn) ping(f *Frame, ev *Event) verdict {
 	} else {
 		ev.Kind, ev.Answered = PingReceived, c.answered
 		if c.answered { // a client measures the network: grpc-go's does so for each message
-			c.idle.add(idlePerMeasure * thousand)
+			c.addIdle(idlePerMeasure * thousand)
 		}
 		c.answered = false
 		c.control(typePing, flagAck, 0, len(f.payload))

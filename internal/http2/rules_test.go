@@ -264,3 +264,30 @@ func TestStates(t *testing.T) {
 		}
 	}
 }
+
+// TestExplain: with Explain, a GOAWAY says what was wrong.
+func TestExplain(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Explain = true
+	for _, test := range []struct {
+		name string
+		send func(p *peer)
+		want string
+	}{
+		{"a frame", func(p *peer) { p.frame(typePing, 0, 0, nil) }, `goaway 0 FRAME_SIZE_ERROR "a frame has a wrong length"`},
+		{"an even identifier", func(p *peer) { p.get(4) }, `goaway 0 PROTOCOL_ERROR "received an illegal stream id: 4."`},
+		{"an identifier that goes down", func(p *peer) { p.get(3).get(1) }, `goaway 3 PROTOCOL_ERROR "received an illegal stream id: 1."`},
+		{"a limit", func(p *peer) {
+			for range cfg.Idle.Burst + 1 {
+				p.frame(typePriority, 0, 1, []byte{0, 0, 0, 0, 0})
+			}
+		}, `goaway 0 ENHANCE_YOUR_CALM "too many frames that bring nothing"`},
+	} {
+		p := newPeer(t, cfg)
+		test.send(p)
+		p.feed()
+		if got := p.log[len(p.log)-1]; got != "> "+test.want {
+			t.Errorf("%s: got the frame %s, want %s", test.name, got, test.want)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func (c *Conn) TakeOutput() []byte {
 
 // LendOutput lends memory for the output, which must be empty: frames are appended to p[:0]. If p
 // is too small, the output moves to memory of its own. TakeOutput returns either.
-func (c *Conn) LendOutput(p []byte) { c.out = p[:0] }
+func (c *Conn) LendOutput(p []byte) { c.out = append(p[:0], c.out...) }
 
 // control appends the header of a frame that answers a frame of the peer.
 func (c *Conn) control(typ frameType, flags uint8, id uint32, length int) {
@@ -164,7 +164,7 @@ func (c *Conn) take(st *Stream, want int, end bool) (n int, last bool, err error
 	c.answered = c.answered || n > 0
 	c.send -= int32(n)
 	st.delta -= int64(n)
-	c.idle.add(int64(n) * thousand / idleBytes)
+	c.addIdle(int64(n) * thousand / idleBytes)
 	return n, end && n == want, nil
 }
 
@@ -195,11 +195,11 @@ func (c *Conn) Ping(data [8]byte) {
 
 // Drain is the first step of a graceful end: the peer learns that it should open no more streams,
 // and streams that are already on their way are served. GoAway is the second step, after a round
-// trip.
-func (c *Conn) Drain() {
+// trip. debug is as for GoAway.
+func (c *Conn) Drain(debug string) {
 	if c.away == staying {
 		c.away = draining
-		c.appendGoAway(maxID, NoError, "")
+		c.appendGoAway(maxID, NoError, debug)
 	}
 }
 

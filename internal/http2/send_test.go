@@ -71,6 +71,27 @@ func data(t *testing.T, c *Conn, st *Stream, body string, end bool, want int) {
 	}
 }
 
+// TestLendOutput: frames that wait move to the memory that is lent, before those that come later,
+// and output that has outgrown it stays in order.
+func TestLendOutput(t *testing.T) {
+	p := newPeer(t, nil)
+	lent := make([]byte, 0, 64)
+	p.c.Ping([8]byte{'1'})
+	p.c.Ping([8]byte{'a'})
+	p.c.LendOutput(lent)
+	p.c.Ping([8]byte{'b'})
+	out := p.c.Output()
+	if len(out) != 3*17 || &out[0] != &lent[:1][0] {
+		t.Errorf("got %d bytes, want %d in the memory that was lent", len(out), 3*17)
+	}
+	p.c.Ping([8]byte{'c'})
+	for i, first := range "1abc" {
+		if got := p.c.Output()[i*17+9]; rune(got) != first {
+			t.Errorf("frame %d: got %q, want %q", i, got, first)
+		}
+	}
+}
+
 // TestEarlyAnswer: an answer before the end of the request, which is reset with NO_ERROR. Frames
 // that cross the reset are ignored, and the credit for DATA is given back.
 func TestEarlyAnswer(t *testing.T) {
@@ -260,8 +281,8 @@ func TestGoAway(t *testing.T) {
 	p.get(1)
 	p.feed()
 	p.log = nil
-	p.c.Drain()
-	p.c.Drain()
+	p.c.Drain("")
+	p.c.Drain("")
 	p.c.Ping([8]byte{1})
 	p.get(3).post(5).frame(typePing, flagAck, 0, []byte{1, 0, 0, 0, 0, 0, 0, 0}).feed()
 	p.want("request 3 GET http://example.com/ end", "request 5 GET http://example.com/", "pong 0100000000000000",

@@ -27,6 +27,9 @@ func (d *Decoder) SetLimit(bytes uint32) {
 	d.shrink = d.table.max > bytes
 }
 
+// Trim frees the memory of the table that no entry takes.
+func (d *Decoder) Trim() { d.table.trim() }
+
 // TableBytes returns the size of the table as RFC 7541 counts it.
 func (d *Decoder) TableBytes() int { return int(d.table.size) }
 

@@ -422,3 +422,30 @@ func compareList(t *testing.T, l *List, want []modelField, bytesMax, fieldsMax i
 		}
 	}
 }
+
+// TestTrim: without the memory that no entry takes, a table has the same entries, and takes more.
+func TestTrim(t *testing.T) {
+	e, d := MakeEncoder(DefaultTableBytes), MakeDecoder()
+	for round := range 50 {
+		block, want := e.Begin(nil), ""
+		for i := range round % 7 {
+			name, value := fmt.Sprint("name-", i), strings.Repeat("v", 100*(round%3)+i)
+			block = e.Append(block, MakeField(name, value))
+			want += name + "=" + value + " "
+		}
+		var l List
+		l.Reset(1<<20, 1000)
+		err := d.Decode(block, true, &l)
+		got := ""
+		for _, f := range l.Fields {
+			got += f.Name.String() + "=" + f.Value + " "
+		}
+		if err != nil || got != want {
+			t.Fatalf("round %d: got %q and %v, want %q", round, got, err, want)
+		}
+		n := d.table.len()
+		if d.Trim(); d.table.len() != n || cap(d.table.entries) != n {
+			t.Fatalf("round %d: got %d entries in memory for %d, want %d", round, d.table.len(), cap(d.table.entries), n)
+		}
+	}
+}

@@ -51,6 +51,13 @@ func (t *table) add(f *Field) {
 	t.size += n
 }
 
+// trim makes the slice as long as the entries are.
+func (t *table) trim() {
+	if n := t.len(); n < cap(t.entries) {
+		t.entries, t.head = append(make([]Field, 0, n), t.entries[t.head:]...), 0
+	}
+}
+
 // makeRoom moves the entries to the beginning of the slice if it is full and a quarter of it is free.
 // So an entry is moved three times at most on average, and a table that turns over doesn't grow.
 func (t *table) makeRoom() {

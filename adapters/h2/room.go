@@ -1,0 +1,91 @@
+package h2
+
+import (
+	"net/netip"
+
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/moving"
+)
+
+// room drains connections without streams when as many are open as their listener's MaxConns allows and
+// a client waits: see internal/accepting.
+type room struct{ s *Server }
+
+// joinRoom makes the Accept of c's listener find the server's connections, if their number is limited.
+func (s *Server) joinRoom(c *Conn) {
+	limits := c.listenerLimits()
+	if limits.Max() == 0 {
+		return
+	}
+	s.mu.Lock()
+	_, known := s.mu.limited[limits]
+	if s.mu.limited == nil {
+		s.mu.limited = make(map[*accepting.Limits]struct{})
+	}
+	s.mu.limited[limits] = struct{}{}
+	s.mu.Unlock()
+	if !known {
+		limits.AddIdler(room{s}) // without mu, which Accept takes under a lock of its own; c keeps s from ending
+	}
+}
+
+// leaveRoom undoes joinRoom for all listeners.
+func (s *Server) leaveRoom(limited map[*accepting.Limits]struct{}) {
+	for limits := range limited {
+		limits.RemoveIdler(room{s})
+	}
+}
+
+// listenerLimits returns the limits of the connection's listener, or nil.
+func (c *Conn) listenerLimits() *accepting.Limits {
+	if c.below.pc == nil {
+		return nil
+	}
+	return moving.LimitsOf(c.below.pc)
+}
+
+// EachIdle implements [accepting.Idler].
+func (r room) EachIdle(l *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
+	for _, c := range r.s.conns() {
+		if since := c.idleSince(); since != 0 && c.listenerLimits() == l {
+			do(idleConn{c}, since, c.below.pc.RemoteAddrPort().Addr())
+		}
+	}
+}
+
+// idleSince returns since when the connection has had no stream, or 0.
+func (c *Conn) idleSince() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idleSinceLocked()
+}
+
+func (c *Conn) idleSinceLocked() int64 {
+	if c.phase != serving || c.open > 0 || c.clock.ending().drainedAt != 0 {
+		return 0
+	}
+	return c.clock.quietAt
+}
+
+// idleConn is a Conn for Accept.
+type idleConn struct{ c *Conn }
+
+// CloseIdle implements [accepting.IdleConn]. The client is told first, as by IdleTimeout, and a stream
+// that it opens at this moment is served.
+func (i idleConn) CloseIdle(since int64) bool {
+	c := i.c
+	if moving.HasUnread(c.below.pc) || c.idleSince() != since {
+		return false
+	}
+	go c.endIdle(since) // the handler may call anything
+	return true
+}
+
+func (c *Conn) endIdle(since int64) {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.idleSinceLocked() == since {
+		c.idledLocked()
+		c.flushSoonLocked()
+	}
+}
