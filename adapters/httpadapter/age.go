@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -21,13 +20,14 @@ import (
 // that connections that began together don't end together. A connection that has come from another
 // process by package handover begins anew.
 //
-// Serve then sets the http.Server's ConnContext, which calls the user's, and its Handler, which sets the
-// header and calls the user's; a handler that sets Connection itself overrules it.
+// Serve then sets the http.Server's ConnContext, too, which calls the user's. A handler that sets
+// Connection itself overrules the limits, and an answer to a request with the header Upgrade, which may
+// be "101 Switching Protocols", leaves the end to the next. See also [Server.Drain].
 func MaxAge(age time.Duration, requests int) Option {
 	return func(c *config) { c.maxAge, c.maxRequests = max(age, 0), max(requests, 0) }
 }
 
-// installAge makes the user's hook and handler know the age of connections.
+// installAge makes the user's hook note the age of connections.
 func (s *Server) installAge() {
 	if s.maxAge == 0 && s.maxRequests == 0 {
 		return
@@ -41,7 +41,6 @@ func (s *Server) installAge() {
 		}
 		return context.WithValue(ctx, connAgeKey{}, newConnAge(&s.config, rand.Float64()))
 	}
-	s.srv.Handler = agingHandler{s.handler()}
 }
 
 // connAge is a connection's limits.
@@ -72,15 +71,4 @@ func (a *connAge) isLast() bool {
 		left = a.left.Add(-1) // of HTTP/2's requests at the same time each takes one
 	}
 	return left == 0 || left < -1 || a.end != 0 && monotime.Now() >= a.end
-}
-
-// agingHandler makes the answers of connections that are to end say so.
-type agingHandler struct{ user http.Handler }
-
-// ServeHTTP implements http.Handler.
-func (h agingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if a, ok := r.Context().Value(connAgeKey{}).(*connAge); ok && a.isLast() {
-		w.Header().Set("Connection", "close")
-	}
-	h.user.ServeHTTP(w, r)
 }

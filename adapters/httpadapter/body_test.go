@@ -27,7 +27,7 @@ func post(path string, n int) string {
 
 // A handler that waits for the rest of the body holds a worker but no buffer.
 func TestBodyHoldsNothing(t *testing.T) {
-	buffers := pool.ReadStats().BuffersInUse
+	buffers := buffersAtRest(t)
 	for _, size := range []int{1, 4096} { // of each Read
 		reading := make(chan bool, 1)
 		f := startFast(t, func(rw http.ResponseWriter, r *http.Request) {

@@ -59,7 +59,7 @@ func (c *conn) start() {
 	moving.Hold(c.Conn) // the queue, a worker or net/http refers to it, until it is hijacked
 	c.mu.Lock()
 	if c.load().has(began) {
-		c.setRealDeadlineLocked(c.queue.server.idleDeadline())
+		c.setRealDeadlineLocked(c.queue.call.idleDeadline())
 	} else {
 		c.limitFirstByteLocked()
 	}

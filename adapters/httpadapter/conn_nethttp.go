@@ -81,6 +81,9 @@ func (c *conn) keepLocked() bool {
 	if to.state() == stateParked {
 		s.stats.add(countParks, 1)
 	}
+	if c.queue.call.limits != nil && to.state() == stateParked && c.real.get() == 0 {
+		c.real.set(c.queue.call.idleDeadline()) // net/http has set none
+	}
 	c.restoreReadDeadline()
 	if to&(predated|dated|bare) == 0 {
 		// Nothing came of the lease, but net/http may have set a write deadline. That matters:

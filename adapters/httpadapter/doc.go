@@ -236,6 +236,16 @@
 // Shutdown closes it at once. Here ConnState gets StateClosed. Package handover moves them together
 // with the listener.
 //
+// # Stopping
+//
+// Shutdown closes connections that wait, as net/http's does, and a client that sends a request at that
+// moment loses it. [Server.Drain] lets such clients go first:
+//
+//	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+//	server.Drain(ctx) // "Connection: close" in each answer, GOAWAY
+//	cancel()
+//	server.Shutdown(context.Background())
+//
 // # Costs
 //
 // Being parked and woken costs some 10 µs of CPU time, about as much as a

@@ -82,7 +82,7 @@ func (f *fixture) wantFast(n uint64, declined ...string) {
 // buffer.
 func TestFastPathHoldsNothing(t *testing.T) {
 	const conns = 20
-	buffers := pool.ReadStats().BuffersInUse
+	buffers := buffersAtRest(t)
 	f := startFast(t, echoPath, nil)
 	var clients []*client
 	for i := range conns {
@@ -117,6 +117,14 @@ func (f *fixture) awaitNothingHeld(n, buffers int) {
 		parked, workers, inUse = f.server.Stats().Parked, workersLeft(), pool.ReadStats().BuffersInUse
 		return parked == n && workers == 0 && inUse == buffers
 	})
+}
+
+// buffersAtRest returns how many buffers are in use once the servers of earlier tests have come to an
+// end: their last workers may still be about to give one back.
+func buffersAtRest(t *testing.T) int {
+	t.Helper()
+	testnet.Eventually(t, "the end of all workers", func() bool { return workersLeft() == 0 })
+	return pool.ReadStats().BuffersInUse
 }
 
 // workersLeft counts the workers of all servers.
@@ -242,7 +250,7 @@ func TestBackBehindPipeline(t *testing.T) {
 // A header that doesn't fit the worker's buffer is served. While it arrives byte by byte, it holds
 // its own memory and nothing else.
 func TestLongHeader(t *testing.T) {
-	buffers := pool.ReadStats().BuffersInUse
+	buffers := buffersAtRest(t)
 	f := startFast(t, func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path, len(r.Header.Get("X"))) }, nil)
 	c := f.dial()
 	served := uint64(0)

@@ -13,11 +13,12 @@ import (
 // This file has the hooks: the functions that the user has set in the http.Server, and those that the
 // Server puts in their place, which net/http calls.
 
-// hooks are the functions that the user had set in the http.Server.
+// hooks are the functions, and the handler, that the user had set in the http.Server.
 type hooks struct {
 	connState   func(net.Conn, http.ConnState)
 	connContext func(context.Context, net.Conn) context.Context
 	baseContext func(net.Listener) context.Context
+	handler     http.Handler // nil: http.DefaultServeMux
 }
 
 // noticeBypass logs a call of the http.Server's own Serve, ListenAndServe or the like instead of the
@@ -60,6 +61,7 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 		if g, ok := nc.(guardConn); ok {
 			g.connState(state)
 		} else {
+			s.countForeign(state)
 			s.report(nc, state)
 		}
 		return
@@ -96,7 +98,17 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	s.report(c.identity(), state)
 }
 
-// tell calls the user's ConnState.
+// countForeign counts the connections that net/http has to itself, for Drain.
+func (s *Server) countForeign(state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.foreign.Add(1)
+	case http.StateHijacked, http.StateClosed:
+		s.foreign.Add(-1)
+	}
+}
+
+// report calls the user's ConnState.
 func (s *Server) report(nc net.Conn, state http.ConnState) {
 	if s.user.connState != nil {
 		s.user.connState(nc, state)

@@ -216,7 +216,7 @@ func (c *conn) serveHTTP2(unread []byte) bool {
 		_ = c.Conn.Close()
 		c.reportSafely(http.StateClosed)
 		call.release()
-	case call.leaving.Load(): // set before HandOver has drained the others
+	case call.leaving.Load() || call.server.draining.Load(): // set before the others were drained
 		hc.Drain()
 	}
 	c.mu.Lock()

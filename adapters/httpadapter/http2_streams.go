@@ -33,9 +33,9 @@ type StreamHandler interface {
 // may end as many watches.
 const guestResets = 20_000
 
-// streamHandler returns the Server's Handler as a StreamHandler, or nil.
+// streamHandler returns the user's handler as a StreamHandler, or nil.
 func (s *Server) streamHandler() StreamHandler {
-	h, _ := s.handler().(StreamHandler)
+	h, _ := s.user.handler.(StreamHandler)
 	return h
 }
 

@@ -60,7 +60,9 @@ func TestStreamHandler(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		testnet.NoLeaks(t)
 		taker := newStreamTaker()
-		f := startHTTP2(t, secure, &http.Server{Handler: taker}, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2()) })
+		f := startHTTP2(t, secure, &http.Server{Handler: taker}, func(srv *http.Server) testnet.WebServer {
+			return Wrap(srv, HTTP2(), MaxAge(0, 1000)) // whose handler is none of the user's
+		})
 		client := f.client()
 		for path, want := range map[string]string{"/": "request", "/s": "stream", "/s/2": "stream", "/x": "request"} {
 			if got := f.get(client, path); got != want {

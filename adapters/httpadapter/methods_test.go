@@ -19,14 +19,14 @@ func TestMethods(t *testing.T) {
 			Read ReadFrom ReadReady SetDeadline SetLinger SetNoWait SetReadDeadline SetWriteDeadline
 			SyscallConn TryRead Write WriteBuffers WriteTo`,
 		Promoted: map[string]string{
-			"they are the same for a lease":                "LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort",
+			"they are the same for a lease":                "LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort",
 			"options of the socket that last with it only": "SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetNoDelay SetReadBuffer SetWriteBuffer",
 		},
 	})
 	testnet.CheckMethods[heldConn](t, testnet.MethodTable{
 		Promoted: map[string]string{"from conn, which see; but not NetConn": `AttachTo CancelOnReadable Close
 			CloseRead CloseWrite File NotifyReadable OnReadable Read ReadFrom ReadReady SetDeadline
-			SetLinger SetNoWait SetReadDeadline SetWriteDeadline SyscallConn TryRead Write WriteBuffers WriteTo LocalAddr Loop MultipathTCP RemoteAddr RemoteAddrPort SetKeepAlive
+			SetLinger SetNoWait SetReadDeadline SetWriteDeadline SyscallConn TryRead Write WriteBuffers WriteTo LocalAddr Loop MultipathTCP ProxyTLVs RemoteAddr RemoteAddrPort SetKeepAlive
 			SetKeepAliveConfig SetKeepAlivePeriod SetNoDelay SetReadBuffer SetWriteBuffer`},
 	})
 	testnet.CheckMethods[*tlsConn](t, testnet.MethodTable{
@@ -52,7 +52,7 @@ func TestMethods(t *testing.T) {
 func TestProbeHasMethodsOfLeases(t *testing.T) {
 	ours := []string{
 		"OnReadable", "NotifyReadable", "CancelOnReadable",
-		"AttachTo", "ReadReady", "WriteBuffers", "Loop",
+		"AttachTo", "ReadReady", "WriteBuffers", "Loop", "ProxyTLVs",
 	}
 	plain, overTLS := probe.Leases()
 	for _, pair := range []struct{ lease, probed any }{{&conn{}, plain}, {&tlsConn{}, overTLS}} {

@@ -12,6 +12,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/probe"
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/fastpath"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/workers"
@@ -40,13 +41,15 @@ type serveCall struct {
 	clearHTTP2 bool // they may do so in clear
 	fieldsMax  int  // how many fields net/http takes in the header of a request
 	workers    []workers.Pool[*conn]
-	addrTexts  *addrTexts    // nil without the fast path
-	guards     []*guard      // that must be in their place before a connection is accepted
-	served     chan error    // the results of net/http's Serve, for each queue
-	done       chan struct{} // closed with the last reference
+	addrTexts  *addrTexts        // nil without the fast path
+	limits     *accepting.Limits // nil: the number of connections is not limited
+	guards     []*guard          // that must be in their place before a connection is accepted
+	served     chan error        // the results of net/http's Serve, for each queue
+	done       chan struct{}     // closed with the last reference
 
 	// atomic
 	refs    atomic.Int64 // accept loops and connections
+	loops   atomic.Int64 // the accept loops among them
 	ended   atomic.Bool  // net/http has closed a queue: it shuts down, or could not start
 	foreign atomic.Bool  // connections of other types were met, and logged
 
@@ -94,10 +97,12 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	if call.fast || call.streams != nil {
 		call.addrTexts = new(addrTexts)
 	}
+	call.joinRoom()
 	call.keepAlivesOff.Store(s.keepAlivesOff.Load())
 	call.addGuards()
 	call.served = make(chan error, len(call.queues))
 	call.refs.Store(int64(len(call.queues)))
+	call.loops.Store(int64(len(call.queues)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.calls[call] = struct{}{}
@@ -166,6 +171,7 @@ func (call *serveCall) run() error {
 				<-g.settled
 			}
 			failed <- q.acceptLoop()
+			call.loops.Add(-1) // first: see left
 			call.release()
 		}()
 	}
@@ -194,6 +200,7 @@ func (call *serveCall) release() {
 		call.workers[i].Close()
 	}
 	call.closeHTTP2()
+	call.limits.RemoveIdler(call)
 	s := call.server
 	s.mu.Lock()
 	delete(s.mu.calls, call)

@@ -34,10 +34,12 @@ type Server struct {
 	way   probe.Way // in which net/http waits, if that is for connections to be parked
 
 	// atomic
-	stats         *counters   // apart, so that they outlive the Server: see enlist
-	used          atomic.Bool // a Serve of the Server was called
-	bypassed      atomic.Bool // it was logged that the http.Server's own Serve was called
-	keepAlivesOff atomic.Bool // by SetKeepAlivesEnabled: each call knows better, see idleGuard
+	stats         *counters    // apart, so that they outlive the Server: see enlist
+	used          atomic.Bool  // a Serve of the Server was called
+	bypassed      atomic.Bool  // it was logged that the http.Server's own Serve was called
+	keepAlivesOff atomic.Bool  // by SetKeepAlivesEnabled: each call knows better, see idleGuard
+	draining      atomic.Bool  // Drain was called
+	foreign       atomic.Int64 // connections that are not ours, as far as ConnState knows
 
 	installed sync.Once
 
@@ -55,7 +57,7 @@ type Server struct {
 // Wrap returns a Server that runs srv on percore. srv is configured as usual,
 // before the first Serve. Wrap it once: a Server can serve several listeners.
 //
-// At the first Serve the Server puts functions of its own into srv.ConnState
+// At the first Serve the Server puts functions of its own into srv.ConnState, srv.Handler
 // and, where they are set, srv.ConnContext and srv.BaseContext, which call the
 // user's: set these before, as for net/http. Nothing else of srv is
 // touched; it stays the server that handlers find by [http.ServerContextKey].
@@ -236,7 +238,8 @@ func (s *Server) install() {
 	}
 	s.installAge()
 	_, s.ownH2 = s.srv.TLSNextProto["h2"] // before net/http sets it up
-	s.user = hooks{s.srv.ConnState, s.srv.ConnContext, s.srv.BaseContext}
+	s.user = hooks{connState: s.srv.ConnState, connContext: s.srv.ConnContext, baseContext: s.srv.BaseContext}
+	s.installHandler()
 	s.srv.ConnState = s.connState
 	if s.user.connContext != nil {
 		s.srv.ConnContext = s.connContext

@@ -8,13 +8,8 @@ import (
 
 // This file has the meaning of the http.Server's other fields.
 
-// handler returns the handler that net/http would call.
-func (s *Server) handler() http.Handler {
-	if s.srv.Handler == nil {
-		return http.DefaultServeMux
-	}
-	return s.srv.Handler
-}
+// handler returns the handler that net/http calls: the Server's, which calls the user's.
+func (s *Server) handler() http.Handler { return s.srv.Handler }
 
 // headerBytesMost bounds the memory of a client that sends a long header slowly, and the work of
 // scanning it anew for each of its lines. Longer headers go to net/http.

@@ -51,7 +51,7 @@ func soakSize(t *testing.T) (clients, rounds int) {
 // any time.
 func soak(t *testing.T, faulty bool, begin func()) {
 	clients, rounds := soakSize(t)
-	buffers := pool.ReadStats().BuffersInUse
+	buffers := buffersAtRest(t)
 	f := startFast(t, serveSoak, nil)
 	var all []*soaker
 	patience := testnet.HangTimeout * time.Duration(1+clients/400)

@@ -557,6 +557,11 @@ func (s connState) close() (connState, bool) {
 	return s.to(stateShut), true
 }
 
+// closeIdle is for a connection that waits for a request, and makes room for another.
+func (s connState) closeIdle() (connState, bool) {
+	return s.to(stateClosed), s.state() == stateParked || s.state() == stateFresh
+}
+
 // closeLeased is for a connection that net/http is done with, though it has not closed it.
 func (s connState) closeLeased() (connState, bool) {
 	switch s.state() {

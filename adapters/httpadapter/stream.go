@@ -108,7 +108,10 @@ func (w wire) Write(p []byte) (int, error) {
 func (w wire) Fail() { _ = w.x.conn.identity().Close() }
 
 // KeepAlives implements http1.Conn.
-func (w wire) KeepAlives() bool { return w.x.conn.queue.call.keepsAlive() }
+func (w wire) KeepAlives() bool {
+	call := w.x.conn.queue.call
+	return call.keepsAlive() && !call.server.draining.Load()
+}
 
 // FinishBody implements http1.Conn.
 func (w wire) FinishBody() (reusable, tooLong bool) { return w.x.body.finish() }

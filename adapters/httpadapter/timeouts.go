@@ -96,16 +96,13 @@ func (s *Server) firstByteTimeout(overTLS bool) time.Duration {
 	return least
 }
 
-// idleDeadline returns the deadline of a wait for a request that begins now.
-func (s *Server) idleDeadline() instant {
+// idleTime returns for how long a connection may wait for a request, or 0.
+func (s *Server) idleTime() time.Duration {
 	d := s.srv.IdleTimeout
 	if d == 0 {
 		d = s.srv.ReadTimeout
 	}
-	if d <= 0 {
-		return 0
-	}
-	return instant(monotime.After(d))
+	return max(d, 0)
 }
 
 // limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake.
@@ -154,7 +151,7 @@ func (c *conn) trySetReadDeadline(seen connState, t time.Time) (ok bool, err err
 	case use == deadlineReal, use == deadlineNoted, use == deadlineFirst && c.isFirst(t):
 		c.real.set(at)
 	case use == deadlineShort && !to.has(predated):
-		c.real.set(c.queue.server.idleDeadline())
+		c.real.set(c.queue.call.idleDeadline())
 	case use == deadlineRest && (c.real.get() == 0 || at != 0 && at < c.real.get()):
 		c.real.set(at)
 	}

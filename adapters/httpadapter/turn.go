@@ -222,7 +222,7 @@ func (t *turn) serveRequest(p []byte) bool {
 	if !c.reportSafely(http.StateIdle) || !c.queue.call.keepsAlive() {
 		return t.close()
 	}
-	c.setRealDeadline(s.idleDeadline())
+	c.setRealDeadline(c.queue.call.idleDeadline())
 	return true
 }
 

@@ -1,0 +1,114 @@
+package httpadapter
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Drain makes clients open their next connections elsewhere, without losing a request. It is meant for
+// the moment before Shutdown, which closes connections that wait: a client that sends a request just
+// then loses it, and has to decide whether it may send it again. From the call of Drain on
+//
+//   - each answer over HTTP/1 says "Connection: close", and its connection ends with it. A connection that
+//     waits, parked or not, stays open until its client has sent one more request, until IdleTimeout, or
+//     Shutdown.
+//   - HTTP/2 connections, with the option [HTTP2], get the first of two GOAWAYs at once. Streams that the
+//     client opens before it knows are served, those that are open go on, and the connection ends with the
+//     last. HTTP/2 connections that net/http serves get their GOAWAY with the next answer.
+//   - the same holds for connections that are accepted later. Listeners stay open: nothing but the answers
+//     tells clients that the Server is about to end.
+//
+// Drain returns nil when no connection is left, or else ctx's error when that is done. Connections that
+// wait can take long to end, so give ctx a time: a second is longer than most busy clients wait between
+// two requests. With a ctx that is done Drain returns at once, and its effect is the same. Hijacked
+// connections are left alone, and not waited for.
+//
+// There is no way back: the Server drains until it is closed. Drain may be called at any time, also more
+// than once, from several goroutines, and together with the other methods. It returns after Shutdown or
+// Close when their connections have ended. A handler must not wait for it. It has no effect on
+// connections that the http.Server's own Serve has accepted.
+//
+// A handler that runs when Drain is called has its answer say "Connection: close", too, if the fast path
+// serves it and the header was not sent. Otherwise the next answer of its connection does. Answers to
+// requests with the header Upgrade never do, because they may be "101 Switching Protocols"; nor do those
+// that net/http gives without the handler ("OPTIONS *"), or whose handler sets Connection itself.
+//
+// Package net/http has nothing like it. SetKeepAlivesEnabled(false) has the same effect on answers, but
+// closes connections that wait.
+func (s *Server) Drain(ctx context.Context) error {
+	s.draining.Store(true) // first: a connection that becomes HTTP/2 is in streams, and then looks
+	s.mu.Lock()
+	calls := s.callsLocked()
+	s.mu.Unlock()
+	for _, call := range calls {
+		if call.streams != nil {
+			call.streams.Drain()
+		}
+	}
+	for pause := drainPauseMin; s.left() > 0; pause = min(2*pause, drainPauseMax) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// The pauses between two looks whether connections are left: those of net/http's Shutdown, but shorter,
+// because Drain is to take a second as a rule.
+const (
+	drainPauseMin = time.Millisecond
+	drainPauseMax = 50 * time.Millisecond
+)
+
+// left returns how many connections the Server has, without hijacked ones.
+func (s *Server) left() int64 {
+	n := s.foreign.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for call := range s.mu.calls {
+		// In this order, and a loop that ends is taken from loops first: otherwise a connection could be
+		// missing.
+		refs := call.refs.Load()
+		n += refs - call.loops.Load()
+	}
+	return n
+}
+
+// installHandler puts a handler of the Server's in front of the user's.
+func (s *Server) installHandler() {
+	s.user.handler = s.srv.Handler
+	s.srv.Handler = closingHandler{s}
+}
+
+// closingHandler is the http.Server's Handler. It makes the last answer of a connection say so.
+type closingHandler struct{ server *Server }
+
+// ServeHTTP implements http.Handler.
+func (h closingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := h.server
+	// A handler that passes on the answer of another server, as httputil.ReverseProxy does, would send
+	// "Connection: close" beside "Connection: Upgrade".
+	if s.isLast(r) && r.Header["Upgrade"] == nil {
+		w.Header().Set("Connection", "close")
+	}
+	if s.user.handler != nil {
+		s.user.handler.ServeHTTP(w, r)
+	} else {
+		http.DefaultServeMux.ServeHTTP(w, r)
+	}
+}
+
+// isLast reports whether a request is to be the last of its connection.
+func (s *Server) isLast(r *http.Request) bool {
+	if s.draining.Load() {
+		return true
+	}
+	if s.maxAge == 0 && s.maxRequests == 0 {
+		return false
+	}
+	a, ok := r.Context().Value(connAgeKey{}).(*connAge)
+	return ok && a.isLast()
+}

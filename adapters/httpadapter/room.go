@@ -1,0 +1,102 @@
+package httpadapter
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/moving"
+)
+
+// This file has the part of the listener's Accept, which closes connections between two requests when
+// MaxConns are open and a client waits: see internal/accepting's room. (HTTP/2's are h2's.)
+//
+// How long a connection has waited follows from its deadline, which is set for each wait anyway. Where
+// the http.Server has no IdleTimeout it gets one that never comes.
+
+// idleNever is the IdleTimeout of connections that have none, if their number is limited.
+const idleNever = 1000 * 24 * time.Hour
+
+// idleTime returns for how long a connection of the call may wait for a request, or 0.
+func (call *serveCall) idleTime() time.Duration {
+	d := call.server.idleTime()
+	if d == 0 && call.limits != nil {
+		return idleNever
+	}
+	return d
+}
+
+// idleDeadline returns the deadline of a wait for a request that begins now.
+func (call *serveCall) idleDeadline() instant {
+	if d := call.idleTime(); d > 0 {
+		return instant(monotime.After(d))
+	}
+	return 0
+}
+
+// joinRoom makes the listener's Accept find the call's connections, if their number is limited.
+func (call *serveCall) joinRoom() {
+	if limits := moving.LimitsOf(call.listener); call.keeps && limits.Max() > 0 {
+		call.limits = limits
+		limits.AddIdler(call)
+	}
+}
+
+// EachIdle implements [accepting.Idler].
+func (call *serveCall) EachIdle(_ *accepting.Limits, do func(c accepting.IdleConn, since int64, peer netip.Addr)) {
+	for _, q := range call.queues {
+		q.each(&q.mu.kept, func(c *conn) {
+			if since := c.idleSince(); since != 0 {
+				do(idleConn{c}, since, c.RemoteAddrPort().Addr())
+			}
+		})
+	}
+}
+
+// idleSince returns since when the connection has waited for a request, or for a first one if there is a
+// limit for that; 0: it doesn't wait.
+func (c *conn) idleSince() int64 {
+	limit := time.Duration(0)
+	switch call := c.queue.call; c.state() {
+	case stateParked:
+		limit = call.idleTime()
+	case stateFresh:
+		limit = call.server.firstByteTimeout(c.isTLS())
+	}
+	real := c.real.get()
+	if limit == 0 || real == 0 {
+		return 0
+	}
+	return int64(real) - int64(limit)
+}
+
+// idleConn is a conn for Accept.
+type idleConn struct{ c *conn }
+
+// CloseIdle implements [accepting.IdleConn].
+func (i idleConn) CloseIdle(since int64) bool {
+	c := i.c
+	c.mu.Lock() // or a request could begin and end in between, and the client's next one be on its way
+	defer c.mu.Unlock()
+	if c.idleSince() != since || moving.HasUnread(c.Conn) || c.unread.hasBytes() || !c.endLocked(connState.closeIdle) {
+		return false
+	}
+	go c.closeForRoom() // the user's OnClose may call anything, and TLS's farewell may block
+	return true
+}
+
+// farewellTime is how long TLS's farewell may take to a client that doesn't read.
+const farewellTime = 100 * time.Millisecond
+
+// closeForRoom closes a connection that has ended.
+func (c *conn) closeForRoom() {
+	if c.isTLS() {
+		cut := time.AfterFunc(farewellTime, func() { _ = c.Conn.Close() })
+		_ = c.ext.tls.Close()
+		cut.Stop()
+	}
+	_ = c.Conn.Close()
+	c.notifyClosed()
+	c.queue.call.release()
+}

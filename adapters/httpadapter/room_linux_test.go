@@ -1,0 +1,267 @@
+//go:build !percore_net
+
+package httpadapter
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// roomClient is a client of a server whose MaxConns is small.
+type roomClient struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// roomServer serves with so many connections at most. /wait is answered when release is closed.
+type roomServer struct {
+	t       *testing.T
+	addr    string
+	server  *Server
+	client  *tls.Config // nil: plain
+	release chan struct{}
+	waiting atomic.Int32
+}
+
+func newRoomServer(t *testing.T, max int, srv *http.Server, overTLS bool, opts ...Option) *roomServer {
+	t.Helper()
+	testnet.NoLeaks(t)
+	r := &roomServer{t: t, release: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	mux.HandleFunc("/wait", func(http.ResponseWriter, *http.Request) {
+		r.waiting.Add(1)
+		<-r.release
+	})
+	srv.Handler = mux
+	listen := &percore.ListenConfig{MaxConns: max}
+	ln, err := listen.Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.addr, r.server = ln.Addr().String(), Wrap(srv, opts...)
+	served := make(chan error, 1)
+	go func() {
+		if !overTLS {
+			served <- r.server.Serve(ln)
+			return
+		}
+		served <- r.server.ServeTLS(ln, "", "")
+	}()
+	t.Cleanup(func() {
+		_ = r.server.Close()
+		<-served
+	})
+	return r
+}
+
+// dial opens a connection from an address of 127.0.0.0/8, and returns when the kernel has it.
+func (r *roomServer) dial(from string) *roomClient {
+	r.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	nc, err := d.DialContext(r.t.Context(), "tcp4", r.addr)
+	if err != nil {
+		r.t.Fatalf("dialling: %v", err)
+	}
+	if r.client != nil {
+		nc = tls.Client(nc, r.client)
+	}
+	r.t.Cleanup(func() { nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	return &roomClient{r.t, nc, bufio.NewReader(nc)}
+}
+
+func (c *roomClient) send(path string) {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
+		c.t.Fatalf("a request: %v", err)
+	}
+}
+
+func (c *roomClient) receive() error {
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// ask makes a request that must be answered.
+func (c *roomClient) ask() {
+	c.t.Helper()
+	c.send("/")
+	if err := c.receive(); err != nil {
+		c.t.Fatalf("an answer: %v", err)
+	}
+}
+
+// requireClosed waits for the connection's end, which must come between two answers.
+func (c *roomClient) requireClosed() {
+	c.t.Helper()
+	if b, err := c.in.ReadByte(); err != io.EOF {
+		c.t.Errorf("got %q, %v, want a connection that was closed", b, err)
+	}
+}
+
+// rests waits until n connections wait for a request without net/http, which a Read of its takes part of
+// a second for.
+func (r *roomServer) rests(n int) {
+	r.t.Helper()
+	testnet.Eventually(r.t, "connections to be parked", func() bool { return r.server.Stats().Parked == n })
+}
+
+// A client that comes when MaxConns are open gets the place of the connection that has waited longest;
+// the others are not touched.
+func TestMakesRoom(t *testing.T) {
+	server, client := testnet.TLS(t)
+	client.NextProtos = []string{"http/1.1"}
+	for name, idleTimeout := range map[string]time.Duration{"with IdleTimeout": time.Hour, "without": 0} {
+		for kind, opts := range map[string][]Option{"parking": {ParkAfter(time.Millisecond)}, "fast path": {FastPath()}} {
+			for _, overTLS := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, TLS %t", name, kind, overTLS), func(t *testing.T) {
+					const max = 4
+					srv := &http.Server{IdleTimeout: idleTimeout, TLSConfig: server.Clone()}
+					r := newRoomServer(t, max, srv, overTLS, opts...)
+					if overTLS {
+						r.client = client
+					}
+					var all []*roomClient
+					for i := range max {
+						c := r.dial(fmt.Sprintf("127.0.0.%d", i+1)) // so that no peer has more than its share
+						c.ask()
+						r.rests(i + 1) // in this order
+						all = append(all, c)
+					}
+					all[0].ask() // now 1 has waited longest
+					r.rests(max)
+					late := r.dial("127.0.0.9")
+					late.ask()
+					all[1].requireClosed()
+					r.rests(max)
+					for _, i := range []int{0, 2, 3} {
+						all[i].ask()
+					}
+					late.ask()
+				})
+			}
+		}
+	}
+}
+
+// A peer that has all places but one loses its own, though the other's connection has waited longer.
+func TestMakesRoomByPeer(t *testing.T) {
+	const max = 8
+	r := newRoomServer(t, max, &http.Server{}, false, FastPath())
+	first := r.dial("127.0.0.2")
+	first.ask()
+	r.rests(1)
+	var greedy []*roomClient
+	for i := range max - 1 {
+		c := r.dial("127.0.0.3")
+		c.ask()
+		r.rests(i + 2)
+		greedy = append(greedy, c)
+	}
+	var others []*roomClient
+	for i := range 4 {
+		c := r.dial(fmt.Sprintf("127.0.1.%d", i+1))
+		c.ask()
+		greedy[i].requireClosed()
+		r.rests(max)
+		others = append(others, c)
+	}
+	for _, c := range append(others, first) {
+		c.ask()
+	}
+}
+
+// Connections with a request under way, or a part of one, are not closed, however old they are.
+func TestMakesNoRoomForBusy(t *testing.T) {
+	for kind, opts := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRoomServer(t, 2, &http.Server{}, false, opts...)
+			busy, begun := r.dial("127.0.0.1"), r.dial("127.0.0.2")
+			busy.send("/wait")
+			begun.ask()
+			r.rests(1)
+			if _, err := io.WriteString(begun.conn, "GET / HTTP/1.1\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			testnet.Eventually(t, "a handler", func() bool { return r.waiting.Load() == 1 })
+			late := r.dial("127.0.0.3")
+			late.send("/")
+			// Nothing tells that the server has looked and closed nothing, but this: it waits for room.
+			testnet.Eventually(t, "Accept to wait", func() bool { return limitWaits(r.addr) > 0 })
+			if _, err := io.WriteString(begun.conn, "Host: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if err := begun.receive(); err != nil {
+				t.Fatalf("the request in two parts: %v", err)
+			}
+			if err := late.receive(); err != nil { // in begun's place, or busy's
+				t.Fatalf("the client that has waited: %v", err)
+			}
+			close(r.release)
+			if err := busy.receive(); err != nil {
+				t.Errorf("the request under way: %v", err)
+			}
+		})
+	}
+}
+
+// limitWaits returns how often Accept has begun to wait because of MaxConns.
+func limitWaits(addr string) uint64 {
+	for _, l := range percore.ReadStats().Listeners {
+		if l.Address == addr {
+			return l.LimitWaits
+		}
+	}
+	return 0
+}
+
+// A connection over HTTP/2 without streams makes room, too: the client is told, and connects again.
+func TestMakesRoomHTTP2(t *testing.T) {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	r := newRoomServer(t, 1, &http.Server{Protocols: protocols}, false, FastPath(), HTTP2())
+	only := new(http.Protocols)
+	only.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: only}, Timeout: testnet.HangTimeout}
+	defer client.CloseIdleConnections()
+	get := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, "GET", "http://"+r.addr+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatalf("a request over HTTP/2: %v", err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.ProtoMajor != 2 {
+			t.Fatalf("got %s, %v", resp.Proto, err)
+		}
+	}
+	for range 3 {
+		get()
+		c := r.dial("127.0.0.2")
+		c.ask()
+	}
+}
