@@ -113,6 +113,25 @@ func (l movingListener) Adopt(fd int, c moving.ConnInfo) error {
 	return nil
 }
 
+func (l movingListener) AdoptAside(fd int, c moving.ConnInfo) (net.Conn, error) {
+	defer runtime.KeepAlive(l.holder)
+	p, err := l.listener.newAdopted(fd, c)
+	if p == nil && err != nil {
+		return nil, &net.OpError{Op: "adopt", Net: l.listener.network, Addr: l.listener.addr, Err: err}
+	}
+	if p != nil {
+		if c := p.take(); c != nil {
+			return c, nil
+		}
+	}
+	return nil, nil
+}
+
+func (l movingListener) Has(c net.Conn) bool {
+	pc, ok := c.(*Conn)
+	return ok && (pc.sock.options == l.listener.connOptions || pc.sock.options == l.listener.servedOptions)
+}
+
 // isPaused reports whether Accept leaves connections in the backlog.
 func (l *listener) isPaused() bool { return l.pauses.Load()%2 == 1 }
 
@@ -150,28 +169,38 @@ func (l *listener) settled() bool {
 
 // adoptConn gives a connection of another process to Accept. It owns nfd.
 func (l *listener) adoptConn(nfd int, m moving.ConnInfo) error {
+	p, err := l.newAdopted(nfd, m)
+	if p == nil {
+		return err
+	}
+	if !l.adopted.addReady(p) {
+		p.c.Close()
+		return net.ErrClosed
+	}
+	l.wake()
+	return nil
+}
+
+// newAdopted makes a connection of another process. It owns nfd. It returns nil, without an error, if
+// the peer has reset it.
+func (l *listener) newAdopted(nfd int, m moving.ConnInfo) (*pendingConn, error) {
 	from, err := l.checkConn(nfd)
 	if err != nil || from.Addr.Family == unix.AF_UNSPEC { // the peer has reset it
 		sys.Close(nfd)
-		return err
+		return nil, err
 	}
 	l.limits.Force()
 	c, err := newConn(l.place(), nfd, l.servedOptions, from)
 	if err != nil {
 		l.limits.Release()
-		return err
+		return nil, err
 	}
 	p := &pendingConn{a: l.all, c: c, client: m.Client, options: l.connOptions, counter: accepting.Adopted}
 	if m.Served {
 		p.options = l.servedOptions
 	}
 	c.sock.options = l.pendingOptions
-	if !l.adopted.addReady(p) {
-		c.Close()
-		return net.ErrClosed
-	}
-	l.wake()
-	return nil
+	return p, nil
 }
 
 // checkConn makes sure that nfd is a connection as accept4 on the listener's sockets would have

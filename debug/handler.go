@@ -227,6 +227,9 @@ var bad = map[string]bool{
 	"http2 attacks_total":            true,
 	"reactor refused_writes_total":   true,
 	"websocket sessions kept":        true,
+	"handover given_total failed":    true,
+	"handover taken_total failed":    true,
+	"handover taken_total orphaned":  true,
 }
 
 // Bad reports whether a figure says that something is wrong. The template calls it.

@@ -17,6 +17,7 @@ import (
 	_ "github.com/percore/percore/adapters/httpadapter" // for its figures
 	_ "github.com/percore/percore/adapters/reactor"     // the same
 	_ "github.com/percore/percore/adapters/wsadapter"   // the same
+	_ "github.com/percore/percore/handover"             // the same
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 	"github.com/percore/percore/pool"
@@ -190,11 +191,12 @@ func TestBad(t *testing.T) {
 	parts := func(s percore.Stats) int { return strings.Count(render(t, s), "class=\"bad\"") }
 	before := parts(percore.Stats{Listeners: []percore.ListenerStats{{Open: 5}, {Open: 5, MaxConns: 6}}})
 	for name, s := range map[string]percore.Stats{
-		"a full listener": {Listeners: []percore.ListenerStats{{Open: 6, MaxConns: 6}, {}}},
-		"a lack of files": {Listeners: []percore.ListenerStats{{AcceptStats: percore.AcceptStats{Backoffs: 1}}}},
-		"a leaked buffer": {Pool: pool.Stats{Leaked: 1}},
-		"unparked":        {Adapters: []percore.AdapterStats{{Adapter: "http", Figures: []percore.Figure{{Name: "parking_unsafe", Value: 1}}}}},
-		"kept WebSockets": {Adapters: []percore.AdapterStats{{Adapter: "websocket", Figures: []percore.Figure{{Name: "sessions", Label: "state", Of: "kept", Value: 1}}}}},
+		"a full listener":  {Listeners: []percore.ListenerStats{{Open: 6, MaxConns: 6}, {}}},
+		"a lack of files":  {Listeners: []percore.ListenerStats{{AcceptStats: percore.AcceptStats{Backoffs: 1}}}},
+		"a leaked buffer":  {Pool: pool.Stats{Leaked: 1}},
+		"unparked":         {Adapters: []percore.AdapterStats{{Adapter: "http", Figures: []percore.Figure{{Name: "parking_unsafe", Value: 1}}}}},
+		"a failed restart": {Adapters: []percore.AdapterStats{{Adapter: "handover", Figures: []percore.Figure{{Name: "given_total", Label: "result", Of: "failed", Value: 1}, {Name: "given_total", Label: "result", Of: "moved", Value: 1}}}}},
+		"kept WebSockets":  {Adapters: []percore.AdapterStats{{Adapter: "websocket", Figures: []percore.Figure{{Name: "sessions", Label: "state", Of: "kept", Value: 1}}}}},
 	} {
 		if got := parts(s); got != before+1 {
 			t.Errorf("%s: got %d places marked, want %d", name, got, before+1)
@@ -202,6 +204,22 @@ func TestBad(t *testing.T) {
 	}
 	if v := (view{Files: 91, FilesMax: 100}); !v.LowFiles() || (view{Files: 80, FilesMax: 100}).LowFiles() || (view{Files: 5}).LowFiles() {
 		t.Error("LowFiles: want it when nine tenths are used")
+	}
+}
+
+// TestBadFigures: the figures that the page colours exist.
+func TestBadFigures(t *testing.T) {
+	exist := make(map[string]bool)
+	for _, a := range percore.ReadStats().Adapters {
+		for _, f := range a.Figures {
+			exist[a.Adapter+" "+f.Name] = true
+			exist[a.Adapter+" "+f.Name+" "+f.Of] = true
+		}
+	}
+	for name := range bad {
+		if !exist[name] {
+			t.Errorf("no adapter has a figure %q", name)
+		}
 	}
 }
 

@@ -130,7 +130,7 @@ func TestUnfinished(t *testing.T) {
 		{"garbage", func(s *stranger) { s.hear(done); s.raw([]byte(httpText)) }, notOurs},
 		{"took", func(s *stranger) { s.hear(done); s.say(&message{Kind: took}) }, `"took" came where "over" is due`},
 		{"gives up", func(s *stranger) { s.hear(done); s.refuse(errTest) }, "gave up: " + errTest.Error()},
-		{"nothing", func(s *stranger) { s.hear(done); shortSteps(s.t) }, "gives no sign of life"},
+		{"nothing", func(s *stranger) { s.hear(done); silenceNanoseconds.Store(int64(20 * time.Millisecond)) }, "gives no sign of life"},
 		{"signs of life only", func(s *stranger) { s.beat(); s.hear(done) }, "has not said for"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -139,17 +139,14 @@ func TestUnfinished(t *testing.T) {
 			quickBeats(t)
 			p := newPredecessor(t, testnet.TCP4, 0)
 			giving, taking := pair(t)
-			if test.name == "signs of life only" {
-				defer stepNanoseconds.Store(stepNanoseconds.Swap(int64(time.Second)))
-			}
 			gave := goGive(t.Context(), giving, p.server("web"))
 			s := newStranger(t, taking)
 			s.greet()
+			if test.name == "signs of life only" {
+				defer stepNanoseconds.Store(stepNanoseconds.Swap(int64(time.Second))) // of the steps after ready
+			}
 			s.say(&message{Kind: ready})
 			test.play(s)
-			if test.name == "nothing" {
-				silenceNanoseconds.Store(int64(20 * time.Millisecond))
-			}
 			err := testnet.Receive(t, "Give", gave)
 			if test.want != "" {
 				p.wantServesOn(t, err, test.want)

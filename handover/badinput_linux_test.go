@@ -253,7 +253,7 @@ func (p *predecessor) handOver(t *testing.T) {
 func (s *stranger) invite(ln net.Listener) *message {
 	s.t.Helper()
 	s.hear(hello)
-	return &message{Kind: offer, Listeners: []offeredListener{{"web", ln.Addr().Network(), ln.Addr().String(), 1, true}}}
+	return &message{Kind: offer, Listeners: []offeredListener{{"web", ln.Addr().Network(), ln.Addr().String(), 1, true, nil, 0}}}
 }
 
 // offers is the predecessor's part up to the sockets.
@@ -307,6 +307,11 @@ var badPredecessors = []struct {
 		m.Open = -1
 		s.say(m)
 	}, []string{"an offer of -1 connections"}},
+	{"an offer of a listener with negative connections", func(s *stranger, ln net.Listener) {
+		m := s.invite(ln)
+		m.Listeners[0].Taken = -1
+		s.say(m)
+	}, []string{"an offer of listener", "with -1 connections"}},
 	{"more connections than descriptors", func(s *stranger, ln net.Listener) {
 		m := s.invite(ln)
 		m.Open = math.MaxInt
@@ -394,6 +399,23 @@ var badGifts = []struct {
 		s.say(&message{Kind: conns, Conns: make([]movedConn, 1)}, fd)
 		s.say(&message{Kind: done})
 	}, []string{`"done" came where ["commit"]`}},
+	{"the end instead of another part", func(s *stranger, _ net.Listener, fd int) {
+		s.say(&message{Kind: conns, Conns: make([]movedConn, 1), More: true}, fd)
+		s.say(&message{Kind: done})
+	}, []string{`"done" came where ["conns"]`}},
+	{"commit instead of another part", func(s *stranger, _ net.Listener, fd int) {
+		s.say(&message{Kind: conns, Conns: make([]movedConn, 1), More: true}, fd)
+		s.say(&message{Kind: commit})
+	}, []string{`"commit" came where ["conns"]`}},
+	{"parts without end", func(s *stranger, _ net.Listener, fd int) {
+		for range 2 {
+			fds := make([]int, descriptorsMax/2+1)
+			for i := range fds {
+				fds[i] = fd
+			}
+			s.say(&message{Kind: conns, Conns: make([]movedConn, len(fds)), More: true}, fds...)
+		}
+	}, []string{"254 connections at once, more than 253"}},
 	{"too few descriptors", func(s *stranger, _ net.Listener, fd int) {
 		s.forge(&message{Kind: conns, Conns: make([]movedConn, 2), Descriptors: 2, Session: s.session, Number: s.sent + 1}, fd)
 	}, []string{"with 1 descriptors instead of 2"}},
@@ -791,7 +813,7 @@ func TestSourceFails(t *testing.T) {
 	p, q := newPredecessor(t, testnet.TCP4, 0), newPredecessor(t, testnet.TCP4, 0)
 	p.source.busy = make(chan struct{})
 	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, p.server("web"), Server{"admin", q.ln, failingSource{}})
+	gave := goGive(t.Context(), giving, p.server("web"), Server{Name: "admin", Listener: q.ln, Source: failingSource{}})
 	a, err := Take(t.Context(), taking)
 	if err != nil {
 		t.Fatal(err)

@@ -18,15 +18,17 @@ import (
 // For each connection it keeps the function and about a hundred bytes.
 type Conns struct {
 	// Spread is the time over which Shutdown tells the connections to end, so that clients don't all
-	// connect again at the same moment. 0: the first half of the time until Shutdown's ctx ends, or none
-	// if it never does. Below 0 the connections are not told: they stay until they end by themselves,
-	// or until ctx ends. It must not change after the first call of a method.
+	// connect again at the same moment. 0: the first half of the time until Shutdown's ctx ends, or
+	// none if it never does, but at most a tenth of a second for each connection. Below 0 the
+	// connections are not told: they stay until they end by themselves, or until ctx ends. It must not
+	// change after the first call of a method.
 	Spread time.Duration
 
 	mu sync.Mutex
 
 	// guarded by mu
 	all     map[*hijacked]struct{}
+	carry   map[string]Carrier
 	leaving bool          // Shutdown was called: connections that are added are told at once
 	empty   chan struct{} // made by Shutdown, closed when the last connection has ended
 }
@@ -86,7 +88,8 @@ func (s *Conns) Shutdown(ctx context.Context) error {
 		defer ticker.Stop()
 		tick = ticker.C
 	}
-	begin, spread, count := time.Now(), s.spread(ctx), len(rest)
+	count := len(rest)
+	begin, spread := time.Now(), s.spread(ctx, count)
 	for {
 		if s.Spread >= 0 {
 			left := count - due(count, time.Since(begin), spread)
@@ -128,8 +131,12 @@ func (s *Conns) begin() (empty chan struct{}, all []*hijacked) {
 	return empty, all
 }
 
-// spread returns the time over which connections are told.
-func (s *Conns) spread(ctx context.Context) time.Duration {
+// spreadEach is how long a connection delays the end of a server that has few: ten clients that connect
+// again within a second trouble no machine.
+const spreadEach = 100 * time.Millisecond
+
+// spread returns the time over which count connections are told.
+func (s *Conns) spread(ctx context.Context, count int) time.Duration {
 	if s.Spread != 0 {
 		return s.Spread
 	}
@@ -137,7 +144,7 @@ func (s *Conns) spread(ctx context.Context) time.Duration {
 	if !ok {
 		return 0
 	}
-	return time.Until(end) / 2
+	return min(time.Until(end)/2, time.Duration(count)*spreadEach)
 }
 
 // due returns how many of count connections are to be told within the first part of the spread: one at

@@ -46,7 +46,10 @@
 //	if err != nil {
 //		log.Print(err) // this process goes on serving
 //	} else {
-//		server.Shutdown(context.Background()) // waits for the connections that stayed
+//		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+//		server.Drain(ctx) // for connections that could not move: those over TLS, say
+//		cancel()
+//		server.Shutdown(context.Background()) // waits for the connections that are left
 //	}
 //
 // The new process calls [Take]:
@@ -94,11 +97,13 @@
 // request. Bytes that have arrived and were not read go with them, and so do the client's addresses
 // from a PROXY header. Accept of the successor's listener returns them, so any server can take
 // them. OnAccept is called for them, and MaxConns counts them but doesn't hold them up. The clients
-// notice nothing.
+// notice nothing. The successor's MaxConns also counts connections that stay with the predecessor, until
+// they end or it does.
 //
-// Connections over TLS, connections with HTTP/2, and hijacked connections such as WebSockets stay:
-// their state is in the memory of the process. They end when the predecessor shuts down ([Conns] tells
-// hijacked ones); clients of
+// Connections over TLS, connections with HTTP/2, and hijacked connections stay: their state is in the
+// memory of the process. ([Conns.Carry] is for hijacked ones whose state can be written down, such as
+// WebSockets of wsadapter.Group.) They end when the predecessor shuts down ([Conns] tells hijacked
+// ones); clients of
 // httpadapter's HTTP2 are told before to open their next streams elsewhere. A
 // connection that never waits for a request, because its client pipelines requests endlessly, stays
 // too.

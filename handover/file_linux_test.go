@@ -46,7 +46,7 @@ func TestSocketFile(t *testing.T) {
 				return test.err
 			})
 			giving, taking := pair(t)
-			gave := goGive(t.Context(), giving, Server{"web", ln, source})
+			gave := goGive(t.Context(), giving, Server{Name: "web", Listener: ln, Source: source})
 			a, err := Take(t.Context(), taking)
 			if err != nil {
 				t.Fatal(err)

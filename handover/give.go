@@ -105,6 +105,8 @@ type giver struct {
 
 	listeners []moving.Listener // of servers, as far as Begin has succeeded
 	dropped   map[int]bool      // indexes of listeners that the successor doesn't take
+	carriers  []string          // that the successor has
+	tally     *tally            // nil: the successor wants no counts
 
 	// The batches of all sources go one after the other.
 	mu sync.Mutex
@@ -122,6 +124,7 @@ type giver struct {
 // run returns the step at which it failed.
 func (g *giver) run(ctx context.Context) (step string, err error) {
 	defer func() {
+		g.tally.end(err == nil)
 		for i, l := range g.listeners {
 			if err != nil || g.dropped[i] {
 				l.End()
@@ -147,10 +150,15 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 		return "sending the listeners", err
 	}
 	g.wire.beat()
-	m, err := g.await(ctx, ready, 0)
+	m, fds, err := g.awaitWith(ctx, ready, 0)
 	if err == nil {
+		g.carriers = m.Carriers
 		err = g.drop(m.Dropped)
 	}
+	if err == nil && len(fds) == 1 {
+		g.tally = newTally(fds, g.servers, g.dropped)
+	}
+	fds.close()
 	if err != nil && !g.isOver() {
 		return "waiting for the successor to be ready", err
 	}
@@ -168,6 +176,9 @@ func (g *giver) begin() error {
 	}
 	names := make(map[string]bool)
 	for _, s := range g.servers {
+		if len(s.State) > stateBytesMax {
+			return fmt.Errorf("the state of listener %q has %d bytes, more than %d", s.Name, len(s.State), stateBytesMax)
+		}
 		if names[s.Name] {
 			return fmt.Errorf("two servers are named %q", s.Name)
 		}
@@ -197,12 +208,18 @@ func (g *giver) isOvertaken() bool {
 
 // await waits for one message without descriptors.
 func (g *giver) await(ctx context.Context, want kind, timeout time.Duration) (*message, error) {
-	m, fds, err := g.wire.receive(ctx, timeout)
+	m, fds, err := g.awaitWith(ctx, want, timeout)
 	fds.close()
+	return m, err
+}
+
+// awaitWith waits for one message. The caller owns the descriptors.
+func (g *giver) awaitWith(ctx context.Context, want kind, timeout time.Duration) (*message, descriptors, error) {
+	m, fds, err := g.wire.receive(ctx, timeout)
 	if err == nil && m.Kind != want {
 		err = errUnexpected(m, want)
 	}
-	return m, err
+	return m, fds, err
 }
 
 // drop excludes the listeners with these indexes.
@@ -230,7 +247,7 @@ func (g *giver) moves() (all []moving.Listener) {
 
 // offer sends the listeners.
 func (g *giver) offer() error {
-	m := &message{Kind: offer}
+	m := &message{Kind: offer, Counts: true}
 	var files []*os.File
 	defer func() {
 		for _, f := range files {
@@ -245,8 +262,8 @@ func (g *giver) offer() error {
 		files = append(files, all...)
 		s := g.servers[i]
 		addr := s.Listener.Addr()
-		m.Listeners = append(m.Listeners, offeredListener{s.Name, addr.Network(), addr.String(), len(all), l.UnlinkOnClose()})
-		if s.Source != nil {
+		m.Listeners = append(m.Listeners, offeredListener{s.Name, addr.Network(), addr.String(), len(all), l.UnlinkOnClose(), s.State, newTaken(s.Listener)()})
+		if s.Source != nil || s.Conns != nil {
 			m.Open += openConns(s.Listener)
 		}
 	}
@@ -317,6 +334,7 @@ func (g *giver) move(ctx context.Context) (step string, err error) {
 	defer stop()
 	g.stop, g.answers, g.lost = stop, make(chan *message, 1), make(chan struct{})
 	go g.read()
+	g.tally.start() // after the pause: no listener has more connections from now on
 	step, err = "handing over connections", g.drain(sourcesCtx)
 	if err == nil {
 		step, err = "ending", g.finish()
@@ -419,7 +437,18 @@ func (g *giver) drain(ctx context.Context) error {
 			}
 		})
 	}
-	sources.Wait()
+	carry := func() {
+		for _, c := range g.carried() {
+			sources.Go(func() {
+				if err := g.drainCarrier(ctx, c); err != nil && ctx.Err() == nil {
+					g.fail(fmt.Errorf("carrier %q: %w", c.name, err))
+				}
+			})
+		}
+		sources.Wait()
+	}
+	carry()
+	carry() // connections that were hijacked in the meantime, by the last requests
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.failedLocked()
@@ -496,11 +525,25 @@ func (g *giver) giveLocked(i int, batch []percore.WaitingConn) error {
 	if len(batch) > descriptorsMax {
 		return fmt.Errorf("a batch of %d connections, more than %d", len(batch), descriptorsMax)
 	}
+	out := make([]outgoing, len(batch))
+	for j, c := range batch {
+		out[j] = outgoing{conn: c.Conn, about: movedConnOf(i, c.Served, moving.ConnInfoOf(c.Conn))}
+	}
+	return g.transferLocked(&message{}, out)
+}
+
+// outgoing is a connection that is about to be sent.
+type outgoing struct {
+	conn  net.Conn
+	about movedConn
+}
+
+// transferLocked hands over connections, or none if it fails, in messages like m.
+func (g *giver) transferLocked(m *message, all []outgoing) error {
 	if len(g.answers) > 0 {
 		return errors.New("an answer came before its question")
 	}
-	m := &message{Kind: conns}
-	if err := g.sendConns(m, i, batch, nil); err != nil || len(m.Conns) == 0 {
+	if err := g.sendConns(m, all, nil); err != nil || m.isEmpty() {
 		return err // nil if all have been closed since
 	}
 	if err := g.awaitTook(); err != nil {
@@ -509,30 +552,40 @@ func (g *giver) giveLocked(i int, batch []percore.WaitingConn) error {
 	return g.send(&message{Kind: commit})
 }
 
-// sendConns sends m with the descriptors fds and those of batch. It sends within nested calls of
-// Control, one for each connection, so that none is closed before the kernel has it. It skips
-// connections that are already closed.
-func (g *giver) sendConns(m *message, i int, batch []percore.WaitingConn, fds []int) (err error) {
-	if len(batch) == 0 {
-		if len(fds) == 0 {
-			return nil
-		}
-		return g.send(m, fds...)
+// sendConns sends the connections in m, whose descriptors are fds, and those of all, which it adds to
+// m. It sends within nested calls of Control, one for each connection, so that none is closed before
+// the kernel has it. It skips connections that are already closed.
+func (g *giver) sendConns(m *message, all []outgoing, fds []int) (err error) {
+	if len(all) == 0 {
+		return g.sendParts(m, fds)
 	}
-	c, rest := batch[0], batch[1:]
+	first, rest := all[0], all[1:]
 	open := false
-	controlErr := control(c.Conn, func(fd int) {
+	controlErr := control(first.conn, func(fd int) {
 		open = true
-		m.Conns = append(m.Conns, movedConnOf(i, c.Served, moving.ConnInfoOf(c.Conn)))
-		err = g.sendConns(m, i, rest, append(fds, fd))
+		m.Conns = append(m.Conns, first.about)
+		err = g.sendConns(m, rest, append(fds, fd))
 	})
 	switch {
 	case open:
 		return err
 	case errors.Is(controlErr, net.ErrClosed):
-		return g.sendConns(m, i, rest, fds)
+		return g.sendConns(m, rest, fds)
 	}
 	return controlErr
+}
+
+// sendParts sends m's connections in as few messages as they fit in: nearly always one.
+func (g *giver) sendParts(m *message, fds []int) error {
+	for all, sent := m.Conns, false; len(all) > 0 || !sent && !m.isEmpty(); sent = true {
+		n := m.fitting(all)
+		part := &message{Kind: conns, Conns: all[:n], More: n < len(all), Carrier: m.Carrier, Hold: m.Hold}
+		if err := g.send(part, fds[:n]...); err != nil {
+			return err
+		}
+		all, fds = all[n:], fds[n:]
+	}
+	return nil
 }
 
 // control calls f with the descriptor of c, which stays open during the call.

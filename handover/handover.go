@@ -39,6 +39,14 @@ type Server struct {
 	// Source has the connections of the listener. Connections of other listeners stay, or move with
 	// another Server. If Source is nil, only the listener moves.
 	Source Source
+
+	// Conns, if not nil, has the hijacked connections. Those of the listener move that one of its
+	// carriers can move: see [Conns.Carry]. Several Servers may have the same Conns.
+	Conns *Conns
+
+	// State is anything that the successor is to know, such as a secret by which clients resume their
+	// sessions: [Successor.State] returns it. It may have 4 KiB, and is not stored.
+	State []byte
 }
 
 // errUnsupported is the error on platforms, and in builds, whose connections can't move.

@@ -3,12 +3,9 @@
 package handover
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
@@ -127,11 +124,16 @@ func TestNeverSettled(t *testing.T) {
 	useFakes(t)
 	p := newPredecessor(t, testnet.TCP4, 1)
 	p.fake.unsettled = func() bool { return false }
-	var logged bytes.Buffer // written to before Give returns
-	defer slog.SetDefault(slog.Default())
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	log := logTo(t)
+	const line = "does not come back to Accept"
+	source := sourceFunc(func() error { // is called once more after that line
+		if log.Has(line) {
+			stepNanoseconds.Store(int64(testnet.HangTimeout)) // for the successor's last word
+		}
+		return nil
+	})
 	giving, taking := pair(t)
-	gave := goGive(t.Context(), giving, Server{"web", p.ln, nil})
+	gave := goGive(t.Context(), giving, Server{Name: "web", Listener: p.ln, Source: source})
 	s := newStranger(t, taking)
 	s.greet()
 	shortSteps(t)
@@ -142,7 +144,7 @@ func TestNeverSettled(t *testing.T) {
 		t.Error(err)
 	}
 	p.wantAll(t)
-	if got := logged.String(); !strings.Contains(got, "does not come back to Accept") || strings.Count(got, "\n") != 1 {
+	if got := log.String(); !log.Has(line) || log.Count("\n") != 1 {
 		t.Errorf("got the log %q, want a line about Accept", got)
 	}
 }

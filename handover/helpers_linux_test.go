@@ -159,6 +159,20 @@ func (f *fakeListener) Adopt(fd int, a moving.ConnInfo) error {
 	return nil
 }
 
+func (f *fakeListener) AdoptAside(fd int, a moving.ConnInfo) (net.Conn, error) {
+	if err := f.Adopt(fd, a); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.adopted[len(f.adopted)-1].fd = -1
+	file := os.NewFile(uintptr(fd), "adopted")
+	defer file.Close()
+	return net.FileConn(file)
+}
+
+func (f *fakeListener) Has(c net.Conn) bool { return moving.ListenerOf(f.Listener).Has(c) }
+
 // state returns the listener's state in words.
 func (f *fakeListener) state() string {
 	f.mu.Lock()
@@ -238,7 +252,9 @@ func newPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
 	return p
 }
 
-func (p *predecessor) server(name string) Server { return Server{name, p.ln, p.source} }
+func (p *predecessor) server(name string) Server {
+	return Server{Name: name, Listener: p.ln, Source: p.source}
+}
 
 // pair returns both ends of a wire.
 func pair(t *testing.T) (giver, taker *net.UnixConn) {
@@ -257,9 +273,10 @@ func pair(t *testing.T) (giver, taker *net.UnixConn) {
 	return giver, taker
 }
 
-// shortSteps has processes give up soon that begin to wait for an answer from now on.
+// shortSteps has processes give up soon that begin to wait for an answer from now on. They, and a
+// stranger, have as long to send a message, and this machine may stop them meanwhile.
 func shortSteps(t *testing.T) {
-	old := stepNanoseconds.Swap(int64(100 * time.Millisecond))
+	old := stepNanoseconds.Swap(int64(400 * time.Millisecond))
 	t.Cleanup(func() { stepNanoseconds.Store(old) })
 }
 

@@ -4,11 +4,14 @@ package handover
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -84,7 +88,7 @@ func testHTTP(t *testing.T, options ...httpadapter.Option) {
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 		giving, taking := pair(t)
-		gave := goGive(ctx, giving, Server{"web", ln, server})
+		gave := goGive(ctx, giving, Server{Name: "web", Listener: ln, Source: server})
 		a, err := Take(ctx, taking)
 		if err != nil {
 			t.Fatal(err)
@@ -131,6 +135,89 @@ func testHTTP(t *testing.T, options ...httpadapter.Option) {
 	<-done
 }
 
+// TestHTTPProxyTLVs: connections keep the TLVs of their PROXY headers in the next process, and in the
+// one after it, however long they are.
+func TestHTTPProxyTLVs(t *testing.T) {
+	testnet.NoLeaks(t)
+	config := percore.ListenConfig{ProxyProtocol: &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}}
+	ln, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type connKey struct{}
+	serve := func(ln net.Listener, options ...httpadapter.Option) (*httpadapter.Server, <-chan error) {
+		s := httpadapter.Wrap(&http.Server{
+			ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c := r.Context().Value(connKey{}).(net.Conn)
+				fmt.Fprintf(w, "%s %x", c.RemoteAddr(), sha256.Sum256(percore.ProxyTLVs(c)))
+			}),
+		}, options...)
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ln) }()
+		return s, done
+	}
+	server, done := serve(ln)
+
+	// From none to as many bytes as a header may have: together more than a message takes, with one of
+	// the longest in each message.
+	const clientCount, addressBytes = 60, 12
+	gets := make([]func(string) string, clientCount)
+	wants := make([]string, clientCount)
+	for i := range gets {
+		var tlvs []byte
+		if size := proxyproto.BytesMax - 16 - addressBytes - 3; i > 0 {
+			value := bytes.Repeat([]byte{byte(i)}, size/(1+i%4))
+			tlvs = append([]byte{0xe0, byte(len(value) >> 8), byte(len(value))}, value...)
+		}
+		rest := addressBytes + len(tlvs)
+		header := append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11"), byte(rest>>8), byte(rest), 192, 0, 2, byte(i), 192, 0, 2, 255, 0, 1, 0, 2)
+		c := testnet.Dial(t, ln)
+		if _, err := c.Write(append(header, tlvs...)); err != nil {
+			t.Fatal(err)
+		}
+		gets[i] = testnet.KeepAlive(t, c)
+		wants[i] = fmt.Sprintf("192.0.2.%d:1 %x", i, sha256.Sum256(tlvs))
+	}
+	check := func() {
+		for i, get := range gets {
+			if got := get("/"); got != wants[i] {
+				t.Errorf("client %d: got %s, want %s", i, got, wants[i])
+			}
+		}
+	}
+	check()
+	for _, options := range [][]httpadapter.Option{{httpadapter.FastPath()}, nil} {
+		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
+		defer cancel()
+		giving, taking := pair(t)
+		gave := goGive(ctx, giving, Server{Name: "web", Listener: ln, Source: server})
+		a, err := Take(ctx, taking)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := a.Listener("web", &config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nextServer, nextDone := serve(next, options...)
+		if err := a.Ready(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := testnet.Receive(t, "Give", gave); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		testnet.Receive(t, "Serve", done)
+		ln, server, done = next, nextServer, nextDone
+		check() // on the same connections: KeepAlive doesn't dial
+	}
+	server.Close()
+	testnet.Receive(t, "Serve", done)
+}
+
 // TestHTTPListeners: of a Server with two listeners both move, or one, and the connections of the
 // other stay and go on.
 func TestHTTPListeners(t *testing.T) {
@@ -173,7 +260,7 @@ func testHTTPListeners(t *testing.T, given int) {
 	for i := range 2 {
 		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		serve(ln)
-		listeners = append(listeners, Server{strconv.Itoa(i), ln, server})
+		listeners = append(listeners, Server{Name: strconv.Itoa(i), Listener: ln, Source: server})
 		for range clientsEach {
 			c := testnet.Dial(t, ln)
 			get(c, "predecessor")

@@ -18,8 +18,10 @@ import (
 //	hello    successor    it wants to take over                                   offer
 //	offer    predecessor  the listeners, and how many connections are open        ready
 //	sockets  predecessor  the listeners' sockets, in the order of the offer       nothing
-//	ready    successor    it accepts, on all listeners except those it drops      conns, done
-//	conns    predecessor  connections, which the successor is to hold unserved    took
+//	ready    successor    it accepts, on all listeners except those it drops;     conns, done
+//	                      with one end of a tally, if it wants counts
+//	conns    predecessor  connections, which the successor is to hold unserved;   took, after the last part
+//	                      with a carrier only if ready has named it
 //	took     successor    it holds them                                           commit
 //	commit   predecessor  they are the successor's                                nothing
 //	done     predecessor  no more connections come                                over
@@ -39,13 +41,26 @@ const (
 	// descriptorsMax is the most that the kernel sends beside a message, SCM_MAX_FD in unix(7).
 	descriptorsMax = 253
 
-	// bytesMax is how long a message may be. One of 253 connections fits, whatever their PROXY headers
-	// were (TestLongestMessage), and the kernel takes it: net.core.wmem_default is 208 KiB.
+	// bytesMax is how long a message may be. One of 253 connections fits, whatever the addresses in their
+	// PROXY headers were (TestLongestMessage), and the kernel takes it: net.core.wmem_default is 208 KiB.
 	bytesMax = 128 << 10
+
+	// tlvBytesMax is how many bytes of TLVs, which PROXY headers may have after the addresses, a message
+	// takes: in base64 they fit beside the addresses. More go into another part, and those of one
+	// connection always fit.
+	tlvBytesMax = 8 << 10
+
+	// stateBytesMax is how long the state of a listener may be.
+	stateBytesMax = 4 << 10
 
 	// listenersMax is how many listeners an offer may have: with 100 bytes each, more than a name and an
 	// address take, they fit into a message.
 	listenersMax = 500
+
+	// carriersMax is how many carriers a process may have, of at most carrierNameMax bytes each, so that
+	// their names fit into a message.
+	carriersMax    = 100
+	carrierNameMax = 100
 )
 
 // kind is a message's meaning.
@@ -83,8 +98,13 @@ type message struct {
 
 	Listeners []offeredListener `json:"listeners,omitempty"` // of offer
 	Open      int               `json:"open,omitempty"`      // of offer: connections, an estimate
+	Counts    bool              `json:"counts,omitempty"`    // of offer: the sender can write to a tally
 	Dropped   []int             `json:"dropped,omitempty"`   // of ready: the indexes of listeners in the offer
+	Carriers  []string          `json:"carriers,omitempty"`  // of ready: the names of the sender's
 	Conns     []movedConn       `json:"conns,omitempty"`     // of conns, one per descriptor
+	More      bool              `json:"more,omitempty"`      // of conns: another part follows, before took
+	Carrier   string            `json:"carrier,omitempty"`   // of conns: they come out of this one, not of Accept
+	Hold      bool              `json:"hold,omitempty"`      // of conns with a carrier: see the argument more of TakeOver
 	Reason    string            `json:"reason,omitempty"`    // of refuse
 }
 
@@ -102,6 +122,8 @@ type offeredListener struct {
 	Address string `json:"address"`
 	Sockets int    `json:"sockets"`
 	Unlink  bool   `json:"unlink,omitempty"` // whether Close removes the file of the unix socket
+	State   []byte `json:"state,omitempty"`  // for the successor's program
+	Taken   int    `json:"taken,omitempty"`  // slots of MaxConns, until the first count of the tally
 }
 
 // String names the listener in errors.
@@ -114,6 +136,7 @@ type movedConn struct {
 	Listener int     `json:"listener"` // its index in the offer
 	Served   bool    `json:"served,omitempty"`
 	Client   *client `json:"client,omitempty"` // from the PROXY header, if there was one
+	State    []byte  `json:"state,omitempty"`  // for the carrier, if there is one
 }
 
 // client is a proxyproto.Header. The names are bytes, since those of abstract unix sockets need not
@@ -124,13 +147,14 @@ type client struct {
 	SourceName      []byte         `json:"sourceName,omitempty"`
 	DestinationName []byte         `json:"destinationName,omitempty"`
 	Unix            bool           `json:"unix,omitempty"`
+	TLVs            []byte         `json:"tlvs,omitempty"`
 }
 
 // movedConnOf describes a connection of the listener with that index.
 func movedConnOf(listener int, served bool, a moving.ConnInfo) movedConn {
 	c := movedConn{Listener: listener, Served: served}
 	if h := a.Client; h != (proxyproto.Header{}) {
-		c.Client = &client{h.Source, h.Destination, []byte(h.SourceName), []byte(h.DestinationName), h.IsUnix}
+		c.Client = &client{h.Source, h.Destination, []byte(h.SourceName), []byte(h.DestinationName), h.IsUnix, []byte(h.TLVs)}
 	}
 	return c
 }
@@ -142,10 +166,33 @@ func (c *movedConn) info() moving.ConnInfo {
 		a.Client = proxyproto.Header{
 			Source: h.Source, Destination: h.Destination,
 			SourceName: string(h.SourceName), DestinationName: string(h.DestinationName), IsUnix: h.Unix,
+			TLVs: string(h.TLVs),
 		}
 	}
 	return a
 }
+
+// fitting returns how many of the connections, at least one if there are any, fit into a message like m.
+func (m *message) fitting(conns []movedConn) int {
+	limit, bytes := tlvBytesMax, 0
+	if m.Carrier != "" {
+		limit += CarriedBytesMax // beside the addresses of a few connections only
+	}
+	for i, c := range conns {
+		bytes += len(c.State)
+		if c.Client != nil {
+			bytes += len(c.Client.TLVs)
+		}
+		if bytes > limit && i > 0 {
+			return i
+		}
+	}
+	return len(conns)
+}
+
+// isEmpty reports whether m need not be sent: it has no connections, and is not the one that a carrier
+// of the successor waits for.
+func (m *message) isEmpty() bool { return len(m.Conns) == 0 && (m.Carrier == "" || m.Hold) }
 
 // encode returns the message as it is sent.
 func (m *message) encode() ([]byte, error) {
@@ -182,8 +229,11 @@ func decode(p []byte) (*message, error) {
 	if m.Descriptors < 0 || m.Descriptors > descriptorsMax {
 		return nil, fmt.Errorf("a message %q with %d descriptors", m.Kind, m.Descriptors)
 	}
-	if m.Descriptors > 0 && m.Kind != sockets && m.Kind != conns {
+	if m.Descriptors > 0 && m.Kind != sockets && m.Kind != conns && (m.Kind != ready || m.Descriptors > 1) {
 		return nil, fmt.Errorf("a message %q with %d descriptors, where none belong", m.Kind, m.Descriptors)
+	}
+	if len(m.Carriers) > carriersMax {
+		return nil, fmt.Errorf("a message %q with %d carriers, more than %d", m.Kind, len(m.Carriers), carriersMax)
 	}
 	if m.Kind == conns && len(m.Conns) != m.Descriptors {
 		return nil, fmt.Errorf("a message with %d connections and %d descriptors", len(m.Conns), m.Descriptors)
@@ -214,6 +264,9 @@ func (m *message) checkOffer() error {
 		names[l.Name] = true
 		if l.Sockets < 1 || l.Sockets > socketsMax {
 			return fmt.Errorf("an offer of listener %v with %d sockets", l, l.Sockets)
+		}
+		if l.Taken < 0 || l.Taken > takenMax {
+			return fmt.Errorf("an offer of listener %v with %d connections", l, l.Taken)
 		}
 	}
 	return nil

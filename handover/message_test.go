@@ -20,11 +20,15 @@ func TestLongestMessage(t *testing.T) {
 	for _, h := range []proxyproto.Header{
 		{Source: addr, Destination: addr},
 		{SourceName: name, DestinationName: name, IsUnix: true},
+		{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", tlvBytesMax/descriptorsMax)},
+		{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", proxyproto.BytesMax)},
 	} {
 		m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: descriptorsMax}
 		for range descriptorsMax {
 			m.Conns = append(m.Conns, movedConnOf(listenersMax, true, moving.ConnInfo{Client: h}))
 		}
+		m.Conns = m.Conns[:new(message).fitting(m.Conns)]
+		m.Descriptors = len(m.Conns)
 		p, err := m.encode()
 		if err != nil {
 			t.Fatal(err)
@@ -33,8 +37,8 @@ func TestLongestMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := (moving.ConnInfo{Served: true, Client: h}); got.Conns[7].info() != want {
-			t.Errorf("got %+v, want %+v", got.Conns[7].info(), want)
+		if want := (moving.ConnInfo{Served: true, Client: h}); got.Conns[len(got.Conns)-1].info() != want {
+			t.Errorf("got %+v, want %+v", got.Conns[len(got.Conns)-1].info(), want)
 		}
 	}
 }
@@ -96,7 +100,7 @@ func TestOneLine(t *testing.T) {
 func FuzzMessage(f *testing.F) {
 	for _, m := range []*message{
 		{Kind: hello, Session: "0123"},
-		{Kind: offer, Listeners: []offeredListener{{"a", "tcp", "[::]:80", 2, false}, {"", "unix", "/s", 1, true}}, Open: 7},
+		{Kind: offer, Listeners: []offeredListener{{"a", "tcp", "[::]:80", 2, false, []byte{0}, 3}, {"", "unix", "/s", 1, true, nil, 0}}, Open: 7},
 		{Kind: conns, Descriptors: 1, Conns: []movedConn{{Served: true, Client: &client{SourceName: []byte("\x00")}}}},
 		{Kind: refuse, Reason: "no"},
 	} {
@@ -135,4 +139,33 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("got %s, want %s", third, again)
 		}
 	})
+}
+
+// TestLongestCarried: as many connections as a carrier may give, with as much state, fit in a message.
+func TestLongestCarried(t *testing.T) {
+	name := strings.Repeat("\xff", 108)
+	h := proxyproto.Header{SourceName: name, DestinationName: name, IsUnix: true, TLVs: strings.Repeat("\xff", tlvBytesMax/CarriedMax)}
+	for _, share := range []int{1, CarriedMax} { // all state with one connection; the same for each
+		m := &message{
+			Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: CarriedMax,
+			Carrier: strings.Repeat("\x01", carrierNameMax), More: true,
+		}
+		for i := range CarriedMax {
+			c := movedConnOf(listenersMax, true, moving.ConnInfo{Client: h})
+			if i < share {
+				c.State = make([]byte, CarriedBytesMax/share)
+			}
+			m.Conns = append(m.Conns, c)
+		}
+		if n := m.fitting(m.Conns); n != CarriedMax {
+			t.Errorf("got %d connections that fit, want %d", n, CarriedMax)
+		}
+		p, err := m.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := decode(p); err != nil || len(got.Conns[0].State) != CarriedBytesMax/share {
+			t.Errorf("got %v, want the state", err)
+		}
+	}
 }

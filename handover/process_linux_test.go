@@ -285,7 +285,7 @@ func runPredecessor() {
 	}
 	named.Close()
 	defer newEchoServer(ln).close()
-	fmt.Println("gave:", Give(context.Background(), c, Server{"web", ln, source}))
+	fmt.Println("gave:", Give(context.Background(), c, Server{Name: "web", Listener: ln, Source: source}))
 }
 
 // TestPredecessorProcess: the predecessor is another process, at a named socket, which ends well,

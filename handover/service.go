@@ -30,14 +30,16 @@ type Service struct {
 	Restart os.Signal
 
 	// DrainDelay is how long the parts serve on after Leaving was called, so that a load balancer
-	// notices before connections are refused. A successor needs no delay.
+	// notices before connections are refused. A successor needs no delay. In the last second, or all
+	// the time if that is shorter, parts whose Server is a [Drainer] drain.
 	DrainDelay time.Duration
 
 	// Drain is how long requests under way may go on after that, or after a successor has taken over.
 	// 0: 10 seconds.
 	Drain time.Duration
 
-	// Conns, if not nil, has the hijacked connections. They have Drain to end, too.
+	// Conns, if not nil, has the hijacked connections. Those that a carrier can move go to a successor
+	// (see [Conns.Carry]). The others have Drain to end, too.
 	Conns *Conns
 
 	// These are called if they are not nil, each by Run itself, which they hold up.
@@ -69,7 +71,8 @@ type Part struct {
 	Listener net.Listener
 
 	// Server serves the listener. If it is a [Source], as *httpadapter.Server is, its connections move
-	// to a successor.
+	// to a successor, and if it is a [Drainer], as that is, too, clients of connections that stay are
+	// told to leave before Shutdown closes these.
 	Server Lifecycle
 
 	// Serve, if not nil, is called instead of Server.Serve:
@@ -83,6 +86,16 @@ type Lifecycle interface {
 	Serve(net.Listener) error
 	Shutdown(context.Context) error
 	Close() error
+}
+
+// Drainer is a server that can tell its clients to open their next connections elsewhere, while it
+// serves those that it has: *httpadapter.Server, for one. Run calls Drain up to a second before
+// Shutdown, at the end of DrainDelay and after a handover, because clients of connections that wait
+// would otherwise meet their end without notice, some of them while they send a request. Drain returns
+// when ctx ends or no connection is left, or at once, and must not close the listener. Run ignores its
+// error.
+type Drainer interface {
+	Drain(ctx context.Context) error
 }
 
 // GRPC returns a gRPC server as a Lifecycle: GracefulStop, and Stop for what takes too long.
@@ -133,6 +146,11 @@ const (
 	// left have to end here.
 	giveLimit = 30 * time.Second
 
+	// drainLimit is how long Drain may take. It is more than most clients that are at work wait between
+	// two requests. Clients that wait longer than that rarely send one in the very moment when their
+	// connection is closed.
+	drainLimit = time.Second
+
 	// killAfter is how much longer than Drain a successor may run that could not take over: it shuts
 	// down, unless it hangs.
 	killAfter = 10 * time.Second
@@ -166,7 +184,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer r.endSuccessors()
 	if err := r.start(signalled); err != nil {
 		rearm()
-		return errors.Join(err, r.shutdown())
+		return errors.Join(err, r.shutdown(false))
 	}
 	handedOver, err := r.wait(signalled)
 	if handedOver {
@@ -175,7 +193,7 @@ func (s *Service) Run(ctx context.Context) error {
 		rearm()
 		r.leave(err == nil)
 	}
-	return errors.Join(err, r.shutdown())
+	return errors.Join(err, r.shutdown(handedOver))
 }
 
 // run is a call of Run.
@@ -207,6 +225,9 @@ func (r *run) start(ctx context.Context) error {
 		r.serve(&r.Parts[i], l)
 	}
 	if predecessor != nil {
+		if r.Conns != nil {
+			predecessor.Carry(r.Conns)
+		}
 		if err := predecessor.Ready(ctx); errors.Is(err, ErrGone) {
 			slog.Warn("handover: the predecessor has ended in the middle of it", "err", err)
 		} else if err != nil {
@@ -337,7 +358,7 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	var servers []Server
 	for i, l := range r.listeners {
 		source, _ := r.Parts[i].Server.(Source)
-		servers = append(servers, Server{Name: r.Parts[i].Name, Listener: l, Source: source})
+		servers = append(servers, Server{Name: r.Parts[i].Name, Listener: l, Source: source, Conns: r.Conns})
 	}
 	ctx, cancel := context.WithTimeout(ctx, giveLimit)
 	defer cancel()
@@ -377,10 +398,31 @@ func (r *run) leave(intact bool) {
 	if !intact || r.DrainDelay <= 0 {
 		return
 	}
-	select {
-	case <-time.After(r.DrainDelay):
-	case err := <-r.failed:
-		slog.Error("handover: a server failed before the end of the delay", "err", err)
+	end := time.After(r.DrainDelay)
+	drain := time.After(max(r.DrainDelay-drainLimit, 0))
+	ctx, cancel := context.WithCancel(context.Background())
+	var draining sync.WaitGroup
+	defer draining.Wait()
+	defer cancel()
+	for {
+		select {
+		case <-drain:
+			for i := range r.listeners {
+				draining.Go(func() { r.Parts[i].drain(ctx) })
+			}
+		case <-end: // new connections come until then, even if none is left for a moment
+			return
+		case err := <-r.failed:
+			slog.Error("handover: a server failed before the end of the delay", "err", err)
+			return
+		}
+	}
+}
+
+// drain tells the part's clients to leave, if its server can, until ctx ends or none is left.
+func (p *Part) drain(ctx context.Context) {
+	if d, ok := p.Server.(Drainer); ok {
+		_ = d.Drain(ctx)
 	}
 }
 
@@ -392,7 +434,8 @@ func (r *run) drain() time.Duration {
 }
 
 // shutdown ends the parts that serve, and the hijacked connections, and cuts off what takes too long.
-func (r *run) shutdown() error {
+// After a handover the parts drain first: no new connections come.
+func (r *run) shutdown(handedOver bool) error {
 	r.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), r.drain())
 	defer cancel()
@@ -409,6 +452,11 @@ func (r *run) shutdown() error {
 	for i := range r.listeners {
 		p := &r.Parts[i]
 		stopping.Go(func() {
+			if handedOver {
+				some, cancel := context.WithTimeout(ctx, min(drainLimit, r.drain()/2))
+				p.drain(some)
+				cancel()
+			}
 			if err := p.Server.Shutdown(ctx); err != nil {
 				errs[i] = fmt.Errorf("handover: shutting down %q: %w", p.Name, err)
 				_ = p.Server.Close()

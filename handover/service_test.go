@@ -160,3 +160,87 @@ func TestServiceGRPC(t *testing.T) {
 		})
 	}
 }
+
+var _ Drainer = (*httpadapter.Server)(nil)
+
+// drainer notes the calls of a Service.
+type drainer struct {
+	mu      sync.Mutex
+	calls   []string
+	fails   bool // Serve does, when Drain is called
+	stopped chan struct{}
+}
+
+func (s *drainer) note(call string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, call)
+}
+
+func (s *drainer) Serve(l net.Listener) error {
+	<-s.stopped
+	return l.Close()
+}
+
+func (s *drainer) Drain(ctx context.Context) error {
+	s.note("draining")
+	if s.fails {
+		close(s.stopped)
+	}
+	<-ctx.Done()
+	s.note("drained")
+	return ctx.Err()
+}
+
+func (s *drainer) Shutdown(context.Context) error {
+	s.note("shutdown")
+	if !s.fails {
+		close(s.stopped)
+	}
+	return nil
+}
+
+func (s *drainer) Close() error { return nil }
+
+// A Service drains at the end of its delay, until that ends or a server fails, and after a handover
+// before it shuts down.
+func TestServiceDrainer(t *testing.T) {
+	const drained = "[draining drained shutdown]"
+	for _, tt := range []struct {
+		name  string
+		delay time.Duration
+		fails bool
+		want  string
+	}{
+		{"no delay", 0, false, "[shutdown]"},
+		{"delay", 20 * time.Millisecond, false, drained},
+		{"failure", drainLimit, true, drained},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			srv := &drainer{stopped: make(chan struct{}), fails: tt.fails}
+			s := Service{Parts: []Part{{Name: "web", Address: "127.0.0.1:0", Server: srv}}, DrainDelay: tt.delay}
+			ctx, stop := context.WithCancel(t.Context())
+			s.Ready = func([]net.Listener) { stop() }
+			if err := s.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			if got := fmt.Sprint(srv.calls); got != tt.want {
+				t.Errorf("got calls %s, want %s", got, tt.want)
+			}
+		})
+	}
+	t.Run("handed over", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		srv := &drainer{stopped: make(chan struct{})}
+		s := Service{Parts: []Part{{Name: "web", Server: srv}}, Drain: 20 * time.Millisecond}
+		r := &run{Service: &s, failed: make(chan error, 1)}
+		r.serve(&s.Parts[0], testnet.Listen(t, percore.Listen, testnet.TCP4))
+		if err := r.shutdown(true); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if got := fmt.Sprint(srv.calls); got != drained {
+			t.Errorf("got calls %s, want %s", got, drained)
+		}
+	})
+}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/moving"
 )
 
@@ -24,6 +26,9 @@ type Successor struct {
 	watch     *watch
 	listeners []*offered
 	held      held
+	carriers  map[string]*taking
+	counts    bool        // the predecessor can write to a tally
+	elsewhere *elsewhere  // nil before Ready, or if no listener has a limit
 	ended     func(error) // counts the result, at the first call
 }
 
@@ -33,7 +38,8 @@ type offered struct {
 	files    []*os.File // until Listener is called
 	place    place
 	listener moving.Listener // nil: Listener has not been called
-	dropped  bool            // by Drop
+	limits   *accepting.Limits
+	dropped  bool // by Drop
 }
 
 // watch receives the next message between Take and Ready, so that the predecessor's signs of life,
@@ -70,9 +76,12 @@ func (v *watch) result(ctx context.Context) (*message, descriptors, error) {
 // held are connections that the predecessor has sent and not yet committed. This process doesn't read
 // from them. Closing the descriptors does them no harm.
 type held struct {
-	waits bool        // for commit
-	fds   descriptors // -1: has ended
-	conns []movedConn
+	isPart  bool        // more conns come
+	waits   bool        // for commit
+	fds     descriptors // -1: has ended
+	conns   []movedConn
+	carrier *taking // nil: they come out of Accept
+	more    bool    // for the carrier
 }
 
 // Take receives the listeners of the process at the other end of c, which calls Give. The caller
@@ -130,6 +139,7 @@ func (s *Successor) receiveOffer(ctx context.Context) (step string, err error) {
 	if err != nil {
 		return "waiting for the predecessor's offer", err
 	}
+	s.counts = m.Counts
 	total := 0
 	for _, l := range m.Listeners {
 		s.listeners = append(s.listeners, &offered{offeredListener: l})
@@ -185,8 +195,8 @@ func (s *Successor) receiveSockets(ctx context.Context) error {
 func (s *Successor) tell(k kind) error { return s.say(&message{Kind: k}) }
 
 // say sends a message. If the predecessor has closed its end the error is the reason that it gave.
-func (s *Successor) say(m *message) error {
-	err := s.wire.send(m)
+func (s *Successor) say(m *message, fds ...int) error {
+	err := s.wire.send(m, fds...)
 	if s.watch != nil && errors.Is(err, ErrGone) {
 		_, fds, watchErr := s.takeWatch(context.Background()) // the reason, or a message before it
 		if fds.close(); watchErr != nil {
@@ -221,6 +231,19 @@ func (s *Successor) Names() (names []string) {
 	return names
 }
 
+// State returns the named listener's [Server.State] of the predecessor. It is empty if that has none, or
+// is of a version that knows none.
+func (s *Successor) State(name string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
+		if l.Name == name {
+			return slices.Clone(l.offeredListener.State)
+		}
+	}
+	return nil
+}
+
 // Listener makes a *percore.Listener of the named listener's sockets, as FileListeners does, with
 // the options of lc, which may be nil. It can be called once for each name. The caller owns the
 // listener; its Addr says where it listens.
@@ -248,6 +271,7 @@ func (s *Successor) Listener(name string, lc *percore.ListenConfig) (net.Listene
 			nl.Close()
 			return nil, err
 		}
+		l.limits = moving.LimitsOf(nl)
 		l.closeFiles()
 		return nl, nil
 	}
@@ -323,6 +347,7 @@ func (s *Successor) Ready(ctx context.Context) error {
 		return takeError("getting ready", err)
 	}
 	err = s.takeOver(ctx, dropped)
+	s.endCarriers()
 	s.ended(err)
 	if err != nil {
 		return takeError("taking over connections", err)
@@ -334,17 +359,18 @@ func (s *Successor) Ready(ctx context.Context) error {
 //
 //	step      waits for      for as long as        leaves by
 //	ready     conns, done    silenceLimit, ctx     conns: took sent; done: over sent, the end
+//	in parts  conns          stepTimeout, ctx      conns, the last part: took sent
 //	holding   commit         stepTimeout, ctx      commit: the connections are this process's
 //	(any)                                          refuse, a bad message, ctx: failure, see end
 //	                                               the predecessor's end: ErrGone, this process serves on
 //	                                               no sign of life: over sent, the same
 func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
-	if err := s.say(&message{Kind: ready, Dropped: dropped}); err != nil {
+	if err := s.sayReady(dropped); err != nil {
 		return s.end(err)
 	}
 	for {
 		timeout := stepTimeout()
-		if !s.held.waits {
+		if !s.held.waits && !s.held.isPart {
 			timeout = 0 // a request may take long
 		}
 		m, fds, err := s.receive(ctx, timeout)
@@ -362,15 +388,30 @@ func (s *Successor) takeOver(ctx context.Context, dropped []int) error {
 	}
 }
 
+// sayReady sends ready, with the predecessor's end of a tally if a listener here has MaxConns.
+func (s *Successor) sayReady(dropped []int) error {
+	m := &message{Kind: ready, Dropped: dropped, Carriers: s.carrierNames()}
+	if !s.counts || !slices.ContainsFunc(s.listeners, func(l *offered) bool { return l.limits.Max() > 0 }) {
+		return s.say(m)
+	}
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	s.elsewhere = newElsewhere(ours, s.listeners)
+	return s.say(m, int(theirs.Fd()))
+}
+
 // handle acts on a message, and reports whether it is the last.
 func (s *Successor) handle(m *message, fds descriptors) (finished bool, err error) {
-	if s.held.waits != (m.Kind == commit) {
+	if !slices.Contains(s.due(), m.Kind) {
 		fds.close()
 		return false, errUnexpected(m, s.due()...)
 	}
 	switch m.Kind {
 	case conns:
-		if err := s.hold(m.Conns, fds); err != nil {
+		if err := s.hold(m, fds); err != nil || m.More {
 			return false, err
 		}
 		return false, s.tell(took)
@@ -381,22 +422,36 @@ func (s *Successor) handle(m *message, fds descriptors) (finished bool, err erro
 			return false, err
 		}
 		s.own()
-		return true, nil
 	}
-	fds.close()
-	return false, errUnexpected(m, s.due()...)
+	return true, nil
 }
 
 // due returns the messages that may come.
 func (s *Successor) due() []kind {
-	if s.held.waits {
+	switch {
+	case s.held.waits:
 		return []kind{commit}
+	case s.held.isPart:
+		return []kind{conns}
 	}
 	return []kind{conns, done}
 }
 
-// hold keeps connections until they are committed, if all are valid.
-func (s *Successor) hold(moved []movedConn, fds descriptors) error {
+// hold keeps the connections of a message until they are committed, if all are valid.
+func (s *Successor) hold(m *message, fds descriptors) error {
+	moved, carrier := m.Conns, s.carriers[m.Carrier]
+	if m.Carrier != "" && carrier == nil {
+		fds.close()
+		return fmt.Errorf("connections for carrier %q, which this process doesn't have", oneLine(m.Carrier))
+	}
+	if s.held.isPart && carrier != s.held.carrier {
+		fds.close()
+		return fmt.Errorf("parts for different carriers, one of them %q", oneLine(m.Carrier))
+	}
+	if n := len(s.held.fds) + len(fds); n > descriptorsMax {
+		fds.close()
+		return fmt.Errorf("%d connections at once, more than %d", n, descriptorsMax)
+	}
 	for i, c := range moved {
 		if c.Listener < 0 || c.Listener >= len(s.listeners) {
 			fds.close()
@@ -420,7 +475,7 @@ func (s *Successor) hold(moved []movedConn, fds descriptors) error {
 			fds[i : i+1].close()
 		}
 	}
-	s.held = held{true, fds, moved}
+	s.held = held{m.More, !m.More, append(s.held.fds, fds...), append(s.held.conns, moved...), carrier, m.Hold}
 	return nil
 }
 
@@ -429,18 +484,32 @@ func (s *Successor) adopt() error {
 	h := s.held
 	s.held = held{}
 	lost, firstErr := 0, error(nil)
+	var carried []CarriedConn
 	for i, fd := range h.fds {
+		c := &h.conns[i]
 		if fd < 0 {
+			s.elsewhere.came(c.Listener)
 			continue // ended
 		}
-		c := &h.conns[i]
-		err := s.listeners[c.Listener].listener.Adopt(fd, c.info())
+		l := s.listeners[c.Listener].listener
+		var err error
+		if h.carrier == nil {
+			err = l.Adopt(fd, c.info())
+		} else if conn, asideErr := l.AdoptAside(fd, c.info()); conn != nil {
+			carried = append(carried, CarriedConn{conn, c.State})
+		} else {
+			err = asideErr
+		}
+		s.elsewhere.came(c.Listener)
 		if err == nil || errors.Is(err, syscall.ENOTCONN) { // or it has ended just now
 			continue
 		}
 		if lost++; firstErr == nil {
 			firstErr = err
 		}
+	}
+	if h.carrier != nil {
+		h.carrier.takeOver(carried, h.more)
 	}
 	if lost > 0 {
 		return fmt.Errorf("%d of %d connections are lost: %w", lost, len(h.fds), firstErr)

@@ -61,6 +61,13 @@ type Listener interface {
 	//
 	// Adopt fails unless fd is a connected stream socket such as Accept would have returned.
 	Adopt(fd int, c ConnInfo) error
+
+	// AdoptAside is Adopt for a connection that doesn't come out of Accept: it returns it, or nil if
+	// OnAccept or the peer has closed it.
+	AdoptAside(fd int, c ConnInfo) (net.Conn, error)
+
+	// Has reports whether c is a *percore.Conn that the listener has accepted or adopted.
+	Has(c net.Conn) bool
 }
 
 // ConnInfo describes a connection: everything about it except its socket.

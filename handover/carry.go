@@ -1,0 +1,208 @@
+package handover
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/percore/percore/internal/moving"
+)
+
+// A Carrier moves hijacked connections to another process, with what the program knows about them:
+// wsadapter.Group is one, for WebSockets. The successor has a Carrier of the same name, which gets them.
+type Carrier interface {
+	// HandOver calls give with the connections that nothing reads and nothing writes to at the moment,
+	// at most [CarriedMax] at a time with [CarriedBytesMax] bytes of state together, until no
+	// connection is left that can move. Connections for which takes is false stay: they belong to a
+	// listener that doesn't move. The Conn of each is the *percore.Conn itself.
+	//
+	// Until give has returned nothing may read from the connections it has, or write to them. If it
+	// returns nil they belong to the other process, and HandOver closes the copies in this process;
+	// otherwise they stay, and HandOver returns the error. It returns ctx's error when ctx ends.
+	//
+	// more says that further connections follow that belong together with these, such as the members
+	// of a room: see TakeOver. The last call has more false.
+	//
+	// Give calls HandOver twice, one call after the other, and on a goroutine of its own.
+	HandOver(ctx context.Context, takes func(net.Conn) bool, give func(batch []CarriedConn, more bool) error) error
+
+	// TakeOver gets connections in the successor, as give got them, and owns them. Those that ended on
+	// the way are missing. While more is true it should not serve them: a last call with more false
+	// follows, with connections or without, also if the handover fails. TakeOver may block for a
+	// moment, which slows the predecessor down; after 10 seconds that gives up, and serves on with the
+	// rest. Calls follow one another.
+	TakeOver(batch []CarriedConn, more bool)
+}
+
+const (
+	// CarriedMax is how many connections a Carrier may give at a time.
+	CarriedMax = 64
+
+	// CarriedBytesMax is how many bytes of state they may have together, and so the most that one can
+	// have: encoded, and with 64 PROXY headers, they fit into a message (TestLongestCarried).
+	CarriedBytesMax = 64 << 10
+)
+
+// CarriedConn is a connection that a [Carrier] moves, with its state.
+type CarriedConn struct {
+	Conn  net.Conn
+	State []byte
+}
+
+// Carry makes the carrier move its connections when the process hands over ([Server.Conns],
+// [Service.Conns]), and makes it get those of the predecessor's carrier of that name. If a process has
+// no carrier of the name the connections stay with the predecessor, and Shutdown tells them to end.
+//
+// Call it before Service.Run, Give, and Successor.Carry. The name has 1 to 100 bytes. Carry panics if
+// it doesn't, if there is a carrier of that name, or if there would be more than 100 of them.
+func (s *Conns) Carry(name string, c Carrier) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case name == "" || len(name) > carrierNameMax:
+		panic(fmt.Sprintf("handover: a carrier's name of %d bytes", len(name)))
+	case s.carry[name] != nil:
+		panic(fmt.Sprintf("handover: two carriers are named %q", name))
+	case len(s.carry) == carriersMax:
+		panic("handover: too many carriers")
+	}
+	if s.carry == nil {
+		s.carry = make(map[string]Carrier)
+	}
+	s.carry[name] = c
+}
+
+// carrier returns the carrier of that name, or nil.
+func (s *Conns) carrier(name string) Carrier {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.carry[name]
+}
+
+// carrierNames returns the names of all carriers.
+func (s *Conns) carrierNames() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.carry {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Carry makes the carriers of conns get the connections that the predecessor's carriers give. Call it
+// before Ready; [Service] does. At its second call, and afterwards, it has no effect.
+func (s *Successor) Carry(conns *Conns) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.carriers != nil {
+		return
+	}
+	s.carriers = make(map[string]*taking)
+	for _, name := range conns.carrierNames() {
+		s.carriers[name] = &taking{carrier: conns.carrier(name)}
+	}
+}
+
+// carrierNames returns the names of the successor's carriers, for ready.
+func (s *Successor) carrierNames() (names []string) {
+	for name := range s.carriers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// taking is a carrier that takes over.
+type taking struct {
+	carrier Carrier
+	more    bool // the last call said so
+}
+
+func (t *taking) takeOver(batch []CarriedConn, more bool) {
+	t.more = more
+	t.carrier.TakeOver(batch, more)
+}
+
+// endCarriers keeps the promise of a last call, if the predecessor hasn't.
+func (s *Successor) endCarriers() {
+	for _, t := range s.carriers {
+		if t.more {
+			t.takeOver(nil, false)
+		}
+	}
+}
+
+// givingCarrier is a carrier that gives.
+type givingCarrier struct {
+	name    string
+	conns   *Conns
+	carrier Carrier
+}
+
+// carried returns the carriers that the successor has as well.
+func (g *giver) carried() (all []givingCarrier) {
+	seen := make(map[*Conns]bool)
+	for _, s := range g.servers {
+		if s.Conns == nil || seen[s.Conns] {
+			continue
+		}
+		seen[s.Conns] = true
+		for _, name := range s.Conns.carrierNames() {
+			if slices.Contains(g.carriers, name) {
+				all = append(all, givingCarrier{name, s.Conns, s.Conns.carrier(name)})
+			}
+		}
+	}
+	return all
+}
+
+// serverOf returns the index of the server that c belongs to, or -1 if none of those that move does.
+func (g *giver) serverOf(conns *Conns, c net.Conn) int {
+	for i, s := range g.servers {
+		if s.Conns == conns && !g.dropped[i] && g.listeners[i].Has(c) {
+			return i
+		}
+	}
+	return -1
+}
+
+// drainCarrier makes a carrier give its connections.
+func (g *giver) drainCarrier(ctx context.Context, c givingCarrier) error {
+	takes := func(nc net.Conn) bool { return g.serverOf(c.conns, nc) >= 0 }
+	give := func(batch []CarriedConn, more bool) error { return g.giveCarried(c, batch, more) }
+	return c.carrier.HandOver(ctx, takes, give)
+}
+
+// giveCarried hands over a batch of a carrier's connections. If it fails, they stay.
+func (g *giver) giveCarried(c givingCarrier, batch []CarriedConn, more bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.failedLocked(); err != nil {
+		return err
+	}
+	return g.failLocked(g.giveCarriedLocked(c, batch, more))
+}
+
+func (g *giver) giveCarriedLocked(c givingCarrier, batch []CarriedConn, more bool) error {
+	if len(batch) > CarriedMax {
+		return fmt.Errorf("a batch of %d connections, more than %d", len(batch), CarriedMax)
+	}
+	bytes := 0
+	out := make([]outgoing, len(batch))
+	for j, b := range batch {
+		bytes += len(b.State)
+		i := g.serverOf(c.conns, b.Conn)
+		if i < 0 {
+			return fmt.Errorf("a %T is no connection of a listener that moves", b.Conn)
+		}
+		about := movedConnOf(i, true, moving.ConnInfoOf(b.Conn))
+		about.State = b.State
+		out[j] = outgoing{b.Conn, about}
+	}
+	if bytes > CarriedBytesMax {
+		return fmt.Errorf("connections with %d bytes of state, more than %d", bytes, CarriedBytesMax)
+	}
+	return g.transferLocked(&message{Carrier: c.name, Hold: more}, out)
+}

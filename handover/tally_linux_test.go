@@ -1,0 +1,337 @@
+//go:build !percore_net
+
+package handover
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/testnet"
+)
+
+func init() { children = append(children, testnet.WithChild("holder", runHolder)) }
+
+// runHolder gives its listener to the process that connects to a named socket, and keeps its
+// connections, which echo, until its input ends.
+func runHolder() {
+	ln, err := percore.Listen("unix", os.Getenv("LISTEN"))
+	if err != nil {
+		fail(err)
+	}
+	defer newEchoServer(ln).close()
+	named, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: os.Getenv("NAMED")})
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println("listening")
+	c, err := named.AcceptUnix()
+	if err != nil {
+		fail(err)
+	}
+	named.Close()
+	fmt.Println("gave:", Give(context.Background(), c, Server{Name: "web", Listener: ln}))
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// holder is the process, with clients of connections that it keeps.
+type holder struct {
+	*testnet.ChildProcess
+	out     *bufio.Reader
+	address string // of the listener
+	named   string
+	clients []net.Conn
+}
+
+func startHolder(t *testing.T, clients int) *holder {
+	t.Helper()
+	dir := testnet.ShortTempDir(t)
+	h := &holder{address: filepath.Join(dir, "s"), named: filepath.Join(dir, "n")}
+	h.ChildProcess = testnet.StartChild(t, "holder", "LISTEN="+h.address, "NAMED="+h.named)
+	h.out = bufio.NewReader(h.Stdout)
+	if line, err := h.out.ReadString('\n'); line != "listening\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	for range clients {
+		c := h.dial(t)
+		mustEcho(t, c)
+		h.clients = append(h.clients, c)
+	}
+	return h
+}
+
+func (h *holder) dial(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", h.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// takeLimited takes over from the process at the other end of the wire, with a limit, and echoes.
+func takeLimited(t *testing.T, wire *net.UnixConn, limit int) (net.Listener, *accepting.Limits) {
+	t.Helper()
+	a, err := Take(t.Context(), wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := a.Listener("web", &percore.ListenConfig{MaxConns: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(newEchoServer(ln).close)
+	if err := a.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return ln, moving.LimitsOf(ln)
+}
+
+// take is takeLimited from the process.
+func (h *holder) take(t *testing.T, limit int) (net.Listener, *accepting.Limits) {
+	t.Helper()
+	wire, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: h.named})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, limits := takeLimited(t, wire, limit)
+	if line, _ := h.out.ReadString('\n'); line != "gave: <nil>\n" {
+		t.Fatalf("got %q from the predecessor", line)
+	}
+	return ln, limits
+}
+
+// wantElsewhere waits until that many connections are counted elsewhere.
+func wantElsewhere(t *testing.T, l *accepting.Limits, n int) {
+	t.Helper()
+	testnet.Eventually(t, fmt.Sprint(n, " connections elsewhere"), func() bool { return l.Elsewhere() == n })
+}
+
+// TestCountOnce: connections that stay with the predecessor count towards the successor's MaxConns
+// until they end, or the predecessor is killed.
+func TestCountOnce(t *testing.T) {
+	testnet.NoLeaks(t)
+	const limit, held = 5, 3
+	h := startHolder(t, held)
+	ln, limits := h.take(t, limit)
+	wantElsewhere(t, limits, held)
+	for range limit - held {
+		mustEcho(t, h.dial(t))
+	}
+	if limits.HasRoom() {
+		t.Errorf("got room for more than %d connections, %d of them here", limit, limits.Open())
+	}
+	waiting := []net.Conn{h.dial(t), h.dial(t), h.dial(t)}
+	h.clients[0].Close()
+	mustEcho(t, waiting[0])
+	wantElsewhere(t, limits, held-1)
+	if n := limits.Open(); n != limit-held+1 {
+		t.Errorf("got %d connections here, want %d", n, limit-held+1)
+	}
+	h.Kill()
+	_ = h.Wait()
+	for _, c := range waiting[1:] {
+		mustEcho(t, c)
+	}
+	wantElsewhere(t, limits, 0)
+	if n := ln.(*percore.Listener).Stats().Open; n != limit {
+		t.Errorf("got %d connections, want %d", n, limit)
+	}
+}
+
+// TestCountChain: a third process also counts the connections of the first, which the second reports
+// with its own.
+func TestCountChain(t *testing.T) {
+	testnet.NoLeaks(t)
+	const limit = 10
+	h := startHolder(t, 2)
+	second, secondLimits := h.take(t, limit)
+	wantElsewhere(t, secondLimits, 2)
+	own := h.dial(t)
+	mustEcho(t, own)
+
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, Server{Name: "web", Listener: second})
+	_, limits := takeLimited(t, taking, limit)
+	if err := testnet.Receive(t, "Give", gave); err != nil {
+		t.Fatal(err)
+	}
+	wantElsewhere(t, limits, 3)
+	h.clients[1].Close()
+	wantElsewhere(t, limits, 2)
+	h.Kill()
+	_ = h.Wait()
+	wantElsewhere(t, limits, 1)
+	own.Close()
+	wantElsewhere(t, limits, 0)
+}
+
+// TestCountMoving: connections that move are not counted twice, though the predecessor's next message
+// comes later: the successor has them all, and no more than before seem to be open.
+func TestCountMoving(t *testing.T) {
+	testnet.NoLeaks(t)
+	const n = 40
+	p := newRealPredecessor(t, testnet.TCP4, n)
+	p.source.batch = 7
+	var shared atomic.Pointer[accepting.Limits] // of the successor, before Ready
+	p.source.before = func(left int) {          // the successor has all others, or is about to
+		limits := shared.Load()
+		here := limits.Open()                            // before Elsewhere, from where connections come
+		if got := here + limits.Elsewhere(); got > n+1 { // one is counted twice, at its moment
+			t.Errorf("got %d connections while %d are left, want at most %d", got, left, n+1)
+		}
+	}
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, p.server("web"))
+	a, err := Take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := a.Listener("web", &percore.ListenConfig{MaxConns: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(newEchoServer(ln).close)
+	limits := moving.LimitsOf(ln)
+	shared.Store(limits)
+	if err := a.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := testnet.Receive(t, "Give", gave); err != nil {
+		t.Fatal(err)
+	}
+	for _, client := range p.clients {
+		mustEcho(t, client)
+	}
+	wantElsewhere(t, limits, 0)
+}
+
+// TestCountFails: after a handover that failed the predecessor's connections don't count.
+func TestCountFails(t *testing.T) {
+	testnet.NoLeaks(t)
+	p := newRealPredecessor(t, testnet.TCP4, 2)
+	p.source.batch, p.source.busy = 1, make(chan struct{})
+	kept := testnet.Dial(t, p.ln)
+	defer kept.Close()
+	mustEcho(t, kept)
+	other := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	giving, taking := pair(t)
+	gave := goGive(t.Context(), giving, p.server("web"), Server{Name: "other", Listener: other})
+	a, err := Take(t.Context(), taking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := a.Listener("web", &percore.ListenConfig{MaxConns: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer newEchoServer(ln).close()
+	if err := a.Drop("other"); err != nil {
+		t.Fatal(err)
+	}
+	limits := moving.LimitsOf(ln)
+	ctx, cancel := context.WithCancel(t.Context())
+	ready := make(chan error, 1)
+	go func() { ready <- a.Ready(ctx) }()
+	wantElsewhere(t, limits, 1)
+	cancel()
+	wantError(t, testnet.Receive(t, "Ready", ready), context.Canceled.Error())
+	wantError(t, testnet.Receive(t, "Give", gave), "this process serves on")
+	wantElsewhere(t, limits, 0)
+}
+
+// logTo collects what is logged until the test ends.
+func logTo(t *testing.T) *testnet.Log {
+	t.Helper()
+	log := new(testnet.Log)
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(func() { slog.SetDefault(was) })
+	return log
+}
+
+// TestBadCounts: counts that make no sense are the last that are read. They are logged in a line, and
+// nothing counts then.
+func TestBadCounts(t *testing.T) {
+	for name, bad := range map[string]string{
+		"no JSON":        "GET / HTTP/1.1\r\n",
+		"nothing":        "{}",
+		"too few":        `{"open":[1]}`,
+		"too many":       `{"open":[1,2,3]}`,
+		"negative":       `{"open":[1,-1]}`,
+		"huge":           `{"open":[1,1073741825]}`,
+		"huger":          `{"open":[1,99999999999999999999]}`,
+		"another type":   `{"open":["1","2"]}`,
+		"too long":       fmt.Sprintf(`{"open":[1,2]%*s}`, countsBytesMax, ""),
+		"cut off by one": `{"open":[1,2]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			log := logTo(t)
+			theirs, ours := pair(t)
+			config := accepting.Config{MaxConns: 10}
+			limits := config.Limits(new(accepting.Counts), func() {})
+			e := newElsewhere(ours, []*offered{{limits: limits, offeredListener: offeredListener{Taken: 4}}, {}})
+			if n := limits.Elsewhere(); n != 4 {
+				t.Errorf("got %d connections elsewhere, want those of the offer, 4", n)
+			}
+			if _, err := theirs.Write([]byte(`{"open":[7,1]}`)); err != nil {
+				t.Fatal(err)
+			}
+			wantElsewhere(t, limits, 7)
+			if _, err := theirs.Write([]byte(bad)); err != nil {
+				t.Fatal(err)
+			}
+			wantElsewhere(t, limits, 0)
+			e.came(0)
+			if n := limits.Elsewhere(); n != 0 {
+				t.Errorf("got %d connections elsewhere, want 0", n)
+			}
+			if got := log.String(); log.Count("\n") != 1 || !log.Has("no longer counts") {
+				t.Errorf("got the log %q, want a line", got)
+			}
+		})
+	}
+}
+
+// TestBadTally: the handover goes on without counts if the descriptor that comes with ready is no
+// socket that a tally can be.
+func TestBadTally(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, open := range map[string]func(t *testing.T) any{
+		"a file": func(t *testing.T) any { return testnet.TempFile(t, nil) },
+		"TCP":    func(t *testing.T) any { c, _ := testnet.Pair(t, percore.Listen, testnet.TCP4); return c },
+		"stream": func(t *testing.T) any { c, _ := testnet.Pair(t, percore.Listen, testnet.Unix); return c },
+	} {
+		t.Run(name, func(t *testing.T) {
+			useFakes(t)
+			log := logTo(t)
+			p := newPredecessor(t, testnet.TCP4, 1)
+			giving, taking := pair(t)
+			gave := goGive(t.Context(), giving, Server{Name: "web", Listener: p.ln})
+			s := newStranger(t, taking)
+			s.greet()
+			s.say(&message{Kind: ready}, s.copyOf(open(t)))
+			s.hear(done)
+			s.say(&message{Kind: over})
+			if err := testnet.Receive(t, "Give", gave); err != nil {
+				t.Error(err)
+			}
+			p.wantAll(t)
+			if got := log.String(); log.Count("\n") != 1 || !log.Has("can't be told how many") {
+				t.Errorf("got the log %q, want a line", got)
+			}
+		})
+	}
+}
