@@ -12,9 +12,13 @@ import (
 // Conn is a server's WebSocket connection, for the library to read from. It wraps a net.Conn
 // and looks at the frames that the client sends: see the package's comment.
 //
+// In a [Group] a Write waits for a moment while the connection is about to move, whatever the write
+// deadline is, and fails with [ErrMoved] when it has. A Close at that moment ends the connection,
+// whichever process has it.
+//
 // All methods are safe for concurrent use, as the net.Conn's are.
 type Conn struct {
-	net.Conn // immutable
+	net.Conn // immutable; a *movable if it is in a Group
 
 	socket socket // immutable; nil: it can't be armed
 
@@ -34,6 +38,7 @@ type Conn struct {
 // socket is a *percore.Conn, or httpadapter's around one.
 type socket interface {
 	SetNoWait(noWait bool) error
+	CancelOnReadable() bool
 	NotifyReadable(h percore.ReadableHandler) error
 }
 
@@ -82,7 +87,18 @@ func socketOf(nc net.Conn) socket {
 }
 
 // NetConn returns the connection that c wraps, for its other methods. It must not be read from.
-func (c *Conn) NetConn() net.Conn { return c.Conn }
+func (c *Conn) NetConn() net.Conn {
+	if m := c.move(); m != nil {
+		return m.Conn
+	}
+	return c.Conn
+}
+
+// move returns what belongs to the connection's Group, or nil if it is in none.
+func (c *Conn) move() *movable {
+	m, _ := c.Conn.(*movable)
+	return m
+}
 
 // Read is for the library: it reads as the net.Conn does, and ends the wait of a Session's Read with a
 // marker.
@@ -109,6 +125,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.read(p)
 }
 
+// isLeaving reports whether the connection's Group moves.
+func (c *Conn) isLeaving() bool {
+	m := c.move()
+	return m != nil && m.group.leaving.Load() != nil
+}
+
 // beginRead copies bytes of a marker that was begun into p. If there are none, it reports whether the
 // caller is a Session's Read and between two messages, and how long it may wait.
 func (c *Conn) beginRead(p []byte) (n int, idle bool, state lingerState) {
@@ -118,7 +140,7 @@ func (c *Conn) beginRead(p []byte) (n int, idle bool, state lingerState) {
 		return n, false, noLinger
 	}
 	idle = len(p) > 0 && c.phase >= reading && c.frames.between()
-	if idle && c.linger == mayLinger {
+	if idle && c.linger == mayLinger && !c.isLeaving() {
 		c.lingerLocked()
 	}
 	return 0, idle, c.linger

@@ -85,6 +85,29 @@
 // Between the first and the last byte of a message, too, a goroutine waits for the rest. A read deadline
 // limits that.
 //
+// # Restarts
+//
+// A [Group] hands conversations to the process that replaces this one (package handover), and their
+// peers notice nothing:
+//
+//	group := wsadapter.NewGroup(&conns, "chat", h.restore) // handover.Conns, also Service.Conns
+//
+//	up := group.NewUpgrade(w, r) // in place of NewUpgrade(w)
+//
+//	func (c *client) Save() ([]byte, error) { return []byte(c.room), nil }
+//
+//	func (h *hub) restore(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
+//		ws, err := h.upgrader.Upgrade(up, r, nil) // the client doesn't get this answer
+//		if err == nil {
+//			wsadapter.Start(up.Conn(), &client{hub: h, ws: ws, room: string(state)})
+//		}
+//		return err
+//	}
+//
+// Conversations over TLS, and those that [Saver] and [Restorer] rule out, stay. They get a close
+// message with code 1012 when the server shuts down, as do all of a Group that have no successor.
+// The folder examples/websocket has a whole program.
+//
 // # TLS, deadlines, Shutdown
 //
 // Over TLS the connection is the *tls.Conn that Hijack returns. It keeps its state and its buffers,

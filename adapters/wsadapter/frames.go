@@ -18,6 +18,8 @@ type frames struct {
 	wide  uint8 // bytes of the header that hold the payload's length, after the second
 	first byte  // the header's first byte: FIN and the opcode
 	open  bool  // a message has begun, and more of its frames are to come
+
+	closing bool // a close message has come; what comes after it is no message
 }
 
 const (
@@ -27,6 +29,7 @@ const (
 
 	opText   = 1
 	opBinary = 2
+	opClose  = 8
 )
 
 // between reports whether the bytes so far end with a message, or with a control frame between two.
@@ -75,6 +78,7 @@ func (f *frames) passHeader(b byte) {
 
 func (f *frames) endFrame() {
 	f.pos = 0
+	f.closing = f.closing || f.first&0xf == opClose
 	if f.first&controlBit == 0 {
 		f.open = f.first&finBit == 0
 	}

@@ -119,6 +119,16 @@ func (c *Conn) sweep() bool {
 	return false
 }
 
+// endLinger ends the wait of a read that lingers.
+func (c *Conn) endLinger() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.linger == lingering || c.linger == overdue {
+		c.linger = lingered
+		_ = c.socket.SetNoWait(true) // or the read fails because c is closed
+	}
+}
+
 // lingerLocked makes the read that is about to begin linger.
 func (c *Conn) lingerLocked() {
 	if !c.listed {

@@ -16,6 +16,7 @@ import (
 
 // sweepByHand has connections linger until the test sweeps, and begin to however slow the machine is.
 func sweepByHand(t *testing.T) {
+	statsAtRest(t) // others would read the pause
 	setPause := func(pause time.Duration) {
 		testnet.Eventually(t, "the connections that linger being swept", func() bool {
 			lingerers.sweep()

@@ -64,11 +64,21 @@ func Start[M any](c *Conn, s Session[M]) {
 	counters.started.Add(1)
 	counters.sessions.Add(1)
 	v := &conversation[M]{conn: c, user: s}
+	if m := c.move(); m != nil && m.group.add(m, v) {
+		return // it begins when the others of its Group have arrived
+	}
 	if bubble { // the loops and the workers are outside, and must not use what the Session has made in it
 		go work(v)
 		return
 	}
 	sessionWorkers.Serve(v)
+}
+
+// isStarted reports whether Start was called.
+func (c *Conn) isStarted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase != unstarted
 }
 
 // sessionWorkers run conversations while there is something to read.
@@ -81,10 +91,17 @@ type conversation[M any] struct {
 	ended bool // End was called, or is about to be
 }
 
-// runner is a conversation of any type.
+// runner is what work runs: a conversation of any type, or a part of its move.
 type runner interface {
 	run()
 	fail(value any)
+}
+
+// member is a conversation of any type.
+type member interface {
+	runner
+	saver() Saver
+	finish(err error)
 }
 
 // work runs a conversation until it waits or is over. onSession looks for this function.
@@ -128,7 +145,7 @@ func (v *conversation[M]) run() {
 		m, err := v.user.Read()
 		switch {
 		case v.conn.end():
-			if v.arm() {
+			if v.rest() || v.arm() {
 				return
 			}
 			continue
@@ -136,12 +153,29 @@ func (v *conversation[M]) run() {
 			err = v.user.Handle(m)
 		}
 		if err != nil {
-			v.ended = true
-			v.user.End(err)
-			v.hangUp()
+			v.finish(err)
 			return
 		}
 	}
+}
+
+// finish ends the conversation.
+func (v *conversation[M]) finish(err error) {
+	v.ended = true
+	v.user.End(err)
+	v.hangUp()
+}
+
+// saver returns the Session if it can move, or nil.
+func (v *conversation[M]) saver() Saver {
+	s, _ := any(v.user).(Saver)
+	return s
+}
+
+// rest makes the conversation wait for its turn to move, if its Group does.
+func (v *conversation[M]) rest() bool {
+	m := v.conn.move()
+	return m != nil && m.rest()
 }
 
 // fail ends the conversation after a panic of one of its methods, with its value, or after
@@ -180,7 +214,7 @@ func (v *conversation[M]) arm() bool {
 	counters.waiting.Add(1)
 	err := v.conn.socket.NotifyReadable(v)
 	if err == nil {
-		return true
+		return !v.armedTooLate()
 	}
 	counters.waiting.Add(-1)
 	if !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -189,6 +223,18 @@ func (v *conversation[M]) arm() bool {
 		v.conn.mu.Unlock()
 	}
 	return false
+}
+
+// armedTooLate reports whether the conversation was armed although its Group is about to move, and could
+// be disarmed again. A departure publishes itself and then looks for conversations that are armed; so
+// one of the two sees the other.
+func (v *conversation[M]) armedTooLate() bool {
+	m := v.conn.move()
+	if m == nil || !m.mayRest(m.group.leaving.Load()) || !v.conn.socket.CancelOnReadable() {
+		return false
+	}
+	counters.waiting.Add(-1)
+	return true
 }
 
 // OnReadable implements [percore.ReadableHandler].
@@ -203,5 +249,8 @@ var _ percore.ReadableHandler = (*conversation[int])(nil)
 
 func (v *conversation[M]) hangUp() {
 	_ = v.conn.Close()
+	if m := v.conn.move(); m != nil {
+		m.leave()
+	}
 	counters.sessions.Add(-1)
 }

@@ -144,8 +144,19 @@ func newTalk(t *testing.T, listen testnet.ListenFunc, secret bool) *talk {
 	c := New(server)
 	return &talk{
 		T: t, client: client, conn: c, library: newMiniature(c), messages: make(chan string, 1000),
-		ended: make(chan error, 1), armable: armable(server), before: ReadStats(),
+		ended: make(chan error, 1), armable: armable(server), before: statsAtRest(t),
 	}
+}
+
+// statsAtRest returns the stats once the conversations of all tests before are counted out. That comes
+// after End.
+func statsAtRest(t *testing.T) (s Stats) {
+	t.Helper()
+	testnet.Eventually(t, "the end of other tests' conversations", func() bool {
+		s = ReadStats()
+		return s.Sessions == 0 && s.Waiting == 0 && s.Kept == 0
+	})
+	return s
 }
 
 // start starts the conversation with the miniature's read.

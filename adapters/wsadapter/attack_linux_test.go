@@ -1,0 +1,382 @@
+//go:build !percore_net
+
+package wsadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/handover"
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// leave runs a HandOver of the Group with a function in place of package handover's.
+func (p *place) leave(ctx context.Context, give func(batch []handover.CarriedConn, more bool) error) <-chan error {
+	gone := make(chan error, 1)
+	go func() { gone <- carrier{p.group}.HandOver(ctx, func(net.Conn) bool { return true }, give) }()
+	return gone
+}
+
+var errGive = errors.New("the other process has gone")
+
+// alone returns a place with one conversation, which waits for the second message.
+func alone(t *testing.T) (p *place, client *peer, server *chat) {
+	t.Helper()
+	p = newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	client = p.join("alone")
+	client.ask("one")
+	return p, client, p.chatOf(client)
+}
+
+// wantEnd waits for the only conversation's end.
+func (p *place) wantEnd(want error) {
+	p.t.Helper()
+	testnet.Eventually(p.t, "the end", func() bool { return len(p.ends()) > 0 })
+	if got := p.ends()[0]; !errors.Is(got, want) {
+		p.t.Errorf("got the end %v, want %v", got, want)
+	}
+}
+
+// TestGiveFails: conversations that could not be given go on, with the messages that came in the
+// meantime, and the writes that began. They can move the next time.
+func TestGiveFails(t *testing.T) {
+	p, client, server := alone(t)
+	wrote := make(chan error, 1)
+	gone := p.leave(t.Context(), func([]handover.CarriedConn, bool) error {
+		client.send(frame("meanwhile"))
+		testnet.GoBlocked(t, "a write", func() { wrote <- server.say("by another") })
+		if len(wrote) > 0 {
+			t.Error("a write did not wait")
+		}
+		return errGive
+	})
+	if err := testnet.Receive(t, "HandOver", gone); err != errGive {
+		t.Errorf("got %v, want %v", err, errGive)
+	}
+	if err := testnet.Receive(t, "the write", wrote); err != nil {
+		t.Errorf("the write: %v", err)
+	}
+	client.want("by another")
+	client.want("meanwhile")
+	to := p.handOver(newPlace(t))
+	client.ask("last")
+	p.wantEnd(ErrMoved)
+	client.Close()
+	to.wantEnd(io.EOF)
+}
+
+// TestWriteMoved: a write that began while the conversation moved fails, as do later ones, and none of
+// its bytes reach the client.
+func TestWriteMoved(t *testing.T) {
+	p, client, server := alone(t)
+	wrote := make(chan error, 1)
+	gone := p.leave(t.Context(), func([]handover.CarriedConn, bool) error {
+		testnet.GoBlocked(t, "a write", func() { wrote <- server.say("late") })
+		return nil
+	})
+	if err := testnet.Receive(t, "HandOver", gone); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := testnet.Receive(t, "the write", wrote); err != ErrMoved {
+			t.Errorf("got %v, want %v", err, ErrMoved)
+		}
+		wrote <- server.say("later")
+	}
+	p.wantEnd(ErrMoved)
+	if _, _, err := client.frame(); err != io.EOF { // nothing else has a copy
+		t.Errorf("got %v, want %v", err, io.EOF)
+	}
+}
+
+// TestCloseInMove: a Close while the other process is about to get the connection ends it, whichever
+// process has it then.
+func TestCloseInMove(t *testing.T) {
+	for _, result := range []error{nil, errGive} {
+		t.Run(fmt.Sprint(result), func(t *testing.T) {
+			p, client, server := alone(t)
+			var copied *os.File
+			gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) (err error) {
+				if len(batch) == 0 {
+					return result
+				}
+				copied, err = batch[0].Conn.(*percore.Conn).File() // as the other process has one
+				if err != nil {
+					return err
+				}
+				server.conn.Close()
+				return result
+			})
+			if err := testnet.Receive(t, "HandOver", gone); err != result {
+				t.Errorf("got %v, want %v", err, result)
+			}
+			defer copied.Close()
+			if _, _, err := client.frame(); err != io.EOF {
+				t.Errorf("the client: got %v, want %v", err, io.EOF)
+			}
+			if n, err := copied.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("the copy: got %d, %v, want %v", n, err, io.EOF)
+			}
+			if result == nil {
+				p.wantEnd(ErrMoved)
+			} else {
+				p.wantEnd(net.ErrClosed)
+			}
+		})
+	}
+}
+
+// TestCloseAtRest: a Close before its turn ends a conversation as usual, and so does a deadline.
+func TestCloseAtRest(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(c *Conn)
+		want error
+	}{
+		{"close", func(c *Conn) { c.Close() }, net.ErrClosed},
+		{"a deadline", func(c *Conn) { c.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, client, server := alone(t)
+			p.save = func(*chat) ([]byte, error) { // of one that rests
+				test.end(server.conn)
+				return nil, ErrNotNow
+			}
+			gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) error {
+				t.Errorf("got %d connections, want none", len(batch))
+				return errGive
+			})
+			if err := testnet.Receive(t, "HandOver", gone); err != nil {
+				t.Error(err)
+			}
+			p.wantEnd(test.want)
+			if _, _, err := client.frame(); err != io.EOF {
+				t.Errorf("the client: got %v, want %v", err, io.EOF)
+			}
+		})
+	}
+}
+
+// TestSaves: a Save that asks for another time, or is too old because something was written since, is
+// called again, and the last state is given.
+func TestSaves(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		early func(c *chat) error // in the first two calls
+	}{
+		{"not now", func(*chat) error { return fmt.Errorf("the queue: %w", ErrNotNow) }},
+		{"it writes", func(c *chat) error { return c.say("from Save") }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, _, _ := alone(t)
+			calls := 0 // one at a time
+			p.save = func(c *chat) ([]byte, error) {
+				if calls++; calls <= 2 {
+					return []byte("early"), test.early(c)
+				}
+				return []byte("last"), nil
+			}
+			var given []string
+			gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) error {
+				for _, c := range batch {
+					b, err := decodeBaggage(c.State)
+					given = append(given, fmt.Sprint(string(b.state), err))
+				}
+				return nil
+			})
+			if err := testnet.Receive(t, "HandOver", gone); err != nil {
+				t.Error(err)
+			}
+			if got := strings.Join(given, ","); got != "last<nil>" || calls != 3 {
+				t.Errorf("got %q after %d calls of Save, want the last after 3", got, calls)
+			}
+			p.wantEnd(ErrMoved)
+		})
+	}
+}
+
+// TestSaveFails: a Save that panics or hangs holds up no other conversation. The first ends its own;
+// after the second the conversation goes on.
+func TestSaveFails(t *testing.T) {
+	defer func(old time.Duration) { saveTime = old }(saveTime)
+	saveTime = time.Millisecond
+	p := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	release := make(chan struct{})
+	var hung atomic.Bool
+	p.save = func(c *chat) ([]byte, error) {
+		switch {
+		case c.room == "panics":
+			panic(http.ErrAbortHandler)
+		case c.room == "hangs" && !hung.Swap(true):
+			<-release
+		}
+		return []byte("state"), nil
+	}
+	clients := make(map[string]*peer)
+	for _, room := range []string{"panics", "hangs", "good"} {
+		clients[room] = p.join(room)
+		clients[room].ask("one")
+	}
+	var given atomic.Int32
+	gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) error {
+		given.Add(int32(len(batch)))
+		return nil
+	})
+	testnet.Eventually(t, "the others' move", func() bool { return given.Load() == 1 })
+	if _, _, err := clients["panics"].frame(); err != io.EOF {
+		t.Errorf("after a panic: got %v, want %v", err, io.EOF)
+	}
+	close(release)
+	if err := testnet.Receive(t, "HandOver", gone); err != nil {
+		t.Error(err)
+	}
+	if n := given.Load(); n != 2 {
+		t.Errorf("got %d connections given, want 2", n)
+	}
+	testnet.Eventually(t, "the ends", func() bool { return len(p.ends()) == 3 })
+	for _, err := range p.ends() {
+		if !errors.Is(err, ErrMoved) && !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("got the end %v", err)
+		}
+	}
+}
+
+// awaitHalf waits until the library has read half a message. Until then it may move, in the kernel.
+func awaitHalf(t *testing.T, c *chat) {
+	t.Helper()
+	testnet.Eventually(t, "the read", func() bool {
+		c.conn.mu.Lock()
+		defer c.conn.mu.Unlock()
+		return !c.conn.frames.between()
+	})
+}
+
+// TestHalfMessages: a conversation in the middle of a message, in either direction, moves when the
+// message is whole. The others don't wait for it.
+func TestHalfMessages(t *testing.T) {
+	p := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	reads, writes, fragments, other := p.join("reads"), p.join("writes"), p.join("fragments"), p.join("other")
+	for _, c := range []*peer{reads, writes, fragments, other} {
+		c.ask("one")
+	}
+	half := frame("two")
+	reads.send(half[:7])
+	awaitHalf(t, p.chatOf(reads))
+	fragments.send(appendFrame(nil, opText, []byte("t")))
+	awaitHalf(t, p.chatOf(fragments))
+	writer := p.chatOf(writes)
+	answer := serverFrame("2 writes two")
+	if _, err := writer.conn.Write(answer[:5]); err != nil {
+		t.Fatal(err)
+	}
+	to := newPlace(t)
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		p.handOver(to)
+	}()
+	other.ask("two")
+	testnet.Eventually(t, "the other's move", func() bool { return len(p.ends()) == 1 })
+	reads.send(half[7:])
+	reads.want("two")
+	fragments.send(appendFrame(nil, finBit, []byte("wo")))
+	fragments.want("two")
+	if _, err := writer.conn.Write(answer[5:]); err != nil {
+		t.Fatal(err)
+	}
+	writer.mu.Lock()
+	writer.count++
+	writer.mu.Unlock()
+	writes.want("two")
+	testnet.Receive(t, "the handover", moved)
+	for _, c := range []*peer{reads, fragments, other} {
+		c.ask("three")
+		c.Close()
+	}
+	writes.Close()
+	testnet.Eventually(t, "the ends", func() bool { return len(to.ends()) == 4 })
+}
+
+// TestBusy: a message that is not over when the time is stays with its process, and goes on there.
+func TestBusy(t *testing.T) {
+	p, client, _ := alone(t)
+	before := counters.stayed[busy].Load()
+	half := frame("two")
+	client.send(half[:7])
+	awaitHalf(t, p.chatOf(client))
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := p.leave(ctx, func(batch []handover.CarriedConn, _ bool) error {
+		t.Errorf("got %d connections, want none", len(batch))
+		return nil
+	})
+	testnet.Eventually(t, "the departure", func() bool { return p.group.leaving.Load() != nil })
+	cancel()
+	if err := testnet.Receive(t, "HandOver", gone); err != context.Canceled {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	if n := counters.stayed[busy].Load() - before; n != 1 {
+		t.Errorf("got %d busy, want 1", n)
+	}
+	client.send(half[7:])
+	client.want("two")
+	client.ask("three")
+	client.Close()
+	p.wantEnd(io.EOF)
+}
+
+// TestHold: conversations that belong together begin in the other process when all have come.
+func TestHold(t *testing.T) {
+	p, client, _ := alone(t)
+	to := newPlace(t)
+	read := make(chan struct{}, 10)
+	to.read = func(c *chat) (string, error) {
+		read <- struct{}{}
+		return c.library.read()
+	}
+	take := carrier{to.group}.TakeOver
+	gone := p.leave(t.Context(), func(batch []handover.CarriedConn, more bool) error {
+		f, err := batch[0].Conn.(*percore.Conn).File()
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fd, err := unix.Dup(int(f.Fd()))
+		if err != nil {
+			return err
+		}
+		nc, err := moving.ListenerOf(p.ln).AdoptAside(fd, moving.ConnInfo{Served: true})
+		if err != nil {
+			return err
+		}
+		take([]handover.CarriedConn{{Conn: nc, State: batch[0].State}}, true)
+		return nil
+	})
+	if err := testnet.Receive(t, "HandOver", gone); err != nil {
+		t.Fatal(err)
+	}
+	testnet.Eventually(t, "the Restorer", func() bool {
+		to.group.arrivals.mu.Lock()
+		defer to.group.arrivals.mu.Unlock()
+		return to.group.arrivals.restoring == 0
+	})
+	if len(read) > 0 {
+		t.Error("a conversation began before the others have come")
+	}
+	take(nil, false)
+	client.ask("two")
+	client.Close()
+	to.wantEnd(io.EOF)
+}

@@ -1,0 +1,145 @@
+package wsadapter
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/percore/percore/handover"
+)
+
+// Group is a set of conversations that package handover knows: when the server stops it tells their
+// peers to connect again, and when it restarts those move to the new process that can. The peers of
+// these notice nothing. See the package's comment.
+//
+// All methods are safe for concurrent use.
+type Group struct {
+	// immutable
+	conns    *handover.Conns
+	restorer Restorer
+	arrivals arrivals
+
+	leaving atomic.Pointer[departure] // nil: none is under way
+
+	mu  sync.Mutex
+	all map[*movable]struct{} // guarded by mu
+}
+
+// Saver is a [Session] that can move to another process.
+type Saver interface {
+	// Save returns what Restore in the other process needs to make a Session like this one, such as
+	// the names of the user and of his rooms: at most [StateMax] bytes, which the adapter doesn't keep.
+	//
+	// It is called when the conversation waits for a message, in turn with the other methods, and
+	// perhaps several times: the conversation may stay, or something may be written in the meantime.
+	//
+	// Other goroutines may write at any time. Writes that end before the conversation moves reach
+	// the peer, and the adapter calls Save after them. Later ones wait for a moment, and fail with
+	// [ErrMoved] if the conversation has moved. State about writes, such as the number of the last
+	// message, belongs under a lock that the writer holds until the write has returned, and that
+	// Save takes.
+	//
+	// If something is still to be written, such as messages in a queue, Save returns [ErrNotNow],
+	// and is called again soon. Any other error makes the conversation stay. Save may block for 2
+	// seconds, and the others that move wait for it. A panic ends the conversation.
+	Save() ([]byte, error)
+}
+
+// ErrNotNow is the error with which Save asks to be called again in a moment.
+var ErrNotNow = errors.New("wsadapter: not now")
+
+// Restorer makes a Session for a conversation that comes from another process, in three steps: it
+// passes up and r to the WebSocket library, as at the upgrade, with the same settings; it makes the
+// Session with the state that Save returned; and it calls [Start] with up.Conn().
+//
+// r is the request as the client sent it, with the client's address. It has no TLS, no path values,
+// and nothing that middleware has put into its context: put what you need of these into the state.
+// The adapter keeps the library's answer from the client, which has had one. The answer must be the
+// same, with the same subprotocol and extensions. Read limits, deadlines and handlers of pings are
+// the library's state: set them anew.
+//
+// If the Restorer fails, panics, doesn't call Start, or takes longer than 10 seconds, or if the answer
+// is another, the client gets a close message with code 1012 within 5 seconds, and connects again. Up
+// to 64 Restorers run at a time.
+type Restorer func(up *Upgrade, r *http.Request, state []byte) error
+
+// NewGroup returns a Group whose conversations are in conns. The name tells the Groups of a process
+// apart; the Group in the other process has the same. See [handover.Conns.Carry]. If the Restorer is
+// nil, conversations don't move.
+//
+// Call NewGroup before the server starts: conversations may come from a predecessor from then on.
+func NewGroup(conns *handover.Conns, name string, restorer Restorer) *Group {
+	g := &Group{conns: conns, restorer: restorer, all: make(map[*movable]struct{})}
+	g.arrivals.slots = make(chan struct{}, restoresMax)
+	if restorer != nil {
+		conns.Carry(name, carrier{g})
+	}
+	return g
+}
+
+// NewUpgrade is the function NewUpgrade for a conversation of the Group, from r's header as it is now.
+//
+// It keeps the header, with all cookies, for as long as the conversation lasts: delete the fields that
+// the Restorer doesn't need from r.Header first. A conversation whose header is longer than 16 KiB
+// stays.
+func (g *Group) NewUpgrade(w http.ResponseWriter, r *http.Request) *Upgrade {
+	key := r.Header.Get("Sec-WebSocket-Key")
+	return &Upgrade{ResponseWriter: w, group: g, request: requestText(r), shaking: &handshake{key: key}}
+}
+
+// add makes a conversation a member, and reports whether it is to begin later.
+func (g *Group) add(m *movable, v member) (later bool) {
+	m.start(v)
+	g.mu.Lock()
+	g.all[m] = struct{}{}
+	g.mu.Unlock()
+	m.remove = g.conns.Add(m.sendAway)
+	return m.arrived && g.arrivals.holdBack(v)
+}
+
+func (g *Group) drop(m *movable) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.all, m)
+}
+
+func (g *Group) len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.all)
+}
+
+// members returns all conversations.
+func (g *Group) members() []*movable {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := make([]*movable, 0, len(g.all))
+	for m := range g.all {
+		all = append(all, m)
+	}
+	return all
+}
+
+// carrier is a Group for package handover.
+type carrier struct{ group *Group }
+
+var _ handover.Carrier = carrier{}
+
+// errLeaving is the error of a second HandOver.
+var errLeaving = errors.New("wsadapter: the Group moves already")
+
+// HandOver implements handover.Carrier.
+func (c carrier) HandOver(ctx context.Context, takes func(net.Conn) bool, give func([]handover.CarriedConn, bool) error) (err error) {
+	d := &departure{group: c.group, ctx: ctx, takes: takes, give: give}
+	if !c.group.leaving.CompareAndSwap(nil, d) {
+		return errLeaving
+	}
+	defer func() { d.end(err) }()
+	return d.run()
+}
+
+// TakeOver implements handover.Carrier.
+func (c carrier) TakeOver(batch []handover.CarriedConn, more bool) { c.group.takeOver(batch, more) }

@@ -1,0 +1,34 @@
+//go:build !percore_net
+
+package wsadapter
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// BenchmarkMove moves 1,000 idle conversations to another server, in one process. An operation is a
+// move, with the handover's messages; pause is how long the conversations rest.
+func BenchmarkMove(b *testing.B) {
+	const conns = 1000
+	p := newPlace(b).serve(testnet.Listen(b, percore.Listen, testnet.TCP4))
+	for i := range conns {
+		p.join(fmt.Sprint("member", i), "User-Agent: "+fmt.Sprintf("%0200d", 0)+"\r\n")
+	}
+	restored := ReadStats().Restored
+	var moving time.Duration
+	b.ResetTimer()
+	for i := range b.N {
+		to := newPlace(b)
+		begin := time.Now()
+		p.handOver(to)
+		testnet.Eventually(b, "the conversations", func() bool { return ReadStats().Restored == restored+uint64((i+1)*conns) })
+		moving += time.Since(begin)
+		p = to
+	}
+	b.ReportMetric(float64(moving.Milliseconds())/float64(b.N), "ms/move")
+}

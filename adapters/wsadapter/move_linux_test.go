@@ -1,0 +1,470 @@
+//go:build !percore_net
+
+package wsadapter
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// place is a server with a Group, as a process has it. Its sessions answer each message with its number
+// in the conversation and its text.
+type place struct {
+	t      testing.TB
+	conns  handover.Conns
+	group  *Group
+	ln     net.Listener
+	server *httpadapter.Server
+
+	// to be set before there are connections
+	protocol, extensions string
+	accept               string                      // if not "": the key of the answer
+	restorer             Restorer                    // if not nil: instead of restore
+	save                 func(*chat) ([]byte, error) // if not nil: instead of its own
+	handle               func(*chat, string)         // if not nil: is called first
+	read                 func(*chat) (string, error)
+	wrap                 func(*chat) Session[string] // if not nil: makes the Session
+
+	mu     sync.Mutex
+	ended  []error // guarded by mu
+	begun  []*chat // guarded by mu
+	served chan error
+}
+
+// chat is a Session of a place.
+type chat struct {
+	place   *place
+	conn    *Conn
+	library *miniature
+	room    string
+
+	mu    sync.Mutex
+	count int // guarded by mu, for the write as well
+}
+
+func newPlace(t testing.TB) *place {
+	p := &place{t: t, served: make(chan error, 1)}
+	p.group = NewGroup(&p.conns, "chat", func(up *Upgrade, r *http.Request, state []byte) error {
+		if p.restorer != nil {
+			return p.restorer(up, r, state)
+		}
+		return p.restore(up, r, state)
+	})
+	p.server = httpadapter.Wrap(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := p.begin(p.group.NewUpgrade(w, r), r, 0); err != nil {
+			t.Errorf("the upgrade: %v", err)
+		}
+	})})
+	return p
+}
+
+func (p *place) serve(ln net.Listener) *place {
+	p.ln = ln
+	go func() { p.served <- p.server.Serve(ln) }()
+	p.t.Cleanup(func() {
+		p.server.Close()
+		testnet.Receive(p.t, "Serve", p.served)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, c := range p.begun {
+			c.conn.Close()
+		}
+	})
+	return p
+}
+
+func (p *place) restore(up *Upgrade, r *http.Request, state []byte) error {
+	count, err := strconv.Atoi(string(state))
+	if err != nil {
+		return err
+	}
+	return p.begin(up, r, count)
+}
+
+// begin begins a conversation with the miniature library.
+func (p *place) begin(up *Upgrade, r *http.Request, count int) error {
+	nc, _, err := up.Hijack()
+	if err != nil {
+		return err
+	}
+	head := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
+		cmp.Or(p.accept, acceptOf(r.Header.Get("Sec-WebSocket-Key"))) + "\r\n"
+	if p.protocol != "" {
+		head += "Sec-WebSocket-Protocol: " + p.protocol + "\r\n"
+	}
+	if p.extensions != "" {
+		head += "Sec-WebSocket-Extensions: " + p.extensions + "\r\n"
+	}
+	if _, err := io.WriteString(nc, head+"\r\n"); err != nil {
+		nc.Close()
+		return err
+	}
+	c := &chat{place: p, conn: up.Conn(), library: newMiniature(nc), room: r.URL.Query().Get("room"), count: count}
+	p.mu.Lock()
+	p.begun = append(p.begun, c)
+	p.mu.Unlock()
+	if p.wrap != nil {
+		Start(up.Conn(), p.wrap(c))
+	} else {
+		Start(up.Conn(), c)
+	}
+	return nil
+}
+
+func (c *chat) Read() (string, error) {
+	if c.place.read != nil {
+		return c.place.read(c)
+	}
+	return c.library.read()
+}
+
+func (c *chat) Handle(m string) error {
+	if c.place.handle != nil {
+		c.place.handle(c, m)
+	}
+	return c.say(m)
+}
+
+// chatOf returns the conversation of a client that has had an answer.
+func (p *place) chatOf(c *peer) *chat {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.begun, func(begun *chat) bool { return begun.room == c.room })
+	if i < 0 {
+		p.t.Fatalf("there is no conversation in room %s", c.room)
+	}
+	return p.begun[i]
+}
+
+// say writes a message with the next number.
+func (c *chat) say(m string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.conn.Write(serverFrame(fmt.Sprint(c.count+1, " ", c.room, " ", m)))
+	if err == nil {
+		c.count++
+	}
+	return err
+}
+
+func (c *chat) Save() ([]byte, error) {
+	if c.place.save != nil {
+		return c.place.save(c)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strconv.AppendInt(nil, int64(c.count), 10), nil
+}
+
+func (c *chat) End(err error) {
+	c.place.mu.Lock()
+	defer c.place.mu.Unlock()
+	c.place.ended = append(c.place.ended, err)
+}
+
+// ends returns the errors that End had.
+func (p *place) ends() []error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]error(nil), p.ended...)
+}
+
+func serverFrame(text string) []byte {
+	if len(text) > 125 {
+		panic("too long")
+	}
+	return append([]byte{finBit | opText, byte(len(text))}, text...)
+}
+
+// peer is a client of a place.
+type peer struct {
+	net.Conn
+	t     testing.TB
+	br    *bufio.Reader
+	room  string
+	count int // answers
+}
+
+// key is that of RFC 6455, section 1.3.
+const key = "dGhlIHNhbXBsZSBub25jZQ=="
+
+// join makes a conversation. The room tells it from others.
+func (p *place) join(room string, fields ...string) *peer {
+	p.t.Helper()
+	nc := testnet.Dial(p.t, p.ln)
+	c := &peer{Conn: nc, t: p.t, br: bufio.NewReader(nc), room: room}
+	c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	fmt.Fprintf(c, "GET /chat?room=%s HTTP/1.1\r\nHost: example.org\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n%s\r\n", room, key, strings.Join(fields, ""))
+	res, err := http.ReadResponse(c.br, nil)
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		p.t.Fatalf("got %v, %v, want the connection upgraded", res, err)
+	}
+	return c
+}
+
+// frame returns the next frame that the server sends.
+func (c *peer) frame() (opcode byte, payload []byte, err error) {
+	c.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+	var head [2]byte
+	if _, err := io.ReadFull(c.br, head[:]); err != nil {
+		return 0, nil, err
+	}
+	payload = make([]byte, head[1])
+	_, err = io.ReadFull(c.br, payload)
+	return head[0] & 0xf, payload, err
+}
+
+func (c *peer) send(p []byte) {
+	c.t.Helper()
+	if _, err := c.Write(p); err != nil {
+		c.t.Errorf("room %s: sending: %v", c.room, err)
+	}
+}
+
+// want wants an answer, whose number is the next.
+func (c *peer) want(text string) (ok bool) {
+	c.t.Helper()
+	c.count++
+	want := fmt.Sprint(c.count, " ", c.room, " ", text)
+	if op, p, err := c.frame(); err != nil || op != opText || string(p) != want {
+		c.t.Errorf("room %s: got the frame %d %q, %v, want the text %q", c.room, op, p, err, want)
+		return false
+	}
+	return true
+}
+
+func (c *peer) ask(text string) (ok bool) {
+	c.t.Helper()
+	c.send(frame(text))
+	return c.want(text)
+}
+
+// wantAway wants a close message with code 1012, and closes.
+func (c *peer) wantAway() {
+	c.t.Helper()
+	op, p, err := c.frame()
+	if err != nil || op != opClose || string(p) != "\x03\xf4" {
+		c.t.Errorf("room %s: got the frame %d %q, %v, want a close message with code 1012", c.room, op, p, err)
+	}
+	c.send(appendFrame(nil, finBit|opClose, p))
+	c.Close()
+}
+
+// handOver gives everything that p has to a new place, and returns that.
+func (p *place) handOver(to *place) *place {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), testnet.HangTimeout)
+	defer cancel()
+	return p.handOverUntil(ctx, to)
+}
+
+func (p *place) handOverUntil(ctx context.Context, to *place) *place {
+	p.t.Helper()
+	name := filepath.Join(testnet.ShortTempDir(p.t), "c")
+	control, err := handover.Listen(name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer control.Close()
+	gave := make(chan error, 1)
+	go func() {
+		c, err := control.Accept()
+		if err == nil {
+			err = handover.Give(ctx, c, handover.Server{Name: "web", Listener: p.ln, Source: p.server, Conns: &p.conns})
+		}
+		gave <- err
+	}()
+	c, err := handover.Dial(name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	taker, err := handover.Take(ctx, c)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ln, err := taker.Listener("web", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	to.serve(ln)
+	taker.Carry(&to.conns)
+	if err := errors.Join(taker.Ready(context.Background()), testnet.Receive(p.t, "Give", gave)); err != nil {
+		p.t.Fatal(err)
+	}
+	return to
+}
+
+// TestMove: conversations go on in another process, and in the next, while their clients send. Each
+// message is answered once, in order, and Sessions end with ErrMoved.
+func TestMove(t *testing.T) {
+	testnet.NoLeaks(t)
+	const idle, talking, moves = 70, 10, 3
+	before := statsAtRest(t)
+	from := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	var silent []*peer
+	for i := range idle {
+		silent = append(silent, from.join(fmt.Sprint("silent", i)))
+	}
+	var stop atomic.Bool
+	var talkers sync.WaitGroup
+	for i := range talking {
+		c := from.join(fmt.Sprint("talker", i))
+		talkers.Go(func() {
+			for n := 0; !stop.Load() && c.ask(fmt.Sprint("message", n)); n++ {
+			}
+			c.Close()
+		})
+	}
+	for i := range moves {
+		to := from.handOver(newPlace(t))
+		for _, c := range silent {
+			c.ask("hello")
+		}
+		testnet.Eventually(t, "the ends", func() bool { return len(from.ends()) == idle+talking })
+		for _, err := range from.ends() {
+			if err != ErrMoved {
+				t.Errorf("move %d: got the end %v, want %v", i, err, ErrMoved)
+			}
+		}
+		testnet.Eventually(t, "no connection is left", func() bool { return from.conns.Len() == 0 }) // after End
+		from = to
+	}
+	stop.Store(true)
+	talkers.Wait()
+	for _, c := range silent {
+		c.Close()
+	}
+	testnet.Eventually(t, "the sessions' end", func() bool { return ReadStats().Sessions == 0 })
+	got := ReadStats()
+	if n := got.Moved - before.Moved; n != moves*(idle+talking) || got.Restored-before.Restored != n {
+		t.Errorf("got %d moved and %d restored, want %d", n, got.Restored-before.Restored, moves*(idle+talking))
+	}
+}
+
+// TestStay: conversations that can't move stay, each for its reason, and are told to connect again when
+// the server shuts down, while others move.
+func TestStay(t *testing.T) {
+	testnet.NoLeaks(t)
+	refuse := func(*chat) ([]byte, error) { return nil, errors.New("no") }
+	for _, test := range []struct {
+		name   string
+		why    reason
+		field  string // of the request
+		change func(p *place)
+	}{
+		{"a session without Save", noSave, "", func(p *place) {
+			p.wrap = func(c *chat) Session[string] { return &program{read: c.Read, handle: c.Handle, end: c.End} }
+		}},
+		{"a long header", byRequest, "Cookie: " + strings.Repeat("x", requestMax) + "\r\n", func(*place) {}},
+		{"an extension with state", byExtension, "", func(p *place) { p.extensions = "permessage-deflate; server_no_context_takeover" }},
+		{"an answer with another key", byAnswer, "", func(p *place) { p.accept = "another" }},
+		{"an unknown extension", byExtension, "", func(p *place) { p.extensions = "bbf-usp-protocol" }},
+		{"Save says no", bySave, "", func(p *place) { p.save = refuse }},
+		{"a long answer and a long state", byState, "", func(p *place) {
+			p.protocol = strings.Repeat("x", handover.CarriedBytesMax-StateMax)
+			p.save = func(*chat) ([]byte, error) { return make([]byte, StateMax), nil }
+		}},
+		{"a long state", byState, "", func(p *place) { p.save = func(*chat) ([]byte, error) { return make([]byte, StateMax+1), nil } }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			from := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+			test.change(from)
+			before := counters.stayed[test.why].Load()
+			c := from.join("stays", test.field)
+			c.ask("one")
+			to := from.handOver(newPlace(t))
+			c.ask("two")
+			c.ask("three")
+			if n := counters.stayed[test.why].Load() - before; n != 1 {
+				t.Errorf("got %d that stay for the reason, want 1", n)
+			}
+			if from.conns.Len() != 1 || to.conns.Len() != 0 {
+				t.Errorf("got %d and %d connections, want 1 and none", from.conns.Len(), to.conns.Len())
+			}
+			down := make(chan error, 1)
+			go func() { down <- from.conns.Shutdown(t.Context()) }()
+			c.wantAway()
+			if err := testnet.Receive(t, "Shutdown", down); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLost: a conversation that can't go on in the other process is told to connect again, and the
+// others go on.
+func TestLost(t *testing.T) {
+	testnet.NoLeaks(t)
+	defer func(old time.Duration) { refusalSpread = old }(refusalSpread)
+	refusalSpread = time.Millisecond
+	var logged testnet.Log
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	from := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	to := newPlace(t)
+	to.restorer = func(up *Upgrade, r *http.Request, state []byte) error {
+		switch r.URL.Query().Get("room") {
+		case "fails":
+			return errors.New("no room")
+		case "panics":
+			panic("no room")
+		case "forgets":
+			return nil
+		case "protocol":
+			other := newPlace(t)
+			other.protocol = "another"
+			return other.restore(up, r, state)
+		case "status":
+			up.WriteHeader(http.StatusForbidden)
+			return errors.New("forbidden")
+		case "late":
+			err := to.restore(up, r, state)
+			return errors.Join(err, errors.New("after Start"))
+		}
+		return to.restore(up, r, state)
+	}
+	before := ReadStats()
+	rooms := []string{"fails", "panics", "forgets", "protocol", "status", "late"}
+	var clients []*peer
+	for _, room := range append(rooms, "good") {
+		c := from.join(room)
+		c.ask("one")
+		clients = append(clients, c)
+	}
+	from.handOver(to)
+	for _, c := range clients[:len(rooms)] {
+		c.wantAway()
+	}
+	clients[len(rooms)].ask("two")
+	if got := ReadStats(); got.Lost-before.Lost != uint64(len(rooms)) || got.Restored-before.Restored != 1 {
+		t.Errorf("got %d lost and %d restored, want %d and 1", got.Lost-before.Lost, got.Restored-before.Restored, len(rooms))
+	}
+	clients[len(rooms)].Close()
+	testnet.Eventually(t, "the end of all", func() bool { return to.conns.Len() == 0 })
+	if logged.Count("is closed: ") != len(rooms) {
+		t.Errorf("got the log %q, want %d lines about connections", &logged, len(rooms))
+	}
+}
