@@ -38,8 +38,8 @@ func (h *counted) Open(c *Conn) {
 		c.After(time.Millisecond, func() { h.do(c) })
 	case "Go":
 		c.Go(func() { h.do(c) })
-	case "Submit":
-		c.Loop().Submit(func() { h.do(c) })
+	case "Execute":
+		c.Loop().Execute(func() { h.do(c) })
 	case "goroutine":
 		go h.do(c)
 	}
@@ -59,7 +59,7 @@ func (h *counted) End(c *Conn, unused []byte) {
 		h.t.Errorf("End: got %d unused bytes, want none", len(unused))
 	}
 	h.reach(c, "End")
-	c.CloseAfterWrite()
+	c.Close()
 }
 
 func (h *counted) Close(c *Conn, err error) {
@@ -88,7 +88,7 @@ func (h *counted) reach(c *Conn, at string) {
 // handler's Close comes once, unless it was detached, and other connections go on.
 func TestActionsInCallbacks(t *testing.T) {
 	testnet.NoLeaks(t)
-	onLoop := []string{"Open", "Data", "End", "Close", "After", "Submit"}
+	onLoop := []string{"Open", "Data", "End", "Close", "After", "Execute"}
 	anywhere := append([]string{"Go", "goroutine"}, onLoop...)
 	for _, action := range []struct {
 		name   string
@@ -96,17 +96,17 @@ func TestActionsInCallbacks(t *testing.T) {
 		do     func(c *Conn)
 	}{
 		{"nothing", anywhere, func(c *Conn) {}},
-		{"Close", anywhere, func(c *Conn) { c.Close() }},
-		{"Close twice", anywhere, func(c *Conn) { c.Close(); c.Close() }},
+		{"Abort", anywhere, func(c *Conn) { c.Abort() }},
+		{"Abort twice", anywhere, func(c *Conn) { c.Abort(); c.Abort() }},
+		{"Write and Abort", anywhere, func(c *Conn) { c.Write([]byte("x")); c.Abort() }},
 		{"Write and Close", anywhere, func(c *Conn) { c.Write([]byte("x")); c.Close() }},
-		{"CloseAfterWrite", anywhere, func(c *Conn) { c.Write([]byte("x")); c.CloseAfterWrite() }},
 		{"CloseWrite", anywhere, func(c *Conn) { c.Write([]byte("x")); c.CloseWrite() }},
-		{"CloseWrite, then CloseAfterWrite", anywhere, func(c *Conn) { c.CloseWrite(); c.CloseAfterWrite() }},
-		{"Go that closes", anywhere, func(c *Conn) { c.Go(func() { c.Close() }) }},
-		{"After that closes", anywhere, func(c *Conn) { c.After(0, func() { c.Close() }) }},
-		{"Each that closes", anywhere, func(c *Conn) { c.Loop().server.Each(func(c *Conn) { c.Close() }) }},
-		{"panic", []string{"Open", "Data", "End", "Close", "After", "Submit", "Go"}, func(c *Conn) { panic("a test") }},
-		{"Goexit", []string{"Open", "Data", "End", "Close", "After", "Submit", "Go"}, func(c *Conn) { runtime.Goexit() }},
+		{"CloseWrite, then Close", anywhere, func(c *Conn) { c.CloseWrite(); c.Close() }},
+		{"Go that closes", anywhere, func(c *Conn) { c.Go(func() { c.Abort() }) }},
+		{"After that closes", anywhere, func(c *Conn) { c.After(0, func() { c.Abort() }) }},
+		{"Each that closes", anywhere, func(c *Conn) { c.Loop().server.Each(func(c *Conn) { c.Abort() }) }},
+		{"panic", []string{"Open", "Data", "End", "Close", "After", "Execute", "Go"}, func(c *Conn) { panic("a test") }},
+		{"Goexit", []string{"Open", "Data", "End", "Close", "After", "Execute", "Go"}, func(c *Conn) { runtime.Goexit() }},
 		{"Detach", onLoop, func(c *Conn) {
 			conn, _, err := c.Detach()
 			if errors.Is(err, net.ErrClosed) {
@@ -129,7 +129,7 @@ func TestActionsInCallbacks(t *testing.T) {
 				}
 				s, dial := serve(t, h, silent)
 				first := dial()
-				if slices.Contains([]string{"After", "Submit", "Go", "goroutine"}, place) {
+				if slices.Contains([]string{"After", "Execute", "Go", "goroutine"}, place) {
 					testnet.Eventually(t, "the place is reached", done.Load)
 				}
 				talk(first, "first")
@@ -253,7 +253,7 @@ func TestRefused(t *testing.T) {
 	if _, err := s.Attach(c, nil, nil); err == nil && !onGoroutines {
 		t.Error("a connection that is attached: got no error")
 	}
-	a.Close()
+	a.Abort()
 	testnet.Eventually(t, "the connection is gone", func() bool { return s.Stats().Conns == 0 })
 	s.Close()
 	if _, err := s.Attach(c, nil, nil); err != ErrServerClosed {

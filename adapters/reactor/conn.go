@@ -12,7 +12,7 @@ import (
 )
 
 // Conn is a connection whose bytes go to a [Handler]. No method blocks. SetContext, Context and
-// Detach are for the connection's loop: its callbacks, and functions of [Loop.Submit], [Server.Each]
+// Detach are for the connection's loop: its callbacks, and functions of [Loop.Execute], [Server.Each]
 // and After. All others may be called from any goroutine.
 //
 // An idle connection holds this and a percore.Conn, and nothing else.
@@ -20,11 +20,11 @@ import (
 // A connection's phase, which only its loop changes:
 //
 //	opening   Open has not been called          the loop opens it: open
-//	open      Data is called with what comes    the end of the stream, CloseAfterWrite, an error:
+//	open      Data is called with what comes    the end of the stream, Close, Abort, an error:
 //	                                            ending; Detach: detached
 //	ending    Data isn't called any more; it    all functions of Go have run, and everything is
 //	          waits for Go and for the peer     written, or never will be: closed
-//	closed    Close was called                  (final)
+//	closed    the handler's Close was called    (final)
 //	detached  it has another owner              (final)
 type Conn struct {
 	// immutable

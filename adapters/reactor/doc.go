@@ -50,14 +50,15 @@
 //	Broadcast: the same               its function is called with the connection; without one, Close
 //	                                  with ErrWriteBufferFull
 //	sending fails                     Close with the error
-//	CloseAfterWrite, CloseWrite       later writes fail with net.ErrClosed
+//	Conn.Close, CloseWrite            later writes fail with net.ErrClosed
 //	Pause                             Data isn't called and nothing is read, until Resume
 //	bytes wait for longer than        Close with os.ErrDeadlineExceeded
 //	WriteTimeout, if that is set
-//	the peer takes nothing for long   the same by IdleTimeout and WriteIdleTimeout, if they are set
+//	the peer takes nothing for long   the same by IdleTimeout and WriteIdleTimeout, if they are set; or
+//	                                  after a minute, if the connection is ending
 //
 // The socket is tried before a write is refused. A write is taken whole or not at all; if no bytes wait
-// it may have any length. Close drops the backlog; Detach and Attach pass it on.
+// it may have any length. Close sends the backlog first, Abort drops it; Detach and Attach pass it on.
 //
 // So a peer that doesn't read the answers to its requests is held up by itself. A server that writes
 // unasked stops while Unsent is more than WriteHighWaterMark, and goes on in Room. One that passes

@@ -7,27 +7,16 @@ import (
 	"time"
 )
 
-// Close closes the connection. Written bytes that wait are sent if the socket takes them at once, and
-// dropped if not; bytes that the peer sends are dropped. The handler's Close is called on the loop,
-// with nil, when the functions of Go have run. Close fails with a [net.OpError] of [net.ErrClosed] if
-// it was called before, or the connection has ended.
-func (c *Conn) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.asked.Load()&askClose != 0 {
-		return c.sock.opError("close", net.ErrClosed)
-	}
-	c.endLocked(askClose, nil)
-	return nil
-}
-
-// CloseAfterWrite closes the connection once the socket has taken everything that was written.
-// Data isn't called any more, and later writes fail. It fails as Close does.
+// Close closes the connection once the socket has taken everything that was written. It doesn't wait
+// for that. Data isn't called any more, and later writes fail. Close fails with a [net.OpError] of
+// [net.ErrClosed] if Close or Abort was called before, or the connection has ended. The handler's Close
+// is called on the loop, with nil, when the functions of Go have run.
 //
 // The connection is closed once the peer has ended its stream, too, or after half a second. Bytes
 // that the peer sends until then are read and dropped. Otherwise the kernel would reset the connection
-// because of them, and the peer might lose the end of what was sent (RFC 1122, section 4.2.2.13).
-func (c *Conn) CloseAfterWrite() error {
+// because of them, and the peer might lose the end of what was sent (RFC 1122, section 4.2.2.13). A
+// peer that takes nothing for a minute is cut off, unless WriteTimeout or WriteIdleTimeout is set.
+func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked.Load()&(askClose|askEnd) != 0 && c.refusing {
@@ -35,6 +24,21 @@ func (c *Conn) CloseAfterWrite() error {
 	}
 	c.refusing = true
 	c.endLocked(askEnd, nil)
+	return nil
+}
+
+// Abort closes the connection at once, also after a Close that has yet to send something. It sends as
+// much as the socket takes at once, and drops the rest. The kernel still sends what the socket has
+// taken, unless the peer has sent bytes that were not read: it resets the connection then. Abort
+// fails as Close does, but not because of a Close before, and the handler's Close comes as it does
+// after Close.
+func (c *Conn) Abort() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked.Load()&askClose != 0 {
+		return c.sock.opError("close", net.ErrClosed)
+	}
+	c.endLocked(askClose, nil)
 	return nil
 }
 
@@ -53,8 +57,8 @@ func (c *Conn) CloseWrite() error {
 }
 
 // end makes the loop close the connection for a reason: at once (askClose), or when all is written
-// (askEnd). A reason to close at once replaces one to end; of two reasons to end CloseAfterWrite's
-// counts, or else the first.
+// (askEnd). A reason to close at once replaces one to end; of two reasons to end Close's counts,
+// or else the first.
 func (c *Conn) end(how uint32, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,6 +94,8 @@ func (c *Conn) settle() {
 		c.dropUnused()
 		if c.hangUp(asked) {
 			c.finish()
+		} else {
+			c.limitEnding()
 		}
 	} else if asked&askShut != 0 && !c.shut && c.allSent() {
 		c.shut = true
@@ -132,7 +138,6 @@ func (c *Conn) stopWriting(now bool) bool {
 		return false
 	}
 	c.refusing = true
-	c.cutLayerLocked()
 	c.dropUnsentLocked()
 	return true
 }

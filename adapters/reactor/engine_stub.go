@@ -280,5 +280,6 @@ func (s *sock) close() error {
 	return nil
 }
 
-// closingWrite is how long a writer may take until the socket of a closed connection has room.
-const closingWrite = 100 * time.Millisecond
+// closingWrite is how long a writer may take until the socket of a closed connection has room. That
+// begins before the writer does, which may have to wait for a processor.
+const closingWrite = time.Second

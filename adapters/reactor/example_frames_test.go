@@ -23,7 +23,7 @@ func (frames) Data(c *reactor.Conn, p []byte) (used int) {
 	for len(p)-used >= 4 {
 		length := binary.BigEndian.Uint32(p[used:])
 		if length > frameMax {
-			c.Close()
+			c.Abort()
 			return used
 		}
 		end := used + 4 + int(length)
@@ -61,6 +61,7 @@ func ExampleHandler() {
 		fmt.Println(err)
 		return
 	}
+	defer c.Close()
 	io.WriteString(c, "\x00\x00\x00\x05hello\x00\x00\x00\x03abc")
 	c.(*net.TCPConn).CloseWrite()
 	answer, err := io.ReadAll(c)

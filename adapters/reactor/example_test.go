@@ -38,6 +38,7 @@ func ExampleServe() {
 		fmt.Println(err)
 		return
 	}
+	defer c.Close()
 	io.WriteString(c, "hello")
 	c.(*net.TCPConn).CloseWrite()
 	answer, err := io.ReadAll(c)

@@ -193,11 +193,21 @@ func TestNoGapBeforeClose(t *testing.T) {
 	long := pool.Get(16 << 20)
 	defer long.Release()
 	clear(long.Bytes())
-	for _, write := range []func(c *Conn){
-		func(c *Conn) { c.Write(long.Bytes()) },
-		func(c *Conn) { c.WriteShared(long) },
+	for _, way := range []struct {
+		write func(c *Conn)
+		layer bool // whether there is one: the end of its stream must not follow a gap either
+	}{
+		{func(c *Conn) { c.Write(long.Bytes()) }, false},
+		{func(c *Conn) { c.WriteShared(long) }, false},
+		{func(c *Conn) { c.Write(long.Bytes()) }, true},
 	} {
-		c, peer := attach(t, s)
+		var c *Conn
+		var peer net.Conn
+		if way.layer {
+			c, peer = attachLayer(t, s, new(plainLayer))
+		} else {
+			c, peer = attach(t, s)
+		}
 		testnet.Eventually(t, "the loop has opened it, and waits", func() bool {
 			opened := countOpen(c.loop) == 1
 			c.loop.mu.Lock()
@@ -213,20 +223,22 @@ func TestNoGapBeforeClose(t *testing.T) {
 		var done atomic.Bool
 		restore := sys.Inject(func(op sys.Op, fd int) syscall.Errno {
 			if op == sys.OpWrite && done.CompareAndSwap(false, true) {
-				c.Write([]byte("later"))
-				c.Close()
+				if !way.layer { // whose writes come one after the other
+					c.Write([]byte("later"))
+				}
+				c.Abort()
 			}
 			return 0
 		})
-		write(c)
+		way.write(c)
 		restore()
 		peer.SetReadDeadline(time.Now().Add(20 * time.Millisecond)) // so that there is room
 		first, _ := io.ReadAll(peer)
 		close(release)
 		peer.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
 		rest, _ := io.ReadAll(peer)
-		if bytes.Contains(first, []byte("later")) || bytes.Contains(rest, []byte("later")) {
-			t.Errorf("after %d bytes of %d the peer got the bytes that were written later", len(first)+len(rest), len(long.Bytes()))
+		if all := append(first, rest...); bytes.ContainsFunc(all, func(r rune) bool { return r != 0 }) {
+			t.Errorf("layer %t: after %d bytes of %d the peer got the bytes that were written later", way.layer, len(all), len(long.Bytes()))
 		}
 		testnet.Eventually(t, "the end", func() bool { return s.Stats().Conns == 0 })
 	}

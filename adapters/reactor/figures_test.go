@@ -27,6 +27,16 @@ func figuresNow() map[string]float64 {
 	return all
 }
 
+// figuresAtRest returns the figures once the connections of all tests before are counted out.
+func figuresAtRest(t *testing.T) (all map[string]float64) {
+	t.Helper()
+	testnet.Eventually(t, "the end of other tests' connections", func() bool {
+		all = figuresNow()
+		return all["connections"] == 0
+	})
+	return all
+}
+
 // changed waits until the figures have changed by so much, since before.
 func changed(t *testing.T, before map[string]float64, by map[string]float64) {
 	t.Helper()
@@ -60,7 +70,7 @@ func TestFiguresOfEnds(t *testing.T) {
 	handler := &handler{data: func(c *Conn, p []byte) int {
 		switch p[0] {
 		case 'c':
-			c.Close()
+			c.Abort()
 		case 'd':
 			conn, _, err := c.Detach()
 			if err != nil {
@@ -99,7 +109,7 @@ func TestFiguresOfEnds(t *testing.T) {
 		{"closed_connections_totalerror", "x", reset, silent},
 		{"detached_connections_total", "d", nil, silent},
 	} {
-		before := figuresNow()
+		before := figuresAtRest(t)
 		s, dial := serve(t, handler, silent, way.option)
 		c := dial()
 		io.WriteString(c, way.text)
@@ -110,7 +120,7 @@ func TestFiguresOfEnds(t *testing.T) {
 		testnet.Eventually(t, "the end", func() bool { return s.Stats().Conns == 0 })
 		changed(t, before, map[string]float64{"opened_connections_total": 1, "connections": 0, way.figure: 1})
 	}
-	before := figuresNow()
+	before := figuresAtRest(t)
 	s, dial := serve(t, handler)
 	dial()
 	changed(t, before, map[string]float64{"connections": 1})
@@ -124,7 +134,7 @@ func TestFiguresOfSlowPeers(t *testing.T) {
 	testnet.NoLeaks(t)
 	const limit, socketBuffer = 8 << 20, 64 << 10 // the kernel's buffers take far less than half
 	part := bytes.Repeat([]byte("a"), 64<<10)
-	before := figuresNow()
+	before := figuresAtRest(t)
 	s, dial := serve(t, &told{handler: handler{open: func(c *Conn) {
 		c.sock.conn.SetWriteBuffer(socketBuffer)
 	}, data: func(c *Conn, p []byte) int {
@@ -156,7 +166,7 @@ func TestFiguresOfSlowPeers(t *testing.T) {
 // Functions that wait for a worker are counted, and callbacks that take long.
 func TestFiguresOfWork(t *testing.T) {
 	testnet.NoLeaks(t)
-	before := figuresNow()
+	before := figuresAtRest(t)
 	goOn := make(chan bool)
 	_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
 		for range 3 {

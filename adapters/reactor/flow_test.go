@@ -176,7 +176,7 @@ func TestWorkersQueue(t *testing.T) {
 // Close comes after the last function of Go, whichever way the connection ends.
 func TestCloseAfterGo(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, how := range []string{"end", "reset", "Close"} {
+	for _, how := range []string{"end", "reset", "Abort"} {
 		var ran atomic.Int64
 		end, ended := closes()
 		called, release := make(chan bool, 1), make(chan bool)
@@ -196,8 +196,8 @@ func TestCloseAfterGo(t *testing.T) {
 					c.Write([]byte("answer"))
 				})
 			}
-			if how == "Close" {
-				c.Close()
+			if how == "Abort" {
+				c.Abort()
 			}
 			called <- true
 			return len(p)
@@ -213,7 +213,7 @@ func TestCloseAfterGo(t *testing.T) {
 			testnet.Receive(t, "Data", called)
 			c.SetLinger(0)
 			c.Close()
-		case "Close":
+		case "Abort":
 			testnet.Receive(t, "Data", called) // a function that runs before Close could answer
 		}
 		close(release)
@@ -323,13 +323,13 @@ func TestReadTimeoutAfterTheEnd(t *testing.T) {
 	end, ended := closes()
 	h := &ender{handler: handler{close: end, data: func(*Conn, []byte) int { return 0 }}}
 	h.end = func(c *Conn, unused []byte) {
-		c.Loop().Submit(func() {
+		c.Loop().Execute(func() {
 			if kept := &c.more.times.keptSince; *kept != 0 {
 				*kept -= int64(2 * time.Minute)
 			}
 			c.checkTimeouts()
 			c.Write([]byte("answer"))
-			c.CloseAfterWrite()
+			c.Close()
 		})
 	}
 	_, dial := serve(t, h, ReadTimeout(time.Minute))
@@ -371,7 +371,7 @@ func TestAfter(t *testing.T) {
 						t.Error("a timer of a closed connection fired")
 					}
 				})
-				c.CloseAfterWrite()
+				c.Close()
 			})
 		})
 	}}
@@ -500,7 +500,7 @@ func TestShortRest(t *testing.T) {
 	}
 }
 
-// A client that goes on sending gets all that was written before CloseAfterWrite, and then the end.
+// A client that goes on sending gets all that was written before Close, and then the end.
 func TestLinger(t *testing.T) {
 	testnet.NoLeaks(t)
 	lingerLong(t)
@@ -509,7 +509,7 @@ func TestLinger(t *testing.T) {
 		end, ended := closes()
 		_, dial := serveOn(t, kind, &handler{close: end, data: func(c *Conn, p []byte) int {
 			c.Write(long)
-			c.CloseAfterWrite()
+			c.Close()
 			return 1
 		}}, IdleTimeout(time.Hour))
 		c := dial()
@@ -548,7 +548,7 @@ func TestLingerEnds(t *testing.T) {
 	for _, sends := range []bool{false, true} {
 		end, ended := closes()
 		_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
-			c.CloseAfterWrite()
+			c.Close()
 			return len(p)
 		}})
 		c := dial()
@@ -569,7 +569,7 @@ func TestLingerEnds(t *testing.T) {
 	}
 }
 
-// A connection that lingers is closed at once by Close, of the connection or of the server.
+// A connection that lingers is closed at once by Abort, or by the server's Close.
 func TestCloseWhileLingering(t *testing.T) {
 	testnet.NoLeaks(t)
 	lingerLong(t)
@@ -577,7 +577,7 @@ func TestCloseWhileLingering(t *testing.T) {
 		end, ended := closes()
 		conns := make(chan *Conn, 1)
 		s, dial := serve(t, &handler{close: end, open: func(c *Conn) {
-			c.CloseAfterWrite()
+			c.Close()
 			conns <- c
 		}})
 		c := dial()
@@ -588,8 +588,8 @@ func TestCloseWhileLingering(t *testing.T) {
 		if byServer {
 			want = ErrServerClosed
 			s.Close()
-		} else if err := testnet.Receive(t, "Open", conns).Close(); err != nil {
-			t.Errorf("Close: %v", err)
+		} else if err := testnet.Receive(t, "Open", conns).Abort(); err != nil {
+			t.Errorf("Abort: %v", err)
 		}
 		if err := testnet.Receive(t, "Close", ended); err != want {
 			t.Errorf("got %v, want %v", err, want)
@@ -623,7 +623,7 @@ func TestEachDetachesAnother(t *testing.T) {
 			conn.Close()
 		}
 	})
-	opened() // which waits for Each
+	awaitWalks(t, s) // which may take several turns
 	close(calls)
 	seen := make(map[*Conn]bool)
 	for c := range calls {
@@ -634,19 +634,23 @@ func TestEachDetachesAnother(t *testing.T) {
 	}
 }
 
+// awaitWalks waits until all calls of Each and Broadcast that were made are done.
+func awaitWalks(t *testing.T, s *Server) {
+	t.Helper()
+	for _, l := range s.loops() {
+		done := make(chan bool, 1)
+		l.walkSoon(func(*Conn) {}, func() { done <- true })
+		testnet.Receive(t, "the end of the walks", done)
+	}
+}
+
 // Broadcast to loops that have ended loses no buffer.
 func TestBroadcastAfterTheEnd(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, attachOne := dialing(t)
 	c := attachOne()
 	if !onGoroutines {
-		testnet.Eventually(t, "the loop's end", func() bool {
-			alive := c.loop.engine.Retain()
-			if alive {
-				c.loop.engine.Release()
-			}
-			return !alive
-		})
+		awaitLoopEnd(t, c.loop)
 	}
 	s.Broadcast([]byte("to none"), nil)
 	testnet.Eventually(t, "the buffer's release", func() bool { return pool.ReadStats().BuffersInUse == 0 })

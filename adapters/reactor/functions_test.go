@@ -117,8 +117,8 @@ func TestGoContext(t *testing.T) {
 		runs  bool // whether Go's function runs
 		cause error
 	}{
+		{"Abort", func(s *Server, c *Conn, _ *net.TCPConn) { c.Abort() }, true, true, context.Canceled},
 		{"Close", func(s *Server, c *Conn, _ *net.TCPConn) { c.Close() }, true, true, context.Canceled},
-		{"CloseAfterWrite", func(s *Server, c *Conn, _ *net.TCPConn) { c.CloseAfterWrite() }, true, true, context.Canceled},
 		{"the peer's end", func(s *Server, c *Conn, peer *net.TCPConn) { peer.CloseWrite() }, true, true, io.EOF},
 		{"a reset", func(s *Server, c *Conn, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, true, true, nil},
 		{"Server.Close", func(s *Server, c *Conn, _ *net.TCPConn) { s.Close() }, true, false, ErrServerClosed},
@@ -190,7 +190,7 @@ func TestGoContextAfterEnd(t *testing.T) {
 				t.Errorf("got %v, want a context that has not ended", ctx.Err())
 			}
 			c.Write([]byte("answer"))
-			c.CloseAfterWrite()
+			c.Close()
 		}); err != nil {
 			t.Errorf("got %v", err)
 		}
@@ -219,7 +219,7 @@ func TestCloseDropsFunctions(t *testing.T) {
 				})
 			}
 			if p[0] == 'c' {
-				c.Close()
+				c.Abort()
 			}
 			return len(p)
 		}}, workers)
@@ -241,7 +241,7 @@ func TestCloseDropsFunctions(t *testing.T) {
 // A callback, or a function of Go, may close the server.
 func TestCloseServerAnywhere(t *testing.T) {
 	testnet.NoLeaks(t)
-	for _, place := range []string{"Open", "Data", "End", "Close", "After", "Submit", "Go", "goroutine"} {
+	for _, place := range []string{"Open", "Data", "End", "Close", "After", "Execute", "Go", "goroutine"} {
 		t.Run(place, func(t *testing.T) {
 			h := &counted{t: t, at: place, ends: make(chan error, 10)}
 			closed := make(chan bool, 10)
@@ -265,8 +265,8 @@ func TestCloseServerAnywhere(t *testing.T) {
 	}
 }
 
-// Submit says that its loop has ended, and runs the function otherwise.
-func TestSubmitToEndedLoop(t *testing.T) {
+// Execute says that its loop has ended, and runs the function otherwise.
+func TestExecuteOnEndedLoop(t *testing.T) {
 	if onGoroutines {
 		t.Skip("loops don't end off Linux and with the tag percore_net: run it on Linux without")
 	}
@@ -276,7 +276,7 @@ func TestSubmitToEndedLoop(t *testing.T) {
 	var err error
 	testnet.Eventually(t, "the loop's end", func() bool {
 		done := make(chan bool)
-		if err = old.Submit(func() { ran++; close(done) }); err == nil {
+		if err = old.Execute(func() { ran++; close(done) }); err == nil {
 			submitted++
 			testnet.Receive(t, "the function", done)
 		}
@@ -317,7 +317,7 @@ func TestPerLoopNumbers(t *testing.T) {
 		if i := c.Loop().Index(); i >= len(made) || c.Loop().Handler() == nil {
 			t.Errorf("got loop %d with handler %v when handlers of %v were made", i, c.Loop().Handler(), made)
 		}
-		c.Close()
+		c.Abort()
 		testnet.Receive(t, "Close", ended)
 		g.Close()
 		testnet.Within(t, "the loop's end", func() { <-g.Stopped() })

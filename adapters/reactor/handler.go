@@ -29,7 +29,7 @@ type Handler interface {
 	// Close is called last, once, when the connection is closed and no function of [Conn.Go] runs or
 	// will run for it. err says why:
 	//
-	//	nil                    this side closed it: Close, CloseAfterWrite
+	//	nil                    this side closed it: Conn.Close, Abort
 	//	io.EOF                 the peer ended the stream, and everything written was sent
 	//	io.ErrUnexpectedEOF    the same, with bytes left that Data hasn't used
 	//	ErrServerClosed        the server was closed or shut down
@@ -50,7 +50,7 @@ type EndHandler interface {
 	Handler
 
 	// End is called once, after the last Data, which has left unused bytes. No more bytes come. The
-	// connection stays open until Close or CloseAfterWrite is called.
+	// connection stays open until Conn.Close or Abort is called.
 	End(c *Conn, unused []byte)
 }
 

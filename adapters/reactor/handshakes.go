@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
@@ -11,42 +13,56 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
+	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/workers"
 )
 
 // handshake is an accepted connection before its handler knows it.
 //
 //	state    where                                 leaves by
-//	silent   on its loop: no goroutine             bytes come: queued; the deadline passes, or it is
+//	silent   on its loop: no goroutine             bytes come: waiting; the deadline passes, or it is
 //	                                               closed: ended
-//	queued   in the pool's queue                   a goroutine is free: running
-//	running  on a goroutine                        the handshake is done: attached; it fails, also since
+//	waiting  in places                             there is a place for it: running
+//	running  in places, on a goroutine             the handshake is done: attached; it fails, also since
 //	                                               the deadline has passed or it is closed: ended
 //
-// One deadline counts for all of it. Off Linux a connection has a goroutine from the beginning.
+// One deadline counts for all of it. Off Linux a connection has a goroutine from the beginning, and
+// needs no place.
 type handshake struct {
+	// immutable
 	server *Server
 	conn   *percore.Conn
+	peer   netip.Prefix // see accepting.Peer
+
+	// atomic
+	over atomic.Bool // it is done, or was given up
+
+	// atomic, and written by its goroutine
+	waits    atomic.Int64 // the time that it has waited for its peer, without the wait under way
+	waitedAt atomic.Int64 // when that began, or 0; of monotime
 }
 
 // shakers are the goroutines for the handshakes of a server.
 type shakers struct {
 	*layer.Handshakes
-	gate *layer.Gate
-	pool workers.Pool[*handshake]
+	computing chan struct{} // has an element for each that computes
+	places    places
+	pool      workers.Pool[*handshake]
 }
 
 // failedHandshakes counts for the figures.
 var failedHandshakes atomic.Uint64
 
 func (s *shakers) init(h *layer.Handshakes) {
-	s.Handshakes, s.gate = h, layer.NewGate(runtime.GOMAXPROCS(0))
-	s.pool.Max, s.pool.Work = h.Max, (*handshake).run
+	s.Handshakes, s.computing = h, make(chan struct{}, runtime.GOMAXPROCS(0))
+	s.places.init(h.Max, s.pool.Serve)
+	s.pool.Work = (*handshake).runInPlace
 }
 
 // shakeHands makes an accepted connection the server's once its handshake is done.
 func (s *Server) shakeHands(pc *percore.Conn) {
-	h := &handshake{s, pc}
+	h := &handshake{server: s, conn: pc, peer: accepting.Peer(pc.RemoteAddrPort().Addr())}
 	if !s.enterHandshake(h) {
 		pc.Close()
 		return
@@ -74,6 +90,14 @@ func (s *Server) enterHandshake(h *handshake) bool {
 	return true
 }
 
+// giveUp closes the connection, of which the handshake's goroutine learns, unless the handshake is
+// done: a handler may have the connection then.
+func (h *handshake) giveUp() {
+	if !h.over.Swap(true) {
+		_ = h.conn.Close()
+	}
+}
+
 // leave counts the connection out, after Attach has counted it in again, or at its end.
 func (h *handshake) leave() {
 	h.server.mu.Lock()
@@ -88,7 +112,13 @@ func (h *handshake) ready(err error) {
 		h.fail(err)
 		return
 	}
-	h.server.shakers.pool.Serve(h)
+	h.server.shakers.places.enter(h)
+}
+
+// runInPlace is run of a handshake that has a place.
+func (h *handshake) runInPlace() {
+	defer h.server.shakers.places.leave(h) // also if a function of the tls.Config ends the goroutine
+	h.run()
 }
 
 // run performs the handshake.
@@ -104,6 +134,9 @@ func (h *handshake) run() {
 		h.fail(&PanicError{v})
 	}()
 	upper, err := h.shake()
+	if h.over.Swap(true) {
+		err = net.ErrClosed
+	}
 	if err == nil {
 		_, err = h.server.Attach(upper, nil, nil)
 	}
@@ -116,11 +149,35 @@ func (h *handshake) run() {
 }
 
 func (h *handshake) shake() (layer.Upper, error) {
-	s := &h.server.shakers
-	s.gate.Enter()
-	defer s.gate.Leave()
-	upper := s.Wrap(h.conn, s.gate)
+	h.compute()
+	defer h.rest()
+	upper := h.server.shakers.Wrap(h.conn, h)
 	return upper, upper.HandshakeContext(context.Background())
+}
+
+// compute waits for a turn to compute, and rest ends it.
+func (h *handshake) compute() { h.server.shakers.computing <- struct{}{} }
+func (h *handshake) rest()    { <-h.server.shakers.computing }
+
+// Wait implements layer.Turn.
+func (h *handshake) Wait() {
+	h.waitedAt.Store(monotime.Now())
+	h.rest()
+}
+
+// Resume implements layer.Turn.
+func (h *handshake) Resume() {
+	h.waits.Add(monotime.Now() - h.waitedAt.Swap(0)) // in this order: see waited
+	h.compute()
+}
+
+// waited returns for how long the handshake has waited for its peer, or 0 while it doesn't.
+func (h *handshake) waited(now int64) int64 {
+	before := h.waits.Load() // first, or a wait that ends here would count twice
+	if at := h.waitedAt.Load(); at != 0 {
+		return before + now - at
+	}
+	return 0
 }
 
 // fail ends the connection, whose handler learns nothing of it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/reactor/internal/layer"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -55,6 +56,49 @@ func (h *told) Room(c *Conn) {
 	if h.room != nil {
 		h.room(c)
 	}
+}
+
+// plainLayer is a layer that changes nothing but the end of the stream, which it marks.
+type plainLayer struct {
+	layer.Socket
+	ending func() // is called before the mark is sent; may be nil
+}
+
+const layerMark = "the end"
+
+func (l *plainLayer) Read(p []byte) (int, error) { return l.TryRead(p) }
+func (l *plainLayer) IsPartial() bool            { return false }
+func (l *plainLayer) Write(p []byte) error       { return l.Send(p) }
+func (l *plainLayer) Enter(s layer.Socket)       { l.Socket = s }
+
+func (l *plainLayer) Leave(conn net.Conn, unread []byte) net.Conn { return conn }
+
+func (l *plainLayer) CloseWrite() {
+	if l.ending != nil {
+		l.ending()
+	}
+	_ = l.Send([]byte(layerMark))
+}
+
+// attachLayer is attach of a connection with a layer.
+func attachLayer(t *testing.T, s *Server, l layer.Layer) (c *Conn, peer net.Conn) {
+	t.Helper()
+	pc, peer := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	c, err := s.attachOrFail(pc.(*percore.Conn), arriving{layer: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	endBeforePair(t, s, c)
+	return c, peer
+}
+
+// endBeforePair ends a connection before the cleanup of its pair: no other code may close a
+// connection of the server's.
+func endBeforePair(t *testing.T, s *Server, c *Conn) {
+	t.Cleanup(func() {
+		c.Abort()
+		testnet.Eventually(t, "the connections' end", func() bool { return s.Stats().Conns == 0 })
+	})
 }
 
 // echo sends back what comes.

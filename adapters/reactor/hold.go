@@ -6,7 +6,7 @@ package reactor
 // written by then is sent. Meanwhile IdleTimeout doesn't count. Call Hold in the callback that
 // sees the request.
 //
-// It doesn't hold up Close and CloseAfterWrite, or the server's Close, and it doesn't delay the
+// It doesn't hold up Close and Abort, or the server's Close, and it doesn't delay the
 // handler's Close for a connection that has failed. On a connection that has ended it does nothing.
 func (c *Conn) Hold() {
 	c.mu.Lock()

@@ -124,7 +124,7 @@ func TestHoldMisuse(t *testing.T) {
 	s, _ := serve(t, &handler{close: closed})
 	c, _ := attach(t, s)
 	c.Hold()
-	c.Close() // isn't held up
+	c.Abort() // isn't held up
 	if err := testnet.Receive(t, "Close", ended); err != nil {
 		t.Error(err)
 	}

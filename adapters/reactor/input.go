@@ -24,7 +24,8 @@ const keptSlack = 4 << 10
 // Pause stops the reading: Data isn't called and nothing is read until Resume. Bytes that Data hasn't
 // used are kept, the socket's buffer fills, and the peer is held up. So Data may use a part of its
 // bytes, or none, and take the rest later. While reading is paused the end of the peer's stream isn't
-// seen, nor a lost connection, unless something is written; ReadTimeout doesn't count.
+// seen, nor a lost connection, unless something is written; ReadTimeout doesn't count. A paused
+// connection takes the memory of an idle one, besides the kept bytes and the kernel's.
 func (c *Conn) Pause() { c.asked.Or(askPause) }
 
 // Resume ends Pause: Data is called with what is kept, on the connection's loop, soon, and then with

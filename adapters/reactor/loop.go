@@ -64,13 +64,13 @@ func newLoop(s *Server, e engineLoop, index int, h Handler) *Loop {
 	return l
 }
 
-// Submit runs f on the loop's goroutine, soon, as callbacks do: f must not block, and what it
-// writes is sent at the end of the batch. Submit does not wait. If f panics that goes to the log.
+// Execute runs f on the loop's goroutine, soon, as callbacks do: f must not block, and what it
+// writes is sent at the end of the batch. Execute does not wait. If f panics that goes to the log.
 //
 // It fails with [net.ErrClosed], and f doesn't run, if the loop has ended: a loop lives as long as
 // listeners or connections of any kind are on it. For as long as a connection of the server's is open
 // its loop lives.
-func (l *Loop) Submit(f func()) error {
+func (l *Loop) Execute(f func()) error {
 	if !l.engine.Retain() {
 		return net.ErrClosed
 	}
@@ -86,7 +86,7 @@ func (l *Loop) Submit(f func()) error {
 func (l *Loop) run(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			l.server.config.log.Error("reactor: a function of Loop.Submit panicked",
+			l.server.config.log.Error("reactor: a function of Loop.Execute panicked",
 				"handler", l.name, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 	}()

@@ -168,7 +168,7 @@ func (f *framed) close(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last = true; len(s.refused) == 0 {
-		c.CloseAfterWrite()
+		c.Close()
 	}
 }
 
@@ -187,7 +187,7 @@ func (r framedRoom) Room(c *Conn) {
 		s.refused = s.refused[1:]
 	}
 	if s.last {
-		c.CloseAfterWrite()
+		c.Close()
 	}
 }
 
@@ -197,7 +197,7 @@ func (e framedEnd) End(c *Conn, unused []byte) {
 	if s.end = io.EOF; len(unused) > 0 {
 		s.end = io.ErrUnexpectedEOF
 	}
-	c.Loop().Submit(func() {
+	c.Loop().Execute(func() {
 		if kept := &c.more.times.keptSince; *kept != 0 {
 			*kept -= int64(2 * modelReadTimeout)
 			c.checkTimeouts()

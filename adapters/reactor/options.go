@@ -56,6 +56,8 @@ func newConfig(options []Option) (config, error) {
 		return c, fmt.Errorf("reactor: a time of an option is negative")
 	case c.workers < 0 || c.waitingMax < 0:
 		return c, fmt.Errorf("reactor: Workers(%d, %d) is negative", c.workers, c.waitingMax)
+	case c.handshakes != nil:
+		return c, c.handshakes.Works()
 	}
 	return c, nil
 }

@@ -383,8 +383,10 @@ func (c *Conn) sendFailedLocked(err error) {
 	c.endLocked(askClose, err)
 }
 
-// dropUnsentLocked drops the backlog. If it is being sent, the sender releases it.
+// dropUnsentLocked drops the backlog. If it is being sent, the sender releases it. Nothing may follow
+// what was dropped, not even the end of a layer's stream.
 func (c *Conn) dropUnsentLocked() {
+	c.cutLayerLocked()
 	b := c.unsent
 	c.unsent = nil
 	if b != nil && !c.flushing {

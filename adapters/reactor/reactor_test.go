@@ -71,14 +71,14 @@ func TestUnusedBytes(t *testing.T) {
 	}
 }
 
-func TestCloseAfterWrite(t *testing.T) {
+func TestClose(t *testing.T) {
 	testnet.NoLeaks(t)
 	end, ended := closes()
 	big := bytes.Repeat([]byte("0123456789"), 1<<20)
 	_, dial := serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
 		c.Write(big)
-		if err := c.CloseAfterWrite(); err != nil {
-			t.Errorf("CloseAfterWrite: %v", err)
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
 		}
 		if _, err := c.Write(big); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("a Write after it: got %v, want %v", err, net.ErrClosed)

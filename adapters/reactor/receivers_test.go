@@ -54,7 +54,7 @@ func TestTurns(t *testing.T) {
 	all := make(chan bool, 1)
 	s.Each(func(c *Conn) {
 		if called++; called == 1 {
-			c.loop.Submit(func() { between <- called })
+			c.loop.Execute(func() { between <- called })
 		}
 		if called == n {
 			all <- true
@@ -75,7 +75,7 @@ func TestManyReceivers(t *testing.T) {
 	message := bytes.Repeat([]byte("m"), 100)
 	testnet.Eventually(t, "the end of other tests' buffers", func() bool { return pool.ReadStats().BuffersInUse == 0 })
 	buffers := make(chan int, 1)
-	conns[0].loop.Submit(func() {
+	conns[0].loop.Execute(func() {
 		b := pool.Get(len(message))
 		copy(b.Bytes(), message)
 		for _, c := range conns {
@@ -117,22 +117,22 @@ func TestBroadcastTellsMissed(t *testing.T) {
 		testnet.Eventually(t, "it is open", func() bool { return countOpen(c.loop) == 1 })
 		missed := make(chan *Conn, 1)
 		for n := 0; len(missed) == 0; n++ {
-			before := countOpen(c.loop) // so that each broadcast is done before the next
 			s.Broadcast(make([]byte, 64<<10), func(c *Conn) {
 				select {
 				case missed <- c:
 				default:
 				}
 			})
-			if before != 1 || n > 1<<10 {
-				t.Fatalf("told %t: %d connections are open after %d broadcasts of 64 KiB", tells, before, n)
+			awaitWalks(t, s) // so that each broadcast is done before the next
+			if open := countOpen(c.loop); open != 1 || n > 1<<10 {
+				t.Fatalf("told %t: %d connections are open after %d broadcasts of 64 KiB", tells, open, n)
 			}
 		}
 		if got := <-missed; got != c {
 			t.Errorf("told %t: got %v, want %v", tells, got, c)
 		}
 		if !tells {
-			c.Close()
+			c.Abort()
 			continue
 		}
 		go io.Copy(io.Discard, peer)

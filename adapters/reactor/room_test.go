@@ -27,13 +27,17 @@ type relay struct {
 func (r *relay) Open(c *Conn) { smallBuffer(c) }
 
 func (r *relay) Data(c *Conn, p []byte) int {
-	to := c.Context().(*atomic.Pointer[Conn]).Load()
+	other := c.Context().(*atomic.Pointer[Conn])
+	to := other.Load()
 	if to == nil { // its other side comes
 		c.Pause()
+		if other.Load() != nil {
+			c.Resume() // it came before the pause
+		}
 		return 0
 	}
 	if _, err := to.Write(p); err != nil {
-		c.Close()
+		c.Abort()
 		return len(p)
 	}
 	if n := to.Unsent(); n > r.mark {
@@ -57,7 +61,7 @@ func (r *relay) Room(c *Conn) {
 
 func (r *relay) Close(c *Conn, err error) {
 	if other := c.Context().(*atomic.Pointer[Conn]).Load(); other != nil {
-		other.CloseAfterWrite()
+		other.Close()
 	}
 	r.ends <- err
 }
@@ -120,8 +124,10 @@ func TestProxy(t *testing.T) {
 		for range 2 {
 			testnet.Receive(t, "Close", r.ends)
 		}
-		if n := r.most.Load(); n > mark+readBytes {
-			t.Errorf("back %t: got %d bytes that wait, want %d at most", back, n, mark+readBytes)
+		// Room may be under way when more has been written, and its Resume lets one more call of Data in.
+		const most = mark + 2*readBytes
+		if n := r.most.Load(); n > most {
+			t.Errorf("back %t: got %d bytes that wait, want %d at most", back, n, most)
 		}
 	}
 }
@@ -211,7 +217,7 @@ func TestPauseWithFullBuffer(t *testing.T) {
 	if len(sent) > 0 {
 		t.Error("the peer was not held up")
 	}
-	c.Loop().Submit(func() { taking = true; c.Resume() })
+	c.Loop().Execute(func() { taking = true; c.Resume() })
 	testnet.Receive(t, "all bytes", all)
 	if err := testnet.Receive(t, "the peer", sent); err != nil || !bytes.Equal(got.Bytes(), stream) {
 		t.Errorf("got %d bytes (%v), the same up to %d, want %d", got.Len(), err, commonPrefix(got.Bytes(), stream), len(stream))
@@ -248,7 +254,7 @@ func TestDownload(t *testing.T) {
 					rest, most = rest[n:], max(most, c.Unsent())
 				}
 				if len(rest) == 0 {
-					c.CloseAfterWrite()
+					c.Close()
 				}
 			}
 			h := &told{room: func(c *Conn) { rooms++; at(c, func() { send(c) }) }}
@@ -261,7 +267,7 @@ func TestDownload(t *testing.T) {
 			if place == "Data" { // elsewhere the peer's end may come first, and close the connection
 				c.CloseWrite()
 			}
-			got, err := io.ReadAll(c) // to the end: what is written may be here before CloseAfterWrite is called
+			got, err := io.ReadAll(c) // to the end: what is written may be here before Close is called
 			if err != nil || !bytes.Equal(got, stream) {
 				t.Errorf("got %d bytes, %v, the same up to %d, want %d", len(got), err, commonPrefix(got, stream), len(stream))
 			}
@@ -370,7 +376,7 @@ func TestAttachContext(t *testing.T) {
 		if got := testnet.Receive(t, "Data", done); got != i+1 {
 			t.Errorf("got the context of connection %d, want %d", got, i+1)
 		}
-		c.Close()
+		c.Abort()
 	}
 	testnet.Eventually(t, "the connections' end", func() bool { return s.Stats().Conns == 0 })
 	for len(wrong) > 0 {

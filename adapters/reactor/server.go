@@ -267,7 +267,7 @@ func (s *Server) endWhenEmptyLocked() {
 	}
 }
 
-// Shutdown closes the listeners, and each connection, as CloseAfterWrite does, as soon as the callback
+// Shutdown closes the listeners, and each connection, as Conn.Close does, as soon as the callback
 // under way and the functions of Go have run; Data isn't called any more. It waits until the
 // last handler's Close has returned, or ctx is done, and then returns ctx's error. Close closes the
 // connections that are left. After Close it only waits. A callback or a function of Go must not call
@@ -299,7 +299,7 @@ func (s *Server) end(how uint32) (empty <-chan struct{}) {
 		l.Close()
 	}
 	for h := range s.mu.shaking {
-		h.conn.Close() // of which its handshake learns
+		h.giveUp()
 	}
 	for _, l := range s.mu.loops {
 		l.walkSoon(func(c *Conn) {

@@ -32,7 +32,7 @@ func TestStress(t *testing.T) {
 				case 1:
 					c.After(time.Millisecond, func() { c.Write(make([]byte, 10)) })
 				case 2:
-					c.Loop().Submit(func() { c.Write(make([]byte, 10)) })
+					c.Loop().Execute(func() { c.Write(make([]byte, 10)) })
 				default:
 					c.Write(p)
 				}
@@ -82,9 +82,9 @@ func TestStress(t *testing.T) {
 func disturb(c *Conn, s *Server, b *pool.Buffer) {
 	switch rand.IntN(40) {
 	case 0:
-		c.Close()
+		c.Abort()
 	case 1:
-		c.CloseAfterWrite()
+		c.Close()
 	case 2:
 		c.CloseWrite()
 	case 3:

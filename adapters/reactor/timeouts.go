@@ -125,6 +125,28 @@ func (c *Conn) retime() {
 	c.checkTimeouts()
 }
 
+// endingTime is how long a connection that is ending waits for a peer that takes nothing, if it has no
+// timeout for that: about as long as the kernel does after close(2) (tcp(7), tcp_orphan_retries). It is
+// a variable for tests.
+var endingTime = time.Minute
+
+// limitEnding gives a connection that is ending a timeout, if bytes wait for the peer: the handler has
+// no say any more.
+func (c *Conn) limitEnding() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unsent == nil {
+		return
+	}
+	t := &c.extrasLocked().times
+	if t.own&(1<<onWriteIdle|1<<onUnsent) != 0 || t.limits[onWriteIdle].Load() != 0 || t.limits[onUnsent].Load() != 0 {
+		return
+	}
+	t.set(onWriteIdle, endingTime)
+	c.asked.Or(askTimed | askRetime)
+	c.loop.remind(c, false)
+}
+
 // stopTimeouts ends them.
 func (c *Conn) stopTimeouts() {
 	if c.asked.Load()&askTimed != 0 && c.more.times.timer != nil {

@@ -126,7 +126,7 @@ func TestWriteTimeout(t *testing.T) {
 			c.mu.Unlock()
 			c.checkTimeouts()
 			closes = c.asked.Load()&askClose != 0
-			c.Close()
+			c.Abort()
 		})
 		if closes != tt.ends {
 			t.Errorf("%s: closed %t, want %t", tt.name, closes, tt.ends)

@@ -100,7 +100,7 @@ func TestWaysToWrite(t *testing.T) {
 				<-done
 				program()
 			}
-			c.CloseAfterWrite()
+			c.Close()
 		}()
 		got, err := io.ReadAll(peer)
 		<-written
@@ -129,7 +129,7 @@ func TestWriteBuffersRefused(t *testing.T) {
 		}
 		total += int64(n)
 	}
-	c.CloseAfterWrite()
+	c.Close()
 	if got, err := io.Copy(io.Discard, peer); got != total || err != nil {
 		t.Errorf("got %d bytes, %v, want %d", got, err, total)
 	}

@@ -30,10 +30,7 @@ func attachConn(t *testing.T, s *Server, pc net.Conn) *Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // before the pair's: no other code may close a connection of the server's
-		c.Close()
-		testnet.Eventually(t, "the connections' end", func() bool { return s.Stats().Conns == 0 })
-	})
+	endBeforePair(t, s, c)
 	return c
 }
 
@@ -107,7 +104,7 @@ func TestEndUnderWriter(t *testing.T) {
 			peer.Close()
 		}()
 		testnet.Receive(t, "the first bytes", started)
-		c.CloseAfterWrite()
+		c.Close()
 		if err := testnet.Receive(t, "Close", ended); err != nil {
 			t.Errorf("got %v, want no error", err)
 		}
@@ -137,15 +134,10 @@ func TestDetachAnother(t *testing.T) {
 		got <- detached{conn, buffered}
 		return len(p)
 	}})
-	first, firstPeer := attach(t, s)
-	second, secondPeer := attach(t, s)
-	if first.Loop() != second.Loop() {
-		first.Close()
-		t.Skip("each connection has a loop of its own off Linux and with the tag percore_net: run it on Linux without")
-	}
-	io.WriteString(firstPeer, "half")
+	_, peers := attachMany(t, s, 2) // on one loop
+	io.WriteString(peers[0], "half")
 	testnet.Receive(t, "the first one's bytes", ready)
-	io.WriteString(secondPeer, "other")
+	io.WriteString(peers[1], "other")
 	d := testnet.Receive(t, "the first one", got)
 	if string(d.buffered) != "half" {
 		t.Errorf("got %q buffered, want its own bytes", d.buffered)
@@ -155,25 +147,28 @@ func TestDetachAnother(t *testing.T) {
 
 // TestIdleTimeoutOfWrites writes to a peer that sends nothing: the connection isn't idle.
 func TestIdleTimeoutOfWrites(t *testing.T) {
-	end, ended := closes()
-	s, _ := serve(t, &handler{close: end}, IdleTimeout(testnet.HangTimeout/10))
+	s, _ := serve(t, &handler{}, IdleTimeout(time.Hour))
 	c, peer := attach(t, s)
-	go io.Copy(io.Discard, peer)
-	before := time.Now()
-	for time.Since(before) < testnet.HangTimeout/8 {
-		if _, err := c.Write([]byte("x")); err != nil {
-			t.Fatalf("got %v (closed: %d) after %v of writes, want none", err, len(ended), time.Since(before))
-		}
-		time.Sleep(testnet.HangTimeout / 100)
+	var at *timeouts
+	onItsLoop(t, c, func() {
+		at = &c.more.times
+		at.heldAt -= hours
+	})
+	c.Write([]byte("x"))
+	if _, err := io.ReadFull(peer, make([]byte, 1)); err != nil {
+		t.Fatal(err)
 	}
-	c.Close()
-	testnet.Receive(t, "Close", ended)
+	testnet.Eventually(t, "the time of the write", func() bool { return at.wroteAt.Load() != 0 })
+	onItsLoop(t, c, c.checkTimeouts)
+	if c.asked.Load()&askClose != 0 {
+		t.Error("the connection is closed as if it were idle")
+	}
 }
 
 // TestShortShared writes short buffers to a peer that does not read: they take about the memory that
 // they count for.
 func TestShortShared(t *testing.T) {
-	s, _ := serve(t, &handler{}, WriteHardLimit(1<<20))
+	s, _ := serve(t, &told{}, WriteHardLimit(1<<20)) // or the refused write would end the connection
 	c, _ := attach(t, s)
 	for {
 		b := pool.Get(100)
@@ -184,10 +179,7 @@ func TestShortShared(t *testing.T) {
 		}
 	}
 	c.mu.Lock()
-	parts := 0
-	if c.unsent != nil {
-		parts = len(c.unsent.parts)
-	}
+	parts := len(c.unsent.parts)
 	c.mu.Unlock()
 	if most := 1 << 20 / partBytesMin; parts > 2*most {
 		t.Errorf("got %d parts in 1 MiB, want %d at most", parts, most)
@@ -232,13 +224,22 @@ func TestEndedLoops(t *testing.T) {
 	}
 	s, attachOne := dialing(t)
 	for range 5 {
-		attachOne()
+		awaitLoopEnd(t, attachOne().loop) // or the next may be on another loop of the same group
+		if n := len(s.loops()); n != 1 {
+			t.Fatalf("got %d loops, want the last", n)
+		}
 	}
-	testnet.Eventually(t, "the loops' end", func() bool {
-		attachOne() // which drops those that have ended
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.mu.loops) <= 2 // those of the last, and of one that was about to end
+}
+
+// awaitLoopEnd waits until nothing holds a loop any more.
+func awaitLoopEnd(t *testing.T, l *Loop) {
+	t.Helper()
+	testnet.Eventually(t, "the loop's end", func() bool {
+		alive := l.engine.Retain()
+		if alive {
+			l.engine.Release()
+		}
+		return !alive
 	})
 }
 
@@ -262,7 +263,7 @@ func dialing(t *testing.T) (s *Server, attachOne func() *Conn) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Close()
+		c.Abort()
 		testnet.Receive(t, "Close", ended)
 		return c
 	}
@@ -273,7 +274,7 @@ func TestGoAfterDetach(t *testing.T) {
 	s, _ := serve(t, &handler{})
 	c, _ := attach(t, s)
 	result := make(chan error, 1)
-	c.Loop().Submit(func() {
+	c.Loop().Execute(func() {
 		conn, _, err := c.Detach()
 		if err == nil {
 			err = c.Go(func() { t.Error("the function runs") })
@@ -290,7 +291,7 @@ func TestGoAfterDetach(t *testing.T) {
 func detach(t *testing.T, c *Conn) net.Conn {
 	t.Helper()
 	conns := make(chan net.Conn, 1)
-	c.Loop().Submit(func() {
+	c.Loop().Execute(func() {
 		conn, _, err := c.Detach()
 		if err != nil {
 			t.Error(err)
@@ -342,7 +343,7 @@ func TestAttachDetached(t *testing.T) {
 		if again < 3 {
 			conn = detach(t, c)
 		} else {
-			c.CloseAfterWrite()
+			c.Close()
 		}
 	}
 	if got, err := io.ReadAll(peer); !bytes.Equal(got, want) || err != nil {
@@ -417,7 +418,7 @@ func TestDetachKeepsEnd(t *testing.T) {
 		for _, again := range []bool{false, true} {
 			c, peer := attach(t, s)
 			conns := make(chan net.Conn, 1)
-			c.Loop().Submit(func() {
+			c.Loop().Execute(func() {
 				c.Write(long)
 				c.CloseWrite()
 				conn, _, err := c.Detach()

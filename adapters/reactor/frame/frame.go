@@ -5,7 +5,7 @@
 //		line, used, err := frame.Line(p, 1024)
 //		switch {
 //		case err != nil:
-//			c.Close() // too long
+//			c.Abort() // too long
 //		case used > 0:
 //			... // the line, without its end
 //		}

@@ -23,8 +23,8 @@
 //     connection wait for each other, and its loop waits for them.
 //   - ReadTimeout also counts for the rest of a record that the peer has begun.
 //   - The end of the peer's stream is its close_notify alert, or, as with crypto/tls, the connection's
-//     end between two records. CloseWrite sends close_notify, and so do Close and CloseAfterWrite
-//     before the connection ends.
+//     end between two records. CloseWrite sends close_notify, and so do Close and Abort before
+//     the connection ends.
 //   - Broadcast and WriteShared encrypt for each connection: a shared buffer saves no memory.
 //   - Detach returns a *tls.Conn for blocking code, which Attach takes again. Attach also takes a
 //     *tls.Conn that the program has made above [Wrap], as for connections that it has dialed, or for

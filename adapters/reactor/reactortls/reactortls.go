@@ -3,11 +3,13 @@ package reactortls
 import (
 	"cmp"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"time"
 
 	"github.com/percore/percore/adapters/reactor"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
+	"github.com/percore/percore/internal/tlsread"
 )
 
 // Limits bounds the handshakes of a server. Zero fields mean the defaults.
@@ -17,7 +19,9 @@ type Limits struct {
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is how many handshakes may be under way at a time: 1024 by default, which take
-	// some 40 KB each. Clients beyond that wait until their time is over.
+	// some 25 KB each. A quarter of them may be of one IPv4 address, or of one IPv6 network of 64 bits.
+	// Clients beyond that wait, until their time is over. While some wait, handshakes that have waited
+	// for their own client for a second in all are closed.
 	MaxHandshakes int
 }
 
@@ -26,13 +30,26 @@ type Limits struct {
 // program gives to Attach are what they are.
 func Server(config *tls.Config, limits Limits) reactor.Option {
 	return layer.Option(layer.Handshakes{
-		Wrap: func(conn net.Conn, gate *layer.Gate) layer.Upper {
-			return tls.Server(&lower{conn: conn, gate: gate}, config)
+		Wrap: func(conn net.Conn, turn layer.Turn) layer.Upper {
+			return tls.Server(&lower{conn: conn, turn: turn}, config)
 		},
+		Works:   works,
 		Timeout: cmp.Or(limits.HandshakeTimeout, 10*time.Second),
 		Max:     cmp.Or(limits.MaxHandshakes, 1024),
 	}).(reactor.Option)
 }
+
+// works returns why the loops can't read from a *tls.Conn, or nil.
+func works() error {
+	if err := check(); err != nil {
+		return fmt.Errorf("reactortls: crypto/tls does not read as the loops need it, serve it with a "+
+			"goroutine per connection: %w", err)
+	}
+	return nil
+}
+
+// check is a variable for tests.
+var check = tlsread.Works
 
 // Wrap returns a connection for tls.Client or tls.Server. When the handshake is done the *tls.Conn may
 // be given to [reactor.Server.Attach]. conn must be one that Attach takes itself, and buffered are the

@@ -9,17 +9,16 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
+	"github.com/percore/percore/internal/tlsread"
 )
 
 // A *tls.Conn stands above lower, which stands above the connection. crypto/tls knows only blocking
-// reads. But when the connection below fails with a temporary net.Error, a *tls.Conn returns that
-// error, keeps the part of a record that it has, and goes on with the next Read. So on a loop lower
-// fails with percore.ErrWouldWait where it would have to wait. A write never waits: the reactor's
-// backlog takes all records.
+// reads. So on a loop lower fails with percore.ErrWouldWait where it would have to wait: see package
+// tlsread. A write never waits: the reactor's backlog takes all records.
 //
 //	lower    reads and writes               leaves by
 //	blocking conn; during a server's        Attach: on a loop
-//	         handshake, through the gate
+//	         handshake, between its turns
 //	on a     sock                           Detach: blocking, with the conn that Detach has
 //	loop
 
@@ -27,7 +26,7 @@ import (
 type lower struct {
 	conn net.Conn     // what blocking code reads and writes
 	sock layer.Socket // on a loop; nil for blocking code
-	gate *layer.Gate  // during a server's handshake; nil otherwise
+	turn layer.Turn   // during a server's handshake; nil otherwise
 	rest []byte       // to read before all else
 
 	in framing // of what was read
@@ -72,10 +71,10 @@ func (l *lower) Read(p []byte) (n int, err error) {
 		if n == 0 && err == nil {
 			return 0, percore.ErrWouldWait
 		}
-	case l.gate != nil:
-		l.gate.Leave()
-		defer l.gate.Enter()
+	case l.turn != nil:
+		l.turn.Wait()
 		n, err = l.conn.Read(p)
+		l.turn.Resume()
 	default:
 		n, err = l.conn.Read(p)
 	}
@@ -85,6 +84,10 @@ func (l *lower) Read(p []byte) (n int, err error) {
 
 func (l *lower) Write(p []byte) (int, error) {
 	if l.sock == nil {
+		if l.turn != nil {
+			l.turn.Wait()
+			defer l.turn.Resume()
+		}
 		return l.conn.Write(p)
 	}
 	if err := l.sock.Send(p); err != nil {
@@ -138,6 +141,9 @@ func (l *lower) Layer(upper net.Conn) (layer.Layer, error) {
 	if !ok || !tc.ConnectionState().HandshakeComplete {
 		return nil, errNotDone
 	}
+	if err := works(); err != nil {
+		return nil, err
+	}
 	return &session{l, tc}, nil
 }
 
@@ -147,21 +153,12 @@ type session struct {
 	tls   *tls.Conn
 }
 
-// readsMax is how many reads of crypto/tls make one of the layer. Each may have decrypted 17 messages
-// that a hostile peer has sent between its data.
+// readsMax is how many reads of crypto/tls make one of the layer: see tlsread.Read.
 const readsMax = 32
 
 func (s *session) Read(p []byte) (n int, err error) {
-	for range readsMax {
-		var m int
-		m, err = s.tls.Read(p[n:])
-		n += m
-		if err != nil || n == len(p) {
-			break
-		}
-	}
-	if n > 0 || errors.Is(err, percore.ErrWouldWait) {
-		return n, nil // another error comes again
+	if n, _, err = tlsread.Read(s.tls, p, readsMax); n > 0 {
+		return n, nil // the error comes again
 	}
 	return 0, err
 }
@@ -175,7 +172,7 @@ func (s *session) Write(p []byte) error {
 
 func (s *session) CloseWrite() { _ = s.tls.CloseWrite() }
 
-func (s *session) Enter(sock layer.Socket) { s.lower.sock, s.lower.gate = sock, nil }
+func (s *session) Enter(sock layer.Socket) { s.lower.sock, s.lower.turn = sock, nil }
 
 func (s *session) Leave(conn net.Conn, unread []byte) net.Conn {
 	l := s.lower

@@ -115,9 +115,9 @@ func TestEnds(t *testing.T) {
 			f    func(s *reactor.Server, c *reactor.Conn)
 			want error
 		}{
-			"Close":           {func(_ *reactor.Server, c *reactor.Conn) { c.Close() }, nil},
-			"CloseAfterWrite": {func(_ *reactor.Server, c *reactor.Conn) { c.Write(long); c.CloseAfterWrite() }, nil},
-			"CloseWrite":      {func(_ *reactor.Server, c *reactor.Conn) { c.Write(long); c.CloseWrite() }, io.EOF},
+			"Abort":      {func(_ *reactor.Server, c *reactor.Conn) { c.Abort() }, nil},
+			"Close":      {func(_ *reactor.Server, c *reactor.Conn) { c.Write(long); c.Close() }, nil},
+			"CloseWrite": {func(_ *reactor.Server, c *reactor.Conn) { c.Write(long); c.CloseWrite() }, io.EOF},
 			"Shutdown": {func(s *reactor.Server, c *reactor.Conn) {
 				c.Write(long)
 				go s.Shutdown(context.Background())
@@ -138,7 +138,7 @@ func TestEnds(t *testing.T) {
 				c = tls.Client(wire, client)
 				c.Write([]byte("x"))
 				want := len(long)
-				if name == "Close" {
+				if name == "Abort" {
 					want = 0
 				}
 				if got := readAll(t, c); len(got) != want {
@@ -180,7 +180,7 @@ func TestHalfClose(t *testing.T) {
 			gone := make(chan bool)
 			switch how {
 			case "End":
-				h = &ender{handler{close: closed}, func(c *reactor.Conn) { answer(c); c.CloseAfterWrite() }}
+				h = &ender{handler{close: closed}, func(c *reactor.Conn) { answer(c); c.Close() }}
 			case "Hold":
 				h = &handler{close: closed, data: func(c *reactor.Conn, p []byte) int {
 					c.Hold()
@@ -419,7 +419,7 @@ func TestWrap(t *testing.T) {
 	if text := testnet.Receive(t, "the answer", got); text != "to the echo" {
 		t.Errorf("got %q", text)
 	}
-	c.Close()
+	c.Abort()
 
 	if _, err := s.Attach(tls.Client(testnet.Dial(t, ln), client), nil, nil); err == nil {
 		t.Error("Attach of a *tls.Conn without Wrap: got no error")
@@ -549,4 +549,40 @@ func TestWriters(t *testing.T) {
 	if _, err := io.ReadFull(c, message[:6]); err != nil || string(message[:6]) != "to all" {
 		t.Errorf("Broadcast: got %q, %v", message[:6], err)
 	}
+}
+
+// If crypto/tls doesn't read as the loops need it, no connection over TLS gets on one.
+func TestChangedTLS(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	surprise := errors.New("it sings")
+	s, _ := serve(t, nil, Limits{}, &handler{})
+	defer func(f func() error) { check = f }(check)
+	check = func() error { return surprise }
+	if _, err := reactor.New(&handler{}, Server(server, Limits{})); !errors.Is(err, surprise) {
+		t.Errorf("New: got %v, want %v", err, surprise)
+	}
+	peer := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	tlsPeer := make(chan error, 1)
+	go func() {
+		c, err := peer.Accept()
+		if err == nil {
+			defer c.Close()
+			err = tls.Server(c, server).Handshake()
+		}
+		tlsPeer <- err
+	}()
+	conn, err := new(percore.Dialer).Dial("tcp", peer.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	tc := tls.Client(Wrap(conn, nil), client)
+	if err := tc.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Attach(tc, nil, nil); !errors.Is(err, surprise) {
+		t.Errorf("Attach: got %v, want %v", err, surprise)
+	}
+	testnet.Receive(t, "the peer", tlsPeer)
 }
