@@ -309,17 +309,21 @@ func TestReadOnReadyConcurrently(t *testing.T) {
 
 // TestReadOnReadyAllocatesNothing: a request must not cost garbage.
 func TestReadOnReadyAllocatesNothing(t *testing.T) {
+	testnet.NoLeaks(t)
 	c, client := pairOf(t, testnet.TCP4)
 	pool := &fixedPool{b: make([]byte, 64)}
 	message := []byte("x")
-	allocs := testing.AllocsPerRun(100, func() {
-		if _, err := client.Write(message); err != nil {
-			t.Fatal(err)
-		}
-		if _, n, err := c.ReadOnReady(64, pool); n != 1 || err != nil {
-			t.Fatalf("got %d, %v, want 1", n, err)
-		}
-	})
+	allocs := 1.0
+	for try := 0; allocs > 0 && try < 10; try++ { // the rest of the process may allocate meanwhile
+		allocs = testing.AllocsPerRun(100, func() {
+			if _, err := client.Write(message); err != nil {
+				t.Fatal(err)
+			}
+			if _, n, err := c.ReadOnReady(64, pool); n != 1 || err != nil {
+				t.Fatalf("got %d, %v, want 1", n, err)
+			}
+		})
+	}
 	if allocs != 0 {
 		t.Errorf("got %v allocations per read, want 0", allocs)
 	}
@@ -334,6 +338,7 @@ func (p *fixedPool) Put(*[]byte)     {}
 // TestConnHasAllOfPercore: the embedding must not be replaced with something that hides the methods
 // that libraries look for.
 func TestConnHasAllOfPercore(t *testing.T) {
+	testnet.NoLeaks(t)
 	c, _ := pairOf(t, testnet.TCP4)
 	var conn net.Conn = c
 	if _, ok := conn.(interface {

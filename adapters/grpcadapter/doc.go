@@ -50,8 +50,8 @@
 // Codes, texts, metadata and the order of interceptors and stats events are those of grpc-go, which
 // a test compares call by call. docs/DIFFERENCES.md lists what differs.
 //
-// [Server.Handler] puts a server of NewServer on one port with HTTP/1.1 and HTTP/2, in clear or over
-// TLS. The rest of this page is about grpc-go's own transport.
+// [Server.Handler] and [WrappedServer.Handler] put either on one port with HTTP/1.1 and HTTP/2, in clear
+// or over TLS. The rest of this page is about grpc-go's own transport.
 //
 // # TLS
 //

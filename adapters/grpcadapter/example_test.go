@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net"
+	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
@@ -42,6 +46,51 @@ func Example() {
 	// Output:
 	// SERVING <nil>
 	// <nil>
+}
+
+// proxyCredentials gives calls what a proxy says about their client, as the AuthInfo of their peer.
+type proxyCredentials struct {
+	credentials.TransportCredentials
+}
+
+// proxyInfo is the AuthInfo.
+type proxyInfo struct {
+	credentials.AuthInfo
+	TLVs []byte // for SplitTLVs of github.com/pires/go-proxyproto
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (c proxyCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	return conn, proxyInfo{info, percore.ProxyTLVs(raw)}, err
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (c proxyCredentials) Clone() credentials.TransportCredentials {
+	return proxyCredentials{c.TransportCredentials.Clone()}
+}
+
+// An interceptor reads the TLVs of the PROXY header that the call's connection began with. This example
+// is not run, because it serves forever.
+func Example_proxyTLVs() {
+	lc := percore.ListenConfig{ProxyProtocol: &percore.ProxyProtocol{
+		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+	}}
+	lis, err := lc.Listen(context.Background(), "tcp", ":50051")
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := grpcadapter.NewServer(
+		grpcadapter.Creds(proxyCredentials{insecure.NewCredentials()}),
+		grpcadapter.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if p, ok := peer.FromContext(ctx); ok {
+				log.Printf("%s: %q", p.Addr, p.AuthInfo.(proxyInfo).TLVs)
+			}
+			return handler(ctx, req)
+		}),
+	)
+	healthpb.RegisterHealthServer(srv, health.NewServer())
+	log.Fatal(srv.Serve(lis))
 }
 
 // A server that sets keep-alive parameters also has to give them to the listener, which can't query

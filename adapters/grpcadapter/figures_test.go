@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
 )
 
 // TestFigures: percore.ReadStats returns this package's figures.
 func TestFigures(t *testing.T) {
+	testnet.NoLeaks(t)
 	read := func() map[string]float64 {
 		values := make(map[string]float64)
 		for _, a := range percore.ReadStats().Adapters {

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"sync/atomic"
@@ -147,7 +148,7 @@ func idleHeap(t testing.TB, listen testnet.ListenFunc, secure func(*tls.Config) 
 	lis := testnet.Listen(t, listen, testnet.TCP4)
 	srv := startServer(t, plainServe, lis, grpc.Creds(serverCredentials))
 	clients := make([]net.Conn, connections)
-	before := heap()
+	before := restingHeap(t)
 	for i := range clients {
 		c := testnet.Dial(t, lis)
 		clients[i] = c
@@ -165,6 +166,17 @@ func idleHeap(t testing.TB, listen testnet.ListenFunc, secure func(*tls.Config) 
 		c.Close()
 	}
 	return (after - before) / connections
+}
+
+// restingHeap is heap, when what is left of earlier tests has been freed.
+func restingHeap(t testing.TB) (bytes int64) {
+	bytes = math.MaxInt64
+	testnet.Eventually(t, "a heap that rests", func() bool {
+		before := bytes
+		bytes = heap()
+		return before-bytes < 10<<10
+	})
+	return bytes
 }
 
 // heap returns the bytes in use after the contents of sync.Pools are gone.

@@ -13,7 +13,7 @@ func TestMethods(t *testing.T) {
 	testnet.CheckMethods[*Conn](t, testnet.MethodTable{
 		Own: "ReadOnReady",
 		Promoted: map[string]string{nothingHeld: `CancelOnReadable Close CloseRead CloseWrite File LocalAddr Loop
-			MultipathTCP NotifyReadable OnReadable Read ReadFrom ReadReady RemoteAddr RemoteAddrPort
+			MultipathTCP NotifyReadable OnReadable ProxyTLVs Read ReadFrom ReadReady RemoteAddr RemoteAddrPort
 			SetDeadline SetKeepAlive SetKeepAliveConfig SetKeepAlivePeriod SetLinger SetNoDelay SetNoWait
 			SetReadBuffer SetReadDeadline SetWriteBuffer SetWriteDeadline SyscallConn TryRead Write
 			WriteBuffers WriteTo`},

@@ -39,7 +39,24 @@ import (
 // To stop, shut the http.Server down: it tells clients to go (GOAWAY), and waits for their calls, as
 // it does in a handover. [Server.GracefulStop] refuses later calls with codes.Unavailable and waits
 // for handlers; connections stay open. [Server.Stop] closes the connections that have had calls.
-func (s *Server) Handler(next http.Handler) http.Handler { return &portHandler{s, next} }
+func (s *Server) Handler(next http.Handler) http.Handler {
+	return &streamPortHandler{portHandler{s, next}, s}
+}
+
+// Handler is [Server.Handler] for the calls of the grpc.Server. Wherever that says what an option does
+// or does not, it is the same for the grpc.Server's. Stop and GracefulStop are srv.Stop and
+// srv.GracefulStop; a goroutine waits for them from the first Serve of the http.Server on.
+//
+// Without [FastPath], or if that was refused (see [WrappedServer.Refusal]), calls go to the ServeHTTP of
+// the grpc.Server.
+//
+// Services are registered before the http.Server serves.
+func (s *WrappedServer) Handler(next http.Handler) http.Handler {
+	if s.decision.Do(s.decide); s.room == nil {
+		return &portHandler{s.srv, next}
+	}
+	return &streamPortHandler{portHandler{s, next}, s}
+}
 
 // ServeHTTP serves a call as an http.Handler, for programs whose HTTP/2 connections belong to net/http
 // and for handlers around it. It needs HTTP/2 and full-duplex bodies, which net/http has there. See
@@ -48,22 +65,56 @@ func (s *Server) Handler(next http.Handler) http.Handler { return &portHandler{s
 // At a deadline the client gets a status, whereas Serve resets the stream.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.rpc.ServeHTTP(w, r) }
 
-// portHandler is what Handler returns.
+// ServeHTTP serves a call as an http.Handler, as [Server.ServeHTTP] does. Without [FastPath], or if that
+// was refused, it is srv.ServeHTTP.
+func (s *WrappedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.decision.Do(s.decide); s.room == nil {
+		s.srv.ServeHTTP(w, r)
+		return
+	}
+	s.host()
+	s.room.ServeHTTP(w, r)
+}
+
+// guests returns what serves the streams of an http.Server.
+func (s *Server) guests() h2.Handler { return s.rpc.Guests() }
+
+func (s *WrappedServer) guests() h2.Handler {
+	s.host()
+	return s.room.Guests()
+}
+
+// host makes srv's stops reach the room as long as the program runs, since it has no listener that
+// could end.
+func (s *WrappedServer) host() {
+	s.hosting.Do(func() {
+		if s.enter() == nil { // stopped already
+			s.room.Stop()
+		}
+	})
+}
+
+// portHandler gives gRPC to one handler, and the rest to another.
 type portHandler struct {
-	server *Server
-	next   http.Handler
+	calls, next http.Handler
+}
+
+// streamPortHandler is a portHandler whose calls are taken below net/http, too.
+type streamPortHandler struct {
+	portHandler
+	below interface{ guests() h2.Handler }
 }
 
 // ServeHTTP implements [http.Handler].
 func (p *portHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && rpc.IsGRPC(r.Header.Get("Content-Type")) {
-		p.server.ServeHTTP(w, r)
+		p.calls.ServeHTTP(w, r)
 		return
 	}
 	p.next.ServeHTTP(w, r)
 }
 
 // Streams implements httpadapter.StreamHandler.
-func (p *portHandler) Streams() (h h2.Handler, takes func(*h2.Request) bool) {
-	return p.server.rpc.Guests(), rpc.Takes
+func (p *streamPortHandler) Streams() (h h2.Handler, takes func(*h2.Request) bool) {
+	return p.below.guests(), rpc.Takes
 }

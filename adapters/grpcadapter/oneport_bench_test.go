@@ -33,7 +33,7 @@ func BenchmarkOnePort(b *testing.B) {
 	})
 	for way := range portWays {
 		b.Run(portWays[way].name, func(b *testing.B) {
-			calls(b, portWays[way].listen, func(lis net.Listener) { startPort(b, way, lis, nil) })
+			calls(b, portWays[way].listen, func(lis net.Listener) { startPort(b, way, lis, nil, NewServer()) })
 		})
 	}
 }

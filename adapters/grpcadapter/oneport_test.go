@@ -29,11 +29,53 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-var _ httpadapter.StreamHandler = (*portHandler)(nil)
+var _ httpadapter.StreamHandler = (*streamPortHandler)(nil)
 
-// onePort is a Server and an http.Server on one port.
+// portServer is a Server, or a grpc.Server past grpc-go's transport.
+type portServer interface {
+	grpc.ServiceRegistrar
+	Handler(http.Handler) http.Handler
+	ServeHTTP(http.ResponseWriter, *http.Request)
+	Stats() Stats
+	Stop()
+	GracefulStop()
+}
+
+// wrappedPort is a grpc.Server as a portServer.
+type wrappedPort struct {
+	*WrappedServer
+	grpc.ServiceRegistrar
+}
+
+func wrapPort(t testing.TB, opts ...grpc.ServerOption) portServer {
+	srv := grpc.NewServer(opts...)
+	return wrappedPort{wrapFast(t, srv), srv}
+}
+
+// portKinds are the kinds of portServers.
+var portKinds = []struct {
+	name string
+	make func(testing.TB, ...stats.Handler) portServer
+}{
+	{"NewServer", func(_ testing.TB, handlers ...stats.Handler) portServer {
+		var opts []Option
+		for _, h := range handlers {
+			opts = append(opts, StatsHandler(h))
+		}
+		return NewServer(opts...)
+	}},
+	{"FastPath", func(t testing.TB, handlers ...stats.Handler) portServer {
+		var opts []grpc.ServerOption
+		for _, h := range handlers {
+			opts = append(opts, grpc.StatsHandler(h))
+		}
+		return wrapPort(t, opts...)
+	}},
+}
+
+// onePort is a portServer and an http.Server on one port.
 type onePort struct {
-	*Server
+	portServer
 	web interface {
 		Serve(net.Listener) error
 		ServeTLS(net.Listener, string, string) error
@@ -62,7 +104,7 @@ var portWays = []struct {
 }
 
 // newPort makes a server for one of portWays.
-func newPort(way int, own *Server, config *tls.Config) *onePort {
+func newPort(way int, own portServer, config *tls.Config) *onePort {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s over %s", r.URL.Path, r.Proto) })
 	srv := &http.Server{Handler: own.Handler(mux), TLSConfig: config, Protocols: new(http.Protocols)}
@@ -70,7 +112,7 @@ func newPort(way int, own *Server, config *tls.Config) *onePort {
 	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	p := portWays[way].make(srv)
-	p.Server, p.secure = own, config != nil
+	p.portServer, p.secure = own, config != nil
 	return p
 }
 
@@ -88,18 +130,17 @@ func (p *onePort) Serve(lis net.Listener) (err error) {
 
 func (p *onePort) GracefulStop() {
 	_ = p.web.Shutdown(context.Background())
-	p.Server.GracefulStop()
+	p.portServer.GracefulStop()
 }
 
 func (p *onePort) Stop() {
 	_ = p.web.Close()
-	p.Server.Stop()
+	p.portServer.Stop()
 }
 
 // startPort serves echo on lis until the test ends.
-func startPort(t testing.TB, way int, lis net.Listener, config *tls.Config, opts ...Option) *onePort {
+func startPort(t testing.TB, way int, lis net.Listener, config *tls.Config, own portServer) *onePort {
 	t.Helper()
-	own := NewServer(opts...)
 	own.RegisterService(&echo, nil)
 	p := newPort(way, own, config)
 	served := make(chan error, 1)
@@ -113,22 +154,26 @@ func startPort(t testing.TB, way int, lis net.Listener, config *tls.Config, opts
 	return p
 }
 
-// eachPort runs a test for each way and for connections in clear and over TLS.
-func eachPort(t *testing.T, test func(t *testing.T, way int, server, client *tls.Config)) {
+type makePort func(testing.TB, ...stats.Handler) portServer
+
+// eachPort runs a test for each way, each kind of server, and connections in clear and over TLS.
+func eachPort(t *testing.T, test func(t *testing.T, way int, newServer makePort, server, client *tls.Config)) {
 	for way := range portWays {
-		for _, secure := range []bool{false, true} {
-			name := portWays[way].name
-			if secure {
-				name += "/TLS"
-			}
-			t.Run(name, func(t *testing.T) {
-				testnet.NoLeaks(t)
-				var server, client *tls.Config
+		for _, kind := range portKinds {
+			for _, secure := range []bool{false, true} {
+				name := portWays[way].name + "/" + kind.name
 				if secure {
-					server, client = testnet.TLS(t)
+					name += "/TLS"
 				}
-				test(t, way, server, client)
-			})
+				t.Run(name, func(t *testing.T) {
+					testnet.NoLeaks(t)
+					var server, client *tls.Config
+					if secure {
+						server, client = testnet.TLS(t)
+					}
+					test(t, way, kind.make, server, client)
+				})
+			}
 		}
 	}
 }
@@ -173,10 +218,10 @@ func (l *connLog) HandleRPC(context.Context, stats.RPCStats) {}
 
 // TestOnePort makes calls of each kind, and requests over HTTP/1.1 and HTTP/2, on one port.
 func TestOnePort(t *testing.T) {
-	eachPort(t, func(t *testing.T, way int, server, client *tls.Config) {
+	eachPort(t, func(t *testing.T, way int, newServer makePort, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
 		log := &connLog{}
-		p := startPort(t, way, lis, server, StatsHandler(log))
+		p := startPort(t, way, lis, server, newServer(t, log))
 		get(t, lis, client, false)
 		get(t, lis, client, true)
 		log.mu.Lock()
@@ -296,12 +341,21 @@ func TestOnePortDiffers(t *testing.T) {
 			wantLog := &callLog{lines: make(map[string][]string)}
 			want := play(wantLog, net.Listen, grpc.NewServer(settings.go_(wantLog)...))
 			for way := range portWays {
-				log := &callLog{own: true, lines: make(map[string][]string)}
-				got := play(log, portWays[way].listen, newPort(way, NewServer(settings.own(log)...), nil))
-				if !portWays[way].past { // each call is a connection then
-					log.lines["none"] = wantLog.lines["none"]
+				for _, wrapped := range []bool{false, true} {
+					log := &callLog{own: !wrapped, lines: make(map[string][]string)}
+					var server portServer
+					if wrapped {
+						server = wrapPort(t, settings.go_(log)...)
+					} else {
+						server = NewServer(settings.own(log)...)
+					}
+					got := play(log, portWays[way].listen, newPort(way, server, nil))
+					if !portWays[way].past { // each call is a connection then, whose end comes late
+						log = log.copied()
+						log.lines["none"] = wantLog.lines["none"]
+					}
+					compareLogs(t, fmt.Sprintf("%s, %T, seed %d", portWays[way].name, server, seed), calls, got, want, log, wantLog)
 				}
-				compareLogs(t, fmt.Sprintf("%s, seed %d", portWays[way].name, seed), calls, got, want, log, wantLog)
 			}
 		})
 	}
@@ -309,9 +363,9 @@ func TestOnePortDiffers(t *testing.T) {
 
 // TestOnePortShutdown: the http.Server's Shutdown waits for a call, and its client makes no new one.
 func TestOnePortShutdown(t *testing.T) {
-	eachPort(t, func(t *testing.T, way int, server, client *tls.Config) {
+	eachPort(t, func(t *testing.T, way int, newServer makePort, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-		p := startPort(t, way, lis, server)
+		p := startPort(t, way, lis, server, newServer(t))
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
 		ctx := callContext(t)
 		stream, err := openChat(ctx, cc)
@@ -343,9 +397,9 @@ func TestOnePortShutdown(t *testing.T) {
 // TestOnePortStop: GracefulStop of the Server alone refuses calls and waits for those that are open;
 // Stop ends them. HTTP goes on.
 func TestOnePortStop(t *testing.T) {
-	eachPort(t, func(t *testing.T, way int, server, client *tls.Config) {
+	eachPort(t, func(t *testing.T, way int, newServer makePort, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-		p := startPort(t, way, lis, server, WaitForHandlers(true))
+		p := startPort(t, way, lis, server, newServer(t))
 		cc := dialServer(t, lis, grpc.WithTransportCredentials(credsFor(client)))
 		stream, err := openChat(callContext(t), cc)
 		if err == nil {
@@ -355,7 +409,7 @@ func TestOnePortStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		stopped := make(chan bool, 2)
-		go func() { p.Server.GracefulStop(); stopped <- true }()
+		go func() { p.portServer.GracefulStop(); stopped <- true }()
 		testnet.Eventually(t, "calls being refused", func() bool {
 			return status.Code(callUnary(callContext(t), cc, nil)) == codes.Unavailable
 		})
@@ -363,7 +417,7 @@ func TestOnePortStop(t *testing.T) {
 			t.Errorf("a call that is open: %v", err)
 		}
 		get(t, lis, client, true)
-		go func() { p.Server.Stop(); stopped <- true }()
+		go func() { p.portServer.Stop(); stopped <- true }()
 		testnet.Receive(t, "Stop", stopped)
 		testnet.Receive(t, "GracefulStop", stopped)
 		err = stream.RecvMsg(new(wrapperspb.BytesValue))
@@ -372,9 +426,7 @@ func TestOnePortStop(t *testing.T) {
 		}
 		get(t, lis, client, true)
 		get(t, lis, client, false)
-		if s := p.Stats(); s.Calls != 0 {
-			t.Errorf("%d calls are open", s.Calls)
-		}
+		testnet.Eventually(t, "no call being open", func() bool { return p.Stats().Calls == 0 })
 	})
 }
 
@@ -385,7 +437,7 @@ func TestOnePortPings(t *testing.T) {
 	}
 	testnet.NoLeaks(t)
 	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	startPort(t, 0, lis, nil, KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{}))
+	startPort(t, 0, lis, nil, NewServer(KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{})))
 	p := framePeer(t, lis)
 	for range 20 {
 		p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
@@ -409,7 +461,7 @@ func TestOnePortFrames(t *testing.T) {
 	testnet.NoLeaks(t)
 	own, port := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
 	startOwn(t, own)
-	startPort(t, 0, port, nil)
+	startPort(t, 0, port, nil, NewServer())
 	for _, call := range frameCalls {
 		if strings.Contains(call.name, "content-type") {
 			continue // it is for the http.Server
@@ -427,9 +479,9 @@ func TestOnePortFrames(t *testing.T) {
 
 // TestOnePortPanic: a handler that panics ends its call, and the program goes on.
 func TestOnePortPanic(t *testing.T) {
-	eachPort(t, func(t *testing.T, way int, server, client *tls.Config) {
+	eachPort(t, func(t *testing.T, way int, newServer makePort, server, client *tls.Config) {
 		lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
-		own := NewServer()
+		own := newServer(t)
 		own.RegisterService(&echo, nil)
 		own.RegisterService(&grpc.ServiceDesc{ServiceName: "panic", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
 			StreamName: "Panic", ClientStreams: true, Handler: func(any, grpc.ServerStream) error { panic(http.ErrAbortHandler) },
@@ -449,4 +501,67 @@ func TestOnePortPanic(t *testing.T) {
 		p.Stop()
 		testnet.Receive(t, "Serve returning", served)
 	})
+}
+
+// TestOnePortRefused: calls are served by grpc-go's ServeHTTP if the fast path is refused or not asked
+// for, and a line says why it is refused. Stop ends them.
+func TestOnePortRefused(t *testing.T) {
+	for way := range portWays {
+		for _, opts := range [][]WrapOption{nil, {FastPath()}} {
+			t.Run(fmt.Sprintf("%s/%d", portWays[way].name, len(opts)), func(t *testing.T) {
+				testnet.NoLeaks(t)
+				var lines []string
+				log := func(w *wrapping) {
+					w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+				}
+				srv := grpc.NewServer(grpc.WaitForHandlers(true)) // which FastPath refuses
+				server := wrappedPort{Wrap(srv, append(opts, log)...), srv}
+				lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
+				startPort(t, way, lis, nil, server)
+				cc := dialServer(t, lis)
+				if err := callUnary(callContext(t), cc, pattern(5000)); err != nil {
+					t.Errorf("a call: %v", err)
+				}
+				get(t, lis, nil, false)
+				get(t, lis, nil, true)
+				if len(lines) != len(opts) || server.Stats().Started != 0 || (server.Refusal() != nil) != (len(opts) > 0) {
+					t.Errorf("got the lines %q, %+v, and the reason %v", lines, server.Stats(), server.Refusal())
+				}
+				stream, err := openChat(callContext(t), cc)
+				if err == nil {
+					err = say(stream, pattern(10))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				stopped := make(chan bool)
+				go func() { srv.Stop(); close(stopped) }()
+				testnet.Receive(t, "Stop", stopped)
+				if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err == nil || err == io.EOF {
+					t.Errorf("a call that was open: got %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestOnePortStopped: a grpc.Server that was stopped before the http.Server serves takes no calls.
+func TestOnePortStopped(t *testing.T) {
+	for way := range portWays {
+		t.Run(portWays[way].name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			server := wrapPort(t)
+			server.Stop()
+			lis := testnet.Listen(t, portWays[way].listen, testnet.TCP4)
+			p := newPort(way, server, nil)
+			served := make(chan error, 1)
+			go func() { served <- p.Serve(lis) }()
+			if err := callUnary(callContext(t), dialServer(t, lis), nil); status.Code(err) != codes.Unavailable {
+				t.Errorf("a call: got %v", err)
+			}
+			get(t, lis, nil, true)
+			p.Stop()
+			testnet.Receive(t, "Serve returning", served)
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package grpcadapter
 
 import (
+	"math/bits"
 	"sync"
 
 	"google.golang.org/grpc/mem"
@@ -30,7 +31,7 @@ func BufferPool() mem.BufferPool { return bufferPool{} }
 //	up to 1 KiB    small, uncounted: grpc-go usually doesn't give them back, since
 //	               mem.NewBuffer makes a plain slice of them
 //	up to 1 MiB    percore's pool
-//	above          grpc-go's pool: percore's keeps no buffers that large
+//	above          long, uncounted: percore's pool keeps no buffers that large
 type bufferPool struct{}
 
 // keptBytesMax is the largest capacity that percore's pool keeps.
@@ -45,14 +46,26 @@ type smallPool struct {
 	cache sync.Pool // *[]byte
 }
 
-// large is grpc-go's default pool, saved before the program could replace it with this one.
-var large = mem.DefaultBufferPool()
+// long has buffers of twice the length each. The first are a little longer than 1 MiB because messages
+// with that much in them are, and so with the others.
+var long [longClasses]sync.Pool // *[]byte
+
+const (
+	longBytesMin = keptBytesMax + keptBytesMax/16
+	longClasses  = 7 // up to 68 MiB; what is longer is left to the collector
+)
+
+// longClass returns the class of the shortest buffers that are long enough. It may not exist.
+func longClass(length int) int { return bits.Len(uint(length-1) / longBytesMin) }
+
+// grpcPool is grpc-go's default pool, saved before the program could replace it with this one.
+var grpcPool = mem.DefaultBufferPool()
 
 // Get returns a buffer of the given length.
 func (bufferPool) Get(length int) *[]byte {
 	switch {
 	case length > keptBytesMax:
-		return large.Get(length)
+		return getLong(length)
 	case length > small[1].bytes:
 		return pool.GetBytes(length)
 	case length > small[0].bytes:
@@ -65,7 +78,7 @@ func (bufferPool) Get(length int) *[]byte {
 func (bufferPool) Put(b *[]byte) {
 	switch n := cap(*b); {
 	case n > keptBytesMax:
-		large.Put(b)
+		putLong(b)
 	case n > small[1].bytes:
 		pool.PutBytes(b)
 	case n == small[1].bytes:
@@ -83,4 +96,26 @@ func (p *smallPool) get(length int) *[]byte {
 	}
 	*b = (*b)[:length]
 	return b
+}
+
+func getLong(length int) *[]byte {
+	class := longClass(length)
+	if class >= longClasses {
+		b := make([]byte, length)
+		return &b
+	}
+	b, ok := long[class].Get().(*[]byte)
+	if !ok {
+		s := make([]byte, length, longBytesMin<<class)
+		return &s
+	}
+	*b = (*b)[:length]
+	return b
+}
+
+// putLong keeps a buffer that getLong has made.
+func putLong(b *[]byte) {
+	if class := longClass(cap(*b)); class < longClasses && cap(*b) == longBytesMin<<class {
+		long[class].Put(b)
+	}
 }

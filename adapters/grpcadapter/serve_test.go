@@ -367,6 +367,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 
 // TestListenFails: Listen fails with the same errors as net.Listen.
 func TestListenFails(t *testing.T) {
+	testnet.NoLeaks(t)
 	busy := testnet.Listen(t, Listen, testnet.TCP4)
 	for _, test := range [][2]string{
 		{"tcp", "127.0.0.1:notaport"}, {"tcp", "127.0.0.1"}, {"udp", "127.0.0.1:0"}, {"tcp4", busy.Addr().String()},

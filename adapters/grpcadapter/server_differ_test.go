@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"reflect"
@@ -88,6 +89,13 @@ func (l *callLog) add(ctx context.Context, format string, args ...any) {
 	defer l.mu.Unlock()
 	id := callID(ctx)
 	l.lines[id] = append(l.lines[id], fmt.Sprintf(format, args...))
+}
+
+// copied returns the log as it is now. Events may come later: the end of a connection does.
+func (l *callLog) copied() *callLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &callLog{own: l.own, lines: maps.Clone(l.lines)}
 }
 
 // has reports whether a call has a line that begins like that.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -182,6 +183,84 @@ func TestServerHeaderLimit(t *testing.T) {
 		err := callUnary(callContext(t), cc, nil)
 		if got := fmt.Sprint(err); got != "rpc error: code = Internal desc = stream terminated by RST_STREAM with error code: INTERNAL_ERROR" {
 			t.Errorf("a short limit: got %v", err)
+		}
+	}
+}
+
+// goAways play what makes a server send GOAWAY.
+var goAways = []struct {
+	name string
+	keep keepalive.ServerParameters
+	send func(p *frames.Peer) // nil: nothing
+	stop bool                 // the server is stopped gracefully
+}{
+	{name: "max_idle", keep: keepalive.ServerParameters{MaxConnectionIdle: time.Millisecond}},
+	{name: "max_age", keep: keepalive.ServerParameters{MaxConnectionAge: time.Millisecond}},
+	{name: "graceful_stop", stop: true},
+	{name: "an even stream", send: func(p *frames.Peer) { p.Headers(2, true, echoFields...) }},
+	{name: "a stream that goes down", send: func(p *frames.Peer) { p.Headers(3, false, echoFields...).Headers(1, true, echoFields...) }},
+	{name: "too_many_pings", send: func(p *frames.Peer) {
+		for range 10 {
+			p.Frame(frames.Ping, 0, 0, make([]byte, 8))
+		}
+	}},
+}
+
+var echoFields = []string{
+	":method", "POST", ":scheme", "http", ":path", "/percore.test.Echo/Chat", ":authority", "h",
+	"content-type", "application/grpc", "te", "trailers",
+}
+
+// TestServerGoAways compares the GOAWAYs of the three kinds of servers, with their texts.
+func TestServerGoAways(t *testing.T) {
+	for _, test := range goAways {
+		t.Run(test.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			want := playGoAway(t, test.send, test.stop, func(lis net.Listener) func() {
+				return startServer(t, plainServe, lis, grpc.KeepaliveParams(test.keep)).GracefulStop
+			})
+			past := playGoAway(t, test.send, test.stop, func(lis net.Listener) func() {
+				return startServer(t, servePast, lis, grpc.KeepaliveParams(test.keep)).GracefulStop
+			})
+			own := playGoAway(t, test.send, test.stop, func(lis net.Listener) func() {
+				return startOwn(t, lis, KeepaliveParams(test.keep)).GracefulStop
+			})
+			if !strings.Contains(want, "goaway") || past != want || own != want {
+				t.Errorf("got of FastPath\n%s\nof NewServer\n%s\nwant\n%s", past, own, want)
+			}
+		})
+	}
+}
+
+// playGoAway returns the GOAWAYs of a server, without the frame as Go prints it that grpc-go adds to a
+// text.
+func playGoAway(t *testing.T, send func(*frames.Peer), stop bool, start func(net.Listener) (gracefulStop func())) string {
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	gracefulStop := start(lis)
+	p := framePeer(t, lis)
+	defer p.Conn.Close()
+	if send != nil {
+		send(p)
+	}
+	p.Flush()
+	if stop {
+		for p.Next() != "settings ack" { // the server knows the connection
+		}
+		go gracefulStop()
+	}
+	var lines []string
+	for {
+		line := p.Next()
+		if line == "end" || strings.HasPrefix(line, "error") {
+			return strings.Join(append(lines, line), "\n")
+		}
+		if !strings.HasPrefix(line, "goaway") {
+			continue
+		}
+		line, _, _ = strings.Cut(line, " headers frame")
+		lines = append(lines, strings.TrimSuffix(line, `"`))
+		if !strings.HasPrefix(line, "goaway 2147483647") { // the last one
+			return strings.Join(lines, "\n")
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -94,7 +95,10 @@ func TestServerAges(t *testing.T) {
 func TestServerGracefulStop(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, aborted := range []bool{false, true} {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		lis, err := percore.Listen("tcp", testnet.Reserve(t)) // no other program listens there afterwards
+		if err != nil {
+			t.Fatal(err)
+		}
 		srv := startOwn(t, lis)
 		ctx := callContext(t)
 		stream, err := openChat(ctx, dialServer(t, lis))
@@ -264,9 +268,34 @@ func TestServerInfo(t *testing.T) {
 
 // TestServerHandOver: in a handover clients are told to go at once, and calls that are open go on.
 func TestServerHandOver(t *testing.T) {
-	testnet.NoLeaks(t)
-	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-	srv := startOwn(t, lis)
+	t.Run("NewServer", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		handOver(t, startOwn(t, lis), lis)
+	})
+	t.Run("FastPath", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		srv := grpc.NewServer()
+		srv.RegisterService(&echo, nil)
+		w := wrapFast(t, srv)
+		serveWrapped(t, w, lis)
+		handOver(t, w, lis)
+	})
+	t.Run("grpc-go's transport", func(t *testing.T) {
+		testnet.NoLeaks(t)
+		srv := Wrap(grpc.NewServer())
+		if err := srv.HandOver(t.Context(), nil, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// handOver hands a server over that serves lis.
+func handOver(t *testing.T, srv interface {
+	handover.Source
+	Stats() Stats
+}, lis net.Listener) {
 	stream, err := openChat(callContext(t), dialServer(t, lis))
 	if err == nil {
 		err = say(stream, pattern(10))

@@ -6,10 +6,13 @@ import (
 	"runtime"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/percore/percore"
+	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -28,6 +31,79 @@ func TestServerIdle(t *testing.T) {
 		peers[i].Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
 	}
 	testnet.Eventually(t, "no goroutines but some workers", func() bool { return runtime.NumGoroutine()-before <= 10 })
+}
+
+// TestServerWatchStack: the frames below a handler leave it a stack of 4 KiB while it waits, also if it
+// has needed 8 KiB before. The runtime halves a stack of which less than a quarter is used, and counts
+// 800 bytes of its own as used.
+func TestServerWatchStack(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector makes frames larger: run it without -race")
+	}
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	const streams = 400
+	waiting, events := make(chan bool), make(chan int)
+	watch := grpc.StreamDesc{StreamName: "Watch", ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+		useStack(4 << 10)
+		waiting <- true
+		for {
+			select {
+			case <-stream.Context().Done():
+				return nil
+			case n := <-events:
+				if err := stream.SendMsg(wrapperspb.Bytes(make([]byte, n))); err != nil {
+					return err
+				}
+			}
+		}
+	}}
+	srv := NewServer()
+	srv.RegisterService(&grpc.ServiceDesc{ServiceName: "Test", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{watch}}, nil)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(lis) }()
+	p := framePeer(t, lis)
+	open := func(i int) {
+		call(p, uint32(2*i+1), "/Test/Watch").Flush()
+		testnet.Receive(t, "the handler", waiting)
+	}
+	open(0)
+	before := stackInUse()
+	for i := range streams {
+		open(i + 1)
+	}
+	each := (stackInUse() - before) / streams
+	t.Logf("a handler that waits: a stack of %d bytes", each)
+	if each > 6<<10 {
+		t.Errorf("got a stack of %d bytes for a handler that waits, want 4 KiB", each)
+	}
+	srv.Stop()
+	if err := testnet.Receive(t, "Serve returning", served); err != nil {
+		t.Errorf("Serve: got %v, want nil", err)
+	}
+}
+
+// useStack needs n bytes of stack.
+//
+//go:noinline
+func useStack(n int) (sum byte) {
+	var frame [256]byte
+	if n > 0 {
+		frame[n%len(frame)] = useStack(n-len(frame)) + 1
+	}
+	for _, b := range frame {
+		sum += b
+	}
+	return sum
+}
+
+// stackInUse returns how many bytes the stacks have, once a collection has halved those it can.
+func stackInUse() int {
+	runtime.GC()
+	runtime.GC() // which frees those that the first has replaced
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.StackInuse)
 }
 
 // BenchmarkServerUnary makes calls of 128 bytes, with the client in the same process.

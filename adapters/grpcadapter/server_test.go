@@ -2,15 +2,19 @@ package grpcadapter
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -88,6 +92,126 @@ func TestServer(t *testing.T) {
 			testnet.Receive(t, "GracefulStop", stopped)
 		})
 	}
+}
+
+// TestServerKeepsMessages: a handler may keep messages, though short ones are decoded from memory that
+// is used again, and one call's memory is the next one's.
+func TestServerKeepsMessages(t *testing.T) {
+	testnet.NoLeaks(t)
+	lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	srv := startOwn(t, lis, UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		var kept []*wrapperspb.BytesValue
+		for {
+			m := new(wrapperspb.BytesValue)
+			if err := stream.RecvMsg(m); err == io.EOF {
+				break
+			} else if err != nil {
+				return err
+			}
+			kept = append(kept, m)
+		}
+		for _, m := range kept {
+			if err := stream.SendMsg(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	cc := dialServer(t, lis)
+	const messages = 20
+	text := func(call, i int) string { return strings.Repeat(fmt.Sprintf("call %d, message %d. ", call, i), 1+i) }
+	for call := range 3 {
+		stream, err := cc.NewStream(callContext(t), &echo.Streams[0], "/keep/Keep")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range messages {
+			if err := stream.SendMsg(wrapperspb.Bytes([]byte(text(call, i)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range messages {
+			m := new(wrapperspb.BytesValue)
+			if err := stream.RecvMsg(m); err != nil || string(m.Value) != text(call, i) {
+				t.Fatalf("message %d: got %q, %v, want %q", i, m.Value, err, text(call, i))
+			}
+		}
+		if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != io.EOF {
+			t.Errorf("behind the last message: got %v, want EOF", err)
+		}
+	}
+	srv.Stop()
+}
+
+// aliasing is a message of the old kind, with methods of its own that decode it: it keeps the bytes.
+type aliasing struct{ bytes []byte }
+
+func (m *aliasing) Reset()                   { *m = aliasing{} }
+func (m *aliasing) String() string           { return string(m.bytes) }
+func (m *aliasing) ProtoMessage()            {}
+func (m *aliasing) Marshal() ([]byte, error) { return m.bytes, nil }
+
+func (m *aliasing) Unmarshal(b []byte) error {
+	m.bytes = b
+	return nil
+}
+
+// TestServerKeepsAliases: a short message that is decoded by a method of its own may keep the bytes, as
+// with grpc-go, which has no memory for them that is used again.
+func TestServerKeepsAliases(t *testing.T) {
+	testnet.NoLeaks(t)
+	const messages = 20
+	text := func(i int) string { return fmt.Sprintf("message %d of %d", i, messages) }
+	handler := func(_ any, stream grpc.ServerStream) error {
+		var kept []*aliasing
+		for range messages {
+			m := new(aliasing)
+			if err := stream.RecvMsg(m); err != nil {
+				return err
+			}
+			kept = append(kept, m)
+			if err := stream.SendMsg(m); err != nil {
+				return err
+			}
+		}
+		for i, m := range kept {
+			if m.String() != text(i) {
+				t.Errorf("message %d: got %q, want %q", i, m, text(i))
+			}
+		}
+		return nil
+	}
+	play := func(t *testing.T, lis net.Listener) {
+		stream, err := dialServer(t, lis).NewStream(callContext(t), &echo.Streams[0], "/keep/Keep")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range messages {
+			got := new(aliasing)
+			if err := errors.Join(stream.SendMsg(&aliasing{[]byte(text(i))}), stream.RecvMsg(got)); err != nil || got.String() != text(i) {
+				t.Fatalf("message %d: got %q, %v, want %q", i, got, err, text(i))
+			}
+		}
+		if err := stream.RecvMsg(new(aliasing)); err != io.EOF {
+			t.Errorf("behind the last message: got %v, want EOF", err)
+		}
+	}
+	t.Run("grpc-go", func(t *testing.T) {
+		lis := testnet.Listen(t, net.Listen, testnet.TCP4)
+		srv := grpc.NewServer(grpc.UnknownServiceHandler(handler))
+		go srv.Serve(lis)
+		defer srv.Stop()
+		play(t, lis)
+	})
+	t.Run("percore", func(t *testing.T) {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		srv := startOwn(t, lis, UnknownServiceHandler(handler))
+		defer srv.Stop()
+		play(t, lis)
+	})
 }
 
 // TestServerCancelled: a handler that waits learns that the client has given up, and the client of
@@ -184,5 +308,56 @@ func TestServerInvalidTrailer(t *testing.T) {
 				t.Errorf("a trailer named %q: got %v, want %v", name, err, want)
 			}
 		}
+	}
+}
+
+// TestServerPeer: the calls of a connection have one peer, also those that ask for it first at the same
+// time, and its addresses are the connection's.
+func TestServerPeer(t *testing.T) {
+	for _, way := range serverWays {
+		if way.tls {
+			continue // the peer is made with the handshake
+		}
+		t.Run(way.name, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			lis := testnet.Listen(t, way.listen, testnet.TCP4)
+			const n = 8
+			peers, all := make(chan *peer.Peer, n), make(chan bool)
+			var waiting atomic.Int32
+			startOwn(t, lis, ChainStreamInterceptor(func(impl any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+				waiting.Add(1)
+				select {
+				case <-all:
+				case <-ss.Context().Done():
+				}
+				p, _ := peer.FromContext(ss.Context())
+				peers <- p
+				return h(impl, ss)
+			}))
+			cc := dialServer(t, lis)
+			errs := make(chan error, n)
+			for range n {
+				stream, err := openChat(callContext(t), cc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() { errs <- say(stream, nil) }()
+			}
+			testnet.Eventually(t, "all handlers waiting", func() bool { return waiting.Load() == n })
+			close(all)
+			var first *peer.Peer
+			for i := range n {
+				if err := testnet.Receive(t, "an answer", errs); err != nil {
+					t.Fatal(err)
+				}
+				p := testnet.Receive(t, "a peer", peers)
+				if i == 0 {
+					first = p
+				}
+				if p == nil || p != first || p.LocalAddr.String() != lis.Addr().String() || p.Addr.String() == "" {
+					t.Errorf("got the peer %v, want one with the address %v, as the first, %v", p, lis.Addr(), first)
+				}
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package grpcadapter
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -60,12 +61,13 @@ type WrappedServer struct {
 	refusal  error
 	decision sync.Once
 	adoption sync.Once // of the services, in room
+	hosting  sync.Once // see host
 
 	mu sync.Mutex
 
 	// guarded by mu
 	door    *door // the open one
-	serving int   // calls of Serve that use it
+	serving int   // calls of Serve that use it, and host
 }
 
 var _ ListenerServer = (*WrappedServer)(nil)
@@ -120,8 +122,17 @@ func (s *WrappedServer) Stop() { s.srv.Stop() }
 // GracefulStop is srv.GracefulStop.
 func (s *WrappedServer) GracefulStop() { s.srv.GracefulStop() }
 
+// HandOver is for package handover, whose Source a WrappedServer is: see [Server.HandOver]. Clients
+// whose connections grpc-go's transport serves are told by GracefulStop.
+func (s *WrappedServer) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
+	if s.decision.Do(s.decide); s.room != nil {
+		s.room.Drain()
+	}
+	return nil
+}
+
 // Refusal returns why the server is not served past grpc-go's transport although it has the option
-// [FastPath], or nil. It is known from the first Serve on.
+// [FastPath], or nil. It finds that out if nothing has been served yet.
 func (s *WrappedServer) Refusal() error {
 	s.decision.Do(s.decide)
 	return s.refusal
@@ -166,6 +177,9 @@ func (s *WrappedServer) openWith(keys *innards.Keys) error {
 	config, err := s.innards.Config()
 	if err != nil {
 		return err
+	}
+	if config.Pool == grpcPool { // no one has chosen it, and it has no sizes between 32 KiB and 1 MiB
+		config.Pool = BufferPool()
 	}
 	keys.Imitate(s.srv, &config)
 	config.Unused, config.Hidden = s.closeUnused, s.hidden

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -458,14 +459,56 @@ func (p *loggingPool) Get(n int) *[]byte {
 	return p.BufferPool.Get(n)
 }
 
-// TestOptionsAreAll reads grpc-go's source: each function that returns a ServerOption is in
-// optionCases, so that an option that is new does not go untested.
+// TestOptionsAreAll: each option of grpc-go is in optionCases, so that one that is new does not go
+// untested.
 func TestOptionsAreAll(t *testing.T) {
 	known := map[string]bool{}
 	for _, test := range optionCases() {
 		known[test.name] = true
 	}
-	dir := grpcDir(t)
+	for _, name := range grpcServerOptions(t) {
+		short, own := strings.CutPrefix(name, "grpc.")
+		if own && known[short] || known[strings.TrimPrefix(name, "experimental.")] {
+			continue
+		}
+		if optionsElsewhere[name] == "" {
+			t.Errorf("the option %s is not in optionCases", name)
+		}
+	}
+}
+
+// TestServerOptionsAreAll: NewServer has each option of package grpc, or docs/DIFFERENCES.md says that
+// it has not.
+func TestServerOptionsAreAll(t *testing.T) {
+	differences, err := os.ReadFile("../../docs/DIFFERENCES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(differences), "\n## gRPC past grpc-go's transport\n")
+	if !found {
+		t.Fatal("docs/DIFFERENCES.md has no section about gRPC")
+	}
+	ours := functions(t, ".", "Option", "KeepaliveOption")
+	if len(ours) == 0 {
+		t.Fatal("found no option of NewServer")
+	}
+	for _, name := range grpcServerOptions(t) {
+		short, own := strings.CutPrefix(name, "grpc.")
+		if own && !slices.Contains(ours, "grpcadapter."+short) && !strings.Contains(section, "`"+short+"`") {
+			t.Errorf("NewServer has no option %s, and docs/DIFFERENCES.md does not say so", short)
+		}
+	}
+}
+
+// grpcServerOptions returns the functions of grpc-go that return a grpc.ServerOption, or several.
+func grpcServerOptions(t *testing.T) []string {
+	return functions(t, grpcDir(t), "ServerOption")
+}
+
+// functions returns the exported functions below dir that return a value, or a slice, of a type with one
+// of these names, as package.Name.
+func functions(t *testing.T, dir string, types ...string) (names []string) {
+	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -482,15 +525,8 @@ func TestOptionsAreAll(t *testing.T) {
 		}
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
-			if !ok || f.Recv != nil || !f.Name.IsExported() || !returnsServerOption(f) {
-				continue
-			}
-			name := file.Name.Name + "." + f.Name.Name
-			if short, own := strings.CutPrefix(name, "grpc."); own && known[short] || known[strings.TrimPrefix(name, "experimental.")] {
-				continue
-			}
-			if optionsElsewhere[name] == "" {
-				t.Errorf("the option %s is not in optionCases", name)
+			if ok && f.Recv == nil && f.Name.IsExported() && returns(f, types) {
+				names = append(names, file.Name.Name+"."+f.Name.Name)
 			}
 		}
 		return nil
@@ -498,10 +534,11 @@ func TestOptionsAreAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return names
 }
 
-// returnsServerOption reports whether a function returns a grpc.ServerOption, or several.
-func returnsServerOption(f *ast.FuncDecl) bool {
+// returns reports whether a function returns a value, or a slice, of one of these types.
+func returns(f *ast.FuncDecl, types []string) bool {
 	if f.Type.Results == nil {
 		return false
 	}
@@ -513,7 +550,7 @@ func returnsServerOption(f *ast.FuncDecl) bool {
 		if of, ok := typ.(*ast.SelectorExpr); ok {
 			typ = of.Sel
 		}
-		if name, ok := typ.(*ast.Ident); ok && name.Name == "ServerOption" {
+		if name, ok := typ.(*ast.Ident); ok && slices.Contains(types, name.Name) {
 			return true
 		}
 	}

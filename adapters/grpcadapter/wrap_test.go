@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -134,7 +135,13 @@ func TestWrapListeners(t *testing.T) {
 		}
 		var clients []*grpc.ClientConn
 		for _, lis := range listeners {
-			cc := dialServer(t, lis)
+			var dialed atomic.Bool
+			cc := dialServer(t, lis, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				if dialed.Swap(true) { // the port may be another program's
+					return nil, errors.New("the connection has ended")
+				}
+				return new(net.Dialer).DialContext(ctx, "tcp", address)
+			}))
 			clients = append(clients, cc)
 			if err := callUnary(callContext(t), cc, pattern(10)); err != nil {
 				t.Fatal(err)

@@ -504,8 +504,16 @@ func (k *Keys) newStream() (stream any, compressor, accepts *string, headerSent 
 
 // Imitate makes the contexts of calls have what those of srv's own calls have.
 func (k *Keys) Imitate(srv *grpc.Server, c *rpc.Config) {
-	c.ConnContext = func(ctx context.Context, raw net.Conn) context.Context {
-		return context.WithValue(context.WithValue(ctx, k.conn, raw), k.server, srv)
+	c.ConnValue = func(raw net.Conn, key any) any {
+		switch key {
+		case k.conn:
+			if raw != nil { // grpc-go's ServeHTTP has none
+				return raw
+			}
+		case k.server:
+			return srv
+		}
+		return nil
 	}
 	c.CallValue = func(t *rpc.TransportStream, key any) (any, bool) {
 		if key != k.info {
@@ -539,17 +547,22 @@ func (k *Keys) streamValue(t *rpc.TransportStream) any {
 
 var grpcPath = reflect.TypeFor[grpc.Server]().PkgPath()
 
-// caller returns the function of grpc-go that is nearest on the stack, or "".
+// caller returns the function of grpc-go that is nearest on the stack, or "". Contexts that call one
+// another may be in between, however many.
 func caller(skip int) string {
 	var pcs [16]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(skip+2, pcs[:])])
-	for {
-		f, more := frames.Next()
-		if name, ok := strings.CutPrefix(f.Function, grpcPath+"."); ok && name != "ServerTransportStreamFromContext" {
-			return name
-		}
-		if !more {
+	for skip += 2; ; skip += len(pcs) {
+		n := runtime.Callers(skip, pcs[:])
+		if n == 0 {
 			return ""
+		}
+		frames := runtime.CallersFrames(pcs[:n])
+		for more := true; more; {
+			var f runtime.Frame
+			f, more = frames.Next()
+			if name, ok := strings.CutPrefix(f.Function, grpcPath+"."); ok && name != "ServerTransportStreamFromContext" {
+				return name
+			}
 		}
 	}
 }

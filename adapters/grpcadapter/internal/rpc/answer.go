@@ -52,10 +52,11 @@ func (m *memory) release() {
 
 // contentType returns the field of an answer.
 func (c *call) contentType() h2.Field {
-	if c.subtype == "" {
+	subtype := c.subtype()
+	if subtype == "" {
 		return plainType
 	}
-	return h2.MakeField("content-type", "application/grpc+"+c.subtype)
+	return h2.MakeField("content-type", "application/grpc+"+subtype)
 }
 
 // headerFields returns the fields of a header, in memory from to if there is room.
@@ -170,7 +171,7 @@ func (c *call) takeHeader() (md metadata.MD, compressor string, first, done bool
 // reportHeader reports a header to the stats handler.
 func (c *call) reportHeader(md metadata.MD, compressor string) {
 	if sh := c.conn.server.config.Stats; sh != nil {
-		sh.HandleRPC(c.tagged, &stats.OutHeader{Header: md.Copy(), Compression: compressor})
+		sh.HandleRPC(c.ctx, &stats.OutHeader{Header: md.Copy(), Compression: compressor})
 	}
 }
 
@@ -310,7 +311,7 @@ func (c *call) sendStatus(st *status.Status, last bool) error {
 		c.carrier().CloseRead() // a RecvMsg may wait
 	}
 	if sh := c.conn.server.config.Stats; sh != nil {
-		sh.HandleRPC(c.tagged, &stats.OutTrailer{Trailer: trailer.Copy()})
+		sh.HandleRPC(c.ctx, &stats.OutTrailer{Trailer: trailer.Copy()})
 	}
 	return nil
 }

@@ -35,14 +35,10 @@ type call struct {
 	// immutable once Serve has begun
 	conn     *conn
 	parent   context.Context // of the call's own: the connection's
-	tagged   context.Context // with what the stats handler has added; of its events
 	method   string
-	subtype  string // of the content-type
-	encoding string // of the messages that come; "": none
-	accepts  string // grpc-accept-encoding
 	deadline time.Time
-	fields   []h2.Field // of the metadata, as far as md does not have them
-	refusal  *refusal   // nil: the call is served
+	fields   []field  // of the metadata, as far as md does not have them
+	refusal  *refusal // nil: the call is served
 	from     *method
 
 	sending sync.Mutex // held while a part of the answer is sent; before mu and those of h2
@@ -53,33 +49,61 @@ type call struct {
 	md         metadata.MD // nil until it is asked for
 	header     metadata.MD
 	trailer    metadata.MD
-	compressor string  // of the messages that go; grpc-encoding
-	chosen     *string // nil: compressor counts, otherwise this; see TransportStream.ChooseBy
+	chosen     *string    // the compressor of the messages that go; nil: none; see TransportStream.ChooseBy
+	err        error      // of the context
+	code       codes.Code // which the call is counted by
 	headerSent bool
 	done       bool
-	code       codes.Code // which the call is counted by
-	closing    bool       // the connection has ended
-	err        error      // of the context
+	closing    bool // the connection has ended
 	doneChan   chan struct{}
 	after      map[*func()]struct{}
 	timer      h2.Timer
 
 	messages messages
 
-	ctx context.Context // the handler's
+	ctx context.Context // the handler's, and of the events of the stats handler
 
-	ownFields [4]h2.Field // memory of fields
+	ownFields [4]field // memory of fields
+}
+
+// field is a field of the metadata.
+type field struct {
+	name  *h2.Name
+	value string
 }
 
 // messages is how messages are coded. It belongs to the handler.
 type messages struct {
-	codec        Codec
+	codec      Codec
+	compressed *compression // nil: none are
+	slot       [1]mem.Buffer
+	head       [headBytes]byte
+	received   bool // the first one
+	hasSubtype bool // of the content-type
+}
+
+// compression is how messages are compressed.
+type compression struct {
+	encoding     string // of those that come; "": none; immutable once Serve has begun
 	decompressor encoding.Compressor
 	compressor   encoding.Compressor
 	name         string // of compressor
-	received     bool   // the first one
-	slot         [1]mem.Buffer
-	head         [headBytes]byte
+}
+
+// compression returns how messages are compressed, to be changed.
+func (m *messages) compression() *compression {
+	if m.compressed == nil {
+		m.compressed = new(compression)
+	}
+	return m.compressed
+}
+
+// encoding returns the compressor's name of the messages that come; "": none.
+func (m *messages) encoding() string {
+	if m.compressed == nil {
+		return ""
+	}
+	return m.compressed.encoding
 }
 
 // refusal is how a call is answered that is not served.
@@ -93,7 +117,8 @@ func (c *call) Stream() *h2.Stream { return &c.stream.Stream }
 
 // carrier is what carries a call: a stream of package h2, or a request of net/http.
 type carrier interface {
-	Read(p []byte) (int, error)
+	ReadFull(p []byte) (int, error)
+	Buffered() int // bytes that can be read without waiting, as far as that is known
 	CloseRead()
 	Send(m h2.Message) error
 	Write(p []byte) (int, error)
@@ -138,32 +163,36 @@ func (c *call) expire() {
 	c.carrier().Reset(h2.Cancel)
 }
 
-// Serve implements [h2.StreamHandler].
+// Serve implements [h2.StreamHandler]. A handler that waits keeps the frames below it: what is done
+// before and after it has frames of its own, here and below.
 func (c *call) Serve() {
 	s := c.conn.server
 	c.conn.counts.add(countStarted)
 	s.handlers.add() // before stops is read: see Server.stop
-	defer s.handlers.leave()
+	defer c.finish()
 	if c.conn.guest && s.stops.Load() {
 		c.refusal = errStopped
 	}
-	if c.refusal != nil {
+	switch {
+	case c.refusal != nil:
 		c.refuse()
-		return
-	}
-	defer c.finish()
-	if !c.deadline.IsZero() && !c.startTimer() {
+	case !c.deadline.IsZero() && !c.startTimer():
 		c.expire()
-		return
+	case c.parent.Done() != nil:
+		c.handleWithin()
+	default:
+		c.handle()
 	}
-	if c.parent.Done() != nil {
-		stop := context.AfterFunc(c.parent, func() {
-			err := c.parent.Err()
-			c.end(status.FromContextError(err).Code(), err, false)
-			c.carrier().Reset(h2.Cancel)
-		})
-		defer stop()
-	}
+}
+
+// handleWithin is handle for a parent that may end.
+func (c *call) handleWithin() {
+	stop := context.AfterFunc(c.parent, func() {
+		err := c.parent.Err()
+		c.end(status.FromContextError(err).Code(), err, false)
+		c.carrier().Reset(h2.Cancel)
+	})
+	defer stop()
 	c.handle()
 }
 
@@ -180,13 +209,17 @@ func (c *call) startTimer() bool {
 	return true
 }
 
-// finish ends what belongs to the call, when the handler has returned or panics.
+// finish ends what belongs to the call, when the handler has returned or panics. A call that is refused
+// has been counted.
 func (c *call) finish() {
-	c.end(codes.Internal, context.Canceled, false) // without a status: it panics, or ends its goroutine
-	if c.timer != nil {
-		c.timer.Stop()
+	if c.refusal == nil {
+		c.end(codes.Internal, context.Canceled, false) // without a status: it panics, or ends its goroutine
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		c.conn.counts.add(ended(c.code))
 	}
-	c.conn.counts.add(ended(c.code))
+	c.conn.server.handlers.leave()
 }
 
 // handle finds the method, and calls its handler.
@@ -194,20 +227,15 @@ func (c *call) handle() {
 	s := c.conn.server
 	m, malformed, st := s.services.find(c.method)
 	sh := s.config.Stats
-	if malformed || sh == nil {
+	if malformed {
+		sh = nil // it is not told of them
+	} else if m == nil {
+		m = s.unknown
+	}
+	if sh == nil {
 		c.ctx = c.context(nil)
 	} else {
-		c.ctx = c.context(func(ctx context.Context) context.Context {
-			return sh.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: c.method})
-		})
-		md, _ := metadata.FromIncomingContext(c.tagged)
-		sh.HandleRPC(c.tagged, &stats.InHeader{
-			FullMethod: c.method, RemoteAddr: c.conn.peer.Addr, LocalAddr: c.conn.peer.LocalAddr,
-			Compression: c.encoding, Header: md,
-		})
-	}
-	if m == nil && !malformed {
-		m = s.unknown
+		c.reportCall(sh)
 	}
 	if m == nil {
 		c.conn.counts.add(countRefused)
@@ -217,11 +245,29 @@ func (c *call) handle() {
 	c.from = m
 	if sh == nil {
 		_ = c.process()
-		return
+	} else {
+		c.processReported(sh)
 	}
-	begin := time.Now()
-	sh.HandleRPC(c.tagged, &stats.Begin{
-		BeginTime: begin, IsClientStream: m.desc.ClientStreams, IsServerStream: m.desc.ServerStreams,
+}
+
+// reportCall reports the call to the stats handler, which may add to its context.
+func (c *call) reportCall(sh stats.Handler) {
+	c.ctx = c.context(func(ctx context.Context) context.Context {
+		return sh.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: c.method})
+	})
+	md, _ := metadata.FromIncomingContext(c.ctx)
+	from := c.conn.getPeer()
+	sh.HandleRPC(c.ctx, &stats.InHeader{
+		FullMethod: c.method, RemoteAddr: from.Addr, LocalAddr: from.LocalAddr,
+		Compression: c.messages.encoding(), Header: md,
+	})
+}
+
+// processReported is process with the events of its beginning and its end.
+func (c *call) processReported(sh stats.Handler) {
+	begin, desc := time.Now(), c.from.desc
+	sh.HandleRPC(c.ctx, &stats.Begin{
+		BeginTime: begin, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams,
 	})
 	var err error
 	defer func() { // a handler may panic
@@ -236,27 +282,43 @@ func (c *call) handle() {
 
 // process calls the handler through the interceptors, and sends the status.
 func (c *call) process() error {
-	s := c.conn.server
-	m := &c.messages
-	m.codec = s.codec(c.subtype)
-	if c.encoding != "" && c.encoding != encoding.Identity {
-		m.decompressor = encoding.GetCompressor(c.encoding)
-		if m.decompressor == nil {
-			st := status.Newf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", c.encoding)
-			_ = c.sendStatus(st, true)
-			return st.Err()
-		}
-		m.compressor, m.name, c.compressor = m.decompressor, c.encoding, c.encoding
+	if err := c.chooseCodec(); err != nil {
+		return err
 	}
-	desc, stream := c.from.desc, (*serverStream)(c)
+	desc, stream, interceptor := c.from.desc, (*serverStream)(c), c.conn.server.config.Stream
 	var err error
-	if s.config.Stream == nil || c.from.isUnary() {
+	if interceptor == nil || c.from.isUnary() {
 		err = desc.Handler(c.from.impl, stream) // which calls the interceptors of a unary call
 	} else {
-		err = s.config.Stream(c.from.impl, stream, &grpc.StreamServerInfo{
+		err = interceptor(c.from.impl, stream, &grpc.StreamServerInfo{
 			FullMethod: c.method, IsClientStream: desc.ClientStreams, IsServerStream: desc.ServerStreams,
 		}, desc.Handler)
 	}
+	return c.sendResult(err)
+}
+
+// chooseCodec finds how the messages are coded. If that is not known here, it sends the status.
+func (c *call) chooseCodec() error {
+	m := &c.messages
+	m.codec = c.conn.server.codec(c.subtype())
+	name := m.encoding()
+	if name == "" || name == encoding.Identity {
+		return nil
+	}
+	by := encoding.GetCompressor(name)
+	if by == nil {
+		st := status.Newf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", name)
+		_ = c.sendStatus(st, true)
+		return st.Err()
+	}
+	z := m.compressed
+	z.decompressor, z.compressor, z.name = by, by, name
+	c.chosen = &z.encoding
+	return nil
+}
+
+// sendResult sends the status for what the handler has returned, and returns it as an error.
+func (c *call) sendResult(err error) error {
 	if err == nil {
 		_ = c.sendStatus(nil, true)
 		return nil

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"math"
 	"net"
 	"time"
@@ -43,9 +42,9 @@ type Config struct {
 
 	// The functions below are for a server that stands in for a grpc.Server. nil: nothing.
 
-	// ConnContext adds to the context of which those of a connection's calls derive. raw is the
-	// connection as it was accepted.
-	ConnContext func(ctx context.Context, raw net.Conn) context.Context
+	// ConnValue returns what the context of which those of a connection's calls derive has besides, or
+	// nil. raw is the connection as it was accepted, or nil for one of an http.Server. It may be nil.
+	ConnValue func(raw net.Conn, key any) any
 
 	// StreamValue returns what the context of a call has as its grpc.ServerTransportStream.
 	StreamValue func(*TransportStream) any
@@ -106,6 +105,7 @@ func (c *Config) http() h2.Config {
 		PingAfter:    2 * time.Hour,
 		PingTimeout:  20 * time.Second,
 		Resets:       resets,
+		Explain:      true,
 		Crash:        true,
 	}
 	switch {

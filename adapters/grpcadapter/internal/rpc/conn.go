@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -13,31 +14,75 @@ import (
 	"github.com/percore/percore/adapters/h2"
 )
 
-// conn is what the calls of a connection share.
+// conn is what the calls of a connection share. As a context it is a connContext.
 type conn struct {
 	server *Server
-	raw    net.Conn // as it was accepted
+	raw    net.Conn // as it was accepted; nil for guests
 	counts *counts
-	guest  bool // it is another server's
+
+	peer atomic.Pointer[peer.Peer] // nil: it is made when it is first asked for
 
 	// immutable once the connection is ready
-	peer *peer.Peer
-	ctx  context.Context // of which the contexts of calls derive; nil: it isn't ready
+	ctx context.Context // of which the contexts of calls derive; nil: it isn't ready
 
-	mu    sync.Mutex
-	ended bool // guarded by mu; for guests
+	mu sync.Mutex
 
 	// owned by the connection's turn
-	pingedAt time.Time
-	strikes  int
+	pingedAt time.Duration // after epoch; 0: never
+	strikes  int32
+
+	guest bool // it is another server's; immutable
+	ended bool // guarded by mu; for guests
 }
 
+// epoch is from when times of connections are counted.
+var epoch = time.Now()
+
 func newConn(s *Server, raw, nc net.Conn, info credentials.AuthInfo) *conn {
-	return &conn{server: s, raw: raw, counts: s.nextCounts(), peer: newPeer(nc.RemoteAddr(), nc.LocalAddr(), info)}
+	c := &conn{server: s, raw: raw, counts: s.nextCounts()}
+	if nc != raw || info != nil { // otherwise the peer is what raw says
+		c.peer.Store(newPeer(nc.RemoteAddr(), nc.LocalAddr(), info))
+	}
+	return c
 }
 
 func newPeer(remote, local net.Addr, info credentials.AuthInfo) *peer.Peer {
 	return &peer.Peer{Addr: remote, LocalAddr: local, AuthInfo: info}
+}
+
+// getPeer returns the peer, always the same one.
+func (c *conn) getPeer() *peer.Peer {
+	if c.peer.Load() == nil {
+		c.peer.CompareAndSwap(nil, newPeer(c.raw.RemoteAddr(), c.raw.LocalAddr(), nil))
+	}
+	return c.peer.Load()
+}
+
+// connContext is a connection as a context, which never ends. An idle connection needs no contexts
+// around it, nor a peer that no call has asked for.
+type connContext conn
+
+// String says what is printed: see callContext.
+func (x *connContext) String() string { return "grpcadapter.conn" }
+
+// Deadline implements context.Context.
+func (x *connContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+
+// Done implements context.Context.
+func (x *connContext) Done() <-chan struct{} { return nil }
+
+// Err implements context.Context.
+func (x *connContext) Err() error { return nil }
+
+// Value implements context.Context.
+func (x *connContext) Value(key any) any {
+	if key == keys.peer && key != nil {
+		return (*conn)(x).getPeer()
+	}
+	if find := x.server.config.ConnValue; find != nil {
+		return find(x.raw, key)
+	}
+	return nil
 }
 
 // nextCounts returns the counts for a connection.
@@ -45,13 +90,13 @@ func (s *Server) nextCounts() *counts { return &s.counts[int(s.turn.Add(1))%len(
 
 // ready is called when the client has begun to speak HTTP/2.
 func (c *conn) ready() {
-	ctx := context.Background()
-	if add := c.server.config.ConnContext; add != nil {
-		ctx = add(ctx, c.raw)
+	c.ctx = (*connContext)(c)
+	if keys.peer == nil {
+		c.ctx = peer.NewContext(c.ctx, c.getPeer())
 	}
-	c.ctx = peer.NewContext(ctx, c.peer)
 	if sh := c.server.config.Stats; sh != nil {
-		c.ctx = sh.TagConn(c.ctx, &stats.ConnTagInfo{RemoteAddr: c.peer.Addr, LocalAddr: c.peer.LocalAddr})
+		p := c.getPeer()
+		c.ctx = sh.TagConn(c.ctx, &stats.ConnTagInfo{RemoteAddr: p.Addr, LocalAddr: p.LocalAddr})
 		sh.HandleConn(c.ctx, &stats.ConnBegin{})
 	}
 }
@@ -76,7 +121,7 @@ const (
 // ping is called when the client has sent a PING. answered says that something was sent since the
 // last one.
 func (c *conn) ping(hc *h2.Conn, answered bool) {
-	now := time.Now()
+	now := time.Since(epoch)
 	last := c.pingedAt
 	c.pingedAt = now
 	if answered {
@@ -90,7 +135,7 @@ func (c *conn) ping(hc *h2.Conn, answered bool) {
 	if hc.Streams() == 0 && !c.server.config.Pings.PermitWithoutStream {
 		least = idlePingTime
 	}
-	if last.Add(least).After(now) {
+	if last != 0 && now < last+least {
 		c.strikes++
 	}
 	if c.strikes > strikesMost {

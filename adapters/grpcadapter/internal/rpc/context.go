@@ -6,15 +6,17 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 )
 
-// keys are those under which grpc-go looks for a call's metadata and stream in a context. They are
-// found by looking while it looks. With them a call's context has the values itself, instead of two
-// more contexts around it, and the metadata is made when it is first asked for. Without them, if
-// grpc-go should keep something else there some day, withValues makes the two contexts.
+// keys are those under which grpc-go looks for a call's metadata, stream and peer in a context. They are
+// found by looking while it looks. With them the contexts of a call and of its connection have the
+// values themselves, instead of more contexts around them, and the metadata and the peer are made when
+// they are first asked for. Without them, if grpc-go should keep something else there some day, such
+// contexts are made.
 var keys = findKeys()
 
-type contextKeys struct{ metadata, stream any } // nil: unknown
+type contextKeys struct{ metadata, stream, peer any } // nil: unknown
 
 // observer is a context that remembers what it was asked for.
 type observer struct {
@@ -39,6 +41,10 @@ func findKeys() (found contextKeys) {
 	o.value = grpc.ServerTransportStream(want)
 	if grpc.ServerTransportStreamFromContext(o) == grpc.ServerTransportStream(want) {
 		found.stream = o.key
+	}
+	o = &observer{Context: context.Background(), value: new(peer.Peer)}
+	if p, ok := peer.FromContext(o); ok && p == o.value {
+		found.peer = o.key
 	}
 	return found
 }
@@ -145,7 +151,6 @@ func (c *call) context(tag func(context.Context) context.Context) context.Contex
 	if tag != nil {
 		ctx = tag(ctx)
 	}
-	c.tagged = ctx
 	if keys.stream == nil {
 		ctx = grpc.NewContextWithServerTransportStream(ctx, (*TransportStream)(c))
 	}

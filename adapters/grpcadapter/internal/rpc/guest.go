@@ -82,7 +82,7 @@ func (c *conn) begin(hc *h2.Conn) bool {
 	}
 	if c.ctx == nil {
 		c.server.startServing()
-		c.peer = newPeer(hc.RemoteAddr(), hc.LocalAddr(), authInfo(hc.TLS()))
+		c.peer.Store(newPeer(hc.RemoteAddr(), hc.LocalAddr(), authInfo(hc.TLS())))
 		c.ready()
 	}
 	return true

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	protobuf "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/percore/percore/adapters/h2"
@@ -141,11 +142,12 @@ func (c *call) prepared(v *grpc.PreparedMsg) (mem.BufferSlice, error) {
 
 // compress returns data compressed, and whether it was: nothing is not.
 func (c *call) compress(data mem.BufferSlice) (_ mem.BufferSlice, done bool, err error) {
-	if c.messages.compressor == nil || data.Len() == 0 {
+	z := c.messages.compressed
+	if z == nil || z.compressor == nil || data.Len() == 0 {
 		return nil, false, nil
 	}
 	var out mem.BufferSlice // an allocation, which other messages don't need
-	w, err := c.messages.compressor.Compress(mem.NewWriter(&out, c.conn.server.config.Pool))
+	w, err := z.compressor.Compress(mem.NewWriter(&out, c.conn.server.config.Pool))
 	for i := 0; i < len(data) && err == nil; i++ {
 		_, err = w.Write(data[i].ReadOnlyData())
 	}
@@ -159,36 +161,83 @@ func (c *call) compress(data mem.BufferSlice) (_ mem.BufferSlice, done bool, err
 	return out, true, nil
 }
 
-// receive reads the next message, and decompresses it. compressedBytes is its length before that.
-func (c *call) receive() (data mem.BufferSlice, compressedBytes int, err error) {
+// receiveHead reads the head of the next message.
+func (c *call) receiveHead() (flag byte, length int, err error) {
 	head := c.messages.head[:]
 	if err := c.readFull(head); err != nil {
-		return nil, 0, err
+		return 0, 0, err
 	}
-	length, most := binary.BigEndian.Uint32(head[1:]), c.conn.server.config.RecvBytesMax
+	n, most := binary.BigEndian.Uint32(head[1:]), c.conn.server.config.RecvBytesMax
 	switch {
-	case int64(length) > math.MaxInt:
-		return nil, 0, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max length allowed on current machine (%d vs. %d)", length, math.MaxInt)
-	case int(length) > most:
-		return nil, 0, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", length, most)
+	case int64(n) > math.MaxInt:
+		return 0, 0, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max length allowed on current machine (%d vs. %d)", n, math.MaxInt)
+	case int(n) > most:
+		return 0, 0, status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", n, most)
 	}
-	compressed := head[0]
-	if data, err = c.readMessage(int(length)); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, 0, err
+	return head[0], int(n), nil
+}
+
+// ownDecoder is a message of protobuf's old kind with a method of its own to decode it, which package
+// proto calls. It may keep the bytes, unlike package proto's decoder.
+type ownDecoder interface{ Unmarshal([]byte) error }
+
+// decodeInPlace reads and decodes a short protobuf message that is not compressed and has come as a
+// whole. Its bytes are copied into memory that is used again: decoding keeps none of them. With
+// handled=false nothing was read.
+func (c *call) decodeInPlace(v any, flag byte, length int) (handled bool, err error) {
+	short := mem.IsBelowBufferPoolingThreshold(length)
+	if !short || flag != 0 || !isProtobuf(c.messages.codec) || c.carrier().Buffered() < length {
+		return false, nil // a client that sends no more would hold the memory
 	}
-	if err := c.checkCompressed(compressed); err != nil {
-		data.Free()
-		return nil, 0, err
+	msg := protoMessage(v)
+	if _, own := v.(ownDecoder); own || msg == nil {
+		return false, nil
 	}
-	if compressed == 0 {
-		return data, int(length), nil
+	m := memories.Get().(*memory)
+	defer m.release()
+	p := m.body[:length]
+	if err := c.readBody(p); err != nil {
+		return true, err
+	}
+	if err := protobuf.Unmarshal(p, msg); err != nil {
+		return true, unmarshalError(err)
+	}
+	return true, nil
+}
+
+// decode reads, decompresses and decodes a message. decompressed is its length after the second step.
+func (c *call) decode(v any, flag byte, length int) (decompressed int, err error) {
+	data, err := c.receive(flag, length)
+	if err != nil {
+		return 0, err
 	}
 	defer data.Free()
-	out, err := c.decompress(data, most)
-	return out, int(length), err
+	if err := c.messages.codec.Unmarshal(data, v); err != nil {
+		return 0, unmarshalError(err)
+	}
+	return data.Len(), nil
+}
+
+// unmarshalError is the status of a message that can't be decoded.
+func unmarshalError(err error) error {
+	return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+}
+
+// receive reads a message, and decompresses it.
+func (c *call) receive(flag byte, length int) (mem.BufferSlice, error) {
+	data, err := c.readMessage(length)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkCompressed(flag); err != nil {
+		data.Free()
+		return nil, err
+	}
+	if flag == 0 {
+		return data, nil
+	}
+	defer data.Free()
+	return c.decompress(data, c.conn.server.config.RecvBytesMax)
 }
 
 // checkCompressed returns an error if the flag before a message is wrong.
@@ -196,7 +245,7 @@ func (c *call) checkCompressed(flag byte) error {
 	switch {
 	case flag > 1:
 		return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", flag)
-	case flag == 1 && (c.encoding == "" || c.encoding == encoding.Identity):
+	case flag == 1 && (c.messages.encoding() == "" || c.messages.encoding() == encoding.Identity):
 		return status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
 	}
 	return nil
@@ -205,7 +254,7 @@ func (c *call) checkCompressed(flag byte) error {
 // decompress returns data decompressed, of which at most a number of bytes may come.
 func (c *call) decompress(data mem.BufferSlice, most int) (mem.BufferSlice, error) {
 	from := data.Reader()
-	r, err := c.messages.decompressor.Decompress(from)
+	r, err := c.messages.compressed.decompressor.Decompress(from)
 	if err != nil {
 		_ = from.Close()
 		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
@@ -231,72 +280,47 @@ func (c *call) decompress(data mem.BufferSlice, most int) (mem.BufferSlice, erro
 }
 
 // The memory of a message grows as its bytes come. Otherwise the five bytes that announce its length
-// could make a server take the memory of the longest message. The pieces are short because grpc-go's
-// pool has no sizes between 32 KiB and 1 MiB: a buffer for 64 KiB is one of 1 MiB.
+// could make a server take the memory of the longest message.
 const (
-	firstBytes = 16 << 10 // as much as DATA has, so that most messages are in one buffer
-	pieceBytes = 32 << 10
-	joinBytes  = 256 << 10 // when so much has come, the pieces become one buffer
+	firstBytes = 16 << 10 // as much as DATA has: the memory that takes no bytes that have come
+	growth     = 4        // the memory is about that many times what has come, at most
 )
 
-// readMessage reads n bytes. The memory is at most four times what has come, and firstBytes.
+// bufferBytes returns how long the memory of a message of n bytes may be when so many have come. It is
+// n divided by a power of growth, so that few bytes are copied to longer memory: n/3 at most.
+func bufferBytes(n, come int) int {
+	most := max(firstBytes, growth*come)
+	most += most / 8 // for a length that is a little more than a power of two
+	for n > most {
+		n = (n + growth - 1) / growth
+	}
+	return n
+}
+
+// readMessage reads n bytes into one buffer.
 func (c *call) readMessage(n int) (mem.BufferSlice, error) {
 	if mem.IsBelowBufferPoolingThreshold(n) {
 		b := make([]byte, n)
-		if err := c.readFull(b); err != nil {
+		if err := c.readBody(b); err != nil {
 			return nil, err
 		}
 		return c.slice(mem.SliceBuffer(b)), nil
 	}
-	pieces, err := c.readPieces(min(n, joinBytes))
-	if err != nil || n <= joinBytes {
-		return pieces, err
-	}
-	return c.readRest(pieces, n)
-}
-
-// readPieces reads n bytes, in pieces.
-func (c *call) readPieces(n int) (mem.BufferSlice, error) {
-	pool := c.conn.server.config.Pool
-	var pieces mem.BufferSlice
-	for have := 0; have < n; {
-		b := pool.Get(min(n-have, max(4*have, firstBytes), pieceBytes))
-		if err := c.readFull(*b); err != nil {
+	pool, from := c.conn.server.config.Pool, c.carrier()
+	var b *[]byte
+	for have := 0; have < n; have = len(*b) {
+		longer := pool.Get(bufferBytes(n, have+min(from.Buffered(), n-have)))
+		if b != nil {
+			copy(*longer, *b)
 			pool.Put(b)
-			pieces.Free()
-			return nil, err
 		}
-		have += len(*b)
-		if piece := mem.NewBuffer(b, pool); pieces == nil {
-			pieces = c.slice(piece)
-		} else {
-			pieces = append(pieces, piece)
-		}
-	}
-	return pieces, nil
-}
-
-// readRest reads the rest of a message of n bytes, of which pieces have come. They become one buffer,
-// which grows by a factor of four.
-func (c *call) readRest(pieces mem.BufferSlice, n int) (mem.BufferSlice, error) {
-	pool := c.conn.server.config.Pool
-	have := pieces.Len()
-	b := pool.Get(min(n, 4*have))
-	pieces.CopyTo(*b)
-	pieces.Free()
-	for {
-		if err := c.readFull((*b)[have:]); err != nil {
-			pool.Put(b)
-			return nil, err
-		}
-		if have = len(*b); have == n {
-			return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
-		}
-		longer := pool.Get(min(n, 4*have))
-		copy(*longer, *b)
-		pool.Put(b)
 		b = longer
+		if err := c.readBody((*b)[have:]); err != nil {
+			pool.Put(b)
+			return nil, err
+		}
 	}
+	return c.slice(mem.NewBuffer(b, pool)), nil
 }
 
 // slice returns a slice of one buffer. The first one needs no memory of its own.
@@ -308,22 +332,28 @@ func (c *call) slice(b mem.Buffer) mem.BufferSlice {
 	return mem.BufferSlice{b}
 }
 
+// readBody fills p with bytes of a message: the stream must not end before them.
+func (c *call) readBody(p []byte) error {
+	err := c.readFull(p)
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
 // readFull fills p. It returns io.EOF if there is nothing at all.
 func (c *call) readFull(p []byte) error {
-	for n := 0; n < len(p); {
-		m, err := c.carrier().Read(p[n:])
-		n += m
-		switch {
-		case err == nil:
-		case err == io.EOF || errors.Is(err, h2.ErrShortBody): // the length is of no interest to gRPC
-			return c.endOfMessages(n > 0)
-		default:
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return contextError(c.err)
-		}
+	n, err := c.carrier().ReadFull(p)
+	switch {
+	case err == nil:
+		return nil
+	case err == io.EOF || err == io.ErrUnexpectedEOF,
+		errors.Is(err, h2.ErrShortBody): // the declared length is of no interest to gRPC
+		return c.endOfMessages(n > 0)
 	}
-	return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return contextError(c.err)
 }
 
 // endOfMessages returns the error of a message that the client has not sent, or not whole.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/percore/percore/adapters/h2"
 )
+
+var authorityName = h2.MakeField(":authority", "").Name
 
 var logger = grpclog.Component("grpcadapter")
 
@@ -74,17 +77,9 @@ func (p *parser) field(f *h2.Field) {
 			p.contentType = f.Value
 			return
 		}
-		p.isGRPC, c.subtype = true, subtype
-	case "grpc-accept-encoding":
-		switch {
-		case f.Value == "":
-		case c.accepts == "":
-			c.accepts = f.Value
-		default:
-			c.accepts += "," + f.Value
-		}
+		p.isGRPC, c.messages.hasSubtype = true, subtype != ""
 	case "grpc-encoding":
-		c.encoding = f.Value
+		c.messages.compression().encoding = f.Value
 		return
 	case "grpc-timeout":
 		var err error
@@ -111,11 +106,36 @@ func (p *parser) field(f *h2.Field) {
 				logger.Warningf("Failed to decode metadata header (%q, %q): %v", name, f.Value, err)
 				return
 			}
-			c.fields = append(c.fields, h2.Field{Name: f.Name, Value: v})
+			c.fields = append(c.fields, field{f.Name, v})
 			return
 		}
 	}
-	c.fields = append(c.fields, *f)
+	c.fields = append(c.fields, field{f.Name, f.Value})
+}
+
+// subtype returns what is behind "application/grpc" in the content-type. Of several, the last one
+// counts.
+func (c *call) subtype() (subtype string) {
+	if !c.messages.hasSubtype {
+		return ""
+	}
+	for i := range c.fields {
+		if f := &c.fields[i]; f.name.String() == "content-type" {
+			subtype, _ = subtypeOf(f.value)
+		}
+	}
+	return subtype
+}
+
+// accepts returns the compressors' names that the client has announced, with commas.
+func (c *call) accepts() string {
+	var all []string
+	for i := range c.fields {
+		if f := &c.fields[i]; f.value != "" && f.name.String() == "grpc-accept-encoding" {
+			all = append(all, f.value)
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // refusal returns how a request is refused whose header is wrong, or nil. The order is grpc-go's.
@@ -138,7 +158,7 @@ func (p *parser) refusal(r *h2.Request) *refusal {
 		return refuse(http.StatusMethodNotAllowed, status.New(codes.Internal,
 			fmt.Sprintf("Received a HEADERS frame with :method %q which should be POST", r.Method)))
 	}
-	p.call.fields = append(p.call.fields, h2.MakeField(":authority", r.Authority))
+	p.call.fields = append(p.call.fields, field{authorityName, r.Authority})
 	return nil
 }
 
@@ -177,12 +197,12 @@ func (c *call) incoming() metadata.MD {
 	values := make([]string, len(c.fields))
 	for i := range c.fields {
 		f := &c.fields[i]
-		name := f.Name.String()
+		name := f.name.String()
 		if have, ok := md[name]; ok {
-			md[name] = append(have, f.Value)
+			md[name] = append(have, f.value)
 			continue
 		}
-		values[i] = f.Value
+		values[i] = f.value
 		md[name] = values[i : i+1 : i+1] // an append must not reach the next key's value
 	}
 	c.md = md

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/h2"
 )
 
@@ -209,8 +211,20 @@ func (s *Server) tellUnused(unused bool) {
 }
 
 // bareConn hides everything of a connection but a net.Conn from credentials, so that those of TLS
-// return the *tls.Conn itself, which package h2 reads without a goroutine.
+// return the *tls.Conn itself, which package h2 reads without a goroutine. Other credentials get the
+// connection as it was accepted: they may know it by its type.
 type bareConn struct{ net.Conn }
+
+var tlsCreds = reflect.TypeOf(credentials.NewTLS(nil))
+
+// forCreds returns what the credentials get of a connection.
+func (s *Server) forCreds(raw net.Conn) net.Conn {
+	_, ours := raw.(*percore.Conn)
+	if creds := s.config.Creds; reflect.TypeOf(creds) == tlsCreds || ours && creds.Info().SecurityProtocol == "tls" {
+		return bareConn{raw}
+	}
+	return raw
+}
 
 // NetConn returns the connection below.
 func (c bareConn) NetConn() net.Conn { return c.Conn }
@@ -218,7 +232,7 @@ func (c bareConn) NetConn() net.Conn { return c.Conn }
 // shakeHands does the handshake of the credentials.
 func (s *Server) shakeHands(raw net.Conn) {
 	_ = raw.SetDeadline(time.Now().Add(s.config.BeginTimeout))
-	nc, info, err := s.config.Creds.ServerHandshake(bareConn{raw})
+	nc, info, err := s.config.Creds.ServerHandshake(s.forCreds(raw))
 	if err != nil {
 		s.mu.Lock()
 		delete(s.shaking, raw)

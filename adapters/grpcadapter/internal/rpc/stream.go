@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ func (t *TransportStream) SetTrailer(md metadata.MD) error {
 
 // Compressors returns the names of the compressors that the client has announced.
 func (t *TransportStream) Compressors() []string {
-	names := strings.Split(t.accepts, ",")
+	names := strings.Split(t.Accepts(), ",")
 	for i, name := range names {
 		names[i] = strings.TrimSpace(name)
 	}
@@ -82,7 +83,7 @@ func (t *TransportStream) SetCompressor(name string) error {
 	if t.headerSent || t.done {
 		return errors.New("transport: set send compressor called after headers sent or stream done")
 	}
-	t.compressor = name
+	t.chosen = &name
 	return nil
 }
 
@@ -101,14 +102,14 @@ func (t *TransportStream) ChooseBy(p *string) (open bool) {
 
 // compressorLocked returns the name of the compressor of the messages that are sent.
 func (c *call) compressorLocked() string {
-	if c.chosen != nil {
-		return *c.chosen
+	if c.chosen == nil {
+		return ""
 	}
-	return c.compressor
+	return *c.chosen
 }
 
 // Accepts returns the client's grpc-accept-encoding.
-func (t *TransportStream) Accepts() string { return t.accepts }
+func (t *TransportStream) Accepts() string { return (*call)(t).accepts() }
 
 // Codec returns the codec of the call's messages, or nil before it is known.
 func (t *TransportStream) Codec() Codec { return t.messages.codec }
@@ -196,10 +197,11 @@ func (c *call) send(v any) error {
 	return nil
 }
 
-// sendInPlace sends a short protobuf message that is not compressed. It encodes it in the memory from
-// which it is sent, without those that grpc-go's codec allocates. With handled=false nothing was sent.
+// sendInPlace sends a protobuf message that is not compressed. It encodes it, with its head before it,
+// in the memory from which it is sent: without the memory that grpc-go's codec allocates for a short
+// one, and overwrites with zeros for a long one. With handled=false nothing was sent.
 func (c *call) sendInPlace(v any) (handled bool, err error) {
-	if c.messages.compressor != nil || !isProtobuf(c.messages.codec) {
+	if z := c.messages.compressed; z != nil && z.compressor != nil || !isProtobuf(c.messages.codec) {
 		return false, nil
 	}
 	msg := protoMessage(v)
@@ -207,12 +209,19 @@ func (c *call) sendInPlace(v any) (handled bool, err error) {
 		return false, nil
 	}
 	size := proto.Size(msg)
-	if size > min(c.conn.server.config.SendBytesMax, bodyBytes-headBytes) {
+	if size > c.conn.server.config.SendBytesMax || size > math.MaxInt32 {
 		return false, nil
 	}
 	m := memories.Get().(*memory)
 	defer m.release()
-	body, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(appendHead(m.body[:0], false, size), msg)
+	to := m.body[:0]
+	if size > bodyBytes-headBytes {
+		pool := c.conn.server.config.Pool
+		b := pool.Get(headBytes + size)
+		defer pool.Put(b) // Send doesn't keep it
+		to = (*b)[:0]
+	}
+	body, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(appendHead(to, false, size), msg)
 	if err != nil {
 		return true, marshalError(err)
 	}
@@ -228,7 +237,7 @@ func (c *call) sendInPlace(v any) (handled bool, err error) {
 func (c *call) sent(v any, length, compressedLength int) {
 	c.conn.counts.add(countSent)
 	if sh := c.conn.server.config.Stats; sh != nil {
-		sh.HandleRPC(c.tagged, &stats.OutPayload{
+		sh.HandleRPC(c.ctx, &stats.OutPayload{
 			Payload: v, Length: length, CompressedLength: compressedLength,
 			WireLength: compressedLength + headBytes, SentTime: time.Now(),
 		})
@@ -240,8 +249,9 @@ func (c *call) chooseCompressor() {
 	c.mu.Lock()
 	name := c.compressorLocked()
 	c.mu.Unlock()
-	if m := &c.messages; name != m.name {
-		m.compressor, m.name = encoding.GetCompressor(name), name
+	if z := c.messages.compressed; z == nil && name != "" || z != nil && name != z.name {
+		z = c.messages.compression()
+		z.compressor, z.name = encoding.GetCompressor(name), name
 	}
 }
 
@@ -279,18 +289,22 @@ func (c *call) recv(v any) error {
 
 // recvOne receives a message, and reports it to sh unless that is nil.
 func (c *call) recvOne(v any, sh stats.Handler) error {
-	data, compressedBytes, err := c.receive()
+	flag, compressedBytes, err := c.receiveHead()
 	if err != nil {
 		return err
 	}
-	defer data.Free()
-	if err := c.messages.codec.Unmarshal(data, v); err != nil {
-		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	length := compressedBytes
+	handled, err := c.decodeInPlace(v, flag, length)
+	if !handled {
+		length, err = c.decode(v, flag, length)
+	}
+	if err != nil {
+		return err
 	}
 	c.conn.counts.add(countReceived)
 	if sh != nil {
-		sh.HandleRPC(c.tagged, &stats.InPayload{
-			RecvTime: time.Now(), Payload: v, Length: data.Len(),
+		sh.HandleRPC(c.ctx, &stats.InPayload{
+			RecvTime: time.Now(), Payload: v, Length: length,
 			CompressedLength: compressedBytes, WireLength: compressedBytes + headBytes,
 		})
 	}

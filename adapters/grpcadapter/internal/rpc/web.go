@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -45,9 +46,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	p := newPeer(textAddr(r.RemoteAddr), local, authInfo(r.TLS))
-	cn := &conn{server: s, counts: s.nextCounts(), guest: true, peer: p}
+	cn := &conn{server: s, counts: s.nextCounts(), guest: true}
+	cn.peer.Store(p)
 	s.startServing()
-	cn.ctx = peer.NewContext(r.Context(), p)
+	cn.ctx = peer.NewContext(webContext{r.Context(), s}, p)
 	if sh := s.config.Stats; sh != nil { // grpc-go reports a connection for each call here, too
 		cn.ctx = sh.TagConn(cn.ctx, &stats.ConnTagInfo{RemoteAddr: p.Addr, LocalAddr: p.LocalAddr})
 		sh.HandleConn(cn.ctx, &stats.ConnBegin{})
@@ -71,6 +73,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.web.finish()
 }
 
+// webContext is the context of a request, with what those of connections have besides.
+type webContext struct {
+	context.Context
+	server *Server
+}
+
+// Value implements context.Context.
+func (x webContext) Value(key any) any {
+	if find := x.server.config.ConnValue; find != nil {
+		if v := find(nil, key); v != nil {
+			return v
+		}
+	}
+	return x.Context.Value(key)
+}
+
 // textAddr is the address of a client as net/http has it.
 type textAddr string
 
@@ -91,8 +109,27 @@ func headerOf(r *http.Request) *h2.Request {
 	return to
 }
 
-// Read reads from the request's body.
-func (s *webStream) Read(p []byte) (int, error) { return s.r.Body.Read(p) }
+// ReadFull reads from the request's body. Only the end of the whole body gives the errors of
+// [io.ReadFull].
+func (s *webStream) ReadFull(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		m, err = s.r.Body.Read(p[n:])
+		n += m
+	}
+	switch {
+	case n == len(p):
+		return n, nil
+	case err != io.EOF:
+		return n, gone(err)
+	case n > 0:
+		return n, io.ErrUnexpectedEOF
+	}
+	return 0, io.EOF
+}
+
+// Buffered returns 0: net/http doesn't say what has come.
+func (s *webStream) Buffered() int { return 0 }
 
 // past is a deadline that makes calls that wait return.
 var past = time.Unix(1, 0)
