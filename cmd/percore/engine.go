@@ -98,6 +98,14 @@ func (e *serveEngine) listen(ctx context.Context, address string) (openListener,
 	return e.open(l), nil
 }
 
+// config returns the options of percore's listeners, or nil if the engine is package net.
+func (e *serveEngine) config() *percore.ListenConfig {
+	if e.name == engineNet {
+		return nil
+	}
+	return &e.lc
+}
+
 // listenAdmin opens the listener of the admin server. A successor gets it, if it is percore's.
 func (e *serveEngine) listenAdmin(ctx context.Context, network, address string) (net.Listener, error) {
 	if e.group == nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,6 +26,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/cmd/percore/internal/tlsfiles"
 	"github.com/percore/percore/handover"
 )
 
@@ -49,7 +49,9 @@ finishes what is under way (for -drain at most; a second Ctrl-C stops at
 once) and shows a summary. SIGHUP replaces the process by a new one, of the
 program that is in its file by then: HTTP connections without TLS go on in it, and
 requests are finished. Under nohup, which has SIGHUP ignored, -upgrade does so.
-systemd is told by sd_notify(3) which process serves. In a container, and below
+systemd is told by sd_notify(3) which process serves, and that its loops turn if
+WatchdogSec= is set. Sockets that systemd opens replace the addresses of -http,
+-grpc and -admin by these names (FileDescriptorName=). In a container, and below
 other supervisors, give -supervise.
 
   -http ADDR     HOST:PORT for HTTP (default ` + defaultHTTPAddress + `; port 0 takes a free one)
@@ -71,7 +73,13 @@ other supervisors, give -supervise.
   -tls           serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key
                  with a self-signed certificate that is made for this run
   -cert FILE     the certificate for -tls, and those that it depends on, in PEM
-  -key FILE      its private key, in PEM
+  -key FILE      its private key, in PEM. Both files are watched, and a new certificate is
+                 used without a restart
+  -tls-ticket-keys FILE
+                 secrets by which clients resume sessions at each machine that has the
+                 file: one a line, from openssl rand -base64 32; the first makes new
+                 tickets. It is watched, too. Without it the secret is made for this
+                 run, and passed on to a successor
   -max-conns N   let at most so many connections be open on each of the two; more
                  wait (default 0: no limit)
   -max-age TIME  let clients open another connection when theirs is that old, give or take
@@ -86,8 +94,9 @@ other supervisors, give -supervise.
                  which itself gives them up to 30 seconds (default 10s)
   -drain-delay TIME
                  after Ctrl-C, serve on for this long while /ready and gRPC's health
-                 service already say no, so that a load balancer goes elsewhere first
-                 (default 0)
+                 service already say no, so that a load balancer goes elsewhere first;
+                 in the last second clients are told to, too: Connection: close, and
+                 GOAWAY (default 0)
   -upgrade       take over from the percore serve that runs with the same -http and
                  -grpc: its listeners, and its connections between two requests
   -control NAME  the unix socket by which -upgrade finds it, in a folder that is
@@ -130,6 +139,7 @@ type serveOptions struct {
 	tls         bool
 	certFile    string
 	keyFile     string
+	ticketKeys  string
 	maxConns    int
 	maxAge      time.Duration
 	maxRequests int
@@ -143,6 +153,8 @@ type serveOptions struct {
 
 	adminAddress string // "": no admin server
 	verbose      bool
+
+	sockets *openSockets // not of the command line: they replace the addresses
 }
 
 // parseServeFlags reads the command line of serve. It returns a one-line error for people, or
@@ -163,6 +175,7 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.BoolVar(&o.tls, "tls", false, "")
 	flags.StringVar(&o.certFile, "cert", "", "")
 	flags.StringVar(&o.keyFile, "key", "", "")
+	flags.StringVar(&o.ticketKeys, "tls-ticket-keys", "", "")
 	flags.IntVar(&o.maxConns, "max-conns", 0, "")
 	flags.DurationVar(&o.maxAge, "max-age", 0, "")
 	flags.IntVar(&o.maxRequests, "max-requests", 0, "")
@@ -255,6 +268,9 @@ func (o *serveOptions) check() error {
 	if o.certFile != "" && !o.tls {
 		return errors.New("-cert and -key are for -tls: add it, or leave them out")
 	}
+	if o.ticketKeys != "" && !o.tls {
+		return errors.New("-tls-ticket-keys is for -tls: add it, or leave it out")
+	}
 	return nil
 }
 
@@ -319,6 +335,13 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	if err != nil {
 		return err
 	}
+	if opts.sockets, err = inheritSockets(); err != nil {
+		return err
+	}
+	defer opts.sockets.close()
+	if err := opts.sockets.check(opts); err != nil {
+		return err
+	}
 	predecessor, predecessorPID, isChild, err := takeOver(interrupted, opts)
 	if err != nil {
 		return err
@@ -332,6 +355,14 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	if d.manager.link = link; link != nil {
 		go link.watch(interrupted, d.failed)
 	}
+	if d.watchdog, err = inheritWatchdog(); err != nil {
+		d.log.Warn("the service manager's watchdog", "err", err)
+	}
+	d.manager.isWatched = d.watchdog.interval > 0
+	watching, endWatch := context.WithCancel(context.Background())
+	var watched sync.WaitGroup
+	stopTLS := d.watchTLS()
+	defer stopTLS()
 	d.start()
 	if err = d.becomeReady(interrupted); err == nil {
 		// First: a reload that comes now is one that the service manager wants to hear of.
@@ -340,6 +371,7 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 		} else {
 			d.manager.ready()
 		}
+		watched.Go(func() { d.watchdog.run(watching, d) })
 		s := d.awaitSuccessors(interrupted, hangups, terminal)
 		writeAtOnce(stdout, d.printAddresses)
 		err = d.wait(interrupted, s)
@@ -358,6 +390,8 @@ func serve(interrupted context.Context, rearm func(), opts serveOptions, stdout,
 	}
 	d.shutdown(opts.drain)
 	writeAtOnce(stdout, d.printSummary)
+	endWatch()
+	watched.Wait()
 	d.release()
 	if err == errHandedOver {
 		return nil
@@ -394,16 +428,18 @@ type demo struct {
 	isOrphan    bool                // the predecessor has crashed during the handover
 	manager     serviceManager
 	parents     parentage
+	watchdog    watchdog
 	executable  string // path at startup, where a newer version may be now; "" if unknown
 
 	root         *os.Root
 	engine       *serveEngine
-	certificate  tls.Certificate // with -tls
+	tls          *tlsfiles.Files // with -tls
 	httpListener openListener
 	grpcListener openListener
 	admin        net.Listener // nil: no admin server
 
 	httpServer  webServer
+	webSockets  *webSockets
 	grpcServer  callServer
 	health      *health.Server
 	adminServer *http.Server
@@ -415,7 +451,8 @@ type demo struct {
 	httpRequests atomic.Uint64
 	grpcRequests atomic.Uint64
 
-	leaving atomic.Bool // the server is about to stop: /ready says so
+	leaving    atomic.Bool // the server is about to stop: /ready says so
+	handedOver bool        // another process has taken over
 }
 
 // newDemo opens the directory first, because a wrong directory is the easiest mistake to make, and
@@ -450,15 +487,19 @@ func newDemo(
 	if err = d.listenAdmin(ctx); err != nil && !(d.predecessor != nil && errors.Is(err, syscall.EADDRINUSE)) {
 		return nil, err // or the predecessor still has the address, until the handover ends
 	}
-	site := newHTTPServer(d.root, &d.httpRequests, &d.leaving, d.log)
+	d.webSockets = newWebSockets()
+	if d.predecessor != nil {
+		d.predecessor.Carry(&d.webSockets.conns)
+	}
+	site := newHTTPServer(d.root, d.webSockets, &d.httpRequests, &d.leaving, d.log)
 	if opts.tls {
-		if d.certificate, err = opts.certificate(); err != nil {
+		if err = d.openTLS(); err != nil {
 			return nil, err
 		}
-		site.TLSConfig = &tls.Config{Certificates: []tls.Certificate{d.certificate}}
+		site.TLSConfig = d.tls.Config()
 	}
 	d.httpServer = d.engine.runHTTP(site, opts)
-	d.adminServer = newAdminServer(opts, predecessorPID, &d.leaving, d.log)
+	d.adminServer = newAdminServer(d.isAdminLocal(), predecessorPID, &d.leaving, d.log)
 	d.grpcServer, d.health = newGRPCServer(&d.grpcRequests, d.log, d.engine)
 	return d, nil
 }
@@ -490,6 +531,11 @@ func (d *demo) listen(ctx context.Context, name, address string) (openListener, 
 	}
 	if d.predecessor != nil {
 		return d.engine.inherit(d.predecessor, name)
+	}
+	if l, err := d.opts.sockets.listen(name, d.engine.config()); err != nil {
+		return openListener{}, err
+	} else if l != nil {
+		return d.engine.open(l), nil
 	}
 	l, err := d.engine.listen(ctx, address)
 	return l, listenError(name, address, err)
@@ -561,7 +607,7 @@ func (d *demo) printAddresses(w io.Writer) {
 	}
 	table.Flush()
 	if d.opts.tls {
-		fmt.Fprintf(w, "\nThe certificate's SHA-256 is %s\n", fingerprint(d.certificate))
+		fmt.Fprintf(w, "\nThe certificate's SHA-256 is %s\n", fingerprint(d.tls.Certificate()))
 	}
 	how := "Ctrl-C"
 	if d.predecessor != nil { // the shell may not know this process
@@ -597,6 +643,7 @@ func (d *demo) wait(interrupted context.Context, s *successors) (err error) {
 	s.close()
 	select {
 	case <-s.handed:
+		d.handedOver = true
 		if d.movesAdmin() {
 			d.startPrivateAdmin()
 		} else {
@@ -610,29 +657,66 @@ func (d *demo) wait(interrupted context.Context, s *successors) (err error) {
 	return err
 }
 
+// drainLimit is how long HTTP clients are told that their connections end before those that wait are
+// closed. It is more than most clients that are at work wait between two requests.
+const drainLimit = time.Second
+
 // delay serves on for a while after it has made the readiness checks fail, so that load balancers find
-// that out before connections are refused. It ends early if a server fails.
+// that out before connections are refused. In the end it drains HTTP connections. It ends early if a
+// server fails.
 func (d *demo) delay(limit time.Duration) {
 	d.leaving.Store(true)
 	d.health.Shutdown() // clients that watch go elsewhere from now on
 	if limit == 0 {
 		return
 	}
-	select {
-	case <-time.After(limit):
-	case err := <-d.failed:
-		d.log.Error("a server failed before the end of the delay", "err", err)
+	end, drain := time.After(limit), time.After(max(limit-drainLimit, 0))
+	ctx, cancel := context.WithCancel(context.Background())
+	var draining sync.WaitGroup
+	defer draining.Wait()
+	defer cancel()
+	for {
+		select {
+		case <-drain:
+			draining.Go(func() { d.drainHTTP(ctx) })
+		case <-end: // new connections come until then, even if none is left for a moment
+			return
+		case err := <-d.failed:
+			d.log.Error("a server failed before the end of the delay", "err", err)
+			return
+		}
+	}
+}
+
+// drainHTTP makes clients that use HTTP open their next connections elsewhere, until ctx ends or no
+// connection is left. Plain net/http can't do that.
+func (d *demo) drainHTTP(ctx context.Context) {
+	if s, ok := d.httpServer.(handover.Drainer); ok {
+		_ = s.Drain(ctx)
 	}
 }
 
 // shutdown stops accepting and gives requests in progress at most limit to finish, then cuts them
-// off. When it returns, no server is running.
+// off. When it returns, no server is running. After a handover it drains the HTTP connections that are
+// left first: those over TLS can't move.
 func (d *demo) shutdown(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	var stopping sync.WaitGroup
-	stopping.Go(func() { d.shutdownHTTP(ctx) })
+	stopping.Go(func() {
+		if d.handedOver {
+			some, cancel := context.WithTimeout(ctx, min(drainLimit, limit/2))
+			d.drainHTTP(some)
+			cancel()
+		}
+		d.shutdownHTTP(ctx)
+	})
 	stopping.Go(func() { d.shutdownGRPC(ctx) })
+	stopping.Go(func() {
+		if err := d.webSockets.conns.Shutdown(ctx); err != nil {
+			d.log.Warn("WebSockets cut off", "err", err)
+		}
+	})
 	stopping.Wait()
 	_ = d.adminServer.Close() // last, because it shows what the others wait for
 	d.serving.Wait()

@@ -32,9 +32,10 @@ var adminEndpoints = []struct{ Path, About string }{
 }
 
 // newAdminServer returns the server of these pages. It is an ordinary http.Server, on a loop of its own,
-// because people need it when something is wrong with the others. predecessor is the pid of the process
-// that this one has taken over from; 0: none.
-func newAdminServer(opts serveOptions, predecessor int, leaving *atomic.Bool, log *slog.Logger) *http.Server {
+// because people need it when something is wrong with the others. isLocal says that it can be reached
+// from this machine only. predecessor is the pid of the process that this one has taken over from; 0:
+// none.
+func newAdminServer(isLocal bool, predecessor int, leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", serveAdminIndex)
 	mux.Handle("GET /ready", serveReady(leaving))
@@ -49,7 +50,7 @@ func newAdminServer(opts serveOptions, predecessor int, leaving *atomic.Bool, lo
 	if predecessor != 0 {
 		mux.Handle(predecessorPath+"/", servePredecessor(predecessor, log))
 	}
-	if opts.isLoopback() {
+	if isLocal {
 		handler = guardHost(mux)
 	}
 	return &http.Server{
@@ -114,6 +115,13 @@ func (d *demo) takeAdmin() error {
 func (d *demo) listenAdmin(ctx context.Context) (err error) {
 	if d.opts.adminAddress == "" || d.admin != nil {
 		return nil
+	}
+	lc := d.engine.config()
+	if lc != nil {
+		lc = &d.engine.adminConfig
+	}
+	if d.admin, err = d.opts.sockets.listen("admin", lc); d.admin != nil || err != nil {
+		return err
 	}
 	network, address := d.opts.adminSocket()
 	d.admin, err = d.engine.listenAdmin(ctx, network, address)
@@ -192,14 +200,15 @@ func servePredecessor(pid int, log *slog.Logger) http.Handler {
 var errNoPredecessor = errors.New("the predecessor has ended")
 
 // guardHost refuses requests whose Host is a name, unless it is localhost: an attacker's name may lead
-// to this machine, and his page in an operator's browser could then read the answers (DNS rebinding).
+// to this machine, and his page in an operator's browser could then read the answers (DNS rebinding). A
+// request without Host is no browser's.
 func guardHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
 		if h, _, err := net.SplitHostPort(host); err == nil {
 			host = h
 		}
-		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
+		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" && r.Host != "" {
 			http.Error(w, "Use localhost or an address instead of this host name.", http.StatusForbidden)
 			return
 		}
@@ -207,10 +216,21 @@ func guardHost(next http.Handler) http.Handler {
 	})
 }
 
-// isLoopback reports whether the admin server can be reached from this machine only, by addresses that
-// are not names.
-func (o *serveOptions) isLoopback() bool {
-	host, _, _ := net.SplitHostPort(o.adminAddress)
+// isAdminLocal reports whether the admin server can be reached from this machine only, by addresses that
+// are not names. A unix socket can be reached through a port of an operator's machine (ssh -L), and
+// there by a name, too.
+func (d *demo) isAdminLocal() bool {
+	if d.admin == nil { // the predecessor has the address
+		network, address := d.opts.adminSocket()
+		host, _, _ := net.SplitHostPort(address)
+		return network == "unix" || isLocal(host)
+	}
+	tcp, ok := d.admin.Addr().(*net.TCPAddr)
+	return !ok || tcp.IP.IsLoopback()
+}
+
+// isLocal reports whether a host of a flag is on the loopback interface.
+func isLocal(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }

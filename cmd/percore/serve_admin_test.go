@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	_ "github.com/percore/percore/adapters/reactor"   // for its metrics
 	_ "github.com/percore/percore/adapters/wsadapter" // the same
@@ -92,8 +95,8 @@ func TestServeTLS(t *testing.T) {
 		t.Run(opts.engine, func(t *testing.T) {
 			d := startDemo(t, opts)
 			config := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
-				if got := fingerprint(tls.Certificate{Certificate: [][]byte{s.PeerCertificates[0].Raw}}); got != fingerprint(d.certificate) {
-					t.Errorf("got the certificate %s, want %s", got, fingerprint(d.certificate))
+				if got := fingerprint(&tls.Certificate{Certificate: [][]byte{s.PeerCertificates[0].Raw}}); got != fingerprint(d.tls.Certificate()) {
+					t.Errorf("got the certificate %s, want %s", got, fingerprint(d.tls.Certificate()))
 				}
 				return s.PeerCertificates[0].VerifyHostname("127.0.0.1")
 			}}
@@ -121,8 +124,8 @@ func TestServeOwnCertificate(t *testing.T) {
 	if _, err := selfSigned("not an address"); err != nil {
 		t.Errorf("selfSigned: got %v, want a certificate for this machine's names all the same", err)
 	}
-	o := serveOptions{tls: true, certFile: filepath.Join(t.TempDir(), "cert.pem"), keyFile: "key.pem"}
-	if _, err := o.certificate(); err == nil || !strings.Contains(err.Error(), o.certFile) {
+	d := &demo{opts: serveOptions{tls: true, certFile: filepath.Join(t.TempDir(), "cert.pem"), keyFile: "key.pem"}}
+	if err := d.openTLS(); err == nil || !strings.Contains(err.Error(), d.opts.certFile) {
 		t.Errorf("a file that is missing: got %v, want an error that names it", err)
 	}
 }
@@ -230,22 +233,45 @@ func TestDashboard(t *testing.T) {
 // The pages are for addresses and localhost, not for a name that another's DNS leads here.
 func TestServeAdminHost(t *testing.T) {
 	d := startDemo(t, serveOptions{engine: enginePercore})
-	for host, want := range map[string]int{
-		"": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example:6060": 403, "127.0.0.1.evil.example": 403,
-	} {
-		req, err := http.NewRequest("GET", baseURL(d.admin.Addr())+"/debug/pprof/", nil)
-		if err != nil {
-			t.Fatal(err)
+	wantGuard(t, d.admin.Addr())
+	for _, test := range []struct {
+		address string // of -admin, while the predecessor has it
+		want    bool
+	}{{"127.0.0.1:6060", true}, {"localhost:6060", true}, {"[::1]:6060", true}, {"unix:/run/x", true}, {":6060", false}, {"192.0.2.1:6060", false}} {
+		d := &demo{opts: serveOptions{adminAddress: test.address}}
+		if got := d.isAdminLocal(); got != test.want {
+			t.Errorf("-admin %s: got local %t, want %t", test.address, got, test.want)
 		}
-		req.Host = host // "": of the URL
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("Host %q: got %s, want %d", host, resp.Status, want)
+	}
+}
+
+// wantGuard fails the test unless the admin server at the address refuses names of hosts, for all pages.
+func wantGuard(t *testing.T, addr net.Addr, paths ...string) {
+	t.Helper()
+	for _, path := range append(paths, "/debug/pprof/", "/debug/pprof/cmdline", "/metrics") {
+		for host, want := range map[string]int{
+			"localhost": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example:6060": 403, "127.0.0.1.evil.example": 403,
+			"localhost.": 403, "": 200,
+		} {
+			c, err := net.Dial(addr.Network(), addr.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+			fmt.Fprintf(c, "GET %s HTTP/1.0\r\n", path)
+			if host != "" {
+				fmt.Fprintf(c, "Host: %s\r\n", host)
+			}
+			io.WriteString(c, "\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			c.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s, Host %q: got %s, want %d", path, host, resp.Status, want)
+			}
 		}
 	}
 }
@@ -281,7 +307,7 @@ func TestServeAdminUnix(t *testing.T) {
 				DisableKeepAlives: true,
 				DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) },
 			}}
-			resp, err := client.Get("http://anything/ready")
+			resp, err := client.Get("http://localhost/ready")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -289,6 +315,7 @@ func TestServeAdminUnix(t *testing.T) {
 			if resp.StatusCode != http.StatusOK {
 				t.Errorf("got %s", resp.Status)
 			}
+			wantGuard(t, &net.UnixAddr{Name: path, Net: "unix"})
 			s.stop()
 			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the socket's file: got %v, want it removed", err)

@@ -187,6 +187,7 @@ func (s *successors) restart(ctx context.Context) error {
 	}
 	cmd := exec.Command(s.d.executable, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	s.d.watchdog.passOn(cmd)
 	if s.d.manager.link != nil {
 		f, err := s.d.manager.link.passOn(cmd)
 		if err != nil {
@@ -279,7 +280,10 @@ func (d *demo) servers() []handover.Server {
 	source, _ := d.httpServer.(handover.Source)
 	calls, _ := d.grpcServer.(handover.Source)
 	servers := []handover.Server{
-		{Name: d.opts.listenerName(), Listener: d.httpListener.Listener, Source: source},
+		{
+			Name: d.opts.listenerName(), Listener: d.httpListener.Listener, Source: source,
+			State: d.ticketState(), Conns: &d.webSockets.conns,
+		},
 		{Name: "grpc", Listener: d.grpcListener.Listener, Source: calls},
 	}
 	if d.movesAdmin() {

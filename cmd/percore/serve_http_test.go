@@ -152,7 +152,7 @@ func testHandler(t *testing.T, dir string) http.Handler {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = root.Close() })
-	return newHTTPServer(root, new(atomic.Uint64), new(atomic.Bool), slog.New(slog.DiscardHandler)).Handler
+	return newHTTPServer(root, newWebSockets(), new(atomic.Uint64), new(atomic.Bool), slog.New(slog.DiscardHandler)).Handler
 }
 
 func testEcho(t *testing.T, s *servers) {

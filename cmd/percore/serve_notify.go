@@ -21,7 +21,9 @@ import (
 //	                               under serve -supervise)
 //	reloading   serving            RELOADING=1, MONOTONIC_USEC=            serving
 //	ready       serving            READY=1: there is no successor          serving
-//	handedOver  serving            MAINPID= of the successor, READY=1      gone
+//	handedOver  serving            MAINPID= of the successor, READY=1,     gone
+//	                               WATCHDOG=1 if there is one
+//	alive       serving            WATCHDOG=1                              serving
 //	stopping    serving            STOPPING=1, EXTEND_TIMEOUT_USEC=        serving
 //	(others)                       nothing                                 as before
 //
@@ -32,6 +34,8 @@ import (
 type serviceManager struct {
 	log  *slog.Logger
 	link *parentLink // if not nil, messages go to percore serve -supervise instead
+
+	isWatched bool // alive is called from time to time
 
 	mu    sync.Mutex
 	state serviceState // guarded by mu
@@ -73,9 +77,17 @@ func (m *serviceManager) reloading() {
 	m.whileServing(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// handedOver reports that the process with that pid is now the service.
+// alive reports that the process works.
+func (m *serviceManager) alive() { m.whileServing(daemon.SdNotifyWatchdog) }
+
+// handedOver reports that the process with that pid is now the service. For a watchdog the successor has
+// the whole interval from now on.
 func (m *serviceManager) handedOver(pid int) {
-	m.whileServing(fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyReady))
+	message := fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyReady)
+	if m.isWatched {
+		message += "\n" + daemon.SdNotifyWatchdog
+	}
+	m.whileServing(message)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = serviceGone

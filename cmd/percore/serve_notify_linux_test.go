@@ -27,6 +27,7 @@ type supervisor struct {
 	mu    sync.Mutex
 	main  int // the main process; 0: the first that speaks
 	heard []notification
+	pings int // of the main process, for the watchdog
 }
 
 type notification struct {
@@ -101,6 +102,11 @@ func (s *supervisor) hear() bool {
 		case "EXTEND_TIMEOUT_USEC":
 			heard.extend = number
 			continue
+		case "WATCHDOG":
+			if heard.isMain {
+				s.pings++
+			}
+			continue
 		case "MAINPID":
 			if heard.isMain {
 				s.main = int(number)
@@ -108,8 +114,9 @@ func (s *supervisor) hear() bool {
 		}
 		lines = append(lines, line)
 	}
-	heard.message = strings.Join(lines, " ")
-	s.heard = append(s.heard, heard)
+	if heard.message = strings.Join(lines, " "); heard.message != "" {
+		s.heard = append(s.heard, heard)
+	}
 	return true
 }
 
@@ -141,6 +148,20 @@ func (s *supervisor) await(t *testing.T, pid int, want ...string) {
 		t.Errorf("got messages %q, want %q", got, want)
 	}
 	s.heard = nil
+}
+
+// awaitPings waits until the main process has told the watchdog three times that it works. The first may
+// be the end of a handover.
+func (s *supervisor) awaitPings(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	s.pings = 0
+	s.mu.Unlock()
+	testnet.Eventually(t, "messages for the watchdog", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.pings >= 3
+	})
 }
 
 // mainPID is the service's process.

@@ -131,7 +131,10 @@ func startServers(t *testing.T, args ...string) *servers {
 		t.Skip("a process can't be interrupted gently on Windows")
 	}
 	dir := t.TempDir()
-	args = append([]string{"serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-dir", dir}, args...)
+	args = append([]string{
+		"serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-dir", dir,
+		"-drain", testnet.HangTimeout.String(), // nothing is cut off because the machine is slow
+	}, args...)
 	s := &servers{command: startCommand(t, args...), dir: dir}
 	s.stdout.await(t, "Ctrl-C stops")
 	printed := s.stdout.String()
@@ -150,7 +153,7 @@ func (s *servers) connect(grpcAddress string) {
 		s.t.Fatalf("grpc.NewClient(%q): %v", grpcAddress, err)
 	}
 	s.grpc = conn
-	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*testnet.HangTimeout) // for the whole test
 	s.ctx = ctx
 	s.t.Cleanup(func() {
 		cancel()

@@ -31,8 +31,8 @@ func TestServeRestartsGRPC(t *testing.T) {
 	if testing.Short() {
 		clients, restarts = 5, 2
 	}
-	g := startGenerations(t, "-drain", "1h") // streams that are open end when the test wants it
-	ctx, cancel := context.WithTimeout(context.Background(), testnet.HangTimeout)
+	g := startGenerations(t, "-drain", "1h")                                        // streams that are open end when the test wants it
+	ctx, cancel := context.WithTimeout(context.Background(), 5*testnet.HangTimeout) // for the whole test
 	defer cancel()
 	var stop atomic.Bool
 	var made atomic.Int64

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -45,7 +46,8 @@ type rolling struct {
 
 // TestRollingReplacement replaces three servers behind HAProxy, one by one, while clients make requests:
 // none fails. Each server in turn says that it isn't ready, serves until HAProxy has noticed, and
-// ends. A larger run by hand:
+// ends. WebSockets are told to connect again, at most once for each server that is replaced, and every
+// message is answered or meets that close message. A larger run by hand:
 //
 //	PERCORE_TEST_REQUESTS=100000 go test -run TestRollingReplacement -v ./cmd/percore
 func TestRollingReplacement(t *testing.T) {
@@ -65,7 +67,7 @@ func TestRollingReplacement(t *testing.T) {
 		args       []string
 	}{
 		{name: "http1", args: []string{"-fastpath"}},
-		{name: "http2", line: "proto h2 check-proto h1", args: []string{"-fastpath", "-http2"}},
+		{name: "http2", line: "proto h2 check-proto h1 ws h1", args: []string{"-fastpath", "-http2"}},
 		{name: "proxy", line: "send-proxy-v2 check-send-proxy", args: []string{"-proxy-protocol", "127.0.0.0/8"}},
 		{name: "net", args: []string{"-engine", "net"}},
 	} {
@@ -88,23 +90,111 @@ func TestRollingReplacement(t *testing.T) {
 					})
 				}
 			}
+			var talkers []*talker
+			for i := range 10 {
+				talker := newTalker(r, i)
+				talkers = append(talkers, talker)
+				all.Go(func() {
+					for !stop.Load() {
+						if err := talker.say(); err != nil {
+							t.Errorf("WebSocket %d (%s), message %d: %v", i, talker.url, talker.messages, err)
+							return
+						}
+						made.Add(1)
+						time.Sleep(rand.N(2 * time.Millisecond))
+					}
+					talker.ws.Close()
+				})
+			}
 			for i := range r.servers {
 				goal := requests * int64(i+1) / int64(len(r.servers)+1)
 				testnet.Eventually(t, "requests", func() bool { return made.Load() >= goal || t.Failed() })
 				r.replace(i)
+				for j, n := range reconnects(talkers) {
+					if n > int64(i+1) {
+						t.Errorf("WebSocket %d connected again %d times for %d replaced servers", j, n, i+1)
+					}
+				}
 			}
 			testnet.Eventually(t, "requests", func() bool { return made.Load() >= requests || t.Failed() })
 			stop.Store(true)
 			all.Wait()
-			t.Logf("%d requests", made.Load())
+			var sum int64
+			for _, n := range reconnects(talkers) {
+				sum += n
+			}
+			if sum == 0 {
+				t.Errorf("no WebSocket connected again: none was on a server that was replaced")
+			}
+			t.Logf("%d requests, %d WebSockets connected again %d times", made.Load(), len(talkers), sum)
 		})
 	}
 }
 
+// talker is the client of a WebSocket, which connects again when it is told to.
+type talker struct {
+	dialer   websocket.Dialer
+	url      string
+	ws       *websocket.Conn
+	messages int
+	again    atomic.Int64 // times that it connected again
+}
+
+func newTalker(r *rolling, i int) *talker {
+	r.t.Helper()
+	c := &talker{url: "ws://" + r.frontHTTP + "/websocket"}
+	c.dialer.HandshakeTimeout = testnet.HangTimeout
+	if i%2 == 1 {
+		c.url = "wss://" + r.frontTLS + "/websocket"
+		c.dialer.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	}
+	if err := c.connect(); err != nil {
+		r.t.Fatalf("%s: %v", c.url, err)
+	}
+	return c
+}
+
+func (c *talker) connect() (err error) {
+	c.ws, _, err = c.dialer.Dial(c.url, nil)
+	return err
+}
+
+// say sends a message until it comes back. Only a close message that asks for another connection may
+// come in its place.
+func (c *talker) say() error {
+	c.messages++
+	for {
+		_ = c.ws.SetReadDeadline(time.Now().Add(testnet.HangTimeout))
+		text := strconv.Itoa(c.messages)
+		_ = c.ws.WriteMessage(websocket.TextMessage, []byte(text)) // if it fails the reason is to be read
+		_, answer, err := c.ws.ReadMessage()
+		if err == nil && string(answer) != text {
+			err = fmt.Errorf("got %q", answer)
+		}
+		if !websocket.IsCloseError(err, websocket.CloseServiceRestart, websocket.CloseGoingAway) {
+			return err
+		}
+		c.ws.Close()
+		c.again.Add(1)
+		if err := c.connect(); err != nil {
+			return fmt.Errorf("connecting again: %w", err)
+		}
+	}
+}
+
+// reconnects returns how often each has connected again.
+func reconnects(talkers []*talker) (counts []int64) {
+	for _, c := range talkers {
+		counts = append(counts, c.again.Load())
+	}
+	return counts
+}
+
 func startRolling(t *testing.T, line string, args ...string) *rolling {
 	r := &rolling{t: t, frontHTTP: testnet.Reserve(t), frontTLS: testnet.Reserve(t), frontGRPC: testnet.Reserve(t)}
-	// The check's interval below, times the two failures that HAProxy wants to see, and some more.
-	r.args = append([]string{"-drain-delay", "1s", "-drain", testnet.HangTimeout.String()}, args...)
+	// The check's interval below, times the two failures that HAProxy wants to see, and much more, for a
+	// machine that is busy.
+	r.args = append([]string{"-drain-delay", "3s", "-drain", testnet.HangTimeout.String()}, args...)
 	for i := range r.servers {
 		r.http[i], r.grpc[i] = testnet.Reserve(t), testnet.Reserve(t)
 		r.start(i)
@@ -124,7 +214,7 @@ func startRolling(t *testing.T, line string, args ...string) *rolling {
 		pairs = append(pairs,
 			fmt.Sprintf("10.0.0.%d:8080\n", i+1), r.http[i]+" "+line+"\n",
 			fmt.Sprintf("10.0.0.%d:9090 proto h2 check-proto h1 port 8080", i+1),
-			r.grpc[i]+" "+strings.Replace(line, "proto h2 check-proto h1", "", 1)+" proto h2 check-proto h1 port "+port)
+			r.grpc[i]+" "+strings.Replace(line, "proto h2 check-proto h1 ws h1", "", 1)+" proto h2 check-proto h1 port "+port)
 	}
 	file := filepath.Join(dir, "haproxy.cfg")
 	if err := os.WriteFile(file, []byte(strings.NewReplacer(pairs...).Replace(string(config))), 0o600); err != nil {

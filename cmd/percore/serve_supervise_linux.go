@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/percore/percore/handover"
 )
@@ -90,10 +91,18 @@ func (s *supervision) start(args []string) error {
 		return err
 	}
 	s.conn = c.(*net.UnixConn)
+	sockets := activation.Files(true)
+	defer closeFiles(sockets)
+	watchdog, err := inheritWatchdog()
+	if err != nil {
+		s.log.Warn("the service manager's watchdog", "err", err)
+	}
 	cmd := exec.Command(exe, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = withoutVariable(os.Environ(), "NOTIFY_SOCKET") // only this process sends to it
+	passSockets(cmd, sockets)
 	passParentLink(cmd, theirs)
+	watchdog.passOn(cmd)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		s.conn.Close()
@@ -245,6 +254,9 @@ func (s *supervision) status() (status int, ok bool) {
 	}
 	return ended.ExitStatus(), true
 }
+
+// closeOnExec keeps a descriptor from the processes that this one starts.
+func closeOnExec(fd int) { syscall.CloseOnExec(fd) }
 
 // leadsGroup reports whether this process leads its process group and doesn't share it with its
 // parent.

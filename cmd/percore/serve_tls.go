@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,24 +12,92 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"sync/atomic"
 	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/cmd/percore/internal/tlsfiles"
 )
 
 // selfSignedLife is how long a certificate that serve makes is valid: longer than a demonstration
 // runs.
 const selfSignedLife = 30 * 24 * time.Hour
 
-// certificate returns the certificate for -tls. It comes from the user's files or, without them, is
-// made for this run.
-func (o *serveOptions) certificate() (tls.Certificate, error) {
-	if o.certFile == "" {
-		return selfSigned(o.httpAddress)
+// certificatePause is the time between two looks at the files of -tls. Kubernetes takes a minute to
+// bring a new certificate into a container.
+const certificatePause = 5 * time.Second
+
+// openTLS reads the files of -tls. Without a certificate it makes one for this run.
+func (d *demo) openTLS() (err error) {
+	paths := tlsfiles.Paths{Cert: d.opts.certFile, Key: d.opts.keyFile, Secrets: d.opts.ticketKeys}
+	var made tls.Certificate
+	if paths.Cert == "" {
+		if made, err = selfSigned(d.opts.httpAddress); err != nil {
+			return err
+		}
 	}
-	cert, err := tls.LoadX509KeyPair(o.certFile, o.keyFile)
-	if err != nil {
-		return cert, fmt.Errorf("-cert %s, -key %s: %w", o.certFile, o.keyFile, err)
+	var state []byte
+	if d.predecessor != nil {
+		state = d.predecessor.State(d.opts.listenerName())
+		defer clear(state)
 	}
-	return cert, nil
+	if d.tls, err = tlsfiles.Open(paths, &made, state, d.log); err != nil {
+		return fmt.Errorf("-tls: %w", err)
+	}
+	servedTLS.Store(d.tls)
+	return nil
+}
+
+// watchTLS follows the files until the function that it returns is called.
+func (d *demo) watchTLS() (stop func()) {
+	if d.tls == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.tls.Watch(ctx, certificatePause)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// ticketState returns the secret by which clients resume their sessions with a successor, unless that
+// finds it in a file.
+func (d *demo) ticketState() []byte {
+	if d.tls == nil {
+		return nil
+	}
+	return d.tls.State()
+}
+
+// servedTLS has the figures of -tls.
+var servedTLS atomic.Pointer[tlsfiles.Files]
+
+func init() { percore.RegisterAdapter("tls", tlsFigures) }
+
+// tlsFigures returns the figures of -tls.
+func tlsFigures() []percore.Figure {
+	var n tlsfiles.Figures
+	end := 0.0
+	if f := servedTLS.Load(); f != nil {
+		n = f.Figures()
+		end = float64(n.NotAfter.Unix())
+	}
+	const (
+		reloads    = "Changed files of certificates and session ticket keys, by whether they could be used"
+		handshakes = "Handshakes that have ended well, by whether the client has resumed a session"
+	)
+	return []percore.Figure{
+		{Name: "certificate_not_after_timestamp_seconds", Help: "The end of the certificate's validity; 0 without TLS", Value: end},
+		{Name: "reloads_total", Help: reloads, Label: "result", Of: "ok", Value: float64(n.Loaded)},
+		{Name: "reloads_total", Help: reloads, Label: "result", Of: "failed", Value: float64(n.Failed)},
+		{Name: "handshakes_total", Help: handshakes, Label: "kind", Of: "full", Value: float64(n.Full)},
+		{Name: "handshakes_total", Help: handshakes, Label: "kind", Of: "resumed", Value: float64(n.Resumed)},
+	}
 }
 
 // selfSigned makes a certificate for the names of this machine and the host in an address. The key
@@ -68,6 +137,6 @@ func selfSigned(address string) (cert tls.Certificate, err error) {
 
 // fingerprint returns the SHA-256 of a certificate. Browsers show it too, so people can recognize
 // the certificate.
-func fingerprint(cert tls.Certificate) string {
+func fingerprint(cert *tls.Certificate) string {
 	return fmt.Sprintf("% X", sha256.Sum256(cert.Certificate[0]))
 }

@@ -65,7 +65,7 @@ type respHandler struct {
 func (h *respHandler) Data(c *reactor.Conn, p []byte) (used int) {
 	var err error
 	if h.answers, used, err = h.store.Answer(h.answers[:0], p); err != nil {
-		c.Close()
+		c.Abort()
 	} else if len(h.answers) > 0 {
 		c.Write(h.answers)
 	}

@@ -49,7 +49,7 @@ func (s *server) Data(c *reactor.Conn, p []byte) (used int) {
 	}
 	n := int(binary.BigEndian.Uint32(p))
 	if n > frameMax {
-		c.Close()
+		c.Abort()
 		return 0
 	}
 	if len(p) < headLen+n {

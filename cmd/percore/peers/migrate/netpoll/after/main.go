@@ -53,7 +53,7 @@ func (server) Data(c *reactor.Conn, p []byte) (used int) {
 		fmt.Fprintln(c, s.n)
 	case string(line) == "quit\n":
 		fmt.Fprintln(c, "bye")
-		c.CloseAfterWrite()
+		c.Close()
 	default:
 		fmt.Fprintln(c, "what?")
 	}

@@ -1,0 +1,141 @@
+//go:build !percore_net
+
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// The service's process tells the watchdog that it works, and so does its successor.
+func TestServeWatchdog(t *testing.T) {
+	for name, args := range map[string][]string{"serve": nil, "supervise": {"-supervise"}, "net": {"-engine", engineNet}} {
+		t.Run(name, func(t *testing.T) {
+			systemd := newSupervisor(t, false)
+			t.Setenv("WATCHDOG_USEC", "50000")
+			g := startGenerations(t, args...)
+			systemd.awaitPings(t)
+			switch name {
+			case "serve":
+				g.restart()
+				testnet.Eventually(t, "the main process", func() bool { return systemd.mainPID() == g.pid })
+				systemd.awaitPings(t)
+			case "supervise":
+				(&supervised{g, nil}).restart()
+				systemd.awaitPings(t)
+			}
+			g.stop()
+		})
+	}
+}
+
+// A watchdog for another process is not this one's.
+func TestWatchdogOfAnother(t *testing.T) {
+	t.Setenv("WATCHDOG_USEC", "50000")
+	t.Setenv("WATCHDOG_PID", "1")
+	if w, err := inheritWatchdog(); w.interval != 0 || err != nil {
+		t.Errorf("got %v, %v, want none", w.interval, err)
+	}
+	if value := os.Getenv("WATCHDOG_USEC"); value != "" {
+		t.Errorf("WATCHDOG_USEC is still %q, for all that this process starts", value)
+	}
+}
+
+// The watchdog hears nothing while a loop doesn't turn, of the servers or of the admin server.
+func TestWatchdogLoops(t *testing.T) {
+	for i, name := range []string{"serve", "admin"} {
+		t.Run(name, func(t *testing.T) {
+			systemd := newSupervisor(t, false)
+			d := startDemo(t, serveOptions{engine: enginePercore, loops: 2})
+			log := new(testnet.Log)
+			d.log = slog.New(slog.NewTextHandler(log, nil))
+			d.manager.ready()
+			loop := d.engine.group.Loop(1)
+			if i == 1 {
+				loop = d.engine.adminConfig.Group.Loop(0)
+			}
+			stuck, release := make(chan struct{}), make(chan struct{})
+			loop.Submit(func() {
+				close(stuck)
+				<-release
+			})
+			testnet.Receive(t, "the loop", stuck)
+			ctx, end := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { watchdog{10 * time.Millisecond}.run(ctx, d) })
+			testnet.Eventually(t, "a line in the log", func() bool { return strings.Contains(log.String(), "does not turn") })
+			systemd.await(t, os.Getpid(), "READY=1") // after what was sent before
+			systemd.mu.Lock()
+			if systemd.pings != 0 {
+				t.Errorf("got %d messages while a loop does not turn", systemd.pings)
+			}
+			systemd.mu.Unlock()
+			close(release)
+			systemd.awaitPings(t)
+			end()
+			running.Wait()
+			if n := strings.Count(log.String(), "does not turn"); n < 1 {
+				t.Errorf("got %d lines", n)
+			}
+		})
+	}
+}
+
+// TestUnits: systemd accepts the units of examples/systemd, and serve the arguments in them.
+func TestUnits(t *testing.T) {
+	folder := filepath.Join("..", "..", "examples", "systemd")
+	units, err := filepath.Glob(filepath.Join(folder, "*.s[eo][rc]*"))
+	if err != nil || len(units) < 5 {
+		t.Fatalf("got %q, %v, want all units", units, err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var copies []string
+	for _, path := range units {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(data)
+		for line := range strings.Lines(text) {
+			command, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=/usr/local/bin/")
+			if args := strings.Fields(command); ok && args[0] == "percore" {
+				if _, err := parseServeFlags(args[2:]); err != nil || args[1] != "serve" {
+					t.Errorf("%s: %q: %v", path, args, err)
+				}
+			}
+		}
+		for _, program := range []string{"percore", "percore-example"} { // not installed here
+			text = strings.ReplaceAll(text, "ExecStart=/usr/local/bin/"+program+" ", "ExecStart="+exe+" ")
+			text = strings.ReplaceAll(text, "ExecStart=/usr/local/bin/"+program+"\n", "ExecStart="+exe+"\n")
+		}
+		to := filepath.Join(dir, filepath.Base(path))
+		if err := os.WriteFile(to, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		copies = append(copies, to)
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("the units are checked by systemd-analyze: install the package systemd (Debian)")
+	}
+	cmd := exec.Command(analyze, append([]string{"verify", "--man=no"}, copies...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
