@@ -155,6 +155,7 @@ var ownDifferXNet = map[string]string{
 	"TestExtendedConnectClientWithServerSupport": "switches extended CONNECT on in a variable of x/net's; here GODEBUG=http2xconnect=1 does",
 	"TestAPIServerPermitProhibitedCipherSuites":  "has TLS 1.3 with a cipher suite that TLS 1.3 doesn't have",
 	"TestAPIServerCountError":                    "sets CountError: percore leaves these connections to net/http",
+	"TestAPIServerIdleTimeout":                   ownDrain,
 	"TestServerRFC7540PrioritySmallPayload":      ownTurns,
 	"TestServerRFC9218PrioritySmallPayload":      ownTurns,
 	"TestServerRFC9218Priority":                  ownPriority,

@@ -32,7 +32,7 @@ var haproxyWays = []string{
 func TestHAProxy(t *testing.T) {
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
-		t.Skip("haproxy is not installed")
+		t.Skip("haproxy is not in PATH: install it to run this test")
 	}
 	testnet.NoLeaks(t)
 	lc := percore.ListenConfig{ProxyProtocol: &percore.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}}

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,13 +107,15 @@ func TestProxyProtocolAtAccept(t *testing.T) {
 // headers, with the same length and the same addresses. They differ where the specification leaves
 // a choice:
 //
-//   - percore refuses headers of more than 4096 bytes, extensions that don't fill the header, and
+//   - percore refuses headers of more than 4096 bytes, TLVs that don't fill the header, and
 //     wrong checksums, which go-proxyproto leaves to its callers;
-//   - go-proxyproto refuses PROXY with UNSPEC, and returns the addresses of datagrams.
+//   - go-proxyproto refuses PROXY with UNSPEC, returns the addresses of datagrams and the TLVs of
+//     LOCAL, and has no names of abstract unix sockets.
 func FuzzProxyHeader(f *testing.F) {
 	for header := range encodedHeaders(f) {
 		f.Add([]byte(header + "GET /"))
 	}
+	f.Add([]byte(headerWithTLVs(f)))
 	f.Add([]byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 65536\r\n"))
 	f.Add([]byte("PROXY UNKNOWN and more\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -137,7 +141,17 @@ func FuzzProxyHeader(f *testing.F) {
 			}
 			return
 		}
-		if err != nil && (strings.Contains(err.Error(), "extension") || strings.Contains(err.Error(), "checksum")) {
+		tlvs, tlvErr := theirs.TLVs()
+		if err != nil && strings.Contains(err.Error(), "a TLV") {
+			if tlvErr == nil {
+				t.Fatalf("%q: got %v, go-proxyproto splits %v", b, err, tlvs)
+			}
+			return
+		}
+		if err != nil && strings.Contains(err.Error(), "checksum") {
+			if !slices.ContainsFunc(tlvs, func(tlv proxyproto.TLV) bool { return tlv.Type == proxyproto.PP2_TYPE_CRC32C }) {
+				t.Fatalf("%q: got %v, go-proxyproto finds no checksum", b, err)
+			}
 			return
 		}
 		if err != nil || !complete {
@@ -146,6 +160,14 @@ func FuzzProxyHeader(f *testing.F) {
 		if used := len(b) - source.Len() - reader.Buffered(); used != n {
 			t.Fatalf("%q: got %d bytes, go-proxyproto takes %d", b, n, used)
 		}
+		if theirs.Command != proxyproto.LOCAL {
+			ourTLVs, err := proxyproto.SplitTLVs([]byte(h.TLVs))
+			if err != nil || tlvErr != nil || !reflect.DeepEqual(ourTLVs, tlvs) {
+				t.Fatalf("%q: got the TLVs %v, %v, go-proxyproto %v, %v", b, ourTLVs, err, tlvs, tlvErr)
+			}
+		} else if h.TLVs != "" {
+			t.Fatalf("%q: got TLVs of LOCAL", b)
+		}
 		want := "none"
 		if theirs.Command != proxyproto.LOCAL && theirs.SourceAddr != nil {
 			want = fmt.Sprint(theirs.SourceAddr, " ", theirs.DestinationAddr)
@@ -153,6 +175,12 @@ func FuzzProxyHeader(f *testing.F) {
 		got := "none"
 		switch {
 		case h.IsUnix:
+			if b[16] == 0 {
+				h.SourceName = ""
+			}
+			if b[16+108] == 0 {
+				h.DestinationName = ""
+			}
 			got = fmt.Sprint(&net.UnixAddr{Name: h.SourceName, Net: "unix"}, " ", &net.UnixAddr{Name: h.DestinationName, Net: "unix"})
 		case h.Source.IsValid():
 			got = fmt.Sprint(net.TCPAddrFromAddrPort(h.Source), " ", net.TCPAddrFromAddrPort(h.Destination))

@@ -22,8 +22,11 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
+// platformChildren are the helper processes of tests that do not run on all platforms.
+var platformChildren []testnet.Option
+
 func TestMain(m *testing.M) {
-	testnet.Main(m, testnet.WithChild("tableflip", runTableflip), testnet.WithChild("hub", runHub), testnet.WithChild("tunnel", runTunnel), testnet.WithChild("browser", runBrowserSite))
+	testnet.Main(m, append(platformChildren, testnet.WithChild("hub", runHub), testnet.WithChild("tunnel", runTunnel))...)
 }
 
 // A way is how an http.Server is run.

@@ -1,6 +1,7 @@
 package grpcinterop
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,24 +15,42 @@ import (
 )
 
 // TestGRPCOwnTests runs grpc-go's end-to-end tests, package test of its module, with grpcadapter's
-// NewServer in the place of grpc.Server.
+// NewServer in the place of grpc.Server, and with every grpc.Server served by Wrap and FastPath.
 //
 // It copies the module, in which grpc.Server's Serve, Stop and GracefulStop call testdata's
-// ownserver.go.txt, and compiles the tests against the copy. The tests themselves are unchanged. A test
-// that fails is run once more by itself: some of grpc-go's depend on time.
+// ownserver.go.txt, and compiles the tests against the copy. The tests themselves are unchanged, but
+// that with FastPath they don't turn channelz on, which it would refuse. Servers that it refuses
+// nevertheless are served by grpc-go's transport, and the line in the log that says so is none of the
+// errors that fail a test. A test that fails is run once more by itself: some of grpc-go's depend on
+// time.
 func TestGRPCOwnTests(t *testing.T) {
 	if os.Getenv("PERCORE_TEST_FULL") == "" {
 		t.Skip("grpc-go is compiled once more for this, and its tests take minutes: run it with PERCORE_TEST_FULL=1")
 	}
 	tests, dir := compileOwn(t)
+	for _, way := range ownWays {
+		t.Run(way.name, func(t *testing.T) { way.run(t, tests, dir) })
+	}
+}
+
+// ownWay is a way to serve grpc-go's tests.
+type ownWay struct {
+	name       string
+	impossible map[string]string // tests that can't pass, and why: see docs/DIFFERENCES.md. Keys are patterns.
+	refused    map[string]bool   // why servers may be left to grpc-go's transport
+}
+
+// run runs the tests, which program has, in dir.
+func (w *ownWay) run(t *testing.T, program, dir string) {
 	run := func(flags ...string) (string, error) {
-		cmd := exec.Command(tests, append(flags, "-test.v", "-test.timeout=10m")...)
+		cmd := exec.Command(program, append(flags, "-test.v", "-test.timeout=10m")...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PERCORE_TEST_WAY=NewServer")
+		cmd.Env = append(os.Environ(), "PERCORE_TEST_WAY="+w.name)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	out, err := run("-test.skip=^Test$/^(" + strings.Join(ownSkipped(), "|") + ")$")
+	skipped := slices.Sorted(maps.Keys(w.impossible))
+	out, err := run("-test.skip=^Test$/^(" + strings.Join(skipped, "|") + ")$")
 	failed := ownFailed.FindAllStringSubmatch(out, -1)
 	if err != nil && (len(failed) == 0 || strings.Contains(out, "\npanic: ")) {
 		t.Fatalf("%v\n%s", err, out)
@@ -41,64 +60,90 @@ func TestGRPCOwnTests(t *testing.T) {
 			t.Errorf("%s fails twice: %v\n%s", f[1], err, out)
 		}
 	}
-	servers := ownServers.FindStringSubmatch(out)
-	if servers == nil {
-		t.Fatalf("the tests did not print their servers\n%s", out)
-	}
+	servers, calls := ownCount(t, out, ownServers), ownCount(t, out, ownCalls)
 	passed := strings.Count(out, "\n    --- PASS: ")
-	t.Logf("%d tests passed, %d failed the first time, %d were left out; %s", passed, len(failed), len(ownImpossible), servers[0])
-	if n, _ := strconv.Atoi(servers[1]); n < 200 || passed < 200 {
-		t.Errorf("got %d servers and %d tests that passed, want hundreds", n, passed)
+	t.Logf("%d tests passed, %d failed the first time, %d patterns were left out; past grpc-go's transport: %d servers, %d calls",
+		passed, len(failed), len(skipped), servers, calls)
+	if servers < 200 || calls < 1000 || passed < 200 {
+		t.Errorf("got %d servers, %d calls and %d tests that passed, want hundreds", servers, calls, passed)
+	}
+	for _, refusal := range ownRefusals.FindAllStringSubmatch(out, -1) {
+		t.Log(refusal[0])
+		if !w.refused[refusal[1]] {
+			t.Errorf("servers were refused because %s", refusal[1])
+		}
 	}
 }
 
+// ownCount returns a number that the tests have printed.
+func ownCount(t *testing.T, out string, pattern *regexp.Regexp) int {
+	t.Helper()
+	found := pattern.FindStringSubmatch(out)
+	if found == nil {
+		t.Fatalf("the tests did not print %s\n%s", pattern, out)
+	}
+	n, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 var (
-	ownFailed  = regexp.MustCompile(`(?m)^    --- FAIL: Test/(\w+) `)
-	ownServers = regexp.MustCompile(`(?m)^own servers: (\d+)$`)
+	ownFailed   = regexp.MustCompile(`(?m)^    --- FAIL: Test/(\w+) `)
+	ownServers  = regexp.MustCompile(`(?m)^own servers: (\d+)$`)
+	ownCalls    = regexp.MustCompile(`(?m)^own calls: (\d+)$`)
+	ownRefusals = regexp.MustCompile(`(?m)^own refusals: \d+ because (.*)$`)
 )
 
-// ownImpossible are the tests that can't pass with a server other than grpc-go's, or because percore
-// does something else on purpose: see docs/DIFFERENCES.md. Keys are patterns.
-var ownImpossible = map[string]string{
-	"CZ.*":                              "channelz lists grpc-go's own servers and connections",
-	"PreloaderSenderSend":               "encodes a grpc.PreparedMsg, for which the context must have grpc-go's own value",
-	"ServerSetGoroutineLabelsInContext": "wants labels of goroutines, which percore does not set",
-	"StreamingServerInterceptorGetsConnection": ownConnection,
-	"UnaryServerInterceptorGetsConnection":     ownConnection,
-
-	"ClientInvalidStreamID":              ownText,
-	"InvalidStreamIDSmallerThanPrevious": ownText,
-	"InvalidMetadata":                    "wants the client to refuse a trailer that is not valid; percore resets the stream instead",
-	"MalformedMethodPath":                "has a case without a :path: percore resets the stream, as RFC 9113, section 8.1.1, says",
-
-	"Enable8KBDefaultHeaderListSize_ClientSendsLargeHeaders": "wants a limit of 8 KB; percore's is 64 KiB",
-
-	"ClientInitialHeaderEndStream":               ownFrames,
-	"ClientSendDataAfterCloseSend":               ownFrames,
-	"ClientSettingsFloodCloseConn":               ownFrames,
-	"ClientRequestBodyErrorCancelStreamingInput": "wants the handler of a call that was reset in the packet that opened it; percore calls none",
-
-	"CancelWhileServerWaitingForFlowControl": ownQueued,
-	"DataFrameAfterStreamDone":               ownQueued,
-	"StreamCleanupAfterSendStatus":           ownQueued,
+var ownWays = []ownWay{
+	{name: "NewServer", impossible: ownImpossible(map[string]string{
+		"PreloaderSenderSend":                      "encodes a grpc.PreparedMsg, for which the context must have grpc-go's own value",
+		"StreamingServerInterceptorGetsConnection": ownConnection,
+		"UnaryServerInterceptorGetsConnection":     ownConnection,
+	})},
+	{name: "FastPath", impossible: ownImpossible(map[string]string{
+		"ClientConnClose_WithPendingRPC":     ownChannelz,
+		"HealthCheckChannelzCountingCall.*":  ownChannelz,
+		"RoundRobin_NewAddressWhileBlocking": ownChannelz,
+	}), refused: map[string]bool{
+		"the server has xDS filters":                true,
+		"the server has a binary log":               true,
+		"the server has the option RPCCompressor":   true,
+		"the server has the option RPCDecompressor": true,
+	}},
 }
 
 // Reasons that several tests share.
 const (
 	ownConnection = "wants the context to have grpc-go's own value for the connection"
-	ownText       = "compares the text of a GOAWAY"
+	ownChannelz   = "counts what channelz lists, which is off"
 	ownFrames     = "counts the WINDOW_UPDATEs and acknowledgements between the frames it waits for"
 	ownQueued     = "wants SendMsg to return before the client's window lets the message out; percore keeps no copy, and waits"
 )
 
-// ownSkipped returns the patterns of the tests that are left out.
-func ownSkipped() []string {
-	var patterns []string
-	for pattern := range ownImpossible {
-		patterns = append(patterns, pattern)
-	}
-	slices.Sort(patterns)
-	return patterns
+// ownImpossible returns a way's own tests that can't pass, and those that can't with either, because
+// percore does something else on purpose.
+func ownImpossible(own map[string]string) map[string]string {
+	maps.Copy(own, map[string]string{
+		"CZ.*":                              "channelz lists grpc-go's own servers and connections",
+		"ServerSetGoroutineLabelsInContext": "wants labels of goroutines, which percore does not set",
+
+		"InvalidMetadata":     "wants the client to refuse a trailer that is not valid; percore resets the stream instead",
+		"MalformedMethodPath": "has a case without a :path: percore resets the stream, as RFC 9113, section 8.1.1, says",
+
+		"Enable8KBDefaultHeaderListSize_ClientSendsLargeHeaders": "wants a limit of 8 KB; percore's is 64 KiB",
+
+		"ClientInitialHeaderEndStream":               ownFrames,
+		"ClientSendDataAfterCloseSend":               ownFrames,
+		"ClientSettingsFloodCloseConn":               ownFrames,
+		"ClientRequestBodyErrorCancelStreamingInput": "wants the handler of a call that was reset in the packet that opened it; percore calls none",
+
+		"CancelWhileServerWaitingForFlowControl": ownQueued,
+		"DataFrameAfterStreamDone":               ownQueued,
+		"StreamCleanupAfterSendStatus":           ownQueued,
+	})
+	return own
 }
 
 // outside has the go command build a module of its own, outside the workspace.
@@ -113,7 +158,7 @@ func compileOwn(t *testing.T) (program, dir string) {
 	if err := os.CopyFS(module, os.DirFS(testnet.GoCommand(t, outside, "list", "-m", "-f", "{{.Dir}}", grpcGo))); err != nil {
 		t.Fatal(err)
 	}
-	changeOwn(t, filepath.Join(module, "server.go"))
+	changeOwn(t, module)
 	testnet.CopyFile(t, "testdata/ownserver.go.txt", filepath.Join(module, "ownserver.go"))
 	testnet.CopyFile(t, "testdata/owntest.go.txt", filepath.Join(module, "owntest", "owntest.go"))
 	main := "package test\n\nimport (\n\t\"os\"\n\t\"testing\"\n\n\t\"google.golang.org/grpc/owntest\"\n)\n\n" +
@@ -135,32 +180,45 @@ func compileOwn(t *testing.T) (program, dir string) {
 	return program, dir
 }
 
-// changeOwn makes the copy's server.go call ownserver.go.
-func changeOwn(t *testing.T, name string) {
+// ownChanges are texts of the copy's files, and what comes behind them, or in their place.
+var ownChanges = []struct{ file, at, add, instead string }{
+	{file: "server.go", at: "\nfunc (s *Server) register(sd *ServiceDesc, ss any) {\n\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n",
+		add: "\ts.registerOwn(sd, ss)\n"},
+	{file: "server.go", at: "\nfunc (s *Server) Serve(lis net.Listener) error {\n",
+		add: "\tif serve := s.ownServe(); serve != nil {\n\t\treturn serve(lis)\n\t}\n"},
+	{file: "server.go", at: "\nfunc (s *Server) stop(graceful bool) {\n", add: "\ts.stopOwn(graceful)\n"},
+	{file: "server.go", at: "\nfunc SetSendCompressor(ctx context.Context, name string) error {\n",
+		add: "\tif OwnSetSendCompressor != nil {\n\t\tif served, err := OwnSetSendCompressor(ctx, name); served {\n\t\t\treturn err\n\t\t}\n\t}\n"},
+	{file: "server.go", at: "\nfunc ClientSupportedCompressors(ctx context.Context) ([]string, error) {\n",
+		add: "\tif OwnClientSupportedCompressors != nil {\n" +
+			"\t\tif all, served, err := OwnClientSupportedCompressors(ctx); served {\n\t\t\treturn all, err\n\t\t}\n\t}\n"},
+	{file: "internal/grpctest/tlogger.go", at: "\nfunc (tl *tLogger) expected(s string, logType logType) bool {\n",
+		add: "\tif regexp.MustCompile(\"own transport serves, without the fast path\").MatchString(s) {\n\t\treturn true\n\t}\n"},
+	{file: "test/end2end_test.go", at: "\tchannelz.TurnOn()\n", instead: "\tif os.Getenv(\"PERCORE_TEST_WAY\") != \"FastPath\" {\n\t\tchannelz.TurnOn()\n\t}\n"},
+}
+
+// changeOwn changes the copy of the module.
+func changeOwn(t *testing.T, module string) {
 	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(data)
-	for _, insert := range [][2]string{
-		{"\ntype Server struct {\n", "\town ownState\n"},
-		{"\nfunc (s *Server) register(sd *ServiceDesc, ss any) {\n\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n",
-			"\ts.own.services = append(s.own.services, ownService{sd, ss})\n"},
-		{"\nfunc (s *Server) Serve(lis net.Listener) error {\n",
-			"\tif own := s.ownServer(); own != nil {\n\t\ts.mu.Lock()\n\t\ts.serve = true\n\t\ts.mu.Unlock()\n\t\treturn own.Serve(lis)\n\t}\n"},
-		{"\nfunc (s *Server) stop(graceful bool) {\n", "\ts.stopOwn(graceful)\n"},
-		{"\nfunc SetSendCompressor(ctx context.Context, name string) error {\n",
-			"\tif OwnSetSendCompressor != nil {\n\t\tif served, err := OwnSetSendCompressor(ctx, name); served {\n\t\t\treturn err\n\t\t}\n\t}\n"},
-		{"\nfunc ClientSupportedCompressors(ctx context.Context) ([]string, error) {\n",
-			"\tif OwnClientSupportedCompressors != nil {\n\t\tif all, served, err := OwnClientSupportedCompressors(ctx); served {\n\t\t\treturn all, err\n\t\t}\n\t}\n"},
-	} {
-		if strings.Count(text, insert[0]) != 1 {
-			t.Fatalf("grpc-go's server.go has no %q: adapt this test", insert[0])
+	for _, change := range ownChanges {
+		name := filepath.Join(module, change.file)
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		text = strings.Replace(text, insert[0], insert[0]+insert[1], 1)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		text := string(data)
+		if strings.Count(text, change.at) != 1 {
+			t.Fatalf("grpc-go's %s has no %q: adapt this test", change.file, change.at)
+		}
+		to := change.instead
+		if to == "" {
+			to = change.at + change.add
+		}
+		if err := os.Chmod(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(strings.Replace(text, change.at, to, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

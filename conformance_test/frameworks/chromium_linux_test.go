@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,6 +28,10 @@ import (
 	"github.com/percore/percore/internal/race"
 	"github.com/percore/percore/internal/testnet"
 )
+
+func init() {
+	platformChildren = append(platformChildren, testnet.WithChild("browser", runBrowserSite))
+}
 
 //go:embed testdata/browser.html
 var browserPage []byte
@@ -174,33 +177,6 @@ func runBrowserSite() {
 	<-ended
 	server.Close()
 	serving.Wait()
-}
-
-// http2Figures returns the figures of HTTP/2 that tell of clients that went too far.
-func http2Figures() string {
-	var b strings.Builder
-	for _, a := range percore.ReadStats().Adapters {
-		if a.Adapter != "http2" {
-			continue
-		}
-		for _, f := range a.Figures {
-			fmt.Fprintf(&b, "%s=%v ", f.Name, f.Value)
-		}
-	}
-	return b.String()
-}
-
-// endedByServer returns how many connections the server has ended because the client broke the
-// protocol or exceeded a limit, from the text of http2Figures.
-func endedByServer(figures string) (n float64) {
-	for _, figure := range strings.Fields(figures) {
-		name, value, _ := strings.Cut(figure, "=")
-		if name == "breaches_total" || name == "attacks_total" {
-			v, _ := strconv.ParseFloat(value, 64)
-			n += v
-		}
-	}
-	return n
 }
 
 // TestChromium: a page in a real browser loads, uploads, cancels and talks, over HTTP/2, and no limit

@@ -24,6 +24,10 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
+func init() {
+	platformChildren = append(platformChildren, testnet.WithChild("tableflip", runTableflip))
+}
+
 // tableflipMode says how the process "tableflip" passes its listener on.
 const tableflipMode = "TABLEFLIP_MODE"
 
