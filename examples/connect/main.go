@@ -64,7 +64,7 @@ func (proxy) Data(c *reactor.Conn, p []byte) (used int) {
 	target, ok := parse(string(p[:end]))
 	if !ok {
 		io.WriteString(c, "HTTP/1.1 405 Method Not Allowed\r\nAllow: CONNECT\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-		c.CloseAfterWrite()
+		c.Close()
 		return len(p)
 	}
 	client, buffered, err := c.Detach()

@@ -76,7 +76,7 @@ func (g *gateway) connect(p *pair) {
 	}
 	if err != nil {
 		log.Print(err)
-		p.client.Close()
+		p.client.Abort()
 	}
 }
 
@@ -87,7 +87,7 @@ func (p *pair) join(backend *reactor.Conn) {
 	over := p.over
 	p.mu.Unlock()
 	if over {
-		backend.Close()
+		backend.Abort()
 		return
 	}
 	p.client.Resume()
@@ -97,7 +97,7 @@ func (p *pair) join(backend *reactor.Conn) {
 func (g *gateway) Data(c *reactor.Conn, b []byte) (used int) {
 	to := c.Context().(*pair).other(c)
 	if _, err := to.Write(b); err != nil {
-		c.Close()
+		c.Abort()
 		return len(b)
 	}
 	if to.Unsent() > unsentMax {
@@ -126,8 +126,8 @@ func (g *gateway) End(c *reactor.Conn, unused []byte) {
 	both := p.ended == 2
 	p.mu.Unlock()
 	if both {
-		c.CloseAfterWrite()
-		to.CloseAfterWrite()
+		c.Close()
+		to.Close()
 	}
 }
 
@@ -142,8 +142,8 @@ func (g *gateway) Close(c *reactor.Conn, err error) {
 	switch {
 	case to == nil:
 	case err == nil:
-		to.CloseAfterWrite()
-	default:
 		to.Close()
+	default:
+		to.Abort()
 	}
 }

@@ -30,7 +30,7 @@ func (b *broker) join(c *client) {
 	b.clients[c.id] = c
 	b.mu.Unlock()
 	if old != nil {
-		old.conn.Close()
+		old.conn.Abort()
 	}
 }
 

@@ -62,7 +62,7 @@ func (c *client) watch() {
 	}
 	c.timer = c.conn.After(c.patience-time.Since(c.last), func() {
 		if time.Since(c.last) >= c.patience {
-			c.conn.Close()
+			c.conn.Abort()
 		} else {
 			c.watch()
 		}
@@ -83,7 +83,7 @@ func (b *broker) Data(conn *reactor.Conn, p []byte) (used int) {
 			err = b.receive(c, pk)
 		}
 		if err != nil {
-			conn.CloseAfterWrite()
+			conn.Close()
 			return used
 		}
 	}
@@ -199,7 +199,7 @@ func (c *client) deliver(m publish) {
 	defer c.mu.Unlock() // until the message is written: ids go out in order
 	if len(c.unacked) >= unackedMax {
 		c.dropped.Add(1)
-		c.conn.Close()
+		c.conn.Abort()
 		return
 	}
 	if c.unacked == nil {

@@ -65,7 +65,7 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 	}
 	h.send(c)
 	if err != nil {
-		c.CloseAfterWrite()
+		c.Close()
 	}
 	if cap(h.answer) > answerKept {
 		h.answer = nil
@@ -77,11 +77,11 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 // that doesn't read them loses the connection.
 func (h *handler) send(c *reactor.Conn) {
 	if _, err := c.Write(h.answer); err != nil {
-		c.Close()
+		c.Abort()
 		return
 	}
 	if c.Unsent() > unsentMax && c.Context() == nil {
-		c.SetContext(c.After(h.patience, func() { c.Close() }))
+		c.SetContext(c.After(h.patience, func() { c.Abort() }))
 	}
 }
 

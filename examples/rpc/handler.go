@@ -20,13 +20,13 @@ func (h *handler) Data(c *reactor.Conn, p []byte) (used int) {
 	frame, used, err := cutFrame(p)
 	if used == 0 || err != nil {
 		if err != nil {
-			c.Close()
+			c.Abort()
 		}
 		return 0
 	}
 	number, name, arg, err := parseCall(frame)
 	if err != nil {
-		c.Close()
+		c.Abort()
 		return used
 	}
 	m, ok := h.methods[string(name)]

@@ -94,9 +94,8 @@ func TestForbidden(t *testing.T) {
 
 // TestUnreachable: a stream whose target can't be reached ends, and others don't.
 func TestUnreachable(t *testing.T) {
-	closed := testnet.Listen(t, net.Listen, testnet.TCP4)
-	address := closed.Addr().String()
-	closed.Close()
+	// A client's port refuses connections, and no other program can get it.
+	address := testnet.Dial(t, testnet.Listen(t, net.Listen, testnet.TCP4)).LocalAddr().String()
 	c := testnet.Dial(t, startTunnel(t, address, address))
 	if answer, err := io.ReadAll(c); err != nil || len(answer) > 0 {
 		t.Errorf("got %q, %v, want the end", answer, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log"
 	"net/http"
 	"sync"
 	"time"
@@ -19,62 +20,84 @@ const (
 	writeTimeout = 10 * time.Second // for a member to take a message
 )
 
-// A hub passes messages on to its members.
+// A hub passes messages on to the members of a room.
 type hub struct {
 	upgrader websocket.Upgrader // immutable
-	conns    handover.Conns     // of the members, to tell them when the server stops
+	conns    handover.Conns     // of the members
+	group    *wsadapter.Group   // of the same: to move them, or to tell them that the server stops
 
-	mu      sync.Mutex
-	members map[*member]struct{} // guarded by mu; nil after close
+	mu    sync.Mutex
+	rooms map[string]map[*member]struct{} // guarded by mu; nil after close
 }
 
 func newHub() *hub {
-	return &hub{
-		members: make(map[*member]struct{}),
+	h := &hub{
+		rooms: make(map[string]map[*member]struct{}),
 		// Use a small buffer for reading, and a buffer for writing only while a message is written.
 		upgrader: websocket.Upgrader{ReadBufferSize: 256, WriteBufferPool: new(sync.Pool)},
 	}
+	h.group = wsadapter.NewGroup(&h.conns, "hub", h.restore)
+	return h
 }
 
 // join serves a new member's request. It returns at once, and the connection continues on its own.
 func (h *hub) join(w http.ResponseWriter, r *http.Request) {
-	up := wsadapter.NewUpgrade(w)
+	room := r.FormValue("room")
+	r.Header.Del("Cookie") // which restore doesn't need
+	if err := h.enter(h.group.NewUpgrade(w, r), r, room); err != nil {
+		log.Print(err) // Upgrade has answered
+	}
+}
+
+// restore makes a member of the connection that this process's predecessor had.
+func (h *hub) restore(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
+	return h.enter(up, r, string(state))
+}
+
+func (h *hub) enter(up *wsadapter.Upgrade, r *http.Request, room string) error {
 	ws, err := h.upgrader.Upgrade(up, r, nil)
 	if err != nil {
-		return // Upgrade has answered
+		return err
 	}
 	ws.SetReadLimit(messageMax)
-	m := &member{hub: h, ws: ws}
+	m := &member{hub: h, ws: ws, room: room}
 	if !h.add(m) {
 		ws.Close()
-		return
+		return errors.New("the hub is closed")
 	}
-	m.remove = h.conns.Add(m.sendAway)
 	wsadapter.Start(up.Conn(), m)
+	return nil
 }
 
 // add reports false if the hub is closed.
 func (h *hub) add(m *member) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.members == nil {
+	if h.rooms == nil {
 		return false
 	}
-	h.members[m] = struct{}{}
+	if h.rooms[m.room] == nil {
+		h.rooms[m.room] = make(map[*member]struct{})
+	}
+	h.rooms[m.room][m] = struct{}{}
 	return true
 }
 
 func (h *hub) remove(m *member) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.members, m)
+	delete(h.rooms[m.room], m)
+	if len(h.rooms[m.room]) == 0 {
+		delete(h.rooms, m.room)
+	}
 }
 
-// send sends a message to all members, without waiting for them. The message is in memory once.
-func (h *hub) send(message *websocket.PreparedMessage) {
+// send sends a message to all members of a room, without waiting for them. The message is in memory
+// once.
+func (h *hub) send(room string, message *websocket.PreparedMessage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for m := range h.members {
+	for m := range h.rooms[room] {
 		m.send(message)
 	}
 }
@@ -83,17 +106,20 @@ func (h *hub) send(message *websocket.PreparedMessage) {
 func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for m := range h.members {
-		m.ws.Close() // this calls End
+	for _, members := range h.rooms {
+		for m := range members {
+			m.ws.Close() // this calls End
+		}
 	}
-	h.members = nil
+	h.rooms = nil
 }
 
-// A member is a connection of the hub. Read, Handle and End are its wsadapter.Session.
+// A member is a connection of the hub. Read, Handle and End are its wsadapter.Session. With Save it
+// moves to the next process when the server restarts.
 type member struct {
-	hub    *hub
-	ws     *websocket.Conn
-	remove func() // from hub.conns
+	hub  *hub
+	ws   *websocket.Conn
+	room string
 
 	mu      sync.Mutex
 	queue   []*websocket.PreparedMessage // guarded by mu
@@ -106,32 +132,30 @@ func (m *member) Read() ([]byte, error) {
 	return text, err
 }
 
-// Handle sends a message to all members.
+// Handle sends a message to all members of the room.
 func (m *member) Handle(text []byte) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8") // browsers would close their connections
 	}
 	message, err := websocket.NewPreparedMessage(websocket.TextMessage, text)
 	if err == nil {
-		m.hub.send(message)
+		m.hub.send(m.room, message)
 	}
 	return err
 }
 
-// End is called when the member has left, or when its connection was closed.
-func (m *member) End(error) {
-	m.hub.remove(m)
-	m.remove()
+// Save returns what restore needs in the next process. Messages that wait for the member go first.
+func (m *member) Save() ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.writing {
+		return nil, wsadapter.ErrNotNow
+	}
+	return []byte(m.room), nil
 }
 
-// sendAway asks the member to connect again: the server is about to stop. The member's library
-// answers, and Read fails.
-func (m *member) sendAway() {
-	text := websocket.FormatCloseMessage(websocket.CloseServiceRestart, "the server restarts")
-	if m.ws.WriteControl(websocket.CloseMessage, text, time.Now().Add(writeTimeout)) != nil {
-		m.ws.Close()
-	}
-}
+// End is called when the member has left or moved, or when its connection was closed.
+func (m *member) End(error) { m.hub.remove(m) }
 
 // send queues a message. A goroutine writes it, which runs while messages wait. So a member that
 // reads slowly delays no other member.

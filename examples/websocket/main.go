@@ -1,9 +1,11 @@
-// Command websocket is a hub: each member's messages go to all members. A silent member holds
-// neither a goroutine nor memory for reading.
+// Command websocket is a hub: each member's messages go to all members of the room. A silent member
+// holds neither a goroutine nor memory for reading.
 //
-//	go run ./websocket
+//	go build -o hub ./websocket && ./hub
+//	kill -HUP $(pidof hub)
 //
-// Open http://localhost:8080 in two windows to talk from one to the other.
+// Open http://localhost:8080/#garden in two windows to talk from one to the other. The second command
+// replaces the program with the one that is at its path by then: the members stay connected.
 package main
 
 import (
@@ -13,6 +15,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/percore/percore"
@@ -30,25 +34,29 @@ func main() {
 	address := flag.String("addr", "localhost:8080", "address to listen on")
 	flag.Parse()
 
-	lc := percore.ListenConfig{MaxConns: maxConns}
-	ln, err := lc.Listen(context.Background(), "tcp", *address)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := serve(context.Background(), ln); err != nil {
+	config := &percore.ListenConfig{MaxConns: maxConns}
+	if err := serve(context.Background(), handover.Part{Address: *address, Config: config}); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// serve serves until ctx ends or a signal comes. Then it tells the members to go away, spread over
-// some seconds, because Shutdown leaves their connections alone.
-func serve(ctx context.Context, ln net.Listener) error {
+// serve serves until ctx ends or a signal comes. At SIGHUP the members move to the next process, and
+// otherwise they are told to go away, spread over some seconds.
+func serve(ctx context.Context, part handover.Part) error {
 	hub := newHub()
 	defer hub.close()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { w.Write(page) })
 	mux.HandleFunc("GET /hub", hub.join)
 	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute})
-	service := handover.Service{Parts: []handover.Part{{Name: "hub", Listener: ln, Server: server}}, Conns: &hub.conns}
+	part.Name, part.Server = "hub", server
+	service := handover.Service{
+		Parts:   []handover.Part{part},
+		Conns:   &hub.conns,
+		Restart: syscall.SIGHUP,
+		Ready: func(listeners []net.Listener) {
+			log.Print("process ", os.Getpid(), " serves http://", listeners[0].Addr())
+		},
+	}
 	return service.Run(ctx)
 }

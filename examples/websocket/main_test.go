@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,17 +13,24 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/wsadapter"
+	"github.com/percore/percore/handover"
 	"github.com/percore/percore/internal/testnet"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("WEBSOCKET_EXAMPLE") != "" {
+		main()
+		return
+	}
+	testnet.Main(m)
+}
 
 // start serves a hub until the test ends.
 func start(t *testing.T) net.Listener {
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- serve(ctx, ln) }()
+	go func() { done <- serve(ctx, handover.Part{Listener: ln}) }()
 	t.Cleanup(func() {
 		stop()
 		if err := testnet.Receive(t, "the server's end", done); err != nil {
@@ -103,7 +111,7 @@ func TestStop(t *testing.T) {
 	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- serve(ctx, ln) }()
+	go func() { done <- serve(ctx, handover.Part{Listener: ln}) }()
 	member := join(t, ln)
 	stop()
 	if _, _, err := member.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseServiceRestart) {
