@@ -39,6 +39,7 @@ type ending struct {
 	agedAt    int64 // when it will be as old as it may become; 0: never, or it was
 	goesAt    int64 // when it is closed after that; 0: never
 	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
+	hurried   bool  // another client waits for its place: see hurryTime
 }
 
 func (k *clock) ending() ending {
@@ -60,6 +61,10 @@ const (
 	restTime   = time.Second
 	drainTime  = time.Second // net/http's goAwayTimeout
 	lingerTime = time.Second // the same
+
+	// hurryTime is in the place of both where another client waits for the connection's. Its client has
+	// the first GOAWAY by then, and can repeat what the server has not seen.
+	hurryTime = 250 * time.Millisecond
 )
 
 // timesLocked calls do with the time of each thing that is to come, in no order, and how it is
@@ -72,6 +77,10 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 		}
 	}
 	end := c.clock.ending()
+	drainTime, lingerTime := drainTime, lingerTime
+	if end.hurried {
+		drainTime, lingerTime = hurryTime, hurryTime
+	}
 	switch c.phase {
 	case closed:
 		return

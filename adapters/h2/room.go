@@ -74,18 +74,26 @@ type idleConn struct{ c *Conn }
 // that it opens at this moment is served.
 func (i idleConn) CloseIdle(since int64) bool {
 	c := i.c
-	if moving.HasUnread(c.below.pc) || c.idleSince() != since {
+	if moving.HasUnread(c.below.pc) || !c.makeRoom(since) {
 		return false
 	}
-	go c.endIdle(since) // the handler may call anything
+	go func() { // what is due may call the handler, and sending may block
+		c.mu.Lock()
+		defer c.unlock()
+		c.flushSoonLocked()
+	}()
 	return true
 }
 
-func (c *Conn) endIdle(since int64) {
+// makeRoom drains the connection if it has had no stream since then. What that makes due is left to a
+// later unlock.
+func (c *Conn) makeRoom(since int64) bool {
 	c.mu.Lock()
-	defer c.unlock()
-	if c.idleSinceLocked() == since {
-		c.idledLocked()
-		c.flushSoonLocked()
+	defer c.mu.Unlock()
+	if c.idleSinceLocked() != since {
+		return false
 	}
+	c.clock.makeEnding().hurried = true
+	c.idledLocked()
+	return true
 }

@@ -13,14 +13,20 @@ import (
 // MaxConns are open and a client waits: see internal/accepting's room. (HTTP/2's are h2's.)
 //
 // How long a connection has waited follows from its deadline, which is set for each wait anyway. Where
-// the http.Server has no IdleTimeout it gets one that never comes.
+// the http.Server has no timeout it gets one that never comes.
 
-// idleNever is the IdleTimeout of connections that have none, if their number is limited.
+// idleNever is the timeout of connections that have none, if their number is limited.
 const idleNever = 1000 * 24 * time.Hour
 
 // idleTime returns for how long a connection of the call may wait for a request, or 0.
-func (call *serveCall) idleTime() time.Duration {
-	d := call.server.idleTime()
+func (call *serveCall) idleTime() time.Duration { return call.orNever(call.server.idleTime()) }
+
+// firstByteTime returns for how long one may wait for its first byte, or 0: see firstByteTimeout.
+func (call *serveCall) firstByteTime(overTLS bool) time.Duration {
+	return call.orNever(call.server.firstByteTimeout(overTLS))
+}
+
+func (call *serveCall) orNever(d time.Duration) time.Duration {
 	if d == 0 && call.limits != nil {
 		return idleNever
 	}
@@ -54,15 +60,15 @@ func (call *serveCall) EachIdle(_ *accepting.Limits, do func(c accepting.IdleCon
 	}
 }
 
-// idleSince returns since when the connection has waited for a request, or for a first one if there is a
-// limit for that; 0: it doesn't wait.
+// idleSince returns since when the connection has waited for a request, or for the first byte; 0: it
+// doesn't wait.
 func (c *conn) idleSince() int64 {
 	limit := time.Duration(0)
 	switch call := c.queue.call; c.state() {
 	case stateParked:
 		limit = call.idleTime()
 	case stateFresh:
-		limit = call.server.firstByteTimeout(c.isTLS())
+		limit = call.firstByteTime(c.isTLS())
 	}
 	real := c.real.get()
 	if limit == 0 || real == 0 {

@@ -161,6 +161,34 @@ func TestMakesRoom(t *testing.T) {
 	}
 }
 
+// Connections that have never sent anything make room, too, whatever timeouts there are.
+func TestMakesRoomOfSilent(t *testing.T) {
+	server, client := testnet.TLS(t)
+	client.NextProtos = []string{"http/1.1"}
+	for name, timeout := range map[string]time.Duration{"with ReadHeaderTimeout": time.Hour, "without": 0} {
+		for kind, opts := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}} {
+			for _, overTLS := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, TLS %t", name, kind, overTLS), func(t *testing.T) {
+					srv := &http.Server{ReadHeaderTimeout: timeout, TLSConfig: server.Clone()}
+					r := newRoomServer(t, 2, srv, overTLS, opts...)
+					var silent []*roomClient
+					for i := range 2 {
+						silent = append(silent, r.dial("127.0.0.1"))
+						testnet.Eventually(t, "the connection to be accepted", func() bool { return r.server.Stats().Waiting == i+1 })
+					}
+					if overTLS {
+						r.client = client
+					}
+					late := r.dial("127.0.0.2")
+					late.ask()
+					silent[0].requireClosed()
+					late.ask() // no deadline of the wait is left
+				})
+			}
+		}
+	}
+}
+
 // A peer that has all places but one loses its own, though the other's connection has waited longer.
 func TestMakesRoomByPeer(t *testing.T) {
 	const max = 8

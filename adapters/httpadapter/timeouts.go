@@ -107,7 +107,7 @@ func (s *Server) idleTime() time.Duration {
 
 // limitFirstByteLocked sets the deadline for the first byte, over TLS for the whole handshake.
 func (c *conn) limitFirstByteLocked() {
-	limit := c.queue.server.firstByteTimeout(c.isTLS())
+	limit := c.queue.call.firstByteTime(c.isTLS())
 	if limit == 0 {
 		return
 	}
@@ -120,7 +120,7 @@ func (c *conn) limitFirstByteLocked() {
 
 // endHandshakeLimitLocked takes the deadlines of the handshake away, unless the user has set them.
 func (c *conn) endHandshakeLimitLocked() {
-	if c.queue.server.firstByteTimeout(true) > 0 {
+	if c.queue.call.firstByteTime(true) > 0 {
 		c.real.set(0)
 		_ = c.Conn.SetDeadline(time.Time{})
 	}

@@ -105,13 +105,14 @@ func (l *Limits) Release() {
 		return
 	}
 	l.open.Add(-1)
+	l.room.released()
 	l.freed()
 }
 
 // freed wakes Accept if it waits for a slot, after one has become free.
 func (l *Limits) freed() {
 	if l.full.Load() && l.full.Swap(false) {
-		l.room.waits.Store(false)
+		l.room.stopWaiting()
 		l.wake()
 	}
 }

@@ -38,17 +38,24 @@ type IdleConn interface {
 // there is none to lose: then others are closed, after a pause in which its connections could have come
 // to rest.
 //
+// A slot may become free later than its connection is closed, when the client has been told. So one
+// connection is closed for a client, and after a pause in which no slot has become free there may be two
+// that are closing, then four, then eight. (nginx closes up to 32, and an eighth.)
+//
 //	waits   a client waits for a slot                          leaves by
-//	false   makeRoom is called                                 room was made at once: false; else true
-//	true    the gate of Accept is shut, as without a room      a slot becomes free; the end of a pause
+//	even    makeRoom is called                                 room was made at once: the same; else odd
+//	odd     the gate of Accept is shut, as without a room      a slot becomes free; the end of this pause
 type room struct {
-	any   atomic.Bool // there are Idlers
-	waits atomic.Bool // until a slot is free, or there may be others to close
+	any     atomic.Bool   // there are Idlers
+	waits   atomic.Uint64 // odd until a slot is free, or there may be others to close
+	closing atomic.Int64  // connections that were closed and whose slots are not free yet
+	misses  atomic.Int64  // pauses that have ended without a slot, since a client has got one
 
 	mu     sync.Mutex
 	idlers []Idler     // guarded by mu
 	picked []candidate // in the order in which they are closed; guarded by mu
 	busyAt int64       // since when the peer with more than its share uses all it has; 0: none does; guarded by mu
+	lastAt int64       // when a connection was closed last; guarded by mu
 }
 
 // candidate is a connection that may be closed.
@@ -69,8 +76,7 @@ const (
 	// few: the work of a look is spread over that many clients.
 	pickedMost = 1024
 
-	// togetherMost is how many connections are closed at a time if their slots become free later, but
-	// an eighth of the picked ones at most. (nginx closes up to 32, and an eighth.)
+	// togetherMost is how many connections are closing at a time, at most.
 	togetherMost = 8
 
 	// roomPause is the time between two attempts, which is longer if there are many connections: a
@@ -78,6 +84,11 @@ const (
 	roomPause    = 50 * time.Millisecond
 	pausePerConn = time.Microsecond
 )
+
+// closingTime is how long a closing connection keeps its slot, at most, as a rule: longer than clients
+// are told. If none has become free for so long, the connections have gone on, with a request that came
+// at the last moment. Tests change it.
+var closingTime = time.Second
 
 // AddIdler makes i close connections when there is no room. A nil *Limits, and one without a limit,
 // never asks it.
@@ -114,7 +125,7 @@ func (l *Limits) MayAccept() bool {
 	if l == nil || l.max == 0 || !l.isFull() {
 		return true
 	}
-	if l.room.any.Load() && !l.room.waits.Load() {
+	if l.room.any.Load() && l.room.waits.Load()%2 == 0 {
 		return true
 	}
 	return l.HasRoom()
@@ -123,25 +134,45 @@ func (l *Limits) MayAccept() bool {
 // AcquireFor is Acquire for a client that waits: if no slot is free it closes idle connections. It
 // doesn't wait for them: if it returns false, MayAccept reports false until a slot may be had.
 func (l *Limits) AcquireFor() bool {
+	if l == nil || l.max == 0 {
+		return l.Acquire()
+	}
+	r := &l.room
 	if l.Acquire() {
+		if r.misses.Load() != 0 {
+			r.misses.Store(0)
+		}
 		return true
 	}
-	if !l.room.any.Load() || l.room.waits.Load() {
+	waits := r.waits.Load()
+	if !r.any.Load() || waits%2 == 1 {
 		return false
 	}
 	pause := l.makeRoom()
 	if l.Acquire() {
 		return true
 	}
-	l.room.waits.Store(true)
-	time.AfterFunc(pause, l.stopWaiting)
+	if waits++; r.waits.CompareAndSwap(waits-1, waits) { // or another call of Accept has begun to wait
+		time.AfterFunc(pause, func() {
+			if r.waits.CompareAndSwap(waits, waits+1) {
+				r.misses.Add(1)
+				l.wake()
+			}
+		})
+	}
 	return false
 }
 
-// stopWaiting ends the pause between two attempts to make room.
-func (l *Limits) stopWaiting() {
-	if l.room.waits.Swap(false) {
-		l.wake()
+// stopWaiting notes that a slot has become free, or may have.
+func (r *room) stopWaiting() {
+	if waits := r.waits.Load(); waits%2 == 1 {
+		r.waits.CompareAndSwap(waits, waits+1)
+	}
+}
+
+// released notes that a slot has become free, of whichever connection.
+func (r *room) released() {
+	for n := r.closing.Load(); n > 0 && !r.closing.CompareAndSwap(n, n-1); n = r.closing.Load() {
 	}
 }
 
@@ -158,14 +189,21 @@ func (l *Limits) makeRoom() (pause time.Duration) {
 	if len(r.picked) == 0 {
 		pause += time.Duration(l.pickLocked()) * pausePerConn
 	}
-	most := min(togetherMost, 1+len(r.picked)/8)
-	for closed := 0; closed < most && len(r.picked) > 0 && l.isFull(); {
+	now := monotime.Now()
+	if now-r.lastAt > int64(closingTime) {
+		r.closing.Store(0)
+	}
+	most := min(togetherMost, int64(1)<<min(r.misses.Load(), togetherMost))
+	for r.closing.Load() < most && len(r.picked) > 0 && l.isFull() {
 		c := r.picked[0]
 		r.picked[0] = candidate{}
 		r.picked = r.picked[1:]
+		r.closing.Add(1) // before its slot becomes free
 		if c.conn.CloseIdle(c.since) {
 			l.counts.Add(MadeRoom)
-			closed++
+			r.lastAt = now
+		} else {
+			r.released()
 		}
 	}
 	return pause

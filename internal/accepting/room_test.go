@@ -27,6 +27,7 @@ type idler struct {
 	since int64
 	peer  netip.Addr
 	keeps bool // refuses to be closed
+	slow  bool // keeps its slot when it is closed
 }
 
 func (s *idlers) EachIdle(_ *Limits, do func(IdleConn, int64, netip.Addr)) {
@@ -49,7 +50,9 @@ func (c *idler) CloseIdle(since int64) bool {
 	}
 	s.all = slices.Delete(s.all, i, i+1)
 	s.closed = append(s.closed, c.id)
-	s.limits.Release()
+	if !c.slow {
+		s.limits.Release()
+	}
 	return true
 }
 
@@ -256,5 +259,60 @@ func TestRoomElsewhere(t *testing.T) {
 	l.SetElsewhere(10)
 	if l.AcquireFor() || len(s.closed) > 0 {
 		t.Errorf("got %v closed, want none", s.closed)
+	}
+}
+
+// A connection whose slot becomes free late is not the only one that is closed for a client, but no more
+// than eight are closing at a time, however long it takes.
+func TestRoomSlow(t *testing.T) {
+	defer func(old time.Duration) { closingTime = old }(closingTime)
+	closingTime = time.Hour
+	woken := make(chan struct{}, 1)
+	l, s := newFull(200, apart)
+	l.wake = func() {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	}
+	for _, c := range s.all {
+		c.slow = true
+	}
+	attempt := func(want int) {
+		t.Helper()
+		if l.AcquireFor() {
+			t.Fatal("got a slot, and none was free")
+		}
+		l.MayAccept() // as Accept does
+		if len(s.closed) != want {
+			t.Fatalf("got %d connections closed, want %d", len(s.closed), want)
+		}
+	}
+	for _, want := range []int{1, 2, 4, 8, 8, 8} {
+		attempt(want)
+		testnet.Receive(t, "the end of a pause", woken)
+	}
+	l.Release() // of one that was closed
+	if !l.AcquireFor() {
+		t.Fatal("got no slot, and one was free")
+	}
+	attempt(8) // 7 are closing: the next client gets one of their slots
+	for range 7 {
+		l.Release()
+	}
+	for range 7 {
+		l.AcquireFor()
+	}
+	attempt(9)
+	if got := l.counts.Load(MadeRoom); got != 9 {
+		t.Errorf("got %d counted, want 9", got)
+	}
+	closingTime = 0 // they have gone on
+	for len(s.closed) == 9 {
+		testnet.Receive(t, "the end of a pause", woken)
+		if l.AcquireFor() {
+			t.Fatal("got a slot, and none was free")
+		}
+		l.MayAccept()
 	}
 }
