@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -106,12 +109,35 @@ func (e *serveEngine) config() *percore.ListenConfig {
 	return &e.lc
 }
 
-// listenAdmin opens the listener of the admin server. A successor gets it, if it is percore's.
+// listenAdmin opens the listener of the admin server. A successor gets it, if it is percore's. The file
+// of a socket that no process has any more, after a crash, is replaced.
 func (e *serveEngine) listenAdmin(ctx context.Context, network, address string) (net.Listener, error) {
-	if e.group == nil {
-		return new(net.ListenConfig).Listen(ctx, network, address)
+	var lc interface {
+		Listen(ctx context.Context, network, address string) (net.Listener, error)
+	} = &net.ListenConfig{}
+	if e.group != nil {
+		lc = &e.adminConfig
 	}
-	return e.adminConfig.Listen(ctx, network, address)
+	l, err := lc.Listen(ctx, network, address)
+	if errors.Is(err, syscall.EADDRINUSE) && network == "unix" && removeAbandoned(address) {
+		return lc.Listen(ctx, network, address)
+	}
+	return l, err
+}
+
+// removeAbandoned removes the file of a unix socket that no process listens on, and reports whether it
+// did.
+func removeAbandoned(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != fs.ModeSocket {
+		return false
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+		return false
+	}
+	return errors.Is(err, syscall.ECONNREFUSED) && os.Remove(path) == nil
 }
 
 // open returns an openListener for l and makes l count its connections.

@@ -297,11 +297,17 @@ func TestServeReadyWhenFull(t *testing.T) {
 	}
 }
 
-// The admin server can have a unix socket.
+// The admin server can have a unix socket, also where a process that has crashed left its file.
 func TestServeAdminUnix(t *testing.T) {
 	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) {
 			path := filepath.Join(testnet.ShortTempDir(t), "admin")
+			crashed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			crashed.SetUnlinkOnClose(false)
+			crashed.Close()
 			s := startServers(t, "-engine", engine, "-admin", "unix:"+path)
 			client := &http.Client{Transport: &http.Transport{
 				DisableKeepAlives: true,
@@ -321,5 +327,24 @@ func TestServeAdminUnix(t *testing.T) {
 				t.Errorf("the socket's file: got %v, want it removed", err)
 			}
 		})
+	}
+}
+
+// A unix socket that a process listens on, and a file that is none, are left alone.
+func TestRemoveAbandoned(t *testing.T) {
+	dir := testnet.ShortTempDir(t)
+	file, socket := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, path := range []string{file, socket, filepath.Join(dir, "nothing")} {
+		if removeAbandoned(path) {
+			t.Errorf("%s was removed", path)
+		}
 	}
 }
