@@ -475,6 +475,9 @@ func (s *Successor) hold(m *message, fds descriptors) error {
 			fds[i : i+1].close()
 		}
 	}
+	for _, c := range moved {
+		s.elsewhere.holds(c.Listener) // before took: then the predecessor may close its copies
+	}
 	s.held = held{m.More, !m.More, append(s.held.fds, fds...), append(s.held.conns, moved...), carrier, m.Hold}
 	return nil
 }

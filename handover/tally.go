@@ -119,10 +119,12 @@ func tallyConn(f *os.File) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// start begins to send. The listeners are paused.
+// start begins to send. The listeners are paused, and no connection has moved yet. It makes the first
+// count itself, since the successor subtracts what has come from that: the goroutine may begin to run
+// when some have moved.
 func (t *tally) start() {
 	if t != nil {
-		go t.run()
+		go t.run(t.count())
 	}
 }
 
@@ -138,10 +140,10 @@ func (t *tally) end(ok bool) {
 	}
 }
 
-func (t *tally) run() {
+// run sends the first count, and those that differ from the one before.
+func (t *tally) run(c counts) {
 	defer t.conn.Close()
-	for last := (counts{}); ; {
-		c := t.count()
+	for last := (counts{}); ; c = t.count() {
 		if c.Moving != last.Moving || !slices.Equal(c.Open, last.Open) {
 			if t.send(c) != nil {
 				return // the successor has ended, or the handover has failed
@@ -185,6 +187,9 @@ func (t *tally) send(c counts) error {
 // tallyPause: thousands of connections could seem to fill the listener, and idle ones would be closed
 // to make room. So the successor doesn't wait for it: the predecessor accepts no more, and as long as
 // connections move it has, at most, the connections of its first message without those that came.
+//
+// A connection on its way is not counted too little either: the predecessor closes its copy once it has
+// committed it, and may say so before this process has read that. So those that are held count here.
 type elsewhere struct {
 	conn *net.UnixConn // immutable
 
@@ -200,6 +205,7 @@ type takenSlot struct {
 	limits *accepting.Limits // nil: none, or the listener was dropped
 	first  int               // the count of the offer, then of the first message
 	last   int               // the count of the last message
+	held   int               // connections that are about to move: in last, or not any more
 	came   int               // connections that have moved
 }
 
@@ -221,18 +227,30 @@ func (e *elsewhere) updateLocked(i int) {
 	l := e.listeners[i]
 	n := l.last
 	if e.moving {
-		n = max(min(n, l.first-l.came), 0)
+		n = max(min(n+l.held, l.first-l.came), 0)
 	}
 	l.limits.SetElsewhere(n)
 }
 
-// came counts a connection of the listener with that index that has moved.
+// holds counts a connection of the listener with that index that is about to move.
+func (e *elsewhere) holds(i int) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.listeners[i].held++
+	e.updateLocked(i)
+}
+
+// came counts a held connection of the listener with that index that has moved.
 func (e *elsewhere) came(i int) {
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.listeners[i].held--
 	e.listeners[i].came++
 	e.updateLocked(i)
 }

@@ -178,7 +178,8 @@ func TestCountChain(t *testing.T) {
 }
 
 // TestCountMoving: connections that move are not counted twice, though the predecessor's next message
-// comes later: the successor has them all, and no more than before seem to be open.
+// comes later, and none is left out: the successor has them all, and at any time as many as before seem
+// to be open.
 func TestCountMoving(t *testing.T) {
 	testnet.NoLeaks(t)
 	const n = 40
@@ -187,9 +188,14 @@ func TestCountMoving(t *testing.T) {
 	var shared atomic.Pointer[accepting.Limits] // of the successor, before Ready
 	p.source.before = func(left int) {          // the successor has all others, or is about to
 		limits := shared.Load()
-		here := limits.Open()                            // before Elsewhere, from where connections come
-		if got := here + limits.Elsewhere(); got > n+1 { // one is counted twice, at its moment
-			t.Errorf("got %d connections while %d are left, want at most %d", got, left, n+1)
+		before := limits.Elsewhere() // connections go from there to here
+		here := limits.Open()
+		after := limits.Elsewhere()
+		if here+after > n+1 { // one is counted twice, at its moment
+			t.Errorf("got %d connections while %d are left, want at most %d", here+after, left, n+1)
+		}
+		if before+here < n {
+			t.Errorf("got %d connections while %d are left, want at least %d", before+here, left, n)
 		}
 	}
 	giving, taking := pair(t)
@@ -214,6 +220,61 @@ func TestCountMoving(t *testing.T) {
 	for _, client := range p.clients {
 		mustEcho(t, client)
 	}
+	wantElsewhere(t, limits, 0)
+}
+
+// tallyOf returns a tally of one listener with so many connections, and the successor's end.
+func tallyOf(t *testing.T, n *atomic.Int64) (*tally, *net.UnixConn) {
+	giving, taking := pair(t)
+	return &tally{conn: giving, taken: []func() int{func() int { return int(n.Load()) }}, stop: make(chan struct{})}, taking
+}
+
+// TestFirstCount: the first message has the count from before anything moves, however late the tally's
+// goroutine begins.
+func TestFirstCount(t *testing.T) {
+	testnet.NoLeaks(t)
+	for range 100 { // the goroutine is late in some
+		var n atomic.Int64
+		n.Store(40)
+		tally, conn := tallyOf(t, &n)
+		tally.start()
+		n.Store(33)
+		buf := make([]byte, countsBytesMax)
+		read, err := conn.Read(buf)
+		if got, want := string(buf[:read]), `{"open":[40],"moving":true}`; got != want || err != nil {
+			t.Fatalf("got %s, %v, want %s", got, err, want)
+		}
+		tally.end(false)
+	}
+}
+
+// TestCountHeld: connections on their way count, also when the predecessor has closed its copies and has
+// said so.
+func TestCountHeld(t *testing.T) {
+	testnet.NoLeaks(t)
+	theirs, ours := pair(t)
+	limits := (&accepting.Config{MaxConns: 10}).Limits(new(accepting.Counts), func() {})
+	e := newElsewhere(ours, []*offered{{limits: limits, offeredListener: offeredListener{Taken: 4}}})
+	say := func(text string) {
+		if _, err := theirs.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(`{"open":[5],"moving":true}`)
+	wantElsewhere(t, limits, 5)
+	e.holds(0)
+	e.holds(0)
+	if n := limits.Elsewhere(); n != 5 { // held, and counted by the predecessor
+		t.Errorf("got %d connections elsewhere, want 5", n)
+	}
+	say(`{"open":[2],"moving":true}`) // without the held ones, and one has ended
+	wantElsewhere(t, limits, 4)
+	e.came(0)
+	e.came(0)
+	if n := limits.Elsewhere(); n != 2 {
+		t.Errorf("got %d connections elsewhere, want 2", n)
+	}
+	theirs.Close()
 	wantElsewhere(t, limits, 0)
 }
 
