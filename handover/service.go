@@ -398,24 +398,29 @@ func (r *run) leave(intact bool) {
 	if !intact || r.DrainDelay <= 0 {
 		return
 	}
-	end := time.After(r.DrainDelay)
-	drain := time.After(max(r.DrainDelay-drainLimit, 0))
+	// One wait after the other, with no timer for both: a process that was stopped for so long finds both
+	// times over, and drains nevertheless.
+	if !r.serveFor(max(r.DrainDelay-drainLimit, 0)) {
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var draining sync.WaitGroup
-	defer draining.Wait()
-	defer cancel()
-	for {
-		select {
-		case <-drain:
-			for i := range r.listeners {
-				draining.Go(func() { r.Parts[i].drain(ctx) })
-			}
-		case <-end: // new connections come until then, even if none is left for a moment
-			return
-		case err := <-r.failed:
-			slog.Error("handover: a server failed before the end of the delay", "err", err)
-			return
-		}
+	for i := range r.listeners {
+		draining.Go(func() { r.Parts[i].drain(ctx) })
+	}
+	r.serveFor(min(r.DrainDelay, drainLimit)) // new connections come until then, even if none is left for a moment
+	cancel()
+	draining.Wait()
+}
+
+// serveFor lets the parts serve on for d. It reports false, before that, if one fails.
+func (r *run) serveFor(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case err := <-r.failed:
+		slog.Error("handover: a server failed before the end of the delay", "err", err)
+		return false
 	}
 }
 

@@ -670,21 +670,27 @@ func (d *demo) delay(limit time.Duration) {
 	if limit == 0 {
 		return
 	}
-	end, drain := time.After(limit), time.After(max(limit-drainLimit, 0))
+	// One wait after the other, with no timer for both: a process that was stopped for so long finds both
+	// times over, and drains nevertheless.
+	if !d.serveFor(max(limit-drainLimit, 0)) {
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var draining sync.WaitGroup
-	defer draining.Wait()
-	defer cancel()
-	for {
-		select {
-		case <-drain:
-			draining.Go(func() { d.drainHTTP(ctx) })
-		case <-end: // new connections come until then, even if none is left for a moment
-			return
-		case err := <-d.failed:
-			d.log.Error("a server failed before the end of the delay", "err", err)
-			return
-		}
+	draining.Go(func() { d.drainHTTP(ctx) })
+	d.serveFor(min(limit, drainLimit)) // new connections come until then, even if none is left for a moment
+	cancel()
+	draining.Wait()
+}
+
+// serveFor serves on for a while. It reports false, before that, if a server fails.
+func (d *demo) serveFor(limit time.Duration) bool {
+	select {
+	case <-time.After(limit):
+		return true
+	case err := <-d.failed:
+		d.log.Error("a server failed before the end of the delay", "err", err)
+		return false
 	}
 }
 
