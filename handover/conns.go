@@ -102,7 +102,12 @@ func (s *Conns) Shutdown(ctx context.Context) error {
 		case <-empty:
 			return nil
 		case <-ctx.Done():
-			return ctx.Err()
+			select {
+			case <-empty: // too
+				return nil
+			default:
+				return ctx.Err()
+			}
 		case <-tick:
 		}
 	}

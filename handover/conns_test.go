@@ -66,6 +66,17 @@ func TestConnsLate(t *testing.T) {
 	}
 }
 
+// Shutdown of nothing has no error, though its time is over.
+func TestConnsNone(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 { // two things that are due may be looked at in either order
+		if err := new(Conns).Shutdown(ctx); err != nil {
+			t.Fatalf("got %v, want none", err)
+		}
+	}
+}
+
 // Connections that stay are not told, and Shutdown waits for them or for the end of its time.
 func TestConnsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

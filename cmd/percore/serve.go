@@ -718,12 +718,13 @@ func (d *demo) shutdown(limit time.Duration) {
 		d.shutdownHTTP(ctx)
 	})
 	stopping.Go(func() { d.shutdownGRPC(ctx) })
-	stopping.Go(func() {
-		if err := d.webSockets.conns.Shutdown(ctx); err != nil {
-			d.log.Warn("WebSockets cut off", "err", err)
-		}
-	})
+	stopping.Go(func() { _ = d.webSockets.conns.Shutdown(ctx) })
 	stopping.Wait()
+	// Once more, for those that handlers have upgraded in the meantime. Those that were cut off are still
+	// there.
+	if err := d.webSockets.conns.Shutdown(ctx); err != nil {
+		d.log.Warn("WebSockets cut off", "err", err)
+	}
 	_ = d.adminServer.Close() // last, because it shows what the others wait for
 	d.serving.Wait()
 }
