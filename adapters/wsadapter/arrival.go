@@ -14,13 +14,14 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-const (
-	// restoresMax is how many Restorers run at a time, each on a goroutine.
-	restoresMax = 64
+// restoresMax is how many Restorers run at a time, each on a goroutine, besides those that have taken too
+// long.
+const restoresMax = 64
 
-	// restoreTime is how long one may take.
-	restoreTime = 10 * time.Second
-)
+// restoreTime is how long a Restorer may take. A batch that comes when restoresMax of them are slow waits
+// for that long, and the predecessor with it: it gives the whole handover up after 10 seconds, so this must
+// be well below that. Tests change it.
+var restoreTime = 5 * time.Second
 
 // refusalSpread is the time over which clients are told to connect again whose conversations could
 // not go on: a new version of the program may refuse all at once. Tests change it.

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -335,6 +337,89 @@ func TestBusy(t *testing.T) {
 	client.ask("three")
 	client.Close()
 	p.wantEnd(io.EOF)
+}
+
+// TestClosing: a conversation whose close message was sent, by the library or the adapter, holds a handover
+// up no longer than others, though its peer doesn't answer. It isn't saved, and stays.
+func TestClosing(t *testing.T) {
+	for name, tell := range map[string]func(c *chat){
+		"by the library": func(c *chat) {
+			if _, err := c.conn.Write([]byte{finBit | opClose, 2, 3, 0xe8}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"by the adapter": func(c *chat) { c.conn.move().sendAway() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, client, server := alone(t)
+			before := counters.stayed[busy].Load()
+			p.save = func(*chat) ([]byte, error) {
+				t.Error("Save was called")
+				return nil, nil
+			}
+			tell(server)
+			gone := p.leave(t.Context(), func(batch []handover.CarriedConn, _ bool) error {
+				t.Errorf("got %d connections, want none", len(batch))
+				return nil
+			})
+			if err := testnet.Receive(t, "HandOver", gone); err != nil {
+				t.Errorf("got %v, want no error", err)
+			}
+			if n := counters.stayed[busy].Load() - before; n != 1 {
+				t.Errorf("got %d busy, want 1", n)
+			}
+			if op, _, err := client.frame(); op != opClose || err != nil {
+				t.Errorf("got the frame %d, %v, want a close message", op, err)
+			}
+			client.Close()
+			p.wantEnd(io.EOF)
+		})
+	}
+}
+
+// TestRestorersHang: Restorers that hang, more than run at a time, end their own conversations only: the
+// handover succeeds, their clients are told to connect again, and those after them go on. A Restorer that
+// goes on later finds a closed connection.
+func TestRestorersHang(t *testing.T) {
+	testnet.NoLeaks(t)
+	defer func(old time.Duration) { restoreTime = old }(restoreTime)
+	restoreTime = 50 * time.Millisecond
+	var logged testnet.Log
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	const hang = restoresMax + 10
+	p := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	var clients []*peer
+	for i := range hang {
+		clients = append(clients, p.join(fmt.Sprint("hangs", i)))
+		clients[i].ask("one")
+	}
+	to := newPlace(t)
+	release := make(chan struct{})
+	var late sync.WaitGroup
+	late.Add(hang)
+	to.restorer = func(up *Upgrade, r *http.Request, state []byte) error {
+		defer late.Done()
+		<-release
+		return to.restore(up, r, state)
+	}
+	before := counters.lostTime.Load()
+	p.handOver(to)
+	for _, c := range clients {
+		if op, _, err := c.frame(); op != opClose && err != io.EOF { // EOF if no worker has begun in time
+			t.Errorf("room %s: got the frame %d, %v, want a close message", c.room, op, err)
+		}
+		c.Close()
+	}
+	if n := counters.lostTime.Load() - before; n != hang {
+		t.Errorf("got %d lost because of the time, want %d", n, hang)
+	}
+	close(release)
+	testnet.Within(t, "the Restorers", late.Wait)
+	testnet.Eventually(t, "the end of all", func() bool { return to.conns.Len() == 0 })
+	if n := logged.Count("was not restored within"); n != hang {
+		t.Errorf("got %d lines about connections, want %d", n, hang)
+	}
 }
 
 // TestHold: conversations that belong together begin in the other process when all have come.

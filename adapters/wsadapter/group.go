@@ -61,9 +61,10 @@ var ErrNotNow = errors.New("wsadapter: not now")
 // same, with the same subprotocol and extensions. Read limits, deadlines and handlers of pings are
 // the library's state: set them anew.
 //
-// If the Restorer fails, panics, doesn't call Start, or takes longer than 10 seconds, or if the answer
+// If the Restorer fails, panics, doesn't call Start, or takes longer than 5 seconds, or if the answer
 // is another, the client gets a close message with code 1012 within 5 seconds, and connects again. Up
-// to 64 Restorers run at a time.
+// to 64 Restorers run at a time, and while so many do the predecessor waits. Those that have taken too
+// long no longer count, but still run: one that hangs keeps its goroutine.
 type Restorer func(up *Upgrade, r *http.Request, state []byte) error
 
 // NewGroup returns a Group whose conversations are in conns. The name tells the Groups of a process

@@ -44,7 +44,9 @@ type movable struct {
 	sent    frames
 	told    bool // the adapter has sent a close message
 
-	writes atomic.Uint32 // written with gate held
+	// written with gate held
+	writes  atomic.Uint32
+	closing atomic.Bool // a close message was sent, by the library or the adapter
 
 	// mu is taken after gate, and before Conn.mu.
 	mu sync.Mutex
@@ -101,7 +103,7 @@ const (
 	byExtension               // an extension keeps state between messages
 	bySave                    // Save returned an error
 	byState                   // Save returned too much
-	busy                      // it found no moment before the time was over
+	busy                      // it found no moment before the time was over, or is about to end
 	reasons
 )
 
@@ -127,7 +129,7 @@ func (m *movable) Write(p []byte) (int, error) {
 	switch {
 	case !swallow:
 		wrote, err := m.Conn.Write(p)
-		m.sent.pass(p[min(n, wrote):wrote])
+		m.pass(p[min(n, wrote):wrote])
 		return wrote, err
 	case err != nil:
 		return 0, err
@@ -153,8 +155,16 @@ func (m *movable) writeError() error {
 
 func (m *movable) writeFrames(p []byte) (int, error) {
 	n, err := m.Conn.Write(p)
-	m.sent.pass(p[:n])
+	m.pass(p[:n])
 	return n, err
+}
+
+// pass notes bytes of frames that were written. The gate is held.
+func (m *movable) pass(p []byte) {
+	m.sent.pass(p)
+	if m.sent.closing {
+		m.closing.Store(true)
+	}
 }
 
 // shake notes bytes of the answer to the upgrade, and returns how many of p these are.
@@ -218,10 +228,14 @@ func (m *movable) plain() net.Conn {
 	return nil
 }
 
-// why returns why the conversation can't move with d, or stays if it can, now or later.
+// why returns why the conversation can't move with d, or stays if it can, now or later. One whose close
+// message was sent is about to end, but its peer may never answer: the others don't wait for that.
 func (m *movable) why(d *departure) reason {
 	if m.unable != stays {
 		return m.unable
+	}
+	if m.closing.Load() {
+		return busy
 	}
 	m.mu.Lock()
 	refused := m.refused
@@ -295,15 +309,16 @@ func (m *movable) refuse(why reason) {
 	m.resume(0)
 }
 
-// seal makes writes wait. It reports false if a message is half written, or something was written since
-// the writes were counted: then Save may have returned a state that is too old.
+// seal makes writes wait. It reports false if a message is half written, a close message was sent, or
+// something was written since the writes were counted: then Save may have returned a state that is too
+// old.
 func (m *movable) seal(writes uint32) bool {
 	if !m.gate.TryLock() {
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed || m.told || m.writes.Load() != writes || !m.sent.between() || m.sent.closing {
+	if m.closed || m.closing.Load() || m.writes.Load() != writes || !m.sent.between() {
 		m.gate.Unlock()
 		return false
 	}
@@ -373,6 +388,7 @@ func (m *movable) sendAway() {
 		return
 	}
 	m.told = true
+	m.closing.Store(true)
 	frame := binary.BigEndian.AppendUint16([]byte{finBit | opClose, 2}, serviceRestart)
 	if _, err := m.Conn.Write(frame); err != nil {
 		_ = m.conn.Close()
