@@ -16,6 +16,7 @@ import (
 type body struct {
 	first chunk
 	more  []chunk
+	left  int // bytes of all chunks
 }
 
 var bodies = sync.Pool{New: func() any { return new(body) }}
@@ -41,6 +42,7 @@ func (b *body) last() *chunk {
 
 // put adds p.
 func (b *body) put(p []byte) {
+	b.left += len(p)
 	if last := b.last(); last != nil {
 		n := copy((*last.memory)[last.to:cap(*last.memory)], p)
 		last.to += n
@@ -68,11 +70,7 @@ func (b *body) bytes() int {
 	if b == nil {
 		return 0
 	}
-	n := b.first.to - b.first.from
-	for i := range b.more {
-		n += b.more[i].to - b.more[i].from
-	}
-	return n
+	return b.left
 }
 
 // filling is memory of a goroutine that waits for bytes of a body: what comes is copied there at
@@ -160,6 +158,7 @@ func (b *body) take(p []byte) (n int) {
 			b.next()
 		}
 	}
+	b.left -= n
 	return n
 }
 
@@ -181,8 +180,10 @@ func (s *Stream) dropBodyLocked() (n int) {
 	if s.body == nil {
 		return 0
 	}
-	for b := s.body; b.first.memory != nil; b.next() {
-		n += b.first.to - b.first.from
+	b := s.body
+	n, b.left = b.left, 0
+	for b.first.memory != nil {
+		b.next()
 	}
 	s.releaseBodyLocked()
 	return n

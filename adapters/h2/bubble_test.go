@@ -35,6 +35,28 @@ func TestBubble(t *testing.T) {
 	})
 }
 
+// TestBubbleDrain: the answer to a PING that was sent before Drain doesn't say that the client knows of it:
+// a stream behind that answer is served.
+func TestBubbleDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := New(HandlerFunc(hello), Config{PingAfter: time.Minute, PingTimeout: time.Hour})
+		ours, theirs := net.Pipe()
+		c, err := server.Attach(ours, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		answer := func(id int) []string {
+			return []string{fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id)}
+		}
+		p := frames.NewPeer(t, theirs).Request(1, true).Flush().Want(answer(1)...)
+		time.Sleep(70 * time.Second) // the PING is on its way, and the client has not read it
+		c.Drain()
+		p.Frame(frames.Ping, frames.Ack, 0, alivePing[:]).Request(3, true).Flush()
+		p.Want("goaway 2147483647 NO_ERROR").Want(answer(3)...).Want("goaway 3 NO_ERROR", "end")
+	})
+}
+
 // TestBubbleAgeGrace: a connection whose streams go on after its grace ends. A client that reads within
 // a second more is told so first.
 func TestBubbleAgeGrace(t *testing.T) {

@@ -102,7 +102,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	if c.clock.pingedAt != 0 {
 		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).noPongLocked)
 	} else {
-		after(c.clock.heardAt, cfg.PingAfter, (*Conn).pingLocked)
+		after(c.clock.heardAt, cfg.PingAfter, (*Conn).checkAliveLocked)
 	}
 }
 
@@ -146,21 +146,35 @@ func (c *Conn) dueLocked(now int64) (due func(*Conn)) {
 	return due
 }
 
-// pingData are the bytes of our PING.
-var pingData = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 0}
+// Our PINGs. Drain's has bytes of its own: one that was sent before it may be answered by a client that
+// doesn't know of it yet.
+var (
+	alivePing = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 0}
+	drainPing = [8]byte{'p', 'e', 'r', 'c', 'o', 'r', 'e', 1}
+)
 
-func (c *Conn) pingLocked() {
+// checkAliveLocked is for a client that has sent nothing for PingAfter.
+func (c *Conn) checkAliveLocked() { c.pingLocked(alivePing) }
+
+func (c *Conn) pingLocked(data [8]byte) {
 	c.clock.pingedAt = c.below.now()
 	c.lendLocked()
-	c.core.Ping(pingData)
+	c.core.Ping(data)
 }
 
-// pongLocked is for the answer to our PING: what the client had sent before it knew of Drain has
-// come.
-func (c *Conn) pongLocked() {
-	c.clock.pingedAt = 0
-	if c.clock.ending().drainedAt != 0 {
-		c.leaveLocked()
+// pongLocked is for the answer to a PING of ours. After that of Drain's all has come that the client had
+// sent before it knew.
+func (c *Conn) pongLocked(data [8]byte) {
+	switch data {
+	case alivePing:
+		if c.clock.ending().drainedAt == 0 { // or it isn't the last one
+			c.clock.pingedAt = 0
+		}
+	case drainPing:
+		c.clock.pingedAt = 0
+		if c.clock.ending().drainedAt != 0 {
+			c.leaveLocked()
+		}
 	}
 }
 

@@ -226,7 +226,7 @@ func TestPongMemory(t *testing.T) {
 		}
 		c := f.server.conns()[0]
 		c.mu.Lock()
-		c.pingLocked()
+		c.pingLocked(alivePing)
 		c.flushSoonLocked()
 		c.unlock()
 		var ping [9 + 8]byte // Next would wait for another frame behind it

@@ -20,7 +20,7 @@ func (c *Conn) drainLocked(why farewell) {
 	}
 	c.core.Drain(farewells[c.farewell])
 	c.clock.makeEnding().drainedAt = c.below.now()
-	c.pingLocked()
+	c.pingLocked(drainPing)
 	c.setAlarmLocked()
 }
 

@@ -17,16 +17,32 @@ func (s *Server) joinRoom(c *Conn) {
 	if limits.Max() == 0 {
 		return
 	}
+	if s.enterRoom(limits) {
+		limits.AddIdler(room{s}) // without mu, which Accept takes under a lock of its own
+		if s.hasEnded() {
+			limits.RemoveIdler(room{s}) // leaveRoom may have come before
+		}
+	}
+}
+
+// enterRoom reports whether the server has limits for the first time, and has not ended.
+func (s *Server) enterRoom(limits *accepting.Limits) bool {
 	s.mu.Lock()
-	_, known := s.mu.limited[limits]
+	defer s.mu.Unlock()
+	if _, known := s.mu.limited[limits]; known || s.mu.ended {
+		return false
+	}
 	if s.mu.limited == nil {
 		s.mu.limited = make(map[*accepting.Limits]struct{})
 	}
 	s.mu.limited[limits] = struct{}{}
-	s.mu.Unlock()
-	if !known {
-		limits.AddIdler(room{s}) // without mu, which Accept takes under a lock of its own; c keeps s from ending
-	}
+	return true
+}
+
+func (s *Server) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.ended
 }
 
 // leaveRoom undoes joinRoom for all listeners.

@@ -303,7 +303,7 @@ func TestTimeouts(t *testing.T) {
 	p := f.peer().Flush()
 	var b [1 << 10]byte
 	n, err := io.ReadFull(p.Conn, b[:]) // without an answer to PING
-	if err != io.ErrUnexpectedEOF || !bytes.Contains(b[:n], pingData[:]) {
+	if err != io.ErrUnexpectedEOF || !bytes.Contains(b[:n], alivePing[:]) {
 		t.Errorf("a client that doesn't answer: got %d bytes, %v, want a PING and the end", n, err)
 	}
 }

@@ -314,9 +314,7 @@ func (c *Conn) apply(t *turn) bool {
 			c.mu.Lock()
 		}
 	case http2.PingAcked:
-		if string(ev.Data) == string(pingData[:]) {
-			c.pongLocked()
-		}
+		c.pongLocked([8]byte(ev.Data))
 	case http2.PeerGoesAway:
 		c.hangUpIfDoneLocked()
 	}

@@ -33,8 +33,8 @@ func (c *Conn) TakeOutput() []byte {
 	return p
 }
 
-// LendOutput lends memory for the output, which must be empty: frames are appended to p[:0]. If p
-// is too small, the output moves to memory of its own. TakeOutput returns either.
+// LendOutput lends memory for the output: what waits is copied to p[:0], and frames are appended there.
+// If p is too small, the output moves to memory of its own. TakeOutput returns either.
 func (c *Conn) LendOutput(p []byte) { c.out = append(p[:0], c.out...) }
 
 // control appends the header of a frame that answers a frame of the peer.

@@ -292,12 +292,13 @@ func TestNames(t *testing.T) {
 	if NameOf("x-new").Key() != "X-New" || NameOf("date") != NameOfKey("Date") {
 		t.Error("a common name must have one Name, another its key")
 	}
-	in := NewInterner()
-	for range 2 {
+	keeps := func() bool {
+		in := NewInterner()
 		key, wire := in.NameOfKey("X-New"), in.name([]byte("x-other"))
-		if key != in.NameOfKey("X-New") || wire != in.name([]byte("x-other")) {
-			t.Error("an Interner made a Name twice")
-		}
+		return key == in.NameOfKey("X-New") && wire == in.name([]byte("x-other"))
+	}
+	if !keeps() && !keeps() && !keeps() { // in one Interner of 512 the two names have the same place
+		t.Error("an Interner made a Name twice")
 	}
 }
 
