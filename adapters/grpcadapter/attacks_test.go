@@ -147,6 +147,14 @@ var gRPCAttacks = []attack{
 		play: frames.Until(1000, func(p *frames.Peer, id uint32) {
 			call(p, id, chatPath).Data(id, message(0, 64<<10, "x"), false)
 		})},
+	{name: "lengths of 68,000 bytes without the rest", begun: 1000, handlers: 1000, heap: 40 << 20, cost: 20000,
+		play: frames.Until(1000, func(p *frames.Peer, id uint32) {
+			call(p, id, chatPath).Data(id, message(0, 68_000, "x"), false)
+		})},
+	{name: "lengths of 1,100,000 bytes that stop", begun: 100, handlers: 100, heap: 20 << 20, cost: 10000,
+		play: frames.Until(100, func(p *frames.Peer, id uint32) {
+			sendBody(call(p, id, chatPath), id, message(0, 1_100_000, strings.Repeat("x", 17_100)), false)
+		})},
 	{name: "messages that stop in the middle", begun: 100, handlers: 100, heap: 16 << 20, cost: 10000,
 		play: frames.Until(100, func(p *frames.Peer, id uint32) {
 			sendBody(call(p, id, chatPath), id, message(0, 4<<20, strings.Repeat("x", 40<<10)), false)

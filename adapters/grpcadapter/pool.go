@@ -58,7 +58,8 @@ const (
 // longClass returns the class of the shortest buffers that are long enough. It may not exist.
 func longClass(length int) int { return bits.Len(uint(length-1) / longBytesMin) }
 
-// grpcPool is grpc-go's default pool, saved before the program could replace it with this one.
+// grpcPool is the default pool when this package is initialized: grpc-go's, unless a package that is
+// initialized before has replaced it.
 var grpcPool = mem.DefaultBufferPool()
 
 // Get returns a buffer of the given length.

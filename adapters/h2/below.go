@@ -3,8 +3,10 @@ package h2
 import (
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"math"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/percore/percore"
@@ -40,10 +42,23 @@ func newBelow(nc net.Conn) below {
 	// In a bubble of testing/synctest a goroutine reads as well: the loops are outside of it, and can't
 	// wake a worker.
 	pc, ok := at.(*percore.Conn)
-	if ok && pc.Loop() != nil && !monotime.InBubble() && (b.tls() == nil || tlsWorks() == nil) {
+	if ok && pc.Loop() != nil && !monotime.InBubble() && (b.tls() == nil || readsTLS()) {
 		b.pc = pc
 	}
 	return b
+}
+
+var tlsDiffers sync.Once // logged
+
+// readsTLS reports whether turns can read from a *tls.Conn in this process. If not it says so, once.
+func readsTLS() bool {
+	err := tlsWorks()
+	if err != nil {
+		tlsDiffers.Do(func() {
+			slog.Warn("h2: each connection over TLS holds a goroutine: crypto/tls does not read as the loops need it", "error", err)
+		})
+	}
+	return err == nil
 }
 
 // tls returns nc if it is a *tls.Conn, or nil.

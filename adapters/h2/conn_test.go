@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -213,6 +214,14 @@ func TestCrash(t *testing.T) {
 	}
 	if out := child.Stderr(); !strings.Contains(out, "the handler's own words") || !strings.Contains(out, "h2.crash.func1") {
 		t.Errorf("got the last words %q", out)
+	}
+}
+
+// TestSize: a connection is in the allocator's class of 576 bytes, of which the allocator needs 8 itself.
+func TestSize(t *testing.T) {
+	const most = 568
+	if got := unsafe.Sizeof(Conn{}); unsafe.Sizeof(uintptr(0)) == 8 && got > most {
+		t.Errorf("a connection takes %d bytes, want %d at most", got, most)
 	}
 }
 

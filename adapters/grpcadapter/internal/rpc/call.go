@@ -37,7 +37,7 @@ type call struct {
 	parent   context.Context // of the call's own: the connection's
 	method   string
 	deadline time.Time
-	fields   []field  // of the metadata, as far as md does not have them
+	fields   []field  // of the metadata
 	refusal  *refusal // nil: the call is served
 	from     *method
 

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"math/bits"
 	"testing"
 	"unsafe"
 
@@ -25,12 +26,44 @@ func TestMethods(t *testing.T) {
 	})
 }
 
-// TestSize: a call is in the allocator's class of 576 bytes, of which the allocator needs 8 itself. A
-// watch holds one.
+// TestSize: a call is in the allocator's class of 576 bytes, of which the allocator needs 8 itself, and a
+// connection in that of 80. A watch holds both, an idle connection the second.
 func TestSize(t *testing.T) {
-	const most = 568
-	if got := unsafe.Sizeof(call{}); unsafe.Sizeof(uintptr(0)) == 8 && got > most {
-		t.Errorf("a call takes %d bytes, want %d at most", got, most)
+	const callMost, connMost = 568, 80
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		return
+	}
+	if got := unsafe.Sizeof(call{}); got > callMost {
+		t.Errorf("a call takes %d bytes, want %d at most", got, callMost)
+	}
+	if got := unsafe.Sizeof(conn{}); got > connMost {
+		t.Errorf("a connection takes %d bytes, want %d at most", got, connMost)
+	}
+}
+
+// TestBufferBytes: the memory of a message that has come in part is bounded, grows with each step, and few
+// bytes are copied on the way.
+func TestBufferBytes(t *testing.T) {
+	for _, n := range []int{1025, 16 << 10, 16<<10 + 1, 64<<10 + 5, 68_000, 280_000, 1<<20 + 5, 1_100_000, 4 << 20, 1<<31 - 1} {
+		for _, part := range []int{0, 1, 1000, 16 << 10, 100_000} {
+			copied := int64(0)
+			for have := 0; have < n; {
+				come := min(n, have+part)
+				next := bufferBytes(n, come)
+				class := int64(1) << bits.Len(uint(next-1))
+				if class > max(firstBytes, 2*growth*int64(come)+growth*int64(come)/4) {
+					t.Errorf("%d bytes of %d have come: got memory of %d, in a class of %d", come, n, next, class)
+				}
+				if next <= have {
+					t.Fatalf("%d bytes of %d have come: got memory of %d, which is no more than before", come, n, next)
+				}
+				copied += int64(have)
+				have = next
+			}
+			if copied > int64(n/3+16) {
+				t.Errorf("a message of %d bytes in parts of %d: %d were copied, want %d at most", n, part, copied, n/3+16)
+			}
+		}
 	}
 }
 

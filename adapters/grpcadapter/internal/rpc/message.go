@@ -283,16 +283,16 @@ func (c *call) decompress(data mem.BufferSlice, most int) (mem.BufferSlice, erro
 // could make a server take the memory of the longest message.
 const (
 	firstBytes = 16 << 10 // as much as DATA has: the memory that takes no bytes that have come
-	growth     = 4        // the memory is about that many times what has come, at most
+	growth     = 4        // the memory is about that many times what has come, at most; in the pool's sizes twice that
 )
 
 // bufferBytes returns how long the memory of a message of n bytes may be when so many have come. It is
 // n divided by a power of growth, so that few bytes are copied to longer memory: n/3 at most.
 func bufferBytes(n, come int) int {
-	most := max(firstBytes, growth*come)
+	most := growth * int64(come)
 	most += most / 8 // for a length that is a little more than a power of two
-	for n > most {
-		n = (n + growth - 1) / growth
+	for most = max(most, firstBytes); int64(n) > most; {
+		n = 1 + (n-1)/growth
 	}
 	return n
 }

@@ -211,8 +211,9 @@ func (s *Server) tellUnused(unused bool) {
 }
 
 // bareConn hides everything of a connection but a net.Conn from credentials, so that those of TLS
-// return the *tls.Conn itself, which package h2 reads without a goroutine. Other credentials get the
-// connection as it was accepted: they may know it by its type.
+// return the *tls.Conn itself, which package h2 reads without a goroutine. Those are grpc-go's, on any
+// connection, and on percore's all that say so in Info. Others get the connection as it was accepted:
+// they may know it by its type.
 type bareConn struct{ net.Conn }
 
 var tlsCreds = reflect.TypeOf(credentials.NewTLS(nil))

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -224,6 +225,10 @@ func (c *call) sendInPlace(v any) (handled bool, err error) {
 	body, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(appendHead(to, false, size), msg)
 	if err != nil {
 		return true, marshalError(err)
+	}
+	if size != len(body)-headBytes { // another goroutine has changed it: only this message may suffer
+		size = len(body) - headBytes
+		binary.BigEndian.PutUint32(body[1:], uint32(size))
 	}
 	if err := c.sendBody(m, h2.Message{Body: body, Hold: c.from.isUnary()}, nil, nil); err != nil {
 		return true, err
