@@ -354,6 +354,8 @@ func (l *listener) stats() ListenerStats {
 		Sockets:        len(l.sockets),
 		Open:           int(l.connOptions.opened.Load() + l.servedOptions.opened.Load() - closed),
 		MaxConns:       l.limits.Max(),
+		Elsewhere:      l.limits.Elsewhere(),
+		Full:           l.limits.IsWaiting(),
 		AwaitingHeader: l.awaitingHeader(),
 		AcceptStats:    acceptStats(&l.counts),
 	}

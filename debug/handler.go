@@ -227,6 +227,7 @@ var bad = map[string]bool{
 	"http2 attacks_total":            true,
 	"reactor refused_writes_total":   true,
 	"websocket sessions kept":        true,
+	"websocket lost_sessions_total":  true,
 	"handover given_total failed":    true,
 	"handover taken_total failed":    true,
 	"handover taken_total orphaned":  true,

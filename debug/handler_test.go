@@ -189,9 +189,10 @@ func TestNumbers(t *testing.T) {
 // TestBad: what is wrong is marked, and only that.
 func TestBad(t *testing.T) {
 	parts := func(s percore.Stats) int { return strings.Count(render(t, s), "class=\"bad\"") }
-	before := parts(percore.Stats{Listeners: []percore.ListenerStats{{Open: 5}, {Open: 5, MaxConns: 6}}})
+	// A listener that is full of idle connections makes room for clients.
+	before := parts(percore.Stats{Listeners: []percore.ListenerStats{{Open: 5}, {Open: 6, MaxConns: 6}}})
 	for name, s := range map[string]percore.Stats{
-		"a full listener":  {Listeners: []percore.ListenerStats{{Open: 6, MaxConns: 6}, {}}},
+		"a full listener":  {Listeners: []percore.ListenerStats{{Open: 4, Elsewhere: 2, MaxConns: 6, Full: true}, {}}},
 		"a lack of files":  {Listeners: []percore.ListenerStats{{AcceptStats: percore.AcceptStats{Backoffs: 1}}}},
 		"a leaked buffer":  {Pool: pool.Stats{Leaked: 1}},
 		"unparked":         {Adapters: []percore.AdapterStats{{Adapter: "http", Figures: []percore.Figure{{Name: "parking_unsafe", Value: 1}}}}},

@@ -129,6 +129,10 @@ func TestCountOnce(t *testing.T) {
 	for range limit - held {
 		mustEcho(t, h.dial(t))
 	}
+	if got := ln.(*percore.Listener).Stats().Elsewhere; got != held {
+		t.Errorf("Stats: got %d elsewhere, want %d", got, held)
+	}
+	testnet.Eventually(t, "a full listener", func() bool { return ln.(*percore.Listener).Stats().Full })
 	if limits.HasRoom() {
 		t.Errorf("got room for more than %d connections, %d of them here", limit, limits.Open())
 	}

@@ -80,8 +80,10 @@ other supervisors, give -supervise.
                  file: one a line, from openssl rand -base64 32; the first makes new
                  tickets. It is watched, too. Without it the secret is made for this
                  run, and passed on to a successor
-  -max-conns N   let at most so many connections be open on each of the two; more
-                 wait (default 0: no limit)
+  -max-conns N   let at most so many connections be open on each of the two; then
+                 those that have waited longest between two requests are closed for
+                 new clients, which wait if all are busy, and with -plain
+                 (default 0: no limit)
   -max-age TIME  let clients open another connection when theirs is that old, give or take
                  a tenth, so that load moves to machines that were added: by Connection:
                  close in the next answer, or GOAWAY (default 0: no limit)

@@ -171,6 +171,22 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// TestTables: each table of docs/OPERATIONS.md has a head. A line between two rows would end it, and the
+// rest would be shown as text.
+func TestTables(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "OPERATIONS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(data), "\n")
+	for i := 1; i < len(lines)-1; i++ {
+		begins := strings.HasPrefix(lines[i], "|") && !strings.HasPrefix(lines[i-1], "|")
+		if begins && !strings.HasPrefix(lines[i+1], "|---") {
+			t.Errorf("line %d is a row without a table: %.60s", i+1, lines[i])
+		}
+	}
+}
+
 // TestAlertMetrics: each metric of docs/alerts.yml is one that serve has. (metrics/alerts checks the
 // rules themselves.)
 func TestAlertMetrics(t *testing.T) {

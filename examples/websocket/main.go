@@ -24,7 +24,8 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// maxConns limits the open connections. Further clients wait to be accepted.
+// maxConns limits the open connections. For further clients those that have waited longest between two
+// requests are closed. WebSockets stay: if all places are theirs, clients wait to be accepted.
 const maxConns = 10_000
 
 //go:embed page.html

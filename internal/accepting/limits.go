@@ -76,6 +76,15 @@ func (l *Limits) HasRoom() bool {
 // isFull reports whether no slot is free, where there is a limit.
 func (l *Limits) isFull() bool { return l.open.Load()+l.elsewhere.Load() >= l.max }
 
+// IsWaiting reports whether Accept waits for a slot at the moment, because a client has come that can't
+// have one. Without Idlers Accept waits before a client has come: it can't tell.
+func (l *Limits) IsWaiting() bool {
+	if l == nil || !l.full.Load() || !l.isFull() {
+		return false
+	}
+	return !l.room.any.Load() || l.room.waits.Load()%2 == 1
+}
+
 // Acquire takes a slot. It returns false if no slot is free.
 func (l *Limits) Acquire() bool {
 	if l == nil {

@@ -72,6 +72,44 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// TestIsWaiting: Accept waits when it has found no slot and none has become free since; if connections may
+// be closed for a client, only as long as one waits.
+func TestIsWaiting(t *testing.T) {
+	want := func(what string, l *Limits, want bool) {
+		t.Helper()
+		if got := l.IsWaiting(); got != want {
+			t.Errorf("%s: got %t, want %t", what, got, want)
+		}
+	}
+	want("no limits", nil, false)
+	l := (&Config{MaxConns: 1}).Limits(new(Counts), func() {})
+	want("a free slot", l, false)
+	l.Force()
+	want("no free slot, and Accept has not looked", l, false)
+	l.HasRoom()
+	want("no free slot", l, true)
+	l.Release()
+	want("a free slot again", l, false)
+	l.SetElsewhere(1)
+	l.HasRoom()
+	want("one elsewhere", l, true)
+	l.SetElsewhere(0)
+	want("none elsewhere", l, false)
+
+	l, _ = newFull(10, apart)
+	want("idle connections", l, false)
+	l.MayAccept()
+	want("idle connections, and Accept has looked", l, false)
+	l.room.waits.Store(1) // as AcquireFor does for a client
+	l.MayAccept()
+	want("a client", l, true)
+	l.room.waits.Store(2) // as after a pause
+	want("no client comes back", l, false)
+	l.room.waits.Store(3)
+	l.Release()
+	want("a slot for the client", l, false)
+}
+
 // TestElsewhere compares the slots of two processes with a model, while goroutines take and free them:
 // connections elsewhere take slots, their end wakes a goroutine that waits, and a nil *Limits and one
 // without a limit ignore them.

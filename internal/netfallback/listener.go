@@ -382,6 +382,9 @@ func (l *Listener) Counts() (counts *accepting.Counts, open, limit int) {
 	return &l.counts, l.limits.Open(), l.limits.Max()
 }
 
+// IsFull reports whether Accept waits because as many are open as may be.
+func (l *Listener) IsFull() bool { return l.limits.IsWaiting() }
+
 // rawConns are the raw connections of several listening sockets. Read and Write fail on the first,
 // as they would on every other.
 type rawConns []syscall.RawConn

@@ -1,9 +1,11 @@
 package prometheus
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"reflect"
@@ -16,9 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/percore/percore"
-	_ "github.com/percore/percore/adapters/httpadapter" // for its figures
-	_ "github.com/percore/percore/adapters/reactor"     // the same
-	_ "github.com/percore/percore/adapters/wsadapter"   // the same
+	"github.com/percore/percore/adapters/httpadapter"
+	_ "github.com/percore/percore/adapters/reactor"   // the same
+	_ "github.com/percore/percore/adapters/wsadapter" // the same
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/loop"
 )
@@ -64,7 +66,7 @@ func TestRegistry(t *testing.T) {
 		return ln
 	}
 	first := listen("tcp", "127.0.0.1:0")
-	if runtime.GOOS == "linux" {
+	if runtime.GOOS == "linux" && len(percore.ReadStats().Listeners) > 0 { // or ReusePort has no effect
 		listen("tcp", first.Addr().String())
 		listen("unix", filepath.Join(testnet.ShortTempDir(t), "not\xffutf8"))
 	}
@@ -118,6 +120,15 @@ func TestEveryField(t *testing.T) {
 		}
 		v.Set(old)
 	})
+	s.Listeners[0].Full = true
+	for line := range before {
+		if !lines(s)[line] && !strings.HasPrefix(line, "percore_listener_full") {
+			t.Errorf("Full changes %s", line)
+		}
+	}
+	if !lines(s)["percore_listener_full[tcp a] 1"] {
+		t.Error("no metric changed with Full")
+	}
 }
 
 // lines returns the metrics of s, one per line.
@@ -127,6 +138,60 @@ func lines(s percore.Stats) map[string]bool {
 		all[fmt.Sprint(m.name, m.labels, m.value)] = true
 	}
 	return all
+}
+
+// TestFull: a listener whose connections are all idle is not full, since it makes room; one whose
+// connections are all busy is, once a client waits.
+func TestFull(t *testing.T) {
+	const limit = 3
+	ln, err := (&percore.ListenConfig{MaxConns: limit}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(percore.ReadStats().Listeners) == 0 {
+		ln.Close()
+		t.Skip("package net's listeners make no room")
+	}
+	busy := make(chan struct{})
+	srv := httpadapter.Wrap(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/busy" {
+			w.WriteHeader(http.StatusOK)
+			http.NewResponseController(w).Flush()
+			<-busy
+		}
+	})})
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	defer func() {
+		srv.Close()
+		testnet.Receive(t, "Serve", served)
+	}()
+	full := func() float64 {
+		i := slices.IndexFunc(samplesOf(percore.ReadStats()), func(s sample) bool { return s.name == "percore_listener_full" })
+		return samplesOf(percore.ReadStats())[i].value
+	}
+	// get makes a request on a connection of its own, which stays open.
+	get := func(path string) {
+		c := testnet.Dial(t, ln)
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: got %v, %v", path, resp, err)
+		}
+	}
+	for range limit {
+		get("/idle")
+	}
+	if n := full(); n != 0 {
+		t.Errorf("with idle connections: got %v, want 0", n)
+	}
+	for range limit {
+		get("/busy") // in the place of an idle one
+	}
+	testnet.Dial(t, ln)
+	testnet.Eventually(t, "a full listener", func() bool { return full() == 1 })
+	close(busy)
+	testnet.Eventually(t, "a listener with a free place", func() bool { return full() == 0 })
 }
 
 // TestHandler: the page has the metrics of percore and of the runtime.
