@@ -79,6 +79,17 @@ type Part struct {
 	//
 	//	Serve: func(l net.Listener) error { return server.ServeTLS(l, "cert.pem", "key.pem") }
 	Serve func(net.Listener) error
+
+	// State, if not nil, returns what a successor is to know, at most 4 KiB that are not stored: the
+	// secret of the keys of TLS session tickets, for example, so that clients resume their sessions
+	// after a restart. Run calls it when a successor has been started.
+	State func() []byte
+
+	// Restore, if not nil, gets what State has returned in the predecessor, in the part of that Name.
+	// Run calls it once, before any part serves. state is empty if there is no predecessor, or if that
+	// has no such part, or no State: then make what is to be shared. The handover may still fail, and
+	// the predecessor serve on with the same state.
+	Restore func(state []byte)
 }
 
 // Lifecycle is the part of *http.Server and *httpadapter.Server that starts and ends them.
@@ -221,6 +232,7 @@ func (r *run) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.restore(predecessor)
 	for i, l := range listeners {
 		r.serve(&r.Parts[i], l)
 	}
@@ -303,6 +315,20 @@ func (p *Part) open(ctx context.Context, predecessor *Successor, isOffered bool)
 	return new(percore.ListenConfig).Listen(ctx, "tcp", p.Address)
 }
 
+// restore gives the parts the predecessor's state.
+func (r *run) restore(predecessor *Successor) {
+	for _, p := range r.Parts {
+		if p.Restore == nil {
+			continue
+		}
+		var state []byte
+		if predecessor != nil {
+			state = predecessor.State(p.Name)
+		}
+		p.Restore(state)
+	}
+}
+
 // serve begins to serve a part.
 func (r *run) serve(p *Part, l net.Listener) {
 	r.listeners = append(r.listeners, l)
@@ -355,19 +381,28 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var servers []Server
-	for i, l := range r.listeners {
-		source, _ := r.Parts[i].Server.(Source)
-		servers = append(servers, Server{Name: r.Parts[i].Name, Listener: l, Source: source, Conns: r.Conns})
-	}
 	ctx, cancel := context.WithTimeout(ctx, giveLimit)
 	defer cancel()
-	if err := Give(ctx, c, servers...); err != nil {
+	if err := Give(ctx, c, r.servers()...); err != nil {
 		r.endLater(cmd)
 		return 0, err
 	}
 	pid = cmd.Process.Pid
 	return pid, cmd.Process.Release() // which forgets the pid
+}
+
+// servers returns the parts as a successor gets them.
+func (r *run) servers() (all []Server) {
+	for i, l := range r.listeners {
+		p := &r.Parts[i]
+		s := Server{Name: p.Name, Listener: l, Conns: r.Conns}
+		s.Source, _ = p.Server.(Source)
+		if p.State != nil {
+			s.State = p.State()
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // endLater gives a successor that has failed the time to shut down by itself. If it hangs it has copies

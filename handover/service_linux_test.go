@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,13 +23,15 @@ import (
 
 func init() { children = append(children, testnet.WithChild("service", runService)) }
 
-// runService runs a Service whose requests are answered with the process's pid, and whose hijacked
-// connections get a line when they are to end.
+// runService runs a Service whose requests are answered with the process's pid, or how many processes
+// there have been, and whose hijacked connections get a line when they are to end.
 func runService() {
+	generation := 0 // the state; set before requests come
 	var conns Conns
 	conns.Spread = time.Nanosecond
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, os.Getpid()) })
+	mux.HandleFunc("/generation", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, generation) })
 	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(w).EnableFullDuplex()
 		fmt.Fprintln(w, os.Getpid())
@@ -50,7 +53,14 @@ func runService() {
 	})
 	web := httpadapter.Wrap(&http.Server{Handler: mux})
 	s := Service{
-		Parts:      []Part{{Name: "web", Address: "127.0.0.1:0", Server: web}},
+		Parts: []Part{{
+			Name: "web", Address: "127.0.0.1:0", Server: web,
+			State: func() []byte { return fmt.Append(nil, generation) },
+			Restore: func(state []byte) {
+				before, _ := strconv.Atoi(string(state)) // 0 in the first process
+				generation = before + 1
+			},
+		}},
 		Restart:    syscall.SIGHUP,
 		Drain:      testnet.HangTimeout,
 		Conns:      &conns,
@@ -116,9 +126,9 @@ func TestServiceRestart(t *testing.T) {
 		}
 		return strings.TrimSpace(text)
 	}
-	pid := func(c client) string {
+	get := func(c client, path string) string {
 		t.Helper()
-		io.WriteString(c.Conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		fmt.Fprintf(c.Conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
 		resp, err := http.ReadResponse(c.Reader, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -129,9 +139,13 @@ func TestServiceRestart(t *testing.T) {
 		}
 		return string(body)
 	}
+	pid := func(c client) string { return get(c, "/") }
 	idle := dial("")
 	if got, want := pid(idle), fmt.Sprint(first); got != want {
 		t.Errorf("got process %s, want %s", got, want)
+	}
+	if got := get(idle, "/generation"); got != "1" {
+		t.Errorf("got generation %s, want 1: there is no predecessor", got)
 	}
 	// Over HTTP/1.0 the answer's end is that of the connection.
 	slow := dial("POST /slow HTTP/1.0\r\nContent-Length: 5\r\n\r\n")
@@ -160,6 +174,9 @@ func TestServiceRestart(t *testing.T) {
 	syscall.Kill(first, syscall.SIGTERM)
 	if got, want := pid(idle), fmt.Sprint(second); got != want {
 		t.Errorf("after the restart: got process %s, want %s", got, want)
+	}
+	if got := get(idle, "/generation"); got != "2" {
+		t.Errorf("after the restart: got generation %s, want 2, from the predecessor's state", got)
 	}
 	hijacked.Conn.Close() // the predecessor has waited for that only
 	syscall.Kill(second, syscall.SIGTERM)
