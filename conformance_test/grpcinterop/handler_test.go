@@ -61,7 +61,7 @@ func TestHandlerLoad(t *testing.T) {
 			server := grpc.NewServer(grpc.MaxRecvMsgSize(largest+1000), grpc.MaxSendMsgSize(largest+1000))
 			echo := &echoServer{waits: make(chan error, 1000)}
 			testgrpc.RegisterTestServiceServer(server, echo)
-			serveHandler(t, side, ln, server, nil)
+			serveHandler(t, side, ln, adapted{server, nil}, nil)
 			cc, err := grpc.NewClient(target(ln.Addr()), grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largest+1000)))
 			if err != nil {

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	grpclog.SetLoggerV2(failing{grpclog.NewLoggerV2(discard{}, discard{}, discard{})})
-	testnet.Main(m)
+	testnet.Main(m, testnet.WithChild(clientProcess, runClientProcess))
 }
 
 // failing is a logger for the interop client. When a case fails, the client would end the process
@@ -157,7 +157,9 @@ type side struct {
 	client []grpc.DialOption
 	tls    func(*tls.Config) credentials.TransportCredentials
 
-	wrap func(*http.Server) testnet.WebServer // of a server that is an http.Handler; nil for others
+	// These are for a server that is an http.Handler; nil for others. handler nil: grpc.Server.ServeHTTP.
+	wrap    func(*http.Server) testnet.WebServer
+	handler func(server) (http.Handler, error)
 }
 
 var sides = []side{
@@ -242,18 +244,37 @@ func TestInterop(t *testing.T) {
 	}
 }
 
+func onNet(srv *http.Server) testnet.WebServer     { return srv }
+func onPercore(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.HTTP2()) }
+
 // handlers are servers that run as the handler of an http.Server (grpc.Server.ServeHTTP), for gRPC on
 // the port of a web server.
 var handlers = []side{
-	{name: "handler,net", listen: net.Listen, wrap: func(srv *http.Server) testnet.WebServer { return srv }},
-	{name: "handler,percore", listen: percore.Listen, wrap: func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.HTTP2())
-	}},
+	{name: "handler,net", listen: net.Listen, wrap: onNet},
+	{name: "handler,percore", listen: percore.Listen, wrap: onPercore},
+}
+
+// ports are percore's gRPC servers on the port of a web server: below net/http's types, and as a handler
+// of net/http's server.
+var ports = []side{
+	{name: "NewServer,percore", listen: percore.Listen, own: true, wrap: onPercore, handler: ownPort},
+	{name: "NewServer,net", listen: net.Listen, own: true, wrap: onNet, handler: ownPort},
+	{name: "FastPath,percore", listen: percore.Listen, wrap: onPercore, handler: pastPort},
+	{name: "FastPath,net", listen: net.Listen, wrap: onNet, handler: pastPort},
+}
+
+func ownPort(s server) (http.Handler, error) {
+	return s.(*grpcadapter.Server).Handler(http.NotFoundHandler()), nil
+}
+
+func pastPort(s server) (http.Handler, error) {
+	w := grpcadapter.Wrap(s.(adapted).Server, grpcadapter.FastPath())
+	return w.Handler(http.NotFoundHandler()), w.Refusal()
 }
 
 // TestInteropHandler runs every case against servers that are handlers of HTTP/2.
 func TestInteropHandler(t *testing.T) {
-	for _, server := range handlers {
+	for _, server := range append(slices.Clone(handlers), ports...) {
 		for _, secure := range []bool{false, true} {
 			t.Run(fmt.Sprintf("server=%s/TLS=%t", server.name, secure), func(t *testing.T) {
 				testnet.NoLeaks(t)
@@ -264,8 +285,17 @@ func TestInteropHandler(t *testing.T) {
 }
 
 // serveHandler serves until the test ends.
-func serveHandler(t *testing.T, s side, ln net.Listener, server *grpc.Server, config *tls.Config) {
-	srv := &http.Server{Handler: server, Protocols: new(http.Protocols), TLSConfig: config}
+func serveHandler(t *testing.T, s side, ln net.Listener, server server, config *tls.Config) {
+	handler, ok := server.(http.Handler)
+	if s.handler != nil {
+		var err error
+		if handler, err = s.handler(server); err != nil {
+			t.Fatal(err)
+		}
+	} else if !ok {
+		t.Fatalf("a %T is no handler", server)
+	}
+	srv := &http.Server{Handler: handler, Protocols: new(http.Protocols), TLSConfig: config}
 	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	web := s.wrap(srv)
@@ -305,27 +335,25 @@ func runCases(t *testing.T, serverSide, clientSide side, kind testnet.Kind, secu
 	server := serverSide.newServer(serverCredentials)
 	testgrpc.RegisterTestServiceServer(server, interop.NewTestServer())
 	if serverSide.wrap != nil {
-		serveHandler(t, serverSide, ln, server.(adapted).Server, handlerConfig)
+		serveHandler(t, serverSide, ln, server, handlerConfig)
 	} else {
 		serveGRPC(t, server, ln)
 	}
+	options := append(slices.Clone(clientSide.client), grpc.WithTransportCredentials(clientCredentials))
 	for _, c := range cases {
-		if serverSide.own && c.name == "orca_per_rpc" {
-			continue // orca's interceptor is a grpc.ServerOption that can't be looked into
+		if serverSide.supports(c) {
+			t.Run(c.name, func(t *testing.T) {
+				if err := runCase(t.Context(), c, target(ln.Addr()), options...); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		t.Run(c.name, func(t *testing.T) {
-			options := append(slices.Clone(clientSide.client), grpc.WithTransportCredentials(clientCredentials))
-			if config, ok := serviceConfigs[c.name]; ok {
-				options = append(options, grpc.WithDefaultServiceConfig(config))
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
-			defer cancel()
-			if err := runCase(ctx, c, ln.Addr(), options...); err != nil {
-				t.Error(err)
-			}
-		})
 	}
 }
+
+// supports reports whether the server can pass a case: orca's interceptor is a grpc.ServerOption that
+// can't be looked into.
+func (s side) supports(c interopCase) bool { return !s.own || c.name != "orca_per_rpc" }
 
 // serveGRPC serves until the test ends.
 func serveGRPC(t *testing.T, server server, ln net.Listener) {
@@ -340,10 +368,15 @@ func serveGRPC(t *testing.T, server server, ln net.Listener) {
 }
 
 // runCase returns the case's error, if it fails.
-func runCase(ctx context.Context, c interopCase, addr net.Addr, options ...grpc.DialOption) error {
+func runCase(ctx context.Context, c interopCase, target string, options ...grpc.DialOption) error {
+	if config, ok := serviceConfigs[c.name]; ok {
+		options = append(slices.Clone(options), grpc.WithDefaultServiceConfig(config))
+	}
+	ctx, cancel := context.WithTimeout(ctx, testnet.HangTimeout)
+	defer cancel()
 	return attempt(func() {
 		c.run(ctx, func() *grpc.ClientConn {
-			cc, err := grpc.NewClient(target(addr), options...)
+			cc, err := grpc.NewClient(target, options...)
 			if err != nil {
 				panic(caseFailed{fmt.Sprint("NewClient: ", err)})
 			}
@@ -382,7 +415,7 @@ func TestFailedCaseIsNoticed(t *testing.T) {
 	server := grpc.NewServer()
 	go server.Serve(ln)
 	defer server.Stop()
-	if err := runCase(t.Context(), cases[0], ln.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials())); err == nil {
+	if err := runCase(t.Context(), cases[0], target(ln.Addr()), grpc.WithTransportCredentials(insecure.NewCredentials())); err == nil {
 		t.Error("got no failure, want one")
 	}
 }
