@@ -22,7 +22,8 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// An attack is what hostile peers do, each on a connection of its own. They read nothing.
+// An attack is what hostile peers do, each on a connection of its own. They read nothing, but for those
+// whose messages go to all.
 type attack struct {
 	name    string
 	conns   int
@@ -121,11 +122,30 @@ var attacks = []attack{
 	{name: "messages to all, not read", conns: 20, heap: 600 * kib, options: []Option{WriteHardLimit(256 * kib)},
 		handler: func(a *arena) Handler { return &told{handler: handler{open: a.open}} },
 		server: func(a *arena) {
-			for range 500 {
+			for range 50 {
 				a.server.Broadcast(zeros[:1000], func(*Conn) { a.calls.Add(1) })
+			}
+			for a.server.broadcasts.bytes.Load() > 0 { // or it would be they that take the memory
+				time.Sleep(time.Millisecond)
 			}
 		},
 		worst: func(a *arena, c *Conn) bool { return a.calls.Load() > 0 && c.Unsent() > 200*kib }},
+	{name: "messages to all without end", conns: 20, heap: 600 * kib, options: []Option{WriteHardLimit(256 * kib)},
+		handler: func(a *arena) Handler {
+			return &handler{open: a.open, data: func(_ *Conn, p []byte) int {
+				a.calls.Add(1)
+				line := p[:min(len(p), 1000)]
+				a.server.Broadcast(line, func(*Conn) {})
+				return len(line)
+			}}
+		},
+		play: func(a *arena, c net.Conn) {
+			go io.Copy(io.Discard, c)
+			for err := error(nil); err == nil; {
+				_, err = c.Write(zeros[:])
+			}
+		},
+		worst: func(a *arena, _ *Conn) bool { return a.calls.Load() > 20_000 }},
 	{name: "messages of a byte to all, not read", conns: 5, heap: 200 * kib, options: []Option{WriteHardLimit(64 * kib)},
 		handler: func(a *arena) Handler { return &told{handler: handler{open: a.open}} },
 		server: func(a *arena) {

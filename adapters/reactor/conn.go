@@ -78,6 +78,8 @@ const (
 	askShut                       // end our stream once everything is written
 	askRoom                       // read no more until the peer has taken half of the backlog, which clears it
 	askWork                       // read no more until half of its functions of Go have begun, which clears it
+	askWalks                      // read no more until half of the broadcasts that wait are done, which clears it
+	askSender                     // Data makes broadcasts: while many wait askWalks is set; never cleared
 	askTell                       // call Room once everything is written, which clears it
 	askTellNow                    // call Room, which clears it
 	askPause                      // read no more until Resume, which clears it
@@ -87,7 +89,7 @@ const (
 )
 
 // stopsReading are the requests that make the loop leave bytes in the socket.
-const stopsReading = askClose | askEnd | askRoom | askWork | askPause | askOffer
+const stopsReading = askClose | askEnd | askRoom | askWork | askWalks | askPause | askOffer
 
 // extras are the parts of a connection that most connections don't need.
 type extras struct {
@@ -248,7 +250,7 @@ func (c *Conn) leave() {
 		c.flushLocked()
 	}
 	c.mu.Unlock()
-	if c.asked.Load()&^askTimed != 0 || c.phase == ending {
+	if c.asked.Load()&^(askTimed|askSender) != 0 || c.phase == ending {
 		c.settle()
 	}
 }

@@ -49,6 +49,10 @@
 //	WriteHardLimit would wait
 //	Broadcast: the same               its function is called with the connection; without one, Close
 //	                                  with ErrWriteBufferFull
+//	broadcasts of more than           a connection whose Data calls Broadcast isn't read, until half as
+//	WriteHighWaterMark wait           many wait
+//	more than WriteHardLimit of       Broadcast fails, for all connections
+//	them would wait
 //	sending fails                     Close with the error
 //	Conn.Close, CloseWrite            later writes fail with net.ErrClosed
 //	Pause                             Data isn't called and nothing is read, until Resume

@@ -87,7 +87,10 @@ func (c *Conn) read() {
 }
 
 // stopped reports whether nothing is to be read now.
-func (c *Conn) stopped() bool { return c.phase != open || c.asked.Load()&stopsReading != 0 }
+func (c *Conn) stopped() bool {
+	asked := c.asked.Load()
+	return c.phase != open || asked&stopsReading != 0 || asked&askSender != 0 && c.loop.server.broadcasts.hold(c)
+}
 
 // readOnce makes one system call and calls Data with its bytes, if there are any.
 func (c *Conn) readOnce() (int, error) {
@@ -187,7 +190,11 @@ func (c *Conn) feed(p []byte) (left []byte) {
 	calls := uint64(0)
 	for len(p) > 0 && !c.stopped() {
 		calls++
+		made := l.server.broadcasts.made.Load()
 		used := c.data(p)
+		if l.server.broadcasts.made.Load() != made { // by Data; or by others, and then c waits with them
+			c.asked.Or(askSender)
+		}
 		if each {
 			start = l.timed(c, "Data", start)
 		}

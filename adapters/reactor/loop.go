@@ -38,8 +38,10 @@ type Loop struct {
 	fed       *Conn   // the connection that it is called for; nil if neither runs
 	attending []*Conn // taken from todo; the first attended ones are nil, and done
 	attended  int
-	walks     []walk // under way, or to come
-	inBatch   bool   // attend will run before the loop waits
+	jobs      []job // for the next walk
+	walk      walk
+	walking   bool // walkOn will run: there are jobs
+	inBatch   bool // attend will run before the loop waits
 
 	// guarded by the mu of the connection whose handler runs
 	collected []byte

@@ -2,15 +2,27 @@ package reactor
 
 import (
 	"errors"
+	"math"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/pool"
 )
 
 // A task over all connections of a loop is done in turns, between which the loop handles events: the
-// other connections don't wait for a message to thousands. A walk is such a task. The walks of a loop
-// are made one after the other, so that all connections get two broadcasts in the same order.
+// other connections don't wait for a message to thousands. A job is such a task. All jobs that wait when
+// a walk over the connections begins are done in it, in their order, connection by connection. So all
+// connections get two broadcasts in the same order, what waited for one connection is sent together,
+// and no job waits for more than the rest of a walk.
+//
+//	Loop.jobs  walk.jobs  meaning               leaves by
+//	none       none       nothing to do         walkSoon: a walk
+//	any        some       a walk is under way   it has reached the last connection: a walk with all jobs that
+//	                                            wait, or nothing to do; walkNow: a walk with that job alone
+//
+// Jobs are bounded, see broadcasts: peers may be why they are made.
 
 const (
 	// turnConns is how many connections have their turn before the loop looks for events. A write to
@@ -21,62 +33,189 @@ const (
 	turnTime = int64(1e6)
 )
 
-// walk is a call of do for each of a loop's connections.
-type walk struct {
-	conns []*Conn // that it has yet to reach, in no order
-	do    func(c *Conn)
-	done  func() // nil if nothing is to do at the end
+// job is a call of do for each of a loop's connections.
+type job struct {
+	do   func(c *Conn)
+	done func() // called when all is done, or dropped; nil if nothing is to do then
 }
 
-// walkSoon makes the loop call do for each of its connections that are open then, and done last. If the
-// loop has ended it calls done only.
-func (l *Loop) walkSoon(do func(c *Conn), done func()) {
+// walk is jobs under way.
+type walk struct {
+	jobs  []job
+	conns []*Conn // that it has yet to reach, in no order
+}
+
+// walkSoon makes the loop call do for each of its connections that are open when it comes to that, and
+// done last. If the loop has ended it calls done only.
+func (l *Loop) walkSoon(do func(c *Conn), done func()) { l.submitJob(job{do, done}, false) }
+
+// walkNow is walkSoon in place of all jobs before it, which are dropped.
+func (l *Loop) walkNow(do func(c *Conn)) { l.submitJob(job{do: do}, true) }
+
+func (l *Loop) submitJob(j job, alone bool) {
 	if !l.engine.Retain() {
-		if done != nil {
-			done()
-		}
+		j.end()
 		return
 	}
 	l.engine.Submit(func() {
-		l.walks = append(l.walks, walk{slices.Clone(l.conns), do, done})
-		if len(l.walks) == 1 {
+		if alone {
+			l.dropJobs()
+		}
+		l.jobs = append(l.jobs, j)
+		if !l.walking {
+			l.walking = true
 			l.walkOn()
 		}
 	})
 }
 
+// end calls done.
+func (j job) end() {
+	if j.done != nil {
+		j.done()
+	}
+}
+
+// dropJobs ends all jobs as if they were done. If a walk was under way, its next turn begins another.
+func (l *Loop) dropJobs() {
+	for _, j := range slices.Concat(l.walk.jobs, l.jobs) {
+		l.engine.Release()
+		j.end()
+	}
+	l.walk, l.jobs = walk{}, nil
+}
+
 // walkOn makes one turn.
 func (l *Loop) walkOn() {
-	again := true
 	defer func() { // also if a function of the program ends the goroutine
-		if again {
+		if l.walking {
 			l.engine.Defer(l.walkFn)
 		}
 	}()
-	w := &l.walks[0]
+	l.begin()
+	w := &l.walk
+	if len(w.jobs) == 0 {
+		*w, l.jobs = walk{l.jobs, slices.Clone(l.conns)}, nil
+	}
 	start := monotime.Now()
 	for n := 0; len(w.conns) > 0 && n < turnConns && monotime.Now()-start < turnTime; n++ {
 		last := len(w.conns) - 1
 		c := w.conns[last]
 		w.conns[last] = nil
 		w.conns = w.conns[:last]
-		if c.phase == open || c.phase == ending {
-			w.do(c)
-		}
+		c.doJobs(w.jobs)
 	}
 	if len(w.conns) > 0 {
 		return
 	}
-	done := w.done
-	l.walks[0] = walk{}
-	l.walks = l.walks[1:]
-	if again = len(l.walks) > 0; !again {
-		l.walks = nil
+	done := w.jobs
+	*w = walk{}
+	l.walking = len(l.jobs) > 0
+	for _, j := range done {
+		l.engine.Release()
+		j.end()
 	}
-	l.engine.Release()
-	if done != nil {
-		done()
+}
+
+// doJobs does the jobs of a walk for one connection, and then sends what they have written.
+func (c *Conn) doJobs(jobs []job) {
+	if c.phase != open && c.phase != ending {
+		return
 	}
+	c.enter()
+	for _, j := range jobs {
+		if c.phase == detached {
+			return
+		}
+		j.do(c)
+	}
+	c.leave()
+}
+
+// broadcasts are a server's jobs that a loop has yet to do. A peer whose messages the server passes on to
+// all costs each loop a write to each of its connections. So while more than WriteHighWaterMark waits, a
+// connection whose Data has ever made a job isn't read, until half of it is done. WriteHardLimit bounds
+// what comes from elsewhere: Broadcast fails.
+type broadcasts struct {
+	highWaterMark int64 // immutable
+
+	// atomic
+	bytes atomic.Int64  // of those that wait
+	made  atomic.Uint32 // counts them: Data has made some if it differs
+
+	mu struct {
+		sync.Mutex
+		held []*Conn // that aren't read: each has askWalks
+	}
+}
+
+// jobBytes is what a job takes besides its bytes, and so what a call of Each counts.
+const jobBytes = 512
+
+// begin counts a job of n bytes in, unless hardLimit bytes would wait; if none wait it may have any
+// length.
+func (b *broadcasts) begin(n, hardLimit int64) bool {
+	if all := b.bytes.Add(n); all > n && all > hardLimit {
+		b.end(n)
+		return false
+	}
+	b.made.Add(1)
+	return true
+}
+
+// end counts it out, and makes the loops read on once few wait.
+func (b *broadcasts) end(n int64) {
+	few := b.bytes.Add(-n) <= b.highWaterMark/2
+	b.mu.Lock() // after that: see hold
+	var held []*Conn
+	if few {
+		held, b.mu.held = b.mu.held, nil
+	}
+	b.mu.Unlock()
+	for _, c := range held {
+		c.asked.And(^askWalks)
+		c.remind()
+	}
+}
+
+// hold stops the reading of a connection whose Data makes jobs, if much waits, and reports whether it
+// does.
+func (b *broadcasts) hold(c *Conn) bool {
+	if b.bytes.Load() <= b.highWaterMark {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bytes.Load() <= b.highWaterMark { // again, or the end that should find c might be over
+		return false
+	}
+	if c.asked.Or(askWalks)&askWalks == 0 {
+		b.mu.held = append(b.mu.held, c)
+	}
+	return true
+}
+
+// walkAll makes each loop do a job of n bytes, and calls done when the last has. It
+// reports false, and does nothing, if more than the hard limit would wait.
+func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool {
+	n += jobBytes
+	if !s.broadcasts.begin(n, hardLimit) {
+		return false
+	}
+	loops := s.loops()
+	var left atomic.Int32
+	left.Store(int32(len(loops)) + 1)
+	end := func() {
+		if left.Add(-1) == 0 {
+			done()
+			s.broadcasts.end(n)
+		}
+	}
+	for _, l := range loops {
+		l.walkSoon(do, end)
+	}
+	end() // of this call, also if there is no loop
+	return true
 }
 
 // Broadcast writes p to all open connections. It copies p once. Each loop writes to its own
@@ -87,17 +226,24 @@ func (l *Loop) walkOn() {
 // called for that connection, on its loop, and decides what becomes of it. It may write something
 // else, or close it, or do nothing. If missed is nil the connection is closed for [ErrWriteBufferFull],
 // also if the handler is a [RoomHandler]: no peer misses a message and gets the next.
-func (s *Server) Broadcast(p []byte, missed func(c *Conn)) {
+//
+// Broadcasts wait, too, until each loop has come to them. While more than WriteHighWaterMark bytes do,
+// a connection whose Data calls Broadcast isn't read, until half as many wait: so a peer whose messages
+// go to all sends no faster than all can be written to. If Data gets many messages at once it takes one
+// per call, or broadcasts them as one. If more than WriteHardLimit bytes would wait,
+// Broadcast fails with ErrWriteBufferFull, and no connection gets p or is closed. Only callers other
+// than Data come to that. Shutdown lets those that wait go first, and Close drops them.
+func (s *Server) Broadcast(p []byte, missed func(c *Conn)) error {
 	if len(p) == 0 {
-		return
+		return nil
 	}
 	b := pool.Get(len(p))
 	copy(b.Bytes(), p)
-	for _, l := range s.loops() {
-		b.Retain()
-		l.walkSoon(func(c *Conn) { c.broadcast(b, missed) }, b.Release)
+	if !s.walkAll(func(c *Conn) { c.broadcast(b, missed) }, int64(cap(b.Bytes())), int64(s.config.hardLimit), b.Release) {
+		b.Release()
+		return ErrWriteBufferFull
 	}
-	b.Release()
+	return nil
 }
 
 // broadcast writes b's bytes, or deals with a connection that can't take them.
@@ -107,21 +253,13 @@ func (c *Conn) broadcast(b *pool.Buffer, missed func(c *Conn)) {
 	case missed == nil:
 		c.end(askClose, ErrWriteBufferFull)
 	default:
-		c.enter()
 		c.call("Broadcast", func() { missed(c) })
-		c.leave()
 	}
 }
 
 // Each calls f for each open connection, on its loop, soon, some at a time. It does not wait. f must
-// not block.
+// not block. A connection whose Data calls Each is held up as one whose Data calls Broadcast; Each
+// doesn't fail. Close drops calls that wait.
 func (s *Server) Each(f func(c *Conn)) {
-	for _, l := range s.loops() {
-		l.walkSoon(func(c *Conn) {
-			l.begin()
-			c.enter()
-			c.call("Each", func() { f(c) })
-			c.leave()
-		}, nil)
-	}
+	s.walkAll(func(c *Conn) { c.call("Each", func() { f(c) }) }, 0, math.MaxInt64, func() {})
 }

@@ -6,7 +6,9 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -20,6 +22,16 @@ func attachMany(t *testing.T, s *Server, n int) (conns []*Conn, peers []net.Conn
 	if onGoroutines && runtime.GOMAXPROCS(0) > 1 {
 		t.Skip("connections get loops in turn here: run it with GOMAXPROCS=1")
 	}
+	conns, peers = attachGroup(t, s, n)
+	t.Cleanup(func() { end(t, s) }) // before the pairs': no other code may close a connection of the server's
+	l := conns[0].loop
+	testnet.Eventually(t, "all are open", func() bool { return countOpen(l) == n })
+	return conns, peers
+}
+
+// attachGroup gives a server connections of a group of one loop.
+func attachGroup(t *testing.T, s *Server, n int) (conns []*Conn, peers []net.Conn) {
+	t.Helper()
 	group, err := loop.NewGroup(loop.Config{Loops: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -37,10 +49,158 @@ func attachMany(t *testing.T, s *Server, n int) (conns []*Conn, peers []net.Conn
 		}
 		conns, peers = append(conns, c), append(peers, peer)
 	}
-	t.Cleanup(func() { end(t, s) }) // before the pairs': no other code may close a connection of the server's
-	l := conns[0].loop
-	testnet.Eventually(t, "all are open", func() bool { return countOpen(l) == n })
 	return conns, peers
+}
+
+// busyLoop gives a server a connection on a loop that is busy until release is called, and another on
+// one that isn't.
+func busyLoop(t *testing.T, s *Server) (busy, free *Conn, busyPeer, freePeer net.Conn, release func()) {
+	t.Helper()
+	if onGoroutines && runtime.GOMAXPROCS(0) == 1 {
+		t.Skip("there is one loop here: run it with GOMAXPROCS=2")
+	}
+	var both []*Conn
+	var peers []net.Conn
+	for range 2 { // on goroutines they get loops in turn
+		c, p := attachGroup(t, s, 1)
+		both, peers = append(both, c...), append(peers, p...)
+	}
+	if both[0].loop == both[1].loop {
+		t.Fatal("both connections are on one loop")
+	}
+	gate, begun := make(chan bool), make(chan bool)
+	release = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(func() { release(); end(t, s) }) // before the pairs': no other code may close a connection of the server's
+	both[0].loop.Execute(func() { close(begun); <-gate })
+	testnet.Receive(t, "the function that blocks the loop", begun)
+	return both[0], both[1], peers[0], peers[1], release
+}
+
+// A peer whose messages go to all is held up while a loop has yet to send them, with little in memory,
+// and goes on then. All that it has sent comes, in order.
+func TestBroadcastHoldsSender(t *testing.T) {
+	testnet.NoLeaks(t)
+	var s *Server
+	s, _ = serve(t, &handler{data: func(c *Conn, p []byte) int {
+		s.Broadcast(p, nil)
+		return len(p)
+	}})
+	_, free, busyPeer, freePeer, release := busyLoop(t, s)
+	go io.Copy(io.Discard, freePeer)
+	sent := make(chan error, 1)
+	text := numbers(8 << 20) // more than the sockets hold
+	go func() {
+		_, err := freePeer.Write(text)
+		sent <- err
+	}()
+	testnet.Eventually(t, "the sender is held", func() bool { return free.asked.Load()&askWalks != 0 })
+	if waiting, most := s.broadcasts.bytes.Load(), int64(4*readBytes); waiting > most {
+		t.Errorf("%d bytes wait, want %d at most", waiting, most)
+	}
+	select {
+	case err := <-sent:
+		t.Fatalf("nothing held the sender up: %v", err)
+	default:
+	}
+	release()
+	got := make([]byte, len(text))
+	if n, err := io.ReadFull(busyPeer, got); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("got %d bytes, %v, %d of them right, want %d", n, err, commonPrefix(got, text), len(text))
+	}
+	if err := testnet.Receive(t, "the sender's end", sent); err != nil {
+		t.Error(err)
+	}
+}
+
+// Broadcasts of a program's own goroutines are refused, whole, once too much waits for a loop. All that
+// were taken come.
+func TestBroadcastRefused(t *testing.T) {
+	testnet.NoLeaks(t)
+	const limit = 256 << 10
+	s, _ := serve(t, &handler{}, WriteHardLimit(limit))
+	_, _, busyPeer, freePeer, release := busyLoop(t, s)
+	const size = 1000
+	taken := 0
+	for ; s.Broadcast(make([]byte, size), nil) == nil; taken++ {
+		if taken > limit/size {
+			t.Fatalf("%d broadcasts of %d bytes wait, want %d bytes at most", taken, size, limit)
+		}
+	}
+	if taken < limit/size/4 {
+		t.Errorf("%d broadcasts of %d bytes were taken, want more", taken, size)
+	}
+	if err := s.Broadcast(make([]byte, size), nil); err != ErrWriteBufferFull {
+		t.Errorf("got %v, want %v", err, ErrWriteBufferFull)
+	}
+	release()
+	for _, peer := range []net.Conn{busyPeer, freePeer} {
+		if n, err := io.ReadFull(peer, make([]byte, taken*size)); err != nil {
+			t.Errorf("a peer got %d bytes, %v, want %d", n, err, taken*size)
+		}
+	}
+	testnet.Eventually(t, "none waits", func() bool { return s.Broadcast(make([]byte, 2*limit), nil) == nil })
+	for _, peer := range []net.Conn{busyPeer, freePeer} {
+		if n, err := io.ReadFull(peer, make([]byte, 2*limit)); err != nil {
+			t.Errorf("a peer got %d bytes, %v, want a long message", n, err)
+		}
+	}
+}
+
+// The server's Close doesn't wait behind calls for many connections, and drops them; Shutdown lets them
+// go first.
+func TestCloseDropsBroadcasts(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, shutdown := range []bool{false, true} {
+		const conns, calls = 2 * turnConns, 50
+		ended := make(chan error, conns)
+		s, _ := serve(t, &handler{close: func(_ *Conn, err error) { ended <- err }}, WriteHardLimit(64<<20))
+		all, peers := attachMany(t, s, conns)
+		called := 0 // by the loop
+		shut := make(chan error, 1)
+		all[0].loop.Execute(func() { // so that at most a turn of them is called before
+			for range calls {
+				s.Each(func(*Conn) { called++ })
+			}
+			s.Broadcast([]byte("bye"), nil)
+			if !shutdown {
+				s.Close()
+				return
+			}
+			go func() { shut <- s.Shutdown(context.Background()) }()
+			for s.closing.Load() == 0 {
+				runtime.Gosched()
+			}
+		})
+		text := ""
+		if shutdown {
+			text = "bye"
+		}
+		for _, peer := range peers {
+			peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
+			if got, err := io.ReadAll(peer); string(got) != text || err != nil {
+				t.Fatalf("Shutdown %t: a peer got %q, %v, want %q", shutdown, got, err, text)
+			}
+			peer.Close()
+		}
+		for range conns {
+			if err := testnet.Receive(t, "Close", ended); err != ErrServerClosed {
+				t.Errorf("got %v, want %v", err, ErrServerClosed)
+			}
+		}
+		if least := conns * calls; shutdown && called != least {
+			t.Errorf("Shutdown: a function was called %d times, want %d", called, least)
+		} else if !shutdown && called > turnConns {
+			t.Errorf("Close: a function was called %d times, want no more than in the turn before, %d", called, turnConns)
+		}
+		if shutdown {
+			if err := testnet.Receive(t, "Shutdown", shut); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := s.broadcasts.bytes.Load(); n != 0 {
+			t.Errorf("%d bytes are still counted", n)
+		}
+	}
 }
 
 // A function for many connections leaves the loop to others between its turns.

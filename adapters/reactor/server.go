@@ -23,8 +23,11 @@ type Server struct {
 	engine    engine
 	functions functions
 	shakers   shakers
-	closing   atomic.Uint32 // how: askEnd by Shutdown, askClose by Close, 0; written under mu
-	empty     chan struct{} // closed when no connection is left while closing
+
+	broadcasts broadcasts
+
+	closing atomic.Uint32 // how: askEnd by Shutdown, askClose by Close, 0; written under mu
+	empty   chan struct{} // closed when no connection is left while closing
 
 	mu struct {
 		sync.Mutex
@@ -49,6 +52,7 @@ func New(h Handler, options ...Option) (*Server, error) {
 	}
 	s := &Server{config: c, handler: h, empty: make(chan struct{})}
 	s.functions.waitingMax = c.waitingMax
+	s.broadcasts.highWaterMark = int64(c.highWaterMark)
 	if c.handshakes != nil {
 		s.shakers.init(c.handshakes)
 	}
@@ -283,7 +287,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Close closes the listeners and all connections at once, and drops the functions of Go that have not
-// begun. As net/http's it doesn't wait, and so callbacks may call it: Shutdown waits for those that are
+// begun, and the broadcasts and calls of Each that wait. As net/http's it doesn't wait, and so callbacks may call it: Shutdown waits for those that are
 // under way, and for the handler's Close of each connection. It returns nil.
 func (s *Server) Close() error {
 	s.end(askClose)
@@ -302,11 +306,12 @@ func (s *Server) end(how uint32) (empty <-chan struct{}) {
 		h.giveUp()
 	}
 	for _, l := range s.mu.loops {
-		l.walkSoon(func(c *Conn) {
-			switch {
-			case how == askClose:
-				c.endNow()
-			case c.asked.Load()&askEnd == 0:
+		if how == askClose {
+			l.walkNow((*Conn).endNow)
+			continue
+		}
+		l.walkSoon(func(c *Conn) { // behind what was written to all before
+			if c.asked.Load()&askEnd == 0 {
 				c.end(how, ErrServerClosed)
 			}
 		}, nil)

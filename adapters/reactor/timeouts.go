@@ -301,7 +301,7 @@ func (c *Conn) holdTimeouts(now int64) {
 		if t.partSince != 0 {
 			t.partSince = now
 		}
-		if asked&askPause != 0 && c.allSent() {
+		if asked&(askPause|askWalks) != 0 && c.allSent() {
 			t.heldAt = now
 		}
 	} else if t.keptSince != 0 && !c.offered {
