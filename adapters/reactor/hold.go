@@ -3,10 +3,10 @@ package reactor
 // Hold keeps the connection open for answers that are yet to come from goroutines of the program's own
 // or from timers, as it is kept for the functions of Go: when the peer has ended its stream, or
 // the server is shut down, the connection stays until Release was called as often as Hold, and what was
-// written by then is sent. Meanwhile IdleTimeout doesn't count. Call Hold in the callback that
+// written by then is sent. Until then IdleTimeout, ReadIdleTimeout and WriteIdleTimeout don't count. Call Hold in the callback that
 // sees the request.
 //
-// It doesn't hold up Close and Abort, or the server's Close, and it doesn't delay the
+// It doesn't hold up Close, the minute after it for a peer that takes nothing, and Abort, or the server's Close, and it doesn't delay the
 // handler's Close for a connection that has failed. On a connection that has ended it does nothing.
 func (c *Conn) Hold() {
 	c.mu.Lock()
@@ -29,9 +29,12 @@ func (c *Conn) Release() {
 func (c *Conn) heldLocked() bool { return c.more != nil && c.more.held > 0 }
 
 // isBusy reports whether an answer is to come: a function of Go waits or runs, or the connection is
-// held.
+// held. After Close none is: it would be refused, and only the peer is waited for.
 func (c *Conn) isBusy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.refusing && c.asked.Load()&askEnd != 0 {
+		return false
+	}
 	return c.hasWorkLocked() || c.heldLocked()
 }

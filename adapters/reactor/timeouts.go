@@ -29,19 +29,24 @@ const (
 	onUnsent
 
 	timeoutKinds = iota
+	noTimeout    = timeoutKind(timeoutKinds)
 )
 
-// IdleTimeout closes connections on which no byte was read or written for that long. It doesn't count
+// IdleTimeout closes connections on which no byte was read or written for that long: written when the
+// socket takes it. While bytes wait for a slow peer the socket may be tried only once in that time, so
+// that a peer that has taken some is closed after twice the time at most. It doesn't count
 // while functions of Go wait or run, while [Conn.Hold] does, nor, unless bytes wait for the peer, during
 // [Conn.Pause].
 func IdleTimeout(d time.Duration) Timeout { return Timeout{onIdle, d} }
 
 // ReadIdleTimeout closes connections on which no byte was read for that long, whatever is written. It
-// doesn't count while functions of Go wait or run, nor while the connection isn't read.
+// doesn't count while functions of Go wait or run, while [Conn.Hold] does, nor while the connection isn't
+// read.
 func ReadIdleTimeout(d time.Duration) Timeout { return Timeout{onReadIdle, d} }
 
 // WriteIdleTimeout closes connections on which the socket has taken no byte for that long, whatever is
-// read. It doesn't count while functions of Go wait or run.
+// read; like IdleTimeout after twice the time at most. It doesn't count while functions of Go wait or run,
+// nor while [Conn.Hold] does.
 func WriteIdleTimeout(d time.Duration) Timeout { return Timeout{onWriteIdle, d} }
 
 // ReadTimeout closes connections on which Data has left bytes unused for that long: once a message has
@@ -249,9 +254,28 @@ func (c *Conn) checkTimeouts() {
 	if c.hungUp || c.lingering || c.phase == closed || c.phase == detached {
 		return
 	}
-	t := &c.more.times
 	now := monotime.Now()
 	c.holdTimeouts(now)
+	passed, next := c.passedTimeout(now)
+	if passed.countsWrites() && c.pushUnsent() {
+		now = monotime.Now()
+		passed, next = c.passedTimeout(now)
+	}
+	switch {
+	case passed != noTimeout:
+		op := "read"
+		if passed == onWriteIdle || passed == onUnsent {
+			op = "write"
+		}
+		c.end(askClose, c.sock.opError(op, os.ErrDeadlineExceeded))
+	case next < math.MaxInt64:
+		c.setTimer(now, next)
+	}
+}
+
+// passedTimeout returns a timeout that has passed, or noTimeout and when the next one will have.
+func (c *Conn) passedTimeout(now int64) (passed timeoutKind, next int64) {
+	t := &c.more.times
 	read, wrote := t.readAt.Load(), t.wroteAt.Load()
 	since := [timeoutKinds]int64{
 		onIdle:      max(read, wrote, t.heldAt),
@@ -265,7 +289,7 @@ func (c *Conn) checkTimeouts() {
 	if t.limits[onUnsent].Load() > 0 {
 		since[onUnsent] = c.unsentSince(now)
 	}
-	next := int64(math.MaxInt64)
+	next = int64(math.MaxInt64)
 	for kind := range since {
 		d := t.limits[kind].Load()
 		switch {
@@ -274,19 +298,29 @@ func (c *Conn) checkTimeouts() {
 			next = min(next, now+d) // bytes may wait by then
 		case since[kind] == 0:
 		case now-since[kind] >= d:
-			op := "read"
-			if timeoutKind(kind) == onWriteIdle || timeoutKind(kind) == onUnsent {
-				op = "write"
-			}
-			c.end(askClose, c.sock.opError(op, os.ErrDeadlineExceeded))
-			return
+			return timeoutKind(kind), 0
 		default:
 			next = min(next, since[kind]+d)
 		}
 	}
-	if next < math.MaxInt64 {
-		c.setTimer(now, next)
+	return noTimeout, next
+}
+
+// countsWrites reports whether a byte that the socket takes begins the time anew.
+func (k timeoutKind) countsWrites() bool { return k == onIdle || k == onWriteIdle || k == onUnsent }
+
+// pushUnsent tries the socket before a timeout counts, and reports whether bytes wait. The event that a
+// full socket has room comes once a third of its buffer is free, megabytes often: a slow peer may have
+// taken less in the time, and yet read all the while.
+func (c *Conn) pushUnsent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unsent == nil || c.sending {
+		return false
 	}
+	c.blocked = false
+	c.flushLocked()
+	return true
 }
 
 // holdTimeouts notes which timeouts don't count now.

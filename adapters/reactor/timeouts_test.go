@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
 )
@@ -96,33 +97,122 @@ func TestTimeoutsCount(t *testing.T) {
 	}
 }
 
-// A peer that takes too little is closed although it takes something all the time, and one that takes in
-// time what waited when the time began is not, although something always waits.
-func TestWriteTimeout(t *testing.T) {
+// attachFull gives a server a connection whose socket takes no byte before the peer has read. The first
+// bytes of a backlog are sent.
+func attachFull(t *testing.T, s *Server) (c *Conn, peer net.Conn) {
+	t.Helper()
 	if onGoroutines {
 		t.Skip("off Linux and with the tag percore_net a goroutine's write counts when it is done: run it on Linux without")
 	}
+	pc, peer := testnet.Pair(t, percore.Listen, testnet.Unix) // where nothing is on its way
+	pc.(*percore.Conn).SetWriteBuffer(4 * socketBytes)
+	c = attachConn(t, s, pc)
+	onItsLoop(t, c, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.backlogLocked().append(make([]byte, 4<<20))
+		c.flushLocked()
+	})
+	return c, peer
+}
+
+// A peer that reads steadily, but too little for an event, is not closed as one that takes nothing. Once
+// it stops it is.
+func TestTricklingReader(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, timeout := range map[string]Timeout{"idle": IdleTimeout(time.Hour), "write idle": WriteIdleTimeout(time.Hour)} {
+		end, ended := closes()
+		s, _ := serve(t, &handler{close: end}, timeout)
+		c, peer := attachFull(t, s)
+		later := func() (closes, blocked bool) {
+			onItsLoop(t, c, func() {
+				blocked = c.blocked
+				at := &c.more.times
+				at.readAt.Add(-hours)
+				at.wroteAt.Add(-hours)
+				at.heldAt -= hours
+				c.checkTimeouts()
+				closes = c.asked.Load()&askClose != 0
+			})
+			return closes, blocked
+		}
+		unsent := c.Unsent()
+		for range 3 {
+			if _, err := io.ReadFull(peer, make([]byte, socketBytes)); err != nil {
+				t.Fatal(err)
+			}
+			if closes, blocked := later(); closes || !blocked {
+				t.Fatalf("%s: with a peer that reads: closed %t, blocked before %t, want false and true", name, closes, blocked)
+			}
+			if c.Unsent() >= unsent {
+				t.Errorf("%s: %d bytes wait, as before", name, c.Unsent())
+			}
+			unsent = c.Unsent()
+		}
+		if closes, _ := later(); !closes {
+			t.Errorf("%s: a peer that takes nothing isn't closed", name)
+		}
+		if err := testnet.Receive(t, "Close", ended); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: got %v, want %v", name, err, os.ErrDeadlineExceeded)
+		}
+	}
+}
+
+// A connection that is held, or has functions of Go, waits for its peer no longer than others once it is
+// closed.
+func TestEndingHeldConnection(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, busy := range map[string]func(c *Conn, gate chan bool){
+		"Hold": func(c *Conn, _ chan bool) { c.Hold() },
+		"Go":   func(c *Conn, gate chan bool) { c.Go(func() { <-gate }) },
+	} {
+		gate := make(chan bool)
+		end, ended := closes()
+		s, _ := serve(t, &handler{close: end})
+		c, _ := attachFull(t, s)
+		busy(c, gate)
+		c.Close()
+		testnet.Eventually(t, "it is ending", func() bool {
+			return onLoop(c, func() bool { return c.asked.Load()&askTimed != 0 && c.asked.Load()&askRetime == 0 })
+		})
+		onItsLoop(t, c, func() {
+			at := &c.more.times
+			at.wroteAt.Add(-hours)
+			at.heldAt -= hours
+			c.checkTimeouts()
+			if c.asked.Load()&askClose == 0 {
+				t.Errorf("%s: the connection waits on for its peer", name)
+				c.Abort()
+			}
+		})
+		close(gate)
+		if err := testnet.Receive(t, "Close", ended); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: got %v, want %v", name, err, os.ErrDeadlineExceeded)
+		}
+	}
+}
+
+// A peer that takes too little is closed although it takes something all the time, and one that takes in
+// time what waited when the time began is not, although something always waits.
+func TestWriteTimeout(t *testing.T) {
 	testnet.NoLeaks(t)
 	for _, tt := range []struct {
-		name  string
-		taken int // bytes before the time passes
-		ends  bool
-	}{{"nothing", 0, true}, {"a little", 1000, true}, {"all but a byte", 99_999, true}, {"all", 100_000, false}} {
+		name string
+		left int // bytes of those that waited when the time began
+		ends bool
+	}{{"a little", 1 << 20, true}, {"all but a byte", 1, true}, {"all", 0, false}} {
 		end, ended := closes()
 		s, _ := serve(t, &handler{close: end}, WriteTimeout(time.Hour))
-		c, _ := attach(t, s)
+		c, _ := attachFull(t, s)
 		var closes bool
 		onItsLoop(t, c, func() {
-			c.mu.Lock()
-			c.backlogLocked().append(make([]byte, 100_000))
-			c.blocked = true // as if the socket were full
-			c.mu.Unlock()
 			c.checkTimeouts() // the time begins
 			c.more.times.markAt -= hours
 			c.mu.Lock()
+			taken := c.unsent.bytes - tt.left
 			c.unsent.append(make([]byte, 100_000)) // which waits for a shorter time
-			c.unsent.drop(tt.taken)
-			c.tookLocked(tt.taken)
+			c.unsent.drop(taken)
+			c.tookLocked(taken)
 			c.mu.Unlock()
 			c.checkTimeouts()
 			closes = c.asked.Load()&askClose != 0
