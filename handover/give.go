@@ -152,11 +152,7 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 	g.wire.beat()
 	m, fds, err := g.awaitWith(ctx, ready, 0)
 	if err == nil {
-		g.carriers = m.Carriers
-		err = g.drop(m.Dropped)
-	}
-	if err == nil && len(fds) == 1 {
-		g.tally = newTally(fds, g.servers, g.dropped)
+		err = g.heed(m, fds)
 	}
 	fds.close()
 	if err != nil && !g.isOver() {
@@ -164,9 +160,22 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 	}
 	if err != nil {
 		g.stopAccepting()
+		g.tally.start()
 		return "", nil
 	}
 	return g.move(ctx)
+}
+
+// heed notes what ready says.
+func (g *giver) heed(m *message, fds descriptors) error {
+	g.carriers = m.Carriers
+	if err := g.drop(m.Dropped); err != nil {
+		return err
+	}
+	if len(fds) == 1 {
+		g.tally = newTally(fds, g.servers, g.dropped)
+	}
+	return nil
 }
 
 // begin begins to move the listeners.
@@ -296,14 +305,15 @@ func (g *giver) isOver() bool {
 	g.wire.stopReceiving()
 	for {
 		m, fds, err := g.wire.receive(context.Background(), stepTimeout())
+		if err == nil && m.Kind == ready && g.lost == nil { // and not a second one, which is invalid
+			_ = g.heed(m, fds)
+		}
 		fds.close()
 		switch {
 		case err != nil:
 			return false
 		case m.Kind == over:
 			return true
-		case m.Kind == ready:
-			_ = g.drop(m.Dropped)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -280,6 +281,42 @@ func TestCountHeld(t *testing.T) {
 	}
 	theirs.Close()
 	wantElsewhere(t, limits, 0)
+}
+
+// TestLateTally: a predecessor that finds, when it wakes up, that the successor was ready and has gone on
+// without it, reports its connections, too.
+func TestLateTally(t *testing.T) {
+	testnet.NoLeaks(t)
+	p := newRealPredecessor(t, testnet.TCP4, 2)
+	giving, taking := pair(t)
+	w, err := newWire(giving)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	s := newStranger(t, taking)
+	w.session = strings.Repeat("x", 2*nonceBytes)
+	s.session = w.session
+	ours, theirs := pair(t)
+	s.say(&message{Kind: ready}, s.copyOf(theirs))
+	s.say(&message{Kind: over})
+	g := &giver{wire: w, servers: []Server{p.server("web")}}
+	if !g.isOver() || g.tally == nil {
+		t.Fatalf("got the tally %v, want one, and that the successor has gone on", g.tally)
+	}
+	g.tally.start()
+	g.tally.end(true)
+	buf := make([]byte, countsBytesMax)
+	for _, want := range []string{`{"open":[2],"moving":true}`, `{"open":[2]}`} {
+		n, err := ours.Read(buf)
+		if got := string(buf[:n]); got != want || err != nil {
+			t.Fatalf("got %s, %v, want %s", got, err, want)
+		}
+	}
+	ours.Close()
+	for _, c := range p.source.conns {
+		c.Conn.Close()
+	}
 }
 
 // TestCountFails: after a handover that failed the predecessor's connections don't count.
