@@ -12,8 +12,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/percore/percore/debug"
 	"github.com/percore/percore/metrics/prometheus"
@@ -137,9 +139,35 @@ const predecessorPath = "/predecessor"
 // privateAdmins returns the paths that the socket of the process with that pid may have, best first.
 func privateAdmins(pid int) (paths []string) {
 	for _, folder := range controlFolders() {
-		paths = append(paths, filepath.Join(folder, fmt.Sprintf("admin-%d", pid)))
+		paths = append(paths, filepath.Join(folder, privateAdminPrefix+strconv.Itoa(pid)))
 	}
 	return paths
+}
+
+// privateAdminPrefix begins the names of these sockets; the pid follows.
+const privateAdminPrefix = "admin-"
+
+// removeAbandonedAdmins removes the sockets in a folder that processes have left that were killed. A
+// process that exists may be about to listen. One of another pid namespace doesn't seem to exist: it
+// listens.
+func removeAbandonedAdmins(folder string) {
+	entries, _ := os.ReadDir(folder) // there are none if it can't be read
+	for _, e := range entries {
+		digits, ok := strings.CutPrefix(e.Name(), privateAdminPrefix)
+		if pid, err := strconv.Atoi(digits); ok && err == nil && !processExists(pid) {
+			removeAbandoned(filepath.Join(folder, e.Name()))
+		}
+	}
+}
+
+// processExists reports whether there is a process with that pid.
+func processExists(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	defer p.Release()
+	return !errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
 // startPrivateAdmin shows this process's pages to its successor, which has the admin listener now.
@@ -149,6 +177,7 @@ func (d *demo) startPrivateAdmin() {
 		if os.MkdirAll(filepath.Dir(path), 0o700) != nil || !isPrivate(filepath.Dir(path)) {
 			continue
 		}
+		removeAbandonedAdmins(filepath.Dir(path))
 		_ = os.Remove(path) // of an earlier process with the same pid
 		if l, err := net.Listen("unix", path); err == nil {
 			d.serve("admin", d.adminServer.Serve, openListener{Listener: l})
@@ -181,6 +210,7 @@ func servePredecessor(pid int, log *slog.Logger) http.Handler {
 					if c, err = d.DialContext(ctx, "unix", path); err == nil {
 						return c, nil
 					}
+					removeAbandonedAdmins(filepath.Dir(path))
 				}
 				return nil, errNoPredecessor
 			},

@@ -9,9 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -1018,4 +1021,39 @@ func TestServeRestartAdmin(t *testing.T) {
 		t.Errorf("without a predecessor: got %d, %.100q", status, body)
 	}
 	g.stop()
+}
+
+// The socket of a predecessor that was killed is removed by the process that looks for its pages. One
+// whose process exists stays: that may be about to listen.
+func TestAbandonedAdmin(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", testnet.ShortTempDir(t))
+	killed := exec.Command(os.Args[0], "-test.run=^$")
+	if err := killed.Run(); err != nil {
+		t.Fatal(err)
+	}
+	abandon := func(pid int) (path string) {
+		path = privateAdmins(pid)[0]
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		l.Close()
+		return path
+	}
+	gone, there := abandon(killed.Process.Pid), abandon(os.Getpid())
+	rec := httptest.NewRecorder()
+	servePredecessor(killed.Process.Pid, slog.Default()).ServeHTTP(rec, httptest.NewRequest("GET", predecessorPath+"/metrics", nil))
+	if rec.Code != http.StatusNotFound {
+		t.Errorf("got %d, want %d", rec.Code, http.StatusNotFound)
+	}
+	if _, err := os.Lstat(gone); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket of a process that was killed: got %v, want it removed", err)
+	}
+	if _, err := os.Lstat(there); err != nil {
+		t.Errorf("the socket of a process that exists: %v", err)
+	}
 }

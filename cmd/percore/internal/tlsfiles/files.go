@@ -37,6 +37,10 @@ type Files struct {
 	period  int64          // of the keys that are set; guarded by mu
 	seen    [2]fileVersion // of the certificate's files, as it was last loaded or failed; guarded by mu
 	secrets fileVersion    // guarded by mu
+
+	// Those that were last seen could not be loaded, and nobody was told: perhaps they are being written.
+	// The next look loads them again, even if they are the same.
+	certDoubtful, secretsDoubtful bool // guarded by mu
 }
 
 // counts are for the metrics.
@@ -104,7 +108,8 @@ func (f *Files) State() []byte {
 }
 
 // Watch looks at the files every pause, until ctx ends, and loads those that have changed. If one is
-// wrong it says so once, and goes on with what it had.
+// wrong at two looks it says so once, and goes on with what it had. A look may come between the writes
+// of a certificate and its key.
 func (f *Files) Watch(ctx context.Context, pause time.Duration) {
 	for tick := time.NewTicker(pause); ; {
 		select {
@@ -121,14 +126,25 @@ func (f *Files) Watch(ctx context.Context, pause time.Duration) {
 func (f *Files) Look(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.paths.Cert != "" && f.certChanged() {
-		f.report("certificate", f.loadCertLocked())
+	if f.paths.Cert != "" {
+		f.loadChanged("certificate", f.certChanged(), &f.certDoubtful, f.loadCertLocked)
 	}
-	if f.paths.Secrets != "" && !f.secrets.is(versionOf(f.paths.Secrets)) {
-		f.report("session ticket keys", f.loadSecretsLocked())
+	if f.paths.Secrets != "" {
+		f.loadChanged("session ticket keys", !f.secrets.is(versionOf(f.paths.Secrets)), &f.secretsDoubtful, f.loadSecretsLocked)
 	}
 	if f.period != periodOf(now) {
 		f.setKeysLocked(now)
+	}
+}
+
+// loadChanged loads files that have changed since the last look, or are doubtful.
+func (f *Files) loadChanged(what string, changed bool, doubtful *bool, load func() error) {
+	if !changed && !*doubtful {
+		return
+	}
+	err := load()
+	if *doubtful = err != nil && changed; !*doubtful {
+		f.report(what, err)
 	}
 }
 

@@ -316,6 +316,26 @@ func TestWrongFiles(t *testing.T) {
 	}
 }
 
+// A look between the writes of a certificate and its key, or of halves of a file, is not a failure.
+func TestLookBetweenWrites(t *testing.T) {
+	f := newFixture(t)
+	files := f.open(nil)
+	for range 3 {
+		cert, key := f.pair()
+		f.write(f.paths.Cert, cert)
+		files.Look(time.Now())
+		f.write(f.paths.Key, key)
+		files.Look(time.Now())
+		f.write(f.paths.Secrets, "short\n")
+		files.Look(time.Now())
+		f.secrets("a")
+		files.Look(time.Now())
+	}
+	if got := files.Figures(); got.Loaded != 6 || got.Failed != 0 || f.log.Count("level=ERROR") > 0 {
+		t.Errorf("got %+v, want 6 loaded and none failed:\n%s", got, f.log.String())
+	}
+}
+
 // Handshakes go on while certificates and secrets change, and none fails.
 func TestChangesUnderLoad(t *testing.T) {
 	f := newFixture(t)
