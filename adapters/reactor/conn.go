@@ -107,6 +107,10 @@ type extras struct {
 	ctx    context.Context         // of GoContext; nil until that is called
 	cancel context.CancelCauseFunc // ends ctx
 	held   int                     // calls of Hold without one of Release
+
+	// dropped is how many bytes were written and dropped, or refused when that is why the connection ends.
+	// It is guarded by the connection's mu, and final once the loop has stopped the writing.
+	dropped int
 }
 
 // extrasLocked returns the connection's extras, and makes them if there are none.
@@ -152,6 +156,17 @@ func (controlOnly) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
 
 // Write fails.
 func (controlOnly) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
+
+// SetLinger sets what the connection's end does with bytes that the socket has taken and the peer has not
+// acknowledged yet. Below 0 (the default) they are sent in the background. With 0 the connection is
+// reset: the peer sees an error and not the end of our stream. More than 0, with which the loop would have
+// to wait, is an error.
+func (c *Conn) SetLinger(sec int) error {
+	if sec > 0 {
+		return c.sock.opError("set", syscall.EINVAL)
+	}
+	return c.sock.conn.SetLinger(sec)
+}
 
 // SetNoDelay turns TCP_NODELAY on (the default) or off.
 func (c *Conn) SetNoDelay(on bool) error { return c.sock.conn.SetNoDelay(on) }

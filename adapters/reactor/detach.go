@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,8 +23,8 @@ import (
 // It is for the connection's loop: its callbacks, and functions of After and [Loop.Execute]. The
 // connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it is
 // of another type with the same methods, which Attach takes as well: a goroutine sends the rest
-// first, and writes wait for it, to the write deadline at most. Close drops the rest; CloseWrite
-// before it waits until the rest is sent. A CloseWrite of c's that waits for the rest still happens.
+// first, and writes wait for it, to the write deadline at most. Close drops the rest and resets the
+// connection; CloseWrite before it waits until the rest is sent. A CloseWrite of c's that waits for the rest still happens.
 //
 // Functions of Go that wait still run, and their writes fail: call Detach when the last has run. Go
 // fails from then on.
@@ -75,11 +74,7 @@ func (c *Conn) takeUnsent() *backlog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refusing = true
-	for c.sending { // another goroutine's call, which does not block; the backlog is in its hands
-		c.mu.Unlock()
-		runtime.Gosched()
-		c.mu.Lock()
-	}
+	c.awaitSenderLocked() // the backlog is in its hands
 	if c.collecting {
 		c.collecting = false
 		if len(c.loop.collected) > 0 {
@@ -273,8 +268,11 @@ func (r sendingRawConn) Write(f func(fd uintptr) (done bool)) error {
 	return r.RawConn.Write(f)
 }
 
-// Close closes the connection, and drops the bytes before.
+// Close closes the connection, and drops the bytes before: it is reset then, as by Conn.Abort.
 func (s *sendingConn) Close() error {
+	if s.behind.Load() {
+		_ = s.Conn.SetLinger(0)
+	}
 	err := s.Conn.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()

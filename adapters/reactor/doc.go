@@ -61,6 +61,9 @@
 //	the peer takes nothing for long   the same by IdleTimeout and WriteIdleTimeout, if they are set; or
 //	                                  after a minute, if the connection is ending
 //
+// A connection that ends before all that was written is sent, or because a write was refused, is reset:
+// its peer doesn't take a part for the whole. See [Conn.Abort].
+//
 // The socket is tried before a write is refused. A write is taken whole or not at all; if no bytes wait
 // it may have any length. Close sends the backlog first, Abort drops it; Detach and Attach pass it on.
 //

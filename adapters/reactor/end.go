@@ -3,6 +3,7 @@ package reactor
 import (
 	"fmt"
 	"net"
+	"runtime"
 	"runtime/debug"
 	"time"
 )
@@ -29,9 +30,12 @@ func (c *Conn) Close() error {
 }
 
 // Abort closes the connection at once, also after a Close that has yet to send something. It sends as
-// much as the socket takes at once, and drops the rest. The kernel still sends what the socket has
-// taken, unless the peer has sent bytes that were not read: it resets the connection then. Abort
-// fails as Close does, but not because of a Close before, and the handler's Close comes as it does
+// much as the socket takes at once, and drops the rest. If bytes are dropped the connection is reset, so
+// that the peer sees an error and doesn't take a part of the stream for all of it (over a unix socket,
+// which can't be reset, it sees the end). Otherwise the kernel still sends what the socket has taken,
+// unless the peer has sent bytes that were not read: the kernel resets the connection then. To reset it
+// in any case call SetLinger(0) before. Timeouts, a refused write and the server's Close end a connection
+// in the same way. Abort fails as Close does, but not because of a Close before, and the handler's Close comes as it does
 // after Close.
 func (c *Conn) Abort() error {
 	c.mu.Lock()
@@ -73,6 +77,9 @@ func (c *Conn) endLocked(how uint32, why error) {
 	}
 	if why != nil || c.more != nil {
 		c.extrasLocked().why = why
+	}
+	if why == ErrWriteBufferFull {
+		c.more.dropped++ // the peer must not take what came before for all
 	}
 	c.asked.Or(how)
 	if how == askClose || why != ErrServerClosed {
@@ -126,7 +133,11 @@ func (c *Conn) hangUp(asked uint32) bool {
 		c.more.linger.Stop()
 	}
 	c.loop.engine.Retain() // or the loop might end with its last socket, while functions of Go run
-	_ = c.sock.close()
+	dropped := 0
+	if c.more != nil {
+		dropped = c.more.dropped
+	}
+	_ = c.sock.close(dropped)
 	return true
 }
 
@@ -139,8 +150,18 @@ func (c *Conn) stopWriting(now bool) bool {
 		return false
 	}
 	c.refusing = true
-	c.dropUnsentLocked()
+	c.awaitSenderLocked() // it may find that it has to drop bytes
+	c.dropUnsentLocked(0)
 	return true
+}
+
+// awaitSenderLocked waits for another goroutine's system call, which does not block.
+func (c *Conn) awaitSenderLocked() {
+	for c.sending {
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
 }
 
 // mayWriteLocked reports whether Room is owed, or a function of Go waits or runs, or the connection is

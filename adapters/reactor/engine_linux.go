@@ -72,8 +72,13 @@ func (s *sock) unwatch() (more []byte) {
 // finishWrite waits for a write that is under way. There is none.
 func (s *sock) finishWrite() int { return 0 }
 
-// close closes the connection.
-func (s *sock) close() error { return s.conn.Close() }
+// close closes the connection. If bytes that it should have sent were dropped, it is reset.
+func (s *sock) close(dropped int) error {
+	if dropped > 0 {
+		_ = s.conn.SetLinger(0)
+	}
+	return s.conn.Close()
+}
 
 // tryRead returns 0 and nil if there is nothing to read; then an event comes when there is.
 func (s *sock) tryRead(p []byte) (int, error) {

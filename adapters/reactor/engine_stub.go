@@ -261,23 +261,36 @@ func (s *sock) finishWrite() int {
 	return s.written
 }
 
-// close closes the connection.
-func (s *sock) close() error {
+// close closes the connection. If bytes that it should have sent were dropped, those in the hands of the
+// writer aside, it is reset.
+func (s *sock) close(dropped int) error {
 	close(s.stop)
 	s.mu.Lock()
 	writing := s.writing
 	s.mu.Unlock()
 	if writing == nil {
-		return s.conn.Close()
+		return s.closeNow(dropped)
 	}
 	// The writer has the bytes that a socket of a loop would have taken by now.
 	_ = s.conn.SetReadDeadline(monotime.LongAgo)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(closingWrite))
 	go func() {
 		<-writing
-		_ = s.conn.Close()
+		_ = s.closeNow(dropped)
 	}()
 	return nil
+}
+
+func (s *sock) closeNow(dropped int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		dropped -= s.written
+	}
+	if dropped > 0 {
+		_ = s.conn.SetLinger(0)
+	}
+	return s.conn.Close()
 }
 
 // closingWrite is how long a writer may take until the socket of a closed connection has room. That

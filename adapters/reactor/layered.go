@@ -3,7 +3,6 @@ package reactor
 import (
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 
 	"github.com/percore/percore"
@@ -186,10 +185,8 @@ func (c *Conn) endLayer(now bool) bool {
 	l.CloseWrite()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for now && c.sending { // another goroutine's call, which does not block
-		c.mu.Unlock()
-		runtime.Gosched()
-		c.mu.Lock()
+	if now {
+		c.awaitSenderLocked()
 	}
 	c.flushLocked()
 	return now || c.unsent == nil

@@ -232,7 +232,7 @@ func (c *Conn) sendLocked(p, q []byte) {
 	}
 	if n < len(p)+len(q) {
 		if c.asked.Load()&askClose != 0 {
-			c.dropUnsentLocked() // or bytes that were written later would follow a gap
+			c.dropUnsentLocked(len(p) + len(q) - n) // or bytes that were written later would follow a gap
 			return
 		}
 		b := c.backlogLocked()
@@ -256,7 +256,7 @@ func (c *Conn) sendSharedLocked(b *engpool.Buffer, p []byte) {
 	}
 	if n < len(p) {
 		if c.asked.Load()&askClose != 0 {
-			c.dropUnsentLocked()
+			c.dropUnsentLocked(len(p) - n)
 			return
 		}
 		c.backlogLocked().prependShared(b, p[n:])
@@ -379,16 +379,23 @@ func (c *Conn) tellRoom() {
 
 // sendFailedLocked ends the connection.
 func (c *Conn) sendFailedLocked(err error) {
-	c.dropUnsentLocked()
+	c.dropUnsentLocked(0)
 	c.endLocked(askClose, err)
 }
 
-// dropUnsentLocked drops the backlog. If it is being sent, the sender releases it. Nothing may follow
-// what was dropped, not even the end of a layer's stream.
-func (c *Conn) dropUnsentLocked() {
+// dropUnsentLocked drops the backlog, besides so many bytes that didn't come to it. If it is being sent,
+// the sender releases it. Nothing may follow what was dropped, not even the end of a stream: a layer's, or
+// the socket's, which is reset.
+func (c *Conn) dropUnsentLocked(besides int) {
 	c.cutLayerLocked()
 	b := c.unsent
 	c.unsent = nil
+	if b != nil {
+		besides += b.bytes
+	}
+	if besides > 0 {
+		c.extrasLocked().dropped += besides
+	}
 	if b != nil && !c.flushing {
 		b.release()
 	}

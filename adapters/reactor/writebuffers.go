@@ -50,7 +50,7 @@ func (c *Conn) sendAllLocked(p []byte, v [][]byte, size int) {
 	}
 	if n < size {
 		if c.asked.Load()&askClose != 0 {
-			c.dropUnsentLocked() // as in sendLocked
+			c.dropUnsentLocked(size - n) // as in sendLocked
 			return
 		}
 		c.backlogLocked().prependAll(p, v, n)

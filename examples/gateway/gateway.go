@@ -131,8 +131,8 @@ func (g *gateway) End(c *reactor.Conn, unused []byte) {
 	}
 }
 
-// Close closes the other connection, too. If c has failed, what waits for the other is dropped: it sees
-// that its stream is not complete.
+// Close closes the other connection, too. If c has failed the other is reset, and what waits for it is
+// dropped: its peer sees that its stream is not complete, also if all that came is sent.
 func (g *gateway) Close(c *reactor.Conn, err error) {
 	p := c.Context().(*pair)
 	p.mu.Lock()
@@ -144,6 +144,7 @@ func (g *gateway) Close(c *reactor.Conn, err error) {
 	case err == nil:
 		to.Close()
 	default:
+		to.SetLinger(0)
 		to.Abort()
 	}
 }

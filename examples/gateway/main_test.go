@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -173,25 +174,41 @@ func TestSlowSide(t *testing.T) {
 	}
 }
 
-// TestLost resets one side, which the other notices.
+// TestLost resets one side, when all that it has sent has come, or when much of it waits. The other is
+// reset, too: it must not take what it got for all.
 func TestLost(t *testing.T) {
 	backend := listen(t)
 	ln := start(t, backend.Addr().String())
 	for _, clientFirst := range []bool{true, false} {
-		lost, left := connect(t, ln, backend)
-		if !clientFirst {
-			lost, left = left, lost
-		}
-		io.WriteString(lost, "hello")
-		if _, err := io.ReadFull(left, make([]byte, 5)); err != nil {
-			t.Fatal(err)
-		}
-		lost.SetLinger(0)
-		lost.Close()
-		if n, err := left.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("got %d bytes, %v, want the end", n, err)
+		for _, waits := range []bool{false, true} {
+			lost, left := connect(t, ln, backend)
+			if !clientFirst {
+				lost, left = left, lost
+			}
+			io.WriteString(lost, "hello")
+			if _, err := io.ReadFull(left, make([]byte, 5)); err != nil {
+				t.Fatal(err)
+			}
+			if waits {
+				sendUntilHeld(t, lost)
+			}
+			lost.SetLinger(0)
+			lost.Close()
+			if n, err := io.Copy(io.Discard, left); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("much waits %t: got %d bytes, %v, want a reset", waits, n, err)
+			}
 		}
 	}
+}
+
+// sendUntilHeld sends until the gateway's buffers are in use and no more is taken.
+func sendUntilHeld(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	testnet.Eventually(t, "the sender is held up", func() bool {
+		c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		n, _ := c.Write(make([]byte, 4<<20))
+		return n == 0 && pool.ReadStats().BuffersInUse > 0
+	})
 }
 
 // TestNoBackend has no backend: the client sees the end.

@@ -1,0 +1,89 @@
+package reactor
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A peer that has not got all that was written sees an error, whatever the reason is: it would take the
+// end of the stream for the end of the message.
+func TestDroppedBytesReset(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, tt := range map[string]struct {
+		options []Option
+		drop    func(s *Server, c *Conn)
+	}{
+		"Abort":              {nil, func(_ *Server, c *Conn) { c.Abort() }},
+		"Abort of Close":     {nil, func(_ *Server, c *Conn) { c.Close(); c.Abort() }},
+		"Server.Close":       {nil, func(s *Server, _ *Conn) { s.Close() }},
+		"WriteTimeout":       {[]Option{WriteTimeout(20 * time.Millisecond)}, func(*Server, *Conn) {}},
+		"WriteIdleTimeout":   {[]Option{WriteIdleTimeout(20 * time.Millisecond)}, func(*Server, *Conn) {}},
+		"a refused write":    {nil, func(_ *Server, c *Conn) { c.Write(make([]byte, 16<<20)) }},
+		"a missed broadcast": {nil, func(s *Server, _ *Conn) { s.Broadcast(make([]byte, 16<<20), nil) }},
+		"a panic":            {[]Option{ErrorLog(slog.New(slog.DiscardHandler))}, func(*Server, *Conn) { panic("a handler's") }},
+	} {
+		for _, layered := range []bool{false, true} {
+			end, ended := closes()
+			var s *Server
+			s, _ = serve(t, &handler{close: end, data: func(c *Conn, p []byte) int {
+				smallBuffer(c)
+				c.Write(make([]byte, 8<<20))
+				tt.drop(s, c)
+				return len(p)
+			}}, tt.options...)
+			var peer net.Conn
+			if layered {
+				_, peer = attachLayer(t, s, new(plainLayer))
+			} else {
+				_, peer = attach(t, s)
+			}
+			peer.(*net.TCPConn).SetReadBuffer(socketBytes)
+			peer.Write([]byte("x"))
+			testnet.Receive(t, "Close", ended)
+			peer.SetDeadline(time.Now().Add(testnet.HangTimeout))
+			if n, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) || n >= 8<<20 {
+				t.Errorf("%s (layered %t): the peer got %d bytes, %v, want fewer than %d, and a reset", name, layered, n, err, 8<<20)
+			}
+		}
+	}
+}
+
+// A detached connection is reset if it is closed before the rest is sent.
+func TestDroppedRestResets(t *testing.T) {
+	testnet.NoLeaks(t)
+	s, _ := serve(t, &handler{})
+	c, peer := detachFull(t, s, numbers(12<<20))
+	c.Close()
+	if n, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the peer got %d bytes, %v, want a reset", n, err)
+	}
+}
+
+// Abort of a connection that has sent everything ends the stream; with SetLinger(0) it is reset.
+func TestAbortOfNothing(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, reset := range []bool{false, true} {
+		_, dial := serve(t, &handler{data: func(c *Conn, p []byte) int {
+			if reset {
+				c.SetLinger(0)
+			}
+			if c.SetLinger(1) == nil {
+				t.Error("SetLinger(1): got no error")
+			}
+			c.Abort()
+			return len(p)
+		}})
+		c := dial()
+		c.Write([]byte("x"))
+		if _, err := c.Read(make([]byte, 1)); reset != errors.Is(err, syscall.ECONNRESET) || !reset && err != io.EOF {
+			t.Errorf("SetLinger(0) %t: got %v", reset, err)
+		}
+	}
+}
