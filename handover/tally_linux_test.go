@@ -283,8 +283,8 @@ func TestCountHeld(t *testing.T) {
 	wantElsewhere(t, limits, 0)
 }
 
-// TestLateTally: a predecessor that finds, when it wakes up, that the successor was ready and has gone on
-// without it, reports its connections, too.
+// TestLateTally: a predecessor that finds, when it wakes up, that the successor was ready and has gone
+// on without it, reports its connections, too.
 func TestLateTally(t *testing.T) {
 	testnet.NoLeaks(t)
 	p := newRealPredecessor(t, testnet.TCP4, 2)

@@ -14,13 +14,13 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// restoresMax is how many Restorers run at a time, each on a goroutine, besides those that have taken too
-// long.
+// restoresMax is how many Restorers run at a time, each on a goroutine, besides those that have taken
+// too long.
 const restoresMax = 64
 
-// restoreTime is how long a Restorer may take. A batch that comes when restoresMax of them are slow waits
-// for that long, and the predecessor with it: it gives the whole handover up after 10 seconds, so this must
-// be well below that. Tests change it.
+// restoreTime is how long a Restorer may take. A batch that comes when restoresMax of them are slow
+// waits for that long, and the predecessor with it, which gives the whole handover up after 10 seconds:
+// this must be well below that. Tests change it.
 var restoreTime = 5 * time.Second
 
 // refusalSpread is the time over which clients are told to connect again whose conversations could

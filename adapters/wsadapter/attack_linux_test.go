@@ -339,8 +339,8 @@ func TestBusy(t *testing.T) {
 	p.wantEnd(io.EOF)
 }
 
-// TestClosing: a conversation whose close message was sent, by the library or the adapter, holds a handover
-// up no longer than others, though its peer doesn't answer. It isn't saved, and stays.
+// TestClosing: a conversation whose close message was sent, by the library or the adapter, holds a
+// handover up no longer than others, though its peer doesn't answer. It isn't saved, and stays.
 func TestClosing(t *testing.T) {
 	for name, tell := range map[string]func(c *chat){
 		"by the library": func(c *chat) {
@@ -377,9 +377,8 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-// TestRestorersHang: Restorers that hang, more than run at a time, end their own conversations only: the
-// handover succeeds, their clients are told to connect again, and those after them go on. A Restorer that
-// goes on later finds a closed connection.
+// TestRestorersHang: more Restorers hang than run at a time. The handover succeeds, and the clients are
+// told to connect again. A Restorer that goes on later finds a closed connection.
 func TestRestorersHang(t *testing.T) {
 	testnet.NoLeaks(t)
 	defer func(old time.Duration) { restoreTime = old }(restoreTime)

@@ -72,8 +72,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestIsWaiting: Accept waits when it has found no slot and none has become free since; if connections may
-// be closed for a client, only as long as one waits.
+// TestIsWaiting: Accept waits when it has found no slot and none has become free since; if connections
+// may be closed for a client, only as long as one waits.
 func TestIsWaiting(t *testing.T) {
 	want := func(what string, l *Limits, want bool) {
 		t.Helper()

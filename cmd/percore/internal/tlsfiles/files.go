@@ -38,8 +38,8 @@ type Files struct {
 	seen    [2]fileVersion // of the certificate's files, as it was last loaded or failed; guarded by mu
 	secrets fileVersion    // guarded by mu
 
-	// Those that were last seen could not be loaded, and nobody was told: perhaps they are being written.
-	// The next look loads them again, even if they are the same.
+	// The files that were seen last could not be loaded, and this was not reported: perhaps they are being
+	// written. The next look loads them again, even if they are the same.
 	certDoubtful, secretsDoubtful bool // guarded by mu
 }
 
