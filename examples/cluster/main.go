@@ -18,7 +18,6 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -30,6 +29,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
 )
 
 // maxConns limits the open connections of a process. Further clients wait to be accepted.
@@ -97,20 +97,10 @@ func serve(ctx context.Context, ln net.Listener, h *hub, drain time.Duration) er
 		}
 	})
 	server := httpadapter.Wrap(&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute})
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		h.close(drain)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		stopped <- server.Shutdown(ctx)
-	})
-	err := server.Serve(ln)
-	if stop() {
-		h.close(0)
-		return err
+	defer h.close(0) // if the server has failed
+	service := handover.Service{
+		Parts:   []handover.Part{{Name: "hub", Listener: ln, Server: server}},
+		Leaving: func() { h.close(drain) },
 	}
-	if !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return <-stopped
+	return service.Run(ctx)
 }

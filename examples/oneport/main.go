@@ -11,14 +11,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"connectrpc.com/vanguard"
@@ -29,6 +26,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/grpcadapter"
 	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/handover"
 )
 
 func main() {
@@ -45,9 +43,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := s.serve(ctx, ln, *cert, *key); err != nil {
+	if err := s.serve(context.Background(), ln, *cert, *key); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -88,24 +84,17 @@ func newServer() (*server, error) {
 	return s, nil
 }
 
-// serve serves until ctx ends, and then finishes the running requests and calls. Without files and
-// a TLSConfig it serves in clear.
+// serve serves until ctx ends, or SIGINT or SIGTERM comes, and then finishes the running requests and
+// calls. Without files and a TLSConfig it serves in clear.
 func (s *server) serve(ctx context.Context, ln net.Listener, cert, key string) error {
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		s.status.Shutdown() // so that load balancers choose another server
-		stopped <- s.web.Shutdown(ctx)
-		s.grpc.Stop() // which ends what is left of calls
-	})
-	serve := s.web.Serve
+	part := handover.Part{Name: "web", Listener: ln, Server: s.web}
 	if cert != "" || s.http.TLSConfig != nil {
-		serve = func(ln net.Listener) error { return s.web.ServeTLS(ln, cert, key) }
+		part.Serve = func(ln net.Listener) error { return s.web.ServeTLS(ln, cert, key) }
 	}
-	err := serve(ln)
-	if stop() || !errors.Is(err, http.ErrServerClosed) {
-		return err
+	service := handover.Service{
+		Parts:   []handover.Part{part},
+		Leaving: s.status.Shutdown, // so that load balancers choose another server
 	}
-	return <-stopped
+	defer s.grpc.Stop() // which ends what is left of calls
+	return service.Run(ctx)
 }
