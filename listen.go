@@ -89,12 +89,13 @@ type ListenConfig struct {
 	// out. Closing the listener, and its deadline, end the wait. The limit costs no goroutine.
 	//
 	// If connections wait between two requests, or for their first byte, in package httpadapter
-	// (HTTP/1.1, and HTTP/2 with its option) or in package h2, as below gRPC's fast path, Accept does not
-	// wait for them: when a client comes it closes the connection that has waited longest, for a tenth
-	// of a second at least, as its idle timeout would. If that takes time because its client is told
-	// first, more may follow, up to 8. A peer with more than an eighth of MaxConns idle connections loses its own
-	// first; a peer is an address of IPv4, or 64 bits of IPv6. Connections with a request under way,
-	// hijacked ones, and those that net/http itself reads from, are never closed.
+	// (HTTP/1.1, and HTTP/2 with its option) or in package h2, as below gRPC's fast path, Accept does
+	// not wait for them: when a client comes it closes the one that has waited longest, if that is at
+	// least a tenth of a second, as its idle timeout would. Where that takes time, because the
+	// connection's client is told first, up to 8 may be closed. A peer with more than an eighth of
+	// MaxConns in idle connections loses its own first; a peer is an address of IPv4, or 64 bits of
+	// IPv6. Connections with a request under way, hijacked ones, and those that net/http itself reads
+	// from, are never closed.
 	//
 	// A connection counts from Accept until its Close has returned, or the garbage collector has
 	// closed it; also while package httpadapter has it parked. Copies of its descriptor

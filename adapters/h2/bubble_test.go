@@ -35,8 +35,8 @@ func TestBubble(t *testing.T) {
 	})
 }
 
-// TestBubbleDrain: the answer to a PING that was sent before Drain doesn't say that the client knows of it:
-// a stream behind that answer is served.
+// TestBubbleDrain: the answer to a PING that was sent before Drain doesn't say that the client knows of
+// it: a stream behind that answer is served.
 func TestBubbleDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := New(HandlerFunc(hello), Config{PingAfter: time.Minute, PingTimeout: time.Hour})

@@ -217,7 +217,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestSize: a connection is in the allocator's class of 576 bytes, of which the allocator needs 8 itself.
+// TestSize: a connection is in the allocator's class of 576 bytes, of which the allocator needs 8
+// itself.
 func TestSize(t *testing.T) {
 	const most = 568
 	if got := unsafe.Sizeof(Conn{}); unsafe.Sizeof(uintptr(0)) == 8 && got > most {

@@ -101,8 +101,8 @@ func (i idleConn) CloseIdle(since int64) bool {
 	return true
 }
 
-// makeRoom drains the connection if it has had no stream since then. What that makes due is left to a
-// later unlock.
+// makeRoom drains the connection if it has had no stream since then. It leaves the calls that this makes
+// due to a later unlock.
 func (c *Conn) makeRoom(since int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

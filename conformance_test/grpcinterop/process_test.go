@@ -20,8 +20,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// clientProcess is the name of the process that runs all cases against a server of another process. These
-// environment variables tell it which.
+// clientProcess is the name of the process that runs all cases against a server of another process.
+// These environment variables tell it which.
 const (
 	clientProcess     = "interop client"
 	clientTarget      = "PERCORE_INTEROP_TARGET"

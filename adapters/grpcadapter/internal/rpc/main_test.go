@@ -26,8 +26,8 @@ func TestMethods(t *testing.T) {
 	})
 }
 
-// TestSize: a call is in the allocator's class of 576 bytes, of which the allocator needs 8 itself, and a
-// connection in that of 80. A watch holds both, an idle connection the second.
+// TestSize: a call is in the allocator's class of 576 bytes, of which the allocator needs 8 itself,
+// and a connection in that of 80. A watch holds both, an idle connection the second.
 func TestSize(t *testing.T) {
 	const callMost, connMost = 568, 80
 	if unsafe.Sizeof(uintptr(0)) != 8 {
@@ -41,8 +41,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestBufferBytes: the memory of a message that has come in part is bounded, grows with each step, and few
-// bytes are copied on the way.
+// TestBufferBytes: the memory of a message that has come in part is bounded, grows with each step, and
+// few bytes are copied on the way.
 func TestBufferBytes(t *testing.T) {
 	for _, n := range []int{1025, 16 << 10, 16<<10 + 1, 64<<10 + 5, 68_000, 280_000, 1<<20 + 5, 1_100_000, 4 << 20, 1<<31 - 1} {
 		for _, part := range []int{0, 1, 1000, 16 << 10, 100_000} {
