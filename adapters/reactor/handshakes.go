@@ -27,13 +27,14 @@ import (
 //	running  in places, on a goroutine             the handshake is done: attached; it fails, also since
 //	                                               the deadline has passed or it is closed: ended
 //
-// One deadline counts for all of it. Off Linux a connection has a goroutine from the beginning, and
-// needs no place.
+// One deadline counts for all of it, and is that of the context, too, that functions of the tls.Config
+// get. Off Linux a connection has a goroutine from the beginning, and needs no place.
 type handshake struct {
 	// immutable
-	server *Server
-	conn   *percore.Conn
-	peer   netip.Prefix // see accepting.Peer
+	server   *Server
+	conn     *percore.Conn
+	peer     netip.Prefix // see accepting.Peer
+	deadline time.Time
 
 	// atomic
 	over atomic.Bool // it is done, or was given up
@@ -46,28 +47,35 @@ type handshake struct {
 // shakers are the goroutines for the handshakes of a server.
 type shakers struct {
 	*layer.Handshakes
-	computing chan struct{} // has an element for each that computes
-	places    places
-	pool      workers.Pool[*handshake]
+	turns  turns
+	places places
+	pool   workers.Pool[*handshake]
+	ctx    context.Context // ends with the server
+	stop   context.CancelFunc
 }
 
 // failedHandshakes counts for the figures.
 var failedHandshakes atomic.Uint64
 
 func (s *shakers) init(h *layer.Handshakes) {
-	s.Handshakes, s.computing = h, make(chan struct{}, runtime.GOMAXPROCS(0))
+	s.Handshakes = h
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.turns.init(runtime.GOMAXPROCS(0))
 	s.places.init(h.Max, s.pool.Serve)
 	s.pool.Work = (*handshake).runInPlace
 }
 
 // shakeHands makes an accepted connection the server's once its handshake is done.
 func (s *Server) shakeHands(pc *percore.Conn) {
-	h := &handshake{server: s, conn: pc, peer: accepting.Peer(pc.RemoteAddrPort().Addr())}
+	h := &handshake{
+		server: s, conn: pc, peer: accepting.Peer(pc.RemoteAddrPort().Addr()),
+		deadline: time.Now().Add(s.shakers.Timeout),
+	}
 	if !s.enterHandshake(h) {
 		pc.Close()
 		return
 	}
-	_ = pc.SetDeadline(time.Now().Add(s.shakers.Timeout))
+	_ = pc.SetDeadline(h.deadline)
 	switch err := pc.OnReadable(h.ready); {
 	case errors.Is(err, errors.ErrUnsupported):
 		go h.run()
@@ -148,27 +156,28 @@ func (h *handshake) run() {
 	h.leave()
 }
 
+// shake performs the handshake. Its context is for functions of the tls.Config: the deadline of the
+// connection ends its reads and writes.
 func (h *handshake) shake() (layer.Upper, error) {
-	h.compute()
-	defer h.rest()
-	upper := h.server.shakers.Wrap(h.conn, h)
-	return upper, upper.HandshakeContext(context.Background())
+	s := &h.server.shakers
+	s.turns.compute(h)
+	defer s.turns.rest(h)
+	ctx, cancel := context.WithDeadline(s.ctx, h.deadline)
+	defer cancel()
+	upper := s.Wrap(h.conn, h)
+	return upper, upper.HandshakeContext(ctx)
 }
-
-// compute waits for a turn to compute, and rest ends it.
-func (h *handshake) compute() { h.server.shakers.computing <- struct{}{} }
-func (h *handshake) rest()    { <-h.server.shakers.computing }
 
 // Wait implements layer.Turn.
 func (h *handshake) Wait() {
 	h.waitedAt.Store(monotime.Now())
-	h.rest()
+	h.server.shakers.turns.rest(h)
 }
 
 // Resume implements layer.Turn.
 func (h *handshake) Resume() {
 	h.waits.Add(monotime.Now() - h.waitedAt.Swap(0)) // in this order: see waited
-	h.compute()
+	h.server.shakers.turns.compute(h)
 }
 
 // waited returns for how long the handshake has waited for its peer, or 0 while it doesn't.

@@ -17,7 +17,9 @@ import (
 // however many they are.
 //
 // Many peers can still fill all places with handshakes that never go on. So while a handshake waits for
-// a place, one that has waited for its client for stallTime in all loses its own.
+// a place, one that has waited for its client for stallTime in all loses its own. That bounds what such
+// peers can do, and doesn't end it: beyond max places per stallTimeMin of new ones, others wait for longer
+// and longer.
 //
 //	peer      has waiting handshakes   and has its share   leaves by
 //	content   no                       any                 enter: content, in turn or sated
@@ -49,8 +51,18 @@ type shakingPeer struct {
 }
 
 // stallTime is how long a handshake may wait for its client, all its waits together, if others wait for
-// its place. A client that is far away needs two round trips.
-const stallTime = int64(time.Second)
+// its place: a client that is far away needs two round trips. The more wait the shorter it is, down to
+// stallTimeMin: with twice as many handshakes as there are places, half as long. So more places change
+// hands when more clients stop, and those who wait are those who are near.
+const (
+	stallTime    = int64(time.Second)
+	stallTimeMin = stallTime / 4
+)
+
+// stallTimeLocked returns how long that is now.
+func (p *places) stallTimeLocked() int64 {
+	return max(stallTimeMin, stallTime*int64(p.max)/int64(p.max+p.waiting))
+}
 
 // sweepTime is how often handshakes are looked for that have waited for longer.
 const sweepTime = 100 * time.Millisecond
@@ -173,14 +185,17 @@ func (p *places) sweep() {
 	p.mu.Lock()
 	p.set = false
 	var stalled []stalledHandshake
+	waiting, stall := p.waiting, p.stallTimeLocked()
 	for h := range p.running {
+		if h.over.Load() {
+			continue // it was given up before, and leaves once its goroutine runs
+		}
 		peer := p.peers[h.peer]
 		isWanted := len(peer.waiting) > 0 || p.isWantedLocked()
-		if waited := h.waited(now); isWanted && waited >= stallTime {
+		if waited := h.waited(now); isWanted && waited >= stall {
 			stalled = append(stalled, stalledHandshake{h, peer.running, waited})
 		}
 	}
-	waiting := p.waiting
 	p.sweepSoonLocked()
 	p.mu.Unlock()
 	slices.SortFunc(stalled, func(a, b stalledHandshake) int {

@@ -5,6 +5,11 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/testnet"
 )
 
 // placesOf makes places that only note what they start.
@@ -137,5 +142,58 @@ func TestPlacesRandom(t *testing.T) {
 				t.Fatalf("seed %d: a peer's handshakes were not started in their order", seed)
 			}
 		}
+	}
+}
+
+// The more handshakes wait, the sooner those that wait for their clients lose their places.
+func TestStallTime(t *testing.T) {
+	for waiting, want := range map[int]time.Duration{0: time.Second, 8: time.Second / 2, 24: time.Second / 4, 1000: time.Second / 4} {
+		p, _ := placesOf(8)
+		p.waiting = waiting
+		if got := time.Duration(p.stallTimeLocked()); got != want {
+			t.Errorf("%d wait for 8 places: got %v, want %v", waiting, got, want)
+		}
+	}
+}
+
+// A handshake that was given up, and whose goroutine has not run since, doesn't keep others from being
+// given up.
+func TestSweepOnce(t *testing.T) {
+	testnet.NoLeaks(t)
+	p, _ := placesOf(2)
+	now := monotime.Now()
+	var running []*handshake
+	for i := range 2 {
+		pc, _ := testnet.Pair(t, percore.Listen, testnet.TCP4)
+		h := &handshake{conn: pc.(*percore.Conn), peer: shakingPeerOf(i)}
+		h.waitedAt.Store(now - int64(10-i)*int64(time.Second))
+		running = append(running, h)
+		p.enter(h)
+	}
+	p.enter(&handshake{peer: shakingPeerOf(9)})
+	for i, h := range running {
+		p.sweep()
+		if !h.over.Load() {
+			t.Errorf("sweep %d did not give up the handshake that has waited for the longest", i)
+		}
+	}
+	p.timer.Stop()
+}
+
+// A turn that lasts for long is lent out while others wait, and counts no more; others follow in order.
+func TestTurnsAreLent(t *testing.T) {
+	var turns turns
+	turns.init(1)
+	blocks, next := new(handshake), new(handshake)
+	turns.compute(blocks)
+	testnet.Within(t, "the turn of another", func() { turns.compute(next) })
+	turns.rest(blocks) // which changes nothing
+	if len(turns.running) != 1 || turns.running[next] == 0 {
+		t.Errorf("%d compute, want one", len(turns.running))
+	}
+	turns.rest(next)
+	testnet.Within(t, "a free turn", func() { turns.compute(blocks) })
+	if len(turns.running) != 1 || turns.running[blocks] == 0 {
+		t.Errorf("%d compute, want one", len(turns.running))
 	}
 }

@@ -302,6 +302,9 @@ func (s *Server) end(how uint32) (empty <-chan struct{}) {
 	for l := range s.mu.listeners {
 		l.Close()
 	}
+	if s.shakers.stop != nil {
+		s.shakers.stop()
+	}
 	for h := range s.mu.shaking {
 		h.giveUp()
 	}

@@ -3,9 +3,6 @@
 package reactortls
 
 import (
-	"crypto/tls"
-	"fmt"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -91,14 +88,4 @@ func trickle(conns []net.Conn, text []byte, stop <-chan bool) {
 		}
 	}
 	<-stop
-}
-
-// exchange has a client send a byte and receive it again.
-func exchange(c *tls.Conn) error {
-	defer c.Close()
-	c.Write([]byte("x"))
-	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-		return fmt.Errorf("a client beside them: %w", err)
-	}
-	return nil
 }

@@ -10,7 +10,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -245,6 +247,71 @@ func TestStalls(t *testing.T) {
 	if err := testnet.Receive(t, "Close", ended); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a client that stops in a record: got %v, want %v", err, os.ErrDeadlineExceeded)
 	}
+}
+
+// Functions of the tls.Config that block keep no other client from its handshake.
+func TestBlockingFunctions(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	gate := make(chan bool)
+	var blocked atomic.Int64
+	server = withCertificates(server, func(hello *tls.ClientHelloInfo) {
+		if hello.ServerName == "slow.example" {
+			blocked.Add(1)
+			<-gate
+		}
+	})
+	_, ln := serve(t, server, Limits{HandshakeTimeout: time.Hour}, &handler{data: echo})
+	slow := client.Clone()
+	slow.ServerName, slow.InsecureSkipVerify = "slow.example", true
+	n := 3*runtime.GOMAXPROCS(0) + 1
+	var handshakes sync.WaitGroup
+	for range n {
+		c := dial(t, ln, slow)
+		handshakes.Go(func() { _ = exchange(c) })
+	}
+	testnet.Eventually(t, "all of them block", func() bool { return blocked.Load() == int64(n) })
+	if err := exchange(dial(t, ln, client)); err != nil {
+		t.Error(err)
+	}
+	close(gate)
+	testnet.Within(t, "the other handshakes", handshakes.Wait)
+}
+
+// HandshakeTimeout, and the server's end, end the context that functions of the tls.Config get.
+func TestFunctionsHaveContext(t *testing.T) {
+	testnet.NoLeaks(t)
+	for _, timeout := range []time.Duration{20 * time.Millisecond, time.Hour} {
+		server, client := testnet.TLS(t)
+		blocked := make(chan bool, 1)
+		server = withCertificates(server, func(hello *tls.ClientHelloInfo) {
+			blocked <- true
+			<-hello.Context().Done()
+		})
+		s, ln := serve(t, server, Limits{HandshakeTimeout: timeout}, &handler{})
+		c := dial(t, ln, client)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Handshake() }()
+		testnet.Receive(t, "the function's call", blocked)
+		if timeout == time.Hour {
+			s.Close()
+		}
+		if err := testnet.Receive(t, "the client's end", ended); err == nil {
+			t.Error("the handshake succeeded")
+		}
+	}
+}
+
+// withCertificates returns config with a function that finds its certificate, and calls f first.
+func withCertificates(config *tls.Config, f func(hello *tls.ClientHelloInfo)) *tls.Config {
+	config = config.Clone()
+	certificate := config.Certificates[0]
+	config.Certificates = nil
+	config.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		f(hello)
+		return &certificate, nil
+	}
+	return config
 }
 
 // clientHello returns the first flight of a client.
@@ -585,4 +652,14 @@ func TestChangedTLS(t *testing.T) {
 		t.Errorf("Attach: got %v, want %v", err, surprise)
 	}
 	testnet.Receive(t, "the peer", tlsPeer)
+}
+
+// exchange has a client send a byte and receive it again.
+func exchange(c *tls.Conn) error {
+	defer c.Close()
+	c.Write([]byte("x"))
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		return fmt.Errorf("a client beside them: %w", err)
+	}
+	return nil
 }
