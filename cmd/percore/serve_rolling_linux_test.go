@@ -62,17 +62,23 @@ func TestRollingReplacement(t *testing.T) {
 		}
 		requests = n
 	}
+	const proxied = "send-proxy-v2 check-send-proxy"
+	// The servers' gRPC is in clear, and its checks go to the port of HTTP.
+	const securely, checkSecurely = "ssl verify none", "check-ssl verify none"
 	for _, mode := range []struct {
-		name, line string // added to HAProxy's lines of HTTP servers
-		args       []string
+		name, http, grpc string // added to HAProxy's lines of servers
+		args             []string
 	}{
 		{name: "http1", args: []string{"-fastpath"}},
-		{name: "http2", line: "proto h2 check-proto h1 ws h1", args: []string{"-fastpath", "-http2"}},
-		{name: "proxy", line: "send-proxy-v2 check-send-proxy", args: []string{"-proxy-protocol", "127.0.0.0/8"}},
+		{name: "http2", http: "proto h2 check-proto h1 ws h1", args: []string{"-fastpath", "-http2"}},
+		{name: "proxy", http: proxied, grpc: proxied, args: []string{"-proxy-protocol", "127.0.0.0/8"}},
+		{name: "tls", http: securely, grpc: checkSecurely, args: []string{"-tls", "-fastpath"}},
+		{name: "tls-http2", http: securely + " alpn h2 check-alpn http/1.1 ws h1", grpc: checkSecurely, args: []string{"-tls", "-fastpath", "-http2"}},
 		{name: "net", args: []string{"-engine", "net"}},
+		{name: "net-tls", http: securely, grpc: checkSecurely, args: []string{"-engine", "net", "-tls"}},
 	} {
 		t.Run(mode.name, func(t *testing.T) {
-			r := startRolling(t, mode.line, mode.args...)
+			r := startRolling(t, mode.http, mode.grpc, mode.args...)
 			var stop atomic.Bool
 			var made atomic.Int64
 			var all sync.WaitGroup
@@ -190,7 +196,7 @@ func reconnects(talkers []*talker) (counts []int64) {
 	return counts
 }
 
-func startRolling(t *testing.T, line string, args ...string) *rolling {
+func startRolling(t *testing.T, httpLine, grpcLine string, args ...string) *rolling {
 	r := &rolling{t: t, frontHTTP: testnet.Reserve(t), frontTLS: testnet.Reserve(t), frontGRPC: testnet.Reserve(t)}
 	// The check's interval below, times the two failures that HAProxy wants to see, and much more, for a
 	// machine that is busy.
@@ -212,9 +218,9 @@ func startRolling(t *testing.T, line string, args ...string) *rolling {
 	for i := range r.servers {
 		_, port, _ := net.SplitHostPort(r.http[i])
 		pairs = append(pairs,
-			fmt.Sprintf("10.0.0.%d:8080\n", i+1), r.http[i]+" "+line+"\n",
+			fmt.Sprintf("10.0.0.%d:8080\n", i+1), r.http[i]+" "+httpLine+"\n",
 			fmt.Sprintf("10.0.0.%d:9090 proto h2 check-proto h1 port 8080", i+1),
-			r.grpc[i]+" "+strings.Replace(line, "proto h2 check-proto h1 ws h1", "", 1)+" proto h2 check-proto h1 port "+port)
+			r.grpc[i]+" "+grpcLine+" proto h2 check-proto h1 port "+port)
 	}
 	file := filepath.Join(dir, "haproxy.cfg")
 	if err := os.WriteFile(file, []byte(strings.NewReplacer(pairs...).Replace(string(config))), 0o600); err != nil {
