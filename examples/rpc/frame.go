@@ -4,9 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+
+	"github.com/percore/percore/adapters/reactor/frame"
 )
 
 // A frame is its length, without these four bytes, and its contents.
+var format = frame.Prefix{Bytes: headLen, Limit: frameMax}
+
 const (
 	headLen   = 4
 	frameMax  = 1 << 20
@@ -20,22 +24,6 @@ const (
 )
 
 var errFrame = errors.New("rpc: a frame is too long, or too short for what it should have")
-
-// cutFrame returns the contents of the frame at the start of p, and its length in total: 0 if it is not
-// complete.
-func cutFrame(p []byte) (frame []byte, used int, err error) {
-	if len(p) < headLen {
-		return nil, 0, nil
-	}
-	n := binary.BigEndian.Uint32(p)
-	switch {
-	case n > frameMax:
-		return nil, 0, errFrame
-	case len(p)-headLen < int(n):
-		return nil, 0, nil
-	}
-	return p[headLen:][:n], headLen + int(n), nil
-}
 
 // parseCall returns the parts of a call, which are slices of its frame.
 func parseCall(frame []byte) (number uint32, name, arg []byte, err error) {

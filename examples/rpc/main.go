@@ -73,9 +73,12 @@ func hash(arg []byte) ([]byte, error) {
 	return fmt.Appendf(nil, "%x", sum), nil
 }
 
-// callsWaiting is how many slow calls of a connection may wait for a worker. While more do, it isn't
-// read.
-const callsWaiting = 100
+// While more than callsWaiting slow calls of a connection wait for a worker, or their arguments hold more
+// than heldMax bytes, it isn't read. So it holds that, and one frame.
+const (
+	callsWaiting = 100
+	heldMax      = 256 << 10
+)
 
 // newServer makes a server with a worker for each processor.
 func newServer(methods map[string]method) (*reactor.Server, error) {

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,8 +131,95 @@ func TestManyClients(t *testing.T) {
 	testnet.Within(t, "the clients' end", wg.Wait)
 }
 
+// TestHalfClose has a client that ends its stream behind its calls: it gets all answers.
+func TestHalfClose(t *testing.T) {
+	release := make(chan bool)
+	ln := start(t, map[string]method{
+		"slow": {run: func(arg []byte) ([]byte, error) { <-release; return arg, nil }},
+	})
+	c := testnet.Dial(t, ln)
+	for n := range uint32(3) {
+		send(t, c, n, "slow", "s")
+	}
+	c.(*net.TCPConn).CloseWrite()
+	close(release)
+	for n := range uint32(3) {
+		expect(t, c, n, "s", "")
+	}
+	if n, err := c.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+		t.Errorf("got %d bytes, %v, want the end", n, err)
+	}
+}
+
+// TestLongCalls has a client that makes slow calls with the longest arguments, without end: they take
+// little more memory than one.
+func TestLongCalls(t *testing.T) {
+	release := make(chan bool)
+	begun := make(chan bool, 1)
+	var ended atomic.Int64
+	ln := start(t, map[string]method{
+		"slow": {run: func(arg []byte) ([]byte, error) {
+			select {
+			case begun <- true:
+			default:
+			}
+			<-release
+			ended.Add(1)
+			return nil, nil
+		}},
+	})
+	c := testnet.Dial(t, ln)
+	c.(*net.TCPConn).SetWriteBuffer(64 << 10)
+	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
+	before := heapBytes()
+	const calls = 50
+	call := appendCall(nil, 1, "slow", make([]byte, frameMax-10))
+	var sent atomic.Int64
+	sending := make(chan error, 1)
+	go func() {
+		for range calls {
+			n, err := c.Write(call)
+			sent.Add(int64(n))
+			if err != nil {
+				sending <- err
+				return
+			}
+		}
+		sending <- nil
+	}()
+	testnet.Receive(t, "a call", begun)
+	// Without a bound all are read before long; with one the sockets take a few.
+	last := int64(-1)
+	testnet.Eventually(t, "the client is held up", func() bool {
+		held := sent.Load() == last
+		last = sent.Load()
+		time.Sleep(100 * time.Millisecond)
+		return held
+	})
+	// The argument, the frame that is being read, in a buffer of twice its length, and the test's own.
+	if got, most := int64(heapBytes())-int64(before), int64(8<<20); got > most {
+		t.Errorf("a connection takes %d bytes of heap, want %d at most", got, most)
+	}
+	close(release)
+	for range calls {
+		expect(t, c, 1, "", "")
+	}
+	if err := testnet.Receive(t, "the client's end", sending); err != nil || ended.Load() != calls {
+		t.Errorf("%d calls ended, %v, want %d", ended.Load(), err, calls)
+	}
+}
+
+// heapBytes returns how much of the heap is in use.
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what the pools of package sync keep over one
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // TestFlood has clients that make calls without end and don't read answers, in long answers and in slow
-// calls. They are held up: neither answers nor calls fill the memory, and others are served.
+// calls. They are held up: neither answers nor what is read fills the memory, and others are served.
 func TestFlood(t *testing.T) {
 	release := make(chan bool)
 	var begun atomic.Int64
@@ -195,7 +284,7 @@ func FuzzCall(f *testing.F) {
 	f.Add(appendCall(nil, 1, "upper", []byte("hello")))
 	f.Add([]byte("\x00\x00\x00\x05\x00\x00\x00\x01\x05"))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		frame, used, err := cutFrame(p)
+		frame, used, err := format.Next(p)
 		if err != nil || used == 0 {
 			if frame != nil {
 				t.Errorf("%q: got a frame of %d bytes, %v", p, used, err)

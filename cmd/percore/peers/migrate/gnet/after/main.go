@@ -13,6 +13,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor"
+	"github.com/percore/percore/adapters/reactor/frame"
 )
 
 func main() {
@@ -24,13 +25,18 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(reactor.Serve(ln, &server{}, reactor.ReadBufferMax(headLen+frameMax)))
+	log.Fatal(reactor.Serve(ln, &server{}, reactor.ReadBufferMax(headLen+frameMax),
+		reactor.Workers(0, thinkingMax)))
 }
 
 const (
 	headLen  = 4
 	frameMax = 1 << 20
+
+	thinkingMax = 4 // frames of a connection that wait to be thought about
 )
+
+var format = frame.Prefix{Bytes: headLen, Limit: frameMax}
 
 type server struct{}
 
@@ -44,35 +50,30 @@ func (s *server) Close(c *reactor.Conn, err error) {
 }
 
 func (s *server) Data(c *reactor.Conn, p []byte) (used int) {
-	if len(p) < headLen {
-		return 0
-	}
-	n := int(binary.BigEndian.Uint32(p))
-	if n > frameMax {
+	request, used, err := format.Next(p)
+	switch {
+	case err != nil:
 		c.Abort()
-		return 0
+	case used > 0:
+		s.answer(c, request)
 	}
-	if len(p) < headLen+n {
-		return 0
-	}
-	s.answer(c, p[headLen:][:n])
-	return headLen + n
+	return used
 }
 
 func (s *server) answer(c *reactor.Conn, request []byte) {
 	c.Context().(*session).frames++
 	if !bytes.HasPrefix(request, []byte("?")) {
-		c.Write(frame(bytes.ToUpper(request)))
+		c.Write(framed(bytes.ToUpper(request)))
 		return
 	}
 	request = bytes.Clone(request)
 	c.Go(func() {
 		time.Sleep(10 * time.Millisecond)
-		c.Write(frame(bytes.ToUpper(request)))
+		c.Write(framed(bytes.ToUpper(request)))
 	})
 }
 
-// frame puts the length in front.
-func frame(p []byte) []byte {
+// framed puts the length in front.
+func framed(p []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
 }
