@@ -3,6 +3,7 @@ package main
 import (
 	"log"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ type client struct {
 	last     time.Time     // when a packet came
 	timer    reactor.Timer
 	filters  map[string]bool
+	memory   int // that its filters take
 
 	dropped atomic.Int64 // messages that it was too slow for
 
@@ -31,7 +33,15 @@ const (
 	connectMax = 10 * time.Second // for CONNECT to come
 	unackedMax = 1024             // messages of QoS 1 on their way to a client
 	filtersMax = 1024
+	memoryMax  = 1 << 20 // bytes that its filters take
+	levelBytes = 300     // that a level of a filter takes: a node of the tree and its map
 )
+
+// filterMemory returns how many bytes a subscription takes, at most: levels that others have subscribed to
+// as well are there already.
+func filterMemory(filter string) int {
+	return len(filter) + levelBytes*(strings.Count(filter, "/")+1)
+}
 
 // anonymous numbers the clients that don't name themselves.
 var anonymous atomic.Uint64
@@ -159,15 +169,28 @@ func (b *broker) subscribeAll(c *client, pk packet) error {
 	answer = append(answer, byte(id>>8), byte(id))
 	for _, s := range filters {
 		granted := byte(subscribeFailed)
-		if isFilter(s.filter) && (len(c.filters) < filtersMax || c.filters[s.filter]) {
+		if isFilter(s.filter) && c.admit(s.filter) {
 			granted = min(s.qos, 1)
-			c.filters[s.filter] = true
 			b.subscribe(c, s.filter, granted)
 		}
 		answer = append(answer, granted)
 	}
 	c.conn.Write(answer)
 	return nil
+}
+
+// admit notes a filter, unless the client has too many.
+func (c *client) admit(filter string) bool {
+	if c.filters[filter] {
+		return true
+	}
+	n := filterMemory(filter)
+	if len(c.filters) >= filtersMax || c.memory+n > memoryMax {
+		return false
+	}
+	c.filters[filter] = true
+	c.memory += n
+	return true
 }
 
 func (b *broker) unsubscribeAll(c *client, pk packet) error {
@@ -178,6 +201,7 @@ func (b *broker) unsubscribeAll(c *client, pk packet) error {
 	for _, s := range filters {
 		if c.filters[s.filter] {
 			delete(c.filters, s.filter)
+			c.memory -= filterMemory(s.filter)
 			b.unsubscribe(c, s.filter)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -289,6 +291,45 @@ func TestSlowSubscriber(t *testing.T) {
 	}
 }
 
+// TestFilterMemory subscribes to as much as a client may, in filters of one level and in the deepest: the
+// memory stays within the bound, and comes back.
+func TestFilterMemory(t *testing.T) {
+	for name, filter := range map[string]func(i int) string{
+		"flat":     func(i int) string { return fmt.Sprint(i) },
+		"long":     func(i int) string { return fmt.Sprint(i) + strings.Repeat("x", 60_000) },
+		"deep":     func(i int) string { return fmt.Sprint(i) + strings.Repeat("/", levelsMax-1) },
+		"too deep": func(i int) string { return fmt.Sprint(i) + strings.Repeat("/", 60_000) },
+	} {
+		b := newBroker()
+		c := &client{filters: make(map[string]bool)}
+		before := heapBytes()
+		granted := 0
+		for i := range filtersMax + 1 {
+			if f := filter(i); isFilter(f) && c.admit(f) {
+				b.subscribe(c, f, 0)
+				granted++
+			}
+		}
+		if got := int(heapBytes()) - int(before); got > 2*memoryMax || granted > filtersMax || granted == 0 != (name == "too deep") {
+			t.Errorf("%s: %d filters were granted, and take %d bytes, want %d at most", name, granted, got, 2*memoryMax)
+		}
+		for f := range c.filters {
+			c.memory -= filterMemory(f)
+		}
+		if b.leave(c); c.memory != 0 || len(b.topics.children) > 0 {
+			t.Errorf("%s: %d bytes and %d nodes are left", name, c.memory, len(b.topics.children))
+		}
+	}
+}
+
+// heapBytes returns how much of the heap is in use.
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // readPacket reads any packet.
 func readPacket(r *bufio.Reader) (kind byte, body []byte, err error) {
 	first, err := r.ReadByte()
@@ -323,6 +364,7 @@ func TestRefusals(t *testing.T) {
 		"long":             {string(hello) + "\x30\xff\xff\xff\x7f", okay},
 		"endless length":   {string(hello) + "\x30\xff\xff\xff\xff\xff", okay},
 		"no filter":        {string(hello) + "\x82\x02\x00\x01", okay},
+		"a deep topic":     {string(hello) + string(appendPublish(nil, 0, 0, strings.Repeat("/", levelsMax), nil)), okay},
 		"DISCONNECT":       {string(hello) + "\xe0\x00", okay},
 	} {
 		conn := testnet.Dial(t, ln)
@@ -338,6 +380,16 @@ func TestRefusals(t *testing.T) {
 	client.expect(t, []byte{typeSuback << 4, 3, 0, 1, 1}) // QoS 1 instead of 2
 	client.send(t, []byte("\x82\x07\x00\x01\x00\x02a#\x02"))
 	client.expect(t, []byte{typeSuback << 4, 3, 0, 1, subscribeFailed})
+	for _, c := range []struct {
+		levels int
+		answer byte
+	}{{levelsMax, 0}, {levelsMax + 1, subscribeFailed}} {
+		filter := strings.Repeat("/", c.levels-1)
+		p := appendHead(nil, typeSubscribe, 2, 5+len(filter))
+		p = append(p, 0, 1, 0, byte(len(filter)))
+		client.send(t, append(append(p, filter...), 0))
+		client.expect(t, []byte{typeSuback << 4, 3, 0, 1, c.answer})
+	}
 }
 
 func FuzzPacket(f *testing.F) {

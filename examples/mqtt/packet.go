@@ -143,7 +143,7 @@ func parsePublish(pk packet) (m publish, err error) {
 		m.id = b.number()
 	}
 	m.message = b.rest
-	if b.bad || m.qos > 1 || m.topic == "" || strings.ContainsAny(m.topic, "+#") || m.qos == 1 && m.id == 0 {
+	if b.bad || m.qos > 1 || m.topic == "" || isTooDeep(m.topic) || strings.ContainsAny(m.topic, "+#") || m.qos == 1 && m.id == 0 {
 		return m, errMalformed
 	}
 	return m, nil
@@ -187,9 +187,15 @@ func parseSubscribe(pk packet) (id uint16, filters []subscription, err error) {
 	return id, filters, nil
 }
 
-// isFilter reports whether the wildcards of a filter stand where they may (4.7.1).
+// levelsMax is how many levels a topic or a filter may have: the standard sets no limit, and each level
+// of a filter is a node of the tree.
+const levelsMax = 128
+
+func isTooDeep(topic string) bool { return strings.Count(topic, "/") >= levelsMax }
+
+// isFilter reports whether the wildcards of a filter stand where they may (4.7.1), and it isn't too deep.
 func isFilter(filter string) bool {
-	if filter == "" {
+	if filter == "" || isTooDeep(filter) {
 		return false
 	}
 	levels := strings.Split(filter, "/")
