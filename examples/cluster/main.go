@@ -32,7 +32,7 @@ import (
 	"github.com/percore/percore/handover"
 )
 
-// maxConns limits the open connections of a process. Further clients wait to be accepted.
+// maxConns limits the open connections of a process. Members stay: further clients wait to be accepted.
 const maxConns = 10_000
 
 //go:embed page.html
