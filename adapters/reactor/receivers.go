@@ -231,8 +231,9 @@ func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool
 // a connection whose Data calls Broadcast isn't read, until half as many wait: so a peer whose messages
 // go to all sends no faster than all can be written to. If Data gets many messages at once it takes one
 // per call, or broadcasts them as one. If more than WriteHardLimit bytes would wait,
-// Broadcast fails with ErrWriteBufferFull, and no connection gets p or is closed. Only callers other
-// than Data come to that. Shutdown lets those that wait go first, and Close drops them.
+// Broadcast fails with ErrWriteBufferFull, and no connection gets p or is closed: callers other than Data
+// come to that, and connections by hundreds that all begin to send at once. Shutdown lets those that wait
+// go first, and Close drops them.
 func (s *Server) Broadcast(p []byte, missed func(c *Conn)) error {
 	if len(p) == 0 {
 		return nil
