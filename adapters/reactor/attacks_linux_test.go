@@ -22,8 +22,8 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// An attack is what hostile peers do, each on a connection of its own. They read nothing, but for those
-// whose messages go to all.
+// An attack is what hostile peers do, each on a connection of its own. They read nothing, except
+// for those whose messages go to all.
 type attack struct {
 	name    string
 	conns   int

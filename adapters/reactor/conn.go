@@ -157,10 +157,10 @@ func (controlOnly) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
 // Write fails.
 func (controlOnly) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
 
-// SetLinger sets what the connection's end does with bytes that the socket has taken and the peer has not
-// acknowledged yet. Below 0 (the default) they are sent in the background. With 0 the connection is
-// reset: the peer sees an error and not the end of our stream. More than 0, with which the loop would have
-// to wait, is an error.
+// SetLinger sets what the connection's end does with bytes that the socket has taken and the peer
+// has not acknowledged yet. Below 0 (the default) they are sent in the background. With 0 the
+// connection is reset: the peer sees an error and not the end of our stream. More than 0, with
+// which the loop would have to wait, is an error.
 func (c *Conn) SetLinger(sec int) error {
 	if sec > 0 {
 		return c.sock.opError("set", syscall.EINVAL)

@@ -21,10 +21,11 @@ import (
 // [net.OpError] of [net.ErrClosed] if the connection has ended.
 //
 // It is for the connection's loop: its callbacks, and functions of After and [Loop.Execute]. The
-// connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it is
-// of another type with the same methods, which Attach takes as well: a goroutine sends the rest
+// connection is a *[percore.Conn]. If the peer has not taken everything that was written to c, it
+// is of another type with the same methods, which Attach takes as well: a goroutine sends the rest
 // first, and writes wait for it, to the write deadline at most. Close drops the rest and resets the
-// connection; CloseWrite before it waits until the rest is sent. A CloseWrite of c's that waits for the rest still happens.
+// connection; CloseWrite before it waits until the rest is sent. A CloseWrite of c's that waits for
+// the rest still happens.
 //
 // Functions of Go that wait still run, and their writes fail: call Detach when the last has run. Go
 // fails from then on.

@@ -74,7 +74,8 @@
 //
 // # Platforms
 //
-// Off Linux, and with the build tag percore_net, each connection has a goroutine that reads, and the
-// rest is the same, but for timeouts: bytes that are written count, 32 KiB at a time, when the socket has
-// taken all of them, and so a peer that reads slowly may be closed like one that doesn't read.
+// Off Linux, and with the build tag percore_net, each connection has a goroutine that reads, and
+// the rest is the same, except for timeouts: bytes that are written count, 32 KiB at a time, when
+// the socket has taken all of them, and so a peer that reads slowly may be closed like one that
+// doesn't read.
 package reactor

@@ -29,14 +29,14 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Abort closes the connection at once, also after a Close that has yet to send something. It sends as
-// much as the socket takes at once, and drops the rest. If bytes are dropped the connection is reset, so
-// that the peer sees an error and doesn't take a part of the stream for all of it (over a unix socket,
-// which can't be reset, it sees the end). Otherwise the kernel still sends what the socket has taken,
-// unless the peer has sent bytes that were not read: the kernel resets the connection then. To reset it
-// in any case call SetLinger(0) before. Timeouts, a refused write and the server's Close end a connection
-// in the same way. Abort fails as Close does, but not because of a Close before, and the handler's Close comes as it does
-// after Close.
+// Abort closes the connection at once, also after a Close that has yet to send something. It sends
+// as much as the socket takes at once, and drops the rest. If bytes are dropped the connection is
+// reset, so that the peer sees an error and doesn't take a part of the stream for all of it (over a
+// unix socket, which can't be reset, it sees the end). Otherwise the kernel still sends what the
+// socket has taken, unless the peer has sent bytes that were not read: the kernel resets the
+// connection then. To reset it in any case call SetLinger(0) before. Timeouts, a refused write and
+// the server's Close end a connection in the same way. Abort fails as Close does, but not because
+// of a Close before, and the handler's Close comes as it does after Close.
 func (c *Conn) Abort() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,13 +1,14 @@
 package reactor
 
-// Hold keeps the connection open for answers that are yet to come from goroutines of the program's own
-// or from timers, as it is kept for the functions of Go: when the peer has ended its stream, or
-// the server is shut down, the connection stays until Release was called as often as Hold, and what was
-// written by then is sent. Until then IdleTimeout, ReadIdleTimeout and WriteIdleTimeout don't count. Call Hold in the callback that
-// sees the request.
+// Hold keeps the connection open for answers that are yet to come from goroutines of the program's
+// own or from timers, as it is kept for the functions of Go: when the peer has ended its stream, or
+// the server is shut down, the connection stays until Release was called as often as Hold, and what
+// was written by then is sent. Until then IdleTimeout, ReadIdleTimeout and WriteIdleTimeout don't
+// count. Call Hold in the callback that sees the request.
 //
-// It doesn't hold up Close, the minute after it for a peer that takes nothing, and Abort, or the server's Close, and it doesn't delay the
-// handler's Close for a connection that has failed. On a connection that has ended it does nothing.
+// It holds up neither Close, and the minute after that for a peer that takes nothing, nor Abort and
+// the server's Close, and it doesn't delay the handler's Close for a connection that has failed. On
+// a connection that has ended it does nothing.
 func (c *Conn) Hold() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -90,9 +90,9 @@ func WriteHardLimit(bytes int) Option { return option(func(c *config) { c.hardLi
 // Workers bounds [Conn.Go]. At most n of its functions run at a time, those of different connections in
 // turn; 0, the default, means one of each connection. While more than waitingMax functions of a
 // connection wait, it isn't read, until half as many do; 0 means the default, 100. So a peer that sends
-// requests faster than they are worked off is held up, and no other. What the functions hold isn't counted:
-// if each keeps a long request, use a smaller waitingMax, or count the bytes and call [Conn.Pause].
-// Functions that aren't called for what a peer sends aren't bounded.
+// requests faster than they are worked off is held up, and no other. The functions' memory isn't
+// counted: if each keeps a long request, use a smaller waitingMax, or count the bytes and call
+// [Conn.Pause]. Functions that aren't called for what a peer sends aren't bounded.
 func Workers(n, waitingMax int) Option {
 	return option(func(c *config) { c.workers, c.waitingMax = n, cmp.Or(waitingMax, defaultWaitingMax) })
 }

@@ -383,9 +383,9 @@ func (c *Conn) sendFailedLocked(err error) {
 	c.endLocked(askClose, err)
 }
 
-// dropUnsentLocked drops the backlog, besides so many bytes that didn't come to it. If it is being sent,
-// the sender releases it. Nothing may follow what was dropped, not even the end of a stream: a layer's, or
-// the socket's, which is reset.
+// dropUnsentLocked drops the backlog, besides so many bytes that didn't come to it. If it is being
+// sent, the sender releases it. Nothing may follow what was dropped, not even the end of a stream:
+// a layer's, or the socket's, which is reset.
 func (c *Conn) dropUnsentLocked(besides int) {
 	c.cutLayerLocked()
 	b := c.unsent

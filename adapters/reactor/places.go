@@ -16,10 +16,10 @@ import (
 // have to wait behind thousands otherwise. So one peer's handshakes keep no other's from theirs,
 // however many they are.
 //
-// Many peers can still fill all places with handshakes that never go on. So while a handshake waits for
-// a place, one that has waited for its client for stallTime in all loses its own. That bounds what such
-// peers can do, and doesn't end it: beyond max places per stallTimeMin of new ones, others wait for longer
-// and longer.
+// Many peers can still fill all places with handshakes that never go on. So while a handshake waits
+// for a place, one that has waited for its client for stallTime in all loses its own. That bounds
+// what such peers can do, and doesn't end it: beyond max places per stallTimeMin of new ones,
+// others wait for longer and longer.
 //
 //	peer      has waiting handshakes   and has its share   leaves by
 //	content   no                       any                 enter: content, in turn or sated

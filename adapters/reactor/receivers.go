@@ -132,10 +132,10 @@ func (c *Conn) doJobs(jobs []job) {
 	c.leave()
 }
 
-// broadcasts are a server's jobs that a loop has yet to do. A peer whose messages the server passes on to
-// all costs each loop a write to each of its connections. So while more than WriteHighWaterMark waits, a
-// connection whose Data has ever made a job isn't read, until half of it is done. WriteHardLimit bounds
-// what comes from elsewhere: Broadcast fails.
+// broadcasts are a server's jobs that a loop has yet to do. A peer whose messages the server passes
+// on to all costs each loop a write to each of its connections. So while more than
+// WriteHighWaterMark waits, a connection whose Data has ever made a job isn't read, until half of
+// it is done. WriteHardLimit bounds what comes from elsewhere: Broadcast fails.
 type broadcasts struct {
 	highWaterMark int64 // immutable
 
@@ -227,13 +227,13 @@ func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool
 // else, or close it, or do nothing. If missed is nil the connection is closed for [ErrWriteBufferFull],
 // also if the handler is a [RoomHandler]: no peer misses a message and gets the next.
 //
-// Broadcasts wait, too, until each loop has come to them. While more than WriteHighWaterMark bytes do,
-// a connection whose Data calls Broadcast isn't read, until half as many wait: so a peer whose messages
-// go to all sends no faster than all can be written to. If Data gets many messages at once it takes one
-// per call, or broadcasts them as one. If more than WriteHardLimit bytes would wait,
-// Broadcast fails with ErrWriteBufferFull, and no connection gets p or is closed: callers other than Data
-// come to that, and connections by hundreds that all begin to send at once. Shutdown lets those that wait
-// go first, and Close drops them.
+// Broadcasts wait, too, until each loop has come to them. While more than WriteHighWaterMark bytes
+// do, a connection whose Data calls Broadcast isn't read, until half as many wait: so a peer whose
+// messages go to all sends no faster than all can be written to. If Data gets many messages at once
+// it takes one per call, or broadcasts them as one. If more than WriteHardLimit bytes would wait,
+// Broadcast fails with ErrWriteBufferFull, and no connection gets p or is closed: callers other
+// than Data come to that, and connections by hundreds that all begin to send at once. Shutdown lets
+// those that wait go first, and Close drops them.
 func (s *Server) Broadcast(p []byte, missed func(c *Conn)) error {
 	if len(p) == 0 {
 		return nil

@@ -286,9 +286,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close closes the listeners and all connections at once, and drops the functions of Go that have not
-// begun, and the broadcasts and calls of Each that wait. As net/http's it doesn't wait, and so callbacks may call it: Shutdown waits for those that are
-// under way, and for the handler's Close of each connection. It returns nil.
+// Close closes the listeners and all connections at once, and drops the functions of Go that have
+// not begun, and the broadcasts and calls of Each that wait. As net/http's it doesn't wait, and so
+// callbacks may call it: Shutdown waits for those that are under way, and for the handler's Close
+// of each connection. It returns nil.
 func (s *Server) Close() error {
 	s.end(askClose)
 	return nil

@@ -39,14 +39,14 @@ const (
 // [Conn.Pause].
 func IdleTimeout(d time.Duration) Timeout { return Timeout{onIdle, d} }
 
-// ReadIdleTimeout closes connections on which no byte was read for that long, whatever is written. It
-// doesn't count while functions of Go wait or run, while [Conn.Hold] does, nor while the connection isn't
-// read.
+// ReadIdleTimeout closes connections on which no byte was read for that long, whatever is written.
+// It doesn't count while functions of Go wait or run, while [Conn.Hold] does, nor while the
+// connection isn't read.
 func ReadIdleTimeout(d time.Duration) Timeout { return Timeout{onReadIdle, d} }
 
-// WriteIdleTimeout closes connections on which the socket has taken no byte for that long, whatever is
-// read; like IdleTimeout after twice the time at most. It doesn't count while functions of Go wait or run,
-// nor while [Conn.Hold] does.
+// WriteIdleTimeout closes connections on which the socket has taken no byte for that long, whatever
+// is read; like IdleTimeout after twice the time at most. It doesn't count while functions of Go
+// wait or run, nor while [Conn.Hold] does.
 func WriteIdleTimeout(d time.Duration) Timeout { return Timeout{onWriteIdle, d} }
 
 // ReadTimeout closes connections on which Data has left bytes unused for that long: once a message has

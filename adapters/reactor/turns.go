@@ -37,8 +37,8 @@ type waitingTurn struct {
 	begun chan struct{}
 }
 
-// lendTime is how long a turn lasts before it is lent out. A handshake computes for a millisecond or two,
-// and for some more while the processors are busy.
+// lendTime is how long a turn lasts before it is lent out. A handshake computes for a millisecond
+// or two, and for some more while the processors are busy.
 const lendTime = 20 * time.Millisecond
 
 func (t *turns) init(n int) {

@@ -37,8 +37,8 @@ const (
 	levelBytes = 300     // that a level of a filter takes: a node of the tree and its map
 )
 
-// filterMemory returns how many bytes a subscription takes, at most: levels that others have subscribed to
-// as well are there already.
+// filterMemory returns how many bytes a subscription takes, at most: levels that others have
+// subscribed to as well are there already.
 func filterMemory(filter string) int {
 	return len(filter) + levelBytes*(strings.Count(filter, "/")+1)
 }

@@ -291,8 +291,8 @@ func TestSlowSubscriber(t *testing.T) {
 	}
 }
 
-// TestFilterMemory subscribes to as much as a client may, in filters of one level and in the deepest: the
-// memory stays within the bound, and comes back.
+// TestFilterMemory subscribes to as much as a client may, in filters of one level and in the
+// deepest: the memory stays within the bound, and comes back.
 func TestFilterMemory(t *testing.T) {
 	for name, filter := range map[string]func(i int) string{
 		"flat":     func(i int) string { return fmt.Sprint(i) },

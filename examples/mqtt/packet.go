@@ -193,7 +193,8 @@ const levelsMax = 128
 
 func isTooDeep(topic string) bool { return strings.Count(topic, "/") >= levelsMax }
 
-// isFilter reports whether the wildcards of a filter stand where they may (4.7.1), and it isn't too deep.
+// isFilter reports whether the wildcards of a filter stand where they may (4.7.1), and it isn't too
+// deep.
 func isFilter(filter string) bool {
 	if filter == "" || isTooDeep(filter) {
 		return false

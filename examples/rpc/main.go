@@ -73,8 +73,8 @@ func hash(arg []byte) ([]byte, error) {
 	return fmt.Appendf(nil, "%x", sum), nil
 }
 
-// While more than callsWaiting slow calls of a connection wait for a worker, or their arguments hold more
-// than heldMax bytes, it isn't read. So it holds that, and one frame.
+// While more than callsWaiting slow calls of a connection wait for a worker, or their arguments
+// hold more than heldMax bytes, it isn't read. So it holds that, and one frame.
 const (
 	callsWaiting = 100
 	heldMax      = 256 << 10

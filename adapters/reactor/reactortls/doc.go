@@ -10,15 +10,15 @@
 // # The handshake
 //
 // A connection that has sent nothing waits on its loop. When bytes come a goroutine performs the
-// handshake. Only as many handshakes compute at a time as there were processors (GOMAXPROCS) when the
-// server was made. A connection whose handshake isn't done within Limits.HandshakeTimeout is closed. Errors go to the server's log, at
-// debug level, and to the figure failed_handshakes_total.
+// handshake. Only as many handshakes compute at a time as there were processors (GOMAXPROCS) when
+// the server was made. A connection whose handshake isn't done within Limits.HandshakeTimeout is
+// closed. Errors go to the server's log, at debug level, and to the figure failed_handshakes_total.
 //
-// Functions of the tls.Config, as GetCertificate, may block: one that takes more than 20 ms is not counted
-// any more as computing, so that other handshakes go on, as many every 20 ms as there are processors. It
-// should end with its context (ClientHelloInfo.Context), which HandshakeTimeout and the server's end end:
-// until it returns its handshake keeps its place. Find the certificates before they are needed if clients
-// can make a function block by a name of their choice.
+// Functions of the tls.Config, as GetCertificate, may block: one that takes more than 20 ms is not
+// counted any more as computing, so that other handshakes go on, as many every 20 ms as there are
+// processors. It should end with its context (ClientHelloInfo.Context), which HandshakeTimeout and
+// the server's end end: until it returns its handshake keeps its place. Find the certificates
+// before they are needed if clients can make a function block by a name of their choice.
 //
 // # What is different
 //
