@@ -19,7 +19,8 @@ var (
 
 	// ErrWriteBufferFull is the error of a Write that would have more bytes wait for the peer than
 	// WriteHardLimit, and the reason for closing its connection, unless the handler is a [RoomHandler].
-	// Nothing of the Write was taken.
+	// Nothing of the Write was taken. It is also the error of a Broadcast for which the loops have too
+	// much to do.
 	ErrWriteBufferFull = errors.New("reactor: the write was refused, since more than WriteHardLimit bytes would wait to be sent; write less at a time, wait for Room, or raise that")
 )
 

@@ -19,7 +19,7 @@ type Limits struct {
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is how many handshakes may be under way at a time: 1024 by default, which take
-	// some 25 KB each. A quarter of them may be of one IPv4 address, or of one IPv6 network of 64 bits.
+	// some 30 KB each. A quarter of them may be of one IPv4 address, or of one IPv6 network of 64 bits.
 	// Clients beyond that wait, until their time is over. While some wait, handshakes that have waited
 	// for their own client for a second in all are closed; the more wait the sooner, down to a quarter of
 	// a second. All clients behind a load balancer without the PROXY protocol have its address, and all of
