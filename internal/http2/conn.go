@@ -31,7 +31,7 @@ type Conn struct {
 	peerFrame  int32         // the longest payload that is sent
 	peerList   uint32        // SETTINGS_MAX_HEADER_LIST_SIZE; 0 for no limit
 	lastID     uint32        // of the streams that the peer has opened
-	controls   int32         // frames of control in out
+	controls   int32         // frames of control in out: ownReset for each of our own resets, answer for others
 	handlers   int32         // calls of Open minus calls of Returned
 	unacked    int32         // SETTINGS
 	recent     *recentResets // nil: none
@@ -113,7 +113,7 @@ func (c *Conn) Apply(f *Frame, ev *Event) error {
 	if v.scope == ofStream {
 		v = c.streamFailed(f, v, ev)
 	}
-	if v.scope == fine && int(c.controls) > c.cfg.ControlFrames {
+	if v.scope == fine && int(c.controls) > answer*c.cfg.ControlFrames {
 		v = limitError(AnswerLimit, "too many frames wait for the client to read them")
 	}
 	if v.scope == fine || c.away == failed {

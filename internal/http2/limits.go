@@ -48,7 +48,8 @@ type Config struct {
 
 	// ControlFrames is how many answers to the client's frames (acknowledgements of SETTINGS and
 	// PING, RST_STREAM, WINDOW_UPDATE) may wait in the output: 2,000. A client that makes the
-	// server send more without reading them gets ENHANCE_YOUR_CALM.
+	// server send more without reading them gets ENHANCE_YOUR_CALM. RST_STREAM by Conn.Reset weighs a
+	// tenth: thousands of calls with one deadline are reset before the first is sent.
 	ControlFrames int
 
 	// Resets limits streams that end early because of the client: with its RST_STREAM (rapid reset,
@@ -100,10 +101,11 @@ func DefaultConfig() *Config {
 }
 
 const (
-	handlersPerStream = 5   // there may be this times Config.Streams handlers
-	idlePerRequest    = 16  // added to Idle by a request
-	idlePerMeasure    = 2   // added by a PING behind a part of an answer: it, and its WINDOW_UPDATE
-	idleBytes         = 256 // this many bytes of a body add one to Idle
+	ownReset, answer  = 1, 10 // see Config.ControlFrames
+	handlersPerStream = 5     // there may be this times Config.Streams handlers
+	idlePerRequest    = 16    // added to Idle by a request
+	idlePerMeasure    = 2     // added by a PING behind a part of an answer: it, and its WINDOW_UPDATE
+	idleBytes         = 256   // this many bytes of a body add one to Idle
 	thousand          = 1000
 )
 

@@ -159,6 +159,30 @@ func TestControlFramesWait(t *testing.T) {
 	}
 }
 
+// TestOwnResetsWait: ten times as many streams that we have reset ourselves may wait to be sent.
+func TestOwnResetsWait(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.ControlFrames, cfg.Streams = 5, 100
+	for n, want := range map[int]bool{49: true, 51: false} {
+		p := newPeer(t, cfg)
+		for i := range n {
+			p.get(uint32(2*i + 1))
+		}
+		p.feed()
+		p.c.TakeOutput()
+		for _, st := range p.streams {
+			p.c.Reset(st, Cancel)
+		}
+		p.frame(typePriority, 0, 1, make([]byte, 5))
+		in := p.in
+		p.in = nil
+		p.feedPart(in) // without TakeOutput
+		if ok := p.err == nil; ok != want {
+			t.Errorf("%d resets: got %v, want the connection to go on: %t", n, p.err, want)
+		}
+	}
+}
+
 // TestBudgetsComeBack: a client that does the same slowly, or along with requests, may go on.
 func TestBudgetsComeBack(t *testing.T) {
 	cfg := DefaultConfig()

@@ -39,7 +39,7 @@ func (c *Conn) LendOutput(p []byte) { c.out = append(p[:0], c.out...) }
 
 // control appends the header of a frame that answers a frame of the peer.
 func (c *Conn) control(typ frameType, flags uint8, id uint32, length int) {
-	c.controls++
+	c.controls += answer
 	c.out = appendHeader(c.out, typ, flags, id, length)
 }
 
@@ -183,6 +183,7 @@ func (c *Conn) Reset(st *Stream, code ErrCode) bool {
 		return false
 	}
 	c.appendReset(st.id, code)
+	c.controls += ownReset - answer
 	c.enter(st, cancelled)
 	return true
 }
