@@ -76,21 +76,6 @@ func (c *client) wantLastAnswer(body string) {
 	c.awaitEOF()
 }
 
-// answerClosing reads a response, and returns its body and whether it says "Connection: close".
-func (c *client) answerClosing() (body string, closes bool) {
-	c.t.Helper()
-	resp, err := http.ReadResponse(c.br, nil)
-	if err != nil {
-		c.t.Fatalf("reading a response: %v", err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatalf("reading a response's body: %v", err)
-	}
-	return string(b), resp.Close
-}
-
 // Connections that wait stay open until their next answer, which is the last, and so is the first of new
 // ones. Drain returns with the last connection.
 func TestDrain(t *testing.T) {

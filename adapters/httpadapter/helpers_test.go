@@ -188,16 +188,23 @@ func (c *client) send(text string) {
 // answer reads a response and returns its body.
 func (c *client) answer() string {
 	c.t.Helper()
+	body, _ := c.answerClosing()
+	return body
+}
+
+// answerClosing reads a response, and returns its body and whether it says "Connection: close".
+func (c *client) answerClosing() (body string, closes bool) {
+	c.t.Helper()
 	resp, err := http.ReadResponse(c.br, nil)
 	if err != nil {
 		c.t.Fatalf("reading a response: %v", err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		c.t.Fatalf("reading a response's body: %v", err)
 	}
-	return string(body)
+	return string(b), resp.Close
 }
 
 // get sends a request and returns the body of the response.
