@@ -82,7 +82,7 @@ func (l *Limits) IsWaiting() bool {
 	if l == nil || !l.full.Load() || !l.isFull() {
 		return false
 	}
-	return !l.room.any.Load() || l.room.waits.Load()%2 == 1
+	return !l.room.any.Load() || l.room.clientWaits()
 }
 
 // Acquire takes a slot. It returns false if no slot is free.

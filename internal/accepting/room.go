@@ -125,7 +125,7 @@ func (l *Limits) MayAccept() bool {
 	if l == nil || l.max == 0 || !l.isFull() {
 		return true
 	}
-	if l.room.any.Load() && l.room.waits.Load()%2 == 0 {
+	if l.room.any.Load() && !l.room.clientWaits() {
 		return true
 	}
 	return l.HasRoom()
@@ -162,6 +162,9 @@ func (l *Limits) AcquireFor() bool {
 	}
 	return false
 }
+
+// clientWaits reports whether a client waits for a slot.
+func (r *room) clientWaits() bool { return r.waits.Load()%2 == 1 }
 
 // stopWaiting notes that a slot has become free, or may have.
 func (r *room) stopWaiting() {

@@ -140,7 +140,7 @@ func (p *Pool[T]) work(c T) {
 	goroutine.Reset() // clears the labels inherited from the goroutine that started it
 	w := new(worker[T])
 	defer func() {
-		var none T
+		var none T     // of its own: one that both use would be below each handler that waits
 		if c != none { // Work has ended the goroutine, or locked it to its thread
 			p.mu.Lock()
 			p.serving--
