@@ -21,7 +21,9 @@ func (e engine) wrap(srv *http.Server) testnet.WebServer {
 func parkingEngine() engine {
 	e := percoreEngine
 	e.name = "httpadapter"
-	e.serve = func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.ParkAfter(0)) }
+	e.serve = func(srv *http.Server) testnet.WebServer {
+		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0), httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
+	}
 	return e
 }
 
@@ -30,7 +32,7 @@ func parkingEngine() engine {
 func fastPathEngine() engine {
 	e := percoreEngine
 	e.name = "fast path"
-	e.serve = func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.FastPath()) }
+	e.serve = func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.NetHTTP2()) }
 	return e
 }
 

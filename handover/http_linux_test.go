@@ -27,7 +27,7 @@ import (
 // TestHTTP: clients that ask without a pause, and clients that wait, keep their connections through
 // several handovers of an http.Server; each request is answered once.
 func TestHTTP(t *testing.T) {
-	for name, options := range map[string][]httpadapter.Option{"parking": nil, "fast path": {httpadapter.FastPath()}} {
+	for name, options := range map[string][]httpadapter.Option{"parking": {httpadapter.NetHTTP1()}, "fast path": nil} {
 		t.Run(name, func(t *testing.T) { testHTTP(t, options...) })
 	}
 }
@@ -187,7 +187,7 @@ func TestHTTPProxyTLVs(t *testing.T) {
 		}
 	}
 	check()
-	for _, options := range [][]httpadapter.Option{{httpadapter.FastPath()}, nil} {
+	for _, options := range [][]httpadapter.Option{nil, {httpadapter.NetHTTP1()}} {
 		ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 		defer cancel()
 		giving, taking := pair(t)

@@ -12,7 +12,7 @@ import (
 // s, and all others go to next.
 //
 //	srv := &http.Server{Handler: grpcServer.Handler(mux)}
-//	err = httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2()).Serve(lis)
+//	err = httpadapter.Wrap(srv).Serve(lis)
 //
 // With httpadapter.HTTP2 calls don't pass through net/http: package h2 gives their streams to s, for
 // the cost of a call to [Server.Serve]. That takes the handler itself in http.Server.Handler. Within

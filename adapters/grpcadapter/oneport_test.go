@@ -93,12 +93,12 @@ var portWays = []struct {
 	make   func(*http.Server) *onePort
 }{
 	{"streams", percore.Listen, !connsAreNets, func(srv *http.Server) *onePort {
-		return &onePort{web: httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2())}
+		return &onePort{web: httpadapter.Wrap(srv)}
 	}},
 	{"middleware", percore.Listen, false, func(srv *http.Server) *onePort {
 		within := srv.Handler
 		srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { within.ServeHTTP(w, r) })
-		return &onePort{web: httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2())}
+		return &onePort{web: httpadapter.Wrap(srv)}
 	}},
 	{"net/http", net.Listen, false, func(srv *http.Server) *onePort { return &onePort{web: srv} }},
 }

@@ -20,13 +20,13 @@ import (
 // with net/http, with the fast path, and over TLS.
 func TestMaxAgeRequests(t *testing.T) {
 	const requests = 10 // give or take one
-	for name, options := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}, "parked": {ParkAfter(0)}} {
+	for name, options := range map[string][]Option{"net/http": nil, "fast path": {fastPath()}, "parked": {ParkAfter(0)}} {
 		for _, overTLS := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s TLS=%t", name, overTLS), func(t *testing.T) {
 				testnet.NoLeaks(t)
 				ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 				type key struct{}
-				s := Wrap(&http.Server{
+				s := wrap(&http.Server{
 					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						fmt.Fprint(w, r.Context().Value(key{}))
 					}),
@@ -81,13 +81,13 @@ func TestMaxAgeRequests(t *testing.T) {
 
 // Over HTTP/2 the client opens another connection, and no request fails.
 func TestMaxAgeHTTP2(t *testing.T) {
-	for name, options := range map[string][]Option{"net/http": nil, "own": {HTTP2()}} {
+	for name, options := range map[string][]Option{"net/http": nil, "own": {withHTTP2()}} {
 		t.Run(name, func(t *testing.T) {
 			testnet.NoLeaks(t)
 			ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
 			srv := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Protocols: new(http.Protocols)}
 			srv.Protocols.SetUnencryptedHTTP2(true)
-			s := Wrap(srv, append(options, MaxAge(0, 5))...)
+			s := wrap(srv, append(options, MaxAge(0, 5))...)
 			done := make(chan error, 1)
 			go func() { done <- s.Serve(ln) }()
 			client := testnet.HTTP2Client(t, nil)

@@ -305,7 +305,7 @@ func playBody(t *testing.T, w way, handler http.HandlerFunc, size int) string {
 	})
 	listen, serve, stop := net.Listen, srv.Serve, srv.Close
 	if w == withFastPath {
-		s := Wrap(srv, FastPath())
+		s := wrap(srv, fastPath())
 		listen, serve, stop = percore.Listen, s.Serve, s.Close
 	}
 	ln, err := listen("tcp", "127.0.0.1:0")

@@ -62,7 +62,7 @@ func TestParkedBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Wrap(&http.Server{Handler: http.HandlerFunc(echoPath), IdleTimeout: time.Hour}, ParkAfter(time.Millisecond))
+	s := wrap(&http.Server{Handler: http.HandlerFunc(echoPath), IdleTimeout: time.Hour}, ParkAfter(time.Millisecond))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	heap := func() uint64 {
@@ -143,12 +143,12 @@ var arms = []struct {
 	}},
 	{"never parked", serveWrapped(DefaultParkAfter)},
 	{"parked each time", serveWrapped(0)},
-	{"fast path", serveWrapped(DefaultParkAfter, FastPath())},
+	{"fast path", serveWrapped(DefaultParkAfter, fastPath())},
 }
 
 func serveWrapped(after time.Duration, opts ...Option) func(*http.Server, net.Listener) func() {
 	return func(srv *http.Server, ln net.Listener) func() {
-		s := Wrap(srv, append(opts, ParkAfter(after))...)
+		s := wrap(srv, append(opts, ParkAfter(after))...)
 		go s.Serve(ln)
 		return func() { s.Shutdown(context.Background()) }
 	}

@@ -549,7 +549,7 @@ func playStreams(t *testing.T, overTLS bool, length time.Duration, opts ...Optio
 // Then HandOver moves the waiting connections. It moves all of them unless the way that net/http
 // waits is unknown: then net/http keeps its own.
 func playFastPath(t *testing.T, overTLS bool) {
-	f, _, dial := startSeeing(t, overTLS, FastPath())
+	f, _, dial := startSeeing(t, overTLS, fastPath())
 	way, _ := probe.NetHTTP()
 	const conns, others = 6, 3
 	var clients []*client

@@ -86,7 +86,7 @@ type borrowed struct {
 func newBorrowed(t *testing.T) *borrowed {
 	t.Helper()
 	testnet.NoLeaks(t)
-	s := Wrap(&http.Server{}, ParkAfter(0))
+	s := wrap(&http.Server{}, ParkAfter(0))
 	s.installed.Do(s.install)
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -109,9 +109,7 @@
 //
 // # The fast path
 //
-//	httpadapter.Wrap(srv, httpadapter.FastPath())
-//
-// serves plain HTTP/1.1 requests without net/http: this package reads the request, calls srv.Handler,
+// The Server serves plain HTTP/1.1 requests without net/http: this package reads the request, calls srv.Handler,
 // sends the answer, and waits for the next request without a goroutine or a buffer. The handler gets
 // the same *http.Request as from net/http, fresh for each request, and an http.ResponseWriter that
 // makes the same bytes of the same calls: implicit headers, sniffing, chunks, trailers, Flush, Hijack,
@@ -168,9 +166,7 @@
 //
 // # HTTP/2
 //
-//	httpadapter.Wrap(srv, httpadapter.HTTP2())
-//
-// serves HTTP/2 without net/http, through package h2: a connection that waits, for its next stream or
+// The Server serves HTTP/2 without net/http, through package h2: a connection that waits, for its next stream or
 // for its handlers, holds no goroutine and no buffer, and each stream is a call of srv.Handler on a
 // goroutine of a pool. HTTP/1.1 goes on as without the option, also on the same port; with [FastPath]
 // both go past net/http.

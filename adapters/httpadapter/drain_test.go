@@ -24,9 +24,9 @@ var drainWays = []struct {
 	options []Option
 	fast    bool
 }{
-	{"net/http", []Option{ParkAfter(-1)}, false},
+	{"net/http", []Option{NoParking()}, false},
 	{"parked", []Option{ParkAfter(0)}, false},
-	{"fast path", []Option{FastPath()}, true},
+	{"fast path", []Option{fastPath()}, true},
 }
 
 // eachDrain runs a test each way, without TLS and with it. fast says whether the fast path serves.
@@ -254,7 +254,7 @@ func TestDrainNetHTTP2(t *testing.T) {
 					conns.Add(1)
 				}
 			}}
-			f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return Wrap(srv) })
+			f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return wrap(srv) })
 			client := f.client()
 			defer client.CloseIdleConnections()
 			get := func() {

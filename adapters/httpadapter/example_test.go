@@ -71,9 +71,9 @@ func ExampleParkAfter() {
 	httpadapter.Wrap(srv, httpadapter.ParkAfter(time.Second))
 }
 
-// HTTP/2 in clear, for clients that know beforehand that the server speaks it, such as proxies. Over
-// TLS nothing is needed besides the option.
-func ExampleHTTP2() {
+// HTTP/2 in clear is for clients that know beforehand that the server speaks it, such as proxies. Over TLS
+// nothing is needed.
+func Example_http2InClear() {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(rw, "hello over %s", r.Proto)
 	})}
@@ -84,7 +84,7 @@ func ExampleHTTP2() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := httpadapter.Wrap(srv, httpadapter.HTTP2(), httpadapter.FastPath())
+	server := httpadapter.Wrap(srv)
 	go server.Serve(ln)
 
 	for _, set := range []func(*http.Protocols, bool){(*http.Protocols).SetHTTP1, (*http.Protocols).SetUnencryptedHTTP2} {

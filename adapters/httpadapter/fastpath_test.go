@@ -36,7 +36,7 @@ func startFast(t *testing.T, handler http.HandlerFunc, configure func(f *fixture
 		if configure != nil {
 			configure(f)
 		}
-	}, append(opts, FastPath())...)
+	}, append(opts, fastPath())...)
 	f.client = client
 	return f
 }
@@ -909,7 +909,7 @@ func TestFastPathHTTP2(t *testing.T) {
 	defer ts.Close()
 	ts.EnableHTTP2 = true
 	ts.StartTLS()
-	server := Wrap(&http.Server{Handler: srv.Handler, TLSConfig: ts.TLS}, FastPath())
+	server := wrap(&http.Server{Handler: srv.Handler, TLSConfig: ts.TLS}, fastPath())
 	ln, err := percore.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

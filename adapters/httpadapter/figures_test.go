@@ -34,7 +34,7 @@ func TestFigures(t *testing.T) {
 	}
 	requests, served := figure(reads, ""), figure("parks_total", "")
 	func() {
-		s := Wrap(&http.Server{})
+		s := wrap(&http.Server{})
 		s.installed.Do(s.install)
 		s.stats.add(countRequests, 3)
 		s.stats.add(countParks, 2)

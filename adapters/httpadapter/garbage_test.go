@@ -12,7 +12,7 @@ import (
 // If a handler drops a hijacked connection, it is closed, as with net/http. A connection that waits
 // for a request is not closed, even though the user holds no reference to it.
 func TestGarbage(t *testing.T) {
-	for name, opts := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}} {
+	for name, opts := range map[string][]Option{"net/http": nil, "fast path": {fastPath()}} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, func(rw http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/drop" {

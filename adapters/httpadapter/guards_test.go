@@ -15,7 +15,7 @@ import (
 func eachWait(t *testing.T, test func(t *testing.T, opts ...Option)) {
 	needParking(t)
 	t.Run("parked", func(t *testing.T) { test(t) })
-	t.Run("fast path", func(t *testing.T) { test(t, FastPath()) })
+	t.Run("fast path", func(t *testing.T) { test(t, fastPath()) })
 }
 
 // The http.Server's own SetKeepAlivesEnabled(false), Shutdown and Close close the connections that wait
@@ -102,7 +102,7 @@ func TestGuardsUnnoticed(t *testing.T) {
 		f := start(t, func(rw http.ResponseWriter, r *http.Request) { requests <- r.RequestURI }, func(f *fixture) {
 			f.srv.DisableGeneralOptionsHandler = handled
 			f.srv.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return ctx }
-		}, FastPath())
+		}, fastPath())
 		f.dial().get("/a")
 		f.awaitParked(1)
 		if got := <-requests; got != "/a" || len(requests) > 0 {

@@ -30,7 +30,7 @@ import (
 func eachPath(t *testing.T, test func(t *testing.T, opts ...Option)) {
 	needParking(t)
 	t.Run("net http", func(t *testing.T) { test(t) })
-	t.Run("fast path", func(t *testing.T) { test(t, FastPath()) })
+	t.Run("fast path", func(t *testing.T) { test(t, fastPath()) })
 }
 
 // mustHandOver moves all connections.
@@ -697,7 +697,7 @@ func eachLeaving(t *testing.T, test func(t *testing.T, f *leavingServer)) {
 				io.WriteString(rw, r.Proto)
 			})}
 			f.http2Fixture = startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer {
-				return Wrap(srv, HTTP2(), FastPath())
+				return wrap(srv, withHTTP2(), fastPath())
 			})
 			f.server = f.http2Fixture.server.(*Server)
 			test(t, f)

@@ -30,10 +30,10 @@ func giveNever([]percore.WaitingConn) error { return errors.New("give was called
 
 // TestHandOverNothing: HandOver returns at once if nothing is parked.
 func TestHandOverNothing(t *testing.T) {
-	if err := Wrap(&http.Server{}).HandOver(t.Context(), nil, giveNever); err != nil {
+	if err := wrap(&http.Server{}).HandOver(t.Context(), nil, giveNever); err != nil {
 		t.Errorf("HandOver before Serve: %v", err)
 	}
-	f := start(t, echoPath, nil, ParkAfter(-1), FastPath())
+	f := start(t, echoPath, nil, NoParking())
 	c := f.dial()
 	c.wantGet("/1", "/1")
 	if err := f.handOver(giveNever); err != nil {

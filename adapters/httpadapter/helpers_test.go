@@ -56,7 +56,7 @@ func startBeside(t *testing.T, handler http.HandlerFunc, configure func(f *fixtu
 	if configure != nil {
 		configure(f)
 	}
-	f.server = Wrap(f.srv, append([]Option{ParkAfter(time.Millisecond)}, opts...)...)
+	f.server = wrap(f.srv, append([]Option{ParkAfter(time.Millisecond)}, opts...)...)
 	overTLS := f.srv.TLSConfig != nil // Serve will set it in any case
 	go func() {
 		if overTLS {
@@ -287,3 +287,12 @@ func (f *fixture) snapshot() map[net.Conn][]string {
 	}
 	return states
 }
+
+// wrap is Wrap with net/http serving all requests, as most tests of parking want it. fastPath and withHTTP2
+// switch the adapter's own servers on again.
+func wrap(srv *http.Server, opts ...Option) *Server {
+	return Wrap(srv, append([]Option{NetHTTP1(), NetHTTP2()}, opts...)...)
+}
+
+func fastPath() Option  { return func(c *config) { c.netHTTP1 = false } }
+func withHTTP2() Option { return func(c *config) { c.netHTTP2 = false } }

@@ -28,7 +28,7 @@ func (s *Server) noticeBypass() {
 	s.srv.BaseContext = func(l net.Listener) context.Context {
 		if canPark && !s.used.Load() && serving.Load() == 0 && s.bypassed.CompareAndSwap(false, true) {
 			s.logf("httpadapter: Wrap was called for the http.Server that serves %s, and then the "+
-				"http.Server's own Serve: no connection is parked, and FastPath has no effect. Call Serve, "+
+				"http.Server's own Serve: net/http serves and no connection is parked. Call Serve, "+
 				"ServeTLS, ListenAndServe or ListenAndServeTLS of what Wrap has returned", l.Addr())
 		}
 		if user == nil {

@@ -289,7 +289,7 @@ func TestHooksOneAtATime(t *testing.T) {
 		opts   []Option
 	}{
 		{"percore's connections", func(f *fixture) { f.listenOnLoops(4) }, nil},
-		{"never parked", func(f *fixture) { f.listenOnLoops(4) }, []Option{ParkAfter(-1)}},
+		{"never parked", func(f *fixture) { f.listenOnLoops(4) }, []Option{NoParking()}},
 		{"wrapped", func(f *fixture) { f.ln = wrapping{f.ln} }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -463,7 +463,7 @@ func TestServeReturnsAfterStateNew(t *testing.T) {
 					b.Close()
 					l.conns = append(l.conns, a)
 				}
-				server := Wrap(srv)
+				server := wrap(srv)
 				if overTLS {
 					srv.TLSConfig, _ = testnet.TLS(t)
 					_ = server.ServeTLS(l, "", "")

@@ -19,12 +19,20 @@ import (
 // states of conn it is hijacked from then on; its reference to the call ends with its last state,
 // Closed.
 
-// newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them:
-// HTTP2 is not asked for, net/http has no HTTP/2 either, the program has a server of its own for "h2",
-// or it wants to have errors counted by net/http's names.
+// newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them: the
+// program wants that, or net/http has no HTTP/2 for such connections either, or whyNetHTTP2 has a reason.
 func (call *serveCall) newStreams() *h2.Server {
 	s := call.server
-	if !s.http2 || s.ownH2 || !speaksHTTP2(s.srv) || s.srv.HTTP2 != nil && s.srv.HTTP2.CountError != nil {
+	offered := protocols(s.srv).HTTP2()
+	if call.tls == nil {
+		offered = protocols(s.srv).UnencryptedHTTP2()
+	}
+	if s.netHTTP2 || !offered || !speaksHTTP2(s.srv) {
+		return nil
+	}
+	if why := s.whyNetHTTP2(); why != "" {
+		s.logf("httpadapter: net/http serves HTTP/2, with a goroutine for each connection that waits: %s. "+
+			"With the option NetHTTP2 that is not logged.", why)
 		return nil
 	}
 	own, config := s.http2Handler((*http2Host)(call)), s.http2Config()
@@ -33,6 +41,17 @@ func (call *serveCall) newStreams() *h2.Server {
 		return h2.New(newShared(own, h), config)
 	}
 	return h2.New(own, config)
+}
+
+// whyNetHTTP2 returns why net/http must serve HTTP/2, or "".
+func (s *Server) whyNetHTTP2() string {
+	switch {
+	case s.ownH2:
+		return `the program has set TLSNextProto["h2"], so that is the server of HTTP/2`
+	case s.srv.HTTP2 != nil && s.srv.HTTP2.CountError != nil:
+		return "HTTP2Config.CountError is set, and counts by net/http's own names"
+	}
+	return ""
 }
 
 // http2Handler returns the handler of streams for the connections of a host.

@@ -40,10 +40,10 @@ var http2Ways = []struct {
 }{
 	{"net/http in clear", false, func(srv *http.Server) testnet.WebServer { return srv }},
 	{"net/http over TLS", true, func(srv *http.Server) testnet.WebServer { return srv }},
-	{"in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2()) }},
-	{"over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2()) }},
-	{"fast path in clear", false, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2(), FastPath()) }},
-	{"fast path over TLS", true, func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2(), FastPath()) }},
+	{"in clear", false, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2()) }},
+	{"over TLS", true, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2()) }},
+	{"fast path in clear", false, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2(), fastPath()) }},
+	{"fast path over TLS", true, func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2(), fastPath()) }},
 }
 
 // eachHTTP2 runs a test each way.
@@ -317,13 +317,13 @@ func TestHTTP2Declined(t *testing.T) {
 		setenv  string // a variable of the environment and its value
 		change  func(*http.Server)
 	}{
-		{"option", canPark, []Option{HTTP2()}, "", nil},
-		{"option with the fast path", canPark, []Option{HTTP2(), FastPath()}, "", nil},
-		{"parking at once", canPark, []Option{HTTP2(), ParkAfter(0)}, "", nil},
-		{"fast path alone", false, []Option{FastPath()}, "", nil},
-		{"no parking", false, []Option{HTTP2(), ParkAfter(-1)}, "", nil},
-		{"engine=net", false, []Option{HTTP2()}, "PERCOREDEBUG=engine=net", nil},
-		{"CountError", false, []Option{HTTP2()}, "", func(srv *http.Server) {
+		{"option", canPark, []Option{withHTTP2()}, "", nil},
+		{"option with the fast path", canPark, []Option{withHTTP2(), fastPath()}, "", nil},
+		{"parking at once", canPark, []Option{withHTTP2(), ParkAfter(0)}, "", nil},
+		{"fast path alone", false, []Option{fastPath()}, "", nil},
+		{"no parking", canPark, []Option{withHTTP2(), NoParking()}, "", nil},
+		{"engine=net", false, []Option{withHTTP2()}, "PERCOREDEBUG=engine=net", nil},
+		{"CountError", false, []Option{withHTTP2()}, "", func(srv *http.Server) {
 			srv.HTTP2 = &http.HTTP2Config{CountError: func(string) {}}
 		}},
 	} {
@@ -336,7 +336,7 @@ func TestHTTP2Declined(t *testing.T) {
 				if c.change != nil {
 					c.change(srv)
 				}
-				f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return Wrap(srv, c.options...) })
+				f := startHTTP2(t, secure, srv, func(srv *http.Server) testnet.WebServer { return wrap(srv, c.options...) })
 				by := f.get(f.client(), "/")
 				if ours := strings.HasPrefix(by, "github.com/percore/percore/"); ours != c.ours {
 					t.Errorf("served by %s, want percore: %t", by, c.ours)
@@ -345,7 +345,7 @@ func TestHTTP2Declined(t *testing.T) {
 		}
 	}
 	own := &http.Server{TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}}
-	s := Wrap(own, HTTP2())
+	s := wrap(own, withHTTP2())
 	s.installed.Do(s.install)
 	if (&serveCall{server: s}).newStreams() != nil {
 		t.Error("connections do not stay with a server that the program has in TLSNextProto")
@@ -373,7 +373,7 @@ func TestHTTP2SwitchedOff(t *testing.T) {
 			var got [2]string
 			for i, wrap := range []func(*http.Server) testnet.WebServer{
 				func(srv *http.Server) testnet.WebServer { return srv },
-				func(srv *http.Server) testnet.WebServer { return Wrap(srv, HTTP2(), FastPath()) },
+				func(srv *http.Server) testnet.WebServer { return wrap(srv, withHTTP2(), fastPath()) },
 			} {
 				srv := &http.Server{Handler: http.HandlerFunc(servedBy)}
 				f := startHTTP2(t, false, srv, func(srv *http.Server) testnet.WebServer {
@@ -406,7 +406,7 @@ func TestHTTP2AloneParks(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%t", secure), func(t *testing.T) {
 			f := startHTTP2(t, secure, &http.Server{Handler: http.HandlerFunc(servedBy)}, func(srv *http.Server) testnet.WebServer {
-				return Wrap(srv, HTTP2(), ParkAfter(0))
+				return wrap(srv, withHTTP2(), ParkAfter(0))
 			})
 			nc, err := net.Dial("tcp", f.l.Addr().String())
 			if err != nil {
@@ -440,7 +440,7 @@ func TestHTTP2Stats(t *testing.T) {
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(servedBy), Protocols: new(http.Protocols)}
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	s := Wrap(srv, HTTP2())
+	s := wrap(srv, withHTTP2())
 	for n := 1; n <= 3; n++ {
 		l, err := percore.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -475,7 +475,7 @@ func TestHTTP2Stats(t *testing.T) {
 func TestHTTP2InBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := startHTTP2(t, false, &http.Server{Handler: http.HandlerFunc(servedBy)}, func(srv *http.Server) testnet.WebServer {
-			return Wrap(srv, HTTP2(), FastPath())
+			return wrap(srv, withHTTP2(), fastPath())
 		})
 		client := f.client()
 		if got := f.get(client, "/"); strings.Contains(got, "percore") {
@@ -483,4 +483,52 @@ func TestHTTP2InBubble(t *testing.T) {
 		}
 		client.CloseIdleConnections()
 	})
+}
+
+// TestNetHTTP2Logged: the log says once why net/http serves HTTP/2, unless the program wants that, or
+// nobody is offered HTTP/2.
+func TestNetHTTP2Logged(t *testing.T) {
+	needParking(t)
+	own := func(srv *http.Server) {
+		srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": nil}
+	}
+	for _, c := range []struct {
+		name    string
+		secure  bool
+		change  func(*http.Server)
+		options []Option
+		want    string // in a line of the log; "": there is none
+	}{
+		{"served", true, nil, []Option{withHTTP2()}, ""},
+		{"TLSNextProto", true, own, []Option{withHTTP2()}, "TLSNextProto"},
+		{"CountError", true, func(srv *http.Server) { srv.HTTP2 = &http.HTTP2Config{CountError: func(string) {}} }, []Option{withHTTP2()}, "CountError"},
+		{"option", true, own, nil, ""},
+		{"in clear", false, own, []Option{withHTTP2()}, ""},
+		{"none", true, func(srv *http.Server) { srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} }, []Option{withHTTP2()}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out strings.Builder
+			srv := &http.Server{ErrorLog: log.New(&out, "", 0)}
+			if c.change != nil {
+				c.change(srv)
+			}
+			s := wrap(srv, c.options...)
+			s.installed.Do(s.install)
+			var config *tls.Config
+			if c.secure {
+				srv.TLSConfig, _ = testnet.TLS(t)
+				var err error
+				if config, err = s.tlsConfig("", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if streams := (&serveCall{server: s, tls: config}).newStreams(); streams != nil {
+				defer streams.Close()
+			}
+			got := out.String()
+			if c.want == "" && got != "" || c.want != "" && (strings.Count(got, "\n") != 1 || !strings.Contains(got, c.want)) {
+				t.Errorf("got the log %q, want a line with %q", got, c.want)
+			}
+		})
+	}
 }

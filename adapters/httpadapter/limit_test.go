@@ -199,7 +199,7 @@ func playLimit(t *testing.T, w way, handler http.HandlerFunc, sent int) string {
 	})
 	server, listen := anyServer(srv), net.Listen
 	if w == withFastPath {
-		server, listen = Wrap(srv, FastPath()), percore.Listen
+		server, listen = wrap(srv, fastPath()), percore.Listen
 	}
 	ln := testnet.Listen(t, listen, testnet.TCP4)
 	served := make(chan error, 1)

@@ -22,7 +22,7 @@ func (f *fixture) listenWith(lc percore.ListenConfig) {
 // TestMaxConns lets as many connections as may be open wait for a request. They are parked, and the
 // next client is served when one of them ends.
 func TestMaxConns(t *testing.T) {
-	for name, opts := range map[string][]Option{"": nil, "fast path": {FastPath()}} {
+	for name, opts := range map[string][]Option{"": nil, "fast path": {fastPath()}} {
 		t.Run(name, func(t *testing.T) {
 			needParking(t)
 			f := start(t, echoPath, func(f *fixture) { f.listenWith(percore.ListenConfig{MaxConns: 2}) }, opts...)

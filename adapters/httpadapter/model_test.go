@@ -336,7 +336,7 @@ var movingWays = []way{stayingAdapter, stayingFastPath, movingAdapter, movingFas
 // options returns an adapter's options, and false if the way has no adapter.
 func (w way) options(p program) (opts []Option, adapter bool) {
 	if strings.HasPrefix(string(w), string(withFastPath)) {
-		opts = append(opts, FastPath())
+		opts = append(opts, fastPath())
 	}
 	return append(opts, ParkAfter(p.parkAfter)), w != onNet
 }
@@ -555,7 +555,7 @@ func (pf *performance) open() *stage {
 	listen := net.Listen
 	if opts, ok := pf.way.options(pf.p); ok {
 		listen = percore.Listen
-		s.server = Wrap(srv, opts...)
+		s.server = wrap(srv, opts...)
 	}
 	var err error
 	if s.ln, err = listen("tcp", "127.0.0.1:0"); err != nil {

@@ -22,9 +22,9 @@ const DefaultParkAfter = 100 * time.Millisecond
 type Option func(*config)
 
 type config struct {
-	parkAfter time.Duration
-	fastPath  bool
-	http2     bool
+	parkAfter time.Duration // below 0: nothing is parked
+	netHTTP1  bool          // net/http serves HTTP/1.1
+	netHTTP2  bool          // the same
 	listen    percore.ListenConfig
 
 	maxAge      time.Duration // of connections; 0: no limit
@@ -52,8 +52,7 @@ type config struct {
 // many after an n-th of the time.
 //
 // 0 parks a connection at once, which costs CPU time if requests follow
-// each other closely. Below 0 nothing is ever parked, and connections go to
-// net/http as they are.
+// each other closely. Below 0 it is [NoParking].
 func ParkAfter(d time.Duration) Option {
 	return func(c *config) { c.parkAfter = d }
 }
@@ -64,23 +63,29 @@ func ListenConfig(lc *percore.ListenConfig) Option {
 	return func(c *config) { c.listen = *lc }
 }
 
-// FastPath serves plain HTTP/1.1 requests past net/http: the adapter reads them, calls the
-// http.Server's Handler and answers, byte by byte as net/http would, for less CPU time. All
-// that is not plain goes to net/http. For HTTP/2 there is [HTTP2]. The package's documentation says
-// what is plain, and what differs.
-//
-// It has no effect off Linux, with the build tag percore_net, with PERCOREDEBUG=engine=net, below 0 in
-// [ParkAfter], and in a bubble of testing/synctest; over TLS also if crypto/tls does not read as it
-// relies on.
-func FastPath() Option { return func(c *config) { c.fastPath = true } }
+// NoParking leaves a connection to net/http, with its goroutine and buffers, from the first request that
+// net/http serves on it until it ends. Without [NetHTTP1] those are connections with a request that is
+// not plain; with both [NetHTTP1] and [NetHTTP2] it is every connection, as if there were no adapter.
+func NoParking() Option { return ParkAfter(-1) }
 
-// HTTP2 serves HTTP/2 past net/http: connections whose client has chosen it in the TLS handshake
-// (ALPN) and, in clear, those that begin with HTTP/2's preface, where the http.Server's Protocols
-// allow that. Handlers, hooks, limits and timeouts are those of the http.Server and of its HTTP2Config.
-// HTTP/1.1 is served as without the option: by net/http, with parking, or by [FastPath]. The package's
+// NetHTTP1 lets net/http serve HTTP/1.1. Its idle connections are parked, unless there is [NoParking].
+//
+// Without it the adapter serves plain requests itself: it reads them, calls the http.Server's Handler and
+// answers, byte by byte as net/http would, for less CPU time. All that is not plain goes to net/http.
+// The package's documentation says what is plain, and what differs.
+//
+// net/http serves everything off Linux, with the build tag percore_net, with PERCOREDEBUG=engine=net, and
+// in a bubble of testing/synctest; over TLS also if crypto/tls does not read as the adapter relies on.
+func NetHTTP1() Option { return func(c *config) { c.netHTTP1 = true } }
+
+// NetHTTP2 lets net/http serve HTTP/2.
+//
+// Without it the adapter serves connections whose client has chosen HTTP/2 in the TLS handshake (ALPN) and,
+// in clear, those that begin with HTTP/2's preface, where the http.Server's Protocols allow that. Handlers,
+// hooks, limits and timeouts are those of the http.Server and of its HTTP2Config. The package's
 // documentation says what differs.
 //
-// It has no effect, and net/http serves HTTP/2, where FastPath has none, and if the program has a
-// server of its own for "h2" in TLSNextProto, as golang.org/x/net/http2.ConfigureServer makes it, or
-// has set HTTP2Config.CountError, whose names are net/http's own.
-func HTTP2() Option { return func(c *config) { c.http2 = true } }
+// net/http serves HTTP/2 also where it serves everything (see [NetHTTP1]), and, which is logged, if the
+// program has a server of its own for "h2" in TLSNextProto, as golang.org/x/net/http2.ConfigureServer makes
+// it, or has set HTTP2Config.CountError, whose names are net/http's own.
+func NetHTTP2() Option { return func(c *config) { c.netHTTP2 = true } }

@@ -51,7 +51,7 @@ func newRoomServer(t *testing.T, max int, srv *http.Server, overTLS bool, opts .
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.addr, r.server = ln.Addr().String(), Wrap(srv, opts...)
+	r.addr, r.server = ln.Addr().String(), wrap(srv, opts...)
 	served := make(chan error, 1)
 	go func() {
 		if !overTLS {
@@ -129,7 +129,7 @@ func TestMakesRoom(t *testing.T) {
 	server, client := testnet.TLS(t)
 	client.NextProtos = []string{"http/1.1"}
 	for name, idleTimeout := range map[string]time.Duration{"with IdleTimeout": time.Hour, "without": 0} {
-		for kind, opts := range map[string][]Option{"parking": {ParkAfter(time.Millisecond)}, "fast path": {FastPath()}} {
+		for kind, opts := range map[string][]Option{"parking": {ParkAfter(time.Millisecond)}, "fast path": {fastPath()}} {
 			for _, overTLS := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, TLS %t", name, kind, overTLS), func(t *testing.T) {
 					const max = 4
@@ -166,7 +166,7 @@ func TestMakesRoomOfSilent(t *testing.T) {
 	server, client := testnet.TLS(t)
 	client.NextProtos = []string{"http/1.1"}
 	for name, timeout := range map[string]time.Duration{"with ReadHeaderTimeout": time.Hour, "without": 0} {
-		for kind, opts := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}} {
+		for kind, opts := range map[string][]Option{"net/http": nil, "fast path": {fastPath()}} {
 			for _, overTLS := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, TLS %t", name, kind, overTLS), func(t *testing.T) {
 					srv := &http.Server{ReadHeaderTimeout: timeout, TLSConfig: server.Clone()}
@@ -192,7 +192,7 @@ func TestMakesRoomOfSilent(t *testing.T) {
 // A peer that has all places but one loses its own, though the other's connection has waited longer.
 func TestMakesRoomByPeer(t *testing.T) {
 	const max = 8
-	r := newRoomServer(t, max, &http.Server{}, false, FastPath())
+	r := newRoomServer(t, max, &http.Server{}, false, fastPath())
 	first := r.dial("127.0.0.2")
 	first.ask()
 	r.rests(1)
@@ -218,7 +218,7 @@ func TestMakesRoomByPeer(t *testing.T) {
 
 // Connections with a request under way, or a part of one, are not closed, however old they are.
 func TestMakesNoRoomForBusy(t *testing.T) {
-	for kind, opts := range map[string][]Option{"net/http": nil, "fast path": {FastPath()}} {
+	for kind, opts := range map[string][]Option{"net/http": nil, "fast path": {fastPath()}} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRoomServer(t, 2, &http.Server{}, false, opts...)
 			busy, begun := r.dial("127.0.0.1"), r.dial("127.0.0.2")
@@ -265,7 +265,7 @@ func TestMakesRoomHTTP2(t *testing.T) {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	r := newRoomServer(t, 1, &http.Server{Protocols: protocols}, false, FastPath(), HTTP2())
+	r := newRoomServer(t, 1, &http.Server{Protocols: protocols}, false, fastPath(), withHTTP2())
 	only := new(http.Protocols)
 	only.SetUnencryptedHTTP2(true)
 	client := &http.Client{Transport: &http.Transport{Protocols: only}, Timeout: testnet.HangTimeout}

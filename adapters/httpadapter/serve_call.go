@@ -71,7 +71,7 @@ func (s *Server) newServeCall(l net.Listener, config *tls.Config) *serveCall {
 	call.keeps = s.keeps && !monotime.InBubble() // in a bubble of testing/synctest the loops, which are outside, can't reach a queue
 	if call.keeps && s.canReadTLS(config) {
 		call.way = s.way
-		call.fast = s.fastPath && protocols(s.srv).HTTP1()
+		call.fast = !s.netHTTP1 && protocols(s.srv).HTTP1()
 		call.streams, call.clearHTTP2 = call.newStreams(), protocols(s.srv).UnencryptedHTTP2()
 	}
 	call.fieldsMax = fieldsMax(s.srv)
@@ -248,7 +248,6 @@ func (call *serveCall) warnForeign(nc net.Conn) {
 	if !call.keeps || fastpath.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return
 	}
-	call.server.logf("httpadapter: connections of type %T are served but not parked, and FastPath has no "+
-		"effect on them: while idle they keep a goroutine and buffers, as with net/http. Only a *percore.Conn "+
-		"is parked: give Serve the listener that percore.Listen returns, without a wrapper. %s", nc, insteadOf(nc))
+	call.server.logf("httpadapter: net/http serves connections of type %T: while idle they keep a goroutine "+
+		"and buffers. Only a *percore.Conn is served by percore: give Serve the listener that percore.Listen returns, without a wrapper. %s", nc, insteadOf(nc))
 }

@@ -62,8 +62,8 @@ type Server struct {
 // user's: set these before, as for net/http. Nothing else of srv is
 // touched; it stays the server that handlers find by [http.ServerContextKey].
 //
-// Start the server with the Server's methods. srv.Serve still works but parks nothing, and FastPath has
-// no effect; that is logged, once. Wrap puts a function into srv.BaseContext that notices it and
+// Start the server with the Server's methods. srv.Serve still works but is net/http's alone: it parks
+// nothing, and serves all requests itself; that is logged, once. Wrap puts a function into srv.BaseContext that notices it and
 // calls the user's. It panics if srv is nil.
 //
 // srv.Shutdown, srv.Close and srv.SetKeepAlivesEnabled also work. (If srv has
@@ -73,6 +73,12 @@ func Wrap(srv *http.Server, opts ...Option) *Server {
 	if srv == nil {
 		panic("httpadapter: Wrap was called with a nil *http.Server")
 	}
+	s := newServer(srv, opts)
+	enroll(s)
+	return s
+}
+
+func newServer(srv *http.Server, opts []Option) *Server {
 	s := &Server{
 		srv:    srv,
 		config: config{parkAfter: DefaultParkAfter, checkNetHTTP: probe.NetHTTP, checkTLS: tlsread.Works},
@@ -233,7 +239,9 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 func (s *Server) install() {
 	s.used.Store(true)
 	s.enlist()
-	if s.keeps = canPark && s.parkAfter >= 0 && !monotime.InBubble(); s.keeps { // in a bubble the check's timers run ahead
+	parks := s.parkAfter >= 0
+	s.keeps = canPark && (parks || !s.netHTTP1 || !s.netHTTP2) && !monotime.InBubble() // in a bubble the check's timers run ahead
+	if s.keeps && parks {
 		s.way = s.findWay()
 	}
 	s.installAge()
@@ -257,7 +265,7 @@ func (s *Server) findWay() probe.Way {
 	}
 	s.stats.unsafe.Store(true)
 	what := "idle connections keep their goroutines and buffers"
-	if s.fastPath {
+	if !s.netHTTP1 {
 		what = "connections that the fast path has left to net/http stay there, with their goroutines and buffers"
 	}
 	s.logf("httpadapter: %s: they can't be parked, because net/http of %s does not wait for requests in a way "+

@@ -210,7 +210,7 @@ func TestBypass(t *testing.T) {
 		}),
 		BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, "base") },
 	}
-	Wrap(srv, FastPath())
+	wrap(srv, fastPath())
 	var serving sync.WaitGroup
 	for range 2 {
 		ln, err := percore.Listen("tcp", "127.0.0.1:0")
@@ -235,7 +235,7 @@ func TestBypass(t *testing.T) {
 // The Server's own Serve does not count as a bypass, whether or not the http.Server was wrapped
 // again.
 func TestNoBypass(t *testing.T) {
-	f := start(t, echoPath, func(f *fixture) { Wrap(f.srv) })
+	f := start(t, echoPath, func(f *fixture) { wrap(f.srv) })
 	f.dial().get("/")
 	f.shutdown()
 	if got := f.log.String(); got != "" {
@@ -245,7 +245,7 @@ func TestNoBypass(t *testing.T) {
 
 // A nil server or listener makes the caller fail, with a clear message.
 func TestNothingToServe(t *testing.T) {
-	s := Wrap(&http.Server{})
+	s := wrap(&http.Server{})
 	if err := s.Serve(nil); err == nil || !strings.Contains(err.Error(), "nil net.Listener") {
 		t.Errorf("Serve(nil): got %v, want an error that says so", err)
 	}
@@ -481,7 +481,7 @@ func TestListenerEnds(t *testing.T) {
 	testnet.NoLeaks(t)
 	for range 100 {
 		ours, peer := net.Pipe()
-		s := Wrap(&http.Server{Handler: http.HandlerFunc(echoPath), ErrorLog: log.New(io.Discard, "", 0)})
+		s := wrap(&http.Server{Handler: http.HandlerFunc(echoPath), ErrorLog: log.New(io.Discard, "", 0)})
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(&listOf{conns: []net.Conn{peer}}) }()
 		_ = ours.SetDeadline(time.Now().Add(testnet.HangTimeout))
@@ -577,7 +577,7 @@ func TestCloseBeforeNetHTTPAccepts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Wrap(&http.Server{})
+	s := wrap(&http.Server{})
 	s.installed.Do(s.install)
 	call := s.newServeCall(ln, nil)
 	s.Close()
@@ -1063,7 +1063,7 @@ func TestForeignConns(t *testing.T) {
 	}
 	other := f.dial()
 	other.get("/")
-	const want = "httpadapter: connections of type httpadapter.wrapped are served but not parked, and FastPath "
+	const want = "httpadapter: net/http serves connections of type httpadapter.wrapped: "
 	if got := f.log.String(); canPark && (!strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1) {
 		t.Errorf("got log %q, want %q, once", got, want)
 	}
@@ -1223,7 +1223,7 @@ func TestNeverParking(t *testing.T) {
 			}
 			return ctx
 		}
-	}, ParkAfter(-1))
+	}, NoParking())
 	f.dial().get("/")
 	if got := f.server.Stats(); got != (Stats{}) {
 		t.Errorf("got %+v, want nothing counted", got)
@@ -1302,7 +1302,7 @@ func TestListenAndServe(t *testing.T) {
 		return context.Background()
 	}}
 	var controls atomic.Int32
-	s := Wrap(srv, ListenConfig(&percore.ListenConfig{Control: func(string, string, syscall.RawConn) error {
+	s := wrap(srv, ListenConfig(&percore.ListenConfig{Control: func(string, string, syscall.RawConn) error {
 		controls.Add(1)
 		return nil
 	}}))

@@ -46,9 +46,9 @@ func newSide(t *testing.T, name string, srv *http.Server, handler sideHandler) *
 	if name != sides[0] {
 		opts := []Option{ParkAfter(0)}
 		if name == "fast path" {
-			opts = append(opts, FastPath())
+			opts = append(opts, fastPath())
 		}
-		s.fast = Wrap(srv, opts...)
+		s.fast = wrap(srv, opts...)
 		listen, serve, stop = percore.Listen, s.fast.Serve, s.fast.Close
 	}
 	ln, err := listen("tcp", "127.0.0.1:0")

@@ -24,7 +24,7 @@ func startTLS(t *testing.T, handler http.HandlerFunc, configure func(f *fixture)
 	t.Helper()
 	server, client := testnet.TLS(t)
 	if strings.HasPrefix(t.Name(), "TestTLSOnFastPath/") {
-		opts = append(opts, FastPath())
+		opts = append(opts, fastPath())
 	}
 	f := start(t, handler, func(f *fixture) {
 		f.srv.TLSConfig = server
@@ -468,7 +468,7 @@ func TestServeTLSErrors(t *testing.T) {
 	defer ln.Close()
 	for _, s := range []interface {
 		ServeTLS(net.Listener, string, string) error
-	}{&http.Server{}, Wrap(&http.Server{})} {
+	}{&http.Server{}, wrap(&http.Server{})} {
 		if err := s.ServeTLS(ln, "no-such-file", "neither"); err == nil || !strings.Contains(err.Error(), "no-such-file") {
 			t.Errorf("%T: got %v, want an error about no-such-file", s, err)
 		}

@@ -39,7 +39,7 @@ func TestUnsafe(t *testing.T) {
 // The same over TLS, if it is crypto/tls that differs.
 func TestUnsafeTLS(t *testing.T) {
 	needParking(t)
-	f, config := startTLS(t, echoPath, nil, FastPath(), func(c *config) {
+	f, config := startTLS(t, echoPath, nil, fastPath(), func(c *config) {
 		c.checkTLS = func() error { return errors.New("it sings") }
 	})
 	c := f.dialTLS(config)
@@ -59,11 +59,37 @@ func TestUnsafeTLS(t *testing.T) {
 
 // Nothing is checked if nothing would be parked.
 func TestUnsafeUnasked(t *testing.T) {
-	f := start(t, echoPath, nil, ParkAfter(-1), func(c *config) {
+	f := start(t, echoPath, nil, NoParking(), func(c *config) {
 		c.checkNetHTTP = func() (probe.Way, error) { return probe.Unknown, errors.New("asked") }
 	})
 	f.dial().get("/")
 	if f.server.Stats().Unsafe {
 		t.Error("Stats.Unsafe: got true, want false")
+	}
+}
+
+// TestNoParking: the adapter serves plain requests, and what net/http has had once stays with it. Nothing is
+// checked, and nothing is wrong.
+func TestNoParking(t *testing.T) {
+	needParking(t)
+	f := start(t, echoPath, nil, NoParking(), fastPath(), func(c *config) {
+		c.checkNetHTTP = func() (probe.Way, error) { return probe.Unknown, errors.New("asked") }
+	})
+	c := f.dial()
+	c.wantGet("/1", "/1")
+	f.wantFast(1)
+	c.send("GET /2 HTTP/1.1\r\nHost: a\r\nPragma: x\r\n\r\n") // not plain
+	if got := c.answer(); got != "/2" {
+		t.Errorf("got %q, want /2", got)
+	}
+	c.wantGet("/3", "/3")
+	if got := f.server.FastPathStats(); got.Requests != 1 {
+		t.Errorf("got %d requests on the fast path, want the first alone", got.Requests)
+	}
+	if got := f.server.Stats(); got.Parks != 0 || got.Unsafe {
+		t.Errorf("got %+v, want no parks, and nothing unsafe", got)
+	}
+	if log := f.log.String(); log != "" {
+		t.Errorf("got the log %q, want none", log)
 	}
 }

@@ -201,7 +201,7 @@ func startWatchStage(t *testing.T, w way, overTLS bool) *watchStage {
 	}}
 	server, listen := anyServer(srv), net.Listen
 	if opts, ok := w.options(program{parkAfter: time.Millisecond}); ok {
-		server, listen = Wrap(srv, opts...), percore.Listen
+		server, listen = wrap(srv, opts...), percore.Listen
 	}
 	s.server = server
 	s.ln = testnet.Listen(t, listen, testnet.TCP4)

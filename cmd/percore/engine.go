@@ -190,11 +190,11 @@ func (e *serveEngine) runHTTP(srv *http.Server, opts serveOptions) webServer {
 	if opts.maxAge > 0 || opts.maxRequests > 0 {
 		options = append(options, httpadapter.MaxAge(opts.maxAge, opts.maxRequests))
 	}
-	if opts.fastPath {
-		options = append(options, httpadapter.FastPath())
+	if !opts.fastPath {
+		options = append(options, httpadapter.NetHTTP1())
 	}
-	if opts.http2 {
-		options = append(options, httpadapter.HTTP2())
+	if !opts.http2 {
+		options = append(options, httpadapter.NetHTTP2())
 	}
 	return httpadapter.Wrap(srv, options...)
 }

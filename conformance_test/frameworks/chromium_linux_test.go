@@ -147,7 +147,7 @@ func runBrowserSite() {
 	srv := &http.Server{Handler: &site.mux}
 	listen, server := net.Listen, testnet.WebServer(srv)
 	if os.Getenv(browserOn) == "percore" {
-		listen, server = percore.Listen, httpadapter.Wrap(srv, httpadapter.HTTP2(), httpadapter.FastPath())
+		listen, server = percore.Listen, httpadapter.Wrap(srv)
 	}
 	identity := []byte(os.Getenv(hubIdentity))
 	cert, err := tls.X509KeyPair(identity, identity)

@@ -40,7 +40,7 @@ func TestHAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httpadapter.Wrap(&http.Server{Handler: whoAmI}, httpadapter.FastPath())
+	srv := httpadapter.Wrap(&http.Server{Handler: whoAmI})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	defer func() {

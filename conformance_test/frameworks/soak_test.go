@@ -40,7 +40,7 @@ func TestSoak(t *testing.T) {
 		c.Data(http.StatusOK, "text/plain", body)
 	})
 	way{"", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.ParkAfter(park))
+		return httpadapter.Wrap(srv, httpadapter.ParkAfter(park), httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
 	}}.run(t, func(s *stage) {
 		st := s.start(&http.Server{Handler: app}, setup{})
 		end := time.Now().Add(lasting)

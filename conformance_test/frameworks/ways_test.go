@@ -40,15 +40,17 @@ type way struct {
 var ways = []way{
 	{"net", net.Listen, plain},
 	{"percore", percore.Listen, plain},
-	{"httpadapter", percore.Listen, func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv) }},
+	{"httpadapter", percore.Listen, func(srv *http.Server) testnet.WebServer {
+		return httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
+	}},
 	{"httpadapter,at-once", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0))
+		return httpadapter.Wrap(srv, httpadapter.ParkAfter(0), httpadapter.NetHTTP1(), httpadapter.NetHTTP2())
 	}},
 	{"httpadapter,fast path", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.FastPath())
+		return httpadapter.Wrap(srv, httpadapter.NetHTTP2())
 	}},
 	{"httpadapter,http2", percore.Listen, func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2())
+		return httpadapter.Wrap(srv)
 	}},
 }
 

@@ -244,8 +244,10 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-func onNet(srv *http.Server) testnet.WebServer     { return srv }
-func onPercore(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.HTTP2()) }
+func onNet(srv *http.Server) testnet.WebServer { return srv }
+func onPercore(srv *http.Server) testnet.WebServer {
+	return httpadapter.Wrap(srv, httpadapter.NetHTTP1())
+}
 
 // handlers are servers that run as the handler of an http.Server (grpc.Server.ServeHTTP), for gRPC on
 // the port of a web server.

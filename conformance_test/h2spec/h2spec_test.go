@@ -38,10 +38,10 @@ type server struct {
 var servers = []server{
 	{onNet, net.Listen, handler(func(srv *http.Server) testnet.WebServer { return srv })},
 	{"httpadapter", percore.Listen, handler(func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.HTTP2())
+		return httpadapter.Wrap(srv, httpadapter.NetHTTP1())
 	})},
 	{"httpadapter,fast path", percore.Listen, handler(func(srv *http.Server) testnet.WebServer {
-		return httpadapter.Wrap(srv, httpadapter.HTTP2(), httpadapter.FastPath())
+		return httpadapter.Wrap(srv)
 	})},
 	{"h2", percore.Listen, streams},
 	{"h2 on net", net.Listen, streams},

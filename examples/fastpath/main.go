@@ -40,6 +40,6 @@ func newServer() *httpadapter.Server {
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-	}, httpadapter.FastPath())
+	})
 	return server
 }

@@ -30,5 +30,5 @@ func main() {
 func newServer() *httpadapter.Server {
 	engine := gin.New()
 	engine.GET("/hello/:name", func(c *gin.Context) { c.String(http.StatusOK, "hello %s\n", c.Param("name")) })
-	return httpadapter.Wrap(&http.Server{Handler: engine, ReadHeaderTimeout: 10 * time.Second}, httpadapter.FastPath())
+	return httpadapter.Wrap(&http.Server{Handler: engine, ReadHeaderTimeout: 10 * time.Second})
 }

@@ -34,7 +34,7 @@ func main() {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintln(w, "hello from process", os.Getpid())
 		}),
-	}, httpadapter.FastPath())
+	})
 	service := handover.Service{
 		Parts:   []handover.Part{{Name: "http", Address: *address, Server: server}},
 		Restart: syscall.SIGHUP,

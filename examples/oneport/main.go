@@ -80,7 +80,7 @@ func newServer() (*server, error) {
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetHTTP2(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
-	s.web = httpadapter.Wrap(s.http, httpadapter.FastPath(), httpadapter.HTTP2())
+	s.web = httpadapter.Wrap(s.http)
 	return s, nil
 }
 

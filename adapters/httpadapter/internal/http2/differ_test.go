@@ -68,7 +68,7 @@ type way struct {
 // ways are net/http's server on package net, and the one under test.
 var ways = [2]way{
 	{"net/http", net.Listen, func(srv *http.Server) testnet.WebServer { return srv }},
-	{"this server", percore.Listen, func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.HTTP2()) }},
+	{"this server", percore.Listen, func(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.NetHTTP1()) }},
 }
 
 // serve serves srv in clear text, HTTP/2 only, until the test ends.

@@ -59,9 +59,9 @@ func newHTTPServer(spec Spec) (server, error) {
 	}
 	switch {
 	case spec.Engine.FastPath:
-		return httpServer{httpadapter.Wrap(srv, httpadapter.FastPath(), httpadapter.HTTP2()), spec.TLS, poll}, nil
-	case spec.Engine.Adapter:
 		return httpServer{httpadapter.Wrap(srv), spec.TLS, poll}, nil
+	case spec.Engine.Adapter:
+		return httpServer{httpadapter.Wrap(srv, httpadapter.NetHTTP1(), httpadapter.NetHTTP2()), spec.TLS, poll}, nil
 	}
 	return httpServer{srv, spec.TLS, poll}, nil
 }

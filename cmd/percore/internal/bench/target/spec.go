@@ -101,7 +101,7 @@ type Engine struct {
 	// HTTP the adapter has no effect there: connections pass through.
 	Adapter bool `json:"adapter,omitempty"`
 
-	// FastPath is Adapter with httpadapter.FastPath and httpadapter.HTTP2, for HTTP servers, and
+	// FastPath is Adapter without httpadapter.NetHTTP1 and httpadapter.NetHTTP2, for HTTP servers, and
 	// with grpcadapter.FastPath for gRPC; see Spec.Exists.
 	FastPath bool `json:"fastPath,omitempty"`
 
