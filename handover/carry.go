@@ -55,7 +55,7 @@ type CarriedConn struct {
 // no carrier of the name the connections stay with the predecessor, and Shutdown tells them to end.
 //
 // Call it before Service.Run, Give, and Successor.Carry. The name has 1 to 100 bytes. Carry panics if
-// it doesn't, if there is a carrier of that name, or if there would be more than 100 of them.
+// it doesn't, if there is a carrier of that name, if c is nil, or if there would be more than 100 of them.
 func (s *Conns) Carry(name string, c Carrier) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,6 +64,8 @@ func (s *Conns) Carry(name string, c Carrier) {
 		panic(fmt.Sprintf("handover: a carrier's name of %d bytes", len(name)))
 	case s.carry[name] != nil:
 		panic(fmt.Sprintf("handover: two carriers are named %q", name))
+	case isNil(c):
+		panic(fmt.Sprintf("handover: the carrier %q is nil", name))
 	case len(s.carry) == carriersMax:
 		panic("handover: too many carriers")
 	}
@@ -92,11 +94,11 @@ func (s *Conns) carrierNames() (names []string) {
 }
 
 // Carry makes the carriers of conns get the connections that the predecessor's carriers give. Call it
-// before Ready; [Service] does. At its second call, and afterwards, it has no effect.
+// before Ready; [Service] does. It has no effect if conns is nil, and after its first call.
 func (s *Successor) Carry(conns *Conns) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.carriers != nil {
+	if s.carriers != nil || conns == nil {
 		return
 	}
 	s.carriers = make(map[string]*taking)

@@ -26,6 +26,9 @@ type Peer struct {
 //
 // CheckPeer may be called by several goroutines at the same time, and doesn't block.
 func CheckPeer(c *net.UnixConn) (Peer, error) {
+	if c == nil {
+		return Peer{}, takeError("checking the other process", errNilSocket)
+	}
 	p, err := checkPeer(c)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		err = fmt.Errorf("handover: %w", err)

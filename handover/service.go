@@ -57,10 +57,11 @@ type Service struct {
 
 // Part is a server of a [Service].
 type Part struct {
-	// Name is the part's name in a handover, and in errors. Two parts must not have the same.
+	// Name is the part's name in a handover, and in errors, of 1 to 100 bytes. No two parts have the same.
 	Name string
 
-	// Address is the TCP address to listen on, unless a predecessor has a listener of that Name.
+	// Address is the TCP address to listen on, unless a predecessor has a listener of that Name. It is
+	// needed if there is no Listener; ":0" is a free port of all addresses.
 	Address string
 
 	// Config has the listener's options. nil: none.
@@ -109,12 +110,16 @@ type Drainer interface {
 	Drain(ctx context.Context) error
 }
 
-// GRPC returns a gRPC server as a Lifecycle: GracefulStop, and Stop for what takes too long.
+// GRPC returns a gRPC server as a Lifecycle: GracefulStop, and Stop for what takes too long. It panics if s
+// is nil.
 func GRPC(s interface {
 	Serve(net.Listener) error
 	GracefulStop()
 	Stop()
 }) Lifecycle {
+	if isNil(s) {
+		panic("handover: GRPC was called with a nil server")
+	}
 	return grpcLifecycle{s}
 }
 
@@ -182,6 +187,9 @@ const (
 //	delaying          the process ends           nothing                      shutting down
 //	shutting down     the process ends           nothing                      nothing
 //
+// Run fails at once, before anything serves, if the fields don't make sense: no Parts, Parts without a
+// Name, Server or address, or two of one Name.
+//
 // A program calls Run once, early: the signal Restart ends a process that doesn't wait for it yet.
 // Lines about handovers that fail go to slog's default logger.
 func (s *Service) Run(ctx context.Context) error {
@@ -228,6 +236,10 @@ func (r *run) start(ctx context.Context) error {
 	if predecessor != nil {
 		defer predecessor.Close()
 	}
+	if err := r.check(); err != nil { // only now: a predecessor that waits is told at once
+		r.closeListeners(r.Parts)
+		return err
+	}
 	listeners, err := r.open(ctx, predecessor)
 	if err != nil {
 		return err
@@ -270,11 +282,7 @@ func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net
 		for _, l := range listeners {
 			l.Close()
 		}
-		for _, p := range r.Parts[len(listeners):] {
-			if p.Listener != nil {
-				p.Listener.Close()
-			}
-		}
+		r.closeListeners(r.Parts[len(listeners):])
 		listeners = nil
 	}()
 	var offers []string
@@ -296,6 +304,15 @@ func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net
 		listeners = append(listeners, l)
 	}
 	return listeners, nil
+}
+
+// closeListeners closes those that the program has given to parts that don't serve.
+func (r *run) closeListeners(parts []Part) {
+	for _, p := range parts {
+		if !isNil(p.Listener) {
+			p.Listener.Close()
+		}
+	}
 }
 
 // open opens a part's listener, or takes the one that the predecessor offers.

@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +15,9 @@ const variable = "PERCORE_HANDOVER"
 // Start starts cmd as the successor: it inherits a socket, which [Inherited] returns there. The
 // result is for Give. Start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as usual.
 func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
+	if cmd == nil {
+		return nil, errors.New("handover: Start was called with a nil *exec.Cmd")
+	}
 	c, theirs, err := socketpair()
 	if err != nil {
 		return nil, takeError("starting the successor", err)

@@ -94,6 +94,9 @@ type held struct {
 //
 // Take owns c. The Successor closes it at the end of Ready, or by Close.
 func Take(ctx context.Context, c *net.UnixConn) (*Successor, error) {
+	if c == nil {
+		return nil, takeError("taking over", errNilSocket)
+	}
 	if !isSupported() {
 		c.Close()
 		return nil, errUnsupported
