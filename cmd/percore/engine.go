@@ -177,12 +177,10 @@ type webServer interface {
 // its next request for the time that opts says. The options also say which requests the adapter
 // serves itself.
 func (e *serveEngine) runHTTP(srv *http.Server, opts serveOptions) webServer {
-	if opts.http2 {
-		srv.Protocols = new(http.Protocols)
-		srv.Protocols.SetHTTP1(true)
-		srv.Protocols.SetHTTP2(true)
-		srv.Protocols.SetUnencryptedHTTP2(true)
-	}
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
 	if e.plain {
 		return srv
 	}
@@ -190,10 +188,10 @@ func (e *serveEngine) runHTTP(srv *http.Server, opts serveOptions) webServer {
 	if opts.maxAge > 0 || opts.maxRequests > 0 {
 		options = append(options, httpadapter.MaxAge(opts.maxAge, opts.maxRequests))
 	}
-	if !opts.fastPath {
+	if opts.netHTTP1 {
 		options = append(options, httpadapter.NetHTTP1())
 	}
-	if !opts.http2 {
+	if opts.netHTTP2 {
 		options = append(options, httpadapter.NetHTTP2())
 	}
 	return httpadapter.Wrap(srv, options...)

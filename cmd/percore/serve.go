@@ -63,11 +63,10 @@ other supervisors, give -supervise.
                  package for comparison (default ` + enginePercore + `)
   -park TIME     park HTTP connections that have waited this long for their next
                  request: they hold no goroutine and no buffers (default 100ms)
-  -fastpath      serve plain HTTP/1.1 requests by the adapter itself, at less
-                 cost, and leave only the others to net/http
-  -http2         serve HTTP/2 by the adapter itself: in clear, to clients that know
-                 beforehand that the server speaks it, or with -tls. With -plain
-                 or -engine net by net/http
+  -net-http1     leave HTTP/1.1 to net/http, and park the connections that wait. Without
+                 it the adapter serves plain requests itself, at less cost
+  -net-http2     leave HTTP/2 to net/http. It is spoken with -tls, and in clear to clients
+                 that know beforehand that the server speaks it
   -plain         run the same services straight on percore's listeners, without its
                  adapters: by net/http and grpc-go's transport; nothing is parked
   -tls           serve HTTPS, with HTTP/2, instead of HTTP; without -cert and -key
@@ -122,7 +121,7 @@ Try:
   curl -d hello http://127.0.0.1:8080/echo
   curl -N http://127.0.0.1:8080/clock
   curl -o /dev/null http://127.0.0.1:8080/download?size=4GiB
-  curl --http2-prior-knowledge http://127.0.0.1:8080/echo     (with -http2)
+  curl --http2-prior-knowledge http://127.0.0.1:8080/echo
   curl http://` + defaultAdminAddress + `/metrics
   grpcurl -plaintext -d '{"message":"hello"}' 127.0.0.1:9090 percore.echo.v1.Echo/Unary
 `
@@ -135,8 +134,8 @@ type serveOptions struct {
 	loops       int
 	engine      string
 	park        time.Duration
-	fastPath    bool
-	http2       bool
+	netHTTP1    bool
+	netHTTP2    bool
 	plain       bool
 	tls         bool
 	certFile    string
@@ -171,8 +170,8 @@ func parseServeFlags(args []string) (serveOptions, error) {
 	flags.IntVar(&o.loops, "loops", 0, "")
 	flags.StringVar(&o.engine, "engine", enginePercore, "")
 	flags.DurationVar(&o.park, "park", httpadapter.DefaultParkAfter, "")
-	flags.BoolVar(&o.fastPath, "fastpath", false, "")
-	flags.BoolVar(&o.http2, "http2", false, "")
+	flags.BoolVar(&o.netHTTP1, "net-http1", false, "")
+	flags.BoolVar(&o.netHTTP2, "net-http2", false, "")
 	flags.BoolVar(&o.plain, "plain", false, "")
 	flags.BoolVar(&o.tls, "tls", false, "")
 	flags.StringVar(&o.certFile, "cert", "", "")
@@ -223,8 +222,8 @@ func (o *serveOptions) check() error {
 	if o.park < 0 {
 		return fmt.Errorf("-park %v: want a time that is not negative (-plain parks nothing)", o.park)
 	}
-	if o.fastPath && o.plain {
-		return errors.New("-fastpath is an adapter's, and -plain does without adapters: leave out one of them")
+	if (o.netHTTP1 || o.netHTTP2) && (o.plain || o.engine == engineNet) {
+		return fmt.Errorf("-net-http1 and -net-http2 are for the adapter, and without it net/http serves everything: leave them out with -plain and -engine %s", engineNet)
 	}
 	if o.maxConns < 0 {
 		return fmt.Errorf("-max-conns %d: want 0, for no limit, or more", o.maxConns)
@@ -246,9 +245,6 @@ func (o *serveOptions) check() error {
 	}
 	if o.engine == engineNet && (o.maxConns > 0 || o.proxies != "") {
 		return fmt.Errorf("-max-conns and -proxy-protocol are percore's: leave them out with -engine %s", engineNet)
-	}
-	if o.fastPath && o.engine == engineNet {
-		return fmt.Errorf("-fastpath: -engine %s has none: leave out one of them", engineNet)
 	}
 	if o.upgrade && o.engine == engineNet {
 		return fmt.Errorf("-upgrade: -engine %s can't take over: leave out one of them", engineNet)
@@ -761,12 +757,8 @@ func (d *demo) printSummary(w io.Writer) {
 	printCount(table, "connections", d.httpListener.accepted(), d.grpcListener.accepted())
 	printCount(table, "requests", d.httpRequests.Load(), d.grpcRequests.Load())
 	fmt.Fprintf(table, "parked\t%s\n", d.engine.parked(d.httpServer))
-	if d.opts.fastPath {
-		fmt.Fprintf(table, "fast path\t%s\n", d.engine.fastPath(d.httpServer))
-	}
-	if d.opts.http2 {
-		fmt.Fprintf(table, "HTTP/2\t%s\n", d.engine.http2(d.httpServer))
-	}
+	fmt.Fprintf(table, "fast path\t%s\n", d.engine.fastPath(d.httpServer))
+	fmt.Fprintf(table, "HTTP/2\t%s\n", d.engine.http2(d.httpServer))
 	fmt.Fprintf(table, "gRPC\t%s\n", d.engine.calls(d.grpcServer))
 	fmt.Fprintf(table, "not copied\t%s\n", d.engine.zeroCopied())
 	fmt.Fprintf(table, "events per wake-up\t%s\n", d.engine.eventsPerWakeup())

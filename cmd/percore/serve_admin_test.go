@@ -8,13 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,7 +93,7 @@ func TestServeAdmin(t *testing.T) {
 
 // TestServeTLS: the certificate is this run's, and HTTP/2 is spoken.
 func TestServeTLS(t *testing.T) {
-	for _, opts := range []serveOptions{{engine: enginePercore}, {engine: enginePercore, fastPath: true}, {engine: enginePercore, plain: true}, {engine: engineNet}} {
+	for _, opts := range []serveOptions{{engine: enginePercore}, {engine: enginePercore, netHTTP1: true}, {engine: enginePercore, plain: true}, {engine: engineNet}} {
 		opts.tls = true
 		t.Run(opts.engine, func(t *testing.T) {
 			d := startDemo(t, opts)
@@ -287,6 +290,30 @@ func wantGuard(t *testing.T, addr net.Addr, paths ...string) {
 			resp.Body.Close()
 			if resp.StatusCode != want {
 				t.Errorf("%s, Host %q: got %s, want %d", path, host, resp.Status, want)
+			}
+		}
+	}
+}
+
+// A page of another site can't make a browser start a profile. The address bar, the pages themselves, and
+// programs that are no browsers can.
+func TestServeAdminSite(t *testing.T) {
+	for _, isLocal := range []bool{false, true} {
+		var leaving atomic.Bool
+		handler := newAdminServer(isLocal, 0, &leaving, slog.New(slog.DiscardHandler)).Handler
+		for _, path := range []string{"/", "/ready", "/metrics", "/debug/percore", "/debug/pprof/", "/debug/pprof/trace?seconds=0.01"} {
+			for site, want := range map[string]int{
+				"": 200, "none": 200, "same-origin": 200, "cross-site": 403, "same-site": 403, "something-new": 403,
+			} {
+				r := httptest.NewRequest("GET", "http://localhost"+path, nil)
+				if site != "" {
+					r.Header.Set("Sec-Fetch-Site", site)
+				}
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				if w.Code != want {
+					t.Errorf("%s, Sec-Fetch-Site %q, local %t: got %d, want %d", path, site, isLocal, w.Code, want)
+				}
 			}
 		}
 	}

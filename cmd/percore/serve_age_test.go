@@ -18,7 +18,7 @@ import (
 
 // With -max-age and -max-requests clients open new connections, and no request fails.
 func TestServeMaxAge(t *testing.T) {
-	d := startDemo(t, serveOptions{engine: enginePercore, fastPath: true, maxAge: 50 * time.Millisecond, maxRequests: 1000})
+	d := startDemo(t, serveOptions{engine: enginePercore, maxAge: 50 * time.Millisecond, maxRequests: 1000})
 	c, err := net.Dial("tcp", d.httpListener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

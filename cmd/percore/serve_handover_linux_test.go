@@ -253,7 +253,7 @@ func (c *keepAliveClient) request() error {
 // SIGHUP replaces the process. A connection that waits goes on in the next one, one with a request under
 // way afterwards.
 func TestServeRestart(t *testing.T) {
-	for _, args := range [][]string{{}, {"-fastpath"}} {
+	for _, args := range [][]string{{"-net-http1"}, {}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			g := startGenerations(t, args...)
 			idle, fresh, busy := newKeepAliveClient(t, g.httpAddress, 1), newKeepAliveClient(t, g.httpAddress, 2), newKeepAliveClient(t, g.httpAddress, 3)
@@ -710,7 +710,7 @@ func TestServeRestartKilled(t *testing.T) {
 	ends := make(map[string]int)
 	for range rounds {
 		if g == nil {
-			g, clients = startGenerations(t, "-fastpath"), nil
+			g, clients = startGenerations(t), nil
 		}
 		for len(clients) < 50 {
 			clients = append(clients, newKeepAliveClient(t, g.httpAddress, len(clients)))
@@ -771,7 +771,7 @@ func TestServeRestartsUnderLoad(t *testing.T) {
 	if race.Enabled {
 		perSecond = 300
 	}
-	g := startGenerations(t, "-fastpath")
+	g := startGenerations(t)
 	var (
 		stop   atomic.Bool
 		failed atomic.Int64
@@ -841,7 +841,7 @@ func TestServeRestartsUnderLoad(t *testing.T) {
 // is served twice. net/http's Transport sends a POST again only if it has not been sent, or if GOAWAY
 // says that it was not served.
 func TestServeRestartsHTTP2(t *testing.T) {
-	for _, args := range [][]string{{"-http2"}, {"-http2", "-fastpath", "-tls"}} {
+	for _, args := range [][]string{{"-net-http1"}, {"-tls"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			clients, restarts := 20, 3
 			if testing.Short() {

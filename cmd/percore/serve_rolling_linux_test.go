@@ -69,11 +69,11 @@ func TestRollingReplacement(t *testing.T) {
 		name, http, grpc string // added to HAProxy's lines of servers
 		args             []string
 	}{
-		{name: "http1", args: []string{"-fastpath"}},
-		{name: "http2", http: "proto h2 check-proto h1 ws h1", args: []string{"-fastpath", "-http2"}},
+		{name: "http1", args: nil},
+		{name: "http2", http: "proto h2 check-proto h1 ws h1", args: nil},
 		{name: "proxy", http: proxied, grpc: proxied, args: []string{"-proxy-protocol", "127.0.0.0/8"}},
-		{name: "tls", http: securely, grpc: checkSecurely, args: []string{"-tls", "-fastpath"}},
-		{name: "tls-http2", http: securely + " alpn h2 check-alpn http/1.1 ws h1", grpc: checkSecurely, args: []string{"-tls", "-fastpath", "-http2"}},
+		{name: "tls", http: securely, grpc: checkSecurely, args: []string{"-tls"}},
+		{name: "tls-http2", http: securely + " alpn h2 check-alpn http/1.1 ws h1", grpc: checkSecurely, args: []string{"-tls"}},
 		{name: "net", args: []string{"-engine", "net"}},
 		{name: "net-tls", http: securely, grpc: checkSecurely, args: []string{"-engine", "net", "-tls"}},
 	} {

@@ -35,7 +35,7 @@ func TestServeDefaults(t *testing.T) {
 
 // A flag that the help leaves out, or gives another default, is found here.
 func TestServeHelpNamesEveryFlag(t *testing.T) {
-	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "fastpath", "http2", "plain", "tls", "cert", "key", "max-conns", "proxy-protocol", "upgrade", "control", "supervise", "handover", "admin", "v"} {
+	for _, name := range []string{"http", "grpc", "dir", "loops", "engine", "park", "net-http1", "net-http2", "plain", "tls", "cert", "key", "max-conns", "proxy-protocol", "upgrade", "control", "supervise", "handover", "admin", "v"} {
 		if !strings.Contains(serveUsage, "\n  -"+name+" ") {
 			t.Errorf("the help does not explain -%s", name)
 		}
@@ -109,8 +109,8 @@ func TestMistakes(t *testing.T) {
 		{"limit negative", []string{"serve", "-max-conns", "-1"}, exitUsage, "-max-conns -1"},
 		{"no network", []string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, "\"10.0.0.1\" is not a network"},
 		{"limit on net", []string{"serve", "-max-conns", "1", "-engine", "net"}, exitUsage, "-max-conns"},
-		{"fast path without the adapter", []string{"serve", "-fastpath", "-plain"}, exitUsage, "-plain"},
-		{"fast path on net", []string{"serve", "-fastpath", "-engine", "net"}, exitUsage, "-engine net"},
+		{"net/http without the adapter", []string{"serve", "-net-http1", "-plain"}, exitUsage, "-plain"},
+		{"net/http on net", []string{"serve", "-net-http2", "-engine", "net"}, exitUsage, "-engine net"},
 		{"certificate without key", []string{"serve", "-tls", "-cert", file}, exitUsage, "-key"},
 		{"certificate without TLS", []string{"serve", "-cert", file, "-key", file}, exitUsage, "-tls"},
 		{"certificate that is none", []string{"serve", "-tls", "-cert", file, "-key", file, "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", ""}, exitFailure, file},
@@ -259,11 +259,10 @@ func TestServeSummary(t *testing.T) {
 	}
 }
 
-// With -fastpath plain requests are the adapter's and others net/http's, and the summary
-// tells how many there were of each.
+// The adapter serves plain requests, and net/http serves others. The summary says how many there were of each.
 func TestServeFastPath(t *testing.T) {
 	needEngine(t)
-	s := startServers(t, "-fastpath")
+	s := startServers(t)
 	get := s.keepAlive()
 	for range 2 {
 		get("/echo")
@@ -279,7 +278,7 @@ func TestServeFastPath(t *testing.T) {
 	}
 }
 
-// With -http2 one port serves both versions, in clear and with -tls, and the summary counts
+// One port serves both versions, in clear and with -tls, and the summary counts
 // what the adapter served.
 func TestServeHTTP2(t *testing.T) {
 	for _, tt := range []struct {
@@ -287,14 +286,15 @@ func TestServeHTTP2(t *testing.T) {
 		summary string
 	}{
 		{nil, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
-		{[]string{"-fastpath"}, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
+		{[]string{"-net-http1"}, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
 		{[]string{"-tls"}, `HTTP/2 +3 requests on 1 connection; 0 resets by clients, 0 resets by the server`},
+		{[]string{"-net-http2"}, `HTTP/2 +0 requests on 0 connections; 0 resets by clients, 0 resets by the server`},
 		{[]string{"-plain"}, `HTTP/2 +not available with -plain`},
 		{[]string{"-engine", "net"}, `HTTP/2 +not available with -engine net`},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			needEngine(t)
-			s := startServers(t, append(tt.args, "-http2")...)
+			s := startServers(t, tt.args...)
 			var config *tls.Config
 			if strings.HasPrefix(s.baseURL, "https:") {
 				config = &tls.Config{InsecureSkipVerify: true} // its certificate is made for this run
@@ -349,7 +349,7 @@ func TestServeParks(t *testing.T) {
 			needEngine(t)
 			testnet.NoLeaks(t)
 			d, err := newDemo(t.Context(), serveOptions{
-				httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore, plain: plain,
+				httpAddress: "127.0.0.1:0", grpcAddress: "127.0.0.1:0", dir: t.TempDir(), engine: enginePercore, plain: plain, netHTTP1: !plain,
 			}, nil, 0, io.Discard)
 			if err != nil {
 				t.Fatalf("newDemo: %v", err)

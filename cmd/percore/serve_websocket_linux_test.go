@@ -17,7 +17,7 @@ import (
 // WebSockets stay through restarts; over TLS their clients are told to connect again, and when the
 // server stops all are. All messages are answered.
 func TestServeWebSockets(t *testing.T) {
-	for name, args := range map[string][]string{"plain": {"-fastpath"}, "tls": {"-tls"}} {
+	for name, args := range map[string][]string{"plain": nil, "tls": {"-tls"}} {
 		t.Run(name, func(t *testing.T) {
 			g := startGenerations(t, args...)
 			dialer := websocket.Dialer{HandshakeTimeout: testnet.HangTimeout, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
