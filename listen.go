@@ -89,7 +89,7 @@ type ListenConfig struct {
 	// out. Closing the listener, and its deadline, end the wait. The limit costs no goroutine.
 	//
 	// If connections wait between two requests, or for their first byte, in package httpadapter
-	// (HTTP/1.1, and HTTP/2 with its option) or in package h2, as below gRPC's fast path, Accept does
+	// (HTTP/1.1 and HTTP/2) or in package h2, as below gRPC's fast path, Accept does
 	// not wait for them: when a client comes it closes the one that has waited longest, if that is at
 	// least a tenth of a second, as its idle timeout would. Where that takes time, because the
 	// connection's client is told first, up to 8 may be closed. A peer with more than an eighth of

@@ -55,7 +55,8 @@ type CarriedConn struct {
 // no carrier of the name the connections stay with the predecessor, and Shutdown tells them to end.
 //
 // Call it before Service.Run, Give, and Successor.Carry. The name has 1 to 100 bytes. Carry panics if
-// it doesn't, if there is a carrier of that name, if c is nil, or if there would be more than 100 of them.
+// it doesn't, if there is a carrier of that name, if c is nil, or if there would be more than 100 of
+// them.
 func (s *Conns) Carry(name string, c Carrier) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -78,8 +78,8 @@ func (p *Part) check() error {
 	return nil
 }
 
-// isNil reports whether an interface is nil, or has a nil pointer, which is what a program has that forgot
-// to look at an error.
+// isNil reports whether an interface is nil, or has a nil pointer, which is what a program has that
+// forgot to look at an error.
 func isNil(v any) bool {
 	if v == nil {
 		return true

@@ -16,8 +16,8 @@ import (
 	"github.com/percore/percore/internal/testnet"
 )
 
-// TestServiceChecks: Run fails before anything serves if the Service makes no sense, and says which field
-// is wrong. It closes the listeners that it was given.
+// TestServiceChecks: Run fails before anything serves if the Service makes no sense, and says which
+// field is wrong. It closes the listeners that it was given.
 func TestServiceChecks(t *testing.T) {
 	server := func() Lifecycle { return &http.Server{} }
 	part := func(name string) Part { return Part{Name: name, Address: "127.0.0.1:0", Server: server()} }

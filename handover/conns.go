@@ -38,11 +38,11 @@ type hijacked struct {
 	tell func() // guarded by Conns.mu; nil once it is about to be called
 }
 
-// Add adds a connection. tell is called once at most, on a goroutine of its own, when Shutdown wants the
-// connection to end, and must not be nil: it sends what its protocol has for that, such as the WebSocket close codes 1001 or
-// 1012 (RFC 6455, section 7.4). It may block for a moment. The caller calls the function that Add
-// returns when the connection has ended, at least once; if that doesn't happen Shutdown waits for it.
-// If Shutdown was called before, tell is called at once.
+// Add adds a connection. tell is called once at most, on a goroutine of its own, when Shutdown wants
+// the connection to end, and must not be nil: it sends what its protocol has for that, such as the
+// WebSocket close codes 1001 or 1012 (RFC 6455, section 7.4). It may block for a moment. The caller
+// calls the function that Add returns when the connection has ended, at least once; if that doesn't
+// happen Shutdown waits for it. If Shutdown was called before, tell is called at once.
 func (s *Conns) Add(tell func()) (remove func()) {
 	if tell == nil {
 		panic("handover: Conns.Add was called with a nil function, so the connection could not be told to end")

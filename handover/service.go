@@ -110,8 +110,8 @@ type Drainer interface {
 	Drain(ctx context.Context) error
 }
 
-// GRPC returns a gRPC server as a Lifecycle: GracefulStop, and Stop for what takes too long. It panics if s
-// is nil.
+// GRPC returns a gRPC server as a Lifecycle: GracefulStop, and Stop for what takes too long. It panics
+// if s is nil.
 func GRPC(s interface {
 	Serve(net.Listener) error
 	GracefulStop()

@@ -57,8 +57,8 @@ type wire struct {
 	endBeat context.CancelFunc // nil: beat was not called
 }
 
-// errNilSocket is for programs that have not looked at an error, or at what Inherited returns in a process
-// that has no predecessor.
+// errNilSocket is for programs that have not looked at an error, or at what Inherited returns in a
+// process that has no predecessor.
 var errNilSocket = errors.New("the *net.UnixConn is nil: there is no other process; look at the error of the function that " +
 	"has returned it (Inherited returns nil if this process was not started by a predecessor)")
 

@@ -13,7 +13,7 @@ import (
 //   - each answer over HTTP/1 says "Connection: close", and its connection ends with it. A connection that
 //     waits, parked or not, stays open until its client has sent one more request, until IdleTimeout, or
 //     Shutdown.
-//   - HTTP/2 connections, with the option [HTTP2], get the first of two GOAWAYs at once. Streams that the
+//   - HTTP/2 connections get the first of two GOAWAYs at once. Streams that the
 //     client opens before it knows are served, those that are open go on, and the connection ends with the
 //     last. HTTP/2 connections that net/http serves get their GOAWAY with the next answer.
 //   - the same holds for connections that are accepted later. Listeners stay open: nothing but the answers

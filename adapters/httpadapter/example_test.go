@@ -23,8 +23,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := httpadapter.Wrap(srv)
-	go server.Serve(ln) // was srv.Serve(ln)
+	go httpadapter.Serve(srv, ln) // was srv.Serve(ln)
 
 	resp, err := http.Get("http://" + ln.Addr().String() + "/world")
 	if err != nil {
@@ -35,7 +34,7 @@ func Example() {
 	fmt.Println(string(body), err)
 
 	http.DefaultClient.CloseIdleConnections()
-	fmt.Println(server.Shutdown(context.Background()))
+	fmt.Println(srv.Shutdown(context.Background()))
 	// Output:
 	// hello, /world <nil>
 	// <nil>
@@ -71,8 +70,8 @@ func ExampleParkAfter() {
 	httpadapter.Wrap(srv, httpadapter.ParkAfter(time.Second))
 }
 
-// HTTP/2 in clear is for clients that know beforehand that the server speaks it, such as proxies. Over TLS
-// nothing is needed.
+// HTTP/2 in clear is for clients that know beforehand that the server speaks it, such as proxies. Over
+// TLS nothing is needed.
 func Example_http2InClear() {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(rw, "hello over %s", r.Proto)

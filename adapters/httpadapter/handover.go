@@ -41,7 +41,7 @@ import (
 // for them: connections over TLS or with HTTP/2, hijacked ones, and those that are no *percore.Conn.
 // HandOver waits for a connection with a request under way, or a part of its header.
 //
-// Clients of HTTP/2, with the option [HTTP2], are told at once to open their next streams elsewhere
+// Clients of HTTP/2 are told at once to open their next streams elsewhere
 // (GOAWAY), in clear and over TLS. Their streams go on, and Shutdown waits for them; a connection
 // without streams ends as soon as its client has seen that. Handshakes of TLS that are under way have
 // up to a second to end, since their clients are about to send requests.

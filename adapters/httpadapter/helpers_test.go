@@ -288,8 +288,8 @@ func (f *fixture) snapshot() map[net.Conn][]string {
 	return states
 }
 
-// wrap is Wrap with net/http serving all requests, as most tests of parking want it. fastPath and withHTTP2
-// switch the adapter's own servers on again.
+// wrap is Wrap with net/http serving all requests, as most tests of parking want it. fastPath and
+// withHTTP2 switch the adapter's own servers on again.
 func wrap(srv *http.Server, opts ...Option) *Server {
 	return Wrap(srv, append([]Option{NetHTTP1(), NetHTTP2()}, opts...)...)
 }

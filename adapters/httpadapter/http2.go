@@ -20,7 +20,8 @@ import (
 // Closed.
 
 // newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them: the
-// program wants that, or net/http has no HTTP/2 for such connections either, or whyNetHTTP2 has a reason.
+// program wants that, or net/http has no HTTP/2 for such connections either, or whyNetHTTP2 has a
+// reason.
 func (call *serveCall) newStreams() *h2.Server {
 	s := call.server
 	offered := protocols(s.srv).HTTP2()

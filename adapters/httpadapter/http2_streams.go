@@ -12,7 +12,7 @@ import (
 )
 
 // A StreamHandler is an http.Handler that serves some streams of HTTP/2 below net/http's types, with
-// package h2: calls of gRPC, say (see the method Handler of grpcadapter's Server). With [HTTP2] the
+// package h2: calls of gRPC, say (see the method Handler of grpcadapter's Server). The
 // Handler of an http.Server is asked for that, if it has the method; not one that another wraps,
 // so that no middleware is skipped.
 type StreamHandler interface {

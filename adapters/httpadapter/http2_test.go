@@ -486,7 +486,7 @@ func TestHTTP2InBubble(t *testing.T) {
 }
 
 // TestNetHTTP2Logged: the log says once why net/http serves HTTP/2, unless the program wants that, or
-// nobody is offered HTTP/2.
+// HTTP/2 is not offered.
 func TestNetHTTP2Logged(t *testing.T) {
 	needParking(t)
 	own := func(srv *http.Server) {

@@ -70,22 +70,23 @@ func NoParking() Option { return ParkAfter(-1) }
 
 // NetHTTP1 lets net/http serve HTTP/1.1. Its idle connections are parked, unless there is [NoParking].
 //
-// Without it the adapter serves plain requests itself: it reads them, calls the http.Server's Handler and
-// answers, byte by byte as net/http would, for less CPU time. All that is not plain goes to net/http.
-// The package's documentation says what is plain, and what differs.
+// Without it the adapter serves plain requests itself: it reads them, calls the http.Server's Handler
+// and answers, byte by byte as net/http would, for less CPU time. All that is not plain goes to
+// net/http. The package's documentation says what is plain, and what differs.
 //
-// net/http serves everything off Linux, with the build tag percore_net, with PERCOREDEBUG=engine=net, and
-// in a bubble of testing/synctest; over TLS also if crypto/tls does not read as the adapter relies on.
+// net/http serves everything off Linux, with the build tag percore_net, with PERCOREDEBUG=engine=net,
+// and in a bubble of testing/synctest; over TLS also if crypto/tls does not read as the adapter relies
+// on.
 func NetHTTP1() Option { return func(c *config) { c.netHTTP1 = true } }
 
 // NetHTTP2 lets net/http serve HTTP/2.
 //
-// Without it the adapter serves connections whose client has chosen HTTP/2 in the TLS handshake (ALPN) and,
-// in clear, those that begin with HTTP/2's preface, where the http.Server's Protocols allow that. Handlers,
-// hooks, limits and timeouts are those of the http.Server and of its HTTP2Config. The package's
-// documentation says what differs.
+// Without it the adapter serves connections whose client has chosen HTTP/2 in the TLS handshake (ALPN)
+// and, in clear, those that begin with HTTP/2's preface, where the http.Server's Protocols allow that.
+// Handlers, hooks, limits and timeouts are those of the http.Server and of its HTTP2Config. The
+// package's documentation says what differs.
 //
 // net/http serves HTTP/2 also where it serves everything (see [NetHTTP1]), and, which is logged, if the
-// program has a server of its own for "h2" in TLSNextProto, as golang.org/x/net/http2.ConfigureServer makes
-// it, or has set HTTP2Config.CountError, whose names are net/http's own.
+// program has a server of its own for "h2" in TLSNextProto, as golang.org/x/net/http2.ConfigureServer
+// makes it, or has set HTTP2Config.CountError, whose names are net/http's own.
 func NetHTTP2() Option { return func(c *config) { c.netHTTP2 = true } }

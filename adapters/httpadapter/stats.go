@@ -36,7 +36,8 @@ type Stats struct {
 	Unsafe bool
 }
 
-// FastPathStats counts the requests of [FastPath], and the connections on which it waits for them.
+// FastPathStats counts the plain requests that the Server serves without net/http, and the connections
+// on which it waits for them.
 type FastPathStats struct {
 	Requests uint64 // that it has served
 	Serving  int    // connections on which a request is read or served now, or about to be
@@ -157,8 +158,8 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// HTTP2Stats returns the figures of the connections that [HTTP2] serves. Each of them counts in HTTP2 of
-// [Stats], too.
+// HTTP2Stats returns the figures of the HTTP/2 connections that the Server serves without net/http.
+// Each of them counts in HTTP2 of [Stats], too.
 func (s *Server) HTTP2Stats() h2.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

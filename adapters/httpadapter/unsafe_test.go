@@ -68,8 +68,8 @@ func TestUnsafeUnasked(t *testing.T) {
 	}
 }
 
-// TestNoParking: the adapter serves plain requests, and what net/http has had once stays with it. Nothing is
-// checked, and nothing is wrong.
+// TestNoParking: the adapter serves plain requests, and what net/http has had once stays with it.
+// Nothing is checked, and nothing is wrong.
 func TestNoParking(t *testing.T) {
 	needParking(t)
 	f := start(t, echoPath, nil, NoParking(), fastPath(), func(c *config) {

@@ -295,8 +295,8 @@ func wantGuard(t *testing.T, addr net.Addr, paths ...string) {
 	}
 }
 
-// A page of another site can't make a browser start a profile. The address bar, the pages themselves, and
-// programs that are no browsers can.
+// A page of another site can't make a browser start a profile. The address bar, the pages themselves,
+// and programs that are no browsers can.
 func TestServeAdminSite(t *testing.T) {
 	for _, isLocal := range []bool{false, true} {
 		var leaving atomic.Bool

@@ -259,7 +259,8 @@ func TestServeSummary(t *testing.T) {
 	}
 }
 
-// The adapter serves plain requests, and net/http serves others. The summary says how many there were of each.
+// The adapter serves plain requests, and net/http serves others. The summary says how many there were
+// of each.
 func TestServeFastPath(t *testing.T) {
 	needEngine(t)
 	s := startServers(t)
