@@ -52,6 +52,9 @@ type Figure struct {
 // read may be called by any goroutine at any time. It must be quick and take no lock that a request
 // waits for. RegisterAdapter is for init functions: an adapter can't be removed.
 func RegisterAdapter(name string, read func() []Figure) {
+	if name == "" || read == nil {
+		panic("percore: RegisterAdapter was called without a name, or with a nil function")
+	}
 	adapters.Lock()
 	defer adapters.Unlock()
 	adapters.registered = append(adapters.registered, adapter{name, read})

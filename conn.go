@@ -1,6 +1,7 @@
 package percore
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -77,6 +78,9 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
+	if r == nil {
+		return 0, c.opError("readfrom", nilArgument("ReadFrom", "io.Reader"))
+	}
 	n, err := c.sock.readFrom(c, r)
 	runtime.KeepAlive(c)
 	return n, err
@@ -90,6 +94,9 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
+	}
+	if w == nil {
+		return 0, c.opError("writeto", nilArgument("WriteTo", "io.Writer"))
 	}
 	n, err := c.sock.writeTo(c, w)
 	runtime.KeepAlive(c)
@@ -110,6 +117,9 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 func (c *Conn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
+	}
+	if lend == nil || takeBack == nil {
+		return 0, c.opError("read", nilArgument("ReadReady", "function"))
 	}
 	n, err := c.sock.readReady(lend, takeBack)
 	if err != nil && err != io.EOF {
@@ -173,6 +183,9 @@ func (c *Conn) SetNoWait(noWait bool) error {
 func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
+	}
+	if v == nil {
+		return 0, c.opError("writev", nilArgument("WriteBuffers", "*net.Buffers"))
 	}
 	n, err := c.sock.writeBuffers(v)
 	if err != nil {
@@ -295,6 +308,9 @@ func (c *Conn) OnReadable(f func(error)) error {
 	if !c.ok() {
 		return syscall.EINVAL
 	}
+	if f == nil { // or the loop would crash, later
+		return c.localOpError("set", nilArgument("OnReadable", "function"))
+	}
 	if err := c.sock.onReadable(c, f); err != nil {
 		return c.localOpError("set", err)
 	}
@@ -315,6 +331,9 @@ type ReadableHandler interface {
 func (c *Conn) NotifyReadable(h ReadableHandler) error {
 	if !c.ok() {
 		return syscall.EINVAL
+	}
+	if h == nil {
+		return c.localOpError("set", nilArgument("NotifyReadable", "ReadableHandler"))
 	}
 	if err := c.sock.notifyReadable(h); err != nil {
 		return c.localOpError("set", err)
@@ -461,4 +480,10 @@ func (c *Conn) localOpError(op string, err error) error {
 		return err
 	}
 	return &net.OpError{Op: op, Net: c.sock.network(), Addr: c.sock.localAddr(), Err: err}
+}
+
+// nilArgument is the error of a call that was passed a nil, which would otherwise crash the program
+// later, on a goroutine that is not the caller's.
+func nilArgument(call, what string) error {
+	return errors.New(call + " was called with a nil " + what + ": pass one")
 }

@@ -20,6 +20,9 @@ type Buffers net.Buffers
 // them. Any other w gets a Write for each slice. WriteTo returns how many bytes w took, and blocks
 // and fails as w does.
 func (v *Buffers) WriteTo(w io.Writer) (int64, error) {
+	if w == nil {
+		return 0, nilArgument("Buffers.WriteTo", "io.Writer")
+	}
 	all := (*net.Buffers)(v)
 	if c, ok := w.(interface {
 		WriteBuffers(v *net.Buffers) (int64, error)
@@ -78,7 +81,12 @@ func (c *netConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 }
 
 // WriteBuffers does what v.WriteTo does.
-func (c *netConn) WriteBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(c.tcpConn) }
+func (c *netConn) WriteBuffers(v *net.Buffers) (int64, error) {
+	if v == nil {
+		return c.read.WriteBuffers(nil) // which fails
+	}
+	return v.WriteTo(c.tcpConn)
+}
 
 // Close closes both halves, the write half first: when a read fails because of Close, a write must
 // not work any more, since net/http may end a handler because of the read. The write half also
@@ -102,6 +110,9 @@ func (c *netConn) SetDeadline(t time.Time) error {
 
 // OnReadable keeps c from being collected until f is called, as Conn's does.
 func (c *netConn) OnReadable(f func(error)) error {
+	if f == nil {
+		return c.read.OnReadable(nil) // which fails
+	}
 	return c.read.OnReadable(func(err error) {
 		f(err)
 		runtime.KeepAlive(c)

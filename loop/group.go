@@ -105,12 +105,20 @@ type Loop engine.Loop
 //
 // Tasks are dropped once the group has ended, which it can't while a connection is open or Close
 // has not been called.
-func (l *Loop) Submit(task func()) { (*engine.Loop)(l).Submit(task) }
+func (l *Loop) Submit(task func()) {
+	if task == nil { // it would crash the program later, on the loop's goroutine
+		panic("loop: Submit was called with a nil function")
+	}
+	(*engine.Loop)(l).Submit(task)
+}
 
 // AfterFunc runs f on the loop's goroutine once d has passed: not earlier, and a few milliseconds
 // later at most if the loop is idle. f must not block. If the group ends first f is not called. Unlike
 // [time.AfterFunc] it starts no goroutine, and thousands of timers cost the runtime one.
 func (l *Loop) AfterFunc(d time.Duration, f func()) *Timer {
+	if f == nil {
+		panic("loop: AfterFunc was called with a nil function")
+	}
 	return (*Timer)((*engine.Loop)(l).AfterFunc(d, f))
 }
 

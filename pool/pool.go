@@ -20,7 +20,11 @@
 // and, when memory is lent again, if it was written to after its release.
 package pool
 
-import engine "github.com/percore/percore/internal/pool"
+import (
+	"fmt"
+
+	engine "github.com/percore/percore/internal/pool"
+)
 
 // Get returns a buffer of n bytes with one reference; the caller must Release it. Its capacity is the
 // smallest power of two, from 1 KiB to 1 MiB, that holds n; above that it is n, and the memory is not
@@ -62,7 +66,12 @@ func GetBytes(n int) *[]byte { return engine.GetBytes(n) }
 // has can't be one of them, and is left to the garbage collector. PutBytes can't detect bytes that
 // were put already, except in a checking build, where it panics. It may be called by any goroutine at
 // any time, and does not block.
-func PutBytes(bytes *[]byte) { engine.PutBytes(bytes) }
+func PutBytes(bytes *[]byte) {
+	if bytes == nil {
+		panic("pool: PutBytes was called with nil: pass what GetBytes has returned")
+	}
+	engine.PutBytes(bytes)
+}
 
 // Config sets up the pool. The zero value is the default.
 //
@@ -83,7 +92,12 @@ type Config struct {
 
 // Configure changes the configuration. It may be called by any goroutine at any time; the buffers that
 // are out come under the new one when they are released.
-func Configure(c Config) { engine.Default().Configure(engine.Config(c)) }
+func Configure(c Config) {
+	if c.LeakSampleEvery < 0 {
+		panic(fmt.Sprintf("pool: Config.LeakSampleEvery is %d: want 0, for the default, or more", c.LeakSampleEvery))
+	}
+	engine.Default().Configure(engine.Config(c))
+}
 
 // CheckLeaks returns an error that describes the buffers in use and those that leaked, or nil. Tests
 // call it at their end. It takes as long as ReadStats.

@@ -2,6 +2,7 @@ package h2
 
 import (
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -59,7 +60,7 @@ type Config struct {
 	// Negative: no limit.
 	WriteTimeout time.Duration
 
-	// PingAfter, if positive, is how long a connection may be silent before it is tested with a
+	// PingAfter, if not 0, is how long a connection may be silent before it is tested with a
 	// PING, which must be answered within PingTimeout: 15 s.
 	PingAfter   time.Duration
 	PingTimeout time.Duration
@@ -96,15 +97,43 @@ const (
 	pingTimeout  = 15 * time.Second
 )
 
+// check returns an error if a field is negative that must not be.
+func (c *Config) check() error {
+	for _, field := range []struct {
+		name  string
+		value int64
+	}{
+		{"Streams", int64(c.Streams)},
+		{"HeaderBytes", int64(c.HeaderBytes)},
+		{"HeaderFields", int64(c.HeaderFields)},
+		{"StreamWindow", int64(c.StreamWindow)},
+		{"ConnWindow", int64(c.ConnWindow)},
+		{"FrameBytes", int64(c.FrameBytes)},
+		{"SendFrameBytes", int64(c.SendFrameBytes)},
+		{"BeginTimeout", int64(c.BeginTimeout)},
+		{"PingAfter", int64(c.PingAfter)},
+		{"PingTimeout", int64(c.PingTimeout)},
+		{"MaxAge", int64(c.MaxAge)},
+		{"AgeGrace", int64(c.AgeGrace)},
+		{"Resets", int64(c.Resets)},
+	} {
+		if field.value < 0 {
+			return fmt.Errorf("Config.%s is negative, %d: want 0, for the default, or more", field.name, field.value)
+		}
+	}
+	return nil
+}
+
 // withDefaults returns c with zeros replaced by the defaults. Times that are off are 0.
 func (c Config) withDefaults() Config {
-	if c.BeginTimeout <= 0 {
+	if c.BeginTimeout == 0 {
 		c.BeginTimeout = beginTimeout
 	}
 	c.IdleTimeout = timeOr(c.IdleTimeout, idleTimeout)
 	c.WriteTimeout = timeOr(c.WriteTimeout, writeTimeout)
-	c.PingTimeout = timeOr(c.PingTimeout, pingTimeout)
-	c.PingAfter, c.MaxAge, c.AgeGrace = max(c.PingAfter, 0), max(c.MaxAge, 0), max(c.AgeGrace, 0)
+	if c.PingTimeout == 0 {
+		c.PingTimeout = pingTimeout
+	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

@@ -266,7 +266,12 @@ type Timer interface {
 // AfterFunc calls f once d has passed, even if the connection has ended by then. f must not block,
 // because it may run on the connection's loop. It is cheaper than [time.AfterFunc] where there is a
 // loop, and less exact: f is called some milliseconds later, never earlier.
-func (c *Conn) AfterFunc(d time.Duration, f func()) Timer { return c.afterFunc(d, f) }
+func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
+	if f == nil {
+		panic("h2: AfterFunc was called with a nil function")
+	}
+	return c.afterFunc(d, f)
+}
 
 // Streams returns how many streams are open.
 func (c *Conn) Streams() int {

@@ -71,6 +71,9 @@ type HandlerFunc func(s *Stream, r *Request)
 
 // Accept makes the stream.
 func (f HandlerFunc) Accept(_ *Conn, r *Request) StreamHandler {
+	if r == nil {
+		panic("h2: HandlerFunc.Accept was called with a nil *Request")
+	}
 	if r.Problem.Malformed() && r.Problem.Status() == 0 {
 		return Refuse(ProtocolError)
 	}

@@ -45,10 +45,14 @@ type Server struct {
 	}
 }
 
-// New makes a server. It panics if h is nil.
+// New makes a server. It panics if h is nil, and if a field of config is negative whose comment gives
+// that no meaning.
 func New(h Handler, config Config) *Server {
-	if h == nil {
+	if f, ok := h.(HandlerFunc); h == nil || ok && f == nil {
 		panic("h2: New was called with a nil Handler")
+	}
+	if err := config.check(); err != nil {
+		panic("h2: New: " + err.Error())
 	}
 	s := &Server{handler: h, config: config.withDefaults(), done: make(chan struct{})}
 	s.limits = s.config.core()
@@ -75,6 +79,11 @@ func New(h Handler, config Config) *Server {
 	return s
 }
 
+// errNil is the error of a call that was passed a nil.
+func errNil(call, what string) error {
+	return errors.New("h2: " + call + " was called with a nil " + what + ": pass one")
+}
+
 // workerSet is the workers of some connections, and their counts.
 type workerSet struct {
 	workers.Pool[item]
@@ -97,6 +106,9 @@ func withH2(config *tls.Config) *tls.Config {
 // l, and always returns an error: Accept's, or [ErrServerClosed]. Connections that are open then go
 // on.
 func (s *Server) Serve(l net.Listener) error {
+	if l == nil {
+		return errNil("Serve", "net.Listener")
+	}
 	defer l.Close()
 	if !s.addListener(&l) {
 		return ErrServerClosed
@@ -174,6 +186,9 @@ func (s *Server) endHandshake(nc net.Conn) {
 // above one, after the handshake, or any other connection, which is read from by a goroutine. From
 // then on the server owns it. user is what the Conn's User returns.
 func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
+	if nc == nil {
+		return nil, errNil("Attach", "net.Conn")
+	}
 	c := &Conn{
 		server: s, below: newBelow(nc), user: user,
 		workers: &s.workers[int(s.turn.Add(1))%len(s.workers)],
@@ -298,6 +313,9 @@ func (s *Server) DrainIdle() {
 // Shutdown closes the listeners and drains all connections: see [Conn.Drain]. It returns when the
 // last one has ended, or ctx is done, with ctx's error. A handler must not wait for it.
 func (s *Server) Shutdown(ctx context.Context) error {
+	if ctx == nil {
+		return errNil("Shutdown", "context.Context")
+	}
 	s.close()
 	s.Drain()
 	select {

@@ -2,6 +2,7 @@ package httpadapter
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync/atomic"
@@ -24,7 +25,10 @@ import (
 // Connection itself overrules the limits, and an answer to a request with the header Upgrade, which may
 // be "101 Switching Protocols", leaves the end to the next. See also [Server.Drain].
 func MaxAge(age time.Duration, requests int) Option {
-	return func(c *config) { c.maxAge, c.maxRequests = max(age, 0), max(requests, 0) }
+	if age < 0 || requests < 0 {
+		panic(fmt.Sprintf("httpadapter: MaxAge(%v, %d): want 0, for no limit, or more", age, requests))
+	}
+	return func(c *config) { c.maxAge, c.maxRequests = age, requests }
 }
 
 // installAge makes the user's hook note the age of connections.

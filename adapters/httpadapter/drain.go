@@ -37,6 +37,9 @@ import (
 // Package net/http has nothing like it. SetKeepAlivesEnabled(false) has the same effect on answers, but
 // closes connections that wait.
 func (s *Server) Drain(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext("Drain")
+	}
 	s.draining.Store(true) // first: a connection that becomes HTTP/2 is in streams, and then looks
 	s.mu.Lock()
 	calls := s.callsLocked()

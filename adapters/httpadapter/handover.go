@@ -55,6 +55,9 @@ import (
 // HandOver of the same listener is under way. Afterwards the Server goes on. Shutdown, after
 // HandOver or during it, closes the connections that are left, once they are idle.
 func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns []percore.WaitingConn) error) error {
+	if ctx == nil || l == nil || give == nil {
+		return errors.New("httpadapter: HandOver was called with a nil context, listener or function: pass all three")
+	}
 	h := &handoverOut{server: s, listener: l, ctx: ctx, give: give, wake: make(chan struct{}, 1), began: time.Now()}
 	if !h.begin() {
 		return errHandOver

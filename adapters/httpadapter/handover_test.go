@@ -30,7 +30,7 @@ func giveNever([]percore.WaitingConn) error { return errors.New("give was called
 
 // TestHandOverNothing: HandOver returns at once if nothing is parked.
 func TestHandOverNothing(t *testing.T) {
-	if err := wrap(&http.Server{}).HandOver(t.Context(), nil, giveNever); err != nil {
+	if err := wrap(&http.Server{}).HandOver(t.Context(), new(percore.Listener), giveNever); err != nil {
 		t.Errorf("HandOver before Serve: %v", err)
 	}
 	f := start(t, echoPath, nil, NoParking())

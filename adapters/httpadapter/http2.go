@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -75,7 +76,7 @@ func (s *Server) http2Config() h2.Config {
 		limit = http.DefaultMaxHeaderBytes
 	}
 	c := h2.Config{
-		HeaderBytes:     limit + perField*typicalFields,
+		HeaderBytes:     min(limit, math.MaxInt32-perField*typicalFields) + perField*typicalFields,
 		IdleTimeout:     -1,
 		ExtendedConnect: http2.ExtendedConnect,
 		MaxAge:          s.maxAge, // also of one without requests
@@ -89,14 +90,15 @@ func (s *Server) http2Config() h2.Config {
 		c.IdleTimeout = s.srv.ReadTimeout
 	}
 	if from := s.srv.HTTP2; from != nil {
-		c.Streams = from.MaxConcurrentStreams
+		// Like net/http, take a negative number for the default.
+		c.Streams = max(from.MaxConcurrentStreams, 0)
 		c.DecoderTableBytes = from.MaxDecoderHeaderTableSize
 		c.EncoderTableBytes = from.MaxEncoderHeaderTableSize
-		c.FrameBytes = from.MaxReadFrameSize
-		c.ConnWindow = from.MaxReceiveBufferPerConnection
-		c.StreamWindow = from.MaxReceiveBufferPerStream
-		c.PingAfter = from.SendPingTimeout
-		c.PingTimeout = from.PingTimeout
+		c.FrameBytes = max(from.MaxReadFrameSize, 0)
+		c.ConnWindow = max(from.MaxReceiveBufferPerConnection, 0)
+		c.StreamWindow = max(from.MaxReceiveBufferPerStream, 0)
+		c.PingAfter = max(from.SendPingTimeout, 0)
+		c.PingTimeout = max(from.PingTimeout, 0)
 		c.WriteTimeout = from.WriteByteTimeout
 	}
 	return c

@@ -60,6 +60,9 @@ func ParkAfter(d time.Duration) Option {
 // ListenConfig sets how [Server.ListenAndServe] and [Server.ListenAndServeTLS]
 // listen: the group of loops, keep-alive, sharing of ports. It is copied.
 func ListenConfig(lc *percore.ListenConfig) Option {
+	if lc == nil {
+		panic("httpadapter: ListenConfig was called with a nil *percore.ListenConfig")
+	}
 	return func(c *config) { c.listen = *lc }
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log"
 	"maps"
 	"net"
@@ -84,7 +85,10 @@ func newServer(srv *http.Server, opts []Option) *Server {
 		config: config{parkAfter: DefaultParkAfter, checkNetHTTP: probe.NetHTTP, checkTLS: tlsread.Works},
 		stats:  new(counters),
 	}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("httpadapter: Wrap was called with nil for option %d", i+1))
+		}
 		opt(&s.config)
 	}
 	s.mu.calls = make(map[*serveCall]struct{})
@@ -145,6 +149,11 @@ var errNilListener = errors.New("httpadapter: Serve was called with a nil net.Li
 
 	"look at the error of the function that should have made it")
 
+// errNilContext is the error of a method that was called with a nil context.
+func errNilContext(method string) error {
+	return errors.New("httpadapter: " + method + " was called with a nil context.Context: pass one")
+}
+
 // ServeTLS is Serve for TLS, with certificates as [http.Server.ServeTLS] takes
 // them. HTTP/1 connections are parked, above TLS.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
@@ -174,6 +183,9 @@ func (s *Server) serve(l net.Listener, config *tls.Config) error {
 // once. net/http waits for them for up to five seconds, and then closes them
 // unanswered as well, with or without a request.
 func (s *Server) Shutdown(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext("Shutdown")
+	}
 	calls := s.close()
 	err := s.srv.Shutdown(ctx) // the context's, or a listener's, which is no reason not to wait
 	for _, call := range calls {
@@ -214,7 +226,12 @@ func (s *Server) isClosed() bool {
 }
 
 // RegisterOnShutdown is [http.Server.RegisterOnShutdown].
-func (s *Server) RegisterOnShutdown(f func()) { s.srv.RegisterOnShutdown(f) }
+func (s *Server) RegisterOnShutdown(f func()) {
+	if f == nil { // net/http would crash in Shutdown
+		panic("httpadapter: RegisterOnShutdown was called with a nil function")
+	}
+	s.srv.RegisterOnShutdown(f)
+}
 
 // SetKeepAlivesEnabled is [http.Server.SetKeepAlivesEnabled]. If v is false it
 // closes idle connections, parked ones among them.

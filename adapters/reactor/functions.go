@@ -57,14 +57,24 @@ func (t task) run() {
 // also those of a connection that is lost; only [Server.Close] drops those that have not begun. Go fails
 // with [net.ErrClosed] after Server.Close, after the handler's Close, and after a Detach. A function
 // that panics ends the connection.
-func (c *Conn) Go(f func()) error { return c.schedule(task{f: f}) }
+func (c *Conn) Go(f func()) error {
+	if f == nil {
+		return errNil("Go", "function")
+	}
+	return c.schedule(task{f: f})
+}
 
 // GoContext is Go for work that is of no use without the connection. f is dropped if it hasn't begun
 // when the connection ends, whichever side or error ends it, except [Server.Shutdown]. The context that
 // f gets ends then, too, with the error of the handler's Close as its cause. A peer that ends its stream
 // ends the connection unless the handler is an [EndHandler], as net/http sees it: then nothing tells
 // whether it still reads. GoContext fails as Go does, and when the connection has ended.
-func (c *Conn) GoContext(f func(ctx context.Context)) error { return c.schedule(task{withIt: f}) }
+func (c *Conn) GoContext(f func(ctx context.Context)) error {
+	if f == nil {
+		return errNil("GoContext", "function")
+	}
+	return c.schedule(task{withIt: f})
+}
 
 func (c *Conn) schedule(f task) error {
 	c.mu.Lock()

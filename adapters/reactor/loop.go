@@ -73,6 +73,9 @@ func newLoop(s *Server, e engineLoop, index int, h Handler) *Loop {
 // listeners or connections of any kind are on it. For as long as a connection of the server's is open
 // its loop lives.
 func (l *Loop) Execute(f func()) error {
+	if f == nil {
+		return errNil("Execute", "function")
+	}
 	if !l.engine.Retain() {
 		return net.ErrClosed
 	}

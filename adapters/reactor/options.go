@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/percore/percore/adapters/reactor/internal/layer"
@@ -28,6 +27,7 @@ type config struct {
 	waitingMax    int
 	slowCallback  time.Duration
 	log           *slog.Logger
+	nilArgument   string            // to an option; "": none was nil
 	handshakes    *layer.Handshakes // nil without TLS
 }
 
@@ -42,18 +42,28 @@ const (
 
 func newConfig(options []Option) (config, error) {
 	c := config{readBufferMax: readBufferMax, highWaterMark: highWaterMark, hardLimit: hardLimit, waitingMax: defaultWaitingMax, log: slog.Default()}
-	for _, o := range options {
+	for i, o := range options {
+		if o == nil {
+			return c, fmt.Errorf("reactor: New was called with nil for option %d", i+1)
+		}
 		o.apply(&c)
 	}
+	for kind, d := range c.limits {
+		if d < 0 {
+			return c, fmt.Errorf("reactor: %s(%v) is negative; 0 means no timeout", timeoutNames[kind], d)
+		}
+	}
 	switch {
+	case c.nilArgument != "":
+		return c, fmt.Errorf("reactor: %s was called with nil; leave the option out for the default", c.nilArgument)
 	case c.readBufferMax < 1:
 		return c, fmt.Errorf("reactor: ReadBufferMax is %d bytes; it must be 1 at least", c.readBufferMax)
 	case c.highWaterMark < 1:
 		return c, fmt.Errorf("reactor: WriteHighWaterMark is %d bytes; it must be 1 at least", c.highWaterMark)
 	case c.hardLimit < c.highWaterMark:
 		return c, fmt.Errorf("reactor: WriteHardLimit is %d bytes; it must be WriteHighWaterMark, %d, at least", c.hardLimit, c.highWaterMark)
-	case slices.Min(c.limits[:]) < 0 || c.slowCallback < 0:
-		return c, fmt.Errorf("reactor: a time of an option is negative")
+	case c.slowCallback < 0:
+		return c, fmt.Errorf("reactor: SlowCallback(%v) is negative; 0 means the default, a second", c.slowCallback)
 	case c.workers < 0 || c.waitingMax < 0:
 		return c, fmt.Errorf("reactor: Workers(%d, %d) is negative", c.workers, c.waitingMax)
 	case c.handshakes != nil:
@@ -69,7 +79,11 @@ func newConfig(options []Option) (config, error) {
 // on which connections for Attach were dialed or accepted. A loop that has ended, since nothing was
 // on it any more, leaves its number and its handler to the next.
 func PerLoop(make func(loop int) Handler) Option {
-	return option(func(c *config) { c.perLoop = make })
+	return option(func(c *config) {
+		if c.perLoop = make; make == nil {
+			c.nilArgument = "PerLoop"
+		}
+	})
 }
 
 // ReadBufferMax is how many unused bytes are kept, and so how long a message that Data waits for may
@@ -103,4 +117,10 @@ func Workers(n, waitingMax int) Option {
 func SlowCallback(d time.Duration) Option { return option(func(c *config) { c.slowCallback = d }) }
 
 // ErrorLog is where panics and slow calls are reported. The default is slog's default logger.
-func ErrorLog(log *slog.Logger) Option { return option(func(c *config) { c.log = log }) }
+func ErrorLog(log *slog.Logger) Option {
+	return option(func(c *config) {
+		if c.log = log; log == nil {
+			c.nilArgument = "ErrorLog"
+		}
+	})
+}

@@ -79,6 +79,9 @@ func (c *Conn) putLocked(p []byte) {
 // connections: a connection that has to wait for its peer holds a reference to b. The bytes must
 // not be changed any more. The caller keeps its own reference. It fails as Write does.
 func (c *Conn) WriteShared(b *pool.Buffer) error {
+	if b == nil {
+		return errNil("WriteShared", "*pool.Buffer")
+	}
 	return c.writeShared((*engpool.Buffer)(b), c.loop.roomer != nil)
 }
 

@@ -262,5 +262,8 @@ func (c *Conn) broadcast(b *pool.Buffer, missed func(c *Conn)) {
 // not block. A connection whose Data calls Each is held up as one whose Data calls Broadcast; Each
 // doesn't fail. Close drops calls that wait.
 func (s *Server) Each(f func(c *Conn)) {
+	if f == nil {
+		panic("reactor: Each was called with a nil function")
+	}
 	s.walkAll(func(c *Conn) { c.call("Each", func() { f(c) }) }, 0, math.MaxInt64, func() {})
 }

@@ -79,6 +79,9 @@ func Serve(l net.Listener, h Handler, options ...Option) error {
 // l must be a *[percore.Listener], as percore.Listen returns. Others, as tls.NewListener returns them,
 // hide the socket from the loops: Serve refuses them. For TLS there is package reactortls.
 func (s *Server) Serve(l net.Listener) error {
+	if l == nil {
+		return errNil("Serve", "net.Listener")
+	}
 	pl, ok := l.(*percore.Listener)
 	if !ok {
 		return fmt.Errorf("reactor: Serve needs a *percore.Listener, not a %T: pass percore.Listen's, unwrapped, and don't set PERCOREDEBUG=engine=net", l)
@@ -122,6 +125,11 @@ func (s *Server) Attach(c net.Conn, buffered []byte, context any) (*Conn, error)
 		return s.attachWrapped(c, buffered, context)
 	}
 	return nil, errNotOurs(c)
+}
+
+// errNil is the error of a call that was passed a nil.
+func errNil(call, what string) error {
+	return fmt.Errorf("reactor: %s was called with a nil %s: pass one", call, what)
 }
 
 // errNotOurs is Attach's error for a connection that isn't percore's.
@@ -277,6 +285,9 @@ func (s *Server) endWhenEmptyLocked() {
 // connections that are left. After Close it only waits. A callback or a function of Go must not call
 // Shutdown: it would wait for itself.
 func (s *Server) Shutdown(ctx context.Context) error {
+	if ctx == nil {
+		return errNil("Shutdown", "context.Context")
+	}
 	empty := s.end(askEnd)
 	select {
 	case <-empty:

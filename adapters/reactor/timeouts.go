@@ -32,6 +32,11 @@ const (
 	noTimeout    = timeoutKind(timeoutKinds)
 )
 
+// timeoutNames are the functions that make the timeouts.
+var timeoutNames = [timeoutKinds]string{
+	onIdle: "IdleTimeout", onReadIdle: "ReadIdleTimeout", onWriteIdle: "WriteIdleTimeout", onMessage: "ReadTimeout", onUnsent: "WriteTimeout",
+}
+
 // IdleTimeout closes connections on which no byte was read or written for that long: written when the
 // socket takes it. While bytes wait for a slow peer the socket may be tried only once in that time, so
 // that a peer that has taken some is closed after twice the time at most. It doesn't count
@@ -373,6 +378,9 @@ func (t Timer) Stop() bool {
 // unless the connection is closed or detached by then. It does not wait. Until then c stays in memory,
 // even when it has ended: stop a timer that is far off in Close, and before Detach.
 func (c *Conn) After(d time.Duration, f func()) Timer {
+	if f == nil {
+		panic("reactor: After was called with a nil function")
+	}
 	call := new(laterCall)
 	call.timer = c.loop.engine.AfterFunc(d, func() {
 		if c.hungUp || c.lingering || c.phase != open && c.phase != ending || call.settled.Swap(true) {

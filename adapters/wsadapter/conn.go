@@ -64,6 +64,9 @@ const (
 // is the first of a frame of the client. New is for libraries that do the handshake on a net.Conn
 // (gobwas' ws.Upgrade); in an http.Handler use [NewUpgrade].
 func New(nc net.Conn) *Conn {
+	if nc == nil {
+		panic("wsadapter: New was called with a nil net.Conn")
+	}
 	c := &Conn{Conn: nc, socket: socketOf(nc), opcode: opText}
 	if c.socket == nil {
 		c.linger = blocking

@@ -73,6 +73,9 @@ type Restorer func(up *Upgrade, r *http.Request, state []byte) error
 //
 // Call NewGroup before the server starts: conversations may come from a predecessor from then on.
 func NewGroup(conns *handover.Conns, name string, restorer Restorer) *Group {
+	if conns == nil {
+		panic("wsadapter: NewGroup was called with a nil *handover.Conns")
+	}
 	g := &Group{conns: conns, restorer: restorer, all: make(map[*movable]struct{})}
 	g.arrivals.slots = make(chan struct{}, restoresMax)
 	if restorer != nil {
@@ -87,6 +90,9 @@ func NewGroup(conns *handover.Conns, name string, restorer Restorer) *Group {
 // the Restorer doesn't need from r.Header first. A conversation whose header is longer than 16 KiB
 // stays.
 func (g *Group) NewUpgrade(w http.ResponseWriter, r *http.Request) *Upgrade {
+	if w == nil || r == nil {
+		panic("wsadapter: NewUpgrade was called with a nil http.ResponseWriter or *http.Request")
+	}
 	key := r.Header.Get("Sec-WebSocket-Key")
 	return &Upgrade{ResponseWriter: w, group: g, request: requestText(r), shaking: &handshake{key: key}}
 }

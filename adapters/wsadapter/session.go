@@ -48,6 +48,9 @@ func Start[M any](c *Conn, s Session[M]) {
 	if c == nil {
 		panic("wsadapter: Start has no connection: pass the Upgrade to the WebSocket library, in place of its http.ResponseWriter")
 	}
+	if s == nil {
+		panic("wsadapter: Start was called with a nil Session")
+	}
 	bubble := monotime.InBubble()
 	c.mu.Lock()
 	started := c.phase != unstarted

@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"strings"
@@ -589,7 +590,7 @@ func TestStartWithoutUpgrade(t *testing.T) {
 			t.Errorf("got the panic %s, want one that says what to do", v)
 		}
 	}()
-	Start(NewUpgrade(nil).Conn(), &program{})
+	Start(NewUpgrade(httptest.NewRecorder()).Conn(), &program{})
 }
 
 // TestStartTwice: a connection has one conversation.

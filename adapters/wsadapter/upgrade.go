@@ -25,7 +25,12 @@ type Upgrade struct {
 }
 
 // NewUpgrade returns w for a WebSocket library.
-func NewUpgrade(w http.ResponseWriter) *Upgrade { return &Upgrade{ResponseWriter: w} }
+func NewUpgrade(w http.ResponseWriter) *Upgrade {
+	if w == nil {
+		panic("wsadapter: NewUpgrade was called with a nil http.ResponseWriter")
+	}
+	return &Upgrade{ResponseWriter: w}
+}
 
 // WriteHeader implements http.ResponseWriter, with which some libraries answer.
 func (u *Upgrade) WriteHeader(status int) {

@@ -37,6 +37,7 @@ func TestRules(t *testing.T) {
 		{"signatures", signatures},
 		{"leak checks", leakChecks},
 		{"wrappers", wrappers},
+		{"nil arguments", nilArguments},
 		{"loose ends", looseEnds},
 		{"machine paths", machinePaths},
 		{"links", links},

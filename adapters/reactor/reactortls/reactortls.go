@@ -3,6 +3,7 @@ package reactortls
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -31,17 +32,37 @@ type Limits struct {
 }
 
 // Server returns the option for a reactor.Server whose accepted connections are TLS. config must have a
-// certificate, or a function that finds one, and must not be changed any more. Connections that the
-// program gives to Attach are what they are.
+// certificate, or a function that finds one, or reactor.New fails, and must not be changed any more.
+// Connections that the program gives to Attach are what they are.
 func Server(config *tls.Config, limits Limits) reactor.Option {
 	return layer.Option(layer.Handshakes{
 		Wrap: func(conn net.Conn, turn layer.Turn) layer.Upper {
 			return tls.Server(&lower{conn: conn, turn: turn}, config)
 		},
-		Works:   works,
+		Works: func() error {
+			if err := checkArguments(config, limits); err != nil {
+				return err
+			}
+			return works()
+		},
 		Timeout: cmp.Or(limits.HandshakeTimeout, 10*time.Second),
 		Max:     cmp.Or(limits.MaxHandshakes, 1024),
 	}).(reactor.Option)
+}
+
+// checkArguments returns an error if the arguments of Server make no sense.
+func checkArguments(config *tls.Config, limits Limits) error {
+	switch {
+	case config == nil:
+		return errors.New("reactortls: Server was called with a nil *tls.Config: pass one with a certificate")
+	case len(config.Certificates) == 0 && config.GetCertificate == nil && config.GetConfigForClient == nil:
+		return errors.New("reactortls: Server was called with a tls.Config that has neither Certificates, GetCertificate nor GetConfigForClient")
+	case limits.HandshakeTimeout < 0:
+		return fmt.Errorf("reactortls: Limits.HandshakeTimeout is %v: want 0, for the default, or more", limits.HandshakeTimeout)
+	case limits.MaxHandshakes < 0:
+		return fmt.Errorf("reactortls: Limits.MaxHandshakes is %d: want 0, for the default, or more", limits.MaxHandshakes)
+	}
+	return nil
 }
 
 // works returns why the loops can't read from a *tls.Conn, or nil.
@@ -65,11 +86,19 @@ var check = tlsread.Works
 //		...
 //	}
 //	c, err := server.Attach(tc, nil, nil)
-func Wrap(conn net.Conn, buffered []byte) net.Conn { return &lower{conn: conn, rest: buffered} }
+func Wrap(conn net.Conn, buffered []byte) net.Conn {
+	if conn == nil {
+		panic("reactortls: Wrap was called with a nil net.Conn")
+	}
+	return &lower{conn: conn, rest: buffered}
+}
 
 // ConnectionState returns the state of a handler's connection, and false if it isn't TLS. It is safe for
 // concurrent use.
 func ConnectionState(c *reactor.Conn) (state tls.ConnectionState, ok bool) {
+	if c == nil {
+		panic("reactortls: ConnectionState was called with a nil *reactor.Conn")
+	}
 	l, ok := layer.Of(c).(*session)
 	if !ok {
 		return tls.ConnectionState{}, false

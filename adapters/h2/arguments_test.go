@@ -1,0 +1,52 @@
+package h2
+
+import (
+	"testing"
+
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestArguments calls everything with nil and zero values.
+func TestArguments(t *testing.T) {
+	streams, done := make(chan *Stream), make(chan struct{})
+	f := serve(t, HandlerFunc(func(s *Stream, r *Request) {
+		streams <- s
+		<-done
+	}), Config{})
+	defer close(done)
+	begin := func() *Stream { // on a connection of its own
+		client := f.client()
+		go func() { _, _ = client.Get(f.url("/")) }()
+		return testnet.Receive(t, "a stream", streams)
+	}
+	s, ending := begin(), begin()
+	c := s.Conn()
+	h := HandlerFunc(func(*Stream, *Request) {})
+	testnet.CheckArguments(t, map[string]testnet.Call{
+		"FieldOfKey": {Func: FieldOfKey},
+		"MakeField":  {Func: MakeField},
+		"New":        {Func: func(h Handler, c Config) *Server { return New(h, c) }},
+		"Refuse":     {Func: Refuse},
+
+		"Conn.Abort":         {Func: ending.Conn().Abort},
+		"Conn.AfterFunc":     {Func: c.AfterFunc},
+		"HandlerFunc.Accept": {Func: h.Accept, Nils: "_"},
+
+		"Server.Attach":   {Func: f.server.Attach, Nils: "user"},
+		"Server.Serve":    {Func: f.server.Serve},
+		"Server.Shutdown": {Func: f.server.Shutdown},
+		"Stats.Add":       {Func: new(Stats).Add},
+
+		"Stream.Read":             {Func: s.Read},
+		"Stream.ReadFull":         {Func: s.ReadFull},
+		"Stream.Reset":            {Func: ending.Reset},
+		"Stream.Send":             {Func: s.Send},
+		"Stream.SetReadDeadline":  {Func: s.SetReadDeadline},
+		"Stream.SetWriteDeadline": {Func: s.SetWriteDeadline},
+		"Stream.Write":            {Func: s.Write},
+	})
+	testnet.CheckNegatives(t, func(c Config) error {
+		New(h, c)
+		return nil
+	}, "DecoderTableBytes EncoderTableBytes IdleTimeout WriteTimeout")
+}

@@ -1,0 +1,48 @@
+package httpadapter
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestArguments calls everything with nil and zero values.
+func TestArguments(t *testing.T) {
+	s := Wrap(&http.Server{Addr: "127.0.0.1:no"})
+	with := func(o Option) { Wrap(new(http.Server), o) }
+	testnet.CheckArguments(t, map[string]testnet.Call{
+		"ListenConfig": {Func: func(lc *percore.ListenConfig) { with(ListenConfig(lc)) }},
+		"MaxAge":       {Func: func(age time.Duration, requests int) { with(MaxAge(age, requests)) }},
+		"ParkAfter":    {Func: func(d time.Duration) { with(ParkAfter(d)) }},
+		"Wrap":         {Func: Wrap, Args: []any{new(http.Server)}},
+
+		"Server.Drain":                {Func: s.Drain},
+		"Server.HandOver":             {Func: s.HandOver},
+		"Server.ListenAndServeTLS":    {Func: s.ListenAndServeTLS},
+		"Server.RegisterOnShutdown":   {Func: s.RegisterOnShutdown},
+		"Server.Serve":                {Func: s.Serve},
+		"Server.ServeTLS":             {Func: s.ServeTLS, Says: "Serve was called with a nil net.Listener"},
+		"Server.SetKeepAlivesEnabled": {Func: s.SetKeepAlivesEnabled},
+		"Server.Shutdown":             {Func: s.Shutdown},
+	})
+}
+
+// TestNegativeAge: MaxAge refuses a negative limit instead of setting none.
+func TestNegativeAge(t *testing.T) {
+	for _, option := range []func() Option{
+		func() Option { return MaxAge(-1, 0) },
+		func() Option { return MaxAge(0, -1) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("got no panic")
+				}
+			}()
+			option()
+		}()
+	}
+}
