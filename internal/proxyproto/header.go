@@ -24,7 +24,8 @@ type Header struct {
 	SourceName, DestinationName string         `json:",omitempty"` // of unix sockets
 	IsUnix                      bool           `json:",omitempty"`
 
-	// TLVs are the type-length-value vectors after the addresses (section 2.2), as they were sent.
+	// TLVs are the complete type-length-value vectors after the addresses (section 2.2), as they were
+	// sent.
 	TLVs string `json:",omitempty"`
 }
 
@@ -40,10 +41,10 @@ func (h *Header) Addrs() (local, remote net.Addr) {
 	return nil, nil
 }
 
-// BytesMax is the longest header that Scan takes. Version 1 needs 107 bytes. Version 2 allows
-// 65,551, nearly all of it for TLVs: the addresses take 216 at most, a client's certificate 1 to 2
-// KiB, its name, the host's and a unique identifier some hundreds more.
-const BytesMax = 4096
+// BytesMax is the longest header that there can be: the 16 bytes of version 2 before its addresses, and
+// what their field for the length can say. Nearly all of that is for TLVs: the addresses take 216 bytes
+// at most, a client's certificate 1 to 2 KiB, or more if it is signed with a post-quantum algorithm.
+const BytesMax = 16 + 1<<16 - 1
 
 const (
 	v1Start    = "PROXY "
@@ -94,10 +95,7 @@ func scanV2(b []byte) (n int, complete bool, err error) {
 		return v2BytesMin - len(b), false, nil
 	}
 	n = v2BytesMin + int(binary.BigEndian.Uint16(b[14:]))
-	switch {
-	case n > BytesMax:
-		return 0, false, fmt.Errorf("a PROXY header of %d bytes: more than %d are not taken", n, BytesMax)
-	case len(b) < n:
+	if len(b) < n {
 		return n - len(b), false, nil
 	}
 	return n, true, nil
@@ -219,10 +217,11 @@ func parseV2(b []byte) (Header, error) {
 	if len(body) < both {
 		return Header{}, fmt.Errorf("its length, %d, is too short for two addresses", len(body))
 	}
-	if err := checkTLVs(b, body[both:]); err != nil {
+	tlvs, err := wholeTLVs(b, body[both:])
+	if err != nil {
 		return Header{}, err
 	}
-	h.TLVs = string(body[both:])
+	h.TLVs = string(tlvs)
 	if isUnix {
 		h.IsUnix, h.SourceName, h.DestinationName = true, unixName(body[:size]), unixName(body[size:both])
 		return h, nil
@@ -237,13 +236,12 @@ func parseV2(b []byte) (Header, error) {
 // parseUnspec parses a header with the protocol UNSPEC. It has no addresses that the receiver could
 // know, so what follows is ignored unless it is TLVs.
 func parseUnspec(b []byte) (Header, error) {
-	switch err := checkTLVs(b, b[v2BytesMin:]); err {
-	case nil:
-		return Header{TLVs: string(b[v2BytesMin:])}, nil
-	case errChecksum:
+	rest := b[v2BytesMin:]
+	tlvs, err := wholeTLVs(b, rest)
+	if err != nil || len(tlvs) < len(rest) {
 		return Header{}, err
 	}
-	return Header{}, nil
+	return Header{TLVs: string(tlvs)}, nil
 }
 
 // unixName returns a name up to its first NUL. The leading NUL of an abstract name becomes "@", as in
@@ -266,26 +264,25 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // connection is not served.
 var errChecksum = errors.New("the checksum is wrong")
 
-// checkTLVs checks that the TLVs at the end of the header fill it exactly, and verifies the checksum
-// if there is one. It ignores all others.
-func checkTLVs(header, tlvs []byte) error {
-	for rest := tlvs; len(rest) > 0; {
-		if len(rest) < 3 {
-			return errors.New("a TLV is cut off")
-		}
+// wholeTLVs returns those of the TLVs at the end of the header that are complete, and verifies the
+// checksum if there is one among them. It ignores what follows them, an odd byte or a TLV that is
+// longer than the header, as other receivers do: the addresses don't depend on it.
+func wholeTLVs(header, tlvs []byte) ([]byte, error) {
+	rest := tlvs
+	for len(rest) >= 3 {
 		kind, size := rest[0], int(binary.BigEndian.Uint16(rest[1:]))
 		if len(rest) < 3+size {
-			return errors.New("a TLV is longer than the header")
+			break
 		}
 		if kind == typeCRC32C {
 			at := len(header) - len(rest) + 3
 			if size != 4 || checksumWithout(header, at) != binary.BigEndian.Uint32(header[at:]) {
-				return errChecksum
+				return nil, errChecksum
 			}
 		}
 		rest = rest[3+size:]
 	}
-	return nil
+	return tlvs[:len(tlvs)-len(rest)], nil
 }
 
 // checksumWithout returns the checksum of the header with zeros for the four bytes at the given
