@@ -171,6 +171,9 @@ func (lc *ListenConfig) fromNet(network string, nl net.Listener) (*listener, err
 	config := lc.accepting()
 	l.limits = config.Limits(&l.counts, l.wake)
 	l.proxy = config.ProxyRules(l.addr, &l.counts)
+	if l.proxy != nil {
+		l.limits.AddAwaiting(awaitedConns{l}, l.proxy.Timeout/accepting.SilentPart)
+	}
 	l.connOptions = &connOptions{net: network, limits: l.limits}
 	l.pendingOptions = &connOptions{net: network, limits: l.limits, quiet: true}
 	if err := l.add(lc, nl); err != nil {

@@ -4,6 +4,7 @@ package percore
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/percore/percore/internal/accepting"
+	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/proxyproto"
 	"github.com/percore/percore/internal/sockaddr"
 	"github.com/percore/percore/internal/sys"
@@ -37,6 +39,30 @@ type pendingConns struct {
 	closed  bool                      // guarded by mu
 
 	readyCount atomic.Int32 // len(ready), for a look without mu
+}
+
+// hold counts the memory of an awaited connection's header, which has grown to that many bytes. It
+// fails if the listener's long headers have too much.
+func (ps *pendingConns) hold(p *pendingConn, bytes int) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if _, ok := ps.awaited[p]; !ok {
+		return nil // it is being closed
+	}
+	held, err := p.a.listener.proxy.Long.Hold(p.peer(), p.held, bytes)
+	p.held = held
+	return err
+}
+
+// leaveLocked takes an awaited connection out, and reports whether it was there.
+func (ps *pendingConns) leaveLocked(p *pendingConn) bool {
+	if _, ok := ps.awaited[p]; !ok {
+		return false
+	}
+	delete(ps.awaited, p)
+	p.a.listener.proxy.Long.Free(p.peer(), p.held)
+	p.held = 0
+	return true
 }
 
 // addAwaited adds a connection whose header is awaited, unless the listener is closed.
@@ -73,18 +99,15 @@ func (ps *pendingConns) pushLocked(p *pendingConn) {
 func (ps *pendingConns) remove(p *pendingConn) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	_, ok := ps.awaited[p]
-	delete(ps.awaited, p)
-	return ok
+	return ps.leaveLocked(p)
 }
 
 // received makes an awaited connection ready, and reports whether it was there.
 func (ps *pendingConns) received(p *pendingConn) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	_, ok := ps.awaited[p]
+	ok := ps.leaveLocked(p)
 	if ok {
-		delete(ps.awaited, p)
 		ps.pushLocked(p)
 	}
 	return ok
@@ -141,6 +164,7 @@ func (ps *pendingConns) close() {
 	all := ps.ready
 	for p := range ps.awaited {
 		all = append(all, p)
+		ps.leaveLocked(p)
 	}
 	ps.ready, ps.awaited = nil, nil
 	ps.readyCount.Store(0)
@@ -156,6 +180,8 @@ type pendingConn struct {
 	c       *Conn
 	options *connOptions      // of c, once Accept returns it
 	header  headerReader      // while it is awaited
+	since   int64             // when that began, in the time of package monotime; immutable
+	held    int               // of the memory for long headers; guarded by pendingConns.mu
 	client  proxyproto.Header // once it is there
 	counter accepting.Counter // of connections of its kind
 }
@@ -206,7 +232,7 @@ func (a *acceptor) takeProxied(nfd, index int, from *unix.RawSockaddrAny) (*Conn
 		return nil, shortage{err}
 	}
 	c.sock.options = l.pendingOptions
-	p := &pendingConn{a: a, c: c, header: header, options: l.connOptions, counter: accepting.Accepted}
+	p := &pendingConn{a: a, c: c, header: header, since: monotime.Now(), options: l.connOptions, counter: accepting.Accepted}
 	if !a.pending.addAwaited(p) {
 		c.Close()
 		return nil, net.ErrClosed
@@ -222,11 +248,19 @@ func (p *pendingConn) await() {
 	p.arm()
 }
 
+// arm waits for more of the header.
 func (p *pendingConn) arm() {
-	if err := p.c.sock.fd.NotifyReadable(p); err != nil {
+	err := p.a.pending.hold(p, cap(p.header.got))
+	if err == nil {
+		err = p.c.sock.fd.NotifyReadable(p)
+	}
+	if err != nil {
 		p.end(err)
 	}
 }
+
+// peer is the proxy, as long headers are counted for it.
+func (p *pendingConn) peer() netip.Prefix { return accepting.Peer(p.c.sock.peer.AddrPort().Addr()) }
 
 // OnReadable reads as much of the header as is there. It runs on the connection's loop.
 func (p *pendingConn) OnReadable(err error) {
@@ -264,4 +298,44 @@ func (p *pendingConn) end(err error) {
 	}
 	p.a.listener.proxy.Reject(p.c.RemoteAddr(), err)
 	go p.c.Close() // it may block
+}
+
+// awaitedConns are the connections of a listener whose headers are awaited, as those that make room at
+// MaxConns.
+type awaitedConns struct{ l *listener }
+
+// EachIdle implements accepting.Idler.
+func (w awaitedConns) EachIdle(_ *accepting.Limits, do func(accepting.IdleConn, int64, netip.Addr)) {
+	for _, a := range w.l.acceptors() {
+		if a != nil {
+			a.pending.eachAwaited(func(p *pendingConn) { do(p, p.since, netip.Addr{}) })
+		}
+	}
+}
+
+func (ps *pendingConns) eachAwaited(do func(*pendingConn)) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for p := range ps.awaited {
+		do(p)
+	}
+}
+
+// CloseIdle implements accepting.IdleConn. A connection whose next bytes the loop has yet to read stays.
+func (p *pendingConn) CloseIdle(int64) bool {
+	if p.unread() > 0 || !p.a.pending.remove(p) {
+		return false
+	}
+	go p.c.Close() // it may block
+	return true
+}
+
+// unread returns 1 if the socket has bytes that were not read, otherwise 0.
+func (p *pendingConn) unread() (n int) {
+	_ = p.c.sock.fd.Control(func(fd int) syscall.Errno {
+		var b [1]byte
+		n, _ = sys.PeekAll(fd, b[:])
+		return 0
+	})
+	return n
 }

@@ -27,7 +27,9 @@ import (
 // With the command LOCAL or an unknown protocol the connection keeps its own addresses. A checksum
 // (PP2_TYPE_CRC32C) is verified if there is one. A header of version 2 may have more after the
 // addresses, such as the client's TLS parameters: [ProxyTLVs] returns it. It takes its length in
-// memory, at most 4 KiB a connection.
+// memory, at most 64 KiB a connection, as long as the connection lives. While headers are awaited, what
+// they have beyond 4 KiB takes 64 MiB together at most, and 16 MiB of one proxy; a connection with more
+// is closed. Nothing is wrong with odd bytes behind the last complete TLV: they are ignored.
 type ProxyProtocol struct {
 	// Trusted are the networks of the proxies. On TCP there must be at least one. On unix sockets
 	// Trusted has no effect: the permissions of the socket's file decide which peers may connect,
@@ -38,7 +40,8 @@ type ProxyProtocol struct {
 	ServeUntrusted bool
 
 	// HeaderTimeout is how long a header may take, from the time at which Accept first looks at the
-	// connection. 0 means 5 seconds.
+	// connection. 0 means 5 seconds. At MaxConns, when a client comes, connections that have waited
+	// for a tenth of it are closed first.
 	HeaderTimeout time.Duration
 }
 

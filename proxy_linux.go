@@ -15,16 +15,29 @@ import (
 // not a byte more. It looks at the bytes that have arrived before it takes those that belong to the
 // header. So the rest stays in the kernel, while no part of the header stays there, which would be
 // an event over and over.
-type headerReader struct{ got []byte }
+type headerReader struct {
+	got  []byte
+	more int // bytes that are missing, at least; 0 before the first look
+}
 
 // peekBytes holds nearly all headers in one piece: without extensions they have at most 232 bytes.
-const peekBytes = 512
+// chunkBytes are read at a time of the others: their memory grows with what has come, not with what the
+// peer has announced.
+const (
+	peekBytes  = 512
+	chunkBytes = 4096
+)
 
 // read reads as much as is there, from a socket that nothing else reads from. whole says that h is
 // the header. It fails when there can't be a header any more.
 func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error) {
 	var buf [peekBytes]byte
 	for {
+		if r.more > len(buf) { // so many belong to the header: there is no need to look first
+			if err := r.readLong(fd); err != nil || r.more > len(buf) {
+				return h, false, err
+			}
+		}
 		n, errno := sys.PeekAll(fd, buf[:])
 		switch {
 		case errno == syscall.EINTR:
@@ -44,7 +57,7 @@ func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error)
 		if err != nil {
 			return h, false, err
 		}
-		if complete {
+		if r.more = length; complete {
 			n = length - had
 		}
 		taken, errno := sys.Recv(fd, buf[:n], false)
@@ -58,4 +71,25 @@ func (r *headerReader) read(fd int) (h proxyproto.Header, whole bool, err error)
 			return h, err == nil, err
 		}
 	}
+}
+
+// readLong reads of a long header until what is missing of it may be looked at, or no more is there.
+func (r *headerReader) readLong(fd int) error {
+	var chunk [chunkBytes]byte
+	for r.more > peekBytes {
+		n, errno := sys.Recv(fd, chunk[:min(r.more, len(chunk))], false)
+		switch {
+		case errno == syscall.EINTR:
+			continue
+		case errno == syscall.EAGAIN:
+			return nil
+		case errno != 0:
+			return os.NewSyscallError("read", errno)
+		case n == 0:
+			return accepting.ErrHeaderEnded
+		}
+		r.got = append(r.got, chunk[:n]...)
+		r.more -= n
+	}
+	return nil
 }

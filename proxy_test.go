@@ -121,6 +121,39 @@ func TestProxyHeader(t *testing.T) {
 	})
 }
 
+// longHeader returns the longest header that there can be.
+func longHeader() string {
+	tlvs := strings.Repeat("\xe0\x10\x00"+strings.Repeat("x", 1<<12), 15)
+	rest := 1<<16 - 1 - 36 - len(tlvs) - 3
+	tlvs += "\xe1" + string([]byte{byte(rest >> 8), byte(rest)}) + strings.Repeat("y", rest)
+	return headerV2[:14] + "\xff\xff" + headerV2[16:] + tlvs
+}
+
+// TestProxyLongHeader: all that a header of version 2 may have after the addresses is taken.
+func TestProxyLongHeader(t *testing.T) {
+	header := longHeader()
+	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback()}, func(t *testing.T, ln *Listener) {
+		for _, part := range []int{len(header) + 5, len(header), 40 << 10, 3000, 500} {
+			client := testnet.Dial(t, ln)
+			next := goAccept(t, ln)
+			for rest := header + "hello"; rest != ""; {
+				n := min(part, len(rest))
+				send(t, client, rest[:n])
+				rest = rest[n:]
+			}
+			a := testnet.Receive(t, "Accept", next)
+			if a.err != nil {
+				t.Fatalf("Accept: %v", a.err)
+			}
+			wantClient(t, a.c, clientV2, serverV2, "hello")
+			if got := string(ProxyTLVs(a.c)); got != header[16+36:] {
+				t.Errorf("in parts of %d: got %d bytes of TLVs, want the header's %d", part, len(got), len(header)-16-36)
+			}
+			a.c.Close()
+		}
+	})
+}
+
 // TestProxyTLVs: a connection has the TLVs of its header, as they were sent, until after Close; and none
 // if there are none, or there is no header.
 func TestProxyTLVs(t *testing.T) {
@@ -138,6 +171,8 @@ func TestProxyTLVs(t *testing.T) {
 				{with(headerV2, tlvs), tlvs},
 				{with(unspec, tlvs), tlvs},
 				{with(headerLocal, tlvs), ""},
+				{with(headerV2, "\x00"), ""},
+				{with(headerV2, tlvs+"\x04\x01"), tlvs},
 			} {
 				for _, at := range []int{0, 20} { // in two parts
 					client := testnet.Dial(t, ln)
@@ -396,7 +431,9 @@ func TestProxyLimits(t *testing.T) {
 // TestProxyMany sends headers in parts, from many clients to all sockets at the same time.
 func TestProxyMany(t *testing.T) {
 	const clients, rounds = 8, 20
-	onLimitedListeners(t, ListenConfig{ProxyProtocol: loopback(), MaxConns: 5, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
+	proxy := loopback()
+	proxy.HeaderTimeout = time.Hour // or a slow test would lose connections that make room for others
+	onLimitedListeners(t, ListenConfig{ProxyProtocol: proxy, MaxConns: 5, LeastLoaded: true}, func(t *testing.T, ln *Listener) {
 		var served, dialed sync.WaitGroup
 		for _, from := range append(perLoop(t, ln), ln) {
 			served.Go(func() {

@@ -42,8 +42,9 @@ const (
 	descriptorsMax = 253
 
 	// bytesMax is how long a message may be. One of 253 connections fits, whatever the addresses in their
-	// PROXY headers were (TestLongestMessage), and the kernel takes it: net.core.wmem_default is 208 KiB.
-	bytesMax = 128 << 10
+	// PROXY headers were (TestLongestMessage), and one of a connection with as many TLVs and as much state
+	// as there may be (TestLargestCarried). The kernel takes it: net.core.wmem_default is 208 KiB.
+	bytesMax = 192 << 10
 
 	// tlvBytesMax is how many bytes of TLVs, which PROXY headers may have after the addresses, a message
 	// takes: in base64 they fit beside the addresses. More go into another part, and those of one

@@ -141,6 +141,24 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
+// TestLargestCarried: a connection with the most state, and the longest PROXY header, fits in a message.
+func TestLargestCarried(t *testing.T) {
+	h := proxyproto.Header{IsUnix: true, TLVs: strings.Repeat("\xff", proxyproto.BytesMax)}
+	c := movedConnOf(listenersMax, true, moving.ConnInfo{Client: h})
+	c.State = make([]byte, CarriedBytesMax)
+	m := &message{Kind: conns, Session: strings.Repeat("0", 2*nonceBytes), Number: math.MaxInt, Descriptors: 1, Carrier: strings.Repeat("\x01", carrierNameMax), Conns: []movedConn{c}}
+	if n := m.fitting([]movedConn{c, c}); n != 1 {
+		t.Errorf("got %d connections that fit, want 1", n)
+	}
+	p, err := m.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decode(p); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLongestCarried: as many connections as a carrier may give, with as much state, fit in a message.
 func TestLongestCarried(t *testing.T) {
 	name := strings.Repeat("\xff", 108)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
@@ -52,8 +53,68 @@ type ProxyRules struct {
 	addr           net.Addr // of the listener
 	counts         *Counts
 
+	Long LongHeaders // has its own lock
+
 	// atomic
 	reported monotime.Throttle // for lines in the log
+}
+
+// LongHeaders bounds the memory of headers that are awaited. Ordinary headers are free: only the part
+// beyond headerBytesFree counts. One proxy can't use all of it. The zero value is ready.
+type LongHeaders struct {
+	mu    sync.Mutex
+	bytes int
+	peers map[netip.Prefix]int // those that have some
+}
+
+const (
+	headerBytesFree = 4 << 10
+	longBytesMax    = 64 << 20
+	longPeerShare   = 4 // a peer may have this part of longBytesMax: 256 of the longest headers
+)
+
+// ErrLongHeaders is the reason for closing a connection.
+var ErrLongHeaders = fmt.Errorf("the PROXY headers that are awaited, and that are longer than %d KiB, take too much memory",
+	headerBytesFree>>10)
+
+// Hold counts a header of the peer's that had held and has grown to so many bytes. It returns what the
+// header has now, for Free, and fails if that is too much.
+func (h *LongHeaders) Hold(peer netip.Prefix, held, bytes int) (int, error) {
+	more := bytes - headerBytesFree - held
+	if more <= 0 {
+		return held, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.bytes+more > longBytesMax || h.peers[peer]+more > longBytesMax/longPeerShare {
+		return held, ErrLongHeaders
+	}
+	if h.peers == nil {
+		h.peers = make(map[netip.Prefix]int)
+	}
+	h.bytes += more
+	h.peers[peer] += more
+	return held + more, nil
+}
+
+// Bytes returns how many bytes all headers have.
+func (h *LongHeaders) Bytes() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bytes
+}
+
+// Free gives back what a header has held.
+func (h *LongHeaders) Free(peer netip.Prefix, held int) {
+	if held == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bytes -= held
+	if h.peers[peer] -= held; h.peers[peer] == 0 {
+		delete(h.peers, peer)
+	}
 }
 
 // ProxyRules returns the rules of a listener at addr with the given counters, or nil if there are

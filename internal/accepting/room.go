@@ -38,6 +38,9 @@ type IdleConn interface {
 // there is none to lose: then others are closed, after a pause in which its connections could have come
 // to rest.
 //
+// Connections whose PROXY header is overdue go first: they have no request yet, and a peer could hold
+// all places with them. Their peers are proxies, so no shares apply.
+//
 // A slot may become free later than its connection is closed, when the client has been told. So one
 // connection is closed for a client, and after a pause in which no slot has become free there may be two
 // that are closing, then four, then eight. (nginx closes up to 32, and an eighth.)
@@ -46,16 +49,20 @@ type IdleConn interface {
 //	even    makeRoom is called                                 room was made at once: the same; else odd
 //	odd     the gate of Accept is shut, as without a room      a slot becomes free; the end of this pause
 type room struct {
-	any     atomic.Bool   // there are Idlers
+	any     atomic.Bool   // there are Idlers, or awaiting
 	waits   atomic.Uint64 // odd until a slot is free, or there may be others to close
 	closing atomic.Int64  // connections that were closed and whose slots are not free yet
 	misses  atomic.Int64  // pauses that have ended without a slot, since a client has got one
 
-	mu     sync.Mutex
-	idlers []Idler     // guarded by mu
-	picked []candidate // in the order in which they are closed; guarded by mu
-	busyAt int64       // since when the peer with more than its share uses all it has; 0: none does; guarded by mu
-	lastAt int64       // when a connection was closed last; guarded by mu
+	mu        sync.Mutex
+	idlers    []Idler       // guarded by mu
+	awaiting  Idler         // has the connections whose headers are awaited; nil: none are; guarded by mu
+	silentMin time.Duration // how long they are left alone; guarded by mu
+	silent    []candidate   // of awaiting, in the order in which they are closed, before those picked; guarded by mu
+	silentAt  int64         // when silent was last filled; guarded by mu
+	picked    []candidate   // in the order in which they are closed; guarded by mu
+	busyAt    int64         // since when the peer with more than its share uses all it has; 0: none does; guarded by mu
+	lastAt    int64         // when a connection was closed last; guarded by mu
 }
 
 // candidate is a connection that may be closed.
@@ -106,6 +113,23 @@ func (l *Limits) AddIdler(i Idler) {
 	}
 }
 
+// SilentPart is the part of the time for a PROXY header after which a connection makes room for others.
+// With the default, 5 seconds, that is half a second: a packet that is lost is repeated twice in it.
+const SilentPart = 10
+
+// AddAwaiting makes the connections of i, whose headers are awaited, make room before all others, when
+// they have waited that long. The listener calls it once, before it accepts.
+func (l *Limits) AddAwaiting(i Idler, silentMin time.Duration) {
+	if l == nil || l.max == 0 {
+		return
+	}
+	r := &l.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.awaiting, r.silentMin = i, silentMin
+	r.any.Store(true)
+}
+
 // RemoveIdler undoes AddIdler.
 func (l *Limits) RemoveIdler(i Idler) {
 	if l == nil || l.max == 0 {
@@ -116,7 +140,7 @@ func (l *Limits) RemoveIdler(i Idler) {
 	defer r.mu.Unlock()
 	r.idlers = slices.DeleteFunc(r.idlers, func(other Idler) bool { return other == i })
 	r.picked = nil
-	r.any.Store(len(r.idlers) > 0)
+	r.any.Store(len(r.idlers) > 0 || r.awaiting != nil)
 }
 
 // MayAccept reports whether Accept may look for a client: a slot is free, or could be made free for one.
@@ -189,18 +213,21 @@ func (l *Limits) makeRoom() (pause time.Duration) {
 	if l.elsewhere.Load() >= l.max {
 		return pause // whatever is closed here
 	}
-	if len(r.picked) == 0 {
-		pause += time.Duration(l.pickLocked()) * pausePerConn
-	}
 	now := monotime.Now()
+	looked := l.pickSilentLocked(now)
+	if len(r.silent) == 0 && len(r.picked) == 0 {
+		looked += l.pickLocked()
+	}
+	pause += time.Duration(looked) * pausePerConn
 	if now-r.lastAt > int64(closingTime) {
 		r.closing.Store(0)
 	}
 	most := min(togetherMost, int64(1)<<min(r.misses.Load(), togetherMost))
-	for r.closing.Load() < most && len(r.picked) > 0 && l.isFull() {
-		c := r.picked[0]
-		r.picked[0] = candidate{}
-		r.picked = r.picked[1:]
+	for r.closing.Load() < most && l.isFull() {
+		c, ok := r.nextLocked()
+		if !ok {
+			break
+		}
 		r.closing.Add(1) // before its slot becomes free
 		if c.conn.CloseIdle(c.since) {
 			l.counts.Add(MadeRoom)
@@ -210,6 +237,38 @@ func (l *Limits) makeRoom() (pause time.Duration) {
 		}
 	}
 	return pause
+}
+
+// nextLocked returns the next connection to close.
+func (r *room) nextLocked() (c candidate, ok bool) {
+	from := &r.silent
+	if len(*from) == 0 {
+		from = &r.picked
+	}
+	if len(*from) == 0 {
+		return c, false
+	}
+	c = (*from)[0]
+	(*from)[0] = candidate{}
+	*from = (*from)[1:]
+	return c, true
+}
+
+// pickSilentLocked picks connections whose header is overdue, if the last look is some time ago. It
+// returns how many it has looked at.
+func (l *Limits) pickSilentLocked(now int64) (looked int) {
+	r := &l.room
+	if r.awaiting == nil || len(r.silent) > 0 || r.silentAt != 0 && now-r.silentAt < int64(r.silentMin/4) {
+		return 0
+	}
+	r.silentAt = now
+	r.awaiting.EachIdle(l, func(c IdleConn, since int64, _ netip.Addr) {
+		if looked++; since <= now-int64(r.silentMin) {
+			r.silent = append(r.silent, candidate{c, since})
+		}
+	})
+	r.silent = longest(r.silent, pickedMost)
+	return looked
 }
 
 // pickLocked picks the connections that have waited longest: first those of a peer that has more than

@@ -316,3 +316,68 @@ func TestRoomSlow(t *testing.T) {
 		l.MayAccept()
 	}
 }
+
+// TestSilentFirst: connections whose header is overdue make room before idle ones, in the order in which
+// they came; those whose header may still come stay.
+func TestSilentFirst(t *testing.T) {
+	l, s := newFull(10, apart)
+	now := monotime.Now()
+	silent := &idlers{limits: l}
+	for i := range 5 {
+		silent.all = append(silent.all, &idler{of: silent, id: i, since: now - int64(5-i)*int64(time.Minute)})
+	}
+	silent.all = append(silent.all, &idler{of: silent, id: 99, since: now + int64(time.Hour)}) // has just come
+	l.AddAwaiting(silent, time.Minute)
+	for range 8 {
+		if !l.AcquireFor() {
+			t.Fatal("got no slot")
+		}
+	}
+	if want := []int{0, 1, 2, 3, 4}; !slices.Equal(silent.closed, want) {
+		t.Errorf("got the silent connections %v closed, want %v", silent.closed, want)
+	}
+	if want := []int{0, 1, 2}; !slices.Equal(s.closed, want) {
+		t.Errorf("got the idle connections %v closed, want %v", s.closed, want)
+	}
+	l.RemoveIdler(s)
+	if !l.MayAccept() {
+		t.Error("without other Idlers: got no permission to look for a client")
+	}
+}
+
+// TestLongHeaders: each peer has its share, all together have a bound, and freed memory can be had
+// again.
+func TestLongHeaders(t *testing.T) {
+	var h LongHeaders
+	const share = longBytesMax / longPeerShare
+	peer := func(i int) netip.Prefix { return Peer(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})) }
+	if held, err := h.Hold(peer(0), 0, headerBytesFree); held != 0 || err != nil {
+		t.Errorf("an ordinary header: got %d, %v, want 0, nil", held, err)
+	}
+	for i := range longPeerShare {
+		held, err := h.Hold(peer(i), 0, headerBytesFree+share-1)
+		if held != share-1 || err != nil {
+			t.Fatalf("the share of peer %d: got %d, %v", i, held, err)
+		}
+		if held, err = h.Hold(peer(i), held, headerBytesFree+share); held != share || err != nil {
+			t.Fatalf("one more byte of peer %d: got %d, %v", i, held, err)
+		}
+		if held, err := h.Hold(peer(i), 0, headerBytesFree+1); held != 0 || err != ErrLongHeaders {
+			t.Errorf("more than the share of peer %d: got %d, %v, want 0, %v", i, held, err, ErrLongHeaders)
+		}
+	}
+	if held, err := h.Hold(peer(longPeerShare), 0, headerBytesFree+1); held != 0 || err != ErrLongHeaders {
+		t.Errorf("more than all: got %d, %v, want 0, %v", held, err, ErrLongHeaders)
+	}
+	h.Free(peer(1), share)
+	if held, err := h.Hold(peer(longPeerShare), 0, headerBytesFree+1); held != 1 || err != nil {
+		t.Errorf("after another has left: got %d, %v, want 1, nil", held, err)
+	}
+	h.Free(peer(longPeerShare), 1)
+	for _, i := range []int{0, 2, 3} {
+		h.Free(peer(i), share)
+	}
+	if h.Bytes() != 0 || len(h.peers) != 0 {
+		t.Errorf("in the end: got %d bytes of %d peers, want none", h.Bytes(), len(h.peers))
+	}
+}

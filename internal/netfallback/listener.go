@@ -39,6 +39,8 @@ type Listener struct {
 	proxy   *accepting.ProxyRules // nil: no headers are expected
 	direct  bool                  // there are no goroutines
 
+	silentMin time.Duration // how long a header may be awaited before the connection makes room
+
 	counts accepting.Counts
 
 	// used by the goroutines
@@ -52,7 +54,7 @@ type Listener struct {
 	mu struct {
 		sync.Mutex
 		state
-		awaited map[net.Conn]struct{} // connections whose headers are awaited; nil: the listener is closed
+		awaited map[net.Conn]time.Time // since when the connections' headers are awaited; nil: the listener is closed
 	}
 }
 
@@ -73,7 +75,8 @@ type result struct {
 }
 
 // headersMax limits the accepted connections whose headers are awaited. There must be a limit,
-// because Accept may be waiting for MaxConns.
+// because Accept may be waiting for MaxConns. When there are that many, the one that has been silent for
+// longest makes room for the next, as at the engine's MaxConns.
 const headersMax = 64
 
 // New returns a listener on the sockets. The listener owns them from then on.
@@ -82,11 +85,14 @@ func New(sockets []Socket, config *accepting.Config) *Listener {
 	l.limits = config.Limits(&l.counts, l.wake)
 	l.proxy = config.ProxyRules(l.Addr(), &l.counts)
 	l.direct = len(sockets) == 1 && l.proxy == nil
+	if l.proxy != nil {
+		l.silentMin = l.proxy.Timeout / accepting.SilentPart
+	}
 	if !l.direct {
 		l.accepted = make(chan result)
 		l.headers = make(chan struct{}, headersMax)
 		l.done = make(chan struct{})
-		l.mu.awaited = make(map[net.Conn]struct{})
+		l.mu.awaited = make(map[net.Conn]time.Time)
 	}
 	return l
 }
@@ -220,9 +226,7 @@ func (l *Listener) acceptFrom(s Socket) {
 			}
 			continue
 		}
-		select {
-		case l.headers <- struct{}{}:
-		case <-l.done:
+		if !l.takeHeader() {
 			c.Close()
 			return
 		}
@@ -231,6 +235,52 @@ func (l *Listener) acceptFrom(s Socket) {
 			<-l.headers
 		})
 	}
+}
+
+// takeHeader waits until one more header may be awaited. It reports false if the listener is closed
+// first.
+func (l *Listener) takeHeader() bool {
+	for {
+		select {
+		case l.headers <- struct{}{}:
+			return true
+		default:
+		}
+		timer := time.NewTimer(l.makeRoom())
+		select {
+		case l.headers <- struct{}{}:
+			timer.Stop()
+			return true
+		case <-l.done:
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+}
+
+// makeRoom closes the connection whose header has been awaited for longest, if that is too long. It
+// returns the time until the next attempt.
+func (l *Listener) makeRoom() time.Duration {
+	const pauseMin = 10 * time.Millisecond // all may be waiting for Accept, not for a header
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var oldest net.Conn
+	for c, since := range l.mu.awaited {
+		if oldest == nil || since.Before(l.mu.awaited[oldest]) {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return pauseMin
+	}
+	left := l.silentMin - time.Since(l.mu.awaited[oldest])
+	if left <= 0 {
+		delete(l.mu.awaited, oldest)
+		oldest.Close()
+		l.counts.Add(accepting.MadeRoom)
+	}
+	return max(left, pauseMin)
 }
 
 // deliver passes a result to Accept. If the listener is closed first, it closes the connection and
@@ -286,7 +336,7 @@ func (l *Listener) await(c net.Conn, begin bool) bool {
 		return false
 	}
 	if begin {
-		l.mu.awaited[c] = struct{}{}
+		l.mu.awaited[c] = time.Now()
 	} else {
 		delete(l.mu.awaited, c)
 	}
@@ -311,7 +361,7 @@ func (l *Listener) Close() (err error) {
 		if !l.direct {
 			close(l.done)
 		}
-		var awaited map[net.Conn]struct{}
+		var awaited map[net.Conn]time.Time
 		l.change(func() {
 			l.mu.closed = true
 			awaited, l.mu.awaited = l.mu.awaited, nil

@@ -266,3 +266,30 @@ func TestWrappers(t *testing.T) {
 			own: "ProxyTLVs"},
 	})
 }
+
+// TestSilentConnsMakeRoom: as many connections as may wait for their header don't keep others out.
+func TestSilentConnsMakeRoom(t *testing.T) {
+	sockets := openSockets(t, 1, headersMax)
+	l := listenOn(t, sockets, accepting.Config{Proxy: &accepting.ProxyConfig{HeaderTimeout: time.Hour}})
+	l.silentMin = time.Millisecond
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			t.Errorf("Accept: %v", err)
+		}
+		accepted <- c
+	}()
+	client := testnet.Dial(t, l)
+	if _, err := io.WriteString(client, "PROXY TCP4 192.0.2.1 198.51.100.1 12345 443\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	c := testnet.Receive(t, "Accept", accepted)
+	defer c.Close()
+	if got := c.RemoteAddr().String(); got != "192.0.2.1:12345" {
+		t.Errorf("got the client %s, want that of the header", got)
+	}
+	if n := l.counts.Load(accepting.MadeRoom); n == 0 {
+		t.Error("got no connection closed to make room")
+	}
+}
