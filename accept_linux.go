@@ -50,13 +50,41 @@ func (l *listener) newAcceptor(first int, sockets []int) (*acceptor, error) {
 }
 
 // When resources are lacking Accept waits this long before it tries again: doubling, as net/http
-// does, so that a short shortage costs little time and a long one no CPU time. The user is notified once
-// per period.
-const (
-	backoffMin   = 5 * time.Millisecond
-	backoffMax   = time.Second
-	reportPeriod = time.Minute
+// does, so that a short shortage costs little time and a long one no CPU time. When a connection of the
+// process is closed meanwhile, it tries at once. Tests change the times.
+var (
+	backoffMin = 5 * time.Millisecond
+	backoffMax = time.Second
 )
+
+// reportPeriod is how often the user is notified of a shortage.
+const reportPeriod = time.Minute
+
+// starving counts the calls of Accept that wait for resources. One first counts itself and then looks
+// whether a connection was closed since its last try; a connection that is closed first counts as closed
+// and then looks for starving calls. So one of the two sees the other.
+var starving atomic.Int64
+
+// feedStarving lets the starving calls of Accept try again, now that a descriptor is free.
+func feedStarving() {
+	if starving.Load() == 0 {
+		return
+	}
+	for _, l := range listeners.all() {
+		for _, a := range l.acceptors() {
+			a.ready.Retry()
+		}
+	}
+}
+
+// backoff waits after a try that has failed for lack of resources, and that began when so many
+// connections had been closed.
+func (a *acceptor) backoff(err error, delay time.Duration, closed uint64) error {
+	a.listener.reportBackoff(err)
+	starving.Add(1)
+	defer starving.Add(-1)
+	return a.ready.Backoff(delay, func() bool { return conns.closed.Load() != closed })
+}
 
 // shortage is an error that passes: Accept waits and tries again.
 type shortage struct{ error }
@@ -71,6 +99,7 @@ func (a *acceptor) accept() (*Conn, error) {
 	defer a.listener.group.Release()
 	delay := time.Duration(0)
 	for {
+		closed := conns.closed.Load()
 		c, err := a.try()
 		lack, isLack := err.(shortage)
 		switch {
@@ -81,9 +110,8 @@ func (a *acceptor) accept() (*Conn, error) {
 		case !isLack:
 			return nil, err
 		}
-		a.listener.reportBackoff(lack.error)
 		delay = min(max(2*delay, backoffMin), backoffMax)
-		if err := a.ready.Backoff(delay); err != nil {
+		if err := a.backoff(lack.error, delay, closed); err != nil {
 			return nil, err
 		}
 	}
@@ -93,12 +121,12 @@ func (a *acceptor) accept() (*Conn, error) {
 // the connections in the backlog do. It fails if the listener is closed meanwhile.
 func (a *acceptor) withNetBuffers(c *Conn) (net.Conn, error) {
 	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
+		closed := conns.closed.Load()
 		tc, err := c.sock.netHalf()
 		if err == nil {
 			return &netConn{tc, c}, nil
 		}
-		a.listener.reportBackoff(err)
-		if err := a.ready.Backoff(delay); err != nil {
+		if err := a.backoff(err, delay, closed); err != nil {
 			return nil, err
 		}
 	}

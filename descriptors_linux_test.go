@@ -72,42 +72,49 @@ const (
 func init() {
 	// An echo server that can open only a few more descriptors. It answers each line on its
 	// standard input with a status.
-	children["out of descriptors"] = func() {
-		var reports atomic.Int32
-		var report atomic.Pointer[error]
-		lc := ListenConfig{OnAcceptError: func(err error) {
-			reports.Add(1)
-			report.Store(&err)
-		}}
-		ln, err := lc.Listen(context.Background(), "tcp4", "127.0.0.1:0")
-		if err != nil {
-			exitChild("listening", err)
-		}
-		limitDescriptors(serverDescriptors)
-		for range acceptGoroutines {
-			go serveEcho(ln)
-		}
-		fmt.Println(ln.Addr())
-		begin := time.Now()
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			s := ln.(*Listener).Stats()
-			status := starvedStatus{
-				Accepted: s.Accepted, Backoffs: s.Backoffs, Reports: reports.Load(),
-				Elapsed: time.Since(begin), CPU: cpuTime(),
-			}
-			if err := report.Load(); err != nil {
-				status.Report = (*err).Error()
-				var errno syscall.Errno
-				if errors.As(*err, &errno) {
-					status.Errno = int(errno)
-				}
-			}
-			if err := json.NewEncoder(os.Stdout).Encode(status); err != nil {
-				exitChild("reporting", err)
-			}
-		}
-		ln.Close()
+	children["out of descriptors"] = starvedServer
+	children["out of descriptors, patient"] = func() {
+		backoffMin, backoffMax = time.Hour, time.Hour
+		starvedServer()
 	}
+}
+
+// starvedServer is TestOutOfDescriptors' helper.
+func starvedServer() {
+	var reports atomic.Int32
+	var report atomic.Pointer[error]
+	lc := ListenConfig{OnAcceptError: func(err error) {
+		reports.Add(1)
+		report.Store(&err)
+	}}
+	ln, err := lc.Listen(context.Background(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		exitChild("listening", err)
+	}
+	limitDescriptors(serverDescriptors)
+	for range acceptGoroutines {
+		go serveEcho(ln)
+	}
+	fmt.Println(ln.Addr())
+	begin := time.Now()
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		s := ln.(*Listener).Stats()
+		status := starvedStatus{
+			Accepted: s.Accepted, Backoffs: s.Backoffs, Reports: reports.Load(),
+			Elapsed: time.Since(begin), CPU: cpuTime(),
+		}
+		if err := report.Load(); err != nil {
+			status.Report = (*err).Error()
+			var errno syscall.Errno
+			if errors.As(*err, &errno) {
+				status.Errno = int(errno)
+			}
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(status); err != nil {
+			exitChild("reporting", err)
+		}
+	}
+	ln.Close()
 }
 
 // TestAcceptWarning: the warning that programs get without an OnAcceptError names
@@ -131,6 +138,40 @@ func TestAcceptWarning(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("got the warning %q, want one with %s", got, want)
 		}
+	}
+}
+
+// TestAcceptAfterClose: when the process is out of descriptors, Accept goes on as soon as one of its
+// connections is closed. In this process it would otherwise wait for an hour.
+func TestAcceptAfterClose(t *testing.T) {
+	testnet.NoLeaks(t)
+	child := testnet.StartChild(t, "out of descriptors, patient", "GOMAXPROCS=2")
+	answers := bufio.NewScanner(child.Stdout)
+	if !answers.Scan() {
+		t.Fatalf("the server did not start: %v", child.Wait())
+	}
+	conns := make([]net.Conn, 4*serverDescriptors)
+	for i := range conns {
+		c, err := net.Dial("tcp", answers.Text())
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		defer c.Close()
+		conns[i] = c
+	}
+	var all sync.WaitGroup
+	for i, c := range conns {
+		all.Go(func() {
+			text := "client " + strconv.Itoa(i)
+			if got, err := roundTrip(c, text); got != text || err != nil {
+				t.Errorf("%s: got %q, %v", text, got, err)
+			}
+			c.Close()
+		})
+	}
+	testnet.Within(t, "serving all", all.Wait)
+	if err := child.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -139,6 +139,7 @@ func (s *sock) close(c *Conn) error {
 	}
 	s.options.closed.Add(1)
 	conns.closed.Add(1)
+	feedStarving()
 	if limits := s.options.limits; s.options.quiet || !limits.WantsAddrs() {
 		limits.Release()
 	} else {

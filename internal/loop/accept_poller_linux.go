@@ -25,7 +25,8 @@ type AcceptPoller struct {
 		deadline time.Time
 		at       int64 // deadline, as monotime has it; 0: none
 		closed   bool
-		kicked   bool // the descriptor's deadline is Wake's
+		kicked   bool                       // the descriptor's deadline is Wake's
+		sleepers map[chan struct{}]struct{} // calls of Backoff; each holds one token
 	}
 }
 
@@ -160,37 +161,89 @@ func (p *AcceptPoller) setLocked(t time.Time) error {
 	return p.epoll.file.SetReadDeadline(t)
 }
 
-// Backoff waits for the given time, ready descriptors or not. It fails as Wait
-// does, and some milliseconds later at most.
-func (p *AcceptPoller) Backoff(d time.Duration) error {
+// Backoff waits for the given time, ready descriptors or not, or until enough reports true, which is
+// asked first, and after each [AcceptPoller.Retry]. It fails as Wait does.
+func (p *AcceptPoller) Backoff(d time.Duration, enough func() bool) error {
+	wake := p.addSleeper()
+	defer p.removeSleeper(wake)
 	for end := time.Now().Add(d); ; {
-		if err := p.failed(); err != nil {
+		left, err := p.backoffLeft(end)
+		if err != nil || left <= 0 || enough() {
 			return err
 		}
-		left := time.Until(end)
-		if left <= 0 {
-			return nil
+		if wake == nil {
+			time.Sleep(min(left, backoffStep))
+			continue
 		}
-		time.Sleep(min(left, backoffStep))
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-wake:
+			timer.Stop()
+		}
 	}
 }
 
-// backoffStep is how long Backoff sleeps before it looks again. Nothing wakes it, so that Close
-// and SetDeadline may be called inside a bubble of testing/synctest and Backoff outside,
-// or the other way round.
-const backoffStep = 2 * time.Millisecond
-
-// failed returns what Backoff fails with now, if anything.
-func (p *AcceptPoller) failed() error {
+// Retry makes the callers of Backoff ask whether it is enough. It doesn't block.
+func (p *AcceptPoller) Retry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.mu.closed:
-		return ErrClosed
-	case !p.mu.deadline.IsZero() && time.Until(p.mu.deadline) <= 0:
-		return os.ErrDeadlineExceeded
+	p.wakeSleepersLocked()
+}
+
+// backoffStep is how long Backoff sleeps in a bubble of testing/synctest before it looks again. A
+// goroutine outside could not wake it: only goroutines of the bubble may use a channel that was made
+// there.
+const backoffStep = 2 * time.Millisecond
+
+// addSleeper returns a channel that gets a token whenever Backoff has to look again, or nil in a
+// bubble.
+func (p *AcceptPoller) addSleeper() chan struct{} {
+	if monotime.InBubble() {
+		return nil
 	}
-	return nil
+	wake := make(chan struct{}, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.sleepers == nil {
+		p.mu.sleepers = make(map[chan struct{}]struct{})
+	}
+	p.mu.sleepers[wake] = struct{}{}
+	return wake
+}
+
+func (p *AcceptPoller) removeSleeper(wake chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.mu.sleepers, wake)
+}
+
+func (p *AcceptPoller) wakeSleepersLocked() {
+	for wake := range p.mu.sleepers {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// backoffLeft returns how long Backoff may sleep: until its end or the deadline. It returns what Backoff
+// fails with now, if anything.
+func (p *AcceptPoller) backoffLeft(end time.Time) (left time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left = time.Until(end)
+	if p.mu.closed {
+		return 0, ErrClosed
+	}
+	if !p.mu.deadline.IsZero() {
+		untilDeadline := time.Until(p.mu.deadline)
+		if untilDeadline <= 0 {
+			return 0, os.ErrDeadlineExceeded
+		}
+		left = min(left, untilDeadline)
+	}
+	return left, nil
 }
 
 // Use calls f, which may use the descriptors: Close waits for it. It fails with
@@ -228,6 +281,7 @@ func (p *AcceptPoller) SetDeadline(t time.Time) error {
 	if !t.IsZero() {
 		p.mu.at, _ = monotime.Of(t)
 	}
+	p.wakeSleepersLocked()
 	if !p.mu.kicked && p.setLocked(t) != nil { // or unkick sets it, after the waiter that Wake is yet to wake
 		return ErrClosed
 	}
@@ -239,6 +293,7 @@ func (p *AcceptPoller) SetDeadline(t time.Time) error {
 func (p *AcceptPoller) Close() {
 	p.mu.Lock()
 	p.mu.closed = true
+	p.wakeSleepersLocked()
 	p.mu.Unlock()
 	p.epoll.file.Close() // wakes the callers of Wait
 	p.users.Wait()

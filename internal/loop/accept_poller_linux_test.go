@@ -137,6 +137,9 @@ func TestAcceptPollerDeadline(t *testing.T) {
 	}
 }
 
+// notYet lets Backoff wait for all of its time.
+func notYet() bool { return false }
+
 // Backoff ends early with every event that ends a wait.
 func TestAcceptPollerBackoff(t *testing.T) {
 	past, never := time.Unix(1, 0), time.Time{}
@@ -157,7 +160,7 @@ func TestAcceptPollerBackoff(t *testing.T) {
 				tt.before(s)
 			}
 			backedOff := make(chan error, 1)
-			go func() { backedOff <- s.Backoff(time.Hour) }()
+			go func() { backedOff <- s.Backoff(time.Hour, notYet) }()
 			if tt.meanwhile != nil {
 				time.Sleep(2 * backoffStep) // either is fine: before Backoff sleeps, or while
 				tt.meanwhile(s)
@@ -167,12 +170,38 @@ func TestAcceptPollerBackoff(t *testing.T) {
 			}
 		})
 	}
+	t.Run("enough", func(t *testing.T) {
+		s, _ := newTestAcceptPoller(t, 1)
+		var enough atomic.Bool
+		asked, backedOff := make(chan struct{}, 10), make(chan error, 1)
+		go func() {
+			backedOff <- s.Backoff(time.Hour, func() bool {
+				asked <- struct{}{}
+				return enough.Load()
+			})
+		}()
+		testnet.Receive(t, "the first question", asked)
+		s.Retry()
+		testnet.Receive(t, "the question after Retry", asked)
+		enough.Store(true)
+		s.Retry()
+		if err := testnet.Receive(t, "Backoff", backedOff); err != nil {
+			t.Errorf("Backoff: got %v, want nil", err)
+		}
+	})
+	t.Run("asleep", func(t *testing.T) {
+		s, _ := newTestAcceptPoller(t, 1)
+		looks := 0
+		if err := s.Backoff(50*time.Millisecond, func() bool { looks++; return false }); err != nil || looks != 1 {
+			t.Errorf("Backoff: got %v, and looked %d times, want nil, once: it must not wake up in between", err, looks)
+		}
+	})
 	t.Run("to its end", func(t *testing.T) {
 		s, fds := newTestAcceptPoller(t, 1)
 		fire(fds[0]) // which is of no interest
 		_ = s.SetDeadline(time.Now().Add(time.Hour))
 		begin := time.Now()
-		if err := s.Backoff(5 * time.Millisecond); err != nil {
+		if err := s.Backoff(5*time.Millisecond, notYet); err != nil {
 			t.Errorf("Backoff: got %v, want nil", err)
 		}
 		if took := time.Since(begin); took < 5*time.Millisecond {
