@@ -73,34 +73,37 @@ func block(p *frames.Peer, id uint32, b ...[]byte) {
 // many is how many frames a flood has: more than any limit lets pass.
 const many = 50000
 
+// fewResets keeps an attack short that ends when its resets are spent: more come with time.
+var fewResets = Config{Resets: 2000}
+
 // attacks has the attacks of SECURITY.md's table, each over a real connection.
 // The costs are five to ten times what was measured.
 var attacks = []attack{
-	{name: "rapid reset, CVE-2023-44487", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
+	{name: "rapid reset, CVE-2023-44487", config: fewResets, ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Reset(id, Cancel) })},
-	{name: "rapid reset of requests with bodies", ends: true, heap: 4 << 20, handlers: 250, cost: 15000,
+	{name: "rapid reset of requests with bodies", config: fewResets, ends: true, heap: 4 << 20, handlers: 250, cost: 15000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, false).Data(id, "body", false).Reset(id, Cancel) })},
-	{name: "rapid reset of handlers that go on", ends: true, heap: 4 << 20, begun: 250, handlers: 250, cost: 15000,
+	{name: "rapid reset of handlers that go on", config: fewResets, ends: true, heap: 4 << 20, begun: 250, handlers: 250, cost: 15000,
 		play: after(func(p *frames.Peer) {
 			for id := uint32(1); id < 500; id += 2 {
 				p.Request(id, false)
 			}
 		}, many, func(p *frames.Peer, id uint32) { p.Reset(id, Cancel).Request(id+500, false) })},
-	{name: "made you reset, CVE-2025-8671", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
+	{name: "made you reset, CVE-2025-8671", config: fewResets, ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Window(id, 0) })},
-	{name: "made you reset by a full window", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
+	{name: "made you reset by a full window", config: fewResets, ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Window(id, 1<<31-1) })},
-	{name: "made you reset by a body behind its end", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
+	{name: "made you reset by a body behind its end", config: fewResets, ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true).Data(id, "x", true) })},
-	{name: "made you reset by a body that is too long", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
+	{name: "made you reset by a body that is too long", config: fewResets, ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, false, "content-length", "1").Data(id, "xx", true) })},
-	{name: "made you reset by priority", ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
+	{name: "made you reset by priority", config: fewResets, ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { priority(p.Request(id, true), id, id) })},
-	{name: "requests without names, CVE-2019-9516", ends: true, heap: 2 << 20, cost: 8000,
+	{name: "requests without names, CVE-2019-9516", config: fewResets, ends: true, heap: 2 << 20, cost: 8000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true, "", "") })},
-	{name: "requests that are malformed, CVE-2019-9514", ends: true, heap: 2 << 20, cost: 8000,
+	{name: "requests that are malformed, CVE-2019-9514", config: fewResets, ends: true, heap: 2 << 20, cost: 8000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, true, "x-a", "b\r\nx: y") })},
-	{name: "more streams than allowed", ends: true, heap: 8 << 20, handlers: 250, cost: 8000,
+	{name: "more streams than allowed", config: fewResets, ends: true, heap: 8 << 20, handlers: 250, cost: 8000,
 		play: frames.Until(many, func(p *frames.Peer, id uint32) { p.Request(id, false) })},
 	{name: "CONTINUATION, CVE-2023-45288", ends: true, heap: 1 << 20, cost: 2000, play: func(p *frames.Peer, send func()) {
 		p.Frame(frames.Headers, 0, 1, []byte{0x82})

@@ -25,7 +25,8 @@ type Config struct {
 
 	// HeaderBytes and HeaderFields limit the fields of a header: 64 KiB, with 32 bytes for each
 	// besides its name and value (RFC 9113, section 6.5.2), and 500. A request beyond them has the
-	// Problem TooLarge.
+	// Problem TooLarge. A header block of more than ten times as many bytes, and more than 1 MiB, ends
+	// the connection.
 	HeaderBytes  int
 	HeaderFields int
 
@@ -73,8 +74,9 @@ type Config struct {
 	MaxAge   time.Duration
 	AgeGrace time.Duration
 
-	// Resets is how many streams a client may reset at once: 5,000. A tenth of that is added each
-	// second, and one for each stream that ends well.
+	// Resets is how many streams a client may reset at once, and in each second: 12,000. One is added for
+	// each stream that ends well. When a client has reset more, its new streams are refused with
+	// REFUSED_STREAM; when it has reset twice as many, its connection is closed.
 	Resets int
 
 	// Explain makes GOAWAYs say why they are sent, in debug data that is for humans: "max_age",
@@ -165,7 +167,8 @@ func (c *Config) core() *http2.Config {
 		to.Streams = uint32(min(c.Streams, windowMax))
 	}
 	if c.Resets > 0 {
-		to.Resets = http2.Budget{Burst: c.Resets, PerSecond: c.Resets / 10}
+		n := min(c.Resets, windowMax)
+		to.Resets = http2.Budget{Burst: n, PerSecond: n}
 	}
 	if c.HeaderBytes > 0 {
 		to.HeaderListBytes = min(c.HeaderBytes, windowMax)

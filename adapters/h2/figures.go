@@ -26,7 +26,7 @@ type Stats struct {
 	Served         uint64 // of these, those whose answer was complete
 	ResetsByClient uint64 // streams that clients have reset
 	ResetsByServer uint64 // streams that were reset by handlers, or because of the client
-	Refused        uint64 // streams that the Handler has refused
+	Refused        uint64 // streams that the Handler has refused, or that exceeded a limit
 	LargeHeaders   uint64 // requests with the Problem TooLarge
 	Stalls         uint64 // times that a stream began to wait for the client's windows, or for it to read
 
@@ -66,7 +66,6 @@ var limits = [...]string{
 	http2.HeaderLimit - 1:  "header_block",
 	http2.IdleLimit - 1:    "useless_frames",
 	http2.ResetLimit - 1:   "resets",
-	http2.HandlerLimit - 1: "handlers",
 	http2.AnswerLimit - 1:  "unread_answers",
 }
 

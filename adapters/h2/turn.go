@@ -306,6 +306,8 @@ func (c *Conn) apply(t *turn) bool {
 			s.readErr = ErrLongBody
 		}
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: ev.Code, Remote: !ev.Local})
+	case http2.StreamRefused:
+		c.workers.counts.add(countRefused, 1)
 	case http2.PingReceived:
 		if c.server.pings != nil {
 			answered := ev.Answered

@@ -34,7 +34,7 @@ type Conn struct {
 	controls   int32         // frames of control in out: ownReset for each of our own resets, answer for others
 	handlers   int32         // calls of Open minus calls of Returned
 	unacked    int32         // SETTINGS
-	recent     *recentResets // nil: none
+	cancelled  *cancelledSet // streams that we have reset; nil: none
 	away       away
 	settled    bool // the peer's first SETTINGS have arrived
 	answered   bool // HEADERS or DATA were made since the peer's last PING
@@ -78,6 +78,7 @@ const (
 	DataReceived               // Stream, Data (which may be empty with End), End, Short
 	TrailersEnded              // Stream, Fields, End, Short
 	StreamReset                // Stream, Code, Local, Long: the stream has ended
+	StreamRefused              // a request was refused with REFUSED_STREAM, because of a limit
 	WindowOpened               // Stream, or nil for all: more may be sent
 	PingReceived               // Answered: the peer has sent a PING; our answer is in the output
 	PingAcked                  // Data: the eight bytes of a PING that we sent
@@ -149,37 +150,32 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 	case typeGoAway:
 		ev.Kind, ev.Code = PeerGoesAway, ErrCode(binary.BigEndian.Uint32(f.payload[4:]))
 		c.GoAway(NoError, "")
-		return c.spendIdle()
+		return c.spendIdle(1)
 	case typeWindowUpdate:
 		return c.windowUpdate(f, ev)
 	}
-	return c.spendIdle()
-}
-
-func (c *Conn) spendIdle() verdict {
-	if !c.spend(&c.idle, 1) {
-		return tooManyIdle
-	}
-	return verdict{}
+	return c.spendIdle(1)
 }
 
 // streamFailed resets a stream because of an error of the peer.
 func (c *Conn) streamFailed(f *Frame, v verdict, ev *Event) verdict {
-	if f.typ == typeHeaders && f.id&1 == 1 {
-		c.lastID = max(c.lastID, f.id) // the stream was opened, though its request was wrong
+	opened := f.typ == typeHeaders && f.id&1 == 1 // though its request was wrong
+	if opened {
+		c.lastID = max(c.lastID, f.id)
 	}
 	*ev = Event{}
-	c.appendReset(f.id, v.code)
+	weight := int32(answer)
+	if v.code == RefusedStream {
+		ev.Kind, weight = StreamRefused, ownReset
+	}
+	c.appendReset(f.id, v.code, weight)
 	if st := c.streams.get(f.id); st != nil {
 		*ev = Event{Kind: StreamReset, Stream: st, Code: v.code, Local: true, Long: v == tooLong}
 		c.enter(st, cancelled)
-	} else if f.id <= c.lastID {
-		c.remember(f.id)
+	} else if opened {
+		c.noteCancelled(f.id)
 	}
-	if !c.spend(&c.resets, 1) {
-		return tooManyResets
-	}
-	return verdict{}
+	return c.spendResets()
 }
 
 // fail ends the connection.
@@ -222,8 +218,8 @@ func (c *Conn) Open(st *Stream, ev *Event) {
 
 // Refuse ends the stream of an event RequestStarted with a code, such as RefusedStream.
 func (c *Conn) Refuse(ev *Event, code ErrCode) {
-	c.appendReset(ev.ID, code)
-	c.remember(ev.ID)
+	c.appendReset(ev.ID, code, ownReset)
+	c.noteCancelled(ev.ID)
 }
 
 // Returned notes that the handler of a stream passed to Open has returned.
@@ -258,6 +254,6 @@ func (c *Conn) Rest() {
 	c.enc.Drop()
 	c.reader.dec.Trim()
 	if c.streams.n == 0 {
-		c.streams.buckets = nil
+		c.streams.buckets, c.cancelled = nil, nil
 	}
 }

@@ -16,8 +16,9 @@
 // # Streams
 //
 // A stream has the states of RFC 9113, section 5.1; states.go has the diagram as a table. The
-// caller provides the memory of a stream ([Conn.Open]). A stream that has ended is forgotten. The
-// last eight streams that were reset are remembered, so frames that cross the reset are not errors.
+// caller provides the memory of a stream ([Conn.Open]). A stream that has ended is forgotten, except
+// that this side has reset it: frames that cross the reset are not errors. Those of the last 28,672
+// streams at least are remembered, until [Conn.Rest].
 //
 // # The judge
 //
@@ -29,6 +30,9 @@
 //     a frame on an idle stream.
 //   - DATA and trailers on a stream that this side has reset are ignored (section 5.1). net/http
 //     answers DATA with another RST_STREAM, and ends the connection for trailers.
+//   - A header block that is too long, or has a string that is, is decoded as far as the table needs
+//     it, and only its request is refused. net/http ends the connection for such strings, for frames of
+//     twice the limit, and for CONTINUATION behind the limit.
 //   - HEADERS with more padding than payload end the connection, as the RFC requires. net/http goes
 //     on without decoding them, out of step with the client's table.
 //   - A payload that is too short for its padding length or its priority ends the connection with
@@ -52,6 +56,7 @@
 //
 // # Limits
 //
-// [Config] lists all limits with their defaults and the attacks that they stop. limits_test.go
-// attacks each limit.
+// [Config] lists all limits with their defaults. [Budget] has a table of what costs and earns them, the
+// attacks that they stop, and the honest clients that come next to them. limits_test.go attacks each
+// limit, and honest_test.go plays these clients.
 package http2

@@ -51,12 +51,11 @@ type Limit uint8
 
 // The limits.
 const (
-	NoLimit      Limit = iota
-	HeaderLimit        // the length of a header block: Continuations, HeaderListBytes
-	IdleLimit          // frames that bring nothing: Idle
-	ResetLimit         // streams that end early: Resets
-	HandlerLimit       // handlers of streams that were reset: Streams
-	AnswerLimit        // frames of control that the peer does not read: ControlFrames
+	NoLimit     Limit = iota
+	HeaderLimit       // the length of a header block: Continuations, HeaderListBytes
+	IdleLimit         // frames that bring nothing: Idle
+	ResetLimit        // streams that end early: Resets
+	AnswerLimit       // frames of control that the peer does not read: ControlFrames
 )
 
 // Error returns the code and the reason.

@@ -111,8 +111,8 @@ func (c *Conn) setInitialWindow(v int32, ev *Event) verdict {
 // windowUpdate applies a WINDOW_UPDATE frame.
 func (c *Conn) windowUpdate(f *Frame, ev *Event) verdict {
 	n := int64(binary.BigEndian.Uint32(f.payload) & maxID)
-	if !c.spend(&c.idle, 1) {
-		return tooManyIdle
+	if v := c.spendIdle(1); v.scope != fine {
+		return v
 	}
 	if f.id == 0 {
 		if int64(c.send)+n > maxWindowBytes {

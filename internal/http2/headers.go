@@ -65,7 +65,7 @@ func (c *Conn) continueBlock(f *Frame) bool {
 	b.frames++
 	b.wireBytes += len(f.payload)
 	switch {
-	case b.frames > c.cfg.Continuations || b.wireBytes > 2*c.cfg.HeaderListBytes:
+	case b.frames > c.cfg.continuationsMax() || b.wireBytes > c.cfg.blockBytesMax():
 		f.verdict = limitError(HeaderLimit, "a header block is too long")
 		return true
 	case b.list.Bad || pseudoBehindRegular(b.list.Fields):
@@ -86,14 +86,9 @@ func (c *Conn) continueBlock(f *Frame) bool {
 	return true
 }
 
-// decode decodes a fragment. It reports whether that failed, with the verdict in f. It doesn't
-// decode a fragment of more than twice the room that is left in the list, or any fragment after the
-// list is full.
+// decode decodes a fragment. It reports whether that failed, with the verdict in f. Fields that the list
+// has no room for are decoded anyway, as far as the table needs it: so the connection goes on.
 func (c *Conn) decode(f *Frame, l *hpack.List, p []byte, last bool) (failed bool) {
-	if len(p) > 2*l.Left() {
-		f.verdict = connError(ProtocolError, "a header block goes on behind the limit of its size")
-		return true
-	}
 	if err := c.reader.dec.Decode(p, last, l); err != nil {
 		f.verdict = connError(CompressionError, err.Error())
 		return true

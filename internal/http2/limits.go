@@ -11,7 +11,7 @@ import (
 type Config struct {
 	// Streams is how many streams a client may have open (SETTINGS_MAX_CONCURRENT_STREAMS): 250, as
 	// in net/http. Five times as many handlers may run or wait, because handlers of streams that
-	// were reset count until Conn.Returned. One more ends the connection with ENHANCE_YOUR_CALM.
+	// were reset count until Conn.Returned. More are refused with REFUSED_STREAM.
 	Streams uint32
 
 	// RetryStreams refuses streams beyond Streams with REFUSED_STREAM, after which a client may try
@@ -21,12 +21,14 @@ type Config struct {
 
 	// HeaderListBytes and HeaderFields limit a list of fields: 64 KiB, counted as in RFC 9113, and
 	// 500 fields, as in net/http of Go 1.27. Cookie crumbs and pseudo-header fields count like
-	// others. A request beyond them has the Problem TooLarge. Huffman-coded strings are decoded
-	// only as long as the list has room.
+	// others. A request beyond them has the Problem TooLarge. The rest of its block is only decoded
+	// as far as the table needs it, and dropped.
 	HeaderListBytes int
 	HeaderFields    int
 
-	// Continuations is how many CONTINUATION frames a block may have: 100.
+	// Continuations is how many CONTINUATION frames a block may have: 100, or as many as ten lists of
+	// HeaderListBytes fill. A block may have the bytes of ten lists, and of 1 MiB at least. Longer
+	// blocks end the connection with ENHANCE_YOUR_CALM.
 	Continuations int
 
 	// FrameBytes is the longest payload that is accepted (SETTINGS_MAX_FRAME_SIZE): 16 KiB. An
@@ -48,22 +50,18 @@ type Config struct {
 
 	// ControlFrames is how many answers to the client's frames (acknowledgements of SETTINGS and
 	// PING, RST_STREAM, WINDOW_UPDATE) may wait in the output: 2,000. A client that makes the
-	// server send more without reading them gets ENHANCE_YOUR_CALM. RST_STREAM by Conn.Reset weighs a
-	// tenth: thousands of calls with one deadline are reset before the first is sent.
+	// server send more without reading them gets ENHANCE_YOUR_CALM. RST_STREAM by Conn.Reset, and for
+	// streams that are refused, weighs a tenth: thousands of calls with one deadline are reset before
+	// the first is sent, and thousands of requests in one read are refused.
 	ControlFrames int
 
-	// Resets limits streams that end early because of the client: with its RST_STREAM (rapid reset,
-	// CVE-2023-44487), or with ours for a rule that it broke ("made you reset", CVE-2025-8671).
-	// Refused streams count, too. 5,000, plus 500 each second, plus one for each stream that ends
-	// well; at most 5,000 are saved up. A page in a browser resets as many streams as may be open
-	// when it drops its loads: 250 in a tenth of a second, 400 a second if it does so again and
-	// again. It isn't this limit that protects handlers, but that of those that run.
+	// Resets limits streams that end early because of the client. The table below has the details.
+	// 12,000, plus 12,000 each second. When they are spent, new streams are refused; when twice as many
+	// are, the connection ends. It isn't this limit that protects handlers, but that of those that run.
 	Resets Budget
 
-	// Idle limits frames that do nothing for a server: PING, SETTINGS, PRIORITY, WINDOW_UPDATE,
-	// empty DATA, unknown types. 5,000, plus 500 each second, plus more for each request, for PINGs
-	// that measure answers, and for bodies in either direction, so it doesn't affect a client that
-	// downloads with small windows.
+	// Idle limits frames that do nothing for a server. The table below has the details. 5,000, plus 500
+	// each second.
 	Idle Budget
 
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
@@ -79,6 +77,39 @@ type Config struct {
 
 // A Budget limits how often something may happen: Burst times, plus PerSecond for each second that
 // is reported with Conn.Advance. Beyond that the connection ends with ENHANCE_YOUR_CALM.
+//
+// A limit must not count what the server itself caused, and an honest client must stay below a tenth
+// of it. So the frames that ours invite are earned, and what crossed a reset of ours costs nothing that
+// matters. The budgets of a connection:
+//
+//	Idle: 5,000, and 500 a second. Beyond it: GOAWAY.
+//	  costs   1   PING, PRIORITY, WINDOW_UPDATE, GOAWAY and frames of unknown types; empty DATA without
+//	              END_STREAM; HEADERS and RST_STREAM of a stream that we have reset; RST_STREAM of one
+//	              that has ended; everything but DATA behind our last GOAWAY
+//	          10  SETTINGS, other than acknowledgements
+//	  earned  40  by each new stream: PRIORITY, PRIORITY_UPDATE, a window, and what crosses our reset
+//	          30  by each DATA frame with data, in both directions, unless the window cut it short: two
+//	              WINDOW_UPDATEs and a PING
+//	          1   by each 5 bytes of DATA that we send, even if the window cuts it short
+//	          1   by each PING that we send
+//	          2,000,000 are saved up at most: 65,535 messages of a byte fit the first window, and their
+//	          updates may come all at once
+//	  stops   floods of these frames (CVE-2019-9511, 9512, 9513, 9515, 9518), and windows that are opened
+//	          by fewer than 5 bytes
+//	  honest  two WINDOW_UPDATEs for each DATA frame, whatever its length (gRPC of Dart, Mint), and a PING
+//	          (gRPC's C core): 3 of 30. Two updates for each 100 bytes (older Ruby): 2 of 20. A browser:
+//	          4 of 40 for a request.
+//
+//	Resets: 12,000, and 12,000 a second. Beyond it: new streams are refused. Twice beyond it: GOAWAY.
+//	  costs   1   RST_STREAM of a stream that is open; an error of a stream, for which we send RST_STREAM; a
+//	              stream that is refused because of Streams or of this budget
+//	  earned  1   by each stream that ends well; not more than 12,000 are saved up
+//	  stops   rapid reset (CVE-2023-44487), made you reset (CVE-2025-8671)
+//	  honest  a proxy that hedges and cancels 1,100 requests a second on one connection; a page in a
+//	          browser that drops its loads, again and again: 250 in a tenth of a second, 400 a second
+//
+//	Nothing: DATA of a stream that we have reset, or behind our last GOAWAY. It is dropped and its
+//	credit is given back. DATA with data of open streams.
 type Budget struct{ Burst, PerSecond int }
 
 // DefaultConfig returns the defaults.
@@ -95,7 +126,7 @@ func DefaultConfig() *Config {
 		DecoderTableBytes: hpack.DefaultTableBytes,
 		EncoderTableBytes: hpack.EncoderTableBytes,
 		ControlFrames:     2000,
-		Resets:            Budget{5000, 500},
+		Resets:            Budget{12_000, 12_000},
 		Idle:              Budget{5000, 500},
 	}
 }
@@ -103,9 +134,13 @@ func DefaultConfig() *Config {
 const (
 	ownReset, answer  = 1, 10 // see Config.ControlFrames
 	handlersPerStream = 5     // there may be this times Config.Streams handlers
-	idlePerRequest    = 16    // added to Idle by a request
-	idlePerMeasure    = 2     // added by a PING behind a part of an answer: it, and its WINDOW_UPDATE
-	idleBytes         = 256   // this many bytes of a body add one to Idle
+	idlePerSettings   = 10    // that SETTINGS cost of Idle: they may change the windows and the table
+	idlePerStream     = 40    // earned by a stream
+	idlePerData       = 30    // earned by a DATA frame that the window did not cut
+	idleBytes         = 5     // this many bytes of a body that we send earn one
+	idleSaved         = 400   // times its Burst, of Idle that is earned
+	blockLists        = 10    // a header block may be this many lists long
+	blockBytesMin     = 1 << 20
 	thousand          = 1000
 )
 
@@ -114,17 +149,39 @@ type budget int64
 
 func (b Budget) start() budget { return budget(b.Burst) * thousand }
 
-// add gives back a number of thousandths of a Budget.
-func (b *budget) add(n int64, of Budget) { *b = min(*b+budget(n), of.start()) }
+// earn adds a number of thousandths, as long as there are fewer than most times Budget.Burst.
+func (b *budget) earn(n int64, of Budget, most budget) {
+	if most *= of.start(); *b < most {
+		*b = min(*b+budget(n), most)
+	}
+}
 
-// addIdle and addResets give back a number of thousandths.
-func (c *Conn) addIdle(n int64)   { c.idle.add(n, c.cfg.Idle) }
-func (c *Conn) addResets(n int64) { c.resets.add(n, c.cfg.Resets) }
+func (c *Conn) earnIdle(n int64)   { c.idle.earn(n*thousand, c.cfg.Idle, idleSaved) }
+func (c *Conn) earnResets(n int64) { c.resets.earn(n*thousand, c.cfg.Resets, 1) }
 
-// spend takes n from a budget, and reports whether that much was left.
-func (c *Conn) spend(b *budget, n budget) bool {
-	*b -= n * thousand
-	return *b >= 0
+// earnForData is for a DATA frame of n bytes that we send. The window has not cut it if it is whole.
+func (c *Conn) earnForData(n int, whole bool) {
+	earned := int64(n) * thousand / idleBytes
+	if whole {
+		earned += idlePerData * thousand
+	}
+	c.idle.earn(earned, c.cfg.Idle, idleSaved)
+}
+
+// spendIdle is for a frame that does nothing.
+func (c *Conn) spendIdle(n budget) verdict {
+	if c.idle -= n * thousand; c.idle < 0 {
+		return tooManyIdle
+	}
+	return verdict{}
+}
+
+// spendResets is for a stream that ends early.
+func (c *Conn) spendResets() verdict {
+	if c.resets -= thousand; c.resets < -c.cfg.Resets.start() {
+		return tooManyResets
+	}
+	return verdict{}
 }
 
 var (
@@ -135,7 +192,15 @@ var (
 // Advance tells the connection that time has passed since the last call. A driver calls it with the
 // time between two reads.
 func (c *Conn) Advance(d time.Duration) {
-	d = min(max(d, 0), time.Hour) // an hour fills every budget; more would overflow
-	c.addResets(int64(c.cfg.Resets.PerSecond) * int64(d/time.Microsecond) / thousand)
-	c.addIdle(int64(c.cfg.Idle.PerSecond) * int64(d/time.Microsecond) / thousand)
+	us := int64(min(max(d, 0), time.Hour) / time.Microsecond) // an hour fills every budget; more would overflow
+	c.resets.earn(int64(c.cfg.Resets.PerSecond)*us/thousand, c.cfg.Resets, 1)
+	c.idle.earn(int64(c.cfg.Idle.PerSecond)*us/thousand, c.cfg.Idle, 1)
+}
+
+// blockBytesMax returns how long a header block may be.
+func (cfg *Config) blockBytesMax() int { return max(blockBytesMin, blockLists*cfg.HeaderListBytes) }
+
+// continuationsMax returns how many CONTINUATION frames a header block may have.
+func (cfg *Config) continuationsMax() int {
+	return max(cfg.Continuations, blockLists*cfg.HeaderListBytes/maxFrameBytes)
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // TestAttacks plays each attack that a core can see. The connection must end with
-// ENHANCE_YOUR_CALM, or as the case says, before the attack has had more rounds than its limit
-// allows. It must hold no more memory than the case allows.
+// ENHANCE_YOUR_CALM before the attack has had more rounds than its limit allows, which is twice its
+// limit if streams are refused first. It must hold no more memory than the case allows.
 func TestAttacks(t *testing.T) {
 	cfg := func(set func(*Config)) *Config {
 		c := DefaultConfig()
@@ -31,16 +31,21 @@ func TestAttacks(t *testing.T) {
 		code   ErrCode
 		memory int // bytes
 	}{
-		{"rapid reset, CVE-2023-44487", small, func(p *peer, i int) { p.get(id(i)).reset(id(i)) }, 21, EnhanceYourCalm, 8 << 10},
-		{"made you reset by WINDOW_UPDATE, CVE-2025-8671", small, func(p *peer, i int) { p.get(id(i)).windowUpdate(id(i), 0) }, 21, EnhanceYourCalm, 8 << 10},
-		{"made you reset by a full window", small, func(p *peer, i int) { p.get(id(i)).windowUpdate(id(i), maxWindowBytes) }, 21, EnhanceYourCalm, 8 << 10},
-		{"made you reset by DATA behind the end", small, func(p *peer, i int) { p.get(id(i)).data(id(i), "x", true) }, 21, EnhanceYourCalm, 8 << 10},
-		{"made you reset by HEADERS behind the end", small, func(p *peer, i int) { p.get(id(i)).get(id(i)) }, 21, EnhanceYourCalm, 8 << 10},
-		{"made you reset by wrong requests", small, func(p *peer, i int) { p.get(id(i), "A", "") }, 21, EnhanceYourCalm, 8 << 10},
-		{"PRIORITY of itself", small, func(p *peer, i int) { p.frame(typePriority, 0, 1, []byte{0, 0, 0, 1, 0}) }, 21, EnhanceYourCalm, 4 << 10},
-		{"handlers of streams that were reset", cfg(func(c *Config) { c.Streams, c.Resets.Burst = 10, 1<<20 }),
-			func(p *peer, i int) { p.returns = false; p.get(id(i)).reset(id(i)) }, 51, EnhanceYourCalm, 32 << 10},
-		{"more streams than allowed", cfg(func(c *Config) { c.Streams, c.Resets = 10, Budget{20, 0} }), func(p *peer, i int) { p.get(id(i)) }, 31, EnhanceYourCalm, 16 << 10},
+		{"rapid reset, CVE-2023-44487", small, func(p *peer, i int) { p.get(id(i)).reset(id(i)) }, 41, EnhanceYourCalm, 8 << 10},
+		{"made you reset by WINDOW_UPDATE, CVE-2025-8671", small, func(p *peer, i int) { p.get(id(i)).windowUpdate(id(i), 0) }, 41, EnhanceYourCalm, 8 << 10},
+		{"made you reset by a full window", small, func(p *peer, i int) { p.get(id(i)).windowUpdate(id(i), maxWindowBytes) }, 41, EnhanceYourCalm, 8 << 10},
+		{"made you reset by DATA behind the end", small, func(p *peer, i int) { p.get(id(i)).data(id(i), "x", true) }, 41, EnhanceYourCalm, 8 << 10},
+		{"made you reset by HEADERS behind the end", small, func(p *peer, i int) { p.get(id(i)).get(id(i)) }, 41, EnhanceYourCalm, 8 << 10},
+		{"made you reset by wrong requests", small, func(p *peer, i int) { p.get(id(i), "A", "") }, 41, EnhanceYourCalm, 8 << 10},
+		{"PRIORITY of itself", small, func(p *peer, i int) { p.frame(typePriority, 0, 1, []byte{0, 0, 0, 1, 0}) }, 41, EnhanceYourCalm, 4 << 10},
+		{"handlers of streams that were reset", cfg(func(c *Config) { c.Streams, c.Resets = 10, Budget{60, 0} }),
+			func(p *peer, i int) {
+				if p.returns = false; p.c.Handlers() > 50 {
+					t.Errorf("got %d handlers, want 50 at most", p.c.Handlers())
+				}
+				p.get(id(i)).reset(id(i))
+			}, 121, EnhanceYourCalm, 32 << 10},
+		{"more streams than allowed", cfg(func(c *Config) { c.Streams, c.Resets = 10, Budget{20, 0} }), func(p *peer, i int) { p.get(id(i)) }, 51, EnhanceYourCalm, 16 << 10},
 		{"CONTINUATION, CVE-2023-45288", nil, func(p *peer, i int) {
 			if i == 0 {
 				p.frame(typeHeaders, flagEndStream, 1, p.block(get...))
@@ -58,7 +63,7 @@ func TestAttacks(t *testing.T) {
 				p.frame(typeHeaders, flagEndStream, 1, nil)
 			}
 			p.frame(typeContinuation, 0, 1, append([]byte{0, 1, 'a'}, appendLong(10000)...))
-		}, 8, ProtocolError, 256 << 10},
+		}, 101, EnhanceYourCalm, 256 << 10},
 		{"PING, CVE-2019-9512", small, func(p *peer, i int) { p.frame(typePing, 0, 0, make([]byte, 8)) }, 31, EnhanceYourCalm, 4 << 10},
 		{"SETTINGS, CVE-2019-9515", small, func(p *peer, i int) { p.settings(settingMaxStreams, uint32(i)) }, 31, EnhanceYourCalm, 4 << 10},
 		{"SETTINGS of the initial window, CVE-2026-78669", small, func(p *peer, i int) { p.settings(settingInitialWindow, uint32(i)) }, 31, EnhanceYourCalm, 4 << 10},
@@ -68,13 +73,13 @@ func TestAttacks(t *testing.T) {
 				p.post(1)
 			}
 			p.data(1, "", false)
-		}, 47, EnhanceYourCalm, 4 << 10},
+		}, 71, EnhanceYourCalm, 4 << 10},
 		{"DATA of padding alone", small, func(p *peer, i int) {
 			if i == 0 {
 				p.post(1)
 			}
 			p.frame(typeData, flagPadded, 1, []byte{1, 0})
-		}, 47, EnhanceYourCalm, 4 << 10},
+		}, 71, EnhanceYourCalm, 4 << 10},
 		{"WINDOW_UPDATE", small, func(p *peer, i int) { p.windowUpdate(0, 1) }, 31, EnhanceYourCalm, 4 << 10},
 		{"unknown frames", small, func(p *peer, i int) { p.frame(0x77, 0, 0, nil) }, 31, EnhanceYourCalm, 4 << 10},
 		{"RST_STREAM of streams that have ended", small, func(p *peer, i int) {
@@ -82,7 +87,7 @@ func TestAttacks(t *testing.T) {
 				p.get(1)
 			}
 			p.reset(1)
-		}, 48, EnhanceYourCalm, 8 << 10},
+		}, 72, EnhanceYourCalm, 8 << 10},
 		{"GOAWAY", small, func(p *peer, i int) { p.frame(typeGoAway, 0, 0, make([]byte, 8)) }, 31, EnhanceYourCalm, 4 << 10},
 		{"requests behind GOAWAY", small, func(p *peer, i int) { p.c.GoAway(NoError, ""); p.get(id(i)) }, 31, EnhanceYourCalm, 8 << 10},
 	} {
@@ -186,7 +191,7 @@ func TestOwnResetsWait(t *testing.T) {
 // TestBudgetsComeBack: a client that does the same slowly, or along with requests, may go on.
 func TestBudgetsComeBack(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.Resets, cfg.Idle = Budget{3, 10}, Budget{3, 10}
+	cfg.Resets, cfg.Idle = Budget{3, 10}, Budget{12, 10}
 	p := newPeer(t, cfg)
 	p.returns = true
 	for i := range 1000 {
@@ -200,8 +205,8 @@ func TestBudgetsComeBack(t *testing.T) {
 	}
 	p.c.Advance(-time.Second)
 	p.c.Advance(1 << 62)
-	if p.err != nil || p.c.idle > cfg.Idle.start() {
-		t.Errorf("got %v, and a budget of %d", p.err, p.c.idle)
+	if p.err != nil || p.c.idle > idleSaved*cfg.Idle.start() || p.c.resets > cfg.Resets.start() {
+		t.Errorf("got %v, and budgets of %d and %d", p.err, p.c.idle, p.c.resets)
 	}
 }
 
@@ -418,7 +423,7 @@ func BenchmarkPost(b *testing.B) {
 }
 
 // TestMeasuring: a client may send a PING and a WINDOW_UPDATE for each short message that it gets,
-// as often as it gets one. PINGs alone are limited on the same connection.
+// as often as it gets one. PINGs alone are limited on the same connection, by what was saved up.
 func TestMeasuring(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Idle = Budget{Burst: 30}
@@ -437,9 +442,10 @@ func TestMeasuring(t *testing.T) {
 	if p.err != nil {
 		t.Fatalf("a client that measures: %v", p.err)
 	}
-	for range 40 {
-		p.frame(typePing, 0, 0, make([]byte, 8)).feed()
+	for range idleSaved * cfg.Idle.Burst {
+		p.frame(typePing, 0, 0, make([]byte, 8))
 	}
+	p.feed()
 	if end, _ := p.err.(*ConnError); end == nil || end.Code != EnhanceYourCalm {
 		t.Errorf("PINGs alone: got %v", p.err)
 	}

@@ -6,7 +6,7 @@ import "encoding/binary"
 // DATA is given back (RFC 9113, section 6.8).
 func (c *Conn) ignore(f *Frame) verdict {
 	if f.typ != typeData {
-		return c.spendIdle()
+		return c.spendIdle(1)
 	}
 	return c.drop(f, verdict{})
 }
@@ -36,8 +36,8 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 		return c.moreData(f, ev)
 	}
 	c.skip = true
-	if f.dataBytes == 0 && !f.has(flagEndStream) && !c.spend(&c.idle, 1) {
-		return tooManyIdle
+	if v := c.dataBudget(f); v.scope != fine {
+		return v
 	}
 	s, st := c.stateOf(f.id)
 	t := &transitions[s][gotData]
@@ -57,25 +57,40 @@ func (c *Conn) data(f *Frame, ev *Event) verdict {
 		st.held += int32(pad)
 		c.Consumed(st, pad)
 	}
-	return c.moreData(f, ev)
+	return c.body(f, st, ev)
 }
 
-// moreData passes on a part of a DATA frame that has already passed the checks.
+// dataBudget is for a DATA frame, with data or without.
+func (c *Conn) dataBudget(f *Frame) verdict {
+	switch {
+	case f.dataBytes > 0:
+		c.earnIdle(idlePerData)
+	case !f.has(flagEndStream):
+		return c.spendIdle(1)
+	}
+	return verdict{}
+}
+
+// moreData handles a part of a DATA frame that has already passed the checks.
 func (c *Conn) moreData(f *Frame, ev *Event) verdict {
 	if c.skip {
 		return verdict{}
 	}
-	n := len(f.payload)
 	st := c.streams.get(f.id)
 	if st == nil { // the stream has ended in the middle of the frame
-		c.refund(n)
+		c.refund(len(f.payload))
 		return verdict{}
 	}
+	return c.body(f, st, ev)
+}
+
+// body passes on DATA.
+func (c *Conn) body(f *Frame, st *Stream, ev *Event) verdict {
+	n := len(f.payload)
 	if st.left > 0 {
 		st.left -= int64(n)
 	}
 	st.held += int32(n)
-	c.addIdle(int64(n) * thousand / idleBytes)
 	ev.Stream, ev.Data = st, f.payload
 	if ev.End = f.last && f.has(flagEndStream); ev.End {
 		ev.Short = st.left > 0
@@ -109,8 +124,11 @@ func (c *Conn) headers(f *Frame, ev *Event) verdict {
 	if v.scope == ofConn {
 		v.reason = illegalID
 	}
-	if v.scope != fine || st == nil {
+	if v.scope != fine {
 		return v
+	}
+	if st == nil { // trailers that have crossed our reset
+		return c.spendIdle(1)
 	}
 	if f.pseudos > 0 {
 		return streamError(ProtocolError, "trailers have pseudo-header fields")
@@ -128,11 +146,9 @@ func (c *Conn) headers(f *Frame, ev *Event) verdict {
 // request handles the header block of a new stream.
 func (c *Conn) request(f *Frame, ev *Event) verdict {
 	c.lastID = f.id
-	if uint32(c.streams.n) >= c.cfg.Streams {
-		if c.unacked > 0 || c.cfg.RetryStreams { // the peer may not know the limit yet
-			return streamError(RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
-		}
-		return streamError(ProtocolError, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
+	c.earnIdle(idlePerStream)
+	if v := c.checkRoom(); v.scope != fine {
+		return v
 	}
 	if f.selfDeps {
 		return streamError(ProtocolError, "a stream depends on itself")
@@ -147,18 +163,30 @@ func (c *Conn) request(f *Frame, ev *Event) verdict {
 	if r.hasUserInfo() {
 		return streamError(ProtocolError, "the authority has user information")
 	}
-	if int64(c.handlers) >= handlersPerStream*int64(c.cfg.Streams) {
-		return limitError(HandlerLimit, "too many handlers of streams that were reset")
-	}
-	c.addIdle(idlePerRequest * thousand)
 	ev.Kind, ev.ID, ev.Request = RequestStarted, f.id, r
+	return verdict{}
+}
+
+// checkRoom returns an error if the client has too many streams, or has ended too many early.
+func (c *Conn) checkRoom() verdict {
+	switch {
+	case uint32(c.streams.n) >= c.cfg.Streams:
+		if c.unacked > 0 || c.cfg.RetryStreams { // the peer may not know the limit yet
+			return streamError(RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
+		}
+		return streamError(ProtocolError, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
+	case int64(c.handlers) >= handlersPerStream*int64(c.cfg.Streams):
+		return streamError(RefusedStream, "too many handlers of streams that were reset")
+	case c.resets < 0:
+		return streamError(RefusedStream, "too many streams that end early")
+	}
 	return verdict{}
 }
 
 // endedWell notes that a stream may have ended without a reset.
 func (c *Conn) endedWell(st *Stream) {
 	if st.state == closed {
-		c.addResets(thousand)
+		c.earnResets(1)
 	}
 }
 
@@ -167,7 +195,7 @@ func (c *Conn) priority(f *Frame) verdict {
 	if binary.BigEndian.Uint32(f.payload)&maxID == f.id {
 		return streamError(ProtocolError, "a stream depends on itself")
 	}
-	return c.spendIdle()
+	return c.spendIdle(1)
 }
 
 // rstStream handles RST_STREAM.
@@ -177,13 +205,10 @@ func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
 		return v
 	}
 	if st == nil {
-		return c.spendIdle()
+		return c.spendIdle(1)
 	}
 	ev.Kind, ev.Stream, ev.Code = StreamReset, st, ErrCode(binary.BigEndian.Uint32(f.payload))
-	if !c.spend(&c.resets, 1) {
-		return tooManyResets
-	}
-	return verdict{}
+	return c.spendResets()
 }
 
 // ping handles PING, and answers it.
@@ -192,12 +217,9 @@ func (c *Conn) ping(f *Frame, ev *Event) verdict {
 		ev.Kind, ev.Data = PingAcked, f.payload
 	} else {
 		ev.Kind, ev.Answered = PingReceived, c.answered
-		if c.answered { // a client measures the network: grpc-go's does so for each message
-			c.addIdle(idlePerMeasure * thousand)
-		}
 		c.answered = false
 		c.control(typePing, flagAck, 0, len(f.payload))
 		c.out = append(c.out, f.payload...)
 	}
-	return c.spendIdle()
+	return c.spendIdle(1)
 }

@@ -43,8 +43,10 @@ func (c *Conn) control(typ frameType, flags uint8, id uint32, length int) {
 	c.out = appendHeader(c.out, typ, flags, id, length)
 }
 
-func (c *Conn) appendReset(id uint32, code ErrCode) {
-	c.control(typeRSTStream, 0, id, 4)
+// appendReset appends RST_STREAM, which weighs as much as Config.ControlFrames says.
+func (c *Conn) appendReset(id uint32, code ErrCode, weight int32) {
+	c.controls += weight
+	c.out = appendHeader(c.out, typeRSTStream, 0, id, 4)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(code))
 }
 
@@ -160,11 +162,14 @@ func (c *Conn) take(st *Stream, want int, end bool) (n int, last bool, err error
 	if st.WriteEnded() {
 		return 0, false, ErrEnded
 	}
-	n = max(0, min(want, c.Window(st), int(c.peerFrame)))
-	c.answered = c.answered || n > 0
-	c.send -= int32(n)
-	st.delta -= int64(n)
-	c.addIdle(int64(n) * thousand / idleBytes)
+	whole := min(want, int(c.peerFrame))
+	n = max(0, min(whole, c.Window(st)))
+	if n > 0 {
+		c.answered = true
+		c.send -= int32(n)
+		st.delta -= int64(n)
+		c.earnForData(n, n == whole)
+	}
 	return n, end && n == want, nil
 }
 
@@ -182,14 +187,14 @@ func (c *Conn) Reset(st *Stream, code ErrCode) bool {
 	if st.Ended() {
 		return false
 	}
-	c.appendReset(st.id, code)
-	c.controls += ownReset - answer
+	c.appendReset(st.id, code, ownReset)
 	c.enter(st, cancelled)
 	return true
 }
 
 // Ping appends a PING. Its answer arrives as the event PingAcked with the same bytes.
 func (c *Conn) Ping(data [8]byte) {
+	c.earnIdle(1)
 	c.out = appendHeader(c.out, typePing, 0, 0, len(data))
 	c.out = append(c.out, data[:]...)
 }

@@ -81,8 +81,8 @@ func (c *Conn) settings(f *Frame, ev *Event) verdict {
 	if f.has(flagAck) {
 		return c.settingsAcked()
 	}
-	if !c.spend(&c.idle, 1) {
-		return tooManyIdle
+	if v := c.spendIdle(idlePerSettings); v.scope != fine {
+		return v
 	}
 	if len(f.payload) > settingsMax*settingBytes {
 		return connError(ProtocolError, "SETTINGS are too many")

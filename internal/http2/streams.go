@@ -1,6 +1,6 @@
 package http2
 
-import "slices"
+import "math/rand/v2"
 
 // A Stream is a request and its answer. A caller embeds it in its own type, and passes it to
 // Conn.Open. All of it belongs to the Conn.
@@ -41,10 +41,15 @@ type streamTable struct {
 
 const bucketsMin = 8
 
-// bucket returns where a stream is. Consecutive identifiers are in different buckets. A peer that
-// chooses others can at most make each frame walk a list of all streams that it may have open.
+// tableSeeds are odd. They keep a peer from choosing identifiers that share a bucket.
+var tableSeeds = [2]uint64{rand.Uint64() | 1, rand.Uint64() | 1}
+
+// bucket returns where a stream is. The second product spreads identifiers with equal distances, which
+// the first may have brought together.
 func (t *streamTable) bucket(id uint32) **Stream {
-	return &t.buckets[id>>1&uint32(len(t.buckets)-1)]
+	h := uint64(id) * tableSeeds[0]
+	h = (h ^ h>>32) * tableSeeds[1]
+	return &t.buckets[h>>32&uint64(len(t.buckets)-1)]
 }
 
 func (t *streamTable) get(id uint32) *Stream {
@@ -107,13 +112,13 @@ func (c *Conn) stateOf(id uint32) (state, *Stream) {
 	if st := c.streams.get(id); st != nil {
 		return st.state, st
 	}
-	if c.recent != nil && slices.Contains(c.recent.ids[:], id) {
+	switch {
+	case id&1 == 0 || id > c.lastID:
+		return idle, nil
+	case c.cancelled.has(id):
 		return cancelled, nil
 	}
-	if id&1 == 1 && id <= c.lastID {
-		return closed, nil
-	}
-	return idle, nil
+	return closed, nil
 }
 
 // receive applies an input to a stream. The stream is nil if it is not in the table; then the
@@ -145,23 +150,55 @@ func (c *Conn) enter(st *Stream, next state) {
 		c.deltaMost = 0
 	}
 	if next == cancelled {
-		c.remember(st.id)
+		c.noteCancelled(st.id)
 	}
 }
 
-// recentResets are the streams that we have reset most recently.
-type recentResets struct {
-	ids [8]uint32
-	at  uint8 // where the next one goes
-}
-
-// remember notes that we have reset a stream: frames that the peer sent before it knew are not
+// noteCancelled notes that we have reset a stream: frames that the peer sent before it knew are not
 // errors.
-func (c *Conn) remember(id uint32) {
-	if c.recent == nil {
-		c.recent = new(recentResets)
+func (c *Conn) noteCancelled(id uint32) {
+	if c.cancelled == nil {
+		c.cancelled = new(cancelledSet)
 	}
-	r := c.recent
-	r.ids[r.at] = id
-	r.at = (r.at + 1) % uint8(len(r.ids))
+	c.cancelled.add(id)
+}
+
+// A cancelledSet has streams that we have reset, of the last 28,672 that the peer has opened at least.
+// It has a bit for each, in pages that are made when they are needed, 4 KiB in total.
+type cancelledSet [8]*cancelledPage
+
+// A cancelledPage has a bit for each of 4,096 consecutive streams.
+type cancelledPage struct {
+	number uint32
+	bits   [cancelledPageStreams / 64]uint64
+}
+
+const cancelledPageStreams = 4096
+
+// place returns where a stream's bit is.
+func (s *cancelledSet) place(id uint32) (number, word uint32, bit uint64) {
+	n := id >> 1 // streams of clients have odd identifiers
+	return n / cancelledPageStreams, n % cancelledPageStreams / 64, 1 << (n % 64)
+}
+
+// add takes a stream in. Its page takes the place of one that is much older.
+func (s *cancelledSet) add(id uint32) {
+	number, word, bit := s.place(id)
+	page := &s[number%uint32(len(s))]
+	if *page == nil {
+		*page = new(cancelledPage)
+	}
+	if (*page).number != number {
+		**page = cancelledPage{number: number}
+	}
+	(*page).bits[word] |= bit
+}
+
+func (s *cancelledSet) has(id uint32) bool {
+	if s == nil {
+		return false
+	}
+	number, word, bit := s.place(id)
+	page := s[number%uint32(len(s))]
+	return page != nil && page.number == number && page.bits[word]&bit != 0
 }

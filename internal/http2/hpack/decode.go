@@ -9,7 +9,9 @@ const DefaultTableBytes = 4096
 type Decoder struct {
 	table   table
 	limit   uint32 // of the table's size, which the peer chooses
+	skip    uint32 // bytes to come of a string that is too long to be read
 	rest    []byte // the end of a fragment: the beginning of a field
+	inName  bool   // the string is a name, and its value comes next
 	inBlock bool   // a field of the block has arrived
 	shrink  bool   // the next block must begin with a size update
 }
@@ -51,7 +53,7 @@ func (d *Decoder) Decode(p []byte, last bool, l *List) error {
 	if !last {
 		return nil
 	}
-	if d.inBlock = false; len(d.rest) > 0 {
+	if d.inBlock = false; len(d.rest) > 0 || d.skip > 0 || d.inName {
 		return ErrTruncated
 	}
 	return nil
@@ -71,6 +73,12 @@ func (d *Decoder) fields(p []byte, l *List) (used int, err error) {
 	c := cursor{p: p}
 	for len(c.p) > 0 {
 		at := len(p) - len(c.p)
+		if d.skip > 0 || d.inName {
+			if !d.skipString(&c) {
+				return at, c.err
+			}
+			continue
+		}
 		b := c.p[0]
 		if b&0xe0 != 0x20 && !d.inBlock {
 			if d.inBlock = true; d.shrink {
@@ -136,16 +144,60 @@ func (d *Decoder) sizeUpdate(c *cursor) bool {
 	return true
 }
 
+// skipString skips what has come of a string that is too long to be read.
+func (d *Decoder) skipString(c *cursor) bool {
+	if d.skip == 0 {
+		s, ok := c.begin()
+		d.skip, d.inName = s.bytes, !ok
+		return ok
+	}
+	n := min(uint64(d.skip), uint64(len(c.p)))
+	d.skip -= uint32(n)
+	c.p = c.p[n:]
+	return true
+}
+
+// longestText returns the length from which on a string is too long for both the list and the table: it
+// has at least 8/30 of its length when it is decoded.
+func (d *Decoder) longestText(l *List) uint64 {
+	return max(uint64(l.longest), 4*uint64(d.table.max))
+}
+
+// tooLong leaves out a field with a string of n bytes that is too long to be read. An entry that is
+// larger than the table empties it (RFC 7541, section 4.4).
+func (d *Decoder) tooLong(l *List, n uint32, isName, intoTable bool) {
+	d.skip, d.inName = n, isName
+	if intoTable {
+		d.table.clear()
+	}
+	l.truncate()
+}
+
 // literal decodes a field with a literal value and perhaps a literal name (RFC 7541, section 6.2).
 // It adds the field to the table if intoTable is set.
 func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) bool {
 	sensitive := !intoTable && c.p[0]&0x10 != 0
-	name, wire, ok := d.literalName(c, l, prefixBits)
+	name, wire, ok := d.literalName(c, prefixBits)
 	if !ok {
 		return false
 	}
-	value, ok := c.text(l.longest)
+	longest := d.longestText(l)
+	if uint64(wire.bytes) > longest {
+		d.tooLong(l, wire.bytes, true, intoTable)
+		return true
+	}
+	if name == nil && !c.take(&wire) {
+		return false
+	}
+	value, ok := c.begin()
 	if !ok {
+		return false
+	}
+	if uint64(value.bytes) > longest {
+		d.tooLong(l, value.bytes, false, intoTable)
+		return true
+	}
+	if !c.take(&value) {
 		return false
 	}
 	if !intoTable && l.Truncated {
@@ -177,15 +229,14 @@ func (d *Decoder) literal(c *cursor, l *List, prefixBits uint, intoTable bool) b
 	return true
 }
 
-// literalName decodes the name of a literal field: the name of an entry, or the bytes as they were
-// sent.
-func (d *Decoder) literalName(c *cursor, l *List, prefixBits uint) (name *Name, wire text, ok bool) {
+// literalName decodes the name of a literal field: the name of an entry, or the beginning of a string.
+func (d *Decoder) literalName(c *cursor, prefixBits uint) (name *Name, wire text, ok bool) {
 	i, ok := c.integer(prefixBits)
 	if !ok {
 		return nil, text{}, false
 	}
 	if i == 0 {
-		wire, ok = c.text(l.longest)
+		wire, ok = c.begin()
 		return nil, wire, ok
 	}
 	f := d.entry(i)
@@ -199,29 +250,27 @@ func (d *Decoder) literalName(c *cursor, l *List, prefixBits uint) (name *Name, 
 // A text is a string in the form in which it was sent.
 type text struct {
 	p       []byte
+	bytes   uint32
 	huffman bool
 }
 
-// text reads a string of at most longest bytes (RFC 7541, section 5.2).
-func (c *cursor) text(longest uint32) (s text, ok bool) {
+// begin reads the beginning of a string, which says how long it is (RFC 7541, section 5.2).
+func (c *cursor) begin() (s text, ok bool) {
 	if len(c.p) == 0 {
 		return text{}, false
 	}
-	huffman := c.p[0] >= 0x80
-	n, ok := c.integer(7)
-	if !ok {
-		return text{}, false
+	s.huffman = c.p[0] >= 0x80
+	s.bytes, ok = c.integer(7)
+	return s, ok
+}
+
+// take reads the rest of a string.
+func (c *cursor) take(s *text) (ok bool) {
+	if uint64(s.bytes) > uint64(len(c.p)) {
+		return false
 	}
-	if n > longest {
-		c.err = ErrString
-		return text{}, false
-	}
-	if uint64(n) > uint64(len(c.p)) {
-		return text{}, false
-	}
-	s = text{c.p[:n], huffman}
-	c.p = c.p[n:]
-	return s, true
+	s.p, c.p = c.p[:s.bytes], c.p[s.bytes:]
+	return true
 }
 
 // decode returns the bytes of a string. They are valid until the next call.
@@ -230,9 +279,6 @@ func (l *List) decode(c *cursor, s text) []byte {
 		return s.p
 	}
 	l.scratch, c.err = appendDecoded(l.scratch[:0], s.p)
-	if c.err == nil && uint64(len(l.scratch)) > uint64(l.longest) {
-		c.err = ErrString
-	}
 	return l.scratch
 }
 

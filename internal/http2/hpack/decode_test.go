@@ -166,7 +166,8 @@ func TestErrors(t *testing.T) {
 		{"5.2 padding with a zero", "00 01 61 81 18", ErrHuffman},
 		{"5.2 end of string", "00 01 61 84 ffffffff", ErrHuffman},
 		{"5.2 nothing but padding of eight bits", "00 01 61 81 ff", ErrHuffman},
-		{"5.2 too long", "00 01 61 7f 8107", ErrString},
+		{"5.2 too long, and beyond the block", "00 01 61 7f ffff01", ErrTruncated},
+		{"5.2 name too long, without a value", "20 00 7f e907" + strings.Repeat("61", 1128), ErrTruncated},
 		{"4.2 update behind a field", "82 20", ErrSizeUpdate},
 		{"6.3 update above the limit", "3fe21f", ErrSizeUpdate},
 		{"block ends in an integer", "ff", ErrTruncated},
@@ -367,9 +368,12 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Add([]byte("\x3f\x03\x20\x82"), []byte("\xff\x80\x80\x00"), uint16(2), uint8(9))
+	long := "\x7f\xad\x02" + strings.Repeat("a", 428) // a string that is skipped if the table is small
+	f.Add([]byte("\x3f\x1f\x40\x01a\x01b\x40\x01c"+long+"\xbe"), []byte("\x40\x01d\x01e\xbe"), uint16(200), uint8(9))
+	f.Add([]byte("\x3f\x1f\x40\x01a\x01b\x00"+long+"\x01c\xbe"), []byte("\x40"+long+long+"\x40\x01d\x01e\xbe"), uint16(433), uint8(9))
 	f.Fuzz(func(t *testing.T, first, second []byte, cut uint16, limit uint8) {
 		const longest = 300
-		m := model{max: DefaultTableBytes, limit: DefaultTableBytes, longest: longest}
+		m := model{max: DefaultTableBytes, limit: DefaultTableBytes}
 		d := MakeDecoder()
 		l := List{Strings: NewInterner()}
 		for _, p := range [][]byte{first, second} {
@@ -387,7 +391,7 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 			compareList(t, &l, want, longest, int(limit))
-			if d.TableBytes() != m.tableSize() || d.table.len() != len(m.entries) || len(d.rest) != 0 {
+			if d.TableBytes() != m.tableSize() || d.table.len() != len(m.entries) || len(d.rest) != 0 || d.skip > 0 {
 				t.Fatalf("got a table of %d entries, %d bytes, want %d, %d", d.table.len(), d.TableBytes(), len(m.entries), m.tableSize())
 			}
 			for i, e := range m.entries {

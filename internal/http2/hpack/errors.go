@@ -11,7 +11,6 @@ func (e Error) Error() string { return "hpack: " + string(e) }
 const (
 	ErrIndex      Error = "index of no entry"
 	ErrInteger    Error = "integer too long"
-	ErrString     Error = "string longer than the header list may be"
 	ErrHuffman    Error = "invalid Huffman code or padding"
 	ErrSizeUpdate Error = "table size update above the limit, or behind a field, or missing"
 	ErrTruncated  Error = "header block ends in a field"

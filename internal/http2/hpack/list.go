@@ -43,14 +43,14 @@ const (
 	keptBytes  = 16 << 10
 )
 
-// Left returns how many bytes the list has left for more fields; none once it is truncated.
-func (l *List) Left() int { return l.left }
+// truncate leaves out a field, and all that come.
+func (l *List) truncate() { l.Truncated, l.left, l.count = true, 0, 0 }
 
 // add takes a field as far as the limits go.
 func (l *List) add(f *Field) {
 	n := f.Size()
 	if n > l.left || l.count == 0 {
-		l.Truncated, l.left, l.count = true, 0, 0
+		l.truncate()
 		return
 	}
 	l.left -= n

@@ -19,7 +19,6 @@ type model struct {
 	entries []modelField
 	max     int
 	limit   int
-	longest int
 }
 
 var errModel = errors.New("decoding error")
@@ -133,15 +132,12 @@ func (m *model) text(p []byte) (string, []byte, error) {
 	}
 	huffman := p[0]&0x80 != 0
 	n, p, err := modelInteger(p, 7)
-	if err != nil || n > int64(len(p)) || n > int64(m.longest) {
+	if err != nil || n > int64(len(p)) {
 		return "", nil, errModel
 	}
 	s := string(p[:n])
 	if huffman {
 		s, err = modelHuffman(p[:n])
-	}
-	if len(s) > m.longest {
-		err = errModel
 	}
 	return s, p[n:], err
 }

@@ -39,6 +39,9 @@ func (t *table) evict(need uint32) {
 	}
 }
 
+// clear takes all entries out.
+func (t *table) clear() { t.evict(t.max + 1) }
+
 // add puts an entry into the table. One that is larger than the table empties it (RFC 7541, section
 // 4.4).
 func (t *table) add(f *Field) {
