@@ -157,7 +157,7 @@ func MaxConcurrentStreams(n uint32) Option {
 }
 
 // MaxHeaderListSize is grpc.MaxHeaderListSize: how long the header of a request may be, counted as
-// in RFC 9113, section 6.5.2. Without it that is 64 KiB; grpc-go allows 16 MiB.
+// in RFC 9113, section 6.5.2. Without it that is 1 MiB; grpc-go allows 16 MiB.
 func MaxHeaderListSize(bytes uint32) Option {
 	return serverOption(func(s *serverSettings) { s.HeaderBytes = bytes })
 }

@@ -74,9 +74,9 @@ type Config struct {
 	MaxAge   time.Duration
 	AgeGrace time.Duration
 
-	// Resets is how many streams a client may reset at once, and in each second: 12,000. One is added for
-	// each stream that ends well. When a client has reset more, its new streams are refused with
-	// REFUSED_STREAM; when it has reset twice as many, its connection is closed.
+	// Resets is how many streams a client may reset at once: 12,000. As many are added each second, but
+	// not more than 12,000, and one for each stream that ends well. When a client has reset more, its new
+	// streams are refused with REFUSED_STREAM; when it has reset as many again, its connection is closed.
 	Resets int
 
 	// Explain makes GOAWAYs say why they are sent, in debug data that is for humans: "max_age",
@@ -167,8 +167,8 @@ func (c *Config) core() *http2.Config {
 		to.Streams = uint32(min(c.Streams, windowMax))
 	}
 	if c.Resets > 0 {
-		n := min(c.Resets, windowMax)
-		to.Resets = http2.Budget{Burst: n, PerSecond: n}
+		to.Resets.Burst = min(c.Resets, windowMax)
+		to.Resets.PerSecond = min(c.Resets, to.Resets.PerSecond)
 	}
 	if c.HeaderBytes > 0 {
 		to.HeaderListBytes = min(c.HeaderBytes, windowMax)

@@ -72,8 +72,14 @@ const (
 	// begins with 64 KiB and goes up to 16 MiB as the network needs it.
 	streamWindow = 256 << 10
 
-	// resets is how many calls a client may cancel at once. A program may end as many watches.
+	// resets is how many calls a client may cancel at once before new ones are refused. A program may
+	// end thousands of watches.
 	resets = 20_000
+
+	// The header of a request may have so many bytes and fields. grpc-go allows 16 MiB, and any number.
+	// Clients of gRPC's C core and of Java take 8 KiB by default.
+	headerBytes  = 1 << 20
+	headerFields = 5000
 )
 
 // DefaultConfig returns grpc-go's defaults, as far as it has any.
@@ -83,6 +89,7 @@ func DefaultConfig() Config {
 		SendBytesMax: math.MaxInt32,
 		BeginTimeout: 120 * time.Second,
 		Streams:      math.MaxUint32,
+		HeaderBytes:  headerBytes,
 		StreamWindow: streamWindow,
 		ConnWindow:   math.MaxInt32, // what one handler doesn't read must not stop the others
 		Pool:         mem.DefaultBufferPool(),
@@ -96,6 +103,7 @@ func (c *Config) http() h2.Config {
 		Streams:      int(min(c.Streams, math.MaxInt32)),
 		RetryStreams: true,
 		HeaderBytes:  int(min(c.HeaderBytes, math.MaxInt32)),
+		HeaderFields: headerFields,
 		StreamWindow: int(c.StreamWindow),
 		ConnWindow:   int(c.ConnWindow),
 		BeginTimeout: max(c.BeginTimeout, 1),
