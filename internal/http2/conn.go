@@ -254,6 +254,6 @@ func (c *Conn) Rest() {
 	c.enc.Drop()
 	c.reader.dec.Trim()
 	if c.streams.n == 0 {
-		c.streams.buckets, c.cancelled = nil, nil
+		c.streams.buckets = nil
 	}
 }

@@ -17,8 +17,8 @@
 //
 // A stream has the states of RFC 9113, section 5.1; states.go has the diagram as a table. The
 // caller provides the memory of a stream ([Conn.Open]). A stream that has ended is forgotten, except
-// that this side has reset it: frames that cross the reset are not errors. Those of the last 28,672
-// streams at least are remembered, until [Conn.Rest].
+// that this side has reset it: frames that cross the reset are not errors. Of the last 15,360 streams at
+// least that is remembered.
 //
 // # The judge
 //

@@ -163,17 +163,18 @@ func (c *Conn) noteCancelled(id uint32) {
 	c.cancelled.add(id)
 }
 
-// A cancelledSet has streams that we have reset, of the last 28,672 that the peer has opened at least.
-// It has a bit for each, in pages that are made when they are needed, 4 KiB in total.
-type cancelledSet [8]*cancelledPage
+// A cancelledSet has streams that we have reset, of the last 15,360 that the peer has opened at least.
+// It has a bit for each, in pages that are made when they are needed, 2.4 KiB in total. It stays for as
+// long as the connection: what is under way on a slow network may come after seconds.
+type cancelledSet [16]*cancelledPage
 
-// A cancelledPage has a bit for each of 4,096 consecutive streams.
+// A cancelledPage has a bit for each of 1,024 consecutive streams.
 type cancelledPage struct {
 	number uint32
 	bits   [cancelledPageStreams / 64]uint64
 }
 
-const cancelledPageStreams = 4096
+const cancelledPageStreams = 1024
 
 // place returns where a stream's bit is.
 func (s *cancelledSet) place(id uint32) (number, word uint32, bit uint64) {
