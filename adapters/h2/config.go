@@ -48,6 +48,15 @@ type Config struct {
 	// ExtendedConnect allows CONNECT with a :protocol (RFC 8441).
 	ExtendedConnect bool
 
+	// AnyTarget is for protocols above HTTP/2 that are no HTTP: requests whose method, scheme, authority
+	// or path is missing, or not what HTTP demands, go to the Handler, with BadTarget set. Without it
+	// they are reset with PROTOCOL_ERROR.
+	AnyTarget bool
+
+	// IgnoreGoAway lets a client that has sent GOAWAY open streams as before. Without it the
+	// connection ends when the streams that are open have ended.
+	IgnoreGoAway bool
+
 	// BeginTimeout limits the handshake, the client's preface and its first SETTINGS together: 10
 	// s.
 	BeginTimeout time.Duration
@@ -163,6 +172,7 @@ func (c *Config) core() *http2.Config {
 	to := http2.DefaultConfig()
 	to.Strings = hpack.NewInterner()
 	to.ExtendedConnect, to.RetryStreams, to.Explain = c.ExtendedConnect, c.RetryStreams, c.Explain
+	to.AnyTarget, to.IgnoreGoAway = c.AnyTarget, c.IgnoreGoAway
 	if c.Streams > 0 {
 		to.Streams = uint32(min(c.Streams, windowMax))
 	}

@@ -20,8 +20,12 @@ type Request struct {
 	// the value of the field host.
 	HasAuthority bool
 
+	// BadTarget says that a field above is missing or not valid: see Config.AnyTarget.
+	BadTarget bool
+
 	// ContentLength is the length of the body as far as the client has declared it; -1 without. A
-	// body of another length is an error of Read.
+	// body of another length is an error of Read, and a longer one resets the stream, unless Accept
+	// sets ContentLength to -1.
 	ContentLength int64
 
 	// Problem is why a server of HTTP refuses the request; Nothing for nearly all. A HandlerFunc is

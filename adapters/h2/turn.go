@@ -334,7 +334,7 @@ func (c *Conn) accept(t *turn) (h StreamHandler) {
 	from := ev.Request
 	*r = Request{
 		Method: from.Method, Scheme: from.Scheme, Authority: from.Authority, Path: from.Path, Protocol: from.Protocol,
-		HasAuthority:  from.HasAuthority(),
+		HasAuthority:  from.HasAuthority(), BadTarget: from.BadTarget,
 		ContentLength: from.ContentLength, Problem: from.Problem, Fields: ev.Fields, End: ev.End,
 	}
 	c.guard(func() { h = c.server.handler.Accept(c, r) })
@@ -378,6 +378,7 @@ func (c *Conn) openLocked(t *turn, h StreamHandler) {
 	}
 	s := h.Stream()
 	s.conn, s.handler, s.core.User = c, h, s
+	ev.Request.ContentLength = t.request.ContentLength // Accept may have changed it
 	c.core.Open(&s.core, ev)
 	if ev.End {
 		s.readErr = io.EOF

@@ -148,8 +148,10 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 	case typePing:
 		return c.ping(f, ev)
 	case typeGoAway:
-		ev.Kind, ev.Code = PeerGoesAway, ErrCode(binary.BigEndian.Uint32(f.payload[4:]))
-		c.GoAway(NoError, "")
+		if !c.cfg.IgnoreGoAway {
+			ev.Kind, ev.Code = PeerGoesAway, ErrCode(binary.BigEndian.Uint32(f.payload[4:]))
+			c.GoAway(NoError, "")
+		}
 		return c.spendIdle(1)
 	case typeWindowUpdate:
 		return c.windowUpdate(f, ev)

@@ -67,6 +67,13 @@ type Config struct {
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
 	ExtendedConnect bool
 
+	// AnyTarget lets requests through whose pseudo-header fields, or host, have missing or wrong values.
+	// They have BadTarget set. Fields that are unknown, occur twice or come behind others stay errors.
+	AnyTarget bool
+
+	// IgnoreGoAway lets a client that has sent GOAWAY open streams as before.
+	IgnoreGoAway bool
+
 	// Explain makes the GOAWAY of an error say in words which rule the peer broke. net/http says
 	// nothing; grpc-go does for some.
 	Explain bool

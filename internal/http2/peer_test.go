@@ -142,6 +142,9 @@ func (p *peer) note(ev *Event) {
 		if r.Protocol != "" {
 			s += " protocol " + r.Protocol
 		}
+		if r.BadTarget {
+			s += " bad target"
+		}
 		if r.Problem != Nothing {
 			s += fmt.Sprintf(" problem %d", r.Problem)
 		}

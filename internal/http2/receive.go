@@ -154,14 +154,14 @@ func (c *Conn) request(f *Frame, ev *Event) verdict {
 		return streamError(ProtocolError, "a stream depends on itself")
 	}
 	r := &f.request
-	if v := r.checkTarget(c.cfg.ExtendedConnect); v.scope != fine {
+	if v := c.judgeTarget(r, r.checkTarget(c.cfg.ExtendedConnect)); v.scope != fine {
 		return v
 	}
 	ev.End = f.has(flagEndStream)
 	ev.Fields = f.list.Fields[f.pseudos:]
 	r.checkFields(ev.Fields, c.cfg.HeaderFields, f.list.Truncated, ev.End)
-	if r.hasUserInfo() {
-		return streamError(ProtocolError, "the authority has user information")
+	if v := c.judgeTarget(r, r.checkUserInfo()); v.scope != fine {
+		return v
 	}
 	ev.Kind, ev.ID, ev.Request = RequestStarted, f.id, r
 	return verdict{}

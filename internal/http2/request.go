@@ -9,7 +9,7 @@ import (
 
 // A Request has the pseudo-header fields of a request (RFC 9113, section 8.3.1). A missing field is
 // empty. They follow the rules of that section as far as net/http checks them before it parses the
-// path. In addition, Method is a token.
+// path, unless BadTarget says that they don't. In addition, Method is a token.
 type Request struct {
 	Method, Scheme, Authority, Path string
 	Protocol                        string // of extended CONNECT (RFC 8441)
@@ -20,6 +20,9 @@ type Request struct {
 
 	// Problem is the reason why the request should be refused with a status and not handled.
 	Problem Problem
+
+	// BadTarget says that the fields above break a rule: see Config.AnyTarget.
+	BadTarget bool
 
 	seen uint8 // a bit for each pseudo-header field
 }
@@ -67,6 +70,15 @@ func (r *Request) set(f *hpack.Field) bool {
 // that of the host field.
 func (r *Request) HasAuthority() bool { return r.seen&(1<<(hpack.Authority-hpack.Method)) != 0 }
 
+// judgeTarget returns an error of the request's target, or notes it if any target is allowed.
+func (c *Conn) judgeTarget(r *Request, v verdict) verdict {
+	if v.scope != fine && c.cfg.AnyTarget {
+		r.BadTarget = true
+		return verdict{}
+	}
+	return v
+}
+
 // checkTarget returns an error if the pseudo-header fields of a request are wrong.
 func (r *Request) checkTarget(extendedConnect bool) verdict {
 	isConnect := r.Method == "CONNECT"
@@ -84,10 +96,13 @@ func (r *Request) checkTarget(extendedConnect bool) verdict {
 	return verdict{}
 }
 
-// hasUserInfo reports whether the authority, or the host in its place, has user information, which
-// RFC 9113 forbids.
-func (r *Request) hasUserInfo() bool {
-	return strings.IndexByte(r.Authority, '@') >= 0 && (r.Scheme == "http" || r.Scheme == "https")
+// checkUserInfo returns an error if the authority, or the host in its place, has user information,
+// which RFC 9113 forbids.
+func (r *Request) checkUserInfo() verdict {
+	if strings.IndexByte(r.Authority, '@') >= 0 && (r.Scheme == "http" || r.Scheme == "https") {
+		return streamError(ProtocolError, "the authority has user information")
+	}
+	return verdict{}
 }
 
 // isToken reports whether s is a token (RFC 9110, section 5.6.2).

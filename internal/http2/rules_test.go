@@ -291,3 +291,35 @@ func TestExplain(t *testing.T) {
 		}
 	}
 }
+
+// TestAnyTarget: a server of another protocol than HTTP gets requests that HTTP refuses, and is told so.
+func TestAnyTarget(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.AnyTarget = true
+	for _, test := range []struct {
+		want   string
+		fields []string
+	}{
+		{"GET http://example.com/", get},
+		{" :// x=y bad target", []string{"x", "y"}},
+		{"POST unix://a/ bad target", []string{":method", "POST", ":scheme", "unix", ":authority", "a", ":path", "/"}},
+		{"POST http://@a/ bad target", []string{":method", "POST", ":scheme", "http", ":authority", "@a", ":path", "/"}},
+		{"POST http://@a/ host=@a bad target", []string{":method", "POST", ":scheme", "http", ":path", "/", "host", "@a"}},
+		{" http://a/ bad target", []string{":method", "", ":scheme", "http", ":authority", "a", ":path", "/"}},
+		{"CONNECT http://a/ bad target", []string{":method", "CONNECT", ":scheme", "http", ":authority", "a", ":path", "/"}},
+		{"POST http://a/ protocol x bad target", []string{":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/", ":protocol", "x"}},
+	} {
+		p := newPeer(t, cfg)
+		p.frame(typeHeaders, 4, 1, p.block(test.fields...)).feed().want("request 1 " + test.want)
+	}
+	p := newPeer(t, cfg)
+	p.frame(typeHeaders, 4, 1, p.block(":x", "y")).feed().want("> reset 1 PROTOCOL_ERROR")
+}
+
+// TestIgnoreGoAway: a client that has sent GOAWAY opens streams as before, and is told nothing.
+func TestIgnoreGoAway(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.IgnoreGoAway = true
+	newPeer(t, cfg).get(1).frame(typeGoAway, 0, 0, make([]byte, 8)).get(3).feed().
+		want(request1+" end", "request 3 GET http://example.com/ end")
+}
