@@ -106,7 +106,11 @@ func (c frameCall) play(t *testing.T, lis net.Listener) string {
 		fields = append(fields, name, value)
 	}
 	for _, f := range c.fields {
-		if name, value, _ := strings.Cut(f, "="); !slices.Contains(fields, name) || name == "host" {
+		switch name, value, _ := strings.Cut(f, "="); {
+		case slices.Contains(fields, name) && name != "host":
+		case strings.HasPrefix(name, ":"):
+			fields = append([]string{name, value}, fields...)
+		default:
 			fields = append(fields, name, value)
 		}
 	}

@@ -24,6 +24,9 @@ type StreamHandler interface {
 	// [h2.PingHandler] it learns of all connections. It must not use Conn.User, which is this
 	// package's.
 	//
+	// takes gets requests with BadTarget, too: it must not take those unless h knows what to do without a
+	// method, scheme, authority or path that is valid in HTTP.
+	//
 	// Limits, timeouts and hooks of connections are the http.Server's. ReadTimeout and WriteTimeout,
 	// which are about requests, don't count for those streams.
 	Streams() (h h2.Handler, takes func(*h2.Request) bool)
@@ -58,8 +61,11 @@ func newShared(own *http2.Handler, h StreamHandler) *shared {
 
 // Accept implements [h2.Handler].
 func (s *shared) Accept(c *h2.Conn, r *h2.Request) h2.StreamHandler {
-	if s.takes(r) {
+	switch {
+	case s.takes(r):
 		return s.guest.Accept(c, r)
+	case r.BadTarget:
+		return h2.Refuse(h2.ProtocolError)
 	}
 	return s.Handler.Accept(c, r)
 }

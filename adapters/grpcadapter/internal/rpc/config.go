@@ -102,6 +102,8 @@ func (c *Config) http() h2.Config {
 	to := h2.Config{
 		Streams:      int(min(c.Streams, math.MaxInt32)),
 		RetryStreams: true,
+		AnyTarget:    true,
+		IgnoreGoAway: true,
 		HeaderBytes:  int(min(c.HeaderBytes, math.MaxInt32)),
 		HeaderFields: headerFields,
 		StreamWindow: int(c.StreamWindow),

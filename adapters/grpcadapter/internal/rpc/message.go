@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
 	"math"
 	"reflect"
@@ -15,8 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	protobuf "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/protoadapt"
-
-	"github.com/percore/percore/adapters/h2"
 )
 
 // headBytes is the length of what is before a message: a byte that says whether it is compressed,
@@ -347,8 +344,7 @@ func (c *call) readFull(p []byte) error {
 	switch {
 	case err == nil:
 		return nil
-	case err == io.EOF || err == io.ErrUnexpectedEOF,
-		errors.Is(err, h2.ErrShortBody): // the declared length is of no interest to gRPC
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		return c.endOfMessages(n > 0)
 	}
 	c.mu.Lock()

@@ -25,11 +25,39 @@ func (s *Server) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
 	return s.newCall(hc.User().(*conn), r)
 }
 
+// grpc-go's transport reads frames and fields, not requests of HTTP. The table has the rules that a
+// server of HTTP checks, and what happens to a call here:
+//
+//	rule                                       a call that breaks it
+//	:scheme is http or https                   is served: clients of unix sockets send others
+//	:authority has no user information         is served: names of abstract sockets begin with "@"
+//	:authority is the name of a host           is served: names of sockets are paths
+//	:authority and host are the same           is served; :authority counts
+//	:authority, or host, is there              is answered with 400
+//	host occurs once                           is answered with 400
+//	:path is there, and begins with a slash    is answered with Unimplemented
+//	:method is a token                         is answered with 405, as all are but POST
+//	CONNECT has an :authority and no :path     the same
+//	:protocol goes with extended CONNECT       is served: the field is ignored
+//	te is trailers                             is served
+//	no keep-alive, proxy-connection, upgrade   is served: they are metadata
+//	no transfer-encoding                       the same
+//	no connection                              is reset
+//	content-length is the body's               is served: each message has a length of its own
+//	pseudo-header fields are known, occur      is reset
+//	  once, and come first
+//	names and values of fields are valid       is reset
+//	trailers are allowed                       (they are; grpc-go ends the connection)
+//	a client that sends GOAWAY goes            is served, also behind it
+//
+// The last two rows are about connections: an http.Server's keep HTTP's rules for them.
+
 // newCall returns what serves a call of a connection.
 func (s *Server) newCall(cn *conn, r *h2.Request) h2.StreamHandler {
 	if r.Problem == h2.TooLarge {
 		return h2.Refuse(h2.FrameSizeError)
 	}
+	r.ContentLength = -1 // whatever was declared: see above
 	c := &call{conn: cn, parent: cn.ctx}
 	if !c.read(r) {
 		return h2.Refuse(h2.ProtocolError)
@@ -45,7 +73,7 @@ func (c *call) read(r *h2.Request) bool {
 	for i := range r.Fields {
 		p.field(&r.Fields[i])
 	}
-	if p.protocolError {
+	if p.protocolError && p.hosts <= 1 {
 		return false
 	}
 	c.refusal = p.refusal(r)

@@ -1,0 +1,193 @@
+package grpcadapter
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/adapters/httpadapter"
+	"github.com/percore/percore/internal/testnet"
+	"github.com/percore/percore/internal/testnet/frames"
+)
+
+// ruleBreakers are calls that break a rule of HTTP, or nearly do: see the table in package rpc. Those
+// that a server of HTTP resets have http set.
+var ruleBreakers = []struct {
+	frameCall
+	http bool
+}{
+	{frameCall: frameCall{name: "https", fields: []string{":scheme=https"}}},
+	{frameCall: frameCall{name: "scheme", fields: []string{":scheme=unix"}}, http: true},
+	{frameCall: frameCall{name: "scheme in capitals", fields: []string{":scheme=HTTP"}}, http: true},
+	{frameCall: frameCall{name: "empty scheme", fields: []string{":scheme="}}, http: true},
+	{frameCall: frameCall{name: "no scheme", without: ":scheme"}, http: true},
+	{frameCall: frameCall{name: "abstract socket", fields: []string{":authority=@/containerd-shim/x.sock"}}, http: true},
+	{frameCall: frameCall{name: "user", fields: []string{":authority=a@b"}}, http: true},
+	{frameCall: frameCall{name: "abstract socket, scheme", fields: []string{":authority=@x", ":scheme=unix"}}, http: true},
+	{frameCall: frameCall{name: "user in the host", without: ":authority", fields: []string{"host=a@b"}}, http: true},
+	{frameCall: frameCall{name: "path as authority", fields: []string{":authority=/run/x.sock"}}},
+	{frameCall: frameCall{name: "coded path as authority", fields: []string{":authority=%2Frun%2Fx.sock"}}},
+	{frameCall: frameCall{name: "wrong code in the authority", fields: []string{":authority=%zz"}}},
+	{frameCall: frameCall{name: "authority with a space", fields: []string{":authority=a b"}}},
+	{frameCall: frameCall{name: "authority of bytes", fields: []string{":authority=\xff\xfe"}}},
+	{frameCall: frameCall{name: "numbers as authority", fields: []string{":authority=[::]:50051"}}},
+	{frameCall: frameCall{name: "empty authority", fields: []string{":authority="}}},
+	{frameCall: frameCall{name: "host", without: ":authority", fields: []string{"host=/run/x.sock"}}},
+	{frameCall: frameCall{name: "empty host", without: ":authority", fields: []string{"host="}}},
+	{frameCall: frameCall{name: "the same host", fields: []string{":authority=x", "host=x"}}},
+	{frameCall: frameCall{name: "another host", fields: []string{":authority=x", "host=y"}}},
+	{frameCall: frameCall{name: "neither", without: ":authority"}},
+	{frameCall: frameCall{name: "two hosts", without: ":authority", fields: []string{"host=x", "host=y"}}},
+	{frameCall: frameCall{name: "two hosts and an authority", fields: []string{"host=x", "host=y"}}},
+	{frameCall: frameCall{name: "two hosts, connection", fields: []string{"host=x", "host=y", "connection=close"}}},
+	{frameCall: frameCall{name: "empty path", fields: []string{":path="}}, http: true},
+	{frameCall: frameCall{name: "no path", without: ":path"}, http: true},
+	{frameCall: frameCall{name: "path with a query", fields: []string{":path=/a/B?c"}}},
+	{frameCall: frameCall{name: "coded path", fields: []string{":path=/a%2Fb/%zz"}}, http: true},
+	{frameCall: frameCall{name: "star", fields: []string{":path=*"}}},
+	{frameCall: frameCall{name: "URL as path", fields: []string{":path=http://h/a/B"}}},
+	{frameCall: frameCall{name: "empty method", fields: []string{":method="}}, http: true},
+	{frameCall: frameCall{name: "no method", without: ":method"}, http: true},
+	{frameCall: frameCall{name: "method that is no token", fields: []string{":method=a b"}}, http: true},
+	{frameCall: frameCall{name: "method in small letters", fields: []string{":method=post"}}},
+	{frameCall: frameCall{name: "CONNECT", fields: []string{":method=CONNECT"}}, http: true},
+	{frameCall: frameCall{name: "protocol", fields: []string{":protocol=websocket"}}, http: true},
+	{frameCall: frameCall{name: "extended CONNECT", fields: []string{":method=CONNECT", ":protocol=websocket"}}, http: true},
+	{frameCall: frameCall{name: "unknown pseudo-header field", fields: []string{":x=y"}}, http: true},
+	{frameCall: frameCall{name: "status", fields: []string{":status=200"}}, http: true},
+	{frameCall: frameCall{name: "connection", fields: []string{"connection=close"}}},
+	{frameCall: frameCall{name: "fields of connections", fields: []string{"keep-alive=x", "proxy-connection=x", "upgrade=x", "transfer-encoding=chunked"}}},
+	{frameCall: frameCall{name: "te", fields: []string{"te=gzip"}}},
+	{frameCall: frameCall{name: "no te", without: "te"}},
+	{frameCall: frameCall{name: "expect", fields: []string{"expect=100-continue"}}},
+	{frameCall: frameCall{name: "value with a zero", fields: []string{"x=a\x00"}}, http: true},
+	{frameCall: frameCall{name: "name in capitals", fields: []string{"X=a"}}, http: true},
+	{frameCall: frameCall{name: "longer than declared", fields: []string{"content-length=3"}}, http: true},
+	{frameCall: frameCall{name: "shorter than declared", fields: []string{"content-length=300"}}},
+	{frameCall: frameCall{name: "no number", fields: []string{"content-length=x"}}, http: true},
+	{frameCall: frameCall{name: "negative length", fields: []string{"content-length=-1"}}, http: true},
+}
+
+// tellCall is a handler of unknown services that answers with what it knows of the call.
+func tellCall(_ any, stream grpc.ServerStream) error {
+	if err := stream.RecvMsg(new(wrapperspb.BytesValue)); err != nil {
+		return err
+	}
+	method, _ := grpc.MethodFromServerStream(stream)
+	md, _ := metadata.FromIncomingContext(stream.Context())
+	names := make([]string, 0, len(md))
+	for name, values := range md {
+		names = append(names, name+"="+strings.Join(values, ","))
+	}
+	slices.Sort(names)
+	return status.Error(codes.OutOfRange, strings.ReplaceAll(method+" "+strings.Join(names, " "), " ", ";"))
+}
+
+// rulesServer is a server of any kind.
+type rulesServer interface {
+	Serve(net.Listener) error
+	Stop()
+}
+
+// serveRules serves lis until the test ends.
+func serveRules(t *testing.T, lis net.Listener, srv rulesServer) {
+	serveUntilEnd(t, srv.Serve, srv.Stop, lis)
+}
+
+// TestServerRules plays calls that break rules of HTTP to a grpc.Server, and to all doors of this
+// package, and compares the frames and what the handlers see.
+func TestServerRules(t *testing.T) {
+	testnet.NoLeaks(t)
+	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
+	serveRules(t, theirs, grpc.NewServer(grpc.UnknownServiceHandler(tellCall)))
+	doors := map[string]net.Listener{}
+	for name, srv := range map[string]rulesServer{
+		"NewServer": NewServer(UnknownServiceHandler(tellCall)),
+		"Wrap":      Wrap(grpc.NewServer(grpc.UnknownServiceHandler(tellCall)), FastPath()),
+	} {
+		doors[name] = testnet.Listen(t, percore.Listen, testnet.TCP4)
+		serveRules(t, doors[name], srv)
+	}
+	if portWays[0].past {
+		for name, srv := range map[string]portServer{
+			"NewServer's port": NewServer(UnknownServiceHandler(tellCall)),
+			"Wrap's port":      wrapPort(t, grpc.UnknownServiceHandler(tellCall)),
+		} {
+			doors[name] = testnet.Listen(t, percore.Listen, testnet.TCP4)
+			serveRules(t, doors[name], newPort(0, srv, nil))
+		}
+	}
+	for _, call := range ruleBreakers {
+		call.body = goodMessage
+		t.Run(call.name, func(t *testing.T) {
+			want := call.play(t, theirs)
+			for name, lis := range doors {
+				if got := call.play(t, lis); got != want {
+					t.Errorf("%s: got the frames\n%s\nwant\n%s", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestOnePortRules: HTTP is as strict on a port that gRPC shares as without gRPC.
+func TestOnePortRules(t *testing.T) {
+	if !portWays[0].past {
+		t.Skip("connections are net/http's here: run it on Linux, without the build tag percore_net")
+	}
+	testnet.NoLeaks(t)
+	shared, alone := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
+	serveRules(t, shared, newPort(0, NewServer(UnknownServiceHandler(tellCall)), nil))
+	plain := new(http.Server)
+	plain.Protocols = new(http.Protocols)
+	plain.Protocols.SetUnencryptedHTTP2(true)
+	serveRules(t, alone, &onePort{
+		portServer: NewServer(), web: httpadapter.Wrap(plain, httpadapter.FastPath(), httpadapter.HTTP2()),
+	})
+	for _, call := range ruleBreakers {
+		call.body = goodMessage
+		call.fields = append([]string{"content-type=text/plain"}, call.fields...)
+		t.Run(call.name, func(t *testing.T) {
+			want := call.play(t, alone)
+			got := call.play(t, shared)
+			if reset := strings.HasPrefix(got, "reset 1 PROTOCOL_ERROR"); reset != call.http || reset != strings.HasPrefix(want, "reset 1 PROTOCOL_ERROR") {
+				t.Errorf("got the frames\n%s\nwant a reset: %v; without gRPC\n%s", got, call.http, want)
+			}
+		})
+	}
+}
+
+// TestServerClientGoesAway: a client may make calls behind its own GOAWAY, which says nothing of them.
+func TestServerClientGoesAway(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, start := range map[string]func(net.Listener){
+		"grpc-go":   func(lis net.Listener) { startServer(t, plainServe, lis) },
+		"NewServer": func(lis net.Listener) { startOwn(t, lis) },
+		"Wrap":      func(lis net.Listener) { startServer(t, servePast, lis) },
+	} {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		start(lis)
+		p := framePeer(t, lis)
+		p.Headers(1, false, echoFields...).Frame(frames.GoAway, 0, 0, make([]byte, 8)).Data(1, goodMessage, false).Flush()
+		for _, want := range []string{"data 1", "data 3"} {
+			line := p.Next()
+			for strings.HasPrefix(line, "settings") || strings.HasPrefix(line, "window") || strings.HasPrefix(line, "headers") {
+				line = p.Next()
+			}
+			if !strings.HasPrefix(line, want) {
+				t.Errorf("%s: got the frame %s, want %s", name, line, want)
+			}
+			p.Headers(3, false, echoFields...).Data(3, goodMessage, false).Flush()
+		}
+		p.Conn.Close()
+	}
+}
