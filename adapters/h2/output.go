@@ -232,6 +232,11 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 // end behind it if end is set.
 func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	c := s.conn
+	if s.hurried {
+		s.resetLocked(Cancel, nil)
+		c.flushSoonLocked()
+		return s.sendErrorLocked()
+	}
 	s.joinSendersLocked(p, end)
 	if c.flushLocked(s); s.sender != nil {
 		c.workers.counts.add(countStalls, 1)

@@ -63,6 +63,7 @@ type Stream struct {
 	answered  bool // the header of the answer was sent
 	served    bool // Serve has returned, or is not called
 	cancelled bool // Cancelled was called, or is about to be
+	hurried   bool // Hurry was called
 }
 
 // ID returns the number of the stream.
@@ -225,6 +226,19 @@ func (s *Stream) Reset(code ErrCode) {
 	defer c.unlock()
 	s.resetLocked(code, nil)
 	c.flushSoonLocked()
+}
+
+// Hurry makes Send and Write, those that are under way and later ones, reset the stream with Cancel
+// instead of waiting for the client. They send what they can without that.
+func (s *Stream) Hurry() {
+	c := s.conn
+	c.mu.Lock()
+	defer c.unlock()
+	s.hurried = true
+	if s.sender != nil {
+		s.resetLocked(Cancel, nil)
+		c.flushSoonLocked()
+	}
 }
 
 func (s *Stream) resetLocked(code ErrCode, reason error) {

@@ -378,3 +378,56 @@ func TestClosedIsLast(t *testing.T) {
 		t.Errorf("got the states %v, want %v", s.got, want)
 	}
 }
+
+// TestHurry: a Send that waits for the client resets the stream, and so does a later one that would
+// have to. Both send what they can before.
+func TestHurry(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		sent := make(chan error, 2)
+		f := start(HandlerFunc(func(s *Stream, r *Request) {
+			if r.Path == "/early" {
+				s.Hurry()
+			} else {
+				time.AfterFunc(time.Millisecond, s.Hurry)
+			}
+			sent <- s.Send(Message{Status: 200, Body: []byte("abc")})
+			sent <- s.Send(Message{Body: []byte("defg"), End: true})
+		}), Config{})
+		for _, path := range []string{"/", "/early"} {
+			p := f.peer(4, 5) // an initial window of five bytes
+			p.Headers(1, true, ":method", "GET", ":scheme", "http", ":authority", "a", ":path", path).Flush()
+			p.Want("headers 1 :status=200", `data 1 "abc"`, `data 1 "de"`, "reset 1 CANCEL")
+			if err := testnet.Receive(t, "the first part", sent); err != nil {
+				t.Errorf("%s: got %v for what fits into the window", path, err)
+			}
+			var reset *StreamError
+			if err := testnet.Receive(t, "the second part", sent); !errors.As(err, &reset) || reset.Code != Cancel {
+				t.Errorf("%s: got %v, want a reset", path, err)
+			}
+		}
+	})
+}
+
+// lax is a handler that takes bodies of any length.
+type lax struct{ HandlerFunc }
+
+func (l lax) Accept(c *Conn, r *Request) StreamHandler {
+	r.ContentLength = -1
+	return l.HandlerFunc.Accept(c, r)
+}
+
+// TestAnyRequest: a handler of another protocol than HTTP gets any target and any length.
+func TestAnyRequest(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		echo := func(s *Stream, r *Request) {
+			body, err := io.ReadAll(s)
+			_ = s.Send(Message{Status: 200, Body: fmt.Appendf(body, " %v %v", r.BadTarget, err), End: true})
+		}
+		f := start(lax{echo}, Config{AnyTarget: true})
+		p := f.peer()
+		p.Headers(1, false, ":scheme", "unix", "content-length", "1").Data(1, "abc", true).Flush()
+		p.Want("headers 1 :status=200", `data 1 "abc true <nil>" end`)
+		p.Request(3, false, "content-length", "9").Data(3, "abc", true).Flush()
+		p.Want("headers 3 :status=200", `data 3 "abc false <nil>" end`)
+	})
+}
