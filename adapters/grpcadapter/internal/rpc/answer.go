@@ -178,7 +178,7 @@ func (c *call) reportHeader(md metadata.MD, compressor string) {
 // sendHeader sends the header, with md besides what was set.
 func (c *call) sendHeader(md metadata.MD) error {
 	c.sending.Lock()
-	defer c.sending.Unlock()
+	defer c.doneSending()
 	c.mu.Lock()
 	if !c.done && !c.headerSent && md.Len() > 0 {
 		c.header = metadata.Join(c.header, md)
@@ -211,8 +211,14 @@ func (c *call) overLimit() error {
 	return errHeaderLimit
 }
 
+// outPayload is a message for the stats handler: its length before and after it was compressed.
+type outPayload struct {
+	message                  any
+	length, compressedLength int
+}
+
 // sendMessage sends a message, and the header before it. With hold it may wait for the status.
-func (c *call) sendMessage(compressed bool, payload mem.BufferSlice, hold bool) error {
+func (c *call) sendMessage(of outPayload, compressed bool, payload mem.BufferSlice, hold bool) error {
 	m := memories.Get().(*memory)
 	defer m.release()
 	body := appendHead(m.body[:0], compressed, payload.Len())
@@ -221,17 +227,17 @@ func (c *call) sendMessage(compressed bool, payload mem.BufferSlice, hold bool) 
 		n := copy(body[len(body):cap(body)], p)
 		body = body[:len(body)+n]
 		if n < len(p) {
-			return c.sendBody(m, h2.Message{Body: body, Hold: true}, p[n:], payload[i+1:])
+			return c.sendBody(of, m, h2.Message{Body: body, Hold: true}, p[n:], payload[i+1:])
 		}
 	}
-	return c.sendBody(m, h2.Message{Body: body, Hold: hold}, nil, nil)
+	return c.sendBody(of, m, h2.Message{Body: body, Hold: hold}, nil, nil)
 }
 
 // sendBody sends a message whose beginning is in msg, followed by p and more, and the header before
-// it.
-func (c *call) sendBody(m *memory, msg h2.Message, p []byte, more mem.BufferSlice) error {
+// it. It reports the message before a status may follow.
+func (c *call) sendBody(of outPayload, m *memory, msg h2.Message, p []byte, more mem.BufferSlice) error {
 	c.sending.Lock()
-	defer c.sending.Unlock()
+	defer c.doneSending()
 	header, compressor, first, done := c.takeHeader()
 	if done {
 		return c.notSentError()
@@ -246,17 +252,17 @@ func (c *call) sendBody(m *memory, msg h2.Message, p []byte, more mem.BufferSlic
 	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}
-	if len(p) == 0 {
-		return nil
-	}
-	if _, err := c.carrier().Write(p); err != nil {
-		return c.sendError(err)
+	if len(p) > 0 {
+		if _, err := c.carrier().Write(p); err != nil {
+			return c.sendError(err)
+		}
 	}
 	for _, b := range more {
 		if _, err := c.carrier().Write(b.ReadOnlyData()); err != nil {
 			return c.sendError(err)
 		}
 	}
+	c.sent(of)
 	return nil
 }
 
@@ -264,10 +270,17 @@ func (c *call) sendBody(m *memory, msg h2.Message, p []byte, more mem.BufferSlic
 // done. last says that the handler has returned.
 func (c *call) sendStatus(st *status.Status, last bool) error {
 	c.sending.Lock()
-	defer c.sending.Unlock()
+	defer c.doneSending()
+	return c.sendTrailers(st, last, false)
+}
+
+// sendTrailers is sendStatus for a goroutine that holds sending. late says that the status is the late
+// one of a call that is done.
+func (c *call) sendTrailers(st *status.Status, last, late bool) error {
 	c.mu.Lock()
-	if c.done {
+	if c.done && !late {
 		c.mu.Unlock()
+		c.sendLateLocked() // before the handler returns
 		return nil
 	}
 	first := !c.headerSent
@@ -304,6 +317,7 @@ func (c *call) sendStatus(st *status.Status, last bool) error {
 		msg.Trailers = trailers
 	}
 	c.finishAnswer(st.Code())
+	c.late.CompareAndSwap(lateDue, lateSent) // the handler was quicker
 	if err := c.carrier().Send(msg); err != nil {
 		return c.sendError(err)
 	}

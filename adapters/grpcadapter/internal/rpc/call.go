@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,6 +29,16 @@ import (
 //	                   the stream has ended early, or is too late
 //
 // The context ends (err is not nil) when done becomes true, and code is known from then on.
+//
+// # The late status
+//
+// A call that is cut off, at its deadline say, is done before its status is sent:
+//
+//	late      meaning                                        leaves by
+//	lateNone  the call isn't cut off                         cutOff: lateDue
+//	lateDue   the status is to be sent by the goroutine      sendLateLocked: lateSent
+//	          that holds sending next
+//	lateSent  it was sent, or is being sent                  (final)
 type call struct {
 	stream h2Stream
 	web    *webStream // in its place, for a call of ServeHTTP; nil for others
@@ -55,13 +66,14 @@ type call struct {
 	headerSent bool
 	done       bool
 	closing    bool // the connection has ended
+	late       atomic.Uint32
 	doneChan   chan struct{}
 	after      map[*func()]struct{}
-	timer      h2.Timer
 
 	messages messages
 
-	ctx context.Context // the handler's, and of the events of the stats handler
+	timer h2.Timer        // of the deadline, or nil; it belongs to the handler, too
+	ctx   context.Context // the handler's, and of the events of the stats handler
 
 	ownFields [4]field // memory of fields
 }
@@ -157,12 +169,6 @@ func (c *call) end(code codes.Code, reason error, closing bool) {
 	}
 }
 
-// expire is called at the deadline.
-func (c *call) expire() {
-	c.end(codes.DeadlineExceeded, context.DeadlineExceeded, false)
-	c.carrier().Reset(h2.Cancel)
-}
-
 // Serve implements [h2.StreamHandler]. A handler that waits keeps the frames below it: what is done
 // before and after it has frames of its own, here and below.
 func (c *call) Serve() {
@@ -176,37 +182,12 @@ func (c *call) Serve() {
 	switch {
 	case c.refusal != nil:
 		c.refuse()
-	case !c.deadline.IsZero() && !c.startTimer():
-		c.expire()
-	case c.parent.Done() != nil:
-		c.handleWithin()
+	case !c.deadline.IsZero() && time.Until(c.deadline) <= 0:
+		c.refusal = tooLate
+		c.refuse()
 	default:
 		c.handle()
 	}
-}
-
-// handleWithin is handle for a parent that may end.
-func (c *call) handleWithin() {
-	stop := context.AfterFunc(c.parent, func() {
-		err := c.parent.Err()
-		c.end(status.FromContextError(err).Code(), err, false)
-		c.carrier().Reset(h2.Cancel)
-	})
-	defer stop()
-	c.handle()
-}
-
-// startTimer starts the timer of the deadline. It reports false if that has passed.
-func (c *call) startTimer() bool {
-	left := time.Until(c.deadline)
-	if left <= 0 {
-		return false
-	}
-	timer := c.carrier().afterFunc(left, c.expire)
-	c.mu.Lock()
-	c.timer = timer
-	c.mu.Unlock()
-	return true
 }
 
 // finish ends what belongs to the call, when the handler has returned or panics. A call that is refused
@@ -216,6 +197,11 @@ func (c *call) finish() {
 		c.end(codes.Internal, context.Canceled, false) // without a status: it panics, or ends its goroutine
 		if c.timer != nil {
 			c.timer.Stop()
+		}
+		if c.late.Load() != lateNone { // the handler panics, or another goroutine is sending the status
+			c.sending.Lock()
+			c.sendLateLocked()
+			c.sending.Unlock()
 		}
 		c.conn.counts.add(ended(c.code))
 	}
@@ -285,6 +271,7 @@ func (c *call) process() error {
 	if err := c.chooseCodec(); err != nil {
 		return err
 	}
+	c.watchTime() // from when its events may follow
 	desc, stream, interceptor := c.from.desc, (*serverStream)(c), c.conn.server.config.Stream
 	var err error
 	if interceptor == nil || c.from.isUnary() {

@@ -209,10 +209,13 @@ func (c *call) admit(timeout time.Duration, hasTimeout bool) *refusal {
 		c.parent = ctx
 	}
 	if hasTimeout && timeout <= 0 {
-		return refuse(http.StatusOK, status.New(codes.DeadlineExceeded, context.DeadlineExceeded.Error()))
+		return tooLate
 	}
 	return nil
 }
+
+// tooLate is for a call whose deadline has passed before it is served.
+var tooLate = refuse(http.StatusOK, status.New(codes.DeadlineExceeded, context.DeadlineExceeded.Error()))
 
 // incoming returns the metadata of the request. The values of keys that occur once share an array.
 func (c *call) incoming() metadata.MD {

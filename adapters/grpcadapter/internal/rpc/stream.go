@@ -191,11 +191,7 @@ func (c *call) send(v any) error {
 	if most := c.conn.server.config.SendBytesMax; length > most {
 		return status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", length, most)
 	}
-	if err := c.sendMessage(done, payload, c.from.isUnary()); err != nil {
-		return err
-	}
-	c.sent(v, data.Len(), length)
-	return nil
+	return c.sendMessage(outPayload{v, data.Len(), length}, done, payload, c.from.isUnary())
 }
 
 // sendInPlace sends a protobuf message that is not compressed. It encodes it, with its head before it,
@@ -230,21 +226,16 @@ func (c *call) sendInPlace(v any) (handled bool, err error) {
 		size = len(body) - headBytes
 		binary.BigEndian.PutUint32(body[1:], uint32(size))
 	}
-	if err := c.sendBody(m, h2.Message{Body: body, Hold: c.from.isUnary()}, nil, nil); err != nil {
-		return true, err
-	}
-	c.sent(v, size, size)
-	return true, nil
+	return true, c.sendBody(outPayload{v, size, size}, m, h2.Message{Body: body, Hold: c.from.isUnary()}, nil, nil)
 }
 
-// sent counts and reports a message that was sent, of a number of bytes before and after it was
-// compressed.
-func (c *call) sent(v any, length, compressedLength int) {
+// sent counts and reports a message that was sent.
+func (c *call) sent(of outPayload) {
 	c.conn.counts.add(countSent)
 	if sh := c.conn.server.config.Stats; sh != nil {
 		sh.HandleRPC(c.ctx, &stats.OutPayload{
-			Payload: v, Length: length, CompressedLength: compressedLength,
-			WireLength: compressedLength + headBytes, SentTime: time.Now(),
+			Payload: of.message, Length: of.length, CompressedLength: of.compressedLength,
+			WireLength: of.compressedLength + headBytes, SentTime: time.Now(),
 		})
 	}
 }

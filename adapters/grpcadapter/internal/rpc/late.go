@@ -1,0 +1,101 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/percore/percore/adapters/h2"
+)
+
+// This file is about calls that are cut off: at their deadline, or when the context of a tap ends. The
+// client gets a status at once, even if the handler goes on: it may not know of the deadline, which a
+// proxy has shortened, and would take a reset for a call that was cancelled.
+
+// The values of call.late.
+const (
+	lateNone = iota
+	lateDue
+	lateSent
+)
+
+// watchTime makes the call end at its deadline, and with its parent.
+func (c *call) watchTime() {
+	var timer h2.Timer
+	if !c.deadline.IsZero() {
+		timer = c.carrier().afterFunc(max(time.Until(c.deadline), 1), func() { c.cutOff(context.DeadlineExceeded) })
+	}
+	if c.parent.Done() != nil {
+		stop := context.AfterFunc(c.parent, func() { c.cutOff(c.parent.Err()) })
+		timer = &parentTimer{timer, stop}
+	}
+	c.timer = timer
+}
+
+// parentTimer is a timer, or nil, and what watches a call's parent.
+type parentTimer struct {
+	timer h2.Timer
+	stop  func() bool
+}
+
+// Stop implements [h2.Timer].
+func (t *parentTimer) Stop() bool {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	return t.stop()
+}
+
+// cutOff ends a call that isn't done, and sends its status. It doesn't block, since it may run on a
+// loop.
+func (c *call) cutOff(reason error) {
+	c.mu.Lock()
+	if c.done {
+		c.mu.Unlock()
+		return
+	}
+	c.done, c.code = true, status.FromContextError(reason).Code()
+	if c.web == nil {
+		c.late.Store(lateDue) // before the handler learns of it, and returns
+	}
+	c.endLocked(reason)
+	c.mu.Unlock()
+	switch {
+	case c.web != nil:
+		c.web.Reset(h2.Cancel)
+	case c.conn.server.config.Stats != nil: // which may block
+		c.stream.Hurry()
+		go c.sendLate()
+	default:
+		c.stream.Hurry()
+		c.sendLate()
+	}
+}
+
+// sendLate sends the late status, unless another goroutine is sending, which does it then.
+func (c *call) sendLate() {
+	for c.late.Load() == lateDue && c.sending.TryLock() {
+		c.sendLateLocked()
+		c.sending.Unlock()
+	}
+}
+
+// doneSending releases sending.
+func (c *call) doneSending() {
+	c.sending.Unlock()
+	c.sendLate() // which may have come due since
+}
+
+// sendLateLocked sends the late status if it is due.
+func (c *call) sendLateLocked() {
+	if !c.late.CompareAndSwap(lateDue, lateSent) {
+		return
+	}
+	c.mu.Lock()
+	st := status.FromContextError(c.err)
+	c.mu.Unlock()
+	if c.sendTrailers(st, false, true) == nil {
+		c.stream.Reset(h2.NoError) // the rest of the request is not wanted
+	}
+}
