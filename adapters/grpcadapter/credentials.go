@@ -20,6 +20,7 @@ import (
 // Besides this, an idle connection keeps the memory of grpc-go and of crypto/tls, and half a KiB
 // here.
 func Credentials(c credentials.TransportCredentials) credentials.TransportCredentials {
+	refuseNil(c == nil, "Credentials", "credentials.TransportCredentials", "credentials.NewTLS makes some")
 	if xds, ok := c.(interface{ UsesXDS() bool }); ok && xds.UsesXDS() {
 		return c // grpc-go checks for this interface
 	}

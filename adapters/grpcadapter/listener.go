@@ -22,8 +22,10 @@ import (
 // sockets of a *percore.Listener. Connections inherit it from them without a system call, and the
 // sockets keep it. On a *percore.Conn from any other listener it is set one by one.
 func WrapListener(l net.Listener, opts ...ListenerOption) net.Listener {
+	refuseNil(isNilListener(l), "WrapListener", "net.Listener", "check the error of Listen")
 	s := settings{userTimeout: pingTimeout}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		refuseNilOption(opt == nil, "WrapListener's options", i)
 		opt.applyToListener(&s)
 	}
 	return wrapListener(l, s)
@@ -126,6 +128,12 @@ type ListenerServer interface {
 // including one on a unix socket, has one place to accept from. For such a listener Serve wraps it
 // and calls srv.Serve.
 func Serve(srv ListenerServer, lis net.Listener) error {
+	switch {
+	case isNilServer(srv):
+		return errors.New("grpcadapter: Serve was called with a nil server: pass the result of grpc.NewServer")
+	case isNilListener(lis):
+		return errNilListener
+	}
 	counts.serving.Add(1)
 	defer counts.serving.Add(-1)
 	lis = WrapListener(lis)

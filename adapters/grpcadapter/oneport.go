@@ -40,6 +40,8 @@ import (
 // it does in a handover. [Server.GracefulStop] refuses later calls with codes.Unavailable and waits
 // for handlers; connections stay open. [Server.Stop] closes the connections that have had calls.
 func (s *Server) Handler(next http.Handler) http.Handler {
+	s.check("Handler")
+	refuseNil(next == nil, "Handler", "http.Handler", "http.DefaultServeMux or http.NotFoundHandler() may be what you mean")
 	return &streamPortHandler{portHandler{s, next}, s}
 }
 
@@ -52,6 +54,8 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 //
 // Services are registered before the http.Server serves.
 func (s *WrappedServer) Handler(next http.Handler) http.Handler {
+	refuseNil(next == nil, "Handler", "http.Handler", "http.DefaultServeMux or http.NotFoundHandler() may be what you mean")
+	s.used.Store(true)
 	if s.decision.Do(s.decide); s.room == nil {
 		return &portHandler{s.srv, next}
 	}
@@ -62,12 +66,14 @@ func (s *WrappedServer) Handler(next http.Handler) http.Handler {
 // and for handlers around it. It needs HTTP/2 and full-duplex bodies, which net/http has there. See
 // [Server.Handler].
 //
-// At a deadline the client gets a status, whereas Serve resets the stream.
+// At a deadline the client gets the status when the handler has returned, whereas Serve sends it at
+// once.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.rpc.ServeHTTP(w, r) }
 
 // ServeHTTP serves a call as an http.Handler, as [Server.ServeHTTP] does. Without [FastPath], or if that
 // was refused, it is srv.ServeHTTP.
 func (s *WrappedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.used.Store(true)
 	if s.decision.Do(s.decide); s.room == nil {
 		s.srv.ServeHTTP(w, r)
 		return

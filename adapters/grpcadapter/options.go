@@ -65,6 +65,7 @@ type DialerOption func(*dialing)
 // WithDialer makes d dial the connections, for clients that need another local address, timeout,
 // hook or group of loops. The caller must not change d any more.
 func WithDialer(d *percore.Dialer) DialerOption {
+	refuseNil(d == nil, "WithDialer", "*percore.Dialer", "leave the option out")
 	return func(dialing *dialing) { dialing.dialer = d }
 }
 
@@ -77,7 +78,8 @@ type dialing struct {
 
 func newDialing(opts []DialerOption) *dialing {
 	d := &dialing{settings: settings{userTimeout: leaveUnchanged}, dialer: defaultDialer}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		refuseNilOption(opt == nil, "DialOptions", i)
 		opt(d)
 	}
 	return d

@@ -2,6 +2,7 @@ package grpcadapter
 
 import (
 	"context"
+	"errors"
 	"net"
 
 	"google.golang.org/grpc"
@@ -35,7 +36,8 @@ var _ grpc.ServiceRegistrar = (*Server)(nil)
 // grpc-go's. A grpc.ServerOption can't be passed, so that none is ignored.
 func NewServer(opts ...Option) *Server {
 	s := newServerSettings()
-	for _, opt := range opts {
+	for i, opt := range opts {
+		refuseNilOption(opt == nil, "NewServer's options", i)
 		opt.applyToServer(s)
 	}
 	return &Server{
@@ -47,7 +49,18 @@ func NewServer(opts ...Option) *Server {
 // RegisterService implements [grpc.ServiceRegistrar]. Generated code calls it, before Serve. As with
 // a grpc.Server, an impl of the wrong type, a service that is registered already and a call after
 // Serve end the program with a line in gRPC's log.
-func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) { s.rpc.Register(desc, impl) }
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	s.check("RegisterService")
+	refuseNil(desc == nil, "RegisterService", "*grpc.ServiceDesc", "generated code has one for each service")
+	s.rpc.Register(desc, impl)
+}
+
+// check panics in the name of a method if the server is not one of NewServer.
+func (s *Server) check(method string) {
+	if s == nil || s.rpc == nil {
+		panic("grpcadapter: " + method + " was called for a Server that NewServer has not made")
+	}
+}
 
 // GetServiceInfo returns the registered services by their names.
 func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.rpc.ServiceInfo() }
@@ -60,6 +73,12 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.rpc.Ser
 // A listener with several sockets (see percore.Listener.PerLoop) is accepted from by one goroutine
 // for each.
 func (s *Server) Serve(lis net.Listener) error {
+	switch {
+	case s == nil || s.rpc == nil:
+		return errors.New("grpcadapter: Serve was called for a Server that NewServer has not made")
+	case isNilListener(lis):
+		return errNilListener
+	}
 	counts.serving.Add(1)
 	defer counts.serving.Add(-1)
 	return serveRoom(s.rpc, lis, s.settings)
@@ -105,6 +124,9 @@ func (s *Server) Stats() Stats { return Stats(s.rpc.Stats()) }
 
 // SetSendCompressor is grpc.SetSendCompressor for handlers of a [Server]. On others it calls that.
 func SetSendCompressor(ctx context.Context, name string) error {
+	if ctx == nil {
+		return errNilContext
+	}
 	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(*rpc.TransportStream); ok {
 		return t.SetCompressor(name)
 	}
@@ -114,6 +136,9 @@ func SetSendCompressor(ctx context.Context, name string) error {
 // ClientSupportedCompressors is grpc.ClientSupportedCompressors for handlers of a [Server]. On
 // others it calls that.
 func ClientSupportedCompressors(ctx context.Context) ([]string, error) {
+	if ctx == nil {
+		return nil, errNilContext
+	}
 	if t, ok := grpc.ServerTransportStreamFromContext(ctx).(*rpc.TransportStream); ok {
 		return t.Compressors(), nil
 	}

@@ -82,6 +82,9 @@ func UnaryInterceptor(i grpc.UnaryServerInterceptor) Option {
 // ChainUnaryInterceptor is grpc.ChainUnaryInterceptor: the first interceptor is the outermost, inside
 // that of [UnaryInterceptor].
 func ChainUnaryInterceptor(all ...grpc.UnaryServerInterceptor) Option {
+	for i, one := range all {
+		refuseNilOption(one == nil, "ChainUnaryInterceptor", i)
+	}
 	return serverOption(func(s *serverSettings) { s.unary = append(s.unary, all...) })
 }
 
@@ -101,6 +104,9 @@ func StreamInterceptor(i grpc.StreamServerInterceptor) Option {
 // ChainStreamInterceptor is grpc.ChainStreamInterceptor: the first interceptor is the outermost, inside
 // that of [StreamInterceptor].
 func ChainStreamInterceptor(all ...grpc.StreamServerInterceptor) Option {
+	for i, one := range all {
+		refuseNilOption(one == nil, "ChainStreamInterceptor", i)
+	}
 	return serverOption(func(s *serverSettings) { s.stream = append(s.stream, all...) })
 }
 
@@ -175,12 +181,14 @@ func ForceServerCodecV2(c encoding.CodecV2) Option {
 
 // ForceServerCodec is grpc.ForceServerCodec, for codecs whose messages are in one piece.
 func ForceServerCodec(c encoding.Codec) Option {
+	refuseNil(c == nil, "ForceServerCodec", "encoding.Codec", "leave the option out")
 	return serverOption(func(s *serverSettings) { s.Codec = rpc.OldCodec{Of: c} })
 }
 
 // UnknownServiceHandler is grpc.UnknownServiceHandler: it serves calls of methods that are not
 // registered.
 func UnknownServiceHandler(h grpc.StreamHandler) Option {
+	refuseNil(h == nil, "UnknownServiceHandler", "grpc.StreamHandler", "leave the option out")
 	return serverOption(func(s *serverSettings) {
 		s.Unknown = &grpc.StreamDesc{StreamName: "unknown_service_handler", Handler: h, ClientStreams: true, ServerStreams: true}
 	})

@@ -2,9 +2,12 @@ package grpcadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/grpclog"
@@ -63,6 +66,8 @@ type WrappedServer struct {
 	adoption sync.Once // of the services, in room
 	hosting  sync.Once // see host
 
+	used atomic.Bool // one of the methods that serve was called
+
 	mu sync.Mutex
 
 	// guarded by mu
@@ -76,15 +81,19 @@ var _ ListenerServer = (*WrappedServer)(nil)
 // are registered with it before the first Serve. Without [FastPath], Serve is the function [Serve] of
 // this package.
 //
+// If srv's own Serve is called instead, FastPath has no effect; a line in gRPC's log says so.
+//
 // srv.Stop and srv.GracefulStop also end what the WrappedServer serves. Wrap a server once. It panics
 // if srv is nil.
 func Wrap(srv *grpc.Server, opts ...WrapOption) *WrappedServer {
-	if srv == nil {
-		panic("grpcadapter: Wrap was called with a nil *grpc.Server")
-	}
+	refuseNil(srv == nil, "Wrap", "*grpc.Server", "pass the result of grpc.NewServer")
 	s := &WrappedServer{srv: srv, wrapping: wrapping{prove: proven, logf: logger.Errorf}}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		refuseNilOption(opt == nil, "Wrap's options", i)
 		opt(&s.wrapping)
+	}
+	if s.fastPath {
+		s.noticeBypass(bypassCheckFirst)
 	}
 	return s
 }
@@ -97,6 +106,13 @@ func Wrap(srv *grpc.Server, opts ...WrapOption) *WrappedServer {
 // A listener with several sockets (see percore.Listener.PerLoop) is accepted from by one goroutine for
 // each.
 func (s *WrappedServer) Serve(lis net.Listener) error {
+	switch {
+	case s == nil || s.srv == nil:
+		return errors.New("grpcadapter: Serve was called for a WrappedServer that Wrap has not made")
+	case isNilListener(lis):
+		return errNilListener
+	}
+	s.used.Store(true)
 	s.decision.Do(s.decide)
 	if s.room == nil {
 		return Serve(s.srv, lis)
@@ -145,6 +161,27 @@ func (s *WrappedServer) Stats() Stats {
 		return Stats{}
 	}
 	return Stats(s.room.Stats())
+}
+
+// A program that calls the grpc.Server's own Serve is noticed by looking at that server a few times:
+// grpc-go calls nothing of ours there. Programs serve soon after Wrap, within seconds at most.
+const (
+	bypassCheckFirst = 500 * time.Millisecond // and twice as long each time
+	bypassCheckLast  = time.Minute
+)
+
+// noticeBypass logs that the grpc.Server is served without the WrappedServer, if it finds that after d.
+func (s *WrappedServer) noticeBypass(d time.Duration) {
+	time.AfterFunc(d, func() {
+		switch {
+		case s.used.Load():
+		case innards.Served(s.srv):
+			s.logf("grpcadapter: Wrap was called for a grpc.Server, and then the grpc.Server's own Serve: " +
+				"FastPath has no effect. Call Serve of what Wrap has returned")
+		case d < bypassCheckLast:
+			s.noticeBypass(2 * d)
+		}
+	})
 }
 
 // decide finds out whether the fast path can serve, and says so in the log if it can't.

@@ -318,6 +318,17 @@ func Look(srv *grpc.Server) *Server {
 	return &Server{of: srv, fields: fields, options: fields.FieldByName("opts")}
 }
 
+// Served reports whether Serve of a server was called. It reports false if that can't be known, and
+// needs no Check.
+func Served(srv *grpc.Server) (served bool) {
+	defer func() { _ = recover() }() // of ptr: then it is not known
+	fields := reflect.ValueOf(srv).Elem()
+	mu, serve := ptr[sync.Mutex](fields, "mu"), ptr[bool](fields, "serve")
+	mu.Lock()
+	defer mu.Unlock()
+	return *serve
+}
+
 // get returns the value of a field, which must have exactly the type T.
 func get[T any](of reflect.Value, name string) T { return *ptr[T](of, name) }
 

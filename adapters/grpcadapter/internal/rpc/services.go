@@ -37,6 +37,9 @@ func (m *method) isUnary() bool { return !m.desc.ClientStreams && !m.desc.Server
 // check returns an error, in grpc-go's words, if a service can't be registered.
 func (s *services) check(desc *grpc.ServiceDesc, impl any) error {
 	if impl != nil {
+		if desc.HandlerType == nil {
+			return fmt.Errorf("grpc: Server.RegisterService found no HandlerType in the description of %q", desc.ServiceName)
+		}
 		want, got := reflect.TypeOf(desc.HandlerType).Elem(), reflect.TypeOf(impl)
 		if !got.Implements(want) {
 			return fmt.Errorf("grpc: Server.RegisterService found the handler of type %v that does not satisfy %v", got, want)

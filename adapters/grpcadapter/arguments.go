@@ -1,0 +1,47 @@
+package grpcadapter
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc"
+
+	"github.com/percore/percore"
+)
+
+// Arguments that can't be meant are refused in the call that gets them, with a sentence that names them:
+// by an error where the function returns one, and otherwise by a panic, as net/http does it with a nil
+// handler.
+
+// errNilListener is for a Serve without a listener.
+var errNilListener = errors.New("grpcadapter: Serve was called with a nil net.Listener: pass the result of percore.Listen, after its error was checked")
+
+// errNilContext is for a function that a handler calls.
+var errNilContext = errors.New("grpcadapter: a nil context was passed: it must be that of the handler")
+
+// isNilListener reports whether l is nil, or the nil *percore.Listener of a Listen that has failed.
+func isNilListener(l net.Listener) bool {
+	own, ok := l.(*percore.Listener)
+	return l == nil || ok && own == nil
+}
+
+// isNilServer reports whether srv is nil, or a nil *grpc.Server.
+func isNilServer(srv ListenerServer) bool {
+	own, ok := srv.(*grpc.Server)
+	return srv == nil || ok && own == nil
+}
+
+// refuseNil panics if an argument is nil. hint says what to do.
+func refuseNil(isNil bool, function, argument, hint string) {
+	if isNil {
+		panic(fmt.Sprintf("grpcadapter: %s was called with a nil %s: %s", function, argument, hint))
+	}
+}
+
+// refuseNilOption panics because of an option that is nil; i counts from 0.
+func refuseNilOption(isNil bool, function string, i int) {
+	if isNil {
+		panic(fmt.Sprintf("grpcadapter: argument %d of %s is nil: leave it out", i+1, function))
+	}
+}

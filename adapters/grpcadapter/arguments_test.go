@@ -1,0 +1,113 @@
+package grpcadapter
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// TestNilArguments: what can't be meant fails in the call that gets it, with a sentence that names it.
+func TestNilArguments(t *testing.T) {
+	testnet.NoLeaks(t)
+	unused := newOnceListener()
+	for _, test := range []struct {
+		call string
+		do   func() error // returns an error, or panics
+		want string
+	}{
+		{"NewServer", func() error { NewServer(WaitForHandlers(true), nil); return nil }, "argument 2 of NewServer's options is nil: leave it out"},
+		{"Server.Serve", func() error { return NewServer().Serve(nil) }, "a nil net.Listener"},
+		{"Server.Serve of a failed Listen", func() error { return NewServer().Serve((*percore.Listener)(nil)) }, "a nil net.Listener"},
+		{"Serve of a zero Server", func() error { return new(Server).Serve(unused) }, "a Server that NewServer has not made"},
+		{"Serve of a nil Server", func() error { return (*Server)(nil).Serve(unused) }, "a Server that NewServer has not made"},
+		{"Server.RegisterService", func() error { NewServer().RegisterService(nil, nil); return nil }, "a nil *grpc.ServiceDesc"},
+		{"RegisterService of a zero Server", func() error { new(Server).RegisterService(&echo, nil); return nil }, "a Server that NewServer has not made"},
+		{"Server.Handler", func() error { NewServer().Handler(nil); return nil }, "a nil http.Handler"},
+		{"Wrap", func() error { Wrap(nil); return nil }, "a nil *grpc.Server"},
+		{"Wrap's option", func() error { Wrap(grpc.NewServer(), nil); return nil }, "argument 1 of Wrap's options is nil"},
+		{"WrappedServer.Serve", func() error { return Wrap(grpc.NewServer()).Serve(nil) }, "a nil net.Listener"},
+		{"WrappedServer.Serve past grpc-go", func() error { return Wrap(grpc.NewServer(), FastPath()).Serve(nil) }, "a nil net.Listener"},
+		{"Serve of a zero WrappedServer", func() error { return new(WrappedServer).Serve(unused) }, "a WrappedServer that Wrap has not made"},
+		{"WrappedServer.Handler", func() error { Wrap(grpc.NewServer()).Handler(nil); return nil }, "a nil http.Handler"},
+		{"Serve without a server", func() error { return Serve(nil, unused) }, "a nil server"},
+		{"Serve with a nil server", func() error { return Serve((*grpc.Server)(nil), unused) }, "a nil server"},
+		{"Serve without a listener", func() error { return Serve(grpc.NewServer(), nil) }, "a nil net.Listener"},
+		{"WrapListener", func() error { WrapListener(nil); return nil }, "a nil net.Listener"},
+		{"WrapListener's option", func() error { WrapListener(unused, nil); return nil }, "argument 1 of WrapListener's options is nil"},
+		{"DialOptions", func() error { DialOptions(nil); return nil }, "argument 1 of DialOptions is nil"},
+		{"WithDialer", func() error { WithDialer(nil); return nil }, "a nil *percore.Dialer"},
+		{"Credentials", func() error { Credentials(nil); return nil }, "a nil credentials.TransportCredentials"},
+		{"ChainUnaryInterceptor", func() error { ChainUnaryInterceptor(nil); return nil }, "argument 1 of ChainUnaryInterceptor is nil"},
+		{"ChainStreamInterceptor", func() error { ChainStreamInterceptor(nil); return nil }, "argument 1 of ChainStreamInterceptor is nil"},
+		{"ForceServerCodec", func() error { ForceServerCodec(nil); return nil }, "a nil encoding.Codec"},
+		{"UnknownServiceHandler", func() error { UnknownServiceHandler(nil); return nil }, "a nil grpc.StreamHandler"},
+		{"SetSendCompressor", func() error { return SetSendCompressor(nil, "gzip") }, "a nil context"},
+		{"ClientSupportedCompressors", func() error { _, err := ClientSupportedCompressors(nil); return err }, "a nil context"},
+	} {
+		if got := failure(test.do); !strings.HasPrefix(got, "grpcadapter: ") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: got the failure %q, want one with %q", test.call, got, test.want)
+		}
+	}
+	// These are grpc-go's ways to ask for nothing, and zero values are its defaults.
+	NewServer(UnaryInterceptor(nil), StreamInterceptor(nil), StatsHandler(nil), InTapHandle(nil), Creds(nil), ForceServerCodecV2(nil),
+		MaxConcurrentStreams(0), InitialWindowSize(0), InitialConnWindowSize(0), KeepaliveParams(keepalive.ServerParameters{})).Stop()
+}
+
+// failure returns the text of the error or the panic of f.
+func failure(f func() error) (text string) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			text = fmt.Sprint(reason)
+		}
+	}()
+	return fmt.Sprint(f())
+}
+
+// TestWrapBypassed: a line in the log says that the grpc.Server's own Serve was called instead of the
+// WrappedServer's, once.
+func TestWrapBypassed(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		serve func(*grpc.Server, *WrappedServer, net.Listener) error
+		late  time.Duration // between Wrap and Serve
+		lines int
+	}{
+		{name: "at once", serve: func(srv *grpc.Server, _ *WrappedServer, lis net.Listener) error { return srv.Serve(lis) }, lines: 1},
+		{name: "later", serve: func(srv *grpc.Server, _ *WrappedServer, lis net.Listener) error { return srv.Serve(lis) }, late: 20 * time.Second, lines: 1},
+		{name: "the right one", serve: func(_ *grpc.Server, w *WrappedServer, lis net.Listener) error { return w.Serve(lis) }},
+		{name: "both", serve: func(srv *grpc.Server, w *WrappedServer, lis net.Listener) error {
+			w.used.Store(true)
+			return srv.Serve(lis)
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var lines []string
+			srv := grpc.NewServer()
+			w := Wrap(srv, FastPath(), func(w *wrapping) {
+				w.logf = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+			})
+			time.Sleep(test.late)
+			lis := newOnceListener()
+			served := make(chan error, 1)
+			go func() { served <- test.serve(srv, w, lis) }()
+			time.Sleep(2 * bypassCheckLast)
+			synctest.Wait()
+			if len(lines) != test.lines || test.lines > 0 && !strings.Contains(lines[0], "Call Serve of what Wrap has returned") {
+				t.Errorf("%s: got the lines %q, want %d", test.name, lines, test.lines)
+			}
+			srv.Stop()
+			if err := <-served; err != nil {
+				t.Errorf("%s: Serve: %v", test.name, err)
+			}
+		})
+	}
+}
