@@ -18,7 +18,9 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m, testnet.WithCheck(pool.CheckLeaks)) }
+func TestMain(m *testing.M) {
+	testnet.Main(m, testnet.WithCheck(pool.CheckLeaks), testnet.WithChild("panic", panicInChild))
+}
 
 // echo is a handwritten service with bytes for messages, so it needs no generated code. Flood
 // answers the first message with an empty one. After the client's last message, it sends the first

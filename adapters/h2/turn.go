@@ -3,6 +3,7 @@ package h2
 import (
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -334,7 +335,7 @@ func (c *Conn) accept(t *turn) (h StreamHandler) {
 	from := ev.Request
 	*r = Request{
 		Method: from.Method, Scheme: from.Scheme, Authority: from.Authority, Path: from.Path, Protocol: from.Protocol,
-		HasAuthority:  from.HasAuthority(), BadTarget: from.BadTarget,
+		HasAuthority: from.HasAuthority(), BadTarget: from.BadTarget,
 		ContentLength: from.ContentLength, Problem: from.Problem, Fields: ev.Fields, End: ev.End,
 	}
 	c.guard(func() { h = c.server.handler.Accept(c, r) })
@@ -431,8 +432,25 @@ func (s *Stream) finishAbrupt() {
 		if reason := recover(); reason != nil {
 			c.server.logPanic(c, reason)
 		}
+	} else if panics() {
+		return // clients are to see that the program has ended: they may try again elsewhere
 	}
 	s.finish(false)
+}
+
+// panics reports whether the deferred function that calls it was called by a panic. It doesn't recover,
+// which would make the panic's text another one.
+func panics() bool {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs[:])])
+	for {
+		switch f, more := frames.Next(); {
+		case f.Function == "runtime.gopanic":
+			return true
+		case f.Function == "runtime.Goexit", !more:
+			return false
+		}
+	}
 }
 
 // finish ends a stream after its handler, and sends the waiting answers, unless a queued stream of
