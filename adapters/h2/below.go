@@ -11,6 +11,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/moving"
 	"github.com/percore/percore/internal/tlsread"
 )
 
@@ -22,30 +23,34 @@ import (
 type below struct {
 	nc net.Conn      // what is read and written: pc, a *tls.Conn, or another
 	pc *percore.Conn // the connection on a loop; nil: a goroutine reads from nc
-
-	writeUntil int64 // the write deadline; the sender's
 }
 
 // tlsWorks is a variable for tests.
 var tlsWorks = tlsread.Works
 
-// newBelow finds out what nc is.
-func newBelow(nc net.Conn) below {
-	b := below{nc: nc}
-	at := nc
-	if tc := b.tls(); tc != nil {
-		at = tc.NetConn()
-		if wrapper, ok := at.(interface{ NetConn() net.Conn }); ok {
-			at = wrapper.NetConn()
-		}
-	}
+// init finds out what nc is.
+func (b *below) init(nc net.Conn) {
+	b.nc = nc
+	_ = nc.SetWriteDeadline(time.Time{}) // of the handshake, perhaps: see patience.go
 	// In a bubble of testing/synctest a goroutine reads as well: the loops are outside of it, and can't
 	// wake a worker.
-	pc, ok := at.(*percore.Conn)
+	pc, ok := b.socket().(*percore.Conn)
 	if ok && pc.Loop() != nil && !monotime.InBubble() && (b.tls() == nil || readsTLS()) {
 		b.pc = pc
 	}
-	return b
+}
+
+// socket returns the connection below TLS, or nc.
+func (b *below) socket() net.Conn {
+	tc := b.tls()
+	if tc == nil {
+		return b.nc
+	}
+	at := tc.NetConn()
+	if wrapper, ok := at.(interface{ NetConn() net.Conn }); ok {
+		at = wrapper.NetConn()
+	}
+	return at
 }
 
 var tlsDiffers sync.Once // logged
@@ -97,50 +102,39 @@ func (b *below) tryRead(p []byte) (n int, dry bool, err error) {
 	return tlsread.Read(tc, p, math.MaxInt)
 }
 
-// write writes all of p. It fails if the client takes nothing for the time given, if that is not 0.
-func (b *below) write(p []byte, patience time.Duration) error {
-	for {
-		b.limitWrite(patience)
-		n, err := b.nc.Write(p)
-		if p = p[n:]; err == nil || !goesOn(n, err) || b.tls() != nil {
-			return err // crypto/tls can't write after a timeout
-		}
-	}
-}
-
-// writeBuffers is write for several slices, of which it takes out what was written.
-func (b *below) writeBuffers(v *net.Buffers, patience time.Duration) error {
-	if b.pc == nil || b.tls() != nil {
-		for len(*v) > 0 {
-			if err := b.write((*v)[0], patience); err != nil {
-				return err
-			}
-			*v = (*v)[1:]
-		}
-		return nil
+// write writes all of p.
+func (b *below) write(p []byte, t *taking) error {
+	most := len(p)
+	if b.pc == nil && !moving.TellsSent(b.socket()) {
+		most = blindBytes
 	}
 	for {
-		b.limitWrite(patience)
-		n, err := b.pc.WriteBuffers(v)
-		if err == nil || !goesOn(int(n), err) {
+		_, err := b.nc.Write(p[:min(len(p), most)])
+		t.wrote()
+		if err != nil || len(p) <= most {
 			return err
 		}
+		p = p[most:]
 	}
 }
 
-// limitWrite sets the write deadline, unless most of the time is left of the last one.
-func (b *below) limitWrite(patience time.Duration) {
-	if patience <= 0 {
-		return
-	}
-	if now := b.now(); b.writeUntil < now+int64(patience)/4*3 {
-		b.writeUntil = now + int64(patience)
-		_ = b.nc.SetWriteDeadline(b.timeOf(b.writeUntil))
-	}
-}
+// blindBytes are written by one call where only the ends of calls tell that the client takes something.
+const blindBytes = 16 << 10
 
-// goesOn reports whether a write has timed out, and some of it was taken before.
-func goesOn(n int, err error) bool { return n > 0 && isTimeout(err) }
+// writeBuffers is write for several slices, of which it takes out what was written.
+func (b *below) writeBuffers(v *net.Buffers, t *taking) error {
+	if b.pc != nil && b.tls() == nil {
+		_, err := b.pc.WriteBuffers(v)
+		return err
+	}
+	for len(*v) > 0 {
+		if err := b.write((*v)[0], t); err != nil {
+			return err
+		}
+		*v = (*v)[1:]
+	}
+	return nil
+}
 
 // isTimeout reports whether err means that a deadline has passed.
 func isTimeout(err error) bool {
@@ -151,12 +145,12 @@ func isTimeout(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// closeWrite ends the stream to the client. Over TLS that may block for a while.
+// closeWrite ends the stream to the client. Over TLS that may block, until the connection is closed or
+// for the 5 seconds that crypto/tls allows its farewell.
 func (b *below) closeWrite() {
 	tc := b.tls()
 	switch {
 	case tc != nil:
-		b.limitWrite(lingerTime)
 		_ = tc.CloseWrite()
 	case b.pc != nil:
 		_ = b.pc.CloseWrite()

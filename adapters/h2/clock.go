@@ -19,7 +19,7 @@ import (
 //	drainedAt  drainTime      GOAWAY that says which stream is the last
 //	agedAt     none           Drain: it is as old as it may become
 //	goesAt     none           hang up, after a GOAWAY that says which stream is the last
-//	hungUpAt   lingerTime     fail
+//	hungUpAt   lingerTime     fail; after WriteTimeout if the client had stopped taking anything
 //
 // The alarm is set early or late: one that comes before anything is due is set anew, so that a busy
 // connection sets it once a second at most.
@@ -40,6 +40,7 @@ type ending struct {
 	goesAt    int64 // when it is closed after that; 0: never
 	hungUpAt  int64 // since when the phase is hanging or lingering; 0: it isn't
 	hurried   bool  // another client waits for its place: see hurryTime
+	stalled   bool  // the client has stopped taking anything: see patience.go
 }
 
 func (k *clock) ending() ending {
@@ -85,6 +86,9 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	case closed:
 		return
 	case hanging, lingering:
+		if end.stalled && c.phase == hanging {
+			lingerTime = cfg.WriteTimeout
+		}
 		after(end.hungUpAt, lingerTime, (*Conn).giveUpLocked)
 		return
 	}

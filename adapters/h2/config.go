@@ -66,8 +66,11 @@ type Config struct {
 	IdleTimeout time.Duration
 
 	// WriteTimeout is how long the client may take nothing of what is sent to it, before the
-	// connection is closed: 30 s. Closed windows don't count: see [Stream.SetWriteDeadline].
-	// Negative: no limit.
+	// streams end with a GOAWAY: 30 s, or up to a quarter more. After as long again, in which a client
+	// that was stopped may read that, the connection is closed. A handler that is sending returns from
+	// that by then. The client takes what its kernel acknowledges; where nothing tells that, off Linux
+	// and in memory, it must take 16 KiB in that time. Closed windows don't count: see
+	// [Stream.SetWriteDeadline]. Negative: no limit.
 	WriteTimeout time.Duration
 
 	// PingAfter, if not 0, is how long a connection may be silent before it is tested with a

@@ -59,6 +59,7 @@ type Conn struct {
 	output
 	clock
 	calls     calls
+	taking    *taking    // nil: nothing is written
 	err       *ConnError // why it has ended, or is about to
 	unstarted *[]*Stream // that wait for a handler to return; nil: none
 }

@@ -89,9 +89,14 @@ func (c *Conn) Abort(code ErrCode, debug string) {
 
 // sentLocked is for a connection whose output was sent.
 func (c *Conn) sentLocked() {
-	if c.phase == hanging {
-		c.phase = lingering
-		c.calls.closeWrite = true
+	if c.phase != hanging {
+		return
+	}
+	c.phase = lingering
+	c.calls.closeWrite = true
+	if end := c.clock.ends; end.stalled {
+		end.hungUpAt = c.below.now()
+		c.setAlarmLocked()
 	}
 }
 
@@ -108,6 +113,7 @@ func (c *Conn) failLocked(code ErrCode, reason error) {
 		c.workers.counts.add(countDraining, -1)
 	}
 	c.endStreamsLocked(c.err)
+	c.stopTakingLocked()
 	c.calls.close = true
 	c.changedLocked(Closed)
 	if !c.flushing {

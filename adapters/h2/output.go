@@ -100,10 +100,12 @@ func (c *Conn) flushLocked(s *Stream) {
 		}
 		done = s != nil && s.sender == nil // what s has is in this piece
 		p, memory := c.takeOutputLocked()
+		t := c.beginWriteLocked()
 		c.mu.Unlock()
-		err := c.below.write(p, c.server.config.WriteTimeout)
+		err := c.below.write(p, t)
 		memory.Release()
 		c.mu.Lock()
+		c.endWriteLocked()
 		if err != nil {
 			c.writeFailedLocked(err)
 		}
@@ -288,13 +290,15 @@ func (s *Stream) sendDirectLocked(p []byte, end bool) (n int) {
 		n += m
 	}
 	c.flushing = true
+	t := c.beginWriteLocked()
 	c.mu.Unlock()
-	err := c.below.writeBuffers(&d.bufs, c.server.config.WriteTimeout)
+	err := c.below.writeBuffers(&d.bufs, t)
 	memory.Release()
 	clear(d.v[:])
 	d.bufs = nil
 	directs.Put(d)
 	c.mu.Lock()
+	c.endWriteLocked()
 	c.flushing = false
 	if err != nil {
 		c.writeFailedLocked(err)

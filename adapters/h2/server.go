@@ -190,9 +190,10 @@ func (s *Server) Attach(nc net.Conn, unread []byte, user any) (*Conn, error) {
 		return nil, errNil("Attach", "net.Conn")
 	}
 	c := &Conn{
-		server: s, below: newBelow(nc), user: user,
+		server: s, user: user,
 		workers: &s.workers[int(s.turn.Add(1))%len(s.workers)],
 	}
+	c.below.init(nc)
 	c.core.Init(s.limits)
 	if !s.add(c) {
 		return nil, ErrServerClosed

@@ -24,6 +24,7 @@ const (
 	itemTurn   itemKind = iota // read what is there
 	itemStream                 // call a handler
 	itemFlush                  // send the output
+	itemTaking                 // see whether the client takes it
 )
 
 func (it item) work() {
@@ -36,6 +37,8 @@ func (it item) work() {
 		it.s.run()
 	case itemFlush:
 		it.c.flushQueuedTurn()
+	case itemTaking:
+		it.c.checkTaking()
 	}
 }
 
@@ -145,7 +148,7 @@ func (c *Conn) read(t *turn) outcome {
 		c.receive(t, *p)
 	}
 	for n := 0; n < turnBytesMost; {
-		m, dry, err := c.below.tryRead(t.buf[:])
+		m, dry, err := c.tryRead(t.buf[:])
 		n += m
 		if m > 0 {
 			c.receive(t, t.buf[:m])
@@ -164,6 +167,21 @@ func (c *Conn) read(t *turn) outcome {
 		}
 	}
 	return again
+}
+
+// tryRead reads what is there, without waiting: but crypto/tls may answer what it reads.
+func (c *Conn) tryRead(p []byte) (n int, dry bool, err error) {
+	if c.below.tls() == nil {
+		return c.below.tryRead(p)
+	}
+	c.mu.Lock()
+	c.beginWriteLocked()
+	c.mu.Unlock()
+	n, dry, err = c.below.tryRead(p)
+	c.mu.Lock()
+	c.endWriteLocked()
+	c.mu.Unlock()
+	return n, dry, err
 }
 
 // readLoop reads from a connection that no loop watches.

@@ -155,6 +155,28 @@ func HasUnread(c net.Conn) (has bool) {
 	return has
 }
 
+// Sent says how far the peer of c has got with what was sent to it: see [sys.Sent]. It asks the kernel,
+// and may wait for a call that writes to c. c is any connection; unless TellsSent(c), the answer is
+// always the same.
+func Sent(c net.Conn) (s sys.Sent) {
+	if fd := FD(c); fd != nil {
+		_ = fd.Control(func(fd int) syscall.Errno {
+			s = sys.SentOf(fd)
+			return 0
+		})
+	} else if raw := rawOf(c); raw != nil {
+		_ = raw.Control(func(fd uintptr) { s = sys.SentOf(int(fd)) })
+	}
+	runtime.KeepAlive(c)
+	return s
+}
+
+// TellsSent reports whether c is a connection of the kernel's that Sent knows about.
+func TellsSent(c net.Conn) bool {
+	_, ok := c.(syscall.Conn)
+	return ok && runtime.GOOS == "linux"
+}
+
 // Hold promises that the caller keeps a reference to c, a *percore.Conn, until it closes c or calls
 // Release. Until then c needs no finalizer to close it. A finalizer takes 56 bytes of the runtime's
 // memory, more than the Conn.

@@ -323,6 +323,28 @@ func Unread(fd int) (int, syscall.Errno) {
 	return n, errnoOf(err)
 }
 
+// Sent says how far a stream socket's peer has got with what was sent to it. It changes when the peer
+// acknowledges bytes (over a unix socket: reads them) or the socket takes more.
+type Sent struct {
+	acked  uint64 // tcpi_bytes_acked, Linux 4.1; else 0
+	queued int    // bytes that are not acknowledged
+}
+
+// SentOf asks the kernel with getsockopt(2) TCP_INFO, and ioctl(2) SIOCOUTQ (tcp(7), unix(7)). A number
+// that the kernel doesn't know is 0.
+func SentOf(fd int) (s Sent) {
+	if injected(OpGetsockopt, fd) != 0 {
+		return s
+	}
+	if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+		s.acked = info.Bytes_acked
+	}
+	if n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil {
+		s.queued = n
+	}
+	return s
+}
+
 // SetsockoptLinger is setsockopt(2) SO_LINGER.
 func SetsockoptLinger(fd int, l *unix.Linger) syscall.Errno {
 	if errno := injected(OpSetsockopt, fd); errno != 0 {

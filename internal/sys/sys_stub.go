@@ -34,6 +34,12 @@ func IsPlainTCP(int) bool { return false }
 // Unread is not available on this platform.
 func Unread(int) (int, syscall.Errno) { return 0, errUnsupported }
 
+// Sent is not known on this platform.
+type Sent struct{}
+
+// SentOf is not available on this platform.
+func SentOf(int) Sent { return Sent{} }
+
 // Dup is not available on this platform.
 func Dup(int) (int, syscall.Errno) { return -1, errUnsupported }
 
