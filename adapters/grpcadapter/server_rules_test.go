@@ -151,7 +151,7 @@ func TestOnePortRules(t *testing.T) {
 	plain.Protocols = new(http.Protocols)
 	plain.Protocols.SetUnencryptedHTTP2(true)
 	serveRules(t, alone, &onePort{
-		portServer: NewServer(), web: httpadapter.Wrap(plain, httpadapter.FastPath(), httpadapter.HTTP2()),
+		portServer: NewServer(), web: httpadapter.Wrap(plain),
 	})
 	for _, call := range ruleBreakers {
 		call.body = goodMessage
