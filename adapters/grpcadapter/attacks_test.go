@@ -114,7 +114,7 @@ const (
 	many = 50000 // messages, which still fit the window
 )
 
-// gRPCAttacks has the attacks of SECURITY.md's table. The costs are five to ten times what was
+// gRPCAttacks has the attacks of docs/LIMITS.md's table. The costs are five to ten times what was
 // measured.
 var gRPCAttacks = []attack{
 	{name: "a message in DATA of one byte", begun: 1, handlers: 1, heap: 2 << 20, cost: 3000, play: func(p *frames.Peer, send func()) {

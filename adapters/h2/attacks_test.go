@@ -76,7 +76,7 @@ const many = 50000
 // fewResets keeps an attack short that ends when its resets are spent: more come with time.
 var fewResets = Config{Resets: 2000}
 
-// attacks has the attacks of SECURITY.md's table, each over a real connection.
+// attacks has the attacks of docs/LIMITS.md's table, each over a real connection.
 // The costs are five to ten times what was measured.
 var attacks = []attack{
 	{name: "rapid reset, CVE-2023-44487", config: fewResets, ends: true, heap: 2 << 20, handlers: 5100, cost: 15000,

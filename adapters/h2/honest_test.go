@@ -8,8 +8,8 @@ import (
 	"github.com/percore/percore/internal/testnet/frames"
 )
 
-// TestUpdatesOfMessages: clients may send a WINDOW_UPDATE of the stream, one of the connection and a PING
-// for each short message that they get, whatever number of streams they have.
+// TestUpdatesOfMessages: clients may send a WINDOW_UPDATE of the stream, one of the connection and a
+// PING for each short message that they get, whatever number of streams they have.
 func TestUpdatesOfMessages(t *testing.T) {
 	const message, messages, streams = "message", 8000, 2
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {

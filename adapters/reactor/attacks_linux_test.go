@@ -107,7 +107,7 @@ const (
 	mib = 1 << 20
 )
 
-// attacks has the attacks of SECURITY.md's table. The bounds of memory are about twice what was
+// attacks has the attacks of docs/LIMITS.md's table. The bounds of memory are about twice what was
 // measured.
 var attacks = []attack{
 	{name: "silence", conns: 200, heap: 4 * kib,

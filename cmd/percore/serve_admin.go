@@ -250,7 +250,8 @@ func guardHost(next http.Handler) http.Handler {
 // read the answer, but /debug/pprof/profile and trace cost CPU time, and slow the process down, as soon
 // as they are asked for. Browsers say where a request comes from (Sec-Fetch-Site,
 // https://www.w3.org/TR/fetch-metadata): "none" is the address bar. Another port of the same host is
-// "same-site", and may be another user's program. Programs such as curl and Prometheus don't send the field.
+// "same-site", and may be another user's program. Programs such as curl and Prometheus don't send the
+// field.
 func guardSite(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Sec-Fetch-Site") {
