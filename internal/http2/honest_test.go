@@ -103,7 +103,7 @@ func TestUpdatesOfParts(t *testing.T) {
 	p.get(1).feed()
 	st := p.answer(1)
 	body := make([]byte, maxFrameBytes)
-	for sent := 0; sent < 1<<20; {
+	for sent := 0; sent < 300_000; {
 		n, err := p.c.Data(st, body, false)
 		must(t, err)
 		for range n / part {
@@ -120,7 +120,7 @@ func TestUpdatesAtRate(t *testing.T) {
 		p := newPeer(t, tenth())
 		p.get(1).feed()
 		st := p.answer(1)
-		for range 60 * rate {
+		for range 20 * rate {
 			p.send(st, "message")
 			p.windowUpdate(1, 7).windowUpdate(0, 7).feed().goesOn()
 			p.c.Advance(time.Second / time.Duration(rate))
@@ -183,7 +183,7 @@ func TestCancelsAtRate(t *testing.T) {
 	const rate = 1100
 	p := newPeer(t, tenth())
 	p.returns = true
-	for i := range 60 * rate {
+	for i := range 10 * rate {
 		p.get(id(i)).reset(id(i)).feed().goesOn()
 		p.c.Advance(time.Second / rate)
 	}
