@@ -74,7 +74,7 @@ func block(p *frames.Peer, id uint32, b ...[]byte) {
 const many = 50000
 
 // fewResets keeps an attack short that ends when its resets are spent: more come with time.
-var fewResets = Config{Resets: 2000}
+var fewResets = Config{Resets: 500}
 
 // attacks has the attacks of docs/LIMITS.md's table, each over a real connection.
 // The costs are five to ten times what was measured.

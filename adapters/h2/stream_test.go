@@ -236,7 +236,7 @@ func TestHandlersWait(t *testing.T) {
 // TestFloods: a client that exceeds a limit gets GOAWAY, and the connection ends.
 func TestFloods(t *testing.T) {
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
-		f := start(HandlerFunc(hello), Config{Resets: 2000})
+		f := start(HandlerFunc(hello), Config{Resets: 200})
 		for name, send := range map[string]func(p *frames.Peer, id uint32){
 			"rapid reset": func(p *frames.Peer, id uint32) { p.Request(id, true).Reset(id, Cancel) },
 			"PING":        func(p *frames.Peer, id uint32) { p.Frame(frames.Ping, 0, 0, make([]byte, 8)) },
