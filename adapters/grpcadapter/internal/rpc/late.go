@@ -27,7 +27,7 @@ func (c *call) watchTime() {
 		timer = c.carrier().afterFunc(max(time.Until(c.deadline), 1), func() { c.cutOff(context.DeadlineExceeded) })
 	}
 	if c.parent.Done() != nil {
-		stop := context.AfterFunc(c.parent, func() { c.cutOff(c.parent.Err()) })
+		stop := context.AfterFunc(c.parent, c.parentEnded)
 		timer = &parentTimer{timer, stop}
 	}
 	c.timer = timer
@@ -47,6 +47,16 @@ func (t *parentTimer) Stop() bool {
 	return t.stop()
 }
 
+// parentEnded is called when the context of a tap ends, or that of a request: then the client has gone,
+// unless it is a deadline.
+func (c *call) parentEnded() {
+	if err := c.parent.Err(); c.web == nil || err == context.DeadlineExceeded {
+		c.cutOff(err)
+	} else {
+		c.web.Reset(h2.Cancel)
+	}
+}
+
 // cutOff ends a call that isn't done, and sends its status. It doesn't block, since it may run on a
 // loop.
 func (c *call) cutOff(reason error) {
@@ -56,14 +66,13 @@ func (c *call) cutOff(reason error) {
 		return
 	}
 	c.done, c.code = true, status.FromContextError(reason).Code()
-	if c.web == nil {
-		c.late.Store(lateDue) // before the handler learns of it, and returns
-	}
+	c.late.Store(lateDue)                  // before the handler learns of it, and returns
+	sends := c.web != nil && c.isSending() // before the handler is, with the status
 	c.endLocked(reason)
 	c.mu.Unlock()
 	switch {
-	case c.web != nil:
-		c.web.Reset(h2.Cancel)
+	case c.web != nil: // the trailers of net/http go when the handler has returned
+		c.web.interrupt(sends)
 	case c.conn.server.config.Stats != nil: // which may block
 		c.stream.Hurry()
 		go c.sendLate()
@@ -95,7 +104,7 @@ func (c *call) sendLateLocked() {
 	c.mu.Lock()
 	st := status.FromContextError(c.err)
 	c.mu.Unlock()
-	if c.sendTrailers(st, false, true) == nil {
+	if c.sendTrailers(st, false, true) == nil && c.web == nil {
 		c.stream.Reset(h2.NoError) // the rest of the request is not wanted
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
@@ -211,16 +210,36 @@ func (s *webStream) Reset(code h2.ErrCode) {
 		return
 	}
 	s.reset = true
+	s.interruptLocked(s.call.isSending())
+}
+
+// interrupt makes calls that wait return. sends says that one of them sends.
+func (s *webStream) interrupt(sends bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over && !s.reset {
+		s.interruptLocked(sends)
+	}
+}
+
+func (s *webStream) interruptLocked(sends bool) {
 	_ = s.rc.SetReadDeadline(past)
-	if s.call.sending.TryLock() { // nothing is sent from now on, because the call is done
-		s.call.sending.Unlock()
-	} else {
+	if sends { // otherwise nothing but a status is sent from now on, because the call is done
 		_ = s.rc.SetWriteDeadline(past) // net/http resets the stream then
 	}
 }
 
-// finish ends the answer. A call that has ended without a status, because of its deadline say, gets
-// one, since net/http can reset a stream with a single code only, which says something else.
+// isSending reports whether a goroutine is sending.
+func (c *call) isSending() bool {
+	if c.sending.TryLock() {
+		c.sending.Unlock()
+		return false
+	}
+	return true
+}
+
+// finish ends the answer. A call that has ended without a status, because its context was cancelled,
+// gets one, since net/http can reset a stream with a single code only, which says something else.
 func (s *webStream) finish() {
 	s.mu.Lock()
 	s.over = true
@@ -240,17 +259,13 @@ func (s *webStream) finish() {
 	if s.ended {
 		return
 	}
-	text := context.Canceled.Error()
-	if code == codes.DeadlineExceeded {
-		text = context.DeadlineExceeded.Error()
-	}
 	h, prefix := s.w.Header(), ""
 	if s.answered {
 		prefix = http.TrailerPrefix
 	} else {
 		h.Set("Content-Type", "application/grpc")
 	}
-	fields, _ := statusFields(nil, status.New(code, text))
+	fields, _ := statusFields(nil, status.New(code, context.Canceled.Error()))
 	for i := range fields {
 		h.Set(prefix+fields[i].Name.Key(), fields[i].Value)
 	}
