@@ -3,6 +3,7 @@ package h2
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +160,104 @@ func TestFlushReturns(t *testing.T) {
 			}
 		default:
 			t.Error("Flush still sends what another stream writes")
+		}
+	})
+}
+
+// TestBubbleEarlyAnswer: a stream whose answer is complete before its request is reset a while later. By
+// then the client has read the answer, or has ended the stream itself. What it still sends gives credit
+// of the connection back.
+func TestBubbleEarlyAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		explicit := HandlerFunc(func(s *Stream, r *Request) {
+			hello(s, r)
+			if s.ID() == 3 {
+				s.Reset(NoError)
+			}
+		})
+		server := New(explicit, Config{ConnWindow: 64 << 10})
+		ours, theirs := net.Pipe()
+		c, err := server.Attach(ours, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		p := frames.NewPeer(t, theirs)
+		answer := func(id int) []string {
+			return []string{fmt.Sprintf("headers %d :status=200 content-type=text/plain", id), fmt.Sprintf(`data %d "Hello, World!" end`, id)}
+		}
+		want := func(lines ...string) {
+			t.Helper()
+			for _, want := range lines {
+				line := p.Next()
+				for strings.HasPrefix(line, "window 0 ") || strings.HasPrefix(line, "settings") {
+					line = p.Next()
+				}
+				if line != want {
+					t.Fatalf("got the frame %q, want %q", line, want)
+				}
+			}
+		}
+		for _, id := range []uint32{1, 3} {
+			begin := time.Now()
+			p.Request(id, false).Flush()
+			want(answer(int(id))...)
+			p.Data(id, string(make([]byte, 16<<10)), false).Flush()
+			synctest.Wait()
+			if got := c.Streams(); got != 1 {
+				t.Errorf("got %d streams, want 1", got)
+			}
+			want(fmt.Sprintf("reset %d NO_ERROR", id))
+			if got := time.Since(begin); got != partTime {
+				t.Errorf("got the reset after %v, want it after %v", got, partTime)
+			}
+		}
+		p.Request(5, false).Flush()
+		want(answer(5)...)
+		p.Data(5, "", true).Request(7, false).Flush()
+		want(answer(7)...)
+		p.Reset(7, Cancel).Flush()
+		time.Sleep(2 * partTime)
+		p.Request(9, true).Flush()
+		want(answer(9)...)
+		if got := server.Stats().ResetsByServer; got != 0 {
+			t.Errorf("got %d resets of the server's, want none that counts", got)
+		}
+	})
+}
+
+// TestBubbleEarlyAnswers: no more than partMost streams wait for their resets, and a connection that
+// drains ends behind them.
+func TestBubbleEarlyAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := New(HandlerFunc(func(s *Stream, _ *Request) { _ = s.Send(Message{Status: 200, End: true}) }), Config{})
+		ours, theirs := net.Pipe()
+		c, err := server.Attach(ours, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		begin := time.Now()
+		p := frames.NewPeer(t, theirs)
+		for id := uint32(1); id < 2*partMost+2; id += 2 {
+			p.Request(id, false).Flush().Want(fmt.Sprintf("headers %d :status=200 end", id))
+			if got := time.Since(begin); got != 0 {
+				t.Fatalf("got answer %d after %v", id, got)
+			}
+		}
+		line := p.Next() // of the stream whose handler has returned last
+		if got := time.Since(begin); got != 0 || !strings.HasPrefix(line, "reset ") {
+			t.Errorf("got the frame %q after %v, want a reset at once", line, got)
+		}
+		c.Drain()
+		resets := 0
+		for line = p.Next(); line != "end"; line = p.Next() {
+			if strings.HasPrefix(line, "reset ") {
+				resets++
+			}
+		}
+		if got := time.Since(begin); resets != partMost || got != partTime+lingerTime { // a pipe has no CloseWrite
+			t.Errorf("got %d resets, and the end after %v, want %d after %v", resets, got, partMost, partTime+lingerTime)
 		}
 	})
 }

@@ -102,7 +102,9 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 	if !c.clock.rested {
 		after(c.clock.quietAt, restTime, (*Conn).restLocked)
 	}
-	after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).idledLocked)
+	if c.parting == 0 {
+		after(c.clock.quietAt, cfg.IdleTimeout, (*Conn).idledLocked)
+	}
 	if c.clock.pingedAt != 0 {
 		after(c.clock.pingedAt, cfg.PingTimeout, (*Conn).noPongLocked)
 	} else {

@@ -46,6 +46,7 @@ type Conn struct {
 	phase    phase
 	draining bool     // it is counted as that
 	farewell farewell // why it is; untold without Config.Explain
+	parting  uint8    // streams whose reset waits: see Stream.partLocked
 	queued   int32    // streams that are in the workers' queue
 	open     int32    // streams that were opened and have not been served yet
 

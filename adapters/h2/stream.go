@@ -246,14 +246,55 @@ func (s *Stream) resetLocked(code ErrCode, reason error) {
 	if s.err != nil || s.served || c.phase != serving {
 		return
 	}
+	if code == NoError && s.core.WriteEnded() {
+		s.partLocked()
+		return
+	}
 	c.lendLocked()
-	complete := code == NoError && s.core.WriteEnded()
 	if c.core.Reset(&s.core, code) {
-		if !complete {
-			c.workers.counts.add(countResetsByServer, 1)
-		}
+		c.workers.counts.add(countResetsByServer, 1)
 		s.endLocked(&StreamError{ID: s.core.ID(), Code: code, Err: reason})
 	}
+}
+
+// partTime is how long after its answer a stream is reset whose request goes on. curl drops an answer
+// that it reads together with the reset (version 7.88). partMost is how many streams of a connection may
+// wait for that; there is no need to keep more.
+const (
+	partTime = 100 * time.Millisecond
+	partMost = 100
+)
+
+// partLocked ends a stream whose answer is complete, though its request is not. The client is told
+// later, unless it ends the stream by then. The stream counts as open until then. It holds no body:
+// what comes is dropped.
+func (s *Stream) partLocked() {
+	c := s.conn
+	if s.core.Ended() {
+		return
+	}
+	n := s.dropBodyLocked()
+	s.endLocked(&StreamError{ID: s.core.ID(), Code: NoError})
+	if c.parting == partMost {
+		c.lendLocked()
+		c.core.Reset(&s.core, NoError)
+		return
+	}
+	c.core.Discarded(&s.core, n)
+	c.parting++
+	c.afterFunc(partTime, func() {
+		c.mu.Lock()
+		defer c.unlock()
+		if c.parting--; c.parting == 0 {
+			c.setAlarmLocked() // IdleTimeout counts again
+		}
+		if c.phase == serving && !s.core.Ended() {
+			c.lendLocked()
+			c.core.Reset(&s.core, NoError)
+			c.flushSoonLocked()
+		}
+		c.hangUpIfDoneLocked()
+	})
 }
 
 // endLocked ends the stream early.

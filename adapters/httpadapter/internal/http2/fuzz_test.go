@@ -337,7 +337,7 @@ func (r *record) parts(compare scope) map[string]string {
 	parts := make(map[string]string)
 	for at, lines := range r.frames {
 		if compare.frames(at) {
-			lines = slices.Clone(lines)
+			lines = withoutLateReset(slices.Clone(lines))
 			lines = fromReset(joinEnd(withoutRefusal(merge(lines))))
 			for i, l := range lines {
 				lines[i] = short(l)
@@ -362,6 +362,13 @@ var bareCauses = regexp.MustCompile(`(invalid (pseudo-header|header field)|dupli
 
 func withoutCauses(text string) string {
 	return bareCauses.ReplaceAllString(causes.ReplaceAllString(text, ""), "http2: stream closed")
+}
+
+// withoutLateReset removes the reset behind a complete answer: see the rule "late reset".
+func withoutLateReset(lines []string) []string {
+	return slices.DeleteFunc(lines, func(l string) bool {
+		return strings.HasPrefix(l, "reset ") && strings.HasSuffix(l, " NO_ERROR")
+	})
 }
 
 // withoutRefusal removes what comes behind the answer to a malformed request: see the rule "refused".

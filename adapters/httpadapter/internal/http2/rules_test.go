@@ -35,6 +35,7 @@ import (
 //	             connection-specific field
 //	lost end     the frames of a stream behind the end of a   net/http doesn't see the end
 //	             body that the handler has closed
+//	late reset   a reset behind a complete answer             this server's comes a tenth of a second later
 //	again        what a server sends on a stream that it has  RST_STREAM is enough
 //	             reset; a reset behind the client's
 //	late         the frames of a step in which a write        net/http sends a reset, which overtakes the
