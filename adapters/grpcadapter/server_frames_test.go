@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
@@ -187,6 +188,26 @@ func TestServerHeaderLimit(t *testing.T) {
 		err := callUnary(callContext(t), cc, nil)
 		if got := fmt.Sprint(err); got != "rpc error: code = Internal desc = stream terminated by RST_STREAM with error code: INTERNAL_ERROR" {
 			t.Errorf("a short limit: got %v", err)
+		}
+	}
+}
+
+// TestServerLongHeader: without an option, a header may be as long as clients of grpc-go's server expect.
+func TestServerLongHeader(t *testing.T) {
+	testnet.NoLeaks(t)
+	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)
+	own, past := testnet.Listen(t, percore.Listen, testnet.TCP4), testnet.Listen(t, percore.Listen, testnet.TCP4)
+	startServer(t, plainServe, theirs)
+	startOwn(t, own)
+	startServer(t, servePast, past)
+	long := make([]string, 0, 2*1000)
+	for i := range cap(long) / 2 {
+		long = append(long, fmt.Sprint("x", i), strings.Repeat("y", 500))
+	}
+	for _, lis := range []net.Listener{theirs, own, past} {
+		ctx := metadata.AppendToOutgoingContext(callContext(t), long...)
+		if err := callUnary(ctx, dialServer(t, lis), pattern(100)); err != nil {
+			t.Errorf("1,000 fields of 500 bytes: got %v", err)
 		}
 	}
 }

@@ -49,10 +49,11 @@ type Config struct {
 	EncoderTableBytes uint32
 
 	// ControlFrames is how many answers to the client's frames (acknowledgements of SETTINGS and
-	// PING, RST_STREAM, WINDOW_UPDATE) may wait in the output: 2,000. A client that makes the
-	// server send more without reading them gets ENHANCE_YOUR_CALM. RST_STREAM by Conn.Reset, and for
-	// streams that are refused, weighs a tenth: thousands of calls with one deadline are reset before
-	// the first is sent, and thousands of requests in one read are refused.
+	// PING, RST_STREAM, WINDOW_UPDATE) may wait in the output: 10,000, as in net/http. A client that
+	// makes the server send more without reading them gets ENHANCE_YOUR_CALM. A server that is busy may
+	// have read PINGs behind each of 9,000 short messages before it can answer the first. RST_STREAM by
+	// Conn.Reset, and for streams that are refused, weighs a tenth: thousands of calls with one deadline
+	// are reset before the first is sent, and thousands of requests in one read are refused.
 	ControlFrames int
 
 	// Resets limits streams that end early because of the client. The table below has the details.
@@ -132,7 +133,7 @@ func DefaultConfig() *Config {
 		ConnWindowBytes:   1 << 20,
 		DecoderTableBytes: hpack.DefaultTableBytes,
 		EncoderTableBytes: hpack.EncoderTableBytes,
-		ControlFrames:     2000,
+		ControlFrames:     10_000,
 		Resets:            Budget{12_000, 12_000},
 		Idle:              Budget{5000, 500},
 	}
