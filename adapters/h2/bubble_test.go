@@ -164,9 +164,9 @@ func TestFlushReturns(t *testing.T) {
 	})
 }
 
-// TestBubbleEarlyAnswer: a stream whose answer is complete before its request is reset a while later. By
-// then the client has read the answer, or has ended the stream itself. What it still sends gives credit
-// of the connection back.
+// TestBubbleEarlyAnswer: a stream whose answer is complete before its request is reset a while later,
+// when the client has read the answer, unless it has ended the stream itself. What it still sends gives
+// credit of the connection back.
 func TestBubbleEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		explicit := HandlerFunc(func(s *Stream, r *Request) {

@@ -66,6 +66,7 @@ type connExt struct {
 	lease  net.Conn        // the lease for net/http, after the handshake: tls itself, or a *tlsConn
 	begun  atomic.Bool     // one of the user's hooks has begun the handshake
 	reader tlsReader       // for the fast path
+	cut    error           // of a write that failed; guarded by crypto/tls, which writes one record at a time
 }
 
 // load returns the state and its bits.

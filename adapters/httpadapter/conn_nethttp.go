@@ -339,7 +339,21 @@ func (c *conn) closeEnding() {
 
 func (c *conn) Write(b []byte) (int, error) {
 	c.mustLast()
+	if c.isTLS() {
+		return c.writeRecords(b)
+	}
 	return c.Conn.Write(b)
+}
+
+// writeRecords writes for crypto/tls. It writes nothing behind a write that has failed, a timeout say:
+// the client would take crypto/tls' farewell for the rest of the record, and report a bad MAC.
+func (c *conn) writeRecords(b []byte) (n int, err error) {
+	if c.ext.cut == nil {
+		n, err = c.Conn.Write(b)
+		c.ext.cut = err
+		return n, err
+	}
+	return 0, c.ext.cut
 }
 
 func (c *conn) WriteBuffers(v *net.Buffers) (int64, error) {

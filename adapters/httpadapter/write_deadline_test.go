@@ -3,11 +3,15 @@ package httpadapter
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/percore/percore/internal/monotime"
 	"github.com/percore/percore/internal/testnet"
@@ -106,5 +110,43 @@ func TestFailedWriteEnds(t *testing.T) {
 				f.awaitStates("new active closed")
 			})
 		}
+	}
+}
+
+// The client of a write over TLS that was cut off sees an end that is not expected, and no record that
+// is wrong.
+func TestCutOffRecord(t *testing.T) {
+	write := func(rw http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+		for err := error(nil); err == nil; {
+			_, err = rw.Write(make([]byte, 64<<10))
+		}
+	}
+	for _, fast := range []bool{false, true} {
+		t.Run(fmt.Sprintf("fast path %t", fast), func(t *testing.T) {
+			returned := make(chan bool, 1)
+			handler := func(rw http.ResponseWriter, r *http.Request) {
+				defer func() { returned <- true }()
+				write(rw, r)
+			}
+			var f *fixture
+			var client *tls.Config
+			if fast {
+				f = startFast(t, handler, func(f *fixture) { f.srv.TLSConfig, client = testnet.TLS(t) })
+			} else {
+				f, client = startTLS(t, handler, nil)
+			}
+			c := f.dialTLS(client)
+			c.send(request("/"))
+			testnet.Receive(t, "the handler", returned)
+			f.awaitStates("new active closed")
+			resp, err := http.ReadResponse(c.br, nil)
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+			}
+			if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("got %v, want an end that is not expected", err)
+			}
+		})
 	}
 }
