@@ -48,5 +48,6 @@
 // package net's own listeners and connections, and a line in slog's default logger says so.
 // MaxConns, OnAccept, OnClose and ProxyProtocol still work ([ListenConfig]). Code that asserts a
 // *[Listener] or a *[Conn] without checking panics then. DialTCP and DialUnix of a [Dialer], which
-// return a *Conn, stay with the engine.
+// return a *Conn, stay with the engine. All adapters work except package reactor, which has no loops
+// then, and package handover refuses to move anything: docs/OPERATIONS.md has a table.
 package percore

@@ -184,5 +184,6 @@
 // # Platforms
 //
 // Off Linux, with the build tag percore_net, and with PERCOREDEBUG=engine=net, Give and Take fail
-// with an error that wraps [errors.ErrUnsupported].
+// with an error that wraps [errors.ErrUnsupported]. Service then serves, and refuses to restart: stop
+// the process and start another.
 package handover

@@ -11,6 +11,7 @@ import (
 
 	"github.com/percore/percore"
 	"github.com/percore/percore/adapters/reactor/internal/layer"
+	"github.com/percore/percore/internal/fastpath"
 )
 
 // Server serves connections, from any number of listeners, with one handler. Make it with New. Its
@@ -77,14 +78,19 @@ func Serve(l net.Listener, h Handler, options ...Option) error {
 // the engine's Accept waits for one.
 //
 // l must be a *[percore.Listener], as percore.Listen returns. Others, as tls.NewListener returns them,
-// hide the socket from the loops: Serve refuses them. For TLS there is package reactortls.
+// hide the socket from the loops: Serve refuses them. For TLS there is package reactortls. With
+// PERCOREDEBUG=engine=net in the environment, Serve fails with an error that wraps
+// [errors.ErrUnsupported]: the build tag percore_net takes the engine out of a server.
 func (s *Server) Serve(l net.Listener) error {
 	if l == nil {
 		return errNil("Serve", "net.Listener")
 	}
 	pl, ok := l.(*percore.Listener)
-	if !ok {
-		return fmt.Errorf("reactor: Serve needs a *percore.Listener, not a %T: pass percore.Listen's, unwrapped, and don't set PERCOREDEBUG=engine=net", l)
+	switch {
+	case !ok && isOffEngine():
+		return errOffEngine("Serve", l)
+	case !ok:
+		return fmt.Errorf("reactor: Serve needs a *percore.Listener, not a %T: pass percore.Listen's, unwrapped", l)
 	}
 	if !s.addListener(pl) {
 		pl.Close()
@@ -124,7 +130,19 @@ func (s *Server) Attach(c net.Conn, buffered []byte, context any) (*Conn, error)
 	case attacher:
 		return s.attachWrapped(c, buffered, context)
 	}
+	if c != nil && isOffEngine() {
+		return nil, errOffEngine("Attach", c)
+	}
 	return nil, errNotOurs(c)
+}
+
+// isOffEngine reports whether the environment has taken the engine out of this process. Only package
+// reactor can't do without: its loops are the engine's, or in another build its own.
+func isOffEngine() bool { return !onGoroutines && fastpath.EngineIsNet() }
+
+func errOffEngine(call string, arg any) error {
+	return fmt.Errorf("reactor: %s got a %T since the environment has PERCOREDEBUG=engine=net, and needs percore's loops:"+
+		" unset that, or build with the tag percore_net, which runs reactor on package net: %w", call, arg, errors.ErrUnsupported)
 }
 
 // errNil is the error of a call that was passed a nil.

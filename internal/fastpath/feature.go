@@ -61,7 +61,8 @@ const (
 
 // warnEngine logs that the engine is off, because the variable may have been forgotten.
 var warnEngine = sync.OnceFunc(func() {
-	slog.Warn("percore: " + variable + " has " + engineNet + ": listeners and dialed connections are package net's")
+	slog.Warn("percore: " + variable + " has " + engineNet + ": listeners and dialed connections are package net's;" +
+		" package reactor and restarts with package handover refuse to work")
 })
 
 // EngineIsNet reports whether the environment says that listeners and connections are package
