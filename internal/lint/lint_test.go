@@ -241,6 +241,7 @@ var modules = map[string]module{
 	"metrics/alerts":               {free: true},
 	"metrics/prometheus":           {requires: []string{"github.com/prometheus/client_golang"}},
 	"cmd/percore/peers":            {free: true, partOf: "cmd/percore"},
+	"conformance_test/clients":     {free: true},
 	"conformance_test/connect":     {free: true},
 	"conformance_test/frameworks":  {free: true},
 	"conformance_test/grpcinterop": {free: true},
