@@ -326,3 +326,51 @@ func heapInUse() int {
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
 }
+
+// TestPacketsWhileStreamsWait: what a packet costs doesn't depend on how many streams wait for their
+// windows.
+func TestPacketsWhileStreamsWait(t *testing.T) {
+	if _, canTell := testnet.CPUTime(); !canTell || race.Enabled {
+		t.Skip("it compares CPU times")
+	}
+	const packets = 1000
+	cost := func(streams uint32) time.Duration {
+		f := serve(t, HandlerFunc(func(s *Stream, _ *Request) {
+			_ = s.Send(Message{Status: 200, Body: []byte("waits"), End: true})
+		}), Config{Streams: 10000})
+		p := f.peer(initialWindow, 0)
+		for i := range streams {
+			p.Request(2*i+1, true)
+		}
+		p.Flush()
+		for answered := uint32(0); answered < streams; {
+			switch line := p.Next(); {
+			case strings.HasPrefix(line, "headers"):
+				answered++
+			case line == "end" || strings.HasPrefix(line, "error"):
+				t.Fatal(line)
+			}
+		}
+		begin, _ := testnet.CPUTime()
+		for range packets {
+			p.Frame(frames.Ping, 0, 0, make([]byte, 8)).Flush().Want("pong 0000000000000000")
+		}
+		end, _ := testnet.CPUTime()
+		if n := f.server.Stats().Stalled; n != int(streams) {
+			t.Errorf("got %d streams that wait, want %d", n, streams)
+		}
+		f.server.Close()
+		return (end - begin) / packets
+	}
+	few, many := cost(1), cost(10000)
+	for range 4 { // see TestAttacks
+		if many > 3*few {
+			few, many = max(few, cost(1)), min(many, cost(10000))
+		}
+	}
+	if many > 3*few {
+		t.Errorf("a packet costs %v while 10,000 streams wait, and %v while one does", many, few)
+	} else {
+		t.Logf("%v, and %v while one stream waits", many, few)
+	}
+}

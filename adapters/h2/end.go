@@ -141,7 +141,7 @@ func (c *Conn) breachLocked(err error) {
 // endStreamsLocked ends all streams, because the connection does.
 func (c *Conn) endStreamsLocked(err error) {
 	c.core.Each(func(st *http2.Stream) { st.User.(*Stream).endLocked(err) })
-	for c.senders != nil {
-		c.senders.stream.endLocked(err) // one that waits for room
+	for c.core.Senders() > 0 {
+		c.core.Sender().User.(*Stream).endLocked(err) // one that waits for room
 	}
 }

@@ -63,10 +63,10 @@ const (
 
 // limits are the names of the core's limits.
 var limits = [...]string{
-	http2.HeaderLimit - 1:  "header_block",
-	http2.IdleLimit - 1:    "useless_frames",
-	http2.ResetLimit - 1:   "resets",
-	http2.AnswerLimit - 1:  "unread_answers",
+	http2.HeaderLimit - 1: "header_block",
+	http2.IdleLimit - 1:   "useless_frames",
+	http2.ResetLimit - 1:  "resets",
+	http2.AnswerLimit - 1: "unread_answers",
 }
 
 // timeout is what a client has not done in time.

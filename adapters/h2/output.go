@@ -16,25 +16,16 @@ import (
 //	true      any          a goroutine sends, without mu, until       nothing is left; an error;
 //	                       nothing is left                            flushSoon, if it is a handler's
 //
-// Bodies that the windows or the room don't let into the output wait in a ring, the senders. A
-// sender's goroutine waits until all of its body is in the output; the one that flushes moves the
-// bytes there, a frame of each sender in turn. So a WINDOW_UPDATE wakes no goroutine that would
-// only have to wait again.
+// Bodies that the windows or the room don't let into the output wait in the core, whose schedule says
+// which is the next one: see http2.Conn.Queue. A handler waits until all that it has given is in the
+// output; the goroutine that flushes moves the bytes there. So a WINDOW_UPDATE wakes no goroutine that
+// would only have to wait again.
 type output struct {
 	// guarded by mu
 	memory      pool.Growable // of the core's output, once it is lent
 	lent        bool
 	flushing    bool
 	flushQueued bool
-	senders     *sender // the next one to send; a ring
-}
-
-// sender is a stream whose body waits.
-type sender struct {
-	stream     *Stream
-	unsent     []byte
-	end        bool // the end of the answer is behind it
-	next, last *sender
 }
 
 const (
@@ -71,7 +62,7 @@ func (c *Conn) dropOutputLocked() {
 
 // hasOutputLocked reports whether there is something to send.
 func (c *Conn) hasOutputLocked() bool {
-	return len(c.core.Output()) > 0 || c.output.senders != nil
+	return len(c.core.Output()) > 0 || c.core.Ready()
 }
 
 // flushLocked sends the output, unless another goroutine is already sending. It releases mu while
@@ -87,18 +78,18 @@ func (c *Conn) flushLocked(s *Stream) {
 	c.flushing = true
 	done := false
 	for c.phase <= hanging {
+		if done && c.hasOutputLocked() {
+			c.flushing = false
+			c.flushSoonLocked()
+			return
+		}
 		c.pumpLocked()
 		if len(c.core.Output()) == 0 {
 			c.dropOutputLocked() // the memory was not needed
 			c.sentLocked()
 			break
 		}
-		if done {
-			c.flushing = false
-			c.flushSoonLocked()
-			return
-		}
-		done = s != nil && s.sender == nil // what s has is in this piece
+		done = s != nil && !s.core.Queued() // what s has is in this piece
 		p, memory := c.takeOutputLocked()
 		t := c.beginWriteLocked()
 		c.mu.Unlock()
@@ -142,73 +133,45 @@ func (c *Conn) flushQueuedTurn() {
 	c.unlock()
 }
 
-// pumpLocked moves bodies of the senders into the output, a frame of each in turn, as far as
-// windows and room go.
+// pumpLocked moves bodies that wait into the output, as far as windows and room go.
 func (c *Conn) pumpLocked() {
-	var stuck *sender // since this one nothing was moved
-	for c.senders != nil && c.senders != stuck && len(c.core.Output()) < roomBytes {
-		at := c.senders
-		s := at.stream
-		c.lendLocked()
-		p := at.unsent[:min(len(at.unsent), directBytes)]
-		n, err := c.core.Data(&s.core, p, at.end && len(p) == len(at.unsent))
-		at.unsent = at.unsent[n:]
-		switch {
-		case err != nil || len(at.unsent) == 0 && (!at.end || s.core.WriteEnded()):
-			s.leaveSendersLocked()
-			s.wakeLocked()
-			stuck = nil
-		case n > 0:
-			c.senders, stuck = at.next, nil
-		default:
-			if stuck == nil {
-				stuck = at
-			}
-			c.senders = at.next
-		}
+	if !c.core.Ready() {
+		return
+	}
+	c.lendLocked()
+	for st := c.core.Pump(roomBytes); st != nil; st = c.core.Pump(roomBytes) {
+		s := st.User.(*Stream)
+		c.sendersLocked(-1)
+		s.wakeLocked()
 	}
 }
 
-// joinSendersLocked puts s at the end of the ring.
-func (s *Stream) joinSendersLocked(p []byte, end bool) {
-	c := s.conn
-	c.workers.counts.add(countStalled, 1)
-	at := &sender{stream: s, unsent: p, end: end}
-	s.sender = at
-	first := c.senders
-	if first == nil {
-		c.workers.counts.add(countStalledConns, 1)
-		c.senders, at.next, at.last = at, at, at
-		return
-	}
-	at.next, at.last = first, first.last
-	first.last.next, first.last = at, at
+// queueLocked lets p wait for windows, room and its turn.
+func (s *Stream) queueLocked(p []byte, end bool) {
+	s.conn.core.Queue(&s.core, p, end)
+	s.conn.sendersLocked(1)
 }
 
-// leaveSendersLocked takes s out of the ring, if it is there.
-func (s *Stream) leaveSendersLocked() {
-	at := s.sender
-	if at == nil {
-		return
+// unqueueLocked drops what waits.
+func (s *Stream) unqueueLocked() {
+	if s.conn.core.Unqueue(&s.core) {
+		s.conn.sendersLocked(-1)
 	}
-	c := s.conn
-	s.sender = nil
-	c.workers.counts.add(countStalled, -1)
-	if c.senders == at {
-		c.senders = at.next
+}
+
+// sendersLocked counts a sender that has come, or one that is gone.
+func (c *Conn) sendersLocked(change int64) {
+	c.workers.counts.add(countStalled, change)
+	if c.core.Senders() == int(max(change, 0)) {
+		c.workers.counts.add(countStalledConns, change)
 	}
-	if c.senders == at {
-		c.senders = nil
-		c.workers.counts.add(countStalledConns, -1)
-	}
-	at.last.next, at.next.last = at.next, at.last
 }
 
 // sendBodyLocked sends p, with the end of the answer behind it if end is set. It releases mu while
 // it waits for windows and room.
 func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	c := s.conn
-	for s.err == nil && c.senders == nil && len(p) >= directBytes && !c.flushing && c.core.Window(&s.core) >= directBytes {
+	for s.sendErrorLocked() == nil && !c.core.Ready() && len(p) >= directBytes && !c.flushing && c.core.Window(&s.core) >= directBytes {
 		n := s.sendDirectLocked(p[:min(len(p), directMost)], end && len(p) <= directMost)
 		if p = p[n:]; len(p) == 0 && (!end || s.core.WriteEnded()) {
 			return s.err
@@ -220,7 +183,7 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	if err := s.sendErrorLocked(); err != nil {
 		return err
 	}
-	if c.senders == nil && len(p) <= roomBytes {
+	if !c.core.Ready() && len(c.core.Output()) < roomBytes && len(p) <= roomBytes {
 		c.lendLocked()
 		n, err := c.core.Data(&s.core, p, end)
 		if p = p[n:]; err != nil || len(p) == 0 {
@@ -230,8 +193,7 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	return s.awaitSentLocked(p, end)
 }
 
-// awaitSentLocked joins the senders with p, and waits until all of that is in the output, and the
-// end behind it if end is set.
+// awaitSentLocked waits until all of p is in the output, and the end behind it if end is set.
 func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	c := s.conn
 	if s.hurried {
@@ -239,11 +201,11 @@ func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 		c.flushSoonLocked()
 		return s.sendErrorLocked()
 	}
-	s.joinSendersLocked(p, end)
-	if c.flushLocked(s); s.sender != nil {
+	s.queueLocked(p, end)
+	if c.flushLocked(s); s.core.Queued() {
 		c.workers.counts.add(countStalls, 1)
 	}
-	for s.sender != nil {
+	for s.core.Queued() {
 		s.waitLocked()
 	}
 	if s.err != nil {

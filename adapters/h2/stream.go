@@ -58,7 +58,6 @@ type Stream struct {
 	readErr  error      // of Read, once the body is used up: io.EOF, or that it is short or late
 	extras   *extras
 	nextCall *Stream // see calls
-	sender   *sender // nil: none of the connection's
 
 	answered  bool // the header of the answer was sent
 	served    bool // Serve has returned, or is not called
@@ -195,9 +194,6 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
-	if err := s.awaitRoomLocked(); err != nil {
-		return 0, err
-	}
 	err = s.sendBodyLocked(p, false)
 	c.flushSoonLocked()
 	if err != nil {
@@ -303,7 +299,7 @@ func (s *Stream) endLocked(err error) {
 		s.err = err
 	}
 	s.dropBodyLocked()
-	s.leaveSendersLocked()
+	s.unqueueLocked()
 	s.wakeLocked()
 	if !s.served && !s.cancelled {
 		s.cancelled = true

@@ -490,7 +490,7 @@ func (s *Stream) finish(returned bool) {
 	c.workers.counts.add(outcome, 1)
 	s.served = true
 	s.dropBodyLocked()
-	s.leaveSendersLocked()
+	s.unqueueLocked()
 	s.wakeLocked()
 	if s.extras != nil {
 		s.extras.stop()

@@ -35,9 +35,11 @@ type Conn struct {
 	handlers   int32         // calls of Open minus calls of Returned
 	unacked    int32         // SETTINGS
 	cancelled  *cancelledSet // streams that we have reset; nil: none
+	schedule   *schedule     // nil: it was not needed yet
 	away       away
 	settled    bool // the peer's first SETTINGS have arrived
 	answered   bool // HEADERS or DATA were made since the peer's last PING
+	signals    signals
 	skip       bool // the current DATA frame belongs to no stream, and its credit was given back
 }
 
@@ -155,6 +157,8 @@ func (c *Conn) accept(f *Frame, ev *Event) verdict {
 		return c.spendIdle(1)
 	case typeWindowUpdate:
 		return c.windowUpdate(f, ev)
+	case typePriorityUpdate:
+		return c.priorityUpdate(f)
 	}
 	return c.spendIdle(1)
 }
@@ -214,6 +218,7 @@ func (c *Conn) Open(st *Stream, ev *Event) {
 		st.left = ev.Request.ContentLength
 	}
 	st.recv.avail = c.cfg.StreamWindowBytes
+	st.priority = c.schedule.takeEarly(ev.ID, ev.Request.class)
 	c.streams.add(st)
 	c.handlers++
 }
@@ -258,4 +263,5 @@ func (c *Conn) Rest() {
 	if c.streams.n == 0 {
 		c.streams.buckets = nil
 	}
+	c.dropSchedule()
 }

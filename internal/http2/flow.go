@@ -104,7 +104,11 @@ func (c *Conn) setInitialWindow(v int32, ev *Event) verdict {
 	if v > c.peerWindow {
 		ev.Kind = WindowOpened
 	}
+	smaller := v < c.peerWindow
 	c.peerWindow = v
+	if smaller {
+		return c.spendIdle(budget(c.Senders() / sendersPerShrink))
+	}
 	return verdict{}
 }
 
@@ -131,6 +135,7 @@ func (c *Conn) windowUpdate(f *Frame, ev *Event) verdict {
 	}
 	st.delta += n
 	c.deltaMost = max(c.deltaMost, st.delta)
+	c.windowOpened(st)
 	ev.Kind, ev.Stream = WindowOpened, st
 	return verdict{}
 }

@@ -16,6 +16,8 @@ const (
 	typeGoAway       frameType = 0x7
 	typeWindowUpdate frameType = 0x8
 	typeContinuation frameType = 0x9
+
+	typePriorityUpdate frameType = 0x10 // RFC 9218, section 7.1
 )
 
 // The flags of frames. One bit means END_STREAM or ACK, depending on the type.

@@ -75,6 +75,9 @@ type Config struct {
 	// IgnoreGoAway lets a client that has sent GOAWAY open streams as before.
 	IgnoreGoAway bool
 
+	// Priorities says what the server does with the priorities of RFC 9218: nothing.
+	Priorities Priorities
+
 	// Explain makes the GOAWAY of an error say in words which rule the peer broke. net/http says
 	// nothing; grpc-go does for some.
 	Explain bool
@@ -91,10 +94,11 @@ type Config struct {
 // matters. The budgets of a connection:
 //
 //	Idle: 5,000, and 500 a second. Beyond it: GOAWAY.
-//	  costs   1   PING, PRIORITY, WINDOW_UPDATE, GOAWAY and frames of unknown types; empty DATA without
+//	  costs   1   PING, PRIORITY, PRIORITY_UPDATE, WINDOW_UPDATE, GOAWAY and frames of unknown types; empty DATA without
 //	              END_STREAM; HEADERS and RST_STREAM of a stream that we have reset; RST_STREAM of one
 //	              that has ended; everything but DATA behind our last GOAWAY
-//	          10  SETTINGS, other than acknowledgements
+//	          10  SETTINGS, other than acknowledgements; and 1 for each 64 streams that wait to send if the
+//	              initial window becomes smaller
 //	  earned  40  by each new stream: PRIORITY, PRIORITY_UPDATE, a window, and what crosses our reset
 //	          30  by each DATA frame with data, in both directions, unless the window cut it short: two
 //	              WINDOW_UPDATEs and a PING
@@ -149,6 +153,7 @@ const (
 	idleSaved         = 400   // times its Burst, of Idle that is earned
 	blockLists        = 10    // a header block may be this many lists long
 	blockBytesMin     = 1 << 20
+	sendersPerShrink  = 64 // a smaller initial window takes one from Idle for so many streams that wait to send
 	thousand          = 1000
 )
 

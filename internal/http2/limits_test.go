@@ -23,6 +23,7 @@ func TestAttacks(t *testing.T) {
 		return c
 	}
 	small := cfg(func(c *Config) { c.Resets, c.Idle = Budget{20, 0}, Budget{30, 0} })
+	smallPriorities := cfg(func(c *Config) { c.Resets, c.Idle, c.Priorities = Budget{20, 0}, Budget{30, 0}, ServePriorities })
 	for _, test := range []struct {
 		name   string
 		cfg    *Config
@@ -68,6 +69,11 @@ func TestAttacks(t *testing.T) {
 		{"SETTINGS, CVE-2019-9515", small, func(p *peer, i int) { p.settings(settingMaxStreams, uint32(i)) }, 31, EnhanceYourCalm, 4 << 10},
 		{"SETTINGS of the initial window, CVE-2026-78669", small, func(p *peer, i int) { p.settings(settingInitialWindow, uint32(i)) }, 31, EnhanceYourCalm, 4 << 10},
 		{"PRIORITY, CVE-2019-9513", small, func(p *peer, i int) { p.frame(typePriority, 0, id(i), make([]byte, 5)) }, 31, EnhanceYourCalm, 4 << 10},
+		{"PRIORITY_UPDATE", smallPriorities, func(p *peer, i int) { p.update(id(i), "u=1") }, 31, EnhanceYourCalm, 4 << 10},
+		{"PRIORITY_UPDATE that is ignored", cfg(func(c *Config) { c.Priorities, c.Idle = IgnorePriorities, Budget{30, 0} }),
+			func(p *peer, i int) { p.update(id(i), "(") }, 31, EnhanceYourCalm, 4 << 10},
+		{"PRIORITY_UPDATE of a type that is unknown", small, func(p *peer, i int) { p.update(id(i), "(") }, 31, EnhanceYourCalm, 4 << 10},
+		{"made you reset by PRIORITY_UPDATE", smallPriorities, func(p *peer, i int) { p.get(id(i)).update(id(i), "(") }, 21, EnhanceYourCalm, 8 << 10},
 		{"empty DATA, CVE-2019-9518", small, func(p *peer, i int) {
 			if i == 0 {
 				p.post(1)

@@ -162,6 +162,8 @@ func (c *Conn) checkOrder(h *header) verdict {
 		return connError(ProtocolError, "a header block is interrupted")
 	case b == nil && h.typ == typeContinuation:
 		return connError(ProtocolError, "CONTINUATION without a header block")
+	case h.typ == typePriorityUpdate && c.cfg.Priorities != UnknownPriorities:
+		return h.checkPriorityUpdate()
 	}
 	return h.check()
 }
@@ -182,6 +184,10 @@ func (c *Conn) parsePayload(f *Frame) bool {
 	case typeWindowUpdate:
 		if binary.BigEndian.Uint32(f.payload)&maxID == 0 {
 			f.verdict = zeroIncrement(f.id)
+		}
+	case typePriorityUpdate:
+		if c.cfg.Priorities != UnknownPriorities {
+			f.beginPriorityUpdate()
 		}
 	}
 	return true

@@ -163,6 +163,10 @@ func (c *Conn) request(f *Frame, ev *Event) verdict {
 	if v := c.judgeTarget(r, r.checkUserInfo()); v.scope != fine {
 		return v
 	}
+	r.class = plainPriority
+	if c.cfg.Priorities == ServePriorities {
+		r.class = c.signals.ofRequest(r)
+	}
 	ev.Kind, ev.ID, ev.Request = RequestStarted, f.id, r
 	return verdict{}
 }

@@ -25,6 +25,11 @@ type Request struct {
 	BadTarget bool
 
 	seen uint8 // a bit for each pseudo-header field
+
+	priority  string // the field, if asks is set
+	asks      bool
+	forwarded bool     // by a proxy, which says so
+	class     priority // of the stream, if it is opened
 }
 
 // A Problem is something wrong with a request that net/http answers itself, or that a handler sees.
@@ -144,6 +149,10 @@ func (r *Request) checkFields(fields []hpack.Field, fieldsMax int, truncated, en
 			if host == "" {
 				host = f.Value
 			}
+		case hpack.Priority:
+			r.priority, r.asks = f.Value, true
+		case hpack.Forwarded:
+			r.forwarded = true
 		}
 	}
 	if r.Authority == "" {

@@ -30,6 +30,9 @@ func (c *Conn) Output() []byte { return c.out }
 func (c *Conn) TakeOutput() []byte {
 	p := c.out
 	c.out, c.controls = nil, 0
+	if c.schedule != nil {
+		c.schedule.pieces = 0
+	}
 	return p
 }
 

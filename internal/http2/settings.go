@@ -11,6 +11,7 @@ const (
 	settingMaxFrameSize      = 0x5
 	settingMaxHeaderListSize = 0x6
 	settingExtendedConnect   = 0x8
+	settingNoRFC7540         = 0x9 // SETTINGS_NO_RFC7540_PRIORITIES of RFC 9218
 )
 
 const (
@@ -48,6 +49,9 @@ func (c *Conn) start() {
 	c.appendSetting(settingInitialWindow, uint32(cfg.StreamWindowBytes))
 	if cfg.ExtendedConnect {
 		c.appendSetting(settingExtendedConnect, 1)
+	}
+	if cfg.Priorities != UnknownPriorities {
+		c.appendSetting(settingNoRFC7540, 1)
 	}
 	putLength(c.out[at:], len(c.out)-at-headerBytes)
 	c.unacked++
@@ -108,6 +112,9 @@ func (c *Conn) settingsAcked() verdict {
 
 // setting applies one setting of the peer.
 func (c *Conn) setting(id uint16, v uint32, ev *Event) verdict {
+	if id == settingNoRFC7540 && c.cfg.Priorities != UnknownPriorities && v > 1 {
+		return connError(ProtocolError, "the value of a setting is not allowed")
+	}
 	if r, ok := settingRules[id]; ok && (v < r.least || v > r.most) {
 		return connError(r.code, "the value of a setting is not allowed")
 	}

@@ -8,13 +8,15 @@ type Stream struct {
 	// User belongs to the caller, which sets it before Conn.Open.
 	User any
 
-	next  *Stream // in its bucket
-	delta int64   // of the send window from the peer's initial window
-	left  int64   // bytes of the body that have not come, by content-length; -1 if there is none
-	id    uint32
-	recv  inflow
-	held  int32 // bytes of the body that the caller has and that the peer has no credit for yet
-	state state
+	next     *Stream // in its bucket
+	sender   *sender // nil: none
+	delta    int64   // of the send window from the peer's initial window
+	left     int64   // bytes of the body that have not come, by content-length; -1 if there is none
+	id       uint32
+	recv     inflow
+	held     int32 // bytes of the body that the caller has and that the peer has no credit for yet
+	state    state
+	priority priority
 }
 
 // ID returns the identifier.

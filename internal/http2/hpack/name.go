@@ -23,6 +23,8 @@ const (
 	Expect              // expect
 	TE                  // te
 	Trailer             // trailer
+	Priority            // priority (RFC 9218)
+	Forwarded           // via and others by which a proxy says that it has forwarded a request
 	Connection          // connection and the other names that RFC 9113, section 8.2.2, forbids
 	UnknownPseudo       // begins with a colon, and is none of the above
 	BadName             // no name of RFC 9113, section 8.2.1: not a token, upper case, empty
@@ -103,7 +105,8 @@ func newName(wire string) *Name {
 var classes = map[string]Class{
 	":method": Method, ":scheme": Scheme, ":authority": Authority, ":path": Path, ":protocol": Protocol,
 	":status": Status, "host": Host, "cookie": Cookie, "content-length": ContentLength, "expect": Expect,
-	"te": TE, "trailer": Trailer,
+	"te": TE, "trailer": Trailer, "priority": Priority,
+	"via": Forwarded, "forwarded": Forwarded, "x-forwarded-for": Forwarded,
 	"connection": Connection, "keep-alive": Connection, "proxy-connection": Connection,
 	"transfer-encoding": Connection, "upgrade": Connection,
 }

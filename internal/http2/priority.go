@@ -1,0 +1,187 @@
+package http2
+
+import (
+	"encoding/binary"
+	"strconv"
+)
+
+// The priorities of RFC 9218: what a client wants to have first. net/http's server of Go 1.27 decides
+// what counts:
+//
+//	a stream's priority is that of                    if
+//	the last PRIORITY_UPDATE for it                   there was one, perhaps before the request
+//	the field "priority" of the request               there is one, and no earlier request was forwarded
+//	plainPriority: its answer takes turns             the client has sent no priority, or requests are forwarded
+//	urgency 3, not incremental                        otherwise
+//
+// Forwarded requests may be of several clients, who know nothing of each other. Of the updates for
+// streams that are not open yet, the last eight are kept; net/http keeps one.
+
+// A priority is a class of streams: twice the urgency, plus one if it is incremental. Lower numbers come
+// first.
+type priority uint8
+
+const (
+	defaultUrgency = 3
+	leastUrgent    = 7
+
+	defaultPriority = priority(defaultUrgency << 1)
+	plainPriority   = defaultPriority | incremental
+	incremental     = 1
+)
+
+func (p priority) incremental() bool { return p&incremental != 0 }
+
+// Priorities says what a server does with the priorities of RFC 9218.
+type Priorities uint8
+
+// The choices.
+const (
+	UnknownPriorities Priorities = iota // PRIORITY_UPDATE is of no known type: net/http of Go 1.26, and gRPC
+	IgnorePriorities                    // the server checks the frame's form, and all answers take turns
+	ServePriorities
+)
+
+// signals are what a client has said about priorities, and about itself.
+type signals struct {
+	aware     bool // it has sent a priority
+	forwarded bool // it has forwarded a request of another client
+}
+
+// earlyUpdates are the priorities of streams that were not open yet.
+type earlyUpdates struct {
+	of [8]struct {
+		id       uint32 // 0: none
+		priority priority
+	}
+	at uint8 // where the next one goes
+}
+
+// noteEarly notes the priority of a stream that is not open yet.
+func (q *schedule) noteEarly(id uint32, p priority) {
+	if q.early == nil {
+		q.early = new(earlyUpdates)
+	}
+	u := q.early
+	for i := range u.of {
+		if u.of[i].id == id {
+			u.of[i].priority = p
+			return
+		}
+	}
+	u.of[u.at].id, u.of[u.at].priority = id, p
+	u.at = (u.at + 1) % uint8(len(u.of))
+}
+
+// takeEarly returns what noteEarly has noted, or p.
+func (q *schedule) takeEarly(id uint32, p priority) priority {
+	if q == nil || q.early == nil {
+		return p
+	}
+	u := q.early
+	for i := range u.of {
+		if u.of[i].id == id {
+			u.of[i].id = 0
+			return u.of[i].priority
+		}
+	}
+	return p
+}
+
+// byDefault returns the priority of a stream whose client says nothing about it.
+func (s *signals) byDefault() priority {
+	if s.aware && !s.forwarded {
+		return defaultPriority
+	}
+	return plainPriority
+}
+
+// ofRequest returns the priority that the fields of a request ask for.
+func (s *signals) ofRequest(r *Request) priority {
+	if s.forwarded {
+		return plainPriority
+	}
+	s.aware = s.aware || r.asks
+	s.forwarded = r.forwarded
+	p, _ := parsePriority(r.priority, s.byDefault())
+	return p
+}
+
+// priorityUpdate handles a PRIORITY_UPDATE frame. Its id is that of the stream in the payload.
+func (c *Conn) priorityUpdate(f *Frame) verdict {
+	if v := c.spendIdle(1); v.scope != fine {
+		return v
+	}
+	if c.cfg.Priorities != ServePriorities {
+		return verdict{}
+	}
+	c.signals.aware = true
+	p, ok := parsePriority(string(f.payload[4:]), c.signals.byDefault())
+	if !ok {
+		return streamError(ProtocolError, "a priority is no dictionary")
+	}
+	s, st := c.stateOf(f.id)
+	switch {
+	case st != nil:
+		c.prioritize(st, p)
+	case s == idle && f.id&1 == 1:
+		c.makeSchedule().noteEarly(f.id, p)
+	}
+	return verdict{}
+}
+
+// prioritize changes the priority of a stream. If it waits for its turn, it goes behind those that have
+// the priority already.
+func (c *Conn) prioritize(st *Stream, p priority) {
+	at := st.sender
+	if p == st.priority || at == nil || at.place != queued {
+		st.priority = p
+		return
+	}
+	c.schedule.remove(at)
+	st.priority = p
+	c.place(at)
+}
+
+// checkPriorityUpdate returns the rule that a PRIORITY_UPDATE breaks, if any (RFC 9218, section 7.1).
+func (h *header) checkPriorityUpdate() verdict {
+	switch {
+	case h.id != 0:
+		return connError(ProtocolError, "PRIORITY_UPDATE on a stream")
+	case h.length < 4:
+		return connError(FrameSizeError, "PRIORITY_UPDATE without a stream")
+	}
+	return verdict{}
+}
+
+// beginPriorityUpdate takes the stream from the payload.
+func (f *Frame) beginPriorityUpdate() {
+	if f.id = binary.BigEndian.Uint32(f.payload) & maxID; f.id == 0 {
+		f.verdict = connError(ProtocolError, "PRIORITY_UPDATE of stream 0")
+	}
+}
+
+// parsePriority returns the priority that a dictionary asks for: "u=1, i". Members that are missing, or
+// have other values than these, are those of byDefault, and so is everything if s is no dictionary.
+func parsePriority(s string, byDefault priority) (p priority, ok bool) {
+	p = byDefault
+	ok = eachMember(s, func(key, value string) {
+		switch key {
+		case "u":
+			if u, err := strconv.Atoi(value); err == nil && u >= 0 && u <= leastUrgent {
+				p = priority(u)<<1 | p&incremental
+			}
+		case "i":
+			switch value {
+			case "?1":
+				p |= incremental
+			case "?0":
+				p &^= incremental
+			}
+		}
+	})
+	if !ok {
+		return byDefault, false
+	}
+	return p, true
+}

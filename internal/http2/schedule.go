@@ -1,0 +1,358 @@
+package http2
+
+import (
+	"container/heap"
+	"math/bits"
+)
+
+// A sender is a stream whose body waits to be sent: see Conn.Queue. It is in one of these places.
+//
+//	place     waits for                                   leaves by
+//	free      room in the output; it has no bytes         Pump: it's done
+//	a class   room, the connection's window, its turn     Pump: it's done; its own window is used up: blocked;
+//	                                                      PRIORITY_UPDATE: another class
+//	blocked   its own window                              a frame that opens the window: its class
+//	nowhere   nothing                                     Queue: one of the others
+//
+// From each place, Unqueue takes it out. So what Pump does depends on the frames that it makes, and not
+// on how many senders wait.
+type sender struct {
+	stream     *Stream
+	unsent     []byte
+	next, last *sender // in the ring of its place
+	at         int32   // in schedule.blocked
+	place      place
+	end        bool // END_STREAM is behind the bytes
+}
+
+type place uint8
+
+const (
+	nowhere place = iota
+	free
+	queued // in the ring of its stream's class
+	blocked
+)
+
+// A ring has senders in the order of their turns.
+type ring struct {
+	first *sender
+	begun uint32 // the stream that was served last, if it is not incremental
+}
+
+// A schedule decides which sender is the next one. A class is served when none that is more urgent has
+// senders. Within a class senders take turns frame by frame if they are incremental; otherwise one is
+// served until it is done. The two classes of an urgency alternate. (RFC 9218, section 10; net/http does
+// the same.)
+//
+// Most handlers send a body in pieces: when the last byte of a piece is in the output, the stream is no
+// sender until its handler brings the next one. Streams behind it must not slip in each time. So when a
+// piece is done, Pump stops before the next stream that would have had to wait for more of it, until the
+// output is taken to be sent. The handler has so much time to come back. A stream that is not
+// incremental then goes on before others of its class.
+//
+// Until a client sends a priority, there is one class, and its ring is the only one. A connection has a
+// schedule once a body has waited, or a priority has come early.
+type schedule struct {
+	plain   ring         // of plainPriority
+	others  *[16]ring    // of the other classes, once they are used
+	free    *sender      // a ring
+	blocked blockedQueue // those with the widest window first
+	spare   *sender      // to be used again; nil: none
+	early   *earlyUpdates
+	n       int32  // senders
+	filled  uint16 // a bit for each class whose ring has senders
+	pieces  uint16 // a bit for each class of which a piece is in the output, and not its stream's end
+	swap    bool   // which class of an urgency is the next one
+}
+
+func (c *Conn) makeSchedule() *schedule {
+	if c.schedule == nil {
+		c.schedule = new(schedule)
+	}
+	return c.schedule
+}
+
+// dropSchedule frees what only a busy connection needs.
+func (c *Conn) dropSchedule() {
+	if q := c.schedule; q != nil && q.n == 0 {
+		if c.schedule = nil; q.early != nil {
+			c.schedule = &schedule{early: q.early}
+		}
+	}
+}
+
+// Queue makes a stream a sender: Pump moves p into the output, as far as windows and room allow, and
+// END_STREAM behind it if end is set. Without either, the stream waits for room. p must not change until
+// the stream is no sender any more. The stream must not be one yet.
+func (c *Conn) Queue(st *Stream, p []byte, end bool) {
+	at := c.makeSchedule().newSender()
+	at.stream, at.unsent, at.end = st, p, end
+	st.sender = at
+	c.schedule.n++
+	c.place(at)
+}
+
+// Unqueue makes a stream no sender, and reports whether it was one.
+func (c *Conn) Unqueue(st *Stream) bool {
+	at := st.sender
+	if at == nil {
+		return false
+	}
+	q := c.schedule
+	q.remove(at)
+	q.n--
+	*at = sender{}
+	st.sender, q.spare = nil, at
+	return true
+}
+
+// newSender returns a sender that is nowhere.
+func (q *schedule) newSender() *sender {
+	at := q.spare
+	if q.spare = nil; at == nil {
+		at = new(sender)
+	}
+	return at
+}
+
+// Queued reports whether the stream is a sender.
+func (st *Stream) Queued() bool { return st.sender != nil }
+
+// Senders returns how many streams are senders.
+func (c *Conn) Senders() int {
+	if c.schedule == nil {
+		return 0
+	}
+	return int(c.schedule.n)
+}
+
+// Sender returns one of the senders, or nil if there is none.
+func (c *Conn) Sender() *Stream {
+	q := c.schedule
+	switch {
+	case q == nil:
+	case q.free != nil:
+		return q.free.stream
+	case q.filled != 0:
+		return q.ring(priority(bits.TrailingZeros16(q.filled))).first.stream
+	case len(q.blocked) > 0:
+		return q.blocked[0].stream
+	}
+	return nil
+}
+
+// Ready reports whether Pump can do something, if there is room.
+func (c *Conn) Ready() bool {
+	q := c.schedule
+	if q == nil {
+		return false
+	}
+	return q.free != nil || c.send > 0 && (q.filled != 0 || len(q.blocked) > 0 && c.window(q.blocked[0].stream) > 0)
+}
+
+// Pump moves bodies of senders into the output, until it has room bytes. It returns a stream that is no
+// sender any more, because all that it had is in the output or it can send nothing more; then there may
+// be more to do. It returns nil if there isn't.
+func (c *Conn) Pump(room int) *Stream {
+	q := c.schedule
+	if q == nil {
+		return nil
+	}
+	for len(q.blocked) > 0 && c.window(q.blocked[0].stream) > 0 {
+		c.replace(q.blocked[0])
+	}
+	for len(c.out) < room {
+		at := q.choose(c.send > 0)
+		if at == nil {
+			return nil
+		}
+		if c.serve(at) {
+			st := at.stream
+			c.Unqueue(st)
+			return st
+		}
+	}
+	return nil
+}
+
+// windowOpened is for a stream whose own window has become larger.
+func (c *Conn) windowOpened(st *Stream) {
+	switch at := st.sender; {
+	case at == nil || at.place != blocked:
+	case c.window(st) > 0:
+		c.replace(at)
+	default:
+		heap.Fix(&c.schedule.blocked, int(at.at))
+	}
+}
+
+// serve moves a frame of a sender, or two of a client with a small SETTINGS_MAX_FRAME_SIZE. It reports
+// whether the sender is done.
+func (c *Conn) serve(at *sender) (done bool) {
+	st := at.stream
+	p := at.unsent[:min(len(at.unsent), maxFrameBytes)]
+	n, err := c.Data(st, p, at.end && len(p) == len(at.unsent))
+	at.unsent = at.unsent[n:]
+	done = err != nil || len(at.unsent) == 0 && (!at.end || st.WriteEnded())
+	if at.place == queued && n > 0 {
+		c.schedule.served(at, done && !at.end && err == nil)
+	}
+	if !done && c.window(st) <= 0 {
+		c.replace(at)
+	}
+	return done
+}
+
+// replace puts a sender where it belongs now.
+func (c *Conn) replace(at *sender) {
+	c.schedule.remove(at)
+	c.place(at)
+}
+
+// place puts a sender into its place.
+func (c *Conn) place(at *sender) {
+	switch q := c.schedule; {
+	case len(at.unsent) == 0:
+		at.place = free
+		push(&q.free, at)
+	case c.window(at.stream) <= 0:
+		at.place = blocked
+		heap.Push(&q.blocked, at)
+	default:
+		at.place = queued
+		q.push(at)
+	}
+}
+
+// push puts a sender behind the others of its class, or before them if it was begun.
+func (q *schedule) push(at *sender) {
+	class := at.stream.priority
+	r := q.ring(class)
+	push(&r.first, at)
+	if !class.incremental() && r.begun == at.stream.id {
+		r.first = at
+	}
+	q.filled |= 1 << class
+}
+
+// remove takes a sender out of its place.
+func (q *schedule) remove(at *sender) {
+	switch at.place {
+	case free:
+		pull(&q.free, at)
+	case blocked:
+		heap.Remove(&q.blocked, int(at.at))
+		if len(q.blocked) == 0 {
+			q.blocked = nil
+		}
+	case queued:
+		class := at.stream.priority
+		r := q.ring(class)
+		if pull(&r.first, at); r.first == nil {
+			q.filled &^= 1 << class
+		}
+	}
+	at.place = nowhere
+}
+
+// choose returns the sender whose turn it is, or nil. open says whether the connection's window is.
+func (q *schedule) choose(open bool) *sender {
+	if q.free != nil {
+		return q.free // it takes nothing from the others
+	}
+	if !open || q.filled == 0 {
+		return nil
+	}
+	class := priority(bits.TrailingZeros16(q.filled))
+	if both := uint16(3) << (class &^ 1); q.filled&both == both && q.swap {
+		class |= 1
+	}
+	before := uint16(1)<<(class&^1) - 1 // the classes that are more urgent
+	if !class.incremental() {
+		before |= 1 << class
+	}
+	if q.pieces&before != 0 {
+		return nil
+	}
+	return q.ring(class).first
+}
+
+// served notes that a frame of a sender was made, which is still in its ring.
+func (q *schedule) served(at *sender, piece bool) {
+	class := at.stream.priority
+	q.swap = !q.swap
+	if piece {
+		q.pieces |= 1 << class
+	}
+	if r := q.ring(class); class.incremental() {
+		r.first = at.next
+	} else {
+		r.begun = at.stream.id
+	}
+}
+
+// ring returns the ring of a class.
+func (q *schedule) ring(class priority) *ring {
+	if class == plainPriority {
+		return &q.plain
+	}
+	if q.others == nil {
+		q.others = new([16]ring)
+	}
+	return &q.others[class]
+}
+
+// push puts at at the end of a ring.
+func push(first **sender, at *sender) {
+	if *first == nil {
+		*first, at.next, at.last = at, at, at
+		return
+	}
+	at.next, at.last = *first, (*first).last
+	at.last.next, at.next.last = at, at
+}
+
+// pull takes at out of a ring.
+func pull(first **sender, at *sender) {
+	if *first == at {
+		*first = at.next
+	}
+	if *first == at {
+		*first = nil
+	}
+	at.last.next, at.next.last = at.next, at.last
+	at.next, at.last = nil, nil
+}
+
+// A blockedQueue has the senders whose windows are closed. When the peer raises the initial window of
+// all streams, those that it opens are at the front. It is a heap of package container/heap.
+type blockedQueue []*sender
+
+func (b blockedQueue) Len() int { return len(b) }
+
+func (b blockedQueue) Less(i, j int) bool {
+	s, t := b[i].stream, b[j].stream
+	return s.delta > t.delta || s.delta == t.delta && s.id < t.id
+}
+
+func (b blockedQueue) Swap(i, j int) {
+	b[i], b[j] = b[j], b[i]
+	b[i].at, b[j].at = int32(i), int32(j)
+}
+
+// Push implements heap.Interface.
+func (b *blockedQueue) Push(x any) {
+	at := x.(*sender)
+	at.at = int32(len(*b))
+	*b = append(*b, at)
+}
+
+// Pop implements heap.Interface.
+func (b *blockedQueue) Pop() any {
+	last := len(*b) - 1
+	at := (*b)[last]
+	(*b)[last] = nil
+	*b = (*b)[:last]
+	return at
+}
