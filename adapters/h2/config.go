@@ -45,6 +45,10 @@ type Config struct {
 	DecoderTableBytes int
 	EncoderTableBytes int
 
+	// Priorities says what the server does with the priorities of RFC 9218, which say what a client
+	// wants to have first: UnknownPriorities.
+	Priorities Priorities
+
 	// ExtendedConnect allows CONNECT with a :protocol (RFC 8441).
 	ExtendedConnect bool
 
@@ -176,6 +180,7 @@ func (c *Config) core() *http2.Config {
 	to.Strings = hpack.NewInterner()
 	to.ExtendedConnect, to.RetryStreams, to.Explain = c.ExtendedConnect, c.RetryStreams, c.Explain
 	to.AnyTarget, to.IgnoreGoAway = c.AnyTarget, c.IgnoreGoAway
+	to.Priorities = http2.Priorities(c.Priorities)
 	if c.Streams > 0 {
 		to.Streams = uint32(min(c.Streams, windowMax))
 	}

@@ -40,7 +40,8 @@
 // The frames of all streams of a connection go into one output, which is sent when the last queued
 // handler returns, and soon in any case. So a single system call answers a burst of requests, and a
 // handler that blocks doesn't hold back the answers of others. The bytes of one long Write are sent
-// without being copied. Where several streams send, their DATA frames take turns.
+// without being copied. Where several streams send, their DATA frames take turns, or go in the order
+// of their priorities: see [Config.Priorities].
 //
 // # Memory
 //

@@ -57,6 +57,17 @@ const (
 	BadLength       = http2.BadLength       // a length is declared, and there is no body, or another length
 )
 
+// Priorities says what a server does with the priorities of RFC 9218: the field "priority" of requests,
+// and the frame PRIORITY_UPDATE.
+type Priorities uint8
+
+// The choices. With the last two, SETTINGS_NO_RFC7540_PRIORITIES says that the server knows of them.
+const (
+	UnknownPriorities = Priorities(http2.UnknownPriorities) // answers that wait take turns, a frame each
+	IgnorePriorities  = Priorities(http2.IgnorePriorities)  // the same, but a PRIORITY_UPDATE without a stream is an error
+	ServePriorities   = Priorities(http2.ServePriorities)   // answers that wait are sent in the order that the client wants
+)
+
 // ErrEnded is the error of calls after the end of the answer, and after Serve has returned.
 var ErrEnded = http2.ErrEnded
 

@@ -2,6 +2,7 @@ package h2
 
 import (
 	"net"
+	"runtime"
 	"sync"
 
 	"github.com/percore/percore/internal/pool"
@@ -26,13 +27,23 @@ type output struct {
 	lent        bool
 	flushing    bool
 	flushQueued bool
+	woken       bool // the pump has woken a handler
 }
 
 const (
 	roomBytes   = 64 << 10  // with more in the output a handler waits for room
 	directBytes = 16 << 10  // a body as long is sent without being copied
 	directMost  = 256 << 10 // by one call
+	directFirst = 32 << 10  // the same, if the client may want to have something else first
 )
+
+// directMostLocked returns how much of a body one call sends.
+func (c *Conn) directMostLocked() int {
+	if c.core.Prioritizes() {
+		return directFirst
+	}
+	return directMost
+}
 
 // lendLocked gives the core's output memory, before frames of an answer are made. Frames that wait
 // already, a WINDOW_UPDATE perhaps, move to it: otherwise the answer would make them move several times.
@@ -143,6 +154,7 @@ func (c *Conn) pumpLocked() {
 		s := st.User.(*Stream)
 		c.sendersLocked(-1)
 		s.wakeLocked()
+		c.woken = c.woken || s.cond != nil
 	}
 }
 
@@ -172,7 +184,8 @@ func (c *Conn) sendersLocked(change int64) {
 func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	c := s.conn
 	for s.sendErrorLocked() == nil && !c.core.Ready() && len(p) >= directBytes && !c.flushing && c.core.Window(&s.core) >= directBytes {
-		n := s.sendDirectLocked(p[:min(len(p), directMost)], end && len(p) <= directMost)
+		most := c.directMostLocked()
+		n := s.sendDirectLocked(p[:min(len(p), most)], end && len(p) <= most)
 		if p = p[n:]; len(p) == 0 && (!end || s.core.WriteEnded()) {
 			return s.err
 		}
@@ -183,7 +196,7 @@ func (s *Stream) sendBodyLocked(p []byte, end bool) error {
 	if err := s.sendErrorLocked(); err != nil {
 		return err
 	}
-	if !c.core.Ready() && len(c.core.Output()) < roomBytes && len(p) <= roomBytes {
+	if !c.core.Ready() && len(c.core.Output()) < roomBytes && len(p) <= roomBytes && !(c.flushing && len(p) >= directBytes) {
 		c.lendLocked()
 		n, err := c.core.Data(&s.core, p, end)
 		if p = p[n:]; err != nil || len(p) == 0 {
@@ -204,6 +217,8 @@ func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 	s.queueLocked(p, end)
 	if c.flushLocked(s); s.core.Queued() {
 		c.workers.counts.add(countStalls, 1)
+	} else if c.woken {
+		c.yieldLocked()
 	}
 	for s.core.Queued() {
 		s.waitLocked()
@@ -212,6 +227,15 @@ func (s *Stream) awaitSentLocked(p []byte, end bool) error {
 		return s.err
 	}
 	return nil
+}
+
+// yieldLocked lets handlers run that were woken, before the one that has sent goes on: what they have
+// may come first, and a goroutine that sends without blocking would fill the socket's buffer alone.
+func (c *Conn) yieldLocked() {
+	c.woken = false
+	c.mu.Unlock()
+	runtime.Gosched()
+	c.mu.Lock()
 }
 
 // awaitRoomLocked waits until the output is not too long.

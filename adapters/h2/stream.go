@@ -139,8 +139,10 @@ func (m *Message) check() error {
 
 func (s *Stream) sendLocked(m *Message) error {
 	c := s.conn
-	if err := s.awaitRoomLocked(); err != nil {
-		return err
+	if m.Status != 0 || len(m.Body) == 0 { // a body waits with its bytes
+		if err := s.awaitRoomLocked(); err != nil {
+			return err
+		}
 	}
 	c.lendLocked()
 	last := m.End && m.Trailers == nil // END_STREAM goes with the header or the body
@@ -231,7 +233,7 @@ func (s *Stream) Hurry() {
 	c.mu.Lock()
 	defer c.unlock()
 	s.hurried = true
-	if s.sender != nil {
+	if s.core.Queued() {
 		s.resetLocked(Cancel, nil)
 		c.flushSoonLocked()
 	}

@@ -80,6 +80,7 @@ func (s *Server) http2Config() h2.Config {
 		HeaderBytes:     min(limit, math.MaxInt32-perField*typicalFields) + perField*typicalFields,
 		IdleTimeout:     -1,
 		ExtendedConnect: http2.ExtendedConnect,
+		Priorities:      prioritiesOf(s.srv),
 		MaxAge:          s.maxAge, // also of one without requests
 	}
 	if n := fieldsMax(s.srv); n < 1<<30 {

@@ -37,8 +37,8 @@ type Priorities uint8
 
 // The choices.
 const (
-	UnknownPriorities Priorities = iota // PRIORITY_UPDATE is of no known type: net/http of Go 1.26, and gRPC
-	IgnorePriorities                    // the server checks the frame's form, and all answers take turns
+	UnknownPriorities Priorities = iota // PRIORITY_UPDATE is of no known type: as net/http of Go 1.26, and grpc-go
+	IgnorePriorities                    // PRIORITY_UPDATE must be well-formed, and all answers take turns
 	ServePriorities
 )
 
@@ -88,6 +88,9 @@ func (q *schedule) takeEarly(id uint32, p priority) priority {
 	return p
 }
 
+// Prioritizes reports whether the client has sent a priority, and it counts.
+func (c *Conn) Prioritizes() bool { return c.signals.aware }
+
 // byDefault returns the priority of a stream whose client says nothing about it.
 func (s *signals) byDefault() priority {
 	if s.aware && !s.forwarded {
@@ -130,11 +133,11 @@ func (c *Conn) priorityUpdate(f *Frame) verdict {
 	return verdict{}
 }
 
-// prioritize changes the priority of a stream. If it waits for its turn, it goes behind those that have
-// the priority already.
+// prioritize changes the priority of a stream. If it waits for its turn, it goes to the end of its new
+// ring, even if that is the old one, as in net/http.
 func (c *Conn) prioritize(st *Stream, p priority) {
 	at := st.sender
-	if p == st.priority || at == nil || at.place != queued {
+	if at == nil || at.place != queued {
 		st.priority = p
 		return
 	}

@@ -395,8 +395,8 @@ func (m *scheduleModel) act() {
 		if st == nil {
 			break
 		}
-		before := st.priority
-		if m.update(id, priority).feed(); s != nil && st.priority != before && !s.waits && s.bytes > 0 {
+		ended := st.Ended() // and so there is no such stream
+		if m.update(id, priority).feed(); s != nil && !ended && !s.waits && s.bytes > 0 {
 			m.leave(s)
 			m.join(s)
 			s.waits = m.c.window(st) <= 0 // SETTINGS have closed it
