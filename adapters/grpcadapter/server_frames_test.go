@@ -192,7 +192,7 @@ func TestServerHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestServerLongHeader: without an option, a header may be as long as clients of grpc-go's server expect.
+// TestServerLongHeader: without an option, headers of half a megabyte are served, as by grpc-go.
 func TestServerLongHeader(t *testing.T) {
 	testnet.NoLeaks(t)
 	theirs := testnet.Listen(t, net.Listen, testnet.TCP4)

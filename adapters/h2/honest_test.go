@@ -11,7 +11,7 @@ import (
 // TestUpdatesOfMessages: clients may send a WINDOW_UPDATE of the stream, one of the connection and a
 // PING for each short message that they get, whatever number of streams they have.
 func TestUpdatesOfMessages(t *testing.T) {
-	const message, messages, streams = "message", 8000, 2
+	const message, messages, streams = "a message of 32 bytes, as events", 8000, 2
 	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
 		f := start(HandlerFunc(func(s *Stream, _ *Request) {
 			err := s.Send(Message{Status: 200})
