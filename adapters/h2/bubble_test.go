@@ -2,6 +2,7 @@ package h2
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -56,6 +57,36 @@ func TestBubbleDrain(t *testing.T) {
 		p.Frame(frames.Ping, frames.Ack, 0, alivePing[:]).Request(3, true).Flush()
 		p.Want("goaway 2147483647 NO_ERROR").Want(answer(3)...).Want("goaway 3 NO_ERROR", "end")
 	})
+}
+
+// TestBubbleDrainTime: a client that doesn't answer the PING behind the first GOAWAY gets the second one
+// after DrainTime. A stream that it opens before is served.
+func TestBubbleDrainTime(t *testing.T) {
+	for _, test := range []struct{ config, want time.Duration }{{0, time.Second}, {5 * time.Second, 5 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			server := New(HandlerFunc(hello), Config{DrainTime: test.config})
+			ours, theirs := net.Pipe()
+			c, err := server.Attach(ours, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Close()
+			p := frames.NewPeer(t, theirs).Request(1, true).Flush().
+				Want("headers 1 :status=200 content-type=text/plain", `data 1 "Hello, World!" end`)
+			begin := time.Now()
+			c.Drain()
+			p.Want("goaway 2147483647 NO_ERROR")
+			if _, err := io.ReadFull(p.Conn, make([]byte, 9+8)); err != nil { // the PING
+				t.Fatal(err)
+			}
+			time.Sleep(test.want / 2)
+			p.Request(3, true).Flush().
+				Want("headers 3 :status=200 content-type=text/plain", `data 3 "Hello, World!" end`, "goaway 3 NO_ERROR")
+			if got := time.Since(begin); got != test.want {
+				t.Errorf("got the second GOAWAY after %v, want it after %v", got, test.want)
+			}
+		})
+	}
 }
 
 // TestBubbleAgeGrace: a connection whose streams go on after its grace ends. A client that reads within

@@ -16,7 +16,7 @@ import (
 //	quietAt    IdleTimeout    Drain
 //	heardAt    PingAfter      PING
 //	pingedAt   PingTimeout    fail
-//	drainedAt  drainTime      GOAWAY that says which stream is the last
+//	drainedAt  DrainTime      GOAWAY that says which stream is the last
 //	agedAt     none           Drain: it is as old as it may become
 //	goesAt     none           hang up, after a GOAWAY that says which stream is the last
 //	hungUpAt   lingerTime     fail; after WriteTimeout if the client had stopped taking anything
@@ -60,8 +60,7 @@ func (k *clock) makeEnding() *ending {
 
 const (
 	restTime   = time.Second
-	drainTime  = time.Second // net/http's goAwayTimeout
-	lingerTime = time.Second // the same
+	lingerTime = time.Second // net/http's goAwayTimeout
 
 	// hurryTime is in the place of both where another client waits for the connection's. Its client has
 	// the first GOAWAY by then, and can repeat what the server has not seen.
@@ -78,7 +77,7 @@ func (c *Conn) timesLocked(do func(at int64, how func(*Conn))) {
 		}
 	}
 	end := c.clock.ending()
-	drainTime, lingerTime := drainTime, lingerTime
+	drainTime, lingerTime := cfg.DrainTime, lingerTime
 	if end.hurried {
 		drainTime, lingerTime = hurryTime, hurryTime
 	}

@@ -90,6 +90,10 @@ type Config struct {
 	MaxAge   time.Duration
 	AgeGrace time.Duration
 
+	// DrainTime is how long a connection that drains waits for the client's answer to the PING behind the
+	// first GOAWAY, before the second one says which stream is the last: 1 s, as in net/http.
+	DrainTime time.Duration
+
 	// Resets is how many streams a client may reset at once: 12,000. As many are added each second, but
 	// not more than 12,000, and one for each stream that ends well. When a client has reset more, its new
 	// streams are refused with REFUSED_STREAM; when it has reset as many again, its connection is closed.
@@ -112,6 +116,7 @@ const (
 	beginTimeout = 10 * time.Second
 	idleTimeout  = 3 * time.Minute
 	writeTimeout = 30 * time.Second
+	drainTime    = time.Second // net/http's goAwayTimeout
 	pingTimeout  = 15 * time.Second
 )
 
@@ -133,6 +138,7 @@ func (c *Config) check() error {
 		{"PingTimeout", int64(c.PingTimeout)},
 		{"MaxAge", int64(c.MaxAge)},
 		{"AgeGrace", int64(c.AgeGrace)},
+		{"DrainTime", int64(c.DrainTime)},
 		{"Resets", int64(c.Resets)},
 	} {
 		if field.value < 0 {
@@ -146,6 +152,9 @@ func (c *Config) check() error {
 func (c Config) withDefaults() Config {
 	if c.BeginTimeout == 0 {
 		c.BeginTimeout = beginTimeout
+	}
+	if c.DrainTime == 0 {
+		c.DrainTime = drainTime
 	}
 	c.IdleTimeout = timeOr(c.IdleTimeout, idleTimeout)
 	c.WriteTimeout = timeOr(c.WriteTimeout, writeTimeout)

@@ -114,6 +114,7 @@ func (c *Config) http() h2.Config {
 		AgeGrace:     unless(k.MaxConnectionAgeGrace, 0),
 		PingAfter:    2 * time.Hour,
 		PingTimeout:  20 * time.Second,
+		DrainTime:    5 * time.Second, // grpc-go's since 1.85; before, a minute
 		Resets:       resets,
 		Explain:      true,
 		Crash:        true,
