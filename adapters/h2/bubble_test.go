@@ -195,9 +195,9 @@ func TestFlushReturns(t *testing.T) {
 	})
 }
 
-// TestBubbleEarlyAnswer: a stream whose answer is complete before its request is reset a while later,
-// when the client has read the answer, unless it has ended the stream itself. What it still sends gives
-// credit of the connection back.
+// TestBubbleEarlyAnswer: a stream whose answer is complete before its request is reset after
+// partTime, unless the client has ended it itself. What the client still sends gives credit of the
+// connection back.
 func TestBubbleEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		explicit := HandlerFunc(func(s *Stream, r *Request) {
