@@ -195,9 +195,8 @@ func TestFlushReturns(t *testing.T) {
 	})
 }
 
-// TestBubbleEarlyAnswer: a stream whose answer is complete before its request is reset after
-// partTime, unless the client has ended it itself. What the client still sends gives credit of the
-// connection back.
+// TestBubbleEarlyAnswer: a stream whose answer is complete before its request is reset partTime later,
+// or not at all if the client ends it. Bytes that come by then give credit of the connection back.
 func TestBubbleEarlyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		explicit := HandlerFunc(func(s *Stream, r *Request) {
