@@ -14,7 +14,7 @@ if [[ $target == unix:* ]]; then
 fi
 get() { curl "${options[@]}" "$@"; }
 
-unary() { # one after the other: 7.88 does not begin HTTP/2 in clear in parallel
+unary() { # over TLS: in clear 7.88 makes the first request only
 	get "$url/hello?[1-$((count / 4))]" | fold -w 5 | sort | uniq -c | sed 's/^ *//'
 }
 up() { echo "$(yes hello | tr -d '\n' | head -c $((5 * count)) | get -T - "$url/count") bytes"; }
