@@ -29,8 +29,9 @@ import (
 //
 // for GET and HEAD. The page loads nothing from other sites, and its Content-Security-Policy says
 // so: it works under a policy that allows only scripts and styles of the same origin. Without
-// scripts it shows the current figures.
-func Handler() http.Handler { return http.HandlerFunc(serve) }
+// scripts it shows the current figures. Requests that pages of other origins make a browser send are
+// refused with status 403.
+func Handler() http.Handler { return RefuseCrossOrigin(http.HandlerFunc(serve)) }
 
 // policy allows what the page needs.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

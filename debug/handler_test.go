@@ -39,6 +39,19 @@ func get(t *testing.T, method, query string) (answer *http.Response, body string
 	return rec.Result(), string(b)
 }
 
+// Pages of other origins can't make a browser read the page.
+func TestCrossSite(t *testing.T) {
+	for site, want := range map[string]int{"none": 200, "same-origin": 200, "same-site": 403, "cross-site": 403} {
+		r := httptest.NewRequest("GET", "/debug/percore?format=json", nil)
+		r.Header.Set("Sec-Fetch-Site", site)
+		rec := httptest.NewRecorder()
+		Handler().ServeHTTP(rec, r)
+		if rec.Code != want {
+			t.Errorf("Sec-Fetch-Site: %s: got %d, want %d", site, rec.Code, want)
+		}
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	for _, c := range []struct {
 		method, query, contentType, part string

@@ -55,9 +55,10 @@ type CarriedConn struct {
 // no carrier of the name the connections stay with the predecessor, and Shutdown tells them to end.
 //
 // Call it before Service.Run, Give, and Successor.Carry. The name has 1 to 100 bytes. Carry panics if
-// it doesn't, if there is a carrier of that name, if c is nil, or if there would be more than 100 of
+// it doesn't, if c is nil, if there is a carrier of that name, or if there would be more than 100 of
 // them.
 func (s *Conns) Carry(name string, c Carrier) {
+	mustHave("Conns.Carry", argument{"c", c, "what moves the connections, such as a *wsadapter.Group"})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -65,8 +66,6 @@ func (s *Conns) Carry(name string, c Carrier) {
 		panic(fmt.Sprintf("handover: a carrier's name of %d bytes", len(name)))
 	case s.carry[name] != nil:
 		panic(fmt.Sprintf("handover: two carriers are named %q", name))
-	case isNil(c):
-		panic(fmt.Sprintf("handover: the carrier %q is nil", name))
 	case len(s.carry) == carriersMax:
 		panic("handover: too many carriers")
 	}
@@ -95,11 +94,13 @@ func (s *Conns) carrierNames() (names []string) {
 }
 
 // Carry makes the carriers of conns get the connections that the predecessor's carriers give. Call it
-// before Ready; [Service] does. It has no effect if conns is nil, and after its first call.
+// before Ready; [Service] does. At its second call, and afterwards, it has no effect. It panics if
+// conns is nil.
 func (s *Successor) Carry(conns *Conns) {
+	mustHave("Successor.Carry", argument{"conns", conns, "the Conns that have the carriers"})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.carriers != nil || conns == nil {
+	if s.carriers != nil {
 		return
 	}
 	s.carriers = make(map[string]*taking)

@@ -38,15 +38,13 @@ type hijacked struct {
 	tell func() // guarded by Conns.mu; nil once it is about to be called
 }
 
-// Add adds a connection. tell is called once at most, on a goroutine of its own, when Shutdown wants
-// the connection to end, and must not be nil: it sends what its protocol has for that, such as the
-// WebSocket close codes 1001 or 1012 (RFC 6455, section 7.4). It may block for a moment. The caller
-// calls the function that Add returns when the connection has ended, at least once; if that doesn't
-// happen Shutdown waits for it. If Shutdown was called before, tell is called at once.
+// Add adds a connection. tell is called once at most, on a goroutine of its own, when Shutdown wants the
+// connection to end: it sends what its protocol has for that, such as the WebSocket close codes 1001 or
+// 1012 (RFC 6455, section 7.4). It may block for a moment. The caller calls the function that Add
+// returns when the connection has ended, at least once; if that doesn't happen Shutdown waits for it.
+// If Shutdown was called before, tell is called at once. Add panics if tell is nil.
 func (s *Conns) Add(tell func()) (remove func()) {
-	if tell == nil {
-		panic("handover: Conns.Add was called with a nil function, so the connection could not be told to end")
-	}
+	mustHave("Conns.Add", argument{"tell", tell, "a function that makes the connection end"})
 	h := &hijacked{tell}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,6 +82,9 @@ func (s *Conns) Len() int {
 // nil when no connection is left, or ctx's error when ctx ends before. It can be called again, for
 // connections that were added since, but not at the same time.
 func (s *Conns) Shutdown(ctx context.Context) error {
+	if err := checkArguments("Conns.Shutdown", aContext(ctx)); err != nil {
+		return err
+	}
 	empty, rest := s.begin()
 	var tick <-chan time.Time
 	if s.Spread >= 0 {

@@ -30,6 +30,9 @@ type Control struct {
 // Such a name is not replaced: Listen fails with an error that wraps syscall.EADDRINUSE while the
 // predecessor has it.
 func Listen(name string) (*Control, error) {
+	if name == "" {
+		return nil, errNoName("Listen")
+	}
 	c, err := listenControl(name)
 	if err != nil {
 		return nil, controlError("listening at", name, err)
@@ -41,11 +44,18 @@ func Listen(name string) (*Control, error) {
 // Listen requires it, so that no other user can have made the socket. If no process listens there the
 // error wraps fs.ErrNotExist or syscall.ECONNREFUSED.
 func Dial(name string) (*net.UnixConn, error) {
+	if name == "" {
+		return nil, errNoName("Dial")
+	}
 	c, err := dialControl(name)
 	if err != nil {
 		return nil, controlError("connecting to", name, err)
 	}
 	return c, nil
+}
+
+func errNoName(function string) error {
+	return fmt.Errorf("handover: %s: name is empty: pass the path of a socket, or a name that begins with @", function)
 }
 
 func controlError(what, name string, err error) error {
@@ -59,10 +69,21 @@ func controlError(what, name string, err error) error {
 func isAbstract(name string) bool { return strings.HasPrefix(name, "@") }
 
 // Accept waits for a successor. It fails with an error that wraps net.ErrClosed after Close.
-func (c *Control) Accept() (*net.UnixConn, error) { return c.listener.AcceptUnix() }
+func (c *Control) Accept() (*net.UnixConn, error) {
+	if c == nil || c.listener == nil {
+		return nil, errNoControl
+	}
+	return c.listener.AcceptUnix()
+}
+
+// errNoControl is the error of a Control that Listen has not made.
+var errNoControl = fmt.Errorf("handover: this Control is not from Listen: call that: %w", net.ErrClosed)
 
 // Close ends Accept, and removes the socket's file unless another process has replaced it.
 func (c *Control) Close() error {
+	if c == nil || c.listener == nil {
+		return errNoControl
+	}
 	if c.file != nil {
 		c.file.remove()
 	}

@@ -47,6 +47,9 @@ import (
 //
 // Give owns c, and has closed it when it returns.
 func Give(ctx context.Context, c *net.UnixConn, servers ...Server) (err error) {
+	if err := checkArguments("Give", aContext(ctx), aSocket(c)); err != nil {
+		return errors.Join(err, closeIfAny(c))
+	}
 	ended := countGive()
 	defer func() { ended(err) }()
 	w, err := newWire(c)
@@ -192,6 +195,9 @@ func (g *giver) begin() error {
 			return fmt.Errorf("two servers are named %q", s.Name)
 		}
 		names[s.Name] = true
+		if isNil(s.Listener) {
+			return fmt.Errorf("the Listener of server %q is nil", s.Name)
+		}
 		l, err := movingListener(s.Listener)
 		if err != nil {
 			return err

@@ -54,12 +54,9 @@ const (
 	// stateBytesMax is how long the state of a listener may be.
 	stateBytesMax = 4 << 10
 
-	// listenersMax is how many listeners an offer may have: with 200 bytes each for a name and an address
-	// they fit into a message.
+	// listenersMax is how many listeners an offer may have: with 100 bytes each, more than a name and an
+	// address take, they fit into a message.
 	listenersMax = 500
-
-	// partNameMax is how long the name of a Service's part may be, so that this holds.
-	partNameMax = 100
 
 	// carriersMax is how many carriers a process may have, of at most carrierNameMax bytes each, so that
 	// their names fit into a message.

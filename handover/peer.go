@@ -26,8 +26,8 @@ type Peer struct {
 //
 // CheckPeer may be called by several goroutines at the same time, and doesn't block.
 func CheckPeer(c *net.UnixConn) (Peer, error) {
-	if c == nil {
-		return Peer{}, takeError("checking the other process", errNilSocket)
+	if err := checkArguments("CheckPeer", aSocket(c)); err != nil {
+		return Peer{UID: -1}, err
 	}
 	p, err := checkPeer(c)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {

@@ -57,23 +57,24 @@ type Service struct {
 
 // Part is a server of a [Service].
 type Part struct {
-	// Name is the part's name in a handover, and in errors, of 1 to 100 bytes. No two parts have the same.
+	// Name is the part's name in a handover, and in errors. It has 1 to 100 bytes. Two parts must not have
+	// the same.
 	Name string
 
-	// Address is the TCP address to listen on, unless a predecessor has a listener of that Name. It is
-	// needed if there is no Listener; ":0" is a free port of all addresses.
+	// Address is the TCP address to listen on, unless a predecessor has a listener of that Name. It must
+	// be set if Listener is nil.
 	Address string
 
 	// Config has the listener's options. nil: none.
 	Config *percore.ListenConfig
 
 	// Listener, if not nil, is used instead of Address. Run owns it, and closes it unused if a
-	// predecessor has one of that Name.
+	// predecessor has one of that Name. If the Service restarts it must be a *percore.Listener.
 	Listener net.Listener
 
-	// Server serves the listener. If it is a [Source], as *httpadapter.Server is, its connections move
-	// to a successor, and if it is a [Drainer], as that is, too, clients of connections that stay are
-	// told to leave before Shutdown closes these.
+	// Server serves the listener, and must be set also if Serve is. If it is a [Source], as
+	// *httpadapter.Server is, its connections move to a successor, and if it is a [Drainer], as that
+	// is, too, clients of connections that stay are told to leave before Shutdown closes these.
 	Server Lifecycle
 
 	// Serve, if not nil, is called instead of Server.Serve:
@@ -117,9 +118,7 @@ func GRPC(s interface {
 	GracefulStop()
 	Stop()
 }) Lifecycle {
-	if isNil(s) {
-		panic("handover: GRPC was called with a nil server")
-	}
+	mustHave("GRPC", argument{"s", s, "the gRPC server"})
 	return grpcLifecycle{s}
 }
 
@@ -187,12 +186,18 @@ const (
 //	delaying          the process ends           nothing                      shutting down
 //	shutting down     the process ends           nothing                      nothing
 //
-// Run fails at once, before anything serves, if the fields don't make sense: no Parts, Parts without a
-// Name, Server or address, or two of one Name.
+// A Service that can't work fails at once, with an error that says what to change: it would otherwise
+// fail at its first restart, or in the middle of a shutdown.
 //
 // A program calls Run once, early: the signal Restart ends a process that doesn't wait for it yet.
 // Lines about handovers that fail go to slog's default logger.
 func (s *Service) Run(ctx context.Context) error {
+	if err := checkArguments("Service.Run", argument{"the Service", s, "one with Parts"}, aContext(ctx)); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return s.decline(fmt.Errorf("handover: this Service can't run: %w", err))
+	}
 	r := &run{Service: s, failed: make(chan error, len(s.Parts)), restart: make(chan os.Signal, 1)}
 	if s.Restart != nil {
 		signal.Notify(r.restart, s.Restart) // first: it must not end a process that is taking over
@@ -215,6 +220,20 @@ func (s *Service) Run(ctx context.Context) error {
 	return errors.Join(err, r.shutdown(handedOver))
 }
 
+// decline gives up before anything has begun: the predecessor, if there is one, learns why, and serves
+// on.
+func (s *Service) decline(why error) error {
+	for _, p := range s.Parts {
+		if !isNil(p.Listener) {
+			p.Listener.Close()
+		}
+	}
+	if c, err := Inherited(); c != nil && err == nil {
+		_ = Refuse(c, why) // if it fails, the predecessor sees the end of the socket
+	}
+	return why
+}
+
 // run is a call of Run.
 type run struct {
 	*Service
@@ -235,10 +254,6 @@ func (r *run) start(ctx context.Context) error {
 	}
 	if predecessor != nil {
 		defer predecessor.Close()
-	}
-	if err := r.check(); err != nil { // only now: a predecessor that waits is told at once
-		r.closeListeners(r.Parts)
-		return err
 	}
 	listeners, err := r.open(ctx, predecessor)
 	if err != nil {
@@ -282,7 +297,11 @@ func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net
 		for _, l := range listeners {
 			l.Close()
 		}
-		r.closeListeners(r.Parts[len(listeners):])
+		for _, p := range r.Parts[len(listeners):] {
+			if p.Listener != nil {
+				p.Listener.Close()
+			}
+		}
 		listeners = nil
 	}()
 	var offers []string
@@ -304,15 +323,6 @@ func (r *run) open(ctx context.Context, predecessor *Successor) (listeners []net
 		listeners = append(listeners, l)
 	}
 	return listeners, nil
-}
-
-// closeListeners closes those that the program has given to parts that don't serve.
-func (r *run) closeListeners(parts []Part) {
-	for _, p := range parts {
-		if !isNil(p.Listener) {
-			p.Listener.Close()
-		}
-	}
 }
 
 // open opens a part's listener, or takes the one that the predecessor offers.

@@ -240,3 +240,26 @@ func TestFigures(t *testing.T) {
 		})
 	}
 }
+
+// A successor whose Service can't run tells the predecessor why, which serves on.
+func TestServiceDeclines(t *testing.T) {
+	if !isSupported() {
+		t.Skip("the engine is net")
+	}
+	c, theirs, err := socketpair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	fd, err := syscall.Dup(int(theirs.Fd())) // Run closes it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(variable, strconv.Itoa(fd))
+	why := new(Service).Run(t.Context())
+	ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	err = Give(t.Context(), c, Server{Name: "web", Listener: ln})
+	if err == nil || !strings.Contains(err.Error(), why.Error()) {
+		t.Errorf("Give: got %v, want the successor's reason: %v", err, why)
+	}
+}

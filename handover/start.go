@@ -15,8 +15,8 @@ const variable = "PERCORE_HANDOVER"
 // Start starts cmd as the successor: it inherits a socket, which [Inherited] returns there. The
 // result is for Give. Start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as usual.
 func Start(cmd *exec.Cmd) (*net.UnixConn, error) {
-	if cmd == nil {
-		return nil, errors.New("handover: Start was called with a nil *exec.Cmd")
+	if err := checkArguments("Start", argument{"cmd", cmd, "the program to start: see Executable"}); err != nil {
+		return nil, err
 	}
 	c, theirs, err := socketpair()
 	if err != nil {
@@ -57,6 +57,9 @@ func Inherited() (*net.UnixConn, error) {
 // and closes c. It doesn't wait for that process. It fails if Give would fail before it sends
 // anything.
 func Refuse(c *net.UnixConn, reason error) error {
+	if err := checkArguments("Refuse", aSocket(c), argument{"reason", reason, "an error that says why"}); err != nil {
+		return errors.Join(err, closeIfAny(c))
+	}
 	w, err := newWire(c)
 	if err != nil {
 		return takeError("refusing", err)

@@ -94,8 +94,8 @@ type held struct {
 //
 // Take owns c. The Successor closes it at the end of Ready, or by Close.
 func Take(ctx context.Context, c *net.UnixConn) (*Successor, error) {
-	if c == nil {
-		return nil, takeError("taking over", errNilSocket)
+	if err := checkArguments("Take", aContext(ctx), aSocket(c)); err != nil {
+		return nil, errors.Join(err, closeIfAny(c))
 	}
 	if !isSupported() {
 		c.Close()
@@ -338,6 +338,9 @@ func (l *offered) closeFiles() {
 // crashed, or has given no sign of life for 10 seconds. This process has the listeners, and goes on
 // serving. A predecessor that wakes up notices this, and shuts down.
 func (s *Successor) Ready(ctx context.Context) error {
+	if err := checkArguments("Successor.Ready", aContext(ctx)); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wire == nil {
@@ -588,7 +591,9 @@ func (s *Successor) Close() error {
 	defer s.mu.Unlock()
 	closed := errors.New("the successor has called Close")
 	s.abandon(closed)
-	s.ended(closed)
+	if s.ended != nil { // as it is in a Successor that Take has not made
+		s.ended(closed)
+	}
 	return nil
 }
 

@@ -57,17 +57,9 @@ type wire struct {
 	endBeat context.CancelFunc // nil: beat was not called
 }
 
-// errNilSocket is for programs that have not looked at an error, or at what Inherited returns in a
-// process that has no predecessor.
-var errNilSocket = errors.New("the *net.UnixConn is nil: there is no other process; look at the error of the function that " +
-	"has returned it (Inherited returns nil if this process was not started by a predecessor)")
-
 // newWire takes ownership of c. It fails if c isn't the right kind of socket, or if CheckPeer would
 // fail.
 func newWire(c *net.UnixConn) (*wire, error) {
-	if c == nil {
-		return nil, errNilSocket
-	}
 	if err := checkWire(c); err != nil {
 		c.Close()
 		return nil, err

@@ -14,7 +14,7 @@ import (
 //	srv := &http.Server{Handler: grpcServer.Handler(mux)}
 //	err = httpadapter.Wrap(srv).Serve(lis)
 //
-// With httpadapter.HTTP2 calls don't pass through net/http: package h2 gives their streams to s, for
+// With httpadapter calls don't pass through net/http: package h2 gives their streams to s, for
 // the cost of a call to [Server.Serve]. That takes the handler itself in http.Server.Handler. Within
 // another handler, and where HTTP2 has no effect, calls come by [Server.ServeHTTP], for about the cost
 // that grpc-go's has there, so nothing that is around the handler is skipped.

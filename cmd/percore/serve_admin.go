@@ -48,7 +48,7 @@ func newAdminServer(isLocal bool, predecessor int, leaving *atomic.Bool, log *sl
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	handler := guardSite(mux)
+	handler := debug.RefuseCrossOrigin(mux)
 	if predecessor != 0 {
 		mux.Handle(predecessorPath+"/", servePredecessor(predecessor, log))
 	}
@@ -243,23 +243,6 @@ func guardHost(next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, r)
-	})
-}
-
-// guardSite refuses requests that a page of another site has made a browser send. Such a page can't
-// read the answer, but /debug/pprof/profile and trace cost CPU time, and slow the process down, as soon
-// as they are asked for. Browsers say where a request comes from (Sec-Fetch-Site,
-// https://www.w3.org/TR/fetch-metadata): "none" is the address bar. Another port of the same host is
-// "same-site", and may be another user's program. Programs such as curl and Prometheus don't send the
-// field.
-func guardSite(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.Header.Get("Sec-Fetch-Site") {
-		case "", "none", "same-origin":
-			next.ServeHTTP(w, r)
-		default:
-			http.Error(w, "A page of another site has led here, which is refused. Type the address into the browser's address bar instead.", http.StatusForbidden)
-		}
 	})
 }
 

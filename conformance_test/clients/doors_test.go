@@ -114,7 +114,7 @@ func serveHTTP(handler http.Handler, wrap func(*http.Server) testnet.WebServer) 
 	}
 }
 
-func wrapHTTP2(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv, httpadapter.HTTP2()) }
+func wrapHTTP2(srv *http.Server) testnet.WebServer { return httpadapter.Wrap(srv) }
 
 // begin calls serve, and sends what it returns, other than that the server is closed.
 func begin(serve func() error) <-chan error {

@@ -1,0 +1,25 @@
+package debug
+
+import "net/http"
+
+// RefuseCrossOrigin returns a handler that passes requests on to next, and answers 403 to those that
+// a page of another origin makes a browser send, another port of the same host included. Use it for
+// net/http/pprof, where a request does harm even if the page can't read the answer: it starts a
+// profile or a trace. [Handler] has it already.
+//
+// The rule is that of [http.CrossOriginProtection], for GET and HEAD as well. It passes what a person
+// types, and requests of programs such as curl and Prometheus. Browsers say where a request comes from
+// (Sec-Fetch-Site) only to https and to addresses of their own machine. Elsewhere the rule recognizes
+// only requests that have an Origin, such as those of scripts that want to read the answer.
+func RefuseCrossOrigin(next http.Handler) http.Handler {
+	var rule http.CrossOriginProtection
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		judged := r.WithContext(r.Context()) // a copy
+		judged.Method = http.MethodPost      // the rule lets GET pass
+		if rule.Check(judged) != nil {
+			http.Error(w, "A page of another site has sent this request: enter the address by hand instead.", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,130 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"reflect"
+	"slices"
+	"syscall"
+)
+
+// check finds what would fail later: at the first restart, in a shutdown, or in a server's goroutine.
+func (s *Service) check() error {
+	if len(s.Parts) == 0 {
+		return errors.New("it has no Parts: add one for each server")
+	}
+	if len(s.Parts) > listenersMax {
+		return fmt.Errorf("it has %d Parts, and a handover takes %d at most", len(s.Parts), listenersMax)
+	}
+	for i := range s.Parts {
+		p := &s.Parts[i]
+		if err := p.check(s.Restart != nil); err != nil {
+			return fmt.Errorf("Parts[%d] (%q): %w", i, p.Name, err)
+		}
+		for j, other := range s.Parts[:i] {
+			if other.Name == p.Name {
+				return fmt.Errorf("Parts[%d] and Parts[%d] are both named %q: a handover finds parts by their names, so give each its own", j, i, p.Name)
+			}
+			if p.Listener != nil && isSame(p.Listener, other.Listener) {
+				return fmt.Errorf("Parts[%d] and Parts[%d] have the same Listener: give each its own", j, i)
+			}
+		}
+	}
+	return errors.Join(s.checkRestart(), s.checkTimes())
+}
+
+// check finds what is wrong with one part. restarts says that its listener is going to be handed over.
+func (p *Part) check(restarts bool) error {
+	switch {
+	case p.Name == "":
+		return errors.New("Name is empty: a handover finds parts by their names, so give it one")
+	case len(p.Name) > carrierNameMax:
+		return fmt.Errorf("Name has %d bytes: use %d at most", len(p.Name), carrierNameMax)
+	case isNil(p.Server):
+		return errors.New("Server is nil: set it to what serves the part, and what Shutdown ends, also if Serve is set")
+	case p.Listener != nil && isNil(p.Listener):
+		return fmt.Errorf("Listener is a nil %T: leave it out, or open it", p.Listener)
+	case p.Listener == nil && p.Address == "":
+		return errors.New(`Address is empty, and there is no Listener: set one of them (":0" is a free port of all addresses)`)
+	}
+	if !restarts || p.Listener == nil {
+		return nil
+	}
+	if _, err := movingListener(p.Listener); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("each Restart would fail: %w; use percore.Listen, or leave Restart nil", err)
+	}
+	return nil
+}
+
+// checkRestart refuses signals that mean something else already, or that no process can catch.
+func (s *Service) checkRestart() error {
+	switch s.Restart {
+	case os.Interrupt, syscall.SIGTERM, os.Kill:
+		return fmt.Errorf("Restart is %v, which ends the process: use another signal, such as syscall.SIGHUP", s.Restart)
+	}
+	return nil
+}
+
+func (s *Service) checkTimes() error {
+	if s.DrainDelay < 0 {
+		return fmt.Errorf("DrainDelay is %v: want 0, for no delay, or more", s.DrainDelay)
+	}
+	if s.Drain < 0 {
+		return fmt.Errorf("Drain is %v: want 0, for %v, or more", s.Drain, defaultDrain)
+	}
+	return nil
+}
+
+// argument is an argument of an exported function that must not be nil.
+type argument struct {
+	name  string
+	value any
+	want  string // what to pass instead
+}
+
+// checkArguments returns an error that names the first argument that is nil.
+func checkArguments(function string, arguments ...argument) error {
+	for _, a := range arguments {
+		if isNil(a.value) {
+			return fmt.Errorf("handover: %s: %s is nil: pass %s", function, a.name, a.want)
+		}
+	}
+	return nil
+}
+
+// mustHave is checkArguments for functions that return no error. Their callers could only crash later,
+// on a goroutine that doesn't show who has passed nil.
+func mustHave(function string, arguments ...argument) {
+	if err := checkArguments(function, arguments...); err != nil {
+		panic(err.Error())
+	}
+}
+
+func aContext(ctx context.Context) argument {
+	return argument{"ctx", ctx, "context.Background(), or a context that ends"}
+}
+
+func aSocket(c any) argument {
+	return argument{"c", c, "the connection to the other process, from Start, Inherited, Dial or Control.Accept"}
+}
+
+// closeIfAny closes the socket of a call that fails because of another argument: the call owns it.
+func closeIfAny(c *net.UnixConn) error {
+	if c == nil {
+		return nil
+	}
+	return c.Close()
+}
+
+// isNil reports whether v is nil, or an interface that holds a nil pointer, function or map.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	kinds := []reflect.Kind{reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Interface, reflect.Slice}
+	return !r.IsValid() || slices.Contains(kinds, r.Kind()) && r.IsNil()
+}
+
+// isSame reports whether two listeners are the same one. Those of types that can't be compared aren't.
+func isSame(a, b any) bool { return reflect.ValueOf(a).Comparable() && a == b }

@@ -1,0 +1,158 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/percore/percore"
+	"github.com/percore/percore/internal/testnet"
+)
+
+// A Service that can't work, or can't restart, says so at once, and closes the listeners it owns.
+func TestServiceChecks(t *testing.T) {
+	web := func(change func(*Part)) Part {
+		p := Part{Name: "web", Address: "127.0.0.1:0", Server: new(http.Server)}
+		change(&p)
+		return p
+	}
+	same := func(*Part) {}
+	shared := testnet.Listen(t, percore.Listen, testnet.TCP4)
+	listening := func(name string) Part {
+		return Part{Name: name, Listener: shared, Server: new(http.Server)}
+	}
+	for _, tt := range []struct {
+		name    string
+		service *Service
+		want    string
+	}{
+		{"no Service", nil, "Service is nil"},
+		{"no parts", &Service{}, "no Parts"},
+		{"too many parts", &Service{Parts: make([]Part, listenersMax+1)}, "501 Parts"},
+		{"no name", &Service{Parts: []Part{web(func(p *Part) { p.Name = "" })}}, "Name is empty"},
+		{"long name", &Service{Parts: []Part{web(func(p *Part) { p.Name = strings.Repeat("x", carrierNameMax+1) })}}, "101 bytes"},
+		{"two of a name", &Service{Parts: []Part{web(same), web(same)}}, `both named "web"`},
+		{"no server", &Service{Parts: []Part{web(func(p *Part) { p.Server = nil })}}, "Server is nil"},
+		{"nil server", &Service{Parts: []Part{web(func(p *Part) { p.Server = (*http.Server)(nil) })}}, "Server is nil"},
+		{"no server, Serve", &Service{Parts: []Part{web(func(p *Part) {
+			p.Server, p.Serve = nil, func(net.Listener) error { return nil }
+		})}}, "Server is nil"},
+		{"no address", &Service{Parts: []Part{web(func(p *Part) { p.Address = "" })}}, "Address is empty"},
+		{"nil listener", &Service{Parts: []Part{web(func(p *Part) { p.Listener = (*net.TCPListener)(nil) })}}, "Listener is a nil *net.TCPListener"},
+		{"one listener twice", &Service{Parts: []Part{listening("a"), listening("b")}}, "same Listener"},
+		{"negative delay", &Service{Parts: []Part{web(same)}, DrainDelay: -1}, "DrainDelay is -1ns"},
+		{"negative drain", &Service{Parts: []Part{web(same)}, Drain: -time.Second}, "Drain is -1s"},
+		{"restart at the end", &Service{Parts: []Part{web(same)}, Restart: syscall.SIGTERM}, "Restart is terminated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.service.Run(t.Context())
+			if err == nil || !strings.HasPrefix(err.Error(), "handover: ") || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error that says %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := shared.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: got %v, want a closed listener", err)
+	}
+	if err := new(Service).Run(noContext); err == nil || !strings.Contains(err.Error(), "ctx is nil") {
+		t.Errorf("without ctx: got %v", err)
+	}
+}
+
+// A listener that can't be handed over is an error only for a Service that restarts.
+func TestServiceChecksRestart(t *testing.T) {
+	if !isSupported() {
+		t.Skip("nothing can be handed over here")
+	}
+	for _, restart := range []os.Signal{nil, syscall.SIGHUP} {
+		ln := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		wrapped := struct{ net.Listener }{ln}
+		s := Service{Parts: []Part{{Name: "web", Listener: wrapped, Server: new(http.Server)}}, Restart: restart}
+		ctx, stop := context.WithCancel(t.Context())
+		s.Ready = func([]net.Listener) { stop() }
+		err := s.Run(ctx)
+		stop()
+		switch {
+		case restart == nil && err != nil:
+			t.Errorf("without Restart: %v", err)
+		case restart != nil && (err == nil || !strings.Contains(err.Error(), "each Restart would fail")):
+			t.Errorf("with Restart: got %v, want an error", err)
+		}
+	}
+}
+
+// noContext is nil, in a way that linters don't see.
+var noContext context.Context
+
+// Exported functions name an argument that is nil, in an error or, if they return none, in a panic in
+// the caller.
+func TestNilArguments(t *testing.T) {
+	ctx := context.Background()
+	socket := func() *net.UnixConn {
+		c, theirs, err := socketpair()
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Skip("there are no such sockets here")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		return c
+	}
+	for _, tt := range []struct {
+		want string
+		call func() error
+	}{
+		{"Take: ctx", func() error { _, err := Take(noContext, socket()); return err }},
+		{"Take: c", func() error { _, err := Take(ctx, nil); return err }},
+		{"Give: ctx", func() error { return Give(noContext, socket()) }},
+		{"Give: c", func() error { return Give(ctx, nil) }},
+		{"Start: cmd", func() error { _, err := Start((*exec.Cmd)(nil)); return err }},
+		{"Refuse: c", func() error { return Refuse(nil, net.ErrClosed) }},
+		{"Refuse: reason", func() error { return Refuse(socket(), nil) }},
+		{"CheckPeer: c", func() error { _, err := CheckPeer(nil); return err }},
+		{"Listen: name", func() error { _, err := Listen(""); return err }},
+		{"Dial: name", func() error { _, err := Dial(""); return err }},
+		{"Control is not from Listen", func() error { _, err := new(Control).Accept(); return err }},
+		{"Control is not from Listen", func() error { return new(Control).Close() }},
+		{"Successor.Ready: ctx", func() error { return new(Successor).Ready(noContext) }},
+		{"Ready was called already", func() error { return new(Successor).Ready(ctx) }},
+		{"no listener", func() error { _, err := new(Successor).Listener("web", nil); return err }},
+		{"no listener", func() error { return new(Successor).Drop("web") }},
+		{"", func() error { return new(Successor).Close() }},
+		{"Successor.Carry: conns", func() error { new(Successor).Carry(nil); return nil }},
+		{"Conns.Add: tell", func() error { new(Conns).Add(nil); return nil }},
+		{"Conns.Carry: c", func() error { new(Conns).Carry("name", nil); return nil }},
+		{"Conns.Shutdown: ctx", func() error { return new(Conns).Shutdown(noContext) }},
+		{"GRPC: s", func() error { GRPC(nil); return nil }},
+		{"GRPC: s", func() error { GRPC((*fakeGRPC)(nil)); return nil }},
+	} {
+		t.Run(tt.want, func(t *testing.T) {
+			testnet.NoLeaks(t)
+			if got := saidBy(tt.call); !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") {
+				t.Errorf("got %q, want it to name %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// saidBy returns the text of the error that a call returns, or of its panic. Those of the runtime, such
+// as a nil dereference, fail the test.
+func saidBy(call func() error) (text string) {
+	defer func() {
+		if v := recover(); v != nil {
+			text = v.(string)
+		}
+	}()
+	if err := call(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
