@@ -10,8 +10,12 @@ import "net/http"
 // The rule is that of [http.CrossOriginProtection], for GET and HEAD as well. It passes what a person
 // types, and requests of programs such as curl and Prometheus. Browsers say where a request comes from
 // (Sec-Fetch-Site) only to https and to addresses of their own machine. Elsewhere the rule recognizes
-// only requests that have an Origin, such as those of scripts that want to read the answer.
+// only requests that have an Origin, such as those of scripts that want to read the answer. It panics if
+// next is nil.
 func RefuseCrossOrigin(next http.Handler) http.Handler {
+	if next == nil {
+		panic("debug: RefuseCrossOrigin was called with a nil http.Handler")
+	}
 	var rule http.CrossOriginProtection
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		judged := r.WithContext(r.Context()) // a copy
