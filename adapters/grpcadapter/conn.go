@@ -1,6 +1,8 @@
 package grpcadapter
 
 import (
+	"errors"
+
 	"google.golang.org/grpc/mem"
 
 	"github.com/percore/percore"
@@ -21,6 +23,9 @@ type Conn struct {
 // grpc-go defines its name and signature: it looks on every connection for the interface Reader of
 // its package internal/transport/readyreader.
 func (c *Conn) ReadOnReady(bufSize int, pool mem.BufferPool) (b *[]byte, n int, err error) {
+	if pool == nil {
+		return nil, 0, errors.New("grpcadapter: ReadOnReady was called with a nil mem.BufferPool")
+	}
 	n, err = c.ReadReady(
 		func() []byte { b = pool.Get(bufSize); return *b },
 		func() { pool.Put(b); b = nil },

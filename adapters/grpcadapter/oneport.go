@@ -68,11 +68,22 @@ func (s *WrappedServer) Handler(next http.Handler) http.Handler {
 //
 // At a deadline the client gets the status when the handler has returned, whereas Serve sends it at
 // once.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.rpc.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	checkHTTP(w, r)
+	s.rpc.ServeHTTP(w, r)
+}
+
+// checkHTTP panics if an argument of ServeHTTP is nil.
+func checkHTTP(w http.ResponseWriter, r *http.Request) {
+	if w == nil || r == nil {
+		panic("grpcadapter: ServeHTTP was called with a nil http.ResponseWriter or *http.Request")
+	}
+}
 
 // ServeHTTP serves a call as an http.Handler, as [Server.ServeHTTP] does. Without [FastPath], or if that
 // was refused, it is srv.ServeHTTP.
 func (s *WrappedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	checkHTTP(w, r)
 	s.used.Store(true)
 	if s.decision.Do(s.decide); s.room == nil {
 		s.srv.ServeHTTP(w, r)
