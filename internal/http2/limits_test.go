@@ -73,7 +73,7 @@ func TestAttacks(t *testing.T) {
 		{"PRIORITY_UPDATE that is ignored", cfg(func(c *Config) { c.Priorities, c.Idle = IgnorePriorities, Budget{30, 0} }),
 			func(p *peer, i int) { p.update(id(i), "(") }, 31, EnhanceYourCalm, 4 << 10},
 		{"PRIORITY_UPDATE of a type that is unknown", small, func(p *peer, i int) { p.update(id(i), "(") }, 31, EnhanceYourCalm, 4 << 10},
-		{"made you reset by PRIORITY_UPDATE", smallPriorities, func(p *peer, i int) { p.get(id(i)).update(id(i), "(") }, 21, EnhanceYourCalm, 8 << 10},
+		{"made you reset by PRIORITY_UPDATE", smallPriorities, func(p *peer, i int) { p.get(id(i)).update(id(i), "(") }, 31, EnhanceYourCalm, 8 << 10},
 		{"empty DATA, CVE-2019-9518", small, func(p *peer, i int) {
 			if i == 0 {
 				p.post(1)

@@ -285,7 +285,7 @@ func TestBlockedSenders(t *testing.T) {
 // TestShrinkingWindow: a client that closes the windows of many senders, and opens them again, makes
 // the server move them for nothing: it can't go on with that.
 func TestShrinkingWindow(t *testing.T) {
-	for senders, most := range map[uint32]int{0: 2500, 100: 1700, 5000: 65} {
+	for senders, most := range map[uint32]int{0: 250, 100: 239, 5000: 52} {
 		cfg := DefaultConfig()
 		cfg.Streams = 10000
 		cfg.Idle.PerSecond = 0
