@@ -72,8 +72,10 @@ type Config struct {
 	// WriteTimeout is how long the client may take nothing of what is sent to it, before the
 	// streams end with a GOAWAY: 30 s, or up to a quarter more. After as long again, in which a client
 	// that was stopped may read that, the connection is closed. A handler that is sending returns from
-	// that by then. The client takes what its kernel acknowledges; where nothing tells that, off Linux
-	// and in memory, it must take 16 KiB in that time. Closed windows don't count: see
+	// that by then. The client takes what its kernel acknowledges, 100 KB and more at once
+	// before the program has read any of them: so each KiB gives it a second more, up to four times
+	// WriteTimeout, and one that reads 1 KiB/s is not cut off. Where nothing tells what was acknowledged,
+	// off Linux and in memory, it must take 16 KiB in WriteTimeout. Closed windows don't count: see
 	// [Stream.SetWriteDeadline]. Negative: no limit.
 	WriteTimeout time.Duration
 

@@ -115,6 +115,91 @@ func TestBubbleSlowReader(t *testing.T) {
 	}
 }
 
+// attachSocket returns a client of a TCP connection that the server gets, with the kernel's own buffers.
+func attachSocket(t *testing.T, server *Server, secure bool) *frames.Peer {
+	l, err := percore.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	theirs, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { theirs.Close() })
+	ours, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secure {
+		ids := newIdentities(t)
+		shaken := ids.accept(t, ours)
+		theirs = ids.dial(t, theirs)
+		ours = <-shaken
+	}
+	if _, err := server.Attach(ours, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return greedy(t, theirs).Want("headers 1 :status=200")
+}
+
+// TestSlowReader: the kernel of a client that reads all the time acknowledges a whole buffer, and then
+// nothing for more than twice WriteTimeout, as with 3 KB/s and the default.
+func TestSlowReader(t *testing.T) {
+	for name, secure := range map[string]bool{"clear": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const (
+				timeout   = 400 * time.Millisecond
+				perSecond = 100 << 10
+				total     = 3 * perSecond
+			)
+			ended := make(chan error, 1)
+			server := New(endless(ended), Config{WriteTimeout: timeout})
+			defer server.Close()
+			p := attachSocket(t, server, secure)
+			begun := time.Now()
+			for got := 0; got < total; {
+				time.Sleep(10 * time.Millisecond)
+				due := int(time.Since(begun) * perSecond / time.Second)
+				if due <= got {
+					continue
+				}
+				if _, err := io.ReadFull(p.Conn, make([]byte, due-got)); err != nil {
+					t.Fatalf("after %d bytes: %v", got, err)
+				}
+				got = due
+				select {
+				case err := <-ended:
+					t.Fatalf("after %d bytes the stream has ended: %v", got, err)
+				default:
+				}
+			}
+		})
+	}
+}
+
+// TestStopped: a client that was stopped until its streams ended reads why.
+func TestStopped(t *testing.T) {
+	for name, secure := range map[string]bool{"clear": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan error, 1)
+			server := New(endless(ended), Config{WriteTimeout: time.Second})
+			defer server.Close()
+			p := attachSocket(t, server, secure)
+			testnet.Eventually(t, "the end of its patience", func() bool { return server.Stats().Timeouts["read"] == 1 })
+			b, err := io.ReadAll(p.Conn) // megabytes, in a second
+			if want := "the client has taken nothing for 1s"; err != nil || !strings.HasSuffix(string(b), want) {
+				t.Errorf("got %d bytes, %q and %v at the end, want %q", len(b), b[max(0, len(b)-100):], err, want)
+			}
+			if err := testnet.Receive(t, "the stream's end", ended); !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "WriteTimeout") {
+				t.Errorf("the stream has ended: %v", err)
+			}
+		})
+	}
+}
+
 // bubbleConns make connections in memory, the server's end and the client's.
 var bubbleConns = map[string]func(t *testing.T, ids identities) (ours, theirs net.Conn){
 	"clear": func(*testing.T, identities) (ours, theirs net.Conn) { return net.Pipe() },

@@ -276,7 +276,7 @@ func TestNotReading(t *testing.T) {
 			_, err = s.Write(make([]byte, 64<<10))
 		}
 		ended <- err
-	}), Config{WriteTimeout: 2 * time.Second})
+	}), Config{WriteTimeout: 400 * time.Millisecond})
 	p := f.peer(4, 1<<31-1)
 	p.Window(0, 1<<31-65536).Request(1, true).Flush()
 	other := f.peer()

@@ -57,6 +57,9 @@ func TestSentOf(t *testing.T) {
 				if last = ask(); network == "unix" && last == sent { // TCP has acknowledged before
 					t.Errorf("got %v before and after the peer's Read", last)
 				}
+				if n := last.Since(sent); network == "unix" && n < 1000 || sent.Since(last) != 0 {
+					t.Errorf("%s: the peer has taken %d bytes from %v to %v, and %d back", network, n, sent, last, sent.Since(last))
+				}
 			}
 		})
 	}

@@ -330,6 +330,12 @@ type Sent struct {
 	queued int    // bytes that are not acknowledged
 }
 
+// Since returns how many bytes the peer has taken since earlier, or, of a unix socket, a smaller number
+// if more was sent meanwhile.
+func (s Sent) Since(earlier Sent) int64 {
+	return max(int64(s.acked-earlier.acked), int64(earlier.queued-s.queued), 0)
+}
+
 // SentOf asks the kernel with getsockopt(2) TCP_INFO, and ioctl(2) SIOCOUTQ (tcp(7), unix(7)). A number
 // that the kernel doesn't know is 0.
 func SentOf(fd int) (s Sent) {

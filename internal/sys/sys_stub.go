@@ -37,6 +37,9 @@ func Unread(int) (int, syscall.Errno) { return 0, errUnsupported }
 // Sent is not known on this platform.
 type Sent struct{}
 
+// Since is not known either.
+func (Sent) Since(Sent) int64 { return 0 }
+
 // SentOf is not available on this platform.
 func SentOf(int) Sent { return Sent{} }
 
