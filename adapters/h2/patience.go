@@ -20,15 +20,6 @@ import (
 // while anything is written, a timer looks four times in WriteTimeout at what the client has
 // acknowledged.
 
-// A kernel acknowledges what its program has not read, 100 KB and more at once, and then nothing until
-// the program has read most of that: with default buffers, one that reads 1 KB/s is silent for 100 s
-// again and again. So each KiB gives the client a second before WriteTimeout begins, but all of them no
-// more than four times WriteTimeout, since the program may read nothing.
-const (
-	paidBytes = 1 << 10 // give a second
-	paidMost  = 4
-)
-
 // taking is what is known of a client that is written to. It stays for a quarter of WriteTimeout, so
 // that a busy connection sets no timer for each write.
 type taking struct {
@@ -36,7 +27,7 @@ type taking struct {
 	timer Timer
 	calls int           // that write, or may
 	ends  atomic.Uint32 // how many writes have ended: all that is known of a connection in memory
-	paid  int64         // WriteTimeout begins here: see paidBytes, and not before the first of the calls
+	paid  int64         // when WriteTimeout begins: with the first of the calls, or see Sent.Paid
 	seen  progress      // what the client had taken at the last look; at first none, as it may be unread
 }
 
@@ -101,7 +92,8 @@ func (c *Conn) checkTaking() {
 	}
 	now := c.below.now()
 	if seen := (progress{t.ends.Load(), sent}); t.seen != seen {
-		t.pay(now, seen, c.server.config.WriteTimeout)
+		t.paid = sent.Paid(t.seen.sent, t.paid, now, c.server.config.WriteTimeout)
+		t.seen = seen
 	}
 	left := time.Duration(t.paid-now) + c.server.config.WriteTimeout
 	if left <= 0 {
@@ -111,14 +103,6 @@ func (c *Conn) checkTaking() {
 	if c.taking != nil {
 		c.watchTakingLocked(left)
 	}
-}
-
-// pay gives the client time for what it has taken.
-func (t *taking) pay(now int64, seen progress, timeout time.Duration) {
-	most := int64(paidMost * min(timeout, time.Hour))
-	n := min(seen.sent.Since(t.seen.sent), most) // a byte gives more than a nanosecond
-	t.paid = min(max(t.paid, now)+n*int64(time.Second)/paidBytes, now+most)
-	t.seen = seen
 }
 
 // stalledLocked is for a client that has taken nothing for WriteTimeout.
