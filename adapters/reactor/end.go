@@ -16,8 +16,8 @@ import (
 // The connection is closed once the peer has ended its stream, too, or after half a second. Bytes
 // that the peer sends until then are read and dropped. Otherwise the kernel would reset the connection
 // because of them, and the peer might lose the end of what was sent (RFC 1122, section 4.2.2.13). A
-// peer that takes nothing for a minute is cut off, after two at most, unless WriteTimeout or
-// WriteIdleTimeout is set.
+// peer that takes nothing for a minute is cut off, as by [WriteIdleTimeout], unless that or WriteTimeout
+// is set.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/moving"
+	"github.com/percore/percore/internal/sys"
 )
 
 // Timeout is a time after which a connection is closed: an [Option] for all of a server's
@@ -39,7 +41,9 @@ var timeoutNames = [timeoutKinds]string{
 
 // IdleTimeout closes connections on which no byte was read or written for that long: written when the
 // socket takes it. While bytes wait for a slow peer the socket may be tried only once in that time, so
-// that a peer that has taken some is closed after twice the time at most. It doesn't count
+// that a peer that has taken some is closed after twice the time at most. Each KiB that the peer's
+// kernel has acknowledged, which it does before the program reads it, gives the peer a second more then,
+// up to four times the time: so one that reads 1 KiB/s is not closed after a minute. It doesn't count
 // while functions of Go wait or run, while [Conn.Hold] does, nor, unless bytes wait for the peer, during
 // [Conn.Pause].
 func IdleTimeout(d time.Duration) Timeout { return Timeout{onIdle, d} }
@@ -50,8 +54,8 @@ func IdleTimeout(d time.Duration) Timeout { return Timeout{onIdle, d} }
 func ReadIdleTimeout(d time.Duration) Timeout { return Timeout{onReadIdle, d} }
 
 // WriteIdleTimeout closes connections on which the socket has taken no byte for that long, whatever
-// is read; like IdleTimeout after twice the time at most. It doesn't count while functions of Go
-// wait or run, nor while [Conn.Hold] does.
+// is read; like IdleTimeout later if the peer has taken some, or its kernel has. It doesn't count while
+// functions of Go wait or run, nor while [Conn.Hold] does.
 func WriteIdleTimeout(d time.Duration) Timeout { return Timeout{onWriteIdle, d} }
 
 // ReadTimeout closes connections on which Data has left bytes unused for that long: once a message has
@@ -91,12 +95,13 @@ type timeouts struct {
 	markLeft int   // bytes up to the mark that wait yet; 0 if there is none
 
 	// owned by the loop
-	heldAt     int64 // the last time at which IdleTimeout and WriteIdleTimeout didn't count
+	heldAt     int64 // until when IdleTimeout and WriteIdleTimeout didn't, or don't, count
 	readHeldAt int64 // the same for ReadIdleTimeout
 	keptSince  int64 // when Data last used some of the bytes that are kept; 0 if none are kept
 	partSince  int64 // when the part of a record came that the layer has; 0 if it has none
 	timer      timer
-	due        int64 // when the timer fires; 0 if it isn't set
+	due        int64    // when the timer fires; 0 if it isn't set
+	paid       sys.Sent // what the peer had acknowledged when payAcknowledged was last called
 }
 
 // set sets a timeout of one connection. Its mu is held.
@@ -259,12 +264,17 @@ func (c *Conn) checkTimeouts() {
 	if c.hungUp || c.lingering || c.phase == closed || c.phase == detached {
 		return
 	}
+	t := &c.more.times
 	now := monotime.Now()
 	c.holdTimeouts(now)
 	passed, next := c.passedTimeout(now)
 	if passed.countsWrites() && c.pushUnsent() {
 		now = monotime.Now()
 		passed, next = c.passedTimeout(now)
+		if passed == onIdle || passed == onWriteIdle {
+			c.payAcknowledged(now, time.Duration(t.limits[passed].Load()))
+			passed, next = c.passedTimeout(now)
+		}
 	}
 	switch {
 	case passed != noTimeout:
@@ -313,6 +323,16 @@ func (c *Conn) passedTimeout(now int64) (passed timeoutKind, next int64) {
 
 // countsWrites reports whether a byte that the socket takes begins the time anew.
 func (k timeoutKind) countsWrites() bool { return k == onIdle || k == onWriteIdle || k == onUnsent }
+
+// payAcknowledged gives a peer that has taken nothing for a timeout more time, for what its kernel has
+// acknowledged.
+func (c *Conn) payAcknowledged(now int64, timeout time.Duration) {
+	t := &c.more.times
+	sent := moving.Sent(c.sock.conn)
+	begun := now - int64(timeout)
+	t.heldAt = sent.Paid(t.paid, begun, begun, timeout)
+	t.paid = sent
+}
 
 // pushUnsent tries the socket before a timeout counts, and reports whether bytes wait. The event that a
 // full socket has room comes once a third of its buffer is free, megabytes often: a slow peer may have
