@@ -139,16 +139,12 @@ func (m *Message) check() error {
 
 func (s *Stream) sendLocked(m *Message) error {
 	c := s.conn
-	var err error
-	if m.Status == 0 && len(m.Body) > 0 { // a body waits with its bytes
-		err = s.sendErrorLocked()
-	} else {
-		err = s.awaitRoomLocked()
+	if m.Status != 0 || len(m.Body) == 0 { // a body waits with its bytes
+		if err := s.awaitRoomLocked(); err != nil {
+			return err
+		}
+		c.lendLocked()
 	}
-	if err != nil {
-		return err // before memory is lent, which a connection that has ended would keep
-	}
-	c.lendLocked()
 	last := m.End && m.Trailers == nil // END_STREAM goes with the header or the body
 	if m.Status != 0 {
 		if m.Status < 200 && s.answered {

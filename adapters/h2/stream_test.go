@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/percore/percore/internal/pool"
 	"github.com/percore/percore/internal/testnet"
 	"github.com/percore/percore/internal/testnet/frames"
 )
@@ -429,5 +430,26 @@ func TestAnyRequest(t *testing.T) {
 		p.Want("headers 1 :status=200", `data 1 "abc true <nil>" end`)
 		p.Request(3, false, "content-length", "9").Data(3, "abc", true).Flush()
 		p.Want("headers 3 :status=200", `data 3 "abc false <nil>" end`)
+	})
+}
+
+// TestSendAfterClose: a body for a connection that is closed takes no memory for the output, which
+// nothing would give back.
+func TestSendAfterClose(t *testing.T) {
+	eachWay(t, func(t *testing.T, start func(Handler, Config) *fixture) {
+		errs := make(chan error, 2)
+		f := start(HandlerFunc(func(s *Stream, _ *Request) {
+			_ = s.Send(Message{Status: 200})
+			_ = s.Conn().Close()
+			errs <- s.Send(Message{Body: []byte("x")})
+			errs <- s.Send(Message{Body: []byte("x"), End: true, Hold: true})
+		}), Config{})
+		f.peer().Request(1, true).Flush()
+		for range 2 {
+			if err := testnet.Receive(t, "the error of Send", errs); err == nil {
+				t.Error("Send succeeded behind Close")
+			}
+		}
+		testnet.Eventually(t, "the memory's return", func() bool { return pool.CheckLeaks() == nil })
 	})
 }
