@@ -105,7 +105,7 @@ main(process.argv.slice(6), {
   }),
   keepalive: () => connect((c) => receive(c.chat((async function* () {
     yield small;
-    await sleep(Math.max(pause, 1));
+    await sleep(Math.max(pause, 0.7));
     yield small;
   })())), { pingIntervalMs: 200 }),
 });

@@ -41,9 +41,12 @@ static std::string text(const ByteBuffer& b) {
   return all;
 }
 
+// name returns the name of a status. The text of one that says that the connection failed goes to
+// the errors.
 static std::string name(const Status& s) {
   static const std::map<int, std::string> names = {{0, "OK"}, {1, "CANCELLED"}, {4, "DEADLINE_EXCEEDED"}, {8, "RESOURCE_EXHAUSTED"},
                                                    {9, "FAILED_PRECONDITION"}, {13, "INTERNAL"}, {14, "UNAVAILABLE"}};
+  if (s.error_code() == 13 || s.error_code() == 14) std::cerr << s.error_message() + "\n";
   auto at = names.find(s.error_code());
   return at == names.end() ? std::to_string(s.error_code()) : at->second;
 }
@@ -260,7 +263,7 @@ static std::map<std::string, std::function<std::string()>> scenarios = {
        int n = 0;
        s->Write(buffer(small));
        n += s->Read(&m);
-       sleep_for(std::max(pause_seconds, 1.0));
+       sleep_for(std::max(pause_seconds, 0.7));
        s->Write(buffer(small));
        s->WritesDone();
        while (s->Read(&m)) n++;

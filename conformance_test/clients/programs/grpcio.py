@@ -151,7 +151,7 @@ def pinging(every, lasts):
 
 
 def keepalive():
-    return pinging(200, max(pause, 1))
+    return pinging(200, max(pause, 0.7))
 
 
 def toomanypings():

@@ -127,6 +127,6 @@ main(process.argv.slice(6), {
     const back = (md) => Object.keys(sent.getMap()).filter((k) => Buffer.from(md.get(k)[0] || '').equals(Buffer.from(sent.get(k)[0]))).length;
     return `${back(header)} in the header, ${back(trailer)} in the trailer`;
   }),
-  keepalive: () => pinging(200, Math.max(pause, 1)),
+  keepalive: () => pinging(200, Math.max(pause, 0.7)),
   toomanypings: () => pinging(10, 20),
 });
