@@ -179,15 +179,43 @@ func TestServerClientGoesAway(t *testing.T) {
 		p := framePeer(t, lis)
 		p.Headers(1, false, echoFields...).Frame(frames.GoAway, 0, 0, make([]byte, 8)).Data(1, goodMessage, false).Flush()
 		for _, want := range []string{"data 1", "data 3"} {
-			line := p.Next()
-			for strings.HasPrefix(line, "settings") || strings.HasPrefix(line, "window") || strings.HasPrefix(line, "headers") {
-				line = p.Next()
-			}
+			line := nextOfBody(p)
 			if !strings.HasPrefix(line, want) {
 				t.Errorf("%s: got the frame %s, want %s", name, line, want)
 			}
 			p.Headers(3, false, echoFields...).Data(3, goodMessage, false).Flush()
 		}
 		p.Conn.Close()
+	}
+}
+
+// TestServerIdleReset: gRPC's C core resets the stream of a call that is cancelled before its header was
+// written. The calls of its connection go on.
+func TestServerIdleReset(t *testing.T) {
+	testnet.NoLeaks(t)
+	for name, start := range map[string]func(net.Listener){
+		"grpc-go":   func(lis net.Listener) { startServer(t, plainServe, lis) },
+		"NewServer": func(lis net.Listener) { startOwn(t, lis) },
+		"Wrap":      func(lis net.Listener) { startServer(t, servePast, lis) },
+	} {
+		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
+		start(lis)
+		p := framePeer(t, lis)
+		p.Headers(1, false, echoFields...).Frame(frames.RSTStream, 0, 3, []byte{0, 0, 0, 8}).Data(1, goodMessage, false).Flush()
+		line := nextOfBody(p)
+		if !strings.HasPrefix(line, "data 1") {
+			t.Errorf("%s: got the frame %s, want data 1", name, line)
+		}
+		p.Conn.Close()
+	}
+}
+
+// nextOfBody returns the next frame that is not about settings, windows or headers.
+func nextOfBody(p *frames.Peer) string {
+	for {
+		line := p.Next()
+		if !strings.HasPrefix(line, "settings") && !strings.HasPrefix(line, "window") && !strings.HasPrefix(line, "headers") {
+			return line
+		}
 	}
 }

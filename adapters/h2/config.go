@@ -61,6 +61,11 @@ type Config struct {
 	// connection ends when the streams that are open have ended.
 	IgnoreGoAway bool
 
+	// IgnoreIdleResets ignores RST_STREAM of a stream that the client has not opened, for RPC systems whose
+	// clients send it for a call that is cancelled before its header is written, as gRPC's C core does.
+	// Without it the connection ends, as RFC 9113, section 5.1, demands.
+	IgnoreIdleResets bool
+
 	// BeginTimeout limits the handshake, the client's preface and its first SETTINGS together: 10
 	// s.
 	BeginTimeout time.Duration
@@ -190,7 +195,7 @@ func (c *Config) core() *http2.Config {
 	to := http2.DefaultConfig()
 	to.Strings = hpack.NewInterner()
 	to.ExtendedConnect, to.RetryStreams, to.Explain = c.ExtendedConnect, c.RetryStreams, c.Explain
-	to.AnyTarget, to.IgnoreGoAway = c.AnyTarget, c.IgnoreGoAway
+	to.AnyTarget, to.IgnoreGoAway, to.IgnoreIdleResets = c.AnyTarget, c.IgnoreGoAway, c.IgnoreIdleResets
 	to.Priorities = http2.Priorities(c.Priorities)
 	if c.Streams > 0 {
 		to.Streams = uint32(min(c.Streams, windowMax))

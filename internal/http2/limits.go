@@ -75,6 +75,10 @@ type Config struct {
 	// IgnoreGoAway lets a client that has sent GOAWAY open streams as before.
 	IgnoreGoAway bool
 
+	// IgnoreIdleResets ignores RST_STREAM of a stream that the client has not opened, instead of ending
+	// the connection.
+	IgnoreIdleResets bool
+
 	// Priorities says what the server does with the priorities of RFC 9218: nothing.
 	Priorities Priorities
 
@@ -96,7 +100,7 @@ type Config struct {
 //	Idle: 5,000, and 500 a second. Beyond it: GOAWAY.
 //	  costs   1   PING, PRIORITY, PRIORITY_UPDATE, WINDOW_UPDATE, GOAWAY and frames of unknown types; empty DATA without
 //	              END_STREAM; HEADERS and RST_STREAM of a stream that we have reset; RST_STREAM of one
-//	              that has ended; everything but DATA behind our last GOAWAY
+//	              that has ended, or was not opened; everything but DATA behind our last GOAWAY
 //	          10  SETTINGS, other than acknowledgements; and 1 for each 64 streams that wait to send if the
 //	              initial window becomes smaller
 //	  earned  40  by each new stream: PRIORITY, PRIORITY_UPDATE, a window, and what crosses our reset

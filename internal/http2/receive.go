@@ -204,6 +204,9 @@ func (c *Conn) priority(f *Frame) verdict {
 
 // rstStream handles RST_STREAM.
 func (c *Conn) rstStream(f *Frame, ev *Event) verdict {
+	if s, _ := c.stateOf(f.id); s == idle && f.id&1 == 1 && c.cfg.IgnoreIdleResets {
+		return c.spendIdle(1)
+	}
 	st, v := c.receive(f.id, gotReset)
 	if v.scope != fine {
 		return v

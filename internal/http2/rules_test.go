@@ -316,6 +316,23 @@ func TestAnyTarget(t *testing.T) {
 	p.frame(typeHeaders, 4, 1, p.block(":x", "y")).feed().want("> reset 1 PROTOCOL_ERROR")
 }
 
+// TestIgnoreIdleResets: RST_STREAM of a stream that was not opened is ignored, and the stream can be
+// opened. A stream of the server's own can't be reset.
+func TestIgnoreIdleResets(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.IgnoreIdleResets = true
+	newPeer(t, cfg).reset(1).get(1).reset(5).get(3).feed().
+		want(request1+" end", "request 3 GET http://example.com/ end")
+	for name, p := range map[string]*peer{
+		"without the option": newPeer(t, DefaultConfig()).reset(1),
+		"an even stream":     newPeer(t, cfg).reset(2),
+	} {
+		if p.feed(); p.err == nil {
+			t.Errorf("%s: got no error of the connection", name)
+		}
+	}
+}
+
 // TestIgnoreGoAway: a client that has sent GOAWAY opens streams as before, and is told nothing.
 func TestIgnoreGoAway(t *testing.T) {
 	cfg := DefaultConfig()

@@ -100,24 +100,25 @@ func DefaultConfig() Config {
 func (c *Config) http() h2.Config {
 	k := c.Keepalive
 	to := h2.Config{
-		Streams:      int(min(c.Streams, math.MaxInt32)),
-		RetryStreams: true,
-		AnyTarget:    true,
-		IgnoreGoAway: true,
-		HeaderBytes:  int(min(c.HeaderBytes, math.MaxInt32)),
-		HeaderFields: headerFields,
-		StreamWindow: int(c.StreamWindow),
-		ConnWindow:   int(c.ConnWindow),
-		BeginTimeout: max(c.BeginTimeout, 1),
-		IdleTimeout:  unless(k.MaxConnectionIdle, -1),
-		MaxAge:       unless(k.MaxConnectionAge, 0),
-		AgeGrace:     unless(k.MaxConnectionAgeGrace, 0),
-		PingAfter:    2 * time.Hour,
-		PingTimeout:  20 * time.Second,
-		DrainTime:    5 * time.Second, // grpc-go's since 1.85; before, a minute
-		Resets:       resets,
-		Explain:      true,
-		Crash:        true,
+		Streams:          int(min(c.Streams, math.MaxInt32)),
+		RetryStreams:     true,
+		AnyTarget:        true,
+		IgnoreGoAway:     true,
+		IgnoreIdleResets: true,
+		HeaderBytes:      int(min(c.HeaderBytes, math.MaxInt32)),
+		HeaderFields:     headerFields,
+		StreamWindow:     int(c.StreamWindow),
+		ConnWindow:       int(c.ConnWindow),
+		BeginTimeout:     max(c.BeginTimeout, 1),
+		IdleTimeout:      unless(k.MaxConnectionIdle, -1),
+		MaxAge:           unless(k.MaxConnectionAge, 0),
+		AgeGrace:         unless(k.MaxConnectionAgeGrace, 0),
+		PingAfter:        2 * time.Hour,
+		PingTimeout:      20 * time.Second,
+		DrainTime:        5 * time.Second, // grpc-go's since 1.85; before, a minute
+		Resets:           resets,
+		Explain:          true,
+		Crash:            true,
 	}
 	switch {
 	case k.Time == forever:

@@ -49,8 +49,10 @@ func (s *Server) Accept(hc *h2.Conn, r *h2.Request) h2.StreamHandler {
 //	names and values of fields are valid       is reset
 //	trailers are allowed                       (they are; grpc-go ends the connection)
 //	a client that sends GOAWAY goes            is served, also behind it
+//	RST_STREAM is of a stream that was opened  (it is ignored: gRPC's C core sends it for calls that are
+//	                                           cancelled before their header is written)
 //
-// The last two rows are about connections: an http.Server's keep HTTP's rules for them.
+// The last three rows are about connections: an http.Server's keep HTTP's rules for them.
 
 // newCall returns what serves a call of a connection.
 func (s *Server) newCall(cn *conn, r *h2.Request) h2.StreamHandler {
