@@ -22,14 +22,14 @@ func (s *Service) check() error {
 	for i := range s.Parts {
 		p := &s.Parts[i]
 		if err := p.check(s.Restart != nil); err != nil {
-			return fmt.Errorf("Parts[%d] (%q): %w", i, p.Name, err)
+			return fmt.Errorf("its Parts[%d] (%q): %w", i, p.Name, err)
 		}
 		for j, other := range s.Parts[:i] {
 			if other.Name == p.Name {
-				return fmt.Errorf("Parts[%d] and Parts[%d] are both named %q: a handover finds parts by their names, so give each its own", j, i, p.Name)
+				return fmt.Errorf("its Parts[%d] and Parts[%d] are both named %q: a handover finds parts by their names, so give each its own", j, i, p.Name)
 			}
 			if p.Listener != nil && isSame(p.Listener, other.Listener) {
-				return fmt.Errorf("Parts[%d] and Parts[%d] have the same Listener: give each its own", j, i)
+				return fmt.Errorf("its Parts[%d] and Parts[%d] have the same Listener: give each its own", j, i)
 			}
 		}
 	}
@@ -40,15 +40,15 @@ func (s *Service) check() error {
 func (p *Part) check(restarts bool) error {
 	switch {
 	case p.Name == "":
-		return errors.New("Name is empty: a handover finds parts by their names, so give it one")
+		return errors.New("its Name is empty: a handover finds parts by their names, so give it one")
 	case len(p.Name) > carrierNameMax:
-		return fmt.Errorf("Name has %d bytes: use %d at most", len(p.Name), carrierNameMax)
+		return fmt.Errorf("its Name has %d bytes: use %d at most", len(p.Name), carrierNameMax)
 	case isNil(p.Server):
-		return errors.New("Server is nil: set it to what serves the part, and what Shutdown ends, also if Serve is set")
+		return errors.New("its Server is nil: set it to what serves the part, and what Shutdown ends, also if Serve is set")
 	case p.Listener != nil && isNil(p.Listener):
-		return fmt.Errorf("Listener is a nil %T: leave it out, or open it", p.Listener)
+		return fmt.Errorf("its Listener is a nil %T: leave it out, or open it", p.Listener)
 	case p.Listener == nil && p.Address == "":
-		return errors.New(`Address is empty, and there is no Listener: set one of them (":0" is a free port of all addresses)`)
+		return errors.New(`its Address is empty, and there is no Listener: set one of them (":0" is a free port of all addresses)`)
 	}
 	if !restarts || p.Listener == nil {
 		return nil
@@ -63,17 +63,17 @@ func (p *Part) check(restarts bool) error {
 func (s *Service) checkRestart() error {
 	switch s.Restart {
 	case os.Interrupt, syscall.SIGTERM, os.Kill:
-		return fmt.Errorf("Restart is %v, which ends the process: use another signal, such as syscall.SIGHUP", s.Restart)
+		return fmt.Errorf("its Restart is %v, which ends the process: use another signal, such as syscall.SIGHUP", s.Restart)
 	}
 	return nil
 }
 
 func (s *Service) checkTimes() error {
 	if s.DrainDelay < 0 {
-		return fmt.Errorf("DrainDelay is %v: want 0, for no delay, or more", s.DrainDelay)
+		return fmt.Errorf("its DrainDelay is %v: want 0, for no delay, or more", s.DrainDelay)
 	}
 	if s.Drain < 0 {
-		return fmt.Errorf("Drain is %v: want 0, for %v, or more", s.Drain, defaultDrain)
+		return fmt.Errorf("its Drain is %v: want 0, for %v, or more", s.Drain, defaultDrain)
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (c *Config) check() error {
 		{"Resets", int64(c.Resets)},
 	} {
 		if field.value < 0 {
-			return fmt.Errorf("Config.%s is negative, %d: want 0, for the default, or more", field.name, field.value)
+			return fmt.Errorf("the field %s of Config is negative, %d: want 0, for the default, or more", field.name, field.value)
 		}
 	}
 	return nil
