@@ -159,8 +159,12 @@ func TestOnePortRules(t *testing.T) {
 		t.Run(call.name, func(t *testing.T) {
 			want := call.play(t, alone)
 			got := call.play(t, shared)
-			if reset := strings.HasPrefix(got, "reset 1 PROTOCOL_ERROR"); reset != call.http || reset != strings.HasPrefix(want, "reset 1 PROTOCOL_ERROR") {
-				t.Errorf("got the frames\n%s\nwant a reset: %v; without gRPC\n%s", got, call.http, want)
+			resets := call.http
+			if call.name == "URL as path" { // a server of HTTP resets it since Go 1.27
+				resets = strings.HasPrefix(want, "reset 1 PROTOCOL_ERROR")
+			}
+			if reset := strings.HasPrefix(got, "reset 1 PROTOCOL_ERROR"); reset != resets || reset != strings.HasPrefix(want, "reset 1 PROTOCOL_ERROR") {
+				t.Errorf("got the frames\n%s\nwant a reset: %v; without gRPC\n%s", got, resets, want)
 			}
 		})
 	}
