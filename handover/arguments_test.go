@@ -98,7 +98,7 @@ func TestNilArguments(t *testing.T) {
 	socket := func() *net.UnixConn {
 		c, theirs, err := socketpair()
 		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skip("there are no such sockets here")
+			return new(net.UnixConn) // there are no such sockets here: it must not be used
 		}
 		if err != nil {
 			t.Fatal(err)
