@@ -141,6 +141,7 @@ var ownDiffer = map[string]string{
 	"TestServer_Handler_Sends_WindowUpdate_Padding":        ownCredit,
 
 	"TestRequestBodyReadCloseRace":                     "wants RST_STREAM behind an early answer at once; here it comes a tenth of a second later, for curl",
+	"TestServerWriteByteTimeout":                       "wants the connection closed; here the client is told why first, and has as long again",
 	"TestServerMaxHandlerGoroutines":                   "wants GOAWAY for too many handlers of streams that were reset; here new streams are refused",
 	"TestProtocolErrorAfterGoAway":                     "wants no second GOAWAY for an error behind a graceful one",
 	"TestServerSettingsFlowControlUpdateBeyondLimit":   "wants the error when the next DATA is sent; here it comes at once",
