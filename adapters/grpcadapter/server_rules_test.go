@@ -170,8 +170,8 @@ func TestOnePortRules(t *testing.T) {
 	}
 }
 
-// TestServerClientGoesAway: a client may make calls behind its own GOAWAY, which says nothing of them.
-func TestServerClientGoesAway(t *testing.T) {
+// onEachDoor calls play with a client of grpc-go's server, and of each of this package's.
+func onEachDoor(t *testing.T, play func(name string, p *frames.Peer)) {
 	testnet.NoLeaks(t)
 	for name, start := range map[string]func(net.Listener){
 		"grpc-go":   func(lis net.Listener) { startServer(t, plainServe, lis) },
@@ -181,6 +181,14 @@ func TestServerClientGoesAway(t *testing.T) {
 		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
 		start(lis)
 		p := framePeer(t, lis)
+		play(name, p)
+		p.Conn.Close()
+	}
+}
+
+// TestServerClientGoesAway: a client may make calls behind its own GOAWAY, which says nothing of them.
+func TestServerClientGoesAway(t *testing.T) {
+	onEachDoor(t, func(name string, p *frames.Peer) {
 		p.Headers(1, false, echoFields...).Frame(frames.GoAway, 0, 0, make([]byte, 8)).Data(1, goodMessage, false).Flush()
 		for _, want := range []string{"data 1", "data 3"} {
 			line := nextOfBody(p)
@@ -189,29 +197,19 @@ func TestServerClientGoesAway(t *testing.T) {
 			}
 			p.Headers(3, false, echoFields...).Data(3, goodMessage, false).Flush()
 		}
-		p.Conn.Close()
-	}
+	})
 }
 
 // TestServerIdleReset: gRPC's C core resets the stream of a call that is cancelled before its header was
 // written. The calls of its connection go on.
 func TestServerIdleReset(t *testing.T) {
-	testnet.NoLeaks(t)
-	for name, start := range map[string]func(net.Listener){
-		"grpc-go":   func(lis net.Listener) { startServer(t, plainServe, lis) },
-		"NewServer": func(lis net.Listener) { startOwn(t, lis) },
-		"Wrap":      func(lis net.Listener) { startServer(t, servePast, lis) },
-	} {
-		lis := testnet.Listen(t, percore.Listen, testnet.TCP4)
-		start(lis)
-		p := framePeer(t, lis)
+	onEachDoor(t, func(name string, p *frames.Peer) {
 		p.Headers(1, false, echoFields...).Frame(frames.RSTStream, 0, 3, []byte{0, 0, 0, 8}).Data(1, goodMessage, false).Flush()
 		line := nextOfBody(p)
 		if !strings.HasPrefix(line, "data 1") {
 			t.Errorf("%s: got the frame %s, want data 1", name, line)
 		}
-		p.Conn.Close()
-	}
+	})
 }
 
 // nextOfBody returns the next frame that is not about settings, windows or headers.
