@@ -826,20 +826,13 @@ func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < uint64(connections)+200 {
 		t.Skipf("needs %d open files, may have %d (%v)", connections+200, limit.Cur, err)
 	}
-	heap := func() uint64 {
-		var stats runtime.MemStats
-		runtime.GC()
-		runtime.GC() // the objects released by the first one's finalizers
-		runtime.ReadMemStats(&stats)
-		return stats.HeapAlloc
-	}
 	conns := make([]*Conn, 0, connections)
 	defer func() {
 		for _, c := range conns {
 			c.Close()
 		}
 	}()
-	goroutines, before := runtime.NumGoroutine(), heap()
+	goroutines, before := runtime.NumGoroutine(), testnet.HeapBytes()
 	for len(conns) < connections {
 		c, err := open()
 		if err != nil {
@@ -850,7 +843,7 @@ func wantIdleBudget(t *testing.T, connections int, heapBytesMax float64, child *
 	if line, err := out.ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the other side: got %q, %v, want it ready", line, err)
 	}
-	each := float64(int64(heap()-before)) / float64(connections)
+	each := float64(int64(testnet.HeapBytes()-before)) / float64(connections)
 	t.Logf("%.0f bytes of heap per connection", each)
 	if each > heapBytesMax {
 		t.Errorf("got %.0f bytes of heap per connection, want at most %.0f", each, heapBytesMax)

@@ -65,7 +65,7 @@ func measureMessages(b *testing.B, size int, w io.Writer, r io.Reader) {
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
 	b.ResetTimer()
-	start := cpuTime()
+	start := testnet.CPUTime()
 	for range b.N {
 		wrote := make(chan error, 1)
 		go func() {
@@ -80,5 +80,5 @@ func measureMessages(b *testing.B, size int, w io.Writer, r io.Reader) {
 		}
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(testnet.CPUTime()-start)/float64(b.N), "cpu-ns/op")
 }

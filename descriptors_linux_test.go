@@ -44,15 +44,6 @@ func limitDescriptors(n int) {
 	}
 }
 
-// cpuTime returns how much CPU time the process has used.
-func cpuTime() time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
-		exitChild("getrusage", err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
 // starvedStatus is the report of TestOutOfDescriptors' helper.
 type starvedStatus struct {
 	Accepted, Backoffs uint64
@@ -101,7 +92,7 @@ func starvedServer() {
 		s := ln.(*Listener).Stats()
 		status := starvedStatus{
 			Accepted: s.Accepted, Backoffs: s.Backoffs, Reports: reports.Load(),
-			Elapsed: time.Since(begin), CPU: cpuTime(),
+			Elapsed: time.Since(begin), CPU: testnet.CPUTime(),
 		}
 		if err := report.Load(); err != nil {
 			status.Report = (*err).Error()

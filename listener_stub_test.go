@@ -20,15 +20,6 @@ import (
 // The conformance suites test package net's part off Linux. These tests cover our part: the types
 // around it, and their errors where net has no equivalent.
 
-func onEachKind(t *testing.T, test func(t *testing.T, kind testnet.Kind)) {
-	for _, kind := range testnet.Kinds() {
-		t.Run(string(kind), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			test(t, kind)
-		})
-	}
-}
-
 // listenKind makes a listener of the kind that is closed when the test ends.
 func listenKind(t *testing.T, kind testnet.Kind) *Listener {
 	t.Helper()
@@ -36,7 +27,7 @@ func listenKind(t *testing.T, kind testnet.Kind) *Listener {
 }
 
 func TestStubOnReadableIsUnsupported(t *testing.T) {
-	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		server, client := connect(t, listenKind(t, kind))
 		err := server.OnReadable(func(err error) { t.Errorf("the callback was called, with %v", err) })
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "Linux") {
@@ -56,7 +47,7 @@ func TestStubOnReadableIsUnsupported(t *testing.T) {
 }
 
 func TestStubPerLoopIsTheListener(t *testing.T) {
-	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		ln := listenKind(t, kind)
 		split, err := ln.PerLoop()
 		if len(split) != 1 || err != nil {
@@ -92,7 +83,7 @@ func TestStubTCPOptions(t *testing.T) {
 		"SetKeepAlivePeriod": func(c *Conn) error { return c.SetKeepAlivePeriod(time.Minute) },
 		"SetKeepAliveConfig": func(c *Conn) error { return c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true}) },
 	}
-	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		server, _ := connect(t, listenKind(t, kind))
 		for name, set := range options {
 			err := set(server)
@@ -115,7 +106,7 @@ func TestStubTCPOptions(t *testing.T) {
 
 // TestStubCopies copies with the methods that package net has only on TCP connections.
 func TestStubCopies(t *testing.T) {
-	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		const text = "over and back"
 		server, client := connect(t, listenKind(t, kind))
 		client.SetDeadline(time.Now().Add(testnet.HangTimeout))
@@ -169,7 +160,7 @@ func TestStubInheritedListener(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("package net has no FileListener on Windows")
 	}
-	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		first := listenKind(t, kind)
 		files, err := first.Files()
 		if err != nil || len(files) != 1 {

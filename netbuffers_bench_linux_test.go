@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"testing"
 
 	"github.com/percore/percore/internal/testnet"
@@ -46,7 +45,7 @@ func BenchmarkNetBuffers(b *testing.B) {
 				}()
 				v := make(net.Buffers, shape.slices)
 				answer := make([]byte, 1)
-				before := cpuTime()
+				before := testnet.CPUTime()
 				for b.Loop() {
 					for i := range v {
 						v[i] = data[i*shape.size : (i+1)*shape.size]
@@ -58,7 +57,7 @@ func BenchmarkNetBuffers(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/1e3/float64(b.N), "cpu-µs/op")
+				b.ReportMetric(float64((testnet.CPUTime()-before).Nanoseconds())/1e3/float64(b.N), "cpu-µs/op")
 			})
 		}
 	}
@@ -69,7 +68,7 @@ func BenchmarkNetBuffersAccept(b *testing.B) {
 	for _, l := range buffersListeners[:3] {
 		b.Run(l.name, func(b *testing.B) {
 			ln := testnet.Listen(b, l.listen, testnet.TCP4)
-			before := cpuTime()
+			before := testnet.CPUTime()
 			for b.Loop() {
 				client, err := net.Dial("tcp4", ln.Addr().String())
 				if err != nil {
@@ -82,18 +81,9 @@ func BenchmarkNetBuffersAccept(b *testing.B) {
 				server.Close()
 				client.Close()
 			}
-			b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/1e3/float64(b.N), "cpu-µs/op")
+			b.ReportMetric(float64((testnet.CPUTime()-before).Nanoseconds())/1e3/float64(b.N), "cpu-µs/op")
 		})
 	}
-}
-
-// heapAlloc returns how much of the heap is in use.
-func heapAlloc() uint64 {
-	runtime.GC()
-	runtime.GC() // what finalizers and pools held
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return stats.HeapAlloc
 }
 
 // BenchmarkNetBuffersIdle measures the heap that an idle connection takes. That includes the
@@ -104,12 +94,12 @@ func BenchmarkNetBuffersIdle(b *testing.B) {
 		b.Run(l.name, func(b *testing.B) {
 			ln := testnet.Listen(b, l.listen, testnet.TCP4)
 			for b.Loop() {
-				before, fds := heapAlloc(), testnet.CountFDs()
+				before, fds := testnet.HeapBytes(), testnet.CountFDs()
 				var ends [2 * conns]net.Conn
 				for i := range conns {
 					ends[2*i], ends[2*i+1] = testnet.Connect(b, ln)
 				}
-				b.ReportMetric(float64(int64(heapAlloc())-int64(before))/conns, "heap-B/conn")
+				b.ReportMetric(float64(int64(testnet.HeapBytes())-int64(before))/conns, "heap-B/conn")
 				b.ReportMetric(float64(testnet.CountFDs()-fds)/conns, "descriptors/conn")
 				for _, c := range ends {
 					c.Close()
@@ -142,7 +132,7 @@ func BenchmarkNetBuffersEcho(b *testing.B) {
 				}()
 			}
 			p := make([]byte, size)
-			before, ops := cpuTime(), 0
+			before, ops := testnet.CPUTime(), 0
 			for b.Loop() {
 				for _, c := range clients {
 					c.Write(p)
@@ -154,7 +144,7 @@ func BenchmarkNetBuffersEcho(b *testing.B) {
 				}
 				ops += conns
 			}
-			b.ReportMetric(float64((cpuTime()-before).Nanoseconds())/1e3/float64(ops), "cpu-µs/echo")
+			b.ReportMetric(float64((testnet.CPUTime()-before).Nanoseconds())/1e3/float64(ops), "cpu-µs/echo")
 		})
 	}
 }

@@ -86,7 +86,7 @@ func measureTransfers(b *testing.B, size int64, transfer func() (int64, error)) 
 	b.SetBytes(size)
 	b.ReportAllocs()
 	b.ResetTimer()
-	start := cpuTime()
+	start := testnet.CPUTime()
 	for total := size * int64(b.N); total > 0; {
 		n, err := transfer()
 		if n == 0 || err != nil {
@@ -95,7 +95,7 @@ func measureTransfers(b *testing.B, size int64, transfer func() (int64, error)) 
 		total -= n
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(testnet.CPUTime()-start)/float64(b.N), "cpu-ns/op")
 }
 
 func hidden(r io.Reader, hide bool) io.Reader {

@@ -117,15 +117,13 @@ func onEngine(t *testing.T, e engine, test func(t *testing.T, e engine)) {
 
 // onEachEngineAndKind is onEachEngine for every kind of listener.
 func onEachEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind testnet.Kind)) {
-	onEachEngine(t, func(t *testing.T, e engine) { onEachKind(t, e, test) })
+	onEachEngine(t, onEachKindOf(test))
 }
 
-func onEachKind(t *testing.T, e engine, test func(t *testing.T, e engine, kind testnet.Kind)) {
-	for _, kind := range testnet.Kinds() {
-		t.Run(string(kind), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			test(t, e, kind)
-		})
+// onEachKindOf returns a test of an engine that is test for every kind of listener.
+func onEachKindOf(test func(t *testing.T, e engine, kind testnet.Kind)) func(*testing.T, engine) {
+	return func(t *testing.T, e engine) {
+		testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) { test(t, e, kind) })
 	}
 }
 

@@ -51,7 +51,7 @@ func onEachWebEngine(t *testing.T, test func(t *testing.T, e engine)) {
 func onEachWebEngineAndKind(t *testing.T, test func(t *testing.T, e engine, kind testnet.Kind)) {
 	onEachEngineAndKind(t, test)
 	for _, e := range adapterEngines() {
-		onEngine(t, e, func(t *testing.T, e engine) { onEachKind(t, e, test) })
+		onEngine(t, e, onEachKindOf(test))
 	}
 }
 

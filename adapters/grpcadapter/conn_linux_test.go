@@ -61,19 +61,10 @@ func pairOf(t testing.TB, kind testnet.Kind) (*Conn, net.Conn) {
 	return c, client
 }
 
-func onEachKind(t *testing.T, test func(t *testing.T, kind testnet.Kind)) {
-	for _, kind := range testnet.Kinds() {
-		t.Run(string(kind), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			test(t, kind)
-		})
-	}
-}
-
 // TestReadOnReadyHoldsNothingWhileItWaits checks that the buffer is taken when there is data and
 // not before, and has the requested length.
 func TestReadOnReadyHoldsNothingWhileItWaits(t *testing.T) {
-	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		c, client := pairOf(t, kind)
 		pool := new(countingPool)
 		for i := range 20 {
@@ -143,7 +134,7 @@ func TestChannelzMakesNoReadSpeculative(t *testing.T) {
 // TestReadOnReadyTakesAllThereIs reads with buffers shorter and longer than the data that was sent:
 // no byte is lost, and each call reads once.
 func TestReadOnReadyTakesAllThereIs(t *testing.T) {
-	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		c, client := pairOf(t, kind)
 		want := pattern(300_000)
 		go func() {
@@ -227,7 +218,7 @@ func describe(err error) string {
 
 // TestReadOnReadyIsWoken checks that Close, and a deadline set during the call, end a waiting call.
 func TestReadOnReadyIsWoken(t *testing.T) {
-	onEachKind(t, func(t *testing.T, kind testnet.Kind) {
+	testnet.OnEachKind(t, func(t *testing.T, kind testnet.Kind) {
 		for name, wake := range map[string]func(c *Conn) error{
 			"closed":   func(c *Conn) error { c.Close(); return net.ErrClosed },
 			"deadline": func(c *Conn) error { c.SetDeadline(time.Unix(1, 0)); return os.ErrDeadlineExceeded },

@@ -159,7 +159,7 @@ func idleHeap(t testing.TB, listen testnet.ListenFunc, secure func(*tls.Config) 
 			t.Fatalf("connection %d: %v", i, err)
 		}
 	}
-	after := heap()
+	after := int64(testnet.HeapBytes())
 	runtime.KeepAlive(clients)
 	srv.Stop()
 	for _, c := range clients {
@@ -168,25 +168,15 @@ func idleHeap(t testing.TB, listen testnet.ListenFunc, secure func(*tls.Config) 
 	return (after - before) / connections
 }
 
-// restingHeap is heap, when what is left of earlier tests has been freed.
+// restingHeap is testnet.HeapBytes, when what is left of earlier tests has been freed.
 func restingHeap(t testing.TB) (bytes int64) {
 	bytes = math.MaxInt64
 	testnet.Eventually(t, "a heap that rests", func() bool {
 		before := bytes
-		bytes = heap()
+		bytes = int64(testnet.HeapBytes())
 		return before-bytes < 10<<10
 	})
 	return bytes
-}
-
-// heap returns the bytes in use after the contents of sync.Pools are gone.
-func heap() int64 {
-	for range 3 {
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // Some HTTP/2 frames (RFC 9113, section 6).

@@ -67,7 +67,7 @@ func TestAttacksOfMany(t *testing.T) {
 			p := frames.NewPeer(t, nil)
 			a.play(p)
 			var clients []net.Conn
-			before := heapInUse()
+			before := testnet.HeapBytes()
 			for range n {
 				c := f.dial()
 				clients = append(clients, c)
@@ -79,7 +79,7 @@ func TestAttacksOfMany(t *testing.T) {
 			if !a.tls && f.server.conns()[0].below.pc == nil {
 				t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
 			}
-			if held := (heapInUse() - before) / n; held > a.heap && !race.Enabled {
+			if held := (testnet.HeapBytes() - before) / n; held > a.heap && !race.Enabled {
 				t.Errorf("got %d bytes for each connection, want %d at most", held, a.heap)
 			} else {
 				t.Logf("%d bytes for each connection", held)

@@ -47,7 +47,7 @@ func TestIdleMemory(t *testing.T) {
 		t.Skip("a goroutine reads from each connection: run it without the build tag percore_net")
 	}
 	goroutines := runtime.NumGoroutine()
-	before := heapInUse()
+	before := testnet.HeapBytes()
 	for range n {
 		open()
 	}
@@ -63,7 +63,7 @@ func TestIdleMemory(t *testing.T) {
 		return resting > n
 	})
 	testnet.Eventually(t, "the workers' end", func() bool { return runtime.NumGoroutine() <= goroutines })
-	bytes := (heapInUse() - before) / n
+	bytes := (testnet.HeapBytes() - before) / n
 	t.Logf("a connection that waits, with both of its ends: %d bytes", bytes)
 	if bytes > idleBytesMost {
 		t.Errorf("got %d bytes for a connection that waits, want %d at most", bytes, idleBytesMost)

@@ -65,14 +65,6 @@ func TestParkedBudget(t *testing.T) {
 	s := wrap(&http.Server{Handler: http.HandlerFunc(echoPath), IdleTimeout: time.Hour}, ParkAfter(time.Millisecond))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
-	heap := func() uint64 {
-		var stats runtime.MemStats
-		for range 3 { // net/http's pools take two to be emptied
-			runtime.GC()
-		}
-		runtime.ReadMemStats(&stats)
-		return stats.HeapAlloc
-	}
 	clients := make([]int, 0, n+few)
 	defer func() {
 		for _, fd := range clients {
@@ -105,13 +97,13 @@ func TestParkedBudget(t *testing.T) {
 		connect()
 	}
 	awaitParked(few)
-	goroutines, before := runtime.NumGoroutine(), heap()
+	goroutines, before := runtime.NumGoroutine(), testnet.HeapBytes()
 	for range n {
 		connect()
 	}
 	awaitParked(few + n)
 	testnet.Eventually(t, "as few goroutines as with few connections", func() bool { return runtime.NumGoroutine() <= goroutines })
-	each := float64(int64(heap()-before)) / n
+	each := float64(int64(testnet.HeapBytes()-before)) / n
 	t.Logf("%.0f bytes of heap per parked connection", each)
 	if each > heapBytesMax {
 		t.Errorf("got %.0f bytes of heap per parked connection, want at most %d", each, heapBytesMax)

@@ -65,9 +65,9 @@ func TestFastPathKept(t *testing.T) {
 				}
 				round() // the pools, and the workers' stacks
 				keep = nil
-				before := heapBytes()
+				before := testnet.HeapBytes()
 				round()
-				if got := (heapBytes() - before) / n; got > heapBytesMax {
+				if got := (testnet.HeapBytes() - before) / n; got > heapBytesMax {
 					t.Errorf("a kept %s holds %d bytes, want at most %d", what, got, heapBytesMax)
 				}
 				f.wantFast(2 * n)
@@ -75,14 +75,4 @@ func TestFastPathKept(t *testing.T) {
 			})
 		}
 	}
-}
-
-// heapBytes returns how much heap memory is in use.
-func heapBytes() int {
-	var m runtime.MemStats
-	for range 3 { // pools take two to be emptied
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
 }

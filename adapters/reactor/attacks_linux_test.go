@@ -256,7 +256,7 @@ func (a *attack) test(t *testing.T) {
 	defer close(in.stop)
 	_, dialOther := serve(t, &handler{data: echo})
 	other := dialOther()
-	before := heapBytes()
+	before := testnet.HeapBytes()
 
 	var playing sync.WaitGroup
 	for range a.conns {
@@ -284,7 +284,7 @@ func (a *attack) test(t *testing.T) {
 	if _, err := io.ReadFull(other, make([]byte, 1)); err != nil {
 		t.Errorf("another connection: %v", err)
 	}
-	per := (int(heapBytes()) - int(before) - loopBytes(s)) / a.conns
+	per := (testnet.HeapBytes() - before - loopBytes(s)) / a.conns
 	t.Logf("%d connections take %d bytes of heap each", a.conns, per)
 	if per > a.heap && !race.Enabled && !invariants.Enabled {
 		t.Errorf("a connection takes %d bytes of heap, want %d at most", per, a.heap)

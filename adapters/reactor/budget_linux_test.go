@@ -53,10 +53,10 @@ func TestIdleBudget(t *testing.T) {
 		clients = append(clients, client)
 		before = append(before, c.(*percore.Conn))
 	}
-	var waiting uint64 // with percore's part of the connections, and the loops' buffers
+	var waiting int // with percore's part of the connections, and the loops' buffers
 	for i, pc := range before {
 		if i == warm {
-			waiting = heapBytes() - uint64(loopBytes(s))
+			waiting = testnet.HeapBytes() - loopBytes(s)
 		}
 		if _, err := s.Attach(pc, nil, nil); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestIdleBudget(t *testing.T) {
 		}
 	}
 	clear(before)
-	per := percoreBytes + float64(heapBytes()-uint64(loopBytes(s))-waiting)/(conns-warm)
+	per := percoreBytes + float64(testnet.HeapBytes()-loopBytes(s)-waiting)/(conns-warm)
 	runtime.KeepAlive(clients)
 	t.Logf("an idle connection takes %.0f bytes of heap", per)
 	if per > idleBytesMax {
@@ -80,15 +80,6 @@ func TestIdleBudget(t *testing.T) {
 // percoreBytes is the part of an idle connection that percore.Conn's budget has: see
 // TestIdleConnBudget there.
 const percoreBytes = 200
-
-func heapBytes() uint64 {
-	var m runtime.MemStats
-	for range 3 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
 
 // loopBytes returns how much of the heap are the buffers that the loops of a server read into. How many
 // loops there are depends on the processors and on the load.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -302,7 +301,7 @@ func TestFilterMemory(t *testing.T) {
 	} {
 		b := newBroker()
 		c := &client{filters: make(map[string]bool)}
-		before := heapBytes()
+		before := testnet.HeapBytes()
 		granted := 0
 		for i := range filtersMax + 1 {
 			if f := filter(i); isFilter(f) && c.admit(f) {
@@ -310,7 +309,7 @@ func TestFilterMemory(t *testing.T) {
 				granted++
 			}
 		}
-		if got := int(heapBytes()) - int(before); got > 2*memoryMax || granted > filtersMax || granted == 0 != (name == "too deep") {
+		if got := testnet.HeapBytes() - before; got > 2*memoryMax || granted > filtersMax || granted == 0 != (name == "too deep") {
 			t.Errorf("%s: %d filters were granted, and take %d bytes, want %d at most", name, granted, got, 2*memoryMax)
 		}
 		for f := range c.filters {
@@ -320,14 +319,6 @@ func TestFilterMemory(t *testing.T) {
 			t.Errorf("%s: %d bytes and %d nodes are left", name, c.memory, len(b.topics.children))
 		}
 	}
-}
-
-// heapBytes returns how much of the heap is in use.
-func heapBytes() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 // readPacket reads any packet.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,7 +170,7 @@ func TestLongCalls(t *testing.T) {
 	c := testnet.Dial(t, ln)
 	c.(*net.TCPConn).SetWriteBuffer(64 << 10)
 	c.SetDeadline(time.Now().Add(testnet.HangTimeout))
-	before := heapBytes()
+	before := testnet.HeapBytes()
 	const calls = 50
 	call := appendCall(nil, 1, "slow", make([]byte, frameMax-10))
 	var sent atomic.Int64
@@ -197,7 +196,7 @@ func TestLongCalls(t *testing.T) {
 		return held
 	})
 	// The argument, the frame that is being read, in a buffer of twice its length, and the test's own.
-	if got, most := int64(heapBytes())-int64(before), int64(8<<20); got > most {
+	if got, most := testnet.HeapBytes()-before, 8<<20; got > most {
 		t.Errorf("a connection takes %d bytes of heap, want %d at most", got, most)
 	}
 	close(release)
@@ -207,15 +206,6 @@ func TestLongCalls(t *testing.T) {
 	if err := testnet.Receive(t, "the client's end", sending); err != nil || ended.Load() != calls {
 		t.Errorf("%d calls ended, %v, want %d", ended.Load(), err, calls)
 	}
-}
-
-// heapBytes returns how much of the heap is in use.
-func heapBytes() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC() // what the pools of package sync keep over one
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 // TestFlood has clients that make calls without end and don't read answers, in long answers and in slow

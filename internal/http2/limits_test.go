@@ -11,6 +11,7 @@ import (
 
 	"github.com/percore/percore/internal/http2/hpack"
 	"github.com/percore/percore/internal/race"
+	"github.com/percore/percore/internal/testnet"
 )
 
 // TestAttacks plays each attack that a core can see. The connection must end with
@@ -102,7 +103,7 @@ func TestAttacks(t *testing.T) {
 			// connection shows up every time.
 			held := test.memory + 1
 			for try := 0; held > test.memory && try < 10 && !t.Failed(); try++ {
-				before := heapBytes()
+				before := testnet.HeapBytes()
 				p := newPeer(t, test.cfg)
 				p.returns = true
 				n := 0
@@ -116,7 +117,7 @@ func TestAttacks(t *testing.T) {
 					t.Fatalf("got %v in round %d, want %v in round %d at most", p.err, n, test.code, test.rounds)
 				}
 				p.f, p.list, p.in = Frame{}, hpack.List{}, nil
-				held = heapBytes() - before
+				held = testnet.HeapBytes() - before
 				runtime.KeepAlive(p)
 			}
 			if held > test.memory && !race.Enabled {
@@ -136,15 +137,6 @@ func appendLong(n int) []byte {
 	}
 	b = append(b, byte(n))
 	return append(b, bytes.Repeat([]byte("v"), 10000)...)
-}
-
-// heapBytes returns how many bytes are in use.
-func heapBytes() int {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
 }
 
 // TestControlFramesWait: there is a limit to the frames that a client makes the server send but
@@ -280,7 +272,7 @@ func TestHeaderBomb(t *testing.T) {
 	p.returns = true
 	bomb := append(p.block(get...), p.block("x-bomb", strings.Repeat("b", 900))...)
 	bomb = append(bomb, bytes.Repeat([]byte{0xbe}, 15000)...)
-	before := heapBytes()
+	before := testnet.HeapBytes()
 	p.frame(typeHeaders, 5, 1, bomb).feed()
 	if len(p.log) != 1 || !strings.Contains(p.log[0], "problem 1") {
 		t.Fatalf("got %d events, want a request that is too large", len(p.log))
@@ -289,7 +281,7 @@ func TestHeaderBomb(t *testing.T) {
 	if n := len(p.f.list.Fields); n > DefaultConfig().HeaderFields {
 		t.Errorf("got %d fields, want %d at most", n, DefaultConfig().HeaderFields)
 	}
-	if after := heapBytes(); after > before+64<<10 && !race.Enabled {
+	if after := testnet.HeapBytes(); after > before+64<<10 && !race.Enabled {
 		t.Errorf("got %d bytes held", after-before)
 	}
 	runtime.KeepAlive(p)

@@ -3,11 +3,10 @@ package pool_test
 import (
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/percore/percore/internal/pool"
+	"github.com/percore/percore/internal/testnet"
 )
 
 const mebi = 1 << 20
@@ -59,7 +58,7 @@ func hold(b *testing.B, held int, get, put func(i int)) {
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
-	start := cpuTime()
+	start := testnet.CPUTime()
 	for left := b.N; left > 0; left -= held {
 		n := min(held, left)
 		for i := range n {
@@ -70,16 +69,5 @@ func hold(b *testing.B, held int, get, put func(i int)) {
 		}
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op")
-}
-
-// cpuTime returns the CPU time that the process has used, the garbage
-// collector's included. Unlike the time on the clock it means something on a machine
-// that does other work.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	b.ReportMetric(float64(testnet.CPUTime()-start)/float64(b.N), "cpu-ns/op")
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// CPUTime returns the CPU time that the process has used. ok is false where it can't be told.
-func CPUTime() (used time.Duration, ok bool) {
+// CPUTime returns the CPU time that the process has used, or 0 where it can't be told.
+func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, false
+		return 0
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), true
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -28,6 +28,16 @@ const (
 // Kinds lists every kind; Address skips kinds that the machine lacks.
 func Kinds() []Kind { return []Kind{TCP4, TCP6, Unix, Abstract} }
 
+// OnEachKind runs the test as a subtest for every kind, each of which may leave nothing behind.
+func OnEachKind(t *testing.T, test func(t *testing.T, kind Kind)) {
+	for _, kind := range Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			NoLeaks(t)
+			test(t, kind)
+		})
+	}
+}
+
 // IsTCP reports whether k is one of the TCP kinds.
 func (k Kind) IsTCP() bool { return k == TCP4 || k == TCP6 }
 

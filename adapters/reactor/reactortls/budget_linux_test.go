@@ -27,11 +27,10 @@ func TestIdleBudget(t *testing.T) {
 		_, ln := serve(t, at(server, version), Limits{}, &handler{data: echo})
 		const warm, conns = 50, 200
 		var sockets []net.Conn
-		var before uint64
-		goroutines := 0
+		var before, goroutines int
 		for i := range warm + conns {
 			if i == warm {
-				before, goroutines = heapBytes(), runtime.NumGoroutine()
+				before, goroutines = testnet.HeapBytes(), runtime.NumGoroutine()
 			}
 			c := dial(t, ln, client)
 			c.Write([]byte("x"))
@@ -40,7 +39,7 @@ func TestIdleBudget(t *testing.T) {
 			}
 			sockets = append(sockets, c.NetConn()) // the rest of the client is garbage
 		}
-		per := float64(heapBytes()-before) / conns
+		per := float64(testnet.HeapBytes()-before) / conns
 		if n := runtime.NumGoroutine() - goroutines; n > conns/2 {
 			t.Errorf("got %d goroutines for %d connections that wait, want none", n, conns)
 		}
@@ -50,13 +49,4 @@ func TestIdleBudget(t *testing.T) {
 			t.Errorf("%x: an idle connection takes %.0f bytes of heap, want %d at most", version, per, idleBytesMax)
 		}
 	}
-}
-
-func heapBytes() uint64 {
-	var m runtime.MemStats
-	for range 3 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

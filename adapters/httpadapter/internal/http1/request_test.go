@@ -559,13 +559,13 @@ func TestKept(t *testing.T) {
 			}},
 		} {
 			var keep [n]string
-			before := heapBytes()
+			before := testnet.HeapBytes()
 			for i := range keep {
 				r := new(http.Request)
 				h.Request(context.Background(), []byte(head.text), r)
 				keep[i] = kept.of(r)
 			}
-			got := (heapBytes() - before) / n
+			got := (testnet.HeapBytes() - before) / n
 			self := len(keep[0])
 			if most := self + self/4 + chunkBytes + 200; got > most { // the allocator rounds up
 				t.Errorf("%s: a kept %s of %d bytes holds %d, want at most %d", head.name, kept.name, self, got, most)
@@ -573,27 +573,18 @@ func TestKept(t *testing.T) {
 			runtime.KeepAlive(&keep)
 		}
 		var keep [n]*url.URL
-		before := heapBytes()
+		before := testnet.HeapBytes()
 		for i := range keep {
 			r := new(http.Request)
 			h.Request(context.Background(), []byte(head.text), r)
 			keep[i] = r.URL
 		}
 		self := 2*len(keep[0].RequestURI()) + int(unsafe.Sizeof(url.URL{}))
-		if got, most := (heapBytes()-before)/n, self+self/4+chunkBytes+400; got > most {
+		if got, most := (testnet.HeapBytes()-before)/n, self+self/4+chunkBytes+400; got > most {
 			t.Errorf("%s: a kept URL of %d bytes holds %d, want at most %d", head.name, self, got, most)
 		}
 		runtime.KeepAlive(&keep)
 	}
-}
-
-// heapBytes returns how much heap memory is in use.
-func heapBytes() int {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
 }
 
 // TestVerdictNames: each verdict has its own name.
